@@ -38,59 +38,46 @@ static void put_over_hosts(struct twill_front *front)
             .kind = TWILL_FRAME_FILE, .value = 1, .data = name, .bytes = sizeof(name)});
 }
 
-/* Whether a rank of the job is left, which could take new processes in. */
-enum ranks_left { LEFT_NONE, LEFT_UNKNOWN, LEFT_SOME };
-
 uint64_t twill_front_question_deadline(const struct twill_front *front)
 {
+    const struct twill_left_question *question = &front->question;
     uint64_t until = 0;
-    if (front->asked_ns == 0 || front->ending)
+    if (question->asked_ns == 0 || front->ending)
         return UINT64_MAX;
     for (int i = 0; i < front->options->sites; i++) {
         const struct twill_agent *agent = &front->agent[i];
-        uint64_t since = front->asked_ns;
-        if (agent->answered != front->question) /* while our output is full, nothing is read */
-            since = twill_max(since, agent->heard_ns);
-        else if (agent->joining == 0)
+        if (agent->state != TWILL_HOST_RUNNING)
             continue;
-        if (agent->state == TWILL_HOST_RUNNING)
-            until = twill_max(until, since + TWILL_REPORT_NS);
+        if (agent->answered != question->number) /* while our output is full, nothing is read */
+            until =
+                twill_max(until, twill_max(question->asked_ns, agent->heard_ns) + TWILL_REPORT_NS);
+        else if (agent->joining > 0)
+            until = twill_max(until, question->asked_ns + TWILL_JOINING_NS);
     }
     return until;
 }
 
-/* Return whether a rank of the job is left. By the last reports of the hosts none may be, as one
- * has just been taken in: ask them, and wait for their answers, and for processes that have a
- * handle. */
-static enum ranks_left find_ranks_left(struct twill_front *front)
+/* Return whether a rank of the job is left. By the last reports of the hosts none may be: ask them,
+ * and wait for their answers, and for processes that have a handle. */
+static enum twill_ranks_left find_ranks_left(struct twill_front *front)
 {
-    if (count_waiting_hosts(front) < twill_front_alive(front)) {
-        front->asked_ns = 0;
-        return LEFT_SOME;
-    }
-    if (front->asked_ns == 0) {
-        front->asked_ns = twill_now();
-        front->question++;
+    if (twill_question_ask(&front->question, twill_front_alive(front), count_waiting_hosts(front)))
         for (int i = 0; i < front->options->sites; i++)
             if (front->agent[i].state == TWILL_HOST_RUNNING)
-                twill_front_send(&front->agent[i], TWILL_FRAME_PROBE, front->question);
-    }
-    if (twill_now() < twill_front_question_deadline(front))
-        return LEFT_UNKNOWN;
-    front->asked_ns = 0;
-    return LEFT_NONE;
+                twill_front_send(&front->agent[i], TWILL_FRAME_PROBE, front->question.number);
+    return twill_question_answer(&front->question, twill_front_question_deadline(front));
 }
 
 /* Return whether a job goes on in which a rank, or a host, has failed: ranks are replaced at all,
  * and enough are left. */
-static enum ranks_left find_survivors(struct twill_front *front)
+static enum twill_ranks_left find_survivors(struct twill_front *front)
 {
     if (front->options->most == 0 || front->ending || front->failed ||
         front->stop_request.times > 0 || front->finish_ns != 0 || !front->begun)
-        return LEFT_NONE;
+        return TWILL_LEFT_NONE;
     if (!twill_elastic_suffices(front->options, twill_front_alive(front), 0)) {
         put_over_hosts(front);
-        return LEFT_NONE;
+        return TWILL_LEFT_NONE;
     }
     return find_ranks_left(front);
 }
@@ -142,12 +129,12 @@ static int start_again(struct twill_front *front, int rank)
 bool twill_front_outlives(struct twill_front *front, int rank, int code, const char *who)
 {
     front->last_code = code;
-    enum ranks_left left = find_survivors(front);
-    front->undecided[rank] = left == LEFT_UNKNOWN;
-    if (left == LEFT_UNKNOWN)
+    enum twill_ranks_left left = find_survivors(front);
+    front->child[rank].undecided = left == TWILL_LEFT_UNKNOWN;
+    if (left == TWILL_LEFT_UNKNOWN)
         twill_complain("%s; asking the hosts whether a rank of the job is left", who);
-    if (left != LEFT_SOME || !twill_restarts_add(&front->restarts))
-        return left == LEFT_UNKNOWN;
+    if (left != TWILL_LEFT_SOME || !twill_restarts_add(&front->restarts))
+        return left == TWILL_LEFT_UNKNOWN;
     int others = twill_front_alive(front), site = start_again(front, rank);
     if (site >= 0)
         twill_complain("%s; %d others go on; starting restart %u on %s", who, others,
@@ -159,22 +146,17 @@ bool twill_front_outlives(struct twill_front *front, int rank, int code, const c
  * ended with status 0 none is replaced. */
 static void replace_undecided(struct twill_front *front)
 {
-    bool counted = false;
-    for (int rank = 0; rank < front->options->most; rank++) {
-        if (!front->undecided[rank])
-            continue;
-        front->undecided[rank] = false;
-        if (front->finish_ns != 0)
-            continue;
-        if (!counted && !twill_restarts_add(&front->restarts)) {
-            (void)twill_front_fail(front, front->last_code);
-            twill_front_end(front, front->options->grace_ns);
-            return;
-        }
-        counted = true;
-        int site = start_again(front, rank);
+    struct twill_child *child = twill_undecided_next(front->child, front->options->most);
+    if (child && front->finish_ns == 0 &&
+        (front->stop_request.times > 0 || !twill_restarts_add(&front->restarts))) {
+        (void)twill_front_fail(front, front->last_code);
+        twill_front_end(front, front->options->grace_ns);
+        return;
+    }
+    for (; child; child = twill_undecided_next(front->child, front->options->most)) {
+        int site = front->finish_ns == 0 ? start_again(front, child->rank) : -1;
         if (site >= 0)
-            twill_complain("starting rank %d again on %s (restart %u)", rank,
+            twill_complain("starting rank %d again on %s (restart %u)", child->rank,
                            front->agent[site].name, front->restarts.count);
     }
 }
@@ -187,11 +169,11 @@ bool twill_front_outlives_host(struct twill_front *front, struct twill_agent *ag
     agent->alive = 0;
     agent->waiting = 0;
     front->last_code = 1;
-    front->asked_ns = 0; /* as in ended() */
-    enum ranks_left left = find_survivors(front);
-    if (left == LEFT_NONE)
+    front->question.asked_ns = 0; /* as in ended() */
+    enum twill_ranks_left left = find_survivors(front);
+    if (left == TWILL_LEFT_NONE)
         return false;
-    if (left == LEFT_SOME)
+    if (left == TWILL_LEFT_SOME)
         twill_complain("host %s: lost: %s; %d others go on", agent->name, how,
                        twill_front_alive(front));
     else
@@ -206,7 +188,7 @@ bool twill_front_outlives_host(struct twill_front *front, struct twill_agent *ag
     for (int rank = 0; rank < front->options->most; rank++)
         if (front->options->place[rank] == lost && front->living[rank]) {
             front->living[rank] = false;
-            front->undecided[rank] = true;
+            front->child[rank].undecided = true;
         }
     twill_front_check(front);
     return true;
@@ -226,18 +208,18 @@ void twill_front_check(struct twill_front *front)
     if (front->options->most == 0)
         return;
     if (alive == 0) {
-        front->asked_ns = 0;
+        front->question.asked_ns = 0;
         send_all(front, TWILL_FRAME_END);
         return;
     }
     if (front->ending || (!front->begun && front->finish_ns == 0))
         return;
-    enum ranks_left left = find_ranks_left(front);
-    if (left == LEFT_SOME) {
+    enum twill_ranks_left left = find_ranks_left(front);
+    if (left == TWILL_LEFT_SOME) {
         replace_undecided(front);
-    } else if (left == LEFT_NONE && front->finish_ns != 0) {
+    } else if (left == TWILL_LEFT_NONE && front->finish_ns != 0) {
         send_all(front, TWILL_FRAME_DISMISS);
-    } else if (left == LEFT_NONE && twill_front_fail(front, front->last_code)) {
+    } else if (left == TWILL_LEFT_NONE && twill_front_fail(front, front->last_code)) {
         (void)twill_elastic_suffices(front->options, alive, count_waiting_hosts(front));
         put_over_hosts(front);
         twill_front_end(front, front->options->grace_ns);

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #define RESTARTS_NS UINT64_C(10000000000) /* TWILL_RESTARTS within this time are too many */
-#define JOINING_NS  UINT64_C(5000000000)  /* for a process that has a handle to be in the job */
 
 bool twill_restarts_add(struct twill_restarts *restarts)
 {
@@ -32,31 +31,74 @@ bool twill_elastic_suffices(const struct twill_options *options, int alive, int 
     return alive >= options->least && waiting < alive;
 }
 
-/* On one host: count the children that are not in the job. If all are, wait until those that
- * have a handle are in the job, or have failed to get in: the last rank of the job may have ended
- * as soon as it had taken them in. */
-static int count_left_out(const struct twill_launch *launch)
+bool twill_question_ask(struct twill_left_question *question, int alive, int waiting)
 {
-    uint64_t until = twill_now() + JOINING_NS;
-    int joining, waiting = twill_elastic_waiting(launch, &joining);
-    while (waiting >= launch->alive && joining > 0 && twill_now() < until) {
-        (void)poll(NULL, 0, 10);
-        waiting = twill_elastic_waiting(launch, &joining);
-    }
-    return waiting;
+    bool open = question->asked_ns != 0;
+    if (waiting < alive)
+        question->asked_ns = 0;
+    if (waiting < alive || open)
+        return false;
+    question->asked_ns = twill_now();
+    question->number++;
+    return true;
 }
 
-bool twill_elastic_outlives(struct twill_launch *launch, const struct twill_child *child,
-                            const char *how)
+enum twill_ranks_left twill_question_answer(struct twill_left_question *question, uint64_t until)
+{
+    if (question->asked_ns == 0)
+        return TWILL_LEFT_SOME;
+    if (twill_now() < until)
+        return TWILL_LEFT_UNKNOWN;
+    question->asked_ns = 0;
+    return TWILL_LEFT_NONE;
+}
+
+struct twill_child *twill_undecided_next(struct twill_child *child, int children)
+{
+    for (int i = 0; i < children; i++)
+        if (child[i].undecided) {
+            child[i].undecided = false;
+            return &child[i];
+        }
+    return NULL;
+}
+
+uint64_t twill_elastic_deadline(const struct twill_launch *launch)
+{
+    if (launch->question.asked_ns == 0 || launch->phase != 0)
+        return UINT64_MAX;
+    return launch->joining > 0 ? launch->question.asked_ns + TWILL_JOINING_NS : 0;
+}
+
+/* On one host: return whether a rank of the job is left. The last one may have ended as soon as it
+ * had taken in processes that have a handle. */
+static enum twill_ranks_left find_rank_left(struct twill_launch *launch)
+{
+    launch->waiting = twill_elastic_waiting(launch, &launch->joining);
+    (void)twill_question_ask(&launch->question, launch->alive, launch->waiting);
+    return twill_question_answer(&launch->question, twill_elastic_deadline(launch));
+}
+
+bool twill_elastic_outlives(struct twill_launch *launch, struct twill_child *child, const char *how)
 {
     const struct twill_options *options = launch->options;
+    enum twill_ranks_left left = TWILL_LEFT_NONE;
     if (options->most == 0 || launch->phase != 0 || launch->stop_request.times > 0 ||
         launch->finishing || !twill_elastic_has_started(launch))
         return false;
-    if (!twill_elastic_suffices(options, launch->alive, count_left_out(launch))) {
-        twill_elastic_put_over(launch);
-        return false;
+    if (twill_elastic_suffices(options, launch->alive, 0)) {
+        left = find_rank_left(launch);
+        child->undecided = left == TWILL_LEFT_UNKNOWN;
+        if (child->undecided)
+            twill_complain("rank %d %s; waiting for processes that are joining the job",
+                           child->rank, how);
+        else if (left == TWILL_LEFT_NONE)
+            (void)twill_elastic_suffices(options, launch->alive, launch->waiting);
     }
+    if (left == TWILL_LEFT_NONE)
+        twill_elastic_put_over(launch);
+    if (left != TWILL_LEFT_SOME)
+        return child->undecided;
     if (!twill_restarts_add(&launch->restarts))
         return false;
     twill_complain("rank %d %s; %d others go on; starting restart %u", child->rank, how,
@@ -109,34 +151,60 @@ void twill_elastic_dismiss(struct twill_launch *launch)
     }
 }
 
+/* End the job because of the rank that failed last. */
+static void end_by_last(struct twill_launch *launch)
+{
+    launch->failed = launch->last_failed;
+    launch->code = launch->last_code;
+    twill_launch_end(launch, launch->options->grace_ns);
+}
+
+/* A rank of the job is left: replace those that have failed, all by one restart. Once a rank has
+ * ended with status 0 none is replaced. */
+static void replace_children(struct twill_launch *launch)
+{
+    struct twill_child *child = twill_undecided_next(launch->child, launch->here);
+    if (child && !launch->finishing &&
+        (launch->stop_request.times > 0 || !twill_restarts_add(&launch->restarts))) {
+        end_by_last(launch);
+        return;
+    }
+    for (; child; child = twill_undecided_next(launch->child, launch->here))
+        if (!launch->finishing) {
+            twill_complain("starting rank %d again (restart %u)", child->rank,
+                           launch->restarts.count);
+            twill_elastic_replace(launch, child, child->rank);
+        }
+}
+
 /* On one host: end the job if only processes are left that wait to join it. */
 static void check_left(struct twill_launch *launch)
 {
-    if (launch->phase != 0 || launch->alive == 0 || launch->waiting < launch->alive)
+    if (launch->phase != 0 || launch->alive == 0)
         return;
-    launch->waiting = count_left_out(launch);
-    if (launch->waiting < launch->alive)
-        return;
-    if (launch->finishing) {
+    enum twill_ranks_left left = find_rank_left(launch);
+    if (left == TWILL_LEFT_SOME) {
+        replace_children(launch);
+    } else if (left == TWILL_LEFT_NONE && launch->finishing) {
         twill_elastic_dismiss(launch);
-        return;
+    } else if (left == TWILL_LEFT_NONE) {
+        twill_elastic_put_over(launch);
+        (void)twill_elastic_suffices(launch->options, launch->alive, launch->waiting);
+        end_by_last(launch);
     }
-    twill_elastic_put_over(launch);
-    launch->failed = launch->last_failed;
-    launch->code = launch->last_code;
-    (void)twill_elastic_suffices(launch->options, launch->alive, launch->waiting);
-    twill_launch_end(launch, launch->options->grace_ns);
 }
 
 void twill_elastic_check(struct twill_launch *launch)
 {
-    int joining, waiting = twill_elastic_waiting(launch, &joining);
-    bool changed = waiting != launch->waiting || joining != launch->joining;
-    launch->waiting = waiting;
-    launch->joining = joining;
-    if (!launch->link)
+    int joining, waiting;
+    if (!launch->link) {
         check_left(launch);
-    else if (changed)
+        return;
+    }
+    waiting = twill_elastic_waiting(launch, &joining);
+    if (waiting != launch->waiting || joining != launch->joining)
         (void)twill_pipe_put(launch->link, TWILL_FRAME_WAITING, (uint32_t)joining,
                              (uint32_t)waiting, NULL, 0);
+    launch->waiting = waiting;
+    launch->joining = joining;
 }

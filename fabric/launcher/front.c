@@ -161,7 +161,7 @@ static void ended(struct twill_front *front, struct twill_agent *agent,
         return; /* reported before */
     agent->alive--;
     front->living[frame->rank] = false;
-    front->asked_ns = 0; /* answers to an older question came before this end */
+    front->question.asked_ns = 0; /* answers to an older question came before this end */
     if (code == 0 && front->finish_ns == 0)
         front->finish_ns = twill_now();
     snprintf(who, sizeof(who), "rank %u on %s %.*s", frame->rank, agent->name,
@@ -369,9 +369,8 @@ static bool open_front(struct twill_front *front)
     size_t ranks = (size_t)twill_options_places(options);
     front->child = calloc(ranks, sizeof(*front->child));
     front->living = calloc(ranks, sizeof(*front->living));
-    front->undecided = calloc(ranks, sizeof(*front->undecided));
     front->polls = calloc(FRONT_POLLS + 3 * (size_t)options->sites, sizeof(*front->polls));
-    if (!front->agent || !front->child || !front->living || !front->undecided || !front->polls) {
+    if (!front->agent || !front->child || !front->living || !front->polls) {
         twill_complain("no memory for %zu ranks", ranks);
         return false;
     }
@@ -418,7 +417,6 @@ int twill_front_run(const struct twill_options *options)
     free(front.agent);
     free(front.child);
     free(front.living);
-    free(front.undecided);
     free(front.polls);
     return code;
 }

@@ -14,7 +14,7 @@
 struct twill_front {
     const struct twill_options *options;
     struct twill_agent *agent; /* [sites] */
-    struct twill_child *child; /* [places]: only their output */
+    struct twill_child *child; /* [places]: only their output, and whether they are undecided */
     bool *living;              /* [places] ranks that have not ended */
     struct pollfd *polls;
     char key[TWILL_JOB_TEXT], where[80]; /* TWILL_JOB; "address port" of rank 0, once known */
@@ -31,12 +31,10 @@ struct twill_front {
     uint32_t window;    /* bytes of standard input that may be sent */
     bool input;         /* standard input is not at its end, and the first rank 0 lives */
     /* --elastic */
-    bool begun;      /* all ranks were in twill_init */
-    bool *undecided; /* [places] ranks that have failed, and are replaced if a rank is left */
+    bool begun; /* all ranks were in twill_init */
     struct twill_restarts restarts;
-    int last_code;     /* exit code of the rank that failed last */
-    uint32_t question; /* number of the last question whether a rank is left */
-    uint64_t asked_ns; /* when the hosts were asked it; 0: no answer is awaited */
+    struct twill_left_question question;
+    int last_code; /* exit code of the rank that failed last */
 };
 
 /* --- front.c --- */

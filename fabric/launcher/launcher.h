@@ -99,6 +99,7 @@ struct twill_child {
     bool entered;   /* it has called twill_init */
     bool joins;     /* --elastic: it joins the job that runs */
     bool dismissed; /* it was killed while it waited for that */
+    bool undecided; /* it has failed, and is replaced if a rank of the job is left */
     char label[12];
     struct twill_stream out[2];
 };
@@ -110,6 +111,21 @@ struct twill_child {
 struct twill_restarts {
     unsigned count;
     uint64_t at_ns[TWILL_RESTARTS]; /* when the last ones were */
+};
+
+/* For a process that has a handle to be in the job. */
+#define TWILL_JOINING_NS UINT64_C(5000000000)
+
+/* Whether a rank of the job is left, which could take new processes in. */
+enum twill_ranks_left { TWILL_LEFT_NONE, TWILL_LEFT_UNKNOWN, TWILL_LEFT_SOME };
+
+/* --elastic: the question whether a rank of the job is left, asked when none seems to be: one may
+ * just have been taken in. Its answer takes until all hosts have reported, and until processes that
+ * have a handle are in the job. Part of the job where that is decided: struct twill_front, or on
+ * one host struct twill_launch. */
+struct twill_left_question {
+    uint32_t number;   /* of the last question */
+    uint64_t asked_ns; /* when it was asked; 0: no answer is awaited */
 };
 
 struct twill_cpus;
@@ -150,7 +166,8 @@ struct twill_launch {
     int joining;      /* those of them that have a handle */
     bool finishing;   /* a rank has ended with status 0: no new process is started */
     struct twill_restarts restarts;
-    int last_failed, last_code; /* rank that failed last, or -1, and its exit code */
+    struct twill_left_question question; /* on one host */
+    int last_failed, last_code;          /* rank that failed last, or -1, and its exit code */
 };
 
 /* Return how many ranks are placed at the start: with --elastic, as many as are to be kept. */
@@ -257,8 +274,17 @@ bool twill_restarts_add(struct twill_restarts *restarts);
 /* Report whether `alive` processes, `waiting` of them not in the job, can go on; else say why not.
  */
 bool twill_elastic_suffices(const struct twill_options *options, int alive, int waiting);
-/* A rank has failed. Report whether the others go on, and say so; else the job is to end. */
-bool twill_elastic_outlives(struct twill_launch *launch, const struct twill_child *child,
+/* Ask whether a rank of the job is left, of `alive` processes of which `waiting` are not in it.
+ * Returns whether this is a new question, which the hosts are to be sent: not if a rank is left, or
+ * if an older question is open. */
+bool twill_question_ask(struct twill_left_question *question, int alive, int waiting);
+/* Return the answer, after twill_question_ask(): not known before the time `until`. */
+enum twill_ranks_left twill_question_answer(struct twill_left_question *question, uint64_t until);
+/* Return the next of the children that is undecided, and is so no more; NULL: there is none. */
+struct twill_child *twill_undecided_next(struct twill_child *child, int children);
+/* A rank has failed. Report whether the others go on, and say so; else the job is to end. The child
+ * is undecided if that is not known yet. */
+bool twill_elastic_outlives(struct twill_launch *launch, struct twill_child *child,
                             const char *how);
 /* Start a new process as this rank in the place of a child that was reaped. */
 void twill_elastic_replace(struct twill_launch *launch, struct twill_child *child, int rank);
@@ -266,9 +292,11 @@ void twill_elastic_replace(struct twill_launch *launch, struct twill_child *chil
 void twill_elastic_start(struct twill_launch *launch, int rank);
 /* End all processes: they wait to join a job that has ended. */
 void twill_elastic_dismiss(struct twill_launch *launch);
-/* Processes have ended, or begun or ceased to wait: if only those that wait are left, end them; a
- * server reports how many these are. */
+/* Processes have ended, or begun or ceased to wait: if only those that wait are left, end them,
+ * else replace children that were undecided; a server reports how many wait. */
 void twill_elastic_check(struct twill_launch *launch);
+/* Return when to call twill_elastic_check() although nothing has changed; UINT64_MAX: never. */
+uint64_t twill_elastic_deadline(const struct twill_launch *launch);
 
 /* --- exit_notice.c: messages with ranks in twill_init --- */
 bool twill_rank_socket_open(struct twill_launch *launch);

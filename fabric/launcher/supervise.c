@@ -94,12 +94,13 @@ static void child_ended(struct twill_launch *launch, struct twill_child *child,
     launch->alive--;
     code = child->dismissed ? 0 : code;
     launch->finishing = launch->finishing || code == 0;
-    bool replace = code != 0 && !launch->link && twill_elastic_outlives(launch, child, how);
+    bool outlived = code != 0 && !launch->link && twill_elastic_outlives(launch, child, how);
+    bool replace = outlived && !child->undecided;
     if (code != 0) {
         launch->last_failed = child->rank;
         launch->last_code = code;
     }
-    if (!launch->link && code != 0 && !replace && launch->failed < 0) {
+    if (!launch->link && code != 0 && !outlived && launch->failed < 0) {
         launch->failed = child->rank;
         launch->code = code;
         twill_complain("rank %d %s%s", child->rank, how,
@@ -252,8 +253,11 @@ static bool launch_turn(struct twill_launch *launch, struct pollfd *polls)
     uint64_t now = twill_now();
     if (is_ending(launch) && now >= launch->next_ns)
         next_phase(launch);
-    if (is_ending(launch))
-        timeout = launch->next_ns > now ? (int)((launch->next_ns - now) / 1000000) + 1 : 0;
+    if (now >= twill_elastic_deadline(launch))
+        twill_elastic_check(launch);
+    uint64_t until = is_ending(launch) ? launch->next_ns : twill_elastic_deadline(launch);
+    if (until != UINT64_MAX)
+        timeout = until > now ? (int)((until - now) / 1000000) + 1 : 0;
     polls[0] = (struct pollfd){.fd = launch->signals, .events = POLLIN};
     polls[1] = relay_poll(launch);
     polls[2] = (struct pollfd){.fd = launch->rank_socket[0], .events = POLLIN};

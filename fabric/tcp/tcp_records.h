@@ -96,10 +96,15 @@ size_t twill_tcp_records_write(struct twill_tcp_records *records, const struct i
                                size_t bytes);
 /* Send what was built. Returns the bytes that the kernel took, -1: failed, with errno. */
 ssize_t twill_tcp_records_push(struct twill_tcp_records *records);
+/* Return whether the kernel has not taken all records that were made, or is to get some again. */
+static inline bool twill_tcp_records_unsent(const struct twill_tcp_records *r)
+{
+    return r->gone < r->made || r->goes_back;
+}
 /* Return whether something is left that the kernel would take. */
 static inline bool twill_tcp_records_wait(const struct twill_tcp_records *r)
 {
-    return r->gone < r->made || r->goes_back || r->has_control;
+    return twill_tcp_records_unsent(r) || r->has_control;
 }
 /* Return whether the receiver may still ask for a record. */
 static inline bool twill_tcp_records_kept(const struct twill_tcp_records *r)

@@ -5,7 +5,8 @@
 #include <errno.h>
 #include <sys/uio.h>
 
-/* Send the rest of header and payload. Returns 1: complete, 0: would block, -1: see errno. */
+/* Send the rest of header and payload. Returns 1: the kernel has all of it, 0: would block, -1: see
+ * errno. */
 static int write_lane(struct twill_tcp *t, struct twill_tcp_lane *lane,
                       const struct twill_tcp_header *header, void *payload, size_t bytes,
                       size_t *moved)
@@ -40,6 +41,9 @@ static int write_lane(struct twill_tcp *t, struct twill_tcp_lane *lane,
         if (lane->gone_out < all)
             return 0; /* let the other direction have its turn */
     }
+    /* Records that the kernel has not taken would stay here if this rank made no other call. */
+    if (TWILL_UNLIKELY(lane->records != NULL && twill_tcp_records_unsent(lane->records)))
+        return 0;
     lane->gone_out = 0;
     twill_counter_add(&t->base.counters.header_bytes, head);
     return 1;

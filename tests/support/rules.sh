@@ -102,6 +102,16 @@ copy_tree()
     export CCACHE_BASEDIR="$1"
 }
 
+# percentiles: read lines "NAME: SECONDS"; print for each name how many there are, their median, 99th percentile and largest.
+percentiles()
+{
+    sort -t : -k 1,1 -k 2,2n | awk -F : '
+        function row() { if (n) printf "%s: %d: median %.3f, 99 %% %.3f, most %.3f s\n", name, n, t[int(n / 2)], t[int(n * 99 / 100)], t[n - 1] }
+        $1 != name {row(); name = $1; n = 0}
+        {t[n++] = $2}
+        END {row()}'
+}
+
 finish()
 {
     [ "$failures" -eq 0 ] || echo "$failures checks failed"

@@ -49,9 +49,22 @@ process()
     sed -n "s/^rank $1 is process //p" "$scratch/out"
 }
 
-# nurse KIND RANKS VICTIM: continue or end a stopped rank when it is time, until the trial has ended.
+# all_ended RANKS: succeed if the trial's ranks have begun, and none is left.
+all_ended()
+{
+    [ "$(lines ' is process ')" -eq "$1" ] || return 1
+    sed -n 's/^rank [0-9]* is process //p' "$scratch/out" >"$scratch/pids"
+    while read -r pid; do
+        ! kill -0 "$pid" 2>/dev/null || return 1
+    done <"$scratch/pids"
+}
+
+# nurse KIND RANKS VICTIM: continue or end a stopped rank when it is time, until the trial has ended. An mpirun that is there 10 s after
+# its last rank is ended, and leaves $scratch/lingers.
 nurse()
 {
+    rm -f "$scratch/lingers"
+    turns=0
     while kill -0 "$running" 2>/dev/null; do
         if [ "$1" = pause ] && [ "$(lines '^fault at')" -gt 0 ]; then
             sleep 0.1
@@ -60,6 +73,11 @@ nurse()
             kill -KILL "$(process "$3")" 2>/dev/null
         fi
         sleep 0.05
+        all_ended "$2" && turns=$((turns + 1))
+        if [ $turns -eq 200 ]; then
+            : >"$scratch/lingers"
+            kill -TERM -"$running"
+        fi
     done
 }
 
@@ -67,7 +85,12 @@ nurse()
 verdict()
 {
     ! grep -q ' ends at [0-9.]*: [^0]' "$scratch/out" || fault "$trial: wrong results"
-    ! grep -q '^timeout: ' "$scratch/err" || fault "$trial: hangs"
+    if [ -e "$scratch/lingers" ]; then
+        echo "mpirun did not end after its ranks: $trial" # Open MPI's, on two hosts: docs/limits.md
+        [ "$1,$where" = "openmpi,two hosts" ] || fault "$trial: mpirun hangs"
+    elif grep -q '^timeout: ' "$scratch/err"; then
+        fault "$trial: hangs"
+    fi
     case $2 in
     pause) [ "$(lines ': no error$')" -eq "$3" ] || fault "$trial: a rank has failed without a reason" ;;
     kill | exit | abort | stop)
@@ -98,7 +121,7 @@ trials()
             srand(seed); ranks = 2 + int(3 * rand())
             print kinds[1 + int(10 * rand())], ranks, int(ranks * rand()), int(2 ^ (17 * rand()))}')
         case $where,$1 in # with Open MPI the job then does not end: docs/limits.md
-        "two hosts,descriptors" | "two hosts,stop")
+        "two hosts,descriptors")
             shift
             set -- exit "$@"
             ;;
@@ -111,7 +134,9 @@ trials()
         before=$failures
         verdict "$trials_variant" "$1" "$2" "$3"
         [ "$failures" = "$before" ] || cat "$scratch/out" "$scratch/err"
-        seconds "$1, $where" "$3" >>"$scratch/times"
+        late=$(seconds "$1, $where" "$3")
+        [ "$failures" != "$before" ] || echo "passed: $trial: ${late:-no survivor had an error}"
+        [ -z "$late" ] || echo "$late" >>"$scratch/times"
     done
 }
 
@@ -131,5 +156,5 @@ if (hosts_up 2) >"$scratch/log" 2>&1; then
 else
     tail -1 "$scratch/log"
 fi
-sort "$scratch/times" | awk -F: '{t[$1] = t[$1] $2} END {for (k in t) print k ": seconds to the last survivor:" t[k]}'
+percentiles <"$scratch/times"
 finish

@@ -54,29 +54,30 @@ for late in 0 0.3; do
     grep -q "no rank of the job is left that [12] new processes could join" "$scratch/out" || fail "the end is not explained"
 done
 
-# The last old rank ends when the new process has joined, but for the removal of its file, by which twillrun knows: it waits for that.
+# The last old rank ends when the new process has joined, but for the removal of its file, by which twillrun knows: it waits for that,
+# and passes output on meanwhile.
 mkdir "$scratch/joined"
-elastic 1:2 0 "exited with status 4; 1 others go on; starting restart 2" sh -c 'folder=${TWILL_ELASTIC#join:} folder=${folder%%,*}
+elastic 1:2 0 "exited with status 4; waiting for processes that are joining the job" sh -c 'folder=${TWILL_ELASTIC#join:} folder=${folder%%,*}
     await() { until "$@" 2>/dev/null; do sleep 0.05; done; }
-    ended() { grep -q "^State:.Z" "/proc/$1/status" || ! test -e "/proc/$1"; }
     put() { : >"$folder/part.9.$$" && mv "$folder/part.9.$$" "$folder/$1"; }
     case $TWILL_ELASTIC,$LOCAL_RANK in
     join:*,0) : >"$0/replaced" ;;
     join:*)
         put "joining.0.$$"
         : >"$0/joining"
-        await test -e "$0/old"
-        await ended "$(cat "$0/old")"
+        await grep -q "waiting for processes that are joining the job$" "$1"
+        echo "still joining"
+        await grep -q "^still joining" "$1"
         rm "$folder/joining.0.$$"
         await test -e "$0/replaced"
         ;;
     *,1) put started && exit 3 ;;
     *)
         await test -e "$0/joining"
-        echo $$ >"$0/old.part" && mv "$0/old.part" "$0/old"
         exit 4
         ;;
-    esac' "$scratch/joined"
+    esac' "$scratch/joined" "$scratch/out"
+grep -q 'starting rank 0 again (restart 2)$' "$scratch/out" || fail "the last old rank was not replaced"
 
 # --- the training example: ranks are killed and replaced while it runs, and it is as good as without
 [ -x "$bin/train" ] || exit 0

@@ -2,7 +2,8 @@
 /* campaign [--trials N] [--seed S] [--trial T] [--jobs J] [--hosts PID,...] [--work NAME]
  * [--fault NAME] [--verbose]: run trials of a fault campaign, check each, and print how long the
  * survivors took. --trial: only trial T, once or N times; --hosts: between network namespaces;
- * --work, --fault: only such. Exit status: 0, or 1 if a trial has failed. */
+ * --work, --fault: only such; --verbose: each trial, and its verdict. Exit status: 0, or 1 if a
+ * trial has failed. */
 #include "tests/system/campaign/campaign.h"
 
 #include <arpa/inet.h>
@@ -256,12 +257,12 @@ static void strike_again(struct campaign_job *job, struct processes *p)
     signal_rank(p, trial->second, SIGKILL);
 }
 
-/* Return whether there is a handle for the process that joins, if one does: packets that are lost
- * may delay it beyond NO_FAULT_NS. */
+/* Return whether there is a handle for the process that joins, if one does: packets that are lost,
+ * also while a link is down for a moment, may delay it beyond NO_FAULT_NS. */
 static bool has_grown(const struct campaign_job *job)
 {
-    return job->trial.fault != FAULT_LOSS || job->trial.work != WORK_GROW ||
-           atomic_load(&job->has_handle);
+    bool loses = job->trial.fault == FAULT_LOSS || job->trial.fault == FAULT_LINK_FLAPS;
+    return !loses || job->trial.work != WORK_GROW || atomic_load(&job->has_handle);
 }
 
 /* Print the stack of a rank that runs. */
@@ -417,6 +418,8 @@ static void run_share(struct campaign_result *results, const struct campaign_sha
         if (share->verbose)
             describe(&job->trial);
         run_trial(job, &results[i]);
+        if (share->verbose)
+            campaign_report_trial(&results[i]);
     }
 }
 

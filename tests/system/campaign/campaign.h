@@ -242,6 +242,8 @@ struct campaign_result {
     struct campaign_times times;
     struct campaign_trial trial;
 };
+/* Print the verdict on a trial, in a line. */
+void campaign_report_trial(const struct campaign_result *result);
 /* Print percentiles and the number of failed trials. Returns the exit status. */
 int campaign_report(const struct campaign_result *results, int count, double seconds);
 /* Print when each rank of a failed trial came how far, and what it waited for a core. */

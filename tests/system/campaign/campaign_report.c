@@ -65,6 +65,16 @@ void campaign_report_ranks(const struct campaign_job *job)
     }
 }
 
+void campaign_report_trial(const struct campaign_result *result)
+{
+    fprintf(stderr, "trial %d: %s", result->trial.number, result->failed ? "failed" : "passed");
+    if (result->has_times)
+        fprintf(stderr, ": %s: error after %.3f s, sum after %.3f s",
+                campaign_fault_names[result->trial.fault], result->times.verdict,
+                result->times.sum);
+    fputc('\n', stderr);
+}
+
 int campaign_report(const struct campaign_result *results, int count, double seconds)
 {
     int failed = 0, done = 0;

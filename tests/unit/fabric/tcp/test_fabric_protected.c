@@ -106,6 +106,69 @@ static void test_crossed(void **state)
         twill_test_run_ranks(2, rank_crossed, &mode);
 }
 
+/* Rank 0 sends until its kernel takes no more, and then makes no call: what was sent arrives. */
+#define FULL_BYTES    (60u << 10) /* of a message: four records */
+#define FULL_MESSAGES 1000u
+#define FULL_POLLS    200u /* in vain */
+
+/* Send until a message is not complete, which is left in *send. Returns how many are complete. */
+static int send_until_full(struct tcp_end *end, struct twill_transfer *send, unsigned char *data)
+{
+    for (int sent = 0; sent < (int)FULL_MESSAGES; sent++) {
+        *send = transfer(TWILL_TRANSFER_SEND, 1, 0, data, FULL_BYTES);
+        if (!post(end, send))
+            return -1;
+        for (unsigned vain = 0; send->status == TWILL_PENDING; vain++) {
+            int moved = progress(end);
+            if (moved < 0)
+                return -1;
+            vain = moved > 0 ? 0 : vain;
+            if (vain >= FULL_POLLS && sent > 0) /* it has a connection */
+                return sent;
+        }
+    }
+    return -1;
+}
+
+static void rank_full(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    struct tcp_end end;
+    unsigned char *data = calloc(1, FULL_BYTES);
+    struct twill_transfer first = {0}, send = {0};
+    int sent = -1, all[2];
+    (void)size;
+    if (open_end(&end, caller, *(enum mode *)user)) {
+        first = transfer(TWILL_TRANSFER_RECV, 0, 0, data, FULL_BYTES);
+        if (rank == 1) /* connect */
+            TWILL_CHECK(post(&end, &first) && twill_test_await(&end.end, &first, 1));
+        else
+            sent = send_until_full(&end, &send, data);
+        TWILL_CHECK(twill_oob_allgather(end.oob, &sent, all, sizeof(sent), &end.end.error) ==
+                        TWILL_OK &&
+                    all[0] > 1);
+        for (int i = 1; i < all[0] && rank == 1 && !twill_test_failed(); i++) {
+            struct twill_transfer next = transfer(TWILL_TRANSFER_RECV, 0, 0, data, FULL_BYTES);
+            TWILL_CHECK(post(&end, &next) && twill_test_await(&end.end, &next, 1));
+        }
+        TWILL_CHECK(rank_barrier(&end)); /* rank 0 has made no progress until here */
+        if (rank == 0)
+            TWILL_CHECK(twill_test_await(&end.end, &send, 1));
+        first = transfer(TWILL_TRANSFER_RECV, 0, 0, data, FULL_BYTES);
+        if (rank == 1)
+            TWILL_CHECK(post(&end, &first) && twill_test_await(&end.end, &first, 1));
+        TWILL_CHECK(rank_barrier(&end));
+    }
+    free(data);
+    end_close(&end);
+}
+
+static void test_full(void **state)
+{
+    (void)state;
+    for (enum mode mode = PLAIN; mode <= SEALED; mode++)
+        twill_test_run_ranks(2, rank_full, &mode);
+}
+
 /* --- a proxy on the way ----------------------------------------------------------------------- */
 
 #define MESSAGES      40u
@@ -285,9 +348,10 @@ static void test_only_here(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sweep),    cmocka_unit_test(test_crossed),
-        cmocka_unit_test(test_sniffed),  cmocka_unit_test(test_damaged),
-        cmocka_unit_test(test_attacked), cmocka_unit_test(test_only_here),
+        cmocka_unit_test(test_sweep),     cmocka_unit_test(test_crossed),
+        cmocka_unit_test(test_full),      cmocka_unit_test(test_sniffed),
+        cmocka_unit_test(test_damaged),   cmocka_unit_test(test_attacked),
+        cmocka_unit_test(test_only_here),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
