@@ -200,16 +200,30 @@ uint64_t twill_explain_bound_ns(void)
     return EXPLAIN_NS + FAILURE_NOTIFY_NS;
 }
 
+/* Report whether a sentence names this rank. */
+static bool message_names(const struct twill_comm *comm, const char *message, uint32_t rank)
+{
+    char text[TWILL_RANK_TEXT];
+    size_t length = strlen(twill_comm_rank_text(comm, rank, text));
+    for (const char *at = message; (at = strstr(at, text)) != NULL; at += length)
+        if (at[length] < '0' || at[length] > '9')
+            return true;
+    return false;
+}
+
 /* Wait for a notice of the root cause when a transport or a peer has failed, as a rank that fails
  * closes its connections and its own notice says more; or when a rank has answered that it has left
- * the communicator: a notice of the failure that it has left for may come from a third rank.
+ * the communicator: a notice of the failure that it has left for may come from a third rank. That a
+ * rank has left takes the place of this rank's own finding only if that is about the same rank, and
+ * no mismatch: a connection that closes may be how leaving looks from here.
  * Returns the status to fail with, its sentence in comm->error. */
 static twill_status explain(struct twill_comm *comm, twill_status status)
 {
     struct twill_error own = comm->error;
     uint64_t patience = status == TWILL_ERR_PEER ? EXPLAIN_DEATH_NS : EXPLAIN_NS;
     uint64_t deadline = twill_now() + patience;
-    bool differs = status == TWILL_ERR_MISMATCH && !comm->health.notified;
+    bool notified = comm->health.notified; /* then the error is the notice */
+    bool differs = status == TWILL_ERR_MISMATCH && !notified;
     bool waits = comm->context->job.world.nodes > 1 &&
                  (status == TWILL_ERR_FABRIC || status == TWILL_ERR_PEER || differs);
     twill_status left = TWILL_OK;
@@ -229,8 +243,10 @@ static twill_status explain(struct twill_comm *comm, twill_status status)
         twill_node_sleep(comm->node, word, EXPLAIN_TURN_NS);
         twill_node_sleep_end(comm->node);
     }
-    if (left != TWILL_OK)
+    if (left != TWILL_OK &&
+        (notified || (!differs && message_names(comm, own.message, comm->health.notice.from))))
         return left;
+    comm->health.notified = notified; /* else this rank's finding is for all */
     comm->error = own;
     if (strncmp(own.message, "rank ", 5) == 0)
         return status;

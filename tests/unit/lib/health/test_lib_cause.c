@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -122,6 +123,24 @@ static void test_many_ask(void **state)
     twill_test_run_ranks(ASKING, asking_rank, NULL);
 }
 
+static _Thread_local const twill_comm *freezing; /* NULL: none */
+
+/* The clock of a thread stands once `freezing` has a notice: what it then waits for has no
+ * deadline, however late other ranks are. */
+int clock_gettime(clockid_t clock, struct timespec *now)
+{
+    static _Thread_local struct timespec last;
+    bool stands = freezing != NULL && freezing->health.notified && !twill_test_failed();
+    if (clock == CLOCK_MONOTONIC && stands) {
+        *now = last;
+        return 0;
+    }
+    int rc = (int)syscall(SYS_clock_gettime, clock, now);
+    if (clock == CLOCK_MONOTONIC)
+        last = *now;
+    return rc;
+}
+
 /* Rank 1 is told that rank 0 has left the communicator, and when it has taken that in, why: it
  * names the reason. */
 static void left_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
@@ -141,6 +160,7 @@ static void left_rank(int rank, int size, twill_bootstrap *bootstrap, void *user
     if (rank == 1)
         *told = comm;
     TWILL_CHECK(twill_test_barrier(bootstrap));
+    freezing = rank == 1 ? comm : NULL;
     if (rank == 0) {
         twill_detector_notify(context->health.detector, &notice, &to, 1, TWILL_TEST_PATIENCE);
         while (!*(volatile bool *)&(*told)->health.notified && !twill_test_failed())
@@ -149,8 +169,9 @@ static void left_rank(int rank, int size, twill_bootstrap *bootstrap, void *user
             .comm = comm->number, .status = TWILL_ERR_TIMEOUT, .message = "no message of rank 2"};
         twill_detector_notify(context->health.detector, &notice, &to, 1, TWILL_TEST_PATIENCE);
     }
-    TWILL_CHECK(rank != 1 || names(comm, twill_barrier(comm), "rank 2"));
-    TWILL_CHECK(twill_test_barrier(bootstrap));
+    bool fine = rank != 1 || names(comm, twill_barrier(comm), "rank 2");
+    freezing = NULL;
+    TWILL_CHECK(fine && twill_test_barrier(bootstrap));
     twill_comm_leave(comm);
     twill_context_destroy(context);
 }
@@ -160,6 +181,64 @@ static void test_left(void **state)
     twill_comm *volatile told = NULL;
     (void)state;
     twill_test_run_ranks(3, left_rank, (void *)(uintptr_t)&told);
+}
+
+/* Rank 1 has found a failure, and is told that rank 0 has left the communicator. */
+struct left_finding {
+    twill_status status;
+    const char *found, *expected;
+};
+
+static void finding_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    const struct left_finding *finding = user;
+    const char *const settings[] = {TWILL_TEST_PATIENT, "TWILL_PROVIDER=tcp", NULL};
+    const uint32_t to = 1;
+    twill_context *context;
+    twill_comm *comm;
+    (void)size;
+    TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "3x1", NULL, settings));
+    TWILL_CHECK(twill_barrier(comm) == TWILL_OK);
+    struct twill_notice notice = {.comm = comm->number,
+                                  .status = TWILL_ERR_PEER,
+                                  .message = "rank 0 of the job has left the communicator",
+                                  .state = {0, TWILL_NOTICE_LEFT}};
+    if (rank == 0)
+        twill_detector_notify(context->health.detector, &notice, &to, 1, TWILL_TEST_PATIENCE);
+    while (rank == 1 && !comm->health.mailbox.failed && !twill_test_failed()) {
+        pthread_mutex_lock(&context->health.detector_lock);
+        twill_context_receive_notices(context);
+        pthread_mutex_unlock(&context->health.detector_lock);
+    }
+    if (rank == 1) {
+        twill_status status =
+            twill_comm_fail(comm, TWILL_COMM_FAIL(comm, finding->status, "%s", finding->found));
+        TWILL_CHECK(twill_test_note(strstr(twill_comm_message(comm), finding->expected) != NULL,
+                                    __FILE__, __LINE__, "status %d: \"%s\"", status,
+                                    twill_comm_message(comm)));
+    }
+    TWILL_CHECK(twill_test_barrier(bootstrap));
+    if (rank == 2) { /* on another node: a finding is sent to it, that a rank has left is not */
+        bool sent = strstr(finding->expected, "left") == NULL;
+        while (sent && twill_comm_poll_failures(comm, true) == TWILL_OK && !twill_test_failed())
+            usleep(100);
+        TWILL_CHECK(!sent || strstr(twill_comm_message(comm), finding->expected) != NULL);
+    }
+    TWILL_CHECK(twill_test_barrier(bootstrap));
+    twill_comm_leave(comm);
+    twill_context_destroy(context);
+}
+
+static void test_own_finding(void **state)
+{
+    static const struct left_finding findings[] = {
+        {TWILL_ERR_PEER, "rank 2 has died or ended", "rank 2 has died"},
+        {TWILL_ERR_PEER, "tcp: rank 0 has died, ended or given up: reset",
+         "rank 0 of the job has left"},
+        {TWILL_ERR_MISMATCH, "rank 0 calls barrier #2 instead", "calls barrier #2 instead"}};
+    (void)state;
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(findings); i++)
+        twill_test_run_ranks(3, finding_rank, (void *)(uintptr_t)&findings[i]);
 }
 
 static bool stops;
@@ -246,6 +325,7 @@ int main(void)
         cmocka_unit_test(test_chain),         cmocka_unit_test(test_circle),
         cmocka_unit_test(test_many_ask),      cmocka_unit_test(test_setup),
         cmocka_unit_test(test_revoked_setup), cmocka_unit_test(test_left),
+        cmocka_unit_test(test_own_finding),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
