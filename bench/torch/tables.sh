@@ -3,10 +3,12 @@
 # tables.sh BUILD [SECONDS]: the tables of docs/pytorch.md as Markdown: torch.distributed over twill and Gloo in turns, with 2 and 4 ranks on one node
 # and on two hosts (network namespaces of this machine, tests/support/hosts.sh; root only), in SECONDS (330), and what each layer of a call costs.
 # RATE: if set, such as 1gbit, what each host receives is limited to it. HOOKS: if set, only a training step on two hosts with gradients in 32 and in 16 bits.
+# RANKS: if set, such as "2 4 8", one node only (without root), with as many ranks in turn, in SECONDS; ONLY: collectives, separated by commas.
 # HEAP: if set, tensors are in memory that ranks of a host share (TWILL_HEAP=shared). BUILD: twill's build folder. PYTHON: a Python with PyTorch (python3). SIZES: bytes, as compare.py takes them. BACKENDS: twill,gloo.
 # shellcheck source-path=SCRIPTDIR/../../tests source=support/hosts_alone.sh
 here=$(cd "$(dirname "$0")/../../tests" && pwd)
 build=$(cd "$1" && pwd) budget=$(((${2:-330} - 50) / 4)) bin=$build/bin
+[ -z "${RANKS:-}" ] || budget=$((${2:-330} / $(echo "$RANKS" | wc -w)))
 export PYTHONPATH="$build/python" PYTHONDONTWRITEBYTECODE=1 OMP_NUM_THREADS=1 MASTER_PORT=29517
 python=${PYTHON:-python3}
 . "$here/support/hosts_alone.sh"
@@ -21,7 +23,7 @@ run()
     while [ "$rank" -lt "$ranks" ]; do
         set -- env ${HEAP:+"LD_PRELOAD=$build/lib/libtwill-heap.so" TWILL_HEAP=shared} RANK=$rank LOCAL_RANK=$((rank % (ranks / hosts))) WORLD_SIZE="$ranks" LOCAL_WORLD_SIZE=$((ranks / hosts)) "$python" \
             "$here/../bench/torch/compare.py" --budget "$budget" --csv "$scratch/$name.csv" --backends "${BACKENDS:-twill,gloo}" \
-            --title "$ranks ranks, $name" ${SIZES:+--sizes "$SIZES"} ${HOOKS:+--hooks}
+            --title "$ranks ranks, $name" ${SIZES:+--sizes "$SIZES"} ${ONLY:+--only "$ONLY"} ${HOOKS:+--hooks}
         if [ "$hosts" -eq 1 ]; then
             MASTER_ADDR=127.0.0.1 "$@" >"$scratch/$name.$rank" 2>&1 &
         else
@@ -35,6 +37,32 @@ run()
         wait "$pid" || fail "$name: $(tail -3 "$scratch/$name.0")"
     done
 }
+
+# Print what no library can be faster than: each rank's copy of 32 MiB in its own memory, by twill's kernel, all at once. An all_to_all stores that
+# much on each rank, a broadcast on all but one. Private memory is copied twice, by way of memory that the ranks share, but for a rank's own block;
+# if a cache holds a part of that memory, this takes less than twice as long.
+bounds() # ranks file
+{
+    copy=$(TWILL_TUNE=stream=1M "$bin/twillrun" -n "$1" "$bin/twill-bench" alltoall --split "$1" -b 32M -e 32M --memory malloc -n 30 -c 0 --csv |
+        awk -F, '/float/ { print $6 }')
+    [ -n "$copy" ] || fail "twill-bench does not run"
+    for what in all_to_all_single broadcast; do
+        awk -F, -v what="$what" -v copy="$copy" -v ranks="$1" '$1 == what && $2 == 33554432 {
+            least = what == "broadcast" ? copy * (ranks - 1) / ranks : copy
+            twice = what == "broadcast" ? copy : copy * (2 - 1 / ranks)
+            printf "%s of 32 MiB, %d ranks, one node: copied once it takes %.0f us at least, at most %.1f times Gloo; copied twice %.0f us, %.1f times; twill %.0f us\n",
+                what, ranks, least, $(NF - 1) / least, twice, $(NF - 1) / twice, $3 }' "$2"
+    done
+}
+
+if [ -n "${RANKS:-}" ]; then
+    for count in $RANKS; do
+        run "one node ($count)" 1 "$count"
+        "$python" "$here/../bench/torch/compare.py" --table "$scratch/one node ($count).csv"
+        bounds "$count" "$scratch/one node ($count).csv"
+    done
+    exit 0
+fi
 hosts_up 2
 [ -z "${RATE:-}" ] || hosts_shape "$RATE" || fail "no limit of the rate here"
 if [ -n "${HOOKS:-}" ]; then
@@ -48,19 +76,7 @@ run "two hosts" 2 2
 run "two hosts (4)" 2 4
 "$python" "$here/../bench/torch/compare.py" --table "$scratch/one node.csv" "$scratch/one node (4).csv" "$scratch/two hosts.csv" "$scratch/two hosts (4).csv"
 echo
-# What no library can be faster than: each rank's copy of 32 MiB in its own memory, by twill's kernel, all at once. An all_to_all stores that
-# much on each rank, a broadcast on all but one. Private memory is copied twice, by way of memory that the ranks share, but for a rank's own block;
-# if a cache holds a part of that memory, this takes less than twice as long.
-for ranks in 2 4; do
-    copy=$(TWILL_TUNE=stream=1M "$bin/twillrun" -n "$ranks" "$bin/twill-bench" alltoall --split "$ranks" -b 32M -e 32M --memory malloc -n 30 -c 0 --csv |
-        awk -F, '/float/ { print $6 }')
-    for what in all_to_all_single broadcast; do
-        awk -F, -v what="$what" -v copy="$copy" -v ranks="$ranks" '$1 == what && $2 == 33554432 {
-            least = what == "broadcast" ? copy * (ranks - 1) / ranks : copy
-            twice = what == "broadcast" ? copy : copy * (2 - 1 / ranks)
-            printf "%s of 32 MiB, %d ranks, one node: copied once it takes %.0f us at least, at most %.1f times Gloo; copied twice %.0f us, %.1f times; twill %.0f us\n",
-                what, ranks, least, $(NF - 1) / least, twice, $(NF - 1) / twice, $3 }' "$scratch/one node$([ "$ranks" -eq 2 ] || echo " ($ranks)").csv"
-    done
-done
+bounds 2 "$scratch/one node.csv"
+bounds 4 "$scratch/one node (4).csv"
 echo
 RANK=0 WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 "$python" "$here/../bench/torch/compare.py" --layers

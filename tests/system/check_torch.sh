@@ -42,7 +42,7 @@ unit()
 whole()
 {
     build_cpp
-    unit torch 3 6 # with the C++ part and without
+    unit torch 3 12 # with the C++ part and without, then both by the name "gloo"
     unit torch_parallel 2 2
     status=0
     timeout -k 10 "$patience" "$bin/twillrun" -n 3 --grace 60 env MASTER_PORT="$(free_port)" \
@@ -71,7 +71,7 @@ if imports_torch "$python"; then
     "$("$python" -c 'import torch; print(torch.__version__)')") ;;
     *)
         build_cpp -O0
-        unit torch 3 6 Collectives Order WrongArguments
+        unit torch 3 12 Collectives Order WrongArguments
         ;;
     esac
 fi

@@ -10,6 +10,7 @@ import os
 import sys
 import time
 import unittest
+import unittest.mock
 import warnings
 
 warnings.filterwarnings("ignore")
@@ -213,27 +214,63 @@ class Order(unittest.TestCase):
 
 
 class WrittenGloo(unittest.TestCase):
-    """Code that names Gloo gets twill, and says so once. By its name it runs after Training, which needs Gloo itself: it
-    cannot be undone."""
+    """Code that names Gloo gets twill, and says so once. Runs when nothing needs Gloo itself any more, as it cannot be undone."""
+
+    def setUp(self):
+        if dist.get_backend() != "gloo":
+            self.skipTest("the job is not made by this name yet")
 
     def test_answer(self):
-        if not WITHOUT_CPP:  # Gloo itself is needed once more
-            return
         said = io.StringIO()
         with contextlib.redirect_stderr(said):
             twill.torch.answer_for_gloo()
-            twill.torch.answer_for_gloo()
-        self.assertEqual(said.getvalue().count('"gloo" means twill'), 1 if RANK == 0 else 0)
+        self.assertEqual(said.getvalue(), "")
         group = dist.new_group(backend="gloo")
-        self.assertIs(type(twill.torch.backend_of(group)), type(twill.torch.backend_of()))
+        for backend in (twill.torch.backend_of(), twill.torch.backend_of(group)):
+            self.assertIn("twill", "".join(backend.describe()))
+            self.assertEqual(type(backend).__name__, "Group" if WITHOUT_CPP else "Backend")
         tensor = torch.ones(3)
         dist.all_reduce(tensor, group=group)
         self.assertEqual(tensor.tolist(), [SIZE] * 3)
         if hasattr(dist.distributed_c10d, "BackendConfig") and not torch.cuda.is_available():
             self.assertEqual(dist.distributed_c10d.BackendConfig("gloo").get_device_backend_map(), {"cpu": "twill"})
-        if hasattr(dist.distributed_c10d, "_set_pg_timeout"):
-            dist.distributed_c10d._set_pg_timeout(datetime.timedelta(seconds=77), group)
-            self.assertEqual(twill.torch.backend_of(group)._timeout, datetime.timedelta(seconds=77))
+
+    @unittest.skipUnless(hasattr(dist.distributed_c10d, "_set_pg_timeout"), "PyTorch before 2.1")
+    def test_time_limit(self):
+        group = dist.new_group(backend="gloo")
+        dist.distributed_c10d._set_pg_timeout(datetime.timedelta(milliseconds=300), group)
+        if RANK != 0:
+            with self.assertRaisesRegex(RuntimeError, r"within 0\.3 s"):
+                dist.all_reduce(torch.ones(3), group=group)
+        dist.barrier()
+
+    @unittest.skipUnless(hasattr(dist.distributed_c10d, "BackendConfig"), "PyTorch before 2.0 has no backends by device")
+    def test_one_rank_sees_cuda_devices(self):
+        """All ranks make a group for these devices, too, or none does: else they would wait for each other."""
+        c10d = dist.distributed_c10d
+        decided = c10d._twill_job_decided, c10d._twill_cuda_devices
+        self.assertEqual(decided, (True, torch.cuda.is_available()))
+        try:
+            c10d._twill_job_decided = False  # as if the job was made by another name
+            for sees, any_sees in ((lambda: RANK == 1, True), (lambda: False, False)):
+                with unittest.mock.patch("torch.cuda.is_available", sees):
+                    group = dist.new_group([1, 2], backend="gloo")
+                    if RANK == 0:
+                        continue
+                    named = c10d.BackendConfig("gloo").get_device_backend_map()
+                    self.assertEqual(named["cpu"], "twill")
+                    self.assertEqual(("cuda" in named, c10d._twill_cuda_devices), (any_sees, any_sees))
+                    tensor = torch.ones(3)
+                    dist.all_reduce(tensor, group=group)
+                    self.assertEqual(tensor.tolist(), [2] * 3)
+        finally:
+            c10d._twill_job_decided, c10d._twill_cuda_devices = decided
+        dist.barrier()
+
+    @unittest.skipUnless(hasattr(dist.distributed_c10d, "BackendConfig"), "PyTorch before 2.0 has no backends by device")
+    def test_rank_that_does_not_say_what_it_sees(self):
+        with self.assertRaisesRegex(RuntimeError, "ranks 0, 2 of group lost have not said within 0.05 s.*TORCH_TWILL_GLOO"):
+            twill.torch._agree_on_devices(dist.HashStore(), "lost", 1, 3, datetime.timedelta(milliseconds=50))
 
 
 class WrongArguments(unittest.TestCase):
@@ -297,16 +334,22 @@ if __name__ == "__main__":
     RANK, SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     root = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), SIZE, RANK == 0)
     good = True
-    for WITHOUT_CPP in (False, True):
+    for name, WITHOUT_CPP in (("twill", False), ("twill", True), ("gloo", False), ("gloo", True)):
         os.environ["TORCH_TWILL_PYTHON"] = "1" if WITHOUT_CPP else "0"
-        dist.init_process_group("twill", store=dist.PrefixStore(str(WITHOUT_CPP), root), rank=RANK, world_size=SIZE,
+        if name == "gloo" and not WITHOUT_CPP:
+            said = io.StringIO()
+            with contextlib.redirect_stderr(said):
+                twill.torch.answer_for_gloo()
+            assert said.getvalue().count('"gloo" means twill') == (1 if RANK == 0 else 0), said.getvalue()
+        dist.init_process_group(name, store=dist.PrefixStore(name + str(WITHOUT_CPP), root), rank=RANK, world_size=SIZE,
                                 timeout=datetime.timedelta(seconds=300))
-        good = unittest.main(exit=False, verbosity=1).result.wasSuccessful() and good
+        cases = {"argv": [sys.argv[0], "WrittenGloo"]} if name == "gloo" else {}
+        good = unittest.main(exit=False, verbosity=1, **cases).result.wasSuccessful() and good
         dist.barrier()
-        if WITHOUT_CPP:
-            dist.destroy_process_group()
-        else:
+        if name == "twill" and not WITHOUT_CPP:
             end_with_message_under_way()
+        else:
+            dist.destroy_process_group()
     root.add("ended", 1)
     if RANK == 0:  # it has the store
         while root.add("ended", 0) < SIZE:

@@ -61,6 +61,44 @@ def _set_timeout(of_others: Any, timeout: datetime.timedelta, group: dist.Proces
         of_others(timeout, group)
 
 
+def _agree_on_devices(store: dist.Store, name: str, rank: int, size: int, timeout: datetime.timedelta) -> bool:
+    """Return whether any rank of a group sees CUDA devices; all its ranks call this. RuntimeError names those that do not within the time."""
+    keys = [f"twill/devices/{name}/{r}" for r in range(size)]
+    store.set(keys[rank], "1" if torch.cuda.is_available() else "0")
+    try:
+        store.wait(keys, timeout)
+    except RuntimeError as error:  # DistStoreError is one
+        missing = ", ".join(str(r) for r, key in enumerate(keys) if not store.check([key]))
+        raise RuntimeError(f"twill.torch: ranks {missing} of group {name} have not said within {timeout.total_seconds():g} s whether they "
+                           'see CUDA devices: "gloo" must mean twill on all ranks or on none (TORCH_TWILL_GLOO)') from error
+    one_by_one = not (hasattr(store, "multi_get") and store.has_extended_api())
+    return b"1" in ([store.get(key) for key in keys] if one_by_one else store.multi_get(keys))
+
+
+def _agree_on_groups(c10d: Any) -> None:
+    """Have the ranks of each group that is made by the name "gloo" decide together whether it is for CUDA devices, too:
+    c10d._twill_cuda_devices, None where each rank looks for itself. A group of all ranks decides for those made from it."""
+    make = c10d._new_process_group_helper
+    signature = inspect.signature(make)
+    c10d._twill_cuda_devices, c10d._twill_job_decided = None, False
+
+    @functools.wraps(make)
+    def agree_and_make(*args: Any, **named: Any) -> Any:
+        given = signature.bind(*args, **named).arguments
+        ranks, backend = given["global_ranks_in_group"], str(given["backend"]).lower()
+        if not ranks:  # a new job
+            c10d._twill_cuda_devices, c10d._twill_job_decided = None, False
+        by_name = backend == "gloo" or backend.count(":gloo") > 1
+        if by_name and not c10d._twill_job_decided and (not ranks or dist.get_rank() in ranks):
+            name = given.get("group_name") or f"#{c10d._world.group_count}"
+            limit = given.get("timeout") or dist.constants.default_pg_timeout
+            c10d._twill_cuda_devices = _agree_on_devices(given["store"], name, given["group_rank"], given["group_size"], limit)
+            c10d._twill_job_decided = not ranks
+        return make(*args, **named)
+
+    c10d._new_process_group_helper = agree_and_make
+
+
 def answer_for_gloo() -> None:
     """Make the name "gloo" mean twill on CPUs in this process, for code that has it written into it.
     TORCH_TWILL_GLOO=1 calls this at import."""
@@ -74,11 +112,14 @@ def answer_for_gloo() -> None:
 
         def with_twill(self: Any) -> dict[str, str]:
             named = of_config(self)
-            if "cpu" in named and not torch.cuda.is_available():  # "gloo" is for all devices: no second group for those that are not there
+            devices = c10d._twill_cuda_devices
+            if "cpu" in named and not (torch.cuda.is_available() if devices is None else devices):
+                # "gloo" is for all devices: no second group for those that are not there
                 named = {device: name for device, name in named.items() if device == "cpu" or name != "gloo"}
             return {device: "twill" if device == "cpu" and name == "gloo" else name for device, name in named.items()}
 
         c10d.BackendConfig.get_device_backend_map = with_twill
+        _agree_on_groups(c10d)
         if "GLOO" in dir(dist.Backend) and hasattr(dist.Backend, "backend_type_map"):
             dist.Backend.backend_type_map["gloo"] = dist.ProcessGroup.BackendType.CUSTOM
         if hasattr(c10d, "_set_pg_timeout"):

@@ -180,10 +180,6 @@ inline twill_op Operation::of_numbers(const char *call, c10d::ReduceOp::RedOpTyp
 inline at::Tensor Operation::factor_of(const char *call, const c10d::ReduceOp &op,
                                        const at::Tensor &tensor)
 {
-#if TWILL_TORCH_VERSION >= 209
-    auto *supplement = dynamic_cast<c10d::PreMulSumSupplement *>(op.supplement_.get());
-    at::Tensor given = supplement ? supplement->tensor_factor : at::Tensor();
-#else
     auto *supplement = dynamic_cast<c10d::NCCLPreMulSumSupplement *>(op.supplement_.get());
 #if TWILL_TORCH_HAS_BACKEND
     at::Tensor given = supplement ? supplement->tensor_factor : at::Tensor();
@@ -191,7 +187,6 @@ inline at::Tensor Operation::factor_of(const char *call, const c10d::ReduceOp &o
     at::Tensor given = supplement && !supplement->tensor_factors.empty()
                            ? supplement->tensor_factors[0]
                            : at::Tensor();
-#endif
 #endif
     if (supplement == nullptr || tensor.is_complex())
         refuse(call, "PREMUL_SUM without a factor, or of complex numbers");
