@@ -219,7 +219,8 @@ static inline void twill_node_signal(struct twill_node *node, uint32_t lane, uin
                                      uint32_t signature)
 {
     struct twill_flag *flag = &node->area[node->me]->flag[lane];
-    atomic_store_explicit(&flag->signature, signature, memory_order_relaxed);
+    /* Release: who reads it also finds the hashes of earlier instances (twill_node_signature()). */
+    atomic_store_explicit(&flag->signature, signature, memory_order_release);
     atomic_store_explicit(&flag->value, value, memory_order_release);
     twill_node_ring_doorbells(node);
 }
@@ -233,7 +234,7 @@ static inline uint64_t twill_node_flag(const struct twill_node *node, uint32_t l
 static inline uint32_t twill_node_flag_signature(const struct twill_node *node, uint32_t l,
                                                  uint32_t lane)
 {
-    return atomic_load_explicit(&node->area[l]->flag[lane].signature, memory_order_relaxed);
+    return atomic_load_explicit(&node->area[l]->flag[lane].signature, memory_order_acquire);
 }
 
 /* Return the local rank whose area holds what local rank l publishes, when the copies are used for

@@ -126,6 +126,8 @@ struct twill_comm_claim {
     _Atomic(const char *) held; /* the public call that a thread is in, or NULL */
     _Atomic unsigned pending;   /* requests that other threads may advance; written by the holder */
     struct twill_error refused; /* of a second thread; under the context's lock */
+    _Atomic bool noticed;       /* the thread that holds it knows that it is torn */
+    _Atomic unsigned revoking;  /* threads in twill_comm_revoke() */
 };
 
 /* What a communicator has done, and the twill_ticks() spent in its calls. Its holder adds with

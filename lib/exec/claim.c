@@ -7,8 +7,12 @@
 #include "lib/twill_recover.h"
 
 #include <sched.h>
+#include <time.h>
 
-#define CLAIM_SPINS 200u /* an advance is short; then its thread may have lost the core */
+#define CLAIM_SPINS  200u /* an advance is short; then its thread may have lost the core */
+#define BREAK_NS     UINT64_C(100000000) /* a revocation waits for a call that computes no longer */
+#define BREAK_NAPS   1000u               /* counted, too: the call may have no core */
+#define BREAK_NAP_NS 20000
 
 /* Refuse a second caller. It may only read what never changes, and `refused` under the lock. */
 static twill_status refuse_claim(struct twill_comm *comm, const char *call, const char *inside)
@@ -22,15 +26,18 @@ static twill_status refuse_claim(struct twill_comm *comm, const char *call, cons
             "%s: %s on communicator %u while %s is under way on it, in another thread or "
             "around this call: a communicator belongs to one thread at a time",
             twill_comm_rank_text(comm, comm->rank, rank), call, comm->number, inside);
-    twill_context_unlock(comm->context);
+    /* Within the lock: another thread that still finds it live would change the sentence. */
     (void)atomic_compare_exchange_strong(&comm->live, &live, TWILL_TORN);
+    twill_context_unlock(comm->context);
     return TWILL_ERR_ARGUMENT;
 }
 
 twill_status twill_comm_torn(struct twill_comm *comm)
 {
-    if (TWILL_LIKELY(atomic_load_explicit(&comm->live, memory_order_acquire) != TWILL_TORN) ||
-        comm->broken)
+    if (TWILL_LIKELY(atomic_load_explicit(&comm->live, memory_order_acquire) != TWILL_TORN))
+        return TWILL_OK;
+    atomic_store(&comm->claim.noticed, true);
+    if (comm->broken)
         return TWILL_OK;
     comm->error = comm->claim.refused;
     return comm->error.status;
@@ -67,15 +74,35 @@ twill_status twill_comm_acquire_slow(struct twill_comm *comm, const char *call)
     return TWILL_OK;
 }
 
+/* Break a communicator that is torn, unless the thread that is in a call on it does. That thread
+ * may be past its last look, and makes no other call: then this one does it when the call ends. */
+static void break_torn(struct twill_comm *comm)
+{
+    const struct timespec nap = {.tv_nsec = BREAK_NAP_NS};
+    const uint64_t until = twill_now() + BREAK_NS;
+    for (unsigned naps = 0; !atomic_load(&comm->claim.noticed); naps++) {
+        const char *inside = NULL;
+        if (atomic_compare_exchange_strong(&comm->claim.held, &inside, "twill_comm_revoke")) {
+            fail_torn(comm);
+            twill_comm_release(comm);
+            return;
+        }
+        twill_node_wake(comm->node, comm->local);
+        if (naps >= BREAK_NAPS && twill_now() >= until)
+            return;
+        (void)nanosleep(&nap, NULL);
+    }
+}
+
 twill_status twill_comm_revoke(twill_comm *comm)
 {
-    const char *expected = NULL;
     char rank[TWILL_RANK_TEXT];
     uint32_t live = TWILL_LIVE;
     if (!twill_comm_is_live(comm))
         return TWILL_ERR_ARGUMENT;
     if (twill_context_is_forked(comm->context))
         return TWILL_ERR_FORKED;
+    atomic_fetch_add(&comm->claim.revoking, 1);
     twill_context_lock(comm->context);
     if (atomic_load(&comm->live) == TWILL_LIVE)
         (void)TWILL_FAIL(&comm->claim.refused, TWILL_ERR_REVOKED,
@@ -83,20 +110,19 @@ twill_status twill_comm_revoke(twill_comm *comm)
                          twill_comm_rank_text(comm, comm->rank, rank), comm->number);
     (void)atomic_compare_exchange_strong(&comm->live, &live, TWILL_TORN);
     twill_context_unlock(comm->context);
-    /* A thread that is in a call finds that while it waits; else this one breaks it. */
-    if (atomic_compare_exchange_strong(&comm->claim.held, &expected, "twill_comm_revoke")) {
-        fail_torn(comm);
-        twill_comm_release(comm);
-    } else {
-        twill_node_wake(comm->node, comm->local);
-    }
+    break_torn(comm);
+    atomic_fetch_sub_explicit(&comm->claim.revoking, 1, memory_order_release);
     return TWILL_OK;
 }
 
 bool twill_comm_acquire_last(struct twill_comm *comm, const char *call)
 {
-    if (twill_comm_acquire(comm, call) == TWILL_OK)
+    if (twill_comm_acquire(comm, call) == TWILL_OK) {
+        /* The thread that has revoked it may still be in that call. */
+        while (atomic_load_explicit(&comm->claim.revoking, memory_order_acquire) > 0)
+            (void)sched_yield();
         return true;
+    }
     static const char ended[] = "the communicator has already been destroyed";
     if (twill_comm_is_live(comm))
         twill_say(&comm->context->log, TWILL_LOG_WARN, "%s: it is not destroyed",

@@ -259,12 +259,21 @@ void twill_server_close(struct twill_server *server, twill_context *context, boo
         twill_links_close(server, together);
     if (server->core != NULL)
         twill_cores_close(server);
+    if (together)
+        twill_comm_destroy(server->comm); /* until then cores of other ranks map the memory */
     twill_server_close_memory(server);
-    if (server->comm != NULL && together)
-        twill_comm_destroy(server->comm);
-    else if (server->comm != NULL)
+    if (!together)
         twill_comm_leave(server->comm);
+    twill_server_drop_old(server);
     free_server(server);
+}
+
+void twill_server_drop_old(struct twill_server *server)
+{
+    struct twill_server *old = server->old;
+    server->old = NULL;
+    if (old != NULL)
+        twill_server_close(old, server->context, false);
 }
 
 void twill_server_destroy(twill_server *server)

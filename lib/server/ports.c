@@ -187,7 +187,7 @@ twill_status twill_server_await(struct twill_server *server,
 {
     struct server_waiting state = {.moved = atomic_load(&server->moved)};
     while (!done(server, key)) {
-        if (atomic_load_explicit(&server->broken, memory_order_relaxed))
+        if (atomic_load_explicit(&server->broken, memory_order_acquire))
             return server->error.status;
         if (twill_server_progress(server)) {
             state.idle = 0;

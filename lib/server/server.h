@@ -118,8 +118,9 @@ struct twill_server {
     struct twill_server_rule rule;
     struct twill_server_roles roles;
     struct twill_server_cut cut;
-    bool successor;       /* by twill_server_rebuild(), of one that was committed */
-    bool loaded;          /* twill_server_load() was called */
+    bool successor;           /* by twill_server_rebuild(), of one that was committed */
+    struct twill_server *old; /* what it replaces: ended once all ranks have stopped theirs */
+    bool loaded;              /* twill_server_load() was called */
     twill_status lacking; /* of this rank's part in a rebuild: all ranks learn it in the commit */
     bool committed;
     struct twill_advancer advancer; /* added at the commit */
@@ -199,6 +200,8 @@ twill_status twill_server_refuse_on(twill_comm *comm, twill_status status, const
 twill_status twill_server_worst_status(twill_comm *comm, twill_status status, twill_status *call);
 /* End a server: its memory is freed by `context`. together: with all ranks of its communicator. */
 void twill_server_close(struct twill_server *server, twill_context *context, bool together);
+/* End those that a server has replaced, if any. */
+void twill_server_drop_old(struct twill_server *server);
 
 /* --- options.c, compare_keys.c --- */
 

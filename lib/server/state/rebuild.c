@@ -23,7 +23,7 @@ static twill_status add_again(struct twill_server *to, const struct twill_server
 /* Give the successor what this rank has of the old one. */
 static twill_status hand_over(struct twill_server *to, struct twill_server *from)
 {
-    twill_core_threads_stop(from);
+    to->old = from;
     to->successor = from->committed || from->successor;
     to->rule.optimizer = from->rule.optimizer;
     to->rule.settings = from->rule.settings;
@@ -44,6 +44,8 @@ twill_status twill_server_rebuild(twill_server **server, twill_comm *comm)
     if (server == NULL || *server == NULL || twill_comm_context(comm) == NULL)
         return TWILL_ERR_ARGUMENT;
     struct twill_server *old = *server, *made = NULL;
+    twill_advancer_remove(&old->advancer);
+    twill_core_threads_stop(old);
     twill_server_options options = old->options;
     options.ranks = NULL;
     twill_status status = twill_server_create(&made, comm, &options);
@@ -53,9 +55,7 @@ twill_status twill_server_rebuild(twill_server **server, twill_comm *comm)
     }
     /* Too few ranks for the layout: the old one keeps the state until there are more. */
     TWILL_TRY(NULL, status);
-    *server = NULL;
     made->lacking = hand_over(made, old);
-    twill_server_close(old, twill_comm_context(comm), false);
     *server = made;
     return twill_server_commit(made);
 }

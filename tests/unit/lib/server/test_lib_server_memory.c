@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A worker's memory, which a server maps, stays as it is until the server does not read it any
+ * more: when the worker destroys its end, or rebuilds it, before the server does. */
+#include "lib/server/core/core.h"
+#include "tests/support/ranks.h"
+
+#include <setjmp.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define MEMORY_COUNT ((size_t)1 << 20) /* f32: freed blocks of 2 MiB or more read as zeros */
+#define MEMORY_LOOKS 50u
+
+static twill_status open_memory_server(twill_server **server, twill_comm *comm, int threads)
+{
+    twill_server_options options;
+    twill_server_defaults(&options);
+    options.layout = TWILL_SERVER_NC;
+    options.servers = 1;
+    options.threads = threads;
+    twill_tensor tensor = {.name = "weights", .count = MEMORY_COUNT, .type = TWILL_F32};
+    TWILL_TRY(NULL, twill_server_create(server, comm, &options));
+    TWILL_TRY(NULL, twill_server_add(*server, &tensor, NULL));
+    return twill_server_commit(*server);
+}
+
+/* Look at the worker's gradient, as the server maps it, while the worker goes on. */
+static bool sees_gradient(const struct twill_server *server)
+{
+    const float *sent = (const void *)server->core[0].worker[0].key[0].sent;
+    bool same = sent != NULL;
+    for (unsigned i = 0; i < MEMORY_LOOKS && same; i++) {
+        same = sent[MEMORY_COUNT / 2] == 5;
+        (void)usleep(1000);
+    }
+    return same;
+}
+
+/* Rank 1 works. It rebuilds, and then destroys, each time before rank 0 does. */
+static void rank_of_memory(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    const char *const more[] = {TWILL_TEST_PATIENT, NULL};
+    twill_context *context;
+    twill_comm *comm;
+    twill_server *server = NULL;
+    const int *threads = user;
+    (void)size;
+    TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "2", NULL, more));
+    twill_status status = open_memory_server(&server, comm, *threads);
+    for (int rebuilds = 1; rebuilds >= 0; rebuilds--) {
+        TWILL_CHECK(twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s",
+                                    twill_server_message(server)));
+        TWILL_CHECK(twill_barrier(comm) == TWILL_OK); /* until then rank 0 serves the first pull */
+        float *gradient = twill_server_gradient(server, 0);
+        TWILL_CHECK((gradient != NULL) == (rank == 1));
+        if (rank == 1)
+            gradient[MEMORY_COUNT / 2] = 5;
+        TWILL_CHECK(twill_test_barrier(bootstrap));
+        TWILL_CHECK(rank == 1 || sees_gradient(server));
+        if (rebuilds > 0)
+            status = twill_server_rebuild(&server, comm);
+    }
+    twill_server_destroy(server);
+    twill_comm_destroy(comm);
+    twill_context_destroy(context);
+}
+
+static void test_memory_stays(void **state)
+{
+    (void)state;
+    for (int threads = 0; threads < 2; threads++)
+        twill_test_run_ranks(2, rank_of_memory, &threads);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_memory_stays)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
