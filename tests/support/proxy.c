@@ -68,10 +68,14 @@ static bool forward(struct twill_proxy *proxy, struct twill_proxy_way *way)
         return false;
     for (size_t i = 0; i < (size_t)got; i++, way->at++) {
         bool hit = way->first && way->caller && proxy->attack != TWILL_PROXY_NOTHING;
+        bool within = hit && way->at >= proxy->offset && way->at < proxy->offset + proxy->bytes;
         look_for_marker(proxy, way, &in[i]);
-        if (hit && proxy->attack == TWILL_PROXY_DROP && way->at >= proxy->offset &&
-            way->at < proxy->offset + proxy->bytes)
+        if (within && proxy->attack == TWILL_PROXY_DROP)
             continue;
+        if (within && proxy->attack == TWILL_PROXY_RECORD)
+            proxy->recording[way->at - proxy->offset] = in[i];
+        if (within && proxy->attack == TWILL_PROXY_PASTE)
+            in[i] = proxy->recording[way->at - proxy->offset];
         hit = hit && way->at == proxy->offset;
         if (hit && proxy->attack == TWILL_PROXY_CUT)
             return send_whole(way->to, out, n) && false;

@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #define TWILL_PROXY_PAIRS 8
+#define TWILL_PROXY_KEPT  256
 #define TWILL_PROXY_MARKER                                                                         \
     "a marker of 26 letters: xyz" /* what a test looks for in the payload                          \
                                    */
@@ -22,6 +23,8 @@ enum twill_proxy_attack {
     TWILL_PROXY_DROP,   /* `bytes` from there on are left out */
     TWILL_PROXY_REPEAT, /* the `bytes` before are sent again */
     TWILL_PROXY_CUT,    /* the connection ends there */
+    TWILL_PROXY_RECORD, /* the `bytes` from there on are kept in recording[] */
+    TWILL_PROXY_PASTE,  /* they are replaced by recording[] */
 };
 
 struct twill_proxy {
@@ -29,6 +32,7 @@ struct twill_proxy {
     uint16_t target; /* port on 127.0.0.1 */
     enum twill_proxy_attack attack;
     size_t offset, bytes;
+    unsigned char recording[TWILL_PROXY_KEPT];
     unsigned flips; /* markers in which a bit is flipped, whatever `attack` is */
     /* Results, valid after the proxy has stopped. */
     size_t markers;   /* seen */
@@ -40,7 +44,7 @@ struct twill_proxy {
     struct twill_proxy_way {
         int from, to;
         size_t matched, at;
-        unsigned char last[256]; /* bytes that passed before, as a ring by `at` */
+        unsigned char last[TWILL_PROXY_KEPT]; /* bytes that passed before, as a ring by `at` */
         bool caller, first;
     } ways[2 * TWILL_PROXY_PAIRS];
     size_t used;

@@ -21,12 +21,15 @@ static const struct test_setting settings[][2] = {
 };
 
 /* Open a rank's end on loopback. */
-static bool open_end(struct tcp_end *end, twill_bootstrap *caller, enum mode mode)
+static bool open_end_of(struct tcp_end *end, twill_bootstrap *caller, enum mode mode,
+                        uint32_t epoch)
 {
     const struct twill_kernels *kernels;
     memset(end, 0, sizeof(*end));
     end->oob = twill_test_oob(caller);
     TWILL_REQUIRE(end->oob != NULL);
+    memset(end->oob->nonce, 7, sizeof(end->oob->nonce)); /* all runs are of one job */
+    end->oob->epoch = epoch;
     TWILL_REQUIRE(twill_kernels_select(&kernels, NULL, NULL) == TWILL_OK);
     end->end.rank = (uint32_t)caller->rank;
     end->end.size = (uint32_t)caller->size;
@@ -40,6 +43,11 @@ static bool open_end(struct tcp_end *end, twill_bootstrap *caller, enum mode mod
     if (mode == SEALED_CHACHA) /* as if a rank's CPU had no instructions for AES */
         ((struct twill_tcp *)end->end.transport)->common->protection.aes = false;
     return true;
+}
+
+static bool open_end(struct tcp_end *end, twill_bootstrap *caller, enum mode mode)
+{
+    return open_end_of(end, caller, mode, 0);
 }
 
 /* --- nothing happens on the way --------------------------------------------------------------- */
@@ -181,6 +189,7 @@ static void test_full(void **state)
 /* Rank 0 sends messages with the marker to rank 1 through the proxy. */
 struct scene {
     enum mode mode;
+    uint32_t epoch;
     struct twill_proxy proxy;
     unsigned arrived; /* at rank 1, all with the right bytes */
     bool failed;      /* on rank 1 */
@@ -236,7 +245,7 @@ static void rank_scene(int rank, int size, twill_bootstrap *caller, void *user)
     struct scene *scene = user;
     struct tcp_end end;
     (void)size;
-    if (open_end(&end, caller, scene->mode)) {
+    if (open_end_of(&end, caller, scene->mode, scene->epoch)) {
         if (rank == 0)
             send_all(&end, scene);
         else
@@ -322,6 +331,27 @@ static void test_attacked(void **state)
         }
 }
 
+/* A record of another connection of the same ranks and job, with the same number and place in it,
+ * is refused: of the same epoch or of an earlier one. */
+static void test_replayed(void **state)
+{
+    (void)state;
+    for (enum mode mode = SEALED; mode <= SEALED_CHACHA; mode++)
+        for (uint32_t epoch = 0; epoch < 2; epoch++) {
+            struct scene scene = {.mode = mode,
+                                  .proxy = {.attack = TWILL_PROXY_RECORD,
+                                            .offset = HELLO + 5 * SEALED_RECORD,
+                                            .bytes = SEALED_RECORD}};
+            play(&scene);
+            assert_int_equal(scene.arrived, MESSAGES);
+            struct scene later = {.mode = mode, .epoch = epoch, .proxy = scene.proxy};
+            later.proxy.attack = TWILL_PROXY_PASTE;
+            later.proxy.used = 0;
+            play(&later);
+            expect_failure(&later, 5, "altered");
+        }
+}
+
 /* Nothing falls back to clear text: another provider is refused by its name, a rank that would not
  * encrypt by its number. */
 static void test_only_here(void **state)
@@ -348,10 +378,10 @@ static void test_only_here(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sweep),     cmocka_unit_test(test_crossed),
-        cmocka_unit_test(test_full),      cmocka_unit_test(test_sniffed),
-        cmocka_unit_test(test_damaged),   cmocka_unit_test(test_attacked),
-        cmocka_unit_test(test_only_here),
+        cmocka_unit_test(test_sweep),    cmocka_unit_test(test_crossed),
+        cmocka_unit_test(test_full),     cmocka_unit_test(test_sniffed),
+        cmocka_unit_test(test_damaged),  cmocka_unit_test(test_attacked),
+        cmocka_unit_test(test_replayed), cmocka_unit_test(test_only_here),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

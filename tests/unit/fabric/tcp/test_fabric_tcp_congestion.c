@@ -82,15 +82,16 @@ static void rank_connected(int rank, int size, twill_bootstrap *caller, void *us
     struct tcp_end end;
     size_t bytes = 100000;
     char name[32];
-    (void)rank, (void)size;
+    (void)size;
     if (end_open(&end, caller, user) && twill_test_sweep(&end.end, &bytes, 1)) {
         struct twill_tcp *t = (struct twill_tcp *)end.end.transport;
         int fd = t->peers[1 - rank]->lanes[0].fd;
         bool paces = strncmp(name_of(t->common->listener, name), "bbr", 3) == 0;
         twill_test_note(!paces && !t->common->paced && t->once == TWILL_TCP_ONCE, __FILE__,
                         __LINE__, "listener: %s", name);
-        twill_test_note(!t->common->unpaced || strcmp(name_of(fd, name), "reno") == 0, __FILE__,
-                        __LINE__, "connection: %s", name);
+        /* Rank 0 connects. That may reach the listener before rank 1 has set it to reno. */
+        twill_test_note(rank == 1 || !t->common->unpaced || strcmp(name_of(fd, name), "reno") == 0,
+                        __FILE__, __LINE__, "connection: %s", name);
         rank_barrier(&end);
     }
     end_close(&end);
