@@ -232,7 +232,7 @@ twill_status twill_context_take_shared(struct twill_context *context, void **mem
                                        struct twill_error *error);
 void twill_context_give_shared(struct twill_context *context, void *memory, size_t bytes);
 /* Note that this memory, from twill_context_take_shared(), is pinned for a device:
- * twill_context_unpin() is called before its pages go. */
+ * twill_context_unpin() is called before its pages go. The context's lock is held. */
 void twill_context_set_pinned(struct twill_context *context, const void *memory);
 /* Check by a system call, which does not fault, that first and last byte are readable. */
 bool twill_memory_is_readable(const void *memory, size_t bytes);

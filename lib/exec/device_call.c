@@ -81,6 +81,18 @@ static unsigned char *bounce_pages(const struct twill_request *request)
     return (unsigned char *)twill_round_up((uintptr_t)request->bounce_memory, BOUNCE_PAGE);
 }
 
+/* Pin the bounce memory and note that, in one step: a fence of another thread between the two would
+ * leave the device with the pages that it replaces. */
+static void pin_bounce(struct twill_request *request, const struct twill_device_memory *memory)
+{
+    struct twill_context *context = request->comm->context;
+    twill_context_lock(context);
+    if (twill_device_pin(context->machine.device, bounce_pages(request),
+                         request->bounce_memory_bytes - BOUNCE_PAGE, memory))
+        twill_context_set_pinned(context, request->bounce_memory);
+    twill_context_unlock(context);
+}
+
 /* Grow the bounce memory to at least `bytes`; contents are not preserved. It is pinned when it is
  * used for the second time, because pinning takes about as long as a call's copies. */
 static twill_status reserve_bounce(struct twill_request *request, size_t bytes,
@@ -100,10 +112,8 @@ static twill_status reserve_bounce(struct twill_request *request, size_t bytes,
         request->bounce_memory = grown;
         request->bounce_memory_bytes = pages + BOUNCE_PAGE;
     }
-    if (request->bounce_uses < 2 && ++request->bounce_uses == 2 &&
-        twill_device_pin(context->machine.device, bounce_pages(request),
-                         request->bounce_memory_bytes - BOUNCE_PAGE, memory))
-        twill_context_set_pinned(context, request->bounce_memory);
+    if (request->bounce_uses < 2 && ++request->bounce_uses == 2)
+        pin_bounce(request, memory);
     return TWILL_OK;
 }
 

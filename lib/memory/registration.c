@@ -172,10 +172,8 @@ void twill_context_give_shared(struct twill_context *context, void *memory, size
 
 void twill_context_set_pinned(struct twill_context *context, const void *memory)
 {
-    twill_context_lock(context);
     for (struct twill_persistent_region *p = context->memory.regions; p != NULL; p = p->next)
         p->pinned |= p->start == memory && !p->registered;
-    twill_context_unlock(context);
 }
 
 twill_status twill_comm_reserve(struct twill_comm *comm, unsigned char **memory, size_t *held,
