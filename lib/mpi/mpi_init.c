@@ -284,6 +284,7 @@ static void start_library(void)
         return;
     PMPI_Comm_set_errhandler(twill_mpi.shadow, MPI_ERRORS_RETURN);
     twill_mpi_checks_find();
+    twill_mpi.has_iagree = twill_mpi_below("PMPIX_Comm_iagree") != NULL;
     twill_mpi_windows_open();
     PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, world_freed, &keyval, NULL);
     PMPI_Comm_set_attr(MPI_COMM_SELF, keyval, NULL);

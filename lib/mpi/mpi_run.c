@@ -113,7 +113,8 @@ enum twill_mpi_why twill_mpi_run(const struct twill_mpi_call *call, MPI_Request 
         twill_mpi_quicker_below(call, comm))
         return TWILL_MPI_WHY_QUICKER;
     if (call->form != TWILL_MPI_BLOCKING)
-        return twill_mpi_run_request(call, comm, request, code);
+        return twill_mpi_is_agreement(call) ? TWILL_MPI_WHY_AGREEMENT
+                                            : twill_mpi_run_request(call, comm, request, code);
     enum twill_mpi_why why;
     if (twill_mpi.multiple) {
         why = twill_mpi_run_shared(call, comm, code);

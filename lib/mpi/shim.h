@@ -70,6 +70,7 @@ enum twill_mpi_form {
     X(FUNCTION, "function that only this thread may call")                                         \
     X(QUICKER, "quicker below")                                                                    \
     X(REVOKED, "communicator revoked")                                                             \
+    X(AGREEMENT, "agreement of ranks")                                                             \
     X(ERRONEOUS, "left to the MPI to refuse")
 #define TWILL_MPI_REASON(name, text) TWILL_MPI_WHY_##name,
 enum twill_mpi_why { TWILL_MPI_REASONS(TWILL_MPI_REASON) TWILL_MPI_WHY_COUNT };
@@ -299,6 +300,9 @@ enum twill_mpi_why twill_mpi_run_blocking(const struct twill_mpi_call *call,
 /* Return whether a call failed because its communicator has been revoked: the MPI's answer to it is
  * then the program's. */
 bool twill_mpi_is_revoked(struct twill_mpi_comm *comm, twill_status status);
+/* Return whether a call is an agreement of the ranks, which the MPI below has no function for.
+ * Equal on all ranks (mpi_revoke.c). */
+bool twill_mpi_is_agreement(const struct twill_mpi_call *call);
 /* Return the code that an entry point returns for `status`, after calling the communicator's error
  * handler if it is an error. */
 int twill_mpi_outcome(struct twill_mpi_comm *comm, twill_status status);
@@ -401,6 +405,7 @@ struct twill_mpi {
     bool silent;        /* TWILL_LOG=none */
     bool all;           /* take even what is faster below */
     bool checks;        /* the MPI below checks arguments */
+    bool has_iagree;    /* the MPI below has MPIX_Comm_iagree() */
     char off[320];      /* why nothing is taken, or "" */
     twill_context *context;
     twill_comm *world;

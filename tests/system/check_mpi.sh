@@ -115,7 +115,10 @@ for variant in $(mpis); do
     life "$variant"
     names "$variant"
     opened "$variant" "$variant"
-    if [ "$variant" = mpich ]; then # Open MPI 4 has no sessions
+    if [ "$variant" = mpich ]; then # Open MPI 5 has MPIX_Comm_iagree, and Open MPI 4 no sessions
+        must_end 0 "$variant: ranks that agree" \
+            env TWILL_MPI_REPORT="$scratch/report" sh "$0" launch "$variant" 3 life agreement
+        reported "$scratch/report" Iallreduce 6 12
         must_end 0 "$variant: sessions" launch "$variant" 1 life session
     fi
     must_end failure "$variant: self-test: what is wrong is found" \

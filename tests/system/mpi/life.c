@@ -430,6 +430,44 @@ static int life_revoke(void)
     return harness_end();
 }
 
+/* Agree on 11 of rank `early`, which calls before a barrier, if any, and 13 of the others. */
+static void agree(MPI_Comm comm, int early)
+{
+    MPI_Request request;
+    int first = harness.rank == early, in = first ? 11 : 13, out = -1, done = 0;
+    if (!first && early >= 0)
+        OK(MPI_Barrier(comm));
+    OK(MPI_Iallreduce(&in, &out, 1, MPI_INT, MPI_BAND, comm, &request));
+    if (first) {
+        OK(MPI_Test(&request, &done, MPI_STATUS_IGNORE));
+        CHECK(!done, "others have not agreed");
+        OK(MPI_Barrier(comm));
+    }
+    OK(MPI_Wait(&request, MPI_STATUS_IGNORE));
+    CHECK(out == (early >= 0 ? 9 : 13), "ranks agree on %d", out);
+}
+
+/* Agreements beside other collectives, and after one that failed in twill, for the report. */
+static int life_agreement(void)
+{
+    MPI_Comm comm;
+    MPI_Request requests[2];
+    int in[2] = {6, 5}, sum, both[2], code;
+    OK(MPI_Comm_dup(MPI_COMM_WORLD, &comm));
+    OK(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN));
+    for (int early = 0; early < harness.size; early++)
+        agree(comm, early);
+    OK(MPI_Iallreduce(in, &sum, 1, MPI_INT, MPI_SUM, comm, &requests[0]));
+    OK(MPI_Iallreduce(in, both, 2, MPI_INT, MPI_BAND, comm, &requests[1]));
+    OK(MPI_Waitall(2, requests, MPI_STATUSES_IGNORE));
+    CHECK(sum == 6 * harness.size && both[1] == 5, "%d and %d", sum, both[1]);
+    code = MPI_Allreduce(in, both, harness.rank == 0 ? 1 : 2, MPI_INT, MPI_SUM, comm);
+    CHECK(code != MPI_SUCCESS, "other counts on other ranks");
+    agree(comm, -1);
+    OK(MPI_Comm_free(&comm));
+    return harness_end();
+}
+
 /* A program that initialises a session alone, without a communicator of twill's. */
 static int life_session(void)
 {
@@ -451,7 +489,7 @@ int main(int argc, char **argv)
         {"attribute", life_attribute}, {"status", life_status},     {"abort", life_abort},
         {"death", life_death},         {"errors", life_errors},     {"memory", life_memory},
         {"report", life_report},       {"failures", life_failures}, {"freed", life_freed},
-        {"deadline", life_deadline},   {"revoke", life_revoke}};
+        {"deadline", life_deadline},   {"revoke", life_revoke},     {"agreement", life_agreement}};
     if (argc > 1 && strcmp(argv[1], "session") == 0)
         return life_session();
     harness_begin(&argc, &argv, "life");
