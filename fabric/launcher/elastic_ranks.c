@@ -31,38 +31,6 @@ bool twill_elastic_suffices(const struct twill_options *options, int alive, int 
     return alive >= options->least && waiting < alive;
 }
 
-bool twill_question_ask(struct twill_left_question *question, int alive, int waiting)
-{
-    bool open = question->asked_ns != 0;
-    if (waiting < alive)
-        question->asked_ns = 0;
-    if (waiting < alive || open)
-        return false;
-    question->asked_ns = twill_now();
-    question->number++;
-    return true;
-}
-
-enum twill_ranks_left twill_question_answer(struct twill_left_question *question, uint64_t until)
-{
-    if (question->asked_ns == 0)
-        return TWILL_LEFT_SOME;
-    if (twill_now() < until)
-        return TWILL_LEFT_UNKNOWN;
-    question->asked_ns = 0;
-    return TWILL_LEFT_NONE;
-}
-
-struct twill_child *twill_undecided_next(struct twill_child *child, int children)
-{
-    for (int i = 0; i < children; i++)
-        if (child[i].undecided) {
-            child[i].undecided = false;
-            return &child[i];
-        }
-    return NULL;
-}
-
 uint64_t twill_elastic_deadline(const struct twill_launch *launch)
 {
     if (launch->question.asked_ns == 0 || launch->phase != 0)

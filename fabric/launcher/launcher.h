@@ -268,12 +268,7 @@ void twill_elastic_apply(const struct twill_launch *launch, const struct twill_f
 /* Remove the files of processes that have ended, and of all of a process group. */
 void twill_elastic_forget(const struct twill_launch *launch, pid_t group);
 
-/* --- elastic_ranks.c: --elastic, processes --- */
-/* Count a restart. False, with a message: there were too many in a short time. */
-bool twill_restarts_add(struct twill_restarts *restarts);
-/* Report whether `alive` processes, `waiting` of them not in the job, can go on; else say why not.
- */
-bool twill_elastic_suffices(const struct twill_options *options, int alive, int waiting);
+/* --- elastic_question.c: --elastic, whether a rank is left --- */
 /* Ask whether a rank of the job is left, of `alive` processes of which `waiting` are not in it.
  * Returns whether this is a new question, which the hosts are to be sent: not if a rank is left, or
  * if an older question is open. */
@@ -282,6 +277,13 @@ bool twill_question_ask(struct twill_left_question *question, int alive, int wai
 enum twill_ranks_left twill_question_answer(struct twill_left_question *question, uint64_t until);
 /* Return the next of the children that is undecided, and is so no more; NULL: there is none. */
 struct twill_child *twill_undecided_next(struct twill_child *child, int children);
+
+/* --- elastic_ranks.c: --elastic, processes --- */
+/* Count a restart. False, with a message: there were too many in a short time. */
+bool twill_restarts_add(struct twill_restarts *restarts);
+/* Report whether `alive` processes, `waiting` of them not in the job, can go on; else say why not.
+ */
+bool twill_elastic_suffices(const struct twill_options *options, int alive, int waiting);
 /* A rank has failed. Report whether the others go on, and say so; else the job is to end. The child
  * is undecided if that is not known yet. */
 bool twill_elastic_outlives(struct twill_launch *launch, struct twill_child *child,
