@@ -9,7 +9,9 @@
  * on two cores: bbr 64 ms in the median, 17 at best, reno 9.6 and 9.2. A connection that has begun
  * with bbr stays paced whatever it is set to, so this is decided before: where the system's control
  * paces, TWILL_TUNE=congestion is not set, and all ranks have addresses in one network, connections
- * use reno, which every kernel has. */
+ * use reno, which every kernel has. A connection from a rank that has decided earlier than the one
+ * that accepts it is set to reno then: the kernel spaces its segments still, but with reno's
+ * window. */
 #include "fabric/tcp/tcp.h"
 
 #include <errno.h>

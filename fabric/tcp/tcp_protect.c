@@ -109,11 +109,21 @@ static int end_keeping(struct twill_tcp_lane *lane, struct twill_error *error)
     return 0;
 }
 
+/* Return whether the kernel has all of the current message: receiving may have sent its end. */
+static bool is_given(const struct twill_tcp_lane *lane)
+{
+    const struct twill_transfer *first = lane->out.head;
+    return first != NULL && lane->gone_out >= sizeof(lane->out_header) + first->bytes &&
+           !twill_tcp_records_unsent(lane->records);
+}
+
 int twill_tcp_protected_step(struct twill_tcp *t, struct twill_tcp_lane *lane,
                              struct twill_error *error)
 {
     struct twill_tcp_records *r = lane->records;
     int moved = 0;
+    if (is_given(lane)) /* its receiver may have ended since, which a look would find */
+        TWILL_TRY(error, moved = twill_tcp_send(t, lane, error));
     bool reads = twill_tcp_receives(lane); /* then acknowledgements are found on the way */
     bool looks = twill_tcp_records_kept(r) && !reads &&
                  (lane->out.head != NULL || t->vain % POLLS_PER_LOOK == 0);

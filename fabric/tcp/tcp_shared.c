@@ -364,6 +364,8 @@ static bool accept_one(struct twill_tcp_common *c, int *why)
         *why = full ? failed : 0;
         return failed == ECONNABORTED || failed == EINTR;
     }
+    if (c->unpaced) /* the connection may have been made before the listener had reno */
+        (void)twill_tcp_use_reno(fd);
     struct twill_tcp_incoming *incoming = new_incoming(c);
     if (incoming == NULL || !twill_tcp_hello_expect(c, &incoming->hello)) {
         *why = incoming == NULL ? ENOMEM : errno;

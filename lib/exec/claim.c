@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Exclusive use of a communicator, by one call or by a thread that advances it. A call waits for
- * the latter, which is short. A second call at the same time is refused before it touches anything,
- * and the communicator fails on all ranks, because they no longer agree on its calls. Revocation by
- * any thread ends a communicator in the same way. */
+/* Exclusive use of a communicator, by one call or by a thread that advances or revokes it. A call
+ * waits for the latter two, which are short. A second call at the same time is refused before it
+ * touches anything, and the communicator fails on all ranks, because they no longer agree on its
+ * calls. Revocation by any thread ends a communicator in the same way. */
 #include "lib/exec/progress.h"
 #include "lib/twill_recover.h"
 
 #include <sched.h>
 #include <time.h>
+
+const char twill_held_by_revocation[] = "twill_comm_revoke";
 
 #define CLAIM_SPINS  200u /* an advance is short; then its thread may have lost the core */
 #define BREAK_NS     UINT64_C(100000000) /* a revocation waits for a call that computes no longer */
@@ -62,7 +64,8 @@ twill_status twill_comm_acquire_slow(struct twill_comm *comm, const char *call)
     for (unsigned spins = 0; !atomic_compare_exchange_weak_explicit(
              &comm->claim.held, &inside, call, memory_order_acquire, memory_order_relaxed);
          spins++) {
-        if (inside != NULL && inside != twill_held_by_progress)
+        if (inside != NULL && inside != twill_held_by_progress &&
+            inside != twill_held_by_revocation)
             return refuse_claim(comm, call, inside);
         inside = NULL;
         if (spins < CLAIM_SPINS)
@@ -82,7 +85,7 @@ static void break_torn(struct twill_comm *comm)
     const uint64_t until = twill_now() + BREAK_NS;
     for (unsigned naps = 0; !atomic_load(&comm->claim.noticed); naps++) {
         const char *inside = NULL;
-        if (atomic_compare_exchange_strong(&comm->claim.held, &inside, "twill_comm_revoke")) {
+        if (atomic_compare_exchange_strong(&comm->claim.held, &inside, twill_held_by_revocation)) {
             fail_torn(comm);
             twill_comm_release(comm);
             return;

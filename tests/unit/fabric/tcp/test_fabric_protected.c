@@ -177,6 +177,47 @@ static void test_full(void **state)
         twill_test_run_ranks(2, rank_full, &mode);
 }
 
+/* Rank 0's kernel gets the end of a message when an acknowledgement is sent, not by its send, and
+ * rank 1 has received all and closed before rank 0 sends on: the send is complete. */
+#define ENDED_BYTES (6 * TWILL_TCP_RECORD - 64) /* too few records to be acknowledged */
+
+static void rank_ended(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    const int least = 4096; /* the kernel is to take less at once */
+    struct tcp_end end;
+    unsigned char *data = calloc(1, ENDED_BYTES);
+    (void)size;
+    (void)user;
+    if (open_end(&end, caller, CHECKED)) {
+        enum twill_transfer_kind kind = rank == 0 ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV;
+        struct twill_transfer first = transfer(kind, 1u - (uint32_t)rank, 0, data, 1);
+        struct twill_transfer last = transfer(kind, 1u - (uint32_t)rank, 0, data, ENDED_BYTES);
+        TWILL_CHECK(post(&end, &first) && twill_test_await(&end.end, &first, 1));
+        struct twill_tcp_lane *lane =
+            &((struct twill_tcp *)end.end.transport)->peers[1 - rank]->lanes[0];
+        TWILL_CHECK(setsockopt(lane->fd, SOL_SOCKET, SO_SNDBUF, &least, sizeof(least)) == 0);
+        TWILL_CHECK(rank_barrier(&end) && (rank == 1 || post(&end, &last)));
+        TWILL_CHECK(rank_barrier(&end));
+        while (rank == 0 && twill_tcp_records_unsent(lane->records) && !twill_test_failed())
+            TWILL_CHECK(twill_tcp_records_push(lane->records) >= 0);
+        if (rank == 1) {
+            TWILL_CHECK(post(&end, &last) && twill_test_await(&end.end, &last, 1));
+            twill_tcp_transport.close(end.end.transport);
+            end.end.transport = NULL;
+        }
+        TWILL_CHECK(rank_barrier(&end) && (rank == 1 || twill_test_await(&end.end, &last, 1)));
+        TWILL_CHECK(rank_barrier(&end));
+    }
+    free(data);
+    end_close(&end);
+}
+
+static void test_ended(void **state)
+{
+    (void)state;
+    twill_test_run_ranks(2, rank_ended, NULL);
+}
+
 /* --- a proxy on the way ----------------------------------------------------------------------- */
 
 #define MESSAGES      40u
@@ -378,10 +419,11 @@ static void test_only_here(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sweep),    cmocka_unit_test(test_crossed),
-        cmocka_unit_test(test_full),     cmocka_unit_test(test_sniffed),
-        cmocka_unit_test(test_damaged),  cmocka_unit_test(test_attacked),
-        cmocka_unit_test(test_replayed), cmocka_unit_test(test_only_here),
+        cmocka_unit_test(test_sweep),     cmocka_unit_test(test_crossed),
+        cmocka_unit_test(test_full),      cmocka_unit_test(test_ended),
+        cmocka_unit_test(test_sniffed),   cmocka_unit_test(test_damaged),
+        cmocka_unit_test(test_attacked),  cmocka_unit_test(test_replayed),
+        cmocka_unit_test(test_only_here),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -86,9 +86,39 @@ static void test_late_revocation(void **state)
     twill_test_run_ranks(1, late_revocation, "1");
 }
 
+/* Destruction while another thread in twill_comm_revoke() holds the communicator, which it breaks:
+ * it is destroyed once that has ended. */
+static void held_revocation(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    const char *const more[] = {TWILL_TEST_PATIENT, NULL};
+    twill_context *context;
+    twill_comm *comm;
+    pthread_t thread;
+    (void)rank;
+    (void)size;
+    TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, user, NULL, more));
+    TWILL_CHECK(twill_comm_revoke(comm) == TWILL_OK);
+    size_t opened = context->comms.opened;
+    atomic_store(&comm->claim.held, twill_held_by_revocation);
+    TWILL_CHECK(pthread_create(&thread, NULL, destroy_it, comm) == 0);
+    (void)usleep(20000);
+    TWILL_CHECK(context->comms.opened == opened);
+    twill_comm_release(comm);
+    pthread_join(thread, NULL);
+    TWILL_CHECK(context->comms.opened == opened - 1);
+    twill_context_destroy(context);
+}
+
+static void test_held_revocation(void **state)
+{
+    (void)state;
+    twill_test_run_ranks(1, held_revocation, "1");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_late_call),
-                                       cmocka_unit_test(test_late_revocation)};
+                                       cmocka_unit_test(test_late_revocation),
+                                       cmocka_unit_test(test_held_revocation)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
