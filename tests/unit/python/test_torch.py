@@ -318,6 +318,16 @@ class Training(unittest.TestCase):
         self.assertLess(max(abs(a - b) for a, b in zip(short, theirs)), 0.05)
 
 
+def make_anew(store):
+    """Make and end the job several times by the same name in the same store, which keeps keys of those before. Under torchrun a program has one store."""
+    for _ in range(10):
+        dist.init_process_group("twill", store=store, rank=RANK, world_size=SIZE, timeout=datetime.timedelta(seconds=300))
+        tensor = torch.ones(3)
+        dist.all_reduce(tensor)
+        assert tensor.tolist() == [SIZE] * 3, tensor
+        dist.destroy_process_group()
+
+
 def end_with_message_under_way():
     """End the groups while a message that nobody receives is in progress: it fails."""
     unreceived = dist.isend(torch.zeros(1 << 20), (RANK + 1) % SIZE)
@@ -341,6 +351,8 @@ if __name__ == "__main__":
             with contextlib.redirect_stderr(said):
                 twill.torch.answer_for_gloo()
             assert said.getvalue().count('"gloo" means twill') == (1 if RANK == 0 else 0), said.getvalue()
+        if name == "twill":
+            make_anew(dist.PrefixStore("again" + str(WITHOUT_CPP), root))
         dist.init_process_group(name, store=dist.PrefixStore(name + str(WITHOUT_CPP), root), rank=RANK, world_size=SIZE,
                                 timeout=datetime.timedelta(seconds=300))
         cases = {"argv": [sys.argv[0], "WrittenGloo"]} if name == "gloo" else {}

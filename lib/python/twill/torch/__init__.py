@@ -68,8 +68,10 @@ def _agree_on_devices(store: dist.Store, name: str, rank: int, size: int, timeou
     try:
         store.wait(keys, timeout)
     except RuntimeError as error:  # DistStoreError is one
-        missing = ", ".join(str(r) for r, key in enumerate(keys) if not store.check([key]))
-        raise RuntimeError(f"twill.torch: ranks {missing} of group {name} have not said within {timeout.total_seconds():g} s whether they "
+        missing = [str(r) for r, key in enumerate(keys) if not store.check([key])]
+        if not missing:
+            raise
+        raise RuntimeError(f"twill.torch: ranks {', '.join(missing)} of group {name} have not said within {timeout.total_seconds():g} s whether they "
                            'see CUDA devices: "gloo" must mean twill on all ranks or on none (TORCH_TWILL_GLOO)') from error
     one_by_one = not (hasattr(store, "multi_get") and store.has_extended_api())
     return b"1" in ([store.get(key) for key in keys] if one_by_one else store.multi_get(keys))

@@ -24,13 +24,19 @@ _world: list[Any] = [None]  # weak reference to the _Job that groups of this pro
 
 
 class _Rendezvous:
-    """All-gather over a store, for set-up. A rank deletes its key of the round before, which all have read."""
+    """All-gather over a store, for set-up. A rank deletes its key of the round before, which all have read. Those of the last round
+    stay: from the second one on keys have a number, so that a group that is made again by its name in the same store reads none of them."""
 
     def __init__(self, store: dist.Store, rank: int, size: int) -> None:
-        self._store, self._rank, self._size, self._round = store, rank, size, 0
+        self._store, self._rank, self._size, self._round, self._number = store, rank, size, 0, 0
 
-    def _key(self, number: int, rank: int) -> str:
-        return f"twill/{number}/{rank}"  # as in C++: ranks with and without it notice each other by different lengths
+    def tell_apart(self, number: int) -> None:
+        """Have a number in the keys of all further rounds: random, and the same on all ranks."""
+        self._number = number
+
+    def _key(self, turn: int, rank: int) -> str:
+        # The first as in C++: ranks with and without it notice each other by different lengths.
+        return f"twill/{self._number}/{turn}/{rank}" if turn > 0 else f"twill/{turn}/{rank}"
 
     def exchange(self, mine: bytes) -> list[bytes]:
         self._store.set(self._key(self._round, self._rank), mine.hex())
@@ -71,6 +77,7 @@ def _join(store: dist.Store, rank: int, size: int) -> tuple[_Job, Any]:
         mine = (job.number, job.rank) if job is not None else (0, rank)
         random = int.from_bytes(torch.randint(1, 256, (7,), dtype=torch.uint8, generator=_generator()).numpy().tobytes(), "big")
         claims = [struct.unpack("QQi", claim) for claim in rendezvous.exchange(struct.pack("QQi", mine[0], random, mine[1]))]
+        rendezvous.tell_apart(claims[0][1])
         if job is None or any(claim[0] != job.number for claim in claims):
             job = _Job(rendezvous, rank, size, claims[0][1])
             _world[0] = weakref.ref(job)

@@ -83,7 +83,8 @@ inline BackendRef Backend::without(const std::vector<int64_t> &excluded, bool ab
     if (at == ranks.end())
         refuse("shrink", "this rank is excluded, and must not call it");
     int rank = static_cast<int>(at - ranks.begin()), size = static_cast<int>(ranks.size());
-    std::string name = "shrink" + std::to_string(++shrinks_);
+    std::string name =
+        "shrink" + std::to_string(calls_->group().number) + "/" + std::to_string(++shrinks_);
     if (aborts)
         end_calls();
     Rendezvous rendezvous(store_, name, rank, size);

@@ -19,7 +19,8 @@ namespace twill_torch
 using StoreRef = c10::intrusive_ptr<c10d::Store>;
 
 /* All-gather over a store, for set-up. Each round has a key a rank; a rank deletes its key of the
- * round before, which all have read once they write the next. */
+ * round before, which all have read once they write the next. Those of the last round stay, as
+ * nothing shows that all have read them. */
 class Rendezvous
 {
   public:
@@ -64,6 +65,14 @@ class Rendezvous
         round_++;
     }
 
+    /* Put a number into the keys from the second round on. A group may be made again by its name in
+     * the same store, where the keys of its last round are left: with a number that is random, and
+     * the same on all ranks, none of them is read. */
+    void tell_apart(uint64_t number)
+    {
+        number_ = std::to_string(number) + "/";
+    }
+
     const std::string &reason() const
     {
         return reason_;
@@ -85,14 +94,15 @@ class Rendezvous
 
     std::string key(int round, int rank) const
     {
-        return name_ + "/" + std::to_string(round) + "/" + std::to_string(rank);
+        return name_ + "/" + (round > 0 ? number_ : "") + std::to_string(round) + "/" +
+               std::to_string(rank);
     }
 
     StoreRef store_;
     const std::string name_;
     const int rank_, size_;
     int round_ = 0;
-    std::string reason_;
+    std::string number_, reason_;
 };
 
 using Mutex = std::recursive_mutex;
@@ -223,6 +233,7 @@ inline Membership join_group(const StoreRef &store, const std::string &name, int
     for (const Claim &claim : all)
         joins = joins && claim.job == all[0].job && claim.job == job->id;
     made.number = all[0].number;
+    rendezvous.tell_apart(made.number);
     for (int r = 0; r < size; r++)
         made.in_job.push_back(joins ? all[static_cast<size_t>(r)].rank : r);
     if (!joins) {
