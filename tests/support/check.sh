@@ -34,6 +34,16 @@ expect()
     [ "$expect_got" -eq "$expect_status" ] || fail "status $expect_got, not $expect_status: $*"
     grep -qF -e "$expect_text" "$scratch/out" || fail "'$expect_text' was not printed by: $*"
 }
+# bench_script STATUS SCRIPT ARGUMENT...: run a script of bench/ with the build's programs, which must end with this status; output in
+# $scratch/out and $scratch/err. Where the script cannot run (77) the test is skipped.
+bench_script()
+{
+    bench_status=$1 bench_name=$2 bench_got=0
+    shift 2
+    timeout -k 10 "$patience" sh "$source/bench/$bench_name" "$bin" "$@" >"$scratch/out" 2>"$scratch/err" || bench_got=$?
+    [ "$bench_got" -ne 77 ] || skip "$(tail -n 1 "$scratch/err")"
+    [ "$bench_got" -eq "$bench_status" ] || fail "${bench_name##*/} $*: status $bench_got, not $bench_status"
+}
 # due N CASE: succeed for all cases (numbers), but under a sanitizer without TEST_WHOLE for one in N, another each day.
 due()
 {

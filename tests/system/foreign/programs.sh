@@ -440,7 +440,7 @@ run_python()
 }
 
 # All tests with 2 ranks; those of communication also with 3 and 4. If --cases asks for "quick": without the modules that
-# take most of the time: those of windows, messages and neighbours, of which twill takes nothing, and test_io.
+# take most of the time, which are "slow": those of windows, messages and neighbours, of which twill takes nothing, and test_io.
 run_mpi4py()
 {
     run_python all-2 2 900
@@ -449,7 +449,9 @@ run_mpi4py()
             -i '^test_(cco_(buf|nb_buf|obj|obj_inter)|comm|comm_topo|file|p2p_buf|request|rma|win)$'
     done
     case $cases in *quick*) ;; *) return ;; esac
-    run_python quick-2 2 900 -e '^test_(cco_ngh_buf|io|p2p_.*|pack|rma.*|util_dtlib)$'
+    slow='^test_(cco_ngh_buf|io|p2p_.*|pack|rma.*|util_dtlib)$'
+    run_python quick-2 2 900 -e "$slow"
+    run_python slow-2 2 900 -i "$slow"
     run_python quick-3 3 900 -i '^test_(cco_(buf|nb_buf|vec|nb_vec|obj|obj_inter)|comm|comm_topo|file|request|win)$'
     run_python quick-4 4 900 -i '^test_(cco_(buf|obj|obj_inter)|comm|comm_topo|win)$'
 }
