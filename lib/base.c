@@ -17,12 +17,13 @@ void twill_error_clear(struct twill_error *error)
     error->message[0] = '\0';
 }
 
-twill_status twill_error_set(struct twill_error *error, twill_status status, const char *file,
-                             int line, const char *format, ...)
+twill_status twill_error_set(struct twill_error *error, twill_status status, uint32_t rank,
+                             const char *file, int line, const char *format, ...)
 {
     if (error == NULL || error->status != TWILL_OK)
         return status;
     error->status = status;
+    error->rank = rank;
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(error->message, sizeof(error->message), format, arguments);

@@ -46,6 +46,8 @@ static inline size_t twill_round_up(size_t n, size_t to)
  * nothing is global. Not thread safe: its owner's lock protects it. */
 struct twill_error {
     twill_status status;
+    uint32_t rank; /* the rank of the communicator that has failed or misbehaved, if it is one other
+                      rank and TWILL_FAIL_RANK said so; else TWILL_NO_RANK. TWILL_OK: undefined */
     unsigned depth;
     struct twill_error_place {
         const char *file;
@@ -54,11 +56,14 @@ struct twill_error {
     char message[512];
 };
 
+#define TWILL_NO_RANK UINT32_MAX
+
 void twill_error_clear(struct twill_error *error);
 /* Record a failure unless there is one already, and return `status`. error may be NULL. Called by
- * TWILL_FAIL. */
-twill_status twill_error_set(struct twill_error *error, twill_status status, const char *file,
-                             int line, const char *format, ...) TWILL_PRINTF(5, 6);
+ * TWILL_FAIL and TWILL_FAIL_RANK. */
+twill_status twill_error_set(struct twill_error *error, twill_status status, uint32_t rank,
+                             const char *file, int line, const char *format, ...)
+    TWILL_PRINTF(6, 7);
 /* Put a text, such as a rank's name, before the message, if there is one. error may be NULL. */
 void twill_error_prefix(struct twill_error *error, const char *format, ...) TWILL_PRINTF(2, 3);
 /* Append a source line to the trace and return `status`. error may be NULL. */
@@ -77,8 +82,10 @@ static inline twill_status twill_status_received(int64_t sent)
 
 /* Record a failure and evaluate to its status:
  * return TWILL_FAIL(error, TWILL_ERR_SYSTEM, "memfd_create: %s", strerror(errno)); */
-#define TWILL_FAIL(error, status, ...)                                                             \
-    twill_error_set((error), (status), __FILE__, __LINE__, __VA_ARGS__)
+#define TWILL_FAIL(error, status, ...) TWILL_FAIL_RANK(error, status, TWILL_NO_RANK, __VA_ARGS__)
+/* Record also which rank of the communicator the failure is about. */
+#define TWILL_FAIL_RANK(error, status, rank, ...)                                                  \
+    twill_error_set((error), (status), (rank), __FILE__, __LINE__, __VA_ARGS__)
 
 /* Return from the function if the call fails, adding this line to the trace. */
 #define TWILL_TRY(error, call)                                                                     \

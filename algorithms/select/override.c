@@ -80,8 +80,8 @@ static twill_status refuse_override(struct twill_error *error,
     va_start(list, format);
     vsnprintf(text, sizeof(text), format, list);
     va_end(list);
-    return twill_error_set(error, TWILL_ERR_CONFIG, file, line, "TWILL_ALGORITHM: \"%.*s\": %s",
-                           override->length, override->text, text);
+    return twill_error_set(error, TWILL_ERR_CONFIG, TWILL_NO_RANK, file, line,
+                           "TWILL_ALGORITHM: \"%.*s\": %s", override->length, override->text, text);
 }
 
 /* Fail because text is none of the names: suggest the nearest, or list them. */

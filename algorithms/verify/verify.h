@@ -60,8 +60,7 @@ const char *twill_values_reduce(struct twill_values *v, const uint32_t *operand,
 
 /* A cell is a block of a space. The access of a posted operation has an open end (TWILL_OPEN) until
  * its WAIT. A process is ordered after an access if its clock has reached the access's end. */
-#define TWILL_OPEN    UINT32_MAX
-#define TWILL_NO_RANK UINT32_MAX
+#define TWILL_OPEN UINT32_MAX
 
 struct twill_cell {
     uint32_t value;

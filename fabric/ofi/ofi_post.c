@@ -72,9 +72,9 @@ twill_status twill_ofi_fail(const struct twill_ofi_endpoint *endpoint, struct tw
     if (lane == NULL)
         return TWILL_FAIL(error, status, "ofi: %s: %s%s", what, endpoint->library.explain(code),
                           gone ? ": a peer is gone" : "");
-    return TWILL_FAIL(error, status, "ofi: %s, %s, lane %u: %s%s", what, lane->peer->name,
-                      lane->lane, endpoint->library.explain(code),
-                      gone ? ": the rank is gone" : "");
+    return TWILL_FAIL_RANK(error, status, lane->peer->rank, "ofi: %s, %s, lane %u: %s%s", what,
+                           lane->peer->name, lane->lane, endpoint->library.explain(code),
+                           gone ? ": the rank is gone" : "");
 }
 
 /* Convert the result of a post: 1 done, 0 busy, or a negative status. */

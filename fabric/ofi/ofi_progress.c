@@ -77,9 +77,10 @@ static twill_status control_arrived(struct twill_ofi_endpoint *endpoint, struct 
 static void fail_chunk_size(struct twill_ofi_op *op, size_t bytes)
 {
     struct twill_error error = {0};
-    twill_status status = TWILL_FAIL(&error, TWILL_ERR_FABRIC,
-                                     "ofi: %s, lane %u: a chunk of %zu bytes arrived, %zu expected",
-                                     op->lane->peer->name, op->lane->lane, bytes, op->bytes);
+    twill_status status =
+        TWILL_FAIL_RANK(&error, TWILL_ERR_FABRIC, op->lane->peer->rank,
+                        "ofi: %s, lane %u: a chunk of %zu bytes arrived, %zu expected",
+                        op->lane->peer->name, op->lane->lane, bytes, op->bytes);
     twill_ofi_set_failure(op->owner, status, &error);
 }
 

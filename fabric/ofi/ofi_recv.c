@@ -141,11 +141,11 @@ static int compare_header(struct twill_ofi *t, struct twill_ofi_lane *lane,
     size_t follows = large ? 0 : (size_t)header->bytes;
     if (bytes < sizeof(*header) || header->sequence != twill_ofi_private(request)->sequence ||
         bytes - sizeof(*header) != follows || large != (header->bytes > t->endpoint->limits.eager))
-        return TWILL_FAIL(error, TWILL_ERR_FABRIC,
-                          "ofi: message %u of %s, lane %u: a header of %zu bytes, kind %u, "
-                          "number %u came: the provider broke order or content",
-                          twill_ofi_private(request)->sequence, lane->peer->name, lane->lane, bytes,
-                          header->kind, header->sequence);
+        return TWILL_FAIL_RANK(error, TWILL_ERR_FABRIC, lane->peer->rank,
+                               "ofi: message %u of %s, lane %u: a header of %zu bytes, kind %u, "
+                               "number %u came: the provider broke order or content",
+                               twill_ofi_private(request)->sequence, lane->peer->name, lane->lane,
+                               bytes, header->kind, header->sequence);
     return twill_transfer_matches(request, header->signature, header->bytes);
 }
 

@@ -153,9 +153,10 @@ static twill_status keep_clear(struct twill_ofi *t, struct twill_ofi_lane *lane,
 {
     struct twill_transfer *first = lane->payload_out.head;
     if (header->chunk == 0 || header->chunk > t->endpoint->limits.max_message)
-        return TWILL_FAIL(
-            error, TWILL_ERR_FABRIC, "ofi: %s cleared chunks of %llu bytes, the maximum is %zu",
-            lane->peer->name, (unsigned long long)header->chunk, t->endpoint->limits.max_message);
+        return TWILL_FAIL_RANK(error, TWILL_ERR_FABRIC, lane->peer->rank,
+                               "ofi: %s cleared chunks of %llu bytes, the maximum is %zu",
+                               lane->peer->name, (unsigned long long)header->chunk,
+                               t->endpoint->limits.max_message);
     find_clear(lane, first == NULL ? lane->sent : twill_ofi_private(first)->sequence);
     for (uint32_t i = 0; i < TWILL_OFI_CLEAR; i++) {
         if (lane->clear[i].used)
@@ -176,17 +177,17 @@ twill_status twill_ofi_control(struct twill_ofi *t, const struct twill_ofi_op *o
     memcpy(&header, op->buffer, TWILL_OFI_CONTROL_BYTES);
     if (bytes != TWILL_OFI_CONTROL_BYTES || header.lane >= TWILL_OFI_LANES ||
         (header.kind != TWILL_OFI_CLEAR_TO_SEND && header.kind != TWILL_OFI_CREDIT))
-        return TWILL_FAIL(error, TWILL_ERR_FABRIC,
-                          "ofi: %s sent a control message of %zu bytes, kind %u, lane %u: not "
-                          "one of ours",
-                          TWILL_RANK_NAME(from < t->size ? t->job : NULL, from), bytes, header.kind,
-                          header.lane);
+        return TWILL_FAIL_RANK(error, TWILL_ERR_FABRIC, from,
+                               "ofi: %s sent a control message of %zu bytes, kind %u, lane %u: not "
+                               "one of ours",
+                               TWILL_RANK_NAME(from < t->size ? t->job : NULL, from), bytes,
+                               header.kind, header.lane);
     TWILL_TRY(error, twill_ofi_peer(t, from, &peer, error));
     struct twill_ofi_lane *lane = &peer->lanes[header.lane];
     if ((int32_t)(header.consumed - lane->sent) > 0)
-        return TWILL_FAIL(error, TWILL_ERR_FABRIC,
-                          "ofi: %s returned credit for message %u on lane %u, of %u sent",
-                          peer->name, header.consumed, lane->lane, lane->sent);
+        return TWILL_FAIL_RANK(error, TWILL_ERR_FABRIC, from,
+                               "ofi: %s returned credit for message %u on lane %u, of %u sent",
+                               peer->name, header.consumed, lane->lane, lane->sent);
     if ((int32_t)(header.consumed - lane->acked) > 0)
         lane->acked = header.consumed;
     twill_ofi_stuck(t, lane); /* its communicator's thread sends what this allows */

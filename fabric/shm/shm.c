@@ -241,10 +241,11 @@ static int advance_channels(struct shm *shm, struct twill_shm_channel *channel,
 {
     int moved = channel->sends ? push_channel(channel, &shm->base.counters) : pull_channel(channel);
     if (moved < 0 && channel->damaged)
-        return TWILL_FAIL(error, TWILL_ERR_FABRIC,
-                          "a message from %s arrived damaged in the memory that the ranks of this "
-                          "node share, or on the way to it (TWILL_CHECKSUM)",
-                          TWILL_RANK_NAME(shm->job, shm->node->rank[channel->local]));
+        return TWILL_FAIL_RANK(
+            error, TWILL_ERR_FABRIC, shm->node->rank[channel->local],
+            "a message from %s arrived damaged in the memory that the ranks of this "
+            "node share, or on the way to it (TWILL_CHECKSUM)",
+            TWILL_RANK_NAME(shm->job, shm->node->rank[channel->local]));
     if (moved < 0)
         return TWILL_FAIL(error, TWILL_ERR_INTERNAL,
                           "shm: a message from %s is invalid at slot %llu",

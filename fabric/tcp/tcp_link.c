@@ -47,7 +47,7 @@ static struct twill_tcp_peer *make_peer(struct twill_tcp *t, uint32_t rank)
         lane->fd = -1;
         lane->rx = rx_buffers + l * RX_BYTES;
         if (twill_tcp_protects(&t->params, NULL) &&
-            (lane->records = twill_tcp_records_new(&t->common->protection, &t->base.counters,
+            (lane->records = twill_tcp_records_new(&t->common->protection, &t->base.counters, rank,
                                                    peer->name)) == NULL) {
             twill_tcp_peer_free(peer);
             return NULL;
@@ -118,15 +118,17 @@ twill_status twill_tcp_lost(const struct twill_tcp_lane *lane, int why, struct t
         return TWILL_FAIL(error, TWILL_ERR_SYSTEM, "tcp: trouble on this host, not with %s: %s%s",
                           rank, strerror(why), local);
     if (why == EPROTO)
-        return TWILL_FAIL(error, TWILL_ERR_PEER,
-                          "tcp: what answers at the address of %s is not of this job", rank);
+        return TWILL_FAIL_RANK(error, TWILL_ERR_PEER, lane->peer->rank,
+                               "tcp: what answers at the address of %s is not of this job", rank);
     const char *interface = lane->peer->interface;
     if (is_away(why))
-        return TWILL_FAIL(error, TWILL_ERR_PEER, "tcp: %s cannot be reached%s%s: %s", rank,
-                          interface != NULL ? " from interface " : "",
-                          interface != NULL ? interface : "", strerror(why));
-    return TWILL_FAIL(error, TWILL_ERR_PEER, "tcp: %s has died, ended or given up: %s", rank,
-                      why == 0 ? "it has closed its connection" : strerror(why));
+        return TWILL_FAIL_RANK(error, TWILL_ERR_PEER, lane->peer->rank,
+                               "tcp: %s cannot be reached%s%s: %s", rank,
+                               interface != NULL ? " from interface " : "",
+                               interface != NULL ? interface : "", strerror(why));
+    return TWILL_FAIL_RANK(error, TWILL_ERR_PEER, lane->peer->rank,
+                           "tcp: %s has died, ended or given up: %s", rank,
+                           why == 0 ? "it has closed its connection" : strerror(why));
 }
 
 static void make_open(struct twill_tcp *t, struct twill_tcp_lane *lane,

@@ -13,13 +13,14 @@
 
 struct twill_tcp_records *twill_tcp_records_new(const struct twill_tcp_protection *how,
                                                 struct twill_transport_counters *counters,
-                                                const char *peer)
+                                                uint32_t rank, const char *peer)
 {
     struct twill_tcp_records *r = calloc(1, sizeof(*r));
     if (r == NULL)
         return NULL;
     r->how = how;
     r->counters = counters;
+    r->rank = rank;
     r->peer = peer;
     r->fd = -1;
     r->slots = malloc(TWILL_TCP_WINDOW * TWILL_TCP_SLOT); /* pages are touched when used */

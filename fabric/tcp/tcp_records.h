@@ -56,7 +56,8 @@ struct twill_tcp_protection {
 struct twill_tcp_records {
     const struct twill_tcp_protection *how;
     struct twill_transport_counters *counters;
-    const char *peer; /* rank of the other end, for messages */
+    uint32_t rank;    /* the other end */
+    const char *peer; /* its name, for messages */
     int fd;
 
     /* Sending. Records are numbered from 0; record n is in slot n % window. */
@@ -85,7 +86,7 @@ struct twill_tcp_records {
 /* Make the records of a lane; NULL: no memory. */
 struct twill_tcp_records *twill_tcp_records_new(const struct twill_tcp_protection *how,
                                                 struct twill_transport_counters *counters,
-                                                const char *peer);
+                                                uint32_t rank, const char *peer);
 void twill_tcp_records_free(struct twill_tcp_records *records);
 /* Begin on a connection whose handshake made this session. */
 void twill_tcp_records_begin(struct twill_tcp_records *records, int fd,

@@ -13,8 +13,9 @@ enum { NOTHING = 0, PROGRESSED = 1, REFUSED = 2 };
 /* Fail for good; what was verified before can still be read. */
 static int refuse_record(struct twill_tcp_records *r, size_t bytes, const char *what)
 {
-    (void)TWILL_FAIL(&r->refusal, TWILL_ERR_FABRIC, "%zu bytes from %s over tcp %s arrived %s",
-                     bytes, r->peer, r->how->interface, what);
+    (void)TWILL_FAIL_RANK(&r->refusal, TWILL_ERR_FABRIC, r->rank,
+                          "%zu bytes from %s over tcp %s arrived %s", bytes, r->peer,
+                          r->how->interface, what);
     r->refuses = true;
     return REFUSED;
 }

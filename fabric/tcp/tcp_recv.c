@@ -98,10 +98,11 @@ static int lane_take_header(const struct twill_tcp *t, struct twill_tcp_lane *la
         return 1;
     }
     if (header.kind != TWILL_TCP_MESSAGE || header.sequence != lane->received)
-        return TWILL_FAIL(error, TWILL_ERR_FABRIC,
-                          "tcp: %s sent something that is not a message (lane %u, number %u, "
-                          "kind %u)",
-                          lane->peer->name, lane->number, header.sequence, (unsigned)header.kind);
+        return TWILL_FAIL_RANK(error, TWILL_ERR_FABRIC, lane->peer->rank,
+                               "tcp: %s sent something that is not a message (lane %u, number %u, "
+                               "kind %u)",
+                               lane->peer->name, lane->number, header.sequence,
+                               (unsigned)header.kind);
     if (lane->in.head == NULL)
         return 0;
     consume(lane, HEADER);

@@ -387,10 +387,14 @@ twill_status twill_comm_end(struct twill_comm *comm, twill_status status);
 /* Mark the communicator as broken on this rank alone, and end what is under way with the status. */
 void twill_comm_stop(struct twill_comm *comm, twill_status status);
 /* Set comm->error to "rank R: call #N (...): ..." and return the status. Use the macro. */
-twill_status twill_comm_error(struct twill_comm *comm, twill_status status, const char *file,
-                              int line, const char *format, ...) TWILL_PRINTF(5, 6);
+twill_status twill_comm_error(struct twill_comm *comm, twill_status status, uint32_t about,
+                              const char *file, int line, const char *format, ...)
+    TWILL_PRINTF(6, 7);
 #define TWILL_COMM_FAIL(comm, status, ...)                                                         \
-    twill_comm_error((comm), (status), __FILE__, __LINE__, __VA_ARGS__)
+    TWILL_COMM_FAIL_RANK(comm, status, TWILL_NO_RANK, __VA_ARGS__)
+/* Set also comm->error.rank: the failure is about that rank. */
+#define TWILL_COMM_FAIL_RANK(comm, status, about, ...)                                             \
+    twill_comm_error((comm), (status), (about), __FILE__, __LINE__, __VA_ARGS__)
 /* Set comm->error to "rank R: twill_X: ...", for what is refused before it is numbered. */
 twill_status twill_comm_refuse(struct twill_comm *comm, twill_status status, const char *file,
                                int line, const char *format, ...) TWILL_PRINTF(5, 6);

@@ -200,8 +200,8 @@ twill_status twill_comm_look_for_death(struct twill_comm *comm, const uint32_t *
         if (ranks[i] == comm->rank || (!near && !distant) || !twill_comm_is_dead(comm, ranks[i]))
             continue;
         if (ranks[i] == comm->waits.suspect)
-            return TWILL_COMM_FAIL(comm, TWILL_ERR_PEER, "%s",
-                                   twill_comm_death_text(comm, ranks[i], text));
+            return TWILL_COMM_FAIL_RANK(comm, TWILL_ERR_PEER, ranks[i], "%s",
+                                        twill_comm_death_text(comm, ranks[i], text));
         suspect = ranks[i];
     }
     comm->waits.suspect = suspect;

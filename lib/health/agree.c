@@ -234,7 +234,7 @@ twill_status twill_recovery_fail(struct twill_comm *comm, twill_status status, c
     va_end(arguments);
     twill_error_clear(&comm->error);
     if (strncmp(cause, "rank ", 5) == 0)
-        (void)twill_error_set(&comm->error, status, file, line, "%s", cause);
+        (void)twill_error_set(&comm->error, status, TWILL_NO_RANK, file, line, "%s", cause);
     else
         (void)twill_comm_refuse(comm, status, file, line, "%s", cause);
     twill_context_lock(comm->context);

@@ -56,8 +56,8 @@ const char *twill_comm_rank_text(const struct twill_comm *comm, uint32_t rank,
     return twill_rank_text(rank < comm->world->size ? comm->oob->job : NULL, rank, text);
 }
 
-twill_status twill_comm_error(struct twill_comm *comm, twill_status status, const char *file,
-                              int line, const char *format, ...)
+twill_status twill_comm_error(struct twill_comm *comm, twill_status status, uint32_t about,
+                              const char *file, int line, const char *format, ...)
 {
     char call[128], cause[360], rank[TWILL_RANK_TEXT];
     const char *caller = atomic_load_explicit(&comm->claim.held, memory_order_relaxed);
@@ -73,7 +73,7 @@ twill_status twill_comm_error(struct twill_comm *comm, twill_status status, cons
         snprintf(call, sizeof(call), "point to point");
     else
         twill_call_describe(&comm->issue.call, comm->issue.sequence, call, sizeof(call));
-    return twill_error_set(&comm->error, status, file, line, "%s: %s: %s",
+    return twill_error_set(&comm->error, status, about, file, line, "%s: %s: %s",
                            twill_comm_rank_text(comm, comm->rank, rank), call, cause);
 }
 
@@ -86,7 +86,7 @@ twill_status twill_comm_refuse(struct twill_comm *comm, twill_status status, con
     va_start(arguments, format);
     vsnprintf(cause, sizeof(cause), format, arguments);
     va_end(arguments);
-    return twill_error_set(&comm->error, status, file, line, "%s: %s: %s",
+    return twill_error_set(&comm->error, status, TWILL_NO_RANK, file, line, "%s: %s: %s",
                            twill_comm_rank_text(comm, comm->rank, rank),
                            caller != NULL ? caller : "twill", cause);
 }
@@ -200,17 +200,6 @@ uint64_t twill_explain_bound_ns(void)
     return EXPLAIN_NS + FAILURE_NOTIFY_NS;
 }
 
-/* Report whether a sentence names this rank. */
-static bool message_names(const struct twill_comm *comm, const char *message, uint32_t rank)
-{
-    char text[TWILL_RANK_TEXT];
-    size_t length = strlen(twill_comm_rank_text(comm, rank, text));
-    for (const char *at = message; (at = strstr(at, text)) != NULL; at += length)
-        if (at[length] < '0' || at[length] > '9')
-            return true;
-    return false;
-}
-
 /* Wait for a notice of the root cause when a transport or a peer has failed, as a rank that fails
  * closes its connections and its own notice says more; or when a rank has answered that it has left
  * the communicator: a notice of the failure that it has left for may come from a third rank. That a
@@ -243,8 +232,8 @@ static twill_status explain(struct twill_comm *comm, twill_status status)
         twill_node_sleep(comm->node, word, EXPLAIN_TURN_NS);
         twill_node_sleep_end(comm->node);
     }
-    if (left != TWILL_OK &&
-        (notified || (!differs && message_names(comm, own.message, comm->health.notice.from))))
+    bool same = own.status != TWILL_OK && own.rank == comm->health.notice.from;
+    if (left != TWILL_OK && (notified || (!differs && same)))
         return left;
     comm->health.notified = notified; /* else this rank's finding is for all */
     comm->error = own;

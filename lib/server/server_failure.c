@@ -15,7 +15,7 @@ twill_status twill_server_fail(struct twill_server *server, twill_status status,
     va_end(arguments);
     pthread_mutex_lock(&server->failing);
     if (!atomic_load(&server->broken))
-        (void)twill_error_set(&server->error, status, file, line, "%s", text);
+        (void)twill_error_set(&server->error, status, TWILL_NO_RANK, file, line, "%s", text);
     atomic_store(&server->broken, true);
     pthread_mutex_unlock(&server->failing);
     return status;
@@ -31,8 +31,8 @@ twill_status twill_server_refuse(struct twill_server *server, const char *file, 
     va_end(arguments);
     pthread_mutex_lock(&server->failing);
     twill_error_clear(&server->refused);
-    (void)twill_error_set(&server->refused, TWILL_ERR_ARGUMENT, file, line, "rank %u: %s",
-                          server->rank, text);
+    (void)twill_error_set(&server->refused, TWILL_ERR_ARGUMENT, TWILL_NO_RANK, file, line,
+                          "rank %u: %s", server->rank, text);
     pthread_mutex_unlock(&server->failing);
     return TWILL_ERR_ARGUMENT;
 }

@@ -109,8 +109,8 @@ twill_status twill_gradients_refuse(struct twill_gradients *set, const char *fil
     va_end(arguments);
     lock_messages(set);
     twill_error_clear(&set->refused);
-    (void)twill_error_set(&set->refused, TWILL_ERR_ARGUMENT, file, line, "rank %d: %s",
-                          twill_comm_rank(set->parent), text);
+    (void)twill_error_set(&set->refused, TWILL_ERR_ARGUMENT, TWILL_NO_RANK, file, line,
+                          "rank %d: %s", twill_comm_rank(set->parent), text);
     atomic_store(&set->refusing, false);
     return TWILL_ERR_ARGUMENT;
 }

@@ -32,7 +32,7 @@ static size_t send_records(const struct twill_tcp_protection *how, const unsigne
     static const size_t sizes[] = {100, TWILL_TCP_RECORD, 1, 199};
     const struct twill_session session = {.key = {{1, 2, 3}}, .caller = true};
     struct twill_transport_counters counters = {0};
-    struct twill_tcp_records *records = twill_tcp_records_new(how, &counters, "rank 1");
+    struct twill_tcp_records *records = twill_tcp_records_new(how, &counters, 1, "rank 1");
     size_t done = 0, sent = 0;
     int fd[2];
     fuzz_must(records != NULL);
@@ -64,7 +64,7 @@ static struct twill_tcp_records *receiver(const struct twill_tcp_protection *how
     static struct twill_tcp_records *records;
     const struct twill_session session = {.key = {{1, 2, 3}}, .caller = false};
     if (records == NULL)
-        records = twill_tcp_records_new(how, &counters, "rank 0");
+        records = twill_tcp_records_new(how, &counters, 0, "rank 0");
     fuzz_must(records != NULL);
     *records = (struct twill_tcp_records){.how = how,
                                           .counters = &counters,

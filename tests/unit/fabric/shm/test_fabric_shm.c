@@ -137,6 +137,7 @@ static bool flip(struct twill_test_shm *f)
             twill_status status = ops->post(f->end.transport, &request, &f->end.error);
             TWILL_REQUIRE(status == TWILL_ERR_FABRIC && request.status == TWILL_PENDING);
             TWILL_REQUIRE(strstr(f->end.error.message, "from rank 0 arrived damaged") != NULL);
+            TWILL_REQUIRE(f->end.error.rank == 0);
             twill_error_clear(&f->end.error);
         }
         TWILL_REQUIRE(twill_oob_allgather(f->oob, all, all, 1, NULL) == TWILL_OK);

@@ -235,6 +235,7 @@ struct scene {
     unsigned arrived; /* at rank 1, all with the right bytes */
     bool failed;      /* on rank 1 */
     atomic_bool over; /* rank 1 is done */
+    uint32_t about;   /* the rank that its failure is about */
     char message[sizeof(((struct twill_error *)0)->message)];
 };
 
@@ -272,6 +273,7 @@ static void receive_all(struct tcp_end *end, struct scene *scene)
         while (recv.status == TWILL_PENDING && !scene->failed && twill_now() < until)
             scene->failed = progress(end) < 0;
         memcpy(scene->message, end->end.error.message, sizeof(scene->message));
+        scene->about = end->end.error.rank;
         if (scene->failed) {
             twill_tcp_transport.cancel(end->end.transport); /* as the communicator does */
             return;
@@ -310,7 +312,7 @@ static void play(struct scene *scene)
 static void expect_failure(const struct scene *scene, unsigned arrived, const char *words)
 {
     if (!scene->failed || scene->arrived != arrived || strstr(scene->message, words) == NULL ||
-        strstr(scene->message, "rank 0") == NULL)
+        strstr(scene->message, "rank 0") == NULL || scene->about != 0)
         fail_msg("%u arrived, not %u; \"%s\" has no \"%s\" or no rank", scene->arrived, arrived,
                  scene->message, words);
 }

@@ -313,6 +313,7 @@ static void test_words(void **state)
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++) {
         struct twill_error error = {0};
         assert_int_equal(twill_tcp_lost(&lane, cases[i].why, &error), cases[i].status);
+        assert_int_equal(error.rank, error.status == TWILL_ERR_PEER ? 3 : TWILL_NO_RANK);
         if (strstr(error.message, cases[i].says) == NULL)
             fail_msg("\"%s\" does not say \"%s\"", error.message, cases[i].says);
     }

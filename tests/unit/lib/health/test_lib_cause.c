@@ -183,9 +183,10 @@ static void test_left(void **state)
     twill_test_run_ranks(3, left_rank, (void *)(uintptr_t)&told);
 }
 
-/* Rank 1 has found a failure, and is told that rank 0 has left the communicator. */
+/* Rank 1 has found a failure about a rank, and is told that rank 0 has left the communicator. */
 struct left_finding {
     twill_status status;
+    uint32_t about;
     const char *found, *expected;
 };
 
@@ -212,7 +213,8 @@ static void finding_rank(int rank, int size, twill_bootstrap *bootstrap, void *u
     }
     if (rank == 1) {
         twill_status status =
-            twill_comm_fail(comm, TWILL_COMM_FAIL(comm, finding->status, "%s", finding->found));
+            twill_comm_fail(comm, TWILL_COMM_FAIL_RANK(comm, finding->status, finding->about, "%s",
+                                                       finding->found));
         TWILL_CHECK(twill_test_note(strstr(twill_comm_message(comm), finding->expected) != NULL,
                                     __FILE__, __LINE__, "status %d: \"%s\"", status,
                                     twill_comm_message(comm)));
@@ -232,10 +234,11 @@ static void finding_rank(int rank, int size, twill_bootstrap *bootstrap, void *u
 static void test_own_finding(void **state)
 {
     static const struct left_finding findings[] = {
-        {TWILL_ERR_PEER, "rank 2 has died or ended", "rank 2 has died"},
-        {TWILL_ERR_PEER, "tcp: rank 0 has died, ended or given up: reset",
+        {TWILL_ERR_PEER, 2, "rank 2, as rank 0, has died or ended", "rank 2, as rank 0, has died"},
+        {TWILL_ERR_PEER, 0, "tcp: it has died, ended or given up: reset",
          "rank 0 of the job has left"},
-        {TWILL_ERR_MISMATCH, "rank 0 calls barrier #2 instead", "calls barrier #2 instead"}};
+        {TWILL_ERR_FABRIC, TWILL_NO_RANK, "ofi: rank 0: a peer is gone", "a peer is gone"},
+        {TWILL_ERR_MISMATCH, 0, "rank 0 calls barrier #2 instead", "calls barrier #2 instead"}};
     (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(findings); i++)
         twill_test_run_ranks(3, finding_rank, (void *)(uintptr_t)&findings[i]);
