@@ -59,26 +59,39 @@ static const char *pmi_job_name(const struct twill_bootstrap_params *params)
     return twill_launch_variable(params, "SLURM_STEP_ID") ? "Slurm" : "PMI";
 }
 
-/* Publish rank 0's contact through the launcher, or read it. */
-static twill_status exchange_pmi(struct twill_pmi *pmi, struct twill_job *job,
-                                 const struct twill_bootstrap_params *params,
-                                 struct twill_error *error)
+/* Publish rank 0's contact through the launcher, or read it. contact: for its text, which contains
+ * the key. */
+static twill_status exchange_contact(struct twill_pmi *pmi, struct twill_job *job,
+                                     const struct twill_bootstrap_params *params,
+                                     char contact[TWILL_JOB_CONTACT], struct twill_error *error)
 {
-    char contact[TWILL_JOB_CONTACT], mapping[TWILL_PMI_LINE];
+    char mapping[TWILL_PMI_LINE];
     TWILL_TRY(error, twill_launch_ranks(job, "PMI_RANK", pmi->rank, "PMI_SIZE", pmi->size, error));
     if (job->rank == 0) {
         TWILL_TRY(error,
                   twill_pmi_get(pmi, "PMI_process_mapping", mapping, sizeof(mapping), error));
         TWILL_TRY(error, twill_launch_listen(job, params, is_one_host(mapping), error));
         TWILL_TRY(error, twill_launch_write_contact(
-                             job, contact, twill_min(sizeof(contact), pmi->most_value), error));
+                             job, contact, twill_min(TWILL_JOB_CONTACT, pmi->most_value), error));
         TWILL_TRY(error, twill_pmi_put(pmi, PMI_CONTACT_KEY, contact, error));
     }
     TWILL_TRY(error, twill_pmi_barrier(pmi, error));
     if (job->rank == 0)
         return TWILL_OK;
-    TWILL_TRY(error, twill_pmi_get(pmi, PMI_CONTACT_KEY, contact, sizeof(contact), error));
+    TWILL_TRY(error, twill_pmi_get(pmi, PMI_CONTACT_KEY, contact, TWILL_JOB_CONTACT, error));
     return twill_launch_read_contact(job, params, contact, error);
+}
+
+/* Exchange the contact, finalize PMI, and wipe the copies of the key but that of the job. */
+static twill_status exchange_pmi(struct twill_pmi *pmi, struct twill_job *job,
+                                 const struct twill_bootstrap_params *params,
+                                 struct twill_error *error)
+{
+    char contact[TWILL_JOB_CONTACT];
+    twill_status status = exchange_contact(pmi, job, params, contact, error);
+    twill_pmi_close(pmi);
+    twill_secret_wipe(contact, sizeof(contact));
+    return status;
 }
 
 /* Report whether the program's MPI holds the connection. PMI lines of twill between MPI's own would
@@ -116,13 +129,17 @@ static twill_status pmi_open(struct twill_oob **oob, const struct twill_bootstra
     twill_status status = twill_pmi_open(&pmi, fd, port, id, error);
     if (status == TWILL_OK)
         status = exchange_pmi(&pmi, &job, params, error);
-    twill_pmi_close(&pmi);
+    else
+        twill_pmi_close(&pmi);
+    twill_secret_wipe(&pmi, sizeof(pmi));
     if (status != TWILL_OK && job.listener >= 0)
         close(job.listener);
-    TWILL_TRY(error, status);
     snprintf(job.how, sizeof(job.how), "%s: %s, rank %d of %d", pmi_job_name(params),
              fd >= 0 ? "PMI_FD" : "PMI_PORT", job.rank, job.size);
-    return twill_bootstrap_tcp_open(oob, &twill_bootstrap_pmi, &job, params, error);
+    if (status == TWILL_OK)
+        status = twill_bootstrap_tcp_open(oob, &twill_bootstrap_pmi, &job, params, error);
+    twill_secret_wipe(&job.key, sizeof(job.key));
+    return status;
 }
 
 const struct twill_bootstrap_ops twill_bootstrap_pmi = {TWILL_BOOTSTRAP_BY_TCP, .name = "pmi",

@@ -206,8 +206,10 @@ static twill_status publish_pmix(const struct pmix_session *s, const struct twil
     memset(&value, 0, sizeof(value));
     value.type = PMIX_STRING;
     value.data.string = contact;
-    TWILL_TRY(error, check_pmix(s, s->library.put(PMIX_GLOBAL, PMIX_CONTACT_KEY, &value),
-                                "PMIx_Put", error));
+    twill_status status =
+        check_pmix(s, s->library.put(PMIX_GLOBAL, PMIX_CONTACT_KEY, &value), "PMIx_Put", error);
+    twill_secret_wipe(contact, sizeof(contact));
+    TWILL_TRY(error, status);
     return check_pmix(s, s->library.commit(), "PMIx_Commit", error);
 }
 
@@ -234,6 +236,7 @@ static twill_status exchange_pmix(const struct pmix_session *s, struct twill_job
         return TWILL_OK;
     TWILL_TRY(error, get_pmix(s, 0, PMIX_CONTACT_KEY, PMIX_STRING, &value, error));
     twill_status status = twill_launch_read_contact(job, params, value->data.string, error);
+    twill_secret_wipe(value->data.string, strlen(value->data.string)); /* it contains the key */
     free_value(s, value);
     return status;
 }
@@ -263,10 +266,12 @@ static twill_status pmix_open(struct twill_oob **oob, const struct twill_bootstr
     dlclose(s.library.handle);
     if (status != TWILL_OK && job.listener >= 0)
         close(job.listener);
-    TWILL_TRY(error, status);
     snprintf(job.how, sizeof(job.how), "PMIx: PMIX_NAMESPACE of %s, rank %d of %d",
              pmix_job_name(params), job.rank, job.size);
-    return twill_bootstrap_tcp_open(oob, &twill_bootstrap_pmix, &job, params, error);
+    if (status == TWILL_OK)
+        status = twill_bootstrap_tcp_open(oob, &twill_bootstrap_pmix, &job, params, error);
+    twill_secret_wipe(&job.key, sizeof(job.key));
+    return status;
 }
 
 #else

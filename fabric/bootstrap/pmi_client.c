@@ -128,7 +128,9 @@ static twill_status ask_pmi(struct twill_pmi *pmi, const char *answer, struct tw
     asked[strcspn(asked, "\n")] = '\0';
     line[length] = '\n';
     line[length + 1] = '\0';
-    TWILL_TRY(error, write_pmi(pmi, line, error));
+    twill_status status = write_pmi(pmi, line, error);
+    twill_secret_wipe(line, sizeof(line)); /* it may contain the key */
+    TWILL_TRY(error, status);
     TWILL_TRY(error, read_pmi(pmi, asked, error));
     if (!twill_pmi_value(pmi, "cmd", command, sizeof(command)) || strcmp(command, answer) != 0)
         return fail_pmi(pmi, error, TWILL_ERR_BOOTSTRAP,

@@ -126,6 +126,7 @@ static void hang_up_link(struct twill_detector_link *link, enum twill_link_state
     if (link->fd >= 0)
         close(link->fd);
     link->fd = -1;
+    twill_secret_wipe(&link->session, sizeof(link->session));
     link->witnessed = false;
     link->state = (uint8_t)state;
     link->point = state == LINK_IDLE ? twill_wire_deadline(RETRY_NS) : 0;
@@ -137,8 +138,8 @@ void twill_detector_close(struct twill_detector *detector)
         return;
     for (int r = 0; detector->link && r < detector->size; r++)
         hang_up_link(&detector->link[r], LINK_DEAD);
-    for (size_t i = 0; i < detector->callers; i++)
-        close(detector->caller[i].fd);
+    while (detector->callers > 0)
+        close(twill_detector_release(detector, detector->callers - 1));
     if (detector->listener >= 0)
         close(detector->listener);
     if (detector->witness >= 0)

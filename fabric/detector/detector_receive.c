@@ -17,6 +17,15 @@ static struct twill_handshake *handshake_of(struct twill_detector *detector, int
     return handshake;
 }
 
+int twill_detector_release(struct twill_detector *detector, size_t i)
+{
+    struct twill_caller *last = &detector->caller[--detector->callers];
+    int fd = detector->caller[i].fd;
+    detector->caller[i] = *last;
+    twill_secret_wipe(last, sizeof(*last)); /* the key of its session, or of the released one */
+    return fd;
+}
+
 /* Close a connection. fault: why it is rejected; NONE: it ended normally. */
 static void drop_caller(struct twill_detector *detector, size_t i, enum twill_fault fault)
 {
@@ -27,8 +36,7 @@ static void drop_caller(struct twill_detector *detector, size_t i, enum twill_fa
         handshake_of(detector, caller->fd)->fd = -1;
         detector->handshakes--;
     }
-    close(caller->fd);
-    *caller = detector->caller[--detector->callers];
+    close(twill_detector_release(detector, i));
 }
 
 static bool is_full(const struct twill_detector *detector)
@@ -177,11 +185,8 @@ void twill_detector_admit(struct twill_detector *detector)
 int twill_detector_adopt(struct twill_detector *detector, uint32_t peer)
 {
     for (size_t i = 0; i < detector->callers; i++) {
-        int fd = detector->caller[i].fd;
-        if (detector->caller[i].rank != (int64_t)peer)
-            continue;
-        detector->caller[i] = detector->caller[--detector->callers];
-        return fd;
+        if (detector->caller[i].rank == (int64_t)peer)
+            return twill_detector_release(detector, i);
     }
     return -1;
 }

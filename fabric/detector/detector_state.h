@@ -130,6 +130,8 @@ void twill_detector_recheck_host(struct twill_detector *detector, uint32_t host)
 /* --- detector_receive.c ---------------------------------------------------------------------- */
 /* Accept connections and progress their handshakes, without receiving notifications. */
 void twill_detector_admit(struct twill_detector *detector);
+/* Remove entry i of detector->caller. Returns its descriptor. */
+int twill_detector_release(struct twill_detector *detector, size_t i);
 /* Take over the connection of a rank that has connected; -1: it has not. */
 int twill_detector_adopt(struct twill_detector *detector, uint32_t peer);
 

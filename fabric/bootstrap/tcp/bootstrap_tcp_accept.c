@@ -143,6 +143,8 @@ static void receive_calls(struct rendezvous *m, size_t i)
         reject_pending(m, i, p->hello.fault);
     else if (outcome == TWILL_WIRE_DONE)
         admit_pending(m, i, &session);
+    if (outcome == TWILL_WIRE_DONE)
+        twill_secret_wipe(&session, sizeof(session));
 }
 
 /* Report whether the connection has not sent a complete call. */

@@ -4,6 +4,7 @@
 #include "fabric/bootstrap/frames.h"
 #include "fabric/bootstrap/pmi_client.h"
 #include "tests/support/job_ranks.h"
+#include "tests/support/sanitizers.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -231,6 +232,10 @@ static void damage(void **state)
 
 /* --- jobs ------------------------------------------------------------------------------------ */
 
+#define STACK_SEARCHED ((size_t)32768)
+#define KEY_PART       12
+#define MASK           0x5a
+
 /* A process manager: a thread for each rank, one store. */
 struct manager {
     pthread_mutex_t lock;
@@ -304,6 +309,33 @@ static struct seat *sit(struct manager *m, int fd, int rank)
     return seat;
 }
 
+/* Copy what calls have left below the caller's frame, masked, so that the copy is not found. */
+static __attribute__((noinline, no_sanitize("address", "thread"))) void
+copy_stack(unsigned char to[STACK_SEARCHED])
+{
+    const volatile unsigned char *end = __builtin_frame_address(0);
+    for (size_t i = 0; i < STACK_SEARCHED; i++)
+        to[i] = end[i - STACK_SEARCHED] ^ MASK;
+}
+
+/* Count parts of the key of a contact, twill1,PORT,KEY,ADDRESS, as text or as bytes. */
+static unsigned count_keys(const unsigned char *copy, const char *contact)
+{
+    const char *text = strchr(strchr(contact, ',') + 1, ',') + 1;
+    unsigned char masked[2][KEY_PART];
+    unsigned found = 0, value = 0;
+    for (size_t i = 0; i < KEY_PART; i++) {
+        if (sscanf(text + 2 * i, "%2x", &value) != 1)
+            return 1; /* it has no key */
+        masked[0][i] = (unsigned char)text[i] ^ MASK;
+        masked[1][i] = (unsigned char)(value ^ MASK);
+    }
+    for (size_t i = 0; i + KEY_PART <= STACK_SEARCHED; i++)
+        found += memcmp(copy + i, masked[0], KEY_PART) == 0 ||
+                 memcmp(copy + i, masked[1], KEY_PART) == 0;
+    return found;
+}
+
 /* A rank as Hydra would start it; with PMI_PORT only the manager gives rank and size. */
 static void rank_by_pmi(int rank, int size, twill_bootstrap *unused, void *user)
 {
@@ -326,7 +358,11 @@ static void rank_by_pmi(int rank, int size, twill_bootstrap *unused, void *user)
     const char *inherited[] = {fd, number, count, NULL}, *dialled[] = {port, id, NULL};
     struct twill_bootstrap_params params = {.environment = m->port ? dialled : inherited,
                                             .timeout_ns = TWILL_TEST_PATIENCE};
+    unsigned char *copy = calloc(1, STACK_SEARCHED);
     TWILL_CHECK_OK(&error, twill_bootstrap_open(&oob, &params, &error));
+    copy_stack(copy);
+    TWILL_CHECK(TEST_SLOW || count_keys(copy, m->value) == 0);
+    free(copy);
     TWILL_CHECK(oob->rank == rank && oob->size == size);
     TWILL_CHECK(strstr(oob->how, m->port ? "PMI_PORT" : "PMI_FD") != NULL);
     (void)twill_test_gather(oob, 1000, 1);

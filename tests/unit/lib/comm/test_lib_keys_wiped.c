@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* When its context is destroyed, a process has no copy of the job's key and of the secret of its
- * run left: not in the heap, not on the stack, not in its variables. */
+/* When its context is destroyed, a process has no copy of the job's key, of the secret of its run
+ * and of the failure detector's session keys left: not in the heap, not on the stack, not in its
+ * variables. */
+#include "fabric/detector/detector_state.h"
 #include "lib/comm/comm.h"
 #include "tests/support/job_ranks.h"
 #include "tests/support/ranks.h"
@@ -10,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -18,6 +21,7 @@
 #define VALUES  5000
 
 static unsigned char run_secret[TWILL_SECRET_BYTES], job_key[TWILL_SECRET_BYTES];
+static unsigned char called_key[TWILL_SECRET_BYTES], accepted_key[TWILL_SECRET_BYTES];
 
 static void mask_copy(unsigned char to[TWILL_SECRET_BYTES], const struct twill_secret *from)
 {
@@ -69,6 +73,25 @@ static bool sum_works(twill_comm *comm, int size)
            values[VALUES - 1] == (float)size;
 }
 
+/* Let the detector connect to the next rank, and accept the connection of the one before. */
+static bool use_detector(struct twill_detector *detector, uint32_t next)
+{
+    const struct twill_detector_link *link = &detector->link[next];
+    const uint64_t until = twill_now() + TWILL_TEST_PATIENCE;
+    struct twill_notice notice;
+    for (; twill_now() < until; usleep(1000)) {
+        bool dead = twill_detector_is_dead(detector, next);
+        (void)twill_detector_poll(detector, &notice);
+        if (dead || link->state != LINK_OPEN || detector->callers == 0 ||
+            detector->caller[0].rank < 0)
+            continue;
+        mask_copy(called_key, &link->session.key);
+        mask_copy(accepted_key, &detector->caller[0].session.key);
+        return true;
+    }
+    return false;
+}
+
 static bool use_library(int rank, int size, const struct twill_test_job *job, const char *layout)
 {
     twill_context *context;
@@ -93,6 +116,8 @@ static bool use_library(int rank, int size, const struct twill_test_job *job, co
     TWILL_REQUIRE(twill_comm_create(&comm, context) == TWILL_OK);
     TWILL_REQUIRE(twill_comm_split(&half, comm, 0, -rank) == TWILL_OK);
     TWILL_REQUIRE(sum_works(comm, size) && sum_works(half, size));
+    TWILL_REQUIRE(use_detector(context->health.detector, (uint32_t)((rank + 1) % size)));
+    TWILL_REQUIRE(sum_works(comm, size));                              /* all have */
     TWILL_REQUIRE(count_copies(run_secret, where, sizeof(where)) > 0); /* the scan finds them */
     twill_comm_destroy(half);
     twill_comm_destroy(comm);
@@ -114,6 +139,10 @@ static void rank_wipes(int rank, int size, twill_bootstrap *caller, void *user)
                                 left, where));
     left = count_copies(job_key, where, sizeof(where));
     twill_test_note(left == 0, __FILE__, __LINE__, "key of the job, %u copies:%s", left, where);
+    left = count_copies(called_key, where, sizeof(where));
+    twill_test_note(left == 0, __FILE__, __LINE__, "session, %u copies:%s", left, where);
+    left = count_copies(accepted_key, where, sizeof(where));
+    twill_test_note(left == 0, __FILE__, __LINE__, "accepted session, %u copies:%s", left, where);
 }
 
 static void test_wiped(void **state)
