@@ -97,8 +97,16 @@ static bool connects_to(const struct twill_fd_passing *fd_passing,
     return peer->rank < (uint32_t)fd_passing->oob->rank;
 }
 
+static bool same_user(int socket)
+{
+    struct ucred who;
+    socklen_t length = sizeof(who);
+    return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &who, &length) == 0 && who.uid == geteuid();
+}
+
 /* Connect to the listener of a peer. *fd is -1 if that fails, or (FINE) if it must be tried again.
- * REFUSED: it has died, has given up, or is in another network namespace. */
+ * REFUSED: it has died, has given up, or is in another network namespace. OTHER_USER: the listener
+ * is not ours; anybody may take the name once its owner has closed it. */
 static enum twill_share_cause dial(const struct twill_fd_passing *fd_passing,
                                    const struct twill_fd_passing_peer *peer, int *fd)
 {
@@ -107,12 +115,15 @@ static enum twill_share_cause dial(const struct twill_fd_passing *fd_passing,
     if (cause != TWILL_SHARE_FINE)
         return cause;
     socklen_t length = socket_name(&address, fd_passing->oob, peer->rank, peer->name);
-    if (connect(*fd, (struct sockaddr *)&address, length) == 0)
+    if (connect(*fd, (struct sockaddr *)&address, length) != 0)
+        cause = errno == EAGAIN || errno == EINTR ? TWILL_SHARE_FINE : TWILL_SHARE_REFUSED;
+    else if (same_user(*fd))
         return TWILL_SHARE_FINE;
-    bool later = errno == EAGAIN || errno == EINTR;
+    else
+        cause = TWILL_SHARE_OTHER_USER;
     close(*fd);
     *fd = -1;
-    return later ? TWILL_SHARE_FINE : TWILL_SHARE_REFUSED;
+    return cause;
 }
 
 /* Connect and authenticate, or leave it for later: a full backlog may stay full until its owner,
@@ -149,13 +160,6 @@ static enum twill_share_cause probe_peers(struct twill_fd_passing *fd_passing)
             close(fd);
     }
     return TWILL_SHARE_FINE;
-}
-
-static bool same_user(int socket)
-{
-    struct ucred who;
-    socklen_t length = sizeof(who);
-    return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &who, &length) == 0 && who.uid == geteuid();
 }
 
 /* Receive a hello and the file in it (*fd, -1 if none). Returns the bytes received. */

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Another user who listens under the name of a rank's socket, which anybody may once that rank has
+ * closed it, gets no byte of the rank that calls, and so no descriptor. */
+#include "fabric/shm/fd_passing.h"
+
+#include "lib/base.h"
+#include "tests/support/ranks.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define NOBODY    65534
+#define PEER_NAME 0xabcdefu
+
+enum { TOLD_NOTHING, TOLD_SOMETHING, CANNOT_LISTEN };
+
+/* Listen as rank 0 would, by the name that /proc/net/unix shows. Returns a socket, or -1. */
+static int listen_as_rank(const struct twill_oob *oob)
+{
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    size_t used = 1 + (size_t)sprintf(at.sun_path + 1, "twill-");
+    for (size_t i = 0; i < sizeof(oob->nonce); i++)
+        used += (size_t)sprintf(at.sun_path + used, "%02x", oob->nonce[i]);
+    used += (size_t)sprintf(at.sun_path + used, "-0-%x", PEER_NAME);
+    if (bind(fd, (struct sockaddr *)&at,
+             (socklen_t)(offsetof(struct sockaddr_un, sun_path) + used)) != 0 ||
+        listen(fd, 8) != 0)
+        return -1;
+    return fd;
+}
+
+/* The impostor: as another user, wait for a call and for what the caller says. */
+static int await_call(const struct twill_oob *oob, int ready)
+{
+    char byte = 0;
+    if (setresuid(NOBODY, NOBODY, NOBODY) != 0)
+        return CANNOT_LISTEN;
+    int fd = listen_as_rank(oob);
+    if (fd < 0 || write(ready, &byte, 1) != 1)
+        return CANNOT_LISTEN;
+    int caller = accept(fd, NULL, NULL);
+    return recv(caller, &byte, 1, 0) > 0 ? TOLD_SOMETHING : TOLD_NOTHING;
+}
+
+static void test_impostor(void **state)
+{
+    struct twill_oob oob = {.rank = 1, .size = 2, .timeout_ns = TWILL_TEST_PATIENCE};
+    struct twill_fd_passing_peer peer = {.rank = 0, .name = PEER_NAME, .socket = -1, .fd = -1};
+    struct twill_fd_passing fd_passing = {
+        .oob = &oob, .listener = -1, .peers = &peer, .peer_count = 1, .lost = UINT32_MAX};
+    int ready[2], status;
+    char byte;
+    (void)state;
+    if (geteuid() != 0) /* only root can become another user */
+        skip();
+    assert_true(twill_random(oob.nonce, sizeof(oob.nonce)));
+    assert_int_equal(pipe(ready), 0);
+    pid_t impostor = fork();
+    if (impostor == 0)
+        _exit(await_call(&oob, ready[1]));
+    close(ready[1]);
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    close(ready[0]);
+    fd_passing.file = memfd_create("twill-test", MFD_CLOEXEC);
+    assert_int_equal(twill_fd_passing_exchange(&fd_passing), TWILL_SHARE_OTHER_USER);
+    assert_false(peer.sent || peer.identified || peer.fd >= 0);
+    twill_fd_passing_close(&fd_passing);
+    close(fd_passing.file);
+    assert_int_equal(waitpid(impostor, &status, 0), impostor);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), TOLD_NOTHING);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_impostor)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
