@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The key of a job is in no output: JSON, tables, twill-info, logs, reports and errors.
+# The key of a job is in no output (JSON, tables, twill-info, logs, reports and errors) and in no command line.
 # shellcheck source-path=SCRIPTDIR source=../support/check.sh
 # shellcheck disable=SC2016 # the ranks' shells are to expand what is quoted here
 . "$(dirname "$0")/../support/check.sh"
@@ -39,6 +39,14 @@ job unknown sh -c 'export TWILL_JOBS="$TWILL_JOB"; exec "$0"' "$info"
 job short sh -c '[ "$RANK" = 0 ] || exit 3; export TWILL_TIMEOUT=1; exec "$0"' "$info"
 [ ! -x "$bin/hello" ] || job hello "$bin/hello"
 
+# Nor is it in a command line of any process: of twillrun, of the agents and servers of two "hosts", and of ranks.
+printf '#!/bin/sh\nshift\nexec sh -c "$*"\n' >"$scratch/agent"
+chmod 755 "$scratch/agent"
+timeout -k 10 "$patience" "$run" --hosts a@localhost:1,b@localhost:1 --agent "$scratch/agent" sh -c \
+    'printf "%s\n" "$TWILL_JOB" >"'"$scratch"'/argv.key.$RANK"; cat /proc/[0-9]*/cmdline 2>/dev/null; exec "$0"' "$info" >argv.out 2>&1 ||
+    fail "a job through an agent"
+tr '\0' ' ' <argv.out | grep -q 'twillrun --server.*twillrun --server' || fail "the command lines are not seen"
+
 # Another secret in the environment.
 export FI_TEST_SECRET=a1b2c3d4a1b2c3d4
 job own "$bench" allreduce -b 8 -e 8 -n 1 -w 1 -J own.json
@@ -48,8 +56,8 @@ grep -q '"FI_TEST_SECRET=(a key)"' own.json || fail "another secret is not maske
 cat "$scratch"/*.key.* | sort -u >"$scratch/keys"
 [ "$(wc -l <"$scratch/keys")" -ge 10 ] || fail "too few keys were seen"
 while read -r key; do
-    ! grep -rl -e "$key" . || fail "a key was written"
+    ! grep -arl -e "$key" . || fail "a key was written"
     # nor half of it
-    ! grep -rl -e "$(printf %s "$key" | cut -c1-16)" . || fail "a part of a key was written"
+    ! grep -arl -e "$(printf %s "$key" | cut -c1-16)" . || fail "a part of a key was written"
 done <"$scratch/keys"
 echo "ok: no key in $(find . -type f | wc -l) outputs"
