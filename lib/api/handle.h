@@ -7,12 +7,12 @@
 
 #include "lib/base.h"
 
-/* Values of the first word of a context or communicator. TWILL_TORN: two threads used the
- * communicator at once, or it was revoked: the thread that holds it is to break it. Any value but
- * LIVE and TORN: the object has ended. */
-#define TWILL_GONE 0u
-#define TWILL_LIVE 0x7477696cu
-#define TWILL_TORN 0x7477696du
+/* Values of the first word of a context or communicator; a communicator's states are explained in
+ * lib/exec/claim.c. Any other value: the object has ended. */
+#define TWILL_GONE     0u
+#define TWILL_LIVE     0x7477696cu
+#define TWILL_TORN     0x7477696du
+#define TWILL_BREAKING 0x7477696eu
 
 /* Map zeroed memory for an object. Returns NULL if out of memory. */
 void *twill_handle_map(size_t bytes);

@@ -23,19 +23,23 @@ twill_status twill_comm_create(twill_comm **comm, twill_context *context)
     return twill_context_outcome(context, status, &error);
 }
 
-/* Close the communicator; in a forked child leave it, because its connections are the parent's. */
-static void leave_comm(struct twill_comm *comm)
+/* Close the communicator; in a forked child leave it, because its connections are the parent's.
+ * Returns false if it must be kept. */
+static bool leave_comm(struct twill_comm *comm, const char *call)
 {
     if (twill_context_is_forked(comm->context)) {
         twill_comm_release(comm);
-        return;
+        return true;
     }
+    if (!twill_comm_end_handle(comm, call))
+        return false;
     struct twill_context *context = comm->context;
     twill_context_remove(context, comm);
     twill_comm_close(comm);
     for (struct twill_context *c = context; c != NULL; c = c->older)
         twill_heap_release_dead(c);
     twill_context_drop_older(context);
+    return true;
 }
 
 /* Wait until all ranks destroy the communicator, as peers may still read its memory or send, and
@@ -50,14 +54,14 @@ static bool destroy(struct twill_comm *comm, const char *call)
         twill_call_last(comm);
         twill_context_forget_timeout(comm->context);
     }
-    leave_comm(comm);
-    return true;
+    return leave_comm(comm, call);
 }
 
 void twill_comm_leave(twill_comm *comm)
 {
-    if (comm != NULL && twill_comm_acquire_last(comm, "twill_comm_leave"))
-        leave_comm(comm);
+    const char *call = "twill_comm_leave";
+    if (comm != NULL && twill_comm_acquire_last(comm, call))
+        (void)leave_comm(comm, call);
 }
 
 void twill_comm_destroy(twill_comm *comm)

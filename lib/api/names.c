@@ -51,8 +51,7 @@ const char *twill_comm_message(const twill_comm *comm)
         return "the communicator is NULL";
     if (!twill_comm_is_live(comm))
         return "the communicator has been destroyed";
-    bool torn = atomic_load_explicit(&comm->live, memory_order_acquire) == TWILL_TORN;
-    return torn ? comm->claim.refused.message : comm->error.message;
+    return twill_comm_is_torn(comm) ? comm->claim.refused.message : comm->error.message;
 }
 
 const char *twill_context_message(const twill_context *context)

@@ -125,8 +125,7 @@ struct twill_comm_tuning {
 struct twill_comm_claim {
     _Atomic(const char *) held; /* the public call that a thread is in, or NULL */
     _Atomic unsigned pending;   /* requests that other threads may advance; written by the holder */
-    struct twill_error refused; /* of a second thread; under the context's lock */
-    _Atomic bool noticed;       /* the thread that holds it knows that it is torn */
+    struct twill_error refused; /* why it is torn; under the context's lock */
     _Atomic unsigned revoking;  /* threads in twill_comm_revoke() */
 };
 
@@ -142,7 +141,7 @@ struct twill_comm_usage {
  * the members marked otherwise. */
 struct twill_comm {
     /* Identity and life. */
-    _Atomic uint32_t live; /* TWILL_LIVE, TWILL_TORN, or it has ended: lib/api/handle.h */
+    _Atomic uint32_t live; /* its state: lib/exec/claim.c */
     bool broken;
     bool traced; /* log each call: TWILL_LOG=debug */
     bool agrees; /* on the outcome of each blocking reduction: TWILL_AGREE=every */
@@ -236,8 +235,8 @@ void twill_comm_close(struct twill_comm *comm);
 /* --- lib/exec/claim.c --- */
 
 /* Hold the communicator for a public call. Returns TWILL_ERR_ARGUMENT if it is NULL, has ended, or
- * another thread is in a call on it. Pair with twill_comm_release(). The _live variant is for a
- * communicator known not to have ended, because one of its requests has not. */
+ * another thread is in a call on it, TWILL_ERR_TIMEOUT if one advances it for TWILL_TIMEOUT. Pair
+ * with twill_comm_release(). _live: it has not ended, because one of its requests has not. */
 twill_status twill_comm_acquire_slow(struct twill_comm *comm, const char *call);
 static inline twill_status twill_comm_acquire_live(struct twill_comm *comm, const char *call)
 {
@@ -260,12 +259,20 @@ static inline void twill_comm_release(struct twill_comm *comm)
 }
 /* Hold the communicator to destroy it. Returns false, after a warning, if that is not allowed. */
 bool twill_comm_acquire_last(struct twill_comm *comm, const char *call);
-/* Return the error if a second thread has called while this one is in a call; else TWILL_OK. */
+/* End the handle of a held communicator, once all ranks are told of a revocation that has begun.
+ * Returns false, after a warning and the release, if a thread is in one for TWILL_TIMEOUT. */
+bool twill_comm_end_handle(struct twill_comm *comm, const char *call);
+/* Return why its holder must break the communicator; TWILL_OK: it need not, or it is broken. */
 twill_status twill_comm_torn(struct twill_comm *comm);
+static inline bool twill_comm_is_torn(const struct twill_comm *comm)
+{
+    uint32_t live = atomic_load_explicit(&comm->live, memory_order_acquire);
+    return live == TWILL_TORN || live == TWILL_BREAKING;
+}
 static inline bool twill_comm_is_live(const struct twill_comm *comm)
 {
     uint32_t live = comm != NULL ? atomic_load_explicit(&comm->live, memory_order_acquire) : 0;
-    return live == TWILL_LIVE || live == TWILL_TORN;
+    return live == TWILL_LIVE || live == TWILL_TORN || live == TWILL_BREAKING;
 }
 
 /* Count the time that starting a nonblocking call took. Small ones are left out: they take less
@@ -386,13 +393,13 @@ twill_status twill_comm_fail(struct twill_comm *comm, twill_status status);
 twill_status twill_comm_end(struct twill_comm *comm, twill_status status);
 /* Mark the communicator as broken on this rank alone, and end what is under way with the status. */
 void twill_comm_stop(struct twill_comm *comm, twill_status status);
-/* Set comm->error to "rank R: call #N (...): ..." and return the status. Use the macro. */
+/* Set comm->error to "rank R: call #N (...): ...", and its rank to `about`, and return the status.
+ * Use the macros. */
 twill_status twill_comm_error(struct twill_comm *comm, twill_status status, uint32_t about,
                               const char *file, int line, const char *format, ...)
     TWILL_PRINTF(6, 7);
 #define TWILL_COMM_FAIL(comm, status, ...)                                                         \
     TWILL_COMM_FAIL_RANK(comm, status, TWILL_NO_RANK, __VA_ARGS__)
-/* Set also comm->error.rank: the failure is about that rank. */
 #define TWILL_COMM_FAIL_RANK(comm, status, about, ...)                                             \
     twill_comm_error((comm), (status), (about), __FILE__, __LINE__, __VA_ARGS__)
 /* Set comm->error to "rank R: twill_X: ...", for what is refused before it is numbered. */

@@ -1,44 +1,57 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Exclusive use of a communicator, by one call or by a thread that advances or revokes it. A call
- * waits for the latter two, which are short. A second call at the same time is refused before it
- * touches anything, and the communicator fails on all ranks, because they no longer agree on its
- * calls. Revocation by any thread ends a communicator in the same way. */
+/* Exclusive use of a communicator, by one call or by a thread that advances it or breaks a revoked
+ * one. A call waits for the latter two, which are short. A second call at the same time is refused
+ * before it touches anything, and the communicator fails on all ranks, because they no longer agree
+ * on its calls. Revocation by any thread ends a communicator in the same way.
+ *
+ * comm->claim.held says which call has it, and comm->live its state:
+ *
+ *   LIVE -> TORN          A call is refused, or a thread revokes it; claim.refused says why.
+ *   TORN -> BREAKING      Its holder has seen that, and breaks it before it releases it, or has:
+ * the thread in a call, or, if that is over, the next one or the one that revokes. not TORN -> GONE
+ * Its holder ends it, and no thread is in twill_comm_revoke().
+ *
+ * The first and the last are made under the context's lock. */
 #include "lib/exec/progress.h"
 #include "lib/twill_recover.h"
 
 #include <sched.h>
+#include <stdio.h>
 #include <time.h>
-
-const char twill_held_by_revocation[] = "twill_comm_revoke";
 
 #define CLAIM_SPINS  200u /* an advance is short; then its thread may have lost the core */
 #define BREAK_NS     UINT64_C(100000000) /* a revocation waits for a call that computes no longer */
 #define BREAK_NAPS   1000u               /* counted, too: the call may have no core */
 #define BREAK_NAP_NS 20000
 
-/* Refuse a second caller. It may only read what never changes, and `refused` under the lock. */
-static twill_status refuse_claim(struct twill_comm *comm, const char *call, const char *inside)
+static twill_status tear(struct twill_comm *comm, twill_status status, const char *format, ...)
+    TWILL_PRINTF(3, 4);
+
+/* Have the communicator's holder break it, unless it is torn already. The caller does not hold it:
+ * it may only read what never changes. Returns status. */
+static twill_status tear(struct twill_comm *comm, twill_status status, const char *format, ...)
 {
-    char rank[TWILL_RANK_TEXT];
-    uint32_t live = TWILL_LIVE;
+    char cause[400], rank[TWILL_RANK_TEXT];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(cause, sizeof(cause), format, arguments);
+    va_end(arguments);
     twill_context_lock(comm->context);
-    if (atomic_load(&comm->live) == TWILL_LIVE)
-        (void)TWILL_FAIL(
-            &comm->claim.refused, TWILL_ERR_ARGUMENT,
-            "%s: %s on communicator %u while %s is under way on it, in another thread or "
-            "around this call: a communicator belongs to one thread at a time",
-            twill_comm_rank_text(comm, comm->rank, rank), call, comm->number, inside);
-    /* Within the lock: another thread that still finds it live would change the sentence. */
-    (void)atomic_compare_exchange_strong(&comm->live, &live, TWILL_TORN);
+    if (atomic_load(&comm->live) == TWILL_LIVE) {
+        (void)TWILL_FAIL(&comm->claim.refused, status, "%s: %s",
+                         twill_comm_rank_text(comm, comm->rank, rank), cause);
+        atomic_store(&comm->live, TWILL_TORN);
+    }
     twill_context_unlock(comm->context);
-    return TWILL_ERR_ARGUMENT;
+    return status;
 }
 
 twill_status twill_comm_torn(struct twill_comm *comm)
 {
-    if (TWILL_LIKELY(atomic_load_explicit(&comm->live, memory_order_acquire) != TWILL_TORN))
+    uint32_t torn = TWILL_TORN;
+    if (TWILL_LIKELY(!twill_comm_is_torn(comm)))
         return TWILL_OK;
-    atomic_store(&comm->claim.noticed, true);
+    (void)atomic_compare_exchange_strong(&comm->live, &torn, TWILL_BREAKING);
     if (comm->broken)
         return TWILL_OK;
     comm->error = comm->claim.refused;
@@ -56,22 +69,39 @@ static void fail_torn(struct twill_comm *comm)
         twill_comm_stop(comm, torn);
 }
 
+/* How long to wait for another thread, which waits for no rank: an operation of the program that it
+ * calls may not return, or it was cancelled. */
+static uint64_t patience(const struct twill_comm *comm)
+{
+    return (uint64_t)comm->context->config.number[TWILL_VARIABLE_TIMEOUT];
+}
+
 twill_status twill_comm_acquire_slow(struct twill_comm *comm, const char *call)
 {
     if (!twill_comm_is_live(comm))
         return TWILL_ERR_ARGUMENT;
     const char *inside = NULL;
+    uint64_t since = 0;
     for (unsigned spins = 0; !atomic_compare_exchange_weak_explicit(
              &comm->claim.held, &inside, call, memory_order_acquire, memory_order_relaxed);
          spins++) {
-        if (inside != NULL && inside != twill_held_by_progress &&
-            inside != twill_held_by_revocation)
-            return refuse_claim(comm, call, inside);
+        if (inside != NULL && inside != twill_held_by_progress)
+            return tear(comm, TWILL_ERR_ARGUMENT,
+                        "%s on communicator %u while %s is under way on it, in another thread or "
+                        "around this call: a communicator belongs to one thread at a time",
+                        call, comm->number, inside);
         inside = NULL;
-        if (spins < CLAIM_SPINS)
+        if (spins < CLAIM_SPINS) {
             twill_pause();
-        else
-            sched_yield();
+            continue;
+        }
+        since = since != 0 ? since : twill_now();
+        if (twill_now() - since > patience(comm))
+            return tear(comm, TWILL_ERR_TIMEOUT,
+                        "%s on communicator %u: a thread that advances it, or is in "
+                        "twill_comm_revoke(), has held it for %.1f s (TWILL_TIMEOUT)",
+                        call, comm->number, (double)patience(comm) * 1e-9);
+        sched_yield();
     }
     fail_torn(comm);
     return TWILL_OK;
@@ -83,9 +113,8 @@ static void break_torn(struct twill_comm *comm)
 {
     const struct timespec nap = {.tv_nsec = BREAK_NAP_NS};
     const uint64_t until = twill_now() + BREAK_NS;
-    for (unsigned naps = 0; !atomic_load(&comm->claim.noticed); naps++) {
-        const char *inside = NULL;
-        if (atomic_compare_exchange_strong(&comm->claim.held, &inside, twill_held_by_revocation)) {
+    for (unsigned naps = 0; atomic_load(&comm->live) == TWILL_TORN; naps++) {
+        if (twill_comm_try_hold(comm)) {
             fail_torn(comm);
             twill_comm_release(comm);
             return;
@@ -99,34 +128,26 @@ static void break_torn(struct twill_comm *comm)
 
 twill_status twill_comm_revoke(twill_comm *comm)
 {
-    char rank[TWILL_RANK_TEXT];
-    uint32_t live = TWILL_LIVE;
     if (!twill_comm_is_live(comm))
         return TWILL_ERR_ARGUMENT;
     if (twill_context_is_forked(comm->context))
         return TWILL_ERR_FORKED;
     atomic_fetch_add(&comm->claim.revoking, 1);
-    twill_context_lock(comm->context);
-    if (atomic_load(&comm->live) == TWILL_LIVE)
-        (void)TWILL_FAIL(&comm->claim.refused, TWILL_ERR_REVOKED,
-                         "%s: twill_comm_revoke: this rank has revoked communicator %u",
-                         twill_comm_rank_text(comm, comm->rank, rank), comm->number);
-    (void)atomic_compare_exchange_strong(&comm->live, &live, TWILL_TORN);
-    twill_context_unlock(comm->context);
-    break_torn(comm);
-    atomic_fetch_sub_explicit(&comm->claim.revoking, 1, memory_order_release);
-    return TWILL_OK;
+    bool live = twill_comm_is_live(comm); /* then it stays while this thread is counted */
+    if (live) {
+        (void)tear(comm, TWILL_ERR_REVOKED,
+                   "twill_comm_revoke: this rank has revoked communicator %u", comm->number);
+        break_torn(comm);
+    }
+    atomic_fetch_sub(&comm->claim.revoking, 1);
+    return live ? TWILL_OK : TWILL_ERR_ARGUMENT;
 }
 
 bool twill_comm_acquire_last(struct twill_comm *comm, const char *call)
 {
-    if (twill_comm_acquire(comm, call) == TWILL_OK) {
-        /* The thread that has revoked it may still be in that call. */
-        while (atomic_load_explicit(&comm->claim.revoking, memory_order_acquire) > 0)
-            (void)sched_yield();
-        return true;
-    }
     static const char ended[] = "the communicator has already been destroyed";
+    if (twill_comm_acquire(comm, call) == TWILL_OK)
+        return true;
     if (twill_comm_is_live(comm))
         twill_say(&comm->context->log, TWILL_LOG_WARN, "%s: it is not destroyed",
                   comm->claim.refused.message);
@@ -134,5 +155,42 @@ bool twill_comm_acquire_last(struct twill_comm *comm, const char *call)
         twill_say(&comm->context->log, TWILL_LOG_WARN, "%s: %s", call, ended);
     else
         twill_handle_warn(call, ended);
+    return false;
+}
+
+/* Return whether the handle has ended: a thread that begins to revoke finds that, or is counted. */
+static bool try_end(struct twill_comm *comm)
+{
+    twill_context_lock(comm->context);
+    uint32_t live = atomic_load(&comm->live);
+    bool ends = live != TWILL_TORN && atomic_load(&comm->claim.revoking) == 0;
+    if (ends) {
+        atomic_store(&comm->live, TWILL_GONE);
+        ends = atomic_load(&comm->claim.revoking) == 0;
+        if (!ends)
+            atomic_store(&comm->live, live);
+    }
+    twill_context_unlock(comm->context);
+    return ends;
+}
+
+bool twill_comm_end_handle(struct twill_comm *comm, const char *call)
+{
+    const uint64_t since = twill_now();
+    char rank[TWILL_RANK_TEXT];
+    for (;;) {
+        fail_torn(comm);
+        if (try_end(comm))
+            return true;
+        if (twill_now() - since > patience(comm))
+            break;
+        sched_yield();
+    }
+    twill_say(&comm->context->log, TWILL_LOG_WARN,
+              "%s: %s: a thread has been in twill_comm_revoke() on communicator %u for %.1f s "
+              "(TWILL_TIMEOUT): it is not destroyed",
+              twill_comm_rank_text(comm, comm->rank, rank), call, comm->number,
+              (double)patience(comm) * 1e-9);
+    twill_comm_release(comm);
     return false;
 }

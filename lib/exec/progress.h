@@ -9,10 +9,9 @@
 
 #include "lib/comm/comm.h"
 
-/* comm->claim.held while a thread advances the communicator, in place of a call's name. */
+/* comm->claim.held while a thread advances the communicator, or breaks it in twill_comm_revoke(),
+ * in place of a call's name. */
 extern const char twill_held_by_progress[];
-/* While a thread in twill_comm_revoke() breaks the communicator. */
-extern const char twill_held_by_revocation[];
 
 /* Hold the communicator, if it is free, to advance it. Threads other than the owner must then check
  * comm->claim.pending and leave at once if it is 0. Pair with twill_comm_release(). */

@@ -238,7 +238,7 @@ twill_status twill_recovery_fail(struct twill_comm *comm, twill_status status, c
     else
         (void)twill_comm_refuse(comm, status, file, line, "%s", cause);
     twill_context_lock(comm->context);
-    if (atomic_load(&comm->live) == TWILL_TORN)
+    if (twill_comm_is_torn(comm))
         comm->claim.refused = comm->error;
     twill_context_unlock(comm->context);
     return status;
