@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The Python package on this build: its unit tests, alone and as ranks. Takes the first Python with NumPy of
+# The Python package on this build: its unit tests, alone and as ranks; and its wheel, which pip builds and installs into a virtual
+# environment (left out where pip has no scikit-build-core: it comes from PyPI). Takes the first Python with NumPy of
 # $TEST_PYTHON, python3 and /usr/bin/python3 (Debian's: python3-numpy); skipped (77) without one.
 # shellcheck source-path=SCRIPTDIR source=../support/check.sh
 # shellcheck disable=SC2154 # of rules.sh
@@ -49,3 +50,34 @@ awk 'NR == FNR {expected[FNR] = $0; next} $1 == "epoch" {
     split(expected[FNR], e); if ($2 != e[2] || ($4 - e[4]) ^ 2 > 1e-10) {print; bad = 1}
 } END {exit bad}' "$scratch/train1" "$scratch/train3" || fail "one rank and three train different models"
 echo "ok: examples/train.py"
+
+# The wheel brings its own library and twillrun: nothing of the build folder is in the environment, and the program is elsewhere. What
+# it is made of has been compiled with the same options before; ccache has it, as long as the sources are as near to the build folder.
+wheel()
+{
+    wheel_python=$scratch/venv/bin/python
+    unset PYTHONPATH
+    rm -rf "$build-wheel"
+    { "$python" -m venv --system-site-packages "$scratch/venv" && timeout 120 "$wheel_python" -m pip install -q --disable-pip-version-check \
+        'scikit-build-core>=0.9'; } >"$scratch/out" 2>&1 || { echo "left out: the wheel: $(tail -n 1 "$scratch/out")" && return; }
+    timeout -k 10 "$patience" "$wheel_python" -m pip install -q --disable-pip-version-check --no-build-isolation --no-deps \
+        --config-settings=build-dir="$build-wheel" --config-settings=cmake.define.TWILL_WERROR=ON \
+        --config-settings=cmake.define.CMAKE_C_COMPILER="$(cached CMAKE_C_COMPILER)" "$source/lib/python" \
+        >"$scratch/out" 2>&1 || fail "pip install lib/python"
+    rm -rf "$build-wheel"
+    cat >"$scratch/summed.py" <<'END'
+import os, sys, numpy, twill
+with twill.init() as comm:
+    total = comm.allreduce(numpy.full(1000, comm.rank + 1.0))
+    library = [line.split()[-1] for line in open("/proc/self/maps") if "/libtwill.so" in line][0]
+    assert library.startswith(os.path.realpath(sys.prefix)), library
+    print(f"sum {total[999]:g} of {comm.size}", flush=True)
+END
+    for run in "$wheel_python -m twill.run" "$scratch/venv/bin/twillrun-python"; do
+        # shellcheck disable=SC2086 # words
+        (cd "$scratch" && timeout -k 10 "$patience" $run -n 3 summed.py) >"$scratch/out" 2>&1 || fail "the wheel: $run"
+        [ "$(grep -c '^sum 6 of 3$' "$scratch/out")" -eq 3 ] || fail "the wheel: $run: not the sum of 3 ranks"
+    done
+    echo "ok: the wheel, in a virtual environment"
+}
+wheel

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # twill as a backend of PyTorch: its C++ part is built, and every collective, messages, groups and a training run on
-# 3 ranks; ways of parallel training on 2, against Gloo; then one of 3 dies. Takes the first of $TEST_PYTHON, a python3 that has PyTorch, and
+# 3 ranks; ways of parallel training on 2, against Gloo; 2 under torchrun; then one of 3 dies. Takes the first of $TEST_PYTHON, a python3 that has PyTorch, and
 # PyTorch 2.13 where pip has it on this machine; and Debian's (python3-torch with libtorch-dev and pybind11-dev), of which only collectives are
 # tested if there was a newer one. Skipped (77) without any.
 # shellcheck source-path=SCRIPTDIR source=../support/check.sh source=../support/pip_torch.sh
@@ -39,10 +39,33 @@ unit()
     echo "ok: test_$unit_name.py${*:+: }$*, $unit_ranks ranks$(sed -n 's/^OK (\(skipped=[0-9]*\))$/, \1/p' "$scratch/err" | head -n 1)"
 }
 
+# Ranks that torchrun starts, of a program with "gloo" and twill's names written into it.
+torchrun()
+{
+    cat >"$scratch/written.py" <<'END'
+import sys, torch, torch.distributed as dist
+for name in ["gloo", "twill"] + ["cpu:twill"] * hasattr(dist.distributed_c10d, "BackendConfig"):
+    dist.init_process_group(name)
+    tensor = torch.full((1000,), dist.get_rank() + 1.0)
+    dist.all_reduce(tensor)
+    served = "twill" in "".join(sys.modules["twill.torch"].backend_of().describe())
+    print(f"{name}: sum {tensor[999]:g} {'by twill' if served else ''}\n", end="", flush=True)
+    dist.destroy_process_group()
+END
+    timeout -k 10 "$patience" "$python" -m torch.distributed.run --master_addr 127.0.0.1 --master_port "$(free_port)" --nproc_per_node 2 \
+        -m twill.torch "$scratch/written.py" >"$scratch/out" 2>"$scratch/err" || fail "torchrun -m twill.torch"
+    for name in gloo twill; do
+        [ "$(grep -c "^$name: sum 3 by twill$" "$scratch/out")" -eq 2 ] || fail "torchrun: not the sum of two ranks by $name"
+    done
+    [ "$(grep -c '"gloo" means twill' "$scratch/err")" -eq 1 ] || fail "torchrun: it is not said once what gloo means"
+    echo "ok: torchrun -m twill.torch: $(cut -d: -f1,2 "$scratch/out" | sort -u | sed 's/: sum.*//' | tr '\n' ' ')"
+}
+
 whole()
 {
     build_cpp
     unit torch 3 12 # with the C++ part and without, then both by the name "gloo"
+    torchrun
     unit torch_parallel 2 2
     status=0
     timeout -k 10 "$patience" "$bin/twillrun" -n 3 --grace 60 env MASTER_PORT="$(free_port)" \
