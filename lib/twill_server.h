@@ -250,7 +250,8 @@ TWILL_API const char *twill_server_describe(twill_server *server, size_t index);
 /** \brief Return the last failure as a sentence, "" if there was none. */
 TWILL_API const char *twill_server_message(const twill_server *server);
 /** \brief Free a server. Collective after a commit: workers leave, and servers serve until all
- *  have. NULL is allowed. */
+ *  have. NULL is allowed. If a rank of this node lives but does not come, the server's memory that
+ *  it may still use stays until the context is destroyed; keep yours (twill_tensor) that long. */
 TWILL_API void twill_server_destroy(twill_server *server);
 /** @} */
 

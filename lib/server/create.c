@@ -248,8 +248,18 @@ twill_status twill_server_commit(twill_server *server)
 
 /* --- the end --------------------------------------------------------------------------------- */
 
-void twill_server_close(struct twill_server *server, twill_context *context, bool together)
+/* Wait for all ranks: until then cores of others map this rank's memory. Returns false if one did
+ * not come. */
+static bool all_have_stopped(struct twill_server *server)
 {
+    twill_comm_shorten_deadline(server->comm);
+    return twill_barrier(server->comm) == TWILL_OK;
+}
+
+void twill_server_close(struct twill_server *server, twill_context *context,
+                        enum twill_server_end end)
+{
+    bool together = end == TWILL_SERVER_END_TOGETHER;
     twill_advancer_remove(&server->advancer);
     twill_core_threads_stop(server);
     server->context = context;
@@ -259,33 +269,45 @@ void twill_server_close(struct twill_server *server, twill_context *context, boo
         twill_links_close(server, together);
     if (server->core != NULL)
         twill_cores_close(server);
+    if (together && all_have_stopped(server))
+        end = TWILL_SERVER_END_STOPPED;
+    uint32_t user =
+        end == TWILL_SERVER_END_STOPPED ? TWILL_NO_RANK : twill_server_memory_user(server);
+    if (user != TWILL_NO_RANK)
+        twill_say(&context->log, TWILL_LOG_INFO,
+                  "rank %u: memory of a server is kept, as rank %u lives, but has not ended it",
+                  server->rank, user);
+    twill_server_close_memory(server, user != TWILL_NO_RANK);
     if (together)
-        twill_comm_destroy(server->comm); /* until then cores of other ranks map the memory */
-    twill_server_close_memory(server);
-    if (!together)
+        twill_comm_destroy(server->comm);
+    else
         twill_comm_leave(server->comm);
-    twill_server_drop_old(server);
+    twill_server_drop_old(server, end);
     free_server(server);
 }
 
-void twill_server_drop_old(struct twill_server *server)
+void twill_server_drop_old(struct twill_server *server, enum twill_server_end end)
 {
     struct twill_server *old = server->old;
     server->old = NULL;
     if (old != NULL)
-        twill_server_close(old, server->context, false);
+        twill_server_close(old, server->context, end);
 }
 
 void twill_server_destroy(twill_server *server)
 {
     if (server == NULL)
         return;
-    bool together = server->committed && !twill_context_is_forked(server->context);
-    if (together) {
+    enum twill_server_end end = TWILL_SERVER_END_ALONE;
+    if (twill_context_is_forked(server->context))
+        end = TWILL_SERVER_END_STOPPED;
+    else if (server->committed)
+        end = TWILL_SERVER_END_TOGETHER;
+    if (end == TWILL_SERVER_END_TOGETHER) {
         if (twill_server_works(server))
             (void)twill_server_leave(server);
         if (twill_server_serves(server))
             (void)twill_server_serve(server);
     }
-    twill_server_close(server, server->context, together);
+    twill_server_close(server, server->context, end);
 }

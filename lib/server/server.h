@@ -198,10 +198,18 @@ twill_status twill_server_refuse_on(twill_comm *comm, twill_status status, const
 /* Return the worst status of all ranks, of which `status` is this one's; *call: of the exchange.
  * Collective. */
 twill_status twill_server_worst_status(twill_comm *comm, twill_status status, twill_status *call);
-/* End a server: its memory is freed by `context`. together: with all ranks of its communicator. */
-void twill_server_close(struct twill_server *server, twill_context *context, bool together);
+/* What a rank that ends a server knows of the other ranks, whose cores may map its memory. */
+enum twill_server_end {
+    TWILL_SERVER_END_ALONE,    /* they may still use it */
+    TWILL_SERVER_END_STOPPED,  /* they use it no more, or are in no job with this rank */
+    TWILL_SERVER_END_TOGETHER, /* they end it, too: wait for them */
+};
+/* End a server: its memory is freed by `context`, but what a rank of this node that lives may still
+ * use is kept as long as the context. */
+void twill_server_close(struct twill_server *server, twill_context *context,
+                        enum twill_server_end end);
 /* End those that a server has replaced, if any. */
-void twill_server_drop_old(struct twill_server *server);
+void twill_server_drop_old(struct twill_server *server, enum twill_server_end end);
 
 /* --- options.c, compare_keys.c --- */
 
@@ -219,7 +227,11 @@ twill_status twill_server_fail_compare(struct twill_server *server, twill_status
 
 /* Allocate and exchange what workers and servers of a node map. Collective. */
 twill_status twill_server_open_memory(struct twill_server *server);
-void twill_server_close_memory(struct twill_server *server);
+/* Return the lowest rank of this node, but this one, that lives and may use what this one offers;
+ * TWILL_NO_RANK: none. */
+uint32_t twill_server_memory_user(const struct twill_server *server);
+/* Free it; keeps: but for what was offered. */
+void twill_server_close_memory(struct twill_server *server, bool keeps);
 
 /* --- state.c --- */
 

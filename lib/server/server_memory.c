@@ -275,19 +275,32 @@ twill_status twill_server_open_memory(struct twill_server *server)
                               : TWILL_SERVER_FAIL(server, status, "%s", server->error.message);
 }
 
-void twill_server_close_memory(struct twill_server *server)
+uint32_t twill_server_memory_user(const struct twill_server *server)
+{
+    for (uint32_t r = 0; server->committed && r < server->size; r++)
+        if (r != server->rank && same_node(server, r) && !twill_comm_is_dead(server->comm, r))
+            return r;
+    return TWILL_NO_RANK;
+}
+
+static void free_key(twill_context *context, const struct twill_server_key *key)
+{
+    if (key->sent != key->gradient)
+        (void)twill_free(context, key->sent);
+    if (key->landed != key->parameters)
+        (void)twill_free(context, key->landed);
+    if (key->own_gradient)
+        (void)twill_free(context, key->gradient);
+    if (key->own_parameters)
+        (void)twill_free(context, key->parameters);
+}
+
+void twill_server_close_memory(struct twill_server *server, bool keeps)
 {
     for (uint32_t k = 0; k < server->keys; k++) {
-        struct twill_server_key *key = &server->key[k];
-        if (key->sent != key->gradient)
-            (void)twill_free(server->context, key->sent);
-        if (key->landed != key->parameters)
-            (void)twill_free(server->context, key->landed);
-        if (key->own_gradient)
-            (void)twill_free(server->context, key->gradient);
-        if (key->own_parameters)
-            (void)twill_free(server->context, key->parameters);
-        free(key->residual);
+        if (!keeps)
+            free_key(server->context, &server->key[k]);
+        free(server->key[k].residual);
     }
     for (uint32_t c = 0; server->port != NULL && c < server->roles.cores; c++) {
         free(server->port[c].chunks);
@@ -295,5 +308,6 @@ void twill_server_close_memory(struct twill_server *server)
         free(server->port[c].own_answer);
     }
     free(server->port);
-    (void)twill_free(server->context, server->control);
+    if (!keeps)
+        (void)twill_free(server->context, server->control);
 }

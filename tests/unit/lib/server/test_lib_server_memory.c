@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A worker's memory, which a server maps, stays as it is until the server does not read it any
- * more: when the worker destroys its end, or rebuilds it, before the server does. */
+ * more: when the worker destroys its end, or rebuilds it, before the server does, and when the
+ * server does not come. */
 #include "lib/server/core/core.h"
+#include "lib/twill_recover.h"
 #include "tests/support/ranks.h"
 
 #include <setjmp.h>
@@ -73,8 +75,45 @@ static void test_memory_stays(void **state)
         twill_test_run_ranks(2, rank_of_memory, &threads);
 }
 
+/* Rank 1 ends its part, while the thread of rank 0 that would do the same is silent for longer than
+ * rank 1 waits. */
+static void silent_server(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    const char *const more[] = {TWILL_TEST_PATIENT, NULL};
+    twill_context *context;
+    twill_comm *comm;
+    twill_server *server = NULL;
+    (void)size, (void)user;
+    TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "2", NULL, more));
+    TWILL_CHECK(open_memory_server(&server, comm, 1) == TWILL_OK);
+    if (rank == 1) {
+        float *gradient = twill_server_gradient(server, 0);
+        gradient[MEMORY_COUNT / 2] = 5;
+        TWILL_CHECK(twill_comm_set_timeout(server->comm, 0.05) == TWILL_OK);
+        TWILL_CHECK(twill_test_barrier(bootstrap));
+        twill_server_destroy(server);
+        TWILL_CHECK(gradient[MEMORY_COUNT / 2] == 5);
+        TWILL_CHECK(twill_test_barrier(bootstrap));
+    } else {
+        TWILL_CHECK(twill_test_barrier(bootstrap));
+        TWILL_CHECK(twill_test_barrier(bootstrap));
+        TWILL_CHECK(sees_gradient(server));
+        twill_server_destroy(server);
+    }
+    TWILL_CHECK(twill_barrier(comm) == TWILL_OK);
+    twill_comm_destroy(comm);
+    twill_context_destroy(context);
+}
+
+static void test_silent_server(void **state)
+{
+    (void)state;
+    twill_test_run_ranks(2, silent_server, NULL);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_memory_stays)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_memory_stays),
+                                       cmocka_unit_test(test_silent_server)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
