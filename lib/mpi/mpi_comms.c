@@ -56,8 +56,12 @@ MPI_Comm twill_mpi_error_comm(const struct twill_mpi_comm *comm)
     MPI_Comm handle = MPI_COMM_NULL;
     if (comm != NULL && comm->parent == NULL)
         handle = atomic_load(&comm->handle);
-    else if (comm != NULL && atomic_load(&comm->parent->generation) == comm->parent_generation)
+    else if (comm != NULL)
         handle = atomic_load(&comm->parent->handle);
+    /* After the handle: of an entry that serves another communicator now, that is another's. */
+    if (comm != NULL && comm->parent != NULL &&
+        atomic_load(&comm->parent->generation) != comm->parent_generation)
+        handle = MPI_COMM_NULL;
     return handle != MPI_COMM_NULL ? handle : MPI_COMM_WORLD;
 }
 

@@ -71,7 +71,7 @@ void twill_mpi_say(const char *format, ...)
 }
 
 /* Return the error code of a failure. It is made when the failure is first seen and kept for those
- * that follow from it. */
+ * that follow from it; two threads that see it at the same moment make one each. */
 static int code_of(struct twill_mpi_comm *comm, twill_status status)
 {
     const char *message = comm->comm != NULL ? twill_comm_message(comm->comm) : "";

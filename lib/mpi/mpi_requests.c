@@ -114,6 +114,8 @@ static void activate_request(struct twill_mpi_request *request)
     atomic_store_explicit(&request->state, TWILL_MPI_REQUEST_ACTIVE, memory_order_release);
 }
 
+/* The last access to the request is the store of its state: from then on its owner, which takes no
+ * lock to see that, may release it. */
 static void complete_request(struct twill_mpi_request *request, twill_status status)
 {
     struct twill_mpi_comm *comm = request->bound.comm;

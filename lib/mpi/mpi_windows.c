@@ -105,8 +105,10 @@ int twill_mpi_file_opened(int code)
 int twill_mpi_file_closed(int code)
 {
     unsigned open = atomic_load(&twill_mpi.windows.open);
-    if (code == MPI_SUCCESS && open > 0) /* it may have been opened before we counted */
-        atomic_fetch_sub(&twill_mpi.windows.open, 1);
+    /* Not below 0: it may have been opened before we counted. */
+    while (code == MPI_SUCCESS && open > 0 &&
+           !atomic_compare_exchange_weak(&twill_mpi.windows.open, &open, open - 1))
+        ;
     return code;
 }
 

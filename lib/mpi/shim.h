@@ -171,7 +171,7 @@ struct twill_mpi_comm {
     unsigned clones_made;
     _Atomic unsigned generation;  /* how many communicators this entry has served */
     bool closing;                 /* freed, and close_barrier has been started */
-    int broken_code;              /* MPI's error code once it has failed; else 0 */
+    _Atomic int broken_code;      /* MPI's error code once it has failed; else 0 */
     _Atomic bool revoked;         /* by MPIX_Comm_revoke() on some rank */
     _Atomic unsigned revoking;    /* threads that revoke it at the moment: it is not released */
     twill_request *close_barrier; /* complete when all ranks are done; then NULL */

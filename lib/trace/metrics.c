@@ -11,7 +11,10 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The metrics of a context. `accounts` is protected by its lock. */
+/* The metrics of a context. The list of accounts is protected by the context's lock; none is freed
+ * before the end. An account belongs to one communicator, whose holder counts in it, while another
+ * thread may write the file: that shows each counter as it was at some moment, not all at one. Of
+ * threads that find the time come, one writes (`writing`). */
 struct twill_metrics {
     char path[PATH_MAX];
     struct twill_account *accounts;

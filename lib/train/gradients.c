@@ -142,7 +142,8 @@ static twill_status prepare_buckets(struct twill_gradients *set)
     return twill_lanes_prepare(set);
 }
 
-twill_status twill_gradients_prepare(struct twill_gradients *set)
+/* Divide the tensors, and keep the optimizer's state if there is one. */
+static twill_status divide_anew(struct twill_gradients *set)
 {
     void *state = NULL;
     size_t bytes = 0;
@@ -162,6 +163,16 @@ twill_status twill_gradients_prepare(struct twill_gradients *set)
     TWILL_TRY(NULL, twill_state_restore(set, state, bytes));
     if (set->carried)
         twill_update_load_carried(set);
+    return TWILL_OK;
+}
+
+twill_status twill_gradients_prepare(struct twill_gradients *set)
+{
+    TWILL_TRY(NULL, divide_anew(set));
+    atomic_store_explicit(&set->usage.buckets, twill_buckets_of_step(set), memory_order_relaxed);
+    if (set->update != NULL)
+        atomic_store_explicit(&set->usage.state_bytes, set->update->state_bytes,
+                              memory_order_relaxed);
     return TWILL_OK;
 }
 
@@ -249,12 +260,11 @@ twill_status twill_gradients_count(const twill_gradients *set, twill_gradients_c
         .bytes_copied = atomic_load_explicit(&usage->bytes_copied, memory_order_relaxed),
         .bytes_exchanged = twill_counter_read(&usage->bytes_exchanged),
         .bytes_converted = atomic_load_explicit(&usage->bytes_converted, memory_order_relaxed),
-        .buckets = twill_buckets_of_step(set),
+        .buckets = atomic_load_explicit(&usage->buckets, memory_order_relaxed),
+        .state_bytes = atomic_load_explicit(&usage->state_bytes, memory_order_relaxed),
         .agreements = atomic_load_explicit(&usage->agreements, memory_order_relaxed)};
-    if (set->update != NULL) {
-        counters->state_bytes = set->update->state_bytes;
+    if (set->update != NULL)
         counters->gradient_norm = set->update->norm;
-    }
     if (set->lanes > 0)
         counters->seconds_exposed = twill_comm_seconds(
             set->lane[0].comm, atomic_load_explicit(&usage->ticks_exposed, memory_order_relaxed));

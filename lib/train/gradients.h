@@ -11,7 +11,13 @@
  *
  * Steps are counted, not flagged: a tensor has been marked ready n times, a bucket has been
  * reduced m times. So the threads that mark tensors ready need no lock and nothing is reset.
- * Counters have 64 bits: segments of 4 KiB would wrap 32 within a training run. */
+ * Counters have 64 bits: segments of 4 KiB would wrap 32 within a training run.
+ *
+ * What orders a step: `arrived` (acquire and release), so that the last thread to mark a tensor
+ * sees what the others copied; its `filled` (release) lets the lane read the bucket; the lane's
+ * `ended` (release) lets the waiting thread read the result. `reduced`, `step` and `delivered` are
+ * written by the waiting thread only, of which there is one at a time. Buckets are divided anew
+ * between steps, when no thread marks a tensor, but other threads may read counters. */
 #ifndef TWILL_TRAIN_GRADIENTS_H
 #define TWILL_TRAIN_GRADIENTS_H
 
@@ -96,6 +102,8 @@ struct twill_gradients_usage {
     _Atomic uint64_t bytes_converted;
     _Atomic uint64_t bytes_copied; /* threads that mark tensors ready copy too */
     _Atomic uint64_t ticks_exposed;
+    _Atomic uint32_t buckets;   /* of a step, in the division in use: any thread may ask for it, */
+    _Atomic size_t state_bytes; /* and for this, while another one divides the tensors anew */
 };
 
 struct twill_gradients {
@@ -115,13 +123,13 @@ struct twill_gradients {
     struct twill_bucket *bucket;
     uint32_t buckets; /* of all generations, one after the other */
     uint32_t generations;
-    _Atomic uint64_t step;    /* complete ones */
-    _Atomic uint32_t markers; /* threads in twill_gradients_ready() */
-    bool late;                /* a step delivers the result of the one before */
-    bool outstanding;         /* the last step's result is not delivered */
-    bool carried;             /* and lies complete in the memory of the last generation */
-    uint32_t delivered;       /* generation of the last result, and of the first parameters */
-    struct twill_lane *lane;  /* [lanes] */
+    _Atomic uint64_t step;      /* complete ones */
+    _Atomic uint32_t markers;   /* threads in twill_gradients_ready() */
+    bool late;                  /* a step delivers the result of the one before */
+    bool outstanding;           /* the last step's result is not delivered */
+    bool carried;               /* and lies complete in the memory of the last generation */
+    _Atomic uint32_t delivered; /* generation of the last result, and of the first parameters */
+    struct twill_lane *lane;    /* [lanes] */
     uint32_t lanes;
     struct twill_update *update; /* NULL: the set has no optimizer */
     struct twill_autotuning autotuning;

@@ -71,8 +71,8 @@ struct twill_update_clip {
 /* The updates of a lane's buckets. Indices of units count from the commit on, modulo units_most, a
  * power of two. Steps follow each other: all units of one come before those of the next. */
 struct twill_update_queue {
-    twill_comm *comm; /* of the all-gathers and norms */
-    struct twill_update_unit *unit;
+    twill_comm *comm; /* of the all-gathers and norms; from set-up to the end of the set */
+    struct twill_update_unit *unit; /* this and what follows: of one division of the tensors */
     uint32_t units_most;
     uint32_t oldest; /* the first whose parameters are not all gathered */
     uint32_t next;   /* the first that is not updated yet */

@@ -416,7 +416,9 @@ void twill_update_unprepare(struct twill_gradients *set)
         struct twill_update_queue *queue = &set->lane[l].update;
         twill_clip_unprepare(&set->lane[l]);
         free(queue->unit);
-        *queue = (struct twill_update_queue){.comm = queue->comm};
+        /* But for its communicator, whose counters another thread may be reading. */
+        const size_t after = offsetof(struct twill_update_queue, unit);
+        memset((unsigned char *)queue + after, 0, sizeof(*queue) - after);
     }
     free(update->bucket);
     free(update->state);

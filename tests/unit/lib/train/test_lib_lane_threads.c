@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Communication threads: each has an endpoint that nothing else uses, and runs on the PU that the
- * set's description names. */
+ * set's description names. Any thread may read the counters, also while sizes are searched. */
 #include "lib/train/gradients.h"
 #include "tests/support/gradient_sets.h"
 #include "tests/support/thread_binding.h"
@@ -123,11 +123,85 @@ static void threads_run_where_no_rank_does(void **state)
     twill_test_run_processes(1, rank_is_bound, pus);
 }
 
+/* --- counters -------------------------------------------------------------------------------- */
+
+/* A thread that reads what any thread may. */
+struct set_reader {
+    twill_gradients *set;
+    _Atomic bool stop;
+    _Atomic unsigned reads;
+    unsigned wrong;
+};
+
+static void *read_set(void *of)
+{
+    struct set_reader *reader = of;
+    const void *parameters = twill_gradients_parameters(reader->set, 0);
+    uint64_t calls = 0;
+    for (; !atomic_load(&reader->stop); atomic_fetch_add(&reader->reads, 1)) {
+        twill_gradients_counters set;
+        twill_counters traffic;
+        bool right = twill_gradients_count(reader->set, &set) == TWILL_OK &&
+                     twill_gradients_traffic(reader->set, &traffic) == TWILL_OK;
+        right = right && set.buckets > 0 && set.state_bytes > 0 && traffic.calls >= calls;
+        right = right && twill_gradients_parameters(reader->set, 0) == parameters &&
+                twill_gradients_memory(reader->set, 0) != NULL;
+        reader->wrong += !right;
+        calls = right ? traffic.calls : calls;
+    }
+    return NULL;
+}
+
+/* Train until the search for sizes, which divides the tensors anew in each step, is over. */
+static bool search_sizes(struct twill_test_set *s, struct set_reader *reader)
+{
+    while (!twill_search_is_over(&s->set->autotuning.search)) {
+        unsigned before = atomic_load(&reader->reads);
+        for (unsigned t = 0; t < LANE_THREADS; t++)
+            TWILL_REQUIRE(twill_gradients_ready(s->set, (int)t) == TWILL_OK);
+        TWILL_REQUIRE(twill_test_set_ok(s, twill_gradients_wait_all(s->set)));
+        while (atomic_load(&reader->reads) == before)
+            (void)sched_yield();
+    }
+    return true;
+}
+
+static void rank_is_read(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    (void)rank, (void)size, (void)user;
+    struct twill_test_set s;
+    pthread_t thread;
+    twill_optimizer optimizer;
+    twill_optimizer_defaults(&optimizer, TWILL_OPTIMIZER_SGD);
+    optimizer.momentum = 0.9;
+    bool fine = twill_test_set_open(&s, bootstrap, "", TWILL_TEST_PATIENT,
+                                    "TWILL_GRADIENTS=autotune=1,threads=2", NULL) &&
+                twill_gradients_set_optimizer(s.set, &optimizer) == TWILL_OK;
+    for (unsigned t = 0; fine && t < LANE_THREADS; t++)
+        fine = twill_test_set_add(&s, t, 1000, TWILL_F32, NULL, NULL);
+    TWILL_CHECK(fine && twill_test_set_commit(&s));
+    struct set_reader reader = {.set = s.set};
+    TWILL_CHECK(pthread_create(&thread, NULL, read_set, &reader) == 0);
+    (void)search_sizes(&s, &reader);
+    atomic_store(&reader.stop, true);
+    pthread_join(thread, NULL);
+    (void)twill_test_note(reader.wrong == 0, __FILE__, __LINE__, "%u of %u reads are wrong",
+                          reader.wrong, atomic_load(&reader.reads));
+    twill_test_set_close(&s, bootstrap);
+}
+
+static void any_thread_reads_counters(void **state)
+{
+    (void)state;
+    twill_test_run_ranks(2, rank_is_read, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_two_threads_share_an_endpoint),
         cmocka_unit_test(threads_run_where_no_rank_does),
+        cmocka_unit_test(any_thread_reads_counters),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
