@@ -175,7 +175,7 @@ warnings()
         -DCMAKE_C_COMPILE_OBJECT="sh $PWD/tests/support/warnings.sh <OBJECT> <CMAKE_C_COMPILER> <DEFINES> <INCLUDES> <FLAGS> -c <SOURCE>" \
         -DCMAKE_C_LINK_EXECUTABLE="$touch" -DCMAKE_CXX_LINK_EXECUTABLE="$touch" -DCMAKE_Fortran_LINK_EXECUTABLE="$touch" \
         -DCMAKE_C_CREATE_SHARED_LIBRARY="$touch" -DCMAKE_C_ARCHIVE_CREATE="$touch" -DCMAKE_C_ARCHIVE_FINISH='' -DCMAKE_NM=/bin/true \
-        -DTWILL_BUILD_MANUAL=OFF -DTWILL_WERROR=ON -DTWILL_WITH_OPENMP=OFF && cmake --build build-clang -j "$jobs"
+        -DTWILL_BUILD_TESTS=ON -DTWILL_BUILD_MANUAL=OFF -DTWILL_WERROR=ON -DTWILL_WITH_OPENMP=OFF && cmake --build build-clang -j "$jobs"
 }
 
 # The fuzzers, if clang has libFuzzer, and a short run of each.

@@ -77,11 +77,14 @@ static int code_of(struct twill_mpi_comm *comm, twill_status status)
     const char *message = comm->comm != NULL ? twill_comm_message(comm->comm) : "";
     if (*message == '\0')
         message = twill_strerror(status);
-    if (twill_mpi_is_revoked(comm, status))
-        return comm->broken_code = CLASS_REVOKED;
-    if (status == TWILL_ERR_BROKEN && comm->broken_code != 0)
-        return comm->broken_code;
-    int code = status_class(status);
+    int code = comm->broken_code;
+    if (twill_mpi_is_revoked(comm, status)) {
+        comm->broken_code = CLASS_REVOKED;
+        return CLASS_REVOKED;
+    }
+    if (status == TWILL_ERR_BROKEN && code != 0)
+        return code;
+    code = status_class(status);
     if (code == MPI_ERR_OTHER)
         code = code_with(message);
     comm->broken_code = code;

@@ -15,7 +15,7 @@ const struct twill_tuning_key test_timings_key = {
 
 struct twill_tuning *test_timings(void)
 {
-    struct twill_tuning *tuning;
+    struct twill_tuning *tuning = NULL;
     struct twill_error error = {.status = TWILL_OK};
     char *text = NULL;
     const char *path = TWILL_TEST_DATA "/../../lib/tuning/sapphire-rapids-2-cores.tuning";

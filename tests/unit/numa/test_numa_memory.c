@@ -39,12 +39,19 @@ static void count_line(void *user, const char *line)
     snprintf(pool->last, sizeof(pool->last), "%s", line);
 }
 
+/* Return a log whose warnings are counted. */
+static struct twill_log log_to(struct pool *pool)
+{
+    return (struct twill_log){
+        .level = TWILL_LOG_WARN, .rank = -1, .print = count_line, .user = pool};
+}
+
 static void pool_open(struct pool *pool, enum twill_memory_kind kind, enum twill_memory_mode mode,
                       uint64_t nodes, uint64_t budget)
 {
     struct twill_error error = {0};
     struct twill_memory_policy policy = {.kind = kind, .mode = mode, .nodes = nodes};
-    *pool = (struct pool){.log = {TWILL_LOG_WARN, -1, count_line, pool}};
+    *pool = (struct pool){.log = log_to(pool)};
     assert_int_equal(twill_memory_open(&pool->memory, &policy, budget, &pool->log, &error),
                      TWILL_OK);
 }
@@ -341,7 +348,7 @@ static void test_replaced_machine(void **state)
     struct twill_topology *topology = open_recorded("vm-knl-quadrant-flat.xml");
     struct twill_error error = {0};
     struct twill_memory_policy policy;
-    struct pool pool = {.log = {TWILL_LOG_WARN, -1, count_line, &pool}};
+    struct pool pool = {.log = log_to(&pool)};
     assert_int_equal(
         twill_memory_decide(&policy, "mcdram:bind", twill_topology_machine(topology), NULL, &error),
         TWILL_OK);
@@ -395,7 +402,7 @@ static void test_hbw_by_decree(void **state)
     assert_int_equal(twill_topology_open(&topology, NULL, &error), TWILL_OK);
     static const char *const words[] = {"mcdram:bind", "mcdram", "mcdram:interleave"};
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(words); i++) {
-        struct pool pool = {.log = {TWILL_LOG_WARN, -1, count_line, &pool}};
+        struct pool pool = {.log = log_to(&pool)};
         assert_int_equal(twill_memory_decide(&policy, words[i], twill_topology_machine(topology),
                                              getenv("MEMKIND_HBW_NODES"), &error),
                          TWILL_OK);
