@@ -247,6 +247,10 @@ twill_status twill_tcp_lost(const struct twill_tcp_lane *lane, int why, struct t
 /* Send or receive what is posted. Return how many requests finished or moved, or a status. */
 int twill_tcp_send(struct twill_tcp *t, struct twill_tcp_lane *lane, struct twill_error *error);
 int twill_tcp_recv(struct twill_tcp *t, struct twill_tcp_lane *lane, struct twill_error *error);
+/* Handle a failed send (why: errno): the cause may be a refusal that the peer sent before it
+ * closed. Returns 1 if so, which ends the current SEND, or a status. */
+int twill_tcp_send_lost(struct twill_tcp *t, struct twill_tcp_lane *lane, int why,
+                        struct twill_error *error);
 /* Check whether the peer has refused the current SEND. Reads no payload. */
 int twill_tcp_recv_refusal(struct twill_tcp *t, struct twill_tcp_lane *lane,
                            struct twill_error *error);

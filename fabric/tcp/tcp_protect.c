@@ -99,13 +99,13 @@ ssize_t twill_tcp_protected_write(struct twill_tcp_lane *lane, const struct iove
 
 /* Handle the end of a connection that is not read for data now: it is an error if the lane sends,
  * else what the receiver has not acknowledged is no longer kept for it. */
-static int end_keeping(struct twill_tcp_lane *lane, struct twill_error *error)
+static int end_keeping(struct twill_tcp *t, struct twill_tcp_lane *lane, struct twill_error *error)
 {
     if (errno == EBADMSG)
         return TWILL_ERR_FABRIC;
     if (twill_tcp_sends(lane))
-        return twill_tcp_lost(lane, errno, error);
-    lane->records->seen = lane->records->made;
+        return twill_tcp_send_lost(t, lane, errno, error);
+    twill_tcp_records_drop(lane->records);
     return 0;
 }
 
@@ -130,14 +130,14 @@ int twill_tcp_protected_step(struct twill_tcp *t, struct twill_tcp_lane *lane,
     if (looks) {
         int more = twill_tcp_records_look(r, error);
         if (more < 0)
-            return end_keeping(lane, error);
+            return end_keeping(t, lane, error);
         moved += more;
     }
     if (twill_tcp_records_wait(r)) {
         ssize_t gone = twill_tcp_records_push(r);
         lane->writable = !r->blocked;
         if (gone < 0 && (r->gone < r->made || lane->out.head != NULL))
-            return twill_tcp_lost(lane, errno, error);
+            return twill_tcp_send_lost(t, lane, errno, error);
         if (gone < 0)
             r->has_control = false; /* an acknowledgement for a peer that has ended */
         moved += gone > 0;

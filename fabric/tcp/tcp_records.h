@@ -112,6 +112,13 @@ static inline bool twill_tcp_records_kept(const struct twill_tcp_records *r)
 {
     return !r->how->encrypts && r->seen < r->made;
 }
+/* Forget what was not sent, or is kept for the receiver, which has closed the connection. */
+static inline void twill_tcp_records_drop(struct twill_tcp_records *r)
+{
+    r->gone = r->seen = r->made;
+    r->gone_bytes = 0;
+    r->goes_back = r->has_control = r->asks = false;
+}
 
 /* Read up to `bytes` verified bytes. Returns how many; 0: the connection has ended; -1 with errno,
  * EAGAIN: there are none now, EBADMSG: *error says what is wrong with a record. */

@@ -49,14 +49,15 @@ static int write_lane(struct twill_tcp *t, struct twill_tcp_lane *lane,
     return 1;
 }
 
-/* Handle a failed send: the cause may be a refusal that the peer sent before it closed. */
-static int lane_lost(struct twill_tcp *t, struct twill_tcp_lane *lane, int why,
-                     struct twill_error *error)
+int twill_tcp_send_lost(struct twill_tcp *t, struct twill_tcp_lane *lane, int why,
+                        struct twill_error *error)
 {
     if (!lane->refused && lane->out.head != NULL)
         TWILL_TRY(error, twill_tcp_recv_refusal(t, lane, error));
     if (!lane->refused)
         return twill_tcp_lost(lane, why, error);
+    if (lane->records != NULL)
+        twill_tcp_records_drop(lane->records);
     lane->refused = false;
     twill_transfer_pop(&lane->out, TWILL_ERR_MISMATCH);
     return 1;
@@ -75,7 +76,7 @@ static int send_first(struct twill_tcp *t, struct twill_tcp_lane *lane, size_t *
     }
     int done = write_lane(t, lane, &lane->out_header, request->buffer, request->bytes, moved);
     if (done < 0)
-        return lane_lost(t, lane, errno, error);
+        return twill_tcp_send_lost(t, lane, errno, error);
     if (done == 0)
         return 0;
     lane->sent++;

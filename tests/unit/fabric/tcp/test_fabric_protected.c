@@ -218,6 +218,57 @@ static void test_ended(void **state)
     twill_test_run_ranks(2, rank_ended, NULL);
 }
 
+/* Rank 1 refuses a message of which rank 0's kernel has not got all, and closes before rank 0 goes
+ * on: rank 0 finds the refusal, not a lost connection. */
+#define REFUSED_BYTES (8u << 20)
+
+static void rank_refused_late(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    const int least = 4096; /* the kernel is to take less at once */
+    struct tcp_end end;
+    unsigned char *data = calloc(1, REFUSED_BYTES);
+    (void)size;
+    if (open_end(&end, caller, *(enum mode *)user)) {
+        enum twill_transfer_kind kind = rank == 0 ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV;
+        uint32_t peer = 1u - (uint32_t)rank;
+        struct twill_transfer first = transfer(kind, peer, 0, data, 1);
+        struct twill_transfer last =
+            transfer(kind, peer, 0, data, rank == 0 ? REFUSED_BYTES : 4711);
+        TWILL_CHECK(post(&end, &first) && twill_test_await(&end.end, &first, 1));
+        struct twill_tcp_lane *lane =
+            &((struct twill_tcp *)end.end.transport)->peers[peer]->lanes[0];
+        TWILL_CHECK(setsockopt(lane->fd, SOL_SOCKET, SO_SNDBUF, &least, sizeof(least)) == 0);
+        TWILL_CHECK(rank_barrier(&end) && post(&end, &last) && rank_barrier(&end));
+        if (rank == 1)
+            TWILL_CHECK(twill_test_await(&end.end, &last, 1));
+        while (rank == 1 && (lane->refuses || twill_tcp_records_unsent(lane->records)) &&
+               !twill_test_failed())
+            TWILL_CHECK(progress(&end) >= 0);
+        TWILL_CHECK(rank_barrier(&end));
+        if (rank == 0) /* rank 1 does not read this, so that its end is abrupt */
+            TWILL_CHECK(twill_tcp_records_push(lane->records) > 0 &&
+                        twill_tcp_records_unsent(lane->records));
+        TWILL_CHECK(rank_barrier(&end));
+        if (rank == 1) {
+            twill_tcp_transport.close(end.end.transport);
+            end.end.transport = NULL;
+        }
+        TWILL_CHECK(rank_barrier(&end) && (rank == 1 || twill_test_await(&end.end, &last, 1)));
+        TWILL_CHECK(last.status == TWILL_ERR_MISMATCH &&
+                    last.peer_bytes == (rank == 0 ? 4711 : REFUSED_BYTES));
+        TWILL_CHECK(rank_barrier(&end));
+    }
+    free(data);
+    end_close(&end);
+}
+
+static void test_refused_late(void **state)
+{
+    (void)state;
+    for (enum mode mode = CHECKED; mode <= SEALED; mode++)
+        twill_test_run_ranks(2, rank_refused_late, &mode);
+}
+
 /* --- a proxy on the way ----------------------------------------------------------------------- */
 
 #define MESSAGES      40u
@@ -421,11 +472,11 @@ static void test_only_here(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sweep),     cmocka_unit_test(test_crossed),
-        cmocka_unit_test(test_full),      cmocka_unit_test(test_ended),
-        cmocka_unit_test(test_sniffed),   cmocka_unit_test(test_damaged),
-        cmocka_unit_test(test_attacked),  cmocka_unit_test(test_replayed),
-        cmocka_unit_test(test_only_here),
+        cmocka_unit_test(test_sweep),        cmocka_unit_test(test_crossed),
+        cmocka_unit_test(test_full),         cmocka_unit_test(test_ended),
+        cmocka_unit_test(test_refused_late), cmocka_unit_test(test_sniffed),
+        cmocka_unit_test(test_damaged),      cmocka_unit_test(test_attacked),
+        cmocka_unit_test(test_replayed),     cmocka_unit_test(test_only_here),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
