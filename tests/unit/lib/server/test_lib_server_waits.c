@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A server without threads advances while its rank waits for another communicator: the other
- * workers need its chunks before they come there. */
-#include "lib/twill_server.h"
+ * workers need its chunks before they come there. And a wait of one thread ends as another one
+ * fails. */
+#include "lib/server/server.h"
 #include "tests/support/ranks.h"
 
+#include <pthread.h>
 #include <setjmp.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -37,18 +40,23 @@ static bool push_during_barrier(twill_comm *comm, twill_server *server, int rank
     return true;
 }
 
-static bool run_waits(twill_comm *comm, int rank)
+static bool open_waits(twill_server **server, twill_comm *comm)
 {
     twill_server_options options;
     twill_server_defaults(&options);
     options.layout = TWILL_SERVER_CC;
     options.mode = TWILL_SERVER_ASYNC;
-    twill_server *server;
-    TWILL_REQUIRE(twill_server_create(&server, comm, &options) == TWILL_OK);
     twill_tensor tensor = {.name = "weights", .count = WAITS_COUNT, .type = TWILL_F32};
-    bool good = twill_server_add(server, &tensor, NULL) == TWILL_OK &&
-                twill_server_commit(server) == TWILL_OK;
-    good = good && twill_barrier(comm) == TWILL_OK && push_during_barrier(comm, server, rank);
+    return twill_server_create(server, comm, &options) == TWILL_OK &&
+           twill_server_add(*server, &tensor, NULL) == TWILL_OK &&
+           twill_server_commit(*server) == TWILL_OK;
+}
+
+static bool run_waits(twill_comm *comm, int rank)
+{
+    twill_server *server = NULL;
+    bool good = open_waits(&server, comm) && twill_barrier(comm) == TWILL_OK &&
+                push_during_barrier(comm, server, rank);
     twill_server_destroy(server);
     TWILL_REQUIRE(good);
     return true;
@@ -77,8 +85,50 @@ static void test_waits(void **state)
     }
 }
 
+static bool never_done(struct twill_server *server, int key)
+{
+    (void)server;
+    (void)key;
+    return false;
+}
+
+static void *fail_server(void *server)
+{
+    (void)TWILL_SERVER_FAIL(server, TWILL_ERR_PEER, "another thread has found this");
+    return NULL;
+}
+
+/* Another thread fails the server while this one waits, which has its status and sentence then.
+ * Only the thread sanitizer sees whether they are there for sure. */
+static void rank_fails(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    const char *const more[] = {TWILL_TEST_PATIENT, NULL};
+    twill_context *context = NULL;
+    twill_comm *comm = NULL;
+    twill_server *server = NULL;
+    pthread_t thread;
+    (void)rank;
+    (void)size;
+    (void)user;
+    TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "1", NULL, more));
+    TWILL_CHECK(open_waits(&server, comm));
+    TWILL_CHECK(pthread_create(&thread, NULL, fail_server, server) == 0);
+    TWILL_CHECK(twill_server_await(server, never_done, 0, "this") == TWILL_ERR_PEER);
+    TWILL_CHECK(strcmp(twill_server_message(server), "another thread has found this") == 0);
+    pthread_join(thread, NULL);
+    twill_server_destroy(server);
+    twill_comm_destroy(comm);
+    twill_context_destroy(context);
+}
+
+static void test_fails(void **state)
+{
+    (void)state;
+    twill_test_run_ranks(1, rank_fails, NULL);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_waits)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_waits), cmocka_unit_test(test_fails)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
