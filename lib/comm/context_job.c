@@ -34,7 +34,7 @@ static twill_status check_agreement(struct twill_context *context, const struct 
                               "rank %d runs twill %.15s, rank 0 runs %.15s", r, all[r].version,
                               all[0].version);
         for (int v = 0; v < TWILL_VARIABLE_COUNT; v++)
-            if (twill_variables[v].agree && all[r].hash[v] != all[0].hash[v])
+            if (twill_variables[v].agree != TWILL_AGREE_ANY && all[r].hash[v] != all[0].hash[v])
                 return TWILL_FAIL(&context->error, TWILL_ERR_CONFIG,
                                   "%s must be the same on all ranks: rank %d differs from rank 0 "
                                   "(rank %d has \"%s\", by %s)",

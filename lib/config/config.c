@@ -25,7 +25,7 @@ const struct twill_variable twill_variables[TWILL_VARIABLE_COUNT] = {
                              least,                                                                \
                              most,                                                                 \
                              choices,                                                              \
-                             agree,                                                                \
+                             TWILL_AGREE_##agree,                                                  \
                              help},
     TWILL_VARIABLES(X)
 #undef X
@@ -432,6 +432,7 @@ uint32_t twill_config_hash(const struct twill_config *config, enum twill_variabl
     uint32_t hash = 2166136261u; /* FNV-1a */
     for (const char *c = config->text[id]; *c != '\0'; c++)
         hash = (hash ^ (unsigned char)*c) * 16777619u;
-    bool adapts = twill_variables[id].agree == 2 && !twill_config_is_set(config, id);
+    bool adapts =
+        twill_variables[id].agree == TWILL_AGREE_SAME_OR_UNSET && !twill_config_is_set(config, id);
     return adapts ? hash * 16777619u : hash;
 }

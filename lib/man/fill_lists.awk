@@ -20,7 +20,7 @@ function read_variables(rows, count, row, field, i)
         tag = field[1] ~ /LAYOUT|EXPERT/ ? "Li " : "Ev "
         item[field[2]] = ".It " tag field[2] (field[3] == "" ? "" : " Pq default: Li " field[3]) "\n" help "."
         if (gsub(/\|/, between, field[4])) item[field[2]] = item[field[2]] "\nValues:\n.Li " field[4] " ."
-        if (field[5] == 1) item[field[2]] = item[field[2]] "\nSame on all ranks."
+        if (field[5] ~ /^SAME/) item[field[2]] = item[field[2]] "\nSame on all ranks."
     }
 }
 
