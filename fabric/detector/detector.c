@@ -20,6 +20,7 @@
 
 #define QUEUED         256                  /* backlog of the listener beyond one a rank */
 #define CONFIRM_NS     UINT64_C(3000000000) /* for a second attempt to connect */
+#define MISSED_NS      UINT64_C(100000000)  /* from when on a new connection may be closed again */
 #define STEADY_NS      UINT64_C(2000000000) /* a connection that lasted this long reached the peer */
 #define RETRY_NS       UINT64_C(1000000000) /* between attempts that prove nothing about the peer */
 #define NOTIFY_TURN_NS UINT64_C(50000000)   /* between checks of peers that cannot be reached yet */
@@ -240,16 +241,32 @@ static void begin_link(struct twill_detector *detector, uint32_t peer)
     }
 }
 
+/* Report whether a connection that has just been made is closed again because this rank was
+ * elsewhere for a while after it had started to connect, and so said nothing: the peer closes such
+ * connections where many wait (detector_receive.c). */
+static bool is_missed(const struct twill_detector_link *link)
+{
+    char byte;
+    if (twill_now() + CONFIRM_NS < link->point + MISSED_NS)
+        return false;
+    ssize_t n = recv(link->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    return n >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+}
+
 static void check_connecting(struct twill_detector *detector, uint32_t peer)
 {
     struct twill_detector_link *link = &detector->link[peer];
     struct pollfd one = {.fd = link->fd, .events = POLLOUT};
     if (poll(&one, 1, 0) > 0) {
         int why = twill_socket_connected(link->fd);
-        if (why == 0)
+        if (why == 0 && is_missed(link)) { /* proves nothing: a dead peer refuses the next one */
+            hang_up_link(link, LINK_IDLE);
+            link->point = 0;
+        } else if (why == 0) {
             greet_peer(detector, peer);
-        else
+        } else {
             fail_to_connect(detector, peer, why);
+        }
     } else if ((link->suspected || twill_hosts_is(detector, peer, HOST_SUSPECT)) &&
                twill_now() >= link->point) {
         fail_to_connect(detector, peer, ETIMEDOUT);

@@ -6,8 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define HANDSHAKE_NS     UINT64_C(2000000000) /* time to authenticate when there are no free places */
-#define WITNESSES_CLOSED 64u                  /* at a time */
+#define HANDSHAKE_NS     UINT64_C(500000000) /* time to authenticate when there are no free places */
+#define WITNESSES_CLOSED 64u                 /* at a time */
 
 static struct twill_handshake *handshake_of(struct twill_detector *detector, int fd)
 {

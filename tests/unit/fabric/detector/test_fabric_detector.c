@@ -316,6 +316,51 @@ static void intruders(void **state)
     twill_test_run_processes(3, rank_among_intruders, &job);
 }
 
+/* Rank 1 starts to connect to rank 0 and is elsewhere for a while. Rank 0 has no free place, and
+ * closes what says nothing. Rank 1 connects again, and holds nothing against rank 0. */
+static void rank_is_away(int rank, int size, twill_bootstrap *unused, void *user)
+{
+    struct twill_test_job *job = user, there = *job;
+    struct test_detector w;
+    struct twill_notice notice;
+    (void)unused;
+    (void)size;
+    if (!test_detector_open(&w, job, rank))
+        return;
+    struct twill_detector_link *link = &w.detector->link[0];
+    if (rank == 1) {
+        snprintf(there.port, sizeof(there.port), "%d", (int)w.detector->place[0].port);
+        link->fd = twill_test_dial(&there);
+        link->state = LINK_CONNECTING; /* as begin_link() leaves it, some time ago */
+        link->point = twill_now() + UINT64_C(1000000000);
+    }
+    TWILL_CHECK(rank_barrier(&w));
+    if (rank == 0) {
+        int fd = accept(w.detector->listener, NULL, NULL);
+        TWILL_CHECK(fd >= 0 && close(fd) == 0);
+    }
+    TWILL_CHECK(rank_barrier(&w));
+    if (rank == 1) {
+        for (int i = 0; (i < 5 || link->state != LINK_OPEN) && !twill_test_failed(); i++)
+            TWILL_CHECK(!twill_detector_is_dead(w.detector, 0));
+        TWILL_CHECK(!link->suspected);
+        notify(&w, 1, 6);
+    }
+    if (rank == 0)
+        TWILL_CHECK(receives(&w, &notice) && notice.from == 1 && notice.comm == 6);
+    TWILL_CHECK(rank_barrier(&w));
+    test_detector_close(&w);
+}
+
+static void closed_while_away(void **state)
+{
+    struct twill_test_job job;
+    (void)state;
+    twill_test_job_init(&job, "127.0.0.1", 2);
+    job.odd = -1;
+    twill_test_run_processes(2, rank_is_away, &job);
+}
+
 /* --- other cases ----------------------------------------------------------------------------- */
 
 static void leaks_nothing(void **state)
@@ -343,6 +388,7 @@ int main(void)
         cmocka_unit_test(notifies),
         cmocka_unit_test(notifies_survivors),
         cmocka_unit_test(intruders),
+        cmocka_unit_test(closed_while_away),
         cmocka_unit_test(leaks_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
