@@ -399,6 +399,26 @@ static twill_status wait_for_thread(struct twill_lane *lane, uint64_t deadline)
     return TWILL_OK;
 }
 
+/* Wait on a communicator, which is held. A wait that another thread interrupts, as it does when its
+ * own wait for the lane times out, goes on with the same deadline: else the two would put it off
+ * for ever. */
+static twill_status wait_on(struct twill_lane *lane, struct twill_comm *comm,
+                            const struct awaited *awaited)
+{
+    if (lane->interrupted_ns == 0 || lane->interrupted != comm ||
+        lane->interrupted_collected != lane->collected)
+        lane->interrupted_ns = twill_now();
+    comm->waits.wait_since = lane->interrupted_ns;
+    twill_status status = twill_comm_wait(comm, has_arrived, awaited);
+    bool moved = comm->waits.wait_since == 0;
+    comm->waits.wait_since = 0;
+    if (moved || !atomic_load(&lane->own.lets_in))
+        lane->interrupted_ns = 0;
+    lane->interrupted = comm;
+    lane->interrupted_collected = lane->collected;
+    return status;
+}
+
 twill_status twill_lane_wait(struct twill_lane *lane, uint64_t deadline)
 {
     struct awaited awaited = {
@@ -415,7 +435,7 @@ twill_status twill_lane_wait(struct twill_lane *lane, uint64_t deadline)
     if (status == TWILL_OK) {
         uint64_t from = twill_ticks(), idle = comm->split.idle;
         if (!has_arrived(&awaited) && !comm->broken) {
-            status = twill_comm_wait(comm, has_arrived, &awaited);
+            status = wait_on(lane, comm, &awaited);
             twill_comm_count_wait(comm, from, idle);
         }
         if (status != TWILL_OK)

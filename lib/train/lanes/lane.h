@@ -54,6 +54,11 @@ struct twill_lane {
     uint32_t flights_most, oldest, flights;
     uint32_t collected; /* reductions, and all-gathers of parameters */
 
+    /* A wait that another thread has interrupted: */
+    uint64_t interrupted_ns;        /* when it began, twill_now(); 0: none was */
+    const twill_comm *interrupted;  /* on which communicator */
+    uint32_t interrupted_collected; /* `collected` then */
+
     /* TWILL_BUCKETS_BY_PRIORITY: an exchange of which buckets are ready here. */
     uint64_t *ready, *agreed; /* [words] bit i for bucket order[i]: of this rank, of all ranks */
     uint32_t words;

@@ -18,6 +18,7 @@
 #define WAITS_TENSORS 3u
 #define WAITS_COUNT   1024u /* elements, a segment of 4 KiB */
 #define WAITS_STEPS   12u
+#define WAITS_HANG_NS (4 * TWILL_TEST_SOON) /* many times the timeout */
 
 /* Open a set of WAITS_TENSORS tensors. */
 static bool waits_start(struct twill_test_set *r, twill_bootstrap *bootstrap, const char *timeout,
@@ -123,6 +124,30 @@ static void rank_lets_wait(int rank, int size, twill_bootstrap *bootstrap, void 
     twill_test_set_close(&r, bootstrap);
 }
 
+/* Rank 0's lane waits for rank 1, and is interrupted all the time: its wait times out all the same.
+ */
+static void rank_interrupted(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    (void)size;
+    struct twill_test_set r;
+    TWILL_CHECK(waits_start(&r, bootstrap, TWILL_TEST_PATIENT, user));
+    TWILL_CHECK(twill_test_set_commit(&r));
+    if (rank == 0) {
+        struct twill_lane *lane = &r.set->lane[0];
+        const uint64_t until = twill_now() + WAITS_HANG_NS;
+        lane->comm->tuning.timeout_ns = UINT64_C(1000000000);
+        TWILL_CHECK(waits_mark(&r, rank, 0));
+        while (!atomic_load(&r.set->broken) && twill_now() < until) {
+            twill_lane_interrupt(lane);
+            twill_lane_unlock(lane);
+            (void)usleep(20000);
+        }
+        TWILL_CHECK(atomic_load(&r.set->broken) && twill_test_set_says(&r, "within 1.0 s"));
+    }
+    TWILL_CHECK(twill_test_barrier(bootstrap));
+    twill_test_set_close(&r, bootstrap);
+}
+
 static void test_counters(void **state)
 {
     (void)state;
@@ -136,6 +161,7 @@ static void test_missing(void **state)
     twill_test_run_ranks(1, rank_misses_earlier, "TWILL_GRADIENTS=bucket=0");
     twill_test_run_ranks(2, rank_lets_wait, "TWILL_GRADIENTS=bucket=0,order=priority");
     twill_test_run_ranks(2, rank_lets_wait, "TWILL_GRADIENTS=bucket=0,order=priority,threads=1");
+    twill_test_run_ranks(2, rank_interrupted, "TWILL_GRADIENTS=bucket=0,threads=1");
 }
 
 /* --- a commit that one rank refuses ---------------------------------------------------------- */
