@@ -162,6 +162,8 @@ twill_status twill_server_worst_status(twill_comm *comm, twill_status status, tw
 static twill_status agree_status(struct twill_server *server, twill_comm *comm, twill_status status)
 {
     twill_status call, worst = twill_server_worst_status(comm, status, &call);
+    if (call == TWILL_OK && worst != TWILL_OK)
+        server->offered = false; /* no rank goes on */
     if (status != TWILL_OK)
         return TWILL_SERVER_FAIL(server, status, "%s", server->error.message);
     if (call != TWILL_OK)

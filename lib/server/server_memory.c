@@ -250,6 +250,7 @@ static twill_status exchange_offers(struct twill_server *server, uint64_t *mine,
     twill_status status = twill_allgather(server->comm, mine, all, words, TWILL_U64);
     if (status != TWILL_OK)
         return TWILL_FAIL(&server->error, status, "%s", twill_comm_message(server->comm));
+    server->offered = true;
     return TWILL_OK;
 }
 
@@ -277,7 +278,7 @@ twill_status twill_server_open_memory(struct twill_server *server)
 
 uint32_t twill_server_memory_user(const struct twill_server *server)
 {
-    for (uint32_t r = 0; server->committed && r < server->size; r++)
+    for (uint32_t r = 0; server->offered && r < server->size; r++)
         if (r != server->rank && same_node(server, r) && !twill_comm_is_dead(server->comm, r))
             return r;
     return TWILL_NO_RANK;
