@@ -178,9 +178,11 @@ static void test_full(void **state)
         twill_test_run_ranks(2, rank_full, &mode);
 }
 
-/* Rank 0's kernel gets the end of a message when an acknowledgement is sent, not by its send, and
- * rank 1 has received all and closed before rank 0 sends on: the send is complete. */
+/* Rank 0's kernel takes a part of a message, and rank 1 closes before rank 0 goes on. Either rank 1
+ * has received the rest, which was sent when an acknowledgement was: the send is complete. Or it
+ * has refused the message: rank 0 finds that, not a lost connection. */
 #define ENDED_BYTES (6 * TWILL_TCP_RECORD - 64) /* too few records to be acknowledged */
+#define ENDED_TAKEN 40000u                      /* by the kernel at first */
 
 static _Thread_local size_t kernel_takes = SIZE_MAX; /* more bytes of this thread */
 
@@ -189,41 +191,59 @@ ssize_t __real_sendmsg(int fd, const struct msghdr *message, int flags);
 ssize_t __wrap_sendmsg(int fd, const struct msghdr *message, int flags);
 ssize_t __wrap_sendmsg(int fd, const struct msghdr *message, int flags)
 {
-    struct iovec first = message->msg_iov[0];
-    struct msghdr less = {.msg_iov = &first, .msg_iovlen = 1};
     if (kernel_takes == SIZE_MAX)
         return __real_sendmsg(fd, message, flags);
+    struct iovec first = message->msg_iov[0];
     first.iov_len = twill_min(first.iov_len, kernel_takes);
-    ssize_t sent = kernel_takes > 0 ? __real_sendmsg(fd, &less, flags) : (errno = EAGAIN, -1);
+    struct msghdr less = {.msg_iov = &first, .msg_iovlen = 1};
+    errno = EAGAIN;
+    ssize_t sent = first.iov_len == 0 ? -1 : __real_sendmsg(fd, &less, flags);
     kernel_takes -= sent > 0 ? (size_t)sent : 0;
     return sent;
 }
 
+struct early_end {
+    enum mode mode;
+    size_t wanted; /* bytes that rank 1 expects */
+};
+
 static void rank_ended(int rank, int size, twill_bootstrap *caller, void *user)
 {
+    const struct early_end *early = user;
+    const bool fits = early->wanted == ENDED_BYTES;
     struct tcp_end end;
     unsigned char *data = calloc(1, ENDED_BYTES);
     (void)size;
-    (void)user;
-    if (open_end(&end, caller, CHECKED)) {
+    if (open_end(&end, caller, early->mode)) {
         enum twill_transfer_kind kind = rank == 0 ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV;
-        struct twill_transfer first = transfer(kind, 1u - (uint32_t)rank, 0, data, 1);
-        struct twill_transfer last = transfer(kind, 1u - (uint32_t)rank, 0, data, ENDED_BYTES);
+        struct twill_transfer first = transfer(kind, 1u - (uint32_t)rank, 0, data, 1), last = first;
+        last.bytes = rank == 0 ? ENDED_BYTES : early->wanted;
         TWILL_CHECK(post(&end, &first) && twill_test_await(&end.end, &first, 1));
         struct twill_tcp_lane *lane =
             &((struct twill_tcp *)end.end.transport)->peers[1 - rank]->lanes[0];
-        kernel_takes = rank == 0 ? ENDED_BYTES / 2 : SIZE_MAX;
-        TWILL_CHECK(rank == 1 || (post(&end, &last) && twill_tcp_records_unsent(lane->records)));
-        kernel_takes = SIZE_MAX;
+        kernel_takes = rank == 0 ? ENDED_TAKEN : SIZE_MAX;
+        TWILL_CHECK((rank == 1 && fits) || post(&end, &last));
+        while (rank == 0 && kernel_takes > 0 && !twill_test_failed())
+            TWILL_CHECK(progress(&end) >= 0);
+        TWILL_CHECK(rank == 1 || last.status == TWILL_PENDING);
+        while (rank == 1 && !fits && !twill_test_failed() &&
+               (last.status == TWILL_PENDING || lane->refuses ||
+                twill_tcp_records_unsent(lane->records)))
+            TWILL_CHECK(progress(&end) >= 0);
         TWILL_CHECK(rank_barrier(&end));
-        while (rank == 0 && twill_tcp_records_unsent(lane->records) && !twill_test_failed())
+        kernel_takes = fits ? SIZE_MAX : 1; /* not read by rank 1, whose end is abrupt then */
+        while (rank == 0 && kernel_takes > 0 && twill_tcp_records_unsent(lane->records))
             TWILL_CHECK(twill_tcp_records_push(lane->records) >= 0);
+        kernel_takes = SIZE_MAX;
+        TWILL_CHECK(rank == 0 || !fits ||
+                    (post(&end, &last) && twill_test_await(&end.end, &last, 1)));
+        TWILL_CHECK(rank_barrier(&end));
         if (rank == 1) {
-            TWILL_CHECK(post(&end, &last) && twill_test_await(&end.end, &last, 1));
             twill_tcp_transport.close(end.end.transport);
             end.end.transport = NULL;
         }
         TWILL_CHECK(rank_barrier(&end) && (rank == 1 || twill_test_await(&end.end, &last, 1)));
+        TWILL_CHECK(last.status == (fits ? TWILL_OK : TWILL_ERR_MISMATCH));
         TWILL_CHECK(rank_barrier(&end));
     }
     free(data);
@@ -232,59 +252,11 @@ static void rank_ended(int rank, int size, twill_bootstrap *caller, void *user)
 
 static void test_ended(void **state)
 {
+    static const struct early_end ends[] = {
+        {CHECKED, ENDED_BYTES}, {CHECKED, 4711}, {SEALED, 4711}};
     (void)state;
-    twill_test_run_ranks(2, rank_ended, NULL);
-}
-
-/* Rank 1 refuses a message of which rank 0's kernel has not got all, and closes before rank 0 goes
- * on: rank 0 finds the refusal, not a lost connection. */
-#define REFUSED_BYTES (8u << 20)
-
-static void rank_refused_late(int rank, int size, twill_bootstrap *caller, void *user)
-{
-    const int least = 4096; /* the kernel is to take less at once */
-    struct tcp_end end;
-    unsigned char *data = calloc(1, REFUSED_BYTES);
-    (void)size;
-    if (open_end(&end, caller, *(enum mode *)user)) {
-        enum twill_transfer_kind kind = rank == 0 ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV;
-        uint32_t peer = 1u - (uint32_t)rank;
-        struct twill_transfer first = transfer(kind, peer, 0, data, 1);
-        struct twill_transfer last =
-            transfer(kind, peer, 0, data, rank == 0 ? REFUSED_BYTES : 4711);
-        TWILL_CHECK(post(&end, &first) && twill_test_await(&end.end, &first, 1));
-        struct twill_tcp_lane *lane =
-            &((struct twill_tcp *)end.end.transport)->peers[peer]->lanes[0];
-        TWILL_CHECK(setsockopt(lane->fd, SOL_SOCKET, SO_SNDBUF, &least, sizeof(least)) == 0);
-        TWILL_CHECK(rank_barrier(&end) && post(&end, &last) && rank_barrier(&end));
-        if (rank == 1)
-            TWILL_CHECK(twill_test_await(&end.end, &last, 1));
-        while (rank == 1 && (lane->refuses || twill_tcp_records_unsent(lane->records)) &&
-               !twill_test_failed())
-            TWILL_CHECK(progress(&end) >= 0);
-        TWILL_CHECK(rank_barrier(&end));
-        if (rank == 0) /* rank 1 does not read this, so that its end is abrupt */
-            TWILL_CHECK(twill_tcp_records_push(lane->records) > 0 &&
-                        twill_tcp_records_unsent(lane->records));
-        TWILL_CHECK(rank_barrier(&end));
-        if (rank == 1) {
-            twill_tcp_transport.close(end.end.transport);
-            end.end.transport = NULL;
-        }
-        TWILL_CHECK(rank_barrier(&end) && (rank == 1 || twill_test_await(&end.end, &last, 1)));
-        TWILL_CHECK(last.status == TWILL_ERR_MISMATCH &&
-                    last.peer_bytes == (rank == 0 ? 4711 : REFUSED_BYTES));
-        TWILL_CHECK(rank_barrier(&end));
-    }
-    free(data);
-    end_close(&end);
-}
-
-static void test_refused_late(void **state)
-{
-    (void)state;
-    for (enum mode mode = CHECKED; mode <= SEALED; mode++)
-        twill_test_run_ranks(2, rank_refused_late, &mode);
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(ends); i++)
+        twill_test_run_ranks(2, rank_ended, (void *)(uintptr_t)&ends[i]);
 }
 
 /* --- a proxy on the way ----------------------------------------------------------------------- */
@@ -490,11 +462,11 @@ static void test_only_here(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sweep),        cmocka_unit_test(test_crossed),
-        cmocka_unit_test(test_full),         cmocka_unit_test(test_ended),
-        cmocka_unit_test(test_refused_late), cmocka_unit_test(test_sniffed),
-        cmocka_unit_test(test_damaged),      cmocka_unit_test(test_attacked),
-        cmocka_unit_test(test_replayed),     cmocka_unit_test(test_only_here),
+        cmocka_unit_test(test_sweep),     cmocka_unit_test(test_crossed),
+        cmocka_unit_test(test_full),      cmocka_unit_test(test_ended),
+        cmocka_unit_test(test_sniffed),   cmocka_unit_test(test_damaged),
+        cmocka_unit_test(test_attacked),  cmocka_unit_test(test_replayed),
+        cmocka_unit_test(test_only_here),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
