@@ -6,10 +6,10 @@
  *
  * comm->claim.held says which call has it, and comm->live its state:
  *
- *   LIVE -> TORN          A call is refused, or a thread revokes it; claim.refused says why.
- *   TORN -> BREAKING      Its holder has seen that, and breaks it before it releases it, or has:
- * the thread in a call, or, if that is over, the next one or the one that revokes. not TORN -> GONE
- * Its holder ends it, and no thread is in twill_comm_revoke().
+ *   LIVE -> TORN: a call is refused, or a thread revokes it; claim.refused says why.
+ *   TORN -> BREAKING: its holder has seen that, and breaks it before it releases it, or has.
+ *     The holder is the thread in a call; if that call is over, the next one, or the revoking one.
+ *   LIVE, BREAKING -> GONE: its holder ends it, and no thread is in twill_comm_revoke().
  *
  * The first and the last are made under the context's lock. */
 #include "lib/exec/progress.h"
