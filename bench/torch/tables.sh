@@ -4,7 +4,8 @@
 # and on two hosts (network namespaces of this machine, tests/support/hosts.sh; root only), in SECONDS (330), and what each layer of a call costs.
 # RATE: if set, such as 1gbit, what each host receives is limited to it. HOOKS: if set, only a training step on two hosts with gradients in 32 and in 16 bits.
 # RANKS: if set, such as "2 4 8", one node only (without root), with as many ranks in turn, in SECONDS; ONLY: collectives, separated by commas.
-# HEAP: if set, tensors are in memory that ranks of a host share (TWILL_HEAP=shared). BUILD: twill's build folder. PYTHON: a Python with PyTorch (python3). SIZES: bytes, as compare.py takes them. BACKENDS: twill,gloo.
+# HEAP: if set, tensors are in memory that ranks of a host share (TWILL_HEAP=shared). SETTLE: if set, seconds of calls before each batch that are not timed,
+# beside SECONDS. BUILD: twill's build folder. PYTHON: a Python with PyTorch (python3). SIZES: bytes, as compare.py takes them. BACKENDS: twill,gloo.
 # shellcheck source-path=SCRIPTDIR/../../tests source=support/hosts_alone.sh
 here=$(cd "$(dirname "$0")/../../tests" && pwd)
 build=$(cd "$1" && pwd) budget=$(((${2:-330} - 50) / 4)) bin=$build/bin
@@ -23,7 +24,7 @@ run()
     while [ "$rank" -lt "$ranks" ]; do
         set -- env ${HEAP:+"LD_PRELOAD=$build/lib/libtwill-heap.so" TWILL_HEAP=shared} RANK=$rank LOCAL_RANK=$((rank % (ranks / hosts))) WORLD_SIZE="$ranks" LOCAL_WORLD_SIZE=$((ranks / hosts)) "$python" \
             "$here/../bench/torch/compare.py" --budget "$budget" --csv "$scratch/$name.csv" --backends "${BACKENDS:-twill,gloo}" \
-            --title "$ranks ranks, $name" ${SIZES:+--sizes "$SIZES"} ${ONLY:+--only "$ONLY"} ${HOOKS:+--hooks}
+            --title "$ranks ranks, $name" ${SIZES:+--sizes "$SIZES"} ${ONLY:+--only "$ONLY"} ${SETTLE:+--settle "$SETTLE"} ${HOOKS:+--hooks}
         if [ "$hosts" -eq 1 ]; then
             MASTER_ADDR=127.0.0.1 "$@" >"$scratch/$name.$rank" 2>&1 &
         else
@@ -38,20 +39,30 @@ run()
     done
 }
 
-# Print what no library can be faster than: each rank's copy of 32 MiB in its own memory, by twill's kernel, all at once. An all_to_all stores that
-# much on each rank, a broadcast on all but one. Private memory is copied twice, by way of memory that the ranks share, but for a rank's own block;
-# if a cache holds a part of that memory, this takes less than twice as long.
+# Print the microseconds of a copy of this size by each of so many ranks in its own memory, by twill's kernel, all at once: the least of three means.
+copy_time() # ranks size calls
+{
+    for _ in 1 2 3; do
+        TWILL_TUNE=stream=1M "$bin/twillrun" --bind none -n "$1" "$bin/twill-bench" alltoall --split "$1" -b "$2" -e "$2" --memory malloc -n "$3" -c 0 --csv
+    done | awk -F, '/float/ && (!least || $6 < least) { least = $6 } END { print least }'
+}
+
+# Print what no library can be faster than, from copies of 32 MiB. An all_to_all stores that much on each rank, a broadcast on all but one, an all_reduce
+# reads and stores it. Private memory is copied twice, by way of memory that the ranks share, but for a rank's own block. In an all_reduce of L ranks
+# (L - 1) / L of a rank's data go into that memory, and as much of the result comes out of it. These need not leave the caches, so they count as copies
+# of 64 KiB in a core's own cache, and sums as nothing, as they are made of what is read anyway. If a cache holds a part of the tensors, all takes less.
 bounds() # ranks file
 {
-    copy=$(TWILL_TUNE=stream=1M "$bin/twillrun" -n "$1" "$bin/twill-bench" alltoall --split "$1" -b 32M -e 32M --memory malloc -n 30 -c 0 --csv |
-        awk -F, '/float/ { print $6 }')
-    [ -n "$copy" ] || fail "twill-bench does not run"
-    for what in all_to_all_single broadcast; do
-        awk -F, -v what="$what" -v copy="$copy" -v ranks="$1" '$1 == what && $2 == 33554432 {
-            least = what == "broadcast" ? copy * (ranks - 1) / ranks : copy
-            twice = what == "broadcast" ? copy : copy * (2 - 1 / ranks)
-            printf "%s of 32 MiB, %d ranks, one node: copied once it takes %.0f us at least, at most %.1f times Gloo; copied twice %.0f us, %.1f times; twill %.0f us\n",
-                what, ranks, least, $(NF - 1) / least, twice, $(NF - 1) / twice, $3 }' "$2"
+    copy=$(copy_time "$1" 32M 30) cached=$(copy_time "$1" 64K 20000)
+    [ -n "$cached" ] || fail "twill-bench does not run"
+    for what in all_reduce all_to_all_single broadcast; do
+        awk -F, -v what="$what" -v copy="$copy" -v cached="$cached" -v ranks="$1" '$1 == what && $2 == 33554432 {
+            others = (ranks - 1) / ranks
+            least = what == "broadcast" ? copy * others : copy
+            private = what == "all_reduce" ? copy + 2 * others * 512 * cached : copy * (what == "broadcast" ? 1 : 1 + others)
+            printf "%s of 32 MiB, %d ranks, one node: in memory that the ranks share it takes %.0f us at least, at most %.1f times Gloo; ",
+                what, ranks, least, $(NF - 1) / least
+            printf "in private memory %.0f us, %.1f times; twill %.0f us, %.1f times\n", private, $(NF - 1) / private, $3, $(NF - 1) / $3 }' "$2"
     done
 }
 
