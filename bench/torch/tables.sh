@@ -39,27 +39,32 @@ run()
     done
 }
 
-# Print the microseconds of a copy of this size by each of so many ranks in its own memory, by twill's kernel, all at once: the least of three means.
-copy_time() # ranks size calls
+# Print a time of twill-bench with so many ranks, all at once: the least of three runs. Columns: 6 out of place, 10 in place.
+least_time() # ranks column arguments...
 {
+    count=$1 column=$2
+    shift 2
     for _ in 1 2 3; do
-        TWILL_TUNE=stream=1M "$bin/twillrun" --bind none -n "$1" "$bin/twill-bench" alltoall --split "$1" -b "$2" -e "$2" --memory malloc -n "$3" -c 0 --csv
-    done | awk -F, '/float/ && (!least || $6 < least) { least = $6 } END { print least }'
+        TWILL_TUNE=stream=1M "$bin/twillrun" --bind none -n "$count" "$bin/twill-bench" "$@" -c 0 --csv
+    done | awk -F, -v column="$column" '/float/ && (!least || $column < least) { least = $column } END { print least }'
 }
 
-# Print what no library can be faster than, from copies of 32 MiB. An all_to_all stores that much on each rank, a broadcast on all but one, an all_reduce
-# reads and stores it. Private memory is copied twice, by way of memory that the ranks share, but for a rank's own block. In an all_reduce of L ranks
-# (L - 1) / L of a rank's data go into that memory, and as much of the result comes out of it. These need not leave the caches, so they count as copies
-# of 64 KiB in a core's own cache, and sums as nothing, as they are made of what is read anyway. If a cache holds a part of the tensors, all takes less.
+# Print what no library can be faster than, from each rank's copies in its own memory, by twill's kernel: an all_to_all stores 32 MiB on each rank, a
+# broadcast on all but one. Private memory is copied twice, by way of memory that the ranks share, but for a rank's own block; less if a cache holds a
+# part of that memory. An all_reduce in place reads and stores each rank's 32 MiB, which is all that twill does where the ranks share the tensors. Of
+# private ones of L ranks (L - 1) / L go into memory that they share, and as much of the result comes out of it: these copies need not leave the caches, so
+# they count as copies of 64 KiB in a core's own cache.
 bounds() # ranks file
 {
-    copy=$(copy_time "$1" 32M 30) cached=$(copy_time "$1" 64K 20000)
-    [ -n "$cached" ] || fail "twill-bench does not run"
+    copy=$(least_time "$1" 6 alltoall --split "$1" --memory malloc -b 32M -e 32M -n 30)
+    cached=$(least_time "$1" 6 alltoall --split "$1" --memory malloc -b 64K -e 64K -n 20000)
+    sums=$(least_time "$1" 10 allreduce -b 32M -e 32M -n 30)
+    [ -n "$sums" ] || fail "twill-bench does not run"
     for what in all_reduce all_to_all_single broadcast; do
-        awk -F, -v what="$what" -v copy="$copy" -v cached="$cached" -v ranks="$1" '$1 == what && $2 == 33554432 {
+        awk -F, -v what="$what" -v copy="$copy" -v cached="$cached" -v sums="$sums" -v ranks="$1" '$1 == what && $2 == 33554432 {
             others = (ranks - 1) / ranks
-            least = what == "broadcast" ? copy * others : copy
-            private = what == "all_reduce" ? copy + 2 * others * 512 * cached : copy * (what == "broadcast" ? 1 : 1 + others)
+            least = what == "all_reduce" ? sums : what == "broadcast" ? copy * others : copy
+            private = what == "all_reduce" ? sums + 2 * others * 512 * cached : what == "broadcast" ? copy : copy * (1 + others)
             printf "%s of 32 MiB, %d ranks, one node: in memory that the ranks share it takes %.0f us at least, at most %.1f times Gloo; ",
                 what, ranks, least, $(NF - 1) / least
             printf "in private memory %.0f us, %.1f times; twill %.0f us, %.1f times\n", private, $(NF - 1) / private, $3, $(NF - 1) / $3 }' "$2"
