@@ -42,6 +42,11 @@ unit()
 # Ranks that torchrun starts, of a program with "gloo" and twill's names written into it.
 torchrun()
 {
+    # PyTorch 1.13 cannot make a job again in the same store, nor does its torchrun start with Python 3.11.
+    "$python" -c 'from torch.distributed.distributed_c10d import _is_barrier_after_init' 2>"$scratch/err" || {
+        echo "left out: torchrun of $tested"
+        return
+    }
     cat >"$scratch/written.py" <<'END'
 import sys, torch, torch.distributed as dist
 for name in ["gloo", "twill"] + ["cpu:twill"] * hasattr(dist.distributed_c10d, "BackendConfig"):
@@ -58,7 +63,7 @@ END
         [ "$(grep -c "^$name: sum 3 by twill$" "$scratch/out")" -eq 2 ] || fail "torchrun: not the sum of two ranks by $name"
     done
     [ "$(grep -c '"gloo" means twill' "$scratch/err")" -eq 1 ] || fail "torchrun: it is not said once what gloo means"
-    echo "ok: torchrun -m twill.torch: $(cut -d: -f1,2 "$scratch/out" | sort -u | sed 's/: sum.*//' | tr '\n' ' ')"
+    echo "ok: torchrun -m twill.torch"
 }
 
 whole()
