@@ -133,7 +133,10 @@ twill_status twill_comm_revoke(twill_comm *comm)
     if (twill_context_is_forked(comm->context))
         return TWILL_ERR_FORKED;
     atomic_fetch_add(&comm->claim.revoking, 1);
-    bool live = twill_comm_is_live(comm); /* then it stays while this thread is counted */
+    /* Of this load and the one after try_end()'s store, one sees what the other thread has stored,
+     * as all four are sequentially consistent. If it lives, it stays while this thread is counted.
+     */
+    bool live = atomic_load(&comm->live) != TWILL_GONE;
     if (live) {
         (void)tear(comm, TWILL_ERR_REVOKED,
                    "twill_comm_revoke: this rank has revoked communicator %u", comm->number);

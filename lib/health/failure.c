@@ -240,8 +240,9 @@ static twill_status explain(struct twill_comm *comm, twill_status status)
     if (strncmp(own.message, "rank ", 5) == 0)
         return status;
     twill_error_clear(&comm->error);
-    return TWILL_COMM_FAIL(comm, status, "%s",
-                           own.message[0] != '\0' ? own.message : twill_strerror(status));
+    return TWILL_COMM_FAIL_RANK(comm, status, own.status != TWILL_OK ? own.rank : TWILL_NO_RANK,
+                                "%s",
+                                own.message[0] != '\0' ? own.message : twill_strerror(status));
 }
 
 void twill_comm_stop(struct twill_comm *comm, twill_status status)

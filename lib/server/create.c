@@ -162,8 +162,8 @@ twill_status twill_server_worst_status(twill_comm *comm, twill_status status, tw
 static twill_status agree_status(struct twill_server *server, twill_comm *comm, twill_status status)
 {
     twill_status call, worst = twill_server_worst_status(comm, status, &call);
-    if (call == TWILL_OK && worst != TWILL_OK)
-        server->offered = false; /* no rank goes on */
+    if (call == TWILL_OK && worst != TWILL_OK && !server->starts)
+        server->offered = false; /* no rank goes on, and no core runs yet */
     if (status != TWILL_OK)
         return TWILL_SERVER_FAIL(server, status, "%s", server->error.message);
     if (call != TWILL_OK)
@@ -205,6 +205,7 @@ static twill_status commit_server(struct twill_server *server)
     if (status == TWILL_OK && twill_server_serves(server))
         status = twill_cores_open(server);
     TWILL_TRY(NULL, agree_status(server, server->comm, status));
+    server->starts = true;
     TWILL_TRY(NULL, twill_server_spread_state(server));
     if (twill_server_serves(server))
         status = twill_replicas_open(server);

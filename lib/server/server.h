@@ -131,6 +131,7 @@ struct twill_server {
     unsigned char **held; /* [places] records of chunks that this rank brings, or NULL */
 
     bool offered;            /* others may map this rank's memory */
+    bool starts;             /* threads of cores may run on other ranks */
     void *control;           /* rings of this worker, answers of this server: of twill_alloc() */
     struct twill_port *port; /* [cores] of a worker */
     struct twill_core *core; /* [threads] of a server */

@@ -6,6 +6,7 @@
 #include "lib/twill_recover.h"
 #include "tests/support/ranks.h"
 
+#include <errno.h>
 #include <setjmp.h>
 #include <unistd.h>
 
@@ -115,9 +116,69 @@ static void test_silent_server(void **state)
         twill_test_run_ranks(2, silent_server, &(bool){commits != 0});
 }
 
+/* --- a commit that fails when some threads run ------------------------------------------------ */
+
+static _Thread_local bool no_threads; /* for the library in this one */
+
+/* CMakeLists.txt puts this in place of the library's calls. */
+int __real_twill_thread_start(pthread_t *thread, const char *name, int core, void *(*run)(void *),
+                              void *argument);
+int __wrap_twill_thread_start(pthread_t *thread, const char *name, int core, void *(*run)(void *),
+                              void *argument);
+int __wrap_twill_thread_start(pthread_t *thread, const char *name, int core, void *(*run)(void *),
+                              void *argument)
+{
+    return no_threads ? EAGAIN : __real_twill_thread_start(thread, name, core, run, argument);
+}
+
+/* Both ranks work and serve. Rank 1 has no thread for its core and ends its part, while that of
+ * rank 0 runs. */
+static void threadless_server(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    const char *const more[] = {TWILL_TEST_PATIENT, NULL};
+    twill_context *context;
+    twill_comm *comm;
+    twill_server *server = NULL;
+    twill_server_options options;
+    const twill_tensor tensor = {.name = "weights", .count = MEMORY_COUNT, .type = TWILL_F32};
+    (void)size, (void)user;
+    TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "2", NULL, more));
+    twill_server_defaults(&options);
+    options.threads = 1;
+    options.chunk_bytes =
+        sizeof(float) * MEMORY_COUNT / 2; /* no trial of sizes, which has threads */
+    no_threads = rank == 1;
+    TWILL_CHECK(twill_server_create(&server, comm, &options) == TWILL_OK);
+    TWILL_CHECK(twill_server_add(server, &tensor, NULL) == TWILL_OK);
+    twill_status status = twill_server_commit(server);
+    TWILL_CHECK(twill_test_note(status == TWILL_ERR_SYSTEM, __FILE__, __LINE__, "%d: %s", status,
+                                twill_server_message(server)));
+    TWILL_CHECK(server->core != NULL && server->core[0].running == (rank == 0));
+    const unsigned char *sent = server->core[0].worker[1].key[0].sent;
+    if (rank == 1) {
+        server->key[0].sent[MEMORY_COUNT / 2] = 5;
+        twill_server_destroy(server);
+    }
+    TWILL_CHECK(twill_test_barrier(bootstrap));
+    if (rank == 0) {
+        TWILL_CHECK(sent[MEMORY_COUNT / 2] == 5);
+        twill_server_destroy(server);
+    }
+    TWILL_CHECK(twill_barrier(comm) == TWILL_OK);
+    twill_comm_destroy(comm);
+    twill_context_destroy(context);
+}
+
+static void test_threadless_server(void **state)
+{
+    (void)state;
+    twill_test_run_ranks(2, threadless_server, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_memory_stays),
-                                       cmocka_unit_test(test_silent_server)};
+                                       cmocka_unit_test(test_silent_server),
+                                       cmocka_unit_test(test_threadless_server)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
