@@ -238,7 +238,9 @@ twill_status twill_recovery_fail(struct twill_comm *comm, twill_status status, c
     else
         (void)twill_comm_refuse(comm, status, file, line, "%s", cause);
     twill_context_lock(comm->context);
-    if (twill_comm_is_torn(comm))
+    /* While it is torn and not broken yet, its next holder breaks it with the cause that is there.
+     */
+    if (comm->broken && twill_comm_is_torn(comm))
         comm->claim.refused = comm->error;
     twill_context_unlock(comm->context);
     return status;

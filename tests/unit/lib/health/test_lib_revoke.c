@@ -4,6 +4,7 @@
  * library waits. */
 #include "lib/api/handle.h"
 #include "lib/exec/progress.h"
+#include "lib/health/recovery.h"
 #include "lib/twill_recover.h"
 #include "tests/support/ranks.h"
 
@@ -112,8 +113,8 @@ static bool revoke_rank_open(struct revoke_rank *own, twill_bootstrap *bootstrap
     return twill_test_connect(&own->context, &own->comm, bootstrap, layout, NULL, more);
 }
 
-/* Rank 0 is in a call, which ends without a further look, and makes no other one. Another thread
- * has begun to revoke, and found it there. */
+/* Rank 0 is in an agreement, which fails, and makes no other call. Another thread has begun to
+ * revoke, and found it there: all learn of that. */
 static void late_call(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct revoke_rank own;
@@ -122,13 +123,15 @@ static void late_call(int rank, int size, twill_bootstrap *bootstrap, void *user
     TWILL_CHECK(revoke_rank_open(&own, bootstrap, user));
     if (rank == 0) {
         struct watched revoker = {.comm = own.comm, .stops = true};
-        TWILL_CHECK(twill_comm_acquire(own.comm, "twill_allreduce") == TWILL_OK);
+        TWILL_CHECK(twill_comm_acquire(own.comm, "twill_comm_agree") == TWILL_OK);
         TWILL_CHECK(pthread_create(&thread, NULL, revoke_it, &revoker) == 0);
         bool waits = watched_waits(&revoker, &revoker.naps);
+        (void)TWILL_RECOVERY_FAIL(own.comm, TWILL_ERR_MISMATCH, "another rank is in another call");
         twill_comm_release(own.comm);
         atomic_store(&revoker.stops, false);
         pthread_join(thread, NULL);
         TWILL_CHECK(waits && own.comm->broken);
+        TWILL_CHECK(own.comm->error.status == TWILL_ERR_REVOKED);
     } else {
         TWILL_CHECK(twill_barrier(own.comm) == TWILL_ERR_REVOKED);
         TWILL_CHECK(strstr(twill_comm_message(own.comm), "has revoked communicator") != NULL);
