@@ -39,7 +39,7 @@ run()
     done
 }
 
-# Print a time of twill-bench with so many ranks, all at once: the least of three runs. Columns: 6 out of place, 10 in place.
+# Print the shortest time of three runs of twill-bench, whose ranks run at once. column: 6 out of place, 10 in place.
 least_time() # ranks column arguments...
 {
     count=$1 column=$2

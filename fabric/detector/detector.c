@@ -243,14 +243,15 @@ static void begin_link(struct twill_detector *detector, uint32_t peer)
 
 /* Report whether a connection that has just been made is closed again because this rank was
  * elsewhere for a while after it had started to connect, and so said nothing: the peer closes such
- * connections where many wait (detector_receive.c). */
+ * connections where many wait (detector_receive.c). It sends nothing on them: what does is another
+ * process, which has got the port of a dead peer. */
 static bool is_missed(const struct twill_detector_link *link)
 {
     char byte;
     if (twill_now() + CONFIRM_NS < link->point + MISSED_NS)
         return false;
     ssize_t n = recv(link->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-    return n >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+    return n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
 }
 
 static void check_connecting(struct twill_detector *detector, uint32_t peer)

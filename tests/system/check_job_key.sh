@@ -45,7 +45,7 @@ chmod 755 "$scratch/agent"
 timeout -k 10 "$patience" "$run" --hosts a@localhost:1,b@localhost:1 --agent "$scratch/agent" sh -c \
     'printf "%s\n" "$TWILL_JOB" >"'"$scratch"'/argv.key.$RANK"; cat /proc/[0-9]*/cmdline 2>/dev/null; exec "$0"' "$info" >argv.out 2>&1 ||
     fail "a job through an agent"
-tr '\0' ' ' <argv.out | grep -q 'twillrun --server.*twillrun --server' || fail "the command lines are not seen"
+tr '\0\n' '  ' <argv.out | grep -q 'twillrun --server.*twillrun --server' || fail "the command lines are not seen"
 
 # Another secret in the environment.
 export FI_TEST_SECRET=a1b2c3d4a1b2c3d4

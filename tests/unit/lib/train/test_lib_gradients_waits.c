@@ -18,7 +18,6 @@
 #define WAITS_TENSORS 3u
 #define WAITS_COUNT   1024u /* elements, a segment of 4 KiB */
 #define WAITS_STEPS   12u
-#define WAITS_HANG_NS (4 * TWILL_TEST_SOON) /* many times the timeout */
 
 /* Open a set of WAITS_TENSORS tensors. */
 static bool waits_start(struct twill_test_set *r, twill_bootstrap *bootstrap, const char *timeout,
@@ -134,7 +133,7 @@ static void rank_interrupted(int rank, int size, twill_bootstrap *bootstrap, voi
     TWILL_CHECK(twill_test_set_commit(&r));
     if (rank == 0) {
         struct twill_lane *lane = &r.set->lane[0];
-        const uint64_t until = twill_now() + WAITS_HANG_NS;
+        const uint64_t until = twill_now() + TWILL_TEST_PATIENCE / 2;
         lane->comm->tuning.timeout_ns = UINT64_C(1000000000);
         TWILL_CHECK(waits_mark(&r, rank, 0));
         while (!atomic_load(&r.set->broken) && twill_now() < until) {
