@@ -38,8 +38,9 @@ extern "C" {
 
 /** \brief End the communicator on all its ranks: pending and later calls, also those that other
  * threads and ranks are in, return ::TWILL_ERR_REVOKED, then ::TWILL_ERR_BROKEN. Any thread may
- * call it at any time; it does not wait for other ranks, and for a thread that computes in a call
- * on it some 0.1 s. */
+ * call it at any time before twill_comm_destroy() or twill_comm_leave() has returned; it does not
+ * wait for other ranks, and for a thread that computes in a call on it some 0.1 s. Those two wait
+ * for it, at most TWILL_TIMEOUT: then they keep the communicator, with a warning. */
 TWILL_API twill_status twill_comm_revoke(twill_comm *comm);
 
 /** \brief Agree on the bitwise AND of \p *flags over the ranks that live, and on which ranks have

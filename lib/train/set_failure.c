@@ -31,11 +31,13 @@ static bool copy_parent_failure(struct twill_error *cause, struct twill_comm *pa
 {
     if (!twill_comm_is_live(parent))
         return false;
+    const uint64_t since = twill_now();
     while (!twill_comm_try_hold(parent)) {
         const char *call = atomic_load_explicit(&parent->claim.held, memory_order_relaxed);
-        if (call != NULL && call != twill_held_by_progress)
+        if ((call != NULL && call != twill_held_by_progress) ||
+            twill_now() - since > (uint64_t)parent->context->config.number[TWILL_VARIABLE_TIMEOUT])
             return false;
-        sched_yield(); /* a thread that advances it leaves soon */
+        sched_yield(); /* a thread that advances it, or breaks it, leaves soon */
     }
     bool fails = parent->broken && parent->error.status != TWILL_OK;
     if (fails)

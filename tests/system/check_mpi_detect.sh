@@ -153,8 +153,8 @@ compile_abi()
         -Wl,-rpath,"$abi/lib" -Wl,--allow-shlib-undefined
 }
 
-# Random calls in all forms under the standard ABI, with TEST_MPI_LONG also each in turn, as check_mpi has them for the other MPIs. The seed is fixed: this MPI is
-# compared with itself nowhere else, and may have more defects than cases.c knows.
+# Random calls in all forms under the standard ABI, with TEST_MPI_LONG also each in turn, as check_mpi has them for the other MPIs. The seed is fixed, as this MPI may
+# have more defects than those that cases.c leaves out.
 abi_calls()
 {
     started_ranks=3
