@@ -235,12 +235,13 @@ static bool regroup(struct group_rank *r)
                            twill_server_message(r->server));
 }
 
-/* All updates are there, the one beside the death once or not; the survivors make another step. */
+/* All updates are there, the one beside the death once or not; the survivors make another step. The
+ * barrier keeps its push out of what the other group's rebuild pulls: in async mode it may be. */
 static bool train_survivors(struct group_rank *r)
 {
     static float before[GROUPS_COUNT];
     int rank = twill_comm_rank(r->comm), size = twill_comm_size(r->comm);
-    TWILL_REQUIRE(spread_parameters(r));
+    TWILL_REQUIRE(twill_barrier(r->comm) == TWILL_OK && spread_parameters(r));
     memcpy(before, r->parameters, sizeof(before));
     for (size_t i = 0; i < GROUPS_COUNT; i++) {
         float without = -sum_gradients(r, i, GROUPS_STEPS);
