@@ -201,19 +201,18 @@ ssize_t twill_tcp_records_read(struct twill_tcp_records *r, void *to, size_t byt
 int twill_tcp_records_look(struct twill_tcp_records *r, struct twill_error *error)
 {
     bool last = false;
-    int moved = 0, step = PROGRESSED;
-    while (step == PROGRESSED && !last) {
-        if ((step = fill(r, &last)) != PROGRESSED)
+    int moved = 0, taken, filled = PROGRESSED;
+    for (;;) {
+        while ((taken = take_record(r)) == PROGRESSED) /* at first what came behind data */
+            moved = 1;
+        if (taken == REFUSED || last || (filled = fill(r, &last)) != PROGRESSED)
             break;
         moved = 1;
-        while ((step = take_record(r)) == PROGRESSED)
-            ;
-        step = step == NOTHING ? PROGRESSED : step;
     }
     answer(r);
-    if (step == REFUSED)
+    if (taken == REFUSED)
         return report_refusal(r, error);
-    if (step == NOTHING)
+    if (filled == NOTHING)
         errno = 0;
-    return step == NOTHING || (step < 0 && errno != EAGAIN && errno != EINTR) ? -1 : moved;
+    return filled == NOTHING || (filled < 0 && errno != EAGAIN && errno != EINTR) ? -1 : moved;
 }

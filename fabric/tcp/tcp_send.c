@@ -58,6 +58,7 @@ int twill_tcp_send_lost(struct twill_tcp *t, struct twill_tcp_lane *lane, int wh
         return twill_tcp_lost(lane, why, error);
     if (lane->records != NULL)
         twill_tcp_records_drop(lane->records);
+    lane->gone_out = 0; /* a later SEND begins with its own header, and fails */
     lane->refused = false;
     twill_transfer_pop(&lane->out, TWILL_ERR_MISMATCH);
     return 1;

@@ -207,6 +207,19 @@ struct early_end {
     size_t wanted; /* bytes that rank 1 expects */
 };
 
+/* Check that a message to a peer that has closed is not sent, though it is shorter than what was
+ * sent of the one before, which the peer has refused. */
+static bool cannot_send(struct tcp_end *end, unsigned char *data)
+{
+    struct twill_transfer next = transfer(TWILL_TRANSFER_SEND, 1, 0, data, 1);
+    int moved = twill_tcp_transport.post(end->end.transport, &next, &end->end.error);
+    while (moved >= 0 && next.status == TWILL_PENDING && !twill_test_failed())
+        moved = progress(end);
+    bool fails = moved < 0 && next.status == TWILL_PENDING;
+    twill_tcp_transport.cancel(end->end.transport);
+    return fails;
+}
+
 static void rank_ended(int rank, int size, twill_bootstrap *caller, void *user)
 {
     const struct early_end *early = user;
@@ -244,6 +257,7 @@ static void rank_ended(int rank, int size, twill_bootstrap *caller, void *user)
         }
         TWILL_CHECK(rank_barrier(&end) && (rank == 1 || twill_test_await(&end.end, &last, 1)));
         TWILL_CHECK(last.status == (fits ? TWILL_OK : TWILL_ERR_MISMATCH));
+        TWILL_CHECK(rank == 1 || fits || cannot_send(&end, data));
         TWILL_CHECK(rank_barrier(&end));
     }
     free(data);
