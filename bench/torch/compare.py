@@ -64,21 +64,21 @@ def time_batch(call, repeats, group, untimed=0):
     return spent.item()
 
 
-def compare(calls, seconds, settle=0.0):
-    """Return the median and the least seconds of each backend's call; calls: its group and function by name; settle: seconds of calls that are not
+def compare(calls, seconds, warm_up=0.0):
+    """Return the median and the least seconds of each backend's call; calls: its group and function by name; warm_up: seconds of calls that are not
     timed before each batch."""
     repeats, untimed = {}, {}
     for name, (group, call) in calls.items():
         call()
         once = time_batch(call, 1, group)
         repeats[name] = max(1, min(1000, int(seconds / ROUNDS / once)))
-        untimed[name] = min(1000, int(settle / once))
+        untimed[name] = min(1000, int(warm_up / once))
     times = {name: [] for name in calls}
     begin = time.perf_counter()
     for i in range(ROUNDS):
         for name, (group, call) in calls.items():
             times[name].append(time_batch(call, repeats[name], group, untimed[name]))
-        over = torch.tensor([time.perf_counter() - begin > (seconds + ROUNDS * settle) * len(calls) and i >= 2])
+        over = torch.tensor([time.perf_counter() - begin > (seconds + ROUNDS * warm_up) * len(calls) and i >= 2])
         dist.broadcast(over, 0)
         if over.item():
             break
@@ -275,7 +275,7 @@ def run_all(options, names, groups, out):
         share = torch.tensor([(end - time.perf_counter()) / (len(cells) - i + 2)])
         dist.broadcast(share, 0)
         made = {name: (group, calls_of(size_of_job, size // 4, group)[what]) for name, group in groups.items()}
-        write_row(what, size, compare(made, max(share.item(), 0.05) / (2 * len(names)), options.settle), out)
+        write_row(what, size, compare(made, max(share.item(), 0.05) / (2 * len(names)), options.warm_up), out)
     if only is None or "step" in only:
         steps = {name: (group, model_step(group)) for name, group in groups.items()}
         write_row("ddp_step", 4 * 512 * 513 * 4, compare(steps, options.budget / 50), out)
@@ -286,7 +286,7 @@ def main():
     parser.add_argument("--backends", default="twill,gloo")
     parser.add_argument("--sizes", default=SIZES, help="bytes of the larger buffer")
     parser.add_argument("--budget", type=float, default=60, help="seconds for everything, about")
-    parser.add_argument("--settle", type=float, default=0, help="seconds of calls that are not timed before each batch, of each backend, beside the budget")
+    parser.add_argument("--warm-up", type=float, default=0, help="seconds of calls that are not timed before each batch of a collective, of each backend, beside the budget")
     parser.add_argument("--csv", metavar="FILE")
     parser.add_argument("--title", default="")
     parser.add_argument("--only", default="", help="collectives, separated by commas; step")

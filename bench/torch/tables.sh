@@ -4,7 +4,7 @@
 # and on two hosts (network namespaces of this machine, tests/support/hosts.sh; root only), in SECONDS (330), and what each layer of a call costs.
 # RATE: if set, such as 1gbit, what each host receives is limited to it. HOOKS: if set, only a training step on two hosts with gradients in 32 and in 16 bits.
 # RANKS: if set, such as "2 4 8", one node only (without root), with as many ranks in turn, in SECONDS; ONLY: collectives, separated by commas.
-# HEAP: if set, tensors are in memory that ranks of a host share (TWILL_HEAP=shared). SETTLE: if set, seconds of calls before each batch that are not timed,
+# HEAP: if set, tensors are in memory that ranks of a host share (TWILL_HEAP=shared). WARM_UP: if set, seconds of calls before each batch that are not timed,
 # beside SECONDS. BUILD: twill's build folder. PYTHON: a Python with PyTorch (python3). SIZES: bytes, as compare.py takes them. BACKENDS: twill,gloo.
 # shellcheck source-path=SCRIPTDIR/../../tests source=support/hosts_alone.sh
 here=$(cd "$(dirname "$0")/../../tests" && pwd)
@@ -24,7 +24,7 @@ run()
     while [ "$rank" -lt "$ranks" ]; do
         set -- env ${HEAP:+"LD_PRELOAD=$build/lib/libtwill-heap.so" TWILL_HEAP=shared} RANK=$rank LOCAL_RANK=$((rank % (ranks / hosts))) WORLD_SIZE="$ranks" LOCAL_WORLD_SIZE=$((ranks / hosts)) "$python" \
             "$here/../bench/torch/compare.py" --budget "$budget" --csv "$scratch/$name.csv" --backends "${BACKENDS:-twill,gloo}" \
-            --title "$ranks ranks, $name" ${SIZES:+--sizes "$SIZES"} ${ONLY:+--only "$ONLY"} ${SETTLE:+--settle "$SETTLE"} ${HOOKS:+--hooks}
+            --title "$ranks ranks, $name" ${SIZES:+--sizes "$SIZES"} ${ONLY:+--only "$ONLY"} ${WARM_UP:+--warm-up "$WARM_UP"} ${HOOKS:+--hooks}
         if [ "$hosts" -eq 1 ]; then
             MASTER_ADDR=127.0.0.1 "$@" >"$scratch/$name.$rank" 2>&1 &
         else
