@@ -128,7 +128,7 @@ static void hang_up_link(struct twill_detector_link *link, enum twill_link_state
         close(link->fd);
     link->fd = -1;
     twill_secret_wipe(&link->session, sizeof(link->session));
-    link->witnessed = false;
+    link->witnessed = link->missed = false;
     link->state = (uint8_t)state;
     link->point = state == LINK_IDLE ? twill_wire_deadline(RETRY_NS) : 0;
 }
@@ -254,15 +254,28 @@ static bool is_missed(const struct twill_detector_link *link)
     return n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
 }
 
+/* Connect again after a missed connection. The next ones may be missed, too, and another process
+ * with the port of a dead peer may close them all: so step_witness() looks at the second port,
+ * which refuses if the peer is dead. */
+static void miss_link(struct twill_detector *detector, uint32_t peer)
+{
+    struct twill_detector_link *link = &detector->link[peer];
+    close(link->fd); /* the connection to the second port, of an earlier miss, goes on */
+    link->fd = -1;
+    link->state = LINK_IDLE;
+    link->point = 0;
+    link->missed = true;
+    twill_hosts_decide(detector, peer, true);
+}
+
 static void check_connecting(struct twill_detector *detector, uint32_t peer)
 {
     struct twill_detector_link *link = &detector->link[peer];
     struct pollfd one = {.fd = link->fd, .events = POLLOUT};
     if (poll(&one, 1, 0) > 0) {
         int why = twill_socket_connected(link->fd);
-        if (why == 0 && is_missed(link)) { /* proves nothing: a dead peer refuses the next one */
-            hang_up_link(link, LINK_IDLE);
-            link->point = 0;
+        if (why == 0 && is_missed(link)) {
+            miss_link(detector, peer);
         } else if (why == 0) {
             greet_peer(detector, peer);
         } else {
@@ -298,8 +311,8 @@ static void step_link(struct twill_detector *detector, uint32_t peer)
         check_connecting(detector, peer);
 }
 
-/* Look once at the second port of a peer whose connection is open: what has accepted that may be
- * another process, which has got the port of the dead peer. */
+/* Look once at the second port of a peer whose connection is open or was missed: what has accepted
+ * that may be another process, which has got the port of the dead peer. */
 static void step_witness(struct twill_detector *detector, uint32_t peer)
 {
     struct twill_detector_link *link = &detector->link[peer];
@@ -307,7 +320,7 @@ static void step_witness(struct twill_detector *detector, uint32_t peer)
     struct sockaddr_storage address;
     socklen_t length;
     int why = 0;
-    if (link->state != LINK_OPEN || link->witnessed)
+    if (!link->missed && (link->state != LINK_OPEN || link->witnessed))
         return;
     if (link->witness >= 0) {
         struct pollfd one = {.fd = link->witness, .events = POLLOUT};
@@ -326,7 +339,8 @@ static void step_witness(struct twill_detector *detector, uint32_t peer)
         why = outcome < 0 ? errno : 0;
     }
     end_witness(link);
-    link->witnessed = true;
+    link->missed = false;
+    link->witnessed = link->state == LINK_OPEN;
     if (why == ECONNREFUSED)
         hang_up_link(link, LINK_DEAD);
 }

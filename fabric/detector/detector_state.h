@@ -18,6 +18,7 @@ struct twill_detector_link {
     bool suspected;                  /* its last connection ended early */
     bool notified;                   /* has the current notification, or is dead */
     bool temporary;                  /* opened for the current notification only */
+    bool missed;                     /* an attempt was closed again before this rank spoke */
     bool witnessed;                  /* OPEN: the peer's second port was looked at, too */
     int witness;                     /* connection to it while it is made, or -1 */
     size_t done;                     /* bytes sent of the current notification */

@@ -159,6 +159,76 @@ static void cut_off_twice(void **state)
     twill_test_run_processes(2, rank_cut_off, &job);
 }
 
+/* --- connections that are closed again at once ----------------------------------------------- */
+
+#define CLOSED_TURNS 5
+
+/* Leave the link to rank 0 as begin_link() does, some time ago, and let it be closed by what
+ * listens on `listener` of rank 0. *dead: rank 1 then finds rank 0 dead. */
+static void close_again(struct test_detector *w, const struct twill_test_job *there, int rank,
+                        int listener, bool *dead)
+{
+    struct pollfd ends = {.fd = -1, .events = POLLRDHUP};
+    if (rank == 1 && w->detector->link[0].state == LINK_IDLE) {
+        struct twill_detector_link *link = &w->detector->link[0];
+        ends.fd = link->fd = twill_test_dial(there);
+        link->state = LINK_CONNECTING;
+        link->point = twill_now() + UINT64_C(1000000000);
+    }
+    TWILL_CHECK(rank_barrier(w));
+    for (int fd; rank == 0 && (fd = twill_socket_accept(listener)) >= 0;)
+        close(fd);
+    TWILL_CHECK(rank_barrier(w));
+    TWILL_CHECK(ends.fd < 0 || poll(&ends, 1, (int)(TWILL_TEST_PATIENCE / 1000000)) == 1);
+    *dead = rank == 1 && twill_detector_is_dead(w->detector, 0);
+}
+
+/* Rank 1 is always elsewhere while its connection to rank 0 is closed: by rank 0, as where many
+ * others wait, which proves nothing; then by a process that has got one of its ports. */
+static void rank_closes_again(int rank, int size, twill_bootstrap *unused, void *user)
+{
+    struct twill_test_job there = *(const struct twill_test_job *)user;
+    struct sockaddr_storage address;
+    struct test_detector w;
+    socklen_t length;
+    bool dead = false;
+    int taken = -1;
+    (void)unused;
+    (void)size;
+    if (!test_detector_open(&w, user, rank))
+        return;
+    uint16_t port = (uint16_t)w.detector->place[0].port;
+    snprintf(there.port, sizeof(there.port), "%u", (unsigned)port);
+    for (int turn = 0; turn < CLOSED_TURNS; turn++)
+        close_again(&w, &there, rank, w.detector->listener, &dead);
+    TWILL_CHECK(!dead && !w.detector->link[0].suspected);
+    TWILL_CHECK(rank_barrier(&w));
+    if (rank == 0) {
+        twill_detector_close(w.detector);
+        w.detector = NULL;
+        TWILL_CHECK(twill_endpoint_address("127.0.0.1", port, &address, &length));
+        taken = twill_socket_listen((struct sockaddr *)&address, length, 16);
+        TWILL_CHECK(taken >= 0);
+    }
+    TWILL_CHECK(rank_barrier(&w));
+    for (int turn = 0; turn < CLOSED_TURNS; turn++)
+        close_again(&w, &there, rank, taken, &dead);
+    TWILL_CHECK(dead == (rank == 1));
+    TWILL_CHECK(rank_barrier(&w));
+    if (taken >= 0)
+        close(taken);
+    test_detector_close(&w);
+}
+
+static void closes_again(void **state)
+{
+    struct twill_test_job job;
+    (void)state;
+    twill_test_job_init(&job, "127.0.0.1", 2);
+    job.odd = -1;
+    twill_test_run_processes(2, rank_closes_again, &job);
+}
+
 /* --- a rank that calls many others ----------------------------------------------------------- */
 
 #define WATCH_CUT_OTHERS 100 /* calls to others: above the window of struct twill_taken */
@@ -251,9 +321,8 @@ static void vanishes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(halves),
-        cmocka_unit_test(cut_off_twice),
-        cmocka_unit_test(calls_others),
+        cmocka_unit_test(halves),       cmocka_unit_test(cut_off_twice),
+        cmocka_unit_test(closes_again), cmocka_unit_test(calls_others),
         cmocka_unit_test(vanishes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
