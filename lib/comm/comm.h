@@ -7,14 +7,14 @@
 #include "lib/comm/context.h"
 #include "lib/comm/time_split.h"
 #include "lib/exec/request.h"
+#include "lib/exec/spread_ranks.h"
 #include "lib/trace/trace.h"
 
 #include <stdatomic.h>
 
 #define TWILL_MAILBOX_REPORTS 4u
 
-/* Polls before a wait yields its core: when no other thread wants it (some 20 us), and when ranks
- * share it. */
+/* Polls before a wait yields its core, which it has alone (some 20 us), or which ranks share. */
 #define TWILL_SPIN_ALONE  500u
 #define TWILL_SPIN_SHARED 2u
 
@@ -116,6 +116,7 @@ struct twill_comm_tuning {
     uint32_t contended; /* > 0: another job has the core; counts back-offs since */
     bool learns;        /* adapt spin */
     bool crowded; /* on one node, ranks have fewer cores than there are of them; equal on all */
+    struct twill_cpu_share share;
     uint64_t yield_alone, yield_lost; /* bounds of a yield in ticks; 0: not known yet */
     int threads;
     bool reproducible;
@@ -429,8 +430,7 @@ twill_status twill_comm_check_past(struct twill_comm *comm, uint32_t peer);
 /* Return the error if a peer's call of number `sequence` was another one here. */
 twill_status twill_comm_compare(struct twill_comm *comm, uint32_t peer,
                                 const struct twill_call *theirs, uint64_t sequence);
-/* Copy the published call of a rank of this node. Returns false if it has none, or is writing it.
- */
+/* Copy the published call of a rank of the node. Returns false if it has none or is writing it. */
 bool twill_comm_read_call(const struct twill_comm *comm, uint32_t peer, struct twill_call *call,
                           uint64_t *sequence, uint64_t *entered);
 

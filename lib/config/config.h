@@ -122,6 +122,9 @@ enum twill_variable_agreement {
     X(STAGING, EXPERT, "staging", TWILL_CHOICE, "auto", 0, 0, "auto|cached|streamed", ANY,         \
       "How data are copied into memory that ranks of a node share: cached, streamed (past the "    \
       "caches), auto (as both are measured to be from time to time)")                              \
+    X(SPREAD, EXPERT, "spread", TWILL_CHOICE, "auto", 0, 0, "off|auto", ANY,                       \
+      "Ranks that share cores spread over them evenly at the start of a large call (auto), or "    \
+      "only as the kernel places them (off)")                                                      \
     X(ISA, EXPERT, "isa", TWILL_TEXT, "auto", 0, 0, NULL, ANY,                                     \
       "Kernels: auto, scalar, avx2, avx512f")                                                      \
     X(REACH, EXPERT, "reach", TWILL_CHOICE, "auto", 0, 0, "auto|none|cma|xpmem", SAME,             \

@@ -397,6 +397,7 @@ twill_status twill_comm_wait(struct twill_comm *comm, bool (*done)(const void *o
     struct twill_waiting state;
     uint32_t idle = 0;
     reset_wait(&state);
+    twill_spread_in_call(comm);
     for (;;) {
         int moved = advance_comms(comm);
         if (TWILL_UNLIKELY(moved < 0))

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Spreads ranks over the cores that they share: see spread_ranks.h. */
+#include "lib/exec/spread_ranks.h"
+#include "lib/comm/comm.h"
+#include "lib/comm/find_levels.h"
+
+#include <sched.h>
+
+/* Bytes of a buffer from which a call is large: it takes some 300 us, to move a thread some 30. */
+#define SPREAD_LEAST ((size_t)1 << 20)
+
+void twill_spread_prepare(struct twill_comm *comm)
+{
+    const struct twill_context *context = comm->context;
+    const struct twill_level_info *level = context->job.level, *own = &level[comm->job[comm->rank]];
+    struct twill_cpu_share share = {0};
+    for (uint32_t l = 0; l < comm->local_size; l++) {
+        bool same = level[comm->job[comm->node->rank[l]]].cpuset_hash == own->cpuset_hash;
+        share.index += same && l < comm->local;
+        share.ranks += same;
+    }
+    if (own->cpus > 1 && share.ranks > own->cpus &&
+        context->config.number[TWILL_VARIABLE_SPREAD] != 0 &&
+        twill_topology_machine(context->machine.topology)->is_this_machine)
+        share.cpus = own->cpus;
+    comm->tuning.share = share;
+}
+
+void twill_spread_move(const struct twill_cpu_share *share)
+{
+    cpu_set_t may, one;
+    if (sched_getaffinity(0, sizeof(may), &may) != 0 || (uint32_t)CPU_COUNT(&may) != share->cpus)
+        return;
+    uint32_t before = (uint32_t)((uint64_t)share->index * share->cpus / share->ranks);
+    size_t cpu = 0;
+    while (!CPU_ISSET(cpu, &may) || before-- > 0)
+        cpu++;
+    if (sched_getcpu() == (int)cpu)
+        return;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    if (sched_setaffinity(0, sizeof(one), &one) == 0)
+        (void)sched_setaffinity(0, sizeof(may), &may);
+}
+
+void twill_spread_in_call(const struct twill_comm *comm)
+{
+    const struct twill_request *first = comm->issue.queue;
+    if (TWILL_LIKELY(comm->tuning.share.cpus == 0) || first == NULL)
+        return;
+    const struct twill_side *side = first->run.buffers.side;
+    if (twill_max(side[TWILL_SRC].bytes, side[TWILL_DST].bytes) >= SPREAD_LEAST)
+        twill_spread_move(&comm->tuning.share);
+}

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ranks that share cores spread over them in large calls: which CPU is whose, that a thread is
+ * moved there, and that it may run where it could before. */
+#include "lib/comm/comm.h"
+#include "tests/support/ranks.h"
+
+#include <sched.h>
+#include <setjmp.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { RANKS = 3, CPUS = 2, TRIES = 20, LARGE = 1 << 20 };
+
+/* The CPUs of this test: the first two that the process may run on. */
+struct two_cpus {
+    cpu_set_t all, both;
+    size_t cpu[CPUS];
+    const char *setting;
+};
+
+static bool find_two(struct two_cpus *two)
+{
+    unsigned found = 0;
+    CPU_ZERO(&two->both);
+    assert_int_equal(sched_getaffinity(0, sizeof(two->all), &two->all), 0);
+    for (size_t cpu = 0; cpu < CPU_SETSIZE && found < CPUS; cpu++)
+        if (CPU_ISSET(cpu, &two->all)) {
+            CPU_SET(cpu, &two->both);
+            two->cpu[found++] = cpu;
+        }
+    return found == CPUS;
+}
+
+static void put_on(size_t cpu)
+{
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    assert_int_equal(sched_setaffinity(0, sizeof(one), &one), 0);
+}
+
+static bool may_run_on(const cpu_set_t *set)
+{
+    cpu_set_t now;
+    return sched_getaffinity(0, sizeof(now), &now) == 0 && CPU_EQUAL(&now, set);
+}
+
+/* The kernel may move a thread at any time, so a few of these may fail. */
+static unsigned moves_of(const struct two_cpus *two, const struct twill_cpu_share *share,
+                         size_t from, size_t to)
+{
+    unsigned moves = 0;
+    for (unsigned i = 0; i < TRIES; i++) {
+        put_on(from);
+        assert_int_equal(sched_setaffinity(0, sizeof(two->both), &two->both), 0);
+        twill_spread_move(share);
+        moves += sched_getcpu() == (int)to;
+        assert_true(may_run_on(&two->both));
+    }
+    return moves;
+}
+
+static void test_moves(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t index, ranks;
+        unsigned cpu;
+    } rows[] = {{0, 3, 0}, {1, 3, 0}, {2, 3, 1}, {1, 4, 0}, {2, 4, 1}, {3, 4, 1}, {4, 5, 1}};
+    struct two_cpus two;
+    if (!find_two(&two))
+        skip();
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(rows); i++) {
+        struct twill_cpu_share share = {rows[i].index, rows[i].ranks, CPUS};
+        size_t to = two.cpu[rows[i].cpu], from = two.cpu[1 - rows[i].cpu];
+        assert_in_range(moves_of(&two, &share, from, to), TRIES / 2, TRIES);
+    }
+    /* A thread that has been bound since stays where it is. */
+    struct twill_cpu_share last = {2, 3, CPUS};
+    put_on(two.cpu[0]);
+    twill_spread_move(&last);
+    assert_int_equal(sched_getcpu(), two.cpu[0]);
+    assert_int_equal(sched_setaffinity(0, sizeof(two.all), &two.all), 0);
+}
+
+static void sharing_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    const struct two_cpus *two = user;
+    const char *const more[] = {two->setting, TWILL_TEST_PATIENT, NULL};
+    bool shares = size > CPUS && strstr(two->setting, "off") == NULL;
+    uint64_t *values = malloc(LARGE);
+    twill_context *context;
+    twill_comm *comm;
+    if (twill_test_connect(&context, &comm, bootstrap, "", NULL, more) && values != NULL) {
+        const struct twill_cpu_share *share = &comm->tuning.share;
+        TWILL_CHECK(share->cpus == (shares ? CPUS : 0));
+        TWILL_CHECK(share->index == (uint32_t)rank && share->ranks == (uint32_t)size);
+        for (unsigned turn = 0; turn < 4; turn++) {
+            size_t count = LARGE / sizeof(*values);
+            for (size_t i = 0; i < count; i++)
+                values[i] = (uint64_t)rank + i;
+            TWILL_CHECK_OK(&comm->error,
+                           twill_allreduce(comm, values, values, count, TWILL_U64, TWILL_MAX));
+            size_t wrong = 0;
+            for (size_t i = 0; i < count; i++)
+                wrong += values[i] != (uint64_t)size - 1 + i;
+            TWILL_CHECK(wrong == 0);
+            TWILL_CHECK(may_run_on(&two->both));
+        }
+    }
+    (void)twill_test_barrier(bootstrap);
+    free(values);
+    twill_comm_destroy(comm);
+    twill_context_destroy(context);
+}
+
+static void test_calls(void **state)
+{
+    (void)state;
+    struct two_cpus two;
+    if (!find_two(&two))
+        skip();
+    assert_int_equal(sched_setaffinity(0, sizeof(two.both), &two.both), 0);
+    two.setting = "TWILL_TUNE=spread=auto";
+    twill_test_run_ranks(RANKS, sharing_rank, &two);
+    twill_test_run_ranks(CPUS, sharing_rank, &two); /* a core for each */
+    two.setting = "TWILL_TUNE=spread=off";
+    twill_test_run_ranks(RANKS, sharing_rank, &two);
+    assert_int_equal(sched_setaffinity(0, sizeof(two.all), &two.all), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_moves), cmocka_unit_test(test_calls)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
