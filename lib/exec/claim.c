@@ -22,7 +22,8 @@
 #define CLAIM_SPINS  200u /* an advance is short; then its thread may have lost the core */
 #define BREAK_NS     UINT64_C(100000000) /* a revocation waits for a call that computes no longer */
 #define BREAK_NAPS   1000u               /* counted, too: the call may have no core */
-#define BREAK_NAP_NS 20000
+#define END_YIELDS   100u /* a revocation is short; then its thread may have no core */
+#define CLAIM_NAP_NS 20000
 
 static twill_status tear(struct twill_comm *comm, twill_status status, const char *format, ...)
     TWILL_PRINTF(3, 4);
@@ -76,42 +77,58 @@ static uint64_t patience(const struct twill_comm *comm)
     return (uint64_t)comm->context->config.number[TWILL_VARIABLE_TIMEOUT];
 }
 
-twill_status twill_comm_acquire_slow(struct twill_comm *comm, const char *call)
+bool twill_comm_hold(struct twill_comm *comm, const char *call, const char **inside)
 {
-    if (!twill_comm_is_live(comm))
-        return TWILL_ERR_ARGUMENT;
-    const char *inside = NULL;
     uint64_t since = 0;
+    *inside = NULL;
     for (unsigned spins = 0; !atomic_compare_exchange_weak_explicit(
-             &comm->claim.held, &inside, call, memory_order_acquire, memory_order_relaxed);
+             &comm->claim.held, inside, call, memory_order_acquire, memory_order_relaxed);
          spins++) {
-        if (inside != NULL && inside != twill_held_by_progress)
-            return tear(comm, TWILL_ERR_ARGUMENT,
-                        "%s on communicator %u while %s is under way on it, in another thread or "
-                        "around this call: a communicator belongs to one thread at a time",
-                        call, comm->number, inside);
-        inside = NULL;
+        if (*inside != NULL && *inside != twill_held_by_progress)
+            return false;
+        *inside = NULL;
         if (spins < CLAIM_SPINS) {
             twill_pause();
             continue;
         }
         since = since != 0 ? since : twill_now();
         if (twill_now() - since > patience(comm))
-            return tear(comm, TWILL_ERR_TIMEOUT,
-                        "%s on communicator %u: a thread that advances it, or is in "
-                        "twill_comm_revoke(), has held it for %.1f s (TWILL_TIMEOUT)",
-                        call, comm->number, (double)patience(comm) * 1e-9);
-        sched_yield();
+            return false;
+        sched_yield(); /* a nap would miss the moments in which a busy progress thread lets go */
     }
-    fail_torn(comm);
-    return TWILL_OK;
+    return true;
+}
+
+twill_status twill_comm_acquire_slow(struct twill_comm *comm, const char *call)
+{
+    const char *inside;
+    if (!twill_comm_is_live(comm))
+        return TWILL_ERR_ARGUMENT;
+    if (twill_comm_hold(comm, call, &inside)) {
+        fail_torn(comm);
+        return TWILL_OK;
+    }
+    if (inside != NULL)
+        return tear(comm, TWILL_ERR_ARGUMENT,
+                    "%s on communicator %u while %s is under way on it, in another thread or "
+                    "around this call: a communicator belongs to one thread at a time",
+                    call, comm->number, inside);
+    return tear(comm, TWILL_ERR_TIMEOUT,
+                "%s on communicator %u: a thread that advances it, or is in twill_comm_revoke(), "
+                "has held it for %.1f s (TWILL_TIMEOUT)",
+                call, comm->number, (double)patience(comm) * 1e-9);
+}
+
+static void nap(void)
+{
+    const struct timespec time = {.tv_nsec = CLAIM_NAP_NS};
+    (void)nanosleep(&time, NULL);
 }
 
 /* Break a communicator that is torn, unless the thread that is in a call on it does. That thread
  * may be past its last look, and makes no other call: then this one does it when the call ends. */
 static void break_torn(struct twill_comm *comm)
 {
-    const struct timespec nap = {.tv_nsec = BREAK_NAP_NS};
     const uint64_t until = twill_now() + BREAK_NS;
     for (unsigned naps = 0; atomic_load(&comm->live) == TWILL_TORN; naps++) {
         if (twill_comm_try_hold(comm)) {
@@ -122,7 +139,7 @@ static void break_torn(struct twill_comm *comm)
         twill_node_wake(comm->node, comm->local);
         if (naps >= BREAK_NAPS && twill_now() >= until)
             return;
-        (void)nanosleep(&nap, NULL);
+        nap();
     }
 }
 
@@ -181,13 +198,16 @@ bool twill_comm_end_handle(struct twill_comm *comm, const char *call)
 {
     const uint64_t since = twill_now();
     char rank[TWILL_RANK_TEXT];
-    for (;;) {
+    for (unsigned looks = 0;; looks++) {
         fail_torn(comm);
         if (try_end(comm))
             return true;
         if (twill_now() - since > patience(comm))
             break;
-        sched_yield();
+        if (looks < END_YIELDS)
+            sched_yield();
+        else
+            nap();
     }
     twill_say(&comm->context->log, TWILL_LOG_WARN,
               "%s: %s: a thread has been in twill_comm_revoke() on communicator %u for %.1f s "

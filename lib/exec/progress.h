@@ -24,6 +24,11 @@ static inline bool twill_comm_try_hold(struct twill_comm *comm)
                                                    memory_order_relaxed);
 }
 
+/* lib/exec/claim.c. Hold the communicator for `call`, unless another thread is in a call on it:
+ * wait for one that advances or breaks it, at most TWILL_TIMEOUT. If it returns false, *inside is
+ * that call, or NULL at the deadline. Pair with twill_comm_release(). */
+bool twill_comm_hold(struct twill_comm *comm, const char *call, const char **inside);
+
 /* Count a request that other threads may advance, and wake or start the progress thread, if there
  * is to be one. The communicator is held. */
 void twill_comm_pend(struct twill_comm *comm);

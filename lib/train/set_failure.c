@@ -29,16 +29,9 @@ static void break_lane(const struct twill_error *cause, struct twill_lane *lane)
  * then reports it. Returns false if there is none. */
 static bool copy_parent_failure(struct twill_error *cause, struct twill_comm *parent)
 {
-    if (!twill_comm_is_live(parent))
+    const char *inside;
+    if (!twill_comm_is_live(parent) || !twill_comm_hold(parent, twill_held_by_progress, &inside))
         return false;
-    const uint64_t since = twill_now();
-    while (!twill_comm_try_hold(parent)) {
-        const char *call = atomic_load_explicit(&parent->claim.held, memory_order_relaxed);
-        if ((call != NULL && call != twill_held_by_progress) ||
-            twill_now() - since > (uint64_t)parent->context->config.number[TWILL_VARIABLE_TIMEOUT])
-            return false;
-        sched_yield(); /* a thread that advances it, or breaks it, leaves soon */
-    }
     bool fails = parent->broken && parent->error.status != TWILL_OK;
     if (fails)
         *cause = parent->error;
