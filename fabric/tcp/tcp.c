@@ -204,6 +204,7 @@ static twill_status tcp_post(struct twill_transport *transport, struct twill_tra
     bool first = !twill_tcp_sends(lane);
     twill_transfer_push(sends ? &lane->out : &lane->in, request);
     twill_status status = TWILL_OK;
+    t->cut_off = false;
     if (lane->state == TWILL_TCP_CLOSED)
         status = twill_tcp_lane_open(t, lane, error);
     else if (lane->state == TWILL_TCP_LOST)

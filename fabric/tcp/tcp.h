@@ -167,6 +167,7 @@ struct twill_tcp {
     unsigned char *scratch;
     struct twill_clock_pair start; /* when it was opened */
     twill_status failed;
+    bool cut_off; /* a refused SEND has ended with its connection: the caller sees that first */
     char description[512];
 };
 
@@ -248,7 +249,8 @@ twill_status twill_tcp_lost(const struct twill_tcp_lane *lane, int why, struct t
 int twill_tcp_send(struct twill_tcp *t, struct twill_tcp_lane *lane, struct twill_error *error);
 int twill_tcp_recv(struct twill_tcp *t, struct twill_tcp_lane *lane, struct twill_error *error);
 /* Handle a failed send (why: errno): the cause may be a refusal that the peer sent before it
- * closed. Returns 1 if so, which ends the current SEND, or a status. */
+ * closed. Returns 1 if so, which ends the current SEND and this call of progress, so that the
+ * caller learns of the refusal before another request on this connection fails; or a status. */
 int twill_tcp_send_lost(struct twill_tcp *t, struct twill_tcp_lane *lane, int why,
                         struct twill_error *error);
 /* Check whether the peer has refused the current SEND. Reads no payload. */

@@ -29,6 +29,11 @@ static bool has_bytes(const struct twill_tcp_lane *lane)
            (lane->records != NULL && twill_tcp_records_have(lane->records));
 }
 
+static bool may_read(const struct twill_tcp_lane *lane, bool direct)
+{
+    return direct || lane->readable || has_bytes(lane);
+}
+
 static int step_lane(struct twill_tcp *t, struct twill_tcp_lane *lane, bool direct,
                      struct twill_error *error)
 {
@@ -42,15 +47,16 @@ static int step_lane(struct twill_tcp *t, struct twill_tcp_lane *lane, bool dire
         TWILL_TRY(error, more = twill_tcp_protected_step(t, lane, error));
         moved += more;
     }
-    if (twill_tcp_sends(lane) && (direct || lane->writable)) {
+    if (twill_tcp_sends(lane) && (direct || lane->writable) && !t->cut_off) {
         TWILL_TRY(error, more = twill_tcp_send(t, lane, error));
         moved += more;
     }
-    if (twill_tcp_receives(lane) && (direct || lane->readable || has_bytes(lane))) {
+    if (twill_tcp_receives(lane) && may_read(lane, direct) && !t->cut_off) {
         TWILL_TRY(error, more = twill_tcp_recv(t, lane, error));
         moved += more;
     }
-    if (twill_tcp_sends(lane) && !twill_tcp_receives(lane) && (direct || lane->readable)) {
+    if (twill_tcp_sends(lane) && !twill_tcp_receives(lane) && may_read(lane, direct) &&
+        !t->cut_off) {
         TWILL_TRY(error, more = twill_tcp_recv_refusal(t, lane, error));
         moved += more;
     }
@@ -86,6 +92,7 @@ static int all_steps(struct twill_tcp *t, struct twill_error *error)
 {
     int moved = 0;
     bool direct = t->busy_count <= TWILL_TCP_DIRECT;
+    t->cut_off = false;
     if (!direct)
         TWILL_TRY(error, gather_events(t, error));
     for (size_t i = 0; i < t->busy_count;) {
@@ -94,6 +101,8 @@ static int all_steps(struct twill_tcp *t, struct twill_error *error)
         if (more < 0)
             return more;
         moved += more;
+        if (TWILL_UNLIKELY(t->cut_off))
+            break;
         if (has_work(lane)) {
             i++;
             continue;

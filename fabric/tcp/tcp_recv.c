@@ -14,8 +14,8 @@
 enum { EMPTY = 0, SHORT = 1, FULL = 2 };
 
 /* Read up to `bytes`; *got counts them. */
-static int read_some(struct twill_tcp_lane *lane, void *to, size_t bytes, size_t *got,
-                     struct twill_error *error)
+static int read_some(struct twill_tcp *t, struct twill_tcp_lane *lane, void *to, size_t bytes,
+                     size_t *got, struct twill_error *error)
 {
     ssize_t n = TWILL_LIKELY(lane->records == NULL)
                     ? recv(lane->fd, to, bytes, MSG_DONTWAIT)
@@ -29,7 +29,11 @@ static int read_some(struct twill_tcp_lane *lane, void *to, size_t bytes, size_t
     }
     if (n < 0 && errno == EBADMSG)
         return TWILL_ERR_FABRIC;
-    return twill_tcp_lost(lane, n == 0 ? 0 : errno, error);
+    int why = n == 0 ? 0 : errno;
+    if (!lane->refused)
+        return twill_tcp_lost(lane, why, error);
+    TWILL_TRY(error, twill_tcp_send_lost(t, lane, why, error)); /* it closed after its refusal */
+    return SHORT;
 }
 
 static size_t buffered(const struct twill_tcp_lane *lane)
@@ -45,7 +49,7 @@ static void consume(struct twill_tcp_lane *lane, size_t bytes)
 }
 
 /* Read a header into the receive buffer; for a small message, also its payload and more. */
-static int read_header(struct twill_tcp_lane *lane, struct twill_error *error)
+static int read_header(struct twill_tcp *t, struct twill_tcp_lane *lane, struct twill_error *error)
 {
     size_t got, needed = HEADER - buffered(lane);
     const struct twill_transfer *next = lane->in.head;
@@ -56,7 +60,7 @@ static int read_header(struct twill_tcp_lane *lane, struct twill_error *error)
     }
     if (next != NULL && next->bytes <= TWILL_TCP_RX_BYTES)
         needed = HEADER + TWILL_TCP_RX_BYTES - lane->end;
-    int answer = read_some(lane, lane->rx + lane->end, needed, &got, error);
+    int answer = read_some(t, lane, lane->rx + lane->end, needed, &got, error);
     lane->end += got;
     return answer;
 }
@@ -125,7 +129,7 @@ static int skip_payload(struct twill_tcp *t, struct twill_tcp_lane *lane, struct
     lane->skip -= got;
     if (lane->skip == 0)
         return FULL;
-    answer = read_some(lane, t->scratch, twill_min(lane->skip, TWILL_TCP_SCRATCH), &got, error);
+    answer = read_some(t, lane, t->scratch, twill_min(lane->skip, TWILL_TCP_SCRATCH), &got, error);
     lane->skip -= got;
     return answer;
 }
@@ -146,7 +150,7 @@ static int store_payload(struct twill_tcp *t, struct twill_tcp_lane *lane,
     if (request->moved == request->bytes)
         return FULL;
     size_t most = twill_min(request->bytes - request->moved, t->once);
-    int answer = read_some(lane, to + request->moved, most, &got, error);
+    int answer = read_some(t, lane, to + request->moved, most, &got, error);
     request->moved += got;
     return answer;
 }
@@ -187,7 +191,7 @@ static int reduce_payload(struct twill_tcp *t, struct twill_tcp_lane *lane,
     size_t have = buffered(lane), got, left = request->bytes - request->moved;
     size_t most = twill_min(left, TWILL_TCP_SCRATCH);
     memcpy(t->scratch, lane->rx + lane->begin, have);
-    int answer = read_some(lane, t->scratch + have, most - have, &got, error);
+    int answer = read_some(t, lane, t->scratch + have, most - have, &got, error);
     if (got == 0)
         return answer;
     size_t reduced = reduce_buffered(request, t->scratch, have + got);
@@ -207,7 +211,7 @@ static int take_lane(struct twill_tcp *t, struct twill_tcp_lane *lane, int *fini
         return skip_payload(t, lane, error);
     if (!lane->taking) {
         if (buffered(lane) < HEADER)
-            answer = read_header(lane, error);
+            answer = read_header(t, lane, error);
         if (answer < 0 || buffered(lane) < HEADER)
             return answer;
         TWILL_TRY(error, lane_take_header(t, lane, finished, error));
@@ -235,12 +239,13 @@ static int take_lane(struct twill_tcp *t, struct twill_tcp_lane *lane, int *fini
 int twill_tcp_recv(struct twill_tcp *t, struct twill_tcp_lane *lane, struct twill_error *error)
 {
     int finished = 0, moved = 0;
+    bool refused = lane->refused;
     for (int turn = 0; turn < RECV_TURNS && twill_tcp_receives(lane); turn++) {
         int answer = take_lane(t, lane, &finished, error);
         if (answer < 0)
             return answer;
         moved |= answer != EMPTY;
-        if (answer != FULL)
+        if (answer != FULL || lane->refused != refused) /* the refused SEND goes first */
             break;
     }
     return finished + moved;
@@ -253,9 +258,9 @@ int twill_tcp_recv_refusal(struct twill_tcp *t, struct twill_tcp_lane *lane,
     if (lane->taking || lane->in.head != NULL || lane->skip > 0)
         return 0; /* twill_tcp_recv() will find it */
     if (buffered(lane) < HEADER) {
-        int answer = read_header(lane, error);
+        int answer = read_header(t, lane, error);
         if (answer < 0 || buffered(lane) < HEADER)
-            return answer < 0 ? answer : 0;
+            return answer < 0 ? answer : t->cut_off;
     }
     return lane_take_header(t, lane, &finished, error);
 }

@@ -49,17 +49,30 @@ static int write_lane(struct twill_tcp *t, struct twill_tcp_lane *lane,
     return 1;
 }
 
+/* Read what the peer sent before it closed, until a refusal of the current SEND is found. */
+static twill_status find_refusal(struct twill_tcp *t, struct twill_tcp_lane *lane,
+                                 struct twill_error *error)
+{
+    int answer = 1;
+    while (answer > 0 && !lane->refused && twill_tcp_receives(lane)) /* behind messages */
+        TWILL_TRY(error, answer = twill_tcp_recv(t, lane, error));
+    if (!lane->refused)
+        TWILL_TRY(error, twill_tcp_recv_refusal(t, lane, error));
+    return TWILL_OK;
+}
+
 int twill_tcp_send_lost(struct twill_tcp *t, struct twill_tcp_lane *lane, int why,
                         struct twill_error *error)
 {
     if (!lane->refused && lane->out.head != NULL)
-        TWILL_TRY(error, twill_tcp_recv_refusal(t, lane, error));
+        TWILL_TRY(error, find_refusal(t, lane, error));
     if (!lane->refused)
         return twill_tcp_lost(lane, why, error);
     if (lane->records != NULL)
         twill_tcp_records_drop(lane->records);
     lane->gone_out = 0; /* a later SEND begins with its own header, and fails */
     lane->refused = false;
+    t->cut_off = true;
     twill_transfer_pop(&lane->out, TWILL_ERR_MISMATCH);
     return 1;
 }
@@ -112,6 +125,8 @@ int twill_tcp_send(struct twill_tcp *t, struct twill_tcp_lane *lane, struct twil
         if (done == 0)
             break;
         finished += !refuses;
+        if (TWILL_UNLIKELY(t->cut_off))
+            break;
     }
     return finished + (moved > 0);
 }
