@@ -17,18 +17,29 @@ void twill_error_clear(struct twill_error *error)
     error->message[0] = '\0';
 }
 
-twill_status twill_error_set(struct twill_error *error, twill_status status, uint32_t rank,
-                             const char *file, int line, const char *format, ...)
+twill_status twill_error_set_list(struct twill_error *error, twill_status status, uint32_t rank,
+                                  const char *file, int line, const char *before,
+                                  const char *format, va_list arguments)
 {
     if (error == NULL || error->status != TWILL_OK)
         return status;
     error->status = status;
     error->rank = rank;
+    size_t bytes = sizeof(error->message),
+           used = (size_t)snprintf(error->message, bytes, "%s", before);
+    if (used < bytes)
+        vsnprintf(error->message + used, bytes - used, format, arguments);
+    return twill_error_pass(error, status, file, line);
+}
+
+twill_status twill_error_set(struct twill_error *error, twill_status status, uint32_t rank,
+                             const char *file, int line, const char *format, ...)
+{
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(error->message, sizeof(error->message), format, arguments);
+    status = twill_error_set_list(error, status, rank, file, line, "", format, arguments);
     va_end(arguments);
-    return twill_error_pass(error, status, file, line);
+    return status;
 }
 
 void twill_error_prefix(struct twill_error *error, const char *format, ...)

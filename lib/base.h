@@ -64,6 +64,11 @@ void twill_error_clear(struct twill_error *error);
 twill_status twill_error_set(struct twill_error *error, twill_status status, uint32_t rank,
                              const char *file, int line, const char *format, ...)
     TWILL_PRINTF(6, 7);
+/* Like twill_error_set(), with a list of arguments and a text, such as a rank's name, before the
+ * message: "rank 1: ". */
+twill_status twill_error_set_list(struct twill_error *error, twill_status status, uint32_t rank,
+                                  const char *file, int line, const char *before,
+                                  const char *format, va_list arguments) TWILL_PRINTF(7, 0);
 /* Put a text, such as a rank's name, before the message, if there is one. error may be NULL. */
 void twill_error_prefix(struct twill_error *error, const char *format, ...) TWILL_PRINTF(2, 3);
 /* Append a source line to the trace and return `status`. error may be NULL. */

@@ -22,12 +22,11 @@ void twill_agreement_add(struct twill_agreement *agreement, const void *mine, vo
 void twill_agreement_suspect(struct twill_agreement *agreement, twill_status status,
                              const char *format, ...)
 {
-    char text[sizeof(agreement->suspicion.message)];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(text, sizeof(text), format, arguments);
+    (void)twill_error_set_list(&agreement->suspicion, status, TWILL_NO_RANK, __FILE__, __LINE__, "",
+                               format, arguments);
     va_end(arguments);
-    (void)TWILL_FAIL(&agreement->suspicion, status, "%s", text);
 }
 
 /* Concatenate status and parts at `at`. */

@@ -32,18 +32,18 @@ static twill_status tear(struct twill_comm *comm, twill_status status, const cha
  * it may only read what never changes. Returns status. */
 static twill_status tear(struct twill_comm *comm, twill_status status, const char *format, ...)
 {
-    char cause[400], rank[TWILL_RANK_TEXT];
+    char rank[TWILL_RANK_TEXT], before[TWILL_RANK_TEXT + 2];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(cause, sizeof(cause), format, arguments);
-    va_end(arguments);
     twill_context_lock(comm->context);
     if (atomic_load(&comm->live) == TWILL_LIVE) {
-        (void)TWILL_FAIL(&comm->claim.refused, status, "%s: %s",
-                         twill_comm_rank_text(comm, comm->rank, rank), cause);
+        snprintf(before, sizeof(before), "%s: ", twill_comm_rank_text(comm, comm->rank, rank));
+        (void)twill_error_set_list(&comm->claim.refused, status, TWILL_NO_RANK, __FILE__, __LINE__,
+                                   before, format, arguments);
         atomic_store(&comm->live, TWILL_TORN);
     }
     twill_context_unlock(comm->context);
+    va_end(arguments);
     return status;
 }
 

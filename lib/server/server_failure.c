@@ -8,32 +8,31 @@
 twill_status twill_server_fail(struct twill_server *server, twill_status status, const char *file,
                                int line, const char *format, ...)
 {
-    char text[sizeof(server->error.message)];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(text, sizeof(text), format, arguments);
-    va_end(arguments);
     pthread_mutex_lock(&server->failing);
     if (!atomic_load(&server->broken))
-        (void)twill_error_set(&server->error, status, TWILL_NO_RANK, file, line, "%s", text);
+        (void)twill_error_set_list(&server->error, status, TWILL_NO_RANK, file, line, "", format,
+                                   arguments);
     atomic_store(&server->broken, true);
     pthread_mutex_unlock(&server->failing);
+    va_end(arguments);
     return status;
 }
 
 twill_status twill_server_refuse(struct twill_server *server, const char *file, int line,
                                  const char *format, ...)
 {
-    char text[sizeof(server->refused.message)];
+    char before[32];
     va_list arguments;
+    snprintf(before, sizeof(before), "rank %u: ", server->rank);
     va_start(arguments, format);
-    vsnprintf(text, sizeof(text), format, arguments);
-    va_end(arguments);
     pthread_mutex_lock(&server->failing);
     twill_error_clear(&server->refused);
-    (void)twill_error_set(&server->refused, TWILL_ERR_ARGUMENT, TWILL_NO_RANK, file, line,
-                          "rank %u: %s", server->rank, text);
+    (void)twill_error_set_list(&server->refused, TWILL_ERR_ARGUMENT, TWILL_NO_RANK, file, line,
+                               before, format, arguments);
     pthread_mutex_unlock(&server->failing);
+    va_end(arguments);
     return TWILL_ERR_ARGUMENT;
 }
 

@@ -97,16 +97,16 @@ twill_status twill_gradients_fail_with(struct twill_lane *lane, twill_comm *comm
 twill_status twill_gradients_refuse(struct twill_gradients *set, const char *file, int line,
                                     const char *format, ...)
 {
+    char before[32];
     va_list arguments;
-    char text[sizeof(set->refused.message)];
+    snprintf(before, sizeof(before), "rank %d: ", twill_comm_rank(set->parent));
     va_start(arguments, format);
-    vsnprintf(text, sizeof(text), format, arguments);
-    va_end(arguments);
     lock_messages(set);
     twill_error_clear(&set->refused);
-    (void)twill_error_set(&set->refused, TWILL_ERR_ARGUMENT, TWILL_NO_RANK, file, line,
-                          "rank %d: %s", twill_comm_rank(set->parent), text);
+    (void)twill_error_set_list(&set->refused, TWILL_ERR_ARGUMENT, TWILL_NO_RANK, file, line, before,
+                               format, arguments);
     atomic_store(&set->refusing, false);
+    va_end(arguments);
     return TWILL_ERR_ARGUMENT;
 }
 
