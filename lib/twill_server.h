@@ -251,7 +251,10 @@ TWILL_API const char *twill_server_describe(twill_server *server, size_t index);
 TWILL_API const char *twill_server_message(const twill_server *server);
 /** \brief Free a server. Collective after a commit: workers leave, and servers serve until all
  *  have. NULL is allowed. If a rank of this node lives but does not come, the server's memory that
- *  it may still use stays until the context is destroyed; keep yours (twill_tensor) that long. */
+ *  it may still use stays until the context is destroyed; keep yours (twill_tensor) that long.
+ *  If another thread, in a wait for something else, advances the server for longer than
+ *  TWILL_TIMEOUT, the server is kept, with a warning, as long as the process: then its context
+ *  cannot be freed either. */
 TWILL_API void twill_server_destroy(twill_server *server);
 /** @} */
 

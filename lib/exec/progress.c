@@ -89,7 +89,7 @@ void twill_advancer_add(struct twill_context *context, struct twill_advancer *ad
         twill_progress_wake(context);
 }
 
-void twill_advancer_remove(struct twill_advancer *advancer)
+static void unlink_advancer(struct twill_advancer *advancer)
 {
     struct twill_context *context = advancer->context;
     if (context == NULL)
@@ -102,8 +102,20 @@ void twill_advancer_remove(struct twill_advancer *advancer)
     advancer->context = NULL;
     twill_context_unlock(context);
     atomic_fetch_sub_explicit(&context->comms.pending, 1, memory_order_release);
-    while (atomic_load_explicit(&advancer->calls, memory_order_acquire) > 0)
+}
+
+bool twill_advancer_remove(struct twill_advancer *advancer, const struct twill_context *context)
+{
+    const uint64_t patience = (uint64_t)context->config.number[TWILL_VARIABLE_TIMEOUT];
+    unlink_advancer(advancer);
+    const uint64_t since = twill_now();
+    while (atomic_load_explicit(&advancer->calls, memory_order_acquire) > 0 &&
+           !twill_context_is_forked(context)) {
+        if (twill_now() - since > patience)
+            return false;
         sched_yield();
+    }
+    return true;
 }
 
 /* Return the i-th advancer, NULL past the end; count this thread's call of it. */

@@ -60,8 +60,10 @@ struct twill_advancer {
 };
 
 void twill_advancer_add(struct twill_context *context, struct twill_advancer *advancer);
-/* Remove it, if it was added, and return once no thread is in it. */
-void twill_advancer_remove(struct twill_advancer *advancer);
+/* Remove it, if it was added, and wait at most TWILL_TIMEOUT of this context until no thread is in
+ * it. Returns false if one still is: then all that `advance` uses has to stay, the context among
+ * it. It may be called again. */
+bool twill_advancer_remove(struct twill_advancer *advancer, const struct twill_context *context);
 
 /* lib/exec/request_queue.c. Advance everything under way. Returns how many steps were made, or < 0:
  * the caller then breaks the communicator, unless it is broken. The communicator is held. */

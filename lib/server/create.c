@@ -263,9 +263,16 @@ void twill_server_close(struct twill_server *server, twill_context *context,
                         enum twill_server_end end)
 {
     bool together = end == TWILL_SERVER_END_TOGETHER;
-    twill_advancer_remove(&server->advancer);
+    bool unused = twill_advancer_remove(&server->advancer, context);
     twill_core_threads_stop(server);
     server->context = context;
+    if (!unused) {
+        twill_say(&context->log, TWILL_LOG_WARN,
+                  "rank %u: a server is kept, and so are its communicator and the context: another "
+                  "thread, which waits for something else, has been advancing it for TWILL_TIMEOUT",
+                  server->rank);
+        return;
+    }
     if (server->core != NULL)
         twill_replicas_close(server, together);
     if (server->link != NULL)

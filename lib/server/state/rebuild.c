@@ -44,7 +44,11 @@ twill_status twill_server_rebuild(twill_server **server, twill_comm *comm)
     if (server == NULL || *server == NULL || twill_comm_context(comm) == NULL)
         return TWILL_ERR_ARGUMENT;
     struct twill_server *old = *server, *made = NULL;
-    twill_advancer_remove(&old->advancer);
+    if (!twill_advancer_remove(&old->advancer, old->context))
+        return TWILL_SERVER_FAIL(old, TWILL_ERR_TIMEOUT,
+                                 "rank %u: a server cannot be rebuilt: another thread, which waits "
+                                 "for something else, has been advancing it for TWILL_TIMEOUT",
+                                 old->rank);
     twill_core_threads_stop(old);
     twill_server_options options = old->options;
     options.ranks = NULL;

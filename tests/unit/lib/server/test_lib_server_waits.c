@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A server without threads advances while its rank waits for another communicator: the other
  * workers need its chunks before they come there. And a wait of one thread ends as another one
- * fails. */
+ * fails. A thread that does not come back keeps the server. */
 #include "lib/server/server.h"
 #include "tests/support/ranks.h"
 
@@ -127,8 +127,41 @@ static void test_fails(void **state)
     twill_test_run_ranks(1, rank_fails, NULL);
 }
 
+/* A thread that advances the server does not come back in time: the server is neither freed nor
+ * rebuilt, and what the thread uses stays. Once it has come back, the server can be freed. */
+static void rank_is_kept(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    const char *const more[] = {"TWILL_TIMEOUT=1", NULL};
+    twill_context *context = NULL;
+    twill_comm *comm = NULL;
+    twill_server *server = NULL;
+    (void)rank;
+    (void)size;
+    (void)user;
+    TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "1", NULL, more));
+    TWILL_CHECK(open_waits(&server, comm));
+    struct twill_server *same = server;
+    atomic_fetch_add(&server->advancer.calls, 1);
+    TWILL_CHECK(twill_server_rebuild(&server, comm) == TWILL_ERR_TIMEOUT && server == same);
+    TWILL_CHECK(strstr(twill_server_message(server), "TWILL_TIMEOUT") != NULL);
+    twill_server_destroy(server);
+    TWILL_CHECK(server->advancer.calls == 1 && twill_comm_is_live(server->comm));
+    TWILL_CHECK(twill_server_parameters(server, 0) != NULL);
+    atomic_fetch_sub(&server->advancer.calls, 1);
+    twill_server_destroy(server);
+    twill_comm_destroy(comm);
+    twill_context_destroy(context);
+}
+
+static void test_is_kept(void **state)
+{
+    (void)state;
+    twill_test_run_ranks(1, rank_is_kept, NULL);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_waits), cmocka_unit_test(test_fails)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_waits), cmocka_unit_test(test_fails),
+                                       cmocka_unit_test(test_is_kept)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
