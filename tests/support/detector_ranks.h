@@ -50,6 +50,24 @@ static inline bool rank_barrier(struct test_detector *w)
     return twill_test_gather(w->oob, 1, 0);
 }
 
+/* Close it once all ranks have come here. */
+static inline void test_detector_end(struct test_detector *w)
+{
+    TWILL_CHECK(rank_barrier(w));
+    test_detector_close(w);
+}
+
+/* Run ranks, which are given their job. run: twill_test_run_ranks() or twill_test_run_processes();
+ * odd: the job's odd rank, or -1. */
+static inline void test_detector_run(void (*run)(int, twill_rank_fn, void *), int ranks, int odd,
+                                     twill_rank_fn fn)
+{
+    struct twill_test_job job;
+    twill_test_job_init(&job, "127.0.0.1", ranks);
+    job.odd = odd;
+    run(ranks, fn, &job);
+}
+
 static inline bool dies(struct test_detector *w, uint32_t peer)
 {
     uint64_t deadline = twill_now() + TWILL_TEST_PATIENCE;

@@ -47,20 +47,15 @@ static void rank_notices(int rank, int size, twill_bootstrap *unused, void *user
             (void)twill_detector_poll(w.detector, &notice);
         }
     }
-    TWILL_CHECK(rank_barrier(&w));
-    test_detector_close(&w);
+    test_detector_end(&w);
 }
 
 static void notices(void **state)
 {
     static const int sizes[] = {1, 2, 5, 16};
-    struct twill_test_job job;
     (void)state;
-    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(sizes); i++) {
-        twill_test_job_init(&job, "127.0.0.1", sizes[i]);
-        job.odd = sizes[i] - 1;
-        twill_test_run_ranks(sizes[i], rank_notices, &job);
-    }
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(sizes); i++)
+        test_detector_run(twill_test_run_ranks, sizes[i], sizes[i] - 1, rank_notices);
 }
 
 /* A process that is killed. */
@@ -87,11 +82,8 @@ static void process_notices(int rank, int size, twill_bootstrap *oob, void *user
 
 static void notices_processes(void **state)
 {
-    struct twill_test_job job;
     (void)state;
-    twill_test_job_init(&job, "127.0.0.1", 3);
-    job.odd = 2;
-    twill_test_run_processes(3, process_notices, &job);
+    test_detector_run(twill_test_run_processes, 3, 2, process_notices);
 }
 
 /* A process that is no rank gets the port of one that has closed, accepts and stays silent. */
@@ -131,10 +123,8 @@ static void rank_whose_port_is_taken(int rank, int size, twill_bootstrap *unused
 
 static void notices_though_port_is_taken(void **state)
 {
-    struct twill_test_job job;
     (void)state;
-    twill_test_job_init(&job, "127.0.0.1", 3);
-    twill_test_run_ranks(3, rank_whose_port_is_taken, &job);
+    test_detector_run(twill_test_run_ranks, 3, -1, rank_whose_port_is_taken);
 }
 
 /* --- notifications --------------------------------------------------------------------------- */
@@ -164,20 +154,15 @@ static void rank_notifies(int rank, int size, twill_bootstrap *unused, void *use
     }
     for (int peer = 0; peer < size; peer++)
         TWILL_CHECK(received[peer] == (peer == rank ? 0 : 7));
-    TWILL_CHECK(rank_barrier(&w));
-    test_detector_close(&w);
+    test_detector_end(&w);
 }
 
 static void notifies(void **state)
 {
     static const int sizes[] = {1, 2, 5, 16};
-    struct twill_test_job job;
     (void)state;
-    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(sizes); i++) {
-        twill_test_job_init(&job, "127.0.0.1", sizes[i]);
-        job.odd = -1;
-        twill_test_run_ranks(sizes[i], rank_notifies, &job);
-    }
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(sizes); i++)
+        test_detector_run(twill_test_run_ranks, sizes[i], -1, rank_notifies);
 }
 
 /* One is dead already: the others are notified all the same. */
@@ -206,11 +191,8 @@ static void rank_notifies_survivors(int rank, int size, twill_bootstrap *unused,
 
 static void notifies_survivors(void **state)
 {
-    struct twill_test_job job;
     (void)state;
-    twill_test_job_init(&job, "127.0.0.1", 4);
-    job.odd = -1;
-    twill_test_run_ranks(4, rank_notifies_survivors, &job);
+    test_detector_run(twill_test_run_ranks, 4, -1, rank_notifies_survivors);
 }
 
 /* --- unauthenticated connections ------------------------------------------------------------- */
@@ -303,17 +285,13 @@ static void rank_among_intruders(int rank, int size, twill_bootstrap *unused, vo
     }
     for (int i = 0; rank == 1 && i < WATCH_WRONG; i++)
         close(fds[i]);
-    TWILL_CHECK(rank_barrier(&w));
-    test_detector_close(&w);
+    test_detector_end(&w);
 }
 
 static void intruders(void **state)
 {
-    struct twill_test_job job;
     (void)state;
-    twill_test_job_init(&job, "127.0.0.1", 3);
-    job.odd = -1;
-    twill_test_run_processes(3, rank_among_intruders, &job);
+    test_detector_run(twill_test_run_processes, 3, -1, rank_among_intruders);
 }
 
 /* Rank 1 starts to connect to rank 0 and is elsewhere for a while. Rank 0 has no free place, and
@@ -350,32 +328,25 @@ static void rank_is_away(int rank, int size, twill_bootstrap *unused, void *user
     }
     if (rank == 0)
         TWILL_CHECK(receives(&w, &notice) && notice.from == 1 && notice.comm == 6);
-    TWILL_CHECK(rank_barrier(&w));
-    test_detector_close(&w);
+    test_detector_end(&w);
 }
 
 static void closed_while_away(void **state)
 {
-    struct twill_test_job job;
     (void)state;
-    twill_test_job_init(&job, "127.0.0.1", 2);
-    for (job.odd = -1; job.odd <= 0; job.odd++)
-        twill_test_run_processes(2, rank_is_away, &job);
+    for (int odd = -1; odd <= 0; odd++)
+        test_detector_run(twill_test_run_processes, 2, odd, rank_is_away);
 }
 
 /* --- other cases ----------------------------------------------------------------------------- */
 
 static void leaks_nothing(void **state)
 {
-    struct twill_test_job job;
     int before = twill_test_open_files();
     (void)state;
     for (int again = 0; again < 3; again++) {
-        twill_test_job_init(&job, "127.0.0.1", 4);
-        job.odd = 1;
-        twill_test_run_ranks(4, rank_notices, &job);
-        job.odd = -1;
-        twill_test_run_ranks(4, rank_notifies, &job);
+        test_detector_run(twill_test_run_ranks, 4, 1, rank_notices);
+        test_detector_run(twill_test_run_ranks, 4, -1, rank_notifies);
     }
     assert_int_equal(twill_test_open_files(), before);
     twill_detector_close(NULL);

@@ -87,11 +87,8 @@ static void rank_among_halves(int rank, int size, twill_bootstrap *unused, void 
 
 static void halves(void **state)
 {
-    struct twill_test_job job;
     (void)state;
-    twill_test_job_init(&job, "127.0.0.1", 3);
-    job.odd = -1;
-    twill_test_run_processes(3, rank_among_halves, &job);
+    test_detector_run(twill_test_run_processes, 3, -1, rank_among_halves);
 }
 
 /* Reset the connections that were accepted at this port, as a device on the way may. How many. */
@@ -146,17 +143,13 @@ static void rank_cut_off(int rank, int size, twill_bootstrap *unused, void *user
         w.detector = NULL;
     }
     TWILL_CHECK(rank == 0 || dies(&w, 0));
-    TWILL_CHECK(rank_barrier(&w));
-    test_detector_close(&w);
+    test_detector_end(&w);
 }
 
 static void cut_off_twice(void **state)
 {
-    struct twill_test_job job;
     (void)state;
-    twill_test_job_init(&job, "127.0.0.1", 2);
-    job.odd = -1;
-    twill_test_run_processes(2, rank_cut_off, &job);
+    test_detector_run(twill_test_run_processes, 2, -1, rank_cut_off);
 }
 
 /* --- connections that are closed again at once ----------------------------------------------- */
@@ -222,11 +215,8 @@ static void rank_closes_again(int rank, int size, twill_bootstrap *unused, void 
 
 static void closes_again(void **state)
 {
-    struct twill_test_job job;
     (void)state;
-    twill_test_job_init(&job, "127.0.0.1", 2);
-    job.odd = -1;
-    twill_test_run_processes(2, rank_closes_again, &job);
+    test_detector_run(twill_test_run_processes, 2, -1, rank_closes_again);
 }
 
 /* --- a rank that calls many others ----------------------------------------------------------- */
@@ -256,17 +246,13 @@ static void rank_calls_others(int rank, int size, twill_bootstrap *unused, void 
         received |= notice.comm;
     }
     TWILL_CHECK(rank != 1 || received == 3);
-    TWILL_CHECK(rank_barrier(&w));
-    test_detector_close(&w);
+    test_detector_end(&w);
 }
 
 static void calls_others(void **state)
 {
-    struct twill_test_job job;
     (void)state;
-    twill_test_job_init(&job, "127.0.0.1", 3);
-    job.odd = -1;
-    twill_test_run_processes(3, rank_calls_others, &job);
+    test_detector_run(twill_test_run_processes, 3, -1, rank_calls_others);
 }
 
 /* --- a host that vanishes -------------------------------------------------------------------- */
@@ -305,17 +291,13 @@ static void rank_vanishes(int rank, int size, twill_bootstrap *unused, void *use
         usleep(100000);
     }
     TWILL_CHECK(twill_now() < deadline);
-    TWILL_CHECK(rank_barrier(&w));
-    test_detector_close(&w);
+    test_detector_end(&w);
 }
 
 static void vanishes(void **state)
 {
-    struct twill_test_job job;
     (void)state;
-    twill_test_job_init(&job, "127.0.0.1", 2);
-    job.odd = -1;
-    twill_test_run_processes(2, rank_vanishes, &job);
+    test_detector_run(twill_test_run_processes, 2, -1, rank_vanishes);
 }
 
 int main(void)
