@@ -119,6 +119,17 @@ twill_status twill_comm_acquire_slow(struct twill_comm *comm, const char *call)
                 call, comm->number, (double)patience(comm) * 1e-9);
 }
 
+twill_status twill_comm_refuse_call(struct twill_comm *comm, const char *call, twill_status status,
+                                    const char *message)
+{
+    if (twill_comm_acquire(comm, call) != TWILL_OK)
+        return TWILL_ERR_ARGUMENT;
+    twill_error_clear(&comm->error);
+    status = TWILL_COMM_REFUSE(comm, status, "%s", message);
+    twill_comm_release(comm);
+    return status;
+}
+
 static void nap(void)
 {
     const struct timespec time = {.tv_nsec = CLAIM_NAP_NS};

@@ -28,6 +28,10 @@ static inline bool twill_comm_try_hold(struct twill_comm *comm)
  * wait for one that advances or breaks it, at most TWILL_TIMEOUT. If it returns false, *inside is
  * that call, or NULL at the deadline. Pair with twill_comm_release(). */
 bool twill_comm_hold(struct twill_comm *comm, const char *call, const char **inside);
+/* Set the communicator's error to "rank R: call: message"; it stays usable. Returns the status, or
+ * TWILL_ERR_ARGUMENT if it cannot be held. */
+twill_status twill_comm_refuse_call(struct twill_comm *comm, const char *call, twill_status status,
+                                    const char *message);
 
 /* Count a request that other threads may advance, and wake or start the progress thread, if there
  * is to be one. The communicator is held. */

@@ -7,17 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-twill_status twill_server_refuse_on(twill_comm *comm, twill_status status, const char *call,
-                                    const char *message)
-{
-    if (twill_comm_acquire(comm, call) != TWILL_OK)
-        return TWILL_ERR_ARGUMENT;
-    twill_error_clear(&comm->error);
-    status = TWILL_COMM_REFUSE(comm, status, "%s", message);
-    twill_comm_release(comm);
-    return status;
-}
-
 /* Free what a server has before its commit, and itself. */
 static void free_server(struct twill_server *server)
 {
@@ -46,7 +35,7 @@ twill_status twill_server_create(twill_server **made, twill_comm *comm,
         return TWILL_ERR_ARGUMENT;
     struct twill_server *server = calloc(1, sizeof(*server));
     if (server == NULL)
-        return twill_server_refuse_on(comm, TWILL_ERR_MEMORY, "twill_server_create",
+        return twill_comm_refuse_call(comm, "twill_server_create", TWILL_ERR_MEMORY,
                                       "out of memory");
     pthread_mutex_init(&server->failing, NULL);
     pthread_mutex_init(&server->posting, NULL);
@@ -59,7 +48,7 @@ twill_status twill_server_create(twill_server **made, twill_comm *comm,
         error = server->error;
     if (status != TWILL_OK) {
         free_server(server);
-        return twill_server_refuse_on(comm, status, "twill_server_create", error.message);
+        return twill_comm_refuse_call(comm, "twill_server_create", status, error.message);
     }
     *made = server;
     return TWILL_OK;

@@ -194,9 +194,6 @@ twill_status twill_server_choose_chunk_bytes(struct twill_server *server);
 
 /* --- create.c --- */
 
-/* Refuse with a message on the communicator, which stays usable. Returns the status. */
-twill_status twill_server_refuse_on(twill_comm *comm, twill_status status, const char *call,
-                                    const char *message);
 /* Return the worst status of all ranks, of which `status` is this one's; *call: of the exchange.
  * Collective. */
 twill_status twill_server_worst_status(twill_comm *comm, twill_status status, twill_status *call);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A set from its creation to its end. */
 #include "lib/train/gradients.h"
+#include "lib/exec/progress.h"
 
 #include "lib/lists.h"
 #include "lib/trace/timeline.h"
@@ -9,17 +10,6 @@
 #include <string.h>
 
 /* --- registration ---------------------------------------------------------------------------- */
-
-/* Refuse with a message on the communicator, which stays usable. */
-static twill_status refuse_create(twill_comm *comm, twill_status status, const char *message)
-{
-    if (twill_comm_acquire(comm, "twill_gradients_create") != TWILL_OK)
-        return TWILL_ERR_ARGUMENT;
-    twill_error_clear(&comm->error);
-    status = TWILL_COMM_REFUSE(comm, status, "%s", message);
-    twill_comm_release(comm);
-    return status;
-}
 
 twill_status twill_gradients_create(twill_gradients **made, twill_comm *comm,
                                     const twill_gradients_options *options)
@@ -33,13 +23,14 @@ twill_status twill_gradients_create(twill_gradients **made, twill_comm *comm,
         return TWILL_ERR_ARGUMENT;
     struct twill_gradients *set = calloc(1, sizeof(*set));
     if (set == NULL)
-        return refuse_create(comm, TWILL_ERR_MEMORY, "out of memory");
+        return twill_comm_refuse_call(comm, "twill_gradients_create", TWILL_ERR_MEMORY,
+                                      "out of memory");
     set->context = context;
     set->parent = comm;
     twill_status status = twill_gradients_set_options(set, options, &error);
     if (status != TWILL_OK) {
         free(set);
-        return refuse_create(comm, status, error.message);
+        return twill_comm_refuse_call(comm, "twill_gradients_create", status, error.message);
     }
     set->late = set->options.late != 0;
     set->generations = set->late ? 2 : 1;
