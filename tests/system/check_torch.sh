@@ -49,21 +49,32 @@ torchrun()
     }
     cat >"$scratch/written.py" <<'END'
 import sys, torch, torch.distributed as dist
+def is_shared(tensor):
+    for line in open("/proc/self/maps"):
+        first, last = (int(end, 16) for end in line.split()[0].split("-"))
+        if first <= tensor.data_ptr() < last:
+            return line.split()[1].endswith("s")
 for name in ["gloo", "twill"] + ["cpu:twill"] * hasattr(dist.distributed_c10d, "BackendConfig"):
     dist.init_process_group(name)
-    tensor = torch.full((1000,), dist.get_rank() + 1.0)
+    tensor = torch.full((100000,), dist.get_rank() + 1.0)
     dist.all_reduce(tensor)
     served = "twill" in "".join(sys.modules["twill.torch"].backend_of().describe())
-    print(f"{name}: sum {tensor[999]:g} {'by twill' if served else ''}\n", end="", flush=True)
+    where = "shared" if is_shared(tensor) else "private"
+    print(f"{name}: sum {tensor[99999]:g} {'by twill' if served else ''} in {where} memory\n", end="", flush=True)
     dist.destroy_process_group()
 END
-    timeout -k 10 "$patience" "$python" -m torch.distributed.run --master_addr 127.0.0.1 --master_port "$(free_port)" --nproc_per_node 2 \
-        -m twill.torch "$scratch/written.py" >"$scratch/out" 2>"$scratch/err" || fail "torchrun -m twill.torch"
-    for name in gloo twill; do
-        [ "$(grep -c "^$name: sum 3 by twill$" "$scratch/out")" -eq 2 ] || fail "torchrun: not the sum of two ranks by $name"
+    for memory in private shared; do
+        option=--shared
+        [ "$memory" = shared ] || option=
+        # shellcheck disable=SC2086 # no option
+        timeout -k 10 "$patience" "$python" -m torch.distributed.run --master_addr 127.0.0.1 --master_port "$(free_port)" --nproc_per_node 2 \
+            -m twill.torch $option "$scratch/written.py" >"$scratch/out" 2>"$scratch/err" || fail "torchrun -m twill.torch $option"
+        for name in gloo twill cpu:twill; do
+            [ "$(grep -c "^$name: sum 3 by twill in $memory memory$" "$scratch/out")" -eq 2 ] || fail "torchrun: not the sum of two ranks by $name in $memory memory"
+        done
+        [ "$(grep -c '"gloo" means twill' "$scratch/err")" -eq 1 ] || fail "torchrun: it is not said once what gloo means"
+        echo "ok: torchrun -m twill.torch $option"
     done
-    [ "$(grep -c '"gloo" means twill' "$scratch/err")" -eq 1 ] || fail "torchrun: it is not said once what gloo means"
-    echo "ok: torchrun -m twill.torch"
 }
 
 whole()

@@ -1,11 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run a program in which "gloo" means twill: torchrun ... -m twill.torch train.py arguments"""
+"""Run a program in which "gloo" means twill: torchrun ... -m twill.torch [--shared] train.py arguments
+
+--shared: its tensors from 64 KiB up are in memory that the ranks of a host share, which collectives use in place (TWILL_HEAP in twill(7):
+not for programs whose forked children go on reading tensors that the parent changes)."""
+import ctypes
 import os
 import runpy
 import sys
 
+from .._library import beside
+
+
+def share_tensors() -> None:
+    """Begin this process again with libtwill-heap.so loaded before all else, unless it is."""
+    if hasattr(ctypes.CDLL(None), "twill_preload_heap"):
+        return
+    library = beside("lib", "libtwill-heap.so") or "libtwill-heap.so"
+    before = [name for name in os.environ.get("LD_PRELOAD", "").split(":") if name]
+    if library in before:
+        sys.exit(f"twill.torch: --shared: {library} is in LD_PRELOAD, but was not loaded")
+    os.environ["LD_PRELOAD"] = ":".join([library, *before])
+    if not os.environ.get("TWILL_HEAP", "").startswith("shared"):
+        os.environ["TWILL_HEAP"] = "shared"
+    how = getattr(sys, "orig_argv", ["", "-m", "twill.torch", *sys.argv[1:]])  # before 3.10 without the interpreter's own options
+    os.execv(sys.executable, [sys.executable, *how[1:]])
+
+
+if sys.argv[1:2] == ["--shared"]:
+    share_tensors()
+    del sys.argv[1]
 if len(sys.argv) < 2:
-    sys.exit("twill.torch: a program is needed: python -m twill.torch train.py arguments")
+    sys.exit("twill.torch: a program is needed: python -m twill.torch [--shared] train.py arguments")
 
 from . import answer_for_gloo  # noqa: E402
 
