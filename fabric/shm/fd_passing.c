@@ -144,7 +144,8 @@ static enum twill_share_cause connect_peer(struct twill_fd_passing *fd_passing,
     return cause;
 }
 
-/* Look whether the peers that are to connect to this rank still listen. */
+/* Look whether the peers that are to connect to this rank still listen. Another user's process may
+ * have taken the name of one that does not. */
 static enum twill_share_cause probe_peers(struct twill_fd_passing *fd_passing)
 {
     for (size_t i = 0; i < fd_passing->peer_count; i++) {
@@ -152,12 +153,13 @@ static enum twill_share_cause probe_peers(struct twill_fd_passing *fd_passing)
         int fd;
         if (peer->identified || connects_to(fd_passing, peer))
             continue;
-        if (dial(fd_passing, peer, &fd) == TWILL_SHARE_REFUSED) {
-            fd_passing->lost = peer->rank;
-            return TWILL_SHARE_REFUSED;
-        }
+        enum twill_share_cause cause = dial(fd_passing, peer, &fd);
         if (fd >= 0)
             close(fd);
+        if (cause == TWILL_SHARE_REFUSED)
+            fd_passing->lost = peer->rank;
+        if (cause == TWILL_SHARE_REFUSED || cause == TWILL_SHARE_OTHER_USER)
+            return cause;
     }
     return TWILL_SHARE_FINE;
 }
