@@ -315,7 +315,8 @@ TWILL_API const char *twill_gradients_times(twill_gradients *set, size_t index);
  * each communication thread runs, with its endpoints; NULL past the end. The text is valid until
  * the next call on the set. */
 TWILL_API const char *twill_gradients_describe(twill_gradients *set, size_t index);
-/** \brief Return the last failure on the set as a sentence, "" if there was none. */
+/** \brief Return the last failure on the set as a sentence, "" if there was none. That of a wrong
+ *  argument is valid until the next call on the set, in any thread. */
 TWILL_API const char *twill_gradients_message(const twill_gradients *set);
 /** \brief Free a set. Collective after a commit, unless the set is broken; waits for reductions in
  *  progress. NULL is allowed. */

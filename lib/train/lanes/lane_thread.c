@@ -97,6 +97,8 @@ twill_status twill_lane_thread_start(struct twill_lane *lane)
     if (code == 0)
         return TWILL_OK;
     lane->own.running = false;
+    for (uint32_t l = 0; l < set->lanes; l++) /* other lanes' threads write set->error, too */
+        twill_lane_thread_stop(&set->lane[l]);
     return TWILL_FAIL(&set->error, TWILL_ERR_SYSTEM, "no thread for lane %td: %s", lane - set->lane,
                       strerror(code));
 }

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Communication threads: each has an endpoint that nothing else uses, and runs on the PU that the
- * set's description names. Any thread may read the counters, also while sizes are searched. */
+ * set's description names. If one cannot start, none runs when the reason is written. Any thread
+ * may read the counters, also while sizes are searched. */
 #include "lib/train/gradients.h"
 #include "tests/support/gradient_sets.h"
 #include "tests/support/thread_binding.h"
 
+#include <errno.h>
+#include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <stdio.h>
@@ -123,6 +126,47 @@ static void threads_run_where_no_rank_does(void **state)
     twill_test_run_processes(1, rank_is_bound, pus);
 }
 
+/* --- a thread that cannot start -------------------------------------------------------------- */
+
+static _Thread_local bool no_threads; /* for the library in this one */
+
+/* CMakeLists.txt puts this in place of the library's calls. */
+int __real_twill_thread_start(pthread_t *thread, const char *name, int core, void *(*run)(void *),
+                              void *argument);
+int __wrap_twill_thread_start(pthread_t *thread, const char *name, int core, void *(*run)(void *),
+                              void *argument);
+int __wrap_twill_thread_start(pthread_t *thread, const char *name, int core, void *(*run)(void *),
+                              void *argument)
+{
+    return no_threads ? EAGAIN : __real_twill_thread_start(thread, name, core, run, argument);
+}
+
+/* The thread of lane 1 cannot start again: the sentence is written when no other lane's thread runs
+ * any more, which might fail the set at the same moment. */
+static void rank_lacks_thread(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    (void)rank, (void)size, (void)user;
+    struct twill_test_set s;
+    bool fine = lanes_start(&s, bootstrap, "");
+    if (fine) {
+        twill_lane_thread_stop(&s.set->lane[1]);
+        TWILL_CHECK(s.set->lane[0].own.running && s.set->lane[2].own.running);
+        no_threads = true;
+        TWILL_CHECK(twill_lane_thread_start(&s.set->lane[1]) == TWILL_ERR_SYSTEM);
+        no_threads = false;
+        TWILL_CHECK(strstr(s.set->error.message, "no thread for lane 1") != NULL);
+        for (uint32_t l = 0; l < LANE_THREADS; l++)
+            TWILL_CHECK(!s.set->lane[l].own.running);
+    }
+    twill_test_set_close(&s, bootstrap);
+}
+
+static void lacks_thread(void **state)
+{
+    (void)state;
+    twill_test_run_ranks(2, rank_lacks_thread, NULL);
+}
+
 /* --- counters -------------------------------------------------------------------------------- */
 
 /* A thread that reads what any thread may. */
@@ -160,8 +204,10 @@ static bool search_sizes(struct twill_test_set *s, struct set_reader *reader)
         for (unsigned t = 0; t < LANE_THREADS; t++)
             TWILL_REQUIRE(twill_gradients_ready(s->set, (int)t) == TWILL_OK);
         TWILL_REQUIRE(twill_test_set_ok(s, twill_gradients_wait_all(s->set)));
-        while (atomic_load(&reader->reads) == before)
+        const uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
+        while (atomic_load(&reader->reads) == before && twill_now() < limit)
             (void)sched_yield();
+        TWILL_REQUIRE(atomic_load(&reader->reads) != before);
     }
     return true;
 }
@@ -201,6 +247,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_two_threads_share_an_endpoint),
         cmocka_unit_test(threads_run_where_no_rank_does),
+        cmocka_unit_test(lacks_thread),
         cmocka_unit_test(any_thread_reads_counters),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
