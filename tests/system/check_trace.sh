@@ -91,6 +91,13 @@ events killed.0.json "len(spans('allreduce')) > 3"
 head -c 700 late.0.json >cut.json
 "$trace" cut.json >/dev/null || fail "a timeline that was cut"
 
+# A link that another user may have made in a shared folder.
+echo kept >victim
+ln -s victim link.0.json
+TWILL_TIMELINE=link.json "$bin/twillrun" -n 1 "$bin/twill-bench" allreduce -b 8 -e 8 -n 1 >out 2>&1 || fail "a timeline that is a link" "$(cat out)"
+[ "$(cat victim)" = kept ] || fail "a link was followed"
+grep -q "link.0.json: Too many levels of symbolic links" out || fail "a link without a warning" "$(cat out)"
+
 # The phases of a gradient set, with the names of its tensors.
 cat >set.c <<'END'
 #include "twill_train.h"

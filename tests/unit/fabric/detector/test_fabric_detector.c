@@ -321,8 +321,9 @@ static void rank_is_away(int rank, int size, twill_bootstrap *unused, void *user
     }
     TWILL_CHECK(rank_barrier(&w));
     if (rank == 1) {
+        const uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
         for (int i = 0; (i < 5 || link->state != LINK_OPEN) && !twill_test_failed(); i++)
-            TWILL_CHECK(!twill_detector_is_dead(w.detector, 0));
+            TWILL_CHECK(!twill_detector_is_dead(w.detector, 0) && twill_now() < limit);
         TWILL_CHECK(link->suspected == (job->odd == 0));
         notify(&w, 1, 6);
     }
