@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#define REFUSED_BYTES ((size_t)16 << 20) /* more than the kernel takes */
+#define REFUSED_BYTES ((size_t)64 << 20) /* more than the kernel takes */
 #define REFUSED_WANTS 4711u
 #define REFUSED_LANES 8u /* more than these: above TWILL_TCP_DIRECT */
 
