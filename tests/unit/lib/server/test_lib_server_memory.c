@@ -4,9 +4,9 @@
  * server does not come. */
 #include "lib/server/core/core.h"
 #include "lib/twill_recover.h"
+#include "tests/support/no_threads.h"
 #include "tests/support/ranks.h"
 
-#include <errno.h>
 #include <setjmp.h>
 #include <unistd.h>
 
@@ -117,19 +117,6 @@ static void test_silent_server(void **state)
 }
 
 /* --- a commit that fails when some threads run ------------------------------------------------ */
-
-static _Thread_local bool no_threads; /* for the library in this one */
-
-/* CMakeLists.txt puts this in place of the library's calls. */
-int __real_twill_thread_start(pthread_t *thread, const char *name, int core, void *(*run)(void *),
-                              void *argument);
-int __wrap_twill_thread_start(pthread_t *thread, const char *name, int core, void *(*run)(void *),
-                              void *argument);
-int __wrap_twill_thread_start(pthread_t *thread, const char *name, int core, void *(*run)(void *),
-                              void *argument)
-{
-    return no_threads ? EAGAIN : __real_twill_thread_start(thread, name, core, run, argument);
-}
 
 /* Both ranks work and serve. Rank 1 has no thread for its core and ends its part, while that of
  * rank 0 runs. */

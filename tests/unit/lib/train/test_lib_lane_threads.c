@@ -4,9 +4,9 @@
  * may read the counters, also while sizes are searched. */
 #include "lib/train/gradients.h"
 #include "tests/support/gradient_sets.h"
+#include "tests/support/no_threads.h"
 #include "tests/support/thread_binding.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -127,19 +127,6 @@ static void threads_run_where_no_rank_does(void **state)
 }
 
 /* --- a thread that cannot start -------------------------------------------------------------- */
-
-static _Thread_local bool no_threads; /* for the library in this one */
-
-/* CMakeLists.txt puts this in place of the library's calls. */
-int __real_twill_thread_start(pthread_t *thread, const char *name, int core, void *(*run)(void *),
-                              void *argument);
-int __wrap_twill_thread_start(pthread_t *thread, const char *name, int core, void *(*run)(void *),
-                              void *argument);
-int __wrap_twill_thread_start(pthread_t *thread, const char *name, int core, void *(*run)(void *),
-                              void *argument)
-{
-    return no_threads ? EAGAIN : __real_twill_thread_start(thread, name, core, run, argument);
-}
 
 /* The thread of lane 1 cannot start again: the sentence is written when no other lane's thread runs
  * any more, which might fail the set at the same moment. */
