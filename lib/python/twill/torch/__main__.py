@@ -12,16 +12,16 @@ from .._library import beside
 
 
 def share_tensors() -> None:
-    """Begin this process again with libtwill-heap.so loaded before all else, unless it is."""
+    """Set TWILL_HEAP, and begin this process again with libtwill-heap.so loaded before all else, unless it is."""
+    if not os.environ.get("TWILL_HEAP", "").startswith("shared"):
+        os.environ["TWILL_HEAP"] = "shared"  # read when the first group is made
     if hasattr(ctypes.CDLL(None), "twill_preload_heap"):
         return
     library = beside("lib", "libtwill-heap.so") or "libtwill-heap.so"
-    before = [name for name in os.environ.get("LD_PRELOAD", "").split(":") if name]
+    before = os.environ.get("LD_PRELOAD", "")
     if library in before:
         sys.exit(f"twill.torch: --shared: {library} is in LD_PRELOAD, but was not loaded")
-    os.environ["LD_PRELOAD"] = ":".join([library, *before])
-    if not os.environ.get("TWILL_HEAP", "").startswith("shared"):
-        os.environ["TWILL_HEAP"] = "shared"
+    os.environ["LD_PRELOAD"] = f"{library}:{before}" if before else library
     how = getattr(sys, "orig_argv", ["", "-m", "twill.torch", *sys.argv[1:]])  # before 3.10 without the interpreter's own options
     os.execv(sys.executable, [sys.executable, *how[1:]])
 
