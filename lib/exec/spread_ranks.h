@@ -23,8 +23,8 @@ struct twill_cpu_share {
 
 /* Find the share of a communicator whose ranks are known. */
 void twill_spread_prepare(struct twill_comm *comm);
-/* Move the calling thread to its CPU, unless it is there, or may run on others than when the share
- * was found. */
+/* Move the calling thread to its CPU, unless it is there, or may run on more or fewer CPUs than the
+ * rank when the share was found. */
 void twill_spread_move(const struct twill_cpu_share *share);
 /* Do so if the call that this rank is in is large. */
 void twill_spread_in_call(const struct twill_comm *comm);

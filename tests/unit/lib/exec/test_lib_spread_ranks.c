@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ranks that share cores spread over them in large calls: which CPU is whose, that a thread is
- * moved there, and that it may run where it could before. */
+ * moved there, in large calls only, and that it may run where it could before. */
 #include "lib/comm/comm.h"
 #include "tests/support/ranks.h"
 
@@ -19,6 +19,34 @@ struct two_cpus {
     size_t cpu[CPUS];
     const char *setting;
 };
+
+/* While it counts, a thread does not know where it runs, and so is always moved. */
+static _Thread_local struct {
+    bool counts;
+    unsigned moves;
+    size_t cpu; /* of the last move */
+} moved;
+
+/* CMakeLists.txt puts these in place of the library's calls. */
+int __real_sched_getcpu(void);
+int __wrap_sched_getcpu(void);
+int __real_sched_setaffinity(pid_t thread, size_t bytes, const cpu_set_t *set);
+int __wrap_sched_setaffinity(pid_t thread, size_t bytes, const cpu_set_t *set);
+
+int __wrap_sched_getcpu(void)
+{
+    return moved.counts ? -1 : __real_sched_getcpu();
+}
+
+int __wrap_sched_setaffinity(pid_t thread, size_t bytes, const cpu_set_t *set)
+{
+    if (moved.counts && CPU_COUNT(set) == 1) {
+        moved.moves++;
+        for (moved.cpu = 0; !CPU_ISSET(moved.cpu, set); moved.cpu++)
+            ;
+    }
+    return __real_sched_setaffinity(thread, bytes, set);
+}
 
 static bool find_two(struct two_cpus *two)
 {
@@ -85,6 +113,16 @@ static void test_moves(void **state)
     assert_int_equal(sched_setaffinity(0, sizeof(two.all), &two.all), 0);
 }
 
+/* Reduce so many numbers in place, and count how often this thread is moved to a CPU. */
+static void reduce_and_count(twill_comm *comm, uint64_t *values, size_t count)
+{
+    moved.moves = 0;
+    moved.counts = true;
+    twill_status status = twill_allreduce(comm, values, values, count, TWILL_U64, TWILL_MAX);
+    moved.counts = false;
+    TWILL_CHECK_OK(&comm->error, status);
+}
+
 static void sharing_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     const struct two_cpus *two = user;
@@ -101,13 +139,16 @@ static void sharing_rank(int rank, int size, twill_bootstrap *bootstrap, void *u
             size_t count = LARGE / sizeof(*values);
             for (size_t i = 0; i < count; i++)
                 values[i] = (uint64_t)rank + i;
-            TWILL_CHECK_OK(&comm->error,
-                           twill_allreduce(comm, values, values, count, TWILL_U64, TWILL_MAX));
+            reduce_and_count(comm, values, count);
+            TWILL_CHECK((moved.moves > 0) == shares);
+            TWILL_CHECK(!shares || moved.cpu == two->cpu[rank * CPUS / RANKS]);
             size_t wrong = 0;
             for (size_t i = 0; i < count; i++)
                 wrong += values[i] != (uint64_t)size - 1 + i;
             TWILL_CHECK(wrong == 0);
             TWILL_CHECK(may_run_on(&two->both));
+            reduce_and_count(comm, values, count / 2);
+            TWILL_CHECK(moved.moves == 0);
         }
     }
     (void)twill_test_barrier(bootstrap);
