@@ -254,7 +254,6 @@ void twill_server_close(struct twill_server *server, twill_context *context,
     bool together = end == TWILL_SERVER_END_TOGETHER;
     bool unused = twill_advancer_remove(&server->advancer, context);
     twill_core_threads_stop(server);
-    server->context = context;
     if (!unused) {
         twill_say(&context->log, TWILL_LOG_WARN,
                   "rank %u: a server is kept, and so are its communicator and the context: another "
@@ -262,6 +261,7 @@ void twill_server_close(struct twill_server *server, twill_context *context,
                   server->rank);
         return;
     }
+    server->context = context; /* no other thread reads it any more */
     if (server->core != NULL)
         twill_replicas_close(server, together);
     if (server->link != NULL)
