@@ -106,8 +106,9 @@ twill_status twill_core_threads_start(struct twill_server *server)
         if (code == 0)
             continue;
         core->running = false;
-        return TWILL_FAIL(&server->error, TWILL_ERR_SYSTEM, "no thread for core %d: %s", t,
-                          strerror(code));
+        /* The threads of other cores may fail the server at the same moment. */
+        return TWILL_SERVER_FAIL(server, TWILL_ERR_SYSTEM, "no thread for core %d: %s", t,
+                                 strerror(code));
     }
     return TWILL_OK;
 }
