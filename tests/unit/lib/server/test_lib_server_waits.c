@@ -13,6 +13,7 @@
 
 #define WAITS_COUNT  20000u
 #define WAITS_PUSHES 3u
+#define KEPT_NS      10000000 /* patience with a thread that does not come back */
 
 struct waits_case {
     int size;
@@ -131,7 +132,7 @@ static void test_fails(void **state)
  * rebuilt, and what the thread uses stays. Once it has come back, the server can be freed. */
 static void rank_is_kept(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    const char *const more[] = {"TWILL_TIMEOUT=1", NULL};
+    const char *const more[] = {TWILL_TEST_PATIENT, NULL};
     twill_context *context = NULL;
     twill_comm *comm = NULL;
     twill_server *server = NULL;
@@ -141,6 +142,8 @@ static void rank_is_kept(int rank, int size, twill_bootstrap *bootstrap, void *u
     TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "1", NULL, more));
     TWILL_CHECK(open_waits(&server, comm));
     struct twill_server *same = server;
+    int64_t *timeout = &context->config.number[TWILL_VARIABLE_TIMEOUT], patient = *timeout;
+    *timeout = KEPT_NS; /* of the thread only: its communicators keep theirs */
     atomic_fetch_add(&server->advancer.calls, 1);
     TWILL_CHECK(twill_server_rebuild(&server, comm) == TWILL_ERR_TIMEOUT && server == same);
     TWILL_CHECK(strstr(twill_server_message(server), "TWILL_TIMEOUT") != NULL);
@@ -148,6 +151,7 @@ static void rank_is_kept(int rank, int size, twill_bootstrap *bootstrap, void *u
     TWILL_CHECK(server->advancer.calls == 1 && twill_comm_is_live(server->comm));
     TWILL_CHECK(twill_server_parameters(server, 0) != NULL);
     atomic_fetch_sub(&server->advancer.calls, 1);
+    *timeout = patient;
     twill_server_destroy(server);
     twill_comm_destroy(comm);
     twill_context_destroy(context);
