@@ -65,7 +65,7 @@ twill_status twill_error_set(struct twill_error *error, twill_status status, uin
                              const char *file, int line, const char *format, ...)
     TWILL_PRINTF(6, 7);
 /* Like twill_error_set(), with a list of arguments and a text, such as a rank's name, before the
- * message: "rank 1: ". */
+ * message: "rank 1: ". No argument may point into the error. */
 twill_status twill_error_set_list(struct twill_error *error, twill_status status, uint32_t rank,
                                   const char *file, int line, const char *before,
                                   const char *format, va_list arguments) TWILL_PRINTF(7, 0);

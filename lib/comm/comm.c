@@ -82,10 +82,10 @@ static twill_status locate_ranks(struct twill_comm *comm, const struct twill_com
  * fill three quarters of the last-level caches. A rank counts on a core's part of them only, also
  * where other cores are idle: a virtual machine reports the caches of its whole host, others may be
  * on it, and streaming makes calls quicker before a result exceeds the caches. Measured on Emerald
- * Rapids (2 ranks on 16 virtual cores, 300 MiB of L3), 32 MiB: alltoall takes 3.9 ms by streaming,
- * else 5.2 (PyTorch). On Sapphire Rapids (2 ranks, 260 MiB), allreduce out of place: from 4 MiB on
- * streaming makes the call 20 % faster, but reading the result afterwards 25 % slower; at 64 MiB
- * reading is 30 % faster, too. */
+ * Rapids (2 ranks on 16 virtual cores, 300 MiB of L3), 32 MiB: alltoall takes 3.7 to 3.9 ms
+ * by streaming, else 5.2 to 6.4 (PyTorch). On Sapphire Rapids (2 ranks, 260 MiB), allreduce out of
+ * place: from 4 MiB on streaming makes the call 20 % faster, but reading the result afterwards 25 %
+ * slower; at 64 MiB reading is 30 % faster, too. */
 static size_t stream_from(const struct twill_comm *comm)
 {
     size_t asked = (size_t)comm->context->config.number[TWILL_VARIABLE_STREAM];

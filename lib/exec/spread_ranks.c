@@ -5,6 +5,7 @@
 #include "lib/comm/find_levels.h"
 
 #include <sched.h>
+#include <string.h>
 
 /* Bytes of a buffer from which a call is large: it takes some 300 us, to move a thread some 30. */
 #define SPREAD_LEAST ((size_t)1 << 20)
@@ -26,21 +27,33 @@ void twill_spread_prepare(struct twill_comm *comm)
     comm->tuning.share = share;
 }
 
+/* Let the thread run again where it could before. It is bound to all CPUs, if that comes to the
+ * same: with a mask of its own, which it may not have had, it would not follow if its cpuset grew.
+ */
+static void release_thread(const cpu_set_t *before)
+{
+    cpu_set_t all, now;
+    memset(&all, 0xff, sizeof(all));
+    if (sched_setaffinity(0, sizeof(all), &all) != 0 ||
+        sched_getaffinity(0, sizeof(now), &now) != 0 || !CPU_EQUAL(&now, before))
+        (void)sched_setaffinity(0, sizeof(*before), before);
+}
+
 void twill_spread_move(const struct twill_cpu_share *share)
 {
     cpu_set_t may, one;
     if (sched_getaffinity(0, sizeof(may), &may) != 0 || (uint32_t)CPU_COUNT(&may) != share->cpus)
         return;
-    uint32_t before = (uint32_t)((uint64_t)share->index * share->cpus / share->ranks);
+    uint32_t skipped = (uint32_t)((uint64_t)share->index * share->cpus / share->ranks);
     size_t cpu = 0;
-    while (!CPU_ISSET(cpu, &may) || before-- > 0)
+    while (!CPU_ISSET(cpu, &may) || skipped-- > 0)
         cpu++;
     if (sched_getcpu() == (int)cpu)
         return;
     CPU_ZERO(&one);
     CPU_SET(cpu, &one);
     if (sched_setaffinity(0, sizeof(one), &one) == 0)
-        (void)sched_setaffinity(0, sizeof(may), &may);
+        release_thread(&may);
 }
 
 void twill_spread_in_call(const struct twill_comm *comm)

@@ -76,11 +76,10 @@ twill_status twill_server_count(twill_server *server, twill_server_counters *cou
                                         .chunk_bytes = server->cut.chunk_bytes,
                                         .most_bytes = server->cut.most_bytes,
                                         .least_bytes = server->cut.least_bytes};
-    for (uint32_t t = 0; twill_server_serves(server) && t < server->roles.threads; t++) {
-        twill_core_lock(&server->core[t]);
+    TWILL_TRY(NULL, twill_cores_lock(server, "twill_server_count"));
+    for (uint32_t t = 0; twill_server_serves(server) && t < server->roles.threads; t++)
         add_core(&server->core[t], counters);
-        twill_core_unlock(&server->core[t]);
-    }
+    twill_cores_unlock(server);
     pthread_mutex_lock(&server->posting);
     counters->bytes_sent += server->usage.bytes_sent;
     counters->bytes_received += server->usage.bytes_received;
@@ -101,12 +100,11 @@ twill_status twill_server_staleness(twill_server *server, uint64_t *histogram, s
     if (most == 0)
         return TWILL_SERVER_REFUSE(server, "twill_server_staleness: most is 0");
     memset(histogram, 0, most * sizeof(*histogram));
-    for (uint32_t t = 0; twill_server_serves(server) && t < server->roles.threads; t++) {
-        twill_core_lock(&server->core[t]);
+    TWILL_TRY(NULL, twill_cores_lock(server, "twill_server_staleness"));
+    for (uint32_t t = 0; twill_server_serves(server) && t < server->roles.threads; t++)
         for (size_t s = 0; s < TWILL_STALENESS_MOST; s++)
             histogram[twill_min(s, most - 1)] += server->core[t].staleness[s];
-        twill_core_unlock(&server->core[t]);
-    }
+    twill_cores_unlock(server);
     return TWILL_OK;
 }
 
@@ -122,12 +120,10 @@ twill_status twill_server_set_optimizer(twill_server *server, const twill_optimi
     if (optimizer->clip_norm > 0)
         return TWILL_SERVER_REFUSE(server, "twill_server_set_optimizer: clip_norm needs the norm "
                                            "of all gradients");
-    for (uint32_t t = 0; twill_server_serves(server) && t < server->roles.threads; t++)
-        twill_core_lock(&server->core[t]);
+    TWILL_TRY(NULL, twill_cores_lock(server, "twill_server_set_optimizer"));
     server->rule.optimizer = *optimizer;
     server->rule.settings++;
-    for (uint32_t t = 0; twill_server_serves(server) && t < server->roles.threads; t++)
-        twill_core_unlock(&server->core[t]);
+    twill_cores_unlock(server);
     return TWILL_OK;
 }
 

@@ -161,10 +161,38 @@ bool twill_core_try_lock(struct twill_core *core)
            !atomic_exchange_explicit(&core->locked, true, memory_order_acquire);
 }
 
-void twill_core_lock(struct twill_core *core)
+static bool lock_until(struct twill_core *core, uint64_t end)
 {
-    while (!twill_core_try_lock(core))
+    while (!twill_core_try_lock(core)) {
+        if (twill_now() > end)
+            return false;
         sched_yield();
+    }
+    return true;
+}
+
+twill_status twill_cores_lock(struct twill_server *server, const char *call)
+{
+    const uint64_t patience = (uint64_t)server->context->config.number[TWILL_VARIABLE_TIMEOUT];
+    const uint64_t end = twill_now() + patience;
+    uint32_t cores = twill_server_serves(server) ? server->roles.threads : 0, t = 0;
+    while (t < cores && lock_until(&server->core[t], end))
+        t++;
+    if (t == cores)
+        return TWILL_OK;
+    (void)TWILL_SERVER_REFUSE(server,
+                              "%s: another thread has been advancing core %u for %.1f s "
+                              "(TWILL_TIMEOUT)",
+                              call, t, (double)patience * 1e-9);
+    while (t-- > 0)
+        twill_core_unlock(&server->core[t]);
+    return TWILL_ERR_TIMEOUT;
+}
+
+void twill_cores_unlock(struct twill_server *server)
+{
+    for (uint32_t t = 0; twill_server_serves(server) && t < server->roles.threads; t++)
+        twill_core_unlock(&server->core[t]);
 }
 
 /* --- answers -----------------------------------------------------------------------------------

@@ -115,11 +115,15 @@ size_t twill_chunk_bytes(const struct twill_server *server, const struct twill_c
 /* A worker has left or died. */
 void twill_core_lose(struct twill_core *core, uint32_t worker, bool died);
 bool twill_core_try_lock(struct twill_core *core);
-void twill_core_lock(struct twill_core *core);
 static inline void twill_core_unlock(struct twill_core *core)
 {
     atomic_store_explicit(&core->locked, false, memory_order_release);
 }
+
+/* Lock all cores of this rank, if it serves, for a public call; refuse it with TWILL_ERR_TIMEOUT if
+ * another thread is in one for TWILL_TIMEOUT. */
+twill_status twill_cores_lock(struct twill_server *server, const char *call);
+void twill_cores_unlock(struct twill_server *server);
 
 /* --- core_thread.c --- */
 

@@ -83,7 +83,10 @@ static void *core_main(void *argument)
     struct twill_core *core = argument;
     uint32_t idle = 0;
     while (!atomic_load_explicit(&core->stop, memory_order_relaxed)) {
-        twill_core_lock(core);
+        if (!twill_core_try_lock(core)) {
+            sched_yield();
+            continue;
+        }
         unsigned taken = twill_core_poll(core);
         if (taken == 0 && idle >= CORE_SPINS)
             twill_core_check(core);

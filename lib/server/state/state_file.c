@@ -148,11 +148,9 @@ twill_status twill_server_save(twill_server *server, const char *path)
         return TWILL_SERVER_REFUSE(server, "twill_server_save: this rank has no chunks");
     if (snprintf(own, sizeof(own), "%s.%u", path, server->rank) >= (int)sizeof(own))
         return TWILL_SERVER_REFUSE(server, "twill_server_save: the path is too long");
-    for (uint32_t t = 0; t < server->roles.threads; t++)
-        twill_core_lock(&server->core[t]);
+    TWILL_TRY(NULL, twill_cores_lock(server, "twill_server_save"));
     twill_status status = write_file(server, own);
-    for (uint32_t t = 0; t < server->roles.threads; t++)
-        twill_core_unlock(&server->core[t]);
+    twill_cores_unlock(server);
     return status;
 }
 

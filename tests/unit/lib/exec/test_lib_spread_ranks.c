@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-enum { RANKS = 3, CPUS = 2, TRIES = 20, LARGE = 1 << 20 };
+enum { RANKS = 3, CPUS = 2, LARGE = 1 << 20 };
 
 /* The CPUs of this test: the first two that the process may run on. */
 struct two_cpus {
@@ -20,9 +20,10 @@ struct two_cpus {
     const char *setting;
 };
 
-/* While it counts, a thread does not know where it runs, and so is always moved. */
+/* While it counts, a thread is told that it runs `at`: -1, so that it is always moved, or a CPU. */
 static _Thread_local struct {
     bool counts;
+    int at;
     unsigned moves;
     size_t cpu; /* of the last move */
 } moved;
@@ -35,7 +36,7 @@ int __wrap_sched_setaffinity(pid_t thread, size_t bytes, const cpu_set_t *set);
 
 int __wrap_sched_getcpu(void)
 {
-    return moved.counts ? -1 : __real_sched_getcpu();
+    return moved.counts ? moved.at : __real_sched_getcpu();
 }
 
 int __wrap_sched_setaffinity(pid_t thread, size_t bytes, const cpu_set_t *set)
@@ -75,19 +76,15 @@ static bool may_run_on(const cpu_set_t *set)
     return sched_getaffinity(0, sizeof(now), &now) == 0 && CPU_EQUAL(&now, set);
 }
 
-/* The kernel may move a thread at any time, so a few of these may fail. */
-static unsigned moves_of(const struct two_cpus *two, const struct twill_cpu_share *share,
-                         size_t from, size_t to)
+/* Move this thread, which is told that it runs on CPU `at`. Returns how often it was moved. */
+static unsigned move_from(int at, const struct twill_cpu_share *share)
 {
-    unsigned moves = 0;
-    for (unsigned i = 0; i < TRIES; i++) {
-        put_on(from);
-        assert_int_equal(sched_setaffinity(0, sizeof(two->both), &two->both), 0);
-        twill_spread_move(share);
-        moves += sched_getcpu() == (int)to;
-        assert_true(may_run_on(&two->both));
-    }
-    return moves;
+    moved.moves = 0;
+    moved.at = at;
+    moved.counts = true;
+    twill_spread_move(share);
+    moved.counts = false;
+    return moved.moves;
 }
 
 static void test_moves(void **state)
@@ -100,16 +97,19 @@ static void test_moves(void **state)
     struct two_cpus two;
     if (!find_two(&two))
         skip();
+    assert_int_equal(sched_setaffinity(0, sizeof(two.both), &two.both), 0);
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(rows); i++) {
         struct twill_cpu_share share = {rows[i].index, rows[i].ranks, CPUS};
         size_t to = two.cpu[rows[i].cpu], from = two.cpu[1 - rows[i].cpu];
-        assert_in_range(moves_of(&two, &share, from, to), TRIES / 2, TRIES);
+        assert_int_equal(move_from((int)from, &share), 1);
+        assert_int_equal(moved.cpu, to);
+        assert_true(may_run_on(&two.both));
+        assert_int_equal(move_from((int)to, &share), 0);
     }
     /* A thread that has been bound since stays where it is. */
     struct twill_cpu_share last = {2, 3, CPUS};
     put_on(two.cpu[0]);
-    twill_spread_move(&last);
-    assert_int_equal(sched_getcpu(), two.cpu[0]);
+    assert_int_equal(move_from(-1, &last), 0);
     assert_int_equal(sched_setaffinity(0, sizeof(two.all), &two.all), 0);
 }
 
@@ -117,6 +117,7 @@ static void test_moves(void **state)
 static void reduce_and_count(twill_comm *comm, uint64_t *values, size_t count)
 {
     moved.moves = 0;
+    moved.at = -1;
     moved.counts = true;
     twill_status status = twill_allreduce(comm, values, values, count, TWILL_U64, TWILL_MAX);
     moved.counts = false;

@@ -2,7 +2,7 @@
 /* A server without threads advances while its rank waits for another communicator: the other
  * workers need its chunks before they come there. And a wait of one thread ends as another one
  * fails. A thread that does not come back keeps the server. */
-#include "lib/server/server.h"
+#include "lib/server/core/core.h"
 #include "tests/support/ranks.h"
 
 #include <pthread.h>
@@ -128,6 +128,22 @@ static void test_fails(void **state)
     twill_test_run_ranks(1, rank_fails, NULL);
 }
 
+/* Calls that read or change a core do not wait for ever for a thread that is in it. */
+static bool check_locked(struct twill_server *server)
+{
+    twill_server_counters counters;
+    uint64_t staleness[2];
+    TWILL_REQUIRE(twill_core_try_lock(&server->core[0]));
+    TWILL_REQUIRE(twill_server_count(server, &counters) == TWILL_ERR_TIMEOUT);
+    TWILL_REQUIRE(strstr(twill_server_message(server), "twill_server_count: another thread") !=
+                  NULL);
+    TWILL_REQUIRE(twill_server_staleness(server, staleness, 2) == TWILL_ERR_TIMEOUT);
+    TWILL_REQUIRE(twill_server_save(server, "/dev/null/state") == TWILL_ERR_TIMEOUT);
+    twill_core_unlock(&server->core[0]);
+    TWILL_REQUIRE(twill_server_count(server, &counters) == TWILL_OK);
+    return true;
+}
+
 /* A thread that advances the server does not come back in time: the server is neither freed nor
  * rebuilt, and what the thread uses stays. Once it has come back, the server can be freed. */
 static void rank_is_kept(int rank, int size, twill_bootstrap *bootstrap, void *user)
@@ -144,6 +160,7 @@ static void rank_is_kept(int rank, int size, twill_bootstrap *bootstrap, void *u
     struct twill_server *same = server;
     int64_t *timeout = &context->config.number[TWILL_VARIABLE_TIMEOUT], patient = *timeout;
     *timeout = KEPT_NS; /* of the thread only: its communicators keep theirs */
+    TWILL_CHECK(check_locked(server));
     atomic_fetch_add(&server->advancer.calls, 1);
     TWILL_CHECK(twill_server_rebuild(&server, comm) == TWILL_ERR_TIMEOUT && server == same);
     TWILL_CHECK(strstr(twill_server_message(server), "TWILL_TIMEOUT") != NULL);
