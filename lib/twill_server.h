@@ -153,9 +153,10 @@ typedef struct twill_server_counters {
  * that pulls, each with its own wait; all other functions by one thread at a time.
  * \return ::TWILL_OK, ::TWILL_ERR_ARGUMENT (twill_server_message() names the argument and the
  * tensor), ::TWILL_ERR_PEER (a server has died; the message names its keys), or any failure of a
- * collective. ::TWILL_ERR_TIMEOUT of twill_server_set_optimizer(), _rebuild(), _save(), _count() and
- * _staleness(): another thread, which waits for something else, has been advancing the server for
- * TWILL_TIMEOUT; after that of _rebuild() its pushes and pulls fail, too, but it may be rebuilt.
+ * collective. ::TWILL_ERR_TIMEOUT of twill_server_set_optimizer(), _rebuild(), _save(), _count()
+ * and _staleness(): another thread, which waits for something else, has been advancing the server
+ * for TWILL_TIMEOUT; after that of _rebuild() its pushes and pulls fail, too, but it may be
+ * rebuilt.
  * @{ */
 /** \brief Fill options with the defaults. Local. */
 TWILL_API void twill_server_defaults(twill_server_options *options);
