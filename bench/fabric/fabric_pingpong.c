@@ -12,7 +12,8 @@
 
 extern char **environ;
 
-#define HOST_BYTES 256
+#define HOST_BYTES       256
+#define CONNECT_ATTEMPTS 25u /* to connect, 100 ms apart */
 
 /* Return the provider that fi_pingpong is to use: what twill's tcp is closest to, or the one of the
  * channel; NULL where it has none. */
@@ -71,18 +72,41 @@ static double read_row(int output, bool latency)
     return value;
 }
 
-/* Wait for a process for at most some seconds, then end it. Returns whether it went well. */
-static bool end_well(pid_t process, int seconds)
+static void nap(unsigned ms)
+{
+    nanosleep(&(struct timespec){.tv_nsec = (long)ms * 1000000}, NULL);
+}
+
+/* Wait for a process for at most some seconds, then end it. Returns its exit status, or -1 if a
+ * signal has ended it. */
+static int end_process(pid_t process, int seconds)
 {
     int status = 0;
     for (int i = 0; i < seconds * 50; i++) {
         if (waitpid(process, &status, WNOHANG) == process)
-            return WIFEXITED(status) && WEXITSTATUS(status) == 0;
-        nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+            return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+        nap(20);
     }
     kill(process, SIGKILL);
     (void)waitpid(process, &status, 0);
-    return false;
+    return -1;
+}
+
+/* Run the side that connects, again while the other one does not listen yet. */
+static void run_client(const char *provider, const char *port, const char *to, size_t bytes,
+                       size_t iterations)
+{
+    int status = 1;
+    for (unsigned attempt = 0; status > 0 && attempt < CONNECT_ATTEMPTS; attempt++) {
+        int output;
+        pid_t process = start(provider, port, to, bytes, iterations, &output);
+        if (process < 0)
+            return;
+        status = end_process(process, 30);
+        close(output);
+        if (status > 0)
+            nap(100);
+    }
 }
 
 twill_status fabric_pingpong(struct fabric_run *run, size_t bytes, double *value)
@@ -101,16 +125,14 @@ twill_status fabric_pingpong(struct fabric_run *run, size_t bytes, double *value
     bool server = run->rank == 0, client = run->rank == run->size / 2;
     size_t iterations = fabric_iterations(&run->options, bytes);
     bool latency = run->options.measurement == FABRIC_LATENCY;
-    pid_t process = -1;
     int output = -1;
-    if (server)
-        process = start(provider, port, NULL, bytes, iterations, &output);
-    nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL); /* until it listens */
+    pid_t process = server ? start(provider, port, NULL, bytes, iterations, &output) : -1;
+    nap(200); /* until it listens, as a rule */
     if (client)
-        process = start(provider, port, host, bytes, iterations, &output);
-    if (process >= 0) {
-        double seen = end_well(process, 30) ? read_row(output, latency) : (close(output), 0);
-        *value = server ? seen : 0;
-    }
+        run_client(provider, port, host, bytes, iterations);
+    if (process >= 0 && end_process(process, 30) == 0)
+        *value = read_row(output, latency);
+    else if (process >= 0)
+        close(output);
     return twill_broadcast(run->world, value, value, 1, TWILL_F64, 0);
 }
