@@ -93,10 +93,9 @@ static size_t stream_from(const struct twill_comm *comm)
     if (asked > 0)
         return asked;
     bool shared = machine->l3_bytes > 0;
-    size_t cache =
-        shared ? machine->l3_bytes * twill_max(machine->l3_caches, 1u) : (size_t)machine->l2_bytes;
+    size_t cache = shared ? machine->l3_bytes * machine->l3_caches : (size_t)machine->l2_bytes;
     size_t sharers = shared ? twill_max(comm->local_size, machine->cores) : 1;
-    return cache > 0 ? cache / 8 * 3 / twill_max(sharers, 1) : (size_t)32 << 20;
+    return cache > 0 ? cache / 8 * 3 / sharers : (size_t)32 << 20;
 }
 
 const char *twill_comm_timeout_name(const struct twill_comm *comm)

@@ -7,7 +7,8 @@
  * again, so every core looks busy, and busy cores are balanced seldom. Of four ranks on two cores,
  * three stayed on one of them for 3 to 15 calls of 10 ms after something else had run, and the
  * crowded core decides how long a call takes. To bind them during calls takes a third longer than
- * that where another program has one of the cores; after a move the kernel can still make room. */
+ * that where another program has one of the cores; after a move the kernel can still place them
+ * otherwise. */
 #ifndef TWILL_SPREAD_RANKS_H
 #define TWILL_SPREAD_RANKS_H
 
