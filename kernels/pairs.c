@@ -3,12 +3,10 @@
 #include "kernels/convert.h"
 #include "kernels/isa.h"
 
-#define IS_NEGATIVE(a) (!!__builtin_signbit(a))
-/* -0 comes before +0. */
-#define FLOAT_BEFORE(a, b)  ((a) < (b) || ((a) == (b) && IS_NEGATIVE(a) > IS_NEGATIVE(b)))
-#define SIGNED_BEFORE(a, b) ((a) < (b))
-#define FLOAT_NAN(a)        ((bool)__builtin_isnan(a))
-#define SIGNED_NAN(a)       ((void)(a), false)
+#define FLOAT_NAN(a)   ((bool)__builtin_isnan(a))
+#define SIGNED_NAN(a)  ((void)(a), false)
+#define FLOAT_SIGN(a)  (!!__builtin_signbit(a))
+#define SIGNED_SIGN(a) ((a) < 0)
 /* The type of a value, and the NaN that is stored. */
 #define FLOAT_VALUE(bits)  TWILL_FLOAT_##bits
 #define SIGNED_VALUE(bits) int##bits##_t
@@ -16,7 +14,8 @@
 #define SIGNED_ONE_NAN     0
 
 /* wins: return whether a precedes b in a total order, so that the result does not depend on
- * sequence or grouping. put: store a pair with zeroed padding and the canonical NaN. */
+ * sequence or grouping: NaN first, then by value, then the lower index, then by sign: as values -0
+ * and +0 are equal. put: store a pair with zeroed padding and the canonical NaN. */
 #define PAIR(type, bits, kind)                                                                     \
     struct pair_##type {                                                                           \
         kind##_VALUE(bits) value;                                                                  \
@@ -27,11 +26,12 @@
         bool a_nan = kind##_NAN(a.value), b_nan = kind##_NAN(b.value);                             \
         if (a_nan != b_nan)                                                                        \
             return a_nan;                                                                          \
-        if (!a_nan && kind##_BEFORE(a.value, b.value))                                             \
-            return !greatest;                                                                      \
-        if (!a_nan && kind##_BEFORE(b.value, a.value))                                             \
-            return greatest;                                                                       \
-        return a.index < b.index;                                                                  \
+        if (!a_nan && a.value != b.value)                                                          \
+            return (a.value < b.value) != greatest;                                                \
+        if (a.index != b.index)                                                                    \
+            return a.index < b.index;                                                              \
+        return !a_nan && kind##_SIGN(a.value) != kind##_SIGN(b.value) &&                           \
+               kind##_SIGN(b.value) == greatest;                                                   \
     }                                                                                              \
     TWILL_INLINE void put_##type(struct pair_##type *to, struct pair_##type pair)                  \
     {                                                                                              \

@@ -102,9 +102,9 @@ typedef enum twill_op {
     TWILL_LAND,    /**< logical and: 1 if all are non-zero, else 0 */
     TWILL_LOR,     /**< logical or: 1 if any is non-zero, else 0 */
     TWILL_LXOR,    /**< logical exclusive or: 1 if an odd number is non-zero, else 0 */
-    TWILL_MINLOC,  /**< minimum and its index (the lowest of equals) of pairs {value of the type;
-                        int32_t index}, laid out as a C struct, like MPI_FLOAT_INT */
-    TWILL_MAXLOC,  /**< maximum and its index; elements as for ::TWILL_MINLOC */
+    TWILL_MINLOC, /**< minimum and its index (the lowest of equals; -0 equals +0) of pairs {value of
+                       the type; int32_t index}, laid out as a C struct, like MPI_FLOAT_INT */
+    TWILL_MAXLOC, /**< maximum and its index; elements as for ::TWILL_MINLOC */
     TWILL_OP_COUNT,
     TWILL_OP_CREATED = 0x100 /**< first of those of twill_op_create() */
 } twill_op;

@@ -343,15 +343,22 @@ static uint64_t apply_integer(const struct twill_test_layout *l, twill_op op, ui
     return (uint64_t)result & ones(l->bits);
 }
 
-/* Return the winning pair: NaN, else the extreme value, else the lower index. */
+static bool bits_are_zero(const struct twill_test_layout *l, uint64_t bits)
+{
+    return (bits & ones(l->bits - 1)) == 0;
+}
+
+/* Return the winning pair: NaN, else the extreme value (-0 is +0), else the lower index, else the
+ * sign: the results of two operands do not depend on their order. */
 static struct number apply_pair(const struct twill_test_layout *l, twill_op op, struct number a,
                                 struct number b)
 {
     const bool greatest = op == TWILL_MAXLOC;
     if (l->mantissa && bits_are_nan(l, a.bits) != bits_are_nan(l, b.bits))
         return bits_are_nan(l, a.bits) ? a : b;
-    bool equal = l->mantissa && bits_are_nan(l, a.bits) ? true : a.bits == b.bits;
-    if (equal)
+    const bool zeros = l->mantissa && bits_are_zero(l, a.bits) && bits_are_zero(l, b.bits);
+    const bool equal = zeros || a.bits == b.bits || (l->mantissa && bits_are_nan(l, a.bits));
+    if (equal && a.index != b.index)
         return a.index < b.index ? a : b;
     uint64_t wins = l->mantissa
                         ? extreme(l, a.bits, b.bits, greatest)

@@ -259,10 +259,11 @@ static void fill_value(const struct base *base, const struct operation *operatio
                        void *memory, uint64_t *state)
 {
     static const double factors[] = {1, -1, 2, -2, 0.5, -0.5, 1, 1};
+    static const double close[] = {-1, -0.0, 0.0, 1}; /* the zeros are equal: the index decides */
     int index = base->pair && second;
     double value = index ? below(state, 1000) : below(state, 9) - 4;
     if (base->pair && !index)
-        value = below(state, 3) - 1;
+        value = close[below(state, 4)];
     else if (operation->index == PROD && !(base->second == TWICE))
         value = factors[below(state, 8)];
     if (base->kind == TRUTH || base->kind == WHOLE || (index && base->second == WITH_INT)) {
@@ -291,7 +292,8 @@ void base_fill(const struct base *base, const struct operation *operation, void 
             fill_value(base, operation, second, at + base->offset[second], &state);
 }
 
-/* A product of complex numbers has zeros of either sign, depending on the order of factors. */
+/* A product of complex numbers has zeros of either sign, depending on the order of factors. Of
+ * equal zeros MPIs keep the first operand's, and of the indices the lowest. */
 static void wipe_signs_of_zero(const struct base *base, unsigned char *memory, size_t count)
 {
     for (size_t i = 0; i < count; i++, memory += base->extent) {
@@ -309,7 +311,7 @@ static void wipe_signs_of_zero(const struct base *base, unsigned char *memory, s
 
 void base_wipe_padding(const struct base *base, void *memory, size_t count)
 {
-    if (base->kind >= BINARY32 && base->second == TWICE && !base->pair)
+    if (base->kind >= BINARY32 && base->second != ALONE)
         wipe_signs_of_zero(base, memory, count);
     if (base->significant[0] + base->significant[1] == base->extent)
         return;
