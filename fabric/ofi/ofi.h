@@ -61,9 +61,6 @@
 #define TWILL_OFI_LONG_TAG  60 /* bits, where the provider has them */
 #define TWILL_OFI_CHUNK     (64u << 20)
 #define TWILL_OFI_PULLED    16384u /* some providers pull longer messages */
-#define TWILL_OFI_REDUCE_CHUNK                                                                     \
-    (1u << 20) /* chunk of a message that is reduced: overlaps with the next */
-#define TWILL_OFI_PROVIDER_EAGER 16384u /* most providers send this much without a rendezvous */
 
 enum twill_ofi_channel { TWILL_OFI_HEADER, TWILL_OFI_PAYLOAD, TWILL_OFI_CONTROL };
 
@@ -106,7 +103,7 @@ struct twill_ofi;
 struct twill_ofi_endpoint;
 struct twill_ofi_registration;
 
-/* A rank of the job at the provider. */
+/* A rank at the provider. */
 struct twill_ofi_contact {
     fi_addr_t address;
     bool known;          /* address is in the address vector */
@@ -266,7 +263,7 @@ struct twill_ofi_matching {
     bool directed;       /* receives name their sender's address */
 };
 
-/* The ranks of the job at the provider. */
+/* The ranks at the provider, numbered as in the communicator that opened the endpoint. */
 struct twill_ofi_addresses {
     size_t stride; /* in bytes */
     unsigned char *bytes;
@@ -291,7 +288,7 @@ struct twill_ofi_endpoint {
     struct twill_ofi_limits limits;
     struct twill_ofi_matching matching;
     struct twill_ofi_addresses addresses;
-    uint32_t rank, size;        /* of the job */
+    uint32_t rank, size;        /* of the communicator that opened it */
     struct twill_ofi *open;     /* open communicators */
     struct twill_ofi *deferred; /* closed ones with operations still at the provider */
     twill_status failed;        /* of all communicators, with the reason below */
@@ -408,6 +405,8 @@ twill_status twill_ofi_agree(struct twill_ofi_endpoint *endpoint, twill_status l
 twill_status twill_ofi_peer(struct twill_ofi *t, uint32_t rank, struct twill_ofi_peer **peer,
                             struct twill_error *error);
 void twill_ofi_peer_free(struct twill_ofi_peer *peer);
+/* Return a rank of t at the provider; NULL if the endpoint does not have it. */
+struct twill_ofi_contact *twill_ofi_contact(const struct twill_ofi *t, uint32_t rank);
 
 /* --- ofi_post.c: single operations. Return 1: done, 0: busy, negative: status ---------------- */
 int twill_ofi_send(struct twill_ofi *t, struct twill_ofi_op *op, const void *data, size_t bytes,

@@ -66,36 +66,36 @@ static twill_status check_peer_info(struct twill_ofi_endpoint *endpoint,
                                     const struct ofi_peer_info *theirs, uint32_t rank,
                                     struct twill_error *error)
 {
+    const uint32_t *job = endpoint->params.job;
+    const char *they = TWILL_RANK_NAME(job, rank), *we = TWILL_RANK_NAME(job, endpoint->rank);
     if (theirs->wire != mine->wire)
         return TWILL_FAIL(error, TWILL_ERR_CONFIG,
-                          "ofi: rank %u has another wire format (%08x, here %08x)", rank,
-                          theirs->wire, mine->wire);
+                          "ofi: %s has another wire format (%08x, here %08x)", they, theirs->wire,
+                          mine->wire);
     if (theirs->status != TWILL_OK)
-        return TWILL_FAIL(error, twill_status_received(theirs->status), "rank %u: %.*s", rank,
+        return TWILL_FAIL(error, twill_status_received(theirs->status), "%s: %.*s", they,
                           (int)sizeof(theirs->message), theirs->message);
     if (theirs->address_bytes < 1 || theirs->address_bytes > LONGEST_ADDRESS ||
         theirs->max_message < 2 * sizeof(struct twill_ofi_header))
         return TWILL_FAIL(error, TWILL_ERR_INTERNAL,
-                          "ofi: rank %u sends an address of %u bytes and messages of %llu: its "
+                          "ofi: %s sends an address of %u bytes and messages of %llu: its "
                           "memory is damaged, or it is of another version of twill",
-                          rank, theirs->address_bytes, (unsigned long long)theirs->max_message);
+                          they, theirs->address_bytes, (unsigned long long)theirs->max_message);
     if (theirs->protocol != mine->protocol || theirs->address_format != mine->address_format ||
         strncmp(theirs->provider, mine->provider, sizeof(mine->provider)) != 0)
         return TWILL_FAIL(error, TWILL_ERR_CONFIG,
-                          "ofi: rank %u uses provider %.32s, rank %u %.32s (protocols %u and %u, "
+                          "ofi: %s uses provider %.32s, %s %.32s (protocols %u and %u, "
                           "address formats %u and %u): set TWILL_PROVIDER and TWILL_INTERFACE",
-                          rank, theirs->provider, endpoint->rank, mine->provider, theirs->protocol,
+                          they, theirs->provider, we, mine->provider, theirs->protocol,
                           mine->protocol, theirs->address_format, mine->address_format);
     if (theirs->tag_bits != mine->tag_bits)
-        return TWILL_FAIL(
-            error, TWILL_ERR_CONFIG,
-            "ofi: libfabric %.32s of rank %u has tags of %u bits, of rank %u %u: is it "
-            "another version?",
-            mine->provider, rank, theirs->tag_bits, endpoint->rank, mine->tag_bits);
+        return TWILL_FAIL(error, TWILL_ERR_CONFIG,
+                          "ofi: libfabric %.32s of %s has tags of %u bits, of %s %u: is it "
+                          "another version?",
+                          mine->provider, they, theirs->tag_bits, we, mine->tag_bits);
     if (theirs->comm != mine->comm)
-        return TWILL_FAIL(error, TWILL_ERR_INTERNAL,
-                          "ofi: rank %u opens communicator %u, rank %u %u", rank, theirs->comm,
-                          endpoint->rank, mine->comm);
+        return TWILL_FAIL(error, TWILL_ERR_INTERNAL, "ofi: %s opens communicator %u, %s %u", they,
+                          theirs->comm, we, mine->comm);
     endpoint->limits.max_message =
         twill_min(endpoint->limits.max_message, (size_t)theirs->max_message);
     endpoint->addresses.stride = twill_max(endpoint->addresses.stride, theirs->address_bytes);
@@ -179,9 +179,9 @@ static twill_status insert_address(struct twill_ofi_endpoint *endpoint,
         char text[TWILL_ADDRESS_TEXT];
         twill_ofi_address_text(endpoint->fi.info, address, endpoint->addresses.length[rank], text,
                                sizeof(text));
-        return TWILL_FAIL(error, TWILL_ERR_FABRIC,
-                          "libfabric %s: fi_av_insert of rank %zu of the job at %s: %s",
-                          endpoint->fi.info->fabric_attr->prov_name, rank, text,
+        return TWILL_FAIL(error, TWILL_ERR_FABRIC, "libfabric %s: fi_av_insert of %s at %s: %s",
+                          endpoint->fi.info->fabric_attr->prov_name,
+                          TWILL_RANK_NAME(endpoint->params.job, rank), text,
                           rc < 0 ? endpoint->library.explain(-rc) : "refused");
     }
     contact->known = true;
@@ -260,6 +260,15 @@ static void lane_init(struct twill_ofi *t, struct twill_ofi_peer *peer, uint32_t
     }
 }
 
+/* An endpoint that communicators share was opened by the first one, which has all ranks of the job
+ * in order. If ranks were others there, the endpoint is that one communicator's. */
+struct twill_ofi_contact *twill_ofi_contact(const struct twill_ofi *t, uint32_t rank)
+{
+    const struct twill_ofi_endpoint *endpoint = t->endpoint;
+    uint32_t number = t->job == NULL || endpoint->params.job != NULL ? rank : t->job[rank];
+    return number < endpoint->size ? &endpoint->addresses.contact[number] : NULL;
+}
+
 static twill_status peer_create(struct twill_ofi *t, uint32_t rank, struct twill_ofi_peer **created,
                                 struct twill_error *error)
 {
@@ -274,7 +283,7 @@ static twill_status peer_create(struct twill_ofi *t, uint32_t rank, struct twill
     }
     peer->rank = rank;
     (void)twill_rank_text(t->job, rank, peer->name);
-    peer->contact = &t->endpoint->addresses.contact[t->job == NULL ? rank : t->job[rank]];
+    peer->contact = twill_ofi_contact(t, rank);
     for (uint32_t l = 0; l < TWILL_OFI_LANES; l++)
         lane_init(t, peer, l, peer->memory + (size_t)l * TWILL_OFI_HEADERS * stride, stride);
     twill_status status = twill_ofi_register(t->endpoint, peer->memory, bytes, &peer->mr, error);

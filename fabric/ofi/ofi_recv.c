@@ -4,6 +4,9 @@
 
 #include <string.h>
 
+#define REDUCE_CHUNK   (1u << 20) /* chunk of a message that is reduced: overlaps with the next */
+#define PROVIDER_EAGER 16384u     /* most providers send this much without a rendezvous */
+
 static bool transfer_is_large(const struct twill_ofi *t, const struct twill_transfer *request)
 {
     return request->bytes > t->endpoint->limits.eager;
@@ -48,9 +51,9 @@ static unsigned char *landing(const struct twill_transfer *request)
 static size_t chunk_of(const struct twill_ofi *t, const struct twill_transfer *request)
 {
     size_t most = t->endpoint->limits.max_message;
-    if (request->bytes <= 3 * TWILL_OFI_PROVIDER_EAGER && !t->endpoint->limits.preposts)
-        return twill_min(most, TWILL_OFI_PROVIDER_EAGER);
-    return request->reduce != NULL ? twill_min(most, TWILL_OFI_REDUCE_CHUNK) : most;
+    if (request->bytes <= 3 * PROVIDER_EAGER && !t->endpoint->limits.preposts)
+        return twill_min(most, PROVIDER_EAGER);
+    return request->reduce != NULL ? twill_min(most, REDUCE_CHUNK) : most;
 }
 
 /* Post receives for the chunks of a large RECV, as long as operations are free. */

@@ -144,18 +144,18 @@ static twill_status enter_endpoint(struct twill_ofi *t, struct twill_ofi_endpoin
                                    const struct twill_transport_params *params,
                                    struct twill_error *error)
 {
-    for (uint32_t r = 0; t->job != NULL && r < t->size; r++)
-        if (t->job[r] >= endpoint->size)
+    t->endpoint = endpoint;
+    for (uint32_t r = 0; r < t->size; r++)
+        if (twill_ofi_contact(t, r) == NULL)
             return TWILL_FAIL(error, TWILL_ERR_INTERNAL,
-                              "ofi: rank %u is rank %u of the job, which has only %u", r, t->job[r],
-                              endpoint->size);
+                              "ofi: the endpoint of %u ranks has no address of %s", endpoint->size,
+                              TWILL_RANK_NAME(t->job, r));
     if (endpoint->failed != TWILL_OK)
         return TWILL_FAIL(error, endpoint->failed, "%s", endpoint->failure);
     if (twill_ofi_find(endpoint, params->comm) != NULL)
         return TWILL_FAIL(error, TWILL_ERR_INTERNAL, "ofi: communicator %u is open already",
                           params->comm);
     sweep_closed(endpoint, false);
-    t->endpoint = endpoint;
     t->next = endpoint->open;
     endpoint->open = t;
     return TWILL_OK;
@@ -170,10 +170,9 @@ twill_status twill_ofi_join(struct twill_ofi *t, const struct twill_transport_pa
     bool made = endpoint == NULL;
     if (made) {
         TWILL_TRY(error, shared_endpoint_open(&endpoint, params, options, error));
-        if (endpoint->exclusive) {
-            t->job = NULL; /* ranks of the endpoint are those of the communicator */
+        if (endpoint->exclusive)
             endpoint->registrations.caches = false; /* twill_common_forget() does not reach it */
-        } else
+        else
             twill_common_put(params->common, &endpoint->common);
     }
     pthread_mutex_lock(&endpoint->lock);

@@ -158,9 +158,8 @@ void twill_comm_close(struct twill_comm *comm)
         comm->links.transport[t]->ops->close(comm->links.transport[t]);
     twill_split_close(comm);
     twill_timeline_detach(comm);
-    for (unsigned t = 0; t < TWILL_TRANSPORTS_MOST; t++)
-        if (comm->links.common[t] != NULL)
-            comm->links.common[t]->close(comm->links.common[t]);
+    if (comm->links.alone)
+        twill_comm_end_alone(comm);
     twill_plans_destroy(comm);
     twill_chooser_destroy(comm->plan_cache.chooser);
     twill_group_destroy(comm);
@@ -445,7 +444,8 @@ twill_status twill_comm_open(struct twill_comm **made, struct twill_context *con
     o->parent = parent;
     o->ranks = ranks;
     o->own.what = what;
-    comm->links.alone = parent != NULL && parent->makes_alone;
+    if (parent != NULL && parent->makes_alone)
+        twill_comm_begin_alone(comm);
     twill_status status = open_members(o, offered);
     if (parent != NULL)
         comm->tuning.timeout_ns = parent->tuning.timeout_ns;

@@ -38,6 +38,7 @@ struct twill_comm_links {
     struct twill_single_copy *single_copy; /* other memory of theirs; NULL: inaccessible */
     bool alone;                            /* its endpoints are its own: twill_comm_dup_alone() */
     struct twill_common *common[TWILL_TRANSPORTS_MOST]; /* alone: in place of the context's */
+    struct twill_comm *next_alone;                      /* in context->transports.alone */
     char rail_line[224];                                /* result of twill_comm_rail() */
 };
 
@@ -216,6 +217,9 @@ twill_status twill_comm_offer_rails(struct twill_comm *comm, struct twill_rails_
                                     struct twill_agreement *agreement);
 twill_status twill_comm_conclude_rails(struct twill_comm *comm,
                                        const struct twill_rails_opening *opening);
+/* Note that the communicator has endpoints of its own; and close those. */
+void twill_comm_begin_alone(struct twill_comm *comm);
+void twill_comm_end_alone(struct twill_comm *comm);
 /* Open the transports that the ranks need. Collective. */
 twill_status twill_comm_open_transports(struct twill_comm *comm);
 /* Make the link to a peer ready, if it is not. */
@@ -224,11 +228,6 @@ twill_status twill_comm_connect(struct twill_comm *comm, uint32_t peer);
 /* Like twill_comm_dup(), with network endpoints and completion queues that no other communicator
  * uses, for a thread of its own. */
 twill_status twill_comm_dup_alone(twill_comm **made, twill_comm *comm);
-/* Return where the shared state of transport t of the registry is kept. */
-static inline struct twill_common **twill_comm_common(struct twill_comm *comm, size_t t)
-{
-    return comm->links.alone ? &comm->links.common[t] : &comm->context->transports.common[t];
-}
 
 /* Free what twill_comm_open() made; no thread may use the communicator any more. */
 void twill_comm_close(struct twill_comm *comm);

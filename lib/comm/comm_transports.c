@@ -119,13 +119,55 @@ void twill_comm_conclude_internode(struct twill_comm *comm, struct twill_interno
     twill_context_note(comm->context, "between nodes: %s", why);
 }
 
-/* Return where the context keeps the shared state of the transport between nodes. */
+/* Return where the shared state of transport t of the registry is kept. */
+static struct twill_common **place_of_common(struct twill_comm *comm, size_t t)
+{
+    return comm->links.alone ? &comm->links.common[t] : &comm->context->transports.common[t];
+}
+
+/* The same of the transport between nodes. */
 static struct twill_common **internode_common(struct twill_comm *comm)
 {
     size_t t = 0;
     while (twill_transport_at(t) != comm->context->transports.internode)
         t++;
-    return twill_comm_common(comm, t);
+    return place_of_common(comm, t);
+}
+
+void twill_comm_begin_alone(struct twill_comm *comm)
+{
+    struct twill_context_transports *transports = &comm->context->transports;
+    comm->links.alone = true;
+    pthread_mutex_lock(&transports->alone_lock);
+    comm->links.next_alone = transports->alone;
+    transports->alone = comm;
+    pthread_mutex_unlock(&transports->alone_lock);
+}
+
+void twill_comm_end_alone(struct twill_comm *comm)
+{
+    struct twill_context_transports *transports = &comm->context->transports;
+    pthread_mutex_lock(&transports->alone_lock);
+    struct twill_comm **at = &transports->alone;
+    while (*at != comm)
+        at = &(*at)->links.next_alone;
+    *at = comm->links.next_alone;
+    pthread_mutex_unlock(&transports->alone_lock);
+    for (size_t t = 0; t < TWILL_TRANSPORTS_MOST; t++)
+        if (comm->links.common[t] != NULL)
+            comm->links.common[t]->close(comm->links.common[t]);
+}
+
+void twill_context_forget_memory(struct twill_context *context, const void *start, size_t bytes)
+{
+    struct twill_context_transports *transports = &context->transports;
+    pthread_mutex_lock(&transports->alone_lock);
+    for (size_t t = 0; t < TWILL_TRANSPORTS_MOST; t++) {
+        twill_common_forget(&transports->common[t], start, bytes);
+        for (struct twill_comm *c = transports->alone; c != NULL; c = c->links.next_alone)
+            twill_common_forget(&c->links.common[t], start, bytes);
+    }
+    pthread_mutex_unlock(&transports->alone_lock);
 }
 
 twill_status twill_comm_offer_rails(struct twill_comm *comm, struct twill_rails_opening **opening,
@@ -176,7 +218,7 @@ twill_status twill_comm_open_transports(struct twill_comm *comm)
     for (size_t t = 0; twill_transport_at(t) != NULL; t++) {
         if (!(needed >> t & 1))
             continue;
-        params.common = twill_comm_common(comm, t);
+        params.common = place_of_common(comm, t);
         place[t] = (uint8_t)comm->links.transports;
         TWILL_TRY(error, twill_rails_open(&comm->links.transport[comm->links.transports],
                                           twill_transport_at(t), &params, error));

@@ -185,7 +185,8 @@ static twill_status create_context(struct twill_context *context,
     struct twill_error *error = &context->error;
     context->log = (struct twill_log){.level = TWILL_LOG_WARN, .rank = -1};
     if (pthread_mutex_init(&context->lock, NULL) != 0 ||
-        pthread_mutex_init(&context->health.detector_lock, NULL) != 0)
+        pthread_mutex_init(&context->health.detector_lock, NULL) != 0 ||
+        pthread_mutex_init(&context->transports.alone_lock, NULL) != 0)
         return TWILL_FAIL(error, TWILL_ERR_SYSTEM, "pthread_mutex_init failed");
     context->lockable = true;
     twill_persistent_init(context);
@@ -291,6 +292,7 @@ void twill_context_destroy(twill_context *context)
     if (context->lockable) {
         pthread_mutex_destroy(&context->lock);
         pthread_mutex_destroy(&context->health.detector_lock);
+        pthread_mutex_destroy(&context->transports.alone_lock);
     }
     if (context->fork_guard != NULL)
         munmap((void *)(uintptr_t)context->fork_guard, 4096);

@@ -73,6 +73,8 @@ struct twill_context_machine {
 struct twill_context_transports {
     const struct twill_transport_ops *internode; /* the transport between nodes; NULL: one node */
     struct twill_common *common[TWILL_TRANSPORTS_MOST]; /* by registry index */
+    struct twill_comm *alone;   /* communicators with endpoints of their own; under alone_lock */
+    pthread_mutex_t alone_lock; /* taken before any lock of a transport */
 };
 
 struct twill_context_health {
@@ -220,6 +222,9 @@ void twill_metrics_close(struct twill_context *context);
 
 /* lib/memory/registration.c. Fence the heap, twill_heap_fence(), and drop its registrations. */
 twill_status twill_context_fence(struct twill_context *context, struct twill_error *error);
+/* lib/comm/comm_transports.c. Let the transports of all communicators drop what they keep of this
+ * memory (registrations), which is about to be freed. Call without the context's lock. */
+void twill_context_forget_memory(struct twill_context *context, const void *start, size_t bytes);
 /* lib/memory/registration.c. Allocate and free memory for the library, placed as TWILL_MEMORY's
  * second half says. */
 twill_status twill_context_take(struct twill_context *context, void **memory, size_t bytes,

@@ -65,8 +65,7 @@ static bool persistent_remove(struct twill_context *context, const void *start, 
         return false;
     if (region->pinned)
         twill_context_unpin(context, region->start);
-    for (size_t t = 0; t < TWILL_TRANSPORTS_MOST; t++)
-        twill_common_forget(&context->transports.common[t], region->start, region->bytes);
+    twill_context_forget_memory(context, region->start, region->bytes);
     free(region);
     return true;
 }
@@ -82,8 +81,8 @@ twill_status twill_context_fence(struct twill_context *context, struct twill_err
     }
     twill_status status = twill_heap_fence(heap, error);
     twill_context_unlock(context);
-    for (size_t t = 0; t < TWILL_TRANSPORTS_MOST && heap->fenced; t++)
-        twill_common_forget(&context->transports.common[t], heap->base, heap->bytes);
+    if (heap->fenced)
+        twill_context_forget_memory(context, heap->base, heap->bytes);
     return status;
 }
 
