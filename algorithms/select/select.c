@@ -258,12 +258,17 @@ static twill_status apply_choice(struct twill_choice *choice, struct twill_choos
         return refuse_choice(override, world, request->collective,
                              "@imm takes at most " TWILL_TEXT_OF(TWILL_IMM_BYTES) " bytes", error);
     bool unmapped = protocols && override->protocol == TWILL_PROTOCOL_MAPPED && !request->mapped;
-    if (unmapped && world->nodes > 1) /* other nodes may have theirs mapped */
-        choice->shape.protocol = TWILL_PROTOCOL_STAGED;
-    else if (unmapped)
+    bool unfetched = protocols && override->protocol == TWILL_PROTOCOL_FETCHED && !request->fetched;
+    bool alone = world->size == 1; /* there is no memory of peers */
+    if ((unmapped && world->nodes > 1) || ((unmapped || unfetched) && alone)) {
+        choice->shape.protocol = TWILL_PROTOCOL_STAGED; /* other nodes may have theirs mapped */
+        return twill_algorithm_applies(choice->algorithm, world, &choice->shape) ? TWILL_OK
+                                                                                 : TWILL_PENDING;
+    }
+    if (unmapped)
         return refuse_choice(override, world, request->collective,
                              "@mapped needs buffers from twill_alloc on all ranks", error);
-    if (protocols && override->protocol == TWILL_PROTOCOL_FETCHED && !request->fetched)
+    if (unfetched)
         return refuse_choice(override, world, request->collective,
                              "@fetched needs peers whose memory can be read (TWILL_TUNE=reach)",
                              error);

@@ -182,7 +182,10 @@ static twill_status read_text(struct reader *r, const char *text)
         else if (strncmp(text, heading, strlen(heading)) != 0 ||
                  strspn(text + strlen(heading), " \t\r") + strlen(heading) != said)
             return ENTRY_REFUSE(r, "the first line is not \"%s\"", heading);
-        text += length + (text[length] == '\n');
+        if (text[length] != '\n')
+            return ENTRY_REFUSE(r, "the file ends within this line, without a newline: \"%.40s\"",
+                                text);
+        text += length + 1;
     }
     return r->line == 1 ? ENTRY_REFUSE(r, "the first line is not \"%s\"", heading) : TWILL_OK;
 }

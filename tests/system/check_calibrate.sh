@@ -13,7 +13,7 @@ check_file() # file shape
         [ "$(grep "^measured $collective [^ ]* $2 " "$1" | cut -d ' ' -f 3 | sort -u | wc -l)" -ge 1 ] ||
             fail "$1: too few algorithms of $collective"
     done
-    grep -q '^model reduce.bf16 [1-9]' "$1" || fail "$1: no model"
+    [ "$2" = 1x1 ] || grep -q '^model reduce.bf16 [1-9]' "$1" || fail "$1: no model"
     # shellcheck disable=SC2016 # awk's dollars
     awk '/^measured/ && $6 < 1000 { exit 1 }' "$1" || fail "$1: times below a nanosecond"
 }
@@ -25,6 +25,15 @@ check_file "$scratch/one" 1x2
 TWILL_LAYOUT=nodes=2x1 ranks 2 "$bench" -e 64 --calibrate="$scratch/two" || fail "two nodes"
 grep -q '^model link.network.gap [1-9]' "$scratch/two" || fail "no messages between nodes"
 check_file "$scratch/two" 2x1
+
+# One rank has no peers whose memory could be mapped; a file is there as a whole or not at all.
+ranks 1 "$bench" --calibrate "$scratch/alone" -e 2K || fail "one rank"
+check_file "$scratch/alone" 1x1
+TWILL_ALGORITHM=allreduce:direct@mapped ranks 1 "$bench" allreduce -b 4 -e 4K || fail "@mapped on one rank"
+expect 1 "TWILL_TUNE=heap_limit" env TWILL_TUNE=heap_limit=1K "$bench" --calibrate "$scratch/none" -e 2K
+[ ! -e "$scratch/none" ] || fail "a calibration that failed left a file"
+head -c 200 "$scratch/alone" >"$scratch/cut"
+expect 1 ": the file ends within this line" env TWILL_TUNING="$scratch/cut" "$bin/twill-info"
 
 expect 1 "--calibrate: $scratch/one: File exists" "$bench" --calibrate "$scratch/one"
 expect 1 "--calibrate: /nonexistent/x: No such file" "$bin/twillrun" -n 2 "$bench" --calibrate /nonexistent/x

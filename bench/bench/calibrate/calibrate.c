@@ -119,7 +119,7 @@ static size_t find_name(struct plan *plan, const char *name, size_t length)
 }
 
 /* Add the candidates of one size to the plan. The "candidate" lines are sorted by cost, but the
- * price decides here. memory: how peers' memory can be used. */
+ * price decides here. memory: how peers' memory can be used, "" if no rank has peers. */
 static void query_plan(struct twill_bench_calibration *c, const char *collective, size_t size,
                        const char *memory, struct plan *plan)
 {
@@ -332,7 +332,7 @@ static twill_status measure_tables(struct twill_bench_calibration *c)
     twill_status status = plans != NULL ? TWILL_OK : TWILL_ERR_MEMORY;
     for (size_t i = 0; i < CALIBRATE_COLLECTIVES && status == TWILL_OK; i++) {
         for (size_t s = 0; s < CALIBRATE_SIZES && sizes[s] <= c->max_bytes; s++)
-            query_plan(c, collectives[i].name, s, " mapped", &plans[i]);
+            query_plan(c, collectives[i].name, s, c->size > 1 ? " mapped" : "", &plans[i]);
         /* Fetched protocols compete with staged ones here. */
         for (size_t s = 0; s < CALIBRATE_SIZES && sizes[s] <= c->max_bytes && reads_peers(c); s++)
             query_plan(c, collectives[i].name, s, " fetched", &plans[i]);
@@ -365,17 +365,32 @@ static const char *tuning_key(twill_context *context)
     return "";
 }
 
-/* Rank 0 opens the file, which must not exist; all ranks get the result. */
-static twill_status open_file(struct twill_bench_calibration *c, const char *path, int32_t *opened)
+/* Create a file, which must not exist, and write a text. Nothing is left of it if that fails.
+ * Returns false after it has printed why. */
+static bool create_file(const char *path, const char *text, size_t bytes)
 {
-    *opened = 1;
+    FILE *file = fopen(path, "wxe");
+    bool good = file != NULL && fwrite(text, 1, bytes, file) == bytes;
+    if (file != NULL && fclose(file) != 0)
+        good = false;
+    if (good)
+        return true;
+    fprintf(stderr, "twill-bench: --calibrate: %s: %s\n", path, strerror(errno));
+    if (file != NULL)
+        remove(path);
+    return false;
+}
+
+/* Rank 0 begins the text of the file, which is written when all is measured; that it can be is
+ * tried before. All ranks get the result. */
+static twill_status begin_text(struct twill_bench_calibration *c, const char *path, int32_t *good)
+{
+    *good = 1;
     if (c->rank == 0) {
         const char *key = tuning_key(c->context);
-        c->file = fopen(path, "wxe");
-        *opened = c->file != NULL;
-        if (c->file == NULL)
-            fprintf(stderr, "twill-bench: --calibrate: %s: %s\n", path, strerror(errno));
-        else
+        *good = create_file(path, "", 0) && remove(path) == 0 &&
+                (c->file = open_memstream(&c->text, &c->bytes)) != NULL;
+        if (*good)
             fprintf(
                 c->file,
                 "twill-tuning 1\n# written by twill-bench --calibrate, twill %s, %d ranks on %d "
@@ -383,14 +398,27 @@ static twill_status open_file(struct twill_bench_calibration *c, const char *pat
                 twill_version(), c->size, twill_comm_nodes(c->comm),
                 key[0] != '\0' ? "for " : "# for no machine: its CPU is not known", key);
     }
-    return twill_broadcast(c->comm, opened, opened, 1, TWILL_I32, 0);
+    return twill_broadcast(c->comm, good, good, 1, TWILL_I32, 0);
+}
+
+/* Write the file on rank 0 if everything was measured, and free the text. Returns false if it is
+ * not written. */
+static bool end_text(struct twill_bench_calibration *c, const char *path, bool measured)
+{
+    bool whole = c->file == NULL || (fclose(c->file) == 0 && measured);
+    if (c->file != NULL && measured && !whole)
+        fprintf(stderr, "twill-bench: --calibrate: %s: %s\n", path, strerror(ENOMEM));
+    if (c->file != NULL && whole && (whole = create_file(path, c->text, c->bytes)))
+        printf("# written: %s. Use it with TWILL_TUNING=%s\n", path, path);
+    free(c->text);
+    return whole;
 }
 
 int twill_bench_calibrate(const char *path, size_t max_bytes)
 {
     struct twill_bench_calibration c = {.samples = calloc(TWILL_BENCH_SAMPLES, sizeof(double)),
                                         .max_bytes = max_bytes};
-    int32_t opened = 0;
+    int32_t good = 0;
     twill_status status =
         c.samples != NULL ? twill_context_create(&c.context, NULL, NULL) : TWILL_ERR_MEMORY;
     if (status == TWILL_OK)
@@ -401,17 +429,15 @@ int twill_bench_calibrate(const char *path, size_t max_bytes)
     c.rank = twill_comm_rank(c.comm);
     c.size = twill_comm_size(c.comm);
     if (status == TWILL_OK)
-        status = open_file(&c, path, &opened);
-    if (status == TWILL_OK && opened)
+        status = begin_text(&c, path, &good);
+    if (status == TWILL_OK && good)
         status = twill_bench_calibrate_links(&c);
-    if (status == TWILL_OK && opened)
+    if (status == TWILL_OK && good)
         status = measure_tables(&c);
-    if (c.file != NULL && fclose(c.file) != 0 && status == TWILL_OK)
-        opened = 0;
-    if (c.rank == 0 && status == TWILL_OK && opened)
-        printf("# written: %s. Use it with TWILL_TUNING=%s\n", path, path);
+    if (!end_text(&c, path, status == TWILL_OK && good))
+        good = 0;
     free(c.samples);
     twill_comm_destroy(c.comm);
     twill_context_destroy(c.context);
-    return status == TWILL_OK && opened ? STATUS_GOOD : STATUS_FAILED;
+    return status == TWILL_OK && good ? STATUS_GOOD : STATUS_FAILED;
 }

@@ -19,7 +19,9 @@ struct twill_bench_calibration {
     twill_comm *comm;
     int rank, size;
     size_t max_bytes;
-    FILE *file;      /* rank 0 */
+    FILE *file; /* rank 0: the text of the file to be */
+    char *text;
+    size_t bytes;
     double *samples; /* [TWILL_BENCH_SAMPLES] */
     struct twill_bench_progress progress;
     size_t done, total; /* measurements: an algorithm of a collective at a size */

@@ -382,7 +382,7 @@ static void test_fields(void **state)
     assert_true(fields >= TWILL_LINK_COUNT * 6 + TWILL_TYPE_COUNT);
     assert_int_equal(model.link[TWILL_LINK_GROUP].mapped, 77);
     assert_int_equal(model.reduce[TWILL_TYPE_COUNT - 1], 77);
-    assert_true(hash_of("twill-tuning 1\nmachine theta") != plain);
+    assert_true(hash_of("twill-tuning 1\nmachine theta\n") != plain);
     assert_true(hash_of("twill-tuning 1 # say\n\n \t# nothing\n") == plain);
 }
 
@@ -438,6 +438,7 @@ static void test_refusals(void **state)
         {"twill-tuning 1\nmodel step 1 2\n", "file:2: model takes 2 words, here are 3"},
         {"twill-tuning 1\nmodel step\n", "file:2: model takes 2 words, here are 1"},
         {"twill-tuning 1\nmachine moon\n", "file:2: \"moon\" is not the name of a machine"},
+        {"twill-tuning 1\nmeasured allreduce ring 1x2 8 20", "file:2: the file ends within this"},
         {"twill-tuning 1\nspeed 9\n", "file:2: \"speed\" is none of"},
         {"twill-tuning 1\nmeasured allreduce ring 1x2 8\n", "file:2: measured takes 5 words"},
         {"twill-tuning 1\nmeasured allreduce rong 1x2 8 5\n", "did you mean \"ring\""},
