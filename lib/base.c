@@ -1,14 +1,51 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The base of every module: errors, the log, text distance, random bytes, the clock. */
+/* The base of every module: errors, the log, texts without a locale, random bytes, the clock. */
 #include "lib/base.h"
 #include "lib/lists.h"
 
 #include <errno.h>
+#include <locale.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
+
+/* Return the C locale. C libraries have it as a constant, so this allocates nothing and nothing is
+ * to be freed. */
+static locale_t c_locale(void)
+{
+    return newlocale(LC_ALL_MASK, "C", (locale_t)0);
+}
+
+int twill_print_list(char *text, size_t bytes, const char *format, va_list arguments)
+{
+    locale_t before = uselocale(c_locale()); /* of this thread alone */
+    int length = vsnprintf(text, bytes, format, arguments);
+    uselocale(before);
+    return length;
+}
+
+int twill_print(char *text, size_t bytes, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    int length = twill_print_list(text, bytes, format, arguments);
+    va_end(arguments);
+    return length;
+}
+
+double twill_read_real(const char *text, char **end)
+{
+    return strtod_l(text, end, c_locale());
+}
+
+bool twill_words_equal(const char *a, const char *b, size_t length)
+{
+    return strncasecmp_l(a, b, length, c_locale()) == 0;
+}
 
 void twill_error_clear(struct twill_error *error)
 {
@@ -28,7 +65,7 @@ twill_status twill_error_set_list(struct twill_error *error, twill_status status
     size_t bytes = sizeof(error->message),
            used = (size_t)snprintf(error->message, bytes, "%s", before);
     if (used < bytes)
-        vsnprintf(error->message + used, bytes - used, format, arguments);
+        twill_print_list(error->message + used, bytes - used, format, arguments);
     return twill_error_pass(error, status, file, line);
 }
 
@@ -49,7 +86,7 @@ void twill_error_prefix(struct twill_error *error, const char *format, ...)
     if (error == NULL || error->status == TWILL_OK)
         return;
     va_start(arguments, format);
-    vsnprintf(before, sizeof(before), format, arguments);
+    twill_print_list(before, sizeof(before), format, arguments);
     va_end(arguments);
     memcpy(after, error->message, sizeof(after));
     size_t used = (size_t)snprintf(error->message, sizeof(error->message), "%s", before);
@@ -94,7 +131,7 @@ void twill_say(const struct twill_log *log, enum twill_log_level level, const ch
     size_t used = begin_line(log, level, line, space);
     va_list arguments;
     va_start(arguments, format);
-    int length = vsnprintf(line + used, space - used, format, arguments);
+    int length = twill_print_list(line + used, space - used, format, arguments);
     va_end(arguments);
     used += length > 0 ? twill_min((size_t)length, space - used - 1) : 0;
     if (log->print != NULL) {

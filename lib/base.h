@@ -147,6 +147,16 @@ static inline bool twill_log_is_first(const struct twill_log *log)
 void twill_say(const struct twill_log *log, enum twill_log_level level, const char *format, ...)
     TWILL_PRINTF(3, 4);
 
+/* Print as snprintf() and vsnprintf() do, and read as strtod() does, with the point of the C
+ * locale: a program that has called setlocale() may have another one. Any thread may call them. */
+int twill_print(char *text, size_t bytes, const char *format, ...) TWILL_PRINTF(3, 4);
+int twill_print_list(char *text, size_t bytes, const char *format, va_list arguments)
+    TWILL_PRINTF(3, 0);
+double twill_read_real(const char *text, char **end);
+/* Return whether the first `length` bytes of two words are equal, or both words if they are
+ * shorter. ASCII letters of either case count as equal, whatever the locale is. */
+bool twill_words_equal(const char *a, const char *b, size_t length);
+
 #define TWILL_TEXT_DISTANCE_MOST 64u
 
 /* Return the Levenshtein distance between the first `length` bytes of a text and a name, at most

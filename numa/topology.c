@@ -85,7 +85,7 @@ static double count_leaves(const char *text)
         bool starts = isdigit((unsigned char)*c) && (c == text || c[-1] == ':' || c[-1] == ' ');
         if (inside == 0 && starts) {
             char *end;
-            leaves *= strtod(c, &end);
+            leaves *= twill_read_real(c, &end);
             c = end - 1;
         }
     }

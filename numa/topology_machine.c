@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #if HWLOC_API_VERSION >= 0x00020100
 #define MEMCACHE HWLOC_OBJ_MEMCACHE
@@ -82,7 +81,7 @@ static unsigned bandwidth_of(hwloc_topology_t hwloc, hwloc_obj_t node)
 
 static bool is_subtype(hwloc_obj_t node, const char *name)
 {
-    return node->subtype != NULL && strcasecmp(node->subtype, name) == 0;
+    return node->subtype != NULL && twill_words_equal(node->subtype, name, SIZE_MAX);
 }
 
 static bool is_hbm(hwloc_obj_t node)
@@ -93,7 +92,7 @@ static bool is_hbm(hwloc_obj_t node)
 /* Return whether the node is memory on CXL: hwloc's tiers CXL-DRAM, CXL-HBM, CXL-NVM. */
 static bool is_cxl(hwloc_obj_t node)
 {
-    return node->subtype != NULL && strncasecmp(node->subtype, "CXL", 3) == 0;
+    return node->subtype != NULL && twill_words_equal(node->subtype, "CXL", 3);
 }
 
 /* Return whether the node is persistent, CXL or GPU memory, not attached to a processor. */

@@ -41,7 +41,8 @@ static void TWILL_PRINTF(2, 3) print_text(struct text_buffer *text, const char *
     size_t left = text->capacity > text->length ? text->capacity - text->length : 0;
     va_list arguments;
     va_start(arguments, format);
-    int length = vsnprintf(left > 0 ? text->at + text->length : NULL, left, format, arguments);
+    int length =
+        twill_print_list(left > 0 ? text->at + text->length : NULL, left, format, arguments);
     va_end(arguments);
     text->length += length > 0 ? (size_t)length : 0;
 }

@@ -32,7 +32,7 @@ static void print_why(struct writer *w, const char *format, ...)
         w->capacity = capacity;
     }
     va_start(list, format);
-    int length = vsnprintf(w->text + w->length, w->capacity - w->length, format, list);
+    int length = twill_print_list(w->text + w->length, w->capacity - w->length, format, list);
     va_end(list);
     if (length > 0)
         w->length += twill_min((size_t)length, w->capacity - w->length - 1);
@@ -341,12 +341,12 @@ void twill_why_choice(char *text, size_t bytes, struct twill_chooser *chooser,
             next = c;
     }
     if (taken != NULL && used < bytes)
-        used += (size_t)snprintf(text + used, bytes - used, ": %.4g us %s, machine %s",
-                                 (double)twill_candidate_cost(taken, size) * 1e-6,
-                                 taken->measured > 0 ? "as measured" : "by the model",
-                                 tuning->model.name);
+        used += (size_t)twill_print(text + used, bytes - used, ": %.4g us %s, machine %s",
+                                    (double)twill_candidate_cost(taken, size) * 1e-6,
+                                    taken->measured > 0 ? "as measured" : "by the model",
+                                    tuning->model.name);
     if (next != NULL && used < bytes)
-        snprintf(text + used, bytes - used, "; next is %s: %.4g us",
-                 variant_name(next->algorithm, &next->shape, name),
-                 (double)twill_candidate_cost(next, size) * 1e-6);
+        twill_print(text + used, bytes - used, "; next is %s: %.4g us",
+                    variant_name(next->algorithm, &next->shape, name),
+                    (double)twill_candidate_cost(next, size) * 1e-6);
 }

@@ -78,7 +78,7 @@ static twill_status refuse_override(struct twill_error *error,
     char text[400];
     va_list list;
     va_start(list, format);
-    vsnprintf(text, sizeof(text), format, list);
+    twill_print_list(text, sizeof(text), format, list);
     va_end(list);
     return twill_error_set(error, TWILL_ERR_CONFIG, TWILL_NO_RANK, file, line,
                            "TWILL_ALGORITHM: \"%.*s\": %s", override->length, override->text, text);

@@ -27,7 +27,7 @@ static void TWILL_PRINTF(2, 3) print_tree(struct tree *t, const char *format, ..
 {
     va_list arguments;
     va_start(arguments, format);
-    int length = vsnprintf(t->text + t->used, t->bytes - t->used, format, arguments);
+    int length = twill_print_list(t->text + t->used, t->bytes - t->used, format, arguments);
     va_end(arguments);
     t->used = twill_min(t->used + (length > 0 ? (size_t)length : 0), t->bytes - 1);
 }

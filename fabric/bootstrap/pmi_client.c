@@ -22,7 +22,7 @@ static twill_status fail_pmi(struct twill_pmi *pmi, struct twill_error *error, t
     char text[512];
     va_list list;
     va_start(list, format);
-    vsnprintf(text, sizeof(text), format, list);
+    twill_print_list(text, sizeof(text), format, list);
     va_end(list);
     pmi->broken = true;
     twill_text_plain(text, strlen(text)); /* it may contain received text */
@@ -120,7 +120,7 @@ static twill_status ask_pmi(struct twill_pmi *pmi, const char *answer, struct tw
     char line[TWILL_PMI_LINE + 2], asked[48], command[48];
     va_list list;
     va_start(list, format);
-    int length = vsnprintf(line, sizeof(line), format, list);
+    int length = twill_print_list(line, sizeof(line), format, list);
     va_end(list);
     if (length >= (int)sizeof(line) - 1) /* nothing was sent: the connection stays usable */
         return TWILL_FAIL(error, TWILL_ERR_INTERNAL, "PMI: %d bytes are too long a line", length);

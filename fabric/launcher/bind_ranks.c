@@ -15,7 +15,7 @@ static void leave_unbound(struct twill_launch *launch, const char *format, ...)
 {
     va_list list;
     va_start(list, format);
-    vsnprintf(launch->unbound, sizeof(launch->unbound), format, list);
+    twill_print_list(launch->unbound, sizeof(launch->unbound), format, list);
     va_end(list);
     free(launch->cpus);
     launch->cpus = NULL;

@@ -52,7 +52,7 @@ static void give_up_agent(struct twill_front *front, struct twill_agent *agent)
         then = agent->alive > 0 ? ": they may still be running"
                                 : " after their end: the rest of their output may be missing";
     }
-    snprintf(after, sizeof(after), "%g s%s", (double)after_ns / 1e9, then);
+    twill_print(after, sizeof(after), "%g s%s", (double)after_ns / 1e9, then);
     if (agent->alive > 0 || agent->state < TWILL_HOST_RUNNING) {
         twill_front_lose(front, agent, what, after);
         return;

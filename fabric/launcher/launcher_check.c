@@ -90,7 +90,7 @@ int twill_check_run(const struct twill_options *options)
     }
     if (!path_beside(worker, options->remote ? options->remote : self, folder))
         return TWILL_EXIT_USAGE;
-    snprintf(timeout, sizeof(timeout), "%g", (double)options->timeout_ns / 1e9);
+    twill_print(timeout, sizeof(timeout), "%g", (double)options->timeout_ns / 1e9);
     snprintf(json, sizeof(json), "--json%s%s", options->json_file ? "=" : "",
              options->json_file ? options->json_file : "");
     add_check_word(&words, local);

@@ -75,7 +75,7 @@ static bool read_ranks(struct twill_options *options, const char *text)
 static bool read_seconds(uint64_t *ns, const char *name, const char *text)
 {
     char *end;
-    double value = strtod(text, &end);
+    double value = twill_read_real(text, &end);
     if (end == text || *end != '\0' || !(value >= 0 && value <= MOST_SECONDS)) {
         twill_complain("--%s %s: not a number of seconds from 0 to %d", name, text, MOST_SECONDS);
         return false;

@@ -87,7 +87,7 @@ void twill_complain(const char *format, ...)
     size_t head = strlen(text), space = sizeof(text) - head - 1;
     va_list list;
     va_start(list, format);
-    int length = vsnprintf(text + head, space, format, list);
+    int length = twill_print_list(text + head, space, format, list);
     va_end(list);
     size_t bytes = length > 0 ? twill_min((size_t)length, space - 1) : 0;
     twill_text_plain(text + head, bytes); /* it may have come from another host */

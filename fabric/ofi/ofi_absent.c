@@ -3,7 +3,6 @@
 #include "fabric/transports.h"
 
 #include <stdio.h>
-#include <strings.h>
 
 static const char *const absent =
     "this library was built without libfabric (cmake -DTWILL_WITH_LIBFABRIC=ON)";
@@ -11,7 +10,7 @@ static const char *const absent =
 static uint32_t ofi_priority(const struct twill_transport_params *params, char *why, size_t bytes)
 {
     bool named = params->provider != NULL && params->provider[0] != '\0' &&
-                 strcasecmp(params->provider, "tcp") != 0;
+                 !twill_words_equal(params->provider, "tcp", SIZE_MAX);
     snprintf(why, bytes, "%s", named ? "libfabric, by TWILL_PROVIDER" : absent);
     return named ? TWILL_PRIORITY_NAMED : TWILL_PRIORITY_NONE;
 }

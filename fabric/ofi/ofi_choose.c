@@ -42,7 +42,7 @@ static const char *provider_name(const char *asked)
 static bool name_matches(const char *provider, const char *asked)
 {
     size_t n = strlen(asked);
-    return n > 0 && strncasecmp(provider, asked, n) == 0 &&
+    return n > 0 && twill_words_equal(provider, asked, n) &&
            (provider[n] == '\0' || provider[n] == ';');
 }
 
@@ -345,7 +345,7 @@ uint32_t twill_ofi_priority(const struct twill_transport_params *params, char *w
         return TWILL_PRIORITY_NONE;
     }
     if (is_set(params->provider)) {
-        bool other = strcasecmp(params->provider, "tcp") == 0;
+        bool other = twill_words_equal(params->provider, "tcp", SIZE_MAX);
         snprintf(why, bytes, "%s", other ? "" : "libfabric, by TWILL_PROVIDER");
         return other ? TWILL_PRIORITY_NONE : TWILL_PRIORITY_NAMED;
     }

@@ -29,7 +29,7 @@ static uint32_t tcp_priority(const struct twill_transport_params *params, char *
         return TWILL_PRIORITY_NAMED; /* open() refuses another TWILL_PROVIDER */
     }
     bool named = params->provider != NULL && params->provider[0] != '\0';
-    if (named && strcasecmp(params->provider, "tcp") != 0)
+    if (named && !twill_words_equal(params->provider, "tcp", SIZE_MAX))
         return TWILL_PRIORITY_NONE;
     snprintf(why, bytes, "twill's own tcp%s", named ? ", by TWILL_PROVIDER" : "");
     return named ? TWILL_PRIORITY_NAMED : TWILL_PRIORITY_PLAIN;

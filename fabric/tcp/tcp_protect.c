@@ -34,7 +34,7 @@ twill_status twill_tcp_protection_find(struct twill_tcp_protection *protection,
 {
     const char *what, *provider = params->provider != NULL ? params->provider : "";
     if (twill_tcp_protects(params, &what) && provider[0] != '\0' &&
-        strcasecmp(provider, "tcp") != 0)
+        !twill_words_equal(provider, "tcp", SIZE_MAX))
         return TWILL_FAIL(error, TWILL_ERR_CONFIG,
                           "TWILL_PROVIDER=%s has no %s: only twill's tcp has it", provider, what);
     protection->log = params->log;

@@ -21,7 +21,8 @@ void twill_context_note(struct twill_context *context, const char *format, ...)
         return;
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(context->notes.line[context->notes.lines], TWILL_DESCRIBE_BYTES, format, arguments);
+    twill_print_list(context->notes.line[context->notes.lines], TWILL_DESCRIBE_BYTES, format,
+                     arguments);
     va_end(arguments);
     context->notes.lines++;
 }

@@ -103,7 +103,7 @@ static size_t describe_period(const struct twill_comm *comm, char *text, size_t 
     uint64_t blocked = now.blocked - start->blocked;
     blocked = twill_min(twill_max(blocked, waiting), spent);
     waiting = twill_min(waiting, blocked);
-    return (size_t)snprintf(
+    return (size_t)twill_print(
         text, bytes,
         "%llu calls, %llu bytes sent, %.6f s: %.1f %% waiting for the last rank, %.1f %% for data, "
         "%.1f %% copying, reducing and sending",
@@ -116,9 +116,9 @@ static size_t describe_period(const struct twill_comm *comm, char *text, size_t 
 static void describe_rank(const struct twill_comm *comm, uint32_t rank, char *text, size_t bytes)
 {
     struct twill_lateness late = lateness_of(comm, rank);
-    snprintf(text, bytes, "%s was last in %llu calls, %.6f s of waiting",
-             TWILL_COMM_RANK_NAME(comm, rank), (unsigned long long)late.calls,
-             twill_comm_seconds(comm, late.ticks));
+    twill_print(text, bytes, "%s was last in %llu calls, %.6f s of waiting",
+                TWILL_COMM_RANK_NAME(comm, rank), (unsigned long long)late.calls,
+                twill_comm_seconds(comm, late.ticks));
 }
 
 static void begin_period(struct twill_comm *comm)

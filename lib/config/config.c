@@ -118,7 +118,7 @@ bool twill_config_bytes(const char *text, int64_t *bytes)
 static bool parse_seconds(const char *text, const struct twill_variable *variable, int64_t *number)
 {
     char *end;
-    double seconds = strtod(text, &end);
+    double seconds = twill_read_real(text, &end);
     if (end == text || *end != '\0' || !isfinite(seconds) || seconds < (double)variable->least ||
         seconds > (double)variable->most)
         return false;

@@ -230,7 +230,7 @@ twill_status twill_recovery_fail(struct twill_comm *comm, twill_status status, c
     char cause[360];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(cause, sizeof(cause), format, arguments);
+    twill_print_list(cause, sizeof(cause), format, arguments);
     va_end(arguments);
     twill_error_clear(&comm->error);
     if (strncmp(cause, "rank ", 5) == 0)

@@ -63,7 +63,7 @@ twill_status twill_comm_error(struct twill_comm *comm, twill_status status, uint
     const char *caller = atomic_load_explicit(&comm->claim.held, memory_order_relaxed);
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(cause, sizeof(cause), format, arguments);
+    twill_print_list(cause, sizeof(cause), format, arguments);
     va_end(arguments);
     if (comm->making != NULL)
         snprintf(call, sizeof(call), "%s", comm->making);
@@ -84,7 +84,7 @@ twill_status twill_comm_refuse(struct twill_comm *comm, twill_status status, con
     const char *caller = atomic_load_explicit(&comm->claim.held, memory_order_relaxed);
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(cause, sizeof(cause), format, arguments);
+    twill_print_list(cause, sizeof(cause), format, arguments);
     va_end(arguments);
     return twill_error_set(&comm->error, status, TWILL_NO_RANK, file, line, "%s: %s: %s",
                            twill_comm_rank_text(comm, comm->rank, rank),
@@ -127,8 +127,8 @@ void twill_comm_describe_peer(const struct twill_comm *comm, uint32_t peer, char
     } else {
         char name[128];
         twill_call_describe(&call, sequence, name, sizeof(name));
-        snprintf(text, bytes, "has been in %s for %.1f s", name,
-                 twill_comm_seconds(comm, twill_ticks() - entered));
+        twill_print(text, bytes, "has been in %s for %.1f s", name,
+                    twill_comm_seconds(comm, twill_ticks() - entered));
     }
 }
 

@@ -64,7 +64,7 @@ void twill_mpi_say(const char *format, ...)
     char text[640];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(text, sizeof(text), format, arguments);
+    twill_print_list(text, sizeof(text), format, arguments);
     va_end(arguments);
     if (!twill_mpi.silent)
         fprintf(stderr, "libtwill-mpi: %s\n", text);

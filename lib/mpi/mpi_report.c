@@ -177,10 +177,12 @@ static uint64_t passed_on(const struct form_row *row)
 
 static void write_row(FILE *file, const char *name, const struct form_row *row, uint64_t slowest)
 {
-    fprintf(file, "twill-mpi: %-25s %10llu %10llu %14llu %9.3f %9.3f %9.3f\n", name,
-            (unsigned long long)row->calls[TWILL_MPI_WHY_TAKEN], (unsigned long long)passed_on(row),
-            (unsigned long long)row->bytes, (double)row->ns[0] * 1e-9, (double)row->ns[1] * 1e-9,
-            (double)slowest * 1e-9);
+    char line[192];
+    twill_print(line, sizeof(line), "twill-mpi: %-25s %10llu %10llu %14llu %9.3f %9.3f %9.3f\n",
+                name, (unsigned long long)row->calls[TWILL_MPI_WHY_TAKEN],
+                (unsigned long long)passed_on(row), (unsigned long long)row->bytes,
+                (double)row->ns[0] * 1e-9, (double)row->ns[1] * 1e-9, (double)slowest * 1e-9);
+    fputs(line, file);
 }
 
 static void write_calls(FILE *file, const struct mpi_report *report)

@@ -97,7 +97,7 @@ static twill_status explain_option(struct twill_server *server,
 {
     char value[40];
     if (option->is_number)
-        snprintf(value, sizeof(value), "%g", option->number);
+        twill_print(value, sizeof(value), "%g", option->number);
     else
         snprintf(value, sizeof(value), "%llu", (unsigned long long)option->integer);
     return TWILL_SERVER_FAIL(server, TWILL_ERR_MISMATCH,

@@ -8,8 +8,7 @@
 
 void twill_job_add_line(struct twill_job_view *view, const char *format, ...)
 {
-    char *text = NULL;
-    va_list arguments;
+    va_list arguments, again;
     if (view->lines == view->line_capacity) {
         size_t capacity = view->line_capacity * 2 + 64;
         char **more = realloc(view->line, capacity * sizeof(*more));
@@ -21,10 +20,16 @@ void twill_job_add_line(struct twill_job_view *view, const char *format, ...)
         view->line_capacity = capacity;
     }
     va_start(arguments, format);
-    if (vasprintf(&text, format, arguments) < 0)
+    va_copy(again, arguments);
+    size_t bytes = (size_t)twill_print_list(NULL, 0, format, arguments) + 1;
+    char *text = malloc(bytes);
+    if (text == NULL) {
         view->short_of_memory = true;
-    else
+    } else {
+        twill_print_list(text, bytes, format, again);
         view->line[view->lines++] = text;
+    }
+    va_end(again);
     va_end(arguments);
 }
 
@@ -148,7 +153,7 @@ static void list_event(struct twill_job_view *view, const struct twill_job_regio
                                                   : (int)event->peer;
     char ago[32] = "-";
     if (event->tick != 0)
-        snprintf(ago, sizeof(ago), "%.0f", twill_job_age(view, region, event->tick) * 1e9);
+        twill_print(ago, sizeof(ago), "%.0f", twill_job_age(view, region, event->tick) * 1e9);
     twill_job_add_line(view, "event\t%u\t%u\t%llu\t%s\t%s\t%u\t%s\t%s\t%s\t%llu\t%d\t%u",
                        region->owner->job_rank, region->owner->number, (unsigned long long)number,
                        ago, twill_trace_kind_name(event->kind), event->sequence,

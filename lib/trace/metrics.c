@@ -129,8 +129,8 @@ static void TWILL_PRINTF(2, 3) add_text(struct metrics_text *text, const char *f
     va_list arguments;
     for (;;) {
         va_start(arguments, format);
-        int length =
-            vsnprintf(text->start + text->used, text->capacity - text->used, format, arguments);
+        int length = twill_print_list(text->start + text->used, text->capacity - text->used, format,
+                                      arguments);
         va_end(arguments);
         if (length < 0 || text->used + (size_t)length < text->capacity) {
             text->used += length > 0 ? (size_t)length : 0;

@@ -75,7 +75,7 @@ static void append(char *text, size_t bytes, const char *format, ...)
     size_t used = strlen(text);
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(text + used, bytes - used, format, arguments);
+    twill_print_list(text + used, bytes - used, format, arguments);
     va_end(arguments);
 }
 

@@ -14,11 +14,11 @@ static void describe_options(const struct twill_gradients *set, char *text, size
     const struct twill_step_search *tuning = &set->autotuning.search;
     size_t used = (size_t)snprintf(text, bytes, "TWILL_GRADIENTS=");
     used += twill_set_entries_describe(set, text + used, bytes - used);
-    used += (size_t)snprintf(text + used, bytes - used, " (op %s, scale %g%s)",
-                             twill_op_name(o->op), o->scale,
-                             tuning->candidates == 0        ? ""
-                             : twill_search_is_over(tuning) ? "; autotuned"
-                                                            : "; autotuning");
+    used += (size_t)twill_print(text + used, bytes - used, " (op %s, scale %g%s)",
+                                twill_op_name(o->op), o->scale,
+                                tuning->candidates == 0        ? ""
+                                : twill_search_is_over(tuning) ? "; autotuned"
+                                                               : "; autotuning");
     if (set->compressor.on)
         used +=
             (size_t)snprintf(text + used, bytes - used, "%s%s", choices[set->compressor.choice],
@@ -27,9 +27,9 @@ static void describe_options(const struct twill_gradients *set, char *text, size
         used += (size_t)snprintf(text + used, bytes - used, "; %s",
                                  set->late ? "one step late" : "not late at present");
     if (set->update != NULL)
-        snprintf(text + used, bytes - used, "; %s on shards, rate %g, %zu bytes of state here",
-                 twill_optimizer_name(set->update->optimizer.rule), set->update->optimizer.rate,
-                 set->update->state_bytes);
+        twill_print(text + used, bytes - used, "; %s on shards, rate %g, %zu bytes of state here",
+                    twill_optimizer_name(set->update->optimizer.rule), set->update->optimizer.rate,
+                    set->update->state_bytes);
 }
 
 static void describe_bucket(const struct twill_gradients *set, uint32_t b, char *text, size_t bytes)
@@ -41,10 +41,10 @@ static void describe_bucket(const struct twill_gradients *set, uint32_t b, char 
     const struct twill_bucket *bucket = &set->bucket[b];
     const struct twill_dense *dense = set->tensor[set->backward[bucket->first]].dense;
     if (dense != NULL)
-        snprintf(compressed, sizeof(compressed),
-                 " of %zu x %zu, %s (%.0f us by factors, %.0f by a reduction)", dense->rows,
-                 dense->columns, dense->gathers ? "factors gathered" : "reduced",
-                 (double)dense->gather_ps * 1e-6, (double)dense->reduce_ps * 1e-6);
+        twill_print(compressed, sizeof(compressed),
+                    " of %zu x %zu, %s (%.0f us by factors, %.0f by a reduction)", dense->rows,
+                    dense->columns, dense->gathers ? "factors gathered" : "reduced",
+                    (double)dense->gather_ps * 1e-6, (double)dense->reduce_ps * 1e-6);
     const uint32_t *member = &set->backward[bucket->first];
     char lane[40] = "";
     if (set->lanes > 1)

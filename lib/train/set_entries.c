@@ -127,9 +127,9 @@ const char *twill_compression_name(twill_compression compression)
 /* Print a number in as few digits as give the same number again. */
 static int print_real(double value, char *text, size_t bytes)
 {
-    int length = snprintf(text, bytes, "%g", value);
-    if (strtod(text, NULL) != value)
-        length = snprintf(text, bytes, "%.17g", value);
+    int length = twill_print(text, bytes, "%g", value);
+    if (twill_read_real(text, NULL) != value)
+        length = twill_print(text, bytes, "%.17g", value);
     return length;
 }
 
@@ -201,7 +201,7 @@ static int find_name(const char *const *names, size_t count, const char *text)
 static bool parse_real(const char *text, double *value)
 {
     char *end;
-    *value = strtod(text, &end);
+    *value = twill_read_real(text, &end);
     return end != text && *end == '\0' && isfinite(*value);
 }
 

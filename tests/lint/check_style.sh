@@ -95,6 +95,17 @@ check_guards() # root
     done | sort | awk '$1 == last {print $2 " has the guard " $1 " of " file} {last = $1; file = $2}'
 }
 
+# What the library writes is the same in every locale of the program: twill_print() prints its floats.
+check_floats() # folder...
+{
+    for folder in "$@"; do
+        files_of "$folder" '*.c' '*.h'
+    done | while read -r file; do
+        tr '\n' ' ' <"$file" | grep -oE '[^a-z_](sn?|f|d)printf\([^;]*;' | sed 's/%%//g' |
+            grep -E '%[-+0-9.*]*[aefgEG]' | cut -c 1-80 | sed "s|^|$file: |"
+    done
+}
+
 check_top_level() # root
 {
     for entry in "$1"/*; do
@@ -157,6 +168,8 @@ self_test()
     must_complain 'attic does not belong' check_top_level "$bad"
     printf '#ifndef A_H\n#define A_H\n#endif\n' | tee "$bad/lib/a.h" >"$bad/lib/b.h"
     must_complain 'b.h has the guard A_H' check_guards "$bad"
+    printf 'int f(void)\n{\n    snprintf(text, bytes, "%%d %%%%"\n             " %%.1f", 1, 2.0);\n}\n' >"$bad/lib/floats.c"
+    must_complain 'floats.c:  snprintf' check_floats "$bad/lib"
     # shellcheck disable=SC2016
     echo 'cd $1; rm $2' >"$bad/lib/bad.sh"
     if [ -n "$formats" ]; then
@@ -181,6 +194,7 @@ must_pass "no algorithm over $MOST_CODE_OF_AN_ALGORITHM lines of code" check_alg
 must_pass "licence lines" check_licence_lines "$source"
 must_pass "nothing left open" check_nothing_open "$source"
 must_pass "one guard, one header" check_guards "$source"
+must_pass "floats are printed by twill_print()" check_floats "$source/lib" "$source/algorithms" "$source/fabric" "$source/numa"
 must_pass "top level" check_top_level "$source"
 [ -z "$formats" ] || must_pass "clang-format" check_format "$source"
 [ -z "$lints" ] || must_pass "shellcheck" check_scripts "$source"

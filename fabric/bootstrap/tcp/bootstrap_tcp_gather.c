@@ -35,7 +35,7 @@ twill_status twill_bootstrap_tcp_fail(struct twill_bootstrap_tcp *tcp, struct tw
     char text[TWILL_WIRE_TEXT];
     va_list list;
     va_start(list, format);
-    vsnprintf(text, sizeof(text), format, list);
+    twill_print_list(text, sizeof(text), format, list);
     va_end(list);
     for (int r = 1; r < tcp->oob.size; r++) {
         struct twill_bootstrap_peer *peer = &tcp->peer[r];
