@@ -17,7 +17,7 @@ static int exchange_failed(struct training *t, twill_status status)
 {
     if (status == TWILL_OK)
         return 0;
-    const char *reason = twill_gradients_message(t->set);
+    const char *reason = t->set != NULL ? twill_gradients_message(t->set) : "";
     snprintf(t->message, sizeof(t->message), "%s",
              reason[0] != '\0' ? reason : twill_comm_message(t->comm));
     return -1;

@@ -174,7 +174,7 @@ static twill_status entry_read(struct reader *r, const char *line, size_t length
 
 static twill_status read_text(struct reader *r, const char *text)
 {
-    static const char heading[] = "twill-tuning 1";
+    static const char heading[] = TWILL_TUNING_HEADING;
     for (r->line = 1; *text != '\0'; r->line++) {
         size_t length = strcspn(text, "\n"), said = strcspn(text, "#\n");
         if (r->line > 1)

@@ -18,6 +18,9 @@
 #include "algorithms/select/machine_model.h"
 #include "algorithms/select/override.h"
 
+/* The first line of a tuning file. */
+#define TWILL_TUNING_HEADING "twill-tuning 1"
+
 /* One measurement. */
 struct twill_measured {
     enum twill_collective collective;

@@ -167,6 +167,29 @@ static struct json_object *parse_events(char *text)
     return events;
 }
 
+/* Are all events of the job that was read first? A rank's file of an earlier job of more ranks is
+ * not overwritten, so it is still there. Prints what is wrong. */
+static bool is_same_job(struct trace_job *job, const char *path, struct json_object *events)
+{
+    for (size_t i = 0; i < json_object_array_length(events); i++) {
+        struct json_object *event = json_object_array_get_idx(events, i), *arguments = NULL;
+        if (strcmp(member_text(event, "name"), "twill_job") != 0)
+            continue;
+        (void)json_object_object_get_ex(event, "args", &arguments);
+        if (job->job[0] == '\0') {
+            snprintf(job->job, sizeof(job->job), "%s", member_text(arguments, "job"));
+            job->first = path;
+        } else if (strcmp(job->job, member_text(arguments, "job")) != 0) {
+            fprintf(stderr,
+                    "twill-trace: %s is of another job than %s (an earlier one of %llu ranks?): "
+                    "leave it out\n",
+                    path, job->first, (unsigned long long)member_count(arguments, "ranks"));
+            return false;
+        }
+    }
+    return true;
+}
+
 bool trace_read(struct trace_job *job, const char *path, FILE *out)
 {
     char *text = read_whole(path);
@@ -178,6 +201,10 @@ bool trace_read(struct trace_job *job, const char *path, FILE *out)
     free(text);
     if (events == NULL) {
         fprintf(stderr, "twill-trace: %s: not a timeline of twill\n", path);
+        return false;
+    }
+    if (!is_same_job(job, path, events)) {
+        json_object_put(events);
         return false;
     }
     size_t first = job->count;

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <getopt.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,7 +17,7 @@ static const char usage[] =
     "the calls in which ranks waited longest for the last one, and which ranks that were.\n"
     "\n"
     "  -o, --output FILE  also write all timelines as one, for ui.perfetto.dev or\n"
-    "                     chrome://tracing; never overwrites\n"
+    "                     chrome://tracing; overwrites only what twill-trace has written\n"
     "  -n, --top N        lines of each list (10)\n"
     "      --json         print as JSON\n"
     "  -h, --help  -V, --version\n"
@@ -63,30 +64,64 @@ static int parse_trace(struct trace_request *request, int argc, char **argv)
     return STATUS_USAGE;
 }
 
+/* What a merged file begins with: its first event. A timeline of a rank begins otherwise. */
+static const char merged[] = "[\n{\"name\":\"twill_merged\",\"ph\":\"M\",\"pid\":0,\"args\":{}}";
+
+/* May a file be written, because there is none or because it was merged by this program? */
+static bool may_write(const char *path)
+{
+    char start[sizeof(merged)] = "";
+    FILE *file = fopen(path, "r");
+    if (file == NULL)
+        return errno == ENOENT;
+    size_t got = fread(start, 1, sizeof(merged) - 1, file);
+    fclose(file);
+    errno = EEXIST;
+    return got == sizeof(merged) - 1 && memcmp(start, merged, got) == 0;
+}
+
+/* Open the file that is written in place of the output and renamed when it is whole. */
+static FILE *open_part(const char *path, char *part, size_t bytes)
+{
+    FILE *out = NULL;
+    if ((size_t)snprintf(part, bytes, "%s.part", path) >= bytes)
+        errno = ENAMETOOLONG;
+    else if (may_write(path))
+        out = fopen(part, "w");
+    if (out != NULL)
+        fputs(merged, out);
+    else
+        fprintf(stderr, "twill-trace: %s: %s\n", path, strerror(errno));
+    return out;
+}
+
+/* Close the part; rename it if all is good, else remove it. */
+static bool close_part(FILE *out, const char *path, const char *part, bool good)
+{
+    fputs("\n]\n", out);
+    bool written = ferror(out) == 0;
+    if (fclose(out) != 0)
+        written = false;
+    if (good && written && rename(part, path) == 0)
+        return true;
+    if (good)
+        fprintf(stderr, "twill-trace: %s: %s\n", path, strerror(errno));
+    remove(part);
+    return false;
+}
+
 /* Read all files, and write them as one if that is asked for. Returns whether all is well. */
 static bool read_timelines(struct trace_job *job, const struct trace_request *request, int count,
                            char **paths)
 {
+    char part[PATH_MAX];
     FILE *out = NULL;
-    if (request->output != NULL && (out = fopen(request->output, "wx")) == NULL) {
-        fprintf(stderr, "twill-trace: %s: %s\n", request->output, strerror(errno));
+    if (request->output != NULL && (out = open_part(request->output, part, sizeof(part))) == NULL)
         return false;
-    }
     bool good = true;
-    if (out != NULL)
-        fputs("[\n", out);
     for (int i = 0; i < count; i++)
         good = trace_read(job, paths[i], out) && good;
-    if (out != NULL)
-        fputs("\n]\n", out);
-    bool unwritten = out != NULL && ferror(out) != 0;
-    if (out != NULL && fclose(out) != 0)
-        unwritten = true;
-    if (unwritten) {
-        fprintf(stderr, "twill-trace: %s: %s\n", request->output, strerror(errno));
-        return false;
-    }
-    return good;
+    return out != NULL ? close_part(out, request->output, part, good) : good;
 }
 
 int main(int argc, char **argv)

@@ -56,6 +56,8 @@ struct trace_job {
     struct trace_rank *ranks;
     size_t rank_count;
     double begin, end; /* us, of all spans */
+    char job[40];      /* its number, of the first timeline that has one */
+    const char *first; /* that timeline */
 };
 
 /* Read a timeline. out: where to copy its events, or NULL. Prints the reason of a failure. */

@@ -295,6 +295,8 @@ static inline void twill_comm_count_call(struct twill_comm *comm, uint64_t from,
     twill_counter_add(&comm->usage.ticks, spent);
     if (TWILL_UNLIKELY(is_long || comm->issue.started % TWILL_SPLIT_EVERY == 0))
         twill_split_add(comm, from, to, idle, is_long ? 1 : TWILL_SPLIT_EVERY);
+    if (TWILL_UNLIKELY(comm->usage.counters.calls >= comm->split.report_at))
+        twill_split_report_due(comm);
 }
 
 /* Count the time of a wait for nonblocking calls from a twill_ticks() to now, and split it if it is
@@ -305,6 +307,8 @@ static inline void twill_comm_count_wait(struct twill_comm *comm, uint64_t from,
     twill_counter_add(&comm->usage.ticks, spent);
     if (spent >= TWILL_SPLIT_TICKS)
         twill_split_add(comm, from, now, idle, 1);
+    if (TWILL_UNLIKELY(comm->usage.counters.calls >= comm->split.report_at))
+        twill_split_report_due(comm);
 }
 
 /* Check that a call may begin, and clear the error of an earlier one. Returns TWILL_ERR_BROKEN or

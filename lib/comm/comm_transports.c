@@ -236,12 +236,17 @@ twill_status twill_comm_open_transports(struct twill_comm *comm)
     if (comm->oob != comm->context->job.oob) /* noted with the context's own communicator */
         return TWILL_OK;
     if (params.provider != NULL && comm->world->nodes == 1)
-        twill_say(&comm->context->log, TWILL_LOG_INFO,
+        twill_say(&comm->context->log, twill_log_once(TWILL_LOG_INFO, comm->local == 0),
                   "TWILL_PROVIDER=%s is not used: all ranks are on one node", params.provider);
     check_names(comm);
-    for (unsigned t = 0; t < comm->links.transports; t++)
-        twill_context_note(comm->context, "transport: %s",
-                           comm->links.transport[t]->ops->describe(comm->links.transport[t]));
+    for (unsigned t = 0; t < comm->links.transports; t++) {
+        struct twill_transport *transport = comm->links.transport[t];
+        const char *text = transport->ops->describe(transport);
+        if (transport->ops->priority != NULL) /* between nodes: with this rank's address */
+            twill_context_note_rank(comm->context, "transport: %s", text);
+        else
+            twill_context_note(comm->context, "transport: %s", text);
+    }
     twill_comm_note_rails(comm);
     return TWILL_OK;
 }

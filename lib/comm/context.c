@@ -15,16 +15,31 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+static void add_note(struct twill_context *context, bool of_rank, const char *format,
+                     va_list arguments)
+{
+    unsigned line = context->notes.lines;
+    if (line == TWILL_DESCRIBE_LINES)
+        return;
+    twill_print_list(context->notes.line[line], TWILL_DESCRIBE_BYTES, format, arguments);
+    context->notes.of_rank[line] = of_rank;
+    context->notes.lines++;
+}
+
 void twill_context_note(struct twill_context *context, const char *format, ...)
 {
-    if (context->notes.lines == TWILL_DESCRIBE_LINES)
-        return;
     va_list arguments;
     va_start(arguments, format);
-    twill_print_list(context->notes.line[context->notes.lines], TWILL_DESCRIBE_BYTES, format,
-                     arguments);
+    add_note(context, false, format, arguments);
     va_end(arguments);
-    context->notes.lines++;
+}
+
+void twill_context_note_rank(struct twill_context *context, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    add_note(context, true, format, arguments);
+    va_end(arguments);
 }
 
 twill_status twill_context_outcome(struct twill_context *context, twill_status status,
@@ -157,22 +172,32 @@ static void note_machine(struct twill_context *context)
     twill_context_note_nics(context);
 }
 
+/* Note where memory is placed. With several NUMA nodes that depends on where a rank runs. */
+static void note_policy(struct twill_context *context, const char *whose, const char *why)
+{
+    if (twill_topology_machine(context->machine.topology)->numa_nodes > 1)
+        twill_context_note_rank(context, "memory %s: %s", whose, why);
+    else
+        twill_context_note(context, "memory %s: %s", whose, why);
+}
+
 static void note_job(struct twill_context *context)
 {
     const struct twill_world *w = &context->job.world;
     int rank = context->job.oob->rank;
-    twill_context_note(context, "ranks: %u on %u nodes; this is rank %d, %u of %u on node %u%s",
-                       w->size, w->nodes, rank, w->local[rank], w->node_size[w->node[rank]],
-                       w->node[rank], context->job.crowded ? "; ranks share cores" : "");
-    twill_context_note(context, "bootstrap: %s", context->job.oob->how);
+    twill_context_note_rank(context,
+                            "ranks: %u on %u nodes; this is rank %d, %u of %u on node %u%s",
+                            w->size, w->nodes, rank, w->local[rank], w->node_size[w->node[rank]],
+                            w->node[rank], context->job.crowded ? "; ranks share cores" : "");
+    twill_context_note_rank(context, "bootstrap: %s", context->job.oob->how);
     const struct twill_oob *oob = context->job.oob;
     twill_context_note(context, "interface: %s address %s: %s", oob->interface, oob->address,
                        oob->address_why);
     twill_context_note(context, "kernels: %s, at most %lld threads", context->machine.kernels->isa,
                        (long long)context->config.number[TWILL_VARIABLE_THREADS]);
     twill_context_note(context, "progress: %s", context->progress.how);
-    twill_context_note(context, "memory for twill_alloc: %s", context->memory.user_policy.why);
-    twill_context_note(context, "memory of the library: %s", context->memory.library_policy.why);
+    note_policy(context, "for twill_alloc", context->memory.user_policy.why);
+    note_policy(context, "of the library", context->memory.library_policy.why);
     twill_heap_note(context);
     if (context->memory.preloaded.serving)
         twill_context_note(context, "memory for malloc: shared, from %zu bytes up",
@@ -214,11 +239,11 @@ static twill_status create_context(struct twill_context *context,
     note_machine(context);
     TWILL_TRY(error, twill_context_agree_tuning(context, context->selection.all_tuned));
     twill_levels_log_world(context);
-    twill_log_notes(context, context->notes.lines);
+    twill_log_notes(context);
     twill_log_process(context);
     TWILL_TRY(error, twill_context_open_device(context));
     note_job(context);
-    twill_log_notes(context, 0);
+    twill_log_notes(context);
     context->ready = true;
     return TWILL_OK;
 }

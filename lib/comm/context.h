@@ -138,8 +138,9 @@ struct twill_idle_hook {
 /* Lines of twill_context_describe(). */
 struct twill_context_notes {
     bool previewed;
-    _Atomic unsigned lines; /* never decreases */
-    unsigned logged;        /* how many lib/config/log.c has logged */
+    _Atomic unsigned lines;             /* never decreases */
+    unsigned logged;                    /* how many lib/config/log.c has logged */
+    bool of_rank[TWILL_DESCRIBE_LINES]; /* else all ranks of the node have this line alike */
     char line[TWILL_DESCRIBE_LINES][TWILL_DESCRIBE_BYTES];
     char variable_line[1024], live_line[192];
 };
@@ -253,6 +254,9 @@ bool twill_persistent_is_used(const struct twill_context *context);
 
 /* Add a line to twill_context_describe(). */
 void twill_context_note(struct twill_context *context, const char *format, ...) TWILL_PRINTF(2, 3);
+/* The same for a line that may be another one on each rank: each logs it at level info. */
+void twill_context_note_rank(struct twill_context *context, const char *format, ...)
+    TWILL_PRINTF(2, 3);
 /* Add a line for each NIC. lib/comm/rails_report.c */
 void twill_context_note_nics(struct twill_context *context);
 /* Add the transport that would be used between nodes, when there is one node.

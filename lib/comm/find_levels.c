@@ -299,13 +299,13 @@ void twill_levels_log_binding(struct twill_context *context)
     twill_topology_cpus(context->machine.topology, &cpus);
     (void)twill_cpus_list(&cpus, text, sizeof(text));
     if (twill_topology_machine(context->machine.topology)->is_this_machine)
-        twill_context_note(context, "binding: rank %u may run on CPUs %s%s", rank, text,
-                           context->job.unbound
-                               ? "; ranks of a node are not bound: levels within it "
-                                 "that they cross are not known"
-                               : "");
+        twill_context_note_rank(context, "binding: rank %u may run on CPUs %s%s", rank, text,
+                                context->job.unbound
+                                    ? "; ranks of a node are not bound: levels within it "
+                                      "that they cross are not known"
+                                    : "");
     if (ranks > 1 && context->job.unbound &&
         twill_topology_advise(context->machine.topology, w->local[rank], ranks, text, sizeof(text),
                               &ignored) == TWILL_OK)
-        twill_context_note(context, "binding advice: rank %u on CPUs %s", rank, text);
+        twill_context_note_rank(context, "binding advice: rank %u on CPUs %s", rank, text);
 }

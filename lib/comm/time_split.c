@@ -57,31 +57,35 @@ static struct twill_split_sums sums_now(const struct twill_comm *comm)
     };
 }
 
-/* Return what a rank's late entries have cost in this period. */
-static struct twill_lateness lateness_of(const struct twill_comm *comm, uint32_t rank)
+/* Return what a rank's late entries have cost in a reader's period. */
+static struct twill_lateness lateness_of(const struct twill_comm *comm, uint32_t rank,
+                                         enum twill_split_reader reader)
 {
     const struct twill_lateness *now = &comm->split.late[rank],
-                                *start = &comm->split.late[comm->world->size + rank];
+                                *start = now + (1 + reader) * comm->world->size;
     return (struct twill_lateness){now->calls - start->calls, now->ticks - start->ticks};
 }
 
 /* Does rank a come before rank b in the list of those waited for? */
-static bool cost_more(const struct twill_comm *comm, uint32_t a, uint32_t b)
+static bool cost_more(const struct twill_comm *comm, uint32_t a, uint32_t b,
+                      enum twill_split_reader reader)
 {
-    uint64_t cost_a = lateness_of(comm, a).ticks, cost_b = lateness_of(comm, b).ticks;
+    uint64_t cost_a = lateness_of(comm, a, reader).ticks,
+             cost_b = lateness_of(comm, b, reader).ticks;
     return cost_a != cost_b ? cost_a > cost_b : a < b;
 }
 
 /* Return the rank that has cost the index-th most waiting, from 0; UINT32_MAX: none has. */
-static uint32_t rank_by_cost(const struct twill_comm *comm, size_t index)
+static uint32_t rank_by_cost(const struct twill_comm *comm, size_t index,
+                             enum twill_split_reader reader)
 {
     uint32_t size = comm->world->size, found = UINT32_MAX;
     for (size_t i = 0; i <= index; i++) {
         uint32_t next = UINT32_MAX;
         for (uint32_t r = 0; r < size; r++)
-            if (lateness_of(comm, r).ticks > 0 &&
-                (found == UINT32_MAX || cost_more(comm, found, r)) &&
-                (next == UINT32_MAX || cost_more(comm, r, next)))
+            if (lateness_of(comm, r, reader).ticks > 0 &&
+                (found == UINT32_MAX || cost_more(comm, found, r, reader)) &&
+                (next == UINT32_MAX || cost_more(comm, r, next, reader)))
                 next = r;
         if (next == UINT32_MAX)
             return UINT32_MAX;
@@ -95,10 +99,11 @@ static double percent(uint64_t part, uint64_t whole)
     return whole > 0 ? 100.0 * (double)part / (double)whole : 0;
 }
 
-/* Describe this period. */
-static size_t describe_period(const struct twill_comm *comm, char *text, size_t bytes)
+/* Describe a reader's period. */
+static size_t describe_period(const struct twill_comm *comm, enum twill_split_reader reader,
+                              char *text, size_t bytes)
 {
-    const struct twill_split_sums now = sums_now(comm), *start = &comm->split.start;
+    const struct twill_split_sums now = sums_now(comm), *start = &comm->split.start[reader];
     uint64_t spent = now.spent - start->spent, waiting = now.waiting - start->waiting;
     uint64_t blocked = now.blocked - start->blocked;
     blocked = twill_min(twill_max(blocked, waiting), spent);
@@ -113,31 +118,39 @@ static size_t describe_period(const struct twill_comm *comm, char *text, size_t 
         percent(spent - blocked, spent));
 }
 
-static void describe_rank(const struct twill_comm *comm, uint32_t rank, char *text, size_t bytes)
+static void describe_rank(const struct twill_comm *comm, uint32_t rank,
+                          enum twill_split_reader reader, char *text, size_t bytes)
 {
-    struct twill_lateness late = lateness_of(comm, rank);
+    struct twill_lateness late = lateness_of(comm, rank, reader);
     twill_print(text, bytes, "%s was last in %llu calls, %.6f s of waiting",
                 TWILL_COMM_RANK_NAME(comm, rank), (unsigned long long)late.calls,
                 twill_comm_seconds(comm, late.ticks));
 }
 
-static void begin_period(struct twill_comm *comm)
+static void begin_period(struct twill_comm *comm, enum twill_split_reader reader)
 {
-    comm->split.start = sums_now(comm);
-    memcpy(comm->split.late + comm->world->size, comm->split.late,
-           comm->world->size * sizeof(*comm->split.late));
+    size_t size = comm->world->size;
+    comm->split.start[reader] = sums_now(comm);
+    memcpy(comm->split.late + (1 + reader) * size, comm->split.late,
+           size * sizeof(*comm->split.late));
 }
 
 void twill_split_report(struct twill_comm *comm, const char *what)
 {
     char text[256], rank_text[128] = "";
-    uint32_t rank = rank_by_cost(comm, 0);
-    describe_period(comm, text, sizeof(text));
+    uint32_t rank = rank_by_cost(comm, 0, TWILL_SPLIT_REPORTS);
+    describe_period(comm, TWILL_SPLIT_REPORTS, text, sizeof(text));
     if (rank != UINT32_MAX)
-        describe_rank(comm, rank, rank_text, sizeof(rank_text));
+        describe_rank(comm, rank, TWILL_SPLIT_REPORTS, rank_text, sizeof(rank_text));
     twill_say(&comm->context->log, TWILL_LOG_WARN, "%s%s%s%s", what, text, rank_text[0] ? "; " : "",
               rank_text);
-    begin_period(comm);
+    begin_period(comm, TWILL_SPLIT_REPORTS);
+}
+
+void twill_split_report_due(struct twill_comm *comm)
+{
+    twill_split_report(comm, "");
+    comm->split.report_at = comm->usage.counters.calls + comm->split.report_every;
 }
 
 /* --- counting -------------------------------------------------------------------------------- */
@@ -158,18 +171,16 @@ void twill_split_add(struct twill_comm *comm, uint64_t from, uint64_t to, uint64
         twill_counter_add(&split->late[last.rank].calls, times);
         twill_counter_add(&split->late[last.rank].ticks, times * waiting);
     }
-    if (TWILL_UNLIKELY(comm->usage.counters.calls >= split->report_at)) {
-        twill_split_report(comm, "");
-        split->report_at = comm->usage.counters.calls + split->report_every;
-    }
 }
 
 /* --- life ------------------------------------------------------------------------------------ */
 
 void twill_split_report_all(struct twill_comm *comm, const char *what)
 {
-    comm->split.start = (struct twill_split_sums){0};
-    memset(comm->split.late + comm->world->size, 0, comm->world->size * sizeof(*comm->split.late));
+    size_t size = comm->world->size;
+    comm->split.start[TWILL_SPLIT_REPORTS] = (struct twill_split_sums){0};
+    memset(comm->split.late + (1 + TWILL_SPLIT_REPORTS) * size, 0,
+           size * sizeof(*comm->split.late));
     if (comm->usage.counters.calls > 0)
         twill_split_report(comm, what);
 }
@@ -180,7 +191,7 @@ twill_status twill_split_open(struct twill_comm *comm)
     uint64_t every = (uint64_t)comm->context->config.number[TWILL_VARIABLE_REPORT];
     split->report_every = comm->rank == 0 ? every : 0;
     split->report_at = split->report_every > 0 ? every : UINT64_MAX;
-    split->late = calloc(comm->world->size, 2 * sizeof(*split->late));
+    split->late = calloc(comm->world->size, (1 + TWILL_SPLIT_READERS) * sizeof(*split->late));
     return split->late != NULL ? TWILL_OK
                                : TWILL_FAIL(&comm->error, TWILL_ERR_MEMORY, "out of memory");
 }
@@ -200,13 +211,13 @@ const char *twill_comm_times(twill_comm *comm, size_t index)
     if (!twill_comm_is_live(comm))
         return NULL;
     if (index == 0) {
-        describe_period(comm, comm->split.line, sizeof(comm->split.line));
+        describe_period(comm, TWILL_SPLIT_PROGRAM, comm->split.line, sizeof(comm->split.line));
         return comm->split.line;
     }
-    uint32_t rank = rank_by_cost(comm, index - 1);
+    uint32_t rank = rank_by_cost(comm, index - 1, TWILL_SPLIT_PROGRAM);
     if (rank == UINT32_MAX)
         return NULL;
-    describe_rank(comm, rank, comm->split.line, sizeof(comm->split.line));
+    describe_rank(comm, rank, TWILL_SPLIT_PROGRAM, comm->split.line, sizeof(comm->split.line));
     return comm->split.line;
 }
 
@@ -215,7 +226,7 @@ twill_status twill_comm_times_reset(twill_comm *comm)
     twill_status status = twill_comm_acquire(comm, "twill_comm_times_reset");
     if (status != TWILL_OK)
         return status;
-    begin_period(comm);
+    begin_period(comm, TWILL_SPLIT_PROGRAM);
     twill_comm_release(comm);
     return TWILL_OK;
 }

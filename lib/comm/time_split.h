@@ -29,15 +29,18 @@ struct twill_split_sums {
     uint64_t calls, bytes, spent, waiting, blocked;
 };
 
+/* Who asks for the time since a moment: each has a moment of its own. */
+enum twill_split_reader { TWILL_SPLIT_PROGRAM, TWILL_SPLIT_REPORTS, TWILL_SPLIT_READERS };
+
 /* The split of a communicator's time. */
 struct twill_time_split {
-    struct twill_split_sums now;   /* waiting and blocked only: the others are in the counters */
-    struct twill_split_sums start; /* at the start of the period of twill_comm_times() */
-    uint64_t idle;                 /* ticks in which waits found nothing to do */
-    uint64_t ended;                /* number of the last collective that ended here ... */
-    struct twill_last_entry last;  /* ... and its last entry, as received with messages */
-    struct twill_lateness *late;   /* [2][size] since creation, and at the start of the period */
-    uint64_t report_at;            /* calls at the next report of TWILL_REPORT; UINT64_MAX: none */
+    struct twill_split_sums now; /* waiting and blocked only: the others are in the counters */
+    struct twill_split_sums start[TWILL_SPLIT_READERS]; /* at the start of each reader's period */
+    uint64_t idle;                /* ticks in which waits found nothing to do */
+    uint64_t ended;               /* number of the last collective that ended here ... */
+    struct twill_last_entry last; /* ... and its last entry, as received with messages */
+    struct twill_lateness *late;  /* [1 + readers][size]: since creation, and at those starts */
+    uint64_t report_at;           /* calls at the next report of TWILL_REPORT; UINT64_MAX: none */
     uint64_t report_every;
     char line[256]; /* result of twill_comm_times() */
 };
@@ -51,10 +54,13 @@ void twill_split_close(struct twill_comm *comm);
 void twill_split_add(struct twill_comm *comm, uint64_t from, uint64_t to, uint64_t idle,
                      unsigned times);
 
-/* Print the shares of the period that ends now on one line, after `what`, and begin the next one;
- * or those of the communicator's whole life. Its holder calls it. */
+/* Print the shares of the reports' period that ends now on one line, after `what`, and begin the
+ * next one; or those of the communicator's whole life. The period of twill_comm_times() goes on.
+ * The communicator's holder calls it. */
 void twill_split_report(struct twill_comm *comm, const char *what);
 void twill_split_report_all(struct twill_comm *comm, const char *what);
+/* Print the report of TWILL_REPORT; called when report_at calls are complete. */
+void twill_split_report_due(struct twill_comm *comm);
 
 /* Raise *last to the latest entry into a call among the ranks of this node that have published it.
  * Returns whether all have. */

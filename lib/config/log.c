@@ -76,10 +76,10 @@ static bool context_is_first(const struct twill_context *context)
     return context->job.world.local[context->job.oob->rank] == 0;
 }
 
-void twill_log_notes(struct twill_context *context, unsigned common)
+void twill_log_notes(struct twill_context *context)
 {
     for (; context->notes.logged < context->notes.lines; context->notes.logged++) {
-        bool first = context->notes.logged >= common || context_is_first(context);
+        bool first = context->notes.of_rank[context->notes.logged] || context_is_first(context);
         twill_say(&context->log, twill_log_once(TWILL_LOG_INFO, first), "%s",
                   context->notes.line[context->notes.logged]);
     }
@@ -105,7 +105,7 @@ void twill_log_comm(struct twill_comm *comm)
     if (!twill_log_enabled(log, TWILL_LOG_INFO))
         return;
     if (comm->oob == comm->context->job.oob) /* only that of all ranks adds notes */
-        twill_log_notes(comm->context, 0);
+        twill_log_notes(comm->context);
     (void)twill_world_summarize(comm->world, levels, sizeof(levels));
     twill_say(log, twill_log_once(TWILL_LOG_INFO, comm->local == 0),
               "communicator %u: %u ranks: %s; here rank %u, %u of %u on node %u", comm->number,

@@ -16,9 +16,10 @@ void twill_log_close(struct twill_context *context);
 const char *twill_log_name_file(const struct twill_log *log, const char *pattern,
                                 char path[PATH_MAX]);
 
-/* Log the notes of twill_context_note() since the last call; of the first `common` notes, which all
- * ranks of a node have alike, its first rank at level info and the others at debug. */
-void twill_log_notes(struct twill_context *context, unsigned common);
+/* Log the notes since the last call. Those of twill_context_note(), which all ranks of a node have
+ * alike, are logged by its first rank at level info and by the others at debug; those of
+ * twill_context_note_rank() by all at info. */
+void twill_log_notes(struct twill_context *context);
 /* Log the variables that are not at their defaults. */
 void twill_log_process(struct twill_context *context);
 /* Log a new communicator: new notes, its ranks, its hierarchy and its transports. */

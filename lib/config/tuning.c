@@ -43,9 +43,14 @@ twill_status twill_context_open_tuning(struct twill_context *context)
     memcpy(key.cpu, here->cpu, sizeof(key.cpu));
     twill_tuning_key_print(printed, &key);
     twill_context_note(context, "tuning key: %s", printed);
+    char ignored[200] = "";
     if (path == NULL &&
         strcmp(context->selection.tuning->model.name, twill_machine_model_at(0)->name) == 0)
-        status = twill_tuning_find_timings(&context->selection.timings, &key, &context->error);
+        status = twill_tuning_find_timings(&context->selection.timings, &key, ignored,
+                                           sizeof(ignored), &context->error);
+    if (ignored[0] != '\0')
+        twill_context_note(context, "tuning: %s is ignored: its name does not end in .tuning",
+                           ignored);
     return status;
 }
 

@@ -53,24 +53,46 @@ static twill_status load_file(struct twill_tuning **timings, const char *path, c
     return status;
 }
 
-static int is_tuning(const struct dirent *entry)
+static bool is_tuning(const char *name)
 {
-    const char *dot = strrchr(entry->d_name, '.');
-    return dot != NULL && dot != entry->d_name && strcmp(dot, ".tuning") == 0;
+    const char *dot = strrchr(name, '.');
+    return dot != NULL && dot != name && strcmp(dot, ".tuning") == 0;
+}
+
+static int is_visible(const struct dirent *entry)
+{
+    return entry->d_name[0] != '.';
+}
+
+/* Does a file begin as tuning files do? */
+static bool begins_as_tuning(const char *path)
+{
+    char start[sizeof(TWILL_TUNING_HEADING)] = "";
+    FILE *file = fopen(path, "re");
+    if (file == NULL)
+        return false;
+    bool read = fgets(start, sizeof(start), file) != NULL;
+    fclose(file);
+    return read && strcmp(start, TWILL_TUNING_HEADING) == 0;
 }
 
 /* Search the *.tuning files of a folder in order of name. A missing folder has none. */
 static twill_status search_folder(struct twill_tuning **timings, const char *folder,
-                                  const struct twill_tuning_key *here, struct twill_error *error)
+                                  const struct twill_tuning_key *here, char *ignored, size_t bytes,
+                                  struct twill_error *error)
 {
     struct dirent **names = NULL;
     twill_status status = TWILL_OK;
-    int count = scandir(folder, &names, is_tuning, alphasort);
+    int count = scandir(folder, &names, is_visible, alphasort);
     for (int i = 0; i < count; i++) {
         char path[PATH_MAX];
-        int length = snprintf(path, sizeof(path), "%s/%s", folder, names[i]->d_name);
-        if (status == TWILL_OK && *timings == NULL && (size_t)length < sizeof(path))
-            status = load_file(timings, path, names[i]->d_name, here, error);
+        const char *name = names[i]->d_name;
+        int length = snprintf(path, sizeof(path), "%s/%s", folder, name);
+        bool fits = (size_t)length < sizeof(path), named = is_tuning(name);
+        if (fits && named && status == TWILL_OK && *timings == NULL)
+            status = load_file(timings, path, name, here, error);
+        else if (fits && !named && begins_as_tuning(path))
+            snprintf(ignored, bytes, "%s", path);
         free(names[i]);
     }
     free(names);
@@ -92,19 +114,20 @@ static bool find_installed(char folder[PATH_MAX], const char *relative)
 }
 
 twill_status twill_tuning_find_timings(struct twill_tuning **timings,
-                                       const struct twill_tuning_key *here,
-                                       struct twill_error *error)
+                                       const struct twill_tuning_key *here, char *ignored,
+                                       size_t bytes, struct twill_error *error)
 {
     char folder[PATH_MAX];
+    ignored[0] = '\0';
     const char *home = getenv("HOME");
     *timings = NULL;
     if (home != NULL && home[0] == '/' &&
         (size_t)snprintf(folder, sizeof(folder), "%s/.twill/tuning", home) < sizeof(folder))
-        TWILL_TRY(error, search_folder(timings, folder, here, error));
+        TWILL_TRY(error, search_folder(timings, folder, here, ignored, bytes, error));
     /* From the installed library, and from a build tree's or a program in bin/. */
     const char *relative[] = {TWILL_TUNING_FOLDER, "../share/twill/tuning"};
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(relative) && *timings == NULL; i++)
         if (find_installed(folder, relative[i]))
-            TWILL_TRY(error, search_folder(timings, folder, here, error));
+            TWILL_TRY(error, search_folder(timings, folder, here, ignored, bytes, error));
     return TWILL_OK;
 }

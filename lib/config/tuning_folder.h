@@ -12,9 +12,10 @@ twill_status twill_tuning_read(char **text, const char *path, struct twill_error
 
 /* Set *timings to those of the first file for this machine, which the caller destroys, or to NULL
  * if there is none. A file that is for this machine and cannot be parsed is an error: its message
- * names file and line. */
+ * names file and line. `ignored`, of `bytes` bytes, receives the path of a tuning file in these
+ * folders whose name does not end in .tuning, or "". */
 twill_status twill_tuning_find_timings(struct twill_tuning **timings,
-                                       const struct twill_tuning_key *here,
-                                       struct twill_error *error);
+                                       const struct twill_tuning_key *here, char *ignored,
+                                       size_t bytes, struct twill_error *error);
 
 #endif

@@ -114,16 +114,21 @@ static void name_timeline(const char *pattern, unsigned number, uint32_t epoch, 
         snprintf(path, PATH_MAX, "%.*s.%s%s", (int)(length - strlen(dot)), pattern, rank, dot);
 }
 
-static void start_file(struct twill_timeline *t)
+/* Write whose file it is. The job's number tells twill-trace which files belong together. */
+static void start_file(struct twill_timeline *t, const struct twill_oob *oob)
 {
-    char host[HOST_NAME_MAX + 1] = "?";
+    char host[HOST_NAME_MAX + 1] = "?", job[2 * TWILL_NONCE_BYTES + 1];
+    for (size_t i = 0; i < TWILL_NONCE_BYTES; i++)
+        snprintf(job + 2 * i, 3, "%02x", oob->origin[i]);
     (void)gethostname(host, sizeof(host) - 1);
     twill_text_plain(host, strlen(host));
-    int n = snprintf(t->text, TEXT_BYTES,
-                     "[\n{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%u,\"args\":{\"name\":"
-                     "\"rank %u, %s:%d\"}},\n{\"name\":\"process_sort_index\",\"ph\":\"M\","
-                     "\"pid\":%u,\"args\":{\"sort_index\":%u}}",
-                     t->rank, t->rank, host, (int)getpid(), t->rank, t->rank);
+    int n =
+        snprintf(t->text, TEXT_BYTES,
+                 "[\n{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%u,\"args\":{\"name\":"
+                 "\"rank %u, %s:%d\"}},\n{\"name\":\"process_sort_index\",\"ph\":\"M\","
+                 "\"pid\":%u,\"args\":{\"sort_index\":%u}},\n{\"name\":\"twill_job\",\"ph\":\"M\","
+                 "\"pid\":%u,\"args\":{\"job\":\"%s\",\"ranks\":%d}}",
+                 t->rank, t->rank, host, (int)getpid(), t->rank, t->rank, t->rank, job, oob->size);
     write_text(t, (size_t)n);
 }
 
@@ -148,7 +153,7 @@ static struct twill_timeline *open_timeline(const struct twill_context *context)
                   strerror(errno));
     t->clock.ticks[0] = twill_ticks();
     t->clock.ns[0] = t->flushed = twill_now();
-    start_file(t);
+    start_file(t, context->job.oob);
     return t;
 }
 

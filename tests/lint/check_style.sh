@@ -3,7 +3,7 @@
 # shellcheck source=../support/rules.sh
 . "$(dirname "$0")/../support/rules.sh"
 
-MOST_LINES=500
+MOST_LINES=700
 MOST_LINES_OF_A_FUNCTION=60
 MOST_CODE_OF_AN_ALGORITHM=120
 
@@ -98,12 +98,14 @@ check_guards() # root
 # What the library writes is the same in every locale of the program: twill_print() prints its floats.
 check_floats() # folder...
 {
+    # shellcheck disable=SC2016 # perl's dollars
     for folder in "$@"; do
         files_of "$folder" '*.c' '*.h'
-    done | while read -r file; do
-        tr '\n' ' ' <"$file" | grep -oE '[^a-z_](sn?|f|d)printf\([^;]*;' | sed 's/%%//g' |
-            grep -E '%[-+0-9.*]*[aefgEG]' | cut -c 1-80 | sed "s|^|$file: |"
-    done
+    done | tr '\n' '\0' | xargs -0 -r perl -0777 -ne '
+        while (/[^a-z_](?:sn?|f|d)printf\(([^;]*);/g) {
+            (my $call = $1) =~ s/%%//g;
+            print "$ARGV: ", substr($call, 0, 60), "\n" if $call =~ /%[-+0-9.*]*[aefgEG]/;
+        }'
 }
 
 check_top_level() # root
@@ -146,11 +148,11 @@ self_test()
         echo '{'
         repeat 61 '    x();'
         echo '}'
-        repeat 450 '/* more */'
+        repeat 650 '/* more */'
         echo "/* TO""DO: less */"
     } >"$bad/lib/long.c"
     cp "$source/.clang-format" "$bad/"
-    must_complain 'long.c: 51. lines' check_file_lengths "$bad"
+    must_complain 'long.c: 71. lines' check_file_lengths "$bad"
     must_complain 'long.c:2: a function of 62 lines' check_function_lengths "$bad"
     mkdir "$bad/algorithms"
     {
@@ -164,12 +166,12 @@ self_test()
     must_pass "self-test: comments are no code" check_algorithm_lengths "$bad"
     rm -r "$bad/algorithms"
     must_complain 'long.c: no SPDX' check_licence_lines "$bad"
-    must_complain 'long.c:51' check_nothing_open "$bad"
+    must_complain 'long.c:71' check_nothing_open "$bad"
     must_complain 'attic does not belong' check_top_level "$bad"
     printf '#ifndef A_H\n#define A_H\n#endif\n' | tee "$bad/lib/a.h" >"$bad/lib/b.h"
     must_complain 'b.h has the guard A_H' check_guards "$bad"
     printf 'int f(void)\n{\n    snprintf(text, bytes, "%%d %%%%"\n             " %%.1f", 1, 2.0);\n}\n' >"$bad/lib/floats.c"
-    must_complain 'floats.c:  snprintf' check_floats "$bad/lib"
+    must_complain 'floats.c: text, bytes' check_floats "$bad/lib"
     # shellcheck disable=SC2016
     echo 'cd $1; rm $2' >"$bad/lib/bad.sh"
     if [ -n "$formats" ]; then

@@ -39,7 +39,13 @@ done
 "$trace" -o all.json net.?.json >out || fail "merging"
 grep -q "^4 ranks, .* clocks agree within 0.0 us" out || fail "clocks of one host" "$(cat out)"
 events all.json "{x['pid'] for x in e} == {0, 1, 2, 3} and len(spans('allreduce')) % 4 == 0"
-expect 1 "all.json: File exists" "$trace" -o all.json net.0.json
+"$trace" -o all.json net.?.json >out || fail "merging again"
+expect 1 "net.1.json: File exists" "$trace" -o net.1.json net.0.json
+TWILL_LAYOUT=2x1 TWILL_PROVIDER=tcp TWILL_INTERFACE=lo TWILL_TIMELINE=net.json \
+    "$bin/twillrun" -n 2 "$bin/twill-bench" barrier -n 3 >out 2>&1 || fail "2 ranks" "$(cat out)"
+expect 1 "net.2.json is of another job than net.0.json (an earlier one of 4 ranks?)" "$trace" -o less.json net.?.json
+[ ! -e less.json ] || fail "a merge that failed left a file"
+[ ! -e less.json.part ] || fail "a merge that failed left a part"
 expect 2 "no FILE" "$trace"
 expect 2 "is not a number" "$trace" -n x net.0.json
 expect 1 "not a timeline" "$trace" "$trace"
@@ -66,14 +72,19 @@ int main(int argc, char **argv)
     usleep(600000); /* what was written at the next call is more than half a second old */
     for (int i = 0; i < 100; i++)
         twill_allreduce(comm, &x, &x, 1, TWILL_F32, TWILL_SUM);
+    if (twill_comm_rank(comm) == 0)
+        printf("times: %s\n", twill_comm_times(comm, 0));
     if (argc > 1)
         kill(getpid(), 9);
     twill_finalize(comm);
     return 0;
 }
 END
-sed -i '1i #include <signal.h>' late.c
+sed -i '1i #include <signal.h>\n#include <stdio.h>' late.c
 cc -o late late.c -I"${source:?}/lib" -L"$bin/../lib" -Wl,-rpath,"$bin/../lib" -ltwill || fail "compiling"
+TWILL_REPORT=100 "$bin/twillrun" -n 2 ./late >out 2>&1 || fail "two ranks" "$(cat out)"
+grep -q "^twill.*: 100 calls, " out || fail "a report of other than 100 calls" "$(cat out)"
+grep -q "^times: 103 calls, " out || fail "a report resets twill_comm_times()" "$(cat out)"
 TWILL_TIMELINE=late.json TWILL_REPORT=100 "$bin/twillrun" -n 3 ./late >out 2>&1 || fail "a late rank" "$(cat out)"
 grep -q "% waiting for the last rank.*; rank 1 was last in" out || fail "TWILL_REPORT" "$(cat out)"
 "$trace" --json late.?.json >late.out || fail "a summary"

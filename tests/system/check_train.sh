@@ -100,6 +100,7 @@ for name in f16 bf16 f8e4m3 f8e5m2 top_k; do
     check_options 2 --compress $name
 done
 expect 2 "--compress: 'zip' is not f16, bf16, " "$train" --data "$data" --compress zip
+expect 1 'TWILL_GRADIENTS: there is no entry "bukket"' env TWILL_GRADIENTS=bukket=1M "$train" --data "$data"
 expect 2 "--late with --overlap: " "$train" --data "$data" --late --overlap
 # Large gradients are neither copied (but for a tail of some bytes, which comes with its header)
 # nor registered anew between nodes.

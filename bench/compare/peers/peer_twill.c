@@ -134,7 +134,9 @@ static int report_set(struct peer *peer, twill_status status)
 {
     if (status == TWILL_OK)
         return 0;
-    const char *why = twill_gradients_message(of(peer)->set);
+    const struct twill_peer_state *state = of(peer);
+    const char *why =
+        state->set != NULL ? twill_gradients_message(state->set) : twill_comm_message(state->comm);
     return why[0] != '\0' ? peer_say(peer, why) : report_status(peer, status);
 }
 

@@ -143,11 +143,13 @@ static void info_logs_decisions(void **unused)
         EXPECT(first, r, "info: TWILL_LAYOUT=nodes=2x2", "(caller)");
         EXPECT(first, r, "info: TWILL_JOB=(a key)", "(caller)");
         EXPECT(1, r, "info: binding: ", "PUs");
-        EXPECT(1, r, "info: memory of the library: ", "");
-        EXPECT(1, r, "info: interface: lo ", "127.0.0.1");
-        EXPECT(1, r, "info: between nodes: ", "");
+        EXPECT(1, r, "info: ranks: 4 on 2 nodes; this is rank ", "");
+        EXPECT(first, r, "info: interface: lo ",
+               "127.0.0.1"); /* all ranks of a node have it alike */
+        EXPECT(first, r, "info: kernels: ", "");
+        EXPECT(first, r, "info: between nodes: ", "");
         EXPECT(1, r, "info: transport: ", "tcp at 127.0.0.1:");
-        EXPECT(1, r, "info: transport: ", "shm: 2 ranks");
+        EXPECT(first, r, "info: transport: ", "shm: 2 ranks");
         EXPECT(first, r, "info: communicator 0: 4 ranks: ", "2 nodes");
         /* Three calls of one shape are logged once; another size is another shape. */
         EXPECT(first, r, "communicator 0: allreduce of 4096 bytes, f32: ", " us by the model");

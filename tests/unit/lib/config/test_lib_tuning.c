@@ -101,6 +101,15 @@ static void test_folder(void **state)
     write_tuning(c, "here.tuning", c->key, ENTRY);
     write_tuning(c, "here.text", c->key, "not a tuning file");
     twill_test_run_processes(2, rank_with_timings, c);
+    twill_context *context;
+    const char *line;
+    bool told = false;
+    setenv("HOME", c->home, 1);
+    assert_int_equal(twill_context_create(&context, NULL, NULL), TWILL_OK);
+    for (size_t i = 0; (line = twill_context_describe(context, i)) != NULL; i++)
+        told |= strstr(line, "/here.text is ignored: its name does not end in .tuning") != NULL;
+    twill_context_destroy(context);
+    assert_true(told);
     twill_test_run_processes(2, rank_without_timings, c);
 }
 
