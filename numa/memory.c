@@ -12,19 +12,18 @@
 struct memory_block {
     struct memory_block *next;
     void *pointer;
-    size_t bytes; /* rounded up to the kind's grain */
-    bool hbw;
-    const struct twill_memory_kind_ops *ops;
+    size_t bytes; /* rounded up to cache lines, or to pages if it is placed */
+    bool hbw;     /* placed; else it is the system's */
 };
 
 struct twill_memory {
     struct twill_memory_policy policy;
     uint64_t budget;
-    uint64_t free_at_open; /* bytes of the policy's nodes; divided by the ranks that share them */
-    bool shared;           /* twill_memory_share() was called */
-    uint64_t placed, placed_hbw; /* bytes by twill_memory_place(): all, in MCDRAM */
+    uint64_t limit; /* most bytes by this pool and its sibling: what was free at first on the
+                       policy's nodes, and this rank's share of it */
+    bool shared;    /* twill_memory_limit() was called */
     struct twill_log *log;
-    const struct twill_memory_kind_ops *ops;
+    const struct twill_memory_placer *placer;
     struct memory_block *blocks;
     struct twill_memory_stats stats;
     struct twill_memory *sibling; /* shares the budget */
@@ -56,14 +55,15 @@ twill_status twill_memory_open(struct twill_memory **memory,
     (*memory)->policy = *policy;
     (*memory)->budget = budget;
     (*memory)->log = log;
-    (*memory)->free_at_open = free_bytes(policy);
-    bool placed = policy->kind != TWILL_KIND_DDR && !policy->nominal && policy->nodes != 0;
-    (*memory)->ops = placed ? NULL : &twill_memory_kind_system;
-    if (placed && policy->kind == TWILL_KIND_MCDRAM) /* memkind has no kind for CXL */
-        (*memory)->ops = twill_memory_kind_memkind(policy, log);
-    if ((*memory)->ops == NULL)
-        (*memory)->ops = &twill_memory_kind_mmap;
-    twill_say(log, TWILL_LOG_DEBUG, "memory: %s, by %s", policy->why, (*memory)->ops->name);
+    (*memory)->limit = free_bytes(policy);
+    bool placed = policy->kind != TWILL_KIND_DDR && policy->nominal == NULL && policy->nodes != 0;
+    /* memkind has no kind for CXL. By default it is not loaded: its jemalloc touches 6 MiB. */
+    if (placed && policy->kind == TWILL_KIND_MCDRAM && !policy->automatic)
+        (*memory)->placer = twill_memory_placer_memkind(policy, log);
+    if ((*memory)->placer == NULL)
+        (*memory)->placer = &twill_memory_placer_mbind;
+    twill_say(log, TWILL_LOG_DEBUG, "memory: %s%s%s", policy->why, placed ? ", by " : "",
+              placed ? (*memory)->placer->name : "");
     return TWILL_OK;
 }
 
@@ -73,12 +73,47 @@ void twill_memory_join(struct twill_memory *memory, struct twill_memory *sibling
     sibling->sibling = memory;
 }
 
-void twill_memory_share(struct twill_memory *memory, unsigned ranks)
+void twill_memory_claim(const struct twill_memory *memory, struct twill_memory_claim *claim)
 {
-    if (ranks < 2)
-        return;
-    memory->free_at_open /= ranks;
-    memory->shared = true;
+    const struct twill_memory_policy *policy = &memory->policy;
+    bool bound = policy->mode == TWILL_MODE_BIND;
+    claim->nodes = policy->nominal == NULL ? policy->nodes : 0;
+    claim->free_bytes = bound ? memory->limit : UINT64_MAX;
+}
+
+static bool meets(const struct twill_memory_claims *claims, uint64_t nodes)
+{
+    return ((claims->user.nodes | claims->library.nodes) & nodes) != 0;
+}
+
+/* Return an equal part of a claim for all ranks whose memory may be on its nodes. */
+static uint64_t part_of(const struct twill_memory_claim *claim,
+                        const struct twill_memory_claims *ranks, unsigned n)
+{
+    uint64_t sharing = 0;
+    for (unsigned r = 0; r < n && claim->free_bytes != UINT64_MAX; r++)
+        sharing += meets(&ranks[r], claim->nodes);
+    return sharing > 0 ? claim->free_bytes / sharing : UINT64_MAX;
+}
+
+/* For every rank that binds: the shares of all ranks that may take from its nodes are together no
+ * more than was free there, whichever of their nodes the kernel takes pages from. */
+uint64_t twill_memory_share(const struct twill_memory_claims *ranks, unsigned n, unsigned me)
+{
+    uint64_t share = UINT64_MAX;
+    for (unsigned r = 0; r < n; r++) {
+        if (meets(&ranks[me], ranks[r].user.nodes))
+            share = twill_min(share, part_of(&ranks[r].user, ranks, n));
+        if (meets(&ranks[me], ranks[r].library.nodes))
+            share = twill_min(share, part_of(&ranks[r].library, ranks, n));
+    }
+    return share;
+}
+
+void twill_memory_limit(struct twill_memory *memory, uint64_t bytes)
+{
+    memory->shared = bytes != UINT64_MAX;
+    memory->limit = twill_min(memory->limit, bytes);
 }
 
 void twill_memory_close(struct twill_memory *memory)
@@ -93,37 +128,47 @@ void twill_memory_close(struct twill_memory *memory)
 }
 
 /* Return why these bytes cannot be in MCDRAM, or NULL. The kernel counts memory that is allocated
- * but not touched as free, hence the second check against free_at_open. */
+ * but not touched as free, hence the second check. Where a rank binds, the pools that only prefer
+ * are limited, too: the kernel spills their pages over to DDR, but not those of the other rank. */
 static const char *refusal(const struct twill_memory *memory, size_t bytes)
 {
     const struct twill_memory_policy *policy = &memory->policy;
+    bool bound = policy->mode == TWILL_MODE_BIND;
     uint64_t held = memory->stats.bytes_hbw;
     if (memory->sibling != NULL)
         held += memory->sibling->stats.bytes_hbw;
-    if (policy->nominal)
-        return "TWILL_LAYOUT=topology describes another machine than this one";
+    if (policy->nominal != NULL)
+        return policy->nominal;
     if (policy->nodes == 0)
         return "the policy names no NUMA node";
     if (memory->budget > 0 && (held > memory->budget || bytes > memory->budget - held))
-        return "the budget is used up";
-    if (policy->mode != TWILL_MODE_BIND)
-        return NULL; /* the kernel spills over to DDR by itself */
-    if (bytes > free_bytes(policy))
+        return "TWILL_TUNE=memory_budget is used up (it counts in steps of 2 MiB)";
+    if (bound && bytes > free_bytes(policy))
         return "not enough of it is free";
-    if (held > memory->free_at_open || bytes > memory->free_at_open - held)
+    if ((bound || memory->shared) && (held > memory->limit || bytes > memory->limit - held))
         return memory->shared ? "this rank's share of the free memory is used up"
                               : "not enough of it was free when this pool was opened";
     return NULL;
 }
 
-/* Count a fallback to DDR, and log the first. That the machine has no MCDRAM only rank 0 warns of.
- */
-static void fall_back(struct twill_memory *memory, size_t bytes, const char *cause)
+/* Name the cause of an error of mbind(). */
+static const char *placing_failed(int error)
 {
-    bool first = !memory->policy.missed || twill_log_is_first(memory->log);
+    return error == EPERM    ? "mbind() is not permitted, as in containers (docker run --cap-add "
+                               "SYS_NICE permits it)"
+           : error == ENOSYS ? "this kernel has no mbind()"
+           : error == EINVAL ? "mbind(): the NUMA node does not exist or is not allowed here"
+                             : strerror(error);
+}
+
+/* Count a fallback to DDR, and log the first. What is not this rank's own (that the machine has no
+ * MCDRAM, say) only rank 0 warns of, once for both pools. */
+static void fall_back(struct twill_memory *memory, size_t bytes, const char *cause, bool own)
+{
+    bool first = own || twill_log_is_first(memory->log);
     bool cxl = strncmp(memory->policy.why, "cxl", 3) == 0;
     memory->stats.fallbacks++;
-    if (!memory->warned)
+    if (!memory->warned && (own || memory->sibling == NULL || !memory->sibling->warned))
         twill_say(memory->log, twill_log_once(TWILL_LOG_WARN, first),
                   cxl ? "memory: %zu bytes meant for CXL are in DDR: %s (reported once, then "
                         "counted)"
@@ -138,34 +183,39 @@ static bool wants_kind(const struct twill_memory *memory)
     return memory->policy.kind != TWILL_KIND_DDR;
 }
 
-static int try_kind(const struct twill_memory_kind_ops *ops,
-                    const struct twill_memory_policy *policy, struct memory_block *record,
-                    size_t bytes)
+/* Map memory and place it. Returns 0 or an errno. */
+static int map_placed(const struct twill_memory *memory, struct memory_block *record,
+                      size_t alignment)
 {
-    size_t alignment = bytes >= TWILL_HUGE_PAGE ? TWILL_HUGE_PAGE : TWILL_CACHE_LINE;
-    record->ops = ops;
-    record->bytes = twill_round_up(twill_max(bytes, 1), ops->grain);
-    return ops->alloc(policy, &record->pointer, record->bytes, alignment);
+    record->bytes = twill_round_up(record->bytes, TWILL_MEMORY_PAGE);
+    int failed = twill_memory_map(&record->pointer, record->bytes, alignment);
+    if (failed)
+        return failed;
+    failed = memory->placer->place(&memory->policy, record->pointer, record->bytes);
+    if (failed)
+        twill_memory_unmap(record->pointer, record->bytes);
+    record->hbw = failed == 0;
+    return failed;
 }
 
 /* Allocate under the policy if possible, else by the system's default. Returns 0 or an errno. */
 static int obtain(struct twill_memory *memory, struct memory_block *record, size_t bytes)
 {
-    const struct twill_memory_policy *policy = &memory->policy;
+    size_t alignment = bytes >= TWILL_HUGE_PAGE ? TWILL_HUGE_PAGE : TWILL_CACHE_LINE;
     const char *cause = wants_kind(memory) ? refusal(memory, bytes) : NULL;
+    bool own = !memory->policy.missed && memory->policy.nominal == NULL;
+    record->bytes = twill_round_up(twill_max(bytes, 1), TWILL_CACHE_LINE);
     if (wants_kind(memory) && cause == NULL) {
-        int failed = try_kind(memory->ops, policy, record, bytes);
-        if (failed && memory->ops != &twill_memory_kind_mmap)
-            failed = try_kind(&twill_memory_kind_mmap, policy, record, bytes);
-        record->hbw = failed == 0;
-        cause = failed ? strerror(failed) : NULL;
+        int failed = map_placed(memory, record, alignment);
+        cause = failed ? placing_failed(failed) : NULL;
+        own = false;
     }
     if (record->hbw)
         return 0;
-    int failed = try_kind(memory->ops, NULL, record, bytes);
+    int failed = twill_memory_take(&record->pointer, record->bytes, alignment);
     cause = memory->policy.missed ? memory->policy.why : cause;
     if (failed == 0 && cause != NULL)
-        fall_back(memory, bytes, cause);
+        fall_back(memory, bytes, cause, own);
     return failed;
 }
 
@@ -182,8 +232,7 @@ twill_status twill_memory_alloc(struct twill_memory *memory, void **pointer, siz
     int failed = obtain(memory, record, bytes);
     if (failed) {
         free(record);
-        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "%zu bytes by %s: %s", bytes, memory->ops->name,
-                          strerror(failed));
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "%zu bytes: %s", bytes, strerror(failed));
     }
     if (bytes >= TWILL_HUGE_PAGE) /* only advice: a kernel without huge pages refuses */
         (void)madvise(record->pointer, record->bytes & ~((size_t)TWILL_HUGE_PAGE - 1),
@@ -208,46 +257,39 @@ void twill_memory_free(struct twill_memory *memory, void *pointer, size_t bytes)
     *link = record->next;
     memory->stats.bytes -= record->bytes;
     memory->stats.bytes_hbw -= record->hbw ? record->bytes : 0;
-    record->ops->free(record->pointer, record->bytes);
+    if (record->hbw)
+        twill_memory_unmap(record->pointer, record->bytes);
+    else
+        twill_memory_give(record->pointer, record->bytes);
     free(record);
 }
 
 twill_status twill_memory_place(struct twill_memory *memory, void *pointer, size_t bytes,
-                                struct twill_error *error)
+                                bool *placed, struct twill_error *error)
 {
-    if ((uintptr_t)pointer % 4096 != 0)
+    *placed = false;
+    if ((uintptr_t)pointer % TWILL_MEMORY_PAGE != 0)
         return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "memory to be placed must be page-aligned");
+    bool own = !memory->policy.missed && memory->policy.nominal == NULL;
+    const char *cause = memory->policy.missed ? memory->policy.why : NULL;
     if (wants_kind(memory) && bytes > 0) {
-        const char *cause = refusal(memory, bytes);
-        if (cause == NULL) {
-            int failed = memory->ops->place(&memory->policy, pointer, bytes);
-            cause = failed ? strerror(failed) : NULL;
-        }
-        if (cause != NULL) {
-            fall_back(memory, bytes, cause);
-        } else {
-            memory->placed_hbw += bytes;
-            memory->stats.bytes_hbw += bytes;
-        }
+        cause = refusal(memory, bytes);
+        int failed = cause == NULL ? memory->placer->place(&memory->policy, pointer, bytes) : 0;
+        own = own && failed == 0;
+        cause = failed ? placing_failed(failed) : cause;
+        *placed = cause == NULL;
     }
-    if (memory->policy.missed)
-        fall_back(memory, bytes, memory->policy.why);
-    memory->placed += bytes;
+    if (cause != NULL)
+        fall_back(memory, bytes, cause, own);
     memory->stats.bytes += bytes;
+    memory->stats.bytes_hbw += *placed ? bytes : 0;
     return TWILL_OK;
 }
 
-/* Which bytes these were is not known. Those in DDR go first, so that the budget never grows; when
- * all are given back, the counts are right. */
-void twill_memory_unplace(struct twill_memory *memory, size_t bytes)
+void twill_memory_unplace(struct twill_memory *memory, size_t bytes, bool placed)
 {
-    uint64_t back = bytes < memory->placed ? bytes : memory->placed;
-    uint64_t ddr = memory->placed - memory->placed_hbw;
-    uint64_t hbw = back > ddr ? back - ddr : 0;
-    memory->placed -= back;
-    memory->placed_hbw -= hbw;
-    memory->stats.bytes -= back;
-    memory->stats.bytes_hbw -= hbw;
+    memory->stats.bytes -= bytes;
+    memory->stats.bytes_hbw -= placed ? bytes : 0;
 }
 
 void twill_memory_stats(const struct twill_memory *memory, struct twill_memory_stats *stats)

@@ -115,6 +115,11 @@ static void write_nodes(char *text, size_t bytes, uint64_t nodes)
             used += (size_t)snprintf(text + used, bytes - used, "%s%u", used > 0 ? "," : "", i);
 }
 
+static const char *hbm_name(const struct twill_machine *machine)
+{
+    return machine->is_knl ? "MCDRAM" : "HBM";
+}
+
 /* Print a reason such as "auto: 16 GiB MCDRAM at NUMA 1, preferred"; HBM unless on a KNL. */
 static void describe_policy(struct twill_memory_policy *policy, const char *form,
                             const struct twill_machine *machine, bool by_name)
@@ -132,25 +137,41 @@ static void describe_policy(struct twill_memory_policy *policy, const char *form
         snprintf(size, sizeof(size), "%llu %s", (unsigned long long)(gib ? sum >> 30 : sum >> 20),
                  gib ? "GiB" : "MiB");
     snprintf(policy->why, sizeof(policy->why), "%s: %s %s at NUMA %s, %s%s%s", form, size,
-             policy->kind == TWILL_KIND_CXL ? "CXL"
-             : machine->is_knl              ? "MCDRAM"
-                                            : "HBM",
-             list, modes[policy->mode], by_name ? ", so named by MEMKIND_HBW_NODES" : "",
-             policy->nominal ? " (not applied: not this machine)" : "");
+             policy->kind == TWILL_KIND_CXL ? "CXL" : hbm_name(machine), list, modes[policy->mode],
+             by_name ? ", so named by MEMKIND_HBW_NODES" : "",
+             policy->nominal != NULL ? " (not applied: not this machine)" : "");
+}
+
+/* Return whether the machine has memory of the kind, but at no NUMA node that a mask of 64 bits can
+ * name. */
+static bool is_beyond(const struct twill_machine *machine, enum twill_memory_kind kind)
+{
+    bool beyond = false;
+    for (unsigned i = 0; i < machine->numa_nodes; i++)
+        beyond = beyond || machine->numa[i].kind == kind;
+    return beyond && nodes_of(machine, kind, false) == 0;
 }
 
 /* Print why there is no memory of the kind. */
 static void describe_none(char *text, size_t bytes, const struct twill_machine *machine,
                           enum twill_memory_kind kind, const char *hbw_nodes, const char *unusable)
 {
-    if (kind == TWILL_KIND_CXL)
-        snprintf(text, bytes, "this machine has no CXL node");
+    char list[48];
+    write_nodes(list, sizeof(list), machine->barred_hbm);
+    if (is_beyond(machine, kind))
+        snprintf(text, bytes, "it is at NUMA nodes of numbers above %d, which twill cannot bind to",
+                 TWILL_MAX_NUMA - 1);
+    else if (kind == TWILL_KIND_CXL)
+        snprintf(text, bytes, "%.60s has no CXL node", machine->source);
     else if (unusable != NULL)
         snprintf(text, bytes, "MEMKIND_HBW_NODES=%.32s %s", hbw_nodes, unusable);
+    else if (machine->barred_hbm != 0)
+        snprintf(text, bytes, "%s at NUMA %s is not allowed here (cpuset)", hbm_name(machine),
+                 list);
     else if (strcmp(machine->memory_mode, "Cache") == 0)
         snprintf(text, bytes, "MCDRAM is a cache of DDR here (memory mode Cache)");
     else
-        snprintf(text, bytes, "this machine has no MCDRAM or HBM node");
+        snprintf(text, bytes, "%.60s has no MCDRAM or HBM node", machine->source);
 }
 
 twill_status twill_memory_decide(struct twill_memory_policy *policy, const char *text,
@@ -165,7 +186,8 @@ twill_status twill_memory_decide(struct twill_memory_policy *policy, const char 
             "mcdram:bind, mcdram:preferred, mcdram:interleave, or hbm or cxl for mcdram",
             text);
     *policy = (struct twill_memory_policy){.kind = TWILL_KIND_DDR, .mode = TWILL_MODE_PREFERRED};
-    policy->nominal = !machine->is_this_machine;
+    policy->nominal = machine->elsewhere;
+    policy->automatic = strcmp(form->text, "auto") == 0;
     if (form->kind == TWILL_KIND_DDR) {
         snprintf(policy->why, sizeof(policy->why), "%s: DDR, as the system places it", form->text);
         return TWILL_OK;
@@ -178,6 +200,15 @@ twill_status twill_memory_decide(struct twill_memory_policy *policy, const char 
         nodes = nearest ? nearest_of(machine, nodes) : nodes;
     else
         nodes = nodes_of(machine, form->kind, nearest);
+    if (policy->automatic && !by_name && nodes != 0 && !machine->hbm_is_faster) {
+        char list[48];
+        write_nodes(list, sizeof(list), nodes);
+        snprintf(policy->why, sizeof(policy->why),
+                 "%s: DDR: %s at NUMA %s is not near all CPUs of this rank, and not known to be "
+                 "faster for them",
+                 form->text, hbm_name(machine), list);
+        return TWILL_OK;
+    }
     if (nodes != 0) {
         policy->kind = form->kind;
         policy->mode = form->mode;
@@ -190,6 +221,6 @@ twill_status twill_memory_decide(struct twill_memory_policy *policy, const char 
     if (form->required)
         return TWILL_FAIL(error, TWILL_ERR_CONFIG, "TWILL_MEMORY=%s: %s", form->text, none);
     snprintf(policy->why, sizeof(policy->why), "%s: DDR: %s", form->text, none);
-    policy->missed = strcmp(form->text, "auto") != 0 || unusable != NULL;
+    policy->missed = !policy->automatic || unusable != NULL;
     return TWILL_OK;
 }

@@ -1,39 +1,48 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Internal to numa/memory*.c: the kinds of private memory. */
+/* Internal to numa/memory*.c: how memory is taken and placed. */
 #ifndef TWILL_MEMORY_INTERNAL_H
 #define TWILL_MEMORY_INTERNAL_H
 
 #include "numa/memory.h"
 
 #include <stddef.h>
+#include <stdio.h>
 
-/* A source of private memory. A table of operations, so that memkind, which is no longer developed,
- * can be replaced. */
-struct twill_memory_kind_ops {
+#define TWILL_MEMORY_PAGE 4096u
+
+/* A way to apply a policy to untouched pages of a mapping, shared or private. A structure, so that
+ * memkind, which is no longer developed, can be replaced. */
+struct twill_memory_placer {
     const char *name;
-    size_t grain; /* sizes are rounded up to a multiple of this */
-    /* Allocate under the policy, NULL: the system's default. Touches no page. Returns 0 or an
-     * errno. */
-    int (*alloc)(const struct twill_memory_policy *policy, void **pointer, size_t bytes,
-                 size_t alignment);
-    void (*free)(void *pointer, size_t bytes);
-    /* Apply the policy to untouched pages of a mapping of the caller's, shared or private. Returns
-     * 0 or an errno. */
+    /* Returns 0 or an errno. */
     int (*place)(const struct twill_memory_policy *policy, void *pointer, size_t bytes);
 };
 
-extern const struct twill_memory_kind_ops twill_memory_kind_mmap, twill_memory_kind_system;
+/* The kernel's mbind(). */
+extern const struct twill_memory_placer twill_memory_placer_mbind;
+/* Return memkind's, or NULL if it is not built in, would use other nodes than the policy's, or has
+ * not the memory to be loaded, which the log says. */
+const struct twill_memory_placer *
+twill_memory_placer_memkind(const struct twill_memory_policy *policy, struct twill_log *log);
 
-/* Return the table for a policy that names NUMA nodes: memkind's, or NULL if it is not built in,
- * cannot serve the policy now, or has not the memory to be loaded, which the log says. */
-const struct twill_memory_kind_ops *
-twill_memory_kind_memkind(const struct twill_memory_policy *policy, struct twill_log *log);
+/* Map private memory that is not placed yet, in whole pages, aligned to a power of two. Touches no
+ * page. Returns 0 or an errno. */
+int twill_memory_map(void **pointer, size_t bytes, size_t alignment);
+void twill_memory_unmap(void *pointer, size_t bytes);
+/* Take memory that no policy places; of 128 KiB and more no page has been touched. Returns 0 or an
+ * errno. */
+int twill_memory_take(void **pointer, size_t bytes, size_t alignment);
+void twill_memory_give(void *pointer, size_t bytes);
+
 /* Return whether limits allow this process that many more bytes; *limit: what leaves less, or NULL.
  */
 bool twill_memory_allows(uint64_t bytes, const char **limit);
 
-/* Apply a policy to untouched pages. Returns 0 or an errno. */
-int twill_memory_mbind(const struct twill_memory_policy *policy, void *pointer, size_t bytes);
+/* Return the bytes that can be had of a NUMA node, by its meminfo. */
+uint64_t twill_numa_free_in(FILE *meminfo);
+/* Return the NUMA nodes, one bit each, of which this process may use memory (cpuset); 0: unknown.
+ */
+uint64_t twill_memory_allowed(void);
 /* Return the nodes in the kernel's policy of the memory at the pointer; 0: none or unknown. */
 uint64_t twill_memory_bound_to(void *pointer);
 

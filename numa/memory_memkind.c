@@ -2,7 +2,8 @@
 /* Placement by memkind, if it is built in and finds high-bandwidth memory itself (KNL by CPUID,
  * HMAT, or MEMKIND_HBW_NODES). The library is opened when memory is first to be placed there: it
  * loads eight others, which would delay every program that links twill, and its jemalloc ends the
- * process (SIGSEGV, SIGABRT) if there is no memory while it is loaded. */
+ * process (SIGSEGV, SIGABRT) if there is no memory while it is loaded. Only its policies are used,
+ * not its heap, which has four arenas for each CPU, each with a huge page of DDR: 8 MiB a CPU. */
 #include "numa/memory_internal.h"
 
 #ifdef TWILL_WITH_MEMKIND
@@ -14,7 +15,7 @@
 #define LOADED_BYTES   (UINT64_C(64) << 20) /* address space left: loading it takes 19 MiB */
 
 /* Look up a symbol of memkind, or NULL. Repeated for each call, so that there is no global state:
- * it takes 1 us, an allocation many. */
+ * it takes 1 us, placing memory many. */
 static void *symbol(const char *name)
 {
     void *library = dlopen(MEMKIND_SONAME, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
@@ -24,88 +25,48 @@ static void *symbol(const char *name)
     return found;
 }
 
-static memkind_t symbol_kind(const char *name)
-{
-    const memkind_t *found = symbol(name);
-    return found != NULL ? *found : NULL;
-}
-
 static memkind_t kind_for(const struct twill_memory_policy *policy)
 {
     bool many = (policy->nodes & (policy->nodes - 1)) != 0;
-    if (policy->mode == TWILL_MODE_INTERLEAVE)
-        return symbol_kind("MEMKIND_HBW_INTERLEAVE");
-    if (policy->mode == TWILL_MODE_PREFERRED)
-        return symbol_kind("MEMKIND_HBW_PREFERRED");
-    return symbol_kind(many ? "MEMKIND_HBW_ALL" : "MEMKIND_HBW");
+    const memkind_t *found = symbol(policy->mode == TWILL_MODE_INTERLEAVE ? "MEMKIND_HBW_INTERLEAVE"
+                                    : policy->mode == TWILL_MODE_PREFERRED ? "MEMKIND_HBW_PREFERRED"
+                                    : many                                 ? "MEMKIND_HBW_ALL"
+                                                                           : "MEMKIND_HBW");
+    return found != NULL ? *found : NULL;
 }
 
-/* memkind_malloc() may align to less than a cache line, so always use memkind_posix_memalign(). */
-static int memkind_alloc(const struct twill_memory_policy *policy, void **pointer, size_t bytes,
-                         size_t alignment)
-{
-    __typeof__(memkind_posix_memalign) *align = symbol("memkind_posix_memalign");
-    return align(policy != NULL ? kind_for(policy) : symbol_kind("MEMKIND_DEFAULT"), pointer,
-                 alignment, bytes);
-}
-
-/* With NULL, memkind finds the kind itself, which is slower and never wrong. */
-static void memkind_release(void *pointer, size_t bytes)
-{
-    (void)bytes;
-    __typeof__(memkind_free) *release = symbol("memkind_free");
-    release(NULL, pointer);
-}
-
-/* Have memkind bind a mapping that it did not make: what ranks share is a memfd, which a kind
- * cannot allocate (a fixed kind hands out such a mapping, but places nothing). memkind exports the
- * function by which its kinds bind theirs, without a public header. Where it is missing, or has
- * chosen other nodes than twill, as the thread has moved, mbind() does it. */
-static int memkind_place(const struct twill_memory_policy *policy, void *pointer, size_t bytes)
+/* Have memkind apply the policy to a mapping that it did not make, by a function that it exports
+ * for its kinds without a public header. memkind chooses the nodes itself. Returns whether these
+ * are the policy's, all of them: the pool counts what is free on those. It is false where the
+ * thread has moved, or the kernel tells memkind of the local nodes only. */
+static bool apply(const struct twill_memory_policy *policy, void *pointer, size_t bytes)
 {
     int (*bind_mapping)(memkind_t, void *, size_t) =
         (int (*)(memkind_t, void *, size_t))symbol("memkind_default_mbind");
-    if (bind_mapping != NULL && bind_mapping(kind_for(policy), pointer, bytes) == MEMKIND_SUCCESS) {
-        uint64_t nodes = twill_memory_bound_to(pointer);
-        if (nodes != 0 && (nodes & ~policy->nodes) == 0)
-            return 0;
-    }
-    return twill_memory_mbind(policy, pointer, bytes);
+    memkind_t kind = kind_for(policy);
+    return bind_mapping != NULL && kind != NULL &&
+           bind_mapping(kind, pointer, bytes) == MEMKIND_SUCCESS &&
+           twill_memory_bound_to(pointer) == policy->nodes;
 }
 
-static const struct twill_memory_kind_ops memkind_ops = {
-    .name = "memkind",
-    .grain = TWILL_CACHE_LINE,
-    .alloc = memkind_alloc,
-    .free = memkind_release,
-    .place = memkind_place,
-};
+static int memkind_place(const struct twill_memory_policy *policy, void *pointer, size_t bytes)
+{
+    return apply(policy, pointer, bytes) ? 0
+                                         : twill_memory_placer_mbind.place(policy, pointer, bytes);
+}
 
-/* Return whether memkind uses the policy's nodes, whose free memory the pool checks: memkind
- * chooses its nodes itself. Allocates a page to see, and does not touch it. */
+static const struct twill_memory_placer memkind_placer = {"memkind", memkind_place};
+
+/* Return whether memkind would use the policy's nodes. Tries it with a page, which is not touched.
+ */
 static bool agrees(const struct twill_memory_policy *policy)
 {
-    __typeof__(memkind_check_available) *is_available = symbol("memkind_check_available");
     void *page = NULL;
-    if (is_available(kind_for(policy)) != MEMKIND_SUCCESS ||
-        memkind_alloc(policy, &page, 4096, 4096) != 0)
+    if (twill_memory_map(&page, TWILL_MEMORY_PAGE, TWILL_CACHE_LINE) != 0)
         return false;
-    uint64_t nodes = twill_memory_bound_to(page);
-    memkind_release(page, 4096);
-    return nodes != 0 && (nodes & ~policy->nodes) == 0;
-}
-
-/* Return whether the library and all symbols used of it exist. */
-static bool library_is_there(void)
-{
-    static const char *const names[] = {
-        "memkind_posix_memalign", "memkind_free",          "memkind_check_available",
-        "MEMKIND_DEFAULT",        "MEMKIND_HBW",           "MEMKIND_HBW_ALL",
-        "MEMKIND_HBW_PREFERRED",  "MEMKIND_HBW_INTERLEAVE"};
-    size_t found = 0;
-    while (found < TWILL_ARRAY_LENGTH(names) && symbol(names[found]) != NULL)
-        found++;
-    return found == TWILL_ARRAY_LENGTH(names);
+    bool same = apply(policy, page, TWILL_MEMORY_PAGE);
+    twill_memory_unmap(page, TWILL_MEMORY_PAGE);
+    return same;
 }
 
 /* Report whether the library is loaded, or may be. */
@@ -124,23 +85,18 @@ static bool may_load(struct twill_log *log)
     return false;
 }
 
-const struct twill_memory_kind_ops *
-twill_memory_kind_memkind(const struct twill_memory_policy *policy, struct twill_log *log)
+const struct twill_memory_placer *
+twill_memory_placer_memkind(const struct twill_memory_policy *policy, struct twill_log *log)
 {
-    if (!may_load(log) || !library_is_there())
-        return NULL;
     /* memkind uses hwloc: with these variables it counts another machine's CPUs and writes past the
      * end of its tables. */
-    if (getenv("HWLOC_XMLFILE") != NULL || getenv("HWLOC_SYNTHETIC") != NULL)
+    if (getenv("HWLOC_XMLFILE") != NULL || getenv("HWLOC_SYNTHETIC") != NULL || !may_load(log))
         return NULL;
-    /* memkind's PREFERRED uses none of several equally near nodes; mbind() does. */
-    if (policy->mode == TWILL_MODE_PREFERRED && (policy->nodes & (policy->nodes - 1)) != 0)
-        return NULL;
-    return agrees(policy) ? &memkind_ops : NULL;
+    return agrees(policy) ? &memkind_placer : NULL;
 }
 #else
-const struct twill_memory_kind_ops *
-twill_memory_kind_memkind(const struct twill_memory_policy *policy, struct twill_log *log)
+const struct twill_memory_placer *
+twill_memory_placer_memkind(const struct twill_memory_policy *policy, struct twill_log *log)
 {
     (void)policy;
     (void)log;

@@ -23,7 +23,7 @@ static int mbind_mode(void *pointer, size_t bytes, int mode, uint64_t nodes)
     return failed ? errno : 0;
 }
 
-int twill_memory_mbind(const struct twill_memory_policy *policy, void *pointer, size_t bytes)
+static int place_by_mbind(const struct twill_memory_policy *policy, void *pointer, size_t bytes)
 {
     if (policy->mode == TWILL_MODE_BIND)
         return mbind_mode(pointer, bytes, MPOL_BIND, policy->nodes);
@@ -35,6 +35,8 @@ int twill_memory_mbind(const struct twill_memory_policy *policy, void *pointer, 
         failed = mbind_mode(pointer, bytes, MPOL_PREFERRED, policy->nodes);
     return failed;
 }
+
+const struct twill_memory_placer twill_memory_placer_mbind = {"mbind", place_by_mbind};
 
 int twill_memory_near(void *pointer, size_t bytes, int node)
 {
@@ -51,40 +53,27 @@ int twill_memory_near(void *pointer, size_t bytes, int node)
     return failed ? errno : 0;
 }
 
-static int mmap_alloc(const struct twill_memory_policy *policy, void **pointer, size_t bytes,
-                      size_t alignment)
+int twill_memory_map(void **pointer, size_t bytes, size_t alignment)
 {
+    size_t whole = twill_round_up(bytes, TWILL_MEMORY_PAGE);
     size_t slack = alignment > TWILL_HUGE_PAGE / 2 ? alignment : 0; /* else a page is enough */
     unsigned char *base =
-        mmap(NULL, bytes + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        mmap(NULL, whole + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (base == MAP_FAILED)
         return errno;
     size_t before = slack == 0 ? 0 : twill_round_up((uintptr_t)base, alignment) - (uintptr_t)base;
     if (before > 0)
         munmap(base, before);
     if (slack > before)
-        munmap(base + before + bytes, slack - before);
-    int failed = policy != NULL ? twill_memory_mbind(policy, base + before, bytes) : 0;
-    if (failed) {
-        munmap(base + before, bytes);
-        return failed;
-    }
+        munmap(base + before + whole, slack - before);
     *pointer = base + before;
     return 0;
 }
 
-static void mmap_free(void *pointer, size_t bytes)
+void twill_memory_unmap(void *pointer, size_t bytes)
 {
-    munmap(pointer, bytes);
+    munmap(pointer, twill_round_up(bytes, TWILL_MEMORY_PAGE));
 }
-
-const struct twill_memory_kind_ops twill_memory_kind_mmap = {
-    .name = "mmap and mbind",
-    .grain = 4096,
-    .alloc = mmap_alloc,
-    .free = mmap_free,
-    .place = twill_memory_mbind,
-};
 
 uint64_t twill_memory_bound_to(void *pointer)
 {
@@ -96,6 +85,14 @@ uint64_t twill_memory_bound_to(void *pointer)
         if (mask[i] != 0)
             return 0;
     return mask[0];
+}
+
+uint64_t twill_memory_allowed(void)
+{
+    unsigned long mask[16] = {0}; /* as above */
+    long failed =
+        syscall(SYS_get_mempolicy, NULL, mask, sizeof(mask) * 8, NULL, MPOL_F_MEMS_ALLOWED);
+    return failed ? 0 : mask[0];
 }
 
 enum { MOVE_BATCH = 512 };

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the kernel knows about a NUMA node, and hwloc does not: free memory now, CPUs. */
-#include "numa/topology.h"
+#include "numa/memory_internal.h"
 
 #include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 static FILE *node_file(unsigned os_index, const char *name)
 {
@@ -13,18 +14,37 @@ static FILE *node_file(unsigned os_index, const char *name)
     return fopen(path, "re");
 }
 
+/* Clean pages of files are dropped when memory is needed, also for memory that is bound. */
+uint64_t twill_numa_free_in(FILE *meminfo)
+{
+    static const struct {
+        const char *name;
+        bool more;
+    } rows[] = {{"MemFree:", true},
+                {"Active(file):", true},
+                {"Inactive(file):", true},
+                {"Dirty:", false},
+                {"Writeback:", false}};
+    uint64_t more = 0, less = 0, kib;
+    char line[128], name[32];
+    while (fgets(line, sizeof(line), meminfo) != NULL) {
+        if (sscanf(line, "Node %*u %31s %" SCNu64, name, &kib) != 2)
+            continue;
+        for (size_t i = 0; i < TWILL_ARRAY_LENGTH(rows); i++)
+            if (strcmp(name, rows[i].name) == 0)
+                *(rows[i].more ? &more : &less) += kib;
+    }
+    return (more > less ? more - less : 0) << 10;
+}
+
 uint64_t twill_numa_free_bytes(unsigned os_index)
 {
-    uint64_t kib = 0;
-    char line[128];
     FILE *file = node_file(os_index, "meminfo");
     if (file == NULL)
         return 0;
-    while (fgets(line, sizeof(line), file) != NULL)
-        if (sscanf(line, "Node %*u MemFree: %" SCNu64, &kib) == 1)
-            break;
+    uint64_t bytes = twill_numa_free_in(file);
     fclose(file);
-    return kib << 10;
+    return bytes;
 }
 
 bool twill_numa_has_cpus(unsigned os_index, bool otherwise)

@@ -141,8 +141,20 @@ static void leave_out_pci(hwloc_topology_t hwloc)
     hwloc_topology_set_type_filter(hwloc, HWLOC_OBJ_BRIDGE, HWLOC_TYPE_FILTER_KEEP_NONE);
 }
 
+/* Name what describes another machine than this one. */
+static const char *another_machine(bool replaced)
+{
+    return replaced ? "TWILL_LAYOUT=topology describes another machine than this one"
+           : getenv("HWLOC_XMLFILE") != NULL
+               ? "HWLOC_XMLFILE describes another machine than this one (HWLOC_THISSYSTEM=1 says "
+                 "that it is this one)"
+               : "HWLOC_SYNTHETIC or another variable of hwloc describes another machine than this "
+                 "one";
+}
+
+/* Load what `text` describes, with flags of hwloc. */
 static twill_status load_topology(struct twill_topology *topology, const char *text,
-                                  struct twill_error *error)
+                                  unsigned long flags, struct twill_error *error)
 {
     bool replaced = text != NULL && text[0] != '\0';
     if (hwloc_topology_init(&topology->hwloc) != 0) {
@@ -157,6 +169,7 @@ static twill_status load_topology(struct twill_topology *topology, const char *t
     hwloc_topology_set_type_filter(topology->hwloc, HWLOC_OBJ_MEMCACHE, HWLOC_TYPE_FILTER_KEEP_ALL);
 #endif
     TWILL_TRY(error, set_source(topology, text, error));
+    hwloc_topology_set_flags(topology->hwloc, flags);
     errno = 0;
     if (hwloc_topology_load(topology->hwloc) != 0) {
         if (replaced)
@@ -175,9 +188,28 @@ static twill_status load_topology(struct twill_topology *topology, const char *t
             replaced ? "TWILL_LAYOUT=topology=" : "this machine", replaced ? text : "");
     struct twill_machine *machine = &topology->machine;
     machine->is_this_machine = !replaced && hwloc_topology_is_thissystem(topology->hwloc);
+    if (!machine->is_this_machine)
+        machine->elsewhere = another_machine(replaced);
     if (!replaced && !machine->is_this_machine)
-        snprintf(machine->source, sizeof(machine->source), "a machine from HWLOC_* variables");
+        snprintf(machine->source, sizeof(machine->source), "the machine of %s",
+                 getenv("HWLOC_XMLFILE") != NULL ? "HWLOC_XMLFILE" : "hwloc's variables");
     return TWILL_OK;
+}
+
+/* Where some NUMA nodes are not allowed, what the others are shows only beside them: load all. On
+ * failure the kinds stay as they were found. */
+static void compare_with_barred(struct twill_topology *topology, const char *text)
+{
+    struct twill_topology all = {0};
+    struct twill_error ignored = {0};
+    if (!twill_machine_is_restricted(topology))
+        return;
+    if (load_topology(&all, text, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED, &ignored) == TWILL_OK) {
+        twill_machine_describe(&all);
+        twill_machine_compare(&topology->machine, &all.machine);
+    }
+    if (all.hwloc != NULL)
+        hwloc_topology_destroy(all.hwloc);
 }
 
 twill_status twill_topology_open(struct twill_topology **topology, const char *text,
@@ -188,8 +220,9 @@ twill_status twill_topology_open(struct twill_topology **topology, const char *t
     struct twill_topology *opened = calloc(1, sizeof(*opened));
     if (opened == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory for the topology");
-    TWILL_TRY_OR_FAIL(error, load_topology(opened, text, error));
+    TWILL_TRY_OR_FAIL(error, load_topology(opened, text, 0, error));
     twill_machine_describe(opened);
+    compare_with_barred(opened, text);
     TWILL_TRY_OR_FAIL(error, twill_topology_locate(opened, NULL, error));
     *topology = opened;
     return TWILL_OK;

@@ -26,8 +26,8 @@ struct twill_numa_node {
 
 /* What is known of a machine. Owned by the topology. */
 struct twill_machine {
-    bool is_this_machine;  /* false: described by TWILL_LAYOUT=topology; nothing can be bound or
-                              placed */
+    bool is_this_machine;  /* false: another one is described; nothing can be bound or placed */
+    const char *elsewhere; /* why not, and by what; NULL for this machine */
     char source[160];      /* "this machine", "file knl.xml", "synthetic pack:1 ..." */
     char model[96];        /* CPU model, if known */
     char cpu[64];          /* vendor, family and model number by CPUID, or "" */
@@ -40,6 +40,9 @@ struct twill_machine {
     unsigned l3_caches;                     /* without memory-side caches */
     uint64_t l1d_bytes, l2_bytes, l3_bytes; /* of the first of each; 0: none, or size unknown */
     uint64_t side_cache_bytes;              /* all memory-side caches (KNL cache mode) */
+    uint64_t barred_hbm; /* NUMA nodes of MCDRAM that this process may not use (cpuset), one bit
+                            each */
+    bool hbm_is_faster;  /* MCDRAM is faster than DDR for all CPUs that the process may run on */
     struct twill_numa_node numa[TWILL_MAX_NUMA]; /* by logical index, the first TWILL_MAX_NUMA */
 };
 
@@ -50,9 +53,9 @@ twill_status twill_topology_open(struct twill_topology **topology, const char *t
 void twill_topology_close(struct twill_topology *topology);
 const struct twill_machine *twill_topology_machine(const struct twill_topology *topology);
 
-/* Update allowed_pus and the `local` of the NUMA nodes, as the process may have been bound since.
- * On this machine cpus must be NULL; on a described one cpus ("0-3,64") says where the process
- * runs, NULL: everywhere. */
+/* Update allowed_pus, hbm_is_faster and the `local` of the NUMA nodes, as the process may have been
+ * bound since. On this machine cpus must be NULL; on a described one cpus ("0-3,64") says where the
+ * process runs, NULL: everywhere. */
 twill_status twill_topology_locate(struct twill_topology *topology, const char *cpus,
                                    struct twill_error *error);
 
@@ -81,8 +84,10 @@ int twill_cpus_list(const struct twill_cpus *cpus, char *text, size_t bytes);
 
 /* Logical indices of the tile (L2 cache), the L3 cache, the NUMA node and the package that hold all
  * of a set of PUs. -1: the machine has none, or the PUs span several: a thread that may run in two
- * L3 caches shares neither with another. If one of several NUMA nodes holds several packages, these
- * count as one, their first: the slow links are between the nodes, and units must nest. */
+ * L3 caches shares neither with another. PUs whose NUMA node has no memory that may be used have a
+ * number above all nodes, one for each package. If one of several NUMA nodes holds several
+ * packages, these count as one, their first: the slow links are between the nodes, and units must
+ * nest. */
 struct twill_units {
     int tile, l3, numa, package;
     bool roams; /* the PUs span several cores that are not of one tile */

@@ -24,7 +24,12 @@ int twill_numa_around(const struct twill_topology *topology, hwloc_const_bitmap_
 
 /* Fill in topology->machine, except `source` and `is_this_machine`, from the loaded topology. */
 void twill_machine_describe(struct twill_topology *topology);
-/* Fill in what depends on where the process runs: allowed_pus and `local`. */
+/* Return whether the machine has NUMA nodes that the topology leaves out, as this process may not
+ * use their memory. */
+bool twill_machine_is_restricted(const struct twill_topology *topology);
+/* Take over the kinds of memory from the same machine with all its NUMA nodes. */
+void twill_machine_compare(struct twill_machine *machine, const struct twill_machine *all);
+/* Fill in what depends on where the process runs: allowed_pus, hbm_is_faster and `local`. */
 void twill_machine_locate(struct twill_topology *topology, hwloc_const_bitmap_t here);
 
 /* Convert a set of PUs to hwloc's. The caller frees it. NULL: out of memory. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Fills in struct twill_machine from hwloc's tree: counts, caches, and the kind of memory of each
  * NUMA node. */
+#include "numa/memory_internal.h"
 #include "numa/topology_internal.h"
 
 #include <ctype.h>
@@ -58,24 +59,46 @@ static bool is_knl(hwloc_topology_t hwloc)
            (strcmp(model, "87") == 0 || strcmp(model, "133") == 0);
 }
 
-/* Return the highest bandwidth in MB/s that an initiator has to the node; 0: unknown. */
-static unsigned bandwidth_of(hwloc_topology_t hwloc, hwloc_obj_t node)
+/* Those who access a NUMA node, by hwloc's Bandwidth attribute in MB/s. */
+#define INITIATORS_MOST 64
+struct initiators {
+    unsigned count;
+    hwloc_const_bitmap_t cpus[INITIATORS_MOST];
+    unsigned bandwidth_mbs[INITIATORS_MOST];
+};
+
+static void find_initiators(hwloc_topology_t hwloc, hwloc_obj_t node, struct initiators *found)
 {
-    unsigned best = 0;
+    found->count = 0;
 #if HWLOC_API_VERSION >= 0x00020300
-    struct hwloc_location initiators[16];
-    hwloc_uint64_t values[16];
-    unsigned n = 16;
-    if (hwloc_memattr_get_initiators(hwloc, HWLOC_MEMATTR_ID_BANDWIDTH, node, 0, &n, initiators,
-                                     values) != 0)
-        return 0;
-    for (unsigned i = 0; i < n && i < 16; i++)
-        if (values[i] > best)
-            best = values[i] > UINT32_MAX ? UINT32_MAX : (unsigned)values[i];
+    struct hwloc_location at[INITIATORS_MOST];
+    hwloc_uint64_t values[INITIATORS_MOST];
+    unsigned n = INITIATORS_MOST;
+    if (hwloc_memattr_get_initiators(hwloc, HWLOC_MEMATTR_ID_BANDWIDTH, node, 0, &n, at, values) !=
+        0)
+        return;
+    for (unsigned i = 0; i < n && i < INITIATORS_MOST; i++) {
+        bool cpus = at[i].type == HWLOC_LOCATION_TYPE_CPUSET;
+        found->cpus[i] = cpus ? at[i].location.cpuset : at[i].location.object->cpuset;
+        found->bandwidth_mbs[i] = values[i] > UINT32_MAX ? UINT32_MAX : (unsigned)values[i];
+        found->count++;
+    }
 #else
     (void)hwloc;
     (void)node;
 #endif
+}
+
+/* Return the highest bandwidth in MB/s to the node that an initiator has, of these CPUs if they are
+ * not NULL; 0: unknown. */
+static unsigned bandwidth_of(hwloc_topology_t hwloc, hwloc_obj_t node, hwloc_const_bitmap_t cpus)
+{
+    struct initiators from;
+    unsigned best = 0;
+    find_initiators(hwloc, node, &from);
+    for (unsigned i = 0; i < from.count; i++)
+        if (cpus == NULL || (from.cpus[i] != NULL && hwloc_bitmap_intersects(from.cpus[i], cpus)))
+            best = twill_max(best, from.bandwidth_mbs[i]);
     return best;
 }
 
@@ -127,24 +150,37 @@ static bool has_cpus(hwloc_topology_t hwloc, unsigned i, unsigned count)
     return true;
 }
 
-/* Decide a node's kind by its name, its CPUs, and its bandwidth relative to nodes with CPUs. */
-static enum twill_memory_kind node_kind(const struct twill_machine *machine,
+/* Return whether a node without CPUs has more bandwidth than the DDR of the initiators that are
+ * nearest to it. Another socket's DDR does not count: it may be slower than any. */
+static bool is_faster(const struct twill_topology *topology, hwloc_obj_t node)
+{
+    struct initiators from;
+    unsigned best = bandwidth_of(topology->hwloc, node, NULL);
+    find_initiators(topology->hwloc, node, &from);
+    for (unsigned i = 0; i < from.count; i++) {
+        unsigned ddr = 0;
+        for (unsigned n = 0; from.cpus[i] != NULL && n < topology->machine.numa_nodes; n++)
+            if (topology->machine.numa[n].has_cpus)
+                ddr = twill_max(
+                    ddr, bandwidth_of(topology->hwloc, numa_at(topology->hwloc, n), from.cpus[i]));
+        if (from.bandwidth_mbs[i] == best && (ddr == 0 || best <= ddr))
+            return false;
+    }
+    return best > 0;
+}
+
+/* Decide a node's kind by its name, its CPUs, and its bandwidth. */
+static enum twill_memory_kind node_kind(const struct twill_topology *topology,
                                         const struct twill_numa_node *numa, hwloc_obj_t node,
                                         bool legacy_knl)
 {
-    unsigned slowest = 0; /* of the nodes with CPUs */
-    for (unsigned i = 0; i < machine->numa_nodes; i++) {
-        const struct twill_numa_node *n = &machine->numa[i];
-        if (n->has_cpus && n->bandwidth_mbs > 0 && (slowest == 0 || n->bandwidth_mbs < slowest))
-            slowest = n->bandwidth_mbs;
-    }
     if (is_hbm(node))
         return TWILL_KIND_MCDRAM;
     if (is_not_main(node))
         return is_cxl(node) ? TWILL_KIND_CXL : TWILL_KIND_OTHER;
     if (numa->has_cpus || is_subtype(node, "DRAM"))
         return TWILL_KIND_DDR;
-    if (legacy_knl || (slowest > 0 && numa->bandwidth_mbs / 2 >= slowest))
+    if (legacy_knl || is_faster(topology, node))
         return TWILL_KIND_MCDRAM;
     return TWILL_KIND_OTHER; /* slow or unknown */
 }
@@ -161,7 +197,7 @@ static void describe_numa(struct twill_topology *topology)
         struct twill_numa_node *numa = &machine->numa[i];
         numa->os_index = node->os_index;
         numa->bytes = node->attr->numanode.local_memory;
-        numa->bandwidth_mbs = bandwidth_of(hwloc, node);
+        numa->bandwidth_mbs = bandwidth_of(hwloc, node, NULL);
         numa->has_cpus = has_cpus(hwloc, i, count);
         if (machine->is_this_machine) {
             numa->has_cpus = twill_numa_has_cpus(numa->os_index, numa->has_cpus);
@@ -173,7 +209,39 @@ static void describe_numa(struct twill_topology *topology)
      * MCDRAM. */
     bool legacy = machine->is_knl && without * 2 == machine->numa_nodes;
     for (unsigned i = 0; i < machine->numa_nodes; i++)
-        machine->numa[i].kind = node_kind(machine, &machine->numa[i], numa_at(hwloc, i), legacy);
+        machine->numa[i].kind = node_kind(topology, &machine->numa[i], numa_at(hwloc, i), legacy);
+}
+
+bool twill_machine_is_restricted(const struct twill_topology *topology)
+{
+    hwloc_bitmap_t barred = hwloc_bitmap_alloc();
+    uint64_t allowed = topology->machine.is_this_machine ? twill_memory_allowed() : 0;
+    if (barred == NULL)
+        return false;
+    hwloc_bitmap_andnot(barred, hwloc_topology_get_complete_nodeset(topology->hwloc),
+                        hwloc_topology_get_topology_nodeset(topology->hwloc));
+    for (unsigned i = 0; i < TWILL_MAX_NUMA; i++) /* left out for another reason (GPU, empty) */
+        if (allowed >> i & 1)
+            hwloc_bitmap_clr(barred, i);
+    bool some = !hwloc_bitmap_iszero(barred);
+    hwloc_bitmap_free(barred);
+    return some;
+}
+
+void twill_machine_compare(struct twill_machine *machine, const struct twill_machine *all)
+{
+    for (unsigned n = 0; n < all->numa_nodes; n++) {
+        const struct twill_numa_node *node = &all->numa[n];
+        unsigned i = 0;
+        while (i < machine->numa_nodes && machine->numa[i].os_index != node->os_index)
+            i++;
+        if (i < machine->numa_nodes) {
+            machine->numa[i].kind = node->kind;
+            machine->numa[i].has_cpus = node->has_cpus;
+        } else if (node->kind == TWILL_KIND_MCDRAM && node->os_index < TWILL_MAX_NUMA) {
+            machine->barred_hbm |= UINT64_C(1) << node->os_index;
+        }
+    }
 }
 
 static unsigned count_objects(hwloc_topology_t hwloc, hwloc_obj_type_t type)
@@ -270,6 +338,47 @@ static void locate_kind(struct twill_topology *topology, enum twill_memory_kind 
     }
 }
 
+/* Return the highest bandwidth of a kind of memory to these CPUs, 0: unknown; *near: some of it is
+ * next to them. */
+static unsigned kind_bandwidth(const struct twill_topology *topology, enum twill_memory_kind kind,
+                               hwloc_const_bitmap_t cpus, bool *near)
+{
+    unsigned best = 0;
+    *near = false;
+    for (unsigned i = 0; i < topology->machine.numa_nodes; i++) {
+        hwloc_obj_t node = numa_at(topology->hwloc, i);
+        if (topology->machine.numa[i].kind != kind)
+            continue;
+        *near = *near || hwloc_bitmap_intersects(node->cpuset, cpus);
+        best = twill_max(best, bandwidth_of(topology->hwloc, node, cpus));
+    }
+    return best;
+}
+
+/* Return whether MCDRAM is faster than DDR for these CPUs; where the kernel does not tell the
+ * bandwidth of both, whether it is near: that of another socket is slower than own DDR. */
+static bool hbm_pays(const struct twill_topology *topology, hwloc_const_bitmap_t cpus)
+{
+    bool near, beside;
+    unsigned hbm = kind_bandwidth(topology, TWILL_KIND_MCDRAM, cpus, &near);
+    unsigned ddr = kind_bandwidth(topology, TWILL_KIND_DDR, cpus, &beside);
+    return hbm > 0 && ddr > 0 ? hbm > ddr : near;
+}
+
+/* Compare for the CPUs of each NUMA node that the process may run on. */
+static bool hbm_is_faster(const struct twill_topology *topology, hwloc_const_bitmap_t here)
+{
+    bool faster = hbm_pays(topology, here);
+    hwloc_bitmap_t cpus = hwloc_bitmap_alloc();
+    for (unsigned i = 0; faster && cpus != NULL && i < topology->machine.numa_nodes; i++) {
+        hwloc_bitmap_and(cpus, numa_at(topology->hwloc, i)->cpuset, here);
+        if (topology->machine.numa[i].has_cpus && !hwloc_bitmap_iszero(cpus))
+            faster = faster && hbm_pays(topology, cpus);
+    }
+    hwloc_bitmap_free(cpus);
+    return faster;
+}
+
 /* Local are the nodes whose CPUs include `here`, or for a process that spans several (unbound on
  * SNC4) all that it spans; of these the fastest. hwloc_get_local_numanode_objs() with larger, then
  * smaller localities does this for each kind, but only since hwloc 2.3. */
@@ -279,4 +388,5 @@ void twill_machine_locate(struct twill_topology *topology, hwloc_const_bitmap_t 
     topology->machine.allowed_pus = weight > 0 ? (unsigned)weight : 0;
     for (int kind = TWILL_KIND_DDR; kind <= TWILL_KIND_OTHER; kind++)
         locate_kind(topology, (enum twill_memory_kind)kind, here);
+    topology->machine.hbm_is_faster = hbm_is_faster(topology, here);
 }

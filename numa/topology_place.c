@@ -152,6 +152,22 @@ static int merge_packages(const struct twill_topology *topology, const struct tw
     return units->package;
 }
 
+/* Return a number for the NUMA node of PUs whose node the topology does not have: see struct
+ * twill_units. -1: they have one or span several. */
+static int node_without_memory(const struct twill_topology *topology, hwloc_const_bitmap_t here,
+                               int package)
+{
+    const struct twill_machine *machine = &topology->machine;
+    for (unsigned i = 0; i < machine->numa_nodes; i++)
+        if (machine->numa[i].has_cpus &&
+            hwloc_bitmap_intersects(
+                hwloc_get_obj_by_type(topology->hwloc, HWLOC_OBJ_NUMANODE, i)->cpuset, here))
+            return -1;
+    if (package < 0 && machine->packages > 1)
+        return -1;
+    return (int)machine->numa_nodes + twill_max(package, 0);
+}
+
 void twill_topology_units(const struct twill_topology *topology, const struct twill_cpus *cpus,
                           struct twill_units *units)
 {
@@ -168,6 +184,8 @@ void twill_topology_units(const struct twill_topology *topology, const struct tw
         units->numa = -1; /* MCDRAM beside several nodes with cores */
     if (units->numa >= 0)
         units->package = merge_packages(topology, units);
+    else
+        units->numa = node_without_memory(topology, here, units->package);
     units->roams = units->tile < 0 && index_around(hwloc, here, HWLOC_OBJ_CORE) < 0;
     hwloc_bitmap_free(here);
 }

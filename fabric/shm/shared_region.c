@@ -65,7 +65,7 @@ static enum twill_share_cause make_memory(struct twill_shm_region *region, const
     region->mine = twill_mapping_create(region->fd, region->bytes);
     region->token_at = region->bytes - sizeof(uint64_t);
     if (region->mine != NULL && region->placer.place != NULL)
-        region->placer.place(region->placer.user, region->mine->at, region->bytes);
+        region->placed = region->placer.place(region->placer.user, region->mine->at, region->bytes);
     return cause;
 }
 
@@ -440,7 +440,7 @@ void twill_shm_region_close(struct twill_shm_region *region)
     if (region->view != NULL)
         close_peers(region);
     if (region->mine != NULL && region->placer.unplace != NULL)
-        region->placer.unplace(region->placer.user, region->bytes);
+        region->placer.unplace(region->placer.user, region->bytes, region->placed);
     if (region->mine != NULL)
         drop_mine(region, unused ? TWILL_MAPPING_USERS_UNKNOWN : 1);
     if (region->fd >= 0 && !region->given)

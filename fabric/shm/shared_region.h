@@ -11,10 +11,11 @@ struct twill_mapping;
 struct twill_shm_region; /* this rank's memory, and its mappings of the others' */
 
 /* Places this rank's memory on NUMA nodes. place() is called once, before any page exists, by the
- * thread that shares the region; unplace() when the region is closed. */
+ * thread that shares the region, and returns whether the memory is placed, not in DDR; unplace()
+ * gets that back when the region is closed. */
 struct twill_shm_region_placer {
-    void (*place)(void *user, void *at, size_t bytes);
-    void (*unplace)(void *user, size_t bytes);
+    bool (*place)(void *user, void *at, size_t bytes);
+    void (*unplace)(void *user, size_t bytes, bool placed);
     void *user;
     bool visible; /* in a file even if no other rank maps it, for readers outside the job */
 };

@@ -24,6 +24,7 @@ struct twill_shm_region {
     struct twill_mapping *mine;
     size_t token_at;                       /* offset of the token in `mine` */
     struct twill_shm_region_placer placer; /* placer of mine; all NULL: none */
+    bool placed;                           /* as it says */
     struct twill_rank_view *view;          /* [size] */
     struct share *share;                   /* until it is concluded; shared_region.c */
 };

@@ -15,8 +15,8 @@
 struct peer_info {
     char version[16];
     struct twill_host host;
-    struct twill_cpus where;             /* CPUs it may run on */
-    uint64_t memory_nodes;               /* NUMA nodes it may bind to */
+    struct twill_cpus where; /* CPUs it may run on */
+    struct twill_memory_claims memory;
     uint64_t tuning;                     /* hash of TWILL_TUNING's contents */
     uint64_t timings;                    /* hash of this machine's timings, 0: none */
     uint64_t started;                    /* twill_now() of its host */
@@ -61,23 +61,29 @@ static twill_status check_agreement(struct twill_context *context, const struct 
 }
 
 /* Divide what ranks of this host share, whatever TWILL_LAYOUT=nodes says. Free MCDRAM: no rank has
- * allocated yet, and pages that a rank has not touched are not visible to others, so each gets an
- * equal part. PUs: the progress thread gets one that no rank may run on. */
+ * allocated yet, and pages that a rank has not touched are not visible to others, so each gets a
+ * part. PUs: the progress thread gets one that no rank may run on. */
 static void share_host(struct twill_context *context, const struct peer_info *all)
 {
     const struct peer_info *mine = &all[context->job.oob->rank];
     struct twill_cpus *where = calloc((size_t)context->job.oob->size, sizeof(*where));
-    unsigned ranks = 0, n = 0, me = 0;
+    struct twill_memory_claims *claims = calloc((size_t)context->job.oob->size, sizeof(*claims));
+    unsigned n = 0, me = 0;
     for (int r = 0; r < context->job.oob->size; r++) {
         if (strcmp(all[r].host.boot_id, mine->host.boot_id) != 0)
             continue;
-        ranks += (all[r].memory_nodes & mine->memory_nodes) != 0;
         me = r == context->job.oob->rank ? n : me;
         if (where != NULL)
-            where[n++] = all[r].where;
+            where[n] = all[r].where;
+        if (claims != NULL)
+            claims[n] = all[r].memory;
+        n++;
     }
-    twill_memory_share(context->memory.user, ranks);
-    twill_memory_share(context->memory.library, ranks);
+    uint64_t share = claims != NULL ? twill_memory_share(claims, n, me) : 0;
+    twill_memory_limit(context->memory.user, share);
+    twill_memory_limit(context->memory.library, share);
+    free(claims);
+    n = where != NULL ? n : 0;
     twill_progress_place(context, where, n, me);
     context->job.host_cpus = where;
     context->job.host_ranks = n;
@@ -135,7 +141,8 @@ static void describe_rank(struct twill_context *context, struct peer_info *mine)
     mine->timings =
         context->selection.timings != NULL ? twill_tuning_hash(context->selection.timings) : 0;
     twill_heap_describe(context, &mine->heap);
-    mine->memory_nodes = context->memory.user_policy.nodes | context->memory.library_policy.nodes;
+    twill_memory_claim(context->memory.user, &mine->memory.user);
+    twill_memory_claim(context->memory.library, &mine->memory.library);
     for (int v = 0; v < TWILL_VARIABLE_COUNT; v++)
         mine->hash[v] = twill_config_hash(&context->config, v);
     twill_levels_describe(context->machine.topology, NULL, &mine->level);

@@ -21,6 +21,10 @@ struct twill_extent {
     bool outside; /* from the malloc library or twill_memory_alloc(): does not merge */
 };
 
+/* What a chunk of the region, TWILL_HUGE_PAGE bytes, is: not placed yet or free again, or taken,
+ * with the policy or in DDR. */
+enum chunk_state { CHUNK_NEW, CHUNK_DDR, CHUNK_PLACED };
+
 static size_t block_alignment(size_t bytes)
 {
     return bytes >= TWILL_HUGE_PAGE ? TWILL_HUGE_PAGE : TWILL_CACHE_LINE;
@@ -53,6 +57,19 @@ static void free_outside(struct twill_heap *heap, const struct twill_extent *ext
     heap->outside -= extent->bytes;
 }
 
+static size_t chunk_bytes(const struct twill_heap *heap, size_t chunk)
+{
+    return twill_min(heap->bytes - chunk * TWILL_HUGE_PAGE, TWILL_HUGE_PAGE);
+}
+
+static void unplace_chunk(struct twill_heap *heap, size_t chunk)
+{
+    if (heap->chunk[chunk] != CHUNK_NEW)
+        twill_memory_unplace(heap->memory, chunk_bytes(heap, chunk),
+                             heap->chunk[chunk] == CHUNK_PLACED);
+    heap->chunk[chunk] = CHUNK_NEW;
+}
+
 void twill_heap_destroy(struct twill_heap *heap)
 {
     while (heap->extents != NULL) {
@@ -62,9 +79,10 @@ void twill_heap_destroy(struct twill_heap *heap)
             free_outside(heap, extent);
         free(extent);
     }
-    if (heap->placed > 0)
-        twill_memory_unplace(heap->memory, heap->placed);
-    heap->placed = 0;
+    for (size_t chunk = 0; heap->chunk != NULL && chunk * TWILL_HUGE_PAGE < heap->bytes; chunk++)
+        unplace_chunk(heap, chunk);
+    free(heap->chunk);
+    heap->chunk = NULL;
 }
 
 static struct twill_extent *extent_new(unsigned char *start, size_t bytes, bool taken,
@@ -95,15 +113,22 @@ static bool split_extent(struct twill_extent *extent, size_t bytes)
     return true;
 }
 
-/* Place the region up to offset `end`, before it is touched. */
-static twill_status place_extents(struct twill_heap *heap, size_t end, struct twill_error *error)
+/* Place the new chunks of [from, to), offsets, before they are touched; each run of them as one. */
+static twill_status place_chunks(struct twill_heap *heap, size_t from, size_t to,
+                                 struct twill_error *error)
 {
-    if (end <= heap->placed)
-        return TWILL_OK;
-    size_t to = twill_min(twill_round_up(end, TWILL_HUGE_PAGE), heap->bytes);
-    TWILL_TRY(error, twill_memory_place(heap->memory, heap->base + heap->placed, to - heap->placed,
-                                        error));
-    heap->placed = to;
+    for (size_t first = from / TWILL_HUGE_PAGE; first * TWILL_HUGE_PAGE < to; first++) {
+        size_t end = first, bytes = 0;
+        for (; end * TWILL_HUGE_PAGE < to && heap->chunk[end] == CHUNK_NEW; end++)
+            bytes += chunk_bytes(heap, end);
+        if (bytes == 0)
+            continue;
+        bool placed;
+        TWILL_TRY(error, twill_memory_place(heap->memory, heap->base + first * TWILL_HUGE_PAGE,
+                                            bytes, &placed, error));
+        memset(&heap->chunk[first], placed ? CHUNK_PLACED : CHUNK_DDR, end - first);
+        first = end;
+    }
     return TWILL_OK;
 }
 
@@ -111,8 +136,8 @@ static twill_status place_extents(struct twill_heap *heap, size_t end, struct tw
 static twill_status take_extent(struct twill_heap *heap, struct twill_extent *extent, size_t skip,
                                 size_t bytes, void **pointer, struct twill_error *error)
 {
-    size_t end = (size_t)(extent->start - heap->base) + skip + bytes;
-    TWILL_TRY(error, place_extents(heap, end, error));
+    size_t from = (size_t)(extent->start - heap->base) + skip;
+    TWILL_TRY(error, place_chunks(heap, from, from + bytes, error));
     bool done = skip == 0 || split_extent(extent, skip);
     struct twill_extent *mine = skip == 0 ? extent : extent->next;
     if (!done || !split_extent(mine, bytes))
@@ -168,11 +193,12 @@ static twill_status alloc_outside(struct twill_heap *heap, void **pointer, size_
 static twill_status alloc_shared(struct twill_heap *heap, void **pointer, size_t bytes,
                                  struct twill_error *error)
 {
-    if (heap->extents == NULL) {
+    if (heap->chunk == NULL)
+        heap->chunk = calloc(heap->bytes / TWILL_HUGE_PAGE + 1, sizeof(*heap->chunk));
+    if (heap->extents == NULL)
         heap->extents = extent_new(heap->base, heap->bytes, false, NULL);
-        if (heap->extents == NULL)
-            return TWILL_FAIL(error, TWILL_ERR_MEMORY, "twill_alloc: out of memory");
-    }
+    if (heap->chunk == NULL || heap->extents == NULL)
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "twill_alloc: out of memory");
     size_t align = block_alignment(bytes);
     for (struct twill_extent *e = heap->extents; e != NULL; e = e->next) {
         size_t skip = twill_round_up((uintptr_t)e->start, align) - (uintptr_t)e->start;
@@ -215,6 +241,32 @@ static void merge_next(struct twill_extent *extent)
     free(next);
 }
 
+/* Free the pages of a block of `bytes` at offset `from`, which is part of the extent `unused` now.
+ * Chunks of which nothing is in use any more become new: what was refused for want of room may be
+ * placed next time, and what was placed is there for others. */
+static void drop_pages(struct twill_heap *heap, const struct twill_extent *unused, size_t from,
+                       size_t bytes)
+{
+    size_t begin = (size_t)(unused->start - heap->base), end = begin + unused->bytes;
+    size_t first = from / TWILL_HUGE_PAGE, last = (from + bytes - 1) / TWILL_HUGE_PAGE;
+    bool placed = false;
+    if (first * TWILL_HUGE_PAGE < begin)
+        first++;
+    if (last * TWILL_HUGE_PAGE + chunk_bytes(heap, last) > end)
+        last--;
+    for (size_t chunk = first; chunk <= last; chunk++) {
+        placed = placed || heap->chunk[chunk] == CHUNK_PLACED;
+        unplace_chunk(heap, chunk);
+    }
+    size_t chunks_end = last * TWILL_HUGE_PAGE + chunk_bytes(heap, last);
+    size_t to = twill_max(from + bytes, chunks_end);
+    from = twill_min(from, first * TWILL_HUGE_PAGE);
+    (void)madvise(heap->base + from, (to - from) & ~(size_t)4095, MADV_REMOVE);
+    if (placed) /* the default policy, as the next block may have to be in DDR */
+        (void)twill_memory_near(heap->base + first * TWILL_HUGE_PAGE,
+                                chunks_end - first * TWILL_HUGE_PAGE, -1);
+}
+
 static void release_extent(struct twill_heap *heap, struct twill_extent *before,
                            struct twill_extent *extent)
 {
@@ -227,12 +279,14 @@ static void release_extent(struct twill_heap *heap, struct twill_extent *before,
         free(extent);
         return;
     }
-    if (extent->bytes >= TWILL_HUGE_PAGE) /* free the pages; their placement stays */
-        (void)madvise(extent->start, extent->bytes & ~(size_t)4095, MADV_REMOVE);
+    size_t from = (size_t)(extent->start - heap->base), bytes = extent->bytes;
+    bool merges = before != NULL && !before->taken && !before->outside;
     extent->taken = false;
     merge_next(extent);
-    if (before != NULL)
+    if (merges)
         merge_next(before);
+    if (bytes >= TWILL_HUGE_PAGE)
+        drop_pages(heap, merges ? before : extent, from, bytes);
 }
 
 twill_status twill_heap_free(struct twill_heap *heap, void *pointer, struct twill_error *error)
@@ -258,16 +312,17 @@ uint64_t twill_heap_offset(const struct twill_heap *heap, const void *pointer, s
     return (uint64_t)(p - heap->base);
 }
 
-/* Put new pages in the place of [at, at + bytes), with the same contents, in one step. */
-static twill_status replace_pages(struct twill_heap *heap, unsigned char *at, size_t bytes,
-                                  struct twill_error *error)
+/* Put new pages in the place of a chunk, with the same contents, in one step. */
+static twill_status replace_pages(struct twill_heap *heap, size_t chunk, struct twill_error *error)
 {
-    unsigned char resident[TWILL_HUGE_PAGE / 4096];
+    unsigned char resident[TWILL_HUGE_PAGE / 4096], *at = heap->base + chunk * TWILL_HUGE_PAGE;
+    size_t bytes = chunk_bytes(heap, chunk);
+    bool placed = false;
     unsigned char *new = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (new == MAP_FAILED)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "mmap of %zu bytes: %s", bytes, strerror(errno));
-    twill_status status = twill_memory_place(heap->memory, new, bytes, error);
+    twill_status status = twill_memory_place(heap->memory, new, bytes, &placed, error);
     bool known = mincore(at, bytes, resident) == 0;
     for (size_t offset = 0; status == TWILL_OK && offset < bytes; offset += 4096)
         if (!known || (resident[offset / 4096] & 1) != 0) /* others are zero, and not touched */
@@ -276,9 +331,25 @@ static twill_status replace_pages(struct twill_heap *heap, unsigned char *at, si
         mremap(new, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, at) == MAP_FAILED)
         status =
             TWILL_FAIL(error, TWILL_ERR_MEMORY, "mremap of %zu bytes: %s", bytes, strerror(errno));
-    if (status != TWILL_OK)
+    if (status != TWILL_OK) {
         munmap(new, bytes);
-    return status;
+        return status;
+    }
+    unplace_chunk(heap, chunk); /* the old pages */
+    heap->chunk[chunk] = placed ? CHUNK_PLACED : CHUNK_DDR;
+    return TWILL_OK;
+}
+
+/* Put private memory in the place of chunks that nobody has touched. */
+static twill_status replace_new(struct twill_heap *heap, size_t first, size_t end,
+                                struct twill_error *error)
+{
+    size_t from = first * TWILL_HUGE_PAGE,
+           bytes = twill_min(end * TWILL_HUGE_PAGE, heap->bytes) - from;
+    if (mmap(heap->base + from, bytes, PROT_READ | PROT_WRITE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED)
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "mmap of %zu bytes: %s", bytes, strerror(errno));
+    return TWILL_OK;
 }
 
 twill_status twill_heap_fence(struct twill_heap *heap, struct twill_error *error)
@@ -287,15 +358,17 @@ twill_status twill_heap_fence(struct twill_heap *heap, struct twill_error *error
         return TWILL_OK;
     if (heap->preload != NULL)
         return TWILL_FAIL(error, TWILL_ERR_UNSUPPORTED, "memory of malloc stays shared");
-    for (size_t at = 0; at < heap->placed; at += TWILL_HUGE_PAGE)
-        TWILL_TRY(error, replace_pages(heap, heap->base + at,
-                                       twill_min(heap->placed - at, TWILL_HUGE_PAGE), error));
-    if (heap->placed < heap->bytes &&
-        mmap(heap->base + heap->placed, heap->bytes - heap->placed, PROT_READ | PROT_WRITE,
-             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED)
-        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "mmap of %zu bytes: %s",
-                          heap->bytes - heap->placed, strerror(errno));
-    twill_memory_unplace(heap->memory, heap->placed); /* the old pages */
+    for (size_t chunk = 0; chunk * TWILL_HUGE_PAGE < heap->bytes;) {
+        size_t end = chunk;
+        while (end * TWILL_HUGE_PAGE < heap->bytes &&
+               (heap->chunk == NULL || heap->chunk[end] == CHUNK_NEW))
+            end++;
+        if (end > chunk)
+            TWILL_TRY(error, replace_new(heap, chunk, end, error));
+        else
+            TWILL_TRY(error, replace_pages(heap, end++, error));
+        chunk = end;
+    }
     heap->fenced = true;
     return TWILL_OK;
 }

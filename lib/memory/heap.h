@@ -22,8 +22,8 @@ struct twill_heap {
     size_t bytes;
     size_t limit;   /* TWILL_TUNE=heap_limit: most bytes, private memory included; 0: no limit */
     size_t outside; /* bytes taken from the malloc library or as private memory */
-    size_t placed;  /* bytes from base on that have been placed */
-    bool fenced;    /* twill_heap_fence(): the region is private memory now */
+    unsigned char *chunk;         /* of each 2 MiB from base on: enum twill_chunk_state */
+    bool fenced;                  /* twill_heap_fence(): the region is private memory now */
     struct twill_extent *extents; /* by address; those outside the region first */
 };
 

@@ -192,22 +192,24 @@ twill_status twill_comm_reserve(struct twill_comm *comm, unsigned char **memory,
 
 /* Place memory that communicators share. As with twill_memory_alloc(), what cannot be placed falls
  * back to DDR and is counted. */
-static void place(void *user, void *at, size_t bytes)
+static bool place(void *user, void *at, size_t bytes)
 {
     struct twill_context *context = user;
     struct twill_error error = {0};
+    bool placed = false;
     twill_context_lock(context);
-    twill_status status = twill_memory_place(context->memory.library, at, bytes, &error);
+    twill_status status = twill_memory_place(context->memory.library, at, bytes, &placed, &error);
     if (status != TWILL_OK)
         twill_say(&context->log, TWILL_LOG_WARN, "%s", error.message);
     twill_context_unlock(context);
+    return placed;
 }
 
-static void unplace(void *user, size_t bytes)
+static void unplace(void *user, size_t bytes, bool placed)
 {
     struct twill_context *context = user;
     twill_context_lock(context);
-    twill_memory_unplace(context->memory.library, bytes);
+    twill_memory_unplace(context->memory.library, bytes, placed);
     twill_context_unlock(context);
 }
 

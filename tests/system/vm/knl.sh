@@ -2,13 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # Placement in MCDRAM, in emulated KNL nodes (qemu, software emulation; correctness only): quadrant flat,
 # SNC4 flat, cache mode, and hybrid: half of the MCDRAM a cache, as hwloc's dump of the firmware's tables says there.
+# A fifth machine is no KNL: two sockets with HBM, as on a Xeon Max, described by HMAT.
 # test_lib_placement and twill-info ask the kernel there by move_pages() where pages of four ranks are. All of it also
 # runs the tests of the module numa, twill-place and a training (examples/train.c) with its gradients in MCDRAM.
 # tests/system/check_knl.sh runs it. Usage: sh tests/system/vm/knl.sh BUILD [KERNEL]
 #   BUILD   a build tree with tests, tools and examples (default: build-release)
 #   KERNEL  a directory with boot/vmlinuz-*: a Debian kernel image, unpacked. Default: that of TEST_KERNEL,
 #           else it is downloaded (27 MB, linux-image-cloud-amd64), not installed.
-# Needs what guest.sh needs; skipped (77) if something is missing. With TEST_SEED, as in CI, one of the four machines is
+# Needs what guest.sh needs; skipped (77) if something is missing. With TEST_SEED, as in CI, one of the five machines is
 # started, another one with the next seed, and only for where pages are; without it, or with TEST_WHOLE=1, all of it.
 set -eu
 
@@ -45,6 +46,8 @@ if [ -z "$kernel" ]; then
 fi
 guest_kernel "$kernel"
 guest_add "$build/tests/test_lib_placement" "$build/bin/twill-info" "$build/bin/twillrun"
+memkind=$(ldconfig -p | sed -n 's/.*libmemkind\.so\.0 .*=> //p' | head -n 1)
+[ -z "$memkind" ] || guest_add "$memkind"
 all=
 if [ -z "${TEST_SEED:-}" ] || [ -n "${TEST_WHOLE:-}" ]; then
     all=all
@@ -89,16 +92,21 @@ else
     run placed $build/tests/test_lib_placement
     run bound TWILL_MEMORY=mcdram:bind,mcdram:bind \$job \$info --memory=16M
     grep -q mcdram=flat /proc/cmdline && run too_much TWILL_MEMORY=hbm:bind,ddr \$info --memory=400M
+    if grep -q mcdram=sockets /proc/cmdline; then
+        run unbound TWILL_MEMORY=hbm:bind,ddr \$info --memory=300M
+        run spread TWILL_MEMORY=hbm:interleave,ddr \$info --memory=32M
+    fi
 fi
 INIT
 
 # boot MACHINE MODE ARGUMENT...: MODE is for /init.
+cpu=KnightsMill,model=87
 boot()
 {
     machine=$1 mode=$2
     shift 2
     echo "== $machine: kernel $version, software emulation, at most $patience s"
-    guest_boot "$patience" "mcdram=$mode twill=$all" -cpu KnightsMill,model=87 -machine q35 "$@"
+    guest_boot "$patience" "mcdram=$mode twill=$all" -cpu "$cpu" -machine q35 "$@"
     grep -q '^end ' "$scratch/log" || {
         cat "$scratch/qemu"
         fail "the machine did not come up"
@@ -157,7 +165,7 @@ in_all()
 # turn NUMBER: start this machine?
 turn()
 {
-    [ -z "${TEST_SEED:-}" ] || [ -n "${TEST_WHOLE:-}" ] || [ $((TEST_SEED % 4)) -eq "$1" ]
+    [ -z "${TEST_SEED:-}" ] || [ -n "${TEST_WHOLE:-}" ] || [ $((TEST_SEED % 5)) -eq "$1" ]
 }
 
 quadrant()
@@ -166,7 +174,7 @@ quadrant()
     boot "quadrant flat" flat -m 1280 -smp 8,sockets=1,cores=4,threads=2 $(memory 896 384) \
         -numa node,nodeid=0,memdev=m0,cpus=0-7 -numa node,nodeid=1,memdev=m1 -numa dist,src=0,dst=1,val=31
     ends machine 0 '^KNL modes  *memory Flat, cluster Quadrant' '^memory  *NUMA 1, MCDRAM/HBM, .*no cores'
-    ends placed 0 '^memory of a job: MCDRAM or HBM of this machine' '  PASSED  \] 2 test'
+    ends placed 0 '^memory of a job: MCDRAM or HBM of this machine' '  PASSED  \] 4 test'
     ends bound 0 '^  NUMA node 1  *4096 pages  100.00%' '^shared .* 4 ranks. regions .*policy: bind'
     ranges 2
     ! grep -q '^  NUMA node 0' "$scratch/said" || fail "pages are in DDR"
@@ -203,7 +211,7 @@ snc4()
     boot "SNC4 flat" snc4 -m 1920 -smp 8,sockets=1,cores=8,threads=1 $(memory 640 256 256 256 128 128 128 128) \
         $(clusters) $(distances)
     ends machine 0 '^KNL modes  *memory Flat, cluster SNC4' '^memory  *NUMA 7, MCDRAM/HBM, .*no cores'
-    ends placed 0 '^memory of a job: MCDRAM or HBM of this machine' '  PASSED  \] 2 test'
+    ends placed 0 '^memory of a job: MCDRAM or HBM of this machine' '  PASSED  \] 4 test'
     ends bound 0 '^shared .* 4 ranks. regions .*policy: bind'
     ranges 2
     in_all MCDRAM
@@ -216,7 +224,7 @@ hybrid()
     boot "quadrant hybrid" hybrid -m 1280 -smp 8,sockets=1,cores=4,threads=2 $(memory 896 384) \
         -numa node,nodeid=0,memdev=m0,cpus=0-7 -numa node,nodeid=1,memdev=m1 -numa dist,src=0,dst=1,val=31
     ends machine 0 '^KNL modes  *memory Hybrid50, cluster Quadrant' '^memory  *NUMA 1, MCDRAM/HBM, .*no cores'
-    ends placed 0 '^memory of a job: MCDRAM or HBM of this machine' '  PASSED  \] 2 test'
+    ends placed 0 '^memory of a job: MCDRAM or HBM of this machine' '  PASSED  \] 4 test'
     ends bound 0 '^  NUMA node 1  *4096 pages  100.00%' '^shared .* 4 ranks. regions .*policy: bind'
     ranges 2
     ! grep -q '^  NUMA node 0' "$scratch/said" || fail "pages are in DDR"
@@ -233,8 +241,41 @@ cache()
     in_all
 }
 
+# access TARGET NS GB/S NS GB/S: of a memory, from socket 0 and 1.
+access()
+{
+    target=$1
+    for from in 0 1; do
+        printf -- '-numa hmat-lb,initiator=%d,target=%d,hierarchy=memory,data-type=access-latency,latency=%d ' \
+            $from "$target" "$2"
+        printf -- '-numa hmat-lb,initiator=%d,target=%d,hierarchy=memory,data-type=access-bandwidth,bandwidth=%dG ' \
+            $from "$target" "$3"
+        shift 2
+    done
+}
+
+# The kernel tells libmemkind of the HBM of its own socket only.
+sockets()
+{
+    cpu=max
+    # shellcheck disable=SC2046 # lists of words
+    boot "two sockets with HBM" sockets -machine hmat=on -m 2048 -smp 4,sockets=2,cores=2 $(memory 768 768 256 256) \
+        -numa node,nodeid=0,memdev=m0,cpus=0-1 -numa node,nodeid=1,memdev=m1,cpus=2-3 \
+        -numa node,nodeid=2,memdev=m2,initiator=0 -numa node,nodeid=3,memdev=m3,initiator=1 \
+        -numa dist,src=0,dst=1,val=21 -numa dist,src=0,dst=2,val=31 -numa dist,src=0,dst=3,val=41 \
+        -numa dist,src=1,dst=2,val=41 -numa dist,src=1,dst=3,val=31 -numa dist,src=2,dst=3,val=41 \
+        $(access 0 130 90 200 45) $(access 1 200 45 130 90) $(access 2 155 400 220 200) $(access 3 220 200 155 400)
+    ends machine 0 '^memory  *NUMA 3, MCDRAM/HBM, .*no cores'
+    ends placed 0 '^memory of a job: MCDRAM or HBM of this machine' '  PASSED  \] 4 test'
+    ends unbound 0 '^  NUMA node 2 ' '^  NUMA node 3 '
+    ranges 1
+    ! grep -q '^  NUMA node 0' "$scratch/said" || fail "pages are in DDR"
+    ends spread 0 '^  NUMA node 2  *4096 pages ' '^  NUMA node 3  *4096 pages '
+}
+
 if turn 0; then quadrant; fi
 if turn 1; then snc4; fi
 if turn 2; then cache; fi
 if turn 3; then hybrid; fi
+if turn 4; then sockets; fi
 echo "$me: placed as requested in emulated machines"

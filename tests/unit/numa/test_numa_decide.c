@@ -126,7 +126,7 @@ static void check_decision(const struct decision *d, const struct twill_machine 
     assert_int_equal(policy.kind, d->kind);
     assert_int_equal(policy.mode, d->mode);
     assert_int_equal(policy.nodes, d->nodes);
-    assert_int_equal(policy.nominal, !machine->is_this_machine);
+    assert_int_equal(policy.nominal != NULL, !machine->is_this_machine);
     if (strstr(policy.why, d->why) == NULL)
         fail_msg("\"%s\" should say \"%s\"", policy.why, d->why);
 }
@@ -186,7 +186,8 @@ static void test_l3_caches(void **state)
 static void test_xeon_max(void **state)
 {
     (void)state;
-    struct twill_machine machine = {.is_this_machine = true, .numa_nodes = 4};
+    struct twill_machine machine = {
+        .is_this_machine = true, .numa_nodes = 4, .hbm_is_faster = true};
     for (unsigned i = 0; i < 4; i++)
         machine.numa[i] = (struct twill_numa_node){
             .os_index = i,
@@ -203,15 +204,119 @@ static void test_xeon_max(void **state)
     };
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(rows); i++)
         check_decision(&rows[i], &machine);
+    static const struct decision beyond[] = {
+        {"max", NULL, "auto", NULL, DDR, PREFERRED, 0, "NUMA nodes of numbers above 63", NULL},
+        {"max", NULL, "mcdram:bind", NULL, 0, 0, 0, NULL, "NUMA nodes of numbers above 63"},
+    };
+    machine.numa[2].os_index = 64;
+    machine.numa[3].os_index = 65;
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(beyond); i++)
+        check_decision(&beyond[i], &machine);
+}
+
+/* Of MCDRAM at one cluster only: where auto takes it, and where DDR is the faster. */
+static void test_hbm_is_faster(void **state)
+{
+    (void)state;
+    static const char *const local[][2] = {
+        {"allowed_nodeset=\"0x000000ff\"", "allowed_nodeset=\"0x0000001f\""}, {NULL, NULL}};
+    static const char *const known[][2] = {
+        {"allowed_nodeset=\"0x000000ff\"", "allowed_nodeset=\"0x0000001f\""},
+        {"index=\"49\" value=\"90000\"", "index=\"48\" value=\"90000\""},
+        {"index=\"50\" value=\"90000\"", "index=\"48\" value=\"15000\""},
+        {NULL, NULL}};
+    static const struct {
+        const char *const (*changes)[2];
+        const char *cpus;
+        bool faster;
+    } rows[] = {{local, "0", true},   {local, "2", false}, {local, "0,2", false},
+                {local, NULL, false}, {known, "0", true},  {known, "2", true},
+                {known, "4", false},  {known, "6", false}, {known, "0-3", true}};
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(rows); i++) {
+        struct twill_error error = {0};
+        struct twill_memory_policy policy;
+        struct twill_topology *topology = open_altered("vm-knl-snc4-flat.xml", rows[i].changes);
+        assert_int_equal(twill_topology_locate(topology, rows[i].cpus, &error), TWILL_OK);
+        const struct twill_machine *m = twill_topology_machine(topology);
+        print_message("CPUs %s\n", rows[i].cpus != NULL ? rows[i].cpus : "all");
+        assert_int_equal(m->barred_hbm, 0xe0);
+        assert_int_equal(m->hbm_is_faster, rows[i].faster);
+        assert_int_equal(twill_memory_decide(&policy, "auto", m, NULL, &error), TWILL_OK);
+        assert_int_equal(policy.nodes, rows[i].faster ? 0x10 : 0);
+        assert_false(policy.missed);
+        assert_int_equal(twill_memory_decide(&policy, "mcdram", m, NULL, &error), TWILL_OK);
+        assert_int_equal(policy.nodes, 0x10);
+        twill_topology_close(topology);
+    }
+}
+
+/* A cpuset allows one of two NUMA nodes: kinds are the same, and what is not allowed is not said
+ * to be missing. */
+static void test_restricted(void **state)
+{
+    (void)state;
+    static const char *const changes[][4][2] = {
+        {{"allowed_nodeset=\"0x00000003\"", "allowed_nodeset=\"0x00000001\""}, {NULL, NULL}},
+        {{"allowed_nodeset=\"0x00000003\"", "allowed_nodeset=\"0x00000002\""}, {NULL, NULL}},
+        {{"allowed_nodeset=\"0x00000003\"", "allowed_nodeset=\"0x00000002\""},
+         {" subtype=\"MCDRAM\"", ""},
+         {"Number\" value=\"87\"", "Number\" value=\"99\""},
+         {NULL, NULL}},
+    };
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(changes); i++) {
+        struct twill_error error = {0};
+        struct twill_memory_policy policy;
+        struct twill_topology *topology = open_altered("vm-knl-quadrant-flat.xml", changes[i]);
+        const struct twill_machine *m = twill_topology_machine(topology);
+        assert_int_equal(m->numa_nodes, 1);
+        twill_status status = twill_memory_decide(&policy, "mcdram:bind", m, NULL, &error);
+        if (i == 0) {
+            assert_int_equal(status, TWILL_ERR_CONFIG);
+            assert_non_null(strstr(error.message, "MCDRAM at NUMA 1 is not allowed here (cpuset)"));
+        } else {
+            assert_int_equal(status, TWILL_OK);
+            assert_int_equal(policy.nodes, 2);
+            assert_int_equal(twill_memory_decide(&policy, "auto", m, NULL, &error), TWILL_OK);
+            assert_int_equal(policy.nodes, 2);
+            assert_false(m->numa[0].has_cpus);
+        }
+        twill_topology_close(topology);
+    }
+}
+
+/* CPUs whose NUMA node has no memory are together with those of their package. */
+static void test_no_memory(void **state)
+{
+    (void)state;
+    static const char *const changes[][2] = {
+        {"allowed_nodeset=\"0x0000000f\"", "allowed_nodeset=\"0x00000005\""}, {NULL, NULL}};
+    struct twill_topology *topology = open_altered("linux-40intel64-2g2n4c+pci.xml", changes);
+    struct twill_units units[8];
+    assert_int_equal(twill_topology_machine(topology)->numa_nodes, 2);
+    for (unsigned pu = 0; pu < 8; pu++) { /* of packages 0, 1, 2, 3, 0, ... */
+        struct twill_cpus one = {{UINT64_C(1) << pu}};
+        twill_topology_units(topology, &one, &units[pu]);
+        assert_int_equal(units[pu].package, pu % 4);
+        assert_true(units[pu].l3 >= 0 && units[pu].numa >= 0);
+    }
+    for (unsigned a = 0; a < 8; a++)
+        for (unsigned b = 0; b < 8; b++)
+            assert_int_equal(units[a].numa == units[b].numa, a % 4 == b % 4);
+    struct twill_cpus two = {{0x3}}, empty = {{0xe}};
+    twill_topology_units(topology, &two, &units[0]);
+    twill_topology_units(topology, &empty, &units[1]);
+    assert_int_equal(units[0].numa, -1);
+    assert_int_equal(units[1].numa, -1);
+    twill_topology_close(topology);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_decisions),
-        cmocka_unit_test(test_nvm),
-        cmocka_unit_test(test_l3_caches),
-        cmocka_unit_test(test_xeon_max),
+        cmocka_unit_test(test_decisions),     cmocka_unit_test(test_nvm),
+        cmocka_unit_test(test_l3_caches),     cmocka_unit_test(test_xeon_max),
+        cmocka_unit_test(test_hbm_is_faster), cmocka_unit_test(test_restricted),
+        cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests_name("numa/decide", tests, NULL, NULL);
 }

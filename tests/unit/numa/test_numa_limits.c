@@ -1,15 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pools of a process that may have little more memory: memkind is not loaded, as its jemalloc would
- * end the process, and the log says so. */
-#include "numa/memory.h"
+/* What limits pools, and what their log says of it: a process that may have little more memory,
+ * where memkind is not loaded, as its jemalloc would end the process; the ranks of a host; a
+ * machine that is not this one, or a container. */
+#include "numa/memory_internal.h"
 #include "tests/support/sanitizers.h"
 
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 
 #include <cmocka.h>
 
@@ -83,20 +89,24 @@ static void test_little_left(void **state)
     check_pool(&(struct twill_memory_policy){.kind = TWILL_KIND_DDR}, NULL);
 }
 
-/* Memory that is not placed needs no library but the C library's. */
-static void test_ddr_loads_nothing(void **state)
+/* Memory that is not placed, or only where it is by default, needs no library but the C library's.
+ */
+static void test_loads_nothing(void **state)
 {
     (void)state;
+    static const struct twill_memory_policy policies[] = {
+        {.kind = TWILL_KIND_DDR}, {.kind = TWILL_KIND_MCDRAM, .nodes = 1, .automatic = true}};
     char line[512];
     bool loaded = false;
-    struct twill_error error = {0};
-    struct twill_memory *memory;
-    void *pointer;
-    const struct twill_memory_policy policy = {.kind = TWILL_KIND_DDR};
-    assert_int_equal(twill_memory_open(&memory, &policy, 0, NULL, &error), TWILL_OK);
-    assert_int_equal(twill_memory_alloc(memory, &pointer, 4 * LIMITS_MIB, &error), TWILL_OK);
-    assert_int_equal((uintptr_t)pointer % (2 * LIMITS_MIB), 0);
-    twill_memory_close(memory);
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(policies); i++) {
+        struct twill_error error = {0};
+        struct twill_memory *memory;
+        void *pointer;
+        assert_int_equal(twill_memory_open(&memory, &policies[i], 0, NULL, &error), TWILL_OK);
+        assert_int_equal(twill_memory_alloc(memory, &pointer, 4 * LIMITS_MIB, &error), TWILL_OK);
+        assert_int_equal((uintptr_t)pointer % (2 * LIMITS_MIB), 0);
+        twill_memory_close(memory);
+    }
     FILE *maps = fopen("/proc/self/maps", "r");
     assert_non_null(maps);
     while (fgets(line, sizeof(line), maps) != NULL)
@@ -105,11 +115,146 @@ static void test_ddr_loads_nothing(void **state)
     assert_false(loaded);
 }
 
+/* Shares of ranks whose memory may be on several nodes, of which one was free_bytes each. */
+static void test_shares(void **state)
+{
+    (void)state;
+    enum { A = 1, B = 2 };
+    static const struct {
+        uint64_t user[3], library[3]; /* nodes; A and B have 600 bytes each */
+        unsigned ranks;
+        uint64_t share[3];
+        bool prefers; /* the library's memory is not bound */
+    } rows[] = {
+        {{A}, {0}, 1, {600}, false},
+        {{A, A}, {0}, 2, {300, 300}, false},
+        {{A, B}, {0}, 2, {600, 600}, false},
+        {{A | B, A | B}, {0}, 2, {600, 600}, false},
+        {{A, A | B}, {0}, 2, {300, 300}, false},
+        {{A, A | B, B}, {0}, 3, {300, 300, 300}, false},
+        {{A, A | B, A}, {0}, 3, {200, 200, 200}, false},
+        {{A, B, 0}, {0, A, 0}, 3, {300, 300, UINT64_MAX}, false},
+        {{A, B, 0}, {0, A, 0}, 3, {300, 300, UINT64_MAX}, true},
+        {{0}, {A, A}, 2, {UINT64_MAX, UINT64_MAX}, true},
+    };
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(rows); i++) {
+        struct twill_memory_claims ranks[3];
+        for (unsigned r = 0; r < rows[i].ranks; r++) {
+            uint64_t u = rows[i].user[r], l = rows[i].library[r];
+            ranks[r].user =
+                (struct twill_memory_claim){u, 600u * (unsigned)__builtin_popcountll(u)};
+            ranks[r].library = (struct twill_memory_claim){
+                l, rows[i].prefers ? UINT64_MAX : 600u * (unsigned)__builtin_popcountll(l)};
+        }
+        for (unsigned r = 0; r < rows[i].ranks; r++)
+            assert_int_equal(twill_memory_share(ranks, rows[i].ranks, r), rows[i].share[r]);
+    }
+}
+
+/* Clean pages of files are free for who binds. */
+static void test_file_pages(void **state)
+{
+    (void)state;
+    static char text[] = "Node 1 MemTotal:         257692 kB\n"
+                         "Node 1 MemFree:          100000 kB\n"
+                         "Node 1 MemUsed:          157692 kB\n"
+                         "Node 1 Active:            90100 kB\n"
+                         "Node 1 Inactive:          60200 kB\n"
+                         "Node 1 Active(anon):      90000 kB\n"
+                         "Node 1 Active(file):        100 kB\n"
+                         "Node 1 Inactive(file):    60000 kB\n"
+                         "Node 1 Dirty:               300 kB\n"
+                         "Node 1 Writeback:            50 kB\n"
+                         "Node 1 FilePages:         60300 kB\n";
+    FILE *file = fmemopen(text, strlen(text), "r");
+    assert_non_null(file);
+    assert_int_equal(twill_numa_free_in(file), (uint64_t)(100000 + 100 + 60000 - 300 - 50) << 10);
+    fclose(file);
+}
+
+/* Two joined pools of a rank whose lines go to one log. */
+struct limits_pair {
+    struct twill_log log;
+    struct limits_log lines;
+    struct twill_memory *user, *library;
+};
+
+static void pair_open(struct limits_pair *pair, const struct twill_memory_policy *policy, int rank)
+{
+    struct twill_error error = {0};
+    void *pointer;
+    *pair = (struct limits_pair){
+        .log = {.level = TWILL_LOG_WARN, .rank = rank, .print = keep_line, .user = &pair->lines}};
+    assert_int_equal(twill_memory_open(&pair->user, policy, 0, &pair->log, &error), TWILL_OK);
+    assert_int_equal(twill_memory_open(&pair->library, policy, 0, &pair->log, &error), TWILL_OK);
+    twill_memory_join(pair->user, pair->library);
+    assert_int_equal(twill_memory_alloc(pair->user, &pointer, LIMITS_MIB, &error), TWILL_OK);
+    assert_int_equal(twill_memory_alloc(pair->library, &pointer, LIMITS_MIB, &error), TWILL_OK);
+}
+
+static void pair_close(struct limits_pair *pair)
+{
+    twill_memory_close(pair->user);
+    twill_memory_close(pair->library);
+}
+
+/* A variable of hwloc's that describes another machine is named, once a job, not once a pool. */
+static void test_replaced_by_hwloc(void **state)
+{
+    (void)state;
+    struct twill_topology *topology;
+    struct twill_error error = {0};
+    struct twill_memory_policy policy;
+    setenv("HWLOC_XMLFILE", TWILL_TEST_DATA "/topologies/vm-knl-quadrant-flat.xml", 1);
+    assert_int_equal(twill_topology_open(&topology, NULL, &error), TWILL_OK);
+    unsetenv("HWLOC_XMLFILE");
+    const struct twill_machine *machine = twill_topology_machine(topology);
+    assert_int_equal(twill_memory_decide(&policy, "auto", machine, NULL, &error), TWILL_OK);
+    twill_topology_close(topology);
+    for (int rank = 0; rank < 2; rank++) {
+        struct limits_pair pair;
+        pair_open(&pair, &policy, rank);
+        assert_int_equal(pair.lines.lines, rank == 0);
+        if (rank == 0)
+            assert_non_null(strstr(pair.lines.last, "HWLOC_XMLFILE describes another machine"));
+        pair_close(&pair);
+    }
+}
+
+/* What a container's filter of system calls does; it stays in this process. The line names call
+ * and cause, and only rank 0 prints it. */
+static void test_mbind_not_permitted(void **state)
+{
+    (void)state;
+    const struct twill_memory_policy policy = {.kind = TWILL_KIND_MCDRAM, .nodes = 1};
+    struct sock_filter steps[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mbind, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+    struct sock_fprog filter = {TWILL_ARRAY_LENGTH(steps), steps};
+    assert_int_equal(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+    if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0)
+        skip();
+    for (int rank = 0; rank < 2; rank++) {
+        struct limits_pair pair;
+        pair_open(&pair, &policy, rank);
+        assert_int_equal(pair.lines.lines, rank == 0);
+        if (rank == 0)
+            assert_non_null(strstr(pair.lines.last, "mbind() is not permitted, as in containers"));
+        pair_close(&pair);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_little_left),
-        cmocka_unit_test(test_ddr_loads_nothing),
+        cmocka_unit_test(test_loads_nothing),
+        cmocka_unit_test(test_shares),
+        cmocka_unit_test(test_file_pages),
+        cmocka_unit_test(test_replaced_by_hwloc),
+        cmocka_unit_test(test_mbind_not_permitted), /* the last */
     };
     return cmocka_run_group_tests_name("numa/limits", tests, NULL, NULL);
 }

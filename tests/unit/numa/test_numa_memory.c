@@ -239,8 +239,13 @@ static void test_budget(void **state)
     twill_memory_close(one.memory);
     pool_open(&one, TWILL_KIND_MCDRAM, TWILL_MODE_BIND, 1, 0);
     twill_memory_join(one.memory, two.memory);
-    twill_memory_share(one.memory, 4);
-    twill_memory_share(two.memory, 4);
+    struct twill_memory_claims ranks[4];
+    for (unsigned r = 0; r < 4; r++) {
+        twill_memory_claim(one.memory, &ranks[r].user);
+        twill_memory_claim(two.memory, &ranks[r].library);
+    }
+    twill_memory_limit(one.memory, twill_memory_share(ranks, 4, 0));
+    twill_memory_limit(two.memory, twill_memory_share(ranks, 4, 0));
     take_pool(&one, 2 * fifth);
     expect_stats(&one, 0, 1);
     assert_non_null(strstr(one.last, "this rank's share"));
@@ -300,12 +305,13 @@ static void test_place(void **state)
         struct twill_error error = {0};
         uint64_t pages[TWILL_MAX_NUMA];
         size_t bytes = 4 * MIB;
+        bool placed;
         int fd = memfd_create("place", 0);
         assert_int_equal(ftruncate(fd, (off_t)bytes), 0);
         unsigned char *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
         assert_ptr_not_equal(base, MAP_FAILED);
         pool_open(&pool, TWILL_KIND_MCDRAM, modes[i].mode, 1, 5 * MIB);
-        assert_int_equal(twill_memory_place(pool.memory, base, bytes, &error), TWILL_OK);
+        assert_int_equal(twill_memory_place(pool.memory, base, bytes, &placed, &error), TWILL_OK);
         expect_stats(&pool, bytes, 0);
         assert_int_equal(policy_at(base, NULL), modes[i].kernel);
         assert_int_equal(twill_memory_where(base, bytes, pages), 0);
@@ -313,14 +319,14 @@ static void test_place(void **state)
         long found = twill_memory_where(base, bytes, pages);
         assert_true(found >= 2 && pages[0] == (uint64_t)found);
         /* Over the budget: still usable, in DDR. */
-        assert_int_equal(twill_memory_place(pool.memory, base, bytes, &error), TWILL_OK);
+        assert_int_equal(twill_memory_place(pool.memory, base, bytes, &placed, &error), TWILL_OK);
         expect_stats(&pool, bytes, 1);
-        assert_int_equal(twill_memory_place(pool.memory, base + 1, 1, &error), TWILL_ERR_ARGUMENT);
-        twill_memory_unplace(pool.memory, bytes);
-        expect_stats(&pool, bytes, 1); /* DDR is given back first */
-        twill_memory_unplace(pool.memory, bytes);
+        assert_int_equal(twill_memory_place(pool.memory, base + 1, 1, &placed, &error),
+                         TWILL_ERR_ARGUMENT);
+        assert_false(placed);
+        twill_memory_unplace(pool.memory, bytes, true);
         expect_stats(&pool, 0, 1);
-        twill_memory_unplace(pool.memory, bytes);
+        twill_memory_unplace(pool.memory, bytes, false);
         expect_stats(&pool, 0, 1);
         twill_memory_close(pool.memory);
         munmap(base, bytes);
@@ -372,12 +378,13 @@ static void check_shared(struct pool *pool, enum twill_memory_mode mode)
     struct twill_error error = {0};
     uint64_t nodes = 0, pages[TWILL_MAX_NUMA];
     size_t bytes = 2 * MIB;
+    bool placed;
     int file = memfd_create("twill-test", MFD_CLOEXEC);
     assert_true(file >= 0 && ftruncate(file, (off_t)bytes) == 0);
     unsigned char *mine = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     unsigned char *other = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     assert_true(mine != MAP_FAILED && other != MAP_FAILED);
-    assert_int_equal(twill_memory_place(pool->memory, mine, bytes, &error), TWILL_OK);
+    assert_int_equal(twill_memory_place(pool->memory, mine, bytes, &placed, &error), TWILL_OK);
     memset(other, 1, bytes);
     assert_int_equal(policy_at(mine, &nodes), modes[mode]);
     assert_int_equal(nodes, 1);
@@ -386,7 +393,8 @@ static void check_shared(struct pool *pool, enum twill_memory_mode mode)
 #ifdef TWILL_WITH_MEMKIND
     assert_int_equal(hbw_verify_memory_region(mine, bytes, HBW_TOUCH_PAGES), 0);
 #endif
-    twill_memory_unplace(pool->memory, bytes);
+    assert_true(placed);
+    twill_memory_unplace(pool->memory, bytes, true);
     munmap(mine, bytes);
     munmap(other, bytes);
     close(file);
@@ -412,11 +420,7 @@ static void test_hbw_by_decree(void **state)
         for (size_t bytes = 64; bytes <= 8 * MIB; bytes *= 8) {
             uint64_t pages[TWILL_MAX_NUMA];
             unsigned char *base = take_pool(&pool, bytes);
-#ifdef TWILL_WITH_MEMKIND
-            sum += bytes;
-#else
             sum += (bytes + MEMORY_PAGE - 1) / MEMORY_PAGE * MEMORY_PAGE;
-#endif
             memset(base, 1, bytes);
             long found = twill_memory_where(base, bytes, pages);
             assert_true(found >= 1 && pages[0] == (uint64_t)found);

@@ -213,34 +213,6 @@ static void test_this_machine(void **state)
     twill_topology_close(topology);
 }
 
-/* Copy a recorded machine with every `from` replaced by a shorter or equal `to`. */
-static char *altered(const char *file, const char *const (*changes)[2])
-{
-    char path[512];
-    snprintf(path, sizeof(path), TWILL_TEST_DATA "/topologies/%s", file);
-    FILE *in = fopen(path, "r");
-    assert_non_null(in);
-    static char text[1 << 20];
-    size_t bytes = fread(text, 1, sizeof(text) - 1, in);
-    fclose(in);
-    text[bytes] = '\0';
-    for (; (*changes)[0] != NULL; changes++) {
-        size_t from = strlen((*changes)[0]), to = strlen((*changes)[1]);
-        unsigned done = 0;
-        for (char *at = text; (at = strstr(at, (*changes)[0])) != NULL; at += to, done++) {
-            memcpy(at, (*changes)[1], to);
-            memmove(at + to, at + from, strlen(at + from) + 1);
-        }
-        assert_true(done > 0);
-    }
-    char *name = strdup("/tmp/twill-topology-XXXXXX");
-    int fd = mkstemp(name);
-    assert_true(fd >= 0);
-    assert_int_equal(write(fd, text, strlen(text)), strlen(text));
-    close(fd);
-    return name;
-}
-
 static unsigned count_kind(const struct twill_machine *m, enum twill_memory_kind kind)
 {
     unsigned n = 0;
@@ -253,7 +225,7 @@ static unsigned count_kind(const struct twill_machine *m, enum twill_memory_kind
 static void test_kinds_without_names(void **state)
 {
     (void)state;
-    static const char *const changes[][4][2] = {
+    static const char *const changes[][5][2] = {
         {{" subtype=\"MCDRAM\"", ""},
          {"Number\" value=\"87\"", "Number\" value=\"99\""},
          {NULL, NULL}},
@@ -263,18 +235,24 @@ static void test_kinds_without_names(void **state)
          {"name=\"Bandwidth\"", "name=\"Somewidth\""},
          {NULL, NULL}},
         {{" subtype=\"MCDRAM\"", " subtype=\"HBM\""}, {NULL, NULL}},
+        /* half as fast again as their DDR; one slower than its own, though not than other DDR */
+        {{" subtype=\"MCDRAM\"", ""},
+         {"Number\" value=\"87\"", "Number\" value=\"99\""},
+         {"value=\"22500\"", "value=\"60000\""},
+         {NULL, NULL}},
+        {{" subtype=\"MCDRAM\"", ""},
+         {"Number\" value=\"87\"", "Number\" value=\"99\""},
+         {"index=\"44\" value=\"22500\"", "index=\"44\" value=\"99000\""},
+         {NULL, NULL}},
     };
-    static const unsigned mcdram[] = {4, 4, 0, 4};
+    static const unsigned mcdram[] = {4, 4, 0, 4, 4, 3};
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(changes); i++) {
-        char *name = altered("vm-knl-snc4-flat.xml", changes[i]);
-        struct twill_topology *topology = open_machine(name);
+        struct twill_topology *topology = open_altered("vm-knl-snc4-flat.xml", changes[i]);
         const struct twill_machine *m = twill_topology_machine(topology);
         check_invariants(m);
         assert_int_equal(count_kind(m, TWILL_KIND_MCDRAM), mcdram[i]);
         assert_int_equal(count_kind(m, TWILL_KIND_DDR), 4);
         twill_topology_close(topology);
-        unlink(name);
-        free(name);
     }
 }
 

@@ -6,6 +6,7 @@
 #include "lib/comm/comm.h"
 #include "tests/support/placement.h"
 #include "tests/support/ranks.h"
+#include "tests/support/sanitizers.h"
 
 #include <sched.h>
 #include <setjmp.h>
@@ -48,7 +49,7 @@ static bool job_open(struct placed_job *job, int rank, int size, twill_bootstrap
     bind_rank(rank, size);
     TWILL_REQUIRE(twill_test_connect(&job->context, &job->comm, bootstrap, "", NULL, settings));
     uint64_t mine = job->context->memory.library_policy.nodes;
-    TWILL_REQUIRE(job->context->memory.user_policy.nodes == mine);
+    TWILL_REQUIRE(mine == 0 || job->context->memory.user_policy.nodes == mine);
     TWILL_REQUIRE(twill_allgather(job->comm, &mine, job->nodes, 1, TWILL_I64) == TWILL_OK);
     return true;
 }
@@ -171,6 +172,87 @@ static void test_beyond(void **state)
     twill_test_run_processes(PLACE_RANKS, run_beyond, NULL);
 }
 
+/* A range that was refused is placed when it is taken again, one that was placed is there for the
+ * next block, and where that is refused it is not bound any more. */
+static void run_again(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    (void)user;
+    struct placed_job job;
+    void *memory = NULL;
+    TWILL_CHECK(job_open(&job, rank, size, bootstrap, "TWILL_MEMORY=mcdram:bind,ddr", "8M"));
+    uint64_t nodes = job.context->memory.user_policy.nodes;
+    static const struct {
+        size_t mib;
+        bool fits;
+    } blocks[] = {{12, false}, {4, true}, {7, true}, {5, true}, {12, false}, {8, true}};
+    unsigned fallbacks = 0;
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(blocks); i++) {
+        size_t bytes = blocks[i].mib << 20;
+        struct twill_memory_stats stats, library;
+        TWILL_CHECK(twill_alloc(job.context, &memory, bytes) == TWILL_OK);
+        memset(memory, 1, bytes);
+        if (blocks[i].fits)
+            TWILL_CHECK(is_bound("twill_alloc's", memory, bytes, nodes));
+        else
+            TWILL_CHECK(policy_at(memory, NULL) == MPOL_DEFAULT);
+        fallbacks += !blocks[i].fits;
+        twill_context_memory_stats(job.context, &stats, &library);
+        TWILL_CHECK(stats.fallbacks == fallbacks);
+        TWILL_CHECK(stats.bytes_hbw == (blocks[i].fits ? twill_round_up(bytes, 2u << 20) : 0));
+        TWILL_CHECK(twill_free(job.context, memory) == TWILL_OK);
+        twill_context_memory_stats(job.context, &stats, &library);
+        TWILL_CHECK(stats.bytes == 0 && stats.bytes_hbw == 0);
+    }
+    job_close(&job);
+}
+
+static void test_again(void **state)
+{
+    (void)state;
+    if (!can_mbind())
+        skip();
+    twill_test_run_processes(PLACE_RANKS, run_again, NULL);
+}
+
+/* Bytes of private memory that this process has touched. */
+static uint64_t private_bytes(void)
+{
+    unsigned long long kib = 0;
+    char line[128];
+    FILE *file = fopen("/proc/self/smaps_rollup", "re");
+    while (file != NULL && fgets(line, sizeof(line), file) != NULL)
+        if (sscanf(line, "Anonymous: %llu", &kib) == 1)
+            break;
+    if (file != NULL)
+        fclose(file);
+    return kib << 10;
+}
+
+/* By default a job touches little memory on each rank, whatever is loaded to place memory, and
+ * however many CPUs there are. */
+static void run_little(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    (void)user;
+    struct placed_job job;
+    void *memory = NULL;
+    uint64_t before = private_bytes();
+    TWILL_CHECK(job_open(&job, rank, size, bootstrap, "TWILL_MEMORY=auto", "0"));
+    TWILL_CHECK(job.context->memory.user_policy.nodes != 0);
+    TWILL_CHECK(twill_alloc(job.context, &memory, 64) == TWILL_OK);
+    uint64_t touched = private_bytes() - before;
+    twill_test_note(before > 0 && touched < (uint64_t)5 << 20, __FILE__, __LINE__,
+                    "%llu KiB of private memory are touched", (unsigned long long)touched >> 10);
+    job_close(&job);
+}
+
+static void test_little(void **state)
+{
+    (void)state;
+    if (TEST_SLOW)
+        skip();
+    twill_test_run_processes(PLACE_RANKS, run_little, NULL);
+}
+
 /* Does this machine have MCDRAM or HBM? */
 static bool has_hbm(void)
 {
@@ -187,7 +269,8 @@ static bool has_hbm(void)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_bound), cmocka_unit_test(test_beyond)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_bound), cmocka_unit_test(test_beyond),
+                                       cmocka_unit_test(test_again), cmocka_unit_test(test_little)};
     if (!has_hbm())
         setenv("MEMKIND_HBW_NODES", "0", 1);
     printf("memory of a job: %s\n",
