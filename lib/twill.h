@@ -483,8 +483,8 @@ TWILL_API const char *twill_context_variable(twill_context *context, size_t inde
  *
  * \p question has words: a collective and a size (64K), or "factors" and a dense layer's rows x
  * columns x samples (9x9x4); then in any order a type (f32), world=24x2x8 (default: the context's),
- * groups=2x12, units=l3=4 (as TWILL_LAYOUT), topology=knl.xml, machine=theta (default: TWILL_TUNE),
- * mapped (buffers of twill_alloc()), fetched (peers' memory is readable), narrow
+ * groups=2x12, units=l3=4 (as TWILL_LAYOUT), topology=knl.xml or topology="pack:2 core:8",
+ * machine=theta (default: TWILL_TUNE), mapped (by twill_alloc()), fetched (peers' memory), narrow
  * (twill_op_create_narrow()), vector (shards differ), ordered (op does not commute), left
  * (TWILL_REPRODUCIBLE). \return fields separated by tabs, times in picoseconds: call, collective,
  * bytes, type, nodes x ranks of the fullest, ranks, machine; hierarchy, levels; candidate, name,

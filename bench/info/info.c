@@ -245,12 +245,14 @@ static int check_memory_pages(twill_context *context, size_t bytes)
     return result == 0 ? check_shared_pages(&placement_request) : result;
 }
 
-/* Append a word to the question, with a prefix. */
+/* Append a word to the question, with a prefix, in quotation marks if it contains blanks. */
 static void add_word(struct request *request, const char *name, const char *value)
 {
     size_t used = strlen(request->question);
+    const char *mark = value != NULL && strchr(value, ' ') != NULL ? "\"" : "";
     if (value != NULL && *value != '\0')
-        snprintf(request->question + used, sizeof(request->question) - used, " %s%s", name, value);
+        snprintf(request->question + used, sizeof(request->question) - used, " %s%s%s%s", name,
+                 mark, value, mark);
 }
 
 /* Append a word of the user's, translated to twill's names: all_reduce, 8MB, fp32. */
@@ -289,8 +291,8 @@ static int compose_question(struct request *request, char **words,
     for (int i = 0; words[i] != NULL; i++)
         add_translated(request, words[i], i == 0);
     for (int i = 0; i < QUESTION_NAMED; i++) {
-        if (named[i] != NULL && strpbrk(named[i], " \t") != NULL) {
-            fprintf(stderr, "twill-info: --%.*s: '%s': must not contain a blank\n",
+        if (named[i] != NULL && strchr(named[i], '"') != NULL) {
+            fprintf(stderr, "twill-info: --%.*s: '%s': must not contain a quotation mark\n",
                     (int)strlen(names[i]) - 1, names[i], named[i]);
             return 2;
         }

@@ -171,18 +171,36 @@ static twill_status read_query(struct twill_context *context, struct question *q
     return TWILL_OK;
 }
 
+/* Cut the next word off *rest; NULL: there is none. Blanks between quotation marks belong to it,
+ * the marks do not. */
+static char *cut_word(char **rest)
+{
+    char *word = *rest + strspn(*rest, " "), *from = word, *to = word;
+    bool quoted = false;
+    if (*word == '\0')
+        return NULL;
+    for (; *from != '\0' && (quoted || *from != ' '); from++) {
+        if (*from == '"')
+            quoted = !quoted;
+        else
+            *to++ = *from;
+    }
+    *rest = from + (*from != '\0');
+    *to = '\0';
+    return word;
+}
+
 static twill_status read_question(struct twill_context *context, struct question *q,
                                   const char *text)
 {
-    char *rest = NULL;
+    char *rest = q->copy;
     unsigned index = 0;
     memset(q, 0, sizeof(*q));
     if (strlen(text) >= sizeof(q->copy))
         return TWILL_FAIL(&context->error, TWILL_ERR_ARGUMENT, "why: more than %zu letters",
                           sizeof(q->copy) - 1);
     snprintf(q->copy, sizeof(q->copy), "%s", text);
-    for (char *word = strtok_r(q->copy, " ", &rest); word != NULL;
-         word = strtok_r(NULL, " ", &rest))
+    for (char *word = cut_word(&rest); word != NULL; word = cut_word(&rest))
         TWILL_TRY(&context->error, read_query(context, q, index++, word));
     if (index < 2)
         return TWILL_FAIL(&context->error, TWILL_ERR_ARGUMENT,

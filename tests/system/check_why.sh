@@ -109,6 +109,11 @@ topologies=${TEST_SOURCE:-$(dirname "$0")/../..}/tests/data/topologies
 world_is "2 nodes x 2 packages x 8 L3 caches x 4 ranks" 2x64 --topology "$topologies/x86-AMD-19h-Zen3-2xEpyc-7763.xml"
 expect 0 "hierarchy: 1 node x 32 tiles x 2 ranks" \
     "$info" --why barrier 0 --topology "$topologies/x86-Intel-KnightsLanding-XeonPhi-7210.xml"
+# A synthetic description as twill(7) has it, and a file whose name has a blank.
+world_is "3 nodes x 2 packages x 8 ranks" 3x16 --topology "pack:2 l3:1 core:8 pu:2"
+expect 0 "hierarchy: 1 node x 2 packages x 8 ranks" "$info" --why barrier 0 --topology "pack:2 l3:1 core:8 pu:2"
+cp "$topologies/x86-AMD-19h-Zen3-2xEpyc-7763.xml" "$scratch/my machine.xml"
+world_is "2 nodes x 2 packages x 8 L3 caches x 4 ranks" 2x64 --topology "$scratch/my machine.xml"
 expect 2 "129 ranks of a node do not fit the 128 cores of file" \
     "$info" --why barrier 0 --world 1x129 --topology "$topologies/x86-AMD-19h-Zen3-2xEpyc-7763.xml"
 
@@ -162,9 +167,10 @@ expect 1 "TWILL_TUNE=machine=moon: there is no such machine; known are auto, fat
 expect 1 "TWILL_TUNING must have the same contents on all ranks: rank 1" "$bin/twillrun" -n 2 sh -c \
     '[ "$RANK" = 0 ] || export TWILL_TUNING='"$scratch/tuning; exec $info"
 
-# A blank would end the word in the question that is asked.
-expect 2 "--topology: 'my machine.xml': must not contain a blank" "$info" --why allreduce 8 --topology "my machine.xml"
-expect 2 "--world: '4x1 theta': must not contain a blank" "$info" --why allreduce 8 --world "4x1 theta"
+# Quotation marks enclose what has blanks in the question that is asked.
+expect 2 "--topology: 'my\"machine.xml': must not contain a quotation mark" \
+    "$info" --why allreduce 8 --topology "my\"machine.xml"
+expect 2 '"4x1 theta" is not a valid world at " theta"' "$info" --why allreduce 8 --world "4x1 theta"
 
 while IFS='|' read -r text arguments; do
     # shellcheck disable=SC2086 # a list of words
