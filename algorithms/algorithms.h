@@ -186,6 +186,29 @@ twill_status twill_chooser_create(struct twill_chooser **chooser, const struct t
                                   struct twill_error *error);
 void twill_chooser_destroy(struct twill_chooser *chooser);
 
+/* Where ranks of one world look for prices that another rank has computed or is computing. All of
+ * them compute the same, so it makes no difference to a choice who does. A record is
+ * TWILL_PRICE_WORDS words. */
+#define TWILL_PRICE_WORDS 12
+enum twill_price_record {
+    TWILL_RECORD_THERE,  /* the words are those of the key */
+    TWILL_RECORD_MINE,   /* compute it now, then call give() in any case */
+    TWILL_RECORD_THEIRS, /* another rank is computing it */
+    TWILL_RECORD_NONE    /* compute it without giving it to others */
+};
+struct twill_price_records {
+    /* Look for a record. With `wait`, never returns THEIRS, but waits for that rank, or returns
+     * NONE if it takes too long. */
+    enum twill_price_record (*ask)(void *user, uint64_t key, bool wait,
+                                   uint64_t words[TWILL_PRICE_WORDS]);
+    /* Give what ask() has left to this rank; NULL: it could not be computed. */
+    void (*give)(void *user, uint64_t key, const uint64_t words[TWILL_PRICE_WORDS]);
+    void *user;
+    uint32_t rank; /* a number of this rank, to divide the work by */
+};
+/* Let the chooser share prices through `records`, which is copied. */
+void twill_chooser_share(struct twill_chooser *chooser, const struct twill_price_records *records);
+
 /* How a rank can access the buffers of its node's peers. */
 enum twill_access { TWILL_ACCESS_MAPPED = 1, TWILL_ACCESS_FETCHED = 2 };
 

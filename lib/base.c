@@ -164,6 +164,17 @@ unsigned twill_text_distance(const char *text, size_t length, const char *name)
     return (unsigned)twill_min(row[columns], TWILL_TEXT_DISTANCE_MOST);
 }
 
+void twill_text_list(char *text, size_t bytes, const char *name)
+{
+    static const char more[] = ", ...";
+    size_t used = strlen(text), length = strlen(name);
+    bool full = used >= sizeof(more) && strcmp(text + used - sizeof(more) + 1, more) == 0;
+    if (full || used + sizeof(more) > bytes)
+        return;
+    bool fits = used + 2 + length + sizeof(more) <= bytes;
+    snprintf(text + used, bytes - used, "%s%s", used > 0 && fits ? ", " : "", fits ? name : more);
+}
+
 void twill_text_plain(char *text, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i++)

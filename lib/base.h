@@ -163,6 +163,10 @@ bool twill_words_equal(const char *a, const char *b, size_t length);
  * TWILL_TEXT_DISTANCE_MOST, which is also returned if one is too long. For "did you mean". */
 unsigned twill_text_distance(const char *text, size_t length, const char *name);
 
+/* Append a name to a list in `text`, whose size is `bytes`: "ring, tree". One that has no place for
+ * all names ends with "..." instead of a part of one. */
+void twill_text_list(char *text, size_t bytes, const char *name);
+
 /* Replace tabs by blanks, and other control characters, such as those that command a terminal, by
  * '?'. For text that came from another host. */
 void twill_text_plain(char *text, size_t bytes);

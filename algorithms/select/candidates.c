@@ -125,28 +125,36 @@ static void set_limits(struct twill_candidate *c, const struct twill_world *worl
         c->least = TWILL_MAPPED_BYTES;
 }
 
-/* What is known of a candidate during creation only. */
-struct priced {
-    uint64_t fingerprint;
-    uint64_t small, large;         /* prices at SMALL_STEP and LARGE_STEP */
-    struct twill_pricing *pricing; /* of a candidate with measurements, else NULL */
-};
 /* Indices into steps_at: where latency dominates, and where bandwidth does. */
 enum { SMALL_STEP = 1, LARGE_STEP = 4 };
+
+/* The prices of a candidate. Ranks that share prices exchange it as words. */
+struct priced {
+    uint64_t unsupported; /* the world is too large for a schedule's fields: nothing else is set */
+    uint64_t fingerprint;
+    uint64_t price[CURVE_STEPS]; /* at steps_at; 0 where it is not needed */
+};
+_Static_assert(sizeof(struct priced) <= TWILL_PRICE_WORDS * sizeof(uint64_t), "fits a record");
 
 /* The candidates during creation. */
 struct gathering {
     struct twill_candidates *all;
     struct priced *priced; /* [all->count] */
+    const struct twill_world *world;
+    const struct twill_tuning *tuning;
+    const struct twill_select_request *like;
+    const struct twill_price_records *records; /* shared with other ranks, or NULL */
+    uint64_t key;                              /* hash of what all prices here depend on */
 };
 
 /* Return the largest message that a candidate may be chosen for by its cost. Where eight ranks or
  * more share an interface slower than their memory, an allreduce above 64 KiB must be hierarchical:
  * flat algorithms, which do not distinguish the ranks of a node, differ from it by less than the
  * model is exact. With measurements there is no limit. */
-static size_t price_most(const struct gathering *g, const struct twill_candidate *c,
-                         const struct twill_world *world, const struct twill_machine_model *model)
+static size_t price_most(const struct gathering *g, const struct twill_candidate *c)
 {
+    const struct twill_world *world = g->world;
+    const struct twill_machine_model *model = &g->tuning->model;
     uint32_t least = twill_world_narrowest(world);
     uint64_t memory = model->link[TWILL_LINK_NODE].shared / least;
     bool shared = world->nodes > 1 && least >= SHARING_RANKS && model->interface > memory;
@@ -165,13 +173,14 @@ static size_t price_most(const struct gathering *g, const struct twill_candidate
 static bool is_beaten(const struct gathering *g, const struct twill_algorithm *algorithm,
                       const struct twill_shape *shape, const struct priced *priced)
 {
-    if (shape->parameter[0] == 0)
+    if (shape->parameter[0] == 0 || shape->collective == TWILL_BARRIER)
         return false;
     for (size_t i = 0; i < g->all->count; i++) {
         const struct twill_candidate *own = &g->all->candidate[i];
         if (own->algorithm == algorithm && own->shape.parameter[0] == 0 &&
             own->shape.protocol == shape->protocol)
-            return priced->small >= g->priced[i].small && priced->large >= g->priced[i].large;
+            return priced->price[SMALL_STEP] >= g->priced[i].price[SMALL_STEP] &&
+                   priced->price[LARGE_STEP] >= g->priced[i].price[LARGE_STEP];
     }
     return false;
 }
@@ -189,20 +198,20 @@ static bool is_hopeless(const struct gathering *g, const struct twill_algorithm 
         if (c->algorithm == algorithm && c->shape.parameter[0] == 0 &&
             c->shape.protocol == protocol)
             own = &g->priced[i];
-        if (!needs && g->priced[i].small < small && c->most == SIZE_MAX)
-            small = g->priced[i].small;
-        if (!needs && g->priced[i].large < large && c->most == SIZE_MAX)
-            large = g->priced[i].large;
+        if (!needs && g->priced[i].price[SMALL_STEP] < small && c->most == SIZE_MAX)
+            small = g->priced[i].price[SMALL_STEP];
+        if (!needs && g->priced[i].price[LARGE_STEP] < large && c->most == SIZE_MAX)
+            large = g->priced[i].price[LARGE_STEP];
     }
-    return own != NULL && own->small / 2 > small && own->large / 2 > large;
+    return own != NULL && own->price[SMALL_STEP] / 2 > small && own->price[LARGE_STEP] / 2 > large;
 }
 
 /* Return whether a candidate for all sizes has the same schedules. */
-static bool candidate_is_known(const struct gathering *g, const struct twill_pricing *pricing)
+static bool candidate_is_known(const struct gathering *g, const struct priced *priced)
 {
     for (size_t i = 0; i < g->all->count; i++)
-        if (g->priced[i].fingerprint == twill_pricing_fingerprint(pricing) &&
-            g->all->candidate[i].least == 0 && g->all->candidate[i].most == SIZE_MAX)
+        if (g->priced[i].fingerprint == priced->fingerprint && g->all->candidate[i].least == 0 &&
+            g->all->candidate[i].most == SIZE_MAX)
             return true;
     return false;
 }
@@ -221,129 +230,38 @@ static twill_status grow_candidates(struct gathering *g, struct twill_error *err
                : TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory for the choice of algorithms");
 }
 
-/* Compute prices at the sizes that the candidate can be chosen for, and one beyond. Returns how
- * many. */
-static unsigned compute_prices(uint64_t price[CURVE_STEPS], const struct priced *priced,
-                               struct twill_pricing *pricing, const struct twill_candidate *c,
-                               const struct twill_machine_model *model,
-                               const struct twill_select_request *like)
+/* Return how many sizes of steps_at a candidate has prices at: those it can be chosen for, and one
+ * beyond. */
+static unsigned count_steps(const struct twill_candidate *c, enum twill_collective collective)
 {
-    unsigned steps = 0;
-    while (steps < CURVE_STEPS && (steps == 0 || like->collective != TWILL_BARRIER) &&
-           (steps == 0 || steps_at[steps - 1] < c->most)) {
-        price[steps] = steps == SMALL_STEP   ? priced->small
-                       : steps == LARGE_STEP ? priced->large
-                                             : twill_pricing_at(pricing, model, steps_at[steps],
-                                                                twill_request_elements(like));
+    unsigned steps = 1;
+    while (steps < CURVE_STEPS && collective != TWILL_BARRIER && steps_at[steps - 1] < c->most)
         steps++;
-    }
     return steps;
 }
 
-/* Add a candidate unless it can never be the best. */
-static twill_status add_candidate(struct gathering *g, const struct twill_world *world,
-                                  const struct twill_tuning *tuning,
-                                  const struct twill_select_request *like,
-                                  const struct twill_algorithm *algorithm,
-                                  const struct twill_shape *shape, struct twill_error *error)
+/* Compute a candidate's prices, unless those gathered so far show that it is not needed. */
+static twill_status compute_prices(struct priced *priced, const struct gathering *g,
+                                   const struct twill_candidate *c, struct twill_error *error)
 {
-    uint64_t prices[CURVE_STEPS];
-    const struct twill_measured *measured;
     struct twill_pricing *pricing;
     struct twill_error why = {.status = TWILL_OK};
-    twill_status status = twill_pricing_create(&pricing, algorithm, world, shape, &why);
-    if (status == TWILL_ERR_UNSUPPORTED) /* this world is too large for a schedule's fields */
-        return TWILL_OK;
+    const struct twill_machine_model *model = &g->tuning->model;
+    const struct twill_element_kind elements = twill_request_elements(g->like);
+    const bool sized = g->like->collective != TWILL_BARRIER;
+    twill_status status = twill_pricing_create(&pricing, c->algorithm, g->world, &c->shape, &why);
+    *priced = (struct priced){.unsupported = status == TWILL_ERR_UNSUPPORTED};
     if (status != TWILL_OK)
-        return TWILL_FAIL(error, status, "%s", why.message);
-    struct priced priced = {.fingerprint = twill_pricing_fingerprint(pricing)};
-    bool redundant = candidate_is_known(g, pricing);
-    if (!redundant && like->collective != TWILL_BARRIER) {
-        priced.small = twill_pricing_at(pricing, &tuning->model, steps_at[SMALL_STEP],
-                                        twill_request_elements(like));
-        priced.large = twill_pricing_at(pricing, &tuning->model, steps_at[LARGE_STEP],
-                                        twill_request_elements(like));
-        redundant = is_beaten(g, algorithm, shape, &priced);
-    }
-    status = redundant ? TWILL_PENDING : grow_candidates(g, error);
-    if (status != TWILL_OK) {
-        twill_pricing_destroy(pricing);
-        return status == TWILL_PENDING ? TWILL_OK : status;
-    }
-    struct twill_candidate *c = &g->all->candidate[g->all->count];
-    *c = (struct twill_candidate){.algorithm = algorithm, .shape = *shape};
-    set_limits(c, world, like);
-    unsigned steps = compute_prices(prices, &priced, pricing, c, &tuning->model, like);
-    size_t count = twill_tuning_find(tuning, algorithm, shape, world, &measured);
-    blend(c, prices, steps, measured, count);
-    c->price_most = price_most(g, c, world, &tuning->model);
-    if (count > 0)
-        priced.pricing = pricing;
-    else
-        twill_pricing_destroy(pricing);
-    g->priced[g->all->count++] = priced;
-    return TWILL_OK;
-}
-
-/* Return the first candidate with measurements of this protocol, and its pricing; or NULL. */
-static const struct twill_candidate *
-measured_of(const struct gathering *g, enum twill_protocol protocol, struct twill_pricing **pricing)
-{
-    for (size_t i = 0; i < g->all->count; i++) {
-        const struct twill_candidate *c = &g->all->candidate[i];
-        *pricing = g->priced[i].pricing;
-        if (c->measured > 0 && c->algorithm->protocols != 0 && c->shape.protocol == protocol)
-            return c;
-    }
-    return NULL;
-}
-
-/* Correct the prices of candidates without measurements by the ratio of cost to price of one that
- * was measured with the same protocol: the model errs alike for all algorithms of a protocol. They
- * are made an eighth dearer, so that a measured one wins unless they are clearly cheaper. */
-static void correct_prices(const struct gathering *g, const struct twill_machine_model *model,
-                           struct twill_element_kind elements)
-{
-    for (size_t i = 0; i < g->all->count; i++) {
-        struct twill_candidate *c = &g->all->candidate[i];
-        struct twill_pricing *pricing;
-        const struct twill_candidate *known = measured_of(g, c->shape.protocol, &pricing);
-        if (c->measured > 0 || c->algorithm->protocols == 0 || known == NULL)
-            continue;
-        for (unsigned p = 0; p < c->points; p++) {
-            size_t bytes = c->point[p].bytes;
-            c->point[p].picoseconds =
-                scaled(c->point[p].picoseconds / 8 * 9, twill_candidate_cost(known, bytes),
-                       twill_pricing_at(pricing, model, bytes, elements));
-        }
-        compute_rates(c);
-    }
-}
-
-/* Parameters to try for algorithms that take one number; 0 is their default. */
-static const uint16_t tried_parameters[] = {0, 2, 4, 8};
-
-/* Add an algorithm with each protocol and parameter that applies. */
-static twill_status add_algorithm(struct gathering *g, const struct twill_world *world,
-                                  const struct twill_tuning *tuning,
-                                  const struct twill_select_request *like,
-                                  const struct twill_algorithm *a, struct twill_error *error)
-{
-    bool protocols = a->protocols != 0 && like->collective != TWILL_BARRIER;
-    unsigned values =
-        a->parameters == 1 && a->parse == NULL ? TWILL_ARRAY_LENGTH(tried_parameters) : 1;
-    for (unsigned f = 0; f < (protocols ? TWILL_PROTOCOL_COUNT : 1); f++) {
-        for (unsigned v = 0; v < values; v++) {
-            struct twill_shape shape = {.collective = like->collective,
-                                        .protocol = (enum twill_protocol)f,
-                                        .vector = like->vector,
-                                        .order = like->order,
-                                        .parameter = {tried_parameters[v]}};
-            if (twill_algorithm_applies(a, world, &shape) &&
-                (v == 0 || !is_hopeless(g, a, shape.protocol)))
-                TWILL_TRY(error, add_candidate(g, world, tuning, like, a, &shape, error));
-        }
-    }
+        return priced->unsupported ? TWILL_OK : TWILL_FAIL(error, status, "%s", why.message);
+    priced->fingerprint = twill_pricing_fingerprint(pricing);
+    bool needed = !candidate_is_known(g, priced);
+    for (unsigned i = SMALL_STEP; needed && sized && i <= LARGE_STEP; i += LARGE_STEP - SMALL_STEP)
+        priced->price[i] = twill_pricing_at(pricing, model, steps_at[i], elements);
+    needed = needed && !is_beaten(g, c->algorithm, &c->shape, priced);
+    for (unsigned i = 0; needed && i < count_steps(c, g->like->collective); i++)
+        if (!sized || (i != SMALL_STEP && i != LARGE_STEP))
+            priced->price[i] = twill_pricing_at(pricing, model, steps_at[i], elements);
+    twill_pricing_destroy(pricing);
     return TWILL_OK;
 }
 
@@ -353,6 +271,121 @@ static size_t algorithm_index(const struct twill_candidate *c)
     while (twill_algorithm_at(place) != c->algorithm)
         place++;
     return place;
+}
+
+/* Return the key of a candidate's prices in the records, never 0. */
+static uint64_t price_key(const struct gathering *g, const struct twill_candidate *c)
+{
+    uint64_t key = twill_hash_mix(g->key, algorithm_index(c) << 8 | c->shape.protocol);
+    for (unsigned p = 0; p < TWILL_PARAMETERS; p++)
+        key = twill_hash_mix(key, c->shape.parameter[p]);
+    return key | 1;
+}
+
+/* Get a candidate's prices: computed by another rank, or here, which then gives them to the others.
+ * `helping`: they are not needed here now, so do nothing if another rank computes them. Errors and
+ * delays of other ranks do not matter, as all compute the same. */
+static twill_status find_prices(struct priced *priced, const struct gathering *g,
+                                const struct twill_candidate *c, bool helping,
+                                struct twill_error *error)
+{
+    uint64_t words[TWILL_PRICE_WORDS] = {0}, key = price_key(g, c);
+    if (g->records == NULL)
+        return compute_prices(priced, g, c, error);
+    enum twill_price_record found = g->records->ask(g->records->user, key, !helping, words);
+    if (found == TWILL_RECORD_THERE)
+        memcpy(priced, words, sizeof(*priced));
+    if (found == TWILL_RECORD_THERE || (found != TWILL_RECORD_MINE && helping))
+        return TWILL_OK;
+    twill_status status = compute_prices(priced, g, c, error);
+    memcpy(words, priced, sizeof(*priced));
+    if (found == TWILL_RECORD_MINE)
+        g->records->give(g->records->user, key, status == TWILL_OK ? words : NULL);
+    return status;
+}
+
+/* Add a candidate unless it can never be the best. */
+static twill_status add_candidate(struct gathering *g, struct twill_candidate *new,
+                                  struct twill_error *error)
+{
+    const struct twill_measured *measured;
+    struct priced priced;
+    TWILL_TRY(error, find_prices(&priced, g, new, false, error));
+    if (priced.unsupported || candidate_is_known(g, &priced) ||
+        is_beaten(g, new->algorithm, &new->shape, &priced))
+        return TWILL_OK;
+    TWILL_TRY(error, grow_candidates(g, error));
+    struct twill_candidate *c = &g->all->candidate[g->all->count];
+    *c = *new;
+    size_t count = twill_tuning_find(g->tuning, c->algorithm, &c->shape, g->world, &measured);
+    blend(c, priced.price, count_steps(c, g->like->collective), measured, count);
+    c->price_most = price_most(g, c);
+    g->priced[g->all->count++] = priced;
+    return TWILL_OK;
+}
+
+/* Return the prices of the first candidate with measurements of this protocol, and that candidate;
+ * or NULL. */
+static const struct priced *measured_of(const struct gathering *g, enum twill_protocol protocol,
+                                        const struct twill_candidate **candidate)
+{
+    for (size_t i = 0; i < g->all->count; i++) {
+        *candidate = &g->all->candidate[i];
+        if ((*candidate)->measured > 0 && (*candidate)->algorithm->protocols != 0 &&
+            (*candidate)->shape.protocol == protocol)
+            return &g->priced[i];
+    }
+    return NULL;
+}
+
+/* Correct the prices of candidates without measurements by the ratio of cost to price of one that
+ * was measured with the same protocol: the model errs alike for all algorithms of a protocol. They
+ * are made an eighth dearer, so that a measured one wins unless they are clearly cheaper. */
+static void correct_prices(const struct gathering *g)
+{
+    for (size_t i = 0; i < g->all->count; i++) {
+        const struct twill_candidate *known;
+        struct twill_candidate *c = &g->all->candidate[i];
+        const struct priced *priced = measured_of(g, c->shape.protocol, &known);
+        if (c->measured > 0 || c->algorithm->protocols == 0 || priced == NULL)
+            continue;
+        for (unsigned p = 0; p < c->points; p++) /* at steps_at, as there are no measurements */
+            c->point[p].picoseconds =
+                scaled(c->point[p].picoseconds / 8 * 9,
+                       twill_candidate_cost(known, c->point[p].bytes), priced->price[p]);
+        compute_rates(c);
+    }
+}
+
+/* Parameters to try for algorithms that take one number; 0 is their default. */
+static const uint16_t tried_parameters[] = {0, 2, 4, 8};
+
+/* Add an algorithm with each protocol and parameter that applies. `helping`: only compute prices,
+ * of the default parameter, that no other rank computes. */
+static twill_status add_algorithm(struct gathering *g, const struct twill_algorithm *a,
+                                  bool helping, struct twill_error *error)
+{
+    const struct twill_select_request *like = g->like;
+    bool protocols = a->protocols != 0 && like->collective != TWILL_BARRIER;
+    bool tries = a->parameters == 1 && a->parse == NULL && !helping;
+    unsigned values = tries ? TWILL_ARRAY_LENGTH(tried_parameters) : 1;
+    for (unsigned f = 0; f < (protocols ? TWILL_PROTOCOL_COUNT : 1); f++) {
+        for (unsigned v = 0; v < values; v++) {
+            struct priced unused;
+            struct twill_candidate c = {.algorithm = a,
+                                        .shape = {.collective = like->collective,
+                                                  .protocol = (enum twill_protocol)f,
+                                                  .vector = like->vector,
+                                                  .order = like->order,
+                                                  .parameter = {tried_parameters[v]}}};
+            set_limits(&c, g->world, like);
+            if (twill_algorithm_applies(a, g->world, &c.shape) &&
+                (v == 0 || !is_hopeless(g, a, c.shape.protocol)))
+                TWILL_TRY(error, helping ? find_prices(&unused, g, &c, true, error)
+                                         : add_candidate(g, &c, error));
+        }
+    }
+    return TWILL_OK;
 }
 
 /* Sort by the order of the registry; stable within an algorithm. */
@@ -367,13 +400,49 @@ static void sort_candidates(struct twill_candidates *all)
     }
 }
 
-twill_status twill_candidates_create(struct twill_candidates **candidates,
-                                     const struct twill_world *world,
-                                     const struct twill_tuning *tuning,
-                                     const struct twill_select_request *like,
-                                     struct twill_error *error)
+/* Return a hash of what all prices of a gathering depend on, besides the world. */
+static uint64_t hash_gathering(const struct gathering *g)
+{
+    const struct twill_select_request *like = g->like;
+    uint64_t hash = twill_hash_mix(twill_tuning_hash(g->tuning), (uint64_t)like->collective);
+    hash = twill_hash_mix(hash, (uint64_t)like->order << 2 | like->vector << 1 | like->narrow);
+    hash = twill_hash_mix(hash, (uint64_t)like->type);
+    return twill_hash_mix(hash, g->all->only != NULL);
+}
+
+/* Compute prices that no other rank computes. Ranks begin at different algorithms, so that all
+ * their cores help. */
+static twill_status help_others(struct gathering *g, struct twill_error *error)
+{
+    size_t count = 0;
+    while (twill_algorithm_at(count) != NULL)
+        count++;
+    for (size_t i = 0; i < count; i++) {
+        const struct twill_algorithm *a = twill_algorithm_at((i + g->records->rank) % count);
+        if (g->all->only == NULL || g->all->only == a)
+            TWILL_TRY(error, add_algorithm(g, a, true, error));
+    }
+    return TWILL_OK;
+}
+
+/* Algorithms that distinguish the ranks of a node go first: price_most() of others needs them. */
+static twill_status add_algorithms(struct gathering *g, struct twill_error *error)
 {
     const struct twill_algorithm *a;
+    for (unsigned pass = 0; pass < 2; pass++)
+        for (size_t i = 0; (a = twill_algorithm_at(i)) != NULL; i++)
+            if ((a->protocols != 0 && twill_world_widest(g->world) > 1) == (pass == 0) &&
+                (g->all->only == NULL || g->all->only == a))
+                TWILL_TRY(error, add_algorithm(g, a, false, error));
+    return TWILL_OK;
+}
+
+twill_status
+twill_candidates_create(struct twill_candidates **candidates, const struct twill_world *world,
+                        const struct twill_tuning *tuning, const struct twill_select_request *like,
+                        const struct twill_algorithm *only,
+                        const struct twill_price_records *records, struct twill_error *error)
+{
     struct twill_candidates *all = *candidates = calloc(1, sizeof(*all));
     if (all == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory for the choice of algorithms");
@@ -381,19 +450,16 @@ twill_status twill_candidates_create(struct twill_candidates **candidates,
     all->vector = like->vector;
     all->order = like->order;
     all->elements = twill_request_elements(like);
-    struct gathering gathering = {.all = all};
-    twill_status status = TWILL_OK;
-    /* Algorithms that distinguish the ranks of a node go first: price_most() of others needs them.
-     */
-    for (unsigned pass = 0; pass < 2; pass++)
-        for (size_t i = 0; status == TWILL_OK && (a = twill_algorithm_at(i)) != NULL; i++)
-            if ((a->protocols != 0 && twill_world_widest(world) > 1) == (pass == 0))
-                status = add_algorithm(&gathering, world, tuning, like, a, error);
+    all->only = only;
+    struct gathering g = {
+        .all = all, .world = world, .tuning = tuning, .like = like, .records = records};
+    g.key = hash_gathering(&g);
+    twill_status status = records != NULL ? help_others(&g, error) : TWILL_OK;
+    if (status == TWILL_OK)
+        status = add_algorithms(&g, error);
     if (like->collective != TWILL_BARRIER)
-        correct_prices(&gathering, &tuning->model, all->elements);
-    for (size_t i = 0; i < all->count; i++)
-        twill_pricing_destroy(gathering.priced[i].pricing);
-    free(gathering.priced);
+        correct_prices(&g);
+    free(g.priced);
     sort_candidates(all);
     if (status != TWILL_OK) {
         twill_candidates_destroy(all);

@@ -37,23 +37,26 @@ struct twill_candidates {
     bool vector;
     enum twill_order order;
     struct twill_element_kind elements;
+    const struct twill_algorithm *only; /* candidates of this algorithm; NULL: of all */
     size_t count;
     struct twill_candidate *candidate;
 };
 
-/* Create the candidates for requests like `like`, in the order of the registry. Of several with
- * equal schedules only the first is kept. */
-twill_status twill_candidates_create(struct twill_candidates **candidates,
-                                     const struct twill_world *world,
-                                     const struct twill_tuning *tuning,
-                                     const struct twill_select_request *like,
-                                     struct twill_error *error);
+/* Create the candidates for requests like `like`, in the order of the registry, of one algorithm or
+ * of all (`only` is NULL). Of several with equal schedules only the first is kept. `records`: what
+ * other ranks have priced, or NULL. */
+twill_status
+twill_candidates_create(struct twill_candidates **candidates, const struct twill_world *world,
+                        const struct twill_tuning *tuning, const struct twill_select_request *like,
+                        const struct twill_algorithm *only,
+                        const struct twill_price_records *records, struct twill_error *error);
 void twill_candidates_destroy(struct twill_candidates *candidates);
 
 /* Get the candidates for a request from the chooser's cache, or create them. The chooser keeps
  * ownership; the pointer is valid until the next request of another kind. */
 twill_status twill_chooser_candidates(struct twill_chooser *chooser,
                                       const struct twill_select_request *request,
+                                      const struct twill_algorithm *only,
                                       const struct twill_candidates **candidates,
                                       struct twill_error *error);
 

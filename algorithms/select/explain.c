@@ -287,7 +287,7 @@ twill_status twill_why(char **text, struct twill_choice *choice, const struct tw
     const char *type = twill_type_name(request->type);
     char levels[160];
     TWILL_TRY(error, twill_chooser_create(&chooser, world, tuning, requested, error));
-    twill_status status = twill_chooser_candidates(chooser, request, &all, error);
+    twill_status status = twill_chooser_candidates(chooser, request, NULL, &all, error);
     if (status == TWILL_OK) {
         print_why(&w, "call\t%s\t%zu\t%s%s\t%ux%u\t%u\t%s\n",
                   twill_collective_name(request->collective), request->bytes,
@@ -330,7 +330,7 @@ void twill_why_choice(char *text, size_t bytes, struct twill_chooser *chooser,
     size_t used =
         (size_t)snprintf(text, bytes, "%s, %s", twill_why_name(choice, name),
                          choice->requested ? "asked for by TWILL_ALGORITHM" : "the cheapest");
-    if (twill_chooser_candidates(chooser, request, &all, &ignored) != TWILL_OK)
+    if (twill_chooser_candidates(chooser, request, NULL, &all, &ignored) != TWILL_OK)
         return;
     for (size_t i = 0; i < all->count; i++) {
         const struct twill_candidate *c = &all->candidate[i];

@@ -16,7 +16,7 @@ twill_status twill_cost_of_choice(uint64_t *picoseconds, struct twill_chooser *c
     const struct twill_candidates *all;
     struct twill_choice choice;
     TWILL_TRY(error, twill_select(&choice, chooser, request, error));
-    TWILL_TRY(error, twill_chooser_candidates(chooser, request, &all, error));
+    TWILL_TRY(error, twill_chooser_candidates(chooser, request, NULL, &all, error));
     for (size_t i = 0; i < all->count; i++)
         if (twill_candidate_is(&all->candidate[i], &choice)) {
             *picoseconds = twill_candidate_cost(&all->candidate[i], bytes);

@@ -6,7 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SLIP = 5 }; /* edit distance from which on a name is no misspelling of another */
+enum {
+    SLIP = 5,  /* edit distance from which on a name is no misspelling of another */
+    SHOWN = 40 /* letters of an entry in a message, so that it has place for all names */
+};
 
 struct text_view {
     const char *at;
@@ -54,7 +57,7 @@ const char *twill_name_nearest(const char *text, size_t length, const char *(*na
     unsigned least = SLIP;
     for (unsigned i = 0; i < count; i++) {
         unsigned d = twill_text_distance(text, length, name(i));
-        if (d < least) {
+        if (d < least && 2 * d <= length) {
             least = d;
             nearest = name(i);
         }
@@ -75,13 +78,14 @@ static twill_status refuse_override(struct twill_error *error,
                                     const struct twill_override *override, const char *file,
                                     int line, const char *format, ...)
 {
-    char text[400];
+    char text[480];
     va_list list;
     va_start(list, format);
     twill_print_list(text, sizeof(text), format, list);
     va_end(list);
     return twill_error_set(error, TWILL_ERR_CONFIG, TWILL_NO_RANK, file, line,
-                           "TWILL_ALGORITHM: \"%.*s\": %s", override->length, override->text, text);
+                           "TWILL_ALGORITHM: \"%.*s\": %s",
+                           (int)twill_min((size_t) override->length, SHOWN), override->text, text);
 }
 
 /* Fail because text is none of the names: suggest the nearest, or list them. */
@@ -89,18 +93,17 @@ static twill_status refuse_name(struct twill_error *error, const struct twill_ov
                                 struct text_view text, const char *what,
                                 const char *(*name)(unsigned), unsigned count)
 {
-    char names[320] = "";
+    char names[400] = "";
     const char *nearest = twill_name_nearest(text.at, text.length, name, count);
-    size_t used = 0;
-    for (unsigned i = 0; i < count && used < sizeof(names); i++)
-        used += (size_t)snprintf(names + used, sizeof(names) - used, "%s%s", i > 0 ? ", " : "",
-                                 name(i));
+    const int length = (int)twill_min(text.length, SHOWN);
+    for (unsigned i = 0; i < count; i++)
+        twill_text_list(names, sizeof(names), name(i));
     if (nearest != NULL)
         return OVERRIDE_REFUSE(error, override,
-                               "\"%.*s\" is not the name of %s, did you mean \"%s\"?",
-                               (int)text.length, text.at, what, nearest);
-    return OVERRIDE_REFUSE(error, override, "\"%.*s\" is not the name of %s; there are: %s",
-                           (int)text.length, text.at, what, names);
+                               "\"%.*s\" is not the name of %s, did you mean \"%s\"?", length,
+                               text.at, what, nearest);
+    return OVERRIDE_REFUSE(error, override, "\"%.*s\" is not the name of %s; there are: %s", length,
+                           text.at, what, names);
 }
 
 /* --- reading ---------------------------------------------------------------------------------- */

@@ -21,6 +21,7 @@ struct twill_chooser {
     char *requested;
     struct twill_override *overrides;
     size_t override_count;
+    struct twill_price_records records;     /* of other ranks, unless ask is NULL */
     struct twill_candidates *table[TABLES]; /* most recently used first */
     struct twill_select_request last_query; /* of twill_mapping_matters(), and its answer */
     bool has_query;
@@ -70,18 +71,25 @@ void twill_chooser_destroy(struct twill_chooser *chooser)
     free(chooser);
 }
 
+void twill_chooser_share(struct twill_chooser *chooser, const struct twill_price_records *records)
+{
+    chooser->records = *records;
+}
+
 /* --- the cheapest ----------------------------------------------------------------------------- */
 
 static bool is_table_for(const struct twill_candidates *table,
-                         const struct twill_select_request *request)
+                         const struct twill_select_request *request,
+                         const struct twill_algorithm *only)
 {
-    return table->collective == request->collective && table->vector == request->vector &&
-           table->order == request->order && table->elements.type == request->type &&
-           table->elements.narrow == request->narrow;
+    return table->only == only && table->collective == request->collective &&
+           table->vector == request->vector && table->order == request->order &&
+           table->elements.type == request->type && table->elements.narrow == request->narrow;
 }
 
 twill_status twill_chooser_candidates(struct twill_chooser *chooser,
                                       const struct twill_select_request *request,
+                                      const struct twill_algorithm *only,
                                       const struct twill_candidates **candidates,
                                       struct twill_error *error)
 {
@@ -91,12 +99,14 @@ twill_status twill_chooser_candidates(struct twill_chooser *chooser,
         like.narrow = false;
     }
     unsigned i = 0;
-    while (i < TABLES - 1 && chooser->table[i] != NULL && !is_table_for(chooser->table[i], &like))
+    while (i < TABLES - 1 && chooser->table[i] != NULL &&
+           !is_table_for(chooser->table[i], &like, only))
         i++;
     struct twill_candidates *found = chooser->table[i];
-    if (found == NULL || !is_table_for(found, &like)) {
-        TWILL_TRY(error,
-                  twill_candidates_create(&found, chooser->world, chooser->tuning, &like, error));
+    if (found == NULL || !is_table_for(found, &like, only)) {
+        TWILL_TRY(error, twill_candidates_create(
+                             &found, chooser->world, chooser->tuning, &like, only,
+                             chooser->records.ask != NULL ? &chooser->records : NULL, error));
         twill_candidates_destroy(chooser->table[i]); /* least recently used */
     }
     memmove(&chooser->table[1], &chooser->table[0], i * sizeof(chooser->table[0]));
@@ -165,8 +175,7 @@ static twill_status refuse_choice(const struct twill_override *override,
                                   const struct twill_world *world, enum twill_collective collective,
                                   const char *why, struct twill_error *error)
 {
-    char names[256] = "";
-    size_t used = 0;
+    char names[400] = "";
     const struct twill_algorithm *a;
     for (size_t i = 0; (a = twill_algorithm_at(i)) != NULL; i++) {
         struct twill_shape any = {.collective = collective};
@@ -175,9 +184,8 @@ static twill_status refuse_choice(const struct twill_override *override,
             any.protocol = (enum twill_protocol)f;
             applies = applies || twill_algorithm_applies(a, world, &any);
         }
-        if (applies && used < sizeof(names))
-            used += (size_t)snprintf(names + used, sizeof(names) - used, "%s%s",
-                                     used > 0 ? ", " : "", a->name);
+        if (applies)
+            twill_text_list(names, sizeof(names), a->name);
     }
     return TWILL_FAIL(
         error, TWILL_ERR_CONFIG,
@@ -242,7 +250,8 @@ static twill_status apply_choice(struct twill_choice *choice, struct twill_choos
         return refuse_choice(override, world, request->collective, "does not apply", error);
     if (override->protocol < 0 && !has_parameters(override) &&
         (protocols || override->algorithm->parameters > 0)) {
-        TWILL_TRY(error, twill_chooser_candidates(chooser, request, &all, error));
+        TWILL_TRY(error,
+                  twill_chooser_candidates(chooser, request, override->algorithm, &all, error));
         if (choose_cheapest(choice, world, all, override->algorithm, request))
             return TWILL_OK;
     }
@@ -291,7 +300,7 @@ twill_status twill_select(struct twill_choice *choice, struct twill_chooser *cho
         if (status != TWILL_PENDING)
             return status;
     }
-    TWILL_TRY(error, twill_chooser_candidates(chooser, request, &all, error));
+    TWILL_TRY(error, twill_chooser_candidates(chooser, request, NULL, &all, error));
     bool substituted = override != NULL && override->algorithm != NULL;
     bool found = choose_cheapest(choice, chooser->world, all, NULL, request);
     choice->substituted = substituted;

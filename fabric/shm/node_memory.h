@@ -118,7 +118,7 @@ struct twill_layout_line {
     uint64_t magic; /* TWILL_NODE_MAGIC: version of the layout, with the sizes */
     uint64_t area_bytes, shared_bytes, channel_bytes;
 } TWILL_ALIGNED(64);
-#define TWILL_NODE_MAGIC UINT64_C(0x7477696c6c000009)
+#define TWILL_NODE_MAGIC UINT64_C(0x7477696c6c00000b)
 
 /* Whose area it is, for readers outside the job (node_view.h). */
 #define TWILL_PROGRAM_TEXT 64
@@ -184,8 +184,10 @@ void twill_node_introduce(struct twill_node *node, const struct twill_oob *oob,
 /* Set node->trace_at by what the area of its only rank says, which another process has written.
  * Returns false if another build has laid it out, or it does not fit `bytes`. */
 bool twill_node_find_trace(struct twill_node *node, size_t bytes);
-/* Return the memory in which local rank l records events, zero at first: lib/trace/trace.h. */
-#define TWILL_NODE_TRACE_BYTES ((size_t)164 << 10)
+/* Return the memory in which local rank l records events, zero at first: lib/trace/trace.h. At its
+ * end lies that rank's part of the board (node_board.h). */
+#define TWILL_NODE_BOARD_AT    ((size_t)164 << 10)
+#define TWILL_NODE_TRACE_BYTES (TWILL_NODE_BOARD_AT + ((size_t)4 << 10))
 void *twill_node_trace(const struct twill_node *node, uint32_t l);
 
 /* Wake local rank l if it sleeps; cheap if it does not. Call it after the store l waits for. There

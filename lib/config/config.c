@@ -232,22 +232,19 @@ static bool is_named(const struct twill_variable *variable, const struct config_
 static twill_status fail_unknown_entry(const struct entry_list *list,
                                        const struct config_entry *entry, struct twill_error *error)
 {
-    char names[256] = "";
+    char names[400] = "";
     const char *best = NULL;
     unsigned least = 4;
-    size_t used = 0;
     for (int v = 0; v < TWILL_VARIABLE_COUNT; v++) {
         if (twill_variables[v].scope != list->scope)
             continue;
         const char *name = entry_name(&twill_variables[v]);
         unsigned d = twill_text_distance(entry->name, entry->name_length, name);
-        if (d < least && d < entry->name_length) {
+        if (d < least && 2 * d <= entry->name_length) {
             least = d;
             best = name;
         }
-        if (used < sizeof(names))
-            used += (size_t)snprintf(names + used, sizeof(names) - used, "%s%s",
-                                     used > 0 ? ", " : "", name);
+        twill_text_list(names, sizeof(names), name);
     }
     if (best != NULL)
         return TWILL_FAIL(error, TWILL_ERR_CONFIG,

@@ -2,6 +2,7 @@
 /* From a call to its plan: the request to the selector, and whether the node's ranks exchange
  * buffer addresses first. */
 #include "lib/config/log.h"
+#include "lib/exec/shared_prices.h"
 
 static enum twill_order order_of(const struct twill_run *run)
 {
@@ -46,8 +47,8 @@ static twill_status have_chooser(struct twill_comm *comm)
 {
     if (comm->plan_cache.chooser != NULL)
         return TWILL_OK;
-    return twill_chooser_create(
-        &comm->plan_cache.chooser, comm->world, comm->context->selection.tuning,
+    return twill_comm_create_chooser(
+        &comm->plan_cache.chooser, comm,
         twill_config_text(&comm->context->config, TWILL_VARIABLE_ALGORITHM), &comm->error);
 }
 

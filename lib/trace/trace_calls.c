@@ -3,7 +3,7 @@
 #include "lib/trace/trace_calls.h"
 #include "fabric/shm/mapping.h"
 
-_Static_assert(sizeof(struct twill_trace_ring) <= TWILL_NODE_TRACE_BYTES,
+_Static_assert(sizeof(struct twill_trace_ring) <= TWILL_NODE_BOARD_AT,
                "the ring fits the node memory");
 
 void twill_trace_open(struct twill_comm *comm, bool is_first)

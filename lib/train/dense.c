@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sufficient factors of dense layers: the choice, the all-gather, the product. */
+#include "lib/exec/shared_prices.h"
 #include "lib/train/gradients.h"
 
 #include <stdlib.h>
@@ -93,8 +94,7 @@ twill_status twill_dense_choose(struct twill_gradients *set)
             continue;
         if (chooser == NULL) {
             TWILL_TRY(&set->error,
-                      twill_chooser_create(&chooser, set->lane[0].comm->world,
-                                           set->context->selection.tuning, NULL, &set->error));
+                      twill_comm_create_chooser(&chooser, set->lane[0].comm, NULL, &set->error));
             status = measure_rates(set, chooser, set->tensor[t].bytes, &rates);
         }
         if (status == TWILL_OK)

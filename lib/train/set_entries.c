@@ -228,12 +228,10 @@ static bool apply_value(twill_gradients_options *options, const struct set_entry
 
 static twill_status refuse_name(const char *name, struct twill_error *error)
 {
-    char known[256];
-    size_t used = 0;
+    char known[400] = "";
     for (unsigned i = 0; i < OPTIONS; i++)
         if (options_list[i].use != SETTING_IN_PROGRAM)
-            used += (size_t)snprintf(known + used, sizeof(known) - used, "%s%s",
-                                     used > 0 ? ", " : "", options_list[i].name);
+            twill_text_list(known, sizeof(known), options_list[i].name);
     return TWILL_FAIL(error, TWILL_ERR_CONFIG,
                       "TWILL_GRADIENTS: there is no entry \"%s\"; there are %s", name, known);
 }

@@ -9,6 +9,7 @@
  * than the noise, as it costs accuracy. */
 #include "algorithms/select/narrowing.h"
 #include "lib/config/log.h"
+#include "lib/exec/shared_prices.h"
 #include "lib/train/gradients.h"
 
 #define GAIN_LEAST 0.97 /* of the time without compression: at most this */
@@ -69,8 +70,7 @@ twill_status twill_wire_trial_begin(struct twill_gradients *set)
     struct twill_compressor *c = &set->compressor;
     c->choice = TWILL_WIRE_PRICED;
     TWILL_TRY(&set->error, twill_search_begin(&c->trial, TWILL_WIRE_CHOICES, &set->error));
-    return twill_chooser_create(&c->chooser, set->lane[0].comm->world,
-                                set->context->selection.tuning, NULL, &set->error);
+    return twill_comm_create_chooser(&c->chooser, set->lane[0].comm, NULL, &set->error);
 }
 
 static twill_status use_choice(struct twill_gradients *set, enum twill_wire_choice choice)

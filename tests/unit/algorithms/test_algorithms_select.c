@@ -102,6 +102,9 @@ static const struct {
     {"4", A, 8, false, "recursive-doubling", "!did you mean \"recursive_doubling\""},
     {"4", A, 8, false, "fastest",
      "!\"fastest\" is not the name of an algorithm; there are: direct, ring, "},
+    {"4", A, 8, false, "zzz", "!is not the name of an algorithm; there are: direct, ring, "},
+    {"4", A, 8, false, "a_name_that_is_longer_than_any_of_the_algorithms_has",
+     "!, hierarchical:tree, levels"},
     {"4", A, 8, false, "Ring", "!not the name"},
     {"4", A, 8, false, "allreduce:", "!not the name"},
     {"4", A, 8, false, "allredcue:ring",
@@ -376,7 +379,8 @@ static void check_edges(struct twill_world *world, struct twill_chooser *chooser
                                                   .mapped = i % kinds != 0};
         if (e.request.collective == TWILL_BARRIER)
             continue;
-        assert_int_equal(twill_chooser_candidates(chooser, &e.request, &e.all, NULL), TWILL_OK);
+        assert_int_equal(twill_chooser_candidates(chooser, &e.request, NULL, &e.all, NULL),
+                         TWILL_OK);
         for (size_t bytes = 8; bytes < (size_t)1 << 30; bytes += bytes / 8 * 4)
             if (chosen_at(&e, bytes) != chosen_at(&e, bytes + bytes / 8 * 4))
                 check_threshold(&e, bytes, bytes + bytes / 8 * 4);
