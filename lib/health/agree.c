@@ -3,6 +3,7 @@
  * messages, notices which ranks have died or are silent, and waits. Messages are handled by
  * whichever thread polls the detector, under its lock. */
 #include "fabric/shm/call_records.h"
+#include "lib/exec/progress.h"
 #include "lib/health/recovery.h"
 
 #include <sched.h>
@@ -257,9 +258,10 @@ static void rest(unsigned polls)
         nanosleep(&pause, NULL);
 }
 
-/* Wait until the agreement is decided. Returns false if this rank is shut out. Each rank that it
- * waits for answers, dies, or is silent for too long, which one is, too, that is heard and does not
- * come further, so this ends. */
+/* Wait until the agreement is decided, and advance what else is under way: another rank may come
+ * only when its call on another communicator, or on a parameter server here, ends. Returns false if
+ * this rank is shut out. Each rank that it waits for answers, dies, or is silent for too long,
+ * which one is, too, that is heard and does not come further, so this ends. */
 static bool await_decision(struct twill_comm *comm, struct twill_recovery *recovery)
 {
     pthread_mutex_t *lock = &comm->context->health.detector_lock;
@@ -276,7 +278,7 @@ static bool await_decision(struct twill_comm *comm, struct twill_recovery *recov
         }
         decided = twill_consensus_decision(recovery->consensus) != NULL;
         pthread_mutex_unlock(lock);
-        if (!decided)
+        if (!decided && twill_context_advance_others(comm) == 0)
             rest(polls);
     }
     return in;

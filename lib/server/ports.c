@@ -5,6 +5,7 @@
 #include "fabric/shm/node_memory.h"
 
 #include <sched.h>
+#include <stdio.h>
 
 #define PORT_SPINS       200u
 #define PORT_YIELDS      50u
@@ -151,17 +152,49 @@ struct server_waiting {
     uint32_t moved, idle;
 };
 
+/* Return whether a core has yet to answer for a key; -1: for any. */
+static bool owes_answer(const struct twill_server *server, uint32_t core, int key)
+{
+    const struct twill_port *port = &server->port[core];
+    for (uint32_t k = 0; k < server->keys; k++)
+        if ((key < 0 || (uint32_t)key == k) && port->chunks[k] > 0 &&
+            (atomic_load(&port->answer[k].pushed) < atomic_load(&server->key[k].pushes) ||
+             atomic_load(&port->answer[k].pulled) < atomic_load(&server->key[k].pulls)))
+            return true;
+    return false;
+}
+
+/* List the ranks whose answers are missing: ": rank 0, rank 3 have not answered". */
+static void list_silent_servers(struct twill_server *server, int key, char *text, size_t bytes)
+{
+    char name[TWILL_RANK_TEXT];
+    size_t used = 0;
+    unsigned named = 0;
+    text[0] = '\0';
+    for (uint32_t s = 0; s < server->roles.servers && used + 80 < bytes; s++) {
+        bool owes = false;
+        for (uint32_t t = 0; t < server->roles.threads; t++)
+            owes = owes || owes_answer(server, s * server->roles.threads + t, key);
+        if (owes)
+            used += (size_t)snprintf(
+                text + used, bytes - used, "%s%s", named++ > 0 ? ", " : ": ",
+                twill_comm_rank_text(server->comm, server->roles.server_rank[s], name));
+    }
+    if (named > 0)
+        snprintf(text + used, bytes - used, " %s not answered, or %s for a worker",
+                 named > 1 ? "have" : "has", named > 1 ? "wait" : "waits");
+}
+
 static twill_status time_out_wait(struct twill_server *server, int key, const char *what)
 {
-    double seconds = (double)server->comm->tuning.timeout_ns * 1e-9;
-    const char *limit = twill_comm_timeout_name(server->comm);
-    if (key < 0)
-        return TWILL_SERVER_FAIL(server, TWILL_ERR_TIMEOUT,
-                                 "rank %u: %s not complete within %.1f s (%s)", server->rank, what,
-                                 seconds, limit);
+    char tensor[100] = "", silent[300];
+    list_silent_servers(server, key, silent, sizeof(silent));
+    if (key >= 0)
+        snprintf(tensor, sizeof(tensor), " of tensor '%.80s'", server->key[key].name);
     return TWILL_SERVER_FAIL(server, TWILL_ERR_TIMEOUT,
-                             "rank %u: %s of tensor '%.80s' not complete within %.1f s (%s)",
-                             server->rank, what, server->key[key].name, seconds, limit);
+                             "rank %u: %s%s not complete within %.1f s (%s)%s", server->rank, what,
+                             tensor, (double)server->comm->tuning.timeout_ns * 1e-9,
+                             twill_comm_timeout_name(server->comm), silent);
 }
 
 /* Spin, yield, then sleep until a peer of the node rings. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Parameter servers of processes that are killed: workers go on without a worker, with the right
  * divisor, and from replicas without a server; what is lost is named. */
+#include "lib/server/server.h"
 #include "lib/twill_recover.h"
-#include "lib/twill_server.h"
 #include "tests/support/ranks.h"
 
 #include <setjmp.h>
@@ -147,6 +147,77 @@ static void test_worker_dies(void **state)
     }
 }
 
+/* A worker dies, and the server, which has no threads, is in twill_comm_shrink() when the others
+ * still push and pull: it serves them there, without the dead one, and they come. */
+static void rank_shrinks_early(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    struct death_rank r = {.c = user};
+    const char *const more[] = {TWILL_TEST_PATIENT, "TWILL_LOG=none", NULL};
+    twill_comm *smaller = NULL;
+    float one = 1, sum = 0;
+    (void)size;
+    TWILL_CHECK(twill_test_connect(&r.context, &r.comm, bootstrap, r.c->nodes, NULL, more));
+    TWILL_CHECK(open_death_server(&r));
+    if (rank == r.c->dies) {
+        twill_test_expect_death(rank);
+        (void)raise(SIGKILL);
+    }
+    for (size_t i = 0; i < DEATH_COUNT; i++)
+        ((float *)twill_server_gradient(r.server, 0))[i] = 1;
+    TWILL_CHECK(twill_server_push_pull(r.server, 0) == TWILL_OK);
+    twill_status status = rank != 0 ? await_step(&r) : TWILL_OK;
+    TWILL_CHECK(twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s",
+                                twill_server_message(r.server)));
+    TWILL_CHECK(twill_allreduce(r.comm, &one, &sum, 1, TWILL_F32, TWILL_SUM) == TWILL_ERR_PEER);
+    TWILL_CHECK(twill_comm_shrink(&smaller, r.comm) == TWILL_OK);
+    TWILL_CHECK(await_step(&r) == TWILL_OK && twill_server_version(r.server, 0) == 1);
+    TWILL_CHECK(twill_allreduce(smaller, &one, &sum, 1, TWILL_F32, TWILL_SUM) == TWILL_OK);
+    TWILL_CHECK(sum == (float)(r.c->size - 1));
+    twill_comm_leave(r.comm);
+    r.comm = smaller;
+    end_rank(&r);
+}
+
+static void test_worker_dies_server_shrinks(void **state)
+{
+    struct death_case cases[] = {
+        {"", TWILL_SERVER_CC, TWILL_SERVER_SYNC, 3, 2, 1, 0, 0, false},
+        {"4x1", TWILL_SERVER_CC, TWILL_SERVER_SYNC, 4, 2, 1, 0, 0, false},
+        {"2x2", TWILL_SERVER_CC, TWILL_SERVER_SYNC, 4, 3, 1, 0, 0, true},
+    };
+    (void)state;
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++)
+        twill_test_run_processes(cases[i].size, rank_shrinks_early, &cases[i]);
+}
+
+/* A server that lives and does not come is named by the worker whose time is over. */
+static void rank_server_is_late(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    struct death_rank r = {.c = user};
+    const char *const more[] = {TWILL_TEST_PATIENT, "TWILL_LOG=none", NULL};
+    (void)size;
+    TWILL_CHECK(twill_test_connect(&r.context, &r.comm, bootstrap, r.c->nodes, NULL, more));
+    TWILL_CHECK(open_death_server(&r) && twill_barrier(r.comm) == TWILL_OK);
+    if (rank != 0) {
+        TWILL_CHECK(twill_comm_set_timeout(r.server->comm, 0.5) == TWILL_OK);
+        TWILL_CHECK(twill_server_push_pull(r.server, 0) == TWILL_OK);
+        TWILL_CHECK(await_step(&r) == TWILL_ERR_TIMEOUT);
+        const char *message = twill_server_message(r.server);
+        TWILL_CHECK(twill_test_note(strstr(message, ": rank 0 has not answered") != NULL, __FILE__,
+                                    __LINE__, "%s", message));
+    }
+    TWILL_CHECK(twill_test_barrier(bootstrap));
+    (void)twill_comm_revoke(r.comm);
+    end_rank(&r);
+}
+
+static void test_server_is_late(void **state)
+{
+    struct death_case c = {"", TWILL_SERVER_CC, TWILL_SERVER_SYNC, 2, -1, 1, 0, 0, false};
+    (void)state;
+    twill_test_run_processes(c.size, rank_server_is_late, &c);
+}
+
 /* --- a server dies
  * -------------------------------------------------------------------------------- */
 
@@ -216,6 +287,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_worker_dies),
+        cmocka_unit_test(test_worker_dies_server_shrinks),
+        cmocka_unit_test(test_server_is_late),
         cmocka_unit_test(test_server_dies),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
