@@ -110,6 +110,40 @@ static inline uint32_t twill_node_waits_for(const struct twill_node *node, uint3
     return atomic_load_explicit(&node->area[l]->call.waits_for, memory_order_acquire) - 1;
 }
 
+/* Where a rank waits, for those that miss it in another communicator's collectives. */
+struct twill_elsewhere {
+    struct twill_call_record call; /* sequence 0: it waits for a message of that communicator */
+    uint64_t ticks;                /* twill_ticks() as it was published; 0: never */
+    uint32_t comm;                 /* number of that communicator */
+};
+
+/* Publish where this rank waits. Repeated while it waits: an old record counts for nothing. */
+static inline void twill_node_be_elsewhere(struct twill_node *node,
+                                           const struct twill_elsewhere *at)
+{
+    struct twill_call_line *line = &node->area[node->me]->call;
+    atomic_store_explicit(&line->elsewhere, at->comm, memory_order_relaxed);
+    atomic_store_explicit(&line->elsewhere_what, at->call.what, memory_order_relaxed);
+    atomic_store_explicit(&line->elsewhere_root, at->call.root, memory_order_relaxed);
+    atomic_store_explicit(&line->elsewhere_count, at->call.count, memory_order_relaxed);
+    atomic_store_explicit(&line->elsewhere_sequence, at->call.sequence, memory_order_relaxed);
+    atomic_store_explicit(&line->elsewhere_at, at->ticks, memory_order_release);
+}
+
+/* Read where local rank l was last seen waiting. */
+static inline struct twill_elsewhere twill_node_elsewhere(const struct twill_node *node, uint32_t l)
+{
+    const struct twill_call_line *line = &node->area[l]->call;
+    struct twill_elsewhere at = {
+        .ticks = atomic_load_explicit(&line->elsewhere_at, memory_order_acquire)};
+    at.comm = atomic_load_explicit(&line->elsewhere, memory_order_relaxed);
+    at.call.what = atomic_load_explicit(&line->elsewhere_what, memory_order_relaxed);
+    at.call.root = atomic_load_explicit(&line->elsewhere_root, memory_order_relaxed);
+    at.call.count = atomic_load_explicit(&line->elsewhere_count, memory_order_relaxed);
+    at.call.sequence = atomic_load_explicit(&line->elsewhere_sequence, memory_order_relaxed);
+    return at;
+}
+
 /* The addresses of a rank's buffers in one call: see struct twill_address_line. */
 struct twill_buffer_addresses {
     uint64_t src, dst;

@@ -61,6 +61,9 @@ struct twill_call_line {
     _Atomic uint64_t entered;   /* twill_ticks() at entry */
     _Atomic uint64_t left;      /* sequence of the last call that ended */
     _Atomic uint32_t waits_for; /* 1 + the rank it has been waiting for for long, or 0 */
+    /* struct twill_elsewhere: */
+    _Atomic uint32_t elsewhere, elsewhere_what, elsewhere_root;
+    _Atomic uint64_t elsewhere_sequence, elsewhere_count, elsewhere_at;
 } TWILL_ALIGNED(64);
 
 /* The instances a rank has started, and for the last TWILL_LINES of them the call hash. */
@@ -118,7 +121,7 @@ struct twill_layout_line {
     uint64_t magic; /* TWILL_NODE_MAGIC: version of the layout, with the sizes */
     uint64_t area_bytes, shared_bytes, channel_bytes;
 } TWILL_ALIGNED(64);
-#define TWILL_NODE_MAGIC UINT64_C(0x7477696c6c00000b)
+#define TWILL_NODE_MAGIC UINT64_C(0x7477696c6c00000c)
 
 /* Whose area it is, for readers outside the job (node_view.h). */
 #define TWILL_PROGRAM_TEXT 64

@@ -176,7 +176,7 @@ static twill_status point_differs(struct twill_request *request, int way)
     if (t->peer_bytes != t->bytes)
         snprintf(theirs, sizeof(theirs), ": there are %llu bytes of it",
                  (unsigned long long)t->peer_bytes);
-    comm->issue.differs = t->peer;
+    comm->issue.differs = t->peer + 1;
     return TWILL_FAIL(&comm->error, TWILL_ERR_MISMATCH,
                       "%s: %s %s (count %zu, %s): that rank has another count or type%s",
                       TWILL_COMM_RANK_NAME(comm, comm->rank), way == OUT ? "send to" : "recv from",

@@ -71,7 +71,7 @@ struct twill_issue_queue {
     uint64_t chain_hash;    /* of all calls so far, for the next one's signature */
     uint64_t epoch;         /* of the next instance */
     uint64_t arrived;       /* the last instance that all ranks of the node have begun */
-    uint32_t differs;       /* rank whose message was of another call */
+    uint32_t differs;       /* 1 + the rank whose message was of another, unknown call; or 0 */
 };
 
 /* Waits and their deadlines: lib/exec/wait.c. Times are of twill_now(). */
@@ -465,10 +465,11 @@ twill_status twill_comm_take_report(struct twill_comm *comm, const struct twill_
 /* Report whether a notice is a report that is to be answered. */
 bool twill_report_asks(const struct twill_notice *notice);
 /* Ask ranks[n], for which this rank has waited for too long, whom they wait for, and so on. Sets
- * *cause to the rank that does not answer or waits for none; else as twill_comm_missing(). Returns
- * the error if another rank reports a failure meanwhile. Takes twill_search_bound_ns() at most. */
+ * *cause to the rank that does not answer or waits for none; else as twill_comm_missing(); and
+ * place[bytes] to where it is, if it was asked. Returns the error if another rank reports a failure
+ * meanwhile. Takes twill_search_bound_ns() at most. */
 twill_status twill_comm_find_cause(struct twill_comm *comm, const uint32_t *ranks, unsigned n,
-                                   uint32_t *cause);
+                                   uint32_t *cause, char *place, size_t bytes);
 /* Return the longest time that such a search takes. */
 uint64_t twill_search_bound_ns(void);
 /* Report to ranks[n] on other nodes that this rank waits for them, in which call, and which rank is

@@ -118,11 +118,11 @@ static int post_transfer(struct twill_run *run, struct twill_instance *instance,
  * which; for other nodes twill_comm_fail() asks the peer by way of comm->differs. */
 static int call_differs(struct twill_comm *comm, const struct twill_transfer *request)
 {
-    comm->issue.differs = request->peer;
     if (comm->world->node[request->peer] == comm->world->node[comm->rank]) {
         TWILL_TRY(&comm->error, twill_comm_check_peer(comm, request->peer));
         TWILL_TRY(&comm->error, twill_comm_check_past(comm, request->peer));
     }
+    comm->issue.differs = request->peer + 1;
     if (request->peer_bytes == request->bytes)
         return TWILL_COMM_FAIL(comm, TWILL_ERR_MISMATCH,
                                "%s is in another call or has other arguments",

@@ -137,6 +137,7 @@ static twill_status time_out(struct twill_comm *comm, uint64_t since)
 {
     uint32_t ranks[MOST_RANKS_CHECKED];
     const char *step = "message";
+    char place[200] = "";
     unsigned n = twill_comm_waits_for(comm, ranks, MOST_RANKS_CHECKED, &step);
     uint32_t missing = n > 0 ? twill_comm_missing(comm, ranks[0]) : comm->rank;
     twill_status status = TWILL_OK;
@@ -144,11 +145,11 @@ static twill_status time_out(struct twill_comm *comm, uint64_t since)
     if (known != UINT32_MAX)
         missing = known;
     else if (n > 0 && comm->tuning.timeout_ns > LEAVE_NS)
-        status = twill_comm_find_cause(comm, ranks, n, &missing);
+        status = twill_comm_find_cause(comm, ranks, n, &missing, place, sizeof(place));
     note_timeout(comm, since, ranks, n, missing);
     if (status != TWILL_OK)
         return status;
-    char list[160] = "", doing[200] = "";
+    char list[160] = "", doing[300] = "";
     size_t used = 0;
     char text[TWILL_RANK_TEXT];
     for (unsigned i = 0; i < n && used < sizeof(list); i++)
@@ -162,11 +163,11 @@ static twill_status time_out(struct twill_comm *comm, uint64_t since)
                                 twill_comm_rank_text(comm, missing, text));
     else
         used = 0;
-    if (n > 0 && comm->world->node[missing] == comm->world->node[comm->rank]) {
-        used += (size_t)snprintf(doing + used, sizeof(doing) - used, "; %s ",
-                                 twill_comm_rank_text(comm, missing, text));
-        twill_comm_describe_peer(comm, missing, doing + used, sizeof(doing) - used);
-    }
+    if (n > 0 && comm->world->node[missing] == comm->world->node[comm->rank])
+        twill_comm_describe_peer(comm, missing, place, sizeof(place));
+    if (place[0] != '\0')
+        snprintf(doing + used, sizeof(doing) - used, "; %s %s",
+                 twill_comm_rank_text(comm, missing, text), place);
     return TWILL_COMM_FAIL(comm, TWILL_ERR_TIMEOUT, "no %s of rank %s within %.1f s (%s)%s", step,
                            n > 0 ? list : "?", (double)comm->tuning.timeout_ns * 1e-9,
                            twill_comm_timeout_name(comm), doing);

@@ -13,6 +13,8 @@
 #define EXPLAIN_DEATH_NS                                                                           \
     UINT64_C(200000000) /* of a death, which closes connections after a notice */
 #define EXPLAIN_TURN_NS UINT64_C(2000000)
+#define EXPLAIN_TELLS   10u /* turns between attempts to tell what the calls were */
+#define ELSEWHERE_S     3.0 /* a rank that waits publishes where every second */
 
 void twill_call_describe(const struct twill_call *call, uint64_t sequence, char *text, size_t bytes)
 {
@@ -112,52 +114,96 @@ bool twill_comm_read_call(const struct twill_comm *comm, uint32_t peer, struct t
     return valid;
 }
 
+/* Describe where a rank of this node waits, if that is in no collective of this communicator and
+ * was published in the last seconds. Returns false if it is not known. */
+static bool describe_elsewhere(const struct twill_comm *comm, uint32_t peer, char *text,
+                               size_t bytes)
+{
+    struct twill_elsewhere at = twill_node_elsewhere(comm->node, comm->world->local[peer]);
+    char name[100] = "a message";
+    if (at.ticks == 0 || twill_comm_seconds(comm, twill_ticks() - at.ticks) > ELSEWHERE_S)
+        return false;
+    if (at.call.sequence != 0) {
+        struct twill_call call = twill_call_of(at.call.what, at.call.count, at.call.root);
+        twill_call_describe(&call, at.call.sequence, name, sizeof(name));
+    }
+    const char *verb = at.call.sequence != 0 ? "is in" : "waits for";
+    if (at.comm == comm->number)
+        snprintf(text, bytes, "%s %s", verb, name);
+    else
+        snprintf(text, bytes, "%s %s of communicator %u", verb, name, at.comm);
+    return true;
+}
+
 void twill_comm_describe_peer(const struct twill_comm *comm, uint32_t peer, char *text,
                               size_t bytes)
 {
     struct twill_call call;
     uint64_t sequence, entered;
     uint64_t left = twill_node_left_call(comm->node, comm->world->local[peer]);
-    if (!twill_comm_read_call(comm, peer, &call, &sequence, &entered)) {
-        snprintf(text, bytes, "has made no call yet");
-    } else if (left == sequence) {
-        char name[128];
+    char name[128], elsewhere[128];
+    bool has_called = twill_comm_read_call(comm, peer, &call, &sequence, &entered);
+    if (has_called)
         twill_call_describe(&call, sequence, name, sizeof(name));
-        snprintf(text, bytes, "is in no call; its last was %s", name);
-    } else {
-        char name[128];
-        twill_call_describe(&call, sequence, name, sizeof(name));
+    if (has_called && left != sequence)
         twill_print(text, bytes, "has been in %s for %.1f s", name,
                     twill_comm_seconds(comm, twill_ticks() - entered));
-    }
+    else if (describe_elsewhere(comm, peer, elsewhere, sizeof(elsewhere)))
+        snprintf(text, bytes, "%s; its last call here was %s", elsewhere,
+                 has_called ? name : "none");
+    else if (has_called)
+        snprintf(text, bytes, "is in no call; its last was %s", name);
+    else
+        snprintf(text, bytes, "has made no call yet");
 }
 
-/* Was it the same call as this rank's of that number? True if that is not known any more. */
+/* Was it the same call as this rank's of that number, which is stored? True if that is not known
+ * any more. */
 static bool call_is_same(const struct twill_comm *comm, const struct twill_call *theirs,
-                         uint64_t sequence)
+                         uint64_t sequence, struct twill_call *ours)
 {
-    struct twill_call ours;
-    return !read_past(comm, comm->local, sequence, &ours) ||
-           (twill_call_what(theirs) == twill_call_what(&ours) && theirs->count == ours.count &&
-            theirs->root == ours.root);
+    return sequence == 0 || !read_past(comm, comm->local, sequence, ours) ||
+           (twill_call_what(theirs) == twill_call_what(ours) && theirs->count == ours->count &&
+            theirs->root == ours->root);
+}
+
+/* Fail as an earlier call of a peer, which `does` something in it, was another one here. */
+static twill_status fail_past(struct twill_comm *comm, uint32_t peer, const char *does,
+                              const struct twill_call *theirs, const struct twill_call *ours,
+                              uint64_t sequence)
+{
+    char name[128], own[128], rank[TWILL_RANK_TEXT];
+    twill_call_describe(theirs, sequence, name, sizeof(name));
+    twill_call_describe(ours, sequence, own, sizeof(own));
+    return TWILL_COMM_FAIL(comm, TWILL_ERR_MISMATCH,
+                           "%s %s %s, which was a different call here: %s",
+                           twill_comm_rank_text(comm, peer, rank), does, name, own);
 }
 
 twill_status twill_comm_compare(struct twill_comm *comm, uint32_t peer,
                                 const struct twill_call *theirs, uint64_t sequence)
 {
-    if (call_is_same(comm, theirs, sequence))
+    struct twill_call ours;
+    if (call_is_same(comm, theirs, sequence, &ours))
         return TWILL_OK;
+    bool over = comm->issue.queue == NULL && comm->making == NULL; /* it waits for a message */
+    if (sequence != comm->issue.sequence || over) { /* the peer did not need our data in it */
+        comm->health.failed_call = sequence;
+        return fail_past(comm, peer, "is still in", theirs, &ours, sequence);
+    }
     char name[128], rank[TWILL_RANK_TEXT];
     twill_call_describe(theirs, sequence, name, sizeof(name));
-    if (sequence !=
-        comm->issue.sequence) { /* an earlier call: the peer did not need our data in it */
-        comm->health.failed_call = sequence;
-        return TWILL_COMM_FAIL(comm, TWILL_ERR_MISMATCH,
-                               "%s is still in %s, which was a different call here",
-                               twill_comm_rank_text(comm, peer, rank), name);
-    }
     return TWILL_COMM_FAIL(comm, TWILL_ERR_MISMATCH, "%s calls %s instead",
                            twill_comm_rank_text(comm, peer, rank), name);
+}
+
+twill_status twill_comm_compare_past(struct twill_comm *comm, uint32_t peer,
+                                     const struct twill_call *theirs, uint64_t sequence)
+{
+    struct twill_call ours;
+    return call_is_same(comm, theirs, sequence, &ours)
+               ? TWILL_OK
+               : fail_past(comm, peer, "called", theirs, &ours, sequence);
 }
 
 /* Calls may differ unnoticed for a while if no rank waits for another in them. */
@@ -166,14 +212,8 @@ twill_status twill_comm_check_past(struct twill_comm *comm, uint32_t peer)
     uint64_t first = comm->issue.sequence > TWILL_PAST ? comm->issue.sequence - TWILL_PAST + 1 : 1;
     for (uint64_t sequence = first; sequence < comm->issue.sequence; sequence++) {
         struct twill_call theirs;
-        char name[128], rank[TWILL_RANK_TEXT];
-        if (!read_past(comm, comm->world->local[peer], sequence, &theirs) ||
-            call_is_same(comm, &theirs, sequence))
-            continue;
-        twill_call_describe(&theirs, sequence, name, sizeof(name));
-        return TWILL_COMM_FAIL(comm, TWILL_ERR_MISMATCH,
-                               "%s called %s, which was a different call here",
-                               twill_comm_rank_text(comm, peer, rank), name);
+        if (read_past(comm, comm->world->local[peer], sequence, &theirs))
+            TWILL_TRY(&comm->error, twill_comm_compare_past(comm, peer, &theirs, sequence));
     }
     return TWILL_OK;
 }
@@ -212,18 +252,22 @@ static twill_status explain(struct twill_comm *comm, twill_status status)
     uint64_t patience = status == TWILL_ERR_PEER ? EXPLAIN_DEATH_NS : EXPLAIN_NS;
     uint64_t deadline = twill_now() + patience;
     bool notified = comm->health.notified; /* then the error is the notice */
-    bool differs = status == TWILL_ERR_MISMATCH && !notified;
+    uint32_t peer = comm->issue.differs - 1;
+    bool differs = status == TWILL_ERR_MISMATCH && !notified && comm->issue.differs > 0;
     bool waits = comm->context->job.world.nodes > 1 &&
                  (status == TWILL_ERR_FABRIC || status == TWILL_ERR_PEER || differs);
     twill_status left = TWILL_OK;
     twill_error_clear(&comm->error);
-    if (waits && differs)
-        twill_comm_report(comm, &comm->issue.differs, 1);
+    bool told = !differs;
     /* The notice may be about a later call than ours. Turns are counted, too, because nothing
      * arrives while this machine is stopped. */
     for (uint64_t turn = 0; waits && (turn < patience / EXPLAIN_TURN_NS || twill_now() < deadline);
          turn++) {
         twill_error_clear(&comm->error);
+        if (!told && turn % EXPLAIN_TELLS == 0) {
+            twill_comm_report(comm, &peer, 1);
+            told = twill_comm_tell_calls(comm, peer);
+        }
         left = twill_comm_poll_failures(comm, true);
         if (left != TWILL_OK &&
             (left != TWILL_ERR_PEER || twill_notice_has_reason(&comm->health.notice)))

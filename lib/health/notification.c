@@ -68,6 +68,9 @@ static void deliver_notice(struct twill_context *context, struct twill_notice *n
         else if (!mailbox->failed || says_more(notice, &mailbox->failure))
             mailbox->failure = *notice;
         mailbox->failed = mailbox->failed || notice->status != TWILL_OK;
+        if (twill_report_asks(notice) &&
+            atomic_load_explicit(&comm->claim.held, memory_order_relaxed) == NULL)
+            twill_comm_answer_idle(comm, from);
         break;
     }
     twill_context_unlock(context);

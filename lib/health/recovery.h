@@ -100,4 +100,16 @@ twill_status twill_elastic_admit(struct twill_comm **larger, struct twill_comm *
 /* Return the last decision, or NULL. */
 const struct twill_decision *twill_agree_last(const struct twill_comm *comm);
 
+/* lib/health/failure.c. Return the error if a peer's call of number `sequence`, which may have
+ * ended there, was another one here. */
+twill_status twill_comm_compare_past(struct twill_comm *comm, uint32_t peer,
+                                     const struct twill_call *theirs, uint64_t sequence);
+/* lib/health/wait_report.c. Send a rank of another node the last calls of this one, the oldest
+ * first: it fails by the first that was another one there. Returns whether all were sent: not while
+ * the connection is made. */
+bool twill_comm_tell_calls(struct twill_comm *comm, uint32_t to);
+/* lib/health/wait_report.c. Answer a question to a communicator that no thread of this process is
+ * in a call on: where this rank is. The context is locked. */
+void twill_comm_answer_idle(struct twill_comm *comm, uint32_t to);
+
 #endif

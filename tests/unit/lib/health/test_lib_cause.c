@@ -3,6 +3,7 @@
  * the bad order, too: the first rank whose time is over waits for one that waits for another one,
  * and so on, which have not reported anything by then. Theirs is so long that they report only
  * after that (once a second). */
+#include "fabric/shm/call_records.h"
 #include "lib/health/recovery.h"
 #include "lib/twill_recover.h"
 #include "tests/support/ranks.h"
@@ -121,6 +122,74 @@ static void test_many_ask(void **state)
 {
     (void)state;
     twill_test_run_ranks(ASKING, asking_rank, NULL);
+}
+
+/* --- where the late rank is ------------------------------------------------------------------- */
+
+enum place_how { PLACE_ELSEWHERE, PLACE_MESSAGE, PLACE_NOWHERE };
+struct place_case {
+    const char *nodes;
+    enum place_how how;
+    const char *expected;
+    _Atomic(twill_comm *) in; /* of the late rank: what it waits in */
+};
+
+/* Wait until the late rank waits, and on a node until it has published that. */
+static void await_place(struct place_case *p, const twill_comm *comm)
+{
+    const twill_comm *in;
+    while (!twill_test_failed() &&
+           ((in = atomic_load(&p->in)) == NULL || atomic_load(&in->claim.held) == NULL ||
+            (comm->world->node[2] == comm->world->node[comm->rank] &&
+             twill_node_elsewhere(comm->node, comm->world->local[2]).ticks == 0)))
+        usleep(2000);
+}
+
+static void place_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    struct place_case *p = user;
+    const char *const settings[] = {TWILL_TEST_PATIENT, "TWILL_PROVIDER=tcp", NULL};
+    twill_context *context;
+    twill_comm *comm, *other;
+    float one = 1, sum = 0;
+    (void)size;
+    TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, p->nodes, NULL, settings));
+    TWILL_CHECK(twill_comm_dup(&other, comm) == TWILL_OK && twill_barrier(comm) == TWILL_OK);
+    if (rank == 2) {
+        atomic_store(&p->in, p->how == PLACE_MESSAGE ? comm : other);
+        if (p->how == PLACE_ELSEWHERE)
+            TWILL_CHECK(twill_allreduce(other, &one, &sum, 1, TWILL_F32, TWILL_SUM) ==
+                        TWILL_ERR_REVOKED);
+        else if (p->how == PLACE_MESSAGE)
+            TWILL_CHECK(twill_recv(comm, &sum, 1, TWILL_F32, 0) == TWILL_ERR_TIMEOUT);
+    } else {
+        if (p->how != PLACE_NOWHERE)
+            await_place(p, comm);
+        TWILL_CHECK(rank != 0 || twill_comm_set_timeout(comm, SHORT) == TWILL_OK);
+        TWILL_CHECK(names(comm, twill_barrier(comm), p->expected));
+        TWILL_CHECK(rank != 0 || twill_comm_revoke(other) == TWILL_OK);
+    }
+    TWILL_CHECK(twill_test_barrier(bootstrap));
+    twill_comm_leave(other);
+    twill_comm_leave(comm);
+    twill_context_destroy(context);
+}
+
+static void test_place(void **state)
+{
+    static const char call[] = "rank 2 is in allreduce #1 (count 1, f32 sum) of communicator 1",
+                      message[] = "rank 2 waits for a message; its last call here was barrier #";
+    struct place_case cases[] = {
+        {"3", PLACE_ELSEWHERE, call, NULL},
+        {"3x1", PLACE_ELSEWHERE, call, NULL},
+        {"3", PLACE_MESSAGE, message, NULL},
+        {"3x1", PLACE_MESSAGE, message, NULL},
+        {"3", PLACE_NOWHERE, "rank 2 is in no call; its last was barrier #", NULL},
+        {"3x1", PLACE_NOWHERE, "rank 2 does not answer: it is in no call, or stopped", NULL},
+    };
+    (void)state;
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++)
+        twill_test_run_ranks(3, place_rank, &cases[i]);
 }
 
 static _Thread_local const twill_comm *freezing; /* NULL: none */
@@ -329,7 +398,7 @@ int main(void)
         cmocka_unit_test(test_chain),         cmocka_unit_test(test_circle),
         cmocka_unit_test(test_many_ask),      cmocka_unit_test(test_setup),
         cmocka_unit_test(test_revoked_setup), cmocka_unit_test(test_left),
-        cmocka_unit_test(test_own_finding),
+        cmocka_unit_test(test_own_finding),   cmocka_unit_test(test_place),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
