@@ -187,19 +187,19 @@ static twill_status context_open(struct twill_mpi_oob *oob)
     return status == TWILL_OK && !twill_mpi_comms_open() ? TWILL_ERR_MEMORY : status;
 }
 
-/* Undo set-up, on all ranks, and report the cause from the lowest rank that did not merely receive
- * it. */
-static void give_up_setup(twill_status status, bool reported)
+/* Undo set-up, on all ranks, and report the cause from the lowest rank that found one. `told`:
+ * another rank has reported a failure, of which this rank's is the consequence. */
+static void give_up_setup(twill_status status, bool told)
 {
     int rank = -1;
     const char *message = twill_mpi.context != NULL ? twill_context_message(twill_mpi.context) : "";
-    if (status != TWILL_OK && !reported)
-        snprintf(twill_mpi.off, sizeof(twill_mpi.off), "%s%s%s", twill_strerror(status),
-                 *message != '\0' ? ": " : "", message);
+    PMPI_Comm_rank(twill_mpi.shadow, &rank);
+    if (status != TWILL_OK && !told)
+        snprintf(twill_mpi.off, sizeof(twill_mpi.off), "rank %d: %s", rank,
+                 *message != '\0' ? message : twill_strerror(status));
     twill_mpi_share_text(twill_mpi.off, sizeof(twill_mpi.off));
     if (twill_mpi.off[0] == '\0')
         snprintf(twill_mpi.off, sizeof(twill_mpi.off), "ranks could not agree");
-    PMPI_Comm_rank(twill_mpi.shadow, &rank);
     if (rank == 0)
         twill_mpi_say("all calls go to the MPI below: %s", twill_mpi.off);
     twill_mpi_comms_forget();
@@ -214,10 +214,11 @@ static void open_world(void)
 {
     struct twill_mpi_oob oob;
     twill_status status = TWILL_ERR_MEMORY;
-    bool fine = twill_mpi_oob_open(&oob, twill_mpi.shadow) && twill_mpi_types_open();
+    bool fine = twill_mpi_oob_open(&oob, twill_mpi.shadow) && twill_mpi_types_open(), told = false;
     twill_mpi.off[0] = '\0';
     if (twill_mpi_most(twill_mpi.shadow, !fine) == false) {
         status = context_open(&oob);
+        told = oob.failed; /* before this rank's own failure is exchanged, too */
         fine = twill_mpi_agree(&oob, status == TWILL_OK);
     } else {
         status = fine ? TWILL_OK : status;
@@ -226,7 +227,7 @@ static void open_world(void)
     if (fine)
         atomic_store(&twill_mpi.ready, true);
     else
-        give_up_setup(status, oob.failed);
+        give_up_setup(status, told);
     twill_mpi_oob_close(&oob);
 }
 

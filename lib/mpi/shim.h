@@ -406,7 +406,7 @@ struct twill_mpi {
     bool all;           /* take even what is faster below */
     bool checks;        /* the MPI below checks arguments */
     bool has_iagree;    /* the MPI below has MPIX_Comm_iagree() */
-    char off[320];      /* why nothing is taken, or "" */
+    char off[576];      /* why nothing is taken, or "" */
     twill_context *context;
     twill_comm *world;
     MPI_Comm shadow; /* duplicate of MPI_COMM_WORLD for twill's own messages over the MPI */

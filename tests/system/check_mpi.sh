@@ -46,6 +46,19 @@ life()
         fault "the report does not say why: $(cat "$scratch/report")"
 }
 
+# A wrong setting turns twill off, and the rank that has it says which value is wrong and what is allowed.
+settings()
+{
+    must_end 7 "$1: TWILL_MPI=off" env TWILL_MPI=off sh "$0" launch "$1" 3 life status
+    grep -q 'all calls go to the MPI below: rank 0: TWILL_MPI=off: must be one of 0|1|all' "$scratch/output" ||
+        unsaid "$1: TWILL_MPI=off is not explained"
+    # shellcheck disable=SC2016 # of the rank's shell
+    must_end 7 "$1: a wrong entry on one rank" launch "$1" 3 /bin/sh -c \
+        '[ "${PMI_RANK:-${OMPI_COMM_WORLD_RANK:-}}" != 1 ] || export TWILL_TUNE=bogus=1; exec "$1" status' - "$programs/$1/life"
+    grep -q 'all calls go to the MPI below: rank 1: TWILL_TUNE: there is no entry "bogus"; there are' "$scratch/output" ||
+        unsaid "$1: TWILL_TUNE=bogus=1 is not explained"
+}
+
 # named VARIANT STATUS NAME: a program whose MPI returns this name must end with this status.
 named()
 {
@@ -113,6 +126,7 @@ for variant in $(mpis); do
         options=
     fi
     life "$variant"
+    settings "$variant"
     names "$variant"
     opened "$variant" "$variant"
     if [ "$variant" = mpich ]; then # Open MPI 5 has MPIX_Comm_iagree, and Open MPI 4 no sessions
