@@ -16,6 +16,7 @@
 
 struct twill_mpi twill_mpi = {
     .shadow = MPI_COMM_NULL,
+    .alone = MPI_COMM_NULL,
     .off = "MPI_Init has not been called",
     .comms = {.making = PTHREAD_MUTEX_INITIALIZER,
               .lock = PTHREAD_MUTEX_INITIALIZER,
@@ -247,8 +248,8 @@ static int world_freed(MPI_Comm comm, int keyval, void *value, void *extra)
         twill_context_destroy(twill_mpi.context);
         twill_mpi.context = NULL;
     }
-    if (twill_mpi.shadow != MPI_COMM_NULL)
-        PMPI_Comm_free(&twill_mpi.shadow);
+    PMPI_Comm_free(&twill_mpi.alone);
+    PMPI_Comm_free(&twill_mpi.shadow);
     return MPI_SUCCESS;
 }
 
@@ -281,9 +282,11 @@ static void start_library(void)
     twill_mpi.ticks_at_start = twill_ticks();
     twill_mpi.ns_at_start = twill_now();
     PMPI_Comm_size(MPI_COMM_WORLD, &size);
-    if (!agree_on_settings() || PMPI_Comm_dup(MPI_COMM_WORLD, &twill_mpi.shadow) != MPI_SUCCESS)
+    if (!agree_on_settings() || PMPI_Comm_dup(MPI_COMM_WORLD, &twill_mpi.shadow) != MPI_SUCCESS ||
+        PMPI_Comm_dup(MPI_COMM_SELF, &twill_mpi.alone) != MPI_SUCCESS)
         return;
     PMPI_Comm_set_errhandler(twill_mpi.shadow, MPI_ERRORS_RETURN);
+    PMPI_Comm_set_errhandler(twill_mpi.alone, MPI_ERRORS_RETURN);
     twill_mpi_checks_find();
     twill_mpi.has_iagree = twill_mpi_below("PMPIX_Comm_iagree") != NULL;
     twill_mpi_windows_open();

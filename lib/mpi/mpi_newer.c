@@ -97,7 +97,7 @@ static void narrow_open(struct narrowed_call *narrow, const struct twill_mpi_cal
                     call->kind == TWILL_MPI_Reduce_scatter;
     if (!received && !scatterv)
         return;
-    if (PMPI_Comm_test_inter(call->comm, &inter) != MPI_SUCCESS)
+    if (call->comm == MPI_COMM_NULL || PMPI_Comm_test_inter(call->comm, &inter) != MPI_SUCCESS)
         return; /* the MPI refuses the communicator */
     PMPI_Comm_rank(call->comm, &rank);
     if (inter && call->kind != TWILL_MPI_Reduce_scatter)

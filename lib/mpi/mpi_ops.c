@@ -218,6 +218,17 @@ static enum twill_mpi_why take_native(const struct twill_mpi_type *type, twill_o
     return TWILL_MPI_WHY_TAKEN;
 }
 
+/* Return whether the MPI accepts operation and type together, and whether the operation commutes.
+ * First an empty reduction on a communicator that returns errors: those of the question would go to
+ * the program's handler. */
+static bool op_is_valid(const struct twill_mpi_call *call, int *commutative)
+{
+    char nothing[1];
+    return PMPI_Allreduce(MPI_IN_PLACE, nothing, 0, call->recv_type, call->op, twill_mpi.alone) ==
+               MPI_SUCCESS &&
+           PMPI_Op_commutative(call->op, commutative) == MPI_SUCCESS;
+}
+
 static enum twill_mpi_why take_made(const struct twill_mpi_call *call,
                                     const struct twill_mpi_type *type,
                                     struct twill_mpi_reduction *found)
@@ -225,7 +236,7 @@ static enum twill_mpi_why take_made(const struct twill_mpi_call *call,
     const bool keeps = call->form == TWILL_MPI_PERSISTENT;
     size_t element = (size_t)type->extent;
     int commutative = 0;
-    if (PMPI_Op_commutative(call->op, &commutative) != MPI_SUCCESS)
+    if (!op_is_valid(call, &commutative))
         return TWILL_MPI_WHY_ERRONEOUS;
     const struct twill_mpi_operation want = {
         .handle = {(uintptr_t)call->op, (uintptr_t)call->recv_type},

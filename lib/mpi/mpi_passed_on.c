@@ -10,7 +10,7 @@
  * virtual Zen 5: twill's root runs at most two calls ahead. MPICH's cells of 8 KiB are a ring, too,
  * where twill's root waits for half of its own: a gather of 4 KiB takes 0.47 us there and 0.77
  * here, a broadcast of 8 KiB 0.79 and 1.09. */
-#include "lib/mpi/shim.h"
+#include "lib/mpi/mpi_call.h"
 
 #include <string.h>
 
@@ -70,10 +70,13 @@ bool twill_mpi_quicker_below(const struct twill_mpi_call *call, const struct twi
     const MPI_Datatype handle = gives ? call->send_type : call->recv_type;
     const struct twill_mpi_type *type = twill_mpi_type_find(handle, &storage);
     MPI_Count size = 0;
+    const unsigned wrong =
+        gives ? TWILL_MPI_WRONG_UNCOMMITTED : twill_mpi_received(TWILL_MPI_WRONG_UNCOMMITTED);
     /* An uncommitted type is this rank's error only: the others decide by their size. */
     if (type != NULL)
         size = type->size;
-    else if (handle == MPI_DATATYPE_NULL || PMPI_Type_size_x(handle, &size) != MPI_SUCCESS)
+    else if (handle == MPI_DATATYPE_NULL || twill_mpi_is_refused(call, comm, wrong) ||
+             PMPI_Type_size_x(handle, &size) != MPI_SUCCESS)
         return false;
     MPI_Count bytes = (gives ? call->send_count : call->recv_count) * size;
     return bytes >= range->least && bytes <= range->most;

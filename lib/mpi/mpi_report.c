@@ -60,10 +60,9 @@ static uint64_t sum_of(const void *counts, bool large, int size)
 
 static uint64_t type_bytes(MPI_Datatype type)
 {
-    MPI_Count size = 0;
-    if (type == MPI_DATATYPE_NULL || PMPI_Type_size_x(type, &size) != MPI_SUCCESS || size < 0)
-        return 0;
-    return (uint64_t)size;
+    struct twill_mpi_type storage;
+    const struct twill_mpi_type *found = twill_mpi_type_find(type, &storage);
+    return found != NULL ? (uint64_t)found->size : 0;
 }
 
 /* Return the bytes that this rank contributes, to all ranks together where each gets its own. */

@@ -68,13 +68,23 @@ int MPI_Request_get_status(MPI_Request request, int *flag, MPI_Status *status)
     return MPI_SUCCESS;
 }
 
+/* Return whether the MPI refuses to free such a request while it is under way. MPI forbids it for
+ * nonblocking collectives. Persistent ones Open MPI refuses, too, and MPICH frees once complete. */
+static bool free_is_refused(enum twill_mpi_form form)
+{
+#if defined(OPEN_MPI)
+    return form != TWILL_MPI_BLOCKING;
+#else
+    return form == TWILL_MPI_NONBLOCKING;
+#endif
+}
+
 int MPI_Request_free(MPI_Request *request)
 {
     if (!handle_is_ours(request))
         return PMPI_Request_free(request);
     struct twill_mpi_request *mine = twill_mpi_request_find(*request);
-    if (mine == NULL || (mine->bound.form == TWILL_MPI_NONBLOCKING &&
-                         twill_mpi_request_state(mine) == TWILL_MPI_REQUEST_ACTIVE))
+    if (mine == NULL || (free_is_refused(mine->bound.form) && !twill_mpi_request_poll(mine)))
         return twill_mpi_request_refuse(mine);
     twill_mpi_request_free(mine);
     *request = MPI_REQUEST_NULL;

@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* MPI types in twill. Predefined types are looked up once, at the start; a derived type when it is
- * first used, and the result is kept in an attribute of the type, so that both are freed
- * together. */
+/* MPI types in twill. What is known of a predefined type is in a table by its handle, filled at the
+ * start, and later with those that mpi.h does not name. A derived type is inspected when it is
+ * first used, and the result is kept in an attribute of the type, so that both are freed together.
+ * Predefined types get none: some of Intel MPI's share their attributes.
+ *
+ * An MPI is asked about a handle only once it has accepted it on `shadow`, where errors are
+ * returned: questions about types have no communicator, and their errors would go to the program's
+ * handler. */
 #include "lib/lists.h"
-#include "lib/mpi/shim.h"
+#include "lib/mpi/mpi_newer.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -94,8 +99,8 @@ static const struct {
     {MPI_LOGICAL8, TWILL_MPI_TRUTH, true},
 #endif
 };
-_Static_assert(sizeof(predefined) / sizeof(*predefined) <= TWILL_MPI_TYPES / 2,
-               "a hash table at most half full");
+_Static_assert(sizeof(predefined) / sizeof(*predefined) <= TWILL_MPI_TYPES / 2 - 32,
+               "a hash table at most half full, with room for what mpi.h does not name");
 
 /* Return twill's type of this kind and size in bytes, or -1. */
 static int number_of(enum twill_type_kind kind, MPI_Count size)
@@ -161,24 +166,44 @@ static bool measure_type(MPI_Datatype type, struct twill_mpi_type *found)
     return true;
 }
 
+/* Add to the table. The caller holds its lock, or is alone. A full table leaves it to be asked for
+ * each time. */
+static void enter_type(MPI_Datatype type, const struct twill_mpi_type *found)
+{
+    struct twill_mpi_types *types = &twill_mpi.types;
+    size_t bucket = type_slot(type);
+    for (; types->known[bucket]; bucket = (bucket + 1) % TWILL_MPI_TYPES)
+        if (types->handle[bucket] == type)
+            return; /* under another name */
+    if (types->entered == TWILL_MPI_TYPES / 2)
+        return;
+    types->entered++;
+    types->handle[bucket] = type;
+    types->type[bucket] = *found;
+    atomic_store_explicit(&types->known[bucket], true, memory_order_release);
+}
+
 static void add_predefined(size_t i)
 {
     struct twill_mpi_type found;
     MPI_Datatype type = predefined[i].type;
-    size_t bucket = type_slot(type);
     if (type == MPI_DATATYPE_NULL || !measure_type(type, &found) || found.size <= 0)
         return; /* this MPI has the name only */
     found.class = predefined[i].class;
     found.native = native_of(found.class, type, found.size, predefined[i].is_signed);
     found.components = found.class == TWILL_MPI_COMPLEX_NUMBER ? 2 : 1;
-    while (twill_mpi.types.known[bucket]) {
-        if (twill_mpi.types.handle[bucket] == type)
-            return; /* another name of a type already entered */
-        bucket = (bucket + 1) % TWILL_MPI_TYPES;
-    }
-    twill_mpi.types.known[bucket] = true;
-    twill_mpi.types.handle[bucket] = type;
-    twill_mpi.types.type[bucket] = found;
+    enter_type(type, &found);
+}
+
+static const struct twill_mpi_type *find_entered(MPI_Datatype type)
+{
+    const struct twill_mpi_types *types = &twill_mpi.types;
+    for (size_t bucket = type_slot(type);
+         atomic_load_explicit(&types->known[bucket], memory_order_acquire);
+         bucket = (bucket + 1) % TWILL_MPI_TYPES)
+        if (types->handle[bucket] == type)
+            return &types->type[bucket];
+    return NULL;
 }
 
 /* --- derived types ---------------------------------------------------------------------------- */
@@ -207,23 +232,58 @@ static bool in_order(MPI_Datatype type, const struct twill_mpi_type *found)
     return same;
 }
 
+/* How a type was made: the numbers of its arguments, and by which function. */
+struct envelope {
+    MPI_Count integers, addresses, counts, types;
+    int combiner;
+};
+typedef int large_envelope(MPI_Datatype, MPI_Count *, MPI_Count *, MPI_Count *, MPI_Count *, int *);
+typedef int large_contents(MPI_Datatype, MPI_Count, MPI_Count, MPI_Count, MPI_Count, int *,
+                           MPI_Aint *, MPI_Count *, MPI_Datatype *);
+
+/* By the function of MPI 4 if there is one: MPICH answers the older one with an error for a type
+ * that was made with large counts. */
+static bool find_envelope(MPI_Datatype type, struct envelope *e)
+{
+    large_envelope *large = (large_envelope *)twill_mpi.types.envelope;
+    int number[3];
+    if (large != NULL)
+        return large(type, &e->integers, &e->addresses, &e->counts, &e->types, &e->combiner) ==
+               MPI_SUCCESS;
+    if (PMPI_Type_get_envelope(type, &number[0], &number[1], &number[2], &e->combiner) !=
+        MPI_SUCCESS)
+        return false;
+    e->integers = number[0], e->addresses = number[1], e->counts = 0, e->types = number[2];
+    return true;
+}
+
+static bool is_predefined(const struct envelope *e)
+{
+    return e->combiner == MPI_COMBINER_NAMED || e->combiner == MPI_COMBINER_F90_REAL ||
+           e->combiner == MPI_COMBINER_F90_COMPLEX || e->combiner == MPI_COMBINER_F90_INTEGER;
+}
+
 /* Return the type that `type` duplicates or repeats contiguously, else MPI_DATATYPE_NULL. *free_it:
  * the caller must free it. */
 static MPI_Datatype made_of(MPI_Datatype type, bool *free_it)
 {
-    int integers, addresses, types, combiner, integer[2];
+    large_contents *large = (large_contents *)twill_mpi.types.contents;
+    struct envelope e;
+    int integer[2];
     MPI_Aint address[2];
+    MPI_Count count[2];
     MPI_Datatype inner = MPI_DATATYPE_NULL;
-    int named, ignored[3];
-    if (PMPI_Type_get_envelope(type, &integers, &addresses, &types, &combiner) != MPI_SUCCESS ||
-        (combiner != MPI_COMBINER_DUP && combiner != MPI_COMBINER_CONTIGUOUS) || types != 1 ||
-        integers > 2 || addresses > 2 ||
-        PMPI_Type_get_contents(type, integers, addresses, 1, integer, address, &inner) !=
-            MPI_SUCCESS)
+    if (!find_envelope(type, &e) ||
+        (e.combiner != MPI_COMBINER_DUP && e.combiner != MPI_COMBINER_CONTIGUOUS) || e.types != 1 ||
+        e.integers > 2 || e.addresses > 2 || e.counts > 2)
         return MPI_DATATYPE_NULL;
-    *free_it = PMPI_Type_get_envelope(inner, &ignored[0], &ignored[1], &ignored[2], &named) ==
-                   MPI_SUCCESS &&
-               named != MPI_COMBINER_NAMED;
+    const int code = large != NULL ? large(type, e.integers, e.addresses, e.counts, 1, integer,
+                                           address, count, &inner)
+                                   : PMPI_Type_get_contents(type, (int)e.integers, (int)e.addresses,
+                                                            1, integer, address, &inner);
+    if (code != MPI_SUCCESS)
+        return MPI_DATATYPE_NULL;
+    *free_it = find_envelope(inner, &e) && !is_predefined(&e);
     return inner;
 }
 
@@ -250,38 +310,62 @@ static int type_freed(MPI_Datatype type, int keyval, void *value, void *extra)
     return MPI_SUCCESS;
 }
 
-static const struct twill_mpi_type *recall(MPI_Datatype type)
+/* Return what is kept of a type, unless it is another's. *taken: the attribute has a value. */
+static const struct twill_mpi_type *recall(MPI_Datatype type, bool *taken)
 {
     void *value = NULL;
     int there = 0;
-    if (PMPI_Type_get_attr(type, twill_mpi.types.keyval, &value, &there) != MPI_SUCCESS || !there)
-        return NULL;
-    return value;
+    MPI_Count size, lb, extent;
+    *taken =
+        PMPI_Type_get_attr(type, twill_mpi.types.keyval, &value, &there) == MPI_SUCCESS && there;
+    const struct twill_mpi_type *kept = value;
+    return *taken && PMPI_Type_size_x(type, &size) == MPI_SUCCESS && size == kept->size &&
+                   PMPI_Type_get_extent_x(type, &lb, &extent) == MPI_SUCCESS &&
+                   extent == kept->extent
+               ? kept
+               : NULL;
 }
 
-/* MPI has no query for that, but does not pack an uncommitted type. */
+/* Return whether the MPI accepts the handle, and the type is committed: MPI has no query for that,
+ * but does not pack an uncommitted type. */
 static bool is_committed(MPI_Datatype type)
 {
-    unsigned char nothing[1];
+    unsigned char nothing[1] = {0};
     int position = 0;
-    return PMPI_Pack(nothing, 0, type, nothing, 1, &position, twill_mpi.shadow) == MPI_SUCCESS;
+    return type != MPI_DATATYPE_NULL &&
+           PMPI_Pack(nothing, 0, type, nothing, 1, &position, twill_mpi.shadow) == MPI_SUCCESS;
+}
+
+/* Keep what has been found: of a derived type unless `taken` by another's. Of what the MPI cannot
+ * explain nothing is kept. */
+static void keep_type(MPI_Datatype type, const struct twill_mpi_type *found, bool taken)
+{
+    struct envelope e;
+    if (!find_envelope(type, &e))
+        return;
+    if (is_predefined(&e)) {
+        enter_type(type, found);
+        return;
+    }
+    struct twill_mpi_type *kept = taken ? NULL : malloc(sizeof(*kept));
+    if (kept == NULL)
+        return;
+    *kept = *found;
+    if (PMPI_Type_set_attr(type, twill_mpi.types.keyval, kept) != MPI_SUCCESS)
+        free(kept);
 }
 
 /* Threads may use a new type at the same time: one inspects it. */
 static const struct twill_mpi_type *inspect_type(MPI_Datatype type, struct twill_mpi_type *storage)
 {
+    bool taken;
     pthread_mutex_lock(&twill_mpi.types.lock);
-    const struct twill_mpi_type *known = recall(type);
-    if (known == NULL && is_committed(type) && measure_type(type, storage)) {
+    const struct twill_mpi_type *known = recall(type, &taken);
+    if (known == NULL && measure_type(type, storage)) {
         storage->class = TWILL_MPI_DERIVED;
         storage->plain = storage->plain && is_plain(type, storage);
+        keep_type(type, storage, taken);
         known = storage;
-        struct twill_mpi_type *kept = malloc(sizeof(*kept));
-        if (kept != NULL) {
-            *kept = *storage;
-            if (PMPI_Type_set_attr(type, twill_mpi.types.keyval, kept) != MPI_SUCCESS)
-                free(kept);
-        }
     }
     pthread_mutex_unlock(&twill_mpi.types.lock);
     return known;
@@ -289,18 +373,20 @@ static const struct twill_mpi_type *inspect_type(MPI_Datatype type, struct twill
 
 const struct twill_mpi_type *twill_mpi_type_find(MPI_Datatype type, struct twill_mpi_type *storage)
 {
-    for (size_t bucket = type_slot(type); twill_mpi.types.known[bucket];
-         bucket = (bucket + 1) % TWILL_MPI_TYPES)
-        if (twill_mpi.types.handle[bucket] == type)
-            return &twill_mpi.types.type[bucket];
-    if (type == MPI_DATATYPE_NULL)
+    bool taken;
+    const struct twill_mpi_type *known = find_entered(type);
+    if (known != NULL)
+        return known;
+    if (!is_committed(type))
         return NULL;
-    const struct twill_mpi_type *known = recall(type);
+    known = recall(type, &taken);
     return known != NULL ? known : inspect_type(type, storage);
 }
 
 bool twill_mpi_types_open(void)
 {
+    twill_mpi.types.envelope = twill_mpi_below("PMPI_Type_get_envelope_c");
+    twill_mpi.types.contents = twill_mpi_below("PMPI_Type_get_contents_c");
     for (size_t i = 0; i < sizeof(predefined) / sizeof(*predefined); i++)
         add_predefined(i);
     return PMPI_Type_create_keyval(MPI_TYPE_NULL_COPY_FN, type_freed, &twill_mpi.types.keyval,

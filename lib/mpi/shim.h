@@ -242,9 +242,12 @@ struct twill_mpi_type {
 };
 #define TWILL_MPI_TYPES 256u /* buckets of the hash table of predefined types */
 struct twill_mpi_types {
-    pthread_mutex_t lock; /* held while a derived type is inspected */
+    pthread_mutex_t lock; /* held while a type is inspected */
     int keyval;           /* of the attribute that keeps what is known of a derived type */
-    bool known[TWILL_MPI_TYPES];
+    /* PMPI_Type_get_envelope_c() and PMPI_Type_get_contents_c(), or NULL */
+    twill_mpi_function *envelope, *contents;
+    unsigned entered; /* in the table */
+    _Atomic bool known[TWILL_MPI_TYPES];
     MPI_Datatype handle[TWILL_MPI_TYPES];
     struct twill_mpi_type type[TWILL_MPI_TYPES];
 };
@@ -410,6 +413,7 @@ struct twill_mpi {
     twill_context *context;
     twill_comm *world;
     MPI_Comm shadow; /* duplicate of MPI_COMM_WORLD for twill's own messages over the MPI */
+    MPI_Comm alone;  /* duplicate of MPI_COMM_SELF, for questions; both return errors */
     pthread_mutex_t self_lock; /* serialises messages of this rank to itself there */
     struct twill_mpi_comms comms;
     struct twill_mpi_requests requests;

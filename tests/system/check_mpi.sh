@@ -125,6 +125,7 @@ for variant in $(mpis); do
         in_turn openmpi 3 waits
         options=
     fi
+    compared "$variant" 3 handles
     life "$variant"
     settings "$variant"
     names "$variant"
@@ -134,6 +135,7 @@ for variant in $(mpis); do
             env TWILL_MPI_REPORT="$scratch/report" sh "$0" launch "$variant" 3 life agreement
         reported "$scratch/report" Iallreduce 6 12
         must_end 0 "$variant: sessions" launch "$variant" 1 life session
+        must_end 0 "$variant: handles in calls that may be passed on" env TWILL_MPI=1 sh "$0" launch "$variant" 2 handles
     fi
     must_end failure "$variant: self-test: what is wrong is found" \
         env TEST_MPI_SABOTAGE=1 sh "$0" launch "$variant" 2 matrix

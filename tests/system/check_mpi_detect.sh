@@ -158,16 +158,16 @@ compile_abi()
 abi_calls()
 {
     started_ranks=3
-    for program in random_calls ${TEST_MPI_LONG:+matrix}; do
+    for program in random_calls handles ${TEST_MPI_LONG:+matrix}; do
         (cd "$here/system/mpi" && compile_abi "$scratch/$program" "$program.c" harness.c cases.c layouts.c sides.c userops.c \
             mpi_test_calls.c mpi_test_types.c) || fault "abi: $program.c does not compile"
         must_end 0 "abi: $program" started abi "$programs/yield.so $lib/libtwill-mpi-abi.so" \
-            TEST_MPI_LONG= TEST_SEED=1 TWILL_MPI_REPORT="$scratch/report" "$scratch/$program"
+            TEST_MPI_LONG= TEST_SEED=1 TWILL_MPI_REPORT="$scratch/report.$program" "$scratch/$program"
         grep "$program: .* cases, 0 wrong" "$scratch/output" || unsaid "abi: $program does not say what it has compared"
     done
     for call in Allgatherv Iallgatherv Allgatherv_init Gatherv Igatherv Scatterv Iscatterv Alltoall Ialltoall Alltoall_init \
         Alltoallv Ialltoallv Alltoallv_init Iallreduce Ireduce Ibcast Ireduce_scatter; do
-        awk -v call="$call" '$2 == call && $3 > 0 {found = 1} END {exit !found}' "$scratch/report" || fault "abi: twill has not taken $call"
+        awk -v call="$call" '$2 == call && $3 > 0 {found = 1} END {exit !found}' "$scratch/report.random_calls" || fault "abi: twill has not taken $call"
     done
 }
 

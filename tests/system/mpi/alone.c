@@ -55,7 +55,8 @@ SHOWN int PMPI_Pack(const void *in, int count, MPI_Datatype type, void *out, int
 {
     int (*its)(const void *, int, MPI_Datatype, void *, int, int *, MPI_Comm);
     *(void **)&its = dlsym(RTLD_NEXT, "PMPI_Pack");
-    return atomic_load(&no_pack) ? MPI_ERR_OTHER : its(in, count, type, out, bytes, position, comm);
+    return atomic_load(&no_pack) && count > 0 ? MPI_ERR_OTHER
+                                              : its(in, count, type, out, bytes, position, comm);
 }
 
 SHOWN int PMPI_Type_contiguous(int count, MPI_Datatype of, MPI_Datatype *type)

@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 /* Open MPI 4 has persistent collectives under other names. */
-#if defined(OPEN_MPI) && MPI_VERSION < 4
+#if defined(OPEN_MPI) && OMPI_MAJOR_VERSION < 5
 #include <mpi-ext.h>
 #define PERSISTENT(name) MPIX_##name##_init
 #else
