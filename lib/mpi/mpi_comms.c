@@ -269,6 +269,11 @@ static enum twill_mpi_fate find_world_ranks(MPI_Comm handle, int size, int *rank
     return fate;
 }
 
+bool twill_mpi_world_ranks(MPI_Comm handle, int size, int *ranks)
+{
+    return find_world_ranks(handle, size, ranks) == TWILL_MPI_FATE_ADOPTED;
+}
+
 /* Return what all ranks know without communication. */
 static enum twill_mpi_fate comm_fate(MPI_Comm handle, int *size, int *rank)
 {
@@ -310,11 +315,16 @@ static enum twill_mpi_fate set_up_comm(struct twill_mpi_comm *comm, MPI_Comm han
     struct twill_mpi_oob oob;
     if (!twill_mpi_oob_open(&oob, handle) && fate == TWILL_MPI_FATE_ADOPTED)
         fate = TWILL_MPI_FATE_MEMORY;
-    int worst = twill_mpi_most(handle, (int)fate);
-    if (worst != TWILL_MPI_FATE_ADOPTED) {
+    /* Communicators that share a rank differ in their numbers. */
+    int worst[] = {(int)fate, atomic_load(&twill_mpi.comms.numbers)};
+    twill_mpi_most(handle, worst, 2);
+    if (worst[0] != TWILL_MPI_FATE_ADOPTED) {
         twill_mpi_oob_close(&oob);
-        return worst > TWILL_MPI_FATE_FAILED ? TWILL_MPI_FATE_FAILED : (enum twill_mpi_fate)worst;
+        return worst[0] > TWILL_MPI_FATE_FAILED ? TWILL_MPI_FATE_FAILED
+                                                : (enum twill_mpi_fate)worst[0];
     }
+    comm->refusal = (struct twill_mpi_refusal){.number = worst[1], .waits_in = -1};
+    atomic_store(&twill_mpi.comms.numbers, worst[1] + 1);
     twill_status status = make_comm(comm, ranks, &oob, bound, request);
     if (status != TWILL_OK)
         note_failure();
@@ -412,6 +422,8 @@ bool twill_mpi_comms_open(void)
             MPI_SUCCESS)
         return false;
     world->comm = twill_mpi.world;
+    world->refusal.waits_in = -1;
+    atomic_store(&twill_mpi.comms.numbers, 1); /* its own is 0 */
     publish_comm(world, MPI_COMM_WORLD, rank, fate);
     publish_comm(self, MPI_COMM_SELF, 0, TWILL_MPI_FATE_ALONE);
     if (rank == 0)

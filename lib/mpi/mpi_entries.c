@@ -74,6 +74,8 @@
         enum twill_mpi_why why = twill_mpi_run(&call, request, &code);                             \
         if (why != TWILL_MPI_WHY_TAKEN)                                                            \
             code = passed;                                                                         \
+        if (TWILL_UNLIKELY(why == TWILL_MPI_WHY_ERRONEOUS && code != MPI_SUCCESS))                 \
+            twill_mpi_refused(&call);                                                              \
         twill_mpi_count(&call, why, clock);                                                        \
         return code;                                                                               \
     }

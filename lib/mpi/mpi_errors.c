@@ -17,7 +17,7 @@
 
 bool twill_mpi_is_revoked(struct twill_mpi_comm *comm, twill_status status)
 {
-    if (TWILL_LIKELY(status == TWILL_OK))
+    if (TWILL_LIKELY(status == TWILL_OK) || twill_mpi_is_given_up(comm, status))
         return false;
     if (status == TWILL_ERR_REVOKED)
         atomic_store(&comm->revoked, true);
@@ -74,10 +74,19 @@ void twill_mpi_say(const char *format, ...)
  * that follow from it; two threads that see it at the same moment make one each. */
 static int code_of(struct twill_mpi_comm *comm, twill_status status)
 {
+    char given_up[160];
     const char *message = comm->comm != NULL ? twill_comm_message(comm->comm) : "";
     if (*message == '\0')
         message = twill_strerror(status);
     int code = comm->broken_code;
+    if (twill_mpi_is_given_up(comm, status)) {
+        snprintf(
+            given_up, sizeof(given_up),
+            "the MPI has refused a collective to rank %d of MPI_COMM_WORLD, which has not made "
+            "it again since: its communicator fails",
+            comm->refusal.rank);
+        message = given_up;
+    }
     if (twill_mpi_is_revoked(comm, status)) {
         comm->broken_code = CLASS_REVOKED;
         return CLASS_REVOKED;

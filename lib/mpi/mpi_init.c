@@ -79,12 +79,13 @@ static int finish_setup(int code, MPI_Request *request)
     return code;
 }
 
-int twill_mpi_most(MPI_Comm comm, int mine)
+void twill_mpi_most(MPI_Comm comm, int *numbers, int count)
 {
     MPI_Request request = MPI_REQUEST_NULL;
-    int most = INT_MAX;
-    int code = PMPI_Iallreduce(&mine, &most, 1, MPI_INT, MPI_MAX, comm, &request);
-    return finish_setup(code, &request) == MPI_SUCCESS ? most : INT_MAX;
+    int code = PMPI_Iallreduce(MPI_IN_PLACE, numbers, count, MPI_INT, MPI_MAX, comm, &request);
+    if (finish_setup(code, &request) != MPI_SUCCESS)
+        for (int i = 0; i < count; i++)
+            numbers[i] = INT_MAX;
 }
 
 uint64_t twill_mpi_common(MPI_Comm comm, uint64_t mine)
@@ -216,8 +217,10 @@ static void open_world(void)
     struct twill_mpi_oob oob;
     twill_status status = TWILL_ERR_MEMORY;
     bool fine = twill_mpi_oob_open(&oob, twill_mpi.shadow) && twill_mpi_types_open(), told = false;
+    int lacks = !fine;
     twill_mpi.off[0] = '\0';
-    if (twill_mpi_most(twill_mpi.shadow, !fine) == false) {
+    twill_mpi_most(twill_mpi.shadow, &lacks, 1);
+    if (!lacks) {
         status = context_open(&oob);
         told = oob.failed; /* before this rank's own failure is exchanged, too */
         fine = twill_mpi_agree(&oob, status == TWILL_OK);
@@ -238,6 +241,7 @@ static int world_freed(MPI_Comm comm, int keyval, void *value, void *extra)
     bool gone = true;
     if (atomic_exchange(&twill_mpi.ready, false)) {
         PMPI_Barrier(twill_mpi.shadow); /* no rank is in a call any more */
+        twill_mpi_refusals_read();
         twill_mpi_requests_end();
         gone = twill_mpi_comms_close();
         twill_mpi_windows_close();

@@ -297,7 +297,9 @@ void twill_mpi_report(void)
     if (!twill_mpi.reports)
         return;
     struct mpi_report *report = calloc(1, sizeof(*report));
-    if (twill_mpi_most(twill_mpi.shadow, report == NULL) == false) {
+    int lacks = report == NULL;
+    twill_mpi_most(twill_mpi.shadow, &lacks, 1);
+    if (!lacks) {
         collect_report(report);
         sum_up(report);
         PMPI_Comm_rank(twill_mpi.shadow, &rank);

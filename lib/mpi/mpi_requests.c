@@ -246,6 +246,7 @@ static enum twill_mpi_why start_request(const struct twill_mpi_call *call,
     twill_mpi_pack(bound);
     *status = twill_mpi_issue(bound, &request->request);
     if (*status == TWILL_OK) {
+        request->call = comm->refusal.calls;
         activate_request(request);
         return why;
     }

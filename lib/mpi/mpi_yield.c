@@ -19,7 +19,12 @@ void twill_mpi_progress(void)
     int flag;
     if (twill_mpi.shadow == MPI_COMM_NULL)
         return; /* twill takes nothing, and only requests of the MPI are waited for */
-    (void)PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, twill_mpi.shadow, &flag, MPI_STATUS_IGNORE);
+    if (PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, twill_mpi.shadow, &flag, MPI_STATUS_IGNORE) ==
+            MPI_SUCCESS &&
+        TWILL_UNLIKELY(flag))
+        twill_mpi_refusals_read();
+    if (TWILL_UNLIKELY(atomic_load_explicit(&twill_mpi.refusals, memory_order_relaxed)))
+        twill_mpi_refusals_check();
 }
 
 /* Adapt the spins to the time that a yield took, as twill's own waits do: where others want the

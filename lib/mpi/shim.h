@@ -25,6 +25,7 @@
 #include <stdbool.h>
 
 #include "lib/mpi/mpi_handles.h"
+#include "lib/mpi/mpi_refused.h"
 
 /* --- a call ----------------------------------------------------------------------------------- */
 
@@ -103,8 +104,8 @@ struct twill_mpi_newer { /* a function of the MPI below that it may lack; see mp
 };
 /* --- communicators (mpi_comms.c) -------------------------------------------------------------- */
 
-/* Return the maximum of all ranks' `mine`, or INT_MAX if the MPI fails. Collective. */
-int twill_mpi_most(MPI_Comm comm, int mine);
+/* Replace numbers by the maximum of all ranks', or INT_MAX if the MPI fails. Collective. */
+void twill_mpi_most(MPI_Comm comm, int *numbers, int count);
 /* Return the bits that all ranks' `mine` have, or 0 if the MPI fails. Collective. */
 uint64_t twill_mpi_common(MPI_Comm comm, uint64_t mine);
 /* The out-of-band exchange that sets up twill over the MPI below, and learns of ranks that failed.
@@ -169,10 +170,11 @@ struct twill_mpi_comm {
     bool idle;
     struct twill_mpi_comm *clones; /* of this one; protected by comms.lock, as their list is */
     unsigned clones_made;
-    _Atomic unsigned generation;  /* how many communicators this entry has served */
-    bool closing;                 /* freed, and close_barrier has been started */
-    _Atomic int broken_code;      /* MPI's error code once it has failed; else 0 */
-    _Atomic bool revoked;         /* by MPIX_Comm_revoke() on some rank */
+    _Atomic unsigned generation; /* how many communicators this entry has served */
+    bool closing;                /* freed, and close_barrier has been started */
+    _Atomic int broken_code;     /* MPI's error code once it has failed; else 0 */
+    _Atomic bool revoked;        /* by MPIX_Comm_revoke() on some rank */
+    struct twill_mpi_refusal refusal;
     _Atomic unsigned revoking;    /* threads that revoke it at the moment: it is not released */
     twill_request *close_barrier; /* complete when all ranks are done; then NULL */
     struct twill_mpi_comm *next;  /* in its bucket; never changes */
@@ -192,8 +194,9 @@ struct twill_mpi_comms {
     struct twill_mpi_comm *deferred; /* ring of deferred frees: last entry; its next is first */
     uint64_t fates[TWILL_MPI_FATE_COUNT]; /* counted where this process is rank 0 */
     char failure[256];                    /* message of the first failure here */
-    int keyval;      /* of the attribute whose callback reports a freed communicator */
-    MPI_Group world; /* of `shadow`: its ranks are those of twill's world */
+    int keyval;          /* of the attribute whose callback reports a freed communicator */
+    MPI_Group world;     /* of `shadow`: its ranks are those of twill's world */
+    _Atomic int numbers; /* of communicators: the first that is free here */
 };
 
 /* Return the entry of a communicator, or NULL if nothing is known of it. */
@@ -422,7 +425,8 @@ struct twill_mpi {
     struct twill_mpi_memory memory;
     struct twill_mpi_windows windows;
     struct twill_mpi_newer newer[TWILL_MPI_KIND_COUNT][TWILL_MPI_FORM_COUNT][2]; /* large: 1 */
-    int error_class; /* for failures that no class of MPI's describes; 0: not yet created */
+    _Atomic bool refusals; /* a notice of a refused call has ever come */
+    int error_class;       /* for failures that no class of MPI's describes; 0: not yet created */
     pthread_mutex_t errors_lock;
     struct twill_mpi_tally tally[TWILL_MPI_KIND_COUNT][TWILL_MPI_FORM_COUNT];
     uint64_t ticks_at_start, ns_at_start;

@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* --- memory ----------------------------------------------------------------------------------- */
 
@@ -365,6 +366,51 @@ static void test_wrong(void)
         }
 }
 
+/* The MPI refuses a call to one rank, at once, while the others are in it. `again`: this rank makes
+ * the call once more, rightly, and all is well. Else it waits for the others outside of twill, so
+ * they must not wait for it. */
+static void test_refused(int again)
+{
+    char in = 1, out[MOST_RANKS];
+    MPI_Comm comm = fragile();
+    const int is_wrong = harness.rank == ROOT;
+    int code = MPI_SUCCESS, theirs;
+    if (is_wrong) {
+        code = MPI_Allgather(&in, 1, MPI_BYTE, out, -1, MPI_BYTE, comm);
+        CHECK(code != MPI_SUCCESS, "a negative count");
+    }
+    if (!is_wrong || again)
+        code = MPI_Allgather(&in, 1, MPI_BYTE, out, 1, MPI_BYTE, comm);
+    CHECK((code == MPI_SUCCESS) == again, "code %d, made again: %d", code, again);
+    if (code != MPI_SUCCESS && !is_wrong) {
+        char text[MPI_MAX_ERROR_STRING];
+        int length;
+        PMPI_Error_string(code, text, &length);
+        CHECK(strstr(text, "has refused a collective to rank 1 ") != NULL, "%s", text);
+    }
+    for (int r = 0; is_wrong && r < harness.size; r++)
+        if (r != ROOT)
+            PMPI_Recv(&theirs, 1, MPI_INT, r, 3, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    if (!is_wrong)
+        PMPI_Send(&code, 1, MPI_INT, ROOT, 3, MPI_COMM_WORLD);
+    CHECK((MPI_Barrier(comm) == MPI_SUCCESS) == again, "the next call, made again: %d", again);
+    OK(MPI_Comm_free(&comm));
+}
+
+/* All ranks make a call that the MPI refuses; then one is late for the next one. */
+static void test_refused_to_all(void)
+{
+    enum { LATE_S = 7 };
+    MPI_Comm comm = fragile();
+    char byte = 0, all[MOST_RANKS];
+    int code = MPI_Gather(&byte, -1, MPI_BYTE, all, 1, MPI_BYTE, ROOT, comm);
+    CHECK(code != MPI_SUCCESS, "a negative count");
+    if (harness.rank == ROOT)
+        sleep(LATE_S);
+    OK(MPI_Gather(&byte, 1, MPI_BYTE, all, 1, MPI_BYTE, ROOT, comm));
+    OK(MPI_Comm_free(&comm));
+}
+
 /* NULL displacements with zero counts, on one rank. */
 static void test_no_displacements(void)
 {
@@ -392,5 +438,11 @@ int main(int argc, char **argv)
     test_packing(1, 1);
     test_wrong();
     test_no_displacements();
+    if (harness.twill && checks()) {
+        test_refused(1);
+        test_refused(0);
+        if (harness.thorough)
+            test_refused_to_all();
+    }
     return harness_end();
 }
