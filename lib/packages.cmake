@@ -27,7 +27,7 @@ set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${PROJECT_BINARY_DIR}/lib)
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_NAME libtwill${PROJECT_VERSION_MAJOR})
 set(CPACK_COMPONENT_RUNTIME_DESCRIPTION "Collectives for training codes on CPUs: the shared library")
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_SECTION libs)
-set(CPACK_DEBIAN_RUNTIME_PACKAGE_RECOMMENDS "libfabric1, libmemkind0") # opened at run time
+set(CPACK_DEBIAN_RUNTIME_PACKAGE_RECOMMENDS "libfabric1, libmemkind0, libpmix2") # opened at run time
 
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME libtwill-dev)
 set(CPACK_COMPONENT_DEVELOPMENT_DESCRIPTION "Collectives for training codes on CPUs: header, manual and examples")
@@ -49,4 +49,22 @@ endforeach()
 set(CPACK_DEBIAN_MPI_PACKAGE_NAME libtwill-mpi)
 set(CPACK_COMPONENT_MPI_DESCRIPTION "Collectives of MPI programs by twill, for the MPI that is found")
 set(CPACK_COMPONENT_ABI_DESCRIPTION "Collectives of MPI programs by twill, for the standard ABI of MPI 5")
+
+# share/doc/PACKAGE/copyright, in packages only.
+foreach(component ${CPACK_COMPONENTS_ALL})
+    string(TOUPPER ${component} upper)
+    set(files "")
+    if(component STREQUAL development)
+        set(files "
+Files: examples/data/*
+Copyright: W. H. Wolberg, W. N. Street, O. L. Mangasarian; E. Alpaydin, C. Kaynak
+License: CC-BY-4.0
+ https://creativecommons.org/licenses/by/4.0/legalcode; changes and sources are
+ in examples/data/README.md.
+")
+    endif()
+    configure_file(lib/copyright.in lib/copyright-${component} @ONLY)
+    install(FILES ${PROJECT_BINARY_DIR}/lib/copyright-${component} COMPONENT ${component} EXCLUDE_FROM_ALL RENAME copyright
+            DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/${CPACK_DEBIAN_${upper}_PACKAGE_NAME})
+endforeach()
 include(CPack)

@@ -5,20 +5,23 @@
  * LGBM_NetworkInitWithFunctions() takes two functions, which have no parameter for a state of the
  * program's. These do the work, with the communicator in front; the program adds it:
  *
- *     static _Thread_local twill_comm *comm; // LightGBM's network belongs to a thread, too
+ *     // LightGBM's network belongs to a thread, too
+ *     static _Thread_local twill_comm *comm;
  *     static _Thread_local twill_status failed;
- *     static void scatter(char *in, int32_t in_bytes, int element, const int32_t *start,
- *                         const int32_t *bytes, int blocks, char *out, int32_t out_bytes,
+ *     static void scatter(char *in, int32_t in_bytes, int element,
+ *                         const int32_t *start, const int32_t *bytes, int blocks,
+ *                         char *out, int32_t out_bytes,
  *                         const twill_lightgbm_reducer *reducer)
  *     {
- *         twill_status status = twill_lightgbm_reduce_scatter(comm, in, in_bytes, element, start,
- *                                                             bytes, blocks, out, out_bytes,
- *                                                             reducer);
+ *         twill_status status = twill_lightgbm_reduce_scatter(
+ *             comm, in, in_bytes, element, start, bytes, blocks, out, out_bytes,
+ *             reducer);
  *         failed = failed != TWILL_OK ? failed : status;
  *     }
  *     static void gather(...) // by twill_lightgbm_allgather()
- *     ...
- *     LGBM_NetworkInitWithFunctions(twill_comm_size(comm), twill_comm_rank(comm), scatter, gather);
+ *
+ *     LGBM_NetworkInitWithFunctions(twill_comm_size(comm), twill_comm_rank(comm),
+ *                                   scatter, gather);
  *
  * LightGBM cannot be told of a failure: check `failed` after each iteration. In Python
  * twill.lightgbm does all of that.

@@ -6,8 +6,8 @@
  * then call twill_comm_shrink(), which gives them a communicator without the failed ranks, and
  * twill_comm_leave() or twill_comm_destroy() on the broken one:
  *
- *     while (twill_allreduce(comm, src, dst, count, TWILL_F32, TWILL_SUM) != TWILL_OK) {
- *         twill_comm *smaller;
+ *     twill_comm *smaller;
+ *     while (twill_allreduce(comm, x, x, n, TWILL_F32, TWILL_SUM) != TWILL_OK) {
  *         if (twill_comm_shrink(&smaller, comm) != TWILL_OK)
  *             return give_up(twill_comm_message(comm));
  *         twill_comm_leave(comm);

@@ -87,7 +87,8 @@ build()
     elif [ "$preset" = aarch64 ]; then
         build_aarch64 "$@"
     else
-        "$@" cmake --preset "$preset" --log-level=WARNING -DTWILL_BUILD_TESTS=ON &&
+        "$@" cmake --preset "$preset" --log-level=WARNING -DTWILL_BUILD_TESTS=ON -DTWILL_WITH_LIBFABRIC=ON \
+            -DTWILL_WITH_MEMKIND=ON -DTWILL_WITH_PMIX=ON &&
             "$@" cmake --build --preset "$preset" -j "$jobs"
     fi
 }

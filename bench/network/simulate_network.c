@@ -26,21 +26,24 @@
 #define THETA_DETOUR  100e-6
 
 static const char usage[] =
-    "Usage: simulate-network [-n NODES] [-r RANKS] [-b BYTES] [-a ALGORITHM] [-w NETWORK] [-l]\n"
-    "                        [-c RATE] [-d N,US] [-t]\n"
+    "Usage: simulate-network [-n NODES] [-r RANKS] [-b BYTES] [-a ALGORITHM]\n"
+    "                        [-w NETWORK] [-l] [-c RATE] [-d N,US] [-t]\n"
     "Simulate an allreduce of f32 on the machine model \"theta\".\n"
     "\n"
     "  -n, --nodes N        nodes (48)\n"
     "  -r, --ranks N        ranks of each node (1)\n"
     "  -b, --bytes SIZE     of the message (8), at most 4M\n"
-    "  -a, --algorithm NAME (recursive_doubling), or \"chosen\": the one with the lowest price\n"
-    "  -w, --network NAME   flat, aries (default), minimal, fattree, fattree2 or fattree4\n"
-    "  -l, --lines          in a node, cache lines of a KNL one after the other, in place of the "
-    "model\n"
+    "  -a, --algorithm NAME (recursive_doubling), or \"chosen\": the one with the\n"
+    "                       lowest price\n"
+    "  -w, --network NAME   flat, aries (default), minimal, fattree, fattree2 or\n"
+    "                       fattree4\n"
+    "  -l, --lines          in a node, cache lines of a KNL one after the other, in\n"
+    "                       place of the model\n"
     "  -c, --copies RATE    each end also copies a message, at RATE GB/s (off)\n"
-    "  -d, --detours N,US   N times a second something else runs on a core for US us (off);\n"
-    "                       the mean of 30 runs\n"
-    "  -t, --theta          what was measured on Theta, with prices and simulations beside it\n"
+    "  -d, --detours N,US   N times a second something else runs on a core for US us\n"
+    "                       (off); the mean of 30 runs\n"
+    "  -t, --theta          what was measured on Theta, with prices and simulations\n"
+    "                       beside it\n"
     "  -h, --help\n";
 
 struct network_question {

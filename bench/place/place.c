@@ -10,17 +10,18 @@
 
 static const char usage[] =
     "Usage: twill-place [-b SIZE] [-n REPEATS] [-t THREADS] [-p FILE]\n"
-    "Compare the kinds of memory of this machine: STREAM's triad, a copy, twill's sum of two\n"
-    "arrays, and, on two or more ranks, allreduces: all in this kind, or only what is sent, what\n"
-    "is received, or the library's scratch.\n"
+    "Compare the kinds of memory of this machine: STREAM's triad, a copy, twill's sum\n"
+    "of two arrays, and, on two or more ranks, allreduces: all in this kind, or only\n"
+    "what is sent, what is received, or the library's scratch.\n"
     "\n"
-    "  -b, --bytes SIZE   size of each of a rank's three arrays (64M); K, M, G are binary\n"
+    "  -b, --bytes SIZE   size of each of a rank's three arrays (64M); K, M, G are\n"
+    "                     binary\n"
     "  -n, --repeats N    repetitions, whose median is reported (7)\n"
     "  -t, --threads N    OpenMP threads of each rank (1)\n"
     "  -p, --plot FILE    draw the ratios to DDR as SVG; replaces it\n"
     "  -h, --help  -V, --version\n"
     "\n"
-    "Exit status: 0 success, also without MCDRAM; 1 a failure; 2 a wrong command "
+    "Exit status: 0 success, also without MCDRAM; 1 a failure; 2 a wrong command\n"
     "line.\n";
 
 static void close_kind(struct memory_kind *kind)

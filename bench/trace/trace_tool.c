@@ -13,16 +13,19 @@
 
 static const char usage[] =
     "Usage: twill-trace [options] FILE...\n"
-    "Read the timelines of a job's ranks (TWILL_TIMELINE), and say where the time went: shares,\n"
-    "the calls in which ranks waited longest for the last one, and which ranks that were.\n"
+    "Read the timelines of a job's ranks (TWILL_TIMELINE), and say where the time\n"
+    "went: shares, the calls in which ranks waited longest for the last one, and\n"
+    "which ranks that were.\n"
     "\n"
     "  -o, --output FILE  also write all timelines as one, for ui.perfetto.dev or\n"
-    "                     chrome://tracing; overwrites only what twill-trace has written\n"
+    "                     chrome://tracing; overwrites only what twill-trace has\n"
+    "                     written\n"
     "  -n, --top N        lines of each list (10)\n"
     "      --json         print as JSON\n"
     "  -h, --help  -V, --version\n"
     "\n"
-    "Exit status: 0 success, 1 a file cannot be read or written, 2 a wrong command line.\n";
+    "Exit status: 0 success, 1 a file cannot be read or written, 2 a wrong command\n"
+    "line.\n";
 
 struct trace_request {
     const char *output;

@@ -28,13 +28,6 @@ static bool quote(char *text, size_t bytes, const char *path)
     return *path == '\0';
 }
 
-static bool find_self(char path[PATH_MAX])
-{
-    ssize_t length = readlink("/proc/self/exe", path, PATH_MAX - 1);
-    path[length > 0 ? length : 0] = '\0';
-    return length > 0;
-}
-
 /* Add options that keep ssh from prompting and from waiting for ever. */
 static size_t add_ssh(const char **word, size_t used, char timeout[32],
                       const struct twill_options *options)
@@ -59,7 +52,7 @@ static _Noreturn void be_agent(const struct twill_options *options, const struct
     char self[PATH_MAX], quoted[2 * PATH_MAX], command[2 * PATH_MAX + 32], timeout[32];
     char *words = strdup(options->agent), *rest = NULL;
     size_t used = 0;
-    bool good = find_self(self) && words && setsid() >= 0; /* no signals from the terminal */
+    bool good = twill_self_find(self) && words && setsid() >= 0; /* no signals from the terminal */
     for (int i = 0; i < 3; i++)
         good = good && dup2(files[i], i) >= 0;
     if (site->local) {

@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 static void leave_unbound(struct twill_launch *launch, const char *format, ...) TWILL_PRINTF(2, 3);
@@ -19,6 +20,15 @@ static void leave_unbound(struct twill_launch *launch, const char *format, ...)
     va_end(list);
     free(launch->cpus);
     launch->cpus = NULL;
+}
+
+void twill_launch_unbind(struct twill_launch *launch, int rank, int cause)
+{
+    if (rank == launch->child[0].rank)
+        leave_unbound(launch, "ranks are not bound: sched_setaffinity: %s", strerror(cause));
+    else
+        leave_unbound(launch, "rank %d and those after it are not bound: sched_setaffinity: %s",
+                      rank, strerror(cause));
 }
 
 /* Append ", package 0"; nothing if the CPUs are in several. */

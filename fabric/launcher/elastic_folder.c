@@ -20,7 +20,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define HANDLE_BYTES 512 /* of a handle, at most */
+#define HANDLE_BYTES    512 /* of a handle, at most */
+#define FILE_NAME_BYTES 64  /* bytes of a file's name, at most */
 
 bool twill_elastic_open(struct twill_launch *launch, int host)
 {
@@ -28,10 +29,13 @@ bool twill_elastic_open(struct twill_launch *launch, int host)
     launch->host = host;
     if (launch->options->most == 0)
         return true;
-    snprintf(launch->folder, sizeof(launch->folder), "%.150s/twillrun-XXXXXX",
-             above != NULL && *above && !strchr(above, ',') ? above : "/tmp");
-    if (!mkdtemp(launch->folder)) {
-        twill_complain("%s: %s", launch->folder, strerror(errno));
+    if (above == NULL || *above == '\0' || strchr(above, ','))
+        above = "/tmp";
+    size_t used =
+        (size_t)snprintf(launch->folder, sizeof(launch->folder), "%s/twillrun-XXXXXX", above);
+    errno = ENAMETOOLONG;
+    if (used + FILE_NAME_BYTES >= sizeof(launch->folder) || !mkdtemp(launch->folder)) {
+        twill_complain("--elastic: no folder in TMPDIR (%s): %s", strerror(errno), above);
         launch->folder[0] = '\0';
         return false;
     }
@@ -45,14 +49,11 @@ bool twill_elastic_open(struct twill_launch *launch, int host)
 
 void twill_elastic_close(struct twill_launch *launch)
 {
-    char path[512];
     const struct dirent *entry;
     DIR *list = launch->folder[0] ? opendir(launch->folder) : NULL;
-    while (list && (entry = readdir(list))) {
-        snprintf(path, sizeof(path), "%s/%.255s", launch->folder, entry->d_name);
+    while (list && (entry = readdir(list)))
         if (entry->d_name[0] != '.')
-            (void)unlink(path);
-    }
+            (void)unlinkat(dirfd(list), entry->d_name, 0);
     if (list)
         closedir(list);
     if (launch->folder[0])
@@ -67,7 +68,7 @@ void twill_elastic_close(struct twill_launch *launch)
 static bool has_file(const struct twill_launch *launch, const char *kind,
                      const struct twill_elastic_process *process)
 {
-    char path[256];
+    char path[PATH_MAX];
     struct stat about;
     return twill_elastic_path(path, sizeof(path), launch->folder, kind, process) &&
            stat(path, &about) == 0;
@@ -76,7 +77,7 @@ static bool has_file(const struct twill_launch *launch, const char *kind,
 static void drop_file(const struct twill_launch *launch, const char *kind,
                       const struct twill_elastic_process *process)
 {
-    char path[256];
+    char path[PATH_MAX];
     if (twill_elastic_path(path, sizeof(path), launch->folder, kind, process))
         (void)unlink(path);
 }
@@ -86,7 +87,7 @@ static void put_file(const struct twill_launch *launch, const char *kind,
                      const struct twill_elastic_process *process, const char *text, size_t bytes)
 {
     const struct twill_elastic_process self = {.host = launch->host, .pid = (long)getpid()};
-    char path[256], part[256];
+    char path[PATH_MAX], part[PATH_MAX];
     bool good = twill_elastic_path(path, sizeof(path), launch->folder, kind, process) &&
                 twill_elastic_path(part, sizeof(part), launch->folder, "part", &self);
     int fd = good ? open(bytes > 0 ? part : path,
@@ -159,7 +160,7 @@ static void send_change(const struct twill_launch *launch, const char *name, boo
 static size_t read_go(const struct twill_launch *launch,
                       const struct twill_elastic_process *process, char text[HANDLE_BYTES])
 {
-    char path[256];
+    char path[PATH_MAX];
     int fd = twill_elastic_path(path, sizeof(path), launch->folder, "go", process)
                  ? open(path, O_RDONLY | O_CLOEXEC)
                  : -1;

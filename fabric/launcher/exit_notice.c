@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* twillrun's end of TWILL_LAUNCHER_FD: notifies ranks that wait for others in twill_init when a
  * rank has ended. */
-#include "fabric/bootstrap/exit_notice.h"
 #include "fabric/launcher/launcher.h"
 
 #include <errno.h>
@@ -20,12 +19,19 @@ bool twill_rank_socket_open(struct twill_launch *launch)
 
 void twill_rank_socket_receive(struct twill_launch *launch)
 {
-    struct twill_launcher_entered entered;
+    struct twill_log_line line; /* or struct twill_launcher_entered, whose rank comes first, too */
+    const size_t head = offsetof(struct twill_log_line, text);
     ssize_t n;
-    while ((n = recv(launch->rank_socket[0], &entered, sizeof(entered), MSG_DONTWAIT)) > 0)
-        for (int i = 0; i < launch->here && n == sizeof(entered); i++)
-            if (launch->child[i].rank == (int)entered.rank)
+    while ((n = recv(launch->rank_socket[0], &line, sizeof(line), MSG_DONTWAIT)) > 0) {
+        for (int i = 0; i < launch->here && n == sizeof(struct twill_launcher_entered); i++)
+            if (launch->child[i].rank == line.rank)
                 launch->child[i].entered = true;
+        if ((size_t)n > head && launch->link)
+            (void)twill_pipe_put(launch->link, TWILL_FRAME_SAID, (uint32_t)line.rank, 0, line.text,
+                                 (size_t)n - head);
+        else if ((size_t)n > head)
+            twill_sayings_add(&launch->sayings, line.rank, line.text, (size_t)n - head);
+    }
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     twill_rank_socket_close(launch); /* the other end is closed in all ranks */

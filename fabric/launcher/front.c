@@ -156,7 +156,7 @@ static void ended(struct twill_front *front, struct twill_agent *agent,
                   const struct twill_frame *frame)
 {
     int code = (int)frame->value;
-    char who[640];
+    char who[320 + TWILL_HOW_TEXT];
     if (!front->living[frame->rank] || agent->alive == 0)
         return; /* reported before */
     agent->alive--;
@@ -165,7 +165,7 @@ static void ended(struct twill_front *front, struct twill_agent *agent,
     if (code == 0 && front->finish_ns == 0)
         front->finish_ns = twill_now();
     snprintf(who, sizeof(who), "rank %u on %s %.*s", frame->rank, agent->name,
-             (int)twill_min(frame->bytes, 200), frame->data);
+             (int)twill_min(frame->bytes, TWILL_HOW_TEXT), frame->data);
     if (code != 0 && !twill_front_outlives(front, (int)frame->rank, code, who) &&
         twill_front_fail(front, code)) {
         twill_complain("%s%s", who, twill_front_alive(front) > 0 ? "; ending the others" : "");
@@ -216,6 +216,8 @@ static void frame_take(struct twill_front *front, struct twill_agent *agent,
     } else if (frame->kind == TWILL_FRAME_OUTPUT && agent_has_rank(front, agent, frame->rank) &&
                frame->value < 2) {
         output(front, frame);
+    } else if (frame->kind == TWILL_FRAME_SAID && frame->bytes <= TWILL_SAID_TEXT) {
+        twill_sayings_add(&front->sayings, (int)frame->rank, frame->data, frame->bytes);
     } else if (frame->kind == TWILL_FRAME_CREDIT && frame->value <= TWILL_INPUT_WINDOW) {
         front->window = (uint32_t)twill_min(front->window + frame->value, TWILL_INPUT_WINDOW);
     } else if (frame->kind == TWILL_FRAME_ENDED && agent_has_rank(front, agent, frame->rank) &&
@@ -304,7 +306,9 @@ static void forward_stdin(struct twill_front *front, struct twill_agent *root)
 /* Return the milliseconds until the next deadline, or -1. */
 static int time_left(const struct twill_front *front)
 {
-    uint64_t now = twill_now(), until = twill_front_next_deadline(front);
+    uint64_t now = twill_now();
+    uint64_t until =
+        twill_min(twill_front_next_deadline(front), twill_sayings_deadline(&front->sayings));
     if (front->stop_request.until_ns > now) /* output without a reader is dropped then */
         until = twill_min(until, front->stop_request.until_ns);
     if (until == UINT64_MAX)
@@ -358,6 +362,7 @@ static bool front_turn(struct twill_front *front)
     if (polls[0].revents != 0)
         read_front_signals(front);
     twill_front_check_silence(front);
+    twill_sayings_print(&front->sayings, twill_now());
     twill_output_flush(&front->stop_request);
     return true;
 }
@@ -367,6 +372,7 @@ static bool open_front(struct twill_front *front)
     const struct twill_options *options = front->options;
     front->agent = calloc((size_t)options->sites, sizeof(*front->agent));
     size_t ranks = (size_t)twill_options_places(options);
+    front->sayings.ranks = (int)ranks;
     front->child = calloc(ranks, sizeof(*front->child));
     front->living = calloc(ranks, sizeof(*front->living));
     front->polls = calloc(FRONT_POLLS + 3 * (size_t)options->sites, sizeof(*front->polls));
@@ -406,6 +412,7 @@ int twill_front_run(const struct twill_options *options)
     int code = 1;
     if (open_front(&front)) {
         run_front(&front);
+        twill_sayings_print(&front.sayings, UINT64_MAX);
         code = front.code == 0 && front.cut ? 1 : front.code;
         for (int i = 0; i < options->sites; i++)
             twill_agent_end(&front.agent[i], TWILL_AGENT_END_NS);

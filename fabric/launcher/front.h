@@ -23,6 +23,7 @@ struct twill_front {
     int code;
     struct twill_stop_request stop_request;
     bool failed, ending;
+    struct twill_sayings sayings;
     bool mute;    /* output cannot be written */
     bool unbound; /* a host reported that its ranks are not bound */
     bool cut;     /* a host was given up after its ranks had ended: output may be missing */

@@ -6,8 +6,10 @@
 #ifndef TWILL_LAUNCHER_H
 #define TWILL_LAUNCHER_H
 
+#include "fabric/bootstrap/exit_notice.h"
 #include "fabric/launcher/pipe.h"
 
+#include <limits.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -18,6 +20,8 @@
 #define TWILL_MAX_RANKS  65535
 #define TWILL_TERM_NS    UINT64_C(2000000000) /* between SIGTERM and SIGKILL */
 #define TWILL_COMPLAINT  "twillrun: "         /* prefix of twillrun's messages */
+
+#define TWILL_HOW_TEXT 320 /* how a rank ended, in words */
 
 #define TWILL_QUOTED(x) #x
 #define TWILL_QUOTE(x)  TWILL_QUOTED(x)
@@ -48,6 +52,12 @@ struct twill_site {
     bool merged; /* it is another name of a site before it, which has its places */
 };
 
+/* One of the programs of a job. */
+struct twill_program {
+    int ranks;
+    char **words; /* with its arguments, NULL-terminated; part of the options' command */
+};
+
 /* The parsed command line, or what a server was sent. */
 struct twill_options {
     int ranks;
@@ -68,7 +78,9 @@ struct twill_options {
     const char *remote; /* path of twillrun on other hosts, or NULL: that of this one */
     char **assignments; /* of -x: NAME=VALUE, NULL-terminated */
     int assigned;
-    char **command;      /* program and arguments, NULL-terminated; may be empty with check */
+    char **command; /* first program and arguments, NULL-terminated; may be empty with check */
+    struct twill_program *program; /* [programs] in the order of ranks */
+    int programs;
     struct rlimit files; /* original RLIMIT_NOFILE, which ranks and agents get */
 };
 
@@ -128,6 +140,22 @@ struct twill_left_question {
     uint64_t asked_ns; /* when it was asked; 0: no answer is awaited */
 };
 
+#define TWILL_SAID_TEXT sizeof(((struct twill_log_line *)0)->text)
+#define TWILL_SAYINGS   8
+
+/* A line of the library in a rank, until it is printed for all that say it. */
+struct twill_saying {
+    int count;                                          /* of ranks; 0: free */
+    bool differs;                                       /* the lines do, by who says it */
+    char text[TWILL_SAID_TEXT], alike[TWILL_SAID_TEXT]; /* of the first; without its rank */
+    bool *said;                                         /* [ranks] which they are, if known */
+    uint64_t first_ns, last_ns;
+};
+struct twill_sayings {
+    int ranks; /* of the job */
+    struct twill_saying saying[TWILL_SAYINGS];
+};
+
 struct twill_cpus;
 
 /* The ranks of a job on this host. A local variable of run_local() or twill_server_run(). */
@@ -149,22 +177,24 @@ struct twill_launch {
     int failed;    /* first rank that failed, or -1 */
     int code;      /* its exit code */
     struct twill_stop_request stop_request;
-    int phase;               /* of ending: 0 none, 1 grace, 2 SIGTERM sent, 3 SIGKILL sent */
-    uint64_t next_ns;        /* when the next phase begins */
+    int phase;        /* of ending: 0 none, 1 grace, 2 SIGTERM sent, 3 SIGKILL sent */
+    uint64_t next_ns; /* when the next phase begins */
+    struct twill_sayings sayings;
     int rank_socket[2];      /* see fabric/bootstrap/exit_notice.h: ours, and the ranks' */
     bool notified;           /* the exit notice was sent */
+    uint64_t oom_kills;      /* that the kernel has counted and that were said */
     struct twill_pipe *link; /* server: to the twillrun that started it; or NULL */
     char *input;             /* server: [TWILL_INPUT_WINDOW] input on its way to rank 0 */
     size_t input_used;
     bool input_ended;
     /* --elastic */
-    char folder[192]; /* for files of new processes and the job; or empty */
-    int host;         /* number of this host in the names of the files */
-    char reached[64]; /* address at which other hosts reach this one; or empty */
-    int watch;        /* inotify of the folder, or -1 */
-    int waiting;      /* children that are not in the job yet */
-    int joining;      /* those of them that have a handle */
-    bool finishing;   /* a rank has ended with status 0: no new process is started */
+    char folder[PATH_MAX]; /* for files of new processes and the job; or empty */
+    int host;              /* number of this host in the names of the files */
+    char reached[64];      /* address at which other hosts reach this one; or empty */
+    int watch;             /* inotify of the folder, or -1 */
+    int waiting;           /* children that are not in the job yet */
+    int joining;           /* those of them that have a handle */
+    bool finishing;        /* a rank has ended with status 0: no new process is started */
     struct twill_restarts restarts;
     struct twill_left_question question; /* on one host */
     int last_failed, last_code;          /* rank that failed last, or -1, and its exit code */
@@ -200,6 +230,25 @@ bool twill_output_drain(const struct twill_stop_request *stop_request);
 /* Parse the command line. Returns 0 to go on; else the program is to exit with *code. */
 int twill_options_read(struct twill_options *options, int argc, char **argv, int *code);
 void twill_options_free(struct twill_options *options);
+
+/* --- host_files.c --- */
+/* Open /dev/null to read, or where there is none a pipe at its end. Returns -1 with errno. */
+int twill_null_open(void);
+/* Find the path of this program. False with errno. */
+bool twill_self_find(char path[PATH_MAX]);
+/* Keep hwloc from printing a line in each process where there is no /sys. */
+void twill_hwloc_quieten(void);
+
+/* --- launcher_foreign.c --- */
+/* Return what to use instead of an option of another launcher, or NULL. */
+const char *twill_option_hint(const char *word);
+
+/* --- launcher_programs.c --- */
+/* Note the programs in the words after the options; with split ':' begins another one. False: a
+ * message was printed. */
+bool twill_programs_read(struct twill_options *options, char **words, bool split);
+/* Return the program of a rank with its arguments, NULL-terminated. */
+char **twill_program_of(const struct twill_options *options, int rank);
 
 /* Names of what ranks are bound to, as --bind has them; NULL for TWILL_BIND_AUTO. */
 extern const char *const twill_bind_names[TWILL_BIND_COUNT];
@@ -249,6 +298,13 @@ int twill_launch_supervise(struct twill_launch *launch);
 void twill_launch_signal(struct twill_launch *launch, int number);
 /* Begin to end the job: SIGTERM after after_ns, then SIGKILL. */
 void twill_launch_end(struct twill_launch *launch, uint64_t after_ns);
+
+/* --- oom_kills.c --- */
+/* Note how many processes of this cgroup the kernel has killed for want of memory. */
+void twill_oom_open(struct twill_launch *launch);
+/* Write which limit of memory is reached, the end of a sentence about a process that was killed, if
+ * the kernel has counted a kill since. */
+void twill_oom_explain(struct twill_launch *launch, char *text, size_t bytes);
 
 /* --- elastic_folder.c: --elastic, files --- */
 /* Make the folder, unless the job is not elastic. host: number of this host. */
@@ -308,6 +364,14 @@ void twill_rank_socket_receive(struct twill_launch *launch);
 /* Notify the ranks that a rank has ended, on any host. Only the first call has an effect. */
 void twill_rank_socket_notify(struct twill_launch *launch, int rank, const char *how);
 
+/* --- sayings.c --- */
+/* Note that a rank (-1: unknown) has said a line. */
+void twill_sayings_add(struct twill_sayings *sayings, int rank, const char *data, size_t bytes);
+/* Print what is due at this time; UINT64_MAX: everything. */
+void twill_sayings_print(struct twill_sayings *sayings, uint64_t now);
+/* Return when something is due; UINT64_MAX: nothing is there. */
+uint64_t twill_sayings_deadline(const struct twill_sayings *sayings);
+
 /* --- server.c: ranks of a job that a twillrun on another host runs --- */
 int twill_server_run(void);
 /* Fill the entries that a server polls besides its ranks, and handle their events. */
@@ -325,6 +389,8 @@ bool twill_preload_set(void);
 /* --- bind_ranks.c --- */
 /* Choose what each rank of this host is bound to, and print that if requested. */
 void twill_launch_bind(struct twill_launch *launch);
+/* Leave this rank and those that start after it unbound: binding was refused with this errno. */
+void twill_launch_unbind(struct twill_launch *launch, int rank, int cause);
 /* Bind the calling process as chosen for child[index]. False with errno. */
 bool twill_child_bind(const struct twill_launch *launch, int index);
 

@@ -71,10 +71,12 @@ static void add_check_site(struct check_words *words, const char *name, int rank
 int twill_check_run(const struct twill_options *options)
 {
     char self[PATH_MAX], local[PATH_MAX], worker[PATH_MAX], timeout[32], json[PATH_MAX];
-    ssize_t length = readlink("/proc/self/exe", self, sizeof(self) - 1);
     struct check_words words = {.most = 2 * (size_t)(options->sites + options->assigned) + 24};
     const char *folder = TWILL_CHECK_FOLDER;
-    self[length > 0 ? length : 0] = '\0';
+    if (!twill_self_find(self)) {
+        twill_complain("--check: /proc/self/exe: %s", strerror(errno));
+        return TWILL_EXIT_USAGE;
+    }
     words.word = calloc(words.most, sizeof(*words.word));
     if (!words.word) {
         twill_complain("no memory for %d hosts", options->sites);

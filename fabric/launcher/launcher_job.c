@@ -25,6 +25,7 @@ enum item {
     ITEM_ALONE = '1',
     ITEM_OTHER = 'o',
     ITEM_ASSIGNMENT = 'x',
+    ITEM_PROGRAM = 'm', /* number of its ranks; its arguments follow */
     ITEM_ARGUMENT = 'a',
 };
 
@@ -102,8 +103,11 @@ static void put_all(FILE *file, const struct twill_options *options, int site, c
             write_item(file, ITEM_ASSIGNMENT, *variable);
     for (int i = 0; i < options->assigned; i++)
         write_item(file, ITEM_ASSIGNMENT, options->assignments[i]);
-    for (char **argument = options->command; *argument; argument++)
-        write_item(file, ITEM_ARGUMENT, *argument);
+    for (int i = 0; i < options->programs; i++) {
+        put_number(file, ITEM_PROGRAM, options->program[i].ranks);
+        for (char **argument = options->program[i].words; *argument; argument++)
+            write_item(file, ITEM_ARGUMENT, *argument);
+    }
 }
 
 char *twill_job_write(const struct twill_options *options, int site, const char *key, size_t *bytes)
@@ -139,6 +143,16 @@ static bool read_elastic_item(struct twill_host_job *job, const char *text)
            text[end] == '\0' && options->least >= 1 && options->most >= options->least &&
            options->most <= TWILL_MAX_RANKS && options->ranks >= 1 &&
            options->ranks <= options->most && job->host >= 0;
+}
+
+/* Begin another program, after a NULL that ends the one before. */
+static bool begin_program(struct twill_host_job *job, int ranks)
+{
+    struct twill_options *options = &job->options;
+    job->arguments += options->programs > 0;
+    options->program[options->programs++] =
+        (struct twill_program){.ranks = ranks, .words = options->command + job->arguments};
+    return true;
 }
 
 static bool item_read(struct twill_host_job *job, char *text)
@@ -187,6 +201,8 @@ static bool item_read(struct twill_host_job *job, char *text)
     case ITEM_ASSIGNMENT:
         options->assignments[options->assigned++] = text;
         return strchr(text, '=') != NULL && text[0] != '=';
+    case ITEM_PROGRAM:
+        return twill_read_number(text, 0, options->ranks, &number) && begin_program(job, number);
     case ITEM_ARGUMENT:
         options->command[job->arguments++] = text;
         return true;
@@ -205,8 +221,9 @@ bool twill_job_read(struct twill_host_job *job, const char *data, size_t bytes)
     job->other = calloc(strings + 1, sizeof(*job->other));
     job->options.assignments = calloc(strings + 1, sizeof(char *));
     job->options.command = calloc(strings + 1, sizeof(char *));
-    if (!job->bytes || !job->rank || !job->other || !job->options.assignments ||
-        !job->options.command || bytes == 0 || data[bytes - 1] != '\0')
+    job->options.program = calloc(strings + 1, sizeof(*job->options.program));
+    if (!job->options.program || !job->bytes || !job->rank || !job->other ||
+        !job->options.assignments || !job->options.command || bytes == 0 || data[bytes - 1] != '\0')
         return false;
     memcpy(job->bytes, data, bytes);
     for (char *text = job->bytes; text < job->bytes + bytes; text += strlen(text) + 1)
@@ -223,5 +240,6 @@ void twill_job_free(struct twill_host_job *job)
     free(job->other);
     free(job->options.assignments);
     free(job->options.command);
+    free(job->options.program);
     *job = (struct twill_host_job){.bytes = NULL};
 }

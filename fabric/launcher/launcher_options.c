@@ -12,48 +12,52 @@
 
 static const char usage[] =
     "Usage: twillrun -n RANKS [options] [--] program [argument ...]\n"
-    "       twillrun --hosts HOST[:RANKS],... [-n RANKS] [options] [--] program [argument ...]\n"
+    "       twillrun -n RANKS program [argument ...] : -n RANKS program ...\n"
+    "       twillrun --hosts HOST[:RANKS],... [-n RANKS] [options] program ...\n"
     "       twillrun --check [--json[=FILE]] [options] [program]\n"
     "Start copies of a program, on this host or on several, as the ranks of one job.\n"
     "\n"
-    "  -n, --ranks RANKS    how many, 1 .. 65535; with hosts, as many as they have places for\n"
-    "  -l, --label          put \"[rank] \" before each line of output\n"
-    "  -x NAME[=VALUE]      set a variable for the ranks (without a value: as it is here)\n"
-    "      --bind WHAT      core, l3, numa or package: what each rank may use, equal shares of "
-    "the\n"
-    "                       cores (default, if there are enough) or all of the L3 cache, NUMA "
-    "node\n"
-    "                       or package that its share is in; none: do not bind\n"
+    "  -n, --ranks RANKS  how many, 1 .. 65535; with hosts, as many as they have\n"
+    "                     places\n"
+    "  -l, --label        put \"[rank] \" before each line of output\n"
+    "  -x NAME[=VALUE]    set a variable for the ranks (no value: as it is here)\n"
+    "      --bind WHAT    core, l3, numa or package: what each rank may use, equal\n"
+    "                     shares of the cores (default, if there are enough) or all\n"
+    "                     of the L3 cache, NUMA node or package that its share is in;\n"
+    "                     none: do not bind\n"
     "      --report-bindings  print to standard error what each rank is bound to\n"
-    "      --grace SECONDS  after a rank failed: time for the others to end (default 3)\n"
-    "      --elastic MIN:MAX  keep MAX ranks running: one that fails is replaced while MIN others\n"
-    "                       live (see twillrun(1))\n"
-    "      --check          instead, check hosts, network, limits and library for such a job, and\n"
-    "                       print what is wrong and what to do; exits with 0 if nothing is, 1 if\n"
-    "                       something is, 2 if it could not be checked\n"
-    "      --json[=FILE]    with --check: print JSON; or print the page, and JSON into a file\n"
-    "  -h, --help           print this\n"
-    "  -V, --version        print the version\n"
+    "      --grace SEC    after a rank failed: time for the others to end (default 3)\n"
+    "      --elastic MIN:MAX  keep MAX ranks running: one that fails is replaced\n"
+    "                     while MIN others live (see twillrun(1))\n"
+    "      --check        instead, check hosts, network, limits and library for such\n"
+    "                     a job, and print what is wrong and what to do; exits with 0\n"
+    "                     if nothing is, 1 if something is, 2 if that is not known\n"
+    "      --json[=FILE]  with --check: print JSON; or print the page, and JSON into\n"
+    "                     a file\n"
+    "  -h, --help         print this\n"
+    "  -V, --version      print the version\n"
     "\n"
     "Several hosts:\n"
-    "      --hosts LIST     HOST[:RANKS],...: where, and how many ranks there (1)\n"
-    "      --hostfile FILE  a file with one host a line: HOST[:RANKS] or HOST slots=RANKS\n"
-    "                       [max_slots=RANKS]\n"
-    "      --map HOW        core (default): fill a host, then the next; node: one rank a host, "
-    "round\n"
-    "      --agent COMMAND  how to reach a host (default ssh): run as COMMAND HOST program\n"
-    "      --remote PATH    where twillrun is on the other hosts (default: as here)\n"
-    "      --timeout SEC    for all hosts to answer and start their ranks (default 30)\n"
-    "      --oversubscribe  more ranks than the hosts have places for; max_slots= still holds\n"
+    "      --hosts LIST   HOST[:RANKS],...: where, and how many ranks there (1)\n"
+    "      --hostfile FILE  a file with one host a line: HOST[:RANKS] or HOST\n"
+    "                     slots=RANKS [max_slots=RANKS]\n"
+    "      --map HOW      core (default): fill a host, then the next; node: one rank\n"
+    "                     a host, round\n"
+    "      --agent COMMAND  how to reach a host (default ssh): run as COMMAND HOST\n"
+    "                     program\n"
+    "      --remote PATH  where twillrun is on the other hosts (default: as here)\n"
+    "      --timeout SEC  for all hosts to answer and start their ranks (default 30)\n"
+    "      --oversubscribe  more ranks than the hosts have places for; max_slots=\n"
+    "                     still holds\n"
     "\n"
-    "Also, as with mpirun: -np --np, -H --host, --machinefile, --map-by slot|core|node, and "
-    "--bind-to\n"
-    "none|core|l3cache|numa|socket|package, or hwthread, which is core here.\n"
+    "Also, as with mpirun: -np --np, -H --host, --machinefile, --map-by\n"
+    "slot|core|node, and --bind-to none|core|l3cache|numa|socket|package, or\n"
+    "hwthread, which is core here.\n"
     "\n"
-    "Ranks find RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT TWILL_JOB in\n"
-    "their environment. Standard input goes to rank 0. When a rank fails, the others are ended "
-    "and\n"
-    "its exit code is returned (128 + the number of the signal that killed it).\n";
+    "Ranks find RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT\n"
+    "TWILL_JOB in their environment. Standard input goes to rank 0. When a rank\n"
+    "fails, the others are ended and its exit code is returned (128 + the number of\n"
+    "the signal that killed it).\n";
 
 bool twill_read_number(const char *text, long low, long high, int *value)
 {
@@ -274,25 +278,6 @@ static bool read_option(struct twill_options *options, int option, int *code)
     }
 }
 
-/* Replace mpirun's long options with one dash, such as -np 4. */
-static void translate_option(char **argument)
-{
-    static const struct {
-        const char *theirs, *ours;
-    } words[] = {
-        {"-np", "-n"},
-        {"-host", "--host"},
-        {"-hostfile", "--hostfile"},
-        {"-machinefile", "--machinefile"},
-        {"-oversubscribe", "--oversubscribe"},
-        {"-bind-to", "--bind-to"},
-        {"-map-by", "--map-by"},
-    };
-    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(words) && *argument; i++)
-        if (strcmp(*argument, words[i].theirs) == 0)
-            *argument = (char *)words[i].ours; /* no code writes to arguments */
-}
-
 static int next_option(int argc, char **argv)
 {
     static const struct option names[] = {
@@ -321,8 +306,13 @@ static int next_option(int argc, char **argv)
         {"version", no_argument, NULL, 'V'},
         {NULL, 0, NULL, 0},
     };
-    translate_option(&argv[optind]);
-    return getopt_long(argc, argv, "+n:lx:H:hV", names, NULL);
+    const char *word = argv[optind];
+    int option =
+        getopt_long_only(argc, argv, "+n:lx:H:hV", names, NULL); /* mpirun has -np, -host */
+    const char *hint = option == '?' ? twill_option_hint(word) : NULL;
+    if (hint) /* after getopt's message */
+        twill_complain("instead of %.*s: %s", (int)strcspn(word, "="), word, hint);
+    return option;
 }
 
 int twill_options_read(struct twill_options *options, int argc, char **argv, int *code)
@@ -339,7 +329,8 @@ int twill_options_read(struct twill_options *options, int argc, char **argv, int
             return -1;
     if (options->serve)
         return 0;
-    if (!check_elastic(options))
+    if (!twill_programs_read(options, argv + optind, strcmp(argv[optind - 1], "--") != 0) ||
+        !check_elastic(options))
         return -1;
     if (options->sites > 0 && !twill_sites_place(options))
         return -1;
@@ -351,11 +342,10 @@ int twill_options_read(struct twill_options *options, int argc, char **argv, int
         twill_complain("--json goes with --check");
         return -1;
     }
-    if (optind >= argc && !options->check) {
+    if (!options->command[0] && !options->check) {
         twill_complain("no program given (see twillrun --help)");
         return -1;
     }
-    options->command = argv + optind;
     return 0;
 }
 
@@ -366,6 +356,7 @@ void twill_options_free(struct twill_options *options)
     for (int i = 0; i < options->assigned; i++)
         free(options->assignments[i]);
     free(options->site);
+    free(options->program);
     free(options->place);
     free(options->assignments);
 }

@@ -15,11 +15,7 @@
 static bool library_find(char path[PATH_MAX], const char *folder)
 {
     char self[PATH_MAX];
-    ssize_t length = readlink("/proc/self/exe", self, sizeof(self) - 1);
-    if (length <= 0)
-        return false;
-    self[length] = '\0';
-    char *name = strrchr(self, '/');
+    char *name = twill_self_find(self) ? strrchr(self, '/') : NULL;
     if (name == NULL)
         return false;
     *name = '\0';

@@ -6,7 +6,7 @@
 #include "lib/base.h"
 
 /* Version of the protocol. Only twillruns of one version talk to each other. */
-#define TWILL_FRAME_PROTOCOL 5
+#define TWILL_FRAME_PROTOCOL 6
 /* Written by a server before its first frame; what an agent printed before it is skipped. */
 #define TWILL_FRAME_MARK       "\ntwillrun-server:\n"
 #define TWILL_FRAME_MOST       (64u * 1024) /* bytes of a frame other than a job */
@@ -45,6 +45,8 @@ enum twill_frame_kind {
                           0, contents; passed on to the other servers */
     TWILL_FRAME_PROBE, /* to a server, which sends it back: it still handles frames, and has
                           reported what has happened there before */
+    /* from a server */
+    TWILL_FRAME_SAID, /* by the library in a rank: a line for sayings.c */
     TWILL_FRAME_KINDS
 };
 

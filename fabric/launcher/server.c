@@ -168,7 +168,7 @@ void twill_server_report(struct twill_launch *launch, int rank, int code, const 
 static bool open_link(struct twill_pipe *link)
 {
     static const char mark[] = TWILL_FRAME_MARK;
-    int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    int null = twill_null_open();
     link->in = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3);
     link->out = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
     if (null < 0 || link->in < 0 || link->out < 0 || dup2(null, STDIN_FILENO) < 0 ||

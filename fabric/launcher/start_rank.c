@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -28,6 +29,17 @@ static bool set_variable(const char *name, int value, bool replace)
     char text[16];
     snprintf(text, sizeof(text), "%d", value);
     return setenv(name, text, replace) == 0;
+}
+
+/* Name the socket to this twillrun, and the file that it prints to: standard error is that. */
+static bool set_launcher(int fd)
+{
+    char text[64];
+    struct stat about = {.st_dev = 0};
+    (void)fstat(STDERR_FILENO, &about);
+    snprintf(text, sizeof(text), "%d,%llx,%llx", fd, (unsigned long long)about.st_dev,
+             (unsigned long long)about.st_ino);
+    return setenv("TWILL_LAUNCHER_FD", text, 1) == 0;
 }
 
 /* Name the folder of --elastic. A process that joins finds the job by that alone. */
@@ -63,9 +75,8 @@ static bool set_environment(const struct twill_launch *launch, int index)
                   : unsetenv("TWILL_LISTEN_FD") != 0)
         return false;
     int ranks = options->ranks;
-    return set_variable("TWILL_LAUNCHER_FD", launch->rank_socket[1], true) &&
-           set_variable("RANK", rank, true) && set_variable("WORLD_SIZE", ranks, true) &&
-           set_variable("LOCAL_RANK", index, true) &&
+    return set_launcher(launch->rank_socket[1]) && set_variable("RANK", rank, true) &&
+           set_variable("WORLD_SIZE", ranks, true) && set_variable("LOCAL_RANK", index, true) &&
            set_variable("LOCAL_WORLD_SIZE", launch->first, true) &&
            set_variable("FI_UNIVERSE_SIZE", ranks > UNIVERSE_SIZE ? ranks : UNIVERSE_SIZE, false) &&
            /* Libraries that libfabric loads (PSM) install handlers for crashes and signals that
@@ -86,14 +97,26 @@ static bool set_files(const struct twill_launch *launch, const struct twill_chil
             return false;
     if (child->rank == 0 && !child->joins)
         return fcntl(launch->listener, F_SETFD, 0) == 0;
-    int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    int null = twill_null_open();
     return null >= 0 && dup2(null, STDIN_FILENO) >= 0;
+}
+
+/* Bind the rank. Unless a binding was asked for, it runs unbound where that is refused (containers,
+ * batch systems), and the launcher is told. */
+static bool bind_rank(const struct twill_launch *launch, int index, int report)
+{
+    if (twill_child_bind(launch, index))
+        return true;
+    const struct trouble trouble = {.cause = errno, .where = STEP_BIND};
+    return launch->options->bind == TWILL_BIND_AUTO &&
+           write(report, &trouble, sizeof(trouble)) == sizeof(trouble);
 }
 
 static _Noreturn void be_child(const struct twill_launch *launch, int index, pid_t parent,
                                const int out[2], int report)
 {
     const struct twill_options *options = launch->options;
+    char **command = twill_program_of(options, launch->child[index].rank);
     struct trouble trouble = {.where = STEP_SETUP};
     /* The rank ends with the launcher, in whatever way that ends; not so its children. It leads a
      * process group, so that signals reach its children, too. */
@@ -102,11 +125,11 @@ static _Noreturn void be_child(const struct twill_launch *launch, int index, pid
               setrlimit(RLIMIT_NOFILE, &options->files) == 0;
     if (ok) {
         trouble.where = STEP_BIND;
-        ok = twill_child_bind(launch, index);
+        ok = bind_rank(launch, index, report);
     }
     if (ok && sigprocmask(SIG_SETMASK, &launch->mask, NULL) == 0) {
         trouble.where = STEP_EXEC;
-        execvp(options->command[0], options->command);
+        execvp(command[0], command);
     }
     trouble.cause = errno;
     (void)!write(report, &trouble, sizeof(trouble));
@@ -114,18 +137,22 @@ static _Noreturn void be_child(const struct twill_launch *launch, int index, pid
 }
 
 /* Read whether exec succeeded. If not, print a message and return the exit code. */
-static int read_report(const struct twill_launch *launch, int rank, int report)
+static int read_report(struct twill_launch *launch, int rank, int report)
 {
     static const char *const steps[] = {"prepare", "bind"};
     struct trouble trouble;
     ssize_t n;
-    do
-        n = read(report, &trouble, sizeof(trouble));
-    while (n < 0 && errno == EINTR);
+    while ((n = read(report, &trouble, sizeof(trouble))) < 0 && errno == EINTR)
+        continue;
     if (n != sizeof(trouble))
         return 0;
+    if (trouble.where == STEP_BIND && launch->options->bind == TWILL_BIND_AUTO) {
+        twill_launch_unbind(launch, rank, trouble.cause);
+        return read_report(launch, rank, report);
+    }
     if (trouble.where == STEP_EXEC)
-        twill_complain("cannot run %s: %s", launch->options->command[0], strerror(trouble.cause));
+        twill_complain("cannot run %s: %s", twill_program_of(launch->options, rank)[0],
+                       strerror(trouble.cause));
     else
         twill_complain("cannot %s rank %d: %s", steps[trouble.where], rank,
                        strerror(trouble.cause));

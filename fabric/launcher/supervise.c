@@ -84,12 +84,15 @@ static void child_ended(struct twill_launch *launch, struct twill_child *child,
 {
     bool left = info->si_code == CLD_EXITED;
     int code = left ? info->si_status : 128 + info->si_status;
-    char how[128];
+    char how[TWILL_HOW_TEXT], why[240] = "";
+    if (code == 128 + SIGKILL) /* also of a child of the rank, if that is a shell */
+        twill_oom_explain(launch, why, sizeof(why));
     if (left)
-        snprintf(how, sizeof(how), "(pid %ld) exited with status %d", (long)info->si_pid, code);
+        snprintf(how, sizeof(how), "(pid %ld) exited with status %d%s", (long)info->si_pid, code,
+                 why);
     else
-        snprintf(how, sizeof(how), "(pid %ld) was killed by signal %d (%s)", (long)info->si_pid,
-                 info->si_status, strsignal(info->si_status));
+        snprintf(how, sizeof(how), "(pid %ld) was killed by signal %d (%s)%s", (long)info->si_pid,
+                 info->si_status, strsignal(info->si_status), why);
     child->pid = 0;
     launch->alive--;
     code = child->dismissed ? 0 : code;
@@ -255,7 +258,9 @@ static bool launch_turn(struct twill_launch *launch, struct pollfd *polls)
         next_phase(launch);
     if (now >= twill_elastic_deadline(launch))
         twill_elastic_check(launch);
+    twill_sayings_print(&launch->sayings, now);
     uint64_t until = is_ending(launch) ? launch->next_ns : twill_elastic_deadline(launch);
+    until = twill_min(until, twill_sayings_deadline(&launch->sayings));
     if (until != UINT64_MAX)
         timeout = until > now ? (int)((until - now) / 1000000) + 1 : 0;
     polls[0] = (struct pollfd){.fd = launch->signals, .events = POLLIN};
@@ -291,6 +296,8 @@ static void drain_outputs(struct twill_launch *launch)
                 break;
         twill_stream_end(stream);
     }
+    twill_rank_socket_receive(launch);
+    twill_sayings_print(&launch->sayings, UINT64_MAX);
     if (!launch->link && !twill_output_drain(&launch->stop_request) && launch->options->label &&
         launch->code == 0)
         launch->code = 1;

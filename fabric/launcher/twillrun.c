@@ -135,7 +135,7 @@ static void close_handed_over(struct twill_launch *launch)
     launch->listener = -1;
     if (launch->stdin_to < 0)
         return;
-    int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    int null = twill_null_open();
     if (null >= 0)
         (void)dup2(null, STDIN_FILENO);
 }
@@ -145,6 +145,7 @@ bool twill_launch_open(struct twill_launch *launch, const struct twill_options *
     *launch = (struct twill_launch){.options = options,
                                     .here = here > options->most ? here : options->most,
                                     .first = here,
+                                    .sayings.ranks = twill_options_places(options),
                                     .failed = -1,
                                     .last_failed = -1,
                                     .watch = -1,
@@ -172,15 +173,16 @@ void twill_launch_close(struct twill_launch *launch)
 int twill_launch_start(struct twill_launch *launch)
 {
     int code = 0;
+    twill_oom_open(launch);
     twill_launch_bind(launch);
-    if (!launch->link && launch->unbound[0] != '\0') /* a server reports it in a frame */
-        twill_complain("%s", launch->unbound);
     for (int i = 0; i < launch->first && code == 0; i++) {
         code = twill_child_start(launch, i);
         launch->alive += code == 0;
         if (i == 0) /* rank 0 is the first, if it is on this host */
             close_handed_over(launch);
     }
+    if (!launch->link && launch->unbound[0] != '\0') /* a server reports it in a frame */
+        twill_complain("%s", launch->unbound);
     close(launch->rank_socket[1]); /* else the ranks' last close would not be seen */
     launch->rank_socket[1] = -1;
     if (code != 0) { /* one rank cannot be started: start no other */
@@ -223,7 +225,7 @@ static void fill_files(void)
         close(STDIN_FILENO);
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
         if (fcntl(fd, F_GETFD) < 0)
-            (void)!open("/dev/null", O_RDONLY); /* gets the lowest free number */
+            (void)!fcntl(twill_null_open(), F_SETFD, 0); /* gets the lowest free number */
 }
 
 int main(int argc, char **argv)
@@ -232,6 +234,7 @@ int main(int argc, char **argv)
         .grace_ns = UINT64_C(3000000000), .timeout_ns = UINT64_C(30000000000), .agent = "ssh"};
     int code = 0;
     fill_files();
+    twill_hwloc_quieten();
     if (twill_options_read(&options, argc, argv, &code) == 0) {
         int only = options.sites > 0 ? twill_sites_only(&options) : -1;
         if (options.check)

@@ -210,6 +210,7 @@ static twill_status create_context(struct twill_context *context,
 {
     struct twill_error *error = &context->error;
     context->log = (struct twill_log){.level = TWILL_LOG_WARN, .rank = -1};
+    twill_log_find_launcher(&context->log);
     if (pthread_mutex_init(&context->lock, NULL) != 0 ||
         pthread_mutex_init(&context->health.detector_lock, NULL) != 0 ||
         pthread_mutex_init(&context->transports.alone_lock, NULL) != 0)

@@ -4,12 +4,18 @@
 #include "lib/config/log.h"
 #include "algorithms/select/explain.h"
 #include "algorithms/world/world_levels.h"
+#include "fabric/bootstrap/exit_notice.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 /* --- the file --------------------------------------------------------------------------------- */
@@ -38,12 +44,56 @@ const char *twill_log_name_file(const struct twill_log *log, const char *pattern
     return used < PATH_MAX - 1 ? NULL : "the path is too long";
 }
 
+/* --- warnings printed by twillrun ---------------------------------------------------------------
+ */
+
+#define LAUNCHER_MS 200 /* for twillrun to take a warning while many ranks send one */
+
+/* The log's print(): send a warning to twillrun's socket `user`, or else write it as twill_say()
+ * does. */
+static void print_by_launcher(void *user, const char *line)
+{
+    const char *rank = getenv("RANK"), *text = strstr(line, ": ");
+    struct twill_log_line warning = {.rank = rank != NULL ? atoi(rank) : -1};
+    struct pollfd writable = {.fd = (int)(intptr_t)user, .events = POLLOUT};
+    (void)sscanf(line, "twill[%9d]", &warning.rank);
+    size_t bytes = twill_min(strlen(text + 2), sizeof(warning.text));
+    memcpy(warning.text, text + 2, bytes);
+    bytes += offsetof(struct twill_log_line, text);
+    ssize_t sent = send(writable.fd, &warning, bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (sent < 0 && errno == EAGAIN && poll(&writable, 1, LAUNCHER_MS) > 0)
+        sent = send(writable.fd, &warning, bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (sent == (ssize_t)bytes)
+        return;
+    const struct iovec whole[] = {{(void *)(uintptr_t)line, strlen(line)}, {"\n", 1}};
+    (void)!writev(STDERR_FILENO, whole, 2);
+}
+
+void twill_log_find_launcher(struct twill_log *log)
+{
+    const char *text = getenv("TWILL_LAUNCHER_FD");
+    unsigned long long device, file;
+    int fd, type = 0, domain = 0;
+    socklen_t length = sizeof(type);
+    struct stat about;
+    if (text == NULL || sscanf(text, "%9d,%llx,%llx", &fd, &device, &file) != 3 || fd <= 0 ||
+        fstat(STDERR_FILENO, &about) != 0 || about.st_dev != device || about.st_ino != file)
+        return;
+    if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &length) != 0 || type != SOCK_SEQPACKET ||
+        getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &length) != 0 || domain != AF_UNIX)
+        return;
+    log->print = print_by_launcher;
+    log->user = (void *)(intptr_t)fd;
+}
+
 twill_status twill_log_open(struct twill_context *context)
 {
     struct twill_log *log = &context->log;
     const char *pattern = twill_config_text(&context->config, TWILL_VARIABLE_LOG_FILE);
     char host[HOST_NAME_MAX + 1] = "", path[PATH_MAX];
     log->level = (enum twill_log_level)context->config.number[TWILL_VARIABLE_LOG];
+    if (log->level > TWILL_LOG_WARN || pattern != NULL)
+        log->print = NULL;
     (void)gethostname(host, sizeof(host) - 1);
     snprintf(log->where, sizeof(log->where), "%.50s:%d", host, (int)getpid());
     if (pattern == NULL || log->level == TWILL_LOG_NONE || log->file > 0)

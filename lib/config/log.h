@@ -8,6 +8,9 @@
 
 #include <limits.h>
 
+/* Have twillrun print warnings, once for all ranks, if it has started this process and both have
+ * the same standard error. */
+void twill_log_find_launcher(struct twill_log *log);
 /* Set the level and open the file of the configuration. Call it again once the rank is known, to
  * open a file with %r in its name. Returns TWILL_ERR_CONFIG if the file cannot be opened. */
 twill_status twill_log_open(struct twill_context *context);

@@ -151,6 +151,8 @@ int twill_thread_start(pthread_t *thread, const char *name, int core, void *(*ru
     pthread_sigmask(SIG_SETMASK, &all, &before);
     if (code == 0)
         code = pthread_create(thread, &attributes, run, argument);
+    if (code == EPERM && core >= 0) /* binding is refused, as in some containers */
+        code = pthread_create(thread, NULL, run, argument);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (code == 0)
         (void)pthread_setname_np(*thread, name);

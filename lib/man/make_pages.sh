@@ -8,4 +8,4 @@ rm -rf "$xml" "$4"
 mkdir -p "$4"
 "$1" "$2"
 awk -v to="$4" -v date="$(grep '^\.Dd' "$3")" -f "$here/read_xml.awk" -f "$here/write_pages.awk" \
-    "$xml"/struct*.xml "$xml"/twill_8h.xml "$xml"/twill__job_8h.xml "$xml"/twill__train_8h.xml "$xml"/group*.xml
+    "$xml"/struct*.xml "$xml"/twill*_8h.xml "$xml"/group*.xml

@@ -26,8 +26,9 @@ function tidy(t) # paragraphs only between two texts, one sentence a line
     sub(/^.* kind="/, "", kind)
     sub(/".*/, "", kind)
     s = substr($0, end + 1)
-    gsub(/[ \n]+/, " ", s)
+    if (tag != "verbatim") gsub(/[ \n]+/, " ", s)
     gsub(/\\/, "\\e", s)
+    if (tag == "verbatim") gsub(/ /, "\\ ", s) # as it stands: code
     gsub(/&lt;/, "<", s)
     gsub(/&gt;/, ">", s)
     gsub(/&quot;/, "\"", s)
@@ -40,11 +41,17 @@ tag == "memberdef" { is = kind; member = "?" }
 tag == "enumvalue" { value = "?" }
 tag ~ /^(compoundname|title|name|definition|argsstring|briefdescription|detaileddescription)$/ { b = "" }
 tag == "/compoundname" { compound = b; if (of == "group") groups[++n_groups] = b }
+tag == "location" && member != "" && match($0, /file="[^"]*\/twill[a-z_]*\.h"/) {
+    header[member] = substr($0, RSTART, RLENGTH - 1)
+    sub(/.*\//, "", header[member])
+}
 tag == "/title" { title[compound] = b }
 tag == "/definition" { definition = b }
 tag == "/name" { if (value != "") value = b; else member = is == "variable" ? "?" b : b }
 tag == "/argsstring" { arguments = b }
 tag == "/para" { b = b "\n.Pp\n" }
+tag == "verbatim" { b = b "\n.Bd -literal\n" }
+tag == "/verbatim" { b = b "\n.Ed\n.Pp\n" }
 tag == "itemizedlist" { b = b "\n.Bl -bullet\n" }
 tag == "parameterlist" { b = b "\n.Bl -tag -width Ds\n" }
 tag ~ /^\/(itemized|parameter)list$/ { b = b "\n.El\n" }

@@ -1,15 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Write the pages into the folder TO: one for each function with its forms _start and _init, one for each group, and
-# twill.h(3) for all types; other names are links to these.
-# Gradient sets, parameter servers, and jobs from outside, have headers of their own.
-function header_of(name)
-{
-    if (name ~ /^twill_job/) return "twill_job.h"
-    if (name ~ /^twill_server/) return "twill_server.h"
-    return name ~ /^twill_(gradients|train)/ ? "twill_train.h" : "twill.h"
-}
-
-function start(name, also, what)
+# twill.h(3) for all types, one for each further header; other names are links to these.
+function start(name, also, what, included)
 {
     page = to "/" name ".3"
     sub(/\n.*/, "", what)
@@ -17,7 +9,7 @@ function start(name, also, what)
     gsub(/\\f[BIP]/, "", what)
     if (what !~ /^[A-Z][A-Z]/) what = tolower(substr(what, 1, 1)) substr(what, 2)
     printf "%s\n.Dt %s 3\n.Os\n.Sh NAME\n.Nm %s%s\n.Nd %s\n", date, toupper(name), name, also, what >page
-    print ".Sh SYNOPSIS\n.In " header_of(name) >page
+    print ".Sh SYNOPSIS\n.In " included >page
 }
 
 function synopsis(f, a)
@@ -67,7 +59,7 @@ END {
         g = group[f]
         also = forms[f]
         gsub(/ /, " ,\n.Nm ", also)
-        start(f, also, text[f])
+        start(f, also, text[f], header[f])
         synopsis(f)
         count = split(forms[f], form, " ")
         for (k = 1; k <= count; k++) synopsis(form[k])
@@ -85,8 +77,11 @@ END {
     }
     for (i = 1; i <= n_groups; i++) {
         g = groups[i]
-        start(g, "", title[g])
-        body = names = ""
+        body = names = h = ""
+        for (k = n; k > 0; k--)
+            if (group[functions[k]] == g) h = header[functions[k]]
+        groups_of[h] = groups_of[h] ".It " title[g] "\n.Xr " g " 3\n"
+        start(g, "", title[g], h)
         for (k = 1; k <= n; k++)
             if (group[f = functions[k]] == g && !(f in base)) {
                 synopsis(f)
@@ -100,7 +95,15 @@ END {
         close(page)
         index_of_groups = index_of_groups ".It " title[g] "\n" names ".Xr " g " 3\n"
     }
-    start("twill.h", "", "types and conventions of twill's interface in C")
+    for (h in groups_of)
+        if (h != "twill.h") {
+            start(h, "", text[h], h)
+            section("DESCRIPTION", text[h])
+            section("FUNCTIONS", list_of(groups_of[h]))
+            section("SEE ALSO", ".Xr twill.h 3 ,\n.Xr twill 7\n")
+            close(page)
+        }
+    start("twill.h", "", "types and conventions of twill's interface in C", "twill.h")
     section("DESCRIPTION", text["twill.h"])
     body = ""
     for (i = 1; i <= n_types; i++) {
@@ -113,7 +116,4 @@ END {
     section("SEE ALSO", ".Xr twill 7\n")
     close(page)
     for (i = 1; i <= n_types; i++) link(types[i], "twill.h")
-    link("twill_job.h", "twill_jobs")
-    link("twill_train.h", "twill_training")
-    link("twill_server.h", "twill_servers")
 }

@@ -22,11 +22,23 @@ check_width() # page...
     [ -z "$groff" ] || { groff -mdoc -ww -Tutf8 -rLL=78n "$@" >/dev/null; } 2>&1
 }
 
-# Each function that the library exports has a page of its own or a link to one, which names it and shows how it is called.
+# Neither is what programs print for --help.
+check_help() # program word...
+{
+    "$@" --help >"$scratch/help" 2>&1
+    [ "$(wc -l <"$scratch/help")" -gt 9 ] || echo "$* --help says hardly anything"
+    LC_ALL=C.UTF-8 grep -nE '^.{81,}' "$scratch/help" | sed 's/^/wider than 80 columns: /'
+}
+
+# Each public header has a page. Each function that the library exports has a page of its own or a link to one, which names
+# it and shows how it is called and which header has it.
 check_calls() # library folder
 {
     nm -D --defined-only "$1" | sed -n 's/.* T \(twill_[a-z_0-9]*\).*/\1/p' >"$scratch/calls"
     [ "$(wc -l <"$scratch/calls")" -gt 60 ] || echo "${1##*/} exports hardly any function"
+    for header in "$source"/lib/twill.h "$source"/lib/twill_*.h; do
+        [ -s "$2/${header##*/}.3" ] || echo "${header##*/} has no man 3 page"
+    done
     while read -r name; do
         page=$2/$name.3
         [ ! -f "$page" ] || ! grep -q '^\.so ' "$page" || page=$2/$(sed -n 's|^\.so man3/||p' "$page")
@@ -34,6 +46,9 @@ check_calls() # library folder
             echo "$name has no man 3 page"
         elif ! grep -qx "\.Nm $name\( ,\)*" "$page" || ! grep -qx "\.Fo $name" "$page"; then
             echo "${page##*/} does not show $name"
+        else # those of TWILL_FORMS are declared by a macro
+            header=$(grep -lE "^TWILL_API .*[ *]$name\\(" "$source"/lib/twill*.h)
+            [ -z "$header" ] || grep -qx "\.In ${header##*/}" "$page" || echo "${page##*/} names another header than ${header##*/}"
         fi
     done <"$scratch/calls"
 }
@@ -133,12 +148,17 @@ self_test()
     [ -z "$mandoc" ] || must_complain 'bad.7' check_page "$page"
     printf '.Dd November 20, 2026\n.Dt X 1\n.Os\n.Sh NAME\n.Nm x\n.Nd x\n.Bd -literal\n%090d\n.Ed\n' 7 >"$page"
     [ -z "$mandoc" ] || must_complain 'wider than 80' check_width "$page"
+    must_complain 'wider than 80' check_help sh -c 'seq 20; printf "%090d\n" 7'
+    must_complain 'hardly anything' check_help true
     mkdir "$scratch/man3"
     printf '.Nm twill_init\n.Fo twill_unit\n' >"$scratch/man3/twill_init.3"
     echo '.so man3/twill_nowhere.3' >"$scratch/man3/twill_send_start.3"
     must_complain 'twill_wait has no' check_calls "$build/lib/libtwill.so" "$scratch/man3"
     must_complain 'twill_send_start has no' check_calls "$build/lib/libtwill.so" "$scratch/man3"
     must_complain 'twill_init.3 does not show' check_calls "$build/lib/libtwill.so" "$scratch/man3"
+    must_complain 'twill_recover.h has no man 3 page' check_calls "$build/lib/libtwill.so" "$scratch/man3"
+    printf '.In twill.h\n.Nm twill_comm_shrink\n.Fo twill_comm_shrink\n' >"$scratch/man3/twill_comm_shrink.3"
+    must_complain 'twill_comm_shrink.3 names another header than twill_recover.h' check_calls "$build/lib/libtwill.so" "$scratch/man3"
     # shellcheck disable=SC2016 # Markdown's
     printf '### `no code says ... this`\n' >"$scratch/bad.md"
     must_complain 'nothing says: no code says' check_messages "$scratch/bad.md" "$source"
@@ -177,6 +197,10 @@ else
     echo "this build had no doxygen: there are no man 3 pages"
 fi
 must_pass "example in twill(7)" check_example "$manual/man7/twill.7"
+for name in twillrun twill-info twill-trace twill-place twill-simulate twill-compare twill-bench 'twill-bench latency' 'twill-bench train'; do
+    # shellcheck disable=SC2086 # a program and its first argument
+    must_pass "80 columns: $name --help" check_help "$build/bin/"$name
+done
 must_pass "README" check_readme "$source/README.md" "$source"
 must_pass "program of README" check_readme_program "$source/README.md"
 for name in README.md CONTRIBUTING.md CHANGELOG.md; do

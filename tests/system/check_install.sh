@@ -76,6 +76,33 @@ check_files() # prefix
     find "$1/include" -name '*.h*' ! -path "$1/include/twill.h" ! -path "$1/include/twill_*.h" ! -path "$1/include/twill.hpp" | sed 's/$/ is no public header/'
 }
 
+# Links between the installed documents lead somewhere.
+check_document_links() # prefix
+{
+    find "$1/share/doc/twill" -name '*.md' | while read -r page; do
+        grep -oE '\]\([^)#]+' "$page" | sed 's/^](//' | grep -v '://' | sort -u | while read -r link; do
+            [ -e "${page%/*}/$link" ] || echo "${page#"$1/"} links to $link, which is not installed"
+        done
+    done
+}
+
+# The target uninstall leaves nothing of ours, and no folder that it has made; in another prefix, with a file of another's.
+by_uninstall()
+{
+    other=$scratch/other
+    mkdir -p "$other/lib/pkgconfig" "$other/share/man"
+    : >"$other/lib/pkgconfig/another.pc"
+    must_end 0 "install once more" cmake --install "$build" --prefix "$other" || return
+    cp "$build/install_manifest.txt" "$build/install_folders.txt" "$scratch/"
+    must_end 0 "uninstall" cmake --build "$build" --target uninstall
+    must_pass "uninstall leaves nothing" find "$other" -mindepth 1 ! -path "$other/lib" ! -path "$other/lib/pkgconfig" \
+        ! -path "$other/lib/pkgconfig/another.pc" ! -path "$other/share" ! -path "$other/share/man"
+    [ -e "$other/lib/pkgconfig/another.pc" ] || fault "uninstall: a file of another was removed"
+    [ -d "$other/share/man" ] || fault "uninstall: a folder that was there before was removed"
+    must_end failure "uninstall again" cmake --build "$build" --target uninstall
+    grep -q 'nothing was installed from here' "$scratch/output" || fault "uninstall again: not said why"
+}
+
 # What is installed must work without the tree it came from.
 check_no_tree_paths() # prefix
 {
@@ -143,6 +170,14 @@ by_pkg_config()
         $(pkg-config --static --cflags --libs twill | sed 's/-ltwill/-l:libtwill.a/') || return
     must_pass "by pkg-config, static" check_static "$scratch/static"
     run "$scratch/static"
+    # Nothing shared at all. Debian has no libudev.a, which its libhwloc.a needs: what it calls there may return NULL.
+    if [ -f "$("$cc" -print-file-name=libhwloc.a)" ] && [ -f "$("$cc" -print-file-name=libsodium.a)" ]; then
+        nm "$("$cc" -print-file-name=libhwloc.a)" 2>/dev/null | sed -n 's/^ *U \(udev_.*\)/void *\1(void) { return 0; }/p' | sort -u >"$scratch/udev.c"
+        must_end 0 "pkg-config: -static" "$cc" -w -static -o "$scratch/all_static" "$scratch/project/consumer.c" \
+            $(pkg-config --static --cflags --libs twill) "$scratch/udev.c" || return
+        must_pass "by pkg-config, -static" sh -c "readelf -d '$scratch/all_static' | grep NEEDED"
+        run "$scratch/all_static"
+    fi
     [ "$(pkg-config --modversion twill)" = "$(cached CMAKE_PROJECT_VERSION)" ] ||
         fault "pkg-config: version"
 }
@@ -150,15 +185,20 @@ by_pkg_config()
 # The lines of docs/install.md for an installation in a folder of the user's, as they stand there.
 by_install_page()
 {
-    sed -n 's/^    \(export PATH=.*PKG_CONFIG_PATH=.*\)/\1/p; s/^    \(cc train\.c .*-rpath.*\)/\1/p' "$source/docs/install.md" >"$scratch/lines"
-    [ "$(wc -l <"$scratch/lines")" -eq 2 ] || fault "docs/install.md: its lines for a folder of the user are not found"
+    {
+        sed -n '/^## For yourself/,/^## As Debian/s/^    \(export PATH=.*PKG_CONFIG_PATH=.*\)/\1/p' "$source/docs/install.md"
+        sed -n '/^## For yourself/,/^## As Debian/s/^    \(cc .*-rpath.*\|twillrun .*\)/\1/p' "$source/docs/install.md"
+        grep -o '\. ~/twill/share/bash-completion/[a-z/]*' "$source/docs/install.md" | sed 's/^/bash -c "/; s/$/ \&\& complete -p twillrun"/'
+        sed -n 's/^    \(cc examples.*-rpath.*\)/\1/p' "$source/README.md"
+        [ -z "$(command -v gfortran)" ] || sed -n 's/^    \(include=.*\|gfortran .*\)/\1/p' "$source/docs/install.md"
+        echo 'twillrun -n 2 ./a.out'
+    } >"$scratch/lines"
+    [ "$(wc -l <"$scratch/lines")" -ge 6 ] || fault "docs/install.md: its lines for a folder of the user are not found"
     mkdir -p "$HOME/here"
     ln -s "$prefix" "$HOME/twill"
     [ "$libdir" = lib ] || ln -s "$prefix/$libdir" "$prefix/lib" # the path on the page is that of most systems
-    cp "$scratch/project/consumer.c" "$HOME/here/train.c"
-    (cd "$HOME/here" && must_end 0 "docs/install.md: cc" env -u PKG_CONFIG_PATH sh -e "$scratch/lines" && finish)
-    [ -x "$HOME/here/a.out" ] || { fault "docs/install.md: no a.out"; return; }
-    run "$HOME/here/a.out"
+    cp -r "$source/examples" "$HOME/here"
+    (cd "$HOME/here" && must_end 0 "docs/install.md: its lines" env -u PKG_CONFIG_PATH sh -e "$scratch/lines" && finish)
 }
 
 # The installed examples are a separate project.
@@ -209,6 +249,8 @@ mkdir "$scratch/project"
 cp "$source"/tests/system/install/* "$scratch/project/"
 must_pass "installed files" check_files "$prefix"
 must_pass "no paths of the tree" check_no_tree_paths "$prefix"
+must_pass "links of the installed documents" check_document_links "$prefix"
+by_uninstall
 by_cmake
 by_pkg_config
 by_install_page
@@ -233,6 +275,8 @@ rm "$prefix/$libdir/libtwill.a"
 echo "# $source/lib" >>"$prefix/$libdir/pkgconfig/twill.pc"
 must_complain 'libtwill.a is missing' check_files "$prefix"
 must_complain 'base.h is no public header' check_files "$prefix"
+rm "$prefix/share/doc/twill/CONTRIBUTING.md"
+must_complain 'links to CONTRIBUTING.md, which is not installed' check_document_links "$prefix"
 must_complain 'twill.pc names a path' check_no_tree_paths "$prefix"
 must_complain 'does not use' check_shared /bin/sh
 finish

@@ -54,6 +54,12 @@ for name in openmpi mpich abi; do # the first two where that MPI is installed
 done
 [ ! -f "$(echo libtwill-mpi_*.deb)" ] || packages="$packages $(ls libtwill-mpi_*.deb)"
 dpkg -i $packages
+for name in $(for file in $packages; do dpkg-deb -f "$file" Package; done); do
+    grep -q '^License: Apache-2.0' "/usr/share/doc/$name/copyright"
+done
+for name in libfabric1 libmemkind0 libpmix2; do
+    dpkg-query -W -f '${Recommends}' libtwill0 | grep -qw $name
+done
 cc -o hello hello.c $(pkg-config --cflags --libs twill)
 twillrun -n 2 ./hello
 twillrun -n 2 twill-bench allreduce -b 8 -e 8 -n 2

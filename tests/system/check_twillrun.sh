@@ -27,6 +27,37 @@ expect 0 "of 2: -np 3" "$run" -np 2 --oversubscribe sh -c 'echo "of $WORLD_SIZE:
 expect 2 "-x =1: no name" "$run" -n 1 -x =1 true
 expect 2 "-x NO_SUCH_VARIABLE: not set here" "$run" -n 1 -x NO_SUCH_VARIABLE true
 expect 2 "unrecognized option '--foo'" "$run" --foo
+# Options of other launchers: which one of twillrun is meant.
+while IFS='|' read -r foreign meant; do
+    # shellcheck disable=SC2086 # an option and its value
+    expect 2 "twillrun: instead of ${foreign%% *}: $meant" "$run" $foreign true
+done <<'END'
+--nproc_per_node 2|-n RANKS
+--nnodes 2|--hosts HOST:RANKS
+-N 2|-n RANKS
+-ppn 2|-n RANKS
+--mca btl self|-x NAME=VALUE
+-genv NAME VALUE|-x NAME=VALUE
+--tag-output|-l
+-wdir /tmp|ranks start in the current directory
+-f hosts|--hostfile FILE
+END
+expect 2 "instead of --nproc-per-node: " "$run" --nproc-per-node=2 true
+expect 0 "0 of 2" "$run" -hosts localhost:2 -bind-to none sh -c 'echo "$RANK of $WORLD_SIZE"' # one dash, as mpirun's
+# Several programs, as with mpirun.
+ranks 1 --bind none -l sh -c 'echo "first $* of $WORLD_SIZE"' sh x : -n 2 sh -c 'echo "second $*"' sh y : -np 1 echo third || fail "status $?"
+printf '%s\n' "[0] first x of 4" "[1] second y" "[2] second y" "[3] third" >"$scratch/wanted"
+sort "$scratch/out" | cmp - "$scratch/wanted" || fail "three programs"
+expect 0 "a : b" "$run" -n 1 -- echo a : b
+expect 0 "ends :" "$run" -n 1 echo ends :
+expect 127 "cannot run no-such-program: No such file" "$run" -n 1 true : -n 1 no-such-program
+expect 2 "after ':' there must be -n RANKS and another program" "$run" -n 1 echo a : b
+expect 2 "after ':' there must be -n RANKS and another program" "$run" -n 1 true : -n 1 -x A=1 true
+expect 2 "-n 65535: not a number of ranks from 1 to 65534" "$run" -n 1 true : -n 65535 true
+expect 2 "with several programs there must be -n RANKS before each" "$run" --hosts localhost:2 true : -n 1 true
+expect 2 "no program given" "$run" -n 1 : -n 1 true
+expect 2 "--elastic takes one program" "$run" --elastic 1:2 true : -n 1 true
+expect 2 "--check takes one program" "$run" --check -n 1 true : -n 1 true
 
 # --- the environment of the ranks
 export RANK=77 TWILL_LISTEN_FD=5 INHERITED=yes
@@ -90,6 +121,24 @@ code=0
 wait $pid || code=$?
 [ $code -eq 139 ] || fail "status $code, not 139, of several failures"
 grep -q "^twillrun: rank 1 (pid [0-9]*) was killed by signal 11" "$scratch/out" || fail "not who was killed"
+# A rank that the kernel kills because a memory limit is reached: which limit. The first is a cgroup in files.
+if grep -q '^0::' /proc/self/cgroup && unshare -m true 2>/dev/null; then
+    for counted in 2 3; do
+        expect 137 "was killed by signal 9 (Killed)$([ $counted = 2 ] || echo ', as memory ran out: /sys/fs/cgroup/memory.max is 104857600 bytes (100 MiB)')" \
+            unshare -m sh -c 'mount -t tmpfs none /sys/fs/cgroup && cd /sys/fs/cgroup && echo 104857600 >memory.max &&
+                printf "oom 1\noom_kill 2\n" >memory.events && exec "$@"' sh \
+            "$run" -n 1 sh -c "printf 'oom 1\noom_kill $counted\n' >memory.events; kill -KILL \$\$"
+        [ "$(grep -c "as memory ran out" "$scratch/out")" -eq $((counted - 2)) ] || fail "killed $((counted - 2)) times"
+    done
+fi
+limited=/sys/fs/cgroup/memory/twillrun-$$
+if [ -e /sys/fs/cgroup/memory/memory.limit_in_bytes ] && mkdir $limited 2>/dev/null; then
+    echo 60M >$limited/memory.limit_in_bytes
+    { echo 60M >$limited/memory.memsw.limit_in_bytes; } 2>/dev/null || : # with swap
+    expect 137 "as memory ran out: $limited/memory.limit_in_bytes is 62914560 bytes (60 MiB)" sh -c 'echo $$ >"$0/cgroup.procs"; exec "$@"' \
+        $limited "$run" -n 1 perl -e '$x = "x" x 100e6'
+    wait_for rmdir $limited
+fi
 
 # --- ranks that do not end, and grandchildren
 expect 3 "killing rank 1," "$run" -n 2 --grace 0.1 sh -c '[ "$RANK" = 1 ] || { until [ -e "$0" ]; do sleep 0.05; done; exit 3; }
@@ -162,6 +211,46 @@ for wide in l3 numa package; do
 done
 expect 0 "ranks are not bound: HWLOC_* variables describe another machine" env HWLOC_SYNTHETIC="pack:2 core:4 pu:1" \
     "$run" -n 2 true
+# Where binding is refused, as in some containers: not bound and said once; an error if it was asked for.
+refusing() # COMMAND...: exec a command whose sched_setaffinity fails with EPERM
+{
+    perl -e 'use constant { PRCTL => 157, AFFINITY => 203 }; # of x86-64
+        my $code = pack("(SCCL)4", 0x20,0,0,0,  0x15,0,1,AFFINITY,  0x06,0,0,0x00050001,  0x06,0,0,0x7fff0000);
+        syscall(PRCTL, 38, 1, 0, 0, 0) == 0 or exit 77;
+        syscall(PRCTL, 22, 2, pack("Sx6P", 4, $code), 0, 0) == 0 or exit 77;
+        exec { $ARGV[0] } @ARGV; exit 77' "$@"
+}
+if [ "$cores" -ge 2 ] && [ "$(uname -m)" = x86_64 ] && refusing true; then
+    refusing "$run" -n 2 sh -c "$bound_to" >"$scratch/out" 2>"$scratch/err" || fail "status $? where binding is refused"
+    [ "$(grep -c "^[01] $here\$" "$scratch/out")" -eq 2 ] || fail "binding was refused, and ranks are bound"
+    [ "$(cat "$scratch/err")" = "twillrun: ranks are not bound: sched_setaffinity: Operation not permitted" ] || fail "refused"
+    got=0
+    refusing "$run" -n 2 --bind core true >"$scratch/out" 2>"$scratch/err" || got=$?
+    [ $got -eq 126 ] || fail "status $got, not 126, of a binding that was asked for and refused"
+    grep -qx "twillrun: cannot bind rank 0: Operation not permitted" "$scratch/err" || fail "refused --bind"
+    # Threads of the library likewise.
+    [ ! -x "$bin/train" ] || refusing env TWILL_GRADIENTS=threads=1 "$bin/train" --data "$source/examples/data/wdbc.csv" --epochs 1 \
+        >"$scratch/out" 2>&1 || fail "status $? with a thread that cannot be bound"
+fi
+
+# --- hosts that lack files, as containers may: jobs run, and nothing is printed about it
+if unshare -m true 2>/dev/null && [ -x "$bin/hello" ]; then
+    for lacking in dev sys proc; do
+        unshare -m sh -c 'mount -t tmpfs none "/$0" && mkdir -p /dev/shm && exec "$@"' $lacking \
+            "$run" -n 2 --bind none "$bin/hello" >"$scratch/out" 2>"$scratch/err" </etc/passwd || fail "status $? without /$lacking"
+        has_lines "$scratch/out" 2 || fail "a job without /$lacking"
+        [ ! -s "$scratch/err" ] || fail "what a job without /$lacking says"
+    done
+    echo one | unshare -m sh -c 'mount -t tmpfs none /dev && exec "$@"' sh "$run" -n 2 --bind none cat >"$scratch/out" 2>&1
+    echo one | cmp - "$scratch/out" || fail "standard input without /dev/null"
+    [ ! -x "$build/libexec/twill/twill-check" ] || expect 0 "Test job of 2 ranks" unshare -m sh -c 'mount -t tmpfs none /proc && exec "$@"' sh \
+        "$run" -n 2 --bind none --oversubscribe --check
+fi
+long=$scratch/$(printf '%0200d' 7)
+mkdir "$long"
+expect 0 "$long/twillrun-" env TMPDIR="$long" "$run" --elastic 1:2 --bind none sh -c 'cd "${TWILL_ELASTIC%%,*}" && pwd'
+rmdir "$long" || fail "--elastic has left files"
+expect 1 "--elastic: no folder in TMPDIR (No such file or directory): $scratch/nowhere" env TMPDIR="$scratch/nowhere" "$run" --elastic 1:2 true
 
 # --- signals are passed on
 for signal in INT TERM HUP USR1 USR2; do
@@ -199,10 +288,10 @@ wait_for all_gone
 if [ -x "$bin/hello" ]; then
     for ended in 0 2; do
         for code in 0 3; do
-            expect $((code == 0 ? 1 : code)) "rank 1: rank $ended ended (exit code $code) before it called twill_init" \
+            expect $((code == 0 ? 1 : code)) "rank $ended ended (exit code $code) before it called twill_init" \
                 "$run" -n 4 --grace "$patience" --bind none sh -c '[ "$RANK" = 3 ] || [ "$RANK" != "$1" ] || exit "$2"; exec "$0"' "$bin/hello" $ended $code
             # one rank joins late
-            expect $((code == 0 ? 1 : code)) "rank 1: rank $ended ended (exit code $code) before it called twill_init" \
+            expect $((code == 0 ? 1 : code)) "rank $ended ended (exit code $code) before it called twill_init" \
                 "$run" -n 4 --grace "$patience" --bind none sh -c '[ "$RANK" != "$1" ] || exit "$2"; sleep 0.3; exec "$0"' "$bin/hello" $ended $code
         done
     done
@@ -212,6 +301,29 @@ if [ -x "$bin/hello" ]; then
     expect 0 "rank 1 of 2" "$run" -n 4 --grace "$patience" --bind none sh -c '[ "$RANK" -lt 2 ] || exit 0; sleep 0.3; WORLD_SIZE=2 exec "$0"' "$bin/hello"
     expect 0 "rank 0 of 3" "$run" -n 3 --grace "$patience" --bind none sh -c '[ "$RANK" != 1 ] || { { sleep 0.3; exec "$0"; } & exit 0; }; exec "$0"' "$bin/hello"
     wait_for grep -q "rank 1 of 3" "$scratch/out" # although that rank has not joined
+fi
+
+# --- what the library says in several ranks alike is printed once, with the ranks; here twillrun sees it at one time
+if [ -x "$bin/hello" ]; then
+    for label in "" -l; do
+        rm -f "$scratch/go"
+        : >"$scratch/pids"
+        # shellcheck disable=SC2086 # an option, or none
+        env TWILL_LAYOUT=nodes=3x1 "$run" -n 5 $label --bind none --grace "$patience" sh -c 'echo $$ >>"$1"; until [ -e "$2" ]; do sleep 0.05; done
+            [ "$RANK" != 3 ] || exec 2>"$3"; exec "$0"' "$bin/hello" "$scratch/pids" "$scratch/go" "$scratch/own" >"$scratch/out" 2>"$scratch/err" &
+        pid=$!
+        wait_for -p $pid has_lines "$scratch/pids" 5
+        kill -STOP $pid
+        : >"$scratch/go"
+        while read -r rank_pid; do
+            wait_for has_ended "$rank_pid"
+        done <"$scratch/pids"
+        kill -CONT $pid
+        ! wait $pid || fail "a layout of 3 ranks was taken for 5"
+        wrong="invalid configuration: TWILL_LAYOUT=nodes=3x1: describes 3 ranks, but there are 5"
+        [ "$(grep -v '^twillrun:' "$scratch/err")" = "twill[0-2,4]: $wrong (4 ranks)" ] || fail "what 4 ranks say"
+        [ "$(cat "$scratch/own")" = "twill[3]: $wrong" ] || fail "a rank whose standard error is a file of its own"
+    done
 fi
 
 # --- the port of the rendezvous accepts no connection once all ranks have joined

@@ -95,6 +95,9 @@ whoami='echo "$RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $(hostname) $MASTE
 hosts_job h0:2,h1:2,h2 sh -c "$whoami" || fail "status $?"
 printf '%s 10.88.0.1\n' "0 5 0 2 h0" "1 5 1 2 h0" "2 5 0 2 h1" "3 5 1 2 h1" "4 5 0 1 h2" >"$scratch/wanted"
 sort "$scratch/out" | cmp - "$scratch/wanted" || fail "filled first"
+hosts_job h0:2,h1:2 -n 1 -l echo first : -n 3 sh -c 'echo "second $RANK on $(hostname)"' || fail "status $?"
+printf '%s\n' "[0] first" "[1] second 1 on h0" "[2] second 2 on h1" "[3] second 3 on h1" >"$scratch/wanted"
+sort "$scratch/out" | cmp - "$scratch/wanted" || fail "two programs"
 printf 'h1:2 # two\n\nh2 slots=2\n' >"$scratch/file"
 timeout -k 10 "$patience" "$hosts_in" 0 "$run" --hostfile "$scratch/file" --map node --agent "$hosts_agent" sh -c "$whoami" \
     >"$scratch/out" 2>"$scratch/err" || fail "status $?"
@@ -314,7 +317,7 @@ grep -q "^rank 0 went on" "$scratch/out" || fail "the rank of the other host was
 # --- ranks on all hosts are notified at once that one has ended before all had joined
 if [ -x "$bin/hello" ]; then
     for ended in 0 1; do
-        said 1 "rank 2: rank $ended ended (exit code 0) before it called twill_init" h0,h1,h2 \
+        said 1 "rank $ended ended (exit code 0) before it called twill_init" h0,h1,h2 \
             sh -c '[ "$RANK" != "$1" ] || exit 0; exec "$0"' "$bin/hello" $ended
     done
 fi

@@ -29,7 +29,7 @@ void twill_bootstrap_tcp_open_launcher(struct twill_bootstrap_tcp *tcp, const ch
     if (!text || !*text)
         return;
     long fd = strtol(text, &end, 10);
-    if (*end != '\0' || fd < 0 || fd > 1 << 20 || !socket_is_ours((int)fd))
+    if ((*end != '\0' && *end != ',') || fd < 0 || fd > 1 << 20 || !socket_is_ours((int)fd))
         return;
     tcp->launcher = (int)fd;
     (void)fcntl(tcp->launcher, F_SETFD, FD_CLOEXEC);

@@ -4,6 +4,7 @@
 #ifndef TWILL_BELOW_H
 #define TWILL_BELOW_H
 
+#include <limits.h>
 #include <stdbool.h>
 
 /* Kinds of MPIs by the types and values of their handles. */
@@ -22,7 +23,7 @@ struct twill_below {
     enum twill_below_kind kind;
     void *handle;        /* of dlopen; never closed */
     const void *base;    /* where the library lies */
-    char path[512];      /* of its file */
+    char path[PATH_MAX]; /* of its file */
     char version[128];   /* how it calls itself */
     const char *trouble; /* several MPIs, and nothing says which one is meant; else NULL */
 };

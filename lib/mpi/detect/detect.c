@@ -122,7 +122,7 @@ static void TWILL_PRINTF(1, 2) say(const char *format, ...)
 /* Open the library for an MPI from the folder of this one, or from where the linker looks. */
 static void *open_library(const char *variant)
 {
-    char path[1024], name[64];
+    char path[PATH_MAX], name[64];
     Dl_info own;
     snprintf(name, sizeof(name), "libtwill-mpi-calls-%s.so", variant);
     const char *folder_end =

@@ -11,20 +11,23 @@ import sys
 from ._library import beside
 
 # twillrun's options without a value; of others it is the next argument, unless it is attached.
-_ALONE = ("-l", "--label", "--report-bindings", "--check", "--json", "--oversubscribe", "-h", "--help", "-V", "--version")
+_ALONE = ("l", "label", "report-bindings", "check", "json", "oversubscribe", "h", "help", "V", "version")
 
 
-def command(arguments: list[str]) -> list[str]:
-    """Return twillrun's arguments: those given, with this Python before a program of Python."""
+def command(arguments: list[str], alone: bool = True) -> list[str]:
+    """Return twillrun's arguments: those given, with this Python before each program of Python."""
     i = 0
     while i < len(arguments) and arguments[i].startswith("-") and arguments[i] not in ("--", "-m"):
         option = arguments[i]
-        attached = "=" in option or (not option.startswith("--") and len(option) > 2 and option != "-np")
-        i += 1 if option in _ALONE or attached else 2
+        attached = "=" in option or (option[1] in "nxH" and len(option) > 2 and option != "-np")
+        i += 1 if option.lstrip("-") in _ALONE or attached else 2
     if arguments[i:i + 1] == ["--"]:
         i += 1
+    elif ":" in arguments[i:-1]:  # another program follows
+        colon = arguments.index(":", i)
+        return [*command(arguments[:colon], False), ":", *command(arguments[colon + 1:], False)]
     if i < len(arguments) and (arguments[i] == "-m" or arguments[i].endswith(".py")):
-        dashes = [] if arguments[i - 1:i] == ["--"] else ["--"]
+        dashes = ["--"] if alone and arguments[i - 1:i] != ["--"] else []
         return [*arguments[:i], *dashes, sys.executable, *arguments[i:]]
     return arguments
 

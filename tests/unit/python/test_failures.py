@@ -144,7 +144,9 @@ class Failures(unittest.TestCase):
         for given, expected in [("-n 4 train.py --x", f"-n 4 -- {python} train.py --x"),
                                 ("-l --np=2 -x A=b -- train.py", f"-l --np=2 -x A=b -- {python} train.py"),
                                 ("-n2 -m pkg.train", f"-n2 -- {python} -m pkg.train"),
-                                ("-n 2 ./a.out x.py", "-n 2 ./a.out x.py"), ("--help", "--help")]:
+                                ("-n 2 ./a.out x.py", "-n 2 ./a.out x.py"), ("--help", "--help"),
+                                ("-np 1 -label -bind-to none a.py : -n 2 ./b x : -n 1 c.py y",
+                                 f"-np 1 -label -bind-to none {python} a.py : -n 2 ./b x : -n 1 {python} c.py y")]:
             self.assertEqual(" ".join(command(given.split())), expected)
 
 

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+# cmake --build BUILD --target uninstall: removes the FILES of the last cmake --install, and of the FOLDERS that an
+# installation has made, and those named twill, the ones that are empty then.
+if(NOT EXISTS ${FILES})
+    message(FATAL_ERROR "nothing was installed from here: there is no ${FILES}")
+endif()
+file(STRINGS ${FILES} files)
+set(folders "")
+foreach(file IN LISTS files)
+    file(REMOVE "$ENV{DESTDIR}${file}")
+    get_filename_component(folder "${file}" DIRECTORY)
+    while(folder MATCHES "/(doc|cmake|lib[^/]*|share)/twill(/|$)")
+        list(APPEND folders "${folder}")
+        get_filename_component(folder "${folder}" DIRECTORY)
+    endwhile()
+endforeach()
+if(EXISTS ${FOLDERS})
+    file(STRINGS ${FOLDERS} made)
+    list(APPEND folders ${made})
+endif()
+list(REMOVE_DUPLICATES folders)
+list(SORT folders ORDER DESCENDING) # those inside come first
+foreach(folder IN LISTS folders)
+    execute_process(COMMAND rmdir "$ENV{DESTDIR}${folder}" ERROR_QUIET)
+endforeach()
+file(REMOVE ${FILES} ${FOLDERS})
+list(LENGTH files count)
+message(NOTICE "${count} files were removed")
