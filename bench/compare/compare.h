@@ -191,6 +191,7 @@ struct twill_compare_cell {
     double rounds[TWILL_COMPARE_ROUNDS]; /* median of each round */
     int n_rounds;
     bool wrong;
+    bool off_wire; /* faster than the wire between hosts of one machine: went through its memory */
 };
 
 struct twill_compare_row {
@@ -228,7 +229,10 @@ const char *twill_compare_way(const struct twill_compare_run *run,
                               const struct twill_compare_step_result *result);
 double twill_compare_exposed(const struct twill_compare_step_result *result);
 
-/* Return the fastest contender of a kind in a row, or -1. */
+/* Between hosts that are namespaces of one machine, mark results that are faster than the wire: the
+ * library has found a way through the machine's memory. */
+void twill_compare_mark_off_wire(struct twill_compare_run *run);
+/* Return the fastest contender of a kind in a row, or -1. Results off the wire do not count. */
 int twill_compare_best(const struct twill_compare_run *run, const struct twill_compare_row *row,
                        enum twill_compare_kind kind, int tuned);
 /* Return GB/s over a rank's link, as nccl-tests defines it. */

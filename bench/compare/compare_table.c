@@ -5,6 +5,8 @@
 
 #include <string.h>
 
+#define OFF_WIRE 3 /* times faster than raw TCP: more than a better program gains */
+
 int twill_compare_best(const struct twill_compare_run *run, const struct twill_compare_row *row,
                        enum twill_compare_kind kind, int tuned)
 {
@@ -12,11 +14,49 @@ int twill_compare_best(const struct twill_compare_run *run, const struct twill_c
     for (int i = 0; i < run->n_contenders; i++) {
         const struct twill_compare_cell *cell = &row->cells[i];
         if (run->contenders[i].kind == kind && run->contenders[i].tuned == tuned &&
-            cell->n_samples > 0 && !cell->wrong &&
+            cell->n_samples > 0 && !cell->wrong && !cell->off_wire &&
             (best < 0 || cell->median < row->cells[best].median))
             best = i;
     }
     return best;
+}
+
+/* Return whether several hosts are one machine. */
+static bool share_machine(const struct twill_compare_run *run)
+{
+    const struct twill_compare_options *options = &run->options;
+    bool shared = options->shared;
+    for (int i = 1, rank = options->n_hosts > 0 ? options->hosts[0].ranks : 0;
+         i < options->n_hosts && !shared; rank += options->hosts[i++].ranks)
+        shared = strcmp(run->remote.hellos[rank].boot_id, run->remote.hellos[0].boot_id) == 0;
+    return shared && options->n_hosts > 1;
+}
+
+/* Return whether a call ends on no rank before every rank has begun it: then it takes at least the
+ * time of a message. Calls with a root may overlap. */
+static bool waits_for_all(enum twill_compare_collective collective)
+{
+    return collective == TWILL_COMPARE_ALLREDUCE || collective == TWILL_COMPARE_ALLREDUCE_OUT ||
+           collective == TWILL_COMPARE_ALLGATHER || collective == TWILL_COMPARE_REDUCE_SCATTER ||
+           collective == TWILL_COMPARE_BARRIER || collective == TWILL_COMPARE_ALLTOALL;
+}
+
+void twill_compare_mark_off_wire(struct twill_compare_run *run)
+{
+    double least = 0; /* one way of the shortest message over raw TCP */
+    for (int r = 0; r < run->n_rows; r++)
+        if (run->rows[r].line > 0 && (least <= 0 || run->rows[r].line < least))
+            least = run->rows[r].line;
+    for (int r = 0; r < run->n_rows && share_machine(run); r++)
+        for (int i = 0; i < run->n_contenders; i++) {
+            struct twill_compare_cell *cell = &run->rows[r].cells[i];
+            int bound = twill_compare_best(run, &run->rows[r], TWILL_COMPARE_BOUND, 0);
+            double wire = bound < 0 ? 0 : run->rows[r].cells[bound].median;
+            if (wire < least && waits_for_all(run->rows[r].collective))
+                wire = least;
+            cell->off_wire = run->contenders[i].kind == TWILL_COMPARE_PEER && cell->n_samples > 0 &&
+                             cell->median < wire / OFF_WIRE;
+        }
 }
 
 double twill_compare_ratio(double a, double b)
@@ -163,6 +203,8 @@ static void print_everyone(const struct twill_compare_run *run, FILE *out,
                 twill_compare_print_time(out, cell->p99, 9);
             } else {
                 twill_compare_print_time(out, cell->median, length > width ? length : width);
+                if (cell->off_wire)
+                    fprintf(out, "!");
             }
         }
         fprintf(out, "\n");
@@ -224,9 +266,25 @@ void twill_compare_print_head(const struct twill_compare_run *run, FILE *out)
     }
 }
 
+/* Explain the marked results. */
+static void print_off_wire(const struct twill_compare_run *run, FILE *out)
+{
+    for (int i = 0; i < run->n_contenders; i++) {
+        int marked = 0;
+        for (int r = 0; r < run->n_rows; r++)
+            marked += run->rows[r].cells[i].off_wire;
+        if (marked > 0)
+            fprintf(out,
+                    "# %s: %d of its results (!) %s faster than the wire: these hosts are one "
+                    "machine, through whose memory it went; left out of the best\n",
+                    run->contenders[i].name, marked, marked == 1 ? "is" : "are");
+    }
+}
+
 void twill_compare_print_foot(const struct twill_compare_run *run, FILE *out)
 {
     fprintf(out, "#\n");
+    print_off_wire(run, out);
     for (int i = 0; i < run->n_contenders; i++)
         if (run->contenders[i].found && run->contenders[i].absent[0] != '\0')
             fprintf(out, "# %s was left out: %s\n", run->contenders[i].name,

@@ -219,5 +219,6 @@ bool twill_compare_measure(struct twill_compare_run *run)
             run->n_rows++;
         }
     twill_bench_progress_clear(&run->progress);
+    twill_compare_mark_off_wire(run);
     return good;
 }

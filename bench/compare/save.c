@@ -117,6 +117,7 @@ static struct json_object *row_time_json(const struct twill_compare_run *run,
         json_object_array_add(rounds, real(cell->rounds[i] * 1e6));
     put(object, "rounds", rounds);
     put(object, "values_right", json_object_new_boolean(!cell->wrong));
+    put(object, "off_wire", json_object_new_boolean(cell->off_wire));
     return object;
 }
 

@@ -116,13 +116,13 @@ static int run(struct peer *peer, const struct peer_call *call)
     static float all[2 * TWILL_COMPARE_EXCHANGE / sizeof(float)];
     size_t bytes = call->count * sizeof(float);
     if (call->collective == TWILL_COMPARE_BARRIER)
-        return barrier(peer);
+        return WRONG == 2 ? 0 : barrier(peer);
     if (peer_exchange_post(peer, call->src, bytes) != 0)
         return 1;
     while (!peer_exchange_test(peer, all, bytes))
         sched_yield();
     for (size_t i = 0; i < call->count; i++)
-        call->dst[i] = all[i] + all[call->count + i] * (1 - WRONG);
+        call->dst[i] = all[i] + all[call->count + i] * (WRONG == 1 ? 0 : 1);
     return 0;
 }
 static int can(struct peer *peer, enum twill_compare_collective collective)
@@ -259,6 +259,18 @@ else
     grep -q '^# [0-9]* s, 0 wrong$' "$scratch/out" || fail "no good end between hosts"
     numbers 5 2
     sed -n 's/.*"congestion_control"://p' "$scratch/c.json" | grep -q '"[a-z]' || fail "congestion control"
+    # A peer whose barrier takes no time, as if through the memory of the machine that these hosts are, is marked, and is not
+    # the best.
+    compiler 2 mpicc.openmpi
+    # shellcheck disable=SC2016 # the script's dollars
+    double mpirun.openmpi "$launcher" "exec $bin/twillrun --hosts h0:1,h1:1 --agent \"\$TEST_AGENT\" \"\$@\""
+    TEST_AGENT=$here/support/agent.sh PATH="$doubles:$PATH" timeout -k 10 "$patience" \
+        sh "$(dirname "$0")/../../bench/compare/compare_hosts.sh" "$compare" 1 --quick --peers ompi --sizes 8 --rounds 1 \
+        --only allreduce_in,barrier --timeout 300 --bind shared --json "$scratch/c.json" >"$scratch/out" 2>&1 ||
+        fail "status $? with a peer that is faster than the wire"
+    grep -q '^# ompi[a-z-]*: 1 of its results (!) is faster than the wire' "$scratch/out" || fail "a result off the wire is not marked"
+    cmake -DFILE="$scratch/c.json" -P "$(dirname "$0")/../support/check_compare.cmake" >"$scratch/err" 2>&1 || fail "the JSON"
+    grep -q '^row barrier 0 [a-z-]* - -$' "$scratch/err" || fail "a result off the wire is the best"
 fi
 expect 1 "twill is left out: it ended during its start with status" "$compare" --hosts nowhere:1,there:1 \
     --agent false --quick --peers none --sizes 8 --only allreduce_in
