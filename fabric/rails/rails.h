@@ -16,10 +16,11 @@ struct twill_rails_choice {
     uint32_t count;
     struct twill_rails_way {
         struct twill_rail rail;
-        uint32_t weight;             /* relative bytes of a large message; equal on all ranks */
+        uint32_t weight; /* relative bytes of a large message; equal on all ranks. 0: not used */
         struct twill_common *common; /* of the transport on this rail */
     } way[TWILL_RAILS_MOST];
-    bool named; /* the user named the rails: open even a single one by name */
+    bool named;      /* the user named the rails: open even a single one by name */
+    bool unmeasured; /* the user asked for several: measure them when they are first opened */
     char why[96];
     char taken[224]; /* rails of the ranks of this node: "rank 0 eth0 eth1; rank 1 eth0 eth1" */
 };
@@ -52,6 +53,16 @@ twill_status twill_rails_open(struct twill_transport **transport,
                               const struct twill_transport_ops *ops,
                               const struct twill_transport_params *params,
                               struct twill_error *error);
+
+/* rails_measure.c: measure the open rails, and set the weights of the choice by that. Collective,
+ * with an exchange. */
+twill_status twill_rails_measure(struct twill_rails_choice *choice,
+                                 struct twill_transport *const *rail,
+                                 const struct twill_transport_params *params,
+                                 struct twill_error *error);
+/* Weigh rails by their measured speeds, unless these confirm the weights that they have. 0: much
+ * slower than the fastest one. Pure. */
+void twill_rails_weigh(const uint32_t *mbits, uint32_t count, uint32_t *weight);
 
 /* Make a composite of `count` open transports of one kind. It closes them, also on failure of this
  * call. weight: relative bytes of a large message per rail, equal on all ranks. Messages of at

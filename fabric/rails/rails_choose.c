@@ -377,6 +377,7 @@ twill_status twill_rails_conclude(const struct twill_rails_opening *opening,
     made->common.forget = forget_memory;
     made->count = count;
     made->named = own->listed;
+    made->unmeasured = count > 1 && own->info.setting != TWILL_RAILS_AUTO;
     describe_taken(made, opening->all, params);
     snprintf(made->why, sizeof(made->why), "%s", whys[own->info.setting]);
     for (uint32_t k = 0; k < count; k++)
@@ -387,21 +388,39 @@ twill_status twill_rails_conclude(const struct twill_rails_opening *opening,
 
 /* --- opening --------------------------------------------------------------------------------- */
 
+/* Open the rails that are used, in rail[0 .. *opened-1]; also after a failure. */
 static twill_status rails_open(struct twill_rails_choice *choice, struct twill_transport **rail,
                                uint32_t *opened, const struct twill_transport_ops *ops,
                                const struct twill_transport_params *params,
                                struct twill_error *error)
 {
-    for (*opened = 0; *opened < choice->count; ++*opened) {
-        struct twill_rails_way *way = &choice->way[*opened];
+    *opened = 0;
+    for (uint32_t k = 0; k < choice->count; k++) {
+        struct twill_rails_way *way = &choice->way[k];
         struct twill_transport_params own = *params;
+        if (way->weight == 0)
+            continue;
         own.common = params->common != NULL ? &way->common : NULL;
         if (choice->count > 1 || choice->named || !way->rail.is_default)
             own.interface = way->rail.name;
         TWILL_TRY(error, ops->open(&rail[*opened], &own, error));
         rail[*opened]->label = way->rail.label[0] != '\0' ? way->rail.label : NULL;
+        ++*opened;
     }
     return TWILL_OK;
+}
+
+/* Close the open rails that are not used. All are open, in the order of the choice. */
+static void close_unused(const struct twill_rails_choice *choice, struct twill_transport **rail,
+                         uint32_t *opened)
+{
+    *opened = 0;
+    for (uint32_t k = 0; k < choice->count; k++) {
+        if (choice->way[k].weight > 0)
+            rail[(*opened)++] = rail[k];
+        else
+            rail[k]->ops->close(rail[k]);
+    }
 }
 
 static twill_status open_chosen(struct twill_transport **transport,
@@ -411,19 +430,27 @@ static twill_status open_chosen(struct twill_transport **transport,
                                 struct twill_error *error)
 {
     struct twill_transport *rail[TWILL_RAILS_MOST];
-    uint32_t opened, weight[TWILL_RAILS_MOST];
+    uint32_t opened, used = 0, weight[TWILL_RAILS_MOST];
     twill_status status = rails_open(choice, rail, &opened, ops, params, error);
+    bool between = params->world != NULL && params->world->nodes > 1;
+    if (status == TWILL_OK && choice->unmeasured && between) {
+        status = twill_rails_measure(choice, rail, params, error);
+        choice->unmeasured = status != TWILL_OK;
+        if (status == TWILL_OK)
+            close_unused(choice, rail, &opened);
+    }
     if (status != TWILL_OK) {
         while (opened-- > 0)
             ops->close(rail[opened]);
         return status;
     }
     *transport = rail[0];
-    if (choice->count == 1)
+    if (opened == 1)
         return TWILL_OK;
     for (uint32_t k = 0; k < choice->count; k++)
-        weight[k] = choice->way[k].weight;
-    return twill_rails_join(transport, rail, weight, choice->count, TWILL_RAILS_SPLIT_BYTES, params,
+        if (choice->way[k].weight > 0)
+            weight[used++] = choice->way[k].weight;
+    return twill_rails_join(transport, rail, weight, opened, TWILL_RAILS_SPLIT_BYTES, params,
                             error);
 }
 

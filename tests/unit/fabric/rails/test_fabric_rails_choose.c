@@ -325,6 +325,28 @@ static void test_choices(void **state)
     }
 }
 
+static void test_measured(void **state)
+{
+    static const struct {
+        uint32_t mbits[3], before[3], after[3];
+    } cases[] = {
+        {{9400, 9100, 5000}, {1, 1, 1}, {1, 1, 1}},        /* equal, as far as it matters */
+        {{95, 9400, 9300}, {1, 1, 1}, {0, 2, 2}},          /* a slow one is left out */
+        {{9400, 23500, 4700}, {1, 1, 1}, {4, 10, 2}},      /* drivers say nothing */
+        {{9400, 23500, 9400}, {10, 25, 10}, {10, 25, 10}}, /* drivers are right */
+        {{940, 9400, 940}, {1, 10, 1}, {1, 10, 1}},
+    };
+    (void)state;
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++) {
+        uint32_t weight[3];
+        memcpy(weight, cases[i].before, sizeof(weight));
+        twill_rails_weigh(cases[i].mbits, 3, weight);
+        for (int k = 0; k < 3; k++)
+            if (weight[k] != cases[i].after[k])
+                fail_msg("case %zu, rail %d: %u", i, k, weight[k]);
+    }
+}
+
 /* --- lists of interfaces, and addresses with a scope ----------------------------------------- */
 
 static void test_list(void **state)
@@ -371,9 +393,9 @@ static void test_localise(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_nearest),  cmocka_unit_test(test_order),
-        cmocka_unit_test(test_choices),  cmocka_unit_test(test_list),
-        cmocka_unit_test(test_localise),
+        cmocka_unit_test(test_nearest), cmocka_unit_test(test_order),
+        cmocka_unit_test(test_choices), cmocka_unit_test(test_measured),
+        cmocka_unit_test(test_list),    cmocka_unit_test(test_localise),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
