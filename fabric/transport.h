@@ -139,6 +139,7 @@ struct twill_rail {
 struct twill_transport_ops {
     const char *name;
     bool needs_bounce;
+    bool hides_shortage;     /* says nothing where there is no descriptor for a connection */
     bool sleeps_on_doorbell; /* arrivals ring the node's doorbell: waits may sleep */
     /* Between nodes: return how well this rank could use it (TWILL_PRIORITY_...), and why. The
      * best for all ranks is used (internode.c). Not collective. NULL: not for use between nodes. */
@@ -161,6 +162,10 @@ struct twill_transport_ops {
     void (*cancel)(struct twill_transport *transport);
     /* Return one line for the log: provider, interface, reason. */
     const char *(*describe)(const struct twill_transport *transport);
+    /* Describe the connection that messages from or to a peer wait for, half a sentence; empty if
+     * it is there. May be NULL: not known. */
+    void (*awaits)(const struct twill_transport *transport, uint32_t peer, char *text,
+                   size_t bytes);
     /* Describe what it would use, without opening it (twill-info). Not collective. May be NULL. */
     twill_status (*preview)(const struct twill_transport_params *params, char *text, size_t bytes,
                             struct twill_error *error);

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/epoll.h>
 #include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
@@ -234,4 +235,13 @@ const char *twill_type_name(twill_type type)
 #define TYPE_NAME(NOUN, name, ...) [TWILL_##NOUN] = #name,
     static const char *const names[] = {TWILL_TYPES(TYPE_NAME, )};
     return (unsigned)type < TWILL_TYPE_COUNT ? names[type] : NULL;
+}
+
+const char *twill_shortage_text(void)
+{
+    int fd = epoll_create1(EPOLL_CLOEXEC);
+    bool none = fd < 0 && (errno == EMFILE || errno == ENFILE);
+    if (fd >= 0)
+        close(fd);
+    return none ? " (too many open files: see ulimit -n)" : "";
 }

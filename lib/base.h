@@ -157,6 +157,10 @@ double twill_read_real(const char *text, char **end);
  * shorter. ASCII letters of either case count as equal, whatever the locale is. */
 bool twill_words_equal(const char *a, const char *b, size_t length);
 
+/* Return " (too many open files: see ulimit -n)" if this process, or the host, has no descriptor
+ * left, else "": for errors of libraries that do not say so. */
+const char *twill_shortage_text(void);
+
 #define TWILL_TEXT_DISTANCE_MOST 64u
 
 /* Return the Levenshtein distance between the first `length` bytes of a text and a name, at most

@@ -3,6 +3,7 @@
 #include "bench/preflight/preflight_spread.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define MOST_NAMES 8 /* hosts that are named in a finding */
@@ -92,7 +93,8 @@ static void print_host(const struct preflight_host *host, int width, FILE *out)
         return;
     }
     if (facts->clock_error_ns >= 0)
-        snprintf(clock, sizeof(clock), "%+.1f ms", (double)facts->clock_ns / 1e6);
+        snprintf(clock, sizeof(clock), "%+.1f ms",
+                 llabs(facts->clock_ns) < 50000 ? 0.0 : (double)facts->clock_ns / 1e6);
     bool known = host->rank && host->rank[0].known;
     fprintf(out, "%-*.32s %5d %5s %8s %9s %9s %8s  %-12.12s %7s %6s %10s  %.8s\n", width,
             host->name, host->ranks, number_text(cores, known ? host->rank[0].cores : -1),

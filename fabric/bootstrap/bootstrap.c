@@ -55,12 +55,26 @@ static void prefix_rank(const struct twill_bootstrap_params *params, struct twil
         twill_error_prefix(error, "rank %.16s: ", rank);
 }
 
+/* Return MASTER_ADDR without the brackets that an IPv6 address has in URLs. */
+static const char *without_brackets(const char *address, char *host, size_t bytes)
+{
+    size_t length = address ? strlen(address) : 0;
+    if (length < 2 || address[0] != '[' || address[length - 1] != ']')
+        return address;
+    snprintf(host, bytes, "%.*s", (int)length - 2, address + 1);
+    return host;
+}
+
 twill_status twill_bootstrap_open(struct twill_oob **oob,
                                   const struct twill_bootstrap_params *params,
                                   struct twill_error *error)
 {
     const struct twill_bootstrap_ops *ops = twill_bootstrap_detect(params);
+    struct twill_bootstrap_params plain = *params;
+    char host[TWILL_JOB_HOSTS];
     *oob = NULL;
+    plain.master_addr = without_brackets(params->master_addr, host, sizeof(host));
+    params = &plain;
     if (!ops)
         return TWILL_FAIL(error, TWILL_ERR_CONFIG, "TWILL_LAUNCHER=%.64s: unknown launcher",
                           params->launcher);
@@ -114,6 +128,7 @@ twill_status twill_oob_new(struct twill_oob **oob, const struct twill_bootstrap_
     (*oob)->ops = ops;
     (*oob)->size = 1;
     (*oob)->timeout_ns = params->timeout_ns;
+    (*oob)->log = params->log;
     return TWILL_OK;
 }
 

@@ -71,6 +71,7 @@ struct twill_oob {
     char address_why[128];             /* why it was chosen, for messages */
     char how[320];                     /* "twillrun: RANK=0 of 4 at 127.0.0.1:4242", for messages */
     struct twill_rejected rejected;    /* rank 0: connections that did not belong to this job */
+    const struct twill_log *log;       /* for what a long wait waits for; NULL: none */
 };
 
 /* How a process takes part in the growth of a job: with the text of its handle (join_handle.h), as
@@ -102,6 +103,7 @@ struct twill_bootstrap_params {
     const char *launcher;    /* TWILL_LAUNCHER: the only method to use, or auto, or NULL */
     const char *const *environment; /* NAME=VALUE strings, NULL-terminated */
     uint64_t timeout_ns;
+    const struct twill_log *log; /* outlives the OOB; or NULL */
 };
 
 /* Select the first method of the table in bootstrap.c that applies. NULL if TWILL_LAUNCHER names

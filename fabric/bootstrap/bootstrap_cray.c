@@ -107,8 +107,8 @@ static twill_status pals_open(struct twill_oob **oob, const struct twill_bootstr
         job.has_key = true;
     }
     TWILL_TRY(error, twill_launch_port(&job, params, error));
-    snprintf(job.how, sizeof(job.how), "PALS: PALS_RANKID, rank %d of %d at %.64s:%u", job.rank,
-             job.size, job.hosts, job.port);
+    snprintf(job.how, sizeof(job.how), "PALS: PALS_RANKID, rank %d of %d at %.72s", job.rank,
+             job.size, TWILL_ADDRESS_AND_PORT(job.hosts, job.port));
     return twill_bootstrap_tcp_open(oob, &twill_bootstrap_pals, &job, params, error);
 }
 
@@ -169,8 +169,8 @@ static twill_status alps_open(struct twill_oob **oob, const struct twill_bootstr
     TWILL_TRY(error, find_alps(&job, params, error));
     snprintf(job.identity, sizeof(job.identity), "alps %.80s", number ? number : "");
     TWILL_TRY(error, twill_launch_port(&job, params, error));
-    snprintf(job.how, sizeof(job.how), "ALPS: ALPS_APP_PE, rank %d of %d at %.64s:%u", job.rank,
-             job.size, job.hosts, job.port);
+    snprintf(job.how, sizeof(job.how), "ALPS: ALPS_APP_PE, rank %d of %d at %.72s", job.rank,
+             job.size, TWILL_ADDRESS_AND_PORT(job.hosts, job.port));
     return twill_bootstrap_tcp_open(oob, &twill_bootstrap_alps, &job, params, error);
 }
 

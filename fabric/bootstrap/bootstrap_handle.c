@@ -100,8 +100,9 @@ static twill_status handle_open(struct twill_oob **oob, const struct twill_boots
     snprintf(job.hosts, sizeof(job.hosts), "%s", handle.address);
     snprintf(job.identity, sizeof(job.identity), "growing %s",
              hex_of(handle.origin, TWILL_NONCE_BYTES, origin));
-    snprintf(job.how, sizeof(job.how), "handle: epoch %u, %u ranks, %u of them new, at %.80s:%u",
-             handle.epoch, handle.size, handle.guests, handle.address, handle.port);
+    snprintf(job.how, sizeof(job.how), "handle: epoch %u, %u ranks, %u of them new, at %.88s",
+             handle.epoch, handle.size, handle.guests,
+             TWILL_ADDRESS_AND_PORT(handle.address, handle.port));
     TWILL_TRY(error, twill_bootstrap_tcp_open(oob, &twill_bootstrap_handle, &job, params, error));
     (*oob)->epoch = handle.epoch;
     memcpy((*oob)->origin, handle.origin, sizeof((*oob)->origin));

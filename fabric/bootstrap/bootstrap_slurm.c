@@ -60,8 +60,8 @@ static twill_status slurm_open(struct twill_oob **oob, const struct twill_bootst
     TWILL_TRY(error, find_host(&job, params, error));
     TWILL_TRY(error, twill_launch_port(&job, params, error));
     snprintf(job.how, sizeof(job.how),
-             "Slurm without PMI: SLURM_PROCID, rank %d of %d in step %.16s.%.16s at %.48s:%u",
-             job.rank, job.size, number, step, job.hosts, job.port);
+             "Slurm without PMI: SLURM_PROCID, rank %d of %d in step %.16s.%.16s at %.56s",
+             job.rank, job.size, number, step, TWILL_ADDRESS_AND_PORT(job.hosts, job.port));
     return twill_bootstrap_tcp_open(oob, &twill_bootstrap_slurm, &job, params, error);
 }
 

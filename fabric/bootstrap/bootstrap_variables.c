@@ -67,8 +67,8 @@ static twill_status variables_open(struct twill_oob **oob, const struct twill_bo
     snprintf(job.hosts, sizeof(job.hosts), "%s", params->master_addr);
     if (run) /* gives concurrent jobs of one user different keys */
         snprintf(job.identity, sizeof(job.identity), "torchrun %.64s %u", run, job.port);
-    snprintf(job.how, sizeof(job.how), "%s: RANK=%d of %d at %.80s:%u", who, job.rank, job.size,
-             job.hosts, job.port);
+    snprintf(job.how, sizeof(job.how), "%s: RANK=%d of %d at %.88s", who, job.rank, job.size,
+             TWILL_ADDRESS_AND_PORT(job.hosts, job.port));
     return twill_bootstrap_tcp_open(oob, ops, &job, params, error);
 }
 

@@ -18,13 +18,14 @@
 #include <string.h>
 #include <unistd.h>
 
-#define QUEUED         256                  /* backlog of the listener beyond one a rank */
-#define CONFIRM_NS     UINT64_C(3000000000) /* for a second attempt to connect */
-#define MISSED_NS      UINT64_C(100000000)  /* from when on a new connection may be closed again */
-#define STEADY_NS      UINT64_C(2000000000) /* a connection that lasted this long reached the peer */
-#define RETRY_NS       UINT64_C(1000000000) /* between attempts that prove nothing about the peer */
-#define NOTIFY_TURN_NS UINT64_C(50000000)   /* between checks of peers that cannot be reached yet */
-#define NOTIFY_WIDTH   256                  /* connections of twill_detector_notify() at a time */
+#define QUEUED     256                  /* backlog of the listener beyond one a rank */
+#define CONFIRM_NS UINT64_C(3000000000) /* for a second attempt to connect */
+#define MISSED_NS  UINT64_C(100000000)  /* from when on a new connection may be closed again */
+#define STEADY_NS  UINT64_C(2000000000) /* a connection that lasted this long reached the peer */
+#define RETRY_NS   UINT64_C(1000000000) /* between attempts that prove nothing about the peer */
+#define REFUSED_RETRY_NS                                                                           \
+    UINT64_C(100000000) /* between attempts that are refused, perhaps by a firewall                \
+                         */
 
 /* Listen on a free port. Returns a socket, or -1 and errno. */
 static int listen_anywhere(const struct twill_oob *oob, uint64_t *port)
@@ -59,6 +60,7 @@ static twill_status listen_here(struct twill_detector *detector, const struct tw
     detector->witness = listen_anywhere(oob, &mine->witness);
     if (detector->witness >= 0)
         detector->listener = listen_anywhere(oob, &mine->port);
+    twill_detector_keep_reserve(detector);
     if (detector->listener < 0)
         return TWILL_FAIL(error, TWILL_ERR_SYSTEM,
                           "rank %d: failure detector: cannot listen on %s: %s", oob->rank,
@@ -101,6 +103,7 @@ twill_status twill_detector_offer(struct twill_detector **out, struct twill_oob 
                           oob->rank);
     }
     detector->listener = detector->witness = detector->hosts.set = detector->hosts.keeper = -1;
+    detector->reserve = -1;
     detector->rank = oob->rank;
     detector->size = oob->size;
     detector->secret = oob->secret;
@@ -121,7 +124,7 @@ static void end_witness(struct twill_detector_link *link)
     link->witness = -1;
 }
 
-static void hang_up_link(struct twill_detector_link *link, enum twill_link_state state)
+void twill_link_hang_up(struct twill_detector_link *link, enum twill_link_state state)
 {
     end_witness(link);
     if (link->fd >= 0)
@@ -138,13 +141,15 @@ void twill_detector_close(struct twill_detector *detector)
     if (!detector)
         return;
     for (int r = 0; detector->link && r < detector->size; r++)
-        hang_up_link(&detector->link[r], LINK_DEAD);
+        twill_link_hang_up(&detector->link[r], LINK_DEAD);
     while (detector->callers > 0)
         close(twill_detector_release(detector, detector->callers - 1));
     if (detector->listener >= 0)
         close(detector->listener);
     if (detector->witness >= 0)
         close(detector->witness);
+    if (detector->reserve >= 0)
+        close(detector->reserve);
     free(detector->link);
     free(detector->place);
     free(detector->taken);
@@ -160,26 +165,45 @@ void twill_detector_close(struct twill_detector *detector)
 
 /* --- outgoing links -------------------------------------------------------------------------- */
 
+/* Report whether a peer has connected to this rank, and lives. */
+static bool is_calling(const struct twill_detector *detector, uint32_t peer)
+{
+    char byte;
+    bool lives = false;
+    for (size_t i = 0; i < detector->callers && !lives; i++)
+        lives = detector->caller[i].rank == (int64_t)peer &&
+                (recv(detector->caller[i].fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0 ||
+                 errno == EAGAIN || errno == EWOULDBLOCK);
+    return lives;
+}
+
 /* Judge from the errno of a failed connect whether the peer is dead. */
 static void fail_to_connect(struct twill_detector *detector, uint32_t peer, int why)
 {
     struct twill_detector_link *link = &detector->link[peer];
     bool gone = why == ECONNREFUSED || why == ECONNRESET || why == EPIPE;
+    if (gone && !link->reached &&
+        (is_calling(detector, peer) || twill_hosts_may_live(detector, peer))) {
+        twill_link_hang_up(link, LINK_IDLE);
+        link->point = twill_wire_deadline(REFUSED_RETRY_NS);
+        return;
+    }
     bool suspected = link->suspected || twill_hosts_is(detector, peer, HOST_SUSPECT);
     /* A shortage here or an unreachable peer proves nothing, unless its connection ended before. */
     bool local = why == EMFILE || why == ENFILE || why == ENOBUFS || why == ENOMEM ||
                  why == EADDRNOTAVAIL || why == EAGAIN; /* of ports */
-    hang_up_link(link, gone || (suspected && !local) ? LINK_DEAD : LINK_IDLE);
+    twill_link_hang_up(link, gone || (suspected && !local) ? LINK_DEAD : LINK_IDLE);
+    if (local && detector->notifying)
+        link->point = 0; /* when another rank has been notified */
     if (gone || !local)
         twill_hosts_decide(detector, peer, gone);
 }
 
-/* Handle the end of a connection. The first one is only a suspicion. */
-static void link_lose(struct twill_detector_link *link)
+void twill_link_lose(struct twill_detector_link *link)
 {
     if (twill_now() >= link->point + STEADY_NS)
         link->suspected = false;
-    hang_up_link(link, link->suspected ? LINK_DEAD : LINK_IDLE);
+    twill_link_hang_up(link, link->suspected ? LINK_DEAD : LINK_IDLE);
     link->suspected = true;
     link->point = 0;
 }
@@ -206,14 +230,15 @@ static void greet_peer(struct twill_detector *detector, uint32_t peer)
 {
     struct twill_detector_link *link = &detector->link[peer];
     link->state = LINK_OPEN;
+    link->reached = true;
     link->point = twill_now();
     link->done = 0;
     twill_hosts_decide(detector, peer, true);
     enum twill_wire_moved outcome = twill_detector_greet(detector, peer, link->fd, &link->session);
     if (outcome == TWILL_WIRE_GONE) {
-        link_lose(link);
+        twill_link_lose(link);
     } else if (outcome == TWILL_WIRE_LATER) {
-        hang_up_link(link, LINK_IDLE);
+        twill_link_hang_up(link, LINK_IDLE);
         link->point = 0;
     }
 }
@@ -293,14 +318,13 @@ static void check_open(struct twill_detector_link *link)
     char byte;
     ssize_t n = recv(link->fd, &byte, 1, MSG_DONTWAIT);
     if (n < 0 && errno == ETIMEDOUT) /* keep-alive: the host stopped answering */
-        hang_up_link(link, LINK_DEAD);
+        twill_link_hang_up(link, LINK_DEAD);
     else if (n >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) ||
              twill_socket_is_silent(link->fd)) /* no keep-alive while data is unacknowledged */
-        link_lose(link);
+        twill_link_lose(link);
 }
 
-/* Progress a link without blocking. After a loss, reconnect at once. */
-static void step_link(struct twill_detector *detector, uint32_t peer)
+void twill_link_step(struct twill_detector *detector, uint32_t peer)
 {
     struct twill_detector_link *link = &detector->link[peer];
     if (link->state == LINK_OPEN)
@@ -342,7 +366,7 @@ static void step_witness(struct twill_detector *detector, uint32_t peer)
     link->missed = false;
     link->witnessed = link->state == LINK_OPEN;
     if (why == ECONNREFUSED)
-        hang_up_link(link, LINK_DEAD);
+        twill_link_hang_up(link, LINK_DEAD);
 }
 
 bool twill_detector_is_dead(struct twill_detector *detector, uint32_t peer)
@@ -351,9 +375,9 @@ bool twill_detector_is_dead(struct twill_detector *detector, uint32_t peer)
         return false;
     twill_hosts_poll(detector);
     if (twill_hosts_is(detector, peer, HOST_SUSPECT)) /* twill_detector_recheck_host() started it */
-        step_link(detector, detector->hosts.lowest[detector->hosts.of[peer]]);
+        twill_link_step(detector, detector->hosts.lowest[detector->hosts.of[peer]]);
     if (!twill_hosts_is(detector, peer, HOST_LOST))
-        step_link(detector, peer);
+        twill_link_step(detector, peer);
     step_witness(detector, peer);
     return detector->link[peer].state == LINK_DEAD || twill_hosts_is(detector, peer, HOST_LOST);
 }
@@ -374,125 +398,8 @@ void twill_detector_recheck_host(struct twill_detector *detector, uint32_t host)
         struct twill_detector_link *link = &detector->link[r];
         if (detector->hosts.of[r] != host || link->state == LINK_DEAD)
             continue;
-        hang_up_link(link, LINK_IDLE); /* also attempts, which may be old */
+        twill_link_hang_up(link, LINK_IDLE); /* also attempts, which may be old */
         link->point = 0;
     }
-    step_link(detector, detector->hosts.lowest[host]);
-}
-
-/* Build the header of the notification as the next frame of a link. */
-static void seal(struct twill_detector_link *link, const struct twill_notice_body *body,
-                 size_t bytes)
-{
-    twill_wire_seal(&link->session, &link->header, TWILL_WIRE_NOTICE, 0, body, bytes, NULL);
-}
-
-/* Progress the notification of one peer. */
-static void notify_one(struct twill_detector *detector, uint32_t peer, size_t bytes)
-{
-    struct twill_detector_link *link = &detector->link[peer];
-    const struct twill_notice_body *body = detector->out;
-    if (link->state != LINK_OPEN)
-        step_link(detector, peer);
-    if (link->state == LINK_OPEN) {
-        if (link->done == 0)
-            seal(link, body, bytes);
-        enum twill_wire_moved outcome =
-            twill_wire_write(link->fd, &link->header, body, bytes, &link->done);
-        link->session.sent -= link->done == 0; /* nothing sent: reuse the sequence number */
-        if (outcome == TWILL_WIRE_GONE)
-            link_lose(link);
-        link->notified = outcome == TWILL_WIRE_DONE;
-    }
-    link->notified = link->notified || link->state == LINK_DEAD;
-    if (link->notified && link->temporary &&
-        link->state == LINK_OPEN) { /* make room for other peers */
-        hang_up_link(link, LINK_IDLE);
-        link->point = 0;
-    }
-}
-
-/* Progress as many peers as fit, from the next rank on: several ranks that notify all at the same
- * time begin with different ones. Returns false when all are notified; fills polls for the wait. */
-static bool notify_some(struct twill_detector *detector, size_t bytes, size_t *waiting)
-{
-    size_t active = 0;
-    bool left = false;
-    *waiting = 0;
-    for (uint32_t i = 1; i < (uint32_t)detector->size; i++) {
-        uint32_t r = ((uint32_t)detector->rank + i) % (uint32_t)detector->size;
-        struct twill_detector_link *link = &detector->link[r];
-        bool fresh = link->fd < 0;
-        if (link->notified)
-            continue;
-        if (fresh && active >= NOTIFY_WIDTH) {
-            left = true;
-            continue;
-        }
-        link->temporary = link->temporary || fresh;
-        notify_one(detector, r, bytes);
-        active += link->temporary && link->fd >= 0;
-        left = left || !link->notified;
-        if (!link->notified && link->fd >= 0)
-            detector->polls[(*waiting)++] = (struct pollfd){.fd = link->fd, .events = POLLOUT};
-    }
-    return left;
-}
-
-/* Build the body of a notification in detector->out. Returns its bytes. */
-static size_t fill_notice(struct twill_detector *detector, const struct twill_notice *notice)
-{
-    struct twill_notice_body *body = detector->out;
-    size_t data = twill_min(notice->bytes, TWILL_NOTICE_DATA(detector->size));
-    memset(body, 0, sizeof(*body));
-    body->comm = notice->comm;
-    body->status = notice->status;
-    snprintf(body->message, sizeof(body->message), "%s", notice->message);
-    memcpy(body->state, notice->state, sizeof(body->state));
-    if (data > 0)
-        memcpy(body->data, notice->data, data);
-    return twill_notice_body_bytes(data);
-}
-
-bool twill_detector_send(struct twill_detector *detector, uint32_t peer,
-                         const struct twill_notice *notice)
-{
-    struct twill_detector_link *link = &detector->link[peer];
-    size_t done = 0;
-    if (peer == (uint32_t)detector->rank)
-        return false;
-    step_link(detector, peer);
-    if (link->state != LINK_OPEN)
-        return false;
-    size_t bytes = fill_notice(detector, notice);
-    seal(link, detector->out, bytes);
-    if (twill_wire_write(link->fd, &link->header, detector->out, bytes, &done) == TWILL_WIRE_DONE)
-        return true;
-    link->session.sent -= done == 0;
-    if (done > 0) /* the stream cannot continue after a partial frame */
-        hang_up_link(link, LINK_IDLE);
-    return false;
-}
-
-void twill_detector_notify(struct twill_detector *detector, const struct twill_notice *notice,
-                           const uint32_t *ranks, size_t count, uint64_t patience_ns)
-{
-    uint64_t deadline = twill_wire_deadline(patience_ns);
-    size_t waiting, bytes = fill_notice(detector, notice);
-    for (uint32_t r = 0; r < (uint32_t)detector->size; r++) {
-        detector->link[r].notified = true;
-        detector->link[r].temporary = false;
-        detector->link[r].done = 0;
-    }
-    for (size_t i = 0; i < count; i++)
-        detector->link[ranks[i]].notified = ranks[i] == (uint32_t)detector->rank ||
-                                            detector->link[ranks[i]].state == LINK_DEAD ||
-                                            twill_hosts_is(detector, ranks[i], HOST_LOST);
-    while (notify_some(detector, bytes, &waiting) && twill_now() < deadline)
-        (void)twill_wire_poll(detector->polls, waiting,
-                              twill_min(deadline, twill_wire_deadline(NOTIFY_TURN_NS)));
-    for (uint32_t r = 0; r < (uint32_t)detector->size; r++)
-        if (!detector->link[r].notified &&
-            detector->link[r].fd >= 0) /* perhaps after a partial frame */
-            hang_up_link(&detector->link[r], LINK_IDLE);
+    twill_link_step(detector, detector->hosts.lowest[host]);
 }

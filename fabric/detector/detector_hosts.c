@@ -72,37 +72,13 @@ void twill_hosts_close(struct twill_hosts *hosts)
     free(hosts->lowest);
     free(hosts->fd);
     free(hosts->state);
+    free(hosts->why);
     *hosts = (struct twill_hosts){.set = -1, .keeper = -1};
-}
-
-/* --- who is connected to whom ---------------------------------------------------------------- */
-
-static uint32_t own_host(const struct twill_detector *detector)
-{
-    return detector->hosts.of[detector->rank];
 }
 
 static bool is_lowest(const struct twill_detector *detector)
 {
-    return detector->hosts.lowest[own_host(detector)] == (uint32_t)detector->rank;
-}
-
-static bool is_power_of_two(uint32_t n)
-{
-    return n > 0 && (n & (n - 1)) == 0;
-}
-
-static bool are_connected(const struct twill_hosts *hosts, uint32_t a, uint32_t b)
-{
-    uint32_t on = (b + hosts->count - a) % hosts->count;
-    return a != b && (hosts->all || is_power_of_two(on) || is_power_of_two(hosts->count - on));
-}
-
-/* Report whether host a opens the connection to b: each host opens about half of its own. */
-static bool calls(const struct twill_hosts *hosts, uint32_t a, uint32_t b)
-{
-    uint32_t on = (b + hosts->count - a) % hosts->count;
-    return on < hosts->count - on || (on == hosts->count - on && a < b);
+    return detector->hosts.lowest[twill_hosts_own(detector)] == (uint32_t)detector->rank;
 }
 
 /* --- set-up ---------------------------------------------------------------------------------- */
@@ -119,9 +95,10 @@ static twill_status number_hosts(struct twill_detector *detector, const uint32_t
     hosts->lowest = calloc(hosts->count, sizeof(*hosts->lowest));
     hosts->fd = calloc(hosts->count, sizeof(*hosts->fd));
     hosts->state = calloc(hosts->count, sizeof(*hosts->state));
+    hosts->why = calloc(hosts->count, sizeof(*hosts->why));
     uint32_t *seen = calloc(hosts->count, sizeof(*seen));
     bool fine = hosts->of != NULL && hosts->number != NULL && hosts->lowest != NULL &&
-                hosts->fd != NULL && hosts->state != NULL && seen != NULL;
+                hosts->fd != NULL && hosts->state != NULL && hosts->why != NULL && seen != NULL;
     for (uint32_t h = 0; hosts->fd != NULL && h < hosts->count; h++)
         hosts->fd[h] = -1;
     for (uint32_t r = 0; fine && r < size; r++) {
@@ -160,7 +137,9 @@ static int dial_host(const struct twill_detector *detector, uint32_t peer)
         return -1;
     int fd = twill_socket_new(address.ss_family);
     if (fd >= 0 && twill_socket_connect(fd, (struct sockaddr *)&address, length) < 0) {
+        int why = errno;
         close(fd);
+        errno = why;
         fd = -1;
     }
     return fd;
@@ -176,8 +155,10 @@ static bool has_connected(struct twill_detector *detector, uint32_t h)
         return true;
     if (poll(&one, 1, 0) <= 0)
         return false;
-    if (twill_socket_connected(one.fd) != 0 ||
+    int why = twill_socket_connected(one.fd);
+    if (why != 0 ||
         twill_detector_greet(detector, hosts->lowest[h], one.fd, &session) != TWILL_WIRE_DONE) {
+        hosts->why[h] = why != 0 ? why : ECONNRESET;
         close(one.fd);
         hosts->fd[h] = -1;
     }
@@ -189,7 +170,7 @@ static bool has_connected(struct twill_detector *detector, uint32_t h)
 static uint32_t hosts_connect(struct twill_detector *detector, bool *open, size_t *polls)
 {
     struct twill_hosts *hosts = &detector->hosts;
-    uint32_t own = own_host(detector), left = 0;
+    uint32_t own = twill_hosts_own(detector), left = 0;
     twill_detector_admit(detector);
     *polls = 0;
     detector->polls[(*polls)++] = (struct pollfd){.fd = detector->listener, .events = POLLIN};
@@ -198,8 +179,8 @@ static uint32_t hosts_connect(struct twill_detector *detector, bool *open, size_
             detector->polls[(*polls)++] =
                 (struct pollfd){.fd = detector->caller[i].fd, .events = POLLIN};
     for (uint32_t h = 0; h < hosts->count; h++) {
-        bool called = calls(hosts, own, h);
-        if (open[h] || !are_connected(hosts, own, h))
+        bool called = twill_hosts_call(hosts, own, h);
+        if (open[h] || !twill_hosts_connected(hosts, own, h))
             continue;
         if (!called)
             hosts->fd[h] = twill_detector_adopt(detector, hosts->lowest[h]);
@@ -217,7 +198,7 @@ static void put_into_set(struct twill_detector *detector, const bool *open)
     struct twill_hosts *hosts = &detector->hosts;
     for (uint32_t h = 0; h < hosts->count; h++) {
         struct epoll_event event = {.events = EPOLLRDHUP, .data.u64 = h};
-        if (!are_connected(hosts, own_host(detector), h))
+        if (!twill_hosts_connected(hosts, twill_hosts_own(detector), h))
             continue;
         if (open[h] && hosts->fd[h] >= 0)
             keep_alive(hosts->fd[h]);
@@ -226,6 +207,8 @@ static void put_into_set(struct twill_detector *detector, const bool *open)
             continue;
         if (hosts->fd[h] >= 0)
             close(hosts->fd[h]);
+        if (hosts->why[h] == 0) /* else it has failed earlier */
+            hosts->why[h] = ETIMEDOUT;
         hosts->fd[h] = -1;
         hosts->missing++;
     }
@@ -238,11 +221,14 @@ static void dial_all(struct twill_detector *detector, struct omitted *mine)
     size_t omitted = 0;
     memset(mine, 0xff, sizeof(*mine));
     for (uint32_t h = 0; is_lowest(detector) && h < hosts->count && omitted < OMITTED; h++) {
-        if (!are_connected(hosts, own_host(detector), h) || !calls(hosts, own_host(detector), h))
+        if (!twill_hosts_connected(hosts, twill_hosts_own(detector), h) ||
+            !twill_hosts_call(hosts, twill_hosts_own(detector), h))
             continue;
         hosts->fd[h] = dial_host(detector, hosts->lowest[h]);
-        if (hosts->fd[h] < 0)
-            mine->host[omitted++] = h;
+        if (hosts->fd[h] >= 0)
+            continue;
+        hosts->why[h] = errno;
+        mine->host[omitted++] = h;
     }
 }
 
@@ -258,7 +244,7 @@ static twill_status connect_hosts(struct twill_detector *detector, const struct 
                                   uint64_t deadline, struct twill_error *error)
 {
     struct twill_hosts *hosts = &detector->hosts;
-    uint32_t own = own_host(detector);
+    uint32_t own = twill_hosts_own(detector);
     size_t polls;
     bool *open = calloc(hosts->count, sizeof(*open));
     if (open == NULL)
@@ -266,7 +252,7 @@ static twill_status connect_hosts(struct twill_detector *detector, const struct 
                           "rank %d: failure detector: no memory for %u hosts", detector->rank,
                           hosts->count);
     for (uint32_t h = 0; h < hosts->count; h++)
-        open[h] = !calls(hosts, own, h) && omits(&omitted[hosts->lowest[h]], own);
+        open[h] = !twill_hosts_call(hosts, own, h) && omits(&omitted[hosts->lowest[h]], own);
     while (hosts_connect(detector, open, &polls) > 0 && twill_now() < deadline)
         (void)twill_wire_poll(detector->polls, polls,
                               twill_min(deadline, twill_wire_deadline(TURN_NS)));
@@ -319,7 +305,7 @@ static void share_set(struct twill_detector *detector, struct twill_fd_passing *
                       const struct detector_peer_info *infos)
 {
     struct twill_hosts *hosts = &detector->hosts;
-    uint32_t own = own_host(detector);
+    uint32_t own = twill_hosts_own(detector);
     bool fine = true;
     fd_passing->peers = calloc((size_t)detector->size, sizeof(*fd_passing->peers));
     for (uint32_t r = 0; fd_passing->peers != NULL && r < (uint32_t)detector->size; r++) {
@@ -436,17 +422,6 @@ twill_status twill_detector_conclude(struct twill_detector *detector, struct twi
     return TWILL_OK;
 }
 
-size_t twill_detector_describe(const struct twill_detector *detector, char *text, size_t bytes)
-{
-    const struct twill_hosts *hosts = &detector->hosts;
-    uint32_t to = 0;
-    for (uint32_t h = 0; h < hosts->count; h++)
-        to += are_connected(hosts, own_host(detector), h);
-    snprintf(text, bytes, "rank %u connects this host to %u of %u others; %u of them failed",
-             hosts->lowest[own_host(detector)], to, hosts->count - 1, hosts->missing);
-    return hosts->missing;
-}
-
 /* --- after set-up ---------------------------------------------------------------------------- */
 
 /* If not all hosts are connected, notify those that are neighbours of this one: the rank with this
@@ -455,12 +430,12 @@ static void forward_loss(struct twill_detector *detector, uint32_t host)
 {
     const struct twill_hosts *hosts = &detector->hosts;
     struct twill_notice notice = {.from = (uint32_t)detector->rank, .comm = TWILL_HOSTS_COMM};
-    uint32_t ranks[NEIGHBOURS], own = own_host(detector);
+    uint32_t ranks[NEIGHBOURS], own = twill_hosts_own(detector);
     size_t n = 0;
     notice.state[0] = host;
     for (uint32_t r = 0; !hosts->all && r < (uint32_t)detector->size && n < NEIGHBOURS; r++)
         if (hosts->number[r] == hosts->number[detector->rank] && hosts->of[r] != host &&
-            are_connected(hosts, own, hosts->of[r]))
+            twill_hosts_connected(hosts, own, hosts->of[r]))
             ranks[n++] = r;
     if (n > 0)
         twill_detector_notify(detector, &notice, ranks, n, NOTIFY_NS);
@@ -468,7 +443,7 @@ static void forward_loss(struct twill_detector *detector, uint32_t host)
 
 void twill_hosts_suspect(struct twill_detector *detector, uint32_t host)
 {
-    if (detector->hosts.state[host] != HOST_MONITORED || host == own_host(detector))
+    if (detector->hosts.state[host] != HOST_MONITORED || host == twill_hosts_own(detector))
         return;
     detector->hosts.state[host] = HOST_SUSPECT;
     twill_detector_recheck_host(detector, host);

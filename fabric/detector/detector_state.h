@@ -19,6 +19,7 @@ struct twill_detector_link {
     bool notified;                   /* has the current notification, or is dead */
     bool temporary;                  /* opened for the current notification only */
     bool missed;                     /* an attempt was closed again before this rank spoke */
+    bool reached;                    /* a connection to it was made once */
     bool witnessed;                  /* OPEN: the peer's second port was looked at, too */
     int witness;                     /* connection to it while it is made, or -1 */
     size_t done;                     /* bytes sent of the current notification */
@@ -99,6 +100,7 @@ struct twill_hosts {
     uint32_t *lowest; /* [count] rank of each host */
     int *fd;          /* [count] lowest rank: connection to each host, or -1 */
     uint8_t *state;   /* [count] enum twill_host_state */
+    int *why;         /* [count] lowest rank: errno of a connection that failed in set-up, or 0 */
 };
 
 /* The failure detector of one rank: created by twill_detector_offer(); one thread at a time. */
@@ -106,7 +108,9 @@ struct twill_detector {
     struct twill_secret secret; /* of this run */
     struct twill_rejected rejected;
     int rank, size;
-    int listener, witness;                /* sockets that listen, or -1 */
+    int listener, witness; /* sockets that listen, or -1 */
+    int reserve;    /* spare descriptor, with which the others are notified if there is no other */
+    bool notifying; /* it is given up, and ranks are notified one after the other */
     size_t callers, handshakes, capacity; /* entries in caller; unauthenticated ones; allocated */
     struct twill_detector_link *link;     /* [size] */
     struct twill_listen_address *place;   /* [size] */
@@ -128,6 +132,17 @@ enum twill_wire_moved twill_detector_greet(struct twill_detector *detector, uint
 /* Close the links to all ranks of a host and give up attempts: new ones show whether it answers. */
 void twill_detector_recheck_host(struct twill_detector *detector, uint32_t host);
 
+/* Progress a link without blocking. After a loss, reconnect at once. */
+void twill_link_step(struct twill_detector *detector, uint32_t peer);
+/* Handle the end of a connection. The first one is only a suspicion. */
+void twill_link_lose(struct twill_detector_link *link);
+void twill_link_hang_up(struct twill_detector_link *link, enum twill_link_state state);
+
+/* --- detector_notify.c ----------------------------------------------------------------------- */
+/* Open the spare descriptor. Without it, a rank that fails for want of descriptors could not notify
+ * the others. */
+void twill_detector_keep_reserve(struct twill_detector *detector);
+
 /* --- detector_receive.c ---------------------------------------------------------------------- */
 /* Accept connections and progress their handshakes, without receiving notifications. */
 void twill_detector_admit(struct twill_detector *detector);
@@ -145,6 +160,9 @@ twill_status twill_hosts_offer(struct twill_detector *detector, const struct twi
 void twill_hosts_opening_end(struct twill_detector *detector);
 /* Check which connections between hosts have ended. */
 void twill_hosts_poll(struct twill_detector *detector);
+/* detector_doubt.c: report whether a peer that no connection of this rank has reached may live
+ * although its host refuses connections: a firewall does that, too. */
+bool twill_hosts_may_live(const struct twill_detector *detector, uint32_t peer);
 /* Suspect a host, whose connection ended here or at another host, and notify neighbours. */
 void twill_hosts_suspect(struct twill_detector *detector, uint32_t host);
 /* Communicator number of notifications about hosts: state[0] is the suspected host. */
@@ -156,6 +174,31 @@ static inline bool twill_hosts_is(const struct twill_detector *detector, uint32_
     return detector->hosts.count > 0 &&
            detector->hosts.state[detector->hosts.of[peer]] == (uint8_t)state;
 }
+
+static inline uint32_t twill_hosts_own(const struct twill_detector *detector)
+{
+    return detector->hosts.of[detector->rank];
+}
+
+static inline bool twill_is_power_of_two(uint32_t n)
+{
+    return n > 0 && (n & (n - 1)) == 0;
+}
+
+static inline bool twill_hosts_connected(const struct twill_hosts *hosts, uint32_t a, uint32_t b)
+{
+    uint32_t on = (b + hosts->count - a) % hosts->count;
+    return a != b &&
+           (hosts->all || twill_is_power_of_two(on) || twill_is_power_of_two(hosts->count - on));
+}
+
+/* Report whether host a opens the connection to b: each host opens about half of its own. */
+static inline bool twill_hosts_call(const struct twill_hosts *hosts, uint32_t a, uint32_t b)
+{
+    uint32_t on = (b + hosts->count - a) % hosts->count;
+    return on < hosts->count - on || (on == hosts->count - on && a < b);
+}
+
 /* Record whether the host of a suspected peer has answered. */
 static inline void twill_hosts_decide(struct twill_detector *detector, uint32_t peer, bool answers)
 {

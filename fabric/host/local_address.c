@@ -163,6 +163,16 @@ void twill_interface_of(char interface[32], const char *address)
     free(choice.links);
 }
 
+const char *twill_address_with_port(char text[TWILL_ADDRESS_PORT_TEXT], const char *address,
+                                    unsigned port)
+{
+    const char *format = strchr(address, ' ') != NULL   ? "%.100s port %u"
+                         : strchr(address, ':') != NULL ? "[%.100s]:%u"
+                                                        : "%.100s:%u";
+    snprintf(text, TWILL_ADDRESS_PORT_TEXT, format, address, port);
+    return text;
+}
+
 void twill_address_localise(char address[TWILL_ADDRESS_TEXT], const char *own)
 {
     const char *scope = strchr(own, '%');

@@ -14,6 +14,14 @@
 twill_status twill_interface_choose(char address[TWILL_ADDRESS_TEXT], char interface[32],
                                     const char *requested, const char *peer, char *why,
                                     size_t why_bytes, struct twill_error *error);
+/* Write an address or a name with a port: "10.0.0.1:80", "[fd00::1]:80", "n1:80"; of several names,
+ * separated by blanks, "n1 n2 port 80". Returns text. */
+#define TWILL_ADDRESS_PORT_TEXT 128
+const char *twill_address_with_port(char text[TWILL_ADDRESS_PORT_TEXT], const char *address,
+                                    unsigned port);
+/* twill_address_with_port() into a temporary, for use in an argument list. */
+#define TWILL_ADDRESS_AND_PORT(address, port)                                                      \
+    twill_address_with_port((char[TWILL_ADDRESS_PORT_TEXT]){0}, (address), (unsigned)(port))
 /* Find the interface of a local address. Empty if there is none. */
 void twill_interface_of(char interface[32], const char *address);
 /* Replace the zone of another host's link-local address ("fe80::1%eth1"), which names an interface

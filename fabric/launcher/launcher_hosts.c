@@ -324,10 +324,11 @@ bool twill_sites_place(struct twill_options *options)
     if (options->ranks == 0)
         options->ranks = slots > TWILL_MAX_RANKS ? TWILL_MAX_RANKS : (int)slots;
     int ranks = twill_options_places(options);
-    if (ranks > (options->oversubscribe ? most : slots)) {
-        twill_complain("%s%d: the hosts have places for %ld ranks%s",
-                       options->most > 0 ? "--elastic MIN:" : "-n ", ranks,
-                       options->oversubscribe ? most : slots,
+    long places = options->oversubscribe ? most : slots;
+    if (ranks > places) {
+        twill_complain("%s%d: the hosts have places for %ld rank%s%s",
+                       options->most > 0 ? "--elastic MIN:" : "-n ", ranks, places,
+                       places == 1 ? "" : "s",
                        options->oversubscribe
                            ? " (max_slots)"
                            : " (--hosts NAME:RANKS,..., or --oversubscribe if more are intended)");

@@ -111,6 +111,26 @@ static const char *ofi_describe(const struct twill_transport *transport)
     return ((const struct twill_ofi *)transport)->endpoint->description;
 }
 
+/* Describe a connection that is not there, as far as it shows: nothing has come from the peer. */
+static void ofi_await(const struct twill_transport *transport, uint32_t rank, char *text,
+                      size_t bytes)
+{
+    const struct twill_ofi *t = (const struct twill_ofi *)transport;
+    struct twill_ofi_endpoint *endpoint = t->endpoint;
+    const struct twill_ofi_peer *peer = t->peers[rank];
+    char address[TWILL_ADDRESS_TEXT];
+    text[0] = '\0';
+    pthread_mutex_lock(&endpoint->lock);
+    if (peer != NULL && !peer->heard) {
+        size_t number = (size_t)(peer->contact - endpoint->addresses.contact);
+        twill_ofi_address_text(endpoint->fi.info,
+                               endpoint->addresses.bytes + number * endpoint->addresses.stride,
+                               endpoint->addresses.length[number], address, sizeof(address));
+        snprintf(text, bytes, "nothing has come from %s over libfabric", address);
+    }
+    pthread_mutex_unlock(&endpoint->lock);
+}
+
 static twill_status ofi_preview(const struct twill_transport_params *params, char *text,
                                 size_t bytes, struct twill_error *error)
 {
@@ -128,6 +148,7 @@ static twill_status ofi_preview(const struct twill_transport_params *params, cha
 const struct twill_transport_ops twill_ofi_transport = {
     .name = "ofi",
     .needs_bounce = true,
+    .hides_shortage = true,
     .sleeps_on_doorbell = false,
     .priority = twill_ofi_priority,
     .reaches = reaches,
@@ -138,6 +159,7 @@ const struct twill_transport_ops twill_ofi_transport = {
     .progress = twill_ofi_progress,
     .cancel = twill_ofi_cancel,
     .describe = ofi_describe,
+    .awaits = ofi_await,
     .preview = ofi_preview,
     .rails = twill_ofi_rails,
 };

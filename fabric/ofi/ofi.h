@@ -188,6 +188,7 @@ struct twill_ofi_peer {
     char name[TWILL_RANK_TEXT]; /* for messages */
     struct twill_ofi_contact *contact;
     struct twill_clock_filter clock; /* its host's, from its messages */
+    bool heard;                      /* a message has come from it */
     struct fid_mr *mr;               /* of memory */
     unsigned char *memory;
     struct twill_ofi_lane lanes[TWILL_OFI_LANES];

@@ -2,12 +2,14 @@
 /* Chooses provider, domain and interface: those the user set, else the best fabric that works, on
  * the interface where the other ranks reach this host. */
 #include "fabric/ofi/ofi.h"
+#include "fabric/ofi/ofi_devices.h"
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <rdma/fi_errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Providers used by default, best first. Left out on purpose: shm (twill has its own), udp and
  * sockets (slow), net (stops reading from a peer at an unexpected message). An IP provider is bound
@@ -335,6 +337,18 @@ static bool is_protected(const struct twill_transport_params *params)
            (checksum != NULL && strcmp(checksum, "none") != 0);
 }
 
+/* Return whether the user chooses libfabric, its domain or its provider, in a way that does not
+ * settle the transport. */
+static bool is_named(const struct twill_transport_params *params)
+{
+    static const char provider[] = "FI_PROVIDER"; /* FI_PROVIDER_PATH, too */
+    bool named = is_set(domain_of(params)) ||
+                 twill_transport_setting(params, "TWILL_TUNE=libfabric") != NULL;
+    for (char *const *at = environ; at != NULL && *at != NULL && !named; at++)
+        named = strncmp(*at, provider, sizeof(provider) - 1) == 0;
+    return named;
+}
+
 uint32_t twill_ofi_priority(const struct twill_transport_params *params, char *why, size_t bytes)
 {
     struct twill_error trouble = {0};
@@ -348,6 +362,10 @@ uint32_t twill_ofi_priority(const struct twill_transport_params *params, char *w
         bool other = twill_words_equal(params->provider, "tcp", SIZE_MAX);
         snprintf(why, bytes, "%s", other ? "" : "libfabric, by TWILL_PROVIDER");
         return other ? TWILL_PRIORITY_NONE : TWILL_PRIORITY_NAMED;
+    }
+    if (!is_named(params) && twill_ofi_only_ethernet("/sys")) {
+        snprintf(why, bytes, "libfabric is not asked, as /sys shows nothing but Ethernet");
+        return TWILL_PRIORITY_NONE;
     }
     if (find_better(params, name, sizeof(name), &trouble)) {
         snprintf(why, bytes, "libfabric: it has %s", name);
@@ -419,5 +437,5 @@ void twill_ofi_address_text(const struct fi_info *info, const void *address, siz
     if (port == 0)
         snprintf(text, text_bytes, "%s", plain);
     else
-        snprintf(text, text_bytes, any->sa_family == AF_INET ? "%s:%u" : "[%s]:%u", plain, port);
+        snprintf(text, text_bytes, "%s", TWILL_ADDRESS_AND_PORT(plain, port));
 }

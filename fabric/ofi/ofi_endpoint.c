@@ -7,18 +7,37 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
 
 /* Time for the provider to return operations in memory that is bound to its endpoint. */
 #define DRAIN_NS 1000000000ull
+
+#define NEEDED_FILES 8 /* most that a provider opens for an endpoint */
+
+/* Return whether descriptors are short: providers do not say so, and have closed what they had. */
+static const char *shortage(void)
+{
+    int fds[NEEDED_FILES];
+    const char *text = "";
+    size_t n = 0;
+    while (n < NEEDED_FILES && (fds[n] = epoll_create1(EPOLL_CLOEXEC)) >= 0)
+        n++;
+    if (n < NEEDED_FILES)
+        text = twill_shortage_text();
+    while (n > 0)
+        close(fds[--n]);
+    return text;
+}
 
 #define OR_FAIL(what, call)                                                                        \
     do {                                                                                           \
         int ofi_rc_ = (int)(call);                                                                 \
         if (ofi_rc_ != 0)                                                                          \
-            return TWILL_FAIL(error, TWILL_ERR_FABRIC, "libfabric %s, domain %s: %s: %s",          \
+            return TWILL_FAIL(error, TWILL_ERR_FABRIC, "libfabric %s, domain %s: %s: %s%s",        \
                               endpoint->fi.info->fabric_attr->prov_name,                           \
                               endpoint->fi.info->domain_attr->name, (what),                        \
-                              endpoint->library.explain(abs(ofi_rc_)));                            \
+                              endpoint->library.explain(abs(ofi_rc_)), shortage());                \
     } while (0)
 
 /* Set tag_bits: tags use the low bits; the highest bit set in the format limits them. */

@@ -69,6 +69,10 @@ twill_status twill_ofi_fail(const struct twill_ofi_endpoint *endpoint, struct tw
     code = abs(code);
     bool gone = is_peer_gone(code);
     twill_status status = gone ? TWILL_ERR_PEER : TWILL_ERR_FABRIC;
+    if (lane != NULL && code == FI_EMFILE)
+        return TWILL_FAIL(error, TWILL_ERR_SYSTEM,
+                          "ofi: trouble on this host, not with %s: %s: %s (see ulimit -n)",
+                          lane->peer->name, what, endpoint->library.explain(code));
     if (lane == NULL)
         return TWILL_FAIL(error, status, "ofi: %s: %s%s", what, endpoint->library.explain(code),
                           gone ? ": a peer is gone" : "");

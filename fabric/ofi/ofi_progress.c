@@ -102,9 +102,11 @@ static twill_status handle_completion(struct twill_ofi_endpoint *endpoint,
     }
     if (op->kind == TWILL_OFI_OP_RECV_CHUNK && op->request == NULL)
         return TWILL_OK; /* abandoned */
-    if (op->kind == TWILL_OFI_OP_RECV_HEADER)
+    if (op->kind == TWILL_OFI_OP_RECV_HEADER) {
         op->bytes = entry->len;
-    else if (op->kind == TWILL_OFI_OP_RECV_CHUNK && awaited && entry->len != op->bytes)
+        op->lane->peer->heard = op->lane->peer->heard || awaited;
+    }
+    if (op->kind == TWILL_OFI_OP_RECV_CHUNK && awaited && entry->len != op->bytes)
         fail_chunk_size(op, entry->len);
     if (awaited) {
         op->done = true;

@@ -376,6 +376,16 @@ static const char *rails_describe(const struct twill_transport *transport)
     return rails_from(transport)->description;
 }
 
+static void rails_await(const struct twill_transport *transport, uint32_t peer, char *text,
+                        size_t bytes)
+{
+    const struct rails *t = rails_from(transport);
+    text[0] = '\0';
+    for (uint32_t r = 0; r < t->count && text[0] == '\0'; r++)
+        if (t->rail[r]->ops->awaits != NULL)
+            t->rail[r]->ops->awaits(t->rail[r], peer, text, bytes);
+}
+
 static struct twill_transport *rails_rail(const struct twill_transport *transport, size_t index)
 {
     const struct rails *t = rails_from(transport);
@@ -419,6 +429,7 @@ twill_status twill_rails_join(struct twill_transport **transport,
     t->ops.progress = rails_progress;
     t->ops.cancel = rails_cancel;
     t->ops.describe = rails_describe;
+    t->ops.awaits = rails_await;
     t->ops.rail = rails_rail;
     t->base.ops = &t->ops;
     t->count = count;

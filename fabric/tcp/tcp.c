@@ -253,6 +253,7 @@ const struct twill_transport_ops twill_tcp_transport = {
     .progress = twill_tcp_progress,
     .cancel = tcp_cancel,
     .describe = tcp_describe,
+    .awaits = twill_tcp_awaits,
     .preview = tcp_preview,
     .rails = twill_links_rails,
 };

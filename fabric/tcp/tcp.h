@@ -69,8 +69,9 @@ struct twill_tcp_lane {
     bool busy;     /* in twill_tcp.busy, the lanes that progress works on */
     bool in_epoll; /* in the epoll set; the next two are valid with it */
     bool readable, writable;
-    uint8_t again; /* failed attempts to connect */
-    int why;       /* LOST: errno */
+    uint8_t again;     /* failed attempts to connect */
+    int why;           /* LOST: errno */
+    uint64_t asked_at; /* CONNECTING: twill_now() when it began to */
     /* CONNECTING without a descriptor, as the network is away: since when; when to try again */
     uint64_t away_since, retry_at;
 
@@ -96,8 +97,11 @@ struct twill_tcp_lane {
 /* The lanes of a peer. Created on first contact, freed with the transport. */
 struct twill_tcp_peer {
     uint32_t rank;
-    char name[TWILL_RANK_TEXT]; /* for messages, as the next is */
-    const char *interface;      /* of this rank; or NULL */
+    char name[TWILL_RANK_TEXT];              /* for messages, as the next is */
+    const char *interface;                   /* of this rank; or NULL */
+    const struct twill_tcp_address *address; /* of its listener */
+    bool met;                                /* a lane was open once */
+    bool told;                               /* it was said that no answer comes */
     unsigned char *rx_buffers;
     struct twill_clock_filter clock;
     struct twill_tcp_lane lanes[TWILL_LANES];
@@ -145,7 +149,7 @@ struct twill_tcp_common {
     uint32_t rank, size;               /* in the job */
     struct twill_tcp_address *address; /* [size] of the ranks' listeners */
     struct twill_tcp_address source;   /* of this rank, with port 0 */
-    char at[TWILL_ADDRESS_TEXT + 16], interface[32], why[128];
+    char at[TWILL_ADDRESS_PORT_TEXT], interface[32], why[128];
 };
 
 /* The tcp transport of a communicator. Used by one thread at a time. */
@@ -168,7 +172,7 @@ struct twill_tcp {
     struct twill_clock_pair start; /* when it was opened */
     twill_status failed;
     bool cut_off; /* a refused SEND has ended with its connection: the caller sees that first */
-    char description[512];
+    char description[576];
 };
 
 /* Return a rank's number in the job. Handshakes and addresses use it: the end that accepts need not
@@ -228,6 +232,11 @@ bool twill_tcp_needs_no_pace(const enum twill_tcp_control *controls, const uint6
 twill_status twill_tcp_peer(struct twill_tcp *t, uint32_t rank, struct twill_tcp_peer **peer,
                             struct twill_error *error);
 void twill_tcp_peer_free(struct twill_tcp_peer *peer);
+/* Say once that a lane gets no answer, if it has waited for one for long. */
+void twill_tcp_say_unanswered(struct twill_tcp *t, struct twill_tcp_lane *lane, uint64_t now);
+/* Describe the connection that a peer's messages wait for; empty if its lanes are open. */
+void twill_tcp_awaits(const struct twill_transport *transport, uint32_t rank, char *text,
+                      size_t bytes);
 /* Start to connect a lane, or to wait until the peer does. */
 twill_status twill_tcp_lane_open(struct twill_tcp *t, struct twill_tcp_lane *lane,
                                  struct twill_error *error);
@@ -241,7 +250,8 @@ void twill_tcp_lane_attach(struct twill_tcp *t, struct twill_tcp_lane *lane, int
 void twill_tcp_lane_close(struct twill_tcp_lane *lane, bool at_once);
 /* Add the lane to those that progress works on. */
 void twill_tcp_busy(struct twill_tcp *t, struct twill_tcp_lane *lane);
-/* Fail for a lost lane. why: errno; 0: the peer closed it; EPROTO: the peer is not of this job. */
+/* Fail for a lost lane. why: errno; 0: the peer closed it; EPROTO: the peer is not of this job. The
+ * status is TWILL_ERR_FABRIC where no connection to the peer was ever made, as it may live. */
 twill_status twill_tcp_lost(const struct twill_tcp_lane *lane, int why, struct twill_error *error);
 
 /* --- tcp_send.c, tcp_recv.c ------------------------------------------------------------------ */

@@ -3,6 +3,7 @@
 #include "fabric/tcp/tcp.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -14,7 +15,9 @@
 /* A network without a route to the peer may come back: as long as the failure detector waits for a
  * host that does not answer. */
 #define AWAY_NS       UINT64_C(16000000000)
-#define AWAY_RETRY_NS UINT64_C(50000000) /* between attempts */
+#define AWAY_RETRY_NS UINT64_C(50000000)   /* between attempts */
+#define UNANSWERED_NS UINT64_C(3000000000) /* a live host's kernel answers in a round trip */
+#define CHECK_HINT    "(firewall? twillrun --check)"
 #define RX_BYTES      (TWILL_TCP_RX_BYTES + sizeof(struct twill_tcp_header))
 _Static_assert(sizeof(struct twill_hello) <= RX_BYTES &&
                    RX_BYTES % _Alignof(struct twill_hello) == 0,
@@ -38,6 +41,7 @@ static struct twill_tcp_peer *make_peer(struct twill_tcp *t, uint32_t rank)
     t->busy_capacity = capacity;
     peer->rank = rank;
     peer->interface = t->common->interface[0] != '\0' ? t->common->interface : NULL;
+    peer->address = &t->common->address[twill_tcp_rank_in_job(t, rank)];
     (void)twill_rank_text(t->params.job, rank, peer->name);
     peer->rx_buffers = rx_buffers;
     for (unsigned l = 0; l < TWILL_LANES; l++) {
@@ -110,6 +114,26 @@ static bool is_away(int why)
     return why == ENETUNREACH || why == EHOSTUNREACH || why == ENETDOWN;
 }
 
+/* Return the address and port of a peer's listener. */
+static void find_listener(const struct twill_tcp_peer *peer, struct twill_endpoint *listener)
+{
+    *listener = (struct twill_endpoint){.address = "?"};
+    if (peer->address != NULL)
+        (void)twill_endpoint_of(&peer->address->at.any, peer->address->length, listener);
+}
+
+/* Fail for a peer to which no connection was ever made: the way may be closed, or it has ended. */
+static twill_status way_is_closed(const struct twill_tcp_peer *peer, int why,
+                                  struct twill_error *error)
+{
+    struct twill_endpoint to;
+    find_listener(peer, &to);
+    return TWILL_FAIL_RANK(error, TWILL_ERR_FABRIC, peer->rank,
+                           "tcp: host %s of %s %s port %u " CHECK_HINT, to.address, peer->name,
+                           why == ECONNREFUSED ? "refuses connections to" : "does not answer at",
+                           to.port);
+}
+
 twill_status twill_tcp_lost(const struct twill_tcp_lane *lane, int why, struct twill_error *error)
 {
     const char *rank = lane->peer->name;
@@ -121,6 +145,8 @@ twill_status twill_tcp_lost(const struct twill_tcp_lane *lane, int why, struct t
         return TWILL_FAIL_RANK(error, TWILL_ERR_PEER, lane->peer->rank,
                                "tcp: what answers at the address of %s is not of this job", rank);
     const char *interface = lane->peer->interface;
+    if (!lane->peer->met && (why == ECONNREFUSED || why == ETIMEDOUT))
+        return way_is_closed(lane->peer, why, error);
     if (is_away(why))
         return TWILL_FAIL_RANK(error, TWILL_ERR_PEER, lane->peer->rank,
                                "tcp: %s cannot be reached%s%s: %s", rank,
@@ -137,6 +163,7 @@ static void make_open(struct twill_tcp *t, struct twill_tcp_lane *lane,
     if (lane->records != NULL)
         twill_tcp_records_begin(lane->records, lane->fd, session);
     lane->state = TWILL_TCP_OPEN;
+    lane->peer->met = true;
     lane->readable = lane->writable = true;
     lane->gone_out = 0;
     lane->away_since = 0;
@@ -189,6 +216,7 @@ static twill_status open_one(struct twill_tcp *t, struct twill_tcp_lane *lane,
             return twill_tcp_lost(lane, why, error);
     }
     lane->state = TWILL_TCP_CONNECTING;
+    lane->asked_at = twill_now();
     twill_tcp_busy(t, lane);
     return TWILL_OK;
 }
@@ -316,4 +344,40 @@ void twill_tcp_busy(struct twill_tcp *t, struct twill_tcp_lane *lane)
         return;
     lane->busy = true;
     t->busy[t->busy_count++] = lane;
+}
+
+void twill_tcp_say_unanswered(struct twill_tcp *t, struct twill_tcp_lane *lane, uint64_t now)
+{
+    struct twill_endpoint to;
+    if (lane->state != TWILL_TCP_CONNECTING || lane->fd < 0 || lane->peer->told ||
+        now - lane->asked_at < UNANSWERED_NS)
+        return;
+    lane->peer->told = true;
+    find_listener(lane->peer, &to);
+    twill_say(t->params.log, TWILL_LOG_WARN,
+              "tcp: connecting to %s at %s, port %u: no answer for %.0f s " CHECK_HINT,
+              lane->peer->name, to.address, to.port, (double)UNANSWERED_NS * 1e-9);
+}
+
+void twill_tcp_awaits(const struct twill_transport *transport, uint32_t rank, char *text,
+                      size_t bytes)
+{
+    const struct twill_tcp *t = (const struct twill_tcp *)transport;
+    const struct twill_tcp_peer *peer = t->peers[rank];
+    struct twill_endpoint to;
+    unsigned l = 0;
+    text[0] = '\0';
+    while (peer != NULL && l < TWILL_LANES &&
+           (peer->lanes[l].state == TWILL_TCP_OPEN ||
+            (peer->lanes[l].out.head == NULL && peer->lanes[l].in.head == NULL)))
+        l++;
+    if (peer == NULL || l == TWILL_LANES)
+        return;
+    find_listener(peer, &to);
+    if (peer->lanes[l].state == TWILL_TCP_WAITING)
+        snprintf(text, bytes, "%s has not connected to %s", peer->name, t->common->at);
+    else
+        snprintf(text, bytes, "the connection to %s, port %u, is %s", to.address, to.port,
+                 peer->lanes[l].state == TWILL_TCP_GREETING ? "made, but not answered"
+                                                            : "not answered " CHECK_HINT);
 }

@@ -114,7 +114,7 @@ static int all_steps(struct twill_tcp *t, struct twill_error *error)
 }
 
 /* Once a second, fail if a peer's host has vanished: keep-alive misses it while data is
- * unacknowledged. */
+ * unacknowledged. Say whose host does not answer. */
 static twill_status check_hosts(struct twill_tcp *t, struct twill_error *error)
 {
     uint64_t now = twill_now();
@@ -122,7 +122,8 @@ static twill_status check_hosts(struct twill_tcp *t, struct twill_error *error)
         return TWILL_OK;
     t->hosts_checked = now;
     for (size_t i = 0; i < t->busy_count; i++) {
-        const struct twill_tcp_lane *lane = t->busy[i];
+        struct twill_tcp_lane *lane = t->busy[i];
+        twill_tcp_say_unanswered(t, lane, now);
         bool connected = lane->state == TWILL_TCP_OPEN || lane->state == TWILL_TCP_GREETING;
         if (connected && twill_socket_is_silent(lane->fd))
             return twill_tcp_lost(lane, ETIMEDOUT, error);

@@ -85,8 +85,7 @@ static twill_status start_listening(struct twill_tcp *t, struct tcp_peer_info *i
     info->port = here.port;
     info->control = twill_tcp_control_of(&t->params, c->listener);
     info->network = network_at(info->address);
-    snprintf(c->at, sizeof(c->at), strchr(info->address, ':') == NULL ? "%s:%u" : "[%s]:%u",
-             info->address, here.port);
+    (void)twill_address_with_port(c->at, info->address, here.port);
     return TWILL_OK;
 }
 

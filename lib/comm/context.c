@@ -147,7 +147,8 @@ static void note_caches(struct twill_context *context, const struct twill_machin
 {
     char l1d[32], l2[32], l3[32], cores[48] = "", count[64] = "none";
     if (m->cores_per_l2 > 0)
-        snprintf(cores, sizeof(cores), " (%u cores each)", m->cores_per_l2);
+        snprintf(cores, sizeof(cores), " (%u core%s each)", m->cores_per_l2,
+                 m->cores_per_l2 == 1 ? "" : "s");
     if (m->l3_caches > 0)
         snprintf(count, sizeof(count), "%u of %s%s", m->l3_caches,
                  size_text(l3, sizeof(l3), m->l3_bytes, 10), m->l3_bytes > 0 ? "" : " size");

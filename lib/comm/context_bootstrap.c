@@ -31,6 +31,7 @@ static struct twill_bootstrap_params params_from(const struct twill_context *con
         .launcher = twill_config_text(config, TWILL_VARIABLE_LAUNCHER),
         .environment = (const char *const *)environ,
         .timeout_ns = (uint64_t)config->number[TWILL_VARIABLE_TIMEOUT],
+        .log = &context->log,
     };
 }
 

@@ -11,6 +11,7 @@
  *   others have had their turn, which costs milliseconds a message between ranks that are bound. */
 #include "fabric/shm/call_records.h"
 #include "lib/exec/progress.h"
+#include "lib/health/recovery.h"
 #include "lib/trace/trace_calls.h"
 
 #include <sched.h>
@@ -149,7 +150,7 @@ static twill_status time_out(struct twill_comm *comm, uint64_t since)
     note_timeout(comm, since, ranks, n, missing);
     if (status != TWILL_OK)
         return status;
-    char list[160] = "", doing[300] = "";
+    char list[160] = "", doing[300] = "", connection[160];
     size_t used = 0;
     char text[TWILL_RANK_TEXT];
     for (unsigned i = 0; i < n && used < sizeof(list); i++)
@@ -168,9 +169,10 @@ static twill_status time_out(struct twill_comm *comm, uint64_t since)
     if (place[0] != '\0')
         snprintf(doing + used, sizeof(doing) - used, "; %s %s",
                  twill_comm_rank_text(comm, missing, text), place);
-    return TWILL_COMM_FAIL(comm, TWILL_ERR_TIMEOUT, "no %s of rank %s within %.1f s (%s)%s", step,
+    const char *way = twill_comm_describe_way(comm, ranks, n, "; ", connection, sizeof(connection));
+    return TWILL_COMM_FAIL(comm, TWILL_ERR_TIMEOUT, "no %s of rank %s within %.1f s (%s)%s%s", step,
                            n > 0 ? list : "?", (double)comm->tuning.timeout_ns * 1e-9,
-                           twill_comm_timeout_name(comm), doing);
+                           twill_comm_timeout_name(comm), doing, way);
 }
 
 /* Record that this wait has begun, and for which rank. */
@@ -209,6 +211,24 @@ twill_status twill_comm_look_for_death(struct twill_comm *comm, const uint32_t *
     return TWILL_OK;
 }
 
+/* Fail if this process has no descriptor for a connection from an awaited rank, and the transport
+ * would not say so. */
+static twill_status check_shortage(struct twill_comm *comm, const uint32_t *ranks, unsigned n)
+{
+    char connection[160];
+    for (unsigned i = 0; i < n; i++) {
+        const char *shortage = "";
+        if (*twill_comm_describe_way(comm, &ranks[i], 1, "; ", connection, sizeof(connection)) !=
+                '\0' &&
+            twill_comm_link(comm, ranks[i])->ops->hides_shortage)
+            shortage = twill_shortage_text();
+        if (*shortage != '\0')
+            return TWILL_COMM_FAIL(comm, TWILL_ERR_SYSTEM,
+                                   "this process can make no connection%s%s", shortage, connection);
+    }
+    return TWILL_OK;
+}
+
 /* Check whether the awaited ranks can still arrive: those of this node each time, as that costs one
  * system call a rank, those of other nodes if `distant`. */
 static twill_status check_awaited(struct twill_comm *comm, struct twill_waiting *state,
@@ -222,8 +242,10 @@ static twill_status check_awaited(struct twill_comm *comm, struct twill_waiting 
     unsigned n = twill_comm_waits_for(comm, ranks, MOST_RANKS_CHECKED, &step);
     if (n > 0 && !state->recorded)
         record_wait(comm, state, ranks[0]);
-    if (report)
+    if (report) {
         twill_comm_report(comm, ranks, n);
+        TWILL_TRY(&comm->error, check_shortage(comm, ranks, n));
+    }
     for (unsigned i = 0; i < n; i++)
         if (ranks[i] != comm->rank && comm->world->node[ranks[i]] == comm->world->node[comm->rank])
             TWILL_TRY(&comm->error, twill_comm_check_peer(comm, ranks[i]));

@@ -41,7 +41,7 @@ twill_status twill_context_reopen_detector(struct twill_context *context)
 twill_status twill_context_conclude_detector(struct twill_context *context)
 {
     struct twill_detector *detector = context->health.detector;
-    char text[160];
+    char text[320];
     if (context->job.world.nodes == 1) {
         twill_detector_conclude_alone(detector);
         return TWILL_OK;

@@ -61,7 +61,7 @@ const char *twill_comm_rank_text(const struct twill_comm *comm, uint32_t rank,
 twill_status twill_comm_error(struct twill_comm *comm, twill_status status, uint32_t about,
                               const char *file, int line, const char *format, ...)
 {
-    char call[128], cause[360], rank[TWILL_RANK_TEXT];
+    char call[128], cause[440], rank[TWILL_RANK_TEXT];
     const char *caller = atomic_load_explicit(&comm->claim.held, memory_order_relaxed);
     va_list arguments;
     va_start(arguments, format);
@@ -240,6 +240,23 @@ uint64_t twill_explain_bound_ns(void)
     return EXPLAIN_NS + FAILURE_NOTIFY_NS;
 }
 
+/* Replace this rank's finding that a peer cannot be reached by the peer's death, if it has died.
+ * Returns the finding's status. */
+static twill_status check_death(struct twill_comm *comm, struct twill_error *own)
+{
+    char text[TWILL_DEATH_TEXT];
+    if (own->rank >= comm->world->size || own->rank == comm->rank ||
+        !twill_comm_is_dead(comm, own->rank))
+        return own->status;
+    uint32_t peer = own->rank;
+    twill_error_clear(&comm->error);
+    (void)TWILL_COMM_FAIL_RANK(comm, TWILL_ERR_PEER, peer, "%s",
+                               twill_comm_death_text(comm, peer, text));
+    *own = comm->error;
+    twill_error_clear(&comm->error);
+    return own->status;
+}
+
 /* Wait for a notice of the root cause when a transport or a peer has failed, as a rank that fails
  * closes its connections and its own notice says more; or when a rank has answered that it has left
  * the communicator: a notice of the failure that it has left for may come from a third rank. That a
@@ -272,6 +289,8 @@ static twill_status explain(struct twill_comm *comm, twill_status status)
         if (left != TWILL_OK &&
             (left != TWILL_ERR_PEER || twill_notice_has_reason(&comm->health.notice)))
             return left;
+        if (status == TWILL_ERR_FABRIC)
+            status = check_death(comm, &own);
         uint32_t word = twill_node_sleep_begin(comm->node);
         twill_node_sleep(comm->node, word, EXPLAIN_TURN_NS);
         twill_node_sleep_end(comm->node);

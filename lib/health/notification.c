@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define MOST_AWAITED 16u /* ranks whose connections are looked at */
+
 /* --- failures -------------------------------------------------------------------------------- */
 
 /* Report whether a notice takes the place of the one before it: the first that has a reason counts.
@@ -176,6 +178,22 @@ const char *twill_comm_death_text(struct twill_comm *comm, uint32_t peer,
     return text;
 }
 
+/* Fail with the notice. That another rank's time is over may be due to a connection that this rank
+ * waits for. */
+static twill_status report_notice(struct twill_comm *comm)
+{
+    const struct twill_notice *notice = &comm->health.notice;
+    char rank[TWILL_RANK_TEXT], connection[160] = "";
+    uint32_t ranks[MOST_AWAITED];
+    const char *step, *way = "";
+    if (notice->status == TWILL_ERR_TIMEOUT) {
+        unsigned n = twill_comm_waits_for(comm, ranks, MOST_AWAITED, &step);
+        way = twill_comm_describe_way(comm, ranks, n, "; here: ", connection, sizeof(connection));
+    }
+    return TWILL_COMM_FAIL(comm, notice->status, "reported by %s: %s%s",
+                           twill_comm_rank_text(comm, notice->from, rank), notice->message, way);
+}
+
 twill_status twill_comm_poll_failures(struct twill_comm *comm, bool any)
 {
     uint64_t until = any ? UINT64_MAX : comm->issue.sequence;
@@ -189,10 +207,7 @@ twill_status twill_comm_poll_failures(struct twill_comm *comm, bool any)
         record_failure(comm, &notice);
     }
     TWILL_TRY(&comm->error, poll_detector(comm));
-    char rank[TWILL_RANK_TEXT];
     if (comm->health.notified && comm->health.notice.state[0] <= until)
-        return TWILL_COMM_FAIL(comm, comm->health.notice.status, "reported by %s: %s",
-                               twill_comm_rank_text(comm, comm->health.notice.from, rank),
-                               comm->health.notice.message);
+        return report_notice(comm);
     return TWILL_OK;
 }

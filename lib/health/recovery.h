@@ -15,6 +15,9 @@ static inline bool twill_notice_has_reason(const struct twill_notice *notice)
 {
     return notice->state[1] != TWILL_NOTICE_LEFT;
 }
+/* Describe, after `before`, the first missing connection to these ranks. Returns text, or "". */
+const char *twill_comm_describe_way(const struct twill_comm *comm, const uint32_t *ranks,
+                                    unsigned n, const char *before, char *text, size_t bytes);
 /* Report whether all ranks that contributed to a decision were in this call. */
 static inline bool twill_agreeing_alike(const struct twill_decision *decision,
                                         enum twill_agreeing_call call)

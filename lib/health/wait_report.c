@@ -154,6 +154,19 @@ bool twill_comm_tell_calls(struct twill_comm *comm, uint32_t to)
     return sent;
 }
 
+const char *twill_comm_describe_way(const struct twill_comm *comm, const uint32_t *ranks,
+                                    unsigned n, const char *before, char *text, size_t bytes)
+{
+    size_t begin = strlen(before);
+    snprintf(text, bytes, "%s", before);
+    for (unsigned i = 0; i < n && comm->links.transports > 0 && text[begin] == '\0'; i++) {
+        const struct twill_transport *link = twill_comm_link(comm, ranks[i]);
+        if (link->ops->awaits != NULL)
+            link->ops->awaits(link, ranks[i], text + begin, bytes - begin);
+    }
+    return text[begin] != '\0' ? text : "";
+}
+
 bool twill_report_asks(const struct twill_notice *notice)
 {
     return notice->status == TWILL_OK && (notice->state[3] & (IS_ANSWER | IS_PAST)) == 0;

@@ -112,6 +112,95 @@ code=0
 hosts_job h0,h1 -x TWILL_TIMEOUT=2 "$bench" allreduce -b 8 -e 8 || code=$?
 [ $code -eq 1 ] || fail "status $code without a link"
 grep -qE 'rank 0: .*rank 1|rank 1: .*(rank 0|MASTER_ADDR)' "$scratch/err" || fail "no rank is named without a link"
+host_link 1 up
+
+# --- firewalls: one that refuses connections to a host is no death; where one drops them, that is said with address and
+# port, early and when the time is over
+# said TEXT: this must be printed
+said()
+{
+    grep -qE "$1" "$scratch/err" || fail "not said: $1"
+}
+# barred RULE TIMEOUT PROGRAM...: a job of three hosts, of which h1 treats new connections by RULE; it must fail
+barred()
+{
+    host_run 1 nft add table ip f
+    host_run 1 nft add chain ip f in '{ type filter hook input priority 0; }'
+    # shellcheck disable=SC2086 # words of nft
+    host_run 1 nft add rule ip f in 'tcp flags & (syn|ack) == syn' $1
+    barred_timeout=$2 code=0
+    shift 2
+    hosts_job h0,h1,h2 -x TWILL_TIMEOUT="$barred_timeout" "$@" "$bench" allreduce -b 8 -e 8 || code=$?
+    host_run 1 nft delete table ip f
+    [ $code -eq 1 ] || fail "status $code behind a firewall"
+}
+if command -v nft >/dev/null && host_run 1 nft list tables >"$scratch/nft.log" 2>&1; then
+    barred 'reject with tcp reset' "$patience"
+    said 'failure detector: .*to 10.88.0.2:[0-9]*: Connection refused \(firewall\? twillrun --check\)'
+    said 'rank 0: .*host 10.88.0.2 of rank 1 refuses connections to port [0-9]+ \(firewall\? twillrun --check\)'
+    ! grep -q 'rank 1 has died' "$scratch/err" || fail "a live rank is said to have died"
+    barred drop 6
+    said 'connecting to rank 1 at 10.88.0.2, port [0-9]+: no answer for 3 s \(firewall'
+    said 'rank 0: .*within 6.0 s .*the connection to 10.88.0.2, port [0-9]+, is not answered \(firewall'
+    said 'rank 1: .*(rank 0 has not connected to 10.88.0.2:[0-9]+|died|reported by)'
+    host_run 0 nft add table ip f
+    host_run 0 nft add chain ip f in '{ type filter hook input priority 0; }'
+    host_run 0 nft add rule ip f in ip saddr 10.88.0.2 'tcp flags & (syn|ack) == syn' drop
+    code=0
+    hosts_job h0,h1 -x TWILL_TIMEOUT=12 "$bench" allreduce -b 8 -e 8 || code=$?
+    host_run 0 nft delete table ip f
+    [ $code -eq 1 ] || fail "status $code with rank 0 behind a firewall"
+    said 'rank 1 has looked for rank 0 at .*: connect to 10.88.0.1:[0-9]+: no answer \(firewall'
+    said 'rank 0 has waited at 10.88.0.1:[0-9]+ .*: rank 1 \('
+else
+    echo "not checked: firewalls, there is no nft"
+fi
+
+# --- loopback that is down, or whose TCP is dropped: no use in waiting
+expect 1 "(the loopback interface is down: ip link set lo up)" unshare -n "$bin/twillrun" -n 2 "$bench" allreduce -b 8 -e 8
+! command -v nft >/dev/null || expect 1 "(TCP over loopback is dropped: a firewall" unshare -n sh -c 'ip link set lo up
+    nft add table ip f
+    nft add chain ip f in "{ type filter hook input priority 0; }"
+    nft add rule ip f in "tcp flags & (syn|ack) == syn" drop
+    exec "$@"' sh "$bin/twillrun" -n 2 "$bench" allreduce -b 8 -e 8
+hosts_down
+
+# --- a rank that may open too few files says so, and the others hear it at once; also in the set-up of a communicator, where
+# libfabric says nothing
+cat >"$scratch/dup.c" <<'END'
+#include <stdio.h>
+#include <twill.h>
+int main(void)
+{
+    twill_comm *comm, *other = NULL;
+    float x = 1;
+    if (twill_init(&comm) != TWILL_OK)
+        return 1;
+    twill_status status = twill_comm_dup(&other, comm);
+    if (status == TWILL_OK)
+        status = twill_allreduce(other, &x, &x, 1, TWILL_F32, TWILL_SUM);
+    if (status != TWILL_OK)
+        fprintf(stderr, "dup: %s\n", twill_comm_message(other != NULL ? other : comm));
+    twill_comm_destroy(other);
+    twill_finalize(comm);
+    return status != TWILL_OK;
+}
+END
+"$(cached CMAKE_C_COMPILER)" -I"$source/lib" "$scratch/dup.c" -o "$scratch/dup" -L"$build/lib" -ltwill -Wl,-rpath,"$build/lib"
+hosts_up 3
+for provider in tcp ofi:tcp; do
+    failed=0
+    for files in 14 16 18 20 21 22; do
+        code=0
+        # shellcheck disable=SC2016 # that shell's
+        hosts_job h0,h1,h2 -x TWILL_TIMEOUT="$patience" -x TWILL_PROVIDER=$provider --grace "$patience" \
+            sh -c '[ "$RANK" -ne 1 ] || ulimit -n "$0"; exec "$@"' $files "$scratch/dup" || code=$?
+        [ $code -ne 0 ] || continue
+        failed=$((failed + 1))
+        [ "$(grep -c 'oo many open files' "$scratch/err")" -ge 3 ] || fail "$provider, $files files: not said by all ranks"
+    done
+    [ $failed -gt 0 ] || fail "$provider: 14 files were enough"
+done
 hosts_down
 
 # --- IPv6 only

@@ -29,7 +29,7 @@ machine()
     env TWILL_LAYOUT=topology="${TEST_SOURCE:-$(dirname "$0")/../..}/tests/data/topologies/$1" "$info" >"$scratch/out" 2>&1 || fail "$1"
 }
 machine x86-AMD-19h-Zen3-2xEpyc-7763.xml
-grep -q '^caches  *L1d 32 KiB, L2 512 KiB (1 cores each), L3 16 of 32768 KiB$' "$scratch/out" || fail "caches"
+grep -q '^caches  *L1d 32 KiB, L2 512 KiB (1 core each), L3 16 of 32768 KiB$' "$scratch/out" || fail "caches"
 grep -q '^memory  *NUMA 0, DDR, size unknown' "$scratch/out" || fail "a memory of 0 MiB is not unknown"
 machine vm-knl-quadrant-cache.xml
 grep -q '^caches .*, L3 none$' "$scratch/out" || fail "an L3 on a KNL"

@@ -25,6 +25,7 @@ expect 2 "host -oProxy=x: not NAME" "$run" --hosts a,-oProxy=x true
 expect 2 "host a:0: not NAME" "$run" --hosts a:0 true
 expect 2 "host : not NAME" "$run" --hosts a,,b true
 expect 2 "-n 4: the hosts have places for 3 ranks" "$run" --hosts a:2,b -n 4 true
+expect 2 "-n 2: the hosts have places for 1 rank (--hosts" "$run" --hosts b -n 2 true
 expect 2 "--map socket: not core or node" "$run" --hosts a --map socket true
 expect 2 "--agent: no program" "$run" --hosts a --agent " " true
 expect 2 "--timeout x: not a number" "$run" --hosts a --timeout x true

@@ -12,9 +12,10 @@
 
 #define PENDING_HELLO_NS UINT64_C(5000000000) /* time to authenticate */
 #define COMEBACK_NS      UINT64_C(5000000000) /* time to reconnect for a rank that joined and left */
-#define GUEST_BACK_NS    UINT64_C(1000000000) /* the same for a process that was given its rank */
-#define PENDING_LAST_NS  UINT64_C(2000000000) /* extension: this host may have been suspended */
-#define PAUSE_NS         UINT64_C(50000000)   /* between accepts while the host lacks resources */
+#define GUEST_BACK_NS    UINT64_C(1000000000)  /* the same for a process that was given its rank */
+#define PENDING_LAST_NS  UINT64_C(2000000000)  /* extension: this host may have been suspended */
+#define PAUSE_NS         UINT64_C(50000000)    /* between accepts while the host lacks resources */
+#define ABSENT_SAY_NS    UINT64_C(10000000000) /* of waiting, before it is said for whom */
 
 /* A connection that has not been authenticated yet. */
 struct pending {
@@ -27,7 +28,8 @@ struct pending {
 struct rendezvous {
     struct twill_bootstrap_tcp *tcp;
     uint64_t deadline;
-    int absent; /* ranks that have not joined */
+    uint64_t say_at; /* when to say who is absent; UINT64_MAX: it is said */
+    int absent;      /* ranks that have not joined */
     size_t count;
     size_t places;           /* most pending connections at a time */
     uint64_t pause;          /* accept no connection before */
@@ -329,6 +331,25 @@ static bool is_absent(const struct twill_bootstrap_peer *peer)
     return peer->fd < 0;
 }
 
+/* Say once, after a while, which ranks are absent. */
+static void say_absent(struct rendezvous *m, uint64_t *wake)
+{
+    const struct twill_bootstrap_tcp *tcp = m->tcp;
+    char who[128], rejected[200];
+    if (twill_now() >= m->say_at) {
+        twill_bootstrap_tcp_list(tcp, is_absent, who, sizeof(who));
+        twill_rejected_text(&tcp->oob.rejected, rejected, sizeof(rejected));
+        twill_say(tcp->oob.log, TWILL_LOG_WARN,
+                  "rank 0 has waited at %s for %.0f s, of at most %.0f (TWILL_TIMEOUT): "
+                  "%d of %d ranks have not joined: rank %s (%s; firewall? twillrun --check)",
+                  TWILL_ADDRESS_AND_PORT(tcp->job->hosts, tcp->job->port),
+                  (double)ABSENT_SAY_NS * 1e-9, (double)tcp->oob.timeout_ns * 1e-9, m->absent,
+                  tcp->oob.size, who, rejected);
+        m->say_at = UINT64_MAX;
+    }
+    *wake = twill_min(*wake, m->say_at);
+}
+
 /* One iteration of the loop. */
 static twill_status rendezvous_turn(struct rendezvous *m, struct twill_error *error)
 {
@@ -337,15 +358,16 @@ static twill_status rendezvous_turn(struct rendezvous *m, struct twill_error *er
     char who[128], rejected[200];
     TWILL_TRY(error, check_waiting(m, &wake, error));
     TWILL_TRY(error, check_ended(m, &wake, error));
+    say_absent(m, &wake);
     if (twill_now() >= m->deadline) {
         twill_bootstrap_tcp_list(tcp, is_absent, who, sizeof(who));
         twill_rejected_text(&tcp->oob.rejected, rejected, sizeof(rejected));
         return twill_bootstrap_tcp_fail(
             tcp, error, TWILL_ERR_TIMEOUT,
-            "%d of %d ranks did not join at %.100s:%u in time: rank %s "
+            "%d of %d ranks did not join at %s in time: rank %s "
             "(%s%s%s%s%s)",
-            m->absent, tcp->oob.size, tcp->job->hosts, tcp->job->port, who, rejected,
-            m->trouble ? "; accept: " : "", m->trouble ? strerror(m->trouble) : "",
+            m->absent, tcp->oob.size, TWILL_ADDRESS_AND_PORT(tcp->job->hosts, tcp->job->port), who,
+            rejected, m->trouble ? "; accept: " : "", m->trouble ? strerror(m->trouble) : "",
             tcp->wide ? "; rank 0 listens on all addresses: " : "", tcp->wide ? tcp->wide : "");
     }
     TWILL_TRY(error, wait_any(m, wake, error));
@@ -367,6 +389,7 @@ twill_status twill_bootstrap_tcp_serve(struct twill_bootstrap_tcp *tcp, const ch
     struct rendezvous m = {.tcp = tcp, .absent = tcp->oob.size - 1, .places = tcp->places};
     twill_status status = TWILL_OK;
     m.deadline = twill_wire_deadline(tcp->oob.timeout_ns);
+    m.say_at = tcp->job->has_ended != NULL ? UINT64_MAX : twill_wire_deadline(ABSENT_SAY_NS);
     memset(tcp->polls, 0, (size_t)tcp->oob.size * sizeof(*tcp->polls));
     TWILL_TRY(error, twill_bootstrap_tcp_open_port(tcp, listen_fd, m.deadline, error));
     m.pending = calloc(TWILL_BOOTSTRAP_PENDING, sizeof(*m.pending));

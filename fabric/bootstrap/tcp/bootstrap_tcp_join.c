@@ -4,23 +4,33 @@
 #include "fabric/bootstrap/tcp/bootstrap_tcp.h"
 
 #include <errno.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#define ATTEMPT_NS UINT64_C(3000000000) /* for one address to accept */
-#define ANSWER_NS  UINT64_C(5000000000) /* for one of several addresses to authenticate */
-#define PAUSE_MS   50                   /* between attempts */
-#define DOUBT_NS   UINT64_C(5000000000) /* how long an earlier job may still hold the port */
+#define ATTEMPT_NS    UINT64_C(3000000000) /* for one address to accept */
+#define ANSWER_NS     UINT64_C(5000000000) /* for one of several addresses to authenticate */
+#define PAUSE_MS      50                   /* between attempts */
+#define DOUBT_NS      UINT64_C(5000000000) /* how long an earlier job may still hold the port */
+#define LOOPBACK_NS   UINT64_C(1000000000) /* for this process to connect to itself */
+#define SEARCH_SAY_NS UINT64_C(5000000000) /* of searching in vain, before that is said */
+#define ROUTE_NS                                                                                   \
+    UINT64_C(16000000000) /* for this host to get a route to rank 0: fabric/tcp too                \
+                           */
 
 /* State of the search for rank 0. */
 struct search {
     struct twill_bootstrap_tcp *tcp;
     uint64_t deadline;
     bool several;           /* several addresses: limit the time for each to answer */
-    char last[96];          /* what stopped the last attempt */
+    char last[256];         /* what stopped the last attempt */
+    bool hopeless;          /* that cannot pass */
+    bool away;              /* that was the want of a route */
+    uint64_t away_since;    /* since when no address has a route; 0: some had */
     enum twill_fault fault; /* KEY or VERSION: the last peer that answered has another; else NONE */
     uint64_t until;         /* when to believe that and give up; UINT64_MAX: not set */
+    bool said;              /* that the search takes long */
     bool notified;          /* twillrun reported that a rank ended: */
     struct twill_launcher_exited exited;
 };
@@ -54,6 +64,57 @@ static enum twill_wire_moved wait_here(struct search *s, int fd, short events, u
     return twill_wire_wait(fd, events, twill_min(until, twill_wire_deadline(slack_ns)));
 }
 
+/* Report whether connections over loopback get no answer: a socket of this process would answer at
+ * once, also where rank 0's queue of connections is full. */
+static bool loopback_is_dropped(const struct twill_bootstrap_address *at)
+{
+    struct sockaddr_storage own = at->address;
+    struct sockaddr *address = (struct sockaddr *)&own;
+    socklen_t length = at->length;
+    bool dropped = false;
+    ((struct sockaddr_in *)(void *)&own)->sin_port = 0; /* in its place with IPv6, too */
+    int listener = twill_socket_listen(address, length, 1);
+    int fd = listener >= 0 ? twill_socket_new(address->sa_family) : -1;
+    if (fd >= 0 && getsockname(listener, address, &length) == 0 &&
+        twill_socket_connect(fd, address, length) > 0)
+        dropped =
+            twill_wire_wait(fd, POLLOUT, twill_wire_deadline(LOOPBACK_NS)) == TWILL_WIRE_LATER;
+    if (fd >= 0)
+        close(fd);
+    if (listener >= 0)
+        close(listener);
+    return dropped;
+}
+
+/* Return a hint for what stopped an attempt to connect. *hopeless: waiting cannot help. */
+static const char *judge_failure(const struct twill_bootstrap_address *at, bool loopback, int why,
+                                 bool *hopeless)
+{
+    bool away = why == ENETUNREACH || why == ENETDOWN || why == EHOSTUNREACH;
+    *hopeless = true;
+    if (loopback && (away || why == EADDRNOTAVAIL))
+        return " (the loopback interface is down: ip link set lo up)";
+    if (loopback && why == ETIMEDOUT && loopback_is_dropped(at))
+        return " (TCP over loopback is dropped: a firewall, or WSL's mirrored network)";
+    if (why == EMFILE)
+        return " (see ulimit -n)";
+    *hopeless = why == EACCES || why == EPERM || why == EAFNOSUPPORT || why == EPROTONOSUPPORT;
+    bool barred = why == ETIMEDOUT || why == EHOSTUNREACH || why == EACCES || why == EPERM;
+    return barred ? " (firewall? twillrun --check)" : "";
+}
+
+/* Note what stopped an attempt to connect, and whether waiting can help. */
+static void note_failure(struct search *s, const struct twill_bootstrap_address *at, int why)
+{
+    struct twill_endpoint there = {.loopback = false};
+    (void)twill_endpoint_of((const struct sockaddr *)&at->address, at->length, &there);
+    const char *hint = judge_failure(at, there.loopback, why, &s->hopeless);
+    s->away = why == ENETUNREACH || why == ENETDOWN;
+    snprintf(s->last, sizeof(s->last), "connect to %s: %s%s",
+             TWILL_ADDRESS_AND_PORT(there.address, there.port),
+             why == ETIMEDOUT ? "no answer" : strerror(why), hint);
+}
+
 /* Connect to one address. Returns a connected socket, or -1 and the reason in s->last. */
 static int try_address(struct search *s, const struct twill_bootstrap_address *at)
 {
@@ -61,7 +122,7 @@ static int try_address(struct search *s, const struct twill_bootstrap_address *a
     struct pollfd one = {.fd = twill_socket_new(address->sa_family)};
     int why = 0;
     if (one.fd < 0) {
-        snprintf(s->last, sizeof(s->last), "socket: %s", strerror(errno));
+        note_failure(s, at, errno);
         return -1;
     }
     int outcome = twill_socket_connect(one.fd, address, at->length);
@@ -75,7 +136,7 @@ static int try_address(struct search *s, const struct twill_bootstrap_address *a
     }
     if (why == 0)
         return one.fd;
-    snprintf(s->last, sizeof(s->last), "connect: %s", strerror(why));
+    note_failure(s, at, why);
     /* The process that had the port has ended; or rank 0, which listened before, has given up. */
     bool given_up = s->tcp->job->has_ended != NULL && why == ECONNREFUSED;
     s->until = given_up ? 0 : UINT64_MAX;
@@ -206,14 +267,18 @@ static twill_status greet_root(struct search *s, bool *final, struct twill_error
     return TWILL_OK;
 }
 
-/* Try each address of rank 0 once. */
+/* Try each address of rank 0 once. s->hopeless, s->away: so it is with all of them. */
 static twill_status attempt(struct search *s, const struct twill_bootstrap_addresses *found,
                             bool *final, struct twill_error *error)
 {
     struct twill_bootstrap_tcp *tcp = s->tcp;
+    bool hopeless = true, away = true;
     *final = false;
     for (size_t i = 0; i < found->count; i++) {
+        s->hopeless = s->away = false;
         tcp->root = try_address(s, &found->at[i]);
+        hopeless = hopeless && s->hopeless;
+        away = away && s->away;
         if (tcp->root < 0)
             continue;
         twill_status status = greet_root(s, final, error);
@@ -222,7 +287,52 @@ static twill_status attempt(struct search *s, const struct twill_bootstrap_addre
         close(tcp->root);
         tcp->root = -1;
     }
+    if (!away || s->away_since == 0)
+        s->away_since = away ? twill_now() : 0;
+    s->hopeless = hopeless || (away && twill_now() - s->away_since > ROUTE_NS);
     return TWILL_OK;
+}
+
+/* Say once, after a while, what is searched for in vain. */
+static void say_search(struct search *s, uint64_t since)
+{
+    const struct twill_bootstrap_tcp *tcp = s->tcp;
+    if (s->said || twill_now() - since < SEARCH_SAY_NS || tcp->job->has_ended != NULL)
+        return;
+    s->said = true;
+    twill_say(tcp->oob.log, TWILL_LOG_WARN,
+              "%s has looked for rank 0 at %s=%.100s port %u for %.0f s, of at most %.0f "
+              "(TWILL_TIMEOUT): %s",
+              TWILL_BOOTSTRAP_SELF(tcp), tcp->job->source, tcp->job->hosts, tcp->job->port,
+              (double)SEARCH_SAY_NS * 1e-9, (double)tcp->oob.timeout_ns * 1e-9, s->last);
+}
+
+/* Fail with the reason why rank 0 was not found. */
+static twill_status explain_search(const struct search *s, struct twill_error *error)
+{
+    const struct twill_bootstrap_tcp *tcp = s->tcp;
+    if (s->notified)
+        return TWILL_FAIL(error, TWILL_ERR_PEER, "%s: rank %u %s", TWILL_BOOTSTRAP_SELF(tcp),
+                          s->exited.rank, s->exited.how);
+    if (s->hopeless)
+        return TWILL_FAIL(
+            error, TWILL_ERR_BOOTSTRAP, "%s: rank 0 cannot be reached at %s=%.100s port %u: %s",
+            TWILL_BOOTSTRAP_SELF(tcp), tcp->job->source, tcp->job->hosts, tcp->job->port, s->last);
+    if (s->fault != TWILL_FAULT_NONE)
+        return TWILL_FAIL(error, TWILL_ERR_BOOTSTRAP,
+                          "%s: what answers at %s=%.100s port %u has another %s: TWILL_JOB or "
+                          "the key file differs (this is of %s), or it is another job",
+                          TWILL_BOOTSTRAP_SELF(tcp), tcp->job->source, tcp->job->hosts,
+                          tcp->job->port, s->fault == TWILL_FAULT_KEY ? "key" : "version",
+                          tcp->key_how);
+    if (tcp->oob.rank == TWILL_JOIN_ANY && s->until == 0)
+        return TWILL_FAIL(error, TWILL_ERR_BOOTSTRAP,
+                          "no job is waiting for new processes at %.100s port %u (%s): the handle, "
+                          "of epoch %u, is out of date",
+                          tcp->job->hosts, tcp->job->port, s->last, tcp->job->epoch);
+    return TWILL_FAIL(
+        error, TWILL_ERR_TIMEOUT, "%s: rank 0 was not found at %s=%.100s port %u in time: %s",
+        TWILL_BOOTSTRAP_SELF(tcp), tcp->job->source, tcp->job->hosts, tcp->job->port, s->last);
 }
 
 twill_status twill_bootstrap_tcp_join(struct twill_bootstrap_tcp *tcp, struct twill_error *error)
@@ -230,32 +340,16 @@ twill_status twill_bootstrap_tcp_join(struct twill_bootstrap_tcp *tcp, struct tw
     struct search s = {
         .tcp = tcp, .deadline = twill_wire_deadline(tcp->oob.timeout_ns), .until = UINT64_MAX};
     struct twill_bootstrap_addresses found;
+    uint64_t since = twill_now();
     bool final = false;
     TWILL_TRY(error, twill_bootstrap_resolve(tcp, &found, error));
     s.several = found.count > 1;
     twill_status status = attempt(&s, &found, &final, error);
-    while (!final && !s.notified && twill_now() < s.deadline && twill_now() < s.until) {
+    while (!final && !s.notified && !s.hopeless && twill_now() < s.deadline &&
+           twill_now() < s.until) {
+        say_search(&s, since);
         (void)wait_here(&s, -1, 0, twill_wire_deadline(PAUSE_MS * UINT64_C(1000000)), 0);
         status = s.notified ? status : attempt(&s, &found, &final, error);
     }
-    if (!final && s.notified)
-        return TWILL_FAIL(error, TWILL_ERR_PEER, "%s: rank %u %s", TWILL_BOOTSTRAP_SELF(tcp),
-                          s.exited.rank, s.exited.how);
-    if (!final && s.fault != TWILL_FAULT_NONE)
-        return TWILL_FAIL(error, TWILL_ERR_BOOTSTRAP,
-                          "%s: what answers at %s=%.100s port %u has another %s: TWILL_JOB or "
-                          "the key file differs (this is of %s), or it is another job",
-                          TWILL_BOOTSTRAP_SELF(tcp), tcp->job->source, tcp->job->hosts,
-                          tcp->job->port, s.fault == TWILL_FAULT_KEY ? "key" : "version",
-                          tcp->key_how);
-    if (!final && tcp->oob.rank == TWILL_JOIN_ANY && s.until == 0)
-        return TWILL_FAIL(error, TWILL_ERR_BOOTSTRAP,
-                          "no job is waiting for new processes at %.100s port %u (%s): the handle, "
-                          "of epoch %u, is out of date",
-                          tcp->job->hosts, tcp->job->port, s.last, tcp->job->epoch);
-    if (!final)
-        return TWILL_FAIL(
-            error, TWILL_ERR_TIMEOUT, "%s: rank 0 was not found at %s=%.100s port %u in time: %s",
-            TWILL_BOOTSTRAP_SELF(tcp), tcp->job->source, tcp->job->hosts, tcp->job->port, s.last);
-    return status;
+    return final ? status : explain_search(&s, error);
 }

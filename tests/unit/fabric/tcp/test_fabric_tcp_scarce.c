@@ -5,6 +5,7 @@
 #include "tests/support/scarce.h"
 #include "tests/support/tcp_ends.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <setjmp.h>
 #include <sys/resource.h>
@@ -304,16 +305,25 @@ static void test_words(void **state)
         {EACCES, TWILL_ERR_SYSTEM, "Permission denied (a firewall"},
         {ENETUNREACH, TWILL_ERR_PEER, "rank 3 cannot be reached: Network is unreachable"},
         {EHOSTUNREACH, TWILL_ERR_PEER, "rank 3 cannot be reached: No route to host"},
-        {ECONNREFUSED, TWILL_ERR_PEER, "rank 3 has died, ended or given up: Connection refused"},
         {0, TWILL_ERR_PEER, "rank 3 has died, ended or given up: it has closed"},
+        {ECONNREFUSED, TWILL_ERR_FABRIC,
+         "host fd77::2 of rank 3 refuses connections to port 80 (firewall? twillrun --check)"},
+        {ETIMEDOUT, TWILL_ERR_FABRIC,
+         "host fd77::2 of rank 3 does not answer at port 80 (firewall? twillrun --check)"},
+        {ECONNREFUSED, TWILL_ERR_PEER, "rank 3 has died, ended or given up: Connection refused"},
+        {ETIMEDOUT, TWILL_ERR_PEER, "rank 3 has died, ended or given up: Connection timed out"},
     };
-    struct twill_tcp_peer peer = {.rank = 3, .name = "rank 3"};
+    struct twill_tcp_address address = {.at.six = {.sin6_family = AF_INET6, .sin6_port = htons(80)},
+                                        .length = sizeof(struct sockaddr_in6)};
+    struct twill_tcp_peer peer = {.rank = 3, .name = "rank 3", .address = &address};
     struct twill_tcp_lane lane = {.peer = &peer};
     (void)state;
+    assert_int_equal(inet_pton(AF_INET6, "fd77::2", &address.at.six.sin6_addr), 1);
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++) {
         struct twill_error error = {0};
+        peer.met = i + 2 >= TWILL_ARRAY_LENGTH(cases); /* the last two: a connection was made */
         assert_int_equal(twill_tcp_lost(&lane, cases[i].why, &error), cases[i].status);
-        assert_int_equal(error.rank, error.status == TWILL_ERR_PEER ? 3 : TWILL_NO_RANK);
+        assert_int_equal(error.rank, error.status == TWILL_ERR_SYSTEM ? TWILL_NO_RANK : 3);
         if (strstr(error.message, cases[i].says) == NULL)
             fail_msg("\"%s\" does not say \"%s\"", error.message, cases[i].says);
     }

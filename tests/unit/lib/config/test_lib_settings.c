@@ -107,7 +107,7 @@ static const struct carrier {
 } carriers[] = {
     {"TWILL_PROVIDER=tcp", "twill's tcp at 127.0.0.1", "twill's tcp at 127.0.0.1"},
     {"TWILL_PROVIDER=ofi:tcp", "tcp;ofi_rxm, domain lo", "tcp, domain lo"},
-    {"TWILL_PROVIDER=", "libfabric has nothing better here", "between nodes: libfabric"},
+    {"TWILL_PROVIDER=", "between nodes: twill's own tcp: libfabric", "between nodes: libfabric"},
     {"TWILL_CONGESTION=reno", "congestion control reno", "between nodes: libfabric"},
 };
 

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Failure detector: notifications of peers. */
+#include "fabric/detector/detector_state.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#define NOTIFY_TURN_NS UINT64_C(50000000) /* between checks of peers that cannot be reached yet */
+#define NOTIFY_WIDTH   256                /* connections of twill_detector_notify() at a time */
+
+void twill_detector_keep_reserve(struct twill_detector *detector)
+{
+    detector->notifying = false;
+    if (detector->reserve < 0)
+        detector->reserve = epoll_create1(EPOLL_CLOEXEC);
+}
+
+static void give_reserve(struct twill_detector *detector)
+{
+    if (detector->reserve >= 0)
+        close(detector->reserve);
+    detector->reserve = -1;
+}
+
+/* Build the header of the notification as the next frame of a link. */
+static void seal(struct twill_detector_link *link, const struct twill_notice_body *body,
+                 size_t bytes)
+{
+    twill_wire_seal(&link->session, &link->header, TWILL_WIRE_NOTICE, 0, body, bytes, NULL);
+}
+
+/* Progress the notification of one peer. */
+static void notify_one(struct twill_detector *detector, uint32_t peer, size_t bytes)
+{
+    struct twill_detector_link *link = &detector->link[peer];
+    const struct twill_notice_body *body = detector->out;
+    if (link->state != LINK_OPEN)
+        twill_link_step(detector, peer);
+    if (link->state == LINK_OPEN) {
+        if (link->done == 0)
+            seal(link, body, bytes);
+        enum twill_wire_moved outcome =
+            twill_wire_write(link->fd, &link->header, body, bytes, &link->done);
+        link->session.sent -= link->done == 0; /* nothing sent: reuse the sequence number */
+        if (outcome == TWILL_WIRE_GONE)
+            twill_link_lose(link);
+        link->notified = outcome == TWILL_WIRE_DONE;
+    }
+    link->notified = link->notified || link->state == LINK_DEAD;
+    if (link->notified && link->temporary &&
+        link->state == LINK_OPEN) { /* make room for other peers */
+        twill_link_hang_up(link, LINK_IDLE);
+        link->point = 0;
+    }
+}
+
+/* Progress as many peers as fit, from the next rank on: several ranks that notify all at the same
+ * time begin with different ones. Returns false when all are notified; fills polls for the wait. */
+static bool notify_some(struct twill_detector *detector, size_t bytes, size_t *waiting)
+{
+    size_t active = 0;
+    bool left = false;
+    *waiting = 0;
+    for (uint32_t i = 1; i < (uint32_t)detector->size; i++) {
+        uint32_t r = ((uint32_t)detector->rank + i) % (uint32_t)detector->size;
+        struct twill_detector_link *link = &detector->link[r];
+        bool fresh = link->fd < 0;
+        if (link->notified)
+            continue;
+        if (fresh && active >= NOTIFY_WIDTH) {
+            left = true;
+            continue;
+        }
+        link->temporary = link->temporary || fresh;
+        notify_one(detector, r, bytes);
+        active += link->temporary && link->fd >= 0;
+        left = left || !link->notified;
+        if (!link->notified && link->fd >= 0)
+            detector->polls[(*waiting)++] = (struct pollfd){.fd = link->fd, .events = POLLOUT};
+    }
+    return left;
+}
+
+/* Build the body of a notification in detector->out. Returns its bytes. */
+static size_t fill_notice(struct twill_detector *detector, const struct twill_notice *notice)
+{
+    struct twill_notice_body *body = detector->out;
+    size_t data = twill_min(notice->bytes, TWILL_NOTICE_DATA(detector->size));
+    memset(body, 0, sizeof(*body));
+    body->comm = notice->comm;
+    body->status = notice->status;
+    snprintf(body->message, sizeof(body->message), "%s", notice->message);
+    memcpy(body->state, notice->state, sizeof(body->state));
+    if (data > 0)
+        memcpy(body->data, notice->data, data);
+    return twill_notice_body_bytes(data);
+}
+
+bool twill_detector_send(struct twill_detector *detector, uint32_t peer,
+                         const struct twill_notice *notice)
+{
+    struct twill_detector_link *link = &detector->link[peer];
+    size_t done = 0;
+    if (peer == (uint32_t)detector->rank)
+        return false;
+    twill_link_step(detector, peer);
+    if (link->state != LINK_OPEN)
+        return false;
+    size_t bytes = fill_notice(detector, notice);
+    seal(link, detector->out, bytes);
+    if (twill_wire_write(link->fd, &link->header, detector->out, bytes, &done) == TWILL_WIRE_DONE)
+        return true;
+    link->session.sent -= done == 0;
+    if (done > 0) /* the stream cannot continue after a partial frame */
+        twill_link_hang_up(link, LINK_IDLE);
+    return false;
+}
+
+void twill_detector_notify(struct twill_detector *detector, const struct twill_notice *notice,
+                           const uint32_t *ranks, size_t count, uint64_t patience_ns)
+{
+    uint64_t deadline = twill_wire_deadline(patience_ns);
+    size_t waiting, bytes = fill_notice(detector, notice);
+    for (uint32_t r = 0; r < (uint32_t)detector->size; r++) {
+        detector->link[r].notified = true;
+        detector->link[r].temporary = false;
+        detector->link[r].done = 0;
+    }
+    for (size_t i = 0; i < count; i++)
+        detector->link[ranks[i]].notified = ranks[i] == (uint32_t)detector->rank ||
+                                            detector->link[ranks[i]].state == LINK_DEAD ||
+                                            twill_hosts_is(detector, ranks[i], HOST_LOST);
+    detector->notifying = true;
+    give_reserve(detector);
+    while (notify_some(detector, bytes, &waiting) && twill_now() < deadline)
+        (void)twill_wire_poll(detector->polls, waiting,
+                              twill_min(deadline, twill_wire_deadline(NOTIFY_TURN_NS)));
+    for (uint32_t r = 0; r < (uint32_t)detector->size; r++)
+        if (!detector->link[r].notified &&
+            detector->link[r].fd >= 0) /* perhaps after a partial frame */
+            twill_link_hang_up(&detector->link[r], LINK_IDLE);
+    twill_detector_keep_reserve(detector);
+}
