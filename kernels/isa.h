@@ -22,11 +22,13 @@ bool twill_cpu_runs_avx512f(void);
 uint32_t twill_crc32c_plain(uint32_t crc, const void *data, size_t bytes);
 uint32_t twill_crc32c_sse42(uint32_t crc, const void *data, size_t bytes);
 
-/* Elements in memory: element_f32 and so on. Integers are unsigned, so that they wrap. */
-#define TWILL_ELEMENT_FLOAT(type, bits)                    typedef TWILL_FLOAT_##bits element_##type;
-#define TWILL_ELEMENT_NARROW(type, bits)                   typedef uint##bits##_t element_##type;
-#define TWILL_ELEMENT_SIGNED(type, bits)                   typedef uint##bits##_t element_##type;
-#define TWILL_ELEMENT_UNSIGNED(type, bits)                 typedef uint##bits##_t element_##type;
+/* Elements in memory: element_f32 and so on. Integers are unsigned, so that they wrap. Callers'
+ * buffers may have any address, and the compiler must not assume another one. */
+#define TWILL_ANYWHERE                                     __attribute__((aligned(1), may_alias))
+#define TWILL_ELEMENT_FLOAT(type, bits)                    typedef TWILL_FLOAT_##bits element_##type TWILL_ANYWHERE;
+#define TWILL_ELEMENT_NARROW(type, bits)                   typedef uint##bits##_t element_##type TWILL_ANYWHERE;
+#define TWILL_ELEMENT_SIGNED(type, bits)                   typedef uint##bits##_t element_##type TWILL_ANYWHERE;
+#define TWILL_ELEMENT_UNSIGNED(type, bits)                 typedef uint##bits##_t element_##type TWILL_ANYWHERE;
 #define TWILL_FLOAT_32                                     float
 #define TWILL_FLOAT_64                                     double
 #define TWILL_ELEMENT(NOUN, type, bits, kind, pairs, with) TWILL_ELEMENT_##kind(type, bits)

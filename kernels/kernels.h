@@ -7,7 +7,7 @@
  * f32 and rounded once, at the end of the pass. A NaN result is the canonical quiet NaN: positive,
  * only the first bit of the mantissa set (f8e5m2: 0x7e); f8e4m3 has only one NaN, 0x7f, to which
  * overflow rounds as well. Integers wrap at their width, as does the sum of an average, which is
- * then divided and truncated. Pointers need only be aligned to the element.
+ * then divided and truncated. Pointers may have any alignment.
  *
  * Pairs (minloc, maxloc) are {value; int32_t index}, laid out as C structs; padding is written as
  * zeros. The order is total: NaN first, then the value as for min and max, then the lower index.

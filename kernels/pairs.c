@@ -13,7 +13,8 @@
 #define FLOAT_ONE_NAN      __builtin_nanf("")
 #define SIGNED_ONE_NAN     0
 
-/* wins: return whether a precedes b in a total order, so that the result does not depend on
+/* Pairs may have any address, so they are copied out of memory and into it.
+ * wins: return whether a precedes b in a total order, so that the result does not depend on
  * sequence or grouping: NaN first, then by value, then the lower index, then by sign: as values -0
  * and +0 are equal. put: store a pair with zeroed padding and the canonical NaN. */
 #define PAIR(type, bits, kind)                                                                     \
@@ -33,23 +34,31 @@
         return !a_nan && kind##_SIGN(a.value) != kind##_SIGN(b.value) &&                           \
                kind##_SIGN(b.value) == greatest;                                                   \
     }                                                                                              \
-    TWILL_INLINE void put_##type(struct pair_##type *to, struct pair_##type pair)                  \
+    TWILL_INLINE struct pair_##type get_##type(const void *base, size_t i)                         \
     {                                                                                              \
-        memset(to, 0, sizeof(*to));                                                                \
-        to->value = kind##_NAN(pair.value) ? kind##_ONE_NAN : pair.value;                          \
-        to->index = pair.index;                                                                    \
+        struct pair_##type pair;                                                                   \
+        memcpy(&pair, (const char *)base + i * sizeof(pair), sizeof(pair));                        \
+        return pair;                                                                               \
     }                                                                                              \
-    TWILL_INLINE void reduce_##type(struct pair_##type *dst, const void *const *src,               \
-                                    unsigned nsrc, size_t count, bool greatest)                    \
+    TWILL_INLINE void put_##type(void *base, size_t i, struct pair_##type pair)                    \
+    {                                                                                              \
+        struct pair_##type stored;                                                                 \
+        memset(&stored, 0, sizeof(stored));                                                        \
+        stored.value = kind##_NAN(pair.value) ? kind##_ONE_NAN : pair.value;                       \
+        stored.index = pair.index;                                                                 \
+        memcpy((char *)base + i * sizeof(stored), &stored, sizeof(stored));                        \
+    }                                                                                              \
+    TWILL_INLINE void reduce_##type(void *dst, const void *const *src, unsigned nsrc,              \
+                                    size_t count, bool greatest)                                   \
     {                                                                                              \
         for (size_t i = 0; i < count; i++) {                                                       \
-            struct pair_##type best = ((const struct pair_##type *)src[0])[i];                     \
+            struct pair_##type best = get_##type(src[0], i);                                       \
             for (unsigned s = 1; s < nsrc; s++) {                                                  \
-                struct pair_##type next = ((const struct pair_##type *)src[s])[i];                 \
+                struct pair_##type next = get_##type(src[s], i);                                   \
                 if (wins_##type(next, best, greatest))                                             \
                     best = next;                                                                   \
             }                                                                                      \
-            put_##type(&dst[i], best);                                                             \
+            put_##type(dst, i, best);                                                              \
         }                                                                                          \
     }
 

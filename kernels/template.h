@@ -146,10 +146,18 @@ TWILL_INLINE void NAME(tail)(void *const *dst, unsigned ndst, const void *const 
         TWILL_PASTE(store_tail, STORED)((VALUE *)dst[d] + at, acc, n);
 }
 
-/* Return the elements before the first register boundary of dst; 0 if aligning does not pay. */
+/* Streamed stores must be aligned: can they be, behind some elements? */
+TWILL_INLINE bool NAME(streams)(const void *dst, unsigned flags)
+{
+    return (flags & TWILL_KERNEL_STREAM) && (uintptr_t)dst % sizeof(VALUE) == 0;
+}
+
+/* Return the elements before the first register boundary of dst; 0 if aligning does not pay, or is
+ * not possible. */
 TWILL_INLINE size_t NAME(head)(const void *dst, size_t count, bool stream)
 {
-    if (!stream && count * sizeof(VALUE) < TWILL_ALIGN_FROM)
+    if ((!stream && count * sizeof(VALUE) < TWILL_ALIGN_FROM) ||
+        (uintptr_t)dst % sizeof(VALUE) != 0)
         return 0;
     return (-(uintptr_t)dst % (LANES * sizeof(VALUE))) / sizeof(VALUE);
 }
@@ -204,7 +212,7 @@ TWILL_INLINE void NAME(rest)(void *const *dst, unsigned ndst, const void *const 
                                                               uint32_t divisor, unsigned flags)    \
     {                                                                                              \
         return NAME(bulk)(dst, src, nsrc, count, TWILL_##NOUN, divisor,                            \
-                          flags & TWILL_KERNEL_STREAM);                                            \
+                          NAME(streams)(dst, flags));                                              \
     }                                                                                              \
     static void NAME(reduce_##stem)(void *dst, const void *const *src, unsigned nsrc,              \
                                     size_t count, uint32_t divisor, unsigned flags)                \
@@ -247,7 +255,7 @@ TWILL_INLINE void NAME(spread)(void *const *dst, unsigned ndst, const void *cons
     static void NAME(spread_##stem)(void *const *dst, unsigned ndst, const void *const *src,       \
                                     unsigned nsrc, size_t count, uint32_t divisor, unsigned flags) \
     {                                                                                              \
-        bool stream = (flags & TWILL_KERNEL_STREAM) != 0;                                          \
+        bool stream = NAME(streams)(dst[0], flags);                                                \
         for (unsigned d = 1; d < ndst; d++)                                                        \
             stream &= ((uintptr_t)dst[d] - (uintptr_t)dst[0]) % (LANES * sizeof(VALUE)) == 0;      \
         NAME(spread)(dst, ndst, src, nsrc, count, TWILL_##NOUN, divisor, stream);                  \

@@ -226,17 +226,18 @@ TWILL_API twill_status twill_comm_create_over(twill_comm **made, twill_comm *com
 /** \defgroup twill_ops User-defined operations
  * @{ */
 /** \brief Compute result[i] = left[i] op right[i] for \p count elements; result may be left or
- * right. Must be associative and depend on nothing but its arguments. Any thread that waits on
- * a communicator of the context may call it. */
+ * right. Must be associative and depend on nothing but its arguments. The three are aligned to the
+ * type; opaque elements to the largest power of two, up to 16, that divides their size. Any thread
+ * that waits on a communicator of the context may call it. */
 typedef void (*twill_op_fn)(const void *left, const void *right, void *result, size_t count,
                             twill_type type, void *user);
 /** \brief Create an operation from a function. Local.
  *
  * All ranks must pass equivalent functions, and the same \p element_bytes and \p commutative.
  * \p element_bytes 0: elements have the type of the call (narrow floats are not converted);
- * 1 .. 4096: opaque elements of this size, aligned to it up to 16 bytes, and the type of calls is
- * ::TWILL_U8. \p commutative 0: operands are combined in rank order. \p user is passed on.
- * \return ::TWILL_OK, ::TWILL_ERR_ARGUMENT, ::TWILL_ERR_MEMORY (at most 256 per context). */
+ * 1 .. 4096: opaque elements of this size, and the type of calls is ::TWILL_U8. \p commutative 0:
+ * operands are combined in rank order. \p user is passed on. \return ::TWILL_OK,
+ * ::TWILL_ERR_ARGUMENT, ::TWILL_ERR_MEMORY (at most 256 per context). */
 TWILL_API twill_status twill_op_create(twill_context *context, twill_op *op, twill_op_fn function,
                                        void *user, size_t element_bytes, int commutative);
 /** \brief Create a sum whose inputs are first multiplied by *factor, one element of \p type (8- and
@@ -259,16 +260,18 @@ TWILL_API twill_status twill_op_destroy(twill_context *context, twill_op op);
  * Blocking: the result is complete on this rank when the call returns. Reductions yield the same
  * bits on all ranks. Only a barrier synchronises: other calls may return on a rank that needs
  * nothing from the others before these have entered it. Parameters of all calls:
- * - src, dst: buffers, aligned to the element; they must not overlap except in place, as stated for
- *   each call. CUDA device memory is accepted if built with TWILL_WITH_CUDA, see twill(7); other
+ * - src, dst: buffers, of any alignment; they must not overlap except in place, as stated for each
+ *   call. CUDA device memory is accepted if built with TWILL_WITH_CUDA, see twill(7); other
  *   builds cannot recognise it and crash.
  * - count: elements of this type; 0 is allowed. A shard is the part of a buffer that belongs to one
  *   rank. counts[r], offsets[r] (vector variants, "v"): length and start of the shard of rank r, in
  *   elements; offsets NULL: shards are contiguous. Both arrays may be freed after the call.
  * - root: a rank, 0 .. size-1.
  *
- * \return ::TWILL_OK, ::TWILL_ERR_ARGUMENT or any other failure. A bad argument, as any
- * failure, fails the call on all ranks and breaks the communicator, unless it has one rank only.
+ * \return ::TWILL_OK, ::TWILL_ERR_ARGUMENT or any other failure. A bad type, operation, count or
+ * root, which all ranks pass alike, is refused, and the communicator stays usable. Any other bad
+ * argument (an address, counts of a vector call), as any failure, fails the call on all ranks and
+ * breaks the communicator, unless it has one rank only.
  * @{ */
 /** \brief Reduce src of all ranks with op to dst on every rank. In place: src == dst. */
 TWILL_API twill_status twill_allreduce(twill_comm *comm, const void *src, void *dst, size_t count,

@@ -8,7 +8,7 @@
 struct factors_job {
     const struct twill_training_kernels *kernels;
     const struct twill_factors *factors;
-    float *gradient;
+    void *gradient;
     size_t first;
 };
 
@@ -21,7 +21,7 @@ static void multiply_rows(const void *data, size_t first, size_t count)
 }
 
 void twill_factors_multiply(const struct twill_kernels *kernels,
-                            const struct twill_factors *factors, float *gradient, size_t first,
+                            const struct twill_factors *factors, void *gradient, size_t first,
                             size_t count, int threads)
 {
     const struct factors_job job = {kernels->training, factors, gradient, first};

@@ -12,16 +12,16 @@
 /* Factors of several ranks. Part p has errors[p * stride + sample * rows + row] and
  * activations[p * stride + sample * columns + column]. */
 struct twill_factors {
-    const float *errors, *activations;
+    const void *errors, *activations; /* of f32 */
     size_t parts, stride;
     size_t samples; /* of each part; those that a rank lacks are zeros */
     size_t rows, columns;
     float scale; /* of the sums */
 };
 
-/* Compute rows first .. first + count - 1 of the gradient, which begins at `gradient`. */
+/* Compute rows first .. first + count - 1 of the gradient, f32 that begin at `gradient`. */
 void twill_factors_multiply(const struct twill_kernels *kernels,
-                            const struct twill_factors *factors, float *gradient, size_t first,
+                            const struct twill_factors *factors, void *gradient, size_t first,
                             size_t count, int threads);
 
 #endif

@@ -7,16 +7,17 @@
 #define FACTOR_LANES 8u  /* floats of a vector */
 #define FACTOR_TILE  16u /* columns of a tile */
 
-typedef float factor_vector __attribute__((vector_size(4 * FACTOR_LANES), aligned(4), may_alias));
+typedef float factor_vector __attribute__((vector_size(4 * FACTOR_LANES), aligned(1), may_alias));
 
 /* Compute `rows` rows (1 .. FACTOR_ROWS, a constant) of FACTOR_TILE columns. */
-TWILL_INLINE void multiply_tile(const struct twill_factors *f, float *gradient, size_t row,
+TWILL_INLINE void multiply_tile(const struct twill_factors *f, element_f32 *gradient, size_t row,
                                 size_t column, unsigned rows)
 {
     factor_vector sum[FACTOR_ROWS][2] = {{{0}}};
     for (size_t p = 0; p < f->parts; p++) {
-        const float *error = f->errors + p * f->stride + row,
-                    *activation = f->activations + p * f->stride + column;
+        const element_f32 *error = (const element_f32 *)f->errors + p * f->stride + row,
+                          *activation =
+                              (const element_f32 *)f->activations + p * f->stride + column;
         for (size_t s = 0; s < f->samples; s++, error += f->rows, activation += f->columns) {
             factor_vector left = *(const factor_vector *)activation,
                           right = *(const factor_vector *)(activation + FACTOR_LANES);
@@ -29,7 +30,7 @@ TWILL_INLINE void multiply_tile(const struct twill_factors *f, float *gradient, 
     }
     TWILL_UNROLL
     for (unsigned r = 0; r < rows; r++) {
-        float *to = gradient + (row + r) * f->columns + column;
+        element_f32 *to = gradient + (row + r) * f->columns + column;
         *(factor_vector *)to = sum[r][0] * f->scale;
         *(factor_vector *)(to + FACTOR_LANES) = sum[r][1] * f->scale;
     }
@@ -37,17 +38,18 @@ TWILL_INLINE void multiply_tile(const struct twill_factors *f, float *gradient, 
 
 static float multiply_one(const struct twill_factors *f, size_t row, size_t column)
 {
+    const element_f32 *errors = f->errors, *activations = f->activations;
     float sum = 0;
     for (size_t p = 0; p < f->parts; p++)
         for (size_t s = 0; s < f->samples; s++)
-            sum += f->errors[p * f->stride + s * f->rows + row] *
-                   f->activations[p * f->stride + s * f->columns + column];
+            sum += errors[p * f->stride + s * f->rows + row] *
+                   activations[p * f->stride + s * f->columns + column];
     return sum * f->scale;
 }
 
-static void multiply_factors(const struct twill_factors *f, float *gradient, size_t first,
-                             size_t count)
+static void multiply_factors(const struct twill_factors *f, void *to, size_t first, size_t count)
 {
+    element_f32 *gradient = to;
     size_t whole = f->columns / FACTOR_TILE * FACTOR_TILE, end = first + count;
     for (size_t column = 0; column < whole; column += FACTOR_TILE) {
         size_t row = first;

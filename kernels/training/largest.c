@@ -93,9 +93,10 @@ size_t twill_select_above(const struct twill_kernels *kernels, float *values, si
     return training->collect(values, count, bits, count, chosen);
 }
 
-bool twill_scatter_add(float *dst, size_t count, const uint32_t *index, const float *value,
-                       size_t n, float scale)
+bool twill_scatter_add(void *dst, size_t count, const uint32_t *index, const float *value, size_t n,
+                       float scale)
 {
+    element_f32 *sum = dst;
     uint32_t largest = 0;
     for (size_t i = 0; i < n; i++)
         largest = index[i] > largest ? index[i] : largest;
@@ -103,7 +104,7 @@ bool twill_scatter_add(float *dst, size_t count, const uint32_t *index, const fl
         return false;
     unsigned modes = twill_environment_enter(true);
     for (size_t i = 0; i < n; i++)
-        dst[index[i]] += scale * value[i];
+        sum[index[i]] += scale * value[i];
     twill_environment_leave(modes);
     return true;
 }

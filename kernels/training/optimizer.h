@@ -46,9 +46,9 @@ unsigned twill_optimizer_states(const twill_optimizer *optimizer);
  * with a trust ratio. */
 bool twill_optimizer_takes_norms(twill_optimizer_rule rule);
 
-/* One step of one range of parameters, such as a tensor's part of a shard. Pointers need only be
- * aligned to the element; no two arrays overlap, except that a gradient may be a second name for
- * another gradient. */
+/* One step of one range of parameters, such as a tensor's part of a shard. Parameters and
+ * gradients may have any alignment; no two arrays overlap, except that a gradient may be a second
+ * name for another gradient. */
 struct twill_optimizer_step {
     const twill_optimizer *optimizer; /* within range: twill_optimizer_check() */
     uint64_t step;                    /* t: 1 for the first */

@@ -59,8 +59,8 @@ typedef size_t (*twill_collect_fn)(float *values, size_t count, uint32_t bits, s
                                    struct twill_sparse chosen);
 
 /* Compute rows first .. first + count - 1 of a product. */
-typedef void (*twill_multiply_fn)(const struct twill_factors *factors, float *gradient,
-                                  size_t first, size_t count);
+typedef void (*twill_multiply_fn)(const struct twill_factors *factors, void *gradient, size_t first,
+                                  size_t count);
 
 struct twill_training_kernels {
     twill_update_fn update[TWILL_OPTIMIZER_COUNT];

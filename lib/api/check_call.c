@@ -110,9 +110,6 @@ static twill_status side_check(const struct twill_run *run, unsigned i)
         return TWILL_OK;
     if (base == NULL)
         return TWILL_BAD_ARGUMENT(comm, "%s is NULL", side_names[i]);
-    if (((uintptr_t)base & (run->layout.align - 1)) != 0)
-        return TWILL_BAD_ARGUMENT(comm, "%s %p is not aligned to %zu bytes", side_names[i], base,
-                                  run->layout.align);
     if ((uintptr_t)base > UINTPTR_MAX - side->bytes)
         return TWILL_BAD_ARGUMENT(comm, "count %zu exceeds the address space", run->call.count);
     return TWILL_OK;
@@ -154,12 +151,15 @@ twill_status twill_call_check(struct twill_request *request)
     struct twill_run *run = &request->run;
     struct twill_comm *comm = run->comm;
     const struct twill_collective_facts *facts = twill_collective_facts(run->call.collective);
+    request->refused_alike = true;
     TWILL_TRY(&comm->error, type_check(comm, &run->call));
+    request->refused_alike = !run->call.vector;
     if (TWILL_UNLIKELY(run->call.vector))
         TWILL_TRY(&comm->error, take_counts(request));
     size_t shards = facts->sharded && !run->call.vector ? comm->world->size : 1;
     twill_run_describe(run);
     if (run->call.count > (SIZE_MAX >> 1) / run->layout.element / shards)
         return TWILL_BAD_ARGUMENT(comm, "count %zu overflows memory", run->call.count);
+    request->refused_alike = false;
     return twill_call_check_buffers(run);
 }

@@ -85,15 +85,38 @@ twill_status twill_comm_usable_again(struct twill_comm *comm)
     return TWILL_OK;
 }
 
-/* Put the name of this call, which is not the one in progress, before the error's message. */
-static twill_status refuse_call(struct twill_comm *comm, const struct twill_call *call)
+void twill_request_number_refused(struct twill_request *request, const struct twill_call *call)
 {
+    struct twill_comm *comm = request->comm;
+    struct twill_run *run = &request->run;
+    struct twill_call shown = *call;
+    shown.type = (twill_type)twill_min((unsigned)call->type, 0xffu);
+    shown.op = (twill_op)twill_min((unsigned)twill_context_operation_kind(comm->context, call->op),
+                                   0xffffu);
+    run->call_hash = UINT64_MAX; /* the arguments may differ between ranks, and be wrong on all */
+    twill_run_number(run);
+    twill_comm_show(comm, &shown, run->sequence, twill_ticks());
+    twill_node_leave_call(comm->node, run->sequence);
+}
+
+/* Put the name of this call, which is not the one in progress, before the error's message. */
+static twill_status refuse_call(struct twill_request *request, const struct twill_call *call)
+{
+    struct twill_comm *comm = request->comm;
+    struct twill_error own = comm->error;
     comm->issue.call = *call;
     comm->issue.sequence = comm->issue.started;
-    struct twill_error own = comm->error;
     twill_error_clear(&comm->error);
     (void)TWILL_COMM_FAIL(comm, own.status, "%s", own.message);
+    if (request->refused_alike)
+        twill_request_number_refused(request, call);
     return own.status;
+}
+
+/* Fail the communicator, unless all ranks have refused the call. */
+static twill_status fail_request(struct twill_request *request, twill_status status)
+{
+    return request->refused_alike ? status : twill_comm_fail(request->comm, status);
 }
 
 /* Does the call differ from the run's last one only in its buffers' addresses? Then its layout and,
@@ -144,7 +167,7 @@ static twill_status begin_request(struct twill_request *request, const struct tw
     comm->issue.started++;
     twill_status status = twill_request_prepare(request, call);
     if (TWILL_UNLIKELY(status != TWILL_OK))
-        return refuse_call(comm, call);
+        return refuse_call(request, call);
     TWILL_TRY(&comm->error, twill_request_bounce_in(request));
     if (TWILL_UNLIKELY(request->run.bytes >= TWILL_POPULATE_FROM))
         twill_run_populate(&request->run);
@@ -167,7 +190,7 @@ static twill_status call_run(struct twill_comm *comm, const struct twill_call *c
     if (TWILL_LIKELY(status == TWILL_OK))
         status = twill_request_bounce_out(request);
     if (TWILL_UNLIKELY(status != TWILL_OK))
-        return twill_comm_fail(comm, status);
+        return fail_request(request, status);
     bool is_copied = request->on_device != NULL; /* after its end */
     twill_comm_count_call(comm, ticks, TWILL_UNLIKELY(is_copied) ? twill_ticks() : request->ended,
                           idle);
@@ -248,8 +271,9 @@ static twill_status start_call(struct twill_comm *comm, const struct twill_call 
         return twill_comm_fail(comm, TWILL_ERR_MEMORY);
     twill_status status = begin_request(made, call, 0);
     if (status != TWILL_OK) {
+        status = fail_request(made, status);
         twill_request_give(made);
-        return twill_comm_fail(comm, status);
+        return status;
     }
     *request = made->handle;
     (void)twill_request_launch(made); /* a failure is returned by the wait */
@@ -316,8 +340,10 @@ static twill_status prepare_request(struct twill_request *request, const struct 
 {
     struct twill_comm *comm = request->comm;
     TWILL_TRY(&comm->error, twill_comm_wait(comm, queue_is_empty, comm));
-    if (twill_request_prepare(request, call) != TWILL_OK)
-        return refuse_call(comm, call);
+    if (twill_request_prepare(request, call) != TWILL_OK) {
+        comm->issue.started++;
+        return refuse_call(request, call);
+    }
     TWILL_TRY(&comm->error, twill_request_bounce_in(request));
     TWILL_TRY(&comm->error, exchange_addresses(request));
     int answer = twill_run_choose(&request->run);
@@ -338,8 +364,9 @@ static twill_status init(struct twill_comm *comm, const struct twill_call *call,
         return twill_comm_fail(comm, TWILL_ERR_MEMORY);
     twill_status status = prepare_request(made, call);
     if (status != TWILL_OK) {
+        status = comm->broken ? status : fail_request(made, status);
         twill_request_give(made);
-        return comm->broken ? status : twill_comm_fail(comm, status);
+        return status;
     }
     made->persistent = true;
     *request = made->handle;

@@ -43,8 +43,9 @@ static void forget_group(struct twill_comm *comm)
         twill_request_give(request);
 }
 
+/* Record a call. *alike: refused for what all ranks give alike. */
 static twill_status record_group(struct twill_comm *comm, const struct twill_call *call,
-                                 const struct twill_point *point)
+                                 const struct twill_point *point, bool *alike)
 {
     TWILL_TRY(&comm->error, twill_comm_usable(comm));
     struct twill_request *request = twill_request_take(comm);
@@ -53,6 +54,11 @@ static twill_status record_group(struct twill_comm *comm, const struct twill_cal
     twill_status status =
         call != NULL ? twill_request_prepare(request, call) : twill_point_prepare(request, point);
     if (status != TWILL_OK) {
+        *alike = call != NULL && request->refused_alike;
+        if (*alike) {
+            comm->issue.started++;
+            twill_request_number_refused(request, call);
+        }
         twill_request_give(request);
         return status;
     }
@@ -63,13 +69,14 @@ static twill_status record_group(struct twill_comm *comm, const struct twill_cal
 static twill_status record_or_fail(struct twill_comm *comm, const struct twill_call *call,
                                    const struct twill_point *point)
 {
-    twill_status status = record_group(comm, call, point);
+    bool alike = false;
+    twill_status status = record_group(comm, call, point, &alike);
     if (status != TWILL_OK && status != TWILL_ERR_BROKEN && status != TWILL_ERR_FORKED) {
         struct twill_error own = comm->error;
         twill_error_clear(&comm->error);
         (void)TWILL_FAIL(&comm->error, status, "%s: in a group: %s",
                          TWILL_COMM_RANK_NAME(comm, comm->rank), own.message);
-        status = twill_comm_fail(comm, status);
+        status = alike ? status : twill_comm_fail(comm, status);
     }
     return status;
 }

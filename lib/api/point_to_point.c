@@ -34,8 +34,6 @@ static twill_status check_way(struct twill_comm *comm, const char *name, const v
         return TWILL_BAD_ARGUMENT(comm, "count %zu overflows memory", count);
     if (count > 0 && buffer == NULL)
         return TWILL_BAD_ARGUMENT(comm, "%s is NULL", name);
-    if (((uintptr_t)buffer & (element - 1)) != 0)
-        return TWILL_BAD_ARGUMENT(comm, "%s %p is not aligned to %zu bytes", name, buffer, element);
     return TWILL_OK;
 }
 

@@ -55,11 +55,41 @@ static void reduce_by_kernel(const struct twill_run *run, const struct reduction
                              (const void *const *)f->source, f->sources, count);
 }
 
+/* Return the alignment that a caller's function may rely on: that of the type, of opaque elements
+ * the largest power of two, up to 16, that divides their size. */
+static uintptr_t operand_alignment(size_t element)
+{
+    return twill_min(element & (~element + 1), (size_t)16);
+}
+
+/* Call a caller's function on copies of its operands. They fit BETWEEN_BYTES. */
+static __attribute__((noinline)) void call_on_copies(const struct twill_run *run, const void *left,
+                                                     const void *right, void *result, size_t n)
+{
+    const struct twill_operation *created = run->layout.created;
+    TWILL_ALIGNED(64) unsigned char copy[2][BETWEEN_BYTES];
+    const size_t bytes = n * run->layout.element;
+    memcpy(copy[0], left, bytes);
+    memcpy(copy[1], right, bytes);
+    created->function(copy[0], copy[1], copy[0], n, run->layout.type, created->user);
+    memcpy(result, copy[0], bytes);
+}
+
+static void call_function(const struct twill_run *run, const void *left, const void *right,
+                          void *result, size_t n)
+{
+    const struct twill_operation *created = run->layout.created;
+    const uintptr_t bits = (uintptr_t)left | (uintptr_t)right | (uintptr_t)result;
+    if (TWILL_UNLIKELY((bits & (operand_alignment(run->layout.element) - 1)) != 0))
+        call_on_copies(run, left, right, result, n);
+    else
+        created->function(left, right, result, n, run->layout.type, created->user);
+}
+
 /* Reduce two operands at a time. Intermediate results must not go to dst, which may be one of the
  * operands still to be read. */
 static void reduce_by_function(const struct twill_run *run, const struct reduction *f, size_t count)
 {
-    const struct twill_operation *created = run->layout.created;
     TWILL_ALIGNED(64) unsigned char between[BETWEEN_BYTES];
     size_t most = BETWEEN_BYTES / run->layout.element;
     for (size_t done = 0; done < count; done += most) {
@@ -69,7 +99,7 @@ static void reduce_by_function(const struct twill_run *run, const struct reducti
         for (unsigned i = 1; i < f->sources; i++) {
             const void *right = (const unsigned char *)f->source[i] + skip;
             void *result = i + 1 == f->sources ? (void *)dst : (void *)between;
-            created->function(left, right, result, n, run->layout.type, created->user);
+            call_function(run, left, right, result, n);
             left = result;
         }
         if (f->sources == 1 && left != dst)

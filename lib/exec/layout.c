@@ -57,20 +57,6 @@ static void describe_operation(struct twill_run *run)
     run->layout.partial = run->layout.element;
 }
 
-/* Return the alignment required of buffers: of a pair that of its halves, of an element of the
- * caller's the largest power of two, up to 16, that divides its size. */
-static size_t element_alignment(const struct twill_run *run)
-{
-    size_t element = run->layout.given;
-    if (run->layout.type != run->call.type)
-        return element;
-    if (run->call.op == TWILL_MINLOC || run->call.op == TWILL_MAXLOC)
-        return element / 2;
-    size_t power = element & (~element + 1);
-    return run->layout.created != NULL && run->layout.created->element != 0 ? twill_min(power, 16)
-                                                                            : element;
-}
-
 static size_t side_size(const struct twill_run *run, const struct twill_side *side)
 {
     bool sharded = twill_collective_facts(run->call.collective)->sharded;
@@ -115,7 +101,6 @@ void twill_run_describe(struct twill_run *run)
     describe_operation(run);
     run->layout.given =
         run->layout.type != call->type ? twill_type_size(call->type) : run->layout.element;
-    run->layout.align = element_alignment(run);
     describe_side(run, src, facts->src, call->src, &call->src_counts);
     describe_side(run, dst, facts->dst, call->dst, &call->dst_counts);
     run->layout.known = NULL;

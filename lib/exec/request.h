@@ -30,8 +30,9 @@ struct twill_request {
     _Atomic int state;   /* enum twill_request_state */
     twill_status status; /* once complete */
     bool is_point, persistent;
-    bool pends;        /* counted in comm->claim.pending: other threads may advance it */
-    bool has_messages; /* or may have: counted in comm->messaging */
+    bool refused_alike; /* a collective, for what all ranks give alike: all have refused it */
+    bool pends;         /* counted in comm->claim.pending: other threads may advance it */
+    bool has_messages;  /* or may have: counted in comm->messaging */
     struct twill_comm *comm;
     struct twill_request *next, *recorded; /* in the queue or free list; in a group */
     struct twill_run run;
@@ -147,6 +148,10 @@ twill_status twill_request_admit(struct twill_comm *comm, struct twill_request *
 twill_status twill_request_launch(struct twill_request *request);
 /* Copy the call into the request and check its arguments. */
 twill_status twill_request_prepare(struct twill_request *request, const struct twill_call *call);
+/* Number a call that is counted in comm->issue.started and refused_alike. If all ranks have refused
+ * it, they go on. If not, the others find in this rank's call records that it has made another
+ * call, or later by the signatures. */
+void twill_request_number_refused(struct twill_request *request, const struct twill_call *call);
 /* Compute run->call_hash of the summary. */
 void twill_run_hash_call(struct twill_run *run);
 /* Publish to the ranks of this node which call this rank is in. */

@@ -393,7 +393,7 @@ void twill_request_give(struct twill_request *request)
 {
     twill_run_detach_peers(&request->run);
     request->next = request->comm->issue.spare;
-    request->persistent = false;
+    request->persistent = request->refused_alike = false;
     request->timeout_ns = 0;
     request->generation++;
     request->handle = NULL;

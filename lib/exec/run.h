@@ -131,7 +131,8 @@ struct twill_run_layout {
     size_t element, partial; /* width of an element, and of a partial result */
     bool narrow;             /* partial results are elements: rounded by every step */
     const float *after;      /* NULL, or the final result is multiplied by it */
-    size_t given, align;     /* width and alignment of an element in the caller's buffers */
+    size_t given;            /* width of an element in the caller's buffers, which have any
+                                alignment */
     const size_t *known;     /* [shards] elements, if all ranks know them; NULL: even, or unknown */
     size_t most;             /* elements of the largest shard */
     uint32_t shard_blocks;   /* blocks of a shard */

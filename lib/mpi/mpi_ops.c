@@ -199,12 +199,6 @@ int MPI_Type_free(MPI_Datatype *type)
 
 /* --- the choice ------------------------------------------------------------------------------- */
 
-static size_t operand_alignment(size_t element)
-{
-    size_t alignment = element & (~element + 1);
-    return alignment < 16 ? alignment : 16;
-}
-
 static enum twill_mpi_why take_native(const struct twill_mpi_type *type, twill_op op,
                                       struct twill_mpi_reduction *found)
 {
@@ -212,9 +206,6 @@ static enum twill_mpi_why take_native(const struct twill_mpi_type *type, twill_o
                                           .op = op,
                                           .components = type->components,
                                           .element = (size_t)type->extent};
-    found->alignment = operand_alignment(type->class == TWILL_MPI_PAIR
-                                             ? (size_t)type->extent / 2
-                                             : twill_type_size((twill_type)type->native));
     return TWILL_MPI_WHY_TAKEN;
 }
 
@@ -242,10 +233,7 @@ static enum twill_mpi_why take_made(const struct twill_mpi_call *call,
         .handle = {(uintptr_t)call->op, (uintptr_t)call->recv_type},
         .element = element,
         .commutative = commutative != 0};
-    *found = (struct twill_mpi_reduction){.type = TWILL_U8,
-                                          .components = 1,
-                                          .element = element,
-                                          .alignment = operand_alignment(element)};
+    *found = (struct twill_mpi_reduction){.type = TWILL_U8, .components = 1, .element = element};
     pthread_mutex_lock(&twill_mpi.operations.lock);
     found->made = operation_make(&want, keeps);
     pthread_mutex_unlock(&twill_mpi.operations.lock);

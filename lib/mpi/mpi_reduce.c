@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reductions. MPI demands equal count, type and operation on all ranks, so decisions by these are
- * equal. Addresses are not: a buffer that is not aligned as twill requires is copied. */
+ * equal. */
 #include "lib/mpi/mpi_call.h"
 
 /* Return what is wrong with buffers of these numbers of elements, or 0. One buffer for both sides
@@ -72,26 +72,12 @@ static struct twill_mpi_side elements_at(const void *user, size_t elements,
                                    .bytes = elements * found->element};
 }
 
-static bool is_aligned(const void *at, const struct twill_mpi_reduction *found)
-{
-    return ((uintptr_t)at & (found->alignment - 1)) == 0;
-}
-
-static void read_from(struct twill_mpi_bound *bound, const void *user, size_t elements,
-                      const struct twill_mpi_reduction *found)
-{
-    bound->src = user;
-    if (is_aligned(user, found) || elements == 0)
-        return;
-    bound->bounced |= TWILL_MPI_BOUNCES_IN;
-    bound->in = elements_at(user, elements, found);
-}
-
+/* elsewhere: the result is copied from bounce memory. */
 static void write_to(struct twill_mpi_bound *bound, void *user, size_t elements,
                      const struct twill_mpi_reduction *found, bool elsewhere)
 {
     bound->dst = user;
-    if ((!elsewhere && is_aligned(user, found)) || elements == 0)
+    if (!elsewhere || elements == 0)
         return;
     bound->bounced |= TWILL_MPI_BOUNCES_OUT;
     bound->out = elements_at(user, elements, found);
@@ -112,9 +98,8 @@ static void place_result(const struct twill_mpi_call *call, struct twill_mpi_bou
 {
     size_t elements = (size_t)call->recv_count;
     bool in_place = call->send == MPI_IN_PLACE;
-    read_from(bound, in_place ? call->recv : call->send, elements, found);
+    bound->src = in_place ? call->recv : call->send;
     write_to(bound, call->recv, elements, found, buffers_overlap(call, elements, elements, found));
-    bound->shared = in_place && bound->bounced != 0;
     bound->src_at = bound->dst_at = 0;
 }
 
@@ -147,7 +132,7 @@ enum twill_mpi_why twill_mpi_bind_reduce(const struct twill_mpi_call *call,
     if (bound->comm->rank == call->root)
         place_result(call, bound, &found);
     else
-        read_from(bound, call->send, (size_t)call->recv_count, &found);
+        bound->src = call->send;
     return why;
 }
 
@@ -157,7 +142,7 @@ static void place_shard(const struct twill_mpi_call *call, struct twill_mpi_boun
                         const struct twill_mpi_reduction *found, size_t all, size_t shard)
 {
     bool in_place = call->send == MPI_IN_PLACE;
-    read_from(bound, in_place ? call->recv : call->send, all, found);
+    bound->src = in_place ? call->recv : call->send;
     write_to(bound, call->recv, shard, found, in_place || buffers_overlap(call, all, shard, found));
 }
 

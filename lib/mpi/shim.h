@@ -286,7 +286,6 @@ struct twill_mpi_reduction {
     twill_op op;
     unsigned components; /* twill elements per MPI element */
     size_t element;      /* extent of an MPI element, bytes */
-    size_t alignment;    /* that twill requires of a buffer, bytes */
     bool lacks;          /* no slot was left for an operation */
     /* NULL: native. Else to be released when the call is complete */
     struct twill_mpi_operation *made;

@@ -86,9 +86,6 @@ static twill_status check_new_key(struct twill_server *server, const twill_tenso
                                    "tensor '%s': %zu elements in one chunk, which lists of top-k "
                                    "and threshold cannot number: set options.chunk_bytes",
                                    name, tensor->count);
-    if ((uintptr_t)tensor->gradient % width != 0 || (uintptr_t)tensor->parameters % width != 0)
-        return TWILL_SERVER_REFUSE(server, "tensor '%s': its memory is not aligned to %zu bytes",
-                                   name, width);
     if (server->keys == TWILL_SERVER_KEYS_MOST)
         return TWILL_SERVER_REFUSE(server, "tensor '%s': there are %u, the maximum", name,
                                    TWILL_SERVER_KEYS_MOST);

@@ -155,8 +155,8 @@ void twill_dense_rebuild(struct twill_gradients *set, const struct twill_bucket 
                                           .columns = dense->columns,
                                           .scale = (float)scale};
     size_t row = first / dense->columns, end = (first + count - 1) / dense->columns + 1;
-    twill_factors_multiply(set->context->machine.kernels, &factors, (float *)(void *)bucket->memory,
-                           row, end - row, set->lane[0].comm->tuning.threads);
+    twill_factors_multiply(set->context->machine.kernels, &factors, bucket->memory, row, end - row,
+                           set->lane[0].comm->tuning.threads);
 }
 
 /* --- calls ----------------------------------------------------------------------------------- */

@@ -54,9 +54,6 @@ static twill_status check_tensor(struct twill_gradients *set, const twill_tensor
     if (tensor->count == 0 || tensor->count > SIZE_MAX / 4 / width)
         return TWILL_GRADIENTS_REFUSE(set, "tensor '%s': count %zu is outside 1 .. %zu", name,
                                       tensor->count, SIZE_MAX / 4 / width);
-    if ((uintptr_t)tensor->gradient % width != 0)
-        return TWILL_GRADIENTS_REFUSE(set, "tensor '%s': its memory is not aligned to %zu bytes",
-                                      name, width);
     if (set->tensors == TWILL_TENSORS_MOST)
         return TWILL_GRADIENTS_REFUSE(set, "tensor '%s': the set has %u tensors, the maximum", name,
                                       TWILL_TENSORS_MOST);

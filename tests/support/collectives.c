@@ -173,12 +173,20 @@ void test_call_fill(const struct test_call *call, int rank, int size,
 
 /* --- user-defined operations ------------------------------------------------------------------ */
 
+/* A result that is not stored is wrong, so the call fails its check. */
+static bool aligned(const void *left, const void *right, const void *result, size_t alignment)
+{
+    return (((uintptr_t)left | (uintptr_t)right | (uintptr_t)result) & (alignment - 1)) == 0;
+}
+
 static void combine_bits(const void *left, const void *right, void *result, size_t count,
                          twill_type type, void *user)
 {
     const unsigned char *a = left, *b = right;
     unsigned char *to = result;
     (void)user;
+    if (!aligned(left, right, result, twill_type_size(type)))
+        return;
     for (size_t i = 0; i < count * test_payload_element(type, TEST_OP_XOR); i++)
         to[i] = a[i] ^ b[i];
 }
@@ -189,6 +197,8 @@ static void compose(const void *left, const void *right, void *result, size_t co
     const struct test_affine *f = left, *g = right;
     struct test_affine *to = result;
     (void)type, (void)user;
+    if (!aligned(left, right, result, _Alignof(struct test_affine)))
+        return;
     for (size_t i = 0; i < count; i++)
         to[i] = (struct test_affine){f[i].a * g[i].a, f[i].a * g[i].b + f[i].b};
 }

@@ -78,7 +78,7 @@ static void add_segment(const struct twill_gradients *set, const struct twill_bu
     const uint32_t *index = (const uint32_t *)(const void *)(list + head);
     const float *value = (const float *)(const void *)(index + entries);
     if (n <= entries)
-        (void)twill_scatter_add((float *)(void *)bucket->memory, bucket->count, index, value, n,
+        (void)twill_scatter_add(bucket->memory, bucket->count, index, value, n,
                                 set->compressor.after);
 }
 

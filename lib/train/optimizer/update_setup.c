@@ -128,10 +128,6 @@ static twill_status check_parameters(struct twill_gradients *set)
             return TWILL_FAIL(&set->error, TWILL_ERR_ARGUMENT,
                               "tensor '%s': there is no optimizer for %s, only for f32, f16, bf16",
                               tensor->name, twill_type_name(tensor->type));
-        if ((uintptr_t)own % twill_type_size(tensor->type) != 0)
-            return TWILL_FAIL(&set->error, TWILL_ERR_ARGUMENT,
-                              "tensor '%s': its parameters are not aligned to %zu bytes",
-                              tensor->name, twill_type_size(tensor->type));
         for (uint32_t o = 0; own != NULL && o < set->tensors; o++) {
             const struct twill_train_tensor *other = &set->tensor[o];
             if (do_overlap(own, other->own, other->bytes, tensor->bytes) ||

@@ -20,7 +20,7 @@ enum {
     SOURCES = TWILL_KERNEL_MAX_SOURCES,
     MOST = 2300,    /* elements: 16-bit ones then fill more than 4096 bytes */
     MARGIN = 64,    /* bytes around an array that must not change */
-    PLACEMENTS = 4, /* ways the arrays are misaligned */
+    PLACEMENTS = 5, /* ways the arrays are misaligned */
     BUFFER = MOST * 16 + 4 * MARGIN + 16 * 16
 };
 
@@ -52,16 +52,17 @@ static bool next_cell(struct cell *cell, int *index)
     return false;
 }
 
-/* Return by how many elements array `a` (sources, then the target) is misaligned to 64 bytes. */
-static size_t offset(int placement, int a)
+/* Return by how many bytes array `a` (sources, then the target) is misaligned to 64. In the last
+ * placement no array is aligned to its elements, unless these have one byte. */
+static size_t offset(const struct cell *cell, int placement, int a)
 {
-    const size_t offsets[PLACEMENTS] = {0, a == SOURCES, (size_t)a + 1, 3};
-    return offsets[placement];
+    const size_t offsets[PLACEMENTS - 1] = {0, a == SOURCES, (size_t)a + 1, 3};
+    return placement == PLACEMENTS - 1 ? 2 * (size_t)a + 1 : offsets[placement] * cell->element;
 }
 
 static char *align_buffer(char *buffer, const struct cell *cell, int placement, int a)
 {
-    return buffer + MARGIN + offset(placement, a) * cell->element;
+    return buffer + MARGIN + offset(cell, placement, a);
 }
 
 /* Fill arrays with numbers that do not depend on the placement. */

@@ -205,17 +205,16 @@ static void arguments_rank(int rank, int size, twill_bootstrap *bootstrap, void 
     static const struct {
         int peer;
         int type;
-        bool null, crooked;
+        bool null;
         const char *named;
-    } bad[] = {{1, TWILL_I32, false, false, "to"},
-               {-1, TWILL_I32, false, false, "to"},
-               {0, 99, false, false, "type"},
-               {0, TWILL_I32, true, false, "src"},
-               {0, TWILL_I32, false, true, "aligned"}};
+    } bad[] = {{1, TWILL_I32, false, "to"},
+               {-1, TWILL_I32, false, "to"},
+               {0, 99, false, "type"},
+               {0, TWILL_I32, true, "src"}};
     if (!start(&job, bootstrap))
         goto out;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(bad); i++) {
-        const char *src = bad[i].null ? NULL : (const char *)job.out + bad[i].crooked;
+        const void *src = bad[i].null ? NULL : job.out;
         twill_status status = twill_send(job.comm, src, 4, (twill_type)bad[i].type, bad[i].peer);
         POINT_RIGHT(status == TWILL_ERR_ARGUMENT &&
                     strstr(twill_comm_message(job.comm), bad[i].named) != NULL);

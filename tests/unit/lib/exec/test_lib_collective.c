@@ -22,6 +22,7 @@
 #define COLLECTIVE_MOST_BYTES (TEST_TSAN ? (size_t)300 << 10 : (size_t)1 << 20)
 #define COLLECTIVE_CALLS      (TEST_TSAN ? 15u : TEST_ASAN ? 100u : 300u)
 #define CALLS_NAMED           (TEST_TSAN ? 6u : TEST_ASAN ? 20u : 40u)
+#define MOST_MOVED            16u /* bytes, by which buffers are moved to odd addresses */
 /* An algorithm is swept by name on one in this many worlds of those that it applies to. */
 #define WORLDS_NAMED (TEST_TSAN ? 12u : TEST_ASAN ? 6u : 3u)
 
@@ -147,13 +148,28 @@ static void choose_calls(struct calls_sweep *sweep, unsigned most, uint64_t *num
 
 /* --- one rank ------------------------------------------------------------------------------- */
 
+/* Buffers at any address: in one of four calls those of all ranks, in one those of one rank, which
+ * must change nothing that ranks decide alike. */
+static struct test_buffers placed(const struct test_buffers *buffers, uint64_t number,
+                                  twill_comm *comm)
+{
+    struct test_buffers moved = *buffers;
+    uint64_t draw = hash(number), rank = (uint64_t)twill_comm_rank(comm);
+    bool moves =
+        draw % 4 == 0 || (draw % 4 == 1 && draw / 4 % (uint64_t)twill_comm_size(comm) == rank);
+    moved.src += moves ? hash(draw + rank) % MOST_MOVED : 0;
+    moved.dst += moves ? hash(draw - rank) % MOST_MOVED : 0;
+    return moved;
+}
+
 static bool sweep_calls(struct calls_sweep *sweep, twill_comm *comm,
                         const struct test_buffers *buffers)
 {
     for (size_t i = 0; i < sweep->calls; i++) {
         struct test_call call = {.turn = 0};
         (void)call_number(sweep->numbers[i], (size_t)sweep->world->size, &call);
-        if (!test_call_check(&call, comm, buffers))
+        struct test_buffers moved = placed(buffers, sweep->numbers[i], comm);
+        if (!test_call_check(&call, comm, &moved))
             return twill_test_note(false, __FILE__, __LINE__, "world %s, %s, call %llu",
                                    sweep->world->nodes, sweep->algorithm,
                                    (unsigned long long)sweep->numbers[i]);
@@ -169,10 +185,10 @@ static bool get_buffers(struct test_buffers *buffers, twill_comm *comm, bool hea
 {
     void *memory[2];
     for (int i = 0; i < 2; i++) {
-        memory[i] = heap ? NULL : malloc(COLLECTIVE_MOST_BYTES);
+        memory[i] = heap ? NULL : malloc(COLLECTIVE_MOST_BYTES + MOST_MOVED);
         if (heap)
             TWILL_REQUIRE(twill_alloc(twill_comm_context(comm), &memory[i],
-                                      COLLECTIVE_MOST_BYTES) == TWILL_OK);
+                                      COLLECTIVE_MOST_BYTES + MOST_MOVED) == TWILL_OK);
         TWILL_REQUIRE(memory[i] != NULL);
     }
     *buffers = (struct test_buffers){.src = memory[0],
