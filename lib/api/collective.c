@@ -77,11 +77,7 @@ twill_status twill_comm_usable_again(struct twill_comm *comm)
 {
     if (TWILL_UNLIKELY(comm->broken))
         return TWILL_ERR_BROKEN;
-    if (TWILL_UNLIKELY(comm->error.status != TWILL_OK))
-        twill_error_clear(&comm->error);
-    if (TWILL_UNLIKELY(twill_context_is_forked(comm->context)))
-        return TWILL_COMM_REFUSE(comm, TWILL_ERR_FORKED,
-                                 "this process was forked after the context was created");
+    twill_error_clear(&comm->error);
     return TWILL_OK;
 }
 

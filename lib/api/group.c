@@ -71,7 +71,7 @@ static twill_status record_or_fail(struct twill_comm *comm, const struct twill_c
 {
     bool alike = false;
     twill_status status = record_group(comm, call, point, &alike);
-    if (status != TWILL_OK && status != TWILL_ERR_BROKEN && status != TWILL_ERR_FORKED) {
+    if (status != TWILL_OK && status != TWILL_ERR_BROKEN) {
         struct twill_error own = comm->error;
         twill_error_clear(&comm->error);
         (void)TWILL_FAIL(&comm->error, status, "%s: in a group: %s",

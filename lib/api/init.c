@@ -23,14 +23,15 @@ twill_status twill_comm_create(twill_comm **comm, twill_context *context)
     return twill_context_outcome(context, status, &error);
 }
 
-/* Close the communicator; in a forked child leave it, because its connections are the parent's.
- * Returns false if it must be kept. */
+/* Is this a forked child? All that is in the communicator belongs to the parent. */
+static bool is_of_parent(const struct twill_comm *comm)
+{
+    return twill_comm_is_live(comm) && twill_context_is_forked(comm->context);
+}
+
+/* Close the communicator. Returns false if it must be kept. */
 static bool leave_comm(struct twill_comm *comm, const char *call)
 {
-    if (twill_context_is_forked(comm->context)) {
-        twill_comm_release(comm);
-        return true;
-    }
     if (!twill_comm_end_handle(comm, call))
         return false;
     struct twill_context *context = comm->context;
@@ -46,10 +47,12 @@ static bool leave_comm(struct twill_comm *comm, const char *call)
  * close it. Returns false if it must be kept. */
 static bool destroy(struct twill_comm *comm, const char *call)
 {
+    if (is_of_parent(comm))
+        return true;
     twill_timeline_align_again(comm);
     if (!twill_comm_acquire_last(comm, call))
         return false;
-    if (!comm->broken && !twill_context_is_forked(comm->context)) {
+    if (!comm->broken) {
         twill_comm_shorten_deadline(comm);
         twill_call_last(comm);
         twill_context_forget_timeout(comm->context);
@@ -60,7 +63,7 @@ static bool destroy(struct twill_comm *comm, const char *call)
 void twill_comm_leave(twill_comm *comm)
 {
     const char *call = "twill_comm_leave";
-    if (comm != NULL && twill_comm_acquire_last(comm, call))
+    if (comm != NULL && !is_of_parent(comm) && twill_comm_acquire_last(comm, call))
         (void)leave_comm(comm, call);
 }
 

@@ -13,10 +13,7 @@ static twill_status begin_agreement(struct twill_comm *comm, const void *result,
 {
     TWILL_TRY(NULL, twill_comm_acquire(comm, call));
     twill_status status = TWILL_OK;
-    if (twill_context_is_forked(comm->context))
-        status = TWILL_RECOVERY_FAIL(comm, TWILL_ERR_FORKED,
-                                     "this process was forked after the context was created");
-    else if (result == NULL)
+    if (result == NULL)
         status = TWILL_RECOVERY_FAIL(comm, TWILL_ERR_ARGUMENT, "the result's address is NULL");
     else if (atomic_load_explicit(&comm->claim.pending, memory_order_acquire) > 0)
         status = TWILL_RECOVERY_FAIL(comm, TWILL_ERR_ARGUMENT, "a request on it is under way");

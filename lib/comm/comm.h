@@ -235,14 +235,18 @@ void twill_comm_close(struct twill_comm *comm);
 /* --- lib/exec/claim.c --- */
 
 /* Hold the communicator for a public call. Returns TWILL_ERR_ARGUMENT if it is NULL, has ended, or
- * another thread is in a call on it, TWILL_ERR_TIMEOUT if one advances it for TWILL_TIMEOUT. Pair
- * with twill_comm_release(). _live: it has not ended, because one of its requests has not. */
+ * another thread is in a call on it, TWILL_ERR_TIMEOUT if one advances it for TWILL_TIMEOUT,
+ * TWILL_ERR_FORKED in a forked child: a call there would read the parent's messages, and threads of
+ * the parent may hold the communicator for ever. Pair with twill_comm_release(). _live: it has not
+ * ended, because one of its requests has not. */
 twill_status twill_comm_acquire_slow(struct twill_comm *comm, const char *call);
 static inline twill_status twill_comm_acquire_live(struct twill_comm *comm, const char *call)
 {
     const char *expected = NULL;
-    if (TWILL_LIKELY(atomic_compare_exchange_strong_explicit(
-            &comm->claim.held, &expected, call, memory_order_acquire, memory_order_relaxed)))
+    if (TWILL_LIKELY(!twill_context_is_forked(comm->context) &&
+                     atomic_compare_exchange_strong_explicit(&comm->claim.held, &expected, call,
+                                                             memory_order_acquire,
+                                                             memory_order_relaxed)))
         return TWILL_OK;
     return twill_comm_acquire_slow(comm, call);
 }
@@ -311,13 +315,12 @@ static inline void twill_comm_count_wait(struct twill_comm *comm, uint64_t from,
         twill_split_report_due(comm);
 }
 
-/* Check that a call may begin, and clear the error of an earlier one. Returns TWILL_ERR_BROKEN or
- * TWILL_ERR_FORKED if it may not. */
+/* Check that a call may begin, and clear the error of an earlier one. Returns TWILL_ERR_BROKEN if
+ * it may not. */
 twill_status twill_comm_usable_again(struct twill_comm *comm);
 static inline twill_status twill_comm_usable(struct twill_comm *comm)
 {
-    if (TWILL_LIKELY(!comm->broken && comm->error.status == TWILL_OK &&
-                     !twill_context_is_forked(comm->context)))
+    if (TWILL_LIKELY(!comm->broken && comm->error.status == TWILL_OK))
         return TWILL_OK;
     return twill_comm_usable_again(comm);
 }

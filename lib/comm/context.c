@@ -47,12 +47,9 @@ twill_status twill_context_outcome(struct twill_context *context, twill_status s
 {
     if (status == TWILL_OK)
         return status;
-    bool forked = context->fork_guard != NULL && twill_context_is_forked(context);
-    if (!forked) /* in a child another thread of the parent may hold the lock for ever */
-        twill_context_lock(context);
+    twill_context_lock(context);
     context->error = *error;
-    if (!forked)
-        twill_context_unlock(context);
+    twill_context_unlock(context);
     return status;
 }
 
@@ -68,11 +65,11 @@ twill_status twill_context_idle(twill_context *context, twill_idle_fn idle, void
 void twill_context_memory_stats(const struct twill_context *context,
                                 struct twill_memory_stats *user, struct twill_memory_stats *library)
 {
-    pthread_mutex_t *lock = (pthread_mutex_t *)(uintptr_t)&context->lock;
-    pthread_mutex_lock(lock);
+    struct twill_context *locked = (struct twill_context *)(uintptr_t)context;
+    twill_context_lock(locked);
     twill_memory_stats(context->memory.user, user);
     twill_memory_stats(context->memory.library, library);
-    pthread_mutex_unlock(lock);
+    twill_context_unlock(locked);
 }
 
 static twill_status guard_against_fork(struct twill_context *context)
@@ -275,7 +272,7 @@ void twill_context_destroy(twill_context *context)
         twill_handle_warn("twill_context_destroy", "the context has already been destroyed");
         return;
     }
-    if (context->fork_guard != NULL && twill_context_is_forked(context))
+    if (twill_context_is_forked(context))
         return; /* it belongs to the parent */
     if (context->comms.opened > 0) {
         twill_say(&context->log, TWILL_LOG_WARN,

@@ -205,14 +205,25 @@ void twill_context_unchain(struct twill_context *context);
  */
 void twill_context_drop_older(struct twill_context *context);
 
-/* Take the lock of what several threads change. Never held while waiting for another rank. */
+#define TWILL_FORK_GUARD 0x7477696c6c212121u
+
+static inline bool twill_context_is_forked(const struct twill_context *context)
+{
+    return context->fork_guard != NULL && *context->fork_guard != TWILL_FORK_GUARD;
+}
+
+/* Take the lock of what several threads change. Never held while waiting for another rank. In a
+ * forked child a thread of the parent, which does not exist here, may hold it for ever: it is not
+ * taken. */
 static inline void twill_context_lock(struct twill_context *context)
 {
-    pthread_mutex_lock(&context->lock);
+    if (TWILL_LIKELY(!twill_context_is_forked(context)))
+        pthread_mutex_lock(&context->lock);
 }
 static inline void twill_context_unlock(struct twill_context *context)
 {
-    pthread_mutex_unlock(&context->lock);
+    if (TWILL_LIKELY(!twill_context_is_forked(context)))
+        pthread_mutex_unlock(&context->lock);
 }
 /* End a call on the context: keep its error for twill_context_message(). Returns status. */
 twill_status twill_context_outcome(struct twill_context *context, twill_status status,
@@ -320,13 +331,6 @@ void twill_context_memory_stats(const struct twill_context *context,
 static inline bool twill_context_is_live(const struct twill_context *context)
 {
     return context != NULL && context->live == TWILL_LIVE;
-}
-
-#define TWILL_FORK_GUARD 0x7477696c6c212121u
-
-static inline bool twill_context_is_forked(const struct twill_context *context)
-{
-    return *context->fork_guard != TWILL_FORK_GUARD;
 }
 
 #endif

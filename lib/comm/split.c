@@ -28,9 +28,6 @@ static const char *kind_name(int32_t kind)
 /* Check the parent. It must have nothing under way: its links carry the set-up. */
 static twill_status check_parent(struct twill_comm **made, struct twill_comm *comm)
 {
-    if (twill_context_is_forked(comm->context))
-        return TWILL_COMM_FAIL(comm, TWILL_ERR_FORKED,
-                               "this process was forked after the context was created");
     if (made == NULL)
         return TWILL_COMM_FAIL(comm, TWILL_ERR_ARGUMENT, "made is NULL");
     if (atomic_load_explicit(&comm->claim.pending, memory_order_acquire) == 0)

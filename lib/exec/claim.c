@@ -99,11 +99,22 @@ bool twill_comm_hold(struct twill_comm *comm, const char *call, const char **ins
     return true;
 }
 
+static twill_status refuse_forked(struct twill_comm *comm, const char *call)
+{
+    char rank[TWILL_RANK_TEXT];
+    twill_error_clear(&comm->error);
+    return TWILL_FAIL(&comm->error, TWILL_ERR_FORKED,
+                      "%s: %s: this process was forked after the context was created",
+                      twill_comm_rank_text(comm, comm->rank, rank), call);
+}
+
 twill_status twill_comm_acquire_slow(struct twill_comm *comm, const char *call)
 {
     const char *inside;
     if (!twill_comm_is_live(comm))
         return TWILL_ERR_ARGUMENT;
+    if (twill_context_is_forked(comm->context)) /* a thread of the parent may hold it */
+        return refuse_forked(comm, call);
     if (twill_comm_hold(comm, call, &inside)) {
         fail_torn(comm);
         return TWILL_OK;

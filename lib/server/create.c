@@ -292,13 +292,10 @@ void twill_server_drop_old(struct twill_server *server, enum twill_server_end en
 
 void twill_server_destroy(twill_server *server)
 {
-    if (server == NULL)
+    if (server == NULL || twill_context_is_forked(server->context)) /* then it is the parent's */
         return;
-    enum twill_server_end end = TWILL_SERVER_END_ALONE;
-    if (twill_context_is_forked(server->context))
-        end = TWILL_SERVER_END_STOPPED;
-    else if (server->committed)
-        end = TWILL_SERVER_END_TOGETHER;
+    enum twill_server_end end =
+        server->committed ? TWILL_SERVER_END_TOGETHER : TWILL_SERVER_END_ALONE;
     if (end == TWILL_SERVER_END_TOGETHER) {
         if (twill_server_works(server))
             (void)twill_server_leave(server);

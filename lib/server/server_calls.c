@@ -183,6 +183,8 @@ twill_status twill_server_leave(twill_server *server)
 {
     if (server == NULL)
         return TWILL_ERR_ARGUMENT;
+    if (twill_context_is_forked(server->context))
+        return TWILL_ERR_FORKED;
     if (server->left || !server->committed || !twill_server_works(server))
         return TWILL_OK;
     twill_status status = twill_server_await(server, key_has_ended, -1, "push and pull");
@@ -196,6 +198,8 @@ twill_status twill_server_serve(twill_server *server)
 {
     if (server == NULL)
         return TWILL_ERR_ARGUMENT;
+    if (twill_context_is_forked(server->context))
+        return TWILL_ERR_FORKED;
     if (!server->committed)
         return TWILL_SERVER_REFUSE(server, "twill_server_serve before twill_server_commit()");
     if (!twill_server_serves(server))

@@ -261,9 +261,9 @@ twill_status twill_gradients_count(const twill_gradients *set, twill_gradients_c
 
 void twill_gradients_destroy(twill_gradients *set)
 {
-    if (set == NULL)
+    if (set == NULL || twill_context_is_forked(set->context)) /* then it is the parent's */
         return;
-    if (set->committed && !twill_context_is_forked(set->context)) {
+    if (set->committed) {
         twill_gradients_await_markers(set);
         twill_lanes_finish(set);
         twill_gradients_report(set, true);

@@ -173,6 +173,8 @@ static bool lock_until(struct twill_core *core, uint64_t end)
 
 twill_status twill_cores_lock(struct twill_server *server, const char *call)
 {
+    if (twill_context_is_forked(server->context))
+        return TWILL_ERR_FORKED;
     const uint64_t patience = (uint64_t)server->context->config.number[TWILL_VARIABLE_TIMEOUT];
     const uint64_t end = twill_now() + patience;
     uint32_t cores = twill_server_serves(server) ? server->roles.threads : 0, t = 0;

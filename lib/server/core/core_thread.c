@@ -123,8 +123,7 @@ void twill_core_threads_stop(struct twill_server *server)
         if (!core->running)
             continue;
         atomic_store(&core->stop, true);
-        if (!twill_context_is_forked(server->context))
-            pthread_join(core->thread, NULL);
+        pthread_join(core->thread, NULL);
         core->running = false;
     }
 }

@@ -103,7 +103,7 @@ twill_status twill_lane_wait(struct twill_lane *lane, uint64_t deadline);
 
 /* Start the lane's thread, on a PU of its own if there is one. */
 twill_status twill_lane_thread_start(struct twill_lane *lane);
-/* Stop it and wait for its end. In a forked process there is none. */
+/* Stop it and wait for its end. */
 void twill_lane_thread_stop(struct twill_lane *lane);
 /* Wake the thread: the lane is wanted. */
 void twill_lane_thread_wake(struct twill_lane *lane);

@@ -110,7 +110,6 @@ void twill_lane_thread_stop(struct twill_lane *lane)
     atomic_store(&lane->own.stop, true);
     atomic_store(&lane->wanted, true); /* ends its wait */
     twill_lane_thread_wake(lane);
-    if (!twill_context_is_forked(lane->set->context))
-        pthread_join(lane->own.thread, NULL);
+    pthread_join(lane->own.thread, NULL);
     lane->own.running = false;
 }
