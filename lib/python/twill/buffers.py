@@ -3,13 +3,15 @@
 
 A buffer is an array of NumPy, a tensor of PyTorch, what has the DLPack protocol (arrays of JAX) or the buffer protocol
 (bytearray, memoryview, array.array), or a pair (array, type), which reads the memory as elements of another type:
-(array, "bf16") for an array of uint16. Its elements must be contiguous, in C's order, and in host memory."""
+(array, "bf16") for an array of uint16. Its elements must be contiguous, in C's order, and in host memory. What has
+other values than its memory is copied for the time of a call (a conjugated or negated view of PyTorch's), or refused
+(masked arrays, quantised tensors, subclasses of tensors that compute theirs)."""
 from __future__ import annotations
 
 import ctypes
 import math
 import sys
-from typing import Any, NamedTuple, Union
+from typing import Any, NamedTuple, Optional, Union
 
 import numpy
 
@@ -45,6 +47,28 @@ class Layout(NamedTuple):
     kind: int  # 0, _MOVED, _BOOL or _COMPLEX
     name: str
 
+    @property
+    def moves(self) -> bool:
+        """Whether these are bytes that are moved, and not reduced."""
+        return self.kind == _MOVED
+
+
+class Copied:
+    """The values of a tensor whose memory has others, in memory of their own for a call."""
+
+    def __init__(self, tensor: Any, writes: bool) -> None:
+        self._tensor, self._writes = tensor, writes
+        self.values = tensor.detach().clone().resolve_conj().resolve_neg().contiguous()
+
+    def load(self) -> None:
+        """Take the values of now."""
+        self.values.copy_(self._tensor.detach())
+
+    def store(self) -> None:
+        """Give the tensor what a call has written."""
+        if self._writes:
+            self._tensor.detach().copy_(self.values)
+
 
 class View(NamedTuple):
     """A buffer: its elements are at `address` while `keep` lives."""
@@ -53,6 +77,13 @@ class View(NamedTuple):
     count: int  # type: ignore[assignment]
     layout: Layout
     keep: Any
+    copied: Optional[Copied] = None
+
+
+def copies_of(keep: Any) -> list[Copied]:
+    """Return the copies among what a call keeps: a view, or a tuple of views and others."""
+    parts = keep if type(keep) is tuple else (keep,)
+    return [part.copied for part in parts if type(part) is View and part.copied is not None]
 
 
 # Names of NumPy's and PyTorch's types.
@@ -73,7 +104,7 @@ def layout_of(dtype: Any) -> Layout:
     if layout is None:
         layout = _NAMES.get(dtype.name) if dtype.isnative else None
         if layout is None and not dtype.hasobject and dtype.itemsize > 0:
-            layout = Layout(Type.U8, dtype.itemsize, _MOVED, dtype.name)
+            layout = Layout(Type.U8, dtype.itemsize, _MOVED, str(dtype))
         if layout is None:
             raise TypeError(f"elements of type {dtype} are not in the array's memory; for Python objects there are "
                             "the calls whose names end in _object")
@@ -150,6 +181,9 @@ PLAIN: dict[Any, int] = {numpy.dtype(name): kind for kind, name in _DTYPE_NAMES.
 
 
 def _of_numpy(array: Any, writable: bool) -> View:
+    if isinstance(array, numpy.ma.MaskedArray):
+        raise ValueError("elements of a masked array may be masked, and their memory has values all the same: pass "
+                         "its filled(), or its data")
     flags = array.flags
     if not flags.c_contiguous:
         raise ValueError(f"an array of shape {array.shape} and strides {array.strides} is not contiguous: pass "
@@ -159,15 +193,39 @@ def _of_numpy(array: Any, writable: bool) -> View:
     return View(address_of(array), array.size, layout_of(array.dtype), array)
 
 
-def _of_torch(tensor: Any, writable: bool) -> View:
+def check_torch(tensor: Any, plain: Any) -> None:
+    """Refuse a tensor that has other values than its memory; plain: the class torch.Tensor."""
     if tensor.device.type != "cpu":
         raise ValueError(f"the tensor is on {tensor.device}, not in host memory")
-    if not tensor.is_contiguous():
+    if type(tensor).__torch_dispatch__ is not plain.__torch_dispatch__:
+        raise ValueError(f"a tensor of class {type(tensor).__name__} computes its values: pass the tensor that it is "
+                         "made of")
+    if tensor.is_quantized:
+        raise ValueError("the memory of a quantised tensor has codes: pass its dequantize(), or its int_repr()")
+    if tensor.is_nested or str(tensor.layout) != "torch.strided":
+        raise ValueError(f"a tensor of layout {tensor.layout}{', nested,' if tensor.is_nested else ''} is not one block "
+                         "of memory: pass a dense one")
+
+
+def _of_torch(tensor: Any, writable: bool, plain: Any) -> View:
+    check_torch(tensor, plain)
+    lazy = tensor.is_conj() or tensor.is_neg() or tensor._is_zerotensor()
+    if not (tensor.is_contiguous() or lazy):
         raise ValueError(f"a tensor of shape {tuple(tensor.shape)} and strides {tensor.stride()} is not contiguous: "
                          "pass its contiguous(), and copy the result back")
     name = str(tensor.dtype).removeprefix("torch.")
     layout = _NAMES.get(name) or Layout(Type.U8, tensor.element_size(), _MOVED, name)
-    return View(tensor.data_ptr(), tensor.numel(), layout, tensor)
+    repeats = tensor._is_zerotensor() or (not tensor.is_contiguous() and 0 in tensor.stride())
+    if lazy and writable and repeats:
+        raise ValueError("elements of the tensor share memory or have none, and the call writes to them: pass its clone()")
+    copied = Copied(tensor, writable) if lazy else None
+    try:
+        address = (copied.values if copied else tensor).data_ptr()
+    except RuntimeError as error:
+        raise ValueError(f"the tensor has no memory: {error}") from None
+    if address == 0 and tensor.numel() > 0:
+        raise ValueError("the tensor has no memory")
+    return View(address, tensor.numel(), layout, tensor, copied)
 
 
 class _Tensor(ctypes.Structure):
@@ -179,10 +237,34 @@ class _Tensor(ctypes.Structure):
                 ("strides", ctypes.POINTER(ctypes.c_int64)), ("byte_offset", ctypes.c_uint64)]
 
 
+class _Versioned(ctypes.Structure):
+    """DLManagedTensorVersioned."""
+
+    _fields_ = [("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("context", ctypes.c_void_p),
+                ("deleter", ctypes.c_void_p), ("flags", ctypes.c_uint64), ("tensor", _Tensor)]
+
+
+_READ_ONLY, _IS_COPIED = 1, 2
 _DLPACK = {0: "int{}", 1: "uint{}", 2: "float{}", 4: "bfloat{}", 5: "complex{}", 6: "bool", 10: "float8_e4m3fn",
            12: "float8_e5m2"}
 _pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
 _pointer_of.restype, _pointer_of.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+_is_named = ctypes.pythonapi.PyCapsule_IsValid
+_is_named.argtypes = [ctypes.py_object, ctypes.c_char_p]
+
+
+def _exported(array: Any) -> tuple[Any, _Tensor, int]:
+    """Return a capsule, which is not consumed (its destructor releases the array), its tensor and flags."""
+    try:
+        capsule = array.__dlpack__(max_version=(1, 0))
+    except TypeError:  # of before DLPack 1.0
+        capsule = array.__dlpack__()
+    if _is_named(capsule, b"dltensor"):
+        return capsule, _Tensor.from_address(_pointer_of(capsule, b"dltensor")), 0
+    found = _Versioned.from_address(_pointer_of(capsule, b"dltensor_versioned"))
+    if found.major != 1:
+        raise ValueError(f"the array has version {found.major} of DLPack, and not 1")
+    return capsule, found.tensor, found.flags
 
 
 def _of_dlpack(array: Any, writable: bool) -> View:
@@ -190,29 +272,31 @@ def _of_dlpack(array: Any, writable: bool) -> View:
         raise ValueError("arrays of JAX do not change: receive into an array of NumPy")
     if array.__dlpack_device__()[0] != 1:
         raise ValueError("the array is not in host memory")
-    capsule = array.__dlpack__()  # not consumed: its destructor releases the array
-    tensor = _Tensor.from_address(_pointer_of(capsule, b"dltensor"))
-    count = expected = 1
+    capsule, tensor, flags = _exported(array)
+    if writable and flags & (_READ_ONLY | _IS_COPIED):
+        raise ValueError("the array is read-only, or a copy, and the call writes to it")
+    expected = 1
     for i in reversed(range(tensor.ndim)):
         if tensor.strides and tensor.shape[i] > 1 and tensor.strides[i] != expected:
             raise ValueError("the array is not contiguous")
         expected *= tensor.shape[i]
-    count = expected
     name = _DLPACK.get(tensor.code, "").format(tensor.bits)
     size = (tensor.bits * tensor.lanes + 7) // 8
     layout = (_NAMES.get(name) if tensor.lanes == 1 else None) or Layout(Type.U8, size, _MOVED, name)
-    return View((tensor.data or 0) + tensor.byte_offset, count, layout, (array, capsule))
+    return View((tensor.data or 0) + tensor.byte_offset, expected, layout, (array, capsule))
 
 
 def view(buffer: Buffer, writable: bool = False) -> View:
     """Return a buffer's memory. Raises TypeError for what has none, ValueError for one that cannot be used."""
     if isinstance(buffer, numpy.ndarray):
         return _of_numpy(buffer, writable)
+    if writable and isinstance(buffer, numpy.generic):
+        raise TypeError("the call writes to the buffer, and a number of NumPy does not change: pass an array")
     if isinstance(buffer, tuple) and len(buffer) == 2:
         return _retyped(view(buffer[0], writable), named_layout(buffer[1]))
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(buffer, torch.Tensor):
-        return _of_torch(buffer, writable)
+        return _of_torch(buffer, writable, torch.Tensor)
     if hasattr(buffer, "__dlpack__"):
         return _of_dlpack(buffer, writable)
     if hasattr(buffer, "__array_interface__"):
@@ -225,11 +309,19 @@ def view(buffer: Buffer, writable: bool = False) -> View:
     return _of_numpy(numpy.asarray(memory), writable)
 
 
+def plain(found: View) -> View:
+    """Return the view of a buffer whose memory is used for longer than a call. ValueError if it is that of a copy."""
+    if found.copied is not None:
+        raise ValueError("the tensor is conjugated, negated or without memory, and its memory has other values: pass "
+                         "its resolve_conj() or resolve_neg()")
+    return found
+
+
 def _retyped(found: View, layout: Layout) -> View:
     size = found.count * bytes_of(found.layout)
     if size % bytes_of(layout) != 0:
         raise ValueError(f"{size} bytes are no whole number of elements of type {layout.name}")
-    return View(found.address, size // bytes_of(layout), layout, found.keep)
+    return View(found.address, size // bytes_of(layout), layout, found.keep, found.copied)
 
 
 def bytes_of(layout: Layout) -> int:

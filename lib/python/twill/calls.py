@@ -50,7 +50,7 @@ def _reduced(source: View, op: Any) -> tuple[int, int]:
 
 
 def _same(source: View, destination: View) -> None:
-    if source.layout[:3] != destination.layout[:3]:
+    if source.layout[:3] != destination.layout[:3] or (source.layout.moves and source.layout != destination.layout):
         raise TypeError(f"src has elements of type {source.layout.name}, dst of {destination.layout.name}")
 
 
@@ -79,7 +79,7 @@ def _shard(whole: View, index: int, size: int) -> View:
     if whole.count % size != 0:
         raise ValueError(f"{whole.count} elements are no whole number for each of {size} ranks")
     count = whole.count // size
-    return View(whole.address + index * count * bytes_of(whole.layout), count, whole.layout, whole.keep)
+    return View(whole.address + index * count * bytes_of(whole.layout), count, whole.layout, whole.keep, whole.copied)
 
 
 def allreduce(comm: Ranks, src: Buffer, dst: Optional[Buffer] = None, op: Any = Op.SUM) -> Prepared:

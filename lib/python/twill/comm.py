@@ -11,7 +11,7 @@ import numpy
 from . import calls
 from ._declarations import TWILL_COLOUR_NONE, Level, Op, twill_bootstrap, twill_counters, twill_exchange_fn
 from ._library import fail, lib, lines, settings_of, text
-from .buffers import PLAIN, Buffer, address_of
+from .buffers import PLAIN, Buffer, address_of, copies_of
 from .context import Context
 from .forms import blocking, persistent, started
 from .objects import Objects
@@ -215,8 +215,11 @@ class Communicator(Objects, Recovery):
             yield
         finally:
             status = lib.twill_group_end(self._handle)
-            self._grouped = None
+            kept, self._grouped = self._grouped, None
         self._check(status)
+        for keep in kept or ():
+            for copied in copies_of(keep):
+                copied.store()
         self.context._raise()
 
     # --- Calls: blocking, X_start() nonblocking, X_init() persistent
@@ -239,8 +242,8 @@ class Communicator(Objects, Recovery):
             elif self.context._raised is not None:
                 self.context._raise()
             return src if dst is None else dst
-        if type(src) in _NUMBERS and dst is None:
-            number = numpy.array(src, _NUMBERS[type(src)])
+        if dst is None and (type(src) in _NUMBERS or isinstance(src, numpy.generic)):
+            number = numpy.array(src, _NUMBERS.get(type(src)))
             return type(src)(self._any_allreduce(number, None, op))
         return self._any_allreduce(src, dst, op)
 

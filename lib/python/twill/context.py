@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import os
 import threading
 import weakref
 from typing import Any, Callable, Optional, Sequence, Union
@@ -12,7 +13,7 @@ import numpy
 
 from ._declarations import Type, twill_idle_fn, twill_op_fn
 from ._library import fail, lib, lines, text
-from .buffers import Buffer, TypeLike, array_of, dtype_of, memory_at, named_layout, view
+from .buffers import Buffer, TypeLike, array_of, dtype_of, memory_at, named_layout, plain, view
 
 Shape = Union[int, Sequence[int]]
 
@@ -26,7 +27,7 @@ class Context:
         self._handle = handle
         self._older = older  # the job's before it grew: its memory goes on, and it ends with this one
         self._newer: Optional[Context] = None
-        self._lock = threading.Lock()
+        self._lock, self._process = threading.Lock(), os.getpid()
         self._arrays = 0
         self._ends = False  # the communicator that owns it has ended
         self._callbacks: dict[Any, Any] = {}
@@ -58,6 +59,8 @@ class Context:
         lib.twill_context_destroy(handle)
 
     def _release(self, address: int) -> None:
+        if os.getpid() != self._process:  # the memory is the parent's, and so may be the lock
+            return
         lib.twill_free(self._handle, address)
         self._count(-1)
 
@@ -136,7 +139,7 @@ class Registration:
     """Memory that is registered with the network until free(), or the end of its `with` block."""
 
     def __init__(self, context: Context, buffer: Buffer) -> None:
-        found = view(buffer)
+        found = plain(view(buffer))
         self._context, self._keep, self._address = context, found, found.address
         status = lib.twill_register(context._handle, found.address, view((buffer, "u8")).count)
         if status != 0:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Callable
 
 from . import calls
 from ._library import lib
+from .buffers import copies_of
 from .requests import PersistentRequest, Request
 
 if TYPE_CHECKING:
@@ -40,7 +41,10 @@ def blocking(prepare: Callable[Concatenate[calls.Ranks, P], calls.Prepared]) -> 
             self._fail(status)
         if self._grouped is not None:
             self._grouped.append(keep)
-        elif self.context._raised is not None:
+            return result
+        for copied in copies_of(keep):
+            copied.store()
+        if self.context._raised is not None:
             self.context._raise()
         return result
 

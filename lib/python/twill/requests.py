@@ -6,6 +6,7 @@ import ctypes
 from typing import TYPE_CHECKING, Any, Iterable, Optional, Sequence
 
 from ._library import lib
+from .buffers import copies_of
 
 if TYPE_CHECKING:
     from .calls import Prepared
@@ -53,10 +54,16 @@ class Request:
             self._comm._fail(status)
 
     def _ended(self, status: int) -> Any:
+        self._comm._pending.discard(self)
+        return self._outcome(status)
+
+    def _outcome(self, status: int) -> Any:
+        """Raise the failure of a complete call, or return its result."""
         comm = self._comm
-        comm._pending.discard(self)
         if status != 0:
             comm._fail(status)
+        for copied in copies_of(self._prepared.keep):
+            copied.store()
         if comm.context._raised is not None:
             comm.context._raise()
         return self._prepared.result
@@ -79,6 +86,7 @@ class PersistentRequest(Request):
 
     def start(self) -> PersistentRequest:
         """Start the call; on all ranks alike."""
+        self._load()
         status = _start(self._handle)
         if status != 0:
             self._comm._fail(status)
@@ -89,20 +97,16 @@ class PersistentRequest(Request):
         """Wait until the call is complete, and return what the blocking call returns."""
         status = _wait(self._reference)
         self._active = False
-        if status != 0:
-            self._comm._fail(status)
-        if self._comm.context._raised is not None:
-            self._comm.context._raise()
-        return self._prepared.result
+        return self._outcome(status)
+
+    def _load(self) -> None:
+        for copied in copies_of(self._prepared.keep):
+            copied.load()
 
     def __call__(self) -> Any:
         """Start the call and wait: the blocking call again, with the same buffers."""
-        status = _start(self._handle) or _wait(self._reference)
-        if status != 0:
-            self._comm._fail(status)
-        if self._comm.context._raised is not None:
-            self._comm.context._raise()
-        return self._prepared.result
+        self._load()
+        return self._outcome(_start(self._handle) or _wait(self._reference))
 
     def _ended(self, status: int) -> Any:
         self._active = False

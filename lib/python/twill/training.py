@@ -12,7 +12,7 @@ import numpy
 from ._declarations import (BucketOrder, Compression, FactorsChoice, Op, OptimizerRule, twill_counters,
                             twill_gradients_counters, twill_gradients_options, twill_optimizer, twill_tensor)
 from ._library import encoded, fail, lib, lines, text
-from .buffers import Buffer, TypeLike, array_of, dtype_of, memory_at, named_layout, view
+from .buffers import Buffer, TypeLike, array_of, dtype_of, memory_at, named_layout, plain, view
 from .comm import Communicator, Counters
 from .context import Shape
 
@@ -60,7 +60,7 @@ def described_tensor(name: str, shape: Optional[Shape], dtype: TypeLike, gradien
                      parameters: Optional[Buffer]) -> tuple[twill_tensor, tuple[int, ...], TypeLike, Any]:
     """Return a tensor for C, its shape and type, those of the program's memory if no shape is given, and what must live
     as long as the tensor."""
-    views = [None if given is None else view(given, True) for given in (gradient, parameters)]
+    views = [None if given is None else plain(view(given, True)) for given in (gradient, parameters)]
     some: Any = gradient if gradient is not None else parameters
     if shape is None:
         if some is None:

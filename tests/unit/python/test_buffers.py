@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Arrays as C has them: without a copy, or refused with a sentence. One rank."""
 import array
+import ctypes
 import unittest
 
 import numpy as np
 from twill import Op, Type, dtype_of, pair_dtype
-from twill.buffers import reduced_layout, view
+from twill import buffers
+from twill.buffers import plain, reduced_layout, view
 
 try:
     import ml_dtypes
@@ -24,6 +26,34 @@ class Tensor:
 
     def __dlpack_device__(self) -> object:
         return self.of.__dlpack_device__()
+
+
+def computed(torch: object) -> object:
+    """Return a tensor of a class that computes its values."""
+    class Computes(torch.Tensor):
+        @classmethod
+        def __torch_dispatch__(cls, func: object, types: object, args: tuple = (), kwargs: object = None) -> object:
+            return func(*args, **(kwargs or {}))
+
+    return torch.Tensor._make_subclass(Computes, torch.ones(3))
+
+
+class Exported:
+    """Something that exports its memory as DLPack 1.0 does: flags 1 read-only, 2 a copy."""
+
+    def __init__(self, of: np.ndarray, flags: int) -> None:
+        self.of, self.flags = of, flags
+
+    def __dlpack__(self, max_version: object = None) -> object:
+        shape = (ctypes.c_int64 * self.of.ndim)(*self.of.shape)
+        tensor = buffers._Tensor(self.of.ctypes.data, 1, 0, self.of.ndim, 2, 8 * self.of.itemsize, 1, shape, None, 0)
+        self.made = buffers._Versioned(1, 0, None, None, self.flags, tensor), shape
+        make = ctypes.pythonapi.PyCapsule_New
+        make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+        return make(ctypes.addressof(self.made[0]), b"dltensor_versioned", None)
+
+    def __dlpack_device__(self) -> object:
+        return (1, 0)
 
 
 class Buffers(unittest.TestCase):
@@ -54,9 +84,15 @@ class Buffers(unittest.TestCase):
                 (a[:, 1:3], ValueError, "not contiguous"), (a.T, ValueError, "not contiguous"),
                 (Tensor(a[:, ::2]), ValueError, "not contiguous"), (b"abc", ValueError, "read-only"),
                 ([1, 2], TypeError, "list is no array"), (3, TypeError, "_object"), ({}, TypeError, "dict is no array"),
-                (np.array([None]), TypeError, "_object"), ((np.zeros(3, "u1"), "bf16"), ValueError, "3 bytes")]:
+                (np.array([None]), TypeError, "_object"), ((np.zeros(3, "u1"), "bf16"), ValueError, "3 bytes"),
+                (np.ma.array([1.0, 2.0], mask=[0, 1]), ValueError, "masked"), (np.float32(2), TypeError, "NumPy"),
+                (np.broadcast_to(np.ones(1), (3,)), ValueError, "not contiguous"),
+                (np.broadcast_to(np.ones(1), (1,)), ValueError, "read-only"),
+                (Exported(np.ones(2), 1), ValueError, "read-only"), (Exported(np.ones(2), 2), ValueError, "a copy")]:
             with self.assertRaisesRegex(kind, sentence):
                 view(bad, True)
+        self.assertEqual(view(Exported(a, 1)).count, 16)
+        self.assertEqual(view(np.ones(2, ">f4")).layout.name, ">f4")
 
     def test_meaning(self) -> None:
         def kinds(dtype: object, op: Op) -> object:
@@ -83,6 +119,15 @@ class Buffers(unittest.TestCase):
             self.assertEqual((found.address, found.count, found.layout.type), (t.data_ptr(), 6, kind))
         with self.assertRaisesRegex(ValueError, "not contiguous"):
             view(torch.zeros(3, 2).t())
+        for bad, sentence in [
+                (torch.quantize_per_tensor(torch.ones(3), 0.5, 0, torch.qint8), "quantised"), (torch.ones(1).expand(3), "contiguous"),
+                (torch.empty(3, device="meta"), "meta"), (torch.eye(3).to_sparse(), "sparse"), (computed(torch), "Computes"),
+                (torch._neg_view(torch.ones(1).expand(3)), "share memory"),
+                (torch._efficientzerotensor(3), "have none")]:
+            with self.assertRaisesRegex(ValueError, sentence):
+                view(bad, True)
+        with self.assertRaisesRegex(ValueError, "other values"):
+            plain(view(torch.ones(3, dtype=torch.complex64).conj()))
 
     def test_jax(self) -> None:
         try:

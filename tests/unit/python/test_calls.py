@@ -54,6 +54,7 @@ class Calls(unittest.TestCase):
         self.same(comm.allreduce(pairs, op=twill.MINLOC)["index"], everyone().argmin(0))
         self.assertEqual(comm.allreduce(rank), size * (size - 1) // 2)
         self.assertEqual(comm.allreduce(0.5), size / 2)
+        self.assertEqual(comm.allreduce(np.float32(0.5)), size / 2)
         self.assertIs(comm.allreduce(rank == 0, op=twill.LAND), size == 1)
 
     def test_rooted(self) -> None:
@@ -219,6 +220,47 @@ class Calls(unittest.TestCase):
         for copy in copies:
             copy.free()
 
+    def test_odd_addresses(self) -> None:
+        """Of all ranks, and of one of them."""
+        for dtype in ("f4", "f8", "i2", "i8", "f2", "c8"):
+            for odd in (rank + 1, 3 if rank == 0 else 0):
+                src, dst = (np.frombuffer(bytearray(50 * 16 + 8), dtype, 50, odd) for _ in range(2))
+                src[...] = of(rank, 50, dtype)
+                self.same(comm.allreduce(src, dst), everyone(50, dtype).sum(0))
+                self.same(comm.allreduce(src), everyone(50, dtype).sum(0))
+
+    def test_values_that_are_not_in_memory(self) -> None:
+        """Views of PyTorch's that are conjugated or negated: logical values are reduced and stored."""
+        try:
+            import torch
+        except ImportError:
+            self.skipTest("no torch here")
+        x, n = torch.tensor([1 + 2j, 3 - 4j]), size
+        for result in self.forms("allreduce", x.conj(), lambda: torch.zeros(2, dtype=x.dtype)):
+            self.same(result, n * np.array([1 - 2j, 3 + 4j]))
+        self.same(comm.allreduce(torch._neg_view(torch.ones(3)), torch.zeros(3)), np.full(3, -n))
+        self.same(comm.allreduce(x.conj().imag, torch.zeros(2)), n * np.array([-2, 4]))
+        self.same(comm.allreduce(torch._efficientzerotensor(3), torch.ones(3)), np.zeros(3))
+        mine = x.clone()
+        comm.allreduce(mine.conj() if rank == 0 else mine)  # in place, of one rank
+        total = np.array([1 - 2j, 3 + 4j]) + (n - 1) * x.numpy()
+        self.same(mine, total.conj() if rank == 0 else total)
+        got = x.clone() if rank == 0 else torch.zeros(2, dtype=x.dtype)
+        comm.broadcast(got if rank == 0 else got.conj(), 0)
+        self.same(got, x if rank == 0 else x.conj().resolve_conj())
+        mine = x.clone()
+        with comm.allreduce_init(mine.conj()) as request:  # takes the values of each start
+            for turn in (1, 2):
+                request()
+                self.same(mine, n ** turn * x.numpy())
+        mine = x.clone()
+        with comm.group():
+            comm.allreduce(mine.conj())
+        self.same(mine, n * x.numpy())
+        for turn in (torch.quantize_per_tensor(torch.ones(3), 0.5, 0, torch.qint8), np.ma.array([1.0], mask=[1])):
+            with self.assertRaises(ValueError):
+                comm.broadcast(turn, 0)
+
     def test_refused_here(self) -> None:
         """Wrong arguments of this rank's arrays are found before anything is sent."""
         a = np.zeros(6)
@@ -230,6 +272,8 @@ class Calls(unittest.TestCase):
                 call()
         with self.assertRaisesRegex(TypeError, "float64, dst of float32"):
             comm.allreduce(a, np.zeros(6, "f4"))
+        with self.assertRaisesRegex(TypeError, r"64\[s\], dst of datetime64\[ns\]"):
+            comm.allgather(np.zeros(2, "M8[s]"), np.zeros(2 * size, "M8[ns]"))
 
     def test_told(self) -> None:
         before = comm.counters.calls

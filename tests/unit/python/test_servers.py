@@ -11,7 +11,12 @@ rank, size = comm.rank, comm.size
 
 class Servers(unittest.TestCase):
     def test_colocated(self) -> None:
-        start = np.ones(5, "f4")
+        self.run_colocated(np.ones(5, "f4"))
+        odd = np.frombuffer(bytearray(28), "f4", 5, 1 + rank)  # of any alignment
+        odd[...] = 1
+        self.run_colocated(odd)
+
+    def run_colocated(self, start: np.ndarray) -> None:
         with twill.Server(comm, optimizer="sgd", hyper={"rate": 0.5}) as server:
             first, second = server.add("first", parameters=start), server.add("second", (2, 3))
             server.commit()

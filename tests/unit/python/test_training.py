@@ -53,6 +53,34 @@ class Training(unittest.TestCase):
             gradients.wait_all()
             np.testing.assert_allclose(weights.result, np.full((3, 4), size + 1))
 
+    def test_odd_addresses(self) -> None:
+        """Gradients and parameters of the program that no element is aligned in, on one rank or on all."""
+        def odd(value: float, dtype: str, odd: int) -> np.ndarray:
+            array = np.frombuffer(bytearray(8 * 300 + 8), dtype, 300, odd)
+            array[...] = value
+            return array
+        mean = (size - 1) / 2
+        for options in ({}, {"compression": "bf16"}, {"compression": "int8"}, {"compression": "top_k", "compression_ratio": 1.0}):
+            for at in (1 + rank, 3 * (rank == 0)):
+                gradient, parameters = odd(0, "f4", at), odd(1, "f4", at)
+                with twill.GradientSet(comm, **options) as gradients:
+                    weights = gradients.add("weights", gradient=gradient, parameters=parameters)
+                    gradients.set_optimizer("sgd", rate=0.5)
+                    gradients.commit()
+                    for _ in range(2):
+                        gradient[...] = rank
+                        weights.ready()
+                        gradients.wait_all()
+                    np.testing.assert_allclose(parameters, np.full(300, 1 - mean), rtol=0.02, atol=0.02, err_msg=str(options))
+        for dtype in ("f8", "f2", "i4"):
+            gradient = odd(rank, dtype, 1)
+            with twill.GradientSet(comm, op="SUM") as gradients:
+                gradients.add("plain", gradient=gradient)
+                gradients.commit()
+                gradients.tensors[0].ready()
+                gradients.wait_all()
+            np.testing.assert_array_equal(gradient, np.full(300, sum(range(size))))
+
     def test_refused(self) -> None:
         gradients = twill.GradientSet(comm)
         with self.assertRaisesRegex(TypeError, "no option buckets"):
