@@ -60,8 +60,31 @@ def _one(tensors: Sequence[Any]) -> Any:
     return tensors[0]
 
 
+def _is_torch(tensor: Any) -> bool:
+    return hasattr(tensor, "untyped_storage") or hasattr(tensor, "storage_offset")  # without importing PyTorch
+
+
+def _flat(tensor: Any) -> Any:
+    """Return a contiguous array or tensor: itself, or a copy."""
+    return tensor.detach().contiguous() if _is_torch(tensor) else numpy.ascontiguousarray(tensor)
+
+
+def _store(flat: Any, tensor: Any) -> None:
+    """Copy a result to where the caller wants it, unless it is there."""
+    if _is_torch(tensor):
+        if flat.data_ptr() != tensor.data_ptr() or not tensor.is_contiguous():
+            tensor.detach().copy_(flat.reshape(tensor.shape))
+    elif flat is not tensor:
+        tensor[...] = flat.reshape(tensor.shape)
+
+
 def _stacked(tensors: Sequence[Any]) -> Any:
-    return numpy.ascontiguousarray(numpy.stack([numpy.asarray(tensor) for tensor in tensors]))
+    """Return a block of all tensors, of the kind of the first; NumPy has no bfloat16."""
+    if not _is_torch(tensors[0]):
+        return numpy.stack(tensors)
+    import torch
+
+    return torch.stack([tensor.detach() for tensor in tensors])
 
 
 class Group(BaseGroup):  # type: ignore[misc]
@@ -86,33 +109,49 @@ class Group(BaseGroup):  # type: ignore[misc]
         self._comm.leave()
 
     def allreduce(self, tensor: Any, allreduce_options: Any) -> None:
-        self._comm.allreduce(_one(tensor), None, _OPERATIONS[allreduce_options.reduceOp])
+        mine = _one(tensor)
+        flat = _flat(mine)
+        self._comm.allreduce(flat, None, _OPERATIONS[allreduce_options.reduceOp])
+        _store(flat, mine)
 
     def barrier(self, barrier_options: Any = None) -> None:
         self._comm.barrier()
 
     def reduce(self, tensor: Any, reduce_options: Any) -> None:
         mine, root = _one(tensor), reduce_options.root_rank
-        self._comm.reduce(mine, mine if root == self.rank else None, _OPERATIONS[reduce_options.reduceOp], root)
+        flat = _flat(mine)
+        self._comm.reduce(flat, flat if root == self.rank else None, _OPERATIONS[reduce_options.reduceOp], root)
+        if root == self.rank:
+            _store(flat, mine)
 
     def broadcast(self, tensor: Any, broadcast_options: Any) -> None:
-        self._comm.broadcast(_one(tensor), broadcast_options.root_rank)
+        mine, root = _one(tensor), broadcast_options.root_rank
+        flat = _flat(mine)
+        self._comm.broadcast(flat, root)
+        if root != self.rank:
+            _store(flat, mine)
 
     def allgather(self, tensor_list: Any, tensor: Any, allgather_options: Any = None) -> None:
         outputs = _one(tensor_list)
         block = _stacked(outputs)
-        self._comm.allgather(_one(tensor), block)
+        self._comm.allgather(_flat(_one(tensor)), block)
         for output, got in zip(outputs, block):
-            numpy.asarray(output)[...] = got
+            _store(got, output)
 
     def reducescatter(self, tensor: Any, tensor_list: Any, reducescatter_options: Any) -> None:
-        self._comm.reduce_scatter(_stacked(_one(tensor_list)), _one(tensor), _OPERATIONS[reducescatter_options.reduceOp])
+        mine = _one(tensor)
+        flat = _flat(mine)
+        self._comm.reduce_scatter(_stacked(_one(tensor_list)), flat, _OPERATIONS[reducescatter_options.reduceOp])
+        _store(flat, mine)
 
     def send(self, tensor: Any, send_options: Any) -> None:
-        self._comm.send(_one(tensor), send_options.dst_rank)
+        self._comm.send(_flat(_one(tensor)), send_options.dst_rank)
 
     def recv(self, tensor: Any, recv_options: Any) -> None:
-        self._comm.recv(_one(tensor), recv_options.src_rank)
+        mine = _one(tensor)
+        flat = _flat(mine)
+        self._comm.recv(flat, recv_options.src_rank)
+        _store(flat, mine)
 
 
 def register() -> None:
