@@ -287,7 +287,7 @@ static uint64_t best(const struct twill_machine_model *model, uint32_t nodes, ui
     struct twill_error error = {.status = TWILL_OK};
     uint64_t least = TWILL_PRICE_NEVER;
     make_even_world(&world, nodes * each, each);
-    if (twill_candidates_create(&all, &world, &tuning, &request, &error) != TWILL_OK)
+    if (twill_candidates_create(&all, &world, &tuning, &request, NULL, NULL, &error) != TWILL_OK)
         fail_msg("%s", error.message);
     for (size_t i = 0; i < all->count; i++)
         if (twill_candidate_takes(&all->candidate[i], bytes, false) &&
@@ -404,7 +404,8 @@ static void test_measured(void **state)
         fail_msg("%s", error.message);
     assert_int_equal(tuning->count, 4); /* only the faster of two for one case */
     make_even_world(&world, 4, 4);
-    assert_int_equal(twill_candidates_create(&all, &world, tuning, &request, NULL), TWILL_OK);
+    assert_int_equal(twill_candidates_create(&all, &world, tuning, &request, NULL, NULL, NULL),
+                     TWILL_OK);
     unsigned found = 0;
     for (size_t i = 0; i < all->count; i++) {
         const struct twill_candidate *c = &all->candidate[i];

@@ -75,7 +75,7 @@ static struct twill_candidates *candidates_of(const struct twill_world *world,
     struct twill_select_request request = {.collective = collective, .type = TWILL_F32};
     struct twill_candidates *all;
     struct twill_error error = {.status = TWILL_OK};
-    if (twill_candidates_create(&all, world, &tuning, &request, &error) != TWILL_OK)
+    if (twill_candidates_create(&all, world, &tuning, &request, NULL, NULL, &error) != TWILL_OK)
         fail_msg("%s", error.message);
     return all;
 }
