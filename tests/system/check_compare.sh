@@ -264,6 +264,7 @@ else
     compiler 2 mpicc.openmpi
     # shellcheck disable=SC2016 # the script's dollars
     double mpirun.openmpi "$launcher" "exec $bin/twillrun --hosts h0:1,h1:1 --agent \"\$TEST_AGENT\" \"\$@\""
+    # shellcheck disable=SC2154 # here is of rules.sh
     TEST_AGENT=$here/support/agent.sh PATH="$doubles:$PATH" timeout -k 10 "$patience" \
         sh "$(dirname "$0")/../../bench/compare/compare_hosts.sh" "$compare" 1 --quick --peers ompi --sizes 8 --rounds 1 \
         --only allreduce_in,barrier --timeout 300 --bind shared --json "$scratch/c.json" >"$scratch/out" 2>&1 ||
