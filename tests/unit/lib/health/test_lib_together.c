@@ -143,13 +143,14 @@ static uint64_t time_out_rank(uint32_t rank)
     static const uint32_t awaited[] = {ABSENT};
     struct together_rank *r = calloc(1, sizeof(*r));
     uint32_t cause = RANKS;
+    char place[128];
     assert_non_null(r);
     open_rank(r, rank);
     running = rank;
     together_now = BEGIN_NS;
     world.asked = 0;
     world.received = false;
-    twill_status status = twill_comm_find_cause(&r->comm, awaited, 1, &cause);
+    twill_status status = twill_comm_find_cause(&r->comm, awaited, 1, &cause, place, sizeof(place));
     assert_int_equal(cause, ABSENT);
     if (status == TWILL_OK)
         status = TWILL_COMM_FAIL(&r->comm, TWILL_ERR_TIMEOUT, "no message of rank %u", cause);
