@@ -48,20 +48,20 @@ enum {
 #define canonical_i32(v) (v)
 #define canonical_i64(v) (v)
 
-#define load_f32(p)      MM(loadu_ps)(p)
-#define load_f64(p)      MM(loadu_pd)(p)
+#define load_f32(p)      MM(loadu_ps)((const void *)(p))
+#define load_f64(p)      MM(loadu_pd)((const void *)(p))
 #define load_i32(p)      BITS(loadu)((const void *)(p))
 #define load_u32         load_i32
 #define load_i64         load_i32
 #define load_u64         load_i32
-#define store_f32        MM(storeu_ps)
-#define store_f64        MM(storeu_pd)
+#define store_f32(p, v)  MM(storeu_ps)((void *)(p), v)
+#define store_f64(p, v)  MM(storeu_pd)((void *)(p), v)
 #define store_i32(p, v)  BITS(storeu)((void *)(p), v)
 #define store_u32        store_i32
 #define store_i64        store_i32
 #define store_u64        store_i32
-#define stream_f32       MM(stream_ps)
-#define stream_f64       MM(stream_pd)
+#define stream_f32(p, v) MM(stream_ps)((void *)(p), v)
+#define stream_f64(p, v) MM(stream_pd)((void *)(p), v)
 #define stream_i32(p, v) BITS(stream)((void *)(p), v)
 #define stream_u32       stream_i32
 #define stream_i64       stream_i32
