@@ -85,6 +85,8 @@ whole()
 {
     build_cpp
     unit torch 3 12 # with the C++ part and without, then both by the name "gloo"
+    unit calls 3 3  # twill's own calls, on tensors
+    unit buffers 1 1
     torchrun
     unit torch_parallel 2 2
     status=0
@@ -114,7 +116,7 @@ if imports_torch "$python"; then
     "$("$python" -c 'import torch; print(torch.__version__)')") ;;
     *)
         build_cpp -O0
-        unit torch 3 12 Collectives Order WrongArguments
+        unit torch 3 12 Collectives Forked Order WrongArguments
         ;;
     esac
 fi

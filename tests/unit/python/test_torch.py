@@ -7,6 +7,7 @@ import datetime
 import gc
 import io
 import os
+import signal
 import sys
 import time
 import unittest
@@ -140,6 +141,73 @@ class Collectives(unittest.TestCase):
         got = torch.sparse_coo_tensor([[RANK, 2]], [1.0, 2.0], (4,))
         dist.all_reduce(got)
         self.assertEqual(got.to_dense().tolist(), [1., 1., 7., 0.])
+
+
+    def test_values_that_are_not_in_memory(self):
+        """PyTorch itself refuses conjugated tensors, and resolves negated ones before a backend sees them."""
+        lists = [torch.zeros(2) for _ in range(SIZE)]
+        dist.all_gather(lists, torch._neg_view(torch.full((2,), RANK + 1.)))
+        self.assertEqual([one.tolist() for one in lists], [[-1. - r] * 2 for r in range(SIZE)])
+        got = torch.full((3,), float(SIZE))
+        for bad in (torch.quantize_per_tensor(torch.ones(3), 0.5, 0, torch.qint8), torch.ones(1).expand(3)):
+            with self.assertRaisesRegex(RuntimeError, "quantised|Quantized|share memory"):
+                dist.broadcast(bad, (RANK + 1) % SIZE)
+        dist.broadcast(torch.ones(1).expand(3) if RANK == 0 else got, 0)  # which is only read
+        self.assertEqual(got.tolist(), [1.0 if RANK else float(SIZE)] * 3)
+
+    def test_odd_addresses(self):
+        for odd in (2, 1 if RANK == 1 else 0):
+            got = torch.frombuffer(bytearray(4 * 100 + 4), dtype=torch.float32, offset=odd, count=100)
+            got.fill_(float(RANK))
+            dist.all_reduce(got)
+            self.assertEqual(got.tolist(), [float(sum_of(lambda r: r))] * 100)
+
+
+class Forked(unittest.TestCase):
+    """A child, as the worker of a DataLoader is, that calls while a call and a message of its parent are in progress."""
+
+    def test_child(self):
+        if WITHOUT_CPP:
+            self.skipTest("calls are complete when they return")
+        started, late = torch.ones(4), torch.ones(4)
+        if RANK == 0:  # the others come when the child has ended
+            works = [dist.all_reduce(started, async_op=True), dist.irecv(late, 1)]
+            child = os.fork()
+            if child == 0:
+                self.be_child(works)
+            self.assertEqual(os.waitpid(child, 0)[1], 0)
+        root.add("child", 1)
+        while root.add("child", 0) < SIZE:
+            time.sleep(0.01)
+        if RANK > 0:
+            works = [dist.all_reduce(started, async_op=True)]
+        if RANK == 1:
+            dist.send(torch.full((4,), 7.0), 0)
+        for work in works:
+            work.wait()
+        self.assertEqual(started.tolist(), [float(SIZE)] * 4)
+        self.assertEqual(late[0].item(), 1.0 if RANK else 7.0)
+
+    def be_child(self, works):
+        signal.alarm(60)  # it hung
+        group = dist.distributed_c10d._get_default_group()
+        calls = [lambda: dist.all_reduce(torch.ones(2)), lambda: dist.all_reduce(torch.ones(2), async_op=True).wait(),
+                 lambda: dist.all_gather([torch.ones(1) for _ in range(SIZE)], torch.ones(1)), dist.barrier,
+                 lambda: dist.send(torch.ones(1), 1), *(work.wait for work in works),
+                 *(lambda work=work: work.get_future().wait() for work in works[:1])]
+        for i, call in enumerate(calls):
+            try:
+                call()
+                os._exit(10 + i)
+            except RuntimeError as error:
+                if "forked" not in str(error):
+                    print(error, file=sys.stderr)
+                    os._exit(40 + i)
+        del calls, works
+        dist.destroy_process_group()
+        del group
+        gc.collect()
+        os._exit(0)
 
 
 class Order(unittest.TestCase):

@@ -6,6 +6,7 @@ Messages (send, recv), sums of sparse tensors and going on after a death need th
 from __future__ import annotations
 
 import datetime
+import os
 import struct
 import threading
 import weakref
@@ -17,10 +18,21 @@ from torch._C._distributed_c10d import _create_work_from_future
 
 import twill
 from twill import Op
+from twill.buffers import check_torch
 
 _FAILURE = getattr(dist, "DistBackendError", RuntimeError)
 _lock = threading.RLock()
 _world: list[Any] = [None]  # weak reference to the _Job that groups of this process join
+
+
+def _in_child() -> None:
+    """In a forked child: a thread of the parent may hold the lock, and the job is the parent's."""
+    global _lock
+    _lock = threading.RLock()
+    _world[0] = None
+
+
+os.register_at_fork(after_in_child=_in_child)
 
 
 class _Rendezvous:
@@ -113,6 +125,10 @@ def _operation(op: Any, tensor: torch.Tensor) -> Op:
 def _check(call: str, tensor: torch.Tensor, like: Optional[torch.Tensor] = None) -> None:
     if tensor.device.type != "cpu" or tensor.layout != torch.strided:
         raise RuntimeError(f"twill: {call}: tensors must be dense and on the CPU")
+    try:
+        check_torch(tensor, torch.Tensor)
+    except ValueError as error:
+        raise RuntimeError(f"twill: {call}: {error}") from None
     if like is not None and tensor.dtype != like.dtype:
         raise RuntimeError(f"twill: {call}: tensors must have the same type, not {tensor.dtype} and {like.dtype}")
 
@@ -177,7 +193,7 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
         self._store, self._rank, self._size = store, rank, size
         self._timeout, self._seconds = timeout, 0.0
         weakref.finalize(self, _leave, self._comm, self._job).atexit = False
-        self._calls, self._barriers, self._name = threading.Lock(), 0, ""
+        self._calls, self._barriers, self._name, self._process = threading.Lock(), 0, "", os.getpid()
 
     # What c10d asks beside collectives
 
@@ -210,6 +226,8 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
     abort_calls = abort
 
     def shutdown(self) -> None:
+        if os.getpid() != self._process:
+            return
         with self._calls:
             self._comm.leave()
 
@@ -221,8 +239,14 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
     def _set_sequence_number_for_group(self) -> None:
         """1.13 calls it where the name is "gloo"."""
 
-    def _run(self, opts: Any, result: Any, function: Callable[[Any], object]) -> Any:
-        """Run a call, and return its work, which is complete."""
+    def _run(self, opts: Any, result: Any, function: Callable[[Any], object], writes: bool = True) -> Any:
+        """Run a call, and return its work, which is complete. result: tensors, to which it writes unless told otherwise."""
+        if os.getpid() != self._process:  # a thread of the parent may hold the lock
+            raise _FAILURE("twill: this process was forked after the group was created (TWILL_ERR_FORKED)")
+        for tensor in result if writes else ():
+            if any(step == 0 and length > 1 for step, length in zip(tensor.stride(), tensor.shape)):
+                raise RuntimeError("twill: a result: elements of the tensor that it goes to share memory (expand()): "
+                                   "pass its clone()")
         given = getattr(opts, "timeout", None)
         asked = given if given is not None and given.total_seconds() > 0 else self._timeout
         seconds = min(max(asked.total_seconds(), 0.001), 1e6)
@@ -269,7 +293,7 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
             if root != self._rank:
                 _store(flat, tensor)
 
-        return self._run(opts, [tensor], run)
+        return self._run(opts, [tensor], run, root != self._rank)
 
     def allreduce(self, tensors: Any, opts: Any = None) -> Any:
         if opts is None or isinstance(opts, dist.ReduceOp):
@@ -298,7 +322,7 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
             if root == self._rank:
                 _store(flat, tensor)
 
-        return self._run(opts, tensors, run)
+        return self._run(opts, tensors, run, root == self._rank)
 
     def _allgather_base(self, output: torch.Tensor, given: torch.Tensor, opts: Any = None) -> Any:
         _check("allgather_into_tensor", given)

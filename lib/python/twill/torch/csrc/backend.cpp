@@ -22,16 +22,15 @@ inline std::shared_ptr<Messages> messages_of(const std::shared_ptr<Job> &job)
     std::lock_guard<Mutex> lock(creation_mutex());
     std::shared_ptr<Messages> messages = std::static_pointer_cast<Messages>(job->messages.lock());
     if (!messages) {
-        messages = std::make_shared<Messages>(job);
+        messages = Messages::make(job);
         job->messages = messages;
     }
     return messages;
 }
 
 Backend::Backend(StoreRef store, Membership group, int rank, int size, Milliseconds timeout)
-    : Base(rank, size), store_(std::move(store)),
-      calls_(std::make_shared<CallQueue>(std::move(group))), messages_(messages_of(job())),
-      timeout_(timeout)
+    : Base(rank, size), store_(std::move(store)), calls_(CallQueue::make(std::move(group))),
+      messages_(messages_of(job())), timeout_(timeout)
 {
 #if TWILL_TORCH_VERSION < 200
     init();

@@ -243,6 +243,7 @@ inline void Backend::check_list(const char *call, const Tensors &list, const at:
 /* Memory of at least `bytes` that ranks of the node share, while a call uses it. */
 inline at::Tensor Backend::scratch(size_t bytes)
 {
+    job()->check_forked();
     std::lock_guard<std::mutex> lock(scratch_mutex_);
     for (at::Tensor &tensor : scratch_)
         if (tensor.use_count() == 1 && static_cast<size_t>(tensor.numel()) >= bytes)

@@ -58,6 +58,15 @@ class CallQueue : public std::enable_shared_from_this<CallQueue>
         stop(Milliseconds(0));
     }
 
+    /* Make a queue. In a forked child it is not destroyed: the parent's threads wait in it. */
+    static std::shared_ptr<CallQueue> make(Membership group)
+    {
+        return std::shared_ptr<CallQueue>(new CallQueue(std::move(group)), [](CallQueue *made) {
+            if (!made->group_.job->forked())
+                delete made;
+        });
+    }
+
     /* Submit a call; run it now if the caller waits at once and nothing is before it. */
     void submit(const CallRef &call, bool waits);
 
@@ -84,6 +93,7 @@ class CallQueue : public std::enable_shared_from_this<CallQueue>
     /* Run a function with the communicator while no call uses it. */
     template <class Function> void between(Function &&function)
     {
+        group_.job->check_forked();
         std::unique_lock<std::mutex> lock(mutex_);
         waiters_++;
         changed_.wait(lock, [this] { return calls_.empty() && !running_; });
@@ -172,6 +182,7 @@ class CallQueue : public std::enable_shared_from_this<CallQueue>
 
 inline void CallQueue::submit(const CallRef &call, bool waits)
 {
+    group_.job->check_forked();
     std::unique_lock<std::mutex> lock(mutex_);
     if (stopped_) {
         lock.unlock();
@@ -259,6 +270,7 @@ std::exception_ptr CallQueue::attempt(double seconds, Run &&run, After &&after)
 template <class Run, class After>
 bool CallQueue::run_unseen(double seconds, Run &&run, const After &after)
 {
+    group_.job->check_forked();
     std::unique_lock<std::mutex> lock(mutex_);
     if (stopped_)
         fail(SHUT_DOWN);

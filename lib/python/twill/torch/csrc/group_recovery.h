@@ -75,6 +75,7 @@ inline BackendRef Backend::reconfigure(const std::vector<std::string> &handles, 
  * reconfigured: its job ends, and the others get a new one. */
 inline BackendRef Backend::without(const std::vector<int64_t> &excluded, bool aborts)
 {
+    job()->check_forked();
     std::vector<int> ranks;
     for (int r = 0; r < size_; r++)
         if (std::find(excluded.begin(), excluded.end(), r) == excluded.end())

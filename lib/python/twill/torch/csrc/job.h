@@ -11,7 +11,6 @@
 #include <memory>
 #include <mutex>
 #include <random>
-#include <unistd.h>
 
 namespace twill_torch
 {
@@ -107,12 +106,36 @@ class Rendezvous
 
 using Mutex = std::recursive_mutex;
 
+/* What a forked child has of its own. */
+struct ForkState {
+    Mutex *creation = new Mutex; /* a thread of the parent may hold the parent's */
+    unsigned forks = 0;
+};
+
+/* Never destroyed: groups may outlive static objects. */
+inline ForkState &fork_state()
+{
+    static auto *state = new ForkState;
+    static const int renewed = pthread_atfork(nullptr, nullptr, [] {
+        state->creation = new Mutex;
+        state->forks++;
+    });
+    (void)renewed;
+    return *state;
+}
+
 /* One thread at a time creates and destroys contexts and communicators. Recursive, as a job may end
- * while another is made. Never destroyed: groups may outlive static objects. */
+ * while another is made. */
 inline Mutex &creation_mutex()
 {
-    static auto *mutex = new Mutex;
-    return *mutex;
+    return *fork_state().creation;
+}
+
+/* Throw what a call of twill's is refused with in a forked child. */
+[[noreturn]] inline void fail_forked()
+{
+    fail(std::string("twill: this process was forked after the group was created (") +
+         twill_strerror(TWILL_ERR_FORKED) + ")");
 }
 
 inline uint64_t random_number()
@@ -127,22 +150,31 @@ struct Job {
     uint64_t id = 0; /* of the job, the same on all ranks; never 0 */
     int rank = 0, size = 0;
     std::weak_ptr<void> messages; /* a Messages */
-    const pid_t process = getpid();
+    const unsigned forks = fork_state().forks;
 
     Job() = default;
     Job(const Job &) = delete;
     Job &operator=(const Job &) = delete;
     ~Job()
     {
+        if (forked())
+            return;
         std::lock_guard<Mutex> lock(creation_mutex());
         twill_comm_leave(world);
         twill_context_destroy(context);
     }
 
-    /* Return whether this is a child of the process that made it: it has none of its threads. */
+    /* Is this a child of the process that made it? It has none of its threads, and may never get a
+     * lock that one of these holds. */
     bool forked() const
     {
-        return getpid() != process;
+        return fork_state().forks != forks;
+    }
+
+    void check_forked() const
+    {
+        if (forked())
+            fail_forked();
     }
 
     /* The job that groups of this process join, if there is one; creation_mutex() protects it. */
@@ -220,6 +252,8 @@ inline Membership join_group(const StoreRef &store, const std::string &name, int
     std::lock_guard<Mutex> lock(creation_mutex());
     Membership made;
     std::shared_ptr<Job> job = Job::current().lock();
+    if (job && job->forked()) /* the parent's */
+        job.reset();
     Claim mine = {0, random_number(), rank, size};
     if (job)
         mine = {job->id, mine.number, job->rank, job->size};

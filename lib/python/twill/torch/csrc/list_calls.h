@@ -34,6 +34,8 @@ struct Block {
     {
         if (!memory.defined())
             return nullptr;
+        for (const at::Tensor &tensor : list)
+            Flat(tensor, false).check_written();
         Block self = *this;
         return [self] { unpack(self.memory, self.list); };
     }

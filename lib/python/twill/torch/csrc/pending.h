@@ -125,16 +125,25 @@ class Pending : public c10d::Work
             future.markCompleted(lists_.empty() ? c10::IValue(results) : c10::IValue(lists_));
     }
 
+    /* Refuse to wait in a forked child for a thread of the parent. */
+    void check_process() const
+    {
+        if (fork_state().forks != forks_)
+            fail_forked();
+    }
+
     std::vector<Tensors> lists_; /* the results, if they are several lists */
     std::atomic<bool> done_{false};
     std::exception_ptr error_;
     std::mutex future_mutex_;
     FutureRef future_;
     const uint64_t number_;
+    const unsigned forks_ = fork_state().forks;
 };
 
 inline FutureRef Pending::getFuture()
 {
+    check_process();
     std::lock_guard<std::mutex> lock(future_mutex_);
     if (!future_) {
         c10::TypePtr type = c10::ListType::create(c10::TensorType::get());
@@ -148,8 +157,10 @@ inline FutureRef Pending::getFuture()
 
 inline bool Pending::wait(Milliseconds timeout)
 {
-    if (!isCompleted())
+    if (!isCompleted()) {
+        check_process();
         block(timeout);
+    }
     if (error_)
         std::rethrow_exception(error_);
     return true;

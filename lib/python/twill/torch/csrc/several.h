@@ -65,10 +65,13 @@ inline void copy_each(const Tensors &from, const Tensors &to)
 /* Return what copies the result of a call to all tensors of a list; nothing to do as a rule. */
 inline std::function<void()> stored_in_all(const Flat &flat, const Tensors &tensors)
 {
+    for (size_t i = 0; tensors.size() > 1 && i < tensors.size(); i++)
+        Flat(tensors[i], false).check_written();
     if (tensors.size() > 1)
         return [flat, tensors] { copy_each(Tensors(tensors.size(), flat.flat()), tensors); };
     if (!flat.copied())
         return nullptr;
+    flat.check_written();
     return [flat] { flat.store(); };
 }
 

@@ -69,7 +69,7 @@ inline WorkRef Backend::allreduce_of_sparse(Tensors &tensors, const c10d::Allred
     at::Tensor coalesced = added.coalesce();
     auto sum = std::make_shared<SparseSum>();
     sum->indices = coalesced.indices().t().contiguous();
-    sum->values = coalesced.values().contiguous();
+    sum->values = coalesced.values().resolve_conj().resolve_neg().contiguous();
     sum->size = size_;
     return submit(
         c10d::OpType::ALLREDUCE, "sparse_all_reduce", opts, tensors, tensors,

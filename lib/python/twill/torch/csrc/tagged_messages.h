@@ -23,11 +23,19 @@ class Messages : public std::enable_shared_from_this<Messages>
     {
     }
 
+    /* Make them. In a forked child they are not destroyed: the parent's thread waits in them. */
+    static std::shared_ptr<Messages> make(const std::shared_ptr<Job> &job)
+    {
+        return std::shared_ptr<Messages>(new Messages(job), [](Messages *made) {
+            if (!made->job_->forked())
+                delete made;
+        });
+    }
+
     /* The thread may be the last to own it, after what was added to a future. */
     ~Messages()
     {
-        bool forked = job_->forked();
-        if (!forked) {
+        {
             Hold hold(*this);
             stopped_ = true;
             end_all(failure("twill: message: its group has ended"));
@@ -35,7 +43,7 @@ class Messages : public std::enable_shared_from_this<Messages>
         }
         if (!thread_.joinable())
             return;
-        if (forked || thread_.get_id() == std::this_thread::get_id())
+        if (thread_.get_id() == std::this_thread::get_id())
             thread_.detach();
         else
             thread_.join();
@@ -375,6 +383,7 @@ inline void Messages::progress()
 
 inline void Messages::submit(const MessageRef &message)
 {
+    job_->check_forked();
     Hold hold(*this);
     message->messages = shared_from_this();
     message->deadline =

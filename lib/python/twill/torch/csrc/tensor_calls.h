@@ -14,6 +14,7 @@ inline std::function<void()> stored(const Flat &flat)
 {
     if (!flat.copied())
         return nullptr;
+    flat.check_written();
     return [flat] { flat.store(); };
 }
 
@@ -101,6 +102,7 @@ inline WorkRef Backend::allreduce_coalesced(Tensors &tensors,
         check_tensor(call, tensor);
         items->push_back({Flat(tensor, true), elements_of(call, tensor),
                           Operation(call, opts.reduceOp, tensor)});
+        items->back().flat.check_written();
         copied = copied || items->back().flat.copied();
     }
     auto run = [items, scaled](twill_comm *comm) {

@@ -5,6 +5,8 @@
 
 #include "job.h"
 
+#include <ATen/MemoryOverlap.h>
+
 namespace twill_torch
 {
 
@@ -192,9 +194,13 @@ inline at::Tensor Operation::factor_of(const char *call, const c10d::ReduceOp &o
         refuse(call, "PREMUL_SUM without a factor, or of complex numbers");
     bool narrow = at::isFloatingType(tensor.scalar_type()) && tensor.element_size() < 4;
     auto options = at::TensorOptions().dtype(narrow ? at::kFloat : tensor.scalar_type());
-    return given.defined()
-               ? given.detach().to(at::kCPU).to(options.dtype()).reshape({1}).contiguous()
-               : at::full({1}, supplement->double_factor, options);
+    return given.defined() ? given.detach()
+                                 .to(at::kCPU)
+                                 .to(options.dtype())
+                                 .reshape({1})
+                                 .resolve_neg()
+                                 .contiguous()
+                           : at::full({1}, supplement->double_factor, options);
 }
 
 /* Refuse what twill cannot reach: other devices, sparse tensors. */
@@ -204,6 +210,12 @@ inline void check_tensor(const char *call, const at::Tensor &tensor)
         refuse(call, "a tensor is undefined");
     if (tensor.layout() != at::kStrided)
         refuse(call, "invalid tensor layout: tensors must be dense");
+    if (tensor.is_nested() || tensor.unsafeGetTensorImpl()->is_python_dispatch())
+        refuse(call, "a nested tensor, or one of a class that computes its values, has no memory "
+                     "with its values");
+    if (tensor.is_quantized())
+        refuse(call, "the memory of a quantised tensor has codes: pass its dequantize(), or its "
+                     "int_repr()");
     if (!tensor.device().is_cpu())
         refuse(call, "tensors must be on the CPU, not on " + tensor.device().str());
 }
@@ -252,7 +264,7 @@ class Flat
   public:
     Flat(const at::Tensor &tensor, bool read) : tensor_(tensor)
     {
-        bool lazy = tensor.is_conj() || tensor.is_neg();
+        bool lazy = tensor.is_conj() || tensor.is_neg() || tensor._is_zerotensor();
         if (tensor.is_contiguous() && !lazy)
             return;
         at::NoGradGuard no_gradients;
@@ -272,6 +284,15 @@ class Flat
     bool copied() const
     {
         return copy_.defined();
+    }
+
+    /* Refuse a tensor that cannot take a result: elements share memory, or have none. */
+    void check_written() const
+    {
+        if (copied() &&
+            (at::has_internal_overlap(tensor_) == at::MemOverlap::Yes || tensor_._is_zerotensor()))
+            refuse("a result", "elements of the tensor that it goes to share memory (expand()), or "
+                               "have none: pass its clone()");
     }
 
     void store() const
