@@ -91,12 +91,13 @@ twill_status twill_lightgbm_reduce_scatter(twill_comm *comm, void *input, int32_
 {
     struct lightgbm_blocks given = {0};
     struct reducing reducing = {*reducer, element_bytes};
-    twill_op op = TWILL_OP_COUNT;
+    twill_op op = TWILL_SUM;
     twill_context *context = twill_comm_context(comm);
     bool good = open_blocks(&given, comm, block_start, block_bytes, blocks, element_bytes) &&
                 follow_each_other(&given, blocks) && input_bytes >= 0 &&
                 twill_op_create(context, &op, reduce_elements, &reducing, (size_t)element_bytes,
                                 1) == TWILL_OK;
+    /* Without counts the call is refused, and the other ranks hear of it: this one may be alone. */
     twill_status status = twill_reduce_scatterv(comm, good ? input : NULL, output,
                                                 good ? given.bytes : NULL, TWILL_U8, op);
     if (good)

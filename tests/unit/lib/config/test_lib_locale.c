@@ -6,12 +6,12 @@
 #include "lib/twill_train.h"
 #include "tests/support/ranks.h"
 
+#include <ctype.h>
 #include <locale.h>
 #include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -31,8 +31,8 @@ static int enter_locale(void **state)
     assert_int_equal(setenv("LOCPATH", job.folder, 1), 0);
     assert_non_null(setlocale(LC_ALL, "tr"));
     snprintf(text, sizeof(text), "%g", 1.5);
-    assert_string_equal(text, "1,5"); /* else nothing here would be tested */
-    assert_int_not_equal(strcasecmp("GNI", "gni"), 0);
+    assert_string_equal(text, "1,5");        /* else nothing here would be tested */
+    assert_int_not_equal(tolower('I'), 'i'); /* so strcasecmp("GNI", "gni") is not 0 */
     *state = &job;
     return 0;
 }
