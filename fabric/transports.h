@@ -13,9 +13,9 @@ extern const struct twill_transport_ops twill_shm_transport;  /* within a node *
 extern const struct twill_transport_ops twill_tcp_transport;  /* between nodes: TCP sockets */
 extern const struct twill_transport_ops twill_ofi_transport;  /* between nodes: libfabric */
 
-/* Return the bytes of node memory the shm channels of `node_size` ranks need, for
+/* Return the bytes of memory that the shm channels of two ranks need on each side, for
  * twill_node_attach(). */
-size_t twill_shm_channel_bytes(uint32_t node_size);
+size_t twill_shm_pair_bytes(void);
 
 /* --- internode.c: which transport is used between nodes --------------------------------------- */
 

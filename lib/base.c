@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The base of every module: errors, the log, texts without a locale, random bytes, the clock. */
+/* The base of every module: errors, the log, texts without a locale, random bytes, descriptors, the
+ * clock. */
 #include "lib/base.h"
 #include "lib/lists.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +14,7 @@
 #include <strings.h>
 #include <sys/epoll.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -190,6 +194,73 @@ bool twill_random(void *bytes, size_t count)
         got = getrandom(bytes, count, 0);
     while (got < 0 && errno == EINTR);
     return got == (ssize_t)count;
+}
+
+int twill_fd_move(int fd, int least)
+{
+    int reason = errno, moved = fd;
+    if (fd >= 0 && fd < least && (moved = fcntl(fd, F_DUPFD_CLOEXEC, least)) >= 0)
+        close(fd);
+    errno = reason;
+    return moved >= 0 ? moved : fd;
+}
+
+/* O_PATH: to read from it or write to it fails as if it were closed. */
+void twill_fd_guard_begin(struct twill_fd_guard *guard)
+{
+    int fd;
+    guard->held = 0;
+    while ((fd = open("/", O_PATH | O_CLOEXEC)) >= 0 && fd < TWILL_FD_LEAST)
+        guard->held |= 1u << fd;
+    if (fd >= 0)
+        close(fd);
+}
+
+void twill_fd_guard_end(struct twill_fd_guard *guard)
+{
+    for (int fd = 0; fd < TWILL_FD_LEAST; fd++) {
+        int flags = (guard->held & 1u << fd) != 0 ? fcntl(fd, F_GETFL) : -1;
+        if (flags >= 0 && (flags & O_PATH) != 0)
+            close(fd);
+    }
+    guard->held = 0;
+}
+
+void twill_fd_limit_raise(struct twill_fd_limit *limit)
+{
+    struct rlimit files;
+    *limit = (struct twill_fd_limit){0, 0};
+    if (getrlimit(RLIMIT_NOFILE, &files) != 0)
+        return;
+    limit->before = limit->now = files.rlim_cur;
+    files.rlim_cur = files.rlim_max;
+    if (setrlimit(RLIMIT_NOFILE, &files) == 0)
+        limit->now = files.rlim_cur;
+}
+
+void twill_fd_limit_restore(const struct twill_fd_limit *limit)
+{
+    struct rlimit files;
+    if (limit->now == limit->before || getrlimit(RLIMIT_NOFILE, &files) != 0)
+        return;
+    files.rlim_cur = twill_min(limit->before, files.rlim_max);
+    (void)setrlimit(RLIMIT_NOFILE, &files);
+}
+
+size_t twill_fd_count(uint64_t limit)
+{
+    size_t count = 0;
+    DIR *list = opendir("/proc/self/fd");
+    if (list == NULL) {
+        int lowest = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0);
+        if (lowest >= 0)
+            close(lowest);
+        return lowest >= 0 ? (size_t)lowest : SIZE_MAX;
+    }
+    for (const struct dirent *entry; (entry = readdir(list)) != NULL;)
+        count += entry->d_name[0] != '.' && strtoull(entry->d_name, NULL, 10) < limit;
+    closedir(list);
+    return count - 1; /* without the list's */
 }
 
 uint64_t twill_now(void)

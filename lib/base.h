@@ -178,6 +178,35 @@ void twill_text_plain(char *text, size_t bytes);
 /* Fill memory with random bytes of the kernel, up to 256. Returns false with errno on failure. */
 bool twill_random(void *bytes, size_t count);
 
+/* Move a descriptor of the library to the lowest free number from `least` on: what it keeps must
+ * not get a number of a standard stream that is closed (TWILL_FD_LEAST), or numbers that the
+ * program may need. Returns the new one, or `fd` if it needs no move, cannot be moved, or is
+ * negative. errno stays. */
+#define TWILL_FD_LEAST 3
+int twill_fd_move(int fd, int least);
+
+/* Standard streams that are closed, occupied while other libraries open their descriptors: what the
+ * program prints is to go nowhere, as before, not into these. */
+struct twill_fd_guard {
+    unsigned held; /* bit i: descriptor i */
+};
+void twill_fd_guard_begin(struct twill_fd_guard *guard);
+/* Close them again, those that the program has not replaced meanwhile. */
+void twill_fd_guard_end(struct twill_fd_guard *guard);
+
+/* The limit of descriptors (ulimit -Sn) is raised to the hard limit for a short while only: the
+ * program keeps its own, and its children inherit that. What is opened meanwhile is to be moved to
+ * numbers from `before` on. Another thread of the program that forks just then passes the raised
+ * limit on. */
+struct twill_fd_limit {
+    uint64_t before, now;
+};
+void twill_fd_limit_raise(struct twill_fd_limit *limit);
+void twill_fd_limit_restore(const struct twill_fd_limit *limit);
+/* Return how many descriptors below `limit` this process has open, or without /proc the lowest free
+ * one. */
+size_t twill_fd_count(uint64_t limit);
+
 /* Set a counter, or add to it, that other threads may read at any time. One thread changes it at a
  * time. */
 static inline void twill_counter_set(uint64_t *counter, uint64_t value)

@@ -159,11 +159,10 @@ static twill_status share_node(struct alone *alone, uint32_t *label)
     struct twill_agreement agreement = {.oob = alone->oob};
     struct twill_error *error = &alone->error;
     const char *why = NULL;
-    uint32_t ranks = (uint32_t)alone->oob->size;
     twill_status status = twill_node_offer(&alone->node, alone->oob, &agreement, error);
     TWILL_BENCH_TRY(twill_agreement_exchange(&agreement, status, error));
-    status = twill_node_attach(alone->node, alone->oob, label, 4096, twill_shm_channel_bytes(ranks),
-                               NULL, &agreement, error);
+    status = twill_node_attach(alone->node, alone->oob, label, 4096, twill_shm_pair_bytes(), NULL,
+                               &agreement, error);
     TWILL_BENCH_TRY(twill_agreement_exchange(&agreement, status, error));
     TWILL_BENCH_TRY(twill_node_conclude(alone->node, alone->oob, label, &why, error));
     return why == NULL ? TWILL_OK

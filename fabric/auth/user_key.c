@@ -39,7 +39,8 @@ static bool write_key(const char *path, struct twill_error *error)
         return false;
     twill_secret_text(&secret, text);
     text[TWILL_SECRET_TEXT - 1] = '\n';
-    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    int fd = twill_fd_move(open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600),
+                           TWILL_FD_LEAST);
     bool good =
         fd >= 0 && write(fd, text, TWILL_SECRET_TEXT) == TWILL_SECRET_TEXT && fsync(fd) == 0;
     int why = errno;

@@ -172,7 +172,8 @@ static void tune(int fd)
 
 int twill_socket_new(int family)
 {
-    int fd = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    int fd = twill_fd_move(socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0),
+                           TWILL_FD_LEAST);
     if (fd >= 0)
         tune(fd);
     return fd;
@@ -213,7 +214,8 @@ fail:;
 
 int twill_socket_accept(int listener)
 {
-    int fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    int fd =
+        twill_fd_move(accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC), TWILL_FD_LEAST);
     if (fd >= 0)
         tune(fd);
     return fd;

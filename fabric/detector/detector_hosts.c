@@ -53,6 +53,7 @@ struct omitted {
 struct twill_detector_opening {
     struct twill_oob brief; /* of the job, with less patience */
     struct twill_fd_passing fd_passing;
+    int theirs;                            /* what the lowest rank of the host has passed, or -1 */
     struct detector_peer_info own, *infos; /* [size] */
     struct omitted own_omitted, *omitted;  /* [size] */
     uint64_t patience_ns;
@@ -283,10 +284,23 @@ static void keep_ends(struct twill_hosts *hosts)
         return;
     if (twill_fds_send(pair[1], &byte, 1, &hosts->set, 1) &&
         twill_fds_send(pair[1], &byte, 1, ends, count))
-        hosts->keeper = pair[0];
+        hosts->keeper = twill_fd_move(pair[0], TWILL_FD_LEAST);
     else
         close(pair[0]);
     close(pair[1]);
+}
+
+/* Keep what the lowest rank has passed; that one needs nothing of the others. */
+static enum twill_share_cause take_file(void *user, const struct twill_fd_passing_peer *peer,
+                                        const int fds[2])
+{
+    struct twill_detector *detector = user;
+    (void)peer;
+    if (is_lowest(detector))
+        close(fds[0]);
+    else
+        detector->opening->theirs = fds[0];
+    return TWILL_SHARE_FINE;
 }
 
 /* Use what the lowest rank passed: the keeper, whose queue has the epoll instance first, or the
@@ -315,20 +329,17 @@ static void share_set(struct twill_detector *detector, struct twill_fd_passing *
         if (hosts->of[r] != own || !exchanges)
             continue;
         fd_passing->peers[fd_passing->peer_count++] = (struct twill_fd_passing_peer){
-            .rank = r, .name = infos[r].name, .key = infos[r].key, .socket = -1, .fd = -1};
+            .rank = r, .name = infos[r].name, .key = infos[r].key, .socket = -1};
     }
     if (fine && fd_passing->peer_count > 0 && is_lowest(detector))
         keep_ends(hosts);
     fd_passing->file = hosts->keeper >= 0 ? hosts->keeper : hosts->set;
+    fd_passing->take = take_file;
+    fd_passing->user = detector;
     if (fine && fd_passing->peer_count > 0)
         (void)twill_fd_passing_exchange(fd_passing);
-    for (size_t i = 0; i < fd_passing->peer_count; i++) {
-        int theirs = fd_passing->peers[i].fd;
-        if (theirs >= 0 && !is_lowest(detector))
-            take_set(hosts, theirs);
-        else if (theirs >= 0)
-            close(theirs);
-    }
+    if (detector->opening->theirs >= 0)
+        take_set(hosts, detector->opening->theirs);
 }
 
 static struct twill_detector_opening *opening_create(const struct twill_oob *oob, size_t most)
@@ -338,7 +349,7 @@ static struct twill_detector_opening *opening_create(const struct twill_oob *oob
         return NULL;
     made->brief = (struct twill_oob){.rank = oob->rank, .size = oob->size};
     memcpy(made->brief.nonce, oob->nonce, sizeof(made->brief.nonce));
-    made->fd_passing.listener = -1;
+    made->fd_passing.listener = made->theirs = -1;
     made->own.most = most;
     made->infos = calloc((size_t)oob->size, sizeof(*made->infos));
     made->omitted = calloc((size_t)oob->size, sizeof(*made->omitted));
@@ -373,7 +384,7 @@ twill_status twill_hosts_offer(struct twill_detector *detector, const struct twi
                           oob->size);
     if (oob->size == 1)
         return TWILL_OK;
-    detector->hosts.set = epoll_create1(EPOLL_CLOEXEC);
+    detector->hosts.set = twill_fd_move(epoll_create1(EPOLL_CLOEXEC), TWILL_FD_LEAST);
     o->own.cause = (uint32_t)twill_fd_passing_listen(&o->fd_passing, &o->brief);
     if (o->own.cause == TWILL_SHARE_FINE && detector->hosts.set < 0)
         o->own.cause = TWILL_SHARE_DESCRIPTORS;

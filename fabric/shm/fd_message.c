@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fabric/shm/fd_message.h"
 
+#include "lib/base.h"
+
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -47,7 +49,20 @@ static ssize_t receive_message(int from, struct msghdr *message, int flags)
     return recvmsg(from, message, flags | MSG_CMSG_CLOEXEC);
 }
 
-ssize_t twill_fds_receive(int from, void *bytes, size_t capacity, int flags, int *fd)
+/* Store the descriptors of a message in fds[], and close those beyond `most`. */
+static void take_descriptors(const struct cmsghdr *c, int *fds, size_t most, size_t *taken)
+{
+    for (size_t i = 0; CMSG_LEN((i + 1) * sizeof(int)) <= c->cmsg_len; i++) {
+        int fd;
+        memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
+        if (*taken < most)
+            fds[(*taken)++] = twill_fd_move(fd, TWILL_FD_LEAST);
+        else
+            close(fd);
+    }
+}
+
+ssize_t twill_fds_receive(int from, void *bytes, size_t capacity, int flags, int *fds, size_t most)
 {
     union {
         struct cmsghdr header;
@@ -58,23 +73,17 @@ ssize_t twill_fds_receive(int from, void *bytes, size_t capacity, int flags, int
                              .msg_iovlen = 1,
                              .msg_control = control.space,
                              .msg_controllen = sizeof(control.space)};
-    *fd = -1;
+    size_t taken = 0;
+    for (size_t i = 0; i < most; i++)
+        fds[i] = -1;
     ssize_t got = receive_message(from, &message, flags);
     if (got < 0)
         return got;
-    for (struct cmsghdr *c = CMSG_FIRSTHDR(&message); c != NULL; c = CMSG_NXTHDR(&message, c)) {
-        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-            continue;
-        for (size_t i = 0; CMSG_LEN((i + 1) * sizeof(int)) <= c->cmsg_len; i++) {
-            if (*fd >= 0)
-                close(*fd);
-            memcpy(fd, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
-        }
-    }
-    if (got == 0 && *fd >= 0) { /* no message of ours is empty: the same as an end */
-        close(*fd);
-        *fd = -1;
-    }
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(&message); c != NULL; c = CMSG_NXTHDR(&message, c))
+        if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS)
+            take_descriptors(c, fds, most, &taken);
+    for (; got == 0 && taken > 0; fds[taken] = -1) /* no message of ours is empty: an end */
+        close(fds[--taken]);
     return got;
 }
 
@@ -82,6 +91,6 @@ int twill_fds_peek(int from)
 {
     char byte;
     int fd;
-    (void)twill_fds_receive(from, &byte, sizeof(byte), MSG_PEEK | MSG_DONTWAIT, &fd);
+    (void)twill_fds_receive(from, &byte, sizeof(byte), MSG_PEEK | MSG_DONTWAIT, &fd, 1);
     return fd;
 }

@@ -17,6 +17,8 @@
 #define PASSING_BACKLOG                                                                            \
     4096               /* clipped by the kernel (somaxconn); unrelated processes can fill it */
 #define MAX_PENDING 16 /* accepted, not yet authenticated */
+#define MAX_OPEN    32 /* connections to peers, and as many accepted, at a time */
+#define LEFT_FREE   8  /* descriptors that connections leave: for files that arrive, and others */
 #define RETRY_MS    1
 #define PROBE_NS    UINT64_C(100000000)  /* before peers that have not connected are probed */
 #define PROBE_MOST  UINT64_C(1600000000) /* between probes, as each takes a place in a backlog */
@@ -27,8 +29,9 @@ struct hello {
     uint32_t rank;
     uint32_t version;
     uint64_t token_at; /* offset of the token in the file */
+    uint64_t asks;     /* 1: the sender asks for the second file, too */
 };
-#define HELLO_VERSION 0x74770002u
+#define HELLO_VERSION 0x74770003u
 
 static socklen_t socket_name(struct sockaddr_un *address, const struct twill_oob *oob,
                              uint32_t rank, uint64_t name)
@@ -44,23 +47,28 @@ static socklen_t socket_name(struct sockaddr_un *address, const struct twill_oob
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
 }
 
+/* Return why a call could not make a descriptor. */
+static enum twill_share_cause scarcity(int error)
+{
+    if (error == ENOMEM || error == ENOBUFS)
+        return TWILL_SHARE_MEMORY;
+    return error == EMFILE || error == ENFILE ? TWILL_SHARE_DESCRIPTORS : TWILL_SHARE_SOCKET;
+}
+
 /* Open a socket. Returns why there is none (*fd is -1). */
 static enum twill_share_cause open_socket(int *fd)
 {
-    *fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (*fd >= 0)
-        return TWILL_SHARE_FINE;
-    if (errno == ENOMEM || errno == ENOBUFS)
-        return TWILL_SHARE_MEMORY;
-    return errno == EMFILE || errno == ENFILE ? TWILL_SHARE_DESCRIPTORS : TWILL_SHARE_SOCKET;
+    *fd = twill_fd_move(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0),
+                        TWILL_FD_LEAST);
+    return *fd >= 0 ? TWILL_SHARE_FINE : scarcity(errno);
 }
 
 enum twill_share_cause twill_fd_passing_listen(struct twill_fd_passing *fd_passing,
                                                struct twill_oob *oob)
 {
     uint64_t drawn[2];
-    *fd_passing =
-        (struct twill_fd_passing){.oob = oob, .listener = -1, .file = -1, .lost = UINT32_MAX};
+    *fd_passing = (struct twill_fd_passing){
+        .oob = oob, .listener = -1, .file = -1, .second = -1, .lost = UINT32_MAX};
     if (!twill_random(drawn, sizeof(drawn)))
         return TWILL_SHARE_RANDOM;
     fd_passing->name = drawn[0];
@@ -76,15 +84,17 @@ enum twill_share_cause twill_fd_passing_listen(struct twill_fd_passing *fd_passi
     return TWILL_SHARE_FINE;
 }
 
-/* Send a hello, with our file if asked. Returns 1 if sent, 0 to retry later, -1 on failure. */
-static int send_hello(const struct twill_fd_passing *fd_passing, int to, bool with_file)
+/* Send a hello with our first `count` files. Returns 1 if sent, 0 to retry later, -1 on failure. */
+static int send_hello(const struct twill_fd_passing *fd_passing, int to, size_t count)
 {
+    const int files[] = {fd_passing->file, fd_passing->second};
     struct hello hello = {.key = fd_passing->key,
                           .rank = (uint32_t)fd_passing->oob->rank,
                           .version = HELLO_VERSION,
-                          .token_at = fd_passing->token_at};
+                          .token_at = fd_passing->token_at,
+                          .asks = fd_passing->asks};
     memcpy(hello.nonce, fd_passing->oob->nonce, sizeof(hello.nonce));
-    if (twill_fds_send(to, &hello, sizeof(hello), &fd_passing->file, with_file ? 1 : 0))
+    if (twill_fds_send(to, &hello, sizeof(hello), files, count))
         return 1;
     /* ETOOMANYREFS: descriptors in flight are limited per user; it passes as others receive
      * theirs. */
@@ -135,7 +145,7 @@ static enum twill_share_cause connect_peer(struct twill_fd_passing *fd_passing,
     if (peer->socket < 0)
         cause = dial(fd_passing, peer, &peer->socket);
     if (peer->socket >= 0) {
-        int sent = send_hello(fd_passing, peer->socket, false);
+        int sent = send_hello(fd_passing, peer->socket, 0);
         peer->identified = sent > 0;
         cause = sent >= 0 ? TWILL_SHARE_FINE : TWILL_SHARE_REFUSED; /* it closed its listener */
     }
@@ -164,10 +174,17 @@ static enum twill_share_cause probe_peers(struct twill_fd_passing *fd_passing)
     return TWILL_SHARE_FINE;
 }
 
-/* Receive a hello and the file in it (*fd, -1 if none). Returns the bytes received. */
-static ssize_t receive_hello(int from, struct hello *hello, int *fd)
+/* Receive a hello and the files in it (-1 where there is none). Returns the bytes received. */
+static ssize_t receive_hello(int from, struct hello *hello, int fds[2])
 {
-    return twill_fds_receive(from, hello, sizeof(*hello), 0, fd);
+    return twill_fds_receive(from, hello, sizeof(*hello), 0, fds, 2);
+}
+
+static void close_both(const int fds[2])
+{
+    for (int i = 0; i < 2; i++)
+        if (fds[i] >= 0)
+            close(fds[i]);
 }
 
 static struct twill_fd_passing_peer *find_peer(struct twill_fd_passing *fd_passing,
@@ -187,19 +204,18 @@ static enum twill_share_cause identify(struct twill_fd_passing *fd_passing, int 
                                        struct twill_fd_passing_peer **peer)
 {
     struct hello hello;
-    int fd;
+    int fds[2];
     *peer = NULL;
-    ssize_t got = receive_hello(from, &hello, &fd);
+    ssize_t got = receive_hello(from, &hello, fds);
     if (got < 0 && (errno == EAGAIN || errno == EINTR))
         return TWILL_SHARE_FINE;
-    if (fd >= 0)
-        close(fd);
+    close_both(fds);
     if (got == (ssize_t)sizeof(hello))
         *peer = find_peer(fd_passing, &hello);
-    return *peer != NULL && !(*peer)->identified && !connects_to(fd_passing, *peer) &&
-                   same_user(from)
-               ? TWILL_SHARE_FINE
-               : TWILL_SHARE_OTHER_USER;
+    if (*peer == NULL || (*peer)->identified || connects_to(fd_passing, *peer) || !same_user(from))
+        return TWILL_SHARE_OTHER_USER;
+    (*peer)->asks = hello.asks == 1;
+    return TWILL_SHARE_FINE;
 }
 
 /* Receive the peer's file, if it has arrived. */
@@ -207,8 +223,8 @@ static enum twill_share_cause receive_file(struct twill_fd_passing *fd_passing,
                                            struct twill_fd_passing_peer *peer)
 {
     struct hello hello;
-    int fd;
-    ssize_t got = receive_hello(peer->socket, &hello, &fd);
+    int fds[2];
+    ssize_t got = receive_hello(peer->socket, &hello, fds);
     if (got < 0 && (errno == EAGAIN || errno == EINTR))
         return TWILL_SHARE_FINE;
     fd_passing->lost = peer->rank;
@@ -216,16 +232,15 @@ static enum twill_share_cause receive_file(struct twill_fd_passing *fd_passing,
         return TWILL_SHARE_LOST;
     if (got != (ssize_t)sizeof(hello) || find_peer(fd_passing, &hello) != peer ||
         !same_user(peer->socket)) {
-        if (fd >= 0)
-            close(fd);
+        close_both(fds);
         return TWILL_SHARE_OTHER_USER;
     }
-    if (fd < 0) /* dropped by the kernel: this process has too many */
+    if (fds[0] < 0) /* dropped by the kernel: this process has too many */
         return TWILL_SHARE_DESCRIPTORS;
     fd_passing->lost = UINT32_MAX;
-    peer->fd = fd;
+    peer->received = true;
     peer->token_at = hello.token_at;
-    return TWILL_SHARE_FINE;
+    return fd_passing->take(fd_passing->user, peer, fds);
 }
 
 /* --- the exchange ---------------------------------------------------------------------------- */
@@ -235,16 +250,40 @@ struct exchange {
     struct pollfd *polls; /* listener, pending connections, peers */
     int pending[MAX_PENDING];
     size_t pending_count;
+    size_t connected, accepted; /* peers whose connection is open, by who has opened it */
+    size_t most;                /* of each at a time */
+    bool starved;               /* no descriptor was left for another connection */
 };
 
-static void accept_pending(struct exchange *exchange)
+/* Return whether to wait for a descriptor that could not be had: a connection that is open now will
+ * give back its own, and one that never does ends with the deadline. */
+static bool can_wait(struct exchange *exchange, enum twill_share_cause cause)
 {
-    while (exchange->pending_count < MAX_PENDING) {
+    bool scarce = cause == TWILL_SHARE_DESCRIPTORS || cause == TWILL_SHARE_MEMORY;
+    bool waits = scarce && exchange->connected + exchange->accepted + exchange->pending_count > 0;
+    exchange->starved = exchange->starved || waits;
+    return waits;
+}
+
+static bool may_accept(const struct exchange *exchange)
+{
+    return exchange->pending_count < MAX_PENDING &&
+           exchange->accepted + exchange->pending_count < exchange->most;
+}
+
+static enum twill_share_cause accept_pending(struct exchange *exchange)
+{
+    exchange->starved = false;
+    while (may_accept(exchange)) {
         int fd = accept4(exchange->fd_passing->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (fd < 0)
-            return;
-        exchange->pending[exchange->pending_count++] = fd;
+        if (fd < 0) {
+            enum twill_share_cause cause = scarcity(errno);
+            bool scarce = cause != TWILL_SHARE_SOCKET && !can_wait(exchange, cause);
+            return scarce ? cause : TWILL_SHARE_FINE;
+        }
+        exchange->pending[exchange->pending_count++] = twill_fd_move(fd, TWILL_FD_LEAST);
     }
+    return TWILL_SHARE_FINE;
 }
 
 /* Close pending connections of other users, which could otherwise occupy all places silently. */
@@ -277,6 +316,7 @@ static enum twill_share_cause identify_pending(struct exchange *exchange)
         }
         peer->socket = fd;
         peer->identified = true;
+        exchange->accepted++;
     }
     if (exchange->pending_count == MAX_PENDING)
         drop_other_users(exchange);
@@ -287,7 +327,8 @@ static enum twill_share_cause identify_pending(struct exchange *exchange)
 static enum twill_share_cause send_file(struct twill_fd_passing *fd_passing,
                                         struct twill_fd_passing_peer *peer)
 {
-    int sent = send_hello(fd_passing, peer->socket, true);
+    bool both = peer->asks && fd_passing->second >= 0;
+    int sent = send_hello(fd_passing, peer->socket, both ? 2 : 1);
     peer->sent = sent > 0;
     if (sent >= 0)
         return TWILL_SHARE_FINE;
@@ -295,36 +336,56 @@ static enum twill_share_cause send_file(struct twill_fd_passing *fd_passing,
     return TWILL_SHARE_LOST;
 }
 
+static bool is_served(const struct twill_fd_passing_peer *peer)
+{
+    return peer->received && peer->sent;
+}
+
+/* Connect to a peer if it is this rank's turn to, and there are not too many connections. */
+static enum twill_share_cause open_connection(struct exchange *exchange,
+                                              struct twill_fd_passing_peer *peer)
+{
+    bool open = peer->socket >= 0;
+    if (!open && (exchange->connected >= exchange->most || exchange->starved))
+        return TWILL_SHARE_FINE;
+    enum twill_share_cause cause = connect_peer(exchange->fd_passing, peer);
+    exchange->connected += !open && peer->socket >= 0;
+    return can_wait(exchange, cause) ? TWILL_SHARE_FINE : cause;
+}
+
 /* Advance the exchange with one peer as far as possible now. */
-static enum twill_share_cause serve_peer(struct twill_fd_passing *fd_passing,
+static enum twill_share_cause serve_peer(struct exchange *exchange,
                                          struct twill_fd_passing_peer *peer)
 {
+    struct twill_fd_passing *fd_passing = exchange->fd_passing;
     enum twill_share_cause cause = TWILL_SHARE_FINE;
     if (!peer->identified && connects_to(fd_passing, peer))
-        cause = connect_peer(fd_passing, peer);
+        cause = open_connection(exchange, peer);
     if (cause == TWILL_SHARE_FINE && peer->identified && !peer->sent)
         cause = send_file(fd_passing, peer);
-    if (cause == TWILL_SHARE_FINE && peer->identified && peer->fd < 0)
+    if (cause == TWILL_SHARE_FINE && peer->identified && !peer->received)
         cause = receive_file(fd_passing, peer);
-    if (cause == TWILL_SHARE_FINE && peer->fd >= 0 && peer->sent && peer->socket >= 0) {
+    if (cause == TWILL_SHARE_FINE && is_served(peer) && peer->socket >= 0) {
         close(peer->socket);
         peer->socket = -1;
+        *(connects_to(fd_passing, peer) ? &exchange->connected : &exchange->accepted) -= 1;
     }
     return cause;
 }
 
 /* Advance all peers. *missing: files not received yet; *unsent: ours not sent yet to peers that
  * could be tried. */
-static enum twill_share_cause serve_peers(struct twill_fd_passing *fd_passing, size_t *missing,
+static enum twill_share_cause serve_peers(struct exchange *exchange, size_t *missing,
                                           size_t *unsent)
 {
+    struct twill_fd_passing *fd_passing = exchange->fd_passing;
     *missing = *unsent = 0;
     for (size_t i = 0; i < fd_passing->peer_count; i++) {
         struct twill_fd_passing_peer *peer = &fd_passing->peers[i];
-        enum twill_share_cause cause = serve_peer(fd_passing, peer);
+        enum twill_share_cause cause = serve_peer(exchange, peer);
         if (cause != TWILL_SHARE_FINE)
             return cause;
-        *missing += peer->fd < 0;
+        *missing += !peer->received;
         *unsent += !peer->sent && (peer->identified || connects_to(fd_passing, peer));
     }
     return TWILL_SHARE_FINE;
@@ -336,19 +397,14 @@ static void await_traffic(struct exchange *exchange, bool sending)
     struct pollfd *polls = exchange->polls;
     nfds_t n = 0;
     /* poll() ignores entries of descriptor -1. */
-    bool accepts = exchange->pending_count < MAX_PENDING;
+    bool accepts = may_accept(exchange) && !exchange->starved;
     polls[n++] = (struct pollfd){.fd = accepts ? fd_passing->listener : -1, .events = POLLIN};
     for (size_t i = 0; i < exchange->pending_count; i++)
         polls[n++] = (struct pollfd){.fd = exchange->pending[i], .events = POLLIN};
     for (size_t i = 0; i < fd_passing->peer_count; i++)
-        if (fd_passing->peers[i].fd < 0 && fd_passing->peers[i].socket >= 0)
+        if (!fd_passing->peers[i].received && fd_passing->peers[i].socket >= 0)
             polls[n++] = (struct pollfd){.fd = fd_passing->peers[i].socket, .events = POLLIN};
     poll(polls, n, sending ? RETRY_MS : (int)(TWILL_ATTEND_NS / 1000000));
-}
-
-static bool is_served(const struct twill_fd_passing_peer *peer)
-{
-    return peer->fd >= 0 && peer->sent;
 }
 
 /* Answer the ranks that wait for this one. Returns whether to go on. */
@@ -366,7 +422,7 @@ static bool attend(struct twill_fd_passing *fd_passing, uint64_t *next)
 
 static enum twill_fd_passing_phase phase_of(const struct twill_fd_passing_peer *peer)
 {
-    if (peer->fd >= 0)
+    if (peer->received)
         return TWILL_FD_PASSING_RECEIVED;
     if (peer->sent)
         return TWILL_FD_PASSING_SENT;
@@ -381,10 +437,11 @@ static enum twill_share_cause exchange_until_done(struct exchange *exchange)
     for (bool over = false; !over;) {
         size_t missing, unsent;
         over = twill_now() > deadline; /* before the work: one last round after a late wake-up */
-        accept_pending(exchange);
-        enum twill_share_cause cause = identify_pending(exchange);
+        enum twill_share_cause cause = accept_pending(exchange);
         if (cause == TWILL_SHARE_FINE)
-            cause = serve_peers(fd_passing, &missing, &unsent);
+            cause = identify_pending(exchange);
+        if (cause == TWILL_SHARE_FINE)
+            cause = serve_peers(exchange, &missing, &unsent);
         if (cause != TWILL_SHARE_FINE || missing + unsent == 0)
             return cause;
         if (twill_now() > probe) {
@@ -397,7 +454,7 @@ static enum twill_share_cause exchange_until_done(struct exchange *exchange)
         if (!attend(fd_passing, &next))
             return TWILL_SHARE_LOST;
         if (!over)
-            await_traffic(exchange, unsent > 0);
+            await_traffic(exchange, unsent > 0 || exchange->starved);
     }
     for (size_t i = 0; i < fd_passing->peer_count && fd_passing->lost == UINT32_MAX; i++) {
         const struct twill_fd_passing_peer *peer = &fd_passing->peers[i];
@@ -410,31 +467,30 @@ static enum twill_share_cause exchange_until_done(struct exchange *exchange)
     return TWILL_SHARE_LOST;
 }
 
+/* Return how many connections of each kind may be open at a time below a limit of descriptors. */
+static size_t count_places(const struct twill_fd_limit *files)
+{
+    size_t used = twill_fd_count(files->now) + LEFT_FREE;
+    if (files->now == 0) /* unknown */
+        return MAX_OPEN;
+    return used + 2 > files->now ? 1 : twill_min((files->now - used) / 2, MAX_OPEN);
+}
+
 enum twill_share_cause twill_fd_passing_exchange(struct twill_fd_passing *fd_passing)
 {
     struct exchange exchange = {.fd_passing = fd_passing};
     exchange.polls = calloc(1 + MAX_PENDING + fd_passing->peer_count, sizeof(*exchange.polls));
     if (exchange.polls == NULL)
         return TWILL_SHARE_MEMORY;
+    struct twill_fd_limit files;
+    twill_fd_limit_raise(&files);
+    exchange.most = count_places(&files);
     enum twill_share_cause cause = exchange_until_done(&exchange);
+    twill_fd_limit_restore(&files);
     for (size_t i = 0; i < exchange.pending_count; i++)
         close(exchange.pending[i]);
     free(exchange.polls);
     return cause;
-}
-
-void twill_fd_passing_suspect(const struct twill_fd_passing *fd_passing,
-                              struct twill_agreement *agreement)
-{
-    if (fd_passing->lost == UINT32_MAX)
-        return;
-    const uint32_t *job = fd_passing->oob->job;
-    twill_agreement_suspect(
-        agreement, fd_passing->late ? TWILL_ERR_TIMEOUT : TWILL_ERR_PEER,
-        "%s lost %s while memory was being shared (%s)",
-        TWILL_RANK_NAME(job, fd_passing->oob->rank), TWILL_RANK_NAME(job, fd_passing->lost),
-        fd_passing->late ? twill_fd_passing_phase_text((int32_t)fd_passing->phase)
-                         : "it died, lost a rank itself, or cannot be seen from here");
 }
 
 void twill_fd_passing_close(struct twill_fd_passing *fd_passing)
@@ -447,36 +503,4 @@ void twill_fd_passing_close(struct twill_fd_passing *fd_passing)
             close(fd_passing->peers[i].socket);
         fd_passing->peers[i].socket = -1;
     }
-}
-
-const char *twill_share_cause_text(int32_t cause)
-{
-    static const char *const texts[TWILL_SHARE_CAUSES] = {
-        [TWILL_SHARE_FINE] = "memory is shared",
-        [TWILL_SHARE_MEMFD] = "memfd_create() is refused or out of memory",
-        [TWILL_SHARE_FILE_LIMIT] =
-            "the file size limit (ulimit -f) is below the size of the memory",
-        [TWILL_SHARE_SOCKET] = "abstract unix sockets are refused",
-        [TWILL_SHARE_REFUSED] = "unix sockets do not connect the ranks (network namespaces differ)",
-        [TWILL_SHARE_LOST] = "a rank gave up exchanging descriptors",
-        [TWILL_SHARE_DESCRIPTORS] = "too many open descriptors (ulimit -n)",
-        [TWILL_SHARE_OTHER_USER] = "ranks of one host run as different users",
-        [TWILL_SHARE_MAP] =
-            "another rank's memory could not be mapped (ulimit -v? TWILL_TUNE=heap_limit)",
-        [TWILL_SHARE_TOKEN] = "what one rank wrote could not be read by another",
-        [TWILL_SHARE_MEMORY] = "out of memory",
-        [TWILL_SHARE_RANDOM] = "getrandom() is refused",
-    };
-    return cause > 0 && cause < TWILL_SHARE_CAUSES ? texts[cause] : "memory cannot be shared";
-}
-
-const char *twill_fd_passing_phase_text(int32_t phase)
-{
-    static const char *const texts[TWILL_FD_PASSING_PHASES] = {
-        [TWILL_FD_PASSING_UNCONNECTED] = "the two never connected",
-        [TWILL_FD_PASSING_CONNECTED] = "they connected, but nothing went either way",
-        [TWILL_FD_PASSING_SENT] = "they connected, and only the waiting rank's own went out",
-        [TWILL_FD_PASSING_RECEIVED] = "it came, but the waiting rank's own could not go out",
-    };
-    return phase >= 0 && phase < TWILL_FD_PASSING_PHASES ? texts[phase] : "in an unknown phase";
 }

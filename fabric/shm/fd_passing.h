@@ -31,11 +31,17 @@ struct twill_fd_passing_peer {
     uint64_t name;     /* last part of its socket's name */
     uint64_t key;      /* secret it must present; never visible in a name */
     int socket;        /* connected socket, or -1 */
-    int fd;            /* out: its file, owned by the caller, or -1 */
     uint64_t token_at; /* out: offset of the token in its file */
     bool identified;   /* it has authenticated itself */
+    bool asks;         /* it has asked for `second` */
     bool sent;         /* our file went out */
+    bool received;     /* its file came */
 };
+
+/* Takes the files of a peer, which belong to it: fds[0], and in fds[1] that peer's `second`, -1 if
+ * none was sent. Returns why they cannot be used. */
+typedef enum twill_share_cause
+twill_fd_passing_take(void *user, const struct twill_fd_passing_peer *peer, const int fds[2]);
 
 /* How far the exchange with a peer that timed out had come. Sent between ranks. */
 enum twill_fd_passing_phase {
@@ -51,8 +57,12 @@ struct twill_fd_passing {
     struct twill_oob *oob;
     uint64_t name, key;
     int listener;
-    int file;          /* the file to send */
-    uint64_t token_at; /* offset of the token in it; peers receive it with the file */
+    int file;                    /* the file to send */
+    int second;                  /* a file to send with it to each peer that asks, or -1 */
+    bool asks;                   /* ask every peer of a lower rank for its `second` */
+    uint64_t token_at;           /* offset of the token in `file`; peers receive it with the file */
+    twill_fd_passing_take *take; /* called with what a peer has sent, once for each */
+    void *user;
     struct twill_fd_passing_peer *peers;
     size_t peer_count;
     uint32_t lost;                     /* the peer that hung up or timed out, or UINT32_MAX */
@@ -63,9 +73,11 @@ struct twill_fd_passing {
 /* Start to listen, under a random name and with a random key. */
 enum twill_share_cause twill_fd_passing_listen(struct twill_fd_passing *fd_passing,
                                                struct twill_oob *oob);
-/* Exchange files with all peers. Waits until the deadline, or until a peer that is still needed no
- * longer listens: it has given up, has died, or cannot be seen from here. `lost` then names it.
- * Also ends when the `attend` of the out-of-band exchange says so; then `lost` is not set. */
+/* Exchange files with all peers, at any moment with a few of them only: what this needs of the
+ * process's descriptors does not grow with their number. Waits until the deadline, or until a peer
+ * that is still needed no longer listens: it has given up, has died, or cannot be seen from here.
+ * `lost` then names it. Also ends when the `attend` of the out-of-band exchange says so; then
+ * `lost` is not set. */
 enum twill_share_cause twill_fd_passing_exchange(struct twill_fd_passing *fd_passing);
 /* Return the text for a message; never NULL. */
 const char *twill_share_cause_text(int32_t cause);
@@ -73,7 +85,7 @@ const char *twill_fd_passing_phase_text(int32_t phase);
 /* If a peer was lost, tell the agreement that follows. */
 void twill_fd_passing_suspect(const struct twill_fd_passing *fd_passing,
                               struct twill_agreement *agreement);
-/* Close the sockets. Received files stay open. */
+/* Close the sockets. */
 void twill_fd_passing_close(struct twill_fd_passing *fd_passing);
 
 #endif

@@ -39,6 +39,26 @@ void *twill_mapping_map(int fd, size_t bytes)
     return at;
 }
 
+void *twill_mapping_map_part(int fd, size_t offset, size_t bytes)
+{
+    void *at =
+        mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, (off_t)offset);
+    if (at != MAP_FAILED)
+        (void)madvise(at, bytes, MADV_DONTDUMP);
+    return at;
+}
+
+enum twill_share_cause twill_mapping_memfd(int *fd, const char *name)
+{
+    *fd = memfd_create(name, MFD_CLOEXEC | MFD_NOEXEC_SEAL);
+    if (*fd < 0 && errno == EINVAL) /* before Linux 6.3 */
+        *fd = memfd_create(name, MFD_CLOEXEC);
+    *fd = twill_fd_move(*fd, TWILL_FD_LEAST);
+    if (*fd >= 0)
+        return TWILL_SHARE_FINE;
+    return errno == EMFILE || errno == ENFILE ? TWILL_SHARE_DESCRIPTORS : TWILL_SHARE_MEMFD;
+}
+
 enum twill_share_cause twill_mapping_file(int *fd, const char *name, size_t bytes)
 {
     struct rlimit limit;
@@ -47,13 +67,11 @@ enum twill_share_cause twill_mapping_file(int *fd, const char *name, size_t byte
     if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
         limit.rlim_cur < bytes)
         return TWILL_SHARE_FILE_LIMIT;
-    *fd = memfd_create(name, MFD_CLOEXEC | MFD_NOEXEC_SEAL);
-    if (*fd < 0 && errno == EINVAL) /* before Linux 6.3 */
-        *fd = memfd_create(name, MFD_CLOEXEC);
-    if (*fd < 0)
-        return errno == EMFILE || errno == ENFILE ? TWILL_SHARE_DESCRIPTORS : TWILL_SHARE_MEMFD;
+    enum twill_share_cause cause = twill_mapping_memfd(fd, name);
+    if (cause != TWILL_SHARE_FINE)
+        return cause;
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-    fcntl(*fd, F_SETLK, &lock); /* if this fails, peers see no lock and never assume a death */
+    (void)fcntl(*fd, F_SETLK, &lock); /* if this fails, readers do not know the owner */
     if (ftruncate(*fd, (off_t)bytes) == 0)
         return TWILL_SHARE_FINE;
     close(*fd);
@@ -76,6 +94,7 @@ struct twill_mapping *twill_mapping_create(int fd, size_t bytes)
         return NULL;
     }
     mapping->bytes = bytes;
+    mapping->fd = -1;
     atomic_init(&mapping->users, TWILL_MAPPING_USERS_UNKNOWN);
     return mapping;
 }
@@ -84,6 +103,8 @@ void twill_mapping_drop(struct twill_mapping *mapping, int64_t users)
 {
     if (atomic_fetch_sub_explicit(&mapping->users, users, memory_order_acq_rel) != users)
         return;
+    if (mapping->fd >= 0)
+        close(mapping->fd);
     munmap(mapping->at, mapping->bytes);
     munmap(mapping, sizeof(*mapping));
 }

@@ -13,6 +13,7 @@ struct twill_mapping {
     _Atomic int64_t users;
     void *at;
     size_t bytes;
+    int fd; /* closed by the last user, too; -1: none */
 };
 #define TWILL_MAPPING_USERS_UNKNOWN                                                                \
     ((int64_t)1 << 40) /* until the owner has counted the threads that use it */
@@ -21,10 +22,15 @@ struct twill_mapping {
  * left out of core dumps: the kernel would create every reserved page, up to all memory of the
  * machine. Returns MAP_FAILED and sets errno on failure. */
 void *twill_mapping_map(int fd, size_t bytes);
+/* Map a part of fd, which may not be huge. Returns MAP_FAILED and sets errno on failure. */
+void *twill_mapping_map_part(int fd, size_t offset, size_t bytes);
 #define TWILL_MAPPING_HEAP "twill-heap" /* names of memfds in /proc/PID/maps */
 #define TWILL_MAPPING_COMM "twill-comm"
-/* Create a memfd of this size and lock it, which shows others that this process is alive. *fd is -1
- * on failure. */
+#define TWILL_MAPPING_LIFE "twill-life"
+/* Create an empty memfd. *fd is -1 on failure. */
+enum twill_share_cause twill_mapping_memfd(int *fd, const char *name);
+/* Create a memfd of this size and lock it, which shows readers outside the job whose it is. *fd is
+ * -1 on failure. */
 enum twill_share_cause twill_mapping_file(int *fd, const char *name, size_t bytes);
 /* Map the owner's memory. Returns NULL and sets errno on failure. Once the users are known, drop
  * TWILL_MAPPING_USERS_UNKNOWN minus their number. */

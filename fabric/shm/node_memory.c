@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The node memory, one region per rank: area | copies of SHARED | copies of small SHARED |
- * channels | events. And sleeping on a doorbell. */
+/* The node memory, one region per rank: area | copies of SHARED | copies of small SHARED | events,
+ * mapped by all ranks of the node, and behind them the channels to each of them, mapped by the two
+ * only. What a process maps therefore grows with the ranks of the node, not with their square. And
+ * sleeping on a doorbell. */
 #include "fabric/shm/node_memory.h"
 #include "fabric/shm/mapping.h"
 
@@ -22,25 +24,24 @@ static size_t small_bytes(void)
     return page_round(TWILL_LINES * (TWILL_SMALL_BYTES + TWILL_CACHE_LINE));
 }
 
-static struct twill_layout_line layout_of(size_t shared_bytes, size_t channel_bytes)
+static struct twill_layout_line layout_of(size_t shared_bytes, size_t pair_bytes)
 {
     return (struct twill_layout_line){.magic = TWILL_NODE_MAGIC,
                                       .area_bytes = page_round(sizeof(struct twill_node_area)),
                                       .shared_bytes = shared_bytes,
-                                      .channel_bytes = channel_bytes};
+                                      .pair_bytes = pair_bytes};
 }
 
 /* Return the offset of the memory for events in a region. */
 static size_t trace_offset(const struct twill_layout_line *layout)
 {
-    return layout->area_bytes + page_round(TWILL_COPIES * layout->shared_bytes) + small_bytes() +
-           page_round(layout->channel_bytes);
+    return layout->area_bytes + page_round(TWILL_COPIES * layout->shared_bytes) + small_bytes();
 }
 
 static bool same_layout(const struct twill_layout_line *a, const struct twill_layout_line *b)
 {
     return a->magic == b->magic && a->area_bytes == b->area_bytes &&
-           a->shared_bytes == b->shared_bytes && a->channel_bytes == b->channel_bytes;
+           a->shared_bytes == b->shared_bytes && a->pair_bytes == b->pair_bytes;
 }
 
 /* Check that all ranks of a label use one layout. All ranks come to the same result. */
@@ -71,10 +72,11 @@ static twill_status find_members(struct twill_node *node, const struct twill_oob
     node->area = calloc(node->size, sizeof(*node->area));
     node->shared = calloc(node->size, sizeof(*node->shared));
     node->small = calloc(node->size, sizeof(*node->small));
-    node->channels = calloc(node->size, sizeof(*node->channels));
+    node->sends = calloc(node->size, sizeof(*node->sends));
+    node->receives = calloc(node->size, sizeof(*node->receives));
     node->rank = calloc(node->size, sizeof(*node->rank));
-    if (node->area == NULL || node->shared == NULL || node->small == NULL ||
-        node->channels == NULL || node->rank == NULL)
+    if (node->area == NULL || node->shared == NULL || node->small == NULL || node->sends == NULL ||
+        node->receives == NULL || node->rank == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "%s: no memory for a node of %u ranks",
                           TWILL_RANK_NAME(oob->job, oob->rank), node->size);
     for (uint32_t r = 0; r < size; r++) {
@@ -84,10 +86,13 @@ static twill_status find_members(struct twill_node *node, const struct twill_oob
         node->area[l] = (struct twill_node_area *)at;
         node->shared[l] = at + layout->area_bytes;
         node->small[l] = node->shared[l] + page_round(TWILL_COPIES * layout->shared_bytes);
-        node->channels[l] = node->small[l] + small_bytes();
         node->rank[l] = r;
-        if (r == (uint32_t)oob->rank)
+        if (r == (uint32_t)oob->rank) {
             node->me = l;
+        } else {
+            node->sends[l] = twill_shm_region_pair(node->region, (uint32_t)oob->rank, r);
+            node->receives[l] = twill_shm_region_pair(node->region, r, (uint32_t)oob->rank);
+        }
         l++;
     }
     return TWILL_OK;
@@ -119,20 +124,34 @@ twill_status twill_node_offer(struct twill_node **node, struct twill_oob *oob,
     return status;
 }
 
+static size_t common_bytes(const struct twill_layout_line *layout)
+{
+    return trace_offset(layout) + page_round(TWILL_NODE_TRACE_BYTES);
+}
+
+size_t twill_node_mapped_bytes(size_t shared_bytes, size_t pair_bytes, uint32_t ranks,
+                               uint32_t threads)
+{
+    struct twill_layout_line layout = layout_of(shared_bytes, pair_bytes);
+    size_t common = common_bytes(&layout);
+    size_t own = common + ranks * pair_bytes, others = (ranks - threads) * (common + pair_bytes);
+    return threads * (own + others) + 2 * TWILL_HUGE_PAGE; /* reserved while one is mapped */
+}
+
 twill_status twill_node_attach(struct twill_node *node, const struct twill_oob *oob,
-                               const uint32_t *label, size_t shared_bytes, size_t channel_bytes,
+                               const uint32_t *label, size_t shared_bytes, size_t pair_bytes,
                                const struct twill_shm_region_placer *placer,
                                struct twill_agreement *agreement, struct twill_error *error)
 {
     struct twill_layout_line *layout = &node->layout[oob->size];
     twill_agreement_add(agreement, layout, node->layout, sizeof(*layout));
-    *layout = layout_of(twill_round_up(shared_bytes, TWILL_CACHE_LINE), channel_bytes);
+    *layout = layout_of(twill_round_up(shared_bytes, TWILL_CACHE_LINE), pair_bytes);
     node->shared_bytes = layout->shared_bytes;
-    node->channel_bytes = channel_bytes;
+    node->pair_bytes = pair_bytes;
     node->trace_at = trace_offset(layout);
-    TWILL_TRY(error, twill_shm_region_attach(node->region, label,
-                                             node->trace_at + page_round(TWILL_NODE_TRACE_BYTES),
-                                             TWILL_MAPPING_COMM, NULL, placer, agreement, error));
+    TWILL_TRY(error, twill_shm_region_attach(
+                         node->region, label, node->trace_at + page_round(TWILL_NODE_TRACE_BYTES),
+                         pair_bytes, TWILL_MAPPING_COMM, NULL, placer, agreement, error));
     /* Own memory before that of others: pages are placed where they are first touched. */
     unsigned char *own = twill_shm_region_at(node->region, (uint32_t)oob->rank);
     populate(own, layout);
@@ -173,7 +192,7 @@ bool twill_node_find_trace(struct twill_node *node, size_t bytes)
     size_t most = bytes / TWILL_COPIES; /* so that nothing below overflows */
     if (layout.magic != TWILL_NODE_MAGIC ||
         layout.area_bytes != page_round(sizeof(struct twill_node_area)) ||
-        layout.shared_bytes > most || layout.channel_bytes > most)
+        layout.shared_bytes > most || layout.pair_bytes > most)
         return false;
     node->trace_at = trace_offset(&layout);
     return bytes >= TWILL_NODE_TRACE_BYTES && node->trace_at <= bytes - TWILL_NODE_TRACE_BYTES;
@@ -192,7 +211,8 @@ void twill_node_close(struct twill_node *node)
     free(node->area);
     free(node->shared);
     free(node->small);
-    free(node->channels);
+    free(node->sends);
+    free(node->receives);
     free(node->rank);
     free(node->layout);
     free(node);

@@ -119,9 +119,9 @@ struct twill_abort_line {
 /* The layout of the region, so that different builds of twill cannot misread each other. */
 struct twill_layout_line {
     uint64_t magic; /* TWILL_NODE_MAGIC: version of the layout, with the sizes */
-    uint64_t area_bytes, shared_bytes, channel_bytes;
+    uint64_t area_bytes, shared_bytes, pair_bytes;
 } TWILL_ALIGNED(64);
-#define TWILL_NODE_MAGIC UINT64_C(0x7477696c6c00000c)
+#define TWILL_NODE_MAGIC UINT64_C(0x7477696c6c00000d)
 
 /* Whose area it is, for readers outside the job (node_view.h). */
 #define TWILL_PROGRAM_TEXT 64
@@ -153,33 +153,38 @@ struct twill_node_area {
  * by twill_node_offer(), freed by twill_node_close(). */
 struct twill_node {
     struct twill_shm_region *region;
-    uint32_t me;                   /* own local rank */
-    uint32_t size;                 /* ranks on this node */
-    uint32_t alternate;            /* 1 if there are two, else 0: see */
-    struct twill_node_area **area; /* [size] */
-    unsigned char **shared;        /* [size] first copy of SHARED */
-    size_t shared_bytes;           /* bytes of one copy */
-    unsigned char **small;         /* [size] first copy of small SHARED */
-    unsigned char **channels;      /* [size] memory laid out by the shm transport */
-    size_t channel_bytes;
+    uint32_t me;                      /* own local rank */
+    uint32_t size;                    /* ranks on this node */
+    uint32_t alternate;               /* 1 if there are two, else 0: see */
+    struct twill_node_area **area;    /* [size] */
+    unsigned char **shared;           /* [size] first copy of SHARED */
+    size_t shared_bytes;              /* bytes of one copy */
+    unsigned char **small;            /* [size] first copy of small SHARED */
+    unsigned char **sends;            /* [size] own memory that only this rank and that one map */
+    unsigned char **receives;         /* [size] that rank's memory which only the two map */
+    size_t pair_bytes;                /* of each, laid out by the shm transport */
     size_t trace_at;                  /* offset of the memory for events in a region */
     uint32_t *rank;                   /* [size] rank in the communicator, ascending */
     struct twill_layout_line *layout; /* [ranks + 1] of all ranks, and own; until concluded */
 };
 
 /* Create the node memory in three steps around two exchanges, as a region is (shared_region.h), all
- * with the same `oob`. shared_bytes: of one copy of SHARED; channel_bytes: for the shm transport;
- * placer: for this rank's memory, or NULL. twill_node_conclude() changes label[] and sets *why
- * where ranks cannot share memory. */
+ * with the same `oob`. shared_bytes: of one copy of SHARED; pair_bytes: for the shm transport,
+ * with each rank; placer: for this rank's memory, or NULL. twill_node_conclude() changes label[]
+ * and sets *why where ranks cannot share memory. */
 twill_status twill_node_offer(struct twill_node **node, struct twill_oob *oob,
                               struct twill_agreement *agreement, struct twill_error *error);
 twill_status twill_node_attach(struct twill_node *node, const struct twill_oob *oob,
-                               const uint32_t *label, size_t shared_bytes, size_t channel_bytes,
+                               const uint32_t *label, size_t shared_bytes, size_t pair_bytes,
                                const struct twill_shm_region_placer *placer,
                                struct twill_agreement *agreement, struct twill_error *error);
 twill_status twill_node_conclude(struct twill_node *node, const struct twill_oob *oob,
                                  uint32_t *label, const char **why, struct twill_error *error);
 void twill_node_close(struct twill_node *node);
+/* Return the address space that the node memory of a communicator takes in a process that has
+ * `threads` of its `ranks` on a node. */
+size_t twill_node_mapped_bytes(size_t shared_bytes, size_t pair_bytes, uint32_t ranks,
+                               uint32_t threads);
 
 /* Write down whose area it is; between attach and conclude. */
 void twill_node_introduce(struct twill_node *node, const struct twill_oob *oob,

@@ -13,38 +13,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define SHARE_RANK_NAME(share, rank) TWILL_RANK_NAME((share)->oob->job, rank)
-
-/* First exchange: a rank's host and socket. */
-struct share_info {
-    struct twill_host host;
-    uint64_t name, key; /* socket name and secret */
-    int32_t cause;      /* enum twill_share_cause */
-};
-
-/* Second exchange: the result of a rank. */
-struct share_result {
-    uint64_t mapping; /* address of its struct twill_mapping, valid in its process */
-    uint64_t bytes;
-    int32_t cause; /* enum twill_share_cause */
-    int32_t late;
-    int32_t phase; /* enum twill_fd_passing_phase of the one that timed out */
-    uint32_t lost;
-};
-
-/* What opening a region needs. */
-struct share {
-    struct twill_shm_region *region;
-    struct twill_oob *oob;
-    struct share_info own_info, *info;       /* [size] */
-    struct share_result own_result, *result; /* [size] */
-    uint32_t *first;                         /* [size] the lowest rank with the same label */
-    int32_t *cause;                          /* [size] by lowest rank: why the label cannot share */
-    bool *crosses; /* [size] by lowest rank: whether the label spans processes */
-    bool threads;  /* other ranks of our label are threads of this process */
-    struct twill_fd_passing fd_passing;
-};
-
 /* --- memory ---------------------------------------------------------------------------------- */
 
 /* Create this rank's memory, in a file if it is `shared`. Returns why it cannot be shared. Without
@@ -61,19 +29,13 @@ static enum twill_share_cause make_memory(struct twill_shm_region *region, const
         return cause;
     }
     if (shared)
-        cause = twill_mapping_file(&region->fd, name, region->bytes);
-    region->mine = twill_mapping_create(region->fd, region->bytes);
+        cause = twill_mapping_file(&region->fd, name, region->own_bytes);
+    region->mine = twill_mapping_create(region->fd, region->own_bytes);
     region->token_at = region->bytes - sizeof(uint64_t);
     if (region->mine != NULL && region->placer.place != NULL)
-        region->placed = region->placer.place(region->placer.user, region->mine->at, region->bytes);
+        region->placed =
+            region->placer.place(region->placer.user, region->mine->at, region->own_bytes);
     return cause;
-}
-
-/* Write the token that proves to others that they map this rank's memory. */
-static void show_token(const struct twill_shm_region *region, uint64_t token)
-{
-    unsigned char *at = (unsigned char *)region->mine->at + region->token_at;
-    atomic_store_explicit((_Atomic uint64_t *)at, token, memory_order_release);
 }
 
 /* Clear the token when all ranks have checked it. New memory also gives the page back, as its owner
@@ -83,7 +45,7 @@ static void hide_token(const struct twill_shm_region *region)
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     unsigned char *at = (unsigned char *)region->mine->at + region->token_at / page * page;
     if (region->given || madvise(at, page, MADV_REMOVE) != 0)
-        show_token(region, 0);
+        twill_share_show_token(region, 0);
 }
 
 /* Drop users of the own memory; the last one unmaps it. */
@@ -93,20 +55,7 @@ static void drop_mine(const struct twill_shm_region *region, int64_t users)
         twill_mapping_drop(region->mine, users);
 }
 
-/* Return whether two ranks are threads of one process. If the pid namespace is unknown, two
- * containers look alike; then threads share like processes, and the first to close drops the locks
- * of the others, which are taken for dead. */
-static bool in_one_process(const struct twill_host *a, const struct twill_host *b)
-{
-    return a->pid_namespace != 0 && twill_host_same_process(a, b);
-}
-
 /* --- agreement ------------------------------------------------------------------------------- */
-
-static bool label_is_ours(const struct share *share, uint32_t rank)
-{
-    return share->first[rank] == share->first[share->region->rank];
-}
 
 static void find_first(uint32_t *first, const uint32_t *label, uint32_t size)
 {
@@ -131,27 +80,56 @@ static void record_cause(struct share *share, uint32_t rank, int32_t cause)
              twill_share_cause_text(cause));
 }
 
-/* Return whether a rank of our label is a thread of this process. */
-static bool is_thread(const struct share *share, int rank)
+/* Set the size of this rank's memory: of what all ranks of the label map, and of the pairs'. */
+static void size_memory(struct share *share, size_t bytes, size_t pair_bytes)
 {
-    return label_is_ours(share, (uint32_t)rank) &&
-           in_one_process(&share->info[rank].host, &share->own_info.host);
+    struct twill_shm_region *region = share->region;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    uint32_t ranks = 0;
+    for (int r = 0; r < region->size; r++)
+        if (twill_share_is_ours(share, (uint32_t)r))
+            region->view[r].local = ranks++;
+    region->bytes = twill_round_up(twill_max(bytes, 1), page);
+    region->pair_bytes = twill_round_up(pair_bytes, page);
+    region->own_bytes = region->bytes + ranks * region->pair_bytes;
 }
 
 /* Group the ranks by label, and find the labels that span processes. Threads need no file. */
 static void group_ranks(struct share *share, const uint32_t *label)
 {
     const struct share_info *info = share->info;
-    uint32_t size = (uint32_t)share->oob->size;
+    uint32_t size = (uint32_t)share->oob->size, own = (uint32_t)share->oob->rank;
     find_first(share->first, label, size);
     for (uint32_t r = 0; r < size; r++)
-        if (!in_one_process(&info[r].host, &info[share->first[r]].host))
+        if (!twill_share_in_one_process(&info[r].host, &info[share->first[r]].host))
             share->crosses[share->first[r]] = true;
-    for (uint32_t r = 0; r < size; r++) {
-        share->threads |= r != (uint32_t)share->oob->rank && is_thread(share, (int)r);
+    share->own_result.first = own;
+    for (uint32_t r = size; r-- > 0;) {
+        bool thread = r != own && twill_share_is_thread(share, (int)r);
+        share->threads |= thread;
+        if (thread && r < share->own_result.first)
+            share->own_result.first = r;
+    }
+    for (uint32_t r = 0; r < size; r++)
         if (share->crosses[share->first[r]])
             record_cause(share, r, info[r].cause);
-    }
+}
+
+/* Use the life file of this process's first rank, and note whose lives it shows. */
+static void adopt_life(struct share *share, int64_t users)
+{
+    struct twill_shm_region *region = share->region;
+    const struct share_result *result = share->result;
+    uint32_t first = result[region->rank].first;
+    if (first != (uint32_t)region->rank)
+        region->life = (struct twill_mapping *)(uintptr_t)result[first].life;
+    else if (region->life != NULL)
+        twill_mapping_drop(region->life, TWILL_MAPPING_USERS_UNKNOWN - users);
+    for (int r = 0; region->life != NULL && r < region->size; r++)
+        region->view[r].locked = r != region->rank && twill_share_is_ours(share, (uint32_t)r) &&
+                                 !twill_share_is_thread(share, r) &&
+                                 result[r].first < (uint32_t)region->size &&
+                                 result[result[r].first].locked == 1;
 }
 
 /* Use the mappings of this process's other threads, and count them as users of ours. */
@@ -160,14 +138,17 @@ static void adopt_threads(struct share *share)
     struct twill_shm_region *region = share->region;
     int64_t users = 1;
     for (int r = 0; r < region->size; r++) {
-        if (r == region->rank || !is_thread(share, r))
+        if (r == region->rank || !twill_share_is_thread(share, r))
             continue;
         users++;
         struct twill_rank_view *view = &region->view[r];
         view->mapping = (struct twill_mapping *)(uintptr_t)share->result[r].mapping;
         view->at = view->mapping->at;
+        view->pair = (unsigned char *)view->at + region->bytes +
+                     region->view[region->rank].local * region->pair_bytes;
     }
     drop_mine(region, TWILL_MAPPING_USERS_UNKNOWN - users);
+    adopt_life(share, users);
 }
 
 /* Check the results, and record why labels cannot share. All ranks come to the same result, errors
@@ -197,80 +178,26 @@ static twill_status check_results(struct share *share, struct twill_error *error
     return TWILL_OK;
 }
 
-/* --- between processes ----------------------------------------------------------------------- */
-
-static twill_status list_peers(struct share *share, struct twill_error *error)
-{
-    struct twill_shm_region *region = share->region;
-    struct twill_fd_passing *fd_passing = &share->fd_passing;
-    fd_passing->file = region->fd;
-    fd_passing->token_at = region->token_at;
-    fd_passing->peers = calloc((size_t)region->size, sizeof(*fd_passing->peers));
-    if (fd_passing->peers == NULL)
-        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "no memory to list %d ranks", region->size);
-    for (int r = 0; r < region->size; r++)
-        if (r != region->rank && label_is_ours(share, (uint32_t)r) && !is_thread(share, r))
-            fd_passing->peers[fd_passing->peer_count++] =
-                (struct twill_fd_passing_peer){.rank = (uint32_t)r,
-                                               .name = share->info[r].name,
-                                               .key = share->info[r].key,
-                                               .socket = -1,
-                                               .fd = -1};
-    return TWILL_OK;
-}
-
-static uint64_t token_of(const struct share_info *info)
-{
-    return info->key | 1; /* never 0, as new memory is */
-}
-
-/* Map the files of the peers, and check that these are what they write to. */
-static enum twill_share_cause map_peers(struct share *share)
-{
-    struct twill_shm_region *region = share->region;
-    for (size_t i = 0; i < share->fd_passing.peer_count; i++) {
-        struct twill_fd_passing_peer *peer = &share->fd_passing.peers[i];
-        struct twill_rank_view *view = &region->view[peer->rank];
-        view->fd = peer->fd;
-        peer->fd = -1;
-        struct stat about;
-        /* Mapped beyond its end, the first touch would be a SIGBUS. */
-        if (fstat(view->fd, &about) != 0 || (uint64_t)about.st_size < region->bytes)
-            return TWILL_SHARE_MAP;
-        void *at = twill_mapping_map(view->fd, region->bytes);
-        if (at == MAP_FAILED)
-            return TWILL_SHARE_MAP;
-        view->at = at;
-        if (peer->token_at > region->bytes - sizeof(uint64_t) ||
-            peer->token_at % sizeof(uint64_t) != 0 ||
-            atomic_load_explicit((_Atomic uint64_t *)((unsigned char *)at + peer->token_at),
-                                 memory_order_acquire) != token_of(&share->info[peer->rank]))
-            return TWILL_SHARE_TOKEN;
-        struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-        view->locked = fcntl(view->fd, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
-    }
-    return TWILL_SHARE_FINE;
-}
-
-/* Share with the other processes of the label. */
-static twill_status share_processes(struct share *share, enum twill_share_cause *cause,
-                                    struct twill_error *error)
-{
-    show_token(share->region, token_of(&share->own_info));
-    TWILL_TRY(error, list_peers(share, error));
-    *cause = twill_fd_passing_exchange(&share->fd_passing);
-    if (*cause == TWILL_SHARE_FINE)
-        *cause = map_peers(share);
-    return TWILL_OK;
-}
-
 /* --- public functions ------------------------------------------------------------------------ */
 
 static void close_peers(struct twill_shm_region *region)
 {
+    if (region->next >= 0)
+        close(region->next);
+    region->next = -1;
     for (int r = 0; r < region->size; r++)
         if (r != region->rank)
-            twill_rank_view_close(&region->view[r], region->bytes);
+            twill_rank_view_close(region, (uint32_t)r);
+}
+
+/* Unlock this rank's byte of the life file, and drop users of it. */
+static void leave_life(struct twill_shm_region *region, int64_t users)
+{
+    if (region->life == NULL)
+        return;
+    (void)twill_life_lock(region->life, F_UNLCK, (uint32_t)region->rank);
+    twill_mapping_drop(region->life, users);
+    region->life = NULL;
 }
 
 /* Clear the token, close what is not needed, and set new labels where memory cannot be shared. */
@@ -284,12 +211,14 @@ static void decide_labels(struct share *share, uint32_t *label, const char **why
             *why = region->why;
     for (uint32_t r = 0; r < (uint32_t)region->size && *why != NULL; r++)
         label[r] = share->cause[share->first[r]] != TWILL_SHARE_FINE ? r : share->first[r];
-    if (share->cause[own] != TWILL_SHARE_FINE)
+    if (share->cause[own] != TWILL_SHARE_FINE) {
         close_peers(region);
+        leave_life(region, 1);
+    }
     if (region->fd < 0)
         return;
     hide_token(region);
-    if (!region->given && share->cause[own] != TWILL_SHARE_FINE) {
+    if (!region->given && (share->cause[own] != TWILL_SHARE_FINE || !region->placer.visible)) {
         close(region->fd);
         region->fd = -1;
     }
@@ -300,9 +229,6 @@ static void share_destroy(struct share *share)
     if (share == NULL)
         return;
     twill_fd_passing_close(&share->fd_passing);
-    for (size_t i = 0; i < share->fd_passing.peer_count; i++)
-        if (share->fd_passing.peers[i].fd >= 0)
-            close(share->fd_passing.peers[i].fd);
     free(share->fd_passing.peers);
     free(share->info);
     free(share->result);
@@ -320,7 +246,8 @@ static struct share *share_create(struct twill_shm_region *region, struct twill_
         return NULL;
     share->region = region;
     share->oob = oob;
-    share->fd_passing = (struct twill_fd_passing){.listener = -1, .file = -1, .lost = UINT32_MAX};
+    share->fd_passing =
+        (struct twill_fd_passing){.listener = -1, .file = -1, .second = -1, .lost = UINT32_MAX};
     share->info = calloc(n, sizeof(struct share_info));
     share->result = calloc(n, sizeof(struct share_result));
     share->first = calloc(n, sizeof(uint32_t));
@@ -340,10 +267,8 @@ static struct twill_shm_region *region_create(struct twill_oob *oob)
         return NULL;
     region->rank = oob->rank;
     region->size = oob->size;
-    region->fd = -1;
+    region->fd = region->next = -1;
     region->view = calloc((size_t)oob->size, sizeof(*region->view));
-    for (int r = 0; region->view != NULL && r < oob->size; r++)
-        region->view[r].fd = -1;
     region->share = share_create(region, oob);
     if (region->view != NULL && region->share != NULL)
         return region;
@@ -384,12 +309,15 @@ static twill_status attach(struct share *share, const char *name,
                           "%s (%s) could not map %zu bytes of address space: %s (ulimit -v? "
                           "TWILL_TUNE=heap_limit says how much is reserved for twill_alloc)",
                           SHARE_RANK_NAME(share, region->rank), share->own_info.host.name,
-                          region->bytes, strerror(errno));
+                          region->own_bytes, strerror(errno));
     region->view[region->rank].at = region->mine->at;
     if (shares && cause == TWILL_SHARE_FINE)
-        TWILL_TRY(error, share_processes(share, &cause, error));
+        TWILL_TRY(error, twill_share_files(share, &cause, error));
     share->own_result = (struct share_result){.mapping = (uintptr_t)region->mine,
-                                              .bytes = region->bytes,
+                                              .life = (uintptr_t)region->life,
+                                              .bytes = region->own_bytes,
+                                              .locked = share->own_result.locked,
+                                              .first = share->own_result.first,
                                               .cause = visible ? 0 : (int32_t)cause,
                                               .late = share->fd_passing.late,
                                               .phase = (int32_t)share->fd_passing.phase,
@@ -398,17 +326,17 @@ static twill_status attach(struct share *share, const char *name,
 }
 
 twill_status twill_shm_region_attach(struct twill_shm_region *region, const uint32_t *label,
-                                     size_t bytes, const char *name,
+                                     size_t bytes, size_t pair_bytes, const char *name,
                                      const struct twill_shm_region_given *given,
                                      const struct twill_shm_region_placer *placer,
                                      struct twill_agreement *agreement, struct twill_error *error)
 {
     struct share *share = region->share;
     twill_agreement_add(agreement, &share->own_result, share->result, sizeof(share->own_result));
-    region->bytes = twill_round_up(twill_max(bytes, 1), (size_t)sysconf(_SC_PAGESIZE));
     if (placer != NULL)
         region->placer = *placer;
     group_ranks(share, label);
+    size_memory(share, bytes, pair_bytes);
     twill_status status = attach(share, name, given, error);
     twill_fd_passing_close(&share->fd_passing); /* if this rank gives up, no other waits for it */
     twill_fd_passing_suspect(&share->fd_passing, agreement);
@@ -440,9 +368,10 @@ void twill_shm_region_close(struct twill_shm_region *region)
     if (region->view != NULL)
         close_peers(region);
     if (region->mine != NULL && region->placer.unplace != NULL)
-        region->placer.unplace(region->placer.user, region->bytes, region->placed);
+        region->placer.unplace(region->placer.user, region->own_bytes, region->placed);
     if (region->mine != NULL)
         drop_mine(region, unused ? TWILL_MAPPING_USERS_UNKNOWN : 1);
+    leave_life(region, unused ? TWILL_MAPPING_USERS_UNKNOWN : 1);
     if (region->fd >= 0 && !region->given)
         close(region->fd);
     free(region->view);

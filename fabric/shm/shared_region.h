@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shared memory of the ranks of a node: one memfd per rank, mapped by all of them. Nothing lies in
- * /dev/shm. Descriptors are passed over an abstract unix socket; ranks that are threads of one
- * process use the owner's mapping (so that a thread sanitizer sees one address). */
+ * /dev/shm. Descriptors are passed over an abstract unix socket, and closed when they are mapped: a
+ * region keeps three at most, however many ranks share it. Ranks that are threads of one process
+ * use the owner's mapping (so that a thread sanitizer sees one address). */
 #ifndef TWILL_SHARED_REGION_H
 #define TWILL_SHARED_REGION_H
 
@@ -41,11 +42,12 @@ struct twill_shm_region_given {
 twill_status twill_shm_region_offer(struct twill_shm_region **region, struct twill_oob *oob,
                                     struct twill_agreement *agreement, struct twill_error *error);
 /* Share `bytes` of zeroed memory (sparse: an untouched page costs nothing) among the ranks whose
- * label[] equals this rank's. label has oob->size entries. `name` is the memory's in
+ * label[] equals this rank's, and `pair_bytes` more of it with each of them, which no third one
+ * maps. label has oob->size entries. `name` is the memory's in
  * /proc/PID/maps; `given`, if not NULL, is shared instead of new memory. The placer is copied; NULL
  * leaves placement to the system. Waits for the ranks of the label. */
 twill_status twill_shm_region_attach(struct twill_shm_region *region, const uint32_t *label,
-                                     size_t bytes, const char *name,
+                                     size_t bytes, size_t pair_bytes, const char *name,
                                      const struct twill_shm_region_given *given,
                                      const struct twill_shm_region_placer *placer,
                                      struct twill_agreement *agreement, struct twill_error *error);
@@ -61,13 +63,17 @@ twill_status twill_shm_region_conclude(struct twill_shm_region *region, uint32_t
  * and use it. */
 void twill_shm_region_close(struct twill_shm_region *region);
 
+/* Return the bytes of this rank's memory, with those of all pairs. */
 size_t twill_shm_region_bytes(const struct twill_shm_region *region);
 /* Return where the memory of a rank is mapped, the own rank included; NULL if it is not on this
  * node. */
 void *twill_shm_region_at(const struct twill_shm_region *region, uint32_t rank);
-/* Return whether the owner's process has ended, or has closed the region: the kernel then drops its
- * POSIX lock on the memfd, in any pid namespace. Always false for threads of this process. Costs a
- * system call. */
+/* Return where this process maps the memory of `owner` that only `other` maps, too; one of the two
+ * is this rank, and both are on this node. */
+void *twill_shm_region_pair(const struct twill_shm_region *region, uint32_t owner, uint32_t other);
+/* Return whether the owner's process has ended, or has closed the region: its POSIX lock on a byte
+ * of a file of the node is then gone, in any pid namespace. Always false for threads of this
+ * process. Costs a system call. */
 bool twill_shm_region_owner_dead(const struct twill_shm_region *region, uint32_t rank);
 /* Unmap the memory of a rank whose process has ended: once all ranks have, the kernel has it back.
  * Nothing here may use it any more. Returns whether it was unmapped now. */

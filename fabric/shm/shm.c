@@ -44,11 +44,16 @@ static size_t channels_of(uint32_t node_size)
     return (size_t)node_size * TWILL_LANES;
 }
 
-size_t twill_shm_channel_bytes(uint32_t node_size)
+/* The memory of a pair: the credits of all lanes, then their lines, and from DATA_AT on the data.
+ */
+#define LINES_AT (TWILL_LANES * sizeof(struct twill_shm_credit))
+#define DATA_AT  8192
+_Static_assert(LINES_AT + TWILL_LANES * TWILL_SHM_SLOTS * sizeof(struct twill_line) <= DATA_AT,
+               "credits and lines lie before the data");
+
+size_t twill_shm_pair_bytes(void)
 {
-    return channels_of(node_size) *
-           (sizeof(struct twill_shm_credit) +
-            TWILL_SHM_SLOTS * (sizeof(struct twill_line) + TWILL_SHM_SLOT_BYTES));
+    return DATA_AT + (size_t)TWILL_LANES * TWILL_SHM_SLOTS * TWILL_SHM_SLOT_BYTES;
 }
 
 /* --- the ring -------------------------------------------------------------------------------- */
@@ -328,20 +333,14 @@ static void shm_close(struct twill_transport *transport)
     free(shm);
 }
 
-/* Set where the channel lies: credits in the receiver's memory; lines and data in the sender's,
- * which are laid out as credits | lines | data. */
-static void place_channel(const struct twill_node *node, struct twill_shm_channel *channel,
-                          uint32_t sender, uint32_t receiver, uint32_t lane)
+/* Set where the channel lies: its credit in memory of the receiver, lines and data in the sender's.
+ */
+static void place_channel(struct twill_shm_channel *channel, uint32_t lane, unsigned char *sender,
+                          unsigned char *receiver)
 {
-    size_t all = channels_of(node->size);
-    size_t in_sender = receiver * (size_t)TWILL_LANES + lane;
-    size_t in_receiver = sender * (size_t)TWILL_LANES + lane;
-    struct twill_shm_credit *credits = (struct twill_shm_credit *)node->channels[receiver];
-    unsigned char *lines = node->channels[sender] + all * sizeof(struct twill_shm_credit);
-    unsigned char *data = lines + all * TWILL_SHM_SLOTS * sizeof(struct twill_line);
-    channel->credit = &credits[in_receiver];
-    channel->line = (struct twill_line *)lines + in_sender * TWILL_SHM_SLOTS;
-    channel->data = data + in_sender * TWILL_SHM_SLOTS * TWILL_SHM_SLOT_BYTES;
+    channel->credit = (struct twill_shm_credit *)receiver + lane;
+    channel->line = (struct twill_line *)(sender + LINES_AT) + (size_t)lane * TWILL_SHM_SLOTS;
+    channel->data = sender + DATA_AT + (size_t)lane * TWILL_SHM_SLOTS * TWILL_SHM_SLOT_BYTES;
 }
 
 static bool checks_all(const struct twill_transport_params *params)
@@ -355,11 +354,11 @@ static void place_all(struct shm *shm, const struct twill_transport_params *para
     bool checks = checks_all(params);
     const struct twill_node *node = shm->node;
     for (uint32_t l = 0; l < node->size; l++) {
-        for (uint32_t lane = 0; lane < TWILL_LANES; lane++) {
+        for (uint32_t lane = 0; lane < TWILL_LANES && l != node->me; lane++) {
             struct twill_shm_channel *to = &shm->channel[l * (size_t)TWILL_LANES + lane];
             struct twill_shm_channel *from = to + channels_of(node->size);
-            place_channel(node, to, node->me, l, lane);
-            place_channel(node, from, l, node->me, lane);
+            place_channel(to, lane, node->sends[l], node->receives[l]);
+            place_channel(from, lane, node->receives[l], node->sends[l]);
             to->local = from->local = l;
             to->sends = true;
             to->crc32c = from->crc32c = checks ? params->crc32c : NULL;
@@ -377,10 +376,10 @@ static twill_status shm_open(struct twill_transport **transport,
     if (params->node == NULL)
         return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "shm: there is no node to share memory on");
     uint32_t size = params->node->size;
-    if (params->node->channel_bytes < twill_shm_channel_bytes(size))
+    if (params->node->pair_bytes < twill_shm_pair_bytes())
         return TWILL_FAIL(error, TWILL_ERR_INTERNAL,
-                          "shm: %zu bytes set aside for the channels of %u ranks, %zu needed",
-                          params->node->channel_bytes, size, twill_shm_channel_bytes(size));
+                          "shm: %zu bytes set aside for the channels of a pair, %zu needed",
+                          params->node->pair_bytes, twill_shm_pair_bytes());
     bool offers = !checks_all(params) && twill_single_copy_fetches(params->single_copy);
     struct shm *shm = calloc(1, sizeof(*shm));
     if (shm != NULL) {

@@ -67,7 +67,8 @@ static int step_lane(struct twill_tcp *t, struct twill_tcp_lane *lane, bool dire
 static twill_status gather_events(struct twill_tcp *t, struct twill_error *error)
 {
     struct epoll_event events[LANE_EVENTS];
-    if (t->epoll < 0 && (t->epoll = epoll_create1(EPOLL_CLOEXEC)) < 0)
+    if (t->epoll < 0 &&
+        (t->epoll = twill_fd_move(epoll_create1(EPOLL_CLOEXEC), TWILL_FD_LEAST)) < 0)
         return TWILL_FAIL(error, TWILL_ERR_SYSTEM, "tcp: epoll_create1: %s", strerror(errno));
     for (size_t i = 0; i < t->busy_count; i++) {
         struct twill_tcp_lane *lane = t->busy[i];

@@ -163,7 +163,7 @@ static twill_status exchange_ports(struct twill_tcp *t, struct tcp_peer_info *mi
 static void keep_reserve(struct twill_tcp_common *c)
 {
     if (c->reserve < 0 && c->listener >= 0)
-        c->reserve = fcntl(c->listener, F_DUPFD_CLOEXEC, 0);
+        c->reserve = fcntl(c->listener, F_DUPFD_CLOEXEC, TWILL_FD_LEAST);
 }
 
 static bool give_reserve(struct twill_tcp_common *c)

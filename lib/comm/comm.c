@@ -287,11 +287,10 @@ static twill_status attach_members(struct twill_comm_opening *o)
     struct twill_comm *comm = o->comm;
     for (uint32_t r = 0; r < comm->world->size; r++)
         o->label[r] = comm->world->node[r];
-    size_t shared = twill_max(comm->tuning.segment, comm->tuning.segment_net);
     struct twill_shm_region_placer placer = twill_context_placer(comm->context);
     twill_status status = twill_node_attach(
-        comm->node, comm->oob, o->label, twill_round_up(shared, 4096),
-        twill_shm_channel_bytes(comm->local_size), &placer, &o->agreement, &comm->error);
+        comm->node, comm->oob, o->label, twill_context_shared_bytes(comm->context),
+        twill_shm_pair_bytes(), &placer, &o->agreement, &comm->error);
     if (status == TWILL_OK)
         introduce(comm);
     if (o->probes)

@@ -261,7 +261,21 @@ twill_status twill_context_create_by(struct twill_context **context,
     if (*context == NULL)
         return TWILL_ERR_MEMORY;
     (*context)->live = TWILL_LIVE;
-    return create_context(*context, source);
+    twill_fd_guard_begin(&(*context)->fd_guard);
+    twill_status status = create_context(*context, source);
+    /* What connects nodes may be a library that opens descriptors at any time. */
+    if (status != TWILL_OK || (*context)->job.world.nodes == 1)
+        twill_fd_guard_end(&(*context)->fd_guard);
+    return status;
+}
+
+static void close_locks(struct twill_context *context)
+{
+    if (!context->lockable)
+        return;
+    pthread_mutex_destroy(&context->lock);
+    pthread_mutex_destroy(&context->health.detector_lock);
+    pthread_mutex_destroy(&context->transports.alone_lock);
 }
 
 void twill_context_destroy(twill_context *context)
@@ -313,12 +327,9 @@ void twill_context_destroy(twill_context *context)
     twill_config_destroy(&context->config);
     twill_timeline_close(context->timeline);
     twill_log_close(context);
+    twill_fd_guard_end(&context->fd_guard);
     free(context->comms.open);
-    if (context->lockable) {
-        pthread_mutex_destroy(&context->lock);
-        pthread_mutex_destroy(&context->health.detector_lock);
-        pthread_mutex_destroy(&context->transports.alone_lock);
-    }
+    close_locks(context);
     if (context->fork_guard != NULL)
         munmap((void *)(uintptr_t)context->fork_guard, 4096);
     twill_handle_pool_retire(&context->comms.ended, sizeof(struct twill_comm));

@@ -166,8 +166,9 @@ struct twill_context {
     struct twill_operations operations;
     struct twill_progress progress;
     struct twill_idle_hook idle_hook;
-    struct twill_metrics *metrics; /* lib/trace/metrics.c; NULL: none are kept */
-    const uint64_t *fork_guard;    /* the kernel zeroes it in a child */
+    struct twill_metrics *metrics;  /* lib/trace/metrics.c; NULL: none are kept */
+    const uint64_t *fork_guard;     /* the kernel zeroes it in a child */
+    struct twill_fd_guard fd_guard; /* closed standard streams while others open descriptors */
     struct twill_context_notes notes;
     struct twill_timeline *timeline; /* lib/trace/timeline.h; NULL: none */
     /* Contexts of twill_init() whose jobs have grown, from the latest on: kept for the memory of
@@ -255,6 +256,8 @@ void twill_context_set_pinned(struct twill_context *context, const void *memory)
 bool twill_memory_is_readable(const void *memory, size_t bytes);
 /* Return the placer of memory that communicators share; it uses the same half of TWILL_MEMORY. */
 struct twill_shm_region_placer twill_context_placer(struct twill_context *context);
+/* Return the bytes of one copy of SHARED in its communicators. */
+size_t twill_context_shared_bytes(const struct twill_context *context);
 void twill_persistent_init(struct twill_context *context);
 void twill_persistent_clear(struct twill_context *context); /* drop all regions */
 /* Register what is registered in `from`. */
@@ -287,7 +290,8 @@ twill_status twill_context_conclude_detector(struct twill_context *context);
 
 /* lib/memory/heap_open.c. What ranks exchange about their heaps before opening them. */
 struct twill_heap_info {
-    uint64_t budget; /* default bytes of all heaps of the node together */
+    uint64_t memory; /* bytes of the node */
+    uint64_t space;  /* bytes of address space left to this process (ulimit -v) */
     uint64_t pid_namespace, pid;
     uint32_t preloaded; /* enum twill_preloaded_outcome */
 };

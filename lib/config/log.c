@@ -108,7 +108,7 @@ twill_status twill_log_open(struct twill_context *context)
     if (file < 0)
         return TWILL_FAIL(&context->error, TWILL_ERR_CONFIG, "TWILL_LOG_FILE=%s: %s: %s", pattern,
                           path, strerror(errno));
-    log->file = file;
+    log->file = twill_fd_move(file, TWILL_FD_LEAST);
     return TWILL_OK;
 }
 

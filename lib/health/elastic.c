@@ -66,7 +66,8 @@ static bool write_file(const struct elastic_job *job, const char *kind,
     if (!twill_elastic_path(path, sizeof(path), job->folder, kind, process) ||
         !twill_elastic_path(part, sizeof(part), job->folder, "part", &job->self))
         return false;
-    int fd = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+    int fd = twill_fd_move(open(part, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600),
+                           TWILL_FD_LEAST);
     size_t bytes = strlen(text);
     bool good = fd >= 0 && write(fd, text, bytes) == (ssize_t)bytes;
     if (fd >= 0)

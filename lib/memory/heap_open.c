@@ -2,6 +2,7 @@
 /* Opens a context's heap: decides its size and shares its region with the ranks of the node. */
 #include "fabric/host/host_identity.h"
 #include "fabric/shm/mapping.h"
+#include "fabric/transports.h"
 #include "lib/comm/comm.h"
 
 #include <stdio.h>
@@ -10,77 +11,88 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* Bytes of address space left to this process (ulimit -v); SIZE_MAX: unlimited. */
-static size_t address_space_left(void)
+/* Bytes of address space left to this process (ulimit -v); UINT64_MAX: unlimited. */
+static uint64_t address_space_left(void)
 {
     struct rlimit limit;
     unsigned long pages = 0;
     if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
-        return SIZE_MAX;
+        return UINT64_MAX;
     FILE *file = fopen("/proc/self/statm", "re");
     if (file != NULL) {
         if (fscanf(file, "%lu", &pages) != 1)
             pages = 0;
         fclose(file);
     }
-    size_t taken = pages * (size_t)sysconf(_SC_PAGESIZE);
+    uint64_t taken = pages * (uint64_t)sysconf(_SC_PAGESIZE);
     return limit.rlim_cur > taken ? limit.rlim_cur - taken : 0;
-}
-
-/* Default bytes of all heaps of a node: three quarters of its memory, and at most half of the
- * address space left to this process, which maps the heaps of all ranks. */
-static size_t default_budget(void)
-{
-    size_t memory = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
-    return twill_min(memory / 4 * 3, address_space_left() / 2);
 }
 
 void twill_heap_describe(const struct twill_context *context, struct twill_heap_info *info)
 {
     struct twill_host host;
     twill_host_describe(&host);
-    info->budget = default_budget();
+    info->memory = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    info->space = address_space_left();
     info->pid_namespace = host.pid_namespace;
     info->pid = (uint64_t)host.pid;
     info->preloaded = context->memory.preloaded.outcome;
 }
 
-/* Most heaps that a process of this node maps: those of its own ranks (one if malloc() is served
- * from it), and for each of its ranks those of all ranks of other processes. */
-static uint32_t heaps_mapped(const struct twill_context *context,
-                             const struct twill_heap_info *info, uint32_t ranks)
+/* What the process of one rank maps of its node: the heaps of its own ranks (one if malloc() is
+ * served from it), for each of its ranks those of all ranks of other processes, and the node memory
+ * of the first communicator. */
+struct mapped {
+    uint32_t heaps;
+    uint64_t node_bytes;
+};
+
+static struct mapped count_mapped(const struct twill_context *context,
+                                  const struct twill_heap_info *info, uint32_t rank, uint32_t ranks)
 {
-    uint32_t size = (uint32_t)context->job.oob->size,
-             label = context->job.label[context->job.oob->rank];
-    uint32_t most = 1;
-    for (uint32_t r = 0; r < size; r++) {
-        if (context->job.label[r] != label)
-            continue;
-        uint32_t threads = 0;
-        for (uint32_t other = 0; other < size; other++)
-            threads += context->job.label[other] == label && info[other].pid == info[r].pid &&
-                       info[other].pid_namespace == info[r].pid_namespace;
-        uint32_t own = info[r].preloaded == TWILL_PRELOADED_READY ? 1 : threads;
-        most = twill_max(most, own + threads * (ranks - threads));
-    }
-    return most;
+    const uint32_t *label = context->job.label;
+    uint32_t threads = 0;
+    for (uint32_t other = 0; other < (uint32_t)context->job.oob->size; other++)
+        threads += label[other] == label[rank] && info[other].pid == info[rank].pid &&
+                   info[other].pid_namespace == info[rank].pid_namespace;
+    uint32_t own = info[rank].preloaded == TWILL_PRELOADED_READY ? 1 : threads;
+    size_t shared = twill_context_shared_bytes(context);
+    return (struct mapped){
+        .heaps = own + threads * (ranks - threads),
+        .node_bytes = twill_node_mapped_bytes(shared, twill_shm_pair_bytes(), ranks, threads)};
 }
 
-/* Default heap size on this node, the same on all its ranks; *ranks: how many there are. */
-static size_t default_bytes(const struct twill_context *context, const struct twill_heap_info *info,
-                            uint32_t *ranks)
+/* Set the default heap size on this node, the same on all its ranks: all heaps have three quarters
+ * of its memory, and half of the address space that is left to any of its processes. *ranks: how
+ * many there are. Fails, alike on all of them, if a process cannot map the node memory. */
+static twill_status default_bytes(struct twill_context *context, const struct twill_heap_info *info,
+                                  uint32_t *ranks, size_t *bytes)
 {
-    uint32_t size = (uint32_t)context->job.oob->size,
-             label = context->job.label[context->job.oob->rank];
-    uint64_t budget = UINT64_MAX;
+    uint32_t size = (uint32_t)context->job.oob->size;
+    const uint32_t *label = context->job.label, own = label[context->job.oob->rank];
+    uint64_t least = UINT64_MAX;
     *ranks = 0;
     for (uint32_t r = 0; r < size; r++)
-        if (context->job.label[r] == label) {
-            budget = twill_min(budget, info[r].budget);
-            (*ranks)++;
-        }
-    uint64_t bytes = budget / heaps_mapped(context, info, *ranks);
-    return (size_t)twill_max(bytes & ~((uint64_t)TWILL_HUGE_PAGE - 1), TWILL_HUGE_PAGE);
+        *ranks += label[r] == own;
+    for (uint32_t r = 0; r<size && * ranks> 1; r++) {
+        if (label[r] != own)
+            continue;
+        struct mapped mapped = count_mapped(context, info, r, *ranks);
+        uint64_t needed = mapped.node_bytes + mapped.heaps * (uint64_t)TWILL_HUGE_PAGE;
+        if (info[r].space < needed)
+            return TWILL_FAIL(&context->error, TWILL_ERR_MEMORY,
+                              "rank %u: the memory that the %u ranks of its node share takes %llu "
+                              "MiB of address space, of which it has %llu left (ulimit -v)",
+                              r, *ranks, (unsigned long long)needed >> 20,
+                              (unsigned long long)info[r].space >> 20);
+        uint64_t budget = info[r].memory / 4 * 3, left = (info[r].space - mapped.node_bytes) / 2;
+        least = twill_min(least, twill_min(budget, left) / mapped.heaps);
+    }
+    if (*ranks == 1)
+        least = twill_min(info[context->job.oob->rank].memory / 4 * 3,
+                          info[context->job.oob->rank].space / 2);
+    *bytes = (size_t)twill_max(least & ~((uint64_t)TWILL_HUGE_PAGE - 1), TWILL_HUGE_PAGE);
+    return TWILL_OK;
 }
 
 /* If any rank requested TWILL_HEAP, the first rank where it has no effect warns. */
@@ -129,7 +141,7 @@ twill_status twill_heap_attach(struct twill_context *context, struct twill_heap_
     struct twill_preloaded *preloaded = &context->memory.preloaded;
     uint32_t ranks;
     size_t limit = (size_t)context->config.number[TWILL_VARIABLE_HEAP_LIMIT];
-    opening->default_bytes = default_bytes(context, info, &ranks);
+    TWILL_TRY(&context->error, default_bytes(context, info, &ranks, &opening->default_bytes));
     opening->bytes = limit > 0 ? twill_round_up(limit, TWILL_HUGE_PAGE) : opening->default_bytes;
     if (ranks > 1)
         twill_preloaded_make(preloaded, opening->bytes);
@@ -138,7 +150,7 @@ twill_status twill_heap_attach(struct twill_context *context, struct twill_heap_
     if (opening->region == NULL)
         return TWILL_OK;
     return twill_shm_region_attach(
-        opening->region, context->job.label, opening->bytes, TWILL_MAPPING_HEAP,
+        opening->region, context->job.label, opening->bytes, 0, TWILL_MAPPING_HEAP,
         preloaded->token != NULL ? &preloaded->given : NULL, NULL, agreement, &context->error);
 }
 

@@ -219,6 +219,13 @@ struct twill_shm_region_placer twill_context_placer(struct twill_context *contex
         .place = place, .unplace = unplace, .user = context, .visible = true};
 }
 
+size_t twill_context_shared_bytes(const struct twill_context *context)
+{
+    const int64_t *number = context->config.number;
+    int64_t most = twill_max(number[TWILL_VARIABLE_SEGMENT], number[TWILL_VARIABLE_SEGMENT_NET]);
+    return twill_round_up((size_t)most, 4096);
+}
+
 /* Check that the process was not forked. `error` is the caller's: several threads may be in here.
  */
 static twill_status check_use(const struct twill_context *context, const char *call,

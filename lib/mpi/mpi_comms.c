@@ -12,12 +12,10 @@
  * the MPI progress. */
 #include "lib/mpi/mpi_clones.h"
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 /* Limit for the closing barriers at the end, when all ranks have called MPI_Finalize. */
 #define PATIENCE_NS UINT64_C(5000000000)
@@ -222,17 +220,19 @@ static int comm_freed(MPI_Comm handle, int keyval, void *value, void *extra)
 
 /* --- adoption --------------------------------------------------------------------------------- */
 
-/* Return whether the process has descriptors for a communicator: one for each rank of its node. The
- * program keeps at least half of the limit; the lowest free descriptor tells how many are used. */
+#define COMM_KEEPS 4  /* most descriptors that a communicator keeps */
+#define COMM_NEEDS 70 /* most that it needs more while it is made, but no more than one a rank */
+
+/* Return whether the process has descriptors for a communicator. The program keeps at least half of
+ * the limit. */
 static bool descriptors_suffice(int size)
 {
     struct rlimit limit;
-    int lowest = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    if (lowest < 0)
-        return false;
-    close(lowest);
-    return getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
-           (rlim_t)lowest + (rlim_t)size < limit.rlim_cur / 2;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+        return true;
+    uint64_t after = twill_fd_count(limit.rlim_cur) + COMM_KEEPS;
+    return after < limit.rlim_cur / 2 &&
+           after + twill_min((uint64_t)size + 4, COMM_NEEDS) < limit.rlim_cur;
 }
 
 #define RANKS_AT_ONCE 64

@@ -17,6 +17,7 @@ struct job_search {
     struct twill_job_view *view;
     const char *name;
     int pid;               /* 0: `name` is a program */
+    uint64_t job;          /* only regions of this job; 0: of any */
     unsigned seen, denied; /* processes that match; of these, of other users */
     struct twill_host_process first;
     const char *unreadable; /* why a region could not be read; NULL: none */
@@ -70,7 +71,8 @@ static twill_status add_region(struct job_search *search, int fd)
         return TWILL_OK;
     search->unreadable = NULL;
     region->owner = twill_node_view_owner(region->view);
-    if (region->owner->job == 0) { /* being made */
+    if (region->owner->job == 0 || /* being made */
+        (search->job != 0 && region->owner->job != search->job)) {
         twill_node_view_close(region->view);
         return TWILL_OK;
     }
@@ -79,8 +81,7 @@ static twill_status add_region(struct job_search *search, int fd)
     return TWILL_OK;
 }
 
-/* Add the regions whose memfds a process holds: its own, and those of the other ranks of its node.
- */
+/* Add the regions whose memfds a process holds: its own, and those of the ranks that follow it. */
 static twill_status search_process(struct job_search *search,
                                    const struct twill_host_process *process)
 {
@@ -190,6 +191,11 @@ static twill_status find_regions(struct job_search *search)
     twill_status status = TWILL_OK;
     for (size_t i = 0; i < count && status == TWILL_OK; i++)
         if (matches(search, list, count, &list[i]))
+            status = search_process(search, &list[i]);
+    /* The job's other ranks, which may have other parents and names. */
+    search->job = view->regions > 0 ? view->region[0].owner->job : 0;
+    for (size_t i = 0; i < count && status == TWILL_OK && search->job != 0; i++)
+        if (list[i].pid != getpid())
             status = search_process(search, &list[i]);
     free(list);
     if (status != TWILL_OK)

@@ -194,7 +194,8 @@ static bool replace_file(const char *path, const struct metrics_text *text)
 {
     char part[PATH_MAX + 32];
     snprintf(part, sizeof(part), "%s.%d.part", path, (int)getpid());
-    int fd = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
+    int fd = twill_fd_move(open(part, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666),
+                           TWILL_FD_LEAST);
     if (fd < 0)
         return false;
     size_t done = 0;

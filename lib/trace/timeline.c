@@ -147,7 +147,8 @@ static struct twill_timeline *open_timeline(const struct twill_context *context)
     t->log = &context->log;
     t->rank = (unsigned)context->job.oob->rank;
     name_timeline(pattern, t->rank, context->job.oob->epoch, path);
-    t->file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
+    t->file = twill_fd_move(open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666),
+                            TWILL_FD_LEAST);
     if (t->file < 0)
         twill_say(t->log, TWILL_LOG_WARN, "TWILL_TIMELINE=%s: %s: %s", pattern, path,
                   strerror(errno));

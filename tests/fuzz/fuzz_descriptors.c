@@ -24,7 +24,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         int peeked = twill_fds_peek(fd[0]);
         if (peeked >= 0)
             close(peeked);
-        ssize_t n = twill_fds_receive(fd[0], got, capacity, 0, &file);
+        ssize_t n = twill_fds_receive(fd[0], got, capacity, 0, &file, 1);
         fuzz_must(n <= (ssize_t)capacity || n <= (ssize_t)size);
         if (file >= 0)
             close(file);

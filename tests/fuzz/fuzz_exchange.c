@@ -191,8 +191,8 @@ static twill_status open_node(struct twill_node **node, struct twill_single_copy
         twill_single_copy_offer(copy, me, world, TWILL_SINGLE_COPY_CMA, &agreement, error);
     fuzz_must(status == TWILL_OK && offers == TWILL_OK);
     TWILL_TRY(error, twill_agreement_exchange(&agreement, TWILL_OK, error));
-    status = twill_node_attach(*node, oob, label, 4096, twill_shm_channel_bytes(FUZZ_RANKS), NULL,
-                               &agreement, error);
+    status =
+        twill_node_attach(*node, oob, label, 4096, twill_shm_pair_bytes(), NULL, &agreement, error);
     twill_single_copy_probe(*copy, me, world, &agreement);
     TWILL_TRY(error, twill_agreement_exchange(&agreement, status, error));
     TWILL_TRY(error, twill_node_conclude(*node, oob, label, &why, error));

@@ -5,6 +5,7 @@
 #include "fabric/shm/mapping.h"
 
 #include <string.h>
+#include <unistd.h>
 
 void twill_test_share_over(struct twill_test_share *o, size_t bytes)
 {
@@ -12,8 +13,8 @@ void twill_test_share_over(struct twill_test_share *o, size_t bytes)
     o->status = twill_shm_region_offer(&o->region, o->oob, &agreement, &o->error);
     o->status = twill_agreement_exchange(&agreement, o->status, &o->error);
     if (o->status == TWILL_OK) {
-        o->status = twill_shm_region_attach(o->region, o->label, bytes, TWILL_MAPPING_COMM, NULL,
-                                            NULL, &agreement, &o->error);
+        o->status = twill_shm_region_attach(o->region, o->label, bytes, TWILL_TEST_SHARE_PAIR,
+                                            TWILL_MAPPING_COMM, NULL, NULL, &agreement, &o->error);
         o->status = twill_agreement_exchange(&agreement, o->status, &o->error);
     }
     if (o->status == TWILL_OK)
@@ -46,10 +47,36 @@ bool twill_test_share_barrier(struct twill_test_share *o)
     return twill_oob_allgather(o->oob, &mine, all, 1, &o->error) == TWILL_OK;
 }
 
+/* Check that what a rank writes to the memory of a pair is seen by the other one, and nowhere else.
+ */
+static bool check_pairs(struct twill_test_share *o, const uint32_t *label)
+{
+    uint32_t rank = (uint32_t)o->oob->rank, size = (uint32_t)o->oob->size;
+    for (int writes = 1; writes >= 0; writes--) {
+        for (uint32_t r = 0; r < size; r++) {
+            if (r == rank || label[r] != label[rank])
+                continue;
+            uint32_t *own = twill_shm_region_pair(o->region, rank, r);
+            const uint32_t *theirs = twill_shm_region_pair(o->region, r, rank);
+            size_t last = TWILL_TEST_SHARE_PAIR / sizeof(*own) - 1;
+            if (writes)
+                own[0] = own[last] = 1000 + rank * size + r;
+            TWILL_REQUIRE(writes ||
+                          (theirs[0] == 1000 + r * size + rank && theirs[last] == theirs[0]));
+        }
+        TWILL_REQUIRE(twill_test_share_barrier(o));
+    }
+    return true;
+}
+
 bool twill_test_is_shared(struct twill_test_share *o, const uint32_t *label)
 {
     uint32_t rank = (uint32_t)o->oob->rank, size = (uint32_t)o->oob->size;
-    size_t bytes = twill_shm_region_bytes(o->region);
+    size_t ranks = 0, page = (size_t)sysconf(_SC_PAGESIZE);
+    for (uint32_t r = 0; r < size; r++)
+        ranks += label[r] == label[rank];
+    size_t bytes = twill_shm_region_bytes(o->region) -
+                   ranks * twill_round_up((size_t)TWILL_TEST_SHARE_PAIR, page);
     uint64_t *mine = twill_shm_region_at(o->region, rank);
     TWILL_REQUIRE(bytes >= TWILL_TEST_SHARE_BYTES && mine != NULL &&
                   (uintptr_t)mine % TWILL_HUGE_PAGE == 0);
@@ -64,5 +91,5 @@ bool twill_test_is_shared(struct twill_test_share *o, const uint32_t *label)
         TWILL_REQUIRE(!twill_shm_region_owner_dead(o->region, r));
     }
     TWILL_REQUIRE(twill_shm_region_at(o->region, size) == NULL);
-    return twill_test_share_barrier(o);
+    return twill_test_share_barrier(o) && check_pairs(o, label);
 }

@@ -7,6 +7,7 @@
 #include "tests/support/ranks.h"
 
 #define TWILL_TEST_SHARE_RANKS 32
+#define TWILL_TEST_SHARE_PAIR  5000 /* bytes of each pair */
 #define TWILL_TEST_SHARE_BYTES ((size_t)3 << 20)
 
 /* One rank's region and the results. */

@@ -10,15 +10,15 @@ static const char *checksum_setting(const void *settings, const char *variable)
 }
 
 twill_status twill_test_open_node(struct twill_node **node, struct twill_oob *oob, uint32_t *label,
-                                  size_t shared_bytes, size_t channel_bytes, const char **why,
+                                  size_t shared_bytes, size_t pair_bytes, const char **why,
                                   struct twill_error *error)
 {
     struct twill_agreement agreement = {.oob = oob};
     twill_status status = twill_node_offer(node, oob, &agreement, error);
     status = twill_agreement_exchange(&agreement, status, error);
     if (status == TWILL_OK) {
-        status = twill_node_attach(*node, oob, label, shared_bytes, channel_bytes, NULL, &agreement,
-                                   error);
+        status =
+            twill_node_attach(*node, oob, label, shared_bytes, pair_bytes, NULL, &agreement, error);
         status = twill_agreement_exchange(&agreement, status, error);
     }
     return status == TWILL_OK ? twill_node_conclude(*node, oob, label, why, error) : status;
@@ -53,7 +53,7 @@ bool twill_test_shm_open(struct twill_test_shm *f, twill_bootstrap *caller, uint
     uint32_t label[64];
     memcpy(label, f->world.node, f->end.size * sizeof(*label));
     twill_status status = twill_test_open_node(&f->node, f->oob, label, TWILL_TEST_SHARED_BYTES,
-                                               twill_shm_channel_bytes(per_node), &why, error);
+                                               twill_shm_pair_bytes(), &why, error);
     if (!twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s", error->message))
         return false;
     TWILL_REQUIRE(why == NULL);

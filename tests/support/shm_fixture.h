@@ -27,7 +27,7 @@ struct twill_test_shm {
 
 /* Create node memory: all three steps. */
 twill_status twill_test_open_node(struct twill_node **node, struct twill_oob *oob, uint32_t *label,
-                                  size_t shared_bytes, size_t channel_bytes, const char **why,
+                                  size_t shared_bytes, size_t pair_bytes, const char **why,
                                   struct twill_error *error);
 /* Open the transport on a rank of a job of nodes of per_node ranks; close it in any case. */
 bool twill_test_shm_open(struct twill_test_shm *f, twill_bootstrap *caller, uint32_t per_node,

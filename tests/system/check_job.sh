@@ -116,7 +116,7 @@ export TWILL_LAYOUT=nodes=2x1
 start pauses 2
 pid=$(pid_of 0)
 wait_for shows '"waits_for":1'
-expect 0 "hangs-$$: 1 of 2 ranks are on this host" "$info" --job "$pid"
+expect 0 "hangs-$$: 2 of 2 ranks are on this host" "$info" --job "$pid" # whose memory no other rank holds
 expect 0 "rank 1 is 1 call behind" "$info" --job "hangs-$$"
 stop_job
 echo "twill-info --job says what a job that hangs does"

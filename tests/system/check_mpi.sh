@@ -33,6 +33,7 @@ life()
     must_end 0 "$1: errors are the MPI's" launch "$1" 2 life errors
     must_end 0 "$1: several errors at a time" launch "$1" 3 life failures
     must_end 0 "$1: errors of what was freed" launch "$1" 2 life freed
+    must_end 0 "$1: few descriptors" launch "$1" 2 life descriptors
     must_end 0 "$1: what is revoked" launch "$1" 3 life revoke
     must_end 0 "$1: one deadline for many calls" env TWILL_TIMEOUT=5 sh "$0" launch "$1" 3 life deadline
     must_end 0 "$1: MPI_Alloc_mem" launch "$1" 3 life memory

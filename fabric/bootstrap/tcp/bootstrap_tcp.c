@@ -125,25 +125,24 @@ void twill_bootstrap_tcp_close(struct twill_oob *oob)
     free(tcp);
 }
 
-/* Raise the limit of descriptors: rank 0 has a connection to every rank, and many systems allow
- * 1024 by default. poll() accepts no more entries than that limit, either. */
+/* Find out whether the connections to all ranks, of which rank 0 has one each, need more
+ * descriptors than the limit allows, which is 1024 by default on many systems. poll() accepts no
+ * more entries than that, either. */
 static twill_status allow_files(struct twill_bootstrap_tcp *tcp, struct twill_error *error)
 {
-    struct rlimit limit;
-    rlim_t ranks = (rlim_t)tcp->oob.size, needed = ranks + SPARE_FILES;
+    uint64_t ranks = (uint64_t)tcp->oob.size;
     tcp->places = TWILL_BOOTSTRAP_PENDING;
-    if (ranks == 1 || getrlimit(RLIMIT_NOFILE, &limit) != 0)
+    if (ranks == 1)
         return TWILL_OK;
-    if (limit.rlim_cur < needed) {
-        limit.rlim_cur = limit.rlim_max < needed ? limit.rlim_max : needed;
-        (void)setrlimit(RLIMIT_NOFILE, &limit);
-    }
-    if (limit.rlim_cur < ranks + LEAST_FILES)
+    twill_fd_limit_raise(&tcp->files);
+    twill_fd_limit_restore(&tcp->files);
+    tcp->raises = tcp->files.before < ranks + SPARE_FILES;
+    if (tcp->files.now < ranks + LEAST_FILES)
         return TWILL_FAIL(error, TWILL_ERR_SYSTEM,
                           "rank 0 needs a descriptor for each of %d ranks, and %d more, but may "
                           "have %llu in all: see ulimit -Hn",
-                          tcp->oob.size, LEAST_FILES, (unsigned long long)limit.rlim_cur);
-    tcp->places = (size_t)twill_min(limit.rlim_cur - ranks - 1, TWILL_BOOTSTRAP_PENDING);
+                          tcp->oob.size, LEAST_FILES, (unsigned long long)tcp->files.now);
+    tcp->places = (size_t)twill_min(tcp->files.now - ranks - 1, TWILL_BOOTSTRAP_PENDING);
     return TWILL_OK;
 }
 
@@ -163,6 +162,27 @@ static twill_status prepare_root(struct twill_bootstrap_tcp *tcp, struct twill_e
     TWILL_TRY(error, twill_bootstrap_random(nonce, error));
     twill_bootstrap_tcp_name_run(tcp, nonce);
     return TWILL_OK;
+}
+
+void twill_bootstrap_tcp_raise(struct twill_bootstrap_tcp *tcp)
+{
+    if (tcp->raises)
+        twill_fd_limit_raise(&tcp->files);
+}
+
+void twill_bootstrap_tcp_restore(struct twill_bootstrap_tcp *tcp)
+{
+    if (tcp->raises)
+        twill_fd_limit_restore(&tcp->files);
+}
+
+static twill_status serve(struct twill_bootstrap_tcp *tcp, const char *listen_fd,
+                          struct twill_error *error)
+{
+    twill_bootstrap_tcp_raise(tcp);
+    twill_status status = twill_bootstrap_tcp_serve(tcp, listen_fd, error);
+    twill_bootstrap_tcp_restore(tcp);
+    return status;
 }
 
 /* Set the address of this host: that of TWILL_INTERFACE, else the local address of the connections,
@@ -223,7 +243,7 @@ twill_status twill_bootstrap_tcp_open(struct twill_oob **oob, const struct twill
     if ((*oob)->rank == 0)
         TWILL_TRY_OR_FAIL(error, prepare_root(tcp, error));
     if ((*oob)->size > 1 && (*oob)->rank == 0)
-        TWILL_TRY_OR_FAIL(error, twill_bootstrap_tcp_serve(tcp, params->listen_fd, error));
+        TWILL_TRY_OR_FAIL(error, serve(tcp, params->listen_fd, error));
     else if ((*oob)->size > 1)
         TWILL_TRY_OR_FAIL(error, twill_bootstrap_tcp_join(tcp, error));
     choose_address(*oob, requested);

@@ -44,6 +44,8 @@ struct twill_bootstrap_tcp {
     struct twill_bootstrap_peer *peer; /* [size] */
     struct pollfd *polls;              /* [size + 1 + TWILL_BOOTSTRAP_PENDING] */
     size_t places;                     /* most pending connections, as far as descriptors allow */
+    bool raises;                       /* so many ranks need more than the limit of descriptors */
+    struct twill_fd_limit files;       /* while it is raised */
     const char *wide;                  /* why it listens on all addresses, or NULL */
 
     /* Other ranks: the connection to rank 0. */
@@ -62,6 +64,11 @@ twill_status twill_bootstrap_tcp_open(struct twill_oob **oob, const struct twill
                                       const struct twill_bootstrap_params *params,
                                       struct twill_error *error);
 void twill_bootstrap_tcp_close(struct twill_oob *oob);
+
+/* Rank 0: raise the limit of descriptors, and restore it, around what accepts connections or polls
+ * all of them, if there are so many. */
+void twill_bootstrap_tcp_raise(struct twill_bootstrap_tcp *tcp);
+void twill_bootstrap_tcp_restore(struct twill_bootstrap_tcp *tcp);
 
 /* Set the nonce of this run and derive the secret of the run from it and the key. */
 void twill_bootstrap_tcp_name_run(struct twill_bootstrap_tcp *tcp,

@@ -208,6 +208,8 @@ static twill_status accept_pending(struct rendezvous *m, struct twill_error *err
         int fd = twill_socket_accept(m->tcp->listener);
         if (fd < 0)
             return check_accept(m, error);
+        if (m->tcp->raises) /* the program keeps the numbers that it had */
+            fd = twill_fd_move(fd, (int)m->tcp->files.before);
         /* A rank may have connected before this one took the launcher's socket. */
         twill_bootstrap_tcp_share_port(fd, 1);
         p->fd = fd;

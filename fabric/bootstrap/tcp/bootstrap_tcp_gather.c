@@ -268,8 +268,10 @@ twill_status twill_bootstrap_tcp_allgather(struct twill_oob *oob, const void *mi
         return TWILL_FAIL(error, TWILL_ERR_BOOTSTRAP, "rank %d: set-up has already failed",
                           oob->rank);
     tcp->sequence++;
+    twill_bootstrap_tcp_raise(tcp);
     twill_status status = oob->rank == 0 ? serve_gather(tcp, mine, all, bytes, error)
                                          : exchange_with_root(tcp, mine, all, bytes, error);
+    twill_bootstrap_tcp_restore(tcp);
     tcp->broken = status != TWILL_OK;
     return status;
 }

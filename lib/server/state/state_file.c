@@ -119,7 +119,8 @@ static twill_status write_file(struct twill_server *server, const char *path)
     struct state_stream s = {.server = server, .path = path};
     if (snprintf(beside, sizeof(beside), "%s.new", path) >= (int)sizeof(beside))
         return TWILL_SERVER_REFUSE(server, "twill_server_save: the path is too long");
-    int descriptor = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    int descriptor = twill_fd_move(
+        open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600), TWILL_FD_LEAST);
     s.file = descriptor >= 0 ? fdopen(descriptor, "wb") : NULL;
     if (s.file == NULL) {
         (void)TWILL_SERVER_REFUSE(server, "twill_server_save: %s: %s", beside, strerror(errno));

@@ -3,11 +3,13 @@
 #include "harness.h"
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 static int called; /* calls of error handlers and callbacks */
@@ -468,6 +470,54 @@ static int life_agreement(void)
     return harness_end();
 }
 
+enum { FEW = 256, DUPLICATES = 130 };
+
+/* Open files, at most FEW, until there is no descriptor left. Returns how many. */
+static int open_files(int fd[FEW])
+{
+    int count = 0;
+    while (count < FEW && (fd[count] = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0)
+        count++;
+    return count;
+}
+
+static void duplicate(MPI_Comm *comm)
+{
+    int in = harness.rank + 1, sum = 0;
+    OK(MPI_Comm_dup(MPI_COMM_WORLD, comm));
+    OK(MPI_Allreduce(&in, &sum, 1, MPI_INT, MPI_SUM, *comm));
+    CHECK(sum == harness.size * (harness.size + 1) / 2, "the sum is %d", sum);
+}
+
+/* More live communicators than there are descriptors: the program keeps half of these; and where it
+ * has used its half up on one rank, too, communicators still work. */
+static int life_descriptors(void)
+{
+    MPI_Comm comm[DUPLICATES + 1];
+    int fd[FEW], opened;
+    struct rlimit few;
+    OK(getrlimit(RLIMIT_NOFILE, &few));
+    few.rlim_cur = FEW;
+    OK(setrlimit(RLIMIT_NOFILE, &few));
+    for (int i = 0; i < DUPLICATES; i++)
+        duplicate(&comm[i]);
+    opened = open_files(fd);
+    CHECK(opened >= FEW / 2 - 8, "%d descriptors are left of %d", opened, FEW);
+    while (opened > 0)
+        close(fd[--opened]);
+    opened = harness.rank == 0 ? open_files(fd) : 0;
+    if (opened > 2) { /* the MPI may need some itself */
+        close(fd[--opened]);
+        close(fd[--opened]);
+    }
+    duplicate(&comm[DUPLICATES]);
+    while (opened > 0)
+        close(fd[--opened]);
+    for (int i = 0; i <= DUPLICATES; i++)
+        OK(MPI_Comm_free(&comm[i]));
+    return harness_end();
+}
+
 /* A program that initialises a session alone, without a communicator of twill's. */
 static int life_session(void)
 {
@@ -485,11 +535,19 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         int (*run)(void);
-    } lives[] = {
-        {"attribute", life_attribute}, {"status", life_status},     {"abort", life_abort},
-        {"death", life_death},         {"errors", life_errors},     {"memory", life_memory},
-        {"report", life_report},       {"failures", life_failures}, {"freed", life_freed},
-        {"deadline", life_deadline},   {"revoke", life_revoke},     {"agreement", life_agreement}};
+    } lives[] = {{"attribute", life_attribute},
+                 {"status", life_status},
+                 {"abort", life_abort},
+                 {"death", life_death},
+                 {"errors", life_errors},
+                 {"memory", life_memory},
+                 {"report", life_report},
+                 {"failures", life_failures},
+                 {"freed", life_freed},
+                 {"deadline", life_deadline},
+                 {"revoke", life_revoke},
+                 {"agreement", life_agreement},
+                 {"descriptors", life_descriptors}};
     if (argc > 1 && strcmp(argv[1], "session") == 0)
         return life_session();
     harness_begin(&argc, &argv, "life");

@@ -110,8 +110,8 @@ static void test_shared_memory(void **state)
     damaged.oob.job = job;
     twill_status status = twill_shm_region_offer(&region, &damaged.oob, &agreement, &error);
     assert_int_equal(twill_agreement_exchange(&agreement, status, &error), TWILL_OK);
-    status =
-        twill_shm_region_attach(region, label, 4096, "twill-comm", NULL, NULL, &agreement, &error);
+    status = twill_shm_region_attach(region, label, 4096, 0, "twill-comm", NULL, NULL, &agreement,
+                                     &error);
     assert_int_equal(twill_agreement_exchange(&agreement, status, &error), TWILL_OK);
     assert_int_equal(twill_shm_region_conclude(region, label, &why, &error), TWILL_ERR_TIMEOUT);
     assert_non_null(strstr(error.message, "rank 9 of the job (1 here) waited 2 s for the memory of "

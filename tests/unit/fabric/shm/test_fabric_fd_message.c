@@ -35,7 +35,7 @@ static ssize_t pass_message(size_t bytes, size_t count, bool *had_fd)
     assert_int_equal(peeked >= 0, bytes > 0 && count > 0);
     if (peeked >= 0)
         close(peeked);
-    ssize_t n = twill_fds_receive(ends[0], got, sizeof(got), 0, &fd);
+    ssize_t n = twill_fds_receive(ends[0], got, sizeof(got), 0, &fd, 1);
     *had_fd = fd >= 0;
     if (fd >= 0)
         close(fd);

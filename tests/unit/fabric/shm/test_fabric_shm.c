@@ -131,7 +131,7 @@ static bool flip(struct twill_test_shm *f)
         TWILL_REQUIRE(twill_oob_allgather(f->oob, all, all, 1, NULL) == TWILL_OK);
         if (f->end.rank == 1) {
             unsigned char *at =
-                memmem(f->node->channels[0], twill_shm_channel_bytes(2), message, sizes[i]);
+                memmem(f->node->receives[0], twill_shm_pair_bytes(), message, sizes[i]);
             TWILL_REQUIRE(at != NULL);
             at[sizes[i] - 1] ^= 4;
             twill_status status = ops->post(f->end.transport, &request, &f->end.error);
@@ -269,7 +269,7 @@ static void areas_rank(int rank, int size, twill_bootstrap *caller, void *user)
         good = twill_oob_allgather(f.oob, &rank, all, sizeof(rank), NULL) == TWILL_OK && good;
         good = good && peers[0] == (rank ^ 1) + 1 &&
                peers[TWILL_COPIES * node->shared_bytes - 1] == (rank ^ 1) + 1 &&
-               node->channels[0][0] == 0;
+               node->receives[1 - node->me][0] == 0;
         const struct twill_immediate *line = twill_node_imm(node, 1 - node->me, 5, 9);
         good = good && line != NULL && line->signature == 3 && line->bytes == sizeof(value);
         good = good && line->payload[0] == 77 + (rank ^ 1);

@@ -12,11 +12,13 @@
 
 #include <cmocka.h>
 
+#include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -29,8 +31,10 @@ struct crowd_report {
     double context, comm; /* seconds since the first process was started */
     double cpu;           /* seconds */
     unsigned files;
-    size_t own; /* bytes of memory not shared with other processes */
-    int status; /* 1: has not got that far */
+    unsigned soft;    /* limit of descriptors */
+    unsigned streams; /* standard streams that can be used */
+    size_t own;       /* bytes of memory not shared with other processes */
+    int status;       /* 1: has not got that far */
     char message[256];
 };
 
@@ -59,8 +63,40 @@ struct crowd {
     int ranks;
     char port[32], size[32], nodes[64];
     double started;
+    unsigned soft; /* limit of descriptors, for all that a rank opens; 0: as it is */
+    bool closed;   /* its standard streams are closed */
     struct crowd_report *report;
 };
+
+static unsigned limit_now(void)
+{
+    struct rlimit files = {.rlim_cur = 0};
+    (void)getrlimit(RLIMIT_NOFILE, &files);
+    return (unsigned)files.rlim_cur;
+}
+
+/* Do what was done to the process before it becomes a rank. */
+static void prepare(const struct crowd *crowd)
+{
+    struct rlimit files;
+    for (int fd = 0; crowd->closed && fd < 3; fd++)
+        close(fd);
+    if (crowd->soft > 0 && getrlimit(RLIMIT_NOFILE, &files) == 0) {
+        files.rlim_cur = crowd->soft;
+        (void)setrlimit(RLIMIT_NOFILE, &files);
+    }
+}
+
+/* Return how many standard streams can be written to or read from. */
+static unsigned count_streams(void)
+{
+    unsigned count = 0;
+    for (int fd = 0; fd < 3; fd++) {
+        int flags = fcntl(fd, F_GETFL);
+        count += flags >= 0 && (flags & O_PATH) == 0;
+    }
+    return count;
+}
 
 /* One rank: set-up, a report, and a barrier so that all ranks exist while each is measured. */
 static void be_rank(const struct crowd *crowd, int rank)
@@ -79,6 +115,8 @@ static void be_rank(const struct crowd *crowd, int rank)
     twill_context *context = NULL;
     twill_comm *comm = NULL;
     struct timespec cpu;
+    float sum = 0, one = 1;
+    prepare(crowd);
     snprintf(number, sizeof(number), "RANK=%d", rank);
     report->status = twill_context_create(&context, NULL, settings);
     report->context = now() - crowd->started;
@@ -92,8 +130,12 @@ static void be_rank(const struct crowd *crowd, int rank)
     /* Not counted: two folders, this one, and the sockets that hold the test's ports. */
     report->files = (unsigned)twill_test_open_files() - 4;
     report->own = count_own();
-    if (report->status == TWILL_OK && twill_barrier(comm) != TWILL_OK)
+    if (report->status == TWILL_OK &&
+        (twill_allreduce(comm, &one, &sum, 1, TWILL_F32, TWILL_SUM) != TWILL_OK ||
+         sum != (float)crowd->ranks || twill_barrier(comm) != TWILL_OK))
         report->status = 2;
+    report->soft = limit_now();
+    report->streams = count_streams();
     twill_comm_destroy(comm);
     twill_context_destroy(context);
 }
@@ -124,6 +166,8 @@ static void run_crowd(struct crowd *crowd)
 struct crowd_limits {
     unsigned root, other; /* descriptors */
     size_t own;           /* bytes, of any rank */
+    unsigned soft;        /* as in struct crowd */
+    bool closed;
 };
 
 /* Find the most that any rank other than 0 has of each. */
@@ -135,6 +179,8 @@ static struct crowd_report report_most(const struct crowd *crowd)
         if (report->status != TWILL_OK)
             print_error("rank %d: status %d: %s\n", r, report->status, report->message);
         assert_int_equal(report->status, TWILL_OK);
+        assert_int_equal(report->soft, crowd->soft > 0 ? crowd->soft : limit_now());
+        assert_int_equal(report->streams, crowd->closed ? 0 : 3);
         most.cpu += report->cpu / crowd->ranks;
         most.context = report->context > most.context ? report->context : most.context;
         most.comm = report->comm > most.comm ? report->comm : most.comm;
@@ -148,7 +194,7 @@ static struct crowd_report report_most(const struct crowd *crowd)
 
 static void measure_crowd(int ranks, const char *nodes, const struct crowd_limits *limits)
 {
-    struct crowd crowd = {.ranks = ranks};
+    struct crowd crowd = {.ranks = ranks, .soft = limits->soft, .closed = limits->closed};
     snprintf(crowd.size, sizeof(crowd.size), "WORLD_SIZE=%d", ranks);
     snprintf(crowd.nodes, sizeof(crowd.nodes), "TWILL_LAYOUT=nodes=%s", nodes);
     run_crowd(&crowd);
@@ -170,26 +216,37 @@ static void apart(void **state)
 {
     const char *given = getenv("TEST_RANKS");
     unsigned ranks = given ? (unsigned)atoi(given) : CROWD_RANKS;
-    struct crowd_limits limits = {2 * ranks + 15, ranks + 16, (2u << 20) + ranks * 2048};
+    struct crowd_limits limits = {2 * ranks + 15, ranks + 16, (2u << 20) + ranks * 2048, 0, false};
     char nodes[32];
     (void)state;
     snprintf(nodes, sizeof(nodes), "%ux1", ranks);
     measure_crowd((int)ranks, nodes, &limits);
 }
 
-/* One node: in addition, memory shared with each of the others. */
+/* One node: as many descriptors as with two ranks, and one for each connection of rank 0. A limit
+ * below that is no obstacle, as the hard one is not, and stays as it was. */
 static void together(void **state)
 {
-    struct crowd_limits limits = {3 * ON_A_NODE + 16, 2 * ON_A_NODE + 16, 4u << 20};
+    struct crowd_limits limits = {ON_A_NODE + 16, 16, 4u << 20, 48, false};
     char nodes[32];
     (void)state;
     snprintf(nodes, sizeof(nodes), "1x%d", ON_A_NODE);
     measure_crowd(ON_A_NODE, nodes, &limits);
 }
 
+/* Standard streams that were closed stay closed: what the program prints goes nowhere. */
+static void closed_streams(void **state)
+{
+    struct crowd_limits limits = {32, 32, 4u << 20, 0, true};
+    (void)state;
+    measure_crowd(4, "1x4", &limits);
+    measure_crowd(4, "2x2", &limits);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(closed_streams),
         cmocka_unit_test(apart),
         cmocka_unit_test(together),
     };

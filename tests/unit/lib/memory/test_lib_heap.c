@@ -173,13 +173,49 @@ static void test_ulimit(void **state)
     }
 }
 
+/* Of many ranks, too: what a process maps grows with their number, not with its square, and all of
+ * it is counted. A limit that cannot be is refused by all, with the sizes. */
+static void run_many(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    const size_t *left = user;
+    const char *settings[] = {TWILL_TEST_PATIENT, NULL};
+    twill_context *context = NULL;
+    twill_comm *comm = NULL;
+    struct rlimit limit;
+    TWILL_CHECK(getrlimit(RLIMIT_AS, &limit) == 0);
+    limit.rlim_cur = address_space() + *left * MIB;
+    TWILL_CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
+    if (*left >= 1000) {
+        float sum = 0, one = (float)rank;
+        TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "", NULL, settings));
+        TWILL_CHECK(comm->node->size == (uint32_t)size);
+        TWILL_CHECK(twill_allreduce(comm, &one, &sum, 1, TWILL_F32, TWILL_SUM) == TWILL_OK &&
+                    sum == (float)(size * (size - 1) / 2));
+    } else {
+        TWILL_CHECK(twill_context_create(&context, bootstrap, settings) == TWILL_ERR_MEMORY);
+        TWILL_CHECK(strstr(twill_context_message(context), "that the 24 ranks of its node share") !=
+                    NULL);
+    }
+    twill_comm_destroy(comm);
+    twill_context_destroy(context);
+}
+
+static void test_ulimit_of_many(void **state)
+{
+    (void)state;
+    if (TEST_SLOW) /* sanitizers reserve terabytes of address space */
+        skip();
+    size_t lefts[] = {1000, 300};
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(lefts); i++)
+        twill_test_run_processes(24, run_many, &lefts[i]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_address_space),
-        cmocka_unit_test(test_spill),
-        cmocka_unit_test(test_limit),
-        cmocka_unit_test(test_ulimit),
+        cmocka_unit_test(test_address_space),  cmocka_unit_test(test_spill),
+        cmocka_unit_test(test_limit),          cmocka_unit_test(test_ulimit),
+        cmocka_unit_test(test_ulimit_of_many),
     };
     return cmocka_run_group_tests_name("lib/heap", tests, NULL, NULL);
 }

@@ -105,7 +105,7 @@ static bool check_library(struct placed_job *job)
     TWILL_REQUIRE(stats.bytes_hbw == stats.bytes && stats.bytes >= shared && stats.fallbacks == 0);
     for (uint32_t l = 0; l < node->size; l++)
         TWILL_REQUIRE(is_bound("a communicator's", twill_shm_region_at(node->region, node->rank[l]),
-                               shared, job->nodes[node->rank[l]]));
+                               l == node->me ? shared : node->trace_at, job->nodes[node->rank[l]]));
     void *scratch = NULL;
     size_t bytes = (size_t)3 << 20;
     TWILL_REQUIRE(twill_context_take(job->context, &scratch, bytes, &job->comm->error) == TWILL_OK);
