@@ -227,7 +227,7 @@ static void apart(void **state)
  * below that is no obstacle, as the hard one is not, and stays as it was. */
 static void together(void **state)
 {
-    struct crowd_limits limits = {ON_A_NODE + 16, 16, 4u << 20, 48, false};
+    struct crowd_limits limits = {ON_A_NODE + 17, 18, 4u << 20, 48, false};
     char nodes[32];
     (void)state;
     snprintf(nodes, sizeof(nodes), "1x%d", ON_A_NODE);
