@@ -238,7 +238,7 @@ if unshare -m true 2>/dev/null && [ -x "$bin/hello" ]; then
     lacking_proc=proc
     [ -z "$sanitize" ] || lacking_proc= # the leak sanitizer reads it
     for lacking in dev sys $lacking_proc; do
-        unshare -m sh -c 'mount -t tmpfs none "/$0" && mkdir -p /dev/shm && exec "$@"' $lacking \
+        unshare -m sh -c 'mount -t tmpfs none "/$0" && mkdir -p /dev/shm && exec "$@"' "$lacking" \
             "$run" -n 2 --bind none "$bin/hello" >"$scratch/out" 2>"$scratch/err" </etc/passwd || fail "status $? without /$lacking"
         has_lines "$scratch/out" 2 || fail "a job without /$lacking"
         [ ! -s "$scratch/err" ] || fail "what a job without /$lacking says"
