@@ -86,14 +86,15 @@ int twill_bench_pages_find_named(const char *name, struct twill_bench_pages *pag
     if (maps == NULL)
         return errno;
     while (error == 0 && fgets(line, sizeof(line), maps) != NULL) {
-        unsigned long from, to;
+        unsigned long from, to, offset;
         int path = 0;
-        if (sscanf(line, "%lx-%lx %*s %*s %*s %*s %n", &from, &to, &path) < 2 || path == 0 ||
-            strncmp(line + path, name, strlen(name)) != 0)
+        if (sscanf(line, "%lx-%lx %*s %lx %*s %*s %n", &from, &to, &offset, &path) < 3 ||
+            path == 0 || strncmp(line + path, name, strlen(name)) != 0)
             continue;
         struct twill_bench_pages one;
         error = twill_bench_pages_find((const void *)from, to - from, &one);
-        add_pages(pages, &one, (*ranges)++ == 0);
+        add_pages(pages, &one, pages->total == 0);
+        *ranges += offset == 0; /* a file may be mapped in several parts */
     }
     fclose(maps);
     return error;

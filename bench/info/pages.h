@@ -25,7 +25,7 @@ int twill_bench_pages_find(const void *memory, size_t bytes, struct twill_bench_
 
 /* Query all mappings of this process whose path begins with `name`, such as "/memfd:twill-comm",
  * and add them up. pages->policy is that of the first one that is not bound, if any. *ranges: the
- * number of mappings. Returns 0 or an errno. */
+ * number of files, a rank's each. Returns 0 or an errno. */
 int twill_bench_pages_find_named(const char *name, struct twill_bench_pages *pages,
                                  unsigned *ranges);
 
