@@ -85,6 +85,22 @@ void twill_context_note(struct twill_context *context, const char *format, ...)
     va_end(arguments);
 }
 
+void twill_context_note_rank(struct twill_context *context, const char *format, ...)
+{
+    char line[TWILL_DESCRIBE_BYTES];
+    va_list arguments;
+    (void)context;
+    va_start(arguments, format);
+    vsnprintf(line, sizeof(line), format, arguments);
+    va_end(arguments);
+}
+
+size_t twill_context_shared_bytes(const struct twill_context *context)
+{
+    (void)context;
+    return 4096;
+}
+
 twill_status twill_comm_prepare_first(struct twill_context *context)
 {
     (void)context;
