@@ -41,7 +41,8 @@ static struct twill_tcp_peer *make_peer(struct twill_tcp *t, uint32_t rank)
     t->busy_capacity = capacity;
     peer->rank = rank;
     peer->interface = t->common->interface[0] != '\0' ? t->common->interface : NULL;
-    peer->address = &t->common->address[twill_tcp_rank_in_job(t, rank)];
+    if (t->common->address != NULL) /* there is none before the exchange of set-up */
+        peer->address = &t->common->address[twill_tcp_rank_in_job(t, rank)];
     (void)twill_rank_text(t->params.job, rank, peer->name);
     peer->rx_buffers = rx_buffers;
     for (unsigned l = 0; l < TWILL_LANES; l++) {

@@ -69,10 +69,17 @@ FUZZ_WRAPPED(int, epoll_ctl, int set, int operation, int fd, struct epoll_event 
     return 0;
 }
 
-FUZZ_WRAPPED(void, twill_memory_share, struct twill_memory *memory, unsigned ranks)
+FUZZ_WRAPPED(void, twill_memory_claim, const struct twill_memory *memory,
+             struct twill_memory_claim *claim)
 {
     (void)memory;
-    (void)ranks;
+    *claim = (struct twill_memory_claim){.nodes = 1, .free_bytes = UINT64_MAX};
+}
+
+FUZZ_WRAPPED(void, twill_memory_limit, struct twill_memory *memory, uint64_t bytes)
+{
+    (void)memory;
+    (void)bytes;
 }
 
 void twill_context_note(struct twill_context *context, const char *format, ...)
