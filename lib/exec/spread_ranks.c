@@ -10,6 +10,10 @@
 /* Bytes of a buffer from which a call is large: it takes some 300 us, to move a thread some 30. */
 #define SPREAD_LEAST ((size_t)1 << 20)
 
+/* Between looks in small calls: a look takes 1 us, and the kernel balances every 4 ms or later. */
+#define HOLD_LEAST_NS 1e7
+#define HOLD_MOST_NS  1e10
+
 void twill_spread_prepare(struct twill_comm *comm)
 {
     const struct twill_context *context = comm->context;
@@ -39,21 +43,23 @@ static void release_thread(const cpu_set_t *before)
         (void)sched_setaffinity(0, sizeof(*before), before);
 }
 
-void twill_spread_move(const struct twill_cpu_share *share)
+bool twill_spread_move(const struct twill_cpu_share *share)
 {
     cpu_set_t may, one;
     if (sched_getaffinity(0, sizeof(may), &may) != 0 || (uint32_t)CPU_COUNT(&may) != share->cpus)
-        return;
+        return false;
     uint32_t skipped = (uint32_t)((uint64_t)share->index * share->cpus / share->ranks);
     size_t cpu = 0;
     while (!CPU_ISSET(cpu, &may) || skipped-- > 0)
         cpu++;
     if (sched_getcpu() == (int)cpu)
-        return;
+        return false;
     CPU_ZERO(&one);
     CPU_SET(cpu, &one);
-    if (sched_setaffinity(0, sizeof(one), &one) == 0)
-        release_thread(&may);
+    if (sched_setaffinity(0, sizeof(one), &one) != 0)
+        return false;
+    release_thread(&may);
+    return true;
 }
 
 void twill_spread_in_call(const struct twill_comm *comm)
@@ -63,5 +69,28 @@ void twill_spread_in_call(const struct twill_comm *comm)
         return;
     const struct twill_side *side = first->run.buffers.side;
     if (twill_max(side[TWILL_SRC].bytes, side[TWILL_DST].bytes) >= SPREAD_LEAST)
-        twill_spread_move(&comm->tuning.share);
+        (void)twill_spread_move(&comm->tuning.share);
+}
+
+void twill_spread_set_clock(struct twill_cpu_share *share, double rate)
+{
+    share->hold_least = (uint64_t)(rate * HOLD_LEAST_NS) + 1;
+    share->hold_most = (uint64_t)(rate * HOLD_MOST_NS) + 1;
+    share->hold = share->hold_least;
+}
+
+void twill_spread_while_shared(struct twill_cpu_share *share, uint64_t now)
+{
+    if (TWILL_LIKELY(share->cpus == 0 || now < share->next))
+        return;
+    share->next = now + share->hold_least;
+    share->moved = twill_spread_move(share) || share->moved;
+}
+
+void twill_spread_put_off(struct twill_cpu_share *share, uint64_t now)
+{
+    if (share->moved)
+        share->hold = twill_min(2 * share->hold, share->hold_most);
+    share->moved = false;
+    share->next = now + share->hold;
 }

@@ -284,12 +284,17 @@ static void yield_core(struct twill_comm *comm)
         double rate = (double)all / (double)ns;
         comm->tuning.yield_alone = (uint64_t)(rate * (double)YIELD_ALONE_NS) + 1;
         comm->tuning.yield_lost = (uint64_t)(rate * (double)YIELD_LOST_NS) + 1;
+        twill_spread_set_clock(&comm->tuning.share, rate);
     }
     comm->tuning.contended = ticks >= comm->tuning.yield_lost;
-    if (ticks > comm->tuning.yield_alone && ticks < comm->tuning.yield_lost)
-        comm->tuning.spin =
-            comm->tuning.spin / 2 > TWILL_SPIN_SHARED ? comm->tuning.spin / 2 : TWILL_SPIN_SHARED;
-    else if (comm->tuning.spin < TWILL_SPIN_ALONE)
+    if (ticks > comm->tuning.yield_alone && ticks < comm->tuning.yield_lost) {
+        comm->tuning.spin = twill_max(comm->tuning.spin / 2, TWILL_SPIN_SHARED);
+        twill_spread_while_shared(&comm->tuning.share, before);
+        return;
+    }
+    if (comm->tuning.contended)
+        twill_spread_put_off(&comm->tuning.share, before);
+    if (comm->tuning.spin < TWILL_SPIN_ALONE)
         comm->tuning.spin += comm->tuning.spin / 4 + 1;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks that share cores spread over them in large calls: which CPU is whose, that a thread is
- * moved there, in large calls only, and that it may run where it could before. */
+/* Ranks that share cores spread over them: which CPU is whose, that a thread is moved there at the
+ * start of each large call, now and then in small ones, and that it may run where it could before.
+ */
 #include "lib/comm/comm.h"
 #include "tests/support/ranks.h"
 
@@ -11,7 +12,7 @@
 
 #include <cmocka.h>
 
-enum { RANKS = 3, CPUS = 2, LARGE = 1 << 20 };
+enum { RANKS = 3, CPUS = 2, LARGE = 1 << 20, FEW = 1000, MANY = 1000000 };
 
 /* The CPUs of this test: the first two that the process may run on. */
 struct two_cpus {
@@ -102,7 +103,8 @@ static void test_moves(void **state)
         skip();
     assert_int_equal(sched_setaffinity(0, sizeof(two.both), &two.both), 0);
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(rows); i++) {
-        struct twill_cpu_share share = {rows[i].index, rows[i].ranks, CPUS};
+        struct twill_cpu_share share = {
+            .index = rows[i].index, .ranks = rows[i].ranks, .cpus = CPUS};
         size_t to = two.cpu[rows[i].cpu], from = two.cpu[1 - rows[i].cpu];
         assert_int_equal(move_from((int)from, &share), 1);
         assert_int_equal(moved.cpu, to);
@@ -110,9 +112,54 @@ static void test_moves(void **state)
         assert_int_equal(move_from((int)to, &share), 0);
     }
     /* A thread that has been bound since stays where it is. */
-    struct twill_cpu_share last = {2, 3, CPUS};
+    struct twill_cpu_share last = {.index = 2, .ranks = 3, .cpus = CPUS};
     put_on(two.cpu[0]);
     assert_int_equal(move_from(-1, &last), 0);
+    assert_int_equal(sched_setaffinity(0, sizeof(two.all), &two.all), 0);
+}
+
+/* Yield at a time: the core was a waiting rank's. Returns how often this thread was moved. */
+static unsigned share_core(struct twill_cpu_share *share, uint64_t now)
+{
+    moved.moves = 0;
+    moved.at = -1;
+    moved.counts = true;
+    twill_spread_while_shared(share, now);
+    moved.counts = false;
+    return moved.moves;
+}
+
+/* How often small calls look, in ticks of a nanosecond. */
+static void test_looks(void **state)
+{
+    (void)state;
+    const uint64_t least = 10000001, most = 10000000001; /* ns, rounded up */
+    struct twill_cpu_share share = {.index = 1, .ranks = 3, .cpus = CPUS};
+    struct two_cpus two;
+    if (!find_two(&two))
+        skip();
+    assert_int_equal(sched_setaffinity(0, sizeof(two.both), &two.both), 0);
+    twill_spread_set_clock(&share, 1.0);
+    uint64_t now = 1;
+    assert_int_equal(share_core(&share, now), 1);
+    assert_int_equal(share_core(&share, now + least - 1), 0);
+    assert_int_equal(share_core(&share, now += least), 1);
+    /* A move that leads to another job's core doubles the time to the next one, up to 10 s. */
+    for (uint64_t hold = 2 * least; hold < 4 * most; hold *= 2) {
+        uint64_t held = twill_min(hold, most);
+        twill_spread_put_off(&share, now);
+        assert_int_equal(share_core(&share, now + held - 1), 0);
+        assert_int_equal(share_core(&share, now += held), 1);
+    }
+    /* Another job that comes without a move does not. */
+    struct twill_cpu_share still = {.index = 1, .ranks = 3, .cpus = CPUS};
+    twill_spread_set_clock(&still, 1.0);
+    for (unsigned i = 0; i < 8; i++)
+        twill_spread_put_off(&still, now);
+    assert_int_equal(share_core(&still, now + least), 1);
+    /* Ranks with a core each are never moved. */
+    struct twill_cpu_share alone = {0};
+    assert_int_equal(share_core(&alone, now + most), 0);
     assert_int_equal(sched_setaffinity(0, sizeof(two.all), &two.all), 0);
 }
 
@@ -125,6 +172,18 @@ static void reduce_and_count(twill_comm *comm, uint64_t *values, size_t count)
     twill_status status = twill_allreduce(comm, values, values, count, TWILL_U64, TWILL_MAX);
     moved.counts = false;
     TWILL_CHECK_OK(&comm->error, status);
+}
+
+/* Make small calls until any rank was moved in one, or `calls` have ended: as expected. */
+static void try_small(twill_comm *comm, unsigned calls, bool expected)
+{
+    uint64_t any = 0;
+    for (unsigned i = 0; i < calls && any == 0; i++) {
+        reduce_and_count(comm, &any, 1);
+        any = moved.moves > 0;
+        TWILL_CHECK_OK(&comm->error, twill_allreduce(comm, &any, &any, 1, TWILL_U64, TWILL_MAX));
+    }
+    TWILL_CHECK((any != 0) == expected);
 }
 
 static void sharing_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
@@ -151,9 +210,8 @@ static void sharing_rank(int rank, int size, twill_bootstrap *bootstrap, void *u
                 wrong += values[i] != (uint64_t)size - 1 + i;
             TWILL_CHECK(wrong == 0);
             TWILL_CHECK(may_run_on(&two->both));
-            reduce_and_count(comm, values, count / 2);
-            TWILL_CHECK(moved.moves == 0);
         }
+        try_small(comm, shares ? MANY : FEW, shares);
     }
     (void)twill_test_barrier(bootstrap);
     free(values);
@@ -178,6 +236,7 @@ static void test_calls(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_moves), cmocka_unit_test(test_calls)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_moves), cmocka_unit_test(test_looks),
+                                       cmocka_unit_test(test_calls)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
