@@ -164,6 +164,14 @@ struct twill_select_request {
     bool narrow;            /* as in struct twill_element_kind */
 };
 
+static inline bool twill_requests_match(const struct twill_select_request *a,
+                                        const struct twill_select_request *b)
+{
+    return a->bytes == b->bytes && a->collective == b->collective && a->root == b->root &&
+           a->mapped == b->mapped && a->fetched == b->fetched && a->vector == b->vector &&
+           a->order == b->order && a->type == b->type && a->narrow == b->narrow;
+}
+
 struct twill_choice {
     const struct twill_algorithm *algorithm;
     struct twill_shape shape;

@@ -74,6 +74,8 @@ void twill_emit_insert_wait(struct twill_emitter *e, size_t mark)
 {
     struct twill_step_list *list = &e->lanes[e->lane];
     size_t posted = 0, end = list->count, needs = list->count; /* the first step that needs it */
+    if (mark == end)
+        return;
     for (size_t i = mark; i > 0 && list->steps[i - 1].op != TWILL_STEP_WAIT; i--) {
         const struct twill_step *step = &list->steps[i - 1];
         if (!twill_step_shape(step->op)->posts)
@@ -83,7 +85,7 @@ void twill_emit_insert_wait(struct twill_emitter *e, size_t mark)
             if (steps_conflict(step, &list->steps[k]))
                 needs = k;
     }
-    if (mark == end || (needs == end && posted < TWILL_EMIT_POSTED))
+    if (needs == end && posted < TWILL_EMIT_POSTED)
         return;
     if (needs < end)
         move_to_mark(list, mark, needs);

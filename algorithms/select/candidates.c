@@ -16,9 +16,7 @@ enum {
 /* Assumed bytes of a shard in gather, scatter and alltoall with vector, whose total no rank knows.
  */
 #define GUESSED_SHARD ((size_t)4 << 10)
-/* Flat algorithms: see price_most(). */
-#define FLAT_MOST     ((size_t)64 << 10)
-#define SHARING_RANKS 8
+#define SHARING_RANKS 8 /* see price_most() */
 
 size_t twill_request_bytes(const struct twill_world *world,
                            const struct twill_select_request *request)
@@ -72,6 +70,33 @@ static void compute_rates(struct twill_candidate *c)
 static void add_point(struct twill_candidate *c, size_t bytes, uint64_t picoseconds)
 {
     c->point[c->points++] = (struct twill_curve_point){.bytes = bytes, .picoseconds = picoseconds};
+}
+
+uint64_t twill_pricing_cost(struct twill_pricing *pricing, const struct twill_machine_model *model,
+                            const struct twill_select_request *like, size_t bytes, uint64_t most)
+{
+    const struct twill_element_kind elements = twill_request_elements(like);
+    const bool sized = like->collective != TWILL_BARRIER;
+    struct twill_candidate near = {.points = 0};
+    unsigned low = 0;
+    bool above = true;
+    while (sized && low + 2 < CURVE_STEPS && steps_at[low + 1] <= bytes)
+        low++;
+    twill_pricing_limit(pricing, most);
+    for (unsigned i = 0; i < (sized ? 2 : 1); i++) {
+        uint64_t price = twill_pricing_at(pricing, model, steps_at[low + i], elements);
+        add_point(&near, steps_at[low + i], price);
+        above = above && price > most;
+    }
+    twill_pricing_limit(pricing, TWILL_PRICE_NEVER);
+    if (above)
+        return TWILL_PRICE_NEVER;
+    for (unsigned i = 0; i < near.points; i++)
+        if (near.point[i].picoseconds == TWILL_PRICE_NEVER)
+            near.point[i].picoseconds =
+                twill_pricing_at(pricing, model, near.point[i].bytes, elements);
+    compute_rates(&near);
+    return twill_candidate_cost(&near, bytes);
 }
 
 /* Scale a price beyond the measured sizes by measured/priced, both taken at the nearest measured
@@ -163,8 +188,8 @@ static size_t price_most(const struct gathering *g, const struct twill_candidate
         return SIZE_MAX;
     for (size_t i = 0; i < g->all->count; i++)
         if (g->all->candidate[i].algorithm->protocols != 0 &&
-            twill_candidate_takes(&g->all->candidate[i], FLAT_MOST + 1, 0))
-            return FLAT_MOST;
+            twill_candidate_takes(&g->all->candidate[i], TWILL_FLAT_MOST + 1, 0))
+            return TWILL_FLAT_MOST;
     return SIZE_MAX;
 }
 
@@ -265,7 +290,7 @@ static twill_status compute_prices(struct priced *priced, const struct gathering
     return TWILL_OK;
 }
 
-static size_t algorithm_index(const struct twill_candidate *c)
+size_t twill_candidate_place(const struct twill_candidate *c)
 {
     size_t place = 0;
     while (twill_algorithm_at(place) != c->algorithm)
@@ -276,7 +301,7 @@ static size_t algorithm_index(const struct twill_candidate *c)
 /* Return the key of a candidate's prices in the records, never 0. */
 static uint64_t price_key(const struct gathering *g, const struct twill_candidate *c)
 {
-    uint64_t key = twill_hash_mix(g->key, algorithm_index(c) << 8 | c->shape.protocol);
+    uint64_t key = twill_hash_mix(g->key, twill_candidate_place(c) << 8 | c->shape.protocol);
     for (unsigned p = 0; p < TWILL_PARAMETERS; p++)
         key = twill_hash_mix(key, c->shape.parameter[p]);
     return key | 1;
@@ -305,11 +330,14 @@ static twill_status find_prices(struct priced *priced, const struct gathering *g
 }
 
 /* Add a candidate unless it can never be the best. */
-static twill_status add_candidate(struct gathering *g, struct twill_candidate *new,
+static twill_status add_candidate(void *user, const struct twill_candidate *new,
                                   struct twill_error *error)
 {
+    struct gathering *g = user;
     const struct twill_measured *measured;
     struct priced priced;
+    if (new->shape.parameter[0] != 0 && is_hopeless(g, new->algorithm, new->shape.protocol))
+        return TWILL_OK;
     TWILL_TRY(error, find_prices(&priced, g, new, false, error));
     if (priced.unsupported || candidate_is_known(g, &priced) ||
         is_beaten(g, new->algorithm, &new->shape, &priced))
@@ -360,29 +388,26 @@ static void correct_prices(const struct gathering *g)
 /* Parameters to try for algorithms that take one number; 0 is their default. */
 static const uint16_t tried_parameters[] = {0, 2, 4, 8};
 
-/* Add an algorithm with each protocol and parameter that applies. `helping`: only compute prices,
- * of the default parameter, that no other rank computes. */
-static twill_status add_algorithm(struct gathering *g, const struct twill_algorithm *a,
-                                  bool helping, struct twill_error *error)
+/* Call fn for an algorithm with each protocol and parameter that applies. */
+static twill_status visit_algorithm(const struct twill_algorithm *a,
+                                    const struct twill_world *world,
+                                    const struct twill_select_request *like, twill_candidate_fn fn,
+                                    void *user, struct twill_error *error)
 {
-    const struct twill_select_request *like = g->like;
     bool protocols = a->protocols != 0 && like->collective != TWILL_BARRIER;
-    bool tries = a->parameters == 1 && a->parse == NULL && !helping;
+    bool tries = a->parameters == 1 && a->parse == NULL;
     unsigned values = tries ? TWILL_ARRAY_LENGTH(tried_parameters) : 1;
     for (unsigned f = 0; f < (protocols ? TWILL_PROTOCOL_COUNT : 1); f++) {
         for (unsigned v = 0; v < values; v++) {
-            struct priced unused;
             struct twill_candidate c = {.algorithm = a,
                                         .shape = {.collective = like->collective,
                                                   .protocol = (enum twill_protocol)f,
                                                   .vector = like->vector,
                                                   .order = like->order,
                                                   .parameter = {tried_parameters[v]}}};
-            set_limits(&c, g->world, like);
-            if (twill_algorithm_applies(a, g->world, &c.shape) &&
-                (v == 0 || !is_hopeless(g, a, c.shape.protocol)))
-                TWILL_TRY(error, helping ? find_prices(&unused, g, &c, true, error)
-                                         : add_candidate(g, &c, error));
+            set_limits(&c, world, like);
+            if (twill_algorithm_applies(a, world, &c.shape))
+                TWILL_TRY(error, fn(user, &c, error));
         }
     }
     return TWILL_OK;
@@ -394,20 +419,55 @@ static void sort_candidates(struct twill_candidates *all)
     for (size_t i = 1; i < all->count; i++) {
         struct twill_candidate c = all->candidate[i];
         size_t at = i;
-        for (; at > 0 && algorithm_index(&all->candidate[at - 1]) > algorithm_index(&c); at--)
+        for (; at > 0 && twill_candidate_place(&all->candidate[at - 1]) > twill_candidate_place(&c);
+             at--)
             all->candidate[at] = all->candidate[at - 1];
         all->candidate[at] = c;
     }
 }
 
-/* Return a hash of what all prices of a gathering depend on, besides the world. */
-static uint64_t hash_gathering(const struct gathering *g)
+/* What look_for_measurements() looks in, and whether it has found some. */
+struct measurements {
+    const struct twill_world *world;
+    const struct twill_tuning *tuning;
+    bool found;
+};
+
+static twill_status look_for_measurements(void *user, const struct twill_candidate *c,
+                                          struct twill_error *error)
 {
-    const struct twill_select_request *like = g->like;
-    uint64_t hash = twill_hash_mix(twill_tuning_hash(g->tuning), (uint64_t)like->collective);
+    struct measurements *m = user;
+    const struct twill_measured *first;
+    (void)error;
+    m->found |= twill_tuning_find(m->tuning, c->algorithm, &c->shape, m->world, &first) > 0;
+    return TWILL_OK;
+}
+
+bool twill_candidates_are_measured(const struct twill_world *world,
+                                   const struct twill_tuning *tuning,
+                                   const struct twill_select_request *like,
+                                   const struct twill_algorithm *only)
+{
+    struct measurements m = {.world = world, .tuning = tuning};
+    return twill_candidates_visit(world, like, only, look_for_measurements, &m, NULL) == TWILL_OK &&
+           m.found;
+}
+
+uint64_t twill_candidates_hash(const struct twill_tuning *tuning,
+                               const struct twill_select_request *like)
+{
+    uint64_t hash = twill_hash_mix(twill_tuning_hash(tuning), (uint64_t)like->collective);
     hash = twill_hash_mix(hash, (uint64_t)like->order << 2 | like->vector << 1 | like->narrow);
-    hash = twill_hash_mix(hash, (uint64_t)like->type);
-    return twill_hash_mix(hash, g->all->only != NULL);
+    return twill_hash_mix(hash, (uint64_t)like->type);
+}
+
+/* Compute the prices of a candidate unless another rank does. Those of other parameters than the
+ * default are often not needed. */
+static twill_status help_candidate(void *user, const struct twill_candidate *c,
+                                   struct twill_error *error)
+{
+    struct priced unused;
+    return c->shape.parameter[0] == 0 ? find_prices(&unused, user, c, true, error) : TWILL_OK;
 }
 
 /* Compute prices that no other rank computes. Ranks begin at different algorithms, so that all
@@ -420,20 +480,23 @@ static twill_status help_others(struct gathering *g, struct twill_error *error)
     for (size_t i = 0; i < count; i++) {
         const struct twill_algorithm *a = twill_algorithm_at((i + g->records->rank) % count);
         if (g->all->only == NULL || g->all->only == a)
-            TWILL_TRY(error, add_algorithm(g, a, true, error));
+            TWILL_TRY(error, visit_algorithm(a, g->world, g->like, help_candidate, g, error));
     }
     return TWILL_OK;
 }
 
 /* Algorithms that distinguish the ranks of a node go first: price_most() of others needs them. */
-static twill_status add_algorithms(struct gathering *g, struct twill_error *error)
+twill_status twill_candidates_visit(const struct twill_world *world,
+                                    const struct twill_select_request *like,
+                                    const struct twill_algorithm *only, twill_candidate_fn fn,
+                                    void *user, struct twill_error *error)
 {
     const struct twill_algorithm *a;
     for (unsigned pass = 0; pass < 2; pass++)
         for (size_t i = 0; (a = twill_algorithm_at(i)) != NULL; i++)
-            if ((a->protocols != 0 && twill_world_widest(g->world) > 1) == (pass == 0) &&
-                (g->all->only == NULL || g->all->only == a))
-                TWILL_TRY(error, add_algorithm(g, a, false, error));
+            if ((a->protocols != 0 && twill_world_widest(world) > 1) == (pass == 0) &&
+                (only == NULL || only == a))
+                TWILL_TRY(error, visit_algorithm(a, world, like, fn, user, error));
     return TWILL_OK;
 }
 
@@ -453,10 +516,10 @@ twill_candidates_create(struct twill_candidates **candidates, const struct twill
     all->only = only;
     struct gathering g = {
         .all = all, .world = world, .tuning = tuning, .like = like, .records = records};
-    g.key = hash_gathering(&g);
+    g.key = twill_hash_mix(twill_candidates_hash(tuning, like), only != NULL);
     twill_status status = records != NULL ? help_others(&g, error) : TWILL_OK;
     if (status == TWILL_OK)
-        status = add_algorithms(&g, error);
+        status = twill_candidates_visit(world, like, only, add_candidate, &g, error);
     if (like->collective != TWILL_BARRIER)
         correct_prices(&g);
     free(g.priced);

@@ -11,6 +11,9 @@
 #include <string.h>
 
 #define TWILL_CURVE_POINTS 48
+/* Most bytes of an allreduce that algorithms may be chosen for which do not distinguish the ranks
+ * of a node: see price_most() in candidates.c. */
+#define TWILL_FLAT_MOST ((size_t)64 << 10)
 
 /* A point of a piecewise linear curve. */
 struct twill_curve_point {
@@ -52,6 +55,26 @@ twill_candidates_create(struct twill_candidates **candidates, const struct twill
                         const struct twill_price_records *records, struct twill_error *error);
 void twill_candidates_destroy(struct twill_candidates *candidates);
 
+/* Call fn for every algorithm, or for `only`, with each protocol and each tried parameter that
+ * applies to requests like `like` with root 0, in the order in which candidates are gathered. What
+ * fn gets has no points; most of them never become candidates. Ends with the first error. */
+typedef twill_status (*twill_candidate_fn)(void *user, const struct twill_candidate *candidate,
+                                           struct twill_error *error);
+twill_status twill_candidates_visit(const struct twill_world *world,
+                                    const struct twill_select_request *like,
+                                    const struct twill_algorithm *only, twill_candidate_fn fn,
+                                    void *user, struct twill_error *error);
+/* Return whether one of these has measurements. */
+bool twill_candidates_are_measured(const struct twill_world *world,
+                                   const struct twill_tuning *tuning,
+                                   const struct twill_select_request *like,
+                                   const struct twill_algorithm *only);
+/* Return a hash of what the prices of candidates depend on, besides the world. */
+uint64_t twill_candidates_hash(const struct twill_tuning *tuning,
+                               const struct twill_select_request *like);
+/* Return the place of the candidate's algorithm in the registry. */
+size_t twill_candidate_place(const struct twill_candidate *candidate);
+
 /* Get the candidates for a request from the chooser's cache, or create them. The chooser keeps
  * ownership; the pointer is valid until the next request of another kind. */
 twill_status twill_chooser_candidates(struct twill_chooser *chooser,
@@ -62,6 +85,10 @@ twill_status twill_chooser_candidates(struct twill_chooser *chooser,
 
 /* Return the cost in picoseconds, which is continuous in `bytes`. */
 uint64_t twill_candidate_cost(const struct twill_candidate *candidate, size_t bytes);
+/* Return the same for a candidate without measurements, from the two prices that it depends on.
+ * Where it is above `most` it may be TWILL_PRICE_NEVER. */
+uint64_t twill_pricing_cost(struct twill_pricing *pricing, const struct twill_machine_model *model,
+                            const struct twill_select_request *like, size_t bytes, uint64_t most);
 
 static inline struct twill_element_kind
 twill_request_elements(const struct twill_select_request *request)

@@ -64,6 +64,8 @@ static uint64_t pass_ports(struct twill_pricing *p, const struct twill_price_lan
     size_t first = (size_t)level * p->worlds.run->size;
     size_t own = first + p->worlds.run->unit[level][lane->rank];
     size_t other = first + p->worlds.run->unit[level][peer];
+    if (p->mode == TWILL_PRICE_LEAST)
+        return 0;
     if (!p->facts.whole)
         return occupied * p->resources.crowd[own];
     size_t out = writes ? own : other, in = writes ? other : own;
@@ -147,7 +149,8 @@ static int32_t wait_signals(struct twill_pricing *p, struct twill_price_lane *la
             }
             when = raised != TWILL_PRICE_NONE ? p->times.when[raised] : 0;
         }
-        time = twill_price_later(time, step->peer[i] != lane->rank ? when + link->signal : 0);
+        bool is_late = step->peer[i] != lane->rank && p->mode != TWILL_PRICE_LEAST;
+        time = twill_price_later(time, is_late ? when + link->signal : 0);
     }
     lane->seen = 0;
     lane->until = 0;
@@ -275,7 +278,7 @@ static bool lane_goes_on(const struct twill_pricing *p, uint32_t l, int32_t miss
            (p->queue.count == 0 || before(&next, &p->queue.heap[0]));
 }
 
-/* Run all lanes to their ends. See twill_price_run(). */
+/* Run all lanes to their ends. See twill_price_run() and twill_pricing_limit(). */
 static uint64_t run_lanes(struct twill_pricing *p, size_t bytes)
 {
     uint64_t end = 0;
@@ -288,6 +291,8 @@ static uint64_t run_lanes(struct twill_pricing *p, size_t bytes)
     while (p->queue.count > 0) {
         uint32_t l = heap_take(p);
         struct twill_price_lane *lane = &p->lanes.lane[l];
+        if (lane->time > p->call.most) /* as all other lanes are */
+            return TWILL_PRICE_NEVER;
         int32_t missing = TWILL_PRICE_NONE;
         do
             missing = lane->at < lane->end ? lane_run_step(p, lane) : TWILL_PRICE_NONE;
@@ -357,11 +362,14 @@ uint64_t twill_pricing_at(struct twill_pricing *p, const struct twill_machine_mo
     size_t segment = segment_bytes(p, model);
     set_up_pricing(p, model, elements);
     uint64_t entry = model->start + (p->facts.exchanges ? model->addresses : 0);
-    if (bytes < segment || segment == 0)
-        return entry + run_lanes(p, bytes);
     struct twill_price_segmented *segmented = &p->segmented;
-    if (segmented->model != model || !twill_elements_match(segmented->elements, p->call.elements)) {
-        segmented->one = run_lanes(p, segment);
+    bool whole = bytes < segment || segment == 0;
+    if (whole || segmented->model != model ||
+        !twill_elements_match(segmented->elements, p->call.elements)) {
+        uint64_t one = run_lanes(p, whole ? bytes : segment);
+        if (whole || one == TWILL_PRICE_NEVER)
+            return one == TWILL_PRICE_NEVER ? one : entry + one;
+        segmented->one = one;
         segmented->each =
             twill_price_later(busiest(p), segmented->one / twill_price_later(model->window, 1));
         segmented->model = model;
@@ -369,6 +377,11 @@ uint64_t twill_pricing_at(struct twill_pricing *p, const struct twill_machine_mo
     }
     return entry + segmented->one +
            twill_rate_time(segmented->each * 1024 / segment, bytes - segment);
+}
+
+void twill_pricing_limit(struct twill_pricing *p, uint64_t most)
+{
+    p->call.most = most;
 }
 
 uint64_t twill_pricing_fingerprint(const struct twill_pricing *p)

@@ -34,6 +34,10 @@
  *
  * tests/unit/algorithms/test_algorithms_price_large.c compares each of them with running all ranks.
  *
+ * Least: the first and one other rank are run as if nothing that they wait for were ever late, and
+ * nobody else used a port or an interface. This is at most the price and takes a fraction of the
+ * time, which rules out most algorithms where only the cheapest is looked for.
+ *
  * A message longer than a segment costs one segment from end to end, and for each further one the
  * time of the busiest resource, or the segment's time divided by the window if that is longer. */
 #ifndef TWILL_PRICE_H
@@ -58,9 +62,17 @@ twill_status twill_pricing_create_within(struct twill_pricing **pricing,
                                          const struct twill_world *world,
                                          const struct twill_shape *shape, uint64_t steps,
                                          struct twill_error *error);
+/* Like twill_pricing_create(), but for "least" above, by rank 0 and `rank`. */
+twill_status twill_pricing_create_least(struct twill_pricing **pricing,
+                                        const struct twill_algorithm *algorithm,
+                                        const struct twill_world *world, uint32_t rank,
+                                        const struct twill_shape *shape, struct twill_error *error);
 /* Return the price in picoseconds of a message of `bytes`, counted as in twill_select_request. */
 uint64_t twill_pricing_at(struct twill_pricing *pricing, const struct twill_machine_model *model,
                           size_t bytes, struct twill_element_kind elements);
+/* Let twill_pricing_at() return TWILL_PRICE_NEVER where it finds out early that the price is above
+ * `most`. At first that is TWILL_PRICE_NEVER. */
+void twill_pricing_limit(struct twill_pricing *pricing, uint64_t most);
 /* Return a hash of the schedules. Two pricings on one world with equal hashes have equal steps,
  * hence equal prices: an algorithm may have no choice on a small world. */
 uint64_t twill_pricing_fingerprint(const struct twill_pricing *pricing);

@@ -135,7 +135,10 @@ static void name_receives(struct twill_pricing *p)
 twill_status twill_price_match(struct twill_pricing *p)
 {
     struct channel_table t = {.mask = 63};
-    while (t.mask < 2 * (size_t)p->steps.base[p->worlds.run->size])
+    size_t messages = 0;
+    for (uint32_t i = 0; i < p->steps.base[p->worlds.run->size]; i++)
+        messages += twill_step_shape(p->steps.step[i].op)->posts;
+    while (t.mask < 2 * messages)
         t.mask = 2 * t.mask + 1;
     t.channel = calloc(t.mask + 1, sizeof(*t.channel));
     if (t.channel == NULL)

@@ -53,14 +53,14 @@ static void arrive(struct twill_pricing *p, uint32_t at)
 }
 
 /* Return how long the bytes of a rank that is run alone take on the network, if its node's other
- * ranks, which are not run, use the interface as much. */
+ * ranks, which are not run, use the interface as much; LEAST: if they do not use it. */
 static uint64_t time_alone(const struct twill_pricing *p, const struct twill_price_lane *lane,
                            uint64_t bytes)
 {
     uint32_t node = p->worlds.run->node[lane->rank];
+    uint64_t others = p->mode != TWILL_PRICE_LEAST ? p->worlds.run->node_size[node] : 0;
     return twill_price_later(twill_rate_time(twill_price_link(p, lane->at)->gap, bytes),
-                             twill_rate_time(p->call.model->interface, bytes) *
-                                 p->worlds.run->node_size[node]);
+                             twill_rate_time(p->call.model->interface, bytes) * others);
 }
 
 /* Return whether the core itself moves the bytes of a message: on a node, and with TCP. */
@@ -111,13 +111,15 @@ void twill_price_receive(struct twill_pricing *p, const struct twill_price_lane 
 }
 
 /* Return when a rank that is run alone receives its message: its peer is taken to have sent it when
- * this rank is at this step, or when this rank sent its own message. */
+ * this rank is at this step, or when this rank sent its own message; LEAST: at the beginning. */
 uint64_t twill_price_mirrored(struct twill_pricing *p, const struct twill_price_lane *lane,
                               const struct twill_step *step)
 {
     const struct twill_link_cost *link = twill_price_link(p, lane->at);
     uint64_t bytes = twill_price_bytes(p, step), sent = lane->time;
     bool remote = p->steps.link[lane->at] >= TWILL_LINK_NETWORK;
+    if (p->mode == TWILL_PRICE_LEAST)
+        return 0;
     if (lane->posted == lane->at || p->steps.step[lane->posted].op != TWILL_STEP_SEND)
         sent += link->overhead + (remote ? 0 : twill_rate_time(link->gap, bytes));
     if (!remote)

@@ -279,7 +279,7 @@ static twill_status finish_pricing(struct twill_pricing *p, const struct twill_p
                                    const struct twill_world *of)
 {
     p->facts.blocks = p->schedules.list[0].blocks;
-    p->facts.whole = p->mode != TWILL_PRICE_ALONE;
+    p->facts.whole = p->mode != TWILL_PRICE_ALONE && p->mode != TWILL_PRICE_LEAST;
     p->facts.segments = segments_of(a->algorithm, of, a->shape, &p->schedules.list[0]);
     p->facts.fetches = a->algorithm->protocols != 0 &&
                        a->shape->protocol == TWILL_PROTOCOL_FETCHED &&
@@ -290,7 +290,7 @@ static twill_status finish_pricing(struct twill_pricing *p, const struct twill_p
     divide_memory(p);
     unpack_schedules(p);
     classify_links(p);
-    twill_status status = twill_price_match(p);
+    twill_status status = p->facts.whole ? twill_price_match(p) : TWILL_OK;
     if (status == TWILL_OK && p->mode == TWILL_PRICE_ONE_NODE &&
         twill_price_run(p, twill_machine_model_at(0), 0, twill_wide_elements(TWILL_U8)) ==
             TWILL_PRICE_NEVER)
@@ -319,6 +319,7 @@ static twill_status begin_pricing(struct twill_pricing **pricing, const struct t
         return TWILL_ERR_MEMORY;
     p->worlds.run = p->worlds.truth = world != NULL ? world : &p->worlds.own;
     p->worlds.ranks = (world != NULL ? world : of)->size;
+    p->call.most = TWILL_PRICE_NEVER;
     return world != NULL ? TWILL_OK : twill_price_shrink(&p->worlds.own, of, units, error);
 }
 
@@ -410,6 +411,28 @@ twill_status twill_pricing_create(struct twill_pricing **pricing,
                                   struct twill_error *error)
 {
     return twill_pricing_create_within(pricing, algorithm, world, shape, TWILL_PRICE_STEPS, error);
+}
+
+twill_status twill_pricing_create_least(struct twill_pricing **pricing,
+                                        const struct twill_algorithm *algorithm,
+                                        const struct twill_world *world, uint32_t rank,
+                                        const struct twill_shape *shape, struct twill_error *error)
+{
+    const struct twill_price_query query = {algorithm, shape, 0, error};
+    struct twill_pricing *p;
+    twill_status status = begin_pricing(&p, world, NULL, 0, error);
+    *pricing = p;
+    if (status == TWILL_OK) {
+        p->mode = TWILL_PRICE_LEAST;
+        status = twill_price_make_schedules(p, world->size) ? TWILL_OK : TWILL_ERR_MEMORY;
+    }
+    if (status == TWILL_OK) /* the first rank's has the facts of all */
+        status = twill_price_emit(p, &query, 0, &p->schedules.list[0]);
+    if (status == TWILL_OK)
+        status = twill_price_emit(p, &query, rank, &p->schedules.list[rank]);
+    if (status == TWILL_OK)
+        status = finish_pricing(p, &query, world);
+    return status == TWILL_OK ? status : fail_pricing(pricing, &query, status);
 }
 
 twill_status twill_price(uint64_t *picoseconds, const struct twill_algorithm *algorithm,

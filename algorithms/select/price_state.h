@@ -47,6 +47,7 @@ enum twill_price_mode {
     TWILL_PRICE_WHOLE,    /* all */
     TWILL_PRICE_ONE_NODE, /* those of one node, which stands for all nodes */
     TWILL_PRICE_ALONE,    /* three, each without its peers */
+    TWILL_PRICE_LEAST,    /* one or two, each as if its peers never let it wait */
     TWILL_PRICE_SCALED    /* none: the samples' ranks are */
 };
 
@@ -79,7 +80,7 @@ struct twill_price_facts {
     } segments;
     bool exchanges; /* buffer addresses are exchanged by a barrier that is not in the schedule */
     bool fetches;   /* peers' SRC and DST are read by a system call */
-    bool whole;     /* messages come from ranks that are run: not ALONE */
+    bool whole;     /* messages come from ranks that are run: neither ALONE nor LEAST */
     uint8_t leaves[TWILL_LINK_COUNT]; /* see twill_link_leaves() */
 };
 
@@ -135,6 +136,7 @@ struct twill_price_call {
     uint64_t each, rest;  /* bytes of every block; this many blocks have one more */
     unsigned widen;       /* width of a partial, in elements */
     uint64_t reduce_cost; /* per KiB */
+    uint64_t most;        /* a run may end when this is exceeded */
 };
 
 /* The price of segments, as last asked for. */

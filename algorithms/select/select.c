@@ -5,13 +5,22 @@
  * There are no thresholds: at every size the curves of all candidates are compared. The curves are
  * continuous, hence so is the least cost, except at the sizes where a candidate starts or ceases to
  * apply (IMM, mapped buffers). */
-#include "algorithms/select/candidates.h"
+#include "algorithms/select/early_choice.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { TABLES = 32 };
+/* Requests that are decided early: of one kind, and of all. A program with more gets tables, where
+ * a further size takes no time. */
+enum { TABLES = 32, EARLY_OF_KIND = 8, EARLY = 64 };
+
+/* A request, and its choice if it could be decided without all candidates. */
+struct early {
+    struct twill_select_request request;
+    struct twill_choice choice; /* algorithm and shape only */
+    bool decided;
+};
 
 /* See algorithms.h. */
 struct twill_chooser {
@@ -21,7 +30,9 @@ struct twill_chooser {
     char *requested;
     struct twill_override *overrides;
     size_t override_count;
-    struct twill_price_records records;     /* of other ranks, unless ask is NULL */
+    struct twill_price_records records; /* of other ranks, unless ask is NULL */
+    struct early early[EARLY];
+    unsigned early_count;
     struct twill_candidates *table[TABLES]; /* most recently used first */
     struct twill_select_request last_query; /* of twill_mapping_matters(), and its answer */
     bool has_query;
@@ -87,17 +98,24 @@ static bool is_table_for(const struct twill_candidates *table,
            table->elements.type == request->type && table->elements.narrow == request->narrow;
 }
 
-twill_status twill_chooser_candidates(struct twill_chooser *chooser,
-                                      const struct twill_select_request *request,
-                                      const struct twill_algorithm *only,
-                                      const struct twill_candidates **candidates,
-                                      struct twill_error *error)
+/* Return a request for which all candidates are those of `request`. */
+static struct twill_select_request like_of(const struct twill_select_request *request)
 {
     struct twill_select_request like = *request;
     if (!twill_collective_facts(request->collective)->reduces) { /* the elements do not matter */
         like.type = TWILL_U8;
         like.narrow = false;
     }
+    return like;
+}
+
+twill_status twill_chooser_candidates(struct twill_chooser *chooser,
+                                      const struct twill_select_request *request,
+                                      const struct twill_algorithm *only,
+                                      const struct twill_candidates **candidates,
+                                      struct twill_error *error)
+{
+    struct twill_select_request like = like_of(request);
     unsigned i = 0;
     while (i < TABLES - 1 && chooser->table[i] != NULL &&
            !is_table_for(chooser->table[i], &like, only))
@@ -112,6 +130,39 @@ twill_status twill_chooser_candidates(struct twill_chooser *chooser,
     memmove(&chooser->table[1], &chooser->table[0], i * sizeof(chooser->table[0]));
     chooser->table[0] = found;
     *candidates = found;
+    return TWILL_OK;
+}
+
+/* Choose without all candidates, which takes a fraction of the time. *decided: that was possible.
+ */
+static twill_status choose_early(struct twill_choice *choice, bool *decided,
+                                 struct twill_chooser *chooser,
+                                 const struct twill_select_request *request,
+                                 struct twill_error *error)
+{
+    struct twill_select_request like = like_of(request);
+    struct early *early = chooser->early, *end = early + chooser->early_count;
+    unsigned of_kind = 0;
+    for (; early < end && !twill_requests_match(&early->request, &like); early++) {
+        struct twill_select_request same = early->request;
+        same.bytes = like.bytes;
+        same.root = like.root;
+        of_kind += twill_requests_match(&same, &like);
+    }
+    *decided = false;
+    if (early == end && (of_kind == EARLY_OF_KIND || chooser->early_count == EARLY))
+        return TWILL_OK;
+    if (early == end) {
+        *early = (struct early){.request = like, .choice = *choice};
+        TWILL_TRY(error, twill_choose_early(&early->choice, &early->decided, chooser->world,
+                                            chooser->tuning, &like,
+                                            chooser->records.ask != NULL ? &chooser->records : NULL,
+                                            error));
+        chooser->early_count++;
+    }
+    *decided = early->decided;
+    if (*decided)
+        *choice = early->choice;
     return TWILL_OK;
 }
 
@@ -194,24 +245,39 @@ static twill_status refuse_choice(const struct twill_override *override,
         world->nodes, names);
 }
 
-/* Choose the first protocol, by the sizes they are for, with which the override's algorithm does
- * this shape and size. */
+/* Return whether a size is one that the protocol is for. The limits of FLAT and MAPPED are near to
+ * where the prices of direct cross, with 2 to 128 ranks on a node. */
+static bool protocol_suits(enum twill_protocol protocol, const struct twill_world *world,
+                           const struct twill_select_request *request)
+{
+    const struct twill_collective_facts *facts = twill_collective_facts(request->collective);
+    size_t bytes = twill_request_bytes(world, request);
+    if (protocol == TWILL_PROTOCOL_IMM)
+        return bytes <= twill_imm_most(world, request);
+    if (protocol == TWILL_PROTOCOL_FLAT)
+        return bytes <= twill_max((size_t)2048, ((size_t)32 << 10) / twill_world_widest(world));
+    if (protocol == TWILL_PROTOCOL_MAPPED)
+        return request->mapped &&
+               bytes >= (facts->reduces && !facts->sharded ? TWILL_MAPPED_BYTES : (size_t)32 << 10);
+    return true;
+}
+
+/* Choose the first protocol that suits this size with which the override's algorithm does this
+ * shape; FLAT, if there is none. */
 static bool choose_protocol(struct twill_choice *choice, const struct twill_override *override,
                             const struct twill_world *world,
                             const struct twill_select_request *request)
 {
     static const enum twill_protocol order[] = {TWILL_PROTOCOL_IMM, TWILL_PROTOCOL_FLAT,
                                                 TWILL_PROTOCOL_MAPPED, TWILL_PROTOCOL_STAGED};
-    size_t bytes = twill_request_bytes(world, request);
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(order); i++) {
         choice->shape.protocol = order[i];
-        if ((order[i] != TWILL_PROTOCOL_IMM || bytes <= twill_imm_most(world, request)) &&
-            (order[i] != TWILL_PROTOCOL_MAPPED ||
-             (request->mapped && bytes >= TWILL_MAPPED_BYTES)) &&
+        if (protocol_suits(order[i], world, request) &&
             twill_algorithm_applies(override->algorithm, world, &choice->shape))
             return true;
     }
-    return false;
+    choice->shape.protocol = TWILL_PROTOCOL_FLAT;
+    return twill_algorithm_applies(override->algorithm, world, &choice->shape);
 }
 
 /* Return whether the override's algorithm does the collective in its simplest form: root 0, equal
@@ -249,7 +315,8 @@ static twill_status apply_choice(struct twill_choice *choice, struct twill_choos
     if (!does_at_all(override, world, request->collective))
         return refuse_choice(override, world, request->collective, "does not apply", error);
     if (override->protocol < 0 && !has_parameters(override) &&
-        (protocols || override->algorithm->parameters > 0)) {
+        (protocols || override->algorithm->parameters > 0) &&
+        twill_candidates_are_measured(world, chooser->tuning, request, override->algorithm)) {
         TWILL_TRY(error,
                   twill_chooser_candidates(chooser, request, override->algorithm, &all, error));
         if (choose_cheapest(choice, world, all, override->algorithm, request))
@@ -300,10 +367,13 @@ twill_status twill_select(struct twill_choice *choice, struct twill_chooser *cho
         if (status != TWILL_PENDING)
             return status;
     }
-    TWILL_TRY(error, twill_chooser_candidates(chooser, request, NULL, &all, error));
-    bool substituted = override != NULL && override->algorithm != NULL;
-    bool found = choose_cheapest(choice, chooser->world, all, NULL, request);
-    choice->substituted = substituted;
+    bool found;
+    TWILL_TRY(error, choose_early(choice, &found, chooser, request, error));
+    if (!found) {
+        TWILL_TRY(error, twill_chooser_candidates(chooser, request, NULL, &all, error));
+        found = choose_cheapest(choice, chooser->world, all, NULL, request);
+    }
+    choice->substituted = override != NULL && override->algorithm != NULL;
     return found ? TWILL_OK
                  : TWILL_FAIL(error, TWILL_ERR_UNSUPPORTED,
                               "no algorithm does %s%s in this order with %u ranks on %u nodes",
@@ -331,11 +401,7 @@ unsigned twill_mapping_matters(struct twill_chooser *chooser,
     struct twill_select_request with = *request;
     if (request->bytes < TWILL_MAPPED_BYTES)
         return 0;
-    if (chooser->has_query && last_query->bytes == request->bytes &&
-        last_query->collective == request->collective && last_query->root == request->root &&
-        last_query->vector == request->vector && last_query->order == request->order &&
-        last_query->type == request->type && last_query->narrow == request->narrow &&
-        last_query->fetched == request->fetched)
+    if (chooser->has_query && twill_requests_match(last_query, request))
         return chooser->matters;
     with.mapped = true;
     unsigned matters = access_used(chooser, &with);

@@ -98,8 +98,13 @@ static twill_status find_members(struct twill_node *node, const struct twill_oob
     return TWILL_OK;
 }
 
-/* Populate what small messages use of the memory at `at`, so that first calls do not fault at every
- * line. */
+/* Up to this many ranks of a node, each populates what small messages use of all others' memory, 65
+ * pages a peer, so that first calls do not fault. With more ranks that is many pages, of peers that
+ * a rank may never read. It then faults when it does, once for 16 pages, as their owner has
+ * populated them. */
+#define POPULATED_RANKS 32u
+
+/* Populate what small messages use of the memory at `at`. */
 static void populate(void *at, const struct twill_layout_line *layout)
 {
     size_t small = layout->area_bytes + page_round(TWILL_COPIES * layout->shared_bytes);
@@ -167,7 +172,7 @@ twill_status twill_node_conclude(struct twill_node *node, const struct twill_oob
     TWILL_TRY(error, check_layouts(node, oob, label, error));
     TWILL_TRY(error, find_members(node, oob, layout, error));
     for (uint32_t l = 0; l < node->size; l++) {
-        if (l != node->me)
+        if (l != node->me && node->size <= POPULATED_RANKS)
             populate(node->area[l], layout);
         if (!same_layout(&node->area[l]->layout, layout))
             return TWILL_FAIL(

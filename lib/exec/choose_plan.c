@@ -72,14 +72,6 @@ twill_status twill_addresses_needed(struct twill_run *run, bool *exchanges, bool
     return TWILL_OK;
 }
 
-static bool requests_match(const struct twill_select_request *a,
-                           const struct twill_select_request *b)
-{
-    return a->bytes == b->bytes && a->collective == b->collective && a->root == b->root &&
-           a->mapped == b->mapped && a->fetched == b->fetched && a->vector == b->vector &&
-           a->order == b->order && a->type == b->type && a->narrow == b->narrow;
-}
-
 /* Nodes may differ in whether their buffers are mapped, but must agree on everything else. So with
  * several nodes, mapped buffers change the protocol within this node only. */
 static twill_status find_choice(struct twill_choice *choice, struct twill_comm *comm,
@@ -120,7 +112,7 @@ static twill_status find_plan(struct twill_run *run)
     struct twill_comm *comm = run->comm;
     struct twill_select_request key = twill_run_select_request(run);
     if (TWILL_LIKELY(comm->plan_cache.last != NULL &&
-                     requests_match(&comm->plan_cache.last_key, &key))) {
+                     twill_requests_match(&comm->plan_cache.last_key, &key))) {
         run->plan = comm->plan_cache.last;
         return TWILL_OK;
     }

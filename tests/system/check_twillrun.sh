@@ -341,6 +341,35 @@ if [ -x "$bin/twill-bench" ]; then
     wait $pid || :
 fi
 
+# --- ranks that have summed are killed while they go on: one of them, and twillrun. TEST_WHOLE=1: up to 1,024 ranks
+many=8
+[ "${TEST_WHOLE:-}" != 1 ] || many="8 512 1024"
+[ -x "$bin/twill-bench" ] || many=
+for count in $many; do
+    for victim in rank twillrun; do
+        [ "$count $victim" != "1024 twillrun" ] || continue
+        : >"$scratch/pids"
+        : >"$scratch/out"
+        begun=$(date +%s)
+        "$run" -n "$count" --oversubscribe --bind none sh -c 'echo $$ >>"$0"; exec "$@"' "$scratch/pids" "$bin/twill-bench" allreduce \
+            -b 8 -e 8 -n 2 -w 0 -c 1 -N 0 >"$scratch/out" 2>"$scratch/err" &
+        pid=$!
+        wait_for_row $pid
+        has_lines "$scratch/pids" "$count" || fail "not $count ranks"
+        summed=$(date +%s)
+        if [ $victim = rank ]; then
+            kill -KILL "$(sed -n "$((count / 2))p" "$scratch/pids")"
+        else
+            kill -KILL $pid
+        fi
+        code=0
+        wait $pid 2>/dev/null || code=$?
+        [ $code -eq 137 ] || fail "status $code, not 137, after $victim of $count ranks was killed"
+        wait_for all_gone
+        [ "$count" -lt 512 ] || echo "$count ranks: summed after $((summed - begun)) s, $victim killed and all gone $(($(date +%s) - summed)) s later"
+    done
+done
+
 # --- twillrun itself is killed
 : >"$scratch/pids"
 "$run" -n 16 sh -c 'echo $$ >>'"$scratch/pids"'; exec sleep 600' >"$scratch/out" 2>"$scratch/err" &

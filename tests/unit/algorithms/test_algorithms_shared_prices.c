@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Prices that several choosers share: each is computed once, the choices are those of a chooser
- * that computes all by itself, and an override has only its own algorithm priced. */
-#include "algorithms/select/candidates.h"
+/* Prices and choices that several choosers share: each is computed once, the choices are those of a
+ * chooser that computes all by itself, and an override has nothing priced. Choices made without all
+ * prices are those made with them; one world in four is tried, whose turn it is by TEST_SEED, and
+ * all, and larger ones, with TEST_WHOLE. */
+#include "algorithms/select/early_choice.h"
 #include "tests/support/schedules.h"
 
 #include <setjmp.h>
@@ -129,43 +131,163 @@ static void test_without_others(void **state)
     twill_world_destroy(&world);
 }
 
-static void test_override_prices_its_own(void **state)
+static void test_override_prices_nothing(void **state)
 {
     (void)state;
-    static const struct {
-        const char *requested;
-        unsigned most; /* prices */
-    } rows[] = {{"recursive_doubling", 0}, {"direct@staged", 0},
-                {"multi_ring=2", 0},       {"direct", TWILL_PROTOCOL_COUNT},
-                {"multi_ring", 4},         {"broadcast:direct;ring", 0}};
+    static const char *const requested[] = {"recursive_doubling", "direct@staged",
+                                            "multi_ring=2",       "direct",
+                                            "multi_ring",         "broadcast:direct;ring"};
     struct twill_world world;
     uint32_t label[64] = {0};
     assert_int_equal(twill_world_create(&world, 64, label, NULL), TWILL_OK);
-    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(rows); i++) {
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(requested); i++) {
         struct records *records = calloc(1, sizeof(*records));
         struct twill_chooser *chooser;
         struct twill_choice choice;
         assert_non_null(records);
-        assert_int_equal(twill_chooser_create(&chooser, &world, NULL, rows[i].requested, NULL),
+        assert_int_equal(twill_chooser_create(&chooser, &world, NULL, requested[i], NULL),
                          TWILL_OK);
         twill_chooser_share(chooser, &(struct twill_price_records){ask, give, records, 0});
         assert_int_equal(twill_select(&choice, chooser, &requests[0], NULL), TWILL_OK);
         assert_true(choice.requested);
-        if (records->given > rows[i].most)
-            fail_msg("%s: %u prices, not %u", rows[i].requested, records->given, rows[i].most);
-        assert_true((records->given > 0) == (rows[i].most > 0));
+        if (records->given + records->asked > 0)
+            fail_msg("%s: %u prices", requested[i], records->given);
         twill_chooser_destroy(chooser);
         free(records);
     }
     twill_world_destroy(&world);
 }
 
+/* --- choices without all prices --------------------------------------------------------------- */
+
+/* Return the cheapest candidate that takes the request, or NULL. */
+static const struct twill_candidate *cheapest_of(const struct twill_candidates *all,
+                                                 const struct twill_world *world,
+                                                 const struct twill_select_request *request)
+{
+    const struct twill_candidate *best = NULL;
+    size_t bytes = twill_request_bytes(world, request);
+    for (size_t i = 0; i < all->count; i++) {
+        const struct twill_candidate *c = &all->candidate[i];
+        if (twill_candidate_competes(c, bytes, twill_request_access(world, request)) &&
+            (best == NULL || twill_candidate_cost(c, bytes) < twill_candidate_cost(best, bytes)))
+            best = c;
+    }
+    return best;
+}
+
+/* Compare early choices of requests like `request` at all sizes. Returns how many are decided. */
+static unsigned compare_sizes(const struct twill_world *world, const struct twill_tuning *tuning,
+                              struct twill_select_request request)
+{
+    static const size_t sizes[] = {0,    4,     300,   368,     512,      1000,   1024,
+                                   4096, 10000, 65536, 1 << 20, 3u << 20, 1 << 28};
+    struct twill_candidates *all;
+    unsigned decisions = 0;
+    assert_int_equal(twill_candidates_create(&all, world, tuning, &request, NULL, NULL, NULL),
+                     TWILL_OK);
+    for (size_t s = 0; s < TWILL_ARRAY_LENGTH(sizes); s++) {
+        struct twill_choice choice = {.algorithm = NULL};
+        bool decided;
+        request.bytes = sizes[s];
+        const struct twill_candidate *best = cheapest_of(all, world, &request);
+        assert_int_equal(twill_choose_early(&choice, &decided, world, tuning, &request, NULL, NULL),
+                         TWILL_OK);
+        if (!decided)
+            continue;
+        decisions++;
+        if (best == NULL || best->algorithm != choice.algorithm ||
+            best->shape.protocol != choice.shape.protocol || best->shape.parameter[0] != 0)
+            fail_msg("%s of %zu bytes, %u ranks on %u nodes: early %s@%s, by all %s@%s=%u",
+                     twill_collective_name(request.collective), sizes[s], world->size, world->nodes,
+                     choice.algorithm->name, twill_protocol_name(choice.shape.protocol),
+                     best != NULL ? best->algorithm->name : "none",
+                     best != NULL ? twill_protocol_name(best->shape.protocol) : "",
+                     best != NULL ? best->shape.parameter[0] : 0);
+    }
+    twill_candidates_destroy(all);
+    return decisions;
+}
+
+static void compare_world(const struct twill_world *world, const struct twill_machine_model *model)
+{
+    struct twill_tuning tuning = {.model = *model};
+    for (int c = 0; c < TWILL_COLLECTIVE_COUNT; c++) {
+        bool reduces = twill_collective_facts((enum twill_collective)c)->reduces;
+        for (int v = 0; v < (reduces ? 6 : 2); v++) {
+            struct twill_select_request request = {.collective = (enum twill_collective)c,
+                                                   .mapped = v % 2 == 1,
+                                                   .order = (enum twill_order)(v / 2),
+                                                   .type = reduces ? TWILL_F32 : TWILL_U8};
+            unsigned decisions = compare_sizes(world, &tuning, request);
+            assert_true(world->nodes > 1 || decisions > 0);
+        }
+    }
+}
+
+static void test_early_choices(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t nodes, each;
+    } worlds[] = {{1, 16}, {1, 24}, {2, 16}, {1, 32}, {16, 1}, {4, 12},  {1, 48}, {3, 16},
+                  {1, 17}, {32, 1}, {1, 40}, {8, 4},  {1, 64}, {1, 100}, {2, 64}, {1, 256}};
+    size_t tried = test_whole() ? TWILL_ARRAY_LENGTH(worlds) : TWILL_ARRAY_LENGTH(worlds) - 4;
+    for (size_t w = 0; w < tried; w++) {
+        struct twill_world world;
+        uint32_t label[256];
+        if (!test_whole() && (w + test_seed()) % (TEST_SLOW ? 8 : 4) != 0)
+            continue;
+        for (uint32_t r = 0; r < worlds[w].nodes * worlds[w].each; r++)
+            label[r] = r / worlds[w].each;
+        assert_int_equal(twill_world_create(&world, worlds[w].nodes * worlds[w].each, label, NULL),
+                         TWILL_OK);
+        compare_world(&world, twill_machine_model_at((w + test_seed()) % 2));
+        twill_world_destroy(&world);
+    }
+}
+
+/* One record tells another rank its choice; a program with many sizes gets all candidates. */
+static void test_choice_is_one_record(void **state)
+{
+    (void)state;
+    struct twill_world world;
+    struct twill_choice choice, again;
+    struct twill_chooser *chooser;
+    uint32_t label[32] = {0};
+    struct records *records = calloc(1, sizeof(*records));
+    assert_non_null(records);
+    assert_int_equal(twill_world_create(&world, 32, label, NULL), TWILL_OK);
+    assert_int_equal(twill_chooser_create(&chooser, &world, NULL, NULL, NULL), TWILL_OK);
+    twill_chooser_share(chooser, &(struct twill_price_records){ask, give, records, 0});
+    assert_int_equal(twill_select(&choice, chooser, &requests[0], NULL), TWILL_OK);
+    assert_int_equal(records->given, 1);
+    assert_int_equal(records->asked, 1);
+    assert_int_equal(twill_select(&again, chooser, &requests[0], NULL), TWILL_OK);
+    assert_int_equal(records->asked, 1);
+    assert_ptr_equal(again.algorithm, choice.algorithm);
+    assert_memory_equal(&again.shape, &choice.shape, sizeof(again.shape));
+    for (size_t bytes = 8; records->given < 20; bytes += 4) {
+        struct twill_select_request other = requests[0];
+        other.bytes = bytes;
+        assert_true(bytes < 100);
+        assert_int_equal(twill_select(&again, chooser, &other, NULL), TWILL_OK);
+    }
+    unsigned given = records->given;
+    assert_int_equal(twill_select(&again, chooser, &requests[0], NULL), TWILL_OK);
+    assert_int_equal(records->given, given);
+    assert_ptr_equal(again.algorithm, choice.algorithm);
+    twill_chooser_destroy(chooser);
+    twill_world_destroy(&world);
+    free(records);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_computed_once),
-        cmocka_unit_test(test_without_others),
-        cmocka_unit_test(test_override_prices_its_own),
+        cmocka_unit_test(test_computed_once),           cmocka_unit_test(test_without_others),
+        cmocka_unit_test(test_override_prices_nothing), cmocka_unit_test(test_early_choices),
+        cmocka_unit_test(test_choice_is_one_record),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks of a node read the prices that one of them has posted on the board, and go on without them
- * where that rank dies or takes too long. */
+/* Ranks of a node read the prices, or the choice, that one of them has posted on the board, and go
+ * on without them where that rank dies or takes too long. */
 #include "fabric/shm/node_board.h"
 #include "lib/exec/shared_prices.h"
 #include "tests/support/ranks.h"
 
+#include <limits.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -49,10 +50,11 @@ static void claim_all(struct twill_comm *comm)
     twill_chooser_destroy(chooser);
 }
 
-/* Make all prices that are on the board those of algorithms that do not work here. */
-static void spoil(struct twill_node *node)
+/* Make all prices that are on the board those of algorithms that do not work here, or all choices
+ * another algorithm. */
+static void spoil(struct twill_node *node, uint64_t word, unsigned least, unsigned most)
 {
-    uint64_t words[TWILL_BOARD_WORDS] = {1};
+    uint64_t words[TWILL_BOARD_WORDS] = {word};
     unsigned entries = 0;
     for (uint32_t l = 0; l < node->size; l++) {
         struct twill_board_entry *part =
@@ -66,10 +68,10 @@ static void spoil(struct twill_node *node)
             twill_board_post(&part[i], words);
         }
     }
-    TWILL_CHECK(entries >= 5);
+    TWILL_CHECK(entries >= least && entries <= most);
 }
 
-enum { READS, DIES, IS_SLOW };
+enum { READS, DIES, IS_SLOW, READS_CHOICE };
 
 static void run_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
@@ -78,12 +80,14 @@ static void run_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
     twill_context *context = NULL;
     twill_comm *comm = NULL;
     struct twill_choice choice = {.algorithm = NULL};
-    (void)size;
-    if (!twill_test_connect(&context, &comm, bootstrap, "1x2", NULL, settings))
+    if (!twill_test_connect(&context, &comm, bootstrap, size == 2 ? "1x2" : "1x16", NULL, settings))
         return;
     if (what == READS && rank == 0) {
         TWILL_CHECK(choose(comm, &choice) == TWILL_OK);
-        spoil(comm->node);
+        spoil(comm->node, 1, 5, UINT_MAX);
+    } else if (what == READS_CHOICE) {
+        if (rank == 0 && choose(comm, &choice) == TWILL_OK)
+            spoil(comm->node, 3, 1, 1);
     } else if (rank == 0) {
         claim_all(comm);
     }
@@ -94,7 +98,9 @@ static void run_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
         comm->tuning.timeout_ns = UINT64_C(20000000);
     if (rank == 1) {
         TWILL_CHECK(choose(comm, &choice) == TWILL_OK);
-        TWILL_CHECK((strcmp(choice.algorithm->name, "direct") == 0) == (what != READS));
+        TWILL_CHECK((strcmp(choice.algorithm->name, "direct") == 0) ==
+                    (what != READS && what != READS_CHOICE));
+        TWILL_CHECK(what != READS_CHOICE || choice.algorithm == twill_algorithm_at(2));
     }
     if (what != DIES)
         TWILL_CHECK(twill_test_barrier(bootstrap));
@@ -107,6 +113,13 @@ static void test_read(void **state)
     (void)state;
     int what = READS;
     twill_test_run_ranks(2, run_rank, &what);
+}
+
+static void test_read_choice(void **state)
+{
+    (void)state;
+    int what = READS_CHOICE;
+    twill_test_run_ranks(16, run_rank, &what);
 }
 
 static void test_other_dies(void **state)
@@ -127,6 +140,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_read),
+        cmocka_unit_test(test_read_choice),
         cmocka_unit_test(test_other_dies),
         cmocka_unit_test(test_other_is_slow),
     };
