@@ -117,10 +117,10 @@ static void ofi_await(const struct twill_transport *transport, uint32_t rank, ch
 {
     const struct twill_ofi *t = (const struct twill_ofi *)transport;
     struct twill_ofi_endpoint *endpoint = t->endpoint;
-    const struct twill_ofi_peer *peer = t->peers[rank];
     char address[TWILL_ADDRESS_TEXT];
     text[0] = '\0';
     pthread_mutex_lock(&endpoint->lock);
+    const struct twill_ofi_peer *peer = t->peers[rank]; /* any thread's read may make it */
     if (peer != NULL && !peer->heard) {
         size_t number = (size_t)(peer->contact - endpoint->addresses.contact);
         twill_ofi_address_text(endpoint->fi.info,

@@ -220,7 +220,7 @@ struct twill_ofi_objects {
     struct fid_fabric *fabric;
     struct fid_domain *domain;
     struct fid_av *av;
-    struct fid_cq *cq;
+    struct fid_cq *cq; /* NULL once closed: providers may use memory until then */
     struct fid_ep *ep; /* NULL once closed: no more data can arrive */
 };
 
@@ -292,6 +292,7 @@ struct twill_ofi_endpoint {
     uint32_t rank, size;        /* of the communicator that opened it */
     struct twill_ofi *open;     /* open communicators */
     struct twill_ofi *deferred; /* closed ones with operations still at the provider */
+    uint32_t strays;            /* completions of operations that the provider did not have */
     twill_status failed;        /* of all communicators, with the reason below */
     char failure[256];
     char why[192];
@@ -372,7 +373,10 @@ void twill_ofi_destroy(struct twill_ofi *t);
 /* --- ofi_endpoint.c: libfabric's objects ----------------------------------------------------- */
 twill_status twill_ofi_endpoint_open(struct twill_ofi_endpoint *endpoint,
                                      struct twill_error *error);
-void twill_ofi_endpoint_close(struct twill_ofi_endpoint *endpoint); /* ends all transfers */
+/* Close the endpoint, which ends all transfers, and its completion queue. */
+void twill_ofi_endpoint_close(struct twill_ofi_endpoint *endpoint);
+/* Return whether both are closed: the provider uses no memory of an operation any more. */
+bool twill_ofi_is_closed(const struct twill_ofi_endpoint *endpoint);
 /* Return whether registrations are bound to the endpoint (FI_MR_ENDPOINT). */
 bool twill_ofi_binds_memory(const struct twill_ofi_endpoint *endpoint);
 /* Close it and its objects. Returns false if the provider may still write to its memory. */
@@ -447,6 +451,9 @@ int twill_ofi_recv_advance(struct twill_ofi *t, struct twill_ofi_lane *lane,
 /* --- ofi_progress.c -------------------------------------------------------------------------- */
 /* Read the completion queue and pass completions on to their communicators. Call with the lock. */
 twill_status twill_ofi_read(struct twill_ofi_endpoint *endpoint, struct twill_error *error);
+/* Read it, whether the endpoint has failed or not: its operations come back all the same. Call with
+ * the lock. */
+void twill_ofi_drain(struct twill_ofi_endpoint *endpoint);
 int twill_ofi_progress(struct twill_transport *transport, struct twill_error *error);
 
 /* --- ofi_cancel.c ---------------------------------------------------------------------------- */

@@ -62,9 +62,7 @@ static void wait_operations(struct twill_ofi *t, const uint32_t *busy, uint64_t 
     for (unsigned turn = 0; *busy > 0 && endpoint->fi.ep != NULL &&
                             (turn < TWILL_OFI_POLLS_LEAST || twill_now() < limit);
          turn++) {
-        struct twill_error error = {0};
-        if (twill_ofi_read(endpoint, &error) != TWILL_OK)
-            break;
+        twill_ofi_drain(endpoint);
         pthread_mutex_unlock(&endpoint->lock);
         sched_yield();
         pthread_mutex_lock(&endpoint->lock);
@@ -91,8 +89,7 @@ static void reclaim_operations(struct twill_ofi *t)
              "not return %u of its operations",
              t->comm, endpoint->fi.info->fabric_attr->prov_name, t->chunks_busy);
     twill_say(endpoint->params.log, TWILL_LOG_INFO, "%s", message);
-    twill_ofi_endpoint_close(
-        endpoint); /* before the endpoint is marked as failed: this still reads completions */
+    twill_ofi_endpoint_close(endpoint);
     twill_ofi_endpoint_fail(endpoint, TWILL_ERR_FABRIC, message);
 }
 
@@ -117,7 +114,8 @@ void twill_ofi_cancel(struct twill_transport *transport)
         t->cancelled = true;
         disown_sends(t);
         reclaim_operations(t);
-        twill_ofi_release_all(t);
+        if (t->chunks_busy == 0 || twill_ofi_is_closed(t->endpoint))
+            twill_ofi_release_all(t); /* else the provider may use what is registered */
         visit_lanes(t, lane_forget);
         t->stuck_head = t->stuck_tail = NULL;
         t->sent = t->sent_last = NULL;

@@ -175,6 +175,16 @@ static bool injects_at_once(const char *provider)
     return false;
 }
 
+/* Return whether the provider may crash where a connection ends, by itself or in fi_close(), while
+ * one side pulls a message from the other's memory: what tcp and net receive then below rxm, they
+ * complete and free twice. Mended in libfabric 1.18. */
+static bool loses_pulled(const struct fi_fabric_attr *fabric)
+{
+    return (strcmp(fabric->prov_name, "tcp;ofi_rxm") == 0 ||
+            strcmp(fabric->prov_name, "net;ofi_rxm") == 0) &&
+           FI_MAJOR(fabric->prov_version) < 118;
+}
+
 /* Set the limits of this rank; max_message is agreed with the other ranks later. */
 static twill_status set_limits(struct twill_ofi_endpoint *endpoint, struct twill_error *error)
 {
@@ -183,6 +193,8 @@ static twill_status set_limits(struct twill_ofi_endpoint *endpoint, struct twill
     if (endpoint->options.max_message != 0)
         endpoint->limits.max_message =
             twill_min(endpoint->limits.max_message, endpoint->options.max_message);
+    if (loses_pulled(endpoint->fi.info->fabric_attr))
+        endpoint->limits.max_message = twill_min(endpoint->limits.max_message, TWILL_OFI_PULLED);
     endpoint->limits.max_message =
         twill_min(endpoint->limits.max_message, TWILL_OFI_CHUNK) & ~(size_t)(TWILL_CACHE_LINE - 1);
     if (endpoint->limits.max_message < 2 * sizeof(struct twill_ofi_header))
@@ -261,14 +273,21 @@ static void drain_endpoint(struct twill_ofi_endpoint *endpoint)
     for (unsigned turn = 0;
          endpoint->fi.ep != NULL && (turn < TWILL_OFI_POLLS_LEAST || twill_now() < limit) &&
          (is_posted(endpoint->buffers.controls, TWILL_OFI_CONTROLS) ||
-          is_posted(endpoint->buffers.sends, TWILL_OFI_BUFFERS)) &&
-         twill_ofi_read(endpoint, NULL) == TWILL_OK;
-         turn++)
+          is_posted(endpoint->buffers.sends, TWILL_OFI_BUFFERS));
+         turn++) {
+        twill_ofi_drain(endpoint);
         sched_yield();
+    }
+}
+
+bool twill_ofi_is_closed(const struct twill_ofi_endpoint *endpoint)
+{
+    return endpoint->fi.ep == NULL && endpoint->fi.cq == NULL;
 }
 
 /* Unregisters memory before the endpoint closes if bound to it; else after, when nothing can access
- * it any more. */
+ * it any more. A completion queue that does not close is still used by transfers (gni counts the
+ * endpoint's users and closes it behind its caller's back). */
 void twill_ofi_endpoint_close(struct twill_ofi_endpoint *endpoint)
 {
     bool bound = twill_ofi_binds_memory(endpoint);
@@ -278,17 +297,17 @@ void twill_ofi_endpoint_close(struct twill_ofi_endpoint *endpoint)
     }
     if (endpoint->fi.ep != NULL && fi_close(&endpoint->fi.ep->fid) == 0)
         endpoint->fi.ep = NULL;
-    if (!bound)
+    if (endpoint->fi.ep == NULL && endpoint->fi.cq != NULL && fi_close(&endpoint->fi.cq->fid) == 0)
+        endpoint->fi.cq = NULL;
+    if (!bound && twill_ofi_is_closed(endpoint))
         unregister_all(endpoint);
 }
 
 bool twill_ofi_endpoint_free(struct twill_ofi_endpoint *endpoint)
 {
     twill_ofi_endpoint_close(endpoint);
-    if (endpoint->fi.ep != NULL)
+    if (!twill_ofi_is_closed(endpoint))
         return false;
-    if (endpoint->fi.cq != NULL)
-        fi_close(&endpoint->fi.cq->fid);
     if (endpoint->fi.av != NULL)
         fi_close(&endpoint->fi.av->fid);
     if (endpoint->fi.domain != NULL)

@@ -42,6 +42,48 @@ static void leave_sent(struct twill_ofi *t, struct twill_transfer *request)
     t->sent_last = request;
 }
 
+static bool is_one_of(const struct twill_ofi_op *op, const struct twill_ofi_op *ops, size_t n)
+{
+    size_t offset = (uintptr_t)op - (uintptr_t)ops; /* before them: beyond any */
+    return offset < n * sizeof(*ops) && offset % sizeof(*ops) == 0;
+}
+
+static bool is_of_peer(const struct twill_ofi_op *op, const struct twill_ofi_peer *peer)
+{
+    size_t at = (uintptr_t)op - (uintptr_t)peer->lanes;
+    if (at >= sizeof(peer->lanes))
+        return false;
+    const struct twill_ofi_lane *lane = &peer->lanes[at / sizeof(peer->lanes[0])];
+    return is_one_of(op, lane->header_in, TWILL_OFI_HEADERS) ||
+           is_one_of(op, lane->chunk_in, TWILL_OFI_CHUNKS) ||
+           is_one_of(op, lane->chunk_out, TWILL_OFI_CHUNKS);
+}
+
+/* Return whether a context that the provider names is an operation of this endpoint, without
+ * looking into it. */
+static bool is_ours(const struct twill_ofi_endpoint *endpoint, const struct twill_ofi_op *op)
+{
+    const struct twill_ofi *const lists[] = {endpoint->open, endpoint->deferred};
+    bool found = is_one_of(op, endpoint->buffers.sends, TWILL_OFI_BUFFERS) ||
+                 is_one_of(op, endpoint->buffers.controls, TWILL_OFI_CONTROLS);
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(lists); i++)
+        for (const struct twill_ofi *t = lists[i]; t != NULL && !found; t = t->next)
+            for (uint32_t r = 0; r < t->size && !found; r++)
+                found = t->peers[r] != NULL && is_of_peer(op, t->peers[r]);
+    return found;
+}
+
+/* Count a completion of an operation that the provider does not have: it came twice, the provider
+ * had refused the post, or it names memory of its own. */
+static void count_stray(struct twill_ofi_endpoint *endpoint)
+{
+    if (endpoint->strays++ == 0)
+        twill_say(endpoint->params.log, TWILL_LOG_INFO,
+                  "ofi: provider %.40s returned an operation that it did not have; ignored, as all "
+                  "further ones are",
+                  endpoint->fi.info->fabric_attr->prov_name);
+}
+
 /* Record that the provider has returned the operation. Returns whether its owner still uses it. */
 static bool return_operation(struct twill_ofi_op *op)
 {
@@ -56,11 +98,30 @@ static bool return_operation(struct twill_ofi_op *op)
     return !t->cancelled;
 }
 
+/* Let the endpoint fail with a libfabric code. */
+static void fail_endpoint(struct twill_ofi_endpoint *endpoint, const char *what, int code)
+{
+    struct twill_error error = {0};
+    twill_status status = twill_ofi_fail(endpoint, &error, what, code, NULL);
+    twill_ofi_endpoint_fail(endpoint, status, error.message);
+}
+
+/* Post the idle control receives, if there are any and more may come. */
+static void post_controls(struct twill_ofi_endpoint *endpoint)
+{
+    struct twill_error error;
+    if (endpoint->buffers.controls_idle == 0 || endpoint->failed != TWILL_OK ||
+        endpoint->fi.ep == NULL)
+        return;
+    twill_status status = twill_ofi_controls_post(endpoint, &error);
+    if (status != TWILL_OK)
+        twill_ofi_endpoint_fail(endpoint, status, error.message);
+}
+
 /* Handle a control message. An error in it fails its communicator only; one for a communicator that
  * is closed or failed is ignored. */
-static twill_status control_arrived(struct twill_ofi_endpoint *endpoint, struct twill_ofi_op *op,
-                                    const struct fi_cq_tagged_entry *entry,
-                                    struct twill_error *error)
+static void control_arrived(struct twill_ofi_endpoint *endpoint, struct twill_ofi_op *op,
+                            const struct fi_cq_tagged_entry *entry)
 {
     struct twill_ofi *t = twill_ofi_find(endpoint, twill_ofi_tag_comm(endpoint, entry->tag));
     struct twill_error theirs = {0};
@@ -70,7 +131,7 @@ static twill_status control_arrived(struct twill_ofi_endpoint *endpoint, struct 
     if (status != TWILL_OK)
         twill_ofi_set_failure(t, status, &theirs);
     endpoint->buffers.controls_idle++;
-    return twill_ofi_controls_post(endpoint, error);
+    post_controls(endpoint);
 }
 
 /* Fail a communicator because a chunk arrived with another size than its receive. */
@@ -84,36 +145,38 @@ static void fail_chunk_size(struct twill_ofi_op *op, size_t bytes)
     twill_ofi_set_failure(op->owner, status, &error);
 }
 
-static twill_status handle_completion(struct twill_ofi_endpoint *endpoint,
-                                      const struct fi_cq_tagged_entry *entry,
-                                      struct twill_error *error)
+static void handle_completion(struct twill_ofi_endpoint *endpoint,
+                              const struct fi_cq_tagged_entry *entry)
 {
     struct twill_ofi_op *op = entry->op_context;
     if (op == NULL)
-        return TWILL_OK;
+        return;
+    if (!op->posted) {
+        count_stray(endpoint);
+        return;
+    }
     bool awaited = return_operation(op);
-    if (op->kind == TWILL_OFI_OP_RECV_CONTROL)
-        return control_arrived(endpoint, op, entry, error);
+    if (op->kind == TWILL_OFI_OP_RECV_CONTROL) {
+        control_arrived(endpoint, op, entry);
+        return;
+    }
     if (op->kind == TWILL_OFI_OP_SEND_BUFFER) {
         if (awaited && op->request != NULL)
             leave_sent(op->owner, op->request);
         free_send(endpoint, op);
-        return TWILL_OK;
+        return;
     }
-    if (op->kind == TWILL_OFI_OP_RECV_CHUNK && op->request == NULL)
-        return TWILL_OK; /* abandoned */
+    if (!awaited || (op->kind == TWILL_OFI_OP_RECV_CHUNK && op->request == NULL))
+        return; /* abandoned */
     if (op->kind == TWILL_OFI_OP_RECV_HEADER) {
         op->bytes = entry->len;
-        op->lane->peer->heard = op->lane->peer->heard || awaited;
+        op->lane->peer->heard = true;
     }
-    if (op->kind == TWILL_OFI_OP_RECV_CHUNK && awaited && entry->len != op->bytes)
+    if (op->kind == TWILL_OFI_OP_RECV_CHUNK && entry->len != op->bytes)
         fail_chunk_size(op, entry->len);
-    if (awaited) {
-        op->done = true;
-        op->owner->noticed++;
-        twill_ofi_stuck(op->owner, op->lane); /* its communicator's thread continues there */
-    }
-    return TWILL_OK;
+    op->done = true;
+    op->owner->noticed++;
+    twill_ofi_stuck(op->owner, op->lane); /* its communicator's thread continues there */
 }
 
 static struct twill_transfer *find_transfer(struct twill_transfer *request, uint32_t sequence)
@@ -160,28 +223,15 @@ static bool is_needed(const struct twill_ofi_op *op)
                : op->message == TWILL_OFI_CLEAR_TO_SEND && is_waiting(op);
 }
 
-/* Handle the error of one operation. Some providers use negative codes. */
-static twill_status failed_completion(struct twill_ofi_endpoint *endpoint,
-                                      struct twill_error *error)
+/* An operation, or one that is not known (NULL), has ended with an error. */
+static void fail_operation(struct twill_ofi_endpoint *endpoint, struct twill_ofi_op *op,
+                           const char *what, int code)
 {
-    struct fi_cq_err_entry entry = {0}; /* err_data_size 0: the provider's own memory */
-    ssize_t rc = fi_cq_readerr(endpoint->fi.cq, &entry, 0);
-    if (rc == -FI_EAGAIN)
-        return TWILL_OK;
-    if (rc < 0)
-        return twill_ofi_fail(endpoint, error, "fi_cq_readerr", (int)rc, NULL);
-    struct twill_ofi_op *op = entry.op_context;
-    int code = abs(entry.err);
     bool awaited = op != NULL && return_operation(op);
-    char text[128], what[192];
-    const char *more =
-        fi_cq_strerror(endpoint->fi.cq, entry.prov_errno, entry.err_data, text, sizeof(text));
-    snprintf(what, sizeof(what), "completion%s%s", more == NULL ? "" : ": ",
-             more == NULL ? "" : more);
     if (op != NULL && op->kind == TWILL_OFI_OP_RECV_CONTROL &&
-        (code != FI_ECANCELED || !endpoint->closing))
-        return twill_ofi_fail(endpoint, error, what, code, NULL);
-    if (awaited && is_needed(op)) {
+        (code != FI_ECANCELED || !endpoint->closing)) {
+        fail_endpoint(endpoint, what, code);
+    } else if (awaited && is_needed(op)) {
         struct twill_error theirs = {0};
         twill_ofi_set_failure(op->owner, twill_ofi_fail(endpoint, &theirs, what, code, op->lane),
                               &theirs);
@@ -191,44 +241,65 @@ static twill_status failed_completion(struct twill_ofi_endpoint *endpoint,
     }
     if (op != NULL && op->kind == TWILL_OFI_OP_SEND_BUFFER)
         free_send(endpoint, op);
-    return TWILL_OK;
 }
 
-/* Read at most BATCHES batches of completions. */
-static twill_status read_queue(struct twill_ofi_endpoint *endpoint, struct twill_error *error)
+/* Handle the error of one operation. Some providers use negative codes. The context is looked up
+ * before it is used: rxm before libfabric 2.0 names a buffer of its own where it cannot read a
+ * large message. Returns whether there may be more completions. */
+static bool failed_completion(struct twill_ofi_endpoint *endpoint)
+{
+    struct fi_cq_err_entry entry = {0}; /* err_data_size 0: the provider's own memory */
+    ssize_t rc = fi_cq_readerr(endpoint->fi.cq, &entry, 0);
+    if (rc < 0 && rc != -FI_EAGAIN)
+        fail_endpoint(endpoint, "fi_cq_readerr", (int)rc);
+    if (rc < 0)
+        return rc == -FI_EAGAIN;
+    struct twill_ofi_op *op = entry.op_context;
+    if (op != NULL && !(is_ours(endpoint, op) && op->posted)) {
+        count_stray(endpoint);
+        return true;
+    }
+    char text[128], what[192];
+    const char *more =
+        fi_cq_strerror(endpoint->fi.cq, entry.prov_errno, entry.err_data, text, sizeof(text));
+    snprintf(what, sizeof(what), "completion%s%s", more == NULL ? "" : ": ",
+             more == NULL ? "" : more);
+    fail_operation(endpoint, op, what, abs(entry.err));
+    return true;
+}
+
+/* Read and handle one batch of completions: all of it, as what was read does not come again.
+ * Returns whether there may be more. */
+static bool read_batch(struct twill_ofi_endpoint *endpoint)
 {
     struct fi_cq_tagged_entry entries[TWILL_OFI_BATCH];
-    for (int batch = 0; batch < BATCHES; batch++) {
-        ssize_t n = fi_cq_read(endpoint->fi.cq, entries, TWILL_OFI_BATCH);
-        if (n == -FI_EAGAIN || n == 0)
-            break;
-        if (n == -FI_EAVAIL) {
-            TWILL_TRY(error, failed_completion(endpoint, error));
-            continue;
-        }
-        if (n < 0)
-            return twill_ofi_fail(endpoint, error, "fi_cq_read", (int)n, NULL);
-        for (ssize_t i = 0; i < n; i++)
-            TWILL_TRY(error, handle_completion(endpoint, &entries[i], error));
-        if (n < (ssize_t)TWILL_OFI_BATCH)
-            break;
-    }
-    return endpoint->buffers.controls_idle == 0 ? TWILL_OK
-                                                : twill_ofi_controls_post(endpoint, error);
+    ssize_t n = fi_cq_read(endpoint->fi.cq, entries, TWILL_OFI_BATCH);
+    if (n == -FI_EAVAIL)
+        return failed_completion(endpoint);
+    if (n < 0 && n != -FI_EAGAIN)
+        fail_endpoint(endpoint, "fi_cq_read", (int)n);
+    for (ssize_t i = 0; i < n; i++)
+        handle_completion(endpoint, &entries[i]);
+    return n == (ssize_t)TWILL_OFI_BATCH;
+}
+
+void twill_ofi_drain(struct twill_ofi_endpoint *endpoint)
+{
+    bool more = endpoint->fi.ep != NULL;
+    for (int batch = 0; batch < BATCHES && more; batch++)
+        more = read_batch(endpoint);
 }
 
 twill_status twill_ofi_read(struct twill_ofi_endpoint *endpoint, struct twill_error *error)
 {
-    if (endpoint->failed != TWILL_OK || endpoint->fi.ep == NULL)
-        return TWILL_FAIL(
-            error, endpoint->failed != TWILL_OK ? endpoint->failed : TWILL_ERR_BROKEN, "%s",
-            endpoint->failed != TWILL_OK ? endpoint->failure : "ofi: the endpoint is closed");
-    struct twill_error own = {0};
-    twill_status status = read_queue(endpoint, &own);
-    if (status != TWILL_OK) {
-        twill_ofi_endpoint_fail(endpoint, status, own.message);
-        return TWILL_FAIL(error, status, "%s", own.message);
+    if (endpoint->failed == TWILL_OK) {
+        twill_ofi_drain(endpoint);
+        post_controls(endpoint);
     }
+    if (endpoint->failed != TWILL_OK)
+        return TWILL_FAIL(error, endpoint->failed, "%s", endpoint->failure);
+    if (endpoint->fi.ep == NULL)
+        return TWILL_FAIL(error, TWILL_ERR_BROKEN, "ofi: the endpoint is closed");
     return TWILL_OK;
 }
 

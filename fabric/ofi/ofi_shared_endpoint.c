@@ -57,7 +57,8 @@ static void sweep_closed(struct twill_ofi_endpoint *endpoint, bool all)
     }
 }
 
-/* Leaks the memory if the provider cannot close its endpoint, as it may still write to it. */
+/* Leaks the memory if the provider cannot close its endpoint or its completion queue, as it may
+ * still write to it. */
 static void shared_endpoint_close(struct twill_common *common)
 {
     struct twill_ofi_endpoint *endpoint = (struct twill_ofi_endpoint *)(void *)common;
@@ -194,7 +195,7 @@ void twill_ofi_leave(struct twill_ofi *t)
         *at = t->next;
     t->next = endpoint->deferred;
     endpoint->deferred = t;
-    sweep_closed(endpoint, endpoint->fi.ep == NULL);
+    sweep_closed(endpoint, twill_ofi_is_closed(endpoint));
     pthread_mutex_unlock(&endpoint->lock);
     if (endpoint->exclusive)
         shared_endpoint_close(&endpoint->common);

@@ -50,8 +50,13 @@ struct provider_case {
     const char *name; /* NULL: end of the table */
     int ranks;        /* processes */
     bool alone;       /* in separate processes */
+    bool cancels;     /* also of doubles that differ in how they return what is cancelled */
     bool (*fn)(struct run *run, twill_bootstrap *caller);
 };
 extern const struct provider_case test_provider_cases[];
+/* How a double returns what is cancelled; NULL: as soon as it can. */
+const char *test_provider_way_back(const struct provider *provider);
+/* Return whether a provider is to pass a case. */
+bool test_provider_has(const struct provider *provider, const struct provider_case *c);
 
 #endif

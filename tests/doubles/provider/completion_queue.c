@@ -6,6 +6,7 @@
 #include <string.h>
 
 #define QUEUE_BATCH 16
+#define LATE_NS     1500000000ull
 
 /* Handle one completion of the lower provider. Returns 1 if the caller is to see it. */
 static int translate_completion(const struct fi_cq_tagged_entry *lower,
@@ -19,18 +20,73 @@ static int translate_completion(const struct fi_cq_tagged_entry *lower,
     return op_end(op, &entry->op_context) ? 1 : 0;
 }
 
+static void add_failure(struct queue *queue, const struct fi_cq_err_entry *entry, struct op *op,
+                        uint64_t due)
+{
+    struct failure **at = &queue->failures;
+    while (*at != NULL)
+        at = &(*at)->next;
+    *at = calloc(1, sizeof(**at));
+    if (*at != NULL)
+        **at = (struct failure){.entry = *entry, .op = op, .due = due};
+}
+
+/* Take an error of the lower provider and decide what the caller sees of it, and when. Returns
+ * false if there is none. */
+static bool take_failure(struct queue *queue)
+{
+    struct fi_cq_err_entry entry = {0};
+    enum give_back back = queue->domain->limits.back;
+    if (fi_cq_readerr(queue->lower, &entry, 0) <= 0)
+        return false;
+    struct op *op = entry.op_context;
+    if (op != NULL && abs(entry.err) == FI_ETRUNC)
+        refuse("a message came that was longer than the receive of %zu bytes", op->bytes);
+    bool cancelled = op != NULL && op->cancelled_at != 0 && abs(entry.err) == FI_ECANCELED;
+    if (op != NULL && op->spoiled) {
+        struct fi_cq_err_entry own = {.op_context = (void *)64, .err = FI_ENOTCONN};
+        add_failure(queue, &own, NULL, 0);
+        entry.err = FI_EIO;
+    }
+    if (cancelled && back == BACK_NEVER)
+        return true;
+    add_failure(queue, &entry, op, cancelled && back == BACK_LATE ? clock_now() + LATE_NS : 0);
+    if (cancelled && back == BACK_TWICE) {
+        entry.op_context = op->context;
+        add_failure(queue, &entry, NULL, 0);
+    }
+    return true;
+}
+
+static bool has_failure(const struct queue *queue)
+{
+    return queue->failures != NULL && queue->failures->due <= clock_now();
+}
+
 static ssize_t cq_read(struct fid_cq *fid, void *buffer, size_t count)
 {
     struct queue *queue = container_of(fid, struct queue, fid);
     struct fi_cq_tagged_entry lower[QUEUE_BATCH];
     struct fi_cq_tagged_entry *entries = buffer;
+    bool twice = queue->domain->limits.back == BACK_TWICE && count > 1;
     ssize_t given = 0;
     enter(queue->domain, "fi_cq_read");
     if (queue->endpoint != NULL)
         ep_flush(queue->endpoint);
-    ssize_t n = fi_cq_read(queue->lower, lower, count < QUEUE_BATCH ? count : QUEUE_BATCH);
-    for (ssize_t i = 0; i < n; i++)
-        given += translate_completion(&lower[i], &entries[given]);
+    size_t most = twice ? count / 2 : count;
+    ssize_t n = has_failure(queue)
+                    ? -FI_EAVAIL
+                    : fi_cq_read(queue->lower, lower, most < QUEUE_BATCH ? most : QUEUE_BATCH);
+    for (ssize_t i = 0; i < n; i++) {
+        ssize_t more = translate_completion(&lower[i], &entries[given]);
+        if (more == 1 && twice && (entries[given].flags & FI_SEND) != 0)
+            entries[given + more++] = entries[given];
+        given += more;
+    }
+    while (n == -FI_EAVAIL && take_failure(queue))
+        ;
+    if (n == -FI_EAVAIL && !has_failure(queue))
+        n = 0;
     leave(queue->domain);
     if (n < 0)
         return n;
@@ -40,16 +96,18 @@ static ssize_t cq_read(struct fid_cq *fid, void *buffer, size_t count)
 static ssize_t cq_readerr(struct fid_cq *fid, struct fi_cq_err_entry *entry, uint64_t flags)
 {
     struct queue *queue = container_of(fid, struct queue, fid);
+    (void)flags;
+    if (!has_failure(queue))
+        return -FI_EAGAIN;
     enter(queue->domain, "fi_cq_readerr");
-    ssize_t rc = fi_cq_readerr(queue->lower, entry, flags);
-    if (rc > 0 && entry->op_context != NULL) {
-        struct op *op = entry->op_context;
-        if (abs(entry->err) == FI_ETRUNC)
-            refuse("a message came that was longer than the receive of %zu bytes", op->bytes);
-        op_end(op, &entry->op_context);
-    }
+    struct failure *first = queue->failures;
+    queue->failures = first->next;
+    *entry = first->entry;
+    if (first->op != NULL)
+        op_end(first->op, &entry->op_context);
+    free(first);
     leave(queue->domain);
-    return rc;
+    return 1;
 }
 
 static const char *cq_strerror(struct fid_cq *fid, int code, const void *data, char *text,
@@ -68,6 +126,13 @@ static int cq_close(struct fid *fid)
     }
     fi_close(&queue->lower->fid);
     queue->domain->children--;
+    while (queue->failures != NULL) {
+        struct failure *next = queue->failures->next;
+        free(queue->failures);
+        queue->failures = next;
+    }
+    if (queue->closed != NULL)
+        ep_free(queue->closed);
     free(queue);
     return 0;
 }

@@ -110,6 +110,7 @@ static struct op *take_op(struct endpoint *ep, const void *buffer, size_t bytes,
     op->bytes = bytes;
     op->mr = NULL;
     op->cancelled_at = 0;
+    op->spoiled = false;
     return op;
 }
 
@@ -257,11 +258,24 @@ void ep_flush(struct endpoint *ep)
     flush_list(ep, &ep->sends);
 }
 
-static uint64_t clock_now(void)
+uint64_t clock_now(void)
 {
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);
     return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
+}
+
+/* Let a receive fail that takes from anyone. */
+static void spoil_receive(struct endpoint *ep)
+{
+    size_t i = 0;
+    while (i < ep->op_count &&
+           (ep->ops[i].state != OP_POSTED || ep->ops[i].sends || ep->ops[i].ignore == 0))
+        i++;
+    if (i == ep->op_count)
+        return;
+    ep->ops[i].spoiled = ep->has_failed = true;
+    (void)fi_cancel(&ep->lower->fid, &ep->ops[i].lower);
 }
 
 static ssize_t ep_cancel(fid_t fid, void *context)
@@ -270,6 +284,8 @@ static ssize_t ep_cancel(fid_t fid, void *context)
     ssize_t rc = -FI_ENOENT;
     enter(ep->domain, "fi_cancel");
     ep_flush(ep);
+    if (ep->domain->limits.back == BACK_AFTER_ERROR && !ep->has_failed)
+        spoil_receive(ep);
     for (size_t i = 0; i < ep->op_count; i++) {
         struct op *op = &ep->ops[i];
         if (op->state == OP_FREE || op->context != context)
@@ -314,16 +330,27 @@ static int ep_close(struct fid *fid)
     for (size_t i = 0; i < ep->op_count; i++)
         if (ep->ops[i].state != OP_FREE && ep->ops[i].mr != NULL)
             ep->ops[i].mr->uses--;
-    if (ep->queue != NULL)
-        ep->queue->endpoint = NULL;
     if (ep->av != NULL)
         ep->av->users--;
     domain->children--;
     atomic_fetch_sub(&endpoints, 1);
     leave(domain);
+    if (ep->queue == NULL) {
+        ep_free(ep);
+        return 0;
+    }
+    ep->queue->endpoint = NULL;
+    ep->queue->closed = ep;
+    return 0;
+}
+
+void ep_free(struct endpoint *ep)
+{
+    for (size_t i = 0; i < ep->op_count; i++)
+        if (ep->ops[i].state != OP_FREE && !ep->ops[i].injected && !context_untouched(&ep->ops[i]))
+            refuse("a context was written to while its completion queue was open");
     free(ep->ops);
     free(ep);
-    return 0;
 }
 
 static int ep_bind(struct fid *fid, struct fid *other, uint64_t flags)

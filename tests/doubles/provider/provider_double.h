@@ -23,6 +23,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* How cancelled operations come back (TEST_DOUBLE_CANCEL). In all cases contexts are the provider's
+ * until then, or until endpoint and completion queue are closed. */
+enum give_back {
+    BACK_SOON,
+    BACK_LATE,        /* after some time, longer than a caller is willing to wait */
+    BACK_TWICE,       /* twice each; so do the completions of sends */
+    BACK_AFTER_ERROR, /* after a receive that takes from anyone has failed, and an error whose
+                         context is no operation of the caller's */
+    BACK_NEVER
+};
+
 /* The limits of a provider. */
 struct limits {
     const char *name;   /* of the provider */
@@ -41,10 +52,11 @@ struct limits {
     unsigned endpoints; /* per process */
     uint32_t newest;    /* version of the interface */
     bool alps;          /* only under aprun */
+    enum give_back back;
 };
 
 /* Return the limits of this double, as changed by TEST_DOUBLE_MAX_MESSAGE, TEST_DOUBLE_ADDRESS,
- * TEST_DOUBLE_LOCAL and TEST_DOUBLE_ENDPOINTS. */
+ * TEST_DOUBLE_LOCAL, TEST_DOUBLE_ENDPOINTS and TEST_DOUBLE_CANCEL (late, twice, error, never). */
 struct limits double_limits(void);
 /* Report a violation. Returns -FI_EINVAL. */
 int refuse(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -87,11 +99,21 @@ struct av {
     unsigned users;
 };
 
+/* An error that the caller has not read. */
+struct failure {
+    struct failure *next;
+    struct fi_cq_err_entry entry;
+    struct op *op; /* ends when it is read; NULL: none, and the context is the caller's */
+    uint64_t due;  /* not before */
+};
+
 struct queue {
     struct fid_cq fid;
     struct domain *domain;
     struct fid_cq *lower;
     struct endpoint *endpoint;
+    struct endpoint *closed;  /* its operations are the provider's until the queue is closed */
+    struct failure *failures; /* in order */
     size_t size;
 };
 
@@ -111,6 +133,7 @@ struct op {
     struct mr *mr;
     uint64_t pattern;      /* written to the caller's context */
     uint64_t cancelled_at; /* when it was cancelled; 0: it was not */
+    bool spoiled;          /* it was cancelled to fail otherwise */
     unsigned char copy[256];
 };
 
@@ -128,7 +151,7 @@ struct endpoint {
     size_t op_count, busy;
     struct op *free;
     struct op_list sends, recvs; /* not yet at the lower provider */
-    bool enabled;
+    bool enabled, has_failed;
     uint64_t posts, patterns;
     unsigned laters; /* busy answers in a row, without a read of the queue */
 };
@@ -155,6 +178,9 @@ int ep_getname(fid_t fid, void *address, size_t *bytes);
 /* endpoint.c */
 int ep_open(struct fid_domain *fid, struct fi_info *info, struct fid_ep **ep, void *context);
 void ep_flush(struct endpoint *ep);
+/* Free a closed endpoint, whose caller has left the contexts of its operations as they were. */
+void ep_free(struct endpoint *ep);
+uint64_t clock_now(void);
 /* End an operation. Returns false if its owner must not be notified. */
 bool op_end(struct op *op, void **context);
 void mr_forget_requested(struct mr *mr);

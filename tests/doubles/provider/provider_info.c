@@ -104,6 +104,19 @@ static size_t setting(const char *name, size_t otherwise)
     return text == NULL || text[0] == '\0' ? otherwise : strtoull(text, NULL, 0);
 }
 
+static enum give_back back_setting(void)
+{
+    static const char *const names[] = {[BACK_LATE] = "late",
+                                        [BACK_TWICE] = "twice",
+                                        [BACK_AFTER_ERROR] = "error",
+                                        [BACK_NEVER] = "never"};
+    const char *text = getenv("TEST_DOUBLE_CANCEL");
+    for (size_t i = BACK_LATE; text != NULL && i <= BACK_NEVER; i++)
+        if (strcmp(text, names[i]) == 0)
+            return (enum give_back)i;
+    return BACK_SOON;
+}
+
 struct limits double_limits(void)
 {
     size_t i = 0;
@@ -114,6 +127,7 @@ struct limits double_limits(void)
     limits.address_bytes = setting("TEST_DOUBLE_ADDRESS", limits.address_bytes);
     limits.local = setting("TEST_DOUBLE_LOCAL", limits.local) != 0;
     limits.endpoints = (unsigned)setting("TEST_DOUBLE_ENDPOINTS", limits.endpoints);
+    limits.back = back_setting();
     return limits;
 }
 
