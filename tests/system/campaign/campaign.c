@@ -89,14 +89,17 @@ static void set_environment(const struct campaign_trial *trial, int rank, int po
              (unsigned long long)getppid());
     setenv("TWILL_JOB", job, 1);
     setenv("TWILL_LAYOUT", trial->layout, 1);
-    setenv("TWILL_PROVIDER", "tcp", 1);
+    const char *provider = getenv("CAMPAIGN_PROVIDER");
+    bool is_ours = provider == NULL || strcmp(provider, "tcp") == 0; /* has checksums, encryption */
+    setenv("TWILL_PROVIDER", is_ours ? "tcp" : provider, 1);
     setenv("TWILL_INTERFACE", "lo", 1);
     setenv("TWILL_LOG", getenv("CAMPAIGN_TRACE") != NULL ? "warn" : "none", 1);
     static const char *const sums[] = {[PROTECTION_SUMS] = "network",
                                        [PROTECTION_SUMS_ALL] = "all",
                                        [PROTECTION_ENCRYPTED] = NULL};
-    setenv("TWILL_CHECKSUM", sums[trial->protection] != NULL ? sums[trial->protection] : "none", 1);
-    setenv("TWILL_ENCRYPT", trial->protection == PROTECTION_ENCRYPTED ? "1" : "0", 1);
+    const char *summed = is_ours ? sums[trial->protection] : NULL;
+    setenv("TWILL_CHECKSUM", summed != NULL ? summed : "none", 1);
+    setenv("TWILL_ENCRYPT", is_ours && trial->protection == PROTECTION_ENCRYPTED ? "1" : "0", 1);
     setenv("MASTER_ADDR", "127.0.0.1", 1);
     bool begins =
         rank < trial->ranks && trial->work != WORK_START; /* campaign_rank.c shortens it */
