@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 /* The class of operations on what has been revoked, in MPIs with user-level failure mitigation. */
 #if defined(MPIX_ERR_REVOKED)
@@ -110,6 +111,14 @@ int twill_mpi_fault_of(struct twill_mpi_comm *comm, twill_status status,
     if (fault->code == MPI_SUCCESS)
         *fault = (struct twill_mpi_fault){twill_mpi_error_comm(comm), code};
     return code;
+}
+
+int twill_mpi_refuse_child(void)
+{
+    if (!twill_mpi.forked_told)
+        twill_mpi_say("process %ld was forked from a rank: its MPI calls fail", (long)getpid());
+    twill_mpi.forked_told = true;
+    return MPI_ERR_OTHER;
 }
 
 void twill_mpi_raise(const struct twill_mpi_fault *fault)

@@ -239,6 +239,8 @@ static int world_freed(MPI_Comm comm, int keyval, void *value, void *extra)
 {
     (void)comm, (void)keyval, (void)value, (void)extra;
     bool gone = true;
+    if (twill_mpi.forked)
+        return MPI_SUCCESS;
     if (atomic_exchange(&twill_mpi.ready, false)) {
         PMPI_Barrier(twill_mpi.shadow); /* no rank is in a call any more */
         twill_mpi_refusals_read();
@@ -275,6 +277,12 @@ static bool agree_on_settings(void)
     return all[0] || twill_mpi.reports;
 }
 
+static void after_fork_in_child(void)
+{
+    twill_mpi.forked = true;
+    atomic_store(&twill_mpi.ready, false);
+}
+
 /* Start after the MPI has been initialised. Any failure leaves the program to the MPI. */
 static void start_library(void)
 {
@@ -299,6 +307,7 @@ static void start_library(void)
     PMPI_Comm_free_keyval(&keyval);
     if (twill_mpi.off[0] != '\0')
         return;
+    (void)pthread_atfork(NULL, NULL, after_fork_in_child);
     if (size > 1)
         open_world();
     else if (twill_mpi_comms_open())

@@ -25,6 +25,8 @@ int MPI_Alloc_mem(MPI_Aint size, MPI_Info info, void *baseptr)
 int MPI_Free_mem(void *base)
 {
     struct twill_mpi_memory *memory = &twill_mpi.memory;
+    if (twill_mpi.forked)
+        return MPI_SUCCESS; /* twill's is the parent's, and the MPI would take it for its own */
     if (base == NULL || atomic_load(&memory->out) == 0 ||
         twill_free(twill_mpi.context, base) != TWILL_OK)
         return PMPI_Free_mem(base);

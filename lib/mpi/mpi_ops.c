@@ -171,7 +171,8 @@ void twill_mpi_operation_release(struct twill_mpi_operation *operation, bool kep
 static bool put_off(enum twill_mpi_handle which, uintptr_t handle)
 {
     struct twill_mpi_operations *all = &twill_mpi.operations;
-    if (TWILL_LIKELY(atomic_load_explicit(&all->users, memory_order_acquire) == 0))
+    if (TWILL_LIKELY(atomic_load_explicit(&all->users, memory_order_acquire) == 0) ||
+        twill_mpi.forked)
         return false;
     pthread_mutex_lock(&all->lock);
     struct twill_mpi_operation *user = user_of(which, handle);

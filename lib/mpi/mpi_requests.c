@@ -22,6 +22,8 @@ static struct twill_mpi_request *request_of(uint32_t number)
 struct twill_mpi_request *twill_mpi_request_find(MPI_Request handle)
 {
     uint32_t number = (uint32_t)twill_mpi_request_number(handle);
+    if (twill_mpi.forked) /* all requests are the parent's */
+        return NULL;
     if (!twill_mpi_request_is_ours(handle) || number > atomic_load(&twill_mpi.requests.made))
         return NULL;
     struct twill_mpi_request *request = request_of(number);
@@ -494,6 +496,8 @@ void twill_mpi_requests_end(void)
 
 int twill_mpi_request_refuse(const struct twill_mpi_request *request)
 {
+    if (twill_mpi.forked)
+        return twill_mpi_refuse_child();
     PMPI_Comm_call_errhandler(twill_mpi_error_comm(request != NULL ? request->bound.comm : NULL),
                               MPI_ERR_REQUEST);
     return MPI_ERR_REQUEST;

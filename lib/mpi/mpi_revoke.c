@@ -9,6 +9,8 @@
 #if !defined(MPI_ABI_VERSION)
 int MPIX_Comm_revoke(MPI_Comm comm)
 {
+    if (twill_mpi.forked)
+        return twill_mpi_refuse_child();
     int (*below)(MPI_Comm) = (int (*)(MPI_Comm))twill_mpi_below("PMPIX_Comm_revoke");
     if (below == NULL)
         return MPI_ERR_UNSUPPORTED_OPERATION;

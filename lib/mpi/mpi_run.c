@@ -106,6 +106,10 @@ enum twill_mpi_why twill_mpi_run_blocking(const struct twill_mpi_call *call,
 
 enum twill_mpi_why twill_mpi_run(const struct twill_mpi_call *call, MPI_Request *request, int *code)
 {
+    if (TWILL_UNLIKELY(twill_mpi.forked)) {
+        *code = twill_mpi_refuse_child();
+        return TWILL_MPI_WHY_TAKEN;
+    }
     struct twill_mpi_comm *comm = twill_mpi_comm_find(call->comm);
     if (comm == NULL)
         return atomic_load_explicit(&twill_mpi.ready, memory_order_relaxed) ? TWILL_MPI_WHY_COMM

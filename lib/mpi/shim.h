@@ -325,6 +325,10 @@ int twill_mpi_fault_of(struct twill_mpi_comm *comm, twill_status status,
                        struct twill_mpi_fault *fault);
 /* ... and call the error handler for it. */
 void twill_mpi_raise(const struct twill_mpi_fault *fault);
+/* Return the code of a call in a forked child: locks may be held by threads that do not exist
+ * there, and messages are the parent's, so nothing is done. The error handler is not called: that
+ * of MPI_ERRORS_ARE_FATAL would end the parent's job. */
+int twill_mpi_refuse_child(void);
 /* Print a line to standard error unless TWILL_LOG=none. */
 void twill_mpi_say(const char *format, ...) TWILL_PRINTF(1, 2);
 /* --- requests (mpi_requests.c) ---------------------------------------------------------------- */
@@ -404,6 +408,8 @@ struct twill_mpi_memory {
 
 struct twill_mpi {
     _Atomic bool ready; /* calls may be taken */
+    bool forked;        /* in a child of the process that called MPI_Init */
+    bool forked_told;   /* a call of it was refused, and that was printed */
     bool multiple;      /* MPI_THREAD_MULTIPLE */
     bool all_multiple;  /* on every rank: levels of threads may differ, but decisions may not */
     bool reports;       /* measure times and print the report */

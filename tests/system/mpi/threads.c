@@ -5,7 +5,13 @@
 #include "harness.h"
 
 #include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 enum { MPI_THREADS_THREADS = 3, MPI_THREADS_TURNS = 15 };
 
@@ -167,6 +173,91 @@ static void test_freed_in_use(void)
         CHECK(out[i] == i * harness.size + ranks, "sum %d is %g", i, out[i]);
 }
 
+enum { FORKS = 12, CHILD_HANGS_AFTER = 20 /* seconds; its calls take microseconds */ };
+
+static atomic_bool no_more_forks;
+
+/* Be in a call, and hold a lock, nearly always. */
+static void *reduce_on(void *argument)
+{
+    struct thread_work *work = argument;
+    int go_on = 1;
+    while (go_on) {
+        int mine = !atomic_load(&no_more_forks);
+        work->wrong += MPI_Allreduce(&mine, &go_on, 1, MPI_INT, MPI_MAX, work->comm) != MPI_SUCCESS;
+    }
+    return NULL;
+}
+
+#define REFUSED(call)                                                                              \
+    do {                                                                                           \
+        if ((call) == MPI_SUCCESS)                                                                 \
+            _exit(__LINE__ % 100 + 1);                                                             \
+    } while (0)
+
+/* The communicators have MPI_ERRORS_ARE_FATAL, which must not end the parent. */
+static void be_child(MPI_Comm busy, MPI_Request *pending, MPI_Request persistent, void *memory)
+{
+    int in = 1, out = 0, flag = 0, index;
+    MPI_Request others[2] = {MPI_REQUEST_NULL, *pending}, copy = *pending;
+    MPI_Comm made;
+    signal(SIGALRM, SIG_DFL);
+    alarm(CHILD_HANGS_AFTER);
+    REFUSED(MPI_Allreduce(&in, &out, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD));
+    REFUSED(MPI_Allreduce(&in, &out, 1, MPI_INT, MPI_SUM, busy));
+    REFUSED(MPI_Scan(&in, &out, 1, MPI_INT, MPI_SUM, busy)); /* which is passed on */
+    REFUSED(MPI_Ibarrier(busy, &others[0]));
+    REFUSED(MPI_Start(&persistent));
+    REFUSED(MPI_Cancel(&copy));
+    REFUSED(MPI_Test(&copy, &flag, MPI_STATUS_IGNORE));
+    copy = *pending;
+    REFUSED(MPI_Wait(&copy, MPI_STATUS_IGNORE));
+    REFUSED(MPI_Waitall(2, others, MPI_STATUSES_IGNORE));
+    others[1] = *pending;
+    REFUSED(MPI_Waitany(2, others, &index, MPI_STATUS_IGNORE));
+    REFUSED(MPI_Request_free(&persistent));
+    MPI_Free_mem(memory);
+    REFUSED(MPI_Comm_dup(busy, &made));
+    REFUSED(MPI_Comm_free(&busy));
+    REFUSED(MPI_Comm_disconnect(&busy));
+    _exit(0);
+}
+
+/* A process that forks at any moment, beside a thread that is in calls: the child neither hangs nor
+ * ends or disturbs its parent. */
+static void test_forks(void)
+{
+    struct thread_work work = {.number = 0};
+    MPI_Request pending, persistent;
+    int *memory = NULL, in = harness.rank, out = -1;
+    OK(MPI_Comm_dup(MPI_COMM_WORLD, &work.comm));
+    OK(MPI_Alloc_mem(sizeof(*memory), MPI_INFO_NULL, &memory));
+    *memory = 5;
+    OK(PERSISTENT(Barrier)(MPI_COMM_WORLD, MPI_INFO_NULL, &persistent));
+    if (harness.rank == 0) /* the others come after the forks */
+        OK(MPI_Iallreduce(&in, &out, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &pending));
+    pthread_create(&work.thread, NULL, reduce_on, &work);
+    int status = 0;
+    for (int i = 0; i < FORKS && harness.rank == 0 && status == 0; i++) {
+        pid_t child = fork();
+        if (child == 0)
+            be_child(work.comm, &pending, persistent, memory);
+        CHECK(waitpid(child, &status, 0) == child && status == 0, "child %d: status %#x", i,
+              (unsigned)status);
+        CHECK(WEXITSTATUS(system("exit 3")) == 3, "no shell"); /* fork and exec */
+    }
+    atomic_store(&no_more_forks, true);
+    pthread_join(work.thread, NULL);
+    if (harness.rank != 0)
+        OK(MPI_Iallreduce(&in, &out, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &pending));
+    OK(MPI_Wait(&pending, MPI_STATUS_IGNORE));
+    CHECK(out == harness.size * (harness.size - 1) / 2 && *memory == 5 && work.wrong == 0,
+          "after forks the sum is %d, memory has %d, %d calls failed", out, *memory, work.wrong);
+    OK(MPI_Request_free(&persistent));
+    OK(MPI_Free_mem(memory));
+    OK(MPI_Comm_free(&work.comm));
+}
+
 int main(int argc, char **argv)
 {
     int provided;
@@ -181,5 +272,7 @@ int main(int argc, char **argv)
         test_shared_comm();
         test_freed_in_use();
     }
+    if (harness.twill) /* MPI allows a child nothing, twill has promised it this */
+        test_forks();
     return harness_end();
 }

@@ -16,7 +16,7 @@
 
 #include "lib/memory/malloc/malloc_interface.h"
 
-enum { HAMMER_THREADS = 4, HAMMER_SLOTS = 48, FORKS = 12 };
+enum { HAMMER_THREADS = 4, HAMMER_SLOTS = 48, FORKS = 12, MOMENTS = 200 };
 #define LEAST            ((size_t)64 << 10)
 #define HAMMER_FAIL(...) (fprintf(stderr, "hammer: " __VA_ARGS__), fputc('\n', stderr), _exit(1))
 
@@ -186,6 +186,47 @@ static void fork_once(unsigned char *block, size_t bytes)
             HAMMER_FAIL("byte %zu was changed by a child", i);
 }
 
+/* Hold the region's lock as often as can be. */
+static void *take_lock_on(void *unused)
+{
+    (void)unused;
+    while (running) {
+        void *block = malloc(LEAST);
+        __asm__ volatile("" : : "r"(block) : "memory");
+        free(block);
+    }
+    return NULL;
+}
+
+/* A child is forked at any moment, also while another thread holds the lock, and the blocks of that
+ * moment are those of the child. */
+static void fork_at_any_moment(void)
+{
+    pthread_t threads[HAMMER_THREADS];
+    int status = 0;
+    running = 1;
+    for (int t = 0; t < HAMMER_THREADS; t++)
+        if (pthread_create(&threads[t], NULL, take_lock_on, NULL) != 0)
+            HAMMER_FAIL("no thread");
+    for (int i = 0; i < MOMENTS && status == 0; i++) {
+        unsigned char *block = malloc(LEAST);
+        pid_t child = fork();
+        if (child == 0) {
+            alarm(20);
+            if (malloc_usable_size(block) < LEAST)
+                HAMMER_FAIL("a child does not know its parent's block");
+            free(realloc(block, 3 * LEAST));
+            _exit(0);
+        }
+        if (child < 0 || waitpid(child, &status, 0) != child || status != 0)
+            HAMMER_FAIL("child %d ended with status %x", i, child < 0 ? -1 : status);
+        free(block);
+    }
+    running = 0;
+    for (int t = 0; t < HAMMER_THREADS; t++)
+        pthread_join(threads[t], NULL);
+}
+
 /* A library that holds a lock while it allocates, and takes it before a fork. */
 static pthread_mutex_t library_lock = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic enum { NOT, HAMMER_HELD, FORKING } library_is;
@@ -291,6 +332,8 @@ static void run_threads(void)
             HAMMER_FAIL("no thread");
     for (int i = 0; i < FORKS; i++)
         fork_once(block, bytes);
+    if (WEXITSTATUS(system("exit 3")) != 3)
+        HAMMER_FAIL("no shell");
     running = 0;
     for (int t = 0; t < HAMMER_THREADS; t++)
         pthread_join(threads[t], NULL);
@@ -324,6 +367,7 @@ int main(void)
         HAMMER_FAIL("realloc leaves a large block where it was");
     fork_beside_library();
     run_threads();
+    fork_at_any_moment();
     check_memory();
     if (twill_barrier(comm) != TWILL_OK)
         HAMMER_FAIL("%s", twill_comm_message(comm));
