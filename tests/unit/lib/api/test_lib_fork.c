@@ -126,6 +126,8 @@ static void call_on_others(struct forker *f)
 static void be_child(struct forker *f)
 {
     alarm(HANGS_AFTER);
+    if (*(float *)f->memory != 7)
+        _exit(3);
     call_on_comm(f, f->comm);
     call_on_comm(f, f->busy);
     call_on_others(f);
@@ -146,6 +148,7 @@ static bool open_all(struct forker *f, twill_bootstrap *bootstrap, const char *n
     TWILL_REQUIRE(twill_test_connect(&f->context, &f->comm, bootstrap, nodes, NULL, settings));
     TWILL_REQUIRE(twill_comm_dup(&f->busy, f->comm) == TWILL_OK);
     TWILL_REQUIRE(twill_alloc(f->context, &f->memory, 64) == TWILL_OK);
+    *(float *)f->memory = 7;
     twill_gradients_defaults(&options);
     options.threads = 1;
     TWILL_REQUIRE(twill_gradients_create(&f->set, f->comm, &options) == TWILL_OK &&
@@ -196,7 +199,7 @@ static void fork_rank(int rank, int size, twill_bootstrap *bootstrap, void *user
     TWILL_CHECK(twill_wait(&f.received) == TWILL_OK && f.from_peer == (float)(size - 1 - rank));
     twill_server_destroy(f.server);
     twill_gradients_destroy(f.set);
-    TWILL_CHECK(twill_free(f.context, f.memory) == TWILL_OK);
+    TWILL_CHECK(*(float *)f.memory == 7 && twill_free(f.context, f.memory) == TWILL_OK);
     twill_comm_destroy(f.busy);
     twill_comm_destroy(f.comm);
     twill_context_destroy(f.context);
