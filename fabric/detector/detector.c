@@ -60,7 +60,8 @@ static twill_status listen_here(struct twill_detector *detector, const struct tw
     detector->witness = listen_anywhere(oob, &mine->witness);
     if (detector->witness >= 0)
         detector->listener = listen_anywhere(oob, &mine->port);
-    twill_detector_keep_reserve(detector);
+    twill_reserve_keep(&detector->reserve);
+    twill_reserve_keep(&detector->caller_reserve);
     if (detector->listener < 0)
         return TWILL_FAIL(error, TWILL_ERR_SYSTEM,
                           "rank %d: failure detector: cannot listen on %s: %s", oob->rank,
@@ -103,7 +104,7 @@ twill_status twill_detector_offer(struct twill_detector **out, struct twill_oob 
                           oob->rank);
     }
     detector->listener = detector->witness = detector->hosts.set = detector->hosts.keeper = -1;
-    detector->reserve = -1;
+    detector->reserve = detector->caller_reserve = -1;
     detector->rank = oob->rank;
     detector->size = oob->size;
     detector->secret = oob->secret;
@@ -148,8 +149,8 @@ void twill_detector_close(struct twill_detector *detector)
         close(detector->listener);
     if (detector->witness >= 0)
         close(detector->witness);
-    if (detector->reserve >= 0)
-        close(detector->reserve);
+    twill_reserve_give(&detector->reserve);
+    twill_reserve_give(&detector->caller_reserve);
     free(detector->link);
     free(detector->place);
     free(detector->taken);

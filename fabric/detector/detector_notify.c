@@ -11,18 +11,17 @@
 #define NOTIFY_TURN_NS UINT64_C(50000000) /* between checks of peers that cannot be reached yet */
 #define NOTIFY_WIDTH   256                /* connections of twill_detector_notify() at a time */
 
-void twill_detector_keep_reserve(struct twill_detector *detector)
+void twill_reserve_keep(int *reserve)
 {
-    detector->notifying = false;
-    if (detector->reserve < 0)
-        detector->reserve = epoll_create1(EPOLL_CLOEXEC);
+    if (*reserve < 0)
+        *reserve = epoll_create1(EPOLL_CLOEXEC);
 }
 
-static void give_reserve(struct twill_detector *detector)
+void twill_reserve_give(int *reserve)
 {
-    if (detector->reserve >= 0)
-        close(detector->reserve);
-    detector->reserve = -1;
+    if (*reserve >= 0)
+        close(*reserve);
+    *reserve = -1;
 }
 
 /* Build the header of the notification as the next frame of a link. */
@@ -134,7 +133,7 @@ void twill_detector_notify(struct twill_detector *detector, const struct twill_n
                                             detector->link[ranks[i]].state == LINK_DEAD ||
                                             twill_hosts_is(detector, ranks[i], HOST_LOST);
     detector->notifying = true;
-    give_reserve(detector);
+    twill_reserve_give(&detector->reserve);
     while (notify_some(detector, bytes, &waiting) && twill_now() < deadline)
         (void)twill_wire_poll(detector->polls, waiting,
                               twill_min(deadline, twill_wire_deadline(NOTIFY_TURN_NS)));
@@ -142,5 +141,6 @@ void twill_detector_notify(struct twill_detector *detector, const struct twill_n
         if (!detector->link[r].notified &&
             detector->link[r].fd >= 0) /* perhaps after a partial frame */
             twill_link_hang_up(&detector->link[r], LINK_IDLE);
-    twill_detector_keep_reserve(detector);
+    detector->notifying = false;
+    twill_reserve_keep(&detector->reserve);
 }

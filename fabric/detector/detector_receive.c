@@ -37,12 +37,25 @@ static void drop_caller(struct twill_detector *detector, size_t i, enum twill_fa
         detector->handshakes--;
     }
     close(twill_detector_release(detector, i));
+    twill_reserve_keep(&detector->caller_reserve);
 }
 
 static bool is_full(const struct twill_detector *detector)
 {
     return detector->handshakes == TWILL_DETECTOR_HANDSHAKES ||
            detector->callers == detector->capacity;
+}
+
+/* Accept a connection, by the spare descriptor if there is no other. Linux says that there is none
+ * before it looks whether a connection waits. */
+static int accept_caller(struct twill_detector *detector)
+{
+    struct pollfd waits = {.fd = detector->listener, .events = POLLIN};
+    int fd = twill_socket_accept(detector->listener);
+    if (fd >= 0 || (errno != EMFILE && errno != ENFILE) || poll(&waits, 1, 0) != 1)
+        return fd;
+    twill_reserve_give(&detector->caller_reserve);
+    return twill_socket_accept(detector->listener);
 }
 
 /* Accept as many connections as fit. The rest stays in the listener's queue, connected. */
@@ -53,7 +66,7 @@ static void admit_callers(struct twill_detector *detector)
         if (!twill_hello_expect(&handshake->hello, &detector->secret, TWILL_HELLO_DETECTOR,
                                 (uint32_t)detector->rank, (uint32_t)detector->size))
             return;
-        handshake->fd = twill_socket_accept(detector->listener);
+        handshake->fd = accept_caller(detector);
         if (handshake->fd < 0) {
             handshake->fd = -1;
             return;

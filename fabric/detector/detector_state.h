@@ -109,7 +109,8 @@ struct twill_detector {
     struct twill_rejected rejected;
     int rank, size;
     int listener, witness; /* sockets that listen, or -1 */
-    int reserve;    /* spare descriptor, with which the others are notified if there is no other */
+    /* Spare descriptors, or -1: to notify others, and to be notified, where there are no others */
+    int reserve, caller_reserve;
     bool notifying; /* it is given up, and ranks are notified one after the other */
     size_t callers, handshakes, capacity; /* entries in caller; unauthenticated ones; allocated */
     struct twill_detector_link *link;     /* [size] */
@@ -139,9 +140,10 @@ void twill_link_lose(struct twill_detector_link *link);
 void twill_link_hang_up(struct twill_detector_link *link, enum twill_link_state state);
 
 /* --- detector_notify.c ----------------------------------------------------------------------- */
-/* Open the spare descriptor. Without it, a rank that fails for want of descriptors could not notify
- * the others. */
-void twill_detector_keep_reserve(struct twill_detector *detector);
+/* Open a spare descriptor. Without them, a rank that has no descriptors left could not notify the
+ * others, nor be notified. */
+void twill_reserve_keep(int *reserve);
+void twill_reserve_give(int *reserve);
 
 /* --- detector_receive.c ---------------------------------------------------------------------- */
 /* Accept connections and progress their handshakes, without receiving notifications. */

@@ -11,10 +11,12 @@
 
 #include <cmocka.h>
 
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 /* The odd rank closes; all others detect it, and find each other alive, before and after. */
@@ -195,6 +197,40 @@ static void notifies_survivors(void **state)
     test_detector_run(twill_test_run_ranks, 4, -1, rank_notifies_survivors);
 }
 
+/* No process has a descriptor left: each notifies the others all the same, and is notified. */
+static void process_without_descriptors(int rank, int size, twill_bootstrap *oob, void *user)
+{
+    struct twill_test_job *job = user;
+    struct twill_notice notice;
+    struct test_detector w;
+    struct rlimit few, before;
+    if (!test_detector_open(&w, job, rank))
+        return;
+    few.rlim_max = getrlimit(RLIMIT_NOFILE, &before) == 0 ? before.rlim_max : 0;
+    few.rlim_cur = 256;
+    TWILL_CHECK(setrlimit(RLIMIT_NOFILE, &few) == 0);
+    while (dup(w.detector->listener) >= 0) /* the process ends soon */
+        ;
+    TWILL_CHECK(errno == EMFILE);
+    TWILL_CHECK(twill_test_barrier(oob));
+    for (int from = 0; from < size; from++) {
+        if (rank == from)
+            notify(&w, rank, (uint32_t)from);
+        else
+            TWILL_CHECK(receives(&w, &notice) && notice.from == (uint32_t)from &&
+                        notice.comm == (uint32_t)from);
+        TWILL_CHECK(twill_test_barrier(oob));
+    }
+    TWILL_CHECK(setrlimit(RLIMIT_NOFILE, &before) == 0);
+    test_detector_close(&w);
+}
+
+static void notifies_without_descriptors(void **state)
+{
+    (void)state;
+    test_detector_run(twill_test_run_processes, 3, -1, process_without_descriptors);
+}
+
 /* --- unauthenticated connections ------------------------------------------------------------- */
 
 #define WRONG_KINDS  11
@@ -361,6 +397,7 @@ int main(void)
         cmocka_unit_test(notices_though_port_is_taken),
         cmocka_unit_test(notifies),
         cmocka_unit_test(notifies_survivors),
+        cmocka_unit_test(notifies_without_descriptors),
         cmocka_unit_test(intruders),
         cmocka_unit_test(closed_while_away),
         cmocka_unit_test(leaks_nothing),
