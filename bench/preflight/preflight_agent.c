@@ -67,17 +67,24 @@ static void begin_listening(struct preflight_server *server, char *names)
     char peer[TWILL_ADDRESS_TEXT] = "", why[128], *rest = NULL;
     struct twill_error error = {0};
     struct preflight_facts *facts = &server->facts;
-    char address[TWILL_ADDRESS_TEXT] = "", interface[32] = "";
+    const char *requested = getenv("TWILL_INTERFACE");
+    char address[TWILL_ADDRESS_TEXT] = "", interface[32] = "", faster[32];
+    uint32_t mbits;
     for (char *name = strtok_r(names, " ", &rest); name && peer[0] == '\0';
          name = strtok_r(NULL, " ", &rest))
         resolve_name(peer, name);
-    if (twill_interface_choose(address, interface, getenv("TWILL_INTERFACE"), peer, why,
-                               sizeof(why), &error) != TWILL_OK) {
+    if (twill_interface_choose(address, interface, requested, peer, why, sizeof(why), &error) !=
+        TWILL_OK) {
         snprintf(facts->listen_error, sizeof(facts->listen_error), "%s", error.message);
     } else {
         snprintf(facts->address, sizeof(facts->address), "%s", address);
         snprintf(facts->interface, sizeof(facts->interface), "%s", interface);
         preflight_interface_find(facts, "");
+        if ((requested == NULL || *requested == '\0') &&
+            twill_interface_faster(faster, &mbits, interface)) {
+            snprintf(facts->faster_interface, sizeof(facts->faster_interface), "%s", faster);
+            facts->faster_mbits = mbits;
+        }
         facts->port = preflight_links_listen(&server->links, address);
         if (facts->port == 0)
             snprintf(facts->listen_error, sizeof(facts->listen_error), "cannot listen on %s: %s",

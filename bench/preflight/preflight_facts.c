@@ -212,7 +212,7 @@ void preflight_facts_find(struct preflight_facts *facts, const char *program)
 {
     struct utsname names;
     memset(facts, 0, sizeof(*facts));
-    facts->port = facts->interface_mtu = facts->interface_mbits = -1;
+    facts->port = facts->interface_mtu = facts->interface_mbits = facts->faster_mbits = -1;
     facts->clock_ns = facts->clock_error_ns = -1;
     facts->cpus = sysconf(_SC_NPROCESSORS_ONLN);
     facts->memory_bytes = sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);

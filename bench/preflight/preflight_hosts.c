@@ -288,6 +288,12 @@ bool preflight_check_nic(struct preflight *all)
             preflight_add(all, PREFLIGHT_NIC, true, i,
                           "ip link set INTERFACE up, and look at the cable", "%s is down",
                           facts->interface);
+        if (facts->faster_interface[0] != '\0')
+            preflight_add(all, PREFLIGHT_NIC, false, i,
+                          "Set TWILL_INTERFACE to the faster one, if it leads to the other hosts",
+                          "%s has %lld Mbit/s, but %s, which is up and not used, has %lld",
+                          facts->interface, (long long)facts->interface_mbits,
+                          facts->faster_interface, (long long)facts->faster_mbits);
         if (facts->interface_mbits > 0 && facts->interface_mbits < fastest)
             preflight_add(all, PREFLIGHT_NIC, false, i,
                           "Look at the cable and at the port of the switch (ethtool INTERFACE)",

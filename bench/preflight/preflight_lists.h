@@ -16,7 +16,8 @@
       "that are dropped from a refusal")                                                           \
     X(DATA, data, "64 KiB arrive over each of these connections: large packets pass, too")         \
     X(MTU, mtu, "The interfaces of the job have one MTU, and no path has a smaller one")           \
-    X(NIC, nic, "The interfaces of the job are up, with full duplex and one speed")                \
+    X(NIC, nic,                                                                                    \
+      "The interfaces of the job are up, with full duplex and one speed, and are the fastest")     \
     X(CLOCK, clock, "The clocks of the hosts differ by less than 0.1 s")                           \
     X(LIBRARY, library, "All hosts load the same libtwill: version and contents")                  \
     X(PROGRAM, program,                                                                            \
@@ -69,6 +70,7 @@ enum preflight_check {
     X(port) /* at which it listens */                                                              \
     X(interface_mtu)                                                                               \
     X(interface_mbits) /* speed */                                                                 \
+    X(faster_mbits)    /* of faster_interface */                                                   \
     X(clock_ns)        /* ahead of the host of twillrun */                                         \
     X(clock_error_ns)  /* by which that may be wrong */
 
@@ -87,6 +89,7 @@ enum preflight_check {
     X(key_digest) /* of a key file; 32 bits, from which the key cannot be found */                 \
     X(address)                                                                                     \
     X(interface)                                                                                   \
+    X(faster_interface) /* which is up, and not used */                                            \
     X(interface_state)                                                                             \
     X(interface_duplex)                                                                            \
     X(listen_error)

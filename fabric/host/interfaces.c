@@ -156,6 +156,21 @@ twill_status twill_links_read(struct twill_link **links, size_t *count, struct t
     return TWILL_OK;
 }
 
+const struct twill_link *twill_link_faster(const struct twill_link *links, size_t count,
+                                           const char *name)
+{
+    const struct twill_link *own = NULL, *fastest = NULL;
+    for (size_t i = 0; i < count && own == NULL; i++)
+        own = strcmp(links[i].name, name) == 0 ? &links[i] : NULL;
+    for (size_t i = 0; own != NULL && own->mbits > 0 && i < count; i++) {
+        const struct twill_link *link = &links[i];
+        if (link->kind == TWILL_LINK_REAL && !link->link_local && link->network != own->network &&
+            link->mbits / 2 >= own->mbits && (fastest == NULL || link->mbits > fastest->mbits))
+            fastest = link;
+    }
+    return fastest;
+}
+
 int twill_link_worth(const struct twill_link *link)
 {
     switch (link->kind) {

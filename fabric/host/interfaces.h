@@ -31,6 +31,10 @@ const char *twill_link_kind_name(enum twill_link_kind kind);
 /* Write "eth0 10.0.0.1, lo 127.0.0.1", most likely ones first, and " and N more" if they do not
  * fit. Link-local addresses are left out if there are others. */
 void twill_links_list(const struct twill_link *links, size_t count, char *text, size_t bytes);
+/* Return the fastest real device in a network of its own that has at least twice the speed of the
+ * one of this name, both as drivers say it; or NULL. */
+const struct twill_link *twill_link_faster(const struct twill_link *links, size_t count,
+                                           const char *name);
 /* Return how good a default it is: larger is better. */
 int twill_link_worth(const struct twill_link *link);
 

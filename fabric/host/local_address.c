@@ -163,6 +163,22 @@ void twill_interface_of(char interface[32], const char *address)
     free(choice.links);
 }
 
+bool twill_interface_faster(char faster[32], uint32_t *mbits, const char *name)
+{
+    struct twill_link *links = NULL;
+    struct twill_error ignored = {0};
+    size_t count = 0;
+    if (twill_links_read(&links, &count, &ignored) != TWILL_OK)
+        return false;
+    const struct twill_link *found = twill_link_faster(links, count, name);
+    if (found != NULL) {
+        memcpy(faster, found->name, sizeof(found->name));
+        *mbits = found->mbits;
+    }
+    free(links);
+    return found != NULL;
+}
+
 const char *twill_address_with_port(char text[TWILL_ADDRESS_PORT_TEXT], const char *address,
                                     unsigned port)
 {

@@ -22,6 +22,9 @@ const char *twill_address_with_port(char text[TWILL_ADDRESS_PORT_TEXT], const ch
 /* twill_address_with_port() into a temporary, for use in an argument list. */
 #define TWILL_ADDRESS_AND_PORT(address, port)                                                      \
     twill_address_with_port((char[TWILL_ADDRESS_PORT_TEXT]){0}, (address), (unsigned)(port))
+/* Find an interface that is up and faster than the named one, as twill_link_faster() does.
+ * Returns false if there is none. */
+bool twill_interface_faster(char faster[32], uint32_t *mbits, const char *name);
 /* Find the interface of a local address. Empty if there is none. */
 void twill_interface_of(char interface[32], const char *address);
 /* Replace the zone of another host's link-local address ("fe80::1%eth1"), which names an interface

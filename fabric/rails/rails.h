@@ -20,6 +20,7 @@ struct twill_rails_choice {
         struct twill_common *common; /* of the transport on this rail */
     } way[TWILL_RAILS_MOST];
     bool named;      /* the user named the rails: open even a single one by name */
+    bool faster;     /* all ranks have a network that is faster, and is not used */
     bool unmeasured; /* the user asked for several: measure them when they are first opened */
     char why[96];
     char taken[224]; /* rails of the ranks of this node: "rank 0 eth0 eth1; rank 1 eth0 eth1" */
@@ -82,6 +83,7 @@ struct twill_rails_info {
     int32_t status;
     uint32_t setting; /* enum twill_rails_setting */
     uint32_t requested, count;
+    uint64_t faster; /* network that is at least twice as fast as rail[0], and not used; or 0 */
     struct {
         uint64_t network;
         uint32_t mbits;

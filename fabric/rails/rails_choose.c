@@ -15,7 +15,8 @@
 #define BY_NAME "TWILL_INTERFACE="
 
 struct own_rails {
-    bool listed; /* the user named them */
+    bool listed;     /* the user named them */
+    char faster[96]; /* label of info.faster */
     struct twill_rails_info info;
     struct twill_rail rail[TWILL_RAILS_MOST];
 };
@@ -115,6 +116,20 @@ static void keep_equals(struct own_rails *own, size_t found)
     own->info.count = kept;
 }
 
+/* Note the fastest device beside the first one, by what drivers say, if it is twice as fast. Only
+ * the user knows whether it leads to the other hosts. */
+static void note_faster(struct own_rails *own, size_t found)
+{
+    const struct twill_rail *first = &own->rail[0], *fastest = first;
+    for (size_t i = 1; i < found; i++)
+        if (!own->rail[i].on_demand && own->rail[i].mbits > fastest->mbits)
+            fastest = &own->rail[i];
+    if (first->on_demand || first->mbits == 0 || fastest->mbits / 2 < first->mbits)
+        return;
+    own->info.faster = fastest->network;
+    snprintf(own->faster, sizeof(own->faster), "%s", fastest->label);
+}
+
 static twill_status find_rails(struct own_rails *own, const struct twill_transport_ops *ops,
                                const struct twill_transport_params *params,
                                struct twill_error *error)
@@ -136,8 +151,10 @@ static twill_status find_rails(struct own_rails *own, const struct twill_transpo
     if (found == 0)
         return TWILL_FAIL(error, TWILL_ERR_FABRIC, "%s: no way to other hosts", ops->name);
     info->count = (uint32_t)found;
-    if (info->setting == TWILL_RAILS_AUTO)
+    if (info->setting == TWILL_RAILS_AUTO) {
+        note_faster(own, found);
         keep_equals(own, found);
+    }
     return TWILL_OK;
 }
 
@@ -360,6 +377,21 @@ static void forget_memory(struct twill_common *common, const void *start, size_t
         twill_common_forget(&choice->way[k].common, start, bytes);
 }
 
+/* Warn of a faster network that all ranks have. */
+static bool warn_of_faster(const struct twill_rails_opening *opening,
+                           const struct twill_transport_params *params)
+{
+    const struct own_rails *own = &opening->own;
+    for (int r = 0; r < params->oob->size; r++)
+        if (opening->all[r].faster == 0 || opening->all[r].faster != own->info.faster)
+            return false;
+    twill_say(params->log, twill_log_once(TWILL_LOG_WARN, params->oob->rank == 0),
+              "rails: %s leads to rank 0 and is used, but %s is faster, and all ranks have that "
+              "network: if it connects the hosts, TWILL_INTERFACE=%.*s takes it",
+              own->rail[0].label, own->faster, (int)strcspn(own->faster, " "), own->faster);
+    return true;
+}
+
 twill_status twill_rails_conclude(const struct twill_rails_opening *opening,
                                   const struct twill_transport_params *params,
                                   struct twill_rails_choice **choice, struct twill_error *error)
@@ -377,6 +409,7 @@ twill_status twill_rails_conclude(const struct twill_rails_opening *opening,
     made->common.forget = forget_memory;
     made->count = count;
     made->named = own->listed;
+    made->faster = warn_of_faster(opening, params);
     made->unmeasured = count > 1 && own->info.setting != TWILL_RAILS_AUTO;
     describe_taken(made, opening->all, params);
     snprintf(made->why, sizeof(made->why), "%s", whys[own->info.setting]);

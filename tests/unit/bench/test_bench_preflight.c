@@ -115,6 +115,8 @@ FAULT(path_mtu, preflight_link_of(all, 2, 1)->path_mtu = 1400;)
 FAULT(half, strcpy(facts_of(all, 2)->interface_duplex, "half");)
 FAULT(down, strcpy(facts_of(all, 2)->interface_state, "down");)
 FAULT(slow_nic, facts_of(all, 2)->interface_mbits = 1000;)
+FAULT(faster_nic, strcpy(facts_of(all, 2)->faster_interface, "eth1");
+      facts_of(all, 2)->faster_mbits = 100000;)
 FAULT(clock, facts_of(all, 2)->clock_ns = -INT64_C(2000000000);)
 FAULT(version, strcpy(facts_of(all, 2)->library_version, "0.0.9");)
 FAULT(library, strcpy(facts_of(all, 2)->library_digest, "fedcba9876543210");)
@@ -181,6 +183,8 @@ static const struct fault_case {
     {fault_path_mtu, PREFLIGHT_MTU, false, 2, "packets to h1 have at most 1400 bytes"},
     {fault_half, PREFLIGHT_NIC, true, 2, "eth0 runs at half duplex"},
     {fault_down, PREFLIGHT_NIC, true, 2, "eth0 is down"},
+    {fault_faster_nic, PREFLIGHT_NIC, false, 2,
+     "eth0 has 10000 Mbit/s, but eth1, which is up and not used, has 100000"},
     {fault_slow_nic, PREFLIGHT_NIC, false, 2, "eth0 has 1000 Mbit/s, where another host has 10000"},
     {fault_clock, PREFLIGHT_CLOCK, false, 2, "the clock is 2 s behind that of h"},
     {fault_version, PREFLIGHT_LIBRARY, true, 2, "libtwill 0.0.9 (/usr/lib/libtwill.so.0), where"},

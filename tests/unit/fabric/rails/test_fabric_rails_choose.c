@@ -125,7 +125,7 @@ struct choice_case {
     struct having rank[2];
     uint32_t count;
     const char *names[2]; /* expected rails of each rank, or text of the error */
-    const char *weights;
+    const char *weights;  /* and "!": all ranks have a faster network that is not used */
 };
 
 #define RAILS_CHOOSE_DEVICE(text, net, speed)                                                      \
@@ -159,6 +159,24 @@ static const struct choice_case choices[] = {
       {{RAILS_CHOOSE_DEVICE("a", 1, 100), RAILS_CHOOSE_DEVICE("m", 2, 1)}, NULL, NULL}},
      1,
      {"a", "a"},
+     "1"},
+    {"the route leads over a slow network",
+     {{{RAILS_CHOOSE_DEVICE("m", 2, 1), RAILS_CHOOSE_DEVICE("a", 1, 100)}, NULL, NULL},
+      {{RAILS_CHOOSE_DEVICE("m", 2, 1), RAILS_CHOOSE_DEVICE("a", 1, 100)}, NULL, NULL}},
+     1,
+     {"m", "m"},
+     "1!"},
+    {"a fast network that one rank is not in",
+     {{{RAILS_CHOOSE_DEVICE("m", 2, 1), RAILS_CHOOSE_DEVICE("a", 1, 100)}, NULL, NULL},
+      {{RAILS_CHOOSE_DEVICE("m", 2, 1)}, NULL, NULL}},
+     1,
+     {"m", "m"},
+     "1"},
+    {"a virtual one, whose speed means nothing",
+     {{{RAILS_CHOOSE_DEVICE("m", 2, 1), MODEST("v", 1, 100)}, NULL, NULL},
+      {{RAILS_CHOOSE_DEVICE("m", 2, 1), MODEST("v", 1, 100)}, NULL, NULL}},
+     1,
+     {"m", "m"},
      "1"},
     {"virtual, or of unknown speed",
      {{{RAILS_CHOOSE_DEVICE("a", 1, 100), MODEST("v", 2, 100)}, NULL, NULL},
@@ -297,11 +315,13 @@ static void rank_choice(int rank, int size, twill_bootstrap *caller, void *user)
                         __FILE__, __LINE__, "%s, rank %d: %d: %s", c->what, rank, status,
                         error.message);
     } else if (twill_test_note(choice != NULL, __FILE__, __LINE__, "%s", error.message)) {
-        char names[TWILL_RAILS_MOST + 1] = "", weights[TWILL_RAILS_MOST + 1] = "";
+        char names[TWILL_RAILS_MOST + 1] = "", weights[TWILL_RAILS_MOST + 2] = "";
         for (uint32_t k = 0; k < choice->count && k < TWILL_RAILS_MOST; k++) {
             names[k] = choice->way[k].rail.name[0];
             weights[k] = (char)('0' + choice->way[k].weight);
         }
+        if (choice->faster)
+            strcat(weights, "!");
         twill_test_note(status == TWILL_OK && choice->count == c->count &&
                             strcmp(names, c->names[rank]) == 0 && strcmp(weights, c->weights) == 0,
                         __FILE__, __LINE__, "%s, rank %d: %d: %s (%s): %s", c->what, rank, status,
@@ -372,6 +392,29 @@ static void test_list(void **state)
     assert_string_equal(text, "");
 }
 
+static void test_faster(void **state)
+{
+    (void)state;
+    const struct twill_link links[] = {
+        {.name = "eth0", .kind = TWILL_LINK_REAL, .mbits = 100, .network = 1},
+        {.name = "eth1", .kind = TWILL_LINK_REAL, .mbits = 10000, .network = 2},
+        {.name = "eth2", .kind = TWILL_LINK_REAL, .mbits = 1000, .network = 3},
+        {.name = "eth3", .kind = TWILL_LINK_REAL, .mbits = 100000, .network = 1},
+        {.name = "eth4",
+         .kind = TWILL_LINK_REAL,
+         .mbits = 100000,
+         .network = 4,
+         .link_local = true},
+        {.name = "veth0", .kind = TWILL_LINK_PAIR, .mbits = 100000, .network = 5},
+        {.name = "eth5", .kind = TWILL_LINK_REAL, .network = 6},
+    };
+    assert_ptr_equal(twill_link_faster(links, 7, "eth0"), &links[1]);
+    assert_ptr_equal(twill_link_faster(links, 7, "eth2"), &links[3]);
+    assert_null(twill_link_faster(links, 3, "eth1"));
+    assert_null(twill_link_faster(links, 7, "eth5")); /* of unknown speed */
+    assert_null(twill_link_faster(links, 7, "eth9"));
+}
+
 static void test_localise(void **state)
 {
     (void)state;
@@ -393,9 +436,10 @@ static void test_localise(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_nearest), cmocka_unit_test(test_order),
-        cmocka_unit_test(test_choices), cmocka_unit_test(test_measured),
-        cmocka_unit_test(test_list),    cmocka_unit_test(test_localise),
+        cmocka_unit_test(test_nearest),  cmocka_unit_test(test_order),
+        cmocka_unit_test(test_choices),  cmocka_unit_test(test_measured),
+        cmocka_unit_test(test_list),     cmocka_unit_test(test_faster),
+        cmocka_unit_test(test_localise),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
