@@ -81,7 +81,7 @@ void twill_memory_claim(const struct twill_memory *memory, struct twill_memory_c
     claim->free_bytes = bound ? memory->limit : UINT64_MAX;
 }
 
-static bool meets(const struct twill_memory_claims *claims, uint64_t nodes)
+static bool meets(const struct twill_memory_claims *claims, twill_numa_set nodes)
 {
     return ((claims->user.nodes | claims->library.nodes) & nodes) != 0;
 }

@@ -13,11 +13,11 @@ enum twill_memory_mode { TWILL_MODE_PREFERRED, TWILL_MODE_BIND, TWILL_MODE_INTER
 struct twill_memory_policy {
     enum twill_memory_kind kind; /* DDR, MCDRAM or CXL */
     enum twill_memory_mode mode;
-    uint64_t nodes;      /* NUMA nodes by os_index, one bit each; 0: the system's default */
-    bool missed;         /* MCDRAM was requested by name, and there is none */
-    bool automatic;      /* of "auto" */
-    const char *nominal; /* why nothing is bound: it is decided for another machine; else NULL */
-    char why[160];       /* "auto: 16 GiB MCDRAM at NUMA 1", for people; HBM unless on a KNL */
+    twill_numa_set nodes; /* 0: the system's default */
+    bool missed;          /* MCDRAM was requested by name, and there is none */
+    bool automatic;       /* of "auto" */
+    const char *nominal;  /* why nothing is bound: it is decided for another machine; else NULL */
+    char why[160];        /* "auto: 16 GiB MCDRAM at NUMA 1", for people; HBM unless on a KNL */
 };
 
 /* Parse "auto", "ddr", "mcdram", "mcdram:bind", "hbm", "cxl", ... and decide for a machine. Without
@@ -48,7 +48,8 @@ void twill_memory_join(struct twill_memory *memory, struct twill_memory *sibling
  * NUMA nodes its memory may be on, and if it binds, the bytes that were free there when it was
  * opened, else UINT64_MAX. */
 struct twill_memory_claim {
-    uint64_t nodes, free_bytes;
+    twill_numa_set nodes;
+    uint64_t free_bytes;
 };
 struct twill_memory_claims {
     struct twill_memory_claim user, library;

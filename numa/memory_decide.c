@@ -38,16 +38,16 @@ static const struct policy_form *find_form(const char *text)
     return NULL;
 }
 
-static uint64_t bit_of(const struct twill_numa_node *node)
+static twill_numa_set bit_of(const struct twill_numa_node *node)
 {
-    return node->os_index < TWILL_MAX_NUMA ? UINT64_C(1) << node->os_index : 0;
+    return twill_numa_bit(node->os_index);
 }
 
 /* Return the machine's nodes of a kind; with `nearest` only the local ones, if there are any. */
-static uint64_t nodes_of(const struct twill_machine *machine, enum twill_memory_kind kind,
-                         bool nearest)
+static twill_numa_set nodes_of(const struct twill_machine *machine, enum twill_memory_kind kind,
+                               bool nearest)
 {
-    uint64_t all = 0, local = 0;
+    twill_numa_set all = 0, local = 0;
     for (unsigned i = 0; i < machine->numa_nodes; i++) {
         const struct twill_numa_node *node = &machine->numa[i];
         if (node->kind != kind)
@@ -59,7 +59,7 @@ static uint64_t nodes_of(const struct twill_machine *machine, enum twill_memory_
 }
 
 /* Parse a list such as "0,2-3" into bits. Returns false if it is none. */
-static bool parse_nodes(const char *text, uint64_t *nodes)
+static bool parse_nodes(const char *text, twill_numa_set *nodes)
 {
     *nodes = 0;
     for (const char *c = text;;) {
@@ -72,7 +72,7 @@ static bool parse_nodes(const char *text, uint64_t *nodes)
         if (to < from || to >= TWILL_MAX_NUMA)
             return false;
         for (unsigned long i = from; i <= to; i++)
-            *nodes |= UINT64_C(1) << i;
+            *nodes |= twill_numa_bit((unsigned)i);
         if (*end == '\0')
             return true;
         if (*end != ',')
@@ -84,9 +84,9 @@ static bool parse_nodes(const char *text, uint64_t *nodes)
 /* Parse MEMKIND_HBW_NODES, which declares nodes to be high-bandwidth. Returns why it cannot be
  * used, or NULL. */
 static const char *named_nodes(const struct twill_machine *machine, const char *text,
-                               uint64_t *nodes)
+                               twill_numa_set *nodes)
 {
-    uint64_t known = 0, named = 0;
+    twill_numa_set known = 0, named = 0;
     for (unsigned i = 0; i < machine->numa_nodes; i++)
         known |= bit_of(&machine->numa[i]);
     if (!parse_nodes(text, &named))
@@ -98,15 +98,15 @@ static const char *named_nodes(const struct twill_machine *machine, const char *
 }
 
 /* Return the local ones of these nodes, or all of them if none is local. */
-static uint64_t nearest_of(const struct twill_machine *machine, uint64_t nodes)
+static twill_numa_set nearest_of(const struct twill_machine *machine, twill_numa_set nodes)
 {
-    uint64_t near = 0;
+    twill_numa_set near = 0;
     for (unsigned i = 0; i < machine->numa_nodes; i++)
         near |= machine->numa[i].local ? bit_of(&machine->numa[i]) & nodes : 0;
     return near != 0 ? near : nodes;
 }
 
-static void write_nodes(char *text, size_t bytes, uint64_t nodes)
+static void write_nodes(char *text, size_t bytes, twill_numa_set nodes)
 {
     size_t used = 0;
     text[0] = '\0';
@@ -142,8 +142,7 @@ static void describe_policy(struct twill_memory_policy *policy, const char *form
              policy->nominal != NULL ? " (not applied: not this machine)" : "");
 }
 
-/* Return whether the machine has memory of the kind, but at no NUMA node that a mask of 64 bits can
- * name. */
+/* Return whether the machine has memory of the kind, but at no NUMA node that a set can name. */
 static bool is_beyond(const struct twill_machine *machine, enum twill_memory_kind kind)
 {
     bool beyond = false;
@@ -194,7 +193,7 @@ twill_status twill_memory_decide(struct twill_memory_policy *policy, const char 
     }
     bool by_name = hbw_nodes != NULL && hbw_nodes[0] != '\0' && form->kind == TWILL_KIND_MCDRAM;
     bool nearest = form->mode != TWILL_MODE_INTERLEAVE;
-    uint64_t nodes = 0;
+    twill_numa_set nodes = 0;
     const char *unusable = by_name ? named_nodes(machine, hbw_nodes, &nodes) : NULL;
     if (by_name)
         nodes = nearest ? nearest_of(machine, nodes) : nodes;

@@ -40,10 +40,9 @@ bool twill_memory_allows(uint64_t bytes, const char **limit);
 
 /* Return the bytes that can be had of a NUMA node, by its meminfo. */
 uint64_t twill_numa_free_in(FILE *meminfo);
-/* Return the NUMA nodes, one bit each, of which this process may use memory (cpuset); 0: unknown.
- */
-uint64_t twill_memory_allowed(void);
+/* Return the NUMA nodes of which this process may use memory (cpuset); 0: unknown. */
+twill_numa_set twill_memory_allowed(void);
 /* Return the nodes in the kernel's policy of the memory at the pointer; 0: none or unknown. */
-uint64_t twill_memory_bound_to(void *pointer);
+twill_numa_set twill_memory_bound_to(void *pointer);
 
 #endif

@@ -9,30 +9,50 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-_Static_assert(sizeof(unsigned long) * 8 >= TWILL_MAX_NUMA, "one word of nodes per system call");
+#define NODES_A_WORD (sizeof(unsigned long) * 8)
+#define NODE_WORDS   (TWILL_MAX_NUMA / NODES_A_WORD)
+/* Words that the kernel may fill: as many nodes as it was built for, at most 1024. */
+#define KERNEL_WORDS 16
 
 /* MPOL_PREFERRED_MANY of newer headers; in the kernel since 5.15. */
 #define PREFERRED_MANY 5
 /* MADV_POPULATE_READ of newer headers; in the kernel since 5.14. */
 #define POPULATE_READ 22
 
-static int mbind_mode(void *pointer, size_t bytes, int mode, uint64_t nodes)
+/* Have the kernel place a range on these nodes. */
+static int mbind_mode(void *pointer, size_t bytes, int mode, twill_numa_set nodes, unsigned flags)
 {
-    unsigned long mask = nodes;
-    long failed = syscall(SYS_mbind, pointer, bytes, mode, &mask, TWILL_MAX_NUMA + 1ul, 0u);
+    unsigned long mask[NODE_WORDS];
+    for (unsigned w = 0; w < NODE_WORDS; w++)
+        mask[w] = (unsigned long)(nodes >> w * NODES_A_WORD);
+    long failed = syscall(SYS_mbind, pointer, bytes, mode, nodes != 0 ? mask : NULL,
+                          nodes != 0 ? TWILL_MAX_NUMA + 1ul : 0ul, flags);
     return failed ? errno : 0;
+}
+
+/* Convert what the kernel has filled; 0 if that is more than a set can have. */
+static twill_numa_set set_of(const unsigned long mask[KERNEL_WORDS])
+{
+    twill_numa_set set = 0;
+    for (unsigned w = 0; w < KERNEL_WORDS; w++) {
+        if (w < NODE_WORDS)
+            set |= (twill_numa_set)mask[w] << w * NODES_A_WORD;
+        else if (mask[w] != 0)
+            return 0;
+    }
+    return set;
 }
 
 static int place_by_mbind(const struct twill_memory_policy *policy, void *pointer, size_t bytes)
 {
     if (policy->mode == TWILL_MODE_BIND)
-        return mbind_mode(pointer, bytes, MPOL_BIND, policy->nodes);
+        return mbind_mode(pointer, bytes, MPOL_BIND, policy->nodes, 0);
     if (policy->mode == TWILL_MODE_INTERLEAVE)
-        return mbind_mode(pointer, bytes, MPOL_INTERLEAVE, policy->nodes);
+        return mbind_mode(pointer, bytes, MPOL_INTERLEAVE, policy->nodes, 0);
     bool many = (policy->nodes & (policy->nodes - 1)) != 0;
-    int failed = many ? mbind_mode(pointer, bytes, PREFERRED_MANY, policy->nodes) : EINVAL;
+    int failed = many ? mbind_mode(pointer, bytes, PREFERRED_MANY, policy->nodes, 0) : EINVAL;
     if (failed == EINVAL) /* one node, or an older kernel, which uses the first of the mask */
-        failed = mbind_mode(pointer, bytes, MPOL_PREFERRED, policy->nodes);
+        failed = mbind_mode(pointer, bytes, MPOL_PREFERRED, policy->nodes, 0);
     return failed;
 }
 
@@ -44,13 +64,11 @@ int twill_memory_near(void *pointer, size_t bytes, int node)
                     end = ((uintptr_t)pointer + bytes) / page * page;
     if (node >= TWILL_MAX_NUMA)
         return EINVAL;
-    unsigned long mask = node >= 0 ? 1ul << node : 0;
     if (begin >= end)
         return 0;
-    long failed = syscall(SYS_mbind, begin, end - begin, node >= 0 ? MPOL_PREFERRED : MPOL_DEFAULT,
-                          node >= 0 ? &mask : NULL, node >= 0 ? TWILL_MAX_NUMA + 1ul : 0ul,
-                          node >= 0 ? MPOL_MF_MOVE : 0u);
-    return failed ? errno : 0;
+    return node >= 0 ? mbind_mode((void *)begin, end - begin, MPOL_PREFERRED,
+                                  twill_numa_bit((unsigned)node), MPOL_MF_MOVE)
+                     : mbind_mode((void *)begin, end - begin, MPOL_DEFAULT, 0, 0);
 }
 
 int twill_memory_map(void **pointer, size_t bytes, size_t alignment)
@@ -75,24 +93,21 @@ void twill_memory_unmap(void *pointer, size_t bytes)
     munmap(pointer, twill_round_up(bytes, TWILL_MEMORY_PAGE));
 }
 
-uint64_t twill_memory_bound_to(void *pointer)
+twill_numa_set twill_memory_bound_to(void *pointer)
 {
     int mode;
-    unsigned long mask[16] = {0}; /* the kernel fills as many nodes as it was built for */
+    unsigned long mask[KERNEL_WORDS] = {0};
     if (syscall(SYS_get_mempolicy, &mode, mask, sizeof(mask) * 8, pointer, MPOL_F_ADDR) != 0)
         return 0;
-    for (size_t i = 1; i < TWILL_ARRAY_LENGTH(mask); i++)
-        if (mask[i] != 0)
-            return 0;
-    return mask[0];
+    return set_of(mask);
 }
 
-uint64_t twill_memory_allowed(void)
+twill_numa_set twill_memory_allowed(void)
 {
-    unsigned long mask[16] = {0}; /* as above */
+    unsigned long mask[KERNEL_WORDS] = {0};
     long failed =
         syscall(SYS_get_mempolicy, NULL, mask, sizeof(mask) * 8, NULL, MPOL_F_MEMS_ALLOWED);
-    return failed ? 0 : mask[0];
+    return failed ? 0 : set_of(mask);
 }
 
 enum { MOVE_BATCH = 512 };

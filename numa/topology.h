@@ -10,7 +10,15 @@ struct twill_topology;
 
 enum twill_memory_kind { TWILL_KIND_DDR, TWILL_KIND_MCDRAM, TWILL_KIND_CXL, TWILL_KIND_OTHER };
 
-#define TWILL_MAX_NUMA 64
+#define TWILL_MAX_NUMA 128
+/* NUMA nodes by os_index, one bit each. */
+__extension__ typedef unsigned __int128 twill_numa_set;
+_Static_assert(sizeof(twill_numa_set) * 8 == TWILL_MAX_NUMA, "a bit for each");
+
+static inline twill_numa_set twill_numa_bit(unsigned os_index)
+{
+    return os_index < TWILL_MAX_NUMA ? (twill_numa_set)1 << os_index : 0;
+}
 
 /* One NUMA node. */
 struct twill_numa_node {
@@ -40,9 +48,8 @@ struct twill_machine {
     unsigned l3_caches;                     /* without memory-side caches */
     uint64_t l1d_bytes, l2_bytes, l3_bytes; /* of the first of each; 0: none, or size unknown */
     uint64_t side_cache_bytes;              /* all memory-side caches (KNL cache mode) */
-    uint64_t barred_hbm; /* NUMA nodes of MCDRAM that this process may not use (cpuset), one bit
-                            each */
-    bool hbm_is_faster;  /* MCDRAM is faster than DDR for all CPUs that the process may run on */
+    twill_numa_set barred_hbm; /* NUMA nodes of MCDRAM that this process may not use (cpuset) */
+    bool hbm_is_faster; /* MCDRAM is faster than DDR for all CPUs that the process may run on */
     struct twill_numa_node numa[TWILL_MAX_NUMA]; /* by logical index, the first TWILL_MAX_NUMA */
 };
 

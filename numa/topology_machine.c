@@ -215,7 +215,7 @@ static void describe_numa(struct twill_topology *topology)
 bool twill_machine_is_restricted(const struct twill_topology *topology)
 {
     hwloc_bitmap_t barred = hwloc_bitmap_alloc();
-    uint64_t allowed = topology->machine.is_this_machine ? twill_memory_allowed() : 0;
+    twill_numa_set allowed = topology->machine.is_this_machine ? twill_memory_allowed() : 0;
     if (barred == NULL)
         return false;
     hwloc_bitmap_andnot(barred, hwloc_topology_get_complete_nodeset(topology->hwloc),
@@ -238,8 +238,8 @@ void twill_machine_compare(struct twill_machine *machine, const struct twill_mac
         if (i < machine->numa_nodes) {
             machine->numa[i].kind = node->kind;
             machine->numa[i].has_cpus = node->has_cpus;
-        } else if (node->kind == TWILL_KIND_MCDRAM && node->os_index < TWILL_MAX_NUMA) {
-            machine->barred_hbm |= UINT64_C(1) << node->os_index;
+        } else if (node->kind == TWILL_KIND_MCDRAM) {
+            machine->barred_hbm |= twill_numa_bit(node->os_index);
         }
     }
 }

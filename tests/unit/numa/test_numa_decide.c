@@ -205,11 +205,11 @@ static void test_xeon_max(void **state)
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(rows); i++)
         check_decision(&rows[i], &machine);
     static const struct decision beyond[] = {
-        {"max", NULL, "auto", NULL, DDR, PREFERRED, 0, "NUMA nodes of numbers above 63", NULL},
-        {"max", NULL, "mcdram:bind", NULL, 0, 0, 0, NULL, "NUMA nodes of numbers above 63"},
+        {"max", NULL, "auto", NULL, DDR, PREFERRED, 0, "NUMA nodes of numbers above 127", NULL},
+        {"max", NULL, "mcdram:bind", NULL, 0, 0, 0, NULL, "NUMA nodes of numbers above 127"},
     };
-    machine.numa[2].os_index = 64;
-    machine.numa[3].os_index = 65;
+    machine.numa[2].os_index = 128;
+    machine.numa[3].os_index = 129;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(beyond); i++)
         check_decision(&beyond[i], &machine);
 }

@@ -5,6 +5,7 @@
 #include "numa/memory_internal.h"
 #include "tests/support/sanitizers.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -16,6 +17,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -221,6 +223,66 @@ static void test_replaced_by_hwloc(void **state)
     }
 }
 
+/* A double of mbind(): what it was last asked for, once it is told to note that. */
+static struct {
+    bool notes;
+    int mode;
+    unsigned long mask[2], most;
+} mbind_double;
+
+__attribute__((visibility("default"))) long syscall(long number, ...)
+{
+    long (*its)(long, ...);
+    unsigned long a[6];
+    va_list arguments;
+    va_start(arguments, number);
+    for (int i = 0; i < 6; i++)
+        a[i] = va_arg(arguments, unsigned long);
+    va_end(arguments);
+    *(void **)&its = dlsym(RTLD_NEXT, "syscall");
+    if (number != SYS_mbind || !mbind_double.notes)
+        return its(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+    mbind_double.mode = (int)a[2];
+    memcpy(mbind_double.mask, (const void *)a[3], sizeof(mbind_double.mask));
+    mbind_double.most = a[4];
+    return 0;
+}
+
+/* A NUMA node whose number no word of 64 bits has. */
+static void test_high_numbers(void **state)
+{
+    (void)state;
+    struct twill_topology *topology;
+    struct twill_memory_policy policy;
+    struct twill_memory *memory;
+    struct twill_error error = {0};
+    unsigned char *page = NULL;
+    bool placed = false;
+    assert_int_equal(twill_topology_open(&topology, "numa:2(indexes=3,70) pu:2", &error), TWILL_OK);
+    assert_int_equal(
+        twill_memory_decide(&policy, "mcdram", twill_topology_machine(topology), "3,70", &error),
+        TWILL_OK);
+    assert_true(policy.nodes == (twill_numa_bit(3) | twill_numa_bit(70)));
+    assert_non_null(strstr(policy.why, "at NUMA 3,70"));
+    policy.nominal = NULL; /* as if it were this machine */
+    policy.automatic = true;
+    assert_int_equal(twill_memory_open(&memory, &policy, 0, NULL, &error), TWILL_OK);
+    assert_int_equal(twill_memory_map((void **)&page, 4096, 64), 0);
+    mbind_double.notes = true;
+    assert_int_equal(twill_memory_place(memory, page, 4096, &placed, &error), TWILL_OK);
+    assert_true(placed && mbind_double.most > 71);
+    assert_int_equal(mbind_double.mask[0], 1u << 3);
+    assert_int_equal(mbind_double.mask[1], 1u << (70 - 64));
+    assert_int_equal(twill_memory_near(page, 4096, 70), 0);
+    assert_int_equal(mbind_double.mask[0], 0);
+    assert_int_equal(mbind_double.mask[1], 1u << (70 - 64));
+    mbind_double.notes = false;
+    twill_memory_unplace(memory, 4096, placed);
+    twill_memory_unmap(page, 4096);
+    twill_memory_close(memory);
+    twill_topology_close(topology);
+}
+
 /* What a container's filter of system calls does; it stays in this process. The line names call
  * and cause, and only rank 0 prints it. */
 static void test_mbind_not_permitted(void **state)
@@ -254,6 +316,7 @@ int main(void)
         cmocka_unit_test(test_shares),
         cmocka_unit_test(test_file_pages),
         cmocka_unit_test(test_replaced_by_hwloc),
+        cmocka_unit_test(test_high_numbers),
         cmocka_unit_test(test_mbind_not_permitted), /* the last */
     };
     return cmocka_run_group_tests_name("numa/limits", tests, NULL, NULL);

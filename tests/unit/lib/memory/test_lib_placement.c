@@ -61,7 +61,7 @@ static void job_close(struct placed_job *job)
 }
 
 /* Is it bound to exactly these nodes, with some pages present and all of those on them? */
-static bool is_bound(const char *what, const void *at, size_t bytes, uint64_t nodes)
+static bool is_bound(const char *what, const void *at, size_t bytes, twill_numa_set nodes)
 {
     uint64_t bound = 0, pages[TWILL_MAX_NUMA];
     int mode = policy_at(at, &bound);
