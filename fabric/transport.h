@@ -23,6 +23,16 @@ typedef void (*twill_transfer_reduce_fn)(struct twill_transfer *request, size_t 
 
 enum twill_transfer_kind { TWILL_TRANSFER_SEND, TWILL_TRANSFER_RECV };
 
+/* The call that a message belongs to, as headers carry it: ranks whose calls differ name by it what
+ * differs, even if the sender does not answer. */
+struct twill_message_call {
+    uint32_t sequence;              /* low bits of the call's number; 0: of no collective */
+    uint32_t what;                  /* collective, type, operation: twill_call_what() */
+    uint64_t count : 48, root : 16; /* low bits of a count that is a hash */
+};
+_Static_assert(sizeof(struct twill_message_call) == 16 && TWILL_WORLD_MAX_RANKS <= 1 << 16,
+               "a part of a header");
+
 /* One message to send or receive. The poster owns it, fills `kind` to `bounce`, and must not touch
  * it from post() until `status` is no longer TWILL_PENDING. */
 struct twill_transfer {
@@ -38,17 +48,22 @@ struct twill_transfer {
     void *reduce_context;            /* for reduce() */
     void *bounce; /* RECV with reduce: `bytes` of scratch, for a transport that cannot reduce from
                      its own buffers (ops->needs_bounce); else NULL */
-    struct twill_last_entry
-        last;                /* into the call: SEND: given by the poster; RECV: what the message
-                                carried, from transports that carry it, else ticks is 0 */
-    uint32_t peer_signature; /* on TWILL_ERR_MISMATCH: the values the message carried */
+    /* Into the call: SEND: given by the poster; RECV: what the message carried, from transports
+     * that carry it, else ticks is 0. */
+    struct twill_last_entry last;
+    struct twill_message_call call; /* sent with a message to another node */
+    uint32_t peer_signature;        /* on TWILL_ERR_MISMATCH: the values the message carried */
     uint64_t peer_bytes;
-    struct twill_transfer *next; /* from here on for the transport only */
+    struct twill_message_call peer_call; /* sequence 0: unknown */
+    struct twill_transfer *next;         /* from here on for the transport only */
     size_t moved;
     TWILL_ALIGNED(16) unsigned char private_[256];
 };
 
 struct twill_transport;
+
+/* Look at a message that has arrived from a rank. */
+typedef void (*twill_early_fn)(void *user, uint32_t from, const struct twill_message_call *call);
 
 /* What all communicators of a process share of one transport: endpoint, listener, addresses.
  * Created by the first communicator that opens the transport, which holds all ranks of the job, and
@@ -166,6 +181,10 @@ struct twill_transport_ops {
      * it is there. May be NULL: not known. */
     void (*awaits)(const struct twill_transport *transport, uint32_t peer, char *text,
                    size_t bytes);
+    /* Visit the messages that have arrived and for which no RECV is posted: the first of each lane,
+     * nothing else is done to it. Those of ranks that connect() was not called for may be found
+     * only if `all`, which may cost memory. May be NULL: they are not known. */
+    void (*early)(struct twill_transport *transport, bool all, twill_early_fn visit, void *user);
     /* Describe what it would use, without opening it (twill-info). Not collective. May be NULL. */
     twill_status (*preview)(const struct twill_transport_params *params, char *text, size_t bytes,
                             struct twill_error *error);

@@ -160,6 +160,7 @@ const struct twill_transport_ops twill_ofi_transport = {
     .cancel = twill_ofi_cancel,
     .describe = ofi_describe,
     .awaits = ofi_await,
+    .early = twill_ofi_early,
     .preview = ofi_preview,
     .rails = twill_ofi_rails,
 };

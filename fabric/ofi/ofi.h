@@ -75,13 +75,18 @@ enum twill_ofi_message {
  * refuses ranks of another byte order. */
 struct twill_ofi_header {
     uint32_t signature;
-    uint32_t sequence; /* of the message on its (from, to, lane) */
-    uint64_t bytes;    /* of the message as the sender knows it; in a clear to send, the receiver */
-    uint64_t chunk;    /* clear to send: bytes of all chunks but the last */
-    uint32_t consumed; /* control: headers of the addressee this rank has consumed (credit) */
-    uint8_t kind;      /* enum twill_ofi_message */
-    uint8_t lane;
-    uint16_t spare;
+    uint32_t sequence;   /* of the message on its (from, to, lane) */
+    uint64_t bytes : 48; /* of the message, as its sender knows it; clear to send: the receiver */
+    uint64_t kind : 8;   /* enum twill_ofi_message */
+    uint64_t lane : 8;
+    union {
+        struct twill_message_call call; /* of a message */
+        struct {
+            uint64_t chunk;    /* clear to send: bytes of all chunks but the last */
+            uint32_t consumed; /* headers of the addressee this rank has consumed (credit) */
+            uint32_t spare;
+        }; /* of a control message */
+    };
     struct twill_entry_message entry; /* of a message */
 };
 #define TWILL_OFI_CONTROL_BYTES offsetof(struct twill_ofi_header, entry)
@@ -323,7 +328,7 @@ struct twill_ofi {
 };
 
 /* Version of the wire format and of the exchange at open; change it with either. */
-#define TWILL_OFI_WIRE 0x77740004u
+#define TWILL_OFI_WIRE 0x77740005u
 
 /* --- ofi_library.c --------------------------------------------------------------------------- */
 /* Open libfabric at TWILL_TUNE=libfabric or, if that is not set, where the loader finds it. It
@@ -447,6 +452,8 @@ void twill_ofi_recv_add(struct twill_ofi *t, struct twill_ofi_lane *lane,
                         struct twill_transfer *request);
 int twill_ofi_recv_advance(struct twill_ofi *t, struct twill_ofi_lane *lane,
                            struct twill_error *error);
+/* See twill_transport_ops. */
+void twill_ofi_early(struct twill_transport *transport, bool all, twill_early_fn visit, void *user);
 
 /* --- ofi_progress.c -------------------------------------------------------------------------- */
 /* Read the completion queue and pass completions on to their communicators. Call with the lock. */

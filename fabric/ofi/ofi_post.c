@@ -199,7 +199,6 @@ int twill_ofi_send_small(struct twill_ofi *t, struct twill_ofi_lane *lane,
 {
     size_t head = header_bytes(channel), more = request == NULL ? 0 : request->bytes;
     header->lane = lane->lane;
-    header->consumed = lane->consumed;
     *finished = head + more <= twill_min(t->endpoint->limits.inject, 256);
     int done = *finished ? inject(t, lane, header, request, channel, error)
                          : send_buffer(t, lane, header, request, channel, error);

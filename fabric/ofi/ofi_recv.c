@@ -6,6 +6,7 @@
 
 #define REDUCE_CHUNK   (1u << 20) /* chunk of a message that is reduced: overlaps with the next */
 #define PROVIDER_EAGER 16384u     /* most providers send this much without a rendezvous */
+#define EARLY_PEERS    32u        /* ranks of a communicator that are all looked at */
 
 static bool transfer_is_large(const struct twill_ofi *t, const struct twill_transfer *request)
 {
@@ -21,12 +22,12 @@ void twill_ofi_recv_add(struct twill_ofi *t, struct twill_ofi_lane *lane,
         lane->next_large = request;
 }
 
-/* Post header receives: one per RECV, a few at a time; or always some, if the endpoint preposts. */
-static int post_headers(struct twill_ofi *t, struct twill_ofi_lane *lane, struct twill_error *error)
+/* Post header receives until there were `wanted` of the lane, a few at a time. */
+static int post_headers(struct twill_ofi *t, struct twill_ofi_lane *lane, uint32_t wanted,
+                        struct twill_error *error)
 {
     void *desc = lane->peer->mr == NULL ? NULL : fi_mr_desc(lane->peer->mr);
-    while (t->endpoint->limits.preposts ? lane->awaited - lane->consumed < TWILL_OFI_HEADERS
-                                        : lane->awaited != lane->received) {
+    while ((int32_t)(wanted - lane->awaited) > 0) {
         struct twill_ofi_op *op = &lane->header_in[lane->awaited % TWILL_OFI_HEADERS];
         if (op->posted || op->done)
             return 1;
@@ -204,7 +205,9 @@ static int header_take(struct twill_ofi *t, struct twill_ofi_lane *lane,
     if (same < 0)
         return same;
     *moved = true;
-    if (same == 1)
+    if (same == 0)
+        request->peer_call = header.call;
+    else
         request->last = twill_entry_unpack(&header.entry, &t->start, &lane->peer->clock);
     bool eager = same == 1 && !transfer_is_large(t, request);
     if (eager && request->bytes > 0) {
@@ -271,7 +274,10 @@ int twill_ofi_recv_advance(struct twill_ofi *t, struct twill_ofi_lane *lane,
     bool moved = true;
     while (moved && !lane->broken) {
         moved = false;
-        int headers = post_headers(t, lane, error);
+        /* One for each RECV; or always some, if the endpoint preposts. */
+        uint32_t wanted =
+            t->endpoint->limits.preposts ? lane->consumed + TWILL_OFI_HEADERS : lane->received;
+        int headers = post_headers(t, lane, wanted, error);
         int clears = headers < 0 ? headers : clear_large(t, lane, error);
         if (clears < 0)
             return clears;
@@ -288,4 +294,44 @@ int twill_ofi_recv_advance(struct twill_ofi *t, struct twill_ofi_lane *lane,
     if (credit == 0)
         twill_ofi_stuck(t, lane);
     return total;
+}
+
+/* Visit the message at the head of a lane, if it has arrived and no RECV waits for it. */
+static void visit_early(const struct twill_ofi_lane *lane, twill_early_fn visit, void *user)
+{
+    const struct twill_ofi_op *op = &lane->header_in[lane->consumed % TWILL_OFI_HEADERS];
+    struct twill_ofi_header header;
+    if (lane->in.head != NULL || lane->consumed == lane->awaited || !op->done ||
+        op->bytes < sizeof(header))
+        return;
+    memcpy(&header, op->buffer, sizeof(header));
+    visit(user, lane->peer->rank, &header.call);
+}
+
+/* Look at the lanes of a peer: post a receive where there is none, and look the next time, too. An
+ * error is left to the next request. */
+static void look_at_peer(struct twill_ofi *t, struct twill_ofi_peer *peer, twill_early_fn visit,
+                         void *user)
+{
+    for (uint32_t l = 0; l < TWILL_NODE_LANES; l++)
+        if (peer->lanes[l].in.head == NULL && !peer->lanes[l].broken)
+            (void)post_headers(t, &peer->lanes[l], peer->lanes[l].consumed + 1, NULL);
+    (void)twill_ofi_read(t->endpoint, NULL);
+    for (uint32_t l = 0; l < TWILL_NODE_LANES; l++)
+        visit_early(&peer->lanes[l], visit, user);
+}
+
+void twill_ofi_early(struct twill_transport *transport, bool all, twill_early_fn visit, void *user)
+{
+    struct twill_ofi *t = (struct twill_ofi *)transport;
+    pthread_mutex_lock(&t->endpoint->lock);
+    all = all && t->size <= EARLY_PEERS;
+    for (uint32_t r = 0; r < t->size && t->failed == TWILL_OK && !t->endpoint->closing; r++) {
+        struct twill_ofi_peer *peer = t->peers[r];
+        if (peer == NULL && all && r != t->rank && twill_ofi_peer(t, r, &peer, NULL) != TWILL_OK)
+            peer = NULL;
+        if (peer != NULL && t->endpoint->failed == TWILL_OK)
+            look_at_peer(t, peer, visit, user);
+    }
+    pthread_mutex_unlock(&t->endpoint->lock);
 }

@@ -14,7 +14,8 @@ static int send_header(struct twill_ofi *t, struct twill_ofi_lane *lane, int *fi
     struct twill_ofi_header header = {.signature = request->signature,
                                       .sequence = lane->sent,
                                       .bytes = request->bytes,
-                                      .kind = eager ? TWILL_OFI_EAGER_DATA : TWILL_OFI_LARGE};
+                                      .kind = eager ? TWILL_OFI_EAGER_DATA : TWILL_OFI_LARGE,
+                                      .call = request->call};
     twill_entry_pack(&request->last, &t->start, &header.entry);
     int done = twill_ofi_send_small(t, lane, &header, eager ? request : NULL, TWILL_OFI_HEADER,
                                     &gone, error);

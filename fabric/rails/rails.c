@@ -125,6 +125,7 @@ static void make_chunk(const struct rails *t, const struct rails_slot *slot, uin
         .buffer = buffer != NULL ? buffer + from : NULL,
         .bytes = chunk_start(t, whole->bytes, rail + 1) - from,
         .last = whole->last,
+        .call = whole->call,
         .reduce = whole->reduce != NULL ? reduce_chunk : NULL,
         .reduce_context = chunk,
         .bounce = bounce != NULL ? bounce + from : NULL,
@@ -138,6 +139,7 @@ static void explain_mismatch(struct twill_transfer *whole, const struct twill_tr
     bool in_chunks = chunk->peer_signature != whole->signature;
     whole->peer_signature = chunk->peer_signature ^ (in_chunks ? chunk_hash(whole->bytes) : 0);
     whole->peer_bytes = chunk->peer_bytes;
+    whole->peer_call = chunk->peer_call;
     if (in_chunks && chunk->peer_bytes == chunk->bytes)
         whole->peer_bytes = whole->bytes;
     else if (in_chunks && chunk->bytes > 0)
@@ -386,6 +388,15 @@ static void rails_await(const struct twill_transport *transport, uint32_t peer, 
             t->rail[r]->ops->awaits(t->rail[r], peer, text, bytes);
 }
 
+static void rails_early(struct twill_transport *transport, bool all, twill_early_fn visit,
+                        void *user)
+{
+    struct rails *t = rails_from(transport);
+    for (uint32_t r = 0; r < t->count; r++)
+        if (t->rail[r]->ops->early != NULL)
+            t->rail[r]->ops->early(t->rail[r], all, visit, user);
+}
+
 static struct twill_transport *rails_rail(const struct twill_transport *transport, size_t index)
 {
     const struct rails *t = rails_from(transport);
@@ -430,6 +441,7 @@ twill_status twill_rails_join(struct twill_transport **transport,
     t->ops.cancel = rails_cancel;
     t->ops.describe = rails_describe;
     t->ops.awaits = rails_await;
+    t->ops.early = rails_early;
     t->ops.rail = rails_rail;
     t->base.ops = &t->ops;
     t->count = count;

@@ -254,6 +254,7 @@ const struct twill_transport_ops twill_tcp_transport = {
     .cancel = tcp_cancel,
     .describe = tcp_describe,
     .awaits = twill_tcp_awaits,
+    .early = twill_tcp_early,
     .preview = tcp_preview,
     .rails = twill_links_rails,
 };

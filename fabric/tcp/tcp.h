@@ -36,7 +36,7 @@
 #define TWILL_TCP_DIRECT   8u           /* up to this many busy lanes are tried, more use epoll */
 #define TWILL_TCP_ALIGNED  16u          /* bytes: alignment of operands in the receive buffer */
 #define TWILL_TCP_GRAIN    64u          /* bytes: offsets at which a reduction may be split */
-#define TWILL_TCP_WIRE     0x77740106u  /* version of the wire format */
+#define TWILL_TCP_WIRE     0x77740107u  /* version of the wire format */
 
 enum twill_tcp_kind { TWILL_TCP_MESSAGE = 1, TWILL_TCP_REFUSED };
 
@@ -46,9 +46,10 @@ struct twill_tcp_header {
     uint32_t sequence; /* of the message on its lane; REFUSED: of the message that did not match */
     uint64_t bytes : 56;
     uint64_t kind : 8;
+    struct twill_message_call call;   /* REFUSED: of the RECV */
     struct twill_entry_message entry; /* the last entry into the call that the sender knows of */
 };
-_Static_assert(sizeof(struct twill_tcp_header) == 32, "a multiple of TWILL_TCP_ALIGNED");
+_Static_assert(sizeof(struct twill_tcp_header) == 48, "a multiple of TWILL_TCP_ALIGNED");
 
 /* State of a lane's connection. */
 enum twill_tcp_state {
@@ -266,6 +267,8 @@ int twill_tcp_send_lost(struct twill_tcp *t, struct twill_tcp_lane *lane, int wh
 /* Check whether the peer has refused the current SEND. Reads no payload. */
 int twill_tcp_recv_refusal(struct twill_tcp *t, struct twill_tcp_lane *lane,
                            struct twill_error *error);
+/* See twill_transport_ops. */
+void twill_tcp_early(struct twill_transport *transport, bool all, twill_early_fn visit, void *user);
 static inline bool twill_tcp_sends(const struct twill_tcp_lane *lane)
 {
     return lane->out.head != NULL || lane->refuses ||

@@ -75,8 +75,10 @@ static void refuse_message(struct twill_tcp_lane *lane, const struct twill_tcp_h
         lane->refusal = (struct twill_tcp_header){.signature = request->signature,
                                                   .sequence = header->sequence,
                                                   .bytes = request->bytes,
-                                                  .kind = TWILL_TCP_REFUSED};
+                                                  .kind = TWILL_TCP_REFUSED,
+                                                  .call = request->call};
     }
+    request->peer_call = header->call;
     twill_transfer_pop(&lane->in, TWILL_ERR_MISMATCH);
 }
 
@@ -87,6 +89,7 @@ static void refusal_read(struct twill_tcp_lane *lane, const struct twill_tcp_hea
         return; /* that message was sent completely */
     first->peer_signature = header->signature;
     first->peer_bytes = header->bytes;
+    first->peer_call = header->call;
     lane->refused = true;
 }
 
@@ -263,4 +266,32 @@ int twill_tcp_recv_refusal(struct twill_tcp *t, struct twill_tcp_lane *lane,
             return answer < 0 ? answer : t->cut_off;
     }
     return lane_take_header(t, lane, &finished, error);
+}
+
+/* Visit the message at the head of a lane, if no RECV waits for it. An error of the connection is
+ * left to the next request on it. */
+static void visit_early(struct twill_tcp *t, struct twill_tcp_lane *lane, twill_early_fn visit,
+                        void *user)
+{
+    struct twill_tcp_header header;
+    if (lane->state != TWILL_TCP_OPEN || lane->taking || twill_tcp_receives(lane))
+        return;
+    if (buffered(lane) < HEADER && !twill_tcp_sends(lane)) /* else sending looks for refusals */
+        (void)read_header(t, lane, NULL);
+    if (buffered(lane) < HEADER)
+        return;
+    memcpy(&header, lane->rx + lane->begin, sizeof(header));
+    if (header.kind == TWILL_TCP_MESSAGE && header.sequence == lane->received)
+        visit(user, lane->peer->rank, &header.call);
+}
+
+void twill_tcp_early(struct twill_transport *transport, bool all, twill_early_fn visit, void *user)
+{
+    struct twill_tcp *t = (struct twill_tcp *)transport;
+    (void)all;
+    if (t->failed != TWILL_OK || twill_tcp_common_adopt(t, NULL) < 0)
+        return;
+    for (uint32_t r = 0; r < t->size; r++)
+        for (unsigned l = 0; t->peers[r] != NULL && l < TWILL_LANES; l++)
+            visit_early(t, &t->peers[r]->lanes[l], visit, user);
 }

@@ -85,7 +85,8 @@ static int send_first(struct twill_tcp *t, struct twill_tcp_lane *lane, size_t *
         lane->out_header = (struct twill_tcp_header){.signature = request->signature,
                                                      .sequence = lane->sent,
                                                      .bytes = request->bytes,
-                                                     .kind = TWILL_TCP_MESSAGE};
+                                                     .kind = TWILL_TCP_MESSAGE,
+                                                     .call = request->call};
         twill_entry_pack(&request->last, &t->start, &lane->out_header.entry);
     }
     int done = write_lane(t, lane, &lane->out_header, request->buffer, request->bytes, moved);

@@ -436,6 +436,12 @@ twill_status twill_comm_check_past(struct twill_comm *comm, uint32_t peer);
 /* Return the error if a peer's call of number `sequence` was another one here. */
 twill_status twill_comm_compare(struct twill_comm *comm, uint32_t peer,
                                 const struct twill_call *theirs, uint64_t sequence);
+/* The same by the call that a message of a peer carries. */
+twill_status twill_comm_compare_message(struct twill_comm *comm, uint32_t peer,
+                                        const struct twill_message_call *call);
+/* The same by the messages that have arrived too early (twill_transport_ops.early): a rank that
+ * does not answer may have sent one. */
+twill_status twill_comm_compare_early(struct twill_comm *comm, bool all);
 /* Copy the published call of a rank of the node. Returns false if it has none or is writing it. */
 bool twill_comm_read_call(const struct twill_comm *comm, uint32_t peer, struct twill_call *call,
                           uint64_t *sequence, uint64_t *entered);

@@ -73,6 +73,10 @@ static int post_blocks(struct twill_run *run, struct twill_instance *instance,
         .signature = run->signature,
         .buffer = elements.start,
         .bytes = elements.count * twill_run_width(run, partial),
+        .call = {.sequence = (uint32_t)run->sequence,
+                 .what = run->what,
+                 .count = run->summary.count,
+                 .root = run->summary.root},
     };
     posted->late = reduces && run->layout.late;
     if (reduces) {
@@ -115,13 +119,15 @@ static int post_transfer(struct twill_run *run, struct twill_instance *instance,
 }
 
 /* Fail because a message of another call has arrived. On the node the peer's published calls say
- * which; for other nodes twill_comm_fail() asks the peer by way of comm->differs. */
+ * which; for other nodes the message does, or if that was a later call, or an earlier one differed,
+ * twill_comm_fail() asks the peer, by comm->issue.differs. */
 static int call_differs(struct twill_comm *comm, const struct twill_transfer *request)
 {
     if (comm->world->node[request->peer] == comm->world->node[comm->rank]) {
         TWILL_TRY(&comm->error, twill_comm_check_peer(comm, request->peer));
         TWILL_TRY(&comm->error, twill_comm_check_past(comm, request->peer));
     }
+    TWILL_TRY(&comm->error, twill_comm_compare_message(comm, request->peer, &request->peer_call));
     comm->issue.differs = request->peer + 1;
     if (request->peer_bytes == request->bytes)
         return TWILL_COMM_FAIL(comm, TWILL_ERR_MISMATCH,
@@ -163,6 +169,18 @@ static void record_messages(struct twill_run *run, const struct twill_instance *
     }
 }
 
+/* Return the error of a message that has failed. */
+static twill_status posted_outcome(struct twill_comm *comm, const struct twill_transfer *request)
+{
+    if (request->status == TWILL_ERR_MISMATCH)
+        return call_differs(comm, request);
+    if (request->status < 0)
+        return TWILL_COMM_FAIL(comm, (twill_status)request->status, "message with %s failed: %s",
+                               TWILL_COMM_RANK_NAME(comm, request->peer),
+                               twill_strerror((twill_status)request->status));
+    return TWILL_OK;
+}
+
 static int wait_posted(struct twill_run *run, struct twill_instance *instance, unsigned lane)
 {
     const struct twill_slot *slot = instance_slot(run, instance);
@@ -170,13 +188,8 @@ static int wait_posted(struct twill_run *run, struct twill_instance *instance, u
         const struct twill_transfer *request = &posted_at(run, slot, lane, i)->request;
         if (request->status == TWILL_PENDING)
             return BLOCKED;
-        if (request->status == TWILL_ERR_MISMATCH)
-            return call_differs(run->comm, request);
-        if (request->status != TWILL_OK)
-            return TWILL_COMM_FAIL(run->comm, (twill_status)request->status,
-                                   "message with %s failed: %s",
-                                   TWILL_COMM_RANK_NAME(run->comm, request->peer),
-                                   twill_strerror((twill_status)request->status));
+        if (TWILL_UNLIKELY(request->status != TWILL_OK))
+            return posted_outcome(run->comm, request);
     }
     note_entries(run, slot, instance->posted[lane], lane);
     if (twill_trace_is_detailed(&run->comm->trace))
@@ -466,6 +479,17 @@ static unsigned lane_waits_for(const struct twill_slot *slot, unsigned lane, uin
         }
     }
     return n;
+}
+
+twill_status twill_run_check_posted(const struct twill_slot *slot)
+{
+    const struct twill_instance *instance = &slot->instance;
+    struct twill_run *run = instance->run;
+    for (unsigned lane = 0; instance->active && lane < TWILL_SCHEDULE_LANES; lane++)
+        for (uint32_t i = 0; i < instance->posted[lane]; i++)
+            TWILL_TRY(&run->comm->error,
+                      posted_outcome(run->comm, &posted_at(run, slot, lane, i)->request));
+    return TWILL_OK;
 }
 
 unsigned twill_run_waits_for(const struct twill_slot *slot, uint32_t *ranks, unsigned most,

@@ -264,6 +264,9 @@ int twill_run_advance(struct twill_slot *slot);
 /* Store up to `most` ranks that the instance waits for, and what it waits for. Returns how many. */
 unsigned twill_run_waits_for(const struct twill_slot *slot, uint32_t *ranks, unsigned most,
                              const char **step);
+/* Return the error of a message of the instance that has failed behind one that is still under way.
+ */
+twill_status twill_run_check_posted(const struct twill_slot *slot);
 
 /* Have both this rank and the peer, on this node, published their call of this run's number? A call
  * is published after its first stores, and not before earlier calls have ended. */

@@ -141,12 +141,14 @@ static twill_status time_out(struct twill_comm *comm, uint64_t since)
     char place[200] = "";
     unsigned n = twill_comm_waits_for(comm, ranks, MOST_RANKS_CHECKED, &step);
     uint32_t missing = n > 0 ? twill_comm_missing(comm, ranks[0]) : comm->rank;
-    twill_status status = TWILL_OK;
+    twill_status status = twill_comm_compare_early(comm, true);
     uint32_t known = n > 0 ? known_cause(comm, since) : UINT32_MAX;
     if (known != UINT32_MAX)
         missing = known;
-    else if (n > 0 && comm->tuning.timeout_ns > LEAVE_NS)
+    else if (status == TWILL_OK && n > 0 && comm->tuning.timeout_ns > LEAVE_NS)
         status = twill_comm_find_cause(comm, ranks, n, &missing, place, sizeof(place));
+    if (status == TWILL_OK) /* what a transport was asked for above may have come */
+        status = twill_comm_compare_early(comm, true);
     note_timeout(comm, since, ranks, n, missing);
     if (status != TWILL_OK)
         return status;
@@ -239,6 +241,8 @@ static twill_status check_awaited(struct twill_comm *comm, struct twill_waiting 
     /* If another rank has failed in a later call, this one may yet end, but not without progress
      * for long: a rank that has failed sends nothing any more. */
     TWILL_TRY(&comm->error, twill_comm_poll_failures(comm, distant || comm->issue.points != NULL));
+    for (unsigned i = 0; i < TWILL_WINDOW; i++)
+        TWILL_TRY(&comm->error, twill_run_check_posted(&comm->issue.slot[i]));
     unsigned n = twill_comm_waits_for(comm, ranks, MOST_RANKS_CHECKED, &step);
     if (n > 0 && !state->recorded)
         record_wait(comm, state, ranks[0]);
@@ -249,6 +253,8 @@ static twill_status check_awaited(struct twill_comm *comm, struct twill_waiting 
     for (unsigned i = 0; i < n; i++)
         if (ranks[i] != comm->rank && comm->world->node[ranks[i]] == comm->world->node[comm->rank])
             TWILL_TRY(&comm->error, twill_comm_check_peer(comm, ranks[i]));
+    if (distant)
+        TWILL_TRY(&comm->error, twill_comm_compare_early(comm, false));
     return twill_comm_look_for_death(comm, ranks, n, distant);
 }
 

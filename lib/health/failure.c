@@ -13,6 +13,7 @@
 #define EXPLAIN_DEATH_NS                                                                           \
     UINT64_C(200000000) /* of a death, which closes connections after a notice */
 #define EXPLAIN_TURN_NS UINT64_C(2000000)
+#define COUNT_SENT      ((UINT64_C(1) << 48) - 1) /* bits of a count that a message carries */
 #define EXPLAIN_TELLS   10u /* turns between attempts to tell what the calls were */
 #define ELSEWHERE_S     3.0 /* a rank that waits publishes where every second */
 
@@ -204,6 +205,43 @@ twill_status twill_comm_compare_past(struct twill_comm *comm, uint32_t peer,
     return call_is_same(comm, theirs, sequence, &ours)
                ? TWILL_OK
                : fail_past(comm, peer, "called", theirs, &ours, sequence);
+}
+
+twill_status twill_comm_compare_message(struct twill_comm *comm, uint32_t peer,
+                                        const struct twill_message_call *call)
+{
+    struct twill_call ours, theirs = twill_call_of(call->what, call->count, call->root);
+    int32_t ahead = (int32_t)(call->sequence - (uint32_t)comm->issue.sequence);
+    uint64_t sequence = comm->issue.sequence + (uint64_t)(int64_t)ahead;
+    if (call->sequence == 0 || ahead > 0 || !read_past(comm, comm->local, sequence, &ours))
+        return TWILL_OK;
+    theirs.count |= ours.count & ~(size_t)COUNT_SENT; /* the rest of a hash */
+    return ahead == 0 ? twill_comm_compare(comm, peer, &theirs, sequence)
+                      : twill_comm_compare_past(comm, peer, &theirs, sequence);
+}
+
+/* The comparison of all messages that have arrived early. */
+struct early_look {
+    struct twill_comm *comm;
+    twill_status status; /* of the first that differs */
+};
+
+static void compare_early(void *user, uint32_t from, const struct twill_message_call *call)
+{
+    struct early_look *look = user;
+    if (look->status == TWILL_OK)
+        look->status = twill_comm_compare_message(look->comm, from, call);
+}
+
+twill_status twill_comm_compare_early(struct twill_comm *comm, bool all)
+{
+    struct early_look look = {.comm = comm, .status = TWILL_OK};
+    for (unsigned t = 0; t < comm->links.transports; t++) {
+        struct twill_transport *link = comm->links.transport[t];
+        if (link->ops->early != NULL)
+            link->ops->early(link, all, compare_early, &look);
+    }
+    return look.status;
 }
 
 /* Calls may differ unnoticed for a while if no rank waits for another in them. */

@@ -361,3 +361,81 @@ bool twill_test_mismatch(struct twill_test_end *end)
     free_letters(letter, 1);
     return good;
 }
+
+/* --- messages that come too early ------------------------------------------------------------- */
+
+static const struct twill_message_call early_call = {
+    .sequence = 0xfffffff0u, .what = 0x00030281u, .count = 0xfedcba987654u, .root = 0xfffe};
+
+struct sighting {
+    uint32_t expected; /* sender */
+    unsigned count;
+    bool wrong;
+};
+
+static bool is_early_call(const struct twill_message_call *call)
+{
+    return memcmp(call, &early_call, sizeof(*call)) == 0;
+}
+
+static void see_early(void *user, uint32_t from, const struct twill_message_call *call)
+{
+    struct sighting *seen = user;
+    if (call->sequence == 0)
+        return; /* of another test, which its sender has begun */
+    seen->count++;
+    seen->wrong = seen->wrong || from != seen->expected || !is_early_call(call);
+}
+
+/* Look until a message is there, twice, as looking must not take it. */
+static bool await_early(struct twill_test_end *end)
+{
+    uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
+    struct sighting seen = {.expected = 0};
+    for (unsigned times = 0; times < 2;) {
+        seen.count = 0;
+        end->transport->ops->early(end->transport, true, see_early, &seen);
+        if (seen.count > 0)
+            times++;
+        if (!progress(end))
+            return false;
+        TWILL_REQUIRE(!seen.wrong && twill_now() < limit);
+    }
+    return true;
+}
+
+bool twill_test_early(struct twill_test_end *end)
+{
+    static const struct {
+        size_t bytes;
+        uint32_t signature;                             /* added to the receiver's */
+    } cases[] = {{100, 0}, {0, 0}, {40000, 0}, {8, 1}}; /* the last one ends an ofi lane */
+    const struct twill_transport_ops *ops = end->transport->ops;
+    struct letter *letter = calloc(1, sizeof(*letter));
+    bool good = letter != NULL;
+    for (uint32_t i = 0; good && end->rank < 2 && i < TWILL_ARRAY_LENGTH(cases); i++) {
+        bool sends = end->rank == 0;
+        letter->from = 0;
+        letter->to = 1;
+        letter->number = i;
+        write_letter(letter, sends ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV, 2, cases[i].bytes,
+                     false);
+        struct twill_transfer *request = &letter->request;
+        if (sends)
+            request->call = early_call;
+        else
+            request->signature += cases[i].signature;
+        good = (sends || await_early(end)) &&
+               ops->connect(end->transport, 1 - end->rank, &end->error) == TWILL_OK &&
+               post_letter(end, letter) && twill_test_await(end, request, 1);
+        if (good && (sends || cases[i].signature == 0))
+            good = read_letter(end, letter);
+        else if (good)
+            good = twill_test_note(request->status == TWILL_ERR_MISMATCH &&
+                                       is_early_call(&request->peer_call),
+                                   __FILE__, __LINE__, "status %d, peer's call %#x",
+                                   request->status, request->peer_call.what);
+    }
+    free_letters(letter, 1);
+    return good;
+}

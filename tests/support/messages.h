@@ -31,5 +31,8 @@ bool twill_test_sweep(struct twill_test_end *end, const size_t *sizes, size_t n)
 bool twill_test_flood(struct twill_test_end *end, uint32_t messages, size_t max_bytes);
 /* Rank 0 sends to rank 1 messages of wrong size or signature, then a right one. */
 bool twill_test_mismatch(struct twill_test_end *end);
+/* Rank 0 sends to rank 1 messages that it sees before it posts a RECV, with the calls that they are
+ * of. For transports with ops->early. */
+bool twill_test_early(struct twill_test_end *end);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The ofi transport between ranks that are threads, over the providers of this machine. */
+#include "tests/support/messages.h"
 #include "tests/support/ofi_ends.h"
 
 #include <setjmp.h>
@@ -229,6 +230,28 @@ static void test_disagree(void **state)
     }
 }
 
+/* --- messages without a RECV ------------------------------------------------------------------ */
+
+static void rank_early(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    struct end end;
+    if (end_open(&end, caller, user, 6)) {
+        struct twill_test_end it = {
+            .transport = end.transport, .rank = (uint32_t)rank, .size = (uint32_t)size};
+        (void)twill_test_early(&it);
+        rank_barrier(&end);
+        twill_ofi_transport.cancel(end.transport);
+    }
+    end_close(&end);
+}
+
+static void test_early(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(setups); i++)
+        twill_test_run_ranks(3, rank_early, (void *)&setups[i]);
+}
+
 /* --- two communicators
  * ------------------------------------------------------------------------------- */
 
@@ -272,9 +295,10 @@ static void test_two_comms(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sizes),    cmocka_unit_test(test_huge),
-        cmocka_unit_test(test_lanes),    cmocka_unit_test(test_unexpected),
-        cmocka_unit_test(test_disagree), cmocka_unit_test(test_two_comms),
+        cmocka_unit_test(test_sizes),     cmocka_unit_test(test_huge),
+        cmocka_unit_test(test_lanes),     cmocka_unit_test(test_unexpected),
+        cmocka_unit_test(test_early),     cmocka_unit_test(test_disagree),
+        cmocka_unit_test(test_two_comms),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -105,6 +105,12 @@ static bool carry(struct twill_test_end *end, const struct rails_case *c)
            case_counted(end, c);
 }
 
+static bool carry_early(struct twill_test_end *end, const struct rails_case *c)
+{
+    (void)c;
+    return twill_test_early(end);
+}
+
 static void test_carries(void **state)
 {
     (void)state;
@@ -146,7 +152,9 @@ static void test_carries_network(void **state)
         &twill_tcp_transport, 4, {1, 1, 1, 2}, TWILL_RAILS_SPLIT_BYTES, {NULL}, carry, 0, 0, 0};
     static const struct rails_case other = {
         &twill_tcp_transport, 2, {1, 3}, 512, {NULL}, carry, 0, 0, 0};
-    const struct rails_case *const all[] = {&two, &three, &four, &other};
+    static const struct rails_case early = {
+        &twill_tcp_transport, 2, {1, 1}, TWILL_RAILS_SPLIT_BYTES, {NULL}, carry_early, 0, 0, 0};
+    const struct rails_case *const all[] = {&two, &three, &four, &other, &early};
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(all); i++) {
         print_message("  %s, %u rails\n", all[i]->ops->name, all[i]->count);
         twill_test_run_ranks(i == 3 ? 3 : 2, rails_rank, (void *)all[i]);

@@ -57,8 +57,8 @@ static const size_t sizes[] = {0,
                                1,
                                65,
                                TWILL_TCP_RX_BYTES + 1,
-                               TWILL_TCP_RECORD - 32,
-                               TWILL_TCP_RECORD - 31,
+                               TWILL_TCP_RECORD - 48,
+                               TWILL_TCP_RECORD - 47,
                                TWILL_TCP_SCRATCH + 61,
                                (3u << 20) + 5};
 
@@ -69,7 +69,8 @@ static void rank_sweep(int rank, int size, twill_bootstrap *caller, void *user)
     (void)size;
     if (open_end(&end, caller, *(enum mode *)user) &&
         twill_test_sweep(&end.end, sizes, TWILL_ARRAY_LENGTH(sizes)) &&
-        twill_test_mismatch(&end.end) && twill_test_flood(&end.end, 60, 40000))
+        twill_test_mismatch(&end.end) && twill_test_early(&end.end) &&
+        twill_test_flood(&end.end, 60, 40000))
         rank_barrier(&end);
     end_close(&end);
 }
@@ -276,8 +277,8 @@ static void test_ended(void **state)
 /* --- a proxy on the way ----------------------------------------------------------------------- */
 
 #define MESSAGES      40u
-#define BYTES         64u /* of a message: a record has 20 bytes, a header of 32, these, a tag of 16 */
-#define RECORD        (20u + 32u + BYTES)
+#define BYTES         64u /* of a message: a record has 20 bytes, a header, these, a tag of 16 */
+#define RECORD        (20u + sizeof(struct twill_tcp_header) + BYTES)
 #define SEALED_RECORD (RECORD + 16u)
 /* Bytes of the handshake from the rank that connects. */
 #define HELLO (sizeof(struct twill_hello_call) + TWILL_PROOF_BYTES)

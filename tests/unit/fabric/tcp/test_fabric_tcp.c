@@ -27,7 +27,7 @@ static void rank_sweep(int rank, int size, twill_bootstrap *caller, void *user)
     struct tcp_end end;
     (void)rank;
     (void)size;
-    if (end_open(&end, caller, user) &&
+    if (end_open(&end, caller, user) && twill_test_early(&end.end) &&
         twill_test_sweep(&end.end, sizes, TWILL_ARRAY_LENGTH(sizes)) &&
         twill_test_mismatch(&end.end))
         rank_barrier(&end);
