@@ -10,7 +10,10 @@
 #define RECORDS_BYTES (TWILL_TCP_RECORD + 300) /* of payload: one full record and short ones */
 #define RECORDS_MOST  (2u * TWILL_TCP_RECORD)
 
-__attribute__((no_sanitize("address", "undefined", "coverage"))) static uint32_t
+#ifdef __clang__
+__attribute__((no_sanitize("address", "undefined", "coverage")))
+#endif
+static uint32_t
 weak_sum(uint32_t sum, const void *data, size_t bytes)
 {
     const unsigned char *at = data;

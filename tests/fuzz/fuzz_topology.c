@@ -170,7 +170,10 @@ static jmp_buf refused;
 static bool loading;
 
 /* Some files fail assertions of hwloc, which is not what is tested: they count as refused. hwloc
- * finds this function in place of the C library's. */
+ * finds this function in place of the C library's, which <assert.h> declares unless NDEBUG is set.
+ */
+TWILL_EXPORTED void __assert_fail(const char *assertion, const char *file, unsigned line,
+                                  const char *function);
 TWILL_EXPORTED void __assert_fail(const char *assertion, const char *file, unsigned line,
                                   const char *function)
 {

@@ -188,17 +188,60 @@ by_install_page()
     {
         sed -n '/^## For yourself/,/^## As Debian/s/^    \(export PATH=.*PKG_CONFIG_PATH=.*\)/\1/p' "$source/docs/install.md"
         sed -n '/^## For yourself/,/^## As Debian/s/^    \(cc .*-rpath.*\|twillrun .*\)/\1/p' "$source/docs/install.md"
-        grep -o '\. ~/twill/share/bash-completion/[a-z/]*' "$source/docs/install.md" | sed 's/^/bash -c "/; s/$/ \&\& complete -p twillrun"/'
+        grep -o '\. ~/opt/twill/share/bash-completion/[a-z/]*' "$source/docs/install.md" | sed 's/^/bash -c "/; s/$/ \&\& complete -p twillrun"/'
         sed -n 's/^    \(cc examples.*-rpath.*\)/\1/p' "$source/README.md"
         [ -z "$(command -v gfortran)" ] || sed -n 's/^    \(include=.*\|gfortran .*\)/\1/p' "$source/docs/install.md"
         echo 'twillrun -n 2 ./a.out'
     } >"$scratch/lines"
     [ "$(wc -l <"$scratch/lines")" -ge 6 ] || fault "docs/install.md: its lines for a folder of the user are not found"
-    mkdir -p "$HOME/here"
-    ln -s "$prefix" "$HOME/twill"
+    mkdir -p "$HOME/here" "$HOME/opt"
+    ln -s "$prefix" "$HOME/opt/twill"
     [ "$libdir" = lib ] || ln -s "$prefix/$libdir" "$prefix/lib" # the path on the page is that of most systems
     cp -r "$source/examples" "$HOME/here"
     (cd "$HOME/here" && must_end 0 "docs/install.md: its lines" env -u PKG_CONFIG_PATH sh -e "$scratch/lines" && finish)
+}
+
+# Configure a tree with pkg-config files of these names only, which are made up.
+configure_with() # code label modules option...
+{
+    code=$1 label=$2 modules=$3
+    shift 3
+    rm -rf "$scratch/pc" "$scratch/configured"
+    mkdir "$scratch/pc"
+    for module in $modules; do
+        printf 'Name: x\nDescription: x\nVersion: 99\n' >"$scratch/pc/$module.pc"
+    done
+    must_end "$code" "$label" env PKG_CONFIG_PATH= PKG_CONFIG_LIBDIR="$scratch/pc" cmake -G "$generator" -S "$source" \
+        -B "$scratch/configured" -DCMAKE_C_COMPILER="$cc" -DCMAKE_DISABLE_FIND_PACKAGE_OpenMP=ON -DTWILL_BUILD_MPI=OFF \
+        -DTWILL_BUILD_EXAMPLES=OFF -DTWILL_BUILD_MANUAL=OFF "$@"
+}
+
+says() # label text...
+{
+    label=$1
+    shift
+    tr -s ' \n' ' ' <"$scratch/output" >"$scratch/in_a_line" # CMake breaks lines
+    for text in "$@"; do
+        grep -qF -e "$text" "$scratch/in_a_line" || fault "$label: '$text' is not said"
+    done
+}
+
+# What is not on the machine: what is needed is named at once, with its packages; what is not is left out, and said.
+by_missing_libraries()
+{
+    configure_with failure "no library" ''
+    says "no library" "libhwloc-dev" "libsodium-dev" "libjson-c-dev" "-DTWILL_BUILD_BENCH=OFF"
+    configure_with failure "no library for tests" 'hwloc libsodium json-c' -DTWILL_BUILD_TESTS=ON
+    says "no library for tests" "libcmocka-dev" "-DTWILL_BUILD_TESTS=OFF"
+    configure_with 0 "no optional library" 'hwloc libsodium json-c'
+    says "no optional library" "twill is built without these" "libfabric-dev" "libmemkind-dev" "libpmix-dev" "libgomp1"
+    for name in LIBFABRIC MEMKIND PMIX OPENMP; do
+        configure_with failure "$name is asked for" 'hwloc libsodium json-c' "-DTWILL_WITH_$name=ON"
+        says "$name is asked for" "-DTWILL_WITH_$name=OFF builds without it" "(packages: lib"
+    done
+    configure_with 0 "without, as asked for" 'hwloc libsodium' -DTWILL_WITH_LIBFABRIC=OFF -DTWILL_WITH_MEMKIND=OFF \
+        -DTWILL_WITH_PMIX=OFF -DTWILL_WITH_OPENMP=OFF -DTWILL_BUILD_BENCH=OFF
+    ! grep -q 'built without' "$scratch/output" || fault "what was not asked for is said to be missing"
 }
 
 # The installed examples are a separate project.
@@ -256,6 +299,7 @@ by_pkg_config
 by_install_page
 by_examples
 by_subdirectory
+by_missing_libraries
 # The installed launcher finds the library that was installed with it.
 must_end 0 "TWILL_HEAP=shared, installed" env TWILL_HEAP=shared "$prefix/bin/twillrun" -n 2 \
     "$prefix/bin/twill-bench" allreduce -b 64K -e 64K -n 3 --memory malloc
