@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The registry of algorithms, the properties of collectives, and emitting with checks. */
 #include "algorithms/registry.h"
+#include "lib/plural.h"
 
 #include <string.h>
 
@@ -97,10 +98,10 @@ twill_status twill_schedule_emit(struct twill_schedule *schedule,
                           world->size, (int)shape->collective, (int)shape->protocol);
     if (!twill_algorithm_applies(algorithm, world, shape))
         return TWILL_FAIL(error, TWILL_ERR_UNSUPPORTED,
-                          "%s@%s does not support %s from root %u with %u ranks on %u nodes",
+                          "%s@%s does not support %s from root %u with %u rank%s on %u node%s",
                           algorithm->name, twill_protocol_name(shape->protocol),
                           twill_collective_name(shape->collective), shape->root, world->size,
-                          world->nodes);
+                          TWILL_PLURAL(world->size), world->nodes, TWILL_PLURAL(world->nodes));
     TWILL_TRY(error, algorithm->emit(schedule, world, rank, shape, error));
     twill_status status = twill_schedule_check(schedule, world, rank, shape, error);
     if (status != TWILL_OK)

@@ -214,7 +214,7 @@ int example_file_open(struct example_file *file, const char *path, enum example_
         file->features = count_fields(at, line_end(file, at)) - 1;
     int failed = index_lines(file, at, count_newlines(at, end), message, bytes);
     if (failed == 0 && (file->samples < 10 || file->features == 0)) {
-        snprintf(message, bytes, "%s: %zu samples of %zu features are too few to train on", path,
+        snprintf(message, bytes, "%s: too few to train on: samples %zu, features %zu", path,
                  file->samples, file->features);
         failed = -1;
     }

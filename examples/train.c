@@ -255,13 +255,16 @@ static void print_settings(const struct training *t)
     size_t ones = 0;
     for (size_t i = 0; i < t->file.samples; i++)
         ones += t->file.labels[i];
-    printf("data      %s: %zu samples of %zu features, %.1f%% of class 1\n", options->data,
-           t->file.samples, t->file.features, 100.0 * (double)ones / (double)t->file.samples);
+    printf("data      %s: %zu sample%s of %zu features, %.1f%% of class 1\n", options->data,
+           t->file.samples, t->file.samples == 1 ? "" : "s", t->file.features,
+           100.0 * (double)ones / (double)t->file.samples);
     printf("split     %zu to train, %zu held out, stratified, seed %zu\n", t->samples,
            t->file.samples - t->samples, options->seed);
-    printf("network   %zu-%zu-1, %zu parameters; %zu epochs, batch %zu, rate %g\n",
+    printf("network   %zu-%zu-1, %zu parameter%s; %zu epoch%s, batch %zu, rate %g\n",
            t->file.features, options->hidden, (t->file.features + 2) * options->hidden + 1,
-           options->epochs, options->batch, example_rate_scaled(&options->rate, options->batch));
+           (t->file.features + 2) * options->hidden + 1 == 1 ? "" : "s", options->epochs,
+           options->epochs == 1 ? "" : "s", options->batch,
+           example_rate_scaled(&options->rate, options->batch));
     fflush(stdout);
 }
 

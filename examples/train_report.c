@@ -32,8 +32,8 @@ static int compare_parameters(struct training *t)
             hash = (hash ^ bytes[j]) * UINT64_C(0x100000001b3);
     }
     if (t->rank == 0)
-        printf("parameters         bit-identical on %d ranks (hash %016llx)\n", t->size,
-               (unsigned long long)hash);
+        printf("parameters         bit-identical on %d rank%s (hash %016llx)\n", t->size,
+               t->size == 1 ? "" : "s", (unsigned long long)hash);
     return 0;
 }
 
@@ -46,18 +46,18 @@ static void print_exchange(const struct training *t)
     twill_gradients_count(t->set, &counters);
     twill_gradients_traffic(t->set, &ended);
     double steps = counters.steps > 0 ? (double)counters.steps : 1;
-    printf(
-        "exchange    %llu steps of %llu bucket%s; of each, %.0f bytes of gradients, %.0f exchanged",
-        (unsigned long long)counters.steps, (unsigned long long)counters.buckets,
-        counters.buckets == 1 ? "" : "s", (double)counters.bytes / steps,
-        (double)counters.bytes_exchanged / steps);
+    printf("exchange    %llu step%s of %llu bucket%s; of each, %.0f bytes of gradients, %.0f "
+           "exchanged",
+           (unsigned long long)counters.steps, counters.steps == 1 ? "" : "s",
+           (unsigned long long)counters.buckets, counters.buckets == 1 ? "" : "s",
+           (double)counters.bytes / steps, (double)counters.bytes_exchanged / steps);
     if (ended.bytes_wire > 0)
         printf(", %.0f sent to other nodes", (double)ended.bytes_wire / steps);
     printf("\ncopies      %llu bytes into and out of buckets, %.1f a step in the library; "
-           "%llu registrations in the first step, %llu after it\n",
+           "%llu registration%s in the first step, %llu after it\n",
            (unsigned long long)counters.bytes_copied,
            (double)(ended.bytes_copied - t->started.bytes_copied) / steps,
-           (unsigned long long)t->started.registrations,
+           (unsigned long long)t->started.registrations, t->started.registrations == 1 ? "" : "s",
            (unsigned long long)(ended.registrations - t->started.registrations));
     for (size_t i = 0; i < 2 && (line = twill_gradients_times(t->set, i)) != NULL; i++)
         printf("%s%s\n", i == 0 ? "rank 0      " : "            ", line);

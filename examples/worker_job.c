@@ -346,9 +346,10 @@ void worker_report(struct worker_job *job, twill_server *server, twill_status st
         loss +=
             example_network_judge(&job->network, job->held_out.values + i * job->held_out.features,
                                   job->held_out.labels[i], &right);
-    printf("rank %d: %zu steps, version %llu, held-out loss %.4f accuracy %.4f, %.2f s\n",
-           job->rank, job->steps, (unsigned long long)twill_server_version(server, 0),
-           loss / (double)n, (double)right / (double)n, example_now() - job->seconds);
+    printf("rank %d: %zu step%s, version %llu, held-out loss %.4f accuracy %.4f, %.2f s\n",
+           job->rank, job->steps, job->steps == 1 ? "" : "s",
+           (unsigned long long)twill_server_version(server, 0), loss / (double)n,
+           (double)right / (double)n, example_now() - job->seconds);
 }
 
 int worker_close(struct worker_job *job, twill_status status)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Parses TWILL_ALGORITHM. */
 #include "algorithms/select/override.h"
+#include "lib/plural.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -241,7 +242,7 @@ static twill_status read_parameters(struct twill_override *override, struct text
             "\"%.*s\" is no parameter of %s, which takes %s%u number%s from 1 to 65535, "
             "with x between them",
             (int)text.length, text.at, a->name, a->parse != NULL ? "words, or " : "", a->parameters,
-            a->parameters == 1 ? "" : "s");
+            TWILL_PLURAL(a->parameters));
     return TWILL_OK;
 }
 

@@ -6,6 +6,7 @@
  * continuous, hence so is the least cost, except at the sizes where a candidate starts or ceases to
  * apply (IMM, mapped buffers). */
 #include "algorithms/select/early_choice.h"
+#include "lib/plural.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -240,9 +241,9 @@ static twill_status refuse_choice(const struct twill_override *override,
     }
     return TWILL_FAIL(
         error, TWILL_ERR_CONFIG,
-        "TWILL_ALGORITHM: \"%.*s\" %s; for %s with %u ranks on %u nodes there are: %s",
+        "TWILL_ALGORITHM: \"%.*s\" %s; for %s with %u rank%s on %u node%s there are: %s",
         override->length, override->text, why, twill_collective_name(collective), world->size,
-        world->nodes, names);
+        TWILL_PLURAL(world->size), world->nodes, TWILL_PLURAL(world->nodes), names);
 }
 
 /* Return whether a size is one that the protocol is for. The limits of FLAT and MAPPED are near to
@@ -376,10 +377,11 @@ twill_status twill_select(struct twill_choice *choice, struct twill_chooser *cho
     choice->substituted = override != NULL && override->algorithm != NULL;
     return found ? TWILL_OK
                  : TWILL_FAIL(error, TWILL_ERR_UNSUPPORTED,
-                              "no algorithm does %s%s in this order with %u ranks on %u nodes",
+                              "no algorithm does %s%s in this order with %u rank%s on %u node%s",
                               twill_collective_name(request->collective),
                               request->vector ? " with shards of different sizes" : "",
-                              chooser->world->size, chooser->world->nodes);
+                              chooser->world->size, TWILL_PLURAL(chooser->world->size),
+                              chooser->world->nodes, TWILL_PLURAL(chooser->world->nodes));
 }
 
 /* Return the access to peers' buffers that the choice for this request uses. */

@@ -4,6 +4,7 @@
  * before a run starts and right after it ends. */
 #include "algorithms/verify/verify.h"
 #include "algorithms/schedule/step_table.h"
+#include "lib/plural.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -246,10 +247,10 @@ static twill_status check_rest(const struct twill_verifier *m)
         uint64_t pair = channel->key - 1;
         if (channel->key != 0 && channel->sent != channel->received)
             return TWILL_FAIL(m->error, TWILL_ERR_INTERNAL,
-                              "schedules: rank %llu sends %llu messages to rank %llu, which "
+                              "schedules: rank %llu sends %llu message%s to rank %llu, which "
                               "receives %llu",
                               (unsigned long long)(pair / m->world->size % m->world->size),
-                              (unsigned long long)channel->sent,
+                              (unsigned long long)channel->sent, TWILL_PLURAL(channel->sent),
                               (unsigned long long)(pair % m->world->size),
                               (unsigned long long)channel->received);
     }

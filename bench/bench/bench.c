@@ -8,6 +8,7 @@
 #include "bench/common/exit_status.h"
 #include "bench/common/option_names.h"
 #include "bench/fabric/fabric.h"
+#include "lib/plural.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -97,8 +98,9 @@ static void print_start(struct twill_bench_run *run)
     printf("# twill-bench version %s: %s\n", twill_version(),
            twill_bench_facts(options->collective)->name);
     if (options->list != NULL)
-        printf("# list %s: %zu keys, %llu elements", options->list, run->list.keys,
-               (unsigned long long)run->list.total);
+        printf("# list %s: %zu key%s, %llu element%s", options->list, run->list.keys,
+               TWILL_PLURAL(run->list.keys), (unsigned long long)run->list.total,
+               TWILL_PLURAL(run->list.total));
     else
         printf("# minBytes %zu maxBytes %zu step: %zu(%s)", options->sizes.min_bytes,
                options->sizes.max_bytes,
@@ -256,7 +258,7 @@ static int run_cycles(struct twill_bench_run *run)
     }
     twill_bench_progress_clear(&run->work.progress);
     if (run->world_rank == 0 && run->options.report.csv && run->results.failures > 0)
-        fprintf(stderr, "twill-bench: %zu values are wrong\n", run->results.failures);
+        fprintf(stderr, "twill-bench: wrong values: %zu\n", run->results.failures);
     if (run->world_rank == 0 && !run->options.report.csv) {
         char program[64];
         const char *rail;

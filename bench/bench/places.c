@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where each rank runs: the lines of the header, exchanged by the library under test. */
 #include "bench/bench/bench_run.h"
+#include "lib/plural.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -45,7 +46,7 @@ void twill_bench_print_places(FILE *out, const struct twill_bench_run *run)
 {
     enum { PLACES_SHOWN = 64 };
     fprintf(out, "# Ranks %d on %d node%s\n", run->world_size, twill_comm_nodes(run->world),
-            twill_comm_nodes(run->world) == 1 ? "" : "s");
+            TWILL_PLURAL(twill_comm_nodes(run->world)));
     for (int rank = 0; rank < run->world_size && rank < PLACES_SHOWN; rank++) {
         const struct twill_bench_place *place = &run->places[rank];
         fprintf(out, "#  Rank %2d Pid %6d on %10s node %2d local rank %2d\n", place->rank,

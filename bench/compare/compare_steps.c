@@ -6,6 +6,7 @@
 #include "bench/common/report.h"
 #include "bench/compare/compare.h"
 #include "bench/compare/peers/played_compute.h"
+#include "lib/plural.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -100,8 +101,8 @@ static bool run_turn(struct twill_compare_run *run, const struct twill_compare_m
     if (wrong > 0) {
         result->wrong = true;
         run->failures += contender->kind != TWILL_COMPARE_PEER;
-        fprintf(stderr, "twill-compare: %s: %llu wrong values in a step, %s\n", contender->name,
-                (unsigned long long)wrong, twill_compare_way(run, result));
+        fprintf(stderr, "twill-compare: %s: %llu wrong value%s in a step, %s\n", contender->name,
+                (unsigned long long)wrong, TWILL_PLURAL(wrong), twill_compare_way(run, result));
     }
     return take_steps(contender->board, result);
 }

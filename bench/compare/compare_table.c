@@ -2,6 +2,7 @@
 /* The tables of twill-compare, and the arithmetic that they share with the JSON. */
 #include "bench/common/report.h"
 #include "bench/compare/compare.h"
+#include "lib/plural.h"
 
 #include <string.h>
 
@@ -227,18 +228,19 @@ static void print_hosts(const struct twill_compare_run *run, FILE *out)
 {
     const struct twill_compare_options *options = &run->options;
     for (int i = 0, rank = 0; i < options->n_hosts; rank += options->hosts[i++].ranks)
-        fprintf(out, "# host %s (%s): %d ranks, congestion control %s\n", options->hosts[i].name,
+        fprintf(out, "# host %s (%s): %d rank%s, congestion control %s\n", options->hosts[i].name,
                 run->remote.hellos[rank].host, options->hosts[i].ranks,
-                run->remote.hellos[rank].congestion);
+                TWILL_PLURAL(options->hosts[i].ranks), run->remote.hellos[rank].congestion);
 }
 
 void twill_compare_print_head(const struct twill_compare_run *run, FILE *out)
 {
     const struct twill_compare_options *options = &run->options;
     bool hosts = options->n_hosts > 0;
-    fprintf(out, "# twill-compare: %d ranks on %d %s, %s, f32 sum, %d rounds in turns\n",
-            options->ranks, hosts ? options->n_hosts : run->cores, hosts ? "hosts" : "cores",
-            run->bind ? "bound to cores" : "not bound", options->rounds);
+    fprintf(out, "# twill-compare: %d rank%s on %d %s, %s, f32 sum, %d round%s in turns\n",
+            options->ranks, TWILL_PLURAL(options->ranks), hosts ? options->n_hosts : run->cores,
+            hosts ? "hosts" : "cores", run->bind ? "bound to cores" : "not bound", options->rounds,
+            TWILL_PLURAL(options->rounds));
     print_hosts(run, out);
     if (options->mpi)
         fprintf(out, "# +twill: the same program, libtwill-mpi loaded before the MPI; +off: +twill "

@@ -2,6 +2,7 @@
 /* Plot a comparison by gnuplot: for each collective an SVG of two panels, times of all contenders
  * over bytes, and the ratio to the bound. */
 #include "bench/compare/compare.h"
+#include "lib/plural.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -80,13 +81,13 @@ static void write_script(const struct twill_compare_run *run, FILE *out,
             svg);
     write_data(run, out, collective);
     fprintf(out,
-            "set multiplot layout 1,2 title '%s, %d ranks, float sum' noenhanced\n"
+            "set multiplot layout 1,2 title '%s, %d rank%s, float sum' noenhanced\n"
             "set bmargin at screen 0.25\nset tmargin at screen 0.93\n"
             "set logscale xy\nset logscale x 2\nset grid\nset format x '%%.0b %%BB'\n"
             "set xtics 4,16\n"
             "set key at screen 0.5,0.01 center bottom maxrows 3 samplen 2 font ',10' noenhanced\n"
             "set ylabel 'microseconds'\n",
-            name, run->options.ranks);
+            name, run->options.ranks, TWILL_PLURAL(run->options.ranks));
     write_panel(run, out, collective, 2);
     fprintf(out, "set ylabel 'times the bound'\nset yrange [0.5:60]\nunset key\n");
     write_panel(run, out, collective, 3);

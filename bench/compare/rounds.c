@@ -3,6 +3,7 @@
  * within a second or two, so that slow changes of the machine affect them equally. */
 #include "bench/common/report.h"
 #include "bench/compare/remote_hosts.h"
+#include "lib/plural.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -63,8 +64,9 @@ static void check_results(struct twill_compare_run *run, const struct twill_comp
     cell->wrong = true;
     run->failures += contender->kind != TWILL_COMPARE_PEER;
     twill_bench_progress_clear(&run->progress);
-    fprintf(stderr, "twill-compare: %s: %llu wrong values in %s of %zu bytes\n", contender->name,
-            (unsigned long long)wrong, twill_compare_name(row->collective), row->bytes);
+    fprintf(stderr, "twill-compare: %s: %llu wrong value%s in %s of %zu bytes\n", contender->name,
+            (unsigned long long)wrong, TWILL_PLURAL(wrong), twill_compare_name(row->collective),
+            row->bytes);
 }
 
 /* Return whether a peer is slow and far behind others of its kind; it then has two turns only. */

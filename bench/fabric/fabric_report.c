@@ -2,6 +2,7 @@
 /* The output of twill-bench latency and its kin: OSU's table, CSV and JSON. */
 #include "bench/common/json_file.h"
 #include "bench/fabric/fabric.h"
+#include "lib/plural.h"
 
 #include <json-c/json.h>
 #include <stdlib.h>
@@ -28,7 +29,7 @@ void fabric_print_header(const struct fabric_run *run)
     }
     printf("# twill-bench version %s: %s, ranks %d on %d node%s\n", twill_version(),
            fabric_name(options->measurement), run->size, twill_comm_nodes(run->world),
-           twill_comm_nodes(run->world) == 1 ? "" : "s");
+           TWILL_PLURAL(twill_comm_nodes(run->world)));
     printf("# %s by %s: %s\n", channel->transport,
            strcmp(channel->interface, "calls") == 0 ? "twill's calls" : "the transport alone",
            channel->what);

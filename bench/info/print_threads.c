@@ -2,6 +2,7 @@
 /* twill-info --threads: a gradient set is made, whose description says where its threads run. */
 #include "bench/info/print_threads.h"
 
+#include "lib/plural.h"
 #include "lib/twill_train.h"
 
 #include <stdbool.h>
@@ -53,7 +54,7 @@ static void print_branch(const char *line, const char *before)
 static void print_rank(int rank, const char *lines, int threads)
 {
     const char *before = NULL;
-    printf("rank %d: %d communication thread%s\n", rank, threads, threads == 1 ? "" : "s");
+    printf("rank %d: %d communication thread%s\n", rank, threads, TWILL_PLURAL(threads));
     for (int t = 0; t < threads; t++) {
         const char *line = lines + (size_t)t * THREAD_LINE_BYTES;
         print_branch(line, before);

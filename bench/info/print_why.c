@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* twill-info --why: print the answer of twill_context_why() as a table. */
 #include "bench/info/print_why.h"
+#include "lib/plural.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -39,8 +40,9 @@ static const char *format_time(const char *picoseconds, char text[32])
 
 static void print_call(const struct line *l)
 {
-    printf("%s of %s bytes, %s: %s ranks, %s (nodes x ranks), machine %s\n", l->field[1],
-           l->field[2], l->field[3], l->field[5], l->field[4], l->field[6]);
+    printf("%s of %s bytes, %s: %s rank%s, %s (nodes x ranks), machine %s\n", l->field[1],
+           l->field[2], l->field[3], l->field[5], TWILL_PLURAL(strtoul(l->field[5], NULL, 10)),
+           l->field[4], l->field[6]);
 }
 
 static void print_candidate(const struct line *l, bool first)

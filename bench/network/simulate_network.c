@@ -6,6 +6,7 @@
 #include "bench/common/report.h"
 #include "bench/network/network_platform.h"
 #include "bench/network/network_ranks.h"
+#include "lib/plural.h"
 
 #include <getopt.h>
 #include <simgrid/engine.h>
@@ -326,9 +327,10 @@ int main(int argc, char **argv)
         return print_theta(question) ? 0 : 1;
     if (!answer_question(question, &answer))
         return 1;
-    printf("%s on %s, %zu nodes x %zu ranks, %zu bytes: price %.1f us, simulated %.1f us",
-           answer.algorithm, question.network->name, question.nodes, question.ranks, question.bytes,
-           answer.price, answer.simulated);
+    printf("%s on %s, %zu node%s x %zu rank%s, %zu bytes: price %.1f us, simulated %.1f us",
+           answer.algorithm, question.network->name, question.nodes, TWILL_PLURAL(question.nodes),
+           question.ranks, TWILL_PLURAL(question.ranks), question.bytes, answer.price,
+           answer.simulated);
     if (question.detours > 0)
         printf(", %.1f to %.1f in %d runs", answer.least, answer.most, DETOUR_RUNS);
     printf("\n");

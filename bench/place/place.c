@@ -3,6 +3,7 @@
 #include "bench/place/place.h"
 #include "bench/common/help.h"
 #include "kernels/kernels.h"
+#include "lib/plural.h"
 
 #include <getopt.h>
 #include <stdlib.h>
@@ -90,8 +91,8 @@ static void print_header(const struct place_run *run)
         return;
     printf("# twill-place version %s: %d rank%s on %d node%s, %zu thread%s each, 3 arrays of %zu "
            "bytes, median of %zu\n",
-           twill_version(), run->size, run->size == 1 ? "" : "s", nodes, nodes == 1 ? "" : "s",
-           options->threads, options->threads == 1 ? "" : "s", options->bytes, options->repeats);
+           twill_version(), run->size, TWILL_PLURAL(run->size), nodes, TWILL_PLURAL(nodes),
+           options->threads, TWILL_PLURAL(options->threads), options->bytes, options->repeats);
     printf(
         "# triad: a = b + 3c in doubles, plain stores, 24 bytes an element; all ranks together\n"
         "# copy: memcpy, which may store past the caches, 16 bytes an element; all ranks together\n"
@@ -125,8 +126,8 @@ static void print_kind(const struct place_run *run, const struct memory_kind *ki
         if (strncmp(line, "memory for twill_alloc", 22) == 0)
             printf("# %s\n", line);
     if (kind->fallbacks > 0)
-        printf("# %s: %lld allocations were placed elsewhere: too little memory of this kind\n",
-               kind->name, (long long)kind->fallbacks);
+        printf("# %s: %lld allocation%s placed elsewhere: too little memory of this kind\n",
+               kind->name, (long long)kind->fallbacks, TWILL_PLURAL(kind->fallbacks));
     fflush(stdout);
 }
 
@@ -253,7 +254,7 @@ int main(int argc, char **argv)
     if (status != TWILL_OK)
         result = kind_fail(&kinds[count - 1], status);
     if (run.wrong > 0) {
-        fprintf(stderr, "twill-place: %lld values are wrong\n", (long long)run.wrong);
+        fprintf(stderr, "twill-place: wrong values: %lld\n", (long long)run.wrong);
         result = 1;
     }
     if (result == 0 && run.rank == 0 && run.options.plot != NULL &&

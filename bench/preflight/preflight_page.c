@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The page: the result, problems and warnings with what to do, and a table of the hosts. */
 #include "bench/preflight/preflight_spread.h"
+#include "lib/plural.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -26,21 +27,16 @@ static void list_hosts(const struct preflight *all, const bool *host, char *text
         snprintf(text + used, bytes - used, ": ");
 }
 
-static const char *plural(size_t count)
-{
-    return count == 1 ? "" : "s";
-}
-
 void preflight_title(const struct preflight *all, char *text, size_t bytes)
 {
     size_t problems = preflight_count(all, true), warnings = preflight_count(all, false), used = 0;
     if (problems > 0)
-        used = (size_t)snprintf(text, bytes, "%zu problem%s", problems, plural(problems));
+        used = (size_t)snprintf(text, bytes, "%zu problem%s", problems, TWILL_PLURAL(problems));
     else
         used = (size_t)snprintf(text, bytes, "%d host%s, %d rank%s: ready", all->hosts,
-                                plural((size_t)all->hosts), all->ranks, plural((size_t)all->ranks));
+                                TWILL_PLURAL(all->hosts), all->ranks, TWILL_PLURAL(all->ranks));
     if (warnings > 0 && used < bytes)
-        snprintf(text + used, bytes - used, ", %zu warning%s", warnings, plural(warnings));
+        snprintf(text + used, bytes - used, ", %zu warning%s", warnings, TWILL_PLURAL(warnings));
 }
 
 static void print_findings(const struct preflight *all, bool problems, FILE *out)
@@ -124,14 +120,14 @@ static void print_job(const struct preflight *all, FILE *out)
     if (!job->ran)
         return;
     fprintf(out, "\nTest job of %d rank%s: an allreduce of 8 bytes takes %s us.\n", job->ranks,
-            plural((size_t)job->ranks), preflight_measure(text[0], job->allreduce_us));
+            TWILL_PLURAL(job->ranks), preflight_measure(text[0], job->allreduce_us));
     for (int inside = 1; inside >= 0; inside--) {
         struct preflight_spread trip, rate;
         if (!preflight_spread_find(&trip, all, false, inside) ||
             !preflight_spread_find(&rate, all, true, inside))
             continue;
         fprintf(out, "%zu pair%s of ranks %s: round trip %s us (worst %s), %s MB/s (worst %s).\n",
-                trip.pairs, plural(trip.pairs), inside ? "on a host" : "between hosts",
+                trip.pairs, TWILL_PLURAL(trip.pairs), inside ? "on a host" : "between hosts",
                 preflight_measure(text[0], trip.median), preflight_measure(text[1], trip.worst),
                 preflight_measure(text[2], 1 / rate.median),
                 preflight_measure(text[3], 1 / rate.worst));

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Checks of connections between hosts, of the cores of ranks, and of the test job. */
 #include "bench/preflight/preflight_spread.h"
+#include "lib/plural.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -150,7 +151,7 @@ static void report_crowd(struct preflight *all, int host, int local)
         preflight_add(all, PREFLIGHT_BINDING, false, host,
                       "Start fewer ranks there: those that share a core wait for each other",
                       "%d ranks share %d core%s (CPUs %s)", sharing, one->cores,
-                      one->cores == 1 ? "" : "s", one->cpus);
+                      TWILL_PLURAL(one->cores), one->cpus);
 }
 
 /* Report two ranks whose CPUs overlap without being equal. */

@@ -3,6 +3,7 @@
 #include "bench/common/gradient_list.h"
 #include "bench/common/report.h"
 #include "bench/compare/peers/played_compute.h"
+#include "lib/plural.h"
 #include "lib/trace/trace.h"
 #include "lib/twill_train.h"
 
@@ -200,9 +201,12 @@ static int measure(struct overhead *o, const char *folder)
     bool good = open_side(o, &o->side[0], "TWILL_TIMELINE=") && open_side(o, &o->side[1], setting);
     good = good && run_turns(o);
     if (good && twill_comm_rank(o->comm) == 0) {
-        printf("%zu tensors, %llu bytes, %d ranks; computing by %s; %zu steps of each in turns\n",
-               o->list.keys, (unsigned long long)(o->list.total * sizeof(float)),
-               twill_comm_size(o->comm), o->compute.device ? "a device" : "the core", o->steps);
+        printf(
+            "%zu tensor%s, %llu bytes, %d rank%s; computing by %s; %zu step%s of each in turns\n",
+            o->list.keys, TWILL_PLURAL(o->list.keys),
+            (unsigned long long)(o->list.total * sizeof(float)), twill_comm_size(o->comm),
+            TWILL_PLURAL(twill_comm_size(o->comm)), o->compute.device ? "a device" : "the core",
+            o->steps, TWILL_PLURAL(o->steps));
         print_sides(o);
         print_events();
     }

@@ -3,6 +3,7 @@
  * ranks is one with the same number on the same communicator: all of them wait until the last of
  * them begins. */
 #include "bench/trace/trace_tool.h"
+#include "lib/plural.h"
 
 #include <json-c/json.h>
 #include <stdlib.h>
@@ -177,7 +178,9 @@ void trace_print(const struct trace_job *job, size_t most)
         summary_free(&summary);
         return;
     }
-    printf("%zu ranks, %zu events, %.6f s; ", summary.rank_count, job->events, summary.span * 1e-6);
+    printf("%zu rank%s, %zu event%s, %.6f s; ", summary.rank_count,
+           TWILL_PLURAL(summary.rank_count), job->events, TWILL_PLURAL(job->events),
+           summary.span * 1e-6);
     if (summary.error < 0)
         printf("clocks unknown: a timeline is not complete\n");
     else
@@ -194,8 +197,9 @@ void trace_print(const struct trace_job *job, size_t most)
     qsort(summary.ranks, summary.rank_count, sizeof(*summary.ranks), compare_caused);
     printf("\nRanks that others waited for:\n");
     for (size_t i = 0; i < summary.rank_count && i < most && summary.ranks[i].caused > 0; i++)
-        printf("%12.1f us  rank %u, last in %zu calls%s\n", summary.ranks[i].caused,
-               summary.ranks[i].rank, summary.ranks[i].late, i == 0 ? " (the critical rank)" : "");
+        printf("%12.1f us  rank %u, last in %zu call%s%s\n", summary.ranks[i].caused,
+               summary.ranks[i].rank, summary.ranks[i].late, TWILL_PLURAL(summary.ranks[i].late),
+               i == 0 ? " (the critical rank)" : "");
     summary_free(&summary);
 }
 

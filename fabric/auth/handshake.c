@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The handshake: connecting and accepting end. */
 #include "fabric/auth/handshake.h"
+#include "lib/plural.h"
 
 #include <errno.h>
 #include <stddef.h>
@@ -231,7 +232,7 @@ void twill_rejected_text(const struct twill_rejected *rejected, char *text, size
         [TWILL_FAULT_CLOSED] = "closed early", [TWILL_FAULT_REFUSED] = "refused",
     };
     unsigned total = twill_rejected_total(rejected);
-    int used = snprintf(text, bytes, "%u connection%s rejected", total, total == 1 ? "" : "s");
+    int used = snprintf(text, bytes, "%u connection%s rejected", total, TWILL_PLURAL(total));
     const char *before = " (";
     for (int fault = 1; fault < TWILL_FAULTS; fault++) {
         if (rejected->count[fault] == 0 || used < 0 || (size_t)used >= bytes)

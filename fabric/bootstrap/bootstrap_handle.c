@@ -5,6 +5,7 @@
 #include "algorithms/world/world.h"
 #include "fabric/bootstrap/join_handle.h"
 #include "fabric/bootstrap/tcp/bootstrap_tcp.h"
+#include "lib/plural.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -100,8 +101,8 @@ static twill_status handle_open(struct twill_oob **oob, const struct twill_boots
     snprintf(job.hosts, sizeof(job.hosts), "%s", handle.address);
     snprintf(job.identity, sizeof(job.identity), "growing %s",
              hex_of(handle.origin, TWILL_NONCE_BYTES, origin));
-    snprintf(job.how, sizeof(job.how), "handle: epoch %u, %u ranks, %u of them new, at %.88s",
-             handle.epoch, handle.size, handle.guests,
+    snprintf(job.how, sizeof(job.how), "handle: epoch %u, %u rank%s, %u of them new, at %.88s",
+             handle.epoch, handle.size, TWILL_PLURAL(handle.size), handle.guests,
              TWILL_ADDRESS_AND_PORT(handle.address, handle.port));
     TWILL_TRY(error, twill_bootstrap_tcp_open(oob, &twill_bootstrap_handle, &job, params, error));
     (*oob)->epoch = handle.epoch;

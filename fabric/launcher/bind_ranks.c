@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Bind the ranks of this host to cores, within the CPUs that this process may use. */
 #include "fabric/launcher/launcher.h"
+#include "lib/plural.h"
 #include "numa/topology.h"
 
 #include <stdarg.h>
@@ -79,7 +80,7 @@ static void choose_binding(struct twill_launch *launch, const struct twill_topol
         leave_unbound(launch,
                       "ranks are not bound: %u are more than the %u core%s here (--bind none if "
                       "that is intended)",
-                      ranks, cores, cores == 1 ? "" : "s");
+                      ranks, cores, TWILL_PLURAL(cores));
         return;
     }
     launch->cpus = calloc(ranks, sizeof(*launch->cpus));

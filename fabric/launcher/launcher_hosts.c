@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The hosts of a job: their names, which of them is this host, and which rank goes where. */
 #include "fabric/launcher/launcher.h"
+#include "lib/plural.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -328,7 +329,7 @@ bool twill_sites_place(struct twill_options *options)
     if (ranks > places) {
         twill_complain("%s%d: the hosts have places for %ld rank%s%s",
                        options->most > 0 ? "--elastic MIN:" : "-n ", ranks, places,
-                       places == 1 ? "" : "s",
+                       TWILL_PLURAL(places),
                        options->oversubscribe
                            ? " (max_slots)"
                            : " (--hosts NAME:RANKS,..., or --oversubscribe if more are intended)");

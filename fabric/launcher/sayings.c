@@ -2,6 +2,7 @@
 /* Warnings and errors that the library has in its ranks. What several ranks say alike is printed
  * once, with the ranks, when no other rank has said it for a while. */
 #include "fabric/launcher/launcher.h"
+#include "lib/plural.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,7 +56,7 @@ static void print_saying(const struct twill_sayings *sayings, struct twill_sayin
     char list[160], line[sizeof(saying->text) + sizeof(list) + 64], many[32] = "";
     list_ranks(sayings, saying->said, list, sizeof(list));
     if (saying->count > 1)
-        snprintf(many, sizeof(many), " (%d ranks)", saying->count);
+        snprintf(many, sizeof(many), " (%d rank%s)", saying->count, TWILL_PLURAL(saying->count));
     int used = snprintf(line, sizeof(line), "twill%s%s%s: %s%s", list[0] ? "[" : "", list,
                         list[0] ? "]" : "", saying->differs ? saying->alike : saying->text, many);
     twill_text_plain(line, (size_t)used);

@@ -16,6 +16,7 @@
  * direction). Further requests wait in a queue per stream, so that no lane waits for another. */
 #include "fabric/rails/rails.h"
 #include "fabric/transports.h"
+#include "lib/plural.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -405,9 +406,10 @@ static struct twill_transport *rails_rail(const struct twill_transport *transpor
 
 static void describe_weights(struct rails *t, const uint32_t *weight)
 {
-    size_t used = (size_t)snprintf(t->description, sizeof(t->description),
-                                   "%s over %u rails, messages from %zu KiB on split ", t->ops.name,
-                                   t->count, t->split_bytes >> 10);
+    size_t used =
+        (size_t)snprintf(t->description, sizeof(t->description),
+                         "%s over %u rail%s, messages from %zu KiB on split ", t->ops.name,
+                         t->count, TWILL_PLURAL(t->count), t->split_bytes >> 10);
     for (uint32_t r = 0; r < t->count && used < sizeof(t->description); r++)
         used += (size_t)snprintf(t->description + used, sizeof(t->description) - used, "%s%u",
                                  r > 0 ? ":" : "", weight[r]);

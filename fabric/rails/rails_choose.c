@@ -6,6 +6,7 @@
  * fast as the best, and present on every rank. That excludes a slower management network; and of
  * several interfaces in one IP network the kernel would use only one. */
 #include "fabric/rails/rails.h"
+#include "lib/plural.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -215,9 +216,9 @@ static twill_status check_rails(const struct twill_rails_info *infos, uint32_t r
                               settings[infos[0].setting], infos[0].requested);
         if (info->setting == TWILL_RAILS_LIST && info->count != infos[0].count)
             return TWILL_FAIL(error, TWILL_ERR_CONFIG,
-                              "rank %u lists %u rails, rank 0 lists %u (TWILL_RAILS, "
+                              "rank %u lists %u rail%s, rank 0 lists %u (TWILL_RAILS, "
                               "TWILL_INTERFACE): there must be as many on all ranks",
-                              r, info->count, infos[0].count);
+                              r, info->count, TWILL_PLURAL(info->count), infos[0].count);
     }
     return TWILL_OK;
 }

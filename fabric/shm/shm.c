@@ -18,6 +18,7 @@
  * receiver that finds another one reads the slot again, as the damage may have been on the way to
  * it, and then fails. */
 #include "fabric/shm/shm_channel.h"
+#include "lib/plural.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -401,8 +402,10 @@ static twill_status shm_open(struct twill_transport **transport,
     shm->node = params->node;
     place_all(shm, params);
     snprintf(shm->text, sizeof(shm->text),
-             "shm: %u ranks, %u slots of %u KiB per lane and direction%s%s", size, TWILL_SHM_SLOTS,
-             TWILL_SHM_SLOT_BYTES / 1024, offers ? "; from 512 KiB on read by cma" : "",
+             "shm: %u rank%s, " TWILL_TEXT_OF(
+                 TWILL_SHM_SLOTS) " slots of %u KiB per lane and direction%s%s",
+             size, TWILL_PLURAL(size), TWILL_SHM_SLOT_BYTES / 1024,
+             offers ? "; from 512 KiB on read by cma" : "",
              shm->channel[0].crc32c != NULL ? "; checksums (CRC32C)" : "");
     *transport = &shm->base;
     return TWILL_OK;

@@ -7,6 +7,7 @@
 #include "lib/exec/device_call.h"
 #include "lib/exec/progress.h"
 #include "lib/health/recovery.h"
+#include "lib/plural.h"
 #include "lib/trace/timeline.h"
 
 #include <stdio.h>
@@ -145,7 +146,7 @@ static void note_caches(struct twill_context *context, const struct twill_machin
     char l1d[32], l2[32], l3[32], cores[48] = "", count[64] = "none";
     if (m->cores_per_l2 > 0)
         snprintf(cores, sizeof(cores), " (%u core%s each)", m->cores_per_l2,
-                 m->cores_per_l2 == 1 ? "" : "s");
+                 TWILL_PLURAL(m->cores_per_l2));
     if (m->l3_caches > 0)
         snprintf(count, sizeof(count), "%u of %s%s", m->l3_caches,
                  size_text(l3, sizeof(l3), m->l3_bytes, 10), m->l3_bytes > 0 ? "" : " size");
@@ -158,10 +159,11 @@ static void note_machine(struct twill_context *context)
 {
     const struct twill_machine *m = twill_topology_machine(context->machine.topology);
     twill_context_note(context, "twill %s", twill_version());
-    twill_context_note(context,
-                       "machine: %s%s%s, %u packages, %u NUMA nodes, %u cores, %u PUs (%u allowed)",
-                       m->source, m->model[0] ? ", " : "", m->model, m->packages, m->numa_nodes,
-                       m->cores, m->pus, m->allowed_pus);
+    twill_context_note(
+        context, "machine: %s%s%s, %u package%s, %u NUMA node%s, %u core%s, %u PU%s (%u allowed)",
+        m->source, m->model[0] ? ", " : "", m->model, m->packages, TWILL_PLURAL(m->packages),
+        m->numa_nodes, TWILL_PLURAL(m->numa_nodes), m->cores, TWILL_PLURAL(m->cores), m->pus,
+        TWILL_PLURAL(m->pus), m->allowed_pus);
     if (m->memory_mode[0] != '\0')
         twill_context_note(context, "KNL modes: memory %s, cluster %s", m->memory_mode,
                            m->cluster_mode);
@@ -183,16 +185,17 @@ static void note_job(struct twill_context *context)
 {
     const struct twill_world *w = &context->job.world;
     int rank = context->job.oob->rank;
-    twill_context_note_rank(context,
-                            "ranks: %u on %u nodes; this is rank %d, %u of %u on node %u%s",
-                            w->size, w->nodes, rank, w->local[rank], w->node_size[w->node[rank]],
-                            w->node[rank], context->job.crowded ? "; ranks share cores" : "");
+    twill_context_note_rank(
+        context, "ranks: %u on %u node%s; this is rank %d, %u of %u on node %u%s", w->size,
+        w->nodes, TWILL_PLURAL(w->nodes), rank, w->local[rank], w->node_size[w->node[rank]],
+        w->node[rank], context->job.crowded ? "; ranks share cores" : "");
     twill_context_note_rank(context, "bootstrap: %s", context->job.oob->how);
     const struct twill_oob *oob = context->job.oob;
     twill_context_note(context, "interface: %s address %s: %s", oob->interface, oob->address,
                        oob->address_why);
-    twill_context_note(context, "kernels: %s, at most %lld threads", context->machine.kernels->isa,
-                       (long long)context->config.number[TWILL_VARIABLE_THREADS]);
+    twill_context_note(context, "kernels: %s, at most %lld thread%s", context->machine.kernels->isa,
+                       (long long)context->config.number[TWILL_VARIABLE_THREADS],
+                       TWILL_PLURAL(context->config.number[TWILL_VARIABLE_THREADS]));
     twill_context_note(context, "progress: %s", context->progress.how);
     note_policy(context, "for twill_alloc", context->memory.user_policy.why);
     note_policy(context, "of the library", context->memory.library_policy.why);

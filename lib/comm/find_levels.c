@@ -4,6 +4,7 @@
 #include "lib/comm/find_levels.h"
 #include "algorithms/world/world_levels.h"
 #include "lib/lists.h"
+#include "lib/plural.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -68,9 +69,10 @@ static twill_status parse_units(const char *text, uint32_t ranks[TWILL_LEVEL_NOD
         if (ranks[level] != 0 && ranks[level] % inner != 0)
             return TWILL_FAIL(
                 error, TWILL_ERR_CONFIG,
-                "TWILL_LAYOUT=units=%s: %u ranks of a %s are no multiple of %u of a smaller "
+                "TWILL_LAYOUT=units=%s: %u rank%s of a %s are no multiple of %u of a smaller "
                 "unit",
-                text, ranks[level], twill_level_name((twill_level)level), inner);
+                text, ranks[level], TWILL_PLURAL(ranks[level]),
+                twill_level_name((twill_level)level), inner);
         inner = ranks[level] != 0 ? ranks[level] : inner;
     }
     return TWILL_OK;
@@ -251,11 +253,12 @@ static void warn_unbound(struct twill_context *context, const struct twill_level
         strcat(lost, ", tile");
     bool fits =
         world->node_size[world->node[first]] <= twill_topology_cores(context->machine.topology);
-    twill_say(&context->log, fits && lost[0] != '\0' ? TWILL_LOG_WARN : TWILL_LOG_INFO,
-              "ranks are not bound: this one and others of its node may run on the same %u CPUs%s%s"
-              "; twillrun binds them, mpirun does with --bind-to core, srun with --cpu-bind=cores",
-              its->cpus, lost[0] != '\0' ? ", so these levels are unknown: " : "",
-              lost[0] != '\0' ? lost + 2 : "");
+    twill_say(
+        &context->log, fits && lost[0] != '\0' ? TWILL_LOG_WARN : TWILL_LOG_INFO,
+        "ranks are not bound: this one and others of its node may run on the same %u CPU%s%s%s"
+        "; twillrun binds them, mpirun does with --bind-to core, srun with --cpu-bind=cores",
+        its->cpus, TWILL_PLURAL(its->cpus),
+        lost[0] != '\0' ? ", so these levels are unknown: " : "", lost[0] != '\0' ? lost + 2 : "");
 }
 
 twill_status twill_levels_open(struct twill_context *context, struct twill_level_info *info)

@@ -3,6 +3,7 @@
 #include "fabric/host/interfaces.h"
 #include "fabric/rails/rails.h"
 #include "lib/comm/comm.h"
+#include "lib/plural.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -91,8 +92,8 @@ const char *twill_comm_rail(twill_comm *comm, size_t index)
         return NULL;
     twill_transport_count(rail, &count);
     snprintf(comm->links.rail_line, sizeof(comm->links.rail_line),
-             "rail %zu: %.96s: %llu messages, %llu bytes, %llu of headers", index, rail_name(rail),
-             (unsigned long long)count.messages, (unsigned long long)count.bytes,
-             (unsigned long long)count.header_bytes);
+             "rail %zu: %.96s: %llu message%s, %llu bytes, %llu of headers", index, rail_name(rail),
+             (unsigned long long)count.messages, TWILL_PLURAL(count.messages),
+             (unsigned long long)count.bytes, (unsigned long long)count.header_bytes);
     return comm->links.rail_line;
 }

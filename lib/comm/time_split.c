@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where the time of a communicator's calls goes. */
 #include "fabric/shm/call_records.h"
+#include "lib/plural.h"
 #include "lib/trace/metrics.h"
 
 #include <sched.h>
@@ -108,23 +109,24 @@ static size_t describe_period(const struct twill_comm *comm, enum twill_split_re
     uint64_t blocked = now.blocked - start->blocked;
     blocked = twill_min(twill_max(blocked, waiting), spent);
     waiting = twill_min(waiting, blocked);
-    return (size_t)twill_print(
-        text, bytes,
-        "%llu calls, %llu bytes sent, %.6f s: %.1f %% waiting for the last rank, %.1f %% for data, "
-        "%.1f %% copying, reducing and sending",
-        (unsigned long long)(now.calls - start->calls),
-        (unsigned long long)(now.bytes - start->bytes), twill_comm_seconds(comm, spent),
-        percent(waiting, spent), percent(blocked - waiting, spent),
-        percent(spent - blocked, spent));
+    return (size_t)twill_print(text, bytes,
+                               "%llu call%s, %llu bytes sent, %.6f s: %.1f %% waiting for the last "
+                               "rank, %.1f %% for data, "
+                               "%.1f %% copying, reducing and sending",
+                               (unsigned long long)(now.calls - start->calls),
+                               TWILL_PLURAL((now.calls - start->calls)),
+                               (unsigned long long)(now.bytes - start->bytes),
+                               twill_comm_seconds(comm, spent), percent(waiting, spent),
+                               percent(blocked - waiting, spent), percent(spent - blocked, spent));
 }
 
 static void describe_rank(const struct twill_comm *comm, uint32_t rank,
                           enum twill_split_reader reader, char *text, size_t bytes)
 {
     struct twill_lateness late = lateness_of(comm, rank, reader);
-    twill_print(text, bytes, "%s was last in %llu calls, %.6f s of waiting",
+    twill_print(text, bytes, "%s was last in %llu call%s, %.6f s of waiting",
                 TWILL_COMM_RANK_NAME(comm, rank), (unsigned long long)late.calls,
-                twill_comm_seconds(comm, late.ticks));
+                TWILL_PLURAL(late.calls), twill_comm_seconds(comm, late.ticks));
 }
 
 static void begin_period(struct twill_comm *comm, enum twill_split_reader reader)

@@ -5,6 +5,7 @@
 #include "algorithms/select/explain.h"
 #include "algorithms/world/world_levels.h"
 #include "fabric/bootstrap/exit_notice.h"
+#include "lib/plural.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -158,9 +159,9 @@ void twill_log_comm(struct twill_comm *comm)
         twill_log_notes(comm->context);
     (void)twill_world_summarize(comm->world, levels, sizeof(levels));
     twill_say(log, twill_log_once(TWILL_LOG_INFO, comm->local == 0),
-              "communicator %u: %u ranks: %s; here rank %u, %u of %u on node %u", comm->number,
-              comm->world->size, levels, comm->rank, comm->local, comm->local_size,
-              comm->world->node[comm->rank]);
+              "communicator %u: %u rank%s: %s; here rank %u, %u of %u on node %u", comm->number,
+              comm->world->size, TWILL_PLURAL(comm->world->size), levels, comm->rank, comm->local,
+              comm->local_size, comm->world->node[comm->rank]);
     twill_say(log, TWILL_LOG_DEBUG, "communicator %u: exchanges of set-up so far: %u", comm->number,
               comm->oob->rounds);
     for (unsigned t = 0; t < comm->links.transports; t++)

@@ -3,6 +3,7 @@
 #include "lib/memory/malloc_heap.h"
 
 #include "fabric/shm/mapping.h"
+#include "lib/plural.h"
 
 #include <dlfcn.h>
 #include <string.h>
@@ -138,8 +139,8 @@ void twill_preloaded_warn(const struct twill_preloaded *preloaded, const struct 
 {
     if (ineffective > 0)
         twill_say(log, TWILL_LOG_WARN,
-                  "TWILL_HEAP=shared does nothing on %d ranks, of which this is the first: %s",
-                  ineffective, text_of(preloaded->outcome));
+                  "TWILL_HEAP=shared does nothing on %d rank%s, of which this is the first: %s",
+                  ineffective, TWILL_PLURAL(ineffective), text_of(preloaded->outcome));
     if (mcdram && preloaded->token != NULL)
         twill_say(
             log, TWILL_LOG_WARN,

@@ -2,6 +2,7 @@
 /* TWILL_MPI_REPORT: which calls were taken, which were passed on and why, summed over the ranks and
  * written at the end. Each line is "twill-mpi:" and columns, for people and for awk. */
 #include "lib/mpi/shim.h"
+#include "lib/plural.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -266,7 +267,7 @@ static void write_report(FILE *file, const struct mpi_report *report)
     PMPI_Get_library_version(version, &length);
     shorten_version(version);
     PMPI_Comm_size(twill_mpi.shadow, &size);
-    fprintf(file, "twill-mpi: %d rank%s, twill %s over %s: %s%s\n", size, size == 1 ? "" : "s",
+    fprintf(file, "twill-mpi: %d rank%s, twill %s over %s: %s%s\n", size, TWILL_PLURAL(size),
             twill_version(), version,
             twill_mpi.off[0] != '\0' ? "nothing is taken: " : "collectives are taken",
             twill_mpi.off);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Comparison of options and tensors over the ranks: the least and the greatest of each option, and
  * of each tensor's hash, are equal if all are. */
+#include "lib/plural.h"
 #include "lib/server/server.h"
 
 #include <stdio.h>
@@ -140,8 +141,8 @@ static twill_status compare_options(struct twill_server *server, twill_status ow
             return explain_option(server, &list[i]);
     if (words[n] != ~words[2 * n + 1])
         return TWILL_SERVER_FAIL(server, TWILL_ERR_MISMATCH,
-                                 "rank %u has %u tensors, not as many as other ranks", server->rank,
-                                 server->keys);
+                                 "rank %u has %u tensor%s, not as many as other ranks",
+                                 server->rank, server->keys, TWILL_PLURAL(server->keys));
     return TWILL_OK;
 }
 

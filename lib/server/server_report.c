@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a server tells about itself: parts, memory, versions, counters, staleness, description. */
+#include "lib/plural.h"
 #include "lib/server/link.h"
 
 #include <stdio.h>
@@ -177,9 +178,9 @@ static void describe_core(struct twill_server *server, uint32_t core)
             chunks++;
         }
     used = snprintf(server->line, sizeof(server->line),
-                    "core %u of server rank %u: %llu chunks, %llu bytes",
+                    "core %u of server rank %u: %llu chunk%s, %llu bytes",
                     core % server->roles.threads, twill_core_rank(server, core),
-                    (unsigned long long)chunks, (unsigned long long)bytes);
+                    (unsigned long long)chunks, TWILL_PLURAL(chunks), (unsigned long long)bytes);
     describe_place(server, core, (size_t)used);
 }
 
@@ -191,16 +192,20 @@ const char *twill_server_describe(twill_server *server, size_t index)
         return NULL;
     if (index == 0)
         snprintf(server->line, sizeof(server->line),
-                 "layout %s: %u servers of %u cores, %u workers; %s; %s",
-                 layouts[server->options.layout], server->roles.servers, server->roles.threads,
-                 server->roles.workers, mode_text(server, mode, sizeof(mode)),
+                 "layout %s: %u server%s of %u core%s, %u worker%s; %s; %s",
+                 layouts[server->options.layout], server->roles.servers,
+                 TWILL_PLURAL(server->roles.servers), server->roles.threads,
+                 TWILL_PLURAL(server->roles.threads), server->roles.workers,
+                 TWILL_PLURAL(server->roles.workers), mode_text(server, mode, sizeof(mode)),
                  server->rule.has_optimizer ? twill_optimizer_name(server->rule.optimizer.rule)
                                             : "no optimizer");
     else if (index == 1)
         snprintf(server->line, sizeof(server->line),
-                 "%u tensors in %u chunks of %s (%s); a core has %llu to %llu bytes", server->keys,
-                 server->cut.places, size_text(server->cut.chunk_bytes, size, sizeof(size)),
-                 server->cut.chunk_choice, (unsigned long long)server->cut.least_bytes,
+                 "%u tensor%s in %u chunk%s of %s (%s); a core has %llu to %llu bytes",
+                 server->keys, TWILL_PLURAL(server->keys), server->cut.places,
+                 TWILL_PLURAL(server->cut.places),
+                 size_text(server->cut.chunk_bytes, size, sizeof(size)), server->cut.chunk_choice,
+                 (unsigned long long)server->cut.least_bytes,
                  (unsigned long long)server->cut.most_bytes);
     else if (index - 2 < server->roles.cores)
         describe_core(server, (uint32_t)(index - 2));

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What is wrong with a job: ranks that are dead, stopped, behind the others, or in another call. */
+#include "lib/plural.h"
 #include "lib/trace/job_view.h"
 
 #include <stdio.h>
@@ -101,7 +102,7 @@ static void find_behind(struct twill_job_view *view, size_t from, size_t to)
                            "finding\trank %u is %llu call%s behind on communicator %u: %s been in "
                            "%s for %.1f s, but it %s %s %.1f s %s",
                            region->owner->job_rank, (unsigned long long)behind,
-                           behind == 1 ? "" : "s", region->owner->number, others, call, age,
+                           TWILL_PLURAL(behind), region->owner->number, others, call, age,
                            region->in_call ? "has been in" : "left", last, since,
                            region->in_call ? "so far" : "ago");
     }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Comparisons over the ranks: of what they register, and of their parameters. Each tensor is
  * hashed; the least and the greatest hash over the ranks are equal if all are. */
+#include "lib/plural.h"
 #include "lib/train/gradients.h"
 
 #include <stdio.h>
@@ -185,7 +186,7 @@ static twill_status compare_each(struct twill_gradients *set, uint64_t least)
     if (status != TWILL_OK || found > n)
         return status;
     if (found == n) {
-        snprintf(text, sizeof(text), "%u tensors", set->tensors);
+        snprintf(text, sizeof(text), "%u tensor%s", set->tensors, TWILL_PLURAL(set->tensors));
         return explain_difference(set, "the number of tensors", text);
     }
     describe_tensor(&set->tensor[found], text);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sufficient factors of dense layers: the choice, the all-gather, the product. */
 #include "lib/exec/shared_prices.h"
+#include "lib/plural.h"
 #include "lib/train/gradients.h"
 
 #include <stdlib.h>
@@ -169,8 +170,9 @@ twill_status twill_gradients_add_dense(twill_gradients *set, const twill_tensor 
     const char *name = tensor != NULL && tensor->name != NULL ? tensor->name : "?";
     if (rows == 0 || columns == 0 || samples == 0 || rows > SIZE_MAX / 16 / columns ||
         samples > SIZE_MAX / 16 / (rows + columns))
-        return TWILL_GRADIENTS_REFUSE(set, "tensor '%s': %zu rows, %zu columns, %zu samples", name,
-                                      rows, columns, samples);
+        return TWILL_GRADIENTS_REFUSE(set, "tensor '%s': %zu row%s, %zu column%s, %zu sample%s",
+                                      name, rows, TWILL_PLURAL(rows), columns,
+                                      TWILL_PLURAL(columns), samples, TWILL_PLURAL(samples));
     if (tensor != NULL && (tensor->count != rows * columns || tensor->type != TWILL_F32))
         return TWILL_GRADIENTS_REFUSE(
             set,
@@ -224,8 +226,8 @@ twill_status twill_gradients_ready_factors(twill_gradients *set, int index, cons
             "it ready",
             tensor->name);
     if (samples > dense->samples)
-        return TWILL_GRADIENTS_REFUSE(set, "tensor '%s': %zu samples, registered for at most %zu",
-                                      tensor->name, samples, dense->samples);
+        return TWILL_GRADIENTS_REFUSE(set, "tensor '%s': %zu sample%s, registered for at most %zu",
+                                      tensor->name, samples, TWILL_PLURAL(samples), dense->samples);
     if (samples > 0 && (errors == NULL || activations == NULL))
         return TWILL_GRADIENTS_REFUSE(set, "tensor '%s': its factors are NULL", tensor->name);
     const struct twill_factors factors = {.errors = errors,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A set in words. */
+#include "lib/plural.h"
 #include "lib/train/gradients.h"
 
 #include <stdio.h>
@@ -50,7 +51,7 @@ static void describe_bucket(const struct twill_gradients *set, uint32_t b, char 
     if (set->lanes > 1)
         snprintf(lane, sizeof(lane), ", lane %u", bucket->lane);
     snprintf(text, bytes, "bucket %u%s: %u tensor%s, %zu bytes of %s%s%s, '%.60s' to '%.60s'", b,
-             lane, bucket->tensors, bucket->tensors == 1 ? "" : "s",
+             lane, bucket->tensors, TWILL_PLURAL(bucket->tensors),
              bucket->count * twill_type_size(bucket->type), twill_type_name(bucket->type),
              compressed, bucket->copies ? ", copied" : "",
              set->tensor[member[bucket->tensors - 1]].name, set->tensor[member[0]].name);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a set's communicators have done, for its caller. */
+#include "lib/plural.h"
 #include "lib/train/gradients.h"
 
 #include <stdio.h>
@@ -55,9 +56,10 @@ static void report_lane(struct twill_lane *lane, bool all)
 {
     const struct twill_gradients *set = lane->set;
     char what[80];
-    size_t used = (size_t)snprintf(
-        what, sizeof(what), "gradient set: %llu steps: ",
-        (unsigned long long)(all ? set->usage.steps : (uint64_t)set->options.report_every));
+    uint64_t steps = all ? set->usage.steps : (uint64_t)set->options.report_every;
+    size_t used = (size_t)snprintf(what, sizeof(what),
+                                   "gradient set: %llu step%s: ", (unsigned long long)steps,
+                                   TWILL_PLURAL(steps));
     if (set->lanes > 1)
         used += (size_t)snprintf(what + used, sizeof(what) - used, "lane %td: ", lane - set->lane);
     if (all)

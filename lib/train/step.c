@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The calls of a training step. */
+#include "lib/plural.h"
 #include "lib/train/gradients.h"
 
 #include <sched.h>
@@ -25,8 +26,8 @@ twill_status twill_gradients_check_usable(struct twill_gradients *set, const cha
 static twill_status check_index(struct twill_gradients *set, const char *call, int index)
 {
     if (index < 0 || (uint32_t)index >= set->tensors)
-        return TWILL_GRADIENTS_REFUSE(set, "%s: tensor %d: the set has %u tensors, from 0 on", call,
-                                      index, set->tensors);
+        return TWILL_GRADIENTS_REFUSE(set, "%s: tensor %d: the set has %u tensor%s, from 0 on",
+                                      call, index, set->tensors, TWILL_PLURAL(set->tensors));
     return TWILL_OK;
 }
 

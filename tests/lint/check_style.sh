@@ -108,6 +108,30 @@ check_floats() # folder...
         }'
 }
 
+# What is counted may be one: its noun gets its ending from TWILL_PLURAL(). Sentences that are
+# about several by their sense, bytes and columns of tables may have it as it is.
+check_plurals() # folder...
+{
+    # shellcheck disable=SC2016 # perl's dollars
+    for folder in "$@"; do
+        files_of "$folder" '*.c' '*.h'
+    done | grep -v '/recipes/' | tr '\n' '\0' | xargs -0 -r perl -0777 -ne '
+        BEGIN {
+            $of = join "|", map { "(?<!$_ )" } "more than", "at most", "up to", "than", "of", "\\bto", "between", "among";
+            $noun = "ranks|nodes|hosts|packages|cores|PUs|CPUs|threads|workers|servers|tensors|buckets|calls|rails|steps|rounds|" .
+                "places|files|messages|allocations|values|descriptors|gradients|updates|samples|chunks|slots|links|peers|seconds|" .
+                "pages|results|events|lines|entries|shards|elements|connections|registrations|epochs|iterations|communicators|" .
+                "requests|sets|candidates|operations|counters|segments|regions|layers|features|parameters|attempts|rows|columns|keys";
+            $of =~ tr/|//d;
+            $several = qr/files may be open|ranks remain|ranks share|ranks of a node do|cores of %s|slots$|elements in one chunk|are servers|the maximum|are more than|for %d ranks|memory to|memory that/;
+        }
+        while (/((?:"(?:[^"\\]|\\.)*"\s*(?:PRI\w+\s*)?)+)/g) {
+            (my $text = $1) =~ s/"\s*(?:PRI\w+\s*)?"?//g;
+            next if $text =~ /memory for/ || $text =~ $several;
+            print "$ARGV: $1\n" while $text =~ /$of(%(?:z|ll|l|t)?[udi](?: (?!\w*s\b|on\b|of\b|in\b|to\b)[A-Za-z]+)? (?:$noun))\b(?! %)(?!: )/g;
+        }'
+}
+
 check_top_level() # root
 {
     for entry in "$1"/*; do
@@ -172,6 +196,11 @@ self_test()
     must_complain 'b.h has the guard A_H' check_guards "$bad"
     printf 'int f(void)\n{\n    snprintf(text, bytes, "%%d %%%%"\n             " %%.1f", 1, 2.0);\n}\n' >"$bad/lib/floats.c"
     must_complain 'floats.c: text, bytes' check_floats "$bad/lib"
+    printf 'f("at most %%u ranks", "rank %%u on CPUs %%s", "%%u PU%%s");\nf("%%s, %%u "\n  "NUMA nodes");\n' >"$bad/lib/counts.c"
+    must_complain 'counts.c: %u NUMA nodes' check_plurals "$bad/lib"
+    rm "$bad/lib/floats.c"
+    sed -i 2,3d "$bad/lib/counts.c"
+    must_pass "self-test: what is not one" check_plurals "$bad/lib"
     # shellcheck disable=SC2016
     echo 'cd $1; rm $2' >"$bad/lib/bad.sh"
     if [ -n "$formats" ]; then
@@ -197,6 +226,8 @@ must_pass "licence lines" check_licence_lines "$source"
 must_pass "nothing left open" check_nothing_open "$source"
 must_pass "one guard, one header" check_guards "$source"
 must_pass "floats are printed by twill_print()" check_floats "$source/lib" "$source/algorithms" "$source/fabric" "$source/numa"
+must_pass "counts of one" check_plurals "$source/lib" "$source/algorithms" "$source/fabric" "$source/numa" "$source/kernels" \
+    "$source/bench" "$source/examples"
 must_pass "top level" check_top_level "$source"
 [ -z "$formats" ] || must_pass "clang-format" check_format "$source"
 [ -z "$lints" ] || must_pass "shellcheck" check_scripts "$source"

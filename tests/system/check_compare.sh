@@ -254,7 +254,7 @@ if [ $code -eq 77 ]; then
     cat "$scratch/out"
 else
     [ $code -eq 0 ] || fail "status $code between hosts"
-    grep -q '^# host h1 (h1): 1 ranks, congestion control [a-z]' "$scratch/out" || fail "the second host"
+    grep -q '^# host h1 (h1): 1 rank, congestion control [a-z]' "$scratch/out" || fail "the second host"
     grep -q '^# raw-pingpong  *TCP, ping-pong' "$scratch/out" || fail "one way of TCP"
     grep -q '^# [0-9]* s, 0 wrong$' "$scratch/out" || fail "no good end between hosts"
     numbers 5 2

@@ -97,7 +97,7 @@ for rank in 0 2; do
     must_end 0 "4 ranks, rank $rank without the library" env TWILL_HEAP=shared "$run" -n 4 \
         "$scratch/without" "$rank"
     count ': 0 wrong, staged' 4
-    count "twill.$rank.: TWILL_HEAP=shared does nothing on 1 ranks" 1
+    count "twill.$rank.: TWILL_HEAP=shared does nothing on 1 rank" 1
 done
 
 # Others that are preloaded stay so.

@@ -31,7 +31,7 @@ carried()
 }
 rails()
 {
-    [ "$(grep -c '^# rail [0-9]*: .* messages' "$scratch/out")" -eq "$1" ] || fail "not $1 rails"
+    [ "$(grep -c '^# rail [0-9]*: .* message' "$scratch/out")" -eq "$1" ] || fail "not $1 rails"
 }
 
 hosts_up 2 --rails 2

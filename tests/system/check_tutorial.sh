@@ -22,7 +22,7 @@ export PATH PKG_CONFIG_PATH
 while read -r command; do
     must_end 0 "$command" sh -c "cd '$scratch/here' && $command"
     case $command in
-    *./mean) grep -q '^the mean over [12] ranks is 0\(\.5\)\{0,1\}$' "$scratch/output" || fault "no mean: $command" ;;
+    *./mean) grep -q '^ranks: [12], mean: 0\(\.5\)\{0,1\}$' "$scratch/output" || fault "no mean: $command" ;;
     *--why*) grep -q ring "$scratch/output" || fault "no candidates" ;;
     *bench*) grep -q '#wrong' "$scratch/output" || fault "no table" ;;
     esac

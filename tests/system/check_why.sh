@@ -9,7 +9,7 @@ unset TWILL_ALGORITHM TWILL_TUNE TWILL_TUNING
 
 # Literal output, for a small world.
 cat >"$scratch/wanted" <<'END'
-barrier of 0 bytes, f32: 1 ranks, 1x1 (nodes x ranks), machine auto
+barrier of 0 bytes, f32: 1 rank, 1x1 (nodes x ranks), machine auto
 
   candidate                                      price (us)     measured
   direct                                               0.05            -

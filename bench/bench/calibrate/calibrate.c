@@ -6,6 +6,7 @@
 #include "bench/common/exit_status.h"
 #include "bench/common/measured_collectives.h"
 #include "bench/common/report.h"
+#include "lib/plural.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -393,9 +394,10 @@ static twill_status begin_text(struct twill_bench_calibration *c, const char *pa
         if (*good)
             fprintf(
                 c->file,
-                "twill-tuning 1\n# written by twill-bench --calibrate, twill %s, %d ranks on %d "
-                "nodes\n%s%s\nmachine auto\n",
-                twill_version(), c->size, twill_comm_nodes(c->comm),
+                "twill-tuning 1\n# written by twill-bench --calibrate, twill %s, %d rank%s on %d "
+                "node%s\n%s%s\nmachine auto\n",
+                twill_version(), c->size, TWILL_PLURAL(c->size), twill_comm_nodes(c->comm),
+                TWILL_PLURAL(twill_comm_nodes(c->comm)),
                 key[0] != '\0' ? "for " : "# for no machine: its CPU is not known", key);
     }
     return twill_broadcast(c->comm, good, good, 1, TWILL_I32, 0);

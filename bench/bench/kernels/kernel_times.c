@@ -253,7 +253,7 @@ static int time_all(struct kernel_run *run)
         return STATUS_USAGE;
     }
     if (run->different > 0)
-        fprintf(stderr, "twill-bench: %zu results differ from those of the scalar kernels\n",
+        fprintf(stderr, "twill-bench: results other than the scalar kernels': %zu\n",
                 run->different);
     return run->different > 0 ? STATUS_FAILED : STATUS_GOOD;
 }

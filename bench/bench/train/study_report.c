@@ -2,6 +2,7 @@
 /* The report of a scaling study as text and as comma-separated values. What makes rows comparable
  * stands above them: model, precision, batch, device, machine, and what T(1) is. */
 #include "bench/bench/train/study.h"
+#include "lib/plural.h"
 
 #include <stdarg.h>
 #include <string.h>
@@ -161,8 +162,10 @@ static void print_settings(const struct twill_study *study, FILE *out)
     const struct twill_study_options *options = &study->options;
     const struct twill_bench_run *run = &study->run;
     const char *line;
-    fprintf(out, "# twill-bench train, version %s: %s, %zu tensors, %llu parameters, f32, %llu B\n",
-            twill_version(), options->list, run->list.keys, (unsigned long long)run->list.total,
+    fprintf(out,
+            "# twill-bench train, version %s: %s, %zu tensor%s, %llu parameter%s, f32, %llu B\n",
+            twill_version(), options->list, run->list.keys, TWILL_PLURAL(run->list.keys),
+            (unsigned long long)run->list.total, TWILL_PLURAL(run->list.total),
             (unsigned long long)(run->list.total * sizeof(float)));
     if (options->compute_us.n > 0)
         fprintf(out, "# computing: given (--compute-us)");
@@ -172,7 +175,7 @@ static void print_settings(const struct twill_study *study, FILE *out)
             options->core ? "the rank's core" : "a device", options->iterations);
     fprintf(out, "# predictions: machine %s, %zu rank%s a node\n",
             options->machine != NULL ? options->machine : "this one", twill_study_per_node(study),
-            twill_study_per_node(study) == 1 ? "" : "s");
+            TWILL_PLURAL(twill_study_per_node(study)));
     twill_bench_print_places(out, run);
     for (size_t i = 0; (line = twill_context_describe(run->context, i)) != NULL; i++)
         fprintf(out, "# %s\n", line);

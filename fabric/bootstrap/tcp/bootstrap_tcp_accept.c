@@ -3,6 +3,7 @@
  * connections, and ranks that have joined. Each pending connection has its own short deadline, so
  * that silent or malformed ones delay no rank. bootstrap_tcp_port.c opens the port. */
 #include "fabric/bootstrap/tcp/bootstrap_tcp.h"
+#include "lib/plural.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -129,7 +130,8 @@ static void admit_pending(struct rendezvous *m, size_t i, struct twill_session *
         forget_pending(m, i);
         return;
     }
-    snprintf(text, sizeof(text), "%.200s (rank 0 expects %d ranks)", reason, m->tcp->oob.size);
+    snprintf(text, sizeof(text), "%.200s (rank 0 expects %d rank%s)", reason, m->tcp->oob.size,
+             TWILL_PLURAL(m->tcp->oob.size));
     twill_wire_seal(session, &answer, TWILL_WIRE_REFUSE, TWILL_ERR_BOOTSTRAP, text, strlen(text),
                     NULL);
     (void)twill_wire_write(m->pending[i].fd, &answer, text, strlen(text), &done);

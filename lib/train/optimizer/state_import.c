@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Import of optimizer state: ranks tell each other which ranges they bring and which they need;
  * from these two tables, equal on all ranks, each knows what it sends to whom. */
+#include "lib/plural.h"
 #include "lib/train/gradients.h"
 
 #include <stdlib.h>
@@ -60,12 +61,12 @@ static twill_status check_header(struct state_import *import, const struct twill
             number, h->tensors, set->tensors);
     if (h->rule != (uint32_t)optimizer->rule || h->states != twill_optimizer_states(optimizer)) {
         const char *rule = twill_optimizer_name((twill_optimizer_rule)h->rule);
-        return TWILL_GRADIENTS_REFUSE(set,
-                                      "state %zu is of %s with %u values a weight, the set's %s "
-                                      "has %u",
-                                      number, rule != NULL ? rule : "?", h->states,
-                                      twill_optimizer_name(optimizer->rule),
-                                      twill_optimizer_states(optimizer));
+        return TWILL_GRADIENTS_REFUSE(
+            set,
+            "state %zu is of %s with %u value%s a weight, the set's %s "
+            "has %u",
+            number, rule != NULL ? rule : "?", h->states, TWILL_PLURAL(h->states),
+            twill_optimizer_name(optimizer->rule), twill_optimizer_states(optimizer));
     }
     if (import->offer.steps != NO_STEPS && import->offer.steps != h->steps)
         return TWILL_GRADIENTS_REFUSE(set, "state %zu is of step %llu, the one before of step %llu",

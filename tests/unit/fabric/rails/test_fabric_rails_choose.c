@@ -284,7 +284,7 @@ static const struct choice_case choices[] = {
      {{{RAILS_CHOOSE_DEVICE("a", 1, 100)}, "a,a", NULL},
       {{RAILS_CHOOSE_DEVICE("a", 1, 100)}, "a", NULL}},
      0,
-     {"rank 1 lists 1 rails, rank 0 lists 2", "rank 1 lists 1 rails, rank 0 lists 2"},
+     {"rank 1 lists 1 rail, rank 0 lists 2", "rank 1 lists 1 rail, rank 0 lists 2"},
      NULL},
 };
 
