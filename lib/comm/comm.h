@@ -289,30 +289,31 @@ static inline void twill_request_count_start(const struct twill_request *request
         twill_counter_add(&request->comm->usage.ticks, twill_ticks() - request->ticks);
 }
 
-/* Count the time of a blocking call between two twill_ticks(), and split it if it is long or the
- * number of the call is one of those that are. idle: comm->split.idle at its start. */
-static inline void twill_comm_count_call(struct twill_comm *comm, uint64_t from, uint64_t to,
-                                         uint64_t idle)
+/* Count the time between two twill_ticks(), and split it if it is long or a sample of
+ * TWILL_SPLIT_EVERY calls. idle: comm->split.idle at its start. */
+static inline void twill_comm_count_time(struct twill_comm *comm, uint64_t from, uint64_t to,
+                                         uint64_t idle, bool sample)
 {
     uint64_t spent = to - from;
     bool is_long = spent >= TWILL_SPLIT_TICKS;
     twill_counter_add(&comm->usage.ticks, spent);
-    if (TWILL_UNLIKELY(is_long || comm->issue.started % TWILL_SPLIT_EVERY == 0))
+    if (TWILL_UNLIKELY(is_long || sample))
         twill_split_add(comm, from, to, idle, is_long ? 1 : TWILL_SPLIT_EVERY);
     if (TWILL_UNLIKELY(comm->usage.counters.calls >= comm->split.report_at))
         twill_split_report_due(comm);
 }
 
-/* Count the time of a wait for nonblocking calls from a twill_ticks() to now, and split it if it is
- * long. idle: comm->split.idle at its start. */
+/* Count the time of a blocking call. */
+static inline void twill_comm_count_call(struct twill_comm *comm, uint64_t from, uint64_t to,
+                                         uint64_t idle)
+{
+    twill_comm_count_time(comm, from, to, idle, comm->issue.started % TWILL_SPLIT_EVERY == 0);
+}
+
+/* Count the time of a wait for nonblocking calls, from a twill_ticks() to now. */
 static inline void twill_comm_count_wait(struct twill_comm *comm, uint64_t from, uint64_t idle)
 {
-    uint64_t now = twill_ticks(), spent = now - from;
-    twill_counter_add(&comm->usage.ticks, spent);
-    if (spent >= TWILL_SPLIT_TICKS)
-        twill_split_add(comm, from, now, idle, 1);
-    if (TWILL_UNLIKELY(comm->usage.counters.calls >= comm->split.report_at))
-        twill_split_report_due(comm);
+    twill_comm_count_time(comm, from, twill_ticks(), idle, false);
 }
 
 /* Check that a call may begin, and clear the error of an earlier one. Returns TWILL_ERR_BROKEN if

@@ -16,31 +16,17 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-static void add_note(struct twill_context *context, bool of_rank, const char *format,
-                     va_list arguments)
+void twill_context_note_of(struct twill_context *context, bool of_rank, const char *format, ...)
 {
+    va_list arguments;
     unsigned line = context->notes.lines;
     if (line == TWILL_DESCRIBE_LINES)
         return;
+    va_start(arguments, format);
     twill_print_list(context->notes.line[line], TWILL_DESCRIBE_BYTES, format, arguments);
+    va_end(arguments);
     context->notes.of_rank[line] = of_rank;
     context->notes.lines++;
-}
-
-void twill_context_note(struct twill_context *context, const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    add_note(context, false, format, arguments);
-    va_end(arguments);
-}
-
-void twill_context_note_rank(struct twill_context *context, const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    add_note(context, true, format, arguments);
-    va_end(arguments);
 }
 
 twill_status twill_context_outcome(struct twill_context *context, twill_status status,
@@ -175,10 +161,8 @@ static void note_machine(struct twill_context *context)
 /* Note where memory is placed. With several NUMA nodes that depends on where a rank runs. */
 static void note_policy(struct twill_context *context, const char *whose, const char *why)
 {
-    if (twill_topology_machine(context->machine.topology)->numa_nodes > 1)
-        twill_context_note_rank(context, "memory %s: %s", whose, why);
-    else
-        twill_context_note(context, "memory %s: %s", whose, why);
+    bool differs = twill_topology_machine(context->machine.topology)->numa_nodes > 1;
+    twill_context_note_of(context, differs, "memory %s: %s", whose, why);
 }
 
 static void note_job(struct twill_context *context)

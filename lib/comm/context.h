@@ -266,11 +266,12 @@ twill_status twill_persistent_inherit(struct twill_context *context,
 /* Is there memory of twill_alloc(), or of the library? */
 bool twill_persistent_is_used(const struct twill_context *context);
 
-/* Add a line to twill_context_describe(). */
-void twill_context_note(struct twill_context *context, const char *format, ...) TWILL_PRINTF(2, 3);
-/* The same for a line that may be another one on each rank: each logs it at level info. */
-void twill_context_note_rank(struct twill_context *context, const char *format, ...)
-    TWILL_PRINTF(2, 3);
+/* Add a line to twill_context_describe(). of_rank: ranks may have different ones, and each logs its
+ * own at level info. */
+void twill_context_note_of(struct twill_context *context, bool of_rank, const char *format, ...)
+    TWILL_PRINTF(3, 4);
+#define twill_context_note(context, ...)      twill_context_note_of(context, false, __VA_ARGS__)
+#define twill_context_note_rank(context, ...) twill_context_note_of(context, true, __VA_ARGS__)
 /* Add a line for each NIC. lib/comm/rails_report.c */
 void twill_context_note_nics(struct twill_context *context);
 /* Add the transport that would be used between nodes, when there is one node.

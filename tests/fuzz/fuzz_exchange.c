@@ -82,21 +82,12 @@ FUZZ_WRAPPED(void, twill_memory_limit, struct twill_memory *memory, uint64_t byt
     (void)bytes;
 }
 
-void twill_context_note(struct twill_context *context, const char *format, ...)
+void twill_context_note_of(struct twill_context *context, bool of_rank, const char *format, ...)
 {
     char line[TWILL_DESCRIBE_BYTES];
     va_list arguments;
     (void)context;
-    va_start(arguments, format);
-    vsnprintf(line, sizeof(line), format, arguments);
-    va_end(arguments);
-}
-
-void twill_context_note_rank(struct twill_context *context, const char *format, ...)
-{
-    char line[TWILL_DESCRIBE_BYTES];
-    va_list arguments;
-    (void)context;
+    (void)of_rank;
     va_start(arguments, format);
     vsnprintf(line, sizeof(line), format, arguments);
     va_end(arguments);

@@ -170,9 +170,10 @@ unsigned twill_comm_waits_for(struct twill_comm *comm, uint32_t *ranks, unsigned
     return most;
 }
 
-void twill_context_note(struct twill_context *context, const char *format, ...)
+void twill_context_note_of(struct twill_context *context, bool of_rank, const char *format, ...)
 {
     (void)context;
+    (void)of_rank;
     (void)format;
 }
 
