@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The registry of algorithms, the properties of collectives, and emitting with checks. */
 #include "algorithms/registry.h"
-#include "lib/plural.h"
+#include "lib/base/plural.h"
 
 #include <string.h>
 

@@ -9,7 +9,7 @@
 #ifndef TWILL_ENTRY_TIMES_H
 #define TWILL_ENTRY_TIMES_H
 
-#include "lib/base.h"
+#include "lib/base/base.h"
 
 #define TWILL_CLOCK_DRIFT_PPM 50
 

@@ -3,7 +3,7 @@
 #ifndef TWILL_ENVIRONMENT_H
 #define TWILL_ENVIRONMENT_H
 
-#include "lib/base.h"
+#include "lib/base/base.h"
 
 /* Set and restore the floating-point environment. A caller built with -ffast-math flushes
  * denormals, another may round upwards, and ranks and threads may differ, but results must be the

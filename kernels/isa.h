@@ -4,7 +4,7 @@
 #define TWILL_ISA_H
 
 #include "kernels/kernels.h"
-#include "lib/lists.h"
+#include "lib/base/lists.h"
 
 #include <string.h>
 

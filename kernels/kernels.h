@@ -17,7 +17,7 @@
 #ifndef TWILL_KERNELS_H
 #define TWILL_KERNELS_H
 
-#include "lib/base.h"
+#include "lib/base/base.h"
 
 #define TWILL_KERNEL_MAX_SOURCES      8
 #define TWILL_KERNEL_MAX_DESTINATIONS 8

@@ -3,7 +3,7 @@
 #ifndef TWILL_THREAD_SPLIT_H
 #define TWILL_THREAD_SPLIT_H
 
-#include "lib/base.h"
+#include "lib/base/base.h"
 
 /* Process elements [first, first + count) of a job. */
 typedef void (*twill_range_fn)(const void *job, size_t first, size_t count);

@@ -4,7 +4,7 @@
 #ifndef TWILL_TOPOLOGY_H
 #define TWILL_TOPOLOGY_H
 
-#include "lib/base.h"
+#include "lib/base/base.h"
 
 struct twill_topology;
 

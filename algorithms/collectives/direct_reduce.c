@@ -13,7 +13,7 @@
  * Traffic, MAPPED: elements loaded and stored by a rank per element of the n of the message, L
  * ranks, as the executor does it (a reduction stores to all its destinations in one pass). No byte
  * is copied in between, so counters.bytes_copied and bytes_sent do not change
- * (tests/unit/lib/memory/test_lib_mapped.c).
+ * (tests/unit/lib/job/test_lib_mapped.c).
  *
  *                                        loads             stores          sum, L = 2
  *     allreduce, in place or not         L * 1/L = 1       L * 1/L = 1     2

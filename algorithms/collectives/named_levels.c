@@ -9,7 +9,7 @@
  * world, unless it is `direct`, which is possible within a node only: then a ring is added on top.
  * Without a list: `direct` within the node, rings above. */
 #include "algorithms/compose/compose.h"
-#include "lib/lists.h"
+#include "lib/base/lists.h"
 
 #include <string.h>
 

@@ -11,8 +11,8 @@
  * Where data flow one way only (broadcast, reduce to a root) patterns are eager: a rank that only
  * contributes ends when it has contributed, and no rank awaits those that only receive. A rank may
  * then be ahead of others by as many instances as there are copies; the executor
- * (lib/exec/request_queue.c) and the verifier hold it back when it is about to reuse a copy that a
- * peer may still use. So the contributor synchronises once in many calls, and ranks that share a
+ * (lib/engine/request_queue.c) and the verifier hold it back when it is about to reuse a copy that
+ * a peer may still use. So the contributor synchronises once in many calls, and ranks that share a
  * core are switched once in many calls.
  *
  * STAGED allreduces return a shard's result in the cache lines that its contributions came in: the

@@ -56,7 +56,7 @@
 #define TWILL_SCHEDULE_H
 
 #include "algorithms/world/world.h"
-#include "lib/base.h"
+#include "lib/base/base.h"
 
 enum twill_step_op {
     TWILL_STEP_SEND,        /* send src to peer[0] */

@@ -2,7 +2,7 @@
 /* Count what moves between ranks: see traffic.h. */
 #include "algorithms/schedule/traffic.h"
 #include "algorithms/schedule/step_table.h"
-#include "lib/lists.h"
+#include "lib/base/lists.h"
 
 unsigned twill_partial_width(struct twill_element_kind elements)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Creates the candidates and their cost curves. */
 #include "algorithms/select/candidates.h"
-#include "lib/lists.h"
+#include "lib/base/lists.h"
 
 #include <stdlib.h>
 #include <string.h>

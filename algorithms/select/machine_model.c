@@ -42,7 +42,7 @@
  * nodes with the measurements. Converting was not measured: it is two passes at the speed of a
  * reduction of 16-bit floats. */
 #include "algorithms/select/machine_model.h"
-#include "lib/lists.h"
+#include "lib/base/lists.h"
 
 #include <stddef.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
 /* Prices a reduction in a narrower type: see narrowing.h. */
 #include "algorithms/select/narrowing.h"
 #include "algorithms/select/candidates.h"
-#include "lib/lists.h"
+#include "lib/base/lists.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Parses TWILL_ALGORITHM. */
 #include "algorithms/select/override.h"
-#include "lib/plural.h"
+#include "lib/base/plural.h"
 
 #include <stdio.h>
 #include <stdlib.h>

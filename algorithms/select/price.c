@@ -2,7 +2,7 @@
 /* Runs schedules against simulated clocks. See price.h. */
 #include "algorithms/schedule/step_table.h"
 #include "algorithms/select/price_state.h"
-#include "lib/lists.h"
+#include "lib/base/lists.h"
 
 #include <string.h>
 

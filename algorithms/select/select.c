@@ -6,7 +6,7 @@
  * continuous, hence so is the least cost, except at the sizes where a candidate starts or ceases to
  * apply (IMM, mapped buffers). */
 #include "algorithms/select/early_choice.h"
-#include "lib/plural.h"
+#include "lib/base/plural.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
  * before a run starts and right after it ends. */
 #include "algorithms/verify/verify.h"
 #include "algorithms/schedule/step_table.h"
-#include "lib/plural.h"
+#include "lib/base/plural.h"
 
 #include <stdlib.h>
 #include <string.h>

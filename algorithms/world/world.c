@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Build the world from node labels and levels, and parse declared shapes such as "2x2". */
 #include "algorithms/world/world.h"
-#include "lib/lists.h"
+#include "lib/base/lists.h"
 
 #include <stdlib.h>
 #include <string.h>

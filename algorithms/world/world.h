@@ -4,7 +4,7 @@
 #ifndef TWILL_WORLD_H
 #define TWILL_WORLD_H
 
-#include "lib/base.h"
+#include "lib/base/base.h"
 
 #define TWILL_WORLD_MAX_RANKS 65535 /* a step names ranks in 16 bits */
 

@@ -2,7 +2,7 @@
 /* Text that describes a world's levels. In world->order the ranks of each unit of each level are
  * contiguous, so a unit is a range of it. */
 #include "algorithms/world/world_levels.h"
-#include "lib/lists.h"
+#include "lib/base/lists.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -8,7 +8,7 @@
 #include "bench/common/exit_status.h"
 #include "bench/common/option_names.h"
 #include "bench/fabric/fabric.h"
-#include "lib/plural.h"
+#include "lib/base/plural.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -5,7 +5,7 @@
 
 #include "bench/bench/bench_collective.h"
 #include "bench/common/report.h"
-#include "lib/lists.h"
+#include "lib/base/lists.h"
 #include "lib/twill.h"
 
 #define TWILL_BENCH_ALL (-1)

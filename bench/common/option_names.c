@@ -3,7 +3,7 @@
 #include "bench/common/option_names.h"
 #include "bench/common/measured_collectives.h"
 #include "bench/common/type_names.h"
-#include "lib/lists.h"
+#include "lib/base/lists.h"
 
 #include <ctype.h>
 #include <stddef.h>

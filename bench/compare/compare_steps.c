@@ -6,7 +6,7 @@
 #include "bench/common/report.h"
 #include "bench/compare/compare.h"
 #include "bench/compare/peers/played_compute.h"
-#include "lib/plural.h"
+#include "lib/base/plural.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 /* The tables of twill-compare, and the arithmetic that they share with the JSON. */
 #include "bench/common/report.h"
 #include "bench/compare/compare.h"
-#include "lib/plural.h"
+#include "lib/base/plural.h"
 
 #include <string.h>
 

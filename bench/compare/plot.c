@@ -2,7 +2,7 @@
 /* Plot a comparison by gnuplot: for each collective an SVG of two panels, times of all contenders
  * over bytes, and the ratio to the bound. */
 #include "bench/compare/compare.h"
-#include "lib/plural.h"
+#include "lib/base/plural.h"
 
 #include <errno.h>
 #include <stdlib.h>

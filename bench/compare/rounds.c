@@ -3,7 +3,7 @@
  * within a second or two, so that slow changes of the machine affect them equally. */
 #include "bench/common/report.h"
 #include "bench/compare/remote_hosts.h"
-#include "lib/plural.h"
+#include "lib/base/plural.h"
 
 #include <stdlib.h>
 #include <string.h>

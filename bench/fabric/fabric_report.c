@@ -2,7 +2,7 @@
 /* The output of twill-bench latency and its kin: OSU's table, CSV and JSON. */
 #include "bench/common/json_file.h"
 #include "bench/fabric/fabric.h"
-#include "lib/plural.h"
+#include "lib/base/plural.h"
 
 #include <json-c/json.h>
 #include <stdlib.h>

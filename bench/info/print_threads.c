@@ -2,7 +2,7 @@
 /* twill-info --threads: a gradient set is made, whose description says where its threads run. */
 #include "bench/info/print_threads.h"
 
-#include "lib/plural.h"
+#include "lib/base/plural.h"
 #include "lib/twill_train.h"
 
 #include <stdbool.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* twill-info --why: print the answer of twill_context_why() as a table. */
 #include "bench/info/print_why.h"
-#include "lib/plural.h"
+#include "lib/base/plural.h"
 
 #include <stdbool.h>
 #include <stdio.h>

@@ -6,7 +6,7 @@
 #include "bench/common/report.h"
 #include "bench/network/network_platform.h"
 #include "bench/network/network_ranks.h"
-#include "lib/plural.h"
+#include "lib/base/plural.h"
 
 #include <getopt.h>
 #include <simgrid/engine.h>

@@ -3,7 +3,7 @@
 #include "bench/place/place.h"
 #include "bench/common/help.h"
 #include "kernels/kernels.h"
-#include "lib/plural.h"
+#include "lib/base/plural.h"
 
 #include <getopt.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 /* The front: starts an agent on each host by a twillrun of its own, so that one host that does not
  * answer does not keep the others from it, and asks them in turn. */
 #include "bench/preflight/preflight_front.h"
-#include "lib/base.h"
+#include "lib/base/base.h"
 
 #include <errno.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The test job, as the front starts it and reads it. */
 #include "bench/preflight/preflight_front.h"
-#include "lib/base.h"
+#include "lib/base/base.h"
 
 #include <errno.h>
 #include <stdlib.h>

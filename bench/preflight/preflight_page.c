@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The page: the result, problems and warnings with what to do, and a table of the hosts. */
 #include "bench/preflight/preflight_spread.h"
-#include "lib/plural.h"
+#include "lib/base/plural.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

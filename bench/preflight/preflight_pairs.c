@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Checks of connections between hosts, of the cores of ranks, and of the test job. */
 #include "bench/preflight/preflight_spread.h"
-#include "lib/plural.h"
+#include "lib/base/plural.h"
 
 #include <stdlib.h>
 #include <string.h>

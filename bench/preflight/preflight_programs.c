@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Start twillruns, write to them and read from them, always with a deadline. */
 #include "bench/preflight/preflight_programs.h"
-#include "lib/base.h"
+#include "lib/base/base.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Facts as JSON, and lines of it. */
 #include "bench/preflight/preflight_wire.h"
-#include "lib/base.h"
+#include "lib/base/base.h"
 
 #include <stdlib.h>
 #include <string.h>

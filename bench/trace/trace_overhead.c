@@ -3,8 +3,8 @@
 #include "bench/common/gradient_list.h"
 #include "bench/common/report.h"
 #include "bench/compare/peers/played_compute.h"
-#include "lib/plural.h"
-#include "lib/trace/trace.h"
+#include "lib/base/plural.h"
+#include "lib/base/trace.h"
 #include "lib/twill_train.h"
 
 #include <stdio.h>

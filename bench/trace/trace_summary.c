@@ -3,7 +3,7 @@
  * ranks is one with the same number on the same communicator: all of them wait until the last of
  * them begins. */
 #include "bench/trace/trace_tool.h"
-#include "lib/plural.h"
+#include "lib/base/plural.h"
 
 #include <json-c/json.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The handshake: connecting and accepting end. */
 #include "fabric/auth/handshake.h"
-#include "lib/plural.h"
+#include "lib/base/plural.h"
 
 #include <errno.h>
 #include <stddef.h>

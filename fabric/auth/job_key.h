@@ -8,7 +8,7 @@
 #ifndef TWILL_JOB_KEY_H
 #define TWILL_JOB_KEY_H
 
-#include "lib/base.h"
+#include "lib/base/base.h"
 
 #define TWILL_SECRET_BYTES 32
 #define TWILL_PROOF_BYTES  32

@@ -5,7 +5,7 @@
 #include "algorithms/world/world.h"
 #include "fabric/bootstrap/join_handle.h"
 #include "fabric/bootstrap/tcp/bootstrap_tcp.h"
-#include "lib/plural.h"
+#include "lib/base/plural.h"
 
 #include <inttypes.h>
 #include <stdio.h>

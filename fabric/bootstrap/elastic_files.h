@@ -15,7 +15,7 @@
 #ifndef TWILL_ELASTIC_FILES_H
 #define TWILL_ELASTIC_FILES_H
 
-#include "lib/base.h"
+#include "lib/base/base.h"
 
 #include <stdio.h>
 #include <string.h>

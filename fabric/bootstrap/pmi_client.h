@@ -4,7 +4,7 @@
 #ifndef TWILL_PMI_CLIENT_H
 #define TWILL_PMI_CLIENT_H
 
-#include "lib/base.h"
+#include "lib/base/base.h"
 
 #define TWILL_PMI_LINE 1023 /* longest line: Slurm loses track in longer ones, without an error */
 #define TWILL_PMI_NAME 257  /* bytes of the name of a key-value space */

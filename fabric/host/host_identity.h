@@ -3,7 +3,7 @@
 #ifndef TWILL_HOST_IDENTITY_H
 #define TWILL_HOST_IDENTITY_H
 
-#include "lib/base.h"
+#include "lib/base/base.h"
 
 /* Identifies a host, also in containers and network namespaces. Ranks may be on one node if boot id
  * and network namespace agree (the reach of an abstract unix socket); fabric/shm/shared_region.h

@@ -3,7 +3,7 @@
 #ifndef TWILL_LOCAL_ADDRESS_H
 #define TWILL_LOCAL_ADDRESS_H
 
-#include "lib/base.h"
+#include "lib/base/base.h"
 
 #define TWILL_ADDRESS_TEXT 64 /* bytes of a numeric IPv4 or IPv6 address as text */
 

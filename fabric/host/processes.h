@@ -3,7 +3,7 @@
 #ifndef TWILL_PROCESSES_H
 #define TWILL_PROCESSES_H
 
-#include "lib/base.h"
+#include "lib/base/base.h"
 
 struct twill_host_process {
     int pid, parent;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Bind the ranks of this host to cores, within the CPUs that this process may use. */
 #include "fabric/launcher/launcher.h"
-#include "lib/plural.h"
+#include "lib/base/plural.h"
 #include "numa/topology.h"
 
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The hosts of a job: their names, which of them is this host, and which rank goes where. */
 #include "fabric/launcher/launcher.h"
-#include "lib/plural.h"
+#include "lib/base/plural.h"
 
 #include <errno.h>
 #include <fcntl.h>

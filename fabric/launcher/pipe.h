@@ -3,7 +3,7 @@
 #ifndef TWILL_PIPE_H
 #define TWILL_PIPE_H
 
-#include "lib/base.h"
+#include "lib/base/base.h"
 
 /* Version of the protocol. Only twillruns of one version talk to each other. */
 #define TWILL_FRAME_PROTOCOL 6

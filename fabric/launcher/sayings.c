@@ -2,7 +2,7 @@
 /* Warnings and errors that the library has in its ranks. What several ranks say alike is printed
  * once, with the ranks, when no other rank has said it for a while. */
 #include "fabric/launcher/launcher.h"
-#include "lib/plural.h"
+#include "lib/base/plural.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -16,7 +16,7 @@
  * direction). Further requests wait in a queue per stream, so that no lane waits for another. */
 #include "fabric/rails/rails.h"
 #include "fabric/transports.h"
-#include "lib/plural.h"
+#include "lib/base/plural.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -6,7 +6,7 @@
  * fast as the best, and present on every rank. That excludes a slower management network; and of
  * several interfaces in one IP network the kernel would use only one. */
 #include "fabric/rails/rails.h"
-#include "lib/plural.h"
+#include "lib/base/plural.h"
 
 #include <ctype.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fabric/shm/fd_message.h"
 
-#include "lib/base.h"
+#include "lib/base/base.h"
 
 #include <string.h>
 #include <sys/socket.h>

@@ -101,7 +101,7 @@ struct twill_doorbell_line {
     _Atomic uint32_t sleeping; /* owner sleeps, or is about to */
 } TWILL_ALIGNED(64);
 
-/* What copying through SHARED has cost a rank: lib/exec/staging.h. */
+/* What copying through SHARED has cost a rank: lib/engine/staging.h. */
 struct twill_staging_line {
     _Atomic uint32_t cost[2][2]; /* of one-way segments and of exchanges; cached and streamed */
 } TWILL_ALIGNED(64);
@@ -192,7 +192,7 @@ void twill_node_introduce(struct twill_node *node, const struct twill_oob *oob,
 /* Set node->trace_at by what the area of its only rank says, which another process has written.
  * Returns false if another build has laid it out, or it does not fit `bytes`. */
 bool twill_node_find_trace(struct twill_node *node, size_t bytes);
-/* Return the memory in which local rank l records events, zero at first: lib/trace/trace.h. At its
+/* Return the memory in which local rank l records events, zero at first: lib/base/trace.h. At its
  * end lies that rank's part of the board (node_board.h). */
 #define TWILL_NODE_BOARD_AT    ((size_t)164 << 10)
 #define TWILL_NODE_TRACE_BYTES (TWILL_NODE_BOARD_AT + ((size_t)4 << 10))

@@ -18,7 +18,7 @@
  * receiver that finds another one reads the slot again, as the damage may have been on the way to
  * it, and then fails. */
 #include "fabric/shm/shm_channel.h"
-#include "lib/plural.h"
+#include "lib/base/plural.h"
 
 #include <stdio.h>
 #include <stdlib.h>

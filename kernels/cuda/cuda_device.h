@@ -5,7 +5,7 @@
 #ifndef TWILL_CUDA_DEVICE_H
 #define TWILL_CUDA_DEVICE_H
 
-#include "lib/base.h"
+#include "lib/base/base.h"
 
 /* The driver library of this process. Constant once open, so any thread may use it. */
 struct twill_device;

@@ -2,9 +2,9 @@
 /* Collective calls: check them, and run, start or prepare them. */
 #include "fabric/shm/call_records.h"
 #include "lib/api/group.h"
-#include "lib/exec/device_call.h"
-#include "lib/exec/progress.h"
-#include "lib/health/recovery.h"
+#include "lib/comm/recovery.h"
+#include "lib/engine/device_call.h"
+#include "lib/wait/progress.h"
 
 #include <string.h>
 

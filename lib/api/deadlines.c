@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Public calls for deadlines: twill_recover.h. twill_request_set_timeout() is in requests.c. */
 #include "lib/comm/comm.h"
-#include "lib/exec/progress.h"
 #include "lib/twill_recover.h"
+#include "lib/wait/progress.h"
 
 #define LEAST_TIMEOUT_S 0.001
 #define MOST_TIMEOUT_S  1e6

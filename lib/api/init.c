@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Public functions that create and destroy contexts and communicators of all ranks. */
-#include "lib/exec/progress.h"
-#include "lib/health/recovery.h"
-#include "lib/trace/timeline.h"
+#include "lib/comm/recovery.h"
+#include "lib/report/timeline.h"
 #include "lib/twill_recover.h"
+#include "lib/wait/progress.h"
 
 #include <stdio.h>
 

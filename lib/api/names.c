@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Public functions that return names, messages, descriptions and counters. */
-#include "lib/exec/progress.h"
-#include "lib/lists.h"
+#include "lib/base/lists.h"
+#include "lib/wait/progress.h"
 
 #include <stdio.h>
 

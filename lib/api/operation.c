@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* User-defined operations: create, find, destroy. */
-#include "lib/api/operation.h"
-#include "lib/comm/context.h"
-#include "lib/lists.h"
+#include "lib/job/operation.h"
+#include "lib/base/lists.h"
+#include "lib/job/context.h"
 
 #include <string.h>
 

@@ -3,10 +3,10 @@
  * collectives do not wait for each other. */
 #include "fabric/transports.h"
 #include "lib/api/group.h"
-#include "lib/config/log.h"
-#include "lib/exec/device_call.h"
-#include "lib/exec/progress.h"
-#include "lib/trace/trace_calls.h"
+#include "lib/engine/device_call.h"
+#include "lib/job/log.h"
+#include "lib/report/trace_calls.h"
+#include "lib/wait/progress.h"
 
 #include <stdio.h>
 #include <string.h>

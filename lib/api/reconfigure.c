@@ -3,9 +3,9 @@
  * before or not (twill_recover.h). The process of the first handle serves the rendezvous; the
  * others find it by the list of handles, which all have. Everything else is as at the start of a
  * job: fabric/bootstrap/bootstrap_handle.c. */
-#include "lib/exec/progress.h"
-#include "lib/health/recovery.h"
+#include "lib/comm/recovery.h"
 #include "lib/twill_recover.h"
+#include "lib/wait/progress.h"
 
 #include <stdio.h>
 #include <stdlib.h>

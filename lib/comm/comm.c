@@ -2,13 +2,13 @@
 /* Creates communicators: what their ranks agree on, shared memory on the node, configuration. */
 #include "lib/comm/comm.h"
 #include "lib/api/group.h"
-#include "lib/comm/find_levels.h"
-#include "lib/config/log.h"
-#include "lib/exec/progress.h"
-#include "lib/health/recovery.h"
-#include "lib/trace/metrics.h"
-#include "lib/trace/timeline.h"
-#include "lib/trace/trace_calls.h"
+#include "lib/comm/recovery.h"
+#include "lib/job/find_levels.h"
+#include "lib/job/log.h"
+#include "lib/report/metrics.h"
+#include "lib/report/timeline.h"
+#include "lib/report/trace_calls.h"
+#include "lib/wait/progress.h"
 
 #include <errno.h>
 #include <stdio.h>

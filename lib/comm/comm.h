@@ -4,11 +4,11 @@
 #define TWILL_COMM_H
 
 #include "fabric/rails/rails.h"
-#include "lib/comm/context.h"
-#include "lib/comm/time_split.h"
-#include "lib/exec/request.h"
-#include "lib/exec/spread_ranks.h"
-#include "lib/trace/trace.h"
+#include "lib/base/trace.h"
+#include "lib/engine/request.h"
+#include "lib/engine/spread_ranks.h"
+#include "lib/engine/time_split.h"
+#include "lib/job/context.h"
 
 #include <stdatomic.h>
 
@@ -18,13 +18,13 @@
 #define TWILL_SPIN_ALONE  500u
 #define TWILL_SPIN_SHARED 2u
 
-/* The state of a wait, or of tests in a row: lib/exec/wait.c. Times are of twill_now(). */
+/* The state of a wait, or of tests in a row: lib/wait/wait.c. Times are of twill_now(). */
 struct twill_waiting {
     uint64_t started; /* without progress since; 0: has made progress */
     uint64_t checked_at, next_check, next_liveness, next_report;
     uint64_t sleep_ns; /* of the next sleep */
     uint32_t yields, polls;
-    bool recorded;       /* its begin is in the event ring: lib/trace */
+    bool recorded;       /* its begin is in the event ring: lib/report */
     uint64_t idle_since; /* twill_ticks(); 0: has had something to do */
 };
 
@@ -42,7 +42,7 @@ struct twill_comm_links {
     char rail_line[224];                                /* result of twill_comm_rail() */
 };
 
-/* The plans of a communicator: lib/exec/plan.c. */
+/* The plans of a communicator: lib/engine/plan.c. */
 struct twill_plan_cache {
     const struct twill_plan *last; /* plan of the last call, and the request it was selected for */
     struct twill_select_request last_key;
@@ -74,7 +74,7 @@ struct twill_issue_queue {
     uint32_t differs;       /* 1 + the rank whose message was of another, unknown call; or 0 */
 };
 
-/* Waits and their deadlines: lib/exec/wait.c. Times are of twill_now(). */
+/* Waits and their deadlines: lib/wait/wait.c. Times are of twill_now(). */
 struct twill_comm_waits {
     struct twill_waiting test_wait; /* of tests in a row that found nothing */
     uint32_t suspect;               /* rank found dead once; UINT32_MAX: none */
@@ -87,7 +87,7 @@ struct twill_comm_waits {
                                   under the context's lock; UINT64_MAX: this was made later */
 };
 
-/* Failures: lib/health. Any thread puts notices into the mailbox, under the context's lock. */
+/* Failures. Any thread puts notices into the mailbox, under the context's lock. */
 struct twill_comm_health {
     struct twill_mailbox {
         bool failed;
@@ -101,10 +101,10 @@ struct twill_comm_health {
         uint64_t in;                   /* this rank's call when it arrived */
         uint32_t rank;                 /* the root cause as far as the reporter knows */
     } * reported;                      /* [size] */
-    struct twill_cause_search *search; /* lib/health/wait_report.c; NULL: none is under way */
+    struct twill_cause_search *search; /* lib/comm/wait_report.c; NULL: none is under way */
     uint64_t failed_call; /* number of the earlier call that has failed; 0: the current one */
-    struct twill_recovery *recovery; /* lib/health/agree.c: NULL: there was no agreement */
-    struct twill_growth *growth;     /* lib/health/grow.c: rank 0: a handle was made; or NULL */
+    struct twill_recovery *recovery; /* lib/comm/agree.c: NULL: there was no agreement */
+    struct twill_growth *growth;     /* lib/comm/grow.c: rank 0: a handle was made; or NULL */
 };
 
 /* Settings of a communicator, and what it has learnt about waiting. */
@@ -123,7 +123,7 @@ struct twill_comm_tuning {
     bool reproducible;
 };
 
-/* Which thread is in a call on a communicator: lib/exec/claim.c. */
+/* Which thread is in a call on a communicator: lib/comm/claim.c. */
 struct twill_comm_claim {
     _Atomic(const char *) held; /* the public call that a thread is in, or NULL */
     _Atomic unsigned pending;   /* requests that other threads may advance; written by the holder */
@@ -143,7 +143,7 @@ struct twill_comm_usage {
  * the members marked otherwise. */
 struct twill_comm {
     /* Identity and life. */
-    _Atomic uint32_t live; /* its state: lib/exec/claim.c */
+    _Atomic uint32_t live; /* its state: lib/comm/claim.c */
     bool broken;
     bool traced; /* log each call: TWILL_LOG=debug */
     bool agrees; /* on the outcome of each blocking reduction: TWILL_AGREE=every */
@@ -175,7 +175,7 @@ struct twill_comm {
     struct twill_comm_usage usage;
     struct twill_time_split split;
     struct twill_trace trace;
-    struct twill_account *account; /* of the last call, if metrics are kept: lib/trace/metrics.h */
+    struct twill_account *account; /* of the last call, if metrics are kept: lib/report/metrics.h */
 };
 
 static inline struct twill_transport *twill_comm_link(const struct twill_comm *comm, uint32_t peer)
@@ -232,7 +232,7 @@ twill_status twill_comm_dup_alone(twill_comm **made, twill_comm *comm);
 /* Free what twill_comm_open() made; no thread may use the communicator any more. */
 void twill_comm_close(struct twill_comm *comm);
 
-/* --- lib/exec/claim.c --- */
+/* --- lib/comm/claim.c --- */
 
 /* Hold the communicator for a public call. Returns TWILL_ERR_ARGUMENT if it is NULL, has ended, or
  * another thread is in a call on it, TWILL_ERR_TIMEOUT if one advances it for TWILL_TIMEOUT,
@@ -326,7 +326,7 @@ static inline twill_status twill_comm_usable(struct twill_comm *comm)
     return twill_comm_usable_again(comm);
 }
 
-/* lib/comm/rails_report.c. Note the rails for twill-info. */
+/* lib/report/rails_report.c. Note the rails for twill-info. */
 void twill_comm_note_rails(struct twill_comm *comm);
 /* Return the counters, with those of the transports. Any thread may call it. */
 void twill_comm_count(const struct twill_comm *comm, twill_counters *counters);
@@ -336,7 +336,7 @@ double twill_comm_seconds(const struct twill_comm *comm, uint64_t ticks);
 twill_status twill_comm_reserve(struct twill_comm *comm, unsigned char **memory, size_t *held,
                                 size_t bytes);
 
-/* --- lib/exec/wait.c --- */
+/* --- lib/wait/wait.c --- */
 
 /* Advance the communicator until done(of). Returns the error that ended the wait; the caller then
  * breaks the communicator. All waits are here. */
@@ -362,7 +362,7 @@ uint64_t twill_silence_bound_ns(const struct twill_comm *comm);
 /* Advance once, for callers that test repeatedly. An error has broken the communicator. */
 twill_status twill_comm_progress(struct twill_comm *comm);
 
-/* lib/exec/request_queue.c. Have all ranks of the node begun this instance? */
+/* lib/engine/request_queue.c. Have all ranks of the node begun this instance? */
 bool twill_comm_poll_arrivals(struct twill_comm *comm, uint64_t epoch);
 static inline bool twill_comm_has_arrived(struct twill_comm *comm, uint64_t epoch)
 {
@@ -377,17 +377,17 @@ static inline bool twill_comm_has_arrived(struct twill_comm *comm, uint64_t epoc
 /* Refuse a timeout outside its range. The communicator is held. */
 twill_status twill_comm_check_timeout(struct twill_comm *comm, double seconds);
 
-/* lib/health/shrink.c. Return how long survivors wait for each other to make a communicator. */
+/* lib/comm/shrink.c. Return how long survivors wait for each other to make a communicator. */
 uint64_t twill_rendezvous_bound_ns(const struct twill_comm *comm);
-/* lib/health/agree.c. Return the most time that an agreement takes, and the time between its looks
+/* lib/comm/agree.c. Return the most time that an agreement takes, and the time between its looks
  * for ranks that are silent. */
 uint64_t twill_agree_bound_ns(const struct twill_comm *comm);
 uint64_t twill_agree_tick_ns(void);
-/* lib/health/grow.c. Return how long ranks wait for new processes, and for each other, to make a
+/* lib/comm/grow.c. Return how long ranks wait for new processes, and for each other, to make a
  * larger communicator. */
 uint64_t twill_growth_bound_ns(const struct twill_comm *comm);
 
-/* --- lib/health/failure.c --- */
+/* --- lib/comm/failure.c --- */
 
 /* Return the time that an error takes, once found, to reach all ranks of several nodes. */
 uint64_t twill_explain_bound_ns(void);
@@ -447,7 +447,7 @@ twill_status twill_comm_compare_early(struct twill_comm *comm, bool all);
 bool twill_comm_read_call(const struct twill_comm *comm, uint32_t peer, struct twill_call *call,
                           uint64_t *sequence, uint64_t *entered);
 
-/* --- lib/health/notification.c --- */
+/* --- lib/comm/notification.c --- */
 
 /* Receive notices. Returns the error if another rank has failed, or is in a call of this rank's
  * number with other arguments. Failures in later calls than this rank's count only if `any`. */
@@ -467,7 +467,7 @@ uint32_t twill_comm_rank_of(const struct twill_comm *comm, uint32_t job);
 const char *twill_comm_death_text(struct twill_comm *comm, uint32_t peer,
                                   char text[TWILL_DEATH_TEXT]);
 
-/* --- lib/health/wait_report.c --- */
+/* --- lib/comm/wait_report.c --- */
 
 /* Handle the report of another rank: answer it. Returns the error if that rank is in a call of this
  * rank's number with other arguments. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The transports of a communicator: which are needed, which one is used between nodes. */
 #include "lib/comm/comm.h"
-#include "lib/config/log.h"
-#include "lib/exec/plan.h"
+#include "lib/engine/plan.h"
+#include "lib/job/log.h"
 
 #include <stdio.h>
 #include <string.h>

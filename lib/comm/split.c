@@ -4,7 +4,7 @@
  * exchange function instead. */
 #include "fabric/shm/call_records.h"
 #include "lib/comm/comm_bootstrap.h"
-#include "lib/exec/progress.h"
+#include "lib/wait/progress.h"
 
 #include <stdlib.h>
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* TWILL_MPI_REPORT: which calls were taken, which were passed on and why, summed over the ranks and
  * written at the end. Each line is "twill-mpi:" and columns, for people and for awk. */
+#include "lib/base/plural.h"
 #include "lib/mpi/shim.h"
-#include "lib/plural.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -7,7 +7,7 @@
  * An MPI is asked about a handle only once it has accepted it on `shadow`, where errors are
  * returned: questions about types have no communicator, and their errors would go to the program's
  * handler. */
-#include "lib/lists.h"
+#include "lib/base/lists.h"
 #include "lib/mpi/mpi_newer.h"
 
 #include <limits.h>

@@ -11,7 +11,7 @@
 #ifndef TWILL_SHIM_H
 #define TWILL_SHIM_H
 
-#include "lib/base.h"
+#include "lib/base/base.h"
 
 /* Whatever mpi.h declares is exported by this library. */
 #pragma GCC visibility push(default)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which ranks serve and work, how tensors are cut into chunks, and which core has which. All of it
  * is the same on all ranks, as it depends on what they have compared only. */
-#include "lib/balance.h"
+#include "lib/base/balance.h"
 #include "lib/server/server.h"
 
 #include <math.h>

@@ -2,7 +2,7 @@
 /* The size of chunks where options.chunk_bytes is 0: that of the server before, or of its files;
  * else the fastest of a few in a trial during the commit; else, for small tensors, slow networks
  * and compressed pushes, one by a rule. It is the same on all ranks. */
-#include "lib/config/log.h"
+#include "lib/job/log.h"
 #include "lib/server/server.h"
 #include "lib/train/step_search.h"
 

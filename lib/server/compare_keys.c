@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Comparison of options and tensors over the ranks: the least and the greatest of each option, and
  * of each tensor's hash, are equal if all are. */
-#include "lib/plural.h"
+#include "lib/base/plural.h"
 #include "lib/server/server.h"
 
 #include <stdio.h>

@@ -2,7 +2,7 @@
 /* A server from its creation to its end. */
 #include "lib/server/link.h"
 
-#include "lib/lists.h"
+#include "lib/base/lists.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Options: defaults and checks. */
 #include "kernels/training/optimizer.h"
-#include "lib/option_checks.h"
+#include "lib/base/option_checks.h"
 #include "lib/server/server.h"
 
 #include <string.h>

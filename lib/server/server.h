@@ -9,10 +9,10 @@
 #define TWILL_SERVER_INTERNAL_H
 
 #include "lib/comm/comm.h"
-#include "lib/exec/progress.h"
 #include "lib/server/core/order_ring.h"
 #include "lib/train/compression/compress.h"
 #include "lib/twill_server.h"
+#include "lib/wait/progress.h"
 
 #include <pthread.h>
 

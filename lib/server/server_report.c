@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a server tells about itself: parts, memory, versions, counters, staleness, description. */
-#include "lib/plural.h"
+#include "lib/base/plural.h"
 #include "lib/server/link.h"
 
 #include <stdio.h>

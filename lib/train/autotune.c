@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Search for the fastest bucket sizes in the first steps, as Horovod's autotuning does, but without
  * a model: there are a few sizes only. */
-#include "lib/config/log.h"
+#include "lib/job/log.h"
 #include "lib/train/gradients.h"
 
 #include <stdlib.h>

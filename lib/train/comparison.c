@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Comparisons over the ranks: of what they register, and of their parameters. Each tensor is
  * hashed; the least and the greatest hash over the ranks are equal if all are. */
-#include "lib/plural.h"
+#include "lib/base/plural.h"
 #include "lib/train/gradients.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sufficient factors of dense layers: the choice, the all-gather, the product. */
-#include "lib/exec/shared_prices.h"
-#include "lib/plural.h"
+#include "lib/base/plural.h"
+#include "lib/engine/shared_prices.h"
 #include "lib/train/gradients.h"
 
 #include <stdlib.h>

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A set from its creation to its end. */
 #include "lib/train/gradients.h"
-#include "lib/exec/progress.h"
+#include "lib/wait/progress.h"
 
-#include "lib/lists.h"
-#include "lib/trace/timeline.h"
+#include "lib/base/lists.h"
+#include "lib/report/timeline.h"
 
 #include <stdlib.h>
 #include <string.h>

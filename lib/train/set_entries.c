@@ -2,7 +2,7 @@
 /* The one list of a set's options: an entry each, with its name and the kind of its value. It
  * parses TWILL_GRADIENTS, prints options for twill_gradients_describe() and for messages, and is
  * what ranks compare. */
-#include "lib/lists.h"
+#include "lib/base/lists.h"
 #include "lib/train/gradients.h"
 
 #include <errno.h>

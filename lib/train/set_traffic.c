@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a set's communicators have done, for its caller. */
-#include "lib/plural.h"
+#include "lib/base/plural.h"
 #include "lib/train/gradients.h"
 
 #include <stdio.h>

@@ -6,7 +6,7 @@
 #ifndef TWILL_STEP_SEARCH_H
 #define TWILL_STEP_SEARCH_H
 
-#include "lib/base.h"
+#include "lib/base/base.h"
 #include "lib/twill.h"
 
 #define TWILL_SEARCH_STEPS                                                                         \

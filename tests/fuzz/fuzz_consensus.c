@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Messages of an agreement (lib/health/consensus.h), to a rank in the middle of a few agreements:
+/* Messages of an agreement (lib/comm/consensus.h), to a rank in the middle of a few agreements:
  * an input is a row of commands and messages. Ranks of the job are trusted with the decision, but
  * not with this rank's memory. */
-#include "lib/health/consensus.h"
+#include "lib/comm/consensus.h"
 #include "tests/fuzz/fuzz_input.h"
 
 #define CONSENSUS_RANKS 5

@@ -7,8 +7,8 @@
 #include "fabric/rails/rails.h"
 #include "fabric/shm/node_memory.h"
 #include "lib/comm/comm.h"
-#include "lib/comm/find_levels.h"
-#include "lib/exec/progress.h"
+#include "lib/job/find_levels.h"
+#include "lib/wait/progress.h"
 #include "tests/fuzz/fuzz_socket.h"
 
 #include "fabric/host/host_identity.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The memory of two ranks as twill-info reads it from outside, their last events (flight recorder)
  * among it, damaged as the input says: five bytes of it change a word of 8 bytes in one rank's. */
-#include "lib/trace/job_view.h"
-#include "lib/trace/trace.h"
+#include "lib/base/trace.h"
+#include "lib/report/job_view.h"
 #include "tests/fuzz/fuzz_input.h"
 
 #define RANKS   2

@@ -3,8 +3,8 @@
  * messages of agreements, for communicators that are open or have ended. Six bytes each: the
  * sender, the kind, and four that change it, then the data of an agreement's message. */
 #include "fabric/shm/call_records.h"
-#include "lib/exec/progress.h"
-#include "lib/health/recovery.h"
+#include "lib/comm/recovery.h"
+#include "lib/wait/progress.h"
 #include "tests/fuzz/fuzz_input.h"
 
 #include <time.h>

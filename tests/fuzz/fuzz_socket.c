@@ -106,7 +106,8 @@ void fuzz_sockets_unix(bool refuse)
     unix_refuses = refuse;
 }
 
-/* --- in the place of the kernel's and of lib/base.c's ----------------------------------------- */
+/* --- in the place of the kernel's and of lib/base/base.c's
+ * ----------------------------------------- */
 
 #define FUZZ_REPLACED(result, name, ...)                                                           \
     result __real_##name(__VA_ARGS__);                                                             \

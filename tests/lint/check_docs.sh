@@ -111,7 +111,7 @@ check_citations() # page tree
 check_names() # page tree
 {
     grep -ohE '\bTWILL_[A-Z0-9_]+\b' "$1" | sort -u | while read -r name; do
-        grep -qwF "$name" "$2/lib/config/config.h" "$2"/lib/twill.h "$2"/lib/twill_*.h "$2/CMakeLists.txt" ||
+        grep -qwF "$name" "$2/lib/job/config.h" "$2"/lib/twill.h "$2"/lib/twill_*.h "$2/CMakeLists.txt" ||
             echo "${1##*/} names $name, which is not there"
     done
 }
@@ -168,9 +168,9 @@ self_test()
     must_complain 'NO.md' check_links "$scratch/README.md" "$source"
     must_complain 'hardly any program' check_readme_program "$scratch/README.md"
     # shellcheck disable=SC2016 # Markdown's
-    echo 'see `lib/nowhere.c:f`, `lib/base.c:nothing` and TWILL_NOWHERE, and the old name TWILL_SEGMENT' >"$scratch/bad.md"
+    echo 'see `lib/nowhere.c:f`, `lib/base/base.c:nothing` and TWILL_NOWHERE, and the old name TWILL_SEGMENT' >"$scratch/bad.md"
     must_complain 'cites lib/nowhere.c' check_citations "$scratch/bad.md" "$source"
-    must_complain 'cites nothing in lib/base.c' check_citations "$scratch/bad.md" "$source"
+    must_complain 'cites nothing in lib/base/base.c' check_citations "$scratch/bad.md" "$source"
     must_complain 'names TWILL_NOWHERE' check_names "$scratch/bad.md" "$source"
     must_complain 'names TWILL_SEGMENT,' check_names "$scratch/bad.md" "$source"
 }

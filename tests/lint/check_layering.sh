@@ -8,31 +8,31 @@
 # May a file of this module include this file of ours? Paths start at the top of the tree.
 may_know() # module includer included
 {
-    [ "$3" != lib/plural.h ] || return 0
+    [ "$3" != lib/base/plural.h ] || return 0
     case $1:$3 in
     lib:*)
         case $2 in
-        lib/base.[ch] | lib/lists.h) case $3 in lib/base.h | lib/lists.h | lib/twill.h) return 0 ;; esac; return 1 ;;
+        lib/base/*) case $3 in lib/base/* | lib/twill.h | lib/twill_train.h) return 0 ;; esac; return 1 ;;
         lib/twill_*.h) case $3 in lib/twill.h | lib/twill_train.h) return 0 ;; esac; return 1 ;;
-        lib/memory/malloc/*) case $3 in lib/base.h | lib/memory/malloc/*) return 0 ;; esac; return 1 ;;
-        lib/mpi/*) case $3 in lib/base.h | lib/lists.h | lib/twill.h | lib/twill_recover.h | lib/mpi/*) return 0 ;; esac; return 1 ;;
+        lib/heap/*) case $3 in lib/base/base.h | lib/heap/*) return 0 ;; esac; return 1 ;;
+        lib/mpi/*) case $3 in lib/base/base.h | lib/base/lists.h | lib/twill.h | lib/twill_recover.h | lib/mpi/*) return 0 ;; esac; return 1 ;;
         lib/python/*) case $3 in lib/python/*) return 0 ;; esac; return 1 ;;
         esac
         case $3 in
         lib/mpi/* | lib/python/*) return 1 ;;
         lib/* | kernels/* | algorithms/* | numa/* | fabric/*) return 0 ;;
         esac ;;
-    kernels:lib/base.h | kernels:lib/lists.h | kernels:lib/twill.h | kernels:lib/twill_train.h | kernels:kernels/*) return 0 ;;
-    algorithms:lib/base.h | algorithms:lib/lists.h | algorithms:lib/twill.h | algorithms:algorithms/*) return 0 ;;
-    numa:lib/base.h | numa:lib/twill.h | numa:numa/*) return 0 ;;
-    fabric:lib/base.h | fabric:lib/twill.h | fabric:algorithms/world/world.h) return 0 ;;
+    kernels:lib/base/base.h | kernels:lib/base/lists.h | kernels:lib/twill.h | kernels:lib/twill_train.h | kernels:kernels/*) return 0 ;;
+    algorithms:lib/base/base.h | algorithms:lib/base/lists.h | algorithms:lib/twill.h | algorithms:algorithms/*) return 0 ;;
+    numa:lib/base/base.h | numa:lib/twill.h | numa:numa/*) return 0 ;;
+    fabric:lib/base/base.h | fabric:lib/twill.h | fabric:algorithms/world/world.h) return 0 ;;
     fabric:numa/* | fabric:fabric/*) return 0 ;;
     # Kernels are timed alone; the library does not export them.
     # The preflight of twillrun looks at a host as the launcher and the library do.
-    bench:kernels/*.h | bench:lib/base.h | bench:fabric/auth/job_key.h | bench:fabric/host/local_address.h | bench:numa/topology.h)
+    bench:kernels/*.h | bench:lib/base/base.h | bench:fabric/auth/job_key.h | bench:fabric/host/local_address.h | bench:numa/topology.h)
         case $2:$3 in
         bench/place/*:kernels/kernels.h) return 0 ;;
-        bench/bench/kernels/*:kernels/* | bench/bench/kernels/*:lib/base.h) return 0 ;;
+        bench/bench/kernels/*:kernels/* | bench/bench/kernels/*:lib/base/base.h) return 0 ;;
         bench/preflight/*:kernels/*) return 1 ;;
         bench/preflight/*) return 0 ;;
         esac
@@ -42,14 +42,14 @@ may_know() # module includer included
         case $2 in bench/fabric/fabric_transport.c) return 0 ;; esac
         return 1 ;;
     # Events are timed alone.
-    bench:lib/trace/trace.h)
+    bench:lib/base/trace.h)
         case $2 in bench/trace/trace_overhead.c) return 0 ;; esac
         return 1 ;;
     # Schedules are simulated on networks.
     bench:algorithms/*)
         case $2 in bench/network/*) return 0 ;; esac
         return 1 ;;
-    bench:lib/twill.h | bench:lib/twill_*.h | bench:lib/lists.h | bench:bench/*) return 0 ;;
+    bench:lib/twill.h | bench:lib/twill_*.h | bench:lib/base/lists.h | bench:bench/*) return 0 ;;
     examples:lib/twill.h | examples:lib/twill_*.h | examples:examples/*) return 0 ;;
     esac
     return 1
@@ -134,12 +134,12 @@ check_includes() # root
 tree_of_headers()
 {
     rm -rf "$scratch/tree"
-    for header in lib/base.h lib/comm/comm.h lib/mpi/shim.h fabric/shm/node_memory.h fabric/transports.h algorithms/world/world.h \
+    for header in lib/base/base.h lib/comm/comm.h lib/mpi/shim.h fabric/shm/node_memory.h fabric/transports.h algorithms/world/world.h \
         algorithms/algorithms.h numa/memory.h kernels/kernels.h; do
         mkdir -p "$scratch/tree/${header%/*}"
         : >"$scratch/tree/$header"
     done
-    mkdir -p "$scratch/tree/fabric/ofi" "$scratch/tree/fabric/bootstrap/tcp" "$scratch/tree/lib/memory/malloc" "$scratch/tree/bench/bench" \
+    mkdir -p "$scratch/tree/fabric/ofi" "$scratch/tree/fabric/bootstrap/tcp" "$scratch/tree/lib/heap" "$scratch/tree/bench/bench" \
         "$scratch/tree/examples" "$scratch/tree/lib/python/twill/torch/csrc"
 }
 
@@ -155,9 +155,9 @@ self_test_includes()
 	fabric/a.c "algorithms/algorithms.h"
 	fabric/a.c "kernels/kernels.h"
 	fabric/ofi/a.c "lib/comm/comm.h"
-	lib/base.c "fabric/shm/node_memory.h"
-	lib/memory/malloc/a.c "lib/comm/comm.h"
-	bench/a.c "lib/base.h"
+	lib/base/base.c "fabric/shm/node_memory.h"
+	lib/heap/a.c "lib/comm/comm.h"
+	bench/a.c "lib/base/base.h"
 	bench/bench/a.c "kernels/kernels.h"
 	bench/bench/b.c "fabric/transports.h"
 	examples/a.c "lib/comm/comm.h"
@@ -174,7 +174,7 @@ self_test_includes()
 	lib/mpi/a.c "lib/comm/comm.h"
 	lib/mpi/a.c "fabric/shm/node_memory.h"
 	lib/a.c "lib/mpi/shim.h"
-	lib/python/twill/torch/csrc/a.h "lib/base.h"
+	lib/python/twill/torch/csrc/a.h "lib/base/base.h"
 	lib/python/twill/torch/csrc/a.h <hwloc.h>
 	lib/a.c <mpi.h>
 	fabric/a.c <mpi-ext.h>
@@ -195,6 +195,52 @@ LIST
     tree_of_headers
     printf '#include %s\n' '<rdma/fabric.h>' '"algorithms/world/world.h"' >"$scratch/tree/fabric/ofi/a.c"
     must_pass "self-test: what is allowed is allowed" check_includes "$scratch/tree"
+}
+
+# --- lib's folders ----------------------------------------------------------------------------
+
+# From the bottom up: a file includes files of its own folder and of those before it. Extensions, above them all, include
+# the base and lib/extend.h. (Any may include public headers.) What does not yet is in the list of exceptions, which only shrinks.
+layers="base job engine wait comm report api"
+
+# Print the includes that run up, "FILE INCLUDED", sorted.
+upward_includes() # root
+{
+    (cd "$1" && grep -rHoE '^[[:space:]]*#[[:space:]]*include[[:space:]]+"lib/[^"]+/[^"]+"' --include='*.[ch]' lib) |
+        sed -E 's/:[^"]*"/ /; s/"$//' |
+        awk -v layers="$layers" '
+            function folder(path) { split(path, part, "/"); return part[2] }
+            BEGIN {n = split(layers, name, " "); for (i = 1; i <= n; i++) place[name[i]] = i
+                   place["train"] = place["server"] = n + 1}
+            {from = folder($1); to = folder($2)}
+            from == to || !(from in place) || !(to in place) {next}
+            place[from] > n ? to != "base" : place[to] >= place[from]' | LC_ALL=C sort -u
+}
+
+check_tower() # root list
+{
+    upward_includes "$1" >"$scratch/upward"
+    LC_ALL=C comm -23 "$scratch/upward" "$2" | awk '{print $1 ": must not include " $2 ", which is above it"}'
+    LC_ALL=C comm -13 "$scratch/upward" "$2" | awk '{print $0 ": does not run up any more: take it off the list"}'
+}
+
+self_test_tower()
+{
+    rm -rf "$scratch/tree"
+    for folder in base engine comm train; do
+        mkdir -p "$scratch/tree/lib/$folder"
+        : >"$scratch/tree/lib/$folder/a.h"
+    done
+    printf '#include "lib/%s/a.h"\n' base engine comm >"$scratch/tree/lib/engine/a.c"
+    printf '#include "lib/%s/a.h"\n' base engine comm >"$scratch/tree/lib/comm/a.c"
+    printf '#include "%s"\n' lib/base/a.h lib/train/a.h lib/extend.h >"$scratch/tree/lib/train/a.c"
+    printf '#include "lib/comm/a.h"\n' >"$scratch/tree/lib/train/b.c"
+    printf '%s\n' 'lib/engine/a.c lib/comm/a.h' 'lib/train/b.c lib/comm/a.h' >"$scratch/expected"
+    must_pass "self-test: what is listed is allowed" check_tower "$scratch/tree" "$scratch/expected"
+    must_complain '^lib/engine/a.c: must not include lib/comm/a.h' check_tower "$scratch/tree" /dev/null
+    must_complain '^lib/train/b.c: must not include lib/comm/a.h' check_tower "$scratch/tree" /dev/null
+    echo 'lib/train/c.c lib/comm/a.h' >>"$scratch/expected"
+    must_complain '^lib/train/c.c lib/comm/a.h: does not run up' check_tower "$scratch/tree" "$scratch/expected"
 }
 
 # --- archives ---------------------------------------------------------------------------------
@@ -285,6 +331,8 @@ self_test_archives()
 if [ "${1:-}" != archives ]; then # of a build with other options: check_cuda.sh
     self_test_includes
     must_pass "includes" check_includes "$source"
+    self_test_tower
+    must_pass "lib's folders" check_tower "$source" "$here/lint/upward_includes.txt"
     self_test_archives
 fi
 must_pass "archives" check_archives "$build"

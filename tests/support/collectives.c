@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Calls of every collective, and the expected value of every byte of the buffers. */
 #include "tests/support/collectives.h"
-#include "lib/lists.h"
+#include "lib/base/lists.h"
 #include "tests/support/payload.h"
 #include "tests/support/ranks.h"
 

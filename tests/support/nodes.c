@@ -2,7 +2,7 @@
 /* Whole nodes from recorded topologies. */
 #include "tests/support/nodes.h"
 #include "algorithms/schedule/traffic.h"
-#include "lib/comm/find_levels.h"
+#include "lib/job/find_levels.h"
 #include "tests/support/machines.h"
 
 #include <stdlib.h>

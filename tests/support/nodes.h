@@ -4,7 +4,7 @@
 #ifndef TWILL_NODES_H
 #define TWILL_NODES_H
 
-#include "lib/comm/context.h"
+#include "lib/job/context.h"
 #include "tests/support/schedules.h"
 
 /* A machine: the units of each level that hwloc shows, with a rank on each core; 0: unknown. `slow`

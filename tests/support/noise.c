@@ -2,7 +2,7 @@
 /* Bytes that were valid and are corrupted, or are lost. */
 #include "tests/support/noise.h"
 
-#include "lib/base.h"
+#include "lib/base/base.h"
 #include "tests/support/numbers.h"
 
 #include <setjmp.h>

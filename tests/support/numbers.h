@@ -4,7 +4,7 @@
 #define TWILL_NUMBERS_H
 
 #include "kernels/kernels.h"
-#include "lib/base.h"
+#include "lib/base/base.h"
 
 /* The layout of a type; mantissa is 0 for integers. */
 struct twill_test_layout {

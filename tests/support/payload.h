@@ -8,7 +8,7 @@
 #ifndef TWILL_PAYLOAD_H
 #define TWILL_PAYLOAD_H
 
-#include "lib/base.h"
+#include "lib/base/base.h"
 
 /* User-defined operations, beyond the library's: a sum of inputs that are multiplied by
  * test_payload_factor(); a commutative function on the bits of any type; a non-commutative one on

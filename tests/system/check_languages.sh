@@ -28,8 +28,8 @@ sed -n 's/^ *//; /parameter, public ::/,/[^&]$/p' "$source/lib/fortran/twill.F90
 "${CC:-cc}" -fsyntax-only -include "$source/lib/twill.h" "$scratch/numbers.c" || fail "other numbers than in twill.h"
 
 # It has all types, and all operations but those on pairs.
-sed -n '/^#define TWILL_TYPES(/,/TWILL_OPS_LOCATING/s/^    X([A-Z0-9]*, \([a-z0-9]*\), .*/\1/p' "$source/lib/lists.h" >"$scratch/listed"
-[ "$(wc -l <"$scratch/listed")" -ge 25 ] || fail "the lists of lib/lists.h are not found"
+sed -n '/^#define TWILL_TYPES(/,/TWILL_OPS_LOCATING/s/^    X([A-Z0-9]*, \([a-z0-9]*\), .*/\1/p' "$source/lib/base/lists.h" >"$scratch/listed"
+[ "$(wc -l <"$scratch/listed")" -ge 25 ] || fail "the lists of lib/base/lists.h are not found"
 while read -r name; do
     grep -q "\btwill_$name = [0-9]" "$source/lib/fortran/twill.F90" || fail "twill.F90 has no twill_$name"
 done <"$scratch/listed"

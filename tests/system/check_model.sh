@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The agreement of lib/health and what shrinking builds on it are right in every state of their models, which Spin
+# The agreement of lib/comm and what shrinking builds on it are right in every state of their models, which Spin
 # searches exhaustively: no hashing that may leave out states, no limit that is reached. Mutants of the models fail.
 # TEST_WHOLE=1 searches more of cut networks, by bitstate hashing, which may leave out states: minutes, gigabytes.
 # shellcheck source=../support/rules.sh
@@ -23,7 +23,7 @@ search()
     for model in "$@"; do :; done
     rm -rf "$scratch/search"
     mkdir "$scratch/search"
-    cp "$source/lib/health/$model" "$scratch/search"
+    cp "$source/lib/comm/$model" "$scratch/search"
     # shellcheck disable=SC2086 # words
     (
         cd "$scratch/search" && spin -a "$@" && $launcher "$compiler" $optimise -w -DREVERSE -DMEMLIM=8000 $flags -c pan.c &&

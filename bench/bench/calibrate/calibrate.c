@@ -6,7 +6,7 @@
 #include "bench/common/exit_status.h"
 #include "bench/common/measured_collectives.h"
 #include "bench/common/report.h"
-#include "lib/plural.h"
+#include "lib/base/plural.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 #include "kernels/kernels.h"
 #include "kernels/training/optimizer.h"
 #include "kernels/training/quantize.h"
-#include "lib/lists.h"
+#include "lib/base/lists.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 /* The report of a scaling study as text and as comma-separated values. What makes rows comparable
  * stands above them: model, precision, batch, device, machine, and what T(1) is. */
 #include "bench/bench/train/study.h"
-#include "lib/plural.h"
+#include "lib/base/plural.h"
 
 #include <stdarg.h>
 #include <string.h>

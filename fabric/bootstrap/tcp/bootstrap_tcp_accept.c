@@ -3,7 +3,7 @@
  * connections, and ranks that have joined. Each pending connection has its own short deadline, so
  * that silent or malformed ones delay no rank. bootstrap_tcp_port.c opens the port. */
 #include "fabric/bootstrap/tcp/bootstrap_tcp.h"
-#include "lib/plural.h"
+#include "lib/base/plural.h"
 
 #include <errno.h>
 #include <stdio.h>

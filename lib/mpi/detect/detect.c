@@ -5,7 +5,7 @@
  * search, then to the function of that library; where there is none, to the MPI's own. So arguments
  * of any MPI pass unchanged. TWILL_MPI_NAME is the name of the file; TWILL_MPI_FOR the only variant
  * that it opens, or "". */
-#include "lib/base.h"
+#include "lib/base/base.h"
 #include "lib/mpi/detect/below.h"
 
 #include <dlfcn.h>

@@ -3,7 +3,7 @@
  * the optimizer applied, in one pass over memory. */
 #include "lib/server/core/core.h"
 
-#include "lib/lists.h"
+#include "lib/base/lists.h"
 
 #include <string.h>
 

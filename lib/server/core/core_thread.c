@@ -4,7 +4,7 @@
 #include "lib/server/core/core.h"
 
 #include "fabric/shm/node_memory.h"
-#include "lib/exec/progress.h"
+#include "lib/wait/progress.h"
 #include "numa/memory.h"
 
 #include <sched.h>

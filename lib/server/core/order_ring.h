@@ -4,7 +4,7 @@
 #ifndef TWILL_SERVER_ORDER_RING_H
 #define TWILL_SERVER_ORDER_RING_H
 
-#include "lib/base.h"
+#include "lib/base/base.h"
 
 #include <stdatomic.h>
 

@@ -8,8 +8,8 @@
  * ranks agree on the choice whose slowest rank is fastest; compression has to be faster by more
  * than the noise, as it costs accuracy. */
 #include "algorithms/select/narrowing.h"
-#include "lib/config/log.h"
-#include "lib/exec/shared_prices.h"
+#include "lib/engine/shared_prices.h"
+#include "lib/job/log.h"
 #include "lib/train/gradients.h"
 
 #define GAIN_LEAST 0.97 /* of the time without compression: at most this */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Lanes: their communicators, their lock, and their progress in the order of the backward pass. */
 #include "lib/train/lanes/lane.h"
-#include "lib/balance.h"
+#include "lib/base/balance.h"
 
-#include "lib/exec/progress.h"
 #include "lib/train/gradients.h"
+#include "lib/wait/progress.h"
 
 #include <sched.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The threads of options.threads: one a lane, which starts the lane's reductions, waits for them,
  * and sleeps while no tensor is ready. It takes no signal. */
-#include "lib/exec/progress.h"
 #include "lib/train/gradients.h"
+#include "lib/wait/progress.h"
 
 #include <errno.h>
 #include <limits.h>

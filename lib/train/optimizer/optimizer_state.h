@@ -11,7 +11,7 @@
 #ifndef TWILL_OPTIMIZER_STATE_H
 #define TWILL_OPTIMIZER_STATE_H
 
-#include "lib/base.h"
+#include "lib/base/base.h"
 
 struct twill_gradients;
 struct twill_update_segment;

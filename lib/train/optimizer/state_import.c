@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Import of optimizer state: ranks tell each other which ranges they bring and which they need;
  * from these two tables, equal on all ranks, each knows what it sends to whom. */
-#include "lib/plural.h"
+#include "lib/base/plural.h"
 #include "lib/train/gradients.h"
 
 #include <stdlib.h>

@@ -14,7 +14,7 @@
 #include <twill.h>
 #include <unistd.h>
 
-#include "lib/memory/malloc/malloc_interface.h"
+#include "lib/heap/malloc_interface.h"
 
 enum { HAMMER_THREADS = 4, HAMMER_SLOTS = 48, FORKS = 12, MOMENTS = 200 };
 #define LEAST            ((size_t)64 << 10)

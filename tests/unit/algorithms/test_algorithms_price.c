@@ -165,7 +165,7 @@ static void test_blocks(void **state)
 }
 
 /* Where only signals cost: two barriers a segment, two segments in flight. Segments are those of
- * the executor (lib/exec/plan.c). */
+ * the executor (lib/engine/plan.c). */
 static void test_segments(void **state)
 {
     (void)state;

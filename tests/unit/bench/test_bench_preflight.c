@@ -3,7 +3,7 @@
  * connections over loopback, and that the page and JSON have the same findings. */
 #include "bench/preflight/preflight_agent.h"
 #include "bench/preflight/preflight_front.h"
-#include "lib/base.h"
+#include "lib/base/base.h"
 
 #include <errno.h>
 #include <setjmp.h>

@@ -3,7 +3,7 @@
  * and connections over loopback. */
 #include "bench/preflight/preflight_agent.h"
 #include "bench/preflight/preflight_programs.h"
-#include "lib/base.h"
+#include "lib/base/base.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

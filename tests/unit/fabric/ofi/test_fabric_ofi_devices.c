@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What /sys says of networks: libfabric is not asked only where there is nothing but Ethernet. */
 #include "fabric/ofi/ofi_devices.h"
-#include "lib/base.h"
+#include "lib/base/base.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -4,7 +4,7 @@
  * a call finds that its peer does not listen any more. */
 #include "fabric/shm/fd_passing.h"
 
-#include "lib/base.h"
+#include "lib/base/base.h"
 #include "tests/support/ranks.h"
 
 #include <setjmp.h>

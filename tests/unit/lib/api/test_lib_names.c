@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Messages and times of calls: a refusal names the refused call, a mismatch with the destruction of
  * a communicator names that, a rank is named once; time is counted in all ways to wait. */
-#include "lib/base.h"
+#include "lib/base/base.h"
 #include "tests/support/ranks.h"
 
 #include <setjmp.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* User-defined operations: arguments, the table, and what ranks compare. */
-#include "lib/comm/context.h"
-#include "lib/lists.h"
+#include "lib/base/lists.h"
+#include "lib/job/context.h"
 
 #include <setjmp.h>
 #include <stdio.h>

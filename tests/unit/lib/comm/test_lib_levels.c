@@ -2,7 +2,7 @@
 /* The levels of a world: with bound ranks, with ranks that are not bound, and on a described
  * machine.
  */
-#include "lib/comm/find_levels.h"
+#include "lib/job/find_levels.h"
 #include "tests/support/ranks.h"
 
 #include <setjmp.h>

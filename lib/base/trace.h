@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The event ring: what a rank has done last on a communicator. It lies in the rank's node memory,
+ * so that peers and other processes of the host read it while the rank hangs, and after its death
+ * for as long as any process holds that memory.
+ *
+ * Always on: calls, long waits, failures, and what the training layer does. Segments, messages,
+ * reductions and short waits are recorded only while a timeline is open
+ * (twill_trace_is_detailed()).
+ *
+ * Writers: the thread that holds the communicator writes `slot`, other threads write `other`.
+ * A writer marks a slot as unfinished before it changes it, so a reader recognises one that is
+ * being overwritten, or whose writer was killed. */
+#ifndef TWILL_TRACE_H
+#define TWILL_TRACE_H
+
+#include "lib/base/base.h"
+
+#include <stdatomic.h>
+
+#define TWILL_TRACE_EVENTS  4096u /* of the thread that holds the communicator */
+#define TWILL_TRACE_OTHERS  1024u /* of other threads */
+#define TWILL_TRACE_NO_PEER UINT32_MAX
+
+/* X(NOUN, name). `peer` is a rank of the communicator unless it says otherwise; `detail` is 0
+ * unless it says otherwise. What each kind has besides:
+ *   CALL_BEGIN, CALL_END      collective: sequence, bytes, what; END: detail is -status
+ *   POINT_BEGIN, POINT_END    point to point: peer, bytes, detail 1 send, 2 receive, 3 both
+ *                             (peer and bytes of the send); END has a tick only in a timeline
+ *   WAIT_BEGIN, WAIT_END      peer: the first awaited rank; BEGIN: detail is enum twill_trace_wait
+ *   FAILURE                   peer: the rank that reported it first; detail is -status
+ *   SEGMENT_*                 sequence; bytes: of the segment in a shard; peer: low bits of epoch
+ *   SEND_*, RECV_*            message posted, and found complete: peer, bytes, detail: lane
+ *   REDUCE_*                  bytes of the result
+ *   TENSOR_READY              peer: index of the tensor; bytes
+ *   BUCKET_*, FUSE_*, UPDATE_* peer: index of the bucket; bytes
+ *   STEP_END                  sequence: number of the step */
+#define TWILL_TRACE_KINDS(X)                                                                       \
+    X(CALL_BEGIN, call_begin)                                                                      \
+    X(CALL_END, call_end)                                                                          \
+    X(POINT_BEGIN, point_begin)                                                                    \
+    X(POINT_END, point_end)                                                                        \
+    X(WAIT_BEGIN, wait_begin)                                                                      \
+    X(WAIT_END, wait_end)                                                                          \
+    X(FAILURE, failure)                                                                            \
+    X(SEGMENT_BEGIN, segment_begin)                                                                \
+    X(SEGMENT_END, segment_end)                                                                    \
+    X(SEND_BEGIN, send_begin)                                                                      \
+    X(SEND_END, send_end)                                                                          \
+    X(RECV_BEGIN, recv_begin)                                                                      \
+    X(RECV_END, recv_end)                                                                          \
+    X(REDUCE_BEGIN, reduce_begin)                                                                  \
+    X(REDUCE_END, reduce_end)                                                                      \
+    X(TENSOR_READY, tensor_ready)                                                                  \
+    X(BUCKET_BEGIN, bucket_begin)                                                                  \
+    X(BUCKET_END, bucket_end)                                                                      \
+    X(FUSE_IN_BEGIN, fuse_in_begin)                                                                \
+    X(FUSE_IN_END, fuse_in_end)                                                                    \
+    X(FUSE_OUT_BEGIN, fuse_out_begin)                                                              \
+    X(FUSE_OUT_END, fuse_out_end)                                                                  \
+    X(UPDATE_BEGIN, update_begin)                                                                  \
+    X(UPDATE_END, update_end)                                                                      \
+    X(STEP_END, step_end)
+
+enum twill_trace_kind {
+    TWILL_TRACE_NONE,
+#define TWILL_TRACE_ENUMERATOR(NOUN, name) TWILL_TRACE_##NOUN,
+    TWILL_TRACE_KINDS(TWILL_TRACE_ENUMERATOR) TWILL_TRACE_KIND_COUNT
+};
+
+/* Return the kind's name, "call_begin"; "?" if there is none. */
+const char *twill_trace_kind_name(unsigned kind);
+
+/* An event as writers pass it and readers get it. */
+struct twill_trace_event {
+    uint64_t tick;     /* twill_ticks(); 0: not read */
+    uint64_t bytes;    /* as the kind says */
+    uint32_t sequence; /* low bits of the call's number in its communicator */
+    uint32_t peer;     /* as the kind says, or TWILL_TRACE_NO_PEER */
+    uint32_t what;     /* twill_call_what() of a call: collective, type, operation (24 bits) */
+    uint16_t detail;   /* as the kind says */
+    uint8_t kind;      /* enum twill_trace_kind */
+};
+
+/* An event in the ring, 32 bytes. */
+struct twill_trace_slot {
+    _Atomic uint64_t tick, bytes;
+    _Atomic uint64_t of;  /* sequence, peer */
+    _Atomic uint64_t tag; /* what, kind, detail, turn of the ring, written last; 0: never written */
+};
+_Static_assert(sizeof(struct twill_trace_slot) == 32, "two events a cache line");
+#define TWILL_TRACE_UNFINISHED UINT64_C(1) /* the tag of a slot while it is written */
+
+struct twill_trace_ring {
+    _Atomic uint64_t written TWILL_ALIGNED(64);  /* events ever written to slot[] */
+    _Atomic uint64_t reserved TWILL_ALIGNED(64); /* events ever begun in other[] */
+    struct twill_trace_slot slot[TWILL_TRACE_EVENTS] TWILL_ALIGNED(64);
+    struct twill_trace_slot other[TWILL_TRACE_OTHERS];
+};
+
+/* Gets each event as it is recorded, in the thread that records it, which is inside a call: it must
+ * be quick and must not call twill. Events of the thread that holds the communicator come one at a
+ * time, those of other threads at any time. */
+typedef void (*twill_trace_consumer)(void *user, const struct twill_trace_event *event);
+
+/* The tracing of a communicator, which this is part of. */
+struct twill_trace {
+    struct twill_trace_ring *ring; /* NULL until the node memory is shared */
+    twill_trace_consumer consumer; /* NULL: no timeline is open. Set before the first call */
+    void *user;                    /* passed to it */
+};
+
+/* An event as the words of a slot. */
+struct twill_trace_words {
+    uint64_t tick, bytes, of, tag; /* tag: without the turn */
+};
+
+static inline struct twill_trace_words twill_trace_pack(struct twill_trace_event event)
+{
+    return (struct twill_trace_words){
+        .tick = event.tick,
+        .bytes = event.bytes,
+        .of = event.sequence | (uint64_t)event.peer << 32,
+        .tag = (event.what & 0xffffffu) | (uint64_t)event.kind << 24 | (uint64_t)event.detail << 32,
+    };
+}
+
+/* Return the bits of a tag that say that the slot is complete, and in which turn of the ring. */
+static inline uint64_t twill_trace_turn(uint64_t index, uint64_t slots)
+{
+    return (index / slots & 0x7fff) << 48 | UINT64_C(1) << 63;
+}
+
+/* Write a slot. Release stores, which cost nothing on x86: readers must see the mark first. */
+static inline void twill_trace_store(struct twill_trace_slot *slot, uint64_t turn,
+                                     struct twill_trace_words words)
+{
+    atomic_store_explicit(&slot->tag, TWILL_TRACE_UNFINISHED, memory_order_relaxed);
+    atomic_store_explicit(&slot->tick, words.tick, memory_order_release);
+    atomic_store_explicit(&slot->bytes, words.bytes, memory_order_release);
+    atomic_store_explicit(&slot->of, words.of, memory_order_release);
+    atomic_store_explicit(&slot->tag, words.tag | turn, memory_order_release);
+}
+
+/* Pass an event to the consumer. Out of line, so that events stay in registers otherwise. */
+void twill_trace_consume(const struct twill_trace *trace, uint64_t tick, uint64_t bytes,
+                         uint64_t of, uint64_t tag);
+
+/* Record an event; for the thread that holds the communicator. The line of the next slot is
+ * fetched, so that its stores do not delay those that other ranks wait for. */
+static inline void twill_trace_emit(const struct twill_trace *trace, struct twill_trace_event event)
+{
+    struct twill_trace_ring *ring = trace->ring;
+    struct twill_trace_words words = twill_trace_pack(event);
+    uint64_t index = atomic_load_explicit(&ring->written, memory_order_relaxed);
+    twill_trace_store(&ring->slot[index % TWILL_TRACE_EVENTS],
+                      twill_trace_turn(index, TWILL_TRACE_EVENTS), words);
+    atomic_store_explicit(&ring->written, index + 1, memory_order_release);
+    __builtin_prefetch(&ring->slot[(index + 2) % TWILL_TRACE_EVENTS], 1);
+    if (TWILL_UNLIKELY(trace->consumer != NULL))
+        twill_trace_consume(trace, words.tick, words.bytes, words.of, words.tag);
+}
+
+/* Is a timeline open, so that details are recorded? */
+static inline bool twill_trace_is_detailed(const struct twill_trace *trace)
+{
+    return TWILL_UNLIKELY(trace->consumer != NULL);
+}
+
+/* Record an event from any thread; for what happens outside calls on the communicator. If another
+ * thread has not finished the same slot, a whole turn of the ring ago, the ring leaves it out. */
+void twill_trace_emit_other(const struct twill_trace *trace, struct twill_trace_event event);
+
+/* Read event number `index`, from 0, of the `others` (or of the holder). Any process that maps the
+ * ring may call it. Returns false if it has been overwritten, is being written or was never
+ * finished. */
+bool twill_trace_read(const struct twill_trace_ring *ring, bool others, uint64_t index,
+                      struct twill_trace_event *event);
+/* Return how many events have been written in all, and in *first the oldest that may be left. */
+uint64_t twill_trace_written(const struct twill_trace_ring *ring, bool others, uint64_t *first);
+
+#endif

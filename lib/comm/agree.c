@@ -1,0 +1,428 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Drives the agreements of consensus.h over the links of the failure detector: sends and receives
+ * messages, notices which ranks have died or are silent, and waits. Messages are handled by
+ * whichever thread polls the detector, under its lock. */
+#include "fabric/shm/call_records.h"
+#include "lib/comm/recovery.h"
+#include "lib/wait/progress.h"
+
+#include <sched.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define TICK_FIRST_NS   UINT64_C(2000000) /* between checks; doubled up to: */
+#define TICK_MOST_NS    UINT64_C(50000000)
+#define POLLS_FIRST     20u /* polls before a wait sleeps */
+#define POLL_SLEEP_NS   UINT64_C(200000)
+#define LAST_MESSAGE_NS UINT64_C(100000000) /* for the last message to a rank */
+#define DEPARTED_KEPT   16u
+/* Times the patience with a silent rank, for a step of the agreement in which the awaited ranks are
+ * heard and yet do not come further: of a coordinator, and of a rank that waits for one, which may
+ * come that late itself and then makes two such steps. */
+#define STEP_COORDINATOR 2u
+#define STEP_JOINED      8u
+
+/* The agreements of a communicator; under the context's detector_lock. */
+struct twill_recovery {
+    struct twill_consensus *consensus;
+    uint8_t *near; /* [size] ranks of this node */
+    /* Patience with each rank begins when it was last heard, but not before this rank's last step:
+     * a new coordinator gives all ranks time to find it. */
+    uint64_t *heard; /* [size] */
+    uint64_t since;  /* that step */
+    enum twill_consensus_state state;
+    uint32_t ballot;
+};
+
+/* The last decisions of communicators that have ended, as messages that answer late ranks. */
+struct twill_departed_comms {
+    size_t next;
+    struct twill_departed {
+        uint32_t number;
+        size_t bytes; /* 0: unused */
+        unsigned char *message;
+    } comm[DEPARTED_KEPT];
+};
+
+static void send_message(void *user, uint32_t to, const void *message, size_t bytes, bool last)
+{
+    struct twill_comm *comm = user;
+    struct twill_detector *detector = comm->context->health.detector;
+    struct twill_notice notice = {
+        .comm = comm->number, .status = TWILL_OK, .data = message, .bytes = bytes};
+    if (last)
+        twill_detector_notify(detector, &notice, &comm->job[to], 1, LAST_MESSAGE_NS);
+    else
+        twill_detector_send(detector, comm->job[to], &notice);
+}
+
+/* Return the agreements of a communicator, created upon first use; NULL: out of memory. */
+static struct twill_recovery *recovery_of(struct twill_comm *comm)
+{
+    uint32_t size = comm->world->size;
+    struct twill_recovery *recovery = comm->health.recovery;
+    if (recovery != NULL)
+        return recovery;
+    recovery = calloc(1, sizeof(*recovery));
+    uint8_t *near = calloc(size, sizeof(*near));
+    uint64_t *heard = calloc(size, sizeof(*heard));
+    struct twill_consensus *consensus =
+        near != NULL ? twill_consensus_open(size, comm->rank, near, send_message, comm) : NULL;
+    if (recovery == NULL || heard == NULL || consensus == NULL) {
+        free(recovery);
+        free(near);
+        free(heard);
+        twill_consensus_close(consensus);
+        return NULL;
+    }
+    for (uint32_t r = 0; r < size; r++)
+        near[r] = comm->world->node[r] == comm->world->node[comm->rank];
+    *recovery = (struct twill_recovery){.consensus = consensus, .near = near, .heard = heard};
+    comm->health.recovery = recovery;
+    return recovery;
+}
+
+/* --- messages of other ranks ----------------------------------------------------------------- */
+
+/* Return the open communicator that a notice is for, or NULL; set *from to the sender's rank in it.
+ * It stays open while detector_lock is held: twill_agree_close(). */
+static struct twill_comm *find_comm(struct twill_context *context,
+                                    const struct twill_notice *notice, uint32_t *from)
+{
+    struct twill_comm *found = NULL;
+    twill_context_lock(context);
+    for (size_t i = 0; found == NULL && i < context->comms.opened; i++) {
+        struct twill_comm *comm = context->comms.open[i];
+        *from = comm->number == notice->comm ? twill_comm_rank_of(comm, notice->from) : UINT32_MAX;
+        found = *from != UINT32_MAX ? comm : NULL;
+    }
+    twill_context_unlock(context);
+    return found;
+}
+
+/* Answer a rank that asks about a communicator that has ended here. */
+static void answer_departed(struct twill_context *context, const struct twill_notice *notice)
+{
+    const struct twill_departed_comms *departed = context->health.departed;
+    struct twill_consensus_header header;
+    if (departed == NULL || notice->bytes < sizeof(header))
+        return;
+    memcpy(&header, notice->data, sizeof(header));
+    for (size_t i = 0; i < DEPARTED_KEPT && header.kind != TWILL_CONSENSUS_DECIDE; i++) {
+        const struct twill_departed *comm = &departed->comm[i];
+        struct twill_notice answer = {
+            .comm = notice->comm, .data = comm->message, .bytes = comm->bytes};
+        if (comm->bytes == notice->bytes && comm->number == notice->comm)
+            twill_detector_send(context->health.detector, notice->from, &answer);
+    }
+}
+
+void twill_agree_receive(struct twill_context *context, const struct twill_notice *notice)
+{
+    uint32_t from;
+    struct twill_comm *comm = find_comm(context, notice, &from);
+    if (comm == NULL) {
+        answer_departed(context, notice);
+        return;
+    }
+    struct twill_recovery *recovery = recovery_of(comm);
+    if (recovery == NULL)
+        return; /* it is sent again */
+    recovery->heard[from] = twill_now();
+    twill_consensus_receive(recovery->consensus, from, notice->data, notice->bytes);
+}
+
+/* --- failures -------------------------------------------------------------------------------- */
+
+/* A rank of this node that is silent is shut out before the others go on, so that it cannot do the
+ * same. Returns false if this rank is shut out itself. */
+static bool shut_out(const struct twill_comm *comm, uint32_t rank)
+{
+    if (comm->world->node[rank] != comm->world->node[comm->rank])
+        return true;
+    twill_node_exclude(comm->node, comm->world->local[rank]);
+    return !twill_node_is_excluded(comm->node, comm->local);
+}
+
+/* Report whether another rank of this node has found this one silent. */
+static bool is_shut_out(const struct twill_comm *comm, uint32_t rank)
+{
+    return comm->world->node[rank] == comm->world->node[comm->rank] &&
+           twill_node_is_excluded(comm->node, comm->world->local[rank]);
+}
+
+/* A rank on a host that does not answer may be going on. */
+static bool may_live(const struct twill_comm *comm, uint32_t rank)
+{
+    return comm->world->node[rank] != comm->world->node[comm->rank] &&
+           twill_detector_lost_host(comm->context->health.detector, comm->job[rank]) != NULL;
+}
+
+static void renew_patience(const struct twill_comm *comm, struct twill_recovery *recovery)
+{
+    uint64_t now = twill_now();
+    for (uint32_t r = 0; r < comm->world->size; r++)
+        recovery->heard[r] = now;
+    recovery->since = now;
+    recovery->state = recovery->consensus->state;
+    recovery->ballot = recovery->consensus->ballot;
+}
+
+/* Return how long a rank may be silent. It may still wait in the call before, of which this rank
+ * had all it needs, for as long as twill_silence_bound_ns() says; before a shrink that call has
+ * failed here, too. */
+static uint64_t patience_ns(const struct twill_comm *comm, const struct twill_consensus *consensus)
+{
+    bool shrinks = consensus->own->calls == 1u << TWILL_AGREEING_SHRINK;
+    return shrinks ? comm->tuning.timeout_ns : twill_silence_bound_ns(comm);
+}
+
+static uint64_t longest_step_ns(const struct twill_comm *comm, enum twill_consensus_state state)
+{
+    return twill_silence_bound_ns(comm) *
+           (state == TWILL_CONSENSUS_JOINED ? STEP_JOINED : STEP_COORDINATOR);
+}
+
+/* A silent rank is noticed at the next check. */
+uint64_t twill_agree_tick_ns(void)
+{
+    return TICK_MOST_NS;
+}
+
+uint64_t twill_agree_bound_ns(const struct twill_comm *comm)
+{
+    uint64_t step = longest_step_ns(comm, TWILL_CONSENSUS_JOINED), ranks = comm->world->size;
+    return twill_min(step, UINT64_MAX / 2 / ranks) * ranks;
+}
+
+/* Look for ranks that this one waits for and that have died, or have been silent for too long.
+ * Returns false if this rank is shut out. */
+static bool check_awaited_ranks(struct twill_comm *comm, struct twill_recovery *recovery)
+{
+    struct twill_consensus *consensus = recovery->consensus;
+    if (is_shut_out(comm, comm->rank)) /* the awaited ranks may wait for others that wait for it */
+        return false;
+    for (uint32_t r = twill_consensus_awaits(consensus, 0); r != UINT32_MAX;
+         r = twill_consensus_awaits(consensus, r + 1)) {
+        if (recovery->state != consensus->state || recovery->ballot != consensus->ballot)
+            renew_patience(comm, recovery);
+        uint64_t now = twill_now();
+        bool silent = now - recovery->heard[r] > patience_ns(comm, consensus) ||
+                      now - recovery->since > longest_step_ns(comm, consensus->state) ||
+                      is_shut_out(comm, r);
+        if (twill_comm_is_dead_locked(comm, r)) {
+            twill_context_receive_notices(comm->context); /* it may have decided before */
+            twill_consensus_fail(consensus, r, may_live(comm, r));
+        } else if (silent) {
+            if (!shut_out(comm, r))
+                return false;
+            twill_consensus_fail(consensus, r, true);
+        }
+    }
+    return true;
+}
+
+twill_status twill_recovery_fail(struct twill_comm *comm, twill_status status, const char *file,
+                                 int line, const char *format, ...)
+{
+    char cause[360];
+    va_list arguments;
+    va_start(arguments, format);
+    twill_print_list(cause, sizeof(cause), format, arguments);
+    va_end(arguments);
+    twill_error_clear(&comm->error);
+    if (strncmp(cause, "rank ", 5) == 0)
+        (void)twill_error_set(&comm->error, status, TWILL_NO_RANK, file, line, "%s", cause);
+    else
+        (void)twill_comm_refuse(comm, status, file, line, "%s", cause);
+    twill_context_lock(comm->context);
+    /* While it is torn and not broken yet, its next holder breaks it with the cause that is there.
+     */
+    if (comm->broken && twill_comm_is_torn(comm))
+        comm->claim.refused = comm->error;
+    twill_context_unlock(comm->context);
+    return status;
+}
+
+/* --- the call -------------------------------------------------------------------------------- */
+
+static void rest(unsigned polls)
+{
+    const struct timespec pause = {.tv_nsec = POLL_SLEEP_NS};
+    if (polls < POLLS_FIRST)
+        sched_yield();
+    else
+        nanosleep(&pause, NULL);
+}
+
+/* Wait until the agreement is decided, and advance what else is under way: another rank may come
+ * only when its call on another communicator, or on a parameter server here, ends. Returns false if
+ * this rank is shut out. Each rank that it waits for answers, dies, or is silent for too long,
+ * which one is, too, that is heard and does not come further, so this ends. */
+static bool await_decision(struct twill_comm *comm, struct twill_recovery *recovery)
+{
+    pthread_mutex_t *lock = &comm->context->health.detector_lock;
+    uint64_t tick = TICK_FIRST_NS, next = twill_now() + tick;
+    bool in = true, decided = false;
+    for (unsigned polls = 0; in && !decided; polls++) {
+        pthread_mutex_lock(lock);
+        twill_context_receive_notices(comm->context);
+        if (twill_now() >= next) {
+            twill_consensus_tick(recovery->consensus);
+            in = check_awaited_ranks(comm, recovery);
+            tick = twill_min(2 * tick, TICK_MOST_NS);
+            next = twill_now() + tick;
+        }
+        decided = twill_consensus_decision(recovery->consensus) != NULL;
+        pthread_mutex_unlock(lock);
+        if (!decided && twill_context_advance_others(comm) == 0)
+            rest(polls);
+    }
+    return in;
+}
+
+/* The communicator is of no use any more, and what ends it is not to wait for the others. */
+static twill_status exclude_self(struct twill_comm *comm, const char *why)
+{
+    pthread_mutex_lock(&comm->context->health.detector_lock);
+    if (comm->health.recovery != NULL && twill_agree_last(comm) == NULL)
+        twill_consensus_leave(comm->health.recovery->consensus);
+    pthread_mutex_unlock(&comm->context->health.detector_lock);
+    twill_comm_stop(comm, TWILL_ERR_EXCLUDED);
+    return TWILL_RECOVERY_FAIL(comm, TWILL_ERR_EXCLUDED, "%s", why);
+}
+
+/* Fail if this rank is not among the survivors, or they may not go on. */
+static twill_status check_decision(struct twill_comm *comm, const struct twill_decision *decision)
+{
+    char rank[TWILL_RANK_TEXT];
+    uint32_t live = 0, lost = comm->rank;
+    for (uint32_t r = comm->world->size; r-- > 0;) {
+        bool failed = twill_rank_set_has(decision->set, r);
+        live += !failed;
+        lost = failed ? r : lost;
+    }
+    if (twill_rank_set_has(decision->set, comm->rank))
+        return exclude_self(comm, "the other ranks go on without this one, which has been silent");
+    if (decision->refused)
+        return TWILL_RECOVERY_FAIL(comm, TWILL_ERR_PEER,
+                                   "%s does not answer and may be going on, and the %u of %u ranks "
+                                   "that remain are no majority",
+                                   twill_comm_rank_text(comm, lost, rank), live, comm->world->size);
+    return TWILL_OK;
+}
+
+twill_status twill_agree(struct twill_comm *comm, enum twill_agreeing_call call, uint64_t flags,
+                         uint32_t port, const struct twill_decision **decision)
+{
+    static const char shut[] = "the other ranks of this node go on without this one, which has "
+                               "been silent";
+    if (is_shut_out(comm, comm->rank))
+        return exclude_self(comm, shut);
+    pthread_mutex_lock(&comm->context->health.detector_lock);
+    struct twill_recovery *recovery = recovery_of(comm);
+    if (recovery != NULL) {
+        twill_consensus_enter(recovery->consensus, call, flags, comm->usage.counters.calls, port);
+        renew_patience(comm, recovery);
+    }
+    pthread_mutex_unlock(&comm->context->health.detector_lock);
+    if (recovery == NULL)
+        return TWILL_RECOVERY_FAIL(comm, TWILL_ERR_MEMORY, "out of memory");
+    if (!await_decision(comm, recovery) || is_shut_out(comm, comm->rank))
+        return exclude_self(comm, shut);
+    *decision = twill_agree_last(comm);
+    return check_decision(comm, *decision);
+}
+
+bool twill_agree_is_over(struct twill_comm *comm)
+{
+    pthread_mutex_lock(&comm->context->health.detector_lock);
+    twill_context_receive_notices(comm->context);
+    const struct twill_consensus *consensus = comm->health.recovery->consensus;
+    bool over = consensus->gathers > consensus->instance;
+    pthread_mutex_unlock(&comm->context->health.detector_lock);
+    return over;
+}
+
+twill_status twill_agree_outcome(struct twill_comm *comm, twill_status status)
+{
+    const struct twill_decision *decision;
+    if (status == TWILL_ERR_BROKEN || (status != TWILL_OK && !comm->broken))
+        return status; /* the call did not begin */
+    struct twill_error own = comm->error;
+    twill_status agreed =
+        twill_agree(comm, TWILL_AGREEING_OUTCOME, status == TWILL_OK, 0, &decision);
+    if (status != TWILL_OK) {
+        comm->error = own;
+        return status;
+    }
+    if (agreed == TWILL_OK && decision->flags != 0 &&
+        twill_agreeing_alike(decision, TWILL_AGREEING_OUTCOME))
+        return TWILL_OK;
+    if (agreed == TWILL_OK)
+        agreed = TWILL_RECOVERY_FAIL(comm, TWILL_ERR_PEER,
+                                     "complete here, but not on all ranks that live, as others "
+                                     "have failed (TWILL_AGREE=every)");
+    return twill_comm_fail(comm, agreed);
+}
+
+const struct twill_decision *twill_agree_last(const struct twill_comm *comm)
+{
+    const struct twill_recovery *recovery = comm->health.recovery;
+    return recovery != NULL ? twill_consensus_decision(recovery->consensus) : NULL;
+}
+
+/* --- life ------------------------------------------------------------------------------------ */
+
+/* Keep the last decision of a communicator that ends. Without memory, a late rank gets no answer
+ * and times out. */
+static void keep_decision(struct twill_comm *comm)
+{
+    struct twill_context *context = comm->context;
+    const struct twill_consensus *consensus = comm->health.recovery->consensus;
+    const struct twill_decision *decision = twill_consensus_decision(consensus);
+    if (context->health.departed == NULL)
+        context->health.departed = calloc(1, sizeof(*context->health.departed));
+    if (context->health.departed == NULL || decision == NULL || consensus->excluded)
+        return;
+    struct twill_departed *kept =
+        &context->health.departed->comm[context->health.departed->next++ % DEPARTED_KEPT];
+    struct twill_consensus_header header = {.kind = TWILL_CONSENSUS_DECIDE,
+                                            .instance = consensus->instance};
+    size_t bytes = twill_decision_bytes(comm->world->size);
+    free(kept->message);
+    kept->number = comm->number;
+    kept->message = malloc(sizeof(header) + bytes);
+    kept->bytes = kept->message != NULL ? sizeof(header) + bytes : 0;
+    if (kept->message == NULL)
+        return;
+    memcpy(kept->message, &header, sizeof(header));
+    memcpy(kept->message + sizeof(header), decision, bytes);
+}
+
+void twill_agree_close(struct twill_comm *comm)
+{
+    if (comm->context->health.detector == NULL)
+        return;
+    pthread_mutex_lock(&comm->context->health.detector_lock);
+    struct twill_recovery *recovery = comm->health.recovery;
+    if (recovery != NULL) {
+        keep_decision(comm);
+        twill_consensus_close(recovery->consensus);
+        free(recovery->near);
+        free(recovery->heard);
+        free(recovery);
+        comm->health.recovery = NULL;
+    }
+    pthread_mutex_unlock(&comm->context->health.detector_lock);
+}
+
+void twill_agree_close_context(struct twill_context *context)
+{
+    for (size_t i = 0; context->health.departed != NULL && i < DEPARTED_KEPT; i++)
+        free(context->health.departed->comm[i].message);
+    free(context->health.departed);
+}

@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Exclusive use of a communicator, by one call or by a thread that advances it or breaks a revoked
+ * one. A call waits for the latter two, which are short. A second call at the same time is refused
+ * before it touches anything, and the communicator fails on all ranks, because they no longer agree
+ * on its calls. Revocation by any thread ends a communicator in the same way.
+ *
+ * comm->claim.held says which call has it, and comm->live its state:
+ *
+ *   LIVE -> TORN: a call is refused, or a thread revokes it; claim.refused says why.
+ *   TORN -> BREAKING: its holder has seen that, and breaks it before it releases it, or has.
+ *     The holder is the thread in a call; if that call is over, the next one, or the revoking one.
+ *   LIVE, BREAKING -> GONE: its holder ends it, and no thread is in twill_comm_revoke().
+ *
+ * The first and the last are made under the context's lock. */
+#include "lib/twill_recover.h"
+#include "lib/wait/progress.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <time.h>
+
+#define CLAIM_SPINS  200u /* an advance is short; then its thread may have lost the core */
+#define BREAK_NS     UINT64_C(100000000) /* a revocation waits for a call that computes no longer */
+#define BREAK_NAPS   1000u               /* counted, too: the call may have no core */
+#define END_YIELDS   100u /* a revocation is short; then its thread may have no core */
+#define CLAIM_NAP_NS 20000
+
+static twill_status tear(struct twill_comm *comm, twill_status status, const char *format, ...)
+    TWILL_PRINTF(3, 4);
+
+/* Have the communicator's holder break it, unless it is torn already. The caller does not hold it:
+ * it may only read what never changes. Returns status. */
+static twill_status tear(struct twill_comm *comm, twill_status status, const char *format, ...)
+{
+    char rank[TWILL_RANK_TEXT], before[TWILL_RANK_TEXT + 2];
+    va_list arguments;
+    va_start(arguments, format);
+    twill_context_lock(comm->context);
+    if (atomic_load(&comm->live) == TWILL_LIVE) {
+        snprintf(before, sizeof(before), "%s: ", twill_comm_rank_text(comm, comm->rank, rank));
+        (void)twill_error_set_list(&comm->claim.refused, status, TWILL_NO_RANK, __FILE__, __LINE__,
+                                   before, format, arguments);
+        atomic_store(&comm->live, TWILL_TORN);
+    }
+    twill_context_unlock(comm->context);
+    va_end(arguments);
+    return status;
+}
+
+twill_status twill_comm_torn(struct twill_comm *comm)
+{
+    uint32_t torn = TWILL_TORN;
+    if (TWILL_LIKELY(!twill_comm_is_torn(comm)))
+        return TWILL_OK;
+    (void)atomic_compare_exchange_strong(&comm->live, &torn, TWILL_BREAKING);
+    if (comm->broken)
+        return TWILL_OK;
+    comm->error = comm->claim.refused;
+    return comm->error.status;
+}
+
+/* Break a communicator that is torn. */
+static void fail_torn(struct twill_comm *comm)
+{
+    twill_status torn = twill_comm_torn(comm);
+    if (torn == TWILL_OK)
+        return;
+    (void)twill_comm_fail(comm, torn);
+    if (!comm->broken) /* twill_comm_fail() leaves a communicator of one rank as it is */
+        twill_comm_stop(comm, torn);
+}
+
+/* How long to wait for another thread, which waits for no rank: an operation of the program that it
+ * calls may not return, or it was cancelled. */
+static uint64_t patience(const struct twill_comm *comm)
+{
+    return (uint64_t)comm->context->config.number[TWILL_VARIABLE_TIMEOUT];
+}
+
+bool twill_comm_hold(struct twill_comm *comm, const char *call, const char **inside)
+{
+    uint64_t since = 0;
+    *inside = NULL;
+    for (unsigned spins = 0; !atomic_compare_exchange_weak_explicit(
+             &comm->claim.held, inside, call, memory_order_acquire, memory_order_relaxed);
+         spins++) {
+        if (*inside != NULL && *inside != twill_held_by_progress)
+            return false;
+        *inside = NULL;
+        if (spins < CLAIM_SPINS) {
+            twill_pause();
+            continue;
+        }
+        since = since != 0 ? since : twill_now();
+        if (twill_now() - since > patience(comm))
+            return false;
+        sched_yield(); /* a nap would miss the moments in which a busy progress thread lets go */
+    }
+    return true;
+}
+
+static twill_status refuse_forked(struct twill_comm *comm, const char *call)
+{
+    char rank[TWILL_RANK_TEXT];
+    twill_error_clear(&comm->error);
+    return TWILL_FAIL(&comm->error, TWILL_ERR_FORKED,
+                      "%s: %s: this process was forked after the context was created",
+                      twill_comm_rank_text(comm, comm->rank, rank), call);
+}
+
+twill_status twill_comm_acquire_slow(struct twill_comm *comm, const char *call)
+{
+    const char *inside;
+    if (!twill_comm_is_live(comm))
+        return TWILL_ERR_ARGUMENT;
+    if (twill_context_is_forked(comm->context)) /* a thread of the parent may hold it */
+        return refuse_forked(comm, call);
+    if (twill_comm_hold(comm, call, &inside)) {
+        fail_torn(comm);
+        return TWILL_OK;
+    }
+    if (inside != NULL)
+        return tear(comm, TWILL_ERR_ARGUMENT,
+                    "%s on communicator %u while %s is under way on it, in another thread or "
+                    "around this call: a communicator belongs to one thread at a time",
+                    call, comm->number, inside);
+    return tear(comm, TWILL_ERR_TIMEOUT,
+                "%s on communicator %u: a thread that advances it, or is in twill_comm_revoke(), "
+                "has held it for %.1f s (TWILL_TIMEOUT)",
+                call, comm->number, (double)patience(comm) * 1e-9);
+}
+
+twill_status twill_comm_refuse_call(struct twill_comm *comm, const char *call, twill_status status,
+                                    const char *message)
+{
+    if (twill_comm_acquire(comm, call) != TWILL_OK)
+        return TWILL_ERR_ARGUMENT;
+    twill_error_clear(&comm->error);
+    status = TWILL_COMM_REFUSE(comm, status, "%s", message);
+    twill_comm_release(comm);
+    return status;
+}
+
+static void nap(void)
+{
+    const struct timespec time = {.tv_nsec = CLAIM_NAP_NS};
+    (void)nanosleep(&time, NULL);
+}
+
+/* Break a communicator that is torn, unless the thread that is in a call on it does. That thread
+ * may be past its last look, and makes no other call: then this one does it when the call ends. */
+static void break_torn(struct twill_comm *comm)
+{
+    const uint64_t until = twill_now() + BREAK_NS;
+    for (unsigned naps = 0; atomic_load(&comm->live) == TWILL_TORN; naps++) {
+        if (twill_comm_try_hold(comm)) {
+            fail_torn(comm);
+            twill_comm_release(comm);
+            return;
+        }
+        twill_node_wake(comm->node, comm->local);
+        if (naps >= BREAK_NAPS && twill_now() >= until)
+            return;
+        nap();
+    }
+}
+
+twill_status twill_comm_revoke(twill_comm *comm)
+{
+    if (!twill_comm_is_live(comm))
+        return TWILL_ERR_ARGUMENT;
+    if (twill_context_is_forked(comm->context))
+        return TWILL_ERR_FORKED;
+    atomic_fetch_add(&comm->claim.revoking, 1);
+    /* Of this load and the one after try_end()'s store, one sees what the other thread has stored,
+     * as all four are sequentially consistent. If it lives, it stays while this thread is counted.
+     */
+    bool live = atomic_load(&comm->live) != TWILL_GONE;
+    if (live) {
+        (void)tear(comm, TWILL_ERR_REVOKED,
+                   "twill_comm_revoke: this rank has revoked communicator %u", comm->number);
+        break_torn(comm);
+    }
+    atomic_fetch_sub(&comm->claim.revoking, 1);
+    return live ? TWILL_OK : TWILL_ERR_ARGUMENT;
+}
+
+bool twill_comm_acquire_last(struct twill_comm *comm, const char *call)
+{
+    static const char ended[] = "the communicator has already been destroyed";
+    if (twill_comm_acquire(comm, call) == TWILL_OK)
+        return true;
+    if (twill_comm_is_live(comm))
+        twill_say(&comm->context->log, TWILL_LOG_WARN, "%s: it is not destroyed",
+                  comm->claim.refused.message);
+    else if (comm->context != NULL) /* not retired yet, so its context is alive */
+        twill_say(&comm->context->log, TWILL_LOG_WARN, "%s: %s", call, ended);
+    else
+        twill_handle_warn(call, ended);
+    return false;
+}
+
+/* Return whether the handle has ended: a thread that begins to revoke finds that, or is counted. */
+static bool try_end(struct twill_comm *comm)
+{
+    twill_context_lock(comm->context);
+    uint32_t live = atomic_load(&comm->live);
+    bool ends = live != TWILL_TORN && atomic_load(&comm->claim.revoking) == 0;
+    if (ends) {
+        atomic_store(&comm->live, TWILL_GONE);
+        ends = atomic_load(&comm->claim.revoking) == 0;
+        if (!ends)
+            atomic_store(&comm->live, live);
+    }
+    twill_context_unlock(comm->context);
+    return ends;
+}
+
+bool twill_comm_end_handle(struct twill_comm *comm, const char *call)
+{
+    const uint64_t since = twill_now();
+    char rank[TWILL_RANK_TEXT];
+    for (unsigned looks = 0;; looks++) {
+        fail_torn(comm);
+        if (try_end(comm))
+            return true;
+        if (twill_now() - since > patience(comm))
+            break;
+        if (looks < END_YIELDS)
+            sched_yield();
+        else
+            nap();
+    }
+    twill_say(&comm->context->log, TWILL_LOG_WARN,
+              "%s: %s: a thread has been in twill_comm_revoke() on communicator %u for %.1f s "
+              "(TWILL_TIMEOUT): it is not destroyed",
+              twill_comm_rank_text(comm, comm->rank, rank), call, comm->number,
+              (double)patience(comm) * 1e-9);
+    twill_comm_release(comm);
+    return false;
+}

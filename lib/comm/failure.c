@@ -1,0 +1,392 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How a communicator fails: the sentence that says which rank, which call and why; comparison of
+ * calls; and breaking the communicator on all ranks. README.md has the whole story. */
+#include "fabric/shm/call_records.h"
+#include "lib/comm/recovery.h"
+#include "lib/report/trace_calls.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define FAILURE_NOTIFY_NS UINT64_C(500000000) /* at most, for notifying all ranks */
+#define EXPLAIN_NS        UINT64_C(500000000) /* wait for a root cause, in turns */
+#define EXPLAIN_DEATH_NS                                                                           \
+    UINT64_C(200000000) /* of a death, which closes connections after a notice */
+#define EXPLAIN_TURN_NS UINT64_C(2000000)
+#define COUNT_SENT      ((UINT64_C(1) << 48) - 1) /* bits of a count that a message carries */
+#define EXPLAIN_TELLS   10u /* turns between attempts to tell what the calls were */
+#define ELSEWHERE_S     3.0 /* a rank that waits publishes where every second */
+
+void twill_call_describe(const struct twill_call *call, uint64_t sequence, char *text, size_t bytes)
+{
+    if ((unsigned)call->collective >= TWILL_COLLECTIVE_COUNT) {
+        snprintf(text, bytes, "twill_comm_dup or twill_comm_split #%llu",
+                 (unsigned long long)sequence);
+        return;
+    }
+    const struct twill_collective_facts *facts = twill_collective_facts(call->collective);
+    if (call->vector && call->collective == TWILL_BARRIER) {
+        snprintf(text, bytes, "twill_comm_destroy or twill_finalize #%llu",
+                 (unsigned long long)sequence);
+        return;
+    }
+    if (call->vector && !facts->sharded) {
+        snprintf(text, bytes, "%ss #%llu of a group, fused", facts->name,
+                 (unsigned long long)sequence);
+        return;
+    }
+    const char *type = twill_type_name(call->type), *op = twill_op_name(call->op);
+    char count[40] = "counts by rank", root[24] = "";
+    if (!call->vector)
+        snprintf(count, sizeof(count), "count %zu", call->count);
+    if (facts->rooted)
+        snprintf(root, sizeof(root), ", root %d", (int)call->root);
+    if (call->collective == TWILL_BARRIER)
+        snprintf(text, bytes, "%s #%llu", facts->name, (unsigned long long)sequence);
+    else
+        snprintf(text, bytes, "%s%s #%llu (%s, %s%s%s%s)", facts->name, call->vector ? "v" : "",
+                 (unsigned long long)sequence, count, type != NULL ? type : "unknown type",
+                 facts->reduces ? " " : "",
+                 !facts->reduces ? ""
+                 : op != NULL    ? op
+                                 : "unknown op",
+                 root);
+}
+
+const char *twill_comm_rank_text(const struct twill_comm *comm, uint32_t rank,
+                                 char text[TWILL_RANK_TEXT])
+{
+    return twill_rank_text(rank < comm->world->size ? comm->oob->job : NULL, rank, text);
+}
+
+twill_status twill_comm_error(struct twill_comm *comm, twill_status status, uint32_t about,
+                              const char *file, int line, const char *format, ...)
+{
+    char call[128], cause[440], rank[TWILL_RANK_TEXT];
+    const char *caller = atomic_load_explicit(&comm->claim.held, memory_order_relaxed);
+    va_list arguments;
+    va_start(arguments, format);
+    twill_print_list(cause, sizeof(cause), format, arguments);
+    va_end(arguments);
+    if (comm->making != NULL)
+        snprintf(call, sizeof(call), "%s", comm->making);
+    else if (comm->issue.sequence == 0 && caller != NULL) /* no collective so far */
+        snprintf(call, sizeof(call), "%s", caller);
+    else if (comm->issue.queue == NULL && comm->issue.messaging > 0)
+        snprintf(call, sizeof(call), "point to point");
+    else
+        twill_call_describe(&comm->issue.call, comm->issue.sequence, call, sizeof(call));
+    return twill_error_set(&comm->error, status, about, file, line, "%s: %s: %s",
+                           twill_comm_rank_text(comm, comm->rank, rank), call, cause);
+}
+
+twill_status twill_comm_refuse(struct twill_comm *comm, twill_status status, const char *file,
+                               int line, const char *format, ...)
+{
+    char cause[360], rank[TWILL_RANK_TEXT];
+    const char *caller = atomic_load_explicit(&comm->claim.held, memory_order_relaxed);
+    va_list arguments;
+    va_start(arguments, format);
+    twill_print_list(cause, sizeof(cause), format, arguments);
+    va_end(arguments);
+    return twill_error_set(&comm->error, status, TWILL_NO_RANK, file, line, "%s: %s: %s",
+                           twill_comm_rank_text(comm, comm->rank, rank),
+                           caller != NULL ? caller : "twill", cause);
+}
+
+/* Read call number `sequence` of a local rank. Returns false if it has not made it, or more than
+ * TWILL_PAST calls ago. */
+static bool read_past(const struct twill_comm *comm, uint32_t local, uint64_t sequence,
+                      struct twill_call *call)
+{
+    struct twill_call_record record;
+    bool valid = twill_node_read_call(comm->node, local, sequence, &record);
+    *call = twill_call_of(record.what, record.count, record.root);
+    return valid;
+}
+
+bool twill_comm_read_call(const struct twill_comm *comm, uint32_t peer, struct twill_call *call,
+                          uint64_t *sequence, uint64_t *entered)
+{
+    struct twill_call_record record = {.sequence = 0};
+    bool valid = twill_node_read_last_call(comm->node, comm->world->local[peer], &record, entered);
+    *call = twill_call_of(record.what, record.count, record.root);
+    *sequence = record.sequence;
+    return valid;
+}
+
+/* Describe where a rank of this node waits, if that is in no collective of this communicator and
+ * was published in the last seconds. Returns false if it is not known. */
+static bool describe_elsewhere(const struct twill_comm *comm, uint32_t peer, char *text,
+                               size_t bytes)
+{
+    struct twill_elsewhere at = twill_node_elsewhere(comm->node, comm->world->local[peer]);
+    char name[100] = "a message";
+    if (at.ticks == 0 || twill_comm_seconds(comm, twill_ticks() - at.ticks) > ELSEWHERE_S)
+        return false;
+    if (at.call.sequence != 0) {
+        struct twill_call call = twill_call_of(at.call.what, at.call.count, at.call.root);
+        twill_call_describe(&call, at.call.sequence, name, sizeof(name));
+    }
+    const char *verb = at.call.sequence != 0 ? "is in" : "waits for";
+    if (at.comm == comm->number)
+        snprintf(text, bytes, "%s %s", verb, name);
+    else
+        snprintf(text, bytes, "%s %s of communicator %u", verb, name, at.comm);
+    return true;
+}
+
+void twill_comm_describe_peer(const struct twill_comm *comm, uint32_t peer, char *text,
+                              size_t bytes)
+{
+    struct twill_call call;
+    uint64_t sequence, entered;
+    uint64_t left = twill_node_left_call(comm->node, comm->world->local[peer]);
+    char name[128], elsewhere[128];
+    bool has_called = twill_comm_read_call(comm, peer, &call, &sequence, &entered);
+    if (has_called)
+        twill_call_describe(&call, sequence, name, sizeof(name));
+    if (has_called && left != sequence)
+        twill_print(text, bytes, "has been in %s for %.1f s", name,
+                    twill_comm_seconds(comm, twill_ticks() - entered));
+    else if (describe_elsewhere(comm, peer, elsewhere, sizeof(elsewhere)))
+        snprintf(text, bytes, "%s; its last call here was %s", elsewhere,
+                 has_called ? name : "none");
+    else if (has_called)
+        snprintf(text, bytes, "is in no call; its last was %s", name);
+    else
+        snprintf(text, bytes, "has made no call yet");
+}
+
+/* Was it the same call as this rank's of that number, which is stored? True if that is not known
+ * any more. */
+static bool call_is_same(const struct twill_comm *comm, const struct twill_call *theirs,
+                         uint64_t sequence, struct twill_call *ours)
+{
+    return sequence == 0 || !read_past(comm, comm->local, sequence, ours) ||
+           (twill_call_what(theirs) == twill_call_what(ours) && theirs->count == ours->count &&
+            theirs->root == ours->root);
+}
+
+/* Fail as an earlier call of a peer, which `does` something in it, was another one here. */
+static twill_status fail_past(struct twill_comm *comm, uint32_t peer, const char *does,
+                              const struct twill_call *theirs, const struct twill_call *ours,
+                              uint64_t sequence)
+{
+    char name[128], own[128], rank[TWILL_RANK_TEXT];
+    twill_call_describe(theirs, sequence, name, sizeof(name));
+    twill_call_describe(ours, sequence, own, sizeof(own));
+    return TWILL_COMM_FAIL(comm, TWILL_ERR_MISMATCH,
+                           "%s %s %s, which was a different call here: %s",
+                           twill_comm_rank_text(comm, peer, rank), does, name, own);
+}
+
+twill_status twill_comm_compare(struct twill_comm *comm, uint32_t peer,
+                                const struct twill_call *theirs, uint64_t sequence)
+{
+    struct twill_call ours;
+    if (call_is_same(comm, theirs, sequence, &ours))
+        return TWILL_OK;
+    bool over = comm->issue.queue == NULL && comm->making == NULL; /* it waits for a message */
+    if (sequence != comm->issue.sequence || over) { /* the peer did not need our data in it */
+        comm->health.failed_call = sequence;
+        return fail_past(comm, peer, "is still in", theirs, &ours, sequence);
+    }
+    char name[128], rank[TWILL_RANK_TEXT];
+    twill_call_describe(theirs, sequence, name, sizeof(name));
+    return TWILL_COMM_FAIL(comm, TWILL_ERR_MISMATCH, "%s calls %s instead",
+                           twill_comm_rank_text(comm, peer, rank), name);
+}
+
+twill_status twill_comm_compare_past(struct twill_comm *comm, uint32_t peer,
+                                     const struct twill_call *theirs, uint64_t sequence)
+{
+    struct twill_call ours;
+    return call_is_same(comm, theirs, sequence, &ours)
+               ? TWILL_OK
+               : fail_past(comm, peer, "called", theirs, &ours, sequence);
+}
+
+twill_status twill_comm_compare_message(struct twill_comm *comm, uint32_t peer,
+                                        const struct twill_message_call *call)
+{
+    struct twill_call ours, theirs = twill_call_of(call->what, call->count, call->root);
+    int32_t ahead = (int32_t)(call->sequence - (uint32_t)comm->issue.sequence);
+    uint64_t sequence = comm->issue.sequence + (uint64_t)(int64_t)ahead;
+    if (call->sequence == 0 || ahead > 0 || !read_past(comm, comm->local, sequence, &ours))
+        return TWILL_OK;
+    theirs.count |= ours.count & ~(size_t)COUNT_SENT; /* the rest of a hash */
+    return ahead == 0 ? twill_comm_compare(comm, peer, &theirs, sequence)
+                      : twill_comm_compare_past(comm, peer, &theirs, sequence);
+}
+
+/* The comparison of all messages that have arrived early. */
+struct early_look {
+    struct twill_comm *comm;
+    twill_status status; /* of the first that differs */
+};
+
+static void compare_early(void *user, uint32_t from, const struct twill_message_call *call)
+{
+    struct early_look *look = user;
+    if (look->status == TWILL_OK)
+        look->status = twill_comm_compare_message(look->comm, from, call);
+}
+
+twill_status twill_comm_compare_early(struct twill_comm *comm, bool all)
+{
+    struct early_look look = {.comm = comm, .status = TWILL_OK};
+    for (unsigned t = 0; t < comm->links.transports; t++) {
+        struct twill_transport *link = comm->links.transport[t];
+        if (link->ops->early != NULL)
+            link->ops->early(link, all, compare_early, &look);
+    }
+    return look.status;
+}
+
+/* Calls may differ unnoticed for a while if no rank waits for another in them. */
+twill_status twill_comm_check_past(struct twill_comm *comm, uint32_t peer)
+{
+    uint64_t first = comm->issue.sequence > TWILL_PAST ? comm->issue.sequence - TWILL_PAST + 1 : 1;
+    for (uint64_t sequence = first; sequence < comm->issue.sequence; sequence++) {
+        struct twill_call theirs;
+        if (read_past(comm, comm->world->local[peer], sequence, &theirs))
+            TWILL_TRY(&comm->error, twill_comm_compare_past(comm, peer, &theirs, sequence));
+    }
+    return TWILL_OK;
+}
+
+twill_status twill_comm_check_peer(struct twill_comm *comm, uint32_t peer)
+{
+    struct twill_call theirs;
+    uint64_t sequence, entered;
+    /* A peer that is ahead may have made another call under this number. */
+    if (read_past(comm, comm->world->local[peer], comm->issue.sequence, &theirs))
+        TWILL_TRY(&comm->error, twill_comm_compare(comm, peer, &theirs, comm->issue.sequence));
+    if (!twill_comm_read_call(comm, peer, &theirs, &sequence, &entered))
+        return TWILL_OK;
+    return twill_comm_compare(comm, peer, &theirs, sequence);
+}
+
+uint64_t twill_notify_bound_ns(void)
+{
+    return FAILURE_NOTIFY_NS;
+}
+
+uint64_t twill_explain_bound_ns(void)
+{
+    return EXPLAIN_NS + FAILURE_NOTIFY_NS;
+}
+
+/* Replace this rank's finding that a peer cannot be reached by the peer's death, if it has died.
+ * Returns the finding's status. */
+static twill_status check_death(struct twill_comm *comm, struct twill_error *own)
+{
+    char text[TWILL_DEATH_TEXT];
+    if (own->rank >= comm->world->size || own->rank == comm->rank ||
+        !twill_comm_is_dead(comm, own->rank))
+        return own->status;
+    uint32_t peer = own->rank;
+    twill_error_clear(&comm->error);
+    (void)TWILL_COMM_FAIL_RANK(comm, TWILL_ERR_PEER, peer, "%s",
+                               twill_comm_death_text(comm, peer, text));
+    *own = comm->error;
+    twill_error_clear(&comm->error);
+    return own->status;
+}
+
+/* Wait for a notice of the root cause when a transport or a peer has failed, as a rank that fails
+ * closes its connections and its own notice says more; or when a rank has answered that it has left
+ * the communicator: a notice of the failure that it has left for may come from a third rank. That a
+ * rank has left takes the place of this rank's own finding only if that is about the same rank, and
+ * no mismatch: a connection that closes may be how leaving looks from here.
+ * Returns the status to fail with, its sentence in comm->error. */
+static twill_status explain(struct twill_comm *comm, twill_status status)
+{
+    struct twill_error own = comm->error;
+    uint64_t patience = status == TWILL_ERR_PEER ? EXPLAIN_DEATH_NS : EXPLAIN_NS;
+    uint64_t deadline = twill_now() + patience;
+    bool notified = comm->health.notified; /* then the error is the notice */
+    uint32_t peer = comm->issue.differs - 1;
+    bool differs = status == TWILL_ERR_MISMATCH && !notified && comm->issue.differs > 0;
+    bool waits = comm->context->job.world.nodes > 1 &&
+                 (status == TWILL_ERR_FABRIC || status == TWILL_ERR_PEER || differs);
+    twill_status left = TWILL_OK;
+    twill_error_clear(&comm->error);
+    bool told = !differs;
+    /* The notice may be about a later call than ours. Turns are counted, too, because nothing
+     * arrives while this machine is stopped. */
+    for (uint64_t turn = 0; waits && (turn < patience / EXPLAIN_TURN_NS || twill_now() < deadline);
+         turn++) {
+        twill_error_clear(&comm->error);
+        if (!told && turn % EXPLAIN_TELLS == 0) {
+            twill_comm_report(comm, &peer, 1);
+            told = twill_comm_tell_calls(comm, peer);
+        }
+        left = twill_comm_poll_failures(comm, true);
+        if (left != TWILL_OK &&
+            (left != TWILL_ERR_PEER || twill_notice_has_reason(&comm->health.notice)))
+            return left;
+        if (status == TWILL_ERR_FABRIC)
+            status = check_death(comm, &own);
+        uint32_t word = twill_node_sleep_begin(comm->node);
+        twill_node_sleep(comm->node, word, EXPLAIN_TURN_NS);
+        twill_node_sleep_end(comm->node);
+    }
+    bool same = own.status != TWILL_OK && own.rank == comm->health.notice.from;
+    if (left != TWILL_OK && (notified || (!differs && same)))
+        return left;
+    comm->health.notified = notified; /* else this rank's finding is for all */
+    comm->error = own;
+    if (strncmp(own.message, "rank ", 5) == 0)
+        return status;
+    twill_error_clear(&comm->error);
+    return TWILL_COMM_FAIL_RANK(comm, status, own.status != TWILL_OK ? own.rank : TWILL_NO_RANK,
+                                "%s",
+                                own.message[0] != '\0' ? own.message : twill_strerror(status));
+}
+
+void twill_comm_stop(struct twill_comm *comm, twill_status status)
+{
+    comm->broken = true;
+    for (unsigned t = 0; t < comm->links.transports; t++)
+        comm->links.transport[t]->ops->cancel(comm->links.transport[t]);
+    twill_requests_fail(comm, status);
+}
+
+twill_status twill_comm_fail(struct twill_comm *comm, twill_status status)
+{
+    if (!comm->broken)
+        status = explain(comm, status);
+    if (comm->world->size == 1 && status == TWILL_ERR_ARGUMENT)
+        return status; /* no other rank is concerned: the communicator stays usable */
+    return twill_comm_end(comm, status);
+}
+
+/* A failure reported by another rank is published on the node with its original sentence and
+ * sender; other nodes have been notified by that rank. */
+twill_status twill_comm_end(struct twill_comm *comm, twill_status status)
+{
+    comm->broken = true;
+    twill_say(&comm->context->log, TWILL_LOG_INFO, "communicator %u fails: %s: %s", comm->number,
+              twill_strerror(status), comm->error.message);
+    twill_trace_failure(comm, status,
+                        comm->health.notified ? comm->health.notice.from : comm->rank);
+    /* 0: whatever call others are in. Messages under way have no number, and are not sent now. */
+    bool any = status == TWILL_ERR_REVOKED || comm->issue.points != NULL;
+    uint64_t sequence = any                            ? 0
+                        : comm->health.failed_call > 0 ? comm->health.failed_call
+                                                       : comm->issue.sequence;
+    twill_node_abort(comm->node, status,
+                     comm->health.notified ? comm->health.notice.from : comm->rank, sequence,
+                     comm->health.notified ? comm->health.notice.message : comm->error.message);
+    if (comm->context->job.world.nodes > 1 && !comm->health.notified) {
+        struct twill_notice notice = {.from = comm->rank, .comm = comm->number, .status = status};
+        notice.state[0] = sequence;
+        snprintf(notice.message, sizeof(notice.message), "%.*s", (int)sizeof(notice.message) - 1,
+                 comm->error.message);
+        twill_comm_notify(comm, &notice, FAILURE_NOTIFY_NS);
+    }
+    twill_comm_stop(comm, status);
+    return status;
+}

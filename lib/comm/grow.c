@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Takes new processes into a job. The ranks agree that none has failed and where rank 0 listens,
+ * all connect there (fabric/bootstrap/bootstrap_handle.c) and make a new context and communicator
+ * as at the start of a job, and the old ranks agree whether all of them have it. A last exchange
+ * tells the new processes the result. The old communicator is not touched by any of this. */
+#include "lib/comm/recovery.h"
+#include "lib/wait/progress.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define PORT_BITS 16
+#define LAYOUT    256 /* bytes of TWILL_LAYOUT=nodes */
+
+/* Rank 0: a handle that was made, until it is used. */
+struct twill_growth {
+    int listener;
+    uint32_t joining;
+    uint16_t port;
+    char handle[TWILL_JOIN_HANDLE_TEXT];
+};
+
+/* One growth under way, on a rank of the old communicator. */
+struct growing {
+    struct twill_comm *comm;
+    const struct twill_growth_limits *limits; /* or NULL */
+    uint32_t joining;
+    uint16_t port;
+    struct twill_context *context; /* the new one, or NULL */
+    struct twill_comm *made;       /* or NULL */
+    struct twill_error error;
+};
+
+/* --- the handle ------------------------------------------------------------------------------ */
+
+/* Describe the growth of this job to `joining` more ranks that connect to a port of rank 0's host.
+ */
+static void describe_growth(const struct twill_comm *comm, const char *address, uint16_t port,
+                            uint32_t joining, char text[TWILL_JOIN_HANDLE_TEXT])
+{
+    const struct twill_oob *oob = comm->context->job.oob;
+    struct twill_join_handle handle = {.epoch = oob->epoch + 1,
+                                       .size = comm->world->size + joining,
+                                       .guests = joining,
+                                       .port = port};
+    memcpy(handle.origin, oob->origin, sizeof(handle.origin));
+    snprintf(handle.address, sizeof(handle.address), "%s", address);
+    twill_join_handle_write(&handle, text);
+}
+
+/* Return the address at which rank 0 is found. A rank that was alone may have none but loopback's:
+ * then TWILL_INTERFACE counts, or what twillrun --elastic has found. */
+static twill_status find_address(struct twill_comm *comm, char address[TWILL_ADDRESS_TEXT],
+                                 struct twill_error *error)
+{
+    char interface[32], why[128], known[TWILL_ADDRESS_TEXT];
+    const char *set = twill_config_text(&comm->context->config, TWILL_VARIABLE_INTERFACE);
+    snprintf(address, TWILL_ADDRESS_TEXT, "%s",
+             twill_detector_address(comm->context->health.detector, comm->job[0]));
+    if (set == NULL)
+        set = twill_elastic_address(known);
+    if (comm->context->job.oob->size > 1 || set == NULL)
+        return TWILL_OK;
+    return twill_interface_choose(address, interface, set, NULL, why, sizeof(why), error);
+}
+
+static twill_status listen_for_joiners(struct twill_comm *comm, struct twill_growth *growth,
+                                       struct twill_error *error)
+{
+    char address[TWILL_ADDRESS_TEXT];
+    TWILL_TRY(error, find_address(comm, address, error));
+    TWILL_TRY(error, twill_recovery_listen(address, comm->world->size + growth->joining,
+                                           &growth->listener, &growth->port, error));
+    describe_growth(comm, address, growth->port, growth->joining, growth->handle);
+    return TWILL_OK;
+}
+
+twill_status twill_growth_open(struct twill_comm *comm, uint32_t joining,
+                               char handle[TWILL_JOIN_HANDLE_TEXT])
+{
+    struct twill_error error = {0};
+    twill_growth_close(comm);
+    comm->health.growth = calloc(1, sizeof(*comm->health.growth));
+    if (comm->health.growth == NULL)
+        return TWILL_RECOVERY_FAIL(comm, TWILL_ERR_MEMORY, "out of memory");
+    *comm->health.growth = (struct twill_growth){.listener = -1, .joining = joining};
+    twill_status status = listen_for_joiners(comm, comm->health.growth, &error);
+    if (status == TWILL_OK) {
+        memcpy(handle, comm->health.growth->handle, TWILL_JOIN_HANDLE_TEXT);
+        return status;
+    }
+    twill_growth_close(comm);
+    return TWILL_RECOVERY_FAIL(comm, status, "%s", error.message);
+}
+
+void twill_growth_close(struct twill_comm *comm)
+{
+    struct twill_growth *growth = comm->health.growth;
+    if (growth != NULL && growth->listener >= 0)
+        close(growth->listener);
+    free(growth);
+    comm->health.growth = NULL;
+}
+
+/* --- growing --------------------------------------------------------------------------------- */
+
+static bool has_ended(void *user, uint32_t rank)
+{
+    const struct growing *g = user;
+    if (rank < g->comm->world->size)
+        return twill_comm_is_dead(g->comm, rank);
+    return g->limits != NULL && g->limits->lacks(g->limits->user);
+}
+
+/* If nodes were declared (TWILL_LAYOUT), write them down for the larger job: the new processes are
+ * one node more. */
+static twill_status extend_layout(struct growing *g, char text[LAYOUT])
+{
+    const struct twill_world *world = g->comm->world;
+    size_t used = 0;
+    uint32_t from = 0;
+    text[0] = '\0';
+    if (twill_config_text(&g->comm->context->config, TWILL_VARIABLE_NODES) == NULL)
+        return TWILL_OK;
+    for (uint32_t r = 1; r <= world->size && used < LAYOUT; r++) {
+        if (r < world->size && world->node[r] == world->node[from])
+            continue;
+        bool whole = r - from == world->node_size[world->node[from]];
+        used =
+            whole ? used + (size_t)snprintf(text + used, LAYOUT - used, "%u+", r - from) : LAYOUT;
+        from = r;
+    }
+    if (used + 12 > LAYOUT)
+        return TWILL_FAIL(&g->error, TWILL_ERR_UNSUPPORTED,
+                          "TWILL_LAYOUT=nodes of the larger job is too long a text, or ranks of a "
+                          "node are not in a row");
+    snprintf(text + used, LAYOUT - used, "%u", g->joining);
+    return TWILL_OK;
+}
+
+/* End with the others: a new process returns from twill_comm_join() by this exchange. */
+static twill_status conclude_growth(struct twill_context *context, twill_status status,
+                                    struct twill_error *error)
+{
+    struct twill_agreement agreement = {.oob = context->job.oob};
+    return twill_agreement_exchange(&agreement, status, error);
+}
+
+static void drop_larger(struct growing *g)
+{
+    if (g->made != NULL) {
+        twill_context_remove(g->context, g->made);
+        twill_comm_close(g->made);
+    }
+    twill_context_destroy(g->context);
+    g->made = NULL;
+    g->context = NULL;
+}
+
+/* Shorter than the patience of a rank that could not come and is in the agreement after this: else
+ * it would find the others silent. */
+uint64_t twill_growth_bound_ns(const struct twill_comm *comm)
+{
+    return comm->tuning.timeout_ns / 4 * 3;
+}
+
+static twill_status make_larger(struct growing *g)
+{
+    struct twill_comm *comm = g->comm;
+    struct twill_growth *growth = comm->health.growth;
+    char handle[TWILL_JOIN_HANDLE_TEXT], nodes[LAYOUT];
+    struct twill_join join = {.handle = handle,
+                              .rank = (int)comm->rank,
+                              .nodes = nodes,
+                              .timeout_ns = twill_growth_bound_ns(comm),
+                              .has_ended = has_ended,
+                              .user = g};
+    const struct twill_context_source source = {.join = &join, .like = comm->context};
+    if (g->limits != NULL)
+        join.timeout_ns = twill_min(join.timeout_ns, g->limits->timeout_ns);
+    TWILL_TRY(&g->error, extend_layout(g, nodes));
+    if (comm->rank == 0) {
+        memcpy(handle, growth->handle, sizeof(handle));
+        join.listener = &growth->listener;
+    } else {
+        const char *address = twill_detector_address(comm->context->health.detector, comm->job[0]);
+        describe_growth(comm, address, g->port, g->joining, handle);
+    }
+    twill_status status = twill_context_create_by(&g->context, &source);
+    if (status != TWILL_OK && g->context != NULL)
+        g->error = g->context->error;
+    else if (status != TWILL_OK)
+        (void)TWILL_FAIL(&g->error, status, "no memory for a context");
+    TWILL_TRY(&g->error, status);
+    TWILL_TRY(&g->error, twill_context_inherit(g->context, comm->context, &g->error));
+    return twill_comm_open(&g->made, g->context, NULL, g->context->job.oob, NULL, 0, &g->error);
+}
+
+/* Agree on `flags`, and that no rank has failed. */
+static twill_status agree_whole(struct growing *g, uint64_t flags, uint64_t *agreed)
+{
+    const struct twill_decision *decision;
+    twill_status status = twill_agree(g->comm, TWILL_AGREEING_GROW, flags, 0, &decision);
+    if (status != TWILL_OK) {
+        g->error = g->comm->error;
+        return status;
+    }
+    *agreed = decision->flags;
+    for (uint32_t r = 0; r < g->comm->world->size; r++)
+        if (twill_rank_set_has(decision->set, r))
+            return TWILL_FAIL(&g->error, TWILL_ERR_PEER,
+                              "%s has failed: twill_comm_shrink() comes first",
+                              TWILL_COMM_RANK_NAME(g->comm, r));
+    if (!twill_agreeing_alike(decision, TWILL_AGREEING_GROW))
+        return TWILL_FAIL(&g->error, TWILL_ERR_MISMATCH,
+                          "another rank does not call twill_comm_grow()");
+    return TWILL_OK;
+}
+
+static twill_status grow_by(struct growing *g)
+{
+    const struct twill_growth *growth = g->comm->health.growth;
+    uint64_t agreed = 0, what = UINT64_MAX;
+    if (g->comm->rank == 0)
+        what = growth != NULL ? (uint64_t)growth->joining << PORT_BITS | growth->port : 0;
+    TWILL_TRY(&g->error, agree_whole(g, what, &agreed));
+    if (agreed == 0)
+        return TWILL_FAIL(&g->error, TWILL_ERR_ARGUMENT,
+                          "rank 0 has made no handle since it last grew (twill_comm_handle)");
+    g->joining = (uint32_t)(agreed >> PORT_BITS);
+    g->port = (uint16_t)agreed;
+    twill_status status = make_larger(g);
+    struct twill_error own = g->error;
+    if (status != TWILL_OK)
+        drop_larger(g); /* else others may wait for this rank there */
+    twill_error_clear(&g->error);
+    twill_status whole = agree_whole(g, g->made != NULL, &agreed);
+    if (whole == TWILL_OK && agreed == 0)
+        whole = TWILL_FAIL(&g->error, TWILL_ERR_SYSTEM, "another rank could not do it");
+    if (status != TWILL_OK && whole != TWILL_ERR_PEER) /* a failed rank is the cause */
+        g->error = own;
+    else
+        status = whole;
+    /* From here on all old ranks have it or none. A new process that has died is found later. */
+    if (g->made != NULL) {
+        own = g->error;
+        (void)conclude_growth(g->context, status, &own);
+    }
+    return status;
+}
+
+twill_status twill_grow(struct twill_comm **larger, struct twill_comm *comm,
+                        const struct twill_growth_limits *limits)
+{
+    struct growing g = {.comm = comm, .limits = limits};
+    twill_status status = grow_by(&g);
+    twill_growth_close(comm);
+    if (status != TWILL_OK) {
+        drop_larger(&g);
+        return TWILL_RECOVERY_FAIL(comm, status, "%s", g.error.message);
+    }
+    if (comm->owns_context)
+        twill_context_chain(g.context, comm->context);
+    g.made->tuning.timeout_ns = comm->tuning.timeout_ns;
+    g.context->job.oob->timeout_ns = (uint64_t)comm->context->config.number[TWILL_VARIABLE_TIMEOUT];
+    g.made->owns_context = comm->owns_context;
+    comm->owns_context = false;
+    *larger = g.made;
+    return TWILL_OK;
+}
+
+twill_status twill_grow_into(struct twill_comm **made, struct twill_context **context,
+                             const char *handle, const char *const *settings)
+{
+    const struct twill_join join = {
+        .handle = handle, .rank = TWILL_JOIN_ANY, .has_ended = twill_elastic_is_over};
+    const struct twill_context_source source = {.join = &join, .settings = settings};
+    TWILL_TRY(NULL, twill_context_create_by(context, &source));
+    return twill_grow_conclude(made, *context);
+}
+
+twill_status twill_grow_conclude(struct twill_comm **made, struct twill_context *context)
+{
+    struct twill_error *error = &context->error;
+    TWILL_TRY(error, twill_comm_open(made, context, NULL, context->job.oob, NULL, 0, error));
+    twill_status status = conclude_growth(context, TWILL_OK, error);
+    if (status != TWILL_OK) {
+        twill_context_remove(context, *made);
+        twill_comm_close(*made);
+        *made = NULL;
+    }
+    return status;
+}

@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Notices between ranks: a rank has failed, or reports whom it waits for (wait_report.c). README.md
+ * has the whole story. */
+#include "fabric/shm/call_records.h"
+#include "lib/comm/recovery.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define MOST_AWAITED 16u /* ranks whose connections are looked at */
+
+/* --- failures -------------------------------------------------------------------------------- */
+
+/* Report whether a notice takes the place of the one before it: the first that has a reason counts.
+ */
+static bool says_more(const struct twill_notice *notice, const struct twill_notice *before)
+{
+    return twill_notice_has_reason(notice) && !twill_notice_has_reason(before);
+}
+
+static void record_failure(struct twill_comm *comm, const struct twill_notice *notice)
+{
+    if (comm->health.notified && !says_more(notice, &comm->health.notice))
+        return;
+    comm->health.notified = true;
+    comm->health.notice = *notice;
+}
+
+uint32_t twill_comm_rank_of(const struct twill_comm *comm, uint32_t job)
+{
+    if (job < comm->world->size && comm->job[job] == job)
+        return job;
+    for (uint32_t r = 0; r < comm->world->size; r++)
+        if (comm->job[r] == job)
+            return r;
+    return UINT32_MAX;
+}
+
+/* Answer a rank that waits in a communicator that has ended here, or could not be made: it is not
+ * to wait for this one. The notice of its failure may not have arrived. */
+static void refuse_report(struct twill_context *context, const struct twill_notice *notice)
+{
+    struct twill_notice answer = {
+        .comm = notice->comm, .status = TWILL_ERR_PEER, .state = {0, TWILL_NOTICE_LEFT}};
+    snprintf(answer.message, sizeof(answer.message), "rank %d of the job has left the communicator",
+             context->job.oob->rank);
+    twill_detector_send(context->health.detector, notice->from, &answer);
+}
+
+/* Put a notice into the mailbox of its communicator, which may be in use by another thread. Two
+ * communicators may have the same number if no rank is in both: the sender identifies the right
+ * one.
+ */
+static void deliver_notice(struct twill_context *context, struct twill_notice *notice)
+{
+    bool open = false;
+    twill_context_lock(context);
+    bool made = notice->comm < context->comms.next_number;
+    for (size_t i = 0; i < context->comms.opened; i++) {
+        struct twill_comm *comm = context->comms.open[i];
+        uint32_t from =
+            comm->number == notice->comm ? twill_comm_rank_of(comm, notice->from) : UINT32_MAX;
+        if (from == UINT32_MAX)
+            continue;
+        struct twill_mailbox *mailbox = &comm->health.mailbox;
+        open = true;
+        notice->from = from;
+        if (notice->status == TWILL_OK) /* reports are repeated: the mailbox may overflow */
+            mailbox->report[mailbox->reports++ % TWILL_MAILBOX_REPORTS] = *notice;
+        else if (!mailbox->failed || says_more(notice, &mailbox->failure))
+            mailbox->failure = *notice;
+        mailbox->failed = mailbox->failed || notice->status != TWILL_OK;
+        if (twill_report_asks(notice) &&
+            atomic_load_explicit(&comm->claim.held, memory_order_relaxed) == NULL)
+            twill_comm_answer_idle(comm, from);
+        break;
+    }
+    twill_context_unlock(context);
+    if (made && !open && twill_report_asks(notice))
+        refuse_report(context, notice);
+}
+
+/* Deliver the next notice. Returns false if there is none. */
+static bool receive_notice(struct twill_context *context)
+{
+    struct twill_notice notice;
+    if (!twill_detector_poll(context->health.detector, &notice))
+        return false;
+    if (notice.bytes > 0)
+        twill_agree_receive(context, &notice);
+    else
+        deliver_notice(context, &notice);
+    return true;
+}
+
+void twill_context_receive_notices(struct twill_context *context)
+{
+    while (receive_notice(context))
+        continue;
+}
+
+/* Handle the mailbox of a communicator. */
+static twill_status empty_mailbox(struct twill_comm *comm)
+{
+    struct twill_notice report[TWILL_MAILBOX_REPORTS];
+    struct twill_context *context = comm->context;
+    twill_context_lock(context);
+    struct twill_mailbox *mailbox = &comm->health.mailbox;
+    unsigned reports =
+        mailbox->reports < TWILL_MAILBOX_REPORTS ? mailbox->reports : TWILL_MAILBOX_REPORTS;
+    memcpy(report, mailbox->report, reports * sizeof(*report));
+    mailbox->reports = 0;
+    if (mailbox->failed)
+        record_failure(comm, &mailbox->failure);
+    twill_context_unlock(context);
+    for (unsigned i = 0; i < reports; i++)
+        TWILL_TRY(&comm->error, twill_comm_take_report(comm, &report[i]));
+    return TWILL_OK;
+}
+
+/* Deliver everything that the detector has received, for all communicators of the context, and
+ * handle this one's mailbox, before more reports come than it holds: when a timeout is over, all
+ * ranks that wait for this one ask at the same time, and each takes a missing answer for its cause.
+ */
+static twill_status poll_detector(struct twill_comm *comm)
+{
+    struct twill_context *context = comm->context;
+    for (bool more = true; more;) {
+        pthread_mutex_lock(&context->health.detector_lock);
+        for (unsigned i = 0; more && i < TWILL_MAILBOX_REPORTS; i++)
+            more = receive_notice(context);
+        pthread_mutex_unlock(&context->health.detector_lock);
+        TWILL_TRY(&comm->error, empty_mailbox(comm));
+    }
+    return TWILL_OK;
+}
+
+void twill_comm_notify(struct twill_comm *comm, const struct twill_notice *notice,
+                       uint64_t patience_ns)
+{
+    pthread_mutex_lock(&comm->context->health.detector_lock);
+    twill_detector_notify(comm->context->health.detector, notice, comm->job, comm->world->size,
+                          patience_ns);
+    pthread_mutex_unlock(&comm->context->health.detector_lock);
+}
+
+bool twill_comm_is_dead_locked(struct twill_comm *comm, uint32_t peer)
+{
+    if (comm->world->node[peer] == comm->world->node[comm->rank])
+        return twill_shm_region_owner_dead(comm->node->region, peer);
+    return twill_detector_is_dead(comm->context->health.detector, comm->job[peer]);
+}
+
+bool twill_comm_is_dead(struct twill_comm *comm, uint32_t peer)
+{
+    pthread_mutex_lock(&comm->context->health.detector_lock);
+    bool dead = twill_comm_is_dead_locked(comm, peer);
+    pthread_mutex_unlock(&comm->context->health.detector_lock);
+    return dead;
+}
+
+const char *twill_comm_death_text(struct twill_comm *comm, uint32_t peer,
+                                  char text[TWILL_DEATH_TEXT])
+{
+    struct twill_context *context = comm->context;
+    bool remote = comm->world->node[peer] != comm->world->node[comm->rank];
+    const char *host = NULL;
+    char rank[TWILL_RANK_TEXT];
+    (void)twill_comm_rank_text(comm, peer, rank);
+    pthread_mutex_lock(&context->health.detector_lock);
+    if (remote)
+        host = twill_detector_lost_host(context->health.detector, comm->job[peer]);
+    if (host != NULL)
+        snprintf(text, TWILL_DEATH_TEXT, "%s is lost: its host %s does not answer", rank, host);
+    else
+        snprintf(text, TWILL_DEATH_TEXT, "%s has died or ended", rank);
+    pthread_mutex_unlock(&context->health.detector_lock);
+    return text;
+}
+
+/* Fail with the notice. That another rank's time is over may be due to a connection that this rank
+ * waits for. */
+static twill_status report_notice(struct twill_comm *comm)
+{
+    const struct twill_notice *notice = &comm->health.notice;
+    char rank[TWILL_RANK_TEXT], connection[160] = "";
+    uint32_t ranks[MOST_AWAITED];
+    const char *step, *way = "";
+    if (notice->status == TWILL_ERR_TIMEOUT) {
+        unsigned n = twill_comm_waits_for(comm, ranks, MOST_AWAITED, &step);
+        way = twill_comm_describe_way(comm, ranks, n, "; here: ", connection, sizeof(connection));
+    }
+    return TWILL_COMM_FAIL(comm, notice->status, "reported by %s: %s%s",
+                           twill_comm_rank_text(comm, notice->from, rank), notice->message, way);
+}
+
+twill_status twill_comm_poll_failures(struct twill_comm *comm, bool any)
+{
+    uint64_t until = any ? UINT64_MAX : comm->issue.sequence;
+    uint32_t local = twill_node_aborted(comm->node, until);
+    if (local != UINT32_MAX) {
+        const struct twill_abort_line *line = twill_node_failure(comm->node, local);
+        struct twill_notice notice = {.from = line->from, .status = (twill_status)line->status};
+        snprintf(notice.message, sizeof(notice.message), "%.*s", (int)sizeof(notice.message) - 1,
+                 line->message);
+        notice.state[0] = line->sequence;
+        record_failure(comm, &notice);
+    }
+    TWILL_TRY(&comm->error, poll_detector(comm));
+    if (comm->health.notified && comm->health.notice.state[0] <= until)
+        return report_notice(comm);
+    return TWILL_OK;
+}

@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Makes a communicator of the survivors: agree who they are, let the lowest of them serve a
+ * rendezvous for the rest (fabric/bootstrap), make the communicator over that, and agree whether
+ * all have it. If another rank has failed meanwhile, that agreement is the first of the next
+ * attempt. */
+#include "fabric/bootstrap/tcp/bootstrap_tcp.h"
+#include "lib/comm/recovery.h"
+#include "lib/wait/progress.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define ATTEMPTS        4u                    /* besides the first one and one for each rank */
+#define RENDEZVOUS_NS   UINT64_C(10000000000) /* at most, until all survivors have connected */
+#define SLOW_ATTEMPT_NS UINT64_C(2000000000)  /* of an attempt that has failed: worth a warning */
+
+static const struct twill_bootstrap_ops survivors_ops = {TWILL_BOOTSTRAP_BY_TCP,
+                                                         .name = "survivors"};
+
+/* One attempt to make the communicator. */
+struct attempt {
+    struct twill_comm *comm;
+    struct twill_comm *made; /* or NULL */
+    int listener;            /* of the rendezvous, in case this rank serves it */
+    uint16_t port;
+    uint32_t size, self; /* survivors, and this rank among them */
+    uint32_t *rank;      /* [size] */
+    uint64_t *failed;    /* set of the ranks that `made` is without */
+    struct twill_error error;
+};
+
+twill_status twill_recovery_listen(const char *address, uint32_t ranks, int *listener,
+                                   uint16_t *port, struct twill_error *error)
+{
+    struct sockaddr_storage at;
+    struct twill_endpoint endpoint;
+    socklen_t length;
+    if (!twill_endpoint_address(address, 0, &at, &length))
+        return TWILL_FAIL(error, TWILL_ERR_INTERNAL, "%s is not an address", address);
+    *listener = twill_socket_listen((struct sockaddr *)&at, length, (int)ranks);
+    if (*listener < 0 || !twill_socket_name(*listener, false, &endpoint))
+        return TWILL_FAIL(error, TWILL_ERR_SYSTEM, "cannot listen on %s: %s", address,
+                          strerror(errno));
+    *port = endpoint.port;
+    return TWILL_OK;
+}
+
+/* Listen where the others would find this rank. */
+static twill_status listen_for_survivors(struct attempt *a)
+{
+    struct twill_comm *comm = a->comm;
+    a->port = 1; /* one rank needs none */
+    if (comm->world->size == 1)
+        return TWILL_OK;
+    const char *address =
+        twill_detector_address(comm->context->health.detector, comm->job[comm->rank]);
+    a->port = 0; /* a rank that cannot serve: the others learn it with the agreement */
+    return twill_recovery_listen(address, comm->world->size, &a->listener, &a->port, &a->error);
+}
+
+static void stop_listening(struct attempt *a)
+{
+    if (a->listener >= 0)
+        close(a->listener);
+    a->listener = -1;
+}
+
+static int exchange_by_tcp(void *user, const void *mine, void *all, size_t bytes)
+{
+    struct twill_error error = {0};
+    return twill_oob_allgather(user, mine, all, bytes, &error);
+}
+
+static bool has_ended(void *user, uint32_t rank)
+{
+    const struct attempt *a = user;
+    return twill_agree_is_over(a->comm) || twill_comm_is_dead(a->comm, a->rank[rank]);
+}
+
+/* Describe the rendezvous of the survivors, whose port has been agreed on. */
+static void describe_rendezvous(struct attempt *a, const struct twill_decision *decision,
+                                struct twill_job *job)
+{
+    struct twill_comm *comm = a->comm;
+    *job = (struct twill_job){.rank = (int)a->self,
+                              .size = (int)a->size,
+                              .port = (uint16_t)decision->port,
+                              .epoch = comm->context->job.oob->epoch,
+                              .key = comm->context->job.oob->secret,
+                              .has_key = true,
+                              .listener = a->self == 0 ? a->listener : -1,
+                              .source = "rank",
+                              .has_ended = has_ended,
+                              .user = a};
+    snprintf(job->hosts, sizeof(job->hosts), "%s",
+             twill_detector_address(comm->context->health.detector, comm->job[a->rank[0]]));
+    snprintf(job->how, sizeof(job->how), "survivors of communicator %u", comm->number);
+    if (a->self == 0)
+        a->listener = -1; /* the bootstrap closes it */
+}
+
+twill_status twill_recovery_fence(struct twill_comm *comm, struct twill_error *error)
+{
+    twill_status status = twill_context_fence(comm->context, error);
+    if (status != TWILL_ERR_UNSUPPORTED)
+        return status;
+    twill_say(&comm->context->log, TWILL_LOG_WARN,
+              "a rank that is left behind may live and write to memory of malloc "
+              "(TWILL_HEAP=shared) that it had received");
+    twill_error_clear(error);
+    return TWILL_OK;
+}
+
+/* If a rank of this node is left behind alive, keep it from writing to this rank's memory. */
+static twill_status fence_memory(struct attempt *a)
+{
+    struct twill_comm *comm = a->comm;
+    bool alive = false;
+    for (uint32_t l = 0; l < comm->local_size; l++) {
+        uint32_t r = comm->node->rank[l];
+        alive = alive || (twill_rank_set_has(a->failed, r) && !twill_comm_is_dead(comm, r));
+    }
+    if (!alive)
+        return TWILL_OK;
+    return twill_recovery_fence(comm, &a->error);
+}
+
+/* Shorter than the patience of a rank that could not come and is in the next agreement. */
+uint64_t twill_rendezvous_bound_ns(const struct twill_comm *comm)
+{
+    return twill_min(comm->tuning.timeout_ns / 2, RENDEZVOUS_NS);
+}
+
+/* Make the communicator of the survivors that were agreed on. */
+static twill_status make_smaller(struct attempt *a, const struct twill_decision *decision)
+{
+    struct twill_bootstrap_params params = {.timeout_ns = twill_rendezvous_bound_ns(a->comm)};
+    struct twill_oob *oob = NULL;
+    struct twill_job job;
+    if (decision->by != a->rank[0] || decision->port == 0)
+        return TWILL_FAIL(&a->error, TWILL_ERR_PEER,
+                          "rank %u, which would have served, has failed or cannot listen",
+                          decision->by);
+    TWILL_TRY(&a->error, fence_memory(a));
+    describe_rendezvous(a, decision, &job);
+    twill_status status = twill_bootstrap_tcp_open(&oob, &survivors_ops, &job, &params, &a->error);
+    twill_secret_wipe(&job, sizeof(job));
+    TWILL_TRY(&a->error, status);
+    twill_bootstrap lent = {(int)a->self, (int)a->size, exchange_by_tcp, oob};
+    status = twill_comm_make_over(&a->made, a->comm, a->rank, &lent, params.timeout_ns, &a->error);
+    twill_oob_close(oob);
+    return status;
+}
+
+static void find_survivors(struct attempt *a, const struct twill_decision *decision)
+{
+    a->size = 0;
+    for (uint32_t r = 0; r < a->comm->world->size; r++) {
+        if (twill_rank_set_has(decision->set, r))
+            continue;
+        a->self = r == a->comm->rank ? a->size : a->self;
+        a->rank[a->size++] = r;
+    }
+    memcpy(a->failed, decision->set,
+           twill_consensus_words(a->comm->world->size) * sizeof(*a->failed));
+}
+
+/* Give up what an attempt has made; the other survivors do the same. */
+static void drop_made(struct attempt *a)
+{
+    if (a->made == NULL)
+        return;
+    twill_context_remove(a->comm->context, a->made);
+    twill_comm_close(a->made);
+    a->made = NULL;
+}
+
+static bool same_failed(const struct attempt *a, const struct twill_decision *decision)
+{
+    return memcmp(a->failed, decision->set,
+                  twill_consensus_words(a->comm->world->size) * sizeof(*a->failed)) == 0;
+}
+
+/* Log an attempt that has failed, as its error is lost if a later one does not. */
+static void log_attempt(const struct attempt *a, uint32_t attempt, uint64_t begin,
+                        twill_status status)
+{
+    uint64_t took = twill_now() - begin;
+    if (status != TWILL_OK)
+        twill_say(&a->comm->context->log, took > SLOW_ATTEMPT_NS ? TWILL_LOG_WARN : TWILL_LOG_INFO,
+                  "rank %u: attempt %u to connect the survivors has failed after %.1f s: %s",
+                  a->comm->rank, attempt + 1, (double)took * 1e-9, a->error.message);
+}
+
+static twill_status shrink_by(struct attempt *a)
+{
+    uint32_t most = ATTEMPTS + a->comm->world->size; /* as twill_comm_bounds() says */
+    for (uint32_t attempt = 0, unchanged = 0, strays = 0;; attempt++) {
+        const struct twill_decision *decision;
+        stop_listening(a);
+        twill_status listens = listen_for_survivors(a);
+        twill_status status =
+            twill_agree(a->comm, TWILL_AGREEING_SHRINK, a->made != NULL, a->port, &decision);
+        if (status != TWILL_OK) {
+            a->error = a->comm->error;
+            return status;
+        }
+        if (!twill_agreeing_alike(
+                decision, TWILL_AGREEING_SHRINK)) { /* a rank is in another call that agrees */
+            if (++strays > ATTEMPTS)
+                return TWILL_FAIL(&a->error, TWILL_ERR_MISMATCH,
+                                  "another rank does not call twill_comm_shrink()");
+            continue;
+        }
+        if (decision->flags != 0 && same_failed(a, decision))
+            return TWILL_OK;
+        drop_made(a);
+        if (!same_failed(a, decision))
+            unchanged = 0;
+        else if (unchanged++ >= ATTEMPTS)
+            return a->error.status != TWILL_OK
+                       ? a->error.status
+                       : TWILL_FAIL(&a->error, TWILL_ERR_SYSTEM, "another rank could not do it");
+        if (attempt > most)
+            return TWILL_FAIL(&a->error, TWILL_ERR_SYSTEM,
+                              "ranks have failed in each of %u attempts to connect", attempt);
+        find_survivors(a, decision);
+        if (listens == TWILL_OK)
+            twill_error_clear(&a->error);
+        uint64_t begin = twill_now();
+        log_attempt(a, attempt, begin, make_smaller(a, decision));
+    }
+}
+
+twill_status twill_shrink(struct twill_comm **smaller, struct twill_comm *comm)
+{
+    size_t words = twill_consensus_words(comm->world->size);
+    struct attempt a = {.comm = comm, .listener = -1};
+    a.rank = calloc(comm->world->size, sizeof(*a.rank));
+    a.failed = calloc(words, sizeof(*a.failed));
+    twill_status status = a.rank == NULL || a.failed == NULL
+                              ? TWILL_FAIL(&a.error, TWILL_ERR_MEMORY, "out of memory")
+                              : shrink_by(&a);
+    stop_listening(&a);
+    free(a.rank);
+    free(a.failed);
+    if (status != TWILL_OK) {
+        drop_made(&a);
+        (void)TWILL_RECOVERY_FAIL(comm, status, "%s", a.error.message);
+        return status;
+    }
+    a.made->owns_context = comm->owns_context;
+    comm->owns_context = false;
+    *smaller = a.made;
+    return TWILL_OK;
+}

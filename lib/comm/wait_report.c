@@ -1,0 +1,348 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reports between ranks: which call a rank is in and which ranks it waits for, so that a timeout
+ * names its root cause.
+ *
+ * Waiting ranks report to awaited ranks of other nodes now and then. That is not enough if rank 0
+ * waits for rank 1, and rank 1 has only just begun to wait for rank 2, which is stopped: so a rank
+ * whose time is over asks those that it waits for, and those that they wait for, before it fails
+ * (twill_comm_find_cause()). A rank that waits answers at its next check; the one that does not is
+ * the cause. */
+#include "fabric/shm/call_records.h"
+#include "lib/comm/recovery.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define IS_ANSWER      (UINT64_C(1) << 32) /* in state[3], with the rank that the sender waits for */
+#define IS_PAST        (UINT64_C(1) << 33)  /* in state[3]: of a call that may have ended */
+#define PLACE_MARK     '@'                  /* in an answer, before where the sender is, in words */
+#define REPORTED_RANKS 16u                  /* ranks in a report */
+#define SEARCH_RANKS   64u                  /* ranks in a search */
+#define SEARCH_NS      UINT64_C(1200000000) /* at most, for a search */
+#define CAUSE_REPLY_NS UINT64_C(500000000)  /* for one; several times twill_notice_bound_ns() */
+#define SEARCH_TURN_NS UINT64_C(2000000)
+/* Ranks whose searches end at the same time fail one after the other, in the order of ranks: the
+ * first notifies all, which then do not notify all, too. */
+#define SPREAD_NS      UINT64_C(100000)    /* between ranks */
+#define SPREAD_MOST_NS UINT64_C(200000000) /* between the first and the last one */
+/* After the first question; twice as many after each, as many ranks may ask one. */
+#define TURNS_PER_ASK 10u
+
+/* A search for the rank that others wait for. In the order in which they were found: breadth first
+ * from the awaited ranks. */
+struct twill_cause_search {
+    unsigned count;
+    struct asked_rank {
+        uint32_t rank;
+        unsigned turns;    /* since it was first asked: nothing arrives while this machine stops */
+        unsigned next;     /* turn at which it is asked again */
+        unsigned pause;    /* turns between the last question and that */
+        uint64_t asked_at; /* twill_now(), first */
+        bool answered;
+        bool waits;      /* for another rank; once it has answered */
+        char place[200]; /* in words, once it has answered */
+    } asked[SEARCH_RANKS];
+};
+
+/* Return the rank that a peer on this node waits for; the peer itself if it waits for none, or for
+ * this rank. */
+static uint32_t waits_for_on_node(const struct twill_comm *comm, uint32_t peer)
+{
+    uint32_t theirs = twill_node_waits_for(comm->node, comm->world->local[peer]);
+    return theirs != UINT32_MAX && theirs != comm->rank ? theirs : peer;
+}
+
+/* On the node published calls are read: a rank that is behind is the cause, or waits for it. */
+uint32_t twill_comm_missing(const struct twill_comm *comm, uint32_t peer)
+{
+    if (comm->world->node[peer] != comm->world->node[comm->rank])
+        return comm->health.reported[peer].in == comm->issue.sequence
+                   ? comm->health.reported[peer].rank
+                   : peer;
+    for (uint32_t l = 0; l < comm->local_size; l++) {
+        struct twill_call call;
+        uint64_t sequence, entered;
+        if (l != comm->local &&
+            (!twill_comm_read_call(comm, comm->node->rank[l], &call, &sequence, &entered) ||
+             sequence < comm->issue.sequence))
+            return waits_for_on_node(comm, comm->node->rank[l]);
+    }
+    return waits_for_on_node(comm, peer);
+}
+
+/* Publish to the ranks of this node, in the memory of each communicator, that this rank waits in
+ * comm. In comm itself that is known of collectives. */
+static void publish_place(struct twill_comm *comm)
+{
+    struct twill_elsewhere at = {.ticks = twill_ticks(), .comm = comm->number};
+    uint64_t entered;
+    bool collective = comm->issue.queue != NULL &&
+                      twill_node_read_last_call(comm->node, comm->local, &at.call, &entered);
+    if (!collective)
+        at.call.sequence = 0;
+    twill_context_lock(comm->context);
+    for (size_t i = 0; i < comm->context->comms.opened; i++) {
+        struct twill_comm *other = comm->context->comms.open[i];
+        if (other->node != NULL && (other != comm || !collective))
+            twill_node_be_elsewhere(other->node, &at);
+    }
+    twill_context_unlock(comm->context);
+}
+
+/* Send which call this rank is in, whom it waits for (as text, " 3 7"), and the root cause. Returns
+ * whether it was sent: not while the connection is made. */
+static bool send_position(struct twill_comm *comm, uint32_t to, uint64_t answer)
+{
+    const struct twill_call *call = &comm->issue.call;
+    struct twill_notice notice = {.from = comm->rank, .comm = comm->number, .status = TWILL_OK};
+    uint32_t ranks[REPORTED_RANKS], missing = comm->rank;
+    const char *step;
+    unsigned n = twill_comm_waits_for(comm, ranks, REPORTED_RANKS, &step);
+    size_t used = 0;
+    for (unsigned i = 0; i < n; i++)
+        used +=
+            (size_t)snprintf(notice.message + used, sizeof(notice.message) - used, " %u", ranks[i]);
+    if (n > 0)
+        missing = twill_comm_missing(comm, ranks[0]);
+    if (answer != 0) {
+        publish_place(comm);
+        notice.message[used++] = PLACE_MARK;
+        twill_comm_describe_peer(comm, comm->rank, notice.message + used,
+                                 sizeof(notice.message) - used);
+    }
+    notice.state[0] = comm->issue.sequence;
+    notice.state[1] = call->count;
+    notice.state[2] = (uint64_t)twill_call_what(call) | (uint64_t)call->root << 32;
+    notice.state[3] = missing | answer;
+    pthread_mutex_lock(&comm->context->health.detector_lock);
+    bool sent = twill_detector_send(comm->context->health.detector, comm->job[to], &notice);
+    pthread_mutex_unlock(&comm->context->health.detector_lock);
+    return sent;
+}
+
+void twill_comm_report(struct twill_comm *comm, const uint32_t *ranks, unsigned n)
+{
+    if (n == 0)
+        return;
+    publish_place(comm);
+    twill_node_wait_for(comm->node, twill_comm_missing(comm, ranks[0]));
+    for (unsigned i = 0; i < n; i++)
+        if (comm->world->node[ranks[i]] != comm->world->node[comm->rank])
+            (void)send_position(comm, ranks[i], 0);
+}
+
+bool twill_comm_tell_calls(struct twill_comm *comm, uint32_t to)
+{
+    uint64_t last = comm->issue.sequence, first = last > TWILL_PAST ? last - TWILL_PAST + 1 : 1;
+    struct twill_notice notice = {.from = comm->rank, .comm = comm->number, .status = TWILL_OK};
+    struct twill_call_record call;
+    bool sent = true;
+    if (comm->world->node[to] == comm->world->node[comm->rank])
+        return true; /* it reads them in the node memory */
+    pthread_mutex_lock(&comm->context->health.detector_lock);
+    for (uint64_t sequence = first; sent && sequence <= last; sequence++) {
+        if (!twill_node_read_call(comm->node, comm->local, sequence, &call))
+            continue;
+        notice.state[0] = call.sequence;
+        notice.state[1] = call.count;
+        notice.state[2] = (uint64_t)call.what | (uint64_t)call.root << 32;
+        notice.state[3] = comm->rank | IS_PAST;
+        sent = twill_detector_send(comm->context->health.detector, comm->job[to], &notice);
+    }
+    pthread_mutex_unlock(&comm->context->health.detector_lock);
+    return sent;
+}
+
+const char *twill_comm_describe_way(const struct twill_comm *comm, const uint32_t *ranks,
+                                    unsigned n, const char *before, char *text, size_t bytes)
+{
+    size_t begin = strlen(before);
+    snprintf(text, bytes, "%s", before);
+    for (unsigned i = 0; i < n && comm->links.transports > 0 && text[begin] == '\0'; i++) {
+        const struct twill_transport *link = twill_comm_link(comm, ranks[i]);
+        if (link->ops->awaits != NULL)
+            link->ops->awaits(link, ranks[i], text + begin, bytes - begin);
+    }
+    return text[begin] != '\0' ? text : "";
+}
+
+bool twill_report_asks(const struct twill_notice *notice)
+{
+    return notice->status == TWILL_OK && (notice->state[3] & (IS_ANSWER | IS_PAST)) == 0;
+}
+
+/* Describe the call of a thread of this process on another communicator. Returns false if there is
+ * none. The context is locked. */
+static bool describe_other_call(const struct twill_comm *comm, char *text, size_t bytes)
+{
+    const struct twill_context *context = comm->context;
+    for (size_t i = 0; i < context->comms.opened; i++) {
+        const struct twill_comm *other = context->comms.open[i];
+        const char *held = atomic_load_explicit(&other->claim.held, memory_order_relaxed);
+        struct twill_call call;
+        char name[128];
+        uint64_t sequence, entered;
+        if (other == comm || held == NULL)
+            continue;
+        bool in_call = twill_comm_read_call(other, other->rank, &call, &sequence, &entered) &&
+                       twill_node_left_call(other->node, other->local) != sequence;
+        if (in_call)
+            twill_call_describe(&call, sequence, name, sizeof(name));
+        snprintf(text, bytes, "is in %s of communicator %u", in_call ? name : held, other->number);
+        return true;
+    }
+    return false;
+}
+
+void twill_comm_answer_idle(struct twill_comm *comm, uint32_t to)
+{
+    struct twill_notice notice = {.from = comm->rank, .comm = comm->number, .status = TWILL_OK};
+    struct twill_call_record call = {.sequence = 0};
+    uint64_t entered;
+    if (!twill_node_read_last_call(comm->node, comm->local, &call, &entered))
+        call = (struct twill_call_record){.sequence = 0};
+    notice.message[0] = PLACE_MARK;
+    if (!describe_other_call(comm, notice.message + 1, sizeof(notice.message) - 1))
+        twill_comm_describe_peer(comm, comm->rank, notice.message + 1, sizeof(notice.message) - 1);
+    notice.state[0] = call.sequence;
+    notice.state[1] = call.count;
+    notice.state[2] = (uint64_t)call.what | (uint64_t)call.root << 32;
+    notice.state[3] = comm->rank | IS_ANSWER | IS_PAST;
+    twill_detector_send(comm->context->health.detector, comm->job[to], &notice);
+}
+
+/* --- the search ------------------------------------------------------------------------------ */
+
+static void add_rank(const struct twill_comm *comm, struct twill_cause_search *search,
+                     uint32_t rank)
+{
+    if (rank >= comm->world->size || rank == comm->rank || search->count == SEARCH_RANKS)
+        return;
+    for (unsigned i = 0; i < search->count; i++)
+        if (search->asked[i].rank == rank)
+            return;
+    search->asked[search->count++] =
+        (struct asked_rank){.rank = rank, .pause = TURNS_PER_ASK / 2, .asked_at = twill_now()};
+}
+
+/* Take an answer: the ranks that it names are asked, too. */
+static void take_answer(const struct twill_comm *comm, struct twill_cause_search *search,
+                        const struct twill_notice *notice)
+{
+    for (unsigned i = 0; i < search->count; i++) {
+        struct asked_rank *asked = &search->asked[i];
+        if (asked->rank != notice->from || asked->answered)
+            continue;
+        asked->answered = true;
+        const char *at = notice->message, *place = strchr(at, PLACE_MARK);
+        snprintf(asked->place, sizeof(asked->place), "%s", place != NULL ? place + 1 : "");
+        for (char *end; *at == ' '; at = end) {
+            unsigned long rank = strtoul(at, &end, 10);
+            if (end == at)
+                break;
+            asked->waits = true;
+            add_rank(comm, search, rank < comm->world->size ? (uint32_t)rank : comm->rank);
+        }
+    }
+}
+
+twill_status twill_comm_take_report(struct twill_comm *comm, const struct twill_notice *notice)
+{
+    struct twill_call theirs = twill_call_of((uint32_t)notice->state[2], (size_t)notice->state[1],
+                                             (uint32_t)(notice->state[2] >> 32));
+    bool past = (notice->state[3] & IS_PAST) != 0;
+    TWILL_TRY(&comm->error,
+              past ? twill_comm_compare_past(comm, notice->from, &theirs, notice->state[0])
+                   : twill_comm_compare(comm, notice->from, &theirs, notice->state[0]));
+    if (past && (notice->state[3] & IS_ANSWER) == 0)
+        return TWILL_OK;
+    uint32_t missing = (uint32_t)notice->state[3];
+    if (notice->state[0] <= comm->issue.sequence && missing != comm->rank &&
+        missing < comm->world->size)
+        comm->health.reported[notice->from] =
+            (struct twill_wait_report){comm->issue.sequence, missing};
+    if ((notice->state[3] & IS_ANSWER) == 0)
+        (void)send_position(comm, notice->from, IS_ANSWER);
+    else if (comm->health.search != NULL)
+        take_answer(comm, comm->health.search, notice);
+    return TWILL_OK;
+}
+
+/* Ask the ranks that have not answered. Returns whether answers may still come. */
+static bool ask(struct twill_comm *comm, struct twill_cause_search *search)
+{
+    bool open = false;
+    for (unsigned i = 0; i < search->count; i++) {
+        struct asked_rank *asked = &search->asked[i];
+        if (asked->answered)
+            continue;
+        if (asked->turns >= asked->next) {
+            asked->pause *= send_position(comm, asked->rank, 0) ? 2 : 1;
+            asked->next = asked->turns + asked->pause;
+        }
+        asked->turns++;
+        open = open || asked->turns <= CAUSE_REPLY_NS / SEARCH_TURN_NS ||
+               twill_now() - asked->asked_at < CAUSE_REPLY_NS;
+    }
+    return open;
+}
+
+uint64_t twill_search_bound_ns(void)
+{
+    return SEARCH_NS;
+}
+
+/* Return the first rank that has not answered, or else waits for none; NULL: all wait. */
+static const struct asked_rank *found_by(const struct twill_cause_search *search)
+{
+    const struct asked_rank *idle = NULL;
+    for (unsigned i = search->count; i-- > 0;)
+        if (search->asked[i].answered && !search->asked[i].waits)
+            idle = &search->asked[i];
+    for (unsigned i = 0; i < search->count; i++)
+        if (!search->asked[i].answered)
+            return &search->asked[i];
+    return idle;
+}
+
+/* Wait for notices during a turn of a search. */
+static twill_status sleep_a_turn(struct twill_comm *comm)
+{
+    uint32_t word = twill_node_sleep_begin(comm->node);
+    twill_node_sleep(comm->node, word, SEARCH_TURN_NS);
+    twill_node_sleep_end(comm->node);
+    return twill_comm_poll_failures(comm, true);
+}
+
+twill_status twill_comm_find_cause(struct twill_comm *comm, const uint32_t *ranks, unsigned n,
+                                   uint32_t *cause, char *place, size_t bytes)
+{
+    struct twill_cause_search search = {.count = 0};
+    uint64_t begin = twill_now(), spread = twill_min(comm->rank * SPREAD_NS, SPREAD_MOST_NS);
+    twill_status status = TWILL_OK;
+    twill_context_lock(comm->context);
+    comm->context->health.searches++;
+    twill_context_unlock(comm->context);
+    *cause = twill_comm_missing(comm, ranks[0]);
+    for (unsigned i = 0; i < n; i++)
+        add_rank(comm, &search, ranks[i]);
+    if (comm->world->node[*cause] == comm->world->node[comm->rank]) /* it may be behind */
+        add_rank(comm, &search, *cause);
+    comm->health.search = &search;
+    while (status == TWILL_OK && ask(comm, &search) &&
+           twill_now() - begin < SEARCH_NS - SPREAD_MOST_NS)
+        status = sleep_a_turn(comm);
+    for (uint64_t end = twill_now(); status == TWILL_OK && twill_now() - end < spread;)
+        status = sleep_a_turn(comm);
+    comm->health.search = NULL;
+    const struct asked_rank *found = found_by(&search);
+    if (found != NULL)
+        *cause = found->rank;
+    for (unsigned i = 0; i < search.count; i++)
+        if (search.asked[i].rank == *cause)
+            snprintf(place, bytes, "%s",
+                     search.asked[i].answered ? search.asked[i].place
+                                              : "does not answer: it is in no call, or stopped");
+    return status;
+}

@@ -1,0 +1,387 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The steps that compute: REDUCE, COPY, and the reduction of received messages. */
+#include "lib/report/trace_calls.h"
+
+#include <string.h>
+
+/* Results that go to many places are reduced and copied this many bytes at a time, so that copies
+ * read them from the cache. */
+#define FUSED_BYTES ((size_t)32 << 10)
+/* Intermediate results of a caller's function; at least one element. */
+#define BETWEEN_BYTES ((size_t)2 * TWILL_OPERATION_MOST)
+
+#define HERE UINT32_MAX
+
+/* Operands to reduce, in order, into each of dst. */
+struct reduction {
+    unsigned flags; /* of the step */
+    void *dst[TWILL_KERNEL_MAX_DESTINATIONS];
+    const void *source[TWILL_STEP_PEERS + 1];
+    uint32_t peer[TWILL_STEP_PEERS + 1]; /* rank to fetch source[i] from, or HERE */
+    unsigned dsts, sources;
+    bool fetches;             /* some sources must be fetched */
+    uint32_t partial_sources; /* bit i: source[i] is a partial */
+    unsigned stores;          /* TWILL_KERNEL_STREAM, or 0 */
+};
+
+static struct twill_elements locate(const struct twill_run *run,
+                                    const struct twill_instance *instance,
+                                    const struct twill_step *step, twill_operand operand,
+                                    uint32_t at, uint32_t blocks, bool partial)
+{
+    struct twill_operand_place where = {operand, at, blocks, step->peer[0], step->lane, partial};
+    return twill_run_locate(run, instance, &where);
+}
+
+/* --- reducing -------------------------------------------------------------------------------- */
+
+static void reduce_by_kernel(const struct twill_run *run, const struct reduction *f, size_t count)
+{
+    const struct twill_comm *comm = run->comm;
+    const bool final = (f->flags & TWILL_STEP_FINAL) != 0, narrow = run->layout.narrow;
+    const struct twill_reduction reduction = {.type = run->layout.type,
+                                              .op = run->layout.op,
+                                              .divisor = comm->world->size,
+                                              .partial_sources = narrow ? 0 : f->partial_sources,
+                                              .partial_result = !final && !narrow,
+                                              .after = final ? run->layout.after : NULL,
+                                              .flags = f->stores,
+                                              .threads = comm->tuning.threads};
+    if (f->dsts == 1)
+        twill_kernels_reduce(comm->context->machine.kernels, &reduction, f->dst[0],
+                             (const void *const *)f->source, f->sources, count);
+    else
+        twill_kernels_spread(comm->context->machine.kernels, &reduction, f->dst, f->dsts,
+                             (const void *const *)f->source, f->sources, count);
+}
+
+/* Return the alignment that a caller's function may rely on: that of the type, of opaque elements
+ * the largest power of two, up to 16, that divides their size. */
+static uintptr_t operand_alignment(size_t element)
+{
+    return twill_min(element & (~element + 1), (size_t)16);
+}
+
+/* Call a caller's function on copies of its operands. They fit BETWEEN_BYTES. */
+static __attribute__((noinline)) void call_on_copies(const struct twill_run *run, const void *left,
+                                                     const void *right, void *result, size_t n)
+{
+    const struct twill_operation *created = run->layout.created;
+    TWILL_ALIGNED(64) unsigned char copy[2][BETWEEN_BYTES];
+    const size_t bytes = n * run->layout.element;
+    memcpy(copy[0], left, bytes);
+    memcpy(copy[1], right, bytes);
+    created->function(copy[0], copy[1], copy[0], n, run->layout.type, created->user);
+    memcpy(result, copy[0], bytes);
+}
+
+static void call_function(const struct twill_run *run, const void *left, const void *right,
+                          void *result, size_t n)
+{
+    const struct twill_operation *created = run->layout.created;
+    const uintptr_t bits = (uintptr_t)left | (uintptr_t)right | (uintptr_t)result;
+    if (TWILL_UNLIKELY((bits & (operand_alignment(run->layout.element) - 1)) != 0))
+        call_on_copies(run, left, right, result, n);
+    else
+        created->function(left, right, result, n, run->layout.type, created->user);
+}
+
+/* Reduce two operands at a time. Intermediate results must not go to dst, which may be one of the
+ * operands still to be read. */
+static void reduce_by_function(const struct twill_run *run, const struct reduction *f, size_t count)
+{
+    TWILL_ALIGNED(64) unsigned char between[BETWEEN_BYTES];
+    size_t most = BETWEEN_BYTES / run->layout.element;
+    for (size_t done = 0; done < count; done += most) {
+        size_t n = twill_min(most, count - done), skip = done * run->layout.element;
+        unsigned char *dst = (unsigned char *)f->dst[0] + skip;
+        const void *left = (const unsigned char *)f->source[0] + skip;
+        for (unsigned i = 1; i < f->sources; i++) {
+            const void *right = (const unsigned char *)f->source[i] + skip;
+            void *result = i + 1 == f->sources ? (void *)dst : (void *)between;
+            call_function(run, left, right, result, n);
+            left = result;
+        }
+        if (f->sources == 1 && left != dst)
+            memcpy(dst, left, n * run->layout.element);
+        for (unsigned d = 1; d < f->dsts; d++)
+            memcpy((unsigned char *)f->dst[d] + skip, dst, n * run->layout.element);
+    }
+}
+
+static void reduce_run(const struct twill_run *run, const struct reduction *f, size_t count)
+{
+    if (count == 0)
+        return;
+    bool is_detailed = twill_trace_is_detailed(&run->comm->trace);
+    if (is_detailed)
+        twill_trace_detail(run, TWILL_TRACE_REDUCE_BEGIN, TWILL_TRACE_NO_PEER,
+                           count * run->layout.element, 0);
+    if (TWILL_UNLIKELY(run->layout.created != NULL && run->layout.created->function != NULL))
+        reduce_by_function(run, f, count);
+    else
+        reduce_by_kernel(run, f, count);
+    if (is_detailed)
+        twill_trace_detail(run, TWILL_TRACE_REDUCE_END, TWILL_TRACE_NO_PEER,
+                           count * run->layout.element, 0);
+}
+
+/* Initialise a reduction. Its arrays are not cleared: they are large. */
+static void begin_reduction(struct reduction *f, unsigned flags, unsigned char *dst)
+{
+    f->flags = flags;
+    f->dst[0] = dst;
+    f->dsts = 1;
+    f->sources = 0;
+    f->fetches = false;
+    f->partial_sources = 0;
+    f->stores = 0;
+}
+
+static void add_source(struct reduction *f, const unsigned char *start, bool partial)
+{
+    f->partial_sources |= (uint32_t)partial << f->sources;
+    f->peer[f->sources] = HERE;
+    f->source[f->sources++] = start;
+}
+
+/* Collect the operands of adjacent blocks of a REDUCE, in order. Returns the elements of dst. */
+static size_t gather_operands(const struct twill_run *run, const struct twill_instance *instance,
+                              const struct twill_step *step, uint32_t at, uint32_t blocks,
+                              struct reduction *f)
+{
+    bool partial = (step->flags & TWILL_STEP_PARTIAL) != 0;
+    bool own_partial = (step->flags & TWILL_STEP_PARTIAL_OWN) != 0;
+    bool final = (step->flags & TWILL_STEP_FINAL) != 0;
+    bool accumulate = (step->flags & TWILL_STEP_ACC) != 0;
+    bool last = (step->flags & TWILL_STEP_FIRST) != 0;
+    struct twill_elements dst = locate(run, instance, step, step->dst, at, blocks, !final);
+    const unsigned char *own = dst.start;
+    if (accumulate && own_partial == final)
+        own = locate(run, instance, step, step->dst, at, blocks, own_partial).start;
+    begin_reduction(f, step->flags, dst.start);
+    if (accumulate && !last)
+        add_source(f, own, own_partial);
+    for (unsigned i = 0; i < step->nsrc; i++) {
+        struct twill_operand_place where = {step->src,     at,         blocks,
+                                            step->peer[i], step->lane, partial};
+        if ((step->flags & TWILL_STEP_OWN_SRC) && step->peer[i] == run->comm->rank) {
+            where.operand = twill_operand_make(TWILL_SRC, twill_operand_block(step->src));
+            where.partial = false;
+        }
+        add_source(f, twill_run_locate(run, instance, &where).start, where.partial);
+        if (twill_run_fetches(run, where.operand) && where.peer != run->comm->rank) {
+            f->peer[f->sources - 1] = where.peer;
+            f->fetches = true;
+        }
+    }
+    if (accumulate && last)
+        add_source(f, own, own_partial);
+    return dst.count;
+}
+
+/* --- steps ----------------------------------------------------------------------------------- */
+
+static void copy_result(const struct twill_run *run, unsigned char *dst, const unsigned char *src,
+                        size_t bytes, unsigned stores)
+{
+    if (dst == src || bytes == 0)
+        return;
+    twill_kernels_copy(run->comm->context->machine.kernels, dst, src, bytes, stores,
+                       run->comm->tuning.threads);
+}
+
+/* Return how a COPY stores to this space. */
+static unsigned stores_to(const struct twill_run *run, const struct twill_instance *instance,
+                          unsigned space)
+{
+    if (space == TWILL_DST)
+        return run->layout.store_flags;
+    return space == TWILL_SHARED && instance->streams ? TWILL_KERNEL_STREAM : 0;
+}
+
+/* Copy, and account the time if it is asked for. */
+static void copy_staged(struct twill_run *run, const struct twill_instance *instance,
+                        const struct twill_step *step, unsigned char *dst, const unsigned char *src,
+                        size_t bytes)
+{
+    uint64_t begin = TWILL_UNLIKELY(instance->is_measured) ? twill_ticks() : 0;
+    copy_result(run, dst, src, bytes, stores_to(run, instance, twill_operand_space(step->dst)));
+    if (TWILL_UNLIKELY(instance->is_measured))
+        twill_staging_add(run, instance, twill_ticks() - begin);
+}
+
+/* A rank alone reduces by a COPY, which a narrow sum must still multiply. */
+static bool finishes_alone(const struct twill_run *run)
+{
+    return run->layout.after != NULL && run->comm->world->size == 1;
+}
+
+static void finish_copy(const struct twill_run *run, unsigned char *dst, const unsigned char *src,
+                        size_t count)
+{
+    struct reduction f;
+    begin_reduction(&f, TWILL_STEP_FINAL, dst);
+    add_source(&f, src, false);
+    reduce_run(run, &f, count);
+}
+
+twill_status twill_run_copy(struct twill_run *run, const struct twill_instance *instance,
+                            const struct twill_step *step)
+{
+    bool fetches = twill_run_fetches(run, step->src);
+    bool to_caller = twill_operand_space(step->dst) == TWILL_DST;
+    bool partial = (step->flags & TWILL_STEP_PARTIAL) != 0;
+    for (uint32_t at = 0; at < step->blocks;) {
+        uint32_t blocks = twill_run_together(run, step->dst, at, step->blocks);
+        struct twill_elements dst = locate(run, instance, step, step->dst, at, blocks, partial);
+        struct twill_elements src = locate(run, instance, step, step->src, at, blocks, partial);
+        size_t bytes = dst.count * twill_run_width(run, partial);
+        if (TWILL_UNLIKELY(finishes_alone(run)))
+            finish_copy(run, dst.start, src.start, dst.count);
+        else if (fetches)
+            TWILL_TRY(&run->comm->error,
+                      twill_run_fetch(run, step->peer[0], dst.start, src.start, bytes));
+        else
+            copy_staged(run, instance, step, dst.start, src.start, bytes);
+        if (!to_caller || twill_operand_space(step->src) == TWILL_SHARED)
+            twill_counter_add(&run->comm->usage.counters.bytes_copied, bytes);
+        at += blocks;
+    }
+    return TWILL_OK;
+}
+
+/* Return the reduction of the elements from number `done` on. */
+static struct reduction section_of(const struct twill_run *run, const struct reduction *f,
+                                   size_t done)
+{
+    struct reduction section = *f;
+    bool partial = (f->flags & TWILL_STEP_FINAL) == 0;
+    for (unsigned d = 0; d < f->dsts; d++)
+        section.dst[d] = (unsigned char *)f->dst[d] + done * twill_run_width(run, partial);
+    for (unsigned i = 0; i < f->sources; i++)
+        section.source[i] = (const unsigned char *)f->source[i] +
+                            done * twill_run_width(run, f->partial_sources >> i & 1);
+    return section;
+}
+
+/* Reduce with operands in other processes: fetch them in chunks into scratch, which stays in the
+ * cache, and reduce there. */
+static twill_status reduce_fetched(struct twill_run *run, const struct twill_instance *instance,
+                                   const struct reduction *f, size_t count)
+{
+    const struct twill_slot *slot = &run->comm->issue.slot[instance->epoch % TWILL_WINDOW];
+    size_t at_once = TWILL_FETCH_CHUNK / run->layout.element;
+    for (size_t done = 0; done < count; done += at_once) {
+        size_t n = twill_min(at_once, count - done);
+        struct reduction section = section_of(run, f, done);
+        unsigned char *to = slot->scratch + run->layout.fetched_at;
+        for (unsigned i = 0; i < f->sources; i++) {
+            if (f->peer[i] == HERE)
+                continue;
+            TWILL_TRY(&run->comm->error, twill_run_fetch(run, f->peer[i], to, section.source[i],
+                                                         n * run->layout.element));
+            section.source[i] = to;
+            to += TWILL_FETCH_CHUNK;
+        }
+        reduce_run(run, &section, n);
+    }
+    return TWILL_OK;
+}
+
+static twill_status reduce_all(struct twill_run *run, const struct twill_instance *instance,
+                               const struct reduction *f, size_t count)
+{
+    if (TWILL_UNLIKELY(f->fetches))
+        return reduce_fetched(run, instance, f, count);
+    reduce_run(run, f, count);
+    return TWILL_OK;
+}
+
+/* Return the destination of a COPY that follows a REDUCE. */
+static unsigned char *taken_to(const struct twill_run *run, const struct twill_instance *instance,
+                               const struct twill_step *copy, uint32_t at, uint32_t blocks)
+{
+    bool partial = (copy->flags & TWILL_STEP_PARTIAL) != 0;
+    return locate(run, instance, copy, copy->dst, at, blocks, partial).start;
+}
+
+/* Reduce adjacent blocks and execute the COPYs that follow. The kernel stores to the destinations
+ * of the first COPYs itself; if there are more than it can take, it works by FUSED_BYTES. */
+static twill_status reduce_blocks(struct twill_run *run, const struct twill_instance *instance,
+                                  const struct twill_step *step, uint32_t copies, uint32_t at,
+                                  uint32_t blocks)
+{
+    struct reduction f;
+    bool final = (step->flags & TWILL_STEP_FINAL) != 0;
+    size_t count = gather_operands(run, instance, step, at, blocks, &f);
+    size_t width = twill_run_width(run, !final), at_once = count;
+    uint32_t c = 1;
+    bool to_caller = twill_operand_space(step->dst) == TWILL_DST;
+    for (; c <= copies && f.dsts < TWILL_KERNEL_MAX_DESTINATIONS; c++) {
+        f.dst[f.dsts++] = taken_to(run, instance, &step[c], at, blocks);
+        to_caller &= twill_operand_space(step[c].dst) == TWILL_DST;
+    }
+    if (c <= copies && run->comm->tuning.threads <= 1)
+        at_once = twill_max(FUSED_BYTES / run->layout.element, 1);
+    if (c > copies && to_caller)
+        f.stores = run->layout.store_flags;
+    if (TWILL_LIKELY(c > copies))
+        return reduce_all(run, instance, &f, count);
+    for (size_t done = 0; done < count; done += at_once) {
+        size_t n = twill_min(at_once, count - done);
+        struct reduction section = section_of(run, &f, done);
+        TWILL_TRY(&run->comm->error, reduce_all(run, instance, &section, n));
+        for (uint32_t rest = c; rest <= copies; rest++)
+            copy_result(run, taken_to(run, instance, &step[rest], at, blocks) + done * width,
+                        section.dst[0], n * width,
+                        stores_to(run, instance, twill_operand_space(step[rest].dst)));
+    }
+    return TWILL_OK;
+}
+
+/* Count the COPYs behind a REDUCE whose source is its result. */
+static uint32_t copies_count(const struct twill_step *step, const struct twill_step *end)
+{
+    uint32_t copies = 0;
+    bool final = (step->flags & TWILL_STEP_FINAL) != 0;
+    while (step + 1 + copies < end && step[1 + copies].op == TWILL_STEP_COPY &&
+           step[1 + copies].src == step->dst && step[1 + copies].blocks == step->blocks &&
+           ((step[1 + copies].flags & TWILL_STEP_PARTIAL) == 0) == final)
+        copies++;
+    return copies;
+}
+
+twill_status twill_run_reduce_and_copy(struct twill_run *run, const struct twill_instance *instance,
+                                       const struct twill_step *step, const struct twill_step *end,
+                                       uint32_t *copies)
+{
+    *copies = copies_count(step, end);
+    for (uint32_t at = 0; at < step->blocks;) {
+        uint32_t blocks = twill_run_together(run, step->dst, at, step->blocks);
+        TWILL_TRY(&run->comm->error, reduce_blocks(run, instance, step, *copies, at, blocks));
+        at += blocks;
+    }
+    return TWILL_OK;
+}
+
+/* --- messages -------------------------------------------------------------------------------- */
+
+void twill_run_reduce(struct twill_transfer *request, size_t offset, const void *data, size_t bytes)
+{
+    const struct twill_posted *posted = request->reduce_context;
+    const struct twill_run *run = posted->run;
+    bool partial = (posted->flags & TWILL_STEP_PARTIAL) != 0;
+    bool own_partial = (posted->flags & TWILL_STEP_PARTIAL_OWN) != 0;
+    bool result_partial = (posted->flags & TWILL_STEP_FINAL) == 0;
+    size_t first = offset / twill_run_width(run, partial);
+    const unsigned char *own = posted->src + first * twill_run_width(run, own_partial);
+    struct reduction f;
+    begin_reduction(&f, posted->flags, posted->dst + first * twill_run_width(run, result_partial));
+    if (posted->flags & TWILL_STEP_FIRST)
+        add_source(&f, data, partial);
+    add_source(&f, own, own_partial);
+    if ((posted->flags & TWILL_STEP_FIRST) == 0)
+        add_source(&f, data, partial);
+    reduce_run(run, &f, bytes / twill_run_width(run, partial));
+}

@@ -1,0 +1,506 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The executor: issues the steps of the instances in flight, lane by lane. It never waits;
+ * lib/wait/wait.c does. */
+#include "fabric/shm/call_records.h"
+#include "lib/report/trace_calls.h"
+
+#include <stdlib.h>
+
+_Static_assert(TWILL_IMM_BYTES == TWILL_NODE_PAYLOAD,
+               "immediates have the size that schedules assume");
+
+/* Results of a step, besides errors. */
+enum { BLOCKED = 0, ADVANCED = 1 };
+
+static unsigned physical_lane(const struct twill_instance *instance, unsigned lane)
+{
+    return (unsigned)(instance->epoch % TWILL_WINDOW) * TWILL_SCHEDULE_LANES + lane;
+}
+
+static struct twill_posted *posted_at(const struct twill_run *run, const struct twill_slot *slot,
+                                      unsigned lane, uint32_t index)
+{
+    return &slot->posted[(size_t)lane * run->plan->most_posted + index];
+}
+
+static struct twill_slot *instance_slot(const struct twill_run *run,
+                                        const struct twill_instance *instance)
+{
+    return &run->comm->issue.slot[instance->epoch % TWILL_WINDOW];
+}
+
+static void *bounce_at(const struct twill_run *run, const struct twill_slot *slot,
+                       const struct twill_posted *posted)
+{
+    size_t index = (size_t)(posted - slot->posted);
+    size_t each = run->layout.late ? run->plan->late_bytes : run->plan->bounce_bytes;
+    return slot->scratch + run->plan->tmp_bytes + index * each;
+}
+
+/* Return the last entry into the run's call that this rank knows of, for a message. Entries of the
+ * ranks of its node matter once its own is some time ago. */
+static struct twill_last_entry last_entry(struct twill_run *run)
+{
+    uint64_t entered = twill_request_of(run)->ticks;
+    if (entered > run->last.ticks)
+        run->last = (struct twill_last_entry){entered, run->comm->rank};
+    if (twill_ticks() - entered >= TWILL_SPLIT_TICKS)
+        (void)twill_split_look(run->comm, run->sequence, &run->last);
+    return run->last;
+}
+
+/* Post adjacent blocks as one message. */
+static int post_blocks(struct twill_run *run, struct twill_instance *instance,
+                       const struct twill_step *step, uint32_t at, uint32_t blocks)
+{
+    struct twill_comm *comm = run->comm;
+    struct twill_slot *slot = instance_slot(run, instance);
+    struct twill_transport *link = twill_comm_link(comm, step->peer[0]);
+    struct twill_posted *posted = posted_at(run, slot, step->lane, instance->posted[step->lane]++);
+    struct twill_transfer *request = &posted->request;
+    bool sends = step->op == TWILL_STEP_SEND, reduces = step->op == TWILL_STEP_RECV_REDUCE;
+    bool partial = (step->flags & TWILL_STEP_PARTIAL) != 0;
+    struct twill_operand_place where = {
+        sends ? step->src : step->dst, at, blocks, step->peer[0], step->lane, partial};
+    if (reduces)
+        where.partial = (step->flags & TWILL_STEP_FINAL) == 0;
+    struct twill_elements elements = twill_run_locate(run, instance, &where);
+    *request = (struct twill_transfer){
+        .status = TWILL_PENDING,
+        .kind = sends ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV,
+        .lane = (uint8_t)physical_lane(instance, step->lane),
+        .peer = step->peer[0],
+        .signature = run->signature,
+        .buffer = elements.start,
+        .bytes = elements.count * twill_run_width(run, partial),
+        .call = {.sequence = (uint32_t)run->sequence,
+                 .what = run->what,
+                 .count = run->summary.count,
+                 .root = run->summary.root},
+    };
+    posted->late = reduces && run->layout.late;
+    if (reduces) {
+        where.operand = step->src;
+        where.partial = (step->flags & TWILL_STEP_PARTIAL_OWN) != 0;
+        posted->run = run;
+        posted->flags = step->flags;
+        posted->dst = elements.start;
+        posted->src = twill_run_locate(run, instance, &where).start;
+        request->reduce_context = posted;
+        request->reduce = posted->late ? NULL : twill_run_reduce;
+        request->bounce = link->ops->needs_bounce ? bounce_at(run, slot, posted) : NULL;
+        if (posted->late)
+            request->buffer = bounce_at(run, slot, posted);
+    }
+    if (sends && !link->ops->sleeps_on_doorbell)
+        request->last = last_entry(run);
+    if (sends)
+        twill_counter_add(&comm->usage.counters.bytes_sent, request->bytes);
+    if (twill_trace_is_detailed(&comm->trace))
+        twill_trace_detail(run, sends ? TWILL_TRACE_SEND_BEGIN : TWILL_TRACE_RECV_BEGIN,
+                           request->peer, request->bytes, request->lane);
+    twill_status status = link->ops->post(link, request, &comm->error);
+    return status == TWILL_OK ? ADVANCED : status;
+}
+
+static int post_transfer(struct twill_run *run, struct twill_instance *instance,
+                         const struct twill_step *step)
+{
+    twill_operand operand = step->op == TWILL_STEP_SEND ? step->src : step->dst;
+    uint32_t at = 0;
+    do {
+        uint32_t blocks = step->blocks > 0 ? twill_run_together(run, operand, at, step->blocks) : 0;
+        int answer = post_blocks(run, instance, step, at, blocks);
+        if (answer != ADVANCED)
+            return answer;
+        at += blocks;
+    } while (at < step->blocks);
+    return ADVANCED;
+}
+
+/* Fail because a message of another call has arrived. On the node the peer's published calls say
+ * which; for other nodes the message does, or if that was a later call, or an earlier one differed,
+ * twill_comm_fail() asks the peer, by comm->issue.differs. */
+static int call_differs(struct twill_comm *comm, const struct twill_transfer *request)
+{
+    if (comm->world->node[request->peer] == comm->world->node[comm->rank]) {
+        TWILL_TRY(&comm->error, twill_comm_check_peer(comm, request->peer));
+        TWILL_TRY(&comm->error, twill_comm_check_past(comm, request->peer));
+    }
+    TWILL_TRY(&comm->error, twill_comm_compare_message(comm, request->peer, &request->peer_call));
+    comm->issue.differs = request->peer + 1;
+    if (request->peer_bytes == request->bytes)
+        return TWILL_COMM_FAIL(comm, TWILL_ERR_MISMATCH,
+                               "%s is in another call or has other arguments",
+                               TWILL_COMM_RANK_NAME(comm, request->peer));
+    return TWILL_COMM_FAIL(comm, TWILL_ERR_MISMATCH,
+                           "%s is in another call or has other arguments: its message has %llu "
+                           "bytes where %zu are expected",
+                           TWILL_COMM_RANK_NAME(comm, request->peer),
+                           (unsigned long long)request->peer_bytes, request->bytes);
+}
+
+/* Learn from complete messages which rank has entered the call last, and tell the node. */
+static void note_entries(struct twill_run *run, const struct twill_slot *slot, uint32_t count,
+                         unsigned lane)
+{
+    bool later = false;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct twill_last_entry *last = &posted_at(run, slot, lane, i)->request.last;
+        if (last->ticks <= run->last.ticks)
+            continue;
+        run->last = *last;
+        later = true;
+    }
+    if (later && run->last.ticks > twill_request_of(run)->ticks)
+        twill_node_note_entry(run->comm->node, run->sequence, run->last);
+}
+
+/* Record that the messages of a lane are complete. */
+static void record_messages(struct twill_run *run, const struct twill_instance *instance,
+                            unsigned lane)
+{
+    const struct twill_slot *slot = instance_slot(run, instance);
+    for (uint32_t i = 0; i < instance->posted[lane]; i++) {
+        const struct twill_transfer *request = &posted_at(run, slot, lane, i)->request;
+        bool sends = request->kind == TWILL_TRANSFER_SEND;
+        twill_trace_detail(run, sends ? TWILL_TRACE_SEND_END : TWILL_TRACE_RECV_END, request->peer,
+                           request->bytes, request->lane);
+    }
+}
+
+/* Return the error of a message that has failed. */
+static twill_status posted_outcome(struct twill_comm *comm, const struct twill_transfer *request)
+{
+    if (request->status == TWILL_ERR_MISMATCH)
+        return call_differs(comm, request);
+    if (request->status < 0)
+        return TWILL_COMM_FAIL(comm, (twill_status)request->status, "message with %s failed: %s",
+                               TWILL_COMM_RANK_NAME(comm, request->peer),
+                               twill_strerror((twill_status)request->status));
+    return TWILL_OK;
+}
+
+static int wait_posted(struct twill_run *run, struct twill_instance *instance, unsigned lane)
+{
+    const struct twill_slot *slot = instance_slot(run, instance);
+    for (uint32_t i = 0; i < instance->posted[lane]; i++) {
+        const struct twill_transfer *request = &posted_at(run, slot, lane, i)->request;
+        if (request->status == TWILL_PENDING)
+            return BLOCKED;
+        if (TWILL_UNLIKELY(request->status != TWILL_OK))
+            return posted_outcome(run->comm, request);
+    }
+    note_entries(run, slot, instance->posted[lane], lane);
+    if (twill_trace_is_detailed(&run->comm->trace))
+        record_messages(run, instance, lane);
+    for (uint32_t i = 0; run->layout.late && i < instance->posted[lane]; i++) {
+        struct twill_posted *posted = posted_at(run, slot, lane, i);
+        if (posted->late)
+            twill_run_reduce(&posted->request, 0, posted->request.buffer, posted->request.bytes);
+    }
+    instance->posted[lane] = 0;
+    return ADVANCED;
+}
+
+bool twill_run_is_written_down(const struct twill_run *run, uint32_t peer)
+{
+    struct twill_call call;
+    uint64_t sequence, entered;
+    return run->comm->issue.sequence >= run->sequence &&
+           twill_comm_read_call(run->comm, peer, &call, &sequence, &entered) &&
+           sequence >= run->sequence;
+}
+
+int twill_run_differs(struct twill_run *run, uint32_t peer, bool is_known)
+{
+    TWILL_TRY(&run->comm->error, twill_comm_check_peer(run->comm, peer));
+    if (!is_known)
+        return BLOCKED;
+    TWILL_TRY(&run->comm->error, twill_comm_check_past(run->comm, peer));
+    return TWILL_COMM_FAIL(run->comm, TWILL_ERR_MISMATCH,
+                           "%s was in another call or had other arguments",
+                           TWILL_COMM_RANK_NAME(run->comm, peer));
+}
+
+/* Handle a signature that is not ours. A flag's may belong to a later instance already; what counts
+ * is the one that the peer stored when it began this instance. It does that before it publishes the
+ * call, so read in the opposite order. */
+static int signature_differs(struct twill_run *run, uint64_t epoch, uint32_t peer)
+{
+    bool is_known = twill_run_is_written_down(run, peer);
+    if (twill_node_signature(run->comm->node, run->comm->world->local[peer], epoch) ==
+        run->signature)
+        return ADVANCED;
+    return twill_run_differs(run, peer, is_known);
+}
+
+/* Check for the peer's flag, or immediate. */
+static int check_arrival(struct twill_run *run, const struct twill_instance *instance,
+                         const struct twill_step *step, uint32_t peer)
+{
+    const struct twill_node *node = run->comm->node;
+    uint32_t local = run->comm->world->local[peer];
+    unsigned lane = physical_lane(instance, step->lane);
+    uint32_t signature;
+    if (step->flags & TWILL_STEP_IMM) {
+        const struct twill_immediate *line = twill_node_imm(node, local, lane, instance->epoch);
+        if (line == NULL)
+            return BLOCKED;
+        signature = line->signature;
+    } else {
+        uint64_t value = twill_node_flag(node, local, lane);
+        if (value < twill_node_flag_value(instance->epoch, step->ordinal))
+            return BLOCKED;
+        signature = twill_node_flag_signature(node, local, lane);
+    }
+    if (TWILL_LIKELY(signature == run->signature))
+        return ADVANCED;
+    return signature_differs(run, instance->epoch, peer);
+}
+
+static int flags_await(struct twill_run *run, const struct twill_instance *instance,
+                       const struct twill_step *step)
+{
+    for (unsigned i = 0; i < step->nsrc; i++) {
+        if (step->peer[i] == run->comm->rank)
+            continue;
+        int answer = check_arrival(run, instance, step, step->peer[i]);
+        if (answer != ADVANCED)
+            return answer;
+    }
+    return ADVANCED;
+}
+
+static void raise_flag(struct twill_run *run, struct twill_instance *instance,
+                       const struct twill_step *step)
+{
+    twill_node_signal(run->comm->node, physical_lane(instance, step->lane),
+                      twill_node_flag_value(instance->epoch, ++instance->signalled[step->lane]),
+                      run->signature);
+}
+
+static int imm_put(struct twill_run *run, const struct twill_instance *instance,
+                   const struct twill_step *step)
+{
+    bool partial = (step->flags & TWILL_STEP_PARTIAL) != 0;
+    struct twill_operand_place where = {step->src,     0,          step->blocks,
+                                        step->peer[0], step->lane, partial};
+    struct twill_elements src = twill_run_locate(run, instance, &where);
+    size_t bytes = src.count * twill_run_width(run, partial);
+    if (TWILL_UNLIKELY(bytes > TWILL_IMM_BYTES)) /* the selector prevents this */
+        return TWILL_COMM_FAIL(run->comm, TWILL_ERR_INTERNAL, "%zu bytes do not fit an immediate",
+                               bytes);
+    const void *payload = bytes > 0 ? src.start : (const void *)step; /* memcpy() allows no NULL */
+    twill_node_put(run->comm->node, physical_lane(instance, step->lane), instance->epoch,
+                   run->signature, payload, bytes);
+    return ADVANCED;
+}
+
+static int issue_step(struct twill_run *run, struct twill_instance *instance,
+                      const struct twill_step *step)
+{
+    switch ((enum twill_step_op)step->op) {
+    case TWILL_STEP_SEND:
+    case TWILL_STEP_RECV:
+    case TWILL_STEP_RECV_REDUCE:
+        return post_transfer(run, instance, step);
+    case TWILL_STEP_REDUCE: {
+        const struct twill_schedule *s = &run->plan->schedule;
+        uint32_t copies;
+        TWILL_TRY(&run->comm->error,
+                  twill_run_reduce_and_copy(run, instance, step,
+                                            s->steps + s->lane_first[step->lane + 1], &copies));
+        instance->at[step->lane] += copies;
+        return ADVANCED;
+    }
+    case TWILL_STEP_COPY:
+        TWILL_TRY(&run->comm->error, twill_run_copy(run, instance, step));
+        return ADVANCED;
+    case TWILL_STEP_PUT_IMM:
+        return imm_put(run, instance, step);
+    case TWILL_STEP_WAIT:
+        return wait_posted(run, instance, step->lane);
+    case TWILL_STEP_SIGNAL:
+        raise_flag(run, instance, step);
+        return ADVANCED;
+    case TWILL_STEP_AWAIT:
+        return flags_await(run, instance, step);
+    case TWILL_STEP_OP_COUNT:
+        break;
+    }
+    return TWILL_COMM_FAIL(run->comm, TWILL_ERR_INTERNAL, "unknown step %u", step->op);
+}
+
+static bool may_wait(const struct twill_step *step)
+{
+    return step->op == TWILL_STEP_AWAIT || step->op == TWILL_STEP_WAIT;
+}
+
+/* Issue the steps of a lane until one blocks; if nonblocking, until one might. Returns how many. */
+static int advance_lane(struct twill_run *run, struct twill_instance *instance, unsigned lane,
+                        bool nonblocking)
+{
+    const struct twill_schedule *s = &run->plan->schedule;
+    uint32_t length = s->lane_first[lane + 1] - s->lane_first[lane];
+    const struct twill_step *steps = s->steps + s->lane_first[lane];
+    int moved = 0;
+    while (instance->at[lane] < length) {
+        if (nonblocking && may_wait(&steps[instance->at[lane]]))
+            return moved;
+        int answer = issue_step(run, instance, &steps[instance->at[lane]]);
+        if (answer < 0)
+            return answer;
+        if (answer == BLOCKED)
+            return moved;
+        instance->at[lane]++;
+        moved++;
+    }
+    instance->at[lane] = UINT32_MAX; /* ended */
+    instance->lanes_left--;
+    return moved + 1;
+}
+
+twill_status twill_run_reserve_more(struct twill_run *run, struct twill_slot *slot)
+{
+    struct twill_comm *comm = run->comm;
+    size_t posted = (size_t)TWILL_SCHEDULE_LANES * run->plan->most_posted;
+    TWILL_TRY(&comm->error, twill_comm_reserve(comm, &slot->scratch, &slot->scratch_bytes,
+                                               run->layout.scratch_bytes));
+    if (posted <= slot->posted_count)
+        return TWILL_OK;
+    free(slot->posted);
+    slot->posted_count = 0;
+    slot->posted = aligned_alloc(TWILL_CACHE_LINE,
+                                 twill_round_up(posted * sizeof(*slot->posted), TWILL_CACHE_LINE));
+    if (slot->posted == NULL)
+        return TWILL_FAIL(&comm->error, TWILL_ERR_MEMORY, "out of memory for %zu requests", posted);
+    slot->posted_count = posted;
+    return TWILL_OK;
+}
+
+twill_status twill_run_begin_segment(struct twill_run *run, struct twill_slot *slot, uint64_t epoch)
+{
+    struct twill_instance *instance = &slot->instance;
+    size_t bounced_at = run->layout.bounced_at, skip = run->started * run->layout.segment_length;
+    TWILL_TRY(&run->comm->error, twill_run_reserve(run, slot));
+    /* Field by field: gcc clears the whole with a string instruction, which takes 10 ns. */
+    instance->active = true;
+    instance->epoch = epoch;
+    instance->run = run;
+    instance->skip = skip;
+    instance->length = twill_min(run->layout.segment_length, run->layout.most - skip);
+    instance->lanes_left = run->plan->schedule.lanes;
+    for (unsigned lane = 0; lane < TWILL_SCHEDULE_LANES; lane++)
+        instance->at[lane] = instance->posted[lane] = instance->signalled[lane] = 0;
+    if (run->exchange.arrived && run->plan->entry_steps > 0) {
+        instance->at[0] = run->plan->entry_steps;
+        instance->signalled[0] = 1; /* flag values count the skipped SIGNAL, on all ranks */
+    }
+    run->exchange.arrived = false;
+    for (unsigned i = 0; i < TWILL_SIDES; i++) {
+        const struct twill_side *side = &run->buffers.side[i];
+        instance->base[i] = side->base != NULL ? side->base + skip * run->layout.element : NULL;
+        if (TWILL_UNLIKELY(side->bounced)) {
+            instance->base[i] = slot->scratch + bounced_at;
+            bounced_at += run->layout.copy_bytes;
+        }
+    }
+    if (TWILL_UNLIKELY(run->buffers.side[TWILL_SRC].bounced))
+        twill_run_bounce_in(run, instance);
+    twill_staging_begin(run, instance);
+    run->started++;
+    if (twill_trace_is_detailed(&run->comm->trace))
+        twill_trace_detail(run, TWILL_TRACE_SEGMENT_BEGIN, (uint32_t)epoch,
+                           instance->length * run->layout.element, 0);
+    twill_node_start(run->comm->node, epoch, run->signature);
+    if (run->plan->schedule.eager) /* a rank may wait for just that: ranks_behind() */
+        twill_node_ring_doorbells(run->comm->node);
+    return TWILL_OK;
+}
+
+void twill_run_advance_ready(struct twill_slot *slot)
+{
+    struct twill_run *run = slot->instance.run;
+    for (unsigned lane = 0; lane < run->plan->schedule.lanes; lane++)
+        (void)advance_lane(run, &slot->instance, lane, true);
+}
+
+int twill_run_advance(struct twill_slot *slot)
+{
+    struct twill_instance *instance = &slot->instance;
+    struct twill_run *run = instance->run;
+    int moved = 0;
+    for (unsigned lane = 0; lane < run->plan->schedule.lanes; lane++) {
+        if (instance->at[lane] == UINT32_MAX)
+            continue;
+        int answer = advance_lane(run, instance, lane, false);
+        if (answer < 0)
+            return answer;
+        moved += answer;
+    }
+    if (instance->lanes_left > 0)
+        return moved;
+    if (TWILL_UNLIKELY(run->buffers.side[TWILL_DST].bounced))
+        twill_run_bounce_out(run, instance);
+    if (TWILL_UNLIKELY(instance->is_measured))
+        twill_staging_end(run, instance);
+    instance->active = false;
+    if (twill_trace_is_detailed(&run->comm->trace))
+        twill_trace_detail(run, TWILL_TRACE_SEGMENT_END, (uint32_t)instance->epoch,
+                           instance->length * run->layout.element, 0);
+    if (!run->plan->schedule.eager && run->comm->issue.arrived < instance->epoch)
+        run->comm->issue.arrived = instance->epoch;
+    run->finished++;
+    return moved + 1;
+}
+
+/* Store the ranks that a lane's next step waits for. */
+static unsigned lane_waits_for(const struct twill_slot *slot, unsigned lane, uint32_t *ranks,
+                               unsigned most, const char **name)
+{
+    const struct twill_instance *instance = &slot->instance;
+    struct twill_run *run = instance->run;
+    const struct twill_schedule *s = &run->plan->schedule;
+    const struct twill_step *step = &s->steps[s->lane_first[lane] + instance->at[lane]];
+    unsigned n = 0;
+    if (step->op == TWILL_STEP_AWAIT) {
+        *name = "signal";
+        for (unsigned i = 0; i < step->nsrc && n < most; i++)
+            if (step->peer[i] != run->comm->rank &&
+                check_arrival(run, instance, step, step->peer[i]) == BLOCKED)
+                ranks[n++] = step->peer[i];
+    } else if (step->op == TWILL_STEP_WAIT) {
+        *name = "message";
+        for (uint32_t i = 0; i < instance->posted[lane] && n < most; i++) {
+            const struct twill_transfer *request = &posted_at(run, slot, lane, i)->request;
+            if (request->status == TWILL_PENDING && (n == 0 || ranks[n - 1] != request->peer))
+                ranks[n++] = request->peer;
+        }
+    }
+    return n;
+}
+
+twill_status twill_run_check_posted(const struct twill_slot *slot)
+{
+    const struct twill_instance *instance = &slot->instance;
+    struct twill_run *run = instance->run;
+    for (unsigned lane = 0; instance->active && lane < TWILL_SCHEDULE_LANES; lane++)
+        for (uint32_t i = 0; i < instance->posted[lane]; i++)
+            TWILL_TRY(&run->comm->error,
+                      posted_outcome(run->comm, &posted_at(run, slot, lane, i)->request));
+    return TWILL_OK;
+}
+
+unsigned twill_run_waits_for(const struct twill_slot *slot, uint32_t *ranks, unsigned most,
+                             const char **step)
+{
+    const struct twill_instance *instance = &slot->instance;
+    unsigned n = 0;
+    if (!instance->active)
+        return 0;
+    for (unsigned lane = 0; lane < instance->run->plan->schedule.lanes; lane++)
+        if (instance->at[lane] != UINT32_MAX)
+            n += lane_waits_for(slot, lane, ranks + n, most - n, step);
+    return n;
+}

@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Where everything is: shards of the caller's buffers, blocks of scratch, and segments.
+ *
+ * A copy of TMP or SHARED holds a segment of each shard, one after the other. If partials are wider
+ * than elements it has two halves, raw and final contents in the first and partials in the second,
+ * so that blocks never overlap:
+ *
+ *     | shard 0 | shard 1 | ... |  shard 0  |  shard 1  | ... |
+ *      <-------- elements -----> <--------- partials -------->
+ *
+ * Two ranks that exchange the halves of SHARED (plan->alternates) store the shards in opposite
+ * orders, so that both write to the same cache lines in turn.
+ */
+#include "lib/base/lists.h"
+#include "lib/report/metrics.h"
+
+/* A narrow sum. With TWILL_REPRODUCIBLE its partial results are f32 all the same: where they are
+ * rounded depends on the algorithm. */
+static void describe_narrow(struct twill_run *run)
+{
+    const struct twill_operation *created = run->layout.created;
+    run->layout.op = TWILL_SUM;
+    run->layout.narrow = !run->comm->tuning.reproducible;
+    run->layout.after = created->finishes ? &created->after : NULL;
+    run->layout.element = twill_type_size(run->layout.type);
+    run->layout.partial = run->layout.narrow ? run->layout.element
+                                             : twill_kernels_partial(run->layout.type, TWILL_SUM);
+}
+
+/* A scaled sum of narrow floats is computed as a sum of f32; only its buffers are narrow. */
+static void describe_operation(struct twill_run *run)
+{
+    const struct twill_call *call = &run->call;
+    run->layout.created = twill_context_operation(run->comm->context, call->op);
+    run->layout.type = call->type;
+    run->layout.op = call->op;
+    run->layout.narrow = false;
+    run->layout.after = NULL;
+    if (run->layout.created == NULL) {
+        bool reduces = twill_collective_facts(call->collective)->reduces;
+        run->layout.element =
+            reduces ? twill_kernels_element(call->type, call->op) : twill_type_size(call->type);
+        run->layout.partial =
+            reduces ? twill_kernels_partial(call->type, call->op) : run->layout.element;
+        return;
+    }
+    if (run->layout.created->narrow) {
+        describe_narrow(run);
+        return;
+    }
+    if (run->layout.created->scaled) {
+        run->layout.op = TWILL_SUM;
+        run->layout.type = twill_type_is_narrow(call->type) ? TWILL_F32 : call->type;
+    }
+    run->layout.element = run->layout.created->element != 0 ? run->layout.created->element
+                                                            : twill_type_size(run->layout.type);
+    run->layout.partial = run->layout.element;
+}
+
+static size_t side_size(const struct twill_run *run, const struct twill_side *side)
+{
+    bool sharded = twill_collective_facts(run->call.collective)->sharded;
+    uint32_t shards = sharded ? run->comm->world->size : 1;
+    size_t end = 0;
+    if (!side->has)
+        return 0;
+    if (side->own)
+        return side->even * run->layout.given;
+    if (side->count == NULL)
+        return shards * side->even * run->layout.given;
+    for (uint32_t p = 0; p < shards; p++)
+        if (side->count[p] > 0)
+            end = twill_max(end, side->offset[p] + side->count[p]);
+    return end * run->layout.given;
+}
+
+static void describe_side(const struct twill_run *run, struct twill_side *side,
+                          enum twill_holder holder, const void *buffer,
+                          const struct twill_counts *counts)
+{
+    const struct twill_call *call = &run->call;
+    bool has = holder == TWILL_HOLDS_ALL || holder == TWILL_HOLDS_OWN ||
+               (holder == TWILL_HOLDS_ROOT && run->comm->rank == call->root);
+    *side = (struct twill_side){.base = has ? (unsigned char *)(uintptr_t)buffer : NULL,
+                                .even = call->count,
+                                .stride = call->count,
+                                .has = has,
+                                .own = holder == TWILL_HOLDS_OWN};
+    if (has && call->vector && !side->own) {
+        side->count = counts->count;
+        side->offset = counts->offset;
+    }
+    side->bytes = side_size(run, side);
+}
+
+void twill_run_describe(struct twill_run *run)
+{
+    const struct twill_call *call = &run->call;
+    const struct twill_collective_facts *facts = twill_collective_facts(call->collective);
+    struct twill_side *src = &run->buffers.side[TWILL_SRC], *dst = &run->buffers.side[TWILL_DST];
+    describe_operation(run);
+    run->layout.given =
+        run->layout.type != call->type ? twill_type_size(call->type) : run->layout.element;
+    describe_side(run, src, facts->src, call->src, &call->src_counts);
+    describe_side(run, dst, facts->dst, call->dst, &call->dst_counts);
+    run->layout.known = NULL;
+    if (call->vector && call->collective == TWILL_ALLGATHER)
+        run->layout.known = dst->count;
+    else if (call->vector && call->collective == TWILL_REDUCE_SCATTER)
+        run->layout.known = src->count;
+    bool scaled = run->layout.created != NULL && run->layout.created->scaled;
+    bool swaps = call->collective == TWILL_ALLTOALL && src->base == dst->base;
+    src->bounced = (scaled || swaps) && src->base != NULL;
+    dst->bounced = run->layout.type != call->type && dst->base != NULL;
+}
+
+/* --- segments -------------------------------------------------------------------------------- */
+
+static size_t largest_shard(const struct twill_run *run)
+{
+    size_t most = run->layout.known != NULL ? 0 : run->call.count;
+    for (uint32_t p = 0; run->layout.known != NULL && p < run->plan->schedule.shards; p++)
+        most = twill_max(most, run->layout.known[p]);
+    return most;
+}
+
+/* Return the most elements of a segment in a shard such that a copy takes at most segment_bytes. */
+static size_t segment_limit(const struct twill_run *run)
+{
+    size_t width = run->layout.element +
+                   (run->layout.partial != run->layout.element ? run->layout.partial : 0);
+    size_t all = run->plan->schedule.shards * width, bytes = run->plan->segment_bytes;
+    if (bytes == SIZE_MAX)
+        return SIZE_MAX;
+    if (bytes / all >= TWILL_CACHE_LINE)
+        return bytes / all & ~(size_t)(TWILL_CACHE_LINE - 1);
+    return bytes > TWILL_COPY_SLACK ? (bytes - TWILL_COPY_SLACK) / all : 0;
+}
+
+/* A slot's scratch: TMP, bounces of messages, bounced sides, fetched chunks. */
+static void size_scratch(struct twill_run *run)
+{
+    const struct twill_plan *plan = run->plan;
+    size_t bounce = run->layout.late ? plan->late_bytes : plan->bounce_bytes;
+    run->layout.bounced_at =
+        plan->tmp_bytes + (size_t)TWILL_SCHEDULE_LANES * plan->most_posted * bounce;
+    run->layout.scratch_bytes = run->layout.bounced_at;
+    for (unsigned i = 0; i < TWILL_SIDES; i++) {
+        if (!run->buffers.side[i].bounced)
+            continue;
+        run->buffers.side[i].stride = run->layout.segment_length;
+        run->layout.scratch_bytes += run->layout.copy_bytes;
+    }
+    run->layout.fetched_at = run->layout.scratch_bytes;
+    if (plan->fetches && twill_collective_facts(run->call.collective)->reduces)
+        run->layout.scratch_bytes +=
+            twill_min(run->comm->local_size, TWILL_STEP_PEERS) * TWILL_FETCH_CHUNK;
+}
+
+/* Is this rank's call, and with mapped buffers that of its peers, out of place? In place, dst has
+ * just been read and is in the cache, where streaming stores take two to three times as long. */
+static bool lies_apart(const struct twill_run *run)
+{
+    bool apart = run->buffers.side[TWILL_SRC].base != run->buffers.side[TWILL_DST].base;
+    if (!twill_collective_facts(run->call.collective)->reduces)
+        return true;
+    bool mapped = (run->exchange.allowed & TWILL_ACCESS_MAPPED) != 0;
+    for (uint32_t l = 0; mapped && l < run->comm->local_size; l++)
+        apart &= run->buffers.peer_src[l] != run->buffers.peer_dst[l];
+    return apart;
+}
+
+void twill_run_choose_stores(struct twill_run *run)
+{
+    bool large = run->layout.most * run->plan->schedule.shards * run->layout.element >=
+                 run->comm->tuning.stream;
+    run->layout.store_flags = large && lies_apart(run) ? TWILL_KERNEL_STREAM : 0;
+}
+
+twill_status twill_run_lay_out(struct twill_run *run)
+{
+    const struct twill_schedule *s = &run->plan->schedule;
+    size_t limit = segment_limit(run);
+    bool unknown =
+        run->call.vector && run->layout.known == NULL; /* no rank knows the largest shard */
+    run->layout.most = largest_shard(run);
+    run->segments = 1;
+    if (unknown) {
+        run->layout.segment_length = SIZE_MAX;
+    } else if (run->layout.most <= limit) {
+        run->layout.segment_length = run->layout.most;
+    } else if (limit == 0) {
+        return TWILL_COMM_FAIL(
+            run->comm, TWILL_ERR_UNSUPPORTED,
+            "TWILL_TUNE=segment is too small for an element of %zu bytes of %u ranks",
+            run->layout.element, s->shards);
+    } else {
+        run->layout.segment_length = limit;
+        run->segments = (run->layout.most + limit - 1) / limit;
+    }
+    run->layout.shard_blocks = s->blocks / s->shards;
+    run->layout.mirrored = run->plan->alternates && s->shards == 2;
+    run->layout.joined =
+        s->shards == 1 || (!run->call.vector && run->segments == 1 && !run->layout.mirrored);
+    size_t elements = unknown ? 0 : s->shards * run->layout.segment_length;
+    run->layout.partial_at = 0;
+    run->layout.copy_bytes = twill_round_up(elements * run->layout.element, TWILL_CACHE_LINE);
+    if (run->layout.partial != run->layout.element) {
+        run->layout.partial_at = run->layout.copy_bytes;
+        run->layout.copy_bytes += twill_round_up(elements * run->layout.partial, TWILL_CACHE_LINE);
+    }
+    size_t shared = run->layout.copy_bytes * (s->shared_blocks / s->blocks);
+    run->layout.small = s->eager && s->shared_blocks > 0 && shared <= TWILL_SMALL_BYTES;
+    run->layout.max_ahead =
+        (s->shared_blocks > 0 && !run->layout.small ? TWILL_COPIES : TWILL_LINES) - TWILL_WINDOW;
+    run->layout.late =
+        run->layout.element > 8 || (run->layout.element & (run->layout.element - 1)) != 0;
+    size_scratch(run);
+    run->started = run->finished = 0;
+    twill_run_choose_stores(run);
+    twill_run_find_fast_path(run);
+    return run->comm->context->metrics != NULL ? twill_metrics_find_account(run) : TWILL_OK;
+}
+
+/* --- operands -------------------------------------------------------------------------------- */
+
+static unsigned char *imm_of(const struct twill_run *run, const struct twill_instance *instance,
+                             unsigned lane, uint32_t local)
+{
+    unsigned slot = (unsigned)(instance->epoch % TWILL_WINDOW);
+    return twill_node_imm_at(run->comm->node, local, slot * TWILL_SCHEDULE_LANES + lane,
+                             instance->epoch)
+        ->payload;
+}
+
+/* Return the first byte of a space, for this instance's segment. */
+static unsigned char *base_of(const struct twill_run *run, const struct twill_instance *instance,
+                              unsigned space, bool of_peer, uint32_t local)
+{
+    const struct twill_comm *comm = run->comm;
+    if (space == TWILL_SRC && of_peer) /* never written: the verifier checks that */
+        return (unsigned char *)(uintptr_t)run->buffers.peer_src[local] +
+               instance->skip * run->layout.element;
+    if (space == TWILL_DST && of_peer)
+        return run->buffers.peer_dst[local] + instance->skip * run->layout.element;
+    if (space == TWILL_SRC || space == TWILL_DST)
+        return instance->base[space];
+    if (space == TWILL_TMP)
+        return comm->issue.slot[instance->epoch % TWILL_WINDOW].scratch;
+    return twill_node_shared(comm->node, local, instance->epoch, run->plan->alternates,
+                             run->layout.small);
+}
+
+/* Return the elements of the instance's segment in a shard. */
+static size_t segment_elements(const struct twill_run *run, const struct twill_instance *instance,
+                               unsigned space, uint32_t shard)
+{
+    const size_t *count = run->layout.known;
+    size_t whole = run->layout.most;
+    if (!run->call.vector)
+        return instance->length;
+    if (space == TWILL_SRC || space == TWILL_DST) {
+        count = run->buffers.side[space].count;
+        whole = run->buffers.side[space].even;
+    }
+    if (count != NULL)
+        whole = count[shard];
+    return whole > instance->skip ? twill_min(whole - instance->skip, run->layout.segment_length)
+                                  : 0;
+}
+
+/* Return the offset in bytes of a shard from base_of() the space of local rank `local`. */
+static size_t offset_of(const struct twill_run *run, unsigned space, uint32_t local, uint32_t copy,
+                        uint32_t shard, bool partial)
+{
+    if (space == TWILL_TMP || space == TWILL_SHARED) {
+        uint32_t place = space == TWILL_SHARED && run->layout.mirrored ? shard ^ local : shard;
+        return copy * run->layout.copy_bytes + (partial ? run->layout.partial_at : 0) +
+               place * run->layout.segment_length * twill_run_width(run, partial);
+    }
+    const struct twill_side *side = &run->buffers.side[space];
+    if (side->own)
+        return 0;
+    bool listed = side->offset != NULL && !side->bounced;
+    return (listed ? side->offset[shard] : shard * side->stride) * run->layout.element;
+}
+
+struct twill_elements twill_run_locate(const struct twill_run *run,
+                                       const struct twill_instance *instance,
+                                       const struct twill_operand_place *where)
+{
+    const struct twill_comm *comm = run->comm;
+    const struct twill_schedule *s = &run->plan->schedule;
+    unsigned space = twill_operand_space(where->operand);
+    bool of_peer = twill_operand_is_peer(where->operand) && where->peer != comm->rank;
+    uint32_t local = of_peer ? comm->world->local[where->peer] : comm->local;
+    if (space == TWILL_IMM)
+        return (struct twill_elements){imm_of(run, instance, where->lane, local), 0};
+    unsigned char *base = base_of(run, instance, space, of_peer, local);
+    if (where->blocks == 0)
+        return (struct twill_elements){base, 0};
+    uint32_t first = twill_operand_block(where->operand) + where->at;
+    if (where->blocks == 1 && run->layout.shard_blocks == 1 &&
+        first < s->blocks) /* a shard: no division */
+        return (struct twill_elements){base +
+                                           offset_of(run, space, local, 0, first, where->partial),
+                                       segment_elements(run, instance, space, first)};
+    uint32_t end = first + where->blocks - 1u; /* inclusive */
+    uint32_t shard = first % s->blocks / run->layout.shard_blocks,
+             end_shard = end % s->blocks / run->layout.shard_blocks;
+    size_t from, length, last, last_length, whole = segment_elements(run, instance, space, shard);
+    twill_block_range(whole, run->layout.element, run->layout.shard_blocks,
+                      first % run->layout.shard_blocks, &from, &length);
+    last = from;
+    last_length = length;
+    if (end != first)
+        twill_block_range(whole, run->layout.element, run->layout.shard_blocks,
+                          end % run->layout.shard_blocks, &last, &last_length);
+    return (struct twill_elements){
+        base + offset_of(run, space, local, first / s->blocks, shard, where->partial) +
+            from * twill_run_width(run, where->partial),
+        (end_shard - shard) * whole + last + last_length - from};
+}

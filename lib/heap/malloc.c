@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* malloc() and the other functions that programs call. Large blocks come from the region and are
+ * recognised by their address; the rest goes to the next malloc, libc's or another library's. */
+#include "lib/heap/malloc_state.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <malloc.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+#pragma GCC visibility push(default)
+int posix_memalign(void **block, size_t alignment, size_t bytes);
+void *reallocarray(void *block, size_t count, size_t bytes);
+#pragma GCC visibility pop
+
+/* --- the next malloc ------------------------------------------------------------------------- */
+
+/* Allocate memory, never freed, for dlsym(), which calls calloc() in some versions of libc. Its
+ * size is stored before it. */
+static void *early_alloc(size_t bytes)
+{
+    size_t need = twill_round_up(twill_min(bytes, TWILL_EARLY_BYTES), 16) + 16;
+    size_t at = atomic_fetch_add(&twill_preload_state.early_used, need);
+    if (at + need > TWILL_EARLY_BYTES) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    memcpy(twill_preload_state.early + at, &bytes, sizeof(bytes));
+    return twill_preload_state.early + at + 16;
+}
+
+static bool is_early(const void *block)
+{
+    return (uintptr_t)block - (uintptr_t)twill_preload_state.early < TWILL_EARLY_BYTES;
+}
+
+static size_t early_size(const void *block)
+{
+    size_t bytes;
+    memcpy(&bytes, (const unsigned char *)block - 16, sizeof(bytes));
+    return bytes;
+}
+
+/* dlsym() returns a pointer to an object; POSIX lets it be one to a function. */
+static void look_up_symbol(void *function, const char *name)
+{
+    void *found = dlsym(RTLD_NEXT, name);
+    memcpy(function, &found, sizeof(found));
+}
+
+/* Find the next malloc, in the first call of a process. Returns false meanwhile: to calls from the
+ * search itself and from other threads. */
+static bool find_next(void)
+{
+    struct twill_next *next = &twill_preload_state.next;
+    int none = 0;
+    if (!atomic_compare_exchange_strong(&twill_preload_state.found, &none, 1))
+        return none == 2;
+    look_up_symbol(&next->malloc, "malloc");
+    look_up_symbol(&next->calloc, "calloc");
+    look_up_symbol(&next->realloc, "realloc");
+    look_up_symbol(&next->free, "free");
+    look_up_symbol(&next->posix_memalign, "posix_memalign");
+    look_up_symbol(&next->aligned_alloc, "aligned_alloc");
+    look_up_symbol(&next->memalign, "memalign");
+    look_up_symbol(&next->valloc, "valloc");
+    look_up_symbol(&next->pvalloc, "pvalloc");
+    look_up_symbol(&next->usable_size, "malloc_usable_size");
+    atomic_store_explicit(&twill_preload_state.found, 2, memory_order_release);
+    return true;
+}
+
+static inline bool has_next(void)
+{
+    return TWILL_LIKELY(atomic_load_explicit(&twill_preload_state.found, memory_order_acquire) ==
+                        2) ||
+           find_next();
+}
+
+static __attribute__((constructor(101))) void begin_preload(void)
+{
+    (void)has_next();
+    twill_hook_forks();
+}
+
+/* --- without alignment ----------------------------------------------------------------------- */
+
+/* Does a block of this size come from the region? */
+static inline bool size_is_large(size_t bytes)
+{
+    size_t least = atomic_load_explicit(&twill_preload_state.least, memory_order_relaxed);
+    return TWILL_UNLIKELY(bytes >= least) && least > 0;
+}
+
+TWILL_EXPORTED void *malloc(size_t bytes)
+{
+    if (size_is_large(bytes)) {
+        void *block = twill_block_alloc(bytes, 1, false);
+        if (block != NULL)
+            return block;
+    }
+    return has_next() ? twill_preload_state.next.malloc(bytes) : early_alloc(bytes);
+}
+
+TWILL_EXPORTED void *calloc(size_t count, size_t bytes)
+{
+    size_t all;
+    bool fits = !__builtin_mul_overflow(count, bytes, &all);
+    if (fits && size_is_large(all)) {
+        void *block = twill_block_alloc(all, 1, true);
+        if (block != NULL)
+            return block;
+    }
+    if (has_next())
+        return twill_preload_state.next.calloc(count, bytes);
+    return fits ? early_alloc(all) : NULL; /* zero: early memory is never reused */
+}
+
+TWILL_EXPORTED void free(void *block)
+{
+    if (block == NULL || is_early(block))
+        return;
+    if (twill_is_ours(block) && twill_block_free(block))
+        return;
+    if (has_next()) /* reports an address inside a block of ours as invalid */
+        twill_preload_state.next.free(block);
+}
+
+/* Allocate a new block, copy the contents of the old one (`has` bytes) and free that. */
+static void *move_block(void *block, size_t has, size_t bytes)
+{
+    void *moved = malloc(bytes);
+    if (moved == NULL)
+        return NULL;
+    memcpy(moved, block, twill_min(has, bytes));
+    free(block);
+    return moved;
+}
+
+TWILL_EXPORTED void *realloc(void *block, size_t bytes)
+{
+    if (block == NULL)
+        return malloc(bytes);
+    if (is_early(block))
+        return move_block(block, early_size(block), bytes);
+    if (twill_is_ours(block)) {
+        size_t has = twill_block_size(block);
+        if (has > 0 && bytes == 0) {
+            free(block);
+            return NULL;
+        }
+        /* Stay in the region if the new size is large, or at least half of the old one. */
+        if (has > 0 && (size_is_large(bytes) || (bytes <= has && bytes >= has / 2)) &&
+            twill_block_resize(block, bytes))
+            return block;
+        if (has > 0)
+            return move_block(block, has, bytes);
+    }
+    if (!has_next())
+        return NULL;
+    size_t has = size_is_large(bytes) ? twill_preload_state.next.usable_size(block) : 0;
+    void *large = has > 0 ? twill_block_alloc(bytes, 1, false) : NULL;
+    if (large == NULL)
+        return twill_preload_state.next.realloc(block, bytes);
+    memcpy(large, block, twill_min(has, bytes));
+    twill_preload_state.next.free(block);
+    return large;
+}
+
+TWILL_EXPORTED void *reallocarray(void *block, size_t count, size_t bytes)
+{
+    size_t all;
+    if (!__builtin_mul_overflow(count, bytes, &all))
+        return realloc(block, all);
+    errno = ENOMEM;
+    return NULL;
+}
+
+/* --- with alignment -------------------------------------------------------------------------- */
+
+static void *large_aligned(size_t alignment, size_t bytes)
+{
+    bool power = alignment > 0 && (alignment & (alignment - 1)) == 0;
+    return power && size_is_large(bytes) ? twill_block_alloc(bytes, alignment, false) : NULL;
+}
+
+TWILL_EXPORTED int posix_memalign(void **block, size_t alignment, size_t bytes)
+{
+    void *large = alignment % sizeof(void *) == 0 ? large_aligned(alignment, bytes) : NULL;
+    if (large == NULL)
+        return has_next() ? twill_preload_state.next.posix_memalign(block, alignment, bytes)
+                          : ENOMEM;
+    *block = large;
+    return 0;
+}
+
+TWILL_EXPORTED void *aligned_alloc(size_t alignment, size_t bytes)
+{
+    void *large = large_aligned(alignment, bytes);
+    if (large != NULL)
+        return large;
+    return has_next() ? twill_preload_state.next.aligned_alloc(alignment, bytes) : NULL;
+}
+
+TWILL_EXPORTED void *memalign(size_t alignment, size_t bytes)
+{
+    void *large = large_aligned(alignment, bytes);
+    if (large != NULL)
+        return large;
+    return has_next() ? twill_preload_state.next.memalign(alignment, bytes) : NULL;
+}
+
+TWILL_EXPORTED void *valloc(size_t bytes)
+{
+    void *large = large_aligned(TWILL_ARENA_PAGE, bytes);
+    if (large != NULL)
+        return large;
+    return has_next() ? twill_preload_state.next.valloc(bytes) : NULL;
+}
+
+TWILL_EXPORTED void *pvalloc(size_t bytes)
+{
+    void *large = large_aligned(TWILL_ARENA_PAGE, bytes);
+    if (large != NULL)
+        return large;
+    return has_next() ? twill_preload_state.next.pvalloc(bytes) : NULL;
+}
+
+TWILL_EXPORTED size_t malloc_usable_size(void *block)
+{
+    if (block == NULL)
+        return 0;
+    if (is_early(block))
+        return early_size(block);
+    size_t has = twill_is_ours(block) ? twill_block_size(block) : 0;
+    if (has > 0)
+        return has;
+    return has_next() ? twill_preload_state.next.usable_size(block) : 0;
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Interface of libtwill-heap.so, which is preloaded into programs that call malloc(), to libtwill
+ * in the same process. libtwill looks it up by name at run time and works without it.
+ *
+ * Until a context calls serve() the library forwards every call to the next malloc: processes
+ * without a context, and children forked before there is one, are not affected. */
+#ifndef TWILL_MALLOC_INTERFACE_H
+#define TWILL_MALLOC_INTERFACE_H
+
+#include "lib/base/base.h"
+
+#define TWILL_PRELOAD_LIBRARY "libtwill-heap.so"
+#define TWILL_PRELOAD_SYMBOL  "twill_preload_heap" /* a const struct twill_preload */
+#define TWILL_PRELOAD_VERSION 1
+
+/* Shared memory that large blocks come from. One per process, kept until the process ends because
+ * blocks outlive contexts. */
+struct twill_preload_region {
+    int fd;
+    void *mapping; /* struct twill_mapping of the libtwill that created it */
+    unsigned char *base;
+    size_t bytes;
+};
+
+/* The functions of the library. Any thread may call them. */
+struct twill_preload {
+    uint32_t version;
+    /* Return the region of this process, or NULL: none yet, or this is a forked child. */
+    const struct twill_preload_region *(*region)(void);
+    /* Make `mine` the region unless there is one. Returns the region, or NULL: out of memory, or
+     * this is a forked child. */
+    const struct twill_preload_region *(*offer)(const struct twill_preload_region *mine);
+    /* Serve blocks of at least `least` bytes from the region and keep up to `keep` bytes of freed
+     * ones resident. With several contexts the smallest `least` and largest `keep` apply, until
+     * each has called stop(). */
+    void (*serve)(size_t least, size_t keep);
+    void (*stop)(void);
+    /* Return a block of the region, or NULL if none fits. */
+    void *(*alloc)(size_t bytes, size_t alignment);
+    void (*release)(void *block);
+};
+
+#endif

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The state of libtwill-heap.so, its one writable global, because malloc() has no context argument.
+ * Members that are read without the lock are atomic. */
+#ifndef TWILL_MALLOC_STATE_H
+#define TWILL_MALLOC_STATE_H
+
+#include "lib/heap/arena.h"
+#include "lib/heap/malloc_interface.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/types.h>
+
+#define TWILL_EARLY_BYTES ((size_t)32 << 10)
+
+/* The next malloc in the search order, which serves all other blocks. */
+struct twill_next {
+    void *(*malloc)(size_t bytes);
+    void *(*calloc)(size_t count, size_t bytes);
+    void *(*realloc)(void *block, size_t bytes);
+    void (*free)(void *block);
+    int (*posix_memalign)(void **block, size_t alignment, size_t bytes);
+    void *(*aligned_alloc)(size_t alignment, size_t bytes);
+    void *(*memalign)(size_t alignment, size_t bytes);
+    void *(*valloc)(size_t bytes);
+    void *(*pvalloc)(size_t bytes);
+    size_t (*usable_size)(void *block);
+};
+
+struct twill_preload_state {
+    struct twill_next next;
+    _Atomic int found; /* next: 0 unknown, 1 being looked up, 2 known */
+    _Atomic size_t early_used;
+    _Alignas(16) unsigned char early[TWILL_EARLY_BYTES]; /* for allocations of dlsym() */
+
+    _Atomic size_t least;    /* smallest block served from the region, bytes; 0: none is */
+    _Atomic uintptr_t base;  /* of the region */
+    _Atomic uintptr_t bytes; /* of the region, written last; 0: there is none */
+    _Atomic size_t keep;     /* most bytes of free blocks that stay resident */
+
+    pthread_mutex_t lock; /* protects the members below */
+    struct twill_arena arena;
+    struct twill_preload_region region;
+    dev_t device; /* of region.fd */
+    ino_t inode;
+    unsigned users;    /* contexts that have called serve() and not stop() */
+    bool child;        /* this process was forked from the region's */
+    bool forks_hooked; /* the fork handlers are registered */
+    _Atomic bool forking;
+    _Atomic pthread_t forker; /* the thread in fork(), which holds the lock */
+};
+
+extern struct twill_preload_state twill_preload_state;
+
+/* lib/heap/malloc_region.c: blocks of the region. Any thread may call these functions. */
+
+/* Does the address lie in the region? */
+static inline bool twill_is_ours(const void *block)
+{
+    uintptr_t bytes = atomic_load_explicit(&twill_preload_state.bytes, memory_order_acquire);
+    return (uintptr_t)block -
+               atomic_load_explicit(&twill_preload_state.base, memory_order_relaxed) <
+           bytes;
+}
+/* Return a block, filled with zeros if `zero`, or NULL if none fits. */
+void *twill_block_alloc(size_t bytes, size_t alignment, bool zero);
+size_t twill_block_size(const void *block);         /* 0: no block starts there */
+bool twill_block_resize(void *block, size_t bytes); /* in place; false: not possible */
+bool twill_block_free(void *block);                 /* false: no block starts there */
+/* Register the fork handlers, once. A region is accepted only if that succeeded. */
+void twill_hook_forks(void);
+
+#endif

@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Configuration: one table of all environment variables, for the parser, for twill-info --env
+ * and for the manual: in lib/man/twill.7 ".It @name@" becomes a row's name, default and help. */
+#ifndef TWILL_CONFIG_H
+#define TWILL_CONFIG_H
+
+#include "lib/base/base.h"
+
+enum twill_variable_kind {
+    TWILL_TEXT,    /* any text; checked where it is used */
+    TWILL_CHOICE,  /* one of `choices`, which are separated by | */
+    TWILL_NUMBER,  /* integer in [least, most] */
+    TWILL_BYTES,   /* integer in [least, most], may end in K, M, G or T (binary) */
+    TWILL_SECONDS, /* decimal number in [least, most] */
+};
+
+/* Who sets a variable, and how. Before 1.0 every value had a variable of its own, TWILL_ and its
+ * id: those old names are still read. */
+enum twill_variable_scope {
+    TWILL_SCOPE_USER,   /* users, as an environment variable */
+    TWILL_SCOPE_MPI,    /* users of libtwill-mpi, as an environment variable */
+    TWILL_SCOPE_LAYOUT, /* TWILL_LAYOUT=name=value;...: a machine as declared */
+    TWILL_SCOPE_EXPERT, /* TWILL_TUNE=name=value,...: experts, and experiments */
+    TWILL_SCOPE_START,  /* launchers, or users without one, as an environment variable */
+};
+
+/* Whether the ranks of a job may have different values of a variable. */
+enum twill_variable_agreement {
+    TWILL_AGREE_ANY,
+    TWILL_AGREE_SAME,
+    TWILL_AGREE_SAME_OR_UNSET, /* and set on all or on none, as a default adapts to what is sent */
+};
+
+/* X(id, scope, name, kind, default, least, most, choices, agree, help), in the order in which
+ * twill-info prints them. agree: TWILL_AGREE_, what context creation checks. */
+#define TWILL_VARIABLES(X)                                                                         \
+    X(MEMORY, USER, "TWILL_MEMORY", TWILL_TEXT, "auto", 0, 0, NULL, ANY,                           \
+      "Placement of twill_alloc() memory and, after a comma, of the library's: "                   \
+      "auto, ddr, mcdram, mcdram:bind, mcdram:preferred, mcdram:interleave; hbm is mcdram; cxl "   \
+      "as mcdram")                                                                                 \
+    X(HEAP, USER, "TWILL_HEAP", TWILL_TEXT, "off", 0, 0, NULL, ANY,                                \
+      "With libtwill-heap.so preloaded: shared or shared:BYTES serves malloc of at least "         \
+      "BYTES (64K) from shared memory")                                                            \
+    X(PROVIDER, USER, "TWILL_PROVIDER", TWILL_TEXT, "", 0, 0, NULL, SAME,                          \
+      "What carries messages between nodes: tcp (twill's own), ofi:NAME or NAME (libfabric's); "   \
+      "empty: the best")                                                                           \
+    X(INTERFACE, USER, "TWILL_INTERFACE", TWILL_TEXT, "", 0, 0, NULL, ANY,                         \
+      "Network interface, by name or address, or a list for rails; empty: by the route to rank 0") \
+    X(RAILS, USER, "TWILL_RAILS", TWILL_TEXT, "auto", 0, 0, NULL, ANY,                             \
+      "Interfaces used at the same time: auto (all that are as good as the first), a number, or "  \
+      "a list of interfaces or domains, of one length on all ranks")                               \
+    X(CHECKSUM, USER, "TWILL_CHECKSUM", TWILL_CHOICE, "none", 0, 0, "none|network|all", SAME,      \
+      "network: messages between hosts carry CRC32C; what arrives damaged is sent again, or ends " \
+      "the job (twill's tcp only); all: those in shared memory, too")                              \
+    X(ENCRYPT, USER, "TWILL_ENCRYPT", TWILL_NUMBER, "0", 0, 1, NULL, SAME,                         \
+      "1: messages between hosts are encrypted and authenticated (twill's tcp only)")              \
+    X(ALGORITHM, USER, "TWILL_ALGORITHM", TWILL_TEXT, "", 0, 0, NULL, SAME,                        \
+      "Algorithm: NAME or COLLECTIVE[FROM-TO]:NAME;..., NAME may end in =NUMBERS and @PROTOCOL")   \
+    X(TUNING, USER, "TWILL_TUNING", TWILL_TEXT, "", 0, 0, NULL, ANY,                               \
+      "File of twill-bench --calibrate: model and measured times that algorithms are chosen by")   \
+    X(TIMEOUT, USER, "TWILL_TIMEOUT", TWILL_SECONDS, "600", 1, 1000000, NULL, ANY,                 \
+      "Seconds without progress until a wait for another rank ends in an error")                   \
+    X(REPRODUCIBLE, USER, "TWILL_REPRODUCIBLE", TWILL_NUMBER, "0", 0, 1, NULL, SAME,               \
+      "1: sums do not depend on algorithm, node layout or segment size")                           \
+    X(AGREE, USER, "TWILL_AGREE", TWILL_CHOICE, "off", 0, 0, "off|every", SAME,                    \
+      "every: blocking reductions are complete on all ranks that survive, or on none, at the "     \
+      "price of an agreement each")                                                                \
+    X(THREADS, USER, "TWILL_THREADS", TWILL_NUMBER, "1", 1, 1024, NULL, ANY,                       \
+      "OpenMP threads a rank may use for large reductions")                                        \
+    X(PROGRESS, USER, "TWILL_PROGRESS", TWILL_TEXT, "none", 0, 0, NULL, ANY,                       \
+      "Where requests make progress: inside calls only (none), in a thread too (thread, "          \
+      "thread:CORE), or in a thread once a millisecond (late)")                                    \
+    X(GRADIENTS, USER, "TWILL_GRADIENTS", TWILL_TEXT, "", 0, 0, NULL, SAME,                        \
+      "Options of gradient sets: bucket=8M, first=1M, segment=1M, order=backward or priority, "    \
+      "autotune=1, check=STEPS, report=STEPS, threads=N, compress=NAME, automatic=1, feedback=0, " \
+      "ratio=0.01, threshold=X, without blanks; or @FILE with them in its first line")             \
+    X(LOG, USER, "TWILL_LOG", TWILL_CHOICE, "warn", 0, 0, "none|warn|info|debug", ANY,             \
+      "Most verbose level that is logged to standard error")                                       \
+    X(LOG_FILE, USER, "TWILL_LOG_FILE", TWILL_TEXT, "", 0, 0, NULL, ANY,                           \
+      "File that the log is appended to instead; %h: host, %p: process, %r: rank, %%: %")          \
+    X(TIMELINE, USER, "TWILL_TIMELINE", TWILL_TEXT, "", 0, 0, NULL, SAME,                          \
+      "File for a timeline of what each rank does, as Chrome trace JSON: step.json is "            \
+      "step.RANK.json")                                                                            \
+    X(REPORT, USER, "TWILL_REPORT", TWILL_NUMBER, "0", 0, 0, NULL, ANY,                            \
+      "Calls of a communicator after which its rank 0 prints where the time went, and at the "     \
+      "end; 0: never")                                                                             \
+    X(METRICS, USER, "TWILL_METRICS", TWILL_TEXT, "", 0, 0, NULL, ANY,                             \
+      "File of counters for Prometheus; %h: host, %p: process, %r: rank, %%: %; without %r the "   \
+      "rank is appended")                                                                          \
+    X(LAYOUT, USER, "TWILL_LAYOUT", TWILL_TEXT, "", 0, 0, NULL, ANY,                               \
+      "Layout as declared: nodes=2x2;groups=2x1;units=l3=2;topology=FILE, or some of these; 2x2 "  \
+      "is nodes=2x2")                                                                              \
+    X(TUNE, USER, "TWILL_TUNE", TWILL_TEXT, "", 0, 0, NULL, ANY,                                   \
+      "Expert values: NAME=VALUE,..., such as segment=64K,spin=0")                                 \
+    X(MPI, MPI, "TWILL_MPI", TWILL_CHOICE, "1", 0, 0, "0|1|all", ANY,                              \
+      "Calls of an MPI program: 0 leaves all to the MPI, 1 takes those that twill does as fast "   \
+      "or faster, all takes the others too")                                                       \
+    X(MPI_REPORT, MPI, "TWILL_MPI_REPORT", TWILL_TEXT, "0", 0, 0, NULL, ANY,                       \
+      "MPI programs: 1 reports at exit on standard error which calls ran on twill, a name in "     \
+      "that file")                                                                                 \
+    X(NODES, LAYOUT, "nodes", TWILL_TEXT, "", 0, 0, NULL, SAME,                                    \
+      "Virtual nodes, between which ranks communicate as between hosts: 2x2 (nodes x ranks) or "   \
+      "4+2+1 (ranks of each)")                                                                     \
+    X(GROUPS, LAYOUT, "groups", TWILL_TEXT, "", 0, 0, NULL, SAME,                                  \
+      "Groups of nodes in the fabric: 2x3 (groups x nodes) or 4+2 (nodes of each); empty: one "    \
+      "group")                                                                                     \
+    X(UNITS, LAYOUT, "units", TWILL_TEXT, "", 0, 0, NULL, SAME,                                    \
+      "Units of a node, in ranks of each: tile=1,l3=2,numa=4,package=8; empty: where the ranks "   \
+      "run")                                                                                       \
+    X(TOPOLOGY, LAYOUT, "topology", TWILL_TEXT, "", 0, 0, NULL, ANY,                               \
+      "hwloc XML file or synthetic description that replaces the machine")                         \
+    X(SEGMENT, EXPERT, "segment", TWILL_BYTES, "256K", 4096, 1u << 30, NULL, SAME_OR_UNSET,        \
+      "Most bytes of a segment on one node, where data is copied through shared memory")           \
+    X(SEGMENT_NET, EXPERT, "segment_net", TWILL_BYTES, "4M", 4096, 1u << 30, NULL, SAME_OR_UNSET,  \
+      "Most bytes of a segment with several nodes, and where data is only sent as messages")       \
+    X(SPIN, EXPERT, "spin", TWILL_NUMBER, "-1", -1, 1000000000, NULL, ANY,                         \
+      "Polls before a wait yields the core; -1: adapts to the measured cost of yielding")          \
+    X(METRICS_EVERY, EXPERT, "metrics_every", TWILL_SECONDS, "10", 1, 86400, NULL, ANY,            \
+      "Seconds after which a call writes the file of TWILL_METRICS again")                         \
+    X(STREAM, EXPERT, "stream", TWILL_BYTES, "0", 0, 0, NULL, ANY,                                 \
+      "Least bytes of results that are stored past the caches; 0: by the size of the caches")      \
+    X(STAGING, EXPERT, "staging", TWILL_CHOICE, "auto", 0, 0, "auto|cached|streamed", ANY,         \
+      "How data are copied into memory that ranks of a node share: cached, streamed (past the "    \
+      "caches), auto (as both are measured to be from time to time)")                              \
+    X(SPREAD, EXPERT, "spread", TWILL_CHOICE, "auto", 0, 0, "off|auto", ANY,                       \
+      "Ranks that share cores spread over them evenly at the start of a large call (auto), or "    \
+      "only as the kernel places them (off)")                                                      \
+    X(ISA, EXPERT, "isa", TWILL_TEXT, "auto", 0, 0, NULL, ANY,                                     \
+      "Kernels: auto, scalar, avx2, avx512f")                                                      \
+    X(REACH, EXPERT, "reach", TWILL_CHOICE, "auto", 0, 0, "auto|none|cma|xpmem", SAME,             \
+      "How ranks of a node access peers' memory that is not of twill_alloc(): auto (what "         \
+      "works), none, cma (process_vm_readv), xpmem")                                               \
+    X(HEAP_LIMIT, EXPERT, "heap_limit", TWILL_BYTES, "0", 0, 0, NULL, ANY,                         \
+      "Most bytes of twill_alloc() memory per rank; 0: no limit, and the node's ranks share up "   \
+      "to three quarters of the host's memory, equally")                                           \
+    X(MEMORY_BUDGET, EXPERT, "memory_budget", TWILL_BYTES, "0", 0, 0, NULL, ANY,                   \
+      "Most bytes of MCDRAM per rank; 0: an equal share of what is free")                          \
+    X(MACHINE, EXPERT, "machine", TWILL_TEXT, "auto", 0, 0, NULL, SAME,                            \
+      "Machine model that algorithms are chosen by: auto, fattree, fattree2, fattree4, theta")     \
+    X(REGISTRATION, EXPERT, "registration", TWILL_CHOICE, "auto", 0, 0, "off|auto", ANY,           \
+      "Keep memory registered with the network between calls (auto), or register per call (off)")  \
+    X(CONGESTION, EXPERT, "congestion", TWILL_TEXT, "", 0, 0, NULL, ANY,                           \
+      "Congestion control of twill's tcp, such as cubic; empty: the system's, or reno where that " \
+      "paces and all hosts are in one network")                                                    \
+    X(DOMAIN, EXPERT, "domain", TWILL_TEXT, "", 0, 0, NULL, ANY, "libfabric domain; empty: any")   \
+    X(LIBFABRIC, EXPERT, "libfabric", TWILL_TEXT, "", 0, 0, NULL, ANY,                             \
+      "libfabric's library, opened when a fabric is needed; empty: libfabric.so.1")                \
+    X(CUDA_LIBRARY, EXPERT, "cuda_library", TWILL_TEXT, "", 0, 0, NULL, ANY,                       \
+      "CUDA driver library, in builds with TWILL_WITH_CUDA; empty: libcuda.so.1")                  \
+    X(LAUNCHER, START, "TWILL_LAUNCHER", TWILL_CHOICE, "auto", 0, 0,                               \
+      "auto|none|twillrun|torchrun|pmi|pmix|pals|alps|slurm", ANY,                                 \
+      "Launcher whose variables give rank and size: auto (detected), none (one rank) or a name")   \
+    X(KEY_FILE, START, "TWILL_KEY_FILE", TWILL_TEXT, "", 0, 0, NULL, ANY,                          \
+      "File (mode 600) with a key in hex, for jobs without TWILL_JOB; empty: ~/.twill/key")        \
+    X(JOB, START, "TWILL_JOB", TWILL_TEXT, "", 0, 0, NULL, ANY,                                    \
+      "Key of the job in hex, set by twillrun")                                                    \
+    X(LISTEN_FD, START, "TWILL_LISTEN_FD", TWILL_TEXT, "", 0, 0, NULL, ANY,                        \
+      "Rank 0's listening socket, set by twillrun")                                                \
+    X(LAUNCHER_FD, START, "TWILL_LAUNCHER_FD", TWILL_TEXT, "", 0, 0, NULL, ANY,                    \
+      "Descriptor of twillrun's notices of ranks that exit during start-up, set by twillrun")      \
+    X(ELASTIC, START, "TWILL_ELASTIC", TWILL_TEXT, "", 0, 0, NULL, ANY,                            \
+      "Where new processes and the job find each other, set by twillrun --elastic")                \
+    X(RANK, START, "RANK", TWILL_TEXT, "", 0, 0, NULL, ANY, "This rank, set by the launcher")      \
+    X(WORLD_SIZE, START, "WORLD_SIZE", TWILL_TEXT, "", 0, 0, NULL, ANY,                            \
+      "Number of ranks, set by the launcher")                                                      \
+    X(MASTER_ADDR, START, "MASTER_ADDR", TWILL_TEXT, "", 0, 0, NULL, ANY,                          \
+      "Address of rank 0, set by the launcher")                                                    \
+    X(MASTER_PORT, START, "MASTER_PORT", TWILL_TEXT, "", 0, 0, NULL, ANY,                          \
+      "TCP port of rank 0, set by the launcher")
+
+enum twill_variable_id {
+#define X(id, ...) TWILL_VARIABLE_##id,
+    TWILL_VARIABLES(X)
+#undef X
+        TWILL_VARIABLE_COUNT
+};
+
+/* A row of the table; constant. */
+struct twill_variable {
+    const char *name; /* as users write it: "TWILL_LOG", "TWILL_TUNE=segment" */
+    const char *old;  /* an entry's old name, TWILL_ and its id */
+    enum twill_variable_scope scope;
+    enum twill_variable_kind kind;
+    const char *fallback; /* default */
+    int64_t least, most;  /* most 0: no limit */
+    const char *choices;
+    enum twill_variable_agreement agree;
+    const char *help;
+};
+extern const struct twill_variable twill_variables[TWILL_VARIABLE_COUNT];
+
+/* Values of all variables; one per context, constant once loaded. */
+struct twill_config {
+    char *text[TWILL_VARIABLE_COUNT];         /* never NULL once loaded */
+    const char *source[TWILL_VARIABLE_COUNT]; /* "default", "environment", "caller" */
+    int64_t number[TWILL_VARIABLE_COUNT];     /* CHOICE: index; NUMBER, BYTES; SECONDS: in ns */
+};
+
+/* Read every value from the settings ("NAME=value", NULL-terminated, or NULL), else from the
+ * environment, else take the default. Each entry of TWILL_LAYOUT and TWILL_TUNE is a value of its
+ * own: settings may replace one and leave the environment's others. Returns TWILL_ERR_CONFIG for an
+ * unknown setting or entry, for an entry and its old name that differ, or for a bad value; the
+ * message names variable, value and what is allowed. */
+twill_status twill_config_load(struct twill_config *config, const char *const *settings,
+                               struct twill_error *error);
+/* Copy values that are loaded. */
+twill_status twill_config_copy(struct twill_config *config, const struct twill_config *from,
+                               struct twill_error *error);
+void twill_config_destroy(struct twill_config *config);
+/* Warn about environment variables that begin with TWILL_ and are not in the table, or have the old
+ * name of an entry. */
+void twill_config_warn_environment(const struct twill_log *log);
+/* Parse a number of bytes, which may end in K, M, G or T. Returns false if it is not one. */
+bool twill_config_bytes(const char *text, int64_t *bytes);
+/* Return the value as text, or NULL if it is empty. */
+const char *twill_config_text(const struct twill_config *config, enum twill_variable_id id);
+/* Return the value with this name, "TWILL_RAILS" or "TWILL_TUNE=domain", or NULL if it is empty. */
+const char *twill_config_find(const struct twill_config *config, const char *name);
+/* Return the value as it may be printed: secrets are masked. */
+const char *twill_config_shown(const struct twill_config *config, enum twill_variable_id id);
+/* Return whether the value is set, by the caller or in the environment. */
+bool twill_config_is_set(const struct twill_config *config, enum twill_variable_id id);
+/* Return a hash of what must be the same on all ranks: the value, and whether it is set where the
+ * variable asks for that. */
+uint32_t twill_config_hash(const struct twill_config *config, enum twill_variable_id id);
+
+#endif

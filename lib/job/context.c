@@ -1,0 +1,326 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Creates a context: configuration, machine, memory, bootstrap, the job (context_job.c), levels,
+ * failure detector. */
+#include "lib/job/context.h"
+#include "lib/base/plural.h"
+#include "lib/comm/recovery.h"
+#include "lib/engine/device_call.h"
+#include "lib/job/find_levels.h"
+#include "lib/job/log.h"
+#include "lib/report/timeline.h"
+#include "lib/wait/progress.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+void twill_context_note_of(struct twill_context *context, bool of_rank, const char *format, ...)
+{
+    va_list arguments;
+    unsigned line = context->notes.lines;
+    if (line == TWILL_DESCRIBE_LINES)
+        return;
+    va_start(arguments, format);
+    twill_print_list(context->notes.line[line], TWILL_DESCRIBE_BYTES, format, arguments);
+    va_end(arguments);
+    context->notes.of_rank[line] = of_rank;
+    context->notes.lines++;
+}
+
+twill_status twill_context_outcome(struct twill_context *context, twill_status status,
+                                   const struct twill_error *error)
+{
+    if (status == TWILL_OK)
+        return status;
+    twill_context_lock(context);
+    context->error = *error;
+    twill_context_unlock(context);
+    return status;
+}
+
+twill_status twill_context_idle(twill_context *context, twill_idle_fn idle, void *user)
+{
+    if (!twill_context_is_live(context))
+        return TWILL_ERR_ARGUMENT;
+    context->idle_hook.function = idle;
+    context->idle_hook.user = user;
+    return TWILL_OK;
+}
+
+void twill_context_memory_stats(const struct twill_context *context,
+                                struct twill_memory_stats *user, struct twill_memory_stats *library)
+{
+    struct twill_context *locked = (struct twill_context *)(uintptr_t)context;
+    twill_context_lock(locked);
+    twill_memory_stats(context->memory.user, user);
+    twill_memory_stats(context->memory.library, library);
+    twill_context_unlock(locked);
+}
+
+static twill_status guard_against_fork(struct twill_context *context)
+{
+    uint64_t *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED)
+        return TWILL_FAIL(&context->error, TWILL_ERR_MEMORY, "out of memory");
+    *page = TWILL_FORK_GUARD;
+    (void)madvise(page, 4096, MADV_WIPEONFORK); /* Linux 4.14; before it, forks go unnoticed */
+    context->fork_guard = page;
+    return TWILL_OK;
+}
+
+/* TWILL_MEMORY=<user>[,<library>] */
+static twill_status decide_memory(struct twill_context *context)
+{
+    const struct twill_machine *machine = twill_topology_machine(context->machine.topology);
+    const char *hbw = getenv("MEMKIND_HBW_NODES");
+    char *user = strdup(context->config.text[TWILL_VARIABLE_MEMORY]);
+    if (user == NULL)
+        return TWILL_FAIL(&context->error, TWILL_ERR_MEMORY, "out of memory");
+    char *library = strchr(user, ',');
+    if (library != NULL)
+        *library++ = '\0';
+    twill_status status =
+        twill_memory_decide(&context->memory.user_policy, user, machine, hbw, &context->error);
+    if (status == TWILL_OK)
+        status =
+            twill_memory_decide(&context->memory.library_policy, library != NULL ? library : "auto",
+                                machine, hbw, &context->error);
+    free(user);
+    return status;
+}
+
+static twill_status memory_open(struct twill_context *context)
+{
+    uint64_t budget = (uint64_t)context->config.number[TWILL_VARIABLE_MEMORY_BUDGET];
+    TWILL_TRY(&context->error, decide_memory(context));
+    TWILL_TRY(&context->error,
+              twill_memory_open(&context->memory.user, &context->memory.user_policy, budget,
+                                &context->log, &context->error));
+    TWILL_TRY(&context->error,
+              twill_memory_open(&context->memory.library, &context->memory.library_policy, budget,
+                                &context->log, &context->error));
+    twill_memory_join(context->memory.user, context->memory.library);
+    return TWILL_OK;
+}
+
+/* Format a size in binary units; 0: hwloc and the kernel do not know it. */
+static const char *size_text(char *text, size_t space, uint64_t bytes, unsigned shift)
+{
+    snprintf(text, space, "unknown");
+    if (bytes > 0)
+        snprintf(text, space, "%llu %s", (unsigned long long)(bytes >> shift),
+                 shift == 20 ? "MiB" : "KiB");
+    return text;
+}
+
+static void note_memory(struct twill_context *context, const struct twill_machine *m)
+{
+    static const char *const kinds[] = {"DDR", "MCDRAM/HBM", "CXL", "other"};
+    char size[32];
+    for (unsigned i = 0; i < m->numa_nodes && i < TWILL_MAX_NUMA; i++)
+        twill_context_note(context, "memory: NUMA %u, %s, %s%s%s%s", m->numa[i].os_index,
+                           kinds[m->numa[i].kind], m->numa[i].bytes > 0 ? "" : "size ",
+                           size_text(size, sizeof(size), m->numa[i].bytes, 20),
+                           m->numa[i].has_cpus ? "" : ", no cores",
+                           m->numa[i].local ? ", local" : "");
+}
+
+static void note_caches(struct twill_context *context, const struct twill_machine *m)
+{
+    char l1d[32], l2[32], l3[32], cores[48] = "", count[64] = "none";
+    if (m->cores_per_l2 > 0)
+        snprintf(cores, sizeof(cores), " (%u core%s each)", m->cores_per_l2,
+                 TWILL_PLURAL(m->cores_per_l2));
+    if (m->l3_caches > 0)
+        snprintf(count, sizeof(count), "%u of %s%s", m->l3_caches,
+                 size_text(l3, sizeof(l3), m->l3_bytes, 10), m->l3_bytes > 0 ? "" : " size");
+    twill_context_note(context, "caches: L1d %s, L2 %s%s, L3 %s",
+                       size_text(l1d, sizeof(l1d), m->l1d_bytes, 10),
+                       size_text(l2, sizeof(l2), m->l2_bytes, 10), cores, count);
+}
+
+static void note_machine(struct twill_context *context)
+{
+    const struct twill_machine *m = twill_topology_machine(context->machine.topology);
+    twill_context_note(context, "twill %s", twill_version());
+    twill_context_note(
+        context, "machine: %s%s%s, %u package%s, %u NUMA node%s, %u core%s, %u PU%s (%u allowed)",
+        m->source, m->model[0] ? ", " : "", m->model, m->packages, TWILL_PLURAL(m->packages),
+        m->numa_nodes, TWILL_PLURAL(m->numa_nodes), m->cores, TWILL_PLURAL(m->cores), m->pus,
+        TWILL_PLURAL(m->pus), m->allowed_pus);
+    if (m->memory_mode[0] != '\0')
+        twill_context_note(context, "KNL modes: memory %s, cluster %s", m->memory_mode,
+                           m->cluster_mode);
+    note_caches(context, m);
+    note_memory(context, m);
+    twill_context_note_nics(context);
+}
+
+/* Note where memory is placed. With several NUMA nodes that depends on where a rank runs. */
+static void note_policy(struct twill_context *context, const char *whose, const char *why)
+{
+    bool differs = twill_topology_machine(context->machine.topology)->numa_nodes > 1;
+    twill_context_note_of(context, differs, "memory %s: %s", whose, why);
+}
+
+static void note_job(struct twill_context *context)
+{
+    const struct twill_world *w = &context->job.world;
+    int rank = context->job.oob->rank;
+    twill_context_note_rank(
+        context, "ranks: %u on %u node%s; this is rank %d, %u of %u on node %u%s", w->size,
+        w->nodes, TWILL_PLURAL(w->nodes), rank, w->local[rank], w->node_size[w->node[rank]],
+        w->node[rank], context->job.crowded ? "; ranks share cores" : "");
+    twill_context_note_rank(context, "bootstrap: %s", context->job.oob->how);
+    const struct twill_oob *oob = context->job.oob;
+    twill_context_note(context, "interface: %s address %s: %s", oob->interface, oob->address,
+                       oob->address_why);
+    twill_context_note(context, "kernels: %s, at most %lld thread%s", context->machine.kernels->isa,
+                       (long long)context->config.number[TWILL_VARIABLE_THREADS],
+                       TWILL_PLURAL(context->config.number[TWILL_VARIABLE_THREADS]));
+    twill_context_note(context, "progress: %s", context->progress.how);
+    note_policy(context, "for twill_alloc", context->memory.user_policy.why);
+    note_policy(context, "of the library", context->memory.library_policy.why);
+    twill_heap_note(context);
+    if (context->memory.preloaded.serving)
+        twill_context_note(context, "memory for malloc: shared, from %zu bytes up",
+                           context->memory.preloaded.least);
+    twill_levels_log_binding(context);
+}
+
+static twill_status create_context(struct twill_context *context,
+                                   const struct twill_context_source *source)
+{
+    struct twill_error *error = &context->error;
+    context->log = (struct twill_log){.level = TWILL_LOG_WARN, .rank = -1};
+    twill_log_find_launcher(&context->log);
+    if (pthread_mutex_init(&context->lock, NULL) != 0 ||
+        pthread_mutex_init(&context->health.detector_lock, NULL) != 0 ||
+        pthread_mutex_init(&context->transports.alone_lock, NULL) != 0)
+        return TWILL_FAIL(error, TWILL_ERR_SYSTEM, "pthread_mutex_init failed");
+    context->lockable = true;
+    twill_persistent_init(context);
+    TWILL_TRY(error, guard_against_fork(context));
+    TWILL_TRY(error, source->like != NULL
+                         ? twill_config_copy(&context->config, &source->like->config, error)
+                         : twill_config_load(&context->config, source->settings, error));
+    TWILL_TRY(error, twill_progress_configure(context));
+    TWILL_TRY(error, twill_log_open(context));
+    TWILL_TRY(error,
+              twill_kernels_select(&context->machine.kernels,
+                                   twill_config_text(&context->config, TWILL_VARIABLE_ISA), error));
+    TWILL_TRY(error, twill_topology_open(
+                         &context->machine.topology,
+                         twill_config_text(&context->config, TWILL_VARIABLE_TOPOLOGY), error));
+    TWILL_TRY(error, twill_context_open_tuning(context));
+    TWILL_TRY(error, memory_open(context));
+    TWILL_TRY(error, twill_preloaded_open(&context->memory.preloaded,
+                                          context->config.text[TWILL_VARIABLE_HEAP], error));
+    TWILL_TRY(error, twill_context_open_bootstrap(context, source));
+    TWILL_TRY(error, twill_context_open_job(context));
+    TWILL_TRY(error, twill_levels_open(context, context->job.level));
+    TWILL_TRY(error, twill_context_conclude_detector(context));
+    note_machine(context);
+    TWILL_TRY(error, twill_context_agree_tuning(context, context->selection.all_tuned));
+    twill_levels_log_world(context);
+    twill_log_notes(context);
+    twill_log_process(context);
+    TWILL_TRY(error, twill_context_open_device(context));
+    note_job(context);
+    twill_log_notes(context);
+    context->ready = true;
+    return TWILL_OK;
+}
+
+twill_status twill_context_create(twill_context **context, const twill_bootstrap *bootstrap,
+                                  const char *const *settings)
+{
+    const struct twill_context_source source = {.bootstrap = bootstrap, .settings = settings};
+    return context != NULL ? twill_context_create_by(context, &source) : TWILL_ERR_ARGUMENT;
+}
+
+twill_status twill_context_create_by(struct twill_context **context,
+                                     const struct twill_context_source *source)
+{
+    *context = twill_handle_map(sizeof(**context));
+    if (*context == NULL)
+        return TWILL_ERR_MEMORY;
+    (*context)->live = TWILL_LIVE;
+    twill_fd_guard_begin(&(*context)->fd_guard);
+    twill_status status = create_context(*context, source);
+    /* What connects nodes may be a library that opens descriptors at any time. */
+    if (status != TWILL_OK || (*context)->job.world.nodes == 1)
+        twill_fd_guard_end(&(*context)->fd_guard);
+    return status;
+}
+
+static void close_locks(struct twill_context *context)
+{
+    if (!context->lockable)
+        return;
+    pthread_mutex_destroy(&context->lock);
+    pthread_mutex_destroy(&context->health.detector_lock);
+    pthread_mutex_destroy(&context->transports.alone_lock);
+}
+
+void twill_context_destroy(twill_context *context)
+{
+    if (context == NULL)
+        return;
+    if (!twill_context_is_live(context)) {
+        twill_handle_warn("twill_context_destroy", "the context has already been destroyed");
+        return;
+    }
+    if (twill_context_is_forked(context))
+        return; /* it belongs to the parent */
+    if (context->comms.opened > 0) {
+        twill_say(&context->log, TWILL_LOG_WARN,
+                  "twill_context_destroy: communicators are open: the context is not destroyed");
+        return;
+    }
+    struct twill_context *older = context->newer == NULL ? context->older : NULL;
+    twill_context_unchain(context);
+    twill_progress_stop(context);
+    twill_comm_drop_first(context);
+    twill_metrics_close(context);
+    for (size_t t = 0; t < TWILL_TRANSPORTS_MOST; t++)
+        if (context->transports.common[t] != NULL)
+            context->transports.common[t]->close(context->transports.common[t]);
+    struct twill_shm_region *region = context->memory.heap.region;
+    if (context->memory.user != NULL)
+        twill_heap_destroy(&context->memory.heap);
+    twill_shm_region_close(region);
+    twill_preloaded_close(&context->memory.preloaded);
+    twill_detector_close(context->health.detector);
+    twill_agree_close_context(context);
+    if (context->memory.user != NULL)
+        twill_memory_close(context->memory.user);
+    if (context->memory.library != NULL)
+        twill_memory_close(context->memory.library);
+    twill_world_destroy(&context->job.world);
+    free(context->job.label);
+    free(context->job.host_cpus);
+    free(context->job.level);
+    twill_tuning_destroy(context->selection.tuning);
+    twill_tuning_destroy(context->selection.timings);
+    free(context->selection.why);
+    twill_persistent_clear(context);
+    twill_oob_close(context->job.oob);
+    if (context->machine.topology != NULL)
+        twill_topology_close(context->machine.topology);
+    twill_context_close_device(context);
+    twill_config_destroy(&context->config);
+    twill_timeline_close(context->timeline);
+    twill_log_close(context);
+    twill_fd_guard_end(&context->fd_guard);
+    free(context->comms.open);
+    close_locks(context);
+    if (context->fork_guard != NULL)
+        munmap((void *)(uintptr_t)context->fork_guard, 4096);
+    twill_handle_pool_retire(&context->comms.ended, sizeof(struct twill_comm));
+    twill_handle_pool_retire(&context->comms.slabs, sizeof(struct twill_request_slab));
+    twill_handle_retire(context, sizeof(*context));
+    twill_context_destroy(older);
+}

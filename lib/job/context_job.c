@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Opens the job of a context, in two exchanges: infos of the ranks (what they must agree on is
+ * compared here, once), then the heap, connections between hosts and the first communicator's
+ * offer. */
+#include "fabric/host/host_identity.h"
+#include "lib/comm/comm.h"
+#include "lib/job/find_levels.h"
+#include "lib/wait/progress.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What ranks exchange at start-up; sent as it is in memory. */
+struct peer_info {
+    char version[16];
+    struct twill_host host;
+    struct twill_cpus where; /* CPUs it may run on */
+    struct twill_memory_claims memory;
+    uint64_t tuning;                     /* hash of TWILL_TUNING's contents */
+    uint64_t timings;                    /* hash of this machine's timings, 0: none */
+    uint64_t started;                    /* twill_now() of its host */
+    uint32_t hash[TWILL_VARIABLE_COUNT]; /* of variables' values */
+    struct twill_heap_info heap;
+    struct twill_level_info level;
+};
+
+static twill_status check_agreement(struct twill_context *context, const struct peer_info *all)
+{
+    const struct peer_info *mine = &all[context->job.oob->rank];
+    for (int r = 0; r < context->job.oob->size; r++) {
+        if (memcmp(all[r].version, all[0].version, sizeof(all[r].version)) != 0)
+            return TWILL_FAIL(&context->error, TWILL_ERR_MISMATCH,
+                              "rank %d runs twill %.15s, rank 0 runs %.15s", r, all[r].version,
+                              all[0].version);
+        for (int v = 0; v < TWILL_VARIABLE_COUNT; v++)
+            if (twill_variables[v].agree != TWILL_AGREE_ANY && all[r].hash[v] != all[0].hash[v])
+                return TWILL_FAIL(&context->error, TWILL_ERR_CONFIG,
+                                  "%s must be the same on all ranks: rank %d differs from rank 0 "
+                                  "(rank %d has \"%s\", by %s)",
+                                  twill_variables[v].name, r, context->job.oob->rank,
+                                  context->config.text[v], context->config.source[v]);
+    }
+    context->selection.all_tuned = true;
+    for (int r = 0; r < context->job.oob->size; r++)
+        context->selection.all_tuned =
+            context->selection.all_tuned && all[r].timings == all[0].timings;
+    for (int r = 0; r < context->job.oob->size; r++)
+        if (all[r].tuning != all[0].tuning)
+            return TWILL_FAIL(&context->error, TWILL_ERR_CONFIG,
+                              "TWILL_TUNING must have the same contents on all ranks: rank %d has "
+                              "read other timings than rank 0",
+                              r);
+    /* Ranks of this machine, in any namespace, on exactly these cores. */
+    unsigned sharing = 0;
+    for (int r = 0; r < context->job.oob->size; r++)
+        sharing += strcmp(all[r].host.boot_id, mine->host.boot_id) == 0 &&
+                   all[r].level.cpuset_hash == mine->level.cpuset_hash;
+    context->job.crowded = mine->level.cpus > 0 && sharing > mine->level.cpus;
+    return TWILL_OK;
+}
+
+/* Divide what ranks of this host share, whatever TWILL_LAYOUT=nodes says. Free MCDRAM: no rank has
+ * allocated yet, and pages that a rank has not touched are not visible to others, so each gets a
+ * part. PUs: the progress thread gets one that no rank may run on. */
+static void share_host(struct twill_context *context, const struct peer_info *all)
+{
+    const struct peer_info *mine = &all[context->job.oob->rank];
+    struct twill_cpus *where = calloc((size_t)context->job.oob->size, sizeof(*where));
+    struct twill_memory_claims *claims = calloc((size_t)context->job.oob->size, sizeof(*claims));
+    unsigned n = 0, me = 0;
+    for (int r = 0; r < context->job.oob->size; r++) {
+        if (strcmp(all[r].host.boot_id, mine->host.boot_id) != 0)
+            continue;
+        me = r == context->job.oob->rank ? n : me;
+        if (where != NULL)
+            where[n] = all[r].where;
+        if (claims != NULL)
+            claims[n] = all[r].memory;
+        n++;
+    }
+    uint64_t share = claims != NULL ? twill_memory_share(claims, n, me) : 0;
+    twill_memory_limit(context->memory.user, share);
+    twill_memory_limit(context->memory.library, share);
+    free(claims);
+    n = where != NULL ? n : 0;
+    twill_progress_place(context, where, n, me);
+    context->job.host_cpus = where;
+    context->job.host_ranks = n;
+    context->job.host_rank = me;
+}
+
+static int compare_processes(const void *of, const void *with)
+{
+    uint64_t a = *(const uint64_t *)of, b = *(const uint64_t *)with;
+    return (a > b) - (a < b);
+}
+
+/* Find the most ranks that are threads of one process. */
+static twill_status count_threads(struct twill_context *context, const struct peer_info *all)
+{
+    size_t size = (size_t)context->job.oob->size;
+    uint64_t *process = calloc(size, sizeof(*process));
+    context->job.threads = 1;
+    if (process == NULL)
+        return TWILL_FAIL(&context->error, TWILL_ERR_MEMORY, "out of memory");
+    for (size_t r = 0; r < size; r++)
+        process[r] = twill_host_hash(&all[r].host, all[r].host.pid_namespace);
+    qsort(process, size, sizeof(*process), compare_processes);
+    for (size_t r = 0, first = 0; r < size; r++) {
+        first = process[r] == process[first] ? first : r;
+        context->job.threads = twill_max(context->job.threads, (unsigned)(r - first + 1));
+    }
+    free(process);
+    return TWILL_OK;
+}
+
+static twill_status label_nodes(struct twill_context *context, const struct peer_info *all)
+{
+    int size = context->job.oob->size;
+    const char *nodes = twill_config_text(&context->config, TWILL_VARIABLE_NODES);
+    if (nodes != NULL)
+        return twill_world_parse_nodes(nodes, (uint32_t)size, context->job.label, &context->error);
+    for (int r = 0; r < size; r++) {
+        int first = 0;
+        while (!twill_host_same_node(&all[first].host, &all[r].host))
+            first++;
+        context->job.label[r] = (uint32_t)first;
+    }
+    return TWILL_OK;
+}
+
+static void describe_rank(struct twill_context *context, struct peer_info *mine)
+{
+    memset(mine, 0, sizeof(*mine)); /* padding is sent, too */
+    snprintf(mine->version, sizeof(mine->version), "%s", twill_version());
+    twill_host_describe(&mine->host);
+    twill_topology_cpus(context->machine.topology, &mine->where);
+    mine->tuning = twill_tuning_hash(context->selection.tuning);
+    mine->started = twill_now();
+    mine->timings =
+        context->selection.timings != NULL ? twill_tuning_hash(context->selection.timings) : 0;
+    twill_heap_describe(context, &mine->heap);
+    twill_memory_claim(context->memory.user, &mine->memory.user);
+    twill_memory_claim(context->memory.library, &mine->memory.library);
+    for (int v = 0; v < TWILL_VARIABLE_COUNT; v++)
+        mine->hash[v] = twill_config_hash(&context->config, v);
+    twill_levels_describe(context->machine.topology, NULL, &mine->level);
+}
+
+/* What the ranks exchange about themselves, and the heap that they open by it. */
+struct job_opening {
+    struct peer_info own, *all;   /* [size] */
+    struct twill_heap_info *heap; /* [size] */
+    struct twill_heap_opening opening;
+};
+
+/* Say all that this rank knows by itself. */
+static twill_status offer_job(struct twill_context *context, struct job_opening *job,
+                              struct twill_agreement *agreement)
+{
+    size_t size = (size_t)context->job.oob->size;
+    describe_rank(context, &job->own);
+    job->all = calloc(size, sizeof(*job->all));
+    job->heap = calloc(size, sizeof(*job->heap));
+    context->job.level = calloc(size, sizeof(*context->job.level));
+    context->job.label = calloc(size, sizeof(*context->job.label));
+    twill_agreement_add(agreement, &job->own, job->all, sizeof(job->own));
+    twill_status heap = twill_heap_offer(context, &job->opening, agreement);
+    twill_status detects = twill_context_offer_detector(context, agreement);
+    TWILL_TRY(&context->error, heap);
+    TWILL_TRY(&context->error, detects);
+    TWILL_TRY(&context->error, twill_comm_prepare_first(context));
+    if (job->all == NULL || job->heap == NULL || context->job.label == NULL ||
+        context->job.level == NULL)
+        return TWILL_FAIL(&context->error, TWILL_ERR_MEMORY, "out of memory");
+    return TWILL_OK;
+}
+
+/* Compare what the ranks have said, and expect those of a label to share memory. All come to the
+ * same result, errors included, unless one has no memory for the world. */
+static twill_status compare_ranks(struct twill_context *context, struct job_opening *job)
+{
+    for (int r = 0; r < context->job.oob->size; r++) {
+        context->job.level[r] = job->all[r].level;
+        job->heap[r] = job->all[r].heap;
+    }
+    TWILL_TRY(&context->error, check_agreement(context, job->all));
+    context->job.id = twill_host_hash(&job->all[0].host, job->all[0].started);
+    share_host(context, job->all);
+    TWILL_TRY(&context->error, label_nodes(context, job->all));
+    return twill_heap_make_world(context);
+}
+
+/* Share the heap, connect hosts and offer the first communicator: the nodes are as expected unless
+ * memory cannot be shared. Every step adds its parts also after a failure. */
+static twill_status attach_job(struct twill_context *context, struct job_opening *job,
+                               struct twill_agreement *agreement)
+{
+    twill_status counts = count_threads(context, job->all);
+    twill_status heap = twill_heap_attach(context, &job->opening, job->heap, agreement);
+    twill_status connects = twill_context_connect_detector(context, agreement);
+    twill_status offers = twill_comm_offer_first(context, agreement);
+    TWILL_TRY(&context->error, counts);
+    TWILL_TRY(&context->error, heap);
+    TWILL_TRY(&context->error, connects);
+    return offers;
+}
+
+/* Decide the nodes. If they are not those expected, what was opened for those is opened again. */
+static twill_status conclude_job(struct twill_context *context, struct job_opening *job)
+{
+    uint32_t expected = context->job.world.nodes;
+    TWILL_TRY(&context->error, twill_heap_conclude(context, &job->opening));
+    if (context->job.world.nodes == expected)
+        return TWILL_OK;
+    twill_comm_drop_first(context);
+    return twill_context_reopen_detector(context);
+}
+
+twill_status twill_context_open_job(struct twill_context *context)
+{
+    struct twill_error *error = &context->error;
+    struct twill_agreement agreement = {.oob = context->job.oob};
+    struct job_opening job = {.all = NULL};
+    twill_status status = offer_job(context, &job, &agreement);
+    status = twill_agreement_exchange(&agreement, status, error);
+    if (status == TWILL_OK)
+        status = compare_ranks(context, &job);
+    if (status == TWILL_OK)
+        status = twill_agreement_exchange(&agreement, attach_job(context, &job, &agreement), error);
+    if (status == TWILL_OK)
+        status = conclude_job(context, &job);
+    twill_heap_opening_end(&job.opening);
+    free(job.all);
+    free(job.heap);
+    return status;
+}

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Finds or creates the region that malloc() is served from. See lib/job/malloc_heap.h. */
+#include "lib/job/malloc_heap.h"
+
+#include "fabric/shm/mapping.h"
+#include "lib/base/plural.h"
+
+#include <dlfcn.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define LEAST_BYTES ((size_t)64 << 10) /* smallest block served, by default */
+
+/* The reason of an outcome, for people, and the remedy. */
+static const char *text_of(enum twill_preloaded_outcome outcome)
+{
+    static const char *const texts[TWILL_PRELOADED_OUTCOMES] = {
+        [TWILL_PRELOADED_OFF] = "it is not requested",
+        [TWILL_PRELOADED_READY] = "it is in use",
+        [TWILL_PRELOADED_ABSENT] = TWILL_PRELOAD_LIBRARY
+        " is not loaded (start with LD_PRELOAD=" TWILL_PRELOAD_LIBRARY ", or by twillrun)",
+        [TWILL_PRELOADED_VERSION] = TWILL_PRELOAD_LIBRARY " is of another version of twill",
+        [TWILL_PRELOADED_CHILD] = "this process was forked from one that has a context",
+        [TWILL_PRELOADED_SMALL] =
+            "the first context of this process shares less memory (TWILL_TUNE=heap_limit)",
+        [TWILL_PRELOADED_MEMORY] =
+            "no memory to share is left: TWILL_TUNE=heap_limit, memfd_create, ulimit -f, -v",
+    };
+    return texts[outcome];
+}
+
+/* Parse off, shared or shared:BYTES. */
+static twill_status parse_preloaded(const char *text, bool *requested, size_t *least,
+                                    struct twill_error *error)
+{
+    int64_t bytes = LEAST_BYTES;
+    *requested = strncmp(text, "shared", 6) == 0;
+    bool good = *requested
+                    ? text[6] == '\0' || (text[6] == ':' && twill_config_bytes(text + 7, &bytes))
+                    : strcmp(text, "off") == 0;
+    if (!good || bytes < 1)
+        return TWILL_FAIL(error, TWILL_ERR_CONFIG,
+                          "TWILL_HEAP=%s: must be off, shared or shared:BYTES (K, M, G, T allowed)",
+                          text);
+    *least = (size_t)bytes;
+    return TWILL_OK;
+}
+
+/* Return the region of this process, created if there is none, or NULL and *why. */
+static const struct twill_preload_region *region_of(const struct twill_preload *library,
+                                                    size_t bytes, enum twill_preloaded_outcome *why)
+{
+    struct twill_preload_region mine = {.fd = -1};
+    const struct twill_preload_region *region = library->region();
+    *why = TWILL_PRELOADED_MEMORY;
+    if (region != NULL)
+        return region;
+    if (twill_mapping_file(&mine.fd, TWILL_MAPPING_HEAP, bytes) != TWILL_SHARE_FINE)
+        return NULL;
+    struct twill_mapping *mapping = twill_mapping_create(mine.fd, bytes);
+    if (mapping == NULL) {
+        close(mine.fd);
+        return NULL;
+    }
+    mine.mapping = mapping;
+    mine.base = mapping->at;
+    mine.bytes = bytes;
+    (void)madvise(mine.base, bytes, MADV_HUGEPAGE); /* if the kernel has them for shared memory */
+    region = library->offer(&mine);
+    if (region == NULL || region->base != mine.base) { /* another thread was first */
+        twill_mapping_drop(mapping, TWILL_MAPPING_USERS_UNKNOWN);
+        close(mine.fd);
+    }
+    if (region == NULL)
+        *why = TWILL_PRELOADED_CHILD;
+    return region;
+}
+
+static enum twill_preloaded_outcome find_preloaded(struct twill_preloaded *preloaded)
+{
+    const struct twill_preload *library = dlsym(RTLD_DEFAULT, TWILL_PRELOAD_SYMBOL);
+    if (library == NULL)
+        return TWILL_PRELOADED_ABSENT;
+    if (library->version != TWILL_PRELOAD_VERSION)
+        return TWILL_PRELOADED_VERSION;
+    preloaded->library = library;
+    return TWILL_PRELOADED_READY;
+}
+
+static enum twill_preloaded_outcome make_preloaded(struct twill_preloaded *preloaded, size_t bytes)
+{
+    enum twill_preloaded_outcome why;
+    const struct twill_preload *library = preloaded->library;
+    const struct twill_preload_region *region = region_of(library, bytes, &why);
+    if (region == NULL)
+        return why;
+    if (region->bytes < bytes)
+        return TWILL_PRELOADED_SMALL;
+    preloaded->token = library->alloc(sizeof(uint64_t), sizeof(uint64_t));
+    if (preloaded->token == NULL)
+        return TWILL_PRELOADED_MEMORY;
+    size_t at = (size_t)((unsigned char *)preloaded->token - region->base);
+    preloaded->given = (struct twill_shm_region_given){
+        .fd = region->fd, .mapping = region->mapping, .token_at = at};
+    return at < bytes ? TWILL_PRELOADED_READY
+                      : TWILL_PRELOADED_MEMORY; /* the first bytes are full */
+}
+
+twill_status twill_preloaded_open(struct twill_preloaded *preloaded, const char *setting,
+                                  struct twill_error *error)
+{
+    bool requested;
+    TWILL_TRY(error, parse_preloaded(setting, &requested, &preloaded->least, error));
+    if (requested)
+        preloaded->outcome = find_preloaded(preloaded);
+    return TWILL_OK;
+}
+
+void twill_preloaded_make(struct twill_preloaded *preloaded, size_t bytes)
+{
+    if (preloaded->library == NULL)
+        return;
+    enum twill_preloaded_outcome outcome = make_preloaded(preloaded, bytes);
+    if (outcome != TWILL_PRELOADED_READY)
+        twill_preloaded_close(preloaded);
+    preloaded->outcome = outcome;
+}
+
+void twill_preloaded_begin(struct twill_preloaded *preloaded, size_t kept, uint32_t ranks)
+{
+    preloaded->serving = preloaded->token != NULL && ranks > 1;
+    if (preloaded->serving)
+        preloaded->library->serve(preloaded->least, kept);
+}
+
+void twill_preloaded_warn(const struct twill_preloaded *preloaded, const struct twill_log *log,
+                          int ineffective, bool mcdram)
+{
+    if (ineffective > 0)
+        twill_say(log, TWILL_LOG_WARN,
+                  "TWILL_HEAP=shared does nothing on %d rank%s, of which this is the first: %s",
+                  ineffective, TWILL_PLURAL(ineffective), text_of(preloaded->outcome));
+    if (mcdram && preloaded->token != NULL)
+        twill_say(
+            log, TWILL_LOG_WARN,
+            "TWILL_HEAP=shared: TWILL_MEMORY has no effect, memory is placed where it is first "
+            "touched");
+}
+
+void twill_preloaded_close(struct twill_preloaded *preloaded)
+{
+    if (preloaded->library == NULL)
+        return;
+    if (preloaded->serving)
+        preloaded->library->stop();
+    if (preloaded->token != NULL)
+        preloaded->library->release(preloaded->token);
+    *preloaded = (struct twill_preloaded){.outcome = TWILL_PRELOADED_OFF};
+}

@@ -1,0 +1,354 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Allocation and registration of memory, of callers and of the library. A context lists its
+ * persistent regions (from twill_alloc(), by twill_register(), the library's own), so that a
+ * network which needs registered memory registers each of them once. */
+#include "lib/engine/device_call.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+/* Memory that stays mapped until it is removed from the context's list; its lock protects it. */
+struct twill_persistent_region {
+    struct twill_persistent_region *next;
+    void *start;
+    size_t bytes;
+    bool registered; /* of twill_register() */
+    bool pinned;     /* for a device: twill_context_set_pinned() */
+};
+
+/* Find the region that contains [start, start + bytes). A callback of transports. */
+static bool find(void *user, const void *start, size_t bytes, void **region, size_t *region_bytes)
+{
+    struct twill_context *context = user;
+    uintptr_t from = (uintptr_t)start;
+    twill_context_lock(context);
+    const struct twill_persistent_region *p = context->memory.regions;
+    while (p != NULL && (from < (uintptr_t)p->start || bytes > p->bytes ||
+                         from - (uintptr_t)p->start > p->bytes - bytes))
+        p = p->next;
+    if (p != NULL) {
+        *region = p->start;
+        *region_bytes = p->bytes;
+    }
+    twill_context_unlock(context);
+    return p != NULL;
+}
+
+/* Add a region to the list. The context's lock is held. */
+static twill_status persistent_add(struct twill_context *context, void *start, size_t bytes,
+                                   bool registered, struct twill_error *error)
+{
+    struct twill_persistent_region *region = malloc(sizeof(*region));
+    if (region == NULL)
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory");
+    *region = (struct twill_persistent_region){
+        .next = context->memory.regions, .start = start, .bytes = bytes, .registered = registered};
+    context->memory.regions = region;
+    return TWILL_OK;
+}
+
+/* Remove a region, before its memory is freed, from the list and from all transports; false if
+ * there is none. Takes the lock itself: transports' locks must be taken before the context's. */
+static bool persistent_remove(struct twill_context *context, const void *start, bool registered)
+{
+    twill_context_lock(context);
+    struct twill_persistent_region **at = &context->memory.regions;
+    while (*at != NULL && ((*at)->start != start || (*at)->registered != registered))
+        at = &(*at)->next;
+    struct twill_persistent_region *region = *at;
+    if (region != NULL)
+        *at = region->next;
+    twill_context_unlock(context);
+    if (region == NULL)
+        return false;
+    if (region->pinned)
+        twill_context_unpin(context, region->start);
+    twill_context_forget_memory(context, region->start, region->bytes);
+    free(region);
+    return true;
+}
+
+twill_status twill_context_fence(struct twill_context *context, struct twill_error *error)
+{
+    struct twill_heap *heap = &context->memory.heap;
+    twill_context_lock(context);
+    for (struct twill_persistent_region *p = context->memory.regions; p != NULL; p = p->next) {
+        if (p->pinned) /* a device would copy to and from the old pages */
+            twill_context_unpin(context, p->start);
+        p->pinned = false;
+    }
+    twill_status status = twill_heap_fence(heap, error);
+    twill_context_unlock(context);
+    if (heap->fenced)
+        twill_context_forget_memory(context, heap->base, heap->bytes);
+    return status;
+}
+
+void twill_persistent_init(struct twill_context *context)
+{
+    context->memory.persistent =
+        (struct twill_persistent){.find = find, .user = context, .pinned = &context->memory.pinned};
+}
+
+void twill_persistent_clear(struct twill_context *context)
+{
+    while (context->memory.regions != NULL) {
+        struct twill_persistent_region *region = context->memory.regions;
+        context->memory.regions = region->next;
+        free(region);
+    }
+}
+
+twill_status twill_persistent_inherit(struct twill_context *context,
+                                      const struct twill_context *from, struct twill_error *error)
+{
+    for (const struct twill_persistent_region *p = from->memory.regions; p != NULL; p = p->next)
+        if (p->registered)
+            TWILL_TRY(error, persistent_add(context, p->start, p->bytes, true, error));
+    return TWILL_OK;
+}
+
+bool twill_persistent_is_used(const struct twill_context *context)
+{
+    const struct twill_persistent_region *p = context->memory.regions;
+    while (p != NULL && p->registered)
+        p = p->next;
+    return p != NULL;
+}
+
+twill_status twill_context_take(struct twill_context *context, void **memory, size_t bytes,
+                                struct twill_error *error)
+{
+    twill_context_lock(context);
+    twill_status status = twill_memory_alloc(context->memory.library, memory, bytes, error);
+    if (status == TWILL_OK) {
+        status = persistent_add(context, *memory, bytes, false, error);
+        if (status != TWILL_OK)
+            twill_memory_free(context->memory.library, *memory, bytes);
+    }
+    twill_context_unlock(context);
+    return status;
+}
+
+void twill_context_give(struct twill_context *context, void *memory, size_t bytes)
+{
+    if (memory == NULL)
+        return;
+    (void)persistent_remove(context, memory, false);
+    twill_context_lock(context);
+    twill_memory_free(context->memory.library, memory, bytes);
+    twill_context_unlock(context);
+}
+
+twill_status twill_context_take_shared(struct twill_context *context, void **memory, size_t bytes,
+                                       struct twill_error *error)
+{
+    struct twill_error full = {0};
+    twill_context_lock(context);
+    twill_status status = twill_heap_alloc(&context->memory.heap, memory, bytes, &full);
+    if (status == TWILL_OK) {
+        status = persistent_add(context, *memory, bytes, false, error);
+        if (status != TWILL_OK)
+            (void)twill_heap_free(&context->memory.heap, *memory, NULL);
+    }
+    twill_context_unlock(context);
+    return full.status == TWILL_OK ? status : twill_context_take(context, memory, bytes, error);
+}
+
+void twill_context_give_shared(struct twill_context *context, void *memory, size_t bytes)
+{
+    struct twill_error none = {0};
+    if (memory == NULL)
+        return;
+    (void)persistent_remove(context, memory, false);
+    twill_context_lock(context);
+    if (twill_heap_free(&context->memory.heap, memory, &none) != TWILL_OK)
+        twill_memory_free(context->memory.library, memory, bytes);
+    twill_context_unlock(context);
+}
+
+void twill_context_set_pinned(struct twill_context *context, const void *memory)
+{
+    for (struct twill_persistent_region *p = context->memory.regions; p != NULL; p = p->next)
+        p->pinned |= p->start == memory && !p->registered;
+}
+
+twill_status twill_comm_reserve(struct twill_comm *comm, unsigned char **memory, size_t *held,
+                                size_t bytes)
+{
+    if (bytes <= *held)
+        return TWILL_OK;
+    twill_context_give(comm->context, *memory, *held);
+    *memory = NULL;
+    *held = 0;
+    void *grown;
+    TWILL_TRY(&comm->error, twill_context_take(comm->context, &grown, bytes, &comm->error));
+    *memory = grown;
+    *held = bytes;
+    return TWILL_OK;
+}
+
+/* Place memory that communicators share. As with twill_memory_alloc(), what cannot be placed falls
+ * back to DDR and is counted. */
+static bool place(void *user, void *at, size_t bytes)
+{
+    struct twill_context *context = user;
+    struct twill_error error = {0};
+    bool placed = false;
+    twill_context_lock(context);
+    twill_status status = twill_memory_place(context->memory.library, at, bytes, &placed, &error);
+    if (status != TWILL_OK)
+        twill_say(&context->log, TWILL_LOG_WARN, "%s", error.message);
+    twill_context_unlock(context);
+    return placed;
+}
+
+static void unplace(void *user, size_t bytes, bool placed)
+{
+    struct twill_context *context = user;
+    twill_context_lock(context);
+    twill_memory_unplace(context->memory.library, bytes, placed);
+    twill_context_unlock(context);
+}
+
+struct twill_shm_region_placer twill_context_placer(struct twill_context *context)
+{
+    return (struct twill_shm_region_placer){
+        .place = place, .unplace = unplace, .user = context, .visible = true};
+}
+
+size_t twill_context_shared_bytes(const struct twill_context *context)
+{
+    const int64_t *number = context->config.number;
+    int64_t most = twill_max(number[TWILL_VARIABLE_SEGMENT], number[TWILL_VARIABLE_SEGMENT_NET]);
+    return twill_round_up((size_t)most, 4096);
+}
+
+/* Check that the process was not forked. `error` is the caller's: several threads may be in here.
+ */
+static twill_status check_use(const struct twill_context *context, const char *call,
+                              struct twill_error *error)
+{
+    if (twill_context_is_forked(context)) /* the region and its data are the parent's */
+        return TWILL_FAIL(error, TWILL_ERR_FORKED,
+                          "%s: this process was forked after the context was created", call);
+    return TWILL_OK;
+}
+
+/* Warn once that the heap is full and memory private, which is slower. At level warn on rank 0
+ * only, because most programs allocate alike on all ranks. */
+static void log_spill(struct twill_context *context, const void *memory, size_t bytes)
+{
+    const struct twill_heap *heap = &context->memory.heap;
+    if (context->memory.spilled || heap->region == NULL ||
+        twill_heap_offset(heap, memory, bytes) != TWILL_HEAP_NOWHERE)
+        return;
+    context->memory.spilled = true;
+    twill_say(&context->log, twill_log_once(TWILL_LOG_WARN, twill_log_is_first(&context->log)),
+              "twill_alloc: %zu bytes are private: the %zu MiB that a rank may share with its node "
+              "are full (TWILL_TUNE=heap_limit; reported once)",
+              bytes, heap->bytes >> 20);
+}
+
+static twill_status alloc(struct twill_context *context, void **memory, size_t bytes,
+                          struct twill_error *error)
+{
+    TWILL_TRY(error, twill_heap_alloc(&context->memory.heap, memory, bytes, error));
+    log_spill(context, *memory, bytes);
+    twill_status status = persistent_add(context, *memory, bytes, false, error);
+    if (status != TWILL_OK)
+        (void)twill_heap_free(&context->memory.heap, *memory, NULL);
+    return status;
+}
+
+twill_status twill_alloc(twill_context *context, void **memory, size_t bytes)
+{
+    struct twill_error error = {0};
+    if (context == NULL || memory == NULL || !context->ready)
+        return TWILL_ERR_ARGUMENT;
+    twill_status status = check_use(context, "twill_alloc", &error);
+    if (status == TWILL_OK) {
+        twill_context_lock(context);
+        status = alloc(context, memory, bytes, &error);
+        twill_context_unlock(context);
+    }
+    return twill_context_outcome(context, status, &error);
+}
+
+/* Free memory of this context, or of one that it goes on for. */
+static twill_status free_memory(struct twill_context *context, void *memory,
+                                struct twill_error *error)
+{
+    twill_status status = TWILL_ERR_ARGUMENT;
+    for (; context != NULL && status != TWILL_OK; context = context->older) {
+        twill_error_clear(error);
+        (void)persistent_remove(context, memory, false);
+        twill_context_lock(context);
+        status = twill_heap_free(&context->memory.heap, memory, error);
+        twill_context_unlock(context);
+    }
+    return status;
+}
+
+twill_status twill_free(twill_context *context, void *memory)
+{
+    struct twill_error error = {0};
+    if (memory == NULL)
+        return TWILL_OK;
+    if (context == NULL || !context->ready)
+        return TWILL_ERR_ARGUMENT;
+    twill_status status = check_use(context, "twill_free", &error);
+    if (status == TWILL_OK)
+        status = free_memory(context, memory, &error);
+    return twill_context_outcome(context, status, &error);
+}
+
+bool twill_memory_is_readable(const void *memory, size_t bytes)
+{
+    char byte;
+    struct iovec here = {&byte, 1};
+    for (unsigned end = 0; end < 2; end++) {
+        struct iovec there = {(char *)(uintptr_t)memory + (end > 0 ? bytes - 1 : 0), 1};
+        if (process_vm_readv(getpid(), &here, 1, &there, 1, 0) < 0 && errno == EFAULT)
+            return false;
+    }
+    return true;
+}
+
+twill_status twill_register(twill_context *context, void *memory, size_t bytes)
+{
+    struct twill_error error = {0};
+    if (context == NULL || !context->ready)
+        return TWILL_ERR_ARGUMENT;
+    twill_status status = check_use(context, "twill_register", &error);
+    if (status == TWILL_OK && (memory == NULL || bytes == 0))
+        status = TWILL_FAIL(&error, TWILL_ERR_ARGUMENT, "twill_register: %zu bytes at %p", bytes,
+                            memory);
+    if (status == TWILL_OK && !twill_memory_is_readable(memory, bytes))
+        status = TWILL_FAIL(&error, TWILL_ERR_ARGUMENT,
+                            "twill_register: %zu bytes at %p are not memory that this process can "
+                            "read (memory of a device?)",
+                            bytes, memory);
+    if (status == TWILL_OK)
+        status = twill_context_check_host(context, "twill_register", memory, &error);
+    if (status == TWILL_OK) {
+        twill_context_lock(context);
+        status = persistent_add(context, memory, bytes, true, &error);
+        twill_context_unlock(context);
+    }
+    return twill_context_outcome(context, status, &error);
+}
+
+twill_status twill_deregister(twill_context *context, void *memory)
+{
+    struct twill_error error = {0};
+    if (context == NULL || !context->ready)
+        return TWILL_ERR_ARGUMENT;
+    twill_status status = check_use(context, "twill_deregister", &error);
+    if (status == TWILL_OK && !persistent_remove(context, memory, true))
+        status = TWILL_FAIL(&error, TWILL_ERR_ARGUMENT,
+                            "twill_deregister: nothing was registered at %p", memory);
+    return twill_context_outcome(context, status, &error);
+}

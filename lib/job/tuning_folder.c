@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Finding the tuning file of this machine: see tuning_folder.h. */
+#include "lib/job/tuning_folder.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FILE_BYTES_MOST = 16 << 20 };
+
+twill_status twill_tuning_read(char **text, const char *path, struct twill_error *error)
+{
+    twill_status status = TWILL_ERR_CONFIG;
+    FILE *file = fopen(path, "re");
+    *text = NULL;
+    if (file == NULL)
+        return TWILL_FAIL(error, status, "TWILL_TUNING=%s: %s", path, strerror(errno));
+    size_t capacity = 0, length = 0;
+    ssize_t read = getdelim(text, &capacity, '\0', file);
+    length = read > 0 ? (size_t)read : 0;
+    if (length == 0 && *text != NULL)
+        **text = '\0';
+    if (ferror(file) || !feof(file) || length > FILE_BYTES_MOST) {
+        TWILL_FAIL(error, status, "TWILL_TUNING=%s: is not a text file%s%s", path,
+                   ferror(file) ? ": " : "", ferror(file) ? strerror(errno) : "");
+        free(*text);
+        *text = NULL;
+    } else {
+        status = TWILL_OK;
+    }
+    fclose(file);
+    return status;
+}
+
+/* Load the file if it is for this machine. A file that cannot be read is skipped. */
+static twill_status load_file(struct twill_tuning **timings, const char *path, const char *name,
+                              const struct twill_tuning_key *here, struct twill_error *error)
+{
+    struct twill_error unread = {.status = TWILL_OK};
+    char *text;
+    twill_status status = TWILL_OK;
+    if (twill_tuning_read(&text, path, &unread) == TWILL_OK && text != NULL &&
+        twill_tuning_is_for(text, here)) {
+        status = twill_tuning_create(timings, NULL, text, path, error);
+        if (status == TWILL_OK)
+            snprintf((*timings)->source, sizeof((*timings)->source), "the timings of %.44s", name);
+    }
+    free(text);
+    return status;
+}
+
+static bool is_tuning(const char *name)
+{
+    const char *dot = strrchr(name, '.');
+    return dot != NULL && dot != name && strcmp(dot, ".tuning") == 0;
+}
+
+static int is_visible(const struct dirent *entry)
+{
+    return entry->d_name[0] != '.';
+}
+
+/* Does a file begin as tuning files do? */
+static bool begins_as_tuning(const char *path)
+{
+    char start[sizeof(TWILL_TUNING_HEADING)] = "";
+    FILE *file = fopen(path, "re");
+    if (file == NULL)
+        return false;
+    bool read = fgets(start, sizeof(start), file) != NULL;
+    fclose(file);
+    return read && strcmp(start, TWILL_TUNING_HEADING) == 0;
+}
+
+/* Search the *.tuning files of a folder in order of name. A missing folder has none. */
+static twill_status search_folder(struct twill_tuning **timings, const char *folder,
+                                  const struct twill_tuning_key *here, char *ignored, size_t bytes,
+                                  struct twill_error *error)
+{
+    struct dirent **names = NULL;
+    twill_status status = TWILL_OK;
+    int count = scandir(folder, &names, is_visible, alphasort);
+    for (int i = 0; i < count; i++) {
+        char path[PATH_MAX];
+        const char *name = names[i]->d_name;
+        int length = snprintf(path, sizeof(path), "%s/%s", folder, name);
+        bool fits = (size_t)length < sizeof(path), named = is_tuning(name);
+        if (fits && named && status == TWILL_OK && *timings == NULL)
+            status = load_file(timings, path, name, here, error);
+        else if (fits && !named && begins_as_tuning(path))
+            snprintf(ignored, bytes, "%s", path);
+        free(names[i]);
+    }
+    free(names);
+    return status;
+}
+
+/* Write the installed folder's path, relative to the shared library or to the program that twill is
+ * linked into. Return false if that cannot be found. */
+static bool find_installed(char folder[PATH_MAX], const char *relative)
+{
+    Dl_info self;
+    if (dladdr((const void *)(uintptr_t)twill_tuning_find_timings, &self) == 0 ||
+        self.dli_fname == NULL)
+        return false;
+    const char *slash = strrchr(self.dli_fname, '/');
+    int length = slash != NULL ? (int)(slash - self.dli_fname) : 0;
+    return (size_t)snprintf(folder, PATH_MAX, "%.*s/%s", length, self.dli_fname, relative) <
+           PATH_MAX;
+}
+
+twill_status twill_tuning_find_timings(struct twill_tuning **timings,
+                                       const struct twill_tuning_key *here, char *ignored,
+                                       size_t bytes, struct twill_error *error)
+{
+    char folder[PATH_MAX];
+    ignored[0] = '\0';
+    const char *home = getenv("HOME");
+    *timings = NULL;
+    if (home != NULL && home[0] == '/' &&
+        (size_t)snprintf(folder, sizeof(folder), "%s/.twill/tuning", home) < sizeof(folder))
+        TWILL_TRY(error, search_folder(timings, folder, here, ignored, bytes, error));
+    /* From the installed library, and from a build tree's or a program in bin/. */
+    const char *relative[] = {TWILL_TUNING_FOLDER, "../share/twill/tuning"};
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(relative) && *timings == NULL; i++)
+        if (find_installed(folder, relative[i]))
+            TWILL_TRY(error, search_folder(timings, folder, here, ignored, bytes, error));
+    return TWILL_OK;
+}

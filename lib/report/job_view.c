@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Finds the ranks of a job: the memfds that processes hold, and who has locked them. */
+#include "lib/report/job_view.h"
+#include "fabric/shm/mapping.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* What is looked for, and what was in the way. */
+struct job_search {
+    struct twill_job_view *view;
+    const char *name;
+    int pid;               /* 0: `name` is a program */
+    uint64_t job;          /* only regions of this job; 0: of any */
+    unsigned seen, denied; /* processes that match; of these, of other users */
+    struct twill_host_process first;
+    const char *unreadable; /* why a region could not be read; NULL: none */
+    struct twill_error *error;
+};
+
+static bool is_known(const struct twill_job_view *view, const struct stat *about)
+{
+    for (size_t i = 0; i < view->regions; i++)
+        if (view->region[i].device == about->st_dev && view->region[i].file == about->st_ino)
+            return true;
+    return false;
+}
+
+/* Find the process that owns a region: it has locked the file. */
+static void find_owner(struct twill_job_region *region, int fd)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    if (fcntl(fd, F_GETLK, &lock) != 0 || lock.l_type == F_UNLCK || lock.l_pid <= 0 ||
+        !twill_process_read(lock.l_pid, &region->process) || region->process.state == 'Z')
+        region->process = (struct twill_host_process){.pid = 0};
+}
+
+static void read_call(struct twill_job_region *region)
+{
+    const struct twill_node *node = &region->view->node;
+    for (unsigned turn = 0; turn < 1000 && !region->has_call; turn++) /* it may be in writing */
+        region->has_call = twill_node_read_last_call(node, 0, &region->record, &region->entered);
+    region->in_call = region->has_call && twill_node_left_call(node, 0) < region->record.sequence;
+}
+
+/* Add the region behind a descriptor, unless it is known. */
+static twill_status add_region(struct job_search *search, int fd)
+{
+    struct twill_job_view *view = search->view;
+    struct stat about;
+    if (fstat(fd, &about) != 0 || is_known(view, &about))
+        return TWILL_OK;
+    if (view->regions == view->capacity) {
+        size_t capacity = view->capacity * 2 + 16;
+        struct twill_job_region *more = realloc(view->region, capacity * sizeof(*more));
+        if (more == NULL)
+            return TWILL_FAIL(search->error, TWILL_ERR_MEMORY, "out of memory");
+        view->region = more;
+        view->capacity = capacity;
+    }
+    struct twill_job_region *region = &view->region[view->regions];
+    *region = (struct twill_job_region){.device = about.st_dev, .file = about.st_ino};
+    region->view = twill_node_view_open(fd, &search->unreadable);
+    if (region->view == NULL)
+        return TWILL_OK;
+    search->unreadable = NULL;
+    region->owner = twill_node_view_owner(region->view);
+    if (region->owner->job == 0 || /* being made */
+        (search->job != 0 && region->owner->job != search->job)) {
+        twill_node_view_close(region->view);
+        return TWILL_OK;
+    }
+    find_owner(region, fd);
+    view->regions++;
+    return TWILL_OK;
+}
+
+/* Add the regions whose memfds a process holds: its own, and those of the ranks that follow it. */
+static twill_status search_process(struct job_search *search,
+                                   const struct twill_host_process *process)
+{
+    char path[80], target[80];
+    snprintf(path, sizeof(path), "/proc/%d/fd", process->pid);
+    DIR *folder = opendir(path);
+    const struct dirent *entry;
+    if (search->seen++ == 0)
+        search->first = *process;
+    if (folder == NULL) {
+        search->denied += errno == EACCES || errno == EPERM;
+        return TWILL_OK;
+    }
+    twill_status status = TWILL_OK;
+    while (status == TWILL_OK && (entry = readdir(folder)) != NULL) {
+        snprintf(path, sizeof(path), "/proc/%d/fd/%d", process->pid, atoi(entry->d_name));
+        ssize_t got = readlink(path, target, sizeof(target) - 1);
+        target[got > 0 ? got : 0] = '\0';
+        if (strncmp(target, "/memfd:" TWILL_MAPPING_COMM, strlen("/memfd:" TWILL_MAPPING_COMM)) !=
+            0)
+            continue;
+        int fd = open(path, O_RDONLY | O_CLOEXEC);
+        if (fd < 0)
+            continue;
+        status = add_region(search, fd);
+        close(fd);
+    }
+    closedir(folder);
+    return status;
+}
+
+/* Is it the process, or one that it has started? */
+static bool descends(const struct twill_host_process *list, size_t count, int pid, int from)
+{
+    for (unsigned depth = 0; depth < 64 && pid > 1; depth++) {
+        if (pid == from)
+            return true;
+        size_t i = 0;
+        while (i < count && list[i].pid != pid)
+            i++;
+        pid = i < count ? list[i].parent : 0;
+    }
+    return false;
+}
+
+static bool matches(const struct job_search *search, const struct twill_host_process *list,
+                    size_t count, const struct twill_host_process *process)
+{
+    if (process->pid == getpid())
+        return false;
+    if (search->pid > 0)
+        return descends(list, count, process->pid, search->pid);
+    return strncmp(process->name, search->name, sizeof(process->name) - 1) == 0;
+}
+
+static int compare_regions(const void *a, const void *b)
+{
+    const struct twill_node_owner *x = ((const struct twill_job_region *)a)->owner;
+    const struct twill_node_owner *y = ((const struct twill_job_region *)b)->owner;
+    if (x->job != y->job)
+        return x->job < y->job ? -1 : 1;
+    if (x->number != y->number)
+        return x->number < y->number ? -1 : 1;
+    return x->rank < y->rank ? -1 : x->rank > y->rank;
+}
+
+/* Explain why nothing was found. */
+static twill_status refuse_search(const struct job_search *search)
+{
+    const struct twill_host_process *first = &search->first;
+    if (search->seen == 0 && search->pid > 0)
+        return TWILL_FAIL(search->error, TWILL_ERR_ARGUMENT, "no process has the PID %d",
+                          search->pid);
+    if (search->seen == 0)
+        return TWILL_FAIL(search->error, TWILL_ERR_ARGUMENT, "no process is called %s",
+                          search->name);
+    if (search->denied > 0)
+        return TWILL_FAIL(search->error, TWILL_ERR_SYSTEM,
+                          "process %d (%s) belongs to user %u: ask as that user, or as root",
+                          first->pid, first->name, first->user);
+    if (search->unreadable != NULL)
+        return TWILL_FAIL(search->error, TWILL_ERR_SYSTEM,
+                          "process %d (%s): its shared memory cannot be read: %s", first->pid,
+                          first->name, search->unreadable);
+    return TWILL_FAIL(search->error, TWILL_ERR_ARGUMENT,
+                      "process %d (%s), and what it has started, has no communicator of twill",
+                      first->pid, first->name);
+}
+
+/* All regions must be of one job. */
+static twill_status check_one_job(const struct job_search *search)
+{
+    const struct twill_job_view *view = search->view;
+    const struct twill_job_region *first = view->region, *last = first + view->regions - 1;
+    if (first->owner->job == last->owner->job)
+        return TWILL_OK;
+    return TWILL_FAIL(search->error, TWILL_ERR_ARGUMENT,
+                      "%s is in several jobs: name one by a PID, such as %d or %d", search->name,
+                      first->process.pid, last->process.pid);
+}
+
+static twill_status find_regions(struct job_search *search)
+{
+    struct twill_job_view *view = search->view;
+    struct twill_host_process *list;
+    size_t count = twill_process_list(&list);
+    twill_status status = TWILL_OK;
+    for (size_t i = 0; i < count && status == TWILL_OK; i++)
+        if (matches(search, list, count, &list[i]))
+            status = search_process(search, &list[i]);
+    /* The job's other ranks, which may have other parents and names. */
+    search->job = view->regions > 0 ? view->region[0].owner->job : 0;
+    for (size_t i = 0; i < count && status == TWILL_OK && search->job != 0; i++)
+        if (list[i].pid != getpid())
+            status = search_process(search, &list[i]);
+    free(list);
+    if (status != TWILL_OK)
+        return status;
+    if (view->regions == 0)
+        return refuse_search(search);
+    qsort(view->region, view->regions, sizeof(*view->region), compare_regions);
+    return check_one_job(search);
+}
+
+/* Read where each rank is, all at about one moment. */
+static void take_snapshot(struct twill_job_view *view)
+{
+    uint64_t now = twill_now();
+    view->ticks = twill_ticks();
+    for (size_t i = 0; i < view->regions; i++) {
+        struct twill_job_region *region = &view->region[i];
+        const struct twill_node_owner *owner = region->owner;
+        read_call(region);
+        region->rate = view->ticks > owner->ticks && now > owner->ns
+                           ? (double)(now - owner->ns) / (double)(view->ticks - owner->ticks)
+                           : 0;
+    }
+}
+
+twill_status twill_job_view_open(twill_job_view **made, const char *name, size_t events,
+                                 char *message, size_t bytes)
+{
+    struct twill_error error = {.status = TWILL_OK};
+    char *end;
+    long pid = strtol(name, &end, 10);
+    struct twill_job_view *view = calloc(1, sizeof(*view));
+    struct job_search search = {.view = view,
+                                .name = name,
+                                .pid = *end == '\0' && pid > 0 && pid <= INT32_MAX ? (int)pid : 0,
+                                .error = &error};
+    *made = NULL;
+    twill_status status = view == NULL ? TWILL_FAIL(&error, TWILL_ERR_MEMORY, "out of memory")
+                                       : find_regions(&search);
+    if (status == TWILL_OK) {
+        take_snapshot(view);
+        twill_job_list(view, events);
+        twill_job_find(view);
+        if (view->short_of_memory)
+            status = TWILL_FAIL(&error, TWILL_ERR_MEMORY, "out of memory");
+    }
+    if (status == TWILL_OK)
+        *made = view;
+    else
+        twill_job_view_close(view);
+    snprintf(message, bytes, "%s", error.message);
+    return status;
+}
+
+const char *twill_job_view_line(const twill_job_view *view, size_t index)
+{
+    return index < view->lines ? view->line[index] : NULL;
+}
+
+void twill_job_view_close(twill_job_view *view)
+{
+    if (view == NULL)
+        return;
+    for (size_t i = 0; i < view->regions; i++)
+        twill_node_view_close(view->region[i].view);
+    for (size_t i = 0; i < view->lines; i++)
+        free(view->line[i]);
+    free(view->region);
+    free(view->line);
+    free(view);
+}

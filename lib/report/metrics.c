@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "lib/report/metrics.h"
+#include "lib/job/log.h"
+#include "lib/report/trace_calls.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The metrics of a context. The list of accounts is protected by the context's lock; none is freed
+ * before the end. An account belongs to one communicator, whose holder counts in it, while another
+ * thread may write the file: that shows each counter as it was at some moment, not all at one. Of
+ * threads that find the time come, one writes (`writing`). */
+struct twill_metrics {
+    char path[PATH_MAX];
+    struct twill_account *accounts;
+    uint64_t ticks_at_start, ns_at_start;
+    uint64_t every_ns;
+    _Atomic uint64_t next_ns; /* twill_now() at which to write */
+    _Atomic bool writing;
+};
+
+/* Classes of sizes: the most bytes of each, and its label. */
+static const struct size_class {
+    uint64_t most;
+    const char *label;
+} classes[] = {{UINT64_C(1) << 10, "1K"},
+               {UINT64_C(1) << 16, "64K"},
+               {UINT64_C(1) << 20, "1M"},
+               {UINT64_C(1) << 24, "16M"},
+               {UINT64_MAX, "more"}};
+
+twill_status twill_metrics_open(struct twill_context *context, struct twill_error *error)
+{
+    const char *pattern = twill_config_text(&context->config, TWILL_VARIABLE_METRICS);
+    if (pattern == NULL || context->metrics != NULL)
+        return TWILL_OK;
+    struct twill_metrics *metrics = calloc(1, sizeof(*metrics));
+    if (metrics == NULL)
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory for TWILL_METRICS");
+    const char *wrong = twill_log_name_file(&context->log, pattern, metrics->path);
+    size_t used = strlen(metrics->path);
+    if (wrong == NULL && strstr(pattern, "%r") == NULL && context->log.size > 1)
+        snprintf(metrics->path + used, sizeof(metrics->path) - used, ".%d", context->log.rank);
+    if (wrong != NULL) {
+        free(metrics);
+        return TWILL_FAIL(error, TWILL_ERR_CONFIG, "TWILL_METRICS=%.60s: %s", pattern, wrong);
+    }
+    metrics->ticks_at_start = twill_ticks();
+    metrics->ns_at_start = twill_now();
+    metrics->every_ns = (uint64_t)context->config.number[TWILL_VARIABLE_METRICS_EVERY];
+    atomic_init(&metrics->next_ns, metrics->ns_at_start + metrics->every_ns);
+    context->metrics = metrics;
+    return TWILL_OK;
+}
+
+void twill_metrics_close(struct twill_context *context)
+{
+    struct twill_metrics *metrics = context->metrics;
+    if (metrics == NULL)
+        return;
+    while (metrics->accounts != NULL) {
+        struct twill_account *account = metrics->accounts;
+        metrics->accounts = account->next;
+        free(account);
+    }
+    free(metrics);
+    context->metrics = NULL;
+}
+
+/* --- counting -------------------------------------------------------------------------------- */
+
+twill_status twill_metrics_find_account(struct twill_run *run)
+{
+    struct twill_context *context = run->comm->context;
+    struct twill_metrics *metrics = context->metrics;
+    struct twill_account wanted = {.comm = run->comm->number,
+                                   .collective = run->summary.collective};
+    while (run->bytes > classes[wanted.size].most)
+        wanted.size++;
+    twill_why_name(&run->plan->choice, wanted.algorithm);
+    twill_context_lock(context);
+    struct twill_account *found = metrics->accounts;
+    while (found != NULL &&
+           (found->comm != wanted.comm || found->collective != wanted.collective ||
+            found->size != wanted.size || strcmp(found->algorithm, wanted.algorithm) != 0))
+        found = found->next;
+    if (found == NULL && (found = malloc(sizeof(*found))) != NULL) {
+        *found = wanted;
+        found->next = metrics->accounts;
+        metrics->accounts = found;
+    }
+    twill_context_unlock(context);
+    run->account = found;
+    return found != NULL
+               ? TWILL_OK
+               : TWILL_FAIL(&run->comm->error, TWILL_ERR_MEMORY, "out of memory for TWILL_METRICS");
+}
+
+void twill_metrics_count(struct twill_request *request)
+{
+    struct twill_account *account = request->run.account;
+    struct twill_metrics *metrics = request->comm->context->metrics;
+    twill_counter_add(&account->calls, 1);
+    twill_counter_add(&account->bytes, request->run.bytes);
+    twill_counter_add(&account->ticks, request->ended - request->ticks);
+    request->comm->account = account;
+    uint64_t now = twill_now();
+    if (now < atomic_load_explicit(&metrics->next_ns, memory_order_relaxed))
+        return;
+    atomic_store_explicit(&metrics->next_ns, now + metrics->every_ns, memory_order_relaxed);
+    twill_metrics_write(request->comm->context);
+}
+
+/* --- the file -------------------------------------------------------------------------------- */
+
+/* A text that grows. */
+struct metrics_text {
+    char *start;
+    size_t used, capacity;
+};
+
+static void TWILL_PRINTF(2, 3) add_text(struct metrics_text *text, const char *format, ...)
+{
+    va_list arguments;
+    for (;;) {
+        va_start(arguments, format);
+        int length = twill_print_list(text->start + text->used, text->capacity - text->used, format,
+                                      arguments);
+        va_end(arguments);
+        if (length < 0 || text->used + (size_t)length < text->capacity) {
+            text->used += length > 0 ? (size_t)length : 0;
+            return;
+        }
+        size_t capacity = 2 * text->capacity + (size_t)length;
+        char *more = realloc(text->start, capacity);
+        if (more == NULL)
+            return;
+        text->start = more;
+        text->capacity = capacity;
+    }
+}
+
+/* The families, and which member each one shows. */
+enum family { FAMILY_CALLS, FAMILY_BYTES, FAMILY_WAITING, FAMILY_MOVING, FAMILY_COUNT };
+static const char *const families[FAMILY_COUNT][2] = {
+    {"twill_calls_total", "Completed collectives."},
+    {"twill_bytes_total", "Bytes of the larger side of completed collectives."},
+    {"twill_waiting_seconds_total", "Time in collectives, waiting for the last rank to enter."},
+    {"twill_moving_seconds_total", "The rest of the time in collectives."},
+};
+
+static void add_value(struct metrics_text *text, const struct twill_metrics *metrics,
+                      const struct twill_account *account, enum family family)
+{
+    uint64_t all = twill_ticks() - metrics->ticks_at_start;
+    double second = (double)(twill_now() - metrics->ns_at_start) * 1e-9 / (double)(all | 1);
+    uint64_t ticks = twill_counter_read(&account->ticks);
+    uint64_t waiting = twill_min(twill_counter_read(&account->waiting), ticks);
+    if (family == FAMILY_CALLS)
+        add_text(text, "%llu\n", (unsigned long long)twill_counter_read(&account->calls));
+    else if (family == FAMILY_BYTES)
+        add_text(text, "%llu\n", (unsigned long long)twill_counter_read(&account->bytes));
+    else
+        add_text(text, "%.9f\n",
+                 second * (double)(family == FAMILY_WAITING ? waiting : ticks - waiting));
+}
+
+static void compose(struct twill_context *context, struct metrics_text *text)
+{
+    const struct twill_metrics *metrics = context->metrics;
+    twill_context_lock(context);
+    for (enum family family = FAMILY_CALLS; family < FAMILY_COUNT; family++) {
+        const char *name = families[family][0];
+        add_text(text, "# HELP %s %s\n# TYPE %s counter\n", name, families[family][1], name);
+        for (const struct twill_account *a = metrics->accounts; a != NULL; a = a->next) {
+            add_text(text,
+                     "%s{rank=\"%d\",comm=\"%u\",collective=\"%s\",size=\"%s\",algorithm=\"%s\"} ",
+                     name, context->log.rank, a->comm, twill_collective_facts(a->collective)->name,
+                     classes[a->size].label, a->algorithm);
+            add_value(text, metrics, a, family);
+        }
+    }
+    twill_context_unlock(context);
+}
+
+/* Write a text to a new file, and rename that: readers see the old or the new one as a whole.
+ * Returns false with errno. */
+static bool replace_file(const char *path, const struct metrics_text *text)
+{
+    char part[PATH_MAX + 32];
+    snprintf(part, sizeof(part), "%s.%d.part", path, (int)getpid());
+    int fd = twill_fd_move(open(part, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666),
+                           TWILL_FD_LEAST);
+    if (fd < 0)
+        return false;
+    size_t done = 0;
+    while (done < text->used) {
+        ssize_t wrote = write(fd, text->start + done, text->used - done);
+        if (wrote < 0 && errno != EINTR)
+            break;
+        done += wrote > 0 ? (size_t)wrote : 0;
+    }
+    bool good = done == text->used;
+    int reason = errno;
+    if (close(fd) == 0 && good && rename(part, path) == 0)
+        return true;
+    errno = good ? errno : reason;
+    (void)unlink(part);
+    return false;
+}
+
+void twill_metrics_write(struct twill_context *context)
+{
+    struct twill_metrics *metrics = context->metrics;
+    struct metrics_text text = {.capacity = 4096};
+    if (metrics == NULL || atomic_exchange_explicit(&metrics->writing, true, memory_order_acquire))
+        return;
+    text.start = malloc(text.capacity);
+    if (text.start != NULL) {
+        compose(context, &text);
+        if (!replace_file(metrics->path, &text))
+            twill_say(&context->log, TWILL_LOG_WARN, "TWILL_METRICS: %s: %s", metrics->path,
+                      strerror(errno));
+        free(text.start);
+    }
+    atomic_store_explicit(&metrics->writing, false, memory_order_release);
+}

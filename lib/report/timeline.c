@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The file of a timeline, and its buffer. */
+#include "lib/report/timeline.h"
+#include "lib/comm/comm.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define TEXT_BYTES ((size_t)64 << 10)
+#define FILE_END   "\n]\n"
+
+/* Belongs to a context. Its lock protects all but what is constant. */
+struct twill_timeline {
+    pthread_mutex_t lock;
+    const struct twill_log *log; /* constant */
+    unsigned rank;               /* in the job; constant */
+    int file;                    /* -1 after a failed write */
+    off_t end;                   /* where FILE_END begins */
+    unsigned count;
+    uint64_t flushed;                        /* twill_now() */
+    struct twill_timeline_clock clock;       /* [0] of the last flush */
+    struct twill_clock_offset offset, later; /* at the start, at the end */
+    struct twill_timeline_event events[TWILL_TIMELINE_EVENTS];
+    char text[TEXT_BYTES + TWILL_TIMELINE_LINE + sizeof(FILE_END)];
+};
+
+/* Write text behind what is there, and the end of the array behind it. Has the lock. */
+static void write_text(struct twill_timeline *t, size_t bytes)
+{
+    if (t->file < 0 || bytes == 0)
+        return;
+    memcpy(t->text + bytes, FILE_END, strlen(FILE_END));
+    size_t all = bytes + strlen(FILE_END), done = 0;
+    while (done < all) {
+        ssize_t n = pwrite(t->file, t->text + done, all - done, t->end + (off_t)done);
+        if (n <= 0 && errno != EINTR) {
+            twill_say(t->log, TWILL_LOG_WARN, "TWILL_TIMELINE: cannot write: %s", strerror(errno));
+            close(t->file);
+            t->file = -1;
+            return;
+        }
+        done += n > 0 ? (size_t)n : 0;
+    }
+    t->end += (off_t)bytes;
+}
+
+/* Write all events that are kept. Has the lock. */
+static void flush_events(struct twill_timeline *t)
+{
+    size_t used = 0;
+    t->clock.ticks[1] = twill_ticks();
+    t->clock.ns[1] = t->flushed = twill_now();
+    for (unsigned i = 0; i < t->count; i++) {
+        used += twill_timeline_line(t->text + used, &t->events[i], t->rank, &t->clock);
+        if (used < TEXT_BYTES)
+            continue;
+        write_text(t, used);
+        used = 0;
+    }
+    write_text(t, used);
+    t->count = 0;
+    t->clock.ticks[0] = t->clock.ticks[1];
+    t->clock.ns[0] = t->clock.ns[1];
+}
+
+void twill_timeline_add(struct twill_timeline *timeline, const struct twill_timeline_event *event)
+{
+    pthread_mutex_lock(&timeline->lock);
+    timeline->events[timeline->count++] = *event;
+    if (timeline->count == TWILL_TIMELINE_EVENTS ||
+        (timeline->count % 64 == 0 && twill_now() - timeline->flushed > TWILL_TIMELINE_EVERY_NS))
+        flush_events(timeline);
+    pthread_mutex_unlock(&timeline->lock);
+}
+
+/* Write what is known about the clock, where readers expect it. Has the lock. */
+static void write_clock(struct twill_timeline *t)
+{
+    const struct twill_clock_offset *at = &t->offset, *to = &t->later;
+    int n = snprintf(t->text, TWILL_TIMELINE_LINE,
+                     ",\n{\"name\":\"twill_clock\",\"ph\":\"M\",\"pid\":%u,\"args\":{\"at\":%lld,"
+                     "\"offset\":%lld,\"error\":%lld,\"later\":%lld,\"later_offset\":%lld,"
+                     "\"later_error\":%lld}}",
+                     t->rank, (long long)((int64_t)at->at - at->offset), (long long)at->offset,
+                     (long long)at->error,
+                     to->at == 0 ? 0LL : (long long)((int64_t)to->at - to->offset),
+                     (long long)to->offset, (long long)to->error);
+    write_text(t, (size_t)n);
+}
+
+/* --- opening --------------------------------------------------------------------------------- */
+
+/* Write the name of a rank's file: the pattern, with %r replaced by the rank; without %r it goes
+ * before the ending, or to the end. */
+static void name_timeline(const char *pattern, unsigned number, uint32_t epoch, char path[PATH_MAX])
+{
+    char rank[32];
+    int used = snprintf(rank, sizeof(rank), "%u", number);
+    if (epoch > 0) /* ranks have other numbers, and this process may write an earlier file */
+        snprintf(rank + used, sizeof(rank) - (size_t)used, ".e%u", epoch);
+    const char *mark = strstr(pattern, "%r"), *slash = strrchr(pattern, '/');
+    const char *dot = strrchr(pattern, '.');
+    size_t length = strlen(pattern);
+    if (mark != NULL)
+        snprintf(path, PATH_MAX, "%.*s%s%s", (int)(mark - pattern), pattern, rank, mark + 2);
+    else if (dot == NULL || (slash != NULL && dot < slash))
+        snprintf(path, PATH_MAX, "%s.%s", pattern, rank);
+    else
+        snprintf(path, PATH_MAX, "%.*s.%s%s", (int)(length - strlen(dot)), pattern, rank, dot);
+}
+
+/* Write whose file it is. The job's number tells twill-trace which files belong together. */
+static void start_file(struct twill_timeline *t, const struct twill_oob *oob)
+{
+    char host[HOST_NAME_MAX + 1] = "?", job[2 * TWILL_NONCE_BYTES + 1];
+    for (size_t i = 0; i < TWILL_NONCE_BYTES; i++)
+        snprintf(job + 2 * i, 3, "%02x", oob->origin[i]);
+    (void)gethostname(host, sizeof(host) - 1);
+    twill_text_plain(host, strlen(host));
+    int n =
+        snprintf(t->text, TEXT_BYTES,
+                 "[\n{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%u,\"args\":{\"name\":"
+                 "\"rank %u, %s:%d\"}},\n{\"name\":\"process_sort_index\",\"ph\":\"M\","
+                 "\"pid\":%u,\"args\":{\"sort_index\":%u}},\n{\"name\":\"twill_job\",\"ph\":\"M\","
+                 "\"pid\":%u,\"args\":{\"job\":\"%s\",\"ranks\":%d}}",
+                 t->rank, t->rank, host, (int)getpid(), t->rank, t->rank, t->rank, job, oob->size);
+    write_text(t, (size_t)n);
+}
+
+/* Open the timeline of a context whose rank is known. Returns NULL after a warning if out of
+ * memory; a file that cannot be opened is only a warning, as other ranks go on. */
+static struct twill_timeline *open_timeline(const struct twill_context *context)
+{
+    const char *pattern = twill_config_text(&context->config, TWILL_VARIABLE_TIMELINE);
+    char path[PATH_MAX];
+    struct twill_timeline *t = calloc(1, sizeof(*t));
+    if (t == NULL) {
+        twill_say(&context->log, TWILL_LOG_WARN, "out of memory for a timeline");
+        return NULL;
+    }
+    pthread_mutex_init(&t->lock, NULL);
+    t->log = &context->log;
+    t->rank = (unsigned)context->job.oob->rank;
+    name_timeline(pattern, t->rank, context->job.oob->epoch, path);
+    t->file = twill_fd_move(open(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666),
+                            TWILL_FD_LEAST);
+    if (t->file < 0)
+        twill_say(t->log, TWILL_LOG_WARN, "TWILL_TIMELINE=%s: %s: %s", pattern, path,
+                  strerror(errno));
+    t->clock.ticks[0] = twill_ticks();
+    t->clock.ns[0] = t->flushed = twill_now();
+    start_file(t, context->job.oob);
+    return t;
+}
+
+void twill_timeline_close(struct twill_timeline *timeline)
+{
+    if (timeline == NULL)
+        return;
+    flush_events(timeline);
+    write_clock(timeline);
+    if (timeline->file >= 0)
+        close(timeline->file);
+    pthread_mutex_destroy(&timeline->lock);
+    free(timeline);
+}
+
+/* --- communicators --------------------------------------------------------------------------- */
+
+void twill_timeline_attach(struct twill_comm *comm)
+{
+    struct twill_context *context = comm->context;
+    if (twill_config_text(&context->config, TWILL_VARIABLE_TIMELINE) == NULL)
+        return;
+    if (context->timeline == NULL)
+        context->timeline = open_timeline(context);
+    struct twill_timeline *t = context->timeline;
+    if (comm->oob == context->job.oob && (t == NULL || t->offset.at == 0)) {
+        struct twill_clock_offset offset = {0};
+        (void)twill_clock_align(comm, &offset); /* a failure breaks the communicator */
+        if (t != NULL) {
+            t->offset = offset;
+            t->clock.offset = offset.offset;
+        }
+    }
+    comm->trace.user = t != NULL ? twill_timeline_events_new(t, comm->number) : NULL;
+    comm->trace.consumer = comm->trace.user != NULL ? twill_timeline_consume : NULL;
+}
+
+void twill_timeline_align_again(struct twill_comm *comm)
+{
+    if (!twill_comm_is_live(comm) || comm->broken || twill_context_is_forked(comm->context) ||
+        comm->oob != comm->context->job.oob ||
+        twill_config_text(&comm->context->config, TWILL_VARIABLE_TIMELINE) == NULL)
+        return;
+    struct twill_timeline *t = comm->context->timeline;
+    struct twill_clock_offset offset;
+    comm->trace.consumer = NULL;
+    twill_comm_shorten_deadline(comm);
+    (void)twill_clock_align(comm, &offset);
+    if (t != NULL)
+        t->later = offset;
+}
+
+void twill_timeline_name_tensor(struct twill_comm *comm, uint32_t index, const char *name)
+{
+    if (comm->context->timeline != NULL && comm->trace.user != NULL)
+        twill_timeline_events_name(comm->trace.user, index, name);
+}
+
+void twill_timeline_detach(struct twill_comm *comm)
+{
+    struct twill_timeline *t = comm->context->timeline;
+    if (t == NULL)
+        return; /* the consumer, if there is one, is not ours */
+    pthread_mutex_lock(&t->lock);
+    flush_events(t);
+    pthread_mutex_unlock(&t->lock);
+    twill_timeline_events_free(comm->trace.user);
+    comm->trace.consumer = NULL;
+    comm->trace.user = NULL;
+}

@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The thread of TWILL_PROGRESS=thread: one per context, started when a request is pending for the
+ * first time. It advances all communicators of the context that are not held, and sleeps when no
+ * request is pending. It runs on a PU that no rank of the host may run on, if there is one, else
+ * where the caller may run. It takes no signal, and of the caller's code it calls only reduction
+ * operations. */
+#include "lib/wait/progress.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define NAP_YIELDS   64u             /* turns without progress, before it naps */
+#define NAP_LEAST_NS UINT64_C(20000) /* requests are pending, without progress */
+#define NAP_MOST_NS  UINT64_C(200000)
+#define NAP_LATE_NS  UINT64_C(1000000) /* TWILL_PROGRESS=late */
+
+twill_status twill_progress_configure(struct twill_context *context)
+{
+    struct twill_progress *progress = &context->progress;
+    const char *text = context->config.text[TWILL_VARIABLE_PROGRESS];
+    progress->core = -1;
+    progress->late = strcmp(text, "late") == 0;
+    progress->enabled = strncmp(text, "thread", 6) == 0 || progress->late;
+    if (strcmp(text, "none") == 0 || strcmp(text, "thread") == 0 || progress->late)
+        return TWILL_OK;
+    const char *number = progress->enabled && text[6] == ':' ? text + 7 : "";
+    char *end = NULL;
+    long core = *number >= '0' && *number <= '9' ? strtol(number, &end, 10) : -1;
+    if (core < 0 || core >= CPU_SETSIZE || *end != '\0')
+        return TWILL_FAIL(
+            &context->error, TWILL_ERR_CONFIG,
+            "TWILL_PROGRESS=%s: must be none, late, thread, or thread:CORE with a CPU's "
+            "number below %d",
+            text, CPU_SETSIZE);
+    progress->core = (int)core;
+    return TWILL_OK;
+}
+
+void twill_progress_place(struct twill_context *context, const struct twill_cpus *ranks, unsigned n,
+                          unsigned me)
+{
+    struct twill_progress *progress = &context->progress;
+    const char *what = "no rank of this host may run there";
+    if (!progress->enabled) {
+        snprintf(progress->how, sizeof(progress->how),
+                 "inside calls, by the threads that make them");
+        return;
+    }
+    if (progress->late) {
+        snprintf(progress->how, sizeof(progress->how),
+                 "inside calls, and by a thread once per millisecond");
+        return;
+    }
+    if (progress->core >= 0)
+        what = "set by TWILL_PROGRESS";
+    else if (n > 0 && twill_topology_machine(context->machine.topology)->is_this_machine)
+        progress->core = twill_topology_spare(context->machine.topology, ranks, n, me);
+    if (progress->core >= 0)
+        snprintf(progress->how, sizeof(progress->how),
+                 "a thread on PU %d (%s), for all communicators and links of this process",
+                 progress->core, what);
+    else
+        snprintf(progress->how, sizeof(progress->how),
+                 "a thread where the caller runs (ranks may run on every PU: none is left for it), "
+                 "for all communicators and links of this process");
+}
+
+static void nap(uint64_t ns)
+{
+    struct timespec time = {.tv_nsec = (long)ns};
+    (void)nanosleep(&time, NULL);
+}
+
+/* Sleep until a request is pending or the thread must stop. No wake-up is lost: kick() increments
+ * kicks and then reads asleep, this sets asleep and then compares kicks. */
+static void sleep_until_kicked(struct twill_context *context)
+{
+    struct twill_progress *progress = &context->progress;
+    uint32_t word = atomic_load(&progress->kicks);
+    atomic_store(&progress->asleep, true);
+    if (atomic_load(&context->comms.pending) == 0 && !atomic_load(&progress->stop))
+        syscall(SYS_futex, &progress->kicks, FUTEX_WAIT_PRIVATE, word, NULL, NULL, 0);
+    atomic_store(&progress->asleep, false);
+}
+
+/* Advance once per millisecond: for callers that neither wait nor test. */
+static void progress_late(struct twill_context *context)
+{
+    nap(NAP_LATE_NS);
+    while (twill_context_advance(context, NULL) > 0 && !atomic_load(&context->progress.stop))
+        continue;
+}
+
+static void *progress_main(void *argument)
+{
+    struct twill_context *context = argument;
+    struct twill_progress *progress = &context->progress;
+    uint64_t nap_ns = NAP_LEAST_NS;
+    unsigned idle = 0;
+    while (!atomic_load(&progress->stop)) {
+        if (atomic_load(&context->comms.pending) == 0) {
+            sleep_until_kicked(context);
+            idle = 0;
+        } else if (progress->late) {
+            progress_late(context);
+        } else if (twill_context_advance(context, NULL) > 0) {
+            idle = 0;
+            nap_ns = NAP_LEAST_NS;
+        } else if (idle++ < NAP_YIELDS) {
+            sched_yield();
+        } else {
+            nap(nap_ns);
+            nap_ns = nap_ns * 2 < NAP_MOST_NS ? nap_ns * 2 : NAP_MOST_NS;
+        }
+    }
+    return NULL;
+}
+
+int twill_thread_choose_cpu(const struct twill_context *context, unsigned count, unsigned index,
+                            bool *own)
+{
+    const struct twill_topology *topology = context->machine.topology;
+    if (context->job.host_cpus == NULL || context->job.host_ranks == 0 ||
+        !twill_topology_machine(topology)->is_this_machine)
+        return -1;
+    return twill_topology_helper(topology, context->job.host_cpus, context->job.host_ranks,
+                                 context->job.host_rank, count, index, own);
+}
+
+int twill_thread_start(pthread_t *thread, const char *name, int core, void *(*run)(void *),
+                       void *argument)
+{
+    sigset_t all, before;
+    pthread_attr_t attributes;
+    cpu_set_t cpus;
+    CPU_ZERO(&cpus);
+    if (core >= 0)
+        CPU_SET((size_t)core, &cpus);
+    int code = pthread_attr_init(&attributes);
+    if (code == 0 && core >= 0)
+        code = pthread_attr_setaffinity_np(&attributes, sizeof(cpus), &cpus);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    if (code == 0)
+        code = pthread_create(thread, &attributes, run, argument);
+    if (code == EPERM && core >= 0) /* binding is refused, as in some containers */
+        code = pthread_create(thread, NULL, run, argument);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (code == 0)
+        (void)pthread_setname_np(*thread, name);
+    pthread_attr_destroy(&attributes);
+    return code;
+}
+
+static void thread_start(struct twill_context *context)
+{
+    struct twill_progress *progress = &context->progress;
+    int code = twill_thread_start(&progress->thread, "twill-progress", progress->core,
+                                  progress_main, context);
+    progress->running = code == 0;
+    if (code != 0)
+        twill_say(&context->log, TWILL_LOG_WARN,
+                  "TWILL_PROGRESS=%s: no thread (%s): progress is made inside calls only",
+                  context->config.text[TWILL_VARIABLE_PROGRESS], strerror(code));
+}
+
+static void kick(struct twill_progress *progress)
+{
+    atomic_fetch_add(&progress->kicks, 1);
+    if (atomic_load(&progress->asleep))
+        syscall(SYS_futex, &progress->kicks, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}
+
+void twill_progress_wake(struct twill_context *context)
+{
+    struct twill_progress *progress = &context->progress;
+    if (!atomic_load_explicit(&progress->tried, memory_order_acquire)) {
+        twill_context_lock(context);
+        if (!atomic_load_explicit(&progress->tried, memory_order_relaxed))
+            thread_start(context);
+        atomic_store_explicit(&progress->tried, true, memory_order_release);
+        twill_context_unlock(context);
+    }
+    kick(progress);
+}
+
+void twill_progress_stop(struct twill_context *context)
+{
+    struct twill_progress *progress = &context->progress;
+    if (!progress->running)
+        return;
+    atomic_store(&progress->stop, true);
+    kick(progress);
+    pthread_join(progress->thread, NULL);
+    progress->running = false;
+}

@@ -1,0 +1,404 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A timeout names the rank that all wait for, and set-up ends upon a failure or a revocation. In
+ * the bad order, too: the first rank whose time is over waits for one that waits for another one,
+ * and so on, which have not reported anything by then. Theirs is so long that they report only
+ * after that (once a second). */
+#include "fabric/shm/call_records.h"
+#include "lib/comm/recovery.h"
+#include "lib/twill_recover.h"
+#include "tests/support/ranks.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define SHORT        0.8 /* seconds: of rank 0, or of the last rank in set-up */
+#define ABSENT       3   /* makes no call */
+#define PASSING      1   /* stops while it passes descriptors on */
+#define OF_SETUP     3   /* ranks */
+#define ASKING       (2 * (int)TWILL_MAILBOX_REPORTS)
+#define ASKING_NODES "8x1"
+
+/* Check that the rank has failed by the timeout, and names this one as the cause. */
+static bool names(const twill_comm *comm, twill_status status, const char *name)
+{
+    return twill_test_note(status == TWILL_ERR_TIMEOUT &&
+                               strstr(twill_comm_message(comm), name) != NULL,
+                           __FILE__, __LINE__, "rank %d: status %d: \"%s\"", twill_comm_rank(comm),
+                           status, twill_comm_message(comm));
+}
+
+/* Rank 0 waits for rank 1, which waits for rank 2 and, if `circle`, is waited for by it. */
+static twill_status wait_in_chain(twill_comm *comm, int rank, bool circle)
+{
+    twill_request *request[2] = {NULL, NULL};
+    float in[2] = {0, 0};
+    int first = rank + 1, second = -1;
+    if (circle && rank == 1)
+        second = ABSENT;
+    else if (circle && rank == 2)
+        first = 1;
+    twill_status status = twill_recv_start(comm, &in[0], 1, TWILL_F32, first, &request[0]);
+    if (status == TWILL_OK && second >= 0)
+        status = twill_recv_start(comm, &in[1], 1, TWILL_F32, second, &request[1]);
+    twill_status outcome = twill_wait_all(2, request);
+    return status != TWILL_OK ? status : outcome;
+}
+
+struct wait_chain {
+    const char *nodes;
+    bool circle;
+};
+
+static void chain_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    const struct wait_chain *chain = user;
+    const char *const settings[] = {TWILL_TEST_PATIENT, "TWILL_PROVIDER=tcp", NULL};
+    twill_context *context;
+    twill_comm *comm;
+    (void)size;
+    TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, chain->nodes, NULL, settings));
+    TWILL_CHECK(rank != 0 || twill_comm_set_timeout(comm, SHORT) == TWILL_OK);
+    TWILL_CHECK(twill_barrier(comm) == TWILL_OK);
+    if (rank != ABSENT)
+        TWILL_CHECK(names(comm, wait_in_chain(comm, rank, chain->circle), "rank 3"));
+    TWILL_CHECK(twill_test_barrier(bootstrap));
+    twill_comm_destroy(comm);
+    twill_context_destroy(context);
+}
+
+static void test_chain(void **state)
+{
+    static const char *const nodes[] = {"4", "2x2", "4x1", "1+3"};
+    (void)state;
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(nodes); i++)
+        twill_test_run_ranks(4, chain_rank, &(struct wait_chain){nodes[i], false});
+}
+
+/* Ranks 1 and 2 wait for each other, and rank 1 for rank 3, too. */
+static void test_circle(void **state)
+{
+    (void)state;
+    twill_test_run_ranks(4, chain_rank, &(struct wait_chain){"2x2", true});
+    twill_test_run_ranks(4, chain_rank, &(struct wait_chain){"4x1", true});
+}
+
+/* All others ask rank 0 before it looks, more than its mailbox holds: it answers each of them. The
+ * first times connect them. */
+static void asking_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    const char *const settings[] = {TWILL_TEST_PATIENT, "TWILL_PROVIDER=tcp", NULL};
+    const uint32_t asked = 0;
+    twill_context *context;
+    twill_comm *comm;
+    (void)size, (void)user;
+    TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, ASKING_NODES, NULL, settings));
+    TWILL_CHECK(twill_barrier(comm) == TWILL_OK);
+    for (unsigned times = 0; times < 20; times++) {
+        comm->health.reported[0].in = 0;
+        if (rank != 0)
+            twill_comm_report(comm, &asked, 1);
+        TWILL_CHECK(twill_test_barrier(bootstrap));
+        TWILL_CHECK(rank != 0 || twill_comm_poll_failures(comm, true) == TWILL_OK);
+        TWILL_CHECK(twill_test_barrier(bootstrap));
+        TWILL_CHECK(rank == 0 || twill_comm_poll_failures(comm, true) == TWILL_OK);
+        usleep(1000);
+    }
+    TWILL_CHECK(twill_test_note(rank == 0 || comm->health.reported[0].in == comm->issue.sequence,
+                                __FILE__, __LINE__, "rank %d has no answer", rank));
+    TWILL_CHECK(twill_test_barrier(bootstrap));
+    twill_comm_destroy(comm);
+    twill_context_destroy(context);
+}
+
+static void test_many_ask(void **state)
+{
+    (void)state;
+    twill_test_run_ranks(ASKING, asking_rank, NULL);
+}
+
+/* --- where the late rank is ------------------------------------------------------------------- */
+
+enum place_how { PLACE_ELSEWHERE, PLACE_MESSAGE, PLACE_NOWHERE };
+struct place_case {
+    const char *nodes;
+    enum place_how how;
+    const char *expected;
+    _Atomic(twill_comm *) in; /* of the late rank: what it waits in */
+};
+
+/* Wait until the late rank waits, and on a node until it has published that. */
+static void await_place(struct place_case *p, const twill_comm *comm)
+{
+    const twill_comm *in;
+    while (!twill_test_failed() &&
+           ((in = atomic_load(&p->in)) == NULL || atomic_load(&in->claim.held) == NULL ||
+            (comm->world->node[2] == comm->world->node[comm->rank] &&
+             twill_node_elsewhere(comm->node, comm->world->local[2]).ticks == 0)))
+        usleep(2000);
+}
+
+static void place_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    struct place_case *p = user;
+    const char *const settings[] = {TWILL_TEST_PATIENT, "TWILL_PROVIDER=tcp", NULL};
+    twill_context *context;
+    twill_comm *comm, *other;
+    float one = 1, sum = 0;
+    (void)size;
+    TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, p->nodes, NULL, settings));
+    TWILL_CHECK(twill_comm_dup(&other, comm) == TWILL_OK && twill_barrier(comm) == TWILL_OK);
+    if (rank == 2) {
+        atomic_store(&p->in, p->how == PLACE_MESSAGE ? comm : other);
+        if (p->how == PLACE_ELSEWHERE)
+            TWILL_CHECK(twill_allreduce(other, &one, &sum, 1, TWILL_F32, TWILL_SUM) ==
+                        TWILL_ERR_REVOKED);
+        else if (p->how == PLACE_MESSAGE)
+            TWILL_CHECK(twill_recv(comm, &sum, 1, TWILL_F32, 0) == TWILL_ERR_TIMEOUT);
+    } else {
+        if (p->how != PLACE_NOWHERE)
+            await_place(p, comm);
+        TWILL_CHECK(rank != 0 || twill_comm_set_timeout(comm, SHORT) == TWILL_OK);
+        TWILL_CHECK(names(comm, twill_barrier(comm), p->expected));
+        TWILL_CHECK(rank != 0 || twill_comm_revoke(other) == TWILL_OK);
+    }
+    TWILL_CHECK(twill_test_barrier(bootstrap));
+    twill_comm_leave(other);
+    twill_comm_leave(comm);
+    twill_context_destroy(context);
+}
+
+static void test_place(void **state)
+{
+    static const char call[] = "rank 2 is in allreduce #1 (count 1, f32 sum) of communicator 1",
+                      message[] = "rank 2 waits for a message; its last call here was barrier #";
+    struct place_case cases[] = {
+        {"3", PLACE_ELSEWHERE, call, NULL},
+        {"3x1", PLACE_ELSEWHERE, call, NULL},
+        {"3", PLACE_MESSAGE, message, NULL},
+        {"3x1", PLACE_MESSAGE, message, NULL},
+        {"3", PLACE_NOWHERE, "rank 2 is in no call; its last was barrier #", NULL},
+        {"3x1", PLACE_NOWHERE, "rank 2 does not answer: it is in no call, or stopped", NULL},
+    };
+    (void)state;
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++)
+        twill_test_run_ranks(3, place_rank, &cases[i]);
+}
+
+static _Thread_local const twill_comm *freezing; /* NULL: none */
+
+/* The clock of a thread stands once `freezing` has a notice: what it then waits for has no
+ * deadline, however late other ranks are. */
+int clock_gettime(clockid_t clock, struct timespec *now)
+{
+    static _Thread_local struct timespec last;
+    bool stands = freezing != NULL && freezing->health.notified && !twill_test_failed();
+    if (clock == CLOCK_MONOTONIC && stands) {
+        *now = last;
+        return 0;
+    }
+    int rc = (int)syscall(SYS_clock_gettime, clock, now);
+    if (clock == CLOCK_MONOTONIC)
+        last = *now;
+    return rc;
+}
+
+/* Rank 1 is told that rank 0 has left the communicator, and when it has taken that in, why: it
+ * names the reason. */
+static void left_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    const char *const settings[] = {TWILL_TEST_PATIENT, "TWILL_PROVIDER=tcp", NULL};
+    twill_comm *volatile *told = user;
+    const uint32_t to = 1;
+    twill_context *context;
+    twill_comm *comm;
+    (void)size;
+    TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "3x1", NULL, settings));
+    TWILL_CHECK(twill_barrier(comm) == TWILL_OK);
+    struct twill_notice notice = {.comm = comm->number,
+                                  .status = TWILL_ERR_PEER,
+                                  .message = "rank 0 has left",
+                                  .state = {0, TWILL_NOTICE_LEFT}};
+    if (rank == 1)
+        *told = comm;
+    TWILL_CHECK(twill_test_barrier(bootstrap));
+    freezing = rank == 1 ? comm : NULL;
+    if (rank == 0) {
+        twill_detector_notify(context->health.detector, &notice, &to, 1, TWILL_TEST_PATIENCE);
+        while (!*(volatile bool *)&(*told)->health.notified && !twill_test_failed())
+            usleep(100);
+        notice = (struct twill_notice){
+            .comm = comm->number, .status = TWILL_ERR_TIMEOUT, .message = "no message of rank 2"};
+        twill_detector_notify(context->health.detector, &notice, &to, 1, TWILL_TEST_PATIENCE);
+    }
+    bool fine = rank != 1 || names(comm, twill_barrier(comm), "rank 2");
+    freezing = NULL;
+    TWILL_CHECK(fine && twill_test_barrier(bootstrap));
+    twill_comm_leave(comm);
+    twill_context_destroy(context);
+}
+
+static void test_left(void **state)
+{
+    twill_comm *volatile told = NULL;
+    (void)state;
+    twill_test_run_ranks(3, left_rank, (void *)(uintptr_t)&told);
+}
+
+/* Rank 1 has found a failure about a rank, and is told that rank 0 has left the communicator. */
+struct left_finding {
+    twill_status status;
+    uint32_t about;
+    const char *found, *expected;
+};
+
+static void finding_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    const struct left_finding *finding = user;
+    const char *const settings[] = {TWILL_TEST_PATIENT, "TWILL_PROVIDER=tcp", NULL};
+    const uint32_t to = 1;
+    twill_context *context;
+    twill_comm *comm;
+    (void)size;
+    TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "3x1", NULL, settings));
+    TWILL_CHECK(twill_barrier(comm) == TWILL_OK);
+    TWILL_CHECK(twill_test_barrier(bootstrap)); /* else the notice ends another rank's barrier */
+    struct twill_notice notice = {.comm = comm->number,
+                                  .status = TWILL_ERR_PEER,
+                                  .message = "rank 0 of the job has left the communicator",
+                                  .state = {0, TWILL_NOTICE_LEFT}};
+    if (rank == 0)
+        twill_detector_notify(context->health.detector, &notice, &to, 1, TWILL_TEST_PATIENCE);
+    while (rank == 1 && !comm->health.mailbox.failed && !twill_test_failed()) {
+        pthread_mutex_lock(&context->health.detector_lock);
+        twill_context_receive_notices(context);
+        pthread_mutex_unlock(&context->health.detector_lock);
+    }
+    if (rank == 1) {
+        twill_status status =
+            twill_comm_fail(comm, TWILL_COMM_FAIL_RANK(comm, finding->status, finding->about, "%s",
+                                                       finding->found));
+        TWILL_CHECK(twill_test_note(strstr(twill_comm_message(comm), finding->expected) != NULL,
+                                    __FILE__, __LINE__, "status %d: \"%s\"", status,
+                                    twill_comm_message(comm)));
+    }
+    TWILL_CHECK(twill_test_barrier(bootstrap));
+    if (rank == 2) { /* on another node: a finding is sent to it, that a rank has left is not */
+        bool sent = strstr(finding->expected, "left") == NULL;
+        while (sent && twill_comm_poll_failures(comm, true) == TWILL_OK && !twill_test_failed())
+            usleep(100);
+        TWILL_CHECK(!sent || strstr(twill_comm_message(comm), finding->expected) != NULL);
+    }
+    TWILL_CHECK(twill_test_barrier(bootstrap));
+    twill_comm_leave(comm);
+    twill_context_destroy(context);
+}
+
+static void test_own_finding(void **state)
+{
+    static const struct left_finding findings[] = {
+        {TWILL_ERR_PEER, 2, "rank 2, as rank 0, has died or ended", "rank 2, as rank 0, has died"},
+        {TWILL_ERR_PEER, 0, "tcp: it has died, ended or given up: reset",
+         "rank 0 of the job has left"},
+        {TWILL_ERR_FABRIC, TWILL_NO_RANK, "ofi: rank 0: a peer is gone", "a peer is gone"},
+        {TWILL_ERR_MISMATCH, 0, "rank 0 calls barrier #2 instead", "calls barrier #2 instead"}};
+    (void)state;
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(findings); i++)
+        twill_test_run_ranks(3, finding_rank, (void *)(uintptr_t)&findings[i]);
+}
+
+static bool stops;
+
+/* With `stops` this process stops when it has to pass on a descriptor. */
+ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
+{
+    while (stops && message->msg_controllen > 0)
+        pause();
+    return syscall(SYS_sendmsg, fd, message, flags);
+}
+
+/* Rank 2 waits for a message of rank 0, which waits for the descriptor of rank 1, on its node, and
+ * fails when rank 2 does. */
+static void setup_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    const char *const settings[] = {TWILL_TEST_PATIENT, "TWILL_PROVIDER=tcp", NULL};
+    twill_context *context;
+    twill_comm *comm, *copy = NULL;
+    pid_t pid[OF_SETUP], own = getpid();
+    (void)size, (void)user;
+    if (rank == PASSING)
+        twill_test_expect_death(rank);
+    TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "2+1", NULL, settings));
+    TWILL_CHECK(bootstrap->exchange(bootstrap->user, &own, pid, sizeof(own)) == 0);
+    TWILL_CHECK(rank != 2 || twill_comm_set_timeout(comm, SHORT) == TWILL_OK);
+    stops = rank == PASSING;
+    TWILL_CHECK(names(comm, twill_comm_dup(&copy, comm), "rank 1"));
+    if (rank == 0)
+        kill(pid[PASSING], SIGKILL);
+    twill_comm_leave(comm);
+    twill_context_destroy(context);
+}
+
+static void *revoke_soon(void *comm)
+{
+    usleep(20000);
+    (void)twill_comm_revoke(comm);
+    return NULL;
+}
+
+/* Rank 0 waits for the descriptor of rank 1, and a thread of it revokes the communicator. */
+static void revoking_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    const char *const settings[] = {TWILL_TEST_PATIENT, "TWILL_PROVIDER=tcp", NULL};
+    twill_context *context;
+    twill_comm *comm, *copy = NULL;
+    pid_t pid[OF_SETUP], own = getpid();
+    pthread_t thread;
+    (void)size, (void)user;
+    if (rank == PASSING)
+        twill_test_expect_death(rank);
+    TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "2+1", NULL, settings));
+    TWILL_CHECK(bootstrap->exchange(bootstrap->user, &own, pid, sizeof(own)) == 0);
+    stops = rank == PASSING;
+    if (rank == 0)
+        TWILL_CHECK(pthread_create(&thread, NULL, revoke_soon, comm) == 0);
+    twill_status status = twill_comm_dup(&copy, comm);
+    TWILL_CHECK(twill_test_note(status == TWILL_ERR_REVOKED && copy == NULL, __FILE__, __LINE__,
+                                "rank %d: status %d: %s", rank, status, twill_comm_message(comm)));
+    if (rank == 0) {
+        pthread_join(thread, NULL);
+        kill(pid[PASSING], SIGKILL);
+    }
+    twill_comm_leave(comm);
+    twill_context_destroy(context);
+}
+
+static void test_revoked_setup(void **state)
+{
+    (void)state;
+    twill_test_run_processes(OF_SETUP, revoking_rank, NULL);
+}
+
+static void test_setup(void **state)
+{
+    (void)state;
+    twill_test_run_processes(OF_SETUP, setup_rank, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_chain),         cmocka_unit_test(test_circle),
+        cmocka_unit_test(test_many_ask),      cmocka_unit_test(test_setup),
+        cmocka_unit_test(test_revoked_setup), cmocka_unit_test(test_left),
+        cmocka_unit_test(test_own_finding),   cmocka_unit_test(test_place),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

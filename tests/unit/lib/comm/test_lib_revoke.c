@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Threads on one communicator, of which one revokes, ends or advances it, or is refused. Each step
+ * of two of them is forced: CMakeLists.txt puts __wrap_*() below in place of calls by which the
+ * library waits. */
+#include "lib/comm/recovery.h"
+#include "lib/job/handle.h"
+#include "lib/twill_recover.h"
+#include "lib/wait/progress.h"
+#include "tests/support/ranks.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+/* What a thread of the library does, and where another one has it stop. */
+struct watched {
+    twill_comm *comm;
+    twill_status status;
+    atomic_uint naps, yields; /* so far */
+    atomic_bool stops;        /* it stays in its first nap while this is set */
+    atomic_bool ended;
+    unsigned sentences; /* that it has begun */
+    bool early;         /* the communicator was torn before one */
+};
+static _Thread_local struct watched *watched;
+
+int __real_nanosleep(const struct timespec *time, struct timespec *left);
+int __wrap_nanosleep(const struct timespec *time, struct timespec *left);
+int __wrap_nanosleep(const struct timespec *time, struct timespec *left)
+{
+    if (watched != NULL) {
+        atomic_fetch_add(&watched->naps, 1);
+        while (atomic_load(&watched->stops))
+            (void)__real_nanosleep(time, left);
+    }
+    return __real_nanosleep(time, left);
+}
+
+int __real_sched_yield(void);
+int __wrap_sched_yield(void);
+int __wrap_sched_yield(void)
+{
+    if (watched != NULL)
+        atomic_fetch_add(&watched->yields, 1);
+    return __real_sched_yield();
+}
+
+/* Of the sentence that says why a communicator is torn. */
+const char *__real_twill_comm_rank_text(const struct twill_comm *comm, uint32_t rank, char *text);
+const char *__wrap_twill_comm_rank_text(const struct twill_comm *comm, uint32_t rank, char *text);
+const char *__wrap_twill_comm_rank_text(const struct twill_comm *comm, uint32_t rank, char *text)
+{
+    if (watched != NULL && !comm->broken) {
+        watched->sentences++;
+        watched->early |= twill_comm_is_torn(comm);
+    }
+    return __real_twill_comm_rank_text(comm, rank, text);
+}
+
+static void *call_it(void *own)
+{
+    watched = own;
+    watched->status = twill_barrier(watched->comm);
+    return NULL;
+}
+
+static void *revoke_it(void *own)
+{
+    watched = own;
+    watched->status = twill_comm_revoke(watched->comm);
+    atomic_store(&watched->ended, true);
+    return NULL;
+}
+
+static void *destroy_it(void *own)
+{
+    watched = own;
+    twill_comm_destroy(watched->comm);
+    atomic_store(&watched->ended, true);
+    return NULL;
+}
+
+static void *leave_it(void *comm)
+{
+    twill_comm_leave(comm);
+    return NULL;
+}
+
+/* Wait until a thread has done this once, as it stops there, or a few times, or has ended. Returns
+ * whether it has not. */
+static bool watched_waits(struct watched *thread, atomic_uint *done)
+{
+    const unsigned wanted = atomic_load(&thread->stops) ? 1 : 3;
+    while (!atomic_load(&thread->ended) && atomic_load(done) < wanted)
+        (void)usleep(100);
+    return !atomic_load(&thread->ended);
+}
+
+/* A rank and its communicator. */
+struct revoke_rank {
+    twill_context *context;
+    twill_comm *comm;
+};
+
+static bool revoke_rank_open(struct revoke_rank *own, twill_bootstrap *bootstrap, void *layout)
+{
+    const char *const more[] = {TWILL_TEST_PATIENT, NULL};
+    return twill_test_connect(&own->context, &own->comm, bootstrap, layout, NULL, more);
+}
+
+/* Rank 0 is in an agreement, which fails, and makes no other call. Another thread has begun to
+ * revoke, and found it there: all learn of that. */
+static void late_call(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    struct revoke_rank own;
+    pthread_t thread;
+    (void)size;
+    TWILL_CHECK(revoke_rank_open(&own, bootstrap, user));
+    if (rank == 0) {
+        struct watched revoker = {.comm = own.comm, .stops = true};
+        TWILL_CHECK(twill_comm_acquire(own.comm, "twill_comm_agree") == TWILL_OK);
+        TWILL_CHECK(pthread_create(&thread, NULL, revoke_it, &revoker) == 0);
+        bool waits = watched_waits(&revoker, &revoker.naps);
+        (void)TWILL_RECOVERY_FAIL(own.comm, TWILL_ERR_MISMATCH, "another rank is in another call");
+        twill_comm_release(own.comm);
+        atomic_store(&revoker.stops, false);
+        pthread_join(thread, NULL);
+        TWILL_CHECK(waits && own.comm->broken);
+        TWILL_CHECK(own.comm->error.status == TWILL_ERR_REVOKED);
+    } else {
+        TWILL_CHECK(twill_barrier(own.comm) == TWILL_ERR_REVOKED);
+        TWILL_CHECK(strstr(twill_comm_message(own.comm), "has revoked communicator") != NULL);
+    }
+    TWILL_CHECK(twill_test_barrier(bootstrap));
+    twill_comm_leave(own.comm);
+    twill_context_destroy(own.context);
+}
+
+static void test_late_call(void **state)
+{
+    (void)state;
+    twill_test_run_ranks(2, late_call, "2");
+    twill_test_run_ranks(2, late_call, "2x1");
+}
+
+/* A thread is still in twill_comm_revoke(), which has found the communicator in a call, when that
+ * has ended and another thread destroys the communicator. */
+static void late_revocation(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    struct revoke_rank own;
+    pthread_t revoking, destroying;
+    (void)rank;
+    (void)size;
+    TWILL_CHECK(revoke_rank_open(&own, bootstrap, user));
+    struct watched revoker = {.comm = own.comm, .stops = true}, destroyer = {.comm = own.comm};
+    TWILL_CHECK(twill_comm_acquire(own.comm, "twill_allreduce") == TWILL_OK);
+    TWILL_CHECK(pthread_create(&revoking, NULL, revoke_it, &revoker) == 0);
+    TWILL_CHECK(watched_waits(&revoker, &revoker.naps));
+    twill_comm_release(own.comm);
+    TWILL_CHECK(pthread_create(&destroying, NULL, destroy_it, &destroyer) == 0);
+    bool waits = watched_waits(&destroyer, &destroyer.yields);
+    atomic_store(&revoker.stops, false);
+    pthread_join(revoking, NULL);
+    pthread_join(destroying, NULL);
+    TWILL_CHECK(waits && revoker.status == TWILL_OK);
+    twill_context_destroy(own.context);
+}
+
+static void test_late_revocation(void **state)
+{
+    (void)state;
+    twill_test_run_ranks(1, late_revocation, "1");
+}
+
+/* Destruction while another thread in twill_comm_revoke() holds the communicator, which it breaks:
+ * it is destroyed once that has ended. */
+static void held_revocation(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    struct revoke_rank own;
+    pthread_t thread;
+    (void)rank;
+    (void)size;
+    TWILL_CHECK(revoke_rank_open(&own, bootstrap, user));
+    TWILL_CHECK(twill_comm_revoke(own.comm) == TWILL_OK);
+    struct watched destroyer = {.comm = own.comm};
+    TWILL_CHECK(twill_comm_try_hold(own.comm));
+    TWILL_CHECK(pthread_create(&thread, NULL, destroy_it, &destroyer) == 0);
+    bool waits = watched_waits(&destroyer, &destroyer.yields);
+    twill_comm_release(own.comm);
+    pthread_join(thread, NULL);
+    TWILL_CHECK(waits && !twill_comm_is_live(own.comm));
+    twill_context_destroy(own.context);
+}
+
+static void test_held_revocation(void **state)
+{
+    (void)state;
+    twill_test_run_ranks(1, held_revocation, "1");
+}
+
+/* A second call is refused, or a thread revokes, during a call: that may end, and look why, as soon
+ * as the communicator is torn, so its sentence is written before. */
+static void refused(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    struct revoke_rank own;
+    pthread_t thread;
+    (void)rank;
+    (void)size;
+    for (int revokes = 0; revokes < 2; revokes++) {
+        TWILL_CHECK(revoke_rank_open(&own, bootstrap, user));
+        struct watched other = {.comm = own.comm};
+        TWILL_CHECK(twill_comm_acquire(own.comm, "twill_allreduce") == TWILL_OK);
+        TWILL_CHECK(pthread_create(&thread, NULL, revokes ? revoke_it : call_it, &other) == 0);
+        while (!twill_comm_is_torn(own.comm))
+            (void)usleep(100);
+        twill_status torn = twill_comm_torn(own.comm);
+        twill_comm_release(own.comm);
+        pthread_join(thread, NULL);
+        TWILL_CHECK(torn == (revokes ? TWILL_ERR_REVOKED : TWILL_ERR_ARGUMENT));
+        TWILL_CHECK(other.sentences == 1 && !other.early);
+        twill_comm_destroy(own.comm);
+        twill_context_destroy(own.context);
+    }
+}
+
+static void test_refused(void **state)
+{
+    (void)state;
+    twill_test_run_ranks(1, refused, "1");
+}
+
+/* Rank 0 begins to leave, then revokes the communicator in another thread before leaving has closed
+ * it: the others learn that. */
+static void revoked_leaving(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    struct revoke_rank own;
+    pthread_t thread;
+    (void)size;
+    TWILL_CHECK(revoke_rank_open(&own, bootstrap, user));
+    twill_comm *comm = own.comm;
+    if (rank == 0) {
+        atomic_fetch_add(&comm->claim.revoking, 1); /* leaving waits for that */
+        TWILL_CHECK(pthread_create(&thread, NULL, leave_it, comm) == 0);
+        while (atomic_load(&comm->claim.held) == NULL)
+            (void)usleep(100);
+        TWILL_CHECK(twill_comm_revoke(comm) == TWILL_OK);
+        atomic_fetch_sub(&comm->claim.revoking, 1);
+        pthread_join(thread, NULL);
+        TWILL_CHECK(twill_comm_revoke(comm) == TWILL_ERR_ARGUMENT);
+    } else {
+        TWILL_CHECK(twill_barrier(comm) == TWILL_ERR_REVOKED);
+        TWILL_CHECK(strstr(twill_comm_message(comm), "has revoked communicator") != NULL);
+    }
+    TWILL_CHECK(twill_test_barrier(bootstrap));
+    if (rank != 0)
+        twill_comm_leave(comm);
+    twill_context_destroy(own.context);
+}
+
+static void test_revoked_leaving(void **state)
+{
+    (void)state;
+    twill_test_run_ranks(2, revoked_leaving, "2");
+    twill_test_run_ranks(2, revoked_leaving, "2x1");
+}
+
+/* A thread that advances a communicator, or is in twill_comm_revoke(), and does not come back: a
+ * call fails, leaving keeps the communicator, and both work once it has come back. */
+static void stuck_thread(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    struct revoke_rank own;
+    twill_comm *other;
+    (void)rank;
+    (void)size;
+    TWILL_CHECK(revoke_rank_open(&own, bootstrap, user));
+    twill_comm *comm = own.comm;
+    TWILL_CHECK(twill_comm_dup(&other, comm) == TWILL_OK);
+    own.context->config.number[TWILL_VARIABLE_TIMEOUT] = 100000000; /* 0.1 s */
+    TWILL_CHECK(twill_comm_try_hold(comm));
+    TWILL_CHECK(twill_barrier(comm) == TWILL_ERR_TIMEOUT);
+    TWILL_CHECK(strstr(twill_comm_message(comm), "has held it for 0.1 s (TWILL_TIMEOUT)") != NULL);
+    twill_comm_release(comm);
+    TWILL_CHECK(twill_barrier(comm) == TWILL_ERR_BROKEN);
+    TWILL_CHECK(strstr(twill_comm_message(comm), "has held it for 0.1 s (TWILL_TIMEOUT)") != NULL);
+    twill_comm_leave(comm);
+    atomic_fetch_add(&other->claim.revoking, 1);
+    twill_comm_leave(other);
+    TWILL_CHECK(twill_barrier(other) == TWILL_OK);
+    atomic_fetch_sub(&other->claim.revoking, 1);
+    twill_comm_leave(other);
+    TWILL_CHECK(!twill_comm_is_live(other));
+    twill_context_destroy(own.context);
+}
+
+static void test_stuck_thread(void **state)
+{
+    (void)state;
+    twill_test_run_ranks(1, stuck_thread, "1");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_late_call),       cmocka_unit_test(test_late_revocation),
+        cmocka_unit_test(test_held_revocation), cmocka_unit_test(test_revoked_leaving),
+        cmocka_unit_test(test_stuck_thread),    cmocka_unit_test(test_refused)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* TWILL_REPRODUCIBLE=1: sums that depend on the order have the bits of the reduction from rank 0
+ * upwards, whatever the algorithm, nodes, segments, threads, memory and form of the call. Without
+ * it, other orders give other bits, so this test can fail. */
+#include "algorithms/algorithms.h"
+#include "lib/base/lists.h"
+#include "tests/support/numbers.h"
+#include "tests/support/ranks.h"
+#include "tests/support/schedules.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { REPRODUCIBLE_RANKS = 8, REPRODUCIBLE_COUNT = 8 * 403, MOST_ELEMENT = 8 };
+
+static const twill_type types[] = {TWILL_F32, TWILL_F64, TWILL_F16, TWILL_BF16, TWILL_F8E4M3};
+
+struct table;
+
+struct setting {
+    const char *nodes, *algorithm, *segment, *threads, *reproducible;
+    bool heap;
+    const struct table *tables;
+    uint64_t differ; /* wrong elements */
+};
+
+/* Numbers of very different sizes, so that every association rounds differently. */
+static void fill_numbers(twill_type type, void *array, int rank)
+{
+    uint64_t state = (uint64_t)rank * 77 + (uint64_t)type;
+    for (size_t i = 0; i < REPRODUCIBLE_COUNT; i++) {
+        uint64_t random = twill_test_random(&state);
+        int exponent = (int)(random >> 40 & 31) - 27;
+        float x = ldexpf((float)((int)(random & 0xffffff) - 0x800000) / 0x400000, exponent);
+        uint32_t bits;
+        memcpy(&bits, &x, sizeof(bits));
+        twill_test_put(type, array, i, twill_test_convert(type, TWILL_F32, bits));
+    }
+}
+
+/* Reduce from rank 0 upwards. */
+static void
+expect_left_sum(twill_type type, twill_op op,
+                unsigned char inputs[REPRODUCIBLE_RANKS][REPRODUCIBLE_COUNT * MOST_ELEMENT],
+                void *want)
+{
+    const void *source[REPRODUCIBLE_RANKS];
+    for (int r = 0; r < REPRODUCIBLE_RANKS; r++)
+        source[r] = inputs[r];
+    struct twill_reduction reduction = {.type = type, .op = op, .divisor = REPRODUCIBLE_RANKS};
+    twill_test_reduce(&reduction, want, source, REPRODUCIBLE_RANKS, REPRODUCIBLE_COUNT);
+}
+
+/* Inputs and results of every type and operation, computed once for all settings. */
+struct table {
+    unsigned char inputs[REPRODUCIBLE_RANKS][REPRODUCIBLE_COUNT * MOST_ELEMENT];
+    unsigned char want[2][REPRODUCIBLE_COUNT * MOST_ELEMENT]; /* sum, avg */
+};
+
+static struct table *make_tables(void)
+{
+    struct table *tables = calloc(TWILL_ARRAY_LENGTH(types), sizeof(*tables));
+    assert_non_null(tables);
+    for (size_t t = 0; t < TWILL_ARRAY_LENGTH(types); t++) {
+        for (int r = 0; r < REPRODUCIBLE_RANKS; r++)
+            fill_numbers(types[t], tables[t].inputs[r], r);
+        expect_left_sum(types[t], TWILL_SUM, tables[t].inputs, tables[t].want[0]);
+        expect_left_sum(types[t], TWILL_AVG, tables[t].inputs, tables[t].want[1]);
+    }
+    return tables;
+}
+
+static uint64_t differing(twill_type type, const void *got, const void *want, size_t count)
+{
+    uint64_t n = 0;
+    for (size_t i = 0; i < count; i++)
+        n += twill_test_get(type, got, i) != twill_test_get(type, want, i);
+    return n;
+}
+
+/* A narrow sum rounds once, in the end, as any other. */
+static bool try_narrow(twill_comm *comm, const void *src, void *dst, twill_type type,
+                       const void *want, uint64_t *differ)
+{
+    twill_context *context = twill_comm_context(comm);
+    twill_op op;
+    TWILL_REQUIRE(twill_op_create_narrow(context, &op, type, NULL, NULL) == TWILL_OK);
+    TWILL_REQUIRE(twill_allreduce(comm, src, dst, REPRODUCIBLE_COUNT, type, op) == TWILL_OK);
+    *differ += differing(type, dst, want, REPRODUCIBLE_COUNT);
+    return twill_op_destroy(context, op) == TWILL_OK;
+}
+
+static bool try_type(struct setting *s, twill_comm *comm, unsigned char *const memory[2], size_t t,
+                     twill_op op)
+{
+    twill_type type = types[t];
+    size_t element = twill_type_size(type), shard = REPRODUCIBLE_COUNT / REPRODUCIBLE_RANKS;
+    int rank = twill_comm_rank(comm), root = 3;
+    unsigned char *src = memory[0], *dst = memory[1];
+    const unsigned char *want = s->tables[t].want[op == TWILL_AVG];
+    uint64_t differ = 0;
+    memcpy(src, s->tables[t].inputs[rank], REPRODUCIBLE_COUNT * element);
+    TWILL_REQUIRE(twill_allreduce(comm, src, dst, REPRODUCIBLE_COUNT, type, op) == TWILL_OK);
+    differ += differing(type, dst, want, REPRODUCIBLE_COUNT);
+    TWILL_REQUIRE(twill_reduce(comm, src, dst, REPRODUCIBLE_COUNT, type, op, root) == TWILL_OK);
+    if (rank == root)
+        differ += differing(type, dst, want, REPRODUCIBLE_COUNT);
+    TWILL_REQUIRE(twill_reduce_scatter(comm, src, dst, shard, type, op) == TWILL_OK);
+    differ += differing(type, dst, want + (size_t)rank * shard * element, shard);
+    if (op == TWILL_SUM && twill_type_is_narrow(type))
+        TWILL_REQUIRE(try_narrow(comm, src, dst, type, want, &differ));
+    TWILL_REQUIRE(twill_allreduce(comm, src, src, 5, type, op) == TWILL_OK);
+    differ += differing(type, src, want, 5);
+    if (strcmp(s->reproducible, "1") == 0)
+        TWILL_REQUIRE(twill_test_note(differ == 0, __FILE__, __LINE__,
+                                      "rank %d, nodes %s, %s: %s %s: %llu elements differ", rank,
+                                      s->nodes, s->algorithm, twill_type_name(type),
+                                      twill_op_name(op), (unsigned long long)differ));
+    if (rank == 0)
+        s->differ += differ;
+    return true;
+}
+
+static void run_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    struct setting *s = user;
+    char text[5][128];
+    (void)rank;
+    (void)size;
+    snprintf(text[0], sizeof(text[0]), "TWILL_LAYOUT=nodes=%s", s->nodes);
+    snprintf(text[1], sizeof(text[1]), "TWILL_ALGORITHM=%s", s->algorithm);
+    snprintf(text[2], sizeof(text[2]), "TWILL_TUNE=segment=%s,segment_net=%s", s->segment,
+             s->segment);
+    snprintf(text[3], sizeof(text[3]), "TWILL_THREADS=%s", s->threads);
+    snprintf(text[4], sizeof(text[4]), "TWILL_REPRODUCIBLE=%s", s->reproducible);
+    const char *settings[] = {text[0],
+                              text[1],
+                              text[2],
+                              text[3],
+                              text[4],
+                              TWILL_TEST_PATIENT,
+                              "TWILL_INTERFACE=lo",
+                              "TWILL_LOG=none",
+                              NULL};
+    twill_context *context = NULL;
+    twill_comm *comm = NULL;
+    void *memory[2] = {NULL, NULL};
+    twill_status status = twill_context_create(&context, bootstrap, settings);
+    if (status == TWILL_OK)
+        status = twill_comm_create(&comm, context);
+    for (int i = 0; i < 2 && status == TWILL_OK; i++) {
+        if (s->heap)
+            status = twill_alloc(context, &memory[i], REPRODUCIBLE_COUNT * MOST_ELEMENT);
+        else
+            memory[i] = malloc(REPRODUCIBLE_COUNT * MOST_ELEMENT);
+    }
+    unsigned char *const buffers[2] = {memory[0], memory[1]};
+    bool good = twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s",
+                                twill_context_message(context));
+    for (size_t t = 0; good && t < TWILL_ARRAY_LENGTH(types); t++)
+        good = try_type(s, comm, buffers, t, TWILL_SUM) && try_type(s, comm, buffers, t, TWILL_AVG);
+    (void)twill_test_note(good, __FILE__, __LINE__, "%s", twill_comm_message(comm));
+    for (int i = 0; i < 2; i++)
+        if (s->heap)
+            (void)twill_free(context, memory[i]);
+        else
+            free(memory[i]);
+    twill_comm_destroy(comm);
+    twill_context_destroy(context);
+}
+
+static const char *const nodes[] = {"", "2x4", "4x2", "8x1", "3+4+1"};
+
+/* Does the library accept this name for an allreduce here? */
+static bool applies(const struct twill_algorithm *a, const char *shape)
+{
+    uint32_t label[REPRODUCIBLE_RANKS] = {0};
+    struct twill_world world;
+    struct twill_error error = {0};
+    struct twill_shape wanted = {.collective = TWILL_ALLREDUCE, .protocol = TWILL_PROTOCOL_STAGED};
+    if (shape[0] != '\0')
+        assert_int_equal(twill_world_parse_nodes(shape, REPRODUCIBLE_RANKS, label, &error),
+                         TWILL_OK);
+    assert_int_equal(twill_world_create(&world, REPRODUCIBLE_RANKS, label, &error), TWILL_OK);
+    bool yes = twill_algorithm_applies(a, &world, &wanted);
+    twill_world_destroy(&world);
+    return yes;
+}
+
+/* Every allreduce algorithm, by name, on the kinds of world that it applies to and whose turn it is
+ * by TEST_SEED, one in two or in four under a sanitizer; on all with TEST_WHOLE. */
+static void same_bits(void **unused)
+{
+    (void)unused;
+    unsigned runs = 0;
+    struct table *tables = make_tables();
+    const struct twill_algorithm *a;
+    for (size_t i = 0; (a = twill_algorithm_at(i)) != NULL; i++) {
+        for (size_t n = 0; n < TWILL_ARRAY_LENGTH(nodes); n++) {
+            struct setting s = {.nodes = nodes[n],
+                                .algorithm = i == 0 ? "auto" : a->name,
+                                .segment = i % 2 ? "4K" : "64K",
+                                .threads = i % 3 ? "1" : "2",
+                                .reproducible = "1",
+                                .heap = (i + n / 2) % 2,
+                                .tables = tables};
+            if (!applies(a, nodes[n]) ||
+                (!test_whole() && (i + n + test_seed()) % (TEST_SLOW ? 4 : 2) != 0))
+                continue;
+            twill_test_run_ranks(REPRODUCIBLE_RANKS, run_rank, &s);
+            runs++;
+        }
+    }
+    free(tables);
+    print_message("%u settings gave the same bits\n", runs);
+}
+
+/* A ring starts each shard at another rank: without the variable its bits differ. */
+static void other_bits(void **unused)
+{
+    (void)unused;
+    struct table *tables = make_tables();
+    struct setting s = {.nodes = "8x1",
+                        .algorithm = "allreduce:ring",
+                        .segment = "64K",
+                        .threads = "1",
+                        .reproducible = "0",
+                        .tables = tables};
+    twill_test_run_ranks(REPRODUCIBLE_RANKS, run_rank, &s);
+    free(tables);
+    assert_true(s.differ > 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(same_bits), cmocka_unit_test(other_bits)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ranks of a node read the prices, or the choice, that one of them has posted on the board, and go
+ * on without them where that rank dies or takes too long. */
+#include "fabric/shm/node_board.h"
+#include "lib/engine/shared_prices.h"
+#include "tests/support/ranks.h"
+
+#include <limits.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static const struct twill_select_request request = {.collective = TWILL_ALLREDUCE, .bytes = 4};
+
+/* Choose with a new chooser of the communicator. Returns the status. */
+static twill_status choose(struct twill_comm *comm, struct twill_choice *choice)
+{
+    struct twill_chooser *chooser = NULL;
+    struct twill_error error = {.status = TWILL_OK};
+    twill_status status = twill_comm_create_chooser(&chooser, comm, NULL, &error);
+    if (status == TWILL_OK)
+        status = twill_select(choice, chooser, &request, &error);
+    twill_chooser_destroy(chooser);
+    return status;
+}
+
+/* Claims every price, and computes none for others. */
+static enum twill_price_record claim(void *user, uint64_t key, bool wait,
+                                     uint64_t words[TWILL_PRICE_WORDS])
+{
+    bool mine;
+    (void)wait, (void)words;
+    struct twill_board_entry *entry = twill_board_find(user, key, &mine);
+    twill_test_note(entry != NULL && mine == !wait, __FILE__, __LINE__, "claimed twice");
+    return TWILL_RECORD_NONE;
+}
+
+static void claim_all(struct twill_comm *comm)
+{
+    struct twill_chooser *chooser;
+    struct twill_choice choice;
+    const struct twill_price_records records = {.ask = claim, .user = comm->node};
+    TWILL_CHECK(twill_chooser_create(&chooser, comm->world, NULL, NULL, NULL) == TWILL_OK);
+    twill_chooser_share(chooser, &records);
+    TWILL_CHECK(twill_select(&choice, chooser, &request, NULL) == TWILL_OK);
+    twill_chooser_destroy(chooser);
+}
+
+/* Make all prices that are on the board those of algorithms that do not work here, or all choices
+ * another algorithm. */
+static void spoil(struct twill_node *node, uint64_t word, unsigned least, unsigned most)
+{
+    uint64_t words[TWILL_BOARD_WORDS] = {word};
+    unsigned entries = 0;
+    for (uint32_t l = 0; l < node->size; l++) {
+        struct twill_board_entry *part =
+            (struct twill_board_entry *)(void *)((unsigned char *)twill_node_trace(node, l) +
+                                                 TWILL_NODE_BOARD_AT);
+        for (unsigned i = 0; i < (4u << 10) / sizeof(*part); i++) {
+            if (atomic_load(&part[i].key) == 0)
+                continue;
+            entries++;
+            TWILL_CHECK(twill_board_state(&part[i]) == TWILL_BOARD_POSTED);
+            twill_board_post(&part[i], words);
+        }
+    }
+    TWILL_CHECK(entries >= least && entries <= most);
+}
+
+enum { READS, DIES, IS_SLOW, READS_CHOICE };
+
+static void run_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    const int what = *(const int *)user;
+    const char *settings[] = {TWILL_TEST_PATIENT, NULL};
+    twill_context *context = NULL;
+    twill_comm *comm = NULL;
+    struct twill_choice choice = {.algorithm = NULL};
+    if (!twill_test_connect(&context, &comm, bootstrap, size == 2 ? "1x2" : "1x16", NULL, settings))
+        return;
+    if (what == READS && rank == 0) {
+        TWILL_CHECK(choose(comm, &choice) == TWILL_OK);
+        spoil(comm->node, 1, 5, UINT_MAX);
+    } else if (what == READS_CHOICE) {
+        if (rank == 0 && choose(comm, &choice) == TWILL_OK)
+            spoil(comm->node, 3, 1, 1);
+    } else if (rank == 0) {
+        claim_all(comm);
+    }
+    TWILL_CHECK(twill_test_barrier(bootstrap));
+    if (what == DIES && rank == 0)
+        _exit(0);
+    if (what == IS_SLOW)
+        comm->tuning.timeout_ns = UINT64_C(20000000);
+    if (rank == 1) {
+        TWILL_CHECK(choose(comm, &choice) == TWILL_OK);
+        TWILL_CHECK((strcmp(choice.algorithm->name, "direct") == 0) ==
+                    (what != READS && what != READS_CHOICE));
+        TWILL_CHECK(what != READS_CHOICE || choice.algorithm == twill_algorithm_at(2));
+    }
+    if (what != DIES)
+        TWILL_CHECK(twill_test_barrier(bootstrap));
+    twill_comm_destroy(comm);
+    twill_context_destroy(context);
+}
+
+static void test_read(void **state)
+{
+    (void)state;
+    int what = READS;
+    twill_test_run_ranks(2, run_rank, &what);
+}
+
+static void test_read_choice(void **state)
+{
+    (void)state;
+    int what = READS_CHOICE;
+    twill_test_run_ranks(16, run_rank, &what);
+}
+
+static void test_other_dies(void **state)
+{
+    (void)state;
+    int what = DIES;
+    twill_test_run_processes(2, run_rank, &what);
+}
+
+static void test_other_is_slow(void **state)
+{
+    (void)state;
+    int what = IS_SLOW;
+    twill_test_run_ranks(2, run_rank, &what);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_read),
+        cmocka_unit_test(test_read_choice),
+        cmocka_unit_test(test_other_dies),
+        cmocka_unit_test(test_other_is_slow),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The event ring: what calls, waits and failures record, also as peers read it; unfinished and
+ * overwritten slots; writers on other threads; the consumer of a timeline. */
+#include "lib/report/trace_calls.h"
+#include "tests/support/ranks.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+/* --- the ring alone -------------------------------------------------------------------------- */
+
+static struct twill_trace_event numbered_event(uint64_t n)
+{
+    return (struct twill_trace_event){.tick = n + 1,
+                                      .bytes = n * 3,
+                                      .sequence = (uint32_t)(n * 5),
+                                      .peer = (uint32_t)(n * 7),
+                                      .what = (uint32_t)(n * 11) & 0xffffffu,
+                                      .detail = (uint16_t)(n * 13),
+                                      .kind = TWILL_TRACE_CALL_BEGIN};
+}
+
+static void assert_same_event(const struct twill_trace_event *a, const struct twill_trace_event *b)
+{
+    assert_int_equal(a->tick, b->tick);
+    assert_int_equal(a->bytes, b->bytes);
+    assert_int_equal(a->sequence, b->sequence);
+    assert_int_equal(a->peer, b->peer);
+    assert_int_equal(a->what, b->what);
+    assert_int_equal(a->detail, b->detail);
+    assert_int_equal(a->kind, b->kind);
+}
+
+static void last_events_are_kept(void **unused)
+{
+    (void)unused;
+    static struct twill_trace_ring ring;
+    const struct twill_trace trace = {.ring = &ring};
+    struct twill_trace_event found;
+    uint64_t first;
+    assert_int_equal(twill_trace_written(&ring, false, &first), 0);
+    assert_false(twill_trace_read(&ring, false, 0, &found)); /* never written */
+    for (uint64_t n = 0; n < 3 * TWILL_TRACE_EVENTS + 17; n++)
+        twill_trace_emit(&trace, numbered_event(n));
+    assert_int_equal(twill_trace_written(&ring, false, &first), 3 * TWILL_TRACE_EVENTS + 17);
+    assert_int_equal(first, 2 * TWILL_TRACE_EVENTS + 17);
+    for (uint64_t n = first; n < first + TWILL_TRACE_EVENTS; n++) {
+        struct twill_trace_event expected = numbered_event(n);
+        assert_true(twill_trace_read(&ring, false, n, &found));
+        assert_same_event(&found, &expected);
+    }
+    assert_false(twill_trace_read(&ring, false, first - 1, &found)); /* overwritten */
+}
+
+static void unfinished_slot_is_recognised(void **unused)
+{
+    (void)unused;
+    static struct twill_trace_ring ring;
+    const struct twill_trace trace = {.ring = &ring};
+    struct twill_trace_event found;
+    for (uint64_t n = 0; n < TWILL_TRACE_EVENTS; n++)
+        twill_trace_emit(&trace, numbered_event(n));
+    /* As a writer leaves it that is killed behind its first stores. */
+    atomic_store(&ring.slot[5].tag, TWILL_TRACE_UNFINISHED);
+    atomic_store(&ring.slot[5].tick, 12345);
+    assert_false(twill_trace_read(&ring, false, 5, &found));
+    assert_true(twill_trace_read(&ring, false, 4, &found));
+    assert_true(twill_trace_read(&ring, false, 6, &found));
+}
+
+/* --- several writers ------------------------------------------------------------------------- */
+
+#define WRITERS     3
+#define WRITER_EACH 20000u
+
+static void *write_others(void *trace)
+{
+    for (uint64_t n = 0; n < WRITER_EACH; n++)
+        twill_trace_emit_other(trace, numbered_event(n));
+    return NULL;
+}
+
+/* Every event that is read is one that was written, as a whole. */
+static void other_threads_write(void **unused)
+{
+    (void)unused;
+    static struct twill_trace_ring ring;
+    struct twill_trace trace = {.ring = &ring};
+    pthread_t writer[WRITERS];
+    for (unsigned i = 0; i < WRITERS; i++)
+        assert_int_equal(pthread_create(&writer[i], NULL, write_others, &trace), 0);
+    uint64_t first, read = 0, written = 0;
+    while (written < (uint64_t)WRITERS * WRITER_EACH) {
+        written = twill_trace_written(&ring, true, &first);
+        for (uint64_t n = first; n < written; n++) {
+            struct twill_trace_event found, expected;
+            if (!twill_trace_read(&ring, true, n, &found))
+                continue;
+            expected = numbered_event(found.tick - 1);
+            assert_same_event(&found, &expected);
+            read++;
+        }
+    }
+    for (unsigned i = 0; i < WRITERS; i++)
+        pthread_join(writer[i], NULL);
+    assert_true(read > 0);
+}
+
+/* A slot of another thread's that was never finished stays so: nobody can know whether its writer
+ * still writes. */
+static void unfinished_slot_is_left_alone(void **unused)
+{
+    (void)unused;
+    static struct twill_trace_ring ring;
+    struct twill_trace trace = {.ring = &ring};
+    struct twill_trace_event found;
+    atomic_store(&ring.other[5].tag, TWILL_TRACE_UNFINISHED);
+    for (uint64_t n = 0; n < 2 * TWILL_TRACE_OTHERS; n++)
+        twill_trace_emit_other(&trace, numbered_event(n));
+    for (uint64_t n = TWILL_TRACE_OTHERS; n < 2 * TWILL_TRACE_OTHERS; n++)
+        assert_int_equal(twill_trace_read(&ring, true, n, &found), n != TWILL_TRACE_OTHERS + 5);
+    assert_int_equal(atomic_load(&ring.other[5].tick), 0);
+}
+
+/* --- events of calls ------------------------------------------------------------------------- */
+
+#define TRACED_CALLS 3
+
+/* Check the events of TRACED_CALLS allreduces, as recorded by local rank l. */
+static bool ring_has_calls(const struct twill_comm *comm, uint32_t l)
+{
+    const struct twill_trace_ring *ring = twill_node_trace(comm->node, l);
+    struct twill_trace_event event;
+    uint64_t first, calls = 0, tick = 0;
+    uint64_t written = twill_trace_written(ring, false, &first);
+    for (uint64_t n = first; n < written; n++) {
+        TWILL_REQUIRE(twill_trace_read(ring, false, n, &event));
+        if (event.kind != TWILL_TRACE_CALL_BEGIN && event.kind != TWILL_TRACE_CALL_END)
+            continue;
+        TWILL_REQUIRE((event.kind == TWILL_TRACE_CALL_END) == (calls % 2 == 1));
+        TWILL_REQUIRE(event.sequence == calls / 2 + 1);
+        TWILL_REQUIRE(event.bytes == 40 && event.detail == 0);
+        TWILL_REQUIRE(event.tick >= tick);
+        struct twill_call call = twill_call_of(event.what, 0, 0);
+        TWILL_REQUIRE(call.collective == TWILL_ALLREDUCE && call.type == TWILL_F64);
+        TWILL_REQUIRE(call.op == TWILL_MAX && !call.vector);
+        tick = event.tick;
+        calls++;
+    }
+    return calls == 2 * TRACED_CALLS;
+}
+
+static void count_event(void *user, const struct twill_trace_event *event)
+{
+    ((unsigned *)user)[event->kind]++;
+}
+
+static void run_traced(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    static const char *const settings[] = {NULL};
+    twill_context *context;
+    twill_comm *comm;
+    double x[5] = {rank, 1, 2, 3, 4};
+    unsigned seen[TWILL_TRACE_KIND_COUNT] = {0};
+    (void)user;
+    if (twill_test_connect(&context, &comm, bootstrap, "", NULL, settings)) {
+        for (int i = 0; i < TRACED_CALLS; i++)
+            TWILL_CHECK_OK(&comm->error, twill_allreduce(comm, x, x, 5, TWILL_F64, TWILL_MAX));
+        TWILL_CHECK(twill_test_barrier(bootstrap));
+        for (uint32_t l = 0; l < (uint32_t)size; l++)
+            TWILL_CHECK(ring_has_calls(comm, l));
+        TWILL_CHECK(twill_test_barrier(bootstrap));
+        comm->trace.user = seen; /* as a timeline does */
+        comm->trace.consumer = count_event;
+        TWILL_CHECK_OK(&comm->error, twill_barrier(comm));
+        comm->trace.consumer = NULL;
+        comm->trace.user = NULL; /* a timeline frees what it has put there */
+        TWILL_CHECK(seen[TWILL_TRACE_CALL_BEGIN] == 1 && seen[TWILL_TRACE_CALL_END] == 1);
+        TWILL_CHECK(seen[TWILL_TRACE_SEGMENT_BEGIN] == 1 && seen[TWILL_TRACE_SEGMENT_END] == 1);
+        TWILL_CHECK(seen[TWILL_TRACE_WAIT_BEGIN] == seen[TWILL_TRACE_WAIT_END]);
+        TWILL_CHECK(twill_test_barrier(bootstrap));
+    }
+    twill_comm_destroy(comm);
+    twill_context_destroy(context);
+}
+
+static void calls_are_recorded(void **unused)
+{
+    (void)unused;
+    twill_test_run_ranks(3, run_traced, NULL);
+}
+
+/* Print what an event costs; asserts nothing, as times vary. */
+static void cost_of_an_event(void **unused)
+{
+    (void)unused;
+    static struct twill_trace_ring ring;
+    const struct twill_trace trace = {.ring = &ring};
+    double best = 1e9;
+    for (unsigned turn = 0; turn < 20; turn++) {
+        uint64_t before = twill_now();
+        for (uint64_t n = 0; n < 20000; n++) {
+            twill_trace_emit(&trace, numbered_event(n));
+            __asm__ volatile("" ::: "memory");
+        }
+        double each = (double)(twill_now() - before) / 20000;
+        best = each < best ? each : best;
+    }
+    print_message("%.1f ns an event, without reading the clock\n", best);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(last_events_are_kept), cmocka_unit_test(unfinished_slot_is_recognised),
+        cmocka_unit_test(other_threads_write),  cmocka_unit_test(unfinished_slot_is_left_alone),
+        cmocka_unit_test(calls_are_recorded),   cmocka_unit_test(cost_of_an_event),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
