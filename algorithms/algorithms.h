@@ -216,6 +216,9 @@ struct twill_price_records {
 };
 /* Let the chooser share prices through `records`, which is copied. */
 void twill_chooser_share(struct twill_chooser *chooser, const struct twill_price_records *records);
+/* Let the chooser, which has not chosen yet, reckon with `ranks` to a core on each node: whoever
+ * waits for another rank goes on when the others have had their turn. Up to 64 change nothing. */
+void twill_chooser_crowd(struct twill_chooser *chooser, uint32_t ranks);
 
 /* How a rank can access the buffers of its node's peers. */
 enum twill_access { TWILL_ACCESS_MAPPED = 1, TWILL_ACCESS_FETCHED = 2 };

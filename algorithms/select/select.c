@@ -16,6 +16,12 @@
  * a further size takes no time. */
 enum { TABLES = 32, EARLY_OF_KIND = 8, EARLY = 64 };
 
+/* Picoseconds of a rank's turn on a core that it shares, to look whether it may go on and to yield:
+ * a system call and a context switch. Up to so many ranks to a core it changes no choice that was
+ * measured, and bounds of prices, which know no turns, would rule out fewer forms. */
+#define TURN UINT64_C(500000)
+enum { CROWD_LEAST = 64 };
+
 /* A request, and its choice if it could be decided without all candidates. */
 struct early {
     struct twill_select_request request;
@@ -28,6 +34,8 @@ struct twill_chooser {
     const struct twill_world *world;
     const struct twill_tuning *tuning;
     struct twill_tuning *own; /* if none was given */
+    struct twill_tuning
+        crowded; /* where ranks share cores; the measurements are those of another */
     char *requested;
     struct twill_override *overrides;
     size_t override_count;
@@ -86,6 +94,18 @@ void twill_chooser_destroy(struct twill_chooser *chooser)
 void twill_chooser_share(struct twill_chooser *chooser, const struct twill_price_records *records)
 {
     chooser->records = *records;
+}
+
+void twill_chooser_crowd(struct twill_chooser *chooser, uint32_t ranks)
+{
+    if (ranks <= CROWD_LEAST)
+        return;
+    chooser->crowded = *chooser->tuning;
+    for (unsigned link = 0; link < TWILL_LINK_NETWORK; link++) {
+        chooser->crowded.model.link[link].signal += (ranks - 1) * TURN;
+        chooser->crowded.model.link[link].latency += (ranks - 1) * TURN;
+    }
+    chooser->tuning = &chooser->crowded;
 }
 
 /* --- the cheapest ----------------------------------------------------------------------------- */

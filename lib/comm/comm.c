@@ -104,19 +104,20 @@ const char *twill_comm_timeout_name(const struct twill_comm *comm)
     return comm->tuning.timeout_ns == (uint64_t)set ? "TWILL_TIMEOUT" : "set by the program";
 }
 
-/* Return whether some ranks, all of one node, have fewer cores than there are of them. */
-static bool shares_cores(const struct twill_comm *comm)
+/* Return how many ranks, all of one node, there are at most to a core; 0: each has its own. */
+static uint32_t sharers(const struct twill_comm *comm)
 {
     const struct twill_level_info *level = comm->context->job.level;
+    uint32_t most = 0;
     for (uint32_t r = 0; comm->world->nodes == 1 && r < comm->world->size; r++) {
         const struct twill_level_info *one = &level[comm->job[r]];
         uint32_t sharing = 0;
         for (uint32_t other = 0; other < comm->world->size; other++)
             sharing += level[comm->job[other]].cpuset_hash == one->cpuset_hash;
         if (one->cpus > 0 && sharing > one->cpus)
-            return true;
+            most = twill_max(most, (sharing - 1) / one->cpus + 1);
     }
-    return false;
+    return most;
 }
 
 static void configure(struct twill_comm *comm)
@@ -135,7 +136,7 @@ static void configure(struct twill_comm *comm)
     comm->tuning.threads = (int)config->number[TWILL_VARIABLE_THREADS];
     comm->tuning.reproducible = config->number[TWILL_VARIABLE_REPRODUCIBLE] != 0;
     comm->tuning.stream = stream_from(comm);
-    comm->tuning.crowded = shares_cores(comm);
+    comm->tuning.crowded = sharers(comm);
     comm->waits.suspect = UINT32_MAX;
     comm->waits.ended_at_timeout = UINT64_MAX;
     comm->issue.epoch = TWILL_LINES; /* above 0, the epoch of unused lines */

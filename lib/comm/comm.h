@@ -116,7 +116,7 @@ struct twill_comm_tuning {
     uint32_t spin;      /* polls before a wait yields its core */
     uint32_t contended; /* > 0: another job has the core; counts back-offs since */
     bool learns;        /* adapt spin */
-    bool crowded; /* on one node, ranks have fewer cores than there are of them; equal on all */
+    uint32_t crowded;   /* ranks to a core, of one node; 0: each has its own; equal on all */
     struct twill_cpu_share share;
     uint64_t yield_alone, yield_lost; /* bounds of a yield in ticks; 0: not known yet */
     int threads;

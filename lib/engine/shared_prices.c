@@ -54,6 +54,7 @@ twill_status twill_comm_create_chooser(struct twill_chooser **chooser, struct tw
 {
     TWILL_TRY(error, twill_chooser_create(chooser, comm->world, comm->context->selection.tuning,
                                           requested, error));
+    twill_chooser_crowd(*chooser, comm->tuning.crowded);
     if (comm->node != NULL && comm->node->size > 1)
         twill_chooser_share(*chooser,
                             &(struct twill_price_records){

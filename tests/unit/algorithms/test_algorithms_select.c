@@ -480,6 +480,30 @@ static void test_registry(void **state)
     twill_world_destroy(&world);
 }
 
+/* A round of 256 ranks on two cores costs a turn of all: what has one is chosen, and only there. */
+static void test_shared_cores(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t to_a_core;
+        const char *chosen;
+    } rows[] = {{0, "recursive_doubling"}, {64, "recursive_doubling"}, {128, "direct"}};
+    const struct twill_select_request request = {.collective = TWILL_ALLREDUCE, .bytes = 4};
+    static const uint32_t label[256]; /* one node */
+    struct twill_world world;
+    assert_int_equal(twill_world_create(&world, TWILL_ARRAY_LENGTH(label), label, NULL), TWILL_OK);
+    for (size_t row = 0; row < TWILL_ARRAY_LENGTH(rows); row++) {
+        struct twill_chooser *chooser;
+        struct twill_choice choice;
+        assert_int_equal(twill_chooser_create(&chooser, &world, NULL, NULL, NULL), TWILL_OK);
+        twill_chooser_crowd(chooser, rows[row].to_a_core);
+        assert_int_equal(twill_select(&choice, chooser, &request, NULL), TWILL_OK);
+        assert_string_equal(choice.algorithm->name, rows[row].chosen);
+        twill_chooser_destroy(chooser);
+    }
+    twill_world_destroy(&world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -489,6 +513,7 @@ int main(void)
         cmocka_unit_test(test_substituted),
         cmocka_unit_test(test_measured_decides),
         cmocka_unit_test(test_registry),
+        cmocka_unit_test(test_shared_cores),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
