@@ -27,7 +27,7 @@ struct twill_mpi twill_mpi = {
     .self_lock = PTHREAD_MUTEX_INITIALIZER,
     .errors_lock = PTHREAD_MUTEX_INITIALIZER,
     .operations = {.lock = PTHREAD_MUTEX_INITIALIZER},
-    .types = {.lock = PTHREAD_MUTEX_INITIALIZER}};
+    .types = {.lock = PTHREAD_MUTEX_INITIALIZER, .keyval = MPI_KEYVAL_INVALID}};
 
 #if defined(TWILL_MPI_ALONE)
 
@@ -216,7 +216,9 @@ static void open_world(void)
 {
     struct twill_mpi_oob oob;
     twill_status status = TWILL_ERR_MEMORY;
-    bool fine = twill_mpi_oob_open(&oob, twill_mpi.shadow) && twill_mpi_types_open(), told = false;
+    bool fine = twill_mpi_oob_open(&oob, twill_mpi.shadow) &&
+                twill_mpi.types.keyval != MPI_KEYVAL_INVALID,
+         told = false;
     int lacks = !fine;
     twill_mpi.off[0] = '\0';
     twill_mpi_most(twill_mpi.shadow, &lacks, 1);
@@ -302,6 +304,7 @@ static void start_library(void)
     twill_mpi_checks_find();
     twill_mpi.has_iagree = twill_mpi_below("PMPIX_Comm_iagree") != NULL;
     twill_mpi_windows_open();
+    twill_mpi_types_open(); /* a report asks for bytes, with one rank or twill off, too */
     PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, world_freed, &keyval, NULL);
     PMPI_Comm_set_attr(MPI_COMM_SELF, keyval, NULL);
     PMPI_Comm_free_keyval(&keyval);

@@ -377,18 +377,19 @@ const struct twill_mpi_type *twill_mpi_type_find(MPI_Datatype type, struct twill
     const struct twill_mpi_type *known = find_entered(type);
     if (known != NULL)
         return known;
-    if (!is_committed(type))
+    if (twill_mpi.types.keyval == MPI_KEYVAL_INVALID || !is_committed(type))
         return NULL;
     known = recall(type, &taken);
     return known != NULL ? known : inspect_type(type, storage);
 }
 
-bool twill_mpi_types_open(void)
+void twill_mpi_types_open(void)
 {
     twill_mpi.types.envelope = twill_mpi_below("PMPI_Type_get_envelope_c");
     twill_mpi.types.contents = twill_mpi_below("PMPI_Type_get_contents_c");
     for (size_t i = 0; i < sizeof(predefined) / sizeof(*predefined); i++)
         add_predefined(i);
-    return PMPI_Type_create_keyval(MPI_TYPE_NULL_COPY_FN, type_freed, &twill_mpi.types.keyval,
-                                   NULL) == MPI_SUCCESS;
+    if (PMPI_Type_create_keyval(MPI_TYPE_NULL_COPY_FN, type_freed, &twill_mpi.types.keyval, NULL) !=
+        MPI_SUCCESS)
+        twill_mpi.types.keyval = MPI_KEYVAL_INVALID;
 }

@@ -254,7 +254,7 @@ struct twill_mpi_types {
     MPI_Datatype handle[TWILL_MPI_TYPES];
     struct twill_mpi_type type[TWILL_MPI_TYPES];
 };
-bool twill_mpi_types_open(void);
+void twill_mpi_types_open(void);
 /* Return what is known of a type, valid while the type exists or *storage does. NULL: not a valid
  * committed type, so the call is erroneous. */
 const struct twill_mpi_type *twill_mpi_type_find(MPI_Datatype type, struct twill_mpi_type *storage);
