@@ -55,31 +55,7 @@ void twill_run_hash_call(struct twill_run *run)
     run->call_hash = scramble_hash(h);
 }
 
-void twill_comm_publish(struct twill_comm *comm, const struct twill_request *request)
-{
-    twill_comm_show(comm, &request->run.summary, request->run.sequence, request->ticks);
-}
-
-void twill_comm_show(struct twill_comm *comm, const struct twill_call *call, uint64_t sequence,
-                     uint64_t ticks)
-{
-    comm->issue.call = *call;
-    comm->issue.sequence = sequence;
-    twill_node_enter_call(
-        comm->node,
-        &(struct twill_call_record){sequence, call->count, twill_call_what(call), call->root},
-        ticks);
-}
-
 /* --- one call -------------------------------------------------------------------------------- */
-
-twill_status twill_comm_usable_again(struct twill_comm *comm)
-{
-    if (TWILL_UNLIKELY(comm->broken))
-        return TWILL_ERR_BROKEN;
-    twill_error_clear(&comm->error);
-    return TWILL_OK;
-}
 
 void twill_request_number_refused(struct twill_request *request, const struct twill_call *call)
 {

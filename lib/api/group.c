@@ -295,13 +295,3 @@ twill_status twill_group_end(twill_comm *comm)
     twill_comm_release(comm);
     return status;
 }
-
-void twill_group_destroy(struct twill_comm *comm)
-{
-    if (comm->group == NULL)
-        return;
-    forget_group(comm);
-    twill_context_give(comm->context, comm->group->packed, comm->group->packed_bytes);
-    free(comm->group);
-    comm->group = NULL;
-}

@@ -4,14 +4,11 @@
 #include "fabric/transports.h"
 #include "lib/api/group.h"
 #include "lib/engine/device_call.h"
-#include "lib/job/log.h"
+#include "lib/engine/log_calls.h"
 #include "lib/report/trace_calls.h"
 #include "lib/wait/progress.h"
 
-#include <stdio.h>
 #include <string.h>
-
-enum { OUT, IN };
 
 /* Hash of what both sides must have alike; the lane keeps the order. */
 static uint32_t signature_of(twill_type type, size_t count)
@@ -75,14 +72,14 @@ static twill_status connect(struct twill_comm *comm, uint32_t peer)
 static struct twill_transfer transfer_of(const struct twill_request *request, int way)
 {
     const struct twill_point *p = &request->point;
-    void *buffer = way == OUT ? (void *)(uintptr_t)p->src : p->dst;
-    size_t count = way == OUT ? p->src_count : p->dst_count;
-    bool used = way == OUT ? p->sends : p->receives;
+    void *buffer = way == TWILL_OUT ? (void *)(uintptr_t)p->src : p->dst;
+    size_t count = way == TWILL_OUT ? p->src_count : p->dst_count;
+    bool used = way == TWILL_OUT ? p->sends : p->receives;
     return (struct twill_transfer){
         .status = used ? TWILL_PENDING : TWILL_OK,
-        .kind = way == OUT ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV,
+        .kind = way == TWILL_OUT ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV,
         .lane = TWILL_POINT_LANE,
-        .peer = (uint32_t)(way == OUT ? p->to : p->from),
+        .peer = (uint32_t)(way == TWILL_OUT ? p->to : p->from),
         .signature = signature_of(p->type, count),
         .buffer = request->bounced[way] != NULL ? request->bounced[way] : buffer,
         .bytes = count * twill_type_size(p->type),
@@ -108,9 +105,9 @@ static int to_itself(const struct twill_comm *comm)
 {
     int open = 0;
     for (const struct twill_request *r = comm->issue.points; r != NULL; r = r->next)
-        for (int way = OUT; way <= IN; way++)
+        for (int way = TWILL_OUT; way <= TWILL_IN; way++)
             if (r->transfer[way].status == TWILL_PENDING && r->transfer[way].peer == comm->rank)
-                open += way == OUT ? 1 : -1;
+                open += way == TWILL_OUT ? 1 : -1;
     return open;
 }
 
@@ -130,12 +127,6 @@ twill_status twill_point_check_itself(struct twill_comm *comm, int sends, int re
     return TWILL_OK;
 }
 
-static bool is_pending(const struct twill_request *request)
-{
-    return request->transfer[OUT].status == TWILL_PENDING ||
-           request->transfer[IN].status == TWILL_PENDING;
-}
-
 twill_status twill_point_begin(struct twill_request *request)
 {
     struct twill_comm *comm = request->comm;
@@ -151,50 +142,17 @@ twill_status twill_point_begin(struct twill_request *request)
     comm->issue.messaging++;
     atomic_store_explicit(&request->state, TWILL_REQUEST_ACTIVE, memory_order_release);
     TWILL_TRY(&comm->error, twill_point_bounce_in(request));
-    for (int way = IN; way >= OUT; way--) {
+    for (int way = TWILL_IN; way >= TWILL_OUT; way--) {
         struct twill_transfer *transfer = &request->transfer[way];
         *transfer = transfer_of(request, way);
         if (!used[way])
             continue;
         struct twill_transport *link = twill_comm_link(comm, transfer->peer);
-        if (way == OUT)
+        if (way == TWILL_OUT)
             twill_counter_add(&comm->usage.counters.bytes_sent, transfer->bytes);
         TWILL_TRY(&comm->error, link->ops->post(link, transfer, &comm->error));
     }
     twill_trace_point_begin(request);
-    return TWILL_OK;
-}
-
-static twill_status point_differs(struct twill_request *request, int way)
-{
-    struct twill_comm *comm = request->comm;
-    const struct twill_point *p = &request->point;
-    const struct twill_transfer *t = &request->transfer[way];
-    char theirs[64] = "";
-    if (t->peer_bytes != t->bytes)
-        snprintf(theirs, sizeof(theirs), ": there are %llu bytes of it",
-                 (unsigned long long)t->peer_bytes);
-    comm->issue.differs = t->peer + 1;
-    return TWILL_FAIL(&comm->error, TWILL_ERR_MISMATCH,
-                      "%s: %s %s (count %zu, %s): that rank has another count or type%s",
-                      TWILL_COMM_RANK_NAME(comm, comm->rank), way == OUT ? "send to" : "recv from",
-                      TWILL_COMM_RANK_NAME(comm, t->peer), way == OUT ? p->src_count : p->dst_count,
-                      twill_type_name(p->type), theirs);
-}
-
-static twill_status point_outcome(struct twill_request *request)
-{
-    struct twill_comm *comm = request->comm;
-    for (int way = OUT; way <= IN; way++) {
-        int status = request->transfer[way].status;
-        if (status == TWILL_ERR_MISMATCH)
-            return point_differs(request, way);
-        if (status < 0)
-            return TWILL_FAIL(&comm->error, (twill_status)status, "%s: message with %s failed: %s",
-                              TWILL_COMM_RANK_NAME(comm, comm->rank),
-                              TWILL_COMM_RANK_NAME(comm, request->transfer[way].peer),
-                              twill_strerror((twill_status)status));
-    }
     return TWILL_OK;
 }
 
@@ -203,25 +161,8 @@ bool twill_point_is_lonely(const struct twill_request *request)
     const struct twill_transfer *t = request->transfer;
     uint32_t self = request->comm->rank;
     return request->is_point && !twill_request_done(request) &&
-           ((t[OUT].status == TWILL_PENDING && t[OUT].peer == self) ||
-            (t[IN].status == TWILL_PENDING && t[IN].peer == self));
-}
-
-int twill_points_sweep(struct twill_comm *comm)
-{
-    int completed = 0;
-    for (struct twill_request **link = &comm->issue.points; *link != NULL;) {
-        struct twill_request *request = *link;
-        TWILL_TRY(&comm->error, point_outcome(request));
-        if (is_pending(request)) {
-            link = &request->next;
-            continue;
-        }
-        *link = request->next;
-        twill_request_complete(request, TWILL_OK);
-        completed++;
-    }
-    return completed;
+           ((t[TWILL_OUT].status == TWILL_PENDING && t[TWILL_OUT].peer == self) ||
+            (t[TWILL_IN].status == TWILL_PENDING && t[TWILL_IN].peer == self));
 }
 
 /* --- calls ----------------------------------------------------------------------------------- */

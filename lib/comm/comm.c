@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Creates communicators: what their ranks agree on, shared memory on the node, configuration. */
 #include "lib/comm/comm.h"
-#include "lib/api/group.h"
+#include "algorithms/world/world_levels.h"
+#include "lib/base/plural.h"
 #include "lib/comm/recovery.h"
 #include "lib/job/find_levels.h"
 #include "lib/job/log.h"
@@ -148,6 +149,15 @@ static void configure(struct twill_comm *comm)
 /* Ended communicators kept readable, to detect late uses of their handles. */
 #define ENDED_KEPT 16u
 
+/* Drop the calls of an open group, and free it. Their requests go with the others. */
+static void close_group(struct twill_comm *comm)
+{
+    if (comm->group != NULL)
+        twill_context_give(comm->context, comm->group->packed, comm->group->packed_bytes);
+    free(comm->group);
+    comm->group = NULL;
+}
+
 void twill_comm_close(struct twill_comm *comm)
 {
     atomic_store_explicit(&comm->live, TWILL_GONE, memory_order_relaxed);
@@ -163,7 +173,7 @@ void twill_comm_close(struct twill_comm *comm)
         twill_comm_end_alone(comm);
     twill_plans_destroy(comm);
     twill_chooser_destroy(comm->plan_cache.chooser);
-    twill_group_destroy(comm);
+    close_group(comm);
     twill_requests_destroy(comm);
     twill_single_copy_close(comm->links.single_copy);
     if (comm->node != NULL)
@@ -338,6 +348,27 @@ static twill_status conclude_members(struct twill_comm_opening *o)
     return open_views(comm);
 }
 
+/* Log a new communicator: new notes, its ranks, its hierarchy and its transports. */
+static void log_comm(const struct twill_comm *comm)
+{
+    const struct twill_log *log = &comm->context->log;
+    char levels[160];
+    if (!twill_log_enabled(log, TWILL_LOG_INFO))
+        return;
+    if (comm->oob == comm->context->job.oob) /* only that of all ranks adds notes */
+        twill_log_notes(comm->context);
+    (void)twill_world_summarize(comm->world, levels, sizeof(levels));
+    twill_say(log, twill_log_once(TWILL_LOG_INFO, comm->local == 0),
+              "communicator %u: %u rank%s: %s; here rank %u, %u of %u on node %u", comm->number,
+              comm->world->size, TWILL_PLURAL(comm->world->size), levels, comm->rank, comm->local,
+              comm->local_size, comm->world->node[comm->rank]);
+    twill_say(log, TWILL_LOG_DEBUG, "communicator %u: exchanges of set-up so far: %u", comm->number,
+              comm->oob->rounds);
+    for (unsigned t = 0; t < comm->links.transports; t++)
+        twill_say(log, TWILL_LOG_DEBUG, "communicator %u: transport: %s", comm->number,
+                  comm->links.transport[t]->ops->describe(comm->links.transport[t]));
+}
+
 /* Open everything, in three exchanges, and those of transports that exchange addresses; the first
  * is over if it was `offered` with the context. The last is a barrier: no rank uses it before all
  * are ready, and no later step can fail. A rank that has it is not to wait for one that has not. */
@@ -365,7 +396,7 @@ static twill_status open_members(struct twill_comm_opening *o, bool offered)
         (void)twill_comm_end(comm, status);
         twill_context_remove(comm->context, comm);
     } else
-        twill_log_comm(comm);
+        log_comm(comm);
     return status;
 }
 

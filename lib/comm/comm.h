@@ -139,6 +139,20 @@ struct twill_comm_usage {
     uint64_t ticks_at_start, ns_at_start; /* twill_ticks() and twill_now() when it was made */
 };
 
+/* Calls between twill_group_start() and _end() (lib/api/group.c), allocated at its first
+ * twill_group_start() and freed with it. */
+struct twill_call_group {
+    bool open;
+    struct twill_request *first, *last; /* recorded calls, linked by `recorded` */
+    unsigned char *packed;              /* buffer of fused allreduces */
+    size_t packed_bytes;
+};
+
+static inline bool twill_group_is_open(const struct twill_call_group *group)
+{
+    return group != NULL && group->open;
+}
+
 /* Made by twill_comm_open(), ended by twill_comm_close(). Used by the thread that holds it, but for
  * the members marked otherwise. */
 struct twill_comm {
@@ -177,6 +191,14 @@ struct twill_comm {
     struct twill_trace trace;
     struct twill_account *account; /* of the last call, if metrics are kept: lib/report/metrics.h */
 };
+
+/* Add to comm->claim.pending. Only the holder of the communicator changes it, so the addition need
+ * not be atomic. */
+static inline void twill_comm_count_pending(struct twill_comm *comm, unsigned more)
+{
+    unsigned pending = atomic_load_explicit(&comm->claim.pending, memory_order_relaxed);
+    atomic_store_explicit(&comm->claim.pending, pending + more, memory_order_release);
+}
 
 static inline struct twill_transport *twill_comm_link(const struct twill_comm *comm, uint32_t peer)
 {
@@ -326,7 +348,7 @@ static inline twill_status twill_comm_usable(struct twill_comm *comm)
     return twill_comm_usable_again(comm);
 }
 
-/* lib/report/rails_report.c. Note the rails for twill-info. */
+/* lib/comm/rails_report.c. Note the rails for twill-info. */
 void twill_comm_note_rails(struct twill_comm *comm);
 /* Return the counters, with those of the transports. Any thread may call it. */
 void twill_comm_count(const struct twill_comm *comm, twill_counters *counters);

@@ -390,3 +390,11 @@ twill_status twill_comm_end(struct twill_comm *comm, twill_status status)
     twill_comm_stop(comm, status);
     return status;
 }
+
+twill_status twill_comm_usable_again(struct twill_comm *comm)
+{
+    if (TWILL_UNLIKELY(comm->broken))
+        return TWILL_ERR_BROKEN;
+    twill_error_clear(&comm->error);
+    return TWILL_OK;
+}

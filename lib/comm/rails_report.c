@@ -1,43 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* NICs and rails, as twill-info shows them: where they are, which are used, and their traffic. */
-#include "fabric/host/interfaces.h"
+/* Rails, as twill-info shows them: which are used, and their traffic. */
 #include "fabric/rails/rails.h"
 #include "lib/base/plural.h"
 #include "lib/comm/comm.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-static const char *distance_name(unsigned distance)
-{
-    static const char *const names[] = {"near this rank", "in the same package as this rank",
-                                        "far from this rank"};
-    return names[twill_min(distance, TWILL_ARRAY_LENGTH(names) - 1)];
-}
-
-/* Note a line for each NIC. */
-void twill_context_note_nics(struct twill_context *context)
-{
-    struct twill_nic nic;
-    struct twill_link *links = NULL;
-    struct twill_error ignored = {0};
-    size_t count = 0;
-    (void)twill_links_read(&links, &count, &ignored);
-    for (size_t i = 0; twill_topology_nic(context->machine.topology, i, &nic); i++) {
-        char speed[32] = "", place[48] = "";
-        for (size_t l = 0; l < count && speed[0] == '\0'; l++)
-            if (strcmp(links[l].name, nic.name) == 0 && links[l].mbits > 0)
-                snprintf(speed, sizeof(speed), ", %u Mbit/s", links[l].mbits);
-        if (nic.package >= 0)
-            snprintf(place, sizeof(place), ", package %d, NUMA node %d", nic.package, nic.numa);
-        else if (nic.numa >= 0)
-            snprintf(place, sizeof(place), ", NUMA node %d", nic.numa);
-        twill_context_note(context, "NIC %s: %s%s%s, %s", nic.name, nic.kind, speed, place,
-                           nic.numa >= 0 ? distance_name(nic.distance) : "place unknown");
-    }
-    free(links);
-}
 
 /* Count the rails of a transport; 0 if it is not between nodes. */
 static size_t rails_count(const struct twill_transport *transport)

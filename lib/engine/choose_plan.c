@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From a call to its plan: the request to the selector, and whether the node's ranks exchange
  * buffer addresses first. */
+#include "lib/engine/log_calls.h"
 #include "lib/engine/shared_prices.h"
-#include "lib/job/log.h"
 
 static enum twill_order order_of(const struct twill_run *run)
 {

@@ -23,7 +23,7 @@
  *   segment again later; repeating the stores changes nothing. */
 #include "fabric/shm/call_records.h"
 #include "lib/comm/comm.h"
-#include "lib/job/log.h"
+#include "lib/engine/log_calls.h"
 #include "lib/report/trace_calls.h"
 
 /* --- when a run is laid out ------------------------------------------------------------------ */

@@ -14,6 +14,9 @@ enum twill_request_state {
     TWILL_REQUEST_COMPLETE
 };
 
+/* The two messages of a point-to-point call: in struct twill_request. */
+enum { TWILL_OUT, TWILL_IN };
+
 /* A point-to-point call: a send, a receive, or both. */
 struct twill_point {
     const void *src;
@@ -53,7 +56,7 @@ struct twill_request {
 
     size_t *counts; /* [4][size], vector call: counts and offsets of SRC and DST */
     struct twill_point point;
-    struct twill_transfer transfer[2]; /* out, in */
+    struct twill_transfer transfer[2]; /* TWILL_OUT, TWILL_IN */
     twill_request *handle;             /* the caller's; NULL: not in use */
     uint32_t generation;               /* how often this memory has been released */
     uint32_t born;                     /* generation at which comm got it */
@@ -100,6 +103,15 @@ void twill_request_begin(struct twill_request *request, uint64_t entered);
 
 /* --- lib/engine/request_queue.c --- */
 
+/* Advance everything under way. Returns how many steps were made, or < 0: the caller then breaks
+ * the communicator, unless it is broken. The communicator is held. */
+int twill_comm_advance(struct twill_comm *comm);
+/* Uncount a request that twill_comm_pend() has counted, once it is complete. */
+void twill_comm_unpend(struct twill_comm *comm);
+/* Publish to the ranks of this node which call this rank is in. */
+void twill_comm_publish(struct twill_comm *comm, const struct twill_request *request);
+void twill_comm_show(struct twill_comm *comm, const struct twill_call *call, uint64_t sequence,
+                     uint64_t ticks);
 /* Append a collective whose arguments have been checked to the queue. */
 void twill_request_enqueue(struct twill_request *request);
 /* Is the request not active? Of a struct twill_request, for twill_comm_wait(). */
@@ -124,6 +136,10 @@ unsigned twill_comm_waits_for(struct twill_comm *comm, uint32_t *ranks, unsigned
                               const char **step);
 /* Does a request under way use a transport that must be polled? */
 bool twill_comm_is_polled(const struct twill_comm *comm);
+
+/* lib/engine/points.c. Complete the point-to-point requests whose messages have completed. Returns
+ * how many, < 0 on error. */
+int twill_points_sweep(struct twill_comm *comm);
 
 /* --- lib/api/collective.c --- */
 
@@ -154,10 +170,6 @@ twill_status twill_request_prepare(struct twill_request *request, const struct t
 void twill_request_number_refused(struct twill_request *request, const struct twill_call *call);
 /* Compute run->call_hash of the summary. */
 void twill_run_hash_call(struct twill_run *run);
-/* Publish to the ranks of this node which call this rank is in. */
-void twill_comm_publish(struct twill_comm *comm, const struct twill_request *request);
-void twill_comm_show(struct twill_comm *comm, const struct twill_call *call, uint64_t sequence,
-                     uint64_t ticks);
 
 /* --- lib/engine/choose_plan.c, lib/engine/buffer_addresses.c --- */
 
@@ -190,8 +202,6 @@ twill_status twill_point_check_itself(struct twill_comm *comm, int sends, int re
 bool twill_point_is_lonely(const struct twill_request *request);
 /* Begin it; other threads may advance it from then on. */
 twill_status twill_point_launch(struct twill_request *request);
-/* Complete the requests whose messages have completed. Returns how many, < 0 on error. */
-int twill_points_sweep(struct twill_comm *comm);
 twill_status twill_point_run(struct twill_comm *comm, const struct twill_point *point,
                              const char *name);
 twill_status twill_point_start(struct twill_comm *comm, const struct twill_point *point,

@@ -1,16 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Requests under way: the queue of collectives, their instances in flight, and progress on them. */
 #include "fabric/shm/call_records.h"
-#include "lib/job/log.h"
+#include "lib/comm/comm.h"
+#include "lib/engine/log_calls.h"
 #include "lib/report/metrics.h"
 #include "lib/report/trace_calls.h"
-#include "lib/wait/progress.h"
 
+#include <limits.h>
 #include <stdlib.h>
 
 static void set_state(struct twill_request *request, enum twill_request_state state)
 {
     atomic_store_explicit(&request->state, state, memory_order_release);
+}
+
+void twill_comm_unpend(struct twill_comm *comm)
+{
+    atomic_fetch_sub_explicit(&comm->context->comms.pending, 1, memory_order_release);
+    twill_comm_count_pending(comm, UINT_MAX);
 }
 
 bool twill_request_done(const void *request)
@@ -20,6 +27,22 @@ bool twill_request_done(const void *request)
 }
 
 /* --- the queue ------------------------------------------------------------------------------- */
+
+void twill_comm_publish(struct twill_comm *comm, const struct twill_request *request)
+{
+    twill_comm_show(comm, &request->run.summary, request->run.sequence, request->ticks);
+}
+
+void twill_comm_show(struct twill_comm *comm, const struct twill_call *call, uint64_t sequence,
+                     uint64_t ticks)
+{
+    comm->issue.call = *call;
+    comm->issue.sequence = sequence;
+    twill_node_enter_call(
+        comm->node,
+        &(struct twill_call_record){sequence, call->count, twill_call_what(call), call->root},
+        ticks);
+}
 
 /* Publish the first request of the queue as the call that this rank is in. */
 static void publish_first(struct twill_comm *comm)

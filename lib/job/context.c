@@ -2,6 +2,7 @@
 /* Creates a context: configuration, machine, memory, bootstrap, the job (context_job.c), levels,
  * failure detector. */
 #include "lib/job/context.h"
+#include "fabric/host/interfaces.h"
 #include "lib/base/plural.h"
 #include "lib/comm/recovery.h"
 #include "lib/engine/device_call.h"
@@ -141,6 +142,36 @@ static void note_caches(struct twill_context *context, const struct twill_machin
                        size_text(l2, sizeof(l2), m->l2_bytes, 10), cores, count);
 }
 
+static const char *distance_name(unsigned distance)
+{
+    static const char *const names[] = {"near this rank", "in the same package as this rank",
+                                        "far from this rank"};
+    return names[twill_min(distance, TWILL_ARRAY_LENGTH(names) - 1)];
+}
+
+/* Note a line for each NIC. */
+static void note_nics(struct twill_context *context)
+{
+    struct twill_nic nic;
+    struct twill_link *links = NULL;
+    struct twill_error ignored = {0};
+    size_t count = 0;
+    (void)twill_links_read(&links, &count, &ignored);
+    for (size_t i = 0; twill_topology_nic(context->machine.topology, i, &nic); i++) {
+        char speed[32] = "", place[48] = "";
+        for (size_t l = 0; l < count && speed[0] == '\0'; l++)
+            if (strcmp(links[l].name, nic.name) == 0 && links[l].mbits > 0)
+                snprintf(speed, sizeof(speed), ", %u Mbit/s", links[l].mbits);
+        if (nic.package >= 0)
+            snprintf(place, sizeof(place), ", package %d, NUMA node %d", nic.package, nic.numa);
+        else if (nic.numa >= 0)
+            snprintf(place, sizeof(place), ", NUMA node %d", nic.numa);
+        twill_context_note(context, "NIC %s: %s%s%s, %s", nic.name, nic.kind, speed, place,
+                           nic.numa >= 0 ? distance_name(nic.distance) : "place unknown");
+    }
+    free(links);
+}
+
 static void note_machine(struct twill_context *context)
 {
     const struct twill_machine *m = twill_topology_machine(context->machine.topology);
@@ -155,7 +186,7 @@ static void note_machine(struct twill_context *context)
                            m->cluster_mode);
     note_caches(context, m);
     note_memory(context, m);
-    twill_context_note_nics(context);
+    note_nics(context);
 }
 
 /* Note where memory is placed. With several NUMA nodes that depends on where a rank runs. */

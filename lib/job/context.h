@@ -272,8 +272,6 @@ void twill_context_note_of(struct twill_context *context, bool of_rank, const ch
     TWILL_PRINTF(3, 4);
 #define twill_context_note(context, ...)      twill_context_note_of(context, false, __VA_ARGS__)
 #define twill_context_note_rank(context, ...) twill_context_note_of(context, true, __VA_ARGS__)
-/* Add a line for each NIC. lib/report/rails_report.c */
-void twill_context_note_nics(struct twill_context *context);
 /* Add the transport that would be used between nodes, when there is one node.
  * lib/comm/comm_transports.c */
 void twill_context_preview(struct twill_context *context);

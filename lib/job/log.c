@@ -2,10 +2,7 @@
 /* The log at info and debug. A line that all ranks of a node would write alike is at level info on
  * the node's first rank and at level debug on the others. */
 #include "lib/job/log.h"
-#include "algorithms/select/explain.h"
-#include "algorithms/world/world_levels.h"
 #include "fabric/bootstrap/exit_notice.h"
-#include "lib/base/plural.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -147,90 +144,4 @@ void twill_log_process(struct twill_context *context)
             twill_say(&context->log, twill_log_once(TWILL_LOG_INFO, context_is_first(context)),
                       "%s=%s (%s)", twill_variables[v].name,
                       twill_config_shown(config, (enum twill_variable_id)v), config->source[v]);
-}
-
-void twill_log_comm(struct twill_comm *comm)
-{
-    const struct twill_log *log = &comm->context->log;
-    char levels[160];
-    if (!twill_log_enabled(log, TWILL_LOG_INFO))
-        return;
-    if (comm->oob == comm->context->job.oob) /* only that of all ranks adds notes */
-        twill_log_notes(comm->context);
-    (void)twill_world_summarize(comm->world, levels, sizeof(levels));
-    twill_say(log, twill_log_once(TWILL_LOG_INFO, comm->local == 0),
-              "communicator %u: %u rank%s: %s; here rank %u, %u of %u on node %u", comm->number,
-              comm->world->size, TWILL_PLURAL(comm->world->size), levels, comm->rank, comm->local,
-              comm->local_size, comm->world->node[comm->rank]);
-    twill_say(log, TWILL_LOG_DEBUG, "communicator %u: exchanges of set-up so far: %u", comm->number,
-              comm->oob->rounds);
-    for (unsigned t = 0; t < comm->links.transports; t++)
-        twill_say(log, TWILL_LOG_DEBUG, "communicator %u: transport: %s", comm->number,
-                  comm->links.transport[t]->ops->describe(comm->links.transport[t]));
-}
-
-/* --- calls ------------------------------------------------------------------------------------ */
-
-void twill_log_choice_once(struct twill_comm *comm, const struct twill_select_request *request,
-                           const struct twill_choice *choice)
-{
-    char why[400];
-    struct twill_plan *plan = comm->plan_cache.plans;
-    unsigned class = request->bytes > 0 ? 64u - (unsigned)__builtin_clzll(request->bytes) : 0;
-    uint64_t bit = UINT64_C(1) << twill_min(class, 63);
-    while (plan != NULL && plan != comm->plan_cache.last)
-        plan = plan->next;
-    if (plan == NULL || (plan->logged & bit) != 0)
-        return;
-    plan->logged |= bit;
-    twill_why_choice(why, sizeof(why), comm->plan_cache.chooser, comm->world,
-                     comm->context->selection.tuning, request, choice);
-    const char *type = twill_type_name(request->type);
-    twill_say(&comm->context->log, twill_log_once(TWILL_LOG_INFO, comm->local == 0),
-              "communicator %u: %s%s of %zu bytes, %s: %s", comm->number,
-              twill_collective_name(request->collective), request->vector ? "v" : "",
-              request->bytes, type != NULL ? type : "?", why);
-}
-
-static void describe_point(const struct twill_point *p, char *text, size_t bytes)
-{
-    size_t used = 0;
-    text[0] = '\0';
-    if (p->sends)
-        used = (size_t)snprintf(text, bytes, "send of %zu %s to rank %d", p->src_count,
-                                twill_type_name(p->type), p->to);
-    if (p->receives && used < bytes)
-        snprintf(text + used, bytes - used, "%srecv of %zu %s from rank %d", used > 0 ? ", " : "",
-                 p->dst_count, twill_type_name(p->type), p->from);
-}
-
-static void describe_request(const struct twill_request *request, char *text, size_t bytes)
-{
-    if (request->is_point)
-        describe_point(&request->point, text, bytes);
-    else
-        twill_call_describe(&request->run.call, request->run.sequence, text, bytes);
-}
-
-void twill_log_begin(const struct twill_request *request)
-{
-    const struct twill_comm *comm = request->comm;
-    char call[200];
-    describe_request(request, call, sizeof(call));
-    const void *src = request->is_point ? request->point.src : request->run.call.src;
-    const void *dst = request->is_point ? request->point.dst : request->run.call.dst;
-    twill_say(&comm->context->log, TWILL_LOG_DEBUG, "communicator %u: %s begins: src %p, dst %p",
-              comm->number, call, src, dst);
-}
-
-void twill_log_end(const struct twill_request *request, twill_status status)
-{
-    const struct twill_comm *comm = request->comm;
-    char call[200], how[TWILL_WHY_NAME] = "point to point";
-    describe_request(request, call, sizeof(call));
-    if (!request->is_point && request->run.plan != NULL)
-        twill_why_name(&request->run.plan->choice, how);
-    twill_say(&comm->context->log, TWILL_LOG_DEBUG, "communicator %u: %s ends: %s, %s, %.1f us",
-              comm->number, call, twill_strerror(status), how,
-              1e6 * twill_comm_seconds(comm, twill_ticks() - request->ticks));
 }

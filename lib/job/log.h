@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The log at TWILL_LOG=info (decisions) and debug (every call). twill_say() (lib/base/base.h)
- * writes the lines. */
+/* The log of a context. twill_say() (lib/base/base.h) writes the lines. */
 #ifndef TWILL_LOG_H
 #define TWILL_LOG_H
 
-#include "lib/comm/comm.h"
+#include "lib/job/context.h"
 
 #include <limits.h>
 
@@ -25,23 +24,5 @@ const char *twill_log_name_file(const struct twill_log *log, const char *pattern
 void twill_log_notes(struct twill_context *context);
 /* Log the variables that are not at their defaults. */
 void twill_log_process(struct twill_context *context);
-/* Log a new communicator: new notes, its ranks, its hierarchy and its transports. */
-void twill_log_comm(struct twill_comm *comm);
-
-/* Log the choice of comm->last for a call, once for each plan and power of two of bytes; at level
- * info on the first rank of each node, because nodes may differ. */
-void twill_log_choice_once(struct twill_comm *comm, const struct twill_select_request *request,
-                           const struct twill_choice *choice);
-static inline void twill_log_choice(struct twill_comm *comm,
-                                    const struct twill_select_request *request,
-                                    const struct twill_choice *choice)
-{
-    if (TWILL_UNLIKELY(twill_log_enabled(&comm->context->log, TWILL_LOG_INFO)))
-        twill_log_choice_once(comm, request, choice);
-}
-
-/* Log start and completion of a request at level debug. Called if comm->traced. */
-void twill_log_begin(const struct twill_request *request);
-void twill_log_end(const struct twill_request *request, twill_status status);
 
 #endif

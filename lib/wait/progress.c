@@ -2,32 +2,17 @@
 /* The list of a context's open communicators, and advancing what is under way on them. */
 #include "lib/wait/progress.h"
 
-#include <limits.h>
 #include <sched.h>
 #include <stdlib.h>
 
 const char twill_held_by_progress[] = "progress";
 
-/* Add to comm->claim.pending. Only the holder of the communicator changes it, so the addition need
- * not be atomic. */
-static void count_pending(struct twill_comm *comm, unsigned more)
-{
-    unsigned pending = atomic_load_explicit(&comm->claim.pending, memory_order_relaxed);
-    atomic_store_explicit(&comm->claim.pending, pending + more, memory_order_release);
-}
-
 void twill_comm_pend(struct twill_comm *comm)
 {
-    count_pending(comm, 1);
+    twill_comm_count_pending(comm, 1);
     atomic_fetch_add(&comm->context->comms.pending, 1);
     if (comm->context->progress.enabled)
         twill_progress_wake(comm->context);
-}
-
-void twill_comm_unpend(struct twill_comm *comm)
-{
-    atomic_fetch_sub_explicit(&comm->context->comms.pending, 1, memory_order_release);
-    count_pending(comm, UINT_MAX);
 }
 
 twill_status twill_context_add(struct twill_context *context, struct twill_comm *comm,

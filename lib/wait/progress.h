@@ -34,10 +34,8 @@ twill_status twill_comm_refuse_call(struct twill_comm *comm, const char *call, t
                                     const char *message);
 
 /* Count a request that other threads may advance, and wake or start the progress thread, if there
- * is to be one. The communicator is held. */
+ * is to be one. Pair with twill_comm_unpend(). The communicator is held. */
 void twill_comm_pend(struct twill_comm *comm);
-/* Uncount it, once complete. The communicator is held. */
-void twill_comm_unpend(struct twill_comm *comm);
 
 /* Advance every communicator of the context that has requests pending and is not held, other than
  * `except` (or NULL), and the advancers. Returns how many steps were made, never an error: a
@@ -68,10 +66,6 @@ void twill_advancer_add(struct twill_context *context, struct twill_advancer *ad
  * it. Returns false if one still is: then all that `advance` uses has to stay, the context among
  * it. It may be called again. */
 bool twill_advancer_remove(struct twill_advancer *advancer, const struct twill_context *context);
-
-/* lib/engine/request_queue.c. Advance everything under way. Returns how many steps were made, or <
- * 0: the caller then breaks the communicator, unless it is broken. The communicator is held. */
-int twill_comm_advance(struct twill_comm *comm);
 
 /* --- lib/wait/progress_thread.c --- */
 

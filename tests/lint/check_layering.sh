@@ -333,6 +333,9 @@ if [ "${1:-}" != archives ]; then # of a build with other options: check_cuda.sh
     must_pass "includes" check_includes "$source"
     self_test_tower
     must_pass "lib's folders" check_tower "$source" "$here/lint/upward_includes.txt"
+    if git -C "$source" ls-files >/dev/null 2>&1; then # a source archive has no list of its files
+        must_end 0 "figures of the structure" env -C "$source" python3 "$here/lint/structure.py"
+    fi
     self_test_archives
 fi
 must_pass "archives" check_archives "$build"

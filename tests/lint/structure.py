@@ -1,0 +1,142 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Measure how the code hangs together, and fail where a figure is worse than its limit.
+
+structure.py [--pairs]   one figure a line: name, value, limit; --pairs: also what ties folders of lib to each other
+
+A limit is a figure that was reached: who makes it better lowers it. Bindings (lib/mpi, lib/python, lib/fortran, lib/heap) and public
+headers are no folders here, and every folder may use the base.
+"""
+import collections
+import os
+import re
+import statistics
+import subprocess
+import sys
+
+CODE = (".c", ".h", ".cpp", ".hpp")
+BINDINGS = ("lib/mpi", "lib/python", "lib/fortran", "lib/man", "lib/heap")
+EXTENSIONS = ("lib/train", "lib/server")
+BASE = "lib/base"
+SLEEPS = r"\b(sched_yield|nanosleep|usleep|clock_nanosleep)\s*\("
+DEFINITION = r"^(?!static)[A-Za-z_][\w \t*]*?\b(twill_\w+)\s*\([^;{}]*\)\s*\{"
+
+
+def folder(path):
+    """The folder of lib that a file belongs to, or its module. Public headers: lib."""
+    part = path.split("/")
+    return "/".join(part[:2]) if part[0] == "lib" and len(part) > 2 else part[0]
+
+
+def without_text(code):
+    return re.sub(r'"(\\.|[^"\\\n])*"', '""', re.sub(r"/\*.*?\*/|//[^\n]*", "", code, flags=re.S))
+
+
+def body_of(code, start):
+    """The text up to the brace that closes the one before `start`."""
+    depth, end = 1, start
+    while depth and end < len(code):
+        depth += {"{": 1, "}": -1}.get(code[end], 0)
+        end += 1
+    return code[start:end - 1]
+
+
+class Tree:
+    def __init__(self):
+        listed = subprocess.check_output(["git", "ls-files"], text=True).splitlines()
+        self.files = [f for f in listed if os.path.exists(f)]
+        self.text = {f: open(f, errors="replace").read() for f in self.files if f.endswith(CODE)}
+        self.product = [f for f in self.text if not f.startswith(("tests/", "bench/", "examples/"))]
+        self.code = {f: without_text(self.text[f]) for f in self.product}
+        self.includes = {f: self.resolve(f) for f in self.text}
+
+    def resolve(self, path):
+        found = set()
+        for name in re.findall(r'^\s*#\s*include\s+[<"]([^>"]+)[>"]', self.text[path], flags=re.M):
+            beside = os.path.normpath(os.path.join(os.path.dirname(path), name))
+            found.update([c for c in (name, "lib/" + name, beside) if c in self.text][:1])
+        return found
+
+    def seen_by(self, path):
+        """All headers of ours that a file includes, also through others."""
+        seen, left = set(), [path]
+        while left:
+            new = self.includes[left.pop()] - seen
+            seen |= new
+            left += new
+        return seen
+
+    def arrows(self):
+        """(folder, other folder) of lib: the headers and functions by which the first uses the second."""
+        defined = collections.defaultdict(set)
+        for f in self.product:
+            if f.endswith(".c"):
+                for name in re.findall(DEFINITION, self.code[f], flags=re.M):
+                    defined[name].add(f)
+        uses = collections.defaultdict(set)
+        for f in self.product:
+            own = folder(f)
+            if not own.startswith("lib/") or own in BINDINGS:
+                continue
+            used = {(h, "#" + os.path.basename(h)) for h in self.includes[f]}
+            if f.endswith(".c"):
+                called = set(re.findall(r"\b(twill_\w+)\s*\(", self.code[f]))
+                used |= {(next(iter(defined[n])), n) for n in called if len(defined[n]) == 1}
+            for where, what in used:
+                other = folder(where)
+                if other.startswith("lib/") and other not in BINDINGS + (own, BASE):
+                    uses[own, other].add(what)
+        return uses
+
+    def members(self):
+        """The number of members of every struct, the largest first."""
+        found = []
+        for f in self.product:
+            for match in re.finditer(r"\bstruct\s+\w+\s*\{", self.code[f]):
+                body = re.sub(r"\{[^{}]*\}", "", body_of(self.code[f], match.end()))
+                found.append(sum(1 + s.count(",") for s in body.split(";")[:-1] if "(" not in s))
+        return sorted(found, reverse=True)
+
+    def lines(self, of_tests):
+        return sum(t.count("\n") for f, t in self.text.items() if f.startswith("tests/") == of_tests)
+
+
+def figures(tree, uses):
+    """(name, value, limit) of each figure."""
+    mutual = [pair for pair in uses if pair[::-1] in uses and pair[0] < pair[1]]
+    core = [f for f in tree.product if f.endswith(".c") and folder(f).startswith("lib/")
+            and folder(f) not in BINDINGS + EXTENSIONS]
+    wide = collections.Counter(h for f in tree.product if f.endswith(".c") for h in tree.seen_by(f)
+                               if folder(h).startswith("lib/") and folder(h) != BASE)
+    members = tree.members()
+    return [
+        ("pairs of folders of lib that use each other", len(mutual), 10),
+        ("headers of ours that a core .c file of lib sees, median", int(statistics.median(len(tree.seen_by(f)) for f in core)), 41),
+        ("files that see the widest header of lib above the base", max(wide.values()), 116),
+        ("product files that sleep or yield", sum(1 for f in tree.product if re.search(SLEEPS, tree.text[f])), 22),
+        ("structs above 25 members", sum(1 for n in members if n > 25), 13),
+        ("members of the largest struct", members[0], 39),
+        ("files in the tree", len(tree.files), 2630),
+        ("lines of product, benchmarks and examples in C and C++", tree.lines(False), 124500),
+        ("lines of tests in C and C++", tree.lines(True), 71500),
+        ("lines of the longest file", max(t.count("\n") for t in tree.text.values()), 600),
+    ]
+
+
+def main():
+    tree = Tree()
+    uses = tree.arrows()
+    worse = 0
+    for name, value, limit in figures(tree, uses):
+        worse += value > limit
+        print(f"{name}: {value} (at most {limit}){': worse' if value > limit else ''}")
+    if "--pairs" in sys.argv:
+        for one, other in sorted(uses):
+            if one < other and (other, one) in uses:
+                print(f"  {one} -> {other}: {', '.join(sorted(uses[one, other]))}")
+                print(f"  {other} -> {one}: {', '.join(sorted(uses[other, one]))}")
+    return worse > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
