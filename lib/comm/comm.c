@@ -113,6 +113,8 @@ static uint32_t sharers(const struct twill_comm *comm)
     for (uint32_t r = 0; comm->world->nodes == 1 && r < comm->world->size; r++) {
         const struct twill_level_info *one = &level[comm->job[r]];
         uint32_t sharing = 0;
+        if (r > 0 && level[comm->job[r - 1]].cpuset_hash == one->cpuset_hash)
+            continue; /* counted: ranks that share cores are often all */
         for (uint32_t other = 0; other < comm->world->size; other++)
             sharing += level[comm->job[other]].cpuset_hash == one->cpuset_hash;
         if (one->cpus > 0 && sharing > one->cpus)
