@@ -38,8 +38,11 @@ least()
 while name=$(least) && [ -n "$name" ]; do
     output=$folder/$name.output
     mkdir -p "$folder/$name"
-    corpus=$source/tests/fuzz/corpus/$name
-    [ -d "$corpus" ] || corpus=
+    archive=$source/tests/fuzz/corpus/$name.txt corpus=
+    if [ -f "$archive" ]; then
+        corpus=$folder/corpus/$name
+        python3 "$source/tests/fuzz/corpus.py" unpack "$archive" "$corpus"
+    fi
     status=0
     # `times` of a subshell: on its second line, of the fuzzer.
     used=$(

@@ -13,26 +13,34 @@ place=$((${TEST_SEED:-1} % count))
 kept=${TEST_FUZZ_KEEP:-$scratch/kept}
 export ASAN_OPTIONS="${ASAN_OPTIONS:-}:detect_leaks=1:detect_stack_use_after_return=1:strict_string_checks=1"
 
-# Folders with inputs that are not copied into the corpus.
+# Print folders with inputs: the parser's archive, unpacked, and files of other parts of the tree that the parser reads.
 inputs() # parser
 {
     case $1 in
-    schedule) echo "$source/tests/data/golden" ;;
+    schedule) # tests/data/golden.txt, each schedule in a file of its own
+        mkdir -p "$scratch/golden"
+        awk -v to="$scratch/golden/" '/^== / { file = to $2; next } { print > file }' "$source/tests/data/golden.txt"
+        echo "$scratch/golden"
+        ;;
     tuning) echo "$source/lib/tuning" ;;
     list) echo "$source/bench/gradients" ;;
     esac
-    [ ! -d "$source/tests/fuzz/corpus/$1" ] || echo "$source/tests/fuzz/corpus/$1"
+    archive=$source/tests/fuzz/corpus/$1.txt
+    if [ -f "$archive" ]; then
+        python3 "$source/tests/fuzz/corpus.py" unpack "$archive" "$scratch/corpus/$1" && echo "$scratch/corpus/$1"
+    fi
 }
 
 for fuzzer in $fuzzers; do
     name=${fuzzer##*/fuzz_}
     mkdir -p "$kept/$name"
+    folders=$(inputs "$name") || fault "the corpus of $name cannot be unpacked"
     place=$(((place + 1) % count))
     limit=-max_total_time=${TEST_FUZZ_SECONDS:-1}
     [ -n "${TEST_FUZZ_SECONDS:-}" ] || [ "$place" -lt "$SECONDS_IN_ALL" ] || limit=-runs=0
-    # shellcheck disable=SC2046 # folders
+    # shellcheck disable=SC2086 # folders
     must_end 0 "$name" "$fuzzer" -seed=1 "$limit" -max_len=4096 -timeout=20 -print_final_stats=1 \
-        -close_fd_mask=1 -verbosity=0 -artifact_prefix="$kept/$name-" "$kept/$name" $(inputs "$name")
+        -close_fd_mask=1 -verbosity=0 -artifact_prefix="$kept/$name-" "$kept/$name" $folders
     sed -n 's/^stat::number_of_executed_units: */    executions: /p' "$scratch/output"
 done
 finish

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Schedules as text: compared with golden files, and parsed back. TEST_GOLDEN_WRITE=1 rewrites the
- * golden files. */
+/* Schedules as text: compared with tests/data/golden.txt, and parsed back. TEST_GOLDEN_WRITE=1
+ * rewrites that file. */
 #include "tests/support/schedules.h"
 
 #include <setjmp.h>
@@ -40,34 +40,54 @@ static char *print_all(const struct twill_schedule *schedules, uint32_t size)
     return all;
 }
 
-static char *read_file(const char *path)
+/* All golden schedules. In the file each begins with a line "== NAME". */
+struct golden {
+    char path[512];
+    FILE *written; /* with TEST_GOLDEN_WRITE, else NULL */
+    char *text;    /* what the file holds */
+};
+
+static void open_golden(struct golden *golden)
 {
-    FILE *file = fopen(path, "r");
+    enum { MOST = 1 << 20 };
+    snprintf(golden->path, sizeof(golden->path), "%s/golden.txt", TWILL_TEST_DATA);
+    bool writes = getenv("TEST_GOLDEN_WRITE") != NULL;
+    FILE *file = fopen(golden->path, writes ? "w" : "r");
     if (file == NULL)
-        return NULL;
-    char *text = calloc(1, 1 << 20);
-    assert_non_null(text);
-    text[fread(text, 1, (1 << 20) - 1, file)] = '\0';
-    fclose(file);
-    return text;
+        fail_msg("%s cannot be opened; TEST_GOLDEN_WRITE=1 writes it", golden->path);
+    golden->written = writes ? file : NULL;
+    golden->text = calloc(1, MOST);
+    assert_non_null(golden->text);
+    if (!writes) {
+        size_t length = fread(golden->text, 1, MOST - 1, file);
+        assert_true(length < MOST - 1);
+        fclose(file);
+    }
 }
 
-static void compare_golden(const char *name, const char *text)
+static void close_golden(struct golden *golden)
 {
-    char path[512];
-    snprintf(path, sizeof(path), "%s/golden/%s.txt", TWILL_TEST_DATA, name);
-    if (getenv("TEST_GOLDEN_WRITE") != NULL) {
-        FILE *file = fopen(path, "w");
-        assert_non_null(file);
-        fputs(text, file);
-        assert_int_equal(fclose(file), 0);
+    if (golden->written != NULL)
+        assert_int_equal(fclose(golden->written), 0);
+    free(golden->text);
+}
+
+static void compare_golden(struct golden *golden, const char *name, const char *text)
+{
+    if (golden->written != NULL) {
+        fprintf(golden->written, "== %s\n%s", name, text);
+        return;
     }
-    char *golden = read_file(path);
-    if (golden == NULL)
-        fail_msg("%s cannot be read; TEST_GOLDEN_WRITE=1 writes it", path);
-    if (strcmp(golden, text) != 0)
-        fail_msg("%s differs from what is emitted now", path);
-    free(golden);
+    char head[256];
+    int length = snprintf(head, sizeof(head), "== %s\n", name);
+    const char *found = strstr(golden->text, head);
+    if (found == NULL)
+        fail_msg("%s lacks %s; TEST_GOLDEN_WRITE=1 writes it", golden->path, name);
+    found += length;
+    const char *next = strstr(found, "\n== ");
+    size_t size = next != NULL ? (size_t)(next + 1 - found) : strlen(found);
+    if (size != strlen(text) || memcmp(found, text, size) != 0)
+        fail_msg("%s in %s differs from what is emitted now", name, golden->path);
 }
 
 /* One schedule for each family: an algorithm, a collective and, where it distinguishes them, a
@@ -133,7 +153,7 @@ static void name_case(struct test_case *test, const char *nodes)
         *c = *c == ':' ? '_' : *c;
 }
 
-static void check_golden(const struct golden_row *row)
+static void check_golden(struct golden *golden, const struct golden_row *row)
 {
     struct twill_error error = {.status = TWILL_OK};
     struct twill_world world;
@@ -145,7 +165,7 @@ static void check_golden(const struct golden_row *row)
     name_case(&test, row->nodes);
     struct twill_schedule *schedules = test_emit(&test);
     char *text = print_all(schedules, world.size);
-    compare_golden(test.name, text);
+    compare_golden(golden, test.name, text);
     free(text);
     test_schedules_destroy(schedules, world.size);
     twill_world_destroy(&world);
@@ -156,13 +176,16 @@ static void test_golden(void **state)
     (void)state;
     const struct twill_algorithm *algorithm;
     bool covered[TEST_ALGORITHMS] = {false};
+    struct golden golden;
+    open_golden(&golden);
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(golden_rows); i++) {
-        check_golden(&golden_rows[i]);
+        check_golden(&golden, &golden_rows[i]);
         covered[test_algorithm_index(twill_algorithm_find(golden_rows[i].algorithm))] = true;
     }
     for (size_t a = 0; (algorithm = twill_algorithm_at(a)) != NULL; a++)
         if (!covered[a])
             fail_msg("%s has no golden schedule", algorithm->name);
+    close_golden(&golden);
 }
 
 static void round_trip(const struct test_case *test, void *user)
