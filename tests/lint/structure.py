@@ -116,7 +116,7 @@ def figures(tree, uses):
         ("product files that sleep or yield", sum(1 for f in tree.product if re.search(SLEEPS, tree.text[f])), 22),
         ("structs above 25 members", sum(1 for n in members if n > 25), 13),
         ("members of the largest struct", members[0], 39),
-        ("files in the tree", len(tree.files), 1500),
+        ("files in the tree", len(tree.files), 1520),
         ("lines of product, benchmarks and examples in C and C++", tree.lines(False), 124500),
         ("lines of tests in C and C++", tree.lines(True), 71500),
         ("lines of the longest file", max(t.count("\n") for t in tree.text.values()), 600),
