@@ -126,7 +126,6 @@ static inline twill_status twill_oob_allgather(struct twill_oob *oob, const void
     return oob->ops->allgather(oob, mine, all, bytes, error);
 }
 
-#define TWILL_ATTEND_NS UINT64_C(20000000)
 static inline bool twill_oob_attend(struct twill_oob *oob, uint32_t awaited)
 {
     return oob->ops == NULL || oob->ops->attend == NULL || oob->ops->attend(oob, awaited);
@@ -135,8 +134,7 @@ static inline bool twill_oob_attend(struct twill_oob *oob, uint32_t awaited)
 /* Rank 0 serves the TCP rendezvous under every launcher, which only provides its address
  * (launch_info.h). twillrun picks a free port and sets RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE
  * MASTER_ADDR MASTER_PORT TWILL_JOB and, for rank 0, TWILL_LISTEN_FD. Rank 0 detects failures and
- * notifies the other ranks; they wait for this much longer than it does, to receive its reason. */
-#define TWILL_BOOTSTRAP_SLACK_NS UINT64_C(2000000000)
+ * notifies the other ranks, which wait TWILL_BOOTSTRAP_SLACK_NS longer than it does. */
 
 /* Write the name of a rank for messages: "rank 5" in the job's numbering; if `job` shows that the
  * communicator numbers its ranks differently, "rank 5 of the job (1 here)". Returns text. */

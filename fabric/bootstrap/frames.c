@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Frames and sockets of set-up. */
 #include "fabric/bootstrap/frames.h"
+#include "lib/base/times.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -152,8 +153,6 @@ enum twill_wire_moved twill_wire_write_by(int fd, const struct twill_wire_header
     }
 }
 
-#define KEEPALIVE_SILENT_MS 15000 /* about TCP_KEEPIDLE + TCP_KEEPINTVL * TCP_KEEPCNT below */
-
 /* Set the options of a socket; failures are ignored. Keep-alive detects a vanished host in about
  * 15 s, but only while no data is unacknowledged: see twill_socket_is_silent(). */
 static void tune(int fd)
@@ -161,8 +160,10 @@ static void tune(int fd)
     static const struct {
         int level, name, value;
     } options[] = {
-        {IPPROTO_TCP, TCP_NODELAY, 1},  {SOL_SOCKET, SO_KEEPALIVE, 1},
-        {IPPROTO_TCP, TCP_KEEPIDLE, 5}, {IPPROTO_TCP, TCP_KEEPINTVL, 2},
+        {IPPROTO_TCP, TCP_NODELAY, 1},
+        {SOL_SOCKET, SO_KEEPALIVE, 1},
+        {IPPROTO_TCP, TCP_KEEPIDLE, TWILL_KEEPALIVE_IDLE_S},
+        {IPPROTO_TCP, TCP_KEEPINTVL, TWILL_KEEPALIVE_AGAIN_S},
         {IPPROTO_TCP, TCP_KEEPCNT, 5},
     };
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(options); i++)
@@ -189,7 +190,7 @@ bool twill_socket_is_silent(int fd)
     memset(&info, 0, sizeof(info));
     return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) == 0 &&
            (info.tcpi_retransmits > 1 || info.tcpi_probes > 1) &&
-           info.tcpi_last_ack_recv > KEEPALIVE_SILENT_MS;
+           info.tcpi_last_ack_recv > TWILL_KEEPALIVE_SILENT_MS;
 }
 
 int twill_socket_listen(const struct sockaddr *address, socklen_t length, int backlog)

@@ -31,7 +31,6 @@ struct twill_job {
     bool (*has_ended)(void *user, uint32_t rank);
     void *user;
 };
-#define TWILL_JOB_ENDED_NS UINT64_C(20000000)
 
 /* Return the value of a launcher's variable; NULL if it is not set or empty. */
 const char *twill_launch_variable(const struct twill_bootstrap_params *params, const char *name);

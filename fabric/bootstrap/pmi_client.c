@@ -3,6 +3,7 @@
 #include "fabric/bootstrap/pmi_client.h"
 
 #include "fabric/bootstrap/frames.h"
+#include "lib/base/times.h"
 
 #include <errno.h>
 #include <netdb.h>
@@ -11,8 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#define GOODBYE_NS UINT64_C(2000000000) /* how long to wait for the answer to finalize */
 
 static twill_status fail_pmi(struct twill_pmi *pmi, struct twill_error *error, twill_status status,
                              const char *format, ...) TWILL_PRINTF(4, 5);
@@ -256,7 +255,7 @@ void twill_pmi_close(struct twill_pmi *pmi)
     struct twill_error ignored = {0};
     if (pmi->fd < 0)
         return;
-    pmi->deadline = twill_wire_deadline(GOODBYE_NS);
+    pmi->deadline = twill_wire_deadline(TWILL_PMI_GOODBYE_NS);
     if (!pmi->broken)
         (void)ask_pmi(pmi, "finalize_ack", &ignored, "cmd=finalize");
     if (pmi->own)

@@ -11,6 +11,7 @@
  * the handshake is one-way (fabric/auth/handshake.h), under the secret of this run, and a call is
  * accepted only once. */
 #include "fabric/detector/detector_state.h"
+#include "lib/base/times.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -18,14 +19,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define QUEUED     256                  /* backlog of the listener beyond one a rank */
-#define CONFIRM_NS UINT64_C(3000000000) /* for a second attempt to connect */
-#define MISSED_NS  UINT64_C(100000000)  /* from when on a new connection may be closed again */
-#define STEADY_NS  UINT64_C(2000000000) /* a connection that lasted this long reached the peer */
-#define RETRY_NS   UINT64_C(1000000000) /* between attempts that prove nothing about the peer */
-#define REFUSED_RETRY_NS                                                                           \
-    UINT64_C(100000000) /* between attempts that are refused, perhaps by a firewall                \
-                         */
+#define QUEUED 256 /* backlog of the listener beyond one a rank */
 
 /* Listen on a free port. Returns a socket, or -1 and errno. */
 static int listen_anywhere(const struct twill_oob *oob, uint64_t *port)
@@ -134,7 +128,7 @@ void twill_link_hang_up(struct twill_detector_link *link, enum twill_link_state 
     twill_secret_wipe(&link->session, sizeof(link->session));
     link->witnessed = link->missed = false;
     link->state = (uint8_t)state;
-    link->point = state == LINK_IDLE ? twill_wire_deadline(RETRY_NS) : 0;
+    link->point = state == LINK_IDLE ? twill_wire_deadline(TWILL_DETECTOR_RETRY_NS) : 0;
 }
 
 void twill_detector_close(struct twill_detector *detector)
@@ -186,7 +180,7 @@ static void fail_to_connect(struct twill_detector *detector, uint32_t peer, int 
     if (gone && !link->reached &&
         (is_calling(detector, peer) || twill_hosts_may_live(detector, peer))) {
         twill_link_hang_up(link, LINK_IDLE);
-        link->point = twill_wire_deadline(REFUSED_RETRY_NS);
+        link->point = twill_wire_deadline(TWILL_DETECTOR_REFUSED_NS);
         return;
     }
     bool suspected = link->suspected || twill_hosts_is(detector, peer, HOST_SUSPECT);
@@ -202,7 +196,7 @@ static void fail_to_connect(struct twill_detector *detector, uint32_t peer, int 
 
 void twill_link_lose(struct twill_detector_link *link)
 {
-    if (twill_now() >= link->point + STEADY_NS)
+    if (twill_now() >= link->point + TWILL_DETECTOR_STEADY_NS)
         link->suspected = false;
     twill_link_hang_up(link, link->suspected ? LINK_DEAD : LINK_IDLE);
     link->suspected = true;
@@ -263,7 +257,7 @@ static void begin_link(struct twill_detector *detector, uint32_t peer)
         greet_peer(detector, peer);
     } else {
         link->state = LINK_CONNECTING;
-        link->point = twill_wire_deadline(CONFIRM_NS);
+        link->point = twill_wire_deadline(TWILL_DETECTOR_CONFIRM_NS);
     }
 }
 
@@ -274,7 +268,7 @@ static void begin_link(struct twill_detector *detector, uint32_t peer)
 static bool is_missed(const struct twill_detector_link *link)
 {
     char byte;
-    if (twill_now() + CONFIRM_NS < link->point + MISSED_NS)
+    if (twill_now() + TWILL_DETECTOR_CONFIRM_NS < link->point + TWILL_DETECTOR_MISSED_NS)
         return false;
     ssize_t n = recv(link->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
     return n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);

@@ -5,13 +5,14 @@
  * A process can pass its epoll instance to another, which then gets its events without having its
  * sockets. So a host needs one connection to each other host, whatever its ranks are doing, and the
  * kernel does the rest: it probes the other host every few seconds and reports an error after
- * SILENT_MS without an answer. A host that has vanished, a connection that was cut on the way and
- * one that was reset by a dying process give the same error: so it only makes the host a suspect,
- * and a new connection to it decides (detector.c). */
+ * TWILL_HOST_SILENT_MS without an answer. A host that has vanished, a connection that was cut on
+ * the way and one that was reset by a dying process give the same error: so it only makes the host
+ * a suspect, and a new connection to it decides (detector.c). */
 #include "fabric/detector/detector_state.h"
 
 #include "fabric/shm/fd_message.h"
 #include "fabric/shm/fd_passing.h"
+#include "lib/base/times.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -23,14 +24,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define KEPT_DIVISOR 16   /* share of the descriptor limit that may be kept in a queue */
-#define IDLE_S       3    /* silence before the first keep-alive probe */
-#define AGAIN_S      2    /* between probes */
-#define SILENT_MS    8500 /* the probe due at 9 s then finds the host silent for too long */
-#define FOUND_NS     UINT64_C(16000000000) /* most time until a silent host is found: all of these */
-#define SET_UP_NS    UINT64_C(10000000000) /* most time for set-up, and a quarter of the timeout */
-#define TURN_NS      UINT64_C(20000000)
-#define NOTIFY_NS    UINT64_C(100000000) /* for notifying other hosts of a suspect */
+#define KEPT_DIVISOR 16 /* share of the descriptor limit that may be kept in a queue */
 #define EVENTS       32
 #define NEIGHBOURS   64 /* more than 2 log2(hosts) */
 #define OMITTED      8
@@ -122,7 +116,9 @@ static void keep_alive(int fd)
 {
     static const struct {
         int name, value;
-    } options[] = {{TCP_KEEPIDLE, IDLE_S}, {TCP_KEEPINTVL, AGAIN_S}, {TCP_USER_TIMEOUT, SILENT_MS}};
+    } options[] = {{TCP_KEEPIDLE, TWILL_HOST_IDLE_S},
+                   {TCP_KEEPINTVL, TWILL_HOST_AGAIN_S},
+                   {TCP_USER_TIMEOUT, TWILL_HOST_SILENT_MS}};
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(options); i++)
         (void)setsockopt(fd, IPPROTO_TCP, options[i].name, &options[i].value,
                          sizeof(options[i].value));
@@ -256,7 +252,7 @@ static twill_status connect_hosts(struct twill_detector *detector, const struct 
         open[h] = !twill_hosts_call(hosts, own, h) && omits(&omitted[hosts->lowest[h]], own);
     while (hosts_connect(detector, open, &polls) > 0 && twill_now() < deadline)
         (void)twill_wire_poll(detector->polls, polls,
-                              twill_min(deadline, twill_wire_deadline(TURN_NS)));
+                              twill_min(deadline, twill_wire_deadline(TWILL_HOST_TURN_NS)));
     put_into_set(detector, open);
     free(open);
     return TWILL_OK;
@@ -400,7 +396,7 @@ twill_status twill_detector_connect(struct twill_detector *detector, const struc
     struct twill_hosts *hosts = &detector->hosts;
     struct twill_detector_opening *o = detector->opening;
     uint64_t most = UINT64_MAX;
-    o->patience_ns = twill_min(SET_UP_NS, oob->timeout_ns / 4);
+    o->patience_ns = twill_min(TWILL_HOST_SET_UP_NS, oob->timeout_ns / 4);
     o->brief.timeout_ns = 2 * o->patience_ns;
     twill_agreement_add(agreement, &o->own_omitted, o->omitted, sizeof(o->own_omitted));
     for (int r = 0; r < detector->size; r++) {
@@ -449,7 +445,7 @@ static void forward_loss(struct twill_detector *detector, uint32_t host)
             twill_hosts_connected(hosts, own, hosts->of[r]))
             ranks[n++] = r;
     if (n > 0)
-        twill_detector_notify(detector, &notice, ranks, n, NOTIFY_NS);
+        twill_detector_notify(detector, &notice, ranks, n, TWILL_HOST_NOTIFY_NS);
 }
 
 void twill_hosts_suspect(struct twill_detector *detector, uint32_t host)
@@ -479,5 +475,5 @@ void twill_hosts_poll(struct twill_detector *detector)
 
 uint64_t twill_host_bound_ns(void)
 {
-    return FOUND_NS;
+    return TWILL_HOST_FOUND_NS;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Failure detector: notifications of peers. */
 #include "fabric/detector/detector_state.h"
+#include "lib/base/times.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -8,8 +9,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#define NOTIFY_TURN_NS UINT64_C(50000000) /* between checks of peers that cannot be reached yet */
-#define NOTIFY_WIDTH   256                /* connections of twill_detector_notify() at a time */
+#define NOTIFY_WIDTH 256 /* connections of twill_detector_notify() at a time */
 
 void twill_reserve_keep(int *reserve)
 {
@@ -135,8 +135,9 @@ void twill_detector_notify(struct twill_detector *detector, const struct twill_n
     detector->notifying = true;
     twill_reserve_give(&detector->reserve);
     while (notify_some(detector, bytes, &waiting) && twill_now() < deadline)
-        (void)twill_wire_poll(detector->polls, waiting,
-                              twill_min(deadline, twill_wire_deadline(NOTIFY_TURN_NS)));
+        (void)twill_wire_poll(
+            detector->polls, waiting,
+            twill_min(deadline, twill_wire_deadline(TWILL_DETECTOR_NOTIFY_TURN_NS)));
     for (uint32_t r = 0; r < (uint32_t)detector->size; r++)
         if (!detector->link[r].notified &&
             detector->link[r].fd >= 0) /* perhaps after a partial frame */

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Incoming connections of the failure detector: authentication and notifications. */
 #include "fabric/detector/detector_state.h"
+#include "lib/base/times.h"
 
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
 
-#define HANDSHAKE_NS     UINT64_C(500000000) /* time to authenticate when there are no free places */
-#define WITNESSES_CLOSED 64u                 /* at a time */
+#define WITNESSES_CLOSED 64u /* at a time */
 
 static struct twill_handshake *handshake_of(struct twill_detector *detector, int fd)
 {
@@ -72,8 +72,10 @@ static void admit_callers(struct twill_detector *detector)
             return;
         }
         detector->handshakes++;
-        detector->caller[detector->callers++] = (struct twill_caller){
-            .fd = handshake->fd, .rank = -1, .deadline = twill_wire_deadline(HANDSHAKE_NS)};
+        detector->caller[detector->callers++] =
+            (struct twill_caller){.fd = handshake->fd,
+                                  .rank = -1,
+                                  .deadline = twill_wire_deadline(TWILL_DETECTOR_HANDSHAKE_NS)};
     }
 }
 

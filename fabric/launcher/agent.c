@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Agents: start ssh or another program that runs twillrun --server on a host, with pipes to it. */
 #include "fabric/launcher/agent.h"
+#include "lib/base/times.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -133,14 +134,14 @@ static int await_end(struct twill_agent *agent, uint64_t time_ns)
         }
         if (twill_now() >= deadline)
             return -1;
-        (void)poll(NULL, 0, 10);
+        (void)poll(NULL, 0, TWILL_AGENT_REAP_PAUSE_MS);
     }
 }
 
 void twill_agent_how(struct twill_agent *agent, const struct twill_options *options, char *text,
                      size_t bytes)
 {
-    int status = agent->pid > 0 ? await_end(agent, UINT64_C(1000000000)) : 0;
+    int status = agent->pid > 0 ? await_end(agent, TWILL_AGENT_REAP_NS) : 0;
     if (status < 0)
         snprintf(text, bytes, "its agent closed its output");
     else if (WIFSIGNALED(status))
@@ -161,7 +162,7 @@ void twill_agent_end(struct twill_agent *agent, uint64_t time_ns)
     if (agent->pid > 0 && await_end(agent, time_ns) < 0) {
         (void)kill(-agent->pid, SIGKILL);
         (void)kill(agent->pid, SIGKILL); /* it may not have called setsid() yet */
-        (void)await_end(agent, UINT64_C(1000000000));
+        (void)await_end(agent, TWILL_AGENT_REAP_NS);
     }
     twill_agent_receive(agent);
     twill_stream_end(&agent->said);

@@ -2,6 +2,7 @@
 /* twillrun --elastic on several hosts: a rank that fails is replaced on its host, and the ranks of
  * a host that is lost on others that have places. */
 #include "fabric/launcher/front.h"
+#include "lib/base/times.h"
 
 #include <limits.h>
 #include <stdio.h>

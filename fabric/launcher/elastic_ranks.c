@@ -3,21 +3,20 @@
  * one host twillrun decides that here; with several hosts the twillrun in front does
  * (elastic_hosts.c), and a server only starts and ends processes. */
 #include "fabric/launcher/launcher.h"
+#include "lib/base/times.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#define RESTARTS_NS UINT64_C(10000000000) /* TWILL_RESTARTS within this time are too many */
-
 bool twill_restarts_add(struct twill_restarts *restarts)
 {
     uint64_t now = twill_now(), *at = &restarts->at_ns[restarts->count % TWILL_RESTARTS];
-    bool often = restarts->count >= TWILL_RESTARTS && now - *at < RESTARTS_NS;
+    bool often = restarts->count >= TWILL_RESTARTS && now - *at < TWILL_RESTARTS_NS;
     *at = now;
     restarts->count++;
     if (often)
         twill_complain("more than %d restarts within %d s", TWILL_RESTARTS,
-                       (int)(RESTARTS_NS / 1000000000));
+                       (int)(TWILL_RESTARTS_NS / TWILL_SECONDS_NS));
     return !often;
 }
 

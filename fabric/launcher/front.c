@@ -3,6 +3,7 @@
  * and decides when the job ends. */
 #include "fabric/launcher/front.h"
 #include "fabric/launcher/launcher_job.h"
+#include "lib/base/times.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -5,11 +5,6 @@
 
 #include "fabric/launcher/agent.h"
 
-/* For a host to report, beyond what ranks may take. */
-#define TWILL_REPORT_NS UINT64_C(5000000000)
-/* For an agent or server to end: above TWILL_TERM_NS. */
-#define TWILL_AGENT_END_NS UINT64_C(5000000000)
-
 /* The job on several hosts. A local variable of twill_front_run(). */
 struct twill_front {
     const struct twill_options *options;

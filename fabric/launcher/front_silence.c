@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A job on several hosts: hosts that do not answer in time. */
 #include "fabric/launcher/front.h"
+#include "lib/base/times.h"
 
 #include <stdio.h>
 

@@ -18,8 +18,7 @@
 
 #define TWILL_EXIT_USAGE 2
 #define TWILL_MAX_RANKS  65535
-#define TWILL_TERM_NS    UINT64_C(2000000000) /* between SIGTERM and SIGKILL */
-#define TWILL_COMPLAINT  "twillrun: "         /* prefix of twillrun's messages */
+#define TWILL_COMPLAINT  "twillrun: " /* prefix of twillrun's messages */
 
 #define TWILL_HOW_TEXT 320 /* how a rank ended, in words */
 
@@ -124,9 +123,6 @@ struct twill_restarts {
     unsigned count;
     uint64_t at_ns[TWILL_RESTARTS]; /* when the last ones were */
 };
-
-/* For a process that has a handle to be in the job. */
-#define TWILL_JOINING_NS UINT64_C(5000000000)
 
 /* Whether a rank of the job is left, which could take new processes in. */
 enum twill_ranks_left { TWILL_LEFT_NONE, TWILL_LEFT_UNKNOWN, TWILL_LEFT_SOME };

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* twillrun's command line. */
 #include "fabric/launcher/launcher.h"
+#include "lib/base/times.h"
 
 #include <errno.h>
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define MOST_SECONDS 86400
 
 static const char usage[] =
     "Usage: twillrun -n RANKS [options] [--] program [argument ...]\n"
@@ -80,8 +79,9 @@ static bool read_seconds(uint64_t *ns, const char *name, const char *text)
 {
     char *end;
     double value = twill_read_real(text, &end);
-    if (end == text || *end != '\0' || !(value >= 0 && value <= MOST_SECONDS)) {
-        twill_complain("--%s %s: not a number of seconds from 0 to %d", name, text, MOST_SECONDS);
+    if (end == text || *end != '\0' || !(value >= 0 && value <= TWILL_LAUNCH_MOST_S)) {
+        twill_complain("--%s %s: not a number of seconds from 0 to %d", name, text,
+                       TWILL_LAUNCH_MOST_S);
         return false;
     }
     *ns = (uint64_t)(value * 1e9);

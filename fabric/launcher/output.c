@@ -4,6 +4,7 @@
  * meanwhile. O_NONBLOCK would also be set for all other processes that have the pipe or terminal,
  * so twillrun opens it again. */
 #include "fabric/launcher/launcher.h"
+#include "lib/base/times.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -147,6 +148,6 @@ bool twill_output_drain(const struct twill_stop_request *stop_request)
         twill_output_polls(polls);
         if (polls[0].fd < 0 && polls[1].fd < 0)
             return outputs[0].lost == 0 && outputs[1].lost == 0;
-        (void)poll(polls, TWILL_OUTPUTS, 50);
+        (void)poll(polls, TWILL_OUTPUTS, TWILL_OUTPUT_LOOK_MS);
     }
 }

@@ -3,13 +3,11 @@
  * once, with the ranks, when no other rank has said it for a while. */
 #include "fabric/launcher/launcher.h"
 #include "lib/base/plural.h"
+#include "lib/base/times.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define QUIET_NS  UINT64_C(200000000)
-#define SAYING_NS UINT64_C(2000000000) /* after the first rank */
 
 /* Remove "rank 3: " from a line, if that is the rank that says it, and "rank 0 says: ". */
 static void strip_ranks(char *line, int rank)
@@ -109,7 +107,8 @@ void twill_sayings_add(struct twill_sayings *sayings, int rank, const char *data
 
 static uint64_t deadline_of(const struct twill_saying *saying)
 {
-    return saying->count > 0 ? twill_min(saying->first_ns + SAYING_NS, saying->last_ns + QUIET_NS)
+    return saying->count > 0 ? twill_min(saying->first_ns + TWILL_SAYING_MOST_NS,
+                                         saying->last_ns + TWILL_SAYING_QUIET_NS)
                              : UINT64_MAX;
 }
 

@@ -3,6 +3,7 @@
  * input, and ends its ranks and itself when that ends. */
 #include "fabric/host/local_address.h"
 #include "fabric/launcher/launcher_job.h"
+#include "lib/base/times.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -13,9 +14,6 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#define WAIT_NS UINT64_C(600000000000) /* for frames that the other side sends when ready */
-#define LAST_NS UINT64_C(5000000000)   /* for the last frames after the input has ended */
 
 /* --- frames ---------------------------------------------------------------------------------- */
 
@@ -40,7 +38,7 @@ static bool exchange_pipe(struct twill_pipe *link, uint64_t deadline)
 static bool expect_frame(struct twill_pipe *link, enum twill_frame_kind kind,
                          struct twill_frame *frame)
 {
-    uint64_t deadline = twill_now() + WAIT_NS;
+    uint64_t deadline = twill_now() + TWILL_FRAME_WAIT_NS;
     int got;
     while ((got = twill_pipe_next(link, frame)) == 0)
         if (!exchange_pipe(link, deadline))
@@ -306,7 +304,7 @@ int twill_server_run(void)
     (void)(good ? twill_pipe_put(&link, TWILL_FRAME_DONE, 0, 0, NULL, 0)
                 : twill_pipe_put(&link, TWILL_FRAME_FAILED, 0, 1, NULL, 0));
     /* The last output waits for its reader without limit, unless the other side has ended. */
-    uint64_t deadline = link.in >= 0 ? UINT64_MAX : twill_now() + LAST_NS;
+    uint64_t deadline = link.in >= 0 ? UINT64_MAX : twill_now() + TWILL_FRAME_LAST_NS;
     while (twill_pipe_waiting(&link) > 0 && exchange_pipe(&link, deadline))
         continue;
     twill_pipe_close(&link);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Supervise the ranks: their ends, signals for them, their output, and the end of the job. */
 #include "fabric/launcher/launcher.h"
+#include "lib/base/times.h"
 
 #include <errno.h>
 #include <poll.h>

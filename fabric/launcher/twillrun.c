@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* twillrun: sets up a job on this host. */
 #include "fabric/launcher/launcher.h"
+#include "lib/base/times.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -231,7 +232,7 @@ static void fill_files(void)
 int main(int argc, char **argv)
 {
     struct twill_options options = {
-        .grace_ns = UINT64_C(3000000000), .timeout_ns = UINT64_C(30000000000), .agent = "ssh"};
+        .grace_ns = TWILL_LAUNCH_GRACE_NS, .timeout_ns = TWILL_LAUNCH_TIMEOUT_NS, .agent = "ssh"};
     int code = 0;
     fill_files();
     twill_hwloc_quieten();

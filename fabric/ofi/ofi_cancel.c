@@ -3,17 +3,10 @@
  * buffers. On a shared endpoint the provider is asked to return every operation; if it does not,
  * the endpoint is closed, and with it all other communicators fail. */
 #include "fabric/ofi/ofi.h"
+#include "lib/base/rest.h"
+#include "lib/base/times.h"
 
-#include <sched.h>
 #include <stdio.h>
-
-/* Time for sends to leave the process when a transport is closed. */
-#define OFI_FLUSH_NS 1000000000ull
-/* Time for chunks posted on both sides to match: a SEND can seldom be cancelled, and one whose RECV
- * was cancelled never completes. */
-#define CANCEL_GRACE_NS 250000000ull
-/* Time for the provider to return cancelled operations. */
-#define CANCEL_NS 1000000000ull
 
 static void cancel_op(struct twill_ofi_endpoint *endpoint, struct twill_ofi_op *op)
 {
@@ -64,7 +57,7 @@ static void wait_operations(struct twill_ofi *t, const uint32_t *busy, uint64_t 
          turn++) {
         twill_ofi_drain(endpoint);
         pthread_mutex_unlock(&endpoint->lock);
-        sched_yield();
+        twill_yield();
         pthread_mutex_lock(&endpoint->lock);
     }
 }
@@ -77,9 +70,9 @@ static void reclaim_operations(struct twill_ofi *t)
 {
     struct twill_ofi_endpoint *endpoint = t->endpoint;
     char message[200];
-    wait_operations(t, &t->chunks_busy, twill_now() + CANCEL_GRACE_NS);
+    wait_operations(t, &t->chunks_busy, twill_now() + TWILL_OFI_GRACE_NS);
     visit_lanes(t, cancel_lane);
-    uint64_t limit = twill_now() + CANCEL_NS;
+    uint64_t limit = twill_now() + TWILL_OFI_CANCEL_NS;
     wait_operations(t, &t->chunks_busy, limit);
     wait_operations(t, &t->headers_busy, limit);
     if (t->chunks_busy == 0 || endpoint->fi.ep == NULL)
@@ -130,7 +123,7 @@ void twill_ofi_close(struct twill_transport *transport)
     struct twill_ofi *t = (struct twill_ofi *)transport;
     if (t == NULL)
         return;
-    uint64_t limit = twill_now() + OFI_FLUSH_NS;
+    uint64_t limit = twill_now() + TWILL_OFI_FLUSH_NS;
     bool busy = true;
     for (unsigned turn = 0;
          busy && !t->cancelled && (turn < TWILL_OFI_POLLS_LEAST || twill_now() < limit); turn++) {

@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The shared endpoint and the libfabric objects below it. */
 #include "fabric/ofi/ofi.h"
+#include "lib/base/rest.h"
+#include "lib/base/times.h"
 
 #include <rdma/fi_errno.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <unistd.h>
-
-/* Time for the provider to return operations in memory that is bound to its endpoint. */
-#define DRAIN_NS 1000000000ull
 
 #define NEEDED_FILES 8 /* most that a provider opens for an endpoint */
 
@@ -265,7 +263,7 @@ static bool is_posted(const struct twill_ofi_op *ops, uint32_t n)
 /* Get all operations back before memory that is bound to the endpoint is unregistered. */
 static void drain_endpoint(struct twill_ofi_endpoint *endpoint)
 {
-    uint64_t limit = twill_now() + DRAIN_NS;
+    uint64_t limit = twill_now() + TWILL_OFI_DRAIN_NS;
     endpoint->closing = true;
     for (uint32_t i = 0; endpoint->fi.ep != NULL && i < TWILL_OFI_CONTROLS; i++)
         if (endpoint->buffers.controls[i].posted)
@@ -276,7 +274,7 @@ static void drain_endpoint(struct twill_ofi_endpoint *endpoint)
           is_posted(endpoint->buffers.sends, TWILL_OFI_BUFFERS));
          turn++) {
         twill_ofi_drain(endpoint);
-        sched_yield();
+        twill_yield();
     }
 }
 

@@ -7,8 +7,8 @@
  * before, over one rail after the other, all nodes at the same time. The slowest node counts. */
 #include "fabric/rails/rails.h"
 #include "fabric/transports.h"
+#include "lib/base/rest.h"
 
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -43,7 +43,7 @@ static twill_status exchange(struct twill_transport *rail, struct twill_transfer
                               "rails: %s: no message of rank %u, or none to rank %u", rail->label,
                               transfers[1].peer, transfers[0].peer);
         if (moved == 0)
-            sched_yield();
+            twill_yield();
     }
     for (int i = 0; i < 2; i++)
         if (transfers[i].status != TWILL_OK)

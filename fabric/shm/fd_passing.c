@@ -3,6 +3,7 @@
 #include "fabric/shm/fd_passing.h"
 
 #include "fabric/shm/fd_message.h"
+#include "lib/base/times.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -19,9 +20,6 @@
 #define MAX_PENDING 16 /* accepted, not yet authenticated */
 #define MAX_OPEN    32 /* connections to peers, and as many accepted, at a time */
 #define LEFT_FREE   8  /* descriptors that connections leave: for files that arrive, and others */
-#define RETRY_MS    1
-#define PROBE_NS    UINT64_C(100000000)  /* before peers that have not connected are probed */
-#define PROBE_MOST  UINT64_C(1600000000) /* between probes, as each takes a place in a backlog */
 
 struct hello {
     uint8_t nonce[TWILL_NONCE_BYTES];
@@ -404,7 +402,7 @@ static void await_traffic(struct exchange *exchange, bool sending)
     for (size_t i = 0; i < fd_passing->peer_count; i++)
         if (!fd_passing->peers[i].received && fd_passing->peers[i].socket >= 0)
             polls[n++] = (struct pollfd){.fd = fd_passing->peers[i].socket, .events = POLLIN};
-    poll(polls, n, sending ? RETRY_MS : (int)(TWILL_ATTEND_NS / 1000000));
+    poll(polls, n, sending ? TWILL_FD_RETRY_MS : (int)(TWILL_ATTEND_NS / 1000000));
 }
 
 /* Answer the ranks that wait for this one. Returns whether to go on. */
@@ -433,7 +431,7 @@ static enum twill_share_cause exchange_until_done(struct exchange *exchange)
 {
     struct twill_fd_passing *fd_passing = exchange->fd_passing;
     uint64_t deadline = twill_now() + fd_passing->oob->timeout_ns;
-    uint64_t interval = PROBE_NS, probe = twill_now() + interval, next = twill_now();
+    uint64_t interval = TWILL_FD_PROBE_NS, probe = twill_now() + interval, next = twill_now();
     for (bool over = false; !over;) {
         size_t missing, unsent;
         over = twill_now() > deadline; /* before the work: one last round after a late wake-up */
@@ -446,7 +444,7 @@ static enum twill_share_cause exchange_until_done(struct exchange *exchange)
             return cause;
         if (twill_now() > probe) {
             cause = probe_peers(fd_passing);
-            interval = twill_min(2 * interval, PROBE_MOST);
+            interval = twill_min(2 * interval, TWILL_FD_PROBE_MOST_NS);
             probe = twill_now() + interval;
         }
         if (cause != TWILL_SHARE_FINE)

@@ -2,6 +2,8 @@
 /* The operations of the tcp transport: open, post, cancel, close. */
 #include "fabric/tcp/tcp.h"
 #include "fabric/rails/rails.h"
+#include "lib/base/rest.h"
+#include "lib/base/times.h"
 
 #include <linux/sockios.h>
 #include <stdio.h>
@@ -10,9 +12,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-/* How long close() waits for the kernel to send what is in its buffers. */
-#define TCP_FLUSH_NS UINT64_C(1000000000)
-/* Fewest polls in that time: a suspended machine sends nothing while its clock goes on. */
+/* Fewest polls until a close gives up: a suspended machine sends nothing while its clock goes on.
+ */
 #define POLLS_LEAST 1000
 
 static bool tcp_reaches(const struct twill_transport_params *params, uint32_t from, uint32_t to)
@@ -90,23 +91,23 @@ static bool has_sends(const struct twill_tcp *t)
     return false;
 }
 
-/* Wait until all is sent that was posted, for TCP_FLUSH_NS at most. */
+/* Wait until all is sent that was posted, for TWILL_TCP_FLUSH_NS at most. */
 static void flush(struct twill_tcp *t)
 {
-    uint64_t limit = twill_now() + TCP_FLUSH_NS;
+    uint64_t limit = twill_now() + TWILL_TCP_FLUSH_NS;
     size_t unsafe = 1;
     unsigned turn = 0;
     for (; t->failed == TWILL_OK && has_sends(t) && (turn < POLLS_LEAST || twill_now() < limit);
          turn++)
         if (twill_tcp_progress(&t->base, NULL) == 0)
-            usleep(100);
+            twill_nap(TWILL_FLUSH_NAP_NS);
     for (turn = 0;
          t->failed == TWILL_OK && unsafe > 0 && (turn < POLLS_LEAST || twill_now() < limit);
          turn++) {
         unsafe = 0;
         apply_lanes(t, count_unsafe, &unsafe);
         if (unsafe > 0)
-            usleep(100);
+            twill_nap(TWILL_FLUSH_NAP_NS);
     }
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Connections: a lane's is opened when the first request is posted on it. */
 #include "fabric/tcp/tcp.h"
+#include "lib/base/times.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -12,13 +13,8 @@
  * connection in favour of others; after it, it does not expect this lane. */
 #define AGAIN          100
 #define AGAIN_ANSWERED 3
-/* A network without a route to the peer may come back: as long as the failure detector waits for a
- * host that does not answer. */
-#define AWAY_NS       UINT64_C(16000000000)
-#define AWAY_RETRY_NS UINT64_C(50000000)   /* between attempts */
-#define UNANSWERED_NS UINT64_C(3000000000) /* a live host's kernel answers in a round trip */
-#define CHECK_HINT    "(firewall? twillrun --check)"
-#define RX_BYTES      (TWILL_TCP_RX_BYTES + sizeof(struct twill_tcp_header))
+#define CHECK_HINT     "(firewall? twillrun --check)"
+#define RX_BYTES       (TWILL_TCP_RX_BYTES + sizeof(struct twill_tcp_header))
 _Static_assert(sizeof(struct twill_hello) <= RX_BYTES &&
                    RX_BYTES % _Alignof(struct twill_hello) == 0,
                "the receive buffer holds the handshake while the lane connects");
@@ -179,11 +175,11 @@ static bool put_off(struct twill_tcp_lane *lane, int why)
         return false;
     if (lane->away_since == 0)
         lane->away_since = now;
-    if (now - lane->away_since > AWAY_NS)
+    if (now - lane->away_since > TWILL_TCP_AWAY_NS)
         return false;
     close(lane->fd);
     lane->fd = -1;
-    lane->retry_at = now + AWAY_RETRY_NS;
+    lane->retry_at = now + TWILL_TCP_AWAY_RETRY_NS;
     return true;
 }
 
@@ -351,13 +347,13 @@ void twill_tcp_say_unanswered(struct twill_tcp *t, struct twill_tcp_lane *lane, 
 {
     struct twill_endpoint to;
     if (lane->state != TWILL_TCP_CONNECTING || lane->fd < 0 || lane->peer->told ||
-        now - lane->asked_at < UNANSWERED_NS)
+        now - lane->asked_at < TWILL_TCP_UNANSWERED_NS)
         return;
     lane->peer->told = true;
     find_listener(lane->peer, &to);
     twill_say(t->params.log, TWILL_LOG_WARN,
               "tcp: connecting to %s at %s, port %u: no answer for %.0f s " CHECK_HINT,
-              lane->peer->name, to.address, to.port, (double)UNANSWERED_NS * 1e-9);
+              lane->peer->name, to.address, to.port, (double)TWILL_TCP_UNANSWERED_NS * 1e-9);
 }
 
 void twill_tcp_awaits(const struct twill_transport *transport, uint32_t rank, char *text,

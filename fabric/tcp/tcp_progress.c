@@ -2,6 +2,7 @@
 /* Progress: both directions of the lanes with posted requests in turn. A few lanes are simply
  * tried; of many, epoll reports the ready ones. */
 #include "fabric/tcp/tcp.h"
+#include "lib/base/times.h"
 
 #include <errno.h>
 #include <string.h>
@@ -9,11 +10,11 @@
 
 /* Calls with a lane that waits for its peer between accepts, even if other lanes move. */
 #define POLLS_PER_ADOPT 16u
-/* Idle polls between looks at the clock, and the time between checks whether peers' hosts are
- * alive. Polls alone do not tell: on a busy machine a yield between them may take 50 ms. */
-#define POLLS_PER_CLOCK  64u
-#define HOSTS_CHECKED_NS UINT64_C(1000000000)
-#define LANE_EVENTS      64
+/* Idle polls between looks at the clock. Polls alone do not tell the time: on a busy machine a
+ * yield between them may take 50 ms.
+ */
+#define POLLS_PER_CLOCK 64u
+#define LANE_EVENTS     64
 
 static bool has_work(const struct twill_tcp_lane *lane)
 {
@@ -119,7 +120,7 @@ static int all_steps(struct twill_tcp *t, struct twill_error *error)
 static twill_status check_hosts(struct twill_tcp *t, struct twill_error *error)
 {
     uint64_t now = twill_now();
-    if (now - t->hosts_checked < HOSTS_CHECKED_NS)
+    if (now - t->hosts_checked < TWILL_TCP_HOSTS_CHECKED_NS)
         return TWILL_OK;
     t->hosts_checked = now;
     for (size_t i = 0; i < t->busy_count; i++) {

@@ -3,6 +3,7 @@
  * and connections that no communicator has claimed. */
 #include "fabric/host/interfaces.h"
 #include "fabric/tcp/tcp.h"
+#include "lib/base/times.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,8 +18,7 @@
 #define SPARE          16u  /* preallocated connection records */
 #define SILENT         128u /* most connections without a complete call, and of the descriptors: */
 #define SILENT_DIVISOR 8u   /* at most one in 8 */
-#define HELLO_NS       UINT64_C(10000000000) /* time for the handshake when places are short */
-#define ACCEPTED       16                    /* most connections accepted at a time */
+#define ACCEPTED       16   /* most connections accepted at a time */
 #define ADDRESSED      "tcp: cannot listen at %s: %s"
 
 /* What ranks exchange when the common state is created. */
@@ -375,7 +375,7 @@ static bool accept_one(struct twill_tcp_common *c, int *why)
         return false;
     }
     incoming->fd = fd;
-    incoming->until = twill_wire_deadline(HELLO_NS);
+    incoming->until = twill_wire_deadline(TWILL_TCP_HELLO_NS);
     incoming->next = c->incoming_list;
     c->incoming_list = incoming;
     c->incoming_count++;

@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Public calls for deadlines: twill_recover.h. twill_request_set_timeout() is in requests.c. */
+#include "lib/base/times.h"
 #include "lib/comm/comm.h"
 #include "lib/twill_recover.h"
 #include "lib/wait/progress.h"
 
-#define LEAST_TIMEOUT_S 0.001
-#define MOST_TIMEOUT_S  1e6
-
 twill_status twill_comm_check_timeout(struct twill_comm *comm, double seconds)
 {
-    if (seconds == 0 || (seconds >= LEAST_TIMEOUT_S && seconds <= MOST_TIMEOUT_S))
+    if (seconds == 0 ||
+        (seconds >= TWILL_TIMEOUT_LEAST_SECONDS && seconds <= TWILL_TIMEOUT_MOST_SECONDS))
         return TWILL_OK;
     return TWILL_COMM_REFUSE(comm, TWILL_ERR_ARGUMENT,
                              "a timeout of %g seconds: neither 0 nor between %g and %g", seconds,
-                             LEAST_TIMEOUT_S, MOST_TIMEOUT_S);
+                             TWILL_TIMEOUT_LEAST_SECONDS, TWILL_TIMEOUT_MOST_SECONDS);
 }
 
 twill_status twill_comm_set_timeout(twill_comm *comm, double seconds)

@@ -3,6 +3,7 @@
  * messages, notices which ranks have died or are silent, and waits. Messages are handled by
  * whichever thread polls the detector, under its lock. */
 #include "fabric/shm/call_records.h"
+#include "lib/base/times.h"
 #include "lib/comm/recovery.h"
 #include "lib/wait/progress.h"
 
@@ -13,12 +14,8 @@
 #include <string.h>
 #include <time.h>
 
-#define TICK_FIRST_NS   UINT64_C(2000000) /* between checks; doubled up to: */
-#define TICK_MOST_NS    UINT64_C(50000000)
-#define POLLS_FIRST     20u /* polls before a wait sleeps */
-#define POLL_SLEEP_NS   UINT64_C(200000)
-#define LAST_MESSAGE_NS UINT64_C(100000000) /* for the last message to a rank */
-#define DEPARTED_KEPT   16u
+#define POLLS_FIRST   20u /* polls before a wait sleeps */
+#define DEPARTED_KEPT 16u
 /* Times the patience with a silent rank, for a step of the agreement in which the awaited ranks are
  * heard and yet do not come further: of a coordinator, and of a rank that waits for one, which may
  * come that late itself and then makes two such steps. */
@@ -54,7 +51,7 @@ static void send_message(void *user, uint32_t to, const void *message, size_t by
     struct twill_notice notice = {
         .comm = comm->number, .status = TWILL_OK, .data = message, .bytes = bytes};
     if (last)
-        twill_detector_notify(detector, &notice, &comm->job[to], 1, LAST_MESSAGE_NS);
+        twill_detector_notify(detector, &notice, &comm->job[to], 1, TWILL_AGREE_LAST_NS);
     else
         twill_detector_send(detector, comm->job[to], &notice);
 }
@@ -189,7 +186,7 @@ static uint64_t longest_step_ns(const struct twill_comm *comm, enum twill_consen
 /* A silent rank is noticed at the next check. */
 uint64_t twill_agree_tick_ns(void)
 {
-    return TICK_MOST_NS;
+    return TWILL_AGREE_TICK_MOST_NS;
 }
 
 uint64_t twill_agree_bound_ns(const struct twill_comm *comm)
@@ -251,7 +248,7 @@ twill_status twill_recovery_fail(struct twill_comm *comm, twill_status status, c
 
 static void rest(unsigned polls)
 {
-    const struct timespec pause = {.tv_nsec = POLL_SLEEP_NS};
+    const struct timespec pause = {.tv_nsec = TWILL_AGREE_POLL_NS};
     if (polls < POLLS_FIRST)
         sched_yield();
     else
@@ -265,7 +262,7 @@ static void rest(unsigned polls)
 static bool await_decision(struct twill_comm *comm, struct twill_recovery *recovery)
 {
     pthread_mutex_t *lock = &comm->context->health.detector_lock;
-    uint64_t tick = TICK_FIRST_NS, next = twill_now() + tick;
+    uint64_t tick = TWILL_AGREE_TICK_FIRST_NS, next = twill_now() + tick;
     bool in = true, decided = false;
     for (unsigned polls = 0; in && !decided; polls++) {
         pthread_mutex_lock(lock);
@@ -273,7 +270,7 @@ static bool await_decision(struct twill_comm *comm, struct twill_recovery *recov
         if (twill_now() >= next) {
             twill_consensus_tick(recovery->consensus);
             in = check_awaited_ranks(comm, recovery);
-            tick = twill_min(2 * tick, TICK_MOST_NS);
+            tick = twill_min(2 * tick, TWILL_AGREE_TICK_MOST_NS);
             next = twill_now() + tick;
         }
         decided = twill_consensus_decision(recovery->consensus) != NULL;

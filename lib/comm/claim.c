@@ -12,6 +12,7 @@
  *   LIVE, BREAKING -> GONE: its holder ends it, and no thread is in twill_comm_revoke().
  *
  * The first and the last are made under the context's lock. */
+#include "lib/base/times.h"
 #include "lib/twill_recover.h"
 #include "lib/wait/progress.h"
 
@@ -19,11 +20,9 @@
 #include <stdio.h>
 #include <time.h>
 
-#define CLAIM_SPINS  200u /* an advance is short; then its thread may have lost the core */
-#define BREAK_NS     UINT64_C(100000000) /* a revocation waits for a call that computes no longer */
-#define BREAK_NAPS   1000u               /* counted, too: the call may have no core */
-#define END_YIELDS   100u /* a revocation is short; then its thread may have no core */
-#define CLAIM_NAP_NS 20000
+#define CLAIM_SPINS 200u  /* an advance is short; then its thread may have lost the core */
+#define BREAK_NAPS  1000u /* counted, too: the call may have no core */
+#define END_YIELDS  100u  /* a revocation is short; then its thread may have no core */
 
 static twill_status tear(struct twill_comm *comm, twill_status status, const char *format, ...)
     TWILL_PRINTF(3, 4);
@@ -143,7 +142,7 @@ twill_status twill_comm_refuse_call(struct twill_comm *comm, const char *call, t
 
 static void nap(void)
 {
-    const struct timespec time = {.tv_nsec = CLAIM_NAP_NS};
+    const struct timespec time = {.tv_nsec = TWILL_THREAD_NAP_NS};
     (void)nanosleep(&time, NULL);
 }
 
@@ -151,7 +150,7 @@ static void nap(void)
  * may be past its last look, and makes no other call: then this one does it when the call ends. */
 static void break_torn(struct twill_comm *comm)
 {
-    const uint64_t until = twill_now() + BREAK_NS;
+    const uint64_t until = twill_now() + TWILL_BREAK_NS;
     for (unsigned naps = 0; atomic_load(&comm->live) == TWILL_TORN; naps++) {
         if (twill_comm_try_hold(comm)) {
             fail_torn(comm);

@@ -2,6 +2,7 @@
 /* Jobs of twillrun --elastic. New processes and rank 0 exchange files in a folder of twillrun's,
  * which TWILL_ELASTIC names: fabric/bootstrap/elastic_files.h lists the files. */
 #include "fabric/bootstrap/elastic_files.h"
+#include "lib/base/times.h"
 #include "lib/comm/recovery.h"
 #include "lib/twill_recover.h"
 
@@ -15,8 +16,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define LOOK_MS    5                     /* between looks for the handle */
-#define ADMIT_NS   UINT64_C(10000000000) /* at most, until all have connected */
 #define MOST_TAKEN 256u
 
 /* This process in an elastic job, from TWILL_ELASTIC. */
@@ -179,7 +178,7 @@ twill_status twill_elastic_await(const char *const *settings, uint64_t *deadline
                                      "the job has not taken this process in (twill_comm_admit) "
                                      "within TWILL_TIMEOUT");
         }
-        (void)poll(NULL, 0, LOOK_MS);
+        (void)poll(NULL, 0, TWILL_ELASTIC_LOOK_MS);
     }
     return TWILL_OK;
 }
@@ -258,7 +257,7 @@ twill_status twill_elastic_admit(struct twill_comm **larger, struct twill_comm *
     TWILL_TRY(NULL, twill_comm_acquire(comm, "twill_comm_admit"));
     if (status == TWILL_OK)
         status = twill_grow(larger, comm,
-                            &(struct twill_growth_limits){ADMIT_NS, has_lost_one, &waiting});
+                            &(struct twill_growth_limits){TWILL_ADMIT_NS, has_lost_one, &waiting});
     else
         twill_growth_close(comm); /* those that were invited try again */
     twill_comm_release(comm);

@@ -2,20 +2,15 @@
 /* How a communicator fails: the sentence that says which rank, which call and why; comparison of
  * calls; and breaking the communicator on all ranks. README.md has the whole story. */
 #include "fabric/shm/call_records.h"
+#include "lib/base/times.h"
 #include "lib/comm/recovery.h"
 #include "lib/report/trace_calls.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#define FAILURE_NOTIFY_NS UINT64_C(500000000) /* at most, for notifying all ranks */
-#define EXPLAIN_NS        UINT64_C(500000000) /* wait for a root cause, in turns */
-#define EXPLAIN_DEATH_NS                                                                           \
-    UINT64_C(200000000) /* of a death, which closes connections after a notice */
-#define EXPLAIN_TURN_NS UINT64_C(2000000)
-#define COUNT_SENT      ((UINT64_C(1) << 48) - 1) /* bits of a count that a message carries */
-#define EXPLAIN_TELLS   10u /* turns between attempts to tell what the calls were */
-#define ELSEWHERE_S     3.0 /* a rank that waits publishes where every second */
+#define COUNT_SENT    ((UINT64_C(1) << 48) - 1) /* bits of a count that a message carries */
+#define EXPLAIN_TELLS 10u /* turns between attempts to tell what the calls were */
 
 void twill_call_describe(const struct twill_call *call, uint64_t sequence, char *text, size_t bytes)
 {
@@ -122,7 +117,8 @@ static bool describe_elsewhere(const struct twill_comm *comm, uint32_t peer, cha
 {
     struct twill_elsewhere at = twill_node_elsewhere(comm->node, comm->world->local[peer]);
     char name[100] = "a message";
-    if (at.ticks == 0 || twill_comm_seconds(comm, twill_ticks() - at.ticks) > ELSEWHERE_S)
+    if (at.ticks == 0 ||
+        twill_comm_seconds(comm, twill_ticks() - at.ticks) > TWILL_ELSEWHERE_SECONDS)
         return false;
     if (at.call.sequence != 0) {
         struct twill_call call = twill_call_of(at.call.what, at.call.count, at.call.root);
@@ -270,12 +266,12 @@ twill_status twill_comm_check_peer(struct twill_comm *comm, uint32_t peer)
 
 uint64_t twill_notify_bound_ns(void)
 {
-    return FAILURE_NOTIFY_NS;
+    return TWILL_FAILURE_NOTIFY_NS;
 }
 
 uint64_t twill_explain_bound_ns(void)
 {
-    return EXPLAIN_NS + FAILURE_NOTIFY_NS;
+    return TWILL_EXPLAIN_NS + TWILL_FAILURE_NOTIFY_NS;
 }
 
 /* Replace this rank's finding that a peer cannot be reached by the peer's death, if it has died.
@@ -304,7 +300,7 @@ static twill_status check_death(struct twill_comm *comm, struct twill_error *own
 static twill_status explain(struct twill_comm *comm, twill_status status)
 {
     struct twill_error own = comm->error;
-    uint64_t patience = status == TWILL_ERR_PEER ? EXPLAIN_DEATH_NS : EXPLAIN_NS;
+    uint64_t patience = status == TWILL_ERR_PEER ? TWILL_EXPLAIN_DEATH_NS : TWILL_EXPLAIN_NS;
     uint64_t deadline = twill_now() + patience;
     bool notified = comm->health.notified; /* then the error is the notice */
     uint32_t peer = comm->issue.differs - 1;
@@ -316,8 +312,8 @@ static twill_status explain(struct twill_comm *comm, twill_status status)
     bool told = !differs;
     /* The notice may be about a later call than ours. Turns are counted, too, because nothing
      * arrives while this machine is stopped. */
-    for (uint64_t turn = 0; waits && (turn < patience / EXPLAIN_TURN_NS || twill_now() < deadline);
-         turn++) {
+    for (uint64_t turn = 0;
+         waits && (turn < patience / TWILL_EXPLAIN_TURN_NS || twill_now() < deadline); turn++) {
         twill_error_clear(&comm->error);
         if (!told && turn % EXPLAIN_TELLS == 0) {
             twill_comm_report(comm, &peer, 1);
@@ -330,7 +326,7 @@ static twill_status explain(struct twill_comm *comm, twill_status status)
         if (status == TWILL_ERR_FABRIC)
             status = check_death(comm, &own);
         uint32_t word = twill_node_sleep_begin(comm->node);
-        twill_node_sleep(comm->node, word, EXPLAIN_TURN_NS);
+        twill_node_sleep(comm->node, word, TWILL_EXPLAIN_TURN_NS);
         twill_node_sleep_end(comm->node);
     }
     bool same = own.status != TWILL_OK && own.rank == comm->health.notice.from;
@@ -385,7 +381,7 @@ twill_status twill_comm_end(struct twill_comm *comm, twill_status status)
         notice.state[0] = sequence;
         snprintf(notice.message, sizeof(notice.message), "%.*s", (int)sizeof(notice.message) - 1,
                  comm->error.message);
-        twill_comm_notify(comm, &notice, FAILURE_NOTIFY_NS);
+        twill_comm_notify(comm, &notice, TWILL_FAILURE_NOTIFY_NS);
     }
     twill_comm_stop(comm, status);
     return status;

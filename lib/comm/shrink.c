@@ -4,6 +4,7 @@
  * all have it. If another rank has failed meanwhile, that agreement is the first of the next
  * attempt. */
 #include "fabric/bootstrap/tcp/bootstrap_tcp.h"
+#include "lib/base/times.h"
 #include "lib/comm/recovery.h"
 #include "lib/wait/progress.h"
 
@@ -13,9 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define ATTEMPTS        4u                    /* besides the first one and one for each rank */
-#define RENDEZVOUS_NS   UINT64_C(10000000000) /* at most, until all survivors have connected */
-#define SLOW_ATTEMPT_NS UINT64_C(2000000000)  /* of an attempt that has failed: worth a warning */
+#define ATTEMPTS 4u /* besides the first one and one for each rank */
 
 static const struct twill_bootstrap_ops survivors_ops = {TWILL_BOOTSTRAP_BY_TCP,
                                                          .name = "survivors"};
@@ -131,7 +130,7 @@ static twill_status fence_memory(struct attempt *a)
 /* Shorter than the patience of a rank that could not come and is in the next agreement. */
 uint64_t twill_rendezvous_bound_ns(const struct twill_comm *comm)
 {
-    return twill_min(comm->tuning.timeout_ns / 2, RENDEZVOUS_NS);
+    return twill_min(comm->tuning.timeout_ns / 2, TWILL_RENDEZVOUS_NS);
 }
 
 /* Make the communicator of the survivors that were agreed on. */
@@ -190,7 +189,8 @@ static void log_attempt(const struct attempt *a, uint32_t attempt, uint64_t begi
 {
     uint64_t took = twill_now() - begin;
     if (status != TWILL_OK)
-        twill_say(&a->comm->context->log, took > SLOW_ATTEMPT_NS ? TWILL_LOG_WARN : TWILL_LOG_INFO,
+        twill_say(&a->comm->context->log,
+                  took > TWILL_SLOW_ATTEMPT_NS ? TWILL_LOG_WARN : TWILL_LOG_INFO,
                   "rank %u: attempt %u to connect the survivors has failed after %.1f s: %s",
                   a->comm->rank, attempt + 1, (double)took * 1e-9, a->error.message);
 }

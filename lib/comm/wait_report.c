@@ -8,6 +8,7 @@
  * (twill_comm_find_cause()). A rank that waits answers at its next check; the one that does not is
  * the cause. */
 #include "fabric/shm/call_records.h"
+#include "lib/base/times.h"
 #include "lib/comm/recovery.h"
 
 #include <stdio.h>
@@ -15,17 +16,10 @@
 #include <string.h>
 
 #define IS_ANSWER      (UINT64_C(1) << 32) /* in state[3], with the rank that the sender waits for */
-#define IS_PAST        (UINT64_C(1) << 33)  /* in state[3]: of a call that may have ended */
-#define PLACE_MARK     '@'                  /* in an answer, before where the sender is, in words */
-#define REPORTED_RANKS 16u                  /* ranks in a report */
-#define SEARCH_RANKS   64u                  /* ranks in a search */
-#define SEARCH_NS      UINT64_C(1200000000) /* at most, for a search */
-#define CAUSE_REPLY_NS UINT64_C(500000000)  /* for one; several times twill_notice_bound_ns() */
-#define SEARCH_TURN_NS UINT64_C(2000000)
-/* Ranks whose searches end at the same time fail one after the other, in the order of ranks: the
- * first notifies all, which then do not notify all, too. */
-#define SPREAD_NS      UINT64_C(100000)    /* between ranks */
-#define SPREAD_MOST_NS UINT64_C(200000000) /* between the first and the last one */
+#define IS_PAST        (UINT64_C(1) << 33) /* in state[3]: of a call that may have ended */
+#define PLACE_MARK     '@'                 /* in an answer, before where the sender is, in words */
+#define REPORTED_RANKS 16u                 /* ranks in a report */
+#define SEARCH_RANKS   64u                 /* ranks in a search */
 /* After the first question; twice as many after each, as many ranks may ask one. */
 #define TURNS_PER_ASK 10u
 
@@ -282,15 +276,15 @@ static bool ask(struct twill_comm *comm, struct twill_cause_search *search)
             asked->next = asked->turns + asked->pause;
         }
         asked->turns++;
-        open = open || asked->turns <= CAUSE_REPLY_NS / SEARCH_TURN_NS ||
-               twill_now() - asked->asked_at < CAUSE_REPLY_NS;
+        open = open || asked->turns <= TWILL_SEARCH_REPLY_NS / TWILL_SEARCH_TURN_NS ||
+               twill_now() - asked->asked_at < TWILL_SEARCH_REPLY_NS;
     }
     return open;
 }
 
 uint64_t twill_search_bound_ns(void)
 {
-    return SEARCH_NS;
+    return TWILL_SEARCH_NS;
 }
 
 /* Return the first rank that has not answered, or else waits for none; NULL: all wait. */
@@ -310,7 +304,7 @@ static const struct asked_rank *found_by(const struct twill_cause_search *search
 static twill_status sleep_a_turn(struct twill_comm *comm)
 {
     uint32_t word = twill_node_sleep_begin(comm->node);
-    twill_node_sleep(comm->node, word, SEARCH_TURN_NS);
+    twill_node_sleep(comm->node, word, TWILL_SEARCH_TURN_NS);
     twill_node_sleep_end(comm->node);
     return twill_comm_poll_failures(comm, true);
 }
@@ -319,7 +313,8 @@ twill_status twill_comm_find_cause(struct twill_comm *comm, const uint32_t *rank
                                    uint32_t *cause, char *place, size_t bytes)
 {
     struct twill_cause_search search = {.count = 0};
-    uint64_t begin = twill_now(), spread = twill_min(comm->rank * SPREAD_NS, SPREAD_MOST_NS);
+    uint64_t begin = twill_now(),
+             spread = twill_min(comm->rank * TWILL_SEARCH_SPREAD_NS, TWILL_SEARCH_SPREAD_MOST_NS);
     twill_status status = TWILL_OK;
     twill_context_lock(comm->context);
     comm->context->health.searches++;
@@ -331,7 +326,7 @@ twill_status twill_comm_find_cause(struct twill_comm *comm, const uint32_t *rank
         add_rank(comm, &search, *cause);
     comm->health.search = &search;
     while (status == TWILL_OK && ask(comm, &search) &&
-           twill_now() - begin < SEARCH_NS - SPREAD_MOST_NS)
+           twill_now() - begin < TWILL_SEARCH_NS - TWILL_SEARCH_SPREAD_MOST_NS)
         status = sleep_a_turn(comm);
     for (uint64_t end = twill_now(); status == TWILL_OK && twill_now() - end < spread;)
         status = sleep_a_turn(comm);

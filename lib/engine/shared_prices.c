@@ -2,13 +2,9 @@
 /* Prices that the ranks of a node compute together: see shared_prices.h. */
 #include "lib/engine/shared_prices.h"
 #include "fabric/shm/node_board.h"
+#include "lib/base/times.h"
 
 _Static_assert(TWILL_PRICE_WORDS == TWILL_BOARD_WORDS, "a record of prices is an entry");
-
-/* Longest wait for a rank that lives: it may have been stopped, or have little of a core. */
-#define PRICE_PATIENCE_NS UINT64_C(10000000000)
-/* From one look at whether it lives to the next. */
-#define LOOK_NS UINT64_C(20000000)
 
 /* Return whether the rank that computes an entry has died. */
 static bool has_died(struct twill_comm *comm, const struct twill_board_entry *entry)
@@ -22,7 +18,7 @@ static enum twill_price_record ask(void *user, uint64_t key, bool wait,
                                    uint64_t words[TWILL_PRICE_WORDS])
 {
     struct twill_comm *comm = user;
-    uint64_t patience = twill_min(PRICE_PATIENCE_NS, comm->tuning.timeout_ns / 2), begin = 0;
+    uint64_t patience = twill_min(TWILL_PRICE_PATIENCE_NS, comm->tuning.timeout_ns / 2), begin = 0;
     bool mine;
     struct twill_board_entry *entry = twill_board_find(comm->node, key, &mine);
     if (entry == NULL || mine)
@@ -34,7 +30,7 @@ static enum twill_price_record ask(void *user, uint64_t key, bool wait,
             begin = twill_now();
         else if (twill_now() - begin > patience || has_died(comm, entry))
             return TWILL_RECORD_NONE;
-        twill_board_wait(entry, LOOK_NS);
+        twill_board_wait(entry, TWILL_PRICE_LOOK_NS);
     }
     if (twill_board_state(entry) == TWILL_BOARD_ABANDONED)
         return TWILL_RECORD_NONE;

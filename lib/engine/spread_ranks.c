@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Spreads ranks over the cores that they share: see spread_ranks.h. */
 #include "lib/engine/spread_ranks.h"
+#include "lib/base/times.h"
 #include "lib/comm/comm.h"
 #include "lib/job/find_levels.h"
 
@@ -9,10 +10,6 @@
 
 /* Bytes of a buffer from which a call is large: it takes some 300 us, to move a thread some 30. */
 #define SPREAD_LEAST ((size_t)1 << 20)
-
-/* Between looks in small calls: a look takes 1 us, and the kernel balances every 4 ms or later. */
-#define HOLD_LEAST_NS 1e7
-#define HOLD_MOST_NS  1e10
 
 void twill_spread_prepare(struct twill_comm *comm)
 {
@@ -74,8 +71,8 @@ void twill_spread_in_call(const struct twill_comm *comm)
 
 void twill_spread_set_clock(struct twill_cpu_share *share, double rate)
 {
-    share->hold_least = (uint64_t)(rate * HOLD_LEAST_NS) + 1;
-    share->hold_most = (uint64_t)(rate * HOLD_MOST_NS) + 1;
+    share->hold_least = (uint64_t)(rate * (double)TWILL_SPREAD_LEAST_NS) + 1;
+    share->hold_most = (uint64_t)(rate * (double)TWILL_SPREAD_MOST_NS) + 1;
     share->hold = share->hold_least;
 }
 

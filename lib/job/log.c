@@ -3,6 +3,7 @@
  * the node's first rank and at level debug on the others. */
 #include "lib/job/log.h"
 #include "fabric/bootstrap/exit_notice.h"
+#include "lib/base/times.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -45,8 +46,6 @@ const char *twill_log_name_file(const struct twill_log *log, const char *pattern
 /* --- warnings printed by twillrun ---------------------------------------------------------------
  */
 
-#define LAUNCHER_MS 200 /* for twillrun to take a warning while many ranks send one */
-
 /* The log's print(): send a warning to twillrun's socket `user`, or else write it as twill_say()
  * does. */
 static void print_by_launcher(void *user, const char *line)
@@ -59,7 +58,7 @@ static void print_by_launcher(void *user, const char *line)
     memcpy(warning.text, text + 2, bytes);
     bytes += offsetof(struct twill_log_line, text);
     ssize_t sent = send(writable.fd, &warning, bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (sent < 0 && errno == EAGAIN && poll(&writable, 1, LAUNCHER_MS) > 0)
+    if (sent < 0 && errno == EAGAIN && poll(&writable, 1, TWILL_LOG_LAUNCHER_MS) > 0)
         sent = send(writable.fd, &warning, bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (sent == (ssize_t)bytes)
         return;

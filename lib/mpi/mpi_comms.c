@@ -10,15 +10,13 @@
  * released; that is tested whenever another one is created or freed. It cannot be done in the
  * callback: MPICH calls it when the last message is gone, which may be while twill waits and lets
  * the MPI progress. */
+#include "lib/base/times.h"
 #include "lib/mpi/mpi_clones.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-
-/* Limit for the closing barriers at the end, when all ranks have called MPI_Finalize. */
-#define PATIENCE_NS UINT64_C(5000000000)
 
 /* --- the table -------------------------------------------------------------------------------- */
 
@@ -450,7 +448,7 @@ bool twill_mpi_comms_close(void)
     uint64_t from = twill_now();
     PMPI_Comm_free_keyval(&comms->keyval);
     PMPI_Group_free(&comms->world);
-    while (reap_comms(true) > 0 && twill_now() - from < PATIENCE_NS)
+    while (reap_comms(true) > 0 && twill_now() - from < TWILL_MPI_END_NS)
         sched_yield();
     return comms->deferred == NULL;
 }

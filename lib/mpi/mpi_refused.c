@@ -2,15 +2,15 @@
 /* Calls that the MPI below refuses to one rank. The program goes on, but the other ranks may be in
  * that call, in twill, and would wait for this one for ever. So it sends each of them a notice on
  * `shadow`, which they find while they wait. Those that are in this very call, and still are
- * REFUSED_PATIENCE_NS later, revoke the twill communicator, so that the call fails on all of them.
+ * TWILL_MPI_REFUSED_NS later, revoke the twill communicator, so that the call fails on all of them.
  * In the meantime the rank may make the call again, rightly. */
+#include "lib/base/times.h"
 #include "lib/mpi/mpi_requests.h"
 #include "lib/twill_recover.h"
 
 #include <stdlib.h>
 
-#define REFUSED_PATIENCE_NS UINT64_C(5000000000)
-#define NOTICE_INTS         ((int)(sizeof(struct twill_mpi_notice) / sizeof(int)))
+#define NOTICE_INTS ((int)(sizeof(struct twill_mpi_notice) / sizeof(int)))
 
 void twill_mpi_refused(const struct twill_mpi_call *call)
 {
@@ -102,7 +102,7 @@ static void give_up(struct twill_mpi_comm *comm, void *user)
     const int refused = atomic_load(&refusal->of);
     (void)user;
     if (refused == 0 || refused == refusal->own || atomic_load(&refusal->given_up) ||
-        twill_now() - refusal->found_at < REFUSED_PATIENCE_NS || !waits_for_refused(comm, refused))
+        twill_now() - refusal->found_at < TWILL_MPI_REFUSED_NS || !waits_for_refused(comm, refused))
         return;
     atomic_store(&refusal->given_up, true);
     (void)twill_comm_revoke(comm->comm);

@@ -5,6 +5,7 @@
  * Else ours are taken out of the program's array, which leaves one that the MPI below understands,
  * with MPI_REQUEST_NULL in their places, and put back before the program sees it again: no copy is
  * made. */
+#include "lib/base/times.h"
 #include "lib/mpi/mpi_requests.h"
 
 /* Our requests of an array, in its order. */
@@ -84,9 +85,6 @@ static void set_error(MPI_Status *status, int code)
 
 /* --- all -------------------------------------------------------------------------------------- */
 
-/* How long a wait on several communicators does not sleep: data may be moving. */
-#define BUSY_NS UINT64_C(100000000)
-
 /* Return whether none of ours is under way; stops at the first that is. */
 static bool poll_all(const struct taken *taken)
 {
@@ -125,7 +123,7 @@ static void wait_taken(const struct taken *taken)
 {
     struct twill_mpi_backoff backoff = {0};
     if (on_several(taken)) {
-        uint64_t busy_until = twill_now() + BUSY_NS;
+        uint64_t busy_until = twill_now() + TWILL_MPI_BUSY_NS;
         while (!poll_each(taken)) {
             twill_mpi_backoff(&backoff);
             if (twill_now() < busy_until)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What happens between the polls of a waiting loop. */
+#include "lib/base/times.h"
 #include "lib/mpi/mpi_requests.h"
 
 #include <sched.h>
@@ -8,10 +9,6 @@
 #define SPINS              512u
 #define SPINS_LOG          9u
 #define TURNS_PER_PROGRESS 64u
-#define ALONE_NS           UINT64_C(1500) /* a sched_yield() when no other thread wants the core */
-#define LOST_NS            UINT64_C(200000) /* after as long, the other thread was not waiting */
-#define NAP_AFTER_NS       UINT64_C(2000000)
-#define NAP_NS             50000
 
 /* Let the MPI's own messages progress. */
 void twill_mpi_progress(void)
@@ -33,7 +30,7 @@ static void adapt_spins(uint64_t ns)
 {
     unsigned contention =
         atomic_load_explicit(&twill_mpi.requests.contention, memory_order_relaxed);
-    if (ns > ALONE_NS && ns < LOST_NS)
+    if (ns > TWILL_MPI_ALONE_NS && ns < TWILL_MPI_LOST_NS)
         contention += contention < SPINS_LOG;
     else
         contention -= contention > 0;
@@ -54,8 +51,8 @@ void twill_mpi_backoff(struct twill_mpi_backoff *backoff)
     uint64_t before = twill_now();
     if (backoff->started == 0)
         backoff->started = before;
-    if (before - backoff->started > NAP_AFTER_NS) {
-        (void)nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+    if (before - backoff->started > TWILL_MPI_NAP_AFTER_NS) {
+        (void)nanosleep(&(struct timespec){.tv_nsec = TWILL_MPI_NAP_NS}, NULL);
         return;
     }
     sched_yield();

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The file of a timeline, and its buffer. */
 #include "lib/report/timeline.h"
+#include "lib/base/times.h"
 #include "lib/comm/comm.h"
 
 #include <errno.h>

@@ -11,8 +11,7 @@
 #include "lib/base/trace.h"
 #include "lib/report/clock_align.h"
 
-#define TWILL_TIMELINE_EVENTS   1024u
-#define TWILL_TIMELINE_EVERY_NS UINT64_C(500000000)
+#define TWILL_TIMELINE_EVENTS 1024u
 
 struct twill_context;
 

@@ -2,6 +2,7 @@
 /* The size of chunks where options.chunk_bytes is 0: that of the server before, or of its files;
  * else the fastest of a few in a trial during the commit; else, for small tensors, slow networks
  * and compressed pushes, one by a rule. It is the same on all ranks. */
+#include "lib/base/times.h"
 #include "lib/job/log.h"
 #include "lib/server/server.h"
 #include "lib/train/step_search.h"
@@ -20,7 +21,6 @@ static const size_t chunk_sizes[] = {(size_t)32 << 10, (size_t)64 << 10, (size_t
 #define TRIAL_BYTES_LEAST ((size_t)4 << 20)
 #define TRIAL_BYTES_PROBE ((size_t)512 << 10) /* of the exchange by which the sample is sized, */
 #define TRIAL_BYTES_FIRST ((size_t)4 << 10)   /* and of one before it, which slow networks end */
-#define TRIAL_SECONDS     0.025               /* most for an exchange of the sample */
 
 static uint64_t total_bytes(const struct twill_server *server)
 {
@@ -150,7 +150,7 @@ static twill_status size_sample(struct twill_server *server, size_t *bytes)
         twill_status status = try_sizes(server, &rule, 1, probes[i], &search);
         double most = 0;
         if (status == TWILL_OK)
-            most = TRIAL_SECONDS / search.seconds[0] * (double)TRIAL_BYTES_PROBE;
+            most = TWILL_CHUNK_TRIAL_SECONDS / search.seconds[0] * (double)TRIAL_BYTES_PROBE;
         twill_search_free(&search);
         *bytes =
             most < (double)TRIAL_BYTES_LEAST ? 0 : (size_t)fmin(most, (double)TRIAL_BYTES_MOST);

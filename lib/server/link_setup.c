@@ -3,12 +3,11 @@
  * for each other in a circle. */
 #include "lib/server/link.h"
 
+#include "lib/base/times.h"
 #include "lib/twill_recover.h"
 
 #include <sched.h>
 #include <stdlib.h>
-
-#define LINK_TIMEOUT_S 1e6 /* a worker may compute for long: waits have deadlines of their own */
 
 /* List the chunks of a core, by key. */
 static twill_status list_chunks(struct twill_server_link *link, uint32_t core)
@@ -73,7 +72,7 @@ static twill_status open_link(struct twill_server *server, uint32_t w, uint32_t 
     twill_status status = twill_comm_create_group(&link->comm, server->comm, 2, ranks);
     if (status != TWILL_OK)
         return TWILL_FAIL(&server->error, status, "%s", twill_comm_message(server->comm));
-    TWILL_TRY(NULL, twill_comm_set_timeout(link->comm, LINK_TIMEOUT_S));
+    TWILL_TRY(NULL, twill_comm_set_timeout(link->comm, TWILL_SERVER_LINK_SECONDS));
     TWILL_TRY(NULL, list_chunks(link, core));
     if (serves) {
         link->core = &server->core[core % server->roles.threads];

@@ -3,14 +3,13 @@
 #include "lib/server/link.h"
 
 #include "fabric/shm/node_memory.h"
+#include "lib/base/times.h"
 
 #include <sched.h>
 #include <stdio.h>
 
-#define PORT_SPINS       200u
-#define PORT_YIELDS      50u
-#define PORT_SLEEP_NS    UINT64_C(200000)
-#define SERVERS_CHECK_NS UINT64_C(20000000)
+#define PORT_SPINS  200u
+#define PORT_YIELDS 50u
 
 void twill_server_ring(struct twill_server *server, uint32_t rank)
 {
@@ -143,7 +142,7 @@ twill_status twill_server_check(struct twill_server *server, int key)
     uint64_t now = twill_now();
     if (now < atomic_load_explicit(&server->next_check, memory_order_relaxed))
         return TWILL_OK;
-    atomic_store_explicit(&server->next_check, now + SERVERS_CHECK_NS, memory_order_relaxed);
+    atomic_store_explicit(&server->next_check, now + TWILL_SERVER_CHECK_NS, memory_order_relaxed);
     return check_servers(server, key);
 }
 
@@ -210,7 +209,7 @@ static void back_off_once(struct twill_server *server, struct server_waiting *st
     }
     uint32_t word = twill_node_sleep_begin(server->comm->node);
     if (!twill_server_progress(server))
-        twill_node_sleep(server->comm->node, word, PORT_SLEEP_NS);
+        twill_node_sleep(server->comm->node, word, TWILL_SERVER_SLEEP_NS);
     twill_node_sleep_end(server->comm->node);
 }
 
@@ -236,7 +235,7 @@ twill_status twill_server_await(struct twill_server *server,
             state.moved = moved;
         }
         if (now >= state.next_check) {
-            state.next_check = now + SERVERS_CHECK_NS;
+            state.next_check = now + TWILL_SERVER_CHECK_NS;
             TWILL_TRY(NULL, check_servers(server, key));
         }
         if (now - state.since > server->comm->tuning.timeout_ns)

@@ -4,6 +4,7 @@
  * request is pending. It runs on a PU that no rank of the host may run on, if there is one, else
  * where the caller may run. It takes no signal, and of the caller's code it calls only reduction
  * operations. */
+#include "lib/base/times.h"
 #include "lib/wait/progress.h"
 
 #include <errno.h>
@@ -17,10 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define NAP_YIELDS   64u             /* turns without progress, before it naps */
-#define NAP_LEAST_NS UINT64_C(20000) /* requests are pending, without progress */
-#define NAP_MOST_NS  UINT64_C(200000)
-#define NAP_LATE_NS  UINT64_C(1000000) /* TWILL_PROGRESS=late */
+#define NAP_YIELDS 64u /* turns without progress, before it naps */
 
 twill_status twill_progress_configure(struct twill_context *context)
 {
@@ -94,7 +92,7 @@ static void sleep_until_kicked(struct twill_context *context)
 /* Advance once per millisecond: for callers that neither wait nor test. */
 static void progress_late(struct twill_context *context)
 {
-    nap(NAP_LATE_NS);
+    nap(TWILL_PROGRESS_LATE_NS);
     while (twill_context_advance(context, NULL) > 0 && !atomic_load(&context->progress.stop))
         continue;
 }
@@ -103,7 +101,7 @@ static void *progress_main(void *argument)
 {
     struct twill_context *context = argument;
     struct twill_progress *progress = &context->progress;
-    uint64_t nap_ns = NAP_LEAST_NS;
+    uint64_t nap_ns = TWILL_PROGRESS_NAP_LEAST_NS;
     unsigned idle = 0;
     while (!atomic_load(&progress->stop)) {
         if (atomic_load(&context->comms.pending) == 0) {
@@ -113,12 +111,13 @@ static void *progress_main(void *argument)
             progress_late(context);
         } else if (twill_context_advance(context, NULL) > 0) {
             idle = 0;
-            nap_ns = NAP_LEAST_NS;
+            nap_ns = TWILL_PROGRESS_NAP_LEAST_NS;
         } else if (idle++ < NAP_YIELDS) {
             sched_yield();
         } else {
             nap(nap_ns);
-            nap_ns = nap_ns * 2 < NAP_MOST_NS ? nap_ns * 2 : NAP_MOST_NS;
+            nap_ns =
+                nap_ns * 2 < TWILL_PROGRESS_NAP_MOST_NS ? nap_ns * 2 : TWILL_PROGRESS_NAP_MOST_NS;
         }
     }
     return NULL;

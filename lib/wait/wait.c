@@ -10,6 +10,7 @@
  *   yielding: the kernel soon runs a thread that is woken, but one that yields waits until all
  *   others have had their turn, which costs milliseconds a message between ranks that are bound. */
 #include "fabric/shm/call_records.h"
+#include "lib/base/times.h"
 #include "lib/comm/recovery.h"
 #include "lib/report/trace_calls.h"
 #include "lib/wait/progress.h"
@@ -21,23 +22,10 @@
 #define POLLS_PER_CHECK    4096u /* however long TWILL_TUNE=spin lets it spin */
 #define IDLE_POLLS         32u   /* in vain, before their time is counted as idle */
 #define TESTS_PER_CHECK    64u
-#define TEST_PASSES        8u                /* of a test, as long as data moves */
-#define YIELDS             200u              /* before sleeping */
-#define SLEEPS_PER_YIELD   32u               /* when another job has the core: measure again */
-#define YIELD_ALONE_NS     UINT64_C(700)     /* longer: another thread has run */
-#define YIELD_LOST_NS      UINT64_C(200000)  /* longer: that thread did not wait */
-#define TICKS_COUNTED_NS   UINT64_C(1000000) /* before the clock rate is known */
-#define SLEEP_LEAST_NS     UINT64_C(50000)   /* a lost ring costs no more than a sleep */
-#define SLEEP_MOST_NS      UINT64_C(2000000)
-#define SLEEP_POLLED_NS    UINT64_C(100000)  /* when a network must be polled */
-#define IDLE_AFTER_NS      UINT64_C(20000)   /* before the caller's idle function is called */
-#define CHECK_FIRST_NS     UINT64_C(2000000) /* for other ranks' failures and mismatches */
-#define CHECK_EVERY_NS     UINT64_C(20000000)
-#define LIVENESS_EVERY_NS  UINT64_C(200000000)  /* of ranks of other nodes: needs a connection */
-#define REPORT_EVERY_NS    UINT64_C(1000000000) /* to awaited ranks of other nodes */
+#define TEST_PASSES        8u   /* of a test, as long as data moves */
+#define YIELDS             200u /* before sleeping */
+#define SLEEPS_PER_YIELD   32u  /* when another job has the core: measure again */
 #define MOST_RANKS_CHECKED 16u
-#define LEAVE_NS           UINT64_C(100000000) /* deadline after a wait has timed out */
-#define GRACE_NS           UINT64_C(10000000)  /* least rest of a deadline that is carried over */
 
 /* --- after a timeout: shorter deadlines for destruction --- */
 
@@ -129,7 +117,7 @@ void twill_comm_shorten_deadline(struct twill_comm *comm)
                          has_timed_out_rank(comm);
     twill_context_unlock(comm->context);
     if (has_timed_out)
-        comm->tuning.timeout_ns = twill_min(comm->tuning.timeout_ns, LEAVE_NS);
+        comm->tuning.timeout_ns = twill_min(comm->tuning.timeout_ns, TWILL_LEAVE_NS);
 }
 
 /* Fail with a timeout; name the awaited ranks and the one that all of them wait for. After a short
@@ -145,7 +133,7 @@ static twill_status time_out(struct twill_comm *comm, uint64_t since)
     uint32_t known = n > 0 ? known_cause(comm, since) : UINT32_MAX;
     if (known != UINT32_MAX)
         missing = known;
-    else if (status == TWILL_OK && n > 0 && comm->tuning.timeout_ns > LEAVE_NS)
+    else if (status == TWILL_OK && n > 0 && comm->tuning.timeout_ns > TWILL_LEAVE_NS)
         status = twill_comm_find_cause(comm, ranks, n, &missing, place, sizeof(place));
     if (status == TWILL_OK) /* what a transport was asked for above may have come */
         status = twill_comm_compare_early(comm, true);
@@ -285,11 +273,11 @@ static void yield_core(struct twill_comm *comm)
     if (comm->tuning.yield_alone == 0) {
         uint64_t ns = twill_now() - comm->usage.ns_at_start,
                  all = twill_ticks() - comm->usage.ticks_at_start;
-        if (ns < TICKS_COUNTED_NS)
+        if (ns < TWILL_TICKS_COUNTED_NS)
             return;
         double rate = (double)all / (double)ns;
-        comm->tuning.yield_alone = (uint64_t)(rate * (double)YIELD_ALONE_NS) + 1;
-        comm->tuning.yield_lost = (uint64_t)(rate * (double)YIELD_LOST_NS) + 1;
+        comm->tuning.yield_alone = (uint64_t)(rate * (double)TWILL_YIELD_ALONE_NS) + 1;
+        comm->tuning.yield_lost = (uint64_t)(rate * (double)TWILL_YIELD_LOST_NS) + 1;
         twill_spread_set_clock(&comm->tuning.share, rate);
     }
     comm->tuning.contended = ticks >= comm->tuning.yield_lost;
@@ -320,8 +308,8 @@ static int back_off(struct twill_comm *comm, struct twill_waiting *state,
     if (moved == 0 && !done(of)) {
         bool polled = twill_comm_is_polled(comm) || others_pend(comm) ||
                       comm->context->idle_hook.function != NULL;
-        twill_node_sleep(comm->node, word, polled ? SLEEP_POLLED_NS : state->sleep_ns);
-        if (state->sleep_ns < SLEEP_MOST_NS)
+        twill_node_sleep(comm->node, word, polled ? TWILL_SLEEP_POLLED_NS : state->sleep_ns);
+        if (state->sleep_ns < TWILL_SLEEP_MOST_NS)
             state->sleep_ns *= 2;
     }
     twill_node_sleep_end(comm->node);
@@ -332,7 +320,7 @@ static int back_off(struct twill_comm *comm, struct twill_waiting *state,
  * deadline of others (comm->wait_since), less any progress made since. */
 static uint64_t deadline_start(const struct twill_comm *comm, uint64_t now)
 {
-    uint64_t grace = twill_min(GRACE_NS, comm->tuning.timeout_ns),
+    uint64_t grace = twill_min(TWILL_GRACE_NS, comm->tuning.timeout_ns),
              left = comm->tuning.timeout_ns - grace;
     if (comm->waits.wait_since == 0)
         return now;
@@ -342,7 +330,7 @@ static uint64_t deadline_start(const struct twill_comm *comm, uint64_t now)
 
 uint64_t twill_notice_bound_ns(void)
 {
-    return CHECK_EVERY_NS + SLEEP_MOST_NS;
+    return TWILL_CHECK_EVERY_NS + TWILL_SLEEP_MOST_NS;
 }
 
 uint64_t twill_silence_bound_ns(const struct twill_comm *comm)
@@ -356,18 +344,18 @@ uint64_t twill_silence_bound_ns(const struct twill_comm *comm)
  * while descriptors are passed on, looks are up to 200 ms apart, too. */
 uint64_t twill_death_bound_ns(void)
 {
-    return LIVENESS_EVERY_NS + 4 * twill_notice_bound_ns();
+    return TWILL_LIVENESS_EVERY_NS + 4 * twill_notice_bound_ns();
 }
 
 /* Check for failures, mismatches and the deadline, at their intervals. */
 static twill_status check_stall(struct twill_comm *comm, struct twill_waiting *state)
 {
     uint64_t now = twill_now();
-    uint64_t report_every = twill_min(REPORT_EVERY_NS, comm->tuning.timeout_ns / 4);
+    uint64_t report_every = twill_min(TWILL_WAIT_REPORT_NS, comm->tuning.timeout_ns / 4);
     if (state->started == 0) {
         state->started = deadline_start(comm, now);
-        state->next_check = now + CHECK_FIRST_NS;
-        state->next_liveness = now + LIVENESS_EVERY_NS;
+        state->next_check = now + TWILL_CHECK_FIRST_NS;
+        state->next_liveness = now + TWILL_LIVENESS_EVERY_NS;
         state->next_report = now + report_every;
         comm->waits.suspect = UINT32_MAX; /* data has moved since it was found dead */
     }
@@ -379,20 +367,21 @@ static twill_status check_stall(struct twill_comm *comm, struct twill_waiting *s
         TWILL_TRY(&comm->error, check_awaited(comm, state, distant, report));
         if (report)
             state->next_report = now + report_every;
-        state->next_check = now + CHECK_EVERY_NS;
+        state->next_check = now + TWILL_CHECK_EVERY_NS;
         if (distant)
-            state->next_liveness = now + LIVENESS_EVERY_NS;
+            state->next_liveness = now + TWILL_LIVENESS_EVERY_NS;
     }
     if (now - state->started > comm->tuning.timeout_ns)
         return time_out(comm, state->started);
     return TWILL_OK;
 }
 
-/* Call the caller's idle function, after IDLE_AFTER_NS without progress. */
+/* Call the caller's idle function, after TWILL_IDLE_AFTER_NS without progress. */
 static void call_idle(const struct twill_comm *comm, const struct twill_waiting *state)
 {
     const struct twill_context *context = comm->context;
-    if (context->idle_hook.function != NULL && state->checked_at - state->started >= IDLE_AFTER_NS)
+    if (context->idle_hook.function != NULL &&
+        state->checked_at - state->started >= TWILL_IDLE_AFTER_NS)
         context->idle_hook.function(context->idle_hook.user);
 }
 
@@ -407,7 +396,7 @@ static void end_idle(struct twill_comm *comm, struct twill_waiting *state)
 
 static void reset_wait(struct twill_waiting *state)
 {
-    *state = (struct twill_waiting){.sleep_ns = SLEEP_LEAST_NS};
+    *state = (struct twill_waiting){.sleep_ns = TWILL_SLEEP_LEAST_NS};
 }
 
 /* Record the end of a wait, if its begin is recorded. */

@@ -3,6 +3,7 @@
  * rendezvous is in bootstrap_tcp_accept.c and bootstrap_tcp_join.c, the all-gather in
  * bootstrap_tcp_gather.c. */
 #include "fabric/bootstrap/tcp/bootstrap_tcp.h"
+#include "lib/base/times.h"
 
 #include <errno.h>
 #include <netdb.h>
@@ -12,9 +13,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define SPARE_FILES 320                  /* descriptors to ask for beyond one a rank */
-#define LEAST_FILES 16                   /* descriptors needed beyond one a rank */
-#define RESOLVE_NS  UINT64_C(5000000000) /* how long to retry a name server that says EAI_AGAIN */
+#define SPARE_FILES 320 /* descriptors to ask for beyond one a rank */
+#define LEAST_FILES 16  /* descriptors needed beyond one a rank */
 
 static bool given(const char *text)
 {
@@ -74,9 +74,9 @@ static twill_status resolve_one(const struct twill_bootstrap_tcp *tcp, const cha
     localise_host(tcp, host, sizeof(host));
     int code = getaddrinfo(host, port, &hints, &list);
     /* A name server may be late at the start of a job, but not for long. */
-    uint64_t give_up = twill_wire_deadline(twill_min(tcp->oob.timeout_ns, RESOLVE_NS));
+    uint64_t give_up = twill_wire_deadline(twill_min(tcp->oob.timeout_ns, TWILL_RESOLVE_NS));
     while (code == EAI_AGAIN && twill_now() < give_up) {
-        poll(NULL, 0, 100);
+        poll(NULL, 0, TWILL_RESOLVE_PAUSE_MS);
         code = getaddrinfo(host, port, &hints, &list);
     }
     if (code != 0)

@@ -4,19 +4,13 @@
  * that silent or malformed ones delay no rank. bootstrap_tcp_port.c opens the port. */
 #include "fabric/bootstrap/tcp/bootstrap_tcp.h"
 #include "lib/base/plural.h"
+#include "lib/base/times.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#define PENDING_HELLO_NS UINT64_C(5000000000) /* time to authenticate */
-#define COMEBACK_NS      UINT64_C(5000000000) /* time to reconnect for a rank that joined and left */
-#define GUEST_BACK_NS    UINT64_C(1000000000)  /* the same for a process that was given its rank */
-#define PENDING_LAST_NS  UINT64_C(2000000000)  /* extension: this host may have been suspended */
-#define PAUSE_NS         UINT64_C(50000000)    /* between accepts while the host lacks resources */
-#define ABSENT_SAY_NS    UINT64_C(10000000000) /* of waiting, before it is said for whom */
 
 /* A connection that has not been authenticated yet. */
 struct pending {
@@ -70,8 +64,9 @@ static void drop_rank(struct rendezvous *m, struct twill_bootstrap_peer *peer)
     peer->silent = twill_socket_connected(peer->fd) == ETIMEDOUT;
     close(peer->fd);
     peer->fd = -1;
-    peer->back_by =
-        peer->silent ? twill_now() : twill_wire_deadline(guest ? GUEST_BACK_NS : COMEBACK_NS);
+    peer->back_by = peer->silent
+                        ? twill_now()
+                        : twill_wire_deadline(guest ? TWILL_GUEST_BACK_NS : TWILL_COMEBACK_NS);
     peer->overdue = peer->silent || guest;
     m->absent++;
 }
@@ -189,7 +184,7 @@ static twill_status check_accept(struct rendezvous *m, struct twill_error *error
 {
     if (errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
         m->trouble = errno;
-        m->pause = twill_wire_deadline(PAUSE_NS);
+        m->pause = twill_wire_deadline(TWILL_ACCEPT_PAUSE_NS);
     }
     if (errno != EMFILE)
         return TWILL_OK;
@@ -243,7 +238,7 @@ static twill_status check_waiting(struct rendezvous *m, uint64_t *wake, struct t
                                             peer->silent ? "its host stopped answering" : "ended");
         if (twill_now() >= peer->back_by) {
             peer->overdue = true;
-            peer->back_by = twill_wire_deadline(PENDING_LAST_NS);
+            peer->back_by = twill_wire_deadline(TWILL_PENDING_LAST_NS);
         }
         *wake = twill_min(*wake, peer->back_by);
     }
@@ -297,7 +292,7 @@ static twill_status wait_any(struct rendezvous *m, uint64_t wake, struct twill_e
     for (size_t i = 0; i < m->count; i++) {
         const struct pending *p = &m->pending[i];
         tcp->polls[used++] = (struct pollfd){.fd = p->fd, .events = p->hello.events};
-        wake = twill_min(wake, p->since + PENDING_HELLO_NS);
+        wake = twill_min(wake, p->since + TWILL_PENDING_HELLO_NS);
     }
     if (twill_wire_poll(tcp->polls, used, wake) < 0)
         return twill_bootstrap_tcp_fail(tcp, error, TWILL_ERR_SYSTEM, "poll: %s", strerror(errno));
@@ -347,7 +342,7 @@ static void say_absent(struct rendezvous *m, uint64_t *wake)
                   "rank 0 has waited at %s for %.0f s, of at most %.0f (TWILL_TIMEOUT): "
                   "%d of %d ranks have not joined: rank %s (%s; firewall? twillrun --check)",
                   TWILL_ADDRESS_AND_PORT(tcp->job->hosts, tcp->job->port),
-                  (double)ABSENT_SAY_NS * 1e-9, (double)tcp->oob.timeout_ns * 1e-9, m->absent,
+                  (double)TWILL_ABSENT_SAY_NS * 1e-9, (double)tcp->oob.timeout_ns * 1e-9, m->absent,
                   tcp->oob.size, who, rejected);
         m->say_at = UINT64_MAX;
     }
@@ -380,7 +375,7 @@ static twill_status rendezvous_turn(struct rendezvous *m, struct twill_error *er
     for (size_t i = m->count; i-- > 0;) {
         if (polls[i].revents != 0)
             receive_calls(m, i);
-        else if (twill_now() >= m->pending[i].since + PENDING_HELLO_NS)
+        else if (twill_now() >= m->pending[i].since + TWILL_PENDING_HELLO_NS)
             reject_pending(m, i, TWILL_FAULT_SLOW);
     }
     evict_pending(m);
@@ -393,7 +388,7 @@ twill_status twill_bootstrap_tcp_serve(struct twill_bootstrap_tcp *tcp, const ch
     struct rendezvous m = {.tcp = tcp, .absent = tcp->oob.size - 1, .places = tcp->places};
     twill_status status = TWILL_OK;
     m.deadline = twill_wire_deadline(tcp->oob.timeout_ns);
-    m.say_at = tcp->job->has_ended != NULL ? UINT64_MAX : twill_wire_deadline(ABSENT_SAY_NS);
+    m.say_at = tcp->job->has_ended != NULL ? UINT64_MAX : twill_wire_deadline(TWILL_ABSENT_SAY_NS);
     memset(tcp->polls, 0, (size_t)tcp->oob.size * sizeof(*tcp->polls));
     TWILL_TRY(error, twill_bootstrap_tcp_open_port(tcp, listen_fd, m.deadline, error));
     m.pending = calloc(TWILL_BOOTSTRAP_PENDING, sizeof(*m.pending));

@@ -3,6 +3,7 @@
  * progresses all connections concurrently, so that a slow rank delays no other, and determines the
  * cause of a failure. */
 #include "fabric/bootstrap/tcp/bootstrap_tcp.h"
+#include "lib/base/times.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -2,22 +2,13 @@
 /* The other ranks' side of the rendezvous: find rank 0, authenticate, wait for the welcome. Rank 0
  * may start later, and another program may answer at its port first: retry until the deadline. */
 #include "fabric/bootstrap/tcp/bootstrap_tcp.h"
+#include "lib/base/times.h"
 
 #include <errno.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-
-#define ATTEMPT_NS    UINT64_C(3000000000) /* for one address to accept */
-#define ANSWER_NS     UINT64_C(5000000000) /* for one of several addresses to authenticate */
-#define PAUSE_MS      50                   /* between attempts */
-#define DOUBT_NS      UINT64_C(5000000000) /* how long an earlier job may still hold the port */
-#define LOOPBACK_NS   UINT64_C(1000000000) /* for this process to connect to itself */
-#define SEARCH_SAY_NS UINT64_C(5000000000) /* of searching in vain, before that is said */
-#define ROUTE_NS                                                                                   \
-    UINT64_C(16000000000) /* for this host to get a route to rank 0: fabric/tcp too                \
-                           */
 
 /* State of the search for rank 0. */
 struct search {
@@ -77,8 +68,8 @@ static bool loopback_is_dropped(const struct twill_bootstrap_address *at)
     int fd = listener >= 0 ? twill_socket_new(address->sa_family) : -1;
     if (fd >= 0 && getsockname(listener, address, &length) == 0 &&
         twill_socket_connect(fd, address, length) > 0)
-        dropped =
-            twill_wire_wait(fd, POLLOUT, twill_wire_deadline(LOOPBACK_NS)) == TWILL_WIRE_LATER;
+        dropped = twill_wire_wait(fd, POLLOUT, twill_wire_deadline(TWILL_LOOPBACK_NS)) ==
+                  TWILL_WIRE_LATER;
     if (fd >= 0)
         close(fd);
     if (listener >= 0)
@@ -129,7 +120,7 @@ static int try_address(struct search *s, const struct twill_bootstrap_address *a
     if (outcome < 0) {
         why = errno;
     } else if (outcome > 0) {
-        uint64_t until = twill_min(s->deadline, twill_wire_deadline(ATTEMPT_NS));
+        uint64_t until = twill_min(s->deadline, twill_wire_deadline(TWILL_JOIN_ATTEMPT_NS));
         why = wait_here(s, one.fd, POLLOUT, until, 0) == TWILL_WIRE_DONE
                   ? twill_socket_connected(one.fd)
                   : ETIMEDOUT;
@@ -169,8 +160,8 @@ static enum twill_wire_moved say_hello(struct search *s)
     struct twill_bootstrap_tcp *tcp = s->tcp;
     struct twill_hello hello;
     uint64_t now = twill_now(), left = s->deadline > now ? s->deadline - now : 0;
-    uint64_t until =
-        s->several ? twill_min(s->deadline, twill_wire_deadline(ANSWER_NS)) : s->deadline;
+    uint64_t until = s->several ? twill_min(s->deadline, twill_wire_deadline(TWILL_JOIN_ANSWER_NS))
+                                : s->deadline;
     const struct twill_hello_identity identity = {.role = TWILL_HELLO_JOIN,
                                                   .rank = (uint32_t)tcp->oob.rank,
                                                   .size = (uint32_t)tcp->oob.size,
@@ -192,7 +183,7 @@ static enum twill_wire_moved say_hello(struct search *s)
                                                       : "the connection was closed");
     bool other = hello.fault == TWILL_FAULT_VERSION || hello.fault == TWILL_FAULT_KEY;
     if (other && s->until == UINT64_MAX)
-        s->until = twill_wire_deadline(DOUBT_NS);
+        s->until = twill_wire_deadline(TWILL_JOIN_DOUBT_NS);
     if (other || outcome == TWILL_WIRE_DONE)
         s->fault = hello.fault;
     twill_secret_wipe(&hello, sizeof(hello));
@@ -289,7 +280,7 @@ static twill_status attempt(struct search *s, const struct twill_bootstrap_addre
     }
     if (!away || s->away_since == 0)
         s->away_since = away ? twill_now() : 0;
-    s->hopeless = hopeless || (away && twill_now() - s->away_since > ROUTE_NS);
+    s->hopeless = hopeless || (away && twill_now() - s->away_since > TWILL_JOIN_ROUTE_NS);
     return TWILL_OK;
 }
 
@@ -297,14 +288,14 @@ static twill_status attempt(struct search *s, const struct twill_bootstrap_addre
 static void say_search(struct search *s, uint64_t since)
 {
     const struct twill_bootstrap_tcp *tcp = s->tcp;
-    if (s->said || twill_now() - since < SEARCH_SAY_NS || tcp->job->has_ended != NULL)
+    if (s->said || twill_now() - since < TWILL_SEARCH_SAY_NS || tcp->job->has_ended != NULL)
         return;
     s->said = true;
     twill_say(tcp->oob.log, TWILL_LOG_WARN,
               "%s has looked for rank 0 at %s=%.100s port %u for %.0f s, of at most %.0f "
               "(TWILL_TIMEOUT): %s",
               TWILL_BOOTSTRAP_SELF(tcp), tcp->job->source, tcp->job->hosts, tcp->job->port,
-              (double)SEARCH_SAY_NS * 1e-9, (double)tcp->oob.timeout_ns * 1e-9, s->last);
+              (double)TWILL_SEARCH_SAY_NS * 1e-9, (double)tcp->oob.timeout_ns * 1e-9, s->last);
 }
 
 /* Fail with the reason why rank 0 was not found. */
@@ -348,7 +339,7 @@ twill_status twill_bootstrap_tcp_join(struct twill_bootstrap_tcp *tcp, struct tw
     while (!final && !s.notified && !s.hopeless && twill_now() < s.deadline &&
            twill_now() < s.until) {
         say_search(&s, since);
-        (void)wait_here(&s, -1, 0, twill_wire_deadline(PAUSE_MS * UINT64_C(1000000)), 0);
+        (void)wait_here(&s, -1, 0, twill_wire_deadline(TWILL_MS(TWILL_JOIN_PAUSE_MS)), 0);
         status = s.notified ? status : attempt(&s, &found, &final, error);
     }
     return final ? status : explain_search(&s, error);

@@ -4,14 +4,13 @@
  * notice. */
 #include "fabric/bootstrap/exit_notice.h"
 #include "fabric/bootstrap/tcp/bootstrap_tcp.h"
+#include "lib/base/times.h"
 
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-
-#define PORT_LEAVE_NS UINT64_C(1000000000) /* for twillrun to drain a full socket */
 
 static bool socket_is_ours(int fd)
 {
@@ -34,7 +33,7 @@ void twill_bootstrap_tcp_open_launcher(struct twill_bootstrap_tcp *tcp, const ch
     tcp->launcher = (int)fd;
     (void)fcntl(tcp->launcher, F_SETFD, FD_CLOEXEC);
     if (send(tcp->launcher, &entered, sizeof(entered), MSG_DONTWAIT | MSG_NOSIGNAL) < 0 &&
-        twill_wire_wait(tcp->launcher, POLLOUT, twill_wire_deadline(PORT_LEAVE_NS)) ==
+        twill_wire_wait(tcp->launcher, POLLOUT, twill_wire_deadline(TWILL_PORT_LEAVE_NS)) ==
             TWILL_WIRE_DONE)
         (void)!send(tcp->launcher, &entered, sizeof(entered), MSG_DONTWAIT | MSG_NOSIGNAL);
 }

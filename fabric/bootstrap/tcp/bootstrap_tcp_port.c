@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The port of rank 0: twillrun's socket, or a new one. */
 #include "fabric/bootstrap/tcp/bootstrap_tcp.h"
+#include "lib/base/times.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -8,8 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#define PORT_IN_USE_NS UINT64_C(5000000000) /* how long to retry while the port is in use */
 
 void twill_bootstrap_tcp_share_port(int fd, int shared)
 {
@@ -113,12 +112,12 @@ twill_status twill_bootstrap_tcp_open_port(struct twill_bootstrap_tcp *tcp, cons
     if (listen_fd && *listen_fd)
         tcp->listener =
             adopt_listener(listen_fd, tcp->job->port, tcp->oob.size + TWILL_BOOTSTRAP_PENDING);
-    uint64_t give_up = twill_min(deadline, twill_wire_deadline(PORT_IN_USE_NS));
+    uint64_t give_up = twill_min(deadline, twill_wire_deadline(TWILL_PORT_IN_USE_NS));
     while (tcp->listener < 0) {
         tcp->listener = bind_port(tcp, &found);
         if (tcp->listener >= 0 || errno != EADDRINUSE || twill_now() >= give_up)
             break;
-        poll(NULL, 0, 50);
+        poll(NULL, 0, TWILL_PORT_IN_USE_PAUSE_MS);
     }
     if (tcp->listener < 0)
         return TWILL_FAIL(

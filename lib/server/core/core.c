@@ -3,13 +3,13 @@
 #include "lib/server/link.h"
 
 #include "kernels/kernels.h"
+#include "lib/base/times.h"
 
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define CHUNK_ALIGN      64u
-#define WORKERS_CHECK_NS UINT64_C(20000000)
+#define CHUNK_ALIGN 64u
 
 /* --- memory ----------------------------------------------------------------------------------- */
 
@@ -346,7 +346,7 @@ void twill_core_check(struct twill_core *core)
     uint64_t now = twill_now();
     if (now < core->next_check)
         return;
-    core->next_check = now + WORKERS_CHECK_NS;
+    core->next_check = now + TWILL_SERVER_CHECK_NS;
     for (uint32_t w = 0; w < server->roles.workers; w++) {
         struct twill_core_worker *worker = &core->worker[w];
         if (worker->gone || worker->rank == server->rank)

@@ -4,15 +4,15 @@
 #include "lib/server/core/core.h"
 
 #include "fabric/shm/node_memory.h"
+#include "lib/base/times.h"
 #include "lib/wait/progress.h"
 #include "numa/memory.h"
 
 #include <sched.h>
 #include <string.h>
 
-#define CORE_SPINS    200u
-#define CORE_YIELDS   50u
-#define CORE_SLEEP_NS UINT64_C(200000)
+#define CORE_SPINS  200u
+#define CORE_YIELDS 50u
 
 /* Wait for orders: spin, yield, then sleep until a worker of the node rings. */
 static void rest(struct twill_core *core, uint32_t idle)
@@ -27,7 +27,7 @@ static void rest(struct twill_core *core, uint32_t idle)
         return;
     }
     uint32_t word = twill_node_sleep_begin(node);
-    twill_node_sleep(node, word, CORE_SLEEP_NS);
+    twill_node_sleep(node, word, TWILL_SERVER_SLEEP_NS);
     twill_node_sleep_end(node);
 }
 

@@ -9,15 +9,15 @@
  * chunks is the last one. */
 #include "lib/server/link.h"
 
+#include "lib/base/times.h"
 #include "lib/twill_recover.h"
 
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define REPLICA_RUN       8u
-#define REPLICA_BATCHES   2u
-#define REPLICA_TIMEOUT_S 1e6 /* a core may be idle for long: waits have deadlines of their own */
+#define REPLICA_RUN     8u
+#define REPLICA_BATCHES 2u
 
 struct twill_replica_head {
     uint32_t count, chunk[REPLICA_RUN], waiting[REPLICA_RUN];
@@ -286,7 +286,7 @@ static twill_status open_replica(struct twill_server *server, uint32_t from, uin
         core->from = link;
     twill_status status = twill_comm_create_group(&link->comm, server->comm, 2, ranks);
     if (status == TWILL_OK)
-        status = twill_comm_set_timeout(link->comm, REPLICA_TIMEOUT_S);
+        status = twill_comm_set_timeout(link->comm, TWILL_SERVER_LINK_SECONDS);
     if (status != TWILL_OK)
         return TWILL_FAIL(&server->error, status, "%s", twill_comm_message(server->comm));
     return prepare(link, sends);

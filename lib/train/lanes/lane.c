@@ -3,6 +3,7 @@
 #include "lib/train/lanes/lane.h"
 #include "lib/base/balance.h"
 
+#include "lib/base/times.h"
 #include "lib/train/gradients.h"
 #include "lib/wait/progress.h"
 
@@ -10,8 +11,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#define LOCK_SPINS    200u   /* a holder that does not wait leaves soon */
-#define THREAD_NAP_NS 50000u /* of a wait for another thread to mark a tensor ready */
+#define LOCK_SPINS 200u /* a holder that does not wait leaves soon */
 
 /* --- set-up ---------------------------------------------------------------------------------- */
 
@@ -391,7 +391,7 @@ static twill_status wait_for_thread(struct twill_lane *lane, uint64_t deadline)
         if (status != TWILL_OK)
             return twill_gradients_fail(lane, comm, status);
         if (twill_context_advance(lane->set->context, NULL) == 0) {
-            struct timespec nap = {.tv_nsec = THREAD_NAP_NS};
+            struct timespec nap = {.tv_nsec = TWILL_LANE_NAP_NS};
             (void)nanosleep(&nap, NULL);
         }
         now = twill_now();

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The threads of options.threads: one a lane, which starts the lane's reductions, waits for them,
  * and sleeps while no tensor is ready. It takes no signal. */
+#include "lib/base/times.h"
 #include "lib/train/gradients.h"
 #include "lib/wait/progress.h"
 
@@ -13,13 +14,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#define END_SPINS  200u     /* polls before a wait for the thread sleeps */
-#define SLEEP_NS   5000000u /* the longest sleep: a lost wake costs no more */
+#define END_SPINS  200u /* polls before a wait for the thread sleeps */
 #define NO_TIMEOUT UINT64_MAX
 
 static void sleep_on(_Atomic uint32_t *word, uint32_t seen)
 {
-    const struct timespec most = {.tv_nsec = SLEEP_NS};
+    const struct timespec most = {.tv_nsec = TWILL_LANE_SLEEP_NS};
     syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, &most, NULL, 0);
 }
 

@@ -10,12 +10,11 @@
  * TWILL_LANE_SEGMENTS under way. If none remain, a rank takes part when a bucket is ready on it:
  * until then, none could be agreed on. No rank coordinates, and none waits for one that has
  * something to compute before anything could start. */
+#include "lib/base/times.h"
 #include "lib/train/gradients.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-#define EXCHANGE_AGAIN_NS 50000u /* after an exchange that agreed on nothing */
 
 twill_status twill_priority_prepare(struct twill_lane *lane)
 {
@@ -96,7 +95,7 @@ static twill_status end_exchange(struct twill_lane *lane)
     }
     atomic_fetch_add_explicit(&set->usage.agreements, 1, memory_order_relaxed);
     uint32_t first = first_agreed(lane);
-    lane->exchange_from_ns = any || first != UINT32_MAX ? 0 : twill_now() + EXCHANGE_AGAIN_NS;
+    lane->exchange_from_ns = any || first != UINT32_MAX ? 0 : twill_now() + TWILL_LANE_AGAIN_NS;
     return first != UINT32_MAX ? twill_lane_start(lane, first) : TWILL_OK;
 }
 
