@@ -203,7 +203,7 @@ struct number_info {
 };
 
 /* A communicator that is being opened. */
-struct twill_comm_opening {
+struct opening {
     struct twill_comm *comm;
     struct twill_agreement agreement;
     const struct twill_comm *parent;  /* or NULL */
@@ -224,7 +224,7 @@ static enum twill_single_copy_kind single_copy_setting(const struct twill_comm *
 
 /* Say all that this rank knows by itself. The sizes must not depend on ranks[]: that they differ
  * between ranks is found by this exchange. */
-static twill_status offer_members(struct twill_comm_opening *o, struct twill_agreement *agreement)
+static twill_status offer_members(struct opening *o, struct twill_agreement *agreement)
 {
     struct twill_comm *comm = o->comm;
     uint32_t size = comm->world->size;
@@ -256,7 +256,7 @@ static twill_status offer_members(struct twill_comm_opening *o, struct twill_agr
 }
 
 /* Take the communicator's number: the lowest that none of its ranks has used. */
-static twill_status take_number(struct twill_comm_opening *o)
+static twill_status take_number(struct opening *o)
 {
     struct twill_comm *comm = o->comm;
     uint64_t next = o->own.next;
@@ -295,7 +295,7 @@ static void introduce(struct twill_comm *comm)
 }
 
 /* Share the node memory, try single-copy access, and say which rails this rank has. */
-static twill_status attach_members(struct twill_comm_opening *o)
+static twill_status attach_members(struct opening *o)
 {
     struct twill_comm *comm = o->comm;
     for (uint32_t r = 0; r < comm->world->size; r++)
@@ -316,7 +316,7 @@ static twill_status attach_members(struct twill_comm_opening *o)
 }
 
 /* Noted for the context's own communicator only: others have the same ranks. */
-static void note_single_copy(const struct twill_comm_opening *o)
+static void note_single_copy(const struct opening *o)
 {
     struct twill_context *context = o->comm->context;
     enum twill_single_copy_kind setting = single_copy_setting(o->comm);
@@ -331,7 +331,7 @@ static void note_single_copy(const struct twill_comm_opening *o)
                   twill_config_text(&context->config, TWILL_VARIABLE_REACH), o->how);
 }
 
-static twill_status conclude_members(struct twill_comm_opening *o)
+static twill_status conclude_members(struct opening *o)
 {
     struct twill_comm *comm = o->comm;
     const char *why = NULL;
@@ -371,19 +371,16 @@ static void log_comm(const struct twill_comm *comm)
                   comm->links.transport[t]->ops->describe(comm->links.transport[t]));
 }
 
-/* Open everything, in three exchanges, and those of transports that exchange addresses; the first
- * is over if it was `offered` with the context. The last is a barrier: no rank uses it before all
- * are ready, and no later step can fail. A rank that has it is not to wait for one that has not. */
-static twill_status open_members(struct twill_comm_opening *o, bool offered)
+/* Open everything, in three exchanges, and those of transports that exchange addresses. The last is
+ * a barrier: no rank uses the communicator before all are ready, and no later step can fail. */
+static twill_status open_members(struct opening *o)
 {
     struct twill_comm *comm = o->comm;
     struct twill_error *error = &comm->error;
     struct twill_agreement *agreement = &o->agreement;
     TWILL_TRY(error, twill_metrics_open(comm->context, error));
-    if (!offered) {
-        TWILL_TRY(error, locate_ranks(comm, o->parent, o->ranks));
-        TWILL_TRY(error, twill_agreement_exchange(agreement, offer_members(o, agreement), error));
-    }
+    TWILL_TRY(error, locate_ranks(comm, o->parent, o->ranks));
+    TWILL_TRY(error, twill_agreement_exchange(agreement, offer_members(o, agreement), error));
     configure(comm);
     TWILL_TRY(error, take_number(o));
     if (o->chooses)
@@ -402,87 +399,42 @@ static twill_status open_members(struct twill_comm_opening *o, bool offered)
     return status;
 }
 
-/* Return an opening whose communicator has nothing yet; NULL: out of memory. */
-static struct twill_comm_opening *opening_create(struct twill_context *context,
-                                                 struct twill_oob *oob)
+/* Return a communicator that has nothing yet; NULL: out of memory. */
+static struct twill_comm *create_empty(struct twill_context *context, struct twill_oob *oob)
 {
-    struct twill_comm_opening *o = calloc(1, sizeof(*o));
-    if (o == NULL)
-        return NULL;
     twill_context_lock(context);
-    o->comm = twill_handle_pool_get(&context->comms.ended, sizeof(*o->comm), ENDED_KEPT);
+    struct twill_comm *comm =
+        twill_handle_pool_get(&context->comms.ended, sizeof(*comm), ENDED_KEPT);
     twill_context_unlock(context);
-    if (o->comm == NULL) {
-        free(o);
-        return NULL;
-    }
-    *o->comm = (struct twill_comm){.context = context, .world = &context->job.world, .oob = oob};
-    o->agreement.oob = oob;
-    return o;
-}
-
-/* Free the opening, but not its communicator. */
-static void opening_free(struct twill_comm_opening *o)
-{
-    free(o->numbers);
-    free(o->label);
-    free(o->choice.all);
-    twill_rails_opening_end(o->rails);
-    free(o);
-}
-
-twill_status twill_comm_prepare_first(struct twill_context *context)
-{
-    context->comms.first = opening_create(context, context->job.oob);
-    if (context->comms.first == NULL)
-        return TWILL_FAIL(&context->error, TWILL_ERR_MEMORY, "out of memory");
-    return TWILL_OK;
-}
-
-twill_status twill_comm_offer_first(struct twill_context *context,
-                                    struct twill_agreement *agreement)
-{
-    struct twill_comm_opening *o = context->comms.first;
-    twill_status located = locate_ranks(o->comm, NULL, NULL);
-    twill_status offers = offer_members(o, agreement); /* all ranks add its parts */
-    twill_status status = located != TWILL_OK ? located : offers;
-    if (status != TWILL_OK)
-        return TWILL_FAIL(&context->error, status, "%s", o->comm->error.message);
-    return TWILL_OK;
-}
-
-void twill_comm_drop_first(struct twill_context *context)
-{
-    struct twill_comm_opening *o = context->comms.first;
-    context->comms.first = NULL;
-    if (o == NULL)
-        return;
-    twill_comm_close(o->comm);
-    opening_free(o);
+    if (comm != NULL)
+        *comm = (struct twill_comm){.context = context, .world = &context->job.world, .oob = oob};
+    return comm;
 }
 
 twill_status twill_comm_open(struct twill_comm **made, struct twill_context *context,
                              const struct twill_comm *parent, struct twill_oob *oob,
                              const uint32_t *ranks, uint64_t what, struct twill_error *error)
 {
-    bool offered = parent == NULL && context->comms.first != NULL;
-    struct twill_comm_opening *o = offered ? context->comms.first : opening_create(context, oob);
-    if (o == NULL) {
+    struct twill_comm *comm = create_empty(context, oob);
+    if (comm == NULL) {
         if (oob != context->job.oob)
             twill_oob_close(oob);
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory");
     }
-    struct twill_comm *comm = o->comm;
-    context->comms.first = offered ? NULL : context->comms.first;
-    o->parent = parent;
-    o->ranks = ranks;
-    o->own.what = what;
+    struct opening o = {.comm = comm,
+                        .agreement = {.oob = oob},
+                        .parent = parent,
+                        .ranks = ranks,
+                        .own = {.what = what}};
     if (parent != NULL && parent->makes_alone)
         twill_comm_begin_alone(comm);
-    twill_status status = open_members(o, offered);
+    twill_status status = open_members(&o);
     if (parent != NULL)
         comm->tuning.timeout_ns = parent->tuning.timeout_ns;
-    opening_free(o);
+    free(o.numbers);
+    free(o.label);
+    free(o.choice.all);
+    twill_rails_opening_end(o.rails);
     if (status != TWILL_OK) {
         *error = comm->error;
         twill_comm_close(comm);

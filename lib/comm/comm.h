@@ -211,15 +211,6 @@ static inline struct twill_transport *twill_comm_link(const struct twill_comm *c
 twill_status twill_comm_open(struct twill_comm **made, struct twill_context *context,
                              const struct twill_comm *parent, struct twill_oob *oob,
                              const uint32_t *ranks, uint64_t what, struct twill_error *error);
-/* The first communicator of a context has all its ranks. Its first exchange is the context's, which
- * decides the nodes; twill_comm_open() then continues with it. prepare: allocate it, before an
- * exchange that reports a failure. offer: add its parts, for the expected nodes of
- * context->job.world. drop: free it, as the nodes are others or the context ends; without it
- * twill_comm_open() does the first exchange itself. */
-twill_status twill_comm_prepare_first(struct twill_context *context);
-twill_status twill_comm_offer_first(struct twill_context *context,
-                                    struct twill_agreement *agreement);
-void twill_comm_drop_first(struct twill_context *context);
 /* lib/comm/split.c. Make a communicator of ranks[0 .. lent->size-1] of comm by an exchange
  * function, waiting timeout_ns at most in each step. Does not hold comm, which other threads may
  * use: reads only what never changes. */

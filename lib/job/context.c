@@ -314,7 +314,6 @@ void twill_context_destroy(twill_context *context)
     struct twill_context *older = context->newer == NULL ? context->older : NULL;
     twill_context_unchain(context);
     twill_progress_stop(context);
-    twill_comm_drop_first(context);
     twill_metrics_close(context);
     for (size_t t = 0; t < TWILL_TRANSPORTS_MOST; t++)
         if (context->transports.common[t] != NULL)

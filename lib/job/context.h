@@ -106,15 +106,13 @@ struct twill_context_memory {
     size_t pinned; /* bytes of regions */
 };
 
-struct twill_advancer;     /* lib/wait/progress.h */
-struct twill_comm_opening; /* lib/comm/comm.c */
+struct twill_advancer; /* lib/wait/progress.h */
 
 /* The communicators of a context; under its lock. */
 struct twill_context_comms {
-    uint32_t next_number; /* of the next communicator; no lower one is free here. Written by the
-                             thread that makes one, which reads it without the lock */
-    struct twill_comm_opening *first; /* offered with the context, not opened yet; or NULL */
-    struct twill_comm **open;         /* [opened] open communicators, in no order */
+    uint32_t next_number;     /* of the next communicator; no lower one is free here. Written by the
+                                 thread that makes one, which reads it without the lock */
+    struct twill_comm **open; /* [opened] open communicators, in no order */
     size_t opened, open_capacity;
     struct twill_handle_pool ended; /* memory of communicators that have ended */
     struct twill_handle_pool slabs; /* memory for requests, unused */
@@ -189,9 +187,8 @@ twill_status twill_context_create_by(struct twill_context **context,
 twill_status twill_context_open_bootstrap(struct twill_context *context,
                                           const struct twill_context_source *source);
 
-/* lib/job/context_job.c. Compare the ranks, decide which of them are on one node, share the heap,
- * and offer the first communicator. Collective, two exchanges; four if ranks of a host turn out to
- * share no memory. */
+/* lib/job/context_job.c. Compare the ranks, decide which of them are on one node, and share the
+ * heap. Collective, two exchanges; four if ranks of a host turn out to share no memory. */
 twill_status twill_context_open_job(struct twill_context *context);
 
 /* lib/job/context_chain.c. Give `context` what a program has made in the context `from`, whose job

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Opens the job of a context, in two exchanges: infos of the ranks (what they must agree on is
- * compared here, once), then the heap, connections between hosts and the first communicator's
- * offer. */
+ * compared here, once), then the heap and connections between hosts. */
 #include "fabric/host/host_identity.h"
 #include "lib/comm/comm.h"
 #include "lib/job/find_levels.h"
@@ -170,7 +169,6 @@ static twill_status offer_job(struct twill_context *context, struct job_opening 
     twill_status detects = twill_context_offer_detector(context, agreement);
     TWILL_TRY(&context->error, heap);
     TWILL_TRY(&context->error, detects);
-    TWILL_TRY(&context->error, twill_comm_prepare_first(context));
     if (job->all == NULL || job->heap == NULL || context->job.label == NULL ||
         context->job.level == NULL)
         return TWILL_FAIL(&context->error, TWILL_ERR_MEMORY, "out of memory");
@@ -192,29 +190,26 @@ static twill_status compare_ranks(struct twill_context *context, struct job_open
     return twill_heap_make_world(context);
 }
 
-/* Share the heap, connect hosts and offer the first communicator: the nodes are as expected unless
- * memory cannot be shared. Every step adds its parts also after a failure. */
+/* Share the heap and connect hosts: the nodes are as expected unless memory cannot be shared. Every
+ * step adds its parts also after a failure. */
 static twill_status attach_job(struct twill_context *context, struct job_opening *job,
                                struct twill_agreement *agreement)
 {
     twill_status counts = count_threads(context, job->all);
     twill_status heap = twill_heap_attach(context, &job->opening, job->heap, agreement);
     twill_status connects = twill_context_connect_detector(context, agreement);
-    twill_status offers = twill_comm_offer_first(context, agreement);
     TWILL_TRY(&context->error, counts);
     TWILL_TRY(&context->error, heap);
-    TWILL_TRY(&context->error, connects);
-    return offers;
+    return connects;
 }
 
-/* Decide the nodes. If they are not those expected, what was opened for those is opened again. */
+/* Decide the nodes. If they are not those expected, the detector is opened again. */
 static twill_status conclude_job(struct twill_context *context, struct job_opening *job)
 {
     uint32_t expected = context->job.world.nodes;
     TWILL_TRY(&context->error, twill_heap_conclude(context, &job->opening));
     if (context->job.world.nodes == expected)
         return TWILL_OK;
-    twill_comm_drop_first(context);
     return twill_context_reopen_detector(context);
 }
 

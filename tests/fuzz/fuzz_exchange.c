@@ -99,29 +99,10 @@ size_t twill_context_shared_bytes(const struct twill_context *context)
     return 4096;
 }
 
-twill_status twill_comm_prepare_first(struct twill_context *context)
-{
-    (void)context;
-    return TWILL_OK;
-}
-
-twill_status twill_comm_offer_first(struct twill_context *context,
-                                    struct twill_agreement *agreement)
-{
-    (void)context;
-    (void)agreement;
-    return TWILL_OK;
-}
-
 uint32_t twill_comm_rank_of(const struct twill_comm *comm, uint32_t job)
 {
     (void)comm;
     return job;
-}
-
-void twill_comm_drop_first(struct twill_context *context)
-{
-    (void)context;
 }
 
 void twill_progress_place(struct twill_context *context, const struct twill_cpus *ranks, unsigned n,
