@@ -94,12 +94,11 @@ static void a_rank_reconnects(void **unused)
 /* Both ends run in one thread, in turns: the other end advances only when the closing one waits. */
 static struct tcp_end *other;
 
-int usleep(useconds_t us)
+int nanosleep(const struct timespec *time, struct timespec *left)
 {
-    const struct timespec time = {us / 1000000, us % 1000000 * 1000L};
     if (leap > 0 && other != NULL)
         (void)progress(other);
-    return nanosleep(&time, NULL);
+    return clock_nanosleep(CLOCK_MONOTONIC, 0, time, left);
 }
 
 enum { STOPPED_BYTES = 32 << 20 }; /* more than sockets hold */
