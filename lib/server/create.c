@@ -232,7 +232,8 @@ twill_status twill_server_commit(twill_server *server)
     server->committed = true;
     server->advancer = (struct twill_advancer){.advance = advance_server, .object = server};
     twill_advancer_add(server->context, &server->advancer);
-    return pull_all(server);
+    status = pull_all(server);
+    return status == TWILL_ERR_BROKEN ? server->error.status : status;
 }
 
 /* --- the end --------------------------------------------------------------------------------- */

@@ -18,6 +18,7 @@ static const struct twill_chunk_place *place_of(const struct twill_server_link *
 static void lose_link(struct twill_server_link *link)
 {
     link->lost = true;
+    twill_server_note_loss(link->server, link->comm);
     if (link->core != NULL)
         twill_core_lose(link->core, link->worker, true);
 }

@@ -218,9 +218,11 @@ twill_status twill_server_await(struct twill_server *server,
                                 const char *what)
 {
     struct server_waiting state = {.moved = atomic_load(&server->moved)};
-    while (!done(server, key)) {
+    for (;;) {
         if (atomic_load_explicit(&server->broken, memory_order_acquire))
             return server->error.status;
+        if (done(server, key))
+            return TWILL_OK;
         if (twill_server_progress(server)) {
             state.idle = 0;
             continue;
@@ -241,5 +243,4 @@ twill_status twill_server_await(struct twill_server *server,
         if (now - state.since > server->comm->tuning.timeout_ns)
             return time_out_wait(server, key, what);
     }
-    return TWILL_OK;
 }

@@ -259,11 +259,14 @@ twill_status twill_server_post(struct twill_server *server, int key, unsigned ki
 
 /* --- server_failure.c --- */
 
-/* Record a failure and break the server. */
+/* Record a failure and break the server. Returns the status of the first failure. */
 twill_status twill_server_fail(struct twill_server *server, twill_status status, const char *file,
                                int line, const char *format, ...) TWILL_PRINTF(5, 6);
 #define TWILL_SERVER_FAIL(server, status, ...)                                                     \
     twill_server_fail((server), (status), __FILE__, __LINE__, __VA_ARGS__)
+/* Fail if a communicator of two ranks has failed because one of them lacks something, such as
+ * descriptors: that is no death, so neither can go on without the other. */
+void twill_server_note_loss(struct twill_server *server, const struct twill_comm *comm);
 twill_status twill_server_refuse(struct twill_server *server, const char *file, int line,
                                  const char *format, ...) TWILL_PRINTF(4, 5);
 #define TWILL_SERVER_REFUSE(server, ...)                                                           \

@@ -15,9 +15,17 @@ twill_status twill_server_fail(struct twill_server *server, twill_status status,
         (void)twill_error_set_list(&server->error, status, TWILL_NO_RANK, file, line, "", format,
                                    arguments);
     atomic_store(&server->broken, true);
+    status = server->error.status;
     pthread_mutex_unlock(&server->failing);
     va_end(arguments);
     return status;
+}
+
+void twill_server_note_loss(struct twill_server *server, const struct twill_comm *comm)
+{
+    const struct twill_error *why = &comm->error;
+    if (why->status == TWILL_ERR_SYSTEM || why->status == TWILL_ERR_MEMORY)
+        (void)TWILL_SERVER_FAIL(server, why->status, "%s", why->message);
 }
 
 twill_status twill_server_refuse(struct twill_server *server, const char *file, int line,

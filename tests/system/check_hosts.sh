@@ -177,7 +177,7 @@ int main(void)
     if (twill_init(&comm) != TWILL_OK)
         return 1;
     twill_status status = twill_comm_dup(&other, comm);
-    if (status == TWILL_OK)
+    for (int i = 0; i < 2 && status == TWILL_OK; i++) /* a rank may have its sum of the first before another one fails */
         status = twill_allreduce(other, &x, &x, 1, TWILL_F32, TWILL_SUM);
     if (status != TWILL_OK)
         fprintf(stderr, "dup: %s\n", twill_comm_message(other != NULL ? other : comm));

@@ -55,12 +55,18 @@ struct twill_replica_link {
     bool begun; /* the head is received, its chunks are being received */
 };
 
+static void lose_replica(struct twill_replica_link *link)
+{
+    link->lost = true;
+    twill_server_note_loss(link->core->server, link->comm);
+}
+
 /* Is the request complete, or none? */
 static bool is_complete(struct twill_replica_link *link, twill_request **request)
 {
     int done = 1;
     if (*request != NULL && twill_test(request, &done) != TWILL_OK)
-        link->lost = true;
+        lose_replica(link);
     return done && !link->lost;
 }
 
@@ -69,7 +75,7 @@ static void start_send(struct twill_replica_link *link, const void *data, size_t
 {
     if (!link->lost &&
         twill_send_start(link->comm, data, bytes, TWILL_U8, link->peer, request) != TWILL_OK)
-        link->lost = true;
+        lose_replica(link);
 }
 
 static void start_receive(struct twill_replica_link *link, void *data, size_t bytes,
@@ -77,7 +83,7 @@ static void start_receive(struct twill_replica_link *link, void *data, size_t by
 {
     if (!link->lost &&
         twill_recv_start(link->comm, data, bytes, TWILL_U8, link->peer, request) != TWILL_OK)
-        link->lost = true;
+        lose_replica(link);
 }
 
 static void count_replica(struct twill_core *core, size_t sent, size_t received, size_t metadata)

@@ -103,7 +103,9 @@ static const struct {
     {"4", A, 8, false, "fastest",
      "!\"fastest\" is not the name of an algorithm; there are: direct, ring, "},
     {"4", A, 8, false, "zzz", "!is not the name of an algorithm; there are: direct, ring, "},
-    {"4", A, 8, false, "a_name_that_is_longer_than_any_of_the_algorithms_has",
+    {"4", A, 8, false,
+     "a_name_that_is_longer_than_any_of_the_algorithms_has_and_would_leave_no_place_in_the_message_"
+     "for_the_names_of_all_of_them_if_it_were_shown_there_as_a_whole_and_even_twice",
      "!, hierarchical:tree, levels"},
     {"4", A, 8, false, "Ring", "!not the name"},
     {"4", A, 8, false, "allreduce:", "!not the name"},
@@ -114,7 +116,9 @@ static const struct {
     {"4", B, 8, false, "ring;broadcast:rinng", "!did you mean \"ring\""},
     {"4", B, 8, false, "allreduce:rinng", "!did you mean \"ring\""}, /* checked though not used */
     {"4", B, 8, false, "broadcast:ring", "!does not apply"},
-    {"2x2", A, 8, false, "direct", "!does not apply"},
+    {"2x2", A, 8, false, "direct",
+     "!for allreduce with 4 ranks on 2 nodes there are: ring, multi_ring, "},
+    {"2x2", A, 8, false, "direct", "!, hierarchical:recursive_doubling, levels"},
     {"4x8", A, 1 << 20, false, "torus", "torus"}, /* flat: only where it is asked for */
     {"4", A, 8, false, "hierarchical:ring", "!does not apply"},
     {"4", A, 8, false, "direct@fast", "!\"fast\" is not the name of a protocol"},

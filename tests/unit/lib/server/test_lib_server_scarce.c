@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One rank lacks memory in a rebuild, or in the comparison of the tensors: no rank waits for it,
- * all fail, and a second rebuild goes on with the state. */
+ * all fail, and a second rebuild goes on with the state. One lacks descriptors in the commit: all
+ * ranks fail at once and name the cause. */
 #include "lib/server/server.h"
 #include "tests/support/ranks.h"
 #include "tests/support/sanitizers.h"
 
 #include <setjmp.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -110,8 +114,83 @@ static void test_scarce_rebuild(void **state)
         twill_test_run_ranks(2, rank_is_scarce, NULL);
 }
 
+/* --- descriptors ----------------------------------------------------------------------------- */
+
+/* Who lacks descriptors: `rank` has `left` of them. */
+struct few_descriptors {
+    int rank, left;
+    twill_server_layout layout;
+};
+
+/* Leave this process `left` descriptors below its limit. */
+static bool leave_descriptors(int left)
+{
+    struct rlimit few;
+    int fd, last = -1;
+    TWILL_REQUIRE(getrlimit(RLIMIT_NOFILE, &few) == 0);
+    few.rlim_cur = few.rlim_max = 128;
+    TWILL_REQUIRE(setrlimit(RLIMIT_NOFILE, &few) == 0);
+    while ((fd = dup(0)) >= 0)
+        last = fd;
+    for (; left > 0; left--)
+        TWILL_REQUIRE(close(last--) == 0);
+    return true;
+}
+
+/* Commit and serve. Returns whether a failure names descriptors and the rank that lacks them. */
+static bool run_with_few(twill_server *server, const struct few_descriptors *few, int32_t *status)
+{
+    char name[16];
+    snprintf(name, sizeof(name), "rank %d", few->rank);
+    *status = twill_server_commit(server);
+    if (*status == TWILL_OK)
+        *status =
+            twill_server_serves(server) ? twill_server_serve(server) : twill_server_leave(server);
+    const char *message = twill_server_message(server);
+    return twill_test_note(*status == TWILL_OK ||
+                               (*status == TWILL_ERR_SYSTEM && strstr(message, name) != NULL &&
+                                strstr(message, "oo many open files") != NULL),
+                           __FILE__, __LINE__, "%d left: %d: %s", few->left, *status, message);
+}
+
+static void rank_has_few(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    const struct few_descriptors *few = user;
+    const char *const more[] = {TWILL_TEST_HASTY, "TWILL_LOG=none", "TWILL_PROVIDER=tcp", NULL};
+    const twill_tensor tensor = {.name = "w", .count = SCARCE_COUNT, .type = TWILL_F32};
+    twill_context *context = NULL;
+    twill_comm *comm = NULL;
+    twill_server *server = NULL;
+    twill_server_options options;
+    int32_t status, statuses[2];
+    (void)size;
+    TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "2x1", NULL, more));
+    twill_server_defaults(&options);
+    options.layout = few->layout;
+    TWILL_CHECK(twill_server_create(&server, comm, &options) == TWILL_OK);
+    TWILL_CHECK(twill_server_add(server, &tensor, NULL) == TWILL_OK);
+    if (rank == few->rank)
+        TWILL_CHECK(leave_descriptors(few->left));
+    TWILL_CHECK(run_with_few(server, few, &status));
+    TWILL_CHECK(bootstrap->exchange(bootstrap->user, &status, statuses, sizeof(status)) == 0);
+    TWILL_CHECK(statuses[0] == statuses[1]);
+    twill_server_destroy(server);
+    twill_comm_leave(comm);
+    twill_context_destroy(context);
+}
+
+static void test_few_descriptors(void **state)
+{
+    (void)state;
+    for (int left = 2; left < 8; left++) {
+        struct few_descriptors few = {1, left, left % 2 ? TWILL_SERVER_CS : TWILL_SERVER_NC};
+        twill_test_run_processes(2, rank_has_few, &few);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_scarce_rebuild)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_few_descriptors),
+                                       cmocka_unit_test(test_scarce_rebuild)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
