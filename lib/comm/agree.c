@@ -374,6 +374,14 @@ const struct twill_decision *twill_agree_last(const struct twill_comm *comm)
 
 /* --- life ------------------------------------------------------------------------------------ */
 
+static void forget_decisions(struct twill_context *context)
+{
+    for (size_t i = 0; context->health.departed != NULL && i < DEPARTED_KEPT; i++)
+        free(context->health.departed->comm[i].message);
+    free(context->health.departed);
+    context->health.departed = NULL;
+}
+
 /* Keep the last decision of a communicator that ends. Without memory, a late rank gets no answer
  * and times out. */
 static void keep_decision(struct twill_comm *comm)
@@ -381,8 +389,12 @@ static void keep_decision(struct twill_comm *comm)
     struct twill_context *context = comm->context;
     const struct twill_consensus *consensus = comm->health.recovery->consensus;
     const struct twill_decision *decision = twill_consensus_decision(consensus);
-    if (context->health.departed == NULL)
+    if (context->health.departed == NULL) {
         context->health.departed = calloc(1, sizeof(*context->health.departed));
+        twill_context_lock(context);
+        twill_context_at_end(context, forget_decisions);
+        twill_context_unlock(context);
+    }
     if (context->health.departed == NULL || decision == NULL || consensus->excluded)
         return;
     struct twill_departed *kept =
@@ -415,11 +427,4 @@ void twill_agree_close(struct twill_comm *comm)
         comm->health.recovery = NULL;
     }
     pthread_mutex_unlock(&comm->context->health.detector_lock);
-}
-
-void twill_agree_close_context(struct twill_context *context)
-{
-    for (size_t i = 0; context->health.departed != NULL && i < DEPARTED_KEPT; i++)
-        free(context->health.departed->comm[i].message);
-    free(context->health.departed);
 }

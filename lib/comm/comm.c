@@ -195,6 +195,31 @@ void twill_comm_close(struct twill_comm *comm)
     twill_context_unlock(context);
 }
 
+/* --- memory of dead ranks -----------------------------------------------------------------------
+ */
+
+static bool is_in_open_comm(const struct twill_context *context, uint32_t job)
+{
+    for (size_t i = 0; i < context->comms.opened; i++)
+        if (twill_comm_rank_of(context->comms.open[i], job) != UINT32_MAX)
+            return true;
+    return false;
+}
+
+void twill_heap_release_dead(struct twill_context *context)
+{
+    struct twill_shm_region *region = context->memory.heap.region;
+    const struct twill_world *world = &context->job.world;
+    twill_context_lock(context);
+    bool ends = context->comms.opened == 0 && context->newer == NULL;
+    for (uint32_t r = 0; region != NULL && !ends && r < world->size; r++)
+        if (twill_shm_region_at(region, r) != NULL && !is_in_open_comm(context, r) &&
+            twill_shm_region_release(region, r))
+            twill_say(&context->log, TWILL_LOG_INFO, "memory of rank %u, which has ended, unmapped",
+                      r);
+    twill_context_unlock(context);
+}
+
 /* --- opening: what the ranks exchange -------------------------------------------------------- */
 
 struct number_info {

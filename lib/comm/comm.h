@@ -37,9 +37,8 @@ struct twill_comm_links {
     struct twill_heap_view *view;          /* [local_size] heaps of the ranks of this node */
     struct twill_single_copy *single_copy; /* other memory of theirs; NULL: inaccessible */
     bool alone;                            /* its endpoints are its own: twill_comm_dup_alone() */
-    struct twill_common *common[TWILL_TRANSPORTS_MOST]; /* alone: in place of the context's */
-    struct twill_comm *next_alone;                      /* in context->transports.alone */
-    char rail_line[224];                                /* result of twill_comm_rail() */
+    struct twill_alone own;                /* alone: what it has in place of the context's */
+    char rail_line[224];                   /* result of twill_comm_rail() */
 };
 
 /* The plans of a communicator: lib/engine/plan.c. */
@@ -235,6 +234,8 @@ void twill_comm_begin_alone(struct twill_comm *comm);
 void twill_comm_end_alone(struct twill_comm *comm);
 /* Open the transports that the ranks need. Collective. */
 twill_status twill_comm_open_transports(struct twill_comm *comm);
+/* Note the transport that would be used between nodes, when there is one node. */
+void twill_context_preview(struct twill_context *context);
 /* Make the link to a peer ready, if it is not. */
 twill_status twill_comm_connect(struct twill_comm *comm, uint32_t peer);
 
@@ -244,6 +245,10 @@ twill_status twill_comm_dup_alone(twill_comm **made, twill_comm *comm);
 
 /* Free what twill_comm_open() made; no thread may use the communicator any more. */
 void twill_comm_close(struct twill_comm *comm);
+/* Give back the memory of ranks of this node that have died and are in no open communicator: no
+ * call uses it any more. Does nothing for a context that is at its end, where ranks have only ended
+ * earlier than this one. */
+void twill_heap_release_dead(struct twill_context *context);
 
 /* --- lib/comm/claim.c --- */
 
@@ -345,9 +350,6 @@ void twill_comm_note_rails(struct twill_comm *comm);
 void twill_comm_count(const struct twill_comm *comm, twill_counters *counters);
 /* Convert twill_ticks() to seconds. */
 double twill_comm_seconds(const struct twill_comm *comm, uint64_t ticks);
-/* Grow *memory, of *held bytes, to at least `bytes`. Contents are not preserved. */
-twill_status twill_comm_reserve(struct twill_comm *comm, unsigned char **memory, size_t *held,
-                                size_t bytes);
 
 /* --- lib/wait/wait.c --- */
 

@@ -122,7 +122,7 @@ void twill_comm_conclude_internode(struct twill_comm *comm, struct twill_interno
 /* Return where the shared state of transport t of the registry is kept. */
 static struct twill_common **place_of_common(struct twill_comm *comm, size_t t)
 {
-    return comm->links.alone ? &comm->links.common[t] : &comm->context->transports.common[t];
+    return comm->links.alone ? &comm->links.own.common[t] : &comm->context->transports.common[t];
 }
 
 /* The same of the transport between nodes. */
@@ -139,8 +139,8 @@ void twill_comm_begin_alone(struct twill_comm *comm)
     struct twill_context_transports *transports = &comm->context->transports;
     comm->links.alone = true;
     pthread_mutex_lock(&transports->alone_lock);
-    comm->links.next_alone = transports->alone;
-    transports->alone = comm;
+    comm->links.own.next = transports->alone;
+    transports->alone = &comm->links.own;
     pthread_mutex_unlock(&transports->alone_lock);
 }
 
@@ -148,26 +148,14 @@ void twill_comm_end_alone(struct twill_comm *comm)
 {
     struct twill_context_transports *transports = &comm->context->transports;
     pthread_mutex_lock(&transports->alone_lock);
-    struct twill_comm **at = &transports->alone;
-    while (*at != comm)
-        at = &(*at)->links.next_alone;
-    *at = comm->links.next_alone;
+    struct twill_alone **at = &transports->alone;
+    while (*at != &comm->links.own)
+        at = &(*at)->next;
+    *at = comm->links.own.next;
     pthread_mutex_unlock(&transports->alone_lock);
     for (size_t t = 0; t < TWILL_TRANSPORTS_MOST; t++)
-        if (comm->links.common[t] != NULL)
-            comm->links.common[t]->close(comm->links.common[t]);
-}
-
-void twill_context_forget_memory(struct twill_context *context, const void *start, size_t bytes)
-{
-    struct twill_context_transports *transports = &context->transports;
-    pthread_mutex_lock(&transports->alone_lock);
-    for (size_t t = 0; t < TWILL_TRANSPORTS_MOST; t++) {
-        twill_common_forget(&transports->common[t], start, bytes);
-        for (struct twill_comm *c = transports->alone; c != NULL; c = c->links.next_alone)
-            twill_common_forget(&c->links.common[t], start, bytes);
-    }
-    pthread_mutex_unlock(&transports->alone_lock);
+        if (comm->links.own.common[t] != NULL)
+            comm->links.own.common[t]->close(comm->links.own.common[t]);
 }
 
 twill_status twill_comm_offer_rails(struct twill_comm *comm, struct twill_rails_opening **opening,

@@ -43,7 +43,6 @@ void twill_agree_receive(struct twill_context *context, const struct twill_notic
 bool twill_agree_is_over(struct twill_comm *comm);
 /* A communicator ends: keep its last decision for ranks that ask for it later. */
 void twill_agree_close(struct twill_comm *comm);
-void twill_agree_close_context(struct twill_context *context);
 /* Agree on a reduction that has returned `status` here. Returns TWILL_OK on all survivors or on
  * none. */
 twill_status twill_agree_outcome(struct twill_comm *comm, twill_status status);

@@ -9,27 +9,6 @@
 
 #include <string.h>
 
-twill_status twill_context_open_device(struct twill_context *context)
-{
-    const char *library = twill_config_text(&context->config, TWILL_VARIABLE_CUDA_LIBRARY);
-    char how[200];
-    TWILL_TRY(&context->error, twill_device_open(&context->machine.device, library, how,
-                                                 sizeof(how), &context->error));
-    const char *found = context->machine.device != NULL ? "staged through the host" : "unavailable";
-    twill_context_note(context, "device memory: %s: %s", found, how);
-    /* A user who names a library expects it to be used. */
-    bool unavailable = context->machine.device == NULL && library != NULL;
-    if (unavailable)
-        twill_say(&context->log, TWILL_LOG_WARN, "device memory: %s: %s", found, how);
-    return TWILL_OK;
-}
-
-void twill_context_close_device(struct twill_context *context)
-{
-    twill_device_close(context->machine.device);
-    context->machine.device = NULL;
-}
-
 /* Record the driver's error with this rank and call, which need not be the first one under way. */
 static twill_status record_error(const struct twill_request *request, twill_status status,
                                  const struct twill_error *said)
@@ -72,13 +51,11 @@ static twill_status find_buffer(struct twill_request *request, unsigned side, co
 
 /* --- bounce memory --------------------------------------------------------------------------- */
 
-#define BOUNCE_PAGE ((size_t)4096)
-
 /* Bounce memory begins with its first whole page: what is pinned shares no page with other memory.
  */
 static unsigned char *bounce_pages(const struct twill_request *request)
 {
-    return (unsigned char *)twill_round_up((uintptr_t)request->bounce_memory, BOUNCE_PAGE);
+    return (unsigned char *)twill_round_up((uintptr_t)request->bounce_memory, TWILL_DEVICE_PAGE);
 }
 
 /* Pin the bounce memory and note that, in one step: a fence of another thread between the two would
@@ -88,7 +65,7 @@ static void pin_bounce(struct twill_request *request, const struct twill_device_
     struct twill_context *context = request->comm->context;
     twill_context_lock(context);
     if (twill_device_pin(context->machine.device, bounce_pages(request),
-                         request->bounce_memory_bytes - BOUNCE_PAGE, memory))
+                         request->bounce_memory_bytes - TWILL_DEVICE_PAGE, memory))
         twill_context_set_pinned(context, request->bounce_memory);
     twill_context_unlock(context);
 }
@@ -99,18 +76,18 @@ static twill_status reserve_bounce(struct twill_request *request, size_t bytes,
                                    const struct twill_device_memory *memory)
 {
     struct twill_context *context = request->comm->context;
-    size_t pages = twill_round_up(bytes, BOUNCE_PAGE);
-    if (pages + BOUNCE_PAGE > request->bounce_memory_bytes) {
+    size_t pages = twill_round_up(bytes, TWILL_DEVICE_PAGE);
+    if (pages + TWILL_DEVICE_PAGE > request->bounce_memory_bytes) {
         void *grown;
         twill_context_give_shared(context, request->bounce_memory, request->bounce_memory_bytes);
         request->bounce_memory = NULL;
         request->bounce_memory_bytes = 0;
         request->bounce_uses = 0;
-        TWILL_TRY(
-            &request->comm->error,
-            twill_context_take_shared(context, &grown, pages + BOUNCE_PAGE, &request->comm->error));
+        TWILL_TRY(&request->comm->error,
+                  twill_context_take_shared(context, &grown, pages + TWILL_DEVICE_PAGE,
+                                            &request->comm->error));
         request->bounce_memory = grown;
-        request->bounce_memory_bytes = pages + BOUNCE_PAGE;
+        request->bounce_memory_bytes = pages + TWILL_DEVICE_PAGE;
     }
     if (request->bounce_uses < 2 && ++request->bounce_uses == 2)
         pin_bounce(request, memory);
@@ -155,7 +132,7 @@ static twill_status copy_sides_in(struct twill_request *request,
     bool in = found[TWILL_SRC].is_device, out = found[TWILL_DST].is_device;
     bool in_place = in && out && src->bytes == dst->bytes &&
                     (src->base == dst->base || request->run.call.collective == TWILL_ALLREDUCE);
-    size_t dst_at = in && !in_place ? twill_round_up(src->bytes, BOUNCE_PAGE) : 0;
+    size_t dst_at = in && !in_place ? twill_round_up(src->bytes, TWILL_DEVICE_PAGE) : 0;
     TWILL_TRY(&comm->error, reserve_bounce(request, dst_at + (out ? dst->bytes : src->bytes),
                                            &found[in ? TWILL_SRC : TWILL_DST]));
     unsigned char *bounce = bounce_pages(request);
@@ -224,7 +201,7 @@ twill_status twill_point_bounce_in(struct twill_request *request)
             TWILL_TRY(&comm->error, find_buffer(request, i, at[i], bytes[i], &found[i]));
     if (TWILL_LIKELY(!found[0].is_device && !found[1].is_device))
         return TWILL_OK;
-    size_t in_at = found[0].is_device ? twill_round_up(bytes[0], BOUNCE_PAGE) : 0;
+    size_t in_at = found[0].is_device ? twill_round_up(bytes[0], TWILL_DEVICE_PAGE) : 0;
     TWILL_TRY(&comm->error, reserve_bounce(request, in_at + (found[1].is_device ? bytes[1] : 0),
                                            &found[found[0].is_device ? 0 : 1]));
     if (found[0].is_device) {
@@ -283,44 +260,6 @@ twill_status twill_request_write(struct twill_request *request, const void *from
         return copy_out(request, &found, from, bytes);
     memcpy(dst, from, bytes);
     return TWILL_OK;
-}
-
-void twill_context_unpin(struct twill_context *context, void *memory)
-{
-    unsigned char *pages = (unsigned char *)twill_round_up((uintptr_t)memory, BOUNCE_PAGE);
-    if (context->machine.device != NULL)
-        twill_device_unpin(context->machine.device, pages);
-}
-
-twill_status twill_context_check_host(struct twill_context *context, const char *call,
-                                      const void *memory, struct twill_error *error)
-{
-    struct twill_device_memory found = {.is_device = false};
-    if (context->machine.device != NULL)
-        TWILL_TRY(error, twill_device_find(context->machine.device, memory, &found, error));
-    if (found.is_device)
-        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT,
-                          "%s: %p is memory of a device, which is staged through the host: it "
-                          "cannot be registered with a network",
-                          call, memory);
-    return TWILL_OK;
-}
-
-#else
-
-twill_status twill_context_open_device(struct twill_context *context)
-{
-    const char *library = twill_config_text(&context->config, TWILL_VARIABLE_CUDA_LIBRARY);
-    if (library != NULL)
-        return TWILL_FAIL(
-            &context->error, TWILL_ERR_CONFIG,
-            "TWILL_TUNE=cuda_library=%s: this library was built without TWILL_WITH_CUDA", library);
-    return TWILL_OK;
-}
-
-void twill_context_close_device(struct twill_context *context)
-{
-    (void)context;
 }
 
 #endif

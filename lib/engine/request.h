@@ -127,6 +127,9 @@ void twill_request_give(struct twill_request *request);
 /* Return the communicator that an ended request belonged to; NULL if its memory has gone to another
  * communicator, or to none. */
 struct twill_comm *twill_request_past_comm(const twill_request *handle);
+/* Grow *memory, of *held bytes, to at least `bytes`. Contents are not preserved. */
+twill_status twill_comm_reserve(struct twill_comm *comm, unsigned char **memory, size_t *held,
+                                size_t bytes);
 twill_status twill_request_open(struct twill_request *request, struct twill_comm *comm);
 void twill_request_close(struct twill_request *request);
 void twill_requests_destroy(struct twill_comm *comm);

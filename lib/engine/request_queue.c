@@ -336,6 +336,21 @@ bool twill_comm_is_polled(const struct twill_comm *comm)
 
 /* --- memory ---------------------------------------------------------------------------------- */
 
+twill_status twill_comm_reserve(struct twill_comm *comm, unsigned char **memory, size_t *held,
+                                size_t bytes)
+{
+    if (bytes <= *held)
+        return TWILL_OK;
+    twill_context_give(comm->context, *memory, *held);
+    *memory = NULL;
+    *held = 0;
+    void *grown;
+    TWILL_TRY(&comm->error, twill_context_take(comm->context, &grown, bytes, &comm->error));
+    *memory = grown;
+    *held = bytes;
+    return TWILL_OK;
+}
+
 twill_status twill_request_open(struct twill_request *request, struct twill_comm *comm)
 {
     request->comm = request->run.comm = comm;

@@ -3,6 +3,7 @@
 #include "lib/engine/staging.h"
 #include "lib/comm/comm.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* Bytes of a segment from which it counts: smaller ones stay in the first-level cache. */
@@ -49,9 +50,21 @@ static uint64_t hash_of_local_ranks(const struct twill_comm *comm)
     return twill_max(sum, UINT64_C(1));
 }
 
+/* Costs that the context keeps, as of struct twill_staging. */
+struct known {
+    uint64_t ranks; /* hash of the ranks of the node, in any order; 0: unused */
+    uint32_t cost[TWILL_STAGING_KINDS][2];
+};
+
+/* What communicators have measured; under the context's lock. */
+struct twill_context_staging {
+    struct known known[8];
+    unsigned next; /* place of the next set of ranks, modulo 8 */
+};
+
 /* Return where the context keeps the costs of some ranks, or the unused or oldest place if it has
  * none of them. Under the context's lock. */
-static struct twill_known_staging *find_known(struct twill_context_staging *known, uint64_t ranks)
+static struct known *find_known(struct twill_context_staging *known, uint64_t ranks)
 {
     for (unsigned i = 0; i < TWILL_ARRAY_LENGTH(known->known); i++)
         if (known->known[i].ranks == ranks)
@@ -63,8 +76,12 @@ void twill_staging_recall(struct twill_comm *comm)
 {
     struct twill_context *context = comm->context;
     uint64_t ranks = hash_of_local_ranks(comm);
+    struct known known = {.ranks = 0};
     twill_context_lock(context);
-    struct twill_known_staging known = *find_known(&context->staging, ranks);
+    if (context->comms.staging == NULL) /* without memory nothing is kept */
+        context->comms.staging = calloc(1, sizeof(*context->comms.staging));
+    if (context->comms.staging != NULL)
+        known = *find_known(context->comms.staging, ranks);
     twill_context_unlock(context);
     for (unsigned kind = 0; known.ranks == ranks && kind < TWILL_STAGING_KINDS; kind++)
         for (unsigned way = WAY_CACHED; way <= WAY_STREAMED; way++)
@@ -77,12 +94,14 @@ static void remember_costs(struct twill_comm *comm, enum twill_staging_kind kind
     struct twill_context *context = comm->context;
     uint64_t ranks = hash_of_local_ranks(comm);
     twill_context_lock(context);
-    struct twill_known_staging *known = find_known(&context->staging, ranks);
-    if (known->ranks != ranks) {
-        *known = (struct twill_known_staging){.ranks = ranks};
-        context->staging.next++;
+    struct known *known =
+        context->comms.staging != NULL ? find_known(context->comms.staging, ranks) : NULL;
+    if (known != NULL && known->ranks != ranks) {
+        *known = (struct known){.ranks = ranks};
+        context->comms.staging->next++;
     }
-    memcpy(known->cost[kind], comm->staging[kind].cost, sizeof(known->cost[kind]));
+    if (known != NULL)
+        memcpy(known->cost[kind], comm->staging[kind].cost, sizeof(known->cost[kind]));
     twill_context_unlock(context);
 }
 

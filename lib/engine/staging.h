@@ -47,12 +47,6 @@ struct twill_staging {
     bool streams;          /* outside trials */
 };
 
-/* Costs that the context keeps, as of struct twill_staging. */
-struct twill_known_staging {
-    uint64_t ranks; /* hash of the ranks of the node, in any order; 0: unused */
-    uint32_t cost[TWILL_STAGING_KINDS][2];
-};
-
 /* Publish what the context knows of the ranks of this communicator, before any of them uses it. */
 void twill_staging_recall(struct twill_comm *comm);
 /* Return whether segments of `elements` in each shard are copied through SHARED, count, and are as

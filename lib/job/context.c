@@ -4,13 +4,10 @@
 #include "lib/job/context.h"
 #include "fabric/host/interfaces.h"
 #include "lib/base/plural.h"
-#include "lib/comm/recovery.h"
-#include "lib/engine/device_call.h"
 #include "lib/job/find_levels.h"
 #include "lib/job/log.h"
-#include "lib/report/timeline.h"
-#include "lib/wait/progress.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -69,6 +66,58 @@ static twill_status guard_against_fork(struct twill_context *context)
     (void)madvise(page, 4096, MADV_WIPEONFORK); /* Linux 4.14; before it, forks go unnoticed */
     context->fork_guard = page;
     return TWILL_OK;
+}
+
+/* TWILL_PROGRESS */
+static twill_status configure_progress(struct twill_context *context)
+{
+    struct twill_progress *progress = &context->progress;
+    const char *text = context->config.text[TWILL_VARIABLE_PROGRESS];
+    progress->core = -1;
+    progress->late = strcmp(text, "late") == 0;
+    progress->enabled = strncmp(text, "thread", 6) == 0 || progress->late;
+    if (strcmp(text, "none") == 0 || strcmp(text, "thread") == 0 || progress->late)
+        return TWILL_OK;
+    const char *number = progress->enabled && text[6] == ':' ? text + 7 : "";
+    char *end = NULL;
+    long core = *number >= '0' && *number <= '9' ? strtol(number, &end, 10) : -1;
+    if (core < 0 || core >= CPU_SETSIZE || *end != '\0')
+        return TWILL_FAIL(
+            &context->error, TWILL_ERR_CONFIG,
+            "TWILL_PROGRESS=%s: must be none, late, thread, or thread:CORE with a CPU's "
+            "number below %d",
+            text, CPU_SETSIZE);
+    progress->core = (int)core;
+    return TWILL_OK;
+}
+
+void twill_progress_place(struct twill_context *context, const struct twill_cpus *ranks, unsigned n,
+                          unsigned me)
+{
+    struct twill_progress *progress = &context->progress;
+    const char *what = "no rank of this host may run there";
+    if (!progress->enabled) {
+        snprintf(progress->how, sizeof(progress->how),
+                 "inside calls, by the threads that make them");
+        return;
+    }
+    if (progress->late) {
+        snprintf(progress->how, sizeof(progress->how),
+                 "inside calls, and by a thread once per millisecond");
+        return;
+    }
+    if (progress->core >= 0)
+        what = "set by TWILL_PROGRESS";
+    else if (n > 0 && twill_topology_machine(context->machine.topology)->is_this_machine)
+        progress->core = twill_topology_spare(context->machine.topology, ranks, n, me);
+    if (progress->core >= 0)
+        snprintf(progress->how, sizeof(progress->how),
+                 "a thread on PU %d (%s), for all communicators and links of this process",
+                 progress->core, what);
+    else
+        snprintf(progress->how, sizeof(progress->how),
+                 "a thread where the caller runs (ranks may run on every PU: none is left for it), "
+                 "for all communicators and links of this process");
 }
 
 /* TWILL_MEMORY=<user>[,<library>] */
@@ -237,7 +286,7 @@ static twill_status create_context(struct twill_context *context,
     TWILL_TRY(error, source->like != NULL
                          ? twill_config_copy(&context->config, &source->like->config, error)
                          : twill_config_load(&context->config, source->settings, error));
-    TWILL_TRY(error, twill_progress_configure(context));
+    TWILL_TRY(error, configure_progress(context));
     TWILL_TRY(error, twill_log_open(context));
     TWILL_TRY(error,
               twill_kernels_select(&context->machine.kernels,
@@ -313,8 +362,8 @@ void twill_context_destroy(twill_context *context)
     }
     struct twill_context *older = context->newer == NULL ? context->older : NULL;
     twill_context_unchain(context);
-    twill_progress_stop(context);
-    twill_metrics_close(context);
+    while (context->closers.count > 0)
+        context->closers.close[--context->closers.count](context);
     for (size_t t = 0; t < TWILL_TRANSPORTS_MOST; t++)
         if (context->transports.common[t] != NULL)
             context->transports.common[t]->close(context->transports.common[t]);
@@ -324,7 +373,7 @@ void twill_context_destroy(twill_context *context)
     twill_shm_region_close(region);
     twill_preloaded_close(&context->memory.preloaded);
     twill_detector_close(context->health.detector);
-    twill_agree_close_context(context);
+    free(context->comms.staging);
     if (context->memory.user != NULL)
         twill_memory_close(context->memory.user);
     if (context->memory.library != NULL)
@@ -342,15 +391,14 @@ void twill_context_destroy(twill_context *context)
         twill_topology_close(context->machine.topology);
     twill_context_close_device(context);
     twill_config_destroy(&context->config);
-    twill_timeline_close(context->timeline);
     twill_log_close(context);
     twill_fd_guard_end(&context->fd_guard);
     free(context->comms.open);
     close_locks(context);
     if (context->fork_guard != NULL)
         munmap((void *)(uintptr_t)context->fork_guard, 4096);
-    twill_handle_pool_retire(&context->comms.ended, sizeof(struct twill_comm));
-    twill_handle_pool_retire(&context->comms.slabs, sizeof(struct twill_request_slab));
+    twill_handle_pool_retire(&context->comms.ended);
+    twill_handle_pool_retire(&context->comms.slabs);
     twill_handle_retire(context, sizeof(*context));
     twill_context_destroy(older);
 }

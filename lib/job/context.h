@@ -12,7 +12,6 @@
 #include "fabric/shm/single_copy.h"
 #include "fabric/transports.h"
 #include "kernels/kernels.h"
-#include "lib/engine/staging.h"
 #include "lib/job/config.h"
 #include "lib/job/handle.h"
 #include "lib/job/heap.h"
@@ -26,9 +25,16 @@
 #define TWILL_DESCRIBE_LINES 80
 #define TWILL_DESCRIBE_BYTES 256
 
-struct twill_level_info;
-struct twill_metrics;
-struct twill_timeline;
+#define TWILL_CLOSERS 8u
+
+/* Of layers above, which make them at need and register what frees them. */
+struct twill_advancer;        /* lib/wait/progress.h */
+struct twill_comm;            /* lib/comm/comm.h */
+struct twill_context_staging; /* lib/engine/staging.c */
+struct twill_departed_comms;  /* lib/comm/agree.c */
+struct twill_level_info;      /* lib/job/find_levels.h */
+struct twill_metrics;         /* lib/report/metrics.c */
+struct twill_timeline;        /* lib/report/timeline.h */
 
 /* The progress thread: lib/wait/progress_thread.c. */
 struct twill_progress {
@@ -70,10 +76,16 @@ struct twill_context_machine {
     struct twill_device *device; /* NULL without TWILL_WITH_CUDA or a driver */
 };
 
+/* What a communicator that has endpoints of its own has in place of the context's. */
+struct twill_alone {
+    struct twill_common *common[TWILL_TRANSPORTS_MOST];
+    struct twill_alone *next;
+};
+
 struct twill_context_transports {
     const struct twill_transport_ops *internode; /* the transport between nodes; NULL: one node */
     struct twill_common *common[TWILL_TRANSPORTS_MOST]; /* by registry index */
-    struct twill_comm *alone;   /* communicators with endpoints of their own; under alone_lock */
+    struct twill_alone *alone;  /* of communicators with endpoints of their own; under alone_lock */
     pthread_mutex_t alone_lock; /* taken before any lock of a transport */
 };
 
@@ -106,8 +118,6 @@ struct twill_context_memory {
     size_t pinned; /* bytes of regions */
 };
 
-struct twill_advancer; /* lib/wait/progress.h */
-
 /* The communicators of a context; under its lock. */
 struct twill_context_comms {
     uint32_t next_number;     /* of the next communicator; no lower one is free here. Written by the
@@ -118,13 +128,8 @@ struct twill_context_comms {
     struct twill_handle_pool slabs; /* memory for requests, unused */
     _Atomic unsigned pending; /* sum over the open communicators, and one for each advancer; needs
                                  no lock */
-    struct twill_advancer *advancers; /* what else waits advance; the last added first */
-};
-
-/* What communicators have measured of copying through shared memory; under the context's lock. */
-struct twill_context_staging {
-    struct twill_known_staging known[8];
-    unsigned next; /* place of the next set of ranks, modulo 8 */
+    struct twill_context_staging *staging; /* what they have measured; NULL: nothing yet */
+    struct twill_advancer *advancers;      /* what else waits advance; the last added first */
 };
 
 /* The caller's function for threads that wait; or NULL. */
@@ -141,6 +146,13 @@ struct twill_context_notes {
     bool of_rank[TWILL_DESCRIBE_LINES]; /* else all ranks of the node have this line alike */
     char line[TWILL_DESCRIBE_LINES][TWILL_DESCRIBE_BYTES];
     char variable_line[1024], live_line[192];
+};
+
+/* Functions that close what layers above keep with the context, called from the last one registered
+ * on. */
+struct twill_closers {
+    void (*close[TWILL_CLOSERS])(struct twill_context *context);
+    unsigned count;
 };
 
 /* Created and destroyed by twill_context_create() and _destroy(). Members are constant after
@@ -160,7 +172,6 @@ struct twill_context {
     struct twill_context_selection selection;
     struct twill_context_memory memory;
     struct twill_context_comms comms;
-    struct twill_context_staging staging;
     struct twill_operations operations;
     struct twill_progress progress;
     struct twill_idle_hook idle_hook;
@@ -169,6 +180,7 @@ struct twill_context {
     struct twill_fd_guard fd_guard; /* closed standard streams while others open descriptors */
     struct twill_context_notes notes;
     struct twill_timeline *timeline; /* lib/report/timeline.h; NULL: none */
+    struct twill_closers closers;
     /* Contexts of twill_init() whose jobs have grown, from the latest on: kept for the memory of
      * twill_alloc() in them, and destroyed with the latest, or earlier if they have none. */
     struct twill_context *older, *newer;
@@ -227,12 +239,46 @@ static inline void twill_context_unlock(struct twill_context *context)
 twill_status twill_context_outcome(struct twill_context *context, twill_status status,
                                    const struct twill_error *error);
 
-/* lib/report/metrics.c. Free the metrics of a context without communicators. */
-void twill_metrics_close(struct twill_context *context);
+/* Have the context's end call close(context), once, before anything of the context itself is
+ * closed. No communicator is open then. The caller holds the context's lock. */
+static inline void twill_context_at_end(struct twill_context *context,
+                                        void (*close)(struct twill_context *context))
+{
+    context->closers.close[context->closers.count++] = close;
+}
 
-/* lib/job/registration.c. Fence the heap, twill_heap_fence(), and drop its registrations. */
+/* --- lib/job/registration.c: memory, of devices, of the program and of the library --- */
+
+/* Pinned memory begins with its first whole page: it shares no page with other memory. */
+#define TWILL_DEVICE_PAGE ((size_t)4096)
+
+/* Load the CUDA driver and note what was found; context->machine.device stays NULL without one. In
+ * a library built without TWILL_WITH_CUDA, naming a driver library is an error. */
+twill_status twill_context_open_device(struct twill_context *context);
+void twill_context_close_device(struct twill_context *context);
+
+#ifdef TWILL_WITH_CUDA
+/* Undo the pinning of memory of the library, before its pages go. */
+void twill_context_unpin(struct twill_context *context, void *memory);
+/* Return an error if this is device memory. `call`: the public function, for the message. */
+twill_status twill_context_check_host(struct twill_context *context, const char *call,
+                                      const void *memory, struct twill_error *error);
+#else
+static inline void twill_context_unpin(struct twill_context *context, void *memory)
+{
+    (void)context, (void)memory;
+}
+static inline twill_status twill_context_check_host(struct twill_context *context, const char *call,
+                                                    const void *memory, struct twill_error *error)
+{
+    (void)context, (void)call, (void)memory, (void)error;
+    return TWILL_OK;
+}
+#endif
+
+/* Fence the heap, twill_heap_fence(), and drop its registrations. */
 twill_status twill_context_fence(struct twill_context *context, struct twill_error *error);
-/* lib/comm/comm_transports.c. Let the transports of all communicators drop what they keep of this
+/* lib/job/registration.c. Let the transports of all communicators drop what they keep of this
  * memory (registrations), which is about to be freed. Call without the context's lock. */
 void twill_context_forget_memory(struct twill_context *context, const void *start, size_t bytes);
 /* lib/job/registration.c. Allocate and free memory for the library, placed as TWILL_MEMORY's
@@ -269,10 +315,6 @@ void twill_context_note_of(struct twill_context *context, bool of_rank, const ch
     TWILL_PRINTF(3, 4);
 #define twill_context_note(context, ...)      twill_context_note_of(context, false, __VA_ARGS__)
 #define twill_context_note_rank(context, ...) twill_context_note_of(context, true, __VA_ARGS__)
-/* Add the transport that would be used between nodes, when there is one node.
- * lib/comm/comm_transports.c */
-void twill_context_preview(struct twill_context *context);
-
 /* lib/job/detector_setup.c. Open the failure detector in three steps around two exchanges, as in
  * fabric/detector/detector.h. connect: with the nodes that are expected, in the exchange that
  * decides them; it adds nothing if there is one. reopen, collective: if there are others, before
@@ -311,12 +353,17 @@ twill_status twill_heap_attach(struct twill_context *context, struct twill_heap_
 twill_status twill_heap_conclude(struct twill_context *context, struct twill_heap_opening *opening);
 void twill_heap_opening_end(struct twill_heap_opening *opening);
 void twill_heap_note(struct twill_context *context);
-/* Give back the memory of ranks of this node that have died and are in no open communicator: no
- * call uses it any more. Does nothing for a context that is at its end, where ranks have only ended
- * earlier than this one. */
-void twill_heap_release_dead(struct twill_context *context);
 
-/* lib/job/tuning.c. Load the timings that algorithms are selected by. */
+/* Choose the CPU of the progress thread, given where the n ranks of this host may run; `me` is this
+ * rank. */
+void twill_progress_place(struct twill_context *context, const struct twill_cpus *ranks, unsigned n,
+                          unsigned me);
+
+/* lib/job/tuning.c. Read a whole tuning file into `text`, which the caller frees; *text is NULL if
+ * it is empty. Return TWILL_ERR_CONFIG, with a message that names TWILL_TUNING, if it cannot be
+ * read. */
+twill_status twill_tuning_read(char **text, const char *path, struct twill_error *error);
+/* Load the timings that algorithms are selected by. */
 twill_status twill_context_open_tuning(struct twill_context *context);
 /* Use the timings of this machine, if all ranks have the same. */
 twill_status twill_context_agree_tuning(struct twill_context *context, bool all_have_it);

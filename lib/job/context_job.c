@@ -2,9 +2,7 @@
 /* Opens the job of a context, in two exchanges: infos of the ranks (what they must agree on is
  * compared here, once), then the heap and connections between hosts. */
 #include "fabric/host/host_identity.h"
-#include "lib/comm/comm.h"
 #include "lib/job/find_levels.h"
-#include "lib/wait/progress.h"
 
 #include <stdio.h>
 #include <stdlib.h>

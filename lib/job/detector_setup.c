@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A context's failure detector, from the first record of set-up to the last: fabric/detector. */
-#include "lib/comm/comm.h"
+#include "lib/job/context.h"
 
 #include <sys/resource.h>
 

@@ -54,15 +54,16 @@ void twill_handle_pool_put(struct twill_handle_pool *pool, void *memory, size_t 
     else
         pool->last->next = link;
     pool->last = link;
+    pool->bytes = bytes;
     pool->count++;
 }
 
-void twill_handle_pool_retire(struct twill_handle_pool *pool, size_t bytes)
+void twill_handle_pool_retire(struct twill_handle_pool *pool)
 {
     while (pool->first != NULL) {
         void *memory = pool->first->memory;
         pool->first = pool->first->next;
-        twill_handle_retire(memory, bytes);
+        twill_handle_retire(memory, pool->bytes);
     }
     *pool = (struct twill_handle_pool){.count = 0};
 }

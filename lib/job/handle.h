@@ -25,6 +25,7 @@ void twill_handle_retire(void *memory, size_t bytes);
 struct twill_handle_pool {
     struct twill_handle_link *first, *last;
     unsigned count;
+    size_t bytes; /* of an object */
 };
 
 /* Return the oldest memory in the pool, contents unchanged, if at least `keep` others remain;
@@ -34,7 +35,7 @@ void *twill_handle_pool_get(struct twill_handle_pool *pool, size_t bytes, unsign
 /* Put the memory of an ended object into the pool. */
 void twill_handle_pool_put(struct twill_handle_pool *pool, void *memory, size_t bytes);
 /* Retire all memory in the pool. */
-void twill_handle_pool_retire(struct twill_handle_pool *pool, size_t bytes);
+void twill_handle_pool_retire(struct twill_handle_pool *pool);
 
 /* Print a warning of `call` where no context's log exists any more, unless TWILL_LOG=none. */
 void twill_handle_warn(const char *call, const char *sentence);

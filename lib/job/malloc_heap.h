@@ -5,8 +5,8 @@
 #define TWILL_MALLOC_HEAP_H
 
 #include "fabric/shm/shared_region.h"
-#include "lib/heap/malloc_interface.h"
-#include "lib/job/config.h"
+
+struct twill_preload; /* lib/heap/malloc_interface.h */
 
 /* Whether TWILL_HEAP=shared takes effect, or why not. Exchanged between ranks. */
 enum twill_preloaded_outcome {

@@ -2,12 +2,81 @@
 /* Allocation and registration of memory, of callers and of the library. A context lists its
  * persistent regions (from twill_alloc(), by twill_register(), the library's own), so that a
  * network which needs registered memory registers each of them once. */
-#include "lib/engine/device_call.h"
+#ifdef TWILL_WITH_CUDA
+#include "kernels/cuda/cuda_device.h"
+#endif
+#include "lib/job/context.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/uio.h>
 #include <unistd.h>
+
+/* --- memory of devices ------------------------------------------------------------------------ */
+
+#ifdef TWILL_WITH_CUDA
+twill_status twill_context_open_device(struct twill_context *context)
+{
+    const char *library = twill_config_text(&context->config, TWILL_VARIABLE_CUDA_LIBRARY);
+    char how[200];
+    TWILL_TRY(&context->error, twill_device_open(&context->machine.device, library, how,
+                                                 sizeof(how), &context->error));
+    const char *found = context->machine.device != NULL ? "staged through the host" : "unavailable";
+    twill_context_note(context, "device memory: %s: %s", found, how);
+    /* A user who names a library expects it to be used. */
+    bool unavailable = context->machine.device == NULL && library != NULL;
+    if (unavailable)
+        twill_say(&context->log, TWILL_LOG_WARN, "device memory: %s: %s", found, how);
+    return TWILL_OK;
+}
+
+void twill_context_close_device(struct twill_context *context)
+{
+    twill_device_close(context->machine.device);
+    context->machine.device = NULL;
+}
+
+void twill_context_unpin(struct twill_context *context, void *memory)
+{
+    unsigned char *pages = (unsigned char *)twill_round_up((uintptr_t)memory, TWILL_DEVICE_PAGE);
+    if (context->machine.device != NULL)
+        twill_device_unpin(context->machine.device, pages);
+}
+
+twill_status twill_context_check_host(struct twill_context *context, const char *call,
+                                      const void *memory, struct twill_error *error)
+{
+    struct twill_device_memory found = {.is_device = false};
+    if (context->machine.device != NULL)
+        TWILL_TRY(error, twill_device_find(context->machine.device, memory, &found, error));
+    if (found.is_device)
+        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT,
+                          "%s: %p is memory of a device, which is staged through the host: it "
+                          "cannot be registered with a network",
+                          call, memory);
+    return TWILL_OK;
+}
+
+#else
+
+twill_status twill_context_open_device(struct twill_context *context)
+{
+    const char *library = twill_config_text(&context->config, TWILL_VARIABLE_CUDA_LIBRARY);
+    if (library != NULL)
+        return TWILL_FAIL(
+            &context->error, TWILL_ERR_CONFIG,
+            "TWILL_TUNE=cuda_library=%s: this library was built without TWILL_WITH_CUDA", library);
+    return TWILL_OK;
+}
+
+void twill_context_close_device(struct twill_context *context)
+{
+    (void)context;
+}
+
+#endif
+
+/* --- persistent regions ----------------------------------------------------------------------- */
 
 /* Memory that stays mapped until it is removed from the context's list; its lock protects it. */
 struct twill_persistent_region {
@@ -68,6 +137,18 @@ static bool persistent_remove(struct twill_context *context, const void *start, 
     twill_context_forget_memory(context, region->start, region->bytes);
     free(region);
     return true;
+}
+
+void twill_context_forget_memory(struct twill_context *context, const void *start, size_t bytes)
+{
+    struct twill_context_transports *transports = &context->transports;
+    pthread_mutex_lock(&transports->alone_lock);
+    for (size_t t = 0; t < TWILL_TRANSPORTS_MOST; t++) {
+        twill_common_forget(&transports->common[t], start, bytes);
+        for (struct twill_alone *a = transports->alone; a != NULL; a = a->next)
+            twill_common_forget(&a->common[t], start, bytes);
+    }
+    pthread_mutex_unlock(&transports->alone_lock);
 }
 
 twill_status twill_context_fence(struct twill_context *context, struct twill_error *error)
@@ -173,21 +254,6 @@ void twill_context_set_pinned(struct twill_context *context, const void *memory)
 {
     for (struct twill_persistent_region *p = context->memory.regions; p != NULL; p = p->next)
         p->pinned |= p->start == memory && !p->registered;
-}
-
-twill_status twill_comm_reserve(struct twill_comm *comm, unsigned char **memory, size_t *held,
-                                size_t bytes)
-{
-    if (bytes <= *held)
-        return TWILL_OK;
-    twill_context_give(comm->context, *memory, *held);
-    *memory = NULL;
-    *held = 0;
-    void *grown;
-    TWILL_TRY(&comm->error, twill_context_take(comm->context, &grown, bytes, &comm->error));
-    *memory = grown;
-    *held = bytes;
-    return TWILL_OK;
 }
 
 /* Place memory that communicators share. As with twill_memory_alloc(), what cannot be placed falls

@@ -1,14 +1,141 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads TWILL_TUNING, TWILL_TUNE=machine and TWILL_ALGORITHM, and answers twill_context_why(). */
-#include "algorithms/select/explain.h"
-#include "lib/engine/plan.h"
-#include "lib/job/find_levels.h"
-#include "lib/job/tuning_folder.h"
-#include "lib/train/dense.h"
+/* Reads TWILL_TUNING, TWILL_TUNE=machine and TWILL_ALGORITHM. Of the tuning files in
+ * ~/.twill/tuning and in the installed folder it finds the one for the machine that this process
+ * runs on. */
+#include "algorithms/algorithms.h"
+#include "lib/job/context.h"
 
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { FILE_BYTES_MOST = 16 << 20 };
+
+twill_status twill_tuning_read(char **text, const char *path, struct twill_error *error)
+{
+    twill_status status = TWILL_ERR_CONFIG;
+    FILE *file = fopen(path, "re");
+    *text = NULL;
+    if (file == NULL)
+        return TWILL_FAIL(error, status, "TWILL_TUNING=%s: %s", path, strerror(errno));
+    size_t capacity = 0, length = 0;
+    ssize_t read = getdelim(text, &capacity, '\0', file);
+    length = read > 0 ? (size_t)read : 0;
+    if (length == 0 && *text != NULL)
+        **text = '\0';
+    if (ferror(file) || !feof(file) || length > FILE_BYTES_MOST) {
+        TWILL_FAIL(error, status, "TWILL_TUNING=%s: is not a text file%s%s", path,
+                   ferror(file) ? ": " : "", ferror(file) ? strerror(errno) : "");
+        free(*text);
+        *text = NULL;
+    } else {
+        status = TWILL_OK;
+    }
+    fclose(file);
+    return status;
+}
+
+/* Load the file if it is for this machine. A file that cannot be read is skipped. */
+static twill_status load_file(struct twill_tuning **timings, const char *path, const char *name,
+                              const struct twill_tuning_key *here, struct twill_error *error)
+{
+    struct twill_error unread = {.status = TWILL_OK};
+    char *text;
+    twill_status status = TWILL_OK;
+    if (twill_tuning_read(&text, path, &unread) == TWILL_OK && text != NULL &&
+        twill_tuning_is_for(text, here)) {
+        status = twill_tuning_create(timings, NULL, text, path, error);
+        if (status == TWILL_OK)
+            snprintf((*timings)->source, sizeof((*timings)->source), "the timings of %.44s", name);
+    }
+    free(text);
+    return status;
+}
+
+static bool is_tuning(const char *name)
+{
+    const char *dot = strrchr(name, '.');
+    return dot != NULL && dot != name && strcmp(dot, ".tuning") == 0;
+}
+
+static int is_visible(const struct dirent *entry)
+{
+    return entry->d_name[0] != '.';
+}
+
+/* Does a file begin as tuning files do? */
+static bool begins_as_tuning(const char *path)
+{
+    char start[sizeof(TWILL_TUNING_HEADING)] = "";
+    FILE *file = fopen(path, "re");
+    if (file == NULL)
+        return false;
+    bool read = fgets(start, sizeof(start), file) != NULL;
+    fclose(file);
+    return read && strcmp(start, TWILL_TUNING_HEADING) == 0;
+}
+
+/* Search the *.tuning files of a folder in order of name. A missing folder has none. */
+static twill_status search_folder(struct twill_tuning **timings, const char *folder,
+                                  const struct twill_tuning_key *here, char *ignored, size_t bytes,
+                                  struct twill_error *error)
+{
+    struct dirent **names = NULL;
+    twill_status status = TWILL_OK;
+    int count = scandir(folder, &names, is_visible, alphasort);
+    for (int i = 0; i < count; i++) {
+        char path[PATH_MAX];
+        const char *name = names[i]->d_name;
+        int length = snprintf(path, sizeof(path), "%s/%s", folder, name);
+        bool fits = (size_t)length < sizeof(path), named = is_tuning(name);
+        if (fits && named && status == TWILL_OK && *timings == NULL)
+            status = load_file(timings, path, name, here, error);
+        else if (fits && !named && begins_as_tuning(path))
+            snprintf(ignored, bytes, "%.*s", (int)bytes - 1, path);
+        free(names[i]);
+    }
+    free(names);
+    return status;
+}
+
+/* Write the installed folder's path, relative to the shared library or to the program that twill is
+ * linked into. Return false if that cannot be found. */
+static bool find_installed(char folder[PATH_MAX], const char *relative)
+{
+    Dl_info self;
+    if (dladdr((const void *)(uintptr_t)twill_tuning_read, &self) == 0 || self.dli_fname == NULL)
+        return false;
+    const char *slash = strrchr(self.dli_fname, '/');
+    int length = slash != NULL ? (int)(slash - self.dli_fname) : 0;
+    return (size_t)snprintf(folder, PATH_MAX, "%.*s/%s", length, self.dli_fname, relative) <
+           PATH_MAX;
+}
+
+/* Set *timings to those of the first file for this machine, which the caller destroys, or to NULL
+ * if there is none. A file that is for this machine and cannot be parsed is an error: its message
+ * names file and line. `ignored`, of `bytes` bytes, receives the path of a tuning file in these
+ * folders whose name does not end in .tuning, or "". */
+static twill_status find_timings(struct twill_tuning **timings, const struct twill_tuning_key *here,
+                                 char *ignored, size_t bytes, struct twill_error *error)
+{
+    char folder[PATH_MAX];
+    ignored[0] = '\0';
+    const char *home = getenv("HOME");
+    *timings = NULL;
+    if (home != NULL && home[0] == '/' &&
+        (size_t)snprintf(folder, sizeof(folder), "%s/.twill/tuning", home) < sizeof(folder))
+        TWILL_TRY(error, search_folder(timings, folder, here, ignored, bytes, error));
+    /* From the installed library, and from a build tree's or a program in bin/. */
+    const char *relative[] = {TWILL_TUNING_FOLDER, "../share/twill/tuning"};
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(relative) && *timings == NULL; i++)
+        if (find_installed(folder, relative[i]))
+            TWILL_TRY(error, search_folder(timings, folder, here, ignored, bytes, error));
+    return TWILL_OK;
+}
 
 /* Check the syntax of TWILL_ALGORITHM; whether it applies is known only when a call is made. */
 static twill_status check_overrides(struct twill_context *context)
@@ -46,8 +173,8 @@ twill_status twill_context_open_tuning(struct twill_context *context)
     char ignored[200] = "";
     if (path == NULL &&
         strcmp(context->selection.tuning->model.name, twill_machine_model_at(0)->name) == 0)
-        status = twill_tuning_find_timings(&context->selection.timings, &key, ignored,
-                                           sizeof(ignored), &context->error);
+        status = find_timings(&context->selection.timings, &key, ignored, sizeof(ignored),
+                              &context->error);
     if (ignored[0] != '\0')
         twill_context_note(context, "tuning: %s is ignored: its name does not end in .tuning",
                            ignored);
@@ -66,282 +193,4 @@ twill_status twill_context_agree_tuning(struct twill_context *context, bool all_
                        context->selection.tuning->source[0] != '\0' ? ", and before it " : "",
                        context->selection.tuning->source);
     return TWILL_OK;
-}
-
-/* --- why -------------------------------------------------------------------------------------- */
-
-/* A question to twill_context_why(), parsed. */
-struct question {
-    struct twill_select_request request; /* for a dense layer, the reduction of its gradient */
-    struct twill_dense dense;            /* rows 0: none is asked about */
-    const char *world, *groups, *units, *topology, *machine; /* in `copy`, or NULL */
-    char copy[TWILL_WHY_QUESTION];
-};
-
-static twill_status refuse_query(struct twill_context *context, const char *word, const char *what)
-{
-    return TWILL_FAIL(&context->error, TWILL_ERR_ARGUMENT, "why: \"%s\" is not %s", word, what);
-}
-
-static bool is_type(const char *word, twill_type *type)
-{
-    for (unsigned t = 0; t < TWILL_TYPE_COUNT; t++) {
-        *type = (twill_type)t;
-        if (twill_type_name(*type) != NULL && strcmp(twill_type_name(*type), word) == 0)
-            return true;
-    }
-    return false;
-}
-
-/* Read NAME=VALUE; false if NAME is unknown. */
-static bool option_read(struct question *q, const char *word)
-{
-    const struct {
-        const char *name, **value;
-    } named[] = {{"world=", &q->world},
-                 {"groups=", &q->groups},
-                 {"units=", &q->units},
-                 {"topology=", &q->topology},
-                 {"machine=", &q->machine}};
-    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(named); i++)
-        if (strncmp(word, named[i].name, strlen(named[i].name)) == 0) {
-            *named[i].value = word + strlen(named[i].name);
-            return true;
-        }
-    return false;
-}
-
-/* Read the size of a call, or ROWSxCOLUMNSxSAMPLES. */
-static twill_status read_size(struct twill_context *context, struct question *q, const char *word)
-{
-    struct twill_select_request *r = &q->request;
-    struct twill_dense *d = &q->dense;
-    size_t length = strlen(word), most = SIZE_MAX / 16;
-    if (d->rows == 0)
-        return twill_bytes_parse(word, length, &r->bytes) == length && length > 0
-                   ? TWILL_OK
-                   : refuse_query(context, word, "a size such as 64K");
-    int end = 0;
-    if (strspn(word, "0123456789x") != length ||
-        sscanf(word, "%zux%zux%zu%n", &d->rows, &d->columns, &d->samples, &end) != 3 ||
-        (size_t)end != length || d->rows == 0 || d->columns == 0 || d->samples == 0 ||
-        d->rows > most / d->columns || d->samples > most / (d->rows + d->columns))
-        return refuse_query(context, word, "a dense layer's rows x columns x samples of a rank");
-    r->bytes = d->rows * d->columns * sizeof(float);
-    return TWILL_OK;
-}
-
-static twill_status read_query(struct twill_context *context, struct question *q, unsigned index,
-                               const char *word)
-{
-    struct twill_select_request *r = &q->request;
-    if (index == 0) {
-        r->collective = TWILL_ALLREDUCE;
-        q->dense.rows = strcmp(word, "factors") == 0;
-        if (q->dense.rows > 0)
-            return TWILL_OK;
-        for (unsigned c = 0; c < TWILL_COLLECTIVE_COUNT; c++)
-            if (strcmp(twill_collective_name((enum twill_collective)c), word) == 0) {
-                r->collective = (enum twill_collective)c;
-                return TWILL_OK;
-            }
-        return refuse_query(context, word, "a collective, or factors");
-    }
-    if (index == 1)
-        return read_size(context, q, word);
-    if (option_read(q, word))
-        return TWILL_OK;
-    if (strcmp(word, "mapped") == 0)
-        r->mapped = true;
-    else if (strcmp(word, "fetched") == 0)
-        r->fetched = true;
-    else if (strcmp(word, "vector") == 0)
-        r->vector = true;
-    else if (strcmp(word, "narrow") == 0)
-        r->narrow = true;
-    else if (strcmp(word, "ordered") == 0)
-        r->order = TWILL_ORDER_RANKS;
-    else if (strcmp(word, "left") == 0)
-        r->order = TWILL_ORDER_LEFT;
-    else if (!is_type(word, &r->type))
-        return refuse_query(
-            context, word,
-            "a type, world=NODESxRANKS, groups=GROUPSxNODES, units=UNIT=RANKS, "
-            "topology=FILE, machine=NAME, mapped, fetched, narrow, vector, ordered or left");
-    return TWILL_OK;
-}
-
-/* Cut the next word off *rest; NULL: there is none. Blanks between quotation marks belong to it,
- * the marks do not. */
-static char *cut_word(char **rest)
-{
-    char *word = *rest + strspn(*rest, " "), *from = word, *to = word;
-    bool quoted = false;
-    if (*word == '\0')
-        return NULL;
-    for (; *from != '\0' && (quoted || *from != ' '); from++) {
-        if (*from == '"')
-            quoted = !quoted;
-        else
-            *to++ = *from;
-    }
-    *rest = from + (*from != '\0');
-    *to = '\0';
-    return word;
-}
-
-static twill_status read_question(struct twill_context *context, struct question *q,
-                                  const char *text)
-{
-    char *rest = q->copy;
-    unsigned index = 0;
-    memset(q, 0, sizeof(*q));
-    if (strlen(text) >= sizeof(q->copy))
-        return TWILL_FAIL(&context->error, TWILL_ERR_ARGUMENT, "why: more than %zu letters",
-                          sizeof(q->copy) - 1);
-    snprintf(q->copy, sizeof(q->copy), "%s", text);
-    for (char *word = cut_word(&rest); word != NULL; word = cut_word(&rest))
-        TWILL_TRY(&context->error, read_query(context, q, index++, word));
-    if (index < 2)
-        return TWILL_FAIL(&context->error, TWILL_ERR_ARGUMENT,
-                          "why: a collective and a size are needed, such as \"allreduce 64K\"");
-    return TWILL_OK;
-}
-
-static bool has_levels(const struct twill_world *world)
-{
-    for (unsigned level = 0; level < TWILL_LEVEL_NODE; level++)
-        if (world->unit[level] != NULL)
-            return true;
-    return false;
-}
-
-/* Build the world of the question, if it is not this job's. Levels that world= names override those
- * of groups=, units= and topology=. */
-static twill_status declare_world(struct twill_world *world, const struct question *q,
-                                  struct twill_error *error)
-{
-    struct twill_topology *topology = NULL;
-    char node[24];
-    if (q->topology != NULL)
-        TWILL_TRY(error, twill_topology_open(&topology, q->topology, error));
-    if (q->world == NULL) /* a rank for each core */
-        snprintf(node, sizeof(node), "1x%u", topology != NULL ? twill_topology_cores(topology) : 1);
-    twill_status status = twill_world_declare(world, q->world != NULL ? q->world : node, error);
-    if (status == TWILL_OK)
-        status =
-            twill_levels_declare(world, world->unit[TWILL_LEVEL_GROUP] == NULL ? q->groups : NULL,
-                                 has_levels(world) || topology != NULL ? NULL : q->units, error);
-    if (status == TWILL_OK && topology != NULL && !has_levels(world))
-        status = twill_levels_place(world, topology, error);
-    twill_topology_close(topology);
-    return status;
-}
-
-/* Append to the answer. */
-static twill_status append_line(struct twill_context *context, const char *line)
-{
-    size_t before = strlen(context->selection.why);
-    char *grown = realloc(context->selection.why, before + strlen(line) + 1);
-    if (grown == NULL)
-        return TWILL_FAIL(&context->error, TWILL_ERR_MEMORY, "why: out of memory");
-    memcpy(grown + before, line, strlen(line) + 1);
-    context->selection.why = grown;
-    return TWILL_OK;
-}
-
-/* Append which of a dense layer's two ways a set would take, without an optimizer and with one. */
-static twill_status append_dense(struct twill_context *context, struct twill_dense *dense,
-                                 const struct twill_dense_pricing *pricing)
-{
-    struct twill_dense_rates rates = {.reality = 1};
-    TWILL_TRY(&context->error,
-              twill_dense_time_product(&rates.million, context->machine.kernels, &context->error));
-    for (int updates = 0; updates < 2; updates++) {
-        char line[128];
-        TWILL_TRY(&context->error,
-                  twill_dense_price(dense, pricing, &rates, updates != 0, &context->error));
-        snprintf(line, sizeof(line), "factors\t%s\t%llu\t%llu\t%s\n",
-                 updates ? "update" : "gradient", (unsigned long long)dense->gather_ps,
-                 (unsigned long long)dense->reduce_ps, dense->gathers ? "gathered" : "reduced");
-        TWILL_TRY(NULL, append_line(context, line));
-    }
-    return TWILL_OK;
-}
-
-static twill_status add_dense(struct twill_context *context, struct twill_dense *dense,
-                              const struct twill_world *world, const struct twill_tuning *tuning)
-{
-    struct twill_dense_pricing pricing = {NULL, world, tuning};
-    TWILL_TRY(&context->error,
-              twill_chooser_create(&pricing.chooser, world, tuning, NULL, &context->error));
-    twill_status status = append_dense(context, dense, &pricing);
-    twill_chooser_destroy(pricing.chooser);
-    return status;
-}
-
-/* Append how long the messages are, if the choice is a total exchange between nodes. */
-static twill_status append_use(struct twill_context *context, const struct twill_choice *choice,
-                               const struct twill_world *world)
-{
-    char line[128];
-    if (world->nodes == 1 || !twill_choice_exchanges(choice) ||
-        twill_config_is_set(&context->config, TWILL_VARIABLE_SEGMENT_NET))
-        return TWILL_OK;
-    snprintf(line, sizeof(line),
-             "used\tmessages between nodes have up to %zu bytes, as none waits for another\n",
-             twill_exchange_segment((size_t)context->config.number[TWILL_VARIABLE_SEGMENT_NET],
-                                    world->size) /
-                 world->size);
-    return append_line(context, line);
-}
-
-static twill_status answer_query(struct twill_context *context, const char *text)
-{
-    struct question q;
-    struct twill_world declared = {.size = 0};
-    const struct twill_world *world = &context->job.world;
-    struct twill_tuning *other = NULL;
-    struct twill_choice choice;
-    TWILL_TRY(&context->error, read_question(context, &q, text));
-    twill_status status = TWILL_OK;
-    if (q.world != NULL || q.topology != NULL) {
-        status = declare_world(&declared, &q, &context->error);
-        world = &declared;
-    }
-    if (status == TWILL_OK && q.machine != NULL)
-        status = twill_tuning_create(&other, q.machine, NULL, NULL, &context->error);
-    const struct twill_tuning *tuning = other != NULL ? other : context->selection.tuning;
-    if (q.dense.rows > 0)
-        q.request.mapped = world->nodes == 1; /* as for the set's memory */
-    if (status == TWILL_OK)
-        status = twill_why(&context->selection.why, &choice, world, tuning,
-                           twill_config_text(&context->config, TWILL_VARIABLE_ALGORITHM),
-                           &q.request, &context->error);
-    if (status == TWILL_OK && q.dense.rows == 0)
-        status = append_use(context, &choice, world);
-    if (status == TWILL_OK && q.dense.rows > 0)
-        status = add_dense(context, &q.dense, world, tuning);
-    twill_tuning_destroy(other);
-    twill_world_destroy(&declared);
-    return status;
-}
-
-const char *twill_context_why(twill_context *context, const char *question, size_t index)
-{
-    if (context == NULL || question == NULL || !context->ready)
-        return NULL;
-    if (index == 0) {
-        free(context->selection.why);
-        context->selection.why = NULL;
-        twill_error_clear(&context->error);
-        if (answer_query(context, question) != TWILL_OK)
-            return NULL;
-        for (char *c = context->selection.why; *c != '\0'; c++)
-            *c = *c == '\n' ? '\0' : *c;
-    }
-    const char *line = context->selection.why;
-    for (size_t i = 0; line != NULL && i < index; i++)
-        line = *line != '\0' ? line + strlen(line) + 1 : NULL;
-    return line != NULL && *line != '\0' ? line : NULL;
 }

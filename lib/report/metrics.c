@@ -34,6 +34,18 @@ static const struct size_class {
                {UINT64_C(1) << 24, "16M"},
                {UINT64_MAX, "more"}};
 
+static void close_metrics(struct twill_context *context)
+{
+    struct twill_metrics *metrics = context->metrics;
+    while (metrics->accounts != NULL) {
+        struct twill_account *account = metrics->accounts;
+        metrics->accounts = account->next;
+        free(account);
+    }
+    free(metrics);
+    context->metrics = NULL;
+}
+
 twill_status twill_metrics_open(struct twill_context *context, struct twill_error *error)
 {
     const char *pattern = twill_config_text(&context->config, TWILL_VARIABLE_METRICS);
@@ -55,21 +67,10 @@ twill_status twill_metrics_open(struct twill_context *context, struct twill_erro
     metrics->every_ns = (uint64_t)context->config.number[TWILL_VARIABLE_METRICS_EVERY];
     atomic_init(&metrics->next_ns, metrics->ns_at_start + metrics->every_ns);
     context->metrics = metrics;
+    twill_context_lock(context);
+    twill_context_at_end(context, close_metrics);
+    twill_context_unlock(context);
     return TWILL_OK;
-}
-
-void twill_metrics_close(struct twill_context *context)
-{
-    struct twill_metrics *metrics = context->metrics;
-    if (metrics == NULL)
-        return;
-    while (metrics->accounts != NULL) {
-        struct twill_account *account = metrics->accounts;
-        metrics->accounts = account->next;
-        free(account);
-    }
-    free(metrics);
-    context->metrics = NULL;
 }
 
 /* --- counting -------------------------------------------------------------------------------- */

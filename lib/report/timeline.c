@@ -159,16 +159,17 @@ static struct twill_timeline *open_timeline(const struct twill_context *context)
     return t;
 }
 
-void twill_timeline_close(struct twill_timeline *timeline)
+/* Write what is left, and close the file. */
+static void close_timeline(struct twill_context *context)
 {
-    if (timeline == NULL)
-        return;
+    struct twill_timeline *timeline = context->timeline;
     flush_events(timeline);
     write_clock(timeline);
     if (timeline->file >= 0)
         close(timeline->file);
     pthread_mutex_destroy(&timeline->lock);
     free(timeline);
+    context->timeline = NULL;
 }
 
 /* --- communicators --------------------------------------------------------------------------- */
@@ -178,8 +179,11 @@ void twill_timeline_attach(struct twill_comm *comm)
     struct twill_context *context = comm->context;
     if (twill_config_text(&context->config, TWILL_VARIABLE_TIMELINE) == NULL)
         return;
-    if (context->timeline == NULL)
-        context->timeline = open_timeline(context);
+    if (context->timeline == NULL && (context->timeline = open_timeline(context)) != NULL) {
+        twill_context_lock(context);
+        twill_context_at_end(context, close_timeline);
+        twill_context_unlock(context);
+    }
     struct twill_timeline *t = context->timeline;
     if (comm->oob == context->job.oob && (t == NULL || t->offset.at == 0)) {
         struct twill_clock_offset offset = {0};

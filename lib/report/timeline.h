@@ -36,8 +36,6 @@ struct twill_timeline_event {
 
 struct twill_timeline;
 
-/* Write what is left, and close it. NULL is allowed. */
-void twill_timeline_close(struct twill_timeline *timeline);
 /* Have the events of a communicator recorded from now on, until detach(), if TWILL_TIMELINE asks
  * for it; a failure is a warning. The first communicator of all ranks aligns the clocks here, and
  * again when it is about to be destroyed. */

@@ -77,15 +77,8 @@ int twill_thread_start(pthread_t *thread, const char *name, int core, void *(*ru
  * twill_topology_helper() does; -1: none is left, or unknown. */
 int twill_thread_choose_cpu(const struct twill_context *context, unsigned count, unsigned index,
                             bool *own);
-/* Parse TWILL_PROGRESS. */
-twill_status twill_progress_configure(struct twill_context *context);
-/* Choose the thread's CPU, given where the n ranks of this host may run; `me` is this rank. */
-void twill_progress_place(struct twill_context *context, const struct twill_cpus *ranks, unsigned n,
-                          unsigned me);
 /* Wake the thread; start it at the first call. */
 void twill_progress_wake(struct twill_context *context);
-/* Stop and join the thread, if it runs. */
-void twill_progress_stop(struct twill_context *context);
 
 /* Add a communicator to its context's list of open ones, and remove it: from then on only the
  * caller uses it. */

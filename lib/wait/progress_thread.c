@@ -20,57 +20,6 @@
 
 #define NAP_YIELDS 64u /* turns without progress, before it naps */
 
-twill_status twill_progress_configure(struct twill_context *context)
-{
-    struct twill_progress *progress = &context->progress;
-    const char *text = context->config.text[TWILL_VARIABLE_PROGRESS];
-    progress->core = -1;
-    progress->late = strcmp(text, "late") == 0;
-    progress->enabled = strncmp(text, "thread", 6) == 0 || progress->late;
-    if (strcmp(text, "none") == 0 || strcmp(text, "thread") == 0 || progress->late)
-        return TWILL_OK;
-    const char *number = progress->enabled && text[6] == ':' ? text + 7 : "";
-    char *end = NULL;
-    long core = *number >= '0' && *number <= '9' ? strtol(number, &end, 10) : -1;
-    if (core < 0 || core >= CPU_SETSIZE || *end != '\0')
-        return TWILL_FAIL(
-            &context->error, TWILL_ERR_CONFIG,
-            "TWILL_PROGRESS=%s: must be none, late, thread, or thread:CORE with a CPU's "
-            "number below %d",
-            text, CPU_SETSIZE);
-    progress->core = (int)core;
-    return TWILL_OK;
-}
-
-void twill_progress_place(struct twill_context *context, const struct twill_cpus *ranks, unsigned n,
-                          unsigned me)
-{
-    struct twill_progress *progress = &context->progress;
-    const char *what = "no rank of this host may run there";
-    if (!progress->enabled) {
-        snprintf(progress->how, sizeof(progress->how),
-                 "inside calls, by the threads that make them");
-        return;
-    }
-    if (progress->late) {
-        snprintf(progress->how, sizeof(progress->how),
-                 "inside calls, and by a thread once per millisecond");
-        return;
-    }
-    if (progress->core >= 0)
-        what = "set by TWILL_PROGRESS";
-    else if (n > 0 && twill_topology_machine(context->machine.topology)->is_this_machine)
-        progress->core = twill_topology_spare(context->machine.topology, ranks, n, me);
-    if (progress->core >= 0)
-        snprintf(progress->how, sizeof(progress->how),
-                 "a thread on PU %d (%s), for all communicators and links of this process",
-                 progress->core, what);
-    else
-        snprintf(progress->how, sizeof(progress->how),
-                 "a thread where the caller runs (ranks may run on every PU: none is left for it), "
-                 "for all communicators and links of this process");
-}
-
 static void nap(uint64_t ns)
 {
     struct timespec time = {.tv_nsec = (long)ns};
@@ -159,23 +108,35 @@ int twill_thread_start(pthread_t *thread, const char *name, int core, void *(*ru
     return code;
 }
 
+static void kick(struct twill_progress *progress)
+{
+    atomic_fetch_add(&progress->kicks, 1);
+    if (atomic_load(&progress->asleep))
+        syscall(SYS_futex, &progress->kicks, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}
+
+static void stop_thread(struct twill_context *context)
+{
+    struct twill_progress *progress = &context->progress;
+    atomic_store(&progress->stop, true);
+    kick(progress);
+    pthread_join(progress->thread, NULL);
+    progress->running = false;
+}
+
+/* The context is locked. */
 static void thread_start(struct twill_context *context)
 {
     struct twill_progress *progress = &context->progress;
     int code = twill_thread_start(&progress->thread, "twill-progress", progress->core,
                                   progress_main, context);
     progress->running = code == 0;
+    if (progress->running)
+        twill_context_at_end(context, stop_thread);
     if (code != 0)
         twill_say(&context->log, TWILL_LOG_WARN,
                   "TWILL_PROGRESS=%s: no thread (%s): progress is made inside calls only",
                   context->config.text[TWILL_VARIABLE_PROGRESS], strerror(code));
-}
-
-static void kick(struct twill_progress *progress)
-{
-    atomic_fetch_add(&progress->kicks, 1);
-    if (atomic_load(&progress->asleep))
-        syscall(SYS_futex, &progress->kicks, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 }
 
 void twill_progress_wake(struct twill_context *context)
@@ -189,15 +150,4 @@ void twill_progress_wake(struct twill_context *context)
         twill_context_unlock(context);
     }
     kick(progress);
-}
-
-void twill_progress_stop(struct twill_context *context)
-{
-    struct twill_progress *progress = &context->progress;
-    if (!progress->running)
-        return;
-    atomic_store(&progress->stop, true);
-    kick(progress);
-    pthread_join(progress->thread, NULL);
-    progress->running = false;
 }

@@ -281,7 +281,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         }
     for (uint32_t i = 0; i < COMMS; i++)
         close_comm(context, i);
-    twill_agree_close_context(context);
+    while (context->closers.count > 0)
+        context->closers.close[--context->closers.count](context);
     free(context);
     return 0;
 }

@@ -2,7 +2,7 @@
 /* The tuning file that is delivered with twill: see timings.h. */
 #include "tests/support/timings.h"
 
-#include "lib/job/tuning_folder.h"
+#include "lib/job/context.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Prices of a dense layer's two ways: for the choice of a set, and for twill_context_why(). */
-#include "lib/train/dense.h"
+#include "lib/engine/dense_price.h"
 
 #include <stdlib.h>
 
