@@ -1,14 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Exact costs of algorithms: rounds, messages, bytes. */
 #include "tests/support/costs.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/support/unit.h"
 
 static struct test_costs cost_of(const char *name, struct twill_world *world,
                                  enum twill_collective collective, enum twill_protocol protocol,
@@ -20,7 +13,6 @@ static struct test_costs cost_of(const char *name, struct twill_world *world,
 
 static void test_ring(void **state)
 {
-    (void)state;
     for (uint32_t p = 2; p <= 40; p++) {
         struct twill_world world;
         size_t count = (size_t)16 * p, n = 4 * count;
@@ -46,7 +38,6 @@ static void test_ring(void **state)
 /* The ring leaves each node once, however ranks are placed. */
 static void test_ring_crossings(void **state)
 {
-    (void)state;
     for (uint32_t size = 2; size <= 64; size++) {
         for (unsigned placement = 0; placement < TEST_PLACEMENT_COUNT; placement++) {
             struct twill_world world;
@@ -61,7 +52,6 @@ static void test_ring_crossings(void **state)
 
 static void test_recursive_doubling(void **state)
 {
-    (void)state;
     for (uint32_t p = 2; p <= 70; p++) {
         struct twill_world world;
         uint64_t n = 4000;
@@ -82,7 +72,6 @@ static void test_recursive_doubling(void **state)
 
 static void test_direct(void **state)
 {
-    (void)state;
     for (uint32_t l = 2; l <= 70; l++) {
         struct twill_world world;
         uint64_t n = (uint64_t)64 * l;
@@ -131,7 +120,6 @@ static void touch_lines(struct shared *shared, const struct twill_step *step, ui
  * of ranks, and moves between them twice. */
 static void test_staged_lines(void **state)
 {
-    (void)state;
     for (uint32_t l = 2; l <= COST_MOST; l++) {
         struct twill_world world;
         struct shared shared = {{{0}}, {0}, {0}};
@@ -167,7 +155,6 @@ static void test_staged_lines(void **state)
 
 static void test_hierarchical(void **state)
 {
-    (void)state;
     for (uint32_t g = 2; g <= 9; g++) {
         for (uint32_t l = 2; l <= 12; l++) {
             struct twill_world world;
@@ -198,15 +185,5 @@ static void test_hierarchical(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ring),
-        cmocka_unit_test(test_ring_crossings),
-        cmocka_unit_test(test_recursive_doubling),
-        cmocka_unit_test(test_direct),
-        cmocka_unit_test(test_staged_lines),
-        cmocka_unit_test(test_hierarchical),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_ring, test_ring_crossings, test_recursive_doubling, test_direct,
+                test_staged_lines, test_hierarchical)

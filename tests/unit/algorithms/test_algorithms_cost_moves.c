@@ -1,13 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Exact costs of trees and of Bruck's algorithms: messages, bytes, rounds. */
 #include "tests/support/costs.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
+#include "tests/support/unit.h"
 
 #define COST_MOVES_MOST_RANKS 130
 #define COST_MOVES_EACH       64u /* bytes of a shard */
@@ -133,35 +127,22 @@ static void check_two_halves(struct twill_world *world, uint32_t p, uint64_t n)
 
 static void test_tree(void **state)
 {
-    (void)state;
     each_size(check_tree);
 }
 
 static void test_linear(void **state)
 {
-    (void)state;
     each_size(check_linear);
 }
 
 static void test_bruck(void **state)
 {
-    (void)state;
     each_size(check_bruck);
 }
 
 static void test_two_halves(void **state)
 {
-    (void)state;
     each_size(check_two_halves);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tree),
-        cmocka_unit_test(test_linear),
-        cmocka_unit_test(test_bruck),
-        cmocka_unit_test(test_two_halves),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_tree, test_linear, test_bruck, test_two_halves)

@@ -2,13 +2,7 @@
 /* Exact costs of allreduces by messages, one rank per node: a table with a row for each algorithm;
  * n is the message in bytes. Recursive doubling is in test_algorithms_cost.c. */
 #include "tests/support/costs.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/support/unit.h"
 
 static uint64_t ring_rounds(uint32_t p)
 {
@@ -117,14 +111,9 @@ static void check_row(const struct cost_row *row, uint32_t p)
 
 static void test_table(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(table); i++)
         for (uint32_t p = 2; p <= (TEST_FEWER ? 24 : 70); p++)
             check_row(&table[i], p);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_table)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_table)

@@ -3,20 +3,12 @@
  * memory (its schedules are verified in the sweep). And when measured timings apply. */
 #include "algorithms/algorithms.h"
 #include "tests/support/timings.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/support/unit.h"
 
 /* Buffer addresses are exchanged where FETCHED was measured to be faster, and it is chosen where
  * peers can be read. */
 static void test_measured_fetched(void **state)
 {
-    (void)state;
     static const char text[] = "twill-tuning 1\nmeasured allreduce direct@fetched 1x4 1M 5\n";
     struct twill_world world;
     struct twill_tuning *tuning;
@@ -47,7 +39,6 @@ static void test_measured_fetched(void **state)
  */
 static void test_never_stored(void **state)
 {
-    (void)state;
     static const char text[] = "schedule shards 1 blocks 1 tmp 0 shared 0 peer_src 0 peer_dst 1\n"
                                "lane\ncopy @DST[0] = SRC[0] of 1\n";
     const uint32_t label[2] = {0};
@@ -69,7 +60,6 @@ static void test_never_stored(void **state)
 /* With eight ranks per node a flat algorithm is chosen for a large allreduce if it was measured. */
 static void test_measured_flat(void **state)
 {
-    (void)state;
     static const char text[] = "twill-tuning 1\nmeasured allreduce torus 4x8 1M 5\n";
     const struct twill_select_request request = {
         .collective = TWILL_ALLREDUCE, .bytes = 1 << 20, .type = TWILL_F32};
@@ -95,7 +85,6 @@ static void test_measured_flat(void **state)
  * match. */
 static void test_key(void **state)
 {
-    (void)state;
     static const char text[] = "twill-tuning 1\n# for AMD\n\n for AuthenticAMD 25 17 1M 2 # EPYC\n";
     static const struct {
         struct twill_tuning_key here;
@@ -117,13 +106,4 @@ static void test_key(void **state)
     twill_tuning_destroy(delivered);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_measured_fetched),
-        cmocka_unit_test(test_measured_flat),
-        cmocka_unit_test(test_key),
-        cmocka_unit_test(test_never_stored),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_measured_fetched, test_measured_flat, test_key, test_never_stored)

@@ -4,14 +4,7 @@
  * too large cases are skipped: the report says how far each algorithm came. TEST_WHOLE raises the
  * limit and takes every case. */
 #include "tests/support/schedules.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/support/unit.h"
 
 #define TEST_ALGORITHMS        64
 #define FINGERPRINT_MOST_RANKS 8192
@@ -175,7 +168,6 @@ static void thousand_ranks(struct large *large)
 
 static void test_large_worlds(void **state)
 {
-    (void)state;
     static const uint32_t grids[][2] = {{24, 1},   {48, 1},  {128, 1}, {400, 1},
                                         {4392, 1}, {24, 4},  {24, 64}, {400, 2},
                                         {48, 16},  {1, 256}, {68, 64}, {2196, 2}};
@@ -212,8 +204,4 @@ static void test_large_worlds(void **state)
     assert_int_equal(failed, 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_large_worlds)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_large_worlds)

@@ -2,14 +2,7 @@
 /* Schedules as text: compared with tests/data/golden.txt, and parsed back. TEST_GOLDEN_WRITE=1
  * rewrites that file. */
 #include "tests/support/schedules.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/support/unit.h"
 
 static char *print(const struct twill_schedule *schedule)
 {
@@ -173,7 +166,6 @@ static void check_golden(struct golden *golden, const struct golden_row *row)
 
 static void test_golden(void **state)
 {
-    (void)state;
     const struct twill_algorithm *algorithm;
     bool covered[TEST_ALGORITHMS] = {false};
     struct golden golden;
@@ -220,7 +212,6 @@ static void round_trip(const struct test_case *test, void *user)
 
 static void test_round_trip(void **state)
 {
-    (void)state;
     unsigned count = 0;
     for (uint32_t size = 1; size <= (TEST_FEWER ? 9 : 17); size += 4) {
         for (unsigned placement = 0; placement < TEST_PLACEMENT_COUNT; placement++) {
@@ -237,7 +228,6 @@ static void test_round_trip(void **state)
 /* Two lanes, written by hand: parsed, verified, printed. */
 static void test_lanes(void **state)
 {
-    (void)state;
     static const char *const texts[2] = {
         "schedule shards 1 blocks 2 tmp 0 shared 0 peer_src 0 peer_dst 0\n"
         "lane\nsend SRC[0] to 1\nwait\nrecv DST[0] from 1\nwait\n"
@@ -274,7 +264,6 @@ static void test_lanes(void **state)
 
 static void test_bad_text(void **state)
 {
-    (void)state;
 #define GOLDEN_HEAD "schedule shards 1 blocks 2 tmp 0 shared 0 peer_src 0 peer_dst 0\n"
     static const char *const bad[] = {
         "",
@@ -312,13 +301,4 @@ static void test_bad_text(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_golden),
-        cmocka_unit_test(test_round_trip),
-        cmocka_unit_test(test_lanes),
-        cmocka_unit_test(test_bad_text),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_golden, test_round_trip, test_lanes, test_bad_text)

@@ -2,14 +2,7 @@
 /* The composer on machines of many levels, regular and ragged; the syntax of "levels=...". */
 #include "tests/support/sanitizers.h"
 #include "tests/support/schedules.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/support/unit.h"
 
 struct levels_sweep {
     uint32_t window;
@@ -60,7 +53,6 @@ static void regular_world(struct twill_world *world, const uint32_t fanout[TWILL
 
 static void test_regular(void **state)
 {
-    (void)state;
     static const uint32_t fanouts[][TWILL_LEVEL_COUNT + 1] = {
         {2, 0, 2, 2, 1, 1, 1}, {2, 2, 2, 0, 2, 0, 1}, {2, 2, 1, 2, 2, 2, 1}, {2, 0, 2, 2, 2, 2, 2},
         {0, 0, 4, 0, 4, 3, 2}, {3, 0, 0, 3, 0, 3, 0}, {2, 0, 0, 9, 1, 1, 1}, {12, 0, 0, 0, 2, 2, 1},
@@ -81,7 +73,6 @@ static void test_regular(void **state)
  * and read one partner at each. */
 static void test_all_levels_are_used(void **state)
 {
-    (void)state;
     static const uint32_t fanout[TWILL_LEVEL_COUNT + 1] = {2, 0, 2, 2, 2, 3, 1};
     struct twill_world world;
     regular_world(&world, fanout);
@@ -143,19 +134,16 @@ static void sweep_random(uint32_t from, uint32_t to, uint32_t step, uint32_t win
 
 static void test_random(void **state)
 {
-    (void)state;
     sweep_random(1, test_whole() ? 64 : 24, TEST_FEWER ? 7 : 1, 1);
 }
 
 static void test_random_two_in_flight(void **state)
 {
-    (void)state;
     sweep_random(2, TEST_FEWER ? 6 : 14, 1, 2);
 }
 
 static void test_parse(void **state)
 {
-    (void)state;
     static const struct {
         const char *text;
         bool good;
@@ -186,12 +174,5 @@ static void test_parse(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_regular), cmocka_unit_test(test_all_levels_are_used),
-        cmocka_unit_test(test_random),  cmocka_unit_test(test_random_two_in_flight),
-        cmocka_unit_test(test_parse),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_regular, test_all_levels_are_used, test_random, test_random_two_in_flight,
+                test_parse)

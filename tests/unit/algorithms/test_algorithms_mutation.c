@@ -4,14 +4,7 @@
 #include "algorithms/schedule/step_table.h"
 #include "tests/support/mutants.h"
 #include "tests/support/simulate.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/support/unit.h"
 
 /* Counts of one algorithm. */
 struct score {
@@ -209,7 +202,6 @@ static struct score print_scores(const struct scores *scores)
 
 static void test_mutants(void **state)
 {
-    (void)state;
     struct scores *scores = calloc(1, sizeof(*scores));
     assert_non_null(scores);
     scores->random = test_seed();
@@ -251,7 +243,6 @@ static void simulate_case(const struct test_case *test, void *user)
 
 static void test_second_opinion(void **state)
 {
-    (void)state;
     struct opinion opinion = {.random = test_seed()};
     for (uint32_t size = 1; size <= 33; size += size < 13 ? 1 : 10) {
         for (unsigned placement = 0; placement < TEST_PLACEMENT_COUNT; placement++) {
@@ -265,9 +256,4 @@ static void test_second_opinion(void **state)
     assert_true(opinion.count > (getenv("TEST_ALGORITHM") == NULL ? 500 : 0));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_second_opinion),
-                                       cmocka_unit_test(test_mutants)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_second_opinion, test_mutants)

@@ -1,13 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* twill_narrowing_pays(): the three costs, the break-even, and what is refused. */
 #include "algorithms/select/narrowing.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/support/unit.h"
 
 /* Two nodes of one rank, and a chooser for them. */
 struct narrowing_case {
@@ -56,7 +50,6 @@ static void test_measured(void **state)
                                "measured allreduce ring 2x1 2M 600000000\n"
                                "measured allreduce ring 2x1 4M 1000000000\n";
     struct narrowing_case c;
-    (void)state;
     open_case(&c, text, "allreduce:ring");
     struct twill_narrowing got = compare(&c, TWILL_ALLREDUCE, 4 << 20, TWILL_F16, 82397);
     assert_int_equal(got.wide, 1000000000);
@@ -79,7 +72,6 @@ static void test_measured(void **state)
 static void test_break_even(void **state)
 {
     static const size_t sizes[] = {64 << 10, 1 << 20, 64 << 20};
-    (void)state;
     for (size_t s = 0; s < TWILL_ARRAY_LENGTH(sizes); s++) {
         bool paid = true;
         for (uint64_t mb_s = 10; mb_s <= 1000000; mb_s *= 10) {
@@ -110,7 +102,6 @@ static void test_refused(void **state)
         {{.collective = TWILL_ALLREDUCE, .bytes = 64, .type = TWILL_F32}, TWILL_F32},
         {{.collective = TWILL_BROADCAST, .bytes = 64, .type = TWILL_F32}, TWILL_F16},
     };
-    (void)state;
     open_case(&c, NULL, NULL);
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(bad); i++) {
         assert_int_equal(twill_narrowing_pays(&got, c.chooser, &c.world, c.tuning, &bad[i].request,
@@ -122,12 +113,4 @@ static void test_refused(void **state)
     close_case(&c);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_measured),
-        cmocka_unit_test(test_break_even),
-        cmocka_unit_test(test_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_measured, test_break_even, test_refused)

@@ -3,19 +3,12 @@
  * found, how many synchronisations of small messages cross between units in a row, and how often a
  * ring crosses. Costs of large messages are in test_algorithms_traffic.c. Not run on hardware. */
 #include "tests/support/nodes.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/support/unit.h"
 
 /* --- levels ----------------------------------------------------------------------------------- */
 
 static void check_levels(struct test_node *node, enum test_layout layout, void *user)
 {
-    (void)user;
     for (unsigned level = 0; level < TWILL_LEVEL_NODE; level++) {
         uint32_t units = test_units(node, level), expected = node->machine->units[level];
         bool all = layout != ONE_A_UNIT && layout != UNEVEN; /* number of cores with ranks */
@@ -29,7 +22,6 @@ static void check_levels(struct test_node *node, enum test_layout layout, void *
 
 static void test_levels(void **state)
 {
-    (void)state;
     test_each_node(check_levels, NULL);
 }
 
@@ -134,8 +126,6 @@ static uint32_t most_turns(const struct test_node *node, enum twill_collective c
 
 static void check_small(struct test_node *node, enum test_layout layout, void *user)
 {
-    (void)user;
-    (void)layout;
     static const enum twill_collective small[] = {TWILL_ALLREDUCE, TWILL_ALLGATHER, TWILL_BARRIER,
                                                   TWILL_REDUCE_SCATTER, TWILL_BROADCAST};
     struct twill_chooser *chooser;
@@ -156,7 +146,6 @@ static void check_small(struct test_node *node, enum test_layout layout, void *u
 
 static void test_small(void **state)
 {
-    (void)state;
     test_each_node(check_small, NULL);
 }
 
@@ -193,18 +182,9 @@ static void check_ring(struct test_node *node, enum test_layout layout, void *us
 
 static void test_ring(void **state)
 {
-    (void)state;
     unsigned better = 0;
     test_each_node(check_ring, &better);
     assert_true(better >= 5);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_levels),
-        cmocka_unit_test(test_small),
-        cmocka_unit_test(test_ring),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_levels, test_small, test_ring)

@@ -3,14 +3,7 @@
  * to what was measured on Theta. Tuning files: what is read, what is refused, what is hashed. */
 #include "algorithms/select/candidates.h"
 #include "tests/support/schedules.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/support/unit.h"
 
 #define KIB 1024ul
 #define US  UINT64_C(1000000)
@@ -48,7 +41,6 @@ static void test_narrow_partials(void **state)
                                         "double_tree"};
     struct twill_machine_model model = *twill_machine_model_at(0);
     const struct twill_element_kind narrow = {TWILL_BF16, true};
-    (void)state;
     model.reduce[TWILL_BF16] = model.reduce[TWILL_F32];
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(names); i++) {
         const struct twill_algorithm *algorithm = twill_algorithm_find(names[i]);
@@ -98,7 +90,6 @@ static unsigned lg(uint32_t n)
  * representatives, and scaled. */
 static void test_rounds(void **state)
 {
-    (void)state;
     struct twill_machine_model model = {.segment = 1 << 18, .segment_net = 1 << 22, .window = 4};
     model.link[TWILL_LINK_NETWORK].latency = 1000;
     static const uint32_t ranks[] = {2, 3, 4, 5, 8, 12, 16, 24, 48, 64, 100, 128, 256, 1024, 4096};
@@ -120,7 +111,6 @@ static void test_rounds(void **state)
  * reduces. */
 static void test_bytes(void **state)
 {
-    (void)state;
     struct twill_machine_model model = {.segment = 1 << 18, .segment_net = 1 << 22, .window = 4};
     static const uint32_t ranks[] = {2, 4, 8, 16, 32, 64};
     const size_t bytes = 1 << 20;
@@ -145,7 +135,6 @@ static void test_bytes(void **state)
  * what it takes to send the message once. */
 static void test_blocks(void **state)
 {
-    (void)state;
     const struct twill_algorithm *chain = twill_algorithm_find("chain");
     struct twill_machine_model model = {.segment = 1 << 20, .segment_net = 1 << 22, .window = 4};
     struct twill_world world;
@@ -168,7 +157,6 @@ static void test_blocks(void **state)
  * the executor (lib/engine/plan.c). */
 static void test_segments(void **state)
 {
-    (void)state;
     const uint64_t each = UINT64_C(1) << 27, one = 2 * each;
     struct twill_machine_model model = {
         .segment = 256 * KIB, .segment_rank = 64 * KIB, .window = 2};
@@ -186,7 +174,6 @@ static void test_segments(void **state)
 /* A payload in IMM costs what it takes to store it. */
 static void test_immediate(void **state)
 {
-    (void)state;
     struct twill_machine_model model = {.bounce = 1024, .raise = 5};
     assert_int_equal(price_on_node(TWILL_PROTOCOL_IMM, 2, &model, 8), 5 + 8);
     assert_int_equal(price_on_node(TWILL_PROTOCOL_IMM, 2, &model, TWILL_IMM_BYTES),
@@ -196,7 +183,6 @@ static void test_immediate(void **state)
 /* The price does not jump at the size from which on representatives are run. */
 static void test_alone_as_together(void **state)
 {
-    (void)state;
     const struct twill_machine_model *model = twill_machine_model_find("theta");
     uint64_t step = 0, last = price_of("ring", 3, model, 4096);
     for (uint32_t p = 4; p < 60; p++) {
@@ -243,7 +229,6 @@ static void check_case(const struct test_case *test, void *user)
 
 static void test_sweep(void **state)
 {
-    (void)state;
     struct price_sweep sweep = {.cases = 0};
     for (size_t m = 0; (sweep.model = twill_machine_model_at(m)) != NULL; m++)
         for (uint32_t size = 1; size <= (TEST_FEWER ? 6 : 11); size++)
@@ -318,7 +303,6 @@ static uint64_t fit_latency(struct twill_machine_model model, uint64_t measured)
 
 static void test_theta(void **state)
 {
-    (void)state;
     static const struct {
         uint32_t nodes, each;
         size_t bytes;
@@ -365,7 +349,6 @@ static uint64_t hash_of(const char *text)
 /* Every field can be set, and changes the hash. */
 static void test_fields(void **state)
 {
-    (void)state;
     struct twill_machine_model model = *twill_machine_model_at(0);
     uint64_t *value, plain = hash_of("twill-tuning 1\n");
     char name[40], text[128];
@@ -388,7 +371,6 @@ static void test_fields(void **state)
 
 static void test_measured(void **state)
 {
-    (void)state;
     static const char text[] = "twill-tuning 1\n"
                                "measured allreduce direct@flat 1x4 64K 9000000 # out of order\n"
                                "measured allreduce direct@flat 1x4 1K 1000000\n"
@@ -429,7 +411,6 @@ static void test_measured(void **state)
 
 static void test_refusals(void **state)
 {
-    (void)state;
     static const char *const bad[][2] = {
         {"", "file:1: the first line"},
         {"tuning 1\n", "file:1: the first line"},
@@ -466,21 +447,6 @@ static void test_refusals(void **state)
     assert_non_null(strstr(error.message, "TWILL_TUNE=machine=moon"));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_narrow_partials),
-        cmocka_unit_test(test_rounds),
-        cmocka_unit_test(test_bytes),
-        cmocka_unit_test(test_blocks),
-        cmocka_unit_test(test_alone_as_together),
-        cmocka_unit_test(test_segments),
-        cmocka_unit_test(test_immediate),
-        cmocka_unit_test(test_sweep),
-        cmocka_unit_test(test_theta),
-        cmocka_unit_test(test_fields),
-        cmocka_unit_test(test_measured),
-        cmocka_unit_test(test_refusals),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_narrow_partials, test_rounds, test_bytes, test_blocks, test_alone_as_together,
+                test_segments, test_immediate, test_sweep, test_theta, test_fields, test_measured,
+                test_refusals)

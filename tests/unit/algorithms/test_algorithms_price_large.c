@@ -6,14 +6,7 @@
 #include "algorithms/select/candidates.h"
 #include "algorithms/select/price_state.h"
 #include "tests/support/schedules.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/support/unit.h"
 
 #define KIB (size_t)1024
 #define MIB (KIB * KIB)
@@ -214,7 +207,6 @@ static void check_choice(const struct brute *b, const struct twill_world *world,
 
 static void test_brute_force(void **state)
 {
-    (void)state;
     static const struct priced_shape worlds[] = {{4, 16}, {5, 4},  {6, 8},  {3, 12},
                                                  {12, 4}, {2, 24}, {17, 2}, {24, 2},
                                                  {31, 1}, {33, 1}, {64, 1}, {8, 8}};
@@ -242,7 +234,6 @@ static void test_brute_force(void **state)
 /* Worlds with too many ranks to run all of them in every test. */
 static void test_scaled(void **state)
 {
-    (void)state;
     static const struct priced_shape worlds[] = {{33, 8}, {300, 1}, {72, 4}};
     static const enum twill_collective collectives[] = {TWILL_ALLREDUCE, TWILL_BROADCAST,
                                                         TWILL_REDUCE};
@@ -337,7 +328,6 @@ static void check_bound(const struct twill_world *world, const struct twill_cand
 
 static void test_interface(void **state)
 {
-    (void)state;
     const struct twill_machine_model *model;
     for (size_t m = 0; (model = twill_machine_model_at(m)) != NULL; m++)
         for (size_t i = 0; i < TWILL_ARRAY_LENGTH(large_worlds); i++) {
@@ -401,7 +391,6 @@ static void check_one_more(const struct twill_machine_model *model, uint32_t nod
 /* The price of the choice does not jump at the size from which on not every rank is run. */
 static void test_one_node_more(void **state)
 {
-    (void)state;
     static const uint32_t nodes[] = {4,  5,  6,  7,  8,   9,   10,  11,  12,   13,
                                      14, 15, 16, 17, 31,  32,  33,  47,  48,   49,
                                      63, 64, 65, 95, 127, 128, 129, 384, 4391, 4392};
@@ -426,7 +415,6 @@ static void test_one_node_more(void **state)
  * of scaled prices. (685 nodes cut shards in one more message than 686.) */
 static void test_more_ranks(void **state)
 {
-    (void)state;
     static const struct {
         struct priced_shape few, many;
         unsigned falls, grows; /* at most, in percent; 0: no limit */
@@ -453,12 +441,4 @@ static void test_more_ranks(void **state)
         }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_brute_force), cmocka_unit_test(test_scaled),
-        cmocka_unit_test(test_interface),   cmocka_unit_test(test_one_node_more),
-        cmocka_unit_test(test_more_ranks),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_brute_force, test_scaled, test_interface, test_one_node_more, test_more_ranks)

@@ -3,14 +3,7 @@
 #include "algorithms/select/candidates.h"
 #include "tests/support/schedules.h"
 #include "tests/support/timings.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/support/unit.h"
 
 static void make_text_world(struct twill_world *world, const char *nodes)
 {
@@ -185,7 +178,6 @@ static twill_status choose_row(struct twill_choice *choice, const struct twill_w
 
 static void test_table(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(table); i++) {
         struct twill_world world;
         struct twill_choice choice;
@@ -305,7 +297,6 @@ static void check_all_requests(struct twill_world *world, struct twill_chooser *
 
 static void test_all_choices_apply(void **state)
 {
-    (void)state;
     each_world(TEST_FEWER ? 9 : 37, check_all_requests);
 }
 
@@ -395,7 +386,6 @@ static void check_edges(struct twill_world *world, struct twill_chooser *chooser
 
 static void test_no_cliffs(void **state)
 {
-    (void)state;
     each_world(TEST_FEWER ? 9 : 37, check_edges);
 }
 
@@ -405,7 +395,6 @@ static void test_no_cliffs(void **state)
  * `substituted` is set. */
 static void test_substituted(void **state)
 {
-    (void)state;
     struct twill_world world;
     struct twill_chooser *chooser;
     struct twill_choice choice;
@@ -431,7 +420,6 @@ static void test_substituted(void **state)
 /* Measurements decide, whatever the price. */
 static void test_measured_decides(void **state)
 {
-    (void)state;
     static const char text[] = "twill-tuning 1\nmeasured allreduce ring 4x1 64K 5\n";
     struct twill_world world;
     struct twill_tuning *tuning;
@@ -453,7 +441,6 @@ static void test_measured_decides(void **state)
 
 static void test_registry(void **state)
 {
-    (void)state;
     const struct twill_algorithm *a;
     size_t count = 0;
     for (; (a = twill_algorithm_at(count)) != NULL; count++) {
@@ -487,7 +474,6 @@ static void test_registry(void **state)
 /* A round of 256 ranks on two cores costs a turn of all: what has one is chosen, and only there. */
 static void test_shared_cores(void **state)
 {
-    (void)state;
     static const struct {
         uint32_t to_a_core;
         const char *chosen;
@@ -508,16 +494,5 @@ static void test_shared_cores(void **state)
     twill_world_destroy(&world);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_table),
-        cmocka_unit_test(test_all_choices_apply),
-        cmocka_unit_test(test_no_cliffs),
-        cmocka_unit_test(test_substituted),
-        cmocka_unit_test(test_measured_decides),
-        cmocka_unit_test(test_registry),
-        cmocka_unit_test(test_shared_cores),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_table, test_all_choices_apply, test_no_cliffs, test_substituted,
+                test_measured_decides, test_registry, test_shared_cores)

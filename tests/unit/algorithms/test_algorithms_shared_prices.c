@@ -5,14 +5,7 @@
  * all, and larger ones, with TEST_WHOLE. */
 #include "algorithms/select/early_choice.h"
 #include "tests/support/schedules.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/support/unit.h"
 
 #define MOST 512u
 
@@ -86,7 +79,6 @@ static const struct twill_select_request requests[] = {
 
 static void test_computed_once(void **state)
 {
-    (void)state;
     static const uint32_t sizes[] = {2, 5, 16, 24};
     for (size_t s = 0; s < TWILL_ARRAY_LENGTH(sizes); s++) {
         struct twill_world world;
@@ -115,7 +107,6 @@ static void test_computed_once(void **state)
 /* Ranks that do not get on with a price, or fail, change nothing. */
 static void test_without_others(void **state)
 {
-    (void)state;
     struct twill_world world;
     uint32_t label[6] = {0};
     assert_int_equal(twill_world_create(&world, 6, label, NULL), TWILL_OK);
@@ -133,7 +124,6 @@ static void test_without_others(void **state)
 
 static void test_override_prices_nothing(void **state)
 {
-    (void)state;
     static const char *const requested[] = {"recursive_doubling", "direct@staged",
                                             "multi_ring=2",       "direct",
                                             "multi_ring",         "broadcast:direct;ring"};
@@ -227,7 +217,6 @@ static void compare_world(const struct twill_world *world, const struct twill_ma
 
 static void test_early_choices(void **state)
 {
-    (void)state;
     static const struct {
         uint32_t nodes, each;
     } worlds[] = {{1, 16}, {1, 24}, {2, 16}, {1, 32}, {16, 1}, {4, 12},  {1, 48}, {3, 16},
@@ -250,7 +239,6 @@ static void test_early_choices(void **state)
 /* One record tells another rank its choice; a program with many sizes gets all candidates. */
 static void test_choice_is_one_record(void **state)
 {
-    (void)state;
     struct twill_world world;
     struct twill_choice choice, again;
     struct twill_chooser *chooser;
@@ -282,12 +270,5 @@ static void test_choice_is_one_record(void **state)
     free(records);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_computed_once),           cmocka_unit_test(test_without_others),
-        cmocka_unit_test(test_override_prices_nothing), cmocka_unit_test(test_early_choices),
-        cmocka_unit_test(test_choice_is_one_record),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_computed_once, test_without_others, test_override_prices_nothing,
+                test_early_choices, test_choice_is_one_record)

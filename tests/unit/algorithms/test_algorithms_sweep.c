@@ -3,14 +3,7 @@
  * new algorithm is covered without a change here. TEST_WHOLE verifies all cases, TEST_RANKS=n
  * worlds of at most n ranks. */
 #include "tests/support/schedules.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/support/unit.h"
 
 /* A row of the report: one algorithm, summed over all tests. */
 struct sweep_row {

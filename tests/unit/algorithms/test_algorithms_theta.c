@@ -6,15 +6,9 @@
 #include "algorithms/schedule/step_table.h"
 #include "algorithms/verify/verify.h"
 #include "tests/support/mutants.h"
+#include "tests/support/unit.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
-
-#include <cmocka.h>
 
 #define THETA_RANKS   4392u
 #define THETA_COLUMNS 16u

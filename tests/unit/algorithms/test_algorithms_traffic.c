@@ -15,12 +15,7 @@
  */
 #include "algorithms/schedule/traffic.h"
 #include "tests/support/nodes.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-
-#include <cmocka.h>
+#include "tests/support/unit.h"
 
 #define MIB ((size_t)1 << 20)
 
@@ -28,7 +23,6 @@
 
 static void test_counter(void **state)
 {
-    (void)state;
     static const uint32_t one_node[4], numa[4] = {0, 0, 1, 1};
     struct twill_world world;
     assert_int_equal(twill_world_create(&world, 4, one_node, NULL), TWILL_OK);
@@ -110,7 +104,6 @@ static void check_sum(const struct test_case *test, void *user)
 
 static void test_sums(void **state)
 {
-    (void)state;
     unsigned checked = 0;
     for (unsigned placement = 0; placement < TEST_PLACEMENT_COUNT; placement++) {
         struct twill_world world;
@@ -190,7 +183,6 @@ static void each_large(struct test_node *node, enum test_layout layout, large_fn
 static void check_composed(const struct test_node *node, enum test_layout layout,
                            struct test_case *test, size_t bytes, struct twill_chooser *chooser)
 {
-    (void)chooser;
     test->algorithm = twill_algorithm_find("levels");
     if (!twill_algorithm_applies(test->algorithm, test->world, &test->shape)) {
         assert_int_equal(test->shape.collective, TWILL_BROADCAST); /* not over one level */
@@ -220,7 +212,6 @@ static void check_completed(const struct test_node *node)
 
 static void check_node_composed(struct test_node *node, enum test_layout layout, void *user)
 {
-    (void)user;
     each_large(node, layout, check_composed, NULL);
     if (layout == EACH_CORE && node->machine->cores != 6)
         check_completed(node);
@@ -228,7 +219,6 @@ static void check_node_composed(struct test_node *node, enum test_layout layout,
 
 static void test_composed(void **state)
 {
-    (void)state;
     test_each_node(check_node_composed, NULL);
 }
 
@@ -253,7 +243,6 @@ static void check_chosen(const struct test_node *node, enum test_layout layout,
 
 static void check_node_chosen(struct test_node *node, enum test_layout layout, void *user)
 {
-    (void)user;
     struct twill_chooser *chooser;
     assert_int_equal(twill_chooser_create(&chooser, node->world, NULL, NULL, NULL), TWILL_OK);
     each_large(node, layout, check_chosen, chooser);
@@ -262,14 +251,12 @@ static void check_node_chosen(struct test_node *node, enum test_layout layout, v
 
 static void test_chosen(void **state)
 {
-    (void)state;
     test_each_node(check_node_chosen, NULL);
 }
 
 /* Print a table for the reader. */
 static void print_row(struct test_node *node, enum test_layout layout, void *user)
 {
-    (void)user;
     size_t bytes = 64 * MIB / (256 * node->world->size) * 256 * node->world->size;
     uint32_t units = test_units(node, node->machine->slow);
     static const char *const names[] = {"direct", "levels"};
@@ -293,7 +280,6 @@ static void print_row(struct test_node *node, enum test_layout layout, void *use
 
 static void test_table(void **state)
 {
-    (void)state;
     print_message(
         "allreduce of 64 MiB, a rank on each core: MiB between units, and the most one way "
         "of one\n%-18s %5s %-7s %3s  %8s %8s  %8s %8s\n",
@@ -301,13 +287,4 @@ static void test_table(void **state)
     test_each_node(print_row, NULL);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_counter),  cmocka_unit_test(test_sums),
-        cmocka_unit_test(test_composed), cmocka_unit_test(test_chosen),
-        cmocka_unit_test(test_table),
-
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_counter, test_sums, test_composed, test_chosen, test_table)

@@ -2,14 +2,7 @@
 /* The verifier on small schedules written by hand: each wrong in one way, and what it says. */
 #include "tests/support/schedules.h"
 #include "tests/support/simulate.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/support/unit.h"
 
 #define VERIFY_HEAD "schedule shards 1 blocks 1 tmp 0 shared 0 peer_src 0 peer_dst 0\nlane\n"
 #define WITH_TMP    "schedule shards 1 blocks 1 tmp 1 shared 0 peer_src 0 peer_dst 0\nlane\n"
@@ -418,7 +411,6 @@ static bool check_row(size_t i, bool in_place, uint32_t window)
 
 static void test_table(void **state)
 {
-    (void)state;
     bool right = true;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(table); i++)
         for (int in_place = 0; in_place < 2; in_place++)
@@ -428,8 +420,4 @@ static void test_table(void **state)
     assert_true(right);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_table)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_table)

@@ -3,14 +3,7 @@
 #include "algorithms/world/world_levels.h"
 #include "tests/support/scarce.h"
 #include "tests/support/schedules.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/support/unit.h"
 
 static void check_world(const struct twill_world *w)
 {
@@ -35,7 +28,6 @@ static void check_world(const struct twill_world *w)
 
 static void test_worlds(void **state)
 {
-    (void)state;
     for (uint32_t size = 1; size <= 300; size = size * 5 / 4 + 1) {
         for (unsigned placement = 0; placement < TEST_PLACEMENT_COUNT; placement++) {
             struct twill_world world;
@@ -56,7 +48,6 @@ static void test_worlds(void **state)
 
 static void test_world_limits(void **state)
 {
-    (void)state;
     struct twill_error error = {.status = TWILL_OK};
     struct twill_world world;
     uint32_t *label = calloc(TWILL_WORLD_MAX_RANKS + 1, sizeof(*label));
@@ -139,7 +130,6 @@ static void set_levels(struct twill_world *w, labels label, unsigned round)
 /* All subsets of known levels, set in all orders. */
 static void test_levels(void **state)
 {
-    (void)state;
     for (uint32_t size = 1; size <= 60; size += 1 + size / 3) {
         for (unsigned round = 0; round < 64; round++) {
             struct twill_world w;
@@ -160,7 +150,6 @@ static void test_levels(void **state)
 
 static void test_levels_refused(void **state)
 {
-    (void)state;
     struct twill_world w;
     struct twill_error error = {.status = TWILL_OK};
     uint32_t label[2] = {0, 1};
@@ -175,7 +164,6 @@ static void test_levels_refused(void **state)
 /* Whichever allocation of twill_world_set_level() fails, the world is as it was. */
 static void test_levels_without_memory(void **state)
 {
-    (void)state;
     struct twill_world w;
     static const uint32_t node[4] = {0, 0, 0, 0}, level[4] = {0, 1, 0, 1};
     static const uint32_t before[4] = {0, 1, 2, 3}, after[4] = {0, 2, 1, 3};
@@ -244,7 +232,6 @@ static const struct {
 
 static void test_parse_nodes(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(shapes); i++) {
         uint32_t label[16];
         memset(label, 0xff, sizeof(label));
@@ -288,7 +275,6 @@ static void check_ranges(size_t count, size_t element, uint32_t blocks)
 
 static void test_block_range(void **state)
 {
-    (void)state;
     static const size_t counts[] = {
         0,  1,   2,   3,   7,   8,   15,   16,   17,   31,   32,     33,         63,        64,
         65, 100, 127, 128, 129, 511, 1000, 1023, 1024, 4096, 154922, 1000000007, 3221225472};
@@ -344,7 +330,6 @@ static const struct hierarchy {
 
 static void test_hierarchies(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(hierarchies); i++) {
         const struct hierarchy *h = &hierarchies[i];
         struct twill_error error = {0};
@@ -375,7 +360,6 @@ static void test_hierarchies(void **state)
 /* Ranks round robin over nodes, no two nodes alike: the list of ranks and the tree are cut off. */
 static void test_long_hierarchy(void **state)
 {
-    (void)state;
     struct twill_error error = {0};
     struct twill_world world;
     uint32_t label[900], size = 0, lines = 0;
@@ -400,7 +384,6 @@ static void test_long_hierarchy(void **state)
  * ring; in the world's order they leave it as seldom as others do. */
 static void test_round_robin(void **state)
 {
-    (void)state;
     static const struct {
         const char *text;
         uint32_t by_number;
@@ -418,19 +401,6 @@ static void test_round_robin(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_worlds),
-        cmocka_unit_test(test_world_limits),
-        cmocka_unit_test(test_levels),
-        cmocka_unit_test(test_levels_refused),
-        cmocka_unit_test(test_levels_without_memory),
-        cmocka_unit_test(test_parse_nodes),
-        cmocka_unit_test(test_round_robin),
-        cmocka_unit_test(test_block_range),
-        cmocka_unit_test(test_hierarchies),
-        cmocka_unit_test(test_long_hierarchy),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_worlds, test_world_limits, test_levels, test_levels_refused,
+                test_levels_without_memory, test_parse_nodes, test_round_robin, test_block_range,
+                test_hierarchies, test_long_hierarchy)

@@ -2,20 +2,12 @@
 /* The readers of energy counters, on a made /sys. Files are opened through a function of this test,
  * which can change what is read between two files, or refuse one. The tool is not a library, so its
  * source is included. */
+#include "tests/support/unit.h"
+
 #include <errno.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 /* What happens when a file is opened. */
 static struct {
@@ -81,7 +73,6 @@ static FILE *open_scripted(const char *path, const char *mode)
 
 static int make_root(void **state)
 {
-    (void)state;
     memset(&script, 0, sizeof(script));
     snprintf(root, sizeof(root), "/tmp/twill_energy_XXXXXX");
     return mkdtemp(root) == NULL;
@@ -90,7 +81,6 @@ static int make_root(void **state)
 static int remove_root(void **state)
 {
     char command[128];
-    (void)state;
     snprintf(command, sizeof(command), "rm -rf '%s'", root);
     return system(command);
 }
@@ -177,7 +167,6 @@ static void check_unknown(struct twill_energy_reading from, struct twill_energy_
 static void test_pm_counters(void **state)
 {
     struct twill_energy_meter meter;
-    (void)state;
     put_pm_counters();
     put_rapl();
     open_meter(&meter, "pm_counters: energy, cpu_energy, memory_energy");
@@ -198,7 +187,6 @@ static void test_freshness(void **state)
 {
     struct twill_energy_meter meter;
     struct twill_energy_reading bad;
-    (void)state;
     put_pm_counters();
     open_meter(&meter, "pm_counters: energy, cpu_energy, memory_energy");
     struct twill_energy_reading first = read_good(&meter, 1);
@@ -229,7 +217,6 @@ static void test_freshness(void **state)
 static void test_pm_power(void **state)
 {
     struct twill_energy_meter meter;
-    (void)state;
     put_pm_counters();
     remove_file("cray/pm_counters/energy");
     open_meter(&meter, "pm_counters: power, cpu_energy, memory_energy");
@@ -248,7 +235,6 @@ static void test_rapl(void **state)
 {
     struct twill_energy_meter meter;
     struct twill_energy_reading bad;
-    (void)state;
     put_rapl();
     open_meter(&meter, "rapl: package-0, dram, package-1-die-0, dram");
     struct twill_energy_reading first = read_good(&meter, 0);
@@ -275,7 +261,6 @@ static void test_vanished(void **state)
 {
     struct twill_energy_meter meter;
     struct twill_energy_reading bad;
-    (void)state;
     put_rapl();
     open_meter(&meter, "rapl: package-0, dram, package-1-die-0, dram");
     struct twill_energy_reading first = read_good(&meter, 0);
@@ -297,7 +282,6 @@ static void test_vanished(void **state)
 static void test_denied(void **state)
 {
     struct twill_energy_meter meter;
-    (void)state;
     put_rapl();
     script.refused = "intel-rapl:1/energy_uj";
     assert_false(twill_energy_open(&meter, root));
@@ -313,7 +297,6 @@ static void test_denied(void **state)
 static void test_hwmon(void **state)
 {
     struct twill_energy_meter meter;
-    (void)state;
     put_file("class/hwmon/hwmon0/name", "coretemp");
     put_file("class/hwmon/hwmon0/temp1_input", "45000");
     put_file("class/hwmon/hwmon1/name", "amd_energy");
@@ -344,7 +327,6 @@ static void test_hwmon(void **state)
 static void test_none(void **state)
 {
     struct twill_energy_meter meter;
-    (void)state;
     assert_false(twill_energy_open(&meter, root));
     assert_non_null(strstr(meter.message, "no counters of pm_counters, rapl or hwmon in /tmp/"));
     put_zone("intel-rapl:0", "psys", "1", "2"); /* nothing that is added up */

@@ -4,13 +4,9 @@
 #include "bench/preflight/preflight_agent.h"
 #include "bench/preflight/preflight_front.h"
 #include "lib/base/base.h"
+#include "tests/support/unit.h"
 
 #include <errno.h>
-#include <setjmp.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #define HOSTS 4
 
@@ -221,7 +217,6 @@ static void test_no_fault(void **state)
 {
     struct preflight all;
     char title[128];
-    (void)state;
     make_good(&all);
     preflight_look(&all);
     for (size_t i = 0; i < all.findings; i++)
@@ -251,7 +246,6 @@ static char *printed(const struct preflight *all, bool json, int code)
 static void test_faults(void **state)
 {
     bool covered[PREFLIGHT_CHECK_COUNT] = {false};
-    (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++) {
         const struct fault_case *one = &cases[i];
         struct preflight all;
@@ -295,7 +289,6 @@ static void test_page(void **state)
 {
     struct preflight all;
     char title[128];
-    (void)state;
     make_good(&all);
     for (int i = 1; i < HOSTS; i++) {
         facts_of(&all, i)->nofile = facts_of(&all, i)->nofile_most = 100;
@@ -317,7 +310,6 @@ static void test_choose(void **state)
 {
     struct preflight all;
     bool chosen[HOSTS];
-    (void)state;
     make_good(&all);
     assert_int_equal(preflight_job_choose(&all, chosen), 2 * HOSTS);
     preflight_link_of(&all, 0, 1)->reach = PREFLIGHT_DROPPED;
@@ -330,13 +322,4 @@ static void test_choose(void **state)
     preflight_close(&all);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_no_fault),
-        cmocka_unit_test(test_faults),
-        cmocka_unit_test(test_page),
-        cmocka_unit_test(test_choose),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_no_fault, test_faults, test_page, test_choose)

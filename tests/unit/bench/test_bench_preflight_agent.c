@@ -4,18 +4,14 @@
 #include "bench/preflight/preflight_agent.h"
 #include "bench/preflight/preflight_programs.h"
 #include "lib/base/base.h"
+#include "tests/support/unit.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
 #include <limits.h>
-#include <setjmp.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 /* --- numbers ---------------------------------------------------------------------------------- */
 
@@ -24,7 +20,6 @@ static void test_cpus(void **state)
     static const char *const bad[] = {"x",    "1-",     "3-2", "1,,2", "-1",
                                       "1024", "0-1024", "1 2", "1;2"};
     uint64_t bits[PREFLIGHT_CPUS / 64];
-    (void)state;
     assert_true(preflight_cpus_parse(bits, "0-3,65,127-128"));
     assert_int_equal(bits[0], 0xf);
     assert_true(bits[1] == (UINT64_C(1) << 63 | 2));
@@ -40,7 +35,6 @@ static void test_numbers(void **state)
 {
     double odd[] = {5, 1, 3}, even[] = {4, 1, 3, 100};
     char text[32];
-    (void)state;
     assert_true(preflight_median(odd, 3) == 3);
     assert_true(preflight_deviation(odd, 3, 3) == 2);
     assert_true(preflight_median(even, 4) == 3.5);
@@ -88,7 +82,6 @@ static void test_cgroup_2(void **state)
 {
     struct preflight_facts facts;
     char root[64];
-    (void)state;
     make_root(root);
     put_file(root, "/proc/self/cgroup", "0::/a/b\n");
     put_file(root, "/sys/fs/cgroup/a/b/memory.max", "max\n");
@@ -113,7 +106,6 @@ static void test_cgroup_1(void **state)
 {
     struct preflight_facts facts;
     char root[64];
-    (void)state;
     make_root(root);
     put_file(root, "/proc/self/cgroup", "12:pids:/x\n5:memory:/x\n4:cpu,cpuacct:/x\n0::/x\n");
     put_file(root, "/sys/fs/cgroup/memory/x/memory.limit_in_bytes", "9223372036854771712\n");
@@ -140,7 +132,6 @@ static void test_sysfs(void **state)
 {
     struct preflight_facts facts = {.interface = "ib0"};
     char root[64], path[PATH_MAX], text[PREFLIGHT_TEXT];
-    (void)state;
     make_root(root);
     put_file(root, "/sys/class/net/ib0/mtu", "4092\n");
     put_file(root, "/sys/class/net/ib0/speed", "200000\n");
@@ -164,7 +155,6 @@ static void test_sysfs(void **state)
 static void test_facts(void **state)
 {
     struct preflight_facts facts;
-    (void)state;
     assert_int_equal(setenv("TWILL_JOB", "00112233445566778899aabbccddeeff", 1), 0);
     assert_int_equal(setenv("TWILL_KEY_FILE", "/nowhere/key", 1), 0);
     preflight_facts_find(&facts, "sh");
@@ -189,7 +179,6 @@ static void test_lines(void **state)
                                       "[1]{}", "[1] [2]", "[1] {\"a\"", "[70000] {}", "[x] {}"};
     struct preflight_facts facts = {.nofile = 77, .key = "k"};
     int rank = -1;
-    (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(bad); i++)
         assert_null(preflight_line_parse(bad[i], &rank));
     struct json_object *object = preflight_line_parse(
@@ -207,7 +196,6 @@ static void test_lines(void **state)
 static void test_facts_travel(void **state)
 {
     struct preflight_facts facts, copy;
-    (void)state;
     preflight_facts_find(&facts, NULL);
     memset(&copy, 0, sizeof(copy));
     struct json_object *object = json_object_new_object();
@@ -226,7 +214,6 @@ static void test_said(void **state)
 {
     struct preflight_program program = {.pid = 0};
     char text[256];
-    (void)state;
     strcpy(program.said,
            "twillrun: host h1: ssh: refused\ntwillrun: host h1: no answer\n[0] \x1b[1m");
     preflight_program_said(&program, "h1", text, sizeof(text));
@@ -259,7 +246,6 @@ static void test_links(void **state)
     struct preflight_link result;
     char own[8], deaf[8], closed[8];
     int port = preflight_links_listen(&links, "127.0.0.1");
-    (void)state;
     assert_true(port > 0);
     snprintf(own, sizeof(own), "%d", port);
     int silent = open_port(deaf, true), unused = open_port(closed, false);
@@ -294,7 +280,6 @@ static void test_too_much(void **state)
     struct preflight_links links = {.listener = -1};
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
     struct pollfd polls[16];
-    (void)state;
     to.sin_port = htons((uint16_t)preflight_links_listen(&links, "127.0.0.1"));
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     assert_true(connect(fd, (struct sockaddr *)&to, sizeof(to)) == 0 || errno == EINPROGRESS);
@@ -319,15 +304,5 @@ static void test_too_much(void **state)
     close(fd);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cpus),     cmocka_unit_test(test_numbers),
-        cmocka_unit_test(test_cgroup_2), cmocka_unit_test(test_cgroup_1),
-        cmocka_unit_test(test_sysfs),    cmocka_unit_test(test_facts),
-        cmocka_unit_test(test_lines),    cmocka_unit_test(test_facts_travel),
-        cmocka_unit_test(test_said),     cmocka_unit_test(test_links),
-        cmocka_unit_test(test_too_much),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_cpus, test_numbers, test_cgroup_2, test_cgroup_1, test_sysfs, test_facts,
+                test_lines, test_facts_travel, test_said, test_links, test_too_much)

@@ -6,11 +6,7 @@
 #include "bench/common/option_names.c"
 #include "bench/common/progress_line.c"
 #include "bench/common/report.c"
-
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
+#include "tests/support/unit.h"
 
 #define LENGTH(a) (sizeof(a) / sizeof((a)[0]))
 
@@ -31,7 +27,6 @@ static void test_sizes(void **state)
                                       "8Ki", "8iB", "8KX",         "B",  "1e3", "0x10",
                                       "nan", "inf", "9999999999G", "1 K"};
     size_t bytes;
-    (void)state;
     for (size_t i = 0; i < LENGTH(good); i++) {
         assert_true(twill_bench_parse_size(good[i].text, &bytes));
         assert_int_equal(bytes, good[i].bytes);
@@ -58,7 +53,6 @@ static void test_progress(void **state)
         {5, 0, 7, "x, 7 s"},
     };
     char text[LINE_BYTES];
-    (void)state;
     for (size_t i = 0; i < LENGTH(rows); i++) {
         twill_bench_progress_text(text, sizeof(text), rows[i].done, rows[i].total, "x",
                                   rows[i].elapsed);
@@ -101,7 +95,6 @@ static void test_names(void **state)
                  {"floats", -1},
                  {"", -1},
                  {"all", -1}};
-    (void)state;
     for (size_t i = 0; i < LENGTH(collectives); i++)
         assert_string_equal(twill_bench_collective_name(collectives[i].text), collectives[i].name);
     for (size_t i = 0; i < LENGTH(types); i++)
@@ -115,7 +108,6 @@ static void test_names(void **state)
 
 static void test_steps(void **state)
 {
-    (void)state;
     assert_int_equal(twill_bench_next_size(8, 16, 1), 24);
     assert_int_equal(twill_bench_next_size(8, 16, 0), 24);
     assert_int_equal(twill_bench_next_size(8, 16, 4), 32);
@@ -146,7 +138,6 @@ static void test_bandwidth(void **state)
         {TWILL_BENCH_SCATTER, 8, 0.875},      {TWILL_BENCH_SCATTERV, 8, 0.875},
         {TWILL_BENCH_ALLTOALL, 8, 0.875},     {TWILL_BENCH_ALLTOALLV, 8, 0.875},
     };
-    (void)state;
     for (size_t i = 0; i < LENGTH(table); i++)
         assert_near(twill_bench_bus_factor(table[i].collective, table[i].ranks), table[i].factor);
     assert_near(twill_bench_bandwidth(2000000000, 0.5), 4);
@@ -156,7 +147,6 @@ static void test_bandwidth(void **state)
 static void test_statistics(void **state)
 {
     double hundred[100], one = 3, four[] = {4, 1, 3, 2};
-    (void)state;
     for (int i = 0; i < 100; i++)
         hundred[i] = 100 - i;
     struct twill_bench_statistics s = twill_bench_statistics(hundred, 100);
@@ -185,7 +175,6 @@ static void test_numbers(void **state)
                  {12345.67, 7, "12345.7"}, {123456.7, 7, " 123457"}, {1234567, 7, "1234567"},
                  {12345678, 7, "1.2e+07"}, {999.5, 6, "999.50"},     {12345.6, 6, " 12346"}};
     char text[32];
-    (void)state;
     for (size_t i = 0; i < LENGTH(table); i++) {
         twill_bench_format_number(table[i].value, table[i].width, text, sizeof(text));
         assert_string_equal(text, table[i].text);
@@ -199,7 +188,6 @@ static void test_row(void **state)
     struct twill_bench_row row = {8, 2, "float", "sum", -1, timing, timing};
     const struct twill_bench_columns plain = {.each = false};
     char text[256] = "";
-    (void)state;
     FILE *out = fmemopen(text, sizeof(text), "w");
     assert_non_null(out);
     row.in_place.wrong = -1;
@@ -235,7 +223,6 @@ static void test_encode(void **state)
                  {TWILL_F8E5M2, 11, 0x4A},
                  {TWILL_F32, 1, 0x3F800000},
                  {TWILL_F64, -0.5, 0xBFE0000000000000u}};
-    (void)state;
     for (size_t i = 0; i < LENGTH(table); i++)
         assert_true(encode_float(&facts[table[i].type], table[i].value) == table[i].bits);
     assert_true(decode_float(&facts[TWILL_F16], 1) == 0x1p-24);
@@ -305,7 +292,6 @@ static uint64_t reduce_rows(const struct twill_bench_payload *payload,
 static void test_oracle(void **state)
 {
     static unsigned char rows[REPORT_RANKS][REPORT_COUNT * 8], result[REPORT_COUNT * 8];
-    (void)state;
     for (int type = 0; type < TWILL_TYPE_COUNT; type++) {
         for (int cell = 0; cell < (TWILL_LXOR + 1) * (REPORT_RANKS - 1); cell++) {
             struct twill_bench_payload payload = {(twill_type)type,
@@ -333,7 +319,6 @@ static void test_oracle(void **state)
 /* Only f32 and f64 over very many ranks may be inexact. */
 static void test_tolerance(void **state)
 {
-    (void)state;
     for (int type = 0; type < TWILL_TYPE_COUNT; type++)
         for (int ranks = 1; ranks <= 36; ranks++) {
             struct twill_bench_payload payload = {(twill_type)type, TWILL_AVG, ranks, -1, 1};
@@ -347,7 +332,6 @@ static void test_tolerance(void **state)
 static void test_moved(void **state)
 {
     static unsigned char values[REPORT_COUNT * 8];
-    (void)state;
     for (int type = 0; type < TWILL_TYPE_COUNT; type++) {
         struct twill_bench_payload payload = {(twill_type)type, TWILL_SUM, 3, 2, 9};
         twill_bench_fill(&payload, 2, 5, values, REPORT_COUNT);
@@ -367,7 +351,6 @@ static void test_moved(void **state)
 /* What one rank sends, the other expects; shards of a buffer do not overlap, and fit. */
 static void test_shards(void **state)
 {
-    (void)state;
     for (int c = 0; c < TWILL_BENCH_COLLECTIVE_COUNT; c++) {
         for (int ranks = 1; ranks <= 9; ranks++) {
             struct twill_bench_subject a = {
@@ -392,7 +375,6 @@ static void test_shards(void **state)
 
 static void test_overlap(void **state)
 {
-    (void)state;
     assert_near(twill_bench_overlap(10, 10, 10), 100);
     assert_near(twill_bench_overlap(20, 10, 10), 0);
     assert_near(twill_bench_overlap(15, 10, 10), 50);
@@ -401,16 +383,6 @@ static void test_overlap(void **state)
     assert_near(twill_bench_overlap(5, 10, 0), 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sizes),     cmocka_unit_test(test_names),
-        cmocka_unit_test(test_progress),  cmocka_unit_test(test_steps),
-        cmocka_unit_test(test_bandwidth), cmocka_unit_test(test_statistics),
-        cmocka_unit_test(test_numbers),   cmocka_unit_test(test_row),
-        cmocka_unit_test(test_encode),    cmocka_unit_test(test_oracle),
-        cmocka_unit_test(test_tolerance), cmocka_unit_test(test_moved),
-        cmocka_unit_test(test_shards),    cmocka_unit_test(test_overlap),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_sizes, test_names, test_progress, test_steps, test_bandwidth, test_statistics,
+                test_numbers, test_row, test_encode, test_oracle, test_tolerance, test_moved,
+                test_shards, test_overlap)

@@ -5,16 +5,10 @@
 #include "bench/simulate/learning.h"
 #include "bench/simulate/shared_link.h"
 #include "tests/support/sanitizers.h"
+#include "tests/support/unit.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static void parse(struct law *law, const char *text)
 {
@@ -83,7 +77,6 @@ static void test_order_statistics(void **state)
     static const uint32_t workers[] = {2, 4, 8, 20};
     static const double over_async[] = {3.0, 8.33, 21.74, 71.95};
     char all[32];
-    (void)state;
     for (int i = 0; i < 4; i++) { /* sync takes P * H_P times as long as async */
         struct simulation_setup sync = setup_of("sync", workers[i], "exp:0.5");
         struct simulation_setup async = setup_of("async", workers[i], "exp:0.5");
@@ -106,7 +99,6 @@ static void test_order_statistics(void **state)
 
 static void test_renewals(void **state)
 {
-    (void)state;
     check_time("k-batch-sync:4", 8, "exp:0.5", 4 * 0.5 / 8); /* K / (P mu) */
     check_time("k-batch-async:4", 8, "exp:0.5", 4 * 0.5 / 8);
     check_time("k-batch-async:4", 8, "uniform:1,3", 4 * 2 / 8.0); /* K E[X] / P */
@@ -132,7 +124,6 @@ static void test_equal_modes(void **state)
         {"k-async:1", "async"}, {"k-batch-async:1", "async"}, {"softsync:8", "async"},
         {"groups:8", "async"},  {"bounded:1000000", "async"}};
     static const char *const laws[] = {"exp:1", "uniform:0,2", "pareto:1,1.5"};
-    (void)state;
     for (size_t i = 0; i < sizeof(equal) / sizeof(equal[0]); i++) {
         for (uint64_t law = TEST_FEWER ? (i + test_seed()) % 3 : 0; law < 3;
              law += TEST_FEWER ? 3 : 1) {
@@ -149,7 +140,6 @@ static void test_equal_modes(void **state)
 static void test_k_async_is_faster(void **state)
 {
     static const char *const laws[] = {"exp:1", "shifted:1,1", "uniform:0,2", "pareto:1,1.5"};
-    (void)state;
     for (int law = 0; law < 4; law++) {
         struct simulation_setup sync = setup_of("k-sync:4", 8, laws[law]);
         struct simulation_setup async = setup_of("k-async:4", 8, laws[law]);
@@ -162,7 +152,6 @@ static void test_measured_list(void **state)
 {
     char path[] = "/tmp/twill-list-XXXXXX", text[64];
     int file = mkstemp(path);
-    (void)state;
     assert_true(file >= 0 && write(file, "1 2\n6\n", 6) == 6);
     close(file);
     snprintf(text, sizeof(text), "list:%s", path);
@@ -184,7 +173,6 @@ static void test_bad_laws(void **state)
     struct simulation_choice choice;
     struct simulation_rules rules;
     const char *wrong;
-    (void)state;
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         if (law_parse(&law, bad[i], &wrong))
             fail_msg("'%s' is a law", bad[i]);
@@ -203,7 +191,6 @@ static void test_softsync_staleness(void **state)
 {
     static const uint32_t n[] = {1, 2, 3, 6, 15, 30};
     char mode[32];
-    (void)state;
     for (int i = 0; i < 6; i++) {
         snprintf(mode, sizeof(mode), "softsync:%u", n[i]);
         struct simulation_setup setup = setup_of(mode, 30, "uniform:0.5,1.5");
@@ -220,7 +207,6 @@ static void test_softsync_staleness(void **state)
 
 static void test_bounded(void **state)
 {
-    (void)state;
     for (uint32_t bound = 0; bound < 6; bound += 2) {
         char mode[32];
         snprintf(mode, sizeof(mode), "bounded:%u", bound);
@@ -236,7 +222,6 @@ static void test_bounded(void **state)
 static void test_late(void **state)
 {
     struct simulation_setup setup = setup_of("k-sync:7", 8, "const:1");
-    (void)state;
     setup.slow_workers = 1;
     setup.slow_factor = 1.5;
     setup.late_pushes = true;
@@ -250,7 +235,6 @@ static void test_late(void **state)
 static void test_contention(void **state)
 {
     struct simulation_setup setup = setup_of("sync", 16, "const:0.5");
-    (void)state;
     setup.updates = 2000;
     setup.skipped = 200;
     setup.bytes = 1e7;
@@ -284,7 +268,6 @@ static void test_contention(void **state)
 static void test_shared_link(void **state)
 {
     struct shared_link link = {.capacity = 10, .most = 6, .length = 60, .credits = 2};
-    (void)state;
     assert_true(shared_link_create(&link, 4));
     assert_true(isinf(shared_link_next(&link)));
     shared_link_send(&link, 2, 0); /* at 6 */
@@ -315,7 +298,6 @@ static struct simulation_setup learning_setup(const char *mode, uint32_t workers
 static void test_error_floors(void **state)
 {
     double a = 0.2, floor = 8 * 0.5 * a / (2 - a) / 4; /* 4 workers, 8 dimensions */
-    (void)state;
     struct simulation_setup setup = learning_setup("sync", 4, a);
     assert_within(run(&setup).floor, floor, 0.02);
     setup = learning_setup("groups:1", 4, a);
@@ -346,7 +328,6 @@ static void test_error_floors(void **state)
 static void test_stability(void **state)
 {
     static const uint32_t workers[] = {2, 4, 30};
-    (void)state;
     for (int i = 0; i < 3; i++) {
         double staleness = workers[i] - 1;
         double border = 2 * sin(M_PI / (2 * (2 * staleness + 1)));
@@ -379,7 +360,6 @@ static void test_stability(void **state)
 static void test_factors(void **state)
 {
     struct simulation_problem problem = {.distance_c = 3, .distance_most = 2};
-    (void)state;
     assert_true(simulation_factor(&problem, 7, 100) == 1);
     problem.rule = RATE_STALENESS;
     assert_true(simulation_factor(&problem, 0, 100) == 1);
@@ -396,7 +376,6 @@ static void test_factors(void **state)
 static void test_shard_order(void **state)
 {
     struct simulation_setup setup = learning_setup("async", 4, 0.05);
-    (void)state;
     setup.problem.noise = 0;
     setup.updates = 100;
     setup.skipped = 10;
@@ -412,7 +391,6 @@ static void test_shard_order(void **state)
 static void test_many_workers(void **state)
 {
     struct simulation_setup setup = setup_of("k-batch-async:5000", 10000, "uniform:0.5,1.5");
-    (void)state;
     setup.updates = 30;
     setup.skipped = 4;
     assert_within(time_of_update(&setup), 0.5, 0.02);
@@ -422,25 +400,7 @@ static void test_many_workers(void **state)
     assert_within(time_of_update(&setup), harmonic(10000), 0.05);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_order_statistics),
-        cmocka_unit_test(test_renewals),
-        cmocka_unit_test(test_equal_modes),
-        cmocka_unit_test(test_k_async_is_faster),
-        cmocka_unit_test(test_measured_list),
-        cmocka_unit_test(test_bad_laws),
-        cmocka_unit_test(test_softsync_staleness),
-        cmocka_unit_test(test_bounded),
-        cmocka_unit_test(test_late),
-        cmocka_unit_test(test_contention),
-        cmocka_unit_test(test_shared_link),
-        cmocka_unit_test(test_error_floors),
-        cmocka_unit_test(test_stability),
-        cmocka_unit_test(test_factors),
-        cmocka_unit_test(test_shard_order),
-        cmocka_unit_test(test_many_workers),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_order_statistics, test_renewals, test_equal_modes, test_k_async_is_faster,
+                test_measured_list, test_bad_laws, test_softsync_staleness, test_bounded, test_late,
+                test_contention, test_shared_link, test_error_floors, test_stability, test_factors,
+                test_shard_order, test_many_workers)

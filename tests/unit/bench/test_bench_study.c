@@ -2,12 +2,9 @@
 /* The formulas of twill-bench train, with the figures that were published. The tool is not a
  * library, so its source is included. */
 #include "bench/bench/train/study_formulas.c"
+#include "tests/support/unit.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
 
 static void check_value(double value, double expected)
 {
@@ -22,7 +19,6 @@ static void test_scaling(void **state)
     struct twill_study_step strong = {
         .strong = true, .ranks = 8, .batch = 32, .seconds = 0.1, .alone = 0.4};
     double speedup, efficiency, overhead;
-    (void)state;
     assert_true(twill_study_speedup(&weak, &speedup, &efficiency));
     check_value(efficiency, 0.9);
     check_value(speedup, 7.2);
@@ -43,7 +39,6 @@ static void test_published(void **state)
     struct twill_study_step days = {
         .strong = true, .ranks = 64, .batch = 64, .seconds = 7 * 3600, .alone = 16 * 24 * 3600.0};
     double speedup, efficiency;
-    (void)state;
     assert_true(twill_study_speedup(&days, &speedup, &efficiency));
     assert_true(fabs(speedup - 54.9) < 0.05 && fabs(efficiency - 0.86) < 0.005);
     /* 28 % of an epoch for synchronisation: without it at most 1.39 times as fast. */
@@ -55,7 +50,6 @@ static void test_without_one_rank(void **state)
 {
     struct twill_study_step step = {.ranks = 4, .batch = 8, .seconds = 1, .alone = -1};
     double speedup = 7, efficiency = 7, overhead = 7;
-    (void)state;
     assert_false(twill_study_speedup(&step, &speedup, &efficiency));
     assert_false(twill_study_overhead(&step, &overhead));
     assert_true(speedup > 6.9 && efficiency > 6.9 && overhead > 6.9);
@@ -71,7 +65,6 @@ static void test_epochs(void **state)
     } rows[] = {{false, 1, 75, 750000, 10000}, {false, 4, 75, 750000, 2500},
                 {true, 4, 75, 750000, 10000},  {false, 3, 75, 750000, 3334},
                 {false, 7, 32, 224, 1},        {false, 7, 32, 225, 2}};
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct twill_study_step step = {
             .strong = rows[i].strong, .ranks = rows[i].ranks, .batch = rows[i].batch};
@@ -84,7 +77,6 @@ static void test_epochs(void **state)
 /* NT3 and the net of 613,764 bytes: a root moves P times what a ring's rank sends. */
 static void test_bytes(void **state)
 {
-    (void)state;
     check_value(twill_study_root_bytes(613764, 4), 3682584);
     check_value(twill_study_ring_bytes(613764, 4), 920646);
     check_value(twill_study_root_bytes(100, 1), 0);
@@ -99,22 +91,11 @@ static void test_prediction(void **state)
     const struct twill_study_bucket hidden[] = {{1, 2}, {4, 3}, {9, 1}};
     const struct twill_study_bucket queued[] = {{1, 9}, {2, 5}, {10, 1}};
     const struct twill_study_bucket last = {10, 4};
-    (void)state;
     check_value(twill_study_predict_exposed(hidden, 3, 10), 0);
     check_value(twill_study_predict_exposed(queued, 3, 10), 6);
     check_value(twill_study_predict_exposed(&last, 1, 10), 4);
     check_value(twill_study_predict_exposed(&last, 0, 10), 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_scaling),
-        cmocka_unit_test(test_published),
-        cmocka_unit_test(test_without_one_rank),
-        cmocka_unit_test(test_epochs),
-        cmocka_unit_test(test_bytes),
-        cmocka_unit_test(test_prediction),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_scaling, test_published, test_without_one_rank, test_epochs, test_bytes,
+                test_prediction)

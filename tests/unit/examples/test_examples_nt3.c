@@ -3,12 +3,9 @@
  * loss. */
 #include "examples/dataset.h"
 #include "recipes/nt3_network.h"
+#include "tests/support/unit.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
 
 enum { FEATURES = 80 };
 
@@ -78,18 +75,12 @@ static void check_network(bool whole)
 
 static void test_small(void **state)
 {
-    (void)state;
     check_network(false);
 }
 
 static void test_whole(void **state)
 {
-    (void)state;
     check_network(true);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_small), cmocka_unit_test(test_whole)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_small, test_whole)

@@ -2,12 +2,7 @@
 /* Learning rates of examples/train.c, with the values of the papers. Examples are programs, so the
  * source is included. */
 #include "examples/learning_rate.c"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "tests/support/unit.h"
 
 static void check_rate(double rate, double expected)
 {
@@ -26,7 +21,6 @@ static void test_scaling(void **state)
                 {32, 0.4, 0.2},
                 {256, 3.2, 0.5656854249492381},
                 {2, 0.025, 0.05}};
-    (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct example_rate rate = {.base = 0.1, .samples = 256};
         check_rate(example_rate_scaled(&rate, rows[i].workers * 32), 0.1);
@@ -44,7 +38,6 @@ static void test_warm_up(void **state)
     struct example_rate rate = {
         .base = 0.1, .samples = 256, .scaling = EXAMPLE_RATE_LINEAR, .warm_up = 5};
     double last = 0, growth = 3.1 / (5 * BATCHES);
-    (void)state;
     check_rate(example_rate_at(&rate, 8192, 1, 0, BATCHES), 0.1);
     for (size_t epoch = 1; epoch <= 7; epoch++)
         for (size_t batch = 0; batch < BATCHES; batch++) {
@@ -65,7 +58,6 @@ static void test_warm_up(void **state)
 static void test_steps(void **state)
 {
     struct example_rate rate = {.base = 0.4, .samples = 64, .steps = {30, 60, 80}, .n_steps = 3};
-    (void)state;
     check_rate(example_rate_at(&rate, 64, 1, 0, 7), 0.4);
     check_rate(example_rate_at(&rate, 64, 30, 6, 7), 0.4);
     check_rate(example_rate_at(&rate, 64, 31, 0, 7), 0.04);
@@ -74,12 +66,4 @@ static void test_steps(void **state)
     check_rate(example_rate_at(&rate, 64, 90, 3, 7), 0.0004);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_scaling),
-        cmocka_unit_test(test_warm_up),
-        cmocka_unit_test(test_steps),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_scaling, test_warm_up, test_steps)

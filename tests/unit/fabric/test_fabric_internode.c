@@ -4,15 +4,7 @@
 #include "fabric/transports.h"
 #include "tests/support/messages.h"
 #include "tests/support/ranks.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/support/unit.h"
 
 /* What each of two ranks, one a node, says of each transport. */
 struct internode_case {
@@ -48,7 +40,6 @@ static uint32_t offer(unsigned transport, const struct twill_transport_params *p
 
 static bool reaches_all(const struct twill_transport_params *params, uint32_t from, uint32_t to)
 {
-    (void)params;
     return from != to;
 }
 
@@ -95,7 +86,6 @@ static void rank_agrees(int rank, int size, twill_bootstrap *caller, void *user)
 
 static void test_choice(void **state)
 {
-    (void)state;
     static const struct internode_case cases[] = {
         {{{50, 50}, {60, 60}, {10, 10}}, NULL, "two", {"two has 60: one has 50", "two has 60"}},
         /* Only rank 0 has the fast one. */
@@ -111,10 +101,4 @@ static void test_choice(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_choice),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_choice)

@@ -4,11 +4,7 @@
 #include "tests/doubles/mock_transport.h"
 #include "tests/support/messages.h"
 #include "tests/support/transport_settings.h"
-
-#include <setjmp.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
+#include "tests/support/unit.h"
 
 #define LONGER UINT64_C(100000000)
 
@@ -64,7 +60,6 @@ static bool carry(struct twill_test_end *end)
 
 static void test_carries(void **state)
 {
-    (void)state;
     static const char *const scripts[] = {
         "seed=1",          "seed=7,delay=3",  "seed=2,reorder=1",
         "seed=3,again=60", "seed=4,chunk=64", "seed=5,delay=9,reorder=1,again=30,chunk=1000"};
@@ -76,7 +71,6 @@ static void test_carries(void **state)
 
 static void test_mismatch(void **state)
 {
-    (void)state;
     struct mock_case c = {.script = "seed=1,delay=2", .body = twill_test_mismatch};
     twill_test_run_ranks(2, mock_rank, &c);
 }
@@ -169,7 +163,6 @@ static bool falls_silent(struct twill_test_end *end)
 
 static void test_failures(void **state)
 {
-    (void)state;
     struct mock_case cases[] = {{.script = "fail=3:1,rank=0", .body = fails_with_error},
                                 {.script = "fail=3:2,rank=0,delay=1", .body = loses_one},
                                 {.script = "seed=9,fail=3:3", .body = corrupts_one},
@@ -198,7 +191,6 @@ static bool count_again(struct twill_test_end *end)
 
 static void test_reproducible(void **state)
 {
-    (void)state;
     struct mock_case c = {.script = "seed=11,again=100", .body = count_again};
     twill_test_run_ranks(2, mock_rank, &c);
     twill_test_run_ranks(2, mock_rank, &c);
@@ -206,7 +198,6 @@ static void test_reproducible(void **state)
 
 static void test_refuses(void **state)
 {
-    (void)state;
     struct mock_case cases[] = {
         {"seed", NULL, TWILL_ERR_CONFIG, "\"seed\""},
         {"seed=1,dealy=3", NULL, TWILL_ERR_CONFIG, "\"dealy=3\""},
@@ -223,7 +214,6 @@ static void test_refuses(void **state)
 
 static void test_reaches(void **state)
 {
-    (void)state;
     struct twill_transport_params params = {0};
     assert_false(twill_mock_transport.reaches(&params, 0, 1));
     test_use_mock("");
@@ -237,7 +227,6 @@ static void test_reaches(void **state)
 /* The transports of the library, and the mock among them. */
 static void test_registry(void **state)
 {
-    (void)state;
     static const char *const names[] = {"self", "mock", "shm", "tcp", "ofi"};
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(names); i++) {
         const struct twill_transport_ops *ops = twill_transport_at(i);
@@ -250,13 +239,5 @@ static void test_registry(void **state)
     assert_null(twill_transport_at(TWILL_ARRAY_LENGTH(names)));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_carries),  cmocka_unit_test(test_mismatch),
-        cmocka_unit_test(test_failures), cmocka_unit_test(test_reproducible),
-        cmocka_unit_test(test_registry), cmocka_unit_test(test_refuses),
-        cmocka_unit_test(test_reaches),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_carries, test_mismatch, test_failures, test_reproducible, test_registry,
+                test_refuses, test_reaches)

@@ -4,13 +4,7 @@
 #include "kernels/convert.h"
 #include "kernels/kernels.h"
 #include "tests/support/numbers.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/support/unit.h"
 
 static uint32_t widen_f16(uint32_t bits)
 {
@@ -84,7 +78,6 @@ static uint32_t canonical(const struct narrow *t, uint32_t bits)
 
 static void every_value_widens_exactly_and_comes_back(void **state)
 {
-    (void)state;
     for (const struct narrow *t = types; t < types + TWILL_ARRAY_LENGTH(types); t++) {
         for (uint32_t bits = 0; bits < codes(t); bits++) {
             uint32_t value = t->widen(bits);
@@ -120,7 +113,6 @@ static size_t boundaries(const struct narrow *t, uint32_t *values)
 static void rounding_is_to_nearest_even(void **state)
 {
     static uint32_t values[6 << 15];
-    (void)state;
     for (const struct narrow *t = types; t < types + TWILL_ARRAY_LENGTH(types); t++) {
         size_t n = boundaries(t, values);
         for (size_t i = 0; i < n; i++)
@@ -161,7 +153,6 @@ static void fp8_is_as_specified(void **state)
                  {3, -0x1.8p-17f, 0x81},
                  {2, __builtin_nanf(""), 0x7f},
                  {3, __builtin_nanf(""), 0x7e}};
-    (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(known); i++)
         assert_int_equal(types[known[i].type].narrow(twill_f32_bits(known[i].value)),
                          known[i].bits);
@@ -174,7 +165,6 @@ static void fp8_is_as_specified(void **state)
 static void random_values_round_like_the_oracle(void **state)
 {
     uint64_t seed = 1;
-    (void)state;
     for (int i = 0; i < 20000; i++) {
         uint32_t bits = (uint32_t)twill_test_random(&seed);
         for (const struct narrow *t = types; t < types + TWILL_ARRAY_LENGTH(types); t++)
@@ -190,7 +180,6 @@ static void every_value_passes_every_kernel(void **state)
     static uint32_t wide[0x10000];
     const void *src[] = {in};
     const struct twill_kernels *kernels;
-    (void)state;
     for (size_t k = 0; (kernels = twill_kernels_at(k)); k++) {
         for (const struct narrow *t = types; t < types + TWILL_ARRAY_LENGTH(types); t++) {
             if (!kernels->supported())
@@ -221,7 +210,6 @@ static void tables_round_as_in_c(void **state)
     static unsigned char out[2 * MOST + 64];
     const struct twill_kernels *kernels;
     uint64_t seed = 3;
-    (void)state;
     for (const struct narrow *t = types; t < types + TWILL_ARRAY_LENGTH(types); t++) {
         size_t size = twill_test_layout(t->type)->bits / 8, n = boundaries(t, values);
         for (size_t i = 0; i < RANDOM; i++)
@@ -241,15 +229,6 @@ static void tables_round_as_in_c(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_value_widens_exactly_and_comes_back),
-        cmocka_unit_test(rounding_is_to_nearest_even),
-        cmocka_unit_test(fp8_is_as_specified),
-        cmocka_unit_test(random_values_round_like_the_oracle),
-        cmocka_unit_test(every_value_passes_every_kernel),
-        cmocka_unit_test(tables_round_as_in_c),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(every_value_widens_exactly_and_comes_back, rounding_is_to_nearest_even,
+                fp8_is_as_specified, random_values_round_like_the_oracle,
+                every_value_passes_every_kernel, tables_round_as_in_c)

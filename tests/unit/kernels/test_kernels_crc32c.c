@@ -2,14 +2,7 @@
 /* CRC32C of every table: known values, every length and alignment, split in two, one bit altered.
  */
 #include "kernels/kernels.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/support/unit.h"
 
 #define LONGEST 20000u
 
@@ -17,7 +10,6 @@
 static void known_values(void **state)
 {
     unsigned char zeros[32] = {0}, ones[32], up[32], down[32];
-    (void)state;
     memset(ones, 0xff, sizeof(ones));
     for (unsigned i = 0; i < 32; i++) {
         up[i] = (unsigned char)i;
@@ -60,7 +52,6 @@ static void every_length_and_alignment(void **state)
 {
     unsigned char *data = random_bytes(LONGEST + 8);
     const struct twill_kernels *kernels;
-    (void)state;
     for (size_t bytes = 0; bytes <= LONGEST; bytes += bytes < 1200 ? 1 : 997) {
         size_t offset = bytes % 8;
         uint32_t right = bit_by_bit(data + offset, bytes);
@@ -80,7 +71,6 @@ static void any_altered_bit_is_found(void **state)
 {
     unsigned char *data = random_bytes(LONGEST);
     const struct twill_kernels *kernels;
-    (void)state;
     for (size_t t = 0; (kernels = twill_kernels_at(t)) != NULL; t++) {
         if (!kernels->supported())
             continue;
@@ -94,12 +84,4 @@ static void any_altered_bit_is_found(void **state)
     free(data);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(known_values),
-        cmocka_unit_test(every_length_and_alignment),
-        cmocka_unit_test(any_altered_bit_is_found),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(known_values, every_length_and_alignment, any_altered_bit_is_found)

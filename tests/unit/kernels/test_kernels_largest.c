@@ -2,14 +2,9 @@
 /* Selection of the largest elements against a sort, by every table; lists that are added. */
 #include "kernels/training/quantize.h"
 #include "tests/support/numbers.h"
+#include "tests/support/unit.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #define MOST ((size_t)200003) /* above the size from which a sample is taken */
 
@@ -112,7 +107,6 @@ static void fill_values(size_t count, uint64_t seed)
 static void the_largest_are_those_of_a_sort(void **state)
 {
     static const size_t counts[] = {1, 15, 17, 100, 1000};
-    (void)state;
     for (size_t c = 0; c < TWILL_ARRAY_LENGTH(counts); c++) {
         size_t n = counts[c], ks[] = {0, 1, n / 100, n / 3, n - 1, n};
         for (size_t i = 0; i < TWILL_ARRAY_LENGTH(ks); i++) {
@@ -130,7 +124,6 @@ static void the_largest_are_those_of_a_sort(void **state)
 /* Large enough for a sample; and one that misleads, as only what it takes is large. */
 static void a_sample_only_saves_time(void **state)
 {
-    (void)state;
     fill_values(MOST, 7);
     check_selection(MOST, MOST / 100, NAN);
     check_selection(MOST, 1, NAN);
@@ -144,7 +137,6 @@ static void a_sample_only_saves_time(void **state)
 
 static void a_threshold_has_a_cap(void **state)
 {
-    (void)state;
     fill_values(1000, 3);
     check_selection(1000, 1000, 0.25f);
     check_selection(1000, 10, 0.25f);
@@ -160,7 +152,6 @@ static void lists_are_added_in_their_order(void **state)
     float sum[6] = {1, 1, 1, 1, 1, 1};
     const uint32_t index[] = {5, 0, 5}, beyond[] = {0, 6};
     const float value[] = {2, 4, 8}, want[] = {3, 1, 1, 1, 1, 6};
-    (void)state;
     assert_true(twill_scatter_add(sum, 6, index, value, 3, 0.5f));
     assert_memory_equal(sum, want, sizeof(sum));
     assert_false(twill_scatter_add(sum, 6, beyond, value, 2, 1));
@@ -176,7 +167,6 @@ static void residual_and_lists_are_the_whole(void **state)
     static float gradient[COUNT], residual[COUNT], sum[COUNT], all[COUNT];
     const struct twill_sparse chosen = {chosen_index, chosen_value};
     const struct twill_kernels *kernels;
-    (void)state;
     for (size_t table = 0; (kernels = twill_kernels_at(table)); table++) {
         memset(residual, 0, sizeof(residual));
         memset(sum, 0, sizeof(sum));
@@ -196,14 +186,5 @@ static void residual_and_lists_are_the_whole(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_largest_are_those_of_a_sort),
-        cmocka_unit_test(a_sample_only_saves_time),
-        cmocka_unit_test(a_threshold_has_a_cap),
-        cmocka_unit_test(lists_are_added_in_their_order),
-        cmocka_unit_test(residual_and_lists_are_the_whole),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(the_largest_are_those_of_a_sort, a_sample_only_saves_time, a_threshold_has_a_cap,
+                lists_are_added_in_their_order, residual_and_lists_are_the_whole)

@@ -3,14 +3,9 @@
  * one, bit for bit. */
 #include "kernels/training/optimizer.h"
 #include "tests/support/numbers.h"
+#include "tests/support/unit.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #define MOST    ((size_t)300)
 #define PAD     ((size_t)8) /* elements before and behind that must stay */
@@ -320,7 +315,6 @@ static void check_tables(const struct rule_variant *variant, twill_type paramete
 static void steps_are_as_in_f64_and_the_same_by_every_table(void **state)
 {
     static const size_t counts[] = {0, 1, 7, 16, 31, 32, 33, 63, 65, 129, 291};
-    (void)state;
     for (const struct rule_variant *v = variants; v < variants + TWILL_ARRAY_LENGTH(variants); v++)
         for (size_t p = 0; p < TWILL_ARRAY_LENGTH(types); p++)
             for (size_t g = 0; g < TWILL_ARRAY_LENGTH(types); g++)
@@ -338,7 +332,6 @@ static void sgd_sums_as_reductions_do(void **state)
 {
     static struct arrays arrays;
     float sum[MOST];
-    (void)state;
     const twill_optimizer sgd = {.rule = TWILL_OPTIMIZER_SGD, .rate = 1};
     const struct twill_kernels *kernels;
     for (size_t table = 0; (kernels = twill_kernels_at(table)); table++)
@@ -366,7 +359,6 @@ static void adagrad_steps_decay_as_the_root(void **state)
     const struct twill_kernels *kernels;
     twill_optimizer adagrad;
     twill_optimizer_defaults(&adagrad, TWILL_OPTIMIZER_ADAGRAD);
-    (void)state;
     assert_int_equal(twill_kernels_select(&kernels, NULL, NULL), TWILL_OK);
     for (uint64_t t = 1; t <= 100; t++) {
         const struct twill_optimizer_step step = {.optimizer = &adagrad,
@@ -391,7 +383,6 @@ static void first_momentum_is_not_dampened(void **state)
     struct step_call call;
     const twill_optimizer sgd = {
         .rule = TWILL_OPTIMIZER_SGD, .rate = 0.5, .momentum = 0.9, .dampening = 0.5};
-    (void)state;
     fill(&arrays, TWILL_F32, 5, false);
     memset(arrays.state, 0, sizeof(arrays.state));
     make_call(&call, &sgd, &arrays, TWILL_F32, TWILL_F32, 1, 0, 37);
@@ -420,7 +411,6 @@ static void hyperparameters_out_of_range_are_named(void **state)
         {{.rule = TWILL_OPTIMIZER_LARS, .rate = 1}, "trust_coefficient"},
     };
     struct twill_error error;
-    (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(wrong); i++) {
         twill_error_clear(&error);
         assert_int_equal(twill_optimizer_check(&wrong[i].optimizer, &error), TWILL_ERR_ARGUMENT);
@@ -441,7 +431,6 @@ static void squares_are_summed_alike_by_tables_and_threads(void **state)
     const size_t most = ((size_t)1 << 18) + 77;
     float *src = malloc(most * sizeof(*src));
     const struct twill_kernels *kernels;
-    (void)state;
     assert_non_null(src);
     for (size_t t = 0; t < TWILL_ARRAY_LENGTH(types); t++)
         for (size_t count = 0; count < most; count = count * 5 + 3) {
@@ -462,15 +451,7 @@ static void squares_are_summed_alike_by_tables_and_threads(void **state)
     free(src);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(steps_are_as_in_f64_and_the_same_by_every_table),
-        cmocka_unit_test(sgd_sums_as_reductions_do),
-        cmocka_unit_test(adagrad_steps_decay_as_the_root),
-        cmocka_unit_test(first_momentum_is_not_dampened),
-        cmocka_unit_test(hyperparameters_out_of_range_are_named),
-        cmocka_unit_test(squares_are_summed_alike_by_tables_and_threads),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(steps_are_as_in_f64_and_the_same_by_every_table, sgd_sums_as_reductions_do,
+                adagrad_steps_decay_as_the_root, first_momentum_is_not_dampened,
+                hyperparameters_out_of_range_are_named,
+                squares_are_summed_alike_by_tables_and_threads)

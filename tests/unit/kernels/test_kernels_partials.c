@@ -5,13 +5,7 @@
 #include "kernels/kernels.h"
 #include "tests/support/numbers.h"
 #include "tests/support/sanitizers.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/support/unit.h"
 
 enum {
     SOURCES = TWILL_KERNEL_MAX_SOURCES,
@@ -144,7 +138,6 @@ static void check_mixes(twill_type type, twill_op op, unsigned nsrc)
  * fewer, of every other type and operation by TEST_SEED. */
 static void any_mix_gives_the_oracles_bits(void **state)
 {
-    (void)state;
     for (int t = 0; t < TWILL_TYPE_COUNT; t++) {
         for (int o = 0; o < TWILL_OP_COUNT; o++) {
             twill_type type = (twill_type)t;
@@ -165,7 +158,6 @@ static void any_mix_gives_the_oracles_bits(void **state)
 static void a_result_is_multiplied(void **state)
 {
     static const float factors[] = {1, 0.125F, -3.1F, 0x1p-24F, 0x1p100F, 0};
-    (void)state;
     for (int t = 0; t < TWILL_TYPE_COUNT; t++) {
         if (twill_test_element((twill_type)t, TWILL_SUM, true) == twill_type_size((twill_type)t))
             continue;
@@ -229,7 +221,6 @@ static void a_result_goes_to_several_places(void **state)
     static const size_t counts[] = {0, 1, 15, 31, 33, 200, 481, 1300};
     const struct twill_kernels *kernels;
     unsigned turn = 0;
-    (void)state;
     for (int cell = 0; cell < TWILL_TYPE_COUNT * TWILL_OP_COUNT; cell++) {
         struct twill_reduction reduction = {.type = (twill_type)(cell / TWILL_OP_COUNT),
                                             .op = (twill_op)(cell % TWILL_OP_COUNT),
@@ -262,7 +253,6 @@ static void partials_carry_on(void **state)
 {
     static char half[2][BUFFER] TWILL_ALIGNED(64);
     const struct twill_kernels *kernels;
-    (void)state;
     assert_int_equal(twill_kernels_select(&kernels, NULL, NULL), TWILL_OK);
     for (int t = 0; t < TWILL_TYPE_COUNT; t++) {
         for (int o = 0; o < TWILL_OP_COUNT; o++) {
@@ -310,7 +300,6 @@ static void a_scaled_element_is_the_product(void **state)
 {
     static const size_t counts[] = {0, 1, 479, 480, 481, 1111, MOST - 1};
     const struct twill_kernels *kernels;
-    (void)state;
     for (int t = 0; t < TWILL_TYPE_COUNT; t++) {
         const struct twill_reduction product = {
             .type = (twill_type)t, .op = TWILL_PROD, .partial_sources = 1, .partial_result = true};
@@ -368,7 +357,6 @@ static void the_callers_environment_changes_no_bit_and_is_kept(void **state)
     static char want[COUNT * 32], got[COUNT * 32];
     const unsigned mine = __builtin_ia32_stmxcsr();
     const struct twill_kernels *kernels;
-    (void)state;
     for (size_t k = 0; (kernels = twill_kernels_at(k)); k++) {
         for (int t = 0; t < TWILL_TYPE_COUNT && kernels->supported(); t++) {
             fill_arrays((twill_type)t, TWILL_AVG);
@@ -392,7 +380,6 @@ static void threads_change_no_bit(void **state)
     const size_t count = ((size_t)1 << 20) + 17; /* split even with 1-byte elements */
     const struct twill_kernels *kernels;
     char *memory[4], *one = calloc(count, 4), *many = calloc(count, 4);
-    (void)state;
     assert_true(one && many);
     assert_int_equal(twill_kernels_select(&kernels, NULL, NULL), TWILL_OK);
     for (int i = 0; i < 4; i++)

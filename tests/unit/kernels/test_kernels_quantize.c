@@ -3,14 +3,9 @@
  * none; every table against the scalar one, bit for bit. */
 #include "kernels/training/quantize.h"
 #include "tests/support/numbers.h"
+#include "tests/support/unit.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #define MOST    ((size_t)2100) /* elements */
 #define BLOCKS  ((size_t)70)   /* of the smallest size, and two more */
@@ -167,7 +162,6 @@ static void check_blocks(size_t f, twill_type type, size_t offset, size_t count,
 static void blocks_are_as_exact_as_documented(void **state)
 {
     static const size_t counts[] = {0, 1, 31, 256, 257, 1000, 2049};
-    (void)state;
     for (size_t f = 0; f < TWILL_ARRAY_LENGTH(block_formats); f++)
         for (size_t t = 0; t < TWILL_ARRAY_LENGTH(plain_types); t++)
             for (size_t c = 0; c < TWILL_ARRAY_LENGTH(counts); c++) {
@@ -183,7 +177,6 @@ static void sums_are_encoded_anew(void **state)
     static unsigned char blocks[SOURCES][BLOCKS * 36], first[BLOCKS * 36], added[BLOCKS * 36];
     const void *src[SOURCES];
     const struct twill_kernels *kernels, *scalar = twill_kernels_at(0);
-    (void)state;
     for (size_t f = 0; f < TWILL_ARRAY_LENGTH(block_formats); f++)
         for (unsigned sources = 1; sources <= SOURCES; sources += 1 + sources / 2) {
             const struct twill_block_format format = block_formats[f].format;
@@ -226,7 +219,6 @@ static void a_nan_is_not_lost(void **state)
     unsigned char bad[2 * 260], good[2 * 260];
     const void *const both[] = {good, bad};
     const float wrong[] = {NAN, INFINITY, -INFINITY};
-    (void)state;
     for (size_t f = 0; f < TWILL_ARRAY_LENGTH(block_formats); f++)
         for (size_t w = 0; w < TWILL_ARRAY_LENGTH(wrong); w++) {
             struct twill_block_format format = {block_formats[f].format.code, 256};
@@ -251,7 +243,6 @@ static void tiny_values_go_to_the_residual(void **state)
     float values[40], residual[40] = {0};
     unsigned char block[260];
     static const unsigned char zeros[260];
-    (void)state;
     for (size_t i = 0; i < 40; i++)
         values[i] = (float)i * 0x1p-120f;
     twill_quantize(twill_kernels_at(0), (struct twill_block_format){TWILL_I8, 256}, block,
@@ -296,7 +287,6 @@ static void check_narrow(twill_type code, twill_type type, size_t offset, size_t
 static void narrow_codes_leave_the_rest(void **state)
 {
     static const size_t counts[] = {0, 1, 15, 16, 33, 500};
-    (void)state;
     for (size_t n = 0; n < TWILL_ARRAY_LENGTH(code_types); n++)
         for (size_t t = 0; t < TWILL_ARRAY_LENGTH(plain_types); t++)
             for (size_t c = 0; c < TWILL_ARRAY_LENGTH(counts); c++) {
@@ -316,7 +306,6 @@ static void nothing_is_lost_with_feedback(void **state)
     const void *const blocks[] = {block};
     const struct twill_block_format format = {TWILL_I8, 256};
     const struct twill_kernels *kernels = twill_kernels_at(0);
-    (void)state;
     for (size_t i = 0; i < COUNT; i++)
         gradient[i] = i == 0 ? 1 : 0.001f; /* a code is worth 1 / 127 */
     for (int step = 0; step < STEPS; step++) {
@@ -341,7 +330,6 @@ static void threads_change_nothing(void **state)
     float *gradient = malloc(COUNT * sizeof(float)), *residual[2], *plain[2];
     unsigned char *coded[2];
     const struct twill_kernels *kernels;
-    (void)state;
     assert_int_equal(twill_kernels_select(&kernels, NULL, NULL), TWILL_OK);
     fill_magnitudes(TWILL_F32, gradient, COUNT, 1);
     for (int i = 0; i < 2; i++) {
@@ -370,7 +358,6 @@ static void threads_change_nothing(void **state)
 
 static void formats_out_of_range_are_refused(void **state)
 {
-    (void)state;
     for (size_t f = 0; f < TWILL_ARRAY_LENGTH(block_formats); f++)
         assert_true(twill_block_format_valid(block_formats[f].format));
     assert_false(twill_block_format_valid((struct twill_block_format){TWILL_F16, 256}));
@@ -380,17 +367,7 @@ static void formats_out_of_range_are_refused(void **state)
     assert_int_equal(twill_block_count((struct twill_block_format){TWILL_I8, 256}, 257), 2);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(blocks_are_as_exact_as_documented),
-        cmocka_unit_test(sums_are_encoded_anew),
-        cmocka_unit_test(a_nan_is_not_lost),
-        cmocka_unit_test(tiny_values_go_to_the_residual),
-        cmocka_unit_test(narrow_codes_leave_the_rest),
-        cmocka_unit_test(nothing_is_lost_with_feedback),
-        cmocka_unit_test(threads_change_nothing),
-        cmocka_unit_test(formats_out_of_range_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(blocks_are_as_exact_as_documented, sums_are_encoded_anew, a_nan_is_not_lost,
+                tiny_values_go_to_the_residual, narrow_codes_leave_the_rest,
+                nothing_is_lost_with_feedback, threads_change_nothing,
+                formats_out_of_range_are_refused)

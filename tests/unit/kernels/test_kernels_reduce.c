@@ -5,16 +5,10 @@
 #include "kernels/kernels.h"
 #include "tests/support/numbers.h"
 #include "tests/support/sanitizers.h"
+#include "tests/support/unit.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum {
     SOURCES = TWILL_KERNEL_MAX_SOURCES,
@@ -89,7 +83,6 @@ static void scalar_equals_the_oracle(void **state)
     const size_t count = 250;
     const void *src[SOURCES];
     struct cell cell;
-    (void)state;
     for (int index = 0; next_cell(&cell, &index);) {
         fill_sources(&cell, 17 + (uint64_t)index);
         for (unsigned nsrc = 1; nsrc <= SOURCES; nsrc++) {
@@ -182,7 +175,6 @@ static void every_table_equals_the_scalar_one(void **state)
     const struct twill_kernels *kernels;
     struct cell cell;
     size_t index = 0;
-    (void)state;
     while ((kernels = next_table(&index))) {
         for (int cells = 0; next_cell(&cell, &cells);) {
             if (TEST_FEWER && ((uint64_t)cells + index + test_seed()) % 2 != 0)
@@ -211,7 +203,6 @@ static void nothing_beyond_the_arrays_is_read(void **state)
     struct cell cell;
     char *memory[3];
     size_t index = 0;
-    (void)state;
     for (int a = 0; a < 3; a++)
         memory[a] = fenced_page(page);
     while ((kernels = next_table(&index))) {
@@ -234,7 +225,6 @@ static void copies_copy(void **state)
 {
     const struct twill_kernels *kernels;
     size_t index = 0;
-    (void)state;
     twill_test_fill(TWILL_I64, sources[0][0], BUFFER / 8, 5);
     while ((kernels = next_table(&index))) {
         for (size_t bytes = 0; bytes < 1200; bytes++) {
@@ -255,13 +245,5 @@ static void copies_copy(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(scalar_equals_the_oracle),
-        cmocka_unit_test(every_table_equals_the_scalar_one),
-        cmocka_unit_test(nothing_beyond_the_arrays_is_read),
-        cmocka_unit_test(copies_copy),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(scalar_equals_the_oracle, every_table_equals_the_scalar_one,
+                nothing_beyond_the_arrays_is_read, copies_copy)

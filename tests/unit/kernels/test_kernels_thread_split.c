@@ -3,14 +3,9 @@
 #include "kernels/kernels.h"
 #include "tests/support/numbers.h"
 #include "tests/support/sanitizers.h"
+#include "tests/support/unit.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #define SPLIT_COUNT ((size_t)1 << 20) /* plus or minus a few: above the threshold of splitting */
 
@@ -22,7 +17,6 @@ static void select_finds_tables_by_name(void **state)
 {
     const struct twill_kernels *kernels, *best = NULL;
     struct twill_error error;
-    (void)state;
     for (size_t i = 0; (kernels = twill_kernels_at(i)); i++) {
         const struct twill_kernels *found = NULL;
         twill_error_clear(&error);
@@ -46,7 +40,6 @@ static void select_refuses_an_unknown_name_and_lists_the_known(void **state)
 {
     const struct twill_kernels *kernels;
     struct twill_error error;
-    (void)state;
     for (const char *const *name = (const char *const[]){"sse9", "", "AVX2", "avx", NULL}; *name;
          name++) {
         twill_error_clear(&error);
@@ -60,7 +53,6 @@ static void select_refuses_an_unknown_name_and_lists_the_known(void **state)
 static void tables_are_complete(void **state)
 {
     const struct twill_kernels *kernels;
-    (void)state;
     for (size_t i = 0; (kernels = twill_kernels_at(i)); i++) {
         assert_non_null(kernels->copy);
         for (int type = 0; type < TWILL_TYPE_COUNT; type++) {
@@ -78,7 +70,6 @@ static void tables_are_complete(void **state)
 /* twill_kernels_takes() and the sizes of elements agree with the tests' own table of twill.h. */
 static void operations_take_what_they_should(void **state)
 {
-    (void)state;
     for (int t = -1; t <= TWILL_TYPE_COUNT; t++) {
         for (int o = -1; o <= TWILL_OP_COUNT; o++) {
             twill_type type = (twill_type)t;
@@ -161,7 +152,6 @@ static void ranges_cover_everything_once_on_no_more_threads_than_lent(void **sta
     char *memory = malloc(8 * SPLIT_COUNT + 64);
     const char *const src[] = {memory + 2, memory + 66};
     const void *const sources[] = {src[0], src[1]};
-    (void)state;
     assert_non_null(memory);
     table.reduce[TWILL_BF16][TWILL_AVG] = note_reduce;
     for (int threads = 1; threads <= 6; threads++) {
@@ -185,7 +175,6 @@ static void any_number_of_threads_gives_the_same_bits(void **state)
 {
     const struct twill_kernels *kernels;
     char *memory[5];
-    (void)state;
     assert_int_equal(twill_kernels_select(&kernels, NULL, NULL), TWILL_OK);
     for (int a = 0; a < 5; a++)
         assert_non_null(memory[a] = malloc(SPLIT_COUNT + 1024));
@@ -227,7 +216,6 @@ static void the_callers_environment_changes_no_bit_and_is_kept(void **state)
     const void *src[] = {sources[0], sources[1]};
     const struct twill_kernels *kernels;
     const unsigned mine = __builtin_ia32_stmxcsr();
-    (void)state;
     for (size_t i = 0; (kernels = twill_kernels_at(i)); i++) {
         for (int cell = 0; cell < TWILL_TYPE_COUNT * TWILL_OP_COUNT && kernels->supported();
              cell++) {

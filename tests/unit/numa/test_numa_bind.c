@@ -2,14 +2,7 @@
 /* Which cores ranks are bound to, and which units sets of PUs are in. */
 #include "numa/topology.h"
 #include "tests/support/machines.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/support/unit.h"
 
 static const char *const recorded[] = {
     "96em64t-4n4d3ca2co-pci.xml",       "linux-32amd64-4s2n4c-cgroup2.xml",
@@ -120,7 +113,6 @@ static const struct {
 
 static void test_bound(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(bound); i++) {
         struct twill_topology *topology = open_machine(bound[i].machine);
         struct twill_error error = {0};
@@ -153,7 +145,6 @@ static void test_bound(void **state)
 /* Which units hold a set of PUs: -1 for one that it spans several of, or that the machine lacks. */
 static void test_units(void **state)
 {
-    (void)state;
     static const struct {
         const char *machine, *cpus;
         struct twill_units units;
@@ -189,7 +180,6 @@ static void test_units(void **state)
 
 static void test_advice(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(recorded); i++) {
         struct twill_topology *topology = open_recorded(recorded[i]);
         unsigned cores = twill_topology_machine(topology)->cores;

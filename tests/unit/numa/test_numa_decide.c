@@ -2,13 +2,7 @@
 /* What each value of TWILL_MEMORY resolves to on each kind of machine, and which are refused. */
 #include "numa/memory.h"
 #include "tests/support/machines.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/support/unit.h"
 
 enum { DDR = TWILL_KIND_DDR, MCDRAM = TWILL_KIND_MCDRAM, CXL = TWILL_KIND_CXL };
 enum {
@@ -133,7 +127,6 @@ static void check_decision(const struct decision *d, const struct twill_machine 
 
 static void test_decisions(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(decisions); i++) {
         struct twill_topology *topology = open_recorded(decisions[i].file);
         struct twill_error error = {0};
@@ -147,7 +140,6 @@ static void test_decisions(void **state)
  * only, and with a set of CPUs that no other node has. */
 static void test_nvm(void **state)
 {
-    (void)state;
     static const struct {
         unsigned os_index;
         int kind;
@@ -167,7 +159,6 @@ static void test_nvm(void **state)
 
 static void test_l3_caches(void **state)
 {
-    (void)state;
     static const struct {
         const char *file;
         unsigned caches;
@@ -185,7 +176,6 @@ static void test_l3_caches(void **state)
 /* Two sockets of a Xeon Max in flat mode: DDR 0 and 1, HBM 2 and 3; the process on socket 1. */
 static void test_xeon_max(void **state)
 {
-    (void)state;
     struct twill_machine machine = {
         .is_this_machine = true, .numa_nodes = 4, .hbm_is_faster = true};
     for (unsigned i = 0; i < 4; i++)
@@ -217,7 +207,6 @@ static void test_xeon_max(void **state)
 /* Of MCDRAM at one cluster only: where auto takes it, and where DDR is the faster. */
 static void test_hbm_is_faster(void **state)
 {
-    (void)state;
     static const char *const local[][2] = {
         {"allowed_nodeset=\"0x000000ff\"", "allowed_nodeset=\"0x0000001f\""}, {NULL, NULL}};
     static const char *const known[][2] = {
@@ -254,7 +243,6 @@ static void test_hbm_is_faster(void **state)
  * to be missing. */
 static void test_restricted(void **state)
 {
-    (void)state;
     static const char *const changes[][4][2] = {
         {{"allowed_nodeset=\"0x00000003\"", "allowed_nodeset=\"0x00000001\""}, {NULL, NULL}},
         {{"allowed_nodeset=\"0x00000003\"", "allowed_nodeset=\"0x00000002\""}, {NULL, NULL}},
@@ -287,7 +275,6 @@ static void test_restricted(void **state)
 /* CPUs whose NUMA node has no memory are together with those of their package. */
 static void test_no_memory(void **state)
 {
-    (void)state;
     static const char *const changes[][2] = {
         {"allowed_nodeset=\"0x0000000f\"", "allowed_nodeset=\"0x00000005\""}, {NULL, NULL}};
     struct twill_topology *topology = open_altered("linux-40intel64-2g2n4c+pci.xml", changes);

@@ -4,22 +4,16 @@
  * machine that is not this one, or a container. */
 #include "numa/memory_internal.h"
 #include "tests/support/sanitizers.h"
+#include "tests/support/unit.h"
 
 #include <dlfcn.h>
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define LIMITS_MIB ((size_t)1 << 20)
 
@@ -78,7 +72,6 @@ static void check_pool(const struct twill_memory_policy *policy, const char *tex
 
 static void test_little_left(void **state)
 {
-    (void)state;
     if (TEST_SLOW) /* sanitizers need all addresses */
         skip();
 #ifdef TWILL_WITH_MEMKIND
@@ -95,7 +88,6 @@ static void test_little_left(void **state)
  */
 static void test_loads_nothing(void **state)
 {
-    (void)state;
     static const struct twill_memory_policy policies[] = {
         {.kind = TWILL_KIND_DDR}, {.kind = TWILL_KIND_MCDRAM, .nodes = 1, .automatic = true}};
     char line[512];
@@ -120,7 +112,6 @@ static void test_loads_nothing(void **state)
 /* Shares of ranks whose memory may be on several nodes, of which one was free_bytes each. */
 static void test_shares(void **state)
 {
-    (void)state;
     enum { A = 1, B = 2 };
     static const struct {
         uint64_t user[3], library[3]; /* nodes; A and B have 600 bytes each */
@@ -156,7 +147,6 @@ static void test_shares(void **state)
 /* Clean pages of files are free for who binds. */
 static void test_file_pages(void **state)
 {
-    (void)state;
     static char text[] = "Node 1 MemTotal:         257692 kB\n"
                          "Node 1 MemFree:          100000 kB\n"
                          "Node 1 MemUsed:          157692 kB\n"
@@ -203,7 +193,6 @@ static void pair_close(struct limits_pair *pair)
 /* A variable of hwloc's that describes another machine is named, once a job, not once a pool. */
 static void test_replaced_by_hwloc(void **state)
 {
-    (void)state;
     struct twill_topology *topology;
     struct twill_error error = {0};
     struct twill_memory_policy policy;
@@ -251,7 +240,6 @@ __attribute__((visibility("default"))) long syscall(long number, ...)
 /* A NUMA node whose number no word of 64 bits has. */
 static void test_high_numbers(void **state)
 {
-    (void)state;
     struct twill_topology *topology;
     struct twill_memory_policy policy;
     struct twill_memory *memory;
@@ -287,7 +275,6 @@ static void test_high_numbers(void **state)
  * and cause, and only rank 0 prints it. */
 static void test_mbind_not_permitted(void **state)
 {
-    (void)state;
     const struct twill_memory_policy policy = {.kind = TWILL_KIND_MCDRAM, .nodes = 1};
     struct sock_filter steps[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),

@@ -4,19 +4,14 @@
 #include "numa/memory.h"
 #include "tests/support/machines.h"
 #include "tests/support/placement.h"
+#include "tests/support/unit.h"
 
 #include <errno.h>
-#include <setjmp.h>
 #include <spawn.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
 #ifdef TWILL_WITH_MEMKIND
 #include <hbwmalloc.h>
 #endif
@@ -79,7 +74,6 @@ static void expect_stats(struct pool *pool, uint64_t hbw, uint64_t fallbacks)
 
 static void test_alignment_and_contents(void **state)
 {
-    (void)state;
     struct pool pool;
     pool_open(&pool, TWILL_KIND_DDR, TWILL_MODE_PREFERRED, 0, 0);
     static const size_t sizes[] = {0,       1,           63,           64,  65,
@@ -109,7 +103,6 @@ static void test_alignment_and_contents(void **state)
 
 static void test_absurd_sizes(void **state)
 {
-    (void)state;
     static const size_t sizes[] = {SIZE_MAX, SIZE_MAX - 4096, SIZE_MAX / 2, (size_t)1 << 60};
     for (int kind = TWILL_KIND_DDR; kind <= TWILL_KIND_MCDRAM; kind++) {
         struct pool pool;
@@ -130,7 +123,6 @@ static void test_absurd_sizes(void **state)
 
 static void test_where_counts_touched_pages(void **state)
 {
-    (void)state;
     uint64_t pages[TWILL_MAX_NUMA], sum = 0;
     size_t bytes = 64 * MEMORY_PAGE;
     unsigned char *base =
@@ -166,7 +158,6 @@ static void check_untouched(struct pool *pool)
 
 static void test_alloc_touches_nothing(void **state)
 {
-    (void)state;
     struct pool pool;
     pool_open(&pool, TWILL_KIND_DDR, TWILL_MODE_PREFERRED, 0, 0);
     check_untouched(&pool);
@@ -225,7 +216,6 @@ static void check_free_limit(uint64_t nodes)
  * a page is touched. */
 static void test_budget(void **state)
 {
-    (void)state;
     if (!can_mbind())
         skip();
     struct pool one, two;
@@ -263,7 +253,6 @@ static void test_budget(void **state)
 /* Node 0 taken as MCDRAM: bound by mbind(), as memkind does not know it. */
 static void test_limits_by_mbind(void **state)
 {
-    (void)state;
     if (!can_mbind())
         skip();
     check_budget(1);
@@ -272,7 +261,6 @@ static void test_limits_by_mbind(void **state)
 
 static void test_joined_pools(void **state)
 {
-    (void)state;
     if (!can_mbind())
         skip();
     struct pool one, two;
@@ -291,7 +279,6 @@ static void test_joined_pools(void **state)
 
 static void test_place(void **state)
 {
-    (void)state;
     static const struct {
         enum twill_memory_mode mode;
         int kernel;
@@ -337,7 +324,6 @@ static void test_place(void **state)
 /* For a node that does not exist the kernel refuses: the caller gets DDR, which is counted. */
 static void test_missing_node(void **state)
 {
-    (void)state;
     for (int mode = TWILL_MODE_PREFERRED; mode <= TWILL_MODE_INTERLEAVE; mode++) {
         struct pool pool;
         pool_open(&pool, TWILL_KIND_MCDRAM, (enum twill_memory_mode)mode, UINT64_C(1) << 63, 0);
@@ -350,7 +336,6 @@ static void test_missing_node(void **state)
 /* With a policy for a recorded KNL nothing is bound on this machine, and that is logged. */
 static void test_replaced_machine(void **state)
 {
-    (void)state;
     struct twill_topology *topology = open_recorded("vm-knl-quadrant-flat.xml");
     struct twill_error error = {0};
     struct twill_memory_policy policy;
@@ -403,7 +388,6 @@ static void check_shared(struct pool *pool, enum twill_memory_mode mode)
 /* In the child with MEMKIND_HBW_NODES=0: decide, bind, and compare with what memkind says. */
 static void test_hbw_by_decree(void **state)
 {
-    (void)state;
     struct twill_topology *topology;
     struct twill_error error = {0};
     struct twill_memory_policy policy;
@@ -438,7 +422,6 @@ static void test_hbw_by_decree(void **state)
 
 static void test_hbw_limits(void **state)
 {
-    (void)state;
     check_budget(1);
     check_free_limit(1);
 }
@@ -456,7 +439,6 @@ static int run_child(void)
 /* memkind reads its variable once per process, so another value needs another process. */
 static void test_with_hbw_nodes(void **state)
 {
-    (void)state;
     if (!can_mbind())
         skip();
     /* Not fork(): jemalloc takes all its locks there, more than the thread sanitizer can count. */

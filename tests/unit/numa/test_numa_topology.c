@@ -2,16 +2,10 @@
 /* Recorded and synthetic machines: what they look like, and which descriptions are refused. */
 #include "numa/topology.h"
 #include "tests/support/machines.h"
+#include "tests/support/unit.h"
 
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define GIB (UINT64_C(1) << 30)
 #define MIB (UINT64_C(1) << 20)
@@ -73,7 +67,6 @@ static void check_invariants(const struct twill_machine *m)
 
 static void test_recorded_machines(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(machines); i++) {
         const struct machine_expected *e = &machines[i];
         struct twill_topology *topology = open_recorded(e->file);
@@ -120,7 +113,6 @@ static struct twill_cpus cpus_of(unsigned from, unsigned to)
 /* Where a helper thread of a rank runs. */
 static void test_spare(void **state)
 {
-    (void)state;
     /* two NUMA nodes of 4 cores of 2 PUs: 0 .. 7 and 8 .. 15 */
     struct twill_topology *topology = open_machine("numa:2 core:4 pu:2");
     struct twill_cpus ranks[6] = {cpus_of(0, 2), cpus_of(8, 10),  cpus_of(2, 4),
@@ -165,7 +157,6 @@ static void test_spare(void **state)
 
 static void test_theta_synthetic(void **state)
 {
-    (void)state;
     struct twill_topology *topology = open_machine(theta);
     const struct twill_machine *m = twill_topology_machine(topology);
     check_invariants(m);
@@ -191,7 +182,6 @@ static void test_theta_synthetic(void **state)
 
 static void test_this_machine(void **state)
 {
-    (void)state;
     struct twill_topology *topology = open_machine(NULL);
     const struct twill_machine *m = twill_topology_machine(topology);
     check_invariants(m);
@@ -224,7 +214,6 @@ static unsigned count_kind(const struct twill_machine *m, enum twill_memory_kind
 /* Without a subtype the kind is decided by bandwidth, without that by the KNL's CPUID. */
 static void test_kinds_without_names(void **state)
 {
-    (void)state;
     static const char *const changes[][5][2] = {
         {{" subtype=\"MCDRAM\"", ""},
          {"Number\" value=\"87\"", "Number\" value=\"99\""},
@@ -259,7 +248,6 @@ static void test_kinds_without_names(void **state)
 /* On SNC4 each cluster has its DDR (0..3) and its MCDRAM (4..7) by os_index. */
 static void test_local_nodes(void **state)
 {
-    (void)state;
     struct twill_error error = {0};
     struct twill_topology *topology = open_recorded("vm-knl-snc4-flat.xml");
     const struct twill_machine *m = twill_topology_machine(topology);
@@ -296,7 +284,6 @@ static void test_local_nodes(void **state)
 
 static void test_nics(void **state)
 {
-    (void)state;
     struct twill_topology *topology = open_recorded("linux-40intel64-2g2n4c+pci.xml");
     struct twill_nic nic;
     size_t n = 0;
@@ -336,7 +323,6 @@ static void refuse_bytes(const void *bytes, size_t count, const char *cause)
 
 static void test_bad_input(void **state)
 {
-    (void)state;
     refuse_topology("/nowhere/knl.xml", "file not found: No such file");
     refuse_topology("missing.xml", "file not found: No such file");
     refuse_topology("/tmp", "directory");
@@ -383,7 +369,6 @@ static void test_bad_input(void **state)
  * overlap. The fuzzer `topology` found them. */
 static void test_strange(void **state)
 {
-    (void)state;
     static const char none[] =
         STRANGE("cpuset=\"0x1\" complete_cpuset=\"0x1\"",
                 STRANGE_NODE("0x1") "<object type=\"Package\" gp_index=\"3\" "
@@ -416,7 +401,6 @@ static void test_strange(void **state)
 /* A file that is truncated anywhere is refused. */
 static void test_truncated(void **state)
 {
-    (void)state;
     static char text[1 << 16];
     FILE *in = fopen(TWILL_TEST_DATA "/topologies/vm-knl-snc4-flat.xml", "r");
     assert_non_null(in);

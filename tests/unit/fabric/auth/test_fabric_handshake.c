@@ -4,15 +4,8 @@
 #include "fabric/auth/handshake.h"
 #include "tests/support/noise.h"
 #include "tests/support/numbers.h"
+#include "tests/support/unit.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -97,7 +90,6 @@ static void hello_called(void **state)
     enum twill_fault fault;
     struct twill_noise said;
     struct ends ends;
-    (void)state;
     for (size_t r = 0; r < TWILL_ARRAY_LENGTH(roles); r++) {
         run_hello(&ends, roles[r], &said);
         ends_close(&ends);
@@ -127,7 +119,6 @@ static void hello_caller(void **state)
     struct twill_noise said;
     struct ends ends;
     struct twill_hello_answer recorded;
-    (void)state;
     run_hello(&ends, TWILL_HELLO_JOIN, &said);
     recorded = ends.hello[1].said.answer;
     ends_close(&ends);
@@ -160,7 +151,6 @@ static void frames(void **state)
     struct ends ends;
     struct twill_wire_header first, second, own;
     char body[100] = "body";
-    (void)state;
     run_hello(&ends, TWILL_HELLO_DATA, &said);
     struct twill_session *from = &ends.session[0], *to = &ends.session[1], before = *to;
     twill_wire_seal(from, &first, TWILL_WIRE_NOTICE, 1, body, sizeof(body), NULL);
@@ -190,12 +180,4 @@ static void frames(void **state)
     ends_close(&ends);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hello_called),
-        cmocka_unit_test(hello_caller),
-        cmocka_unit_test(frames),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(hello_called, hello_caller, frames)

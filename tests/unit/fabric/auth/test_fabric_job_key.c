@@ -2,17 +2,10 @@
 /* Keys: their sources, what is rejected, and what they prove. */
 #include "fabric/auth/job_key.h"
 #include "tests/support/ranks.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
+#include "tests/support/unit.h"
 
 #include <fcntl.h>
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -47,7 +40,6 @@ static void texts(void **state)
     struct twill_secret secret, again;
     struct twill_error error = {0};
     char text[TWILL_SECRET_TEXT];
-    (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(wrong); i++) {
         twill_error_clear(&error);
         assert_int_equal(twill_secret_parse(&secret, "NAME", wrong[i], &error), TWILL_ERR_CONFIG);
@@ -195,7 +187,6 @@ static void proofs(void **state)
     struct twill_error error = {0};
     uint8_t proof[TWILL_PROOF_BYTES], again[TWILL_PROOF_BYTES];
     char data[40] = "data";
-    (void)state;
     assert_int_equal(twill_secret_random(&secret, &error), TWILL_OK);
     twill_secret_prove(&secret, "label", data, sizeof(data), proof);
     assert_true(twill_secret_check(&secret, "label", data, sizeof(data), proof));

@@ -2,13 +2,7 @@
 /* Authenticated encryption of records: both ciphers, keys that change, everything that must not
  * open. */
 #include "fabric/auth/seal.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/support/unit.h"
 
 #define BYTES 100u
 
@@ -48,7 +42,6 @@ static bool has_cipher(bool aes)
 static void records_open_in_order_over_several_keys(void **state)
 {
     struct twill_seal out, in;
-    (void)state;
     for (int aes = 0; aes < 2; aes++) {
         if (!has_cipher(aes))
             continue;
@@ -71,7 +64,6 @@ static void records_open_in_order_over_several_keys(void **state)
 static void nothing_else_opens(void **state)
 {
     struct twill_seal out, in, start, other;
-    (void)state;
     for (int aes = 0; aes < 2; aes++) {
         if (!has_cipher(aes))
             continue;
@@ -95,11 +87,4 @@ static void nothing_else_opens(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(records_open_in_order_over_several_keys),
-        cmocka_unit_test(nothing_else_opens),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(records_open_in_order_over_several_keys, nothing_else_opens)

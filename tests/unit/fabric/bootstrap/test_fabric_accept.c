@@ -3,16 +3,11 @@
  * and nothing fails. This program's accept4() fails as often as a test sets. */
 #include "tests/support/job_ranks.h"
 #include "tests/support/tcp_ends.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
+#include "tests/support/unit.h"
 
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdatomic.h>
-#include <stdio.h>
 
 /* Every other call fails, `refusals` times in all; `allowed` connections succeed. */
 static atomic_int refusals, allowed, asked;
@@ -43,7 +38,6 @@ static void refuse_connections(int times, int connections)
 static void tcp_rendezvous(void **state)
 {
     struct twill_test_job job;
-    (void)state;
     for (int times = 0; times <= 20; times += 10) { /* and with the last descriptor */
         twill_test_job_init(&job, "127.0.0.1", 5);
         job.odd = -1;
@@ -56,7 +50,6 @@ static void tcp_rendezvous(void **state)
 static void rank_exchanges(int rank, int size, twill_bootstrap *caller, void *user)
 {
     struct tcp_end end;
-    (void)user;
     if (end_open(&end, caller, NULL)) {
         uint32_t peer = (uint32_t)(size - 1 - rank), out = (uint32_t)rank + 5, in = 0;
         struct twill_transfer one[2] = {
@@ -81,7 +74,6 @@ static void rank_exchanges(int rank, int size, twill_bootstrap *caller, void *us
 
 static void transport_connects(void **state)
 {
-    (void)state;
     for (int times = 0; times <= 20; times += 10) {
         refuse_connections(times, CONNECTIONS);
         twill_test_run_ranks(2, rank_exchanges, NULL);
@@ -89,11 +81,4 @@ static void transport_connects(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tcp_rendezvous),
-        cmocka_unit_test(transport_connects),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(tcp_rendezvous, transport_connects)

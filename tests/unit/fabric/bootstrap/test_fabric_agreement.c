@@ -2,11 +2,7 @@
 /* Agreement: parts of several modules in one exchange, and the failure of a rank on all ranks. */
 #include "fabric/bootstrap/agreement.h"
 #include "tests/support/ranks.h"
-
-#include <setjmp.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/support/unit.h"
 
 enum { RANKS = 3 };
 
@@ -16,7 +12,6 @@ static void parts_rank(int rank, int size, twill_bootstrap *caller, void *user)
     struct twill_oob *oob = twill_test_oob(caller);
     struct twill_agreement agreement = {.oob = oob};
     struct twill_error error = {0};
-    (void)user;
     for (unsigned turn = 1; turn <= 2; turn++) {
         uint64_t wide = 100 * turn + (unsigned)rank, wides[RANKS] = {0};
         char narrow = (char)('a' + rank), narrows[RANKS] = {0};
@@ -33,7 +28,6 @@ static void parts_rank(int rank, int size, twill_bootstrap *caller, void *user)
 
 static void test_parts(void **state)
 {
-    (void)state;
     twill_test_run_ranks(RANKS, parts_rank, NULL);
 }
 
@@ -46,7 +40,6 @@ static void failing_rank(int rank, int size, twill_bootstrap *caller, void *user
     const bool *names = user;
     twill_status status = TWILL_OK;
     uint8_t mine = (uint8_t)(rank + 1), all[RANKS] = {0};
-    (void)size;
     if (rank == 1)
         status = TWILL_FAIL(&error, TWILL_ERR_SYSTEM, "%sno socket", *names ? "rank 1: " : "");
     if (rank == 2)
@@ -62,7 +55,6 @@ static void failing_rank(int rank, int size, twill_bootstrap *caller, void *user
 
 static void test_failure(void **state)
 {
-    (void)state;
     for (int i = 0; i < 2; i++) {
         bool names = i == 1;
         twill_test_run_ranks(RANKS, failing_rank, &names);
@@ -73,7 +65,6 @@ static void test_failure(void **state)
 static twill_status broken(struct twill_oob *oob, const void *mine, void *all, size_t bytes,
                            struct twill_error *error)
 {
-    (void)oob, (void)mine, (void)all, (void)bytes;
     return TWILL_FAIL(error, TWILL_ERR_BOOTSTRAP, "no answer");
 }
 
@@ -83,7 +74,6 @@ static void test_suspicion(void **state)
     struct twill_oob oob = {.ops = &ops, .size = 2};
     struct twill_agreement agreement = {.oob = &oob};
     struct twill_error error = {0}, again = {0}, own = {0};
-    (void)state;
     twill_agreement_suspect(&agreement, TWILL_ERR_PEER, "lost rank %d", 1);
     assert_int_equal(twill_agreement_exchange(&agreement, TWILL_OK, &error), TWILL_ERR_PEER);
     assert_string_equal(error.message, "lost rank 1; then: no answer");
@@ -95,9 +85,4 @@ static void test_suspicion(void **state)
     assert_string_equal(own.message, "mine");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_parts), cmocka_unit_test(test_failure),
-                                       cmocka_unit_test(test_suspicion)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_parts, test_failure, test_suspicion)

@@ -4,19 +4,12 @@
 #include "fabric/bootstrap/frames.h"
 #include "fabric/host/host_identity.h"
 #include "tests/support/job_ranks.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
+#include "tests/support/unit.h"
 
 #include <errno.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 /* --- variables ------------------------------------------------------------------------------- */
@@ -72,7 +65,6 @@ static const struct {
 
 static void bad_variables(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(wrong); i++) {
         struct twill_bootstrap_params params = wrong[i].params;
         struct twill_oob *oob = (struct twill_oob *)&params;
@@ -101,7 +93,6 @@ static void single(void **state)
     struct twill_error error = {0};
     struct twill_oob *oob;
     int mine = 42, all = 0;
-    (void)state;
     assert_int_equal(twill_bootstrap_open(&oob, &params, &error), TWILL_OK);
     assert_string_equal(oob->ops->name, "none");
     assert_int_equal(oob->rank, 0);
@@ -121,7 +112,6 @@ static void rank_by_caller(int rank, int size, twill_bootstrap *lent, void *user
     struct twill_error error = {0};
     struct twill_oob *oob;
     uint8_t nonces[16][TWILL_NONCE_BYTES];
-    (void)user;
     TWILL_CHECK_OK(&error, twill_bootstrap_open(&oob, &params, &error));
     TWILL_CHECK(oob->rank == rank && oob->size == size);
     TWILL_CHECK(strcmp(oob->address, "127.0.0.1") == 0);
@@ -135,16 +125,12 @@ static void rank_by_caller(int rank, int size, twill_bootstrap *lent, void *user
 static void caller_sizes(void **state)
 {
     static const int sizes[] = {1, 2, 5};
-    (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(sizes); i++)
         twill_test_run_ranks(sizes[i], rank_by_caller, NULL);
 }
 
 static int failing_exchange(void *user, const void *mine, void *all, size_t bytes)
 {
-    (void)mine;
-    (void)all;
-    (void)bytes;
     return *(int *)user;
 }
 
@@ -164,7 +150,6 @@ static void caller_bad(void **state)
          TWILL_ERR_BOOTSTRAP,
          "returned 17"},
     };
-    (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(table); i++) {
         struct twill_bootstrap_params params = {.caller = &table[i].lent,
                                                 .timeout_ns = TWILL_TEST_SECOND};
@@ -181,7 +166,6 @@ static void caller_bad(void **state)
 static void hosts(void **state)
 {
     struct twill_host a, b;
-    (void)state;
     twill_host_describe(&a);
     twill_host_describe(&b);
     assert_true(a.pid == (uint64_t)getpid());
@@ -215,7 +199,6 @@ static void interfaces(void **state)
         {"203.0.113.77", NULL, NULL, NULL, TWILL_ERR_CONFIG, "TWILL_INTERFACE=203.0.113.77"},
     };
     char address[TWILL_ADDRESS_TEXT], interface[32], why[160];
-    (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(table); i++) {
         struct twill_error error = {0};
         why[0] = '\0';
@@ -259,7 +242,6 @@ static void addresses(void **state)
         {"", NULL},
         {"0123:4567:89ab:cdef:0123:4567:89ab:cdef:0123:4567:89ab:cdef", NULL},
     };
-    (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(table); i++) {
         struct sockaddr_storage address;
         struct twill_endpoint endpoint;
@@ -275,13 +257,4 @@ static void addresses(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(single),       cmocka_unit_test(bad_variables),
-        cmocka_unit_test(caller_sizes), cmocka_unit_test(caller_bad),
-        cmocka_unit_test(hosts),        cmocka_unit_test(interfaces),
-        cmocka_unit_test(addresses),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(single, bad_variables, caller_sizes, caller_bad, hosts, interfaces, addresses)

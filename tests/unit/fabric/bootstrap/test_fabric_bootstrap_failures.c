@@ -2,20 +2,13 @@
 /* The TCP bootstrap when a rank is missing, dies or differs: every rank's message names it. */
 #include "fabric/bootstrap/tcp/bootstrap_tcp.h"
 #include "tests/support/job_ranks.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
+#include "tests/support/unit.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -43,7 +36,6 @@ static void rank_misses(int rank, int size, twill_bootstrap *unused, void *user)
     struct twill_test_job *job = user;
     struct twill_error error = {0};
     struct twill_oob *oob = NULL;
-    (void)unused;
     if (rank == job->odd)
         return;
     char says[32];
@@ -62,7 +54,6 @@ static void tcp_missing(void **state)
 {
     static const int odd[] = {2, 0, 3};
     struct twill_test_job job;
-    (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(odd); i++) {
         twill_test_job_init(&job, "127.0.0.1", 4);
         job.odd = odd[i];
@@ -76,7 +67,6 @@ static void rank_joins_and_goes(int rank, int size, twill_bootstrap *unused, voi
     struct twill_test_job *job = user;
     struct twill_error error = {0};
     struct twill_oob *oob;
-    (void)unused;
     if (rank == job->odd) {
         const struct twill_hello_identity identity = {.role = TWILL_HELLO_JOIN,
                                                       .rank = (uint32_t)rank,
@@ -97,7 +87,6 @@ static void rank_joins_and_goes(int rank, int size, twill_bootstrap *unused, voi
 static void tcp_joins_and_goes(void **state)
 {
     struct twill_test_job job;
-    (void)state;
     twill_test_job_init(&job, "127.0.0.1", 4);
     job.odd = 2;
     twill_test_run_ranks(4, rank_joins_and_goes, &job);
@@ -121,7 +110,6 @@ static void rank_misbehaves(int rank, int size, twill_bootstrap *unused, void *u
     struct twill_error error = {0};
     struct twill_oob *oob;
     char mine[16] = "", all[16 * 16], says[64];
-    (void)unused;
     bool hasty = rank == 0 && m->what == STALLS;
     TWILL_CHECK_OK(&error, open_hasty(&m->job, rank, hasty, &oob, &error));
     TWILL_CHECK_OK(&error, twill_oob_allgather(oob, mine, all, sizeof(mine), &error));
@@ -151,7 +139,6 @@ static void rank_misbehaves(int rank, int size, twill_bootstrap *unused, void *u
 static void tcp_misdeeds(void **state)
 {
     struct misdeeds m;
-    (void)state;
     for (int what = 0; what < MISDEEDS; what++) {
         twill_test_job_init(&m.job, "127.0.0.1", 4);
         m.job.odd = 2;
@@ -166,8 +153,6 @@ static void rank_loses_root(int rank, int size, twill_bootstrap *unused, void *u
     struct twill_error error = {0};
     struct twill_oob *oob;
     char mine[16] = "", all[16 * 16];
-    (void)unused;
-    (void)size;
     TWILL_CHECK_OK(&error, twill_test_job_open(user, rank, &oob, &error));
     if (rank != 0) {
         twill_status status = twill_oob_allgather(oob, mine, all, sizeof(mine), &error);
@@ -179,7 +164,6 @@ static void rank_loses_root(int rank, int size, twill_bootstrap *unused, void *u
 static void tcp_root_dies(void **state)
 {
     struct twill_test_job job;
-    (void)state;
     twill_test_job_init(&job, "127.0.0.1", 3);
     twill_test_run_ranks(3, rank_loses_root, &job);
 }
@@ -189,8 +173,6 @@ static void rank_of_other_job(int rank, int size, twill_bootstrap *unused, void 
     struct twill_test_job *job = user;
     struct twill_error error = {0};
     struct twill_oob *oob;
-    (void)unused;
-    (void)size;
     twill_status status = open_hasty(job, rank, rank != 2, &oob, &error);
     if (rank == job->odd)
         (void)twill_test_outcome_is(rank, status, &error, TWILL_ERR_BOOTSTRAP, "TWILL_JOB");
@@ -203,7 +185,6 @@ static void tcp_other_job(void **state)
     static const char *const other[] = {"deadbeefdeadbeef", ""}; /* the second one: of the user */
     struct twill_test_job job;
     char folder[] = "/tmp/twill-boot-XXXXXX", path[64];
-    (void)state;
     assert_non_null(mkdtemp(folder));
     assert_int_equal(setenv("HOME", folder, 1), 0);
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(other); i++) {
@@ -230,7 +211,6 @@ static void tcp_port_taken(void **state)
     struct twill_test_job job;
     struct twill_error error = {0};
     struct twill_oob *oob;
-    (void)state;
     twill_test_job_init(&job, "127.0.0.1", 2);
     job.timeout_ns = TWILL_TEST_SECOND / 2;
     int fd = twill_test_listen("127.0.0.1", job.port);
@@ -262,7 +242,6 @@ static int lacks_descriptors(void)
 static void tcp_few_descriptors(void **state)
 {
     int status = -1;
-    (void)state;
     pid_t child = fork();
     if (child == 0)
         _exit(lacks_descriptors());
@@ -271,13 +250,5 @@ static void tcp_few_descriptors(void **state)
     assert_int_equal(status, 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tcp_missing),         cmocka_unit_test(tcp_joins_and_goes),
-        cmocka_unit_test(tcp_misdeeds),        cmocka_unit_test(tcp_root_dies),
-        cmocka_unit_test(tcp_other_job),       cmocka_unit_test(tcp_port_taken),
-        cmocka_unit_test(tcp_few_descriptors),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(tcp_missing, tcp_joins_and_goes, tcp_misdeeds, tcp_root_dies, tcp_other_job,
+                tcp_port_taken, tcp_few_descriptors)

@@ -5,11 +5,7 @@
 #include "fabric/rails/rails.h"
 #include "fabric/shm/shared_region.h"
 #include "fabric/transports.h"
-
-#include <setjmp.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/support/unit.h"
 
 enum { RANKS = 2 };
 
@@ -28,7 +24,6 @@ static twill_status exchange(struct twill_oob *oob, const void *mine, void *all,
                              struct twill_error *error)
 {
     const struct damaged *damaged = (const struct damaged *)oob;
-    (void)error;
     for (size_t r = 0; r < RANKS; r++)
         memcpy((char *)all + r * bytes, mine, bytes);
     for (size_t i = 0; i < damaged->changes && oob->rounds == damaged->exchange; i++)
@@ -47,7 +42,6 @@ static struct twill_oob oob_of_two(void)
 /* TWILL_TRY would take a positive status for success. */
 static void test_status(void **state)
 {
-    (void)state;
     struct damaged damaged = {oob_of_two(), 1, 1, {{0, 5}}};
     struct twill_agreement agreement = {.oob = &damaged.oob};
     struct twill_error error = {0};
@@ -61,7 +55,6 @@ static void test_status(void **state)
 /* The second word of what ranks send when tcp opens is their status. */
 static void test_tcp(void **state)
 {
-    (void)state;
     struct damaged damaged = {oob_of_two(), 1, 1, {{4, 1}}};
     const uint32_t label[] = {0, 1};
     struct twill_world world;
@@ -77,7 +70,6 @@ static void test_tcp(void **state)
 
 static void test_rails(void **state)
 {
-    (void)state;
     static const uint32_t requested[] = {0, TWILL_RAILS_MOST + 1, UINT32_MAX};
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(requested); i++) {
         struct twill_rails_info infos[RANKS];
@@ -99,7 +91,6 @@ static void test_rails(void **state)
  * the status, which has 256 bytes. */
 static void test_shared_memory(void **state)
 {
-    (void)state;
     static const uint32_t job[] = {7, 9};
     struct damaged damaged = {oob_of_two(), 2, 2, {{256 + 20, 1}, {256 + 28, -1}}};
     struct twill_agreement agreement = {.oob = &damaged.oob};
@@ -119,10 +110,4 @@ static void test_shared_memory(void **state)
     twill_shm_region_close(region);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_status), cmocka_unit_test(test_tcp),
-                                       cmocka_unit_test(test_rails),
-                                       cmocka_unit_test(test_shared_memory)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_status, test_tcp, test_rails, test_shared_memory)

@@ -7,15 +7,8 @@
 #include "tests/support/detector_ranks.h"
 #include "tests/support/noise.h"
 #include "tests/support/numbers.h"
+#include "tests/support/unit.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -86,8 +79,6 @@ static void rank_under_attack(int rank, int size, twill_bootstrap *unused, void 
     struct twill_test_job *job = user;
     struct twill_error error = {0};
     struct twill_oob *oob;
-    (void)unused;
-    (void)size;
     if (rank == HOSTILE_RANKS) {
         attack(job);
         atomic_store(&job->arrived, OVER);
@@ -112,7 +103,6 @@ static void rendezvous(void **state)
 {
     struct twill_test_job job;
     int before = twill_test_open_files();
-    (void)state;
     twill_test_job_init(&job, "127.0.0.1", HOSTILE_RANKS);
     twill_test_run_ranks(HOSTILE_RANKS + 1, rank_under_attack, &job);
     assert_int_equal(twill_test_open_files(), before);
@@ -160,8 +150,6 @@ static void rank_receives_lies(int rank, int size, twill_bootstrap *unused, void
     struct twill_error error = {0};
     struct twill_oob *oob;
     char mine[100] = "", all[200];
-    (void)unused;
-    (void)size;
     if (rank == 0) {
         TWILL_CHECK_OK(&error, twill_test_job_open(&liar->job, rank, &oob, &error));
         twill_status status = twill_oob_allgather(oob, mine, all, sizeof(mine), &error);
@@ -184,8 +172,6 @@ static void rank_is_welcomed_by_liar(int rank, int size, twill_bootstrap *unused
     struct liar *liar = user;
     struct twill_error error = {0};
     struct twill_oob *oob;
-    (void)unused;
-    (void)size;
     if (rank == 1) {
         twill_status status = twill_test_job_open(&liar->job, rank, &oob, &error);
         if (twill_test_note(status != TWILL_OK || liar->which % 4 == 2, __FILE__, __LINE__,
@@ -221,7 +207,6 @@ static void liars(void **state)
 {
     struct liar liar = {.seed = 5};
     int before = twill_test_open_files();
-    (void)state;
     for (liar.which = 0; liar.which < 40; liar.which++) {
         twill_test_job_init(&liar.job, "127.0.0.1", 2);
         twill_test_run_ranks(2, rank_receives_lies, &liar);
@@ -280,8 +265,6 @@ static void rank_detects(int rank, int size, twill_bootstrap *unused, void *user
     struct twill_oob *oob;
     struct twill_detector *detector;
     struct twill_notice notice = {.comm = 9, .message = "right"};
-    (void)unused;
-    (void)size;
     TWILL_CHECK_OK(&error, twill_test_job_open(job, rank, &oob, &error));
     TWILL_CHECK_OK(&error, test_detector_start(&detector, oob, 0, &error));
     if (rank == 0) {
@@ -303,18 +286,9 @@ static void detects(void **state)
 {
     struct twill_test_job job;
     int before = twill_test_open_files();
-    (void)state;
     twill_test_job_init(&job, "127.0.0.1", 2);
     twill_test_run_ranks(2, rank_detects, &job);
     assert_int_equal(twill_test_open_files(), before);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rendezvous),
-        cmocka_unit_test(liars),
-        cmocka_unit_test(detects),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(rendezvous, liars, detects)

@@ -3,16 +3,9 @@
  * contradictions, host lists, rank 0's contact, PALS's file. */
 #include "fabric/bootstrap/tcp/bootstrap_tcp.h"
 #include "tests/support/job_ranks.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
+#include "tests/support/unit.h"
 
 #include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #define HYDRA     "PMI_FD=900", "PMI_RANK=1", "PMI_SIZE=4", "MPI_LOCALNRANKS=2", "MPI_LOCALRANKID=1"
@@ -72,7 +65,6 @@ static const struct {
 
 static void detection(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(seen); i++) {
         struct twill_bootstrap_params params = seen[i].params;
         int ends[2];
@@ -135,7 +127,6 @@ static const struct {
 
 static void contradictions(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(wrong); i++) {
         struct twill_bootstrap_params params = wrong[i].params;
         struct twill_error error = {0};
@@ -161,7 +152,6 @@ static void alone(void **state)
     } table[] = {{hydra, "none", "TWILL_LAUNCHER=none"},
                  {batch, NULL, "Slurm's job 77"},
                  {NULL, "auto", "no launcher"}};
-    (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(table); i++) {
         struct twill_bootstrap_params params = {.launcher = table[i].launcher,
                                                 .environment = table[i].environment};
@@ -179,7 +169,6 @@ static void first_rank(void **state)
     static const char *const first[] = {"PMI_RANK=0", "SLURM_PROCID=0", NULL};
     static const char *const second[] = {"PMIX_RANK=1", NULL};
     twill_bootstrap lent = {.rank = 0, .size = 2};
-    (void)state;
     assert_true(twill_bootstrap_is_first(&(struct twill_bootstrap_params){.environment = first}));
     assert_false(twill_bootstrap_is_first(&(struct twill_bootstrap_params){.environment = second}));
     assert_true(twill_bootstrap_is_first(&(struct twill_bootstrap_params){.environment = NULL}));
@@ -217,7 +206,6 @@ static void host_lists(void **state)
         {"n[123456789012345678901234567890]", NULL},
     };
     char host[24];
-    (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(table); i++) {
         bool good = twill_launch_first_host(table[i].list, host, sizeof(host));
         if (good != (table[i].first != NULL) || (good && strcmp(host, table[i].first) != 0))
@@ -235,7 +223,6 @@ static void contacts(void **state)
     char contact[TWILL_JOB_CONTACT];
     static const char *const links[] = {"fe80::1%hsn0", "10.0.0.1 fe80::1%ib0.8001 fd00::2",
                                         "%eth0", "hsn0", "fe80::1%a;b"};
-    (void)state;
     assert_int_equal(twill_launch_listen(&job, &params, true, &error), TWILL_OK);
     assert_string_equal(job.hosts, "127.0.0.1");
     assert_true(job.listener >= 0 && job.port > 0 && job.has_key);
@@ -293,7 +280,6 @@ static void keys_are_wiped(void **state)
     static const char key[] = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
     static const char *const table[] = {"twill1,1,%s,10.0.0.1", "twill1,0,%s,10.0.0.1",
                                         "twill1,1,%s,?", "twill1,1,%s"};
-    (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(table); i++)
         for (int given = 0; given < 2; given++) {
             struct twill_bootstrap_params params = {.job = given ? "12ab" : NULL};
@@ -313,7 +299,6 @@ static void damaged_contacts(void **state)
     static const char good[] =
         "twill1,12345,00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff,10.0.0.1";
     unsigned seed = 17, refused = 0;
-    (void)state;
     for (unsigned i = 0; i < 20000; i++) {
         struct twill_bootstrap_params params = {0};
         struct twill_job job = {.rank = 1};
@@ -381,7 +366,6 @@ static void apinfo(void **state)
     struct twill_error error = {0};
     struct twill_oob *oob;
     unsigned seed = 4;
-    (void)state;
     close(mkstemp(path));
     snprintf(variable, sizeof(variable), "PALS_APINFO=%s", path);
     write_file(path, &file, sizeof(file));
@@ -404,18 +388,5 @@ static void apinfo(void **state)
     unlink(path);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(detection),
-        cmocka_unit_test(contradictions),
-        cmocka_unit_test(alone),
-        cmocka_unit_test(first_rank),
-        cmocka_unit_test(host_lists),
-        cmocka_unit_test(contacts),
-        cmocka_unit_test(damaged_contacts),
-        cmocka_unit_test(keys_are_wiped),
-        cmocka_unit_test(apinfo),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(detection, contradictions, alone, first_rank, host_lists, contacts,
+                damaged_contacts, keys_are_wiped, apinfo)

@@ -5,17 +5,10 @@
 #include "fabric/bootstrap/pmi_client.h"
 #include "tests/support/job_ranks.h"
 #include "tests/support/sanitizers.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
+#include "tests/support/unit.h"
 
 #include <errno.h>
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 /* --- a script -------------------------------------------------------------------------------- */
@@ -163,7 +156,6 @@ static const struct talk talks[] = {
 static void scripts(void **state)
 {
     char value[64];
-    (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(talks); i++) {
         value[0] = '\0';
         run_script(&talks[i], value, sizeof(value));
@@ -177,7 +169,6 @@ static void long_lines(void **state)
     static char line[3000] = "cmd=response_to_init rc=0 x=";
     static char kvs[400] = "cmd=my_kvsname kvsname=";
     char value[64];
-    (void)state;
     memset(line + strlen(line), 'x', sizeof(line) - strlen(line) - 1);
     run_script(&(struct talk){"endless", {.answers = {line}}, BAD("a line that does not end")},
                value, sizeof(value));
@@ -199,7 +190,6 @@ static void damage(void **state)
                                        "cmd=get_result rc=0 value=v\n",
                                        "cmd=finalize_ack\n"};
     unsigned seed = 99;
-    (void)state;
     for (unsigned i = 0; i < 400; i++) {
         static char lines[TWILL_ARRAY_LENGTH(good)][128];
         struct script script = {.torn = i % 7 == 0};
@@ -345,7 +335,6 @@ static void rank_by_pmi(int rank, int size, twill_bootstrap *unused, void *user)
     char fd[32], number[32], count[32], port[32], id[32];
     int ends[2] = {-1, -1};
     struct seat *seat = NULL;
-    (void)unused;
     if (m->port == 0) {
         TWILL_CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
         seat = sit(m, ends[1], rank);
@@ -395,7 +384,6 @@ static void jobs(void **state)
 {
     static const char *const mappings[] = {"(vector,(0,1,4))", "(vector,(0,1,2),(0,1,2))", NULL,
                                            "(vector,(0,2,2))"};
-    (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(mappings); i++)
         for (int size = 1; size <= 4; size += 3) {
             struct manager m = {.lock = PTHREAD_MUTEX_INITIALIZER,
@@ -416,7 +404,6 @@ static void dialled(void **state)
                         .mapping = "(vector,(0,1,4))"};
     pthread_t thread;
     char port[8];
-    (void)state;
     m.listener = twill_test_listen("127.0.0.1", port);
     m.port = atoi(port);
     assert_int_equal(pthread_create(&thread, NULL, receive, &m), 0);
@@ -445,7 +432,6 @@ static void used_by_mpi(void **state)
     struct twill_error error = {0};
     struct twill_oob *oob;
     int ends[2];
-    (void)state;
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
     snprintf(fd, sizeof(fd), "PMI_FD=%d", ends[0]);
     mpi_is_there = 1;
@@ -457,11 +443,4 @@ static void used_by_mpi(void **state)
     close(ends[1]);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(scripts), cmocka_unit_test(long_lines), cmocka_unit_test(damage),
-        cmocka_unit_test(jobs),    cmocka_unit_test(dialled),    cmocka_unit_test(used_by_mpi),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(scripts, long_lines, damage, jobs, dialled, used_by_mpi)

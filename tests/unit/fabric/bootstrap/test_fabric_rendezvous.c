@@ -2,11 +2,7 @@
 /* The TCP bootstrap between ranks that are threads, also with unauthenticated connections. */
 #include "fabric/bootstrap/tcp/bootstrap_tcp.h"
 #include "tests/support/job_ranks.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
+#include "tests/support/unit.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,16 +10,12 @@
 #include <netinet/in.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 static void tcp_sizes(void **state)
 {
     static const int sizes[] = {1, 2, 5, 16};
     struct twill_test_job job;
-    (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(sizes); i++) {
         twill_test_job_init(&job, "127.0.0.1", sizes[i]);
         job.odd = (int)i % sizes[i]; /* the rank that is late */
@@ -36,7 +28,6 @@ static void tcp_sizes(void **state)
 static void tcp_ipv6(void **state)
 {
     struct twill_test_job job;
-    (void)state;
     static const char *const written[] = {"::1", "[::1]"}; /* as in URLs, too */
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(written); i++) {
         twill_test_job_init(&job, written[i], 3);
@@ -51,7 +42,6 @@ static void tcp_ipv6(void **state)
 static void tcp_host_name(void **state)
 {
     struct twill_test_job job;
-    (void)state;
     twill_test_job_init(&job, "localhost", 3);
     twill_test_run_ranks(3, twill_test_rank_gathers, &job);
 }
@@ -77,8 +67,6 @@ static void rank_finds_closed(int rank, int size, twill_bootstrap *unused, void 
     struct twill_oob *oob;
     struct sockaddr_storage address;
     socklen_t length;
-    (void)unused;
-    (void)size;
     if (rank == 0)
         usleep(100000); /* the others connect before it takes the launcher's socket */
     TWILL_CHECK_OK(&error, twill_test_job_open(job, rank, &oob, &error));
@@ -98,7 +86,6 @@ static void tcp_listen_fd(void **state)
 {
     static const char *const wrong[] = {"abc", "-1", "0", "999999", "3x"};
     struct twill_test_job job;
-    (void)state;
     twill_test_job_init(&job, "127.0.0.1", 3);
     int fd = twill_test_listen("127.0.0.1", job.port), off = 0;
     snprintf(job.listen_fd, sizeof(job.listen_fd), "%d", fd);
@@ -270,8 +257,6 @@ static void rank_among_intruders(int rank, int size, twill_bootstrap *unused, vo
     struct twill_test_job *job = user;
     struct twill_error error = {0};
     struct twill_oob *oob;
-    (void)unused;
-    (void)size;
     if (rank == job->size) {
         play_intruders(job);
         return;
@@ -300,7 +285,6 @@ static void rank_among_intruders(int rank, int size, twill_bootstrap *unused, vo
 static void tcp_intruders(void **state)
 {
     struct twill_test_job job;
-    (void)state;
     twill_test_job_init(&job, "127.0.0.1", 4);
     twill_test_run_ranks(5, rank_among_intruders, &job);
 }
@@ -329,7 +313,6 @@ static void rank_finds_intruder(int rank, int size, twill_bootstrap *unused, voi
 static void tcp_other_service(void **state)
 {
     struct twill_test_job job;
-    (void)state;
     twill_test_job_init(&job, "127.0.0.1", 2);
     job.odd = -1;
     twill_test_run_ranks(2, rank_finds_intruder, &job);
@@ -363,7 +346,6 @@ static void listens(const char *host, bool alone)
 static void tcp_where(void **state)
 {
     char addresses[320] = "", name[64] = "";
-    (void)state;
     listens("127.0.0.1", true);
     listens("192.0.2.7", false); /* reserved for documentation: no host has it */
     twill_interface_addresses(addresses, sizeof(addresses));
@@ -390,7 +372,6 @@ static void rank_by_two_addresses(int rank, int size, twill_bootstrap *unused, v
     struct twill_bootstrap_params params = {.job = TWILL_TEST_KEY, .timeout_ns = test->timeout_ns};
     struct twill_error error = {0};
     struct twill_oob *oob;
-    (void)unused;
     snprintf(job.hosts, sizeof(job.hosts), "%s", rank == 0 ? "127.0.0.2" : "127.0.0.1 127.0.0.2");
     TWILL_CHECK_OK(
         &error, twill_bootstrap_tcp_open(&oob, &twill_bootstrap_torchrun, &job, &params, &error));
@@ -401,7 +382,6 @@ static void rank_by_two_addresses(int rank, int size, twill_bootstrap *unused, v
 static void tcp_silent_address(void **state)
 {
     struct twill_test_job job;
-    (void)state;
     twill_test_job_init(&job, "127.0.0.1", 2);
     int silent = twill_test_listen("127.0.0.1", job.port);
     assert_true(silent >= 0);
@@ -409,13 +389,5 @@ static void tcp_silent_address(void **state)
     close(silent);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tcp_sizes),     cmocka_unit_test(tcp_ipv6),
-        cmocka_unit_test(tcp_host_name), cmocka_unit_test(tcp_listen_fd),
-        cmocka_unit_test(tcp_intruders), cmocka_unit_test(tcp_other_service),
-        cmocka_unit_test(tcp_where),     cmocka_unit_test(tcp_silent_address),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(tcp_sizes, tcp_ipv6, tcp_host_name, tcp_listen_fd, tcp_intruders, tcp_other_service,
+                tcp_where, tcp_silent_address)

@@ -5,17 +5,10 @@
 #include "fabric/detector/detector_state.h"
 #include "tests/support/detector_ranks.h"
 #include "tests/support/noise.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
+#include "tests/support/unit.h"
 
 #include <errno.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -25,7 +18,6 @@ static void rank_notices(int rank, int size, twill_bootstrap *unused, void *user
     struct twill_test_job *job = user;
     struct twill_notice notice;
     struct test_detector w;
-    (void)unused;
     if (!test_detector_open(&w, job, rank))
         return;
     TWILL_CHECK(!twill_detector_is_dead(w.detector, (uint32_t)rank));
@@ -55,7 +47,6 @@ static void rank_notices(int rank, int size, twill_bootstrap *unused, void *user
 static void notices(void **state)
 {
     static const int sizes[] = {1, 2, 5, 16};
-    (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(sizes); i++)
         test_detector_run(twill_test_run_ranks, sizes[i], sizes[i] - 1, rank_notices);
 }
@@ -84,7 +75,6 @@ static void process_notices(int rank, int size, twill_bootstrap *oob, void *user
 
 static void notices_processes(void **state)
 {
-    (void)state;
     test_detector_run(twill_test_run_processes, 3, 2, process_notices);
 }
 
@@ -96,7 +86,6 @@ static void rank_whose_port_is_taken(int rank, int size, twill_bootstrap *unused
     struct sockaddr_storage address;
     socklen_t length;
     int unauthenticated = -1;
-    (void)unused, (void)size;
     if (!test_detector_open(&w, job, rank))
         return;
     if (rank == 1) /* rank 0 connects before, rank 2 after that */
@@ -125,7 +114,6 @@ static void rank_whose_port_is_taken(int rank, int size, twill_bootstrap *unused
 
 static void notices_though_port_is_taken(void **state)
 {
-    (void)state;
     test_detector_run(twill_test_run_ranks, 3, -1, rank_whose_port_is_taken);
 }
 
@@ -136,7 +124,6 @@ static void rank_notifies(int rank, int size, twill_bootstrap *unused, void *use
     struct twill_test_job *job = user;
     struct test_detector w;
     int received[16] = {0};
-    (void)unused;
     if (!test_detector_open(&w, job, rank))
         return;
     if (rank % 2) /* with and without an open connection */
@@ -162,7 +149,6 @@ static void rank_notifies(int rank, int size, twill_bootstrap *unused, void *use
 static void notifies(void **state)
 {
     static const int sizes[] = {1, 2, 5, 16};
-    (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(sizes); i++)
         test_detector_run(twill_test_run_ranks, sizes[i], -1, rank_notifies);
 }
@@ -173,8 +159,6 @@ static void rank_notifies_survivors(int rank, int size, twill_bootstrap *unused,
     struct twill_test_job *job = user;
     struct test_detector w;
     struct twill_notice notice;
-    (void)unused;
-    (void)size;
     if (!test_detector_open(&w, job, rank))
         return;
     if (rank == 1) {
@@ -193,7 +177,6 @@ static void rank_notifies_survivors(int rank, int size, twill_bootstrap *unused,
 
 static void notifies_survivors(void **state)
 {
-    (void)state;
     test_detector_run(twill_test_run_ranks, 4, -1, rank_notifies_survivors);
 }
 
@@ -227,7 +210,6 @@ static void process_without_descriptors(int rank, int size, twill_bootstrap *oob
 
 static void notifies_without_descriptors(void **state)
 {
-    (void)state;
     test_detector_run(twill_test_run_processes, 3, -1, process_without_descriptors);
 }
 
@@ -285,8 +267,6 @@ static void rank_among_intruders(int rank, int size, twill_bootstrap *unused, vo
     struct test_detector w;
     struct twill_notice notice;
     int32_t ports[4], mine = 0, fds[WATCH_WRONG];
-    (void)unused;
-    (void)size;
     if (!test_detector_open(&w, job, rank))
         return;
     mine = rank == 0 ? newest_listener() : 0;
@@ -326,7 +306,6 @@ static void rank_among_intruders(int rank, int size, twill_bootstrap *unused, vo
 
 static void intruders(void **state)
 {
-    (void)state;
     test_detector_run(twill_test_run_processes, 3, -1, rank_among_intruders);
 }
 
@@ -339,8 +318,6 @@ static void rank_is_away(int rank, int size, twill_bootstrap *unused, void *user
     struct twill_test_job *job = user, there = *job;
     struct test_detector w;
     struct twill_notice notice;
-    (void)unused;
-    (void)size;
     if (!test_detector_open(&w, job, rank))
         return;
     struct twill_detector_link *link = &w.detector->link[0];
@@ -370,7 +347,6 @@ static void rank_is_away(int rank, int size, twill_bootstrap *unused, void *user
 
 static void closed_while_away(void **state)
 {
-    (void)state;
     for (int odd = -1; odd <= 0; odd++)
         test_detector_run(twill_test_run_processes, 2, odd, rank_is_away);
 }
@@ -380,7 +356,6 @@ static void closed_while_away(void **state)
 static void leaks_nothing(void **state)
 {
     int before = twill_test_open_files();
-    (void)state;
     for (int again = 0; again < 3; again++) {
         test_detector_run(twill_test_run_ranks, 4, 1, rank_notices);
         test_detector_run(twill_test_run_ranks, 4, -1, rank_notifies);
@@ -389,18 +364,6 @@ static void leaks_nothing(void **state)
     twill_detector_close(NULL);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(notices),
-        cmocka_unit_test(notices_processes),
-        cmocka_unit_test(notices_though_port_is_taken),
-        cmocka_unit_test(notifies),
-        cmocka_unit_test(notifies_survivors),
-        cmocka_unit_test(notifies_without_descriptors),
-        cmocka_unit_test(intruders),
-        cmocka_unit_test(closed_while_away),
-        cmocka_unit_test(leaks_nothing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(notices, notices_processes, notices_though_port_is_taken, notifies,
+                notifies_survivors, notifies_without_descriptors, intruders, closed_while_away,
+                leaks_nothing)

@@ -4,11 +4,7 @@
 #include "fabric/detector/detector_state.h"
 #include "tests/support/detector_ranks.h"
 #include "tests/support/noise.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
+#include "tests/support/unit.h"
 
 /* --- slow, incomplete and cut connections ---------------------------------------------------- */
 
@@ -49,8 +45,6 @@ static void rank_among_halves(int rank, int size, twill_bootstrap *unused, void 
     struct twill_notice notice;
     int32_t ports[3], mine = 0;
     int slow = -1;
-    (void)unused;
-    (void)size;
     if (!test_detector_open(&w, user, rank))
         return;
     mine = rank == 0 ? newest_listener() : 0;
@@ -87,7 +81,6 @@ static void rank_among_halves(int rank, int size, twill_bootstrap *unused, void 
 
 static void halves(void **state)
 {
-    (void)state;
     test_detector_run(twill_test_run_processes, 3, -1, rank_among_halves);
 }
 
@@ -124,8 +117,6 @@ static void rank_cut_off(int rank, int size, twill_bootstrap *unused, void *user
 {
     struct test_detector w;
     struct twill_notice notice;
-    (void)unused;
-    (void)size;
     if (!test_detector_open(&w, user, rank))
         return;
     int port = rank == 0 ? newest_listener() : 0;
@@ -148,7 +139,6 @@ static void rank_cut_off(int rank, int size, twill_bootstrap *unused, void *user
 
 static void cut_off_twice(void **state)
 {
-    (void)state;
     test_detector_run(twill_test_run_processes, 2, -1, rank_cut_off);
 }
 
@@ -186,8 +176,6 @@ static void rank_closes_again(int rank, int size, twill_bootstrap *unused, void 
     socklen_t length;
     bool dead = false;
     int taken = -1;
-    (void)unused;
-    (void)size;
     if (!test_detector_open(&w, user, rank))
         return;
     uint16_t port = (uint16_t)w.detector->place[0].port;
@@ -215,7 +203,6 @@ static void rank_closes_again(int rank, int size, twill_bootstrap *unused, void 
 
 static void closes_again(void **state)
 {
-    (void)state;
     test_detector_run(twill_test_run_processes, 2, -1, rank_closes_again);
 }
 
@@ -229,8 +216,6 @@ static void rank_calls_others(int rank, int size, twill_bootstrap *unused, void 
     struct test_detector w;
     struct twill_notice notice = {.comm = 1, .status = TWILL_ERR_MISMATCH};
     uint32_t received = 0, one = 1, two = 2;
-    (void)unused;
-    (void)size;
     if (!test_detector_open(&w, user, rank))
         return;
     if (rank == 0) {
@@ -251,7 +236,6 @@ static void rank_calls_others(int rank, int size, twill_bootstrap *unused, void 
 
 static void calls_others(void **state)
 {
-    (void)state;
     test_detector_run(twill_test_run_processes, 3, -1, rank_calls_others);
 }
 
@@ -273,8 +257,6 @@ static void rank_vanishes(int rank, int size, twill_bootstrap *unused, void *use
 {
     struct test_detector w;
     struct twill_notice notice = {.from = 1, .status = TWILL_OK};
-    (void)unused;
-    (void)size;
     if (!test_detector_open(&w, user, rank))
         return;
     int port = rank == 0 ? newest_listener() : 0;
@@ -296,16 +278,7 @@ static void rank_vanishes(int rank, int size, twill_bootstrap *unused, void *use
 
 static void vanishes(void **state)
 {
-    (void)state;
     test_detector_run(twill_test_run_processes, 2, -1, rank_vanishes);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(halves),       cmocka_unit_test(cut_off_twice),
-        cmocka_unit_test(closes_again), cmocka_unit_test(calls_others),
-        cmocka_unit_test(vanishes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(halves, cut_off_twice, closes_again, calls_others, vanishes)

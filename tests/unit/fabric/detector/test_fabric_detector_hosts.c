@@ -6,11 +6,7 @@
 #include "fabric/shm/fd_message.h"
 #include "tests/support/detector_ranks.h"
 #include "tests/support/noise.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
+#include "tests/support/unit.h"
 
 #define FILES 256
 
@@ -109,8 +105,6 @@ static void rank_of_two(int rank, int size, twill_bootstrap *unused, void *user)
 {
     struct connected c;
     char text[160];
-    (void)unused;
-    (void)size;
     if (!connect_all(&c, user, rank))
         return;
     TWILL_CHECK(twill_detector_describe(c.test_detector.detector, text, sizeof(text)) == 0);
@@ -129,7 +123,6 @@ static void rank_of_two(int rank, int size, twill_bootstrap *unused, void *user)
 static void vanishes(void **state)
 {
     struct hosts_place place = {.host = {0, 0, 1, 1}, .most = 8};
-    (void)state;
     scene_run(&place, 4, rank_of_two);
 }
 
@@ -138,8 +131,6 @@ static void rank_outlived(int rank, int size, twill_bootstrap *unused, void *use
 {
     const struct hosts_place *place = user;
     struct connected c;
-    (void)unused;
-    (void)size;
     if (!connect_all(&c, user, rank))
         return;
     struct twill_hosts *hosts = &c.test_detector.detector->hosts;
@@ -162,7 +153,6 @@ static void rank_outlived(int rank, int size, twill_bootstrap *unused, void *use
 
 static void outlives(void **state)
 {
-    (void)state;
     for (int ends = 0; ends <= 2; ends += 2) {
         struct hosts_place place = {.host = {0, 0, 1, 1}, .most = 8, .ends = ends};
         scene_run(&place, 4, rank_outlived);
@@ -174,7 +164,6 @@ static void rank_of_many(int rank, int size, twill_bootstrap *unused, void *user
 {
     struct connected c;
     struct twill_notice notice;
-    (void)unused;
     if (!connect_all(&c, user, rank))
         return;
     uint64_t deadline = twill_now() + TWILL_TEST_PATIENCE;
@@ -199,7 +188,6 @@ static void rank_of_many(int rank, int size, twill_bootstrap *unused, void *user
 static void passes_it_on(void **state)
 {
     struct hosts_place place = {.host = {0, 1, 2, 3, 4, 5, 6, 7, 8}, .most = 2};
-    (void)state;
     scene_run(&place, 9, rank_of_many);
 }
 
@@ -208,8 +196,6 @@ static void rank_answers(int rank, int size, twill_bootstrap *unused, void *user
 {
     struct connected c;
     struct linger now = {.l_onoff = 1, .l_linger = 0};
-    (void)unused;
-    (void)size;
     if (!connect_all(&c, user, rank))
         return;
     struct twill_hosts *hosts = &c.test_detector.detector->hosts;
@@ -240,7 +226,6 @@ static void rank_answers(int rank, int size, twill_bootstrap *unused, void *user
 static void answers(void **state)
 {
     struct hosts_place place = {.host = {0, 1, 2}, .most = 8};
-    (void)state;
     scene_run(&place, 3, rank_answers);
 }
 
@@ -250,8 +235,6 @@ static void rank_does_without(int rank, int size, twill_bootstrap *unused, void 
     const struct hosts_place *place = user;
     struct connected c;
     char text[160];
-    (void)unused;
-    (void)size;
     if (!connect_all(&c, user, rank))
         return;
     TWILL_CHECK(rank_barrier(&c.test_detector));
@@ -265,7 +248,6 @@ static void does_without(void **state)
 {
     struct hosts_place cannot = {.host = {0, 1, 2}, .most = 8, .zero = CANNOT_CALL};
     struct hosts_place astray = {.host = {0, 1, 2}, .most = 8, .zero = IS_LED_ASTRAY};
-    (void)state;
     scene_run(&cannot, 3, rank_does_without);
     scene_run(&astray, 3, rank_does_without);
 }
@@ -275,8 +257,6 @@ static void rank_tries_afresh(int rank, int size, twill_bootstrap *unused, void 
 {
     struct connected c;
     int ends[2];
-    (void)unused;
-    (void)size;
     if (!connect_all(&c, user, rank))
         return;
     struct twill_detector *detector = c.test_detector.detector;
@@ -300,15 +280,7 @@ static void rank_tries_afresh(int rank, int size, twill_bootstrap *unused, void 
 static void tries_afresh(void **state)
 {
     struct hosts_place place = {.host = {0, 1}, .most = 8};
-    (void)state;
     scene_run(&place, 2, rank_tries_afresh);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(vanishes),     cmocka_unit_test(passes_it_on), cmocka_unit_test(answers),
-        cmocka_unit_test(does_without), cmocka_unit_test(tries_afresh), cmocka_unit_test(outlives),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(vanishes, passes_it_on, answers, does_without, tries_afresh, outlives)

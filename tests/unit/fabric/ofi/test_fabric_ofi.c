@@ -2,11 +2,9 @@
 /* The ofi transport between ranks that are threads, over the providers of this machine. */
 #include "tests/support/messages.h"
 #include "tests/support/ofi_ends.h"
+#include "tests/support/unit.h"
 
-#include <setjmp.h>
 #include <stdatomic.h>
-
-#include <cmocka.h>
 
 /* --- sizes, both directions at once, reduced and not ----------------------------------------- */
 
@@ -26,7 +24,6 @@ static const size_t sizes[] = {0,
 
 static void rank_sizes(int rank, int size, twill_bootstrap *caller, void *user)
 {
-    (void)size;
     struct end end;
     uint32_t peer = (uint32_t)(1 - rank);
     if (end_open(&end, caller, user, 1)) {
@@ -48,7 +45,6 @@ static void rank_sizes(int rank, int size, twill_bootstrap *caller, void *user)
 
 static void test_sizes(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(setups); i++) {
         print_message("  %s\n", setups[i].name);
         twill_test_run_ranks(2, rank_sizes, (void *)&setups[i]);
@@ -60,7 +56,6 @@ static void test_sizes(void **state)
 
 static void rank_huge(int rank, int size, twill_bootstrap *caller, void *user)
 {
-    (void)size;
     struct end end;
     uint32_t peer = (uint32_t)(1 - rank);
     if (end_open(&end, caller, user, 2)) {
@@ -77,7 +72,6 @@ static void rank_huge(int rank, int size, twill_bootstrap *caller, void *user)
 
 static void test_huge(void **state)
 {
-    (void)state;
     twill_test_run_ranks(2, rank_huge, (void *)TCP);
     twill_test_run_ranks(2, rank_huge, (void *)&setups[1]);
 }
@@ -123,7 +117,6 @@ static void rank_lanes(int rank, int size, twill_bootstrap *caller, void *user)
 
 static void test_lanes(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(setups); i++) {
         print_message("  %s\n", setups[i].name);
         twill_test_run_ranks(i == 0 ? 3 : 2, rank_lanes, (void *)&setups[i]);
@@ -136,7 +129,6 @@ static void test_lanes(void **state)
 
 static void rank_unexpected(int rank, int size, twill_bootstrap *caller, void *user)
 {
-    (void)size;
     struct end end;
     if (end_open(&end, caller, user, 4)) {
         struct message *m = calloc(OFI_AHEAD, sizeof(*m));
@@ -155,7 +147,6 @@ static void rank_unexpected(int rank, int size, twill_bootstrap *caller, void *u
 
 static void test_unexpected(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(setups); i++)
         twill_test_run_ranks(2, rank_unexpected, (void *)&setups[i]);
 }
@@ -183,7 +174,6 @@ static atomic_bool received; /* by rank 1, whatever it was */
 
 static void rank_disagree(int rank, int size, twill_bootstrap *caller, void *user)
 {
-    (void)size;
     const struct disagreement *d = user;
     struct end end;
     unsigned char *data = calloc(1, 1u << 20);
@@ -223,7 +213,6 @@ static void rank_disagree(int rank, int size, twill_bootstrap *caller, void *use
 
 static void test_disagree(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(disagreements); i++) {
         atomic_store(&received, false);
         twill_test_run_ranks(2, rank_disagree, (void *)&disagreements[i]);
@@ -247,7 +236,6 @@ static void rank_early(int rank, int size, twill_bootstrap *caller, void *user)
 
 static void test_early(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(setups); i++)
         twill_test_run_ranks(3, rank_early, (void *)&setups[i]);
 }
@@ -257,7 +245,6 @@ static void test_early(void **state)
 
 static void rank_two_comms(int rank, int size, twill_bootstrap *caller, void *user)
 {
-    (void)size;
     struct end end[2] = {{0}, {0}};
     uint32_t peer = (uint32_t)(1 - rank);
     if (end_open(&end[0], caller, user, 1) && end_open(&end[1], caller, user, 4095)) {
@@ -288,17 +275,8 @@ static void rank_two_comms(int rank, int size, twill_bootstrap *caller, void *us
 
 static void test_two_comms(void **state)
 {
-    (void)state;
     twill_test_run_ranks(2, rank_two_comms, (void *)TCP);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sizes),     cmocka_unit_test(test_huge),
-        cmocka_unit_test(test_lanes),     cmocka_unit_test(test_unexpected),
-        cmocka_unit_test(test_early),     cmocka_unit_test(test_disagree),
-        cmocka_unit_test(test_two_comms),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_sizes, test_huge, test_lanes, test_unexpected, test_early, test_disagree,
+                test_two_comms)

@@ -2,15 +2,9 @@
 /* What /sys says of networks: libfabric is not asked only where there is nothing but Ethernet. */
 #include "fabric/ofi/ofi_devices.h"
 #include "lib/base/base.h"
+#include "tests/support/unit.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-
-#include <cmocka.h>
 
 static const struct machine {
     const char *title;
@@ -69,7 +63,6 @@ static void make(const char *root, const char *entry)
 
 static void test_machines(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(machines); i++) {
         char root[] = "/tmp/twill-sys-XXXXXX", remove[64];
         assert_non_null(mkdtemp(root));
@@ -83,8 +76,4 @@ static void test_machines(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_machines)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_machines)

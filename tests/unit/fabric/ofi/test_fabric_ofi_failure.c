@@ -3,12 +3,10 @@
  * dead. */
 #include "tests/support/ofi_ends.h"
 #include "tests/support/transport_settings.h"
+#include "tests/support/unit.h"
 
-#include <setjmp.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 /* --- impossible settings --------------------------------------------------------------------- */
 
@@ -66,7 +64,6 @@ static void rank_setting(int rank, int size, twill_bootstrap *caller, void *user
 
 static void test_settings(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(settings); i++) {
         twill_test_run_ranks(1, rank_setting, (void *)&settings[i]);
         twill_test_run_ranks(2, rank_setting, (void *)&settings[i]);
@@ -75,8 +72,6 @@ static void test_settings(void **state)
 
 static void rank_other_provider(int rank, int size, twill_bootstrap *caller, void *user)
 {
-    (void)size;
-    (void)user;
     struct twill_oob *oob = twill_test_oob(caller);
     struct twill_error error = {0};
     struct twill_transport *transport = NULL;
@@ -89,7 +84,6 @@ static void rank_other_provider(int rank, int size, twill_bootstrap *caller, voi
 
 static void test_other_provider(void **state)
 {
-    (void)state;
     twill_test_run_ranks(3, rank_other_provider, NULL);
 }
 
@@ -98,7 +92,6 @@ static void test_other_provider(void **state)
 
 static void rank_cancel(int rank, int size, twill_bootstrap *caller, void *user)
 {
-    (void)size;
     enum { n = 12 };
     struct end end;
     if (end_open(&end, caller, user, 6)) {
@@ -135,7 +128,6 @@ static void rank_cancel(int rank, int size, twill_bootstrap *caller, void *user)
 
 static void test_cancel(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(setups); i++)
         twill_test_run_ranks(2, rank_cancel, (void *)&setups[i]);
 }
@@ -144,7 +136,6 @@ static void test_cancel(void **state)
  * there must be no hang, no crash, and no message that seems to have arrived. */
 static void rank_death(int rank, int size, twill_bootstrap *caller, void *user)
 {
-    (void)size;
     enum { n = 12 };
     struct end end;
     if (rank == 1)
@@ -175,18 +166,8 @@ static void rank_death(int rank, int size, twill_bootstrap *caller, void *user)
 
 static void test_death(void **state)
 {
-    (void)state;
     twill_test_run_processes(2, rank_death, (void *)TCP);
     twill_test_run_processes(2, rank_death, (void *)&setups[1]);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_settings),
-        cmocka_unit_test(test_other_provider),
-        cmocka_unit_test(test_cancel),
-        cmocka_unit_test(test_death),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_settings, test_other_provider, test_cancel, test_death)

@@ -3,11 +3,10 @@
  * with the rank's name, and no other does. The provider is libfabric's tcp, with altered
  * completions. */
 #include "tests/support/ofi_ends.h"
+#include "tests/support/unit.h"
 
-#include <setjmp.h>
 #include <stdatomic.h>
 
-#include <cmocka.h>
 #include <rdma/fi_errno.h>
 
 /* Which operation of rank 1 fails, and how. */
@@ -81,9 +80,6 @@ static ssize_t liar_readerr(struct fid_cq *cq, struct fi_cq_err_entry *entry, ui
 static const char *liar_strerror(struct fid_cq *cq, int code, const void *data, char *text,
                                  size_t bytes)
 {
-    (void)cq;
-    (void)code;
-    (void)data;
     snprintf(text, bytes, "the provider says so");
     return text;
 }
@@ -135,7 +131,6 @@ static void rank_loses(int rank, int size, twill_bootstrap *caller, void *user)
     const struct loss *loss = job->loss;
     struct lying_rank liar;
     struct end end;
-    (void)size;
     if (!end_open(&end, caller, &plain, 5)) {
         end_close(&end);
         return;

@@ -16,9 +16,6 @@ static bool move_mapping(unsigned char *from, unsigned char *to)
 
 static void rank_moved(int rank, int size, twill_bootstrap *caller, void *user)
 {
-    (void)size;
-    (void)rank;
-    (void)user;
     struct pair pair;
     TWILL_CHECK(pair_open(&pair, caller, &registering, NULL));
     unsigned char *other = map(NULL, BYTES), *away = map(NULL, BYTES);
@@ -50,7 +47,6 @@ static void rank_moved(int rank, int size, twill_bootstrap *caller, void *user)
 
 static void test_moved(void **state)
 {
-    (void)state;
     need_locks();
     twill_test_run_processes(2, rank_moved, NULL);
 }
@@ -67,9 +63,6 @@ static twill_status open_registering(struct twill_transport **transport,
 
 static void rank_rails(int rank, int size, twill_bootstrap *caller, void *user)
 {
-    (void)size;
-    (void)rank;
-    (void)user;
     struct pair pair;
     unsigned char *regions[2] = {NULL, NULL};
     struct twill_persistent persistent = {find, regions, NULL};
@@ -91,7 +84,6 @@ static void rank_rails(int rank, int size, twill_bootstrap *caller, void *user)
 
 static void test_rails(void **state)
 {
-    (void)state;
     twill_test_run_ranks(2, rank_rails, NULL);
 }
 
@@ -114,9 +106,6 @@ static void *give_back(void *user)
 
 static void rank_early(int rank, int size, twill_bootstrap *caller, void *user)
 {
-    (void)size;
-    (void)rank;
-    (void)user;
     struct giver giver = {NULL, false};
     struct end end;
     pthread_t thread;
@@ -132,7 +121,6 @@ static void rank_early(int rank, int size, twill_bootstrap *caller, void *user)
 
 static void test_early(void **state)
 {
-    (void)state;
     twill_test_run_ranks(2, rank_early, NULL);
 }
 

@@ -14,7 +14,6 @@ static const struct setup narrow = {"narrow", "tcp", {.force_registration = true
 
 static void test_locked(void **state)
 {
-    (void)state;
     need_locks();
     unsigned char *p = map(NULL, 8 * PAGE);
     assert_non_null(p);
@@ -49,8 +48,6 @@ static void test_locked(void **state)
 
 static void rank_steady(int rank, int size, twill_bootstrap *caller, void *user)
 {
-    (void)size;
-    (void)rank;
     struct pair pair;
     struct twill_persistent persistent = {.find = find_nothing, .pinned = user};
     if (pair_open(&pair, caller, &registering, &persistent)) {
@@ -72,7 +69,6 @@ static void rank_steady(int rank, int size, twill_bootstrap *caller, void *user)
 
 static void test_steady(void **state)
 {
-    (void)state;
     need_locks();
     size_t pinned = 0;
     twill_test_run_ranks(2, rank_steady, &pinned);
@@ -82,8 +78,6 @@ static void test_steady(void **state)
 
 static void rank_reuse(int rank, int size, twill_bootstrap *caller, void *user)
 {
-    (void)size;
-    (void)rank;
     struct pair pair;
     struct twill_persistent persistent = {.find = find_nothing, .pinned = user};
     if (pair_open(&pair, caller, &registering, &persistent)) {
@@ -115,7 +109,6 @@ static void rank_reuse(int rank, int size, twill_bootstrap *caller, void *user)
 
 static void test_reuse(void **state)
 {
-    (void)state;
     need_locks();
     size_t pinned = 0;
     twill_test_run_ranks(2, rank_reuse, &pinned);
@@ -125,8 +118,6 @@ static void test_reuse(void **state)
 
 static void rank_evict(int rank, int size, twill_bootstrap *caller, void *user)
 {
-    (void)size;
-    (void)rank;
     struct pair pair;
     struct twill_persistent persistent = {.find = find_nothing, .pinned = user};
     size_t section = BYTES / 8;
@@ -152,7 +143,6 @@ static void rank_evict(int rank, int size, twill_bootstrap *caller, void *user)
 
 static void test_evict(void **state)
 {
-    (void)state;
     need_locks();
     size_t pinned = 0;
     twill_test_run_ranks(2, rank_evict, &pinned);
@@ -162,9 +152,6 @@ static void test_evict(void **state)
 
 static void rank_persistent(int rank, int size, twill_bootstrap *caller, void *user)
 {
-    (void)size;
-    (void)rank;
-    (void)user;
     struct pair pair;
     unsigned char *regions[2] = {NULL, NULL};
     struct twill_persistent persistent = {find, regions, NULL};
@@ -187,7 +174,6 @@ static void rank_persistent(int rank, int size, twill_bootstrap *caller, void *u
 
 static void test_persistent(void **state)
 {
-    (void)state;
     twill_test_run_ranks(2, rank_persistent, NULL);
 }
 
@@ -196,8 +182,6 @@ static void test_persistent(void **state)
 
 static void rank_fork(int rank, int size, twill_bootstrap *caller, void *user)
 {
-    (void)size;
-    (void)user;
     struct pair pair;
     TWILL_CHECK(pair_open(&pair, caller, &registering, NULL));
     TWILL_CHECK(swap(&pair));
@@ -214,12 +198,10 @@ static void rank_fork(int rank, int size, twill_bootstrap *caller, void *user)
     TWILL_CHECK(counted(&pair, 2, 0, 4, __LINE__));
     rank_barrier(&pair.end);
     pair_close(&pair);
-    (void)rank;
 }
 
 static void test_fork(void **state)
 {
-    (void)state;
     need_locks();
     twill_test_run_processes(2, rank_fork, NULL);
 }
@@ -240,8 +222,6 @@ static void *drive(void *user)
 
 static void rank_threads(int rank, int size, twill_bootstrap *caller, void *user)
 {
-    (void)size;
-    (void)rank;
     struct pair pair[2];
     struct twill_persistent persistent = {.find = find_nothing, .pinned = user};
     pthread_t thread;
@@ -272,7 +252,6 @@ static void rank_threads(int rank, int size, twill_bootstrap *caller, void *user
 
 static void test_threads(void **state)
 {
-    (void)state;
     size_t pinned = 0;
     twill_test_run_ranks(2, rank_threads, &pinned);
 }

@@ -2,12 +2,10 @@
 /* Communicators of one context on one libfabric endpoint: they receive only their own messages, any
  * of them makes progress for all, and one may end while others go on. */
 #include "tests/support/ofi_ends.h"
+#include "tests/support/unit.h"
 
 #include <pthread.h>
-#include <setjmp.h>
 #include <sys/mman.h>
-
-#include <cmocka.h>
 
 static struct twill_ofi_endpoint *endpoint_of(const struct end *end)
 {
@@ -57,7 +55,6 @@ static void *drive(void *user)
 
 static void rank_threads(int rank, int size, twill_bootstrap *caller, void *user)
 {
-    (void)size;
     struct end end[OFI_SHARED_COMMS];
     struct twill_common *common = NULL;
     struct driver driver[OFI_SHARED_COMMS];
@@ -90,7 +87,6 @@ static void rank_threads(int rank, int size, twill_bootstrap *caller, void *user
 
 static void test_threads(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(setups); i++)
         if (strcmp(setups[i].name, "net") != 0) /* each has its own endpoint there */
             twill_test_run_ranks(2, rank_threads, (void *)&setups[i]);
@@ -118,7 +114,6 @@ static void post_in_vain(struct end *end, struct twill_transfer *r, unsigned cha
 
 static void rank_end_of_one(int rank, int size, twill_bootstrap *caller, void *user)
 {
-    (void)size;
     const struct setup *setup = user;
     struct end end[2];
     struct twill_common *common = NULL;
@@ -157,7 +152,6 @@ static void rank_end_of_one(int rank, int size, twill_bootstrap *caller, void *u
 
 static void test_end_of_one(void **state)
 {
-    (void)state;
     static const struct setup keeping = {"keeping", "tcp", {.no_cancel = true}};
     twill_test_run_ranks(2, rank_end_of_one, (void *)TCP);
     twill_test_run_ranks(2, rank_end_of_one, (void *)&setups[1]);
@@ -215,7 +209,6 @@ static void open_subset(struct end *whole, struct twill_common **common, uint32_
 
 static void rank_subsets(int rank, int size, twill_bootstrap *caller, void *user)
 {
-    (void)size;
     const struct setup *setup = user;
     struct twill_common *common = NULL;
     struct end end = {.oob = twill_test_oob(caller), .rank = (uint32_t)rank, .size = 3};
@@ -243,16 +236,7 @@ static void rank_subsets(int rank, int size, twill_bootstrap *caller, void *user
 
 static void test_subsets(void **state)
 {
-    (void)state;
     twill_test_run_ranks(3, rank_subsets, (void *)TCP);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_end_of_one),
-        cmocka_unit_test(test_subsets),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_threads, test_end_of_one, test_subsets)

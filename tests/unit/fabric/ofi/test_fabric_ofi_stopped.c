@@ -3,10 +3,7 @@
  * polled all the same. The clock of this program jumps when a test says so. */
 #include "tests/support/leap.h"
 #include "tests/support/ofi_ends.h"
-
-#include <setjmp.h>
-
-#include <cmocka.h>
+#include "tests/support/unit.h"
 
 static void cancelling_rank(int rank, int size, twill_bootstrap *caller, void *user)
 {
@@ -17,7 +14,6 @@ static void cancelling_rank(int rank, int size, twill_bootstrap *caller, void *u
                                 .signature = 1,
                                 .buffer = data,
                                 .bytes = sizeof(data)};
-    (void)size;
     if (end_open(&end, caller, user, 1) && post(&end, &in) && progress(&end)) {
         struct twill_ofi *t = (struct twill_ofi *)end.transport;
         twill_test_note(t->headers_busy > 0, __FILE__, __LINE__, "nothing is posted");
@@ -33,12 +29,7 @@ static void cancelling_rank(int rank, int size, twill_bootstrap *caller, void *u
 
 static void what_is_cancelled_comes_back(void **unused)
 {
-    (void)unused;
     twill_test_run_ranks(2, cancelling_rank, (void *)TCP);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(what_is_cancelled_comes_back)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(what_is_cancelled_comes_back)

@@ -3,11 +3,7 @@
  * derived from public data, and with the job's tags, but from another address. No receive
  * matches. */
 #include "tests/support/ofi_ends.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
+#include "tests/support/unit.h"
 
 #include <rdma/fi_errno.h>
 #include <unistd.h>
@@ -104,7 +100,6 @@ static void rank_lied_to(int rank, int size, twill_bootstrap *caller, void *user
     const struct intruder *kind = user;
     struct intruder *s = calloc(1, sizeof(*s));
     struct end end;
-    (void)size;
     TWILL_CHECK(s != NULL && end_open(&end, caller, TCP, NUMBER));
     s->informed = kind->informed;
     bool asked = !s->informed || endpoint_of(&end)->matching.directed;
@@ -136,22 +131,13 @@ static void rank_lied_to(int rank, int size, twill_bootstrap *caller, void *user
 static void test_public(void **state)
 {
     struct intruder kind = {.informed = false};
-    (void)state;
     twill_test_run_ranks(2, rank_lied_to, &kind);
 }
 
 static void test_elsewhere(void **state)
 {
     struct intruder kind = {.informed = true};
-    (void)state;
     twill_test_run_ranks(2, rank_lied_to, &kind);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_public),
-        cmocka_unit_test(test_elsewhere),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_public, test_elsewhere)

@@ -10,17 +10,14 @@
  * on stderr. */
 #include "tests/support/provider_cases.h"
 #include "tests/support/sanitizers.h"
+#include "tests/support/unit.h"
 
 #include <execinfo.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdio.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define PROVIDERS_ALARM_S 480 /* per case: a provider may hang inside a call */
 
@@ -86,8 +83,6 @@ static void die_of_signals(void)
  * once. */
 static void rank_probe(int rank, int size, twill_bootstrap *caller, void *user)
 {
-    (void)rank;
-    (void)size;
     const struct run *run = user;
     die_of_signals();
     struct twill_oob *oob = twill_test_oob(caller);
@@ -108,7 +103,6 @@ static void rank_probe(int rank, int size, twill_bootstrap *caller, void *user)
 static void rank_cases(int rank, int size, twill_bootstrap *caller, void *user)
 {
     struct run *run = user;
-    (void)size;
     die_of_signals();
     for (const struct provider_case *c = test_provider_cases; c->name != NULL; c++) {
         if (run->only == NULL ? c->alone || !test_provider_has(run->provider, c) : run->only != c)

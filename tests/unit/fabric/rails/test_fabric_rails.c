@@ -6,13 +6,7 @@
 #include "tests/doubles/mock_transport.h"
 #include "tests/support/messages.h"
 #include "tests/support/transport_settings.h"
-
-#include <setjmp.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/support/unit.h"
 
 struct rails_case {
     const struct twill_transport_ops *ops;
@@ -107,13 +101,11 @@ static bool carry(struct twill_test_end *end, const struct rails_case *c)
 
 static bool carry_early(struct twill_test_end *end, const struct rails_case *c)
 {
-    (void)c;
     return twill_test_early(end);
 }
 
 static void test_carries(void **state)
 {
-    (void)state;
     static const struct rails_case cases[] = {
         {&twill_mock_transport, 2, {1, 1}, 4096, {"seed=1", "seed=2"}, carry, 0, 0, 0},
         {&twill_mock_transport,
@@ -143,7 +135,6 @@ static void test_carries(void **state)
 
 static void test_carries_network(void **state)
 {
-    (void)state;
     static const struct rails_case two = {
         &twill_ofi_transport, 2, {1, 1}, TWILL_RAILS_SPLIT_BYTES, {NULL}, carry, 0, 0, 0};
     static const struct rails_case three = {
@@ -182,7 +173,6 @@ static bool balance(struct twill_test_end *end, const struct rails_case *c)
 
 static void test_balance(void **state)
 {
-    (void)state;
     static const struct rails_case c = {&twill_mock_transport,
                                         3,
                                         {2, 5, 4},
@@ -199,7 +189,6 @@ static void test_balance(void **state)
 
 static void never(struct twill_transfer *request, size_t offset, const void *data, size_t bytes)
 {
-    (void)data;
     twill_test_note(false, __FILE__, __LINE__, "%zu of %zu bytes reduced at %zu", bytes,
                     request->bytes, offset);
 }
@@ -257,7 +246,6 @@ static bool differ(struct twill_test_end *end, const struct rails_case *c)
 
 static void test_mismatches(void **state)
 {
-    (void)state;
     static const struct {
         size_t sent, requested;
         uint32_t signature;
@@ -320,7 +308,6 @@ static bool give_up(struct twill_test_end *end, const struct rails_case *c)
 
 static void test_cancel(void **state)
 {
-    (void)state;
     struct rails_case c = {
         &twill_mock_transport, 2, {1, 1}, 4096, {"seed=1", "seed=2"}, give_up, 0, 0, 0};
     twill_test_run_ranks(2, rails_rank, &c);
@@ -357,7 +344,6 @@ static bool fail_one(struct twill_test_end *end, const struct rails_case *c)
 
 static void test_fails(void **state)
 {
-    (void)state;
     struct rails_case c = {
         &twill_mock_transport, 2, {1, 1}, 4096, {"seed=1", "fail=1:1,rank=0"}, fail_one, 0, 0, 0};
     twill_test_run_ranks(2, rails_rank, &c);
@@ -378,7 +364,6 @@ static void deal(struct twill_rails_info *info, enum twill_rails_setting setting
 
 static void test_agree(void **state)
 {
-    (void)state;
     static const struct {
         enum twill_rails_setting setting[2];
         uint32_t requested[2];
@@ -438,7 +423,6 @@ static void check_weights(const uint32_t *a, const uint32_t *b, const uint32_t *
 
 static void test_weights(void **state)
 {
-    (void)state;
     check_weights((uint32_t[]){100, 100}, (uint32_t[]){100, 100}, (uint32_t[]){1, 1});
     check_weights((uint32_t[]){10000, 25000}, (uint32_t[]){10000, 25000}, (uint32_t[]){10, 25});
     check_weights((uint32_t[]){10000, 20000}, (uint32_t[]){10000, 40000}, (uint32_t[]){1, 2});
@@ -448,7 +432,6 @@ static void test_weights(void **state)
 
 static void test_refused(void **state)
 {
-    (void)state;
     struct twill_rails_info infos[2];
     struct twill_error error = {0};
     uint32_t place[TWILL_RAILS_MOST], weight[TWILL_RAILS_MOST], count = 0;
@@ -461,14 +444,5 @@ static void test_refused(void **state)
     assert_string_equal(error.message, "rank 1: eth7 is not here");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_agree),           cmocka_unit_test(test_weights),
-        cmocka_unit_test(test_refused),         cmocka_unit_test(test_carries),
-        cmocka_unit_test(test_balance),         cmocka_unit_test(test_mismatches),
-        cmocka_unit_test(test_cancel),          cmocka_unit_test(test_fails),
-        cmocka_unit_test(test_carries_network),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_agree, test_weights, test_refused, test_carries, test_balance, test_mismatches,
+                test_cancel, test_fails, test_carries_network)

@@ -3,11 +3,7 @@
 #include "fabric/rails/rails.h"
 #include "fabric/transports.h"
 #include "tests/support/messages.h"
-
-#include <setjmp.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
+#include "tests/support/unit.h"
 
 /* More large messages than slots, on several lanes, that all complete at once: those that wait go
  * on, on every lane. */
@@ -21,7 +17,6 @@ static struct twill_transfer_queue *at_once(struct twill_transport *transport)
 static twill_status at_once_post(struct twill_transport *transport, struct twill_transfer *request,
                                  struct twill_error *error)
 {
-    (void)error;
     twill_transfer_push(at_once(transport), request);
     return TWILL_OK;
 }
@@ -29,7 +24,6 @@ static twill_status at_once_post(struct twill_transport *transport, struct twill
 static int at_once_progress(struct twill_transport *transport, struct twill_error *error)
 {
     int finished = 0;
-    (void)error;
     for (; at_once(transport)->head != NULL; finished++)
         twill_transfer_pop(at_once(transport), TWILL_OK);
     return finished;
@@ -42,7 +36,6 @@ static void at_once_close(struct twill_transport *transport)
 
 static void test_at_once(void **state)
 {
-    (void)state;
     static const struct twill_transport_ops ops = {
         .post = at_once_post, .progress = at_once_progress, .close = at_once_close};
     static const uint32_t weight[2] = {1, 1};
@@ -75,8 +68,4 @@ static void test_at_once(void **state)
     rails->ops->close(rails);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_at_once)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_at_once)

@@ -6,13 +6,7 @@
 #include "numa/topology.h"
 #include "tests/support/messages.h"
 #include "tests/support/transport_settings.h"
-
-#include <setjmp.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/support/unit.h"
 
 /* --- distance -------------------------------------------------------------------------------- */
 
@@ -50,7 +44,6 @@ static size_t order_recorded(const char *file, const char *cpus, uint32_t l,
 /* Four NUMA nodes with two NICs each. */
 static void test_nearest(void **state)
 {
-    (void)state;
     static const struct {
         const char *cpus;
         uint32_t l;
@@ -83,7 +76,6 @@ static void test_nearest(void **state)
 
 static void test_order(void **state)
 {
-    (void)state;
     struct twill_rail rails[] = {{.name = "slow", .mbits = 1000},
                                  {.name = "far", .mbits = 400000, .distance = 2},
                                  {.name = "fast", .mbits = 100000},
@@ -338,7 +330,6 @@ static void rank_choice(int rank, int size, twill_bootstrap *caller, void *user)
 
 static void test_choices(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(choices); i++) {
         havings = choices[i].rank;
         twill_test_run_ranks(2, rank_choice, (void *)&choices[i]);
@@ -356,7 +347,6 @@ static void test_measured(void **state)
         {{9400, 23500, 9400}, {10, 25, 10}, {10, 25, 10}}, /* drivers are right */
         {{940, 9400, 940}, {1, 10, 1}, {1, 10, 1}},
     };
-    (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++) {
         uint32_t weight[3];
         memcpy(weight, cases[i].before, sizeof(weight));
@@ -371,7 +361,6 @@ static void test_measured(void **state)
 
 static void test_list(void **state)
 {
-    (void)state;
     char text[120];
     static const struct twill_link links[] = {
         {.name = "lo", .address = "127.0.0.1", .kind = TWILL_LINK_LOOPBACK},
@@ -394,7 +383,6 @@ static void test_list(void **state)
 
 static void test_faster(void **state)
 {
-    (void)state;
     const struct twill_link links[] = {
         {.name = "eth0", .kind = TWILL_LINK_REAL, .mbits = 100, .network = 1},
         {.name = "eth1", .kind = TWILL_LINK_REAL, .mbits = 10000, .network = 2},
@@ -417,7 +405,6 @@ static void test_faster(void **state)
 
 static void test_localise(void **state)
 {
-    (void)state;
     static const char *const table[][3] = {
         {"fe80::2%eth1", "fe80::1%eth0", "fe80::2%eth0"},
         {"fe80::2%en0", "fe80::1%enp129s0f0", "fe80::2%enp129s0f0"},
@@ -433,13 +420,5 @@ static void test_localise(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_nearest),  cmocka_unit_test(test_order),
-        cmocka_unit_test(test_choices),  cmocka_unit_test(test_measured),
-        cmocka_unit_test(test_list),     cmocka_unit_test(test_faster),
-        cmocka_unit_test(test_localise),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_nearest, test_order, test_choices, test_measured, test_list, test_faster,
+                test_localise)

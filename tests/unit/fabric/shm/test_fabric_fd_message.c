@@ -1,15 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Messages with descriptors: none stays open, whatever a peer sends. */
 #include "fabric/shm/fd_message.h"
+#include "tests/support/unit.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static int lowest_free(void)
 {
@@ -47,7 +42,6 @@ static ssize_t pass_message(size_t bytes, size_t count, bool *had_fd)
 static void test_descriptors(void **state)
 {
     bool had_fd;
-    (void)state;
     assert_int_equal(pass_message(5, 0, &had_fd), 5);
     assert_false(had_fd);
     assert_int_equal(pass_message(5, 1, &had_fd), 5);
@@ -60,18 +54,10 @@ static void test_descriptors(void **state)
 static void test_empty_message(void **state)
 {
     bool had_fd;
-    (void)state;
     assert_int_equal(pass_message(0, 1, &had_fd), 0);
     assert_false(had_fd);
     assert_int_equal(pass_message(0, 3, &had_fd), 0);
     assert_false(had_fd);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_descriptors),
-        cmocka_unit_test(test_empty_message),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_descriptors, test_empty_message)

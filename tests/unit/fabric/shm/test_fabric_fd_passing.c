@@ -6,19 +6,13 @@
 
 #include "lib/base/base.h"
 #include "tests/support/ranks.h"
+#include "tests/support/unit.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define NOBODY    65534
 #define PEER_NAME 0xabcdefu
@@ -89,15 +83,10 @@ static void share_with_impostor(int rank)
 
 static void test_impostor(void **state)
 {
-    (void)state;
     if (geteuid() != 0) /* only root can become another user */
         skip();
     for (int rank = 0; rank < 2; rank++)
         share_with_impostor(rank);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_impostor)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_impostor)

@@ -4,18 +4,14 @@
 #include "fabric/shm/mapping.h"
 #include "tests/support/scarce.h"
 #include "tests/support/shared_ranks.h"
+#include "tests/support/unit.h"
 
 #include <dirent.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static int open_descriptors(void)
 {
@@ -55,7 +51,6 @@ static void shared_rank(int rank, int size, twill_bootstrap *caller, void *user)
 
 static void test_shared(void **state)
 {
-    (void)state;
     uint32_t labels[][6] = {
         {0}, {9, 9, 9, 9, 9, 9}, {7, 3, 7, 3, 3, 7}, {0, 1, 2, 3, 4, 5}, {5, 5, 5, 5, 2, 1}};
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(labels); i++) {
@@ -73,7 +68,6 @@ static void test_shared(void **state)
 /* Many processes: no descriptor is left open in any of them, and the memory has its name. */
 static void tidy_rank(int rank, int size, twill_bootstrap *caller, void *user)
 {
-    (void)user;
     uint32_t label[TWILL_TEST_SHARE_RANKS] = {0};
     int before = open_descriptors();
     struct twill_test_share o;
@@ -95,15 +89,12 @@ static void tidy_rank(int rank, int size, twill_bootstrap *caller, void *user)
 
 static void test_tidy(void **state)
 {
-    (void)state;
     twill_test_run_processes(24, tidy_rank, NULL);
 }
 
 /* Threads use each other's mappings, also when the owner has closed. */
 static void outlive_rank(int rank, int size, twill_bootstrap *caller, void *user)
 {
-    (void)size;
-    (void)user;
     uint32_t label[2] = {0};
     struct twill_test_share o;
     twill_test_share(&o, caller, label, TWILL_TEST_SHARE_BYTES);
@@ -126,7 +117,6 @@ static void outlive_rank(int rank, int size, twill_bootstrap *caller, void *user
 
 static void test_outlive(void **state)
 {
-    (void)state;
     twill_test_run_ranks(2, outlive_rank, NULL);
 }
 
@@ -134,7 +124,6 @@ static void test_outlive(void **state)
  * dead. */
 static void blind_rank(int rank, int size, twill_bootstrap *caller, void *user)
 {
-    (void)user;
     uint32_t label[4] = {0};
     bool blind[4], mine = unshare(CLONE_NEWNS) == 0 &&
                           mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
@@ -162,7 +151,6 @@ static void blind_rank(int rank, int size, twill_bootstrap *caller, void *user)
 
 static void test_blind(void **state)
 {
-    (void)state;
     twill_test_run_mixed(4, 2, blind_rank, NULL);
 }
 
@@ -247,7 +235,6 @@ static bool other_user(void)
 
 static void test_obstacles(void **state)
 {
-    (void)state;
     struct obstacle obstacles[] = {{small_files, "ulimit -f", true},
                                    {few_descriptors, "ulimit -n", true},
                                    {no_descriptors, "ulimit -n", true},
@@ -263,7 +250,6 @@ static void test_obstacles(void **state)
 static void test_no_memory(void **state)
 {
     struct twill_fd_passing fd_passing = {.listener = -1};
-    (void)state;
     if (TEST_SLOW)
         skip();
     scarce_memory = 0;
@@ -294,7 +280,6 @@ static void wrong_rank(int rank, int size, twill_bootstrap *caller, void *user)
 
 static void test_errors(void **state)
 {
-    (void)state;
     size_t too_much = (size_t)1 << 47;
     struct wrong cases[] = {
         {{TWILL_TEST_SHARE_BYTES, 2 * TWILL_TEST_SHARE_BYTES, TWILL_TEST_SHARE_BYTES},
@@ -313,8 +298,6 @@ static void test_errors(void **state)
 /* A rank that never arrives: an error for the others, as soon as the bootstrap detects it. */
 static void absent_rank(int rank, int size, twill_bootstrap *caller, void *user)
 {
-    (void)size;
-    (void)user;
     uint32_t label[3] = {0};
     if (rank == 2)
         return;
@@ -327,7 +310,6 @@ static void absent_rank(int rank, int size, twill_bootstrap *caller, void *user)
 
 static void test_absent(void **state)
 {
-    (void)state;
     twill_test_run_processes(3, absent_rank, NULL);
     int descriptors = open_descriptors();
     twill_test_run_ranks(3, absent_rank, NULL);
@@ -354,7 +336,6 @@ static bool is_dumped(const void *start)
 
 static void test_dumps(void **state)
 {
-    (void)state;
     size_t bytes = 4 * TWILL_HUGE_PAGE;
     void *at = twill_mapping_map(-1, bytes);
     assert_true(at != MAP_FAILED);
@@ -363,14 +344,5 @@ static void test_dumps(void **state)
     munmap(at, bytes);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shared),    cmocka_unit_test(test_tidy),
-        cmocka_unit_test(test_outlive),   cmocka_unit_test(test_obstacles),
-        cmocka_unit_test(test_errors),    cmocka_unit_test(test_absent),
-        cmocka_unit_test(test_dumps),     cmocka_unit_test(test_blind),
-        cmocka_unit_test(test_no_memory),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_shared, test_tidy, test_outlive, test_obstacles, test_errors, test_absent,
+                test_dumps, test_blind, test_no_memory)

@@ -2,14 +2,12 @@
 /* Shared memory under failures: deaths are detected, also during sharing, and unauthenticated
  * connections do no harm. */
 #include "tests/support/shared_ranks.h"
+#include "tests/support/unit.h"
 
 #include <errno.h>
 #include <poll.h>
-#include <setjmp.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -19,11 +17,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 static void dying_rank(int rank, int size, twill_bootstrap *caller, void *user)
 {
-    (void)size;
     const bool *forks = user;
     uint32_t label[3] = {0};
     struct twill_test_share o;
@@ -52,7 +47,6 @@ static void dying_rank(int rank, int size, twill_bootstrap *caller, void *user)
 
 static void test_death(void **state)
 {
-    (void)state;
     bool forks = false;
     twill_test_run_processes(3, dying_rank, &forks);
     forks = true;
@@ -90,7 +84,6 @@ static int end_later(pid_t stopped)
 
 static void midst_rank(int rank, int size, twill_bootstrap *caller, void *user)
 {
-    (void)size;
     struct twill_test_share o = {.oob = twill_test_oob(caller)};
     struct twill_bootstrap_ops ops = *o.oob->ops;
     midst.ops = o.oob->ops;
@@ -117,7 +110,6 @@ static void midst_rank(int rank, int size, twill_bootstrap *caller, void *user)
 
 static void test_midst(void **state)
 {
-    (void)state;
     int signals[] = {SIGKILL, SIGSTOP};
     midst.tired =
         mmap(NULL, sizeof(*midst.tired), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -218,14 +210,11 @@ static long *pest_visits;
 
 static void pestered_rank(int rank, int size, twill_bootstrap *caller, void *user)
 {
-    (void)size;
-    (void)user;
     share_until(rank, caller, 30, pest_visits);
 }
 
 static int begin_pest(void **state)
 {
-    (void)state;
     pest_visits =
         mmap(NULL, sizeof(*pest_visits), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (pest_visits == MAP_FAILED)
@@ -240,7 +229,6 @@ static int begin_pest(void **state)
 
 static int end_pest(void **state)
 {
-    (void)state;
     kill(pest, SIGKILL);
     bool ended = waitpid(pest, NULL, 0) == pest;
     munmap(pest_visits, sizeof(*pest_visits));
@@ -249,7 +237,6 @@ static int end_pest(void **state)
 
 static void test_intruders(void **state)
 {
-    (void)state;
     twill_test_run_processes(4, pestered_rank, NULL);
 }
 
@@ -273,15 +260,12 @@ ssize_t recvmsg(int fd, struct msghdr *message, int flags)
 
 static void early_rank(int rank, int size, twill_bootstrap *caller, void *user)
 {
-    (void)size;
-    (void)user;
     between = true;
     share_until(rank, caller, 5, &early_ends);
 }
 
 static void test_early_end(void **state)
 {
-    (void)state;
     twill_test_run_processes(4, early_rank, NULL);
 }
 
@@ -312,7 +296,6 @@ static twill_status gather_and_give_up(struct twill_oob *oob, const void *mine, 
 
 static void hesitant_rank(int rank, int size, twill_bootstrap *caller, void *user)
 {
-    (void)size;
     struct twill_test_share o = {.oob = twill_test_oob(caller)};
     struct twill_bootstrap_ops ops = *o.oob->ops;
     midst.ops = o.oob->ops;
@@ -330,7 +313,6 @@ static void hesitant_rank(int rank, int size, twill_bootstrap *caller, void *use
 
 static void test_late_greetings(void **state)
 {
-    (void)state;
     atomic_int *late =
         mmap(NULL, sizeof(*late), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(late != MAP_FAILED);
@@ -423,7 +405,6 @@ static twill_status gather_crowded(struct twill_oob *oob, const void *mine, void
 /* Unauthenticated connections occupy all places first: the true peers are accepted nevertheless. */
 static void crowded_rank(int rank, int size, twill_bootstrap *caller, void *user)
 {
-    (void)size;
     struct twill_test_share o = {.oob = twill_test_oob(caller)};
     struct twill_bootstrap_ops ops = *o.oob->ops;
     midst.ops = o.oob->ops;
@@ -444,13 +425,11 @@ static void crowded_rank(int rank, int size, twill_bootstrap *caller, void *user
 
 static void test_crowd(void **state)
 {
-    (void)state;
     twill_test_run_processes(3, crowded_rank, NULL);
 }
 
 static void test_siege(void **state)
 {
-    (void)state;
     if (geteuid() != 0)
         skip();
     twill_test_run_processes(3, crowded_rank, "siege");

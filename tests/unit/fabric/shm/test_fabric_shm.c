@@ -2,12 +2,9 @@
 /* Messages through shared memory and to oneself; node memory, doorbells and failures of a node. */
 #include "fabric/transports.h"
 #include "tests/support/shm_fixture.h"
+#include "tests/support/unit.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
 
 /* --- messages -------------------------------------------------------------------------------- */
 
@@ -43,7 +40,6 @@ RANK_FN(mismatch, &twill_shm_transport)
 
 static void test_sweep(void **state)
 {
-    (void)state;
     twill_test_run_ranks(2, sweep_rank, NULL);
     twill_test_run_ranks(4, sweep_rank, NULL);
     twill_test_run_ranks(3, sweep_rank, "checksums");
@@ -52,14 +48,12 @@ static void test_sweep(void **state)
 
 static void test_flood(void **state)
 {
-    (void)state;
     twill_test_run_ranks(3, flood_rank, NULL);
     twill_test_run_mixed(4, 2, flood_rank, NULL);
 }
 
 static void test_mismatch(void **state)
 {
-    (void)state;
     twill_test_run_ranks(2, mismatch_rank, NULL);
     twill_test_run_processes(2, mismatch_rank, NULL);
 }
@@ -106,7 +100,6 @@ RANK_FN(fill, &twill_shm_transport)
 
 static void test_fill(void **state)
 {
-    (void)state;
     twill_test_run_ranks(2, fill_rank, NULL);
 }
 
@@ -148,7 +141,6 @@ RANK_FN(flip, &twill_shm_transport)
 
 static void test_flip(void **state)
 {
-    (void)state;
     twill_test_run_ranks(2, flip_rank, "checksums");
     twill_test_run_processes(2, flip_rank, "checksums");
 }
@@ -187,7 +179,6 @@ RANK_FN(cancelled, &twill_shm_transport)
 
 static void test_cancel(void **state)
 {
-    (void)state;
     twill_test_run_ranks(2, cancelled_rank, NULL);
 }
 
@@ -199,7 +190,6 @@ RANK_FN(to_self, &twill_self_transport)
 
 static void test_self(void **state)
 {
-    (void)state;
     twill_test_run_ranks(1, to_self_rank, NULL);
 }
 
@@ -223,13 +213,11 @@ RANK_FN(self_mismatch, &twill_self_transport)
 
 static void test_self_mismatch(void **state)
 {
-    (void)state;
     twill_test_run_ranks(1, self_mismatch_rank, NULL);
 }
 
 static void test_reaches(void **state)
 {
-    (void)state;
     struct twill_world world;
     struct twill_node node = {.size = 2};
     assert_true(twill_test_world(&world, 4, 2));
@@ -250,8 +238,6 @@ static void test_reaches(void **state)
 /* Two nodes of two: areas are separate; SHARED is zeroed, shared and of its size. */
 static void areas_rank(int rank, int size, twill_bootstrap *caller, void *user)
 {
-    (void)user;
-    (void)size;
     struct twill_test_shm f = {0};
     if (twill_test_shm_open(&f, caller, 2, &twill_shm_transport, TWILL_TEST_PLAIN)) {
         struct twill_node *node = f.node;
@@ -282,7 +268,6 @@ static void areas_rank(int rank, int size, twill_bootstrap *caller, void *user)
 
 static void test_areas(void **state)
 {
-    (void)state;
     twill_test_run_ranks(4, areas_rank, NULL);
     twill_test_run_processes(4, areas_rank, NULL);
 }
@@ -307,7 +292,6 @@ static void layout_rank(int rank, int size, twill_bootstrap *caller, void *user)
 
 static void test_layout(void **state)
 {
-    (void)state;
     /* Different totals; and one total, divided differently. */
     size_t sizes[2][3] = {{4096, 4096, 4096}, {4096, 4096 + 1024, 4096}};
     twill_test_run_ranks(3, layout_rank, sizes[0]);
@@ -362,7 +346,6 @@ RANK_FN(woken, &twill_shm_transport)
 
 static void test_sleep(void **state)
 {
-    (void)state;
     twill_test_run_ranks(2, to_and_fro_rank, NULL);
     twill_test_run_processes(2, to_and_fro_rank, NULL);
     twill_test_run_ranks(2, woken_rank, NULL);
@@ -391,20 +374,9 @@ RANK_FN(failure_notice, &twill_shm_transport)
 
 static void test_failure_notice(void **state)
 {
-    (void)state;
     twill_test_run_ranks(3, failure_notice_rank, NULL);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sweep),          cmocka_unit_test(test_flood),
-        cmocka_unit_test(test_mismatch),       cmocka_unit_test(test_fill),
-        cmocka_unit_test(test_flip),           cmocka_unit_test(test_cancel),
-        cmocka_unit_test(test_self),           cmocka_unit_test(test_self_mismatch),
-        cmocka_unit_test(test_reaches),        cmocka_unit_test(test_areas),
-        cmocka_unit_test(test_layout),         cmocka_unit_test(test_sleep),
-        cmocka_unit_test(test_failure_notice),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_sweep, test_flood, test_mismatch, test_fill, test_flip, test_cancel, test_self,
+                test_self_mismatch, test_reaches, test_areas, test_layout, test_sleep,
+                test_failure_notice)

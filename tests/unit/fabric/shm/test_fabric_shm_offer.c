@@ -4,13 +4,10 @@
 #include "fabric/shm/shared_region_state.h"
 #include "fabric/shm/shm_channel.h"
 #include "tests/support/shm_fixture.h"
+#include "tests/support/unit.h"
 
-#include <setjmp.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define LONG TWILL_SHM_FETCH_LEAST
 
@@ -227,14 +224,5 @@ OFFER_TEST(half_reduced)
 OFFER_TEST(ended)
 OFFER_TEST(withdrawn)
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_contents),     cmocka_unit_test(test_in_order),
-        cmocka_unit_test(test_other_size),   cmocka_unit_test(test_unreadable),
-        cmocka_unit_test(test_followed),     cmocka_unit_test(test_half_stored),
-        cmocka_unit_test(test_half_reduced), cmocka_unit_test(test_ended),
-        cmocka_unit_test(test_withdrawn),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_contents, test_in_order, test_other_size, test_unreadable, test_followed,
+                test_half_stored, test_half_reduced, test_ended, test_withdrawn)

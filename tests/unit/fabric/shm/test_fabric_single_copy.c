@@ -3,22 +3,16 @@
  * when the peer is another process, has died, or has nothing mapped there. */
 #include "fabric/shm/single_copy.h"
 #include "tests/support/ranks.h"
+#include "tests/support/unit.h"
 
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 struct access_scene {
     enum twill_single_copy_kind setting;
@@ -248,7 +242,6 @@ static void probing_rank(int rank, int size, twill_bootstrap *caller, void *user
 /* A refusal between any two ranks of a node disables the method for all. */
 static void test_processes(void **state)
 {
-    (void)state;
     static const struct access_scene scenes[] = {
         {TWILL_SINGLE_COPY_AUTO,
          NO_RANK,
@@ -304,7 +297,6 @@ static void test_processes(void **state)
 
 static void test_threads(void **state)
 {
-    (void)state;
     struct access_scene scene = {TWILL_SINGLE_COPY_AUTO,    NO_RANK, NO_RANK, 1, true, true,
                                  {"cma: yes", "xpmem: yes"}};
     twill_test_run_ranks(3, probing_rank, &scene);
@@ -319,7 +311,6 @@ static void dying_rank(int rank, int size, twill_bootstrap *caller, void *user)
     struct access_end end;
     uint64_t all[8], mine;
     int value = 7, got = 0, cause = 0;
-    (void)size, (void)user;
     mine = (uint64_t)(uintptr_t)&value;
     if (open_end(&end, caller, &scene) && gather_ends(&end, &mine, all, sizeof(mine))) {
         if (rank == 1) {
@@ -336,16 +327,7 @@ static void dying_rank(int rank, int size, twill_bootstrap *caller, void *user)
 
 static void test_death(void **state)
 {
-    (void)state;
     twill_test_run_processes(3, dying_rank, NULL);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_processes),
-        cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_death),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_processes, test_threads, test_death)

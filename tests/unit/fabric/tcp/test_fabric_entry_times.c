@@ -2,13 +2,9 @@
 /* Entry times in messages: clocks that are far apart, messages that are read late, unknown times.
  */
 #include "fabric/entry_times.h"
+#include "tests/support/unit.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define APART  UINT64_C(3600000000000) /* ns: a peer whose clock is an hour ahead */
 #define LATE   200000                  /* us: how late a message is read */
@@ -48,7 +44,6 @@ static void assert_seconds(const struct clocks *clocks, uint64_t ticks, uint64_t
 
 static void late_messages_do_not_move_entries(void **state)
 {
-    (void)state;
     struct clocks clocks = start_clocks();
     struct twill_clock_filter filter = {0};
     uint64_t entered = twill_ticks();
@@ -69,7 +64,6 @@ static void late_messages_do_not_move_entries(void **state)
 
 static void unknown_entries_stay_unknown(void **state)
 {
-    (void)state;
     struct clocks clocks = start_clocks();
     struct twill_clock_filter filter = {0};
     struct twill_entry_message message = message_of(&clocks, 0);
@@ -78,9 +72,4 @@ static void unknown_entries_stay_unknown(void **state)
     assert_true(twill_entry_unpack(&message, &clocks.start, &filter).ticks == 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(late_messages_do_not_move_entries),
-                                       cmocka_unit_test(unknown_entries_stay_unknown)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(late_messages_do_not_move_entries, unknown_entries_stay_unknown)

@@ -5,12 +5,10 @@
 #include "tests/support/proxy.h"
 #include "tests/support/tcp_ends.h"
 #include "tests/support/transport_settings.h"
+#include "tests/support/unit.h"
 
 #include <errno.h>
-#include <setjmp.h>
 #include <stdatomic.h>
-
-#include <cmocka.h>
 
 enum mode { PLAIN, CHECKED, SEALED, SEALED_CHACHA };
 
@@ -65,8 +63,6 @@ static const size_t sizes[] = {0,
 static void rank_sweep(int rank, int size, twill_bootstrap *caller, void *user)
 {
     struct tcp_end end;
-    (void)rank;
-    (void)size;
     if (open_end(&end, caller, *(enum mode *)user) &&
         twill_test_sweep(&end.end, sizes, TWILL_ARRAY_LENGTH(sizes)) &&
         twill_test_mismatch(&end.end) && twill_test_early(&end.end) &&
@@ -77,7 +73,6 @@ static void rank_sweep(int rank, int size, twill_bootstrap *caller, void *user)
 
 static void test_sweep(void **state)
 {
-    (void)state;
     for (enum mode mode = CHECKED; mode <= SEALED_CHACHA; mode++)
         twill_test_run_ranks(mode == CHECKED ? 3 : 2, rank_sweep, &mode);
 }
@@ -88,7 +83,6 @@ static void rank_crossed(int rank, int size, twill_bootstrap *caller, void *user
     const size_t bytes = 4u << 20;
     struct tcp_end end;
     unsigned char *out = malloc(bytes), *in = calloc(1, bytes);
-    (void)size;
     if (open_end(&end, caller, *(enum mode *)user)) {
         uint32_t peer = 1 - (uint32_t)rank;
         memset(out, rank + 1, bytes);
@@ -111,7 +105,6 @@ static void rank_crossed(int rank, int size, twill_bootstrap *caller, void *user
 
 static void test_crossed(void **state)
 {
-    (void)state;
     for (enum mode mode = CHECKED; mode <= SEALED; mode++)
         twill_test_run_ranks(2, rank_crossed, &mode);
 }
@@ -146,7 +139,6 @@ static void rank_full(int rank, int size, twill_bootstrap *caller, void *user)
     unsigned char *data = calloc(1, FULL_BYTES);
     struct twill_transfer first = {0}, send = {0};
     int sent = -1, all[2];
-    (void)size;
     if (open_end(&end, caller, *(enum mode *)user)) {
         first = transfer(TWILL_TRANSFER_RECV, 0, 0, data, FULL_BYTES);
         if (rank == 1) /* connect */
@@ -174,7 +166,6 @@ static void rank_full(int rank, int size, twill_bootstrap *caller, void *user)
 
 static void test_full(void **state)
 {
-    (void)state;
     for (enum mode mode = PLAIN; mode <= SEALED; mode++)
         twill_test_run_ranks(2, rank_full, &mode);
 }
@@ -227,7 +218,6 @@ static void rank_ended(int rank, int size, twill_bootstrap *caller, void *user)
     const bool fits = early->wanted == ENDED_BYTES;
     struct tcp_end end;
     unsigned char *data = calloc(1, ENDED_BYTES);
-    (void)size;
     if (open_end(&end, caller, early->mode)) {
         enum twill_transfer_kind kind = rank == 0 ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV;
         struct twill_transfer first = transfer(kind, 1u - (uint32_t)rank, 0, data, 1), last = first;
@@ -269,7 +259,6 @@ static void test_ended(void **state)
 {
     static const struct early_end ends[] = {
         {CHECKED, ENDED_BYTES}, {CHECKED, 4711}, {SEALED, 4711}};
-    (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(ends); i++)
         twill_test_run_ranks(2, rank_ended, (void *)(uintptr_t)&ends[i]);
 }
@@ -343,7 +332,6 @@ static void rank_scene(int rank, int size, twill_bootstrap *caller, void *user)
 {
     struct scene *scene = user;
     struct tcp_end end;
-    (void)size;
     if (open_end_of(&end, caller, scene->mode, scene->epoch)) {
         if (rank == 0)
             send_all(&end, scene);
@@ -376,7 +364,6 @@ static void expect_failure(const struct scene *scene, unsigned arrived, const ch
 /* What goes over the wire can be read without encryption, and not with it. */
 static void test_sniffed(void **state)
 {
-    (void)state;
     for (enum mode mode = PLAIN; mode <= SEALED_CHACHA; mode++) {
         struct scene scene = {.mode = mode};
         play(&scene);
@@ -388,7 +375,6 @@ static void test_sniffed(void **state)
 
 static void test_damaged(void **state)
 {
-    (void)state;
     struct scene once = {.mode = CHECKED, .proxy = {.flips = 1}};
     play(&once);
     assert_int_equal(once.arrived, MESSAGES);
@@ -418,7 +404,6 @@ static void test_attacked(void **state)
         {TWILL_PROXY_REPEAT, HELLO + 5 * SEALED_RECORD, SEALED_RECORD, 5, "altered"},
         {TWILL_PROXY_CUT, HELLO + 5 * SEALED_RECORD + 50, 0, 5, "closed its connection"},
     };
-    (void)state;
     for (enum mode mode = SEALED; mode <= SEALED_CHACHA; mode++)
         for (size_t i = 0; i < TWILL_ARRAY_LENGTH(rows); i++) {
             struct scene scene = {.mode = mode,
@@ -434,7 +419,6 @@ static void test_attacked(void **state)
  * is refused: of the same epoch or of an earlier one. */
 static void test_replayed(void **state)
 {
-    (void)state;
     for (enum mode mode = SEALED; mode <= SEALED_CHACHA; mode++)
         for (uint32_t epoch = 0; epoch < 2; epoch++) {
             struct scene scene = {.mode = mode,
@@ -455,7 +439,6 @@ static void test_replayed(void **state)
  * encrypt by its number. */
 static void test_only_here(void **state)
 {
-    (void)state;
     struct twill_transport_params params = {
         .provider = "verbs", .setting = test_setting, .settings = settings[SEALED]};
     struct twill_tcp_protection protection = {.encrypts = false};
@@ -474,14 +457,5 @@ static void test_only_here(void **state)
     assert_string_equal(error.message, "tcp: rank 3 has another TWILL_ENCRYPT or TWILL_CHECKSUM");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sweep),     cmocka_unit_test(test_crossed),
-        cmocka_unit_test(test_full),      cmocka_unit_test(test_ended),
-        cmocka_unit_test(test_sniffed),   cmocka_unit_test(test_damaged),
-        cmocka_unit_test(test_attacked),  cmocka_unit_test(test_replayed),
-        cmocka_unit_test(test_only_here),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_sweep, test_crossed, test_full, test_ended, test_sniffed, test_damaged,
+                test_attacked, test_replayed, test_only_here)

@@ -2,16 +2,10 @@
 /* The records of a lane by themselves, two ends on a pair of sockets. */
 #include "fabric/tcp/tcp_records.h"
 #include "kernels/kernels.h"
+#include "tests/support/unit.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define ENOUGH 8u /* records that are acknowledged without being asked for */
 
@@ -66,7 +60,6 @@ static void test_acknowledged_behind_data(void **state)
 {
     struct records_pair pair = {.fd = {-1, -1}};
     struct twill_error error = {.status = TWILL_OK};
-    (void)state;
     pair_open(&pair);
     for (unsigned i = 0; i < ENOUGH; i++)
         send_record(pair.end[0], 1);
@@ -81,8 +74,4 @@ static void test_acknowledged_behind_data(void **state)
     pair_close(&pair);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_acknowledged_behind_data)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_acknowledged_behind_data)

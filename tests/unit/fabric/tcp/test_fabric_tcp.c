@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Messages over the tcp transport, between ranks that are threads. */
 #include "tests/support/tcp_ends.h"
+#include "tests/support/unit.h"
 
-#include <setjmp.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 /* --- what every transport must do ------------------------------------------------------------ */
 
@@ -25,8 +23,6 @@ static const size_t sizes[] = {0,
 static void rank_sweep(int rank, int size, twill_bootstrap *caller, void *user)
 {
     struct tcp_end end;
-    (void)rank;
-    (void)size;
     if (end_open(&end, caller, user) && twill_test_early(&end.end) &&
         twill_test_sweep(&end.end, sizes, TWILL_ARRAY_LENGTH(sizes)) &&
         twill_test_mismatch(&end.end))
@@ -36,7 +32,6 @@ static void rank_sweep(int rank, int size, twill_bootstrap *caller, void *user)
 
 static void test_sweep(void **state)
 {
-    (void)state;
     twill_test_run_ranks(2, rank_sweep, NULL);
     twill_test_run_ranks(3, rank_sweep, NULL);
 }
@@ -55,7 +50,6 @@ static bool has_six(void)
 
 static void test_six(void **state)
 {
-    (void)state;
     if (!has_six())
         skip();
     twill_test_run_ranks(2, rank_sweep, (void *)"::1");
@@ -64,8 +58,6 @@ static void test_six(void **state)
 static void rank_flood(int rank, int size, twill_bootstrap *caller, void *user)
 {
     struct tcp_end end;
-    (void)rank;
-    (void)size;
     if (end_open(&end, caller, user) && twill_test_flood(&end.end, 60, 40000)) {
         const struct twill_transport_counters *c = &end.end.transport->counters;
         uint64_t messages = (uint64_t)(size - 1) * TWILL_LANES * 60;
@@ -81,7 +73,6 @@ static void rank_flood(int rank, int size, twill_bootstrap *caller, void *user)
 
 static void test_flood(void **state)
 {
-    (void)state;
     twill_test_run_ranks(2, rank_flood, NULL);
     twill_test_run_ranks(4, rank_flood, NULL);
 }
@@ -93,8 +84,6 @@ static void test_flood(void **state)
 static void rank_ahead(int rank, int size, twill_bootstrap *caller, void *user)
 {
     struct tcp_end end;
-    (void)user;
-    (void)size;
     if (end_open(&end, caller, NULL)) {
         struct twill_transfer *r = calloc(TCP_AHEAD, sizeof(*r));
         uint32_t *data = calloc(TCP_AHEAD, sizeof(*data));
@@ -125,7 +114,6 @@ static void rank_ahead(int rank, int size, twill_bootstrap *caller, void *user)
 
 static void test_ahead(void **state)
 {
-    (void)state;
     twill_test_run_ranks(2, rank_ahead, NULL);
 }
 
@@ -136,8 +124,6 @@ static void test_ahead(void **state)
 static void rank_lanes(int rank, int size, twill_bootstrap *caller, void *user)
 {
     struct tcp_end end;
-    (void)user;
-    (void)size;
     uint32_t peer = (uint32_t)(1 - rank);
     unsigned char *large = calloc(1, TCP_LARGE), small[64] = {0};
     if (end_open(&end, caller, NULL)) {
@@ -168,7 +154,6 @@ static void rank_lanes(int rank, int size, twill_bootstrap *caller, void *user)
 
 static void test_lanes(void **state)
 {
-    (void)state;
     twill_test_run_ranks(2, rank_lanes, NULL);
 }
 
@@ -177,8 +162,6 @@ static void test_lanes(void **state)
 static void rank_refused(int rank, int size, twill_bootstrap *caller, void *user)
 {
     struct tcp_end end;
-    (void)user;
-    (void)size;
     unsigned char *large = calloc(1, TCP_LARGE);
     if (end_open(&end, caller, NULL)) {
         struct twill_transfer r = rank == 0 ? transfer(TWILL_TRANSFER_SEND, 1, 2, large, TCP_LARGE)
@@ -206,7 +189,6 @@ static void rank_refused(int rank, int size, twill_bootstrap *caller, void *user
 /* Rank 1 has to discard what rank 0 still sends, in its next wait. */
 static void test_refused(void **state)
 {
-    (void)state;
     twill_test_run_ranks(2, rank_refused, NULL);
 }
 
@@ -215,9 +197,6 @@ static void test_refused(void **state)
 static void rank_comms(int rank, int size, twill_bootstrap *caller, void *user)
 {
     struct tcp_end end, other = {0};
-    (void)rank;
-    (void)size;
-    (void)user;
     if (end_open(&end, caller, NULL) && end_more(&other, &end, 17)) {
         struct tcp_end *order[2] = {rank == 0 ? &end : &other, rank == 0 ? &other : &end};
         struct twill_transfer r[4];
@@ -248,16 +227,7 @@ static void rank_comms(int rank, int size, twill_bootstrap *caller, void *user)
 
 static void test_comms(void **state)
 {
-    (void)state;
     twill_test_run_ranks(2, rank_comms, NULL);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sweep), cmocka_unit_test(test_six),   cmocka_unit_test(test_flood),
-        cmocka_unit_test(test_ahead), cmocka_unit_test(test_lanes), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_comms),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_sweep, test_six, test_flood, test_ahead, test_lanes, test_refused, test_comms)

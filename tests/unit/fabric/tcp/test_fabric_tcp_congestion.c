@@ -3,15 +3,11 @@
  * connections then have it at both ends. */
 #include "tests/support/tcp_ends.h"
 #include "tests/support/transport_settings.h"
+#include "tests/support/unit.h"
 
 #include <netinet/tcp.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum {
     NO = TWILL_TCP_UNPACED,
@@ -32,7 +28,6 @@ static void test_needs(void **state)
         {"uuu", {7, 8, 7}, false, false}, {"uug", {7, 7, 7}, true, true},
         {"gsu", {1, 2, 3}, false, true},
     };
-    (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(rows); i++) {
         enum twill_tcp_control controls[3];
         for (unsigned r = 0; r < 3; r++)
@@ -63,7 +58,6 @@ static void test_control(void **state)
     const struct twill_transport_params set = {.setting = test_setting, .settings = own};
     int fd = socket(AF_INET, SOCK_STREAM, 0);
     char name[32];
-    (void)state;
     assert_true(fd >= 0);
     assert_true(twill_tcp_use_reno(fd));
     assert_string_equal(name_of(fd, name), "reno");
@@ -82,7 +76,6 @@ static void rank_connected(int rank, int size, twill_bootstrap *caller, void *us
     struct tcp_end end;
     size_t bytes = 100000;
     char name[32];
-    (void)size;
     if (end_open(&end, caller, user) && twill_test_sweep(&end.end, &bytes, 1)) {
         struct twill_tcp *t = (struct twill_tcp *)end.end.transport;
         int fd = t->peers[1 - rank]->lanes[0].fd;
@@ -99,13 +92,7 @@ static void rank_connected(int rank, int size, twill_bootstrap *caller, void *us
 
 static void test_connected(void **state)
 {
-    (void)state;
     twill_test_run_ranks(2, rank_connected, NULL);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_needs), cmocka_unit_test(test_control),
-                                       cmocka_unit_test(test_connected)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_needs, test_control, test_connected)

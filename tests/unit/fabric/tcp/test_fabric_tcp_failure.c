@@ -5,14 +5,12 @@
 #include "tests/support/shared_pages.h"
 #include "tests/support/tcp_ends.h"
 #include "tests/support/transport_settings.h"
+#include "tests/support/unit.h"
 
 #include <errno.h>
-#include <setjmp.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 /* --- unauthenticated connections ------------------------------------------------------------- */
 
@@ -54,8 +52,6 @@ static int knock(const struct twill_tcp *t, const struct tcp_intruder *intruder)
 static void rank_intruders(int rank, int size, twill_bootstrap *caller, void *user)
 {
     struct tcp_end end;
-    (void)user;
-    (void)size;
     int fd[TWILL_ARRAY_LENGTH(intruders)];
     if (end_open(&end, caller, NULL)) {
         struct twill_tcp *t = (struct twill_tcp *)end.end.transport;
@@ -86,7 +82,6 @@ static void rank_intruders(int rank, int size, twill_bootstrap *caller, void *us
 
 static void test_intruders(void **state)
 {
-    (void)state;
     twill_test_run_ranks(2, rank_intruders, NULL);
 }
 
@@ -106,8 +101,6 @@ static bool incoming_are(struct tcp_end *end, unsigned count)
 static void rank_away(int rank, int size, twill_bootstrap *caller, void *user)
 {
     struct tcp_end end;
-    (void)size;
-    (void)user;
     if (end_open(&end, caller, NULL)) {
         struct twill_tcp *t = (struct twill_tcp *)end.end.transport;
         char data[8] = "late";
@@ -133,7 +126,6 @@ static void rank_away(int rank, int size, twill_bootstrap *caller, void *user)
 
 static void test_away(void **state)
 {
-    (void)state;
     twill_test_run_ranks(2, rank_away, NULL);
 }
 
@@ -142,8 +134,6 @@ static void test_away(void **state)
 static void rank_ended(int rank, int size, twill_bootstrap *caller, void *user)
 {
     struct tcp_end end;
-    (void)size;
-    (void)user;
     if (end_open(&end, caller, NULL)) {
         struct twill_tcp *t = (struct twill_tcp *)end.end.transport;
         char data[8] = "last";
@@ -183,7 +173,6 @@ static void rank_ended(int rank, int size, twill_bootstrap *caller, void *user)
 
 static void test_ended(void **state)
 {
-    (void)state;
     twill_test_run_ranks(2, rank_ended, NULL);
 }
 
@@ -192,7 +181,6 @@ static void rank_past(int rank, int size, twill_bootstrap *caller, void *user)
 {
     struct tcp_end end, other = {0};
     atomic_int *over = user;
-    (void)size;
     if (end_open(&end, caller, NULL) && end_more(&other, &end, 17)) {
         struct twill_tcp *t = (struct twill_tcp *)end.end.transport;
         struct twill_transfer vain = transfer(TWILL_TRANSFER_SEND, 1, 0, NULL, 0);
@@ -222,7 +210,6 @@ static void rank_past(int rank, int size, twill_bootstrap *caller, void *user)
 static void test_past(void **state)
 {
     atomic_int over = 0;
-    (void)state;
     twill_test_run_ranks(2, rank_past, &over);
 }
 
@@ -243,8 +230,6 @@ static bool connect_lanes(struct tcp_end *end, uint32_t peer, unsigned lanes)
 static void rank_cancel(int rank, int size, twill_bootstrap *caller, void *user)
 {
     struct tcp_end end;
-    (void)size;
-    (void)user;
     enum { n = 6 };
     if (end_open(&end, caller, NULL)) {
         struct twill_transfer *r = (struct twill_transfer *)(void *)page_map(1u << 20);
@@ -291,7 +276,6 @@ static void rank_cancel(int rank, int size, twill_bootstrap *caller, void *user)
 
 static void test_cancel(void **state)
 {
-    (void)state;
     twill_test_run_ranks(2, rank_cancel, NULL);
 }
 
@@ -302,7 +286,6 @@ static void rank_death(int rank, int size, twill_bootstrap *caller, void *user)
 {
     struct tcp_end end;
     enum twill_transfer_kind kind = *(const enum twill_transfer_kind *)user;
-    (void)size;
     if (rank == 1)
         twill_test_expect_death(1);
     TWILL_CHECK(end_open(&end, caller, NULL));
@@ -330,7 +313,6 @@ static void rank_death(int rank, int size, twill_bootstrap *caller, void *user)
 
 static void test_death(void **state)
 {
-    (void)state;
     enum twill_transfer_kind kinds[] = {TWILL_TRANSFER_SEND, TWILL_TRANSFER_RECV};
     twill_test_run_processes(2, rank_death, &kinds[0]);
     twill_test_run_processes(2, rank_death, &kinds[1]);
@@ -340,8 +322,6 @@ static void test_death(void **state)
 static void rank_vanishes(int rank, int size, twill_bootstrap *caller, void *user)
 {
     struct tcp_end end;
-    (void)size;
-    (void)user;
     if (end_open(&end, caller, NULL)) {
         struct twill_tcp *t = (struct twill_tcp *)end.end.transport;
         char word[8] = "hello";
@@ -372,7 +352,6 @@ static void rank_vanishes(int rank, int size, twill_bootstrap *caller, void *use
 
 static void test_vanishes(void **state)
 {
-    (void)state;
     twill_test_run_ranks(2, rank_vanishes, NULL);
 }
 
@@ -382,8 +361,6 @@ static void test_vanishes(void **state)
 static void rank_flush(int rank, int size, twill_bootstrap *caller, void *user)
 {
     struct tcp_end end;
-    (void)size;
-    (void)user;
     unsigned char *data = malloc(FLUSHED);
     memset(data, rank == 0 ? 5 : 0, FLUSHED);
     if (end_open(&end, caller, NULL)) {
@@ -413,7 +390,6 @@ static void rank_flush(int rank, int size, twill_bootstrap *caller, void *user)
 
 static void test_flush(void **state)
 {
-    (void)state;
     twill_test_run_ranks(2, rank_flush, NULL);
 }
 
@@ -440,7 +416,6 @@ static void rank_setting(int rank, int size, twill_bootstrap *caller, void *user
                                             .interface = rank == 0 ? s->interface : NULL,
                                             .setting = test_setting,
                                             .settings = own};
-    (void)size;
     twill_status status = twill_tcp_transport.open(&transport, &params, &error);
     const char *text = status == TWILL_OK ? twill_tcp_transport.describe(transport) : error.message;
     twill_test_note(status == s->status && (transport != NULL) == (status == TWILL_OK), __FILE__,
@@ -454,7 +429,6 @@ static void rank_setting(int rank, int size, twill_bootstrap *caller, void *user
 
 static void test_settings(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(settings); i++)
         twill_test_run_ranks(2, rank_setting, (void *)&settings[i]);
 }

@@ -5,10 +5,7 @@
 #include "kernels/kernels.h"
 #include "tests/support/tcp_ends.h"
 #include "tests/support/transport_settings.h"
-
-#include <setjmp.h>
-
-#include <cmocka.h>
+#include "tests/support/unit.h"
 
 #define REFUSED_BYTES ((size_t)64 << 20) /* more than the kernel takes */
 #define REFUSED_WANTS 4711u
@@ -115,7 +112,6 @@ static void rank_closed(int rank, int size, twill_bootstrap *caller, void *user)
 {
     const struct refusal_case *how = user;
     struct refusal_ends ends;
-    (void)size;
     if (open_refusal_end(&ends, caller, false) && connect_lane(&ends, 0)) {
         uint32_t peer = 1 - (uint32_t)rank;
         struct tcp_end *end = &ends.end;
@@ -162,7 +158,6 @@ static void test_closed(void **state)
                                                 {.half = true},
                                                 {.half = true, .receives = true},
                                                 {.half = true, .receives = true, .more_sent = 1}};
-    (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++)
         twill_test_run_ranks(2, rank_closed, (void *)(uintptr_t)&cases[i]);
 }
@@ -175,8 +170,6 @@ static void rank_read_already(int rank, int size, twill_bootstrap *caller, void 
 {
     struct refusal_ends ends;
     struct twill_transfer other[REFUSED_LANES];
-    (void)size;
-    (void)user;
     if (open_refusal_end(&ends, caller, true)) {
         uint32_t peer = 1 - (uint32_t)rank;
         struct tcp_end *end = &ends.end;
@@ -212,15 +205,7 @@ static void rank_read_already(int rank, int size, twill_bootstrap *caller, void 
 
 static void test_read_already(void **state)
 {
-    (void)state;
     twill_test_run_ranks(2, rank_read_already, NULL);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_closed),
-        cmocka_unit_test(test_read_already),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_closed, test_read_already)

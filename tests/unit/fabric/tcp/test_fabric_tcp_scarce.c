@@ -4,14 +4,12 @@
 #include "tests/support/leap.h"
 #include "tests/support/scarce.h"
 #include "tests/support/tcp_ends.h"
+#include "tests/support/unit.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <setjmp.h>
 #include <sys/resource.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 /* --- descriptors ----------------------------------------------------------------------------- */
 
@@ -65,8 +63,6 @@ static void rank_one_left(int rank, int size, twill_bootstrap *caller, void *use
     struct shortage shortage = {.count = 0};
     struct tcp_end end;
     char data[8] = "message";
-    (void)size;
-    (void)user;
     TWILL_CHECK(end_open(&end, caller, NULL));
     struct twill_transfer r = message(rank, 0, data);
     if (rank == 0)
@@ -81,7 +77,6 @@ static void rank_one_left(int rank, int size, twill_bootstrap *caller, void *use
 
 static void test_one_left(void **state)
 {
-    (void)state;
     twill_test_run_processes(2, rank_one_left, NULL);
 }
 
@@ -92,8 +87,6 @@ static void rank_none_left(int rank, int size, twill_bootstrap *caller, void *us
     struct tcp_end end;
     char data[8] = "message";
     int intruder[3] = {-1, -1, -1};
-    (void)size;
-    (void)user;
     TWILL_CHECK(end_open(&end, caller, NULL));
     struct twill_tcp *t = (struct twill_tcp *)end.end.transport;
     const struct twill_tcp_address *to = &t->common->address[1];
@@ -118,7 +111,6 @@ static void rank_none_left(int rank, int size, twill_bootstrap *caller, void *us
 
 static void test_none_left(void **state)
 {
-    (void)state;
     twill_test_run_processes(2, rank_none_left, NULL);
 }
 
@@ -126,8 +118,6 @@ static void test_none_left(void **state)
 static void rank_without_random(int rank, int size, twill_bootstrap *caller, void *user)
 {
     struct tcp_end end;
-    (void)size;
-    (void)user;
     TWILL_CHECK(end_open(&end, caller, NULL));
     struct twill_tcp *t = (struct twill_tcp *)end.end.transport;
     const struct twill_tcp_address *to = &t->common->address[1];
@@ -149,7 +139,6 @@ static void rank_without_random(int rank, int size, twill_bootstrap *caller, voi
 
 static void test_no_random(void **state)
 {
-    (void)state;
     twill_test_run_processes(2, rank_without_random, NULL);
 }
 
@@ -166,8 +155,6 @@ static void rank_crowded(int rank, int size, twill_bootstrap *caller, void *user
     struct tcp_end end;
     char data[8] = "message";
     int crowd[TCP_SCARCE_CROWD], own[OWN];
-    (void)size;
-    (void)user;
     TWILL_CHECK(getrlimit(RLIMIT_NOFILE, &files) == 0);
     files.rlim_cur = rank == 1 ? TCP_SCARCE_HELD : files.rlim_max;
     TWILL_CHECK(setrlimit(RLIMIT_NOFILE, &files) == 0);
@@ -196,7 +183,6 @@ static void rank_crowded(int rank, int size, twill_bootstrap *caller, void *user
 
 static void test_crowd(void **state)
 {
-    (void)state;
     twill_test_run_processes(2, rank_crowded, NULL);
 }
 
@@ -207,8 +193,6 @@ static void rank_sent_away(int rank, int size, twill_bootstrap *caller, void *us
 {
     struct tcp_end end;
     char data[8] = "message";
-    (void)size;
-    (void)user;
     if (end_open(&end, caller, NULL)) {
         struct twill_tcp *t = (struct twill_tcp *)end.end.transport;
         struct twill_transfer r = message(rank, 0, data);
@@ -232,7 +216,6 @@ static void rank_sent_away(int rank, int size, twill_bootstrap *caller, void *us
 
 static void test_sent_away(void **state)
 {
-    (void)state;
     twill_test_run_ranks(2, rank_sent_away, NULL);
 }
 
@@ -256,7 +239,6 @@ static void rank_without_route(int rank, int size, twill_bootstrap *caller, void
     const unsigned *attempts = user;
     struct tcp_end end;
     char data[8] = "message";
-    (void)size;
     TWILL_CHECK(end_open(&end, caller, "lo"));
     struct twill_transfer r = message(rank, TWILL_POINT_LANE, data);
     routeless = rank == 0 ? *attempts : 0;
@@ -281,7 +263,6 @@ static void rank_without_route(int rank, int size, twill_bootstrap *caller, void
 static void test_no_route(void **state)
 {
     unsigned attempts[] = {3, UINT32_MAX};
-    (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(attempts); i++)
         twill_test_run_processes(2, rank_without_route, &attempts[i]);
 }
@@ -317,7 +298,6 @@ static void test_words(void **state)
                                         .length = sizeof(struct sockaddr_in6)};
     struct twill_tcp_peer peer = {.rank = 3, .name = "rank 3", .address = &address};
     struct twill_tcp_lane lane = {.peer = &peer};
-    (void)state;
     assert_int_equal(inet_pton(AF_INET6, "fd77::2", &address.at.six.sin6_addr), 1);
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++) {
         struct twill_error error = {0};
@@ -329,13 +309,5 @@ static void test_words(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_left), cmocka_unit_test(test_none_left),
-        cmocka_unit_test(test_crowd),    cmocka_unit_test(test_sent_away),
-        cmocka_unit_test(test_words),    cmocka_unit_test(test_no_random),
-        cmocka_unit_test(test_no_route),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_one_left, test_none_left, test_crowd, test_sent_away, test_words,
+                test_no_random, test_no_route)

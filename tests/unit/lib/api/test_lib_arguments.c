@@ -4,12 +4,7 @@
  * hear of it. And addresses, which are a rank's own: all are taken. */
 #include "lib/comm/comm.h"
 #include "tests/support/ranks.h"
-
-#include <setjmp.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/support/unit.h"
 
 #define MANY 20000
 
@@ -120,31 +115,21 @@ static void message_anywhere(int rank, int size, twill_bootstrap *bootstrap, voi
                                    TWILL_I64) == TWILL_OK);
         TWILL_CHECK(memcmp(in + moved, want, sizeof(want)) == 0);
     }
-    (void)size;
     twill_comm_destroy(j.comm);
     twill_context_destroy(j.context);
 }
 
 static void messages_at_any_address(void **unused)
 {
-    (void)unused;
     twill_test_run_ranks(2, message_anywhere, "");
     twill_test_run_ranks(2, message_anywhere, "2x1");
 }
 
 static void arguments_that_all_give_alike(void **unused)
 {
-    (void)unused;
     twill_test_run_ranks(2, refuse_alike, "");
     twill_test_run_ranks(3, refuse_alike, "");
     twill_test_run_ranks(2, refuse_alike, "2x1");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(arguments_that_all_give_alike),
-        cmocka_unit_test(messages_at_any_address),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(arguments_that_all_give_alike, messages_at_any_address)

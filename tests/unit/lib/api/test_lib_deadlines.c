@@ -4,12 +4,9 @@
 #include "lib/comm/comm.h"
 #include "lib/twill_recover.h"
 #include "tests/support/ranks.h"
+#include "tests/support/unit.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #define SHORT 0.3
 
@@ -59,7 +56,6 @@ static void of_comm(int rank, int size, twill_bootstrap *bootstrap, void *user)
     struct waiting_rank l;
     twill_comm *copy = NULL;
     twill_bounds bounds;
-    (void)size;
     TWILL_CHECK(connect_late(&l, rank, bootstrap, user));
     TWILL_CHECK(twill_comm_set_timeout(l.comm, SHORT) == TWILL_OK);
     TWILL_CHECK(twill_comm_bounds(l.comm, &bounds) == TWILL_OK && is_near(bounds.silent, SHORT));
@@ -85,7 +81,6 @@ static void inherited(int rank, int size, twill_bootstrap *bootstrap, void *user
 {
     struct waiting_rank l;
     twill_comm *copy = NULL;
-    (void)size;
     TWILL_CHECK(connect_late(&l, rank, bootstrap, user));
     TWILL_CHECK(twill_comm_set_timeout(l.comm, SHORT * 100) == TWILL_OK);
     TWILL_CHECK(twill_comm_dup(&copy, l.comm) == TWILL_OK);
@@ -103,7 +98,6 @@ static void of_request(int rank, int size, twill_bootstrap *bootstrap, void *use
     twill_request *requests[2] = {NULL, NULL};
     int done = 0;
     const char *how = user;
-    (void)size;
     TWILL_CHECK(connect_late(&l, rank, bootstrap, "3"));
     uint64_t since = twill_now();
     if (rank == 1) {
@@ -162,7 +156,6 @@ static void bad_calls(int rank, int size, twill_bootstrap *bootstrap, void *user
 
 static void test_of_comm(void **state)
 {
-    (void)state;
     twill_test_run_ranks(3, of_comm, "3");
     twill_test_run_ranks(3, of_comm, "2+1");
     twill_test_run_ranks(2, inherited, "2");
@@ -170,7 +163,6 @@ static void test_of_comm(void **state)
 
 static void test_of_request(void **state)
 {
-    (void)state;
     twill_test_run_ranks(3, of_request, "wait");
     twill_test_run_ranks(3, of_request, "any");
     twill_test_run_ranks(3, of_request, "test");
@@ -178,17 +170,8 @@ static void test_of_request(void **state)
 
 static void test_bad_calls(void **state)
 {
-    (void)state;
     twill_test_run_ranks(2, bad_calls, "2");
     twill_test_run_ranks(2, bad_calls, "2x1");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_of_comm),
-        cmocka_unit_test(test_of_request),
-        cmocka_unit_test(test_bad_calls),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_of_comm, test_of_request, test_bad_calls)

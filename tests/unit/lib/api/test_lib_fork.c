@@ -6,18 +6,13 @@
 #include "lib/twill_server.h"
 #include "lib/twill_train.h"
 #include "tests/support/ranks.h"
+#include "tests/support/unit.h"
 
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define EXPECT(cond) ((void)twill_test_note((cond), __FILE__, __LINE__, "%s", #cond))
 
@@ -49,7 +44,6 @@ static void *reduce_on(void *user)
 static void combine(const void *left, const void *right, void *result, size_t count,
                     twill_type type, void *user)
 {
-    (void)left, (void)right, (void)result, (void)count, (void)type, (void)user;
 }
 
 /* Take the lock of the context again and again. */
@@ -207,13 +201,8 @@ static void fork_rank(int rank, int size, twill_bootstrap *bootstrap, void *user
 
 static void forked_at_any_moment(void **unused)
 {
-    (void)unused;
     twill_test_run_processes(2, fork_rank, "");
     twill_test_run_processes(2, fork_rank, "2x1");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(forked_at_any_moment)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(forked_at_any_moment)

@@ -2,12 +2,7 @@
 /* Groups: fusing does not depend on a rank's own messages, a mismatch is reported on all ranks even
  * if the sums of counts agree; and mismatches detected by later calls. */
 #include "tests/support/ranks.h"
-
-#include <setjmp.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/support/unit.h"
 
 enum { GROUP_RANKS = 3 };
 
@@ -125,40 +120,28 @@ static void no_receiver(twill_comm *comm, int rank, int size)
 
 static void test_no_receiver(void **unused)
 {
-    (void)unused;
     on_all_nodes(no_receiver);
 }
 
 static void test_fused_and_alike(void **unused)
 {
-    (void)unused;
     on_all_nodes(fused_and_alike);
 }
 
 static void test_messages_between(void **unused)
 {
-    (void)unused;
     on_all_nodes(messages_between);
 }
 
 static void test_counts_that_differ(void **unused)
 {
-    (void)unused;
     on_all_nodes(counts_that_differ);
 }
 
 static void test_roots_that_differ(void **unused)
 {
-    (void)unused;
     on_all_nodes(roots_that_differ);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_messages_between),  cmocka_unit_test(test_fused_and_alike),
-        cmocka_unit_test(test_no_receiver),       cmocka_unit_test(test_counts_that_differ),
-        cmocka_unit_test(test_roots_that_differ),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_messages_between, test_fused_and_alike, test_no_receiver,
+                test_counts_that_differ, test_roots_that_differ)

@@ -3,11 +3,7 @@
  * of two, input at the beginning of the output; and blocks that cannot be. */
 #include "lib/twill_lightgbm.h"
 #include "tests/support/ranks.h"
-
-#include <setjmp.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/support/unit.h"
 
 #define RANKS 3
 
@@ -15,7 +11,6 @@
 static void add(const char *input, char *output, int element, int32_t bytes)
 {
     double in, out;
-    (void)element;
     for (int32_t i = 0; i < bytes; i += (int32_t)sizeof(in)) {
         memcpy(&in, input + i, sizeof(in));
         memcpy(&out, output + i, sizeof(out));
@@ -82,7 +77,6 @@ static void on_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     twill_context *context = NULL;
     twill_comm *comm = NULL;
-    (void)size, (void)user;
     const char *const settings[] = {"TWILL_LOG=none", NULL};
     if (twill_test_connect(&context, &comm, bootstrap, "", NULL, settings)) {
         sums(comm, rank);
@@ -98,12 +92,7 @@ static void on_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 
 static void as_lightgbm_calls(void **state)
 {
-    (void)state;
     twill_test_run_ranks(RANKS, on_rank, NULL);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(as_lightgbm_calls)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(as_lightgbm_calls)

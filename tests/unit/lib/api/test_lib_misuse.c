@@ -3,16 +3,11 @@
  * a counterpart: an error with a message, at once, without access to freed memory. */
 #include "lib/comm/comm.h"
 #include "tests/support/ranks.h"
+#include "tests/support/unit.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static const char *const quiet[] = {TWILL_TEST_PATIENT, "TWILL_TUNE=heap_limit=8M",
                                     "TWILL_LOG=none", NULL};
@@ -55,7 +50,6 @@ static void ended_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
     twill_context *context;
     twill_comm *comm, *other, *more[20];
     void *memory;
-    (void)user;
     if (!twill_test_connect(&context, &comm, bootstrap, "", NULL, quiet))
         return;
     TWILL_CHECK(twill_comm_dup(&other, comm) == TWILL_OK);
@@ -82,7 +76,6 @@ static void ended_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
 
 static void ended_communicators(void **unused)
 {
-    (void)unused;
     setenv("TWILL_LOG", "none", 1);
     twill_test_run_ranks(1, ended_rank, NULL);
     twill_test_run_ranks(2, ended_rank, NULL);
@@ -91,7 +84,6 @@ static void ended_communicators(void **unused)
 
 static void finalized_twice(void **unused)
 {
-    (void)unused;
     static const char *const settings[] = {"TWILL_LAUNCHER=none", NULL};
     char message[80];
     twill_comm *comm;
@@ -112,7 +104,6 @@ static void waited_rank(int rank, int size, twill_bootstrap *bootstrap, void *us
     twill_comm *comm;
     twill_request *one, *copy, *next, *two[2];
     int done, index;
-    (void)rank, (void)size, (void)user;
     if (!twill_test_connect(&context, &comm, bootstrap, "", NULL, quiet))
         return;
     TWILL_CHECK(twill_barrier_start(comm, &one) == TWILL_OK);
@@ -158,7 +149,6 @@ static void innocent_rank(int rank, int size, twill_bootstrap *bootstrap, void *
     twill_context *context;
     twill_comm *comm, *first, *second;
     twill_request *one, *copy, *next;
-    (void)rank, (void)size, (void)user;
     if (!twill_test_connect(&context, &comm, bootstrap, "", NULL, quiet))
         return;
     TWILL_CHECK(twill_comm_dup(&first, comm) == TWILL_OK);
@@ -188,7 +178,6 @@ static void old_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
     twill_context *context;
     twill_comm *comm;
     twill_request *one, *copy;
-    (void)rank, (void)size, (void)user;
     if (!twill_test_connect(&context, &comm, bootstrap, "", NULL, quiet))
         return;
     TWILL_CHECK(twill_barrier_start(comm, &one) == TWILL_OK);
@@ -207,7 +196,6 @@ static void old_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 
 static void ended_requests(void **unused)
 {
-    (void)unused;
     twill_test_run_ranks(1, waited_rank, NULL);
     twill_test_run_ranks(2, waited_rank, NULL);
     twill_test_run_ranks(1, innocent_rank, NULL);
@@ -250,7 +238,6 @@ static void two_threads_rank(int rank, int size, twill_bootstrap *bootstrap, voi
     struct misused_pair *pair = user;
     twill_request *request;
     float x[2] = {0};
-    (void)size;
     if (!twill_test_connect(&context, &comm, bootstrap, "", NULL, quiet))
         return;
     second.comm = comm;
@@ -287,7 +274,6 @@ static void two_threads_rank(int rank, int size, twill_bootstrap *bootstrap, voi
 
 static void two_threads_at_once(void **unused)
 {
-    (void)unused;
     static const char *const calls[] = {"twill_allgather", "twill_wait"};
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(calls); i++) {
         struct misused_pair pair = {.waits_in = calls[i]};
@@ -314,7 +300,6 @@ static void hammered_rank(int rank, int size, twill_bootstrap *bootstrap, void *
     twill_context *context;
     twill_comm *comm;
     pthread_t thread[3];
-    (void)rank, (void)size, (void)user;
     for (int time = 0; time < 10; time++) {
         if (!twill_test_connect(&context, &comm, bootstrap, "", NULL, quiet))
             return;
@@ -329,7 +314,6 @@ static void hammered_rank(int rank, int size, twill_bootstrap *bootstrap, void *
 
 static void many_threads_at_once(void **unused)
 {
-    (void)unused;
     twill_test_run_ranks(1, hammered_rank, NULL);
 }
 
@@ -383,7 +367,6 @@ static void lonely_rank(int rank, int size, twill_bootstrap *bootstrap, void *us
 
 static void lonely_messages(void **unused)
 {
-    (void)unused;
     for (int way = 0; way < 3; way++) {
         twill_test_run_ranks(1, lonely_rank, &way);
         twill_test_run_ranks(2, lonely_rank, &way);
@@ -399,7 +382,6 @@ static void unreadable_rank(int rank, int size, twill_bootstrap *bootstrap, void
     size_t bytes = (size_t)1 << 20;
     static const char *const tcp[] = {TWILL_TEST_PATIENT, "TWILL_TUNE=heap_limit=8M",
                                       "TWILL_PROVIDER=tcp", NULL};
-    (void)size;
     if (!twill_test_connect(&context, &comm, bootstrap, user, NULL, tcp))
         return;
     unsigned char *none = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -426,17 +408,8 @@ static void unreadable_rank(int rank, int size, twill_bootstrap *bootstrap, void
 
 static void memory_that_is_none(void **unused)
 {
-    (void)unused;
     twill_test_run_ranks(2, unreadable_rank, "2x1");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ended_communicators),  cmocka_unit_test(finalized_twice),
-        cmocka_unit_test(ended_requests),       cmocka_unit_test(two_threads_at_once),
-        cmocka_unit_test(many_threads_at_once), cmocka_unit_test(lonely_messages),
-        cmocka_unit_test(memory_that_is_none),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(ended_communicators, finalized_twice, ended_requests, two_threads_at_once,
+                many_threads_at_once, lonely_messages, memory_that_is_none)

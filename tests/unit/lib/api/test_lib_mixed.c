@@ -5,13 +5,9 @@
 #include "tests/support/collectives.h"
 #include "tests/support/ranks.h"
 #include "tests/support/sanitizers.h"
+#include "tests/support/unit.h"
 
-#include <setjmp.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define MIXED_CALLS (TEST_FEWER ? 250u : 1500u)
 #define MIXED_BYTES ((size_t)1 << 19) /* of a buffer */
@@ -212,7 +208,6 @@ static void run_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 
 static void any_after_any(void **unused)
 {
-    (void)unused;
     twill_test_run_processes(2, run_rank, "");
     twill_test_run_ranks(2, run_rank, "");
     twill_test_run_ranks(3, run_rank, "");
@@ -220,8 +215,4 @@ static void any_after_any(void **unused)
     twill_test_run_ranks(4, run_rank, "2x2");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(any_after_any)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(any_after_any)

@@ -3,15 +3,10 @@
  * a communicator names that, a rank is named once; time is counted in all ways to wait. */
 #include "lib/base/base.h"
 #include "tests/support/ranks.h"
+#include "tests/support/unit.h"
 
-#include <setjmp.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static const char *const quiet[] = {TWILL_TEST_PATIENT, "TWILL_TUNE=heap_limit=8M",
                                     "TWILL_LOG=none", NULL};
@@ -30,7 +25,6 @@ static void refused_rank(int rank, int size, twill_bootstrap *bootstrap, void *u
     twill_context *context;
     twill_comm *comm;
     twill_request *request = NULL;
-    (void)rank, (void)size, (void)user;
     if (!twill_test_connect(&context, &comm, bootstrap, "", NULL, quiet))
         return;
     TWILL_CHECK(twill_group_end(comm) == TWILL_ERR_ARGUMENT); /* before any call */
@@ -62,7 +56,6 @@ static void refused_rank(int rank, int size, twill_bootstrap *bootstrap, void *u
 
 static void refusals_name_the_call(void **unused)
 {
-    (void)unused;
     twill_test_run_processes(1, refused_rank, NULL);
 }
 
@@ -87,7 +80,6 @@ static void early_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
 
 static void an_early_end(void **unused)
 {
-    (void)unused;
     twill_test_run_ranks(2, early_rank, "");
     twill_test_run_ranks(2, early_rank, "2x1");
 }
@@ -100,7 +92,6 @@ static void absent_rank(int rank, int size, twill_bootstrap *bootstrap, void *us
     twill_comm *comm;
     twill_request *request[3];
     float x[3][8] = {{0}};
-    (void)size;
     if (!twill_test_connect(&context, &comm, bootstrap, user, NULL, settings))
         return;
     if (rank == 0) {
@@ -117,7 +108,6 @@ static void absent_rank(int rank, int size, twill_bootstrap *bootstrap, void *us
 
 static void an_absent_rank(void **unused)
 {
-    (void)unused;
     twill_test_run_ranks(2, absent_rank, "");
     twill_test_run_ranks(2, absent_rank, "2x1");
 }
@@ -136,7 +126,6 @@ static void named_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
     const char *settings[] = {named->setting, log_file, NULL};
     twill_context *context;
     twill_comm *comm;
-    (void)rank, (void)size;
     snprintf(log_file, sizeof(log_file), "TWILL_LOG_FILE=%s", named->file);
     if (!twill_test_connect(&context, &comm, bootstrap, "", NULL, settings))
         return;
@@ -159,7 +148,6 @@ static unsigned times_said(const char *file, const char *words)
 /* One rank warns, once. */
 static void names_of_nothing(void **unused)
 {
-    (void)unused;
     static struct named_setting cases[] = {
         {.setting = "TWILL_RAILS=eth99", .said = "TWILL_RAILS=eth99: eth99 is no interface"},
         {.setting = "TWILL_PROVIDER=foo", .said = "TWILL_PROVIDER=foo"},
@@ -217,7 +205,6 @@ static void late_rank(int rank, int size, twill_bootstrap *bootstrap, void *user
     twill_counters before, after;
     enum way way = *(enum way *)user;
     float x = 0.0f;
-    (void)size;
     if (!twill_test_connect(&context, &comm, bootstrap, "", NULL, quiet))
         return;
     TWILL_CHECK(twill_allreduce_init(comm, &x, &x, 1, TWILL_F32, TWILL_SUM, &persistent) ==
@@ -247,17 +234,9 @@ static void late_rank(int rank, int size, twill_bootstrap *bootstrap, void *user
 
 static void time_is_counted(void **unused)
 {
-    (void)unused;
     for (enum way way = WORDS_STARTED; way < WAYS; way++)
         twill_test_run_ranks(2, late_rank, &way);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(refusals_name_the_call), cmocka_unit_test(an_early_end),
-        cmocka_unit_test(an_absent_rank),         cmocka_unit_test(names_of_nothing),
-        cmocka_unit_test(time_is_counted),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(refusals_name_the_call, an_early_end, an_absent_rank, names_of_nothing,
+                time_is_counted)

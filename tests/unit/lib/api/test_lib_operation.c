@@ -2,17 +2,11 @@
 /* User-defined operations: arguments, the table, and what ranks compare. */
 #include "lib/base/lists.h"
 #include "lib/job/context.h"
-
-#include <setjmp.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/support/unit.h"
 
 static void nothing(const void *left, const void *right, void *result, size_t count,
                     twill_type type, void *user)
 {
-    (void)left, (void)right, (void)result, (void)count, (void)type, (void)user;
 }
 
 static int open_context(void **state)

@@ -2,13 +2,7 @@
 /* Messages: in order, many in progress, to the rank itself, between collectives, mismatched; and
  * groups of calls, with small allreduces fused. */
 #include "tests/support/ranks.h"
-
-#include <setjmp.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/support/unit.h"
 
 #define POINT_MOST   50000 /* elements of a message */
 #define POINT_FLIGHT 40
@@ -135,7 +129,6 @@ out:
 
 static void many_messages(void **unused)
 {
-    (void)unused;
     world_cases_run(flight_rank, 0);
 }
 
@@ -168,7 +161,6 @@ out:
 
 static void blocking_messages(void **unused)
 {
-    (void)unused;
     world_cases_run(blocking_rank, 0);
 }
 
@@ -195,7 +187,6 @@ out:
 
 static void mismatched_messages(void **unused)
 {
-    (void)unused;
     world_cases_run(mismatch_rank, 1);
 }
 
@@ -228,7 +219,6 @@ out:
 
 static void bad_arguments(void **unused)
 {
-    (void)unused;
     twill_test_run_ranks(1, arguments_rank, (void *)(uintptr_t)&worlds[0]);
 }
 
@@ -311,7 +301,6 @@ out:
 
 static void groups(void **unused)
 {
-    (void)unused;
     world_cases_run(group_rank, 0);
 }
 
@@ -333,19 +322,8 @@ out:
 
 static void bad_arguments_in_groups(void **unused)
 {
-    (void)unused;
     world_cases_run(bad_group_rank, 1);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(many_messages),
-        cmocka_unit_test(blocking_messages),
-        cmocka_unit_test(mismatched_messages),
-        cmocka_unit_test(bad_arguments),
-        cmocka_unit_test(groups),
-        cmocka_unit_test(bad_arguments_in_groups),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(many_messages, blocking_messages, mismatched_messages, bad_arguments, groups,
+                bad_arguments_in_groups)

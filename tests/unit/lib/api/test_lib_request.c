@@ -4,14 +4,9 @@
 #include "tests/support/collectives.h"
 #include "tests/support/ranks.h"
 #include "tests/support/sanitizers.h"
+#include "tests/support/unit.h"
 
-#include <setjmp.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define REQUEST_FLIGHT 24u /* calls in progress at a time */
 #define ROUNDS         (TEST_FEWER ? 2u : 6u)
@@ -179,7 +174,6 @@ static void many_rank(int rank, int size, twill_bootstrap *bootstrap, void *user
 
 static void many_in_flight(void **unused)
 {
-    (void)unused;
     for (size_t w = 0; w < TWILL_ARRAY_LENGTH(worlds); w++)
         twill_test_run_ranks(worlds[w].size, many_rank, (void *)(uintptr_t)&worlds[w]);
 }
@@ -277,7 +271,6 @@ static void persistent_rank(int rank, int size, twill_bootstrap *bootstrap, void
 
 static void persistent_ones_start_again(void **unused)
 {
-    (void)unused;
     for (size_t w = 0; w < TWILL_ARRAY_LENGTH(worlds); w++)
         twill_test_run_ranks(worlds[w].size, persistent_rank, (void *)(uintptr_t)&worlds[w]);
 }
@@ -317,7 +310,6 @@ static void apart_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
 
 static void communicators_apart(void **unused)
 {
-    (void)unused;
     for (size_t w = 0; w < TWILL_ARRAY_LENGTH(worlds); w++)
         twill_test_run_ranks(worlds[w].size, apart_rank, (void *)(uintptr_t)&worlds[w]);
 }
@@ -355,7 +347,6 @@ static void misuse_rank(int rank, int size, twill_bootstrap *bootstrap, void *us
 
 static void misuse_is_refused(void **unused)
 {
-    (void)unused;
     static const struct request_world pair = {2, "", NULL};
     twill_test_run_ranks(2, misuse_rank, (void *)(uintptr_t)&pair);
 }
@@ -388,17 +379,9 @@ static void disagreeing_rank(int rank, int size, twill_bootstrap *bootstrap, voi
 
 static void failures_end_all(void **unused)
 {
-    (void)unused;
     for (size_t w = 1; w < TWILL_ARRAY_LENGTH(worlds); w++)
         twill_test_run_ranks(worlds[w].size, disagreeing_rank, (void *)(uintptr_t)&worlds[w]);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(many_in_flight),      cmocka_unit_test(persistent_ones_start_again),
-        cmocka_unit_test(communicators_apart), cmocka_unit_test(misuse_is_refused),
-        cmocka_unit_test(failures_end_all),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(many_in_flight, persistent_ones_start_again, communicators_apart, misuse_is_refused,
+                failures_end_all)

@@ -7,17 +7,14 @@
 #include "lib/comm/recovery.h"
 #include "lib/twill_recover.h"
 #include "tests/support/ranks.h"
+#include "tests/support/unit.h"
 
 #include <pthread.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define SHORT        0.8 /* seconds: of rank 0, or of the last rank in set-up */
 #define ABSENT       3   /* makes no call */
@@ -63,7 +60,6 @@ static void chain_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
     const char *const settings[] = {TWILL_TEST_PATIENT, "TWILL_PROVIDER=tcp", NULL};
     twill_context *context;
     twill_comm *comm;
-    (void)size;
     TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, chain->nodes, NULL, settings));
     TWILL_CHECK(rank != 0 || twill_comm_set_timeout(comm, SHORT) == TWILL_OK);
     TWILL_CHECK(twill_barrier(comm) == TWILL_OK);
@@ -77,7 +73,6 @@ static void chain_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
 static void test_chain(void **state)
 {
     static const char *const nodes[] = {"4", "2x2", "4x1", "1+3"};
-    (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(nodes); i++)
         twill_test_run_ranks(4, chain_rank, &(struct wait_chain){nodes[i], false});
 }
@@ -85,7 +80,6 @@ static void test_chain(void **state)
 /* Ranks 1 and 2 wait for each other, and rank 1 for rank 3, too. */
 static void test_circle(void **state)
 {
-    (void)state;
     twill_test_run_ranks(4, chain_rank, &(struct wait_chain){"2x2", true});
     twill_test_run_ranks(4, chain_rank, &(struct wait_chain){"4x1", true});
 }
@@ -98,7 +92,6 @@ static void asking_rank(int rank, int size, twill_bootstrap *bootstrap, void *us
     const uint32_t asked = 0;
     twill_context *context;
     twill_comm *comm;
-    (void)size, (void)user;
     TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, ASKING_NODES, NULL, settings));
     TWILL_CHECK(twill_barrier(comm) == TWILL_OK);
     for (unsigned times = 0; times < 20; times++) {
@@ -120,7 +113,6 @@ static void asking_rank(int rank, int size, twill_bootstrap *bootstrap, void *us
 
 static void test_many_ask(void **state)
 {
-    (void)state;
     twill_test_run_ranks(ASKING, asking_rank, NULL);
 }
 
@@ -152,7 +144,6 @@ static void place_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
     twill_context *context;
     twill_comm *comm, *other;
     float one = 1, sum = 0;
-    (void)size;
     TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, p->nodes, NULL, settings));
     TWILL_CHECK(twill_comm_dup(&other, comm) == TWILL_OK && twill_barrier(comm) == TWILL_OK);
     if (rank == 2) {
@@ -187,7 +178,6 @@ static void test_place(void **state)
         {"3", PLACE_NOWHERE, "rank 2 is in no call; its last was barrier #", NULL},
         {"3x1", PLACE_NOWHERE, "rank 2 does not answer: it is in no call, or stopped", NULL},
     };
-    (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++)
         twill_test_run_ranks(3, place_rank, &cases[i]);
 }
@@ -219,7 +209,6 @@ static void left_rank(int rank, int size, twill_bootstrap *bootstrap, void *user
     const uint32_t to = 1;
     twill_context *context;
     twill_comm *comm;
-    (void)size;
     TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "3x1", NULL, settings));
     TWILL_CHECK(twill_barrier(comm) == TWILL_OK);
     struct twill_notice notice = {.comm = comm->number,
@@ -248,7 +237,6 @@ static void left_rank(int rank, int size, twill_bootstrap *bootstrap, void *user
 static void test_left(void **state)
 {
     twill_comm *volatile told = NULL;
-    (void)state;
     twill_test_run_ranks(3, left_rank, (void *)(uintptr_t)&told);
 }
 
@@ -266,7 +254,6 @@ static void finding_rank(int rank, int size, twill_bootstrap *bootstrap, void *u
     const uint32_t to = 1;
     twill_context *context;
     twill_comm *comm;
-    (void)size;
     TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "3x1", NULL, settings));
     TWILL_CHECK(twill_barrier(comm) == TWILL_OK);
     TWILL_CHECK(twill_test_barrier(bootstrap)); /* else the notice ends another rank's barrier */
@@ -309,7 +296,6 @@ static void test_own_finding(void **state)
          "rank 0 of the job has left"},
         {TWILL_ERR_FABRIC, TWILL_NO_RANK, "ofi: rank 0: a peer is gone", "a peer is gone"},
         {TWILL_ERR_MISMATCH, 0, "rank 0 calls barrier #2 instead", "calls barrier #2 instead"}};
-    (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(findings); i++)
         twill_test_run_ranks(3, finding_rank, (void *)(uintptr_t)&findings[i]);
 }
@@ -332,7 +318,6 @@ static void setup_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
     twill_context *context;
     twill_comm *comm, *copy = NULL;
     pid_t pid[OF_SETUP], own = getpid();
-    (void)size, (void)user;
     if (rank == PASSING)
         twill_test_expect_death(rank);
     TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "2+1", NULL, settings));
@@ -361,7 +346,6 @@ static void revoking_rank(int rank, int size, twill_bootstrap *bootstrap, void *
     twill_comm *comm, *copy = NULL;
     pid_t pid[OF_SETUP], own = getpid();
     pthread_t thread;
-    (void)size, (void)user;
     if (rank == PASSING)
         twill_test_expect_death(rank);
     TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "2+1", NULL, settings));
@@ -382,23 +366,13 @@ static void revoking_rank(int rank, int size, twill_bootstrap *bootstrap, void *
 
 static void test_revoked_setup(void **state)
 {
-    (void)state;
     twill_test_run_processes(OF_SETUP, revoking_rank, NULL);
 }
 
 static void test_setup(void **state)
 {
-    (void)state;
     twill_test_run_processes(OF_SETUP, setup_rank, NULL);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_chain),         cmocka_unit_test(test_circle),
-        cmocka_unit_test(test_many_ask),      cmocka_unit_test(test_setup),
-        cmocka_unit_test(test_revoked_setup), cmocka_unit_test(test_left),
-        cmocka_unit_test(test_own_finding),   cmocka_unit_test(test_place),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_chain, test_circle, test_many_ask, test_setup, test_revoked_setup, test_left,
+                test_own_finding, test_place)

@@ -5,14 +5,9 @@
 #include "tests/support/numbers.h"
 #include "tests/support/sanitizers.h"
 #include "tests/support/scene.h"
+#include "tests/support/unit.h"
 
-#include <setjmp.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 /* libfabric 1.17 sometimes leaks a connection that is closed while it is being made. */
 TWILL_API const char *__lsan_default_suppressions(void); /* seen by the sanitizer's library */
@@ -49,7 +44,6 @@ static void play_split(struct twill_test_scene *scene, twill_comm *all)
 
 static void splits_and_dups(void **unused)
 {
-    (void)unused;
     twill_test_play_all(play_split);
 }
 
@@ -105,7 +99,6 @@ static void play_nest(struct twill_test_scene *scene, twill_comm *all)
 
 static void nested_splits(void **unused)
 {
-    (void)unused;
     for (size_t s = 0; s < TWILL_TEST_SHAPES; s += TEST_TSAN && !test_whole() ? 2 : 1)
         for (uint64_t seed = 0; seed < (TEST_FEWER ? 1 : 2); seed++) {
             struct twill_test_scene scene = {
@@ -134,7 +127,6 @@ static void play_groups(struct twill_test_scene *scene, twill_comm *all)
 
 static void groups(void **unused)
 {
-    (void)unused;
     twill_test_play_all(play_groups);
 }
 
@@ -157,7 +149,6 @@ static void play_uneven(struct twill_test_scene *scene, twill_comm *all)
 
 static void uneven_numbers(void **unused)
 {
-    (void)unused;
     twill_test_play_all(play_uneven);
 }
 
@@ -180,7 +171,6 @@ static void play_many(struct twill_test_scene *scene, twill_comm *all)
 
 static void many_one_after_the_other(void **unused)
 {
-    (void)unused;
     static const struct twill_test_shape small[] = {{2, 0, ""}, {2, 1, ""}, {2, 0, "2x1"}};
     for (size_t s = 0; s < TWILL_ARRAY_LENGTH(small); s++) {
         struct twill_test_scene scene = {.shape = &small[s], .play = play_many};
@@ -222,7 +212,6 @@ static void play_places(struct twill_test_scene *scene, twill_comm *all)
 
 static void places(void **unused)
 {
-    (void)unused;
     twill_test_play_all(play_places);
 }
 
@@ -258,7 +247,6 @@ static void play_levels(struct twill_test_scene *scene, twill_comm *all)
 
 static void declared_levels(void **unused)
 {
-    (void)unused;
     static const struct twill_test_shape twelve = {12, 0, "3x4"};
     struct twill_test_scene scene = {
         .shape = &twelve,
@@ -285,13 +273,11 @@ static void play_found_levels(struct twill_test_scene *scene, twill_comm *all)
 
 static void found_levels(void **unused)
 {
-    (void)unused;
     twill_test_play_all(play_found_levels);
 }
 
 static void bad_levels(void **unused)
 {
-    (void)unused;
     static const struct {
         const char *setting, *message;
     } table[] = {
@@ -335,7 +321,6 @@ static void play_counters(struct twill_test_scene *scene, twill_comm *all)
 
 static void counters_of_each(void **unused)
 {
-    (void)unused;
     twill_test_play_all(play_counters);
 }
 
@@ -361,7 +346,6 @@ static void play_heap(struct twill_test_scene *scene, twill_comm *all)
 
 static void shared_memory(void **unused)
 {
-    (void)unused;
     twill_test_play_all(play_heap);
 }
 

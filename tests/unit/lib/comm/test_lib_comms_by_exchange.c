@@ -2,12 +2,7 @@
 /* Communicators made with the caller's exchange function: with requests under way on the old one,
  * of some of its ranks in any order, out of a broken one; and failures. */
 #include "tests/support/scene.h"
-
-#include <setjmp.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/support/unit.h"
 
 /* libfabric 1.17 sometimes leaks a connection that is closed while it is being made. */
 TWILL_API const char *__lsan_default_suppressions(void); /* seen by the sanitizer's library */
@@ -101,7 +96,6 @@ static void play_under_way(struct twill_test_scene *scene, twill_comm *all)
 
 static void with_requests_under_way(void **unused)
 {
-    (void)unused;
     twill_test_play_all(play_under_way);
 }
 
@@ -130,7 +124,6 @@ static void play_broken(struct twill_test_scene *scene, twill_comm *all)
 
 static void of_a_broken_one(void **unused)
 {
-    (void)unused;
     twill_test_play_all(play_broken);
 }
 
@@ -213,23 +206,13 @@ static void play_half_made(struct twill_test_scene *scene, twill_comm *all)
 
 static void when_one_rank_lacks_it(void **unused)
 {
-    (void)unused;
     twill_test_play_all(play_half_made);
 }
 
 static void when_something_is_wrong(void **unused)
 {
-    (void)unused;
     twill_test_play_all(play_wrong);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(with_requests_under_way),
-        cmocka_unit_test(of_a_broken_one),
-        cmocka_unit_test(when_something_is_wrong),
-        cmocka_unit_test(when_one_rank_lacks_it),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(with_requests_under_way, of_a_broken_one, when_something_is_wrong,
+                when_one_rank_lacks_it)

@@ -3,14 +3,9 @@
  * work, a rank that dies while they are made. */
 #include "lib/comm/comm.h"
 #include "tests/support/scene.h"
+#include "tests/support/unit.h"
 
-#include <setjmp.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 /* libfabric 1.17 sometimes leaks a connection that is closed while it is being made. */
 TWILL_API const char *__lsan_default_suppressions(void); /* seen by the sanitizer's library */
@@ -62,7 +57,6 @@ static void play_wrong(struct twill_test_scene *scene, twill_comm *all)
 
 static void wrong_arguments(void **unused)
 {
-    (void)unused;
     twill_test_play_all(play_wrong);
 }
 
@@ -97,7 +91,6 @@ static void play_failure(struct twill_test_scene *scene, twill_comm *all)
 
 static void failures_stay_apart(void **unused)
 {
-    (void)unused;
     for (size_t s = 0; s < TWILL_TEST_SHAPES; s++) {
         struct twill_test_scene scene = {.shape = &twill_test_shapes[s], .play = play_failure};
         if (twill_test_shapes[s].size > 2)
@@ -124,7 +117,6 @@ static void play_death(struct twill_test_scene *scene, twill_comm *all)
 
 static void death_while_it_is_made(void **unused)
 {
-    (void)unused;
     static const struct twill_test_shape processes[] = {{3, 1, ""}, {4, 1, "2x2"}};
     for (size_t s = 0; s < TWILL_ARRAY_LENGTH(processes); s++) {
         struct twill_test_scene scene = {.shape = &processes[s], .play = play_death};
@@ -177,7 +169,6 @@ static void play_death_in_a_split(struct twill_test_scene *scene, twill_comm *al
 
 static void death_in_a_split(void **unused)
 {
-    (void)unused;
     static const struct twill_test_shape shapes[] = {{6, 1, ""}, {6, 1, "6x1"}, {6, 1, "2+3+1"}};
     static const char *const providers[] = {"tcp", "ofi:tcp"};
     for (size_t s = 0; s < TWILL_ARRAY_LENGTH(shapes); s++)
@@ -257,7 +248,6 @@ static void play_late(struct twill_test_scene *scene, twill_comm *all)
 
 static void late_is_not_absent(void **unused)
 {
-    (void)unused;
     static const struct twill_test_shape shape = {3, 0, "3x1"};
     struct twill_test_scene scene = {
         .shape = &shape, .play = play_late, .settings = {TWILL_TEST_HASTY}};
@@ -266,7 +256,6 @@ static void late_is_not_absent(void **unused)
 
 static void one_deadline(void **unused)
 {
-    (void)unused;
     static const struct twill_test_shape shapes[] = {{3, 0, ""}, {3, 0, "3x1"}};
     for (size_t s = 0; s < TWILL_ARRAY_LENGTH(shapes); s++)
         for (uint64_t seed = 0; seed < 2; seed++) {
@@ -299,7 +288,6 @@ static void play_disagreement(struct twill_test_scene *scene, twill_comm *all)
 
 static void disagreement(void **unused)
 {
-    (void)unused;
     for (size_t s = 1; s < TWILL_TEST_SHAPES; s++)
         for (uint64_t seed = 0; seed < 3; seed++) {
             struct twill_test_scene scene = {

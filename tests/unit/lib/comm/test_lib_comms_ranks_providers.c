@@ -11,15 +11,10 @@
 #include "tests/support/sampling.h"
 #include "tests/support/sanitizers.h"
 #include "tests/support/scene.h"
+#include "tests/support/unit.h"
 
-#include <setjmp.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { SWEEP_RANKS = 4, SWEEP_TENSORS = 3, SWEEP_STEPS = 2 };
 static const size_t sweep_counts[SWEEP_TENSORS] = {7, 3000, 40000};
@@ -331,7 +326,6 @@ static void sweep_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
     const struct sweep_way *way = user;
     int threads = way->threads > 1 && !test_whole() ? 1 : way->threads;
     char provider[64];
-    (void)size;
     snprintf(provider, sizeof(provider), "TWILL_PROVIDER=%s", way->provider);
     const char *const settings[] = {provider, "TWILL_INTERFACE=", TWILL_TEST_PATIENT,
                                     "TWILL_TUNE=heap_limit=8M,segment=16K,segment_net=16K", NULL};

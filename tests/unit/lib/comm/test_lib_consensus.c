@@ -5,14 +5,7 @@
 #include "lib/comm/consensus.h"
 #include "tests/support/numbers.h"
 #include "tests/support/scarce.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/support/unit.h"
 
 #define MOST_RANKS  6
 #define AGREEMENTS  3
@@ -58,7 +51,6 @@ static void send_letter(void *user, uint32_t to, const void *message, size_t byt
 {
     struct simulated_rank *rank = user;
     struct scene_of_ranks *scene = rank->scene;
-    (void)last;
     if (rank->dead || scene->queued == MOST_QUEUED)
         return;
     struct queued_message *letter = &scene->queue[scene->queued++];
@@ -231,14 +223,12 @@ static void run_seed(uint64_t seed, bool cut)
 
 static void test_deaths(void **state)
 {
-    (void)state;
     for (uint64_t seed = 0; seed < 3000; seed++)
         run_seed(seed, false);
 }
 
 static void test_cut_network(void **state)
 {
-    (void)state;
     for (uint64_t seed = 0; seed < 3000; seed++)
         run_seed(seed, true);
 }
@@ -247,7 +237,6 @@ static void test_cut_network(void **state)
 static void test_leaving(void **state)
 {
     struct scene_of_ranks *scene = calloc(1, sizeof(*scene));
-    (void)state;
     assert_non_null(scene);
     scene->size = 2;
     for (uint32_t r = 0; r < 2; r++) {
@@ -275,12 +264,4 @@ static void test_leaving(void **state)
     free(scene);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_deaths),
-        cmocka_unit_test(test_cut_network),
-        cmocka_unit_test(test_leaving),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_deaths, test_cut_network, test_leaving)

@@ -3,16 +3,11 @@
  * every rank, before the deadline; never in a hang, a crash or a wrong result. */
 #include "lib/comm/comm.h"
 #include "tests/support/ranks.h"
+#include "tests/support/unit.h"
 
-#include <setjmp.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define FAILURE_COUNT 20000
 
@@ -182,7 +177,6 @@ static void disagree(int rank, int size, twill_bootstrap *bootstrap, void *user)
 
 static void ranks_that_disagree(void **unused)
 {
-    (void)unused;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(disagreements); i++) {
         struct call_disagreement d = disagreements[i];
         twill_test_run_ranks(d.size, disagree, &d);
@@ -222,7 +216,6 @@ struct late {
 
 static void come_late(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    (void)size;
     const struct late *late = user;
     struct failure_job job;
     bool fine = start(&job, bootstrap, "3x1", TWILL_TEST_PATIENT) &&
@@ -250,7 +243,6 @@ static void come_late(int rank, int size, twill_bootstrap *bootstrap, void *user
 
 static void ranks_that_have_gone(void **unused)
 {
-    (void)unused;
     static const struct late late[] = {{"a call", reduce_8},
                                        {"a nonblocking call", begin_and_wait},
                                        {"a communicator made", split},
@@ -263,7 +255,6 @@ static void ranks_that_have_gone(void **unused)
 /* A single rank survives its own bad arguments. */
 static void alone(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    (void)rank, (void)size, (void)user;
     struct failure_job job;
     TWILL_CHECK(start(&job, bootstrap, "", TWILL_TEST_PATIENT));
     TWILL_CHECK(null_src(&job) == TWILL_ERR_ARGUMENT);
@@ -280,7 +271,6 @@ static void alone(int rank, int size, twill_bootstrap *bootstrap, void *user)
 
 static void one_rank(void **unused)
 {
-    (void)unused;
     twill_test_run_ranks(1, alone, NULL);
 }
 
@@ -288,7 +278,6 @@ static void one_rank(void **unused)
  * communicators do meanwhile. */
 static void fail_on_the_other(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    (void)size;
     struct failure_job job;
     twill_comm *other = NULL;
     if (start(&job, bootstrap, user, TWILL_TEST_PATIENT) &&
@@ -317,7 +306,6 @@ static void fail_on_the_other(int rank, int size, twill_bootstrap *bootstrap, vo
 
 static void two_communicators(void **unused)
 {
-    (void)unused;
     twill_test_run_ranks(2, fail_on_the_other, "");
     twill_test_run_ranks(2, fail_on_the_other, "2x1");
 }
@@ -348,7 +336,6 @@ static void stay_away(int rank, int size, twill_bootstrap *bootstrap, void *user
 /* The deadline holds however long TWILL_TUNE=spin lets a rank spin. */
 static void spin_on(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    (void)user, (void)size;
     const char *settings[] = {"TWILL_TUNE=spin=1000000000,heap_limit=4M", TWILL_TEST_HASTY, NULL};
     twill_context *context = NULL;
     twill_comm *comm = NULL;
@@ -365,7 +352,6 @@ static void spin_on(int rank, int size, twill_bootstrap *bootstrap, void *user)
 
 static void a_rank_that_never_comes(void **unused)
 {
-    (void)unused;
     twill_test_run_ranks(2, spin_on, NULL);
     twill_test_run_ranks(3, stay_away, "");
     twill_test_run_ranks(2, stay_away, "2x1");
@@ -404,7 +390,6 @@ static void die(int rank, int size, twill_bootstrap *bootstrap, void *user)
 
 static void a_rank_that_dies(void **unused)
 {
-    (void)unused;
     static const struct {
         int size;
         const char *nodes;
@@ -449,7 +434,6 @@ static void use_after_fork(int rank, int size, twill_bootstrap *bootstrap, void 
 
 static void used_after_fork(void **unused)
 {
-    (void)unused;
     twill_test_run_processes(1, use_after_fork, "");
     twill_test_run_processes(2, use_after_fork, "");
     twill_test_run_processes(2, use_after_fork, "2x1");

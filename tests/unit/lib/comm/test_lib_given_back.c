@@ -4,14 +4,10 @@
 #include "lib/comm/comm.h"
 #include "lib/twill_recover.h"
 #include "tests/support/ranks.h"
+#include "tests/support/unit.h"
 
 #include <dirent.h>
-#include <setjmp.h>
-#include <stdio.h>
-#include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { HEAP_RANKS = 4, HEAP_BYTES = 4 << 20 };
 
@@ -67,7 +63,6 @@ static void dying_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
     twill_context *context;
     twill_comm *comm, *copy, *smaller;
     float *memory, sum;
-    (void)user;
     if (rank > 0)
         twill_test_expect_death(rank);
     TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "4", NULL, settings));
@@ -99,14 +94,7 @@ static void dying_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
 
 static void test_memory_of_the_dead(void **state)
 {
-    (void)state;
     twill_test_run_processes(HEAP_RANKS, dying_rank, NULL);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_memory_of_the_dead),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_memory_of_the_dead)

@@ -7,19 +7,14 @@
 #include "lib/twill_recover.h"
 #include "tests/support/dies_joined.h"
 #include "tests/support/ranks.h"
+#include "tests/support/unit.h"
 
 #include <netinet/in.h>
-#include <setjmp.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { COUNT = 70000, MOST_RANKS = 6 };
 
@@ -122,8 +117,6 @@ static void take_larger(const void *left, const void *right, void *result, size_
 {
     const float *a = left, *b = right;
     float *larger = result;
-    (void)type;
-    (void)user;
     for (size_t i = 0; i < count; i++)
         larger[i] = a[i] > b[i] ? a[i] : b[i];
 }
@@ -194,7 +187,6 @@ static void growing_rank(int rank, int size, twill_bootstrap *bootstrap, void *u
 
 static void test_joining(void **state)
 {
-    (void)state;
     static const struct growth_case tests[] = {
         {2, 1, "", 1},  {2, 2, "", 1},    {1, 2, "", 1},
         {2, 1, "2", 2}, {2, 2, "1+1", 3}, {3, 1, "1+2", 3},
@@ -258,7 +250,6 @@ static void replaced_rank(int rank, int size, twill_bootstrap *bootstrap, void *
 
 static void test_replacing(void **state)
 {
-    (void)state;
     struct handle_store *store =
         mmap(NULL, sizeof(*store), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(store != MAP_FAILED);
@@ -345,7 +336,6 @@ static void failing_rank(int rank, int size, twill_bootstrap *bootstrap, void *u
     char handle[TWILL_HANDLE_BYTES], old[TWILL_HANDLE_BYTES];
     twill_comm *comm, *larger = NULL;
     float buffer[10];
-    (void)size;
     bool hasty = test->expected == TWILL_ERR_TIMEOUT;
     TWILL_CHECK(start_job(&comm, rank, &test->job, bootstrap,
                           hasty ? "TWILL_TIMEOUT=1" : TWILL_TEST_PATIENT));
@@ -370,7 +360,6 @@ static void failing_rank(int rank, int size, twill_bootstrap *bootstrap, void *u
 
 static void test_failures(void **state)
 {
-    (void)state;
     static const struct failing_growth tests[] = {
         {{2, 1, "", 1}, NONE_COMES, TWILL_ERR_TIMEOUT, "1 of 3 ranks did not join"},
         {{2, 2, "", 1}, DIES_JOINING, TWILL_ERR_PEER, "rank 2 joined and ended"},
@@ -392,7 +381,6 @@ static void abandoned_rank(int rank, int size, twill_bootstrap *bootstrap, void 
     char handle[TWILL_HANDLE_BYTES], message[512] = "";
     twill_comm *comm, *larger = NULL, *smaller = NULL;
     float buffer[10], made, both;
-    (void)size;
     TWILL_CHECK(start_job(&comm, rank, &start, bootstrap, "TWILL_TIMEOUT=1"));
     if (comm == NULL)
         twill_test_expect_death(rank);
@@ -419,7 +407,6 @@ static void abandoned_rank(int rank, int size, twill_bootstrap *bootstrap, void 
 
 static void test_abandoned(void **state)
 {
-    (void)state;
     for (unsigned delay_us = 2000; delay_us < 50000; delay_us += delay_us)
         twill_test_run_processes(3, abandoned_rank, &delay_us);
 }
@@ -431,8 +418,6 @@ static void late_rank(int rank, int size, twill_bootstrap *bootstrap, void *user
     char handle[TWILL_HANDLE_BYTES], message[512] = "";
     twill_comm *comm, *larger = NULL;
     struct twill_join_handle late;
-    (void)size;
-    (void)user;
     TWILL_CHECK(start_job(&comm, rank, &start, bootstrap, TWILL_TEST_PATIENT));
     TWILL_CHECK(share_handle(comm, rank, 1, bootstrap, handle));
     if (rank == 1) { /* with the handle of an earlier growth at this address */
@@ -455,7 +440,6 @@ static void late_rank(int rank, int size, twill_bootstrap *bootstrap, void *user
 
 static void test_late(void **state)
 {
-    (void)state;
     twill_test_run_processes(2, late_rank, NULL);
 }
 
@@ -464,8 +448,6 @@ static void bad_calls(int rank, int size, twill_bootstrap *bootstrap, void *user
     static const struct growth_case start = {2, 0, "", 1};
     char handle[TWILL_HANDLE_BYTES], message[512] = "";
     twill_comm *comm, *larger = NULL;
-    (void)size;
-    (void)user;
     TWILL_CHECK(start_job(&comm, rank, &start, bootstrap, TWILL_TEST_PATIENT));
     TWILL_CHECK(twill_comm_handle(NULL, 1, handle) == TWILL_ERR_ARGUMENT);
     TWILL_CHECK(twill_comm_handle(comm, 1, NULL) == TWILL_ERR_ARGUMENT);
@@ -484,16 +466,8 @@ static void bad_calls(int rank, int size, twill_bootstrap *bootstrap, void *user
 
 static void test_bad_calls(void **state)
 {
-    (void)state;
     twill_test_run_processes(2, bad_calls, NULL);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_joining),  cmocka_unit_test(test_replacing),
-        cmocka_unit_test(test_failures), cmocka_unit_test(test_abandoned),
-        cmocka_unit_test(test_late),     cmocka_unit_test(test_bad_calls),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_joining, test_replacing, test_failures, test_abandoned, test_late,
+                test_bad_calls)

@@ -8,14 +8,10 @@
 #include "tests/support/ranks.h"
 #include "tests/support/sampling.h"
 #include "tests/support/scarce.h"
+#include "tests/support/unit.h"
 
 #include <dirent.h>
 #include <netinet/in.h>
-#include <setjmp.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #define TRIES      6     /* allocations of the sample */
 #define MOST_ASKED 40000 /* more than either process makes */
@@ -101,7 +97,6 @@ static void scarce_rank(int rank, int size, twill_bootstrap *bootstrap, void *us
     const struct shortage_of_memory *test = user;
     twill_comm *comm = NULL, *larger = NULL;
     float one = 1;
-    (void)size;
     if (rank == 0)
         TWILL_CHECK(start_alone(&comm));
     for (int left = test->first; left < MOST_ASKED; left += test->step) {
@@ -139,22 +134,13 @@ static void run_scarce(int rank, bool for_good, int most)
 
 static void test_old_rank(void **state)
 {
-    (void)state;
     run_scarce(0, true, 1000);
     run_scarce(0, false, 1000);
 }
 
 static void test_new_process(void **state)
 {
-    (void)state;
     run_scarce(1, true, 1000);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_old_rank),
-        cmocka_unit_test(test_new_process),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_old_rank, test_new_process)

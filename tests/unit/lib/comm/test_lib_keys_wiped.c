@@ -7,14 +7,9 @@
 #include "tests/support/job_ranks.h"
 #include "tests/support/ranks.h"
 #include "tests/support/sanitizers.h"
+#include "tests/support/unit.h"
 
-#include <setjmp.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define MASK    0x5a /* copies of this test are masked, so that they are not found */
 #define ALIGNED 4    /* keys are members of structures with numbers */
@@ -129,7 +124,6 @@ static void rank_wipes(int rank, int size, twill_bootstrap *caller, void *user)
 {
     char where[512];
     struct twill_secret key;
-    (void)caller;
     TWILL_CHECK(twill_secret_parse(&key, "", TWILL_TEST_KEY, NULL) == TWILL_OK);
     mask_copy(job_key, &key);
     twill_secret_wipe(&key, sizeof(key));
@@ -148,15 +142,10 @@ static void rank_wipes(int rank, int size, twill_bootstrap *caller, void *user)
 static void test_wiped(void **state)
 {
     struct twill_test_job job;
-    (void)state;
     if (TEST_SLOW) /* whose shadow memory would be searched, too */
         skip();
     twill_test_job_init(&job, "127.0.0.1", 3);
     twill_test_run_processes(3, rank_wipes, &job);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_wiped)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_wiped)

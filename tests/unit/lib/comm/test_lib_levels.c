@@ -4,12 +4,7 @@
  */
 #include "lib/job/find_levels.h"
 #include "tests/support/ranks.h"
-
-#include <setjmp.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/support/unit.h"
 
 enum { LEVELS_RANKS = 6 };
 
@@ -28,7 +23,6 @@ static const struct {
 
 static void test_found(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(found); i++) {
         static const uint32_t one_node[LEVELS_RANKS];
         struct twill_level_info info[LEVELS_RANKS] = {{.roams = false}};
@@ -72,8 +66,6 @@ static void report_levels(int rank, int size, twill_bootstrap *bootstrap, void *
     twill_context *context;
     const char *line;
     bool hierarchy = false, detail = false;
-    (void)rank;
-    (void)size;
     twill_status status = twill_context_create(&context, bootstrap, settings);
     twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s", twill_context_message(context));
     for (size_t i = 0; (line = twill_context_describe(context, i)) != NULL; i++) {
@@ -87,18 +79,10 @@ static void report_levels(int rank, int size, twill_bootstrap *bootstrap, void *
 
 static void test_described(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(described); i++) {
         struct described one = described[i];
         twill_test_run_ranks(one.ranks, report_levels, &one);
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_found),
-        cmocka_unit_test(test_described),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_found, test_described)

@@ -6,17 +6,9 @@
 #include "tests/support/job_ranks.h"
 #include "tests/support/noise.h"
 #include "tests/support/sanitizers.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-
-#include <cmocka.h>
+#include "tests/support/unit.h"
 
 #include <fcntl.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -218,7 +210,6 @@ static void apart(void **state)
     unsigned ranks = given ? (unsigned)atoi(given) : CROWD_RANKS;
     struct crowd_limits limits = {2 * ranks + 15, ranks + 16, (2u << 20) + ranks * 2048, 0, false};
     char nodes[32];
-    (void)state;
     snprintf(nodes, sizeof(nodes), "%ux1", ranks);
     measure_crowd((int)ranks, nodes, &limits);
 }
@@ -229,7 +220,6 @@ static void together(void **state)
 {
     struct crowd_limits limits = {ON_A_NODE + 17, 18, 4u << 20, 48, false};
     char nodes[32];
-    (void)state;
     snprintf(nodes, sizeof(nodes), "1x%d", ON_A_NODE);
     measure_crowd(ON_A_NODE, nodes, &limits);
 }
@@ -238,17 +228,8 @@ static void together(void **state)
 static void closed_streams(void **state)
 {
     struct crowd_limits limits = {32, 32, 4u << 20, 0, true};
-    (void)state;
     measure_crowd(4, "1x4", &limits);
     measure_crowd(4, "2x2", &limits);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(closed_streams),
-        cmocka_unit_test(apart),
-        cmocka_unit_test(together),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(closed_streams, apart, together)

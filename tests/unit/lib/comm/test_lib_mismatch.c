@@ -6,13 +6,7 @@
 #include "lib/comm/comm.h"
 #include "tests/support/ranks.h"
 #include "tests/support/sampling.h"
-
-#include <setjmp.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/support/unit.h"
 
 enum { DIFFER_RANKS = 3, DIFFER_LARGE = 200000, DIFFER_SAMPLE = 8 };
 
@@ -179,7 +173,6 @@ static void differ_rank(int rank, int size, twill_bootstrap *bootstrap, void *us
     unsigned pairs = TWILL_ARRAY_LENGTH(differ_pairs), cases = pairs * NEXT_COUNT * 8;
     twill_context *context;
     twill_comm *all;
-    (void)rank, (void)size;
     TWILL_CHECK(twill_test_connect(&context, &all, bootstrap, way->nodes, NULL, settings));
     for (unsigned i = 0; i < TWILL_ARRAY_LENGTH(differ_always); i++) {
         struct differ_case c = differ_always[i];

@@ -4,15 +4,10 @@
  * accept. */
 #include "tests/support/ranks.h"
 #include "tests/support/sanitizers.h"
+#include "tests/support/unit.h"
 
-#include <setjmp.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static const char *const names[] = {"gni", "cxi", "psm2", "opx", "efa"};
 static char refusals[] = "/tmp/twill-doubles-XXXXXX";
@@ -56,8 +51,6 @@ static void rank_job(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     static const size_t counts[] = {0, 1, 2, 100, 5000, 65537, 300001};
     char provider[64];
-    (void)rank;
-    (void)size;
     snprintf(provider, sizeof(provider), "TWILL_PROVIDER=%s", (const char *)user);
     const char *const settings[] = {provider, "TWILL_INTERFACE=", TWILL_TEST_PATIENT, NULL};
     twill_context *context = NULL;

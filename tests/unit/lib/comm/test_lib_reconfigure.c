@@ -5,16 +5,11 @@
 #include "lib/comm/comm.h"
 #include "lib/twill_recover.h"
 #include "tests/support/ranks.h"
+#include "tests/support/unit.h"
 
-#include <setjmp.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { MOST = 4, COUNT = 5000 };
 
@@ -86,7 +81,6 @@ static void listed_rank(int rank, int size, twill_bootstrap *bootstrap, void *us
 
 static void test_lists(void **state)
 {
-    (void)state;
     int ordered = 1, set = 0;
     twill_test_run_processes(3, listed_rank, &ordered);
     twill_test_run_processes(4, listed_rank, &set);
@@ -106,7 +100,6 @@ static void repeated_rank(int rank, int size, twill_bootstrap *bootstrap, void *
     twill_comm *comm = NULL, *next;
     float *kept = NULL, buffer[COUNT];
     char message[512] = "";
-    (void)user;
     for (int round = 0; round < ROUNDS; round++) {
         char mine[TWILL_HANDLE_BYTES] = "";
         TWILL_CHECK(twill_handle_create(&all.own, comm, settings, mine) == TWILL_OK);
@@ -134,7 +127,6 @@ static void repeated_rank(int rank, int size, twill_bootstrap *bootstrap, void *
 
 static void test_repeated(void **state)
 {
-    (void)state;
     twill_test_run_processes(3, repeated_rank, NULL);
 }
 
@@ -167,7 +159,6 @@ static void changed_rank(int rank, int size, twill_bootstrap *bootstrap, void *u
     twill_comm *comm = NULL, *changed;
     char message[512] = "";
     float *kept = NULL, buffer[COUNT];
-    (void)size;
     if (rank == 2)
         twill_test_expect_death(rank);
     TWILL_CHECK(exchange_handles(&all, size, bootstrap));
@@ -201,7 +192,6 @@ static void changed_rank(int rank, int size, twill_bootstrap *bootstrap, void *u
 
 static void test_changed(void **state)
 {
-    (void)state;
     struct handle_board *board =
         mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(board != MAP_FAILED);
@@ -239,7 +229,6 @@ static void failing_process(int rank, int size, twill_bootstrap *bootstrap, void
 
 static void test_failing(void **state)
 {
-    (void)state;
     int absent = 1, differs = 0;
     twill_test_run_processes(3, failing_process, &absent);
     twill_test_run_processes(3, failing_process, &differs);
@@ -251,8 +240,6 @@ static void refused_calls(int rank, int size, twill_bootstrap *bootstrap, void *
     struct handles_of_all all;
     twill_comm *comm, *same;
     char message[512] = "", growth[TWILL_HANDLE_BYTES];
-    (void)rank;
-    (void)user;
     TWILL_CHECK(exchange_handles(&all, size, bootstrap));
     twill_reconfiguration how = reconfiguration_of(&all, 1, 0, 0);
     TWILL_CHECK(twill_comm_reconfigure(NULL, NULL, all.own, &how, NULL, 0) == TWILL_ERR_ARGUMENT);
@@ -287,16 +274,7 @@ static void refused_calls(int rank, int size, twill_bootstrap *bootstrap, void *
 
 static void test_refused(void **state)
 {
-    (void)state;
     twill_test_run_processes(1, refused_calls, NULL);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_lists),   cmocka_unit_test(test_repeated),
-        cmocka_unit_test(test_changed), cmocka_unit_test(test_failing),
-        cmocka_unit_test(test_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_lists, test_repeated, test_changed, test_failing, test_refused)

@@ -5,17 +5,12 @@
 #include "lib/twill_recover.h"
 #include "lib/twill_train.h"
 #include "tests/support/ranks.h"
+#include "tests/support/unit.h"
 
 #include <pthread.h>
-#include <setjmp.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/time.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { COUNT = 1000 };
 
@@ -98,7 +93,6 @@ static void revoked_rank(int rank, int size, twill_bootstrap *bootstrap, void *u
     struct recovering ends = {NULL, NULL};
     float buffer[4] = {0};
     pthread_t thread;
-    (void)size;
     TWILL_CHECK(connect_ends(&ends, bootstrap, test->nodes, TWILL_TEST_PATIENT));
     bool threaded = test->by_blocked && rank == 1;
     if (threaded)
@@ -124,7 +118,6 @@ static void revoked_rank(int rank, int size, twill_bootstrap *bootstrap, void *u
 
 static void test_revocation(void **state)
 {
-    (void)state;
     static const struct revocation tests[] = {
         {IN_ALLREDUCE, "3", false}, {IN_WAIT, "3", false},   {IN_DUP, "3", false},
         {IN_RECV, "3", false},      {IN_WAIT, "2+1", true},  {IN_DUP, "3x1", false},
@@ -171,7 +164,6 @@ static void agreeing_rank(int rank, int size, twill_bootstrap *bootstrap, void *
 
 static void test_agreement(void **state)
 {
-    (void)state;
     twill_test_run_ranks(1, agreeing_rank, "1");
     twill_test_run_ranks(4, agreeing_rank, "4");
     twill_test_run_ranks(4, agreeing_rank, "2x2");
@@ -185,7 +177,6 @@ static void bad_calls(int rank, int size, twill_bootstrap *bootstrap, void *user
     uint64_t flags = 0;
     twill_request *request = NULL;
     twill_comm *made = NULL;
-    (void)size;
     TWILL_CHECK(connect_ends(&ends, bootstrap, user, TWILL_TEST_PATIENT));
     TWILL_CHECK(twill_comm_revoke(NULL) == TWILL_ERR_ARGUMENT);
     TWILL_CHECK(twill_comm_agree(NULL, &flags) == TWILL_ERR_ARGUMENT);
@@ -229,14 +220,12 @@ static void mixed_calls(int rank, int size, twill_bootstrap *bootstrap, void *us
 
 static void test_mixed_calls(void **state)
 {
-    (void)state;
     twill_test_run_ranks(3, mixed_calls, "3");
     twill_test_run_ranks(3, mixed_calls, "1+2");
 }
 
 static void test_bad_calls(void **state)
 {
-    (void)state;
     twill_test_run_ranks(2, bad_calls, "2");
 }
 
@@ -338,7 +327,6 @@ static void dying_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
 
 static void test_deaths(void **state)
 {
-    (void)state;
     static const struct deaths tests[] = {
         {"3", 3, 0, -1, 0},     {"3", 3, 2, -1, 0},     {"2x2", 4, 0, -1, 0},
         {"1+2", 3, 0, -1, 0},   {"4", 4, 1, 0, 500},    {"4", 4, 0, 1, 3000},
@@ -378,7 +366,6 @@ static void growing_rank(int rank, int size, twill_bootstrap *bootstrap, void *u
 
 static void test_growing(void **state)
 {
-    (void)state;
     twill_test_run_processes(3, growing_rank, "3");
     twill_test_run_processes(4, growing_rank, "2x2");
 }
@@ -394,7 +381,6 @@ static void uniform_rank(int rank, int size, twill_bootstrap *bootstrap, void *u
     struct recovering ends = {NULL, NULL};
     float buffer[4] = {1, 1, 1, 1}, complete = 0, least, most;
     twill_comm *smaller = NULL;
-    (void)size;
     if (rank == 2)
         twill_test_expect_death(rank);
     TWILL_CHECK(twill_test_connect(&ends.context, &ends.comm, bootstrap, "2+1", NULL, settings));
@@ -416,7 +402,6 @@ static void uniform_rank(int rank, int size, twill_bootstrap *bootstrap, void *u
 
 static void test_uniform(void **state)
 {
-    (void)state;
     for (unsigned delay_us = 300; delay_us < 4000; delay_us += 700)
         twill_test_run_processes(3, uniform_rank, &delay_us);
 }
@@ -457,18 +442,9 @@ static void silent_rank(int rank, int size, twill_bootstrap *bootstrap, void *us
 
 static void test_silence(void **state)
 {
-    (void)state;
     twill_test_run_processes(3, silent_rank, "3");
     twill_test_run_processes(3, silent_rank, "3x1");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_revocation), cmocka_unit_test(test_agreement),
-        cmocka_unit_test(test_bad_calls),  cmocka_unit_test(test_mixed_calls),
-        cmocka_unit_test(test_deaths),     cmocka_unit_test(test_growing),
-        cmocka_unit_test(test_uniform),    cmocka_unit_test(test_silence),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_revocation, test_agreement, test_bad_calls, test_mixed_calls, test_deaths,
+                test_growing, test_uniform, test_silence)

@@ -7,15 +7,12 @@
 #include "lib/twill_recover.h"
 #include "lib/wait/progress.h"
 #include "tests/support/ranks.h"
+#include "tests/support/unit.h"
 
 #include <pthread.h>
-#include <setjmp.h>
 #include <stdatomic.h>
-#include <string.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 /* What a thread of the library does, and where another one has it stop. */
 struct watched {
@@ -119,7 +116,6 @@ static void late_call(int rank, int size, twill_bootstrap *bootstrap, void *user
 {
     struct revoke_rank own;
     pthread_t thread;
-    (void)size;
     TWILL_CHECK(revoke_rank_open(&own, bootstrap, user));
     if (rank == 0) {
         struct watched revoker = {.comm = own.comm, .stops = true};
@@ -143,7 +139,6 @@ static void late_call(int rank, int size, twill_bootstrap *bootstrap, void *user
 
 static void test_late_call(void **state)
 {
-    (void)state;
     twill_test_run_ranks(2, late_call, "2");
     twill_test_run_ranks(2, late_call, "2x1");
 }
@@ -154,8 +149,6 @@ static void late_revocation(int rank, int size, twill_bootstrap *bootstrap, void
 {
     struct revoke_rank own;
     pthread_t revoking, destroying;
-    (void)rank;
-    (void)size;
     TWILL_CHECK(revoke_rank_open(&own, bootstrap, user));
     struct watched revoker = {.comm = own.comm, .stops = true}, destroyer = {.comm = own.comm};
     TWILL_CHECK(twill_comm_acquire(own.comm, "twill_allreduce") == TWILL_OK);
@@ -173,7 +166,6 @@ static void late_revocation(int rank, int size, twill_bootstrap *bootstrap, void
 
 static void test_late_revocation(void **state)
 {
-    (void)state;
     twill_test_run_ranks(1, late_revocation, "1");
 }
 
@@ -183,8 +175,6 @@ static void held_revocation(int rank, int size, twill_bootstrap *bootstrap, void
 {
     struct revoke_rank own;
     pthread_t thread;
-    (void)rank;
-    (void)size;
     TWILL_CHECK(revoke_rank_open(&own, bootstrap, user));
     TWILL_CHECK(twill_comm_revoke(own.comm) == TWILL_OK);
     struct watched destroyer = {.comm = own.comm};
@@ -199,7 +189,6 @@ static void held_revocation(int rank, int size, twill_bootstrap *bootstrap, void
 
 static void test_held_revocation(void **state)
 {
-    (void)state;
     twill_test_run_ranks(1, held_revocation, "1");
 }
 
@@ -209,8 +198,6 @@ static void refused(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct revoke_rank own;
     pthread_t thread;
-    (void)rank;
-    (void)size;
     for (int revokes = 0; revokes < 2; revokes++) {
         TWILL_CHECK(revoke_rank_open(&own, bootstrap, user));
         struct watched other = {.comm = own.comm};
@@ -230,7 +217,6 @@ static void refused(int rank, int size, twill_bootstrap *bootstrap, void *user)
 
 static void test_refused(void **state)
 {
-    (void)state;
     twill_test_run_ranks(1, refused, "1");
 }
 
@@ -240,7 +226,6 @@ static void revoked_leaving(int rank, int size, twill_bootstrap *bootstrap, void
 {
     struct revoke_rank own;
     pthread_t thread;
-    (void)size;
     TWILL_CHECK(revoke_rank_open(&own, bootstrap, user));
     twill_comm *comm = own.comm;
     if (rank == 0) {
@@ -264,7 +249,6 @@ static void revoked_leaving(int rank, int size, twill_bootstrap *bootstrap, void
 
 static void test_revoked_leaving(void **state)
 {
-    (void)state;
     twill_test_run_ranks(2, revoked_leaving, "2");
     twill_test_run_ranks(2, revoked_leaving, "2x1");
 }
@@ -275,8 +259,6 @@ static void stuck_thread(int rank, int size, twill_bootstrap *bootstrap, void *u
 {
     struct revoke_rank own;
     twill_comm *other;
-    (void)rank;
-    (void)size;
     TWILL_CHECK(revoke_rank_open(&own, bootstrap, user));
     twill_comm *comm = own.comm;
     TWILL_CHECK(twill_comm_dup(&other, comm) == TWILL_OK);
@@ -299,15 +281,8 @@ static void stuck_thread(int rank, int size, twill_bootstrap *bootstrap, void *u
 
 static void test_stuck_thread(void **state)
 {
-    (void)state;
     twill_test_run_ranks(1, stuck_thread, "1");
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_late_call),       cmocka_unit_test(test_late_revocation),
-        cmocka_unit_test(test_held_revocation), cmocka_unit_test(test_revoked_leaving),
-        cmocka_unit_test(test_stuck_thread),    cmocka_unit_test(test_refused)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_late_call, test_late_revocation, test_held_revocation, test_revoked_leaving,
+                test_stuck_thread, test_refused)

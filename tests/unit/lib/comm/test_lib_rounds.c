@@ -2,13 +2,10 @@
 /* Set-up takes few exchanges: contexts and communicators on one node and on several. */
 #include "lib/comm/comm.h"
 #include "tests/support/ranks.h"
+#include "tests/support/unit.h"
 
-#include <setjmp.h>
 #include <signal.h>
-#include <stdio.h>
 #include <sys/resource.h>
-
-#include <cmocka.h>
 
 static const struct rounds_case {
     const char *name, *nodes;
@@ -71,7 +68,6 @@ static void run_alone(int rank, int size, twill_bootstrap *bootstrap, void *user
 
 static void test_no_sharing(void **state)
 {
-    (void)state;
     const char *nodes[] = {"1x3", "2+1"};
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(nodes); i++)
         twill_test_run_processes(3, run_alone, &nodes[i]);
@@ -80,9 +76,6 @@ static void test_no_sharing(void **state)
 /* A context can end without a communicator. */
 static void run_context(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    (void)rank;
-    (void)size;
-    (void)user;
     const char *settings[] = {TWILL_TEST_PATIENT, NULL};
     twill_context *context = NULL;
     TWILL_CHECK(twill_context_create(&context, bootstrap, settings) == TWILL_OK);
@@ -91,13 +84,11 @@ static void run_context(int rank, int size, twill_bootstrap *bootstrap, void *us
 
 static void test_context_alone(void **state)
 {
-    (void)state;
     twill_test_run_ranks(3, run_context, NULL);
 }
 
 static void test_rounds(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++) {
         struct rounds_case one = cases[i];
         twill_test_run_ranks(one.size, count_rounds, &one);
@@ -105,10 +96,4 @@ static void test_rounds(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rounds),
-                                       cmocka_unit_test(test_no_sharing),
-                                       cmocka_unit_test(test_context_alone)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_rounds, test_no_sharing, test_context_alone)

@@ -7,19 +7,15 @@
 #include "lib/comm/comm.h"
 #include "lib/twill_recover.h"
 #include "tests/support/ranks.h"
+#include "tests/support/unit.h"
 
 #include <errno.h>
-#include <setjmp.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { STUCK_RANKS = 3, STUCK = 2 /* the rank that does not come further */ };
 #define SHORT 2.0 /* seconds: the communicator's timeout; that of the job is TWILL_TEST_PATIENT */
@@ -70,7 +66,6 @@ static void stuck_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
     twill_comm *comm, *smaller = NULL;
     pid_t pid[STUCK_RANKS], own = getpid();
     float one = 1, sum = 0;
-    (void)size;
     if (rank == STUCK && !test->talks)
         twill_test_expect_death(rank);
     TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, test->nodes, NULL, settings));
@@ -106,7 +101,6 @@ static void refusing_rank(int rank, int size, twill_bootstrap *bootstrap, void *
     twill_context *context;
     twill_comm *comm, *smaller = NULL;
     float one = 1, sum = 0;
-    (void)user;
     TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "3", NULL, settings));
     TWILL_CHECK(twill_comm_set_timeout(comm, SHORT) == TWILL_OK);
     refuses = rank == STUCK;
@@ -127,7 +121,6 @@ static void refusing_rank(int rank, int size, twill_bootstrap *bootstrap, void *
 
 static void test_attempts_end(void **state)
 {
-    (void)state;
     twill_test_run_processes(STUCK_RANKS, refusing_rank, NULL);
 }
 
@@ -142,7 +135,6 @@ static void late_rank(int rank, int size, twill_bootstrap *bootstrap, void *user
     twill_comm *comm;
     twill_bounds bounds;
     uint64_t flags = 6u | (uint64_t)rank;
-    (void)size;
     TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, user, NULL, settings));
     TWILL_CHECK(twill_comm_set_timeout(comm, LATE_TIMEOUT) == TWILL_OK);
     TWILL_CHECK(twill_comm_bounds(comm, &bounds) == TWILL_OK && bounds.silent > LATE_TIMEOUT);
@@ -163,7 +155,6 @@ static void late_rank(int rank, int size, twill_bootstrap *bootstrap, void *user
 
 static void test_waits_for_late(void **state)
 {
-    (void)state;
     twill_test_run_processes(STUCK_RANKS, late_rank, "3x1");
 }
 
@@ -179,24 +170,13 @@ static void run_stuck(const char *nodes, bool talks)
 
 static void test_stops_sharing(void **state)
 {
-    (void)state;
     run_stuck("3", false);
 }
 
 static void test_talks(void **state)
 {
-    (void)state;
     run_stuck("3", true);
     run_stuck("2+1", true);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_stops_sharing),
-        cmocka_unit_test(test_talks),
-        cmocka_unit_test(test_attempts_end),
-        cmocka_unit_test(test_waits_for_late),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_stops_sharing, test_talks, test_attempts_end, test_waits_for_late)

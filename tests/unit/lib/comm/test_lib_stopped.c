@@ -5,17 +5,13 @@
 #include "tests/support/job_ranks.h"
 #include "tests/support/leap.h"
 #include "tests/support/tcp_ends.h"
+#include "tests/support/unit.h"
 
 #include <poll.h>
-#include <setjmp.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 /* --- a rank that returns --------------------------------------------------------------------- */
 
@@ -61,7 +57,6 @@ static void returning_rank(int rank, int size, twill_bootstrap *bootstrap, void 
     const struct twill_test_job *job = user;
     struct twill_oob *oob = NULL;
     struct twill_error error = {0};
-    (void)size;
     if (rank == 1) {
         int fd = twill_test_dial(job);
         TWILL_CHECK(greet_socket(fd));
@@ -83,7 +78,6 @@ static void returning_rank(int rank, int size, twill_bootstrap *bootstrap, void 
 static void a_rank_reconnects(void **unused)
 {
     struct twill_test_job job;
-    (void)unused;
     twill_test_job_init(&job, "127.0.0.1", STOPPED_RANKS);
     twill_test_run_ranks(STOPPED_RANKS, returning_rank, &job);
     assert_true(atomic_load(&asleep));
@@ -108,7 +102,6 @@ static void closing_rank(int rank, int size, twill_bootstrap *caller, void *user
     struct tcp_end end;
     struct twill_transfer *in = user;
     unsigned char *data = calloc(STOPPED_BYTES, 1);
-    (void)size;
     TWILL_CHECK(data != NULL && end_open(&end, caller, NULL));
     if (rank == 1) {
         *in = transfer(TWILL_TRANSFER_RECV, 0, 0, data, STOPPED_BYTES);
@@ -142,7 +135,6 @@ static void closing_rank(int rank, int size, twill_bootstrap *caller, void *user
 static void what_has_been_sent(void **unused)
 {
     struct twill_transfer in = {0};
-    (void)unused;
     twill_test_run_ranks(2, closing_rank, &in);
     other = NULL;
 }
@@ -157,7 +149,6 @@ static void notifying_rank(int rank, int size, twill_bootstrap *bootstrap, void 
     twill_context *context;
     twill_comm *comm;
     float data[8] = {0}, sum[8];
-    (void)size, (void)user;
     TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "1+1", NULL, settings));
     TWILL_CHECK(twill_allreduce(comm, data, sum, 8, TWILL_F32, TWILL_SUM) == TWILL_OK);
     TWILL_CHECK(!twill_comm_is_dead(comm, (uint32_t)(1 - rank))); /* connects the detectors */
@@ -185,16 +176,7 @@ static void notifying_rank(int rank, int size, twill_bootstrap *bootstrap, void 
 
 static void message_of_another_rank(void **unused)
 {
-    (void)unused;
     twill_test_run_ranks(2, notifying_rank, NULL);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_rank_reconnects),
-        cmocka_unit_test(what_has_been_sent),
-        cmocka_unit_test(message_of_another_rank),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(a_rank_reconnects, what_has_been_sent, message_of_another_rank)

@@ -3,11 +3,7 @@
  * rank's part where ranks are more than cores, an L2 cache without any, or as it is set. */
 #include "lib/comm/comm.h"
 #include "tests/support/ranks.h"
-
-#include <setjmp.h>
-#include <stdio.h>
-
-#include <cmocka.h>
+#include "tests/support/unit.h"
 
 static const struct streamed {
     const char *topology, *tune;
@@ -29,8 +25,6 @@ static void streams_from(int rank, int size, twill_bootstrap *bootstrap, void *u
     const char *const more[] = {layout, tune, TWILL_TEST_PATIENT, NULL};
     twill_context *context;
     twill_comm *comm;
-    (void)rank;
-    (void)size;
     if (twill_test_connect(&context, &comm, bootstrap, "", NULL, more))
         twill_test_note(comm->tuning.stream == row->from, __FILE__, __LINE__, "%s, %d ranks: %zu",
                         row->topology, row->ranks, comm->tuning.stream);
@@ -41,15 +35,10 @@ static void streams_from(int rank, int size, twill_bootstrap *bootstrap, void *u
 
 static void test_default(void **state)
 {
-    (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(streamed); i++) {
         struct streamed one = streamed[i];
         twill_test_run_ranks(one.ranks, streams_from, &one);
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_default)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_default)

@@ -6,12 +6,7 @@
  * real ones), so questions and notices are counted, whatever the machine does meanwhile. */
 #include "fabric/shm/call_records.h"
 #include "lib/comm/recovery.h"
-
-#include <setjmp.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/support/unit.h"
 
 #define RANKS      64u
 #define ABSENT     (RANKS - 1)
@@ -45,15 +40,12 @@ TOGETHER_WRAPPED(uint64_t, twill_now, void)
 TOGETHER_WRAPPED(void, twill_node_sleep, struct twill_node *node, uint32_t word,
                  uint64_t timeout_ns)
 {
-    (void)node;
-    (void)word;
     together_now += timeout_ns;
 }
 
 TOGETHER_WRAPPED(bool, twill_detector_poll, struct twill_detector *detector,
                  struct twill_notice *notice)
 {
-    (void)detector;
     if (world.received || world.notice_ns == 0 || together_now < world.notice_ns + LATENCY_NS)
         return false;
     *notice = world.notice;
@@ -64,7 +56,6 @@ TOGETHER_WRAPPED(bool, twill_detector_poll, struct twill_detector *detector,
 TOGETHER_WRAPPED(bool, twill_detector_send, struct twill_detector *detector, uint32_t peer,
                  const struct twill_notice *notice)
 {
-    (void)detector;
     assert_int_equal(peer, ABSENT);
     assert_true(twill_report_asks(notice));
     assert_true(world.asked < MOST_ASKED);
@@ -76,9 +67,6 @@ TOGETHER_WRAPPED(void, twill_detector_notify, struct twill_detector *detector,
                  const struct twill_notice *notice, const uint32_t *ranks, size_t count,
                  uint64_t patience_ns)
 {
-    (void)detector;
-    (void)ranks;
-    (void)patience_ns;
     assert_int_equal(count, RANKS);
     assert_int_equal(notice->from, running);
     world.notifying++;
@@ -168,7 +156,6 @@ static uint64_t time_out_rank(uint32_t rank)
 /* Only the first rank notifies: the others have its notice before their own turn. */
 static void test_spread(void **state)
 {
-    (void)state;
     memset(&world, 0, sizeof(world));
     uint64_t first = time_out_rank(0);
     for (uint32_t rank = 1; rank < ABSENT; rank++)
@@ -181,7 +168,6 @@ static void test_spread(void **state)
 static void test_order(void **state)
 {
     uint64_t last = 0;
-    (void)state;
     for (uint32_t rank = 0; rank < ABSENT; rank += 31) {
         memset(&world, 0, sizeof(world));
         uint64_t end = time_out_rank(rank);
@@ -196,7 +182,6 @@ static void test_order(void **state)
  * question could not be sent, the next one comes as soon. */
 static void test_questions(void **state)
 {
-    (void)state;
     for (int lossy = 0; lossy < 2; lossy++) {
         memset(&world, 0, sizeof(world));
         world.lossy = lossy;
@@ -211,12 +196,4 @@ static void test_questions(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_spread),
-        cmocka_unit_test(test_order),
-        cmocka_unit_test(test_questions),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_spread, test_order, test_questions)

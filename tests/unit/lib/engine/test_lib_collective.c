@@ -10,13 +10,7 @@
 #include "tests/support/payload.h"
 #include "tests/support/ranks.h"
 #include "tests/support/schedules.h"
-
-#include <setjmp.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/support/unit.h"
 
 /* The thread sanitizer is some twenty times slower and finds no more in longer messages. */
 #define COLLECTIVE_MOST_BYTES (TEST_TSAN ? (size_t)300 << 10 : (size_t)1 << 20)
@@ -217,7 +211,6 @@ static void sweep_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
 {
     struct calls_sweep *sweep = user;
     char nodes[64], algorithm[512];
-    (void)rank;
     snprintf(nodes, sizeof(nodes), "TWILL_LAYOUT=nodes=%s", sweep->world->nodes);
     snprintf(algorithm, sizeof(algorithm), "TWILL_ALGORITHM=%s", sweep->algorithm);
     /* Between nodes some worlds use libfabric, the others twill's own TCP. */
@@ -337,7 +330,6 @@ static void print_counts(const char *what, const unsigned long *checked)
 
 static void chosen_algorithms(void **unused)
 {
-    (void)unused;
     unsigned long checked[TALLIES] = {0};
     for (unsigned w = 0; w < TWILL_ARRAY_LENGTH(worlds); w++)
         for (unsigned heap = 0; heap < 2; heap++)
@@ -377,7 +369,6 @@ static void sweep_named(size_t a, unsigned p, unsigned long *checked)
 
 static void named_algorithms(void **unused)
 {
-    (void)unused;
     unsigned long checked[TALLIES] = {0};
     const struct twill_algorithm *algorithm;
     for (size_t a = 0; (algorithm = twill_algorithm_at(a)) != NULL; a++)
@@ -387,11 +378,4 @@ static void named_algorithms(void **unused)
     print_counts("by name", checked);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(chosen_algorithms),
-        cmocka_unit_test(named_algorithms),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(chosen_algorithms, named_algorithms)

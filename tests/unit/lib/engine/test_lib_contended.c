@@ -2,19 +2,15 @@
 /* Ranks bound to cores that other programs use, too: a wait sleeps instead of yielding again and
  * again, each time for as long as the other programs take. */
 #include "tests/support/ranks.h"
+#include "tests/support/unit.h"
 
 #include <sched.h>
-#include <setjmp.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { CONTENDED_RANKS = 2, BARRIERS = 200, WORK = 400000 };
 
@@ -52,8 +48,6 @@ static void be_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     twill_context *context;
     twill_comm *comm;
-    (void)size;
-    (void)user;
     bind_cpu(cpu_of[rank]);
     static const char *const none[] = {NULL};
     if (twill_test_connect(&context, &comm, bootstrap, "1x2", NULL, none)) {
@@ -82,7 +76,6 @@ static void ranks_beside_others(void **state)
     cpu_set_t here;
     pid_t hog[CONTENDED_RANKS];
     int found = 0;
-    (void)state;
     assert_int_equal(sched_getaffinity(0, sizeof(here), &here), 0);
     for (int cpu = 0; cpu < CPU_SETSIZE && found < CONTENDED_RANKS; cpu++)
         if (CPU_ISSET(cpu, &here))
@@ -99,8 +92,4 @@ static void ranks_beside_others(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(ranks_beside_others)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(ranks_beside_others)

@@ -6,18 +6,12 @@
 #include "lib/comm/comm.h"
 #include "tests/support/ranks.h"
 #include "tests/support/sanitizers.h"
+#include "tests/support/unit.h"
 
 #include <errno.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #if defined(__x86_64__) && defined(__OPTIMIZE__) && defined(NDEBUG) && !TEST_SLOW
-#include <stdio.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
@@ -105,7 +99,6 @@ static void rank_starts(int rank, int size, twill_bootstrap *bootstrap, void *us
     twill_request *request = NULL;
     float x[START_COUNT] = {1.0f, 1.0f};
     static const char *const settings[] = {NULL};
-    (void)size;
     if (twill_test_connect(&context, &comm, bootstrap, "2", NULL, settings)) {
         twill_status status =
             twill_allreduce_init(comm, x, x, START_COUNT, TWILL_F32, TWILL_SUM, &request);
@@ -132,7 +125,6 @@ static void rank_starts(int rank, int size, twill_bootstrap *bootstrap, void *us
 
 static void instructions(void **unused)
 {
-    (void)unused;
     struct counted *counted =
         mmap(NULL, sizeof(*counted), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(counted != MAP_FAILED);
@@ -152,14 +144,9 @@ static void instructions(void **unused)
 #else
 static void instructions(void **unused)
 {
-    (void)unused;
     print_message("skipped: instructions of optimised x86-64 builds are counted\n");
     skip();
 }
 #endif
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(instructions)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(instructions)

@@ -2,15 +2,11 @@
 /* twill_context_idle(): the caller's function is called in every kind of wait, soon and for as long
  * as it lasts, by the waiting thread only, and never after it has been removed. */
 #include "tests/support/ranks.h"
+#include "tests/support/unit.h"
 
 #include <pthread.h>
-#include <setjmp.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define IDLE_OFTEN 400 /* calls, one in 20 us: more than a wait makes before it sleeps */
 
@@ -111,7 +107,6 @@ static void rank_waits(int rank, int size, twill_bootstrap *bootstrap, void *use
     const char *settings[] = {scene->progress, scene->spin, NULL};
     twill_context *context;
     twill_comm *comm;
-    (void)size;
     TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, scene->nodes, NULL, settings));
     if (rank == 0) {
         scene->waiter = pthread_self();
@@ -132,19 +127,16 @@ static void idle_play(const char *nodes, const char *progress, const char *spin)
 
 static void on_a_node(void **unused)
 {
-    (void)unused;
     idle_play("", "TWILL_PROGRESS=none", NULL);
 }
 
 static void between_nodes(void **unused)
 {
-    (void)unused;
     idle_play("2x1", "TWILL_PROGRESS=none", NULL);
 }
 
 static void beside_a_thread(void **unused)
 {
-    (void)unused;
     idle_play("", "TWILL_PROGRESS=thread", NULL);
 }
 
@@ -178,29 +170,19 @@ static void rank_is_elsewhere(int rank, int size, twill_bootstrap *bootstrap, vo
 
 static void progressed_late(void **unused)
 {
-    (void)unused;
     twill_test_run_ranks(2, rank_is_elsewhere, (void *)(uintptr_t) "");
     twill_test_run_ranks(3, rank_is_elsewhere, (void *)(uintptr_t) "3x1");
 }
 
 static void while_it_spins(void **unused)
 {
-    (void)unused;
     idle_play("", "TWILL_PROGRESS=none", "TWILL_TUNE=spin=1000000000");
 }
 
 static void no_peer_to_notify(void **unused)
 {
-    (void)unused;
     assert_int_equal(twill_context_idle(NULL, idle, NULL), TWILL_ERR_ARGUMENT);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(on_a_node),       cmocka_unit_test(between_nodes),
-        cmocka_unit_test(beside_a_thread), cmocka_unit_test(while_it_spins),
-        cmocka_unit_test(progressed_late), cmocka_unit_test(no_peer_to_notify),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(on_a_node, between_nodes, beside_a_thread, while_it_spins, progressed_late,
+                no_peer_to_notify)

@@ -2,14 +2,10 @@
 /* Counts are size_t: more than 2^31 elements in a call, 4 GiB per rank, between two processes. */
 #include "tests/support/ranks.h"
 #include "tests/support/sanitizers.h"
+#include "tests/support/unit.h"
 
-#include <setjmp.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define LARGE_COUNT ((size_t)1 << 31 | 12345)
 #define EVERY       ((size_t)100003) /* one element in these is checked */
@@ -36,7 +32,6 @@ static void *map_large(size_t bytes)
 
 static void reduce_many(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    (void)user;
     const char *settings[] = {TWILL_TEST_PATIENT, "TWILL_TUNE=heap_limit=4M", NULL};
     twill_context *context = NULL;
     twill_comm *comm = NULL;
@@ -88,7 +83,6 @@ static bool bytes_hold(const uint8_t *at, int rank, int shard)
 /* Shards that end beyond 2^31 elements: offsets are size_t, too. */
 static void move_many(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    (void)user;
     const char *settings[] = {TWILL_TEST_PATIENT, "TWILL_TUNE=heap_limit=4M", NULL};
     twill_context *context = NULL;
     twill_comm *comm = NULL;
@@ -116,7 +110,6 @@ static void move_many(int rank, int size, twill_bootstrap *bootstrap, void *user
 
 static void more_than_two_billion(void **unused)
 {
-    (void)unused;
     size_t free_bytes = (size_t)sysconf(_SC_AVPHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
     if (TEST_ASAN || TEST_TSAN || free_bytes < (size_t)12 << 30) {
         print_message("needs 12 GiB of free memory, and no sanitizer\n");
@@ -126,8 +119,4 @@ static void more_than_two_billion(void **unused)
     twill_test_run_processes(2, move_many, NULL);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(more_than_two_billion)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(more_than_two_billion)

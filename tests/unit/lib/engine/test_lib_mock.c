@@ -4,13 +4,7 @@
 #include "tests/doubles/mock_transport.h"
 #include "tests/support/ranks.h"
 #include "tests/support/sanitizers.h"
-
-#include <setjmp.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/support/unit.h"
 
 #define MOCK_CALLS 3000
 
@@ -83,7 +77,6 @@ static void endure(int rank, int size, twill_bootstrap *bootstrap, void *user)
 
 static void results_survive_mischief(void **unused)
 {
-    (void)unused;
     static const char *const habits[] = {"delay=7", "delay=3,reorder=1", "again=40", "chunk=8",
                                          "delay=5,reorder=1,again=20,chunk=64"};
     static const struct {
@@ -114,7 +107,6 @@ static void results_survive_mischief(void **unused)
 /* Call until it fails, which it must. */
 static void suffer(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    (void)size;
     const struct mischief *m = user;
     twill_context *context = NULL;
     twill_comm *comm = NULL;
@@ -138,7 +130,6 @@ static void suffer(int rank, int size, twill_bootstrap *bootstrap, void *user)
 
 static void failures_reach_all_ranks(void **unused)
 {
-    (void)unused;
     static const struct mischief failures[] = {
         {"fail=9:1,rank=1", "ring", "", TWILL_ERR_FABRIC, 1, 3, TWILL_TEST_PATIENT},
         {"fail=9:1,rank=2", "allreduce:ring", "4x1", TWILL_ERR_FABRIC, 2, 4, TWILL_TEST_PATIENT},
@@ -153,11 +144,4 @@ static void failures_reach_all_ranks(void **unused)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(results_survive_mischief),
-        cmocka_unit_test(failures_reach_all_ranks),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(results_survive_mischief, failures_reach_all_ranks)

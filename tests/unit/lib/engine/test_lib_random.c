@@ -7,14 +7,9 @@
 #include "tests/support/numbers.h"
 #include "tests/support/ranks.h"
 #include "tests/support/schedules.h"
+#include "tests/support/unit.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #define ROUNDING_OPS (TWILL_AVG + 1u) /* sum, prod, min, max, avg */
 /* Elements: short messages, and one of several segments. */
@@ -248,7 +243,6 @@ static void test_random(void **state)
         {.size = 2, .nodes = ""}, {.size = 3, .nodes = ""},    {.size = 5, .nodes = ""},
         {.size = 8, .nodes = ""}, {.size = 4, .nodes = "2x2"}, {.size = 5, .nodes = "3+2"}};
     unsigned runs = 0;
-    (void)state;
     for (size_t w = 0; w < TWILL_ARRAY_LENGTH(worlds); w++) {
         struct random_run run = worlds[w];
         const struct twill_algorithm *algorithm;
@@ -271,8 +265,4 @@ static void test_random(void **state)
     print_message("%u combinations of world and algorithm\n", runs);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_random)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_random)

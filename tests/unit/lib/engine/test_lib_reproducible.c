@@ -7,14 +7,9 @@
 #include "tests/support/numbers.h"
 #include "tests/support/ranks.h"
 #include "tests/support/schedules.h"
+#include "tests/support/unit.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 enum { REPRODUCIBLE_RANKS = 8, REPRODUCIBLE_COUNT = 8 * 403, MOST_ELEMENT = 8 };
 
@@ -130,8 +125,6 @@ static void run_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct setting *s = user;
     char text[5][128];
-    (void)rank;
-    (void)size;
     snprintf(text[0], sizeof(text[0]), "TWILL_LAYOUT=nodes=%s", s->nodes);
     snprintf(text[1], sizeof(text[1]), "TWILL_ALGORITHM=%s", s->algorithm);
     snprintf(text[2], sizeof(text[2]), "TWILL_TUNE=segment=%s,segment_net=%s", s->segment,
@@ -196,7 +189,6 @@ static bool applies(const struct twill_algorithm *a, const char *shape)
  * by TEST_SEED, one in two or in four under a sanitizer; on all with TEST_WHOLE. */
 static void same_bits(void **unused)
 {
-    (void)unused;
     unsigned runs = 0;
     struct table *tables = make_tables();
     const struct twill_algorithm *a;
@@ -223,7 +215,6 @@ static void same_bits(void **unused)
 /* A ring starts each shard at another rank: without the variable its bits differ. */
 static void other_bits(void **unused)
 {
-    (void)unused;
     struct table *tables = make_tables();
     struct setting s = {.nodes = "8x1",
                         .algorithm = "allreduce:ring",
@@ -236,8 +227,4 @@ static void other_bits(void **unused)
     assert_true(s.differ > 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(same_bits), cmocka_unit_test(other_bits)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(same_bits, other_bits)

@@ -3,14 +3,9 @@
  * they have not received must not be overwritten, and a rank that never arrives is detected. */
 #include "tests/support/ranks.h"
 #include "tests/support/sanitizers.h"
+#include "tests/support/unit.h"
 
-#include <setjmp.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define EAGER_CALLS (TEST_FEWER ? 300u : 1500u)
 #define EAGER_MOST  9000u /* elements: several segments */
@@ -151,7 +146,6 @@ static void run_ahead(int rank, int size, twill_bootstrap *bootstrap, void *user
 
 static void ahead_of_others(void **unused)
 {
-    (void)unused;
     twill_test_run_ranks(2, run_ahead, "");
     twill_test_run_ranks(EAGER_RANKS, run_ahead, "");
     twill_test_run_ranks(4, run_ahead, "2x2");
@@ -180,14 +174,8 @@ static void give_in_vain(int rank, int size, twill_bootstrap *bootstrap, void *u
 
 static void no_receiver(void **unused)
 {
-    (void)unused;
     twill_test_run_ranks(2, give_in_vain, &(size_t){1});
     twill_test_run_ranks(2, give_in_vain, &(size_t){200});
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(ahead_of_others),
-                                       cmocka_unit_test(no_receiver)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(ahead_of_others, no_receiver)

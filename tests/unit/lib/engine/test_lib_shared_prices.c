@@ -4,15 +4,10 @@
 #include "fabric/shm/node_board.h"
 #include "lib/engine/shared_prices.h"
 #include "tests/support/ranks.h"
+#include "tests/support/unit.h"
 
 #include <limits.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static const struct twill_select_request request = {.collective = TWILL_ALLREDUCE, .bytes = 4};
 
@@ -33,7 +28,6 @@ static enum twill_price_record claim(void *user, uint64_t key, bool wait,
                                      uint64_t words[TWILL_PRICE_WORDS])
 {
     bool mine;
-    (void)wait, (void)words;
     struct twill_board_entry *entry = twill_board_find(user, key, &mine);
     twill_test_note(entry != NULL && mine == !wait, __FILE__, __LINE__, "claimed twice");
     return TWILL_RECORD_NONE;
@@ -110,39 +104,26 @@ static void run_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 
 static void test_read(void **state)
 {
-    (void)state;
     int what = READS;
     twill_test_run_ranks(2, run_rank, &what);
 }
 
 static void test_read_choice(void **state)
 {
-    (void)state;
     int what = READS_CHOICE;
     twill_test_run_ranks(16, run_rank, &what);
 }
 
 static void test_other_dies(void **state)
 {
-    (void)state;
     int what = DIES;
     twill_test_run_processes(2, run_rank, &what);
 }
 
 static void test_other_is_slow(void **state)
 {
-    (void)state;
     int what = IS_SLOW;
     twill_test_run_ranks(2, run_rank, &what);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_read),
-        cmocka_unit_test(test_read_choice),
-        cmocka_unit_test(test_other_dies),
-        cmocka_unit_test(test_other_is_slow),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_read, test_read_choice, test_other_dies, test_other_is_slow)

@@ -8,15 +8,10 @@
 #include "tests/support/collectives.h"
 #include "tests/support/ranks.h"
 #include "tests/support/sanitizers.h"
+#include "tests/support/unit.h"
 
-#include <setjmp.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
-
-#include <cmocka.h>
 
 #define ALL_AS(protocol)                                                                           \
     "TWILL_ALGORITHM=allreduce[4K-]:direct@" protocol ";broadcast[4K-]:direct@" protocol           \
@@ -102,7 +97,6 @@ static void calling_rank(int rank, int size, twill_bootstrap *bootstrap, void *u
     twill_context *context;
     twill_comm *comm;
     void *src = NULL, *dst = NULL;
-    (void)size;
     if (connect_ranks(scene, bootstrap, &context, &comm) && take_memory(&src, context, heap) &&
         take_memory(&dst, context, heap)) {
         struct test_buffers buffers = {.src = src,
@@ -135,7 +129,6 @@ static void check_nothing_left(void)
 
 static void test_mapped(void **state)
 {
-    (void)state;
     static const int sizes[] = {2, 3, 9};
     for (unsigned i = 0; i < 2 * TWILL_ARRAY_LENGTH(sizes); i++) {
         struct buffer_scene scene = {.single_copy = i % 2 == 0 ? "xpmem" : "auto",
@@ -157,7 +150,6 @@ static void test_mapped(void **state)
  * then work as without it, and a request for "@mapped" is refused. */
 static void test_closed(void **state)
 {
-    (void)state;
     struct buffer_scene scene = {
         .single_copy = "xpmem", .algorithm = "TWILL_ALGORITHM=", .says = "xpmem: none (rank"};
     for (int allowed = 0; allowed < 4; allowed += 3) {
@@ -184,7 +176,6 @@ static void unrequested_rank(int rank, int size, twill_bootstrap *bootstrap, voi
     twill_context *context;
     twill_comm *comm;
     float *data = calloc(4096, sizeof(*data));
-    (void)rank, (void)size;
     if (connect_ranks(&scene, bootstrap, &context, &comm)) {
         twill_status status = twill_allreduce(comm, data, data, 4096, TWILL_F32, TWILL_SUM);
         twill_test_note(status == TWILL_ERR_CONFIG &&
@@ -198,7 +189,6 @@ static void unrequested_rank(int rank, int size, twill_bootstrap *bootstrap, voi
 
 static void test_needed(void **state)
 {
-    (void)state;
     for (int fetched = 0; fetched < 2; fetched++)
         twill_test_run_ranks(2, unrequested_rank, &(bool){fetched != 0});
 }
@@ -211,7 +201,6 @@ static void late_rank(int rank, int size, twill_bootstrap *bootstrap, void *user
     twill_comm *comm;
     float *data = calloc(4096, sizeof(*data));
     int *named = user;
-    (void)rank, (void)size;
     if (connect_ranks(&scene, bootstrap, &context, &comm)) {
         twill_test_note(twill_barrier(comm) == TWILL_OK, __FILE__, __LINE__, "barrier");
         if (twill_comm_rank(comm) == 0)
@@ -232,7 +221,6 @@ static void late_rank(int rank, int size, twill_bootstrap *bootstrap, void *user
 
 static void test_late(void **state)
 {
-    (void)state;
     int named[3] = {0};
     xpmem_double_reset(XPMEM_DOUBLE_NEVER);
     twill_test_run_ranks(3, late_rank, named);
@@ -250,7 +238,6 @@ static void many_rank(int rank, int size, twill_bootstrap *bootstrap, void *user
     static const size_t each = 3 * 4096; /* no two in one page */
     unsigned char *memory = aligned_alloc(4096, (BUFFERS + PERSISTENT) * each);
     twill_request *request[PERSISTENT] = {NULL};
-    (void)rank, (void)user;
     TWILL_CHECK(memory != NULL);
     bool fine = connect_ranks(&scene, bootstrap, &context, &comm);
     for (int i = 0; i < PERSISTENT && fine; i++) {
@@ -285,7 +272,6 @@ static void many_rank(int rank, int size, twill_bootstrap *bootstrap, void *user
 
 static void test_many(void **state)
 {
-    (void)state;
     struct xpmem_double now;
     xpmem_double_reset(XPMEM_DOUBLE_NEVER);
     twill_test_run_ranks(2, many_rank, NULL);
@@ -299,7 +285,6 @@ static void test_many(void **state)
 
 static void test_fetched(void **state)
 {
-    (void)state;
     for (int mixed = 0; mixed < 2; mixed++) {
         struct buffer_scene scene = {.single_copy = "cma",
                                      .algorithm = FETCHED_ALL,
@@ -319,7 +304,6 @@ static void dying_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
     twill_comm *comm;
     enum { COUNT = 1 << 20 };
     float *data = calloc(COUNT, sizeof(*data));
-    (void)size, (void)user;
     if (connect_ranks(&scene, bootstrap, &context, &comm)) {
         twill_request *request = NULL;
         int done = 0;
@@ -352,7 +336,6 @@ static void broken_rank(int rank, int size, twill_bootstrap *bootstrap, void *us
     enum { BYTES = 1 << 16 };
     unsigned char *data =
         mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    (void)size, (void)user;
     TWILL_CHECK(data != MAP_FAILED);
     if (rank == 0)
         TWILL_CHECK(mprotect(data + BYTES / 2, BYTES / 2, PROT_NONE) == 0);
@@ -370,21 +353,9 @@ static void broken_rank(int rank, int size, twill_bootstrap *bootstrap, void *us
 
 static void test_fetched_failures(void **state)
 {
-    (void)state;
     twill_test_run_processes(3, dying_rank, NULL);
     twill_test_run_processes(3, broken_rank, NULL);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_mapped),
-        cmocka_unit_test(test_closed),
-        cmocka_unit_test(test_needed),
-        cmocka_unit_test(test_late),
-        cmocka_unit_test(test_many),
-        cmocka_unit_test(test_fetched),
-        cmocka_unit_test(test_fetched_failures),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_mapped, test_closed, test_needed, test_late, test_many, test_fetched,
+                test_fetched_failures)

@@ -4,13 +4,9 @@
  */
 #include "lib/comm/comm.h"
 #include "tests/support/ranks.h"
+#include "tests/support/unit.h"
 
 #include <sched.h>
-#include <setjmp.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 enum { RANKS = 3, CPUS = 2, LARGE = 1 << 20, FEW = 1000, MANY = 1000000 };
 
@@ -93,7 +89,6 @@ static unsigned move_from(int at, const struct twill_cpu_share *share)
 
 static void test_moves(void **state)
 {
-    (void)state;
     static const struct {
         uint32_t index, ranks;
         unsigned cpu;
@@ -132,7 +127,6 @@ static unsigned share_core(struct twill_cpu_share *share, uint64_t now)
 /* How often small calls look, in ticks of a nanosecond. */
 static void test_looks(void **state)
 {
-    (void)state;
     const uint64_t least = 10000001, most = 10000000001; /* ns, rounded up */
     struct twill_cpu_share share = {.index = 1, .ranks = 3, .cpus = CPUS};
     struct two_cpus two;
@@ -221,7 +215,6 @@ static void sharing_rank(int rank, int size, twill_bootstrap *bootstrap, void *u
 
 static void test_calls(void **state)
 {
-    (void)state;
     struct two_cpus two;
     if (!find_two(&two))
         skip();
@@ -234,9 +227,4 @@ static void test_calls(void **state)
     assert_int_equal(sched_setaffinity(0, sizeof(two.all), &two.all), 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_moves), cmocka_unit_test(test_looks),
-                                       cmocka_unit_test(test_calls)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_moves, test_looks, test_calls)

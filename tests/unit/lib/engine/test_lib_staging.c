@@ -4,15 +4,10 @@
  * which way is quicker is not. */
 #include "lib/comm/comm.h"
 #include "tests/support/ranks.h"
+#include "tests/support/unit.h"
 
 #include <sched.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 enum {
     STAGED_RANKS = 2,
@@ -148,7 +143,6 @@ static void trying_rank(int rank, int size, twill_bootstrap *bootstrap, void *us
     twill_context *context;
     twill_comm *comm;
     struct staged_buffers buffers = {0};
-    (void)rank, (void)size, (void)user;
     if (twill_test_connect(&context, &comm, bootstrap, "", NULL, more) &&
         take_buffers(&buffers, STAGED_BYTES))
         twill_test_note(run_trials(comm, bootstrap, &buffers) && run_without_trials(comm, &buffers),
@@ -161,7 +155,6 @@ static void trying_rank(int rank, int size, twill_bootstrap *bootstrap, void *us
 
 static void test_trials(void **state)
 {
-    (void)state;
     twill_test_run_ranks(STAGED_RANKS, trying_rank, NULL);
 }
 
@@ -186,7 +179,6 @@ static void one_of_three(int rank, int size, twill_bootstrap *bootstrap, void *u
     twill_context *context;
     twill_comm *world;
     struct staged_buffers buffers = {0};
-    (void)size, (void)user;
     if (twill_test_connect(&context, &world, bootstrap, "", NULL, more) &&
         take_buffers(&buffers, STAGED_BYTES)) {
         bool good = true;
@@ -209,7 +201,6 @@ static void one_of_three(int rank, int size, twill_bootstrap *bootstrap, void *u
 
 static void test_other_ranks(void **state)
 {
-    (void)state;
     twill_test_run_ranks(3, one_of_three, NULL);
 }
 
@@ -244,7 +235,6 @@ static void forced_rank(int rank, int size, twill_bootstrap *bootstrap, void *us
     twill_context *context;
     twill_comm *comm;
     struct staged_buffers buffers = {0};
-    (void)rank, (void)size;
     if (twill_test_connect(&context, &comm, bootstrap, "", NULL, more) &&
         take_buffers(&buffers, STAGED_BYTES)) {
         (void)check_decisions(comm, bootstrap);
@@ -265,7 +255,6 @@ static void forced_rank(int rank, int size, twill_bootstrap *bootstrap, void *us
 
 static void test_forced(void **state)
 {
-    (void)state;
     twill_test_run_ranks(STAGED_RANKS, forced_rank, "TWILL_TUNE=staging=streamed");
     twill_test_run_ranks(STAGED_RANKS, forced_rank, "TWILL_TUNE=staging=cached");
 }
@@ -280,7 +269,6 @@ static void crowded_rank(int rank, int size, twill_bootstrap *bootstrap, void *u
     twill_context *context;
     twill_comm *comm;
     struct staged_buffers buffers = {0};
-    (void)rank, (void)size;
     if (twill_test_connect(&context, &comm, bootstrap, "", NULL, more) &&
         take_buffers(&buffers, LONG) && run_broadcast(comm, &buffers, LONG, 0)) {
         TWILL_CHECK(comm->plan_cache.last->segment_bytes == copied);
@@ -298,7 +286,6 @@ static void crowded_rank(int rank, int size, twill_bootstrap *bootstrap, void *u
 
 static void test_crowded(void **state)
 {
-    (void)state;
     cpu_set_t all, one;
     CPU_ZERO(&one);
     assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
@@ -311,13 +298,4 @@ static void test_crowded(void **state)
     assert_int_equal(sched_setaffinity(0, sizeof(all), &all), 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_trials),
-        cmocka_unit_test(test_other_ranks),
-        cmocka_unit_test(test_forced),
-        cmocka_unit_test(test_crowded),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_trials, test_other_ranks, test_forced, test_crowded)

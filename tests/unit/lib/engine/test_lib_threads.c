@@ -6,16 +6,11 @@
 #include "tests/support/numbers.h"
 #include "tests/support/ranks.h"
 #include "tests/support/sanitizers.h"
+#include "tests/support/unit.h"
 
 #include <dirent.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define MOST_THREADS 4
 #define MOST_COUNT   3000u
@@ -97,7 +92,6 @@ static bool begin_several(struct worker *worker, size_t count, int64_t *data, ui
 static void add(const void *left, const void *right, void *result, size_t count, twill_type type,
                 void *user)
 {
-    (void)type, (void)user;
     for (size_t i = 0; i < count; i++)
         ((int64_t *)result)[i] = ((const int64_t *)left)[i] + ((const int64_t *)right)[i];
 }
@@ -330,7 +324,6 @@ static void scene_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
 {
     struct thread_scene own = *(const struct thread_scene *)user, *scene = &own;
     char progress[64];
-    (void)rank, (void)size;
     own.bootstrap = bootstrap;
     snprintf(progress, sizeof(progress), "TWILL_PROGRESS=%s", scene->progress);
     const char *settings[] = {progress, "TWILL_TUNE=heap_limit=8M,segment=8K,segment_net=8K", NULL};
@@ -360,7 +353,6 @@ static const struct thread_scene scenes[] = {
 
 static void ranks_as_threads(void **unused)
 {
-    (void)unused;
     for (size_t s = 0; s < TWILL_ARRAY_LENGTH(scenes); s++) {
         struct thread_scene scene = scenes[s];
         scene.calls /= TEST_FEWER ? 2 : 1;
@@ -370,7 +362,6 @@ static void ranks_as_threads(void **unused)
 
 static void ranks_as_processes(void **unused)
 {
-    (void)unused;
     for (size_t s = 0; s < TWILL_ARRAY_LENGTH(scenes); s++) {
         struct thread_scene scene = scenes[s];
         scene.calls /= TEST_FEWER ? 2 : 1;

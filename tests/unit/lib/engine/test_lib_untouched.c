@@ -2,15 +2,10 @@
 /* twill_run_populate(): pages of a large result that was never touched are mapped at once, and no
  * others. */
 #include "lib/comm/comm.h"
+#include "tests/support/unit.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23

@@ -3,14 +3,7 @@
  * overlap, are aligned, are zero if reported so, and merge into one extent once all are free. */
 #include "lib/heap/arena.h"
 #include "tests/support/numbers.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/support/unit.h"
 
 #define ARENA_PAGES  8192
 #define ARENA_BYTES  ((size_t)ARENA_PAGES * TWILL_ARENA_PAGE)
@@ -123,7 +116,6 @@ static void give_back_block(struct record *record, size_t keep)
 
 static void test_against_record(void **state)
 {
-    (void)state;
     struct record *record = calloc(1, sizeof(*record));
     void *pages = calloc(1, twill_arena_record_bytes(ARENA_BYTES));
     bool zero = false;
@@ -156,7 +148,6 @@ static void test_against_record(void **state)
 /* The block freed last is reused first, because it is cached and mapped. */
 static void test_warm_first(void **state)
 {
-    (void)state;
     void *pages = calloc(1, twill_arena_record_bytes(ARENA_BYTES));
     struct twill_arena arena;
     bool zero = false;
@@ -184,11 +175,4 @@ static void test_warm_first(void **state)
     free(pages);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_against_record),
-        cmocka_unit_test(test_warm_first),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_against_record, test_warm_first)

@@ -4,14 +4,10 @@
 #include "lib/comm/comm.h"
 #include "tests/support/ranks.h"
 #include "tests/support/sanitizers.h"
+#include "tests/support/unit.h"
 
-#include <setjmp.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define MIB ((size_t)1 << 20)
 
@@ -42,8 +38,6 @@ static bool sums(twill_comm *comm, float *at, int size)
 /* The heaps that ranks map of each other are smaller than the memory of the node. */
 static void run_small(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    (void)rank;
-    (void)user;
     static const char *const settings[] = {TWILL_TEST_PATIENT, NULL};
     twill_context *context;
     twill_comm *comm;
@@ -61,7 +55,6 @@ static void run_small(int rank, int size, twill_bootstrap *bootstrap, void *user
 
 static void test_address_space(void **state)
 {
-    (void)state;
     twill_test_run_processes(4, run_small, NULL);
     twill_test_run_processes(16, run_small, NULL);
     twill_test_run_mixed(8, 4, run_small, NULL);
@@ -101,7 +94,6 @@ static void run_spill(int rank, int size, twill_bootstrap *bootstrap, void *user
 
 static void test_spill(void **state)
 {
-    (void)state;
     for (int first = 0; first < 2; first++) {
         bool before = first == 1;
         twill_test_run_processes(4, run_spill, &before);
@@ -111,8 +103,6 @@ static void test_spill(void **state)
 /* A limit that is set holds for private memory, too. */
 static void run_limit(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    (void)rank;
-    (void)user;
     static const char *const settings[] = {TWILL_TEST_PATIENT, "TWILL_TUNE=heap_limit=4M", NULL};
     twill_context *context;
     twill_comm *comm;
@@ -129,7 +119,6 @@ static void run_limit(int rank, int size, twill_bootstrap *bootstrap, void *user
 
 static void test_limit(void **state)
 {
-    (void)state;
     twill_test_run_processes(2, run_limit, NULL);
 }
 
@@ -164,7 +153,6 @@ static void run_ulimit(int rank, int size, twill_bootstrap *bootstrap, void *use
 
 static void test_ulimit(void **state)
 {
-    (void)state;
     if (TEST_SLOW) /* sanitizers reserve terabytes of address space */
         skip();
     for (int i = 0; i < 2; i++) {
@@ -202,7 +190,6 @@ static void run_many(int rank, int size, twill_bootstrap *bootstrap, void *user)
 
 static void test_ulimit_of_many(void **state)
 {
-    (void)state;
     if (TEST_SLOW) /* sanitizers reserve terabytes of address space */
         skip();
     size_t lefts[] = {1000, 300};

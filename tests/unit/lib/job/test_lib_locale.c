@@ -5,16 +5,11 @@
 #include "lib/report/job_view.h"
 #include "lib/twill_train.h"
 #include "tests/support/ranks.h"
+#include "tests/support/unit.h"
 
 #include <ctype.h>
 #include <locale.h>
-#include <setjmp.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 struct locale_job {
     char folder[64];
@@ -50,7 +45,6 @@ static int leave_locale(void **state)
 
 static void texts_have_no_locale(void **unused)
 {
-    (void)unused;
     struct twill_error error;
     char text[32], *end;
     twill_print(text, sizeof(text), "%.2f", 1.25);
@@ -97,7 +91,6 @@ static bool check_times(twill_comm *comm)
 
 static void run_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    (void)rank, (void)size;
     struct locale_job *job = user;
     char metrics[128];
     const char *const settings[] = {metrics, "TWILL_TIMEOUT=240.5", "TWILL_TUNE=metrics_every=1.5",

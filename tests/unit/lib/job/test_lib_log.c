@@ -3,16 +3,11 @@
  * logged. */
 #include "lib/job/log.h"
 #include "tests/support/ranks.h"
+#include "tests/support/unit.h"
 
 #include <fcntl.h>
-#include <setjmp.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { LOG_RANKS = 4, LOG_CALLS = 3 };
 
@@ -42,7 +37,6 @@ static void make_calls(twill_comm *comm, int rank)
 
 static void run_logged(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    (void)size;
     const struct log_scene *scene = user;
     char level[32], file[128], algorithm[64];
     twill_context *context = NULL;
@@ -133,7 +127,6 @@ static void check_lines(const struct log_scene *scene, int rank)
 
 static void info_logs_decisions(void **unused)
 {
-    (void)unused;
     struct log_scene scene;
     run_scene(&scene, "info", "");
     for (int r = 0; r < LOG_RANKS; r++) {
@@ -163,7 +156,6 @@ static void info_logs_decisions(void **unused)
 
 static void debug_logs_each_call(void **unused)
 {
-    (void)unused;
     struct log_scene scene;
     run_scene(&scene, "debug", "ring");
     for (int r = 0; r < LOG_RANKS; r++) {
@@ -181,7 +173,6 @@ static void debug_logs_each_call(void **unused)
 
 static void warnings_only_by_default(void **unused)
 {
-    (void)unused;
     struct log_scene scene;
     run_scene(&scene, "warn", "");
     for (int r = 0; r < LOG_RANKS; r++)
@@ -191,7 +182,6 @@ static void warnings_only_by_default(void **unused)
 
 static void a_file_that_cannot_be_opened_is_an_error(void **unused)
 {
-    (void)unused;
     const char *settings[] = {"TWILL_LOG_FILE=/nowhere/log.%h", NULL};
     twill_context *context = NULL;
     assert_int_equal(twill_context_create(&context, NULL, settings), TWILL_ERR_CONFIG);
@@ -202,7 +192,6 @@ static void a_file_that_cannot_be_opened_is_an_error(void **unused)
 
 static void an_unknown_letter_is_an_error(void **unused)
 {
-    (void)unused;
     static const char *const wrong[] = {"TWILL_LOG_FILE=/tmp/log.%x", "TWILL_LOG_FILE=/tmp/log%"};
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(wrong); i++) {
         const char *settings[] = {wrong[i], NULL};
@@ -217,7 +206,6 @@ static void an_unknown_letter_is_an_error(void **unused)
 /* A FIFO without a reader is an error; a full one does not block. */
 static void a_fifo_is_not_waited_for(void **unused)
 {
-    (void)unused;
     char folder[] = "/tmp/twill-log-XXXXXX", path[64], setting[128];
     assert_non_null(mkdtemp(folder));
     snprintf(path, sizeof(path), "%s/fifo", folder);
@@ -245,15 +233,6 @@ static void a_fifo_is_not_waited_for(void **unused)
     assert_int_equal(rmdir(folder), 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(info_logs_decisions),
-        cmocka_unit_test(debug_logs_each_call),
-        cmocka_unit_test(warnings_only_by_default),
-        cmocka_unit_test(a_file_that_cannot_be_opened_is_an_error),
-        cmocka_unit_test(an_unknown_letter_is_an_error),
-        cmocka_unit_test(a_fifo_is_not_waited_for),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(info_logs_decisions, debug_logs_each_call, warnings_only_by_default,
+                a_file_that_cannot_be_opened_is_an_error, an_unknown_letter_is_an_error,
+                a_fifo_is_not_waited_for)

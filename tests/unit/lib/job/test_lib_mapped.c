@@ -6,14 +6,7 @@
 #include "tests/support/collectives.h"
 #include "tests/support/ranks.h"
 #include "tests/support/sanitizers.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/support/unit.h"
 
 enum { MEMORIES = 4 };
 /* Large enough to give three threads work on a rank's part of an f32 result. */
@@ -123,8 +116,6 @@ static void run_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
     char threads[32];
     const char *settings[] = {threads, TWILL_TEST_PATIENT, NULL};
     twill_context *context = NULL;
-    (void)rank;
-    (void)size;
     snprintf(threads, sizeof(threads), "TWILL_THREADS=%d", job.threads);
     if (omp_set_num_threads)
         omp_set_num_threads(job.threads); /* even if the machine has fewer cores */
@@ -153,8 +144,6 @@ static void differ_behind(int rank, int size, twill_bootstrap *bootstrap, void *
     twill_request *request[2] = {NULL, NULL};
     void *memory = NULL;
     int32_t first = 1, sum = 0;
-    (void)user;
-    (void)size;
     if (twill_test_connect(&context, &comm, bootstrap, "", NULL, settings) &&
         twill_test_note(twill_alloc(context, &memory, MORE) == TWILL_OK, __FILE__, __LINE__, "%s",
                         twill_context_message(context))) {
@@ -185,13 +174,11 @@ static void differ_behind(int rank, int size, twill_bootstrap *bootstrap, void *
 
 static void counts_differ_behind_another(void **state)
 {
-    (void)state;
     twill_test_run_ranks(2, differ_behind, NULL);
 }
 
 static void threads_of_one_process(void **state)
 {
-    (void)state;
     for (int threads = 1; threads <= (TEST_TSAN ? 1 : 2); threads++) {
         struct mapped_job job = {.threads = threads};
         twill_test_run_ranks(3, run_rank, &job);
@@ -200,17 +187,10 @@ static void threads_of_one_process(void **state)
 
 static void processes(void **state)
 {
-    (void)state;
     for (int threads = 1; threads <= (TEST_TSAN ? 1 : 4); threads *= 2) {
         struct mapped_job job = {.threads = threads};
         twill_test_run_processes(2, run_rank, &job);
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(processes),
-                                       cmocka_unit_test(counts_differ_behind_another),
-                                       cmocka_unit_test(threads_of_one_process)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(processes, counts_differ_behind_another, threads_of_one_process)

@@ -1,17 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Arguments of twill_register() and twill_deregister(). */
 #include "lib/twill.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/support/unit.h"
 
 static void test_register(void **state)
 {
-    (void)state;
     static unsigned char memory[8192];
     twill_comm *comm = NULL;
     assert_int_equal(twill_init(&comm), TWILL_OK);
@@ -36,8 +29,4 @@ static void test_register(void **state)
     twill_finalize(comm); /* with one region still registered */
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_register)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_register)

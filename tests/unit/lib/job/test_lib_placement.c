@@ -7,14 +7,9 @@
 #include "tests/support/placement.h"
 #include "tests/support/ranks.h"
 #include "tests/support/sanitizers.h"
+#include "tests/support/unit.h"
 
 #include <sched.h>
-#include <setjmp.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #define PLACE_RANKS 4
 #define PLACE_BIND  "TWILL_MEMORY=mcdram:bind,mcdram:bind"
@@ -117,7 +112,6 @@ static bool check_library(struct placed_job *job)
 
 static void run_bound(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    (void)user;
     struct placed_job job;
     size_t bytes = (size_t)8 << 20;
     void *memory = NULL;
@@ -143,7 +137,6 @@ static void run_bound(int rank, int size, twill_bootstrap *bootstrap, void *user
 
 static void test_bound(void **state)
 {
-    (void)state;
     if (!can_mbind())
         skip();
     twill_test_run_processes(PLACE_RANKS, run_bound, NULL);
@@ -152,7 +145,6 @@ static void test_bound(void **state)
 /* Memory beyond the budget is in DDR and counted in memory_fallbacks. */
 static void run_beyond(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    (void)user;
     struct placed_job job;
     twill_counters counters;
     TWILL_CHECK(job_open(&job, rank, size, bootstrap, PLACE_BIND, "1M"));
@@ -168,7 +160,6 @@ static void run_beyond(int rank, int size, twill_bootstrap *bootstrap, void *use
 
 static void test_beyond(void **state)
 {
-    (void)state;
     twill_test_run_processes(PLACE_RANKS, run_beyond, NULL);
 }
 
@@ -176,7 +167,6 @@ static void test_beyond(void **state)
  * next block, and where that is refused it is not bound any more. */
 static void run_again(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    (void)user;
     struct placed_job job;
     void *memory = NULL;
     TWILL_CHECK(job_open(&job, rank, size, bootstrap, "TWILL_MEMORY=mcdram:bind,ddr", "8M"));
@@ -208,7 +198,6 @@ static void run_again(int rank, int size, twill_bootstrap *bootstrap, void *user
 
 static void test_again(void **state)
 {
-    (void)state;
     if (!can_mbind())
         skip();
     twill_test_run_processes(PLACE_RANKS, run_again, NULL);
@@ -232,7 +221,6 @@ static uint64_t private_bytes(void)
  * however many CPUs there are. */
 static void run_little(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    (void)user;
     struct placed_job job;
     void *memory = NULL;
     uint64_t before = private_bytes();
@@ -247,7 +235,6 @@ static void run_little(int rank, int size, twill_bootstrap *bootstrap, void *use
 
 static void test_little(void **state)
 {
-    (void)state;
     if (TEST_SLOW)
         skip();
     twill_test_run_processes(PLACE_RANKS, run_little, NULL);

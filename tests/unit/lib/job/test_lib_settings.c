@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Bad settings: each is an error that names the variable, its value and what is allowed. */
 #include "tests/support/ranks.h"
+#include "tests/support/unit.h"
 
-#include <setjmp.h>
-#include <stdio.h>
-#include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 struct bad_setting {
     const char *setting;
@@ -42,7 +38,6 @@ static void check_message(const char *what, const char *const *expected, const c
 
 static void settings_that_cannot_be_used(void **unused)
 {
-    (void)unused;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(bad_settings); i++) {
         const char *settings[] = {bad_settings[i].setting, NULL};
         twill_context *context = NULL;
@@ -62,7 +57,6 @@ static void settings_that_cannot_be_used(void **unused)
 /* Settings that fail only when the communicator is created, on every rank. */
 static void fail_late(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    (void)rank, (void)size;
     const struct bad_setting *bad = user;
     const char *settings[] = {bad->setting, "TWILL_NODES=2x1", TWILL_TEST_PATIENT,
                               "TWILL_HEAP_LIMIT=4M", NULL};
@@ -89,7 +83,6 @@ static void fail_late(int rank, int size, twill_bootstrap *bootstrap, void *user
 
 static void settings_that_fail_late(void **unused)
 {
-    (void)unused;
     static const struct bad_setting bad[] = {
         {"TWILL_PROVIDER=carrier-pigeon", {"TWILL_PROVIDER", "carrier-pigeon", "tcp"}},
         {"TWILL_INTERFACE=nope0", {"nope0", "", ""}},
@@ -134,7 +127,6 @@ static void carry(int rank, int size, twill_bootstrap *bootstrap, void *user)
 
 static void carriers_between_nodes(void **unused)
 {
-    (void)unused;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(carriers); i++)
         twill_test_run_ranks(2, carry, (void *)&carriers[i]);
 }
@@ -146,7 +138,6 @@ struct difference {
 
 static void differ(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    (void)size;
     const struct difference *difference = user;
     const char *settings[] = {rank == 1 ? difference->setting : NULL, NULL};
     twill_context *context = NULL;
@@ -161,7 +152,6 @@ static void differ(int rank, int size, twill_bootstrap *bootstrap, void *user)
 
 static void settings_that_differ(void **unused)
 {
-    (void)unused;
     char file[48], tuning[64];
     snprintf(file, sizeof(file), "/tmp/twill-settings-%d", (int)getpid());
     FILE *out = fopen(file, "w");
@@ -186,13 +176,5 @@ static void settings_that_differ(void **unused)
     assert_int_equal(remove(file), 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(settings_that_cannot_be_used),
-        cmocka_unit_test(settings_that_differ),
-        cmocka_unit_test(settings_that_fail_late),
-        cmocka_unit_test(carriers_between_nodes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(settings_that_cannot_be_used, settings_that_differ, settings_that_fail_late,
+                carriers_between_nodes)

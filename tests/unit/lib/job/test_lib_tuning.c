@@ -4,15 +4,10 @@
  * line. */
 #include "lib/job/context.h"
 #include "tests/support/ranks.h"
+#include "tests/support/unit.h"
 
-#include <setjmp.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define ENTRY "measured allreduce direct@staged 1x2 64K 7000\n"
 
@@ -80,14 +75,12 @@ static size_t timings_used(twill_bootstrap *bootstrap, const char *home)
 
 static void rank_with_timings(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    (void)rank, (void)size;
     const struct tuning_case *c = user;
     TWILL_CHECK(timings_used(bootstrap, c->home) == 1);
 }
 
 static void rank_without_timings(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    (void)size;
     const struct tuning_case *c = user;
     TWILL_CHECK(timings_used(bootstrap, rank == 0 ? c->home : c->empty) == 0);
 }

@@ -2,14 +2,9 @@
 /* The entries of TWILL_LAYOUT and TWILL_TUNE, their old names, and where values are taken from. */
 #include "lib/job/config.h"
 #include "tests/support/ranks.h"
+#include "tests/support/unit.h"
 
-#include <setjmp.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 /* Two settings and two environment variables, or NULL, and what follows. */
 struct given {
@@ -85,7 +80,6 @@ static void set_environment(const struct given *given, bool set)
 
 static void values_and_where_from(void **unused)
 {
-    (void)unused;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++) {
         const struct given *given = &cases[i];
         const char *settings[] = {given->settings[0], given->settings[1], NULL};
@@ -112,7 +106,6 @@ static void values_and_where_from(void **unused)
 /* Transports ask for entries by the names that users write. */
 static void found_by_name(void **unused)
 {
-    (void)unused;
     const char *settings[] = {"TWILL_CONGESTION=reno", "TWILL_TUNE=domain=lo", NULL};
     struct twill_config config = {.text = {NULL}};
     struct twill_error error = {.status = TWILL_OK};
@@ -125,7 +118,6 @@ static void found_by_name(void **unused)
 
 static void warn(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    (void)rank, (void)size;
     twill_context *context = NULL;
     const char *settings[] = {user, "TWILL_STREAM=1M", NULL};
     TWILL_CHECK(twill_context_create(&context, bootstrap, settings) == TWILL_OK);
@@ -145,7 +137,6 @@ static unsigned count_lines(FILE *file, const char *text)
 /* Old names in the environment: a warning each, of the first rank. None for those of settings. */
 static void old_names_warn_once(void **unused)
 {
-    (void)unused;
     char path[] = "/tmp/twill-variables-XXXXXX", setting[64];
     int fd = mkstemp(path);
     assert_true(fd >= 0);
@@ -166,7 +157,6 @@ static void old_names_warn_once(void **unused)
 /* A value that must agree is set on rank 1 only. */
 static void differ(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    (void)size;
     const char *const *given = user; /* setting, expected text */
     const char *settings[] = {rank == 1 ? given[0] : NULL, NULL};
     twill_context *context = NULL;
@@ -180,7 +170,6 @@ static void differ(int rank, int size, twill_bootstrap *bootstrap, void *user)
 
 static void entries_that_differ(void **unused)
 {
-    (void)unused;
     const char *given[][2] = {
         {"TWILL_TUNE=spin=1,segment=64K", "TWILL_TUNE=segment must be the same on all ranks"},
         {"TWILL_TUNE=segment=256K", "TWILL_TUNE=segment must be the same on all ranks"},
@@ -196,7 +185,6 @@ static void entries_that_differ(void **unused)
  * five fields each. */
 static void lines_of_all_variables(void **unused)
 {
-    (void)unused;
     const char *settings[] = {"TWILL_TUNE=spin=5", NULL}, *line;
     twill_context *context = NULL;
     size_t n = 0;
@@ -216,12 +204,5 @@ static void lines_of_all_variables(void **unused)
     twill_context_destroy(context);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(values_and_where_from),  cmocka_unit_test(found_by_name),
-        cmocka_unit_test(old_names_warn_once),    cmocka_unit_test(entries_that_differ),
-        cmocka_unit_test(lines_of_all_variables),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(values_and_where_from, found_by_name, old_names_warn_once, entries_that_differ,
+                lines_of_all_variables)

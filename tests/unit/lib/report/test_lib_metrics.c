@@ -3,14 +3,9 @@
  * those of the communicator's counters; a name that cannot be used is an error. */
 #include "lib/report/metrics.h"
 #include "tests/support/ranks.h"
+#include "tests/support/unit.h"
 
-#include <setjmp.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define SMALL_CALLS 7
 #define LARGE_CALLS 3
@@ -31,7 +26,6 @@ static void run_counted(int rank, int size, twill_bootstrap *bootstrap, void *us
     twill_context *context;
     twill_comm *comm;
     twill_counters counters;
-    (void)size;
     snprintf(setting, sizeof(setting), "TWILL_METRICS=%s/%%%%m", job->folder);
     if (twill_test_connect(&context, &comm, bootstrap, "", NULL, settings)) {
         for (int i = 0; i < SMALL_CALLS; i++)
@@ -110,7 +104,6 @@ static void check_metrics_file(const struct metrics_job *job, int rank)
 
 static void file_has_the_counters(void **unused)
 {
-    (void)unused;
     struct metrics_job job = {.folder = "/tmp/twill-metrics-XXXXXX"};
     assert_non_null(mkdtemp(job.folder));
     twill_test_run_ranks(2, run_counted, &job);
@@ -121,7 +114,6 @@ static void file_has_the_counters(void **unused)
 
 static void bad_name_is_refused(void **unused)
 {
-    (void)unused;
     static const char *const settings[] = {"TWILL_METRICS=/tmp/%x", NULL};
     twill_context *context;
     twill_comm *comm = NULL;
@@ -131,9 +123,4 @@ static void bad_name_is_refused(void **unused)
     twill_context_destroy(context);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(file_has_the_counters),
-                                       cmocka_unit_test(bad_name_is_refused)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(file_has_the_counters, bad_name_is_refused)

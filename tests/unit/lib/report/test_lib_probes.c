@@ -6,14 +6,10 @@
 #include "lib/report/trace_calls.c"
 
 #include "tests/support/ranks.h"
+#include "tests/support/unit.h"
 
-#include <setjmp.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define LATE_US      50000
 #define PROBES_MOST  64
@@ -77,7 +73,6 @@ static void rank_probes(int rank, int size, twill_bootstrap *bootstrap, void *us
     twill_context *context;
     twill_comm *world, *comm;
     float x = 1;
-    (void)size;
     if (!twill_test_connect(&context, &world, bootstrap, "", NULL, settings))
         return;
     TWILL_CHECK(twill_comm_dup(&comm, world) == TWILL_OK); /* number 0 is the first one's */
@@ -107,12 +102,7 @@ static void rank_probes(int rank, int size, twill_bootstrap *bootstrap, void *us
 static void probes_have_their_arguments(void **state)
 {
     _Atomic int arrived = 0;
-    (void)state;
     twill_test_run_ranks(2, rank_probes, &arrived);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(probes_have_their_arguments)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(probes_have_their_arguments)

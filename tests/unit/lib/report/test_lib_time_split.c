@@ -4,13 +4,9 @@
  * on several, by twill's tcp and by providers of libfabric. */
 #include "lib/comm/comm.h"
 #include "tests/support/ranks.h"
+#include "tests/support/unit.h"
 
-#include <setjmp.h>
-#include <stdio.h>
-#include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define DELAY_US 200000
 #define WAITED   0.15 /* s: the least that others report */
@@ -130,7 +126,6 @@ static void split_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
     const char *const settings[] = {TWILL_TEST_PATIENT, job->c->provider, NULL};
     twill_context *context;
     twill_comm *comm;
-    (void)size;
     if (!twill_test_connect(&context, &comm, bootstrap, job->c->nodes, NULL, settings))
         return;
     for (int attempt = 0, slow = 0; attempt < ATTEMPTS && !twill_test_failed(); attempt++) {
@@ -150,7 +145,6 @@ static void split_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
 static void late_rank_is_named(void **state)
 {
     static const size_t counts[] = {2, MOST};
-    (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++)
         for (enum late_call call = BROADCAST; call < LATE_CALLS; call++) {
             struct split_job job = {.c = &cases[i], .call = call, .count = counts[(i + call) % 2]};
@@ -158,8 +152,4 @@ static void late_rank_is_named(void **state)
         }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(late_rank_is_named)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(late_rank_is_named)

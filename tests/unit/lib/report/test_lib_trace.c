@@ -3,13 +3,10 @@
  * overwritten slots; writers on other threads; the consumer of a timeline. */
 #include "lib/report/trace_calls.h"
 #include "tests/support/ranks.h"
+#include "tests/support/unit.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <string.h>
 #include <time.h>
-
-#include <cmocka.h>
 
 /* --- the ring alone -------------------------------------------------------------------------- */
 
@@ -37,7 +34,6 @@ static void assert_same_event(const struct twill_trace_event *a, const struct tw
 
 static void last_events_are_kept(void **unused)
 {
-    (void)unused;
     static struct twill_trace_ring ring;
     const struct twill_trace trace = {.ring = &ring};
     struct twill_trace_event found;
@@ -58,7 +54,6 @@ static void last_events_are_kept(void **unused)
 
 static void unfinished_slot_is_recognised(void **unused)
 {
-    (void)unused;
     static struct twill_trace_ring ring;
     const struct twill_trace trace = {.ring = &ring};
     struct twill_trace_event found;
@@ -87,7 +82,6 @@ static void *write_others(void *trace)
 /* Every event that is read is one that was written, as a whole. */
 static void other_threads_write(void **unused)
 {
-    (void)unused;
     static struct twill_trace_ring ring;
     struct twill_trace trace = {.ring = &ring};
     pthread_t writer[WRITERS];
@@ -114,7 +108,6 @@ static void other_threads_write(void **unused)
  * still writes. */
 static void unfinished_slot_is_left_alone(void **unused)
 {
-    (void)unused;
     static struct twill_trace_ring ring;
     struct twill_trace trace = {.ring = &ring};
     struct twill_trace_event found;
@@ -166,7 +159,6 @@ static void run_traced(int rank, int size, twill_bootstrap *bootstrap, void *use
     twill_comm *comm;
     double x[5] = {rank, 1, 2, 3, 4};
     unsigned seen[TWILL_TRACE_KIND_COUNT] = {0};
-    (void)user;
     if (twill_test_connect(&context, &comm, bootstrap, "", NULL, settings)) {
         for (int i = 0; i < TRACED_CALLS; i++)
             TWILL_CHECK_OK(&comm->error, twill_allreduce(comm, x, x, 5, TWILL_F64, TWILL_MAX));
@@ -190,14 +182,12 @@ static void run_traced(int rank, int size, twill_bootstrap *bootstrap, void *use
 
 static void calls_are_recorded(void **unused)
 {
-    (void)unused;
     twill_test_run_ranks(3, run_traced, NULL);
 }
 
 /* Print what an event costs; asserts nothing, as times vary. */
 static void cost_of_an_event(void **unused)
 {
-    (void)unused;
     static struct twill_trace_ring ring;
     const struct twill_trace trace = {.ring = &ring};
     double best = 1e9;
@@ -213,12 +203,5 @@ static void cost_of_an_event(void **unused)
     print_message("%.1f ns an event, without reading the clock\n", best);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(last_events_are_kept), cmocka_unit_test(unfinished_slot_is_recognised),
-        cmocka_unit_test(other_threads_write),  cmocka_unit_test(unfinished_slot_is_left_alone),
-        cmocka_unit_test(calls_are_recorded),   cmocka_unit_test(cost_of_an_event),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(last_events_are_kept, unfinished_slot_is_recognised, other_threads_write,
+                unfinished_slot_is_left_alone, calls_are_recorded, cost_of_an_event)

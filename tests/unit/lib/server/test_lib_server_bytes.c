@@ -3,10 +3,7 @@
  * metadata beside them, what is copied and registered, credits, and the balance of cores. */
 #include "lib/twill_server.h"
 #include "tests/support/ranks.h"
-
-#include <setjmp.h>
-
-#include <cmocka.h>
+#include "tests/support/unit.h"
 
 #define BYTES_STEPS 5u
 #define BYTES_PART  ((uint64_t)32 << 10)
@@ -84,8 +81,6 @@ static void rank_bytes(int rank, int size, twill_bootstrap *bootstrap, void *use
     twill_server *server = NULL;
     twill_server_options options;
     twill_tensor tensor = {.name = "even", .count = BYTES_ALL / sizeof(float), .type = TWILL_F32};
-    (void)rank;
-    (void)size;
     TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, c->nodes, NULL, more));
     twill_server_defaults(&options);
     options.layout = c->layout;
@@ -113,15 +108,8 @@ static void test_bytes(void **state)
         {4, 4, "", TWILL_SERVER_CS, 0},  {4, 4, "2x2", TWILL_SERVER_CS, 0},
         {5, 2, "", TWILL_SERVER_NCS, 0}, {5, 2, "5x1", TWILL_SERVER_NCS, 1},
     };
-    (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++)
         twill_test_run_ranks(cases[i].size, rank_bytes, &cases[i]);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bytes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_bytes)

@@ -10,12 +10,7 @@
 #define twill_chunk_update chunk_test_update
 #define twill_chunk_factor chunk_test_factor
 #include "lib/server/core/chunk.c"
-
-#include <setjmp.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
+#include "tests/support/unit.h"
 
 enum { CHUNK_WORKERS = 3, CHUNK_ORDERS = 400, CHUNK_SEEDS = 160 };
 
@@ -53,7 +48,6 @@ static uint64_t gradients_kept(uint32_t w)
 
 void twill_core_pushed(struct twill_core *core, const struct twill_chunk *chunk, uint32_t w)
 {
-    (void)chunk;
     assert_true(test.push[w]);
     test.push[w] = false;
     test.refused.of[w] += core->dropped - test.dropped;
@@ -80,7 +74,6 @@ void twill_core_deliver(struct twill_core *core, struct twill_chunk *chunk, uint
 
 void twill_replica_send(struct twill_core *core, struct twill_chunk *chunk)
 {
-    (void)core;
     assert_true(chunk->replicating && !test.sending);
     test.sending = true;
     for (uint32_t w = 0; w < CHUNK_WORKERS; w++)
@@ -95,8 +88,6 @@ static uint32_t worker_of(const void *data)
 void twill_chunk_add(struct twill_core *core, const struct twill_chunk *chunk, float *sum,
                      const void *data, float factor)
 {
-    (void)core;
-    (void)factor;
     assert_true(sum == chunk->sum && !test.sending);
     test.waiting.of[worker_of(data)]++;
 }
@@ -104,10 +95,6 @@ void twill_chunk_add(struct twill_core *core, const struct twill_chunk *chunk, f
 void twill_chunk_update(struct twill_core *core, struct twill_chunk *chunk, const void *const *data,
                         const float *factor, unsigned n, float scale)
 {
-    (void)core;
-    (void)chunk;
-    (void)factor;
-    (void)scale;
     assert_true(!test.sending);
     for (unsigned i = 0; i < n; i++)
         test.parameters.of[worker_of(data[i])]++;
@@ -120,9 +107,6 @@ void twill_chunk_update(struct twill_core *core, struct twill_chunk *chunk, cons
 float twill_chunk_factor(const struct twill_core *core, const struct twill_chunk *chunk,
                          uint32_t worker)
 {
-    (void)core;
-    (void)chunk;
-    (void)worker;
     return 1;
 }
 
@@ -246,7 +230,6 @@ static void run_orders(void)
 
 static void each_mode_waits_for_what_it_says(void **state)
 {
-    (void)state;
     for (int mode = TWILL_SERVER_SYNC; mode <= TWILL_SERVER_BOUNDED; mode++)
         for (uint64_t seed = 0; seed < CHUNK_SEEDS; seed++) {
             chunk_test_begin((twill_server_mode)mode, seed);
@@ -254,8 +237,4 @@ static void each_mode_waits_for_what_it_says(void **state)
         }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(each_mode_waits_for_what_it_says)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(each_mode_waits_for_what_it_says)

@@ -4,14 +4,9 @@
 #include "lib/twill_server.h"
 #include "tests/support/ranks.h"
 #include "tests/support/sanitizers.h"
+#include "tests/support/unit.h"
 
-#include <setjmp.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { KIB = 1024, TRIAL_KIB = 6144 };
 
@@ -99,7 +94,6 @@ static void rank_by_rule(int rank, int size, twill_bootstrap *bootstrap, void *u
     const struct rule_case *c = user;
     const char *const more[] = {TWILL_TEST_PATIENT, NULL};
     struct sized_rank r = {.server = NULL};
-    (void)size;
     TWILL_CHECK(twill_test_connect(&r.context, &r.comm, bootstrap, c->nodes, NULL, more));
     twill_server_defaults(&r.options);
     r.options.layout = c->layout;
@@ -125,7 +119,6 @@ static void test_rule(void **state)
         {"2x1", 2048, TWILL_SERVER_CS, TWILL_COMPRESS_NONE, 64, 0},
         {"", TRIAL_KIB, TWILL_SERVER_CS, TWILL_COMPRESS_BF16, 128, 0},
     };
-    (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++)
         twill_test_run_ranks(2, rank_by_rule, &cases[i]);
 }
@@ -137,7 +130,6 @@ static void test_scarce_memory(void **state)
         {"", TRIAL_KIB, TWILL_SERVER_CS, TWILL_COMPRESS_NONE, 128, 1},
         {"", TRIAL_KIB, TWILL_SERVER_CS, TWILL_COMPRESS_NONE, 128, 4},
     };
-    (void)state;
     for (size_t i = 0; !TEST_SLOW && i < TWILL_ARRAY_LENGTH(cases); i++)
         twill_test_run_ranks(2, rank_by_rule, &cases[i]);
 }
@@ -174,7 +166,6 @@ static void rank_tries(int rank, int size, twill_bootstrap *bootstrap, void *use
 {
     const char *const more[] = {TWILL_TEST_PATIENT, NULL};
     struct sized_rank r = {.server = NULL};
-    (void)size;
     TWILL_CHECK(twill_test_connect(&r.context, &r.comm, bootstrap, user, NULL, more));
     twill_server_defaults(&r.options);
     r.options.replicas = strcmp(user, "") == 0 ? 1 : 2;
@@ -188,7 +179,6 @@ static void rank_tries(int rank, int size, twill_bootstrap *bootstrap, void *use
 
 static void test_trial(void **state)
 {
-    (void)state;
     twill_test_run_ranks(2, rank_tries, "");
     twill_test_run_ranks(2, rank_tries, "2x1");
 }
@@ -236,7 +226,6 @@ static void rank_loads(int rank, int size, twill_bootstrap *bootstrap, void *use
 {
     const char *const more[] = {TWILL_TEST_PATIENT, NULL};
     struct sized_rank r = {.server = NULL};
-    (void)rank, (void)size, (void)user;
     TWILL_CHECK(twill_test_connect(&r.context, &r.comm, bootstrap, "", NULL, more));
     twill_server_defaults(&r.options);
     (void)load_another(&r);
@@ -247,7 +236,6 @@ static void rank_loads(int rank, int size, twill_bootstrap *bootstrap, void *use
 
 static void test_damaged_file(void **state)
 {
-    (void)state;
     twill_test_run_ranks(1, rank_loads, NULL);
 }
 
@@ -274,7 +262,6 @@ static void rank_joins(int rank, int size, twill_bootstrap *bootstrap, void *use
     const char *const more[] = {TWILL_TEST_PATIENT, NULL};
     struct sized_rank r = {.server = NULL};
     twill_comm *two = NULL;
-    (void)size, (void)user;
     TWILL_CHECK(twill_test_connect(&r.context, &r.comm, bootstrap, "", NULL, more));
     TWILL_CHECK(twill_comm_split(&two, r.comm, rank < 2 ? 0 : 1, rank) == TWILL_OK);
     twill_server_defaults(&r.options);
@@ -288,16 +275,7 @@ static void rank_joins(int rank, int size, twill_bootstrap *bootstrap, void *use
 
 static void test_new_rank(void **state)
 {
-    (void)state;
     twill_test_run_ranks(3, rank_joins, NULL);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rule),     cmocka_unit_test(test_scarce_memory),
-        cmocka_unit_test(test_trial),    cmocka_unit_test(test_damaged_file),
-        cmocka_unit_test(test_new_rank),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_rule, test_scarce_memory, test_trial, test_damaged_file, test_new_rank)

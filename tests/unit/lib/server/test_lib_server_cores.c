@@ -6,16 +6,11 @@
 #include "tests/support/placement.h"
 #include "tests/support/ranks.h"
 #include "tests/support/thread_binding.h"
+#include "tests/support/unit.h"
 
 #include <errno.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
-
-#include <cmocka.h>
 
 enum { CORES_THREADS = 2 };
 
@@ -45,8 +40,6 @@ static void rank_serves(int rank, int size, twill_bootstrap *bootstrap, void *us
     twill_server_options options;
     twill_tensor tensor = {.name = "weights", .count = 100000, .type = TWILL_F32};
     cpu_set_t one;
-    (void)rank;
-    (void)size;
     CPU_ZERO(&one);
     CPU_SET((size_t)pus[0], &one);
     TWILL_CHECK(sched_setaffinity(0, sizeof(one), &one) == 0);
@@ -66,7 +59,6 @@ static void threads_run_where_no_rank_does(void **state)
 {
     cpu_set_t all;
     int pus[2], n = 0;
-    (void)state;
     assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
     for (int i = 0; i < CPU_SETSIZE && n < 2; i++)
         if (CPU_ISSET((size_t)i, &all))
@@ -83,7 +75,6 @@ static void memory_is_in_the_node_of_the_thread(void **state)
     struct twill_topology *topology = NULL;
     struct twill_cpus rank[2] = {{.word = {0x0f}}, {.word = {0xf00}}}; /* half of each package */
     bool own = false;
-    (void)state;
     assert_int_equal(
         twill_topology_open(&topology, "pack:2 [numa(memory=1GB)] core:8 pu:1", &error), TWILL_OK);
     for (unsigned me = 0; me < 2; me++) {
@@ -106,7 +97,6 @@ static void pages_are_moved(void **state)
 {
     uint64_t pages[TWILL_MAX_NUMA] = {0};
     const size_t bytes = 16 * 4096;
-    (void)state;
     if (!can_mbind())
         skip();
     unsigned char *memory =
@@ -122,12 +112,5 @@ static void pages_are_moved(void **state)
     munmap(memory, bytes);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(threads_run_where_no_rank_does),
-        cmocka_unit_test(memory_is_in_the_node_of_the_thread),
-        cmocka_unit_test(pages_are_moved),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(threads_run_where_no_rank_does, memory_is_in_the_node_of_the_thread,
+                pages_are_moved)

@@ -4,14 +4,10 @@
 #include "lib/server/server.h"
 #include "lib/twill_recover.h"
 #include "tests/support/ranks.h"
+#include "tests/support/unit.h"
 
-#include <setjmp.h>
 #include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define DEATH_STEPS 12u
 #define DEATH_COUNT 1000u
@@ -114,7 +110,6 @@ static void rank_worker_dies(int rank, int size, twill_bootstrap *bootstrap, voi
 {
     struct death_rank r = {.c = user};
     const char *const more[] = {TWILL_TEST_PATIENT, "TWILL_LOG=none", NULL};
-    (void)size;
     TWILL_CHECK(twill_test_connect(&r.context, &r.comm, bootstrap, r.c->nodes, NULL, more));
     TWILL_CHECK(open_death_server(&r));
     twill_server_counters n;
@@ -141,7 +136,6 @@ static void test_worker_dies(void **state)
         {"4x1", TWILL_SERVER_NC, TWILL_SERVER_SYNC, 4, 3, 1, 1, 0, false},
         {"", TWILL_SERVER_NCS, TWILL_SERVER_ASYNC, 5, 4, 1, 2, 0, false},
     };
-    (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++) {
         twill_test_run_processes(cases[i].size, rank_worker_dies, &cases[i]);
     }
@@ -155,7 +149,6 @@ static void rank_shrinks_early(int rank, int size, twill_bootstrap *bootstrap, v
     const char *const more[] = {TWILL_TEST_PATIENT, "TWILL_LOG=none", NULL};
     twill_comm *smaller = NULL;
     float one = 1, sum = 0;
-    (void)size;
     TWILL_CHECK(twill_test_connect(&r.context, &r.comm, bootstrap, r.c->nodes, NULL, more));
     TWILL_CHECK(open_death_server(&r));
     if (rank == r.c->dies) {
@@ -185,7 +178,6 @@ static void test_worker_dies_server_shrinks(void **state)
         {"4x1", TWILL_SERVER_CC, TWILL_SERVER_SYNC, 4, 2, 1, 0, 0, false},
         {"2x2", TWILL_SERVER_CC, TWILL_SERVER_SYNC, 4, 3, 1, 0, 0, true},
     };
-    (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++)
         twill_test_run_processes(cases[i].size, rank_shrinks_early, &cases[i]);
 }
@@ -195,7 +187,6 @@ static void rank_server_is_late(int rank, int size, twill_bootstrap *bootstrap, 
 {
     struct death_rank r = {.c = user};
     const char *const more[] = {TWILL_TEST_PATIENT, "TWILL_LOG=none", NULL};
-    (void)size;
     TWILL_CHECK(twill_test_connect(&r.context, &r.comm, bootstrap, r.c->nodes, NULL, more));
     TWILL_CHECK(open_death_server(&r) && twill_barrier(r.comm) == TWILL_OK);
     if (rank != 0) {
@@ -214,7 +205,6 @@ static void rank_server_is_late(int rank, int size, twill_bootstrap *bootstrap, 
 static void test_server_is_late(void **state)
 {
     struct death_case c = {"", TWILL_SERVER_CC, TWILL_SERVER_SYNC, 2, -1, 1, 0, 0, false};
-    (void)state;
     twill_test_run_processes(c.size, rank_server_is_late, &c);
 }
 
@@ -241,7 +231,6 @@ static void rank_server_dies(int rank, int size, twill_bootstrap *bootstrap, voi
 {
     struct death_rank r = {.c = user};
     const char *const more[] = {TWILL_TEST_PATIENT, "TWILL_LOG=none", NULL};
-    (void)size;
     TWILL_CHECK(twill_test_connect(&r.context, &r.comm, bootstrap, r.c->nodes, NULL, more));
     TWILL_CHECK(open_death_server(&r));
     if (rank == r.c->dies) {
@@ -277,19 +266,10 @@ static void test_server_dies(void **state)
         {"", TWILL_SERVER_NC, TWILL_SERVER_SYNC, 3, 0, 1, 0, 0, true}, /* all parameters are lost */
         {"4x1", TWILL_SERVER_CS, TWILL_SERVER_SYNC, 4, 0, 2, 1, 0, false},
     };
-    (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++) {
         twill_test_run_processes(cases[i].size, rank_server_dies, &cases[i]);
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_worker_dies),
-        cmocka_unit_test(test_worker_dies_server_shrinks),
-        cmocka_unit_test(test_server_is_late),
-        cmocka_unit_test(test_server_dies),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_worker_dies, test_worker_dies_server_shrinks, test_server_is_late,
+                test_server_dies)

@@ -3,15 +3,11 @@
  * oracle, workers that leave at any time; and what is refused, in sentences. */
 #include "lib/twill_server.h"
 #include "tests/support/ranks.h"
+#include "tests/support/unit.h"
 
 #include <math.h>
 #include <pthread.h>
-#include <setjmp.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #define POUR_COUNT 700u
 #define POUR_STEPS 30u
@@ -112,7 +108,6 @@ static void rank_pours(int rank, int size, twill_bootstrap *bootstrap, void *use
     struct pour_rank r = {.pulls = 0};
     twill_optimizer adagrad;
     pthread_t pusher, puller;
-    (void)rank;
     TWILL_CHECK(open_pour_server(&r, user, bootstrap, &adagrad));
     TWILL_CHECK(pthread_create(&pusher, NULL, push_thread, &r) == 0);
     TWILL_CHECK(pthread_create(&puller, NULL, pull_thread, &r) == 0);
@@ -136,7 +131,6 @@ static void test_downpour(void **state)
                                 {2, 1, "2x1", TWILL_SERVER_ASYNC, false},
                                 {3, 1, "", TWILL_SERVER_ASYNC, true},
                                 {2, 2, "2x1", TWILL_SERVER_ASYNC, true}};
-    (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++)
         twill_test_run_ranks(cases[i].size, rank_pours, &cases[i]);
 }
@@ -145,7 +139,6 @@ static void rank_adagrad(int rank, int size, twill_bootstrap *bootstrap, void *u
 {
     struct pour_rank r = {.pulls = 0};
     twill_optimizer adagrad;
-    (void)rank;
     TWILL_CHECK(open_pour_server(&r, user, bootstrap, &adagrad));
     float *gradient = twill_server_gradient(r.server, 0);
     const float *w = twill_server_parameters(r.server, 0);
@@ -166,7 +159,6 @@ static void rank_adagrad(int rank, int size, twill_bootstrap *bootstrap, void *u
 static void test_adagrad(void **state)
 {
     struct pour_case c = {3, 1, "", TWILL_SERVER_SYNC, false};
-    (void)state;
     twill_test_run_ranks(c.size, rank_adagrad, &c);
 }
 
@@ -228,8 +220,6 @@ static void rank_refuses(int rank, int size, twill_bootstrap *bootstrap, void *u
     struct pour_rank r = {.pulls = 0};
     const char *const more[] = {TWILL_TEST_PATIENT, NULL};
     twill_tensor tensor = {.name = "a", .count = 3, .type = TWILL_F32};
-    (void)size;
-    (void)user;
     TWILL_CHECK(twill_test_connect(&r.context, &r.comm, bootstrap, "", NULL, more));
     TWILL_CHECK(check_options(&r));
     TWILL_CHECK(twill_server_create(&r.server, r.comm, NULL) == TWILL_OK);
@@ -263,16 +253,7 @@ static void rank_refuses(int rank, int size, twill_bootstrap *bootstrap, void *u
 
 static void test_refusals(void **state)
 {
-    (void)state;
     twill_test_run_ranks(2, rank_refuses, NULL);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_downpour),
-        cmocka_unit_test(test_adagrad),
-        cmocka_unit_test(test_refusals),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_downpour, test_adagrad, test_refusals)

@@ -6,13 +6,9 @@
 #include "lib/twill_recover.h"
 #include "lib/twill_server.h"
 #include "tests/support/ranks.h"
+#include "tests/support/unit.h"
 
-#include <setjmp.h>
 #include <signal.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #define GROUPS_COUNT  3000u
 #define GROUPS_STEPS  6u
@@ -164,7 +160,6 @@ static void rank_groups(int rank, int size, twill_bootstrap *bootstrap, void *us
 {
     const char *const more[] = {TWILL_TEST_PATIENT, NULL};
     struct group_rank *r = calloc(1, sizeof(*r));
-    (void)size;
     TWILL_CHECK(r != NULL);
     r->c = user;
     if (twill_test_connect(&r->context, &r->comm, bootstrap, r->c->nodes, NULL, more))
@@ -186,7 +181,6 @@ static void test_groups(void **state)
         {8, "4x2", {2, 2}, TWILL_SERVER_SYNC, false},  /* two racks of two nodes of two ranks */
         {8, "4x2", {2, 2}, TWILL_SERVER_ASYNC, false}, /* the same */
     };
-    (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++)
         twill_test_run_ranks(cases[i].size, rank_groups, &cases[i]);
 }
@@ -266,7 +260,6 @@ static void rank_loses_group(int rank, int size, twill_bootstrap *bootstrap, voi
 {
     const char *const more[] = {TWILL_TEST_PATIENT, "TWILL_LOG=none", NULL};
     struct group_rank *r = calloc(1, sizeof(*r));
-    (void)size;
     TWILL_CHECK(r != NULL);
     r->c = user;
     if (twill_test_connect(&r->context, &r->comm, bootstrap, r->c->nodes, NULL, more))
@@ -284,7 +277,6 @@ static void test_group_loses_its_first_rank(void **state)
         {6, "", {3, 1}, TWILL_SERVER_ASYNC, true},
         {6, "6x1", {3, 1}, TWILL_SERVER_ASYNC, true},
     };
-    (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++)
         twill_test_run_processes(cases[i].size, rank_loses_group, &cases[i]);
 }

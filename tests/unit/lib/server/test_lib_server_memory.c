@@ -6,11 +6,9 @@
 #include "lib/twill_recover.h"
 #include "tests/support/no_threads.h"
 #include "tests/support/ranks.h"
+#include "tests/support/unit.h"
 
-#include <setjmp.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define MEMORY_COUNT ((size_t)1 << 20) /* f32: freed blocks of 2 MiB or more read as zeros */
 #define MEMORY_LOOKS 50u
@@ -48,7 +46,6 @@ static void rank_of_memory(int rank, int size, twill_bootstrap *bootstrap, void 
     twill_comm *comm;
     twill_server *server = NULL;
     const int *threads = user;
-    (void)size;
     TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "2", NULL, more));
     twill_status status = open_memory_server(&server, comm, *threads);
     for (int rebuilds = 1; rebuilds >= 0; rebuilds--) {
@@ -71,7 +68,6 @@ static void rank_of_memory(int rank, int size, twill_bootstrap *bootstrap, void 
 
 static void test_memory_stays(void **state)
 {
-    (void)state;
     for (int threads = 0; threads < 2; threads++)
         twill_test_run_ranks(2, rank_of_memory, &threads);
 }
@@ -85,7 +81,6 @@ static void silent_server(int rank, int size, twill_bootstrap *bootstrap, void *
     twill_comm *comm;
     twill_server *server = NULL;
     const bool *commits = user;
-    (void)size;
     TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "2", NULL, more));
     TWILL_CHECK(open_memory_server(&server, comm, 1) == TWILL_OK);
     if (rank == 1) {
@@ -111,7 +106,6 @@ static void silent_server(int rank, int size, twill_bootstrap *bootstrap, void *
 
 static void test_silent_server(void **state)
 {
-    (void)state;
     for (int commits = 0; commits < 2; commits++)
         twill_test_run_ranks(2, silent_server, &(bool){commits != 0});
 }
@@ -128,7 +122,6 @@ static void threadless_server(int rank, int size, twill_bootstrap *bootstrap, vo
     twill_server *server = NULL;
     twill_server_options options;
     const twill_tensor tensor = {.name = "weights", .count = MEMORY_COUNT, .type = TWILL_F32};
-    (void)size, (void)user;
     TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "2", NULL, more));
     twill_server_defaults(&options);
     options.threads = 1;
@@ -158,14 +151,7 @@ static void threadless_server(int rank, int size, twill_bootstrap *bootstrap, vo
 
 static void test_threadless_server(void **state)
 {
-    (void)state;
     twill_test_run_ranks(2, threadless_server, NULL);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_memory_stays),
-                                       cmocka_unit_test(test_silent_server),
-                                       cmocka_unit_test(test_threadless_server)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_memory_stays, test_silent_server, test_threadless_server)

@@ -4,15 +4,10 @@
  * compression; state in files; hyperparameters that change; what is refused. */
 #include "lib/twill_server.h"
 #include "tests/support/ranks.h"
+#include "tests/support/unit.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define MODES_STEPS 20u
 #define MODES_COUNT 1000u /* four chunks of 256 floats, the last one shorter */
@@ -94,7 +89,6 @@ static void rank_mode(int rank, int size, twill_bootstrap *bootstrap, void *user
 {
     struct mode_rank r = {.c = user};
     const char *const more[] = {TWILL_TEST_PATIENT, NULL};
-    (void)size;
     if (twill_test_connect(&r.context, &r.comm, bootstrap, r.c->nodes, NULL, more) &&
         open_server(&r, &r.c->options, NULL)) {
         if (rank > 0 && push_ones(&r))
@@ -132,7 +126,6 @@ static void test_modes(void **state)
                  {TWILL_SERVER_BOUNDED, 3, 0, "", 1, 1},
                  {TWILL_SERVER_BOUNDED, 0, 1, "5x1", 1, 1}};
     twill_optimizer sgd = sum_rule();
-    (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++) {
         struct mode_case c = {
             .size = 5, .nodes = cases[i].nodes, .least = cases[i].least, .most = cases[i].most};
@@ -157,8 +150,6 @@ static void rank_rates(int rank, int size, twill_bootstrap *bootstrap, void *use
     const char *const more[] = {TWILL_TEST_PATIENT, NULL};
     const twill_server_options *o = &r.c->options;
     double w[4] = {0};
-    (void)rank;
-    (void)size;
     TWILL_CHECK(twill_test_connect(&r.context, &r.comm, bootstrap, "", NULL, more));
     TWILL_CHECK(open_server(&r, o, NULL));
     float *gradient = twill_server_gradient(r.server, 0);
@@ -188,7 +179,6 @@ static void rank_rates(int rank, int size, twill_bootstrap *bootstrap, void *use
 static void test_rates(void **state)
 {
     twill_optimizer sgd = sum_rule();
-    (void)state;
     for (unsigned rate = TWILL_SERVER_RATE_STALENESS; rate <= TWILL_SERVER_RATE_DISTANCE; rate++) {
         struct mode_case c = {.size = 1};
         twill_server_defaults(&c.options);
@@ -211,7 +201,6 @@ static void rank_compressed(int rank, int size, twill_bootstrap *bootstrap, void
 {
     struct mode_rank r = {.c = user};
     const char *const more[] = {TWILL_TEST_PATIENT, NULL};
-    (void)rank;
     TWILL_CHECK(twill_test_connect(&r.context, &r.comm, bootstrap, r.c->nodes, NULL, more));
     TWILL_CHECK(open_server(&r, &r.c->options, NULL));
     TWILL_CHECK(push_ones(&r));
@@ -230,7 +219,6 @@ static void rank_compressed(int rank, int size, twill_bootstrap *bootstrap, void
 static void test_compression(void **state)
 {
     twill_optimizer sgd = sum_rule();
-    (void)state;
     for (int code = TWILL_COMPRESS_F16; code <= TWILL_COMPRESS_THRESHOLD; code++) {
         struct mode_case c = {.size = 3, .nodes = code % 2 == 0 ? "" : "3x1"};
         twill_server_defaults(&c.options);
@@ -264,7 +252,6 @@ static void rank_saves(int rank, int size, twill_bootstrap *bootstrap, void *use
     const char *const more[] = {TWILL_TEST_PATIENT, NULL};
     twill_server_options options = r.c->options;
     char name[200];
-    (void)size;
     TWILL_CHECK(twill_test_connect(&r.context, &r.comm, bootstrap, "", NULL, more));
     TWILL_CHECK(open_server(&r, &options, NULL));
     TWILL_CHECK(push_ones(&r));
@@ -299,7 +286,6 @@ static void test_state_files(void **state)
 {
     twill_optimizer sgd = sum_rule();
     char folder[] = "/tmp/twill-server-XXXXXX", path[100];
-    (void)state;
     assert_non_null(mkdtemp(folder));
     snprintf(path, sizeof(path), "%s/state", folder);
     struct mode_case c = {.size = 3, .path = path};
@@ -321,7 +307,6 @@ static void rank_settings(int rank, int size, twill_bootstrap *bootstrap, void *
     const char *const more[] = {TWILL_TEST_PATIENT, NULL};
     twill_optimizer half = *r.c->options.optimizer;
     half.rate = 0.5;
-    (void)size;
     TWILL_CHECK(twill_test_connect(&r.context, &r.comm, bootstrap, "", NULL, more));
     TWILL_CHECK(open_server(&r, &r.c->options, NULL));
     for (unsigned round = 1; round <= 2; round++) {
@@ -346,7 +331,6 @@ static void test_settings(void **state)
 {
     twill_optimizer sgd = sum_rule();
     struct mode_case c = {.size = 2};
-    (void)state;
     twill_server_defaults(&c.options);
     c.options.layout = TWILL_SERVER_NC;
     c.options.optimizer = &sgd;
@@ -364,8 +348,6 @@ static void rank_refused(int rank, int size, twill_bootstrap *bootstrap, void *u
     twill_optimizer sgd = sum_rule();
     twill_tensor tensor = {.name = "first", .count = 8, .type = TWILL_F32};
     const char *const more[] = {TWILL_TEST_PATIENT, NULL};
-    (void)rank;
-    (void)size;
     TWILL_CHECK(twill_test_connect(&r.context, &r.comm, bootstrap, "", NULL, more));
     twill_server_defaults(&options);
     sgd.clip_norm = 1;
@@ -393,16 +375,8 @@ static void rank_refused(int rank, int size, twill_bootstrap *bootstrap, void *u
 static void test_refused(void **state)
 {
     struct mode_case c = {.size = 1};
-    (void)state;
     twill_test_run_ranks(1, rank_refused, &c);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_modes),       cmocka_unit_test(test_rates),
-        cmocka_unit_test(test_compression), cmocka_unit_test(test_state_files),
-        cmocka_unit_test(test_settings),    cmocka_unit_test(test_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_modes, test_rates, test_compression, test_state_files, test_settings,
+                test_refused)

@@ -7,12 +7,9 @@
 #include "kernels/kernels.h"
 #include "lib/server/core/core.h"
 #include "tests/support/ranks.h"
+#include "tests/support/unit.h"
 
-#include <setjmp.h>
-#include <stdio.h>
 #include <time.h>
-
-#include <cmocka.h>
 
 enum { PIPELINE_CORES = 4, PIPELINE_COUNT = 16 * 1024, PIPELINE_STEPS = 3, CHUNKS_MOST = 64 };
 #define PIPELINE_DELAY_NS 80000000.0 /* of the reduction of the whole tensor */
@@ -90,7 +87,6 @@ static void rank_pipelined(int rank, int size, twill_bootstrap *bootstrap, void 
     struct twill_kernels slow;
     double seconds;
     twill_tensor tensor = {.name = "weights", .count = PIPELINE_COUNT, .type = TWILL_F32};
-    (void)size;
     TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "", NULL, more));
     slow = *context->machine.kernels;
     slow.reduce[TWILL_F32][TWILL_SUM] = reduce_slowly;
@@ -119,7 +115,6 @@ static void rank_pipelined(int rank, int size, twill_bootstrap *bootstrap, void 
 static void test_pipeline(void **state)
 {
     const unsigned chunks[] = {1, 2, 4, 16, CHUNKS_MOST};
-    (void)state;
     printf("an exchange with %d cores; a sum of the whole tensor takes %.0f ms\n", PIPELINE_CORES,
            PIPELINE_DELAY_NS * 1e-6);
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(chunks); i++) {
@@ -134,10 +129,4 @@ static void test_pipeline(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pipeline),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_pipeline)

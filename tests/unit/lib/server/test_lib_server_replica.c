@@ -5,14 +5,11 @@
 #include "lib/server/link.h"
 #include "lib/twill_recover.h"
 #include "tests/support/ranks.h"
+#include "tests/support/unit.h"
 
-#include <setjmp.h>
 #include <signal.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 /* Servers 0 and 1, workers 2, 3, which observes, and 4, which dies in the middle of a push. Of the
  * survivors 1 and 2 serve, and 3 works. */
@@ -178,7 +175,6 @@ static void rank_replicated(int rank, int size, twill_bootstrap *bootstrap, void
     struct replica_rank r = {.c = user, .rank = rank};
     const char *const more[] = {TWILL_TEST_PATIENT, "TWILL_LOG=none", NULL};
     struct shared_progress *progress = r.c->progress;
-    (void)size;
     if (rank == 0)
         atomic_store(&progress->server_pid, (int)getpid());
     TWILL_CHECK(twill_test_connect(&r.context, &r.comm, bootstrap, r.c->nodes, NULL, more));
@@ -220,7 +216,6 @@ static void test_killed_in_a_push(void **state)
         {"", TWILL_SERVER_BOUNDED, TWILL_OPTIMIZER_ADAGRAD, 1, NULL},
         {"2+1+1+1", TWILL_SERVER_BOUNDED, TWILL_OPTIMIZER_SGD, 0, NULL},
     };
-    (void)state;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++) {
         struct shared_progress *progress = mmap(NULL, sizeof(*progress), PROT_READ | PROT_WRITE,
                                                 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -231,10 +226,4 @@ static void test_killed_in_a_push(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_killed_in_a_push),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_killed_in_a_push)

@@ -5,15 +5,10 @@
 #include "lib/server/server.h"
 #include "tests/support/ranks.h"
 #include "tests/support/sanitizers.h"
+#include "tests/support/unit.h"
 
-#include <setjmp.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { SCARCE_KEYS = 3, SCARCE_COUNT = 500 };
 
@@ -99,7 +94,6 @@ static void rank_is_scarce(int rank, int size, twill_bootstrap *bootstrap, void 
     twill_context *context = NULL;
     twill_comm *comm = NULL;
     twill_server *server = NULL;
-    (void)rank, (void)size, (void)user;
     TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "", NULL, more));
     TWILL_CHECK(run_scarce(&server, comm));
     twill_server_destroy(server);
@@ -109,7 +103,6 @@ static void rank_is_scarce(int rank, int size, twill_bootstrap *bootstrap, void 
 
 static void test_scarce_rebuild(void **state)
 {
-    (void)state;
     if (!TEST_SLOW)
         twill_test_run_ranks(2, rank_is_scarce, NULL);
 }
@@ -163,7 +156,6 @@ static void rank_has_few(int rank, int size, twill_bootstrap *bootstrap, void *u
     twill_server *server = NULL;
     twill_server_options options;
     int32_t status, statuses[2];
-    (void)size;
     TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "2x1", NULL, more));
     twill_server_defaults(&options);
     options.layout = few->layout;
@@ -181,16 +173,10 @@ static void rank_has_few(int rank, int size, twill_bootstrap *bootstrap, void *u
 
 static void test_few_descriptors(void **state)
 {
-    (void)state;
     for (int left = 2; left < 8; left++) {
         struct few_descriptors few = {1, left, left % 2 ? TWILL_SERVER_CS : TWILL_SERVER_NC};
         twill_test_run_processes(2, rank_has_few, &few);
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_few_descriptors),
-                                       cmocka_unit_test(test_scarce_rebuild)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_few_descriptors, test_scarce_rebuild)

@@ -5,12 +5,9 @@
  * updates make of them. */
 #include "lib/twill_server.h"
 #include "tests/support/ranks.h"
+#include "tests/support/unit.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #define STABILITY_WORKERS 6
 #define STABILITY_ROUNDS  12
@@ -93,7 +90,6 @@ static void rank_stability(int rank, int size, twill_bootstrap *bootstrap, void 
 {
     struct stability_rank r = {.c = user};
     const char *const more[] = {TWILL_TEST_PATIENT, NULL};
-    (void)size;
     if (twill_test_connect(&r.context, &r.comm, bootstrap, "", NULL, more))
         TWILL_CHECK(open_stability(&r, rank));
     twill_server_destroy(r.server);
@@ -121,7 +117,6 @@ static void run_case(twill_server_mode mode, int k, twill_server_rate rate, doub
 static void test_divergence(void **state)
 {
     double fixed = STABILITY_WORKERS; /* each gradient counts 1: w becomes 1 - 6 rate of itself */
-    (void)state;
     assert_true(fabs(1 - STABILITY_RATE) < 1); /* a single worker, and sync */
     assert_true(fabs(1 - STABILITY_RATE * fixed) > 2);
     run_case(TWILL_SERVER_ASYNC, 1, TWILL_SERVER_RATE_FIXED, fixed);
@@ -131,7 +126,6 @@ static void test_divergence(void **state)
 static void test_cure(void **state)
 {
     double cured = 1; /* of staleness 0, 1, 2 ...: 1 + 1 + 1/2 + 1/3 + 1/4 + 1/5 */
-    (void)state;
     for (int staleness = 1; staleness < STABILITY_WORKERS; staleness++)
         cured += 1.0 / staleness;
     assert_true(fabs(1 - STABILITY_RATE * cured) < 1);
@@ -142,17 +136,8 @@ static void test_cure(void **state)
 /* Updates by the mean of two: fixed, each round is 3 of them; by staleness 1 + 1 + 1/2. */
 static void test_softsync_stability(void **state)
 {
-    (void)state;
     run_case(TWILL_SERVER_SOFTSYNC, 3, TWILL_SERVER_RATE_FIXED, 3);
     run_case(TWILL_SERVER_SOFTSYNC, 3, TWILL_SERVER_RATE_STALENESS, 2.5);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_divergence),
-        cmocka_unit_test(test_cure),
-        cmocka_unit_test(test_softsync_stability),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_divergence, test_cure, test_softsync_stability)

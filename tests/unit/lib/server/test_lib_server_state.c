@@ -4,13 +4,9 @@
  * network in the first exchange, or before. */
 #include "lib/server/core/core.h"
 #include "tests/support/ranks.h"
+#include "tests/support/unit.h"
 
-#include <setjmp.h>
-#include <stdio.h>
-#include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { STATE_COUNT = 600, STATE_KEYS = 2, LONG_NAME = 400 };
 
@@ -118,7 +114,6 @@ static void rank_saves_state(int rank, int size, twill_bootstrap *bootstrap, voi
 {
     struct state_rank r = {.server = NULL};
     const char *const more[] = {TWILL_TEST_PATIENT, NULL};
-    (void)rank, (void)size, (void)user;
     snprintf(r.path, sizeof(r.path), "/tmp/twill-state-%d", (int)getpid());
     for (int k = 0; k < STATE_KEYS; k++) {
         memset(r.name[k], 'n', LONG_NAME);
@@ -135,7 +130,6 @@ static void rank_saves_state(int rank, int size, twill_bootstrap *bootstrap, voi
 
 static void test_files(void **state)
 {
-    (void)state;
     twill_test_run_ranks(1, rank_saves_state, NULL);
 }
 
@@ -149,7 +143,6 @@ static void rank_differs(int rank, int size, twill_bootstrap *bootstrap, void *u
                                         "options.mode"};
     twill_context *context;
     twill_comm *comm;
-    (void)size, (void)user;
     TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "", NULL, more));
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(words); i++) {
         twill_server *server = NULL;
@@ -176,7 +169,6 @@ static void rank_differs(int rank, int size, twill_bootstrap *bootstrap, void *u
 
 static void test_differences(void **state)
 {
-    (void)state;
     twill_test_run_ranks(2, rank_differs, NULL);
 }
 
@@ -188,7 +180,6 @@ static void rank_exchanges(int rank, int size, twill_bootstrap *bootstrap, void 
     struct state_rank r = {.name = {"first", "second"}};
     const char *const more[] = {TWILL_TEST_PATIENT, NULL};
     twill_server_counters first, last;
-    (void)rank, (void)size, (void)user;
     TWILL_CHECK(twill_test_connect(&r.context, &r.comm, bootstrap, "2x1", NULL, more));
     TWILL_CHECK(open_state_server(&r, TWILL_SERVER_ASYNC, false));
     TWILL_CHECK(push_constants(&r, 1));
@@ -205,7 +196,6 @@ static void rank_exchanges(int rank, int size, twill_bootstrap *bootstrap, void 
 
 static void test_registrations(void **state)
 {
-    (void)state;
     twill_test_run_ranks(2, rank_exchanges, NULL);
 }
 
@@ -240,7 +230,6 @@ static void rank_is_alone(int rank, int size, twill_bootstrap *bootstrap, void *
     struct state_rank r = {.name = {"first", "second"}, .layout = TWILL_SERVER_NC};
     const char *const more[] = {TWILL_TEST_PATIENT, "TWILL_LOG=none", NULL};
     twill_comm *alone = NULL;
-    (void)size, (void)user;
     TWILL_CHECK(twill_test_connect(&r.context, &r.comm, bootstrap, "", NULL, more));
     TWILL_CHECK(twill_comm_split(&alone, r.comm, rank, 0) == TWILL_OK);
     (void)rebuild_alone(&r, alone);
@@ -252,17 +241,7 @@ static void rank_is_alone(int rank, int size, twill_bootstrap *bootstrap, void *
 
 static void test_too_few_ranks(void **state)
 {
-    (void)state;
     twill_test_run_ranks(2, rank_is_alone, NULL);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_files),
-        cmocka_unit_test(test_registrations),
-        cmocka_unit_test(test_differences),
-        cmocka_unit_test(test_too_few_ranks),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_files, test_registrations, test_differences, test_too_few_ranks)

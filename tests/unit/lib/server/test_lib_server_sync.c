@@ -3,13 +3,9 @@
  * optimizers, threads and chunks of any size; the bytes of the layouts; what is refused. */
 #include "lib/twill_server.h"
 #include "tests/support/ranks.h"
+#include "tests/support/unit.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #define SYNC_TENSORS 5u
 #define SYNC_STEPS   4u
@@ -157,7 +153,6 @@ static void rank_sync(int rank, int size, twill_bootstrap *bootstrap, void *user
 {
     struct sync_rank r = {.c = user};
     const char *const more[] = {TWILL_TEST_PATIENT, NULL};
-    (void)size;
     r.oracle = calloc((size_t)SYNC_TENSORS * SYNC_MOST, sizeof(float));
     if (r.oracle != NULL &&
         twill_test_connect(&r.context, &r.comm, bootstrap, r.c->nodes, NULL, more))
@@ -174,7 +169,6 @@ static void test_layouts(void **state)
     twill_optimizer sgd;
     twill_optimizer_defaults(&sgd, TWILL_OPTIMIZER_SGD);
     sgd.rate = 0.25;
-    (void)state;
     const struct sync_case cases[] = {
         {1, "", TWILL_SERVER_CS, 1, 0, 1024, TWILL_F32, false, NULL},
         {2, "", TWILL_SERVER_CS, 1, 0, 1024, TWILL_F32, false, NULL},
@@ -193,10 +187,4 @@ static void test_layouts(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_layouts),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_layouts)

@@ -4,12 +4,9 @@
  * fails. A thread that does not come back keeps the server. */
 #include "lib/server/core/core.h"
 #include "tests/support/ranks.h"
+#include "tests/support/unit.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #define WAITS_COUNT  20000u
 #define WAITS_PUSHES 3u
@@ -69,7 +66,6 @@ static void rank_waits(int rank, int size, twill_bootstrap *bootstrap, void *use
     const char *const more[] = {TWILL_TEST_PATIENT, NULL};
     twill_context *context = NULL;
     twill_comm *comm = NULL;
-    (void)size;
     if (twill_test_connect(&context, &comm, bootstrap, c->nodes, NULL, more))
         (void)run_waits(comm, rank);
     twill_comm_destroy(comm);
@@ -78,7 +74,6 @@ static void rank_waits(int rank, int size, twill_bootstrap *bootstrap, void *use
 
 static void test_waits(void **state)
 {
-    (void)state;
     static const struct waits_case cases[] = {{2, ""}, {3, ""}, {3, "3x1"}};
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++) {
         struct waits_case c = cases[i];
@@ -88,8 +83,6 @@ static void test_waits(void **state)
 
 static bool never_done(struct twill_server *server, int key)
 {
-    (void)server;
-    (void)key;
     return false;
 }
 
@@ -108,9 +101,6 @@ static void rank_fails(int rank, int size, twill_bootstrap *bootstrap, void *use
     twill_comm *comm = NULL;
     twill_server *server = NULL;
     pthread_t thread;
-    (void)rank;
-    (void)size;
-    (void)user;
     TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "1", NULL, more));
     TWILL_CHECK(open_waits(&server, comm));
     TWILL_CHECK(pthread_create(&thread, NULL, fail_server, server) == 0);
@@ -124,7 +114,6 @@ static void rank_fails(int rank, int size, twill_bootstrap *bootstrap, void *use
 
 static void test_fails(void **state)
 {
-    (void)state;
     twill_test_run_ranks(1, rank_fails, NULL);
 }
 
@@ -152,9 +141,6 @@ static void rank_is_kept(int rank, int size, twill_bootstrap *bootstrap, void *u
     twill_context *context = NULL;
     twill_comm *comm = NULL;
     twill_server *server = NULL;
-    (void)rank;
-    (void)size;
-    (void)user;
     TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "1", NULL, more));
     TWILL_CHECK(open_waits(&server, comm));
     struct twill_server *same = server;
@@ -176,13 +162,7 @@ static void rank_is_kept(int rank, int size, twill_bootstrap *bootstrap, void *u
 
 static void test_is_kept(void **state)
 {
-    (void)state;
     twill_test_run_ranks(1, rank_is_kept, NULL);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_waits), cmocka_unit_test(test_fails),
-                                       cmocka_unit_test(test_is_kept)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_waits, test_fails, test_is_kept)

@@ -4,16 +4,11 @@
 #include "lib/train/gradients.h"
 #include "tests/support/ranks.h"
 #include "tests/support/sanitizers.h"
+#include "tests/support/unit.h"
 
 #include <math.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum {
     RANKS_MOST = 5,
@@ -281,7 +276,6 @@ static void run_case(const struct compression_case *c)
 
 static void test_every_coding(void **state)
 {
-    (void)state;
     for (unsigned w = 0; w < TWILL_ARRAY_LENGTH(worlds); w++)
         for (unsigned k = TEST_FEWER ? w % 3 : 0; k < TWILL_ARRAY_LENGTH(codings);
              k += TEST_FEWER ? 3 : 1) {
@@ -296,7 +290,6 @@ static void test_every_coding(void **state)
 
 static void test_priority_and_threads(void **state)
 {
-    (void)state;
     for (unsigned k = 0; k < TWILL_ARRAY_LENGTH(codings); k++) {
         struct compression_case c = {.world = &worlds[2],
                                      .coding = &codings[k],
@@ -312,7 +305,6 @@ static void test_priority_and_threads(void **state)
 
 static void test_autotune(void **state)
 {
-    (void)state;
     for (unsigned k = 2; k < TWILL_ARRAY_LENGTH(codings); k += TEST_FEWER ? 5 : 3) {
         struct compression_case c = {.world = &worlds[1],
                                      .coding = &codings[k],
@@ -359,7 +351,6 @@ static void rank_automatic(int rank, int size, twill_bootstrap *bootstrap, void 
 /* Whatever is tried and chosen, residuals of compressed steps reach those without compression. */
 static void test_automatic(void **state)
 {
-    (void)state;
     for (unsigned k = 0; k < TWILL_ARRAY_LENGTH(codings); k += TEST_FEWER ? 5 : 2)
         for (unsigned w = 1; w < 3; w++) {
             struct compression_case c = {.world = &worlds[w],
@@ -387,7 +378,6 @@ static void rank_priced(int rank, int size, twill_bootstrap *bootstrap, void *us
 
 static void test_price(void **state)
 {
-    (void)state;
     static const struct compression_world slow = {2, "2x1", NULL}, fast = {2, "", NULL};
     char file[48], tuning[64];
     snprintf(file, sizeof(file), "/tmp/twill-compression-%d", (int)getpid());
@@ -445,7 +435,6 @@ static void rank_broken(int rank, int size, twill_bootstrap *bootstrap, void *us
  * residuals. */
 static void test_not_finite(void **state)
 {
-    (void)state;
     for (unsigned k = 0; k < TWILL_ARRAY_LENGTH(codings); k++)
         for (unsigned w = TEST_FEWER ? 1 : 0; w < (TEST_FEWER ? 2 : 3); w++) {
             struct compression_case c = {
@@ -456,12 +445,5 @@ static void test_not_finite(void **state)
         }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_coding), cmocka_unit_test(test_priority_and_threads),
-        cmocka_unit_test(test_autotune),     cmocka_unit_test(test_automatic),
-        cmocka_unit_test(test_price),        cmocka_unit_test(test_not_finite),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_every_coding, test_priority_and_threads, test_autotune, test_automatic,
+                test_price, test_not_finite)

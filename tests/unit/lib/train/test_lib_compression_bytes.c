@@ -2,13 +2,9 @@
 /* Compressed gradient sets: exact bytes, small gradients, sums, options. */
 #include "lib/train/gradients.h"
 #include "tests/support/ranks.h"
+#include "tests/support/unit.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 struct bytes_world {
     int size;
@@ -44,8 +40,6 @@ static void rank_bytes(int rank, int size, twill_bootstrap *bootstrap, void *use
 {
     struct bytes_case *c = user;
     struct small_set m = {.bootstrap = bootstrap};
-    (void)rank;
-    (void)size;
     const char *settings[] = {TWILL_TEST_PATIENT, "TWILL_ALGORITHM=allreduce:ring;allgather:ring",
                               c->at == 0 ? "TWILL_GRADIENTS=" : c->settings, NULL};
     const twill_tensor tensor = {.name = "even", .count = EVEN};
@@ -79,7 +73,6 @@ static void rank_bytes(int rank, int size, twill_bootstrap *bootstrap, void *use
 /* f16 sends half of f32's bytes, blocks 260 of 1024; a list of k entries from each rank 8 k. */
 static void test_bytes(void **state)
 {
-    (void)state;
     static const struct bytes_world spread[] = {{2, "2x1"}, {4, "4x1"}, {5, "5x1"}};
     static const struct {
         const char *settings;
@@ -119,8 +112,6 @@ static void rank_small(int rank, int size, twill_bootstrap *bootstrap, void *use
 {
     struct small_case *c = user;
     struct small_set m = {.bootstrap = bootstrap};
-    (void)rank;
-    (void)size;
     const char *settings[] = {TWILL_TEST_PATIENT, NULL};
     const twill_tensor tensor = {.name = "small", .count = c->count};
     bool ok = twill_test_connect(&m.context, &m.comm, bootstrap, "", NULL, settings) &&
@@ -142,7 +133,6 @@ static void rank_small(int rank, int size, twill_bootstrap *bootstrap, void *use
 /* A gradient below half a step of the code gets through with error feedback, and never without. */
 static void test_small_values(void **state)
 {
-    (void)state;
     static const twill_compression kinds[] = {TWILL_COMPRESS_INT8, TWILL_COMPRESS_F8E4M3,
                                               TWILL_COMPRESS_TOP_K};
     float gradient[256];
@@ -166,7 +156,6 @@ static void test_small_values(void **state)
 /* Sums of f16 do not overflow where an input does not. */
 static void test_sum(void **state)
 {
-    (void)state;
     const float gradient[4] = {60000, -60000, 1, 0};
     struct small_case c = {.gradient = gradient, .count = 4, .steps = 1};
     twill_gradients_defaults(&c.options);
@@ -195,9 +184,6 @@ static const struct {
 static void rank_refused(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct small_set m = {.bootstrap = bootstrap};
-    (void)rank;
-    (void)size;
-    (void)user;
     for (unsigned k = 0; k < TWILL_ARRAY_LENGTH(refused_settings); k++) {
         char text[128];
         snprintf(text, sizeof(text), "TWILL_GRADIENTS=%s", refused_settings[k].settings);
@@ -215,8 +201,6 @@ static void rank_refused(int rank, int size, twill_bootstrap *bootstrap, void *u
 static void rank_differs(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct small_set m = {.bootstrap = bootstrap};
-    (void)rank;
-    (void)size;
     const bool *exempt = user;
     const char *settings[] = {TWILL_TEST_PATIENT, NULL};
     twill_gradients_options options;
@@ -238,7 +222,6 @@ static void rank_differs(int rank, int size, twill_bootstrap *bootstrap, void *u
 
 static void test_options(void **state)
 {
-    (void)state;
     bool exempt = false;
     twill_test_run_ranks(1, rank_refused, NULL);
     twill_test_run_ranks(2, rank_differs, &exempt);
@@ -246,13 +229,4 @@ static void test_options(void **state)
     twill_test_run_ranks(2, rank_differs, &exempt);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bytes),
-        cmocka_unit_test(test_small_values),
-        cmocka_unit_test(test_sum),
-        cmocka_unit_test(test_options),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_bytes, test_small_values, test_sum, test_options)

@@ -7,14 +7,9 @@
 #include "examples/network.h"
 #include "lib/twill_train.h"
 #include "tests/support/ranks.h"
+#include "tests/support/unit.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 enum { RANKS = 4, FEATURES = 30, HIDDEN = 32, BATCH = 16 /* of a rank */, STEPS = 600 };
 
@@ -85,7 +80,6 @@ static void rank_trains(int rank, int size, twill_bootstrap *bootstrap, void *us
     twill_comm *comm = NULL;
     twill_gradients *set = NULL;
     struct example_network network = {0};
-    (void)size;
     bool ok = example_network_create(&network, FEATURES, HIDDEN, 2, BATCH) == 0 &&
               twill_test_connect(&context, &comm, bootstrap, "", NULL, settings) &&
               twill_gradients_create(&set, comm, NULL) == TWILL_OK;
@@ -131,7 +125,6 @@ static struct training_run train_with(const char *settings)
  * (top-k), 1.14 (threshold); 3.06 for top-k without error feedback. */
 static void test_convergence(void **state)
 {
-    (void)state;
     static const struct {
         const char *settings;
         double loss_most, bytes_most;
@@ -158,7 +151,6 @@ static void test_convergence(void **state)
 
 static int load_samples(void **state)
 {
-    (void)state;
     char message[256];
     struct example_file file;
     size_t n;
@@ -192,7 +184,6 @@ static int load_samples(void **state)
 
 static int free_samples(void **state)
 {
-    (void)state;
     example_set_free(&train);
     example_set_free(&held_out);
     return 0;

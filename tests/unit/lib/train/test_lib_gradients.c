@@ -3,14 +3,9 @@
 #include "lib/twill_train.h"
 #include "tests/support/ranks.h"
 #include "tests/support/sanitizers.h"
+#include "tests/support/unit.h"
 
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #define SET_TENSORS 24u
 #define SET_STEPS   3u
@@ -232,32 +227,21 @@ static const char *const lanes[] = {"TWILL_GRADIENTS=threads=1",
 
 static void test_backward(void **state)
 {
-    (void)state;
     run_all(false, false, false, backward);
     run_all(true, true, false, backward);
 }
 
 static void test_priority(void **state)
 {
-    (void)state;
     run_all(false, false, false, priority);
     run_all(true, true, false, priority);
 }
 
 static void test_threads(void **state)
 {
-    (void)state;
     run_all(true, true, true, backward + 2);
     run_all(false, true, true, priority + 1);
     run_all(true, true, true, lanes);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_backward),
-        cmocka_unit_test(test_priority),
-        cmocka_unit_test(test_threads),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_backward, test_priority, test_threads)

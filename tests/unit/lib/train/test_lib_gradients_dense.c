@@ -4,14 +4,9 @@
 #include "kernels/training/factors.h"
 #include "lib/twill_train.h"
 #include "tests/support/ranks.h"
+#include "tests/support/unit.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #define DENSE_ROWS    39u
 #define DENSE_COLUMNS 83u
@@ -136,7 +131,6 @@ static bool dense_is_right(struct dense_ranks *r, const struct dense_case *c, un
 
 static void rank_dense(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    (void)size;
     const struct dense_case *c = user;
     struct dense_ranks r = {0};
     twill_gradients_counters counters = {0};
@@ -167,7 +161,6 @@ static void gradients_equal_those_of_f64(void **state)
                                                {.size = 2, .nodes = ""},
                                                {.size = 3, .nodes = ""},
                                                {.size = 4, .nodes = "2x2"}};
-    (void)state;
     for (unsigned w = 0; w < TWILL_ARRAY_LENGTH(worlds); w++)
         for (unsigned s = 0; s < TWILL_ARRAY_LENGTH(settings); s++) {
             struct dense_case c = worlds[w];
@@ -183,7 +176,6 @@ static void kernels_have_the_same_bits(void **state)
 {
     enum { PARTS = 3, ROWS = 11, COLUMNS = 45, SAMPLES = 5, STRIDE = SAMPLES * (ROWS + COLUMNS) };
     static float memory[PARTS * STRIDE], first[ROWS * COLUMNS], other[ROWS * COLUMNS];
-    (void)state;
     for (size_t i = 0; i < PARTS * STRIDE; i++)
         memory[i] = 1.0f / (float)(1 + i * 37 % 101);
     const struct twill_factors factors = {
@@ -220,7 +212,6 @@ static bool says(twill_gradients *set, twill_status status, const char *named)
 
 static void rank_refused(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    (void)rank, (void)size;
     struct dense_ranks r = {0};
     const float factors[DENSE_COLUMNS] = {0};
     const twill_tensor wrong = {.name = "wrong", .count = 5, .type = TWILL_F32};
@@ -247,17 +238,8 @@ static void rank_refused(int rank, int size, twill_bootstrap *bootstrap, void *u
 
 static void bad_factors_are_refused(void **state)
 {
-    (void)state;
     struct dense_case c = {.size = 2, .nodes = "", .settings = "TWILL_GRADIENTS=factors=gather"};
     twill_test_run_ranks(c.size, rank_refused, &c);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gradients_equal_those_of_f64),
-        cmocka_unit_test(kernels_have_the_same_bits),
-        cmocka_unit_test(bad_factors_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(gradients_equal_those_of_f64, kernels_have_the_same_bits, bad_factors_are_refused)

@@ -3,15 +3,10 @@
  * and every rank leaves. Also the scale of sums, and the comparison of parameters. */
 #include "lib/train/gradients.h"
 #include "tests/support/gradient_sets.h"
+#include "tests/support/unit.h"
 
-#include <setjmp.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 static twill_status add_named(struct twill_test_set *r, const char *name, size_t count,
                               twill_type type, void *memory)
@@ -36,8 +31,6 @@ static bool says_here(const struct twill_test_set *r, const char *words)
 
 static void rank_refused(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    (void)user;
-    (void)size;
     static float memory[2][64]; /* ranks are threads: each uses its own */
     struct twill_test_set r;
     int done;
@@ -69,7 +62,6 @@ static void rank_refused(int rank, int size, twill_bootstrap *bootstrap, void *u
 
 static void test_refused(void **state)
 {
-    (void)state;
     twill_test_run_ranks(2, rank_refused, NULL);
 }
 
@@ -97,7 +89,6 @@ static const struct tensor_difference differences[] = {
 
 static void rank_differs(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    (void)size;
     const struct tensor_difference *d = user,
                                    *same = &differences[TWILL_ARRAY_LENGTH(differences) - 1];
     const struct tensor_difference *mine = rank == 1 ? d : same;
@@ -120,7 +111,6 @@ static void rank_differs(int rank, int size, twill_bootstrap *bootstrap, void *u
 
 static void test_differences(void **state)
 {
-    (void)state;
     for (unsigned i = 0; i < TWILL_ARRAY_LENGTH(differences); i++) {
         struct tensor_difference d = differences[i];
         twill_test_run_ranks(3, rank_differs, &d);
@@ -158,7 +148,6 @@ static const struct option_difference option_differences[] = {
 static void rank_has_other_options(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     const struct option_difference *d = user;
-    (void)size;
     struct twill_test_set r;
     struct twill_error error = {0};
     bool other = rank == 1, adam = strcmp(d->entry, "beta2") == 0;
@@ -188,9 +177,6 @@ static void rank_has_other_options(int rank, int size, twill_bootstrap *bootstra
 
 static void rank_has_bad_options(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    (void)rank;
-    (void)size;
-    (void)user;
     struct twill_test_set r;
     twill_gradients *none;
     twill_gradients_options options;
@@ -209,8 +195,6 @@ static void rank_has_bad_options(int rank, int size, twill_bootstrap *bootstrap,
 
 static void rank_has_bad_variable(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    (void)rank;
-    (void)size;
     const char *const settings[] = {TWILL_TEST_PATIENT, user, NULL};
     twill_context *context;
     twill_comm *comm;
@@ -224,7 +208,6 @@ static void rank_has_bad_variable(int rank, int size, twill_bootstrap *bootstrap
 
 static void test_options(void **state)
 {
-    (void)state;
     for (unsigned i = 0; i < TWILL_ARRAY_LENGTH(option_differences); i++) {
         struct option_difference d = option_differences[i];
         twill_test_run_ranks(3, rank_has_other_options, &d);
@@ -249,7 +232,6 @@ static bool commit_two(struct twill_test_set *r)
 /* Rank 1 never marks `early`: it says so after its deadline, and the others are notified. */
 static void rank_forgets(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    (void)size;
     struct twill_test_set r;
     TWILL_CHECK(twill_test_set_open(
         &r, bootstrap, "", rank == 1 ? "TWILL_TIMEOUT=1" : TWILL_TEST_PATIENT, user, NULL));
@@ -269,7 +251,6 @@ static void rank_forgets(int rank, int size, twill_bootstrap *bootstrap, void *u
 
 static void test_never_ready(void **state)
 {
-    (void)state;
     twill_test_run_ranks(2, rank_forgets, NULL);
     twill_test_run_ranks(3, rank_forgets, "TWILL_GRADIENTS=order=priority");
     twill_test_run_ranks(2, rank_forgets, "TWILL_GRADIENTS=threads=2,bucket=0");
@@ -278,7 +259,6 @@ static void test_never_ready(void **state)
 
 static void rank_dies(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    (void)size;
     struct twill_test_set r;
     TWILL_CHECK(twill_test_set_open(&r, bootstrap, "", TWILL_TEST_PATIENT, user, NULL));
     TWILL_CHECK(commit_two(&r));
@@ -297,9 +277,6 @@ static void rank_dies(int rank, int size, twill_bootstrap *bootstrap, void *user
 /* A large tensor's memory is unmapped under the set. */
 static void rank_frees(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    (void)rank;
-    (void)size;
-    (void)user;
     struct twill_test_set r;
     size_t bytes = (size_t)1 << 20;
     void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -333,8 +310,6 @@ static void *break_parent(void *argument)
  * collective. */
 static void rank_parent_breaks(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    (void)size;
-    (void)user;
     struct twill_test_set r;
     pthread_t thread;
     TWILL_CHECK(twill_test_set_open(&r, bootstrap, "", TWILL_TEST_PATIENT, NULL, NULL));
@@ -360,19 +335,16 @@ static void rank_parent_breaks(int rank, int size, twill_bootstrap *bootstrap, v
 
 static void test_parent_breaks(void **state)
 {
-    (void)state;
     twill_test_run_ranks(2, rank_parent_breaks, NULL);
 }
 
 static void test_freed(void **state)
 {
-    (void)state;
     twill_test_run_processes(2, rank_frees, NULL);
 }
 
 static void test_death(void **state)
 {
-    (void)state;
     twill_test_run_processes(2, rank_dies, NULL);
     twill_test_run_processes(3, rank_dies, "TWILL_GRADIENTS=order=priority");
     twill_test_run_processes(2, rank_dies, "TWILL_GRADIENTS=threads=2,bucket=0");
@@ -383,7 +355,6 @@ static void test_death(void **state)
 /* The sum of the ranks' values is beyond f16, their mean is not. */
 static void rank_scales(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    (void)user;
     struct twill_test_set r;
     twill_gradients_options options;
     TWILL_CHECK(twill_test_set_open(&r, bootstrap, "", TWILL_TEST_PATIENT, NULL, NULL));
@@ -414,8 +385,6 @@ static void rank_scales(int rank, int size, twill_bootstrap *bootstrap, void *us
 
 static void rank_compares(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    (void)user;
-    (void)size;
     float parameters[2][64] = {{0}};
     struct twill_test_set r;
     TWILL_CHECK(twill_test_set_open(&r, bootstrap, "", TWILL_TEST_PATIENT,
@@ -444,18 +413,9 @@ static void rank_compares(int rank, int size, twill_bootstrap *bootstrap, void *
 
 static void test_values(void **state)
 {
-    (void)state;
     twill_test_run_ranks(4, rank_scales, NULL);
     twill_test_run_ranks(3, rank_compares, NULL);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refused), cmocka_unit_test(test_differences),
-        cmocka_unit_test(test_options), cmocka_unit_test(test_never_ready),
-        cmocka_unit_test(test_freed),   cmocka_unit_test(test_death),
-        cmocka_unit_test(test_values),  cmocka_unit_test(test_parent_breaks),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_refused, test_differences, test_options, test_never_ready, test_freed,
+                test_death, test_values, test_parent_breaks)

@@ -3,15 +3,10 @@
  * calls. */
 #include "lib/train/gradients.h"
 #include "tests/support/gradient_sets.h"
+#include "tests/support/unit.h"
 
 #include <sched.h>
-#include <setjmp.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #define LATE_TENSORS 6u
 #define LATE_STEPS   7u /* the last two of them synchronous */
@@ -148,7 +143,6 @@ static void results_are_those_of_the_step_before(void **state)
                                              {.size = 2, .nodes = "", .own = true},
                                              {.size = 3, .nodes = ""},
                                              {.size = 4, .nodes = "2x2", .own = true}};
-    (void)state;
     for (unsigned i = 0; i < TWILL_ARRAY_LENGTH(cases); i++)
         for (unsigned s = 0; s < TWILL_ARRAY_LENGTH(settings); s++) {
             struct late_case c = {.size = cases[i].size,
@@ -179,7 +173,6 @@ static void rank_delayed(int rank, int size, twill_bootstrap *bootstrap, void *u
 
 static void a_delayed_rank_stalls_no_late_step(void **state)
 {
-    (void)state;
     for (int s = 0; s < 2; s++) {
         struct late_case c = {.size = 2,
                               .nodes = "",
@@ -222,7 +215,6 @@ static void searches_lose_no_late_result(void **state)
                                            "TWILL_GRADIENTS=autotune=1,order=priority",
                                            "TWILL_GRADIENTS=autotune=1,threads=2",
                                            "TWILL_GRADIENTS=autotune=1,compress=f16,automatic=1"};
-    (void)state;
     for (unsigned s = 0; s < TWILL_ARRAY_LENGTH(settings); s++) {
         struct late_case c = {.size = 2, .nodes = "", .own = s != 1, .settings = settings[s]};
         twill_test_run_ranks(c.size, rank_searches, &c);
@@ -295,7 +287,6 @@ static void rank_searches_updates(int rank, int size, twill_bootstrap *bootstrap
     const char *settings[] = {TWILL_TEST_PATIENT, NULL};
     twill_context *context = NULL;
     struct late_updates *u = calloc(1, sizeof(*u));
-    (void)size;
     bool ok = u != NULL && twill_test_connect(&context, &u->comm, bootstrap, "", NULL, settings) &&
               open_updates(u, *(const twill_optimizer_rule *)user);
     unsigned step = 0;
@@ -316,7 +307,6 @@ static void rank_searches_updates(int rank, int size, twill_bootstrap *bootstrap
 static void searches_keep_late_updates(void **state)
 {
     twill_optimizer_rule rules[] = {TWILL_OPTIMIZER_ADAM, TWILL_OPTIMIZER_LAMB};
-    (void)state;
     for (unsigned i = 0; i < TWILL_ARRAY_LENGTH(rules); i++)
         twill_test_run_ranks(2, rank_searches_updates, &rules[i]);
 }
@@ -349,7 +339,6 @@ static bool refuses_outstanding(twill_comm *comm)
 
 static void rank_late_refusals(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    (void)rank, (void)size, (void)user;
     const char *settings[] = {TWILL_TEST_PATIENT, NULL};
     const twill_tensor tensor = {.name = "w", .count = 1, .type = TWILL_F32};
     struct late_ranks r = {0};
@@ -368,18 +357,8 @@ static void rank_late_refusals(int rank, int size, twill_bootstrap *bootstrap, v
 
 static void bad_calls_are_explained(void **state)
 {
-    (void)state;
     twill_test_run_ranks(1, rank_late_refusals, NULL);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(results_are_those_of_the_step_before),
-        cmocka_unit_test(a_delayed_rank_stalls_no_late_step),
-        cmocka_unit_test(searches_lose_no_late_result),
-        cmocka_unit_test(searches_keep_late_updates),
-        cmocka_unit_test(bad_calls_are_explained),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(results_are_those_of_the_step_before, a_delayed_rank_stalls_no_late_step,
+                searches_lose_no_late_result, searches_keep_late_updates, bad_calls_are_explained)

@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sets with an optimizer: parameters against a serial oracle in f64, on any number of ranks. */
+#include "tests/support/unit.h"
 #include "tests/support/update_cases.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 static const char *const update_settings[] = {
     "TWILL_GRADIENTS=", "TWILL_GRADIENTS=bucket=0", "TWILL_GRADIENTS=bucket=16K,first=1K",
@@ -38,7 +34,6 @@ static void run_rule(const twill_optimizer *optimizer, twill_type type)
 
 static void rules_equal_the_oracle(void **state)
 {
-    (void)state;
     for (int rule = 0; rule < TWILL_OPTIMIZER_COUNT; rule++) {
         twill_optimizer o;
         twill_optimizer_defaults(&o, (twill_optimizer_rule)rule);
@@ -54,7 +49,6 @@ static void rules_equal_the_oracle(void **state)
 
 static void narrow_parameters_have_master_weights(void **state)
 {
-    (void)state;
     twill_optimizer o;
     twill_optimizer_defaults(&o, TWILL_OPTIMIZER_ADAMW);
     o.epsilon = 1e-3;
@@ -91,7 +85,6 @@ static const float *run_once(twill_gradients **set, twill_comm *comm, int rank,
 
 static void rank_bits(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    (void)size;
     const char *settings[] = {TWILL_TEST_PATIENT, "TWILL_REPRODUCIBLE=1", NULL};
     twill_context *context;
     twill_comm *comm;
@@ -117,7 +110,6 @@ static void rank_bits(int rank, int size, twill_bootstrap *bootstrap, void *user
 
 static void sums_have_the_bits_of_an_allreduce(void **state)
 {
-    (void)state;
     twill_test_run_ranks(3, rank_bits, "");
     twill_test_run_ranks(4, rank_bits, "2x2");
 }
@@ -194,7 +186,6 @@ static bool refuse_type(twill_comm *comm)
 
 static void rank_refusals(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    (void)rank, (void)size, (void)user;
     const char *settings[] = {TWILL_TEST_PATIENT, NULL};
     twill_context *context;
     twill_comm *comm;
@@ -218,17 +209,8 @@ static void rank_refusals(int rank, int size, twill_bootstrap *bootstrap, void *
 
 static void bad_input_is_named(void **state)
 {
-    (void)state;
     twill_test_run_ranks(2, rank_refusals, NULL);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rules_equal_the_oracle),
-        cmocka_unit_test(narrow_parameters_have_master_weights),
-        cmocka_unit_test(sums_have_the_bits_of_an_allreduce),
-        cmocka_unit_test(bad_input_is_named),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(rules_equal_the_oracle, narrow_parameters_have_master_weights,
+                sums_have_the_bits_of_an_allreduce, bad_input_is_named)

@@ -4,16 +4,11 @@
 #include "lib/base/balance.h"
 #include "lib/train/gradients.h"
 #include "tests/support/gradient_sets.h"
+#include "tests/support/unit.h"
 
 #include <sched.h>
-#include <setjmp.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define WAITS_TENSORS 3u
 #define WAITS_COUNT   1024u /* elements, a segment of 4 KiB */
@@ -70,8 +65,6 @@ static void pretend_steps(struct twill_gradients *set, uint32_t steps)
 
 static void rank_counts_on(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    (void)size;
-    (void)user;
     struct twill_test_set r;
     TWILL_CHECK(waits_start(&r, bootstrap, TWILL_TEST_HASTY,
                             "TWILL_GRADIENTS=order=priority,segment=4096"));
@@ -90,8 +83,6 @@ static void rank_counts_on(int rank, int size, twill_bootstrap *bootstrap, void 
 
 static void rank_misses_earlier(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    (void)rank;
-    (void)size;
     struct twill_test_set r;
     TWILL_CHECK(waits_start(&r, bootstrap, "TWILL_TIMEOUT=1", user));
     TWILL_CHECK(twill_test_set_commit(&r));
@@ -104,7 +95,6 @@ static void rank_misses_earlier(int rank, int size, twill_bootstrap *bootstrap, 
 
 static void rank_lets_wait(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    (void)size;
     struct twill_test_set r;
     TWILL_CHECK(waits_start(&r, bootstrap, "TWILL_TIMEOUT=1", user));
     TWILL_CHECK(twill_test_set_commit(&r));
@@ -127,7 +117,6 @@ static void rank_lets_wait(int rank, int size, twill_bootstrap *bootstrap, void 
  */
 static void rank_interrupted(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    (void)size;
     struct twill_test_set r;
     TWILL_CHECK(waits_start(&r, bootstrap, TWILL_TEST_PATIENT, user));
     TWILL_CHECK(twill_test_set_commit(&r));
@@ -149,13 +138,11 @@ static void rank_interrupted(int rank, int size, twill_bootstrap *bootstrap, voi
 
 static void test_counters(void **state)
 {
-    (void)state;
     twill_test_run_ranks(2, rank_counts_on, NULL);
 }
 
 static void test_missing(void **state)
 {
-    (void)state;
     twill_test_run_ranks(1, rank_misses_earlier, "TWILL_GRADIENTS=bucket=0,threads=1");
     twill_test_run_ranks(1, rank_misses_earlier, "TWILL_GRADIENTS=bucket=0");
     twill_test_run_ranks(2, rank_lets_wait, "TWILL_GRADIENTS=bucket=0,order=priority");
@@ -167,8 +154,6 @@ static void test_missing(void **state)
 
 static void rank_refuses(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    (void)size;
-    (void)user;
     static float memory[2][16];
     struct twill_test_set r;
     twill_optimizer optimizer;
@@ -190,8 +175,6 @@ static void rank_refuses(int rank, int size, twill_bootstrap *bootstrap, void *u
 
 static void rank_has_none(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    (void)rank;
-    (void)size;
     struct twill_test_set r;
     TWILL_CHECK(waits_start(&r, bootstrap, TWILL_TEST_HASTY, user));
     twill_gradients_destroy(r.set); /* never committed */
@@ -207,7 +190,6 @@ static void rank_has_none(int rank, int size, twill_bootstrap *bootstrap, void *
 
 static void test_commits(void **state)
 {
-    (void)state;
     twill_test_run_ranks(2, rank_refuses, NULL);
     twill_test_run_ranks(2, rank_has_none, NULL);
     twill_test_run_ranks(2, rank_has_none, "TWILL_GRADIENTS=threads=2,order=priority,autotune=1");
@@ -219,7 +201,6 @@ static void test_commits(void **state)
 /* Comparisons while the result of the last step is under way. */
 static void rank_checks(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    (void)size;
     struct twill_test_set r;
     TWILL_CHECK(waits_start(&r, bootstrap, TWILL_TEST_PATIENT, user));
     TWILL_CHECK(twill_test_set_commit(&r));
@@ -238,9 +219,6 @@ static void rank_checks(int rank, int size, twill_bootstrap *bootstrap, void *us
 
 static void rank_forks(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    (void)rank;
-    (void)size;
-    (void)user;
     struct twill_test_set r;
     TWILL_CHECK(
         waits_start(&r, bootstrap, TWILL_TEST_PATIENT, "TWILL_GRADIENTS=threads=2,bucket=0"));
@@ -282,7 +260,6 @@ static void *mark_steps(void *argument)
 /* A thread marks tensors; it may still be in twill_gradients_ready() when buckets change. */
 static void rank_divides_anew(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    (void)size;
     struct twill_test_set r;
     struct waits_marker marker = {&r, rank, 0};
     pthread_t thread;
@@ -302,7 +279,6 @@ static void rank_divides_anew(int rank, int size, twill_bootstrap *bootstrap, vo
 
 static void test_threads(void **state)
 {
-    (void)state;
     twill_test_run_ranks(2, rank_checks, "TWILL_GRADIENTS=late=1,check=1,bucket=0");
     twill_test_run_ranks(2, rank_checks,
                          "TWILL_GRADIENTS=late=1,check=1,bucket=0,order=priority,segment=4096");
@@ -342,17 +318,8 @@ static void check_balance(uint64_t *seed)
 static void test_balance(void **state)
 {
     uint64_t seed = 121;
-    (void)state;
     for (unsigned i = 0; i < 2000; i++)
         check_balance(&seed);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_counters), cmocka_unit_test(test_missing),
-        cmocka_unit_test(test_commits),  cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_balance),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_counters, test_missing, test_commits, test_threads, test_balance)

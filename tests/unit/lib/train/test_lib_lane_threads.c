@@ -6,15 +6,10 @@
 #include "tests/support/gradient_sets.h"
 #include "tests/support/no_threads.h"
 #include "tests/support/thread_binding.h"
+#include "tests/support/unit.h"
 
 #include <pthread.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #define LANE_THREADS 3u
 
@@ -70,7 +65,6 @@ static bool endpoints_are_their_own(const struct twill_test_set *s)
 
 static void rank_has_endpoints(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    (void)rank, (void)size;
     struct twill_test_set s;
     if (lanes_start(&s, bootstrap, user))
         (void)endpoints_are_their_own(&s);
@@ -79,7 +73,6 @@ static void rank_has_endpoints(int rank, int size, twill_bootstrap *bootstrap, v
 
 static void no_two_threads_share_an_endpoint(void **state)
 {
-    (void)state;
     twill_test_run_ranks(2, rank_has_endpoints, "2x1");
 }
 
@@ -88,7 +81,6 @@ static void no_two_threads_share_an_endpoint(void **state)
 /* Bind to the first PU of two, and expect the threads on the other one. */
 static void rank_is_bound(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    (void)rank, (void)size;
     const int *pus = user;
     struct twill_test_set s;
     cpu_set_t one;
@@ -114,7 +106,6 @@ static void rank_is_bound(int rank, int size, twill_bootstrap *bootstrap, void *
 
 static void threads_run_where_no_rank_does(void **state)
 {
-    (void)state;
     cpu_set_t all;
     int pus[2], n = 0;
     assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
@@ -132,7 +123,6 @@ static void threads_run_where_no_rank_does(void **state)
  * any more, which might fail the set at the same moment. */
 static void rank_lacks_thread(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    (void)rank, (void)size, (void)user;
     struct twill_test_set s;
     bool fine = lanes_start(&s, bootstrap, "");
     if (fine) {
@@ -150,7 +140,6 @@ static void rank_lacks_thread(int rank, int size, twill_bootstrap *bootstrap, vo
 
 static void lacks_thread(void **state)
 {
-    (void)state;
     twill_test_run_ranks(2, rank_lacks_thread, NULL);
 }
 
@@ -201,7 +190,6 @@ static bool search_sizes(struct twill_test_set *s, struct set_reader *reader)
 
 static void rank_is_read(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    (void)rank, (void)size, (void)user;
     struct twill_test_set s;
     pthread_t thread;
     twill_optimizer optimizer;
@@ -225,17 +213,8 @@ static void rank_is_read(int rank, int size, twill_bootstrap *bootstrap, void *u
 
 static void any_thread_reads_counters(void **state)
 {
-    (void)state;
     twill_test_run_ranks(2, rank_is_read, NULL);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_two_threads_share_an_endpoint),
-        cmocka_unit_test(threads_run_where_no_rank_does),
-        cmocka_unit_test(lacks_thread),
-        cmocka_unit_test(any_thread_reads_counters),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(no_two_threads_share_an_endpoint, threads_run_where_no_rank_does, lacks_thread,
+                any_thread_reads_counters)

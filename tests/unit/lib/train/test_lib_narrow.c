@@ -4,14 +4,9 @@
 #include "lib/comm/comm.h"
 #include "tests/support/numbers.h"
 #include "tests/support/ranks.h"
+#include "tests/support/unit.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 enum {
     NARROW_RANKS = 8,
@@ -249,7 +244,6 @@ static void sweep_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
                                            "TWILL_LOG=none", "TWILL_TUNE=heap_limit=16M", NULL};
     struct narrow_rank n = {.bootstrap = bootstrap};
     twill_context *context = NULL;
-    (void)size;
     if (twill_test_connect(&context, &n.comm, bootstrap, world->nodes, NULL, settings) &&
         twill_test_note(prepare_rank(&n, context, rank), __FILE__, __LINE__, "%s",
                         twill_context_message(context)))
@@ -264,7 +258,6 @@ static void sweep_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
 
 static void f16_moves_half_of_the_bytes(void **state)
 {
-    (void)state;
     for (size_t w = 0; w < TWILL_ARRAY_LENGTH(worlds); w++) {
         struct narrow_world world = worlds[w];
         fill_data(&types[0], world.size);
@@ -280,7 +273,6 @@ static void f16_moves_half_of_the_bytes(void **state)
 
 static void other_types_stay_within_their_error(void **state)
 {
-    (void)state;
     for (size_t t = 1; t < TWILL_ARRAY_LENGTH(types); t++) {
         struct narrow_world world = worlds[t % 2 ? 3 : 5];
         fill_data(&types[t], world.size);
@@ -299,7 +291,6 @@ static void average_rank(int rank, int size, twill_bootstrap *bootstrap, void *u
     twill_comm *comm = NULL;
     twill_op first, last;
     uint16_t src[512], dst[512];
-    (void)rank, (void)user;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(src); i++)
         src[i] = large;
     bool good = twill_test_connect(&context, &comm, bootstrap, "1x8", NULL, settings) &&
@@ -323,7 +314,6 @@ static void average_rank(int rank, int size, twill_bootstrap *bootstrap, void *u
 
 static void an_average_need_not_overflow(void **state)
 {
-    (void)state;
     twill_test_run_ranks(8, average_rank, NULL);
 }
 
@@ -336,7 +326,6 @@ static void differing_rank(int rank, int size, twill_bootstrap *bootstrap, void 
     twill_comm *comm = NULL;
     twill_op op;
     uint16_t src[64] = {0}, dst[64];
-    (void)size, (void)user;
     if (twill_test_connect(&context, &comm, bootstrap, "1x2", NULL, settings) &&
         twill_op_create_narrow(context, &op, TWILL_F16, NULL, &after) == TWILL_OK) {
         bool equal = twill_test_barrier(bootstrap);
@@ -351,17 +340,8 @@ static void differing_rank(int rank, int size, twill_bootstrap *bootstrap, void 
 
 static void the_sums_factor_is_compared(void **state)
 {
-    (void)state;
     twill_test_run_ranks(2, differing_rank, NULL);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(f16_moves_half_of_the_bytes),
-        cmocka_unit_test(other_types_stay_within_their_error),
-        cmocka_unit_test(an_average_need_not_overflow),
-        cmocka_unit_test(the_sums_factor_is_compared),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(f16_moves_half_of_the_bytes, other_types_stay_within_their_error,
+                an_average_need_not_overflow, the_sums_factor_is_compared)

@@ -4,16 +4,11 @@
 #include "lib/train/gradients.h"
 #include "tests/support/gradient_sets.h"
 #include "tests/support/sanitizers.h"
+#include "tests/support/unit.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define STATE_TENSORS 5u
 #define STATE_COUNT   5000u /* most elements of a tensor */
@@ -176,7 +171,6 @@ static void rank_goes_on(int rank, int size, twill_bootstrap *bootstrap, void *u
 
 static void state_moves_to_other_sets(void **state)
 {
-    (void)state;
     struct state_case cases[] = {
         {"TWILL_GRADIENTS=", TWILL_OPTIMIZER_ADAM, TWILL_F32, false},
         {"TWILL_GRADIENTS=order=priority,segment=4K,bucket=16K", TWILL_OPTIMIZER_ADAMW, TWILL_BF16,
@@ -260,7 +254,6 @@ static void rank_lacks_memory(int rank, int size, twill_bootstrap *bootstrap, vo
     unsigned char *state = NULL;
     size_t bytes = 0, pages = 0;
     struct twill_state_header header;
-    (void)size;
     bool ok = twill_test_set_open(&s, bootstrap, "", TWILL_TEST_PATIENT, c->setting, NULL) &&
               state_add(s.set, c) && state_steps(s.set, c, rank, 0) &&
               twill_gradients_state_bytes(s.set, &bytes) == TWILL_OK &&
@@ -292,7 +285,6 @@ static void rank_lacks_memory(int rank, int size, twill_bootstrap *bootstrap, vo
 
 static void missing_memory_is_known_to_all(void **state)
 {
-    (void)state;
     if (TEST_ASAN || TEST_TSAN)
         skip(); /* a sanitizer reserves terabytes, and ends a program without memory */
     struct state_case c = {"TWILL_GRADIENTS=compress=bf16", TWILL_OPTIMIZER_SGD, TWILL_F32, true};
@@ -301,7 +293,6 @@ static void missing_memory_is_known_to_all(void **state)
 
 static void residuals_of_lost_ranks_are_kept(void **state)
 {
-    (void)state;
     struct state_case cases[] = {
         {"TWILL_GRADIENTS=compress=top_k,ratio=0.1", TWILL_OPTIMIZER_SGD, TWILL_F32, true},
         /* its factor before encoding depends on the number of ranks */
@@ -318,7 +309,6 @@ static void residuals_of_lost_ranks_are_kept(void **state)
 /* Train with two sets, of which the second divides its buckets anew several times. */
 static void rank_divides_anew(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    (void)size;
     struct state_case *c = user;
     struct twill_test_set s;
     twill_gradients *plain = NULL;
@@ -353,7 +343,6 @@ static void rank_divides_anew(int rank, int size, twill_bootstrap *bootstrap, vo
 
 static void state_stays_when_buckets_change(void **state)
 {
-    (void)state;
     struct state_case cases[] = {
         {"TWILL_TUNE=", TWILL_OPTIMIZER_ADAM, TWILL_F32, true},
         {"TWILL_TUNE=", TWILL_OPTIMIZER_ADAM, TWILL_F32, false},
@@ -408,7 +397,6 @@ static bool refuse_imports(struct twill_test_set *s, const struct state_case *c,
 
 static void rank_is_refused(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    (void)size;
     const struct state_case *c = user;
     struct twill_test_set s;
     size_t bytes = 0;
@@ -426,19 +414,9 @@ static void rank_is_refused(int rank, int size, twill_bootstrap *bootstrap, void
 
 static void bad_state_is_named(void **state)
 {
-    (void)state;
     struct state_case c = {"TWILL_GRADIENTS=", TWILL_OPTIMIZER_ADAGRAD, TWILL_F32, false};
     twill_test_run_ranks(2, rank_is_refused, &c);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(state_moves_to_other_sets),
-        cmocka_unit_test(residuals_of_lost_ranks_are_kept),
-        cmocka_unit_test(missing_memory_is_known_to_all),
-        cmocka_unit_test(state_stays_when_buckets_change),
-        cmocka_unit_test(bad_state_is_named),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(state_moves_to_other_sets, residuals_of_lost_ranks_are_kept,
+                missing_memory_is_known_to_all, state_stays_when_buckets_change, bad_state_is_named)

@@ -3,14 +3,9 @@
  * and the reports every N steps. */
 #include "lib/train/gradients.h"
 #include "tests/support/gradient_sets.h"
+#include "tests/support/unit.h"
 
-#include <setjmp.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 struct search_ranks {
     twill_context *context;
@@ -63,8 +58,6 @@ static bool reach_last_step(struct search_ranks *r, const struct twill_step_sear
 /* Of sizes 3 and 5, the first is the fastest on rank 0 only; all others take a second. */
 static void rank_autotunes(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    (void)size;
-    (void)user;
     struct search_ranks r;
     TWILL_CHECK(search_start(&r, bootstrap, "TWILL_GRADIENTS=autotune=1", NULL));
     struct twill_step_search *search = &r.set->autotuning.search;
@@ -101,7 +94,6 @@ static const struct search_trial trials[] = {
 
 static void rank_compresses(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    (void)size;
     const struct search_trial *t = user;
     struct search_ranks r;
     TWILL_CHECK(
@@ -128,8 +120,6 @@ static const struct search_price {
 
 static void rank_prices(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    (void)rank;
-    (void)size;
     const struct search_price *p = user;
     struct twill_test_set s;
     TWILL_CHECK(twill_test_set_open(&s, bootstrap, p->nodes, TWILL_TEST_PATIENT,
@@ -143,7 +133,6 @@ static void rank_prices(int rank, int size, twill_bootstrap *bootstrap, void *us
 
 static void test_prices(void **state)
 {
-    (void)state;
     for (unsigned i = 0; i < TWILL_ARRAY_LENGTH(prices); i++) {
         struct search_price p = prices[i];
         twill_test_run_ranks(2, rank_prices, &p);
@@ -152,7 +141,6 @@ static void test_prices(void **state)
 
 static void test_choices(void **state)
 {
-    (void)state;
     twill_test_run_ranks(2, rank_autotunes, NULL);
     for (unsigned i = 0; i < TWILL_ARRAY_LENGTH(trials); i++) {
         struct search_trial t = trials[i];
@@ -169,8 +157,6 @@ struct search_report {
 
 static void rank_reports(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    (void)rank;
-    (void)size;
     const struct search_report *report = user;
     struct search_ranks r;
     TWILL_CHECK(search_start(&r, bootstrap, report->options, report->setting));
@@ -194,7 +180,6 @@ static unsigned count_lines(const char *path, const char *words, const char *mor
 /* Seven steps with report=3: a line after the third and the sixth one, and one for all. */
 static void test_reports(void **state)
 {
-    (void)state;
     static const char *const options[][2] = {
         {"TWILL_GRADIENTS=report=3", "steps: "},
         {"TWILL_GRADIENTS=report=3,threads=2,bucket=0", "steps: lane 1: "},
@@ -217,10 +202,4 @@ static void test_reports(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_choices),
-                                       cmocka_unit_test(test_prices),
-                                       cmocka_unit_test(test_reports)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_choices, test_prices, test_reports)

@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sets with an optimizer that run one step late, have threads, or clip by the norm: their
  * parameters are those of the oracle, too. */
+#include "tests/support/unit.h"
 #include "tests/support/update_cases.h"
-
-#include <setjmp.h>
-
-#include <cmocka.h>
 
 static const char *const update_combinations[] = {
     "TWILL_GRADIENTS=late=1,bucket=16K,first=1K",
@@ -23,7 +20,6 @@ static void combinations_equal_the_oracle(void **state)
     } kinds[] = {{TWILL_OPTIMIZER_ADAM, TWILL_F32, 0},
                  {TWILL_OPTIMIZER_ADAMW, TWILL_BF16, 3},
                  {TWILL_OPTIMIZER_LAMB, TWILL_F32, 2}};
-    (void)state;
     for (unsigned i = 0; i < TWILL_ARRAY_LENGTH(update_combinations); i++)
         for (unsigned k = 0; k < TWILL_ARRAY_LENGTH(kinds); k++) {
             struct twill_update_case c = {&twill_update_worlds[(i + k) % 2 + 1],
@@ -43,7 +39,6 @@ static void combinations_equal_the_oracle(void **state)
 static void gradients_are_clipped_by_their_norm(void **state)
 {
     static float oracle[UPDATE_TENSORS * UPDATE_COUNT];
-    (void)state;
     for (unsigned i = 0; i < 6; i++) {
         const char *settings[] = {
             "TWILL_GRADIENTS=", "TWILL_GRADIENTS=order=priority,bucket=32K,first=4K,segment=4K",
@@ -58,11 +53,4 @@ static void gradients_are_clipped_by_their_norm(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(combinations_equal_the_oracle),
-        cmocka_unit_test(gradients_are_clipped_by_their_norm),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(combinations_equal_the_oracle, gradients_are_clipped_by_their_norm)
