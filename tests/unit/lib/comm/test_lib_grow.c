@@ -1,20 +1,51 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* New processes join a job (lib/twill_recover.h). All processes of a test hand the handle around by
  * the test's exchange, which here is the caller's store. */
+#include "fabric/auth/handshake.h"
 #include "fabric/bootstrap/join_handle.h"
 #include "fabric/bootstrap/tcp/bootstrap_tcp.h"
 #include "lib/comm/comm.h"
 #include "lib/twill_recover.h"
-#include "tests/support/dies_joined.h"
 #include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
+#include <linux/tcp.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <stdatomic.h>
+#include <stdbool.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
+#include <time.h>
 #include <unistd.h>
+
+static bool dies_joined;
+
+/* Report whether a socket has received rank 0's answer to the handshake and nothing is unread: this
+ * process has authenticated itself, and waits for the others. */
+static bool has_joined(int fd)
+{
+    struct tcp_info info;
+    socklen_t length = sizeof(info);
+    int unread = 0;
+    return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) == 0 &&
+           info.tcpi_bytes_received >= sizeof(struct twill_hello_answer) &&
+           ioctl(fd, FIONREAD, &unread) == 0 && unread == 0;
+}
+
+/* With dies_joined this process dies once it has joined. */
+int poll(struct pollfd *fds, nfds_t count, int ms)
+{
+    struct timespec limit = {ms / 1000, ms % 1000 * 1000000L};
+    const struct pollfd *asked = fds;
+    __asm__("" : "+r"(asked)); /* else gcc warns, as poll() is declared only to write them */
+    if (dies_joined && count > 0 && asked->events == POLLIN && has_joined(asked->fd))
+        _exit(1);
+    return (int)syscall(SYS_ppoll, fds, count, ms < 0 ? NULL : &limit, NULL, 0);
+}
 
 enum { COUNT = 70000, MOST_RANKS = 6 };
 
