@@ -4,7 +4,6 @@
 #include "lib/api/group.h"
 #include "lib/comm/recovery.h"
 #include "lib/engine/device_call.h"
-#include "lib/wait/progress.h"
 
 #include <string.h>
 

@@ -3,7 +3,6 @@
 #include "lib/base/times.h"
 #include "lib/comm/comm.h"
 #include "lib/twill_recover.h"
-#include "lib/wait/progress.h"
 
 twill_status twill_comm_check_timeout(struct twill_comm *comm, double seconds)
 {

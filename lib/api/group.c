@@ -8,8 +8,8 @@
  *     c: allreduce, 1 element    /
  */
 #include "lib/api/group.h"
+#include "lib/comm/comm.h"
 #include "lib/engine/device_call.h"
-#include "lib/wait/progress.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,6 @@
 #include "lib/comm/recovery.h"
 #include "lib/report/timeline.h"
 #include "lib/twill_recover.h"
-#include "lib/wait/progress.h"
 
 #include <stdio.h>
 

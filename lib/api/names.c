@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Public functions that return messages, descriptions and counters. */
-#include "lib/wait/progress.h"
+#include "lib/comm/comm.h"
 
 #include <stdio.h>
 

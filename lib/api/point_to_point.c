@@ -3,10 +3,10 @@
  * collectives do not wait for each other. */
 #include "fabric/transports.h"
 #include "lib/api/group.h"
+#include "lib/comm/comm.h"
 #include "lib/engine/device_call.h"
 #include "lib/engine/log_calls.h"
 #include "lib/report/trace_calls.h"
-#include "lib/wait/progress.h"
 
 #include <string.h>
 

@@ -5,7 +5,6 @@
  * job: fabric/bootstrap/bootstrap_handle.c. */
 #include "lib/comm/recovery.h"
 #include "lib/twill_recover.h"
-#include "lib/wait/progress.h"
 
 #include <stdio.h>
 #include <stdlib.h>

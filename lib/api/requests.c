@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Public functions of requests: start, test, wait, free. */
 #include "lib/api/group.h"
+#include "lib/comm/comm.h"
 #include "lib/engine/device_call.h"
 #include "lib/twill_recover.h"
-#include "lib/wait/progress.h"
 
 static bool request_is_idle(const struct twill_request *request)
 {

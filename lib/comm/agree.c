@@ -5,7 +5,6 @@
 #include "fabric/shm/call_records.h"
 #include "lib/base/times.h"
 #include "lib/comm/recovery.h"
-#include "lib/wait/progress.h"
 
 #include <sched.h>
 #include <stdarg.h>

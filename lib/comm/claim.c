@@ -13,16 +13,19 @@
  *
  * The first and the last are made under the context's lock. */
 #include "lib/base/times.h"
+#include "lib/comm/comm.h"
 #include "lib/twill_recover.h"
-#include "lib/wait/progress.h"
 
 #include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <time.h>
 
 #define CLAIM_SPINS 200u  /* an advance is short; then its thread may have lost the core */
 #define BREAK_NAPS  1000u /* counted, too: the call may have no core */
 #define END_YIELDS  100u  /* a revocation is short; then its thread may have no core */
+
+const char twill_held_by_progress[] = "progress";
 
 static twill_status tear(struct twill_comm *comm, twill_status status, const char *format, ...)
     TWILL_PRINTF(3, 4);
@@ -237,4 +240,82 @@ bool twill_comm_end_handle(struct twill_comm *comm, const char *call)
               (double)patience(comm) * 1e-9);
     twill_comm_release(comm);
     return false;
+}
+
+/* --- the open communicators of a context, which waits and threads advance -------------------- */
+
+void twill_comm_pend(struct twill_comm *comm)
+{
+    twill_comm_count_pending(comm, 1);
+    atomic_fetch_add(&comm->context->comms.pending, 1);
+    if (comm->context->progress.enabled)
+        twill_progress_wake(comm->context);
+}
+
+/* Return the i-th open communicator, NULL past the end; hold it, and set *taken, if it has requests
+ * pending. While it is held it stays open: a thread that destroys it holds it before removing it.
+ */
+static struct twill_comm *take_comm(struct twill_context *context, size_t i,
+                                    const struct twill_comm *except, bool *taken)
+{
+    twill_context_lock(context);
+    struct twill_comm *comm = i < context->comms.opened ? context->comms.open[i] : NULL;
+    *taken = comm != NULL && comm != except &&
+             atomic_load_explicit(&comm->claim.pending, memory_order_relaxed) > 0 &&
+             twill_comm_try_hold(comm);
+    twill_context_unlock(context);
+    return comm;
+}
+
+/* Advance all others: context->comms.advance. */
+static int advance_open(struct twill_context *context, const struct twill_comm *except)
+{
+    int moved = 0;
+    bool taken;
+    struct twill_comm *comm;
+    for (size_t i = 0; (comm = take_comm(context, i, except, &taken)) != NULL; i++) {
+        if (!taken)
+            continue;
+        if (atomic_load_explicit(&comm->claim.pending, memory_order_relaxed) > 0) {
+            int n = twill_comm_advance(comm);
+            if (n < 0 && !comm->broken)
+                (void)twill_comm_fail(comm, (twill_status)n);
+            if (n > 0)
+                comm->waits.moved_at = twill_now();
+            moved += n > 0 ? n : 0;
+        }
+        twill_comm_release(comm);
+    }
+    return moved;
+}
+
+twill_status twill_context_add(struct twill_context *context, struct twill_comm *comm,
+                               struct twill_error *error)
+{
+    twill_status status = TWILL_OK;
+    twill_context_lock(context);
+    if (context->comms.opened == context->comms.open_capacity) {
+        size_t capacity = context->comms.open_capacity * 2 + 4;
+        struct twill_comm **open =
+            realloc(context->comms.open, capacity * sizeof(struct twill_comm *));
+        if (open == NULL)
+            status = TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory");
+        else
+            context->comms.open = open;
+        context->comms.open_capacity = open != NULL ? capacity : context->comms.open_capacity;
+    }
+    if (status == TWILL_OK)
+        context->comms.open[context->comms.opened++] = comm;
+    atomic_store_explicit(&context->comms.advance, advance_open, memory_order_release);
+    twill_context_unlock(context);
+    return status;
+}
+
+void twill_context_remove(struct twill_context *context, struct twill_comm *comm)
+{
+    twill_context_lock(context);
+    for (size_t i = 0; i < context->comms.opened; i++)
+        if (context->comms.open[i] == comm)
+            context->comms.open[i--] = context->comms.open[--context->comms.opened];
+    twill_context_unlock(context);
 }

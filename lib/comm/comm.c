@@ -2,19 +2,22 @@
 /* Creates communicators: what their ranks agree on, shared memory on the node, configuration. */
 #include "lib/comm/comm.h"
 #include "algorithms/world/world_levels.h"
+#include "fabric/rails/rails.h"
 #include "lib/base/plural.h"
+#include "lib/base/times.h"
 #include "lib/comm/recovery.h"
 #include "lib/job/find_levels.h"
 #include "lib/job/log.h"
 #include "lib/report/metrics.h"
 #include "lib/report/timeline.h"
 #include "lib/report/trace_calls.h"
-#include "lib/wait/progress.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define YIELDS 200u /* of a wait, before it sleeps */
 
 static twill_status open_views(struct twill_comm *comm)
 {
@@ -128,11 +131,19 @@ static void configure(struct twill_comm *comm)
     const struct twill_config *config = &comm->context->config;
     comm->agrees = config->number[TWILL_VARIABLE_AGREE] != 0;
     int64_t spin = config->number[TWILL_VARIABLE_SPIN];
-    comm->tuning.learns = spin < 0;
     comm->traced = twill_log_enabled(&comm->context->log, TWILL_LOG_DEBUG);
-    comm->tuning.spin = spin >= 0                    ? (uint32_t)spin
-                        : comm->context->job.crowded ? TWILL_SPIN_SHARED
-                                                     : TWILL_SPIN_ALONE;
+    comm->tuning.pace = (struct twill_pace){
+        .spins = spin >= 0                    ? (uint32_t)spin
+                 : comm->context->job.crowded ? TWILL_SPIN_SHARED
+                                              : TWILL_SPIN_ALONE,
+        .yields = YIELDS,
+        .least_ns = TWILL_SLEEP_LEAST_NS,
+        .most_ns = TWILL_SLEEP_MOST_NS,
+        .learns = spin < 0,
+        .ns = twill_now(),
+        .ticks = twill_ticks(),
+        .share = &comm->tuning.share,
+    };
     comm->tuning.timeout_ns = (uint64_t)config->number[TWILL_VARIABLE_TIMEOUT];
     comm->tuning.segment = (size_t)config->number[TWILL_VARIABLE_SEGMENT];
     comm->tuning.segment_net = (size_t)config->number[TWILL_VARIABLE_SEGMENT_NET];

@@ -3,30 +3,19 @@
 #ifndef TWILL_COMM_H
 #define TWILL_COMM_H
 
-#include "fabric/rails/rails.h"
 #include "lib/base/trace.h"
 #include "lib/engine/request.h"
 #include "lib/engine/spread_ranks.h"
 #include "lib/engine/time_split.h"
 #include "lib/job/context.h"
+#include "lib/wait/wait.h"
 
 #include <stdatomic.h>
 
+struct twill_internode_choice;
+struct twill_rails_opening;
+
 #define TWILL_MAILBOX_REPORTS 4u
-
-/* Polls before a wait yields its core, which it has alone (some 20 us), or which ranks share. */
-#define TWILL_SPIN_ALONE  500u
-#define TWILL_SPIN_SHARED 2u
-
-/* The state of a wait, or of tests in a row: lib/wait/wait.c. Times are of twill_now(). */
-struct twill_waiting {
-    uint64_t started; /* without progress since; 0: has made progress */
-    uint64_t checked_at, next_check, next_liveness, next_report;
-    uint64_t sleep_ns; /* of the next sleep */
-    uint32_t yields, polls;
-    bool recorded;       /* its begin is in the event ring: lib/report */
-    uint64_t idle_since; /* twill_ticks(); 0: has had something to do */
-};
 
 /* How a communicator reaches its peers. */
 struct twill_comm_links {
@@ -73,7 +62,7 @@ struct twill_issue_queue {
     uint32_t differs;       /* 1 + the rank whose message was of another, unknown call; or 0 */
 };
 
-/* Waits and their deadlines: lib/wait/wait.c. Times are of twill_now(). */
+/* Waits and their deadlines: lib/comm/comm_wait.c. Times are of twill_now(). */
 struct twill_comm_waits {
     struct twill_waiting test_wait; /* of tests in a row that found nothing */
     uint32_t suspect;               /* rank found dead once; UINT32_MAX: none */
@@ -112,12 +101,9 @@ struct twill_comm_tuning {
     size_t segment_exchange;     /* bytes: of algorithms whose messages do not wait for others */
     size_t stream;               /* bytes from which stores bypass the caches */
     uint64_t timeout_ns;
-    uint32_t spin;      /* polls before a wait yields its core */
-    uint32_t contended; /* > 0: another job has the core; counts back-offs since */
-    bool learns;        /* adapt spin */
-    uint32_t crowded;   /* ranks to a core, of one node; 0: each has its own; equal on all */
+    uint32_t crowded; /* ranks to a core, of one node; 0: each has its own; equal on all */
     struct twill_cpu_share share;
-    uint64_t yield_alone, yield_lost; /* bounds of a yield in ticks; 0: not known yet */
+    struct twill_pace pace; /* of waits */
     int threads;
     bool reproducible;
 };
@@ -204,6 +190,14 @@ static inline struct twill_transport *twill_comm_link(const struct twill_comm *c
     return comm->links.transport[comm->links.route[peer]];
 }
 
+/* --- lib/comm/claim.c: the open communicators of a context --- */
+
+/* Add a communicator to its context's list of open ones, and remove it: from then on only the
+ * caller uses it. */
+twill_status twill_context_add(struct twill_context *context, struct twill_comm *comm,
+                               struct twill_error *error);
+void twill_context_remove(struct twill_context *context, struct twill_comm *comm);
+
 /* Create a communicator of the ranks of `oob`; collective over them. parent NULL: all ranks of the
  * job, over the context's oob. Else they are ranks[] of parent, and the communicator takes `oob`
  * over, also upon a failure. `what` must be the same on all ranks, else TWILL_ERR_MISMATCH. */
@@ -279,6 +273,46 @@ static inline void twill_comm_release(struct twill_comm *comm)
 {
     atomic_store_explicit(&comm->claim.held, NULL, memory_order_release);
 }
+/* comm->claim.held while a thread advances the communicator, or breaks it in twill_comm_revoke(),
+ * in place of a call's name. */
+extern const char twill_held_by_progress[];
+
+/* Hold the communicator, if it is free, to advance it. Threads other than the owner must then check
+ * comm->claim.pending and leave at once if it is 0. Pair with twill_comm_release(). */
+static inline bool twill_comm_try_hold(struct twill_comm *comm)
+{
+    const char *expected = NULL;
+    return atomic_load_explicit(&comm->claim.held, memory_order_relaxed) == NULL &&
+           atomic_compare_exchange_strong_explicit(&comm->claim.held, &expected,
+                                                   twill_held_by_progress, memory_order_acquire,
+                                                   memory_order_relaxed);
+}
+
+/* Hold the communicator for `call`, unless another thread is in a call on it:
+ * wait for one that advances or breaks it, at most TWILL_TIMEOUT. If it returns false, *inside is
+ * that call, or NULL at the deadline. Pair with twill_comm_release(). */
+bool twill_comm_hold(struct twill_comm *comm, const char *call, const char **inside);
+/* Set the communicator's error to "rank R: call: message"; it stays usable. Returns the status, or
+ * TWILL_ERR_ARGUMENT if it cannot be held. */
+twill_status twill_comm_refuse_call(struct twill_comm *comm, const char *call, twill_status status,
+                                    const char *message);
+
+/* comm->claim.pending counts requests under way that other threads may advance. They take a
+ * communicator only while that is not 0, and never while a call is in it.
+ *
+ * Count a request that other threads may advance, and wake or start the progress thread, if there
+ * is to be one. Pair with twill_comm_unpend(). The communicator is held. */
+void twill_comm_pend(struct twill_comm *comm);
+
+static inline int twill_context_advance_others(struct twill_comm *self)
+{
+    unsigned own = atomic_load_explicit(&self->claim.pending, memory_order_relaxed);
+    if (TWILL_LIKELY(atomic_load_explicit(&self->context->comms.pending, memory_order_relaxed) ==
+                     own))
+        return 0;
+    return twill_context_advance(self->context, self);
+}
+
 /* Hold the communicator to destroy it. Returns false, after a warning, if that is not allowed. */
 bool twill_comm_acquire_last(struct twill_comm *comm, const char *call);
 /* End the handle of a held communicator, once all ranks are told of a revocation that has begun.
@@ -344,17 +378,17 @@ static inline twill_status twill_comm_usable(struct twill_comm *comm)
     return twill_comm_usable_again(comm);
 }
 
-/* lib/comm/rails_report.c. Note the rails for twill-info. */
+/* lib/comm/comm_transports.c. Note the rails for twill-info. */
 void twill_comm_note_rails(struct twill_comm *comm);
 /* Return the counters, with those of the transports. Any thread may call it. */
 void twill_comm_count(const struct twill_comm *comm, twill_counters *counters);
 /* Convert twill_ticks() to seconds. */
 double twill_comm_seconds(const struct twill_comm *comm, uint64_t ticks);
 
-/* --- lib/wait/wait.c --- */
+/* --- lib/comm/comm_wait.c --- */
 
 /* Advance the communicator until done(of). Returns the error that ended the wait; the caller then
- * breaks the communicator. All waits are here. */
+ * breaks the communicator. */
 twill_status twill_comm_wait(struct twill_comm *comm, bool (*done)(const void *of), const void *of);
 /* Shorten the deadline of a communicator that is about to be destroyed, if a wait for one of its
  * ranks has just timed out and that rank has done nothing since: so a row of destructions does not

@@ -4,7 +4,6 @@
  * as at the start of a job, and the old ranks agree whether all of them have it. A last exchange
  * tells the new processes the result. The old communicator is not touched by any of this. */
 #include "lib/comm/recovery.h"
-#include "lib/wait/progress.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -6,7 +6,6 @@
 #include "fabric/bootstrap/tcp/bootstrap_tcp.h"
 #include "lib/base/times.h"
 #include "lib/comm/recovery.h"
-#include "lib/wait/progress.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -3,8 +3,8 @@
  * then each group sets up its own, independently. twill_comm_create_over() uses the caller's
  * exchange function instead. */
 #include "fabric/shm/call_records.h"
+#include "lib/comm/comm.h"
 #include "lib/comm/comm_bootstrap.h"
-#include "lib/wait/progress.h"
 
 #include <stdlib.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The executor: issues the steps of the instances in flight, lane by lane. It never waits;
- * lib/wait/wait.c does. */
+ * lib/wait does. */
 #include "fabric/shm/call_records.h"
 #include "lib/report/trace_calls.h"
 

@@ -28,7 +28,7 @@
 #define TWILL_CLOSERS 8u
 
 /* Of layers above, which make them at need and register what frees them. */
-struct twill_advancer;        /* lib/wait/progress.h */
+struct twill_advancer;        /* lib/wait/wait.h */
 struct twill_comm;            /* lib/comm/comm.h */
 struct twill_context_staging; /* lib/engine/staging.c */
 struct twill_departed_comms;  /* lib/comm/agree.c */
@@ -129,7 +129,10 @@ struct twill_context_comms {
     _Atomic unsigned pending; /* sum over the open communicators, and one for each advancer; needs
                                  no lock */
     struct twill_context_staging *staging; /* what they have measured; NULL: nothing yet */
-    struct twill_advancer *advancers;      /* what else waits advance; the last added first */
+    /* Advance the open ones, other than `except`; NULL: none has been open. Returns the steps made
+     */
+    int (*_Atomic advance)(struct twill_context *context, const struct twill_comm *except);
+    struct twill_advancer *advancers; /* what else waits advance; the last added first */
 };
 
 /* The caller's function for threads that wait; or NULL. */

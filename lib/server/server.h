@@ -12,7 +12,7 @@
 #include "lib/server/core/order_ring.h"
 #include "lib/train/compression/compress.h"
 #include "lib/twill_server.h"
-#include "lib/wait/progress.h"
+#include "lib/wait/wait.h"
 
 #include <pthread.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A set from its creation to its end. */
 #include "lib/train/gradients.h"
-#include "lib/wait/progress.h"
+#include "lib/wait/wait.h"
 
 #include "lib/base/lists.h"
 #include "lib/report/timeline.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Failures of a set, and refused arguments. */
 #include "lib/train/gradients.h"
-#include "lib/wait/progress.h"
+#include "lib/wait/wait.h"
 
 #include <sched.h>
 #include <stdio.h>

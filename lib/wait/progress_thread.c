@@ -5,7 +5,8 @@
  * where the caller may run. It takes no signal, and of the caller's code it calls only reduction
  * operations. */
 #include "lib/base/times.h"
-#include "lib/wait/progress.h"
+#include "lib/job/context.h"
+#include "lib/wait/wait.h"
 
 #include <errno.h>
 #include <linux/futex.h>

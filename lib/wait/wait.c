@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Waiting: spin for a bounded time, then yield the core, then sleep until a doorbell rings; and
- * check from time to time whether what is waited for can still arrive.
+/* The loop of every wait: see wait.h.
  *
  * How long to spin is learnt from how long sched_yield() takes, unless TWILL_TUNE=spin sets it:
  * - A bare system call: no other thread wants the core, and spinning is quicker.
@@ -9,438 +8,138 @@
  * - Much longer: another job has the core. Spinning is better again, and sleeping is better than
  *   yielding: the kernel soon runs a thread that is woken, but one that yields waits until all
  *   others have had their turn, which costs milliseconds a message between ranks that are bound. */
-#include "fabric/shm/call_records.h"
+#include "lib/wait/wait.h"
+
+#include "fabric/shm/node_memory.h"
+#include "lib/base/rest.h"
 #include "lib/base/times.h"
-#include "lib/comm/recovery.h"
-#include "lib/report/trace_calls.h"
-#include "lib/wait/progress.h"
+#include "lib/engine/spread_ranks.h"
 
-#include <sched.h>
-#include <stdio.h>
-#include <string.h>
+#define POLLS_PER_CHECK  4096u /* however long TWILL_TUNE=spin lets it spin */
+#define IDLE_POLLS       32u   /* in vain, before their time is counted as idle */
+#define SLEEPS_PER_YIELD 32u   /* when another job has the core: measure again */
+#define THREAD_SPINS     200u  /* another thread is short; then it may have lost the core */
 
-#define POLLS_PER_CHECK    4096u /* however long TWILL_TUNE=spin lets it spin */
-#define IDLE_POLLS         32u   /* in vain, before their time is counted as idle */
-#define TESTS_PER_CHECK    64u
-#define TEST_PASSES        8u   /* of a test, as long as data moves */
-#define YIELDS             200u /* before sleeping */
-#define SLEEPS_PER_YIELD   32u  /* when another job has the core: measure again */
-#define MOST_RANKS_CHECKED 16u
-
-/* --- after a timeout: shorter deadlines for destruction --- */
-
-/* Return the number of the last collective that ended here. The communicator is open, but may be in
- * use by another thread. */
-static uint64_t last_ended(const struct twill_comm *comm)
+/* Convert the bounds of a yield to ticks, as soon as the clock's rate is known. */
+static bool know_bounds(struct twill_pace *pace)
 {
-    return twill_node_left_call(comm->node, comm->local);
+    if (pace->alone != 0)
+        return true;
+    uint64_t ns = twill_now() - pace->ns, all = twill_ticks() - pace->ticks;
+    if (ns < TWILL_TICKS_COUNTED_NS)
+        return false;
+    double rate = (double)all / (double)ns;
+    pace->alone = (uint64_t)(rate * (double)TWILL_YIELD_ALONE_NS) + 1;
+    pace->lost = (uint64_t)(rate * (double)TWILL_YIELD_LOST_NS) + 1;
+    twill_spread_set_clock(pace->share, rate);
+    return true;
 }
 
-/* Record that a wait for these ranks has timed out, which `missing` is the cause of. */
-static void note_timeout(struct twill_comm *comm, uint64_t since, const uint32_t *ranks, unsigned n,
-                         uint32_t missing)
-{
-    struct twill_timed_out *timed_out = &comm->context->health.timed_out;
-    comm->waits.timed_out_since = since;
-    twill_context_lock(comm->context);
-    timed_out->at = twill_now();
-    timed_out->count = 0;
-    if (missing != comm->rank)
-        timed_out->job[timed_out->count++] = comm->job[missing];
-    for (unsigned i = 0; i < n && timed_out->count < TWILL_ARRAY_LENGTH(timed_out->job); i++)
-        timed_out->job[timed_out->count++] = comm->job[twill_comm_missing(comm, ranks[i])];
-    for (size_t i = 0; i < comm->context->comms.opened; i++)
-        comm->context->comms.open[i]->waits.ended_at_timeout =
-            last_ended(comm->context->comms.open[i]);
-    twill_context_unlock(comm->context);
-}
-
-/* Return the place in timed_out.job of the first of those ranks that a communicator contains (0:
- * the cause), and its rank there; -1: it contains none. */
-static int find_timed_out(const struct twill_comm *comm, uint32_t *rank)
-{
-    const struct twill_timed_out *timed_out = &comm->context->health.timed_out;
-    for (unsigned i = 0; i < timed_out->count; i++) {
-        *rank = twill_comm_rank_of(comm, timed_out->job[i]);
-        if (*rank != UINT32_MAX)
-            return (int)i;
-    }
-    return -1;
-}
-
-static bool has_timed_out_rank(const struct twill_comm *comm)
-{
-    uint32_t rank;
-    return find_timed_out(comm, &rank) >= 0;
-}
-
-/* Has a communicator that contains any of those ranks completed a collective, or been made, since?
- */
-static bool is_back(const struct twill_context *context)
-{
-    for (size_t i = 0; i < context->comms.opened; i++)
-        if (last_ended(context->comms.open[i]) != context->comms.open[i]->waits.ended_at_timeout &&
-            has_timed_out_rank(context->comms.open[i]))
-            return true;
-    return false;
-}
-
-void twill_context_forget_timeout(struct twill_context *context)
-{
-    twill_context_lock(context);
-    if (context->health.timed_out.at != 0 && is_back(context))
-        context->health.timed_out.at = 0;
-    twill_context_unlock(context);
-}
-
-/* Return the rank that was found to be the cause when a wait on another communicator timed out
- * during this one; UINT32_MAX: none was. Many calls that share a deadline need not ask one after
- * the other. */
-static uint32_t known_cause(const struct twill_comm *comm, uint64_t since)
-{
-    uint32_t rank;
-    twill_context_forget_timeout(comm->context);
-    twill_context_lock(comm->context);
-    bool known = comm->context->health.timed_out.at > since && find_timed_out(comm, &rank) == 0 &&
-                 rank != comm->rank;
-    twill_context_unlock(comm->context);
-    return known ? rank : UINT32_MAX;
-}
-
-void twill_comm_shorten_deadline(struct twill_comm *comm)
-{
-    const struct twill_timed_out *timed_out = &comm->context->health.timed_out;
-    twill_context_forget_timeout(comm->context);
-    twill_context_lock(comm->context);
-    bool has_timed_out = timed_out->at != 0 &&
-                         twill_now() - timed_out->at < comm->tuning.timeout_ns &&
-                         has_timed_out_rank(comm);
-    twill_context_unlock(comm->context);
-    if (has_timed_out)
-        comm->tuning.timeout_ns = twill_min(comm->tuning.timeout_ns, TWILL_LEAVE_NS);
-}
-
-/* Fail with a timeout; name the awaited ranks and the one that all of them wait for. After a short
- * one nothing is asked: it follows another timeout. */
-static twill_status time_out(struct twill_comm *comm, uint64_t since)
-{
-    uint32_t ranks[MOST_RANKS_CHECKED];
-    const char *step = "message";
-    char place[200] = "";
-    unsigned n = twill_comm_waits_for(comm, ranks, MOST_RANKS_CHECKED, &step);
-    uint32_t missing = n > 0 ? twill_comm_missing(comm, ranks[0]) : comm->rank;
-    twill_status status = twill_comm_compare_early(comm, true);
-    uint32_t known = n > 0 ? known_cause(comm, since) : UINT32_MAX;
-    if (known != UINT32_MAX)
-        missing = known;
-    else if (status == TWILL_OK && n > 0 && comm->tuning.timeout_ns > TWILL_LEAVE_NS)
-        status = twill_comm_find_cause(comm, ranks, n, &missing, place, sizeof(place));
-    if (status == TWILL_OK) /* what a transport was asked for above may have come */
-        status = twill_comm_compare_early(comm, true);
-    note_timeout(comm, since, ranks, n, missing);
-    if (status != TWILL_OK)
-        return status;
-    char list[160] = "", doing[300] = "", connection[160];
-    size_t used = 0;
-    char text[TWILL_RANK_TEXT];
-    for (unsigned i = 0; i < n && used < sizeof(list); i++)
-        used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%s", i ? ", " : "",
-                                 twill_comm_rank_text(comm, ranks[i], text) + strlen("rank "));
-    bool awaited = n == 0;
-    for (unsigned i = 0; i < n; i++)
-        awaited = awaited || ranks[i] == missing;
-    if (!awaited)
-        used = (size_t)snprintf(doing, sizeof(doing), ", which waits for %s",
-                                twill_comm_rank_text(comm, missing, text));
-    else
-        used = 0;
-    if (n > 0 && comm->world->node[missing] == comm->world->node[comm->rank])
-        twill_comm_describe_peer(comm, missing, place, sizeof(place));
-    if (place[0] != '\0')
-        snprintf(doing + used, sizeof(doing) - used, "; %s %s",
-                 twill_comm_rank_text(comm, missing, text), place);
-    const char *way = twill_comm_describe_way(comm, ranks, n, "; ", connection, sizeof(connection));
-    return TWILL_COMM_FAIL(comm, TWILL_ERR_TIMEOUT, "no %s of rank %s within %.1f s (%s)%s%s", step,
-                           n > 0 ? list : "?", (double)comm->tuning.timeout_ns * 1e-9,
-                           twill_comm_timeout_name(comm), doing, way);
-}
-
-/* Record that this wait has begun, and for which rank. */
-static void record_wait(struct twill_comm *comm, struct twill_waiting *state, uint32_t rank)
-{
-    uint64_t ns = state->started != 0 ? twill_now() - state->started : 0;
-    state->recorded = true;
-    twill_trace_wait_begin(comm, rank, ns);
-}
-
-/* Record the begin of any wait, for a timeline. */
-static void record_idle(struct twill_comm *comm, struct twill_waiting *state)
-{
-    uint32_t rank;
-    const char *step;
-    if (twill_comm_waits_for(comm, &rank, 1, &step) > 0)
-        record_wait(comm, state, rank);
-}
-
-twill_status twill_comm_look_for_death(struct twill_comm *comm, const uint32_t *ranks, unsigned n,
-                                       bool distant)
-{
-    uint32_t suspect = UINT32_MAX;
-    char text[TWILL_DEATH_TEXT];
-    comm->waits.looks++;
-    for (unsigned i = 0; i < n; i++) {
-        bool near = comm->world->node[ranks[i]] == comm->world->node[comm->rank];
-        if (ranks[i] == comm->rank || (!near && !distant) || !twill_comm_is_dead(comm, ranks[i]))
-            continue;
-        if (ranks[i] == comm->waits.suspect)
-            return TWILL_COMM_FAIL_RANK(comm, TWILL_ERR_PEER, ranks[i], "%s",
-                                        twill_comm_death_text(comm, ranks[i], text));
-        suspect = ranks[i];
-    }
-    comm->waits.suspect = suspect;
-    return TWILL_OK;
-}
-
-/* Fail if this process has no descriptor for a connection from an awaited rank, and the transport
- * would not say so. */
-static twill_status check_shortage(struct twill_comm *comm, const uint32_t *ranks, unsigned n)
-{
-    char connection[160];
-    for (unsigned i = 0; i < n; i++) {
-        const char *shortage = "";
-        if (*twill_comm_describe_way(comm, &ranks[i], 1, "; ", connection, sizeof(connection)) !=
-                '\0' &&
-            twill_comm_link(comm, ranks[i])->ops->hides_shortage)
-            shortage = twill_shortage_text();
-        if (*shortage != '\0')
-            return TWILL_COMM_FAIL(comm, TWILL_ERR_SYSTEM,
-                                   "this process can make no connection%s%s", shortage, connection);
-    }
-    return TWILL_OK;
-}
-
-/* Check whether the awaited ranks can still arrive: those of this node each time, as that costs one
- * system call a rank, those of other nodes if `distant`. */
-static twill_status check_awaited(struct twill_comm *comm, struct twill_waiting *state,
-                                  bool distant, bool report)
-{
-    uint32_t ranks[MOST_RANKS_CHECKED];
-    const char *step;
-    /* If another rank has failed in a later call, this one may yet end, but not without progress
-     * for long: a rank that has failed sends nothing any more. */
-    TWILL_TRY(&comm->error, twill_comm_poll_failures(comm, distant || comm->issue.points != NULL));
-    for (unsigned i = 0; i < TWILL_WINDOW; i++)
-        TWILL_TRY(&comm->error, twill_run_check_posted(&comm->issue.slot[i]));
-    unsigned n = twill_comm_waits_for(comm, ranks, MOST_RANKS_CHECKED, &step);
-    if (n > 0 && !state->recorded)
-        record_wait(comm, state, ranks[0]);
-    if (report) {
-        twill_comm_report(comm, ranks, n);
-        TWILL_TRY(&comm->error, check_shortage(comm, ranks, n));
-    }
-    for (unsigned i = 0; i < n; i++)
-        if (ranks[i] != comm->rank && comm->world->node[ranks[i]] == comm->world->node[comm->rank])
-            TWILL_TRY(&comm->error, twill_comm_check_peer(comm, ranks[i]));
-    if (distant)
-        TWILL_TRY(&comm->error, twill_comm_compare_early(comm, false));
-    return twill_comm_look_for_death(comm, ranks, n, distant);
-}
-
-/* Advance this communicator; if that makes no progress, also the others of the context. */
-static int advance_comms(struct twill_comm *comm)
-{
-    int moved = twill_comm_advance(comm);
-    if (moved == 0)
-        (void)twill_context_advance_others(comm);
-    return moved;
-}
-
-static bool others_pend(const struct twill_comm *comm)
-{
-    return atomic_load_explicit(&comm->context->comms.pending, memory_order_relaxed) !=
-           atomic_load_explicit(&comm->claim.pending, memory_order_relaxed);
-}
-
-/* Yield the core, and adapt comm->spin to how long that took. The bounds are converted to ticks as
- * soon as the clock rate is known. */
-static void yield_core(struct twill_comm *comm)
+/* Yield the core, and adapt the spins to how long that took. */
+static void yield_core(struct twill_pace *pace)
 {
     uint64_t before = twill_ticks();
-    sched_yield();
+    twill_yield();
     uint64_t ticks = twill_ticks() - before;
-    if (!comm->tuning.learns)
+    if (!pace->learns || !know_bounds(pace))
         return;
-    if (comm->tuning.yield_alone == 0) {
-        uint64_t ns = twill_now() - comm->usage.ns_at_start,
-                 all = twill_ticks() - comm->usage.ticks_at_start;
-        if (ns < TWILL_TICKS_COUNTED_NS)
-            return;
-        double rate = (double)all / (double)ns;
-        comm->tuning.yield_alone = (uint64_t)(rate * (double)TWILL_YIELD_ALONE_NS) + 1;
-        comm->tuning.yield_lost = (uint64_t)(rate * (double)TWILL_YIELD_LOST_NS) + 1;
-        twill_spread_set_clock(&comm->tuning.share, rate);
-    }
-    comm->tuning.contended = ticks >= comm->tuning.yield_lost;
-    if (ticks > comm->tuning.yield_alone && ticks < comm->tuning.yield_lost) {
-        comm->tuning.spin = twill_max(comm->tuning.spin / 2, TWILL_SPIN_SHARED);
-        twill_spread_while_shared(&comm->tuning.share, before);
+    pace->contended = ticks >= pace->lost;
+    if (ticks > pace->alone && ticks < pace->lost) {
+        pace->spins = twill_max(pace->spins / 2, TWILL_SPIN_SHARED);
+        twill_spread_while_shared(pace->share, before);
         return;
     }
-    if (comm->tuning.contended)
-        twill_spread_put_off(&comm->tuning.share, before);
-    if (comm->tuning.spin < TWILL_SPIN_ALONE)
-        comm->tuning.spin += comm->tuning.spin / 4 + 1;
+    if (pace->contended)
+        twill_spread_put_off(pace->share, before);
+    if (pace->spins < TWILL_SPIN_ALONE)
+        pace->spins += pace->spins / 4 + 1;
 }
 
-/* Yield, or sleep. The doorbell is armed before a last poll, so that no ring is missed. Returns the
- * progress of that poll, < 0 on error. */
-static int back_off(struct twill_comm *comm, struct twill_waiting *state,
-                    bool (*done)(const void *of), const void *of)
+static int advance(const struct twill_waitable *waitable)
 {
-    bool sleeps = comm->tuning.contended > 0 && comm->tuning.contended++ % SLEEPS_PER_YIELD != 0;
-    if (state->yields < YIELDS && !sleeps) {
-        state->yields++;
-        yield_core(comm);
+    return waitable->advance != NULL ? waitable->advance(waitable->of) : 0;
+}
+
+/* Sleep for a time. A doorbell is armed before a last poll, so that no ring is missed. Returns the
+ * progress of that poll, < 0 on error. */
+static int sleep_for(const struct twill_waitable *waitable, uint64_t ns)
+{
+    if (waitable->doorbell == NULL) {
+        twill_nap(ns);
         return 0;
     }
-    uint32_t word = twill_node_sleep_begin(comm->node);
-    int moved = advance_comms(comm);
-    if (moved == 0 && !done(of)) {
-        bool polled = twill_comm_is_polled(comm) || others_pend(comm) ||
-                      comm->context->idle_hook.function != NULL;
-        twill_node_sleep(comm->node, word, polled ? TWILL_SLEEP_POLLED_NS : state->sleep_ns);
-        if (state->sleep_ns < TWILL_SLEEP_MOST_NS)
-            state->sleep_ns *= 2;
-    }
-    twill_node_sleep_end(comm->node);
+    uint32_t word = twill_node_sleep_begin(waitable->doorbell);
+    int moved = advance(waitable);
+    if (moved == 0 && !waitable->done(waitable->awaited))
+        twill_node_sleep(waitable->doorbell, word, ns);
+    twill_node_sleep_end(waitable->doorbell);
     return moved;
 }
 
-/* Return the time at which this wait's deadline began: now, or earlier if the wait carries over the
- * deadline of others (comm->wait_since), less any progress made since. */
-static uint64_t deadline_start(const struct twill_comm *comm, uint64_t now)
+/* Yield, or sleep. Returns the progress of a last poll, < 0 on error. */
+static int back_off(const struct twill_waitable *waitable, struct twill_pace *pace,
+                    struct twill_waiting *state)
 {
-    uint64_t grace = twill_min(TWILL_GRACE_NS, comm->tuning.timeout_ns),
-             left = comm->tuning.timeout_ns - grace;
-    if (comm->waits.wait_since == 0)
-        return now;
-    uint64_t since = twill_max(comm->waits.wait_since, comm->waits.moved_at);
-    return now > left ? twill_max(since, now - left) : since;
-}
-
-uint64_t twill_notice_bound_ns(void)
-{
-    return TWILL_CHECK_EVERY_NS + TWILL_SLEEP_MOST_NS;
-}
-
-uint64_t twill_silence_bound_ns(const struct twill_comm *comm)
-{
-    uint64_t notify = comm->context->job.world.nodes > 1 ? twill_notify_bound_ns() : 0;
-    return comm->tuning.timeout_ns + 2 * twill_notice_bound_ns() + twill_search_bound_ns() + notify;
-}
-
-/* A rank of this node is seen dead twice, in two looks, and another rank learns it: four times the
- * notice bound at most. One of another node may have been seen alive just now. In agreements, and
- * while descriptors are passed on, looks are up to 200 ms apart, too. */
-uint64_t twill_death_bound_ns(void)
-{
-    return TWILL_LIVENESS_EVERY_NS + 4 * twill_notice_bound_ns();
-}
-
-/* Check for failures, mismatches and the deadline, at their intervals. */
-static twill_status check_stall(struct twill_comm *comm, struct twill_waiting *state)
-{
-    uint64_t now = twill_now();
-    uint64_t report_every = twill_min(TWILL_WAIT_REPORT_NS, comm->tuning.timeout_ns / 4);
-    if (state->started == 0) {
-        state->started = deadline_start(comm, now);
-        state->next_check = now + TWILL_CHECK_FIRST_NS;
-        state->next_liveness = now + TWILL_LIVENESS_EVERY_NS;
-        state->next_report = now + report_every;
-        comm->waits.suspect = UINT32_MAX; /* data has moved since it was found dead */
+    bool sleeps = pace->contended > 0 && pace->contended++ % SLEEPS_PER_YIELD != 0;
+    if (pace->yields == TWILL_NEVER || (state->yields < pace->yields && !sleeps)) {
+        state->yields++;
+        yield_core(pace);
+        return 0;
     }
-    state->checked_at = now;
-    TWILL_TRY(&comm->error, twill_comm_torn(comm));
-    if (now >= state->next_check) {
-        bool distant = now >= state->next_liveness || comm->waits.suspect != UINT32_MAX;
-        bool report = now >= state->next_report;
-        TWILL_TRY(&comm->error, check_awaited(comm, state, distant, report));
-        if (report)
-            state->next_report = now + report_every;
-        state->next_check = now + TWILL_CHECK_EVERY_NS;
-        if (distant)
-            state->next_liveness = now + TWILL_LIVENESS_EVERY_NS;
-    }
-    if (now - state->started > comm->tuning.timeout_ns)
-        return time_out(comm, state->started);
-    return TWILL_OK;
+    int moved = sleep_for(waitable, state->polled ? TWILL_SLEEP_POLLED_NS : state->sleep_ns);
+    if (state->sleep_ns < pace->most_ns)
+        state->sleep_ns *= 2;
+    return moved;
 }
 
-/* Call the caller's idle function, after TWILL_IDLE_AFTER_NS without progress. */
-static void call_idle(const struct twill_comm *comm, const struct twill_waiting *state)
+void twill_waiting_restart(struct twill_waiting *state, const struct twill_pace *pace)
 {
-    const struct twill_context *context = comm->context;
-    if (context->idle_hook.function != NULL &&
-        state->checked_at - state->started >= TWILL_IDLE_AFTER_NS)
-        context->idle_hook.function(context->idle_hook.user);
+    *state = (struct twill_waiting){.sleep_ns = pace->least_ns};
 }
 
-/* Count the ticks since the wait found nothing to do. */
-static void end_idle(struct twill_comm *comm, struct twill_waiting *state)
+/* Progress was made: the wait starts again. */
+static void note_moved(const struct twill_waitable *waitable, const struct twill_pace *pace,
+                       struct twill_waiting *state)
 {
-    if (state->idle_since == 0)
-        return;
-    comm->split.idle += twill_ticks() - state->idle_since;
-    state->idle_since = 0;
+    if (waitable->moved != NULL)
+        waitable->moved(waitable->of, state);
+    twill_waiting_restart(state, pace);
 }
 
-static void reset_wait(struct twill_waiting *state)
+/* Nothing has moved: look whether it can, and give up the core if `backs_off`. Returns the progress
+ * made, < 0 on error. */
+static int check_and_rest(const struct twill_waitable *waitable, struct twill_pace *pace,
+                          struct twill_waiting *state, bool backs_off, uint64_t deadline)
 {
-    *state = (struct twill_waiting){.sleep_ns = TWILL_SLEEP_LEAST_NS};
+    int moved = waitable->blocked_on != NULL ? waitable->blocked_on(waitable->of, state) : 0;
+    if (moved == TWILL_OK && deadline != UINT64_MAX && twill_now() > deadline)
+        moved = TWILL_ERR_TIMEOUT;
+    return moved == TWILL_OK && backs_off ? back_off(waitable, pace, state) : moved;
 }
 
-/* Record the end of a wait, if its begin is recorded. */
-static inline void record_end(const struct twill_comm *comm, const struct twill_waiting *state)
-{
-    if (TWILL_UNLIKELY(state->recorded))
-        twill_trace_wait_end(comm);
-}
-
-/* Progress was made: restart the deadline. */
-static void note_progress(struct twill_comm *comm, struct twill_waiting *state)
-{
-    end_idle(comm, state);
-    record_end(comm, state);
-    reset_wait(state);
-    comm->waits.wait_since = 0;
-}
-
-twill_status twill_comm_wait(struct twill_comm *comm, bool (*done)(const void *of), const void *of)
+twill_status twill_await(const struct twill_waitable *waitable, struct twill_pace *pace,
+                         uint64_t deadline)
 {
     struct twill_waiting state;
     uint32_t idle = 0;
-    reset_wait(&state);
-    twill_spread_in_call(comm);
+    twill_waiting_restart(&state, pace);
     for (;;) {
-        int moved = advance_comms(comm);
+        int moved = advance(waitable);
         if (TWILL_UNLIKELY(moved < 0))
             return (twill_status)moved;
-        if (done(of)) {
-            end_idle(comm, &state);
-            record_end(comm, &state);
-            /* Other communicators need progress even if calls on this one never wait. */
-            if (moved > 0)
-                (void)twill_context_advance_others(comm);
+        if (waitable->done(waitable->awaited)) {
+            if (waitable->ended != NULL)
+                waitable->ended(waitable->of, &state, moved > 0);
             return TWILL_OK;
         }
         if (moved > 0) {
             idle = 0;
-            note_progress(comm, &state);
+            note_moved(waitable, pace, &state);
             continue;
         }
-        if (twill_trace_is_detailed(&comm->trace) && !state.recorded)
-            record_idle(comm, &state);
-        bool backs_off = idle >= comm->tuning.spin;
+        if (waitable->idle != NULL)
+            waitable->idle(waitable->of, &state);
+        bool backs_off = idle >= pace->spins;
         twill_pause();
         if (!backs_off && ++idle % POLLS_PER_CHECK != 0) {
             if (idle == IDLE_POLLS)
@@ -449,33 +148,18 @@ twill_status twill_comm_wait(struct twill_comm *comm, bool (*done)(const void *o
         }
         if (state.idle_since == 0)
             state.idle_since = twill_ticks();
-        moved = check_stall(comm, &state);
-        call_idle(comm, &state);
-        if (moved == TWILL_OK && backs_off)
-            moved = back_off(comm, &state, done, of);
+        moved = check_and_rest(waitable, pace, &state, backs_off, deadline);
         if (TWILL_UNLIKELY(moved < 0))
             return (twill_status)moved;
-        if (moved > 0) /* back_off() has made progress */
-            note_progress(comm, &state);
+        if (moved > 0) /* a last poll has made progress */
+            note_moved(waitable, pace, &state);
     }
 }
 
-twill_status twill_comm_progress(struct twill_comm *comm)
+bool twill_wait_for_thread(bool (*done)(const void *awaited), const void *awaited,
+                           uint64_t deadline)
 {
-    struct twill_waiting *state = &comm->waits.test_wait;
-    int moved = advance_comms(comm), more = moved;
-    /* A pass moves at most 128 KiB a connection where the congestion control paces: tests that come
-     * every 0.2 ms would move 0.5 GB/s. */
-    for (unsigned pass = 1; more > 0 && pass < TEST_PASSES; pass++)
-        more = advance_comms(comm);
-    if (more < 0)
-        moved = more;
-    if (moved > 0)
-        note_progress(comm, state);
-    else if (moved == 0 && ++state->polls % TESTS_PER_CHECK == 0)
-        moved = check_stall(comm, state);
-    if (TWILL_LIKELY(moved >= 0))
-        return TWILL_OK;
-    note_progress(comm, state);
-    return twill_comm_fail(comm, (twill_status)moved);
+    const struct twill_waitable waitable = {.done = done, .awaited = awaited};
+    struct twill_pace pace = {.spins = THREAD_SPINS, .yields = TWILL_NEVER};
+    return twill_await(&waitable, &pace, deadline) == TWILL_OK;
 }

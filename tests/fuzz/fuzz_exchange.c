@@ -8,7 +8,7 @@
 #include "fabric/shm/node_memory.h"
 #include "lib/comm/comm.h"
 #include "lib/job/find_levels.h"
-#include "lib/wait/progress.h"
+#include "lib/wait/wait.h"
 #include "tests/fuzz/fuzz_socket.h"
 
 #include "fabric/host/host_identity.h"

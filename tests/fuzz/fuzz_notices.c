@@ -4,7 +4,7 @@
  * sender, the kind, and four that change it, then the data of an agreement's message. */
 #include "fabric/shm/call_records.h"
 #include "lib/comm/recovery.h"
-#include "lib/wait/progress.h"
+#include "lib/wait/wait.h"
 #include "tests/fuzz/fuzz_input.h"
 
 #include <time.h>

@@ -5,7 +5,7 @@
 
 #include "fabric/shm/node_memory.h"
 #include "lib/base/times.h"
-#include "lib/wait/progress.h"
+#include "lib/wait/wait.h"
 #include "numa/memory.h"
 
 #include <sched.h>

@@ -5,7 +5,7 @@
 
 #include "lib/base/times.h"
 #include "lib/train/gradients.h"
-#include "lib/wait/progress.h"
+#include "lib/wait/wait.h"
 
 #include <sched.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where the threads of lanes run, and what they reach the network by. */
 #include "lib/train/gradients.h"
-#include "lib/wait/progress.h"
+#include "lib/wait/wait.h"
 
 #include <stdio.h>
 

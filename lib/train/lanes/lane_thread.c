@@ -3,7 +3,7 @@
  * and sleeps while no tensor is ready. It takes no signal. */
 #include "lib/base/times.h"
 #include "lib/train/gradients.h"
-#include "lib/wait/progress.h"
+#include "lib/wait/wait.h"
 
 #include <errno.h>
 #include <limits.h>

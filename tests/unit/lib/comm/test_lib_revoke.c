@@ -5,7 +5,7 @@
 #include "lib/comm/recovery.h"
 #include "lib/job/handle.h"
 #include "lib/twill_recover.h"
-#include "lib/wait/progress.h"
+#include "lib/wait/wait.h"
 #include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 

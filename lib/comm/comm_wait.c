@@ -1,0 +1,401 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a call on a communicator waits for: whether it can still come, and the deadline. The loop is
+ * twill_await(). */
+#include "fabric/shm/call_records.h"
+#include "lib/base/times.h"
+#include "lib/comm/recovery.h"
+#include "lib/report/trace_calls.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define TESTS_PER_CHECK    64u
+#define TEST_PASSES        8u /* of a test, as long as data moves */
+#define MOST_RANKS_CHECKED 16u
+
+/* --- after a timeout: shorter deadlines for destruction --- */
+
+/* Return the number of the last collective that ended here. The communicator is open, but may be in
+ * use by another thread. */
+static uint64_t last_ended(const struct twill_comm *comm)
+{
+    return twill_node_left_call(comm->node, comm->local);
+}
+
+/* Record that a wait for these ranks has timed out, which `missing` is the cause of. */
+static void note_timeout(struct twill_comm *comm, uint64_t since, const uint32_t *ranks, unsigned n,
+                         uint32_t missing)
+{
+    struct twill_timed_out *timed_out = &comm->context->health.timed_out;
+    comm->waits.timed_out_since = since;
+    twill_context_lock(comm->context);
+    timed_out->at = twill_now();
+    timed_out->count = 0;
+    if (missing != comm->rank)
+        timed_out->job[timed_out->count++] = comm->job[missing];
+    for (unsigned i = 0; i < n && timed_out->count < TWILL_ARRAY_LENGTH(timed_out->job); i++)
+        timed_out->job[timed_out->count++] = comm->job[twill_comm_missing(comm, ranks[i])];
+    for (size_t i = 0; i < comm->context->comms.opened; i++)
+        comm->context->comms.open[i]->waits.ended_at_timeout =
+            last_ended(comm->context->comms.open[i]);
+    twill_context_unlock(comm->context);
+}
+
+/* Return the place in timed_out.job of the first of those ranks that a communicator contains (0:
+ * the cause), and its rank there; -1: it contains none. */
+static int find_timed_out(const struct twill_comm *comm, uint32_t *rank)
+{
+    const struct twill_timed_out *timed_out = &comm->context->health.timed_out;
+    for (unsigned i = 0; i < timed_out->count; i++) {
+        *rank = twill_comm_rank_of(comm, timed_out->job[i]);
+        if (*rank != UINT32_MAX)
+            return (int)i;
+    }
+    return -1;
+}
+
+static bool has_timed_out_rank(const struct twill_comm *comm)
+{
+    uint32_t rank;
+    return find_timed_out(comm, &rank) >= 0;
+}
+
+/* Has a communicator that contains any of those ranks completed a collective, or been made, since?
+ */
+static bool is_back(const struct twill_context *context)
+{
+    for (size_t i = 0; i < context->comms.opened; i++)
+        if (last_ended(context->comms.open[i]) != context->comms.open[i]->waits.ended_at_timeout &&
+            has_timed_out_rank(context->comms.open[i]))
+            return true;
+    return false;
+}
+
+void twill_context_forget_timeout(struct twill_context *context)
+{
+    twill_context_lock(context);
+    if (context->health.timed_out.at != 0 && is_back(context))
+        context->health.timed_out.at = 0;
+    twill_context_unlock(context);
+}
+
+/* Return the rank that was found to be the cause when a wait on another communicator timed out
+ * during this one; UINT32_MAX: none was. Many calls that share a deadline need not ask one after
+ * the other. */
+static uint32_t known_cause(const struct twill_comm *comm, uint64_t since)
+{
+    uint32_t rank;
+    twill_context_forget_timeout(comm->context);
+    twill_context_lock(comm->context);
+    bool known = comm->context->health.timed_out.at > since && find_timed_out(comm, &rank) == 0 &&
+                 rank != comm->rank;
+    twill_context_unlock(comm->context);
+    return known ? rank : UINT32_MAX;
+}
+
+void twill_comm_shorten_deadline(struct twill_comm *comm)
+{
+    const struct twill_timed_out *timed_out = &comm->context->health.timed_out;
+    twill_context_forget_timeout(comm->context);
+    twill_context_lock(comm->context);
+    bool has_timed_out = timed_out->at != 0 &&
+                         twill_now() - timed_out->at < comm->tuning.timeout_ns &&
+                         has_timed_out_rank(comm);
+    twill_context_unlock(comm->context);
+    if (has_timed_out)
+        comm->tuning.timeout_ns = twill_min(comm->tuning.timeout_ns, TWILL_LEAVE_NS);
+}
+
+/* Fail with a timeout; name the awaited ranks and the one that all of them wait for. After a short
+ * one nothing is asked: it follows another timeout. */
+static twill_status time_out(struct twill_comm *comm, uint64_t since)
+{
+    uint32_t ranks[MOST_RANKS_CHECKED];
+    const char *step = "message";
+    char place[200] = "";
+    unsigned n = twill_comm_waits_for(comm, ranks, MOST_RANKS_CHECKED, &step);
+    uint32_t missing = n > 0 ? twill_comm_missing(comm, ranks[0]) : comm->rank;
+    twill_status status = twill_comm_compare_early(comm, true);
+    uint32_t known = n > 0 ? known_cause(comm, since) : UINT32_MAX;
+    if (known != UINT32_MAX)
+        missing = known;
+    else if (status == TWILL_OK && n > 0 && comm->tuning.timeout_ns > TWILL_LEAVE_NS)
+        status = twill_comm_find_cause(comm, ranks, n, &missing, place, sizeof(place));
+    if (status == TWILL_OK) /* what a transport was asked for above may have come */
+        status = twill_comm_compare_early(comm, true);
+    note_timeout(comm, since, ranks, n, missing);
+    if (status != TWILL_OK)
+        return status;
+    char list[160] = "", doing[300] = "", connection[160];
+    size_t used = 0;
+    char text[TWILL_RANK_TEXT];
+    for (unsigned i = 0; i < n && used < sizeof(list); i++)
+        used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%s", i ? ", " : "",
+                                 twill_comm_rank_text(comm, ranks[i], text) + strlen("rank "));
+    bool awaited = n == 0;
+    for (unsigned i = 0; i < n; i++)
+        awaited = awaited || ranks[i] == missing;
+    if (!awaited)
+        used = (size_t)snprintf(doing, sizeof(doing), ", which waits for %s",
+                                twill_comm_rank_text(comm, missing, text));
+    else
+        used = 0;
+    if (n > 0 && comm->world->node[missing] == comm->world->node[comm->rank])
+        twill_comm_describe_peer(comm, missing, place, sizeof(place));
+    if (place[0] != '\0')
+        snprintf(doing + used, sizeof(doing) - used, "; %s %s",
+                 twill_comm_rank_text(comm, missing, text), place);
+    const char *way = twill_comm_describe_way(comm, ranks, n, "; ", connection, sizeof(connection));
+    return TWILL_COMM_FAIL(comm, TWILL_ERR_TIMEOUT, "no %s of rank %s within %.1f s (%s)%s%s", step,
+                           n > 0 ? list : "?", (double)comm->tuning.timeout_ns * 1e-9,
+                           twill_comm_timeout_name(comm), doing, way);
+}
+
+/* Record that this wait has begun, and for which rank. */
+static void record_wait(struct twill_comm *comm, struct twill_waiting *state, uint32_t rank)
+{
+    uint64_t ns = state->started != 0 ? twill_now() - state->started : 0;
+    state->recorded = true;
+    twill_trace_wait_begin(comm, rank, ns);
+}
+
+twill_status twill_comm_look_for_death(struct twill_comm *comm, const uint32_t *ranks, unsigned n,
+                                       bool distant)
+{
+    uint32_t suspect = UINT32_MAX;
+    char text[TWILL_DEATH_TEXT];
+    comm->waits.looks++;
+    for (unsigned i = 0; i < n; i++) {
+        bool near = comm->world->node[ranks[i]] == comm->world->node[comm->rank];
+        if (ranks[i] == comm->rank || (!near && !distant) || !twill_comm_is_dead(comm, ranks[i]))
+            continue;
+        if (ranks[i] == comm->waits.suspect)
+            return TWILL_COMM_FAIL_RANK(comm, TWILL_ERR_PEER, ranks[i], "%s",
+                                        twill_comm_death_text(comm, ranks[i], text));
+        suspect = ranks[i];
+    }
+    comm->waits.suspect = suspect;
+    return TWILL_OK;
+}
+
+/* Fail if this process has no descriptor for a connection from an awaited rank, and the transport
+ * would not say so. */
+static twill_status check_shortage(struct twill_comm *comm, const uint32_t *ranks, unsigned n)
+{
+    char connection[160];
+    for (unsigned i = 0; i < n; i++) {
+        const char *shortage = "";
+        if (*twill_comm_describe_way(comm, &ranks[i], 1, "; ", connection, sizeof(connection)) !=
+                '\0' &&
+            twill_comm_link(comm, ranks[i])->ops->hides_shortage)
+            shortage = twill_shortage_text();
+        if (*shortage != '\0')
+            return TWILL_COMM_FAIL(comm, TWILL_ERR_SYSTEM,
+                                   "this process can make no connection%s%s", shortage, connection);
+    }
+    return TWILL_OK;
+}
+
+/* Check whether the awaited ranks can still arrive: those of this node each time, as that costs one
+ * system call a rank, those of other nodes if `distant`. */
+static twill_status check_awaited(struct twill_comm *comm, struct twill_waiting *state,
+                                  bool distant, bool report)
+{
+    uint32_t ranks[MOST_RANKS_CHECKED];
+    const char *step;
+    /* If another rank has failed in a later call, this one may yet end, but not without progress
+     * for long: a rank that has failed sends nothing any more. */
+    TWILL_TRY(&comm->error, twill_comm_poll_failures(comm, distant || comm->issue.points != NULL));
+    for (unsigned i = 0; i < TWILL_WINDOW; i++)
+        TWILL_TRY(&comm->error, twill_run_check_posted(&comm->issue.slot[i]));
+    unsigned n = twill_comm_waits_for(comm, ranks, MOST_RANKS_CHECKED, &step);
+    if (n > 0 && !state->recorded)
+        record_wait(comm, state, ranks[0]);
+    if (report) {
+        twill_comm_report(comm, ranks, n);
+        TWILL_TRY(&comm->error, check_shortage(comm, ranks, n));
+    }
+    for (unsigned i = 0; i < n; i++)
+        if (ranks[i] != comm->rank && comm->world->node[ranks[i]] == comm->world->node[comm->rank])
+            TWILL_TRY(&comm->error, twill_comm_check_peer(comm, ranks[i]));
+    if (distant)
+        TWILL_TRY(&comm->error, twill_comm_compare_early(comm, false));
+    return twill_comm_look_for_death(comm, ranks, n, distant);
+}
+
+/* Advance this communicator; if that makes no progress, also the others of the context. */
+static int advance_comms(struct twill_comm *comm)
+{
+    int moved = twill_comm_advance(comm);
+    if (moved == 0)
+        (void)twill_context_advance_others(comm);
+    return moved;
+}
+
+static bool others_pend(const struct twill_comm *comm)
+{
+    return atomic_load_explicit(&comm->context->comms.pending, memory_order_relaxed) !=
+           atomic_load_explicit(&comm->claim.pending, memory_order_relaxed);
+}
+
+/* Return the time at which this wait's deadline began: now, or earlier if the wait carries over the
+ * deadline of others (comm->wait_since), less any progress made since. */
+static uint64_t deadline_start(const struct twill_comm *comm, uint64_t now)
+{
+    uint64_t grace = twill_min(TWILL_GRACE_NS, comm->tuning.timeout_ns),
+             left = comm->tuning.timeout_ns - grace;
+    if (comm->waits.wait_since == 0)
+        return now;
+    uint64_t since = twill_max(comm->waits.wait_since, comm->waits.moved_at);
+    return now > left ? twill_max(since, now - left) : since;
+}
+
+uint64_t twill_notice_bound_ns(void)
+{
+    return TWILL_CHECK_EVERY_NS + TWILL_SLEEP_MOST_NS;
+}
+
+uint64_t twill_silence_bound_ns(const struct twill_comm *comm)
+{
+    uint64_t notify = comm->context->job.world.nodes > 1 ? twill_notify_bound_ns() : 0;
+    return comm->tuning.timeout_ns + 2 * twill_notice_bound_ns() + twill_search_bound_ns() + notify;
+}
+
+/* A rank of this node is seen dead twice, in two looks, and another rank learns it: four times the
+ * notice bound at most. One of another node may have been seen alive just now. In agreements, and
+ * while descriptors are passed on, looks are up to 200 ms apart, too. */
+uint64_t twill_death_bound_ns(void)
+{
+    return TWILL_LIVENESS_EVERY_NS + 4 * twill_notice_bound_ns();
+}
+
+/* Check for failures, mismatches and the deadline, at their intervals. */
+static twill_status check_stall(struct twill_comm *comm, struct twill_waiting *state)
+{
+    uint64_t now = twill_now();
+    uint64_t report_every = twill_min(TWILL_WAIT_REPORT_NS, comm->tuning.timeout_ns / 4);
+    if (state->started == 0) {
+        state->started = deadline_start(comm, now);
+        state->next_check = now + TWILL_CHECK_FIRST_NS;
+        state->next_liveness = now + TWILL_LIVENESS_EVERY_NS;
+        state->next_report = now + report_every;
+        comm->waits.suspect = UINT32_MAX; /* data has moved since it was found dead */
+    }
+    state->checked_at = now;
+    TWILL_TRY(&comm->error, twill_comm_torn(comm));
+    if (now >= state->next_check) {
+        bool distant = now >= state->next_liveness || comm->waits.suspect != UINT32_MAX;
+        bool report = now >= state->next_report;
+        TWILL_TRY(&comm->error, check_awaited(comm, state, distant, report));
+        if (report)
+            state->next_report = now + report_every;
+        state->next_check = now + TWILL_CHECK_EVERY_NS;
+        if (distant)
+            state->next_liveness = now + TWILL_LIVENESS_EVERY_NS;
+    }
+    if (now - state->started > comm->tuning.timeout_ns)
+        return time_out(comm, state->started);
+    return TWILL_OK;
+}
+
+/* Call the caller's idle function, after TWILL_IDLE_AFTER_NS without progress. */
+static void call_idle(const struct twill_comm *comm, const struct twill_waiting *state)
+{
+    const struct twill_context *context = comm->context;
+    if (context->idle_hook.function != NULL &&
+        state->checked_at - state->started >= TWILL_IDLE_AFTER_NS)
+        context->idle_hook.function(context->idle_hook.user);
+}
+
+/* --- the waitable ----------------------------------------------------------------------------- */
+
+static int advance_waiting(void *of)
+{
+    return advance_comms(of);
+}
+
+static twill_status blocked_on(void *of, struct twill_waiting *state)
+{
+    struct twill_comm *comm = of;
+    twill_status status = check_stall(comm, state);
+    call_idle(comm, state);
+    state->polled = twill_comm_is_polled(comm) || others_pend(comm) ||
+                    comm->context->idle_hook.function != NULL;
+    return status;
+}
+
+/* Record the begin of any wait, for a timeline. */
+static void record_idle(void *of, struct twill_waiting *state)
+{
+    uint32_t rank;
+    const char *step;
+    if (!state->recorded && twill_comm_waits_for(of, &rank, 1, &step) > 0)
+        record_wait(of, state, rank);
+}
+
+/* Count the ticks since the wait found nothing to do, and record its end, if its begin is. */
+static void end_idle(struct twill_comm *comm, struct twill_waiting *state)
+{
+    if (state->idle_since != 0)
+        comm->split.idle += twill_ticks() - state->idle_since;
+    if (TWILL_UNLIKELY(state->recorded))
+        twill_trace_wait_end(comm);
+}
+
+static void note_moved(void *of, struct twill_waiting *state)
+{
+    struct twill_comm *comm = of;
+    end_idle(comm, state);
+    comm->waits.wait_since = 0;
+}
+
+/* Other communicators need progress even if calls on this one never wait. */
+static void note_done(void *of, struct twill_waiting *state, bool moved)
+{
+    end_idle(of, state);
+    if (moved)
+        (void)twill_context_advance_others(of);
+}
+
+twill_status twill_comm_wait(struct twill_comm *comm, bool (*done)(const void *of), const void *of)
+{
+    const struct twill_waitable waitable = {
+        .advance = advance_waiting,
+        .done = done,
+        .blocked_on = blocked_on,
+        .idle = twill_trace_is_detailed(&comm->trace) ? record_idle : NULL,
+        .moved = note_moved,
+        .ended = note_done,
+        .of = comm,
+        .awaited = of,
+        .doorbell = comm->node,
+    };
+    twill_spread_in_call(comm);
+    return twill_await(&waitable, &comm->tuning.pace, UINT64_MAX);
+}
+
+static void restart_tests(struct twill_comm *comm)
+{
+    note_moved(comm, &comm->waits.test_wait);
+    twill_waiting_restart(&comm->waits.test_wait, &comm->tuning.pace);
+}
+
+twill_status twill_comm_progress(struct twill_comm *comm)
+{
+    struct twill_waiting *state = &comm->waits.test_wait;
+    int moved = advance_comms(comm), more = moved;
+    /* A pass moves at most 128 KiB a connection where the congestion control paces: tests that come
+     * every 0.2 ms would move 0.5 GB/s. */
+    for (unsigned pass = 1; more > 0 && pass < TEST_PASSES; pass++)
+        more = advance_comms(comm);
+    if (more < 0)
+        moved = more;
+    if (moved > 0)
+        restart_tests(comm);
+    else if (moved == 0 && ++state->polls % TESTS_PER_CHECK == 0)
+        moved = check_stall(comm, state);
+    if (TWILL_LIKELY(moved >= 0))
+        return TWILL_OK;
+    restart_tests(comm);
+    return twill_comm_fail(comm, (twill_status)moved);
+}
