@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Mutants of schedules, and rules that show which of them are equivalent to the original. */
+/* Mutants of schedules. */
 #ifndef TWILL_MUTANTS_H
 #define TWILL_MUTANTS_H
 
@@ -28,33 +28,5 @@ const char *test_mutation_name(enum test_mutation kind);
  * false if there is no such variant, or if it cannot differ from the original. */
 bool test_mutate(struct twill_schedule *s, const struct twill_world *world, uint32_t at,
                  enum test_mutation kind, uint32_t v);
-
-/* The rules by which mutants are equivalent to the original. */
-enum test_rule {
-    NO_RULE,
-    COMMUTES,      /* neighbours that access nothing in common, and order nothing */
-    WAITS_EARLIER, /* stricter, unless it deadlocks */
-    SIGNALS_LATER,
-    NOTHING_SIGNALLED, /* WAIT for SENDs only: it orders nothing */
-    PACES,   /* a WAIT between unrelated messages: it only bounds what is posted, or sent */
-    KNOWN,   /* AWAIT of a first SIGNAL, which only shows that its rank has started: known anyway */
-    RELAYED, /* AWAIT of a rank that itself awaited the one to be named */
-    PAIR,    /* two ranks on a node: either may signal first */
-    SAME_VALUE,  /* the other location has a copy of the same value */
-    ORDER_FREE,  /* reduced by one rank alone: any order gives all ranks the same */
-    MORE_COPIED, /* to where nothing is read before it is overwritten */
-    TEST_RULES
-};
-const char *test_rule_name(enum test_rule rule);
-
-/* The case of a mutant: its schedules, and the altered step. */
-struct test_scene {
-    const struct test_case *test;
-    const struct twill_schedule *schedules; /* of all ranks; that of `rank` is altered */
-    const struct twill_schedule *whole;     /* the original schedule of `rank` */
-    uint32_t rank, at;
-};
-/* Return the rule by which a mutant that was not noticed is equivalent, or NO_RULE. */
-enum test_rule test_explain(enum test_mutation kind, const struct test_scene *scene);
 
 #endif

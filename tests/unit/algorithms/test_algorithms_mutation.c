@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Test that the verifier notices wrong schedules: steps of every schedule are removed and altered
- * in turn, all of them with TEST_WHOLE, else some by TEST_SEED. */
+ * in turn, all of them with TEST_WHOLE, else some by TEST_SEED. A mutant that it does not notice
+ * must give right values in the simulation, and must not be one without a step that moves data. */
 #include "algorithms/schedule/step_table.h"
 #include "tests/support/mutants.h"
 #include "tests/support/simulate.h"
@@ -8,7 +9,7 @@
 
 /* Counts of one algorithm. */
 struct score {
-    unsigned mutants[TEST_MUTATIONS], killed[TEST_MUTATIONS], by_rule[TEST_RULES];
+    unsigned mutants[TEST_MUTATIONS], killed[TEST_MUTATIONS];
     unsigned simulated, noticed; /* dropped steps that the simulation ran, and noticed */
 };
 
@@ -88,15 +89,10 @@ static void judge_mutant(const struct test_case *test, struct twill_schedule *sc
     }
     if (killed)
         return;
-    struct test_scene scene = {
-        .test = test, .schedules = schedules, .whole = whole, .rank = rank, .at = at};
-    enum test_rule rule = test_explain(kind, &scene);
-    score->by_rule[rule]++;
-    if (rule == NO_RULE) {
-        complain_mutant(scores, test, whole, &schedules[rank], rank, at, kind, "survives");
-        return;
-    }
-    const char *why = simulate(test, schedules, 8);
+    const enum twill_step_op op = (enum twill_step_op)whole->steps[at].op;
+    const bool waits = op == TWILL_STEP_WAIT || op == TWILL_STEP_SIGNAL || op == TWILL_STEP_AWAIT;
+    const char *why =
+        kind == DROP && !waits ? "the step is needless" : simulate(test, schedules, 16);
     if (why != NULL)
         complain_mutant(scores, test, whole, &schedules[rank], rank, at, kind, why);
 }
@@ -165,37 +161,28 @@ static void mutate_world(uint32_t size, unsigned placement, uint32_t roots, stru
     twill_world_destroy(&world);
 }
 
-/* Print per algorithm: made, killed, equivalent, left; and the rules. */
+/* Print per algorithm and per mutation how many were made and killed. */
 static struct score print_scores(const struct scores *scores)
 {
     struct score all = {.simulated = 0};
-    print_message("%-32s %8s %8s %10s %9s\n", "algorithm", "mutants", "killed", "equivalent",
-                  "survivors");
+    print_message("%-32s %8s %8s\n", "algorithm", "mutants", "killed");
     for (size_t a = 0; twill_algorithm_at(a) != NULL; a++) {
         const struct score *score = &scores->of[a];
-        unsigned made = 0, killed = 0, equivalent = 0;
+        unsigned made = 0, killed = 0;
         for (unsigned kind = 0; kind < TEST_MUTATIONS; kind++) {
             made += score->mutants[kind];
             killed += score->killed[kind];
             all.mutants[kind] += score->mutants[kind];
             all.killed[kind] += score->killed[kind];
         }
-        for (unsigned rule = 0; rule < TEST_RULES; rule++) {
-            equivalent += rule == NO_RULE ? 0 : score->by_rule[rule];
-            all.by_rule[rule] += score->by_rule[rule];
-        }
         all.simulated += score->simulated;
         all.noticed += score->noticed;
-        print_message("%-32s %8u %8u %10u %9u\n", twill_algorithm_at(a)->name, made, killed,
-                      equivalent, score->by_rule[NO_RULE]);
+        print_message("%-32s %8u %8u\n", twill_algorithm_at(a)->name, made, killed);
     }
     for (unsigned kind = 0; kind < TEST_MUTATIONS; kind++)
         print_message("%-16s %8u mutants %8u killed\n",
                       test_mutation_name((enum test_mutation)kind), all.mutants[kind],
                       all.killed[kind]);
-    for (unsigned rule = 1; rule < TEST_RULES; rule++)
-        print_message("equivalent: %-16s %8u\n", test_rule_name((enum test_rule)rule),
-                      all.by_rule[rule]);
     print_message("of %u dropped steps the simulation notices %u\n", all.simulated, all.noticed);
     return all;
 }
@@ -219,7 +206,7 @@ static void test_mutants(void **state)
     unsigned complaints = scores->complaints;
     free(scores);
     assert_int_equal(complaints, 0);
-    assert_true(all.noticed * 2 > all.simulated);
+    assert_true(all.noticed * 10 >= all.simulated * 9);
 }
 
 /* Test the simulation itself: it finds every schedule right, at more sizes and seeds. */
