@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Lines in which the ranks of twillrun --check report what they have found: facts of a host, as
  * JSON. No text may command a terminal. */
-#include "bench/preflight/preflight_wire.h"
+#include "fabric/launcher/preflight/preflight_wire.h"
 #include "tests/fuzz/fuzz_input.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

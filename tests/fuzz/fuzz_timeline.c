@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Timelines that twill-trace reads. */
-#include "bench/trace/trace_tool.h"
+#include "bench/tools/trace/trace_tool.h"
 #include "tests/fuzz/fuzz_input.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -27,27 +27,28 @@ may_know() # module includer included
     numa:lib/base/base.h | numa:lib/twill.h | numa:numa/*) return 0 ;;
     fabric:lib/base/base.h | fabric:lib/twill.h | fabric:algorithms/world/world.h) return 0 ;;
     fabric:numa/* | fabric:fabric/*) return 0 ;;
+    # The preflight check is a program beside the launcher.
+    fabric:bench/common/* | fabric:lib/twill_*.h | fabric:lib/base/lists.h)
+        case $2 in fabric/launcher/preflight/*) return 0 ;; esac
+        return 1 ;;
     # Kernels are timed alone; the library does not export them.
-    # The preflight of twillrun looks at a host as the launcher and the library do.
-    bench:kernels/*.h | bench:lib/base/base.h | bench:fabric/auth/job_key.h | bench:fabric/host/local_address.h | bench:numa/topology.h)
+    bench:kernels/*.h | bench:lib/base/base.h)
         case $2:$3 in
-        bench/place/*:kernels/kernels.h) return 0 ;;
-        bench/bench/kernels/*:kernels/* | bench/bench/kernels/*:lib/base/base.h) return 0 ;;
-        bench/preflight/*:kernels/*) return 1 ;;
-        bench/preflight/*) return 0 ;;
+        bench/tools/place/*:kernels/kernels.h) return 0 ;;
+        bench/tools/bench/kernels/*:kernels/* | bench/tools/bench/kernels/*:lib/base/base.h) return 0 ;;
         esac
         return 1 ;;
     # Messages are also measured without the library above the transport.
     bench:fabric/transports.h)
-        case $2 in bench/fabric/fabric_transport.c) return 0 ;; esac
+        case $2 in bench/tools/bench/fabric/fabric_transport.c) return 0 ;; esac
         return 1 ;;
     # Events are timed alone.
     bench:lib/base/trace.h)
-        case $2 in bench/trace/trace_overhead.c) return 0 ;; esac
+        case $2 in bench/studies/trace_overhead.c) return 0 ;; esac
         return 1 ;;
     # Schedules are simulated on networks.
     bench:algorithms/*)
-        case $2 in bench/network/*) return 0 ;; esac
+        case $2 in bench/studies/network/*) return 0 ;; esac
         return 1 ;;
     bench:lib/twill.h | bench:lib/twill_*.h | bench:lib/base/lists.h | bench:bench/*) return 0 ;;
     examples:lib/twill.h | examples:lib/twill_*.h | examples:examples/*) return 0 ;;
@@ -70,13 +71,13 @@ may_use() # includer header
     pmix*) case $1 in fabric/bootstrap/bootstrap_pmix.c) return 0 ;; esac; return 1 ;;
     hwloc*) case $1 in numa/topology*) return 0 ;; esac; return 1 ;;
     memkind* | hbwmalloc*) case $1 in numa/memory*) return 0 ;; esac; return 1 ;;
-    *intrin.h | arm_acle.h | omp.h | cpuid.h) case $1 in kernels/* | bench/compare/peers/peer_bound.c) return 0 ;; esac; return 1 ;;
-    mpi.h) case $1 in bench/compare/peers/peer_mpi.c | bench/server/central_mpi.c | lib/mpi/*) return 0 ;; esac; return 1 ;;
+    *intrin.h | arm_acle.h | omp.h | cpuid.h) case $1 in kernels/* | bench/tools/compare/peers/peer_bound.c) return 0 ;; esac; return 1 ;;
+    mpi.h) case $1 in bench/tools/compare/peers/peer_mpi.c | bench/studies/server/central_mpi.c | lib/mpi/*) return 0 ;; esac; return 1 ;;
     mpi-ext.h) case $1 in lib/mpi/*) return 0 ;; esac; return 1 ;;
-    ucc/api/ucc.h) case $1 in bench/compare/peers/peer_ucc.c) return 0 ;; esac; return 1 ;;
-    simgrid/*) case $1 in bench/network/*) return 0 ;; esac; return 1 ;;
-    json.h | json-c/*) case $1 in bench/* | examples/*) return 0 ;; esac; return 1 ;;
-    twill.h | twill_*.h) case $1 in bench/* | examples/*) return 0 ;; esac; return 1 ;;
+    ucc/api/ucc.h) case $1 in bench/tools/compare/peers/peer_ucc.c) return 0 ;; esac; return 1 ;;
+    simgrid/*) case $1 in bench/studies/network/*) return 0 ;; esac; return 1 ;;
+    json.h | json-c/*) case $1 in bench/* | fabric/launcher/preflight/* | examples/*) return 0 ;; esac; return 1 ;;
+    twill.h | twill_*.h) case $1 in bench/* | fabric/launcher/preflight/* | examples/*) return 0 ;; esac; return 1 ;;
     # C11
     assert.h | ctype.h | errno.h | fenv.h | float.h | inttypes.h | limits.h | locale.h | math.h) ;;
     signal.h | stdalign.h | stdarg.h | stdatomic.h | stdbool.h | stddef.h | stdint.h) ;;

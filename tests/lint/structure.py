@@ -20,6 +20,7 @@ EXTENSIONS = ("lib/train", "lib/server")
 BASE = "lib/base"
 SLEEPS = r"\b(sched_yield|nanosleep|usleep|clock_nanosleep)\s*\("
 TIMES = "lib/base/times.h"
+PROGRAMS = ("tests/", "bench/", "examples/", "fabric/launcher/preflight/")
 TIME_CONSTANT = (r"#\s*define\s+\w*_(NS|US|MS|S|SECONDS)\s+[^\n]*[0-9]|UINT64_C\([1-9][0-9]*00000\)|\b[1-9][0-9]*0{6,}u?ll\b"
                  r"|\bpoll\([^()\n]*, [1-9][0-9]*\)|\bu?sleep\([1-9][0-9]*\)|\.tv_n?u?sec = [1-9][0-9]*\b")
 DEFINITION = r"^(?!static)[A-Za-z_][\w \t*]*?\b(twill_\w+)\s*\([^;{}]*\)\s*\{"
@@ -49,7 +50,7 @@ class Tree:
         listed = subprocess.check_output(["git", "ls-files"], text=True).splitlines()
         self.files = [f for f in listed if os.path.exists(f)]
         self.text = {f: open(f, errors="replace").read() for f in self.files if f.endswith(CODE)}
-        self.product = [f for f in self.text if not f.startswith(("tests/", "bench/", "examples/"))]
+        self.product = [f for f in self.text if not f.startswith(PROGRAMS)]
         self.code = {f: without_text(self.text[f]) for f in self.product}
         self.includes = {f: self.resolve(f) for f in self.text}
 

@@ -149,7 +149,7 @@ compiler() # is it wrong? name
 {
     # shellcheck disable=SC2016,SC2154 # the script's dollars; $source is of rules.sh
     double "$2" 'while [ "$1" != -o ]; do shift; done' \
-        "exec $cc -O2 -D_GNU_SOURCE -DWRONG=$1 -I$source/bench/compare/peers -o \"\$2\" $scratch/peer.c"
+        "exec $cc -O2 -D_GNU_SOURCE -DWRONG=$1 -I$source/bench/tools/compare/peers -o \"\$2\" $scratch/peer.c"
 }
 # shellcheck disable=SC2016 # the script's dollars
 launcher='while [ $# -gt 3 ]; do shift; done'
@@ -248,7 +248,7 @@ done
 
 # Between hosts of this machine, if possible; and with unreachable hosts.
 code=0
-timeout -k 10 "$patience" sh "$(dirname "$0")/../../bench/compare/compare_hosts.sh" "$compare" 1 --quick --peers none --sizes 8,64K --rounds 2 \
+timeout -k 10 "$patience" sh "$(dirname "$0")/../../bench/tools/compare/compare_hosts.sh" "$compare" 1 --quick --peers none --sizes 8,64K --rounds 2 \
     --only allreduce_in,broadcast,barrier --timeout 300 --json "$scratch/c.json" >"$scratch/out" 2>&1 || code=$?
 if [ $code -eq 77 ]; then
     cat "$scratch/out"
@@ -266,7 +266,7 @@ else
     double mpirun.openmpi "$launcher" "exec $bin/twillrun --hosts h0:1,h1:1 --agent \"\$TEST_AGENT\" \"\$@\""
     # shellcheck disable=SC2154 # here is of rules.sh
     TEST_AGENT=$here/support/agent.sh PATH="$doubles:$PATH" timeout -k 10 "$patience" \
-        sh "$(dirname "$0")/../../bench/compare/compare_hosts.sh" "$compare" 1 --quick --peers ompi --sizes 8 --rounds 1 \
+        sh "$(dirname "$0")/../../bench/tools/compare/compare_hosts.sh" "$compare" 1 --quick --peers ompi --sizes 8 --rounds 1 \
         --only allreduce_in,barrier --timeout 300 --bind shared --json "$scratch/c.json" >"$scratch/out" 2>&1 ||
         fail "status $? with a peer that is faster than the wire"
     grep -q '^# ompi[a-z-]*: 1 of its results (!) is faster than the wire' "$scratch/out" || fail "a result off the wire is not marked"

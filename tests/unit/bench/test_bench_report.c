@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The arithmetic of twill-bench: sizes, bandwidth factors, statistics, number formats, and expected
  * payloads. The tool is not a library, so its sources are included. */
-#include "bench/bench/bench_collective.c"
-#include "bench/bench/bench_payload.c"
 #include "bench/common/option_names.c"
 #include "bench/common/progress_line.c"
 #include "bench/common/report.c"
+#include "bench/tools/bench/bench_collective.c"
+#include "bench/tools/bench/bench_payload.c"
 #include "tests/support/unit.h"
 
 #define LENGTH(a) (sizeof(a) / sizeof((a)[0]))

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The simulated parameter server against what is known exactly: times of updates within 2 %,
  * staleness, contention, error floors and the border of stability. The seeds are fixed, so the
- * results do not vary. CMake links bench/simulate/. */
-#include "bench/simulate/learning.h"
-#include "bench/simulate/shared_link.h"
+ * results do not vary. CMake links bench/tools/simulate/. */
+#include "bench/tools/simulate/learning.h"
+#include "bench/tools/simulate/shared_link.h"
 #include "tests/support/sanitizers.h"
 #include "tests/support/unit.h"
 

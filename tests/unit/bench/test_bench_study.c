@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The formulas of twill-bench train, with the figures that were published. The tool is not a
  * library, so its source is included. */
-#include "bench/bench/train/study_formulas.c"
+#include "bench/tools/bench/train/study_formulas.c"
 #include "tests/support/unit.h"
 
 #include <math.h>

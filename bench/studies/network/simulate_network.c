@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* simulate-network: run schedules of allreduce on simulated networks of thousands of nodes, with
+ * contention, beside the price and what was measured on Theta. */
+#include "algorithms/select/price.h"
+#include "algorithms/select/tuning_file.h"
+#include "bench/common/report.h"
+#include "bench/studies/network/network_platform.h"
+#include "bench/studies/network/network_ranks.h"
+#include "lib/base/plural.h"
+
+#include <getopt.h>
+#include <simgrid/engine.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define DETOUR_RUNS 30
+
+/* What --theta adds to the simulation. Copies, GB/s: Open MPI's message over Aries takes 1.33 us
+ * for 8 bytes and 2.04 for 2 KiB between Xeons, 6.74 for 8 bytes between KNLs (libfabric-cray,
+ * issue 1055). What the link does not explain of the 0.71, 0.45, are copies at both ends, at 9.1
+ * GB/s; a KNL is 6.74 / 1.33 times slower. Detours of a core, estimated from 48 nodes and 8 bytes.
+ */
+#define THETA_COPY    1.79
+#define THETA_DETOURS 13.0
+#define THETA_DETOUR  100e-6
+
+static const char usage[] =
+    "Usage: simulate-network [-n NODES] [-r RANKS] [-b BYTES] [-a ALGORITHM]\n"
+    "                        [-w NETWORK] [-l] [-c RATE] [-d N,US] [-t]\n"
+    "Simulate an allreduce of f32 on the machine model \"theta\".\n"
+    "\n"
+    "  -n, --nodes N        nodes (48)\n"
+    "  -r, --ranks N        ranks of each node (1)\n"
+    "  -b, --bytes SIZE     of the message (8), at most 4M\n"
+    "  -a, --algorithm NAME (recursive_doubling), or \"chosen\": the one with the\n"
+    "                       lowest price\n"
+    "  -w, --network NAME   flat, aries (default), minimal, fattree, fattree2 or\n"
+    "                       fattree4\n"
+    "  -l, --lines          in a node, cache lines of a KNL one after the other, in\n"
+    "                       place of the model\n"
+    "  -c, --copies RATE    each end also copies a message, at RATE GB/s (off)\n"
+    "  -d, --detours N,US   N times a second something else runs on a core for US us\n"
+    "                       (off); the mean of 30 runs\n"
+    "  -t, --theta          what was measured on Theta, with prices and simulations\n"
+    "                       beside it\n"
+    "  -h, --help\n";
+
+struct network_question {
+    size_t nodes, ranks, bytes;
+    const char *algorithm;
+    const struct simulated_network *network;
+    bool lines;
+    double copy_rate;       /* GB/s; 0: messages are not copied besides */
+    double detours, detour; /* a second, and seconds */
+    uint64_t seed;
+};
+
+/* The answers, in microseconds; below 0: failed. least, most: of the runs with detours. */
+struct network_answer {
+    double price, simulated, least, most;
+    char algorithm[48];
+};
+
+static bool open_world(struct twill_world *world, const struct network_question *question)
+{
+    size_t size = question->nodes * question->ranks;
+    uint32_t *label = calloc(size, sizeof(*label));
+    if (label == NULL || size > TWILL_WORLD_MAX_RANKS) {
+        free(label);
+        return false;
+    }
+    for (size_t r = 0; r < size; r++)
+        label[r] = (uint32_t)(r / question->ranks);
+    bool made = twill_world_create(world, (uint32_t)size, label, NULL) == TWILL_OK;
+    uint32_t unit = question->network->unit_nodes;
+    for (size_t r = 0; r < size && unit > 0; r++)
+        label[r] = (uint32_t)(r / question->ranks / unit);
+    made = made &&
+           (unit == 0 || twill_world_set_level(world, TWILL_LEVEL_GROUP, label, NULL) == TWILL_OK);
+    free(label);
+    return made;
+}
+
+/* Find the algorithm and shape of the question. */
+static twill_status choose_call(const struct network_question *question,
+                                struct simulated_call *call, struct twill_error *error)
+{
+    struct twill_tuning *tuning;
+    struct twill_chooser *chooser;
+    struct twill_choice choice;
+    struct twill_select_request request = {
+        .collective = TWILL_ALLREDUCE, .bytes = question->bytes, .type = TWILL_F32};
+    const char *requested = strcmp(question->algorithm, "chosen") == 0 ? NULL : question->algorithm;
+    char text[80];
+    if (requested != NULL)
+        snprintf(text, sizeof(text), "allreduce:%s", requested);
+    TWILL_TRY(error, twill_tuning_create(&tuning, "theta", NULL, NULL, error));
+    twill_status status =
+        twill_chooser_create(&chooser, call->world, tuning, requested == NULL ? NULL : text, error);
+    if (status == TWILL_OK) {
+        status = twill_select(&choice, chooser, &request, error);
+        twill_chooser_destroy(chooser);
+    }
+    twill_tuning_destroy(tuning);
+    if (status == TWILL_OK) {
+        call->algorithm = choice.algorithm;
+        call->shape = choice.shape;
+    }
+    return status;
+}
+
+/* Answer the question in a process of its own, as SimGrid can load one platform only. */
+static twill_status answer_here(const struct network_question *question,
+                                struct network_answer *answer, struct twill_error *error)
+{
+    char path[] = "/tmp/simulate-network-XXXXXX.xml";
+    const char *arguments[] = {
+        "simulate-network",         "--log=root.thres:error",       "--cfg=contexts/stack-size:64",
+        "--cfg=network/model:CM02", "--cfg=network/crosstraffic:0", NULL};
+    int count = (int)TWILL_ARRAY_LENGTH(arguments) - 1, file = mkstemps(path, 4);
+    struct twill_world world;
+    struct simulated_call call = {.world = &world,
+                                  .model = twill_machine_model_find("theta"),
+                                  .bytes = question->bytes,
+                                  .lines = question->lines,
+                                  .detours = question->detours,
+                                  .detour = question->detour,
+                                  .seed = question->seed};
+    uint64_t price = 0;
+    if (question->copy_rate > 0)
+        call.copies = (uint64_t)(1024 * 1e12 / (question->copy_rate * 1e9));
+    if (file < 0 || !open_world(&world, question))
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "no memory, or more than %u ranks",
+                          TWILL_WORLD_MAX_RANKS);
+    close(file);
+    TWILL_TRY(error, choose_call(question, &call, error));
+    TWILL_TRY(error, twill_price(&price, call.algorithm, &world, &call.shape, call.model,
+                                 call.bytes, twill_wide_elements(TWILL_F32), error));
+    answer->price = (double)price / 1e6;
+    snprintf(answer->algorithm, sizeof(answer->algorithm), "%s@%s", call.algorithm->name,
+             twill_protocol_name(call.shape.protocol));
+    simgrid_init(&count, (char **)(uintptr_t)arguments);
+    if (!network_write(question->network, call.model, (uint32_t)question->nodes, path))
+        return TWILL_FAIL(error, TWILL_ERR_INTERNAL, "cannot write %s", path);
+    simgrid_load_platform(path);
+    unlink(path);
+    answer->simulated = network_run(&call, error) * 1e6;
+    twill_world_destroy(&world);
+    return answer->simulated < 0 ? error->status : TWILL_OK;
+}
+
+static bool answer_once(const struct network_question *question, struct network_answer *answer)
+{
+    int ends[2], status;
+    if (pipe(ends) != 0)
+        return false;
+    pid_t child = fork();
+    if (child == 0) {
+        struct twill_error error = {.status = TWILL_OK};
+        memset(answer, 0, sizeof(*answer));
+        if (answer_here(question, answer, &error) != TWILL_OK) {
+            fprintf(stderr, "simulate-network: %s\n", error.message);
+            _exit(1);
+        }
+        _exit(write(ends[1], answer, sizeof(*answer)) == (ssize_t)sizeof(*answer) ? 0 : 1);
+    }
+    close(ends[1]);
+    bool done = child > 0 && read(ends[0], answer, sizeof(*answer)) == (ssize_t)sizeof(*answer);
+    close(ends[0]);
+    return child > 0 && waitpid(child, &status, 0) == child && done;
+}
+
+/* Answer a question; with detours, the mean over DETOUR_RUNS runs with their own times of them. */
+static bool answer_question(struct network_question question, struct network_answer *answer)
+{
+    double sum = 0, least = 0, most = 0;
+    unsigned runs = question.detours > 0 ? DETOUR_RUNS : 1;
+    for (unsigned i = 0; i < runs; i++) {
+        question.seed = i + 1;
+        if (!answer_once(&question, answer))
+            return false;
+        sum += answer->simulated;
+        least = i == 0 || answer->simulated < least ? answer->simulated : least;
+        most = answer->simulated > most ? answer->simulated : most;
+    }
+    answer->simulated = sum / runs;
+    answer->least = least;
+    answer->most = most;
+    return true;
+}
+
+/* What Cray MPI's allreduce took on Theta, in us: ALCF's public material. */
+static const struct theta_figure {
+    size_t nodes, ranks, bytes;
+    double measured;
+} figures[] = {{12, 1, 8, 33.6},  {24, 1, 8, 41.3},  {48, 1, 8, 51.9},    {384, 1, 8, 172},
+               {48, 1, 2048, 70}, {48, 4, 2048, 86}, {48, 16, 2048, 178}, {48, 64, 2048, 235}};
+
+/* Print how far a simulation is from what was measured. */
+static bool print_simulated(const struct network_question *question, double measured)
+{
+    struct network_answer answer;
+    if (!answer_question(*question, &answer))
+        return false;
+    printf(" %9.1f %+6.0f |", answer.simulated, 100 * (answer.simulated / measured - 1));
+    fflush(stdout); /* the next answer comes from a copy of this process */
+    return true;
+}
+
+/* Print what is added to doubling among all ranks, one thing after the other: copies; that the
+ * ranks of a node are reduced by one of them first, as Cray MPI does, at the model's rates and with
+ * cache lines one after the other; detours. */
+static bool print_causes(struct network_question question, double measured)
+{
+    question.copy_rate = THETA_COPY;
+    if (!print_simulated(&question, measured))
+        return false;
+    if (question.ranks > 1)
+        question.algorithm = "hierarchical:recursive_doubling@flat";
+    if (!print_simulated(&question, measured))
+        return false;
+    question.lines = true;
+    if (!print_simulated(&question, measured))
+        return false;
+    question.detours = THETA_DETOURS;
+    question.detour = THETA_DETOUR;
+    return print_simulated(&question, measured);
+}
+
+static bool print_theta(struct network_question question)
+{
+    printf("%6s %6s %6s %9s | %9s %6s | %9s %6s | %9s %6s | %9s %6s | %9s %6s | %9s %6s | "
+           "%-36s %9s %9s\n",
+           "nodes", "ranks", "bytes", "measured", "price", "%", "simulated", "%", "+copies", "%",
+           "+node", "%", "+lines", "%", "+detours", "%", "chosen", "price", "simulated");
+    fflush(stdout);
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(figures); i++) {
+        const struct theta_figure *f = &figures[i];
+        struct network_answer doubling, chosen;
+        question.nodes = f->nodes;
+        question.ranks = f->ranks;
+        question.bytes = f->bytes;
+        question.algorithm = "recursive_doubling";
+        if (!answer_question(question, &doubling))
+            return false;
+        printf("%6zu %6zu %6zu %9.1f | %9.1f %+6.0f | %9.1f %+6.0f |", f->nodes, f->ranks, f->bytes,
+               f->measured, doubling.price, 100 * (doubling.price / f->measured - 1),
+               doubling.simulated, 100 * (doubling.simulated / f->measured - 1));
+        fflush(stdout);
+        if (!print_causes(question, f->measured))
+            return false;
+        question.algorithm = "chosen";
+        if (!answer_question(question, &chosen))
+            return false;
+        printf(" %-36s %9.1f %9.1f\n", chosen.algorithm, chosen.price, chosen.simulated);
+        fflush(stdout);
+    }
+    return true;
+}
+
+static const struct simulated_network *find_network(const char *name)
+{
+    size_t i = 0;
+    while (network_at(i) != NULL && strcmp(network_at(i)->name, name) != 0)
+        i++;
+    return network_at(i);
+}
+
+/* Parse the options; returns false if they are wrong. */
+static bool parse_question(int argc, char **argv, struct network_question *question, bool *theta)
+{
+    static const struct option options[] = {
+        {"nodes", required_argument, NULL, 'n'},   {"ranks", required_argument, NULL, 'r'},
+        {"bytes", required_argument, NULL, 'b'},   {"algorithm", required_argument, NULL, 'a'},
+        {"network", required_argument, NULL, 'w'}, {"lines", no_argument, NULL, 'l'},
+        {"copies", required_argument, NULL, 'c'},  {"detours", required_argument, NULL, 'd'},
+        {"theta", no_argument, NULL, 't'},         {NULL, 0, NULL, 0}};
+    bool right = true;
+    for (int c; right && (c = getopt_long(argc, argv, "n:r:b:a:w:lc:d:t", options, NULL)) != -1;) {
+        if (c == 'n')
+            right = twill_bench_parse_number(optarg, 1, TWILL_WORLD_MAX_RANKS, &question->nodes);
+        else if (c == 'r')
+            right = twill_bench_parse_number(optarg, 1, 4096, &question->ranks);
+        else if (c == 'b')
+            right = twill_bench_parse_size(optarg, &question->bytes) &&
+                    question->bytes <= (size_t)4 << 20;
+        else if (c == 'a')
+            question->algorithm = optarg;
+        else if (c == 'w')
+            right = (question->network = find_network(optarg)) != NULL;
+        else if (c == 'l')
+            question->lines = true;
+        else if (c == 'c')
+            right = sscanf(optarg, "%lf", &question->copy_rate) == 1 && question->copy_rate > 0;
+        else if (c == 'd') {
+            right = sscanf(optarg, "%lf,%lf", &question->detours, &question->detour) == 2 &&
+                    question->detours > 0 && question->detour > 0;
+            question->detour *= 1e-6;
+        } else if (c == 't')
+            *theta = true;
+        else
+            right = false;
+    }
+    return right && optind == argc;
+}
+
+int main(int argc, char **argv)
+{
+    struct network_question question = {.nodes = 48,
+                                        .ranks = 1,
+                                        .bytes = 8,
+                                        .algorithm = "recursive_doubling",
+                                        .network = find_network("aries")};
+    struct network_answer answer;
+    bool theta = false;
+    if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
+        fputs(usage, stdout);
+        return 0;
+    }
+    if (!parse_question(argc, argv, &question, &theta)) {
+        fputs(usage, stderr);
+        return 2;
+    }
+    if (theta)
+        return print_theta(question) ? 0 : 1;
+    if (!answer_question(question, &answer))
+        return 1;
+    printf("%s on %s, %zu node%s x %zu rank%s, %zu bytes: price %.1f us, simulated %.1f us",
+           answer.algorithm, question.network->name, question.nodes, TWILL_PLURAL(question.nodes),
+           question.ranks, TWILL_PLURAL(question.ranks), question.bytes, answer.price,
+           answer.simulated);
+    if (question.detours > 0)
+        printf(", %.1f to %.1f in %d runs", answer.least, answer.most, DETOUR_RUNS);
+    printf("\n");
+    return 0;
+}

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The same exchange without twill: central_mpi LIST STEPS MODE, by any MPI. MODE is
+ *   central    rank 0, which works, too, receives every key from every worker, adds it, updates the
+ *              parameters and sends them back
+ *   allreduce  MPI_Allreduce of each key, then each rank updates its parameters
+ *   buffer     the same with one MPI_Allreduce of all keys in one buffer */
+#include "bench/common/gradient_list.h"
+#include "bench/studies/server/exchange_values.h"
+
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct central {
+    struct twill_bench_list list;
+    int rank, ranks;
+    float *gradient, *sum, *parameters; /* of all keys, at the list's offsets */
+    float *received;                    /* rank 0: of each worker all keys */
+    MPI_Request *requests;
+    int *missing; /* of keys: workers */
+};
+
+static void update(float *parameters, const float *sum, size_t count, int ranks)
+{
+    float scale = EXCHANGE_RATE / (float)ranks;
+    for (size_t i = 0; i < count; i++)
+        parameters[i] -= scale * sum[i];
+}
+
+/* Rank 0: take keys as they come. */
+static void serve(struct central *c)
+{
+    int keys = (int)c->list.keys, workers = c->ranks - 1, sends = 0;
+    int total = keys * workers;
+    MPI_Request *answers = c->requests + total;
+    for (int w = 0; w < workers; w++) {
+        for (int k = 0; k < keys; k++)
+            MPI_Irecv(c->received + (size_t)w * c->list.extent + c->list.offsets[k],
+                      (int)c->list.elements[k], MPI_FLOAT, w + 1, k, MPI_COMM_WORLD,
+                      &c->requests[w * keys + k]);
+    }
+    memcpy(c->sum, c->gradient, c->list.extent * sizeof(float));
+    for (int k = 0; k < keys; k++)
+        c->missing[k] = workers;
+    for (int i = 0; i < total; i++) {
+        int which;
+        MPI_Waitany(total, c->requests, &which, MPI_STATUS_IGNORE);
+        int w = which / keys, k = which % keys;
+        size_t at = c->list.offsets[k], count = c->list.elements[k];
+        const float *from = c->received + (size_t)w * c->list.extent + at;
+        for (size_t j = 0; j < count; j++)
+            c->sum[at + j] += from[j];
+        if (--c->missing[k] > 0)
+            continue;
+        update(c->parameters + at, c->sum + at, count, c->ranks);
+        for (int to = 1; to < c->ranks; to++)
+            MPI_Isend(c->parameters + at, (int)count, MPI_FLOAT, to, k, MPI_COMM_WORLD,
+                      &answers[sends++]);
+    }
+    MPI_Waitall(sends, answers, MPI_STATUSES_IGNORE);
+}
+
+static void work(struct central *c)
+{
+    int keys = (int)c->list.keys;
+    for (int k = 0; k < keys; k++)
+        MPI_Irecv(c->parameters + c->list.offsets[k], (int)c->list.elements[k], MPI_FLOAT, 0, k,
+                  MPI_COMM_WORLD, &c->requests[k]);
+    for (int k = keys; k-- > 0;)
+        MPI_Isend(c->gradient + c->list.offsets[k], (int)c->list.elements[k], MPI_FLOAT, 0, k,
+                  MPI_COMM_WORLD, &c->requests[keys + k]);
+    MPI_Waitall(2 * keys, c->requests, MPI_STATUSES_IGNORE);
+}
+
+static void exchange(struct central *c, const char *mode)
+{
+    size_t extent = c->list.extent;
+    if (strcmp(mode, "central") == 0) {
+        if (c->rank == 0)
+            serve(c);
+        else
+            work(c);
+        return;
+    }
+    if (strcmp(mode, "buffer") == 0)
+        MPI_Allreduce(c->gradient, c->sum, (int)extent, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    for (size_t k = c->list.keys; strcmp(mode, "allreduce") == 0 && k-- > 0;)
+        MPI_Allreduce(c->gradient + c->list.offsets[k], c->sum + c->list.offsets[k],
+                      (int)c->list.elements[k], MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    update(c->parameters, c->sum, extent, c->ranks);
+}
+
+static size_t count_wrong(const struct central *c, int updates)
+{
+    size_t wrong = 0;
+    for (size_t k = 0; k < c->list.keys; k++) {
+        for (size_t i = 0; i < c->list.elements[k]; i++)
+            wrong += exchange_is_wrong(c->parameters[c->list.offsets[k] + i], i, 0, c->ranks,
+                                       (size_t)updates);
+    }
+    return wrong;
+}
+
+int main(int argc, char **argv)
+{
+    struct central c = {0};
+    char message[256];
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &c.rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &c.ranks);
+    if (argc != 4 || !twill_bench_list_read(&c.list, argv[1], message, sizeof(message))) {
+        fprintf(stderr, "usage: central_mpi LIST STEPS central|allreduce|buffer\n");
+        MPI_Abort(MPI_COMM_WORLD, 2);
+    }
+    int steps = atoi(argv[2]);
+    size_t extent = c.list.extent, keys = c.list.keys, ranks = (size_t)c.ranks;
+    c.gradient = calloc(extent, sizeof(float));
+    c.sum = calloc(extent, sizeof(float));
+    c.parameters = calloc(extent, sizeof(float));
+    c.received = calloc(c.rank == 0 ? extent * ranks : 1, sizeof(float));
+    c.requests = calloc(2 * keys * ranks, sizeof(*c.requests));
+    c.missing = calloc(keys, sizeof(int));
+    if (c.gradient == NULL || c.sum == NULL || c.parameters == NULL || c.received == NULL ||
+        c.requests == NULL || c.missing == NULL)
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    for (size_t k = 0; k < keys; k++) {
+        for (size_t i = 0; i < c.list.elements[k]; i++)
+            c.gradient[c.list.offsets[k] + i] = exchange_gradient(c.rank, i);
+    }
+    for (int i = 0; i < 2; i++)
+        exchange(&c, argv[3]);
+    MPI_Barrier(MPI_COMM_WORLD);
+    double begin = MPI_Wtime();
+    for (int i = 0; i < steps; i++)
+        exchange(&c, argv[3]);
+    double seconds = MPI_Wtime() - begin;
+    if (c.rank == 0)
+        printf("%.3f exchanges/s  %.3f GB/s aggregated  %zu wrong\n", steps / seconds,
+               4.0 * (double)c.list.total * c.ranks * steps / seconds / 1e9,
+               count_wrong(&c, steps + 2));
+    MPI_Finalize();
+    return 0;
+}

@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run PyTorch's own tests of c10d backends with twill in Gloo's place, and write what became of each:
+
+    python bench/studies/torch/own_tests.py distributed --ranks 3 --out results.txt
+    python bench/studies/torch/own_tests.py test_c10d_gloo.py --out results.txt        # a file of PyTorch's source, test/distributed/
+
+    python bench/studies/torch/own_tests.py --report results.txt    # as Markdown
+
+    python bench/studies/torch/own_tests.py test_checkpoint.py --on-cpu --out results.txt    # also what wants CUDA devices, on the CPU
+
+"distributed" is torch.testing._internal.distributed.distributed_test, which PyTorch's wheel has. Ranks are forked, not
+spawned, which saves the import of PyTorch in each. Each line of the results: passed, failed or skipped, the test, the
+first line of the reason."""
+import argparse
+import functools
+import importlib.util
+import os
+import re
+import sys
+import tempfile
+import time
+import unittest
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ["TORCH_TWILL_GLOO"] = "1"
+SOURCES = {"distributed": "torch.testing._internal.distributed.distributed_test"}
+
+
+def prepare(ranks):
+    """Set what PyTorch's distributed tests expect of their environment."""
+    folder = tempfile.mkdtemp()
+    for name in ("barrier", "test_dir", "init_dir"):
+        os.mkdir(os.path.join(folder, name))
+    os.environ.update(BACKEND="gloo", WORLD_SIZE=str(ranks), TEMP_DIR=folder, MASTER_ADDR="127.0.0.1", MASTER_PORT="29511")
+
+
+def take_place_of_gloo():
+    """Have tests that make a ProcessGroupGloo by hand get a group of twill."""
+    import datetime
+
+    import torch.distributed as dist
+
+    import twill.torch
+
+    gloo = dist.ProcessGroupGloo
+
+    def create(store, rank, size, *rest, **named):
+        given = rest[0] if rest else named.get("timeout", named.get("options"))
+        timeout = getattr(given, "_timeout", given) or datetime.timedelta(minutes=5)
+        return twill.torch._create(store, rank, size, timeout)
+
+    for name in ("_Options", "create_device", "create_default_device"):
+        if hasattr(gloo, name):
+            setattr(create, name, getattr(gloo, name))
+            setattr(twill.torch.build.load().Backend, name, staticmethod(getattr(gloo, name)))  # tests ask a group for them
+    dist.ProcessGroupGloo = create
+    if not hasattr(dist.distributed_c10d, "BackendConfig"):  # else answer_for_gloo() does it, and this would be for other devices
+        dist.distributed_c10d.ProcessGroupGloo = create
+
+
+def fork_ranks():
+    import torch
+    from torch.testing._internal import common_distributed
+
+    def fork(self):
+        self._start_processes(torch.multiprocessing.get_context("fork").Process)
+
+    common_distributed.MultiProcessTestCase._spawn_processes = fork
+
+
+def on_cpu(text):
+    """Return the source of tests that want CUDA devices with the CPU and Gloo in the place of CUDA and NCCL."""
+    for pattern, instead in ((r"\.cuda\((?:[^()]|\([^()]*\))*\)", ".cpu()"), (r"torch\.cuda\.device_count\(\)", "8"),
+                             ("cpu:gloo,cuda:nccl", "gloo"), (r"cuda:(\{[^}]*\}|\d)", "cpu"), (r"(['\"])cuda\1", '"cpu"'), ('"nccl"', '"gloo"')):
+        text = re.sub(pattern, instead, text)
+    return text
+
+
+def run_without_devices():
+    """Have tests run that PyTorch skips where there are no CUDA devices."""
+    from torch.testing._internal import common_distributed
+    from torch.testing._internal.distributed._shard import sharded_tensor
+
+    for name in ("skip_if_lt_x_gpu", "requires_nccl"):
+        setattr(common_distributed, name, lambda *_, **__: lambda function: function)
+    sharded_tensor.with_comms = functools.partial(sharded_tensor.with_comms, backend="gloo")
+
+
+def module_of(source, change):
+    """Return a file as a module; change: of its text."""
+    spec = importlib.util.spec_from_file_location(os.path.splitext(os.path.basename(source))[0], source)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    with open(source, encoding="utf-8") as file:
+        exec(compile(change(file.read()), source, "exec"), module.__dict__)
+    return module
+
+
+def suite_of(source, skips_of, change):
+    """Return the tests of "distributed" or of a file, with the skips of a backend."""
+    loader = unittest.defaultTestLoader
+    if source not in SOURCES:
+        sys.path.insert(0, os.path.dirname(os.path.abspath(source)))
+        module = module_of(source, change)
+        if hasattr(module, "load_tests"):  # refuses to be loaded by another program
+            del module.load_tests
+        return loader.loadTestsFromModule(module)
+    os.environ["BACKEND"] = skips_of
+    from torch.testing._internal.distributed import distributed_test
+
+    os.environ["BACKEND"] = distributed_test.BACKEND = "gloo"
+
+    class Distributed(distributed_test.TestDistBackend, distributed_test.DistributedTest._DistTestBase):
+        def setUp(self):
+            super().setUp()
+            self._spawn_processes()
+
+    globals()["Distributed"] = Distributed
+    return loader.loadTestsFromTestCase(Distributed)
+
+
+def each_test(suite):
+    for item in suite:
+        if isinstance(item, unittest.TestSuite):
+            yield from each_test(item)
+        else:
+            yield item
+
+
+class Results(unittest.TextTestResult):
+    """Writes a line for each test when it has ended."""
+
+    file = None
+
+    def write(self, what, test, reason=""):
+        lines = [line.strip() for line in str(reason).splitlines() if line.strip()]
+        errors = [line for line in lines if ("Error" in line or "expired" in line) and not line.startswith("frame #")]
+        told = (errors or lines or [""])[-1]
+        self.file.write(f"{what}\t{type(test).__name__}.{test._testMethodName}\t{told[:240]}\n")
+        self.file.flush()
+
+    def addSuccess(self, test):
+        super().addSuccess(test)
+        if getattr(test, "world_size", 1) == 0:  # it has run nothing
+            self.write("skipped", test, "One rank for each CUDA device, and there is none")
+        else:
+            self.write("passed", test)
+
+    def addError(self, test, err):
+        super().addError(test, err)
+        self.write("failed", test, err[1])
+
+    def addFailure(self, test, err):
+        super().addFailure(test, err)
+        self.write("failed", test, err[1])
+
+    def addSkip(self, test, reason):
+        super().addSkip(test, reason)
+        self.write("skipped", test, reason)
+
+
+def print_report(name):
+    """Print results as Markdown: passed and failed ones by name, skipped ones by PyTorch's own reason."""
+    with open(name, encoding="utf-8") as file:
+        rows = [line.rstrip("\n").split("\t") for line in file]
+    for what in ("passed", "failed"):
+        chosen = [row for row in rows if row[0] == what]
+        print(f"\n{len(chosen)} {what}:\n")
+        if what == "failed":
+            print("\n".join(f"- `{test}`: {reason}" for _, test, reason in chosen))
+        else:
+            print(", ".join(f"`{test}`" for _, test, _ in chosen))
+    print(f"\n{sum(row[0] == 'skipped' for row in rows)} skipped by PyTorch:\n")
+    for reason in sorted({row[2] for row in rows if row[0] == "skipped"}):
+        print(f"- {reason}: " + ", ".join(f"`{row[1]}`" for row in rows if row[0] == "skipped" and row[2] == reason))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("source", nargs="?")
+    parser.add_argument("--report", metavar="FILE")
+    parser.add_argument("--ranks", type=int, default=3)
+    parser.add_argument("--out", default="/dev/stdout")
+    parser.add_argument("--only", default="", help="parts of names, separated by commas")
+    parser.add_argument("--without", default="", help="parts of names to leave out")
+    parser.add_argument("--seconds", type=float, default=1e9, help="begin no test after this long")
+    parser.add_argument("--skips-of", default="gloo", help="skip what PyTorch skips for this backend: mpi runs all_to_all")
+    parser.add_argument("--gloo", action="store_true", help="Gloo itself, to compare")
+    parser.add_argument("--on-cpu", action="store_true", help="run tests that want CUDA devices on the CPU")
+    options = parser.parse_args()
+    if options.report:
+        print_report(options.report)
+        return
+    prepare(options.ranks)
+    if options.gloo:
+        del os.environ["TORCH_TWILL_GLOO"]
+    else:
+        import twill.torch.build
+
+        twill.torch.build.load()
+        if options.source not in SOURCES:
+            take_place_of_gloo()
+    fork_ranks()
+    if options.on_cpu:
+        run_without_devices()
+    only, without = ([part for part in text.split(",") if part] for text in (options.only, options.without))
+    end = time.monotonic() + options.seconds
+    with open(options.out, "a", encoding="utf-8") as Results.file:
+        runner = unittest.TextTestRunner(resultclass=Results, verbosity=0)
+        for test in each_test(suite_of(options.source, options.skips_of, on_cpu if options.on_cpu else str)):
+            name = test.id()
+            if time.monotonic() < end and (not only or any(p in name for p in only)) and not any(p in name for p in without):
+                runner.run(test)
+
+
+if __name__ == "__main__":
+    main()

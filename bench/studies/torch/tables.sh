@@ -1,0 +1,98 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# tables.sh BUILD [SECONDS]: the tables of docs/pytorch.md as Markdown: torch.distributed over twill and Gloo in turns, with 2 and 4 ranks on one node
+# and on two hosts (network namespaces of this machine, tests/support/hosts.sh; root only), in SECONDS (330), and what each layer of a call costs.
+# RATE: if set, such as 1gbit, what each host receives is limited to it. HOOKS: if set, only a training step on two hosts with gradients in 32 and in 16 bits.
+# RANKS: if set, such as "2 4 8", one node only (without root), with as many ranks in turn, in SECONDS; ONLY: collectives, separated by commas.
+# HEAP: if set, tensors are in memory that ranks of a host share (TWILL_HEAP=shared). WARM_UP: if set, seconds of calls before each batch that are not timed,
+# beside SECONDS. BUILD: twill's build folder. PYTHON: a Python with PyTorch (python3). SIZES: bytes, as compare.py takes them. BACKENDS: twill,gloo.
+# shellcheck source-path=SCRIPTDIR/../../../tests source=support/hosts_alone.sh
+here=$(cd "$(dirname "$0")/../../../tests" && pwd)
+build=$(cd "$1" && pwd) budget=$(((${2:-330} - 50) / 4)) bin=$build/bin
+[ -z "${RANKS:-}" ] || budget=$((${2:-330} / $(echo "$RANKS" | wc -w)))
+export PYTHONPATH="$build/python" PYTHONDONTWRITEBYTECODE=1 OMP_NUM_THREADS=1 MASTER_PORT=29517
+python=${PYTHON:-python3}
+. "$here/support/hosts_alone.sh"
+pids=
+trap 'kill $pids 2>/dev/null; exit 1' HUP INT TERM
+"$python" -m twill.torch.build >"$scratch/out" || fail "no C++ part"
+
+# run NAME HOSTS RANKS: RANKS ranks on HOSTS hosts, in blocks, or without namespaces if HOSTS is 1.
+run()
+{
+    name=$1 hosts=$2 ranks=$3 rank=0 pids=
+    while [ "$rank" -lt "$ranks" ]; do
+        set -- env ${HEAP:+"LD_PRELOAD=$build/lib/libtwill-heap.so" TWILL_HEAP=shared} RANK=$rank LOCAL_RANK=$((rank % (ranks / hosts))) WORLD_SIZE="$ranks" LOCAL_WORLD_SIZE=$((ranks / hosts)) "$python" \
+            "$here/../bench/studies/torch/compare.py" --budget "$budget" --csv "$scratch/$name.csv" --backends "${BACKENDS:-twill,gloo}" \
+            --title "$ranks ranks, $name" ${SIZES:+--sizes "$SIZES"} ${ONLY:+--only "$ONLY"} ${WARM_UP:+--warm-up "$WARM_UP"} ${HOOKS:+--hooks}
+        if [ "$hosts" -eq 1 ]; then
+            MASTER_ADDR=127.0.0.1 "$@" >"$scratch/$name.$rank" 2>&1 &
+        else
+            # shellcheck disable=SC2154 # of hosts.sh
+            MASTER_ADDR=$(host_address 0) GLOO_SOCKET_IFNAME=eth0 "$hosts_in" $((rank * hosts / ranks)) "$@" >"$scratch/$name.$rank" 2>&1 &
+        fi
+        pids="$pids $!"
+        rank=$((rank + 1))
+    done
+    for pid in $pids; do
+        wait "$pid" || fail "$name: $(tail -3 "$scratch/$name.0")"
+    done
+}
+
+# Print the shortest time of three runs of twill-bench, whose ranks run at once. column: 6 out of place, 10 in place.
+least_time() # ranks column arguments...
+{
+    count=$1 column=$2
+    shift 2
+    for _ in 1 2 3; do
+        TWILL_TUNE=stream=1M "$bin/twillrun" --bind none -n "$count" "$bin/twill-bench" "$@" -c 0 --csv
+    done | awk -F, -v column="$column" '/float/ && (!least || $column < least) { least = $column } END { print least }'
+}
+
+# Print what no library can be faster than, from each rank's copies in its own memory, by twill's kernel: an all_to_all stores 32 MiB on each rank, a
+# broadcast on all but one. Private memory is copied twice, by way of memory that the ranks share, but for a rank's own block; less if a cache holds a
+# part of that memory. An all_reduce in place reads and stores each rank's 32 MiB, which is all that twill does where the ranks share the tensors. Of
+# private ones of L ranks (L - 1) / L go into memory that they share, and as much of the result comes out of it: these copies need not leave the caches, so
+# they count as copies of 64 KiB in a core's own cache.
+bounds() # ranks file
+{
+    copy=$(least_time "$1" 6 alltoall --split "$1" --memory malloc -b 32M -e 32M -n 30)
+    cached=$(least_time "$1" 6 alltoall --split "$1" --memory malloc -b 64K -e 64K -n 20000)
+    sums=$(least_time "$1" 10 allreduce -b 32M -e 32M -n 30)
+    [ -n "$sums" ] || fail "twill-bench does not run"
+    for what in all_reduce all_to_all_single broadcast; do
+        awk -F, -v what="$what" -v copy="$copy" -v cached="$cached" -v sums="$sums" -v ranks="$1" '$1 == what && $2 == 33554432 {
+            others = (ranks - 1) / ranks
+            least = what == "all_reduce" ? sums : what == "broadcast" ? copy * others : copy
+            private = what == "all_reduce" ? sums + 2 * others * 512 * cached : what == "broadcast" ? copy : copy * (1 + others)
+            printf "%s of 32 MiB, %d ranks, one node: in memory that the ranks share it takes %.0f us at least, at most %.1f times Gloo; ",
+                what, ranks, least, $(NF - 1) / least
+            printf "in private memory %.0f us, %.1f times; twill %.0f us, %.1f times\n", private, $(NF - 1) / private, $3, $(NF - 1) / $3 }' "$2"
+    done
+}
+
+if [ -n "${RANKS:-}" ]; then
+    for count in $RANKS; do
+        run "one node ($count)" 1 "$count"
+        "$python" "$here/../bench/studies/torch/compare.py" --table "$scratch/one node ($count).csv"
+        bounds "$count" "$scratch/one node ($count).csv"
+    done
+    exit 0
+fi
+hosts_up 2
+[ -z "${RATE:-}" ] || hosts_shape "$RATE" || fail "no limit of the rate here"
+if [ -n "${HOOKS:-}" ]; then
+    run "two hosts" 2 2
+    cat "$scratch/two hosts.0"
+    exit 0
+fi
+run "one node" 1 2
+run "one node (4)" 1 4
+run "two hosts" 2 2
+run "two hosts (4)" 2 4
+"$python" "$here/../bench/studies/torch/compare.py" --table "$scratch/one node.csv" "$scratch/one node (4).csv" "$scratch/two hosts.csv" "$scratch/two hosts (4).csv"
+echo
+bounds 2 "$scratch/one node.csv"
+bounds 4 "$scratch/one node (4).csv"
+echo
+RANK=0 WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 "$python" "$here/../bench/studies/torch/compare.py" --layers

@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a timeline adds to a training step, and what an event of the ring costs: README.md. */
+#include "bench/common/gradient_list.h"
+#include "bench/common/report.h"
+#include "bench/tools/compare/peers/played_compute.h"
+#include "lib/base/plural.h"
+#include "lib/base/trace.h"
+#include "lib/twill_train.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define OVERHEAD_STEPS 1000
+#define STEPS_WARM     3
+#define BATCH          32
+#define GFLOPS         10000.0
+#define EVENTS_TIMED   (UINT64_C(1) << 24)
+#define SIDES          2
+
+/* A context of this rank, its set, and the samples of its steps. */
+struct overhead_side {
+    const char *name;
+    twill_comm *comm;
+    twill_gradients *set;
+    double step[OVERHEAD_STEPS], processor[OVERHEAD_STEPS]; /* seconds */
+};
+
+struct overhead {
+    struct twill_bench_list list;
+    twill_comm *comm; /* brings the sides' ranks together */
+    struct overhead_side side[SIDES];
+    struct played_compute compute;
+    size_t steps;
+};
+
+static bool fails(const char *call, twill_status status, const char *message)
+{
+    if (status != TWILL_OK)
+        fprintf(stderr, "%s: %s\n", call, message);
+    return status != TWILL_OK;
+}
+
+static int exchange(void *user, const void *mine, void *all, size_t bytes)
+{
+    return twill_allgather(user, mine, all, bytes, TWILL_U8) == TWILL_OK ? 0 : -1;
+}
+
+/* Open a context with this setting, and a set of the list's tensors. */
+static bool open_side(struct overhead *o, struct overhead_side *side, const char *setting)
+{
+    const twill_bootstrap bootstrap = {twill_comm_rank(o->comm), twill_comm_size(o->comm), exchange,
+                                       o->comm};
+    const char *const settings[] = {setting, NULL};
+    char message[512] = "";
+    if (fails("init", twill_init_with(&side->comm, &bootstrap, settings, message, sizeof(message)),
+              message) ||
+        fails("create", twill_gradients_create(&side->set, side->comm, NULL),
+              twill_comm_message(side->comm)))
+        return false;
+    for (size_t i = 0; i < o->list.keys; i++) {
+        char name[24];
+        snprintf(name, sizeof(name), "%zu", i);
+        const twill_tensor tensor = {
+            .name = name, .count = (size_t)o->list.elements[i], .type = TWILL_F32};
+        if (fails("add", twill_gradients_add(side->set, &tensor, NULL),
+                  twill_gradients_message(side->set)))
+            return false;
+    }
+    return !fails("commit", twill_gradients_commit(side->set), twill_gradients_message(side->set));
+}
+
+static void close_side(struct overhead_side *side)
+{
+    twill_gradients_destroy(side->set);
+    twill_finalize(side->comm);
+}
+
+static int test_set(void *of)
+{
+    int done;
+    return twill_gradients_test(of, -1, &done) != TWILL_OK;
+}
+
+static double processor_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+/* Make a step: forward and backward pass are played, the gradients reduced meanwhile. */
+static bool run_step(struct overhead *o, struct overhead_side *side, size_t step)
+{
+    const struct twill_bench_list *list = &o->list;
+    if (fails("barrier", twill_barrier(o->comm), twill_comm_message(o->comm)))
+        return false;
+    double from = twill_bench_now(), processor = processor_now();
+    twill_status status = TWILL_OK;
+    o->compute.test = test_set;
+    o->compute.of = side->set;
+    played_launch(&o->compute);
+    for (size_t i = list->keys; i-- > 0 && status == TWILL_OK;) {
+        double forward = twill_bench_list_seconds(list, i, BATCH, GFLOPS);
+        (void)played_for(&o->compute, 2 * forward);
+        status = twill_gradients_ready(side->set, (int)i);
+    }
+    if (status == TWILL_OK)
+        status = twill_gradients_wait_all(side->set);
+    o->compute.test = NULL;
+    played_launch(&o->compute);
+    for (size_t i = 0; i < list->keys; i++)
+        (void)played_for(&o->compute, twill_bench_list_seconds(list, i, BATCH, GFLOPS));
+    side->step[step] = twill_bench_now() - from;
+    side->processor[step] = processor_now() - processor;
+    return !fails("step", status, twill_gradients_message(side->set));
+}
+
+static bool run_turns(struct overhead *o)
+{
+    for (size_t step = 0; step < STEPS_WARM + o->steps; step++)
+        for (size_t i = 0; i < SIDES; i++) {
+            size_t at = step < STEPS_WARM ? 0 : step - STEPS_WARM;
+            if (!run_step(o, &o->side[(i + step) % SIDES], at))
+                return false;
+        }
+    return true;
+}
+
+/* --- an event --------------------------------------------------------------------------------- */
+
+/* What a round of a loop does. */
+enum { EVENT_ALONE, CLOCK_ALONE, EVENT_AND_CLOCK, TIMED_KINDS };
+
+/* Return the nanoseconds of a round. */
+static double time_events(struct twill_trace_ring *ring, int kind)
+{
+    const struct twill_trace trace = {.ring = ring};
+    volatile uint64_t clock = 0;
+    double from = twill_bench_now();
+    for (uint64_t i = 0; i < EVENTS_TIMED; i++) {
+        if (kind == CLOCK_ALONE) {
+            clock = twill_ticks();
+            continue;
+        }
+        uint64_t tick = kind == EVENT_AND_CLOCK ? twill_ticks() : i;
+        twill_trace_emit(&trace, (struct twill_trace_event){.tick = tick,
+                                                            .bytes = i,
+                                                            .sequence = (uint32_t)i,
+                                                            .peer = TWILL_TRACE_NO_PEER,
+                                                            .what = 3,
+                                                            .kind = TWILL_TRACE_CALL_BEGIN});
+    }
+    (void)clock;
+    return (twill_bench_now() - from) * 1e9 / (double)EVENTS_TIMED;
+}
+
+static void print_events(void)
+{
+    struct twill_trace_ring *ring = aligned_alloc(64, sizeof(*ring));
+    double least[TIMED_KINDS] = {1e9, 1e9, 1e9};
+    if (ring == NULL)
+        return;
+    memset(ring, 0, sizeof(*ring));
+    for (int turn = 0; turn < 5 * TIMED_KINDS; turn++) {
+        double ns = time_events(ring, turn % TIMED_KINDS), *to = &least[turn % TIMED_KINDS];
+        *to = ns < *to ? ns : *to;
+    }
+    printf("an event of the ring: %.2f ns; a look at the clock: %.2f ns; both: %.2f ns, %.2f ns "
+           "more than the clock (least of 5)\n",
+           least[EVENT_ALONE], least[CLOCK_ALONE], least[EVENT_AND_CLOCK],
+           least[EVENT_AND_CLOCK] - least[CLOCK_ALONE]);
+    free(ring);
+}
+
+/* --- the program ------------------------------------------------------------------------------ */
+
+static void print_sides(struct overhead *o)
+{
+    double step[SIDES], processor[SIDES];
+    for (int i = 0; i < SIDES; i++) {
+        struct overhead_side *side = &o->side[i];
+        struct twill_bench_statistics steps = twill_bench_statistics(side->step, o->steps);
+        step[i] = steps.median;
+        processor[i] = twill_bench_statistics(side->processor, o->steps).median;
+        printf("%-14s %9.3f ms a step (median; least %.3f), %.3f ms of processor time\n",
+               side->name, step[i] * 1e3, steps.min * 1e3, processor[i] * 1e3);
+    }
+    printf("%-14s %9.3f ms, %.2f %% of a step; processor time %.3f ms, %.2f %% of a step\n",
+           "the timeline's", (step[1] - step[0]) * 1e3, (step[1] / step[0] - 1) * 100,
+           (processor[1] - processor[0]) * 1e3, (processor[1] - processor[0]) / step[0] * 100);
+}
+
+static int measure(struct overhead *o, const char *folder)
+{
+    char setting[128];
+    snprintf(setting, sizeof(setting), "TWILL_TIMELINE=%s/step.json", folder);
+    o->side[0].name = "no timeline";
+    o->side[1].name = "with timeline";
+    bool good = open_side(o, &o->side[0], "TWILL_TIMELINE=") && open_side(o, &o->side[1], setting);
+    good = good && run_turns(o);
+    if (good && twill_comm_rank(o->comm) == 0) {
+        printf(
+            "%zu tensor%s, %llu bytes, %d rank%s; computing by %s; %zu step%s of each in turns\n",
+            o->list.keys, TWILL_PLURAL(o->list.keys),
+            (unsigned long long)(o->list.total * sizeof(float)), twill_comm_size(o->comm),
+            TWILL_PLURAL(twill_comm_size(o->comm)), o->compute.device ? "a device" : "the core",
+            o->steps, TWILL_PLURAL(o->steps));
+        print_sides(o);
+        print_events();
+    }
+    for (int i = 0; i < SIDES; i++)
+        close_side(&o->side[i]);
+    if (good)
+        (void)twill_barrier(o->comm); /* all files are closed */
+    return good ? 0 : 1;
+}
+
+int main(int argc, char **argv)
+{
+    struct overhead *o = calloc(1, sizeof(*o));
+    char message[512] = "", folder[] = "/tmp/trace-overhead.XXXXXX", remove[64];
+    size_t steps = 100;
+    bool device = argc > 3 && strcmp(argv[3], "device") == 0;
+    if (argc < 2 || argc > 4 || (argc > 3 && !device && strcmp(argv[3], "core") != 0) ||
+        (argc > 2 && !twill_bench_parse_number(argv[2], 1, OVERHEAD_STEPS, &steps))) {
+        fputs("Usage: trace-overhead LIST [STEPS [core|device]]\n", stderr);
+        free(o);
+        return 2;
+    }
+    if (o == NULL || !twill_bench_list_read(&o->list, argv[1], message, sizeof(message)) ||
+        twill_init(&o->comm) != TWILL_OK ||
+        (twill_comm_rank(o->comm) == 0 && mkdtemp(folder) == NULL) ||
+        twill_broadcast(o->comm, folder, folder, sizeof(folder), TWILL_U8, 0) != TWILL_OK) {
+        fprintf(stderr, "trace-overhead: cannot begin: %s\n", message);
+        return 1;
+    }
+    o->steps = steps;
+    o->compute.device = device;
+    o->compute.turns_per_second = played_speed();
+    int status = measure(o, folder);
+    snprintf(remove, sizeof(remove), "rm -r %s", folder);
+    if (twill_comm_rank(o->comm) == 0 && system(remove) != 0)
+        fprintf(stderr, "trace-overhead: cannot remove %s\n", folder);
+    twill_finalize(o->comm);
+    twill_bench_list_free(&o->list);
+    free(o);
+    return status;
+}

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The command line of twill-bench: nccl-tests' options, and some more. */
+#ifndef TWILL_BENCH_OPTIONS_H
+#define TWILL_BENCH_OPTIONS_H
+
+#include "bench/common/report.h"
+#include "bench/tools/bench/bench_collective.h"
+#include "lib/base/lists.h"
+#include "lib/twill.h"
+
+#define TWILL_BENCH_ALL (-1)
+
+/* Names for messages, each after a blank. */
+#define TWILL_BENCH_NAME(NOUN, name, ...) " " #name
+#define TWILL_BENCH_NAMES_OF_LEVELS       TWILL_LEVELS(TWILL_BENCH_NAME, )
+#define TWILL_BENCH_NAMES_OF_OPS                                                                   \
+    TWILL_OPS_ARITHMETIC(TWILL_BENCH_NAME, )                                                       \
+    TWILL_OPS_BITWISE(TWILL_BENCH_NAME, )                                                          \
+    TWILL_OPS_LOGICAL(TWILL_BENCH_NAME, )
+
+extern const char twill_bench_usage[]; /* the text of --help: bench_usage.c */
+
+enum { TWILL_BENCH_BUCKETS_MOST = 32 };
+
+/* How the ranks' times are combined into one, as by nccl-tests' -a. */
+enum twill_bench_average {
+    TWILL_BENCH_RANK0,
+    TWILL_BENCH_AVERAGE,
+    TWILL_BENCH_MIN,
+    TWILL_BENCH_MAX
+};
+
+/* Bytes of the calls: from the least to the most, plus a step, or times a factor above 1. */
+struct twill_bench_sizes {
+    size_t min_bytes, max_bytes, step_bytes, step_factor;
+    bool ranged; /* one of these four was given */
+};
+
+/* How often each size is measured and checked. */
+struct twill_bench_repeats {
+    size_t iterations, warmups, aggregate;
+    size_t cycles; /* 0: forever */
+    size_t checks; /* 0: none */
+};
+
+/* How the timed calls are made, and on which memory. */
+struct twill_bench_calls {
+    enum twill_bench_form form;
+    bool blocking;  /* a barrier after every call */
+    bool placed;    /* --memory twill */
+    size_t align;   /* bytes */
+    size_t unalign; /* elements */
+};
+
+/* What is measured beside the time of the calls. */
+struct twill_bench_measures {
+    bool verify;       /* check every form of the call */
+    bool overlap;      /* overlap with computing */
+    bool tests;        /* with twill_test() while computing */
+    bool times;        /* split the time of calls */
+    bool reproducible; /* with TWILL_REPRODUCIBLE=1 */
+    bool energy;       /* of the timed calls */
+    const char *sysfs; /* where its counters are, or NULL: /sys */
+    size_t delay;      /* of a reduction, nanoseconds a KiB; 0: none */
+    int narrow;        /* narrow sums of this type; -1: not */
+};
+
+/* What is printed and written. */
+struct twill_bench_shown {
+    enum twill_bench_average average;
+    bool each; /* statistics over iterations */
+    size_t each_skip;
+    bool csv;           /* comma-separated values */
+    const char *output; /* JSON file, or NULL */
+};
+
+/* --list with --overlap: steps whose computing is played. */
+struct twill_bench_step_options {
+    size_t batch, gflops;                     /* samples; speed of what computes */
+    bool device;                              /* it is a device, not the rank's core */
+    bool priority;                            /* order of the buckets */
+    size_t buckets[TWILL_BENCH_BUCKETS_MOST]; /* sizes to measure; SIZE_MAX: the default */
+    size_t n_buckets;
+    bool given; /* one of these was given */
+};
+
+/* The library's variables for this run. */
+struct twill_bench_settings {
+    size_t timeout;        /* TWILL_TIMEOUT, seconds; 0: as it is */
+    const char *algorithm; /* TWILL_ALGORITHM, or NULL */
+    const char *gradients; /* TWILL_GRADIENTS, or NULL */
+};
+
+struct twill_bench_options {
+    enum twill_bench_collective collective;
+    int op, type, root;  /* or TWILL_BENCH_ALL */
+    const char *list;    /* gradient list, or NULL: sizes */
+    const char *split;   /* NULL: all ranks; else a number of groups, or a level of the machine */
+    const char *kernels; /* instead: time kernels whose name contains this, or NULL */
+    const char *calibration; /* file that --calibrate writes, or NULL */
+    struct twill_bench_sizes sizes;
+    struct twill_bench_repeats repeats;
+    struct twill_bench_calls calls;
+    struct twill_bench_measures measures;
+    struct twill_bench_shown report;
+    struct twill_bench_step_options played;
+    struct twill_bench_settings settings;
+};
+
+enum twill_bench_parsed { TWILL_BENCH_RUN, TWILL_BENCH_DONE, TWILL_BENCH_USAGE };
+
+/* Read argv. DONE: help or version were printed. USAGE: an error that names the argument was
+ * printed to standard error, if `speak` is set, so that one rank of a job prints it. */
+enum twill_bench_parsed twill_bench_parse(struct twill_bench_options *options, int argc,
+                                          char **argv, bool speak);
+
+#endif

@@ -1,0 +1,445 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Calibration: measure each candidate of each collective at the sizes where the price model gives
+ * it a chance. Candidates are selected by name, one of each collective at a time, in a context of
+ * their own; its out-of-band exchange is a broadcast over the communicator of the environment. */
+#include "bench/tools/bench/calibrate/calibrate.h"
+#include "bench/common/exit_status.h"
+#include "bench/common/measured_collectives.h"
+#include "bench/common/report.h"
+#include "lib/base/plural.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { NAMES = 48, NAME_BYTES = 96, CHANCE = 6 };
+
+static const size_t sizes[] = {8,     64,     256,     1024,    4096,     16384,
+                               65536, 262144, 1048576, 4194304, 16777216, 67108864};
+enum { CALIBRATE_SIZES = sizeof(sizes) / sizeof(sizes[0]) };
+
+/* Return the bytes that the buffers need. */
+static size_t largest(const struct twill_bench_calibration *c)
+{
+    size_t i = CALIBRATE_SIZES - 1;
+    while (i > 0 && sizes[i] > c->max_bytes)
+        i--;
+    return sizes[i];
+}
+
+/* --- the collectives -------------------------------------------------------------------------- */
+
+static twill_status allreduce(twill_comm *comm, void *src, void *dst, size_t count, twill_type type)
+{
+    return twill_allreduce(comm, src, dst, count, type, TWILL_SUM);
+}
+
+static twill_status reduce(twill_comm *comm, void *src, void *dst, size_t count, twill_type type)
+{
+    return twill_reduce(comm, src, dst, count, type, TWILL_SUM, 0);
+}
+
+static twill_status broadcast(twill_comm *comm, void *src, void *dst, size_t count, twill_type type)
+{
+    return twill_broadcast(comm, src, dst, count, type, 0);
+}
+
+static twill_status barrier(twill_comm *comm, void *src, void *dst, size_t count, twill_type type)
+{
+    (void)src, (void)dst, (void)count, (void)type;
+    return twill_barrier(comm);
+}
+
+static twill_status allgather(twill_comm *comm, void *src, void *dst, size_t count, twill_type type)
+{
+    return twill_allgather(comm, src, dst, count, type);
+}
+
+static twill_status reduce_scatter(twill_comm *comm, void *src, void *dst, size_t count,
+                                   twill_type type)
+{
+    return twill_reduce_scatter(comm, src, dst, count, type, TWILL_SUM);
+}
+
+static twill_status gather(twill_comm *comm, void *src, void *dst, size_t count, twill_type type)
+{
+    return twill_gather(comm, src, dst, count, type, 0);
+}
+
+static twill_status scatter(twill_comm *comm, void *src, void *dst, size_t count, twill_type type)
+{
+    return twill_scatter(comm, src, dst, count, type, 0);
+}
+
+static twill_status alltoall(twill_comm *comm, void *src, void *dst, size_t count, twill_type type)
+{
+    return twill_alltoall(comm, src, dst, count, type);
+}
+
+static const struct collective {
+    const char *name;
+    twill_bench_timed_fn call;
+    bool sharded, joins;
+    /* how to measure it in place, too */
+    enum { NOT_IN_PLACE, SAME, SRC_IN_DST, DST_IN_SRC } in_place;
+} collectives[] = {
+    {"allreduce", allreduce, false, true, SAME},
+    {"reduce", reduce, false, false, SAME},
+    {"broadcast", broadcast, false, false, SAME},
+    {"barrier", barrier, false, true, NOT_IN_PLACE},
+    {"allgather", allgather, true, true, SRC_IN_DST},
+    {"reduce_scatter", reduce_scatter, true, true, DST_IN_SRC},
+    {"gather", gather, true, false, NOT_IN_PLACE},
+    {"scatter", scatter, true, false, NOT_IN_PLACE},
+    {"alltoall", alltoall, true, true, NOT_IN_PLACE},
+};
+enum { CALIBRATE_COLLECTIVES = sizeof(collectives) / sizeof(collectives[0]) };
+_Static_assert(CALIBRATE_COLLECTIVES == TWILL_BENCH_COLLECTIVE_COUNT - 6,
+               "all but the five of uneven shards and sendrecv");
+
+/* --- what to measure -------------------------------------------------------------------------- */
+
+/* The candidates of a collective, and the sizes at which each has a chance. */
+struct plan {
+    size_t count;
+    char name[NAMES][NAME_BYTES];
+    bool selected[NAMES][CALIBRATE_SIZES];
+};
+
+static size_t find_name(struct plan *plan, const char *name, size_t length)
+{
+    size_t i = 0;
+    while (i < plan->count &&
+           (strlen(plan->name[i]) != length || memcmp(plan->name[i], name, length) != 0))
+        i++;
+    if (i == plan->count && i < NAMES && length < NAME_BYTES) {
+        snprintf(plan->name[i], NAME_BYTES, "%.*s", (int)length, name);
+        plan->count++;
+    }
+    return i;
+}
+
+/* Add the candidates of one size to the plan. The "candidate" lines are sorted by cost, but the
+ * price decides here. memory: how peers' memory can be used, "" if no rank has peers. */
+static void query_plan(struct twill_bench_calibration *c, const char *collective, size_t size,
+                       const char *memory, struct plan *plan)
+{
+    char question[96];
+    const char *line;
+    unsigned long long least = 0;
+    snprintf(question, sizeof(question), "%s %zu f32%s", collective, sizes[size], memory);
+    for (int pass = 0; pass < 2; pass++) {
+        for (size_t i = 0; (line = twill_context_why(c->context, question, i)) != NULL; i++) {
+            if (strncmp(line, "candidate\t", 10) != 0)
+                continue;
+            const char *name = line + 10, *price = strchr(name, '\t');
+            unsigned long long ps = price != NULL ? strtoull(price + 1, NULL, 10) : 0;
+            if (pass == 0 && (least == 0 || ps < least))
+                least = ps;
+            if (pass == 0 || price == NULL || ps / CHANCE > least)
+                continue;
+            size_t found = find_name(plan, name, (size_t)(price - name));
+            if (found < plan->count)
+                plan->selected[found][size] = true;
+        }
+    }
+}
+
+/* Return whether ranks of this job can read each other's memory. */
+static bool reads_peers(struct twill_bench_calibration *c)
+{
+    const char *line;
+    for (size_t i = 0; (line = twill_context_describe(c->context, i)) != NULL; i++)
+        if (strncmp(line, "memory of other ranks:", 22) == 0)
+            return strstr(line, "cma: yes") != NULL;
+    return false;
+}
+
+/* --- contexts --------------------------------------------------------------------------------- */
+
+/* twill_bootstrap's exchange: an allgather by broadcasts. */
+static int exchange(void *user, const void *mine, void *all, size_t bytes)
+{
+    struct twill_bench_calibration *c = user;
+    memcpy((char *)all + (size_t)c->rank * bytes, mine, bytes);
+    for (int r = 0; r < c->size; r++) {
+        char *shard = (char *)all + (size_t)r * bytes;
+        if (twill_broadcast(c->comm, shard, shard, bytes, TWILL_U8, r) != TWILL_OK)
+            return 1;
+    }
+    return 0;
+}
+
+struct calibration_session {
+    twill_context *context;
+    twill_comm *comm;
+    void *src, *dst;
+};
+
+static void end_session(struct calibration_session *s)
+{
+    if (s->src != NULL)
+        twill_free(s->context, s->src);
+    if (s->dst != NULL)
+        twill_free(s->context, s->dst);
+    twill_comm_destroy(s->comm);
+    twill_context_destroy(s->context);
+}
+
+static twill_status begin_session(struct twill_bench_calibration *c, const char *override,
+                                  struct calibration_session *s)
+{
+    char setting[CALIBRATE_COLLECTIVES * (NAME_BYTES + 24)];
+    const char *settings[] = {setting, "TWILL_TUNING=", "TWILL_LOG=none", NULL};
+    twill_bootstrap bootstrap = {c->rank, c->size, exchange, c};
+    *s = (struct calibration_session){.context = NULL};
+    snprintf(setting, sizeof(setting), "TWILL_ALGORITHM=%s", override);
+    twill_status status = twill_context_create(&s->context, &bootstrap, settings);
+    if (status == TWILL_OK)
+        status = twill_comm_create(&s->comm, s->context);
+    if (status == TWILL_OK)
+        status = twill_alloc(s->context, &s->src, largest(c));
+    if (status == TWILL_OK)
+        status = twill_alloc(s->context, &s->dst, largest(c));
+    if (status != TWILL_OK)
+        fprintf(stderr, "twill-bench: --calibrate: %s: %s\n", override,
+                s->context != NULL ? twill_context_message(s->context) : twill_strerror(status));
+    if (status == TWILL_OK) {
+        memset(s->src, 0, largest(c));
+        memset(s->dst, 0, largest(c));
+    }
+    return status;
+}
+
+/* --- timing ----------------------------------------------------------------------------------- */
+
+twill_status twill_bench_time_calls(struct twill_bench_calibration *c, twill_comm *comm,
+                                    twill_bench_timed_fn call, void *src, void *dst, size_t count,
+                                    twill_type type, bool joins, double *seconds)
+{
+    const double patience = 0.01; /* seconds */
+    double first = 0;
+    size_t samples = 0, needed = TWILL_BENCH_SAMPLES;
+    twill_status status = TWILL_OK;
+    /* Two calls to warm up; the second determines how many samples there is time for, equal on all
+     * ranks. */
+    for (int i = 0; i < 2 && status == TWILL_OK; i++) {
+        first = twill_bench_now();
+        status = call(comm, src, dst, count, type);
+        first = twill_bench_now() - first;
+    }
+    if (status == TWILL_OK)
+        status = twill_allreduce(c->comm, &first, &first, 1, TWILL_F64, TWILL_MAX);
+    if (first * TWILL_BENCH_SAMPLES > patience && patience / first + 5 < TWILL_BENCH_SAMPLES)
+        needed = (size_t)(patience / first) + 5;
+    while (status == TWILL_OK && samples < needed) {
+        if (!joins)
+            status = twill_barrier(comm);
+        double begin = twill_bench_now();
+        if (status == TWILL_OK)
+            status = call(comm, src, dst, count, type);
+        c->samples[samples++] = twill_bench_now() - begin;
+    }
+    *seconds = samples > 0 ? twill_bench_statistics(c->samples, samples).median : 0;
+    if (status == TWILL_OK)
+        status = twill_allreduce(c->comm, seconds, seconds, 1, TWILL_F64, TWILL_MAX);
+    return status;
+}
+
+/* Measure out of place and, where possible, in place; return the mean of both. */
+static twill_status time_both(struct twill_bench_calibration *c,
+                              const struct calibration_session *s,
+                              const struct collective *collective, size_t count, double *seconds)
+{
+    size_t own = (size_t)c->rank * count * sizeof(float);
+    double in_place = 0;
+    void *src = collective->in_place == SRC_IN_DST ? (char *)s->dst + own : s->src;
+    void *dst = collective->in_place == SAME         ? s->src
+                : collective->in_place == DST_IN_SRC ? (char *)s->src + own
+                                                     : s->dst;
+    twill_status status = twill_bench_time_calls(c, s->comm, collective->call, s->src, s->dst,
+                                                 count, TWILL_F32, collective->joins, seconds);
+    if (status != TWILL_OK || collective->in_place == NOT_IN_PLACE)
+        return status;
+    status = twill_bench_time_calls(c, s->comm, collective->call, src, dst, count, TWILL_F32,
+                                    collective->joins, &in_place);
+    *seconds = (*seconds + in_place) / 2;
+    return status;
+}
+
+/* Return whether an algorithm of a collective is measured at a size. */
+static bool is_measured(const struct twill_bench_calibration *c,
+                        const struct collective *collective, const struct plan *plan, size_t index,
+                        size_t size)
+{
+    size_t count = sizes[size] / sizeof(float) / (collective->sharded ? (size_t)c->size : 1);
+    return plan->selected[index][size] && count > 0 && (collective->call != barrier || size == 0);
+}
+
+static twill_status measure_candidate(struct twill_bench_calibration *c,
+                                      struct calibration_session *s,
+                                      const struct collective *collective, const struct plan *plan,
+                                      size_t index)
+{
+    int nodes = twill_comm_nodes(c->comm), widest = twill_comm_local_size(c->comm);
+    char what[NAME_BYTES + 64];
+    twill_status status = twill_allreduce(c->comm, &widest, &widest, 1, TWILL_I32, TWILL_MAX);
+    for (size_t i = 0; i < CALIBRATE_SIZES && status == TWILL_OK; i++) {
+        size_t count = sizes[i] / sizeof(float) / (collective->sharded ? (size_t)c->size : 1);
+        bool nothing = collective->call == barrier;
+        double seconds;
+        if (!is_measured(c, collective, plan, index, i))
+            continue;
+        status = time_both(c, s, collective, count, &seconds);
+        if (status == TWILL_OK && c->rank == 0)
+            fprintf(c->file, "measured %s %s %dx%d %zu %.0f\n", collective->name, plan->name[index],
+                    nodes, widest, nothing ? (size_t)0 : sizes[i],
+                    seconds > 0 ? seconds * 1e12 : 1);
+        c->done++;
+        snprintf(what, sizeof(what), "%s %s %zu", collective->name, plan->name[index], sizes[i]);
+        twill_bench_progress_show(&c->progress, c->done, c->total, what);
+    }
+    if (status != TWILL_OK) {
+        twill_bench_progress_clear(&c->progress);
+        fprintf(stderr, "twill-bench: --calibrate: %s %s: %s\n", collective->name,
+                plan->name[index], twill_comm_message(s->comm));
+    }
+    return status;
+}
+
+/* Measure the index-th candidate of every collective. */
+static twill_status measure_together(struct twill_bench_calibration *c, const struct plan *plans,
+                                     size_t index)
+{
+    char override[CALIBRATE_COLLECTIVES * (NAME_BYTES + 24)] = "";
+    size_t used = 0;
+    struct calibration_session session;
+    for (size_t i = 0; i < CALIBRATE_COLLECTIVES; i++)
+        if (index < plans[i].count)
+            used += (size_t)snprintf(override + used, sizeof(override) - used, "%s:%s;",
+                                     collectives[i].name, plans[i].name[index]);
+    twill_status status = begin_session(c, override, &session);
+    for (size_t i = 0; i < CALIBRATE_COLLECTIVES && status == TWILL_OK; i++)
+        if (index < plans[i].count)
+            status = measure_candidate(c, &session, &collectives[i], &plans[i], index);
+    end_session(&session);
+    return status;
+}
+
+static twill_status measure_tables(struct twill_bench_calibration *c)
+{
+    struct plan *plans = calloc(CALIBRATE_COLLECTIVES, sizeof(*plans));
+    size_t most = 0;
+    twill_status status = plans != NULL ? TWILL_OK : TWILL_ERR_MEMORY;
+    for (size_t i = 0; i < CALIBRATE_COLLECTIVES && status == TWILL_OK; i++) {
+        for (size_t s = 0; s < CALIBRATE_SIZES && sizes[s] <= c->max_bytes; s++)
+            query_plan(c, collectives[i].name, s, c->size > 1 ? " mapped" : "", &plans[i]);
+        /* Fetched protocols compete with staged ones here. */
+        for (size_t s = 0; s < CALIBRATE_SIZES && sizes[s] <= c->max_bytes && reads_peers(c); s++)
+            query_plan(c, collectives[i].name, s, " fetched", &plans[i]);
+        most = plans[i].count > most ? plans[i].count : most;
+        for (size_t k = 0; k < plans[i].count * CALIBRATE_SIZES; k++)
+            c->total += is_measured(c, &collectives[i], &plans[i], k / CALIBRATE_SIZES,
+                                    k % CALIBRATE_SIZES);
+    }
+    twill_bench_progress_begin(&c->progress, c->rank == 0);
+    for (size_t index = 0; index < most && status == TWILL_OK; index++) {
+        status = measure_together(c, plans, index);
+        twill_bench_progress_clear(&c->progress);
+        if (c->rank == 0 && status == TWILL_OK)
+            printf("# %zu of %zu\n", index + 1, most);
+    }
+    free(plans);
+    return status;
+}
+
+/* --- the run ---------------------------------------------------------------------------------- */
+
+/* Return the words after "for" in a tuning file of this machine, or "" if they are not known. */
+static const char *tuning_key(twill_context *context)
+{
+    static const char label[] = "tuning key: ";
+    const char *line;
+    for (size_t i = 0; (line = twill_context_describe(context, i)) != NULL; i++)
+        if (strncmp(line, label, strlen(label)) == 0)
+            return line + strlen(label);
+    return "";
+}
+
+/* Create a file, which must not exist, and write a text. Nothing is left of it if that fails.
+ * Returns false after it has printed why. */
+static bool create_file(const char *path, const char *text, size_t bytes)
+{
+    FILE *file = fopen(path, "wxe");
+    bool good = file != NULL && fwrite(text, 1, bytes, file) == bytes;
+    if (file != NULL && fclose(file) != 0)
+        good = false;
+    if (good)
+        return true;
+    fprintf(stderr, "twill-bench: --calibrate: %s: %s\n", path, strerror(errno));
+    if (file != NULL)
+        remove(path);
+    return false;
+}
+
+/* Rank 0 begins the text of the file, which is written when all is measured; that it can be is
+ * tried before. All ranks get the result. */
+static twill_status begin_text(struct twill_bench_calibration *c, const char *path, int32_t *good)
+{
+    *good = 1;
+    if (c->rank == 0) {
+        const char *key = tuning_key(c->context);
+        *good = create_file(path, "", 0) && remove(path) == 0 &&
+                (c->file = open_memstream(&c->text, &c->bytes)) != NULL;
+        if (*good)
+            fprintf(
+                c->file,
+                "twill-tuning 1\n# written by twill-bench --calibrate, twill %s, %d rank%s on %d "
+                "node%s\n%s%s\nmachine auto\n",
+                twill_version(), c->size, TWILL_PLURAL(c->size), twill_comm_nodes(c->comm),
+                TWILL_PLURAL(twill_comm_nodes(c->comm)),
+                key[0] != '\0' ? "for " : "# for no machine: its CPU is not known", key);
+    }
+    return twill_broadcast(c->comm, good, good, 1, TWILL_I32, 0);
+}
+
+/* Write the file on rank 0 if everything was measured, and free the text. Returns false if it is
+ * not written. */
+static bool end_text(struct twill_bench_calibration *c, const char *path, bool measured)
+{
+    bool whole = c->file == NULL || (fclose(c->file) == 0 && measured);
+    if (c->file != NULL && measured && !whole)
+        fprintf(stderr, "twill-bench: --calibrate: %s: %s\n", path, strerror(ENOMEM));
+    if (c->file != NULL && whole && (whole = create_file(path, c->text, c->bytes)))
+        printf("# written: %s. Use it with TWILL_TUNING=%s\n", path, path);
+    free(c->text);
+    return whole;
+}
+
+int twill_bench_calibrate(const char *path, size_t max_bytes)
+{
+    struct twill_bench_calibration c = {.samples = calloc(TWILL_BENCH_SAMPLES, sizeof(double)),
+                                        .max_bytes = max_bytes};
+    int32_t good = 0;
+    twill_status status =
+        c.samples != NULL ? twill_context_create(&c.context, NULL, NULL) : TWILL_ERR_MEMORY;
+    if (status == TWILL_OK)
+        status = twill_comm_create(&c.comm, c.context);
+    if (status != TWILL_OK)
+        fprintf(stderr, "twill-bench: %s\n",
+                c.context != NULL ? twill_context_message(c.context) : twill_strerror(status));
+    c.rank = twill_comm_rank(c.comm);
+    c.size = twill_comm_size(c.comm);
+    if (status == TWILL_OK)
+        status = begin_text(&c, path, &good);
+    if (status == TWILL_OK && good)
+        status = twill_bench_calibrate_links(&c);
+    if (status == TWILL_OK && good)
+        status = measure_tables(&c);
+    if (!end_text(&c, path, status == TWILL_OK && good))
+        good = 0;
+    free(c.samples);
+    twill_comm_destroy(c.comm);
+    twill_context_destroy(c.context);
+    return status == TWILL_OK && good ? STATUS_GOOD : STATUS_FAILED;
+}

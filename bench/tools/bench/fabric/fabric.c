@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* twill-bench latency, bandwidth, ...: the transports in turn, and for each the sizes. */
+#include "bench/tools/bench/fabric/fabric.h"
+#include "bench/common/exit_status.h"
+#include "bench/common/report.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define BUFFERED ((size_t)64 << 20) /* bytes of a rank's buffers each way; at least one message */
+
+static int fail_fabric(const struct fabric_run *run, twill_status status)
+{
+    const char *message = run->channel != NULL ? run->channel->what : "";
+    if (run->channel == NULL && run->world != NULL)
+        message = twill_comm_message(run->world);
+    if (message[0] == '\0' && run->context != NULL)
+        message = twill_context_message(run->context);
+    fprintf(stderr, "twill-bench: %s%s%s\n", run->channel != NULL ? run->channel->transport : "",
+            run->channel != NULL ? ": " : "",
+            message[0] != '\0' ? message : twill_strerror(status));
+    return STATUS_FAILED;
+}
+
+static twill_status buffers_open(struct fabric_run *run)
+{
+    const struct fabric_options *options = &run->options;
+    struct fabric_flow flow = fabric_flow(run);
+    size_t receivers = flow.count > 0 ? (size_t)flow.count : 1;
+    size_t window = options->measurement == FABRIC_LATENCY ? 1 : options->window;
+    run->stride = (options->max_bytes + 4095) / 4096 * 4096;
+    run->buffers = BUFFERED / run->stride;
+    if (run->buffers > receivers * window)
+        run->buffers = receivers * window;
+    if (run->buffers < receivers)
+        run->buffers = receivers;
+    size_t bytes = run->buffers * run->stride;
+    unsigned char **at[] = {&run->out, &run->in};
+    for (size_t i = 0; i < 2; i++) {
+        if (options->placed)
+            TWILL_BENCH_TRY(twill_alloc(run->channel->context, (void **)at[i], bytes));
+        else
+            *at[i] = aligned_alloc(4096, bytes);
+        if (*at[i] == NULL)
+            return TWILL_ERR_MEMORY;
+        memset(*at[i], 0, bytes);
+    }
+    return TWILL_OK;
+}
+
+static void buffers_close(struct fabric_run *run)
+{
+    unsigned char **at[] = {&run->out, &run->in};
+    for (size_t i = 0; i < 2; i++) {
+        if (!run->options.placed)
+            free(*at[i]);
+        else if (*at[i] != NULL)
+            (void)twill_free(run->channel->context, *at[i]);
+        *at[i] = NULL;
+    }
+}
+
+/* Measure all sizes over the channel of the run. */
+static twill_status measure_sizes(struct fabric_run *run, struct fabric_json *json,
+                                  long long *wrong)
+{
+    const struct fabric_options *options = &run->options;
+    struct fabric_row row;
+    TWILL_BENCH_TRY(buffers_open(run));
+    fabric_print_header(run);
+    for (size_t bytes = options->min_bytes; bytes <= options->max_bytes;
+         bytes = twill_bench_next_size(bytes, 0, options->factor)) {
+        TWILL_BENCH_TRY(fabric_measure(run, bytes, &row));
+        *wrong += row.wrong > 0 ? row.wrong : 0;
+        fabric_print_row(run, &row);
+        if (json != NULL)
+            fabric_json_row(json, run, &row);
+    }
+    return TWILL_OK;
+}
+
+/* Measure by one channel. Returns the exit status. */
+static int measure_channel(struct fabric_run *run, const char *transport, bool alone,
+                           struct fabric_json *json, long long *wrong)
+{
+    struct fabric_channel channel = {.transport = transport,
+                                     .slots = fabric_slots(&run->options, run->size)};
+    int outcome = STATUS_GOOD;
+    run->channel = &channel;
+    twill_status status = alone ? fabric_alone_open(&channel, run->world, &run->options)
+                                : fabric_calls_open(&channel, run->world, &run->options);
+    int32_t bad = status != TWILL_OK, any = bad;
+    if (twill_allreduce(run->world, &bad, &any, 1, TWILL_I32, TWILL_MAX) != TWILL_OK)
+        any = 1;
+    if (any && run->options.all) {
+        if (!bad)
+            snprintf(channel.what, sizeof(channel.what), "another rank could not open it");
+        fabric_print_absent(run, &channel);
+        if (json != NULL)
+            fabric_json_absent(json, &channel);
+    } else {
+        if (!any)
+            status = measure_sizes(run, json, wrong);
+        if (any || status != TWILL_OK)
+            outcome = fail_fabric(run, status);
+    }
+    buffers_close(run);
+    channel.ops->close(&channel);
+    run->channel = NULL;
+    return outcome;
+}
+
+static int measure_all(struct fabric_run *run, struct fabric_json *json)
+{
+    const struct fabric_options *options = &run->options;
+    long long wrong = 0;
+    int outcome = STATUS_GOOD;
+    for (size_t i = 0; i < options->transports && outcome == STATUS_GOOD; i++)
+        for (int alone = 0; alone < 2 && outcome == STATUS_GOOD; alone++)
+            if (alone ? options->alone : options->calls)
+                outcome = measure_channel(run, options->transport[i], alone, json, &wrong);
+    if (wrong > 0 && run->rank == 0)
+        fprintf(stderr, "twill-bench: %lld bytes are wrong\n", wrong);
+    return wrong > 0 ? STATUS_FAILED : outcome;
+}
+
+/* Connect all ranks, and pair them: each of the first half with one of the second. */
+static twill_status join_pairs(struct fabric_run *run)
+{
+    TWILL_BENCH_TRY(twill_context_create(&run->context, NULL, NULL));
+    TWILL_BENCH_TRY(twill_comm_create(&run->world, run->context));
+    run->rank = twill_comm_rank(run->world);
+    run->size = twill_comm_size(run->world);
+    int half = run->size / 2;
+    bool multiple = run->options.measurement == FABRIC_MULTI_PAIR;
+    run->first = run->rank < (multiple ? half : 1);
+    run->peer = run->first ? run->rank + half : run->rank - half;
+    if (run->rank >= 2 * half || (!multiple && run->rank != 0 && run->rank != half))
+        run->peer = -1;
+    run->most_samples = 2 * (run->options.iterations > 0 ? run->options.iterations : 1000);
+    run->samples = calloc(run->most_samples, sizeof(*run->samples));
+    return run->samples == NULL ? TWILL_ERR_MEMORY : TWILL_OK;
+}
+
+int fabric_main(int argc, char **argv, bool speak)
+{
+    struct fabric_run run = {0};
+    struct fabric_json *json = NULL;
+    int outcome;
+    if (!fabric_parse(&run.options, argc, argv, speak, &outcome))
+        return outcome;
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    twill_status status = join_pairs(&run);
+    int32_t mistake = STATUS_GOOD;
+    if (status == TWILL_OK && run.size < 2) {
+        fprintf(stderr, "twill-bench %s: at least two ranks are needed\n", argv[1]);
+        mistake = STATUS_USAGE;
+    } else if (status == TWILL_OK && run.rank == 0 && run.options.output != NULL) {
+        json = fabric_json_open(&run);
+        mistake = json != NULL ? STATUS_GOOD : STATUS_FAILED;
+    }
+    if (status == TWILL_OK)
+        status = twill_allreduce(run.world, &mistake, &mistake, 1, TWILL_I32, TWILL_MAX);
+    if (status != TWILL_OK)
+        outcome = fail_fabric(&run, status);
+    else
+        outcome = mistake != STATUS_GOOD ? mistake : measure_all(&run, json);
+    if (json != NULL && !fabric_json_close(json))
+        outcome = STATUS_FAILED;
+    free(run.samples);
+    twill_comm_destroy(run.world);
+    twill_context_destroy(run.context);
+    return outcome;
+}

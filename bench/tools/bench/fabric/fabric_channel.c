@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Messages by the library's calls: a context of their own, whose settings lead to a transport. */
+#include "bench/tools/bench/fabric/fabric.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct calls {
+    twill_context *context;
+    twill_comm *comm;
+    twill_request **requests; /* [slots] */
+};
+
+int fabric_exchange(void *comm, const void *mine, void *all, size_t bytes)
+{
+    return twill_allgather(comm, mine, all, bytes, TWILL_U8) != TWILL_OK;
+}
+
+static twill_status calls_send(struct fabric_channel *channel, size_t slot, void *data,
+                               size_t bytes, int to)
+{
+    struct calls *calls = channel->own;
+    return twill_send_start(calls->comm, data, bytes, TWILL_U8, to, &calls->requests[slot]);
+}
+
+static twill_status calls_recv(struct fabric_channel *channel, size_t slot, void *data,
+                               size_t bytes, int from)
+{
+    struct calls *calls = channel->own;
+    return twill_recv_start(calls->comm, data, bytes, TWILL_U8, from, &calls->requests[slot]);
+}
+
+static twill_status calls_wait(struct fabric_channel *channel, size_t first, size_t count)
+{
+    struct calls *calls = channel->own;
+    return twill_wait_all(count, calls->requests + first);
+}
+
+static twill_status calls_test(struct fabric_channel *channel, size_t slot)
+{
+    struct calls *calls = channel->own;
+    int done;
+    return twill_test(&calls->requests[slot], &done);
+}
+
+static twill_status calls_send_now(struct fabric_channel *channel, void *data, size_t bytes, int to)
+{
+    struct calls *calls = channel->own;
+    return twill_send(calls->comm, data, bytes, TWILL_U8, to);
+}
+
+static twill_status calls_recv_now(struct fabric_channel *channel, void *data, size_t bytes,
+                                   int from)
+{
+    struct calls *calls = channel->own;
+    return twill_recv(calls->comm, data, bytes, TWILL_U8, from);
+}
+
+static void calls_count(struct fabric_channel *channel, unsigned long long *registrations,
+                        unsigned long long *hits)
+{
+    const struct calls *calls = channel->own;
+    twill_counters counters = {0};
+    (void)twill_comm_counters(calls->comm, &counters);
+    *registrations = counters.registrations;
+    *hits = counters.registration_hits;
+}
+
+static void calls_close(struct fabric_channel *channel)
+{
+    struct calls *calls = channel->own;
+    if (calls == NULL)
+        return;
+    twill_comm_destroy(calls->comm);
+    twill_context_destroy(calls->context);
+    free(calls->requests);
+    free(calls);
+    channel->own = NULL;
+}
+
+static const struct fabric_channel_ops calls_ops = {.send = calls_send,
+                                                    .recv = calls_recv,
+                                                    .wait = calls_wait,
+                                                    .test = calls_test,
+                                                    .send_now = calls_send_now,
+                                                    .recv_now = calls_recv_now,
+                                                    .count = calls_count,
+                                                    .close = calls_close};
+
+/* Find the line about the transport that is used: between nodes if there are several. */
+static void describe_calls(struct fabric_channel *channel, const struct calls *calls)
+{
+    const char *line;
+    for (size_t i = 0; (line = twill_context_describe(calls->context, i)) != NULL; i++)
+        if (strncmp(line, "transport: ", 11) == 0 && strncmp(line + 11, "self", 4) != 0)
+            snprintf(channel->what, sizeof(channel->what), "%.240s", line + 11);
+}
+
+/* Between nodes is every rank on a node of its own; through shared memory all on their host's. */
+static twill_status connect_calls(struct fabric_channel *channel, struct calls *calls,
+                                  const struct fabric_options *options)
+{
+    char provider[FABRIC_TRANSPORT_NAME + 24], layout[48], timeout[48];
+    const char *settings[] = {NULL, NULL, NULL, NULL};
+    size_t given = 0;
+    twill_bootstrap bootstrap = {.rank = twill_comm_rank(channel->world),
+                                 .size = twill_comm_size(channel->world),
+                                 .exchange = fabric_exchange,
+                                 .user = channel->world};
+    bool shm = strcmp(channel->transport, "shm") == 0;
+    snprintf(layout, sizeof(layout), "TWILL_LAYOUT=nodes=%dx1", bootstrap.size);
+    snprintf(provider, sizeof(provider), "TWILL_PROVIDER=%s", channel->transport);
+    snprintf(timeout, sizeof(timeout), "TWILL_TIMEOUT=%zu", options->timeout);
+    if (strcmp(channel->transport, "default") != 0) {
+        settings[given++] = shm ? "TWILL_LAYOUT=nodes=" : layout;
+        if (!shm)
+            settings[given++] = provider;
+    }
+    if (options->timeout > 0)
+        settings[given++] = timeout;
+    TWILL_BENCH_TRY(twill_context_create(&calls->context, &bootstrap, settings));
+    TWILL_BENCH_TRY(twill_comm_create(&calls->comm, calls->context));
+    if (shm && twill_comm_nodes(calls->comm) > 1) {
+        snprintf(channel->what, sizeof(channel->what), "ranks are on several hosts");
+        return TWILL_ERR_FABRIC;
+    }
+    return TWILL_OK;
+}
+
+twill_status fabric_calls_open(struct fabric_channel *channel, twill_comm *world,
+                               const struct fabric_options *options)
+{
+    struct calls *calls = calloc(1, sizeof(*calls));
+    channel->ops = &calls_ops;
+    channel->interface = "calls";
+    channel->world = world;
+    channel->own = calls;
+    if (calls == NULL)
+        return TWILL_ERR_MEMORY;
+    calls->requests = calloc(channel->slots, sizeof(*calls->requests));
+    twill_status status = calls->requests == NULL ? TWILL_ERR_MEMORY : TWILL_OK;
+    if (status == TWILL_OK)
+        status = connect_calls(channel, calls, options);
+    if (status == TWILL_OK) {
+        channel->context = calls->context;
+        describe_calls(channel, calls);
+    } else if (channel->what[0] == '\0') {
+        const char *why = calls->comm != NULL ? twill_comm_message(calls->comm) : "";
+        if (why[0] == '\0' && calls->context != NULL)
+            why = twill_context_message(calls->context);
+        snprintf(channel->what, sizeof(channel->what), "%.250s",
+                 why[0] != '\0' ? why : twill_strerror(status));
+    }
+    return status;
+}

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The measurements of twill-bench latency and its kin, in the manner of OSU's micro-benchmarks: a
+ * ping-pong, and windows of messages with an answer behind each. */
+#include "bench/common/report.h"
+#include "bench/tools/bench/fabric/fabric.h"
+
+#include <string.h>
+
+#define LARGE_MESSAGE ((size_t)8192) /* above it there are fewer iterations, as OSU has it */
+
+static const struct fabric_column columns[FABRIC_MEASUREMENT_COUNT][FABRIC_COLUMNS] = {
+    [FABRIC_LATENCY] = {{"Latency (us)", "latency_us", 2},
+                        {"Min (us)", "min_us", 2},
+                        {"P50 (us)", "p50_us", 2},
+                        {"P99 (us)", "p99_us", 2}},
+    [FABRIC_BANDWIDTH] = {{"Bandwidth (MB/s)", "mb_per_second", 2}},
+    [FABRIC_BIBW] = {{"Bandwidth (MB/s)", "mb_per_second", 2}},
+    [FABRIC_RATE] = {{"MB/s", "mb_per_second", 2},
+                     {"Messages/s", "messages_per_second", 2},
+                     {"ns/message", "ns_per_message", 1}},
+    [FABRIC_MULTI_PAIR] = {{"MB/s", "mb_per_second", 2}, {"Messages/s", "messages_per_second", 2}},
+    [FABRIC_INCAST] = {{"MB/s", "mb_per_second", 2},
+                       {"Messages/s", "messages_per_second", 2},
+                       {"Fastest (us)", "fastest_sender_us", 2},
+                       {"Slowest (us)", "slowest_sender_us", 2}},
+    [FABRIC_OVERLAP] = {{"Overall (us)", "overall_us", 2},
+                        {"Compute (us)", "compute_us", 2},
+                        {"Pure Comm. (us)", "pure_us", 2},
+                        {"Overlap (%)", "overlap_percent", 2}},
+    [FABRIC_REGISTRATION] = {{"First (us)", "first_us", 2},
+                             {"Next (us)", "next_us", 2},
+                             {"Cost (us)", "cost_us", 2},
+                             {"Registered", "registrations", 0},
+                             {"Hits", "registration_hits", 0}},
+};
+
+const struct fabric_column *fabric_columns(enum fabric_measurement measurement)
+{
+    return columns[measurement];
+}
+
+size_t fabric_iterations(const struct fabric_options *options, size_t bytes)
+{
+    if (options->iterations > 0)
+        return options->iterations;
+    size_t few = bytes > LARGE_MESSAGE ? 100 : 1000;
+    return options->measurement == FABRIC_LATENCY ? few : few / 10;
+}
+
+struct fabric_flow fabric_flow(const struct fabric_run *run)
+{
+    struct fabric_flow flow = {.to = -1};
+    bool both = run->options.measurement == FABRIC_BIBW;
+    if (run->options.measurement == FABRIC_INCAST) {
+        flow.to = run->rank > 0 ? 0 : -1;
+        flow.first = 1;
+        flow.count = run->rank > 0 ? 0 : run->size - 1;
+    } else if (run->peer >= 0) {
+        flow.to = run->first || both ? run->peer : -1;
+        flow.first = run->peer;
+        flow.count = !run->first || both ? 1 : 0;
+    }
+    return flow;
+}
+
+size_t fabric_slots(const struct fabric_options *options, int size)
+{
+    size_t peers = options->measurement == FABRIC_INCAST ? (size_t)size - 1 : 1;
+    return (peers + 1) * (options->window + 1);
+}
+
+static unsigned char *buffer_of(unsigned char *base, const struct fabric_run *run, size_t slot)
+{
+    return base + slot % run->buffers * run->stride;
+}
+
+/* Exchange a window of messages with those of the flow, and then an answer from each receiver. */
+static twill_status exchange_window(struct fabric_run *run, struct fabric_flow flow, size_t bytes,
+                                    size_t window)
+{
+    struct fabric_channel *channel = run->channel;
+    unsigned char answer[2] = {0, 0};
+    size_t slot = 0;
+    for (size_t w = 0; w < window; w++)
+        for (int i = 0; i < flow.count; i++, slot++)
+            TWILL_BENCH_TRY(channel->ops->recv(channel, slot, buffer_of(run->in, run, slot), bytes,
+                                               flow.first + i));
+    for (size_t w = 0; w < window && flow.to >= 0; w++, slot++)
+        TWILL_BENCH_TRY(
+            channel->ops->send(channel, slot, buffer_of(run->out, run, w), bytes, flow.to));
+    TWILL_BENCH_TRY(channel->ops->wait(channel, 0, slot));
+    slot = 0;
+    if (flow.to >= 0)
+        TWILL_BENCH_TRY(channel->ops->recv(channel, slot++, &answer[0], 1, flow.to));
+    for (int i = 0; i < flow.count; i++)
+        TWILL_BENCH_TRY(channel->ops->send(channel, slot++, &answer[1], 1, flow.first + i));
+    return channel->ops->wait(channel, 0, slot);
+}
+
+/* Return the mean over senders, and the range, of a rank's seconds; a rank that sends nothing gives
+ * a negative number. */
+static twill_status senders_seconds(struct fabric_run *run, double mine, double *mean,
+                                    double *range)
+{
+    double sums[2] = {mine < 0 ? 0 : mine, mine < 0 ? 0 : 1};
+    double ends[2] = {mine < 0 ? -1e30 : -mine, mine < 0 ? -1e30 : mine};
+    TWILL_BENCH_TRY(twill_allreduce(run->world, sums, sums, 2, TWILL_F64, TWILL_SUM));
+    TWILL_BENCH_TRY(twill_allreduce(run->world, ends, ends, 2, TWILL_F64, TWILL_MAX));
+    *mean = sums[0] / sums[1];
+    range[0] = -ends[0];
+    range[1] = ends[1];
+    return TWILL_OK;
+}
+
+static twill_status measure_windows(struct fabric_run *run, size_t bytes, struct fabric_row *row)
+{
+    const struct fabric_options *options = &run->options;
+    struct fabric_flow flow = fabric_flow(run);
+    double start = 0, mean, range[2];
+    TWILL_BENCH_TRY(twill_barrier(run->world));
+    for (size_t i = 0; i < options->warmups + row->iterations; i++) {
+        if (i == options->warmups)
+            start = twill_bench_now();
+        TWILL_BENCH_TRY(exchange_window(run, flow, bytes, options->window));
+    }
+    double mine = (twill_bench_now() - start) / (double)row->iterations;
+    TWILL_BENCH_TRY(senders_seconds(run, flow.to >= 0 ? mine : -1, &mean, range));
+    int pairs = options->measurement == FABRIC_INCAST       ? run->size - 1
+                : options->measurement == FABRIC_MULTI_PAIR ? run->size / 2
+                : options->measurement == FABRIC_BIBW       ? 2
+                                                            : 1;
+    double messages = (double)options->window * pairs;
+    /* Many senders share one receiver: the slowest one's time counts. */
+    double seconds = options->measurement == FABRIC_INCAST ? range[1] : mean;
+    double *value = row->value;
+    value[0] = messages * (double)bytes / 1e6 / seconds;
+    value[1] = messages / seconds;
+    value[2] = options->measurement == FABRIC_INCAST ? range[0] * 1e6 : seconds * 1e9 / messages;
+    value[3] = range[1] * 1e6;
+    return TWILL_OK;
+}
+
+static twill_status pingpong(struct fabric_run *run, size_t bytes)
+{
+    struct fabric_channel *channel = run->channel;
+    if (run->first)
+        TWILL_BENCH_TRY(channel->ops->send_now(channel, run->out, bytes, run->peer));
+    TWILL_BENCH_TRY(channel->ops->recv_now(channel, run->in, bytes, run->peer));
+    return run->first ? TWILL_OK : channel->ops->send_now(channel, run->out, bytes, run->peer);
+}
+
+static twill_status measure_latency(struct fabric_run *run, size_t bytes, struct fabric_row *row)
+{
+    size_t warmups = run->options.warmups;
+    TWILL_BENCH_TRY(twill_barrier(run->world));
+    for (size_t i = 0; run->peer >= 0 && i < warmups + row->iterations; i++) {
+        double start = twill_bench_now();
+        TWILL_BENCH_TRY(pingpong(run, bytes));
+        if (i >= warmups)
+            run->samples[i - warmups] = (twill_bench_now() - start) / 2;
+    }
+    if (run->first) {
+        struct twill_bench_statistics all = twill_bench_statistics(run->samples, row->iterations);
+        double values[] = {all.mean, all.min, all.median, all.p99};
+        for (size_t i = 0; i < sizeof(values) / sizeof(*values); i++)
+            row->value[i] = values[i] * 1e6;
+    }
+    return twill_broadcast(run->world, row->value, row->value, FABRIC_COLUMNS, TWILL_F64, 0);
+}
+
+static unsigned char pattern(int from, size_t slot, size_t at)
+{
+    return (unsigned char)(at * 31 + at / 251 + slot * 7 + (size_t)from * 101 + 1);
+}
+
+twill_status fabric_check(struct fabric_run *run, size_t bytes, long long *wrong)
+{
+    struct fabric_flow flow = fabric_flow(run);
+    size_t receivers = (size_t)(flow.count > 0 ? flow.count : 1);
+    /* as many messages as have a buffer of their own, on every rank */
+    int64_t window = (int64_t)(run->buffers / receivers), bad = 0;
+    if (window > (int64_t)run->options.window)
+        window = (int64_t)run->options.window;
+    TWILL_BENCH_TRY(twill_allreduce(run->world, &window, &window, 1, TWILL_I64, TWILL_MIN));
+    memset(run->in, 0, run->buffers * run->stride);
+    for (size_t slot = 0; slot < (size_t)window; slot++)
+        for (size_t i = 0; i < bytes; i++)
+            buffer_of(run->out, run, slot)[i] = pattern(run->rank, slot, i);
+    TWILL_BENCH_TRY(exchange_window(run, flow, bytes, (size_t)window));
+    for (size_t slot = 0; slot < (size_t)window * (size_t)flow.count; slot++) {
+        int from = flow.first + (int)(slot % (size_t)flow.count);
+        const unsigned char *in = buffer_of(run->in, run, slot);
+        for (size_t i = 0; i < bytes; i++)
+            bad += in[i] != pattern(from, slot / (size_t)flow.count, i);
+    }
+    TWILL_BENCH_TRY(twill_allreduce(run->world, &bad, &bad, 1, TWILL_I64, TWILL_SUM));
+    *wrong = bad;
+    return TWILL_OK;
+}
+
+twill_status fabric_measure(struct fabric_run *run, size_t bytes, struct fabric_row *row)
+{
+    *row = (struct fabric_row){
+        .bytes = bytes, .iterations = fabric_iterations(&run->options, bytes), .wrong = -1};
+    twill_status status;
+    switch (run->options.measurement) {
+    case FABRIC_LATENCY:
+        status = measure_latency(run, bytes, row);
+        break;
+    case FABRIC_OVERLAP:
+        status = fabric_overlap(run, bytes, row);
+        break;
+    case FABRIC_REGISTRATION:
+        status = fabric_registration(run, bytes, row);
+        break;
+    default:
+        status = measure_windows(run, bytes, row);
+    }
+    if (status == TWILL_OK && run->options.check)
+        status = fabric_check(run, bytes, &row->wrong);
+    if (status == TWILL_OK && run->options.pingpong)
+        status = fabric_pingpong(run, bytes, &row->pingpong);
+    return status;
+}

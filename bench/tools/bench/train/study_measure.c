@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Measure the steps of a scaling study. */
+#include "bench/tools/bench/train/study.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* --- the ranks ------------------------------------------------------------------------------- */
+
+static bool takes_part(const struct twill_study *study)
+{
+    return study->play.set != NULL;
+}
+
+static bool has_root(const struct twill_study *study)
+{
+    return study->options.pattern[TWILL_STUDY_ROOT];
+}
+
+void twill_study_close(struct twill_study *study)
+{
+    struct twill_bench_run *run = &study->run;
+    twill_gradients_destroy(study->play.set);
+    study->play.set = NULL;
+    if (study->model != NULL)
+        twill_free(run->context, study->model);
+    study->model = NULL;
+    if (run->comm != run->world)
+        twill_comm_destroy(run->comm);
+    run->comm = run->world;
+}
+
+twill_status twill_study_open(struct twill_study *study, size_t ranks)
+{
+    struct twill_bench_run *run = &study->run;
+    twill_study_close(study);
+    bool member = (size_t)run->world_rank < ranks;
+    TWILL_BENCH_TRY(twill_comm_split(&run->comm, run->world, member ? 0 : 1, run->world_rank));
+    run->rank = twill_comm_rank(run->comm);
+    run->size = twill_comm_size(run->comm);
+    if (!member)
+        return TWILL_OK;
+    TWILL_BENCH_TRY(twill_bench_create_set(&study->play, TWILL_F32, TWILL_AVG, SIZE_MAX));
+    if (!has_root(study))
+        return TWILL_OK;
+    size_t bytes = (size_t)run->list.total * sizeof(float);
+    TWILL_BENCH_TRY(twill_alloc(run->context, &study->model, bytes));
+    memset(study->model, 0, bytes);
+    return TWILL_OK;
+}
+
+/* --- a step ---------------------------------------------------------------------------------- */
+
+/* Divide what a rank computes in a step among the tensors: a third is the forward pass. */
+static void divide_compute(struct twill_study *study, struct twill_study_row *row)
+{
+    const struct twill_bench_list *list = &study->run.list;
+    const struct twill_study_step *step = &row->step;
+    size_t mine = twill_study_rank_batch(step->strong, step->ranks, step->batch);
+    double share = (double)mine / (double)step->batch;
+    row->compute = 0;
+    for (size_t key = 0; key < list->keys; key++) {
+        double part = list->all_work > 0 ? (double)list->work[key] / (double)list->all_work
+                                         : (double)list->elements[key] / (double)list->total;
+        double *forward = &study->play.forward[key];
+        *forward = row->compute_us > 0
+                       ? (double)row->compute_us * 1e-6 * share * part / 3
+                       : twill_bench_list_seconds(list, key, mine, (double)study->options.gflops);
+        row->compute += 3 * *forward;
+    }
+}
+
+/* A call of the root's pattern: its time by the clock and by the library's counter, and the bytes
+ * that this rank sends. */
+struct root_call {
+    double seconds, counted, sent;
+};
+
+static twill_status call_root(struct twill_study *study, bool reduces, struct root_call *call)
+{
+    struct twill_bench_run *run = &study->run;
+    size_t count = (size_t)run->list.total;
+    twill_counters before, after;
+    TWILL_BENCH_TRY(twill_comm_counters(run->comm, &before));
+    double from = twill_bench_now();
+    TWILL_BENCH_TRY(
+        reduces
+            ? twill_reduce(run->comm, study->model, study->model, count, TWILL_F32, TWILL_AVG, 0)
+            : twill_broadcast(run->comm, study->model, study->model, count, TWILL_F32, 0));
+    call->seconds += twill_bench_now() - from;
+    TWILL_BENCH_TRY(twill_comm_counters(run->comm, &after));
+    call->counted += after.seconds - before.seconds;
+    call->sent += (double)(after.bytes_sent - before.bytes_sent);
+    return TWILL_OK;
+}
+
+/* What this rank does in a step; bytes[0] of broadcasts, or all of the set; bytes[1] of reductions.
+ */
+struct made {
+    double seconds, exposed, bytes[2];
+};
+
+static twill_status make_root_step(struct twill_study *study, bool computes, struct made *made)
+{
+    struct root_call calls[2] = {{0}};
+    double computing = 0;
+    TWILL_BENCH_TRY(twill_barrier(study->run.comm));
+    TWILL_BENCH_TRY(call_root(study, false, &calls[0]));
+    if (computes)
+        TWILL_BENCH_TRY(twill_bench_make_step(&study->play, TWILL_BENCH_COMPUTE_ALONE, &computing));
+    TWILL_BENCH_TRY(call_root(study, true, &calls[1]));
+    *made = (struct made){calls[0].seconds + computing + calls[1].seconds,
+                          calls[0].counted + calls[1].counted,
+                          {calls[0].sent, calls[1].sent}};
+    return TWILL_OK;
+}
+
+static twill_status make_set_step(struct twill_study *study, bool computes, struct made *made)
+{
+    twill_gradients_counters before, after;
+    twill_counters sent_before, sent_after;
+    TWILL_BENCH_TRY(twill_gradients_count(study->play.set, &before));
+    TWILL_BENCH_TRY(twill_gradients_traffic(study->play.set, &sent_before));
+    TWILL_BENCH_TRY(twill_bench_make_step(
+        &study->play, computes ? TWILL_BENCH_OVERLAPPED : TWILL_BENCH_REDUCE_ALONE,
+        &made->seconds));
+    TWILL_BENCH_TRY(twill_gradients_count(study->play.set, &after));
+    TWILL_BENCH_TRY(twill_gradients_traffic(study->play.set, &sent_after));
+    bool hides = study->play.compute.device && computes;
+    made->exposed = after.seconds_exposed - (hides ? study->play.hidden : before.seconds_exposed);
+    made->bytes[0] = (double)(sent_after.bytes_sent - sent_before.bytes_sent);
+    made->bytes[1] = 0;
+    return TWILL_OK;
+}
+
+/* --- a row ----------------------------------------------------------------------------------- */
+
+/* Bytes at the root in a step of `bytes` on this rank. Those that it receives are what the others
+ * send in the reduction, if each sends to it. */
+static twill_status find_root_bytes(struct twill_study *study, struct twill_study_row *row,
+                                    const double bytes[2])
+{
+    double others = study->run.rank == 0 ? 0 : bytes[1];
+    TWILL_BENCH_TRY(twill_allreduce(study->run.comm, &others, &others, 1, TWILL_F64, TWILL_SUM));
+    row->root = bytes[0];
+    if (row->pattern == TWILL_STUDY_ROOT)
+        row->root = study->linear ? bytes[0] + bytes[1] + others : -1;
+    return TWILL_OK;
+}
+
+static twill_status make_phase(struct twill_study *study, const struct twill_study_row *row,
+                               enum twill_study_phase phase, struct made *made)
+{
+    bool computes = phase != TWILL_STUDY_COMMUNICATION;
+    if (phase == TWILL_STUDY_COMPUTING)
+        return twill_bench_make_step(&study->play, TWILL_BENCH_COMPUTE_ALONE, &made->seconds);
+    return row->pattern == TWILL_STUDY_ROOT ? make_root_step(study, computes, made)
+                                            : make_set_step(study, computes, made);
+}
+
+/* Make the steps of a row, or a phase of them alone; medians of the slowest rank. */
+static twill_status time_steps(struct twill_study *study, struct twill_study_row *row,
+                               enum twill_study_phase phase)
+{
+    const struct twill_study_options *options = &study->options;
+    struct made made = {0};
+    for (size_t i = 0; i < options->iterations; i++) {
+        TWILL_BENCH_TRY(make_phase(study, row, phase, &made));
+        study->samples[0][i] = made.seconds;
+        study->samples[1][i] = made.exposed;
+    }
+    for (int i = 0; i < 2; i++)
+        TWILL_BENCH_TRY(twill_allreduce(study->run.comm, study->samples[i], study->samples[i],
+                                        options->iterations, TWILL_F64, TWILL_MAX));
+    double seconds = twill_bench_statistics(study->samples[0], options->iterations).median;
+    if (phase == TWILL_STUDY_COMMUNICATION)
+        row->communication = seconds;
+    if (phase != TWILL_STUDY_STEP)
+        return TWILL_OK;
+    row->step.seconds = seconds;
+    row->exposed = twill_bench_statistics(study->samples[1], options->iterations).median;
+    return find_root_bytes(study, row, made.bytes);
+}
+
+static twill_status keep(struct twill_study *study, const struct twill_study_row *row)
+{
+    if (study->run.world_rank != 0)
+        return TWILL_OK;
+    struct twill_study_row *rows =
+        reallocarray(study->rows, study->n_rows + 1, sizeof(*study->rows));
+    if (rows == NULL)
+        return TWILL_ERR_MEMORY;
+    rows[study->n_rows++] = *row;
+    study->rows = rows;
+    return TWILL_OK;
+}
+
+static twill_status measure_phase(struct twill_study *study, struct twill_study_row *row,
+                                  enum twill_study_phase phase)
+{
+    struct twill_energy_reading reading;
+    struct made made = {0};
+    for (size_t i = 0; takes_part(study) && i < study->options.warmups; i++)
+        TWILL_BENCH_TRY(make_phase(study, row, phase, &made));
+    if (study->options.energy) /* machines whose ranks wait begin here, too */
+        TWILL_BENCH_TRY(twill_barrier(study->run.world));
+    twill_bench_energy_begin(&study->run, &reading);
+    if (takes_part(study))
+        TWILL_BENCH_TRY(time_steps(study, row, phase));
+    TWILL_BENCH_TRY(twill_bench_energy_end(&study->run, &reading, &row->energy[phase]));
+    row->energy[phase].ranks = row->step.ranks;
+    return TWILL_OK;
+}
+
+static twill_status measure_row(struct twill_study *study, struct twill_study_row *row)
+{
+    row->nodes = (size_t)twill_comm_nodes(study->run.comm);
+    TWILL_BENCH_TRY(measure_phase(study, row, TWILL_STUDY_COMMUNICATION));
+    if (study->options.energy)
+        TWILL_BENCH_TRY(measure_phase(study, row, TWILL_STUDY_COMPUTING));
+    return measure_phase(study, row, TWILL_STUDY_STEP);
+}
+
+/* Measure or predict a row. */
+static twill_status make_row(struct twill_study *study, struct twill_study_row *row)
+{
+    divide_compute(study, row);
+    if (!row->predicted)
+        TWILL_BENCH_TRY(measure_row(study, row));
+    if (study->run.world_rank == 0)
+        twill_study_predict(study, row);
+    return keep(study, row);
+}
+
+twill_status twill_study_measure(struct twill_study *study, size_t ranks)
+{
+    const struct twill_study_options *options = &study->options;
+    size_t computes = options->compute_us.n > 0 ? options->compute_us.n : 1;
+    for (int pattern = 0; pattern < TWILL_STUDY_PATTERNS; pattern++)
+        for (int strong = 0; strong < 2; strong++)
+            for (size_t b = 0; b < options->batches.n; b++)
+                for (size_t c = 0; c < computes; c++) {
+                    struct twill_study_row row = {
+                        .pattern = (enum twill_study_pattern)pattern,
+                        .step = {.strong = strong != 0,
+                                 .ranks = ranks,
+                                 .batch = options->batches.value[b],
+                                 .alone = -1},
+                        .compute_us = options->compute_us.n > 0 ? options->compute_us.value[c] : 0,
+                        .predicted = ranks > (size_t)study->run.world_size,
+                        .communication = -1,
+                        .root = -1};
+                    if (options->pattern[pattern] && options->scaling[strong])
+                        TWILL_BENCH_TRY(make_row(study, &row));
+                }
+    return TWILL_OK;
+}

@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* twill-bench train: how a training step scales. */
+#include "bench/common/exit_status.h"
+#include "bench/tools/bench/train/study.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static int fail_study(const struct twill_study *study, twill_status status)
+{
+    const struct twill_bench_run *run = &study->run;
+    const char *message = run->comm != NULL ? twill_comm_message(run->comm) : "";
+    if (message[0] == '\0' && run->context != NULL)
+        message = twill_context_message(run->context);
+    fprintf(stderr, "twill-bench: train: %s\n",
+            message[0] != '\0' ? message : twill_strerror(status));
+    return STATUS_FAILED;
+}
+
+static twill_status connect_study(struct twill_study *study)
+{
+    const struct twill_study_options *options = &study->options;
+    struct twill_bench_run *run = &study->run;
+    char algorithm[512];
+    const char *settings[] = {NULL, NULL}, *named = options->algorithm;
+    study->linear =
+        options->pattern[TWILL_STUDY_ROOT] && named == NULL && getenv("TWILL_ALGORITHM") == NULL;
+    if (study->linear)
+        named = "broadcast:linear;reduce:linear";
+    if (named != NULL) {
+        snprintf(algorithm, sizeof(algorithm), "TWILL_ALGORITHM=%s", named);
+        settings[0] = algorithm;
+    }
+    TWILL_BENCH_TRY(twill_context_create(&run->context, NULL, settings));
+    TWILL_BENCH_TRY(twill_comm_create(&run->world, run->context));
+    run->comm = run->world;
+    run->rank = run->world_rank = twill_comm_rank(run->world);
+    run->size = run->world_size = twill_comm_size(run->world);
+    int32_t fullest = twill_comm_local_size(run->world);
+    TWILL_BENCH_TRY(twill_allreduce(run->world, &fullest, &fullest, 1, TWILL_I32, TWILL_MAX));
+    study->fullest = (size_t)fullest;
+    TWILL_BENCH_TRY(twill_bench_locate(run));
+    return options->energy ? twill_bench_energy_open(run) : TWILL_OK;
+}
+
+static twill_status allocate_study(struct twill_study *study)
+{
+    size_t keys = study->run.list.keys, n = study->options.iterations;
+    study->play.forward = calloc(keys, sizeof(double));
+    study->buckets = calloc(keys, sizeof(*study->buckets));
+    bool good = study->play.forward != NULL && study->buckets != NULL;
+    for (int i = 0; i < 2; i++) {
+        study->samples[i] = calloc(n, sizeof(double));
+        good = good && study->samples[i] != NULL;
+    }
+    study->play.run = &study->run;
+    study->play.compute = (struct played_compute){
+        .device = !study->options.core, .turns_per_second = played_speed(), .of = &study->play};
+    return good ? TWILL_OK : TWILL_ERR_MEMORY;
+}
+
+/* 1, 2, 4, ... and all ranks, unless numbers are given. */
+static void choose_ranks(struct twill_study *study)
+{
+    struct twill_study_values *ranks = &study->options.ranks;
+    size_t size = (size_t)study->run.world_size;
+    if (ranks->n > 0)
+        return;
+    for (size_t n = 1; n < size && ranks->n < TWILL_STUDY_MOST - 1; n *= 2)
+        ranks->value[ranks->n++] = n;
+    ranks->value[ranks->n++] = size;
+}
+
+/* Check numbers that depend on the job: predictions are of full nodes, and in strong scaling each
+ * rank has a sample. Returns what is wrong, or NULL. */
+static const char *find_mistake(const struct twill_study *study, size_t ranks)
+{
+    const struct twill_study_options *options = &study->options;
+    size_t per_node = twill_study_per_node(study);
+    if (ranks > (size_t)study->run.world_size && ranks > per_node && ranks % per_node != 0)
+        return "is more than the job has and no multiple of the ranks of a node (--per-node)";
+    for (size_t i = 0; options->scaling[1] && i < options->batches.n; i++)
+        if (ranks > options->batches.value[i])
+            return "is more than the samples that strong scaling divides (--batch)";
+    return NULL;
+}
+
+static bool check_ranks(const struct twill_study *study)
+{
+    const char *mistake = NULL;
+    for (size_t i = 0; i < study->options.ranks.n && mistake == NULL; i++) {
+        mistake = find_mistake(study, study->options.ranks.value[i]);
+        if (mistake != NULL && study->run.world_rank == 0)
+            fprintf(stderr, "twill-bench: train: --ranks: %zu %s\n", study->options.ranks.value[i],
+                    mistake);
+    }
+    return mistake == NULL;
+}
+
+static void relate(struct twill_study_row *row, const struct twill_study_row *one)
+{
+    row->step.alone = row->predicted ? one->model : one->step.seconds;
+    row->exposed_alone = row->predicted ? 0 : one->exposed;
+}
+
+/* Give each row the time of one rank with its batch and computing; rows that are predicted, the
+ * predicted one. */
+static void relate_rows(struct twill_study *study)
+{
+    for (size_t i = 0; i < study->n_rows; i++)
+        for (size_t j = 0; j < study->n_rows; j++) {
+            struct twill_study_row *row = &study->rows[i];
+            const struct twill_study_row *one = &study->rows[j];
+            if (one->step.ranks == 1 && one->pattern == row->pattern &&
+                one->step.strong == row->step.strong && one->step.batch == row->step.batch &&
+                one->compute_us == row->compute_us)
+                relate(row, one);
+        }
+}
+
+static twill_status measure_all(struct twill_study *study)
+{
+    const struct twill_study_values *ranks = &study->options.ranks;
+    for (size_t i = 0; i < ranks->n; i++) {
+        size_t n = ranks->value[i];
+        bool beyond = n > (size_t)study->run.world_size;
+        if (!beyond || (i == 0 && beyond))
+            TWILL_BENCH_TRY(twill_study_open(study, beyond ? 1 : n));
+        TWILL_BENCH_TRY(twill_study_measure(study, n));
+        TWILL_BENCH_TRY(twill_barrier(study->run.world));
+    }
+    relate_rows(study);
+    return TWILL_OK;
+}
+
+/* Rank 0 creates the file of -J, before anything is measured. *outcome is equal on all ranks. */
+static twill_status create_json(struct twill_study *study, int32_t *outcome)
+{
+    const char *path = study->options.output;
+    int32_t failed =
+        path != NULL && study->run.world_rank == 0 && !twill_json_file_create(&study->json, path);
+    TWILL_BENCH_TRY(twill_allreduce(study->run.world, &failed, &failed, 1, TWILL_I32, TWILL_MAX));
+    *outcome = failed ? STATUS_FAILED : STATUS_GOOD;
+    return TWILL_OK;
+}
+
+static int report(struct twill_study *study)
+{
+    bool good = true;
+    if (study->run.world_rank != 0)
+        return STATUS_GOOD;
+    twill_study_print(study, stdout);
+    if (study->json.path != NULL)
+        good = twill_study_json(study);
+    if (study->options.plot != NULL)
+        good = twill_study_plot(study, study->options.plot) && good;
+    return good ? STATUS_GOOD : STATUS_FAILED;
+}
+
+static void release_study(struct twill_study *study)
+{
+    struct twill_bench_run *run = &study->run;
+    if (run->world != NULL)
+        twill_study_close(study);
+    if (study->json.root != NULL) /* after an error */
+        (void)twill_json_file_close(&study->json);
+    twill_bench_list_free(&run->list);
+    free(run->step);
+    free(run->step_seconds);
+    free(run->places);
+    free(run->meters.own);
+    twill_comm_destroy(run->world);
+    twill_context_destroy(run->context);
+    free(study->play.forward);
+    free(study->buckets);
+    free(study->samples[0]);
+    free(study->samples[1]);
+    free(study->rows);
+}
+
+/* Settings of the run that the step and the list are made by. */
+static void set_run_options(struct twill_study *study)
+{
+    struct twill_bench_options *options = &study->run.options;
+    options->collective = TWILL_BENCH_ALLREDUCE;
+    options->list = study->options.list;
+    options->calls.placed = true;
+    /* Layers need multiply-adds if computing is not given. */
+    options->measures.overlap = study->options.compute_us.n == 0;
+    /* Tests of the core are in no counter of the set. */
+    options->measures.tests = !study->options.core;
+    options->measures.energy = study->options.energy;
+    options->measures.sysfs = study->options.sysfs;
+    options->report.csv = study->options.csv;
+}
+
+int twill_study_train(int argc, char **argv, bool speak)
+{
+    struct twill_study study = {.json.path = NULL};
+    enum twill_bench_parsed parsed = twill_study_parse(&study.options, argc, argv, speak);
+    if (parsed != TWILL_BENCH_RUN)
+        return parsed == TWILL_BENCH_DONE ? STATUS_GOOD : STATUS_USAGE;
+    set_run_options(&study);
+    int32_t outcome = STATUS_GOOD;
+    twill_status status = connect_study(&study);
+    if (status == TWILL_OK)
+        status = twill_bench_share_list(&study.run, &outcome);
+    if (status == TWILL_OK && outcome == STATUS_GOOD)
+        status = allocate_study(&study);
+    if (status == TWILL_OK && outcome == STATUS_GOOD) {
+        choose_ranks(&study);
+        outcome = check_ranks(&study) ? STATUS_GOOD : STATUS_USAGE;
+        status = outcome == STATUS_GOOD ? create_json(&study, &outcome) : TWILL_OK;
+    }
+    if (status == TWILL_OK && outcome == STATUS_GOOD)
+        status = measure_all(&study);
+    if (status != TWILL_OK)
+        outcome = fail_study(&study, status);
+    else if (outcome == STATUS_GOOD)
+        outcome = report(&study);
+    release_study(&study);
+    return outcome;
+}

@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* twill-compare's bound: what cores and memory allow when nothing is copied. All ranks see all
+ * buffers; a call is a barrier, each rank's part of the work directly from source to destination,
+ * and a barrier.
+ *
+ *   allreduce       rank r reduces range r of all sources and stores it to range r of all results
+ *   broadcast       rank r copies range r of the root's buffer to that of all others
+ *   allgather       rank r copies its source to shard r of all results
+ *   reduce_scatter  rank r reduces shard r of all sources and stores it to its result
+ *   barrier         one barrier: a cache line per rank, written by it, read by all
+ *
+ * Ranges are whole cache lines, as a line that two ranks write would bounce between their cores.
+ *
+ * No implementation needs fewer loads and stores. Stores are ordinary ones or, with the argument
+ * "stream", those that bypass the caches; the faster variant is the bound. */
+#include "bench/tools/compare/peers/peer.h"
+
+#include <stdbool.h>
+#include <sys/stat.h>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#define TARGET(features) __attribute__((target(features)))
+#endif
+
+enum { BOUND_VECTOR = 16 }; /* floats of a cache line */
+
+/* Add elements lo .. hi-1 of all sources and store the sum to all destinations. */
+struct bound_reduction {
+    int sources, destinations;
+    const float *source[TWILL_COMPARE_RANKS];
+    float *destination[TWILL_COMPARE_RANKS];
+    size_t lo, hi;
+    bool stream;
+};
+
+struct bound_state {
+    char *memory; /* of all ranks: [rank][buffer] */
+    size_t capacity;
+    struct twill_compare_line *flags; /* barriers that each rank has entered */
+    uint64_t barriers;
+    int patience; /* polls before yielding the core */
+    void (*run)(const struct bound_reduction *reduction);
+    const char *isa;
+    struct bound_reduction reduction; /* of the persistent call */
+};
+
+static inline __attribute__((always_inline)) void
+reduce_elements(const struct bound_reduction *reduction, size_t lo, size_t hi)
+{
+    for (size_t i = lo; i < hi; i++) {
+        float sum = reduction->source[0][i];
+        for (int s = 1; s < reduction->sources; s++)
+            sum += reduction->source[s][i];
+        for (int d = 0; d < reduction->destinations; d++)
+            reduction->destination[d][i] = sum;
+    }
+}
+
+#if defined(__x86_64__)
+static inline void stream_fence(void)
+{
+    _mm_sfence();
+}
+
+static inline void relax_core(void)
+{
+    _mm_pause();
+}
+#else /* by the compiler's vector types */
+typedef float lanes __attribute__((vector_size(16), aligned(4)));
+
+static inline lanes lanes_load(const float *at)
+{
+    return *(const lanes *)(const void *)at;
+}
+
+static inline lanes lanes_add(lanes a, lanes b)
+{
+    return a + b;
+}
+
+static inline void lanes_store(float *at, lanes value)
+{
+    *(lanes *)(void *)at = value;
+}
+
+static inline void stream_fence(void)
+{
+}
+
+static inline void relax_core(void)
+{
+#if defined(__aarch64__)
+    __asm__ volatile("yield" ::: "memory");
+#endif
+}
+#endif
+
+/* The reduction with an instruction set's vectors; the numbers of operands are constants where it
+ * is inlined. */
+#define DEFINE_REDUCE(isa, target, vector, width, load, add, store, stream_store)                  \
+    static inline __attribute__((always_inline)) target void isa##_loop(                           \
+        const struct bound_reduction *reduction, int sources, int destinations, bool stream)       \
+    {                                                                                              \
+        const float *source[TWILL_COMPARE_RANKS];                                                  \
+        float *destination[TWILL_COMPARE_RANKS];                                                   \
+        for (int s = 0; s < sources; s++)                                                          \
+            source[s] = reduction->source[s];                                                      \
+        for (int d = 0; d < destinations; d++)                                                     \
+            destination[d] = reduction->destination[d];                                            \
+        size_t i = reduction->lo, end = i + (reduction->hi - i) / (width) * (width);               \
+        for (; i < end; i += (width)) {                                                            \
+            vector sum = load(source[0] + i);                                                      \
+            for (int s = 1; s < sources; s++)                                                      \
+                sum = add(sum, load(source[s] + i));                                               \
+            for (int d = 0; d < destinations; d++)                                                 \
+                if (stream)                                                                        \
+                    stream_store(destination[d] + i, sum);                                         \
+                else                                                                               \
+                    store(destination[d] + i, sum);                                                \
+        }                                                                                          \
+        reduce_elements(reduction, end, reduction->hi);                                            \
+        if (stream)                                                                                \
+            stream_fence();                                                                        \
+    }                                                                                              \
+    static target void isa##_reduce(const struct bound_reduction *reduction)                       \
+    {                                                                                              \
+        bool stream = reduction->stream && reduction->lo % BOUND_VECTOR == 0;                      \
+        int shape = reduction->sources * 4 + reduction->destinations;                              \
+        if (reduction->sources > 2 || reduction->destinations > 2 || shape < 5)                    \
+            isa##_loop(reduction, reduction->sources, reduction->destinations, stream);            \
+        else if (shape == 5)                                                                       \
+            stream ? isa##_loop(reduction, 1, 1, true) : isa##_loop(reduction, 1, 1, false);       \
+        else if (shape == 6)                                                                       \
+            stream ? isa##_loop(reduction, 1, 2, true) : isa##_loop(reduction, 1, 2, false);       \
+        else if (shape == 9)                                                                       \
+            stream ? isa##_loop(reduction, 2, 1, true) : isa##_loop(reduction, 2, 1, false);       \
+        else                                                                                       \
+            stream ? isa##_loop(reduction, 2, 2, true) : isa##_loop(reduction, 2, 2, false);       \
+    }
+
+#if defined(__x86_64__)
+DEFINE_REDUCE(wide, TARGET("avx512f"), __m512, 16, _mm512_loadu_ps, _mm512_add_ps, _mm512_storeu_ps,
+              _mm512_stream_ps)
+DEFINE_REDUCE(middle, TARGET("avx2"), __m256, 8, _mm256_loadu_ps, _mm256_add_ps, _mm256_storeu_ps,
+              _mm256_stream_ps)
+DEFINE_REDUCE(narrow, TARGET("sse2"), __m128, 4, _mm_loadu_ps, _mm_add_ps, _mm_storeu_ps,
+              _mm_stream_ps)
+
+static void choose_kernel(struct bound_state *state)
+{
+    bool wide = __builtin_cpu_supports("avx512f"), middle = __builtin_cpu_supports("avx2");
+    state->run = wide ? wide_reduce : middle ? middle_reduce : narrow_reduce;
+    state->isa = wide ? "AVX-512F" : middle ? "AVX2" : "SSE2";
+}
+#else
+DEFINE_REDUCE(narrow, , lanes, 4, lanes_load, lanes_add, lanes_store, lanes_store)
+
+static void choose_kernel(struct bound_state *state)
+{
+    state->run = narrow_reduce;
+    state->isa = "vectors of 16 bytes, ordinary stores";
+}
+#endif
+
+static struct bound_state *of(struct peer *peer)
+{
+    return (struct bound_state *)peer->own;
+}
+
+static int number_collective(const char *name)
+{
+    return getenv(name) != NULL ? atoi(getenv(name)) : -1;
+}
+
+/* Map the memory of all ranks, and the flags, from a file next to the board. */
+static int map_memory(struct peer *peer, struct bound_state *state)
+{
+    char path[4096];
+    size_t flags = TWILL_COMPARE_RANKS * sizeof(struct twill_compare_line);
+    state->capacity = peer->board->capacity;
+    size_t bytes = flags + state->capacity * 2 * (size_t)peer->size;
+    snprintf(path, sizeof(path), "%s.memory", peer->path);
+    int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (file < 0 || ftruncate(file, (off_t)bytes) != 0)
+        return peer_say(peer, "no shared memory for the bound");
+    void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    close(file);
+    if (map == MAP_FAILED)
+        return peer_say(peer, "no shared memory for the bound");
+    state->flags = (struct twill_compare_line *)map;
+    state->memory = (char *)map + flags;
+    madvise(state->memory, bytes - flags, MADV_HUGEPAGE);
+    return 0;
+}
+
+static int begin(struct peer *peer)
+{
+    struct bound_state *state = calloc(1, sizeof(*state));
+    peer->rank = number_collective("RANK");
+    peer->size = number_collective("WORLD_SIZE");
+    if (state == NULL || peer->rank < 0 || peer->size < 1 || map_memory(peer, state) != 0)
+        return 1;
+    peer->own = state;
+    state->patience = peer->size > (int)sysconf(_SC_NPROCESSORS_ONLN) ? 1 : 1 << 20;
+    choose_kernel(state);
+    if (peer->rank == 0)
+        snprintf(peer->board->library, sizeof(peer->board->library), "bound, %s", state->isa);
+    return 0;
+}
+
+static void end(struct peer *peer)
+{
+    free(peer->own);
+}
+
+static int barrier(struct peer *peer)
+{
+    struct bound_state *state = of(peer);
+    uint64_t mine = ++state->barriers;
+    __atomic_store_n(&state->flags[peer->rank].value, mine, __ATOMIC_RELEASE);
+    for (int rank = 0; rank < peer->size; rank++)
+        for (int polls = 0; __atomic_load_n(&state->flags[rank].value, __ATOMIC_ACQUIRE) < mine;) {
+            relax_core();
+            if (++polls % state->patience == 0)
+                sched_yield();
+        }
+    return 0;
+}
+
+static float *buffer_of(struct peer *peer, int rank, int which)
+{
+    struct bound_state *state = of(peer);
+    return (float *)(state->memory + ((size_t)rank * 2 + (size_t)which) * state->capacity);
+}
+
+/* Set this rank's range of n elements, in whole cache lines. */
+static void own_lines(const struct peer *peer, size_t n, struct bound_reduction *reduction)
+{
+    size_t size = (size_t)peer->size, rank = (size_t)peer->rank;
+    size_t lines = (n + BOUND_VECTOR - 1) / BOUND_VECTOR,
+           each = (lines + size - 1) / size * BOUND_VECTOR;
+    reduction->lo = rank * each < n ? rank * each : n;
+    reduction->hi = reduction->lo + each < n ? reduction->lo + each : n;
+}
+
+static void add_all(struct peer *peer, float **list, int which, size_t offset)
+{
+    for (int rank = 0; rank < peer->size; rank++)
+        list[rank] = buffer_of(peer, rank, which) + offset;
+}
+
+static void plan(struct peer *peer, const struct peer_call *call, struct bound_reduction *reduction)
+{
+    int size = peer->size, result = call->src == call->dst ? 0 : 1;
+    size_t n = call->count, mine = (size_t)peer->rank * n;
+    reduction->sources = reduction->destinations = size;
+    reduction->lo = 0;
+    reduction->hi = n;
+    switch (call->collective) {
+    case TWILL_COMPARE_BROADCAST:
+        own_lines(peer, n, reduction);
+        reduction->sources = 1;
+        reduction->source[0] = buffer_of(peer, 0, 0);
+        reduction->destinations = size - 1;
+        for (int rank = 1; rank < size; rank++)
+            reduction->destination[rank - 1] = buffer_of(peer, rank, 0);
+        break;
+    case TWILL_COMPARE_ALLGATHER:
+        reduction->sources = 1;
+        reduction->source[0] = call->src;
+        add_all(peer, reduction->destination, 1, mine);
+        break;
+    case TWILL_COMPARE_REDUCE_SCATTER:
+        add_all(peer, (float **)reduction->source, 0, mine);
+        reduction->destinations = 1;
+        reduction->destination[0] = call->dst;
+        break;
+    default:
+        own_lines(peer, n, reduction);
+        add_all(peer, (float **)reduction->source, 0, 0);
+        add_all(peer, reduction->destination, result, 0);
+    }
+}
+
+static int prepare(struct peer *peer, const struct peer_call *call)
+{
+    struct bound_reduction *reduction = &of(peer)->reduction;
+    if (call->collective == TWILL_COMPARE_BARRIER)
+        return 0;
+    plan(peer, call, reduction);
+    reduction->stream =
+        peer->arguments[0] != NULL &&
+        ((uintptr_t)reduction->destination[0] + reduction->lo * sizeof(float)) % 64 == 0;
+    return 0;
+}
+
+static int run(struct peer *peer, const struct peer_call *call)
+{
+    struct bound_state *state = of(peer);
+    barrier(peer);
+    if (call->collective == TWILL_COMPARE_BARRIER)
+        return 0;
+    state->run(&state->reduction);
+    return barrier(peer);
+}
+
+static void *alloc_buffer(struct peer *peer, int which, size_t bytes)
+{
+    return bytes <= of(peer)->capacity ? buffer_of(peer, peer->rank, which) : NULL;
+}
+
+static void free_buffer(struct peer *peer, int which, void *memory)
+{
+    (void)which;
+    madvise(memory, of(peer)->capacity, MADV_REMOVE); /* frees the pages */
+}
+
+int main(int argc, char **argv)
+{
+    static const struct peer_program program = {
+        begin, end, run, barrier, prepare, NULL, alloc_buffer, free_buffer, NULL, NULL, NULL, 0};
+    return peer_main(argc, argv, &program);
+}

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* twill-compare's program for twill. Its own allocator is twill_alloc(); with the argument
+ * "persistent" calls are persistent. */
+#include "bench/tools/compare/peers/peer_steps.h"
+#include "lib/twill_train.h"
+
+#include <stdbool.h>
+
+struct twill_peer_state {
+    twill_comm *comm;
+    twill_request *request;
+    twill_gradients *set; /* of played steps */
+    bool persistent;
+};
+
+static struct twill_peer_state *of(struct peer *peer)
+{
+    return (struct twill_peer_state *)peer->own;
+}
+
+static int report_status(struct peer *peer, twill_status status)
+{
+    if (status == TWILL_OK)
+        return 0;
+    const char *why = twill_comm_message(of(peer)->comm);
+    return peer_say(peer, why[0] != '\0' ? why : twill_strerror(status));
+}
+
+static int begin(struct peer *peer)
+{
+    static const char library[] = "twill ";
+    struct twill_peer_state *state = calloc(1, sizeof(*state));
+    if (state == NULL || twill_init(&state->comm) != TWILL_OK)
+        return peer_say(peer, "twill_init");
+    state->persistent = peer->arguments[0] != NULL && strcmp(peer->arguments[0], "persistent") == 0;
+    peer->own = state;
+    peer->rank = twill_comm_rank(state->comm);
+    peer->size = twill_comm_size(state->comm);
+    if (peer->rank == 0)
+        snprintf(peer->board->library, sizeof(peer->board->library), "%s%s", library,
+                 twill_version());
+    return 0;
+}
+
+static void end(struct peer *peer)
+{
+    twill_finalize(of(peer)->comm);
+    free(peer->own);
+}
+
+static int barrier(struct peer *peer)
+{
+    return report_status(peer, twill_barrier(of(peer)->comm));
+}
+
+/* Make a blocking call, or a persistent one if `request` is set. */
+#define PEER_TWILL_FORM(name, ...)                                                                 \
+    (request != NULL ? twill_##name##_init(__VA_ARGS__, request) : twill_##name(__VA_ARGS__))
+
+static twill_status twill_call_make(twill_comm *comm, const struct peer_call *call,
+                                    twill_request **request)
+{
+    const float *src = call->src;
+    float *dst = call->dst;
+    size_t n = call->count;
+    switch (call->collective) {
+    case TWILL_COMPARE_BROADCAST:
+        return PEER_TWILL_FORM(broadcast, comm, src, dst, n, TWILL_F32, 0);
+    case TWILL_COMPARE_ALLGATHER:
+        return PEER_TWILL_FORM(allgather, comm, src, dst, n, TWILL_F32);
+    case TWILL_COMPARE_REDUCE_SCATTER:
+        return PEER_TWILL_FORM(reduce_scatter, comm, src, dst, n, TWILL_F32, TWILL_SUM);
+    case TWILL_COMPARE_BARRIER:
+        return PEER_TWILL_FORM(barrier, comm);
+    case TWILL_COMPARE_REDUCE:
+        return PEER_TWILL_FORM(reduce, comm, src, dst, n, TWILL_F32, TWILL_SUM, 0);
+    case TWILL_COMPARE_GATHER:
+        return PEER_TWILL_FORM(gather, comm, src, dst, n, TWILL_F32, 0);
+    case TWILL_COMPARE_SCATTER:
+        return PEER_TWILL_FORM(scatter, comm, src, dst, n, TWILL_F32, 0);
+    case TWILL_COMPARE_ALLTOALL:
+        return PEER_TWILL_FORM(alltoall, comm, src, dst, n, TWILL_F32);
+    default:
+        return PEER_TWILL_FORM(allreduce, comm, src, dst, n, TWILL_F32, TWILL_SUM);
+    }
+}
+
+static int supports(struct peer *peer, enum twill_compare_collective collective)
+{
+    (void)peer;
+    return !twill_compare_is_self(collective);
+}
+
+static int prepare(struct peer *peer, const struct peer_call *call)
+{
+    struct twill_peer_state *state = of(peer);
+    return state->persistent
+               ? report_status(peer, twill_call_make(state->comm, call, &state->request))
+               : 0;
+}
+
+static void release(struct peer *peer)
+{
+    twill_request_free(&of(peer)->request);
+}
+
+static int run(struct peer *peer, const struct peer_call *call)
+{
+    struct twill_peer_state *state = of(peer);
+    if (state->request == NULL)
+        return report_status(peer, twill_call_make(state->comm, call, NULL));
+    twill_status status = twill_request_start(state->request);
+    return report_status(peer, status == TWILL_OK ? twill_wait(&state->request) : status);
+}
+
+static void *alloc_buffer(struct peer *peer, int which, size_t bytes)
+{
+    void *memory = NULL;
+    (void)which;
+    if (twill_alloc(twill_comm_context(of(peer)->comm), &memory, bytes) != TWILL_OK)
+        return NULL;
+    return memory;
+}
+
+static void free_buffer(struct peer *peer, int which, void *memory)
+{
+    (void)which;
+    twill_free(twill_comm_context(of(peer)->comm), memory);
+}
+
+/* --- played steps: a gradient set ------------------------------------------------------------- */
+
+static int report_set(struct peer *peer, twill_status status)
+{
+    if (status == TWILL_OK)
+        return 0;
+    const struct twill_peer_state *state = of(peer);
+    const char *why =
+        state->set != NULL ? twill_gradients_message(state->set) : twill_comm_message(state->comm);
+    return why[0] != '\0' ? peer_say(peer, why) : report_status(peer, status);
+}
+
+static int steps_open(struct peer *peer, const struct twill_compare_model *model)
+{
+    struct twill_peer_state *state = of(peer);
+    twill_gradients_options options;
+    twill_gradients_defaults(&options);
+    options.op = TWILL_SUM;
+    twill_status status = twill_gradients_create(&state->set, state->comm, &options);
+    for (uint32_t i = 0; status == TWILL_OK && i < model->tensors; i++) {
+        char name[16];
+        snprintf(name, sizeof(name), "%u", i);
+        twill_tensor tensor = {.name = name,
+                               .count = (size_t)model->tensor[i].elements,
+                               .type = TWILL_F32,
+                               .priority = (int)i};
+        status = twill_gradients_add(state->set, &tensor, NULL);
+    }
+    if (status == TWILL_OK)
+        status = twill_gradients_commit(state->set);
+    return report_set(peer, status);
+}
+
+static void steps_close(struct peer *peer)
+{
+    twill_gradients_destroy(of(peer)->set);
+    of(peer)->set = NULL;
+}
+
+static float *steps_memory(struct peer *peer, uint32_t tensor)
+{
+    return twill_gradients_memory(of(peer)->set, (int)tensor);
+}
+
+static int steps_start(struct peer *peer, uint32_t tensor, float *gradient, uint64_t count)
+{
+    (void)gradient;
+    (void)count;
+    return report_set(peer, twill_gradients_ready(of(peer)->set, (int)tensor));
+}
+
+static int steps_test(struct peer *peer)
+{
+    int done;
+    return report_set(peer, twill_gradients_test(of(peer)->set, 0, &done));
+}
+
+static int steps_wait(struct peer *peer)
+{
+    return report_set(peer, twill_gradients_wait_all(of(peer)->set));
+}
+
+int main(int argc, char **argv)
+{
+    static const struct peer_steps steps = {steps_open,  steps_close, steps_memory,
+                                            steps_start, steps_wait,  steps_test};
+    static const struct peer_program program = {begin,    end,       run,          barrier,
+                                                prepare,  release,   alloc_buffer, free_buffer,
+                                                supports, peer_play, &steps,       0};
+    return peer_main(argc, argv, &program);
+}

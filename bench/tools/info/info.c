@@ -1,0 +1,468 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* twill-info: what twill finds on the machine, what it chose and why, its variables, and where the
+ * pages of its memory are. */
+#include "bench/common/option_names.h"
+#include "bench/common/report.h"
+#include "bench/tools/info/pages.h"
+#include "bench/tools/info/print_job.h"
+#include "bench/tools/info/print_threads.h"
+#include "bench/tools/info/print_why.h"
+#include "lib/twill.h"
+
+#include <getopt.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char usage[] =
+    "Usage: twill-info [--env] [--memory[=SIZE]] [--threads N]\n"
+    "       twill-info --job PID|NAME [--events N]\n"
+    "                  [--json | --flight-recorder PREFIX]\n"
+    "       twill-info --why COLLECTIVE SIZE [TYPE] [mapped] [fetched] [narrow]\n"
+    "                  [vector] [ordered] [left] [--world WORLD] [--topology FILE]\n"
+    "                  [--machine NAME] [--model FILE]\n"
+    "       twill-info --why factors ROWSxCOLUMNSxSAMPLES [--world WORLD] ...\n"
+    "Show the machine as twill sees it, what it chose and why; or what a running job\n"
+    "does.\n"
+    "\n"
+    "      --env            the environment variables: value, default, source and\n"
+    "                       help\n"
+    "      --memory[=SIZE]  allocate SIZE (64M) by TWILL_MEMORY, touch it, and ask\n"
+    "                       the kernel where its pages and those shared by the node's\n"
+    "                       ranks are; fails if they should be bound and are not\n"
+    "      --threads N      where N communication threads of a gradient set run:\n"
+    "                       package, NUMA node, core, PU, and the endpoint of each;\n"
+    "                       one block a rank\n"
+    "      --job PID|NAME   what each rank of a job of this user on this host does:\n"
+    "                       the call it is in, whom it waits for, and which rank is\n"
+    "                       behind, stopped or dead; the PID of a rank or of the\n"
+    "                       launcher, or the name of the program\n"
+    "      --events N       and the last N events of each rank and communicator (0)\n"
+    "      --json           as JSON\n"
+    "      --flight-recorder PREFIX\n"
+    "                       instead: write PREFIX0, PREFIX1 ... as PyTorch's flight\n"
+    "                       recorder does\n"
+    "      --why            which algorithm a call takes: candidates, prices, what\n"
+    "                       was measured, and why others do not apply; buffers of\n"
+    "                       twill_alloc (mapped), of peers that can be read\n"
+    "                       (fetched), shards of different sizes (vector), operations\n"
+    "                       that do not commute (ordered) or have narrow partial\n"
+    "                       results (narrow), TWILL_REPRODUCIBLE (left). Of a dense\n"
+    "                       layer with SAMPLES a rank: whether a set gathers its\n"
+    "                       factors\n"
+    "      --world WORLD    for that world instead of this job: 24x8 (nodes x ranks),\n"
+    "                       24x2x8 (nodes x packages x ranks), 24x2x4x8 (... x L3\n"
+    "                       caches x ranks), 4+2 (ranks of each node), or\n"
+    "                       groups=2,nodes=12,packages=2,numa=2,l3=2,tiles=2,ranks=2\n"
+    "                       (each per unit of the level above); TWILL_LAYOUT=groups\n"
+    "                       and TWILL_LAYOUT=units apply\n"
+    "      --topology FILE  for nodes of that machine (as TWILL_LAYOUT=topology),\n"
+    "                       where ranks are bound as twillrun binds them; without\n"
+    "                       --world one node, a rank for each core\n"
+    "      --machine NAME   for that machine, instead of TWILL_TUNE=machine: auto,\n"
+    "                       fattree, fattree2, fattree4, theta\n"
+    "      --model FILE     by that file's model and measurements, instead of\n"
+    "                       TWILL_TUNING's\n"
+    "  -h, --help  -V, --version\n"
+    "\n"
+    "Exit status: 0 success, 1 a failure or misplaced pages, 2 a wrong command line.\n";
+
+struct request {
+    bool environment, memory, why;
+    struct twill_job_options job; /* name NULL: not asked for */
+    bool elsewhere;               /* --why is about another world than this job's */
+    size_t bytes;
+    size_t threads;      /* for --threads; 0: not asked for */
+    char question[1024]; /* for --why: as twill_context_why() takes it */
+};
+
+enum { QUESTION_WORLD, QUESTION_TOPOLOGY, QUESTION_MACHINE, QUESTION_NAMED };
+
+enum { FIELD_NAME, FIELD_VALUE, FIELD_DEFAULT, FIELD_SOURCE, FIELD_HELP, FIELD_COUNT };
+
+struct info_field {
+    const char *text;
+    int length;
+};
+
+/* Split a line of the variable table at its tabs; missing fields are empty. */
+static void split_fields(const char *line, struct info_field fields[FIELD_COUNT])
+{
+    for (int i = 0; i < FIELD_COUNT; i++) {
+        size_t length = i == FIELD_HELP ? strlen(line) : strcspn(line, "\t");
+        fields[i] = (struct info_field){line, (int)length};
+        line += length;
+        if (*line == '\t')
+            line++;
+    }
+}
+
+static void print_environment(twill_context *context)
+{
+    static const struct info_field titles[FIELD_COUNT] = {
+        {"variable", 8}, {"value", 5}, {"default", 7}, {"source", 6}, {"help", 4}};
+    struct info_field fields[FIELD_COUNT];
+    int widths[FIELD_COUNT];
+    const char *line;
+    for (int i = 0; i < FIELD_COUNT; i++)
+        widths[i] = titles[i].length;
+    for (size_t n = 0; (line = twill_context_variable(context, n)) != NULL; n++) {
+        split_fields(line, fields);
+        for (int i = 0; i < FIELD_COUNT; i++)
+            if (fields[i].length > widths[i])
+                widths[i] = fields[i].length < 40 ? fields[i].length : 40;
+    }
+    memcpy(fields, titles, sizeof(fields));
+    line = "";
+    for (size_t n = 0; line != NULL; n++) {
+        for (int i = 0; i < FIELD_HELP; i++)
+            printf("%-*.*s  ", widths[i], fields[i].length, fields[i].text);
+        printf("%.*s\n", fields[FIELD_HELP].length, fields[FIELD_HELP].text);
+        line = twill_context_variable(context, n);
+        if (line != NULL)
+            split_fields(line, fields);
+    }
+}
+
+/* Print "key: text" lines with the texts in one column, other lines unchanged. */
+static void print_description(twill_context *context)
+{
+    enum { WIDEST = 24 };
+    const char *line;
+    int width = 0;
+    for (size_t i = 0; (line = twill_context_describe(context, i)) != NULL; i++) {
+        const char *colon = strstr(line, ": ");
+        if (colon != NULL && colon - line > width && colon - line <= WIDEST)
+            width = (int)(colon - line);
+    }
+    for (size_t i = 0; (line = twill_context_describe(context, i)) != NULL; i++) {
+        const char *colon = strstr(line, ": ");
+        if (colon != NULL && colon - line <= WIDEST)
+            printf("%-*.*s  %s\n", width, (int)(colon - line), line, colon + 2);
+        else
+            printf("%s\n", line);
+    }
+}
+
+/* The value of TWILL_MEMORY, and whether it binds memory of the user and of the library, whatever
+ * set it. */
+struct placement_request {
+    char value[128];
+    bool user, library;
+};
+
+static struct placement_request find_placement_request(twill_context *context)
+{
+    struct placement_request placement_request = {"?", false, false};
+    struct info_field fields[FIELD_COUNT];
+    const char *line;
+    for (size_t n = 0; (line = twill_context_variable(context, n)) != NULL; n++) {
+        split_fields(line, fields);
+        if (fields[FIELD_NAME].length == 12 &&
+            memcmp(fields[FIELD_NAME].text, "TWILL_MEMORY", 12) == 0)
+            snprintf(placement_request.value, sizeof(placement_request.value), "%.*s",
+                     fields[FIELD_VALUE].length, fields[FIELD_VALUE].text);
+    }
+    const char *bind = strstr(placement_request.value, ":bind");
+    const char *comma = strchr(placement_request.value, ',');
+    placement_request.user = bind != NULL && (comma == NULL || bind < comma);
+    placement_request.library = comma != NULL && strstr(comma, ":bind") != NULL;
+    return placement_request;
+}
+
+static void print_pages(const struct twill_bench_pages *pages)
+{
+    for (int node = 0; node < TWILL_BENCH_NODES; node++)
+        if (pages->on_node[node] > 0)
+            printf("  NUMA node %-3d %10zu pages  %6.2f%%\n", node, pages->on_node[node],
+                   100.0 * (double)pages->on_node[node] / (double)pages->total);
+    if (pages->elsewhere > 0)
+        printf("  absent        %10zu pages\n", pages->elsewhere);
+}
+
+static int judge_pages(const struct twill_bench_pages *pages, bool bind, bool whole)
+{
+    if (!bind) {
+        printf("No :bind was requested, so pages may be on any node.\n");
+        return 0;
+    }
+    bool good = twill_bench_pages_bound(pages) && !(whole && pages->elsewhere > 0);
+    printf("%s\n", good ? "Bound as requested: every page is on a node of the policy."
+                        : "NOT bound as requested.");
+    return good ? 0 : 1;
+}
+
+static int fail_pages_query(int error)
+{
+    fprintf(stderr, "twill-info: --memory: move_pages: %s (in a container, allow the call)\n",
+            strerror(error));
+    return 1;
+}
+
+/* Print where communicators' shared memory is: this rank's and, as mapped here, that of the node's
+ * other ranks. */
+static int check_shared_pages(const struct placement_request *placement_request)
+{
+    struct twill_bench_pages pages;
+    unsigned ranges;
+    int error = twill_bench_pages_find_named("/memfd:twill-comm", &pages, &ranges);
+    if (error != 0)
+        return fail_pages_query(error);
+    if (ranges == 0)
+        return 0;
+    printf("shared  %zu bytes of %u ranks' regions of a communicator, policy: %s\n",
+           pages.total * pages.page_bytes, ranges, pages.policy);
+    print_pages(&pages);
+    return judge_pages(&pages, placement_request->library, false);
+}
+
+static int check_memory_pages(twill_context *context, size_t bytes)
+{
+    struct placement_request placement_request = find_placement_request(context);
+    void *memory;
+    size_t have = (size_t)sysconf(_SC_AVPHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
+    if (bytes > have) { /* all of it will be touched: the kernel would kill this process */
+        fprintf(stderr, "twill-info: --memory: %zu bytes are more than the %zu that are free\n",
+                bytes, have);
+        return 1;
+    }
+    twill_status status = twill_alloc(context, &memory, bytes);
+    if (status != TWILL_OK) {
+        fprintf(stderr, "twill-info: --memory: %zu bytes: %s: %s\n", bytes, twill_strerror(status),
+                twill_context_message(context));
+        return 1;
+    }
+    memset(memory, 1, bytes);
+    struct twill_bench_pages pages;
+    int error = twill_bench_pages_find(memory, bytes, &pages);
+    printf("memory  %zu bytes by TWILL_MEMORY=%s, policy of the range: %s\n", bytes,
+           placement_request.value, pages.policy);
+    if (error == 0)
+        print_pages(&pages);
+    int result =
+        error == 0 ? judge_pages(&pages, placement_request.user, true) : fail_pages_query(error);
+    twill_free(context, memory);
+    return result == 0 ? check_shared_pages(&placement_request) : result;
+}
+
+/* Append a word to the question, with a prefix, in quotation marks if it contains blanks. */
+static void add_word(struct request *request, const char *name, const char *value)
+{
+    size_t used = strlen(request->question);
+    const char *mark = value != NULL && strchr(value, ' ') != NULL ? "\"" : "";
+    if (value != NULL && *value != '\0')
+        snprintf(request->question + used, sizeof(request->question) - used, " %s%s%s%s", name,
+                 mark, value, mark);
+}
+
+/* Append a word of the user's, translated to twill's names: all_reduce, 8MB, fp32. */
+static void add_translated(struct request *request, const char *word, bool first)
+{
+    char number[32];
+    size_t bytes;
+    int type = first ? -1 : twill_bench_type_parse(word);
+    if (first)
+        word = twill_bench_collective_name(word);
+    else if (type >= 0)
+        word = twill_type_name((twill_type)type);
+    else if (twill_bench_parse_size(word, &bytes) && strchr(word, 'B') != NULL) {
+        snprintf(number, sizeof(number), "%zu", bytes);
+        word = number;
+    }
+    add_word(request, "", word);
+}
+
+/* Append the groups and units that TWILL_LAYOUT declares: their entries are words of a question. */
+static void add_layout(struct request *request)
+{
+    char copy[sizeof(request->question)], *rest = NULL;
+    const char *layout = getenv("TWILL_LAYOUT");
+    snprintf(copy, sizeof(copy), "%s", layout != NULL ? layout : "");
+    for (char *word = strtok_r(copy, ";", &rest); word != NULL; word = strtok_r(NULL, ";", &rest))
+        if (strncmp(word, "groups=", 7) == 0 || strncmp(word, "units=", 6) == 0)
+            add_word(request, "", word);
+}
+
+/* Compose the question. The variables that shape this job then shape the other world. */
+static int compose_question(struct request *request, char **words,
+                            const char *const named[QUESTION_NAMED])
+{
+    static const char *const names[QUESTION_NAMED] = {"world=", "topology=", "machine="};
+    for (int i = 0; words[i] != NULL; i++)
+        add_translated(request, words[i], i == 0);
+    for (int i = 0; i < QUESTION_NAMED; i++) {
+        if (named[i] != NULL && strchr(named[i], '"') != NULL) {
+            fprintf(stderr, "twill-info: --%.*s: '%s': must not contain a quotation mark\n",
+                    (int)strlen(names[i]) - 1, names[i], named[i]);
+            return 2;
+        }
+        add_word(request, names[i], named[i]);
+    }
+    request->elsewhere = named[QUESTION_WORLD] != NULL || named[QUESTION_TOPOLOGY] != NULL;
+    if (request->elsewhere) {
+        add_word(request, "groups=", getenv("TWILL_GROUPS"));
+        add_word(request, "units=", getenv("TWILL_UNITS"));
+        add_layout(request);
+    }
+    if (strlen(request->question) < sizeof(request->question) - 1)
+        return 0;
+    fprintf(stderr, "twill-info: --why: the question is too long\n");
+    return 2;
+}
+
+enum { JOB_NAME, JOB_EVENTS, JOB_JSON, JOB_RECORDER };
+
+/* Read an option of --job. Returns false, after a message, if its value is invalid. */
+static bool read_job_option(struct twill_job_options *job, int option)
+{
+    if (option == JOB_NAME)
+        job->name = optarg;
+    if (option == JOB_JSON)
+        job->json = true;
+    if (option == JOB_RECORDER)
+        job->recorder = optarg;
+    if (option != JOB_EVENTS || twill_bench_parse_number(optarg, 0, 4096, &job->events))
+        return true;
+    fprintf(stderr, "twill-info: --events: '%s' is not a number up to 4096\n", optarg);
+    return false;
+}
+
+/* Complain of options that go with --job if it is not there. */
+static bool lacks_job(const struct twill_job_options *job)
+{
+    if (job->name != NULL || (!job->json && job->recorder == NULL && job->events == 0))
+        return false;
+    fprintf(stderr, "twill-info: --events, --json and --flight-recorder go with --job\n");
+    return true;
+}
+
+static bool parse_threads(struct request *request)
+{
+    if (twill_bench_parse_number(optarg, 1, 64, &request->threads))
+        return true;
+    fprintf(stderr, "twill-info: --threads: '%s' is not a number from 1 to 64\n", optarg);
+    return false;
+}
+
+enum {
+    OPTION_ENV = 256,
+    INFO_OPTION_MEMORY,
+    OPTION_WHY,
+    OPTION_MODEL,
+    OPTION_THREADS,
+    OPTION_OF_JOB,
+    OPTION_NAMED = 300
+};
+
+static const struct option info_options[] = {
+    {"env", no_argument, NULL, OPTION_ENV},
+    {"memory", optional_argument, NULL, INFO_OPTION_MEMORY},
+    {"why", no_argument, NULL, OPTION_WHY},
+    {"threads", required_argument, NULL, OPTION_THREADS},
+    {"job", required_argument, NULL, OPTION_OF_JOB + JOB_NAME},
+    {"events", required_argument, NULL, OPTION_OF_JOB + JOB_EVENTS},
+    {"json", no_argument, NULL, OPTION_OF_JOB + JOB_JSON},
+    {"flight-recorder", required_argument, NULL, OPTION_OF_JOB + JOB_RECORDER},
+    {"world", required_argument, NULL, OPTION_NAMED + QUESTION_WORLD},
+    {"topology", required_argument, NULL, OPTION_NAMED + QUESTION_TOPOLOGY},
+    {"machine", required_argument, NULL, OPTION_NAMED + QUESTION_MACHINE},
+    {"model", required_argument, NULL, OPTION_MODEL},
+    {"help", no_argument, NULL, 'h'},
+    {"version", no_argument, NULL, 'V'},
+    {NULL, 0, NULL, 0},
+};
+
+static int parse_info(struct request *request, int argc, char **argv)
+{
+    const char *named[QUESTION_NAMED] = {NULL};
+    bool any = false;
+    int letter;
+    while ((letter = getopt_long(argc, argv, "hV", info_options, NULL)) != -1) {
+        if (letter == 'h') {
+            fputs(usage, stdout);
+            exit(0);
+        }
+        if (letter == 'V') {
+            printf("twill-info %s\n", twill_version());
+            exit(0);
+        }
+        if (letter == '?' || (letter == OPTION_MODEL && setenv("TWILL_TUNING", optarg, 1) != 0))
+            return 2;
+        request->environment |= letter == OPTION_ENV;
+        request->why |= letter == OPTION_WHY;
+        if (letter == OPTION_THREADS && !parse_threads(request))
+            return 2;
+        if (letter >= OPTION_OF_JOB && letter < OPTION_NAMED &&
+            !read_job_option(&request->job, letter - OPTION_OF_JOB))
+            return 2;
+        if (letter >= OPTION_NAMED) {
+            named[letter - OPTION_NAMED] = optarg;
+            any = true;
+        }
+        if (letter != INFO_OPTION_MEMORY)
+            continue;
+        request->memory = true;
+        if (optarg == NULL && optind < argc && argv[optind][0] != '-')
+            optarg = argv[optind++]; /* --memory SIZE, too */
+        if (optarg != NULL &&
+            (!twill_bench_parse_size(optarg, &request->bytes) || request->bytes == 0)) {
+            fprintf(stderr, "twill-info: --memory: '%s' is not a size such as 64M\n", optarg);
+            return 2;
+        }
+    }
+    if (request->why)
+        return compose_question(request, argv + optind, named);
+    if (lacks_job(&request->job))
+        return 2;
+    if (any)
+        fprintf(stderr, "twill-info: --world, --topology and --machine go with --why\n");
+    else if (optind < argc)
+        fprintf(stderr, "twill-info: unexpected argument: '%s'\n", argv[optind]);
+    return optind < argc || any ? 2 : 0;
+}
+
+/* Print what was placement_request for, on one rank. Transports are known only with a communicator.
+ */
+static int show_context(twill_context *context, const struct request *request)
+{
+    twill_comm *comm;
+    twill_status status = twill_comm_create(&comm, context);
+    int result = status == TWILL_OK ? 0 : 1;
+    bool others = request->environment || request->memory || request->why || request->threads > 0;
+    if (twill_comm_rank(comm) <= 0 && !others)
+        print_description(context);
+    if (twill_comm_rank(comm) <= 0 && request->environment)
+        print_environment(context);
+    if (status != TWILL_OK)
+        fprintf(stderr, "twill-info: %s\n", twill_context_message(context));
+    else if (request->memory && twill_comm_rank(comm) == 0)
+        result = check_memory_pages(context, request->bytes);
+    if (result == 0 && request->why && twill_comm_rank(comm) == 0)
+        result = twill_bench_print_why(context, request->question);
+    if (result == 0 && request->threads > 0)
+        result = twill_bench_print_threads(comm, (int)request->threads);
+    twill_comm_destroy(comm);
+    return result;
+}
+
+int main(int argc, char **argv)
+{
+    struct request request = {.bytes = 64 << 20};
+    int mistake = parse_info(&request, argc, argv);
+    if (mistake != 0)
+        return mistake;
+    if (request.job.name != NULL)
+        return twill_job_print(&request.job);
+    static const char *const real_layout[] = {"TWILL_LAYOUT=nodes=;groups=;units=", NULL};
+    twill_context *context = NULL;
+    twill_status status =
+        twill_context_create(&context, NULL, request.elsewhere ? real_layout : NULL);
+    int result = 1;
+    if (status == TWILL_OK)
+        result = show_context(context, &request);
+    else
+        fprintf(stderr, "twill-info: %s\n",
+                context != NULL ? twill_context_message(context) : twill_strerror(status));
+    twill_context_destroy(context);
+    return result;
+}

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Query page placement by move_pages(2) and get_mempolicy(2), without libnuma. */
+#include "bench/tools/info/pages.h"
+
+#include <errno.h>
+#include <linux/mempolicy.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static void read_policy(const void *memory, struct twill_bench_pages *pages)
+{
+    static const char *const names[] = {
+        [MPOL_DEFAULT] = "default", [MPOL_PREFERRED] = "preferred",
+        [MPOL_BIND] = "bind",       [MPOL_INTERLEAVE] = "interleave",
+        [MPOL_LOCAL] = "local",     [MPOL_PREFERRED_MANY] = "preferred-many",
+    };
+    unsigned long mask[16] = {0}; /* the kernel demands space for all nodes it could have */
+    int mode = 0;
+    pages->policy = "unknown";
+    if (syscall(SYS_get_mempolicy, &mode, mask, sizeof(mask) * 8, memory, MPOL_F_ADDR) != 0)
+        return;
+    mode &= ~MPOL_MODE_FLAGS;
+    pages->policy_known = true;
+    pages->bound = mode == MPOL_BIND;
+    pages->allowed = mask[0];
+    if (mode >= 0 && (size_t)mode < sizeof(names) / sizeof(names[0]) && names[mode] != NULL)
+        pages->policy = names[mode];
+}
+
+int twill_bench_pages_find(const void *memory, size_t bytes, struct twill_bench_pages *pages)
+{
+    enum { PAGES_BATCH = 512 };
+    void *addresses[PAGES_BATCH];
+    int status[PAGES_BATCH];
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    uintptr_t from = (uintptr_t)memory & ~(uintptr_t)(page - 1);
+    size_t total = ((uintptr_t)memory + bytes - from + page - 1) / page;
+    *pages = (struct twill_bench_pages){.total = total, .page_bytes = page};
+    read_policy(memory, pages);
+    for (size_t done = 0; done < total;) {
+        size_t n = total - done < PAGES_BATCH ? total - done : PAGES_BATCH;
+        for (size_t i = 0; i < n; i++)
+            addresses[i] = (void *)(from + (done + i) * page);
+        if (syscall(SYS_move_pages, 0, n, addresses, NULL, status, 0) != 0)
+            return errno;
+        for (size_t i = 0; i < n; i++) {
+            bool there = status[i] >= 0 && status[i] < TWILL_BENCH_NODES;
+            pages->elsewhere += !there;
+            if (!there)
+                continue;
+            pages->on_node[status[i]]++;
+            pages->misplaced += (pages->allowed >> status[i] & 1) == 0;
+        }
+        done += n;
+    }
+    return 0;
+}
+
+static void add_pages(struct twill_bench_pages *sum, const struct twill_bench_pages *one,
+                      bool first)
+{
+    if (first)
+        sum->bound = sum->policy_known = true;
+    if (first || (sum->bound && !one->bound))
+        sum->policy = one->policy;
+    sum->page_bytes = one->page_bytes;
+    sum->total += one->total;
+    sum->elsewhere += one->elsewhere;
+    sum->misplaced += one->misplaced;
+    sum->bound = sum->bound && one->bound;
+    sum->policy_known = sum->policy_known && one->policy_known;
+    for (int node = 0; node < TWILL_BENCH_NODES; node++)
+        sum->on_node[node] += one->on_node[node];
+}
+
+int twill_bench_pages_find_named(const char *name, struct twill_bench_pages *pages,
+                                 unsigned *ranges)
+{
+    char line[512];
+    int error = 0;
+    FILE *maps = fopen("/proc/self/maps", "re");
+    *pages = (struct twill_bench_pages){.policy = "none"};
+    *ranges = 0;
+    if (maps == NULL)
+        return errno;
+    while (error == 0 && fgets(line, sizeof(line), maps) != NULL) {
+        unsigned long from, to, offset;
+        int path = 0;
+        if (sscanf(line, "%lx-%lx %*s %lx %*s %*s %n", &from, &to, &offset, &path) < 3 ||
+            path == 0 || strncmp(line + path, name, strlen(name)) != 0)
+            continue;
+        struct twill_bench_pages one;
+        error = twill_bench_pages_find((const void *)from, to - from, &one);
+        add_pages(pages, &one, pages->total == 0);
+        *ranges += offset == 0; /* a file may be mapped in several parts */
+    }
+    fclose(maps);
+    return error;
+}
+
+bool twill_bench_pages_bound(const struct twill_bench_pages *pages)
+{
+    return pages->policy_known && pages->bound && pages->misplaced == 0;
+}

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "bench/tools/info/print_job.h"
+
+#include <json-c/json.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+bool twill_job_split(const twill_job_view *view, size_t index, struct twill_job_line *line)
+{
+    const char *text = twill_job_view_line(view, index);
+    if (text == NULL)
+        return false;
+    snprintf(line->text, sizeof(line->text), "%s", text);
+    char *at = line->text;
+    for (int i = 0; i < TWILL_JOB_FIELDS; i++) {
+        char *tab = strchr(at, '\t');
+        line->field[i] = at;
+        if (tab != NULL)
+            *tab = '\0';
+        at = tab != NULL ? tab + 1 : at + strlen(at);
+    }
+    return true;
+}
+
+static bool is_kind(const struct twill_job_line *line, const char *kind)
+{
+    return strcmp(line->field[0], kind) == 0;
+}
+
+/* --- text ------------------------------------------------------------------------------------ */
+
+/* Return the PID and state of a rank, as "4711" and "stopped". */
+static void find_rank(const twill_job_view *view, const char *rank, struct twill_job_line *found)
+{
+    for (size_t i = 0; twill_job_split(view, i, found); i++)
+        if (is_kind(found, "rank") && strcmp(found->field[1], rank) == 0)
+            return;
+}
+
+static void print_call(const twill_job_view *view, const struct twill_job_line *call)
+{
+    struct twill_job_line rank;
+    char waits[32] = "-", what[160], age[32] = "-";
+    find_rank(view, call->field[1], &rank);
+    if (strcmp(call->field[14], "-1") != 0)
+        snprintf(waits, sizeof(waits), "rank %s", call->field[14]);
+    bool in = strcmp(call->field[5], "in") == 0, none = strcmp(call->field[5], "none") == 0;
+    snprintf(what, sizeof(what), "%s%s",
+             in     ? "in "
+             : none ? "no call yet"
+                    : "left ",
+             none ? "" : call->field[15]);
+    if (!none)
+        snprintf(age, sizeof(age), "%.1f s%s", strtod(call->field[13], NULL), in ? "" : " ago");
+    printf("%4s  %7s  %-13s  %4s  %-44s  %10s  %10s  %s\n", call->field[1], rank.field[2],
+           rank.field[3], call->field[2], what, call->field[12], age, waits);
+    if (strcmp(call->field[16], "-") != 0)
+        printf("      failed: %s\n", call->field[16]);
+}
+
+static void print_event(const struct twill_job_line *event)
+{
+    char ago[32] = "-";
+    if (strcmp(event->field[4], "-") != 0)
+        snprintf(ago, sizeof(ago), "%.6f s", strtod(event->field[4], NULL) * 1e-9);
+    printf("%4s  %4s  %8s  %14s  %-14s", event->field[1], event->field[2], event->field[3], ago,
+           event->field[5]);
+    if (strcmp(event->field[7], "-") != 0)
+        printf("  %s #%s  %s %s  %s bytes", event->field[7], event->field[6], event->field[8],
+               event->field[9], event->field[10]);
+    if (strcmp(event->field[11], "-1") != 0)
+        printf("  peer %s", event->field[11]);
+    printf("\n");
+}
+
+static void print_text(const twill_job_view *view, bool events)
+{
+    struct twill_job_line line;
+    unsigned findings = 0;
+    for (size_t i = 0; twill_job_split(view, i, &line); i++)
+        if (is_kind(&line, "job"))
+            printf("%s: %s of %s ranks are on this host\n\n", line.field[1], line.field[2],
+                   line.field[3]);
+    printf("%4s  %7s  %-13s  %4s  %-44s  %10s  %10s  %s\n", "rank", "PID", "state", "comm", "call",
+           "bytes", "for", "waits for");
+    for (size_t i = 0; twill_job_split(view, i, &line); i++)
+        if (is_kind(&line, "call"))
+            print_call(view, &line);
+    if (events)
+        printf("\n%4s  %4s  %8s  %14s  %s\n", "rank", "comm", "event", "ago", "last events");
+    for (size_t i = 0; twill_job_split(view, i, &line); i++)
+        if (is_kind(&line, "event"))
+            print_event(&line);
+    for (size_t i = 0; twill_job_split(view, i, &line); i++)
+        if (is_kind(&line, "finding"))
+            printf("%s%s\n", findings++ == 0 ? "\n" : "", line.field[1]);
+}
+
+/* --- JSON ------------------------------------------------------------------------------------ */
+
+enum field_kind { FIELD_TEXT, FIELD_INTEGER, FIELD_DECIMAL };
+struct field_name {
+    const char *name;
+    enum field_kind kind;
+};
+
+static const struct field_name rank_fields[] = {
+    {"rank", FIELD_INTEGER}, {"pid", FIELD_INTEGER}, {"state", FIELD_TEXT}};
+static const struct field_name call_fields[] = {
+    {"rank", FIELD_INTEGER},      {"comm", FIELD_INTEGER},      {"comm_rank", FIELD_INTEGER},
+    {"comm_size", FIELD_INTEGER}, {"state", FIELD_TEXT},        {"sequence", FIELD_INTEGER},
+    {"collective", FIELD_TEXT},   {"count", FIELD_INTEGER},     {"type", FIELD_TEXT},
+    {"operation", FIELD_TEXT},    {"root", FIELD_INTEGER},      {"bytes", FIELD_INTEGER},
+    {"seconds", FIELD_DECIMAL},   {"waits_for", FIELD_INTEGER}, {"call", FIELD_TEXT},
+    {"failure", FIELD_TEXT}};
+static const struct field_name event_fields[] = {
+    {"rank", FIELD_INTEGER},    {"comm", FIELD_INTEGER}, {"number", FIELD_INTEGER},
+    {"ns_ago", FIELD_INTEGER},  {"kind", FIELD_TEXT},    {"sequence", FIELD_INTEGER},
+    {"collective", FIELD_TEXT}, {"type", FIELD_TEXT},    {"operation", FIELD_TEXT},
+    {"bytes", FIELD_INTEGER},   {"peer", FIELD_INTEGER}, {"detail", FIELD_INTEGER}};
+
+static struct json_object *field_value(const char *text, enum field_kind kind)
+{
+    if (strcmp(text, "-") == 0)
+        return NULL;
+    if (kind == FIELD_INTEGER)
+        return json_object_new_int64(strtoll(text, NULL, 10));
+    return kind == FIELD_DECIMAL ? json_object_new_double(strtod(text, NULL))
+                                 : json_object_new_string(text);
+}
+
+/* Make an array of all lines of a kind. */
+static struct json_object *list_lines(const twill_job_view *view, const char *kind,
+                                      const struct field_name *fields, int count)
+{
+    struct json_object *list = json_object_new_array();
+    struct twill_job_line line;
+    for (size_t i = 0; twill_job_split(view, i, &line); i++) {
+        if (!is_kind(&line, kind))
+            continue;
+        struct json_object *object = json_object_new_object();
+        for (int f = 0; f < count; f++)
+            json_object_object_add(object, fields[f].name,
+                                   field_value(line.field[f + 1], fields[f].kind));
+        json_object_array_add(list, object);
+    }
+    return list;
+}
+
+static void print_json(const twill_job_view *view)
+{
+    struct json_object *root = json_object_new_object(), *findings = json_object_new_array();
+    struct twill_job_line line;
+    for (size_t i = 0; twill_job_split(view, i, &line); i++) {
+        if (is_kind(&line, "finding"))
+            json_object_array_add(findings, json_object_new_string(line.field[1]));
+        if (!is_kind(&line, "job"))
+            continue;
+        json_object_object_add(root, "program", json_object_new_string(line.field[1]));
+        json_object_object_add(root, "ranks_here", field_value(line.field[2], FIELD_INTEGER));
+        json_object_object_add(root, "ranks_of_job", field_value(line.field[3], FIELD_INTEGER));
+    }
+    json_object_object_add(root, "ranks", list_lines(view, "rank", rank_fields, 3));
+    json_object_object_add(root, "calls", list_lines(view, "call", call_fields, 16));
+    json_object_object_add(root, "events", list_lines(view, "event", event_fields, 12));
+    json_object_object_add(root, "findings", findings);
+    puts(json_object_to_json_string_ext(root, JSON_C_TO_STRING_PRETTY));
+    json_object_put(root);
+}
+
+int twill_job_print(const struct twill_job_options *options)
+{
+    char message[512];
+    twill_job_view *view;
+    size_t events = options->recorder != NULL ? 4096 : options->events;
+    if (twill_job_view_open(&view, options->name, events, message, sizeof(message)) != TWILL_OK) {
+        fprintf(stderr, "twill-info: --job: %s\n", message);
+        return 1;
+    }
+    int result = 0;
+    if (options->recorder != NULL)
+        result = twill_job_record(view, options->recorder);
+    else if (options->json)
+        print_json(view);
+    else
+        print_text(view, events > 0);
+    twill_job_view_close(view);
+    return result;
+}

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* twill-info --why: print the answer of twill_context_why() as a table. */
+#include "bench/tools/info/print_why.h"
+#include "lib/base/plural.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FIELDS = 7 };
+
+struct line {
+    char text[512];
+    const char *field[FIELDS]; /* "" if missing */
+};
+
+static void cut_fields(struct line *line, const char *text)
+{
+    char *at = line->text;
+    snprintf(line->text, sizeof(line->text), "%s", text);
+    for (int i = 0; i < FIELDS; i++) {
+        line->field[i] = at;
+        at += strcspn(at, "\t");
+        if (*at == '\t')
+            *at++ = '\0';
+    }
+}
+
+/* Format microseconds, with fewer decimals the larger they are. */
+static const char *format_time(const char *picoseconds, char text[32])
+{
+    double us = strtod(picoseconds, NULL) / 1e6;
+    if (strcmp(picoseconds, "18446744073709551615") == 0)
+        snprintf(text, 32, "-");
+    else
+        snprintf(text, 32, us < 100 ? "%.2f" : us < 1000 ? "%.1f" : "%.0f", us);
+    return text;
+}
+
+static void print_call(const struct line *l)
+{
+    printf("%s of %s bytes, %s: %s rank%s, %s (nodes x ranks), machine %s\n", l->field[1],
+           l->field[2], l->field[3], l->field[5], TWILL_PLURAL(strtoul(l->field[5], NULL, 10)),
+           l->field[4], l->field[6]);
+}
+
+static void print_candidate(const struct line *l, bool first)
+{
+    char price[32], cost[32];
+    bool measured = strcmp(l->field[4], "0") != 0;
+    if (first)
+        printf("\n  %-44s %12s %12s\n", "candidate", "price (us)", "measured");
+    printf("  %-44s %12s %12s\n", l->field[1], format_time(l->field[2], price),
+           measured ? format_time(l->field[3], cost) : "-");
+}
+
+static void print_choice(const struct line *l)
+{
+    char price[32];
+    printf("\n%s is chosen (price %s us), by: %s\n", l->field[1], format_time(l->field[2], price),
+           l->field[3]);
+}
+
+static void print_narrow(const struct line *l)
+{
+    char narrow[32], conversion[32], wide[32];
+    printf("narrow: %s would take %s us and converting %s us, f32 %s us: %s\n", l->field[1],
+           format_time(l->field[2], narrow), format_time(l->field[3], conversion),
+           format_time(l->field[4], wide), l->field[5]);
+}
+
+static void print_factors(const struct line *l)
+{
+    char gathered[32], reduced[32];
+    printf("factors, set %s an optimizer: gathered %s us, the gradient reduced %s us, products "
+           "included: %s\n",
+           strcmp(l->field[1], "update") == 0 ? "with" : "without",
+           format_time(l->field[2], gathered), format_time(l->field[3], reduced), l->field[4]);
+}
+
+static const char *title_of(const char *kind)
+{
+    if (strcmp(kind, "moves") == 0)
+        return "bytes between ranks, by the smallest level of the machine that contains both";
+    if (strcmp(kind, "instead") == 0)
+        return "instead of @staged where buffers are mapped (@staged decides, equally on all "
+               "nodes)";
+    return strcmp(kind, "small") == 0 ? "not for this size or these buffers" : "no candidates";
+}
+
+/* Print a line below its title, which is printed when the kind of line changes. */
+static void print_listed(const struct line *l, bool first)
+{
+    char price[32];
+    if (first)
+        printf("\n  %s\n", title_of(l->field[0]));
+    if (strcmp(l->field[0], "instead") == 0)
+        printf("  %-44s %12s\n", l->field[1], format_time(l->field[2], price));
+    else
+        printf("  %-44s %s\n", l->field[1], l->field[2]);
+}
+
+int twill_bench_print_why(twill_context *context, const char *question)
+{
+    const char *text = twill_context_why(context, question, 0);
+    char before[32] = ""; /* kind of the previous line */
+    struct line line;
+    if (text == NULL) {
+        fprintf(stderr, "twill-info: --why: %s\n", twill_context_message(context));
+        return 2;
+    }
+    for (size_t i = 0; text != NULL; text = twill_context_why(context, question, ++i)) {
+        cut_fields(&line, text);
+        const char *kind = line.field[0];
+        bool first = strcmp(kind, before) != 0;
+        if (strcmp(kind, "call") == 0)
+            print_call(&line);
+        else if (strcmp(kind, "hierarchy") == 0)
+            printf("hierarchy: %s\n", line.field[1]);
+        else if (strcmp(kind, "candidate") == 0)
+            print_candidate(&line, first);
+        else if (strcmp(kind, "chosen") == 0)
+            print_choice(&line);
+        else if (strcmp(kind, "decided") == 0)
+            printf("times are of: %s\n", line.field[1]);
+        else if (strcmp(kind, "used") == 0)
+            printf("%s\n", line.field[1]);
+        else if (strcmp(kind, "narrow") == 0)
+            print_narrow(&line);
+        else if (strcmp(kind, "factors") == 0)
+            print_factors(&line);
+        else
+            print_listed(&line, first);
+        snprintf(before, sizeof(before), "%s", kind);
+    }
+    return 0;
+}

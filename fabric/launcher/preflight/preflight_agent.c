@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* An agent: started by twillrun as the ranks of one host. All say what they are bound to; the first
+ * one answers the front's commands until its standard input ends:
+ *
+ *      clock                                     the time here
+ *      listen NAME ...                           listen at the address towards the first of these
+ *      connect HOST ADDRESS PORT ...             connect to each, and say how that went */
+#include "fabric/launcher/preflight/preflight_agent.h"
+#include "fabric/host/local_address.h"
+#include "fabric/launcher/preflight/preflight_wire.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#define POLL_MS 50 /* how late a deadline may be noticed */
+
+/* An agent. A local variable of preflight_agent(). */
+struct preflight_server {
+    struct preflight_facts facts;
+    struct preflight_links links;
+    bool connecting; /* a reply is due when all attempts are over */
+    char *line;      /* [PREFLIGHT_LINE_MOST] the incomplete command */
+    size_t used;
+};
+
+static void say_facts(const struct preflight_server *server, const char *reply)
+{
+    struct json_object *object = json_object_new_object();
+    preflight_put_text(object, "reply", reply);
+    preflight_facts_put(object, &server->facts);
+    preflight_say(object);
+}
+
+static void say_clock(void)
+{
+    struct json_object *object = json_object_new_object();
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    preflight_put_text(object, "reply", "clock");
+    preflight_put_number(object, "now_ns", (int64_t)now.tv_sec * 1000000000 + now.tv_nsec);
+    preflight_say(object);
+}
+
+/* Get the address of a name as text. Empty if there is none, or if it is of loopback. */
+static void resolve_name(char address[TWILL_ADDRESS_TEXT], const char *name)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found;
+    address[0] = '\0';
+    if (getaddrinfo(name, NULL, &hints, &found) != 0)
+        return;
+    if (getnameinfo(found->ai_addr, found->ai_addrlen, address, TWILL_ADDRESS_TEXT, NULL, 0,
+                    NI_NUMERICHOST) != 0 ||
+        strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0)
+        address[0] = '\0';
+    freeaddrinfo(found);
+}
+
+/* Listen where a rank of this host would: at TWILL_INTERFACE, or on the route to another host. */
+static void begin_listening(struct preflight_server *server, char *names)
+{
+    char peer[TWILL_ADDRESS_TEXT] = "", why[128], *rest = NULL;
+    struct twill_error error = {0};
+    struct preflight_facts *facts = &server->facts;
+    const char *requested = getenv("TWILL_INTERFACE");
+    char address[TWILL_ADDRESS_TEXT] = "", interface[32] = "", faster[32];
+    uint32_t mbits;
+    for (char *name = strtok_r(names, " ", &rest); name && peer[0] == '\0';
+         name = strtok_r(NULL, " ", &rest))
+        resolve_name(peer, name);
+    if (twill_interface_choose(address, interface, requested, peer, why, sizeof(why), &error) !=
+        TWILL_OK) {
+        snprintf(facts->listen_error, sizeof(facts->listen_error), "%s", error.message);
+    } else {
+        snprintf(facts->address, sizeof(facts->address), "%s", address);
+        snprintf(facts->interface, sizeof(facts->interface), "%s", interface);
+        preflight_interface_find(facts, "");
+        if ((requested == NULL || *requested == '\0') &&
+            twill_interface_faster(faster, &mbits, interface)) {
+            snprintf(facts->faster_interface, sizeof(facts->faster_interface), "%s", faster);
+            facts->faster_mbits = mbits;
+        }
+        facts->port = preflight_links_listen(&server->links, address);
+        if (facts->port == 0)
+            snprintf(facts->listen_error, sizeof(facts->listen_error), "cannot listen on %s: %s",
+                     address, strerror(errno));
+    }
+    say_facts(server, "listen");
+}
+
+static void begin_connecting(struct preflight_server *server, char *words)
+{
+    char *rest = NULL, *host, *address, *port;
+    for (char *next = words; (host = strtok_r(next, " ", &rest)); next = NULL) {
+        address = strtok_r(NULL, " ", &rest);
+        port = strtok_r(NULL, " ", &rest);
+        if (!address || !port)
+            break;
+        (void)preflight_links_call(&server->links, atoi(host), address, port,
+                                   server->facts.address);
+    }
+    server->connecting = true;
+}
+
+/* Reply once all attempts are over. */
+static void finish_connecting(struct preflight_server *server)
+{
+    struct preflight_link result;
+    if (!server->connecting || preflight_links_pending(&server->links) > 0)
+        return;
+    struct json_object *object = json_object_new_object(), *array = json_object_new_array();
+    for (int i = 0; i < server->links.attempts; i++) {
+        struct json_object *one = json_object_new_object();
+        preflight_put_number(one, "to", preflight_links_result(&server->links, i, &result));
+        preflight_put_number(one, "reach", result.reach);
+        preflight_put_number(one, "error", result.error);
+        preflight_put_number(one, "path_mtu", result.path_mtu);
+        preflight_put_number(one, "took_us", result.took_us);
+        json_object_array_add(array, one);
+    }
+    preflight_put_text(object, "reply", "connect");
+    json_object_object_add(object, "links", array);
+    preflight_say(object);
+    preflight_links_clear(&server->links);
+    server->connecting = false;
+}
+
+static void handle_command(struct preflight_server *server, char *line)
+{
+    if (strcmp(line, "clock") == 0)
+        say_clock();
+    else if (strncmp(line, "listen", 6) == 0)
+        begin_listening(server, line + 6);
+    else if (strncmp(line, "connect", 7) == 0)
+        begin_connecting(server, line + 7);
+}
+
+/* Read commands. False: the front has ended. */
+static bool read_commands(struct preflight_server *server)
+{
+    ssize_t n =
+        read(STDIN_FILENO, server->line + server->used, PREFLIGHT_LINE_MOST - 1 - server->used);
+    if (n <= 0)
+        return n < 0 && (errno == EAGAIN || errno == EINTR);
+    server->used += (size_t)n;
+    server->line[server->used] = '\0';
+    for (char *end; (end = strchr(server->line, '\n'));) {
+        *end = '\0';
+        handle_command(server, server->line);
+        server->used -= (size_t)(end + 1 - server->line);
+        memmove(server->line, end + 1, server->used + 1);
+    }
+    return server->used < PREFLIGHT_LINE_MOST - 1;
+}
+
+static int serve_front(struct preflight_server *server)
+{
+    for (;;) {
+        size_t count = (size_t)preflight_links_count(&server->links);
+        struct pollfd *polls = calloc(count + 1, sizeof(*polls));
+        if (!polls)
+            return 1;
+        polls[0] = (struct pollfd){.fd = STDIN_FILENO, .events = POLLIN};
+        preflight_links_polls(&server->links, polls + 1);
+        int ready = poll(polls, count + 1, server->connecting ? POLL_MS : -1);
+        bool more = true;
+        if (ready > 0) {
+            preflight_links_turn(&server->links, polls + 1);
+            more = polls[0].revents == 0 || read_commands(server);
+        }
+        free(polls);
+        if (!more || (ready < 0 && errno != EINTR))
+            return more;
+        finish_connecting(server);
+    }
+}
+
+static void say_rank(void)
+{
+    struct preflight_rank rank;
+    struct json_object *object = json_object_new_object();
+    const char *local = getenv("LOCAL_RANK");
+    preflight_rank_find(&rank);
+    preflight_put_text(object, "reply", "rank");
+    preflight_put_number(object, "local_rank", local ? atoi(local) : 0);
+    preflight_put_number(object, "cores", rank.known ? rank.cores : -1);
+    preflight_put_text(object, "cpus", rank.cpus);
+    preflight_say(object);
+}
+
+int preflight_agent(const char *program)
+{
+    struct preflight_server server = {.links = {.listener = -1}};
+    const char *local = getenv("LOCAL_RANK");
+    say_rank();
+    if (local && strcmp(local, "0") != 0)
+        return 0;
+    server.line = malloc(PREFLIGHT_LINE_MOST);
+    if (!server.line)
+        return 1;
+    server.line[0] = '\0';
+    preflight_facts_find(&server.facts, program);
+    say_facts(&server, "facts");
+    int code = serve_front(&server);
+    preflight_links_close(&server.links);
+    free(server.line);
+    return code;
+}

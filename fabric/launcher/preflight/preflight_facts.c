@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a host says of itself: limits, memory, the library, the key. */
+#include "fabric/auth/job_key.h"
+#include "fabric/launcher/preflight/preflight_agent.h"
+#include "numa/topology.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/uio.h>
+#include <sys/utsname.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static int64_t find_limit(int what, bool hard)
+{
+    struct rlimit limit;
+    if (getrlimit(what, &limit) != 0)
+        return -1;
+    rlim_t value = hard ? limit.rlim_max : limit.rlim_cur;
+    return value == RLIM_INFINITY ? -1 : (int64_t)twill_min(value, INT64_MAX);
+}
+
+static void find_limits(struct preflight_facts *facts)
+{
+    facts->memlock_bytes = find_limit(RLIMIT_MEMLOCK, false);
+    facts->nofile = find_limit(RLIMIT_NOFILE, false);
+    facts->nofile_most = find_limit(RLIMIT_NOFILE, true);
+}
+
+static void find_shm(struct preflight_facts *facts)
+{
+    struct statvfs shm;
+    facts->shm_bytes = facts->shm_free_bytes = -1;
+    if (statvfs("/dev/shm", &shm) != 0)
+        return;
+    facts->shm_bytes = (int64_t)(shm.f_blocks * shm.f_frsize);
+    facts->shm_free_bytes = (int64_t)(shm.f_bavail * shm.f_frsize);
+}
+
+/* Let a child read this process: as between two ranks, the reader is no ancestor of the other. */
+static int64_t try_cma(void)
+{
+    volatile int secret = 4711;
+    int status = 0;
+    pid_t parent = getpid(), child = fork();
+    if (child == 0) {
+        int copy = 0;
+        struct iovec here = {&copy, sizeof(copy)}, there = {(void *)&secret, sizeof(secret)};
+        secret = 0; /* in this process only */
+        ssize_t n = process_vm_readv(parent, &here, 1, &there, 1, 0);
+        _exit(n == sizeof(copy) && copy == 4711 ? 0 : n < 0 && errno < 256 ? errno : EIO);
+    }
+    if (child < 0 || waitpid(child, &status, 0) != child || !WIFEXITED(status))
+        return EIO;
+    return WEXITSTATUS(status);
+}
+
+static int64_t count_entries(const char *path)
+{
+    int64_t entries = 0;
+    DIR *folder = opendir(path);
+    const struct dirent *entry;
+    while (folder && (entry = readdir(folder)))
+        entries += entry->d_name[0] != '.';
+    if (folder)
+        closedir(folder);
+    return entries;
+}
+
+/* Write the digest of a file's contents. Empty if it cannot be read. */
+static void digest_file(char text[PREFLIGHT_TEXT], const char *path)
+{
+    uint8_t digest[TWILL_DIGEST_BYTES];
+    struct stat state;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    text[0] = '\0';
+    if (fd < 0)
+        return;
+    if (fstat(fd, &state) == 0 && S_ISREG(state.st_mode) && state.st_size > 0) {
+        void *data = mmap(NULL, (size_t)state.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (data != MAP_FAILED) {
+            twill_secret_digest(data, (size_t)state.st_size, digest);
+            for (int i = 0; i < 8; i++)
+                snprintf(text + 2 * i, 3, "%02x", digest[i]);
+            munmap(data, (size_t)state.st_size);
+        }
+    }
+    close(fd);
+}
+
+static void find_library(struct preflight_facts *facts)
+{
+    Dl_info info;
+    snprintf(facts->library_version, sizeof(facts->library_version), "%s", twill_version());
+    if (dladdr(__extension__(void *) twill_version, &info) != 0 && info.dli_fname)
+        snprintf(facts->library_path, sizeof(facts->library_path), "%s", info.dli_fname);
+    digest_file(facts->library_digest, facts->library_path);
+}
+
+/* Find a program as execvp() does. Returns errno. */
+static int find_in_path(char path[PREFLIGHT_TEXT], const char *program)
+{
+    const char *folders = strchr(program, '/') ? NULL : getenv("PATH");
+    int why = ENOENT;
+    snprintf(path, PREFLIGHT_TEXT, "%s", program);
+    if (!folders)
+        return access(path, X_OK) == 0 ? 0 : errno;
+    for (size_t length; *folders; folders += length + (folders[length] == ':')) {
+        length = strcspn(folders, ":");
+        snprintf(path, PREFLIGHT_TEXT, "%.*s/%s", (int)length, folders, program);
+        if (access(path, X_OK) == 0)
+            return 0;
+        why = errno == EACCES ? EACCES : why;
+    }
+    snprintf(path, PREFLIGHT_TEXT, "%s", program);
+    return why;
+}
+
+static void find_program(struct preflight_facts *facts, const char *program)
+{
+    int why = find_in_path(facts->program_path, program);
+    if (why != 0)
+        snprintf(facts->program_error, sizeof(facts->program_error), "%s", strerror(why));
+    else
+        digest_file(facts->program_digest, facts->program_path);
+}
+
+/* twillrun draws a key for each job; other launchers use the files. */
+static void find_key(struct preflight_facts *facts)
+{
+    const char *job = getenv("TWILL_JOB"), *file = getenv("TWILL_KEY_FILE"), *home = getenv("HOME");
+    struct twill_secret secret;
+    struct twill_error error = {0};
+    char path[PATH_MAX] = "";
+    uint8_t proof[TWILL_PROOF_BYTES];
+    if (job && strlen(job) >= TWILL_SECRET_LEAST)
+        snprintf(facts->key, sizeof(facts->key), "drawn by twillrun");
+    if (file && *file)
+        snprintf(path, sizeof(path), "%s", file);
+    else if (home && *home)
+        snprintf(path, sizeof(path), "%s/.twill/key", home);
+    facts->key_is_named = file && *file;
+    if (path[0] == '\0' || ((!file || !*file) && access(path, F_OK) != 0))
+        return; /* it is made when it is needed */
+    if (twill_secret_read(&secret, path, &error) != TWILL_OK) {
+        snprintf(facts->key_error, sizeof(facts->key_error), "%s", error.message);
+        return;
+    }
+    twill_secret_prove(&secret, "preflight", "", 0, proof);
+    for (int i = 0; i < 4; i++)
+        snprintf(facts->key_digest + 2 * i, 3, "%02x", proof[i]);
+    twill_secret_wipe(&secret, sizeof(secret));
+}
+
+/* Get an integer from a file. Returns -1 if there is none. */
+static int64_t read_number(const char *path)
+{
+    long long number = -1;
+    FILE *file = fopen(path, "re");
+    if (file && fscanf(file, "%lld", &number) != 1)
+        number = -1;
+    if (file)
+        fclose(file);
+    return number;
+}
+
+/* Get the first line of a file, without its end. */
+static void read_text(char *text, size_t bytes, const char *path)
+{
+    FILE *file = fopen(path, "re");
+    text[0] = '\0';
+    if (file && !fgets(text, (int)bytes, file))
+        text[0] = '\0';
+    text[strcspn(text, "\n")] = '\0';
+    if (file)
+        fclose(file);
+}
+
+void preflight_choice_find(char text[PREFLIGHT_TEXT], const char *path)
+{
+    char line[PREFLIGHT_TEXT];
+    read_text(line, sizeof(line), path);
+    const char *begin = strchr(line, '[');
+    int length = begin ? (int)strcspn(begin + 1, "]") : 0;
+    snprintf(text, PREFLIGHT_TEXT, "%.*s", length, begin ? begin + 1 : "");
+}
+
+void preflight_interface_find(struct preflight_facts *facts, const char *root)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof(path), "%s/sys/class/net/%s/mtu", root, facts->interface);
+    facts->interface_mtu = read_number(path);
+    snprintf(path, sizeof(path), "%s/sys/class/net/%s/speed", root, facts->interface);
+    facts->interface_mbits = read_number(path);
+    snprintf(path, sizeof(path), "%s/sys/class/net/%s/operstate", root, facts->interface);
+    read_text(facts->interface_state, sizeof(facts->interface_state), path);
+    snprintf(path, sizeof(path), "%s/sys/class/net/%s/duplex", root, facts->interface);
+    read_text(facts->interface_duplex, sizeof(facts->interface_duplex), path);
+}
+
+void preflight_facts_find(struct preflight_facts *facts, const char *program)
+{
+    struct utsname names;
+    memset(facts, 0, sizeof(*facts));
+    facts->port = facts->interface_mtu = facts->interface_mbits = facts->faster_mbits = -1;
+    facts->clock_ns = facts->clock_error_ns = -1;
+    facts->cpus = sysconf(_SC_NPROCESSORS_ONLN);
+    facts->memory_bytes = sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
+    if (uname(&names) == 0)
+        snprintf(facts->system, sizeof(facts->system), "%s %s %s", names.sysname, names.release,
+                 names.machine);
+    find_limits(facts);
+    find_shm(facts);
+    facts->cma_error = try_cma();
+    facts->ptrace_scope = read_number("/proc/sys/kernel/yama/ptrace_scope");
+    facts->rdma_devices = count_entries("/sys/class/infiniband");
+    preflight_choice_find(facts->thp, "/sys/kernel/mm/transparent_hugepage/enabled");
+    preflight_cgroup_find(facts, "");
+    find_library(facts);
+    find_key(facts);
+    if (program)
+        find_program(facts, program);
+}
+
+void preflight_rank_find(struct preflight_rank *rank)
+{
+    struct twill_topology *topology = NULL;
+    struct twill_cpus cpus;
+    struct twill_error error = {0};
+    *rank = (struct preflight_rank){.known = false};
+    if (twill_topology_open(&topology, NULL, &error) != TWILL_OK)
+        return;
+    twill_topology_cpus(topology, &cpus);
+    rank->cores = (int)twill_topology_cores(topology);
+    rank->known = twill_cpus_list(&cpus, rank->cpus, sizeof(rank->cpus)) >= 0;
+    twill_topology_close(topology);
+}

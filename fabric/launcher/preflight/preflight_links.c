@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Connections between agents. The caller sends 64 KiB and waits for one byte: so a path that drops
+ * large packets is found, too. Any process may connect; it can only have bytes counted. */
+#include "fabric/host/local_address.h"
+#include "fabric/launcher/preflight/preflight_agent.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define MOST_CALLERS 4096
+
+/* A connection that this agent tries. */
+struct preflight_attempt {
+    int fd; /* -1: over */
+    int to; /* host */
+    bool connected;
+    size_t sent;
+    uint64_t start_ns, until_ns;
+    struct preflight_link result;
+};
+
+static const char nothing[PREFLIGHT_PROBE]; /* what is sent */
+
+static struct addrinfo *resolve_numeric(const char *address, const char *port)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
+                             .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV};
+    struct addrinfo *found = NULL;
+    return getaddrinfo(address, port, &hints, &found) == 0 ? found : NULL;
+}
+
+int preflight_links_listen(struct preflight_links *links, const char *address)
+{
+    struct sockaddr_storage bound;
+    socklen_t length = sizeof(bound);
+    struct addrinfo *found = resolve_numeric(address, "0");
+    if (!found) {
+        errno = EINVAL;
+        return 0;
+    }
+    int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    bool good = fd >= 0 && bind(fd, found->ai_addr, found->ai_addrlen) == 0 &&
+                listen(fd, SOMAXCONN) == 0 &&
+                getsockname(fd, (struct sockaddr *)&bound, &length) == 0;
+    int why = errno;
+    freeaddrinfo(found);
+    if (!good) {
+        if (fd >= 0)
+            close(fd);
+        errno = why;
+        return 0;
+    }
+    links->listener = fd;
+    return ntohs(bound.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&bound)->sin6_port
+                                             : ((struct sockaddr_in *)&bound)->sin_port);
+}
+
+/* --- calls from other agents ----------------------------------------------------------------- */
+
+static void accept_callers(struct preflight_links *links)
+{
+    int fd;
+    while ((fd = accept4(links->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0) {
+        size_t count = (size_t)links->callers + 1;
+        int *caller = realloc(links->caller, count * sizeof(*caller));
+        links->caller = caller ? caller : links->caller;
+        size_t *received = realloc(links->received, count * sizeof(*received));
+        links->received = received ? received : links->received;
+        if (!caller || !received || links->callers >= MOST_CALLERS) {
+            close(fd);
+            return;
+        }
+        caller[links->callers] = fd;
+        received[links->callers++] = 0;
+    }
+}
+
+/* Read what a caller sent, and acknowledge the last of it. False: the connection is over. */
+static bool serve_caller(int fd, size_t *received)
+{
+    char data[16384];
+    ssize_t n;
+    while ((n = read(fd, data, sizeof(data))) > 0) {
+        *received += (size_t)n;
+        if (*received == PREFLIGHT_PROBE && send(fd, "k", 1, MSG_NOSIGNAL) != 1)
+            return false;
+        if (*received > PREFLIGHT_PROBE)
+            return false;
+    }
+    return n < 0 && (errno == EAGAIN || errno == EINTR);
+}
+
+/* --- calls to other agents ------------------------------------------------------------------- */
+
+static void finish_attempt(struct preflight_attempt *attempt, enum preflight_reach reach, int error)
+{
+    attempt->result.reach = reach;
+    attempt->result.error = error;
+    if (attempt->fd >= 0)
+        close(attempt->fd);
+    attempt->fd = -1;
+}
+
+static void fail_attempt(struct preflight_attempt *attempt, int error)
+{
+    enum preflight_reach reach = PREFLIGHT_FAILED;
+    if (error == ECONNREFUSED)
+        reach = PREFLIGHT_REFUSED;
+    else if (error == ETIMEDOUT)
+        reach = attempt->connected ? PREFLIGHT_STALLED : PREFLIGHT_DROPPED;
+    else if (error == EHOSTUNREACH || error == ENETUNREACH || error == EACCES || error == EPERM)
+        reach = PREFLIGHT_UNREACHABLE;
+    finish_attempt(attempt, reach, error);
+}
+
+bool preflight_links_call(struct preflight_links *links, int to, const char *address,
+                          const char *port, const char *own)
+{
+    char there[TWILL_ADDRESS_TEXT];
+    struct preflight_attempt *more =
+        realloc(links->attempt, ((size_t)links->attempts + 1) * sizeof(*more));
+    if (!more)
+        return false;
+    links->attempt = more;
+    struct preflight_attempt *attempt = &more[links->attempts++];
+    uint64_t now = twill_now();
+    *attempt = (struct preflight_attempt){
+        .fd = -1, .to = to, .start_ns = now, .until_ns = now + PREFLIGHT_REACH_NS};
+    snprintf(there, sizeof(there), "%s", address);
+    twill_address_localise(there, own);
+    struct addrinfo *found = resolve_numeric(there, port);
+    if (!found) {
+        finish_attempt(attempt, PREFLIGHT_FAILED, EINVAL);
+        return true;
+    }
+    attempt->fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (attempt->fd < 0 ||
+        (connect(attempt->fd, found->ai_addr, found->ai_addrlen) != 0 && errno != EINPROGRESS))
+        fail_attempt(attempt, errno);
+    freeaddrinfo(found);
+    return true;
+}
+
+/* Ask the kernel for the MTU of the path, which sending may have taught it. */
+static int find_path_mtu(int fd)
+{
+    struct sockaddr_storage name;
+    socklen_t length = sizeof(name), bytes = sizeof(int);
+    int mtu = 0;
+    if (getsockname(fd, (struct sockaddr *)&name, &length) != 0)
+        return 0;
+    bool six = name.ss_family == AF_INET6;
+    return getsockopt(fd, six ? IPPROTO_IPV6 : IPPROTO_IP, six ? IPV6_MTU : IP_MTU, &mtu, &bytes) ==
+                   0
+               ? mtu
+               : 0;
+}
+
+/* Progress of an attempt whose socket has an event. */
+static void move_attempt(struct preflight_attempt *attempt)
+{
+    char answer;
+    int error = 0;
+    socklen_t length = sizeof(error);
+    if (!attempt->connected) {
+        if (getsockopt(attempt->fd, SOL_SOCKET, SO_ERROR, &error, &length) != 0 || error != 0) {
+            fail_attempt(attempt, error != 0 ? error : errno);
+            return;
+        }
+        attempt->connected = true;
+        attempt->result.took_us = (int64_t)((twill_now() - attempt->start_ns) / 1000);
+        attempt->until_ns = twill_now() + PREFLIGHT_REACH_NS;
+    }
+    while (attempt->sent < PREFLIGHT_PROBE) {
+        ssize_t n = send(attempt->fd, nothing + attempt->sent, PREFLIGHT_PROBE - attempt->sent,
+                         MSG_NOSIGNAL);
+        if (n < 0 && errno != EAGAIN && errno != EINTR)
+            fail_attempt(attempt, errno);
+        if (n <= 0)
+            return;
+        attempt->sent += (size_t)n;
+    }
+    ssize_t n = read(attempt->fd, &answer, 1);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    attempt->result.path_mtu = find_path_mtu(attempt->fd);
+    if (n == 1)
+        finish_attempt(attempt, PREFLIGHT_GOOD, 0);
+    else
+        fail_attempt(attempt, n < 0 ? errno : ECONNRESET);
+}
+
+/* --- the agent's loop ------------------------------------------------------------------------ */
+
+int preflight_links_count(const struct preflight_links *links)
+{
+    return 1 + links->callers + links->attempts;
+}
+
+void preflight_links_polls(const struct preflight_links *links, struct pollfd *polls)
+{
+    *polls++ = (struct pollfd){.fd = links->listener, .events = POLLIN};
+    for (int i = 0; i < links->callers; i++)
+        *polls++ = (struct pollfd){.fd = links->caller[i], .events = POLLIN};
+    for (int i = 0; i < links->attempts; i++) {
+        const struct preflight_attempt *attempt = &links->attempt[i];
+        bool sending = !attempt->connected || attempt->sent < PREFLIGHT_PROBE;
+        *polls++ = (struct pollfd){.fd = attempt->fd, .events = sending ? POLLOUT : POLLIN};
+    }
+}
+
+void preflight_links_turn(struct preflight_links *links, const struct pollfd *polls)
+{
+    int callers = links->callers, kept = 0;
+    bool calls = polls[0].revents != 0;
+    for (int i = 0; i < callers; i++) {
+        int fd = links->caller[i];
+        size_t received = links->received[i];
+        if (polls[1 + i].revents != 0 && !serve_caller(fd, &received)) {
+            close(fd);
+            continue;
+        }
+        links->caller[kept] = fd;
+        links->received[kept++] = received;
+    }
+    links->callers = kept;
+    for (int i = 0; i < links->attempts; i++)
+        if (links->attempt[i].fd >= 0 && polls[1 + callers + i].revents != 0)
+            move_attempt(&links->attempt[i]);
+    if (calls)
+        accept_callers(links);
+}
+
+int preflight_links_pending(struct preflight_links *links)
+{
+    int pending = 0;
+    uint64_t now = twill_now();
+    for (int i = 0; i < links->attempts; i++) {
+        struct preflight_attempt *attempt = &links->attempt[i];
+        if (attempt->fd >= 0 && now >= attempt->until_ns)
+            fail_attempt(attempt, ETIMEDOUT);
+        pending += attempt->fd >= 0;
+    }
+    return pending;
+}
+
+int preflight_links_result(const struct preflight_links *links, int index,
+                           struct preflight_link *result)
+{
+    *result = links->attempt[index].result;
+    return links->attempt[index].to;
+}
+
+void preflight_links_clear(struct preflight_links *links)
+{
+    for (int i = 0; i < links->attempts; i++)
+        if (links->attempt[i].fd >= 0)
+            close(links->attempt[i].fd);
+    free(links->attempt);
+    links->attempt = NULL;
+    links->attempts = 0;
+}
+
+void preflight_links_close(struct preflight_links *links)
+{
+    preflight_links_clear(links);
+    for (int i = 0; i < links->callers; i++)
+        close(links->caller[i]);
+    if (links->listener >= 0)
+        close(links->listener);
+    free(links->caller);
+    free(links->received);
+    *links = (struct preflight_links){.listener = -1};
+}
