@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Install packages, build and run every test, in stages: with clang (no warnings), under the thread
-# sanitizer, under the address and undefined-behaviour sanitizers, cross-built for aarch64 (core
+# Install packages, build and run the tests. Without arguments: the stage `release`, which has every unit test and every
+# check of the programs as they are installed. With --all, as continuous integration does, all five stages: with clang (no
+# warnings), under the thread sanitizer, under the address and undefined-behaviour sanitizers, cross-built for aarch64 (core
 # tests in an emulator), and as released. The last lines are ctest's summary of the released build.
 # If a stage failed, its name follows and the status is 1. A test that fails runs up to two times more,
 # as some machines stop for seconds. What passes only then is printed with its first failure and named
@@ -10,7 +11,7 @@
 # and a line of its time and processor time. Tests that draw samples draw them by
 # TEST_SEED, which is today's date unless it is set: over some days they cover everything.
 #
-# Usage: sh tests/run.sh [stage...]   stages: clang tsan asan aarch64 release (default: all)
+# Usage: sh tests/run.sh [--all | stage...]   stages: clang tsan asan aarch64 release (default: release)
 set -eu
 cd "$(dirname "$0")/.."
 jobs=${TEST_JOBS:-2}
@@ -18,7 +19,8 @@ export TEST_SEED="${TEST_SEED:-$(date +%Y%m%d)}"
 slots=$((4 * jobs + 7)) # of ctest: tests/CMakeLists.txt, where it is said, too, which tests run in which stage
 failed=
 flaky=
-[ $# -gt 0 ] || set -- clang tsan asan aarch64 release
+[ $# -gt 0 ] || set -- release
+[ "$*" != --all ] || set -- clang tsan asan aarch64 release
 
 # Variables of the caller must not affect the tests.
 exec </dev/null
