@@ -7,11 +7,9 @@
 #include "fabric/rails/rails.h"
 #include "tests/support/ofi_ends.h"
 #include "tests/support/transport_settings.h"
+#include "tests/support/unit.h"
 
-#include <setjmp.h>
 #include <sys/mman.h>
-
-#include <cmocka.h>
 
 #define PAGE  4096u
 #define BYTES (1u << 20)

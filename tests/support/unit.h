@@ -25,6 +25,13 @@
 #define TWILL_UNIT_LIST_(f, ...)                                                                   \
     cmocka_unit_test(f) __VA_OPT__(, TWILL_UNIT_AGAIN TWILL_UNIT_PARENS(__VA_ARGS__))
 
+/* Define a test that runs ranks: run(__VA_ARGS__), of tests/support/ranks.h. */
+#define TWILL_UNIT_RANKS(name, run, ...)                                                           \
+    static void name(void **state)                                                                 \
+    {                                                                                              \
+        run(__VA_ARGS__);                                                                          \
+    }
+
 /* Define main(), which runs these tests. */
 #define TWILL_UNIT_MAIN(...)                                                                       \
     int main(void)                                                                                 \

@@ -83,9 +83,8 @@ static void compare_golden(struct golden *golden, const char *name, const char *
         fail_msg("%s in %s differs from what is emitted now", name, golden->path);
 }
 
-/* One schedule for each family: an algorithm, a collective and, where it distinguishes them, a
- * protocol, on the smallest nodes that show how it works. The other cases are verified by
- * test_algorithms_sweep. */
+/* Schedules that have between them every step, operand and flag that is printed. What schedules do
+ * is verified by test_algorithms_sweep. */
 static const struct golden_row {
     const char *algorithm;
     enum twill_collective collective;
@@ -93,46 +92,15 @@ static const struct golden_row {
     const char *nodes; /* ranks of each */
 } golden_rows[] = {
     {"direct", TWILL_ALLREDUCE, TWILL_PROTOCOL_IMM, "4"},
-    {"direct", TWILL_ALLREDUCE, TWILL_PROTOCOL_FLAT, "9"}, /* more than a REDUCE takes */
-    {"direct", TWILL_ALLREDUCE, TWILL_PROTOCOL_STAGED, "4"},
-    {"direct", TWILL_ALLREDUCE, TWILL_PROTOCOL_MAPPED, "4"},
-    {"direct", TWILL_ALLREDUCE, TWILL_PROTOCOL_FETCHED, "4"},
     {"direct", TWILL_BROADCAST, TWILL_PROTOCOL_MAPPED, "4"},
-    {"direct", TWILL_BARRIER, 0, "4"},
-    {"direct", TWILL_REDUCE, TWILL_PROTOCOL_STAGED, "4"},
-    {"direct", TWILL_ALLGATHER, TWILL_PROTOCOL_STAGED, "4"},
-    {"direct", TWILL_REDUCE_SCATTER, TWILL_PROTOCOL_STAGED, "4"},
-    {"direct", TWILL_GATHER, TWILL_PROTOCOL_STAGED, "4"},
-    {"direct", TWILL_SCATTER, TWILL_PROTOCOL_MAPPED, "4"},
-    {"direct", TWILL_ALLTOALL, TWILL_PROTOCOL_FETCHED, "4"},
-    {"ring", TWILL_ALLREDUCE, 0, "1+1+1+1+1"},
-    {"multi_ring", TWILL_ALLREDUCE, 0, "1+1+1+1+1"},
-    {"recursive_doubling", TWILL_ALLREDUCE, 0, "1+1+1+1+1"},
-    {"halving_doubling", TWILL_ALLREDUCE, 0, "1+1+1+1+1"},
-    {"double_tree", TWILL_ALLREDUCE, 0, "1+1+1+1+1"},
-    {"torus", TWILL_ALLREDUCE, 0, "3+3"},
     {"hub", TWILL_ALLREDUCE, 0, "1+1+1+1+1"},
-    {"pairwise", TWILL_ALLREDUCE, 0, "1+1+1+1+1"},
-    {"pairwise", TWILL_ALLTOALL, 0, "1+1+1+1+1"},
-    {"allgather_reduce", TWILL_ALLREDUCE, 0, "1+1+1+1+1"},
-    {"chain", TWILL_REDUCE, 0, "1+1+1+1+1"},
-    {"tree", TWILL_BROADCAST, 0, "1+1+1+1+1"},
-    {"tree", TWILL_REDUCE, 0, "1+1+1+1+1"},
-    {"tree", TWILL_GATHER, 0, "1+1+1+1+1"},
-    {"linear", TWILL_SCATTER, 0, "1+1+1+1+1"},
-    {"bruck", TWILL_ALLGATHER, 0, "1+1+1+1+1"},
     {"bruck", TWILL_ALLTOALL, 0, "1+1+1+1+1"},
     {"dissemination", TWILL_BARRIER, 0, "1+1+1+1+1"},
-    {"scatter_allgather", TWILL_BROADCAST, 0, "1+1+1+1+1"},
-    {"reduce_scatter_gather", TWILL_REDUCE, 0, "1+1+1+1+1"},
     {"hierarchical:ring", TWILL_ALLREDUCE, TWILL_PROTOCOL_STAGED, "2+2+1"},
     {"hierarchical:halving_doubling", TWILL_ALLREDUCE, TWILL_PROTOCOL_MAPPED, "2+2+2+2"},
     {"hierarchical:bruck", TWILL_ALLREDUCE, TWILL_PROTOCOL_FLAT, "2+2+1"},
-    {"hierarchical:recursive_doubling", TWILL_ALLREDUCE, TWILL_PROTOCOL_STAGED, "2+2+2+2"},
     {"hierarchical:tree", TWILL_BROADCAST, TWILL_PROTOCOL_IMM, "2+2+1"},
     {"hierarchical:tree", TWILL_REDUCE, TWILL_PROTOCOL_STAGED, "2+2+1"},
-    {"levels", TWILL_ALLREDUCE, TWILL_PROTOCOL_MAPPED, "2+2+2+2"},
-    {"levels", TWILL_ALLGATHER, TWILL_PROTOCOL_STAGED, "2+2+1"},
 };
 
 /* <algorithm>-<collective>-<protocol>-<ranks of the nodes> */
@@ -166,17 +134,10 @@ static void check_golden(struct golden *golden, const struct golden_row *row)
 
 static void test_golden(void **state)
 {
-    const struct twill_algorithm *algorithm;
-    bool covered[TEST_ALGORITHMS] = {false};
     struct golden golden;
     open_golden(&golden);
-    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(golden_rows); i++) {
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(golden_rows); i++)
         check_golden(&golden, &golden_rows[i]);
-        covered[test_algorithm_index(twill_algorithm_find(golden_rows[i].algorithm))] = true;
-    }
-    for (size_t a = 0; (algorithm = twill_algorithm_at(a)) != NULL; a++)
-        if (!covered[a])
-            fail_msg("%s has no golden schedule", algorithm->name);
     close_golden(&golden);
 }
 

@@ -26,10 +26,7 @@ static void parts_rank(int rank, int size, twill_bootstrap *caller, void *user)
     twill_test_oob_close(oob);
 }
 
-static void test_parts(void **state)
-{
-    twill_test_run_ranks(RANKS, parts_rank, NULL);
-}
+TWILL_UNIT_RANKS(test_parts, twill_test_run_ranks, RANKS, parts_rank, NULL)
 
 /* Ranks 1 and 2 fail: all ranks report the first of them, and have the parts nevertheless. */
 static void failing_rank(int rank, int size, twill_bootstrap *caller, void *user)

@@ -273,10 +273,7 @@ static void rank_two_comms(int rank, int size, twill_bootstrap *caller, void *us
     end_close(&end[1]);
 }
 
-static void test_two_comms(void **state)
-{
-    twill_test_run_ranks(2, rank_two_comms, (void *)TCP);
-}
+TWILL_UNIT_RANKS(test_two_comms, twill_test_run_ranks, 2, rank_two_comms, (void *)TCP)
 
 TWILL_UNIT_MAIN(test_sizes, test_huge, test_lanes, test_unexpected, test_early, test_disagree,
                 test_two_comms)

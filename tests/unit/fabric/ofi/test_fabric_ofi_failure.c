@@ -82,10 +82,7 @@ static void rank_other_provider(int rank, int size, twill_bootstrap *caller, voi
     twill_test_oob_close(oob);
 }
 
-static void test_other_provider(void **state)
-{
-    twill_test_run_ranks(3, rank_other_provider, NULL);
-}
+TWILL_UNIT_RANKS(test_other_provider, twill_test_run_ranks, 3, rank_other_provider, NULL)
 
 /* --- failure: whatever was posted, cancel and close are safe
  * ----------------------------------------- */

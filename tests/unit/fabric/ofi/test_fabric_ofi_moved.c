@@ -82,10 +82,7 @@ static void rank_rails(int rank, int size, twill_bootstrap *caller, void *user)
     pair_close(&pair);
 }
 
-static void test_rails(void **state)
-{
-    twill_test_run_ranks(2, rank_rails, NULL);
-}
+TWILL_UNIT_RANKS(test_rails, twill_test_run_ranks, 2, rank_rails, NULL)
 
 /* --- memory freed while the first communicator is created ------------------------------------ */
 
@@ -119,17 +116,6 @@ static void rank_early(int rank, int size, twill_bootstrap *caller, void *user)
         giver.common->close(giver.common);
 }
 
-static void test_early(void **state)
-{
-    twill_test_run_ranks(2, rank_early, NULL);
-}
+TWILL_UNIT_RANKS(test_early, twill_test_run_ranks, 2, rank_early, NULL)
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_moved),
-        cmocka_unit_test(test_rails),
-        cmocka_unit_test(test_early),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_moved, test_rails, test_early)

@@ -172,10 +172,7 @@ static void rank_persistent(int rank, int size, twill_bootstrap *caller, void *u
     pair_close(&pair);
 }
 
-static void test_persistent(void **state)
-{
-    twill_test_run_ranks(2, rank_persistent, NULL);
-}
+TWILL_UNIT_RANKS(test_persistent, twill_test_run_ranks, 2, rank_persistent, NULL)
 
 /* --- a child that writes what the parent still sends
  * -------------------------------------------------- */
@@ -256,13 +253,5 @@ static void test_threads(void **state)
     twill_test_run_ranks(2, rank_threads, &pinned);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_locked),     cmocka_unit_test(test_steady),
-        cmocka_unit_test(test_reuse),      cmocka_unit_test(test_evict),
-        cmocka_unit_test(test_persistent), cmocka_unit_test(test_fork),
-        cmocka_unit_test(test_threads),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TWILL_UNIT_MAIN(test_locked, test_steady, test_reuse, test_evict, test_persistent, test_fork,
+                test_threads)

@@ -234,9 +234,6 @@ static void rank_subsets(int rank, int size, twill_bootstrap *caller, void *user
     common_close(common);
 }
 
-static void test_subsets(void **state)
-{
-    twill_test_run_ranks(3, rank_subsets, (void *)TCP);
-}
+TWILL_UNIT_RANKS(test_subsets, twill_test_run_ranks, 3, rank_subsets, (void *)TCP)
 
 TWILL_UNIT_MAIN(test_threads, test_end_of_one, test_subsets)

@@ -87,10 +87,7 @@ static void tidy_rank(int rank, int size, twill_bootstrap *caller, void *user)
                     __FILE__, __LINE__, "something is left");
 }
 
-static void test_tidy(void **state)
-{
-    twill_test_run_processes(24, tidy_rank, NULL);
-}
+TWILL_UNIT_RANKS(test_tidy, twill_test_run_processes, 24, tidy_rank, NULL)
 
 /* Threads use each other's mappings, also when the owner has closed. */
 static void outlive_rank(int rank, int size, twill_bootstrap *caller, void *user)
@@ -115,10 +112,7 @@ static void outlive_rank(int rank, int size, twill_bootstrap *caller, void *user
     twill_test_share_end(&o);
 }
 
-static void test_outlive(void **state)
-{
-    twill_test_run_ranks(2, outlive_rank, NULL);
-}
+TWILL_UNIT_RANKS(test_outlive, twill_test_run_ranks, 2, outlive_rank, NULL)
 
 /* Without /proc threads still recognise one process: when one closes, the others are not taken for
  * dead. */
@@ -149,10 +143,7 @@ static void blind_rank(int rank, int size, twill_bootstrap *caller, void *user)
     twill_test_share_end(&o);
 }
 
-static void test_blind(void **state)
-{
-    twill_test_run_mixed(4, 2, blind_rank, NULL);
-}
+TWILL_UNIT_RANKS(test_blind, twill_test_run_mixed, 4, 2, blind_rank, NULL)
 
 /* --- memory that cannot be shared ------------------------------------------------------------ */
 

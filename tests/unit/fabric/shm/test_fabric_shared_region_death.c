@@ -235,10 +235,7 @@ static int end_pest(void **state)
     return ended ? 0 : -1;
 }
 
-static void test_intruders(void **state)
-{
-    twill_test_run_processes(4, pestered_rank, NULL);
-}
+TWILL_UNIT_RANKS(test_intruders, twill_test_run_processes, 4, pestered_rank, NULL)
 
 /* Linux looks for a message, then whether the other end has closed: here both happen in between. */
 static bool between;
@@ -264,10 +261,7 @@ static void early_rank(int rank, int size, twill_bootstrap *caller, void *user)
     share_until(rank, caller, 5, &early_ends);
 }
 
-static void test_early_end(void **state)
-{
-    twill_test_run_processes(4, early_rank, NULL);
-}
+TWILL_UNIT_RANKS(test_early_end, twill_test_run_processes, 4, early_rank, NULL)
 
 /* A rank may give up between our connection and our hello: here it always does. */
 static bool hesitant;
@@ -423,10 +417,7 @@ static void crowded_rank(int rank, int size, twill_bootstrap *caller, void *user
     }
 }
 
-static void test_crowd(void **state)
-{
-    twill_test_run_processes(3, crowded_rank, NULL);
-}
+TWILL_UNIT_RANKS(test_crowd, twill_test_run_processes, 3, crowded_rank, NULL)
 
 static void test_siege(void **state)
 {

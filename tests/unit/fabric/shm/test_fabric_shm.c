@@ -98,10 +98,7 @@ static bool fill(struct twill_test_shm *f)
 }
 RANK_FN(fill, &twill_shm_transport)
 
-static void test_fill(void **state)
-{
-    twill_test_run_ranks(2, fill_rank, NULL);
-}
+TWILL_UNIT_RANKS(test_fill, twill_test_run_ranks, 2, fill_rank, NULL)
 
 /* One bit of a message that lies in shared memory flips: the receiver fails, and names the sender.
  */
@@ -177,10 +174,7 @@ static bool cancelled(struct twill_test_shm *f)
 }
 RANK_FN(cancelled, &twill_shm_transport)
 
-static void test_cancel(void **state)
-{
-    twill_test_run_ranks(2, cancelled_rank, NULL);
-}
+TWILL_UNIT_RANKS(test_cancel, twill_test_run_ranks, 2, cancelled_rank, NULL)
 
 static bool to_self(struct twill_test_shm *f)
 {
@@ -188,10 +182,7 @@ static bool to_self(struct twill_test_shm *f)
 }
 RANK_FN(to_self, &twill_self_transport)
 
-static void test_self(void **state)
-{
-    twill_test_run_ranks(1, to_self_rank, NULL);
-}
+TWILL_UNIT_RANKS(test_self, twill_test_run_ranks, 1, to_self_rank, NULL)
 
 static bool self_mismatch(struct twill_test_shm *f)
 {
@@ -211,10 +202,7 @@ static bool self_mismatch(struct twill_test_shm *f)
 }
 RANK_FN(self_mismatch, &twill_self_transport)
 
-static void test_self_mismatch(void **state)
-{
-    twill_test_run_ranks(1, self_mismatch_rank, NULL);
-}
+TWILL_UNIT_RANKS(test_self_mismatch, twill_test_run_ranks, 1, self_mismatch_rank, NULL)
 
 static void test_reaches(void **state)
 {
@@ -372,10 +360,7 @@ static bool failure_notice(struct twill_test_shm *f)
 }
 RANK_FN(failure_notice, &twill_shm_transport)
 
-static void test_failure_notice(void **state)
-{
-    twill_test_run_ranks(3, failure_notice_rank, NULL);
-}
+TWILL_UNIT_RANKS(test_failure_notice, twill_test_run_ranks, 3, failure_notice_rank, NULL)
 
 TWILL_UNIT_MAIN(test_sweep, test_flood, test_mismatch, test_fill, test_flip, test_cancel, test_self,
                 test_self_mismatch, test_reaches, test_areas, test_layout, test_sleep,

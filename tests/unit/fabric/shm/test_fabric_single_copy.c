@@ -325,9 +325,6 @@ static void dying_rank(int rank, int size, twill_bootstrap *caller, void *user)
     close_end(&end);
 }
 
-static void test_death(void **state)
-{
-    twill_test_run_processes(3, dying_rank, NULL);
-}
+TWILL_UNIT_RANKS(test_death, twill_test_run_processes, 3, dying_rank, NULL)
 
 TWILL_UNIT_MAIN(test_processes, test_threads, test_death)

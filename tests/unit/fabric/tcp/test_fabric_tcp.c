@@ -112,10 +112,7 @@ static void rank_ahead(int rank, int size, twill_bootstrap *caller, void *user)
     end_close(&end);
 }
 
-static void test_ahead(void **state)
-{
-    twill_test_run_ranks(2, rank_ahead, NULL);
-}
+TWILL_UNIT_RANKS(test_ahead, twill_test_run_ranks, 2, rank_ahead, NULL)
 
 /* --- a large message with a late RECV does not block other lanes ------------------------------ */
 
@@ -152,10 +149,7 @@ static void rank_lanes(int rank, int size, twill_bootstrap *caller, void *user)
     free(large);
 }
 
-static void test_lanes(void **state)
-{
-    twill_test_run_ranks(2, rank_lanes, NULL);
-}
+TWILL_UNIT_RANKS(test_lanes, twill_test_run_ranks, 2, rank_lanes, NULL)
 
 /* --- both sides report a large message that does not match ------------------------------------ */
 
@@ -187,10 +181,7 @@ static void rank_refused(int rank, int size, twill_bootstrap *caller, void *user
 }
 
 /* Rank 1 has to discard what rank 0 still sends, in its next wait. */
-static void test_refused(void **state)
-{
-    twill_test_run_ranks(2, rank_refused, NULL);
-}
+TWILL_UNIT_RANKS(test_refused, twill_test_run_ranks, 2, rank_refused, NULL)
 
 /* --- two communicators with one listener ------------------------------------------------------ */
 
@@ -225,9 +216,6 @@ static void rank_comms(int rank, int size, twill_bootstrap *caller, void *user)
     end_close(&end);
 }
 
-static void test_comms(void **state)
-{
-    twill_test_run_ranks(2, rank_comms, NULL);
-}
+TWILL_UNIT_RANKS(test_comms, twill_test_run_ranks, 2, rank_comms, NULL)
 
 TWILL_UNIT_MAIN(test_sweep, test_six, test_flood, test_ahead, test_lanes, test_refused, test_comms)

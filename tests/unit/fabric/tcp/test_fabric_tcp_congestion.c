@@ -90,9 +90,6 @@ static void rank_connected(int rank, int size, twill_bootstrap *caller, void *us
     end_close(&end);
 }
 
-static void test_connected(void **state)
-{
-    twill_test_run_ranks(2, rank_connected, NULL);
-}
+TWILL_UNIT_RANKS(test_connected, twill_test_run_ranks, 2, rank_connected, NULL)
 
 TWILL_UNIT_MAIN(test_needs, test_control, test_connected)

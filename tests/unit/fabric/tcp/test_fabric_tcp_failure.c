@@ -80,10 +80,7 @@ static void rank_intruders(int rank, int size, twill_bootstrap *caller, void *us
     end_close(&end);
 }
 
-static void test_intruders(void **state)
-{
-    twill_test_run_ranks(2, rank_intruders, NULL);
-}
+TWILL_UNIT_RANKS(test_intruders, twill_test_run_ranks, 2, rank_intruders, NULL)
 
 /* --- slow connections ------------------------------------------------------------------------ */
 
@@ -124,10 +121,7 @@ static void rank_away(int rank, int size, twill_bootstrap *caller, void *user)
     end_close(&end);
 }
 
-static void test_away(void **state)
-{
-    twill_test_run_ranks(2, rank_away, NULL);
-}
+TWILL_UNIT_RANKS(test_away, twill_test_run_ranks, 2, rank_away, NULL)
 
 /* A peer ends before a lane is connected on which nothing was posted: only requests on that lane
  * fail. */
@@ -171,10 +165,7 @@ static void rank_ended(int rank, int size, twill_bootstrap *caller, void *user)
     end_close(&end);
 }
 
-static void test_ended(void **state)
-{
-    twill_test_run_ranks(2, rank_ended, NULL);
-}
+TWILL_UNIT_RANKS(test_ended, twill_test_run_ranks, 2, rank_ended, NULL)
 
 /* Connections for a communicator that was freed are not kept. */
 static void rank_past(int rank, int size, twill_bootstrap *caller, void *user)
@@ -274,10 +265,7 @@ static void rank_cancel(int rank, int size, twill_bootstrap *caller, void *user)
     end_close(&end);
 }
 
-static void test_cancel(void **state)
-{
-    twill_test_run_ranks(2, rank_cancel, NULL);
-}
+TWILL_UNIT_RANKS(test_cancel, twill_test_run_ranks, 2, rank_cancel, NULL)
 
 #define HUGE_BYTES ((size_t)64 << 20)
 
@@ -350,10 +338,7 @@ static void rank_vanishes(int rank, int size, twill_bootstrap *caller, void *use
     end_close(&end);
 }
 
-static void test_vanishes(void **state)
-{
-    twill_test_run_ranks(2, rank_vanishes, NULL);
-}
+TWILL_UNIT_RANKS(test_vanishes, twill_test_run_ranks, 2, rank_vanishes, NULL)
 
 #define FLUSHED (48u << 10) /* below what the kernel buffers for a peer that does not read */
 
@@ -388,10 +373,7 @@ static void rank_flush(int rank, int size, twill_bootstrap *caller, void *user)
     free(data);
 }
 
-static void test_flush(void **state)
-{
-    twill_test_run_ranks(2, rank_flush, NULL);
-}
+TWILL_UNIT_RANKS(test_flush, twill_test_run_ranks, 2, rank_flush, NULL)
 
 /* --- invalid settings ------------------------------------------------------------------------- */
 

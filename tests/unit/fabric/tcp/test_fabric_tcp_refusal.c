@@ -203,9 +203,6 @@ static void rank_read_already(int rank, int size, twill_bootstrap *caller, void 
     close_refusal_end(&ends);
 }
 
-static void test_read_already(void **state)
-{
-    twill_test_run_ranks(2, rank_read_already, NULL);
-}
+TWILL_UNIT_RANKS(test_read_already, twill_test_run_ranks, 2, rank_read_already, NULL)
 
 TWILL_UNIT_MAIN(test_closed, test_read_already)

@@ -75,10 +75,7 @@ static void rank_one_left(int rank, int size, twill_bootstrap *caller, void *use
     end_close(&end);
 }
 
-static void test_one_left(void **state)
-{
-    twill_test_run_processes(2, rank_one_left, NULL);
-}
+TWILL_UNIT_RANKS(test_one_left, twill_test_run_processes, 2, rank_one_left, NULL)
 
 /* Rank 1 has no descriptor left. Others connect, and then the peer that it waits for. */
 static void rank_none_left(int rank, int size, twill_bootstrap *caller, void *user)
@@ -109,10 +106,7 @@ static void rank_none_left(int rank, int size, twill_bootstrap *caller, void *us
     end_close(&end);
 }
 
-static void test_none_left(void **state)
-{
-    twill_test_run_processes(2, rank_none_left, NULL);
-}
+TWILL_UNIT_RANKS(test_none_left, twill_test_run_processes, 2, rank_none_left, NULL)
 
 /* Rank 1 gets no random numbers for its answer to a connection: the error says so. */
 static void rank_without_random(int rank, int size, twill_bootstrap *caller, void *user)
@@ -137,10 +131,7 @@ static void rank_without_random(int rank, int size, twill_bootstrap *caller, voi
     end_close(&end);
 }
 
-static void test_no_random(void **state)
-{
-    twill_test_run_processes(2, rank_without_random, NULL);
-}
+TWILL_UNIT_RANKS(test_no_random, twill_test_run_processes, 2, rank_without_random, NULL)
 
 /* --- silent connections ---------------------------------------------------------------------- */
 
@@ -181,10 +172,7 @@ static void rank_crowded(int rank, int size, twill_bootstrap *caller, void *user
     end_close(&end);
 }
 
-static void test_crowd(void **state)
-{
-    twill_test_run_processes(2, rank_crowded, NULL);
-}
+TWILL_UNIT_RANKS(test_crowd, twill_test_run_processes, 2, rank_crowded, NULL)
 
 /* --- evicted connections --------------------------------------------------------------------- */
 
@@ -214,10 +202,7 @@ static void rank_sent_away(int rank, int size, twill_bootstrap *caller, void *us
     end_close(&end);
 }
 
-static void test_sent_away(void **state)
-{
-    twill_test_run_ranks(2, rank_sent_away, NULL);
-}
+TWILL_UNIT_RANKS(test_sent_away, twill_test_run_ranks, 2, rank_sent_away, NULL)
 
 /* --- a network that is away ------------------------------------------------------------------- */
 

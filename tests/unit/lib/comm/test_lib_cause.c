@@ -111,10 +111,7 @@ static void asking_rank(int rank, int size, twill_bootstrap *bootstrap, void *us
     twill_context_destroy(context);
 }
 
-static void test_many_ask(void **state)
-{
-    twill_test_run_ranks(ASKING, asking_rank, NULL);
-}
+TWILL_UNIT_RANKS(test_many_ask, twill_test_run_ranks, ASKING, asking_rank, NULL)
 
 /* --- where the late rank is ------------------------------------------------------------------- */
 
@@ -364,15 +361,9 @@ static void revoking_rank(int rank, int size, twill_bootstrap *bootstrap, void *
     twill_context_destroy(context);
 }
 
-static void test_revoked_setup(void **state)
-{
-    twill_test_run_processes(OF_SETUP, revoking_rank, NULL);
-}
+TWILL_UNIT_RANKS(test_revoked_setup, twill_test_run_processes, OF_SETUP, revoking_rank, NULL)
 
-static void test_setup(void **state)
-{
-    twill_test_run_processes(OF_SETUP, setup_rank, NULL);
-}
+TWILL_UNIT_RANKS(test_setup, twill_test_run_processes, OF_SETUP, setup_rank, NULL)
 
 TWILL_UNIT_MAIN(test_chain, test_circle, test_many_ask, test_setup, test_revoked_setup, test_left,
                 test_own_finding, test_place)

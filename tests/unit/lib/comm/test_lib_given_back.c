@@ -92,9 +92,6 @@ static void dying_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
     TWILL_CHECK(has_heaps(0, __LINE__));
 }
 
-static void test_memory_of_the_dead(void **state)
-{
-    twill_test_run_processes(HEAP_RANKS, dying_rank, NULL);
-}
+TWILL_UNIT_RANKS(test_memory_of_the_dead, twill_test_run_processes, HEAP_RANKS, dying_rank, NULL)
 
 TWILL_UNIT_MAIN(test_memory_of_the_dead)

@@ -469,10 +469,7 @@ static void late_rank(int rank, int size, twill_bootstrap *bootstrap, void *user
     twill_finalize(larger);
 }
 
-static void test_late(void **state)
-{
-    twill_test_run_processes(2, late_rank, NULL);
-}
+TWILL_UNIT_RANKS(test_late, twill_test_run_processes, 2, late_rank, NULL)
 
 static void bad_calls(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
@@ -495,10 +492,7 @@ static void bad_calls(int rank, int size, twill_bootstrap *bootstrap, void *user
     twill_finalize(comm);
 }
 
-static void test_bad_calls(void **state)
-{
-    twill_test_run_processes(2, bad_calls, NULL);
-}
+TWILL_UNIT_RANKS(test_bad_calls, twill_test_run_processes, 2, bad_calls, NULL)
 
 TWILL_UNIT_MAIN(test_joining, test_replacing, test_failures, test_abandoned, test_late,
                 test_bad_calls)

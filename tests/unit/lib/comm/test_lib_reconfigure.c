@@ -125,10 +125,7 @@ static void repeated_rank(int rank, int size, twill_bootstrap *bootstrap, void *
     twill_finalize(comm);
 }
 
-static void test_repeated(void **state)
-{
-    twill_test_run_processes(3, repeated_rank, NULL);
-}
+TWILL_UNIT_RANKS(test_repeated, twill_test_run_processes, 3, repeated_rank, NULL)
 
 /* --- after a death --------------------------------------------------------------------------- */
 
@@ -272,9 +269,6 @@ static void refused_calls(int rank, int size, twill_bootstrap *bootstrap, void *
     twill_finalize(comm);
 }
 
-static void test_refused(void **state)
-{
-    twill_test_run_processes(1, refused_calls, NULL);
-}
+TWILL_UNIT_RANKS(test_refused, twill_test_run_processes, 1, refused_calls, NULL)
 
 TWILL_UNIT_MAIN(test_lists, test_repeated, test_changed, test_failing, test_refused)

@@ -224,10 +224,7 @@ static void test_mixed_calls(void **state)
     twill_test_run_ranks(3, mixed_calls, "1+2");
 }
 
-static void test_bad_calls(void **state)
-{
-    twill_test_run_ranks(2, bad_calls, "2");
-}
+TWILL_UNIT_RANKS(test_bad_calls, twill_test_run_ranks, 2, bad_calls, "2")
 
 /* --- ranks that die -------------------------------------------------------------------------- */
 

@@ -164,10 +164,7 @@ static void late_revocation(int rank, int size, twill_bootstrap *bootstrap, void
     twill_context_destroy(own.context);
 }
 
-static void test_late_revocation(void **state)
-{
-    twill_test_run_ranks(1, late_revocation, "1");
-}
+TWILL_UNIT_RANKS(test_late_revocation, twill_test_run_ranks, 1, late_revocation, "1")
 
 /* Destruction while another thread in twill_comm_revoke() holds the communicator, which it breaks:
  * it is destroyed once that has ended. */
@@ -187,10 +184,7 @@ static void held_revocation(int rank, int size, twill_bootstrap *bootstrap, void
     twill_context_destroy(own.context);
 }
 
-static void test_held_revocation(void **state)
-{
-    twill_test_run_ranks(1, held_revocation, "1");
-}
+TWILL_UNIT_RANKS(test_held_revocation, twill_test_run_ranks, 1, held_revocation, "1")
 
 /* A second call is refused, or a thread revokes, during a call: that may end, and look why, as soon
  * as the communicator is torn, so its sentence is written before. */
@@ -215,10 +209,7 @@ static void refused(int rank, int size, twill_bootstrap *bootstrap, void *user)
     }
 }
 
-static void test_refused(void **state)
-{
-    twill_test_run_ranks(1, refused, "1");
-}
+TWILL_UNIT_RANKS(test_refused, twill_test_run_ranks, 1, refused, "1")
 
 /* Rank 0 begins to leave, then revokes the communicator in another thread before leaving has closed
  * it: the others learn that. */
@@ -279,10 +270,7 @@ static void stuck_thread(int rank, int size, twill_bootstrap *bootstrap, void *u
     twill_context_destroy(own.context);
 }
 
-static void test_stuck_thread(void **state)
-{
-    twill_test_run_ranks(1, stuck_thread, "1");
-}
+TWILL_UNIT_RANKS(test_stuck_thread, twill_test_run_ranks, 1, stuck_thread, "1")
 
 TWILL_UNIT_MAIN(test_late_call, test_late_revocation, test_held_revocation, test_revoked_leaving,
                 test_stuck_thread, test_refused)

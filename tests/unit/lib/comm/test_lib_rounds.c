@@ -82,10 +82,7 @@ static void run_context(int rank, int size, twill_bootstrap *bootstrap, void *us
     twill_context_destroy(context);
 }
 
-static void test_context_alone(void **state)
-{
-    twill_test_run_ranks(3, run_context, NULL);
-}
+TWILL_UNIT_RANKS(test_context_alone, twill_test_run_ranks, 3, run_context, NULL)
 
 static void test_rounds(void **state)
 {

@@ -119,10 +119,7 @@ static void refusing_rank(int rank, int size, twill_bootstrap *bootstrap, void *
     twill_context_destroy(context);
 }
 
-static void test_attempts_end(void **state)
-{
-    twill_test_run_processes(STUCK_RANKS, refusing_rank, NULL);
-}
+TWILL_UNIT_RANKS(test_attempts_end, twill_test_run_processes, STUCK_RANKS, refusing_rank, NULL)
 
 #define LATE_TIMEOUT 0.5 /* seconds */
 
@@ -153,10 +150,7 @@ static void late_rank(int rank, int size, twill_bootstrap *bootstrap, void *user
     twill_context_destroy(context);
 }
 
-static void test_waits_for_late(void **state)
-{
-    twill_test_run_processes(STUCK_RANKS, late_rank, "3x1");
-}
+TWILL_UNIT_RANKS(test_waits_for_late, twill_test_run_processes, STUCK_RANKS, late_rank, "3x1")
 
 static void run_stuck(const char *nodes, bool talks)
 {

@@ -153,10 +153,7 @@ static void trying_rank(int rank, int size, twill_bootstrap *bootstrap, void *us
     twill_context_destroy(context);
 }
 
-static void test_trials(void **state)
-{
-    twill_test_run_ranks(STAGED_RANKS, trying_rank, NULL);
-}
+TWILL_UNIT_RANKS(test_trials, twill_test_run_ranks, STAGED_RANKS, trying_rank, NULL)
 
 /* Run one broadcast on a communicator of a colour's ranks; it begins a trial. */
 static bool begins_trial(twill_comm *world, int colour, struct staged_buffers *buffers)
@@ -199,10 +196,7 @@ static void one_of_three(int rank, int size, twill_bootstrap *bootstrap, void *u
     twill_context_destroy(context);
 }
 
-static void test_other_ranks(void **state)
-{
-    twill_test_run_ranks(3, one_of_three, NULL);
-}
+TWILL_UNIT_RANKS(test_other_ranks, twill_test_run_ranks, 3, one_of_three, NULL)
 
 /* The way is taken whose slowest rank is quicker, by a sixteenth at least, if both are known. */
 static bool check_decisions(twill_comm *comm, twill_bootstrap *bootstrap)

@@ -117,10 +117,7 @@ static void run_limit(int rank, int size, twill_bootstrap *bootstrap, void *user
     twill_context_destroy(context);
 }
 
-static void test_limit(void **state)
-{
-    twill_test_run_processes(2, run_limit, NULL);
-}
+TWILL_UNIT_RANKS(test_limit, twill_test_run_processes, 2, run_limit, NULL)
 
 /* ulimit -v: the default heap fits; TWILL_TUNE=heap_limit that does not fit is named in the error.
  */

@@ -158,10 +158,7 @@ static void run_beyond(int rank, int size, twill_bootstrap *bootstrap, void *use
     job_close(&job);
 }
 
-static void test_beyond(void **state)
-{
-    twill_test_run_processes(PLACE_RANKS, run_beyond, NULL);
-}
+TWILL_UNIT_RANKS(test_beyond, twill_test_run_processes, PLACE_RANKS, run_beyond, NULL)
 
 /* A range that was refused is placed when it is taken again, one that was placed is there for the
  * next block, and where that is refused it is not bound any more. */

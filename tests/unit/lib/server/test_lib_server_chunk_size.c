@@ -234,10 +234,7 @@ static void rank_loads(int rank, int size, twill_bootstrap *bootstrap, void *use
     twill_context_destroy(r.context);
 }
 
-static void test_damaged_file(void **state)
-{
-    twill_test_run_ranks(1, rank_loads, NULL);
-}
+TWILL_UNIT_RANKS(test_damaged_file, twill_test_run_ranks, 1, rank_loads, NULL)
 
 /* --- a new rank ---------------------------------------------------------------------------------
  */
@@ -273,9 +270,6 @@ static void rank_joins(int rank, int size, twill_bootstrap *bootstrap, void *use
     twill_context_destroy(r.context);
 }
 
-static void test_new_rank(void **state)
-{
-    twill_test_run_ranks(3, rank_joins, NULL);
-}
+TWILL_UNIT_RANKS(test_new_rank, twill_test_run_ranks, 3, rank_joins, NULL)
 
 TWILL_UNIT_MAIN(test_rule, test_scarce_memory, test_trial, test_damaged_file, test_new_rank)

@@ -251,9 +251,6 @@ static void rank_refuses(int rank, int size, twill_bootstrap *bootstrap, void *u
     close_pour_server(&r);
 }
 
-static void test_refusals(void **state)
-{
-    twill_test_run_ranks(2, rank_refuses, NULL);
-}
+TWILL_UNIT_RANKS(test_refusals, twill_test_run_ranks, 2, rank_refuses, NULL)
 
 TWILL_UNIT_MAIN(test_downpour, test_adagrad, test_refusals)

@@ -149,9 +149,6 @@ static void threadless_server(int rank, int size, twill_bootstrap *bootstrap, vo
     twill_context_destroy(context);
 }
 
-static void test_threadless_server(void **state)
-{
-    twill_test_run_ranks(2, threadless_server, NULL);
-}
+TWILL_UNIT_RANKS(test_threadless_server, twill_test_run_ranks, 2, threadless_server, NULL)
 
 TWILL_UNIT_MAIN(test_memory_stays, test_silent_server, test_threadless_server)

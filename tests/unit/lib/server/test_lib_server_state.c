@@ -128,10 +128,7 @@ static void rank_saves_state(int rank, int size, twill_bootstrap *bootstrap, voi
     (void)unlink(r.path);
 }
 
-static void test_files(void **state)
-{
-    twill_test_run_ranks(1, rank_saves_state, NULL);
-}
+TWILL_UNIT_RANKS(test_files, twill_test_run_ranks, 1, rank_saves_state, NULL)
 
 /* --- options that differ ------------------------------------------------------------------------
  */
@@ -167,10 +164,7 @@ static void rank_differs(int rank, int size, twill_bootstrap *bootstrap, void *u
     twill_context_destroy(context);
 }
 
-static void test_differences(void **state)
-{
-    twill_test_run_ranks(2, rank_differs, NULL);
-}
+TWILL_UNIT_RANKS(test_differences, twill_test_run_ranks, 2, rank_differs, NULL)
 
 /* --- 100 exchanges ------------------------------------------------------------------------------
  */
@@ -194,10 +188,7 @@ static void rank_exchanges(int rank, int size, twill_bootstrap *bootstrap, void 
     twill_context_destroy(r.context);
 }
 
-static void test_registrations(void **state)
-{
-    twill_test_run_ranks(2, rank_exchanges, NULL);
-}
+TWILL_UNIT_RANKS(test_registrations, twill_test_run_ranks, 2, rank_exchanges, NULL)
 
 /* --- too few ranks ------------------------------------------------------------------------------
  */
@@ -239,9 +230,6 @@ static void rank_is_alone(int rank, int size, twill_bootstrap *bootstrap, void *
     twill_context_destroy(r.context);
 }
 
-static void test_too_few_ranks(void **state)
-{
-    twill_test_run_ranks(2, rank_is_alone, NULL);
-}
+TWILL_UNIT_RANKS(test_too_few_ranks, twill_test_run_ranks, 2, rank_is_alone, NULL)
 
 TWILL_UNIT_MAIN(test_files, test_registrations, test_differences, test_too_few_ranks)

@@ -112,10 +112,7 @@ static void rank_fails(int rank, int size, twill_bootstrap *bootstrap, void *use
     twill_context_destroy(context);
 }
 
-static void test_fails(void **state)
-{
-    twill_test_run_ranks(1, rank_fails, NULL);
-}
+TWILL_UNIT_RANKS(test_fails, twill_test_run_ranks, 1, rank_fails, NULL)
 
 /* Calls that read or change a core do not wait for ever for a thread that is in it. */
 static bool check_locked(struct twill_server *server)
@@ -160,9 +157,6 @@ static void rank_is_kept(int rank, int size, twill_bootstrap *bootstrap, void *u
     twill_context_destroy(context);
 }
 
-static void test_is_kept(void **state)
-{
-    twill_test_run_ranks(1, rank_is_kept, NULL);
-}
+TWILL_UNIT_RANKS(test_is_kept, twill_test_run_ranks, 1, rank_is_kept, NULL)
 
 TWILL_UNIT_MAIN(test_waits, test_fails, test_is_kept)

@@ -60,10 +60,7 @@ static void rank_refused(int rank, int size, twill_bootstrap *bootstrap, void *u
     twill_test_set_close(&r, bootstrap);
 }
 
-static void test_refused(void **state)
-{
-    twill_test_run_ranks(2, rank_refused, NULL);
-}
+TWILL_UNIT_RANKS(test_refused, twill_test_run_ranks, 2, rank_refused, NULL)
 
 /* --- tensors that differ --------------------------------------------------------------------- */
 
@@ -333,15 +330,9 @@ static void rank_parent_breaks(int rank, int size, twill_bootstrap *bootstrap, v
     twill_test_set_close(&r, NULL);
 }
 
-static void test_parent_breaks(void **state)
-{
-    twill_test_run_ranks(2, rank_parent_breaks, NULL);
-}
+TWILL_UNIT_RANKS(test_parent_breaks, twill_test_run_ranks, 2, rank_parent_breaks, NULL)
 
-static void test_freed(void **state)
-{
-    twill_test_run_processes(2, rank_frees, NULL);
-}
+TWILL_UNIT_RANKS(test_freed, twill_test_run_processes, 2, rank_frees, NULL)
 
 static void test_death(void **state)
 {

@@ -136,10 +136,7 @@ static void rank_interrupted(int rank, int size, twill_bootstrap *bootstrap, voi
     twill_test_set_close(&r, bootstrap);
 }
 
-static void test_counters(void **state)
-{
-    twill_test_run_ranks(2, rank_counts_on, NULL);
-}
+TWILL_UNIT_RANKS(test_counters, twill_test_run_ranks, 2, rank_counts_on, NULL)
 
 static void test_missing(void **state)
 {
