@@ -6,12 +6,10 @@
 #include "lib/base/times.h"
 #include "lib/comm/recovery.h"
 
-#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define POLLS_FIRST   20u /* polls before a wait sleeps */
 #define DEPARTED_KEPT 16u
@@ -245,39 +243,52 @@ twill_status twill_recovery_fail(struct twill_comm *comm, twill_status status, c
 
 /* --- the call -------------------------------------------------------------------------------- */
 
-static void rest(unsigned polls)
+/* A wait for a decision. */
+struct deciding {
+    struct twill_comm *comm;
+    struct twill_recovery *recovery;
+    uint64_t tick, next; /* between checks, and the time of the next one */
+    bool decided;
+};
+
+/* Receive messages and look at the awaited ranks; advance what else is under way: another rank may
+ * come only when its call on another communicator, or on a parameter server here, ends. */
+static int advance_decision(void *of)
 {
-    const struct timespec pause = {.tv_nsec = TWILL_AGREE_POLL_NS};
-    if (polls < POLLS_FIRST)
-        sched_yield();
-    else
-        nanosleep(&pause, NULL);
+    struct deciding *d = of;
+    pthread_mutex_t *lock = &d->comm->context->health.detector_lock;
+    bool in = true;
+    pthread_mutex_lock(lock);
+    twill_context_receive_notices(d->comm->context);
+    if (twill_now() >= d->next) {
+        twill_consensus_tick(d->recovery->consensus);
+        in = check_awaited_ranks(d->comm, d->recovery);
+        d->tick = twill_min(2 * d->tick, TWILL_AGREE_TICK_MOST_NS);
+        d->next = twill_now() + d->tick;
+    }
+    d->decided = twill_consensus_decision(d->recovery->consensus) != NULL;
+    pthread_mutex_unlock(lock);
+    if (!in)
+        return TWILL_ERR_EXCLUDED;
+    return d->decided ? 0 : twill_context_advance_others(d->comm);
 }
 
-/* Wait until the agreement is decided, and advance what else is under way: another rank may come
- * only when its call on another communicator, or on a parameter server here, ends. Returns false if
- * this rank is shut out. Each rank that it waits for answers, dies, or is silent for too long,
- * which one is, too, that is heard and does not come further, so this ends. */
+static bool is_decided(const void *awaited)
+{
+    return ((const struct deciding *)awaited)->decided;
+}
+
+/* Wait until the agreement is decided. Returns false if this rank is shut out. The wait ends: each
+ * awaited rank answers, dies, or counts as silent, which a rank that is heard but makes no progress
+ * does, too. */
 static bool await_decision(struct twill_comm *comm, struct twill_recovery *recovery)
 {
-    pthread_mutex_t *lock = &comm->context->health.detector_lock;
-    uint64_t tick = TWILL_AGREE_TICK_FIRST_NS, next = twill_now() + tick;
-    bool in = true, decided = false;
-    for (unsigned polls = 0; in && !decided; polls++) {
-        pthread_mutex_lock(lock);
-        twill_context_receive_notices(comm->context);
-        if (twill_now() >= next) {
-            twill_consensus_tick(recovery->consensus);
-            in = check_awaited_ranks(comm, recovery);
-            tick = twill_min(2 * tick, TWILL_AGREE_TICK_MOST_NS);
-            next = twill_now() + tick;
-        }
-        decided = twill_consensus_decision(recovery->consensus) != NULL;
-        pthread_mutex_unlock(lock);
-        if (!decided && twill_context_advance_others(comm) == 0)
-            rest(polls);
-    }
-    return in;
+    struct deciding deciding = {comm, recovery, TWILL_AGREE_TICK_FIRST_NS,
+                                twill_now() + TWILL_AGREE_TICK_FIRST_NS, false};
+    const struct twill_waitable waitable = {
+        .advance = advance_decision, .done = is_decided, .of = &deciding, .awaited = &deciding};
+    struct twill_pace pace = {.yields = POLLS_FIRST, .least_ns = TWILL_AGREE_POLL_NS};
+    return twill_await(&waitable, &pace, UINT64_MAX) == TWILL_OK;
 }
 
 /* The communicator is of no use any more, and what ends it is not to wait for the others. */

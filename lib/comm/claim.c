@@ -16,14 +16,11 @@
 #include "lib/comm/comm.h"
 #include "lib/twill_recover.h"
 
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
-#define CLAIM_SPINS 200u  /* an advance is short; then its thread may have lost the core */
-#define BREAK_NAPS  1000u /* counted, too: the call may have no core */
-#define END_YIELDS  100u  /* a revocation is short; then its thread may have no core */
+#define BREAK_NAPS 1000u /* of a revocation that waits: the call may have no core */
+#define END_YIELDS 100u  /* a revocation is short; then its thread may have no core */
 
 const char twill_held_by_progress[] = "progress";
 
@@ -79,26 +76,32 @@ static uint64_t patience(const struct twill_comm *comm)
     return (uint64_t)comm->context->config.number[TWILL_VARIABLE_TIMEOUT];
 }
 
+/* A communicator that is to be held, for a call. */
+struct holding {
+    struct twill_comm *comm;
+    const char *call, **inside; /* *inside: another call that has it */
+};
+
+/* Is it held, or another thread in a call on it? */
+static bool is_settled(const void *awaited)
+{
+    const struct holding *holding = awaited;
+    *holding->inside = NULL;
+    bool held = atomic_compare_exchange_strong_explicit(&holding->comm->claim.held, holding->inside,
+                                                        holding->call, memory_order_acquire,
+                                                        memory_order_relaxed);
+    bool advances = *holding->inside == twill_held_by_progress;
+    if (held || advances)
+        *holding->inside = NULL;
+    return !advances;
+}
+
 bool twill_comm_hold(struct twill_comm *comm, const char *call, const char **inside)
 {
-    uint64_t since = 0;
-    *inside = NULL;
-    for (unsigned spins = 0; !atomic_compare_exchange_weak_explicit(
-             &comm->claim.held, inside, call, memory_order_acquire, memory_order_relaxed);
-         spins++) {
-        if (*inside != NULL && *inside != twill_held_by_progress)
-            return false;
-        *inside = NULL;
-        if (spins < CLAIM_SPINS) {
-            twill_pause();
-            continue;
-        }
-        since = since != 0 ? since : twill_now();
-        if (twill_now() - since > patience(comm))
-            return false;
-        sched_yield(); /* a nap would miss the moments in which a busy progress thread lets go */
-    }
-    return true;
+    const struct holding holding = {comm, call, inside};
+    /* It does not nap: that would miss the moments in which a busy progress thread lets go. */
+    return twill_wait_for_thread(is_settled, &holding, twill_now() + patience(comm)) &&
+           *inside == NULL;
 }
 
 static twill_status refuse_forked(struct twill_comm *comm, const char *call)
@@ -143,28 +146,44 @@ twill_status twill_comm_refuse_call(struct twill_comm *comm, const char *call, t
     return status;
 }
 
-static void nap(void)
+/* A communicator that is torn, and until when it is waited for. */
+struct tearing {
+    struct twill_comm *comm;
+    uint64_t until;
+};
+
+/* Is it broken, by the thread that is in a call on it, or else by this one? */
+static bool is_broken(const void *awaited)
 {
-    const struct timespec time = {.tv_nsec = TWILL_THREAD_NAP_NS};
-    (void)nanosleep(&time, NULL);
+    struct twill_comm *comm = ((const struct tearing *)awaited)->comm;
+    if (atomic_load(&comm->live) != TWILL_TORN)
+        return true;
+    if (!twill_comm_try_hold(comm))
+        return false;
+    fail_torn(comm);
+    twill_comm_release(comm);
+    return true;
+}
+
+/* Wake the thread that has it, and give up after a while. Naps are counted, too: that thread may
+ * have no core. */
+static twill_status wake_holder(void *of, struct twill_waiting *state)
+{
+    const struct tearing *tearing = of;
+    twill_node_wake(tearing->comm->node, tearing->comm->local);
+    return state->polls++ >= BREAK_NAPS && twill_now() >= tearing->until ? TWILL_ERR_TIMEOUT
+                                                                         : TWILL_OK;
 }
 
 /* Break a communicator that is torn, unless the thread that is in a call on it does. That thread
  * may be past its last look, and makes no other call: then this one does it when the call ends. */
 static void break_torn(struct twill_comm *comm)
 {
-    const uint64_t until = twill_now() + TWILL_BREAK_NS;
-    for (unsigned naps = 0; atomic_load(&comm->live) == TWILL_TORN; naps++) {
-        if (twill_comm_try_hold(comm)) {
-            fail_torn(comm);
-            twill_comm_release(comm);
-            return;
-        }
-        twill_node_wake(comm->node, comm->local);
-        if (naps >= BREAK_NAPS && twill_now() >= until)
-            return;
-        nap();
-    }
+    struct tearing tearing = {comm, twill_now() + TWILL_BREAK_NS};
+    const struct twill_waitable waitable = {
+        .done = is_broken, .awaited = &tearing, .blocked_on = wake_holder, .of = &tearing};
+    struct twill_pace pace = {.least_ns = TWILL_THREAD_NAP_NS};
+    (void)twill_await(&waitable, &pace, UINT64_MAX);
 }
 
 twill_status twill_comm_revoke(twill_comm *comm)
@@ -174,8 +193,9 @@ twill_status twill_comm_revoke(twill_comm *comm)
     if (twill_context_is_forked(comm->context))
         return TWILL_ERR_FORKED;
     atomic_fetch_add(&comm->claim.revoking, 1);
-    /* Of this load and the one after try_end()'s store, one sees what the other thread has stored,
-     * as all four are sequentially consistent. If it lives, it stays while this thread is counted.
+    /* Of this load and the one after has_ended()'s store, one sees what the other thread has
+     * stored, as all four are sequentially consistent. If it lives, it stays while this thread is
+     * counted.
      */
     bool live = atomic_load(&comm->live) != TWILL_GONE;
     if (live) {
@@ -202,9 +222,11 @@ bool twill_comm_acquire_last(struct twill_comm *comm, const char *call)
     return false;
 }
 
-/* Return whether the handle has ended: a thread that begins to revoke finds that, or is counted. */
-static bool try_end(struct twill_comm *comm)
+/* Has the handle ended? A thread that begins to revoke finds that, or is counted. */
+static bool has_ended(const void *awaited)
 {
+    struct twill_comm *comm = *(struct twill_comm *const *)awaited;
+    fail_torn(comm);
     twill_context_lock(comm->context);
     uint32_t live = atomic_load(&comm->live);
     bool ends = live != TWILL_TORN && atomic_load(&comm->claim.revoking) == 0;
@@ -220,19 +242,11 @@ static bool try_end(struct twill_comm *comm)
 
 bool twill_comm_end_handle(struct twill_comm *comm, const char *call)
 {
-    const uint64_t since = twill_now();
+    const struct twill_waitable waitable = {.done = has_ended, .awaited = &comm};
+    struct twill_pace pace = {.yields = END_YIELDS, .least_ns = TWILL_THREAD_NAP_NS};
     char rank[TWILL_RANK_TEXT];
-    for (unsigned looks = 0;; looks++) {
-        fail_torn(comm);
-        if (try_end(comm))
-            return true;
-        if (twill_now() - since > patience(comm))
-            break;
-        if (looks < END_YIELDS)
-            sched_yield();
-        else
-            nap();
-    }
+    if (twill_await(&waitable, &pace, twill_now() + patience(comm)) == TWILL_OK)
+        return true;
     twill_say(&comm->context->log, TWILL_LOG_WARN,
               "%s: %s: a thread has been in twill_comm_revoke() on communicator %u for %.1f s "
               "(TWILL_TIMEOUT): it is not destroyed",

@@ -2,9 +2,9 @@
 /* Where the time of a communicator's calls goes. */
 #include "fabric/shm/call_records.h"
 #include "lib/base/plural.h"
+#include "lib/base/rest.h"
 #include "lib/report/metrics.h"
 
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,7 +41,7 @@ static struct twill_last_entry find_last(const struct twill_comm *comm, uint64_t
         if (looks < LOOKS_ALONE)
             twill_pause();
         else
-            sched_yield(); /* that peer may need this core */
+            twill_yield(); /* that peer may need this core */
     return last;
 }
 

@@ -10,6 +10,7 @@
  * released; that is tested whenever another one is created or freed. It cannot be done in the
  * callback: MPICH calls it when the last message is gone, which may be while twill waits and lets
  * the MPI progress. */
+#include "lib/base/rest.h"
 #include "lib/base/times.h"
 #include "lib/mpi/mpi_clones.h"
 
@@ -449,6 +450,6 @@ bool twill_mpi_comms_close(void)
     PMPI_Comm_free_keyval(&comms->keyval);
     PMPI_Group_free(&comms->world);
     while (reap_comms(true) > 0 && twill_now() - from < TWILL_MPI_END_NS)
-        sched_yield();
+        twill_yield();
     return comms->deferred == NULL;
 }

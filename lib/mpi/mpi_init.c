@@ -3,12 +3,12 @@
  * delete callback of an attribute of MPI_COMM_SELF: MPI calls these in reverse order of setting, so
  * collectives still work in the program's own callbacks, and it does not matter which language
  * finalizes. */
+#include "lib/base/rest.h"
 #include "lib/mpi/detect/below.h"
 #include "lib/mpi/mpi_newer.h"
 
 #include <dlfcn.h>
 #include <limits.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,7 +74,7 @@ static int finish_setup(int code, MPI_Request *request)
     while (code == MPI_SUCCESS && !done) {
         code = PMPI_Test(request, &done, MPI_STATUS_IGNORE);
         if (!done)
-            sched_yield();
+            twill_yield();
     }
     return code;
 }

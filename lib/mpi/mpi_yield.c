@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What happens between the polls of a waiting loop. */
+#include "lib/base/rest.h"
 #include "lib/base/times.h"
 #include "lib/mpi/mpi_requests.h"
-
-#include <sched.h>
-#include <time.h>
 
 #define SPINS              512u
 #define SPINS_LOG          9u
@@ -52,9 +50,9 @@ void twill_mpi_backoff(struct twill_mpi_backoff *backoff)
     if (backoff->started == 0)
         backoff->started = before;
     if (before - backoff->started > TWILL_MPI_NAP_AFTER_NS) {
-        (void)nanosleep(&(struct timespec){.tv_nsec = TWILL_MPI_NAP_NS}, NULL);
+        twill_nap(TWILL_MPI_NAP_NS);
         return;
     }
-    sched_yield();
+    twill_yield();
     adapt_spins(twill_now() - before);
 }

@@ -4,6 +4,7 @@
  * request is pending. It runs on a PU that no rank of the host may run on, if there is one, else
  * where the caller may run. It takes no signal, and of the caller's code it calls only reduction
  * operations. */
+#include "lib/base/rest.h"
 #include "lib/base/times.h"
 #include "lib/job/context.h"
 #include "lib/wait/wait.h"
@@ -16,16 +17,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #define NAP_YIELDS 64u /* turns without progress, before it naps */
-
-static void nap(uint64_t ns)
-{
-    struct timespec time = {.tv_nsec = (long)ns};
-    (void)nanosleep(&time, NULL);
-}
 
 /* Sleep until a request is pending or the thread must stop. No wake-up is lost: kick() increments
  * kicks and then reads asleep, this sets asleep and then compares kicks. */
@@ -42,7 +36,7 @@ static void sleep_until_kicked(struct twill_context *context)
 /* Advance once per millisecond: for callers that neither wait nor test. */
 static void progress_late(struct twill_context *context)
 {
-    nap(TWILL_PROGRESS_LATE_NS);
+    twill_nap(TWILL_PROGRESS_LATE_NS);
     while (twill_context_advance(context, NULL) > 0 && !atomic_load(&context->progress.stop))
         continue;
 }
@@ -63,9 +57,9 @@ static void *progress_main(void *argument)
             idle = 0;
             nap_ns = TWILL_PROGRESS_NAP_LEAST_NS;
         } else if (idle++ < NAP_YIELDS) {
-            sched_yield();
+            twill_yield();
         } else {
-            nap(nap_ns);
+            twill_nap(nap_ns);
             nap_ns =
                 nap_ns * 2 < TWILL_PROGRESS_NAP_MOST_NS ? nap_ns * 2 : TWILL_PROGRESS_NAP_MOST_NS;
         }

@@ -19,6 +19,14 @@ BINDINGS = ("lib/mpi", "lib/python", "lib/fortran", "lib/man", "lib/heap")
 EXTENSIONS = ("lib/train", "lib/server")
 BASE = "lib/base"
 SLEEPS = r"\b(sched_yield|nanosleep|usleep|clock_nanosleep)\s*\("
+RESTING = r"\b(sched_yield|nanosleep|usleep|clock_nanosleep|twill_yield|twill_nap|twill_rest)\s*\("
+# Those above lib/wait that rest by themselves, with the reason; and the folders below it, which rest by lib/base/rest.h only.
+RESTS = {
+    "lib/mpi/mpi_comms.c": "the end of the MPI's own barriers, which only its calls advance",
+    "lib/mpi/mpi_init.c": "a collective of the MPI, before twill is there",
+    "lib/mpi/mpi_yield.c": "requests of the MPI, which only its calls advance",
+}
+BELOW = ("lib/base/", "lib/job/", "lib/engine/", "lib/wait/", "fabric/")
 TIMES = "lib/base/times.h"
 PROGRAMS = ("tests/", "bench/", "examples/", "fabric/launcher/preflight/")
 TIME_CONSTANT = (r"#\s*define\s+\w*_(NS|US|MS|S|SECONDS)\s+[^\n]*[0-9]|UINT64_C\([1-9][0-9]*00000\)|\b[1-9][0-9]*0{6,}u?ll\b"
@@ -106,6 +114,9 @@ class Tree:
         return [f"{f}:{n}" for f in self.product if f != TIMES and not f.startswith(("algorithms/", "kernels/"))
                 for n, line in enumerate(self.code[f].split("\n"), 1) if re.search(TIME_CONSTANT, line)]
 
+    def resting(self):
+        return {f for f in self.product if not f.startswith(BELOW) and re.search(RESTING, self.code[f])}
+
     def lines(self, of_tests):
         return sum(t.count("\n") for f, t in self.text.items() if f.startswith("tests/") == of_tests)
 
@@ -122,7 +133,10 @@ def figures(tree, uses):
         ("pairs of folders of lib that use each other", len(mutual), 5),
         ("headers of ours that a core .c file of lib sees, median", int(statistics.median(len(tree.seen_by(f)) for f in core)), 39),
         ("files that see the widest header of lib above the base", max(wide.values()), 115),
-        ("product files that sleep or yield", sum(1 for f in tree.product if re.search(SLEEPS, tree.text[f])), 18),
+        ("product files that sleep or yield", sum(1 for f in tree.product if re.search(SLEEPS, tree.text[f])), 11),
+        ("files above lib/wait that rest by themselves, without a reason", len(tree.resting() - set(RESTS)), 9),
+        ("those with a reason", len(tree.resting() & set(RESTS)), 6),
+        ("reasons for files that do not", len(set(RESTS) - tree.resting()), 0),
         ("time constants outside the table of times", len(tree.time_constants()), 0),
         ("structs above 25 members", sum(1 for n in members if n > 25), 13),
         ("members of the largest struct", members[0], 39),
