@@ -6,7 +6,7 @@
 #include "lib/comm/comm.h"
 #include "lib/engine/device_call.h"
 #include "lib/engine/log_calls.h"
-#include "lib/report/trace_calls.h"
+#include "lib/engine/trace_calls.h"
 
 #include <string.h>
 

@@ -6,11 +6,11 @@
 #include "lib/base/plural.h"
 #include "lib/base/times.h"
 #include "lib/comm/recovery.h"
+#include "lib/engine/trace_calls.h"
 #include "lib/job/find_levels.h"
 #include "lib/job/log.h"
 #include "lib/report/metrics.h"
 #include "lib/report/timeline.h"
-#include "lib/report/trace_calls.h"
 
 #include <errno.h>
 #include <stdio.h>

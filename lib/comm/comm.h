@@ -174,7 +174,6 @@ struct twill_comm {
     struct twill_comm_usage usage;
     struct twill_time_split split;
     struct twill_trace trace;
-    struct twill_account *account; /* of the last call, if metrics are kept: lib/report/metrics.h */
 };
 
 /* Add to comm->claim.pending. Only the holder of the communicator changes it, so the addition need

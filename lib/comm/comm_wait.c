@@ -4,7 +4,7 @@
 #include "fabric/shm/call_records.h"
 #include "lib/base/times.h"
 #include "lib/comm/recovery.h"
-#include "lib/report/trace_calls.h"
+#include "lib/engine/trace_calls.h"
 
 #include <stdio.h>
 #include <string.h>

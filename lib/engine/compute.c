@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The steps that compute: REDUCE, COPY, and the reduction of received messages. */
-#include "lib/report/trace_calls.h"
+#include "lib/engine/trace_calls.h"
 
 #include <string.h>
 

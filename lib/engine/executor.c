@@ -2,7 +2,7 @@
 /* The executor: issues the steps of the instances in flight, lane by lane. It never waits;
  * lib/wait does. */
 #include "fabric/shm/call_records.h"
-#include "lib/report/trace_calls.h"
+#include "lib/engine/trace_calls.h"
 
 #include <stdlib.h>
 

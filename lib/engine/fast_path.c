@@ -24,7 +24,7 @@
 #include "fabric/shm/call_records.h"
 #include "lib/comm/comm.h"
 #include "lib/engine/log_calls.h"
-#include "lib/report/trace_calls.h"
+#include "lib/engine/trace_calls.h"
 
 /* --- when a run is laid out ------------------------------------------------------------------ */
 

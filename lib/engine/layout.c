@@ -12,7 +12,7 @@
  * orders, so that both write to the same cache lines in turn.
  */
 #include "lib/base/lists.h"
-#include "lib/report/metrics.h"
+#include "lib/comm/comm.h"
 
 /* A narrow sum. With TWILL_REPRODUCIBLE its partial results are f32 all the same: where they are
  * rounded depends on the algorithm. */
@@ -219,7 +219,8 @@ twill_status twill_run_lay_out(struct twill_run *run)
     run->started = run->finished = 0;
     twill_run_choose_stores(run);
     twill_run_find_fast_path(run);
-    return run->comm->context->metrics != NULL ? twill_metrics_find_account(run) : TWILL_OK;
+    const struct twill_observer *observer = run->comm->context->observer;
+    return TWILL_UNLIKELY(observer != NULL) ? observer->planned(run) : TWILL_OK;
 }
 
 /* --- operands -------------------------------------------------------------------------------- */

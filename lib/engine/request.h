@@ -94,6 +94,14 @@ static inline struct twill_request *twill_request_of(struct twill_run *run)
                                             offsetof(struct twill_request, run));
 }
 
+/* Who is told of calls: lib/report/metrics.c. One branch where nobody listens. */
+struct twill_observer {
+    /* A run has been laid out: set run->account, or leave it NULL. */
+    twill_status (*planned)(struct twill_run *run);
+    /* A collective whose run has an account has ended. */
+    void (*ended)(struct twill_request *request);
+};
+
 /* --- lib/engine/fast_path.c --- */
 
 /* Start a prepared call: compute its signature, post the fast path if it may be taken, number and

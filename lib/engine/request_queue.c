@@ -3,8 +3,7 @@
 #include "fabric/shm/call_records.h"
 #include "lib/comm/comm.h"
 #include "lib/engine/log_calls.h"
-#include "lib/report/metrics.h"
-#include "lib/report/trace_calls.h"
+#include "lib/engine/trace_calls.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -94,7 +93,7 @@ void twill_request_complete(struct twill_request *request, twill_status status)
         dequeue(request);
         twill_trace_call_end(request, status);
         if (TWILL_UNLIKELY(request->run.account != NULL))
-            twill_metrics_count(request);
+            comm->context->observer->ended(request);
         twill_node_leave_call(comm->node, request->run.sequence);
         comm->split.ended = request->run.sequence;
         comm->split.last = request->run.last;

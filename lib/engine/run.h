@@ -12,7 +12,7 @@
 #include "lib/engine/time_split.h"
 #include "lib/job/operation.h"
 
-struct twill_account;
+struct twill_account; /* lib/report/metrics.c */
 struct twill_comm;
 struct twill_run;
 
@@ -178,7 +178,7 @@ struct twill_run {
     size_t segments, started, finished; /* instances in all, begun and done */
     struct twill_last_entry last;       /* as received with messages */
     struct twill_fast_path fast_path;
-    struct twill_account *account; /* lib/report/metrics.h; NULL: no metrics are kept */
+    struct twill_account *account; /* the observer's: struct twill_observer; NULL: none */
 };
 
 /* --- lib/engine/layout.c: where everything is --- */

@@ -3,7 +3,7 @@
 #include "fabric/shm/call_records.h"
 #include "lib/base/plural.h"
 #include "lib/base/rest.h"
-#include "lib/report/metrics.h"
+#include "lib/comm/comm.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -166,8 +166,8 @@ void twill_split_add(struct twill_comm *comm, uint64_t from, uint64_t to, uint64
     if (last.ticks > from && last.rank != comm->rank)
         waiting = twill_min(last.ticks, to) - from;
     twill_counter_add(&split->now.waiting, times * waiting);
-    if (TWILL_UNLIKELY(comm->account != NULL))
-        twill_counter_add(&comm->account->waiting, times * waiting);
+    if (TWILL_UNLIKELY(split->observed != NULL))
+        twill_counter_add(split->observed, times * waiting);
     twill_counter_add(&split->now.blocked, times * twill_max(split->idle - idle, waiting));
     if (waiting > 0) {
         twill_counter_add(&split->late[last.rank].calls, times);

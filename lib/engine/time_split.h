@@ -42,7 +42,8 @@ struct twill_time_split {
     struct twill_lateness *late;  /* [1 + readers][size]: since creation, and at those starts */
     uint64_t report_at;           /* calls at the next report of TWILL_REPORT; UINT64_MAX: none */
     uint64_t report_every;
-    char line[256]; /* result of twill_comm_times() */
+    uint64_t *observed; /* waiting is also added here, for metrics; or NULL */
+    char line[256];     /* result of twill_comm_times() */
 };
 
 /* Allocate and free. */

@@ -33,7 +33,7 @@ struct twill_comm;            /* lib/comm/comm.h */
 struct twill_context_staging; /* lib/engine/staging.c */
 struct twill_departed_comms;  /* lib/comm/agree.c */
 struct twill_level_info;      /* lib/job/find_levels.h */
-struct twill_metrics;         /* lib/report/metrics.c */
+struct twill_observer;        /* lib/engine/request.h */
 struct twill_timeline;        /* lib/report/timeline.h */
 
 /* The progress thread: lib/wait/progress_thread.c. */
@@ -178,8 +178,8 @@ struct twill_context {
     struct twill_operations operations;
     struct twill_progress progress;
     struct twill_idle_hook idle_hook;
-    struct twill_metrics *metrics;  /* lib/report/metrics.c; NULL: none are kept */
-    const uint64_t *fork_guard;     /* the kernel zeroes it in a child */
+    const struct twill_observer *observer; /* lib/report/metrics.c; NULL: no metrics are kept */
+    const uint64_t *fork_guard;            /* the kernel zeroes it in a child */
     struct twill_fd_guard fd_guard; /* closed standard streams while others open descriptors */
     struct twill_context_notes notes;
     struct twill_timeline *timeline; /* lib/report/timeline.h; NULL: none */

@@ -5,7 +5,7 @@
 
 #include "fabric/host/processes.h"
 #include "fabric/shm/node_view.h"
-#include "lib/report/trace_calls.h"
+#include "lib/engine/trace_calls.h"
 #include "lib/twill_job.h"
 
 /* One rank's memory for one communicator. */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "lib/report/metrics.h"
+#include "algorithms/select/explain.h"
+#include "lib/comm/comm.h"
 #include "lib/job/log.h"
-#include "lib/report/trace_calls.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,11 +12,24 @@
 #include <string.h>
 #include <unistd.h>
 
+/* The sums of one row. Made when a run is laid out, kept until the context ends. Its communicator's
+ * holder adds, any thread reads. */
+struct twill_account {
+    struct twill_account *next;
+    uint32_t comm; /* number of the communicator */
+    enum twill_collective collective;
+    unsigned size; /* class, by the larger side of the call */
+    char algorithm[TWILL_WHY_NAME];
+    uint64_t calls, bytes;
+    uint64_t ticks, waiting; /* of these, for the last rank to enter */
+};
+
 /* The metrics of a context. The list of accounts is protected by the context's lock; none is freed
  * before the end. An account belongs to one communicator, whose holder counts in it, while another
  * thread may write the file: that shows each counter as it was at some moment, not all at one. Of
  * threads that find the time come, one writes (`writing`). */
 struct twill_metrics {
+    struct twill_observer observer; /* first: context->observer points to it */
     char path[PATH_MAX];
     struct twill_account *accounts;
     uint64_t ticks_at_start, ns_at_start;
@@ -34,51 +48,19 @@ static const struct size_class {
                {UINT64_C(1) << 24, "16M"},
                {UINT64_MAX, "more"}};
 
-static void close_metrics(struct twill_context *context)
+/* Return the metrics of a context, or NULL. */
+static struct twill_metrics *metrics_of(const struct twill_context *context)
 {
-    struct twill_metrics *metrics = context->metrics;
-    while (metrics->accounts != NULL) {
-        struct twill_account *account = metrics->accounts;
-        metrics->accounts = account->next;
-        free(account);
-    }
-    free(metrics);
-    context->metrics = NULL;
-}
-
-twill_status twill_metrics_open(struct twill_context *context, struct twill_error *error)
-{
-    const char *pattern = twill_config_text(&context->config, TWILL_VARIABLE_METRICS);
-    if (pattern == NULL || context->metrics != NULL)
-        return TWILL_OK;
-    struct twill_metrics *metrics = calloc(1, sizeof(*metrics));
-    if (metrics == NULL)
-        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory for TWILL_METRICS");
-    const char *wrong = twill_log_name_file(&context->log, pattern, metrics->path);
-    size_t used = strlen(metrics->path);
-    if (wrong == NULL && strstr(pattern, "%r") == NULL && context->log.size > 1)
-        snprintf(metrics->path + used, sizeof(metrics->path) - used, ".%d", context->log.rank);
-    if (wrong != NULL) {
-        free(metrics);
-        return TWILL_FAIL(error, TWILL_ERR_CONFIG, "TWILL_METRICS=%.60s: %s", pattern, wrong);
-    }
-    metrics->ticks_at_start = twill_ticks();
-    metrics->ns_at_start = twill_now();
-    metrics->every_ns = (uint64_t)context->config.number[TWILL_VARIABLE_METRICS_EVERY];
-    atomic_init(&metrics->next_ns, metrics->ns_at_start + metrics->every_ns);
-    context->metrics = metrics;
-    twill_context_lock(context);
-    twill_context_at_end(context, close_metrics);
-    twill_context_unlock(context);
-    return TWILL_OK;
+    return (struct twill_metrics *)(uintptr_t)context->observer;
 }
 
 /* --- counting -------------------------------------------------------------------------------- */
 
-twill_status twill_metrics_find_account(struct twill_run *run)
+/* Set run->account, for a run that is laid out. */
+static twill_status find_account(struct twill_run *run)
 {
     struct twill_context *context = run->comm->context;
-    struct twill_metrics *metrics = context->metrics;
+    struct twill_metrics *metrics = metrics_of(context);
     struct twill_account wanted = {.comm = run->comm->number,
                                    .collective = run->summary.collective};
     while (run->bytes > classes[wanted.size].most)
@@ -102,14 +84,15 @@ twill_status twill_metrics_find_account(struct twill_run *run)
                : TWILL_FAIL(&run->comm->error, TWILL_ERR_MEMORY, "out of memory for TWILL_METRICS");
 }
 
-void twill_metrics_count(struct twill_request *request)
+/* Add a call that has ended to its account. */
+static void count_call(struct twill_request *request)
 {
     struct twill_account *account = request->run.account;
-    struct twill_metrics *metrics = request->comm->context->metrics;
+    struct twill_metrics *metrics = metrics_of(request->comm->context);
     twill_counter_add(&account->calls, 1);
     twill_counter_add(&account->bytes, request->run.bytes);
     twill_counter_add(&account->ticks, request->ended - request->ticks);
-    request->comm->account = account;
+    request->comm->split.observed = &account->waiting;
     uint64_t now = twill_now();
     if (now < atomic_load_explicit(&metrics->next_ns, memory_order_relaxed))
         return;
@@ -173,7 +156,7 @@ static void add_value(struct metrics_text *text, const struct twill_metrics *met
 
 static void compose(struct twill_context *context, struct metrics_text *text)
 {
-    const struct twill_metrics *metrics = context->metrics;
+    const struct twill_metrics *metrics = metrics_of(context);
     twill_context_lock(context);
     for (enum family family = FAMILY_CALLS; family < FAMILY_COUNT; family++) {
         const char *name = families[family][0];
@@ -217,7 +200,7 @@ static bool replace_file(const char *path, const struct metrics_text *text)
 
 void twill_metrics_write(struct twill_context *context)
 {
-    struct twill_metrics *metrics = context->metrics;
+    struct twill_metrics *metrics = metrics_of(context);
     struct metrics_text text = {.capacity = 4096};
     if (metrics == NULL || atomic_exchange_explicit(&metrics->writing, true, memory_order_acquire))
         return;
@@ -230,4 +213,46 @@ void twill_metrics_write(struct twill_context *context)
         free(text.start);
     }
     atomic_store_explicit(&metrics->writing, false, memory_order_release);
+}
+
+/* --- life ------------------------------------------------------------------------------------ */
+
+static void close_metrics(struct twill_context *context)
+{
+    struct twill_metrics *metrics = metrics_of(context);
+    while (metrics->accounts != NULL) {
+        struct twill_account *account = metrics->accounts;
+        metrics->accounts = account->next;
+        free(account);
+    }
+    free(metrics);
+    context->observer = NULL;
+}
+
+twill_status twill_metrics_open(struct twill_context *context, struct twill_error *error)
+{
+    const char *pattern = twill_config_text(&context->config, TWILL_VARIABLE_METRICS);
+    if (pattern == NULL || context->observer != NULL)
+        return TWILL_OK;
+    struct twill_metrics *metrics = calloc(1, sizeof(*metrics));
+    if (metrics == NULL)
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory for TWILL_METRICS");
+    const char *wrong = twill_log_name_file(&context->log, pattern, metrics->path);
+    size_t used = strlen(metrics->path);
+    if (wrong == NULL && strstr(pattern, "%r") == NULL && context->log.size > 1)
+        snprintf(metrics->path + used, sizeof(metrics->path) - used, ".%d", context->log.rank);
+    if (wrong != NULL) {
+        free(metrics);
+        return TWILL_FAIL(error, TWILL_ERR_CONFIG, "TWILL_METRICS=%.60s: %s", pattern, wrong);
+    }
+    metrics->ticks_at_start = twill_ticks();
+    metrics->ns_at_start = twill_now();
+    metrics->every_ns = (uint64_t)context->config.number[TWILL_VARIABLE_METRICS_EVERY];
+    atomic_init(&metrics->next_ns, metrics->ns_at_start + metrics->every_ns);
+    metrics->observer = (struct twill_observer){.planned = find_account, .ended = count_call};
+    context->observer = &metrics->observer;
+    twill_context_lock(context);
+    twill_context_at_end(context, close_metrics);
+    twill_context_unlock(context);
+    return TWILL_OK;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* TWILL_METRICS: the file is in the text format of Prometheus, one for each rank, and its sums are
  * those of the communicator's counters; a name that cannot be used is an error. */
-#include "lib/report/metrics.h"
+#include "lib/comm/comm.h"
 #include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 

@@ -3,7 +3,7 @@
  * the communicator, of its call, and its own value, in this order. The file with the probes is
  * compiled into this program, with a double of <sys/sdt.h>. */
 #define TWILL_WITH_PROBES
-#include "lib/report/trace_calls.c"
+#include "lib/engine/trace_calls.c"
 
 #include "tests/support/ranks.h"
 #include "tests/support/unit.h"

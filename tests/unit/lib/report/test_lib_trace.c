@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The event ring: what calls, waits and failures record, also as peers read it; unfinished and
  * overwritten slots; writers on other threads; the consumer of a timeline. */
-#include "lib/report/trace_calls.h"
+#include "lib/engine/trace_calls.h"
 #include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Events of calls that are too rare to be recorded inline. */
-#include "lib/report/trace_calls.h"
+#include "lib/engine/trace_calls.h"
 #include "fabric/shm/mapping.h"
 
 _Static_assert(sizeof(struct twill_trace_ring) <= TWILL_NODE_BOARD_AT,
