@@ -8,8 +8,6 @@
 #include "tests/support/mutants.h"
 #include "tests/support/unit.h"
 
-#include <time.h>
-
 #define THETA_RANKS   4392u
 #define THETA_COLUMNS 16u
 #define THETA_MUTANTS 40u

@@ -4,10 +4,7 @@
  * source is included. */
 #include "tests/support/unit.h"
 
-#include <errno.h>
-#include <math.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 /* What happens when a file is opened. */
 static struct {

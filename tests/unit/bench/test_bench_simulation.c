@@ -7,9 +7,6 @@
 #include "tests/support/sanitizers.h"
 #include "tests/support/unit.h"
 
-#include <math.h>
-#include <unistd.h>
-
 static void parse(struct law *law, const char *text)
 {
     const char *wrong;

@@ -4,8 +4,6 @@
 #include "bench/tools/bench/train/study_formulas.c"
 #include "tests/support/unit.h"
 
-#include <math.h>
-
 static void check_value(double value, double expected)
 {
     if (!(fabs(value - expected) <= 1e-9 * (1 + fabs(expected))))

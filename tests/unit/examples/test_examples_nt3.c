@@ -5,8 +5,6 @@
 #include "recipes/nt3_network.h"
 #include "tests/support/unit.h"
 
-#include <math.h>
-
 enum { FEATURES = 80 };
 
 static double loss_of(struct nt3_network *network, const float *sample)

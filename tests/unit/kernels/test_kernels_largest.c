@@ -4,8 +4,6 @@
 #include "tests/support/numbers.h"
 #include "tests/support/unit.h"
 
-#include <math.h>
-
 #define MOST ((size_t)200003) /* above the size from which a sample is taken */
 
 static float values[MOST], left[MOST], chosen_value[MOST], first_value[MOST];

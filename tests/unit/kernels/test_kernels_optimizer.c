@@ -5,8 +5,6 @@
 #include "tests/support/numbers.h"
 #include "tests/support/unit.h"
 
-#include <math.h>
-
 #define MOST    ((size_t)300)
 #define PAD     ((size_t)8) /* elements before and behind that must stay */
 #define SOURCES 8

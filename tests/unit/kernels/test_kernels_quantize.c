@@ -5,8 +5,6 @@
 #include "tests/support/numbers.h"
 #include "tests/support/unit.h"
 
-#include <math.h>
-
 #define MOST    ((size_t)2100) /* elements */
 #define BLOCKS  ((size_t)70)   /* of the smallest size, and two more */
 #define PAD     ((size_t)8)

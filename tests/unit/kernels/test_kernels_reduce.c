@@ -7,9 +7,6 @@
 #include "tests/support/sanitizers.h"
 #include "tests/support/unit.h"
 
-#include <sys/mman.h>
-#include <unistd.h>
-
 enum {
     SOURCES = TWILL_KERNEL_MAX_SOURCES,
     MOST = 2300,    /* elements: 16-bit ones then fill more than 4096 bytes */

@@ -5,8 +5,6 @@
 #include "tests/support/sanitizers.h"
 #include "tests/support/unit.h"
 
-#include <stdatomic.h>
-
 #define SPLIT_COUNT ((size_t)1 << 20) /* plus or minus a few: above the threshold of splitting */
 
 /* Defined if the kernels were built with OpenMP. */

@@ -7,13 +7,11 @@
 #include "tests/support/unit.h"
 
 #include <dlfcn.h>
-#include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
 #define LIMITS_MIB ((size_t)1 << 20)
 

@@ -6,11 +6,7 @@
 #include "tests/support/placement.h"
 #include "tests/support/unit.h"
 
-#include <errno.h>
 #include <spawn.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #ifdef TWILL_WITH_MEMKIND
 #include <hbwmalloc.h>

@@ -4,9 +4,6 @@
 #include "tests/support/machines.h"
 #include "tests/support/unit.h"
 
-#include <sched.h>
-#include <unistd.h>
-
 #define GIB (UINT64_C(1) << 30)
 #define MIB (UINT64_C(1) << 20)
 

@@ -7,7 +7,6 @@
 #include "tests/support/unit.h"
 
 #include <sys/socket.h>
-#include <unistd.h>
 
 struct ends {
     int fd[2]; /* of the caller, of the called end */

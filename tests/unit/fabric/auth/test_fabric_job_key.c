@@ -4,10 +4,7 @@
 #include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
-#include <fcntl.h>
-#include <pthread.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 /* A temporary folder that is HOME. */
 static int make_home(void **state)

@@ -6,8 +6,6 @@
 #include "tests/support/unit.h"
 
 #include <dlfcn.h>
-#include <errno.h>
-#include <stdatomic.h>
 
 /* Every other call fails, `refusals` times in all; `allowed` connections succeed. */
 static atomic_int refusals, allowed, asked;

@@ -6,11 +6,7 @@
 #include "tests/support/job_ranks.h"
 #include "tests/support/unit.h"
 
-#include <errno.h>
 #include <netinet/in.h>
-#include <pthread.h>
-#include <stdatomic.h>
-#include <unistd.h>
 
 /* --- variables ------------------------------------------------------------------------------- */
 

@@ -4,14 +4,8 @@
 #include "tests/support/job_ranks.h"
 #include "tests/support/unit.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <netinet/in.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 /* --- ranks that are missing, die, or differ -------------------------------------------------- */
 

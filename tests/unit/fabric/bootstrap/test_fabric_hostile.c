@@ -10,7 +10,6 @@
 #include "tests/support/unit.h"
 
 #include <sys/socket.h>
-#include <unistd.h>
 
 /* --- rendezvous ------------------------------------------------------------------------------ */
 

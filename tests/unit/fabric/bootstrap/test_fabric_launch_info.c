@@ -5,9 +5,6 @@
 #include "tests/support/job_ranks.h"
 #include "tests/support/unit.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #define HYDRA     "PMI_FD=900", "PMI_RANK=1", "PMI_SIZE=4", "MPI_LOCALNRANKS=2", "MPI_LOCALRANKID=1"
 #define STEP      "SLURM_STEP_ID=2", "SLURM_STEP_NUM_TASKS=4", "SLURM_PROCID=1", "SLURM_JOB_ID=77"
 #define PMIX      "PMIX_NAMESPACE=x", "PMIX_RANK=1", "OMPI_COMM_WORLD_SIZE=4"

@@ -7,10 +7,6 @@
 #include "tests/support/sanitizers.h"
 #include "tests/support/unit.h"
 
-#include <errno.h>
-#include <pthread.h>
-#include <unistd.h>
-
 /* --- a script -------------------------------------------------------------------------------- */
 
 /* Sent in turn, one for each received line. NULL: close. */

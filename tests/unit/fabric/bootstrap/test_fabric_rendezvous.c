@@ -4,13 +4,8 @@
 #include "tests/support/job_ranks.h"
 #include "tests/support/unit.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <pthread.h>
-#include <stdatomic.h>
-#include <unistd.h>
 
 static void tcp_sizes(void **state)
 {

@@ -7,10 +7,7 @@
 #include "tests/support/noise.h"
 #include "tests/support/unit.h"
 
-#include <errno.h>
-#include <signal.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 /* The odd rank closes; all others detect it, and find each other alive, before and after. */
 static void rank_notices(int rank, int size, twill_bootstrap *unused, void *user)

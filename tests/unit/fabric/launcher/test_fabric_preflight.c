@@ -6,8 +6,6 @@
 #include "lib/base/base.h"
 #include "tests/support/unit.h"
 
-#include <errno.h>
-
 #define HOSTS 4
 
 /* --- a job without faults, to which tests add one ----------------------------------------------

@@ -7,11 +7,9 @@
 #include "tests/support/unit.h"
 
 #include <arpa/inet.h>
-#include <errno.h>
 #include <limits.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 /* --- numbers ---------------------------------------------------------------------------------- */
 

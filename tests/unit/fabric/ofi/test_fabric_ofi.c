@@ -4,8 +4,6 @@
 #include "tests/support/ofi_ends.h"
 #include "tests/support/unit.h"
 
-#include <stdatomic.h>
-
 /* --- sizes, both directions at once, reduced and not ----------------------------------------- */
 
 static const size_t sizes[] = {0,

@@ -5,9 +5,6 @@
 #include "tests/support/transport_settings.h"
 #include "tests/support/unit.h"
 
-#include <sys/mman.h>
-#include <unistd.h>
-
 /* --- impossible settings --------------------------------------------------------------------- */
 
 static const struct ofi_setting {

@@ -5,8 +5,6 @@
 #include "tests/support/ofi_ends.h"
 #include "tests/support/unit.h"
 
-#include <stdatomic.h>
-
 #include <rdma/fi_errno.h>
 
 /* Which operation of rank 1 fails, and how. */

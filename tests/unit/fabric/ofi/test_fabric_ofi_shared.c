@@ -4,9 +4,6 @@
 #include "tests/support/ofi_ends.h"
 #include "tests/support/unit.h"
 
-#include <pthread.h>
-#include <sys/mman.h>
-
 static struct twill_ofi_endpoint *endpoint_of(const struct end *end)
 {
     return ((struct twill_ofi *)end->transport)->endpoint;

@@ -6,7 +6,6 @@
 #include "tests/support/unit.h"
 
 #include <rdma/fi_errno.h>
-#include <unistd.h>
 
 #define NUMBER 3u /* of the communicator */
 

@@ -13,11 +13,7 @@
 #include "tests/support/unit.h"
 
 #include <execinfo.h>
-#include <signal.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #define PROVIDERS_ALARM_S 480 /* per case: a provider may hang inside a call */
 

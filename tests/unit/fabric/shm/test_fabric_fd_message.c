@@ -4,7 +4,6 @@
 #include "tests/support/unit.h"
 
 #include <sys/socket.h>
-#include <unistd.h>
 
 static int lowest_free(void)
 {

@@ -8,11 +8,8 @@
 #include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #define NOBODY    65534
 #define PEER_NAME 0xabcdefu

@@ -7,11 +7,8 @@
 #include "tests/support/unit.h"
 
 #include <dirent.h>
-#include <sched.h>
-#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 static int open_descriptors(void)
 {

@@ -4,18 +4,12 @@
 #include "tests/support/shared_ranks.h"
 #include "tests/support/unit.h"
 
-#include <errno.h>
 #include <poll.h>
-#include <signal.h>
-#include <stdatomic.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 static void dying_rank(int rank, int size, twill_bootstrap *caller, void *user)
 {

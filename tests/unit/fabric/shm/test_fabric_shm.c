@@ -4,8 +4,6 @@
 #include "tests/support/shm_fixture.h"
 #include "tests/support/unit.h"
 
-#include <pthread.h>
-
 /* --- messages -------------------------------------------------------------------------------- */
 
 static bool sweep(struct twill_test_shm *f)
@@ -362,6 +360,21 @@ RANK_FN(failure_notice, &twill_shm_transport)
 
 TWILL_UNIT_RANKS(test_failure_notice, twill_test_run_ranks, 3, failure_notice_rank, NULL)
 
-TWILL_UNIT_MAIN(test_sweep, test_flood, test_mismatch, test_fill, test_flip, test_cancel, test_self,
-                test_self_mismatch, test_reaches, test_areas, test_layout, test_sleep,
-                test_failure_notice)
+/* The transports of the library, and the mock among them. */
+static void test_registry(void **state)
+{
+    static const char *const names[] = {"self", "mock", "shm", "tcp", "ofi"};
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(names); i++) {
+        const struct twill_transport_ops *ops = twill_transport_at(i);
+        assert_non_null(ops);
+        assert_string_equal(ops->name, names[i]);
+        assert_true(ops->reaches && ops->open && ops->close && ops->post && ops->progress &&
+                    ops->cancel && ops->describe);
+        assert_int_equal(ops->priority != NULL, i >= 3);
+    }
+    assert_null(twill_transport_at(TWILL_ARRAY_LENGTH(names)));
+}
+
+TWILL_UNIT_MAIN(test_registry, test_sweep, test_flood, test_mismatch, test_fill, test_flip,
+                test_cancel, test_self, test_self_mismatch, test_reaches, test_areas, test_layout,
+                test_sleep, test_failure_notice)

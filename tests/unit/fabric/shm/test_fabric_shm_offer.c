@@ -6,9 +6,6 @@
 #include "tests/support/shm_fixture.h"
 #include "tests/support/unit.h"
 
-#include <sys/mman.h>
-#include <unistd.h>
-
 #define LONG TWILL_SHM_FETCH_LEAST
 
 /* Wait until all ranks are here. */

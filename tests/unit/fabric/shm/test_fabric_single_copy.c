@@ -5,14 +5,10 @@
 #include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
-#include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
-#include <signal.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
 struct access_scene {
     enum twill_single_copy_kind setting;

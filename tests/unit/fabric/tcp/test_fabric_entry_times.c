@@ -4,8 +4,6 @@
 #include "fabric/entry_times.h"
 #include "tests/support/unit.h"
 
-#include <unistd.h>
-
 #define APART  UINT64_C(3600000000000) /* ns: a peer whose clock is an hour ahead */
 #define LATE   200000                  /* us: how late a message is read */
 #define MARGIN 0.05 /* s: less than that, more than any pause between two clocks */

@@ -7,9 +7,6 @@
 #include "tests/support/transport_settings.h"
 #include "tests/support/unit.h"
 
-#include <errno.h>
-#include <stdatomic.h>
-
 enum mode { PLAIN, CHECKED, SEALED, SEALED_CHACHA };
 
 static const struct test_setting settings[][2] = {

@@ -5,7 +5,6 @@
 #include "tests/support/unit.h"
 
 #include <sys/socket.h>
-#include <unistd.h>
 
 #define ENOUGH 8u /* records that are acknowledged without being asked for */
 

@@ -3,8 +3,6 @@
 #include "tests/support/tcp_ends.h"
 #include "tests/support/unit.h"
 
-#include <unistd.h>
-
 /* --- what every transport must do ------------------------------------------------------------ */
 
 static const size_t sizes[] = {0,

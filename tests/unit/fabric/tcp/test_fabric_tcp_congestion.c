@@ -6,8 +6,6 @@
 #include "tests/support/unit.h"
 
 #include <netinet/tcp.h>
-#include <signal.h>
-#include <unistd.h>
 
 enum {
     NO = TWILL_TCP_UNPACED,

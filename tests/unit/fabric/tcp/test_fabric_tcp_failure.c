@@ -7,11 +7,6 @@
 #include "tests/support/transport_settings.h"
 #include "tests/support/unit.h"
 
-#include <errno.h>
-#include <stdatomic.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
 /* --- unauthenticated connections ------------------------------------------------------------- */
 
 /* What a connection sends to rank 1's listener. */

@@ -7,9 +7,7 @@
 #include "tests/support/unit.h"
 
 #include <arpa/inet.h>
-#include <errno.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 /* --- descriptors ----------------------------------------------------------------------------- */
 

@@ -6,8 +6,6 @@
 #include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
-#include <math.h>
-
 #define SHORT 0.3
 
 struct waiting_rank {

@@ -8,12 +8,6 @@
 #include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
-#include <pthread.h>
-#include <signal.h>
-#include <stdatomic.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #define EXPECT(cond) ((void)twill_test_note((cond), __FILE__, __LINE__, "%s", #cond))
 
 enum { FORKS = 30, HANGS_AFTER = 20 /* seconds; calls take microseconds */ };

@@ -5,10 +5,6 @@
 #include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
-#include <pthread.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
 static const char *const quiet[] = {TWILL_TEST_PATIENT, "TWILL_TUNE=heap_limit=8M",
                                     "TWILL_LOG=none", NULL};
 

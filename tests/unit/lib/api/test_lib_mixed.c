@@ -7,8 +7,6 @@
 #include "tests/support/sanitizers.h"
 #include "tests/support/unit.h"
 
-#include <unistd.h>
-
 #define MIXED_CALLS (TEST_FEWER ? 250u : 1500u)
 #define MIXED_BYTES ((size_t)1 << 19) /* of a buffer */
 enum { MIXED_SLOTS = 3 };

@@ -6,8 +6,6 @@
 #include "tests/support/sanitizers.h"
 #include "tests/support/unit.h"
 
-#include <unistd.h>
-
 #define REQUEST_FLIGHT 24u /* calls in progress at a time */
 #define ROUNDS         (TEST_FEWER ? 2u : 6u)
 #define REQUEST_BYTES  ((size_t)64 << 10)

@@ -9,12 +9,8 @@
 #include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
-#include <pthread.h>
-#include <signal.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
 
 #define SHORT        0.8 /* seconds: of rank 0, or of the last rank in set-up */
 #define ABSENT       3   /* makes no call */

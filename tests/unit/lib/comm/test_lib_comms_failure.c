@@ -5,8 +5,6 @@
 #include "tests/support/scene.h"
 #include "tests/support/unit.h"
 
-#include <unistd.h>
-
 /* libfabric 1.17 sometimes leaks a connection that is closed while it is being made. */
 TWILL_API const char *__lsan_default_suppressions(void); /* seen by the sanitizer's library */
 const char *__lsan_default_suppressions(void)

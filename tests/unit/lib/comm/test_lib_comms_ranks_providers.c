@@ -13,9 +13,6 @@
 #include "tests/support/scene.h"
 #include "tests/support/unit.h"
 
-#include <signal.h>
-#include <unistd.h>
-
 enum { SWEEP_RANKS = 4, SWEEP_TENSORS = 3, SWEEP_STEPS = 2 };
 static const size_t sweep_counts[SWEEP_TENSORS] = {7, 3000, 40000};
 

@@ -5,10 +5,6 @@
 #include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
-#include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #define FAILURE_COUNT 20000
 
 /* libfabric 1.17 sometimes leaks a connection that is closed while it is being made, which failing

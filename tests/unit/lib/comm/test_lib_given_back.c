@@ -7,7 +7,6 @@
 #include "tests/support/unit.h"
 
 #include <dirent.h>
-#include <unistd.h>
 
 enum { HEAP_RANKS = 4, HEAP_BYTES = 4 << 20 };
 

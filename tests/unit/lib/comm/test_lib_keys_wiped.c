@@ -9,8 +9,6 @@
 #include "tests/support/sanitizers.h"
 #include "tests/support/unit.h"
 
-#include <unistd.h>
-
 #define MASK    0x5a /* copies of this test are masked, so that they are not found */
 #define ALIGNED 4    /* keys are members of structures with numbers */
 #define VALUES  5000

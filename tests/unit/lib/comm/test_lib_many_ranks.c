@@ -8,12 +8,7 @@
 #include "tests/support/sanitizers.h"
 #include "tests/support/unit.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
 
 #define CROWD_RANKS (TEST_SLOW ? 16 : 256)
 #define ON_A_NODE   (TEST_SLOW ? 8 : 64)

@@ -7,7 +7,6 @@
 #include "tests/support/unit.h"
 
 #include <sys/stat.h>
-#include <unistd.h>
 
 static const char *const names[] = {"gni", "cxi", "psm2", "opx", "efa"};
 static char refusals[] = "/tmp/twill-doubles-XXXXXX";

@@ -7,10 +7,6 @@
 #include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
-#include <stdatomic.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
 enum { MOST = 4, COUNT = 5000 };
 
 static const char *const settings[] = {

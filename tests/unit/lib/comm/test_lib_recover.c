@@ -7,10 +7,7 @@
 #include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
-#include <pthread.h>
-#include <stdatomic.h>
 #include <sys/time.h>
-#include <unistd.h>
 
 enum { COUNT = 1000 };
 

@@ -9,11 +9,6 @@
 #include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
-#include <pthread.h>
-#include <stdatomic.h>
-#include <time.h>
-#include <unistd.h>
-
 /* What a thread of the library does, and where another one has it stop. */
 struct watched {
     twill_comm *comm;

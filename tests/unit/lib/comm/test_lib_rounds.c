@@ -4,7 +4,6 @@
 #include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
-#include <signal.h>
 #include <sys/resource.h>
 
 static const struct rounds_case {

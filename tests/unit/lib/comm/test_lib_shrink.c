@@ -9,13 +9,8 @@
 #include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
-#include <errno.h>
-#include <signal.h>
-#include <stdatomic.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
 enum { STUCK_RANKS = 3, STUCK = 2 /* the rank that does not come further */ };
 #define SHORT 2.0 /* seconds: the communicator's timeout; that of the job is TWILL_TEST_PATIENT */

@@ -8,10 +8,7 @@
 #include "tests/support/unit.h"
 
 #include <poll.h>
-#include <stdatomic.h>
 #include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
 
 /* --- a rank that returns --------------------------------------------------------------------- */
 

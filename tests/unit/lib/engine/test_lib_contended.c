@@ -4,13 +4,8 @@
 #include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
-#include <sched.h>
-#include <signal.h>
-#include <stdatomic.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 enum { CONTENDED_RANKS = 2, BARRIERS = 200, WORK = 400000 };
 

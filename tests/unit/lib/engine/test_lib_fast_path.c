@@ -8,16 +8,10 @@
 #include "tests/support/sanitizers.h"
 #include "tests/support/unit.h"
 
-#include <errno.h>
-#include <signal.h>
-
 #if defined(__x86_64__) && defined(__OPTIMIZE__) && defined(NDEBUG) && !TEST_SLOW
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/user.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #define START_MOST  100   /* instructions */
 #define MOST_SEEN   10000 /* give up after these */

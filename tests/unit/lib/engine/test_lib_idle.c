@@ -4,10 +4,6 @@
 #include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
-#include <pthread.h>
-#include <stdatomic.h>
-#include <unistd.h>
-
 #define IDLE_OFTEN 400 /* calls, one in 20 us: more than a wait makes before it sleeps */
 
 /* Rank 0 waits in a call that the others join when its function has been called often enough. */

@@ -4,9 +4,6 @@
 #include "tests/support/sanitizers.h"
 #include "tests/support/unit.h"
 
-#include <sys/mman.h>
-#include <unistd.h>
-
 #define LARGE_COUNT ((size_t)1 << 31 | 12345)
 #define EVERY       ((size_t)100003) /* one element in these is checked */
 

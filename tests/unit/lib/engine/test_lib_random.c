@@ -9,8 +9,6 @@
 #include "tests/support/schedules.h"
 #include "tests/support/unit.h"
 
-#include <math.h>
-
 #define ROUNDING_OPS (TWILL_AVG + 1u) /* sum, prod, min, max, avg */
 /* Elements: short messages, and one of several segments. */
 static const size_t counts[] = {1, 257, 5003};

@@ -9,8 +9,6 @@
 #include "tests/support/schedules.h"
 #include "tests/support/unit.h"
 
-#include <math.h>
-
 enum { REPRODUCIBLE_RANKS = 8, REPRODUCIBLE_COUNT = 8 * 403, MOST_ELEMENT = 8 };
 
 static const twill_type types[] = {TWILL_F32, TWILL_F64, TWILL_F16, TWILL_BF16, TWILL_F8E4M3};

@@ -5,8 +5,6 @@
 #include "tests/support/sanitizers.h"
 #include "tests/support/unit.h"
 
-#include <unistd.h>
-
 #define EAGER_CALLS (TEST_FEWER ? 300u : 1500u)
 #define EAGER_MOST  9000u /* elements: several segments */
 #define EAGER_RANKS 5u

@@ -7,7 +7,6 @@
 #include "tests/support/unit.h"
 
 #include <limits.h>
-#include <unistd.h>
 
 static const struct twill_select_request request = {.collective = TWILL_ALLREDUCE, .bytes = 4};
 

@@ -10,9 +10,6 @@
 #include "tests/support/sanitizers.h"
 #include "tests/support/unit.h"
 
-#include <signal.h>
-#include <sys/mman.h>
-
 #define ALL_AS(protocol)                                                                           \
     "TWILL_ALGORITHM=allreduce[4K-]:direct@" protocol ";broadcast[4K-]:direct@" protocol           \
     ";allgather[4K-]:direct@" protocol ";reduce_scatter[4K-]:direct@" protocol                     \

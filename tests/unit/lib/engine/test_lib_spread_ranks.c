@@ -6,8 +6,6 @@
 #include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
-#include <sched.h>
-
 enum { RANKS = 3, CPUS = 2, LARGE = 1 << 20, FEW = 1000, MANY = 1000000 };
 
 /* The CPUs of this test: the first two that the process may run on. */

@@ -6,9 +6,6 @@
 #include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
-#include <sched.h>
-#include <signal.h>
-
 enum {
     STAGED_RANKS = 2,
     STAGED_BYTES = 1 << 20,

@@ -9,8 +9,6 @@
 #include "tests/support/unit.h"
 
 #include <dirent.h>
-#include <pthread.h>
-#include <unistd.h>
 
 #define MOST_THREADS 4
 #define MOST_COUNT   3000u

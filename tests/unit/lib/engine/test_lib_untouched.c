@@ -4,9 +4,6 @@
 #include "lib/comm/comm.h"
 #include "tests/support/unit.h"
 
-#include <sys/mman.h>
-#include <unistd.h>
-
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
 #endif

@@ -7,7 +7,6 @@
 #include "tests/support/unit.h"
 
 #include <sys/resource.h>
-#include <unistd.h>
 
 #define MIB ((size_t)1 << 20)
 

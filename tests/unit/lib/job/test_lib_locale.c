@@ -9,7 +9,6 @@
 
 #include <ctype.h>
 #include <locale.h>
-#include <unistd.h>
 
 struct locale_job {
     char folder[64];

@@ -5,9 +5,7 @@
 #include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 enum { LOG_RANKS = 4, LOG_CALLS = 3 };
 

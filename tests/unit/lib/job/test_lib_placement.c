@@ -9,8 +9,6 @@
 #include "tests/support/sanitizers.h"
 #include "tests/support/unit.h"
 
-#include <sched.h>
-
 #define PLACE_RANKS 4
 #define PLACE_BIND  "TWILL_MEMORY=mcdram:bind,mcdram:bind"
 

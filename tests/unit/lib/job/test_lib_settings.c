@@ -3,8 +3,6 @@
 #include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
-#include <unistd.h>
-
 struct bad_setting {
     const char *setting;
     const char *expected[3];

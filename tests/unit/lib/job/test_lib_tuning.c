@@ -7,7 +7,6 @@
 #include "tests/support/unit.h"
 
 #include <sys/stat.h>
-#include <unistd.h>
 
 #define ENTRY "measured allreduce direct@staged 1x2 64K 7000\n"
 

@@ -4,8 +4,6 @@
 #include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
-#include <unistd.h>
-
 /* Two settings and two environment variables, or NULL, and what follows. */
 struct given {
     const char *settings[2], *environment[2];

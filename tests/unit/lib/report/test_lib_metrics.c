@@ -5,8 +5,6 @@
 #include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
-#include <unistd.h>
-
 #define SMALL_CALLS 7
 #define LARGE_CALLS 3
 #define LARGE_COUNT 20000u

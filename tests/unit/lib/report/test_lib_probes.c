@@ -8,9 +8,6 @@
 #include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
-#include <stdatomic.h>
-#include <unistd.h>
-
 #define LATE_US      50000
 #define PROBES_MOST  64
 #define PROBED_CALLS 3

@@ -6,8 +6,6 @@
 #include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
-#include <unistd.h>
-
 #define DELAY_US 200000
 #define WAITED   0.15 /* s: the least that others report */
 #define MORE     0.05 /* s: the transfer of a delayed call may take longer than others by this */

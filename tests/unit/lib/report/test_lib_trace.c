@@ -5,9 +5,6 @@
 #include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
-#include <pthread.h>
-#include <time.h>
-
 /* --- the ring alone -------------------------------------------------------------------------- */
 
 static struct twill_trace_event numbered_event(uint64_t n)

@@ -6,8 +6,6 @@
 #include "tests/support/sanitizers.h"
 #include "tests/support/unit.h"
 
-#include <unistd.h>
-
 enum { KIB = 1024, TRIAL_KIB = 6144 };
 
 struct sized_rank {

@@ -8,10 +8,6 @@
 #include "tests/support/thread_binding.h"
 #include "tests/support/unit.h"
 
-#include <errno.h>
-#include <sched.h>
-#include <sys/mman.h>
-
 enum { CORES_THREADS = 2 };
 
 /* Check the lines of the cores. */

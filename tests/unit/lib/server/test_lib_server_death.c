@@ -6,9 +6,6 @@
 #include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
-#include <signal.h>
-#include <unistd.h>
-
 #define DEATH_STEPS 12u
 #define DEATH_COUNT 1000u
 

@@ -5,10 +5,6 @@
 #include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
-#include <math.h>
-#include <pthread.h>
-#include <stdatomic.h>
-
 #define POUR_COUNT 700u
 #define POUR_STEPS 30u
 

@@ -8,8 +8,6 @@
 #include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
-#include <signal.h>
-
 #define GROUPS_COUNT  3000u
 #define GROUPS_STEPS  6u
 #define GROUPS_LEVELS 2u

@@ -8,8 +8,6 @@
 #include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
-#include <unistd.h>
-
 #define MEMORY_COUNT ((size_t)1 << 20) /* f32: freed blocks of 2 MiB or more read as zeros */
 #define MEMORY_LOOKS 50u
 

@@ -6,9 +6,6 @@
 #include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
-#include <math.h>
-#include <unistd.h>
-
 #define MODES_STEPS 20u
 #define MODES_COUNT 1000u /* four chunks of 256 floats, the last one shorter */
 

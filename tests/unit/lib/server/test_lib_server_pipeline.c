@@ -9,8 +9,6 @@
 #include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
-#include <time.h>
-
 enum { PIPELINE_CORES = 4, PIPELINE_COUNT = 16 * 1024, PIPELINE_STEPS = 3, CHUNKS_MOST = 64 };
 #define PIPELINE_DELAY_NS 80000000.0 /* of the reduction of the whole tensor */
 

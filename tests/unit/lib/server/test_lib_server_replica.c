@@ -7,10 +7,6 @@
 #include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
-#include <signal.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
 /* Servers 0 and 1, workers 2, 3, which observes, and 4, which dies in the middle of a push. Of the
  * survivors 1 and 2 serve, and 3 works. */
 enum { OBSERVER = 3, VICTIM = 4, REPLICA_RANKS = 5, REPLICA_STEPS = 4, REPLICA_COUNT = 3000 };

@@ -8,7 +8,6 @@
 #include "tests/support/unit.h"
 
 #include <sys/resource.h>
-#include <unistd.h>
 
 enum { SCARCE_KEYS = 3, SCARCE_COUNT = 500 };
 

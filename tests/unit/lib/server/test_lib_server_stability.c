@@ -7,8 +7,6 @@
 #include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
-#include <math.h>
-
 #define STABILITY_WORKERS 6
 #define STABILITY_ROUNDS  12
 #define STABILITY_COUNT   600u /* three chunks */

@@ -6,8 +6,6 @@
 #include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
-#include <unistd.h>
-
 enum { STATE_COUNT = 600, STATE_KEYS = 2, LONG_NAME = 400 };
 
 struct state_rank {

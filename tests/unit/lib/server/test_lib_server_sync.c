@@ -5,8 +5,6 @@
 #include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
-#include <math.h>
-
 #define SYNC_TENSORS 5u
 #define SYNC_STEPS   4u
 #define SYNC_MOST    30000u

@@ -6,8 +6,6 @@
 #include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
-#include <pthread.h>
-
 #define WAITS_COUNT  20000u
 #define WAITS_PUSHES 3u
 #define KEPT_NS      10000000 /* patience with a thread that does not come back */

@@ -6,10 +6,6 @@
 #include "tests/support/sanitizers.h"
 #include "tests/support/unit.h"
 
-#include <math.h>
-#include <pthread.h>
-#include <unistd.h>
-
 enum {
     RANKS_MOST = 5,
     TENSORS = 10,

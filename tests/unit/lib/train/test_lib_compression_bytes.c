@@ -4,8 +4,6 @@
 #include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
-#include <math.h>
-
 struct bytes_world {
     int size;
     const char *nodes;

@@ -9,8 +9,6 @@
 #include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
-#include <math.h>
-
 enum { RANKS = 4, FEATURES = 30, HIDDEN = 32, BATCH = 16 /* of a rank */, STEPS = 600 };
 
 static const float rate = 0.5F;

@@ -5,8 +5,6 @@
 #include "tests/support/sanitizers.h"
 #include "tests/support/unit.h"
 
-#include <pthread.h>
-
 #define SET_TENSORS 24u
 #define SET_STEPS   3u
 

@@ -6,8 +6,6 @@
 #include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
-#include <math.h>
-
 #define DENSE_ROWS    39u
 #define DENSE_COLUMNS 83u
 #define DENSE_SAMPLES 6u /* most of a rank */

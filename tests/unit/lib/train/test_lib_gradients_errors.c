@@ -5,9 +5,6 @@
 #include "tests/support/gradient_sets.h"
 #include "tests/support/unit.h"
 
-#include <sys/mman.h>
-#include <unistd.h>
-
 static twill_status add_named(struct twill_test_set *r, const char *name, size_t count,
                               twill_type type, void *memory)
 {

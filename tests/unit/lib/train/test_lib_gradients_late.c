@@ -5,9 +5,6 @@
 #include "tests/support/gradient_sets.h"
 #include "tests/support/unit.h"
 
-#include <sched.h>
-#include <stdatomic.h>
-
 #define LATE_TENSORS 6u
 #define LATE_STEPS   7u /* the last two of them synchronous */
 #define LATE_DRAINED 5u

@@ -3,8 +3,6 @@
 #include "tests/support/unit.h"
 #include "tests/support/update_cases.h"
 
-#include <math.h>
-
 static const char *const update_settings[] = {
     "TWILL_GRADIENTS=", "TWILL_GRADIENTS=bucket=0", "TWILL_GRADIENTS=bucket=16K,first=1K",
     "TWILL_GRADIENTS=order=priority,bucket=32K,first=4K,segment=4K",

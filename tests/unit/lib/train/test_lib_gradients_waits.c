@@ -6,10 +6,6 @@
 #include "tests/support/gradient_sets.h"
 #include "tests/support/unit.h"
 
-#include <sched.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #define WAITS_TENSORS 3u
 #define WAITS_COUNT   1024u /* elements, a segment of 4 KiB */
 #define WAITS_STEPS   12u

@@ -8,9 +8,6 @@
 #include "tests/support/thread_binding.h"
 #include "tests/support/unit.h"
 
-#include <pthread.h>
-#include <sched.h>
-
 #define LANE_THREADS 3u
 
 /* Commit a set with a tensor for each thread, and reduce once. */

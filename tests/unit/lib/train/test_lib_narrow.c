@@ -6,8 +6,6 @@
 #include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
-#include <math.h>
-
 enum {
     NARROW_RANKS = 8,
     /* Even blocks of whole cache lines, for 2 to 8 ranks, of both widths: with odd ones a byte more

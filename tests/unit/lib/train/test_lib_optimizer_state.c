@@ -6,9 +6,7 @@
 #include "tests/support/sanitizers.h"
 #include "tests/support/unit.h"
 
-#include <math.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 #define STATE_TENSORS 5u
 #define STATE_COUNT   5000u /* most elements of a tensor */

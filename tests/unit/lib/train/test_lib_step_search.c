@@ -5,8 +5,6 @@
 #include "tests/support/gradient_sets.h"
 #include "tests/support/unit.h"
 
-#include <unistd.h>
-
 struct search_ranks {
     twill_context *context;
     twill_comm *comm;
