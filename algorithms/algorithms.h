@@ -216,8 +216,8 @@ struct twill_price_records {
 };
 /* Let the chooser share prices through `records`, which is copied. */
 void twill_chooser_share(struct twill_chooser *chooser, const struct twill_price_records *records);
-/* Let the chooser, which has not chosen yet, reckon with `ranks` to a core on each node: whoever
- * waits for another rank goes on when the others have had their turn. Up to 64 change nothing. */
+/* Tell the chooser, which has not chosen yet, that on each node `ranks` share a core. Their work
+ * adds up there, and a rank that has waited needs a turn. 0 and 1 change nothing. */
 void twill_chooser_crowd(struct twill_chooser *chooser, uint32_t ranks);
 
 /* How a rank can access the buffers of its node's peers. */

@@ -62,10 +62,13 @@ static twill_status try_form(void *user, const struct twill_candidate *c, struct
 {
     struct early_search *s = user;
     uint64_t cost = 0;
+    /* The last rank has the least to do in most trees, so on shared cores it represents the others.
+     */
+    uint32_t other = s->tuning->model.crowd > 1 ? s->world->size - 1 : s->world->size / 2;
     if (!form_applies(s, c))
         return TWILL_OK;
     for (unsigned i = 0; i < 2 && s->cost != TWILL_PRICE_NEVER && cost / 8 * 7 <= s->cost; i++)
-        TWILL_TRY(error, price_form(&cost, s, c, i * (s->world->size / 2), error));
+        TWILL_TRY(error, price_form(&cost, s, c, i * other, error));
     if (cost / 8 * 7 <= s->cost)
         TWILL_TRY(error, price_form(&cost, s, c, ALL, error));
     if (cost < s->cost) {

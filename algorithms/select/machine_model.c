@@ -101,9 +101,9 @@
                          .port = GB_S / 40}
 #define ORDINARY_CORES                                                                             \
     .start = 50 * NS, .addresses = 350 * NS, .fetch = 1200 * NS, .step = 2 * NS, .raise = 20 * NS, \
-    .poll = 50 * NS, .copy = GB_S / 100, .bounce = GB_S / 40, .convert = GB_S / 9,                 \
-    .reduce = REDUCE_RATES(GB_S / 100, GB_S / 100, GB_S / 40, GB_S / 10), .segment = 256 << 10,    \
-    .segment_rank = 64 << 10, .segment_net = 4 << 20, .window = 4
+    .poll = 50 * NS, .turn = 500 * NS, .copy = GB_S / 100, .bounce = GB_S / 40,                    \
+    .convert = GB_S / 9, .reduce = REDUCE_RATES(GB_S / 100, GB_S / 100, GB_S / 40, GB_S / 10),     \
+    .segment = 256 << 10, .segment_rank = 64 << 10, .segment_net = 4 << 20, .window = 4
 
 /* `ratio`: bytes that leave a group (a leaf switch) have 1 / ratio of the links. */
 #define FAT_TREE(tree, ratio)                                                                      \
@@ -156,6 +156,7 @@ static const struct twill_machine_model
                 .step = 10 * NS,
                 .raise = 100 * NS,
                 .poll = 150 * NS,
+                .turn = 2 * US,
                 .copy = GB_S / 5,
                 .bounce = GB_S / 5,
                 .convert = 2 * GB_S / 3,
@@ -252,6 +253,7 @@ static const struct model_field of_model[] = {
     {"step", offsetof(struct twill_machine_model, step)},
     {"raise", offsetof(struct twill_machine_model, raise)},
     {"poll", offsetof(struct twill_machine_model, poll)},
+    {"turn", offsetof(struct twill_machine_model, turn)},
     {"copy", offsetof(struct twill_machine_model, copy)},
     {"stage", offsetof(struct twill_machine_model, bounce)},
     {"convert", offsetof(struct twill_machine_model, convert)},
@@ -261,6 +263,7 @@ static const struct model_field of_model[] = {
     {"slice_rank", offsetof(struct twill_machine_model, segment_rank)},
     {"slice_net", offsetof(struct twill_machine_model, segment_net)},
     {"window", offsetof(struct twill_machine_model, window)},
+    {"crowd", offsetof(struct twill_machine_model, crowd)},
 };
 
 static uint64_t *field_at(void *of, size_t offset)

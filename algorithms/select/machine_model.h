@@ -47,6 +47,7 @@ struct twill_machine_model {
     uint64_t step;      /* decoding a step */
     uint64_t raise;     /* raising a flag */
     uint64_t poll;      /* reading a flag that is up */
+    uint64_t turn;      /* a switch between ranks that share a core */
     /* Picoseconds per KiB. */
     uint64_t copy;                     /* private memory */
     uint64_t bounce;                   /* into SHARED of this rank */
@@ -58,6 +59,7 @@ struct twill_machine_model {
      * `segment_rank` per rank (0: no limit), across the network `segment_net`; and how many are in
      * flight. */
     uint64_t segment, segment_rank, segment_net, window;
+    uint64_t crowd; /* ranks that share each core of a node; 0 or 1: every rank has its own */
 };
 
 /* Return the picoseconds that `bytes` take at `rate` picoseconds per KiB. */

@@ -69,7 +69,8 @@ static uint64_t pass_ports(struct twill_pricing *p, const struct twill_price_lan
     if (!p->facts.whole)
         return occupied * p->resources.crowd[own];
     size_t out = writes ? own : other, in = writes ? other : own;
-    uint64_t start = twill_price_later(lane->time, p->resources.core[lane->rank]);
+    uint64_t start =
+        twill_price_later(lane->time, p->resources.core[p->resources.core_of[lane->rank]]);
     p->resources.port_out[out] = twill_price_later(p->resources.port_out[out], start) + occupied;
     p->resources.port_in[in] = twill_price_later(p->resources.port_in[in], start) + occupied;
     p->resources.busy_port_out[out] += occupied;
@@ -116,7 +117,8 @@ static void local_work(struct twill_pricing *p, struct twill_price_lane *lane,
             time, memory_time(p, lane, step->dst, step->peer[0], true, bytes, &until));
     }
     twill_price_occupy(p, lane, time);
-    lane->time = p->resources.core[lane->rank] = twill_price_later(lane->time, until);
+    lane->time = p->resources.core[p->resources.core_of[lane->rank]] =
+        twill_price_later(lane->time, until);
 }
 
 /* Return the SIGNAL or PUT_IMM that an AWAIT expects of its peer i, or TWILL_PRICE_NONE. */
@@ -278,6 +280,18 @@ static bool lane_goes_on(const struct twill_pricing *p, uint32_t l, int32_t miss
            (p->queue.count == 0 || before(&next, &p->queue.heap[0]));
 }
 
+/* LEAST: return how long the other ranks of a shared core use it at least: each as long as the one
+ * of the two that are run which has less to do. */
+static uint64_t others_work(const struct twill_pricing *p)
+{
+    const struct twill_price_resources *r = &p->resources;
+    uint64_t crowd = p->call.model->crowd;
+    uint32_t rank = p->lanes.count > 0 ? p->lanes.first[p->lanes.count - 1].rank : 0;
+    if (p->mode != TWILL_PRICE_LEAST || crowd <= 1 || rank == 0)
+        return 0;
+    return twill_min(r->busy[r->core_of[0]], r->busy[r->core_of[rank]]) * (crowd - 1);
+}
+
 /* Run all lanes to their ends. See twill_price_run() and twill_pricing_limit(). */
 static uint64_t run_lanes(struct twill_pricing *p, size_t bytes)
 {
@@ -297,6 +311,7 @@ static uint64_t run_lanes(struct twill_pricing *p, size_t bytes)
         do
             missing = lane->at < lane->end ? lane_run_step(p, lane) : TWILL_PRICE_NONE;
         while (lane_goes_on(p, l, missing));
+        lane->waits = lane->waits || missing != TWILL_PRICE_NONE;
         if (missing >= 0) {
             lane->next = p->times.waiter[missing];
             p->times.waiter[missing] = (int32_t)l;
@@ -307,7 +322,7 @@ static uint64_t run_lanes(struct twill_pricing *p, size_t bytes)
             ended++;
         }
     }
-    return ended == p->lanes.count ? end : TWILL_PRICE_NEVER;
+    return ended == p->lanes.count ? end + others_work(p) : TWILL_PRICE_NEVER;
 }
 
 /* Return how long the busiest core, link, interface or port was in use in the last run. */
@@ -336,11 +351,27 @@ static size_t segment_bytes(const struct twill_pricing *p, const struct twill_ma
     return (size_t)(all > 0 && all < model->segment ? all : model->segment);
 }
 
+/* Divide the ranks of each node among its cores. */
+static void place_on_cores(struct twill_pricing *p, uint64_t crowd)
+{
+    const struct twill_world *world = p->worlds.run;
+    if (world->nodes == 1) /* a sample has as many cores as the world */
+        crowd = crowd * world->size / p->worlds.ranks;
+    uint64_t each = p->facts.whole && crowd > 1 ? crowd : 1;
+    for (uint32_t r = 0; r < world->size; r++) {
+        uint32_t node = world->node[r];
+        uint64_t cores = (world->node_size[node] + each - 1) / each;
+        p->resources.core_of[r] = world->node_first[node] + (uint32_t)(world->local[r] % cores);
+    }
+}
+
 static void set_up_pricing(struct twill_pricing *p, const struct twill_machine_model *model,
                            struct twill_element_kind elements)
 {
     if ((unsigned)elements.type >= TWILL_TYPE_COUNT)
         elements.type = TWILL_U8;
+    if (p->call.model == NULL || p->call.model->crowd != model->crowd)
+        place_on_cores(p, model->crowd);
     p->call.model = model;
     p->call.elements = elements;
     p->call.widen = twill_partial_width(elements);

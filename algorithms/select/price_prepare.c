@@ -147,7 +147,7 @@ static bool allocate_steps(struct twill_pricing *p)
     p->queue.heap = malloc((p->lanes.count + 1) * sizeof(*p->queue.heap));
     p->resources.core = malloc(size * 5 * sizeof(*p->resources.core));
     p->resources.node_out = malloc(nodes * 5 * sizeof(*p->resources.node_out));
-    p->resources.crowd = calloc(size * TWILL_LEVEL_NODE, sizeof(*p->resources.crowd));
+    p->resources.crowd = calloc(size * (TWILL_LEVEL_NODE + 1), sizeof(*p->resources.crowd));
     p->resources.port_out = malloc(size * TWILL_LEVEL_NODE * 4 * sizeof(*p->resources.port_out));
     return (p->mode != TWILL_PRICE_ONE_NODE || p->steps.hop != NULL) && p->steps.base != NULL &&
            p->steps.step != NULL && p->steps.match != NULL && p->steps.link != NULL &&
@@ -162,6 +162,7 @@ static bool allocate_steps(struct twill_pricing *p)
 static void divide_memory(struct twill_pricing *p)
 {
     size_t size = p->worlds.run->size;
+    p->resources.core_of = p->resources.crowd + size * TWILL_LEVEL_NODE;
     p->resources.out = p->resources.core + size;
     p->resources.in = p->resources.out + size;
     p->resources.busy = p->resources.in + size;

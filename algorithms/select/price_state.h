@@ -22,6 +22,7 @@ struct twill_price_lane {
     uint32_t posted;  /* first step posted since the last WAIT */
     uint64_t moved;   /* time the core moved bytes since then */
     int32_t next;     /* next lane that waits for the same step */
+    bool waits;       /* it has waited since it last used the core */
     bool awaited;     /* its AWAIT's flags are up, and cost only the polling */
     uint32_t seen;    /* the first `seen` peers of its AWAIT have raised their flags, */
     uint64_t until;   /* the last of them at this time */
@@ -124,6 +125,8 @@ struct twill_price_resources {
     uint64_t *node_out, *node_in;        /* [nodes] interfaces */
     uint64_t *node_idle, *node_idle_end; /* [nodes] last idle time of `node_in` before its end */
     uint64_t *busy, *busy_out, *busy_node;
+    uint32_t
+        *core_of; /* [size] number of the core that a rank is on, equal for those that share it */
     /* [TWILL_LEVEL_NODE * size], by level and unit: the ranks in it, and its port one way each. */
     uint32_t *crowd;
     uint64_t *port_out, *port_in, *busy_port_out, *busy_port_in;
@@ -206,13 +209,21 @@ static inline uint64_t twill_price_bytes(const struct twill_pricing *p,
     return (step->flags & TWILL_STEP_PARTIAL) != 0 ? bytes * p->call.widen : bytes;
 }
 
-/* Occupy the core of the lane's rank for `time` picoseconds, from when it is free. */
+/* Occupy the core of the lane's rank for `time` picoseconds, from when it is free. On a shared core
+ * a rank that has waited gets its turn first; ranks that are not run do as much as one that is run
+ * alone. */
 static inline void twill_price_occupy(struct twill_pricing *p, struct twill_price_lane *lane,
                                       uint64_t time)
 {
-    lane->time = twill_price_later(lane->time, p->resources.core[lane->rank]) + time;
-    p->resources.core[lane->rank] = lane->time;
-    p->resources.busy[lane->rank] += time;
+    uint32_t core = p->resources.core_of[lane->rank];
+    if (p->call.model->crowd > 1 && p->mode != TWILL_PRICE_LEAST) {
+        time += lane->waits ? p->call.model->turn : 0;
+        time *= p->facts.whole ? 1 : p->call.model->crowd;
+        lane->waits = false;
+    }
+    lane->time = twill_price_later(lane->time, p->resources.core[core]) + time;
+    p->resources.core[core] = lane->time;
+    p->resources.busy[core] += time;
 }
 
 static inline const struct twill_link_cost *twill_price_link(const struct twill_pricing *p,

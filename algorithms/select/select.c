@@ -16,12 +16,6 @@
  * a further size takes no time. */
 enum { TABLES = 32, EARLY_OF_KIND = 8, EARLY = 64 };
 
-/* Picoseconds of a rank's turn on a core that it shares, to look whether it may go on and to yield:
- * a system call and a context switch. Up to so many ranks to a core it changes no choice that was
- * measured, and bounds of prices, which know no turns, would rule out fewer forms. */
-#define TURN UINT64_C(500000)
-enum { CROWD_LEAST = 64 };
-
 /* A request, and its choice if it could be decided without all candidates. */
 struct early {
     struct twill_select_request request;
@@ -98,13 +92,10 @@ void twill_chooser_share(struct twill_chooser *chooser, const struct twill_price
 
 void twill_chooser_crowd(struct twill_chooser *chooser, uint32_t ranks)
 {
-    if (ranks <= CROWD_LEAST)
+    if (ranks <= 1)
         return;
     chooser->crowded = *chooser->tuning;
-    for (unsigned link = 0; link < TWILL_LINK_NETWORK; link++) {
-        chooser->crowded.model.link[link].signal += (ranks - 1) * TURN;
-        chooser->crowded.model.link[link].latency += (ranks - 1) * TURN;
-    }
+    chooser->crowded.model.crowd = ranks;
     chooser->tuning = &chooser->crowded;
 }
 

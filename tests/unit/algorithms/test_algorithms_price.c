@@ -11,12 +11,9 @@
 /* `ranks` ranks of `each` on a node. */
 static void make_even_world(struct twill_world *world, uint32_t ranks, uint32_t each)
 {
-    uint32_t *label = calloc(ranks, sizeof(*label));
-    assert_non_null(label);
-    for (uint32_t r = 0; r < ranks; r++)
-        label[r] = r / each;
-    assert_int_equal(twill_world_create(world, ranks, label, NULL), TWILL_OK);
-    free(label);
+    char text[32];
+    snprintf(text, sizeof(text), "%ux%u", ranks / each, each);
+    assert_int_equal(twill_world_declare(world, text, NULL), TWILL_OK);
 }
 
 static uint64_t price_of(const char *name, uint32_t ranks, const struct twill_machine_model *model,
@@ -178,6 +175,21 @@ static void test_immediate(void **state)
     assert_int_equal(price_on_node(TWILL_PROTOCOL_IMM, 2, &model, 8), 5 + 8);
     assert_int_equal(price_on_node(TWILL_PROTOCOL_IMM, 2, &model, TWILL_IMM_BYTES),
                      5 + TWILL_IMM_BYTES);
+}
+
+/* The work of ranks that share a core adds up, and each wait costs at most a turn more. */
+static void test_crowd(void **state)
+{
+    (void)state;
+    struct twill_machine_model model = {.poll = 1000};
+    uint64_t own = price_on_node(TWILL_PROTOCOL_IMM, 8, &model, 8);
+    for (model.crowd = 2; model.crowd <= 8; model.crowd *= 2) {
+        model.turn = 0;
+        assert_int_equal(price_on_node(TWILL_PROTOCOL_IMM, 8, &model, 8), own * model.crowd);
+        model.turn = 50;
+        assert_in_range(price_on_node(TWILL_PROTOCOL_IMM, 8, &model, 8), own * model.crowd + 1,
+                        (own + 50) * model.crowd);
+    }
 }
 
 /* The price does not jump at the size from which on representatives are run. */
@@ -448,5 +460,5 @@ static void test_refusals(void **state)
 }
 
 TWILL_UNIT_MAIN(test_narrow_partials, test_rounds, test_bytes, test_blocks, test_alone_as_together,
-                test_segments, test_immediate, test_sweep, test_theta, test_fields, test_measured,
-                test_refusals)
+                test_segments, test_immediate, test_crowd, test_sweep, test_theta, test_fields,
+                test_measured, test_refusals)

@@ -14,12 +14,9 @@
 /* `nodes` nodes of `each` ranks. */
 static void make_large_world(struct twill_world *world, uint32_t nodes, uint32_t each)
 {
-    uint32_t *label = calloc((size_t)nodes * each, sizeof(*label));
-    assert_non_null(label);
-    for (uint32_t r = 0; r < nodes * each; r++)
-        label[r] = r / each;
-    assert_int_equal(twill_world_create(world, nodes * each, label, NULL), TWILL_OK);
-    free(label);
+    char text[32];
+    snprintf(text, sizeof(text), "%ux%u", nodes, each);
+    assert_int_equal(twill_world_declare(world, text, NULL), TWILL_OK);
 }
 
 struct priced_shape {
@@ -357,11 +354,6 @@ static void shapes_best(uint64_t best[PRICE_LARGE_SIZES], const struct priced_sh
     twill_world_destroy(&world);
 }
 
-static bool is_power(uint32_t n)
-{
-    return (n & (n - 1)) == 0;
-}
-
 /* Set by how much, in percent, the price of the choice may fall and grow with one more node. Large
  * messages divided within nodes of eight ranks fall by rounding only. Otherwise prices differ from
  * one number of nodes to the next even if every rank is run: a power of two saves rounds, and a
@@ -370,7 +362,7 @@ static void allow_margins(uint32_t nodes, uint32_t each, size_t bytes, unsigned 
                           unsigned *grows)
 {
     bool shared = each >= 8, large = bytes >= 512 * KIB;
-    *falls = shared && large ? 2 : !large && is_power(nodes + 1) ? 26 : 12;
+    *falls = shared && large ? 2 : !large && (nodes & (nodes + 1)) == 0 ? 26 : 12;
     *grows = !large ? UINT32_MAX : shared ? 10 : 20;
 }
 
