@@ -11,32 +11,35 @@ static twill_status check_operation(struct twill_comm *comm, const struct twill_
 {
     const struct twill_operation *created = twill_context_operation(comm->context, call->op);
     if (created == NULL && (unsigned)call->op >= TWILL_OP_COUNT)
-        return TWILL_BAD_ARGUMENT(comm, "op %d is not a twill_op", (int)call->op);
+        return TWILL_FAIL(&comm->error, TWILL_ERR_ARGUMENT, "op %d is not a twill_op",
+                          (int)call->op);
     if (created == NULL) {
         if (!twill_kernels_takes(call->type, call->op))
-            return TWILL_BAD_ARGUMENT(comm, "op %s does not take type %s", twill_op_name(call->op),
-                                      twill_type_name(call->type));
+            return TWILL_FAIL(&comm->error, TWILL_ERR_ARGUMENT, "op %s does not take type %s",
+                              twill_op_name(call->op), twill_type_name(call->type));
         return TWILL_OK;
     }
     if ((created->scaled || created->narrow) && created->type != call->type)
-        return TWILL_BAD_ARGUMENT(comm, "the %s sum is of type %s, not %s",
-                                  created->narrow ? "narrow" : "scaled",
-                                  twill_type_name(created->type), twill_type_name(call->type));
+        return TWILL_FAIL(&comm->error, TWILL_ERR_ARGUMENT, "the %s sum is of type %s, not %s",
+                          created->narrow ? "narrow" : "scaled", twill_type_name(created->type),
+                          twill_type_name(call->type));
     if (created->element != 0 && call->type != TWILL_U8)
-        return TWILL_BAD_ARGUMENT(comm, "elements of %zu bytes are passed as type u8, not %s",
-                                  created->element, twill_type_name(call->type));
+        return TWILL_FAIL(&comm->error, TWILL_ERR_ARGUMENT,
+                          "elements of %zu bytes are passed as type u8, not %s", created->element,
+                          twill_type_name(call->type));
     return TWILL_OK;
 }
 
 static twill_status type_check(struct twill_comm *comm, const struct twill_call *call)
 {
     if (twill_type_size(call->type) == 0)
-        return TWILL_BAD_ARGUMENT(comm, "type %d is not a twill_type", (int)call->type);
+        return TWILL_FAIL(&comm->error, TWILL_ERR_ARGUMENT, "type %d is not a twill_type",
+                          (int)call->type);
     if (twill_collective_facts(call->collective)->reduces)
         TWILL_TRY(&comm->error, check_operation(comm, call));
     if (call->root >= comm->world->size)
-        return TWILL_BAD_ARGUMENT(comm, "root %d is outside 0 .. %u", (int)call->root,
-                                  comm->world->size - 1);
+        return TWILL_FAIL(&comm->error, TWILL_ERR_ARGUMENT, "root %d is outside 0 .. %u",
+                          (int)call->root, comm->world->size - 1);
     return TWILL_OK;
 }
 
@@ -49,14 +52,14 @@ static twill_status copy_counts(struct twill_request *request, unsigned side)
     uint32_t size = comm->world->size;
     size_t *count = request->counts + (size_t)side * 2 * size, *offset = count + size, end = 0;
     if (counts->count == NULL)
-        return TWILL_BAD_ARGUMENT(comm, "%s counts are NULL", side_names[side]);
+        return TWILL_FAIL(&comm->error, TWILL_ERR_ARGUMENT, "%s counts are NULL", side_names[side]);
     for (uint32_t p = 0; p < size; p++) {
         count[p] = counts->count[p];
         offset[p] = counts->offset != NULL ? counts->offset[p] : end;
         if (count[p] > SIZE_MAX >> 13 || offset[p] > SIZE_MAX >> 13 || end > SIZE_MAX >> 13)
-            return TWILL_BAD_ARGUMENT(comm,
-                                      "%s: count %zu at offset %zu for rank %u overflows memory",
-                                      side_names[side], count[p], offset[p], p);
+            return TWILL_FAIL(&comm->error, TWILL_ERR_ARGUMENT,
+                              "%s: count %zu at offset %zu for rank %u overflows memory",
+                              side_names[side], count[p], offset[p], p);
         end += count[p];
     }
     *counts = (struct twill_counts){count, offset};
@@ -96,8 +99,8 @@ static twill_status take_counts(struct twill_request *request)
     else if (has_shards(run, holder[TWILL_DST]))
         differs = dst->count[comm->rank] != run->call.count;
     if (differs)
-        return TWILL_BAD_ARGUMENT(
-            comm, "the count that this rank sends to itself is not what it receives");
+        return TWILL_FAIL(&comm->error, TWILL_ERR_ARGUMENT,
+                          "the count that this rank sends to itself is not what it receives");
     return TWILL_OK;
 }
 
@@ -109,9 +112,10 @@ static twill_status side_check(const struct twill_run *run, unsigned i)
     if (side->bytes == 0)
         return TWILL_OK;
     if (base == NULL)
-        return TWILL_BAD_ARGUMENT(comm, "%s is NULL", side_names[i]);
+        return TWILL_FAIL(&comm->error, TWILL_ERR_ARGUMENT, "%s is NULL", side_names[i]);
     if ((uintptr_t)base > UINTPTR_MAX - side->bytes)
-        return TWILL_BAD_ARGUMENT(comm, "count %zu exceeds the address space", run->call.count);
+        return TWILL_FAIL(&comm->error, TWILL_ERR_ARGUMENT, "count %zu exceeds the address space",
+                          run->call.count);
     return TWILL_OK;
 }
 
@@ -141,9 +145,9 @@ twill_status twill_call_check_buffers(const struct twill_run *run)
         return TWILL_OK;
     uintptr_t begin = src > dst ? src : dst;
     uintptr_t end = src_end < dst_end ? src_end : dst_end;
-    return TWILL_BAD_ARGUMENT(
-        comm, "src and dst overlap by %zu bytes without being %s", (size_t)(end - begin),
-        twill_collective_facts(run->call.collective)->sharded ? "in place" : "equal");
+    return TWILL_FAIL(&comm->error, TWILL_ERR_ARGUMENT,
+                      "src and dst overlap by %zu bytes without being %s", (size_t)(end - begin),
+                      twill_collective_facts(run->call.collective)->sharded ? "in place" : "equal");
 }
 
 twill_status twill_call_check(struct twill_request *request)
@@ -159,7 +163,8 @@ twill_status twill_call_check(struct twill_request *request)
     size_t shards = facts->sharded && !run->call.vector ? comm->world->size : 1;
     twill_run_describe(run);
     if (run->call.count > (SIZE_MAX >> 1) / run->layout.element / shards)
-        return TWILL_BAD_ARGUMENT(comm, "count %zu overflows memory", run->call.count);
+        return TWILL_FAIL(&comm->error, TWILL_ERR_ARGUMENT, "count %zu overflows memory",
+                          run->call.count);
     request->refused_alike = false;
     return twill_call_check_buffers(run);
 }

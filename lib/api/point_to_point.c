@@ -23,14 +23,15 @@ static twill_status check_way(struct twill_comm *comm, const char *name, const v
 {
     size_t element = twill_type_size(type);
     if (element == 0)
-        return TWILL_BAD_ARGUMENT(comm, "type %d is not a twill_type", (int)type);
+        return TWILL_FAIL(&comm->error, TWILL_ERR_ARGUMENT, "type %d is not a twill_type",
+                          (int)type);
     if (peer < 0 || (uint32_t)peer >= comm->world->size)
-        return TWILL_BAD_ARGUMENT(comm, "%s: rank %d is outside 0 .. %u", peer_name, peer,
-                                  comm->world->size - 1);
+        return TWILL_FAIL(&comm->error, TWILL_ERR_ARGUMENT, "%s: rank %d is outside 0 .. %u",
+                          peer_name, peer, comm->world->size - 1);
     if (count > (SIZE_MAX >> 1) / element)
-        return TWILL_BAD_ARGUMENT(comm, "count %zu overflows memory", count);
+        return TWILL_FAIL(&comm->error, TWILL_ERR_ARGUMENT, "count %zu overflows memory", count);
     if (count > 0 && buffer == NULL)
-        return TWILL_BAD_ARGUMENT(comm, "%s is NULL", name);
+        return TWILL_FAIL(&comm->error, TWILL_ERR_ARGUMENT, "%s is NULL", name);
     return TWILL_OK;
 }
 
@@ -45,7 +46,7 @@ static twill_status check_point(struct twill_comm *comm, const struct twill_poin
     size_t element = twill_type_size(p->type);
     if (p->sends && p->receives && p->src_count > 0 && p->dst_count > 0 &&
         src < dst + p->dst_count * element && dst < src + p->src_count * element)
-        return TWILL_BAD_ARGUMENT(comm, "src and dst overlap");
+        return TWILL_FAIL(&comm->error, TWILL_ERR_ARGUMENT, "src and dst overlap");
     return TWILL_OK;
 }
 
@@ -117,13 +118,13 @@ twill_status twill_point_check_itself(struct twill_comm *comm, int sends, int re
         return TWILL_OK;
     int left = to_itself(comm) + sends - receives; /* they match in order: the last are left */
     if (sends > 0 && left > 0)
-        return TWILL_BAD_ARGUMENT(
-            comm, "a send to this rank itself, which has posted no receive for it, would "
-                  "wait forever");
+        return TWILL_FAIL(&comm->error, TWILL_ERR_ARGUMENT,
+                          "a send to this rank itself, which has posted no receive for it, would "
+                          "wait forever");
     if (receives > 0 && left < 0)
-        return TWILL_BAD_ARGUMENT(
-            comm, "a receive from this rank itself, which has sent nothing for it, would "
-                  "wait forever");
+        return TWILL_FAIL(&comm->error, TWILL_ERR_ARGUMENT,
+                          "a receive from this rank itself, which has sent nothing for it, would "
+                          "wait forever");
     return TWILL_OK;
 }
 

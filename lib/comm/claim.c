@@ -4,14 +4,7 @@
  * before it touches anything, and the communicator fails on all ranks, because they no longer agree
  * on its calls. Revocation by any thread ends a communicator in the same way.
  *
- * comm->claim.held says which call has it, and comm->live its state:
- *
- *   LIVE -> TORN: a call is refused, or a thread revokes it; claim.refused says why.
- *   TORN -> BREAKING: its holder has seen that, and breaks it before it releases it, or has.
- *     The holder is the thread in a call; if that call is over, the next one, or the revoking one.
- *   LIVE, BREAKING -> GONE: its holder ends it, and no thread is in twill_comm_revoke().
- *
- * The first and the last are made under the context's lock. */
+ * comm->claim.held says which call has it, and comm->live its state: comm.h has the table. */
 #include "lib/base/times.h"
 #include "lib/comm/comm.h"
 #include "lib/twill_recover.h"

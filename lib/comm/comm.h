@@ -245,6 +245,24 @@ void twill_heap_release_dead(struct twill_context *context);
 
 /* --- lib/comm/claim.c --- */
 
+/* How a communicator ends. comm->live is LIVE, TORN, BREAKING or GONE; comm->broken says that all
+ * later calls are refused. Verbs, from the first that may come to the last:
+ *
+ *   revoke   twill_comm_revoke(), by any thread, or a second call at the same time, which is
+ *            refused. LIVE -> TORN; claim.refused says why. Its holder then fails it.
+ *   fail     twill_comm_fail(), by its holder: broken, the other ranks are told, its requests end.
+ *            TORN -> BREAKING before that, if it was torn. The holder is the thread in a call; if
+ *            that call is over, the next one, or the revoking one.
+ *   leave    twill_comm_leave(), by its holder: LIVE, BREAKING -> GONE as soon as no thread is in
+ *            twill_comm_revoke(); close. Waits for no rank.
+ *   destroy  twill_comm_destroy(), twill_finalize(): a barrier of all ranks, unless it is broken;
+ *            leave.
+ *   close    twill_comm_close(): frees what is left.
+ *
+ * The changes to TORN and GONE are made under the context's lock. Steps of these verbs: _torn()
+ * (TORN -> BREAKING), _end() (fail, of which the cause is known), _stop() (fail on this rank only),
+ * _acquire_last() and _end_handle() (leave). */
+
 /* Hold the communicator for a public call. Returns TWILL_ERR_ARGUMENT if it is NULL, has ended, or
  * another thread is in a call on it, TWILL_ERR_TIMEOUT if one advances it for TWILL_TIMEOUT,
  * TWILL_ERR_FORKED in a forked child: a call there would read the parent's messages, and threads of
@@ -469,8 +487,6 @@ const char *twill_comm_timeout_name(const struct twill_comm *comm);
 /* Write "rank R" with the rank in the job: twill_rank_text(). Returns text. */
 const char *twill_comm_rank_text(const struct twill_comm *comm, uint32_t rank,
                                  char text[TWILL_RANK_TEXT]);
-/* Refuse an argument: set the message and return TWILL_ERR_ARGUMENT. */
-#define TWILL_BAD_ARGUMENT(comm, ...) TWILL_FAIL(&(comm)->error, TWILL_ERR_ARGUMENT, __VA_ARGS__)
 #define TWILL_COMM_RANK_NAME(comm, rank)                                                           \
     twill_comm_rank_text((comm), (rank), (char[TWILL_RANK_TEXT]){0})
 /* Describe the call that a rank of this node is in: "has been in allreduce #4 (...) for 1.0 s". */
