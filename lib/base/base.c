@@ -47,6 +47,32 @@ double twill_read_real(const char *text, char **end)
     return strtod_l(text, end, c_locale());
 }
 
+/* Factor of a suffix K, M, G or T, with optional B or iB; 0 if it is not one. */
+static int64_t suffix_factor(const char *suffix)
+{
+    static const char letters[] = "KMGT";
+    if (*suffix == '\0' || strcmp(suffix, "B") == 0)
+        return 1;
+    const char *letter = memchr(letters, *suffix & ~0x20, 4);
+    if (letter == NULL ||
+        (suffix[1] != '\0' && strcmp(suffix + 1, "B") != 0 && strcmp(suffix + 1, "iB") != 0))
+        return 0;
+    return (int64_t)1 << (10 * (letter - letters + 1));
+}
+
+bool twill_read_integer(const char *text, bool bytes, int64_t *number)
+{
+    char *end;
+    errno = 0;
+    long long value = strtoll(text, &end, 10);
+    int64_t factor = bytes ? suffix_factor(end) : *end == '\0';
+    if (end == text || errno != 0 || factor == 0 || (bytes && value < 0) ||
+        value > INT64_MAX / factor)
+        return false;
+    *number = value * factor;
+    return true;
+}
+
 bool twill_words_equal(const char *a, const char *b, size_t length)
 {
     return strncasecmp_l(a, b, length, c_locale()) == 0;

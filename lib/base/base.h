@@ -153,6 +153,9 @@ int twill_print(char *text, size_t bytes, const char *format, ...) TWILL_PRINTF(
 int twill_print_list(char *text, size_t bytes, const char *format, va_list arguments)
     TWILL_PRINTF(3, 0);
 double twill_read_real(const char *text, char **end);
+/* Read an integer; one of bytes is not negative and may end in K, M, G or T. Returns false if the
+ * text is not one. */
+bool twill_read_integer(const char *text, bool bytes, int64_t *number);
 /* Return whether the first `length` bytes of two words are equal, or both words if they are
  * shorter. ASCII letters of either case count as equal, whatever the locale is. */
 bool twill_words_equal(const char *a, const char *b, size_t length);

@@ -261,11 +261,15 @@
 #define TWILL_TIMEOUT_LEAST_SECONDS 0.001
 #define TWILL_TIMEOUT_MOST_SECONDS  1e6
 
+/* --- lib/extend.h --- */
+
+/* A rank that has nothing under way naps: other communicators are advanced in between. */
+#define TWILL_EXTEND_NAP_NS TWILL_US(50)
+/* The longest sleep between two looks at the node's memory, which a rank's ring ends. */
+#define TWILL_EXTEND_SLEEP_NS TWILL_US(200)
+
 /* --- lib/train --- */
 
-/* A wait for another thread to mark a tensor ready naps: other communicators are advanced in
- * between. */
-#define TWILL_LANE_NAP_NS TWILL_US(50)
 /* The longest sleep of a lane's thread: a lost wake costs no more. */
 #define TWILL_LANE_SLEEP_NS TWILL_MS(5)
 /* After an exchange that agreed on nothing. */
@@ -273,8 +277,6 @@
 
 /* --- lib/server --- */
 
-/* Sleeps of ports and cores, which a peer's ring on the node ends. */
-#define TWILL_SERVER_SLEEP_NS TWILL_US(200)
 /* Between looks whether servers and workers live. */
 #define TWILL_SERVER_CHECK_NS TWILL_MS(20)
 /* Endpoints of links have no deadline of their own: a worker may compute, and a core be idle, for

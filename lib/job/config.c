@@ -84,37 +84,6 @@ static int64_t choice_index(const char *choices, const char *text)
     }
 }
 
-/* Factor of a suffix K, M, G or T, with optional B or iB; 0 if it is not one. */
-static int64_t suffix_factor(const char *suffix)
-{
-    static const char letters[] = "KMGT";
-    if (*suffix == '\0' || strcmp(suffix, "B") == 0)
-        return 1;
-    const char *letter = memchr(letters, *suffix & ~0x20, 4);
-    if (letter == NULL ||
-        (suffix[1] != '\0' && strcmp(suffix + 1, "B") != 0 && strcmp(suffix + 1, "iB") != 0))
-        return 0;
-    return (int64_t)1 << (10 * (letter - letters + 1));
-}
-
-static bool parse_integer(const char *text, bool bytes, int64_t *number)
-{
-    char *end;
-    errno = 0;
-    long long value = strtoll(text, &end, 10);
-    int64_t factor = bytes ? suffix_factor(end) : *end == '\0';
-    if (end == text || errno != 0 || factor == 0 || (bytes && value < 0) ||
-        value > INT64_MAX / factor)
-        return false;
-    *number = value * factor;
-    return true;
-}
-
-bool twill_config_bytes(const char *text, int64_t *bytes)
-{
-    return parse_integer(text, true, bytes);
-}
-
 static bool parse_seconds(const char *text, const struct twill_variable *variable, int64_t *number)
 {
     char *end;
@@ -152,7 +121,7 @@ static twill_status parse_variable(const struct twill_variable *variable, const 
                           (long long)variable->most);
     case TWILL_NUMBER:
     case TWILL_BYTES:
-        if (parse_integer(text, variable->kind == TWILL_BYTES, number) &&
+        if (twill_read_integer(text, variable->kind == TWILL_BYTES, number) &&
             in_range(variable, *number))
             return TWILL_OK;
         return TWILL_FAIL(

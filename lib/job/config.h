@@ -210,8 +210,6 @@ void twill_config_destroy(struct twill_config *config);
 /* Warn about environment variables that begin with TWILL_ and are not in the table, or have the old
  * name of an entry. */
 void twill_config_warn_environment(const struct twill_log *log);
-/* Parse a number of bytes, which may end in K, M, G or T. Returns false if it is not one. */
-bool twill_config_bytes(const char *text, int64_t *bytes);
 /* Return the value as text, or NULL if it is empty. */
 const char *twill_config_text(const struct twill_config *config, enum twill_variable_id id);
 /* Return the value with this name, "TWILL_RAILS" or "TWILL_TUNE=domain", or NULL if it is empty. */

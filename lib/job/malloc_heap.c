@@ -38,9 +38,9 @@ static twill_status parse_preloaded(const char *text, bool *requested, size_t *l
 {
     int64_t bytes = LEAST_BYTES;
     *requested = strncmp(text, "shared", 6) == 0;
-    bool good = *requested
-                    ? text[6] == '\0' || (text[6] == ':' && twill_config_bytes(text + 7, &bytes))
-                    : strcmp(text, "off") == 0;
+    bool good = *requested ? text[6] == '\0' ||
+                                 (text[6] == ':' && twill_read_integer(text + 7, true, &bytes))
+                           : strcmp(text, "off") == 0;
     if (!good || bytes < 1)
         return TWILL_FAIL(error, TWILL_ERR_CONFIG,
                           "TWILL_HEAP=%s: must be off, shared or shared:BYTES (K, M, G, T allowed)",

@@ -3,7 +3,6 @@
  * else the fastest of a few in a trial during the commit; else, for small tensors, slow networks
  * and compressed pushes, one by a rule. It is the same on all ranks. */
 #include "lib/base/times.h"
-#include "lib/job/log.h"
 #include "lib/server/server.h"
 #include "lib/train/step_search.h"
 
@@ -38,7 +37,8 @@ static bool divides(const struct twill_server *server, size_t size)
 
 static size_t size_by_rule(const struct twill_server *server)
 {
-    size_t size = server->parent->world->nodes > 1 ? RULE_SEVERAL_NODES : RULE_ONE_NODE;
+    size_t size =
+        twill_extend_world(server->parent)->nodes > 1 ? RULE_SEVERAL_NODES : RULE_ONE_NODE;
     while (size > chunk_sizes[0] && !divides(server, size))
         size /= 2;
     return size;
@@ -177,7 +177,7 @@ static twill_status choose_by_trial(struct twill_server *server)
         unsigned best = twill_search_fastest(&search, count);
         server->cut.chunk_bytes = chunk_sizes[best];
         server->cut.chunk_choice = "the fastest in a trial";
-        twill_say(&server->context->log, twill_log_once(TWILL_LOG_INFO, server->rank == 0),
+        twill_say(server->process.log, twill_log_once(TWILL_LOG_INFO, server->rank == 0),
                   "server: options.chunk_bytes = %zu is the fastest of %u (%.6f s for %zu bytes; "
                   "%zu: %.6f s)",
                   chunk_sizes[best], count, search.seconds[best], bytes, chunk_sizes[0],

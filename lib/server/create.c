@@ -35,11 +35,11 @@ twill_status twill_server_create(twill_server **made, twill_comm *comm,
         return TWILL_ERR_ARGUMENT;
     struct twill_server *server = calloc(1, sizeof(*server));
     if (server == NULL)
-        return twill_comm_refuse_call(comm, "twill_server_create", TWILL_ERR_MEMORY,
-                                      "out of memory");
+        return twill_extend_refuse(comm, "twill_server_create", TWILL_ERR_MEMORY, "out of memory");
     pthread_mutex_init(&server->failing, NULL);
     pthread_mutex_init(&server->posting, NULL);
     server->context = context;
+    server->process = twill_extend_process(context);
     server->parent = comm;
     server->rank = (uint32_t)twill_comm_rank(comm);
     server->size = (uint32_t)twill_comm_size(comm);
@@ -48,7 +48,7 @@ twill_status twill_server_create(twill_server **made, twill_comm *comm,
         error = server->error;
     if (status != TWILL_OK) {
         free_server(server);
-        return twill_comm_refuse_call(comm, "twill_server_create", status, error.message);
+        return twill_extend_refuse(comm, "twill_server_create", status, error.message);
     }
     *made = server;
     return TWILL_OK;
@@ -223,15 +223,16 @@ twill_status twill_server_commit(twill_server *server)
         return TWILL_ERR_BROKEN;
     if (server->committed)
         return TWILL_SERVER_REFUSE(server, "twill_server_commit() was called before");
-    if (twill_context_is_forked(server->context))
+    if (twill_extend_is_forked(server->context))
         return TWILL_ERR_FORKED;
     twill_status status = commit_server(server);
     if (status != TWILL_OK)
         return status;
     twill_server_drop_state(server);
     server->committed = true;
-    server->advancer = (struct twill_advancer){.advance = advance_server, .object = server};
-    twill_advancer_add(server->context, &server->advancer);
+    server->hook = twill_extend_hook(server->context, advance_server, server);
+    if (server->hook == NULL)
+        return TWILL_SERVER_FAIL(server, TWILL_ERR_MEMORY, "out of memory for a server");
     status = pull_all(server);
     return status == TWILL_ERR_BROKEN ? server->error.status : status;
 }
@@ -242,7 +243,7 @@ twill_status twill_server_commit(twill_server *server)
  * not come. */
 static bool all_have_stopped(struct twill_server *server)
 {
-    twill_comm_shorten_deadline(server->comm);
+    twill_extend_hurry(server->comm);
     return twill_barrier(server->comm) == TWILL_OK;
 }
 
@@ -250,16 +251,17 @@ void twill_server_close(struct twill_server *server, twill_context *context,
                         enum twill_server_end end)
 {
     bool together = end == TWILL_SERVER_END_TOGETHER;
-    bool unused = twill_advancer_remove(&server->advancer, context);
+    bool unused = twill_extend_unhook(&server->hook, context);
     twill_core_threads_stop(server);
     if (!unused) {
-        twill_say(&context->log, TWILL_LOG_WARN,
+        twill_say(server->process.log, TWILL_LOG_WARN,
                   "rank %u: a server is kept, and so are its communicator and the context: another "
                   "thread, which waits for something else, has been advancing it for TWILL_TIMEOUT",
                   server->rank);
         return;
     }
     server->context = context; /* no other thread reads it any more */
+    server->process = twill_extend_process(context);
     if (server->core != NULL)
         twill_replicas_close(server, together);
     if (server->link != NULL)
@@ -271,7 +273,7 @@ void twill_server_close(struct twill_server *server, twill_context *context,
     uint32_t user =
         end == TWILL_SERVER_END_STOPPED ? TWILL_NO_RANK : twill_server_memory_user(server);
     if (user != TWILL_NO_RANK)
-        twill_say(&context->log, TWILL_LOG_INFO,
+        twill_say(server->process.log, TWILL_LOG_INFO,
                   "rank %u: memory of a server is kept, as rank %u lives, but has not ended it",
                   server->rank, user);
     twill_server_close_memory(server, user != TWILL_NO_RANK);
@@ -293,7 +295,7 @@ void twill_server_drop_old(struct twill_server *server, enum twill_server_end en
 
 void twill_server_destroy(twill_server *server)
 {
-    if (server == NULL || twill_context_is_forked(server->context)) /* then it is the parent's */
+    if (server == NULL || twill_extend_is_forked(server->context)) /* then it is the parent's */
         return;
     enum twill_server_end end =
         server->committed ? TWILL_SERVER_END_TOGETHER : TWILL_SERVER_END_ALONE;

@@ -11,7 +11,7 @@
 static void encode_chunk_list(const struct twill_server *server, const struct twill_server_key *key,
                               const struct twill_chunk_place *place)
 {
-    const struct twill_kernels *kernels = server->context->machine.kernels;
+    const struct twill_kernels *kernels = server->process.kernels;
     const float *gradient = (const float *)key->gradient + place->first;
     float *residual = key->residual + place->first;
     unsigned char *list = key->sent + place->wire_at;
@@ -39,7 +39,7 @@ static void encode_chunk_list(const struct twill_server *server, const struct tw
 static void encode_chunk(const struct twill_server *server, const struct twill_server_key *key,
                          const struct twill_chunk_place *place)
 {
-    const struct twill_kernels *kernels = server->context->machine.kernels;
+    const struct twill_kernels *kernels = server->process.kernels;
     const float *gradient = (const float *)key->gradient + place->first;
     float *residual = key->residual != NULL ? key->residual + place->first : NULL;
     unsigned char *wire = key->sent + place->wire_at;

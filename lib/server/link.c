@@ -110,8 +110,8 @@ void twill_link_deliver(struct twill_server_link *link, const struct twill_chunk
     size_t bytes = chunk->place->count * twill_type_size(link->server->key[k].type);
     link->key[k].missing++;
     if (link->outbox != NULL) {
-        twill_kernels_copy(link->server->context->machine.kernels,
-                           link->outbox + link->outbox_at[i], chunk->value, bytes, 0, 1);
+        twill_kernels_copy(link->server->process.kernels, link->outbox + link->outbox_at[i],
+                           chunk->value, bytes, 0, 1);
         link->core->bytes_copied += bytes;
     }
     if (last != NULL && !last->begun && last->head.kind == TWILL_LINK_PULLED &&

@@ -2,21 +2,9 @@
 /* A worker's end: orders to cores, progress and waits. */
 #include "lib/server/link.h"
 
-#include "fabric/shm/node_memory.h"
 #include "lib/base/times.h"
 
-#include <sched.h>
 #include <stdio.h>
-
-#define PORT_SPINS  200u
-#define PORT_YIELDS 50u
-
-void twill_server_ring(struct twill_server *server, uint32_t rank)
-{
-    struct twill_comm *comm = server->comm;
-    if (comm->world->node[rank] == comm->world->node[comm->rank])
-        twill_node_ring_doorbell(comm->node, comm->world->local[rank]);
-}
 
 twill_status twill_server_post(struct twill_server *server, int key, unsigned kind)
 {
@@ -40,7 +28,7 @@ twill_status twill_server_post(struct twill_server *server, int key, unsigned ki
         if (port->rank != server->rank && (order.kind & TWILL_ORDER_PULL) != 0)
             server->usage.bytes_received += port->pull_bytes[key];
         twill_ring_put(port->ring, server->keys, order);
-        twill_server_ring(server, port->rank);
+        twill_extend_ring(server->comm, port->rank);
     }
     pthread_mutex_unlock(&server->posting);
     return TWILL_OK;
@@ -81,11 +69,11 @@ bool twill_server_progress(struct twill_server *server)
 /* Fail as a server, by its number, has died. */
 static twill_status fail_server(struct twill_server *server, uint32_t number)
 {
-    char keys[300], text[TWILL_DEATH_TEXT];
+    char keys[300], text[TWILL_EXTEND_TEXT];
     twill_server_name_keys(server, number, keys, sizeof(keys));
     return TWILL_SERVER_FAIL(
         server, TWILL_ERR_PEER, "rank %u: server %s, which has chunks of %s; %s", server->rank,
-        twill_comm_death_text(server->comm, server->roles.server_rank[number], text), keys,
+        twill_extend_name_rank(server->comm, server->roles.server_rank[number], true, text), keys,
         twill_server_replicates(server)
             ? "another server has replicas of them: twill_server_rebuild()"
             : "there are no replicas of them");
@@ -128,7 +116,7 @@ static twill_status check_servers(struct twill_server *server, int key)
     for (uint32_t s = 0; s < server->roles.servers; s++) {
         if (!needs_server(server, s, key))
             continue;
-        bool dead = twill_comm_is_dead(server->comm, server->roles.server_rank[s]);
+        bool dead = twill_extend_is_dead(server->comm, server->roles.server_rank[s]);
         if (dead && atomic_exchange(&server->roles.suspect[s], true))
             return fail_server(server, s);
         if (!dead)
@@ -166,7 +154,7 @@ static bool owes_answer(const struct twill_server *server, uint32_t core, int ke
 /* List the ranks whose answers are missing: ": rank 0, rank 3 have not answered". */
 static void list_silent_servers(struct twill_server *server, int key, char *text, size_t bytes)
 {
-    char name[TWILL_RANK_TEXT];
+    char name[TWILL_EXTEND_TEXT];
     size_t used = 0;
     unsigned named = 0;
     text[0] = '\0';
@@ -177,7 +165,7 @@ static void list_silent_servers(struct twill_server *server, int key, char *text
         if (owes)
             used += (size_t)snprintf(
                 text + used, bytes - used, "%s%s", named++ > 0 ? ", " : ": ",
-                twill_comm_rank_text(server->comm, server->roles.server_rank[s], name));
+                twill_extend_name_rank(server->comm, server->roles.server_rank[s], false, name));
     }
     if (named > 0)
         snprintf(text + used, bytes - used, " %s not answered, or %s for a worker",
@@ -187,30 +175,19 @@ static void list_silent_servers(struct twill_server *server, int key, char *text
 static twill_status time_out_wait(struct twill_server *server, int key, const char *what)
 {
     char tensor[100] = "", silent[300];
+    const char *limit;
+    uint64_t timeout_ns = twill_extend_timeout_ns(server->comm, &limit);
     list_silent_servers(server, key, silent, sizeof(silent));
     if (key >= 0)
         snprintf(tensor, sizeof(tensor), " of tensor '%.80s'", server->key[key].name);
     return TWILL_SERVER_FAIL(server, TWILL_ERR_TIMEOUT,
                              "rank %u: %s%s not complete within %.1f s (%s)%s", server->rank, what,
-                             tensor, (double)server->comm->tuning.timeout_ns * 1e-9,
-                             twill_comm_timeout_name(server->comm), silent);
+                             tensor, (double)timeout_ns * 1e-9, limit, silent);
 }
 
-/* Spin, yield, then sleep until a peer of the node rings. */
-static void back_off_once(struct twill_server *server, struct server_waiting *state)
+static bool progress(void *server)
 {
-    if (state->idle++ < PORT_SPINS) {
-        twill_pause();
-        return;
-    }
-    if (state->idle < PORT_SPINS + PORT_YIELDS) {
-        sched_yield();
-        return;
-    }
-    uint32_t word = twill_node_sleep_begin(server->comm->node);
-    if (!twill_server_progress(server))
-        twill_node_sleep(server->comm->node, word, TWILL_SERVER_SLEEP_NS);
-    twill_node_sleep_end(server->comm->node);
+    return twill_server_progress(server);
 }
 
 twill_status twill_server_await(struct twill_server *server,
@@ -227,8 +204,9 @@ twill_status twill_server_await(struct twill_server *server,
             state.idle = 0;
             continue;
         }
-        back_off_once(server, &state);
-        if (state.idle % PORT_SPINS != 0 && state.idle < PORT_SPINS + PORT_YIELDS)
+        twill_extend_rest(server->comm, state.idle++, progress, server);
+        if (state.idle % TWILL_EXTEND_SPINS != 0 &&
+            state.idle < TWILL_EXTEND_SPINS + TWILL_EXTEND_YIELDS)
             continue;
         uint64_t now = twill_now();
         uint32_t moved = atomic_load_explicit(&server->moved, memory_order_relaxed);
@@ -240,7 +218,7 @@ twill_status twill_server_await(struct twill_server *server,
             state.next_check = now + TWILL_SERVER_CHECK_NS;
             TWILL_TRY(NULL, check_servers(server, key));
         }
-        if (now - state.since > server->comm->tuning.timeout_ns)
+        if (now - state.since > twill_extend_timeout_ns(server->comm, NULL))
             return time_out_wait(server, key, what);
     }
 }

@@ -8,11 +8,10 @@
 #ifndef TWILL_SERVER_INTERNAL_H
 #define TWILL_SERVER_INTERNAL_H
 
-#include "lib/comm/comm.h"
+#include "lib/extend.h"
 #include "lib/server/core/order_ring.h"
-#include "lib/train/compression/compress.h"
+#include "lib/train/compression/coding.h"
 #include "lib/twill_server.h"
-#include "lib/wait/wait.h"
 
 #include <pthread.h>
 
@@ -111,6 +110,7 @@ struct twill_server_cut {
 /* Created by twill_server_create(), freed by twill_server_destroy(). */
 struct twill_server {
     twill_context *context;
+    struct twill_extend_process process;
     twill_comm *parent; /* the caller's, until the commit */
     twill_comm *comm;   /* own */
     uint32_t rank, size;
@@ -123,7 +123,7 @@ struct twill_server {
     bool loaded;              /* twill_server_load() was called */
     twill_status lacking; /* of this rank's part in a rebuild: all ranks learn it in the commit */
     bool committed;
-    struct twill_advancer advancer; /* added at the commit */
+    struct twill_advancer *hook; /* of threads that wait; added at the commit, or NULL */
     _Atomic bool broken;
 
     struct twill_server_key *key;
@@ -243,8 +243,6 @@ void twill_server_drop_state(struct twill_server *server);
 
 /* --- ports.c --- */
 
-/* Wake a rank, if it is on this node and sleeps. */
-void twill_server_ring(struct twill_server *server, uint32_t rank);
 /* Advance what this rank's calls advance. Returns whether something moved. */
 bool twill_server_progress(struct twill_server *server);
 /* Fail if a server has died that this rank needs for a key; -1: for any. Looks from time to time.
@@ -266,7 +264,7 @@ twill_status twill_server_fail(struct twill_server *server, twill_status status,
     twill_server_fail((server), (status), __FILE__, __LINE__, __VA_ARGS__)
 /* Fail if a communicator of two ranks has failed because one of them lacks something, such as
  * descriptors: that is no death, so neither can go on without the other. */
-void twill_server_note_loss(struct twill_server *server, const struct twill_comm *comm);
+void twill_server_note_loss(struct twill_server *server, const twill_comm *comm);
 twill_status twill_server_refuse(struct twill_server *server, const char *file, int line,
                                  const char *format, ...) TWILL_PRINTF(4, 5);
 #define TWILL_SERVER_REFUSE(server, ...)                                                           \

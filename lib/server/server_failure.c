@@ -21,9 +21,9 @@ twill_status twill_server_fail(struct twill_server *server, twill_status status,
     return status;
 }
 
-void twill_server_note_loss(struct twill_server *server, const struct twill_comm *comm)
+void twill_server_note_loss(struct twill_server *server, const twill_comm *comm)
 {
-    const struct twill_error *why = &comm->error;
+    const struct twill_error *why = twill_extend_error(comm);
     if (why->status == TWILL_ERR_SYSTEM || why->status == TWILL_ERR_MEMORY)
         (void)TWILL_SERVER_FAIL(server, why->status, "%s", why->message);
 }

@@ -15,13 +15,12 @@ static uint64_t *offer_of(const struct twill_server *server, uint64_t *all, uint
 
 static uint64_t offset_of(const struct twill_server *server, const void *memory, size_t bytes)
 {
-    return memory == NULL ? TWILL_HEAP_NOWHERE
-                          : twill_heap_offset(&server->context->memory.heap, memory, bytes);
+    return twill_extend_offset(server->context, memory, bytes);
 }
 
 static bool same_node(const struct twill_server *server, uint32_t rank)
 {
-    const struct twill_world *world = server->comm->world;
+    const struct twill_world *world = twill_extend_world(server->comm);
     return world->node[rank] == world->node[server->rank];
 }
 
@@ -51,24 +50,18 @@ static size_t control_bytes(const struct twill_server *server)
     return rings_bytes(server) + answers;
 }
 
-/* Return where memory at an offset of a rank's heap is mapped here. */
-static unsigned char *map_offset(const struct twill_server *server, uint32_t rank, uint64_t offset)
-{
-    return server->comm->links.view[server->comm->world->local[rank]].base + offset;
-}
-
 /* Can a worker and a server map each other's? Both of them find the same. */
 static bool maps(const struct twill_server *server, uint64_t *all, uint32_t worker, uint32_t rank)
 {
-    const struct twill_world *world = server->comm->world;
+    const struct twill_world *world = twill_extend_world(server->comm);
     if (worker == rank)
         return true;
     if (world->node[worker] != world->node[rank])
         return false;
     const uint64_t *offer = offer_of(server, all, worker);
-    bool all_there = offer_of(server, all, rank)[0] != TWILL_HEAP_NOWHERE;
+    bool all_there = offer_of(server, all, rank)[0] != TWILL_EXTEND_NOWHERE;
     for (size_t i = 0; i < WORDS_BEFORE_KEYS + 2 * (size_t)server->keys; i++)
-        all_there &= offer[i] != TWILL_HEAP_NOWHERE;
+        all_there &= offer[i] != TWILL_EXTEND_NOWHERE;
     return all_there;
 }
 
@@ -109,9 +102,9 @@ static twill_status place_key(struct twill_server *server, struct twill_server_k
     key->sent = key->gradient;
     key->landed = key->parameters;
     if (key->code.used ||
-        (mapped && offset_of(server, key->gradient, key->bytes) == TWILL_HEAP_NOWHERE))
+        (mapped && offset_of(server, key->gradient, key->bytes) == TWILL_EXTEND_NOWHERE))
         TWILL_TRY(NULL, allocate_shared(server, &key->sent, key->wire_bytes));
-    if (mapped && offset_of(server, key->parameters, key->bytes) == TWILL_HEAP_NOWHERE)
+    if (mapped && offset_of(server, key->parameters, key->bytes) == TWILL_EXTEND_NOWHERE)
         TWILL_TRY(NULL, allocate_shared(server, &key->landed, key->bytes));
     if (key->code.used &&
         (server->options.error_feedback != 0 || key->code.kind == TWILL_CODING_SPARSE)) {
@@ -165,7 +158,7 @@ static twill_status open_ports(struct twill_server *server, uint64_t *all)
             unsigned char *control = server->control;
             port->ring = (void *)(control + c * twill_ring_bytes(server->keys));
             if (rank != server->rank)
-                control = map_offset(server, rank, offer_of(server, all, rank)[0]);
+                control = twill_extend_map(server->comm, rank, offer_of(server, all, rank)[0]);
             port->answer =
                 (void *)(control + answers_at(server, works, thread, server->roles.worker));
             continue;
@@ -197,14 +190,16 @@ static void map_worker(struct twill_server *server, uint64_t *all, struct twill_
     worker->answer = (void *)(own + answers_at(server, works, thread, w));
     if (!maps(server, all, rank, server->rank))
         return;
-    unsigned char *rings = rank == server->rank ? own : map_offset(server, rank, offer[0]);
+    unsigned char *rings =
+        rank == server->rank ? own : twill_extend_map(server->comm, rank, offer[0]);
     worker->ring = (void *)(rings + core->number * twill_ring_bytes(server->keys));
     for (uint32_t k = 0; k < server->keys; k++) {
         struct twill_core_key *key = &worker->key[k];
         const uint64_t *place = offer + WORDS_BEFORE_KEYS + 2 * (size_t)k;
-        key->sent = rank == server->rank ? server->key[k].sent : map_offset(server, rank, place[0]);
-        key->landed =
-            rank == server->rank ? server->key[k].landed : map_offset(server, rank, place[1]);
+        key->sent = rank == server->rank ? server->key[k].sent
+                                         : twill_extend_map(server->comm, rank, place[0]);
+        key->landed = rank == server->rank ? server->key[k].landed
+                                           : twill_extend_map(server->comm, rank, place[1]);
     }
 }
 
@@ -279,7 +274,7 @@ twill_status twill_server_open_memory(struct twill_server *server)
 uint32_t twill_server_memory_user(const struct twill_server *server)
 {
     for (uint32_t r = 0; server->offered && r < server->size; r++)
-        if (r != server->rank && same_node(server, r) && !twill_comm_is_dead(server->comm, r))
+        if (r != server->rank && same_node(server, r) && !twill_extend_is_dead(server->comm, r))
             return r;
     return TWILL_NO_RANK;
 }

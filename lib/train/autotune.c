@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Search for the fastest bucket sizes in the first steps, as Horovod's autotuning does, but without
  * a model: there are a few sizes only. */
-#include "lib/job/log.h"
 #include "lib/train/gradients.h"
 
 #include <stdlib.h>
@@ -69,7 +68,7 @@ static twill_status choose(struct twill_gradients *set)
     unsigned best = twill_search_fastest(&tuning->search, n);
     const double *seconds = tuning->search.seconds;
     const struct twill_bucket_sizes *sizes = &tuning->sizes[best];
-    twill_say(&set->context->log,
+    twill_say(set->process.log,
               twill_log_once(TWILL_LOG_INFO, twill_comm_rank(set->lane[0].comm) == 0),
               "gradient set: TWILL_GRADIENTS=bucket=%zu,first=%zu,segment=%zu is the fastest of %u "
               "(%.6f s a step; at first %.6f s)",

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sufficient factors of dense layers: the choice, the all-gather, the product. */
 #include "lib/base/plural.h"
-#include "lib/engine/shared_prices.h"
 #include "lib/train/gradients.h"
 
 #include <stdlib.h>
@@ -18,8 +17,7 @@
 static twill_status time_products(struct twill_gradients *set, uint64_t *million)
 {
     uint64_t mine = 0;
-    TWILL_TRY(&set->error,
-              twill_dense_time_product(&mine, set->context->machine.kernels, &set->error));
+    TWILL_TRY(&set->error, twill_dense_time_product(&mine, set->process.kernels, &set->error));
     struct twill_comm *comm = set->lane[0].comm;
     twill_status status = twill_allreduce(comm, &mine, million, 1, TWILL_U64, TWILL_MAX);
     return status == TWILL_OK ? TWILL_OK : twill_gradients_fail(&set->lane[0], comm, status);
@@ -28,8 +26,8 @@ static twill_status time_products(struct twill_gradients *set, uint64_t *million
 static struct twill_dense_pricing pricing_of(struct twill_gradients *set,
                                              struct twill_chooser *chooser)
 {
-    return (struct twill_dense_pricing){chooser, set->lane[0].comm->world,
-                                        set->context->selection.tuning};
+    return (struct twill_dense_pricing){chooser, twill_extend_world(set->lane[0].comm),
+                                        set->process.timings};
 }
 
 /* Time reductions of `bytes`, the first of which connects. Stores the nanoseconds of the fastest by
@@ -63,7 +61,7 @@ static twill_status measure_rates(struct twill_gradients *set, struct twill_choo
     uint64_t ns = 0, ps = 0;
     rates->reality = 1;
     TWILL_TRY(NULL, time_products(set, &rates->million));
-    if (set->options.factors != TWILL_FACTORS_BY_PRICE || set->lane[0].comm->world->size == 1)
+    if (set->options.factors != TWILL_FACTORS_BY_PRICE || twill_comm_size(set->parent) == 1)
         return TWILL_OK;
     bytes = twill_min(bytes, TIMED_REDUCTION);
     TWILL_TRY(&set->error,
@@ -94,8 +92,7 @@ twill_status twill_dense_choose(struct twill_gradients *set)
         if (set->tensor[t].dense == NULL)
             continue;
         if (chooser == NULL) {
-            TWILL_TRY(&set->error,
-                      twill_comm_create_chooser(&chooser, set->lane[0].comm, NULL, &set->error));
+            TWILL_TRY(&set->error, twill_extend_chooser(&chooser, set->lane[0].comm, &set->error));
             status = measure_rates(set, chooser, set->tensor[t].bytes, &rates);
         }
         if (status == TWILL_OK)
@@ -156,8 +153,8 @@ void twill_dense_rebuild(struct twill_gradients *set, const struct twill_bucket 
                                           .columns = dense->columns,
                                           .scale = (float)scale};
     size_t row = first / dense->columns, end = (first + count - 1) / dense->columns + 1;
-    twill_factors_multiply(set->context->machine.kernels, &factors, bucket->memory, row, end - row,
-                           set->lane[0].comm->tuning.threads);
+    twill_factors_multiply(set->process.kernels, &factors, bucket->memory, row, end - row,
+                           set->process.threads);
 }
 
 /* --- calls ----------------------------------------------------------------------------------- */
@@ -240,8 +237,7 @@ twill_status twill_gradients_ready_factors(twill_gradients *set, int index, cons
     if (dense->gathers)
         store_factors(set, bucket, errors, activations, samples);
     else
-        twill_factors_multiply(set->context->machine.kernels, &factors,
-                               twill_gradients_memory(set, index), 0, dense->rows,
-                               set->lane[0].comm->tuning.threads);
+        twill_factors_multiply(set->process.kernels, &factors, twill_gradients_memory(set, index),
+                               0, dense->rows, set->process.threads);
     return twill_gradients_mark(set, index);
 }

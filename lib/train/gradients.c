@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A set from its creation to its end. */
 #include "lib/train/gradients.h"
-#include "lib/wait/wait.h"
 
 #include "lib/base/lists.h"
-#include "lib/report/timeline.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -23,14 +21,15 @@ twill_status twill_gradients_create(twill_gradients **made, twill_comm *comm,
         return TWILL_ERR_ARGUMENT;
     struct twill_gradients *set = calloc(1, sizeof(*set));
     if (set == NULL)
-        return twill_comm_refuse_call(comm, "twill_gradients_create", TWILL_ERR_MEMORY,
-                                      "out of memory");
+        return twill_extend_refuse(comm, "twill_gradients_create", TWILL_ERR_MEMORY,
+                                   "out of memory");
     set->context = context;
+    set->process = twill_extend_process(context);
     set->parent = comm;
     twill_status status = twill_gradients_set_options(set, options, &error);
     if (status != TWILL_OK) {
         free(set);
-        return twill_comm_refuse_call(comm, "twill_gradients_create", status, error.message);
+        return twill_extend_refuse(comm, "twill_gradients_create", status, error.message);
     }
     set->late = set->options.late != 0;
     set->generations = set->late ? 2 : 1;
@@ -210,7 +209,7 @@ twill_status twill_gradients_commit(twill_gradients *set)
     set->committed = true;
     set->delivered = set->generations - 1;
     for (uint32_t t = 0; t < set->tensors; t++)
-        twill_timeline_name_tensor(set->parent, t, set->tensor[t].name);
+        twill_extend_name_tensor(set->parent, t, set->tensor[t].name);
     return TWILL_OK;
 }
 
@@ -250,18 +249,17 @@ twill_status twill_gradients_count(const twill_gradients *set, twill_gradients_c
         .bytes_converted = atomic_load_explicit(&usage->bytes_converted, memory_order_relaxed),
         .buckets = atomic_load_explicit(&usage->buckets, memory_order_relaxed),
         .state_bytes = atomic_load_explicit(&usage->state_bytes, memory_order_relaxed),
-        .agreements = atomic_load_explicit(&usage->agreements, memory_order_relaxed)};
+        .agreements = atomic_load_explicit(&usage->agreements, memory_order_relaxed),
+        .seconds_exposed =
+            (double)atomic_load_explicit(&usage->ns_exposed, memory_order_relaxed) * 1e-9};
     if (set->update != NULL)
         counters->gradient_norm = set->update->norm;
-    if (set->lanes > 0)
-        counters->seconds_exposed = twill_comm_seconds(
-            set->lane[0].comm, atomic_load_explicit(&usage->ticks_exposed, memory_order_relaxed));
     return TWILL_OK;
 }
 
 void twill_gradients_destroy(twill_gradients *set)
 {
-    if (set == NULL || twill_context_is_forked(set->context)) /* then it is the parent's */
+    if (set == NULL || twill_extend_is_forked(set->context)) /* then it is the parent's */
         return;
     if (set->committed) {
         twill_gradients_await_markers(set);

@@ -21,7 +21,7 @@
 #ifndef TWILL_TRAIN_GRADIENTS_H
 #define TWILL_TRAIN_GRADIENTS_H
 
-#include "lib/comm/comm.h"
+#include "lib/extend.h"
 #include "lib/train/compression/compress.h"
 #include "lib/train/dense.h"
 #include "lib/train/lanes/lane.h"
@@ -101,13 +101,14 @@ struct twill_gradients_usage {
     _Atomic uint64_t operations, agreements; /* by the lanes */
     _Atomic uint64_t bytes_converted;
     _Atomic uint64_t bytes_copied; /* threads that mark tensors ready copy too */
-    _Atomic uint64_t ticks_exposed;
+    _Atomic uint64_t ns_exposed;
     _Atomic uint32_t buckets;   /* of a step, in the division in use: any thread may ask for it, */
     _Atomic size_t state_bytes; /* and for this, while another one divides the tensors anew */
 };
 
 struct twill_gradients {
     twill_context *context;
+    struct twill_extend_process process;
     twill_comm *parent; /* the caller's */
     struct twill_gradients_options options;
     bool committed;

@@ -215,7 +215,7 @@ static bool apply_value(twill_gradients_options *options, const struct set_entry
         return parse_real(value, member);
     if (kinds[entry->kind].names != NULL)
         number = find_name(kinds[entry->kind].names, kinds[entry->kind].count, value);
-    else if (!twill_config_bytes(value, &number))
+    else if (!twill_read_integer(value, true, &number))
         return false;
     if (number < 0 || (entry->kind != SETTING_BYTES && number > INT32_MAX))
         return false;

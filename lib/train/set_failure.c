@@ -1,49 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Failures of a set, and refused arguments. */
 #include "lib/train/gradients.h"
-#include "lib/wait/wait.h"
 
 #include <sched.h>
 #include <stdio.h>
 
-/* Break a communicator of a set, so that no rank waits on it. The lane is locked, or no other
+/* Break the communicators of a lane, so that no rank waits on them. The lane is locked, or no other
  * thread uses it. */
-static void break_comm(const struct twill_error *cause, twill_comm *comm)
-{
-    if (comm == NULL || twill_comm_acquire(comm, "twill_gradients") != TWILL_OK)
-        return;
-    if (!comm->broken)
-        (void)twill_comm_end(
-            comm, TWILL_COMM_FAIL(comm, cause->status, "gradient set: %s", cause->message));
-    twill_comm_release(comm);
-}
-
 static void break_lane(const struct twill_error *cause, struct twill_lane *lane)
 {
-    break_comm(cause, lane->comm);
-    break_comm(cause, lane->order_comm);
-    break_comm(cause, lane->update.comm);
-}
-
-/* Copy the failure that has broken the parent, unless another thread is in a call on it: that call
- * then reports it. Returns false if there is none. */
-static bool copy_parent_failure(struct twill_error *cause, struct twill_comm *parent)
-{
-    const char *inside;
-    if (!twill_comm_is_live(parent) || !twill_comm_hold(parent, twill_held_by_progress, &inside))
-        return false;
-    bool fails = parent->broken && parent->error.status != TWILL_OK;
-    if (fails)
-        *cause = parent->error;
-    twill_comm_release(parent);
-    return fails;
+    twill_comm *const comms[] = {lane->comm, lane->order_comm, lane->update.comm};
+    for (size_t c = 0; c < TWILL_ARRAY_LENGTH(comms); c++)
+        twill_extend_end(comms[c], "twill_gradients", "gradient set", cause);
 }
 
 void twill_gradients_break(struct twill_gradients *set)
 {
     struct twill_error failure, *cause = &set->error;
     if (!set->broken)
-        cause = copy_parent_failure(&failure, set->parent) ? &failure : NULL;
+        cause = twill_extend_failure(set->parent, &failure) ? &failure : NULL;
     for (uint32_t l = 0; cause != NULL && l < set->lanes; l++)
         break_lane(cause, &set->lane[l]);
 }
@@ -87,11 +62,7 @@ twill_status twill_gradients_fail(struct twill_lane *lane, twill_comm *comm, twi
 twill_status twill_gradients_fail_with(struct twill_lane *lane, twill_comm *comm, const char *call,
                                        twill_status status, const char *message)
 {
-    if (twill_comm_acquire(comm, call) != TWILL_OK)
-        return TWILL_ERR_ARGUMENT;
-    status = twill_comm_fail(comm, TWILL_COMM_FAIL(comm, status, "%s", message));
-    twill_comm_release(comm);
-    return twill_gradients_fail(lane, comm, status);
+    return twill_gradients_fail(lane, comm, twill_extend_fail(comm, call, status, "%s", message));
 }
 
 twill_status twill_gradients_refuse(struct twill_gradients *set, const char *file, int line,

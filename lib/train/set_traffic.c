@@ -68,13 +68,7 @@ static void report_lane(struct twill_lane *lane, bool all)
         twill_lane_interrupt(lane);
     else
         twill_lane_lock(lane);
-    if (twill_comm_acquire(lane->comm, "twill_gradients_wait_all") == TWILL_OK) {
-        if (all)
-            twill_split_report_all(lane->comm, what);
-        else
-            twill_split_report(lane->comm, what);
-        twill_comm_release(lane->comm);
-    }
+    twill_extend_report(lane->comm, "twill_gradients_wait_all", what, all);
     twill_lane_unlock(lane);
 }
 

@@ -70,8 +70,7 @@ twill_status twill_gradients_set_options(struct twill_gradients *set,
                                                    "twill_gradients_defaults", error));
         set->options = *options;
     }
-    const char *value = twill_config_text(&set->context->config, TWILL_VARIABLE_GRADIENTS);
-    if (value != NULL)
-        TWILL_TRY(error, twill_entries_apply(&set->options, value, error));
+    if (set->process.gradients != NULL)
+        TWILL_TRY(error, twill_entries_apply(&set->options, set->process.gradients, error));
     return check_options(&set->options, error);
 }

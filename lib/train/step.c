@@ -18,7 +18,7 @@ twill_status twill_gradients_check_usable(struct twill_gradients *set, const cha
         return TWILL_ERR_BROKEN;
     if (!set->committed)
         return TWILL_GRADIENTS_REFUSE(set, "%s before twill_gradients_commit()", call);
-    if (twill_context_is_forked(set->context))
+    if (twill_extend_is_forked(set->context))
         return TWILL_ERR_FORKED;
     return TWILL_OK;
 }
@@ -34,8 +34,7 @@ static twill_status check_index(struct twill_gradients *set, const char *call, i
 /* Add the time since `from` to what the caller spent in the set's calls. */
 static void count_exposed(struct twill_gradients *set, uint64_t from)
 {
-    atomic_fetch_add_explicit(&set->usage.ticks_exposed, twill_ticks() - from,
-                              memory_order_relaxed);
+    atomic_fetch_add_explicit(&set->usage.ns_exposed, twill_now() - from, memory_order_relaxed);
 }
 
 /* Is the caller's memory unmapped? Large allocations are when they are freed, and an access would
@@ -114,7 +113,7 @@ static twill_status mark_tensor(struct twill_gradients *set, int index)
 
 twill_status twill_gradients_mark(struct twill_gradients *set, int index)
 {
-    uint64_t from = twill_ticks();
+    uint64_t from = twill_now();
     atomic_fetch_add(&set->markers, 1);
     twill_status status = mark_tensor(set, index);
     count_exposed(set, from);
@@ -187,19 +186,16 @@ static twill_status time_out(struct twill_lane *lane, const struct twill_bucket 
     char more[32] = "";
     if (missing > 1)
         snprintf(more, sizeof(more), " and %u more", missing - 1);
-    struct twill_comm *comm = lane->comm;
-    if (twill_comm_acquire(comm, "twill_gradients_wait") != TWILL_OK)
-        return TWILL_ERR_ARGUMENT;
     if (missing == 0)
         name = set->tensor[set->backward[bucket->first]].name;
-    twill_status status = twill_comm_fail(
-        comm,
-        TWILL_COMM_FAIL(comm, TWILL_ERR_TIMEOUT,
-                        "tensor '%s'%s was not marked ready%s within %.1f s (%s)", name, more,
-                        missing == 0 ? ", or one in its bucket, on another rank" : "",
-                        (double)comm->tuning.timeout_ns * 1e-9, twill_comm_timeout_name(comm)));
-    twill_comm_release(comm);
-    return twill_gradients_fail(lane, comm, status);
+    const char *limit;
+    uint64_t timeout_ns = twill_extend_timeout_ns(lane->comm, &limit);
+    twill_status status =
+        twill_extend_fail(lane->comm, "twill_gradients_wait", TWILL_ERR_TIMEOUT,
+                          "tensor '%s'%s was not marked ready%s within %.1f s (%s)", name, more,
+                          missing == 0 ? ", or one in its bucket, on another rank" : "",
+                          (double)timeout_ns * 1e-9, limit);
+    return twill_gradients_fail(lane, lane->comm, status);
 }
 
 /* Return the bucket that keeps this one from being reduced on this rank: one that is not ready. */
@@ -225,7 +221,7 @@ static twill_status time_out_idle(struct twill_lane *lane, const struct twill_bu
 static twill_status wait_for_lane_thread(struct twill_lane *lane, struct twill_bucket *bucket)
 {
     struct twill_gradients *set = lane->set;
-    uint64_t timeout = lane->comm->tuning.timeout_ns, from = twill_now();
+    uint64_t timeout = twill_extend_timeout_ns(lane->comm, NULL), from = twill_now();
     for (;;) {
         uint32_t seen = atomic_load(&lane->own.ends);
         if (set->broken)
@@ -246,7 +242,7 @@ static twill_status wait_for_lane_thread(struct twill_lane *lane, struct twill_b
 static twill_status wait_in_lane(struct twill_lane *lane, struct twill_bucket *bucket)
 {
     twill_status status = TWILL_OK;
-    uint64_t deadline = twill_now() + lane->comm->tuning.timeout_ns;
+    uint64_t deadline = twill_now() + twill_extend_timeout_ns(lane->comm, NULL);
     twill_lane_lock(lane);
     while (status == TWILL_OK && !is_complete(bucket)) {
         uint32_t collected = lane->collected;
@@ -257,7 +253,7 @@ static twill_status wait_in_lane(struct twill_lane *lane, struct twill_bucket *b
         if (status == TWILL_PENDING)
             status = time_out(lane, first_missing(lane, bucket));
         else if (lane->collected != collected)
-            deadline = twill_now() + lane->comm->tuning.timeout_ns;
+            deadline = twill_now() + twill_extend_timeout_ns(lane->comm, NULL);
     }
     twill_lane_unlock(lane);
     return status;
@@ -317,7 +313,7 @@ static uint64_t awaited_step(const struct twill_gradients *set)
 
 twill_status twill_gradients_wait(twill_gradients *set, int index)
 {
-    uint64_t from = twill_ticks();
+    uint64_t from = twill_now();
     TWILL_TRY(NULL, twill_gradients_check_usable(set, "twill_gradients_wait"));
     TWILL_TRY(NULL, check_index(set, "twill_gradients_wait", index));
     uint64_t step = awaited_step(set);
@@ -403,7 +399,7 @@ static bool lacks_marks(const struct twill_gradients *set, const struct twill_bu
 static twill_status await_marks(struct twill_lane *lane, struct twill_bucket *bucket, uint64_t step)
 {
     struct twill_gradients *set = lane->set;
-    uint64_t deadline = twill_now() + lane->comm->tuning.timeout_ns;
+    uint64_t deadline = twill_now() + twill_extend_timeout_ns(lane->comm, NULL);
     while (lacks_marks(set, bucket, step)) {
         twill_lane_await_end(lane, atomic_load(&lane->own.ends));
         if (set->broken)
@@ -422,7 +418,7 @@ static twill_status await_marks(struct twill_lane *lane, struct twill_bucket *bu
 static twill_status await_marks_in_lane(struct twill_lane *lane, struct twill_bucket *bucket,
                                         uint64_t step)
 {
-    uint64_t deadline = twill_now() + lane->comm->tuning.timeout_ns;
+    uint64_t deadline = twill_now() + twill_extend_timeout_ns(lane->comm, NULL);
     twill_status status = TWILL_OK;
     while (status == TWILL_OK && lacks_marks(lane->set, bucket, step)) {
         twill_lane_lock(lane);
@@ -463,7 +459,7 @@ static twill_status end_late_step(struct twill_gradients *set, uint64_t step)
 
 twill_status twill_gradients_wait_all(twill_gradients *set)
 {
-    uint64_t from = twill_ticks();
+    uint64_t from = twill_now();
     TWILL_TRY(NULL, twill_gradients_check_usable(set, "twill_gradients_wait_all"));
     uint64_t step = atomic_load(&set->step);
     TWILL_TRY(NULL, set->late ? end_late_step(set, step) : twill_gradients_wait_step(set, step));

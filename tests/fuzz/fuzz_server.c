@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/fuzz/fuzz_server.h"
 
+#include "lib/comm/comm.h"
 #include "lib/twill_recover.h"
 
 #define SERVERS   2u
@@ -204,16 +205,34 @@ twill_status twill_comm_counters(const twill_comm *comm, twill_counters *counter
     return TWILL_OK;
 }
 
-bool twill_comm_is_dead(struct twill_comm *comm, uint32_t peer)
+bool twill_extend_is_dead(twill_comm *comm, uint32_t rank)
 {
     (void)comm;
-    (void)peer;
+    (void)rank;
     return false;
 }
 
-void twill_server_ring(struct twill_server *server, uint32_t rank)
+bool twill_extend_is_forked(const twill_context *of)
 {
-    fuzz_must(rank < server->size);
+    (void)of;
+    return false;
+}
+
+uint64_t twill_extend_timeout_ns(const twill_comm *comm, const char **name)
+{
+    (void)name;
+    return comm->tuning.timeout_ns;
+}
+
+const struct twill_error *twill_extend_error(const twill_comm *comm)
+{
+    return &comm->error;
+}
+
+void twill_extend_ring(twill_comm *comm, uint32_t rank)
+{
+    (void)comm;
+    fuzz_must(rank < opened->size);
 }
 
 twill_status twill_alloc(twill_context *of, void **memory, size_t bytes)
@@ -357,10 +376,10 @@ struct twill_server *fuzz_server_open(struct fuzz_server_kind kind)
 {
     struct twill_server *server = calloc(1, sizeof(*server));
     fuzz_must(server != NULL && pthread_mutex_init(&server->failing, NULL) == 0);
-    context.machine.kernels = fuzz_server_kernels();
     comms_made = 1;
     slow_sends = kind.slow;
     server->context = &context;
+    server->process.kernels = fuzz_server_kernels();
     opened = server;
     server->comm = server->parent = &comms[0];
     server->options = (twill_server_options){.mode = kind.mode,

@@ -15,7 +15,7 @@ static const struct twill_push_code *code_of(const struct twill_core *core,
 
 static const struct twill_kernels *kernels_of(const struct twill_core *core)
 {
-    return core->server->context->machine.kernels;
+    return core->server->process.kernels;
 }
 
 /* Return the type in which a chunk's gradients can be added, or TWILL_TYPE_COUNT if they must be

@@ -173,9 +173,9 @@ static bool lock_until(struct twill_core *core, uint64_t end)
 
 twill_status twill_cores_lock(struct twill_server *server, const char *call)
 {
-    if (twill_context_is_forked(server->context))
+    if (twill_extend_is_forked(server->context))
         return TWILL_ERR_FORKED;
-    const uint64_t patience = (uint64_t)server->context->config.number[TWILL_VARIABLE_TIMEOUT];
+    const uint64_t patience = server->process.timeout_ns;
     const uint64_t end = twill_now() + patience;
     uint32_t cores = twill_server_serves(server) ? server->roles.threads : 0, t = 0;
     while (t < cores && lock_until(&server->core[t], end))
@@ -211,7 +211,7 @@ void twill_core_pushed(struct twill_core *core, const struct twill_chunk *chunk,
     if (worker->link != NULL)
         twill_link_answer(worker->link, k, key->push);
     else
-        twill_server_ring(core->server, worker->rank);
+        twill_extend_ring(core->server->comm, worker->rank);
 }
 
 /* Remember what a worker has got, and its version. */
@@ -236,7 +236,7 @@ void twill_core_deliver(struct twill_core *core, struct twill_chunk *chunk, uint
         twill_link_deliver(worker->link, chunk);
         return;
     }
-    twill_kernels_copy(server->context->machine.kernels, key->landed + chunk->place->first * width,
+    twill_kernels_copy(server->process.kernels, key->landed + chunk->place->first * width,
                        chunk->value, bytes, 0, 1);
     if (worker->rank != server->rank)
         core->bytes_sent += bytes;
@@ -245,7 +245,7 @@ void twill_core_deliver(struct twill_core *core, struct twill_chunk *chunk, uint
         return;
     atomic_store_explicit(&worker->answer[k].version, key->version, memory_order_relaxed);
     atomic_store_explicit(&worker->answer[k].pulled, key->pull, memory_order_release);
-    twill_server_ring(server, worker->rank);
+    twill_extend_ring(server->comm, worker->rank);
 }
 
 /* --- orders ------------------------------------------------------------------------------------
@@ -351,7 +351,7 @@ void twill_core_check(struct twill_core *core)
         struct twill_core_worker *worker = &core->worker[w];
         if (worker->gone || worker->rank == server->rank)
             continue;
-        bool dead = twill_comm_is_dead(server->comm, worker->rank);
+        bool dead = twill_extend_is_dead(server->comm, worker->rank);
         if (dead && worker->suspect) {
             (void)twill_core_poll(core); /* what it has ordered before it died counts */
             twill_core_lose(core, w, true);

@@ -3,33 +3,10 @@
  * and has the chunks of its core in memory of that NUMA node. */
 #include "lib/server/core/core.h"
 
-#include "fabric/shm/node_memory.h"
-#include "lib/base/times.h"
-#include "lib/wait/wait.h"
 #include "numa/memory.h"
 
 #include <sched.h>
 #include <string.h>
-
-#define CORE_SPINS  200u
-#define CORE_YIELDS 50u
-
-/* Wait for orders: spin, yield, then sleep until a worker of the node rings. */
-static void rest(struct twill_core *core, uint32_t idle)
-{
-    struct twill_node *node = core->server->comm->node;
-    if (idle < CORE_SPINS) {
-        twill_pause();
-        return;
-    }
-    if (idle < CORE_SPINS + CORE_YIELDS) {
-        sched_yield();
-        return;
-    }
-    uint32_t word = twill_node_sleep_begin(node);
-    twill_node_sleep(node, word, TWILL_SERVER_SLEEP_NS);
-    twill_node_sleep_end(node);
-}
 
 /* --- where threads and memory are --------------------------------------------------------------
  */
@@ -52,15 +29,14 @@ void twill_core_threads_place(struct twill_server *server)
         bool own = false;
         core->pu = server->options.threads == 0
                        ? -1
-                       : twill_thread_choose_cpu(server->context, server->roles.threads, t, &own);
-        core->numa_node = twill_core_numa_node(server->context->machine.topology, core->pu);
+                       : twill_extend_choose_cpu(server->context, server->roles.threads, t, &own);
+        core->numa_node = twill_core_numa_node(server->process.topology, core->pu);
     }
 }
 
 static bool is_placed(const struct twill_core *core, const void *memory)
 {
-    return memory != NULL && core->numa_node >= 0 &&
-           core->server->context->memory.user_policy.nodes == 0;
+    return memory != NULL && core->numa_node >= 0 && !core->server->process.places_memory;
 }
 
 void twill_core_place_memory(const struct twill_core *core, void *memory, size_t bytes)
@@ -88,14 +64,14 @@ static void *core_main(void *argument)
             continue;
         }
         unsigned taken = twill_core_poll(core);
-        if (taken == 0 && idle >= CORE_SPINS)
+        if (taken == 0 && idle >= TWILL_EXTEND_SPINS)
             twill_core_check(core);
         twill_core_unlock(core);
         if (taken > 0) {
             atomic_fetch_add_explicit(&core->server->moved, 1, memory_order_relaxed);
             idle = 0;
         } else
-            rest(core, idle++);
+            twill_extend_rest(core->server->comm, idle++, NULL, NULL); /* a worker rings */
     }
     return NULL;
 }
@@ -105,7 +81,8 @@ twill_status twill_core_threads_start(struct twill_server *server)
     for (int t = 0; t < server->options.threads; t++) {
         struct twill_core *core = &server->core[t];
         core->running = true; /* before the thread reads it */
-        int code = twill_thread_start(&core->thread, "twill-server", core->pu, core_main, core);
+        int code =
+            twill_extend_start_thread(&core->thread, "twill-server", core->pu, core_main, core);
         if (code == 0)
             continue;
         core->running = false;

@@ -126,7 +126,7 @@ static void send_batch(struct twill_replica_link *link)
         start_send(link, chunk->value, bytes, &batch->request[i + 1]);
         count_replica(core, bytes, 0, 0);
     }
-    twill_server_ring(core->server, link->rank);
+    twill_extend_ring(core->server->comm, link->rank);
 }
 
 /* Complete a batch that the replica has acknowledged, once its messages are complete here, too. */
@@ -211,7 +211,7 @@ static void end_batch(struct twill_replica_link *link)
     link->ended = batch->head.count == 0;
     if (!link->ended)
         start_receive(link, &batch->head, sizeof(batch->head), &batch->request[0]);
-    twill_server_ring(link->core->server, link->rank);
+    twill_extend_ring(link->core->server->comm, link->rank);
 }
 
 static bool poll_receiver(struct twill_replica_link *link)
@@ -360,7 +360,7 @@ static void close_replica(struct twill_replica_link *link, twill_context *contex
 
 void twill_replicas_close(struct twill_server *server, bool together)
 {
-    uint64_t until = together ? twill_now() + server->comm->tuning.timeout_ns : 0;
+    uint64_t until = together ? twill_now() + twill_extend_timeout_ns(server->comm, NULL) : 0;
     if (together && twill_server_replicates(server))
         drain_replicas(server, until);
     for (uint32_t c = 0; c < server->roles.cores && twill_server_replicates(server); c++) {

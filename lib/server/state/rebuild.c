@@ -44,9 +44,9 @@ twill_status twill_server_rebuild(twill_server **server, twill_comm *comm)
     if (server == NULL || *server == NULL || twill_comm_context(comm) == NULL)
         return TWILL_ERR_ARGUMENT;
     struct twill_server *old = *server, *made = NULL;
-    if (twill_context_is_forked(old->context))
+    if (twill_extend_is_forked(old->context))
         return TWILL_ERR_FORKED;
-    if (!twill_advancer_remove(&old->advancer, old->context))
+    if (!twill_extend_unhook(&old->hook, old->context))
         return TWILL_SERVER_FAIL(old, TWILL_ERR_TIMEOUT,
                                  "rank %u: a server cannot be rebuilt: another thread, which waits "
                                  "for something else, has been advancing it for TWILL_TIMEOUT",

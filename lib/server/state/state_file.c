@@ -41,7 +41,7 @@ struct state_stream {
 
 static uint32_t add_crc(struct state_stream *s, const void *data, size_t bytes)
 {
-    s->crc = s->server->context->machine.kernels->crc32c(s->crc, data, bytes);
+    s->crc = s->server->process.kernels->crc32c(s->crc, data, bytes);
     return s->crc;
 }
 

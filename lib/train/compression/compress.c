@@ -81,8 +81,8 @@ twill_status twill_compressor_open(struct twill_gradients *set)
     c->kind = twill_coding_of(options->compression).kind;
     c->format = (struct twill_block_format){twill_coding_of(options->compression).code,
                                             TWILL_BLOCK_DEFAULT};
-    c->kernels = set->context->machine.kernels;
-    c->threads = set->lane[0].comm->tuning.threads;
+    c->kernels = set->process.kernels;
+    c->threads = set->process.threads;
     c->choice = TWILL_WIRE_ALL;
     choose_factors(set);
     TWILL_TRY(&set->error, make_code_operation(set));

@@ -18,21 +18,13 @@
 #ifndef TWILL_COMPRESS_H
 #define TWILL_COMPRESS_H
 
-#include "kernels/training/quantize.h"
+#include "lib/train/compression/coding.h"
 #include "lib/train/step_search.h"
 #include "lib/twill_train.h"
 
 struct twill_gradients;
 struct twill_lane;
 struct twill_bucket;
-
-enum twill_coding { TWILL_CODING_NARROW, TWILL_CODING_BLOCKS, TWILL_CODING_SPARSE };
-
-/* Return how a twill_compression other than none encodes. */
-struct twill_coding_choice {
-    enum twill_coding kind;
-    twill_type code;
-} twill_coding_of(twill_compression compression);
 
 /* Which buckets are compressed, of those that can be. */
 enum twill_wire_choice {

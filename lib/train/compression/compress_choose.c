@@ -8,8 +8,6 @@
  * ranks agree on the choice whose slowest rank is fastest; compression has to be faster by more
  * than the noise, as it costs accuracy. */
 #include "algorithms/select/narrowing.h"
-#include "lib/engine/shared_prices.h"
-#include "lib/job/log.h"
 #include "lib/train/gradients.h"
 
 #define GAIN_LEAST 0.97 /* of the time without compression: at most this */
@@ -27,8 +25,8 @@ static const char *const choice_names[TWILL_WIRE_CHOICES] = {"buckets where the 
 static uint64_t coding_time(struct twill_gradients *set, const struct twill_bucket *bucket)
 {
     const struct twill_compressor *c = &set->compressor;
-    uint64_t once = twill_rate_time(set->context->selection.tuning->model.convert,
-                                    bucket->count * sizeof(float));
+    uint64_t once =
+        twill_rate_time(set->process.timings->model.convert, bucket->count * sizeof(float));
     if (c->kind != TWILL_CODING_SPARSE)
         return once;
     uint64_t entries = bucket->wire.units * (uint64_t)twill_comm_size(set->parent);
@@ -39,26 +37,26 @@ twill_status twill_wire_pays(struct twill_gradients *set, const struct twill_buc
                              bool *pays)
 {
     const struct twill_compressor *c = &set->compressor;
-    struct twill_comm *comm = set->lane[0].comm;
-    const struct twill_tuning *tuning = set->context->selection.tuning;
+    const struct twill_world *world = twill_extend_world(set->lane[0].comm);
+    const struct twill_tuning *tuning = set->process.timings;
     uint64_t plain = 0, coded = 0;
     struct twill_select_request request = {.collective = TWILL_ALLREDUCE,
                                            .bytes = bucket->count * sizeof(float),
-                                           .mapped = comm->world->nodes == 1,
+                                           .mapped = world->nodes == 1,
                                            .type = TWILL_F32};
     TWILL_TRY(&set->error,
-              twill_cost_of_choice(&plain, c->chooser, comm->world, tuning, &request, &set->error));
+              twill_cost_of_choice(&plain, c->chooser, world, tuning, &request, &set->error));
     request.bytes = twill_wire_bytes(set, bucket);
     request.type = TWILL_U8;
     if (c->kind == TWILL_CODING_SPARSE) {
         request.collective = TWILL_ALLGATHER;
-        request.bytes *= comm->world->size;
+        request.bytes *= world->size;
     } else if (c->kind == TWILL_CODING_NARROW) {
         request.type = c->format.code;
         request.narrow = true;
     }
     TWILL_TRY(&set->error,
-              twill_cost_of_choice(&coded, c->chooser, comm->world, tuning, &request, &set->error));
+              twill_cost_of_choice(&coded, c->chooser, world, tuning, &request, &set->error));
     *pays = coded + coding_time(set, bucket) < plain;
     return TWILL_OK;
 }
@@ -70,7 +68,7 @@ twill_status twill_wire_trial_begin(struct twill_gradients *set)
     struct twill_compressor *c = &set->compressor;
     c->choice = TWILL_WIRE_PRICED;
     TWILL_TRY(&set->error, twill_search_begin(&c->trial, TWILL_WIRE_CHOICES, &set->error));
-    return twill_comm_create_chooser(&c->chooser, set->lane[0].comm, NULL, &set->error);
+    return twill_extend_chooser(&c->chooser, set->lane[0].comm, &set->error);
 }
 
 static twill_status use_choice(struct twill_gradients *set, enum twill_wire_choice choice)
@@ -90,7 +88,7 @@ static twill_status agree_on_choice(struct twill_gradients *set)
     unsigned best = twill_search_fastest(trial, TWILL_WIRE_NONE);
     if (seconds[best] > GAIN_LEAST * seconds[TWILL_WIRE_NONE])
         best = TWILL_WIRE_NONE;
-    twill_say(&set->context->log,
+    twill_say(set->process.log,
               twill_log_once(TWILL_LOG_INFO, twill_comm_rank(set->lane[0].comm) == 0),
               "gradient set: compression by %s of %s (%.6f s a step; of all buckets %.6f s, where "
               "the price says it pays %.6f s, of none %.6f s)",

@@ -3,13 +3,10 @@
 #include "lib/train/lanes/lane.h"
 #include "lib/base/balance.h"
 
-#include "lib/base/times.h"
 #include "lib/train/gradients.h"
-#include "lib/wait/wait.h"
 
 #include <sched.h>
 #include <stdlib.h>
-#include <time.h>
 
 #define LOCK_SPINS 200u /* a holder that does not wait leaves soon */
 
@@ -18,7 +15,7 @@
 twill_status twill_gradients_duplicate(struct twill_gradients *set, twill_comm **made, bool alone)
 {
     twill_status status =
-        alone ? twill_comm_dup_alone(made, set->parent) : twill_comm_dup(made, set->parent);
+        alone ? twill_extend_dup_alone(made, set->parent) : twill_comm_dup(made, set->parent);
     if (status != TWILL_OK)
         return TWILL_FAIL(&set->error, status, "%s", twill_comm_message(set->parent));
     return TWILL_OK;
@@ -236,7 +233,7 @@ void twill_lane_kick(struct twill_lane *lane)
     else
         advance_wanted(lane);
     if (atomic_load(&lane->wanted)) /* the holder may sleep in its wait */
-        twill_node_ring_doorbell(lane->comm->node, lane->comm->local);
+        twill_extend_ring(lane->comm, (uint32_t)twill_comm_rank(lane->comm));
 }
 
 /* --- progress -------------------------------------------------------------------------------- */
@@ -264,12 +261,12 @@ twill_status twill_lane_start(struct twill_lane *lane, uint32_t b)
     return TWILL_OK;
 }
 
-static struct twill_request *oldest_request(const struct twill_lane *lane)
+static twill_request *oldest_request(const struct twill_lane *lane)
 {
     if (lane->flights == 0)
         return NULL;
     const struct twill_lane_flight *flight = &lane->flight[lane->oldest];
-    return twill_request_find(lane->set->bucket[flight->bucket].request[flight->segment]);
+    return lane->set->bucket[flight->bucket].request[flight->segment];
 }
 
 void twill_bucket_end(struct twill_lane *lane, struct twill_bucket *bucket, uint32_t segments)
@@ -287,7 +284,7 @@ void twill_bucket_end(struct twill_lane *lane, struct twill_bucket *bucket, uint
 static twill_status collect(struct twill_lane *lane)
 {
     struct twill_gradients *set = lane->set;
-    while (lane->flights > 0 && twill_request_done(oldest_request(lane))) {
+    while (lane->flights > 0 && twill_extend_has_ended(oldest_request(lane))) {
         const struct twill_lane_flight *flight = &lane->flight[lane->oldest];
         struct twill_bucket *bucket = &set->bucket[flight->bucket];
         twill_status status = twill_wait(&bucket->request[flight->segment]);
@@ -340,14 +337,10 @@ twill_status twill_lane_progress(struct twill_lane *lane)
     TWILL_TRY(NULL, twill_lane_advance(lane));
     if (!twill_lane_is_busy(lane) && !lane->exchanging)
         return TWILL_OK;
-    struct twill_comm *comm = lane->flights > 0            ? lane->comm
-                              : twill_update_is_busy(lane) ? lane->update.comm
-                                                           : lane->order_comm;
-    twill_status status = twill_comm_acquire(comm, "twill_gradients_test");
-    if (status == TWILL_OK) {
-        status = twill_comm_progress(comm); /* also of the context's other communicators */
-        twill_comm_release(comm);
-    }
+    twill_comm *comm = lane->flights > 0            ? lane->comm
+                       : twill_update_is_busy(lane) ? lane->update.comm
+                                                    : lane->order_comm;
+    twill_status status = twill_extend_progress(comm, "twill_gradients_test");
     if (status != TWILL_OK)
         return twill_gradients_fail(lane, comm, status);
     return twill_lane_advance(lane);
@@ -358,7 +351,7 @@ twill_status twill_lane_progress(struct twill_lane *lane)
 /* What ends a wait. */
 struct awaited {
     const struct twill_lane *lane;
-    const struct twill_request *any[4]; /* or NULL: the oldest reduction, the exchange, a gather of
+    twill_request *any[4]; /* or NULL: the oldest reduction, the exchange, a gather of
                                            parameters, one of norms */
 };
 
@@ -369,7 +362,7 @@ static bool has_arrived(const void *of)
                atomic_load_explicit(&awaited->lane->own.lets_in, memory_order_acquire) ||
                atomic_load_explicit(&awaited->lane->set->broken, memory_order_acquire);
     for (size_t i = 0; !any && i < TWILL_ARRAY_LENGTH(awaited->any); i++)
-        any = awaited->any[i] != NULL && twill_request_done(awaited->any[i]);
+        any = awaited->any[i] != NULL && twill_extend_has_ended(awaited->any[i]);
     return any;
 }
 
@@ -377,42 +370,30 @@ static bool has_arrived(const void *of)
  * context are advanced meanwhile. */
 static twill_status wait_for_thread(struct twill_lane *lane, uint64_t deadline)
 {
-    struct twill_comm *comm = lane->comm;
     uint64_t now = twill_now(), until = lane->exchange_from_ns;
     while (!atomic_load(&lane->wanted) && !lane->set->broken && (until == 0 || now < until)) {
         if (now >= deadline)
             return TWILL_PENDING;
-        if (twill_comm_acquire(comm, "twill_gradients_wait") != TWILL_OK)
-            return twill_gradients_fail(lane, comm, TWILL_ERR_ARGUMENT);
-        twill_status status = twill_comm_poll_failures(comm, true);
+        twill_status status = twill_extend_idle(lane->comm, "twill_gradients_wait");
         if (status != TWILL_OK)
-            status = twill_comm_fail(comm, status);
-        twill_comm_release(comm);
-        if (status != TWILL_OK)
-            return twill_gradients_fail(lane, comm, status);
-        if (twill_context_advance(lane->set->context, NULL) == 0) {
-            struct timespec nap = {.tv_nsec = TWILL_LANE_NAP_NS};
-            (void)nanosleep(&nap, NULL);
-        }
+            return twill_gradients_fail(lane, lane->comm, status);
         now = twill_now();
     }
     return TWILL_OK;
 }
 
-/* Wait on a communicator, which is held. A wait that another thread interrupts, as it does when its
+/* Wait on a communicator. A wait that another thread interrupts, as it does when its
  * own wait for the lane times out, goes on with the same deadline: else the two would put it off
  * for ever. */
-static twill_status wait_on(struct twill_lane *lane, struct twill_comm *comm,
+static twill_status wait_on(struct twill_lane *lane, twill_comm *comm,
                             const struct awaited *awaited)
 {
     if (lane->interrupted_ns == 0 || lane->interrupted != comm ||
         lane->interrupted_collected != lane->collected)
         lane->interrupted_ns = twill_now();
-    comm->waits.wait_since = lane->interrupted_ns;
-    twill_status status = twill_comm_wait(comm, has_arrived, awaited);
-    bool moved = comm->waits.wait_since == 0;
-    comm->waits.wait_since = 0;
-    if (moved || !atomic_load(&lane->own.lets_in))
+    twill_status status = twill_extend_wait(comm, "twill_gradients_wait", has_arrived, awaited,
+                                            &lane->interrupted_ns);
+    if (!atomic_load(&lane->own.lets_in))
         lane->interrupted_ns = 0;
     lane->interrupted = comm;
     lane->interrupted_collected = lane->collected;
@@ -421,26 +402,18 @@ static twill_status wait_on(struct twill_lane *lane, struct twill_comm *comm,
 
 twill_status twill_lane_wait(struct twill_lane *lane, uint64_t deadline)
 {
-    struct awaited awaited = {
-        lane,
-        {oldest_request(lane), lane->exchanging ? twill_request_find(lane->exchange) : NULL,
-         twill_update_gather_awaited(lane), twill_update_norms_awaited(lane)}};
-    struct twill_comm *comm = awaited.any[0] != NULL                             ? lane->comm
-                              : awaited.any[2] != NULL || awaited.any[3] != NULL ? lane->update.comm
-                              : awaited.any[1] != NULL                           ? lane->order_comm
-                                                                                 : NULL;
+    struct awaited awaited = {lane,
+                              {oldest_request(lane), lane->exchanging ? lane->exchange : NULL,
+                               twill_update_gather_awaited(lane),
+                               twill_update_norms_awaited(lane)}};
+    twill_comm *comm = awaited.any[0] != NULL                             ? lane->comm
+                       : awaited.any[2] != NULL || awaited.any[3] != NULL ? lane->update.comm
+                       : awaited.any[1] != NULL                           ? lane->order_comm
+                                                                          : NULL;
     if (comm == NULL)
         return wait_for_thread(lane, deadline);
-    twill_status status = twill_comm_acquire(comm, "twill_gradients_wait");
-    if (status == TWILL_OK) {
-        uint64_t from = twill_ticks(), idle = comm->split.idle;
-        if (!has_arrived(&awaited) && !comm->broken) {
-            status = wait_on(lane, comm, &awaited);
-            twill_comm_count_wait(comm, from, idle);
-        }
-        if (status != TWILL_OK)
-            status = twill_comm_fail(comm, status);
-        twill_comm_release(comm);
-    }
+    if (has_arrived(&awaited))
+        return TWILL_OK;
+    twill_status status = wait_on(lane, comm, &awaited);
     return status == TWILL_OK ? TWILL_OK : twill_gradients_fail(lane, comm, status);
 }

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where the threads of lanes run, and what they reach the network by. */
 #include "lib/train/gradients.h"
-#include "lib/wait/wait.h"
+#include "numa/topology.h"
 
 #include <stdio.h>
 
 void twill_lane_place(struct twill_lane *lane)
 {
     lane->own.core =
-        twill_thread_choose_cpu(lane->set->context, lane->set->lanes,
+        twill_extend_choose_cpu(lane->set->context, lane->set->lanes,
                                 (unsigned)(lane - lane->set->lane), &lane->own.own_core);
 }
 
@@ -24,7 +24,7 @@ static size_t describe_core(const struct twill_lane *lane, char *text, size_t by
     struct twill_place place;
     if (lane->own.core < 0)
         return (size_t)snprintf(text, bytes, "not bound, as no PU is left for it");
-    twill_topology_place_pu(lane->set->context->machine.topology, (unsigned)lane->own.core, &place);
+    twill_topology_place_pu(lane->set->process.topology, (unsigned)lane->own.core, &place);
     size_t used = add_level(text, bytes, "package", place.package);
     used += add_level(text + used, bytes - used, "NUMA node", place.numa);
     used += add_level(text + used, bytes - used, "L3", place.l3);
@@ -37,14 +37,8 @@ static size_t describe_core(const struct twill_lane *lane, char *text, size_t by
 
 void twill_lane_describe(const struct twill_lane *lane, char *text, size_t bytes)
 {
-    const struct twill_comm *comm = lane->comm;
     size_t used = (size_t)snprintf(text, bytes, "thread %td: ", lane - lane->set->lane);
     used += describe_core(lane, text + used, bytes - used);
-    for (unsigned t = 0; t < comm->links.transports; t++) {
-        struct twill_transport *transport = comm->links.transport[t];
-        if (used < bytes)
-            used += (size_t)snprintf(text + used, bytes - used, "; %s of its own: %s",
-                                     comm->links.alone ? "endpoint and queue" : "no endpoint",
-                                     transport->ops->describe(transport));
-    }
+    if (used < bytes)
+        twill_extend_describe_endpoints(lane->comm, text + used, bytes - used);
 }

@@ -3,7 +3,6 @@
  * and sleeps while no tensor is ready. It takes no signal. */
 #include "lib/base/times.h"
 #include "lib/train/gradients.h"
-#include "lib/wait/wait.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -93,7 +92,8 @@ twill_status twill_lane_thread_start(struct twill_lane *lane)
     atomic_store(&lane->own.stop, false);
     lane->own.running = true; /* before the thread reads it */
     twill_lane_place(lane);
-    int code = twill_thread_start(&lane->own.thread, "twill-lane", lane->own.core, lane_main, lane);
+    int code =
+        twill_extend_start_thread(&lane->own.thread, "twill-lane", lane->own.core, lane_main, lane);
     if (code == 0)
         return TWILL_OK;
     lane->own.running = false;

@@ -128,7 +128,7 @@ twill_status twill_priority_advance(struct twill_lane *lane)
 {
     for (;;) {
         if (lane->exchanging) {
-            if (!twill_request_done(twill_request_find(lane->exchange)))
+            if (!twill_extend_has_ended(lane->exchange))
                 return TWILL_OK;
             TWILL_TRY(NULL, end_exchange(lane));
         }

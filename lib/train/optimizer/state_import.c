@@ -134,9 +134,10 @@ static twill_status read_export(struct state_import *import, const unsigned char
 static twill_status check_collective(struct state_import *import, twill_status status)
 {
     struct twill_lane *lane = &import->set->lane[0];
+    struct twill_error failure;
     if (status == TWILL_OK)
         return TWILL_OK;
-    if (status == TWILL_ERR_MEMORY && !import->comm->broken)
+    if (status == TWILL_ERR_MEMORY && !twill_extend_failure(import->comm, &failure))
         return twill_gradients_fail_with(lane, import->comm, "twill_gradients_state_import", status,
                                          "twill_gradients_state_import: out of memory");
     return twill_gradients_fail(lane, import->comm, status);

@@ -85,7 +85,7 @@ static void load_master(struct twill_gradients *set, uint32_t b,
         if (bucket->type == TWILL_F32)
             memcpy(to, from, part.count * sizeof(*to));
         else
-            set->context->machine.kernels->widen[bucket->type](to, from, part.count);
+            set->process.kernels->widen[bucket->type](to, from, part.count);
     }
 }
 
@@ -152,7 +152,7 @@ static struct twill_optimizer_norms update_part(struct twill_lane *lane, uint32_
                                         .parameter =
                                             update->bucket[b].parameters + part.first * width,
                                         .trust = trust,
-                                        .threads = lane->update.comm->tuning.threads};
+                                        .threads = set->process.threads};
     if (segment->master != NULL)
         step.master = segment->master + from;
     if (segment->master != NULL && bucket->type == TWILL_F32) /* of a set of two generations */
@@ -161,9 +161,9 @@ static struct twill_optimizer_norms update_part(struct twill_lane *lane, uint32_
         if (segment->state[i] != NULL)
             step.state[i] = segment->state[i] + from;
     if (norms)
-        return twill_optimizer_norms(set->context->machine.kernels, &step, part.count);
+        return twill_optimizer_norms(set->process.kernels, &step, part.count);
     twill_gradients_record(set, TWILL_TRACE_UPDATE_BEGIN, b, part.count * width);
-    twill_optimizer_update(set->context->machine.kernels, &step, part.count);
+    twill_optimizer_update(set->process.kernels, &step, part.count);
     if (step.parameter == step.master)
         memcpy(update->bucket[b].parameters + part.first * width, step.master, part.count * width);
     twill_gradients_record(set, TWILL_TRACE_UPDATE_END, b, part.count * width);
@@ -240,24 +240,23 @@ static twill_request **first_gather(const struct twill_update *update,
     return &update->bucket[unit->bucket].segment[unit->segment + unit->gathered].gather;
 }
 
-const struct twill_request *twill_update_gather_awaited(const struct twill_lane *lane)
+twill_request *twill_update_gather_awaited(const struct twill_lane *lane)
 {
     const struct twill_update_queue *queue = &lane->update;
     if (queue->oldest == queue->next)
         return NULL;
-    return twill_request_find(
-        *first_gather(lane->set->update, twill_update_unit_at(queue, queue->oldest)));
+    return *first_gather(lane->set->update, twill_update_unit_at(queue, queue->oldest));
 }
 
-const struct twill_request *twill_update_norms_awaited(const struct twill_lane *lane)
+twill_request *twill_update_norms_awaited(const struct twill_lane *lane)
 {
     const struct twill_update_queue *queue = &lane->update;
     if (queue->clip.started)
-        return twill_request_find(queue->clip.request);
+        return queue->clip.request;
     if (!queue->norms_started)
         return NULL;
     const struct twill_update_unit *unit = twill_update_unit_at(queue, queue->next);
-    return twill_request_find(lane->set->update->bucket[unit->bucket].norms_request);
+    return lane->set->update->bucket[unit->bucket].norms_request;
 }
 
 /* Collect the all-gathers that are complete, oldest first. */
@@ -266,7 +265,7 @@ static twill_status collect_gathers(struct twill_lane *lane)
     struct twill_update_queue *queue = &lane->update;
     while (queue->oldest != queue->next) {
         struct twill_update_unit *unit = twill_update_unit_at(queue, queue->oldest);
-        if (!twill_request_done(twill_update_gather_awaited(lane)))
+        if (!twill_extend_has_ended(twill_update_gather_awaited(lane)))
             break;
         twill_status status = twill_wait(first_gather(lane->set->update, unit));
         if (status != TWILL_OK)
@@ -292,7 +291,7 @@ static twill_status exchange_norms(struct twill_lane *lane, const struct twill_u
         queue->norms_started = status == TWILL_OK;
     }
     if (status == TWILL_OK) {
-        if (!twill_request_done(twill_request_find(bucket->norms_request)))
+        if (!twill_extend_has_ended(bucket->norms_request))
             return TWILL_PENDING;
         queue->norms_started = false;
         status = twill_wait(&bucket->norms_request);

@@ -15,6 +15,7 @@
 #define TWILL_TRAIN_UPDATE_H
 
 #include "kernels/training/optimizer.h"
+#include "lib/twill_train.h"
 
 struct twill_gradients;
 struct twill_bucket;
@@ -155,8 +156,8 @@ twill_status twill_update_advance(struct twill_lane *lane);
 /* Return whether something is queued or under way. */
 bool twill_update_is_busy(const struct twill_lane *lane);
 /* Return the oldest all-gather under way and the exchange of norms under way, or NULL. */
-const struct twill_request *twill_update_gather_awaited(const struct twill_lane *lane);
-const struct twill_request *twill_update_norms_awaited(const struct twill_lane *lane);
+twill_request *twill_update_gather_awaited(const struct twill_lane *lane);
+twill_request *twill_update_norms_awaited(const struct twill_lane *lane);
 /* Compute the gradients of a unit from what was exchanged, if that is not the gradients. */
 void twill_update_decode(struct twill_gradients *set, struct twill_update_unit *unit);
 /* Return a unit of the queue. */

@@ -51,10 +51,10 @@ static void add_squares(struct twill_lane *lane, struct twill_update_unit *unit)
     twill_update_decode(set, unit);
     for (uint32_t s = unit->segment; s < unit->segment + unit->segments; s++) {
         const struct twill_update_segment *segment = &set->update->bucket[unit->bucket].segment[s];
-        sum += twill_kernels_sum_of_squares(
-            set->context->machine.kernels, bucket->type,
-            bucket->memory + segment->shard_first * twill_type_size(bucket->type),
-            segment->shard_count, lane->update.comm->tuning.threads);
+        sum += twill_kernels_sum_of_squares(set->process.kernels, bucket->type,
+                                            bucket->memory + segment->shard_first *
+                                                                 twill_type_size(bucket->type),
+                                            segment->shard_count, set->process.threads);
     }
     lane->update.clip.sum += sum * scale * scale;
 }
@@ -71,7 +71,7 @@ static twill_status publish_sum(struct twill_lane *lane)
     if (status != TWILL_OK)
         return twill_gradients_fail(lane, lane->update.comm, status);
     clip->started = true;
-    if (!twill_request_done(twill_request_find(clip->request)))
+    if (!twill_extend_has_ended(clip->request))
         return TWILL_PENDING;
     clip->started = false;
     status = twill_wait(&clip->request);

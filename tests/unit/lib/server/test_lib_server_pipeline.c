@@ -5,6 +5,7 @@
  * checked are the sums, that each core has reduced its chunks, and that one thread alone has
  * touched each chunk. */
 #include "kernels/kernels.h"
+#include "lib/comm/comm.h"
 #include "lib/server/core/core.h"
 #include "tests/support/ranks.h"
 #include "tests/support/unit.h"

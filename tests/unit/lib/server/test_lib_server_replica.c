@@ -2,6 +2,7 @@
 /* Replicas: a worker is killed in the middle of a push, which one server has got and another has
  * not, and then the server that has it. What the survivors go on with has the same bits as what
  * they had pulled from it, and what it had taken and not yet applied is not lost. */
+#include "lib/comm/comm.h"
 #include "lib/server/link.h"
 #include "lib/twill_recover.h"
 #include "tests/support/ranks.h"

@@ -2,6 +2,7 @@
 /* A server without threads advances while its rank waits for another communicator: the other
  * workers need its chunks before they come there. And a wait of one thread ends as another one
  * fails. A thread that does not come back keeps the server. */
+#include "lib/comm/comm.h"
 #include "lib/server/core/core.h"
 #include "tests/support/ranks.h"
 #include "tests/support/unit.h"
@@ -141,14 +142,15 @@ static void rank_is_kept(int rank, int size, twill_bootstrap *bootstrap, void *u
     struct twill_server *same = server;
     int64_t *timeout = &context->config.number[TWILL_VARIABLE_TIMEOUT], patient = *timeout;
     *timeout = KEPT_NS; /* of the thread only: its communicators keep theirs */
+    server->process.timeout_ns = KEPT_NS;
     TWILL_CHECK(check_locked(server));
-    atomic_fetch_add(&server->advancer.calls, 1);
+    atomic_fetch_add(&server->hook->calls, 1);
     TWILL_CHECK(twill_server_rebuild(&server, comm) == TWILL_ERR_TIMEOUT && server == same);
     TWILL_CHECK(strstr(twill_server_message(server), "TWILL_TIMEOUT") != NULL);
     twill_server_destroy(server);
-    TWILL_CHECK(server->advancer.calls == 1 && twill_comm_is_live(server->comm));
+    TWILL_CHECK(server->hook->calls == 1 && twill_comm_is_live(server->comm));
     TWILL_CHECK(twill_server_parameters(server, 0) != NULL);
-    atomic_fetch_sub(&server->advancer.calls, 1);
+    atomic_fetch_sub(&server->hook->calls, 1);
     *timeout = patient;
     twill_server_destroy(server);
     twill_comm_destroy(comm);

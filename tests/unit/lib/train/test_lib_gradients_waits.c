@@ -2,6 +2,7 @@
 /* Gradient sets: counters beyond 2^32, waits of which nothing comes, sets with threads that fork,
  * are compared or divided anew, a commit that one rank refuses, and the assignment to lanes. */
 #include "lib/base/balance.h"
+#include "lib/comm/comm.h"
 #include "lib/train/gradients.h"
 #include "tests/support/gradient_sets.h"
 #include "tests/support/unit.h"

@@ -2,6 +2,7 @@
 /* Communication threads: each has an endpoint that nothing else uses, and runs on the PU that the
  * set's description names. If one cannot start, none runs when the reason is written. Any thread
  * may read the counters, also while sizes are searched. */
+#include "lib/comm/comm.h"
 #include "lib/train/gradients.h"
 #include "tests/support/gradient_sets.h"
 #include "tests/support/no_threads.h"

@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the layers above the public calls use besides those: each function claims the communicator
+ * where it has to, and calls down. */
+#include "lib/extend.h"
+
+#include "lib/base/rest.h"
+#include "lib/base/times.h"
+#include "lib/comm/comm.h"
+#include "lib/engine/shared_prices.h"
+#include "lib/report/timeline.h"
+#include "lib/wait/wait.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+_Static_assert(TWILL_EXTEND_NOWHERE == TWILL_HEAP_NOWHERE, "offsets are those of the heap");
+_Static_assert(TWILL_EXTEND_TEXT >= TWILL_DEATH_TEXT && TWILL_EXTEND_TEXT >= TWILL_RANK_TEXT,
+               "texts of ranks are as long");
+
+/* --- what is there ---------------------------------------------------------------------------- */
+
+struct twill_extend_process twill_extend_process(const twill_context *context)
+{
+    const struct twill_config *config = &context->config;
+    return (struct twill_extend_process){
+        .log = &context->log,
+        .kernels = context->machine.kernels,
+        .topology = context->machine.topology,
+        .timings = context->selection.tuning,
+        .gradients = twill_config_text(config, TWILL_VARIABLE_GRADIENTS),
+        .timeout_ns = (uint64_t)config->number[TWILL_VARIABLE_TIMEOUT],
+        .threads = (int)config->number[TWILL_VARIABLE_THREADS],
+        .places_memory = context->memory.user_policy.nodes != 0};
+}
+
+bool twill_extend_is_forked(const twill_context *context)
+{
+    return twill_context_is_forked(context);
+}
+
+const struct twill_world *twill_extend_world(const twill_comm *comm)
+{
+    return comm->world;
+}
+
+uint64_t twill_extend_timeout_ns(const twill_comm *comm, const char **name)
+{
+    if (name != NULL)
+        *name = twill_comm_timeout_name(comm);
+    return comm->tuning.timeout_ns;
+}
+
+void twill_extend_describe_endpoints(const twill_comm *comm, char *text, size_t bytes)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (unsigned t = 0; t < comm->links.transports && used < bytes; t++) {
+        struct twill_transport *transport = comm->links.transport[t];
+        used += (size_t)snprintf(text + used, bytes - used, "; %s of its own: %s",
+                                 comm->links.alone ? "endpoint and queue" : "no endpoint",
+                                 transport->ops->describe(transport));
+    }
+}
+
+twill_status twill_extend_dup_alone(twill_comm **made, twill_comm *comm)
+{
+    return twill_comm_dup_alone(made, comm);
+}
+
+twill_status twill_extend_chooser(struct twill_chooser **chooser, twill_comm *comm,
+                                  struct twill_error *error)
+{
+    return twill_comm_create_chooser(chooser, comm, NULL, error);
+}
+
+/* --- waits and progress ----------------------------------------------------------------------- */
+
+bool twill_extend_has_ended(twill_request *request)
+{
+    return twill_request_done(twill_request_find(request));
+}
+
+twill_status twill_extend_progress(twill_comm *comm, const char *call)
+{
+    TWILL_TRY(NULL, twill_comm_acquire(comm, call));
+    twill_status status = twill_comm_progress(comm);
+    twill_comm_release(comm);
+    return status;
+}
+
+twill_status twill_extend_wait(twill_comm *comm, const char *call, bool (*done)(const void *of),
+                               const void *of, uint64_t *since)
+{
+    TWILL_TRY(NULL, twill_comm_acquire(comm, call));
+    twill_status status = TWILL_OK;
+    uint64_t from = twill_ticks(), idle = comm->split.idle;
+    if (!done(of) && !comm->broken) {
+        comm->waits.wait_since = *since;
+        status = twill_comm_wait(comm, done, of);
+        if (comm->waits.wait_since == 0)
+            *since = 0;
+        comm->waits.wait_since = 0;
+        twill_comm_count_wait(comm, from, idle);
+    }
+    if (status != TWILL_OK)
+        status = twill_comm_fail(comm, status);
+    twill_comm_release(comm);
+    return status;
+}
+
+twill_status twill_extend_idle(twill_comm *comm, const char *call)
+{
+    TWILL_TRY(NULL, twill_comm_acquire(comm, call));
+    twill_status status = twill_comm_poll_failures(comm, true);
+    if (status != TWILL_OK)
+        status = twill_comm_fail(comm, status);
+    twill_comm_release(comm);
+    if (status == TWILL_OK && twill_context_advance(comm->context, NULL) == 0)
+        twill_nap(TWILL_EXTEND_NAP_NS);
+    return status;
+}
+
+void twill_extend_rest(twill_comm *comm, uint32_t rests, bool (*moved)(void *object), void *object)
+{
+    if (rests < TWILL_EXTEND_SPINS) {
+        twill_pause();
+        return;
+    }
+    if (rests < TWILL_EXTEND_SPINS + TWILL_EXTEND_YIELDS) {
+        twill_yield();
+        return;
+    }
+    uint32_t word = twill_node_sleep_begin(comm->node);
+    if (moved == NULL || !moved(object))
+        twill_node_sleep(comm->node, word, TWILL_EXTEND_SLEEP_NS);
+    twill_node_sleep_end(comm->node);
+}
+
+void twill_extend_ring(twill_comm *comm, uint32_t rank)
+{
+    if (comm->world->node[rank] == comm->world->node[comm->rank])
+        twill_node_ring_doorbell(comm->node, comm->world->local[rank]);
+}
+
+struct twill_advancer *twill_extend_hook(twill_context *context, bool (*advance)(void *object),
+                                         void *object)
+{
+    struct twill_advancer *hook = calloc(1, sizeof(*hook));
+    if (hook == NULL)
+        return NULL;
+    hook->advance = advance;
+    hook->object = object;
+    twill_advancer_add(context, hook);
+    return hook;
+}
+
+bool twill_extend_unhook(struct twill_advancer **hook, const twill_context *context)
+{
+    if (*hook != NULL && !twill_advancer_remove(*hook, context))
+        return false;
+    free(*hook);
+    *hook = NULL;
+    return true;
+}
+
+int twill_extend_choose_cpu(const twill_context *context, unsigned count, unsigned index, bool *own)
+{
+    return twill_thread_choose_cpu(context, count, index, own);
+}
+
+int twill_extend_start_thread(pthread_t *thread, const char *name, int cpu, void *(*run)(void *),
+                              void *argument)
+{
+    return twill_thread_start(thread, name, cpu, run, argument);
+}
+
+/* --- failures --------------------------------------------------------------------------------- */
+
+twill_status twill_extend_refuse(twill_comm *comm, const char *call, twill_status status,
+                                 const char *message)
+{
+    return twill_comm_refuse_call(comm, call, status, message);
+}
+
+twill_status twill_extend_fail(twill_comm *comm, const char *call, twill_status status,
+                               const char *format, ...)
+{
+    struct twill_error error;
+    va_list arguments;
+    va_start(arguments, format);
+    (void)twill_print_list(error.message, sizeof(error.message), format, arguments);
+    va_end(arguments);
+    TWILL_TRY(NULL, twill_comm_acquire(comm, call));
+    status = twill_comm_fail(comm, TWILL_COMM_FAIL(comm, status, "%s", error.message));
+    twill_comm_release(comm);
+    return status;
+}
+
+void twill_extend_end(twill_comm *comm, const char *call, const char *what,
+                      const struct twill_error *cause)
+{
+    if (comm == NULL || twill_comm_acquire(comm, call) != TWILL_OK)
+        return;
+    if (!comm->broken)
+        (void)twill_comm_end(comm,
+                             TWILL_COMM_FAIL(comm, cause->status, "%s: %s", what, cause->message));
+    twill_comm_release(comm);
+}
+
+bool twill_extend_failure(twill_comm *comm, struct twill_error *failure)
+{
+    const char *inside;
+    if (!twill_comm_is_live(comm) || !twill_comm_hold(comm, twill_held_by_progress, &inside))
+        return false;
+    bool fails = comm->broken && comm->error.status != TWILL_OK;
+    if (fails)
+        *failure = comm->error;
+    twill_comm_release(comm);
+    return fails;
+}
+
+const struct twill_error *twill_extend_error(const twill_comm *comm)
+{
+    return &comm->error;
+}
+
+bool twill_extend_is_dead(twill_comm *comm, uint32_t rank)
+{
+    return twill_comm_is_dead(comm, rank);
+}
+
+const char *twill_extend_name_rank(twill_comm *comm, uint32_t rank, bool dead,
+                                   char text[TWILL_EXTEND_TEXT])
+{
+    return dead ? twill_comm_death_text(comm, rank, text) : twill_comm_rank_text(comm, rank, text);
+}
+
+void twill_extend_hurry(twill_comm *comm)
+{
+    twill_comm_shorten_deadline(comm);
+}
+
+/* --- memory of the node ----------------------------------------------------------------------- */
+
+uint64_t twill_extend_offset(const twill_context *context, const void *memory, size_t bytes)
+{
+    return memory == NULL ? TWILL_EXTEND_NOWHERE
+                          : twill_heap_offset(&context->memory.heap, memory, bytes);
+}
+
+void *twill_extend_map(const twill_comm *comm, uint32_t rank, uint64_t offset)
+{
+    return comm->links.view[comm->world->local[rank]].base + offset;
+}
+
+/* --- what others see -------------------------------------------------------------------------- */
+
+void twill_extend_record(const twill_comm *comm, enum twill_trace_kind kind, uint32_t index,
+                         size_t bytes)
+{
+    twill_trace_emit_other(&comm->trace, (struct twill_trace_event){.tick = twill_ticks(),
+                                                                    .bytes = bytes,
+                                                                    .peer = index,
+                                                                    .kind = (uint8_t)kind});
+}
+
+void twill_extend_name_tensor(twill_comm *comm, uint32_t index, const char *name)
+{
+    twill_timeline_name_tensor(comm, index, name);
+}
+
+void twill_extend_report(twill_comm *comm, const char *call, const char *what, bool all)
+{
+    if (twill_comm_acquire(comm, call) != TWILL_OK)
+        return;
+    if (all)
+        twill_split_report_all(comm, what);
+    else
+        twill_split_report(comm, what);
+    twill_comm_release(comm);
+}
