@@ -298,12 +298,12 @@ wait_for all_gone
 # --- a server is frozen: once a rank has ended well, its host is given up by name. If its ranks have ended, those of other hosts,
 # whose servers answer, go on
 # (A server that sleeps has sent what it had to: that its ranks have started, or the end of a rank that it has reaped.)
-said 1 "host h1: no answer about its ranks for 20 s: they may still be running" h0,h1 --timeout 20 --grace 0.1 \
+said 1 "host h1: no answer about its ranks for 6 s: they may still be running" h0,h1 --timeout 6 --grace 0.1 \
     sh -c '[ "$RANK" = 0 ] || {
         until grep -q "State:.S" /proc/$PPID/status; do sleep 0.05; done; kill -STOP $PPID; }'
 rm -f "$scratch/frozen"
-said 1 "host h1: no answer about its ranks for 20 s after their end: the rest of their output may be missing" \
-    h0,h1 --elastic 1:2 --timeout 20 sh -c 'if [ "$RANK" = 1 ]; then
+said 1 "host h1: no answer about its ranks for 6 s after their end: the rest of their output may be missing" \
+    h0,h1 --elastic 1:2 --timeout 6 sh -c 'if [ "$RANK" = 1 ]; then
         echo "$$ $PPID" >"$0.part"
         exec mv "$0.part" "$0"
     fi
