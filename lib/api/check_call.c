@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Checks the arguments of a collective before anything is sent, and copies the counts and offsets
  * of a vector call. */
+#include "kernels/kernels.h"
 #include "lib/comm/comm.h"
 
 #include <stdlib.h>

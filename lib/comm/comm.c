@@ -3,6 +3,7 @@
 #include "lib/comm/comm.h"
 #include "algorithms/world/world_levels.h"
 #include "fabric/rails/rails.h"
+#include "fabric/shm/single_copy.h"
 #include "lib/base/plural.h"
 #include "lib/base/times.h"
 #include "lib/comm/recovery.h"

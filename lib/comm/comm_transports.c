@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The transports of a communicator: which are needed, which one is used between nodes. */
 #include "fabric/rails/rails.h"
+#include "kernels/kernels.h"
 #include "lib/base/plural.h"
 #include "lib/comm/comm.h"
 #include "lib/engine/plan.h"

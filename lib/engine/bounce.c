@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SRC and DST copied through scratch, segment by segment: scaled inputs, scaled sums of narrow
  * floats, and the source of an all-to-all in place, which the call overwrites. */
+#include "kernels/kernels.h"
 #include "lib/comm/comm.h"
 
 /* A segment of a shard, in the caller's buffer and in scratch. */

@@ -13,6 +13,7 @@
  * (twill_schedule_entry_steps). Those schedules have a later barrier, which proves that all ranks
  * have completed the exchange. */
 #include "fabric/shm/call_records.h"
+#include "fabric/shm/single_copy.h"
 #include "lib/comm/comm.h"
 
 #include <string.h>

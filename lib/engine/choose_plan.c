@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From a call to its plan: the request to the selector, and whether the node's ranks exchange
  * buffer addresses first. */
+#include "fabric/shm/single_copy.h"
 #include "lib/engine/log_calls.h"
 #include "lib/engine/shared_prices.h"
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The steps that compute: REDUCE, COPY, and the reduction of received messages. */
+#include "kernels/kernels.h"
 #include "lib/engine/trace_calls.h"
 
 #include <string.h>

@@ -22,6 +22,7 @@
  * - Nothing here waits or fails. If start_instance() cannot reserve memory, the queue begins the
  *   segment again later; repeating the stores changes nothing. */
 #include "fabric/shm/call_records.h"
+#include "kernels/kernels.h"
 #include "lib/comm/comm.h"
 #include "lib/engine/log_calls.h"
 #include "lib/engine/trace_calls.h"

@@ -11,6 +11,7 @@
  * Two ranks that exchange the halves of SHARED (plan->alternates) store the shards in opposite
  * orders, so that both write to the same cache lines in turn.
  */
+#include "kernels/kernels.h"
 #include "lib/base/lists.h"
 #include "lib/comm/comm.h"
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Buffers in peers' processes, at the addresses they have published: attached if the plan maps
  * them, else fetched in chunks. */
+#include "fabric/shm/single_copy.h"
 #include "lib/comm/comm.h"
 
 #include <errno.h>

@@ -2,7 +2,9 @@
 /* Creates a context: configuration, machine, memory, bootstrap, the job (context_job.c), levels,
  * failure detector. */
 #include "lib/job/context.h"
+#include "algorithms/select/tuning_file.h"
 #include "fabric/host/interfaces.h"
+#include "kernels/kernels.h"
 #include "lib/base/plural.h"
 #include "lib/job/find_levels.h"
 #include "lib/job/log.h"

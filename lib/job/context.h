@@ -4,14 +4,11 @@
 #ifndef TWILL_CONTEXT_H
 #define TWILL_CONTEXT_H
 
-#include "algorithms/select/tuning_file.h"
 #include "algorithms/world/world.h"
 #include "fabric/bootstrap/bootstrap.h"
 #include "fabric/detector/detector.h"
 #include "fabric/shm/shared_region.h"
-#include "fabric/shm/single_copy.h"
 #include "fabric/transports.h"
-#include "kernels/kernels.h"
 #include "lib/job/config.h"
 #include "lib/job/handle.h"
 #include "lib/job/heap.h"
@@ -32,9 +29,12 @@ struct twill_advancer;        /* lib/wait/wait.h */
 struct twill_comm;            /* lib/comm/comm.h */
 struct twill_context_staging; /* lib/engine/staging.c */
 struct twill_departed_comms;  /* lib/comm/agree.c */
-struct twill_level_info;      /* lib/job/find_levels.h */
-struct twill_observer;        /* lib/engine/request.h */
-struct twill_timeline;        /* lib/report/timeline.h */
+struct twill_kernels;
+struct twill_single_copy;
+struct twill_tuning;
+struct twill_level_info; /* lib/job/find_levels.h */
+struct twill_observer;   /* lib/engine/request.h */
+struct twill_timeline;   /* lib/report/timeline.h */
 
 /* The progress thread: lib/wait/progress_thread.c. */
 struct twill_progress {

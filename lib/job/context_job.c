@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Opens the job of a context, in two exchanges: infos of the ranks (what they must agree on is
  * compared here, once), then the heap and connections between hosts. */
+#include "algorithms/select/tuning_file.h"
 #include "fabric/host/host_identity.h"
 #include "lib/job/find_levels.h"
 

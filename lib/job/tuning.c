@@ -3,6 +3,7 @@
  * ~/.twill/tuning and in the installed folder it finds the one for the machine that this process
  * runs on. */
 #include "algorithms/algorithms.h"
+#include "algorithms/select/tuning_file.h"
 #include "lib/job/context.h"
 
 #include <dirent.h>

@@ -4,8 +4,10 @@
  * first byte selects this rank and what is opened: the job, with its heap, levels and failure
  * detector; the memory of a node; or the transport between nodes with its rails. */
 #include "tests/fuzz/fuzz_exchange.h"
+#include "algorithms/select/tuning_file.h"
 #include "fabric/rails/rails.h"
 #include "fabric/shm/node_memory.h"
+#include "fabric/shm/single_copy.h"
 #include "lib/comm/comm.h"
 #include "lib/job/find_levels.h"
 #include "lib/wait/wait.h"
@@ -97,12 +99,6 @@ size_t twill_context_shared_bytes(const struct twill_context *context)
 {
     (void)context;
     return 4096;
-}
-
-uint32_t twill_comm_rank_of(const struct twill_comm *comm, uint32_t job)
-{
-    (void)comm;
-    return job;
 }
 
 void twill_progress_place(struct twill_context *context, const struct twill_cpus *ranks, unsigned n,

@@ -131,7 +131,7 @@ def figures(tree, uses):
     members = tree.members()
     return [
         ("pairs of folders of lib that use each other", len(mutual), 4),
-        ("headers of ours that a core .c file of lib sees, median", int(statistics.median(len(tree.seen_by(f)) for f in core)), 39),
+        ("headers of ours that a core .c file of lib sees, median", int(statistics.median(len(tree.seen_by(f)) for f in core)), 35),
         ("files that see the widest header of lib above the base", max(wide.values()), 69),
         ("product files that sleep or yield", sum(1 for f in tree.product if re.search(SLEEPS, tree.text[f])), 10),
         ("files above lib/wait that rest by themselves, without a reason", len(tree.resting() - set(RESTS)), 9),

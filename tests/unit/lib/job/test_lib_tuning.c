@@ -2,6 +2,7 @@
 /* Tuning folders: a file for this machine is used if all ranks find the same timings, and only
  * then; one for another machine is not; one that cannot be parsed is an error that names file and
  * line. */
+#include "algorithms/select/tuning_file.h"
 #include "lib/job/context.h"
 #include "tests/support/ranks.h"
 #include "tests/support/unit.h"
