@@ -5,7 +5,8 @@
 structure.py [--pairs]   one figure a line: name, value, limit; --pairs: also what ties folders of lib to each other
 
 A limit is a figure that was reached: who makes it better lowers it. Bindings (lib/mpi, lib/python, lib/fortran, lib/heap) and public
-headers are no folders here, and every folder may use the base.
+headers are no folders here, and every folder may use the base. The files that a reader opens are the distinct ones that a section of
+docs/architecture.md names; check_docs looks whether each function is where the page says.
 """
 import collections
 import os
@@ -31,6 +32,7 @@ TIMES = "lib/base/times.h"
 PROGRAMS = ("tests/", "bench/", "examples/", "fabric/launcher/preflight/")
 TIME_CONSTANT = (r"#\s*define\s+\w*_(NS|US|MS|S|SECONDS)\s+[^\n]*[0-9]|UINT64_C\([1-9][0-9]*00000\)|\b[1-9][0-9]*0{6,}u?ll\b"
                  r"|\bpoll\([^()\n]*, [1-9][0-9]*\)|\bu?sleep\([1-9][0-9]*\)|\.tv_n?u?sec = [1-9][0-9]*\b")
+JOURNEYS = {"An allreduce of 8 bytes": 14, "An allreduce of 1 MiB, for the first time": 28, "Start-up": 25, "A rank dies": 10}
 DEFINITION = r"^(?!static)[A-Za-z_][\w \t*]*?\b(twill_\w+)\s*\([^;{}]*\)\s*\{"
 
 
@@ -117,6 +119,12 @@ class Tree:
     def resting(self):
         return {f for f in self.product if not f.startswith(BELOW) and re.search(RESTING, self.code[f])}
 
+    def opened_by_readers(self):
+        """The distinct files that a journey of the architecture page names, of each journey."""
+        parts = re.split(r"^## (.*)$", open("docs/architecture.md").read(), flags=re.M)
+        named = {title: set(re.findall(r"`((?!tests/)[\w/]+/[\w/.]+\.[ch])(?::\w+)?`", text)) for title, text in zip(parts[1::2], parts[2::2])}
+        return {title: len(named[title]) for title in JOURNEYS}
+
     def lines(self, of_tests):
         return sum(t.count("\n") for f, t in self.text.items() if f.startswith("tests/") == of_tests)
 
@@ -129,7 +137,7 @@ def figures(tree, uses):
     wide = collections.Counter(h for f in tree.product if f.endswith(".c") for h in tree.seen_by(f)
                                if folder(h).startswith("lib/") and folder(h) != BASE)
     members = tree.members()
-    return [
+    return [(f"files a reader opens for \"{title}\"", n, JOURNEYS[title]) for title, n in tree.opened_by_readers().items()] + [
         ("pairs of folders of lib that use each other", len(mutual), 4),
         ("headers of ours that a core .c file of lib sees, median", int(statistics.median(len(tree.seen_by(f)) for f in core)), 35),
         ("files that see the widest header of lib above the base", max(wide.values()), 69),
