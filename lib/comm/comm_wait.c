@@ -151,11 +151,16 @@ static twill_status time_out(struct twill_comm *comm, uint64_t since)
                            twill_comm_timeout_name(comm), doing, way);
 }
 
-/* Record that this wait has begun, and for which rank. */
+/* Record that this wait has begun, and for which rank; or that it is for another one now. */
 static void record_wait(struct twill_comm *comm, struct twill_waiting *state, uint32_t rank)
 {
-    uint64_t ns = state->started != 0 ? twill_now() - state->started : 0;
-    state->recorded = true;
+    bool goes_on = state->recorded != 0;
+    uint64_t ns = state->started != 0 && !goes_on ? twill_now() - state->started : 0;
+    if (state->recorded == rank + 1)
+        return;
+    if (goes_on)
+        twill_trace_wait_end(comm);
+    state->recorded = rank + 1;
     twill_trace_wait_begin(comm, rank, ns);
 }
 
@@ -209,7 +214,7 @@ static twill_status check_awaited(struct twill_comm *comm, struct twill_waiting 
     for (unsigned i = 0; i < TWILL_WINDOW; i++)
         TWILL_TRY(&comm->error, twill_run_check_posted(&comm->issue.slot[i]));
     unsigned n = twill_comm_waits_for(comm, ranks, MOST_RANKS_CHECKED, &step);
-    if (n > 0 && !state->recorded)
+    if (n > 0)
         record_wait(comm, state, ranks[0]);
     if (report) {
         twill_comm_report(comm, ranks, n);
@@ -329,7 +334,7 @@ static void record_idle(void *of, struct twill_waiting *state)
 {
     uint32_t rank;
     const char *step;
-    if (!state->recorded && twill_comm_waits_for(of, &rank, 1, &step) > 0)
+    if (state->recorded == 0 && twill_comm_waits_for(of, &rank, 1, &step) > 0)
         record_wait(of, state, rank);
 }
 
@@ -338,7 +343,7 @@ static void end_idle(struct twill_comm *comm, struct twill_waiting *state)
 {
     if (state->idle_since != 0)
         comm->split.idle += twill_ticks() - state->idle_since;
-    if (TWILL_UNLIKELY(state->recorded))
+    if (TWILL_UNLIKELY(state->recorded != 0))
         twill_trace_wait_end(comm);
 }
 

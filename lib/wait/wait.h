@@ -29,8 +29,8 @@ struct twill_waiting {
     uint64_t checked_at, next_check, next_liveness, next_report; /* of blocked_on() */
     uint64_t sleep_ns;                                           /* of the next sleep */
     uint32_t yields, polls;
-    bool recorded;       /* its begin is in the event ring: lib/report */
-    bool polled;         /* what is waited for rings no doorbell: sleep shortly */
+    uint32_t recorded; /* its begin is in the event ring, with this rank; 0: it is not, else + 1 */
+    bool polled;       /* what is waited for rings no doorbell: sleep shortly */
     uint64_t idle_since; /* twill_ticks(); 0: has had something to do */
 };
 
