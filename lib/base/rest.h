@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How a loop that polls gives up its core: it spins, then yields, then naps. For what is below
- * lib/wait, or waits for another thread of this process; other waits use twill_wait(). */
+ * lib/wait, or waits for another thread of this process; other waits use twill_await(). */
 #ifndef TWILL_REST_H
 #define TWILL_REST_H
 

@@ -401,11 +401,13 @@ static void keep_decision(struct twill_comm *comm)
     const struct twill_decision *decision = twill_consensus_decision(consensus);
     if (context->health.departed == NULL) {
         context->health.departed = calloc(1, sizeof(*context->health.departed));
+        if (context->health.departed == NULL)
+            return;
         twill_context_lock(context);
         twill_context_at_end(context, forget_decisions);
         twill_context_unlock(context);
     }
-    if (context->health.departed == NULL || decision == NULL || consensus->excluded)
+    if (decision == NULL || consensus->excluded)
         return;
     struct twill_departed *kept =
         &context->health.departed->comm[context->health.departed->next++ % DEPARTED_KEPT];

@@ -154,12 +154,13 @@ static twill_status time_out(struct twill_comm *comm, uint64_t since)
 /* Record that this wait has begun, and for which rank; or that it is for another one now. */
 static void record_wait(struct twill_comm *comm, struct twill_waiting *state, uint32_t rank)
 {
-    bool goes_on = state->recorded != 0;
-    uint64_t ns = state->started != 0 && !goes_on ? twill_now() - state->started : 0;
+    uint64_t ns = 0;
     if (state->recorded == rank + 1)
         return;
-    if (goes_on)
+    if (state->recorded != 0)
         twill_trace_wait_end(comm);
+    else if (state->started != 0)
+        ns = twill_now() - state->started;
     state->recorded = rank + 1;
     twill_trace_wait_begin(comm, rank, ns);
 }
