@@ -117,7 +117,7 @@ static twill_status try_size(struct twill_server *server, size_t size, size_t by
         status = twill_server_commit(sample);
     if (status == TWILL_OK)
         status = exchange_sample(sample, search);
-    if (status != TWILL_OK && status != TWILL_ERR_MEMORY && !atomic_load(&server->broken))
+    if (status != TWILL_OK && status != TWILL_ERR_MEMORY && !atomic_load(&server->failure.broken))
         (void)TWILL_SERVER_FAIL(server, status, "%s", twill_server_message(sample));
     twill_server_destroy(sample);
     return status;
@@ -127,8 +127,8 @@ static twill_status try_size(struct twill_server *server, size_t size, size_t by
 static twill_status try_sizes(struct twill_server *server, const size_t *sizes, unsigned count,
                               size_t bytes, struct twill_step_search *search)
 {
-    twill_status status = twill_search_begin(search, count, &server->error);
-    TWILL_TRY(NULL, agree_to_go_on(server, status, server->error.message));
+    twill_status status = twill_search_begin(search, count, &server->failure.error);
+    TWILL_TRY(NULL, agree_to_go_on(server, status, server->failure.error.message));
     for (unsigned i = 0; i < count; i++)
         TWILL_TRY(NULL, try_size(server, sizes[i], bytes, search));
     status = twill_search_agree(search, server->parent);
@@ -215,7 +215,7 @@ twill_status twill_server_choose_chunk_bytes(struct twill_server *server)
     TWILL_TRY(NULL, take_known(server));
     if (server->cut.chunk_bytes == 0 && server->options.compression == TWILL_COMPRESS_NONE) {
         twill_status status = choose_by_trial(server);
-        bool lacks_memory = status == TWILL_ERR_MEMORY && !atomic_load(&server->broken);
+        bool lacks_memory = status == TWILL_ERR_MEMORY && !atomic_load(&server->failure.broken);
         if (status != TWILL_OK && !lacks_memory) /* which all ranks know of */
             return status;
     }

@@ -112,8 +112,9 @@ static twill_status explain_lack(struct twill_server *server, twill_status statu
 {
     if (status != TWILL_OK)
         return TWILL_SERVER_FAIL(server, status, "rank %u: %s", server->rank,
-                                 server->error.message[0] != '\0' ? server->error.message
-                                                                  : twill_strerror(status));
+                                 server->failure.error.message[0] != '\0'
+                                     ? server->failure.error.message
+                                     : twill_strerror(status));
     return TWILL_SERVER_FAIL(server, worst, "rank %u: another rank cannot go on: %s", server->rank,
                              twill_strerror(worst));
 }
@@ -170,10 +171,10 @@ static twill_status compare_keys(struct twill_server *server, uint64_t *hash)
 twill_status twill_server_compare(struct twill_server *server)
 {
     uint64_t *hash = calloc(2 * (size_t)server->keys + 1, sizeof(*hash));
-    twill_status status = server->lacking;
+    twill_status status = server->past.lacking;
     if (hash == NULL && status == TWILL_OK)
-        status = TWILL_FAIL(&server->error, TWILL_ERR_MEMORY, "out of memory to compare %u tensors",
-                            server->keys);
+        status = TWILL_FAIL(&server->failure.error, TWILL_ERR_MEMORY,
+                            "out of memory to compare %u tensors", server->keys);
     status = compare_options(server, status);
     if (status == TWILL_OK)
         status = compare_keys(server, hash);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A server from its creation to its end. */
-#include "lib/server/link.h"
+#include "lib/server/server.h"
+#include "lib/server/state/state.h"
 
 #include "lib/base/lists.h"
 
@@ -18,8 +19,8 @@ static void free_server(struct twill_server *server)
     free(server->roles.server_rank);
     free(server->roles.worker_rank);
     free(server->roles.suspect);
-    pthread_mutex_destroy(&server->failing);
-    pthread_mutex_destroy(&server->posting);
+    pthread_mutex_destroy(&server->failure.lock);
+    pthread_mutex_destroy(&server->work.posting);
     free(server);
 }
 
@@ -36,8 +37,8 @@ twill_status twill_server_create(twill_server **made, twill_comm *comm,
     struct twill_server *server = calloc(1, sizeof(*server));
     if (server == NULL)
         return twill_extend_refuse(comm, "twill_server_create", TWILL_ERR_MEMORY, "out of memory");
-    pthread_mutex_init(&server->failing, NULL);
-    pthread_mutex_init(&server->posting, NULL);
+    pthread_mutex_init(&server->failure.lock, NULL);
+    pthread_mutex_init(&server->work.posting, NULL);
     server->context = context;
     server->process = twill_extend_process(context);
     server->parent = comm;
@@ -45,7 +46,7 @@ twill_status twill_server_create(twill_server **made, twill_comm *comm,
     server->size = (uint32_t)twill_comm_size(comm);
     twill_status status = twill_server_set_options(server, options, &error);
     if (status == TWILL_OK && (status = twill_server_cast(server)) != TWILL_OK)
-        error = server->error;
+        error = server->failure.error;
     if (status != TWILL_OK) {
         free_server(server);
         return twill_extend_refuse(comm, "twill_server_create", status, error.message);
@@ -69,7 +70,7 @@ static twill_status check_new_key(struct twill_server *server, const twill_tenso
 {
     if (server->committed)
         return TWILL_SERVER_REFUSE(server, "twill_server_add after twill_server_commit()");
-    if (server->loaded)
+    if (server->past.loaded)
         return TWILL_SERVER_REFUSE(server, "twill_server_add after twill_server_load()");
     if (tensor == NULL || tensor->name == NULL || tensor->name[0] == '\0')
         return TWILL_SERVER_REFUSE(server, "twill_server_add: tensor %u has no name", server->keys);
@@ -149,9 +150,9 @@ static twill_status agree_status(struct twill_server *server, twill_comm *comm, 
 {
     twill_status call, worst = twill_server_worst_status(comm, status, &call);
     if (call == TWILL_OK && worst != TWILL_OK && !server->starts)
-        server->offered = false; /* no rank goes on, and no core runs yet */
+        server->memory.offered = false; /* no rank goes on, and no core runs yet */
     if (status != TWILL_OK)
-        return TWILL_SERVER_FAIL(server, status, "%s", server->error.message);
+        return TWILL_SERVER_FAIL(server, status, "%s", server->failure.error.message);
     if (call != TWILL_OK)
         return TWILL_SERVER_FAIL(server, call, "%s", twill_comm_message(comm));
     if (worst != TWILL_OK)
@@ -219,7 +220,7 @@ twill_status twill_server_commit(twill_server *server)
 {
     if (server == NULL)
         return TWILL_ERR_ARGUMENT;
-    if (atomic_load(&server->broken))
+    if (atomic_load(&server->failure.broken))
         return TWILL_ERR_BROKEN;
     if (server->committed)
         return TWILL_SERVER_REFUSE(server, "twill_server_commit() was called before");
@@ -234,7 +235,7 @@ twill_status twill_server_commit(twill_server *server)
     if (server->hook == NULL)
         return TWILL_SERVER_FAIL(server, TWILL_ERR_MEMORY, "out of memory for a server");
     status = pull_all(server);
-    return status == TWILL_ERR_BROKEN ? server->error.status : status;
+    return status == TWILL_ERR_BROKEN ? server->failure.error.status : status;
 }
 
 /* --- the end --------------------------------------------------------------------------------- */
@@ -287,8 +288,8 @@ void twill_server_close(struct twill_server *server, twill_context *context,
 
 void twill_server_drop_old(struct twill_server *server, enum twill_server_end end)
 {
-    struct twill_server *old = server->old;
-    server->old = NULL;
+    struct twill_server *old = server->past.old;
+    server->past.old = NULL;
     if (old != NULL)
         twill_server_close(old, server->context, end);
 }

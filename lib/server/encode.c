@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A worker's gradient to what it pushes: a copy where servers do not map the caller's memory, or
  * codes. */
-#include "lib/server/encode.h"
+#include "lib/server/server.h"
 
 #include <math.h>
 #include <string.h>
@@ -68,7 +68,7 @@ void twill_server_encode(struct twill_server *server, struct twill_server_key *k
     if (key->sent == key->gradient)
         return;
     memcpy(key->sent, key->gradient, key->bytes);
-    atomic_fetch_add_explicit(&server->copied, key->bytes, memory_order_relaxed);
+    atomic_fetch_add_explicit(&server->work.copied, key->bytes, memory_order_relaxed);
 }
 
 void twill_server_land(struct twill_server *server, struct twill_server_key *key)
@@ -76,5 +76,5 @@ void twill_server_land(struct twill_server *server, struct twill_server_key *key
     if (key->landed == key->parameters)
         return;
     memcpy(key->parameters, key->landed, key->bytes);
-    atomic_fetch_add_explicit(&server->copied, key->bytes, memory_order_relaxed);
+    atomic_fetch_add_explicit(&server->work.copied, key->bytes, memory_order_relaxed);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A worker's end: orders to cores, progress and waits. */
-#include "lib/server/link.h"
+#include "lib/server/server.h"
 
 #include "lib/base/times.h"
 
@@ -13,9 +13,9 @@ twill_status twill_server_post(struct twill_server *server, int key, unsigned ki
         order.push = atomic_load_explicit(&server->key[key].pushes, memory_order_relaxed);
         order.pull = atomic_load_explicit(&server->key[key].pulls, memory_order_relaxed);
     }
-    pthread_mutex_lock(&server->posting);
+    pthread_mutex_lock(&server->work.posting);
     for (uint32_t c = 0; c < server->roles.cores; c++) {
-        struct twill_port *port = &server->port[c];
+        struct twill_port *port = &server->work.port[c];
         if (kind != TWILL_ORDER_LEAVE && port->chunks[key] == 0)
             continue;
         if (port->link != NULL) {
@@ -24,13 +24,13 @@ twill_status twill_server_post(struct twill_server *server, int key, unsigned ki
             continue;
         }
         if (port->rank != server->rank && (order.kind & TWILL_ORDER_PUSH) != 0)
-            server->usage.bytes_sent += port->push_bytes[key];
+            server->work.usage.bytes_sent += port->push_bytes[key];
         if (port->rank != server->rank && (order.kind & TWILL_ORDER_PULL) != 0)
-            server->usage.bytes_received += port->pull_bytes[key];
+            server->work.usage.bytes_received += port->pull_bytes[key];
         twill_ring_put(port->ring, server->keys, order);
         twill_extend_ring(server->comm, port->rank);
     }
-    pthread_mutex_unlock(&server->posting);
+    pthread_mutex_unlock(&server->work.posting);
     return TWILL_OK;
 }
 
@@ -41,12 +41,12 @@ static unsigned poll_links(struct twill_server *server)
 {
     unsigned moved = 0;
     if (server->links == 0 || !twill_server_works(server) ||
-        pthread_mutex_trylock(&server->posting) != 0)
+        pthread_mutex_trylock(&server->work.posting) != 0)
         return 0;
     for (uint32_t i = 0; i < server->links; i++)
         if (server->link[i].port != NULL)
             moved += twill_link_poll(&server->link[i]);
-    pthread_mutex_unlock(&server->posting);
+    pthread_mutex_unlock(&server->work.posting);
     return moved;
 }
 
@@ -55,7 +55,7 @@ bool twill_server_progress(struct twill_server *server)
     unsigned moved = poll_links(server);
     for (uint32_t t = 0; twill_server_serves(server) && t < server->roles.threads; t++) {
         struct twill_core *core = &server->core[t];
-        if (core->running || !twill_core_try_lock(core))
+        if (core->thread.running || !twill_core_try_lock(core))
             continue;
         moved += twill_core_poll(core);
         twill_core_check(core);
@@ -88,7 +88,7 @@ static bool needs_server(const struct twill_server *server, uint32_t number, int
         uint32_t replica = twill_replica_core(server, c);
         bool has = c / server->roles.threads == number ||
                    (replica != TWILL_SERVER_NO_CORE && replica / server->roles.threads == number);
-        needed = has && server->port[c].chunks[key] > 0;
+        needed = has && server->work.port[c].chunks[key] > 0;
     }
     return needed && server->roles.server_rank[number] != server->rank;
 }
@@ -97,13 +97,13 @@ static bool needs_server(const struct twill_server *server, uint32_t number, int
 static uint32_t find_lost(struct twill_server *server)
 {
     uint32_t c = 0;
-    pthread_mutex_lock(&server->posting);
+    pthread_mutex_lock(&server->work.posting);
     for (; c < server->roles.cores; c++) {
-        const struct twill_server_link *link = server->port[c].link;
-        if (link != NULL && link->lost && !link->left && !server->left)
+        const struct twill_server_link *link = server->work.port[c].link;
+        if (link != NULL && link->lost && !link->left && !server->work.left)
             break;
     }
-    pthread_mutex_unlock(&server->posting);
+    pthread_mutex_unlock(&server->work.posting);
     return c;
 }
 
@@ -128,9 +128,10 @@ static twill_status check_servers(struct twill_server *server, int key)
 twill_status twill_server_check(struct twill_server *server, int key)
 {
     uint64_t now = twill_now();
-    if (now < atomic_load_explicit(&server->next_check, memory_order_relaxed))
+    if (now < atomic_load_explicit(&server->work.next_check, memory_order_relaxed))
         return TWILL_OK;
-    atomic_store_explicit(&server->next_check, now + TWILL_SERVER_CHECK_NS, memory_order_relaxed);
+    atomic_store_explicit(&server->work.next_check, now + TWILL_SERVER_CHECK_NS,
+                          memory_order_relaxed);
     return check_servers(server, key);
 }
 
@@ -142,7 +143,7 @@ struct server_waiting {
 /* Return whether a core has yet to answer for a key; -1: for any. */
 static bool owes_answer(const struct twill_server *server, uint32_t core, int key)
 {
-    const struct twill_port *port = &server->port[core];
+    const struct twill_port *port = &server->work.port[core];
     for (uint32_t k = 0; k < server->keys; k++)
         if ((key < 0 || (uint32_t)key == k) && port->chunks[k] > 0 &&
             (atomic_load(&port->answer[k].pushed) < atomic_load(&server->key[k].pushes) ||
@@ -196,8 +197,8 @@ twill_status twill_server_await(struct twill_server *server,
 {
     struct server_waiting state = {.moved = atomic_load(&server->moved)};
     for (;;) {
-        if (atomic_load_explicit(&server->broken, memory_order_acquire))
-            return server->error.status;
+        if (atomic_load_explicit(&server->failure.broken, memory_order_acquire))
+            return server->failure.error.status;
         if (done(server, key))
             return TWILL_OK;
         if (twill_server_progress(server)) {

@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The calls of a training step: push, pull, test, wait, and those that end a part. */
-#include "lib/server/core/core.h"
-#include "lib/server/encode.h"
-#include "lib/server/link.h"
+#include "lib/server/server.h"
 
 /* Check that this rank may push or pull a key. */
 static twill_status check_key(struct twill_server *server, const char *call, int key)
 {
     if (server == NULL)
         return TWILL_ERR_ARGUMENT;
-    if (atomic_load(&server->broken))
+    if (atomic_load(&server->failure.broken))
         return TWILL_ERR_BROKEN;
     if (!server->committed)
         return TWILL_SERVER_REFUSE(server, "%s before twill_server_commit()", call);
@@ -17,7 +15,7 @@ static twill_status check_key(struct twill_server *server, const char *call, int
         return TWILL_ERR_FORKED;
     if (!twill_server_works(server))
         return TWILL_SERVER_REFUSE(server, "%s: this rank does not work", call);
-    if (server->left)
+    if (server->work.left)
         return TWILL_SERVER_REFUSE(server, "%s after twill_server_leave()", call);
     if (key < 0 || (uint32_t)key >= server->keys)
         return TWILL_SERVER_REFUSE(server, "%s: key %d is outside 0 .. %d", call, key,
@@ -85,8 +83,8 @@ static bool push_has_ended(struct twill_server *server, int index)
     if (!is_under_way(&key->pushes, &key->pushes_end))
         return true;
     for (uint32_t c = 0; c < server->roles.cores; c++)
-        if (server->port[c].chunks[index] > 0 &&
-            atomic_load_explicit(&server->port[c].answer[index].pushed, memory_order_acquire) <
+        if (server->work.port[c].chunks[index] > 0 &&
+            atomic_load_explicit(&server->work.port[c].answer[index].pushed, memory_order_acquire) <
                 number)
             return false;
     atomic_store_explicit(&key->pushes_end, number, memory_order_release);
@@ -100,8 +98,8 @@ static bool pull_has_ended(struct twill_server *server, int index)
     if (!is_under_way(&key->pulls, &key->pulls_end))
         return true;
     for (uint32_t c = 0; c < server->roles.cores; c++) {
-        struct twill_answer *answer = &server->port[c].answer[index];
-        if (server->port[c].chunks[index] == 0)
+        struct twill_answer *answer = &server->work.port[c].answer[index];
+        if (server->work.port[c].chunks[index] == 0)
             continue;
         if (atomic_load_explicit(&answer->pulled, memory_order_acquire) < number)
             return false;
@@ -172,10 +170,10 @@ static bool links_have_left(struct twill_server *server, int key)
 {
     bool left = true;
     (void)key;
-    pthread_mutex_lock(&server->posting);
+    pthread_mutex_lock(&server->work.posting);
     for (uint32_t i = 0; i < server->links; i++)
         left &= server->link[i].port == NULL || server->link[i].left || server->link[i].lost;
-    pthread_mutex_unlock(&server->posting);
+    pthread_mutex_unlock(&server->work.posting);
     return left;
 }
 
@@ -185,10 +183,10 @@ twill_status twill_server_leave(twill_server *server)
         return TWILL_ERR_ARGUMENT;
     if (twill_extend_is_forked(server->context))
         return TWILL_ERR_FORKED;
-    if (server->left || !server->committed || !twill_server_works(server))
+    if (server->work.left || !server->committed || !twill_server_works(server))
         return TWILL_OK;
     twill_status status = twill_server_await(server, key_has_ended, -1, "push and pull");
-    server->left = true;
+    server->work.left = true;
     (void)twill_server_post(server, -1, TWILL_ORDER_LEAVE);
     return status != TWILL_OK ? status
                               : twill_server_await(server, links_have_left, -1, "the leave");

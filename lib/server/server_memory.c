@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What workers and servers of a node map of each other: rings, answers, gradients and parameters.
  * It is all in memory of twill_alloc(), so its place in a peer is an offset. */
-#include "lib/server/link.h"
+#include "lib/server/server.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -71,7 +71,7 @@ static twill_status allocate_shared(struct twill_server *server, void *pointer, 
 {
     void *memory = NULL;
     if (twill_alloc(server->context, &memory, twill_max(bytes, 1)) != TWILL_OK)
-        return TWILL_FAIL(&server->error, TWILL_ERR_MEMORY, "%s",
+        return TWILL_FAIL(&server->failure.error, TWILL_ERR_MEMORY, "%s",
                           twill_context_message(server->context));
     memset(memory, 0, twill_max(bytes, 1));
     memcpy(pointer, &memory, sizeof(memory));
@@ -110,7 +110,7 @@ static twill_status place_key(struct twill_server *server, struct twill_server_k
         (server->options.error_feedback != 0 || key->code.kind == TWILL_CODING_SPARSE)) {
         key->residual = calloc(key->count, sizeof(float));
         if (key->residual == NULL)
-            return TWILL_FAIL(&server->error, TWILL_ERR_MEMORY,
+            return TWILL_FAIL(&server->failure.error, TWILL_ERR_MEMORY,
                               "tensor '%s': out of memory for what compression leaves", key->name);
     }
     return TWILL_OK;
@@ -119,7 +119,7 @@ static twill_status place_key(struct twill_server *server, struct twill_server_k
 static twill_status place_memory(struct twill_server *server)
 {
     bool mapped = is_mapped_by_others(server);
-    TWILL_TRY(NULL, allocate_shared(server, &server->control, control_bytes(server)));
+    TWILL_TRY(NULL, allocate_shared(server, &server->memory.control, control_bytes(server)));
     for (uint32_t k = 0; k < server->keys && twill_server_works(server); k++)
         TWILL_TRY(NULL, place_key(server, &server->key[k], mapped));
     return TWILL_OK;
@@ -132,7 +132,7 @@ static void count_chunks(struct twill_server *server)
 {
     for (uint32_t i = 0; i < server->cut.places; i++) {
         const struct twill_chunk_place *place = &server->cut.place[i];
-        struct twill_port *port = &server->port[place->core];
+        struct twill_port *port = &server->work.port[place->core];
         port->chunks[place->key]++;
         port->push_bytes[place->key] += place->wire_bytes;
         port->pull_bytes[place->key] +=
@@ -142,9 +142,9 @@ static void count_chunks(struct twill_server *server)
 
 static twill_status open_ports(struct twill_server *server, uint64_t *all)
 {
-    server->port = calloc(server->roles.cores, sizeof(*server->port));
-    for (uint32_t c = 0; server->port != NULL && c < server->roles.cores; c++) {
-        struct twill_port *port = &server->port[c];
+    server->work.port = calloc(server->roles.cores, sizeof(*server->work.port));
+    for (uint32_t c = 0; server->work.port != NULL && c < server->roles.cores; c++) {
+        struct twill_port *port = &server->work.port[c];
         uint32_t rank = twill_core_rank(server, c), thread = c % server->roles.threads;
         bool works = server->options.layout <= TWILL_SERVER_CC;
         port->core = c;
@@ -155,7 +155,7 @@ static twill_status open_ports(struct twill_server *server, uint64_t *all)
             break;
         port->pull_bytes = port->push_bytes + server->keys;
         if (maps(server, all, server->rank, rank)) {
-            unsigned char *control = server->control;
+            unsigned char *control = server->memory.control;
             port->ring = (void *)(control + c * twill_ring_bytes(server->keys));
             if (rank != server->rank)
                 control = twill_extend_map(server->comm, rank, offer_of(server, all, rank)[0]);
@@ -166,10 +166,11 @@ static twill_status open_ports(struct twill_server *server, uint64_t *all)
         port->own_answer = calloc(server->keys + 1, sizeof(*port->own_answer));
         port->answer = port->own_answer;
         if (port->answer == NULL)
-            return TWILL_FAIL(&server->error, TWILL_ERR_MEMORY, "out of memory for answers");
+            return TWILL_FAIL(&server->failure.error, TWILL_ERR_MEMORY,
+                              "out of memory for answers");
     }
-    if (server->port == NULL || server->port[server->roles.cores - 1].pull_bytes == NULL)
-        return TWILL_FAIL(&server->error, TWILL_ERR_MEMORY, "out of memory for %u cores",
+    if (server->work.port == NULL || server->work.port[server->roles.cores - 1].pull_bytes == NULL)
+        return TWILL_FAIL(&server->failure.error, TWILL_ERR_MEMORY, "out of memory for %u cores",
                           server->roles.cores);
     count_chunks(server);
     return TWILL_OK;
@@ -185,7 +186,7 @@ static void map_worker(struct twill_server *server, uint64_t *all, struct twill_
     uint32_t rank = server->roles.worker_rank[w], thread = core->number % server->roles.threads;
     bool works = twill_server_works(server);
     const uint64_t *offer = offer_of(server, all, rank);
-    unsigned char *own = server->control;
+    unsigned char *own = server->memory.control;
     worker->rank = rank;
     worker->answer = (void *)(own + answers_at(server, works, thread, w));
     if (!maps(server, all, rank, server->rank))
@@ -207,7 +208,7 @@ static twill_status open_workers(struct twill_server *server, uint64_t *all)
 {
     server->core = calloc(server->roles.threads, sizeof(*server->core));
     if (server->core == NULL)
-        return TWILL_FAIL(&server->error, TWILL_ERR_MEMORY, "out of memory for cores");
+        return TWILL_FAIL(&server->failure.error, TWILL_ERR_MEMORY, "out of memory for cores");
     for (uint32_t t = 0; t < server->roles.threads; t++) {
         struct twill_core *core = &server->core[t];
         core->server = server;
@@ -216,8 +217,8 @@ static twill_status open_workers(struct twill_server *server, uint64_t *all)
         core->worker_key =
             calloc((size_t)server->roles.workers * server->keys + 1, sizeof(*core->worker_key));
         if (core->worker == NULL || core->worker_key == NULL)
-            return TWILL_FAIL(&server->error, TWILL_ERR_MEMORY, "out of memory for %u workers",
-                              server->roles.workers);
+            return TWILL_FAIL(&server->failure.error, TWILL_ERR_MEMORY,
+                              "out of memory for %u workers", server->roles.workers);
         atomic_store(&core->present, server->roles.workers);
         for (uint32_t w = 0; w < server->roles.workers; w++) {
             core->worker[w].key = core->worker_key + (size_t)w * server->keys;
@@ -235,7 +236,7 @@ static twill_status open_workers(struct twill_server *server, uint64_t *all)
 static twill_status exchange_offers(struct twill_server *server, uint64_t *mine, uint64_t *all)
 {
     size_t words = WORDS_BEFORE_KEYS + 2 * (size_t)server->keys;
-    mine[0] = offset_of(server, server->control, twill_max(control_bytes(server), 1));
+    mine[0] = offset_of(server, server->memory.control, twill_max(control_bytes(server), 1));
     for (uint32_t k = 0; k < server->keys; k++) {
         const struct twill_server_key *key = &server->key[k];
         uint64_t *place = mine + WORDS_BEFORE_KEYS + 2 * (size_t)k;
@@ -244,8 +245,8 @@ static twill_status exchange_offers(struct twill_server *server, uint64_t *mine,
     }
     twill_status status = twill_allgather(server->comm, mine, all, words, TWILL_U64);
     if (status != TWILL_OK)
-        return TWILL_FAIL(&server->error, status, "%s", twill_comm_message(server->comm));
-    server->offered = true;
+        return TWILL_FAIL(&server->failure.error, status, "%s", twill_comm_message(server->comm));
+    server->memory.offered = true;
     return TWILL_OK;
 }
 
@@ -267,13 +268,14 @@ twill_status twill_server_open_memory(struct twill_server *server)
     if (status == TWILL_OK)
         status = twill_links_open(server, maps, all);
     free(all);
-    return status == TWILL_OK ? TWILL_OK
-                              : TWILL_SERVER_FAIL(server, status, "%s", server->error.message);
+    return status == TWILL_OK
+               ? TWILL_OK
+               : TWILL_SERVER_FAIL(server, status, "%s", server->failure.error.message);
 }
 
 uint32_t twill_server_memory_user(const struct twill_server *server)
 {
-    for (uint32_t r = 0; server->offered && r < server->size; r++)
+    for (uint32_t r = 0; server->memory.offered && r < server->size; r++)
         if (r != server->rank && same_node(server, r) && !twill_extend_is_dead(server->comm, r))
             return r;
     return TWILL_NO_RANK;
@@ -298,12 +300,12 @@ void twill_server_close_memory(struct twill_server *server, bool keeps)
             free_key(server->context, &server->key[k]);
         free(server->key[k].residual);
     }
-    for (uint32_t c = 0; server->port != NULL && c < server->roles.cores; c++) {
-        free(server->port[c].chunks);
-        free(server->port[c].push_bytes);
-        free(server->port[c].own_answer);
+    for (uint32_t c = 0; server->work.port != NULL && c < server->roles.cores; c++) {
+        free(server->work.port[c].chunks);
+        free(server->work.port[c].push_bytes);
+        free(server->work.port[c].own_answer);
     }
-    free(server->port);
+    free(server->work.port);
     if (!keeps)
-        (void)twill_free(server->context, server->control);
+        (void)twill_free(server->context, server->memory.control);
 }

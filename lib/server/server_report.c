@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a server tells about itself: parts, memory, versions, counters, staleness, description. */
 #include "lib/base/plural.h"
-#include "lib/server/link.h"
+#include "lib/server/server.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -45,18 +45,18 @@ static void add_core(const struct twill_core *core, twill_server_counters *to)
 {
     to->chunks_here += core->chunks;
     to->registrations += twill_replicas_registrations(core);
-    to->versions += core->versions;
-    to->updates += core->updates;
-    to->gradients += core->gradients;
-    to->dropped += core->dropped;
-    to->duplicates += core->duplicates;
-    to->bytes_sent += core->bytes_sent;
-    to->bytes_received += core->bytes_received;
-    to->bytes_messages += core->bytes_messages;
-    to->bytes_metadata += core->bytes_metadata;
-    to->bytes_copied += core->bytes_copied;
+    to->versions += core->count.versions;
+    to->updates += core->count.updates;
+    to->gradients += core->count.gradients;
+    to->dropped += core->count.dropped;
+    to->duplicates += core->count.duplicates;
+    to->bytes_sent += core->usage.bytes_sent;
+    to->bytes_received += core->usage.bytes_received;
+    to->bytes_messages += core->usage.bytes_messages;
+    to->bytes_metadata += core->usage.bytes_metadata;
+    to->bytes_copied += core->usage.bytes_copied;
     to->workers = atomic_load(&core->present);
-    to->deaths = twill_max(to->deaths, core->deaths);
+    to->deaths = twill_max(to->deaths, core->count.deaths);
 }
 
 static twill_status check_committed(struct twill_server *server, const void *out, const char *call)
@@ -81,14 +81,14 @@ twill_status twill_server_count(twill_server *server, twill_server_counters *cou
     for (uint32_t t = 0; twill_server_serves(server) && t < server->roles.threads; t++)
         add_core(&server->core[t], counters);
     twill_cores_unlock(server);
-    pthread_mutex_lock(&server->posting);
-    counters->bytes_sent += server->usage.bytes_sent;
-    counters->bytes_received += server->usage.bytes_received;
-    counters->bytes_messages += server->usage.bytes_messages;
-    counters->bytes_metadata += server->usage.bytes_metadata;
-    counters->credit_waits = server->usage.credit_waits;
-    pthread_mutex_unlock(&server->posting);
-    counters->bytes_copied += atomic_load(&server->copied);
+    pthread_mutex_lock(&server->work.posting);
+    counters->bytes_sent += server->work.usage.bytes_sent;
+    counters->bytes_received += server->work.usage.bytes_received;
+    counters->bytes_messages += server->work.usage.bytes_messages;
+    counters->bytes_metadata += server->work.usage.bytes_metadata;
+    counters->credit_waits = server->work.usage.credit_waits;
+    pthread_mutex_unlock(&server->work.posting);
+    counters->bytes_copied += atomic_load(&server->work.copied);
     for (uint32_t i = 0; i < server->links; i++)
         if (twill_comm_counters(server->link[i].comm, &own) == TWILL_OK)
             counters->registrations += own.registrations;
@@ -104,7 +104,7 @@ twill_status twill_server_staleness(twill_server *server, uint64_t *histogram, s
     TWILL_TRY(NULL, twill_cores_lock(server, "twill_server_staleness"));
     for (uint32_t t = 0; twill_server_serves(server) && t < server->roles.threads; t++)
         for (size_t s = 0; s < TWILL_STALENESS_MOST; s++)
-            histogram[twill_min(s, most - 1)] += server->core[t].staleness[s];
+            histogram[twill_min(s, most - 1)] += server->core[t].count.staleness[s];
     twill_cores_unlock(server);
     return TWILL_OK;
 }
@@ -157,14 +157,16 @@ static void describe_place(struct twill_server *server, uint32_t core, size_t us
         server->options.threads == 0)
         return;
     own = &server->core[core % server->roles.threads];
-    if (own->pu < 0)
+    if (own->thread.pu < 0)
         snprintf(server->line + used, sizeof(server->line) - used,
                  "; thread not bound, as no PU is left for it");
-    else if (own->numa_node < 0)
-        snprintf(server->line + used, sizeof(server->line) - used, "; thread on PU %d", own->pu);
+    else if (own->thread.numa_node < 0)
+        snprintf(server->line + used, sizeof(server->line) - used, "; thread on PU %d",
+                 own->thread.pu);
     else
         snprintf(server->line + used, sizeof(server->line) - used,
-                 "; thread on PU %d, memory in NUMA node %d", own->pu, own->numa_node);
+                 "; thread on PU %d, memory in NUMA node %d", own->thread.pu,
+                 own->thread.numa_node);
 }
 
 static void describe_core(struct twill_server *server, uint32_t core)

@@ -37,8 +37,8 @@ static void check_links(const struct twill_server *server)
             fuzz_must(link->core == NULL ||
                       link->core->worker[link->worker].key[k].push_left <= most);
         }
-        fuzz_must(link->lost || link->batches - link->current <= QUEUED);
-        fuzz_must(link->sent_end - link->sent_first <= TWILL_LINK_POSTED);
+        fuzz_must(link->lost || link->out.batches - link->out.current <= QUEUED);
+        fuzz_must(link->out.sent_end - link->out.sent_first <= TWILL_LINK_POSTED);
     }
 }
 

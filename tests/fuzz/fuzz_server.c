@@ -336,13 +336,13 @@ static void make_cores(struct twill_server *server)
     fuzz_must(server->core != NULL);
     struct twill_core *core = server->core;
     core->server = server;
-    core->numa_node = core->pu = -1;
+    core->thread.numa_node = core->thread.pu = -1;
     core->present = WORKERS;
     core->worker = calloc(WORKERS, sizeof(*core->worker));
     core->worker_key = calloc((size_t)WORKERS * KEYS, sizeof(*core->worker_key));
     struct twill_answer *answers = calloc((size_t)WORKERS * KEYS, sizeof(*answers));
     fuzz_must(core->worker != NULL && core->worker_key != NULL && answers != NULL);
-    server->control = answers;
+    server->memory.control = answers;
     for (uint32_t w = 0; w < WORKERS; w++)
         core->worker[w] = (struct twill_core_worker){.rank = worker_ranks[w],
                                                      .answer = answers + (size_t)w * KEYS,
@@ -352,10 +352,10 @@ static void make_cores(struct twill_server *server)
 
 static void make_ports(struct twill_server *server)
 {
-    server->port = calloc(SERVERS, sizeof(*server->port));
-    fuzz_must(server->port != NULL);
+    server->work.port = calloc(SERVERS, sizeof(*server->work.port));
+    fuzz_must(server->work.port != NULL);
     for (uint32_t c = 0; c < SERVERS; c++) {
-        struct twill_port *port = &server->port[c];
+        struct twill_port *port = &server->work.port[c];
         port->core = c;
         port->rank = server_ranks[c];
         port->chunks = calloc(KEYS, sizeof(*port->chunks));
@@ -375,7 +375,7 @@ static void make_ports(struct twill_server *server)
 struct twill_server *fuzz_server_open(struct fuzz_server_kind kind)
 {
     struct twill_server *server = calloc(1, sizeof(*server));
-    fuzz_must(server != NULL && pthread_mutex_init(&server->failing, NULL) == 0);
+    fuzz_must(server != NULL && pthread_mutex_init(&server->failure.lock, NULL) == 0);
     comms_made = 1;
     slow_sends = kind.slow;
     server->context = &context;
@@ -430,21 +430,21 @@ void fuzz_server_close(struct twill_server *server)
         twill_replicas_close(server, false);
     twill_links_close(server, false);
     memset(messages, 0, sizeof(messages));
-    for (uint32_t c = 0; server->port != NULL && c < SERVERS; c++) {
-        free(server->port[c].chunks);
-        free(server->port[c].own_answer);
+    for (uint32_t c = 0; server->work.port != NULL && c < SERVERS; c++) {
+        free(server->work.port[c].chunks);
+        free(server->work.port[c].own_answer);
     }
-    free(server->port);
+    free(server->work.port);
     for (uint32_t k = 0; k < KEYS; k++) {
         free(server->key[k].sent);
         free(server->key[k].landed);
     }
     if (server->core != NULL)
         twill_cores_close(server);
-    free(server->control);
+    free(server->memory.control);
     twill_server_drop_state(server);
     twill_server_unplace(server);
     free(server->key);
-    pthread_mutex_destroy(&server->failing);
+    pthread_mutex_destroy(&server->failure.lock);
     free(server);
 }

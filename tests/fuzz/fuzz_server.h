@@ -5,7 +5,8 @@
 #ifndef TWILL_FUZZ_SERVER_H
 #define TWILL_FUZZ_SERVER_H
 
-#include "lib/server/link.h"
+#include "lib/server/core/link.h"
+#include "lib/server/state/state.h"
 #include "tests/fuzz/fuzz_input.h"
 
 #include <sanitizer/asan_interface.h>

@@ -10,11 +10,11 @@
 /* A record may not claim what its mode does not have. */
 static void check_records(const struct twill_server *server)
 {
-    for (uint32_t i = 0; i < server->cut.places && server->held != NULL; i++) {
+    for (uint32_t i = 0; i < server->cut.places && server->past.held != NULL; i++) {
         uint64_t head[2]; /* version and gradients that wait */
-        if (server->held[i] == NULL)
+        if (server->past.held[i] == NULL)
             continue;
-        memcpy(head, server->held[i], sizeof(head));
+        memcpy(head, server->past.held[i], sizeof(head));
         fuzz_must(head[0] < UINT64_C(1) << 43);
         fuzz_must(twill_server_adds(server) ? head[1] < 1u << 20 : head[1] == 0);
     }
@@ -50,7 +50,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     snprintf(name, sizeof(name), "%s.0", path);
     write_file(path, data + 2, size - 2, data[1] / 2 % 2);
     twill_status status = twill_server_load(server, path);
-    fuzz_must(status == TWILL_OK || server->held == NULL);
+    fuzz_must(status == TWILL_OK || server->past.held == NULL);
     fuzz_must(status == TWILL_OK || !kind.uncut || server->cut.place == NULL);
     if (status == TWILL_OK) {
         check_records(server);

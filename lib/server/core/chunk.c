@@ -107,8 +107,8 @@ static void end_update(struct twill_core *core, struct twill_chunk *chunk)
 {
     chunk->version++;
     chunk->waiting = 0;
-    core->versions++;
-    core->updates++;
+    core->count.versions++;
+    core->count.updates++;
 }
 
 /* A worker's gradient is in the chunk. Answer its push, or leave that to twill_chunk_copied(). */
@@ -186,15 +186,15 @@ static bool is_refused(struct twill_core *core, const struct twill_chunk *chunk,
 {
     uint64_t staleness = chunk->version - chunk->worker[w].base;
     if (core->server->options.mode == TWILL_SERVER_SYNC && number <= chunk->version) {
-        core->duplicates++;
+        core->count.duplicates++;
         return true;
     }
     if (drops(core) && staleness > 0) {
-        core->dropped++;
+        core->count.dropped++;
         return true;
     }
-    core->gradients++;
-    core->staleness[twill_min(staleness, TWILL_STALENESS_MOST - 1)]++;
+    core->count.gradients++;
+    core->count.staleness[twill_min(staleness, TWILL_STALENESS_MOST - 1)]++;
     return false;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A core: its memory, the orders that it takes, and what it answers. */
-#include "lib/server/link.h"
+#include "lib/server/core/link.h"
 
 #include "kernels/kernels.h"
 #include "lib/base/times.h"
@@ -75,7 +75,7 @@ static twill_status allocate_chunks(struct twill_core *core)
     for (uint32_t i = 0; i < core->copies; i++)
         bytes += memory_bytes(server, &core->copy[i]);
     if (twill_alloc(server->context, &memory, bytes) != TWILL_OK)
-        return TWILL_FAIL(&server->error, TWILL_ERR_MEMORY, "%s",
+        return TWILL_FAIL(&server->failure.error, TWILL_ERR_MEMORY, "%s",
                           twill_context_message(server->context));
     twill_core_place_memory(core, memory, bytes);
     memset(memory, 0, bytes);
@@ -88,7 +88,7 @@ static twill_status allocate_chunks(struct twill_core *core)
         next = divide_chunk(server, &core->copy[i], next);
     core->scratch = calloc(2 * twill_round_up(largest, CHUNK_ALIGN), sizeof(double));
     if (core->scratch == NULL)
-        return TWILL_FAIL(&server->error, TWILL_ERR_MEMORY, "out of memory for sums");
+        return TWILL_FAIL(&server->failure.error, TWILL_ERR_MEMORY, "out of memory for sums");
     core->decoded = core->scratch + 2 * twill_round_up(largest, CHUNK_ALIGN);
     return TWILL_OK;
 }
@@ -105,13 +105,13 @@ static twill_status open_core(struct twill_core *core)
     core->key_first = calloc(server->keys + 1, sizeof(*core->key_first));
     core->chunk_worker =
         calloc((size_t)core->chunks * server->roles.workers + 1, sizeof(*core->chunk_worker));
-    core->staleness = calloc(TWILL_STALENESS_MOST, sizeof(*core->staleness));
+    core->count.staleness = calloc(TWILL_STALENESS_MOST, sizeof(*core->count.staleness));
     core->data = calloc(server->roles.workers, sizeof(*core->data));
     core->factor = calloc(server->roles.workers, sizeof(*core->factor));
     if (core->chunk == NULL || core->copy == NULL || core->key_first == NULL ||
-        core->chunk_worker == NULL || core->staleness == NULL || core->data == NULL ||
+        core->chunk_worker == NULL || core->count.staleness == NULL || core->data == NULL ||
         core->factor == NULL)
-        return TWILL_FAIL(&server->error, TWILL_ERR_MEMORY, "out of memory for %u chunks",
+        return TWILL_FAIL(&server->failure.error, TWILL_ERR_MEMORY, "out of memory for %u chunks",
                           core->chunks);
     uint32_t next = 0, next_copy = 0;
     for (uint32_t i = 0; i < server->cut.places; i++) {
@@ -147,7 +147,7 @@ void twill_cores_close(struct twill_server *server)
         free(core->chunk_worker);
         free(core->worker);
         free(core->worker_key);
-        free(core->staleness);
+        free(core->count.staleness);
         free(core->scratch);
         free(core->data);
         free(core->factor);
@@ -239,7 +239,7 @@ void twill_core_deliver(struct twill_core *core, struct twill_chunk *chunk, uint
     twill_kernels_copy(server->process.kernels, key->landed + chunk->place->first * width,
                        chunk->value, bytes, 0, 1);
     if (worker->rank != server->rank)
-        core->bytes_sent += bytes;
+        core->usage.bytes_sent += bytes;
     key->version = twill_min(key->version, chunk->version);
     if (--key->pull_left > 0)
         return;
@@ -285,7 +285,7 @@ static void take_push(struct twill_core *core, uint32_t w, struct twill_server_o
     for (uint32_t i = core->key_first[order.key]; i < core->key_first[order.key + 1]; i++) {
         struct twill_chunk *chunk = &core->chunk[i];
         if (core->worker[w].rank != core->server->rank)
-            core->bytes_received += chunk->place->wire_bytes;
+            core->usage.bytes_received += chunk->place->wire_bytes;
         twill_chunk_push(core, chunk, w, key->sent + chunk->place->wire_at, order.push);
         if (pulls)
             twill_chunk_pull(core, chunk, w);
@@ -332,7 +332,7 @@ void twill_core_lose(struct twill_core *core, uint32_t w, bool died)
     if (core->worker[w].gone)
         return;
     core->worker[w].gone = true;
-    core->deaths += died;
+    core->count.deaths += died;
     atomic_fetch_sub(&core->present, 1);
     for (uint32_t i = 0; i < core->chunks; i++)
         core->chunk[i].worker[w].pulls = false;

@@ -6,7 +6,8 @@
 #define TWILL_SERVER_CORE_H
 
 #include "kernels/training/optimizer.h"
-#include "lib/server/server.h"
+#include "lib/server/core/order_ring.h"
+#include "lib/server/layout/layout.h"
 
 struct twill_replica_link;
 
@@ -54,6 +55,20 @@ struct twill_core_worker {
     struct twill_server_link *link;
 };
 
+struct twill_core_count {
+    uint64_t *staleness; /* [TWILL_STALENESS_MOST] gradients by how many updates they lag behind */
+    uint64_t versions, updates, gradients, dropped, duplicates;
+    uint32_t deaths;
+};
+
+struct twill_core_thread {
+    pthread_t id;
+    int pu;        /* that it runs on, by Linux's number, and its NUMA node; -1: any */
+    int numa_node; /* where the core's memory is, too */
+    bool running;
+    _Atomic bool stop;
+};
+
 struct twill_core {
     struct twill_server *server;
     uint32_t number;
@@ -75,17 +90,10 @@ struct twill_core {
     float *factor;            /* [workers] factors */
     uint64_t next_check;
 
-    uint64_t *staleness; /* [TWILL_STALENESS_MOST] */
-    uint64_t versions, updates, gradients, dropped, duplicates;
-    uint64_t bytes_sent, bytes_received, bytes_messages, bytes_metadata, bytes_copied;
+    struct twill_core_count count;
+    struct twill_server_usage usage;
     _Atomic uint32_t present; /* workers that are not gone */
-    uint32_t deaths;
-
-    pthread_t thread;
-    int pu;        /* that the thread runs on, by Linux's number, and its NUMA node; -1: any */
-    int numa_node; /* where the core's memory is, too */
-    bool running;
-    _Atomic bool stop;
+    struct twill_core_thread thread;
 };
 
 /* --- core.c --- */

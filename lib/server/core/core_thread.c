@@ -27,22 +27,23 @@ void twill_core_threads_place(struct twill_server *server)
     for (uint32_t t = 0; t < server->roles.threads; t++) {
         struct twill_core *core = &server->core[t];
         bool own = false;
-        core->pu = server->options.threads == 0
-                       ? -1
-                       : twill_extend_choose_cpu(server->context, server->roles.threads, t, &own);
-        core->numa_node = twill_core_numa_node(server->process.topology, core->pu);
+        core->thread.pu =
+            server->options.threads == 0
+                ? -1
+                : twill_extend_choose_cpu(server->context, server->roles.threads, t, &own);
+        core->thread.numa_node = twill_core_numa_node(server->process.topology, core->thread.pu);
     }
 }
 
 static bool is_placed(const struct twill_core *core, const void *memory)
 {
-    return memory != NULL && core->numa_node >= 0 && !core->server->process.places_memory;
+    return memory != NULL && core->thread.numa_node >= 0 && !core->server->process.places_memory;
 }
 
 void twill_core_place_memory(const struct twill_core *core, void *memory, size_t bytes)
 {
     if (is_placed(core, memory)) /* where it fails memory stays where it is */
-        (void)twill_memory_near(memory, bytes, core->numa_node);
+        (void)twill_memory_near(memory, bytes, core->thread.numa_node);
 }
 
 void twill_core_unplace_memory(const struct twill_core *core, void *memory, size_t bytes)
@@ -58,7 +59,7 @@ static void *core_main(void *argument)
 {
     struct twill_core *core = argument;
     uint32_t idle = 0;
-    while (!atomic_load_explicit(&core->stop, memory_order_relaxed)) {
+    while (!atomic_load_explicit(&core->thread.stop, memory_order_relaxed)) {
         if (!twill_core_try_lock(core)) {
             sched_yield();
             continue;
@@ -80,12 +81,12 @@ twill_status twill_core_threads_start(struct twill_server *server)
 {
     for (int t = 0; t < server->options.threads; t++) {
         struct twill_core *core = &server->core[t];
-        core->running = true; /* before the thread reads it */
-        int code =
-            twill_extend_start_thread(&core->thread, "twill-server", core->pu, core_main, core);
+        core->thread.running = true; /* before the thread reads it */
+        int code = twill_extend_start_thread(&core->thread.id, "twill-server", core->thread.pu,
+                                             core_main, core);
         if (code == 0)
             continue;
-        core->running = false;
+        core->thread.running = false;
         /* The threads of other cores may fail the server at the same moment. */
         return TWILL_SERVER_FAIL(server, TWILL_ERR_SYSTEM, "no thread for core %d: %s", t,
                                  strerror(code));
@@ -97,10 +98,10 @@ void twill_core_threads_stop(struct twill_server *server)
 {
     for (uint32_t t = 0; server->core != NULL && t < server->roles.threads; t++) {
         struct twill_core *core = &server->core[t];
-        if (!core->running)
+        if (!core->thread.running)
             continue;
-        atomic_store(&core->stop, true);
-        pthread_join(core->thread, NULL);
-        core->running = false;
+        atomic_store(&core->thread.stop, true);
+        pthread_join(core->thread.id, NULL);
+        core->thread.running = false;
     }
 }

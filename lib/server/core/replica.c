@@ -7,7 +7,7 @@
  * beside the replica and copies it once it is whole, so that a death leaves the replica as it was
  * before or after. It acknowledges the head when all of its chunks are copied. A head without
  * chunks is the last one. */
-#include "lib/server/link.h"
+#include "lib/server/core/link.h"
 
 #include "lib/base/times.h"
 #include "lib/twill_recover.h"
@@ -86,14 +86,6 @@ static void start_receive(struct twill_replica_link *link, void *data, size_t by
         lose_replica(link);
 }
 
-static void count_replica(struct twill_core *core, size_t sent, size_t received, size_t metadata)
-{
-    core->bytes_sent += sent;
-    core->bytes_received += received;
-    core->bytes_messages += sent + received;
-    core->bytes_metadata += metadata;
-}
-
 /* --- sending ---------------------------------------------------------------------------------- */
 
 void twill_replica_send(struct twill_core *core, struct twill_chunk *chunk)
@@ -119,12 +111,12 @@ static void send_batch(struct twill_replica_link *link)
     }
     link->closed = head->count == 0;
     start_send(link, head, sizeof(*head), &batch->request[0]);
-    count_replica(core, 0, 0, sizeof(*head));
+    twill_usage_add(&core->usage, 0, 0, sizeof(*head));
     for (uint32_t i = 0; i < head->count; i++) {
         const struct twill_chunk *chunk = &core->chunk[head->chunk[i]];
         size_t bytes = twill_chunk_bytes(core->server, chunk->place);
         start_send(link, chunk->value, bytes, &batch->request[i + 1]);
-        count_replica(core, bytes, 0, 0);
+        twill_usage_add(&core->usage, bytes, 0, 0);
     }
     twill_extend_ring(core->server->comm, link->rank);
 }
@@ -197,8 +189,8 @@ static void take_copy(struct twill_replica_link *link, uint32_t i)
     memcpy(copy->value, link->inbox + i * link->stride, bytes);
     copy->version = head->version[i];
     copy->waiting = head->waiting[i];
-    count_replica(link->core, 0, bytes, 0);
-    link->core->bytes_copied += bytes;
+    twill_usage_add(&link->core->usage, 0, bytes, 0);
+    link->core->usage.bytes_copied += bytes;
 }
 
 static void end_batch(struct twill_replica_link *link)
@@ -207,7 +199,7 @@ static void end_batch(struct twill_replica_link *link)
     link->begun = false;
     link->acknowledged = batch->head.count;
     start_send(link, &link->acknowledged, sizeof(link->acknowledged), &link->acknowledgement);
-    count_replica(link->core, 0, 0, sizeof(link->acknowledged));
+    twill_usage_add(&link->core->usage, 0, 0, sizeof(link->acknowledged));
     link->ended = batch->head.count == 0;
     if (!link->ended)
         start_receive(link, &batch->head, sizeof(batch->head), &batch->request[0]);
@@ -269,9 +261,10 @@ static twill_status prepare(struct twill_replica_link *link, bool sends)
                       &link->batch[0].request[0]);
     }
     if (link->changed == NULL && link->inbox == NULL)
-        return TWILL_FAIL(&server->error, TWILL_ERR_MEMORY, "out of memory for replicas");
+        return TWILL_FAIL(&server->failure.error, TWILL_ERR_MEMORY, "out of memory for replicas");
     if (link->lost)
-        return TWILL_FAIL(&server->error, TWILL_ERR_PEER, "%s", twill_comm_message(link->comm));
+        return TWILL_FAIL(&server->failure.error, TWILL_ERR_PEER, "%s",
+                          twill_comm_message(link->comm));
     return TWILL_OK;
 }
 
@@ -282,7 +275,7 @@ static twill_status open_replica(struct twill_server *server, uint32_t from, uin
     struct twill_core *core = &server->core[(sends ? from : to) % server->roles.threads];
     struct twill_replica_link *link = calloc(1, sizeof(*link));
     if (link == NULL)
-        return TWILL_FAIL(&server->error, TWILL_ERR_MEMORY, "out of memory for replicas");
+        return TWILL_FAIL(&server->failure.error, TWILL_ERR_MEMORY, "out of memory for replicas");
     link->core = core;
     link->peer = sends ? 1 : 0;
     link->rank = (uint32_t)ranks[link->peer];
@@ -294,7 +287,7 @@ static twill_status open_replica(struct twill_server *server, uint32_t from, uin
     if (status == TWILL_OK)
         status = twill_comm_set_timeout(link->comm, TWILL_SERVER_LINK_SECONDS);
     if (status != TWILL_OK)
-        return TWILL_FAIL(&server->error, status, "%s", twill_comm_message(server->comm));
+        return TWILL_FAIL(&server->failure.error, status, "%s", twill_comm_message(server->comm));
     return prepare(link, sends);
 }
 

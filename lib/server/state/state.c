@@ -99,21 +99,21 @@ static uint64_t version_of(uint64_t order)
 
 void twill_server_drop_state(struct twill_server *server)
 {
-    for (uint32_t i = 0; server->held != NULL && i < server->cut.places; i++)
-        free(server->held[i]);
-    free(server->held);
-    server->held = NULL;
+    for (uint32_t i = 0; server->past.held != NULL && i < server->cut.places; i++)
+        free(server->past.held[i]);
+    free(server->past.held);
+    server->past.held = NULL;
 }
 
 unsigned char *twill_server_hold(struct twill_server *server, uint32_t place)
 {
-    if (server->held == NULL)
-        server->held = calloc(server->cut.places, sizeof(*server->held));
-    if (server->held == NULL)
+    if (server->past.held == NULL)
+        server->past.held = calloc(server->cut.places, sizeof(*server->past.held));
+    if (server->past.held == NULL)
         return NULL;
-    if (server->held[place] == NULL)
-        server->held[place] = malloc(twill_record_bytes(server, &server->cut.place[place]));
-    return server->held[place];
+    if (server->past.held[place] == NULL)
+        server->past.held[place] = malloc(twill_record_bytes(server, &server->cut.place[place]));
+    return server->past.held[place];
 }
 
 static twill_status hold_chunk(struct twill_server *to, const struct twill_server *from,
@@ -121,7 +121,7 @@ static twill_status hold_chunk(struct twill_server *to, const struct twill_serve
 {
     unsigned char *record = twill_server_hold(to, (uint32_t)(chunk->place - from->cut.place));
     if (record == NULL)
-        return TWILL_FAIL(&to->error, TWILL_ERR_MEMORY, "out of memory for the state");
+        return TWILL_FAIL(&to->failure.error, TWILL_ERR_MEMORY, "out of memory for the state");
     twill_record_write(from, chunk, record);
     return TWILL_OK;
 }
@@ -166,8 +166,8 @@ static twill_status find_greatest(struct twill_server *server, uint64_t *words, 
 
 static uint64_t own_order(const struct twill_server *server, uint32_t place)
 {
-    bool held = server->held != NULL && server->held[place] != NULL;
-    return held ? order_record(server->held[place]) : 0;
+    bool held = server->past.held != NULL && server->past.held[place] != NULL;
+    return held ? order_record(server->past.held[place]) : 0;
 }
 
 /* Find the newest records, then the lowest ranks that have them. */
@@ -177,7 +177,7 @@ static twill_status find_newest(struct twill_server *server, struct newest *newe
     for (uint32_t i = 0; i < server->cut.places; i++)
         newest->order[i] = own_order(server, i);
     *newest->settings = server->rule.settings;
-    *newest->successor = server->successor;
+    *newest->successor = server->past.successor;
     TWILL_TRY(NULL, find_greatest(server, newest->order, (size_t)server->cut.places + 2));
     for (uint32_t i = 0; i < server->cut.places; i++)
         newest->holder[i] = own_order(server, i) == newest->order[i] ? own : 0;
@@ -255,10 +255,10 @@ static twill_status bring_record(struct twill_server *server, uint32_t place, ui
     size_t bytes = twill_record_bytes(server, wanted);
     twill_status status = TWILL_OK;
     if (server->rank == from && to != from)
-        status = twill_send(server->comm, server->held[place], bytes, TWILL_U8, (int)to);
+        status = twill_send(server->comm, server->past.held[place], bytes, TWILL_U8, (int)to);
     if (server->rank == to) {
         struct twill_core *core = &server->core[number % server->roles.threads];
-        const unsigned char *record = from == to ? server->held[place] : scratch;
+        const unsigned char *record = from == to ? server->past.held[place] : scratch;
         if (from != to)
             status = twill_recv(server->comm, scratch, bytes, TWILL_U8, (int)from);
         if (status == TWILL_OK && wanted->core == number)
@@ -286,7 +286,7 @@ static void set_numbers(struct twill_server *server, const struct newest *newest
     for (uint32_t t = 0; twill_server_serves(server) && t < server->roles.threads; t++) {
         struct twill_core *core = &server->core[t];
         for (uint32_t i = 0; i < core->chunks; i++) {
-            core->versions += core->chunk[i].version;
+            core->count.versions += core->chunk[i].version;
             for (uint32_t w = 0; w < server->roles.workers; w++)
                 core->chunk[i].worker[w].base = core->chunk[i].version;
         }

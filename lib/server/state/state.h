@@ -19,4 +19,10 @@ bool twill_record_check(unsigned char *record, bool has_sum);
 /* Return memory for the record that this rank brings of a chunk, by its place; NULL: no memory. */
 unsigned char *twill_server_hold(struct twill_server *server, uint32_t place);
 
+/* Bring each chunk's newest state to its cores. Collective. */
+twill_status twill_server_spread_state(struct twill_server *server);
+/* Take copies of the chunks here into *held of `to`, which has the same tensors. */
+twill_status twill_server_hold_state(struct twill_server *to, const struct twill_server *from);
+void twill_server_drop_state(struct twill_server *server);
+
 #endif

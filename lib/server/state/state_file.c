@@ -256,7 +256,7 @@ twill_status twill_server_load(twill_server *server, const char *path)
         return TWILL_ERR_ARGUMENT;
     if (server->committed)
         return TWILL_SERVER_REFUSE(server, "twill_server_load after twill_server_commit()");
-    server->loaded = true;
+    server->past.loaded = true;
     bool cuts = server->cut.place == NULL;
     for (uint32_t r = server->rank;; r += server->size) {
         if (snprintf(name, sizeof(name), "%s.%u", path, r) >= (int)sizeof(name))

@@ -50,8 +50,8 @@ void twill_core_pushed(struct twill_core *core, const struct twill_chunk *chunk,
 {
     assert_true(test.push[w]);
     test.push[w] = false;
-    test.refused.of[w] += core->dropped - test.dropped;
-    test.dropped = core->dropped;
+    test.refused.of[w] += core->count.dropped - test.dropped;
+    test.dropped = core->count.dropped;
     assert_int_equal(gradients_kept(w) + test.refused.of[w], test.ordered.of[w]);
 }
 
@@ -127,7 +127,7 @@ static void chunk_test_begin(twill_server_mode mode, uint64_t seed)
     test.core.chunk = &test.chunk;
     test.core.chunks = 1;
     test.core.worker = test.worker;
-    test.core.staleness = test.staleness;
+    test.core.count.staleness = test.staleness;
     test.core.data = test.data;
     test.core.factor = test.factor;
     test.core.to = seed % 2 != 0 ? (void *)&test.sending : NULL;

@@ -131,7 +131,7 @@ static void threadless_server(int rank, int size, twill_bootstrap *bootstrap, vo
     twill_status status = twill_server_commit(server);
     TWILL_CHECK(twill_test_note(status == TWILL_ERR_SYSTEM, __FILE__, __LINE__, "%d: %s", status,
                                 twill_server_message(server)));
-    TWILL_CHECK(server->core != NULL && server->core[0].running == (rank == 0));
+    TWILL_CHECK(server->core != NULL && server->core[0].thread.running == (rank == 0));
     const unsigned char *sent = server->core[0].worker[1].key[0].sent;
     if (rank == 1) {
         server->key[0].sent[MEMORY_COUNT / 2] = 5;

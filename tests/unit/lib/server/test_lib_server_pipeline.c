@@ -103,7 +103,7 @@ static void rank_pipelined(int rank, int size, twill_bootstrap *bootstrap, void 
     else {
         TWILL_CHECK(twill_server_serve(server) == TWILL_OK);
         for (unsigned t = 0; t < PIPELINE_CORES; t++)
-            TWILL_CHECK(server->core[t].updates ==
+            TWILL_CHECK(server->core[t].count.updates ==
                         PIPELINE_STEPS * (uint64_t)server->core[t].chunks);
     }
     twill_server_destroy(server);

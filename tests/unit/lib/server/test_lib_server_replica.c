@@ -3,7 +3,7 @@
  * not, and then the server that has it. What the survivors go on with has the same bits as what
  * they had pulled from it, and what it had taken and not yet applied is not lost. */
 #include "lib/comm/comm.h"
-#include "lib/server/link.h"
+#include "lib/server/core/link.h"
 #include "lib/twill_recover.h"
 #include "tests/support/ranks.h"
 #include "tests/support/unit.h"
@@ -86,7 +86,7 @@ static bool push_steps(struct replica_rank *r, unsigned steps)
  * the second server nothing. */
 static void push_half(struct replica_rank *r)
 {
-    struct twill_port *port = &r->server->port[0];
+    struct twill_port *port = &r->server->work.port[0];
     struct twill_server_order order = {.kind = TWILL_ORDER_PUSH};
     while (r->c->mode != TWILL_SERVER_SYNC && atomic_load(&r->c->progress->pushed) < 2 &&
            !twill_test_failed())

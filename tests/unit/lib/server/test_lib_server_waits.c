@@ -3,7 +3,7 @@
  * workers need its chunks before they come there. And a wait of one thread ends as another one
  * fails. A thread that does not come back keeps the server. */
 #include "lib/comm/comm.h"
-#include "lib/server/core/core.h"
+#include "lib/server/server.h"
 #include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Failures of a server, and refused arguments. Any thread may fail. */
-#include "lib/server/server.h"
+#include "lib/server/layout/layout.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -10,13 +10,13 @@ twill_status twill_server_fail(struct twill_server *server, twill_status status,
 {
     va_list arguments;
     va_start(arguments, format);
-    pthread_mutex_lock(&server->failing);
-    if (!atomic_load(&server->broken))
-        (void)twill_error_set_list(&server->error, status, TWILL_NO_RANK, file, line, "", format,
-                                   arguments);
-    atomic_store(&server->broken, true);
-    status = server->error.status;
-    pthread_mutex_unlock(&server->failing);
+    pthread_mutex_lock(&server->failure.lock);
+    if (!atomic_load(&server->failure.broken))
+        (void)twill_error_set_list(&server->failure.error, status, TWILL_NO_RANK, file, line, "",
+                                   format, arguments);
+    atomic_store(&server->failure.broken, true);
+    status = server->failure.error.status;
+    pthread_mutex_unlock(&server->failure.lock);
     va_end(arguments);
     return status;
 }
@@ -35,11 +35,11 @@ twill_status twill_server_refuse(struct twill_server *server, const char *file, 
     va_list arguments;
     snprintf(before, sizeof(before), "rank %u: ", server->rank);
     va_start(arguments, format);
-    pthread_mutex_lock(&server->failing);
-    twill_error_clear(&server->refused);
-    (void)twill_error_set_list(&server->refused, TWILL_ERR_ARGUMENT, TWILL_NO_RANK, file, line,
-                               before, format, arguments);
-    pthread_mutex_unlock(&server->failing);
+    pthread_mutex_lock(&server->failure.lock);
+    twill_error_clear(&server->failure.refused);
+    (void)twill_error_set_list(&server->failure.refused, TWILL_ERR_ARGUMENT, TWILL_NO_RANK, file,
+                               line, before, format, arguments);
+    pthread_mutex_unlock(&server->failure.lock);
     va_end(arguments);
     return TWILL_ERR_ARGUMENT;
 }
@@ -69,5 +69,6 @@ const char *twill_server_message(const twill_server *server)
 {
     if (server == NULL)
         return "the server is NULL";
-    return atomic_load(&server->broken) ? server->error.message : server->refused.message;
+    return atomic_load(&server->failure.broken) ? server->failure.error.message
+                                                : server->failure.refused.message;
 }

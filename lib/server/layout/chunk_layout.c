@@ -2,7 +2,7 @@
 /* Which ranks serve and work, how tensors are cut into chunks, and which core has which. All of it
  * is the same on all ranks, as it depends on what they have compared only. */
 #include "lib/base/balance.h"
-#include "lib/server/server.h"
+#include "lib/server/layout/layout.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -48,12 +48,12 @@ twill_status twill_server_cast(struct twill_server *server)
     uint32_t n = servers_of_layout(server);
     bool separate = o->layout == TWILL_SERVER_NC || o->layout == TWILL_SERVER_NCS;
     if (n < 1 || n + separate > server->size)
-        return TWILL_FAIL(&server->error, TWILL_ERR_ARGUMENT,
+        return TWILL_FAIL(&server->failure.error, TWILL_ERR_ARGUMENT,
                           "options.servers %d: %u ranks are servers and at least one worker",
                           o->servers, server->size);
     /* Where all ranks serve, a survivor may be alone, until others join it. */
     if (o->replicas > (int)n && o->layout != TWILL_SERVER_CS)
-        return TWILL_FAIL(&server->error, TWILL_ERR_ARGUMENT,
+        return TWILL_FAIL(&server->failure.error, TWILL_ERR_ARGUMENT,
                           "options.replicas %d: there is 1 server", o->replicas);
     server->roles.server_rank = calloc(server->size, sizeof(uint32_t));
     server->roles.worker_rank = calloc(server->size, sizeof(uint32_t));
@@ -62,14 +62,14 @@ twill_status twill_server_cast(struct twill_server *server)
     if (server->roles.suspect == NULL || server->roles.server_rank == NULL ||
         server->roles.worker_rank == NULL || serves == NULL) {
         free(serves);
-        return TWILL_FAIL(&server->error, TWILL_ERR_MEMORY, "out of memory for %u ranks",
+        return TWILL_FAIL(&server->failure.error, TWILL_ERR_MEMORY, "out of memory for %u ranks",
                           server->size);
     }
     twill_status status = TWILL_OK;
     for (uint32_t s = 0; s < n && status == TWILL_OK; s++) {
         int rank = o->ranks != NULL ? o->ranks[s] : (int)s;
         if (rank < 0 || rank >= (int)server->size || serves[rank])
-            status = TWILL_FAIL(&server->error, TWILL_ERR_ARGUMENT,
+            status = TWILL_FAIL(&server->failure.error, TWILL_ERR_ARGUMENT,
                                 "options.ranks[%u] is %d: not a rank, or listed twice", s, rank);
         else
             serves[rank] = true;
@@ -132,11 +132,12 @@ static twill_status cut_tensors(struct twill_server *server)
         places += (server->key[k].count + most - 1) / most;
     }
     if (places > UINT32_MAX / 4)
-        return TWILL_FAIL(&server->error, TWILL_ERR_ARGUMENT,
+        return TWILL_FAIL(&server->failure.error, TWILL_ERR_ARGUMENT,
                           "%zu chunks: options.chunk_bytes is too small", places);
     server->cut.place = calloc(twill_max(places, 1), sizeof(*server->cut.place));
     if (server->cut.place == NULL)
-        return TWILL_FAIL(&server->error, TWILL_ERR_MEMORY, "out of memory for %zu chunks", places);
+        return TWILL_FAIL(&server->failure.error, TWILL_ERR_MEMORY, "out of memory for %zu chunks",
+                          places);
     for (uint32_t k = 0; k < server->keys; k++) {
         struct twill_server_key *key = &server->key[k];
         size_t most = chunk_elements(server, key);
@@ -164,7 +165,7 @@ static twill_status divide_chunks(struct twill_server *server)
     if (load == NULL || total == NULL) {
         free(load);
         free(total);
-        return TWILL_FAIL(&server->error, TWILL_ERR_MEMORY, "out of memory for %u chunks",
+        return TWILL_FAIL(&server->failure.error, TWILL_ERR_MEMORY, "out of memory for %u chunks",
                           server->cut.places);
     }
     for (uint32_t i = 0; i < server->cut.places; i++)

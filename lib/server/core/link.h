@@ -41,7 +41,27 @@ struct twill_link_key {
     uint64_t version;
 };
 
-/* One end. A worker's is under server->posting, a server's under the core's lock. */
+struct twill_link_sending {
+    struct twill_link_batch *batch; /* [batches], those before `current` are sent */
+    uint32_t batches, batches_held, current;
+    twill_request *sent[TWILL_LINK_POSTED]; /* by number modulo TWILL_LINK_POSTED */
+    struct twill_link_head sent_head[TWILL_LINK_POSTED];
+    uint32_t sent_key[TWILL_LINK_POSTED]; /* of parameters, else UINT32_MAX */
+    uint32_t sent_first, sent_end;
+    uint32_t credits; /* a worker's */
+    bool starved;     /* has counted that it waits for a credit */
+};
+
+struct twill_link_receiving {
+    struct twill_link_head head;
+    twill_request *head_request;
+    bool has_head; /* `head` has been received and its chunks have not all been */
+    twill_request *taken[TWILL_LINK_TAKEN];
+    uint32_t take_next, take_end; /* chunk to complete, and to post next */
+    uint32_t credits_due;         /* a server's */
+};
+
+/* One end. A worker's is under server->work.posting, a server's under the core's lock. */
 struct twill_server_link {
     struct twill_server *server;
     struct twill_core *core; /* server's end, or NULL */
@@ -59,24 +79,8 @@ struct twill_server_link {
     struct twill_link_key *key; /* [keys] */
     bool lost;                  /* the peer has died */
     bool left;                  /* the worker has left: nothing is received any more */
-
-    /* Sending */
-    struct twill_link_batch *batch; /* [batches], those before `current` are sent */
-    uint32_t batches, batches_held, current;
-    twill_request *sent[TWILL_LINK_POSTED]; /* by number modulo TWILL_LINK_POSTED */
-    struct twill_link_head sent_head[TWILL_LINK_POSTED];
-    uint32_t sent_key[TWILL_LINK_POSTED]; /* of parameters, else UINT32_MAX */
-    uint32_t sent_first, sent_end;
-    uint32_t credits; /* a worker's */
-    bool starved;     /* has counted that it waits for a credit */
-
-    /* Receiving */
-    struct twill_link_head head;
-    twill_request *head_request;
-    bool has_head; /* `head` has been received and its chunks have not all been */
-    twill_request *taken[TWILL_LINK_TAKEN];
-    uint32_t take_next, take_end; /* chunk to complete, and to post next */
-    uint32_t credits_due;         /* a server's */
+    struct twill_link_sending out;
+    struct twill_link_receiving in;
 };
 
 /* Make the links of this rank; `maps` says which pairs need none. Collective. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A server goes on with other ranks: its successor has its options and tensors, and takes the
  * newest state that any rank brings. */
+#include "lib/server/server.h"
 #include "lib/server/state/state.h"
 
 static twill_status add_again(struct twill_server *to, const struct twill_server *from)
@@ -15,7 +16,7 @@ static twill_status add_again(struct twill_server *to, const struct twill_server
                                      .uncompressed = !key->code.used && from->options.compression !=
                                                                             TWILL_COMPRESS_NONE};
         if (twill_server_add(to, &tensor, NULL) != TWILL_OK)
-            return TWILL_FAIL(&to->error, TWILL_ERR_MEMORY, "%s", twill_server_message(to));
+            return TWILL_FAIL(&to->failure.error, TWILL_ERR_MEMORY, "%s", twill_server_message(to));
     }
     return TWILL_OK;
 }
@@ -23,8 +24,8 @@ static twill_status add_again(struct twill_server *to, const struct twill_server
 /* Give the successor what this rank has of the old one. */
 static twill_status hand_over(struct twill_server *to, struct twill_server *from)
 {
-    to->old = from;
-    to->successor = from->committed || from->successor;
+    to->past.old = from;
+    to->past.successor = from->committed || from->past.successor;
     to->rule.optimizer = from->rule.optimizer;
     to->rule.settings = from->rule.settings;
     to->cut.chunk_bytes = from->cut.chunk_bytes;
@@ -34,8 +35,8 @@ static twill_status hand_over(struct twill_server *to, struct twill_server *from
     TWILL_TRY(NULL, twill_server_place(to));
     if (from->committed)
         return twill_server_hold_state(to, from);
-    to->held = from->held; /* a rebuild that failed */
-    from->held = NULL;
+    to->past.held = from->past.held; /* a rebuild that failed */
+    from->past.held = NULL;
     return TWILL_OK;
 }
 
@@ -61,7 +62,7 @@ twill_status twill_server_rebuild(twill_server **server, twill_comm *comm)
     }
     /* Too few ranks for the layout: the old one keeps the state until there are more. */
     TWILL_TRY(NULL, status);
-    made->lacking = hand_over(made, old);
+    made->past.lacking = hand_over(made, old);
     *server = made;
     return twill_server_commit(made);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Links from creation to end. All ranks go through the pairs in the same order, so that no two wait
  * for each other in a circle. */
-#include "lib/server/link.h"
+#include "lib/server/core/link.h"
 
 #include "lib/base/times.h"
 #include "lib/twill_recover.h"
@@ -20,7 +20,7 @@ static twill_status list_chunks(struct twill_server_link *link, uint32_t core)
     link->outbox_at = calloc(server->cut.places + 1, sizeof(*link->outbox_at));
     if (link->place == NULL || link->key_first == NULL || link->key == NULL ||
         link->inbox_at == NULL || link->outbox_at == NULL)
-        return TWILL_FAIL(&server->error, TWILL_ERR_MEMORY, "out of memory for a link");
+        return TWILL_FAIL(&server->failure.error, TWILL_ERR_MEMORY, "out of memory for a link");
     uint32_t n = 0;
     for (uint32_t k = 0; k < server->keys; k++) {
         const struct twill_server_key *key = &server->key[k];
@@ -57,7 +57,8 @@ static twill_status allocate_boxes(struct twill_server_link *link)
     twill_core_place_memory(link->core, inbox, in);
     twill_core_place_memory(link->core, outbox, out);
     if (status != TWILL_OK)
-        return TWILL_FAIL(&server->error, status, "%s", twill_context_message(server->context));
+        return TWILL_FAIL(&server->failure.error, status, "%s",
+                          twill_context_message(server->context));
     return TWILL_OK;
 }
 
@@ -68,10 +69,10 @@ static twill_status open_link(struct twill_server *server, uint32_t w, uint32_t 
     const int ranks[2] = {(int)worker, (int)rank};
     bool serves = server->rank == rank;
     *link = (struct twill_server_link){.server = server, .worker = w, .peer = serves ? 0 : 1};
-    link->credits = serves ? 0 : (uint32_t)server->options.credits;
+    link->out.credits = serves ? 0 : (uint32_t)server->options.credits;
     twill_status status = twill_comm_create_group(&link->comm, server->comm, 2, ranks);
     if (status != TWILL_OK)
-        return TWILL_FAIL(&server->error, status, "%s", twill_comm_message(server->comm));
+        return TWILL_FAIL(&server->failure.error, status, "%s", twill_comm_message(server->comm));
     TWILL_TRY(NULL, twill_comm_set_timeout(link->comm, TWILL_SERVER_LINK_SECONDS));
     TWILL_TRY(NULL, list_chunks(link, core));
     if (serves) {
@@ -79,13 +80,13 @@ static twill_status open_link(struct twill_server *server, uint32_t w, uint32_t 
         link->core->worker[w].link = link;
         TWILL_TRY(NULL, allocate_boxes(link));
     } else {
-        link->port = &server->port[core];
+        link->port = &server->work.port[core];
         link->port->link = link;
     }
-    status = twill_recv_start(link->comm, &link->head, sizeof(link->head), TWILL_U8, link->peer,
-                              &link->head_request);
+    status = twill_recv_start(link->comm, &link->in.head, sizeof(link->in.head), TWILL_U8,
+                              link->peer, &link->in.head_request);
     if (status != TWILL_OK)
-        return TWILL_FAIL(&server->error, status, "%s", twill_comm_message(link->comm));
+        return TWILL_FAIL(&server->failure.error, status, "%s", twill_comm_message(link->comm));
     return TWILL_OK;
 }
 
@@ -107,7 +108,8 @@ twill_status twill_links_open(struct twill_server *server,
             most += has_end(server, w, c);
     server->link = calloc(most + 1, sizeof(*server->link));
     if (server->link == NULL)
-        return TWILL_FAIL(&server->error, TWILL_ERR_MEMORY, "out of memory for %u links", most);
+        return TWILL_FAIL(&server->failure.error, TWILL_ERR_MEMORY, "out of memory for %u links",
+                          most);
     for (uint32_t w = 0; w < server->roles.workers; w++)
         for (uint32_t c = 0; c < server->roles.cores; c++)
             if (has_end(server, w, c) &&
@@ -156,7 +158,7 @@ void twill_links_close(struct twill_server *server, bool together)
         free(link->key);
         free(link->inbox_at);
         free(link->outbox_at);
-        free(link->batch);
+        free(link->out.batch);
     }
     free(server->link);
 }

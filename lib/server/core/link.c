@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sending and receiving on a link. */
-#include "lib/server/link.h"
+#include "lib/server/core/link.h"
 
 #include "kernels/kernels.h"
 
@@ -26,18 +26,8 @@ static void lose_link(struct twill_server_link *link)
 /* Count bytes of this end, all of them of messages. */
 static void count_bytes(struct twill_server_link *link, size_t sent, size_t received, size_t heads)
 {
-    if (link->core != NULL) {
-        link->core->bytes_sent += sent;
-        link->core->bytes_received += received;
-        link->core->bytes_messages += sent + received;
-        link->core->bytes_metadata += heads;
-        return;
-    }
-    struct twill_server_usage *usage = &link->server->usage;
-    usage->bytes_sent += sent;
-    usage->bytes_received += received;
-    usage->bytes_messages += sent + received;
-    usage->bytes_metadata += heads;
+    twill_usage_add(link->core != NULL ? &link->core->usage : &link->server->work.usage, sent,
+                    received, heads);
 }
 
 /* --- sending ---------------------------------------------------------------------------------- */
@@ -52,27 +42,29 @@ static uint32_t queue_bound(const struct twill_server_link *link)
 static struct twill_link_batch *queue_batch(struct twill_server_link *link,
                                             struct twill_link_head head)
 {
-    if (link->current == link->batches)
-        link->current = link->batches = 0;
-    else if (link->batches - link->current > BATCHES_BESIDES + 2 * queue_bound(link)) {
+    if (link->out.current == link->out.batches)
+        link->out.current = link->out.batches = 0;
+    else if (link->out.batches - link->out.current > BATCHES_BESIDES + 2 * queue_bound(link)) {
         lose_link(link); /* the peer orders more than it may */
         return NULL;
-    } else if (link->batches == link->batches_held && link->current > link->batches_held / 2) {
-        link->batches -= link->current;
-        memmove(link->batch, link->batch + link->current, link->batches * sizeof(*link->batch));
-        link->current = 0;
+    } else if (link->out.batches == link->out.batches_held &&
+               link->out.current > link->out.batches_held / 2) {
+        link->out.batches -= link->out.current;
+        memmove(link->out.batch, link->out.batch + link->out.current,
+                link->out.batches * sizeof(*link->out.batch));
+        link->out.current = 0;
     }
-    if (link->batches == link->batches_held) {
-        uint32_t held = link->batches_held == 0 ? 64 : 2 * link->batches_held;
-        void *grown = realloc(link->batch, held * sizeof(*link->batch));
+    if (link->out.batches == link->out.batches_held) {
+        uint32_t held = link->out.batches_held == 0 ? 64 : 2 * link->out.batches_held;
+        void *grown = realloc(link->out.batch, held * sizeof(*link->out.batch));
         if (grown == NULL) {
             lose_link(link);
             return NULL;
         }
-        link->batch = grown;
-        link->batches_held = held;
+        link->out.batch = grown;
+        link->out.batches_held = held;
     }
-    struct twill_link_batch *batch = &link->batch[link->batches++];
+    struct twill_link_batch *batch = &link->out.batch[link->out.batches++];
     *batch = (struct twill_link_batch){.head = head, .next = head.first};
     return batch;
 }
@@ -106,13 +98,13 @@ void twill_link_deliver(struct twill_server_link *link, const struct twill_chunk
                                    .first = i,
                                    .end = i + 1};
     struct twill_link_batch *last =
-        link->batches > link->current ? &link->batch[link->batches - 1] : NULL;
+        link->out.batches > link->out.current ? &link->out.batch[link->out.batches - 1] : NULL;
     size_t bytes = chunk->place->count * twill_type_size(link->server->key[k].type);
     link->key[k].missing++;
     if (link->outbox != NULL) {
         twill_kernels_copy(link->server->process.kernels, link->outbox + link->outbox_at[i],
                            chunk->value, bytes, 0, 1);
-        link->core->bytes_copied += bytes;
+        link->core->usage.bytes_copied += bytes;
     }
     if (last != NULL && !last->begun && last->head.kind == TWILL_LINK_PULLED &&
         last->head.key == k && last->head.push == head.push && last->head.end == i &&
@@ -129,21 +121,21 @@ static bool note_send(struct twill_server_link *link, twill_status status, uint3
         lose_link(link);
         return false;
     }
-    link->sent_key[link->sent_end++ % TWILL_LINK_POSTED] = key;
+    link->out.sent_key[link->out.sent_end++ % TWILL_LINK_POSTED] = key;
     return true;
 }
 
 static bool send_head(struct twill_server_link *link, struct twill_link_batch *batch)
 {
-    uint32_t slot = link->sent_end % TWILL_LINK_POSTED;
-    batch->head.credits = (uint16_t)link->credits_due;
-    link->credits_due = 0;
-    link->sent_head[slot] = batch->head;
+    uint32_t slot = link->out.sent_end % TWILL_LINK_POSTED;
+    batch->head.credits = (uint16_t)link->in.credits_due;
+    link->in.credits_due = 0;
+    link->out.sent_head[slot] = batch->head;
     batch->begun = true;
     count_bytes(link, 0, 0, sizeof(batch->head));
     return note_send(link,
-                     twill_send_start(link->comm, &link->sent_head[slot], sizeof(batch->head),
-                                      TWILL_U8, link->peer, &link->sent[slot]),
+                     twill_send_start(link->comm, &link->out.sent_head[slot], sizeof(batch->head),
+                                      TWILL_U8, link->peer, &link->out.sent[slot]),
                      UINT32_MAX);
 }
 
@@ -152,17 +144,17 @@ static bool send_chunk(struct twill_server_link *link, struct twill_link_batch *
 {
     const struct twill_chunk_place *place = place_of(link, batch->next);
     const struct twill_server_key *key = &link->server->key[place->key];
-    uint32_t slot = link->sent_end % TWILL_LINK_POSTED, i = batch->next;
+    uint32_t slot = link->out.sent_end % TWILL_LINK_POSTED, i = batch->next;
     const unsigned char *from;
     size_t bytes = place->wire_bytes;
     if (link->port != NULL) {
-        if (link->credits == 0) {
-            link->server->usage.credit_waits += !link->starved;
-            link->starved = true;
+        if (link->out.credits == 0) {
+            link->server->work.usage.credit_waits += !link->out.starved;
+            link->out.starved = true;
             return false;
         }
-        link->starved = false;
-        link->credits--;
+        link->out.starved = false;
+        link->out.credits--;
         from = key->sent + place->wire_at;
     } else {
         from =
@@ -172,14 +164,16 @@ static bool send_chunk(struct twill_server_link *link, struct twill_link_batch *
     batch->next++;
     count_bytes(link, bytes, 0, 0);
     return note_send(
-        link, twill_send_start(link->comm, from, bytes, TWILL_U8, link->peer, &link->sent[slot]),
+        link,
+        twill_send_start(link->comm, from, bytes, TWILL_U8, link->peer, &link->out.sent[slot]),
         link->core != NULL ? place->key : UINT32_MAX);
 }
 
 /* Is it better to wait for more chunks behind this head? */
 static bool may_grow(const struct twill_server_link *link, const struct twill_link_batch *batch)
 {
-    return batch->head.kind == TWILL_LINK_PULLED && batch == &link->batch[link->batches - 1] &&
+    return batch->head.kind == TWILL_LINK_PULLED &&
+           batch == &link->out.batch[link->out.batches - 1] &&
            batch->head.end - batch->head.first < RUN_MOST &&
            batch->head.end < link->key_first[batch->head.key + 1];
 }
@@ -188,22 +182,22 @@ static bool send_out(struct twill_server_link *link, bool idle)
 {
     bool moved = false;
     int done = 1;
-    while (link->sent_first != link->sent_end && done && !link->lost) {
-        uint32_t slot = link->sent_first % TWILL_LINK_POSTED;
-        if (twill_test(&link->sent[slot], &done) != TWILL_OK)
+    while (link->out.sent_first != link->out.sent_end && done && !link->lost) {
+        uint32_t slot = link->out.sent_first % TWILL_LINK_POSTED;
+        if (twill_test(&link->out.sent[slot], &done) != TWILL_OK)
             lose_link(link);
         else if (done) {
-            if (link->sent_key[slot] != UINT32_MAX)
-                link->key[link->sent_key[slot]].missing--;
-            link->sent_first++;
+            if (link->out.sent_key[slot] != UINT32_MAX)
+                link->key[link->out.sent_key[slot]].missing--;
+            link->out.sent_first++;
             moved = true;
         }
     }
-    if (idle && link->credits_due > 0 && link->current == link->batches && !link->left)
+    if (idle && link->in.credits_due > 0 && link->out.current == link->out.batches && !link->left)
         (void)queue_batch(link, (struct twill_link_head){.kind = TWILL_LINK_CREDIT});
-    while (link->current < link->batches && !link->lost &&
-           link->sent_end - link->sent_first < TWILL_LINK_POSTED) {
-        struct twill_link_batch *batch = &link->batch[link->current];
+    while (link->out.current < link->out.batches && !link->lost &&
+           link->out.sent_end - link->out.sent_first < TWILL_LINK_POSTED) {
+        struct twill_link_batch *batch = &link->out.batch[link->out.current];
         if (!batch->begun && !idle && may_grow(link, batch))
             break;
         if (!batch->begun)
@@ -213,14 +207,15 @@ static bool send_out(struct twill_server_link *link, bool idle)
                 break;
             moved = true;
         } else
-            link->current++;
+            link->out.current++;
     }
     return moved;
 }
 
 bool twill_link_is_idle(const struct twill_server_link *link)
 {
-    return link->lost || (link->sent_first == link->sent_end && link->current == link->batches);
+    return link->lost ||
+           (link->out.sent_first == link->out.sent_end && link->out.current == link->out.batches);
 }
 
 /* --- receiving -------------------------------------------------------------------------------- */
@@ -228,14 +223,14 @@ bool twill_link_is_idle(const struct twill_server_link *link)
 /* Post the receive of the next head. */
 static void post_head(struct twill_server_link *link)
 {
-    if (twill_recv_start(link->comm, &link->head, sizeof(link->head), TWILL_U8, link->peer,
-                         &link->head_request) != TWILL_OK)
+    if (twill_recv_start(link->comm, &link->in.head, sizeof(link->in.head), TWILL_U8, link->peer,
+                         &link->in.head_request) != TWILL_OK)
         lose_link(link);
 }
 
 static void post_chunk(struct twill_server_link *link)
 {
-    uint32_t i = link->take_end++;
+    uint32_t i = link->in.take_end++;
     const struct twill_chunk_place *place = place_of(link, i);
     const struct twill_server_key *key = &link->server->key[place->key];
     size_t width = twill_type_size(key->type), bytes = place->wire_bytes;
@@ -247,7 +242,7 @@ static void post_chunk(struct twill_server_link *link)
         bytes = place->count * width;
     }
     if (twill_recv_start(link->comm, to, bytes, TWILL_U8, link->peer,
-                         &link->taken[i % TWILL_LINK_TAKEN]) != TWILL_OK)
+                         &link->in.taken[i % TWILL_LINK_TAKEN]) != TWILL_OK)
         lose_link(link);
 }
 
@@ -258,21 +253,21 @@ static void take_chunk(struct twill_server_link *link, uint32_t i)
     struct twill_link_key *key = &link->key[place->key];
     if (link->core != NULL) {
         struct twill_chunk *chunk = &link->core->chunk[i];
-        link->credits_due++;
+        link->in.credits_due++;
         count_bytes(link, 0, place->wire_bytes, 0);
         twill_chunk_push(link->core, chunk, link->worker, link->inbox + link->inbox_at[i],
-                         link->head.push);
-        if ((link->head.kind & TWILL_ORDER_PULL) != 0)
+                         link->in.head.push);
+        if ((link->in.head.kind & TWILL_ORDER_PULL) != 0)
             twill_chunk_pull(link->core, chunk, link->worker);
         return;
     }
     count_bytes(link, 0, place->count * twill_type_size(link->server->key[place->key].type), 0);
-    key->version = twill_min(key->version, link->head.push);
+    key->version = twill_min(key->version, link->in.head.push);
     if (--key->missing > 0)
         return;
     struct twill_answer *answer = &link->port->answer[place->key];
     atomic_store_explicit(&answer->version, key->version, memory_order_relaxed);
-    atomic_store_explicit(&answer->pulled, link->head.pull, memory_order_release);
+    atomic_store_explicit(&answer->pulled, link->in.head.pull, memory_order_release);
 }
 
 /* May a worker send this head? A push has all chunks of a key that has no push under way. */
@@ -310,21 +305,21 @@ static bool is_answer(const struct twill_server_link *link, const struct twill_l
 
 static bool is_valid_head(const struct twill_server_link *link)
 {
-    return link->core != NULL ? is_order(link, &link->head) : is_answer(link, &link->head);
+    return link->core != NULL ? is_order(link, &link->in.head) : is_answer(link, &link->in.head);
 }
 
 /* Begin to receive what follows a head. Returns false if it must wait: parameters that would change
  * with this push are still being sent. */
 static bool begin_head(struct twill_server_link *link)
 {
-    struct twill_link_head *head = &link->head;
+    struct twill_link_head *head = &link->in.head;
     bool push = link->core != NULL && (head->kind & TWILL_ORDER_PUSH) != 0;
     if (push && link->outbox == NULL && link->key[head->key].missing > 0)
         return false;
-    link->has_head = true;
-    link->take_next = link->take_end = head->first;
-    link->credits = (uint32_t)twill_min((uint64_t)link->credits + head->credits,
-                                        (uint64_t)link->server->options.credits);
+    link->in.has_head = true;
+    link->in.take_next = link->in.take_end = head->first;
+    link->out.credits = (uint32_t)twill_min((uint64_t)link->out.credits + head->credits,
+                                            (uint64_t)link->server->options.credits);
     if (push)
         twill_core_begin_push(link->core, link->worker, head->key, head->push);
     if (push && (head->kind & TWILL_ORDER_PULL) != 0)
@@ -335,8 +330,8 @@ static bool begin_head(struct twill_server_link *link)
 /* All chunks of a head are there. */
 static void end_head(struct twill_server_link *link)
 {
-    const struct twill_link_head head = link->head;
-    link->has_head = false;
+    const struct twill_link_head head = link->in.head;
+    link->in.has_head = false;
     const unsigned both = TWILL_ORDER_PUSH | TWILL_ORDER_PULL;
     if (link->core != NULL && (head.kind & both) == TWILL_ORDER_PULL)
         twill_core_take_pull(link->core, link->worker, head.key, head.pull);
@@ -359,27 +354,27 @@ static bool take_in(struct twill_server_link *link)
 {
     bool moved = false;
     int done = 1;
-    if (!link->has_head && link->head_request != NULL) {
-        if (twill_test(&link->head_request, &done) != TWILL_OK || (done && !is_valid_head(link)))
+    if (!link->in.has_head && link->in.head_request != NULL) {
+        if (twill_test(&link->in.head_request, &done) != TWILL_OK || (done && !is_valid_head(link)))
             lose_link(link);
         if (link->lost || !done)
             return false;
     }
-    if (!link->has_head && !link->left && !begin_head(link))
+    if (!link->in.has_head && !link->left && !begin_head(link))
         return false;
-    while (link->has_head && !link->lost) {
-        while (link->take_end < link->head.end &&
-               link->take_end - link->take_next < TWILL_LINK_TAKEN && !link->lost)
+    while (link->in.has_head && !link->lost) {
+        while (link->in.take_end < link->in.head.end &&
+               link->in.take_end - link->in.take_next < TWILL_LINK_TAKEN && !link->lost)
             post_chunk(link);
-        if (link->take_next == link->head.end) {
+        if (link->in.take_next == link->in.head.end) {
             end_head(link);
             return true;
         }
-        if (twill_test(&link->taken[link->take_next % TWILL_LINK_TAKEN], &done) != TWILL_OK)
+        if (twill_test(&link->in.taken[link->in.take_next % TWILL_LINK_TAKEN], &done) != TWILL_OK)
             lose_link(link);
         if (link->lost || !done)
             return moved;
-        take_chunk(link, link->take_next++);
+        take_chunk(link, link->in.take_next++);
         moved = true;
     }
     return moved;
