@@ -377,6 +377,15 @@ bool twill_detector_is_dead(struct twill_detector *detector, uint32_t peer)
     return detector->link[peer].state == LINK_DEAD || twill_hosts_is(detector, peer, HOST_LOST);
 }
 
+bool twill_detector_is_sure(struct twill_detector *detector, uint32_t peer, bool dead,
+                            uint64_t quiet)
+{
+    uint64_t now = twill_now(), *found = &detector->link[peer].found_dead;
+    if (dead && *found < twill_max(quiet, 1))
+        *found = now;
+    return dead && now - *found >= TWILL_DEATH_SURE_NS;
+}
+
 const char *twill_detector_address(const struct twill_detector *detector, uint32_t peer)
 {
     return detector->place[peer].address;

@@ -61,6 +61,12 @@ size_t twill_detector_describe(const struct twill_detector *detector, char *text
 /* Report whether the peer is dead. Never blocks; the first calls start a connection. False while in
  * doubt. */
 bool twill_detector_is_dead(struct twill_detector *detector, uint32_t peer);
+/* Report whether a peer is dead, and all that it sent before has arrived: it was found dead
+ * TWILL_DEATH_SURE_NS ago, and the caller, which looks repeatedly, has received nothing since then
+ * and since `quiet`, a twill_now(). dead: how it is found now, by twill_detector_is_dead() or by
+ * the memory of its node. */
+bool twill_detector_is_sure(struct twill_detector *detector, uint32_t peer, bool dead,
+                            uint64_t quiet);
 /* Return the time after which a host that does not answer any more is found. */
 uint64_t twill_host_bound_ns(void);
 /* Return the address at which a peer's host is reached. Constant once the detector is concluded. */

@@ -25,6 +25,7 @@ struct twill_detector_link {
     size_t done;                     /* bytes sent of the current notification */
     uint64_t calls;                  /* handshakes so far: their number, which is accepted once */
     uint64_t point;                  /* IDLE: retry at; CONNECTING: confirm by; OPEN: since */
+    uint64_t found_dead;             /* twill_now(), first of those that look now; 0: never */
     struct twill_session session;    /* OPEN */
     struct twill_wire_header header; /* of the current notification */
 };

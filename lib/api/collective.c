@@ -87,7 +87,8 @@ static twill_status refuse_call(struct twill_request *request, const struct twil
 /* Fail the communicator, unless all ranks have refused the call. */
 static twill_status fail_request(struct twill_request *request, twill_status status)
 {
-    return request->refused_alike ? status : twill_comm_fail(request->comm, status);
+    return request->refused_alike ? status
+                                  : twill_comm_fail(request->comm, status, TWILL_CAUSE_ASKED);
 }
 
 /* Does the call differ from the run's last one only in its buffers' addresses? Then its layout and,
@@ -206,7 +207,7 @@ void twill_call_last(struct twill_comm *comm)
         status = twill_comm_wait(comm, twill_request_done, request);
     }
     if (status != TWILL_OK)
-        (void)twill_comm_fail(comm, status);
+        (void)twill_comm_fail(comm, status, TWILL_CAUSE_ASKED);
 }
 
 /* --- nonblocking and persistent -------------------------------------------------------------- */
@@ -230,7 +231,7 @@ twill_status twill_request_launch(struct twill_request *request)
     request->pends = true;
     twill_comm_pend(comm);
     int moved = twill_comm_advance(comm);
-    return moved < 0 ? twill_comm_fail(comm, (twill_status)moved) : TWILL_OK;
+    return moved < 0 ? twill_comm_fail(comm, (twill_status)moved, TWILL_CAUSE_ASKED) : TWILL_OK;
 }
 
 static twill_status start_call(struct twill_comm *comm, const struct twill_call *call,
@@ -239,7 +240,7 @@ static twill_status start_call(struct twill_comm *comm, const struct twill_call 
     TWILL_TRY(&comm->error, twill_request_admit(comm, request));
     struct twill_request *made = twill_request_take(comm);
     if (made == NULL)
-        return twill_comm_fail(comm, TWILL_ERR_MEMORY);
+        return twill_comm_fail(comm, TWILL_ERR_MEMORY, TWILL_CAUSE_ASKED);
     twill_status status = begin_request(made, call, 0);
     if (status != TWILL_OK) {
         status = fail_request(made, status);
@@ -332,7 +333,7 @@ static twill_status init(struct twill_comm *comm, const struct twill_call *call,
     TWILL_TRY(&comm->error, twill_request_admit(comm, request));
     struct twill_request *made = twill_request_take(comm);
     if (made == NULL)
-        return twill_comm_fail(comm, TWILL_ERR_MEMORY);
+        return twill_comm_fail(comm, TWILL_ERR_MEMORY, TWILL_CAUSE_ASKED);
     twill_status status = prepare_request(made, call);
     if (status != TWILL_OK) {
         status = comm->broken ? status : fail_request(made, status);

@@ -103,7 +103,7 @@ twill_status twill_extend_wait(twill_comm *comm, const char *call, bool (*done)(
         twill_comm_count_wait(comm, from, idle);
     }
     if (status != TWILL_OK)
-        status = twill_comm_fail(comm, status);
+        status = twill_comm_fail(comm, status, TWILL_CAUSE_ASKED);
     twill_comm_release(comm);
     return status;
 }
@@ -113,7 +113,7 @@ twill_status twill_extend_idle(twill_comm *comm, const char *call)
     TWILL_TRY(NULL, twill_comm_acquire(comm, call));
     twill_status status = twill_comm_poll_failures(comm, true);
     if (status != TWILL_OK)
-        status = twill_comm_fail(comm, status);
+        status = twill_comm_fail(comm, status, TWILL_CAUSE_ASKED);
     twill_comm_release(comm);
     if (status == TWILL_OK && twill_context_advance(comm->context, NULL) == 0)
         twill_nap(TWILL_EXTEND_NAP_NS);
@@ -179,7 +179,12 @@ int twill_extend_start_thread(pthread_t *thread, const char *name, int cpu, void
 twill_status twill_extend_refuse(twill_comm *comm, const char *call, twill_status status,
                                  const char *message)
 {
-    return twill_comm_refuse_call(comm, call, status, message);
+    if (twill_comm_acquire(comm, call) != TWILL_OK)
+        return TWILL_ERR_ARGUMENT;
+    twill_error_clear(&comm->error);
+    status = TWILL_COMM_REFUSE(comm, status, "%s", message);
+    twill_comm_release(comm);
+    return status;
 }
 
 twill_status twill_extend_fail(twill_comm *comm, const char *call, twill_status status,
@@ -191,7 +196,8 @@ twill_status twill_extend_fail(twill_comm *comm, const char *call, twill_status 
     (void)twill_print_list(error.message, sizeof(error.message), format, arguments);
     va_end(arguments);
     TWILL_TRY(NULL, twill_comm_acquire(comm, call));
-    status = twill_comm_fail(comm, TWILL_COMM_FAIL(comm, status, "%s", error.message));
+    status = twill_comm_fail(comm, TWILL_COMM_FAIL(comm, status, "%s", error.message),
+                             TWILL_CAUSE_ASKED);
     twill_comm_release(comm);
     return status;
 }
@@ -202,8 +208,9 @@ void twill_extend_end(twill_comm *comm, const char *call, const char *what,
     if (comm == NULL || twill_comm_acquire(comm, call) != TWILL_OK)
         return;
     if (!comm->broken)
-        (void)twill_comm_end(comm,
-                             TWILL_COMM_FAIL(comm, cause->status, "%s: %s", what, cause->message));
+        (void)twill_comm_fail(comm,
+                              TWILL_COMM_FAIL(comm, cause->status, "%s: %s", what, cause->message),
+                              TWILL_CAUSE_KNOWN);
     twill_comm_release(comm);
 }
 

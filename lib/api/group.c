@@ -76,7 +76,7 @@ static twill_status record_or_fail(struct twill_comm *comm, const struct twill_c
         twill_error_clear(&comm->error);
         (void)TWILL_FAIL(&comm->error, status, "%s: in a group: %s",
                          TWILL_COMM_RANK_NAME(comm, comm->rank), own.message);
-        status = alike ? status : twill_comm_fail(comm, status);
+        status = alike ? status : twill_comm_fail(comm, status, TWILL_CAUSE_ASKED);
     }
     return status;
 }
@@ -288,7 +288,7 @@ twill_status twill_group_end(twill_comm *comm)
         comm->group->open = false;
         status = end_group(comm);
         if (status != TWILL_OK && !comm->broken)
-            status = twill_comm_fail(comm, status);
+            status = twill_comm_fail(comm, status, TWILL_CAUSE_ASKED);
         forget_group(comm);
         twill_comm_count_call(comm, ticks, twill_ticks(), idle);
     }

@@ -22,48 +22,18 @@ twill_status twill_comm_create(twill_comm **comm, twill_context *context)
     return twill_context_outcome(context, status, &error);
 }
 
-/* Is this a forked child? All that is in the communicator belongs to the parent. */
-static bool is_of_parent(const struct twill_comm *comm)
-{
-    return twill_comm_is_live(comm) && twill_context_is_forked(comm->context);
-}
-
-/* Close the communicator. Returns false if it must be kept. */
-static bool leave_comm(struct twill_comm *comm, const char *call)
-{
-    if (!twill_comm_end_handle(comm, call))
-        return false;
-    struct twill_context *context = comm->context;
-    twill_context_remove(context, comm);
-    twill_comm_close(comm);
-    for (struct twill_context *c = context; c != NULL; c = c->older)
-        twill_heap_release_dead(c);
-    twill_context_drop_older(context);
-    return true;
-}
-
 /* Wait until all ranks destroy the communicator, as peers may still read its memory or send, and
  * close it. Returns false if it must be kept. */
 static bool destroy(struct twill_comm *comm, const char *call)
 {
-    if (is_of_parent(comm))
-        return true;
     twill_timeline_align_again(comm);
-    if (!twill_comm_acquire_last(comm, call))
-        return false;
-    if (!comm->broken) {
-        twill_comm_shorten_deadline(comm);
-        twill_call_last(comm);
-        twill_context_forget_timeout(comm->context);
-    }
-    return leave_comm(comm, call);
+    return twill_comm_leave_by(comm, call, twill_call_last);
 }
 
 void twill_comm_leave(twill_comm *comm)
 {
-    const char *call = "twill_comm_leave";
-    if (comm != NULL && !is_of_parent(comm) && twill_comm_acquire_last(comm, call))
-        (void)leave_comm(comm, call);
+    if (comm != NULL)
+        (void)twill_comm_leave_by(comm, "twill_comm_leave", NULL);
 }
 
 void twill_comm_destroy(twill_comm *comm)

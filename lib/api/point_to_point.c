@@ -173,11 +173,11 @@ static twill_status fail_point(struct twill_comm *comm, twill_status status)
 {
     struct twill_error own = comm->error;
     if (comm->broken || strncmp(own.message, "rank ", 5) == 0)
-        return twill_comm_fail(comm, status);
+        return twill_comm_fail(comm, status, TWILL_CAUSE_ASKED);
     twill_error_clear(&comm->error);
     (void)TWILL_FAIL(&comm->error, status, "%s: point to point: %s",
                      TWILL_COMM_RANK_NAME(comm, comm->rank), own.message);
-    return twill_comm_fail(comm, status);
+    return twill_comm_fail(comm, status, TWILL_CAUSE_ASKED);
 }
 
 static twill_status sweep_points(struct twill_comm *comm)

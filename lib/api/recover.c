@@ -8,33 +8,40 @@
 
 _Static_assert(TWILL_HANDLE_BYTES >= TWILL_JOIN_HANDLE_TEXT, "a handle fits");
 
+static twill_status end_agreement(struct twill_comm *comm, twill_status status,
+                                  const struct twill_error *error)
+{
+    (void)twill_recovery_conclude(comm, status, error);
+    twill_comm_release(comm);
+    return status;
+}
+
 /* Hold a communicator for an agreement. It may be broken, but nothing may be under way on it. */
 static twill_status begin_agreement(struct twill_comm *comm, const void *result, const char *call)
 {
     TWILL_TRY(NULL, twill_comm_acquire(comm, call));
     twill_status status = TWILL_OK;
+    struct twill_error error = {0};
     if (result == NULL)
-        status = TWILL_RECOVERY_FAIL(comm, TWILL_ERR_ARGUMENT, "the result's address is NULL");
+        status = TWILL_FAIL(&error, TWILL_ERR_ARGUMENT, "the result's address is NULL");
     else if (atomic_load_explicit(&comm->claim.pending, memory_order_acquire) > 0)
-        status = TWILL_RECOVERY_FAIL(comm, TWILL_ERR_ARGUMENT, "a request on it is under way");
-    if (status != TWILL_OK)
-        twill_comm_release(comm);
-    return status;
+        status = TWILL_FAIL(&error, TWILL_ERR_ARGUMENT, "a request on it is under way");
+    return status == TWILL_OK ? status : end_agreement(comm, status, &error);
 }
 
 twill_status twill_comm_agree(twill_comm *comm, uint64_t *flags)
 {
     TWILL_TRY(NULL, begin_agreement(comm, flags, "twill_comm_agree"));
     const struct twill_decision *decision;
-    twill_status status = twill_agree(comm, TWILL_AGREEING_ONLY, *flags, 0, &decision);
+    struct twill_error error = {0};
+    twill_status status = twill_agree(comm, TWILL_AGREEING_ONLY, *flags, 0, &decision, &error);
     if (status == TWILL_OK && !twill_agreeing_alike(decision, TWILL_AGREEING_ONLY))
-        status = TWILL_RECOVERY_FAIL(comm, TWILL_ERR_MISMATCH,
-                                     "another rank is in a different call that agrees, such as "
-                                     "twill_comm_shrink()");
+        status = TWILL_FAIL(&error, TWILL_ERR_MISMATCH,
+                            "another rank is in a different call that agrees, such as "
+                            "twill_comm_shrink()");
     if (status == TWILL_OK)
         *flags = decision->flags;
-    twill_comm_release(comm);
-    return status;
+    return end_agreement(comm, status, &error);
 }
 
 twill_status twill_comm_shrink(twill_comm **smaller, twill_comm *comm)
@@ -42,25 +49,24 @@ twill_status twill_comm_shrink(twill_comm **smaller, twill_comm *comm)
     if (smaller != NULL)
         *smaller = NULL;
     TWILL_TRY(NULL, begin_agreement(comm, smaller, "twill_comm_shrink"));
-    twill_status status = twill_shrink(smaller, comm);
-    twill_comm_release(comm);
-    return status;
+    struct twill_error error = {0};
+    return end_agreement(comm, twill_shrink(smaller, comm, &error), &error);
 }
 
 twill_status twill_comm_handle(twill_comm *comm, int joining, char *handle)
 {
     TWILL_TRY(NULL, begin_agreement(comm, handle, "twill_comm_handle"));
     twill_status status;
+    struct twill_error error = {0};
     uint32_t size = comm->world->size;
     if (comm->rank != 0)
-        status = TWILL_RECOVERY_FAIL(comm, TWILL_ERR_ARGUMENT, "only rank 0 makes handles");
+        status = TWILL_FAIL(&error, TWILL_ERR_ARGUMENT, "only rank 0 makes handles");
     else if (joining < 1 || (uint32_t)joining > TWILL_WORLD_MAX_RANKS - size)
-        status = TWILL_RECOVERY_FAIL(comm, TWILL_ERR_ARGUMENT, "joining = %d is outside 1 .. %u",
-                                     joining, TWILL_WORLD_MAX_RANKS - size);
+        status = TWILL_FAIL(&error, TWILL_ERR_ARGUMENT, "joining = %d is outside 1 .. %u", joining,
+                            TWILL_WORLD_MAX_RANKS - size);
     else
-        status = twill_growth_open(comm, (uint32_t)joining, handle);
-    twill_comm_release(comm);
-    return status;
+        status = twill_growth_open(comm, (uint32_t)joining, handle, &error);
+    return end_agreement(comm, status, &error);
 }
 
 twill_status twill_comm_grow(twill_comm **larger, twill_comm *comm)
@@ -68,13 +74,12 @@ twill_status twill_comm_grow(twill_comm **larger, twill_comm *comm)
     if (larger != NULL)
         *larger = NULL;
     TWILL_TRY(NULL, begin_agreement(comm, larger, "twill_comm_grow"));
+    struct twill_error error = {0};
     twill_status status =
-        comm->broken ? TWILL_RECOVERY_FAIL(comm, TWILL_ERR_BROKEN,
-                                           "the communicator is broken: twill_comm_shrink() "
-                                           "comes first")
-                     : twill_grow(larger, comm, NULL);
-    twill_comm_release(comm);
-    return status;
+        comm->broken ? TWILL_FAIL(&error, TWILL_ERR_BROKEN,
+                                  "the communicator is broken: twill_comm_shrink() comes first")
+                     : twill_grow(larger, comm, NULL, &error);
+    return end_agreement(comm, status, &error);
 }
 
 twill_status twill_comm_admit(twill_comm **larger, twill_comm *comm)

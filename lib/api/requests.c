@@ -72,7 +72,7 @@ static twill_status finish_request(struct twill_request *r, twill_request **hand
     if (status == TWILL_OK) {
         status = twill_request_bounce_out(r);
         if (status != TWILL_OK)
-            (void)twill_comm_fail(comm, status);
+            (void)twill_comm_fail(comm, status, TWILL_CAUSE_ASKED);
     }
     atomic_store_explicit(&r->state, TWILL_REQUEST_IDLE, memory_order_relaxed);
     if (r->persistent)
@@ -99,7 +99,7 @@ static twill_status restart_request(struct twill_request *request)
     comm->issue.started++;
     twill_status status = twill_request_bounce_in(request);
     if (status != TWILL_OK)
-        return twill_comm_fail(comm, status);
+        return twill_comm_fail(comm, status, TWILL_CAUSE_ASKED);
     twill_request_begin(request, 0);
     (void)twill_request_launch(request);
     twill_request_count_start(request);
@@ -159,7 +159,7 @@ static twill_status wait_until(struct twill_comm *comm, bool (*done)(const void 
     twill_status status = TWILL_OK;
     if (!done(of) && !comm->broken)
         status = twill_comm_wait(comm, done, of);
-    return status == TWILL_OK ? TWILL_OK : twill_comm_fail(comm, status);
+    return status == TWILL_OK ? TWILL_OK : twill_comm_fail(comm, status, TWILL_CAUSE_ASKED);
 }
 
 /* Refuse to wait for a message of this rank to itself whose counterpart only this thread could

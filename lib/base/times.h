@@ -206,6 +206,9 @@
  * microseconds each. */
 #define TWILL_CHECK_FIRST_NS TWILL_MS(2)
 #define TWILL_CHECK_EVERY_NS TWILL_MS(20)
+/* A rank that was found dead may have sent its data just before: it is taken for dead when it is
+ * found so in the next look, too. */
+#define TWILL_DEATH_SURE_NS (TWILL_CHECK_EVERY_NS / 2)
 /* Between looks whether awaited ranks of other nodes live: the first needs a connection. */
 #define TWILL_LIVENESS_EVERY_NS TWILL_MS(200)
 /* Between reports to awaited ranks of other nodes, and the publication of where this one waits. */

@@ -4,7 +4,7 @@
  * whichever thread polls the detector, under its lock. */
 #include "fabric/shm/call_records.h"
 #include "lib/base/times.h"
-#include "lib/comm/recovery.h"
+#include "lib/comm/comm_internal.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -219,19 +219,17 @@ static bool check_awaited_ranks(struct twill_comm *comm, struct twill_recovery *
     return true;
 }
 
-twill_status twill_recovery_fail(struct twill_comm *comm, twill_status status, const char *file,
-                                 int line, const char *format, ...)
+twill_status twill_recovery_conclude(struct twill_comm *comm, twill_status status,
+                                     const struct twill_error *error)
 {
-    char cause[360];
-    va_list arguments;
-    va_start(arguments, format);
-    twill_print_list(cause, sizeof(cause), format, arguments);
-    va_end(arguments);
-    twill_error_clear(&comm->error);
-    if (strncmp(cause, "rank ", 5) == 0)
-        (void)twill_error_set(&comm->error, status, TWILL_NO_RANK, file, line, "%s", cause);
-    else
-        (void)twill_comm_refuse(comm, status, file, line, "%s", cause);
+    char rank[TWILL_RANK_TEXT];
+    if (status == TWILL_OK)
+        return status;
+    comm->error = *error;
+    comm->error.status = status;
+    if (strncmp(error->message, "rank ", 5) != 0)
+        twill_error_prefix(&comm->error, "%s: %s: ", twill_comm_rank_text(comm, comm->rank, rank),
+                           atomic_load_explicit(&comm->claim.held, memory_order_relaxed));
     twill_context_lock(comm->context);
     /* While it is torn and not broken yet, its next holder breaks it with the cause that is there.
      */
@@ -292,18 +290,20 @@ static bool await_decision(struct twill_comm *comm, struct twill_recovery *recov
 }
 
 /* The communicator is of no use any more, and what ends it is not to wait for the others. */
-static twill_status exclude_self(struct twill_comm *comm, const char *why)
+static twill_status exclude_self(struct twill_comm *comm, const char *why,
+                                 struct twill_error *error)
 {
     pthread_mutex_lock(&comm->context->health.detector_lock);
     if (comm->health.recovery != NULL && twill_agree_last(comm) == NULL)
         twill_consensus_leave(comm->health.recovery->consensus);
     pthread_mutex_unlock(&comm->context->health.detector_lock);
-    twill_comm_stop(comm, TWILL_ERR_EXCLUDED);
-    return TWILL_RECOVERY_FAIL(comm, TWILL_ERR_EXCLUDED, "%s", why);
+    (void)twill_comm_fail(comm, TWILL_ERR_EXCLUDED, TWILL_CAUSE_OWN);
+    return TWILL_FAIL(error, TWILL_ERR_EXCLUDED, "%s", why);
 }
 
 /* Fail if this rank is not among the survivors, or they may not go on. */
-static twill_status check_decision(struct twill_comm *comm, const struct twill_decision *decision)
+static twill_status check_decision(struct twill_comm *comm, const struct twill_decision *decision,
+                                   struct twill_error *error)
 {
     char rank[TWILL_RANK_TEXT];
     uint32_t live = 0, lost = comm->rank;
@@ -313,22 +313,24 @@ static twill_status check_decision(struct twill_comm *comm, const struct twill_d
         lost = failed ? r : lost;
     }
     if (twill_rank_set_has(decision->set, comm->rank))
-        return exclude_self(comm, "the other ranks go on without this one, which has been silent");
+        return exclude_self(comm, "the other ranks go on without this one, which has been silent",
+                            error);
     if (decision->refused)
-        return TWILL_RECOVERY_FAIL(comm, TWILL_ERR_PEER,
-                                   "%s does not answer and may be going on, and the %u of %u ranks "
-                                   "that remain are no majority",
-                                   twill_comm_rank_text(comm, lost, rank), live, comm->world->size);
+        return TWILL_FAIL(error, TWILL_ERR_PEER,
+                          "%s does not answer and may be going on, and the %u of %u ranks that "
+                          "remain are no majority",
+                          twill_comm_rank_text(comm, lost, rank), live, comm->world->size);
     return TWILL_OK;
 }
 
 twill_status twill_agree(struct twill_comm *comm, enum twill_agreeing_call call, uint64_t flags,
-                         uint32_t port, const struct twill_decision **decision)
+                         uint32_t port, const struct twill_decision **decision,
+                         struct twill_error *error)
 {
     static const char shut[] = "the other ranks of this node go on without this one, which has "
                                "been silent";
     if (is_shut_out(comm, comm->rank))
-        return exclude_self(comm, shut);
+        return exclude_self(comm, shut, error);
     pthread_mutex_lock(&comm->context->health.detector_lock);
     struct twill_recovery *recovery = recovery_of(comm);
     if (recovery != NULL) {
@@ -337,11 +339,11 @@ twill_status twill_agree(struct twill_comm *comm, enum twill_agreeing_call call,
     }
     pthread_mutex_unlock(&comm->context->health.detector_lock);
     if (recovery == NULL)
-        return TWILL_RECOVERY_FAIL(comm, TWILL_ERR_MEMORY, "out of memory");
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory");
     if (!await_decision(comm, recovery) || is_shut_out(comm, comm->rank))
-        return exclude_self(comm, shut);
+        return exclude_self(comm, shut, error);
     *decision = twill_agree_last(comm);
-    return check_decision(comm, *decision);
+    return check_decision(comm, *decision, error);
 }
 
 bool twill_agree_is_over(struct twill_comm *comm)
@@ -359,21 +361,19 @@ twill_status twill_agree_outcome(struct twill_comm *comm, twill_status status)
     const struct twill_decision *decision;
     if (status == TWILL_ERR_BROKEN || (status != TWILL_OK && !comm->broken))
         return status; /* the call did not begin */
-    struct twill_error own = comm->error;
+    struct twill_error error = {0};
     twill_status agreed =
-        twill_agree(comm, TWILL_AGREEING_OUTCOME, status == TWILL_OK, 0, &decision);
-    if (status != TWILL_OK) {
-        comm->error = own;
+        twill_agree(comm, TWILL_AGREEING_OUTCOME, status == TWILL_OK, 0, &decision, &error);
+    if (status != TWILL_OK)
         return status;
-    }
     if (agreed == TWILL_OK && decision->flags != 0 &&
         twill_agreeing_alike(decision, TWILL_AGREEING_OUTCOME))
         return TWILL_OK;
     if (agreed == TWILL_OK)
-        agreed = TWILL_RECOVERY_FAIL(comm, TWILL_ERR_PEER,
-                                     "complete here, but not on all ranks that live, as others "
-                                     "have failed (TWILL_AGREE=every)");
-    return twill_comm_fail(comm, agreed);
+        agreed = TWILL_FAIL(&error, TWILL_ERR_PEER,
+                            "complete here, but not on all ranks that live, as others have failed "
+                            "(TWILL_AGREE=every)");
+    return twill_comm_fail(comm, twill_recovery_conclude(comm, agreed, &error), TWILL_CAUSE_ASKED);
 }
 
 const struct twill_decision *twill_agree_last(const struct twill_comm *comm)

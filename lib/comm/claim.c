@@ -6,7 +6,7 @@
  *
  * comm->claim.held says which call has it, and comm->live its state: comm.h has the table. */
 #include "lib/base/times.h"
-#include "lib/comm/comm.h"
+#include "lib/comm/comm_internal.h"
 #include "lib/twill_recover.h"
 
 #include <stdio.h>
@@ -55,11 +55,8 @@ twill_status twill_comm_torn(struct twill_comm *comm)
 static void fail_torn(struct twill_comm *comm)
 {
     twill_status torn = twill_comm_torn(comm);
-    if (torn == TWILL_OK)
-        return;
-    (void)twill_comm_fail(comm, torn);
-    if (!comm->broken) /* twill_comm_fail() leaves a communicator of one rank as it is */
-        twill_comm_stop(comm, torn);
+    if (torn != TWILL_OK)
+        (void)twill_comm_fail(comm, torn, TWILL_CAUSE_ASKED);
 }
 
 /* How long to wait for another thread, which waits for no rank: an operation of the program that it
@@ -69,32 +66,26 @@ static uint64_t patience(const struct twill_comm *comm)
     return (uint64_t)comm->context->config.number[TWILL_VARIABLE_TIMEOUT];
 }
 
-/* A communicator that is to be held, for a call. */
-struct holding {
-    struct twill_comm *comm;
-    const char *call, **inside; /* *inside: another call that has it */
-};
-
-/* Is it held, or another thread in a call on it? */
+/* Does no thread advance it? */
 static bool is_settled(const void *awaited)
 {
-    const struct holding *holding = awaited;
-    *holding->inside = NULL;
-    bool held = atomic_compare_exchange_strong_explicit(&holding->comm->claim.held, holding->inside,
-                                                        holding->call, memory_order_acquire,
-                                                        memory_order_relaxed);
-    bool advances = *holding->inside == twill_held_by_progress;
-    if (held || advances)
-        *holding->inside = NULL;
-    return !advances;
+    const struct twill_comm *comm = awaited;
+    return atomic_load_explicit(&comm->claim.held, memory_order_relaxed) != twill_held_by_progress;
 }
 
 bool twill_comm_hold(struct twill_comm *comm, const char *call, const char **inside)
 {
-    const struct holding holding = {comm, call, inside};
-    /* It does not nap: that would miss the moments in which a busy progress thread lets go. */
-    return twill_wait_for_thread(is_settled, &holding, twill_now() + patience(comm)) &&
-           *inside == NULL;
+    uint64_t deadline = twill_now() + patience(comm);
+    do { /* without naps: they would miss the moments in which a busy progress thread lets go */
+        *inside = NULL;
+        if (atomic_compare_exchange_strong_explicit(&comm->claim.held, inside, call,
+                                                    memory_order_acquire, memory_order_relaxed))
+            return true;
+        if (*inside != twill_held_by_progress)
+            return false;
+    } while (twill_wait_for_thread(is_settled, comm, deadline) && twill_now() < deadline);
+    *inside = NULL;
+    return false;
 }
 
 static twill_status refuse_forked(struct twill_comm *comm, const char *call)
@@ -128,34 +119,29 @@ twill_status twill_comm_acquire_slow(struct twill_comm *comm, const char *call)
                 call, comm->number, (double)patience(comm) * 1e-9);
 }
 
-twill_status twill_comm_refuse_call(struct twill_comm *comm, const char *call, twill_status status,
-                                    const char *message)
-{
-    if (twill_comm_acquire(comm, call) != TWILL_OK)
-        return TWILL_ERR_ARGUMENT;
-    twill_error_clear(&comm->error);
-    status = TWILL_COMM_REFUSE(comm, status, "%s", message);
-    twill_comm_release(comm);
-    return status;
-}
-
 /* A communicator that is torn, and until when it is waited for. */
 struct tearing {
     struct twill_comm *comm;
     uint64_t until;
+    bool over; /* it is broken, or its holder is about to break it */
 };
 
-/* Is it broken, by the thread that is in a call on it, or else by this one? */
-static bool is_broken(const void *awaited)
+/* Break it, if no thread is in a call on it. */
+static int break_if_free(void *of)
 {
-    struct twill_comm *comm = ((const struct tearing *)awaited)->comm;
-    if (atomic_load(&comm->live) != TWILL_TORN)
-        return true;
-    if (!twill_comm_try_hold(comm))
-        return false;
-    fail_torn(comm);
-    twill_comm_release(comm);
-    return true;
+    struct tearing *tearing = of;
+    tearing->over = atomic_load(&tearing->comm->live) != TWILL_TORN;
+    if (!tearing->over && twill_comm_try_hold(tearing->comm)) {
+        fail_torn(tearing->comm);
+        twill_comm_release(tearing->comm);
+        tearing->over = true;
+    }
+    return 0;
+}
+
+static bool is_over(const void *awaited)
+{
+    return ((const struct tearing *)awaited)->over;
 }
 
 /* Wake the thread that has it, and give up after a while. Naps are counted, too: that thread may
@@ -172,9 +158,12 @@ static twill_status wake_holder(void *of, struct twill_waiting *state)
  * may be past its last look, and makes no other call: then this one does it when the call ends. */
 static void break_torn(struct twill_comm *comm)
 {
-    struct tearing tearing = {comm, twill_now() + TWILL_BREAK_NS};
-    const struct twill_waitable waitable = {
-        .done = is_broken, .awaited = &tearing, .blocked_on = wake_holder, .of = &tearing};
+    struct tearing tearing = {.comm = comm, .until = twill_now() + TWILL_BREAK_NS};
+    const struct twill_waitable waitable = {.advance = break_if_free,
+                                            .done = is_over,
+                                            .blocked_on = wake_holder,
+                                            .of = &tearing,
+                                            .awaited = &tearing};
     struct twill_pace pace = {.least_ns = TWILL_THREAD_NAP_NS};
     (void)twill_await(&waitable, &pace, UINT64_MAX);
 }
@@ -186,7 +175,7 @@ twill_status twill_comm_revoke(twill_comm *comm)
     if (twill_context_is_forked(comm->context))
         return TWILL_ERR_FORKED;
     atomic_fetch_add(&comm->claim.revoking, 1);
-    /* Of this load and the one after has_ended()'s store, one sees what the other thread has
+    /* Of this load and the one after end_if_alone()'s store, one sees what the other thread has
      * stored, as all four are sequentially consistent. If it lives, it stays while this thread is
      * counted.
      */
@@ -200,7 +189,8 @@ twill_status twill_comm_revoke(twill_comm *comm)
     return live ? TWILL_OK : TWILL_ERR_ARGUMENT;
 }
 
-bool twill_comm_acquire_last(struct twill_comm *comm, const char *call)
+/* Hold the communicator to end it. Returns false, after a warning, if that is not allowed. */
+static bool acquire_last(struct twill_comm *comm, const char *call)
 {
     static const char ended[] = "the communicator has already been destroyed";
     if (twill_comm_acquire(comm, call) == TWILL_OK)
@@ -215,27 +205,34 @@ bool twill_comm_acquire_last(struct twill_comm *comm, const char *call)
     return false;
 }
 
-/* Has the handle ended? A thread that begins to revoke finds that, or is counted. */
-static bool has_ended(const void *awaited)
+/* End the handle, if no thread is in twill_comm_revoke(). One that begins to revoke finds that it
+ * has ended, or is counted. */
+static int end_if_alone(void *of)
 {
-    struct twill_comm *comm = *(struct twill_comm *const *)awaited;
+    struct twill_comm *comm = of;
     fail_torn(comm);
     twill_context_lock(comm->context);
     uint32_t live = atomic_load(&comm->live);
-    bool ends = live != TWILL_TORN && atomic_load(&comm->claim.revoking) == 0;
-    if (ends) {
+    if (live != TWILL_TORN && atomic_load(&comm->claim.revoking) == 0) {
         atomic_store(&comm->live, TWILL_GONE);
-        ends = atomic_load(&comm->claim.revoking) == 0;
-        if (!ends)
+        if (atomic_load(&comm->claim.revoking) > 0)
             atomic_store(&comm->live, live);
     }
     twill_context_unlock(comm->context);
-    return ends;
+    return 0;
 }
 
-bool twill_comm_end_handle(struct twill_comm *comm, const char *call)
+static bool has_ended(const void *awaited)
 {
-    const struct twill_waitable waitable = {.done = has_ended, .awaited = &comm};
+    return !twill_comm_is_live(awaited);
+}
+
+/* End the handle of a held communicator, once all ranks are told of a revocation that has begun.
+ * Returns false, after a warning and the release, if a thread is in one for TWILL_TIMEOUT. */
+static bool end_handle(struct twill_comm *comm, const char *call)
+{
+    const struct twill_waitable waitable = {
+        .advance = end_if_alone, .done = has_ended, .of = comm, .awaited = comm};
     struct twill_pace pace = {.yields = END_YIELDS, .least_ns = TWILL_THREAD_NAP_NS};
     char rank[TWILL_RANK_TEXT];
     if (twill_await(&waitable, &pace, twill_now() + patience(comm)) == TWILL_OK)
@@ -247,6 +244,28 @@ bool twill_comm_end_handle(struct twill_comm *comm, const char *call)
               (double)patience(comm) * 1e-9);
     twill_comm_release(comm);
     return false;
+}
+
+bool twill_comm_leave_by(struct twill_comm *comm, const char *call,
+                         void (*barrier)(struct twill_comm *comm))
+{
+    if (twill_comm_is_live(comm) && twill_context_is_forked(comm->context))
+        return true; /* all that is in it belongs to the parent */
+    if (!acquire_last(comm, call))
+        return false;
+    if (barrier != NULL && !comm->broken) {
+        twill_comm_shorten_deadline(comm);
+        barrier(comm);
+        twill_context_forget_timeout(comm->context);
+    }
+    if (!end_handle(comm, call))
+        return false;
+    struct twill_context *context = comm->context;
+    twill_comm_close(comm);
+    for (struct twill_context *c = context; c != NULL; c = c->older)
+        twill_heap_release_dead(c);
+    twill_context_drop_older(context);
+    return true;
 }
 
 /* --- the open communicators of a context, which waits and threads advance -------------------- */
@@ -286,7 +305,7 @@ static int advance_open(struct twill_context *context, const struct twill_comm *
         if (atomic_load_explicit(&comm->claim.pending, memory_order_relaxed) > 0) {
             int n = twill_comm_advance(comm);
             if (n < 0 && !comm->broken)
-                (void)twill_comm_fail(comm, (twill_status)n);
+                (void)twill_comm_fail(comm, (twill_status)n, TWILL_CAUSE_ASKED);
             if (n > 0)
                 comm->waits.moved_at = twill_now();
             moved += n > 0 ? n : 0;

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Creates communicators: what their ranks agree on, shared memory on the node, configuration. */
-#include "lib/comm/comm.h"
 #include "algorithms/world/world_levels.h"
 #include "fabric/rails/rails.h"
 #include "fabric/shm/single_copy.h"
 #include "lib/base/plural.h"
 #include "lib/base/times.h"
-#include "lib/comm/recovery.h"
+#include "lib/comm/comm_internal.h"
 #include "lib/engine/trace_calls.h"
 #include "lib/job/find_levels.h"
 #include "lib/job/log.h"
@@ -152,7 +151,6 @@ static void configure(struct twill_comm *comm)
     comm->tuning.reproducible = config->number[TWILL_VARIABLE_REPRODUCIBLE] != 0;
     comm->tuning.stream = stream_from(comm);
     comm->tuning.crowded = sharers(comm);
-    comm->waits.suspect = UINT32_MAX;
     comm->waits.ended_at_timeout = UINT64_MAX;
     comm->issue.epoch = TWILL_LINES; /* above 0, the epoch of unused lines */
     comm->issue.arrived = comm->issue.epoch - 1;
@@ -176,6 +174,7 @@ void twill_comm_close(struct twill_comm *comm)
 {
     atomic_store_explicit(&comm->live, TWILL_GONE, memory_order_relaxed);
     struct twill_context *context = comm->context;
+    twill_context_remove(context, comm);
     twill_metrics_write(context);
     twill_agree_close(comm);
     twill_growth_close(comm);
@@ -428,11 +427,10 @@ static twill_status open_members(struct opening *o)
     TWILL_TRY(error, twill_comm_open_transports(comm));
     TWILL_TRY(error, twill_context_add(comm->context, comm, error));
     twill_status status = twill_agreement_exchange(agreement, TWILL_OK, error);
-    if (status != TWILL_OK) {
-        (void)twill_comm_end(comm, status);
-        twill_context_remove(comm->context, comm);
-    } else
+    if (status == TWILL_OK)
         log_comm(comm);
+    else
+        (void)twill_comm_fail(comm, status, TWILL_CAUSE_KNOWN);
     return status;
 }
 

@@ -12,9 +12,6 @@
 
 #include <stdatomic.h>
 
-struct twill_internode_choice;
-struct twill_rails_opening;
-
 #define TWILL_MAILBOX_REPORTS 4u
 
 /* How a communicator reaches its peers. */
@@ -65,8 +62,6 @@ struct twill_issue_queue {
 /* Waits and their deadlines: lib/comm/comm_wait.c. Times are of twill_now(). */
 struct twill_comm_waits {
     struct twill_waiting test_wait; /* of tests in a row that found nothing */
-    uint32_t suspect;               /* rank found dead once; UINT32_MAX: none */
-    uint64_t looks;                 /* for deaths among awaited ranks, so far */
     uint64_t wait_since;            /* the next wait's deadline runs from here; 0: from its start */
     uint64_t moved_at;              /* last advanced by a wait on another communicator */
     uint32_t elsewhere;             /* 1 + the rank that set-up waits for by a socket of its own */
@@ -189,44 +184,12 @@ static inline struct twill_transport *twill_comm_link(const struct twill_comm *c
     return comm->links.transport[comm->links.route[peer]];
 }
 
-/* --- lib/comm/claim.c: the open communicators of a context --- */
-
-/* Add a communicator to its context's list of open ones, and remove it: from then on only the
- * caller uses it. */
-twill_status twill_context_add(struct twill_context *context, struct twill_comm *comm,
-                               struct twill_error *error);
-void twill_context_remove(struct twill_context *context, struct twill_comm *comm);
-
 /* Create a communicator of the ranks of `oob`; collective over them. parent NULL: all ranks of the
  * job, over the context's oob. Else they are ranks[] of parent, and the communicator takes `oob`
  * over, also upon a failure. `what` must be the same on all ranks, else TWILL_ERR_MISMATCH. */
 twill_status twill_comm_open(struct twill_comm **made, struct twill_context *context,
                              const struct twill_comm *parent, struct twill_oob *oob,
                              const uint32_t *ranks, uint64_t what, struct twill_error *error);
-/* lib/comm/split.c. Make a communicator of ranks[0 .. lent->size-1] of comm by an exchange
- * function, waiting timeout_ns at most in each step. Does not hold comm, which other threads may
- * use: reads only what never changes. */
-twill_status twill_comm_make_over(struct twill_comm **made, const struct twill_comm *comm,
-                                  const uint32_t *ranks, const twill_bootstrap *lent,
-                                  uint64_t timeout_ns, struct twill_error *error);
-/* lib/comm/comm_transports.c. The transport between nodes is chosen once, with the context's own
- * communicator, which has all ranks. */
-bool twill_comm_chooses_internode(const struct twill_comm *comm);
-twill_status twill_comm_offer_internode(struct twill_comm *comm,
-                                        struct twill_internode_choice *choice,
-                                        struct twill_agreement *agreement);
-void twill_comm_conclude_internode(struct twill_comm *comm, struct twill_internode_choice *choice);
-/* The agreement on the rails of that transport, which adds a part only if they are not known yet.
- * *opening is left alone then. The caller ends it. */
-twill_status twill_comm_offer_rails(struct twill_comm *comm, struct twill_rails_opening **opening,
-                                    struct twill_agreement *agreement);
-twill_status twill_comm_conclude_rails(struct twill_comm *comm,
-                                       const struct twill_rails_opening *opening);
-/* Note that the communicator has endpoints of its own; and close those. */
-void twill_comm_begin_alone(struct twill_comm *comm);
-void twill_comm_end_alone(struct twill_comm *comm);
-/* Open the transports that the ranks need. Collective. */
-twill_status twill_comm_open_transports(struct twill_comm *comm);
 /* Note the transport that would be used between nodes, when there is one node. */
 void twill_context_preview(struct twill_context *context);
 /* Make the link to a peer ready, if it is not. */
@@ -235,13 +198,6 @@ twill_status twill_comm_connect(struct twill_comm *comm, uint32_t peer);
 /* Like twill_comm_dup(), with network endpoints and completion queues that no other communicator
  * uses, for a thread of its own. */
 twill_status twill_comm_dup_alone(twill_comm **made, twill_comm *comm);
-
-/* Free what twill_comm_open() made; no thread may use the communicator any more. */
-void twill_comm_close(struct twill_comm *comm);
-/* Give back the memory of ranks of this node that have died and are in no open communicator: no
- * call uses it any more. Does nothing for a context that is at its end, where ranks have only ended
- * earlier than this one. */
-void twill_heap_release_dead(struct twill_context *context);
 
 /* --- lib/comm/claim.c --- */
 
@@ -257,11 +213,28 @@ void twill_heap_release_dead(struct twill_context *context);
  *            twill_comm_revoke(); close. Waits for no rank.
  *   destroy  twill_comm_destroy(), twill_finalize(): a barrier of all ranks, unless it is broken;
  *            leave.
- *   close    twill_comm_close(): frees what is left.
+ *   close    twill_comm_close(): takes it off its context's list and frees what is left.
  *
- * The changes to TORN and GONE are made under the context's lock. Steps of these verbs: _torn()
- * (TORN -> BREAKING), _end() (fail, of which the cause is known), _stop() (fail on this rank only),
- * _acquire_last() and _end_handle() (leave). */
+ * The changes to TORN and GONE are made under the context's lock. */
+
+/* What a rank that fails knows of the cause. */
+enum twill_cause {
+    TWILL_CAUSE_ASKED, /* another rank's failure may be it: its notice is waited for */
+    TWILL_CAUSE_KNOWN, /* comm->error says it */
+    TWILL_CAUSE_OWN    /* it concerns this rank alone, and no other is told */
+};
+
+/* lib/comm/failure.c. Break the communicator with comm->error, or with another rank's failure if
+ * that is the cause; notify all ranks and fail all requests. Returns the status that it has failed
+ * with. The only rank of a communicator whose arguments are bad goes on with it. */
+twill_status twill_comm_fail(struct twill_comm *comm, twill_status status, enum twill_cause cause);
+/* Leave the communicator for the public function `call`; after a barrier of all ranks, unless that
+ * is NULL or the communicator is broken, destroy it. In a forked child nothing is done. Returns
+ * false, after a warning, if it has to be kept. */
+bool twill_comm_leave_by(struct twill_comm *comm, const char *call,
+                         void (*barrier)(struct twill_comm *comm));
+/* Free what twill_comm_open() made; no thread may use the communicator any more. */
+void twill_comm_close(struct twill_comm *comm);
 
 /* Hold the communicator for a public call. Returns TWILL_ERR_ARGUMENT if it is NULL, has ended, or
  * another thread is in a call on it, TWILL_ERR_TIMEOUT if one advances it for TWILL_TIMEOUT,
@@ -309,10 +282,6 @@ static inline bool twill_comm_try_hold(struct twill_comm *comm)
  * wait for one that advances or breaks it, at most TWILL_TIMEOUT. If it returns false, *inside is
  * that call, or NULL at the deadline. Pair with twill_comm_release(). */
 bool twill_comm_hold(struct twill_comm *comm, const char *call, const char **inside);
-/* Set the communicator's error to "rank R: call: message"; it stays usable. Returns the status, or
- * TWILL_ERR_ARGUMENT if it cannot be held. */
-twill_status twill_comm_refuse_call(struct twill_comm *comm, const char *call, twill_status status,
-                                    const char *message);
 
 /* comm->claim.pending counts requests under way that other threads may advance. They take a
  * communicator only while that is not 0, and never while a call is in it.
@@ -330,13 +299,6 @@ static inline int twill_context_advance_others(struct twill_comm *self)
     return twill_context_advance(self->context, self);
 }
 
-/* Hold the communicator to destroy it. Returns false, after a warning, if that is not allowed. */
-bool twill_comm_acquire_last(struct twill_comm *comm, const char *call);
-/* End the handle of a held communicator, once all ranks are told of a revocation that has begun.
- * Returns false, after a warning and the release, if a thread is in one for TWILL_TIMEOUT. */
-bool twill_comm_end_handle(struct twill_comm *comm, const char *call);
-/* Return why its holder must break the communicator; TWILL_OK: it need not, or it is broken. */
-twill_status twill_comm_torn(struct twill_comm *comm);
 static inline bool twill_comm_is_torn(const struct twill_comm *comm)
 {
     uint32_t live = atomic_load_explicit(&comm->live, memory_order_acquire);
@@ -395,8 +357,6 @@ static inline twill_status twill_comm_usable(struct twill_comm *comm)
     return twill_comm_usable_again(comm);
 }
 
-/* lib/comm/comm_transports.c. Note the rails for twill-info. */
-void twill_comm_note_rails(struct twill_comm *comm);
 /* Return the counters, with those of the transports. Any thread may call it. */
 void twill_comm_count(const struct twill_comm *comm, twill_counters *counters);
 /* Convert twill_ticks() to seconds. */
@@ -411,17 +371,8 @@ twill_status twill_comm_wait(struct twill_comm *comm, bool (*done)(const void *o
  * ranks has just timed out and that rank has done nothing since: so a row of destructions does not
  * wait for the full timeout each. */
 void twill_comm_shorten_deadline(struct twill_comm *comm);
-/* Forget the last timeout if one of the ranks it was for has taken part in a call since. */
-void twill_context_forget_timeout(struct twill_context *context);
-/* Look whether one of ranks[n], which this rank waits for, has died; those of other nodes only if
- * `distant`. Returns the error if it was found dead twice, as it may have sent its data between the
- * last poll and its end. */
-twill_status twill_comm_look_for_death(struct twill_comm *comm, const uint32_t *ranks, unsigned n,
-                                       bool distant);
 /* Return the time after which all waiting ranks of a node know that another one has died. */
 uint64_t twill_death_bound_ns(void);
-/* Return the longest time between two looks of a rank that waits. */
-uint64_t twill_notice_bound_ns(void);
 /* Return the time after which all waiting ranks have failed if one that they wait for lives but
  * does not come. */
 uint64_t twill_silence_bound_ns(const struct twill_comm *comm);
@@ -457,30 +408,16 @@ uint64_t twill_growth_bound_ns(const struct twill_comm *comm);
 
 /* Return the time that an error takes, once found, to reach all ranks of several nodes. */
 uint64_t twill_explain_bound_ns(void);
-/* Return the part of it that is for notifying them; a timeout takes no more. */
-uint64_t twill_notify_bound_ns(void);
 
-/* Break the communicator with comm->error, or with another rank's failure if that is the cause;
- * notify all ranks and fail all requests. Returns the status that it has failed with. */
-twill_status twill_comm_fail(struct twill_comm *comm, twill_status status);
-/* Do the same with comm->error, without waiting for another rank's reason: the cause is known. */
-twill_status twill_comm_end(struct twill_comm *comm, twill_status status);
-/* Mark the communicator as broken on this rank alone, and end what is under way with the status. */
-void twill_comm_stop(struct twill_comm *comm, twill_status status);
-/* Set comm->error to "rank R: call #N (...): ...", and its rank to `about`, and return the status.
- * Use the macros. */
-twill_status twill_comm_error(struct twill_comm *comm, twill_status status, uint32_t about,
+/* Set comm->error to "rank R: call #N (...): ...", or, for what is refused before it is numbered,
+ * to "rank R: twill_X: ...", and return the status. Use the macros. */
+twill_status twill_comm_error(struct twill_comm *comm, twill_status status, bool numbered,
                               const char *file, int line, const char *format, ...)
     TWILL_PRINTF(6, 7);
 #define TWILL_COMM_FAIL(comm, status, ...)                                                         \
-    TWILL_COMM_FAIL_RANK(comm, status, TWILL_NO_RANK, __VA_ARGS__)
-#define TWILL_COMM_FAIL_RANK(comm, status, about, ...)                                             \
-    twill_comm_error((comm), (status), (about), __FILE__, __LINE__, __VA_ARGS__)
-/* Set comm->error to "rank R: twill_X: ...", for what is refused before it is numbered. */
-twill_status twill_comm_refuse(struct twill_comm *comm, twill_status status, const char *file,
-                               int line, const char *format, ...) TWILL_PRINTF(5, 6);
+    twill_comm_error((comm), (status), true, __FILE__, __LINE__, __VA_ARGS__)
 #define TWILL_COMM_REFUSE(comm, status, ...)                                                       \
-    twill_comm_refuse((comm), (status), __FILE__, __LINE__, __VA_ARGS__)
+    twill_comm_error((comm), (status), false, __FILE__, __LINE__, __VA_ARGS__)
 /* Return what has set the time limit of waits, for sentences: TWILL_TIMEOUT or the program. */
 const char *twill_comm_timeout_name(const struct twill_comm *comm);
 
@@ -489,24 +426,15 @@ const char *twill_comm_rank_text(const struct twill_comm *comm, uint32_t rank,
                                  char text[TWILL_RANK_TEXT]);
 #define TWILL_COMM_RANK_NAME(comm, rank)                                                           \
     twill_comm_rank_text((comm), (rank), (char[TWILL_RANK_TEXT]){0})
-/* Describe the call that a rank of this node is in: "has been in allreduce #4 (...) for 1.0 s". */
-void twill_comm_describe_peer(const struct twill_comm *comm, uint32_t peer, char *text,
-                              size_t bytes);
 /* Return the error if a peer on this node has made another call under this rank's present number,
  * or is in a call that was another one here. */
 twill_status twill_comm_check_peer(struct twill_comm *comm, uint32_t peer);
 /* Return the error if an earlier call of a peer on this node was another one here. Covers the last
  * TWILL_PAST calls. */
 twill_status twill_comm_check_past(struct twill_comm *comm, uint32_t peer);
-/* Return the error if a peer's call of number `sequence` was another one here. */
-twill_status twill_comm_compare(struct twill_comm *comm, uint32_t peer,
-                                const struct twill_call *theirs, uint64_t sequence);
-/* The same by the call that a message of a peer carries. */
+/* Return the error if the call that a message of a peer carries was another one here. */
 twill_status twill_comm_compare_message(struct twill_comm *comm, uint32_t peer,
                                         const struct twill_message_call *call);
-/* The same by the messages that have arrived too early (twill_transport_ops.early): a rank that
- * does not answer may have sent one. */
-twill_status twill_comm_compare_early(struct twill_comm *comm, bool all);
 /* Copy the published call of a rank of the node. Returns false if it has none or is writing it. */
 bool twill_comm_read_call(const struct twill_comm *comm, uint32_t peer, struct twill_call *call,
                           uint64_t *sequence, uint64_t *entered);
@@ -516,42 +444,12 @@ bool twill_comm_read_call(const struct twill_comm *comm, uint32_t peer, struct t
 /* Receive notices. Returns the error if another rank has failed, or is in a call of this rank's
  * number with other arguments. Failures in later calls than this rank's count only if `any`. */
 twill_status twill_comm_poll_failures(struct twill_comm *comm, bool any);
-/* Notify all ranks of a failure, within patience_ns. */
-void twill_comm_notify(struct twill_comm *comm, const struct twill_notice *notice,
-                       uint64_t patience_ns);
 /* Has a rank's process ended, or destroyed its context? Returns false while in doubt. */
 bool twill_comm_is_dead(struct twill_comm *comm, uint32_t peer);
-bool twill_comm_is_dead_locked(struct twill_comm *comm, uint32_t peer); /* holds detector_lock */
-/* Deliver what the detector has received, for all communicators. The caller holds detector_lock. */
-void twill_context_receive_notices(struct twill_context *context);
-/* Return the rank in this communicator of a rank of the job, or UINT32_MAX. */
-uint32_t twill_comm_rank_of(const struct twill_comm *comm, uint32_t job);
 /* Describe a rank that is dead: it has ended, or its host does not answer. Returns text. */
 #define TWILL_DEATH_TEXT 160
 const char *twill_comm_death_text(struct twill_comm *comm, uint32_t peer,
                                   char text[TWILL_DEATH_TEXT]);
-
-/* --- lib/comm/wait_report.c --- */
-
-/* Handle the report of another rank: answer it. Returns the error if that rank is in a call of this
- * rank's number with other arguments. */
-twill_status twill_comm_take_report(struct twill_comm *comm, const struct twill_notice *notice);
-/* Report whether a notice is a report that is to be answered. */
-bool twill_report_asks(const struct twill_notice *notice);
-/* Ask ranks[n], for which this rank has waited for too long, whom they wait for, and so on. Sets
- * *cause to the rank that does not answer or waits for none; else as twill_comm_missing(); and
- * place[bytes] to where it is, if it was asked. Returns the error if another rank reports a failure
- * meanwhile. Takes twill_search_bound_ns() at most. */
-twill_status twill_comm_find_cause(struct twill_comm *comm, const uint32_t *ranks, unsigned n,
-                                   uint32_t *cause, char *place, size_t bytes);
-/* Return the longest time that such a search takes. */
-uint64_t twill_search_bound_ns(void);
-/* Report to ranks[n] on other nodes that this rank waits for them, in which call, and which rank is
- * the root cause as far as it knows. On the node, publish that rank. */
-void twill_comm_report(struct twill_comm *comm, const uint32_t *ranks, unsigned n);
-/* Return the root cause when this rank waits for `peer`: the rank that has not arrived, as far as
- * published calls and reports say. */
-uint32_t twill_comm_missing(const struct twill_comm *comm, uint32_t peer);
 
 /* Pack collective, type and operation into the word that ranks compare. */
 static inline uint32_t twill_call_what(const struct twill_call *call)

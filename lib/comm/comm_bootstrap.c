@@ -12,7 +12,7 @@
  *
  * Lane 0 is free: the communicator has nothing else under way between these ranks, and messages
  * between two ranks are in order. */
-#include "lib/comm/comm_bootstrap.h"
+#include "lib/comm/comm_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,6 +23,7 @@
 struct oob_comm {
     struct twill_oob oob;
     struct twill_comm *over; /* NULL: sealed */
+    uint64_t since;          /* twill_now() when it was opened */
     uint32_t exchanges;
     uint32_t rank[]; /* [size] in over */
 };
@@ -92,7 +93,8 @@ static twill_status exchange_round(struct oob_comm *self, uint32_t to, uint32_t 
         status = round_outcome(&round);
     if (status == TWILL_OK)
         return status;
-    return twill_comm_fail(self->over, status); /* nothing touches the round after this */
+    return twill_comm_fail(self->over, status,
+                           TWILL_CAUSE_ASKED); /* nothing touches the round after this */
 }
 
 static twill_status gather_round(struct oob_comm *self, unsigned char *rotated, size_t bytes)
@@ -141,6 +143,7 @@ static bool comm_attend(struct twill_oob *oob, uint32_t awaited)
 {
     struct oob_comm *self = (struct oob_comm *)oob;
     struct twill_comm *over = self->over;
+    bool doubt; /* the next look decides */
     if (over == NULL || over->broken)
         return over == NULL;
     over->waits.elsewhere = 1 + self->rank[awaited];
@@ -148,10 +151,11 @@ static bool comm_attend(struct twill_oob *oob, uint32_t awaited)
     if (status == TWILL_OK)
         status = twill_comm_poll_failures(over, true);
     if (status == TWILL_OK)
-        status = twill_comm_look_for_death(over, &self->rank[awaited], 1, false);
+        status =
+            twill_comm_look_for_death(over, &self->rank[awaited], 1, false, self->since, &doubt);
     over->waits.elsewhere = 0;
     if (status != TWILL_OK)
-        (void)twill_comm_fail(over, status);
+        (void)twill_comm_fail(over, status, TWILL_CAUSE_ASKED);
     return status == TWILL_OK;
 }
 
@@ -183,6 +187,7 @@ twill_status twill_oob_comm_open(struct twill_oob **oob, struct twill_comm *over
     self->oob.size = (int)size;
     self->oob.timeout_ns = over->tuning.timeout_ns;
     self->over = over;
+    self->since = twill_now();
     memcpy(self->rank, ranks, size * sizeof(*ranks));
     snprintf(self->oob.how, sizeof(self->oob.how), "communicator %u", over->number);
     *oob = &self->oob;

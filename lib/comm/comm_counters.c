@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a communicator has counted, with that of its transports and its context's memory. */
-#include "lib/comm/comm.h"
+#include "lib/comm/comm_internal.h"
 
 double twill_comm_seconds(const struct twill_comm *comm, uint64_t ticks)
 {

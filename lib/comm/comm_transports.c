@@ -3,7 +3,7 @@
 #include "fabric/rails/rails.h"
 #include "kernels/kernels.h"
 #include "lib/base/plural.h"
-#include "lib/comm/comm.h"
+#include "lib/comm/comm_internal.h"
 #include "lib/engine/plan.h"
 #include "lib/job/log.h"
 

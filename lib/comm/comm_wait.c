@@ -3,7 +3,7 @@
  * twill_await(). */
 #include "fabric/shm/call_records.h"
 #include "lib/base/times.h"
-#include "lib/comm/recovery.h"
+#include "lib/comm/comm_internal.h"
 #include "lib/engine/trace_calls.h"
 
 #include <stdio.h>
@@ -166,21 +166,21 @@ static void record_wait(struct twill_comm *comm, struct twill_waiting *state, ui
 }
 
 twill_status twill_comm_look_for_death(struct twill_comm *comm, const uint32_t *ranks, unsigned n,
-                                       bool distant)
+                                       bool distant, uint64_t quiet, bool *doubt)
 {
-    uint32_t suspect = UINT32_MAX;
     char text[TWILL_DEATH_TEXT];
-    comm->waits.looks++;
     for (unsigned i = 0; i < n; i++) {
-        bool near = comm->world->node[ranks[i]] == comm->world->node[comm->rank];
-        if (ranks[i] == comm->rank || (!near && !distant) || !twill_comm_is_dead(comm, ranks[i]))
+        bool near = comm->world->node[ranks[i]] == comm->world->node[comm->rank], in_doubt;
+        if (ranks[i] == comm->rank || (!near && !distant))
             continue;
-        if (ranks[i] == comm->waits.suspect)
-            return TWILL_COMM_FAIL_RANK(comm, TWILL_ERR_PEER, ranks[i], "%s",
-                                        twill_comm_death_text(comm, ranks[i], text));
-        suspect = ranks[i];
+        if (twill_comm_is_surely_dead(comm, ranks[i], quiet, &in_doubt)) {
+            (void)TWILL_COMM_FAIL(comm, TWILL_ERR_PEER, "%s",
+                                  twill_comm_death_text(comm, ranks[i], text));
+            comm->error.rank = ranks[i];
+            return TWILL_ERR_PEER;
+        }
+        *doubt = *doubt || in_doubt;
     }
-    comm->waits.suspect = suspect;
     return TWILL_OK;
 }
 
@@ -226,7 +226,12 @@ static twill_status check_awaited(struct twill_comm *comm, struct twill_waiting 
             TWILL_TRY(&comm->error, twill_comm_check_peer(comm, ranks[i]));
     if (distant)
         TWILL_TRY(&comm->error, twill_comm_compare_early(comm, false));
-    return twill_comm_look_for_death(comm, ranks, n, distant);
+    bool doubt = false;
+    twill_status status =
+        twill_comm_look_for_death(comm, ranks, n, distant, state->quiet_since, &doubt);
+    if (doubt) /* the next look decides */
+        state->next_liveness = state->checked_at;
+    return status;
 }
 
 /* Advance this communicator; if that makes no progress, also the others of the context. */
@@ -285,19 +290,19 @@ static twill_status check_stall(struct twill_comm *comm, struct twill_waiting *s
         state->next_check = now + TWILL_CHECK_FIRST_NS;
         state->next_liveness = now + TWILL_LIVENESS_EVERY_NS;
         state->next_report = now + report_every;
-        comm->waits.suspect = UINT32_MAX; /* data has moved since it was found dead */
+        state->quiet_since = now;
     }
     state->checked_at = now;
     TWILL_TRY(&comm->error, twill_comm_torn(comm));
     if (now >= state->next_check) {
-        bool distant = now >= state->next_liveness || comm->waits.suspect != UINT32_MAX;
+        bool distant = now >= state->next_liveness;
         bool report = now >= state->next_report;
+        if (distant)
+            state->next_liveness = now + TWILL_LIVENESS_EVERY_NS;
         TWILL_TRY(&comm->error, check_awaited(comm, state, distant, report));
         if (report)
             state->next_report = now + report_every;
         state->next_check = now + TWILL_CHECK_EVERY_NS;
-        if (distant)
-            state->next_liveness = now + TWILL_LIVENESS_EVERY_NS;
     }
     if (now - state->started > comm->tuning.timeout_ns)
         return time_out(comm, state->started);
@@ -403,5 +408,5 @@ twill_status twill_comm_progress(struct twill_comm *comm)
     if (TWILL_LIKELY(moved >= 0))
         return TWILL_OK;
     restart_tests(comm);
-    return twill_comm_fail(comm, (twill_status)moved);
+    return twill_comm_fail(comm, (twill_status)moved, TWILL_CAUSE_ASKED);
 }

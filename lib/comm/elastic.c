@@ -3,7 +3,7 @@
  * which TWILL_ELASTIC names: fabric/bootstrap/elastic_files.h lists the files. */
 #include "fabric/bootstrap/elastic_files.h"
 #include "lib/base/times.h"
-#include "lib/comm/recovery.h"
+#include "lib/comm/comm_internal.h"
 #include "lib/twill_recover.h"
 
 #include <dirent.h>
@@ -223,7 +223,7 @@ static uint64_t invite(struct twill_comm *comm, struct elastic_waiting *waiting)
 {
     char handle[TWILL_JOIN_HANDLE_TEXT];
     if (waiting->count == 0 ||
-        twill_growth_open(comm, (uint32_t)waiting->count, handle) != TWILL_OK)
+        twill_growth_open(comm, (uint32_t)waiting->count, handle, NULL) != TWILL_OK)
         return 0;
     for (size_t i = 0; i < waiting->count; i++)
         if (!write_file(waiting->job, "go", &waiting->process[i], handle)) {
@@ -255,9 +255,10 @@ twill_status twill_elastic_admit(struct twill_comm **larger, struct twill_comm *
     if (status == TWILL_OK && count == 0)
         return TWILL_OK;
     TWILL_TRY(NULL, twill_comm_acquire(comm, "twill_comm_admit"));
+    const struct twill_growth_limits limits = {TWILL_ADMIT_NS, has_lost_one, &waiting};
+    struct twill_error error = {0};
     if (status == TWILL_OK)
-        status = twill_grow(larger, comm,
-                            &(struct twill_growth_limits){TWILL_ADMIT_NS, has_lost_one, &waiting});
+        status = twill_recovery_conclude(comm, twill_grow(larger, comm, &limits, &error), &error);
     else
         twill_growth_close(comm); /* those that were invited try again */
     twill_comm_release(comm);

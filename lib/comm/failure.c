@@ -3,7 +3,7 @@
  * calls; and breaking the communicator on all ranks. README.md has the whole story. */
 #include "fabric/shm/call_records.h"
 #include "lib/base/times.h"
-#include "lib/comm/recovery.h"
+#include "lib/comm/comm_internal.h"
 #include "lib/engine/trace_calls.h"
 
 #include <stdio.h>
@@ -54,7 +54,7 @@ const char *twill_comm_rank_text(const struct twill_comm *comm, uint32_t rank,
     return twill_rank_text(rank < comm->world->size ? comm->oob->job : NULL, rank, text);
 }
 
-twill_status twill_comm_error(struct twill_comm *comm, twill_status status, uint32_t about,
+twill_status twill_comm_error(struct twill_comm *comm, twill_status status, bool numbered,
                               const char *file, int line, const char *format, ...)
 {
     char call[128], cause[440], rank[TWILL_RANK_TEXT];
@@ -63,7 +63,9 @@ twill_status twill_comm_error(struct twill_comm *comm, twill_status status, uint
     va_start(arguments, format);
     twill_print_list(cause, sizeof(cause), format, arguments);
     va_end(arguments);
-    if (comm->making != NULL)
+    if (!numbered)
+        snprintf(call, sizeof(call), "%s", caller != NULL ? caller : "twill");
+    else if (comm->making != NULL)
         snprintf(call, sizeof(call), "%s", comm->making);
     else if (comm->issue.sequence == 0 && caller != NULL) /* no collective so far */
         snprintf(call, sizeof(call), "%s", caller);
@@ -71,22 +73,8 @@ twill_status twill_comm_error(struct twill_comm *comm, twill_status status, uint
         snprintf(call, sizeof(call), "point to point");
     else
         twill_call_describe(&comm->issue.call, comm->issue.sequence, call, sizeof(call));
-    return twill_error_set(&comm->error, status, about, file, line, "%s: %s: %s",
-                           twill_comm_rank_text(comm, comm->rank, rank), call, cause);
-}
-
-twill_status twill_comm_refuse(struct twill_comm *comm, twill_status status, const char *file,
-                               int line, const char *format, ...)
-{
-    char cause[360], rank[TWILL_RANK_TEXT];
-    const char *caller = atomic_load_explicit(&comm->claim.held, memory_order_relaxed);
-    va_list arguments;
-    va_start(arguments, format);
-    twill_print_list(cause, sizeof(cause), format, arguments);
-    va_end(arguments);
     return twill_error_set(&comm->error, status, TWILL_NO_RANK, file, line, "%s: %s: %s",
-                           twill_comm_rank_text(comm, comm->rank, rank),
-                           caller != NULL ? caller : "twill", cause);
+                           twill_comm_rank_text(comm, comm->rank, rank), call, cause);
 }
 
 /* Read call number `sequence` of a local rank. Returns false if it has not made it, or more than
@@ -284,9 +272,9 @@ static twill_status check_death(struct twill_comm *comm, struct twill_error *own
         return own->status;
     uint32_t peer = own->rank;
     twill_error_clear(&comm->error);
-    (void)TWILL_COMM_FAIL_RANK(comm, TWILL_ERR_PEER, peer, "%s",
-                               twill_comm_death_text(comm, peer, text));
+    (void)TWILL_COMM_FAIL(comm, TWILL_ERR_PEER, "%s", twill_comm_death_text(comm, peer, text));
     *own = comm->error;
+    own->rank = peer;
     twill_error_clear(&comm->error);
     return own->status;
 }
@@ -337,33 +325,16 @@ static twill_status explain(struct twill_comm *comm, twill_status status)
     if (strncmp(own.message, "rank ", 5) == 0)
         return status;
     twill_error_clear(&comm->error);
-    return TWILL_COMM_FAIL_RANK(comm, status, own.status != TWILL_OK ? own.rank : TWILL_NO_RANK,
-                                "%s",
-                                own.message[0] != '\0' ? own.message : twill_strerror(status));
+    (void)TWILL_COMM_FAIL(comm, status, "%s",
+                          own.message[0] != '\0' ? own.message : twill_strerror(status));
+    comm->error.rank = own.status != TWILL_OK ? own.rank : TWILL_NO_RANK;
+    return status;
 }
 
-void twill_comm_stop(struct twill_comm *comm, twill_status status)
+/* Tell the others. A failure reported by another rank is published on the node with its original
+ * sentence and sender; other nodes have been notified by that rank. */
+static void tell_others(struct twill_comm *comm, twill_status status)
 {
-    comm->broken = true;
-    for (unsigned t = 0; t < comm->links.transports; t++)
-        comm->links.transport[t]->ops->cancel(comm->links.transport[t]);
-    twill_requests_fail(comm, status);
-}
-
-twill_status twill_comm_fail(struct twill_comm *comm, twill_status status)
-{
-    if (!comm->broken)
-        status = explain(comm, status);
-    if (comm->world->size == 1 && status == TWILL_ERR_ARGUMENT)
-        return status; /* no other rank is concerned: the communicator stays usable */
-    return twill_comm_end(comm, status);
-}
-
-/* A failure reported by another rank is published on the node with its original sentence and
- * sender; other nodes have been notified by that rank. */
-twill_status twill_comm_end(struct twill_comm *comm, twill_status status)
-{
-    comm->broken = true;
     twill_say(&comm->context->log, TWILL_LOG_INFO, "communicator %u fails: %s: %s", comm->number,
               twill_strerror(status), comm->error.message);
     twill_trace_failure(comm, status,
@@ -383,7 +354,21 @@ twill_status twill_comm_end(struct twill_comm *comm, twill_status status)
                  comm->error.message);
         twill_comm_notify(comm, &notice, TWILL_FAILURE_NOTIFY_NS);
     }
-    twill_comm_stop(comm, status);
+}
+
+twill_status twill_comm_fail(struct twill_comm *comm, twill_status status, enum twill_cause cause)
+{
+    if (!comm->broken && cause == TWILL_CAUSE_ASKED)
+        status = explain(comm, status);
+    if (comm->world->size == 1 && status == TWILL_ERR_ARGUMENT && cause == TWILL_CAUSE_ASKED &&
+        atomic_load(&comm->live) != TWILL_BREAKING)
+        return status; /* no other rank is concerned: the communicator stays usable */
+    comm->broken = true;
+    if (cause != TWILL_CAUSE_OWN)
+        tell_others(comm, status);
+    for (unsigned t = 0; t < comm->links.transports; t++)
+        comm->links.transport[t]->ops->cancel(comm->links.transport[t]);
+    twill_requests_fail(comm, status);
     return status;
 }
 

@@ -3,7 +3,7 @@
  * all connect there (fabric/bootstrap/bootstrap_handle.c) and make a new context and communicator
  * as at the start of a job, and the old ranks agree whether all of them have it. A last exchange
  * tells the new processes the result. The old communicator is not touched by any of this. */
-#include "lib/comm/recovery.h"
+#include "lib/comm/comm_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -77,21 +77,19 @@ static twill_status listen_for_joiners(struct twill_comm *comm, struct twill_gro
 }
 
 twill_status twill_growth_open(struct twill_comm *comm, uint32_t joining,
-                               char handle[TWILL_JOIN_HANDLE_TEXT])
+                               char handle[TWILL_JOIN_HANDLE_TEXT], struct twill_error *error)
 {
-    struct twill_error error = {0};
     twill_growth_close(comm);
     comm->health.growth = calloc(1, sizeof(*comm->health.growth));
     if (comm->health.growth == NULL)
-        return TWILL_RECOVERY_FAIL(comm, TWILL_ERR_MEMORY, "out of memory");
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory");
     *comm->health.growth = (struct twill_growth){.listener = -1, .joining = joining};
-    twill_status status = listen_for_joiners(comm, comm->health.growth, &error);
-    if (status == TWILL_OK) {
+    twill_status status = listen_for_joiners(comm, comm->health.growth, error);
+    if (status == TWILL_OK)
         memcpy(handle, comm->health.growth->handle, TWILL_JOIN_HANDLE_TEXT);
-        return status;
-    }
-    twill_growth_close(comm);
-    return TWILL_RECOVERY_FAIL(comm, status, "%s", error.message);
+    else
+        twill_growth_close(comm);
+    return status;
 }
 
 void twill_growth_close(struct twill_comm *comm)
@@ -149,10 +147,8 @@ static twill_status conclude_growth(struct twill_context *context, twill_status 
 
 static void drop_larger(struct growing *g)
 {
-    if (g->made != NULL) {
-        twill_context_remove(g->context, g->made);
+    if (g->made != NULL)
         twill_comm_close(g->made);
-    }
     twill_context_destroy(g->context);
     g->made = NULL;
     g->context = NULL;
@@ -201,11 +197,7 @@ static twill_status make_larger(struct growing *g)
 static twill_status agree_whole(struct growing *g, uint64_t flags, uint64_t *agreed)
 {
     const struct twill_decision *decision;
-    twill_status status = twill_agree(g->comm, TWILL_AGREEING_GROW, flags, 0, &decision);
-    if (status != TWILL_OK) {
-        g->error = g->comm->error;
-        return status;
-    }
+    TWILL_TRY(&g->error, twill_agree(g->comm, TWILL_AGREEING_GROW, flags, 0, &decision, &g->error));
     *agreed = decision->flags;
     for (uint32_t r = 0; r < g->comm->world->size; r++)
         if (twill_rank_set_has(decision->set, r))
@@ -251,14 +243,15 @@ static twill_status grow_by(struct growing *g)
 }
 
 twill_status twill_grow(struct twill_comm **larger, struct twill_comm *comm,
-                        const struct twill_growth_limits *limits)
+                        const struct twill_growth_limits *limits, struct twill_error *error)
 {
     struct growing g = {.comm = comm, .limits = limits};
     twill_status status = grow_by(&g);
     twill_growth_close(comm);
     if (status != TWILL_OK) {
         drop_larger(&g);
-        return TWILL_RECOVERY_FAIL(comm, status, "%s", g.error.message);
+        *error = g.error;
+        return status;
     }
     if (comm->owns_context)
         twill_context_chain(g.context, comm->context);
@@ -286,7 +279,6 @@ twill_status twill_grow_conclude(struct twill_comm **made, struct twill_context 
     TWILL_TRY(error, twill_comm_open(made, context, NULL, context->job.oob, NULL, 0, error));
     twill_status status = conclude_growth(context, TWILL_OK, error);
     if (status != TWILL_OK) {
-        twill_context_remove(context, *made);
         twill_comm_close(*made);
         *made = NULL;
     }

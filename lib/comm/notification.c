@@ -2,7 +2,7 @@
 /* Notices between ranks: a rank has failed, or reports whom it waits for (wait_report.c). README.md
  * has the whole story. */
 #include "fabric/shm/call_records.h"
-#include "lib/comm/recovery.h"
+#include "lib/comm/comm_internal.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -157,6 +157,16 @@ bool twill_comm_is_dead(struct twill_comm *comm, uint32_t peer)
     bool dead = twill_comm_is_dead_locked(comm, peer);
     pthread_mutex_unlock(&comm->context->health.detector_lock);
     return dead;
+}
+
+bool twill_comm_is_surely_dead(struct twill_comm *comm, uint32_t peer, uint64_t quiet, bool *doubt)
+{
+    struct twill_detector *detector = comm->context->health.detector;
+    pthread_mutex_lock(&comm->context->health.detector_lock);
+    *doubt = twill_comm_is_dead_locked(comm, peer);
+    bool sure = twill_detector_is_sure(detector, comm->job[peer], *doubt, quiet);
+    pthread_mutex_unlock(&comm->context->health.detector_lock);
+    return sure;
 }
 
 const char *twill_comm_death_text(struct twill_comm *comm, uint32_t peer,

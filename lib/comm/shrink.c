@@ -5,7 +5,7 @@
  * attempt. */
 #include "fabric/bootstrap/tcp/bootstrap_tcp.h"
 #include "lib/base/times.h"
-#include "lib/comm/recovery.h"
+#include "lib/comm/comm_internal.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -169,10 +169,8 @@ static void find_survivors(struct attempt *a, const struct twill_decision *decis
 /* Give up what an attempt has made; the other survivors do the same. */
 static void drop_made(struct attempt *a)
 {
-    if (a->made == NULL)
-        return;
-    twill_context_remove(a->comm->context, a->made);
-    twill_comm_close(a->made);
+    if (a->made != NULL)
+        twill_comm_close(a->made);
     a->made = NULL;
 }
 
@@ -201,10 +199,11 @@ static twill_status shrink_by(struct attempt *a)
         const struct twill_decision *decision;
         stop_listening(a);
         twill_status listens = listen_for_survivors(a);
-        twill_status status =
-            twill_agree(a->comm, TWILL_AGREEING_SHRINK, a->made != NULL, a->port, &decision);
+        struct twill_error error = {0};
+        twill_status status = twill_agree(a->comm, TWILL_AGREEING_SHRINK, a->made != NULL, a->port,
+                                          &decision, &error);
         if (status != TWILL_OK) {
-            a->error = a->comm->error;
+            a->error = error;
             return status;
         }
         if (!twill_agreeing_alike(
@@ -234,7 +233,8 @@ static twill_status shrink_by(struct attempt *a)
     }
 }
 
-twill_status twill_shrink(struct twill_comm **smaller, struct twill_comm *comm)
+twill_status twill_shrink(struct twill_comm **smaller, struct twill_comm *comm,
+                          struct twill_error *error)
 {
     size_t words = twill_consensus_words(comm->world->size);
     struct attempt a = {.comm = comm, .listener = -1};
@@ -248,7 +248,7 @@ twill_status twill_shrink(struct twill_comm **smaller, struct twill_comm *comm)
     free(a.failed);
     if (status != TWILL_OK) {
         drop_made(&a);
-        (void)TWILL_RECOVERY_FAIL(comm, status, "%s", a.error.message);
+        *error = a.error;
         return status;
     }
     a.made->owns_context = comm->owns_context;

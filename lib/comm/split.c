@@ -3,8 +3,7 @@
  * then each group sets up its own, independently. twill_comm_create_over() uses the caller's
  * exchange function instead. */
 #include "fabric/shm/call_records.h"
-#include "lib/comm/comm.h"
-#include "lib/comm/comm_bootstrap.h"
+#include "lib/comm/comm_internal.h"
 
 #include <stdlib.h>
 
@@ -34,7 +33,8 @@ static twill_status check_parent(struct twill_comm **made, struct twill_comm *co
         return TWILL_OK;
     /* Other ranks may have completed that request and go on: the failure must reach them. */
     return twill_comm_fail(
-        comm, TWILL_COMM_FAIL(comm, TWILL_ERR_ARGUMENT, "a request on it is under way"));
+        comm, TWILL_COMM_FAIL(comm, TWILL_ERR_ARGUMENT, "a request on it is under way"),
+        TWILL_CAUSE_ASKED);
 }
 
 static twill_status begin_split(struct twill_comm **made, struct twill_comm *comm, const char *call)
@@ -67,7 +67,7 @@ static twill_status end_split(struct twill_comm *comm, twill_status status,
         twill_error_clear(&comm->error);
         (void)TWILL_COMM_FAIL(comm, status, "%s", error->message);
         if (status != TWILL_ERR_ARGUMENT)
-            status = twill_comm_fail(comm, status);
+            status = twill_comm_fail(comm, status, TWILL_CAUSE_ASKED);
     }
     comm->making = NULL;
     comm->makes_alone = false;

@@ -9,7 +9,7 @@
  * the cause. */
 #include "fabric/shm/call_records.h"
 #include "lib/base/times.h"
-#include "lib/comm/recovery.h"
+#include "lib/comm/comm_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -15,9 +15,12 @@ static twill_status fail_access(struct twill_run *run, uint32_t peer, const char
     char text[TWILL_RANK_TEXT];
     TWILL_TRY(&run->comm->error, twill_comm_poll_failures(run->comm, false));
     twill_comm_rank_text(run->comm, peer, text);
-    if (cause == ESRCH)
-        return TWILL_COMM_FAIL_RANK(run->comm, TWILL_ERR_PEER, peer,
-                                    "%s has died: its memory could not be %s", text, what);
+    if (cause == ESRCH) {
+        (void)TWILL_COMM_FAIL(run->comm, TWILL_ERR_PEER, "%s has died: its memory could not be %s",
+                              text, what);
+        run->comm->error.rank = peer;
+        return TWILL_ERR_PEER;
+    }
     return TWILL_COMM_FAIL(run->comm, cause == EFAULT ? TWILL_ERR_ARGUMENT : TWILL_ERR_SYSTEM,
                            "%zu bytes at 0x%llx of %s could not be %s: %s (TWILL_TUNE=reach=none "
                            "avoids this)",

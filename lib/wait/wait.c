@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The loop of every wait: see wait.h.
  *
- * How long to spin is learnt from how long sched_yield() takes, unless TWILL_TUNE=spin sets it:
+ * How long to spin is learnt from how long a yield of the core takes, unless TWILL_TUNE=spin sets
+ * it:
  * - A bare system call: no other thread wants the core, and spinning is quicker.
  * - A few context switches: another rank, which waits too, shares the core. The awaited rank may be
  *   the one that needs it, so every poll delays it: spin less.

@@ -25,7 +25,8 @@ struct twill_node;
 
 /* The state of a wait, or of tests in a row. Times are of twill_now(). */
 struct twill_waiting {
-    uint64_t started; /* without progress since; 0: has made progress. blocked_on() sets it */
+    uint64_t started;     /* without progress since; 0: has made progress. blocked_on() sets it */
+    uint64_t quiet_since; /* like `started`, which may carry over the deadline of another wait */
     uint64_t checked_at, next_check, next_liveness, next_report; /* of blocked_on() */
     uint64_t sleep_ns;                                           /* of the next sleep */
     uint32_t yields, polls;

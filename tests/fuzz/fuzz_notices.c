@@ -3,7 +3,7 @@
  * messages of agreements, for communicators that are open or have ended. Six bytes each: the
  * sender, the kind, and four that change it, then the data of an agreement's message. */
 #include "fabric/shm/call_records.h"
-#include "lib/comm/recovery.h"
+#include "lib/comm/comm_internal.h"
 #include "lib/wait/wait.h"
 #include "tests/fuzz/fuzz_input.h"
 
@@ -130,12 +130,8 @@ FUZZ_WRAPPED(void, twill_node_sleep, struct twill_node *node, uint32_t word, uin
     now += timeout_ns;
 }
 
-FUZZ_WRAPPED(void, twill_comm_stop, struct twill_comm *comm, twill_status status)
-{
-    comm->broken = status != TWILL_OK;
-}
-
-FUZZ_WRAPPED(twill_status, twill_comm_fail, struct twill_comm *comm, twill_status status)
+FUZZ_WRAPPED(twill_status, twill_comm_fail, struct twill_comm *comm, twill_status status,
+             enum twill_cause cause)
 {
     comm->broken = true;
     return status;
@@ -240,6 +236,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static struct twill_oob job = {.size = JOB_RANKS};
     struct twill_context *context = calloc(1, sizeof(*context));
     const struct twill_decision *decision;
+    struct twill_error error = {0};
     if (context == NULL || size == 0) {
         free(context);
         return 0;
@@ -257,7 +254,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     input_size = size - 1;
     if (data[0] % 4 != 0) /* it agrees with what comes meanwhile */
         (void)twill_agree(opened[0], (enum twill_agreeing_call)(data[0] / 4 % 4), 1, 2000,
-                          &decision);
+                          &decision, &error);
     if (data[0] / 64 % 2 != 0)
         close_comm(context, 0);
     for (uint32_t i = 0; i < COMMS; i++)

@@ -4,7 +4,7 @@
  * and so on, which have not reported anything by then. Theirs is so long that they report only
  * after that (once a second). */
 #include "fabric/shm/call_records.h"
-#include "lib/comm/recovery.h"
+#include "lib/comm/comm_internal.h"
 #include "lib/twill_recover.h"
 #include "tests/support/ranks.h"
 #include "tests/support/unit.h"
@@ -262,9 +262,9 @@ static void finding_rank(int rank, int size, twill_bootstrap *bootstrap, void *u
         pthread_mutex_unlock(&context->health.detector_lock);
     }
     if (rank == 1) {
-        twill_status status =
-            twill_comm_fail(comm, TWILL_COMM_FAIL_RANK(comm, finding->status, finding->about, "%s",
-                                                       finding->found));
+        twill_status status = TWILL_COMM_FAIL(comm, finding->status, "%s", finding->found);
+        comm->error.rank = finding->about;
+        status = twill_comm_fail(comm, status, TWILL_CAUSE_ASKED);
         TWILL_CHECK(twill_test_note(strstr(twill_comm_message(comm), finding->expected) != NULL,
                                     __FILE__, __LINE__, "status %d: \"%s\"", status,
                                     twill_comm_message(comm)));

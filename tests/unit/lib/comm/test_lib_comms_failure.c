@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Communicators made out of others, and failures: bad arguments, one that breaks while the others
  * work, a rank that dies while they are made. */
-#include "lib/comm/comm.h"
+#include "lib/comm/comm_internal.h"
 #include "tests/support/scene.h"
 #include "tests/support/unit.h"
 

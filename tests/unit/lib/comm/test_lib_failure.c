@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Bad arguments and failures: each ends in a status and a sentence that names cause and rank, on
  * every rank, before the deadline; never in a hang, a crash or a wrong result. */
-#include "lib/comm/comm.h"
+#include "lib/comm/comm_internal.h"
 #include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
@@ -366,16 +366,19 @@ static void die(int rank, int size, twill_bootstrap *bootstrap, void *user)
         twill_test_expect_death(rank);
         raise(SIGKILL);
     }
-    /* Two ranks on a node: it was found dead once, long ago. It must be found so twice from now on.
-     */
-    bool looks = size == 2 && job.comm->local_size == 2;
-    for (uint64_t since = twill_now();
-         looks && twill_now() - since < TWILL_TEST_PATIENCE && !twill_comm_is_dead(job.comm, 1);)
+    /* Two ranks: its death is sure when it is found a second time, of those that look since. */
+    bool doubt = false;
+    uint64_t since = twill_now();
+    while (size == 2 && twill_now() - since < TWILL_TEST_PATIENCE && !doubt) {
+        TWILL_CHECK(!twill_comm_is_surely_dead(job.comm, 1, since, &doubt));
         usleep(1000);
-    job.comm->waits.suspect = looks ? 1 : UINT32_MAX;
-    job.comm->waits.looks = 0;
+    }
+    while (size == 2 && twill_now() - since < TWILL_TEST_PATIENCE &&
+           !twill_comm_is_surely_dead(job.comm, 1, since, &doubt))
+        usleep(1000);
+    TWILL_CHECK(size != 2 ||
+                (!twill_comm_is_surely_dead(job.comm, 1, twill_now(), &doubt) && doubt));
     twill_status status = reduce_many(&job);
-    TWILL_CHECK(!looks || job.comm->waits.looks >= 2);
     char name[32];
     snprintf(name, sizeof(name), "rank %d", size - 1);
     TWILL_CHECK(twill_test_note(

@@ -2,7 +2,7 @@
 /* Threads on one communicator, of which one revokes, ends or advances it, or is refused. Each step
  * of two of them is forced: CMakeLists.txt puts __wrap_*() below in place of calls by which the
  * library waits. */
-#include "lib/comm/recovery.h"
+#include "lib/comm/comm_internal.h"
 #include "lib/job/handle.h"
 #include "lib/twill_recover.h"
 #include "lib/wait/wait.h"
@@ -117,7 +117,8 @@ static void late_call(int rank, int size, twill_bootstrap *bootstrap, void *user
         TWILL_CHECK(twill_comm_acquire(own.comm, "twill_comm_agree") == TWILL_OK);
         TWILL_CHECK(pthread_create(&thread, NULL, revoke_it, &revoker) == 0);
         bool waits = watched_waits(&revoker, &revoker.naps);
-        (void)TWILL_RECOVERY_FAIL(own.comm, TWILL_ERR_MISMATCH, "another rank is in another call");
+        struct twill_error error = {.message = "another rank is in another call"};
+        (void)twill_recovery_conclude(own.comm, TWILL_ERR_MISMATCH, &error);
         twill_comm_release(own.comm);
         atomic_store(&revoker.stops, false);
         pthread_join(thread, NULL);

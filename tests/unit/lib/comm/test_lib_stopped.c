@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A machine that is stopped for longer than a short deadline: its peers are not taken for the cause
  * of what they could not do meanwhile. A test can make the clock of this program jump. */
-#include "lib/comm/comm.h"
+#include "lib/comm/comm_internal.h"
 #include "tests/support/job_ranks.h"
 #include "tests/support/leap.h"
 #include "tests/support/tcp_ends.h"

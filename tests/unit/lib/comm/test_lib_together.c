@@ -5,7 +5,7 @@
  * detector are in memory (CMakeLists.txt of the tests has the linker put them in the place of the
  * real ones), so questions and notices are counted, whatever the machine does meanwhile. */
 #include "fabric/shm/call_records.h"
-#include "lib/comm/recovery.h"
+#include "lib/comm/comm_internal.h"
 #include "tests/support/unit.h"
 
 #define RANKS      64u
@@ -142,7 +142,7 @@ static uint64_t time_out_rank(uint32_t rank)
     assert_int_equal(cause, ABSENT);
     if (status == TWILL_OK)
         status = TWILL_COMM_FAIL(&r->comm, TWILL_ERR_TIMEOUT, "no message of rank %u", cause);
-    assert_int_equal(twill_comm_fail(&r->comm, status), TWILL_ERR_TIMEOUT);
+    assert_int_equal(twill_comm_fail(&r->comm, status, TWILL_CAUSE_ASKED), TWILL_ERR_TIMEOUT);
     assert_non_null(strstr(r->comm.error.message, "no message of rank 63"));
     assert_int_equal(r->context.health.searches, 1);
     free(r->comm.health.reported);
