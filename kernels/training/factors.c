@@ -5,6 +5,14 @@
 #include "kernels/thread_split.h"
 #include "kernels/training/training.h"
 
+#include <stdlib.h>
+
+/* The product that is timed: as the tiles of a large one. */
+#define TIMED_ROWS     64u
+#define TIMED_COLUMNS  512u
+#define TIMED_SAMPLES  16u
+#define TIMED_PRODUCTS 3u
+
 struct factors_job {
     const struct twill_training_kernels *kernels;
     const struct twill_factors *factors;
@@ -27,4 +35,27 @@ void twill_factors_multiply(const struct twill_kernels *kernels,
     const struct factors_job job = {kernels->training, factors, gradient, first};
     if (count > 0)
         twill_split_blocks(multiply_rows, &job, count, factors->columns * sizeof(float), threads);
+}
+
+uint64_t twill_factors_time(const struct twill_kernels *kernels)
+{
+    size_t factors = TIMED_SAMPLES * (TIMED_ROWS + TIMED_COLUMNS);
+    float *memory = calloc(factors + TIMED_ROWS * TIMED_COLUMNS, sizeof(*memory));
+    if (memory == NULL)
+        return 0;
+    const struct twill_factors job = {.errors = memory,
+                                      .activations = memory + TIMED_SAMPLES * TIMED_ROWS,
+                                      .parts = 1,
+                                      .samples = TIMED_SAMPLES,
+                                      .rows = TIMED_ROWS,
+                                      .columns = TIMED_COLUMNS,
+                                      .scale = 1};
+    uint64_t best = UINT64_MAX;
+    for (unsigned i = 0; i < TIMED_PRODUCTS; i++) {
+        uint64_t from = twill_now();
+        twill_factors_multiply(kernels, &job, memory + factors, 0, TIMED_ROWS, 1);
+        best = twill_min(best, twill_now() - from);
+    }
+    free(memory);
+    return twill_max(best, 1) * 1000 * 1000000 / (TIMED_ROWS * TIMED_COLUMNS * TIMED_SAMPLES);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Answers twill_context_why(): which algorithm a call would use, and what the others would cost. */
+#include "algorithms/select/dense_price.h"
 #include "algorithms/select/explain.h"
-#include "lib/engine/dense_price.h"
+#include "kernels/training/factors.h"
 #include "lib/engine/plan.h"
 #include "lib/job/find_levels.h"
 
@@ -193,9 +194,9 @@ static twill_status append_line(struct twill_context *context, const char *line)
 static twill_status append_dense(struct twill_context *context, struct twill_dense *dense,
                                  const struct twill_dense_pricing *pricing)
 {
-    struct twill_dense_rates rates = {.reality = 1};
-    TWILL_TRY(&context->error,
-              twill_dense_time_product(&rates.million, context->machine.kernels, &context->error));
+    const struct twill_dense_rates rates = {twill_factors_time(context->machine.kernels), 1};
+    if (rates.million == 0)
+        return TWILL_FAIL(&context->error, TWILL_ERR_MEMORY, "why: out of memory");
     for (int updates = 0; updates < 2; updates++) {
         char line[128];
         TWILL_TRY(&context->error,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sufficient factors of dense layers: the choice, the all-gather, the product. */
+#include "kernels/training/factors.h"
 #include "lib/base/plural.h"
 #include "lib/train/gradients.h"
 
@@ -16,8 +17,9 @@
  */
 static twill_status time_products(struct twill_gradients *set, uint64_t *million)
 {
-    uint64_t mine = 0;
-    TWILL_TRY(&set->error, twill_dense_time_product(&mine, set->process.kernels, &set->error));
+    uint64_t mine = twill_factors_time(set->process.kernels);
+    if (mine == 0)
+        return TWILL_FAIL(&set->error, TWILL_ERR_MEMORY, "out of memory to time a product");
     struct twill_comm *comm = set->lane[0].comm;
     twill_status status = twill_allreduce(comm, &mine, million, 1, TWILL_U64, TWILL_MAX);
     return status == TWILL_OK ? TWILL_OK : twill_gradients_fail(&set->lane[0], comm, status);

@@ -5,7 +5,7 @@
 #ifndef TWILL_TRAIN_DENSE_H
 #define TWILL_TRAIN_DENSE_H
 
-#include "lib/engine/dense_price.h"
+#include "algorithms/select/dense_price.h"
 #include "lib/twill_train.h"
 
 struct twill_gradients;

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Prices of a dense layer's two ways, lib/train/dense.h: for the choice of a gradient set, and for
- * twill_context_why(). */
+/* Prices of a dense layer's two ways: the factors of all ranks are gathered and every rank computes
+ * the sum of the gradients from them, or each rank computes its gradient, and these are reduced. */
 #ifndef TWILL_DENSE_PRICE_H
 #define TWILL_DENSE_PRICE_H
 
 #include "algorithms/select/narrowing.h"
-#include "kernels/training/factors.h"
-#include "lib/twill_train.h"
 
 /* A dense layer's tensor. Constant after the commit. */
 struct twill_dense {
@@ -31,9 +29,6 @@ struct twill_dense_rates {
     double reality;   /* time of a reduction over its price: the model may not know the network */
 };
 
-/* Time a product in this thread: the picoseconds of a million multiplications. */
-twill_status twill_dense_time_product(uint64_t *million, const struct twill_kernels *kernels,
-                                      struct twill_error *error);
 /* Find the price of a collective, in memory of twill_alloc(). */
 twill_status twill_dense_price_collective(uint64_t *picoseconds,
                                           const struct twill_dense_pricing *pricing,

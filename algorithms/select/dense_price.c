@@ -1,43 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Prices of a dense layer's two ways: for the choice of a set, and for twill_context_why(). */
-#include "lib/engine/dense_price.h"
-
-#include <stdlib.h>
-
-/* The product that is timed: as the tiles of a large one. */
-#define TIMED_ROWS     64u
-#define TIMED_COLUMNS  512u
-#define TIMED_SAMPLES  16u
-#define TIMED_PRODUCTS 3u
+/* Prices of a dense layer's two ways. */
+#include "algorithms/select/dense_price.h"
 
 size_t twill_dense_floats(const struct twill_dense *dense)
 {
     return dense->samples * (dense->rows + dense->columns);
-}
-
-twill_status twill_dense_time_product(uint64_t *million, const struct twill_kernels *kernels,
-                                      struct twill_error *error)
-{
-    size_t factors = TIMED_SAMPLES * (TIMED_ROWS + TIMED_COLUMNS);
-    float *memory = calloc(factors + TIMED_ROWS * TIMED_COLUMNS, sizeof(*memory));
-    if (memory == NULL)
-        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory to time a product");
-    const struct twill_factors job = {.errors = memory,
-                                      .activations = memory + TIMED_SAMPLES * TIMED_ROWS,
-                                      .parts = 1,
-                                      .samples = TIMED_SAMPLES,
-                                      .rows = TIMED_ROWS,
-                                      .columns = TIMED_COLUMNS,
-                                      .scale = 1};
-    uint64_t best = UINT64_MAX;
-    for (unsigned i = 0; i < TIMED_PRODUCTS; i++) {
-        uint64_t from = twill_now();
-        twill_factors_multiply(kernels, &job, memory + factors, 0, TIMED_ROWS, 1);
-        best = twill_min(best, twill_now() - from);
-    }
-    free(memory);
-    *million = best * 1000 * 1000000 / (TIMED_ROWS * TIMED_COLUMNS * TIMED_SAMPLES);
-    return TWILL_OK;
 }
 
 twill_status twill_dense_price_collective(uint64_t *picoseconds,
