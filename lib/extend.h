@@ -27,6 +27,7 @@ struct twill_tuning;
 
 /* What a context has; it lives as long as the context, and does not change. */
 struct twill_extend_process {
+    twill_context *context;
     const struct twill_log *log;
     const struct twill_kernels *kernels;
     const struct twill_topology *topology;
@@ -36,7 +37,7 @@ struct twill_extend_process {
     int threads;                        /* TWILL_TUNE=threads: most OpenMP threads of a kernel */
     bool places_memory;                 /* TWILL_MEMORY says on which NUMA nodes memory is */
 };
-struct twill_extend_process twill_extend_process(const twill_context *context);
+struct twill_extend_process twill_extend_process(twill_context *context);
 /* Is this a forked child of the process that has made the context? */
 bool twill_extend_is_forked(const twill_context *context);
 

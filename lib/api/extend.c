@@ -19,10 +19,11 @@ _Static_assert(TWILL_EXTEND_TEXT >= TWILL_DEATH_TEXT && TWILL_EXTEND_TEXT >= TWI
 
 /* --- what is there ---------------------------------------------------------------------------- */
 
-struct twill_extend_process twill_extend_process(const twill_context *context)
+struct twill_extend_process twill_extend_process(twill_context *context)
 {
     const struct twill_config *config = &context->config;
     return (struct twill_extend_process){
+        .context = context,
         .log = &context->log,
         .kernels = context->machine.kernels,
         .topology = context->machine.topology,

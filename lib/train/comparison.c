@@ -14,7 +14,7 @@
 /* The caller's communicator, until the set has its own. */
 static twill_comm *comm_to_compare(const struct twill_gradients *set)
 {
-    return set->lanes > 0 ? set->lane[0].comm : set->parent;
+    return set->comm != NULL ? set->comm : set->parent;
 }
 
 /* Return the failure of a collective on that communicator. */
@@ -22,8 +22,8 @@ static twill_status check_call(struct twill_gradients *set, twill_status status)
 {
     if (status == TWILL_OK)
         return TWILL_OK;
-    if (set->lanes > 0)
-        return twill_gradients_fail(&set->lane[0], set->lane[0].comm, status);
+    if (set->comm != NULL)
+        return twill_lanes_check(set, twill_set_fail(set, set->comm, status));
     return TWILL_FAIL(&set->error, status, "%s", twill_comm_message(set->parent));
 }
 

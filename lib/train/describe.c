@@ -12,21 +12,22 @@ static void describe_options(const struct twill_gradients *set, char *text, size
                                           [TWILL_WIRE_ALL] = "",
                                           [TWILL_WIRE_NONE] = "; not compressed: does not pay"};
     const twill_gradients_options *o = &set->options;
-    const struct twill_step_search *tuning = &set->autotuning.search;
+    const struct twill_searches *searches = set->searches;
+    bool tunes = searches != NULL && searches->sizes.candidates > 0;
     size_t used = (size_t)snprintf(text, bytes, "TWILL_GRADIENTS=");
     used += twill_set_entries_describe(set, text + used, bytes - used);
     used += (size_t)twill_print(text + used, bytes - used, " (op %s, scale %g%s)",
                                 twill_op_name(o->op), o->scale,
-                                tuning->candidates == 0        ? ""
-                                : twill_search_is_over(tuning) ? "; autotuned"
-                                                               : "; autotuning");
-    if (set->compressor.on)
+                                !tunes                                   ? ""
+                                : twill_search_is_over(&searches->sizes) ? "; autotuned"
+                                                                         : "; autotuning");
+    if (set->compressor != NULL && searches != NULL)
         used +=
-            (size_t)snprintf(text + used, bytes - used, "%s%s", choices[set->compressor.choice],
-                             twill_search_is_over(&set->compressor.trial) ? "" : "; in a trial");
+            (size_t)snprintf(text + used, bytes - used, "%s%s", choices[set->compressor->choice],
+                             twill_search_is_over(&searches->codes) ? "" : "; in a trial");
     if (set->generations > 1)
         used += (size_t)snprintf(text + used, bytes - used, "; %s",
-                                 set->late ? "one step late" : "not late at present");
+                                 set->late.on ? "one step late" : "not late at present");
     if (set->update != NULL)
         twill_print(text + used, bytes - used, "; %s on shards, rate %g, %zu bytes of state here",
                     twill_optimizer_name(set->update->optimizer.rule), set->update->optimizer.rate,
@@ -40,7 +41,7 @@ static void describe_bucket(const struct twill_gradients *set, uint32_t b, char 
         snprintf(compressed, sizeof(compressed), " compressed to %zu",
                  twill_wire_bytes(set, &set->bucket[b]));
     const struct twill_bucket *bucket = &set->bucket[b];
-    const struct twill_dense *dense = set->tensor[set->backward[bucket->first]].dense;
+    const struct twill_dense *dense = twill_bucket_tensor(set, bucket, 0)->dense;
     if (dense != NULL)
         twill_print(compressed, sizeof(compressed),
                     " of %zu x %zu, %s (%.0f us by factors, %.0f by a reduction)", dense->rows,
@@ -51,9 +52,8 @@ static void describe_bucket(const struct twill_gradients *set, uint32_t b, char 
     if (set->lanes > 1)
         snprintf(lane, sizeof(lane), ", lane %u", bucket->lane);
     snprintf(text, bytes, "bucket %u%s: %u tensor%s, %zu bytes of %s%s%s, '%.60s' to '%.60s'", b,
-             lane, bucket->tensors, TWILL_PLURAL(bucket->tensors),
-             bucket->count * twill_type_size(bucket->type), twill_type_name(bucket->type),
-             compressed, bucket->copies ? ", copied" : "",
+             lane, bucket->tensors, TWILL_PLURAL(bucket->tensors), twill_bucket_bytes(bucket),
+             twill_type_name(bucket->type), compressed, bucket->copies ? ", copied" : "",
              set->tensor[member[bucket->tensors - 1]].name, set->tensor[member[0]].name);
 }
 

@@ -23,7 +23,6 @@ twill_status twill_gradients_create(twill_gradients **made, twill_comm *comm,
     if (set == NULL)
         return twill_extend_refuse(comm, "twill_gradients_create", TWILL_ERR_MEMORY,
                                    "out of memory");
-    set->context = context;
     set->process = twill_extend_process(context);
     set->parent = comm;
     twill_status status = twill_gradients_set_options(set, options, &error);
@@ -31,8 +30,8 @@ twill_status twill_gradients_create(twill_gradients **made, twill_comm *comm,
         free(set);
         return twill_extend_refuse(comm, "twill_gradients_create", status, error.message);
     }
-    set->late = set->options.late != 0;
-    set->generations = set->late ? 2 : 1;
+    set->late.on = set->options.late != 0;
+    set->generations = set->late.on ? 2 : 1;
     *made = set;
     return TWILL_OK;
 }
@@ -41,25 +40,24 @@ twill_status twill_gradients_create(twill_gradients **made, twill_comm *comm,
 static twill_status check_tensor(struct twill_gradients *set, const twill_tensor *tensor)
 {
     if (set->committed)
-        return TWILL_GRADIENTS_REFUSE(set, "twill_gradients_add after twill_gradients_commit()");
+        return TWILL_SET_REFUSE(set, "twill_gradients_add after twill_gradients_commit()");
     if (tensor == NULL || tensor->name == NULL || tensor->name[0] == '\0')
-        return TWILL_GRADIENTS_REFUSE(set, "twill_gradients_add: tensor %u has no name",
-                                      set->tensors);
+        return TWILL_SET_REFUSE(set, "twill_gradients_add: tensor %u has no name", set->tensors);
     const char *name = tensor->name;
     size_t width = twill_type_size(tensor->type);
     if (width == 0)
-        return TWILL_GRADIENTS_REFUSE(set, "tensor '%s': type %d is not a twill_type", name,
-                                      (int)tensor->type);
+        return TWILL_SET_REFUSE(set, "tensor '%s': type %d is not a twill_type", name,
+                                (int)tensor->type);
     if (tensor->count == 0 || tensor->count > SIZE_MAX / 4 / width)
-        return TWILL_GRADIENTS_REFUSE(set, "tensor '%s': count %zu is outside 1 .. %zu", name,
-                                      tensor->count, SIZE_MAX / 4 / width);
+        return TWILL_SET_REFUSE(set, "tensor '%s': count %zu is outside 1 .. %zu", name,
+                                tensor->count, SIZE_MAX / 4 / width);
     if (set->tensors == TWILL_TENSORS_MOST)
-        return TWILL_GRADIENTS_REFUSE(set, "tensor '%s': the set has %u tensors, the maximum", name,
-                                      TWILL_TENSORS_MOST);
+        return TWILL_SET_REFUSE(set, "tensor '%s': the set has %u tensors, the maximum", name,
+                                TWILL_TENSORS_MOST);
     bool is_float = TWILL_TYPES_OF_KIND(FLOAT) >> tensor->type & 1;
     if (set->options.scale != 1 && !is_float && !twill_type_is_narrow(tensor->type))
-        return TWILL_GRADIENTS_REFUSE(set, "tensor '%s': options.scale is for floats, not %s", name,
-                                      twill_type_name(tensor->type));
+        return TWILL_SET_REFUSE(set, "tensor '%s': options.scale is for floats, not %s", name,
+                                twill_type_name(tensor->type));
     return TWILL_OK;
 }
 
@@ -71,11 +69,11 @@ static twill_status check_new(struct twill_gradients *set, const twill_tensor *t
     for (uint32_t t = 0; t < set->tensors; t++) {
         const struct twill_train_tensor *other = &set->tensor[t];
         if (strcmp(other->name, tensor->name) == 0)
-            return TWILL_GRADIENTS_REFUSE(set, "tensor '%s' is registered twice", tensor->name);
+            return TWILL_SET_REFUSE(set, "tensor '%s' is registered twice", tensor->name);
         if (own != NULL && other->own != NULL && own < other->own + other->bytes &&
             other->own < own + bytes)
-            return TWILL_GRADIENTS_REFUSE(set, "tensor '%s' overlaps tensor '%s' in memory",
-                                          tensor->name, other->name);
+            return TWILL_SET_REFUSE(set, "tensor '%s' overlaps tensor '%s' in memory", tensor->name,
+                                    other->name);
     }
     return TWILL_OK;
 }
@@ -86,13 +84,11 @@ twill_status twill_gradients_add(twill_gradients *set, const twill_tensor *tenso
         return TWILL_ERR_ARGUMENT;
     TWILL_TRY(NULL, check_tensor(set, tensor));
     TWILL_TRY(NULL, check_new(set, tensor));
-    if (set->tensors == set->tensors_held) {
-        uint32_t held = set->tensors_held == 0 ? 64 : 2 * set->tensors_held;
-        void *grown = realloc(set->tensor, held * sizeof(*set->tensor));
+    if ((set->tensors & (set->tensors - 1)) == 0) { /* as many as there is memory for */
+        void *grown = realloc(set->tensor, twill_max(2 * set->tensors, 1) * sizeof(*set->tensor));
         if (grown == NULL)
             return TWILL_ERR_MEMORY;
         set->tensor = grown;
-        set->tensors_held = held;
     }
     char *name = strdup(tensor->name);
     if (name == NULL)
@@ -121,9 +117,9 @@ static twill_status prepare_buckets(struct twill_gradients *set)
     twill_gradients_await_markers(set);
     twill_lanes_unprepare(set);
     twill_compressor_unprepare(set);
-    twill_gradients_free_buckets(set);
+    twill_set_free_buckets(set);
     atomic_store(&set->step, 0);
-    TWILL_TRY(&set->error, twill_gradients_divide(set));
+    TWILL_TRY(&set->error, twill_set_divide(set));
     TWILL_TRY(&set->error, twill_dense_prepare(set));
     TWILL_TRY(&set->error, twill_compressor_prepare(set));
     return twill_lanes_prepare(set);
@@ -139,16 +135,15 @@ static twill_status divide_anew(struct twill_gradients *set)
         return prepare_buckets(set);
     twill_status status = twill_state_save(set, &state, &bytes);
     if (status != TWILL_OK)
-        return twill_gradients_fail_with(&set->lane[0], set->lane[0].comm,
-                                         "twill_gradients_wait_all", status,
-                                         "out of memory for the optimizer's state");
+        return twill_set_fail_with(set, set->comm, "twill_gradients_wait_all", status,
+                                   "out of memory for the optimizer's state");
     status = prepare_buckets(set);
     if (status != TWILL_OK) {
         free(state);
         return status;
     }
     TWILL_TRY(NULL, twill_state_restore(set, state, bytes));
-    if (set->carried)
+    if (set->late.carried)
         twill_update_load_carried(set);
     return TWILL_OK;
 }
@@ -167,29 +162,27 @@ static twill_status commit_set(struct twill_gradients *set)
 {
     TWILL_TRY(&set->error, twill_gradients_compare_tensors(set));
     TWILL_TRY(&set->error, twill_lanes_open(set));
-    TWILL_TRY(&set->error, twill_gradients_place(set));
+    TWILL_TRY(&set->error, twill_set_place(set));
     TWILL_TRY(&set->error, twill_compressor_open(set));
     if (set->update != NULL)
         TWILL_TRY(&set->error, twill_update_open(set));
     TWILL_TRY(&set->error, twill_dense_choose(set));
-    TWILL_TRY(&set->error, twill_autotuning_begin(set));
+    TWILL_TRY(&set->error, twill_searches_begin(set));
     TWILL_TRY(&set->error, twill_gradients_prepare(set));
-    twill_status status = twill_barrier(set->lane[0].comm); /* fails if a rank has */
-    return status == TWILL_OK ? TWILL_OK
-                              : twill_gradients_fail(&set->lane[0], set->lane[0].comm, status);
+    return twill_set_check(set, set->comm, twill_barrier(set->comm)); /* fails if a rank has */
 }
 
 /* Fail on all ranks with this one's reason. */
 static twill_status fail_commit(struct twill_gradients *set, twill_status status)
 {
     struct twill_error own = set->error;
-    if (set->broken || set->lanes == 0)
-        return status;
-    for (uint32_t l = 0; l < set->lanes; l++)
-        twill_lane_thread_stop(&set->lane[l]);
-    twill_error_clear(&set->error);
-    return twill_gradients_fail_with(&set->lane[0], set->lane[0].comm, "twill_gradients_commit",
-                                     status, own.message);
+    if (!set->broken && set->lanes > 0) {
+        for (uint32_t l = 0; l < set->lanes; l++)
+            twill_lane_thread_stop(&set->lane[l]);
+        twill_error_clear(&set->error);
+        status = twill_set_fail_with(set, set->comm, "twill_gradients_commit", status, own.message);
+    }
+    return twill_lanes_check(set, status);
 }
 
 twill_status twill_gradients_commit(twill_gradients *set)
@@ -199,7 +192,7 @@ twill_status twill_gradients_commit(twill_gradients *set)
     if (set->broken)
         return TWILL_ERR_BROKEN;
     if (set->committed)
-        return TWILL_GRADIENTS_REFUSE(set, "twill_gradients_commit() was called before");
+        return TWILL_SET_REFUSE(set, "twill_gradients_commit() was called before");
     twill_status status = commit_set(set);
     if (status != TWILL_OK) {
         status = fail_commit(set, status);
@@ -207,7 +200,7 @@ twill_status twill_gradients_commit(twill_gradients *set)
         return status;
     }
     set->committed = true;
-    set->delivered = set->generations - 1;
+    set->late.delivered = set->generations - 1;
     for (uint32_t t = 0; t < set->tensors; t++)
         twill_extend_name_tensor(set->parent, t, set->tensor[t].name);
     return TWILL_OK;
@@ -226,11 +219,21 @@ void *twill_gradients_memory(const twill_gradients *set, int index)
     return twill_tensor_place(set, tensor, (uint32_t)(step % set->generations));
 }
 
+/* --- the optimizer's state ----------------------------------------------------------------------
+ */
+
+twill_status twill_gradients_state_import(twill_gradients *set, const void *const *states,
+                                          const size_t *bytes, size_t count)
+{
+    TWILL_TRY(NULL, twill_update_check_between(set, "twill_gradients_state_import"));
+    return twill_lanes_check(set, twill_state_import(set, states, bytes, count));
+}
+
 /* --- the rest -------------------------------------------------------------------------------- */
 
 twill_status twill_gradients_check(twill_gradients *set)
 {
-    TWILL_TRY(NULL, twill_gradients_check_usable(set, "twill_gradients_check"));
+    TWILL_TRY(NULL, twill_set_check_usable(set, "twill_gradients_check"));
     TWILL_TRY(NULL, twill_gradients_finish_late(set));
     return twill_gradients_compare_parameters(set);
 }
@@ -259,7 +262,7 @@ twill_status twill_gradients_count(const twill_gradients *set, twill_gradients_c
 
 void twill_gradients_destroy(twill_gradients *set)
 {
-    if (set == NULL || twill_extend_is_forked(set->context)) /* then it is the parent's */
+    if (set == NULL || twill_extend_is_forked(set->process.context)) /* then it is the parent's */
         return;
     if (set->committed) {
         twill_gradients_await_markers(set);
@@ -269,15 +272,15 @@ void twill_gradients_destroy(twill_gradients *set)
     twill_lanes_unprepare(set);
     twill_compressor_unprepare(set);
     twill_compressor_close(set);
-    twill_gradients_free_buckets(set);
+    twill_set_free_buckets(set);
     twill_lanes_close(set);
     twill_update_close(set);
     for (int type = 0; type < TWILL_TYPE_COUNT; type++) {
-        (void)twill_free(set->context, set->arena[type].memory);
+        (void)twill_free(set->process.context, set->arena[type].memory);
         if (set->arena[type].op >= TWILL_OP_CREATED)
-            (void)twill_op_destroy(set->context, set->arena[type].op);
+            (void)twill_op_destroy(set->process.context, set->arena[type].op);
     }
-    twill_autotuning_free(set);
+    twill_searches_free(set);
     for (uint32_t t = 0; t < set->tensors; t++) {
         free(set->tensor[t].name);
         free(set->tensor[t].dense);

@@ -38,12 +38,12 @@ void twill_late_deliver(struct twill_gradients *set, uint32_t t)
 
 twill_status twill_late_deliver_outstanding(struct twill_gradients *set, uint64_t step)
 {
-    if (!set->carried)
+    if (!set->late.carried)
         return twill_gradients_wait_step(set, step);
     for (uint32_t t = 0; t < set->tensors; t++)
         twill_late_deliver(set, t);
-    set->delivered = set->generations - 1;
-    set->carried = false;
+    set->late.delivered = set->generations - 1;
+    set->late.carried = false;
     return TWILL_OK;
 }
 
@@ -54,34 +54,34 @@ void *twill_gradients_result(const twill_gradients *set, int index)
     const struct twill_train_tensor *tensor = &set->tensor[index];
     if (tensor->own != NULL)
         return tensor->own;
-    return set->committed ? twill_tensor_place(set, tensor, set->delivered) : NULL;
+    return set->committed ? twill_tensor_place(set, tensor, set->late.delivered) : NULL;
 }
 
 /* Check that a call between steps may be made on a late set. */
 static twill_status check_late(struct twill_gradients *set, const char *call)
 {
-    TWILL_TRY(NULL, twill_gradients_check_usable(set, call));
+    TWILL_TRY(NULL, twill_set_check_usable(set, call));
     if (set->generations == 1)
-        return TWILL_GRADIENTS_REFUSE(set, "%s: the set was created without options.late", call);
+        return TWILL_SET_REFUSE(set, "%s: the set was created without options.late", call);
     return TWILL_OK;
 }
 
 twill_status twill_gradients_set_late(twill_gradients *set, int late)
 {
     TWILL_TRY(NULL, check_late(set, "twill_gradients_set_late"));
-    if (set->outstanding && !late)
-        return TWILL_GRADIENTS_REFUSE(set, "twill_gradients_set_late: the result of the last step "
-                                           "is outstanding; twill_gradients_drain() delivers it");
-    set->late = late != 0;
+    if (set->late.outstanding && !late)
+        return TWILL_SET_REFUSE(set, "twill_gradients_set_late: the result of the last step "
+                                     "is outstanding; twill_gradients_drain() delivers it");
+    set->late.on = late != 0;
     return TWILL_OK;
 }
 
 twill_status twill_gradients_drain(twill_gradients *set)
 {
     TWILL_TRY(NULL, check_late(set, "twill_gradients_drain"));
-    if (!set->outstanding)
-        return TWILL_GRADIENTS_REFUSE(set, "twill_gradients_drain: no result is outstanding");
+    if (!set->late.outstanding)
+        return TWILL_SET_REFUSE(set, "twill_gradients_drain: no result is outstanding");
     TWILL_TRY(NULL, twill_late_deliver_outstanding(set, atomic_load(&set->step) - 1));
-    set->outstanding = false;
+    set->late.outstanding = false;
     return TWILL_OK;
 }

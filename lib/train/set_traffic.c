@@ -31,7 +31,8 @@ twill_status twill_gradients_traffic(const twill_gradients *set, twill_counters 
     for (uint32_t l = 0; l < set->lanes; l++) {
         add_counters(counters, set->lane[l].comm);
         add_counters(counters, set->lane[l].order_comm);
-        add_counters(counters, set->lane[l].update.comm);
+        if (set->update != NULL)
+            add_counters(counters, set->update->queue[l].comm);
     }
     return TWILL_OK;
 }
@@ -75,8 +76,7 @@ static void report_lane(struct twill_lane *lane, bool all)
 void twill_gradients_report(struct twill_gradients *set, bool all)
 {
     uint64_t every = (uint64_t)set->options.report_every, steps = set->usage.steps;
-    if (every == 0 || steps == 0 || twill_comm_rank(set->lane[0].comm) != 0 ||
-        (!all && steps % every != 0))
+    if (every == 0 || steps == 0 || twill_comm_rank(set->comm) != 0 || (!all && steps % every != 0))
         return;
     for (uint32_t l = 0; l < set->lanes; l++)
         report_lane(&set->lane[l], all);

@@ -10,24 +10,11 @@
 
 #define MAPPED_ALONE_BYTES ((size_t)128 << 10) /* glibc's malloc maps such memory by itself */
 
-twill_status twill_gradients_check_usable(struct twill_gradients *set, const char *call)
-{
-    if (set == NULL)
-        return TWILL_ERR_ARGUMENT;
-    if (atomic_load_explicit(&set->broken, memory_order_acquire))
-        return TWILL_ERR_BROKEN;
-    if (!set->committed)
-        return TWILL_GRADIENTS_REFUSE(set, "%s before twill_gradients_commit()", call);
-    if (twill_extend_is_forked(set->context))
-        return TWILL_ERR_FORKED;
-    return TWILL_OK;
-}
-
 static twill_status check_index(struct twill_gradients *set, const char *call, int index)
 {
     if (index < 0 || (uint32_t)index >= set->tensors)
-        return TWILL_GRADIENTS_REFUSE(set, "%s: tensor %d: the set has %u tensor%s, from 0 on",
-                                      call, index, set->tensors, TWILL_PLURAL(set->tensors));
+        return TWILL_SET_REFUSE(set, "%s: tensor %d: the set has %u tensor%s, from 0 on", call,
+                                index, set->tensors, TWILL_PLURAL(set->tensors));
     return TWILL_OK;
 }
 
@@ -59,16 +46,16 @@ static struct twill_bucket *bucket_of_step(struct twill_gradients *set, uint32_t
 static twill_status refuse_second_mark(struct twill_gradients *set,
                                        const struct twill_train_tensor *tensor)
 {
-    return TWILL_GRADIENTS_REFUSE(set,
-                                  "tensor '%s' is marked ready twice in a step, which "
-                                  "twill_gradients_wait_all() ends",
-                                  tensor->name);
+    return TWILL_SET_REFUSE(set,
+                            "tensor '%s' is marked ready twice in a step, which "
+                            "twill_gradients_wait_all() ends",
+                            tensor->name);
 }
 
 twill_status twill_gradients_check_ready(struct twill_gradients *set, const char *call, int index,
                                          struct twill_bucket **bucket)
 {
-    TWILL_TRY(NULL, twill_gradients_check_usable(set, call));
+    TWILL_TRY(NULL, twill_set_check_usable(set, call));
     TWILL_TRY(NULL, check_index(set, call, index));
     const struct twill_train_tensor *tensor = &set->tensor[index];
     uint64_t step = atomic_load_explicit(&set->step, memory_order_acquire);
@@ -78,13 +65,13 @@ twill_status twill_gradients_check_ready(struct twill_gradients *set, const char
 
 twill_status twill_gradients_ready(twill_gradients *set, int index)
 {
-    TWILL_TRY(NULL, twill_gradients_check_usable(set, "twill_gradients_ready"));
+    TWILL_TRY(NULL, twill_set_check_usable(set, "twill_gradients_ready"));
     TWILL_TRY(NULL, check_index(set, "twill_gradients_ready", index));
     if (set->tensor[index].dense != NULL)
-        return TWILL_GRADIENTS_REFUSE(set,
-                                      "tensor '%s' is a dense layer: "
-                                      "twill_gradients_ready_factors() marks it ready",
-                                      set->tensor[index].name);
+        return TWILL_SET_REFUSE(set,
+                                "tensor '%s' is a dense layer: "
+                                "twill_gradients_ready_factors() marks it ready",
+                                set->tensor[index].name);
     return twill_gradients_mark(set, index);
 }
 
@@ -93,10 +80,10 @@ static twill_status mark_tensor(struct twill_gradients *set, int index)
 {
     struct twill_train_tensor *tensor = &set->tensor[index];
     if (is_unmapped(tensor))
-        return TWILL_GRADIENTS_REFUSE(set,
-                                      "tensor '%s': its memory is not mapped: it was freed before "
-                                      "the set was destroyed",
-                                      tensor->name);
+        return TWILL_SET_REFUSE(set,
+                                "tensor '%s': its memory is not mapped: it was freed before "
+                                "the set was destroyed",
+                                tensor->name);
     uint64_t step = atomic_load_explicit(&set->step, memory_order_acquire);
     struct twill_bucket *bucket = bucket_of_step(set, tensor->bucket, step);
     if (!atomic_compare_exchange_strong(&tensor->marked, &(uint64_t){step}, step + 1))
@@ -139,17 +126,10 @@ static bool is_complete(const struct twill_bucket *bucket)
  * first. */
 static void finish(struct twill_gradients *set, struct twill_bucket *bucket)
 {
-    size_t bytes = bucket->count * twill_type_size(bucket->type);
-    if (set->update == NULL) {
-        twill_wire_decode(set, bucket);
-        twill_dense_rebuild(set, bucket, 0, bucket->count);
-    }
-    twill_counter_add(&set->usage.bytes, bytes);
-    if (bucket->wire.used)
-        bytes = twill_wire_bytes(set, bucket);
-    else if (bucket->dense != NULL)
-        bytes = twill_dense_floats(bucket->dense) * sizeof(float);
-    twill_counter_add(&set->usage.bytes_exchanged, bytes);
+    if (set->update == NULL)
+        twill_wire_decode(set, bucket, 0, bucket->count);
+    twill_counter_add(&set->usage.bytes, twill_bucket_bytes(bucket));
+    twill_counter_add(&set->usage.bytes_exchanged, twill_wire_bytes(set, bucket));
 }
 
 /* Copy the results of a complete bucket out. Its tensors may be marked ready again then. */
@@ -178,7 +158,7 @@ static twill_status time_out(struct twill_lane *lane, const struct twill_bucket 
     unsigned missing = 0;
     const char *name = "?";
     for (uint32_t i = bucket->tensors; i-- > 0;) {
-        const struct twill_train_tensor *tensor = &set->tensor[set->backward[bucket->first + i]];
+        const struct twill_train_tensor *tensor = twill_bucket_tensor(set, bucket, i);
         uint64_t marked = reduced * set->generations + bucket->generation + 1;
         if (atomic_load(&tensor->marked) != marked && missing++ == 0)
             name = tensor->name;
@@ -187,7 +167,7 @@ static twill_status time_out(struct twill_lane *lane, const struct twill_bucket 
     if (missing > 1)
         snprintf(more, sizeof(more), " and %u more", missing - 1);
     if (missing == 0)
-        name = set->tensor[set->backward[bucket->first]].name;
+        name = twill_bucket_tensor(set, bucket, 0)->name;
     const char *limit;
     uint64_t timeout_ns = twill_extend_timeout_ns(lane->comm, &limit);
     twill_status status =
@@ -195,7 +175,7 @@ static twill_status time_out(struct twill_lane *lane, const struct twill_bucket 
                           "tensor '%s'%s was not marked ready%s within %.1f s (%s)", name, more,
                           missing == 0 ? ", or one in its bucket, on another rank" : "",
                           (double)timeout_ns * 1e-9, limit);
-    return twill_gradients_fail(lane, lane->comm, status);
+    return twill_lane_fail(lane, lane->comm, status);
 }
 
 /* Return the bucket that keeps this one from being reduced on this rank: one that is not ready. */
@@ -245,14 +225,14 @@ static twill_status wait_in_lane(struct twill_lane *lane, struct twill_bucket *b
     uint64_t deadline = twill_now() + twill_extend_timeout_ns(lane->comm, NULL);
     twill_lane_lock(lane);
     while (status == TWILL_OK && !is_complete(bucket)) {
-        uint32_t collected = lane->collected;
+        uint32_t collected = twill_lane_collected(lane);
         status = twill_lane_advance(lane);
         if (status != TWILL_OK || is_complete(bucket))
             break;
         status = twill_lane_wait(lane, deadline);
         if (status == TWILL_PENDING)
             status = time_out(lane, first_missing(lane, bucket));
-        else if (lane->collected != collected)
+        else if (twill_lane_collected(lane) != collected)
             deadline = twill_now() + twill_extend_timeout_ns(lane->comm, NULL);
     }
     twill_lane_unlock(lane);
@@ -278,7 +258,7 @@ twill_status twill_gradients_finish_late(struct twill_gradients *set)
 {
     uint64_t step = atomic_load(&set->step);
     twill_gradients_await_markers(set);
-    bool any = set->outstanding && !set->carried;
+    bool any = set->late.outstanding && !set->late.carried;
     for (uint32_t b = 0; any && b < twill_buckets_of_step(set); b++) {
         struct twill_bucket *bucket = bucket_of_step(set, b, step - 1);
         if (!is_delivered(set, bucket, step - 1))
@@ -289,7 +269,7 @@ twill_status twill_gradients_finish_late(struct twill_gradients *set)
 
 twill_status twill_gradients_carry(struct twill_gradients *set)
 {
-    if (!set->outstanding || set->carried)
+    if (!set->late.outstanding || set->late.carried)
         return TWILL_OK;
     TWILL_TRY(NULL, twill_gradients_finish_late(set));
     for (uint32_t b = 0; b < twill_buckets_of_step(set); b++) {
@@ -297,7 +277,7 @@ twill_status twill_gradients_carry(struct twill_gradients *set)
         finish(set, bucket);
         atomic_fetch_add_explicit(&bucket->reduced, 1, memory_order_release);
     }
-    set->carried = true;
+    set->late.carried = true;
     return TWILL_OK;
 }
 
@@ -306,18 +286,18 @@ twill_status twill_gradients_carry(struct twill_gradients *set)
 static uint64_t awaited_step(const struct twill_gradients *set)
 {
     uint64_t step = atomic_load(&set->step);
-    if (set->late)
-        return set->outstanding && !set->carried ? step - 1 : UINT64_MAX;
+    if (set->late.on)
+        return set->late.outstanding && !set->late.carried ? step - 1 : UINT64_MAX;
     return step;
 }
 
 twill_status twill_gradients_wait(twill_gradients *set, int index)
 {
     uint64_t from = twill_now();
-    TWILL_TRY(NULL, twill_gradients_check_usable(set, "twill_gradients_wait"));
+    TWILL_TRY(NULL, twill_set_check_usable(set, "twill_gradients_wait"));
     TWILL_TRY(NULL, check_index(set, "twill_gradients_wait", index));
     uint64_t step = awaited_step(set);
-    if (set->carried)
+    if (set->late.carried)
         twill_late_deliver(set, (uint32_t)index);
     if (step == UINT64_MAX)
         return TWILL_OK;
@@ -335,7 +315,7 @@ static bool test_bucket(struct twill_gradients *set, uint32_t b, uint64_t step)
     if (is_delivered(set, bucket, step))
         return true;
     bool complete = is_complete(bucket);
-    if (complete && !set->late)
+    if (complete && !set->late.on)
         deliver(set, bucket);
     return complete;
 }
@@ -358,9 +338,9 @@ static twill_status progress_lanes(struct twill_gradients *set)
 
 twill_status twill_gradients_test(twill_gradients *set, int index, int *done)
 {
-    TWILL_TRY(NULL, twill_gradients_check_usable(set, "twill_gradients_test"));
+    TWILL_TRY(NULL, twill_set_check_usable(set, "twill_gradients_test"));
     if (done == NULL)
-        return TWILL_GRADIENTS_REFUSE(set, "twill_gradients_test: done is NULL");
+        return TWILL_SET_REFUSE(set, "twill_gradients_test: done is NULL");
     if (index != -1)
         TWILL_TRY(NULL, check_index(set, "twill_gradients_test", index));
     TWILL_TRY(NULL, progress_lanes(set));
@@ -384,7 +364,7 @@ twill_status twill_gradients_wait_step(struct twill_gradients *set, uint64_t ste
         if (!is_delivered(set, bucket, step))
             TWILL_TRY(NULL, wait_for_bucket(set, bucket));
     }
-    set->delivered = (uint32_t)(step % set->generations);
+    set->late.delivered = (uint32_t)(step % set->generations);
     return TWILL_OK;
 }
 
@@ -446,31 +426,30 @@ static twill_status end_late_step(struct twill_gradients *set, uint64_t step)
 {
     for (uint32_t b = 0; b < twill_buckets_of_step(set); b++)
         TWILL_TRY(NULL, wait_for_marks(set, bucket_of_step(set, b, step), step));
-    if (set->outstanding) {
+    if (set->late.outstanding) {
         TWILL_TRY(NULL, twill_late_deliver_outstanding(set, step - 1));
     } else {
-        set->delivered = (uint32_t)((step + 1) % set->generations);
+        set->late.delivered = (uint32_t)((step + 1) % set->generations);
         if (set->update == NULL)
-            twill_late_clear(set, set->delivered);
+            twill_late_clear(set, set->late.delivered);
     }
-    set->outstanding = true;
+    set->late.outstanding = true;
     return TWILL_OK;
 }
 
 twill_status twill_gradients_wait_all(twill_gradients *set)
 {
     uint64_t from = twill_now();
-    TWILL_TRY(NULL, twill_gradients_check_usable(set, "twill_gradients_wait_all"));
+    TWILL_TRY(NULL, twill_set_check_usable(set, "twill_gradients_wait_all"));
     uint64_t step = atomic_load(&set->step);
-    TWILL_TRY(NULL, set->late ? end_late_step(set, step) : twill_gradients_wait_step(set, step));
+    TWILL_TRY(NULL, set->late.on ? end_late_step(set, step) : twill_gradients_wait_step(set, step));
     atomic_fetch_add(&set->step, 1);
     twill_counter_add(&set->usage.steps, 1);
     twill_update_end_step(set);
-    twill_gradients_record(set, TWILL_TRACE_STEP_END, (uint32_t)set->usage.steps, 0);
+    twill_set_record(set, TWILL_TRACE_STEP_END, (uint32_t)set->usage.steps, 0);
     count_exposed(set, from);
     if (set->options.check_every > 0 && set->usage.steps % (uint64_t)set->options.check_every == 0)
         TWILL_TRY(NULL, twill_gradients_check(set));
     twill_gradients_report(set, false);
-    TWILL_TRY(NULL, twill_autotuning_end_step(set));
-    return twill_wire_trial_end_step(set);
+    return twill_lanes_check(set, twill_searches_end_step(set));
 }

@@ -1,16 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a compressed set has: an operation on codes, residuals, and a wire buffer a bucket. */
-#include "lib/train/compression/compress.h"
+/* What a compressed set has: an operation on codes, residuals, and a wire buffer a bucket; prices;
+ * encoding and decoding. */
+#include "algorithms/select/narrowing.h"
+#include "lib/train/compression/compression.h"
 
-#include "lib/train/gradients.h"
-
+#include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define ENTRY_BYTES (sizeof(uint32_t) + sizeof(float)) /* of a list: an index and a value */
 
+/* Estimates: encoding and decoding a list take as long as this many conversions, and adding one of
+ * its entries is a miss of the cache. A trial of some steps decides in the end. */
+#define SPARSE_CONVERSIONS 2u
+#define ENTRY_PICOSECONDS  2000u
+
 struct twill_coding_choice twill_coding_of(twill_compression compression)
 {
-    static const struct twill_coding_choice codings[TWILL_COMPRESSIONS] = {
+    static const struct twill_coding_choice codings[] = {
         [TWILL_COMPRESS_F16] = {TWILL_CODING_NARROW, TWILL_F16},
         [TWILL_COMPRESS_BF16] = {TWILL_CODING_NARROW, TWILL_BF16},
         [TWILL_COMPRESS_F8E4M3] = {TWILL_CODING_BLOCKS, TWILL_F8E4M3},
@@ -27,7 +34,7 @@ struct twill_coding_choice twill_coding_of(twill_compression compression)
 /* Set the factors before and after encoding. */
 static void choose_factors(struct twill_gradients *set)
 {
-    struct twill_compressor *c = &set->compressor;
+    struct twill_compressor *c = set->compressor;
     int ranks = twill_comm_size(set->parent);
     double before = 1;
     if (set->options.op == TWILL_AVG)
@@ -40,17 +47,27 @@ static void choose_factors(struct twill_gradients *set)
     c->threshold = (float)(set->options.compression_threshold * before);
 }
 
+/* twill_op_fn of blocks; user is the compressor. */
+static void add_blocks(const void *left, const void *right, void *result, size_t count,
+                       twill_type type, void *user)
+{
+    const struct twill_compressor *c = user;
+    const void *const src[] = {left, right};
+    (void)type;
+    twill_quantized_add(c->kernels, c->format, result, src, 2, count, c->threads);
+}
+
 static twill_status make_code_operation(struct twill_gradients *set)
 {
-    struct twill_compressor *c = &set->compressor;
+    struct twill_compressor *c = set->compressor;
     twill_status status = TWILL_OK;
     if (c->kind == TWILL_CODING_NARROW)
-        status = twill_op_create_narrow(set->context, &c->op, c->format.code, NULL, NULL);
+        status = twill_op_create_narrow(set->process.context, &c->op, c->format.code, NULL, NULL);
     else if (c->kind == TWILL_CODING_BLOCKS)
-        status = twill_op_create(set->context, &c->op, twill_wire_add_blocks, c,
+        status = twill_op_create(set->process.context, &c->op, add_blocks, c,
                                  twill_block_bytes(c->format), 1);
     if (status != TWILL_OK)
-        return TWILL_FAIL(&set->error, status, "%s", twill_context_message(set->context));
+        return TWILL_FAIL(&set->error, status, "%s", twill_context_message(set->process.context));
     c->has_op = c->kind != TWILL_CODING_SPARSE;
     return TWILL_OK;
 }
@@ -70,14 +87,11 @@ static size_t place_residuals(struct twill_gradients *set)
     return bytes / sizeof(float);
 }
 
-twill_status twill_compressor_open(struct twill_gradients *set)
+/* Find what is encoded how, and make the residuals. */
+static twill_status open_compressor(struct twill_gradients *set, size_t elements)
 {
-    struct twill_compressor *c = &set->compressor;
+    struct twill_compressor *c = set->compressor;
     const twill_gradients_options *options = &set->options;
-    size_t elements = options->compression != TWILL_COMPRESS_NONE ? place_residuals(set) : 0;
-    if (elements == 0)
-        return TWILL_OK;
-    c->on = true;
     c->kind = twill_coding_of(options->compression).kind;
     c->format = (struct twill_block_format){twill_coding_of(options->compression).code,
                                             TWILL_BLOCK_DEFAULT};
@@ -92,16 +106,34 @@ twill_status twill_compressor_open(struct twill_gradients *set)
             return TWILL_FAIL(&set->error, TWILL_ERR_MEMORY, "%zu bytes for residuals",
                               elements * sizeof(float));
     }
-    return options->compression_automatic ? twill_wire_trial_begin(set) : TWILL_OK;
+    if (!options->compression_automatic)
+        return TWILL_OK;
+    c->choice = TWILL_WIRE_PRICED;
+    return twill_extend_chooser(&c->chooser, set->comm, &set->error);
+}
+
+twill_status twill_compressor_open(struct twill_gradients *set)
+{
+    size_t elements = set->options.compression != TWILL_COMPRESS_NONE ? place_residuals(set) : 0;
+    if (elements == 0)
+        return TWILL_OK;
+    set->compressor = calloc(1, sizeof(*set->compressor));
+    if (set->compressor == NULL)
+        return TWILL_FAIL(&set->error, TWILL_ERR_MEMORY, "out of memory for compression");
+    return open_compressor(set, elements);
 }
 
 void twill_compressor_close(struct twill_gradients *set)
 {
-    if (set->compressor.has_op)
-        (void)twill_op_destroy(set->context, set->compressor.op);
-    twill_chooser_destroy(set->compressor.chooser);
-    twill_search_free(&set->compressor.trial);
-    free(set->compressor.residual);
+    struct twill_compressor *c = set->compressor;
+    if (c == NULL)
+        return;
+    if (c->has_op)
+        (void)twill_op_destroy(set->process.context, c->op);
+    twill_chooser_destroy(c->chooser);
+    free(c->residual);
+    free(c);
+    set->compressor = NULL;
 }
 
 /* --- a bucket's ------------------------------------------------------------------------------- */
@@ -120,10 +152,11 @@ static size_t unit_bytes(const struct twill_compressor *c)
                                             : ENTRY_BYTES;
 }
 
-size_t twill_wire_units(const struct twill_gradients *set, size_t bytes)
+/* Return the units of a segment: at most `bytes` of codes, at least one. */
+static size_t units_of(const struct twill_gradients *set, size_t bytes)
 {
-    size_t head = set->compressor.kind == TWILL_CODING_SPARSE ? list_head(set) : 0;
-    return twill_max((bytes - head) / unit_bytes(&set->compressor), 1);
+    size_t head = set->compressor->kind == TWILL_CODING_SPARSE ? list_head(set) : 0;
+    return twill_max((bytes - head) / unit_bytes(set->compressor), 1);
 }
 
 /* Return the entries of a list of a bucket: the share of its elements, at least one. */
@@ -135,20 +168,21 @@ static size_t list_entries(const struct twill_gradients *set, size_t count)
     return twill_min(twill_max(entries, 1), count);
 }
 
-size_t twill_wire_bytes(const struct twill_gradients *set, const struct twill_bucket *bucket)
+/* Return the bytes of codes that this rank contributes. */
+static size_t code_bytes(const struct twill_gradients *set, const struct twill_bucket *bucket)
 {
     const struct twill_wire *wire = &bucket->wire;
     size_t heads = 0;
-    if (set->compressor.kind == TWILL_CODING_SPARSE)
+    if (set->compressor->kind == TWILL_CODING_SPARSE)
         heads = (wire->units + wire->entries - 1) / wire->entries * list_head(set);
-    return wire->units * unit_bytes(&set->compressor) + heads;
+    return wire->units * unit_bytes(set->compressor) + heads;
 }
 
 /* Return the bytes of the bucket's wire buffer. */
 static size_t memory_bytes(const struct twill_gradients *set, const struct twill_bucket *bucket)
 {
-    size_t bytes = twill_wire_bytes(set, bucket);
-    if (set->compressor.kind == TWILL_CODING_SPARSE)
+    size_t bytes = code_bytes(set, bucket);
+    if (set->compressor->kind == TWILL_CODING_SPARSE)
         bytes = bytes * (size_t)twill_comm_size(set->parent) + bucket->wire.units * ENTRY_BYTES;
     return twill_round_up(bytes, TWILL_BUCKET_ALIGN);
 }
@@ -156,22 +190,62 @@ static size_t memory_bytes(const struct twill_gradients *set, const struct twill
 /* Lay out the codes of a bucket that can be compressed. */
 static void lay_out_wire(struct twill_gradients *set, struct twill_bucket *bucket)
 {
-    const struct twill_compressor *c = &set->compressor;
+    const struct twill_compressor *c = set->compressor;
     struct twill_wire *wire = &bucket->wire;
     wire->units = c->kind == TWILL_CODING_NARROW   ? bucket->count
                   : c->kind == TWILL_CODING_BLOCKS ? twill_block_count(c->format, bucket->count)
                                                    : list_entries(set, bucket->count);
     wire->entries = wire->units;
     if (c->kind == TWILL_CODING_SPARSE && set->options.order == TWILL_BUCKETS_BY_PRIORITY)
-        wire->entries = twill_min(wire->units, twill_wire_units(set, set->options.segment_bytes));
+        wire->entries = twill_min(wire->units, units_of(set, set->options.segment_bytes));
     if (c->residual != NULL)
         wire->residual = c->residual + set->tensor[set->backward[bucket->first]].residual;
+}
+
+static uint64_t coding_time(struct twill_gradients *set, const struct twill_bucket *bucket)
+{
+    const struct twill_compressor *c = set->compressor;
+    uint64_t once =
+        twill_rate_time(set->process.timings->model.convert, bucket->count * sizeof(float));
+    if (c->kind != TWILL_CODING_SPARSE)
+        return once;
+    uint64_t entries = bucket->wire.units * (uint64_t)twill_comm_size(set->parent);
+    return SPARSE_CONVERSIONS * once + entries * ENTRY_PICOSECONDS;
+}
+
+/* Find whether the prices say that it pays to compress a bucket. */
+static twill_status find_whether_it_pays(struct twill_gradients *set,
+                                         const struct twill_bucket *bucket, bool *pays)
+{
+    const struct twill_compressor *c = set->compressor;
+    const struct twill_world *world = twill_extend_world(set->comm);
+    const struct twill_tuning *tuning = set->process.timings;
+    uint64_t plain = 0, coded = 0;
+    struct twill_select_request request = {.collective = TWILL_ALLREDUCE,
+                                           .bytes = bucket->count * sizeof(float),
+                                           .mapped = world->nodes == 1,
+                                           .type = TWILL_F32};
+    TWILL_TRY(&set->error,
+              twill_cost_of_choice(&plain, c->chooser, world, tuning, &request, &set->error));
+    request.bytes = code_bytes(set, bucket);
+    request.type = TWILL_U8;
+    if (c->kind == TWILL_CODING_SPARSE) {
+        request.collective = TWILL_ALLGATHER;
+        request.bytes *= world->size;
+    } else if (c->kind == TWILL_CODING_NARROW) {
+        request.type = c->format.code;
+        request.narrow = true;
+    }
+    TWILL_TRY(&set->error,
+              twill_cost_of_choice(&coded, c->chooser, world, tuning, &request, &set->error));
+    *pays = coded + coding_time(set, bucket) < plain;
+    return TWILL_OK;
 }
 
 /* Decide whether a bucket is compressed. */
 static twill_status choose_wire(struct twill_gradients *set, struct twill_bucket *bucket)
 {
-    struct twill_compressor *c = &set->compressor;
+    struct twill_compressor *c = set->compressor;
     if (bucket->raw)
         return TWILL_OK;
     if (c->kind == TWILL_CODING_SPARSE && bucket->count > UINT32_MAX)
@@ -180,16 +254,16 @@ static twill_status choose_wire(struct twill_gradients *set, struct twill_bucket
     lay_out_wire(set, bucket);
     bucket->wire.used = c->choice != TWILL_WIRE_NONE;
     if (c->choice == TWILL_WIRE_PRICED)
-        TWILL_TRY(&set->error, twill_wire_pays(set, bucket, &bucket->wire.used));
+        TWILL_TRY(&set->error, find_whether_it_pays(set, bucket, &bucket->wire.used));
     bucket->wire.flushes = !bucket->wire.used && c->encoded && set->options.error_feedback;
     return TWILL_OK;
 }
 
 twill_status twill_compressor_prepare(struct twill_gradients *set)
 {
-    struct twill_compressor *c = &set->compressor;
+    struct twill_compressor *c = set->compressor;
     size_t bytes = 0;
-    if (!c->on)
+    if (c == NULL)
         return TWILL_OK;
     for (uint32_t b = 0; b < set->buckets; b++) {
         TWILL_TRY(&set->error, choose_wire(set, &set->bucket[b]));
@@ -199,10 +273,7 @@ twill_status twill_compressor_prepare(struct twill_gradients *set)
     if (bytes == 0)
         return TWILL_OK;
     void *memory = NULL;
-    twill_status status = twill_alloc(set->context, &memory, bytes);
-    if (status != TWILL_OK)
-        return TWILL_FAIL(&set->error, status, "%zu bytes for codes of gradients: %s", bytes,
-                          twill_context_message(set->context));
+    TWILL_TRY(&set->error, twill_set_allocate(set, &memory, bytes, "for codes of gradients"));
     unsigned char *at = c->memory = memory;
     for (uint32_t b = 0; b < set->buckets; b++)
         if (set->bucket[b].wire.used) {
@@ -215,32 +286,54 @@ twill_status twill_compressor_prepare(struct twill_gradients *set)
 
 void twill_compressor_unprepare(struct twill_gradients *set)
 {
-    (void)twill_free(set->context, set->compressor.memory);
-    set->compressor.memory = NULL;
+    if (set->compressor == NULL)
+        return;
+    (void)twill_free(set->process.context, set->compressor->memory);
+    set->compressor->memory = NULL;
 }
 
-unsigned char *twill_wire_lists(const struct twill_gradients *set,
-                                const struct twill_bucket *bucket, size_t from)
+/* Return where the lists of all ranks begin for the segment from entry `from` on. */
+static unsigned char *lists_of(const struct twill_gradients *set, const struct twill_bucket *bucket,
+                               size_t from)
 {
     size_t ranks = (size_t)twill_comm_size(set->parent);
     size_t heads = from / bucket->wire.entries * list_head(set);
     return bucket->wire.memory + ranks * (heads + from * ENTRY_BYTES);
 }
 
-size_t twill_wire_list_bytes(const struct twill_gradients *set, size_t entries)
+/* Return the bytes of a list of `entries`. */
+static size_t list_bytes(const struct twill_gradients *set, size_t entries)
 {
     return list_head(set) + entries * ENTRY_BYTES;
 }
 
-twill_status twill_wire_request(struct twill_lane *lane, const struct twill_bucket *bucket,
-                                size_t from, size_t count, twill_request **request)
+size_t twill_wire_segment(const struct twill_gradients *set, const struct twill_bucket *bucket)
 {
-    struct twill_gradients *set = lane->set;
-    const struct twill_compressor *c = &set->compressor;
-    twill_comm *comm = lane->comm;
+    size_t bytes = set->options.segment_bytes;
+    if (set->options.order != TWILL_BUCKETS_BY_PRIORITY || bucket->dense != NULL)
+        return bucket->wire.used ? bucket->wire.units : bucket->count;
+    return bucket->wire.used ? units_of(set, bytes)
+                             : twill_max(bytes / twill_type_size(bucket->type), 1);
+}
+
+size_t twill_wire_bytes(const struct twill_gradients *set, const struct twill_bucket *bucket)
+{
+    if (bucket->wire.used)
+        return code_bytes(set, bucket);
+    return bucket->dense != NULL ? twill_dense_floats(bucket->dense) * sizeof(float)
+                                 : twill_bucket_bytes(bucket);
+}
+
+twill_status twill_wire_request(const struct twill_gradients *set, twill_comm *comm,
+                                const struct twill_bucket *bucket, size_t from, size_t count,
+                                twill_request **request)
+{
+    const struct twill_compressor *c = set->compressor;
+    if (bucket->dense != NULL)
+        return twill_dense_request(comm, bucket, request);
     if (c->kind == TWILL_CODING_SPARSE) {
-        unsigned char *lists = twill_wire_lists(set, bucket, from);
-        size_t bytes = twill_wire_list_bytes(set, count);
+        unsigned char *lists = lists_of(set, bucket, from);
+        size_t bytes = list_bytes(set, count);
         return twill_allgather_init(comm, lists + (size_t)twill_comm_rank(comm) * bytes, lists,
                                     bytes, TWILL_U8, request);
     }
@@ -248,4 +341,171 @@ twill_status twill_wire_request(struct twill_lane *lane, const struct twill_buck
     return twill_allreduce_init(comm, at, at, count,
                                 c->kind == TWILL_CODING_NARROW ? c->format.code : TWILL_U8, c->op,
                                 request);
+}
+
+/* --- lists ------------------------------------------------------------------------------------ */
+
+/* Return the scratch of a bucket, for one list: indices, then values. */
+static struct twill_sparse scratch_list(const struct twill_gradients *set,
+                                        const struct twill_bucket *bucket)
+{
+    size_t ranks = (size_t)twill_comm_size(set->parent);
+    uint32_t *index = (uint32_t *)(void *)(bucket->wire.memory + ranks * code_bytes(set, bucket));
+    return (struct twill_sparse){index, (float *)(void *)(index + bucket->wire.units)};
+}
+
+/* An element that is not finite is sent before all others. What it leaves in the residual if there
+ * are more of them than a list holds would spoil later steps, so that is dropped. */
+static void drop_what_is_not_finite(const struct twill_bucket *bucket, const float *sent, size_t n)
+{
+    bool finite = true;
+    for (size_t i = 0; i < n; i++)
+        finite &= isfinite(sent[i]) != 0;
+    for (size_t i = 0; !finite && i < bucket->count; i++)
+        if (!isfinite(bucket->wire.residual[i]))
+            bucket->wire.residual[i] = 0;
+}
+
+/* Write n entries to this rank's list of a segment of up to `entries`. */
+static void write_segment(const struct twill_gradients *set, unsigned char *list,
+                          struct twill_sparse chosen, size_t n, size_t entries)
+{
+    size_t head = list_bytes(set, 0);
+    const uint32_t number[2] = {(uint32_t)n, 0};
+    memcpy(list, number, head);
+    memcpy(list + head, chosen.index, n * sizeof(uint32_t));
+    memcpy(list + head + entries * sizeof(uint32_t), chosen.value, n * sizeof(float));
+}
+
+static void encode_list(struct twill_gradients *set, struct twill_bucket *bucket)
+{
+    const struct twill_compressor *c = set->compressor;
+    const struct twill_wire *wire = &bucket->wire;
+    struct twill_sparse chosen = scratch_list(set, bucket);
+    size_t rank = (size_t)twill_comm_rank(set->parent), n;
+    if (!set->options.error_feedback)
+        memset(wire->residual, 0, bucket->count * sizeof(float));
+    twill_accumulate(c->kernels, wire->residual, TWILL_F32, bucket->memory, c->prescale,
+                     bucket->count, c->threads);
+    if (set->options.compression == TWILL_COMPRESS_TOP_K)
+        n = twill_select_largest(c->kernels, wire->residual, bucket->count, wire->units, chosen);
+    else
+        n = twill_select_above(c->kernels, wire->residual, bucket->count, c->threshold, wire->units,
+                               chosen);
+    drop_what_is_not_finite(bucket, chosen.value, n);
+    for (size_t from = 0; from < wire->units; from += wire->entries) {
+        size_t entries = twill_min(wire->entries, wire->units - from),
+               here = twill_min(entries, n > from ? n - from : 0);
+        struct twill_sparse part = {chosen.index + from, chosen.value + from};
+        unsigned char *lists = lists_of(set, bucket, from);
+        write_segment(set, lists + rank * list_bytes(set, entries), part, here, entries);
+    }
+}
+
+/* Add the entries of one rank's list of a segment. An index out of range, which no rank sends, adds
+ * nothing. */
+static void add_segment(const struct twill_gradients *set, const struct twill_bucket *bucket,
+                        const unsigned char *list, size_t entries)
+{
+    size_t head = list_bytes(set, 0);
+    uint32_t n = (uint32_t)entries;
+    if (head > 0)
+        memcpy(&n, list, sizeof(n));
+    const uint32_t *index = (const uint32_t *)(const void *)(list + head);
+    const float *value = (const float *)(const void *)(index + entries);
+    if (n <= entries)
+        (void)twill_scatter_add(bucket->memory, bucket->count, index, value, n,
+                                set->compressor->after);
+}
+
+static void decode_lists(const struct twill_gradients *set, const struct twill_bucket *bucket)
+{
+    const struct twill_wire *wire = &bucket->wire;
+    size_t ranks = (size_t)twill_comm_size(set->parent);
+    memset(bucket->memory, 0, bucket->count * sizeof(float));
+    for (size_t from = 0; from < wire->units; from += wire->entries) {
+        size_t entries = twill_min(wire->entries, wire->units - from);
+        const unsigned char *lists = lists_of(set, bucket, from);
+        for (size_t r = 0; r < ranks; r++)
+            add_segment(set, bucket, lists + r * list_bytes(set, entries), entries);
+    }
+}
+
+/* --- all -------------------------------------------------------------------------------------- */
+
+/* Clear what lies between tensors. A block of NaN would leave NaN there, for all later steps. */
+static void clear_gaps(const struct twill_gradients *set, const struct twill_bucket *bucket)
+{
+    for (uint32_t i = 0; i + 1 < bucket->tensors; i++) {
+        const struct twill_train_tensor *tensor = twill_bucket_tensor(set, bucket, i);
+        size_t gap = twill_round_up(tensor->bytes, TWILL_BUCKET_ALIGN) - tensor->bytes;
+        memset(twill_tensor_place(set, tensor, bucket->generation) + tensor->bytes, 0, gap);
+    }
+}
+
+static void count_conversion(struct twill_gradients *set, const struct twill_bucket *bucket)
+{
+    atomic_fetch_add_explicit(&set->usage.bytes_converted, bucket->count * sizeof(float),
+                              memory_order_relaxed);
+}
+
+/* Add what is left from compressed steps to the gradient of one that is not. */
+static void flush_residual(struct twill_gradients *set, struct twill_bucket *bucket)
+{
+    const struct twill_compressor *c = set->compressor;
+    twill_accumulate(c->kernels, (float *)(void *)bucket->memory, TWILL_F32, bucket->wire.residual,
+                     1 / c->prescale, bucket->count, c->threads);
+    memset(bucket->wire.residual, 0, bucket->count * sizeof(float));
+    bucket->wire.flushes = false;
+}
+
+void twill_wire_encode(struct twill_gradients *set, struct twill_bucket *bucket)
+{
+    const struct twill_compressor *c = set->compressor;
+    struct twill_wire *wire = &bucket->wire;
+    float *residual = set->options.error_feedback ? wire->residual : NULL;
+    if (wire->flushes)
+        flush_residual(set, bucket);
+    if (!wire->used)
+        return;
+    switch (c->kind) {
+    case TWILL_CODING_NARROW:
+        twill_narrow(c->kernels, c->format.code, wire->memory, TWILL_F32, bucket->memory, residual,
+                     c->prescale, bucket->count, c->threads);
+        break;
+    case TWILL_CODING_BLOCKS:
+        twill_quantize(c->kernels, c->format, wire->memory, TWILL_F32, bucket->memory, residual,
+                       c->prescale, bucket->count, c->threads);
+        break;
+    case TWILL_CODING_SPARSE:
+        encode_list(set, bucket);
+        break;
+    }
+    count_conversion(set, bucket);
+}
+
+void twill_wire_decode(struct twill_gradients *set, const struct twill_bucket *bucket, size_t first,
+                       size_t count)
+{
+    const struct twill_compressor *c = set->compressor;
+    const void *const codes[] = {bucket->wire.memory};
+    if (bucket->dense != NULL)
+        twill_dense_rebuild(set, bucket, first, count);
+    if (!bucket->wire.used)
+        return;
+    switch (c->kind) {
+    case TWILL_CODING_NARROW:
+        twill_kernels_scale(c->kernels, c->format.code, bucket->memory, codes[0], &c->after, false,
+                            bucket->count, c->threads);
+        break;
+    case TWILL_CODING_BLOCKS:
+        twill_dequantize(c->kernels, c->format, TWILL_F32, bucket->memory, codes, 1, c->after,
+                         bucket->count, c->threads);
+        clear_gaps(set, bucket);
+        break;
+    case TWILL_CODING_SPARSE:
+        decode_lists(set, bucket);
+        break;
+    }
+    count_conversion(set, bucket);
 }

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Lanes: their communicators, their lock, and their progress in the order of the backward pass. */
-#include "lib/train/lanes/lane.h"
 #include "lib/base/balance.h"
-
-#include "lib/train/gradients.h"
+#include "lib/train/lanes/lanes.h"
 
 #include <sched.h>
 #include <stdlib.h>
@@ -12,70 +10,136 @@
 
 /* --- set-up ---------------------------------------------------------------------------------- */
 
-twill_status twill_gradients_duplicate(struct twill_gradients *set, twill_comm **made, bool alone)
+/* Create a communicator of the parent's ranks; with an endpoint of its own, if lanes have threads.
+ */
+static twill_status duplicate(struct twill_gradients *set, twill_comm **made)
 {
-    twill_status status =
-        alone ? twill_extend_dup_alone(made, set->parent) : twill_comm_dup(made, set->parent);
-    if (status != TWILL_OK)
-        return TWILL_FAIL(&set->error, status, "%s", twill_comm_message(set->parent));
-    return TWILL_OK;
+    twill_status status = set->options.threads > 0 ? twill_extend_dup_alone(made, set->parent)
+                                                   : twill_comm_dup(made, set->parent);
+    return status == TWILL_OK
+               ? TWILL_OK
+               : TWILL_FAIL(&set->error, status, "%s", twill_comm_message(set->parent));
 }
 
 twill_status twill_lanes_open(struct twill_gradients *set)
 {
-    bool threads = set->options.threads > 0;
-    uint32_t lanes = threads ? (uint32_t)set->options.threads : 1;
+    uint32_t lanes = set->options.threads > 0 ? (uint32_t)set->options.threads : 1;
     set->lane = calloc(lanes, sizeof(*set->lane));
-    if (set->lane == NULL)
+    if (set->lane == NULL || (set->update != NULL && !twill_update_make_queues(set, lanes)))
         return TWILL_FAIL(&set->error, TWILL_ERR_MEMORY, "out of memory for %u lanes", lanes);
     while (set->lanes < lanes) {
         struct twill_lane *lane = &set->lane[set->lanes];
         lane->set = set;
-        TWILL_TRY(&set->error, twill_gradients_duplicate(set, &lane->comm, threads));
+        TWILL_TRY(&set->error, duplicate(set, &lane->comm));
+        set->comm = set->lane[0].comm;
         set->lanes++;
         if (set->options.order == TWILL_BUCKETS_BY_PRIORITY)
-            TWILL_TRY(&set->error, twill_gradients_duplicate(set, &lane->order_comm, threads));
-        if (set->update != NULL)
-            TWILL_TRY(&set->error, twill_gradients_duplicate(set, &lane->update.comm, threads));
+            TWILL_TRY(&set->error, duplicate(set, &lane->order_comm));
+        if (set->update == NULL)
+            continue;
+        lane->update = &set->update->queue[lane - set->lane];
+        TWILL_TRY(&set->error, duplicate(set, &lane->update->comm));
     }
     return TWILL_OK;
 }
 
+/* Store the communicators of a lane. Returns how many. */
+static size_t comms_of(const struct twill_lane *lane, twill_comm *comms[3])
+{
+    size_t n = 0;
+    comms[n++] = lane->comm;
+    if (lane->order_comm != NULL)
+        comms[n++] = lane->order_comm;
+    if (lane->update != NULL && lane->update->comm != NULL)
+        comms[n++] = lane->update->comm;
+    return n;
+}
+
+/* Break the communicators of a lane, so that no rank waits on them. The lane is locked, or no other
+ * thread uses it. */
+static void break_lane(const struct twill_error *cause, const struct twill_lane *lane)
+{
+    twill_comm *comms[3];
+    size_t n = comms_of(lane, comms);
+    for (size_t c = 0; c < n; c++)
+        twill_extend_end(comms[c], "twill_gradients", "gradient set", cause);
+}
+
+/* End a lane because the set is broken: break its communicators, and wake who waits for it. */
+static void end_lane(struct twill_lane *lane)
+{
+    break_lane(&lane->set->error, lane);
+    twill_lane_note_end(lane);
+}
+
+/* Have all lanes end but one, or NULL. */
+static void end_others(struct twill_gradients *set, const struct twill_lane *lane)
+{
+    for (uint32_t l = 0; l < set->lanes; l++) {
+        struct twill_lane *other = &set->lane[l];
+        if (other == lane)
+            continue;
+        if (other->own.running)
+            twill_lane_kick(other); /* its thread ends it */
+        else if (twill_lane_try_lock(other)) {
+            end_lane(other);
+            atomic_store(&other->locked, false);
+        }
+    }
+}
+
+twill_status twill_lanes_check(struct twill_gradients *set, twill_status status)
+{
+    if (status != TWILL_OK && set->broken)
+        end_others(set, NULL);
+    return status;
+}
+
+/* End the lane and the others if something on it has failed. It is locked. */
+static twill_status check_lane(struct twill_lane *lane, twill_status status)
+{
+    if (status == TWILL_OK)
+        return TWILL_OK;
+    end_lane(lane);
+    end_others(lane->set, lane);
+    return status;
+}
+
+twill_status twill_lane_fail(struct twill_lane *lane, twill_comm *comm, twill_status status)
+{
+    return check_lane(lane, twill_set_fail(lane->set, comm, status));
+}
+
 void twill_lanes_close(struct twill_gradients *set)
 {
+    struct twill_error failure, *cause = &set->error;
     for (uint32_t l = 0; l < set->lanes; l++)
         twill_lane_thread_stop(&set->lane[l]);
-    twill_gradients_break(set);
+    /* If the set or its parent is broken, no rank waits for the others when it destroys them. */
+    if (!set->broken)
+        cause = twill_extend_failure(set->parent, &failure) ? &failure : NULL;
+    for (uint32_t l = 0; cause != NULL && l < set->lanes; l++)
+        break_lane(cause, &set->lane[l]);
     for (uint32_t l = 0; l < set->lanes; l++) {
-        twill_comm_destroy(set->lane[l].comm);
-        twill_comm_destroy(set->lane[l].order_comm);
-        twill_comm_destroy(set->lane[l].update.comm);
+        twill_comm *comms[3];
+        size_t n = comms_of(&set->lane[l], comms);
+        for (size_t c = 0; c < n; c++)
+            twill_comm_destroy(comms[c]);
     }
     free(set->lane);
     set->lane = NULL;
+    set->comm = NULL;
     set->lanes = 0;
-}
-
-size_t twill_bucket_segment(const struct twill_gradients *set, const struct twill_bucket *bucket)
-{
-    size_t bytes = set->options.segment_bytes;
-    if (set->options.order != TWILL_BUCKETS_BY_PRIORITY || bucket->dense != NULL)
-        return bucket->wire.used ? bucket->wire.units : bucket->count;
-    if (bucket->wire.used)
-        return twill_wire_units(set, bytes);
-    return twill_max(bytes / twill_type_size(bucket->type), 1);
 }
 
 /* Prepare the reduction of `count` elements of a bucket, or units of its codes, from `from` on. */
 static twill_status prepare_segment(struct twill_lane *lane, const struct twill_bucket *bucket,
                                     size_t from, size_t count, twill_request **request)
 {
-    if (bucket->wire.used)
-        return twill_wire_request(lane, bucket, from, count, request);
-    if (bucket->dense != NULL)
-        return twill_dense_request(lane, bucket, request);
+    if (bucket->wire.used || bucket->dense != NULL)
+        return twill_wire_request(lane->set, lane->comm, bucket, from, count, request);
     if (lane->set->update != NULL)
-        return twill_update_init_reduction(lane, bucket, from, count, request);
+        return twill_update_init_reduction(lane->set, lane->comm, bucket, from, count, request);
     unsigned char *at = bucket->memory + from * twill_type_size(bucket->type);
     return twill_allreduce_init(lane->comm, at, at, count, bucket->type, bucket->op, request);
 }
@@ -85,7 +149,7 @@ static twill_status prepare_bucket(struct twill_lane *lane, struct twill_bucket 
 {
     struct twill_gradients *set = lane->set;
     size_t whole = bucket->wire.used ? bucket->wire.units : bucket->count,
-           most = twill_bucket_segment(set, bucket), segments = (whole + most - 1) / most;
+           most = twill_wire_segment(set, bucket), segments = (whole + most - 1) / most;
     if (segments > UINT32_MAX)
         return TWILL_FAIL(&set->error, TWILL_ERR_ARGUMENT, "a bucket of %zu segments", segments);
     bucket->request = calloc(segments, sizeof(twill_request *));
@@ -93,10 +157,9 @@ static twill_status prepare_bucket(struct twill_lane *lane, struct twill_bucket 
         return TWILL_FAIL(&set->error, TWILL_ERR_MEMORY, "out of memory for a bucket");
     for (bucket->segments = 0; bucket->segments < segments; bucket->segments++) {
         size_t from = bucket->segments * most, count = twill_min(most, whole - from);
-        twill_status status =
-            prepare_segment(lane, bucket, from, count, &bucket->request[bucket->segments]);
-        if (status != TWILL_OK)
-            return twill_gradients_fail(lane, lane->comm, status);
+        TWILL_TRY(NULL, twill_set_check(set, lane->comm,
+                                        prepare_segment(lane, bucket, from, count,
+                                                        &bucket->request[bucket->segments])));
     }
     return TWILL_OK;
 }
@@ -110,8 +173,7 @@ static twill_status assign_buckets(struct twill_gradients *set)
     if (weight == NULL)
         return TWILL_FAIL(&set->error, TWILL_ERR_MEMORY, "out of memory for %u buckets", n);
     for (uint32_t b = 0; b < n; b++)
-        weight[b] = (struct twill_load){
-            .bytes = set->bucket[b].count * twill_type_size(set->bucket[b].type), .item = b};
+        weight[b] = (struct twill_load){.bytes = twill_bucket_bytes(&set->bucket[b]), .item = b};
     twill_balance(weight, n, total, set->lanes);
     for (uint32_t i = 0; i < n; i++)
         for (uint32_t b = weight[i].item; b < set->buckets; b += n)
@@ -249,11 +311,9 @@ twill_status twill_lane_start(struct twill_lane *lane, uint32_t b)
     struct twill_bucket *bucket = &set->bucket[b];
     uint32_t segment = (uint32_t)(bucket->started % bucket->segments);
     if (segment == 0)
-        twill_gradients_record(set, TWILL_TRACE_BUCKET_BEGIN, b,
-                               bucket->count * twill_type_size(bucket->type));
-    twill_status status = twill_request_start(bucket->request[segment]);
-    if (status != TWILL_OK)
-        return twill_gradients_fail(lane, lane->comm, status);
+        twill_set_record(set, TWILL_TRACE_BUCKET_BEGIN, b, twill_bucket_bytes(bucket));
+    TWILL_TRY(NULL,
+              twill_set_check(set, lane->comm, twill_request_start(bucket->request[segment])));
     lane->flight[(lane->oldest + lane->flights++) % lane->flights_most] =
         (struct twill_lane_flight){b, segment};
     bucket->started++;
@@ -269,17 +329,6 @@ static twill_request *oldest_request(const struct twill_lane *lane)
     return lane->set->bucket[flight->bucket].request[flight->segment];
 }
 
-void twill_bucket_end(struct twill_lane *lane, struct twill_bucket *bucket, uint32_t segments)
-{
-    const struct twill_gradients *set = lane->set;
-    uint64_t ended =
-        atomic_fetch_add_explicit(&bucket->ended, segments, memory_order_release) + segments;
-    if (ended % bucket->segments == 0)
-        twill_gradients_record(set, TWILL_TRACE_BUCKET_END, (uint32_t)(bucket - set->bucket),
-                               bucket->count * twill_type_size(bucket->type));
-    twill_lane_note_end(lane);
-}
-
 /* Collect the reductions that are complete, oldest first. */
 static twill_status collect(struct twill_lane *lane)
 {
@@ -287,14 +336,15 @@ static twill_status collect(struct twill_lane *lane)
     while (lane->flights > 0 && twill_extend_has_ended(oldest_request(lane))) {
         const struct twill_lane_flight *flight = &lane->flight[lane->oldest];
         struct twill_bucket *bucket = &set->bucket[flight->bucket];
-        twill_status status = twill_wait(&bucket->request[flight->segment]);
-        if (status != TWILL_OK)
-            return twill_gradients_fail(lane, lane->comm, status);
+        TWILL_TRY(NULL,
+                  twill_set_check(set, lane->comm, twill_wait(&bucket->request[flight->segment])));
         lane->collected++;
         if (set->update != NULL)
-            twill_update_enqueue(lane, flight->bucket, flight->segment);
-        else
-            twill_bucket_end(lane, bucket, 1);
+            twill_update_enqueue(lane->update, flight->bucket, flight->segment);
+        else {
+            twill_bucket_end(set, bucket, 1);
+            twill_lane_note_end(lane);
+        }
         lane->oldest = (lane->oldest + 1) % lane->flights_most;
         lane->flights--;
     }
@@ -316,20 +366,59 @@ static twill_status start_in_order(struct twill_lane *lane)
     return TWILL_OK;
 }
 
+/* Collect the all-gathers of parameters that are complete. */
+static twill_status collect_gathers(struct twill_lane *lane)
+{
+    uint32_t collected = lane->update->collected;
+    twill_status status = twill_update_collect(lane->update);
+    if (lane->update->collected != collected)
+        twill_lane_note_end(lane);
+    return status;
+}
+
+/* Update what is reduced. When this lane has published its part of a norm, others may wait for it.
+ */
+static twill_status advance_update(struct twill_lane *lane)
+{
+    struct twill_gradients *set = lane->set;
+    uint64_t published;
+    TWILL_TRY(NULL, collect_gathers(lane));
+    do {
+        published = lane->update->clip.published_steps;
+        TWILL_TRY(NULL, twill_update_advance(lane->update));
+        for (uint32_t l = 0; l < set->lanes && published != lane->update->clip.published_steps; l++)
+            if (&set->lane[l] != lane && set->lane[l].buckets > 0)
+                twill_lane_kick(&set->lane[l]);
+    } while (published != lane->update->clip.published_steps);
+    return collect_gathers(lane);
+}
+
+/* As twill_lane_advance(), without an end of the lane after a failure. */
+static twill_status advance(struct twill_lane *lane)
+{
+    TWILL_TRY(NULL, collect(lane));
+    if (lane->update != NULL)
+        TWILL_TRY(NULL, advance_update(lane));
+    return lane->exchange != NULL ? twill_priority_advance(lane) : start_in_order(lane);
+}
+
 twill_status twill_lane_advance(struct twill_lane *lane)
 {
     atomic_store(&lane->wanted, false);
-    if (lane->set->broken)
-        return twill_gradients_leave(lane);
-    TWILL_TRY(NULL, collect(lane));
-    if (lane->set->update != NULL)
-        TWILL_TRY(NULL, twill_update_advance(lane));
-    return lane->exchange != NULL ? twill_priority_advance(lane) : start_in_order(lane);
+    if (!lane->set->broken)
+        return check_lane(lane, advance(lane));
+    end_lane(lane);
+    return TWILL_ERR_BROKEN;
 }
 
 bool twill_lane_is_busy(const struct twill_lane *lane)
 {
-    return lane->flights > 0 || twill_update_is_busy(lane);
+    return lane->flights > 0 || twill_update_is_busy(lane->update);
+}
+
+uint32_t twill_lane_collected(const struct twill_lane *lane)
+{
+    return lane->collected + (lane->update != NULL ? lane->update->collected : 0);
 }
 
 twill_status twill_lane_progress(struct twill_lane *lane)
@@ -337,12 +426,12 @@ twill_status twill_lane_progress(struct twill_lane *lane)
     TWILL_TRY(NULL, twill_lane_advance(lane));
     if (!twill_lane_is_busy(lane) && !lane->exchanging)
         return TWILL_OK;
-    twill_comm *comm = lane->flights > 0            ? lane->comm
-                       : twill_update_is_busy(lane) ? lane->update.comm
-                                                    : lane->order_comm;
+    twill_comm *comm = lane->flights > 0                    ? lane->comm
+                       : twill_update_is_busy(lane->update) ? lane->update->comm
+                                                            : lane->order_comm;
     twill_status status = twill_extend_progress(comm, "twill_gradients_test");
     if (status != TWILL_OK)
-        return twill_gradients_fail(lane, comm, status);
+        return twill_lane_fail(lane, comm, status);
     return twill_lane_advance(lane);
 }
 
@@ -376,7 +465,7 @@ static twill_status wait_for_thread(struct twill_lane *lane, uint64_t deadline)
             return TWILL_PENDING;
         twill_status status = twill_extend_idle(lane->comm, "twill_gradients_wait");
         if (status != TWILL_OK)
-            return twill_gradients_fail(lane, lane->comm, status);
+            return twill_lane_fail(lane, lane->comm, status);
         now = twill_now();
     }
     return TWILL_OK;
@@ -389,14 +478,14 @@ static twill_status wait_on(struct twill_lane *lane, twill_comm *comm,
                             const struct awaited *awaited)
 {
     if (lane->interrupted_ns == 0 || lane->interrupted != comm ||
-        lane->interrupted_collected != lane->collected)
+        lane->interrupted_collected != twill_lane_collected(lane))
         lane->interrupted_ns = twill_now();
     twill_status status = twill_extend_wait(comm, "twill_gradients_wait", has_arrived, awaited,
                                             &lane->interrupted_ns);
     if (!atomic_load(&lane->own.lets_in))
         lane->interrupted_ns = 0;
     lane->interrupted = comm;
-    lane->interrupted_collected = lane->collected;
+    lane->interrupted_collected = twill_lane_collected(lane);
     return status;
 }
 
@@ -404,10 +493,10 @@ twill_status twill_lane_wait(struct twill_lane *lane, uint64_t deadline)
 {
     struct awaited awaited = {lane,
                               {oldest_request(lane), lane->exchanging ? lane->exchange : NULL,
-                               twill_update_gather_awaited(lane),
-                               twill_update_norms_awaited(lane)}};
+                               twill_update_gather_awaited(lane->update),
+                               twill_update_norms_awaited(lane->update)}};
     twill_comm *comm = awaited.any[0] != NULL                             ? lane->comm
-                       : awaited.any[2] != NULL || awaited.any[3] != NULL ? lane->update.comm
+                       : awaited.any[2] != NULL || awaited.any[3] != NULL ? lane->update->comm
                        : awaited.any[1] != NULL                           ? lane->order_comm
                                                                           : NULL;
     if (comm == NULL)
@@ -415,5 +504,5 @@ twill_status twill_lane_wait(struct twill_lane *lane, uint64_t deadline)
     if (has_arrived(&awaited))
         return TWILL_OK;
     twill_status status = wait_on(lane, comm, &awaited);
-    return status == TWILL_OK ? TWILL_OK : twill_gradients_fail(lane, comm, status);
+    return status == TWILL_OK ? TWILL_OK : twill_lane_fail(lane, comm, status);
 }

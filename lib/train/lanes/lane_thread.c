@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The threads of options.threads: one a lane, which starts the lane's reductions, waits for them,
- * and sleeps while no tensor is ready. It takes no signal. */
+ * and sleeps while no tensor is ready. It takes no signal. And where they run, and what they reach
+ * the network by. */
 #include "lib/base/times.h"
-#include "lib/train/gradients.h"
+#include "lib/train/lanes/lanes.h"
+#include "numa/topology.h"
 
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
 #include <sched.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -91,7 +94,8 @@ twill_status twill_lane_thread_start(struct twill_lane *lane)
         return TWILL_OK;
     atomic_store(&lane->own.stop, false);
     lane->own.running = true; /* before the thread reads it */
-    twill_lane_place(lane);
+    lane->own.core = twill_extend_choose_cpu(set->process.context, set->lanes,
+                                             (unsigned)(lane - set->lane), &lane->own.own_core);
     int code =
         twill_extend_start_thread(&lane->own.thread, "twill-lane", lane->own.core, lane_main, lane);
     if (code == 0)
@@ -112,4 +116,37 @@ void twill_lane_thread_stop(struct twill_lane *lane)
     twill_lane_thread_wake(lane);
     pthread_join(lane->own.thread, NULL);
     lane->own.running = false;
+}
+
+/* --- where it runs --------------------------------------------------------------------------- */
+
+/* Append ", LEVEL N", if there is such. */
+static size_t add_level(char *text, size_t bytes, const char *level, int index)
+{
+    return index < 0 ? 0 : (size_t)snprintf(text, bytes, "%s %d, ", level, index);
+}
+
+/* Print where the thread runs. Returns the length. */
+static size_t describe_core(const struct twill_lane *lane, char *text, size_t bytes)
+{
+    struct twill_place place;
+    if (lane->own.core < 0)
+        return (size_t)snprintf(text, bytes, "not bound, as no PU is left for it");
+    twill_topology_place_pu(lane->set->process.topology, (unsigned)lane->own.core, &place);
+    size_t used = add_level(text, bytes, "package", place.package);
+    used += add_level(text + used, bytes - used, "NUMA node", place.numa);
+    used += add_level(text + used, bytes - used, "L3", place.l3);
+    used += add_level(text + used, bytes - used, "core", place.core);
+    used += (size_t)snprintf(text + used, bytes - used, "PU %d (%s)", lane->own.core,
+                             lane->own.own_core ? "one of this rank's"
+                                                : "no rank of this host may run there");
+    return used;
+}
+
+void twill_lane_describe(const struct twill_lane *lane, char *text, size_t bytes)
+{
+    size_t used = (size_t)snprintf(text, bytes, "thread %td: ", lane - lane->set->lane);
+    used += describe_core(lane, text + used, bytes - used);
+    if (used < bytes)
+        twill_extend_describe_endpoints(lane->comm, text + used, bytes - used);
 }

@@ -11,7 +11,7 @@
  * until then, none could be agreed on. No rank coordinates, and none waits for one that has
  * something to compute before anything could start. */
 #include "lib/base/times.h"
-#include "lib/train/gradients.h"
+#include "lib/train/lanes/lanes.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -29,9 +29,7 @@ twill_status twill_priority_prepare(struct twill_lane *lane)
     lane->exchange_from_ns = 0;
     twill_status status = twill_allreduce_init(lane->order_comm, lane->ready, lane->agreed,
                                                lane->words, TWILL_U64, TWILL_BAND, &lane->exchange);
-    if (status != TWILL_OK)
-        return twill_gradients_fail(lane, lane->order_comm, status);
-    return TWILL_OK;
+    return twill_set_check(set, lane->order_comm, status);
 }
 
 void twill_priority_unprepare(struct twill_lane *lane)
@@ -84,9 +82,7 @@ static twill_status end_exchange(struct twill_lane *lane)
 {
     struct twill_gradients *set = lane->set;
     bool any = false;
-    twill_status status = twill_wait(&lane->exchange);
-    if (status != TWILL_OK)
-        return twill_gradients_fail(lane, lane->order_comm, status);
+    TWILL_TRY(NULL, twill_set_check(set, lane->order_comm, twill_wait(&lane->exchange)));
     lane->exchanging = false;
     for (uint32_t i = 0; i < lane->buckets; i++) {
         uint32_t bit = (uint32_t)(lane->agreed[i / 64] >> i % 64 & 1);
@@ -117,9 +113,7 @@ static twill_status begin_exchange(struct twill_lane *lane)
             return TWILL_OK;
     }
     lane->exchange_from_ns = 0;
-    twill_status status = twill_request_start(lane->exchange);
-    if (status != TWILL_OK)
-        return twill_gradients_fail(lane, lane->order_comm, status);
+    TWILL_TRY(NULL, twill_set_check(set, lane->order_comm, twill_request_start(lane->exchange)));
     lane->exchanging = true;
     return TWILL_OK;
 }

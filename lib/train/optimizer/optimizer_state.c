@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Optimizer state of this rank's shards as bytes: what an export has. */
-#include "lib/train/optimizer/optimizer_state.h"
-
-#include "lib/train/gradients.h"
+#include "lib/train/optimizer/update_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -150,7 +148,7 @@ twill_status twill_gradients_state_export(twill_gradients *set, void *state, siz
     uint32_t ranges;
     TWILL_TRY(NULL, twill_update_check_between(set, "twill_gradients_state_export"));
     if (state == NULL)
-        return TWILL_GRADIENTS_REFUSE(set, "twill_gradients_state_export: state is NULL");
+        return TWILL_SET_REFUSE(set, "twill_gradients_state_export: state is NULL");
     TWILL_TRY(NULL, list_places(set, &places, &ranges));
     size_t needed = export_bytes(places, ranges, twill_residual_floats(set));
     if (bytes == needed) {
@@ -159,9 +157,9 @@ twill_status twill_gradients_state_export(twill_gradients *set, void *state, siz
     }
     free(places);
     if (bytes != needed)
-        return TWILL_GRADIENTS_REFUSE(set,
-                                      "twill_gradients_state_export: %zu bytes, not the %zu of "
-                                      "twill_gradients_state_bytes()",
-                                      bytes, needed);
+        return TWILL_SET_REFUSE(set,
+                                "twill_gradients_state_export: %zu bytes, not the %zu of "
+                                "twill_gradients_state_bytes()",
+                                bytes, needed);
     return TWILL_OK;
 }

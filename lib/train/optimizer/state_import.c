@@ -2,7 +2,7 @@
 /* Import of optimizer state: ranks tell each other which ranges they bring and which they need;
  * from these two tables, equal on all ranks, each knows what it sends to whom. */
 #include "lib/base/plural.h"
-#include "lib/train/gradients.h"
+#include "lib/train/optimizer/update_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -54,24 +54,24 @@ static twill_status check_header(struct state_import *import, const struct twill
     struct twill_gradients *set = import->set;
     const twill_optimizer *optimizer = &set->update->optimizer;
     if (h->magic != TWILL_STATE_MAGIC || h->bytes != bytes || h->steps == NO_STEPS)
-        return TWILL_GRADIENTS_REFUSE(set, "state %zu is no export of %zu bytes", number, bytes);
+        return TWILL_SET_REFUSE(set, "state %zu is no export of %zu bytes", number, bytes);
     if (h->tensors != set->tensors || h->tensors_hash != twill_state_tensors_hash(set))
-        return TWILL_GRADIENTS_REFUSE(
+        return TWILL_SET_REFUSE(
             set, "state %zu is of %u tensors with other names, counts or types than the set's %u",
             number, h->tensors, set->tensors);
     if (h->rule != (uint32_t)optimizer->rule || h->states != twill_optimizer_states(optimizer)) {
         const char *rule = twill_optimizer_name((twill_optimizer_rule)h->rule);
-        return TWILL_GRADIENTS_REFUSE(
-            set,
-            "state %zu is of %s with %u value%s a weight, the set's %s "
-            "has %u",
-            number, rule != NULL ? rule : "?", h->states, TWILL_PLURAL(h->states),
-            twill_optimizer_name(optimizer->rule), twill_optimizer_states(optimizer));
+        return TWILL_SET_REFUSE(set,
+                                "state %zu is of %s with %u value%s a weight, the set's %s "
+                                "has %u",
+                                number, rule != NULL ? rule : "?", h->states,
+                                TWILL_PLURAL(h->states), twill_optimizer_name(optimizer->rule),
+                                twill_optimizer_states(optimizer));
     }
     if (import->offer.steps != NO_STEPS && import->offer.steps != h->steps)
-        return TWILL_GRADIENTS_REFUSE(set, "state %zu is of step %llu, the one before of step %llu",
-                                      number, (unsigned long long)h->steps,
-                                      (unsigned long long)import->offer.steps);
+        return TWILL_SET_REFUSE(set, "state %zu is of step %llu, the one before of step %llu",
+                                number, (unsigned long long)h->steps,
+                                (unsigned long long)import->offer.steps);
     import->offer.steps = h->steps;
     return TWILL_OK;
 }
@@ -97,13 +97,13 @@ static twill_status read_export(struct state_import *import, const unsigned char
     struct twill_state_header header;
     size_t width = sizeof(struct twill_state_range);
     if (state == NULL || bytes < sizeof(header))
-        return TWILL_GRADIENTS_REFUSE(set, "state %zu is no export: %zu bytes", number,
-                                      state == NULL ? 0 : bytes);
+        return TWILL_SET_REFUSE(set, "state %zu is no export: %zu bytes", number,
+                                state == NULL ? 0 : bytes);
     memcpy(&header, state, sizeof(header));
     TWILL_TRY(NULL, check_header(import, &header, bytes, number));
     size_t left = bytes - sizeof(header), held = (size_t)import->offer.brings;
     if (header.ranges > left / width)
-        return TWILL_GRADIENTS_REFUSE(set, "state %zu is cut", number);
+        return TWILL_SET_REFUSE(set, "state %zu is cut", number);
     left -= header.ranges * width;
     const unsigned char *range = state + sizeof(header), *data = range + header.ranges * width;
     void *brings = realloc(import->brings, (held + header.ranges + 1) * width);
@@ -113,12 +113,12 @@ static twill_status read_export(struct state_import *import, const unsigned char
     if (places != NULL)
         import->data = places;
     if (brings == NULL || places == NULL)
-        return TWILL_GRADIENTS_REFUSE(set, "out of memory for state %zu", number);
+        return TWILL_SET_REFUSE(set, "out of memory for state %zu", number);
     for (uint32_t i = 0; i < header.ranges; i++, held++) {
         struct twill_state_range *to = &import->brings[held];
         memcpy(to, range + i * width, width);
         if (!is_range_sound(set, to, left))
-            return TWILL_GRADIENTS_REFUSE(set, "state %zu is damaged: range %u", number, i);
+            return TWILL_SET_REFUSE(set, "state %zu is damaged: range %u", number, i);
         import->data[held] = data;
         data += to->count * to->arrays * sizeof(float);
         left -= to->count * to->arrays * sizeof(float);
@@ -133,14 +133,13 @@ static twill_status read_export(struct state_import *import, const unsigned char
  * has no memory. */
 static twill_status check_collective(struct state_import *import, twill_status status)
 {
-    struct twill_lane *lane = &import->set->lane[0];
     struct twill_error failure;
     if (status == TWILL_OK)
         return TWILL_OK;
     if (status == TWILL_ERR_MEMORY && !twill_extend_failure(import->comm, &failure))
-        return twill_gradients_fail_with(lane, import->comm, "twill_gradients_state_import", status,
-                                         "twill_gradients_state_import: out of memory");
-    return twill_gradients_fail(lane, import->comm, status);
+        return twill_set_fail_with(import->set, import->comm, "twill_gradients_state_import",
+                                   status, "twill_gradients_state_import: out of memory");
+    return twill_set_fail(import->set, import->comm, status);
 }
 
 /* Gather the ranges that all ranks bring, or need. */
@@ -174,12 +173,12 @@ static twill_status exchange_offers(struct state_import *import)
         if (offer->failed && import->offer.failed)
             return TWILL_ERR_ARGUMENT; /* explained */
         if (offer->failed)
-            return TWILL_GRADIENTS_REFUSE(
+            return TWILL_SET_REFUSE(
                 set, "twill_gradients_state_import: rank %u has state that cannot be imported", r);
         if (offer->steps == NO_STEPS)
             continue;
         if (steps != NO_STEPS && steps != offer->steps)
-            return TWILL_GRADIENTS_REFUSE(
+            return TWILL_SET_REFUSE(
                 set, "twill_gradients_state_import: state of step %llu and, on rank %u, of %llu",
                 (unsigned long long)steps, r, (unsigned long long)offer->steps);
         steps = offer->steps;
@@ -276,7 +275,7 @@ static twill_status plan_range(struct state_import *import, uint32_t rank, uint3
     while (at < end) {
         const struct import_source *s = find_source(import, range->tensor, at, rank);
         if (s == NULL)
-            return TWILL_GRADIENTS_REFUSE(
+            return TWILL_SET_REFUSE(
                 import->set,
                 "twill_gradients_state_import: no rank has the state of tensor '%s' from element "
                 "%llu on",
@@ -387,7 +386,7 @@ static twill_status move_array(struct state_import *import, uint32_t k)
 static twill_status open_import(struct state_import *import)
 {
     struct twill_gradients *set = import->set;
-    import->comm = set->lane[0].comm;
+    import->comm = set->comm;
     import->size = (uint32_t)twill_comm_size(import->comm);
     import->rank = (uint32_t)twill_comm_rank(import->comm);
     import->offer =
@@ -443,13 +442,13 @@ static twill_status run_import(struct state_import *import)
     return TWILL_OK;
 }
 
-static twill_status import_states(struct twill_gradients *set, const void *const *states,
-                                  const size_t *bytes, size_t count)
+twill_status twill_state_import(struct twill_gradients *set, const void *const *states,
+                                const size_t *bytes, size_t count)
 {
     struct state_import import = {.set = set};
     twill_status status = open_import(&import);
     if (status == TWILL_OK && count > 0 && (states == NULL || bytes == NULL)) {
-        (void)TWILL_GRADIENTS_REFUSE(set, "twill_gradients_state_import: states or bytes is NULL");
+        (void)TWILL_SET_REFUSE(set, "twill_gradients_state_import: states or bytes is NULL");
         import.offer.failed = 1;
     }
     for (size_t i = 0; status == TWILL_OK && !import.offer.failed && i < count; i++)
@@ -460,16 +459,9 @@ static twill_status import_states(struct twill_gradients *set, const void *const
     return status;
 }
 
-twill_status twill_gradients_state_import(twill_gradients *set, const void *const *states,
-                                          const size_t *bytes, size_t count)
-{
-    TWILL_TRY(NULL, twill_update_check_between(set, "twill_gradients_state_import"));
-    return import_states(set, states, bytes, count);
-}
-
 twill_status twill_state_restore(struct twill_gradients *set, void *state, size_t bytes)
 {
-    twill_status status = import_states(set, (const void *const *)&state, &bytes, 1);
+    twill_status status = twill_state_import(set, (const void *const *)&state, &bytes, 1);
     free(state);
     return status;
 }

@@ -3,23 +3,29 @@
  * only the sum over the ranks matters: a rank that imports the state of ranks that are gone adds
  * theirs to its own. It is exported in units of the result, as the factor before encoding depends
  * on the number of ranks. */
-#include "lib/train/gradients.h"
+#include "lib/train/optimizer/update_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+/* Has the set a residual? */
+static bool has_residual(const struct twill_gradients *set)
+{
+    return set->compressor != NULL && set->compressor->residual != NULL;
+}
+
 size_t twill_residual_floats(const struct twill_gradients *set)
 {
     size_t floats = 0;
-    for (uint32_t t = 0; set->compressor.residual != NULL && t < set->tensors; t++)
+    for (uint32_t t = 0; has_residual(set) && t < set->tensors; t++)
         floats += set->tensor[t].raw ? 0 : set->tensor[t].count;
     return floats;
 }
 
 void twill_residual_write(const struct twill_gradients *set, unsigned char *to)
 {
-    const struct twill_compressor *c = &set->compressor;
-    for (uint32_t t = 0; c->residual != NULL && t < set->tensors; t++) {
+    const struct twill_compressor *c = set->compressor;
+    for (uint32_t t = 0; has_residual(set) && t < set->tensors; t++) {
         const struct twill_train_tensor *tensor = &set->tensor[t];
         for (size_t i = 0; !tensor->raw && i < tensor->count; i++, to += sizeof(float)) {
             float value = c->residual[tensor->residual + i] * c->after;
@@ -35,17 +41,17 @@ twill_status twill_residual_read(struct twill_gradients *set, struct twill_resid
     size_t own = twill_residual_floats(set);
     if (header->residuals != left / sizeof(float) || left % sizeof(float) != 0 ||
         header->ranks > TWILL_RESIDUAL_RANKS || header->rank >= twill_max(header->ranks, 1))
-        return TWILL_GRADIENTS_REFUSE(set, "a state is damaged: %zu bytes after its ranges", left);
+        return TWILL_SET_REFUSE(set, "a state is damaged: %zu bytes after its ranges", left);
     if (header->residuals != 0 && own != 0 && header->residuals != own)
-        return TWILL_GRADIENTS_REFUSE(set,
-                                      "a state has residuals of %llu elements, the set compresses "
-                                      "%zu",
-                                      (unsigned long long)header->residuals, own);
+        return TWILL_SET_REFUSE(set,
+                                "a state has residuals of %llu elements, the set compresses "
+                                "%zu",
+                                (unsigned long long)header->residuals, own);
     if (header->ranks == 0)
         return TWILL_OK;
     void *list = realloc(residuals->list, (residuals->count + 1) * sizeof(*residuals->list));
     if (list == NULL)
-        return TWILL_GRADIENTS_REFUSE(set, "out of memory for a state");
+        return TWILL_SET_REFUSE(set, "out of memory for a state");
     residuals->list = list;
     residuals->list[residuals->count++] = (struct twill_residual_of){
         header->residuals != 0 ? data : NULL, header->rank, header->ranks};
@@ -55,7 +61,7 @@ twill_status twill_residual_read(struct twill_gradients *set, struct twill_resid
 /* Add an exported residual to this rank's. */
 static void add_residual(struct twill_gradients *set, const unsigned char *data)
 {
-    struct twill_compressor *c = &set->compressor;
+    struct twill_compressor *c = set->compressor;
     for (uint32_t t = 0; t < set->tensors; t++) {
         const struct twill_train_tensor *tensor = &set->tensor[t];
         for (size_t i = 0; !tensor->raw && i < tensor->count; i++, data += sizeof(float)) {
@@ -88,7 +94,7 @@ static twill_status agree_on_takers(twill_comm *comm, const struct twill_residua
 twill_status twill_residual_import(struct twill_gradients *set, twill_comm *comm,
                                    const struct twill_residuals *residuals)
 {
-    struct twill_compressor *c = &set->compressor;
+    struct twill_compressor *c = set->compressor;
     uint64_t ranks = 0, rank = (uint64_t)twill_comm_rank(comm),
              size = (uint64_t)twill_comm_size(comm);
     for (size_t i = 0; i < residuals->count; i++)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The steps of a sharded update: norms, the optimizer on the shard, the all-gather. */
-#include "lib/train/gradients.h"
+#include "lib/train/optimizer/update_internal.h"
 
 #include <string.h>
 
@@ -9,8 +9,8 @@
 size_t twill_update_tensor_first(const struct twill_gradients *set,
                                  const struct twill_bucket *bucket, uint32_t i)
 {
-    const struct twill_train_tensor *first = &set->tensor[set->backward[bucket->first]],
-                                    *tensor = &set->tensor[set->backward[bucket->first + i]];
+    const struct twill_train_tensor *first = twill_bucket_tensor(set, bucket, 0),
+                                    *tensor = twill_bucket_tensor(set, bucket, i);
     return i == 0 ? 0 : (tensor->place - first->place) / twill_type_size(bucket->type);
 }
 
@@ -19,7 +19,7 @@ struct twill_bucket_range twill_update_range_of_tensor(const struct twill_gradie
                                                        uint32_t i, struct twill_bucket_range range)
 {
     size_t first = twill_update_tensor_first(set, bucket, i),
-           end = first + set->tensor[set->backward[bucket->first + i]].count;
+           end = first + twill_bucket_tensor(set, bucket, i)->count;
     first = twill_max(first, range.first);
     end = twill_min(end, range.first + range.count);
     return (struct twill_bucket_range){first, end > first ? end - first : 0};
@@ -33,7 +33,7 @@ static void copy_parameters(struct twill_gradients *set, uint32_t b,
     unsigned char *parameters = set->update->bucket[b].parameters;
     size_t width = twill_type_size(bucket->type), copied = 0;
     for (uint32_t i = 0; i < bucket->tensors; i++) {
-        unsigned char *own = set->tensor[set->backward[bucket->first + i]].parameters;
+        unsigned char *own = twill_bucket_tensor(set, bucket, i)->parameters;
         struct twill_bucket_range part = twill_update_range_of_tensor(set, bucket, i, range);
         if (own == NULL || part.count == 0)
             continue;
@@ -109,7 +109,7 @@ void twill_update_load(struct twill_gradients *set)
 {
     for (uint32_t b = 0; b < twill_buckets_of_step(set); b++)
         for (uint32_t s = 0; s < set->update->bucket[b].segments; s++)
-            load_shard(set, b, &set->update->bucket[b].segment[s], set->delivered);
+            load_shard(set, b, &set->update->bucket[b].segment[s], set->late.delivered);
 }
 
 void twill_update_load_carried(struct twill_gradients *set)
@@ -131,12 +131,12 @@ static uint32_t generation_before(const struct twill_gradients *set, uint32_t b)
 }
 
 /* Run the first pass of LARS and LAMB, or the update, on a part of this rank's shard. */
-static struct twill_optimizer_norms update_part(struct twill_lane *lane, uint32_t b,
+static struct twill_optimizer_norms update_part(const struct twill_update_queue *queue, uint32_t b,
                                                 const struct twill_update_segment *segment,
                                                 struct twill_bucket_range part, bool norms,
                                                 float trust)
 {
-    struct twill_gradients *set = lane->set;
+    struct twill_gradients *set = queue->set;
     const struct twill_update *update = set->update;
     const struct twill_bucket *bucket = &set->bucket[b];
     size_t width = twill_type_size(bucket->type), from = part.first - segment->shard_first;
@@ -147,7 +147,7 @@ static struct twill_optimizer_norms update_part(struct twill_lane *lane, uint32_
                                         .gradient_type = bucket->type,
                                         .sources = 1,
                                         .gradient = &gradient,
-                                        .scale = scale * lane->update.clip.factor,
+                                        .scale = scale * queue->clip.factor,
                                         .parameter_type = bucket->type,
                                         .parameter =
                                             update->bucket[b].parameters + part.first * width,
@@ -162,18 +162,18 @@ static struct twill_optimizer_norms update_part(struct twill_lane *lane, uint32_
             step.state[i] = segment->state[i] + from;
     if (norms)
         return twill_optimizer_norms(set->process.kernels, &step, part.count);
-    twill_gradients_record(set, TWILL_TRACE_UPDATE_BEGIN, b, part.count * width);
+    twill_set_record(set, TWILL_TRACE_UPDATE_BEGIN, b, part.count * width);
     twill_optimizer_update(set->process.kernels, &step, part.count);
     if (step.parameter == step.master)
         memcpy(update->bucket[b].parameters + part.first * width, step.master, part.count * width);
-    twill_gradients_record(set, TWILL_TRACE_UPDATE_END, b, part.count * width);
+    twill_set_record(set, TWILL_TRACE_UPDATE_END, b, part.count * width);
     return (struct twill_optimizer_norms){0, 0};
 }
 
 /* Compute the norms of what this rank has of each tensor of a bucket. */
-static void compute_norms(struct twill_lane *lane, uint32_t b)
+static void compute_norms(const struct twill_update_queue *queue, uint32_t b)
 {
-    struct twill_gradients *set = lane->set;
+    struct twill_gradients *set = queue->set;
     const struct twill_bucket *bucket = &set->bucket[b];
     struct twill_update_bucket *update = &set->update->bucket[b];
     memset(update->norms, 0, bucket->tensors * sizeof(*update->norms));
@@ -185,7 +185,7 @@ static void compute_norms(struct twill_lane *lane, uint32_t b)
             struct twill_bucket_range part = twill_update_range_of_tensor(set, bucket, i, shard);
             if (part.count == 0)
                 continue;
-            struct twill_optimizer_norms norms = update_part(lane, b, segment, part, true, 0);
+            struct twill_optimizer_norms norms = update_part(queue, b, segment, part, true, 0);
             update->norms[i].weights += norms.weights;
             update->norms[i].update += norms.update;
         }
@@ -193,33 +193,33 @@ static void compute_norms(struct twill_lane *lane, uint32_t b)
 }
 
 /* Update this rank's shard of a segment. */
-static void update_shard(struct twill_lane *lane, uint32_t b, struct twill_update_segment *segment)
+static void update_shard(const struct twill_update_queue *queue, uint32_t b,
+                         struct twill_update_segment *segment)
 {
-    struct twill_gradients *set = lane->set;
+    struct twill_gradients *set = queue->set;
     const struct twill_bucket *bucket = &set->bucket[b];
     const struct twill_update_bucket *update = &set->update->bucket[b];
     struct twill_bucket_range shard = {segment->shard_first, segment->shard_count};
     if (update->norms_request == NULL) {
         load_shard(set, b, segment, generation_before(set, b));
         if (shard.count > 0)
-            (void)update_part(lane, b, segment, shard, false, 1);
+            (void)update_part(queue, b, segment, shard, false, 1);
         return;
     }
     for (uint32_t i = 0; i < bucket->tensors; i++) {
         struct twill_bucket_range part = twill_update_range_of_tensor(set, bucket, i, shard);
         float trust = twill_optimizer_trust(twill_update_optimizer(set, b), update->norms[i]);
         if (part.count > 0)
-            (void)update_part(lane, b, segment, part, false, trust);
+            (void)update_part(queue, b, segment, part, false, trust);
     }
 }
 
 /* --- the queue ------------------------------------------------------------------------------- */
 
-void twill_update_enqueue(struct twill_lane *lane, uint32_t bucket, uint32_t segment)
+void twill_update_enqueue(struct twill_update_queue *queue, uint32_t bucket, uint32_t segment)
 {
-    struct twill_update_queue *queue = &lane->update;
-    const struct twill_update_bucket *updated = &lane->set->update->bucket[bucket];
-    const struct twill_bucket *reduced = &lane->set->bucket[bucket];
+    const struct twill_update_bucket *updated = &queue->set->update->bucket[bucket];
+    const struct twill_bucket *reduced = &queue->set->bucket[bucket];
     if (updated->norms_request == NULL && !reduced->wire.used)
         *twill_update_unit_at(queue, queue->end++) = (struct twill_update_unit){
             .bucket = bucket, .segment = segment, .segments = 1, .reductions = 1};
@@ -228,9 +228,9 @@ void twill_update_enqueue(struct twill_lane *lane, uint32_t bucket, uint32_t seg
             .bucket = bucket, .segments = updated->segments, .reductions = reduced->segments};
 }
 
-bool twill_update_is_busy(const struct twill_lane *lane)
+bool twill_update_is_busy(const struct twill_update_queue *queue)
 {
-    return lane->update.oldest != lane->update.end;
+    return queue != NULL && queue->oldest != queue->end;
 }
 
 /* Return the first all-gather of a unit that is not collected. */
@@ -240,53 +240,48 @@ static twill_request **first_gather(const struct twill_update *update,
     return &update->bucket[unit->bucket].segment[unit->segment + unit->gathered].gather;
 }
 
-twill_request *twill_update_gather_awaited(const struct twill_lane *lane)
+twill_request *twill_update_gather_awaited(const struct twill_update_queue *queue)
 {
-    const struct twill_update_queue *queue = &lane->update;
-    if (queue->oldest == queue->next)
+    if (queue == NULL || queue->oldest == queue->next)
         return NULL;
-    return *first_gather(lane->set->update, twill_update_unit_at(queue, queue->oldest));
+    return *first_gather(queue->set->update, twill_update_unit_at(queue, queue->oldest));
 }
 
-twill_request *twill_update_norms_awaited(const struct twill_lane *lane)
+twill_request *twill_update_norms_awaited(const struct twill_update_queue *queue)
 {
-    const struct twill_update_queue *queue = &lane->update;
-    if (queue->clip.started)
+    if (queue != NULL && queue->clip.started)
         return queue->clip.request;
-    if (!queue->norms_started)
+    if (queue == NULL || !queue->norms_started)
         return NULL;
     const struct twill_update_unit *unit = twill_update_unit_at(queue, queue->next);
-    return lane->set->update->bucket[unit->bucket].norms_request;
+    return queue->set->update->bucket[unit->bucket].norms_request;
 }
 
-/* Collect the all-gathers that are complete, oldest first. */
-static twill_status collect_gathers(struct twill_lane *lane)
+twill_status twill_update_collect(struct twill_update_queue *queue)
 {
-    struct twill_update_queue *queue = &lane->update;
     while (queue->oldest != queue->next) {
         struct twill_update_unit *unit = twill_update_unit_at(queue, queue->oldest);
-        if (!twill_extend_has_ended(twill_update_gather_awaited(lane)))
+        if (!twill_extend_has_ended(twill_update_gather_awaited(queue)))
             break;
-        twill_status status = twill_wait(first_gather(lane->set->update, unit));
-        if (status != TWILL_OK)
-            return twill_gradients_fail(lane, queue->comm, status);
-        lane->collected++;
+        TWILL_TRY(NULL, twill_set_check(queue->set, queue->comm,
+                                        twill_wait(first_gather(queue->set->update, unit))));
+        queue->collected++;
         if (++unit->gathered < unit->segments)
             continue;
-        twill_bucket_end(lane, &lane->set->bucket[unit->bucket], unit->reductions);
+        twill_bucket_end(queue->set, &queue->set->bucket[unit->bucket], unit->reductions);
         queue->oldest++;
     }
     return TWILL_OK;
 }
 
 /* Exchange the norms of a unit. Returns TWILL_PENDING until they are complete. */
-static twill_status exchange_norms(struct twill_lane *lane, const struct twill_update_unit *unit)
+static twill_status exchange_norms(struct twill_update_queue *queue,
+                                   const struct twill_update_unit *unit)
 {
-    struct twill_update_queue *queue = &lane->update;
-    struct twill_update_bucket *bucket = &lane->set->update->bucket[unit->bucket];
+    struct twill_update_bucket *bucket = &queue->set->update->bucket[unit->bucket];
     twill_status status = TWILL_OK;
     if (!queue->norms_started) {
-        compute_norms(lane, unit->bucket);
+        compute_norms(queue, unit->bucket);
         status = twill_request_start(bucket->norms_request);
         queue->norms_started = status == TWILL_OK;
     }
@@ -296,21 +291,21 @@ static twill_status exchange_norms(struct twill_lane *lane, const struct twill_u
         queue->norms_started = false;
         status = twill_wait(&bucket->norms_request);
     }
-    return status == TWILL_OK ? TWILL_OK : twill_gradients_fail(lane, queue->comm, status);
+    return twill_set_check(queue->set, queue->comm, status);
 }
 
 /* Update the shards of a unit and start gathering the parameters. */
-static twill_status update_unit(struct twill_lane *lane, const struct twill_update_unit *unit)
+static twill_status update_unit(struct twill_update_queue *queue,
+                                const struct twill_update_unit *unit)
 {
-    struct twill_update_bucket *bucket = &lane->set->update->bucket[unit->bucket];
+    struct twill_update_bucket *bucket = &queue->set->update->bucket[unit->bucket];
     for (uint32_t s = unit->segment; s < unit->segment + unit->segments; s++) {
-        update_shard(lane, unit->bucket, &bucket->segment[s]);
-        twill_status status = twill_request_start(bucket->segment[s].gather);
-        if (status != TWILL_OK)
-            return twill_gradients_fail(lane, lane->update.comm, status);
+        update_shard(queue, unit->bucket, &bucket->segment[s]);
+        TWILL_TRY(NULL, twill_set_check(queue->set, queue->comm,
+                                        twill_request_start(bucket->segment[s].gather)));
     }
     if (unit->segment + unit->segments == bucket->segments)
-        shared_bucket(lane->set, unit->bucket)->steps++;
+        shared_bucket(queue->set, unit->bucket)->steps++;
     return TWILL_OK;
 }
 
@@ -321,39 +316,34 @@ void twill_update_decode(struct twill_gradients *set, struct twill_update_unit *
         &set->update->bucket[unit->bucket].segment[unit->segment];
     if (unit->decoded)
         return;
-    twill_wire_decode(set, bucket);
-    twill_dense_rebuild(set, bucket, segment->shard_first, segment->shard_count);
+    twill_wire_decode(set, bucket, segment->shard_first, segment->shard_count);
     unit->decoded = true;
 }
 
 /* Update the next unit, which is queued. Returns TWILL_PENDING until its norms are known. */
-static twill_status advance_unit(struct twill_lane *lane)
+static twill_status advance_unit(struct twill_update_queue *queue)
 {
-    struct twill_update_queue *queue = &lane->update;
     struct twill_update_unit *unit = twill_update_unit_at(queue, queue->next);
-    twill_status status = twill_clip_advance(lane);
+    twill_status status = twill_clip_advance(queue);
     if (status != TWILL_OK)
         return status;
-    twill_update_decode(lane->set, unit);
-    if (lane->set->update->bucket[unit->bucket].norms_request != NULL)
-        status = exchange_norms(lane, unit);
+    twill_update_decode(queue->set, unit);
+    if (queue->set->update->bucket[unit->bucket].norms_request != NULL)
+        status = exchange_norms(queue, unit);
     if (status != TWILL_OK)
         return status;
-    status = update_unit(lane, unit);
+    status = update_unit(queue, unit);
     queue->next++;
     queue->left--;
     return status;
 }
 
-twill_status twill_update_advance(struct twill_lane *lane)
+twill_status twill_update_advance(struct twill_update_queue *queue)
 {
-    struct twill_update_queue *queue = &lane->update;
-    twill_status status = collect_gathers(lane);
+    twill_status status = TWILL_OK;
     while (status == TWILL_OK && queue->next != queue->end)
-        status = advance_unit(lane);
-    if (status == TWILL_PENDING)
-        return TWILL_OK;
-    return status == TWILL_OK ? collect_gathers(lane) : status;
+        status = advance_unit(queue);
+    return status == TWILL_PENDING ? TWILL_OK : status;
 }
 
 void twill_update_end_step(struct twill_gradients *set)

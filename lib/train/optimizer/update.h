@@ -10,17 +10,14 @@
  * caller uses those of the step before. An update then goes from the shard's weights in f32, of
  * which there is one generation as of the state, to the parameters of its step.
  *
- * What a bucket has is under the lock of its lane, but for constants and the parameters. */
+ * A lane has a queue, which it advances; what a queue has, and what its buckets have, is under the
+ * lock of the lane, but for constants and the parameters. Queues of other lanes may wait for what
+ * one of them has published (`clip`). */
 #ifndef TWILL_TRAIN_UPDATE_H
 #define TWILL_TRAIN_UPDATE_H
 
 #include "kernels/training/optimizer.h"
-#include "lib/twill_train.h"
-
-struct twill_gradients;
-struct twill_bucket;
-struct twill_train_tensor;
-struct twill_lane;
+#include "lib/train/compression/compression.h"
 
 #define TWILL_SHARD_ALIGN 64u /* bytes: a shard of a segment ends at a multiple of this */
 
@@ -72,7 +69,8 @@ struct twill_update_clip {
 /* The updates of a lane's buckets. Indices of units count from the commit on, modulo units_most, a
  * power of two. Steps follow each other: all units of one come before those of the next. */
 struct twill_update_queue {
-    twill_comm *comm; /* of the all-gathers and norms; from set-up to the end of the set */
+    struct twill_gradients *set;
+    twill_comm *comm;               /* of the all-gathers and norms; from set-up to the end */
     struct twill_update_unit *unit; /* this and what follows: of one division of the tensors */
     uint32_t units_most;
     uint32_t oldest; /* the first whose parameters are not all gathered */
@@ -80,6 +78,7 @@ struct twill_update_queue {
     uint32_t end;
     uint32_t of_step;   /* units of a step */
     uint32_t left;      /* of the step of `next`, that are not updated yet; 0: a step begins */
+    uint32_t collected; /* all-gathers */
     bool norms_started; /* of unit `next` */
     struct twill_update_clip clip;
 };
@@ -96,29 +95,34 @@ struct twill_update {
     uint32_t buckets;                   /* of all generations */
     float *state;                       /* of all shards of this rank */
     size_t state_bytes;
+    struct twill_update_queue *queue; /* [queues] one a lane */
+    uint32_t queues;
     size_t *counts; /* [ranks] elements of the shards of a segment, while requests are made */
     uint32_t loads; /* times that master weights were to be taken from the parameters */
 
-    /* Clipping: lanes add the squares of their buckets, then wait for those of the others. */
-    double *sums[2];         /* [lanes] of all ranks, in odd and in even steps */
-    uint32_t summing_lanes;  /* lanes that have buckets */
+    /* Clipping: queues add the squares of their buckets, then wait for those of the others. */
+    double *sums[2];         /* [queues] of all ranks, in odd and in even steps */
+    uint32_t summing_queues; /* that have buckets */
     _Atomic uint64_t summed; /* sums published, in all steps */
     _Atomic double norm;     /* of the last step whose gradients might have been clipped */
 };
 
 /* --- lib/train/optimizer/update_setup.c --- */
 
+/* Make queues, without communicators. Returns false when out of memory. */
+bool twill_update_make_queues(struct twill_gradients *set, uint32_t queues);
 /* Check the tensors and place the parameters. Local. */
 twill_status twill_update_open(struct twill_gradients *set);
 void twill_update_close(struct twill_gradients *set);
 /* Return whether shards have weights in f32 beside parameters of a type. */
 bool twill_update_has_master(const struct twill_gradients *set, twill_type type);
-/* Prepare the updates of the set's buckets. Collective, between steps. */
+/* Prepare the updates of the set's buckets, which are given to lanes. Collective, between steps. */
 twill_status twill_update_prepare(struct twill_gradients *set);
 void twill_update_unprepare(struct twill_gradients *set);
 /* Prepare the reduction of a segment. Collective. */
-twill_status twill_update_init_reduction(struct twill_lane *lane, const struct twill_bucket *bucket,
-                                         size_t first, size_t count, twill_request **request);
+twill_status twill_update_init_reduction(struct twill_gradients *set, twill_comm *comm,
+                                         const struct twill_bucket *bucket, size_t first,
+                                         size_t count, twill_request **request);
 /* Return where the set's parameters of a tensor are, of a generation. The tensor has a place there:
  * in a set of two generations all have. */
 unsigned char *twill_update_arena_place(const struct twill_gradients *set,
@@ -129,62 +133,39 @@ unsigned char *twill_update_place(const struct twill_gradients *set, uint32_t te
                                   uint32_t generation);
 /* Return the last result of a tensor: its parameters. */
 unsigned char *twill_update_parameters(const struct twill_gradients *set, uint32_t tensor);
-
 /* Check that a call that reads or writes the state may be made: between steps. */
 twill_status twill_update_check_between(struct twill_gradients *set, const char *call);
-/* The state of all shards was written: of that many updates, with master weights. */
-void twill_update_note_import(struct twill_gradients *set, uint64_t steps);
 
 /* --- lib/train/optimizer/update.c --- */
 
-/* Return where tensor i of a bucket begins in it, in elements. */
-size_t twill_update_tensor_first(const struct twill_gradients *set,
-                                 const struct twill_bucket *bucket, uint32_t i);
-/* Return what a range has of tensor i of a bucket. */
-struct twill_bucket_range twill_update_range_of_tensor(const struct twill_gradients *set,
-                                                       const struct twill_bucket *bucket,
-                                                       uint32_t i, struct twill_bucket_range range);
-/* Take the master weights from the parameters where that is still to be done. Between steps. */
-void twill_update_load(struct twill_gradients *set);
 /* Take those of f32 from the parameters of a result that is carried (lib/train/late.c). */
 void twill_update_load_carried(struct twill_gradients *set);
-
-/* Queue a segment whose reduction is complete. The lane is locked, as for the next three. */
-void twill_update_enqueue(struct twill_lane *lane, uint32_t bucket, uint32_t segment);
-/* Update and gather what is reduced, and collect what is gathered. */
-twill_status twill_update_advance(struct twill_lane *lane);
-/* Return whether something is queued or under way. */
-bool twill_update_is_busy(const struct twill_lane *lane);
-/* Return the oldest all-gather under way and the exchange of norms under way, or NULL. */
-twill_request *twill_update_gather_awaited(const struct twill_lane *lane);
-twill_request *twill_update_norms_awaited(const struct twill_lane *lane);
-/* Compute the gradients of a unit from what was exchanged, if that is not the gradients. */
-void twill_update_decode(struct twill_gradients *set, struct twill_update_unit *unit);
-/* Return a unit of the queue. */
-static inline struct twill_update_unit *twill_update_unit_at(const struct twill_update_queue *queue,
-                                                             uint32_t i)
-{
-    return &queue->unit[i & (queue->units_most - 1)];
-}
-/* Return the hyperparameters of the step that uses a bucket. */
-const twill_optimizer *twill_update_optimizer(const struct twill_gradients *set, uint32_t bucket);
+/* Queue a segment whose reduction is complete. */
+void twill_update_enqueue(struct twill_update_queue *queue, uint32_t bucket, uint32_t segment);
+/* Collect what is gathered, and end its buckets. */
+twill_status twill_update_collect(struct twill_update_queue *queue);
+/* Update and gather what is reduced. It returns early each time that it has published something:
+ * clip.published_steps has changed then. */
+twill_status twill_update_advance(struct twill_update_queue *queue);
+/* Return whether something is queued or under way; false if the queue is NULL. */
+bool twill_update_is_busy(const struct twill_update_queue *queue);
+/* Return the oldest all-gather under way and the exchange of norms under way, or NULL, also if the
+ * queue is NULL. */
+twill_request *twill_update_gather_awaited(const struct twill_update_queue *queue);
+twill_request *twill_update_norms_awaited(const struct twill_update_queue *queue);
 /* A step ends: what the next one uses are the present hyperparameters. */
 void twill_update_end_step(struct twill_gradients *set);
-
-/* --- lib/train/optimizer/update_clip.c --- */
-
-twill_status twill_clip_open(struct twill_gradients *set);
-void twill_clip_close(struct twill_gradients *set);
-/* Prepare the exchange of a lane. */
-twill_status twill_clip_prepare(struct twill_lane *lane);
-void twill_clip_unprepare(struct twill_lane *lane);
-/* Find by what the gradients of the step of the next unit are multiplied: lane->update.clip.factor.
- * Returns TWILL_PENDING while that is not known: gradients are missing, of this lane or another. */
-twill_status twill_clip_advance(struct twill_lane *lane);
-
-/* --- lib/train/optimizer/update.c --- */
-
 /* Copy the parameters of a complete bucket to the caller's memory. */
 void twill_update_deliver(struct twill_gradients *set, const struct twill_bucket *bucket);
+
+/* --- lib/train/optimizer/optimizer_state.c, state_import.c --- */
+
+/* Write an export to memory of malloc(), for twill_state_restore(). */
+twill_status twill_state_save(struct twill_gradients *set, void **state, size_t *bytes);
+/* Import what every rank has saved, then free it. Collective, between steps. */
+twill_status twill_state_restore(struct twill_gradients *set, void *state, size_t bytes);
+/* Import exports, as twill_gradients_state_import(). Collective, between steps. */
+twill_status twill_state_import(struct twill_gradients *set, const void *const *states,
+                                const size_t *bytes, size_t count);
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Clipping by the norm of all gradients of a step (Pascanu, Mikolov and Bengio 2013): each rank
- * adds the squares of its shards, as they are reduced, a lane at a time; the lanes exchange their
- * sums, and each waits for those of the others before it updates anything. Sums are added in the
- * order of the lanes, so all have the same bits. */
-#include "lib/train/gradients.h"
+ * adds the squares of its shards, as they are reduced, a lane at a time; their queues exchange
+ * their sums, and each waits for those of the others before it updates anything. Sums are added in
+ * the order of the lanes, so all have the same bits. */
+#include "lib/train/optimizer/update_internal.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -14,10 +14,10 @@ twill_status twill_clip_open(struct twill_gradients *set)
 {
     struct twill_update *update = set->update;
     for (int i = 0; i < 2; i++) {
-        update->sums[i] = calloc(set->lanes, sizeof(double));
+        update->sums[i] = calloc(set->update->queues, sizeof(double));
         if (update->sums[i] == NULL)
             return TWILL_FAIL(&set->error, TWILL_ERR_MEMORY, "out of memory for %u norms",
-                              set->lanes);
+                              set->update->queues);
     }
     return TWILL_OK;
 }
@@ -28,24 +28,24 @@ void twill_clip_close(struct twill_gradients *set)
     free(set->update->sums[1]);
 }
 
-twill_status twill_clip_prepare(struct twill_lane *lane)
+twill_status twill_clip_prepare(struct twill_update_queue *queue)
 {
-    struct twill_update_clip *clip = &lane->update.clip;
+    struct twill_update_clip *clip = &queue->clip;
     *clip = (struct twill_update_clip){.factor = 1};
-    twill_status status = twill_allreduce_init(lane->update.comm, &clip->sum, &clip->sum, 1,
-                                               TWILL_F64, TWILL_SUM, &clip->request);
-    return status == TWILL_OK ? TWILL_OK : twill_gradients_fail(lane, lane->update.comm, status);
+    return twill_set_check(queue->set, queue->comm,
+                           twill_allreduce_init(queue->comm, &clip->sum, &clip->sum, 1, TWILL_F64,
+                                                TWILL_SUM, &clip->request));
 }
 
-void twill_clip_unprepare(struct twill_lane *lane)
+void twill_clip_unprepare(struct twill_update_queue *queue)
 {
-    (void)twill_request_free(&lane->update.clip.request);
+    (void)twill_request_free(&queue->clip.request);
 }
 
 /* Add the squares of what this rank has of a unit. */
-static void add_squares(struct twill_lane *lane, struct twill_update_unit *unit)
+static void add_squares(struct twill_update_queue *queue, struct twill_update_unit *unit)
 {
-    struct twill_gradients *set = lane->set;
+    struct twill_gradients *set = queue->set;
     const struct twill_bucket *bucket = &set->bucket[unit->bucket];
     double scale = bucket->wire.used ? 1 : (double)set->update->scale, sum = 0;
     twill_update_decode(set, unit);
@@ -56,55 +56,46 @@ static void add_squares(struct twill_lane *lane, struct twill_update_unit *unit)
                                                                  twill_type_size(bucket->type),
                                             segment->shard_count, set->process.threads);
     }
-    lane->update.clip.sum += sum * scale * scale;
+    queue->clip.sum += sum * scale * scale;
 }
 
-/* Exchange the sum of this lane, and publish it for the others. Returns TWILL_PENDING until then.
- */
-static twill_status publish_sum(struct twill_lane *lane)
+/* Exchange the sum of this queue, and publish it for the others. Returns TWILL_PENDING until then,
+ * and when it is done. */
+static twill_status publish_sum(struct twill_update_queue *queue)
 {
-    struct twill_gradients *set = lane->set;
-    struct twill_update_clip *clip = &lane->update.clip;
-    twill_status status = TWILL_OK;
+    struct twill_gradients *set = queue->set;
+    struct twill_update_clip *clip = &queue->clip;
     if (!clip->started)
-        status = twill_request_start(clip->request);
-    if (status != TWILL_OK)
-        return twill_gradients_fail(lane, lane->update.comm, status);
+        TWILL_TRY(NULL, twill_set_check(set, queue->comm, twill_request_start(clip->request)));
     clip->started = true;
     if (!twill_extend_has_ended(clip->request))
         return TWILL_PENDING;
     clip->started = false;
-    status = twill_wait(&clip->request);
-    if (status != TWILL_OK)
-        return twill_gradients_fail(lane, lane->update.comm, status);
-    set->update->sums[clip->published_steps % 2][lane - set->lane] = clip->sum;
+    TWILL_TRY(NULL, twill_set_check(set, queue->comm, twill_wait(&clip->request)));
+    set->update->sums[clip->published_steps % 2][queue - set->update->queue] = clip->sum;
     clip->published = true;
     clip->published_steps++;
-    /* In one order with `wanted` of the others, which they clear before they read this. */
+    /* In one order with `wanted` of the others' lanes, which they clear before they read this. */
     atomic_fetch_add(&set->update->summed, 1);
-    for (uint32_t l = 0; l < set->lanes; l++)
-        if (&set->lane[l] != lane && set->lane[l].buckets > 0)
-            twill_lane_kick(&set->lane[l]);
-    return TWILL_OK;
+    return TWILL_PENDING;
 }
 
 /* Compute the factor of a step from the sums of all lanes. */
 static float factor_of(struct twill_gradients *set, double limit, uint64_t step)
 {
     double sum = 0;
-    for (uint32_t l = 0; l < set->lanes; l++)
-        if (set->lane[l].buckets > 0)
+    for (uint32_t l = 0; l < set->update->queues; l++)
+        if (set->update->queue[l].of_step > 0)
             sum += set->update->sums[step % 2][l];
     double norm = sqrt(sum), factor = limit / (norm + NORM_EPSILON);
     set->update->norm = norm;
     return factor < 1 || isnan(factor) ? (float)factor : 1;
 }
 
-twill_status twill_clip_advance(struct twill_lane *lane)
+twill_status twill_clip_advance(struct twill_update_queue *queue)
 {
-    struct twill_update_queue *queue = &lane->update;
     struct twill_update_clip *clip = &queue->clip;
-    struct twill_update *update = lane->set->update;
+    struct twill_update *update = queue->set->update;
     if (queue->left == 0) { /* a step begins */
         queue->left = queue->of_step;
         clip->units = 0;
@@ -113,21 +104,18 @@ twill_status twill_clip_advance(struct twill_lane *lane)
         clip->factor = 1;
     }
     double limit =
-        twill_update_optimizer(lane->set, twill_update_unit_at(queue, queue->next)->bucket)
+        twill_update_optimizer(queue->set, twill_update_unit_at(queue, queue->next)->bucket)
             ->clip_norm;
     if (!(limit > 0) || queue->left < queue->of_step)
         return TWILL_OK;
     for (; clip->units < queue->of_step && queue->next + clip->units != queue->end; clip->units++)
-        add_squares(lane, twill_update_unit_at(queue, queue->next + clip->units));
+        add_squares(queue, twill_update_unit_at(queue, queue->next + clip->units));
     if (clip->units < queue->of_step)
         return TWILL_PENDING;
-    if (!clip->published) {
-        twill_status status = publish_sum(lane);
-        if (status != TWILL_OK)
-            return status;
-    }
-    if (atomic_load(&update->summed) < clip->published_steps * update->summing_lanes)
+    if (!clip->published)
+        return publish_sum(queue);
+    if (atomic_load(&update->summed) < clip->published_steps * update->summing_queues)
         return TWILL_PENDING;
-    clip->factor = factor_of(lane->set, limit, clip->published_steps - 1);
+    clip->factor = factor_of(queue->set, limit, clip->published_steps - 1);
     return TWILL_OK;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Set-up of a sharded update: the optimizer, memory of parameters and state, and requests. */
-#include "lib/train/gradients.h"
+#include "lib/train/optimizer/update_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +13,7 @@ static twill_status check_no_marks(struct twill_gradients *set, const char *call
     uint64_t step = atomic_load(&set->step);
     for (uint32_t t = 0; t < set->tensors; t++)
         if (atomic_load(&set->tensor[t].marked) != step)
-            return TWILL_GRADIENTS_REFUSE(
+            return TWILL_SET_REFUSE(
                 set,
                 "%s within a step, which twill_gradients_wait_all() ends: tensor '%s' is marked "
                 "ready",
@@ -26,16 +26,16 @@ static twill_status check_no_marks(struct twill_gradients *set, const char *call
 static twill_status check_change(struct twill_gradients *set, const twill_optimizer *optimizer)
 {
     if (set->update == NULL)
-        return TWILL_GRADIENTS_REFUSE(set, "twill_gradients_set_optimizer: the set was committed "
-                                           "without an optimizer");
+        return TWILL_SET_REFUSE(set, "twill_gradients_set_optimizer: the set was committed "
+                                     "without an optimizer");
     const twill_optimizer *present = &set->update->optimizer;
     if (optimizer->rule != present->rule)
-        return TWILL_GRADIENTS_REFUSE(set, "the rule is %s since twill_gradients_commit(), not %s",
-                                      twill_optimizer_name(present->rule),
-                                      twill_optimizer_name(optimizer->rule));
+        return TWILL_SET_REFUSE(set, "the rule is %s since twill_gradients_commit(), not %s",
+                                twill_optimizer_name(present->rule),
+                                twill_optimizer_name(optimizer->rule));
     if (twill_optimizer_states(optimizer) != twill_optimizer_states(present))
-        return TWILL_GRADIENTS_REFUSE(set, "momentum %g: the set was committed with momentum %g",
-                                      optimizer->momentum, present->momentum);
+        return TWILL_SET_REFUSE(set, "momentum %g: the set was committed with momentum %g",
+                                optimizer->momentum, present->momentum);
     return check_no_marks(set, "twill_gradients_set_optimizer");
 }
 
@@ -46,17 +46,17 @@ twill_status twill_gradients_set_optimizer(twill_gradients *set, const twill_opt
         return TWILL_ERR_ARGUMENT;
     if (set->broken)
         return TWILL_ERR_BROKEN;
-    if (twill_extend_is_forked(set->context))
+    if (twill_extend_is_forked(set->process.context))
         return TWILL_ERR_FORKED;
     if (optimizer == NULL)
-        return TWILL_GRADIENTS_REFUSE(set, "twill_gradients_set_optimizer: optimizer is NULL");
+        return TWILL_SET_REFUSE(set, "twill_gradients_set_optimizer: optimizer is NULL");
     if (optimizer->bytes != sizeof(*optimizer))
-        return TWILL_GRADIENTS_REFUSE(set,
-                                      "optimizer.bytes is %zu, not %zu: "
-                                      "twill_optimizer_defaults() sets it",
-                                      optimizer->bytes, sizeof(*optimizer));
+        return TWILL_SET_REFUSE(set,
+                                "optimizer.bytes is %zu, not %zu: "
+                                "twill_optimizer_defaults() sets it",
+                                optimizer->bytes, sizeof(*optimizer));
     if (twill_optimizer_check(optimizer, &error) != TWILL_OK)
-        return TWILL_GRADIENTS_REFUSE(set, "%s", error.message);
+        return TWILL_SET_REFUSE(set, "%s", error.message);
     if (set->committed)
         TWILL_TRY(NULL, check_change(set, optimizer));
     if (set->update == NULL)
@@ -70,21 +70,21 @@ twill_status twill_gradients_set_optimizer(twill_gradients *set, const twill_opt
 
 static twill_status refuse_outstanding(struct twill_gradients *set, const char *call)
 {
-    return TWILL_GRADIENTS_REFUSE(set,
-                                  "%s: the result of the last step is outstanding; "
-                                  "twill_gradients_drain() delivers it",
-                                  call);
+    return TWILL_SET_REFUSE(set,
+                            "%s: the result of the last step is outstanding; "
+                            "twill_gradients_drain() delivers it",
+                            call);
 }
 
 twill_status twill_gradients_reload(twill_gradients *set)
 {
     if (set == NULL)
         return TWILL_ERR_ARGUMENT;
-    if (twill_extend_is_forked(set->context))
+    if (twill_extend_is_forked(set->process.context))
         return TWILL_ERR_FORKED;
     if (set->update == NULL)
-        return TWILL_GRADIENTS_REFUSE(set, "twill_gradients_reload: the set has no optimizer");
-    if (set->outstanding)
+        return TWILL_SET_REFUSE(set, "twill_gradients_reload: the set has no optimizer");
+    if (set->late.outstanding)
         return refuse_outstanding(set, "twill_gradients_reload");
     set->update->loads++;
     return TWILL_OK;
@@ -92,10 +92,10 @@ twill_status twill_gradients_reload(twill_gradients *set)
 
 twill_status twill_update_check_between(struct twill_gradients *set, const char *call)
 {
-    TWILL_TRY(NULL, twill_gradients_check_usable(set, call));
+    TWILL_TRY(NULL, twill_set_check_usable(set, call));
     if (set->update == NULL)
-        return TWILL_GRADIENTS_REFUSE(set, "%s: the set has no optimizer", call);
-    if (set->outstanding)
+        return TWILL_SET_REFUSE(set, "%s: the set has no optimizer", call);
+    if (set->late.outstanding)
         return refuse_outstanding(set, call);
     return check_no_marks(set, call);
 }
@@ -158,10 +158,7 @@ static twill_status place_parameters(struct twill_gradients *set)
         void *memory = NULL;
         if (bytes == 0)
             continue;
-        twill_status status = twill_alloc(set->context, &memory, bytes);
-        if (status != TWILL_OK)
-            return TWILL_FAIL(&set->error, status, "%zu bytes for parameters: %s", bytes,
-                              twill_context_message(set->context));
+        TWILL_TRY(&set->error, twill_set_allocate(set, &memory, bytes, "for parameters"));
         update->arena[type].memory = memset(memory, 0, bytes);
     }
     return TWILL_OK;
@@ -184,7 +181,7 @@ unsigned char *twill_update_place(const struct twill_gradients *set, uint32_t te
 
 unsigned char *twill_update_parameters(const struct twill_gradients *set, uint32_t tensor)
 {
-    return twill_update_place(set, tensor, set->delivered);
+    return twill_update_place(set, tensor, set->late.delivered);
 }
 
 void *twill_gradients_parameters(const twill_gradients *set, int index)
@@ -193,6 +190,18 @@ void *twill_gradients_parameters(const twill_gradients *set, int index)
         set->update == NULL)
         return NULL;
     return twill_update_parameters(set, (uint32_t)index);
+}
+
+bool twill_update_make_queues(struct twill_gradients *set, uint32_t queues)
+{
+    struct twill_update *update = set->update;
+    update->queue = calloc(queues, sizeof(*update->queue));
+    if (update->queue == NULL)
+        return false;
+    for (uint32_t q = 0; q < queues; q++)
+        update->queue[q].set = set;
+    update->queues = queues;
+    return true;
 }
 
 twill_status twill_update_open(struct twill_gradients *set)
@@ -217,8 +226,9 @@ void twill_update_close(struct twill_gradients *set)
         return;
     twill_clip_close(set);
     for (int type = 0; type < TWILL_TYPE_COUNT; type++)
-        (void)twill_free(set->context, update->arena[type].memory);
+        (void)twill_free(set->process.context, update->arena[type].memory);
     free(update->counts);
+    free(update->queue);
     free(update);
     set->update = NULL;
 }
@@ -242,13 +252,13 @@ static size_t divide_shards(const struct twill_gradients *set, twill_type type, 
     return mine;
 }
 
-twill_status twill_update_init_reduction(struct twill_lane *lane, const struct twill_bucket *bucket,
-                                         size_t first, size_t count, twill_request **request)
+twill_status twill_update_init_reduction(struct twill_gradients *set, twill_comm *comm,
+                                         const struct twill_bucket *bucket, size_t first,
+                                         size_t count, twill_request **request)
 {
-    struct twill_gradients *set = lane->set;
     size_t width = twill_type_size(bucket->type), shard = divide_shards(set, bucket->type, count);
     unsigned char *from = bucket->memory + first * width;
-    return twill_reduce_scatterv_init(lane->comm, from, from + shard * width, set->update->counts,
+    return twill_reduce_scatterv_init(comm, from, from + shard * width, set->update->counts,
                                       bucket->type, bucket->op, request);
 }
 
@@ -263,10 +273,10 @@ bool twill_update_has_master(const struct twill_gradients *set, twill_type type)
     return type != TWILL_F32 || set->generations > 1;
 }
 
-/* Return the lane of a bucket. */
-static struct twill_lane *lane_of(const struct twill_gradients *set, uint32_t b)
+/* Return the queue of a bucket: that of its lane. */
+static struct twill_update_queue *queue_of(const struct twill_gradients *set, uint32_t b)
 {
-    return &set->lane[set->bucket[b].lane];
+    return &set->update->queue[set->bucket[b].lane];
 }
 
 /* Prepare the shard and the all-gather of a segment. */
@@ -275,9 +285,9 @@ static twill_status prepare_segment(struct twill_gradients *set, uint32_t b, uin
     struct twill_update *update = set->update;
     const struct twill_bucket *bucket = &set->bucket[b];
     struct twill_update_segment *segment = &update->bucket[b].segment[s];
-    struct twill_comm *comm = lane_of(set, b)->update.comm;
+    struct twill_comm *comm = queue_of(set, b)->comm;
     size_t width = twill_type_size(bucket->type),
-           most = bucket->wire.used ? bucket->count : twill_bucket_segment(set, bucket);
+           most = bucket->wire.used ? bucket->count : twill_wire_segment(set, bucket);
     segment->first = s * most;
     segment->count = twill_min(most, bucket->count - segment->first);
     size_t shard = divide_shards(set, bucket->type, segment->count);
@@ -287,9 +297,9 @@ static twill_status prepare_segment(struct twill_gradients *set, uint32_t b, uin
         update->state_bytes +=
             twill_round_up(segment->shard_count * sizeof(float), 64) * states_of(set, bucket->type);
     unsigned char *to = update->bucket[b].parameters + segment->first * width;
-    twill_status status = twill_allgatherv_init(comm, to + shard * width, to, update->counts, NULL,
-                                                bucket->type, &segment->gather);
-    return status == TWILL_OK ? TWILL_OK : twill_gradients_fail(lane_of(set, b), comm, status);
+    return twill_set_check(set, comm,
+                           twill_allgatherv_init(comm, to + shard * width, to, update->counts, NULL,
+                                                 bucket->type, &segment->gather));
 }
 
 /* Find where the parameters of a bucket lie, and prepare its segments. */
@@ -298,10 +308,10 @@ static twill_status prepare_bucket(struct twill_gradients *set, uint32_t b)
     struct twill_update *update = set->update;
     const struct twill_bucket *bucket = &set->bucket[b];
     struct twill_update_bucket *made = &update->bucket[b];
-    const struct twill_train_tensor *first = &set->tensor[set->backward[bucket->first]];
+    const struct twill_train_tensor *first = twill_bucket_tensor(set, bucket, 0);
     bool in_place = bucket->tensors == 1 && first->parameters != NULL && set->generations == 1;
     for (uint32_t i = 0; !in_place && i < bucket->tensors; i++)
-        made->copies |= set->tensor[set->backward[bucket->first + i]].parameters != NULL;
+        made->copies |= twill_bucket_tensor(set, bucket, i)->parameters != NULL;
     made->parameters =
         in_place ? first->parameters : twill_update_arena_place(set, first, bucket->generation);
     made->segments = bucket->wire.used ? 1 : bucket->segments;
@@ -311,18 +321,17 @@ static twill_status prepare_bucket(struct twill_gradients *set, uint32_t b)
         return TWILL_FAIL(&set->error, TWILL_ERR_MEMORY, "out of memory for a bucket");
     for (uint32_t s = 0; s < made->segments; s++)
         TWILL_TRY(&set->error, prepare_segment(set, b, s));
-    struct twill_update_queue *queue = &lane_of(set, b)->update;
+    struct twill_update_queue *queue = queue_of(set, b);
     bool takes_norms = twill_optimizer_takes_norms(update->optimizer.rule);
     queue->units_most += made->segments;
     if (bucket->generation == 0)
         queue->of_step += takes_norms || bucket->wire.used ? 1 : made->segments;
     if (!takes_norms)
         return TWILL_OK;
-    twill_status status =
-        twill_allreduce_init(queue->comm, made->norms, made->norms, 2 * (size_t)bucket->tensors,
-                             TWILL_F64, TWILL_SUM, &made->norms_request);
-    return status == TWILL_OK ? TWILL_OK
-                              : twill_gradients_fail(lane_of(set, b), queue->comm, status);
+    return twill_set_check(set, queue->comm,
+                           twill_allreduce_init(queue->comm, made->norms, made->norms,
+                                                2 * (size_t)bucket->tensors, TWILL_F64, TWILL_SUM,
+                                                &made->norms_request));
 }
 
 /* Have the second generation of buckets use the state of the first. */
@@ -366,20 +375,19 @@ static twill_status place_state(struct twill_gradients *set)
     return TWILL_OK;
 }
 
-/* Allocate the queue of a lane, whose buckets are prepared. */
-static twill_status prepare_queue(struct twill_lane *lane)
+/* Allocate a queue, whose buckets are prepared. */
+static twill_status prepare_queue(struct twill_update_queue *queue)
 {
-    struct twill_update_queue *queue = &lane->update;
     uint32_t held = 1;
     while (held < queue->units_most)
         held *= 2;
     queue->units_most = held;
     queue->unit = calloc(queue->units_most, sizeof(*queue->unit));
     if (queue->unit == NULL)
-        return TWILL_FAIL(&lane->set->error, TWILL_ERR_MEMORY, "out of memory for %u segments",
+        return TWILL_FAIL(&queue->set->error, TWILL_ERR_MEMORY, "out of memory for %u segments",
                           queue->units_most);
-    lane->set->update->summing_lanes += lane->buckets > 0;
-    return twill_clip_prepare(lane);
+    queue->set->update->summing_queues += queue->of_step > 0;
+    return twill_clip_prepare(queue);
 }
 
 twill_status twill_update_prepare(struct twill_gradients *set)
@@ -392,8 +400,8 @@ twill_status twill_update_prepare(struct twill_gradients *set)
     update->buckets = set->buckets;
     for (uint32_t b = 0; b < set->buckets; b++)
         TWILL_TRY(&set->error, prepare_bucket(set, b));
-    for (uint32_t l = 0; l < set->lanes; l++)
-        TWILL_TRY(&set->error, prepare_queue(&set->lane[l]));
+    for (uint32_t q = 0; q < update->queues; q++)
+        TWILL_TRY(&set->error, prepare_queue(&update->queue[q]));
     return place_state(set);
 }
 
@@ -408,9 +416,9 @@ void twill_update_unprepare(struct twill_gradients *set)
         free(bucket->segment);
         free(bucket->norms);
     }
-    for (uint32_t l = 0; l < set->lanes; l++) {
-        struct twill_update_queue *queue = &set->lane[l].update;
-        twill_clip_unprepare(&set->lane[l]);
+    for (uint32_t q = 0; q < update->queues; q++) {
+        struct twill_update_queue *queue = &update->queue[q];
+        twill_clip_unprepare(queue);
         free(queue->unit);
         /* But for its communicator, whose counters another thread may be reading. */
         const size_t after = offsetof(struct twill_update_queue, unit);
@@ -420,7 +428,7 @@ void twill_update_unprepare(struct twill_gradients *set)
     free(update->state);
     update->bucket = NULL;
     update->state = NULL;
-    update->buckets = update->summing_lanes = 0;
+    update->buckets = update->summing_queues = 0;
     update->state_bytes = 0;
     atomic_store(&update->summed, 0);
 }

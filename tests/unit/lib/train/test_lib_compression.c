@@ -232,7 +232,7 @@ static bool bits_are_equal(struct rank_means *m)
 /* Check that what was delivered in all steps, and what is left, are the sum of the gradients. */
 static bool nothing_is_lost(struct rank_means *m, double rounding)
 {
-    const struct twill_compressor *c = &m->set->compressor;
+    const struct twill_compressor *c = m->set->compressor;
     for (unsigned t = 0; t < WIDE; t++)
         for (size_t i = 0; i < tensor_counts[t]; i++)
             shared.residual[m->rank][first_of(t) + i] = c->residual[m->set->tensor[t].residual + i];
@@ -332,8 +332,8 @@ static void rank_automatic(int rank, int size, twill_bootstrap *bootstrap, void 
     for (unsigned step = 0; ok && step < c->steps; step++)
         ok = run_step(&m, step) && results_are_near(&m, step, 100) && bits_are_equal(&m);
     if (ok) {
-        shared.choice[rank] = m.set->compressor.choice;
-        TWILL_CHECK(twill_search_is_over(&m.set->compressor.trial));
+        shared.choice[rank] = m.set->compressor->choice;
+        TWILL_CHECK(twill_search_is_over(&m.set->searches->codes));
         TWILL_CHECK(nothing_is_left(m.set));
         TWILL_CHECK(twill_test_barrier(bootstrap));
         TWILL_CHECK(shared.choice[rank] == shared.choice[0]);

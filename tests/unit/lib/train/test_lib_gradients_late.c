@@ -188,8 +188,8 @@ static void rank_searches(int rank, int size, twill_bootstrap *bootstrap, void *
     const struct late_case *c = user;
     struct late_ranks r = {0};
     bool ok = late_start(&r, bootstrap, c);
-    const struct twill_step_search *sizes = &r.s.set->autotuning.search,
-                                   *trial = &r.s.set->compressor.trial;
+    const struct twill_step_search *sizes = &r.s.set->searches->sizes,
+                                   *trial = &r.s.set->searches->codes;
     unsigned step = 0, divided = 0;
     for (; ok && (!twill_search_is_over(sizes) || !twill_search_is_over(trial)); step++) {
         ok = mark_step(&r, rank, step);
@@ -197,7 +197,7 @@ static void rank_searches(int rank, int size, twill_bootstrap *bootstrap, void *
             ok = twill_gradients_wait(r.s.set, 0) == TWILL_OK;
         ok = ok && twill_gradients_wait_all(r.s.set) == TWILL_OK &&
              result_is(&r, size, (int)step - 1);
-        divided += r.s.set->carried;
+        divided += r.s.set->late.carried;
     }
     ok = ok && twill_gradients_drain(r.s.set) == TWILL_OK && result_is(&r, size, (int)step - 1);
     (void)twill_test_note(ok && divided > 1, __FILE__, __LINE__, "step %u, divided %u times: %s",
@@ -262,7 +262,7 @@ static bool step_alike(struct late_updates *u, int rank, unsigned step)
                 memory[e] = late_value(rank, t, e, step) - 9;
             TWILL_REQUIRE(twill_gradients_ready(u->set[i], (int)t) == TWILL_OK);
         }
-        int looks = u->set[i]->carried ? 50 : 0;
+        int looks = u->set[i]->late.carried ? 50 : 0;
         for (int done; looks > 0 && sched_yield() == 0; looks--)
             TWILL_REQUIRE(twill_gradients_test(u->set[i], -1, &done) == TWILL_OK);
         TWILL_REQUIRE(twill_gradients_wait_all(u->set[i]) == TWILL_OK);
@@ -287,7 +287,7 @@ static void rank_searches_updates(int rank, int size, twill_bootstrap *bootstrap
     bool ok = u != NULL && twill_test_connect(&context, &u->comm, bootstrap, "", NULL, settings) &&
               open_updates(u, *(const twill_optimizer_rule *)user);
     unsigned step = 0;
-    while (ok && !twill_search_is_over(&u->set[1]->autotuning.search))
+    while (ok && !twill_search_is_over(&u->set[1]->searches->sizes))
         ok = step_alike(u, rank, step++);
     for (unsigned more = 0; ok && more < 3; more++)
         ok = step_alike(u, rank, step++);

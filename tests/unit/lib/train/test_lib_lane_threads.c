@@ -173,7 +173,7 @@ static void *read_set(void *of)
 /* Train until the search for sizes, which divides the tensors anew in each step, is over. */
 static bool search_sizes(struct twill_test_set *s, struct set_reader *reader)
 {
-    while (!twill_search_is_over(&s->set->autotuning.search)) {
+    while (!twill_search_is_over(&s->set->searches->sizes)) {
         unsigned before = atomic_load(&reader->reads);
         for (unsigned t = 0; t < LANE_THREADS; t++)
             TWILL_REQUIRE(twill_gradients_ready(s->set, (int)t) == TWILL_OK);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Export and import of optimizer state: a set goes on with the same bits on other ranks, with other
  * buckets, and with what a neighbour keeps for a rank that is gone. */
-#include "lib/train/gradients.h"
+#include "lib/train/optimizer/update_internal.h"
 #include "tests/support/gradient_sets.h"
 #include "tests/support/sanitizers.h"
 #include "tests/support/unit.h"
@@ -195,8 +195,8 @@ static bool sum_residuals(twill_gradients *set, twill_comm *comm, double *sum)
     *sum = 0;
     for (unsigned t = 0; t < STATE_TENSORS; t++)
         for (size_t i = 0; i < state_counts[t]; i++)
-            *sum += (double)(i + 1) * (double)set->compressor.after *
-                    (double)set->compressor.residual[set->tensor[t].residual + i];
+            *sum += (double)(i + 1) * (double)set->compressor->after *
+                    (double)set->compressor->residual[set->tensor[t].residual + i];
     return twill_allreduce(comm, sum, sum, 1, TWILL_F64, TWILL_SUM) == TWILL_OK;
 }
 

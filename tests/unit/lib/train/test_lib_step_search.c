@@ -58,9 +58,9 @@ static void rank_autotunes(int rank, int size, twill_bootstrap *bootstrap, void 
 {
     struct search_ranks r;
     TWILL_CHECK(search_start(&r, bootstrap, "TWILL_GRADIENTS=autotune=1", NULL));
-    struct twill_step_search *search = &r.set->autotuning.search;
+    struct twill_step_search *search = &r.set->searches->sizes;
     TWILL_CHECK(reach_last_step(&r, search) && search->candidates > 6);
-    struct twill_bucket_sizes expected = r.set->autotuning.sizes[5];
+    struct twill_bucket_sizes expected = r.set->searches->candidates[5];
     for (unsigned i = 0; i < search->candidates; i++)
         search->seconds[i] = 1;
     search->seconds[3] = rank == 0 ? 1e-9 : 1;
@@ -96,12 +96,12 @@ static void rank_compresses(int rank, int size, twill_bootstrap *bootstrap, void
     struct search_ranks r;
     TWILL_CHECK(
         search_start(&r, bootstrap, "TWILL_GRADIENTS=compress=int8,automatic=1,bucket=4K", NULL));
-    struct twill_step_search *search = &r.set->compressor.trial;
+    struct twill_step_search *search = &r.set->searches->codes;
     TWILL_CHECK(reach_last_step(&r, search));
     memcpy(search->seconds, t->seconds[rank], sizeof(t->seconds[rank]));
     TWILL_CHECK(search_step(&r));
     TWILL_CHECK(twill_search_is_over(search));
-    TWILL_CHECK(r.set->compressor.choice == t->chosen);
+    TWILL_CHECK(r.set->compressor->choice == t->chosen);
     search_stop(&r, bootstrap);
 }
 
@@ -124,7 +124,7 @@ static void rank_prices(int rank, int size, twill_bootstrap *bootstrap, void *us
                                     "TWILL_GRADIENTS=compress=int8,automatic=1", NULL));
     TWILL_CHECK(twill_test_set_add(&s, 0, p->count, TWILL_F32, NULL, NULL));
     TWILL_CHECK(twill_test_set_commit(&s));
-    TWILL_CHECK(s.set->buckets == 1 && s.set->compressor.choice == TWILL_WIRE_PRICED);
+    TWILL_CHECK(s.set->buckets == 1 && s.set->compressor->choice == TWILL_WIRE_PRICED);
     TWILL_CHECK(s.set->bucket[0].wire.used == p->pays);
     twill_test_set_close(&s, bootstrap);
 }

@@ -1,20 +1,60 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Optimizer state outside a set: twill_gradients_state_export() writes what a rank has,
- * twill_gradients_state_import() gives every rank what its shards need, out of the exports of all.
- * A set that divides its buckets anew (autotuning, compression by trial) moves its state so, too.
+/* What the files of this folder share: parts of an update, and optimizer state outside a set.
+ *
+ * twill_gradients_state_export() writes what a rank has, twill_gradients_state_import() gives every
+ * rank what its shards need, out of the exports of all. A set that divides its buckets anew
+ * (autotuning, compression by trial) moves its state so, too.
  *
  * An export is a header, the ranges, and for each range its arrays, one after the other, `count`
  * f32 each: those of the rule in the order of twill_optimizer_step.state, then the master weights
  * of narrow tensors. Ranges are in elements of tensors, so they fit any number of ranks and any
  * buckets. Behind them is the rank's residual of all tensors that are compressed. Bytes are in the
  * order of the machine. */
-#ifndef TWILL_OPTIMIZER_STATE_H
-#define TWILL_OPTIMIZER_STATE_H
+#ifndef TWILL_TRAIN_UPDATE_INTERNAL_H
+#define TWILL_TRAIN_UPDATE_INTERNAL_H
 
-#include "lib/base/base.h"
+#include "lib/train/optimizer/update.h"
 
-struct twill_gradients;
-struct twill_update_segment;
+/* --- update_setup.c --- */
+
+/* The state of all shards was written: of that many updates, with master weights. */
+void twill_update_note_import(struct twill_gradients *set, uint64_t steps);
+
+/* --- update.c --- */
+
+/* Return where tensor i of a bucket begins in it, in elements. */
+size_t twill_update_tensor_first(const struct twill_gradients *set,
+                                 const struct twill_bucket *bucket, uint32_t i);
+/* Return what a range has of tensor i of a bucket. */
+struct twill_bucket_range twill_update_range_of_tensor(const struct twill_gradients *set,
+                                                       const struct twill_bucket *bucket,
+                                                       uint32_t i, struct twill_bucket_range range);
+/* Take the master weights from the parameters where that is still to be done. Between steps. */
+void twill_update_load(struct twill_gradients *set);
+/* Compute the gradients of a unit from what was exchanged, if that is not the gradients. */
+void twill_update_decode(struct twill_gradients *set, struct twill_update_unit *unit);
+/* Return a unit of the queue. */
+static inline struct twill_update_unit *twill_update_unit_at(const struct twill_update_queue *queue,
+                                                             uint32_t i)
+{
+    return &queue->unit[i & (queue->units_most - 1)];
+}
+/* Return the hyperparameters of the step that uses a bucket. */
+const twill_optimizer *twill_update_optimizer(const struct twill_gradients *set, uint32_t bucket);
+
+/* --- update_clip.c --- */
+
+twill_status twill_clip_open(struct twill_gradients *set);
+void twill_clip_close(struct twill_gradients *set);
+/* Prepare the exchange of a queue. */
+twill_status twill_clip_prepare(struct twill_update_queue *queue);
+void twill_clip_unprepare(struct twill_update_queue *queue);
+/* Find by what the gradients of the step of the next unit are multiplied: queue->clip.factor.
+ * Returns TWILL_PENDING while that is not known, as gradients are missing, of this queue or
+ * another, and once when this queue has published its part, for the others. */
+twill_status twill_clip_advance(struct twill_update_queue *queue);
+
+/* --- optimizer_state.c, state_import.c --- */
 
 #define TWILL_STATE_MAGIC UINT64_C(0x3274617473777774) /* "twstats2" of a little-endian machine */
 
@@ -49,10 +89,6 @@ float *twill_state_array(const struct twill_gradients *set, const struct twill_s
                          uint32_t k);
 /* Return the hash that exports and imports compare. */
 uint64_t twill_state_tensors_hash(const struct twill_gradients *set);
-/* Write an export to memory of malloc(), for twill_state_restore(). */
-twill_status twill_state_save(struct twill_gradients *set, void **state, size_t *bytes);
-/* Import what every rank has saved, then free it. Collective, between steps. */
-twill_status twill_state_restore(struct twill_gradients *set, void *state, size_t bytes);
 
 /* --- state_residual.c --- */
 

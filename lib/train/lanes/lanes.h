@@ -6,16 +6,11 @@
  * One thread at a time works on a lane, under `lock`; it never blocks there unless it waits for a
  * result. A thread that marks the last tensor of a bucket ready sets `wanted`; if the lock is held,
  * the holder sees that and starts the bucket, also out of a wait. */
-#ifndef TWILL_TRAIN_LANE_H
-#define TWILL_TRAIN_LANE_H
+#ifndef TWILL_TRAIN_LANES_H
+#define TWILL_TRAIN_LANES_H
 
+#include "lib/train/compression/compression.h"
 #include "lib/train/optimizer/update.h"
-
-#include <pthread.h>
-#include <stdatomic.h>
-
-struct twill_gradients;
-struct twill_bucket;
 
 #define TWILL_LANE_SEGMENTS 2u  /* under way at a time, where they may be overtaken */
 #define TWILL_LANES_MOST    64u /* of a set */
@@ -44,7 +39,7 @@ struct twill_lane {
     _Atomic bool wanted;    /* a bucket has become ready since the lane was last advanced */
     twill_comm *comm;       /* of the reductions */
     twill_comm *order_comm; /* of the exchanges on their order; NULL: TWILL_BUCKETS_BACKWARD */
-    struct twill_update_queue update; /* of a set with an optimizer */
+    struct twill_update_queue *update; /* NULL: the set has no optimizer */
     struct twill_lane_thread own;
 
     uint32_t *order; /* [buckets] of this lane, as the backward pass completes them */
@@ -52,12 +47,12 @@ struct twill_lane {
     uint32_t next; /* TWILL_BUCKETS_BACKWARD: index into order of the next to start */
     struct twill_lane_flight *flight; /* [flights_most] a queue: under way, oldest first */
     uint32_t flights_most, oldest, flights;
-    uint32_t collected; /* reductions, and all-gathers of parameters */
+    uint32_t collected; /* reductions */
 
     /* A wait that another thread has interrupted: */
     uint64_t interrupted_ns;        /* when it began, twill_now(); 0: none was */
     const twill_comm *interrupted;  /* on which communicator */
-    uint32_t interrupted_collected; /* `collected` then */
+    uint32_t interrupted_collected; /* twill_lane_collected() then */
 
     /* TWILL_BUCKETS_BY_PRIORITY: an exchange of which buckets are ready here. */
     uint64_t *ready, *agreed; /* [words] bit i for bucket order[i]: of this rank, of all ranks */
@@ -78,6 +73,12 @@ void twill_lanes_unprepare(struct twill_gradients *set);
 /* Wait for what is under way on all lanes, unless the set is broken. */
 void twill_lanes_finish(struct twill_gradients *set);
 void twill_lanes_close(struct twill_gradients *set);
+/* Have all lanes end if the set is broken, as a lane that has failed does by itself: no rank then
+ * waits for this one. Returns `status`. No lane is locked by this thread. */
+twill_status twill_lanes_check(struct twill_gradients *set, twill_status status);
+/* Record that a call on a communicator of the lane has failed, and have all lanes end. The lane is
+ * locked. */
+twill_status twill_lane_fail(struct twill_lane *lane, twill_comm *comm, twill_status status);
 
 /* Lock a lane. A holder that waits leaves soon, as it sees `wanted`. */
 void twill_lane_lock(struct twill_lane *lane);
@@ -94,6 +95,8 @@ twill_status twill_lane_advance(struct twill_lane *lane);
 twill_status twill_lane_progress(struct twill_lane *lane);
 /* Return whether a reduction or an update is under way. The lane is locked. */
 bool twill_lane_is_busy(const struct twill_lane *lane);
+/* Return the reductions and all-gathers of parameters that are complete. */
+uint32_t twill_lane_collected(const struct twill_lane *lane);
 /* Wait until a reduction or exchange under way is complete, or a bucket becomes ready, at most
  * until `deadline` (twill_now()) if nothing is under way. Returns TWILL_PENDING at the deadline,
  * < 0 after a failure. The lane is locked. */
@@ -114,10 +117,6 @@ void twill_lane_note_end(struct twill_lane *lane);
 /* Sleep until lane.own.ends differs from `seen`, some milliseconds at most. */
 void twill_lane_await_end(struct twill_lane *lane, uint32_t seen);
 
-/* --- lib/train/lanes/lane_place.c --- */
-
-/* Choose the PU of a lane's thread. */
-void twill_lane_place(struct twill_lane *lane);
 /* Describe where a lane's thread runs, and its endpoints, from the package down. */
 void twill_lane_describe(const struct twill_lane *lane, char *text, size_t bytes);
 
@@ -128,10 +127,8 @@ void twill_priority_unprepare(struct twill_lane *lane);
 /* Advance the exchange and start what the ranks agree on. */
 twill_status twill_priority_advance(struct twill_lane *lane);
 
-/* --- lib/train/lanes/lane.c, for priority.c and update.c --- */
+/* --- lib/train/lanes/lane.c, for priority.c --- */
 
-/* Count segments of a bucket that are complete, and wake who waits for it. */
-void twill_bucket_end(struct twill_lane *lane, struct twill_bucket *bucket, uint32_t segments);
 /* Start a segment of a bucket. */
 twill_status twill_lane_start(struct twill_lane *lane, uint32_t bucket);
 /* Return whether this rank is ready for a reduction of the bucket that is not agreed yet. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where tensors lie, and how they are divided into buckets. */
-#include "lib/train/gradients.h"
+#include "lib/train/set/set.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -27,9 +27,9 @@ static twill_status make_operation(struct twill_gradients *set, twill_type type,
         factor /= twill_comm_size(set->parent);
     float single = (float)factor;
     const void *value = type == TWILL_F64 ? (const void *)&factor : (const void *)&single;
-    twill_status status = twill_op_create_scaled(set->context, op, type, value);
+    twill_status status = twill_op_create_scaled(set->process.context, op, type, value);
     if (status != TWILL_OK)
-        return TWILL_FAIL(&set->error, status, "%s", twill_context_message(set->context));
+        return TWILL_FAIL(&set->error, status, "%s", twill_context_message(set->process.context));
     return TWILL_OK;
 }
 
@@ -52,7 +52,7 @@ static uint32_t place_tensors(struct twill_gradients *set, twill_type type, bool
     return n;
 }
 
-twill_status twill_gradients_place(struct twill_gradients *set)
+twill_status twill_set_place(struct twill_gradients *set)
 {
     uint32_t n = 0;
     set->backward = calloc(set->tensors, sizeof(*set->backward));
@@ -70,11 +70,9 @@ twill_status twill_gradients_place(struct twill_gradients *set)
         if (arena->bytes == 0)
             continue;
         void *memory = NULL;
-        twill_status status = twill_alloc(set->context, &memory, arena->bytes * set->generations);
-        if (status != TWILL_OK)
-            return TWILL_FAIL(&set->error, status, "%zu bytes for gradients: %s",
-                              arena->bytes * set->generations, twill_context_message(set->context));
-        arena->memory = memset(memory, 0, arena->bytes * set->generations);
+        size_t bytes = arena->bytes * set->generations;
+        TWILL_TRY(&set->error, twill_set_allocate(set, &memory, bytes, "for gradients"));
+        arena->memory = memset(memory, 0, bytes);
     }
     return TWILL_OK;
 }
@@ -144,7 +142,7 @@ static void add_generation(struct twill_gradients *set)
     set->buckets = 2 * n;
 }
 
-twill_status twill_gradients_divide(struct twill_gradients *set)
+twill_status twill_set_divide(struct twill_gradients *set)
 {
     set->bucket = calloc((size_t)set->tensors * set->generations, sizeof(*set->bucket));
     if (set->bucket == NULL)
@@ -155,8 +153,7 @@ twill_status twill_gradients_divide(struct twill_gradients *set)
     qsort_r(set->bucket, set->buckets, sizeof(*set->bucket), compare_buckets, set);
     for (uint32_t b = 0; b < set->buckets; b++)
         for (uint32_t i = 0; i < set->bucket[b].tensors; i++) {
-            struct twill_train_tensor *tensor =
-                &set->tensor[set->backward[set->bucket[b].first + i]];
+            struct twill_train_tensor *tensor = twill_bucket_tensor(set, &set->bucket[b], i);
             tensor->bucket = b;
             atomic_store_explicit(&tensor->marked, 0, memory_order_relaxed);
         }
@@ -165,10 +162,10 @@ twill_status twill_gradients_divide(struct twill_gradients *set)
     return TWILL_OK;
 }
 
-void twill_gradients_free_buckets(struct twill_gradients *set)
+void twill_set_free_buckets(struct twill_gradients *set)
 {
     for (uint32_t b = 0; b < set->buckets; b++)
-        (void)twill_free(set->context, set->bucket[b].factors);
+        (void)twill_free(set->process.context, set->bucket[b].factors);
     free(set->bucket);
     set->bucket = NULL;
     set->buckets = 0;
@@ -181,8 +178,8 @@ static void count_copy(struct twill_gradients *set, size_t bytes)
     atomic_fetch_add_explicit(&set->usage.bytes_copied, bytes, memory_order_relaxed);
 }
 
-void twill_gradients_record(const struct twill_gradients *set, enum twill_trace_kind kind,
-                            uint32_t index, size_t bytes)
+void twill_set_record(const struct twill_gradients *set, enum twill_trace_kind kind, uint32_t index,
+                      size_t bytes)
 {
     twill_extend_record(set->parent, kind, index, bytes);
 }
@@ -190,29 +187,38 @@ void twill_gradients_record(const struct twill_gradients *set, enum twill_trace_
 void twill_bucket_fill(struct twill_gradients *set, const struct twill_bucket *bucket,
                        const struct twill_train_tensor *tensor)
 {
-    twill_gradients_record(set, TWILL_TRACE_TENSOR_READY, (uint32_t)(tensor - set->tensor),
-                           tensor->bytes);
+    twill_set_record(set, TWILL_TRACE_TENSOR_READY, (uint32_t)(tensor - set->tensor),
+                     tensor->bytes);
     if (tensor->own == NULL || !bucket->copies)
         return;
-    twill_gradients_record(set, TWILL_TRACE_FUSE_IN_BEGIN, tensor->bucket, tensor->bytes);
+    twill_set_record(set, TWILL_TRACE_FUSE_IN_BEGIN, tensor->bucket, tensor->bytes);
     memcpy(twill_tensor_place(set, tensor, bucket->generation), tensor->own, tensor->bytes);
-    twill_gradients_record(set, TWILL_TRACE_FUSE_IN_END, tensor->bucket, tensor->bytes);
+    twill_set_record(set, TWILL_TRACE_FUSE_IN_END, tensor->bucket, tensor->bytes);
     count_copy(set, tensor->bytes);
 }
 
 void twill_bucket_empty(struct twill_gradients *set, const struct twill_bucket *bucket)
 {
     uint32_t index = (uint32_t)(bucket - set->bucket);
-    size_t bytes = bucket->count * twill_type_size(bucket->type);
-    if (bucket->copies)
-        twill_gradients_record(set, TWILL_TRACE_FUSE_OUT_BEGIN, index, bytes);
-    for (uint32_t i = 0; bucket->copies && i < bucket->tensors; i++) {
-        const struct twill_train_tensor *tensor = &set->tensor[set->backward[bucket->first + i]];
+    size_t bytes = twill_bucket_bytes(bucket);
+    if (!bucket->copies)
+        return;
+    twill_set_record(set, TWILL_TRACE_FUSE_OUT_BEGIN, index, bytes);
+    for (uint32_t i = 0; i < bucket->tensors; i++) {
+        const struct twill_train_tensor *tensor = twill_bucket_tensor(set, bucket, i);
         if (tensor->own == NULL)
             continue;
         memcpy(tensor->own, twill_tensor_place(set, tensor, bucket->generation), tensor->bytes);
         count_copy(set, tensor->bytes);
     }
-    if (bucket->copies)
-        twill_gradients_record(set, TWILL_TRACE_FUSE_OUT_END, index, bytes);
+    twill_set_record(set, TWILL_TRACE_FUSE_OUT_END, index, bytes);
+}
+
+void twill_bucket_end(struct twill_gradients *set, struct twill_bucket *bucket, uint32_t segments)
+{
+    uint64_t ended =
+        atomic_fetch_add_explicit(&bucket->ended, segments, memory_order_release) + segments;
+    if (ended % bucket->segments == 0)
+        twill_set_record(set, TWILL_TRACE_BUCKET_END, (uint32_t)(bucket - set->bucket),
+                         twill_bucket_bytes(bucket));
 }

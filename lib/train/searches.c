@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Searches in the first steps of a set.
+ *
+ * options.autotune: for the fastest bucket sizes, as Horovod's autotuning does, but without a
+ * model: there are a few sizes only.
+ *
+ * options.compression_automatic: for which buckets are compressed, if any. The price of a bucket's
+ * reduction as it is, and of its codes with the time to encode and decode them, give a first answer
+ * for each bucket. A price knows neither how much of a reduction the backward pass hides nor what
+ * else uses the machine, so three choices are then tried, for some steps each: all buckets, those
+ * with a good price, and none. All ranks agree on the choice whose slowest rank is fastest;
+ * compression has to be faster by more than the noise, as it costs accuracy. */
+#include "lib/train/gradients.h"
+
+#include <stdlib.h>
+
+#define GAIN_LEAST 0.97 /* of the time without compression: at most this */
+
+static const size_t bucket_sizes[] = {(size_t)256 << 10, (size_t)1 << 20,  (size_t)4 << 20,
+                                      (size_t)16 << 20,  (size_t)64 << 20, 0};
+static const size_t segment_sizes[] = {(size_t)256 << 10, (size_t)1 << 20, (size_t)4 << 20};
+_Static_assert(TWILL_FUSED_TO_MOST == (size_t)64 << 20, "the largest of bucket_sizes");
+
+static const char *const choice_names[TWILL_WIRE_CHOICES] = {"buckets where the price says it pays",
+                                                             "all buckets", "no bucket"};
+
+/* --- bucket sizes ----------------------------------------------------------------------------- */
+
+static void add_candidate(struct twill_searches *searches, size_t bucket, size_t first,
+                          size_t segment)
+{
+    searches->candidates[searches->sizes.candidates++] =
+        (struct twill_bucket_sizes){bucket, first, segment};
+}
+
+/* List the candidates, the sizes of the options first, and begin. */
+static twill_status begin_sizes(struct twill_gradients *set)
+{
+    struct twill_searches *searches = set->searches;
+    const twill_gradients_options *options = &set->options;
+    bool cuts = options->order == TWILL_BUCKETS_BY_PRIORITY;
+    size_t segments = cuts ? TWILL_ARRAY_LENGTH(segment_sizes) : 1;
+    size_t most = 1 + 2 * TWILL_ARRAY_LENGTH(bucket_sizes) * segments;
+    searches->candidates = calloc(most, sizeof(*searches->candidates));
+    if (searches->candidates == NULL)
+        return TWILL_FAIL(&set->error, TWILL_ERR_MEMORY, "out of memory for autotuning");
+    add_candidate(searches, options->bucket_bytes, options->first_bucket_bytes,
+                  options->segment_bytes);
+    for (size_t b = 0; b < TWILL_ARRAY_LENGTH(bucket_sizes); b++)
+        for (size_t s = 0; s < segments; s++) {
+            size_t bucket = bucket_sizes[b],
+                   segment = cuts ? segment_sizes[s] : options->segment_bytes;
+            add_candidate(searches, bucket, bucket, segment);
+            if (bucket / 8 > 0)
+                add_candidate(searches, bucket, bucket / 8, segment);
+        }
+    return twill_search_begin(&searches->sizes, searches->sizes.candidates, &set->error);
+}
+
+/* Divide the tensors anew. */
+static twill_status use_sizes(struct twill_gradients *set, unsigned candidate)
+{
+    const struct twill_bucket_sizes *sizes = &set->searches->candidates[candidate];
+    set->options.bucket_bytes = sizes->bucket;
+    set->options.first_bucket_bytes = sizes->first;
+    set->options.segment_bytes = sizes->segment;
+    return twill_gradients_prepare(set);
+}
+
+/* Agree on the seconds of a search. Collective. */
+static twill_status agree(struct twill_gradients *set, struct twill_step_search *search)
+{
+    TWILL_TRY(NULL, twill_gradients_carry(set)); /* late reductions use the same communicator */
+    return twill_set_check(set, set->comm, twill_search_agree(search, set->comm));
+}
+
+/* Agree on the fastest candidate. */
+static twill_status choose_sizes(struct twill_gradients *set)
+{
+    struct twill_step_search *search = &set->searches->sizes;
+    TWILL_TRY(NULL, agree(set, search));
+    unsigned best = twill_search_fastest(search, search->candidates);
+    const struct twill_bucket_sizes *sizes = &set->searches->candidates[best];
+    twill_say(set->process.log, twill_log_once(TWILL_LOG_INFO, twill_comm_rank(set->comm) == 0),
+              "gradient set: TWILL_GRADIENTS=bucket=%zu,first=%zu,segment=%zu is the fastest of %u "
+              "(%.6f s a step; at first %.6f s)",
+              sizes->bucket, sizes->first, sizes->segment, search->candidates,
+              search->seconds[best], search->seconds[0]);
+    return use_sizes(set, best);
+}
+
+/* --- compression ------------------------------------------------------------------------------ */
+
+static twill_status use_choice(struct twill_gradients *set, enum twill_wire_choice choice)
+{
+    if (choice == set->compressor->choice)
+        return TWILL_OK;
+    set->compressor->choice = choice;
+    return twill_gradients_prepare(set);
+}
+
+/* Agree on the fastest choice. */
+static twill_status agree_on_choice(struct twill_gradients *set)
+{
+    struct twill_step_search *trial = &set->searches->codes;
+    const double *seconds = trial->seconds;
+    TWILL_TRY(NULL, agree(set, trial));
+    unsigned best = twill_search_fastest(trial, TWILL_WIRE_NONE);
+    if (seconds[best] > GAIN_LEAST * seconds[TWILL_WIRE_NONE])
+        best = TWILL_WIRE_NONE;
+    twill_say(set->process.log, twill_log_once(TWILL_LOG_INFO, twill_comm_rank(set->comm) == 0),
+              "gradient set: compression by %s of %s (%.6f s a step; of all buckets %.6f s, where "
+              "the price says it pays %.6f s, of none %.6f s)",
+              twill_compression_name(set->options.compression), choice_names[best], seconds[best],
+              seconds[TWILL_WIRE_ALL], seconds[TWILL_WIRE_PRICED], seconds[TWILL_WIRE_NONE]);
+    return use_choice(set, (enum twill_wire_choice)best);
+}
+
+/* --- both ------------------------------------------------------------------------------------- */
+
+twill_status twill_searches_begin(struct twill_gradients *set)
+{
+    set->searches = calloc(1, sizeof(*set->searches));
+    if (set->searches == NULL)
+        return TWILL_FAIL(&set->error, TWILL_ERR_MEMORY, "out of memory for autotuning");
+    if (set->options.autotune)
+        TWILL_TRY(&set->error, begin_sizes(set));
+    return set->compressor != NULL && set->options.compression_automatic
+               ? twill_search_begin(&set->searches->codes, TWILL_WIRE_CHOICES, &set->error)
+               : TWILL_OK;
+}
+
+twill_status twill_searches_end_step(struct twill_gradients *set)
+{
+    struct twill_step_search *sizes = &set->searches->sizes, *codes = &set->searches->codes;
+    bool divides = !twill_search_is_over(sizes);
+    struct twill_step_search *search = divides ? sizes : codes;
+    if (twill_search_is_over(search) || !twill_search_end_step(search, twill_set_may_divide(set)))
+        return TWILL_OK;
+    bool over = twill_search_is_over(search);
+    if (divides)
+        TWILL_TRY(NULL, over ? choose_sizes(set) : use_sizes(set, search->at));
+    else
+        TWILL_TRY(NULL, over ? agree_on_choice(set)
+                             : use_choice(set, (enum twill_wire_choice)search->at));
+    twill_search_restart(search);
+    return TWILL_OK;
+}
+
+void twill_searches_free(struct twill_gradients *set)
+{
+    if (set->searches == NULL)
+        return;
+    free(set->searches->candidates);
+    twill_search_free(&set->searches->sizes);
+    twill_search_free(&set->searches->codes);
+    free(set->searches);
+}

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Failures of a set, refused arguments, and memory. */
+#include "lib/train/set/set.h"
+
+#include <sched.h>
+#include <stdio.h>
+
+static void lock_messages(struct twill_gradients *set)
+{
+    while (atomic_exchange(&set->refusals.writing, true))
+        sched_yield();
+}
+
+twill_status twill_set_fail(struct twill_gradients *set, const twill_comm *comm,
+                            twill_status status)
+{
+    lock_messages(set);
+    if (!set->broken)
+        (void)TWILL_FAIL(&set->error, status, "%s", twill_comm_message(comm));
+    atomic_store(&set->broken, true);
+    atomic_store(&set->refusals.writing, false);
+    return status;
+}
+
+twill_status twill_set_fail_with(struct twill_gradients *set, twill_comm *comm, const char *call,
+                                 twill_status status, const char *message)
+{
+    return twill_set_fail(set, comm, twill_extend_fail(comm, call, status, "%s", message));
+}
+
+twill_status twill_set_refuse(struct twill_gradients *set, const char *file, int line,
+                              const char *format, ...)
+{
+    char before[32];
+    va_list arguments;
+    snprintf(before, sizeof(before), "rank %d: ", twill_comm_rank(set->parent));
+    va_start(arguments, format);
+    lock_messages(set);
+    twill_error_clear(&set->refusals.last);
+    (void)twill_error_set_list(&set->refusals.last, TWILL_ERR_ARGUMENT, TWILL_NO_RANK, file, line,
+                               before, format, arguments);
+    atomic_store(&set->refusals.writing, false);
+    va_end(arguments);
+    return TWILL_ERR_ARGUMENT;
+}
+
+twill_status twill_set_check_usable(struct twill_gradients *set, const char *call)
+{
+    if (set == NULL)
+        return TWILL_ERR_ARGUMENT;
+    if (atomic_load_explicit(&set->broken, memory_order_acquire))
+        return TWILL_ERR_BROKEN;
+    if (!set->committed)
+        return TWILL_SET_REFUSE(set, "%s before twill_gradients_commit()", call);
+    if (twill_extend_is_forked(set->process.context))
+        return TWILL_ERR_FORKED;
+    return TWILL_OK;
+}
+
+const char *twill_gradients_message(const twill_gradients *set)
+{
+    if (set == NULL)
+        return "the gradient set is NULL";
+    return set->broken ? set->error.message : set->refusals.last.message;
+}
+
+twill_status twill_set_allocate(struct twill_gradients *set, void **memory, size_t bytes,
+                                const char *what)
+{
+    twill_status status = twill_alloc(set->process.context, memory, bytes);
+    if (status != TWILL_OK)
+        return TWILL_FAIL(&set->error, status, "%zu bytes %s: %s", bytes, what,
+                          twill_context_message(set->process.context));
+    return TWILL_OK;
+}
