@@ -420,7 +420,6 @@ static bool mock_reaches(const struct twill_transport_params *params, uint32_t f
 
 static const char *mock_describe(const struct twill_transport *transport)
 {
-    (void)transport;
     return "mock: threads only, misbehaves as its script says";
 }
 

@@ -9,10 +9,6 @@
 
 static void ignore_message(void *user, uint32_t to, const void *message, size_t bytes, bool last)
 {
-    (void)user;
-    (void)message;
-    (void)bytes;
-    (void)last;
     fuzz_must(to < CONSENSUS_RANKS);
 }
 

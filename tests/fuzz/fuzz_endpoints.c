@@ -14,7 +14,6 @@ static size_t address_bytes;
 static int name_endpoint(fid_t fid, void *address, size_t *bytes)
 {
     size_t capacity = *bytes;
-    (void)fid;
     *bytes = address_bytes;
     if (capacity < address_bytes)
         return -FI_ETOOSMALL;
@@ -28,9 +27,6 @@ static int insert(struct fid_av *av, const void *address, size_t count, fi_addr_
 {
     const unsigned char *byte = address;
     unsigned sum = 0;
-    (void)av;
-    (void)flags;
-    (void)context;
     for (size_t i = 0; i < address_bytes; i++)
         sum += byte[i];
     *at = sum;
@@ -39,7 +35,6 @@ static int insert(struct fid_av *av, const void *address, size_t count, fi_addr_
 
 static const char *explain(int code)
 {
-    (void)code;
     return "so";
 }
 

@@ -44,7 +44,6 @@ static void check_outcome(twill_status status, const struct twill_error *error)
 FUZZ_WRAPPED(twill_status, twill_links_read, struct twill_link **links, size_t *count,
              struct twill_error *error)
 {
-    (void)error;
     *links = NULL;
     *count = 0;
     return TWILL_OK;
@@ -64,32 +63,23 @@ void __wrap_twill_host_describe(struct twill_host *host)
 /* Of descriptors in memory, which the kernel does not know. */
 FUZZ_WRAPPED(int, epoll_ctl, int set, int operation, int fd, struct epoll_event *event)
 {
-    (void)set;
-    (void)operation;
-    (void)fd;
-    (void)event;
     return 0;
 }
 
 FUZZ_WRAPPED(void, twill_memory_claim, const struct twill_memory *memory,
              struct twill_memory_claim *claim)
 {
-    (void)memory;
     *claim = (struct twill_memory_claim){.nodes = 1, .free_bytes = UINT64_MAX};
 }
 
 FUZZ_WRAPPED(void, twill_memory_limit, struct twill_memory *memory, uint64_t bytes)
 {
-    (void)memory;
-    (void)bytes;
 }
 
 void twill_context_note_of(struct twill_context *context, bool of_rank, const char *format, ...)
 {
     char line[TWILL_DESCRIBE_BYTES];
     va_list arguments;
-    (void)context;
-    (void)of_rank;
     va_start(arguments, format);
     vsnprintf(line, sizeof(line), format, arguments);
     va_end(arguments);
@@ -97,7 +87,6 @@ void twill_context_note_of(struct twill_context *context, bool of_rank, const ch
 
 size_t twill_context_shared_bytes(const struct twill_context *context)
 {
-    (void)context;
     return 4096;
 }
 
@@ -219,8 +208,6 @@ static twill_status two_rails(const struct twill_transport_params *params, const
                               struct twill_rail *rails, size_t most, size_t *count,
                               struct twill_error *error)
 {
-    (void)params;
-    (void)error;
     for (*count = 0; *count < twill_min(most, 2); ++*count) {
         struct twill_rail *rail = &rails[*count];
         *rail = (struct twill_rail){.network = 1 + *count, .mbits = 1000};

@@ -61,7 +61,6 @@ static twill_status exchange_records(struct twill_oob *oob, const void *mine, vo
 {
     struct fuzz_exchange *exchange = (struct fuzz_exchange *)oob;
     unsigned char *record = all;
-    (void)error;
     if (bytes == 0)
         return TWILL_OK;
     for (size_t r = 0; r < FUZZ_RANKS; r++)

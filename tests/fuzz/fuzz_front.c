@@ -27,7 +27,6 @@ bool twill_agent_start(struct twill_agent *agent, const struct twill_options *op
     static const char begin[] = "a motto of the host" TWILL_FRAME_MARK;
     int in[2], out = open("/dev/null", O_WRONLY | O_CLOEXEC);
     int number = (int)(site - options->site);
-    (void)mask;
     fuzz_must(out >= 0 && pipe2(in, O_CLOEXEC | O_NONBLOCK) == 0);
     agent->name = site->name;
     agent->alive = site->ranks;
@@ -47,13 +46,11 @@ void twill_agent_receive(struct twill_agent *agent)
 void twill_agent_how(struct twill_agent *agent, const struct twill_options *options, char *text,
                      size_t bytes)
 {
-    (void)options;
     snprintf(text, bytes, "%s", agent->name);
 }
 
 void twill_agent_end(struct twill_agent *agent, uint64_t time_ns)
 {
-    (void)time_ns;
     agent->state = TWILL_HOST_IDLE;
     agent->alive = 0;
     twill_pipe_close(&agent->pipe);
@@ -61,7 +58,6 @@ void twill_agent_end(struct twill_agent *agent, uint64_t time_ns)
 
 void twill_child_name(const struct twill_options *options, struct twill_child *child, int rank)
 {
-    (void)options;
     snprintf(child->label, sizeof(child->label), "[%d] ", rank);
     for (int i = 0; i < 2; i++)
         child->out[i] = (struct twill_stream){
@@ -77,7 +73,6 @@ bool twill_job_make(char job[TWILL_JOB_TEXT])
 int twill_signals_take(sigset_t *mask)
 {
     static int none = -1;
-    (void)mask;
     if (none < 0) {
         none = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         int empty = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -120,12 +115,10 @@ bool twill_output_full(int to)
 
 void twill_output_flush(const struct twill_stop_request *stop_request)
 {
-    (void)stop_request;
 }
 
 bool twill_output_drain(const struct twill_stop_request *stop_request)
 {
-    (void)stop_request;
     return true;
 }
 

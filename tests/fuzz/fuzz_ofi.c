@@ -48,9 +48,6 @@ static ssize_t add_operation(struct fuzz_operation operation)
 static ssize_t provider_receive(struct fid_ep *ep, void *buf, size_t len, void *desc,
                                 fi_addr_t src_addr, uint64_t tag, uint64_t ignore, void *context)
 {
-    (void)ep;
-    (void)desc;
-    (void)src_addr;
     return add_operation((struct fuzz_operation){.used = true,
                                                  .code = -1,
                                                  .bytes = buf,
@@ -63,9 +60,6 @@ static ssize_t provider_receive(struct fid_ep *ep, void *buf, size_t len, void *
 static ssize_t provider_send(struct fid_ep *ep, const void *buf, size_t len, void *desc,
                              fi_addr_t dest_addr, uint64_t tag, void *context)
 {
-    (void)ep;
-    (void)desc;
-    (void)dest_addr;
     free(memcpy(malloc(len + 1), buf, len)); /* it is read */
     return add_operation((struct fuzz_operation){
         .used = true, .sends = true, .code = -1, .tag = tag, .context = context});
@@ -74,16 +68,12 @@ static ssize_t provider_send(struct fid_ep *ep, const void *buf, size_t len, voi
 static ssize_t provider_inject(struct fid_ep *ep, const void *buf, size_t len, fi_addr_t dest_addr,
                                uint64_t tag)
 {
-    (void)ep;
-    (void)dest_addr;
-    (void)tag;
     free(memcpy(malloc(len + 1), buf, len));
     return 0;
 }
 
 static ssize_t provider_cancel(fid_t fid, void *context)
 {
-    (void)fid;
     for (size_t i = 0; i < POSTED; i++)
         if (operations[i].used && operations[i].context == context && operations[i].code < 0)
             operations[i].code = FI_ECANCELED;
@@ -106,7 +96,6 @@ static ssize_t provider_read(struct fid_cq *cq, void *buf, size_t count)
     struct fi_cq_tagged_entry *entry = buf;
     ssize_t n = 0;
     bool failed = false;
-    (void)cq;
     for (struct fuzz_operation *done; (size_t)n < count && (done = find_complete(&failed)) != NULL;
          n++) {
         if (failed)
@@ -124,8 +113,6 @@ static ssize_t provider_error(struct fid_cq *cq, struct fi_cq_err_entry *entry, 
 {
     bool failed = false;
     struct fuzz_operation *done = find_complete(&failed);
-    (void)cq;
-    (void)flags;
     fuzz_must(done != NULL && failed);
     entry->op_context = done->context;
     entry->err = done->code;
@@ -136,9 +123,6 @@ static ssize_t provider_error(struct fid_cq *cq, struct fi_cq_err_entry *entry, 
 static const char *provider_text(struct fid_cq *cq, int prov_errno, const void *err_data, char *buf,
                                  size_t len)
 {
-    (void)cq;
-    (void)prov_errno;
-    (void)err_data;
     snprintf(buf, len, "so");
     return buf;
 }
@@ -146,24 +130,18 @@ static const char *provider_text(struct fid_cq *cq, int prov_errno, const void *
 /* The endpoint ends, and with it all operations. */
 static int provider_close(struct fid *fid)
 {
-    (void)fid;
     memset(operations, 0, sizeof(operations));
     return 0;
 }
 
 static const char *explain(int code)
 {
-    (void)code;
     return "an error";
 }
 
 static int insert(struct fid_av *av, const void *addr, size_t count, fi_addr_t *fi_addr,
                   uint64_t flags, void *context)
 {
-    (void)av;
-    (void)addr;
-    (void)flags;
-    (void)context;
     *fi_addr = 1;
     return (int)count;
 }

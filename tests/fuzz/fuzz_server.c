@@ -112,7 +112,6 @@ static twill_status start_message(struct fuzz_message message, twill_request **r
 twill_status twill_send_start(twill_comm *comm, const void *src, size_t count, twill_type type,
                               int to, twill_request **request)
 {
-    (void)to;
     fuzz_must(comm != NULL && type == TWILL_U8);
     *request = NULL;
     return start_message((struct fuzz_message){.used = true,
@@ -126,7 +125,6 @@ twill_status twill_send_start(twill_comm *comm, const void *src, size_t count, t
 twill_status twill_recv_start(twill_comm *comm, void *dst, size_t count, twill_type type, int from,
                               twill_request **request)
 {
-    (void)from;
     fuzz_must(comm != NULL && type == TWILL_U8);
     *request = NULL;
     return start_message(
@@ -157,9 +155,6 @@ twill_status twill_test(twill_request **request, int *done)
 twill_status twill_comm_create_group(twill_comm **made, twill_comm *comm, int count,
                                      const int *ranks)
 {
-    (void)comm;
-    (void)count;
-    (void)ranks;
     fuzz_must(comms_made < TWILL_ARRAY_LENGTH(comms));
     *made = &comms[comms_made++];
     return TWILL_OK;
@@ -167,7 +162,6 @@ twill_status twill_comm_create_group(twill_comm **made, twill_comm *comm, int co
 
 twill_status twill_comm_set_timeout(twill_comm *comm, double seconds)
 {
-    (void)seconds;
     return comm != NULL ? TWILL_OK : TWILL_ERR_ARGUMENT;
 }
 
@@ -178,49 +172,40 @@ twill_status twill_comm_revoke(twill_comm *comm)
 
 void twill_comm_leave(twill_comm *comm)
 {
-    (void)comm;
 }
 
 void twill_comm_destroy(twill_comm *comm)
 {
-    (void)comm;
 }
 
 const char *twill_comm_message(const twill_comm *comm)
 {
-    (void)comm;
     return "";
 }
 
 const char *twill_context_message(const twill_context *of)
 {
-    (void)of;
     return "";
 }
 
 twill_status twill_comm_counters(const twill_comm *comm, twill_counters *counters)
 {
-    (void)comm;
     *counters = (twill_counters){.registrations = 0};
     return TWILL_OK;
 }
 
 bool twill_extend_is_dead(twill_comm *comm, uint32_t rank)
 {
-    (void)comm;
-    (void)rank;
     return false;
 }
 
 bool twill_extend_is_forked(const twill_context *of)
 {
-    (void)of;
     return false;
 }
 
 uint64_t twill_extend_timeout_ns(const twill_comm *comm, const char **name)
 {
-    (void)name;
     return comm->tuning.timeout_ns;
 }
 
@@ -231,20 +216,17 @@ const struct twill_error *twill_extend_error(const twill_comm *comm)
 
 void twill_extend_ring(twill_comm *comm, uint32_t rank)
 {
-    (void)comm;
     fuzz_must(rank < opened->size);
 }
 
 twill_status twill_alloc(twill_context *of, void **memory, size_t bytes)
 {
-    (void)of;
     *memory = aligned_alloc(64, twill_round_up(bytes, 64));
     return *memory != NULL ? TWILL_OK : TWILL_ERR_MEMORY;
 }
 
 twill_status twill_free(twill_context *of, void *memory)
 {
-    (void)of;
     free(memory);
     return TWILL_OK;
 }
@@ -263,8 +245,6 @@ void twill_core_unplace_memory(const struct twill_core *core, void *memory, size
 twill_status twill_allreduce(twill_comm *comm, const void *src, void *dst, size_t count,
                              twill_type type, twill_op op)
 {
-    (void)comm;
-    (void)op;
     fuzz_must(src == dst && type == TWILL_U64 && fuzz_is_memory(src, count * sizeof(uint64_t)));
     return TWILL_OK;
 }
@@ -272,14 +252,12 @@ twill_status twill_allreduce(twill_comm *comm, const void *src, void *dst, size_
 twill_status twill_broadcast(twill_comm *comm, const void *src, void *dst, size_t count,
                              twill_type type, int root)
 {
-    (void)comm;
     fuzz_must(src == dst && type == TWILL_U8 && root == 0 && fuzz_is_memory(src, count));
     return TWILL_OK;
 }
 
 twill_status twill_send(twill_comm *comm, const void *src, size_t count, twill_type type, int to)
 {
-    (void)comm;
     fuzz_must(fuzz_is_memory(src, count) && type == TWILL_U8);
     fuzz_must(to > 0 && to < (int)FUZZ_SERVER_RANKS);
     return TWILL_OK;
@@ -287,7 +265,6 @@ twill_status twill_send(twill_comm *comm, const void *src, size_t count, twill_t
 
 twill_status twill_recv(twill_comm *comm, void *dst, size_t count, twill_type type, int from)
 {
-    (void)comm;
     fuzz_must(fuzz_is_memory(dst, count) && type == TWILL_U8);
     fuzz_must(from > 0 && from < (int)FUZZ_SERVER_RANKS);
     return TWILL_ERR_PEER; /* no other rank has a record */
@@ -410,10 +387,6 @@ struct twill_server *fuzz_server_open(struct fuzz_server_kind kind)
 static bool maps_nothing(const struct twill_server *server, uint64_t *all, uint32_t worker,
                          uint32_t rank)
 {
-    (void)server;
-    (void)all;
-    (void)worker;
-    (void)rank;
     return false;
 }
 

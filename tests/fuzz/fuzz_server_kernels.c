@@ -44,7 +44,6 @@ void twill_kernels_scale(const struct twill_kernels *table, twill_type type, voi
 void twill_accumulate(const struct twill_kernels *table, float *residual, twill_type type,
                       const void *gradient, float prescale, size_t count, int threads)
 {
-    (void)prescale;
     fuzz_must(table == &fuzz_kernels && threads == 1 &&
               fuzz_is_memory(residual, count * sizeof(float)) &&
               fuzz_is_memory(gradient, count * twill_type_size(type)));
@@ -65,7 +64,6 @@ void twill_dequantize(const struct twill_kernels *table, struct twill_block_form
                       twill_type type, void *dst, const void *const *blocks, unsigned sources,
                       float scale, size_t count, int threads)
 {
-    (void)scale;
     fuzz_must(table == &fuzz_kernels && type == TWILL_F32 && sources == 1 && threads == 1);
     fuzz_must(
         fuzz_is_memory(blocks[0], twill_block_count(format, count) * twill_block_bytes(format)));

@@ -184,7 +184,6 @@ static void combine_bits(const void *left, const void *right, void *result, size
 {
     const unsigned char *a = left, *b = right;
     unsigned char *to = result;
-    (void)user;
     if (!aligned(left, right, result, twill_type_size(type)))
         return;
     for (size_t i = 0; i < count * test_payload_element(type, TEST_OP_XOR); i++)
@@ -196,7 +195,6 @@ static void compose(const void *left, const void *right, void *result, size_t co
 {
     const struct test_affine *f = left, *g = right;
     struct test_affine *to = result;
-    (void)type, (void)user;
     if (!aligned(left, right, result, _Alignof(struct test_affine)))
         return;
     for (size_t i = 0; i < count; i++)
@@ -345,10 +343,9 @@ static bool equal(const struct test_call *call, int rank, int size, const unsign
         i++;
     char name[160];
     test_call_name(call, name, sizeof(name));
-    return twill_test_note(false, __FILE__, __LINE__,
-                           "rank %d of %d: %s: %s byte %zu (element %zu) is 0x%02x, not 0x%02x",
-                           rank, size, name, which, i,
-                           i / test_payload_element(call->type, call->op), got[i], want[i]);
+    return TWILL_NOTE(false, "rank %d of %d: %s: %s byte %zu (element %zu) is 0x%02x, not 0x%02x",
+                      rank, size, name, which, i, i / test_payload_element(call->type, call->op),
+                      got[i], want[i]);
 }
 
 bool test_call_compare(const struct test_call *call, int rank, int size,
@@ -396,8 +393,7 @@ bool test_call_check(const struct test_call *call, twill_comm *comm,
     twill_status status = issue_call(call, comm, buffers);
     char name[160];
     test_call_name(call, name, sizeof(name));
-    if (!twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "rank %d of %d: %s: %s", rank,
-                         size, name, twill_comm_message(comm)))
-        return false;
+    TWILL_REQUIRE(status == TWILL_OK, "rank %d of %d: %s: %s", rank, size, name,
+                  twill_comm_message(comm));
     return test_call_compare(call, rank, size, buffers);
 }

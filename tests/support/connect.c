@@ -26,6 +26,12 @@ bool twill_test_connect(twill_context **context, twill_comm **comm, twill_bootst
     twill_status status = twill_context_create(context, bootstrap, settings);
     if (status == TWILL_OK)
         status = twill_comm_create(comm, *context);
-    return twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "rank %d of %d: %s",
-                           bootstrap->rank, bootstrap->size, twill_context_message(*context));
+    return TWILL_NOTE(status == TWILL_OK, "rank %d of %d: %s", bootstrap->rank, bootstrap->size,
+                      twill_context_message(*context));
+}
+
+void twill_test_disconnect(twill_comm *comm, twill_context *context)
+{
+    twill_comm_destroy(comm);
+    twill_context_destroy(context);
 }

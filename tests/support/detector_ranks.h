@@ -35,8 +35,7 @@ static inline bool test_detector_open(struct test_detector *w, const struct twil
     twill_status status = twill_test_job_open(job, rank, &w->oob, &w->error);
     if (status == TWILL_OK)
         status = test_detector_start(&w->detector, w->oob, 0, &w->error);
-    return twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "rank %d: %s", rank,
-                           w->error.message);
+    return TWILL_NOTE(status == TWILL_OK, "rank %d: %s", rank, w->error.message);
 }
 
 static inline void test_detector_close(struct test_detector *w)

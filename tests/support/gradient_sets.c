@@ -13,8 +13,8 @@ bool twill_test_set_open(struct twill_test_set *s, twill_bootstrap *bootstrap, c
     *s = (struct twill_test_set){NULL, NULL, NULL};
     if (!twill_test_connect(&s->context, &s->comm, bootstrap, nodes, NULL, settings))
         return false;
-    return twill_test_note(twill_gradients_create(&s->set, s->comm, options) == TWILL_OK, __FILE__,
-                           __LINE__, "%s", twill_comm_message(s->comm));
+    return TWILL_NOTE(twill_gradients_create(&s->set, s->comm, options) == TWILL_OK, "%s",
+                      twill_comm_message(s->comm));
 }
 
 bool twill_test_set_add(struct twill_test_set *s, unsigned index, size_t count, twill_type type,
@@ -38,15 +38,13 @@ bool twill_test_set_commit(struct twill_test_set *s)
 
 bool twill_test_set_ok(const struct twill_test_set *s, twill_status status)
 {
-    return twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s",
-                           twill_gradients_message(s->set));
+    return TWILL_NOTE(status == TWILL_OK, "%s", twill_gradients_message(s->set));
 }
 
 bool twill_test_set_says(const struct twill_test_set *s, const char *words)
 {
     const char *message = twill_gradients_message(s->set);
-    return twill_test_note(strstr(message, words) != NULL, __FILE__, __LINE__, "'%s' is not in: %s",
-                           words, message);
+    return TWILL_NOTE(strstr(message, words) != NULL, "'%s' is not in: %s", words, message);
 }
 
 void twill_test_set_close(struct twill_test_set *s, twill_bootstrap *bootstrap)

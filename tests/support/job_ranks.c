@@ -125,9 +125,9 @@ bool twill_test_gather(struct twill_oob *oob, size_t bytes, int round)
             wrong += all[(size_t)r * bytes + i] != pattern(r, i, round);
     free(mine);
     free(all);
-    return twill_test_note(status == TWILL_OK && wrong == 0, __FILE__, __LINE__,
-                           "rank %d: %zu bytes, round %d: status %d, %zu wrong: %s", oob->rank,
-                           bytes, round, status, wrong, error.message);
+    return TWILL_NOTE(status == TWILL_OK && wrong == 0,
+                      "rank %d: %zu bytes, round %d: status %d, %zu wrong: %s", oob->rank, bytes,
+                      round, status, wrong, error.message);
 }
 
 void twill_test_rank_gathers(int rank, int size, twill_bootstrap *unused, void *user)
@@ -137,7 +137,6 @@ void twill_test_rank_gathers(int rank, int size, twill_bootstrap *unused, void *
     struct twill_error error = {0};
     struct twill_oob *oob;
     uint8_t nonces[16][TWILL_NONCE_BYTES];
-    (void)unused;
     if (job->odd == rank)
         usleep(300000);
     TWILL_CHECK_OK(&error, twill_test_job_open(job, rank, &oob, &error));
@@ -194,7 +193,7 @@ bool twill_test_hello(int fd, const struct twill_hello_identity *identity,
 bool twill_test_outcome_is(int rank, twill_status status, const struct twill_error *error,
                            twill_status expected, const char *says)
 {
-    return twill_test_note(status == expected && strstr(error->message, says), __FILE__, __LINE__,
-                           "rank %d: status %d, \"%s\"; expected %d, \"%s\"", rank, status,
-                           error->message, expected, says);
+    return TWILL_NOTE(status == expected && strstr(error->message, says),
+                      "rank %d: status %d, \"%s\"; expected %d, \"%s\"", rank, status,
+                      error->message, expected, says);
 }

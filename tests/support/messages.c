@@ -139,8 +139,7 @@ static bool post_letter(struct twill_test_end *end, struct letter *letter)
 {
     letter->in_chunks = end->in_chunks;
     int status = end->transport->ops->post(end->transport, &letter->request, &end->error);
-    return twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "rank %u: post: %s", end->rank,
-                           end->error.message);
+    return TWILL_NOTE(status == TWILL_OK, "rank %u: post: %s", end->rank, end->error.message);
 }
 
 static bool progress(struct twill_test_end *end)
@@ -148,8 +147,7 @@ static bool progress(struct twill_test_end *end)
     int moved = end->transport->ops->progress(end->transport, &end->error);
     if (moved == 0)
         sched_yield();
-    return twill_test_note(moved >= 0, __FILE__, __LINE__, "rank %u: progress: %s", end->rank,
-                           end->error.message);
+    return TWILL_NOTE(moved >= 0, "rank %u: progress: %s", end->rank, end->error.message);
 }
 
 bool twill_test_await(struct twill_test_end *end, const struct twill_transfer *requests, size_t n)
@@ -185,11 +183,11 @@ static bool read_letter(const struct twill_test_end *end, struct letter *letter)
     good = good && is_text(letter, 0, letter->buffer, bytes);
     for (size_t i = 0; good && i < 16; i++)
         good = letter->buffer[bytes + i] == 0xee;
-    return twill_test_note(good, __FILE__, __LINE__,
-                           "rank %u, message %u from %u to %u, lane %u, %zu bytes: status %d, "
-                           "%zu reduced, contents %s",
-                           end->rank, letter->number, letter->from, letter->to, request->lane,
-                           bytes, request->status, letter->seen, good ? "right" : "wrong");
+    return TWILL_NOTE(good,
+                      "rank %u, message %u from %u to %u, lane %u, %zu bytes: status %d, "
+                      "%zu reduced, contents %s",
+                      end->rank, letter->number, letter->from, letter->to, request->lane, bytes,
+                      request->status, letter->seen, good ? "right" : "wrong");
 }
 
 static bool is_peer(const struct twill_test_end *end, uint32_t rank)
@@ -309,8 +307,7 @@ bool twill_test_flood(struct twill_test_end *end, uint32_t messages, size_t max_
             finished += streams[s].done == messages;
         }
         good = good && progress(end) &&
-               twill_test_note(twill_now() < limit, __FILE__, __LINE__, "rank %u: the flood hangs",
-                               end->rank);
+               TWILL_NOTE(twill_now() < limit, "rank %u: the flood hangs", end->rank);
     }
     for (size_t s = 0; s < n; s++)
         for (uint32_t w = 0; w < WINDOW; w++) {
@@ -348,15 +345,14 @@ bool twill_test_mismatch(struct twill_test_end *end)
             good = good && read_letter(end, letter);
             continue;
         }
-        good = twill_test_note(
-            request->status == TWILL_ERR_MISMATCH && request->peer_bytes == cases[i].sent &&
-                request->peer_signature == request->signature + cases[i].signature &&
-                letter->seen == 0,
-            __FILE__, __LINE__, "case %u: status %d, peer sent %llu bytes, %#x", i, request->status,
-            (unsigned long long)request->peer_bytes, request->peer_signature);
+        good = TWILL_NOTE(request->status == TWILL_ERR_MISMATCH &&
+                              request->peer_bytes == cases[i].sent &&
+                              request->peer_signature == request->signature + cases[i].signature &&
+                              letter->seen == 0,
+                          "case %u: status %d, peer sent %llu bytes, %#x", i, request->status,
+                          (unsigned long long)request->peer_bytes, request->peer_signature);
         for (size_t b = 0; good && b < request->bytes + 16; b++)
-            good = twill_test_note(letter->buffer[b] == 0xee, __FILE__, __LINE__,
-                                   "case %u: byte %zu was written", i, b);
+            good = TWILL_NOTE(letter->buffer[b] == 0xee, "case %u: byte %zu was written", i, b);
     }
     free_letters(letter, 1);
     return good;
@@ -431,10 +427,9 @@ bool twill_test_early(struct twill_test_end *end)
         if (good && (sends || cases[i].signature == 0))
             good = read_letter(end, letter);
         else if (good)
-            good = twill_test_note(request->status == TWILL_ERR_MISMATCH &&
-                                       is_early_call(&request->peer_call),
-                                   __FILE__, __LINE__, "status %d, peer's call %#x",
-                                   request->status, request->peer_call.what);
+            good = TWILL_NOTE(
+                request->status == TWILL_ERR_MISMATCH && is_early_call(&request->peer_call),
+                "status %d, peer's call %#x", request->status, request->peer_call.what);
     }
     free_letters(letter, 1);
     return good;

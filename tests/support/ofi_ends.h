@@ -77,9 +77,7 @@ static inline bool end_open_at(struct end *end, twill_bootstrap *caller, const s
                                                   .common = place->common};
     twill_status status =
         twill_ofi_open(&end->transport, &end->params, &setup->options, &end->error);
-    if (!twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "open %s: %d: %s", setup->name,
-                         status, end->error.message))
-        return false;
+    TWILL_REQUIRE(status == TWILL_OK, "open %s: %d: %s", setup->name, status, end->error.message);
     const char *text = twill_ofi_transport.describe(end->transport);
     TWILL_REQUIRE(strstr(text, "registering") != NULL || !setup->options.force_registration);
     for (uint32_t r = 0; r < end->size; r++)
@@ -123,8 +121,7 @@ static inline bool progress(struct end *end)
     int moved = end->transport->ops->progress(end->transport, &end->error);
     if (moved == 0)
         sched_yield();
-    return twill_test_note(moved >= 0, __FILE__, __LINE__, "rank %u: progress: %s", end->rank,
-                           end->error.message);
+    return TWILL_NOTE(moved >= 0, "rank %u: progress: %s", end->rank, end->error.message);
 }
 
 static inline bool wait_done(struct end *end, const struct twill_transfer *requests, size_t n)
@@ -136,12 +133,10 @@ static inline bool wait_done(struct end *end, const struct twill_transfer *reque
             continue;
         }
         TWILL_REQUIRE(!twill_test_failed());
-        if (!twill_test_note(twill_now() < limit, __FILE__, __LINE__,
-                             "rank %u: request %zu of %zu (%s, peer %u, lane %u, %zu bytes) hangs",
-                             end->rank, i, n,
-                             requests[i].kind == TWILL_TRANSFER_SEND ? "SEND" : "RECV",
-                             requests[i].peer, requests[i].lane, requests[i].bytes))
-            return false;
+        TWILL_REQUIRE(twill_now() < limit,
+                      "rank %u: request %zu of %zu (%s, peer %u, lane %u, %zu bytes) hangs",
+                      end->rank, i, n, requests[i].kind == TWILL_TRANSFER_SEND ? "SEND" : "RECV",
+                      requests[i].peer, requests[i].lane, requests[i].bytes);
         if (!progress(end))
             return false;
     }
@@ -151,18 +146,17 @@ static inline bool wait_done(struct end *end, const struct twill_transfer *reque
 static inline bool all_ok(const struct twill_transfer *requests, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        if (!twill_test_note(requests[i].status == TWILL_OK, __FILE__, __LINE__,
-                             "request %zu: status %d, peer has %llu bytes, signature %u", i,
-                             requests[i].status, (unsigned long long)requests[i].peer_bytes,
-                             requests[i].peer_signature))
-            return false;
+        TWILL_REQUIRE(requests[i].status == TWILL_OK,
+                      "request %zu: status %d, peer has %llu bytes, signature %u", i,
+                      requests[i].status, (unsigned long long)requests[i].peer_bytes,
+                      requests[i].peer_signature);
     return true;
 }
 
 static inline bool post(struct end *end, struct twill_transfer *request)
 {
     twill_status status = end->transport->ops->post(end->transport, request, &end->error);
-    return twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "post: %s", end->error.message);
+    return TWILL_NOTE(status == TWILL_OK, "post: %s", end->error.message);
 }
 
 /* Loops over bytes are not instrumented for a thread sanitizer, which spent most of its time in
@@ -218,9 +212,8 @@ static inline bool filled(const unsigned char *data, size_t bytes, uint32_t from
             continue;
         while (data[at + i] == text[i])
             i++;
-        return twill_test_note(false, __FILE__, __LINE__,
-                               "message %u from %u to %u: byte %zu of %zu is wrong", number, from,
-                               to, at + i, bytes);
+        return TWILL_NOTE(false, "message %u from %u to %u: byte %zu of %zu is wrong", number, from,
+                          to, at + i, bytes);
     }
     return true;
 }
@@ -239,9 +232,8 @@ static inline void add(struct twill_transfer *request, size_t offset, const void
                        size_t bytes)
 {
     struct message *m = request->reduce_context;
-    twill_test_note(offset == m->reduced && (bytes % 8 == 0 || offset + bytes == request->bytes),
-                    __FILE__, __LINE__, "reduces %zu bytes at %zu after %zu", bytes, offset,
-                    m->reduced);
+    TWILL_NOTE(offset == m->reduced && (bytes % 8 == 0 || offset + bytes == request->bytes),
+               "reduces %zu bytes at %zu after %zu", bytes, offset, m->reduced);
     unsigned char sum[MESSAGE_TEXT], text[MESSAGE_TEXT];
     for (size_t at = 0, more; at < bytes; at += more) {
         more = twill_min(bytes - at, sizeof(text));

@@ -44,11 +44,6 @@ struct pair {
 static inline bool find_nothing(void *user, const void *start, size_t bytes, void **region,
                                 size_t *region_bytes)
 {
-    (void)user;
-    (void)start;
-    (void)bytes;
-    (void)region;
-    (void)region_bytes;
     return false;
 }
 
@@ -84,8 +79,7 @@ static inline bool pair_open_on(struct pair *pair, twill_bootstrap *caller,
     twill_status status =
         ops != NULL ? twill_rails_open(&end->transport, ops, &end->params, &end->error)
                     : twill_ofi_open(&end->transport, &end->params, &setup->options, &end->error);
-    return twill_test_note(status == TWILL_OK && pair->data[1] != NULL, __FILE__, __LINE__, "%s",
-                           end->error.message) &&
+    return TWILL_NOTE(status == TWILL_OK && pair->data[1] != NULL, "%s", end->error.message) &&
            end->transport->ops->connect(end->transport, 1 - end->rank, &end->error) == TWILL_OK;
 }
 
@@ -137,8 +131,9 @@ static inline bool counted(struct pair *pair, uint64_t made, uint64_t ended, uin
     struct twill_transport_counters c = counters(pair);
     return twill_test_note(
         c.registrations == made && c.deregistrations == ended && c.registration_hits == hits,
-        __FILE__, line, "rank %u: %llu registrations, %llu ended, %llu hits, not %llu %llu %llu",
-        pair->end.rank, (unsigned long long)c.registrations, (unsigned long long)c.deregistrations,
+        __FILE__, line, "counted()",
+        " rank %u: %llu registrations, %llu ended, %llu hits, not %llu %llu %llu", pair->end.rank,
+        (unsigned long long)c.registrations, (unsigned long long)c.deregistrations,
         (unsigned long long)c.registration_hits, (unsigned long long)made,
         (unsigned long long)ended, (unsigned long long)hits);
 }

@@ -35,8 +35,7 @@ static bool gather(struct run *run, struct end *end, int rank, int size)
             continue;
         }
         TWILL_REQUIRE(!twill_test_failed());
-        TWILL_REQUIRE(twill_test_note(twill_now() < limit, __FILE__, __LINE__,
-                                      "rank %d waits for rank %d to arrive", rank, r));
+        TWILL_REQUIRE(twill_now() < limit, "rank %d waits for rank %d to arrive", rank, r);
         if (end->transport != NULL && twill_ofi_transport.progress(end->transport, &end->error) < 0)
             usleep(1000);
         sched_yield();
@@ -104,8 +103,8 @@ static bool pulls_safely(const struct twill_ofi_endpoint *endpoint)
     const struct fi_fabric_attr *fabric = endpoint->fi.info->fabric_attr;
     bool crashes =
         strcmp(fabric->prov_name, "tcp;ofi_rxm") == 0 && FI_MAJOR(fabric->prov_version) < 118;
-    return twill_test_note(!crashes || endpoint->limits.max_message <= TWILL_OFI_PULLED, __FILE__,
-                           __LINE__, "messages of %zu bytes", endpoint->limits.max_message);
+    return TWILL_NOTE(!crashes || endpoint->limits.max_message <= TWILL_OFI_PULLED,
+                      "messages of %zu bytes", endpoint->limits.max_message);
 }
 
 /* Sizes from 0 to a megabyte and a bit, one after the other and all at the same time. */
@@ -138,9 +137,9 @@ static bool case_sizes(struct run *run, twill_bootstrap *caller)
     fine = fine && exchange(&end, sizes, TWILL_ARRAY_LENGTH(sizes), 5000);
     size_t expected = run->provider->address_bytes;
     const struct twill_ofi *t = (const struct twill_ofi *)end.transport;
-    fine = fine && twill_test_note(expected == 0 || t->endpoint->addresses.length[0] == expected,
-                                   __FILE__, __LINE__, "addresses of %zu bytes, not %zu",
-                                   t->endpoint->addresses.length[0], expected);
+    fine = fine && TWILL_NOTE(expected == 0 || t->endpoint->addresses.length[0] == expected,
+                              "addresses of %zu bytes, not %zu", t->endpoint->addresses.length[0],
+                              expected);
     return stop(run, &end) && fine;
 }
 
@@ -198,9 +197,8 @@ static bool case_again(struct run *run, twill_bootstrap *caller)
     bool fine = true;
     for (uint32_t i = 0; fine && i < 5; i++)
         fine = exchange(&end, sizes, TWILL_ARRAY_LENGTH(sizes), i * 1000);
-    fine = fine && twill_test_note(end.transport->counters.again > 100, __FILE__, __LINE__,
-                                   "\"later\" %llu times only",
-                                   (unsigned long long)end.transport->counters.again);
+    fine = fine && TWILL_NOTE(end.transport->counters.again > 100, "\"later\" %llu times only",
+                              (unsigned long long)end.transport->counters.again);
     return stop(run, &end) && fine;
 }
 
@@ -240,9 +238,8 @@ static bool case_differ(struct run *run, twill_bootstrap *caller)
                                    .bytes = pairs[i][end.rank]};
         fine = post(&end, &r) && wait_done(&end, &r, 1);
         bool eager = end.rank == 0 && pairs[i][0] <= TWILL_OFI_EAGER;
-        fine =
-            fine && twill_test_note(r.status == (eager ? TWILL_OK : TWILL_ERR_MISMATCH), __FILE__,
-                                    __LINE__, "rank %u, pair %u: status %d", end.rank, i, r.status);
+        fine = fine && TWILL_NOTE(r.status == (eager ? TWILL_OK : TWILL_ERR_MISMATCH),
+                                  "rank %u, pair %u: status %d", end.rank, i, r.status);
         fine = gather(run, &end, caller->rank, 2) && fine;
         twill_ofi_transport.cancel(end.transport);
         end_close(&end);
@@ -292,13 +289,11 @@ static bool came_back(const struct run *run, const struct end *end)
         return true;
     bool back = strcmp(way, "twice") == 0 || strcmp(way, "error") == 0;
     uint32_t out = receives_out(t);
-    return twill_test_note(back == (out == 0), __FILE__, __LINE__, "%s: %u receives are out", way,
-                           out) &&
-           twill_test_note(twill_ofi_is_closed(t->endpoint) == (t->chunks_busy > 0), __FILE__,
-                           __LINE__, "%s: the endpoint is %s with %u chunks out", way,
-                           t->endpoint->fi.ep == NULL ? "closed" : "open", t->chunks_busy) &&
-           twill_test_note(t->endpoint->strays > 0 || !back, __FILE__, __LINE__,
-                           "%s: no completion was in vain", way);
+    return TWILL_NOTE(back == (out == 0), "%s: %u receives are out", way, out) &&
+           TWILL_NOTE(twill_ofi_is_closed(t->endpoint) == (t->chunks_busy > 0),
+                      "%s: the endpoint is %s with %u chunks out", way,
+                      t->endpoint->fi.ep == NULL ? "closed" : "open", t->chunks_busy) &&
+           TWILL_NOTE(t->endpoint->strays > 0 || !back, "%s: no completion was in vain", way);
 }
 
 /* One rank cancels with much in progress; the other, which goes on, may fail but not hang. */
@@ -354,8 +349,7 @@ static bool case_communicators(struct run *run, twill_bootstrap *caller)
     for (uint32_t i = 0; fine && i < 4 * comms;) {
         for (uint32_t c = 0; c < comms; c++)
             fine = fine && progress(&end[c]);
-        fine =
-            fine && twill_test_note(twill_now() < limit, __FILE__, __LINE__, "message %u hangs", i);
+        fine = fine && TWILL_NOTE(twill_now() < limit, "message %u hangs", i);
         i += m[i].request.status != TWILL_PENDING ? 1 : 0;
     }
     for (uint32_t i = 0; fine && i < 4 * comms; i++)
@@ -402,7 +396,6 @@ static twill_status view_gather(struct twill_oob *oob, const void *mine, void *a
 
 static void view_close(struct twill_oob *oob)
 {
-    (void)oob;
 }
 
 static const struct twill_bootstrap_ops view_ops = {
@@ -434,8 +427,7 @@ static bool view_open(struct view *view, struct end *end, struct run *run)
                                                   .provider = run->provider->name,
                                                   .interface = run->provider->interface};
     twill_status status = twill_ofi_open(&end->transport, &end->params, NULL, &end->error);
-    TWILL_REQUIRE(
-        twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "open: %s", end->error.message));
+    TWILL_REQUIRE(TWILL_NOTE(status == TWILL_OK, "open: %s", end->error.message));
     uint32_t peer = 1 - end->rank;
     return twill_ofi_transport.connect(end->transport, peer, &end->error) == TWILL_OK;
 }
@@ -484,9 +476,9 @@ static bool case_intruder(struct run *run, twill_bootstrap *caller)
     } else {
         linger(&end, SECOND / 4);
         for (uint32_t i = 0; caller->rank == 0 && i < 4; i++)
-            fine = fine && twill_test_note(m[i].request.status == TWILL_PENDING, __FILE__, __LINE__,
-                                           "RECV %u ended with %d by an unauthenticated message", i,
-                                           m[i].request.status);
+            fine = fine && TWILL_NOTE(m[i].request.status == TWILL_PENDING,
+                                      "RECV %u ended with %d by an unauthenticated message", i,
+                                      m[i].request.status);
         fine = gather(run, &end, caller->rank, 3) && fine;
         for (uint32_t i = 0; caller->rank == 1 && fine && i < 4; i++)
             fine = post(&end, &m[i].request);
@@ -522,11 +514,11 @@ static bool case_death(struct run *run, twill_bootstrap *caller)
     int moved = posted ? 0 : (int)TWILL_ERR_PEER;
     while (twill_now() < until && moved >= 0)
         moved = twill_ofi_transport.progress(end.transport, &end.error);
-    bool fine = twill_test_note(moved >= 0 || moved == TWILL_ERR_PEER || moved == TWILL_ERR_FABRIC,
-                                __FILE__, __LINE__, "status %d: %s", moved, end.error.message);
+    bool fine = TWILL_NOTE(moved >= 0 || moved == TWILL_ERR_PEER || moved == TWILL_ERR_FABRIC,
+                           "status %d: %s", moved, end.error.message);
     for (size_t i = 0; posted && i < PROVIDER_CASES_HOPELESS; i += 2)
-        fine = fine && twill_test_note(r[i].status == TWILL_PENDING, __FILE__, __LINE__,
-                                       "RECV %zu from the dead rank: %d", i, r[i].status);
+        fine = fine && TWILL_NOTE(r[i].status == TWILL_PENDING, "RECV %zu from the dead rank: %d",
+                                  i, r[i].status);
     twill_ofi_transport.cancel(end.transport);
     munmap(data, (size_t)PROVIDER_CASES_HOPELESS << 20);
     end_close(&end);

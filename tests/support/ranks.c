@@ -126,9 +126,8 @@ static int exchange(void *user, const void *mine, void *all, size_t bytes)
     int absent = absentee(group, generation);
     pthread_mutex_unlock(&group->mutex);
     if (late)
-        (void)twill_test_note(false, __FILE__, __LINE__,
-                              "rank %d waits in exchange %llu for rank %d", self->rank,
-                              (unsigned long long)generation, absent);
+        TWILL_NOTE(false, "rank %d waits in exchange %llu for rank %d", self->rank,
+                   (unsigned long long)generation, absent);
     /* The other buffer is filled next, and this one only after all ranks have returned from here.
      */
     if (done)
@@ -298,8 +297,7 @@ static void reap_processes(struct rank *ranks, int size, int threads)
                 leave_group(current, t);
                 fine = fine || current->may_die[t];
             }
-            twill_test_note(fine, __FILE__, __LINE__, "rank %d ended with wait status %#x", r,
-                            (unsigned)status);
+            TWILL_NOTE(fine, "rank %d ended with wait status %#x", r, (unsigned)status);
         }
         usleep(1000);
     }
@@ -329,7 +327,7 @@ void twill_test_expect_death(int rank)
     current->may_die[rank] = true;
 }
 
-bool twill_test_note(bool ok, const char *file, int line, const char *format, ...)
+bool twill_test_note(bool ok, const char *file, int line, const char *what, const char *format, ...)
 {
     if (ok)
         return true;
@@ -337,9 +335,10 @@ bool twill_test_note(bool ok, const char *file, int line, const char *format, ..
     va_start(arguments, format);
     pthread_mutex_lock(&current->mutex);
     if (!atomic_load(&current->failed)) {
-        int used = snprintf(current->failure, sizeof(current->failure), "%s:%d: ", file, line);
-        vsnprintf(current->failure + used, sizeof(current->failure) - (size_t)used, format,
-                  arguments);
+        char text[800];
+        vsnprintf(text, sizeof(text), format, arguments);
+        snprintf(current->failure, sizeof(current->failure), "%s:%d: %s:%s", file, line, what,
+                 text);
         atomic_store(&current->failed, true);
     }
     pthread_mutex_unlock(&current->mutex);

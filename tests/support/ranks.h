@@ -49,31 +49,34 @@ void twill_test_oob_close(struct twill_oob *oob);
 #define TWILL_TEST_SETTINGS 12
 bool twill_test_connect(twill_context **context, twill_comm **comm, twill_bootstrap *bootstrap,
                         const char *nodes, const char *mock, const char *const *more);
+void twill_test_disconnect(twill_comm *comm, twill_context *context);
 
 /* Record a failure unless ok; the first one is kept. Returns ok. */
-bool twill_test_note(bool ok, const char *file, int line, const char *format, ...)
-    TWILL_PRINTF(4, 5);
+bool twill_test_note(bool ok, const char *file, int line, const char *what, const char *format, ...)
+    TWILL_PRINTF(5, 6);
 /* Return whether a rank of this run has failed a check, for loops that would wait for it. */
 bool twill_test_failed(void);
 
-/* Leave a void function unless cond holds. */
-#define TWILL_CHECK(cond)                                                                          \
+/* Return whether cond holds; else record a failure here, with the text of a printf() if one
+ * follows. */
+#define TWILL_NOTE(cond, ...) twill_test_note((cond), __FILE__, __LINE__, #cond, " " __VA_ARGS__)
+/* Leave a void function, or return false, unless cond holds. */
+#define TWILL_CHECK(cond, ...)                                                                     \
     do {                                                                                           \
-        if (!twill_test_note((cond), __FILE__, __LINE__, "%s", #cond))                             \
+        if (!twill_test_note((cond), __FILE__, __LINE__, #cond, " " __VA_ARGS__))                  \
             return;                                                                                \
     } while (0)
-/* Return false unless cond holds. */
-#define TWILL_REQUIRE(cond)                                                                        \
+#define TWILL_REQUIRE(cond, ...)                                                                   \
     do {                                                                                           \
-        if (!twill_test_note((cond), __FILE__, __LINE__, "%s", #cond))                             \
+        if (!twill_test_note((cond), __FILE__, __LINE__, #cond, " " __VA_ARGS__))                  \
             return false;                                                                          \
     } while (0)
 /* TWILL_CHECK for a twill_status; error is the struct twill_error * that explains it. */
 #define TWILL_CHECK_OK(error, call)                                                                \
     do {                                                                                           \
         int twill_check_status_ = (call);                                                          \
-        if (!twill_test_note(twill_check_status_ >= 0, __FILE__, __LINE__, "%s: status %d: %s",    \
-                             #call, twill_check_status_, (error)->message))                        \
+        if (!twill_test_note(twill_check_status_ >= 0, __FILE__, __LINE__, #call,                  \
+                             " status %d: %s", twill_check_status_, (error)->message))             \
             return;                                                                                \
     } while (0)
 

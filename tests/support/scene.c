@@ -27,8 +27,7 @@ int twill_test_place(const struct twill_test_group *group, int job)
 
 bool twill_test_fine(twill_comm *comm, twill_status status)
 {
-    return twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "status %d: %s", status,
-                           twill_comm_message(comm));
+    return TWILL_NOTE(status == TWILL_OK, "status %d: %s", status, twill_comm_message(comm));
 }
 
 /* Check that every rank receives every root's identity in order, and that sums and barriers
@@ -60,7 +59,6 @@ static void scene_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
 {
     struct twill_test_scene own = *(const struct twill_test_scene *)user, *scene = &own;
     const char *settings[8] = {"TWILL_TUNE=heap_limit=8M,segment=8K,segment_net=8K"};
-    (void)rank, (void)size;
     own.bootstrap = bootstrap;
     for (size_t i = 0; scene->settings[i] != NULL; i++)
         settings[1 + i] = scene->settings[i];

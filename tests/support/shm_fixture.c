@@ -5,7 +5,6 @@
 
 static const char *checksum_setting(const void *settings, const char *variable)
 {
-    (void)settings;
     return strcmp(variable, "TWILL_CHECKSUM") == 0 ? "all" : NULL;
 }
 
@@ -37,7 +36,7 @@ static bool open_single_copy(struct twill_test_shm *f)
     if (twill_agreement_exchange(&agreement, TWILL_OK, &f->end.error) != TWILL_OK)
         return false;
     twill_single_copy_conclude(&f->single_copy, f->end.rank, &f->world, how, sizeof(how));
-    return twill_test_note(f->single_copy != NULL, __FILE__, __LINE__, "%s", how);
+    return TWILL_NOTE(f->single_copy != NULL, "%s", how);
 }
 
 bool twill_test_shm_open(struct twill_test_shm *f, twill_bootstrap *caller, uint32_t per_node,
@@ -54,8 +53,7 @@ bool twill_test_shm_open(struct twill_test_shm *f, twill_bootstrap *caller, uint
     memcpy(label, f->world.node, f->end.size * sizeof(*label));
     twill_status status = twill_test_open_node(&f->node, f->oob, label, TWILL_TEST_SHARED_BYTES,
                                                twill_shm_pair_bytes(), &why, error);
-    if (!twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s", error->message))
-        return false;
+    TWILL_REQUIRE(status == TWILL_OK, "%s", error->message);
     TWILL_REQUIRE(why == NULL);
     TWILL_REQUIRE(mode != TWILL_TEST_READS || open_single_copy(f));
     struct twill_transport_params params = {
@@ -65,7 +63,7 @@ bool twill_test_shm_open(struct twill_test_shm *f, twill_bootstrap *caller, uint
     params.setting = mode == TWILL_TEST_CHECKSUMS ? checksum_setting : NULL;
     status = ops->open(&f->end.transport, &params, error);
     f->end.to_self = ops == &twill_self_transport;
-    return twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s", error->message);
+    return TWILL_NOTE(status == TWILL_OK, "%s", error->message);
 }
 
 void twill_test_shm_close(struct twill_test_shm *f)

@@ -28,8 +28,7 @@ static inline bool end_more(struct tcp_end *end, struct tcp_end *first, uint32_t
     end->params.comm = comm;
     struct twill_error *error = &end->end.error;
     twill_status status = twill_tcp_transport.open(&end->end.transport, &end->params, error);
-    TWILL_REQUIRE(twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "open: %d: %s", status,
-                                  error->message));
+    TWILL_REQUIRE(status == TWILL_OK, "open: %d: %s", status, error->message);
     for (uint32_t r = 0; r < end->end.size; r++)
         if (r != end->end.rank)
             TWILL_REQUIRE(twill_tcp_transport.connect(end->end.transport, r, error) == TWILL_OK);
@@ -87,8 +86,7 @@ static inline struct twill_transfer transfer(enum twill_transfer_kind kind, uint
 static inline bool post(struct tcp_end *end, struct twill_transfer *request)
 {
     twill_status status = twill_tcp_transport.post(end->end.transport, request, &end->end.error);
-    return twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "post: %s",
-                           end->end.error.message);
+    return TWILL_NOTE(status == TWILL_OK, "post: %s", end->end.error.message);
 }
 
 #endif

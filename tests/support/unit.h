@@ -26,30 +26,40 @@
 
 #include <cmocka.h>
 
-/* Expand cmocka_unit_test(f), for each f of a list of at most 40. */
-#define TWILL_UNIT_AGAIN()   TWILL_UNIT_LIST_
-#define TWILL_UNIT_PARENS    ()
-#define TWILL_UNIT_3(...)    __VA_ARGS__
-#define TWILL_UNIT_9(...)    TWILL_UNIT_3(TWILL_UNIT_3(TWILL_UNIT_3(__VA_ARGS__)))
-#define TWILL_UNIT_27(...)   TWILL_UNIT_9(TWILL_UNIT_9(TWILL_UNIT_9(__VA_ARGS__)))
-#define TWILL_UNIT_81(...)   TWILL_UNIT_27(TWILL_UNIT_27(TWILL_UNIT_27(__VA_ARGS__)))
-#define TWILL_UNIT_LIST(...) TWILL_UNIT_81(TWILL_UNIT_LIST_(__VA_ARGS__))
-#define TWILL_UNIT_LIST_(f, ...)                                                                   \
-    cmocka_unit_test(f) __VA_OPT__(, TWILL_UNIT_AGAIN TWILL_UNIT_PARENS(__VA_ARGS__))
+#include "tests/support/ranks.h"
+#include "tests/support/sanitizers.h"
 
-/* Define a test that runs ranks: run(__VA_ARGS__), of tests/support/ranks.h. */
-#define TWILL_UNIT_RANKS(name, run, ...)                                                           \
-    static void name(void **state)                                                                 \
+/* Define a test: TWILL_TEST(name) { ... }, with `state` as its parameter. It enters itself into the
+ * list of main(), which runs the tests of a program in the order of their lines (TEST_ONLY: one of
+ * them, by name or pattern). A program with a main() of its own does not use these macros. */
+#define TWILL_TEST(name) TWILL_TEST_BETWEEN(name, NULL, NULL)
+/* Define a test with its own set-up and tear-down. */
+#define TWILL_TEST_BETWEEN(name, set_up, tear_down)                                                \
+    static void name(void **state);                                                                \
+    __attribute__((constructor)) static void list_##name(void)                                     \
     {                                                                                              \
-        run(__VA_ARGS__);                                                                          \
+        twill_unit_list(__LINE__, (struct CMUnitTest){#name, name, set_up, tear_down, NULL});      \
+    }                                                                                              \
+    static void name(void **state)
+/* Define a test that runs `size` ranks, as threads or as processes. The body is what each of them
+ * does, with the parameters of a twill_rank_fn: rank, size, bootstrap, user. */
+#define TWILL_TEST_OF_RANKS(name, ranks)     TWILL_TEST_OF(name, twill_test_run_ranks, ranks)
+#define TWILL_TEST_OF_PROCESSES(name, ranks) TWILL_TEST_OF(name, twill_test_run_processes, ranks)
+#define TWILL_TEST_OF(name, run, ranks)                                                            \
+    static void rank_of_##name(int rank, int size, twill_bootstrap *bootstrap, void *user);        \
+    TWILL_TEST(name)                                                                               \
+    {                                                                                              \
+        run(ranks, rank_of_##name, NULL);                                                          \
+    }                                                                                              \
+    static void rank_of_##name(int rank, int size, twill_bootstrap *bootstrap, void *user)
+/* Define what is set up before all tests of a program and torn down after them. */
+#define TWILL_TEST_GROUP(set_up, tear_down)                                                        \
+    __attribute__((constructor)) static void list_group(void)                                      \
+    {                                                                                              \
+        twill_unit_group(set_up, tear_down);                                                       \
     }
 
-/* Define main(), which runs these tests. */
-#define TWILL_UNIT_MAIN(...)                                                                       \
-    int main(void)                                                                                 \
-    {                                                                                              \
-        const struct CMUnitTest tests[] = {TWILL_UNIT_LIST(__VA_ARGS__)};                          \
-        return cmocka_run_group_tests(tests, NULL, NULL);                                          \
-    }
+void twill_unit_list(int line, struct CMUnitTest test);
+void twill_unit_group(CMFixtureFunction set_up, CMFixtureFunction tear_down);
 
 #endif

@@ -193,8 +193,8 @@ static bool parameters_stay(struct update_ranks *r, const struct twill_update_ca
     memcpy(before, memory, bytes);
     for (int done = 0; !done && !twill_test_failed();)
         TWILL_REQUIRE(twill_gradients_test(r->set, -1, &done) == TWILL_OK);
-    return twill_test_note(memcmp(before, memory, bytes) == 0, __FILE__, __LINE__,
-                           "parameters changed while they were used");
+    return TWILL_NOTE(memcmp(before, memory, bytes) == 0,
+                      "parameters changed while they were used");
 }
 
 static bool update_run_step(struct update_ranks *r, const struct twill_update_case *c, int rank,
@@ -223,9 +223,8 @@ static bool update_is_right(struct update_ranks *r, const struct twill_update_ca
             double is = load(memory, c->type, i), right = c->oracle[t * UPDATE_COUNT + i],
                    bound = c->type == TWILL_BF16 ? 0x1p-8 * fabs(right) + 1e-6
                                                  : 1e-6 * fmax(1, fabs(right));
-            if (!twill_test_note(fabs(is - right) <= bound, __FILE__, __LINE__,
-                                 "tensor %u element %zu: %.9g, not %.9g", t, i, is, right))
-                return false;
+            TWILL_REQUIRE(fabs(is - right) <= bound, "tensor %u element %zu: %.9g, not %.9g", t, i,
+                          is, right);
         }
     }
     return twill_test_set_ok(&r->s, twill_gradients_check(r->set));
@@ -255,9 +254,8 @@ void twill_update_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
                     total / (size_t)size + counters.operations * 256 + 4096);
         TWILL_CHECK(strstr(twill_gradients_describe(r.set, 0), "on shards") != NULL);
         if (c->optimizer.clip_norm > 0)
-            (void)twill_test_note(fabs(counters.gradient_norm - c->norm) <= 1e-5 * c->norm,
-                                  __FILE__, __LINE__, "norm %g, not %g", counters.gradient_norm,
-                                  c->norm);
+            (void)TWILL_NOTE(fabs(counters.gradient_norm - c->norm) <= 1e-5 * c->norm,
+                             "norm %g, not %g", counters.gradient_norm, c->norm);
     }
     update_stop(&r, bootstrap);
 }

@@ -351,7 +351,6 @@ enum twill_cuda_result cuMemHostUnregister(void *host)
 
 enum twill_cuda_result cuInit(unsigned flags)
 {
-    (void)flags;
     int fd = memfd_create("a double of device memory", 0);
     if (fd < 0 || ftruncate(fd, (off_t)SIZE) != 0)
         return (enum twill_cuda_result)FAILURE;
@@ -371,7 +370,6 @@ enum twill_cuda_result cuDeviceGet(int *device, int ordinal)
 
 enum twill_cuda_result cuCtxCreate_v2(void **context, unsigned flags, int device)
 {
-    (void)flags, (void)device;
     *context = &gpu.context[1];
     return cuCtxPushCurrent_v2(*context);
 }
@@ -397,13 +395,11 @@ enum twill_cuda_result cuMemAlloc_v2(twill_cuda_pointer *memory, size_t bytes)
 
 enum twill_cuda_result cuMemAllocManaged(twill_cuda_pointer *memory, size_t bytes, unsigned flags)
 {
-    (void)flags;
     return allocate(MANAGED, memory, bytes);
 }
 
 enum twill_cuda_result cuMemAllocAsync(twill_cuda_pointer *memory, size_t bytes, void *stream)
 {
-    (void)stream;
     return allocate(OF_POOL, memory, bytes);
 }
 
@@ -462,7 +458,6 @@ enum twill_cuda_result cuMemsetD32Async(twill_cuda_pointer memory, unsigned word
 
 enum twill_cuda_result cuStreamCreate(void **stream, unsigned flags)
 {
-    (void)flags;
     *stream = &gpu.stream;
     return TWILL_CUDA_SUCCESS;
 }

@@ -74,8 +74,6 @@ static int av_insert(struct fid_av *fid, const void *addresses, size_t count, fi
                      uint64_t flags, void *context)
 {
     struct av *av = container_of(fid, struct av, fid);
-    (void)flags;
-    (void)context;
     int inserted = 0;
     enter(av->domain, "fi_av_insert");
     for (size_t i = 0; i < count; i++) {
@@ -92,17 +90,11 @@ static int av_insert(struct fid_av *fid, const void *addresses, size_t count, fi
 
 static int av_remove(struct fid_av *fid, fi_addr_t *addresses, size_t count, uint64_t flags)
 {
-    (void)fid;
-    (void)addresses;
-    (void)count;
-    (void)flags;
     return 0;
 }
 
 static const char *av_straddr(struct fid_av *fid, const void *address, char *text, size_t *bytes)
 {
-    (void)fid;
-    (void)address;
     if (*bytes > 0)
         text[0] = '\0';
     *bytes = 1;

@@ -96,7 +96,6 @@ static ssize_t cq_read(struct fid_cq *fid, void *buffer, size_t count)
 static ssize_t cq_readerr(struct fid_cq *fid, struct fi_cq_err_entry *entry, uint64_t flags)
 {
     struct queue *queue = container_of(fid, struct queue, fid);
-    (void)flags;
     if (!has_failure(queue))
         return -FI_EAGAIN;
     enter(queue->domain, "fi_cq_readerr");

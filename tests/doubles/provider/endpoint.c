@@ -376,7 +376,6 @@ static int ep_control(struct fid *fid, int command, void *argument)
     struct endpoint *ep = container_of(fid, struct endpoint, fid.fid);
     if (command != FI_ENABLE || ep->av == NULL || ep->queue == NULL)
         return refuse("control %d of an endpoint without addresses or a queue", command);
-    (void)argument;
     int rc = fi_enable(ep->lower);
     ep->enabled = rc == 0;
     return rc;

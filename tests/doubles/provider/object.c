@@ -8,26 +8,16 @@
 
 int no_bind(struct fid *fid, struct fid *other, uint64_t flags)
 {
-    (void)fid;
-    (void)other;
-    (void)flags;
     return refuse("bind of what is not bound here");
 }
 
 int no_control(struct fid *fid, int command, void *argument)
 {
-    (void)fid;
-    (void)argument;
     return refuse("control %d", command);
 }
 
 int no_ops(struct fid *fid, const char *name, uint64_t flags, void **ops, void *context)
 {
-    (void)fid;
-    (void)name;
-    (void)flags;
-    (void)ops;
-    (void)context;
     return -FI_ENOSYS;
 }
 
@@ -206,7 +196,6 @@ static int domain_open(struct fid_fabric *fabric, struct fi_info *info, struct f
     static struct fi_ops ops = {sizeof(ops), domain_close, no_bind, no_control, no_ops, NULL, NULL};
     static struct fi_ops_domain domain_ops = {
         .size = sizeof(domain_ops), .av_open = av_open, .cq_open = cq_open, .endpoint = ep_open};
-    (void)fabric;
     struct limits limits = double_limits();
     if ((limits.mr_mode & ~info->domain_attr->mr_mode) != 0 || (limits.mode & ~info->mode) != 0 ||
         info->addr_format != limits.format)
@@ -243,7 +232,6 @@ int double_fabric(struct fi_fabric_attr *attr, struct fid_fabric **fabric, void 
 {
     static struct fi_ops ops = {sizeof(ops), fabric_close, no_bind, no_control, no_ops, NULL, NULL};
     static struct fi_ops_fabric fabric_ops = {.size = sizeof(fabric_ops), .domain = domain_open};
-    (void)attr;
     *fabric = calloc(1, sizeof(**fabric));
     if (*fabric == NULL)
         return -FI_ENOMEM;

@@ -234,9 +234,6 @@ static void fill_info(struct fi_info *info, const struct limits *l, const struct
 static int double_getinfo(uint32_t version, const char *node, const char *service, uint64_t flags,
                           const struct fi_info *hints, struct fi_info **info)
 {
-    (void)node;
-    (void)service;
-    (void)flags;
     struct limits limits = double_limits();
     *info = NULL;
     /* Without aprun there are no credentials for the network. */

@@ -11,7 +11,7 @@ static struct test_costs cost_of(const char *name, struct twill_world *world,
     return test_cost_of(name, world, &shape, count);
 }
 
-static void test_ring(void **state)
+TWILL_TEST(test_ring)
 {
     for (uint32_t p = 2; p <= 40; p++) {
         struct twill_world world;
@@ -36,7 +36,7 @@ static void test_ring(void **state)
 }
 
 /* The ring leaves each node once, however ranks are placed. */
-static void test_ring_crossings(void **state)
+TWILL_TEST(test_ring_crossings)
 {
     for (uint32_t size = 2; size <= 64; size++) {
         for (unsigned placement = 0; placement < TEST_PLACEMENT_COUNT; placement++) {
@@ -50,7 +50,7 @@ static void test_ring_crossings(void **state)
     }
 }
 
-static void test_recursive_doubling(void **state)
+TWILL_TEST(test_recursive_doubling)
 {
     for (uint32_t p = 2; p <= 70; p++) {
         struct twill_world world;
@@ -70,7 +70,7 @@ static void test_recursive_doubling(void **state)
     }
 }
 
-static void test_direct(void **state)
+TWILL_TEST(test_direct)
 {
     for (uint32_t l = 2; l <= 70; l++) {
         struct twill_world world;
@@ -118,7 +118,7 @@ static void touch_lines(struct shared *shared, const struct twill_step *step, ui
 
 /* Contributions and results of a staged allreduce use the same lines: each line belongs to one pair
  * of ranks, and moves between them twice. */
-static void test_staged_lines(void **state)
+TWILL_TEST(test_staged_lines)
 {
     for (uint32_t l = 2; l <= COST_MOST; l++) {
         struct twill_world world;
@@ -153,7 +153,7 @@ static void test_staged_lines(void **state)
     }
 }
 
-static void test_hierarchical(void **state)
+TWILL_TEST(test_hierarchical)
 {
     for (uint32_t g = 2; g <= 9; g++) {
         for (uint32_t l = 2; l <= 12; l++) {
@@ -184,6 +184,3 @@ static void test_hierarchical(void **state)
         }
     }
 }
-
-TWILL_UNIT_MAIN(test_ring, test_ring_crossings, test_recursive_doubling, test_direct,
-                test_staged_lines, test_hierarchical)

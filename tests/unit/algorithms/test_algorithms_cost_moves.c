@@ -125,24 +125,22 @@ static void check_two_halves(struct twill_world *world, uint32_t p, uint64_t n)
         assert_int_equal(c.most.bytes_sent, n - COST_MOVES_EACH + n / 2);
 }
 
-static void test_tree(void **state)
+TWILL_TEST(test_tree)
 {
     each_size(check_tree);
 }
 
-static void test_linear(void **state)
+TWILL_TEST(test_linear)
 {
     each_size(check_linear);
 }
 
-static void test_bruck(void **state)
+TWILL_TEST(test_bruck)
 {
     each_size(check_bruck);
 }
 
-static void test_two_halves(void **state)
+TWILL_TEST(test_two_halves)
 {
     each_size(check_two_halves);
 }
-
-TWILL_UNIT_MAIN(test_tree, test_linear, test_bruck, test_two_halves)

@@ -109,11 +109,9 @@ static void check_row(const struct cost_row *row, uint32_t p)
     twill_world_destroy(&world);
 }
 
-static void test_table(void **state)
+TWILL_TEST(test_table)
 {
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(table); i++)
         for (uint32_t p = 2; p <= (TEST_FEWER ? 24 : 70); p++)
             check_row(&table[i], p);
 }
-
-TWILL_UNIT_MAIN(test_table)

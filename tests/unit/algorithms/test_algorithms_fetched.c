@@ -7,7 +7,7 @@
 
 /* Buffer addresses are exchanged where FETCHED was measured to be faster, and it is chosen where
  * peers can be read. */
-static void test_measured_fetched(void **state)
+TWILL_TEST(test_measured_fetched)
 {
     static const char text[] = "twill-tuning 1\nmeasured allreduce direct@fetched 1x4 1M 5\n";
     struct twill_world world;
@@ -37,7 +37,7 @@ static void test_measured_fetched(void **state)
 
 /* Only reads are available: a MAPPED schedule may store into a peer's DST, a FETCHED one may not.
  */
-static void test_never_stored(void **state)
+TWILL_TEST(test_never_stored)
 {
     static const char text[] = "schedule shards 1 blocks 1 tmp 0 shared 0 peer_src 0 peer_dst 1\n"
                                "lane\ncopy @DST[0] = SRC[0] of 1\n";
@@ -58,7 +58,7 @@ static void test_never_stored(void **state)
 }
 
 /* With eight ranks per node a flat algorithm is chosen for a large allreduce if it was measured. */
-static void test_measured_flat(void **state)
+TWILL_TEST(test_measured_flat)
 {
     static const char text[] = "twill-tuning 1\nmeasured allreduce torus 4x8 1M 5\n";
     const struct twill_select_request request = {
@@ -83,7 +83,7 @@ static void test_measured_flat(void **state)
 
 /* Timings are for one machine: with another CPU, other caches or more cores the file does not
  * match. */
-static void test_key(void **state)
+TWILL_TEST(test_key)
 {
     static const char text[] = "twill-tuning 1\n# for AMD\n\n for AuthenticAMD 25 17 1M 2 # EPYC\n";
     static const struct {
@@ -105,5 +105,3 @@ static void test_key(void **state)
     assert_true(delivered->count > 100);
     twill_tuning_destroy(delivered);
 }
-
-TWILL_UNIT_MAIN(test_measured_fetched, test_measured_flat, test_key, test_never_stored)

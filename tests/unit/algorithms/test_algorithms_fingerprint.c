@@ -166,7 +166,7 @@ static void thousand_ranks(struct large *large)
     }
 }
 
-static void test_large_worlds(void **state)
+TWILL_TEST(test_large_worlds)
 {
     static const uint32_t grids[][2] = {{24, 1},   {48, 1},  {128, 1}, {400, 1},
                                         {4392, 1}, {24, 4},  {24, 64}, {400, 2},
@@ -203,5 +203,3 @@ static void test_large_worlds(void **state)
         fail_msg("%s was not verified with %u ranks", never, THOUSAND);
     assert_int_equal(failed, 0);
 }
-
-TWILL_UNIT_MAIN(test_large_worlds)

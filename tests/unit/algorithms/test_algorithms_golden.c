@@ -132,7 +132,7 @@ static void check_golden(struct golden *golden, const struct golden_row *row)
     twill_world_destroy(&world);
 }
 
-static void test_golden(void **state)
+TWILL_TEST(test_golden)
 {
     struct golden golden;
     open_golden(&golden);
@@ -171,7 +171,7 @@ static void round_trip(const struct test_case *test, void *user)
     test_schedules_destroy(schedules, test->world->size);
 }
 
-static void test_round_trip(void **state)
+TWILL_TEST(test_round_trip)
 {
     unsigned count = 0;
     for (uint32_t size = 1; size <= (TEST_FEWER ? 9 : 17); size += 4) {
@@ -187,7 +187,7 @@ static void test_round_trip(void **state)
 }
 
 /* Two lanes, written by hand: parsed, verified, printed. */
-static void test_lanes(void **state)
+TWILL_TEST(test_lanes)
 {
     static const char *const texts[2] = {
         "schedule shards 1 blocks 2 tmp 0 shared 0 peer_src 0 peer_dst 0\n"
@@ -223,7 +223,7 @@ static void test_lanes(void **state)
     twill_world_destroy(&world);
 }
 
-static void test_bad_text(void **state)
+TWILL_TEST(test_bad_text)
 {
 #define GOLDEN_HEAD "schedule shards 1 blocks 2 tmp 0 shared 0 peer_src 0 peer_dst 0\n"
     static const char *const bad[] = {
@@ -261,5 +261,3 @@ static void test_bad_text(void **state)
         assert_null(schedule.steps);
     }
 }
-
-TWILL_UNIT_MAIN(test_golden, test_round_trip, test_lanes, test_bad_text)

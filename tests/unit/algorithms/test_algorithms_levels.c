@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The composer on machines of many levels, regular and ragged; the syntax of "levels=...". */
-#include "tests/support/sanitizers.h"
 #include "tests/support/schedules.h"
 #include "tests/support/unit.h"
 
@@ -51,7 +50,7 @@ static void regular_world(struct twill_world *world, const uint32_t fanout[TWILL
     }
 }
 
-static void test_regular(void **state)
+TWILL_TEST(test_regular)
 {
     static const uint32_t fanouts[][TWILL_LEVEL_COUNT + 1] = {
         {2, 0, 2, 2, 1, 1, 1}, {2, 2, 2, 0, 2, 0, 1}, {2, 2, 1, 2, 2, 2, 1}, {2, 0, 2, 2, 2, 2, 2},
@@ -71,7 +70,7 @@ static void test_regular(void **state)
 
 /* With every level known, ranks synchronise once at each on the way down and once on the way up,
  * and read one partner at each. */
-static void test_all_levels_are_used(void **state)
+TWILL_TEST(test_all_levels_are_used)
 {
     static const uint32_t fanout[TWILL_LEVEL_COUNT + 1] = {2, 0, 2, 2, 2, 3, 1};
     struct twill_world world;
@@ -132,17 +131,17 @@ static void sweep_random(uint32_t from, uint32_t to, uint32_t step, uint32_t win
     assert_true(sweep.verified > 0);
 }
 
-static void test_random(void **state)
+TWILL_TEST(test_random)
 {
     sweep_random(1, test_whole() ? 64 : 24, TEST_FEWER ? 7 : 1, 1);
 }
 
-static void test_random_two_in_flight(void **state)
+TWILL_TEST(test_random_two_in_flight)
 {
     sweep_random(2, TEST_FEWER ? 6 : 14, 1, 2);
 }
 
-static void test_parse(void **state)
+TWILL_TEST(test_parse)
 {
     static const struct {
         const char *text;
@@ -173,6 +172,3 @@ static void test_parse(void **state)
             fail_msg("\"%s\": should be %s", texts[i].text, texts[i].good ? "read" : "refused");
     }
 }
-
-TWILL_UNIT_MAIN(test_regular, test_all_levels_are_used, test_random, test_random_two_in_flight,
-                test_parse)

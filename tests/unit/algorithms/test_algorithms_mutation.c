@@ -187,7 +187,7 @@ static struct score print_scores(const struct scores *scores)
     return all;
 }
 
-static void test_mutants(void **state)
+TWILL_TEST(test_mutants)
 {
     struct scores *scores = calloc(1, sizeof(*scores));
     assert_non_null(scores);
@@ -228,7 +228,7 @@ static void simulate_case(const struct test_case *test, void *user)
     test_schedules_destroy(schedules, test->world->size);
 }
 
-static void test_second_opinion(void **state)
+TWILL_TEST(test_second_opinion)
 {
     struct opinion opinion = {.random = test_seed()};
     for (uint32_t size = 1; size <= 33; size += size < 13 ? 1 : 10) {
@@ -242,5 +242,3 @@ static void test_second_opinion(void **state)
     }
     assert_true(opinion.count > (getenv("TEST_ALGORITHM") == NULL ? 500 : 0));
 }
-
-TWILL_UNIT_MAIN(test_second_opinion, test_mutants)

@@ -43,7 +43,7 @@ static struct twill_narrowing compare(const struct narrowing_case *c,
 
 /* 4 MiB take 1 ms, 2 MiB 0.6 ms, 1 MiB 0.5 ms: f16 must take less than 15/16 ms, so that
  * converting may take 0.3375 ms, or 82397 ps per KiB. */
-static void test_measured(void **state)
+TWILL_TEST(test_measured)
 {
     static const char text[] = "twill-tuning 1\nmodel convert 1000\n"
                                "measured allreduce ring 2x1 1M 500000000\n"
@@ -69,7 +69,7 @@ static void test_measured(void **state)
 }
 
 /* The slower the network, the more it pays; from some bandwidth on it does not. */
-static void test_break_even(void **state)
+TWILL_TEST(test_break_even)
 {
     static const size_t sizes[] = {64 << 10, 1 << 20, 64 << 20};
     for (size_t s = 0; s < TWILL_ARRAY_LENGTH(sizes); s++) {
@@ -89,7 +89,7 @@ static void test_break_even(void **state)
     }
 }
 
-static void test_refused(void **state)
+TWILL_TEST(test_refused)
 {
     struct narrowing_case c;
     struct twill_narrowing got;
@@ -112,5 +112,3 @@ static void test_refused(void **state)
     }
     close_case(&c);
 }
-
-TWILL_UNIT_MAIN(test_measured, test_break_even, test_refused)

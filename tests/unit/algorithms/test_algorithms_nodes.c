@@ -20,7 +20,7 @@ static void check_levels(struct test_node *node, enum test_layout layout, void *
                      node->machine->units[node->machine->slow]);
 }
 
-static void test_levels(void **state)
+TWILL_TEST(test_levels)
 {
     test_each_node(check_levels, NULL);
 }
@@ -144,7 +144,7 @@ static void check_small(struct test_node *node, enum test_layout layout, void *u
     twill_chooser_destroy(chooser);
 }
 
-static void test_small(void **state)
+TWILL_TEST(test_small)
 {
     test_each_node(check_small, NULL);
 }
@@ -180,11 +180,9 @@ static void check_ring(struct test_node *node, enum test_layout layout, void *us
     test_schedules_destroy(schedules, world->size);
 }
 
-static void test_ring(void **state)
+TWILL_TEST(test_ring)
 {
     unsigned better = 0;
     test_each_node(check_ring, &better);
     assert_true(better >= 5);
 }
-
-TWILL_UNIT_MAIN(test_levels, test_small, test_ring)

@@ -32,7 +32,7 @@ static uint64_t price_of(const char *name, uint32_t ranks, const struct twill_ma
 }
 
 /* Partials of narrow sums cost what elements do: with equal speeds the price is that of f32. */
-static void test_narrow_partials(void **state)
+TWILL_TEST(test_narrow_partials)
 {
     static const char *const names[] = {"ring", "halving_doubling", "recursive_doubling",
                                         "double_tree"};
@@ -85,7 +85,7 @@ static unsigned lg(uint32_t n)
 
 /* Where only latency costs, a price is the number of rounds: on worlds that are run whole, by
  * representatives, and scaled. */
-static void test_rounds(void **state)
+TWILL_TEST(test_rounds)
 {
     struct twill_machine_model model = {.segment = 1 << 18, .segment_net = 1 << 22, .window = 4};
     model.link[TWILL_LINK_NETWORK].latency = 1000;
@@ -106,7 +106,7 @@ static void test_rounds(void **state)
 
 /* Where only bytes cost, a price is what the busiest rank sends; where only reducing costs, what it
  * reduces. */
-static void test_bytes(void **state)
+TWILL_TEST(test_bytes)
 {
     struct twill_machine_model model = {.segment = 1 << 18, .segment_net = 1 << 22, .window = 4};
     static const uint32_t ranks[] = {2, 4, 8, 16, 32, 64};
@@ -130,7 +130,7 @@ static void test_bytes(void **state)
 
 /* Where only bytes cost, a chain of P ranks passes c blocks to its end in (P - 2 + c) / c times
  * what it takes to send the message once. */
-static void test_blocks(void **state)
+TWILL_TEST(test_blocks)
 {
     const struct twill_algorithm *chain = twill_algorithm_find("chain");
     struct twill_machine_model model = {.segment = 1 << 20, .segment_net = 1 << 22, .window = 4};
@@ -152,7 +152,7 @@ static void test_blocks(void **state)
 
 /* Where only signals cost: two barriers a segment, two segments in flight. Segments are those of
  * the executor (lib/engine/plan.c). */
-static void test_segments(void **state)
+TWILL_TEST(test_segments)
 {
     const uint64_t each = UINT64_C(1) << 27, one = 2 * each;
     struct twill_machine_model model = {
@@ -169,7 +169,7 @@ static void test_segments(void **state)
 }
 
 /* A payload in IMM costs what it takes to store it. */
-static void test_immediate(void **state)
+TWILL_TEST(test_immediate)
 {
     struct twill_machine_model model = {.bounce = 1024, .raise = 5};
     assert_int_equal(price_on_node(TWILL_PROTOCOL_IMM, 2, &model, 8), 5 + 8);
@@ -178,9 +178,8 @@ static void test_immediate(void **state)
 }
 
 /* The work of ranks that share a core adds up, and each wait costs at most a turn more. */
-static void test_crowd(void **state)
+TWILL_TEST(test_crowd)
 {
-    (void)state;
     struct twill_machine_model model = {.poll = 1000};
     uint64_t own = price_on_node(TWILL_PROTOCOL_IMM, 8, &model, 8);
     for (model.crowd = 2; model.crowd <= 8; model.crowd *= 2) {
@@ -193,7 +192,7 @@ static void test_crowd(void **state)
 }
 
 /* The price does not jump at the size from which on representatives are run. */
-static void test_alone_as_together(void **state)
+TWILL_TEST(test_alone_as_together)
 {
     const struct twill_machine_model *model = twill_machine_model_find("theta");
     uint64_t step = 0, last = price_of("ring", 3, model, 4096);
@@ -239,7 +238,7 @@ static void check_case(const struct test_case *test, void *user)
     sweep->cases++;
 }
 
-static void test_sweep(void **state)
+TWILL_TEST(test_sweep)
 {
     struct price_sweep sweep = {.cases = 0};
     for (size_t m = 0; (sweep.model = twill_machine_model_at(m)) != NULL; m++)
@@ -313,7 +312,7 @@ static uint64_t fit_latency(struct twill_machine_model model, uint64_t measured)
     return low;
 }
 
-static void test_theta(void **state)
+TWILL_TEST(test_theta)
 {
     static const struct {
         uint32_t nodes, each;
@@ -359,7 +358,7 @@ static uint64_t hash_of(const char *text)
 }
 
 /* Every field can be set, and changes the hash. */
-static void test_fields(void **state)
+TWILL_TEST(test_fields)
 {
     struct twill_machine_model model = *twill_machine_model_at(0);
     uint64_t *value, plain = hash_of("twill-tuning 1\n");
@@ -381,7 +380,7 @@ static void test_fields(void **state)
     assert_true(hash_of("twill-tuning 1 # say\n\n \t# nothing\n") == plain);
 }
 
-static void test_measured(void **state)
+TWILL_TEST(test_measured)
 {
     static const char text[] = "twill-tuning 1\n"
                                "measured allreduce direct@flat 1x4 64K 9000000 # out of order\n"
@@ -421,7 +420,7 @@ static void test_measured(void **state)
     twill_world_destroy(&world);
 }
 
-static void test_refusals(void **state)
+TWILL_TEST(test_refusals)
 {
     static const char *const bad[][2] = {
         {"", "file:1: the first line"},
@@ -458,7 +457,3 @@ static void test_refusals(void **state)
     assert_int_equal(twill_tuning_create(&tuning, "moon", NULL, NULL, &error), TWILL_ERR_CONFIG);
     assert_non_null(strstr(error.message, "TWILL_TUNE=machine=moon"));
 }
-
-TWILL_UNIT_MAIN(test_narrow_partials, test_rounds, test_bytes, test_blocks, test_alone_as_together,
-                test_segments, test_immediate, test_crowd, test_sweep, test_theta, test_fields,
-                test_measured, test_refusals)

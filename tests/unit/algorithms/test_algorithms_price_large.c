@@ -202,7 +202,7 @@ static void check_choice(const struct brute *b, const struct twill_world *world,
     twill_candidates_destroy(all);
 }
 
-static void test_brute_force(void **state)
+TWILL_TEST(test_brute_force)
 {
     static const struct priced_shape worlds[] = {{4, 16}, {5, 4},  {6, 8},  {3, 12},
                                                  {12, 4}, {2, 24}, {17, 2}, {24, 2},
@@ -229,7 +229,7 @@ static void test_brute_force(void **state)
 }
 
 /* Worlds with too many ranks to run all of them in every test. */
-static void test_scaled(void **state)
+TWILL_TEST(test_scaled)
 {
     static const struct priced_shape worlds[] = {{33, 8}, {300, 1}, {72, 4}};
     static const enum twill_collective collectives[] = {TWILL_ALLREDUCE, TWILL_BROADCAST,
@@ -323,7 +323,7 @@ static void check_bound(const struct twill_world *world, const struct twill_cand
                      (double)(model->interface * off * (bytes / MIB)) / 1e6);
 }
 
-static void test_interface(void **state)
+TWILL_TEST(test_interface)
 {
     const struct twill_machine_model *model;
     for (size_t m = 0; (model = twill_machine_model_at(m)) != NULL; m++)
@@ -381,7 +381,7 @@ static void check_one_more(const struct twill_machine_model *model, uint32_t nod
 }
 
 /* The price of the choice does not jump at the size from which on not every rank is run. */
-static void test_one_node_more(void **state)
+TWILL_TEST(test_one_node_more)
 {
     static const uint32_t nodes[] = {4,  5,  6,  7,  8,   9,   10,  11,  12,   13,
                                      14, 15, 16, 17, 31,  32,  33,  47,  48,   49,
@@ -405,7 +405,7 @@ static void test_one_node_more(void **state)
 
 /* With one more rank per node, or many more nodes, the price does not fall by more than the error
  * of scaled prices. (685 nodes cut shards in one more message than 686.) */
-static void test_more_ranks(void **state)
+TWILL_TEST(test_more_ranks)
 {
     static const struct {
         struct priced_shape few, many;
@@ -432,5 +432,3 @@ static void test_more_ranks(void **state)
                              (double)many[s] / 1e6, pairs[i].many.nodes, pairs[i].many.each);
         }
 }
-
-TWILL_UNIT_MAIN(test_brute_force, test_scaled, test_interface, test_one_node_more, test_more_ranks)

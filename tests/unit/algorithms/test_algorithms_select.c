@@ -176,7 +176,7 @@ static twill_status choose_row(struct twill_choice *choice, const struct twill_w
     return status;
 }
 
-static void test_table(void **state)
+TWILL_TEST(test_table)
 {
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(table); i++) {
         struct twill_world world;
@@ -295,7 +295,7 @@ static void check_all_requests(struct twill_world *world, struct twill_chooser *
     twill_chooser_destroy(fresh);
 }
 
-static void test_all_choices_apply(void **state)
+TWILL_TEST(test_all_choices_apply)
 {
     each_world(TEST_FEWER ? 9 : 37, check_all_requests);
 }
@@ -384,7 +384,7 @@ static void check_edges(struct twill_world *world, struct twill_chooser *chooser
         assert_true(e.thresholds > 0);
 }
 
-static void test_no_cliffs(void **state)
+TWILL_TEST(test_no_cliffs)
 {
     each_world(TEST_FEWER ? 9 : 37, check_edges);
 }
@@ -393,7 +393,7 @@ static void test_no_cliffs(void **state)
 
 /* If the override's algorithm does the collective but not this call, another one is chosen and
  * `substituted` is set. */
-static void test_substituted(void **state)
+TWILL_TEST(test_substituted)
 {
     struct twill_world world;
     struct twill_chooser *chooser;
@@ -418,7 +418,7 @@ static void test_substituted(void **state)
 }
 
 /* Measurements decide, whatever the price. */
-static void test_measured_decides(void **state)
+TWILL_TEST(test_measured_decides)
 {
     static const char text[] = "twill-tuning 1\nmeasured allreduce ring 4x1 64K 5\n";
     struct twill_world world;
@@ -439,7 +439,7 @@ static void test_measured_decides(void **state)
     twill_world_destroy(&world);
 }
 
-static void test_registry(void **state)
+TWILL_TEST(test_registry)
 {
     const struct twill_algorithm *a;
     size_t count = 0;
@@ -473,7 +473,7 @@ static void test_registry(void **state)
 
 /* The work of the ranks that share a core adds up: few messages are chosen, and only there. The
  * choice for one size is that of all candidates. */
-static void test_shared_cores(void **state)
+TWILL_TEST(test_shared_cores)
 {
     static const struct {
         uint32_t to_a_core;
@@ -502,6 +502,3 @@ static void test_shared_cores(void **state)
     }
     twill_world_destroy(&world);
 }
-
-TWILL_UNIT_MAIN(test_table, test_all_choices_apply, test_no_cliffs, test_substituted,
-                test_measured_decides, test_registry, test_shared_cores)

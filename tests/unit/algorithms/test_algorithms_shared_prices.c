@@ -77,7 +77,7 @@ static const struct twill_select_request requests[] = {
     {.collective = TWILL_BARRIER},
 };
 
-static void test_computed_once(void **state)
+TWILL_TEST(test_computed_once)
 {
     static const uint32_t sizes[] = {2, 5, 16, 24};
     for (size_t s = 0; s < TWILL_ARRAY_LENGTH(sizes); s++) {
@@ -105,7 +105,7 @@ static void test_computed_once(void **state)
 }
 
 /* Ranks that do not get on with a price, or fail, change nothing. */
-static void test_without_others(void **state)
+TWILL_TEST(test_without_others)
 {
     struct twill_world world;
     uint32_t label[6] = {0};
@@ -122,7 +122,7 @@ static void test_without_others(void **state)
     twill_world_destroy(&world);
 }
 
-static void test_override_prices_nothing(void **state)
+TWILL_TEST(test_override_prices_nothing)
 {
     static const char *const requested[] = {"recursive_doubling", "direct@staged",
                                             "multi_ring=2",       "direct",
@@ -215,7 +215,7 @@ static void compare_world(const struct twill_world *world, const struct twill_ma
     }
 }
 
-static void test_early_choices(void **state)
+TWILL_TEST(test_early_choices)
 {
     static const struct {
         uint32_t nodes, each;
@@ -237,7 +237,7 @@ static void test_early_choices(void **state)
 }
 
 /* One record tells another rank its choice; a program with many sizes gets all candidates. */
-static void test_choice_is_one_record(void **state)
+TWILL_TEST(test_choice_is_one_record)
 {
     struct twill_world world;
     struct twill_choice choice, again;
@@ -269,6 +269,3 @@ static void test_choice_is_one_record(void **state)
     twill_world_destroy(&world);
     free(records);
 }
-
-TWILL_UNIT_MAIN(test_computed_once, test_without_others, test_override_prices_nothing,
-                test_early_choices, test_choice_is_one_record)

@@ -112,17 +112,17 @@ static void sweep_sizes(struct sweep_report *report, uint32_t from, uint32_t to,
     assert_int_equal(failures(report), failed);
 }
 
-static void test_small_worlds_all_roots(void **state)
+TWILL_TEST(test_small_worlds_all_roots)
 {
     sweep_sizes(report_of(state), 1, 10, 1, 0);
 }
 
-static void test_larger_worlds(void **state)
+TWILL_TEST(test_larger_worlds)
 {
     sweep_sizes(report_of(state), 11, 130, 1, 3);
 }
 
-static void test_two_in_flight(void **state)
+TWILL_TEST(test_two_in_flight)
 {
     sweep_sizes(report_of(state), 1, 18, 2, 2);
 }
@@ -164,7 +164,7 @@ static void verify_mixed(const struct test_case *test, void *user)
         test_schedules_destroy(b, size);
 }
 
-static void test_mixed_protocols(void **state)
+TWILL_TEST(test_mixed_protocols)
 {
     struct sweep sweep = {.report = report_of(state),
                           .window = 1,
@@ -209,13 +209,4 @@ static int end_report(void **state)
     return 0;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_small_worlds_all_roots),
-        cmocka_unit_test(test_larger_worlds),
-        cmocka_unit_test(test_two_in_flight),
-        cmocka_unit_test(test_mixed_protocols),
-    };
-    return cmocka_run_group_tests(tests, begin_report, end_report);
-}
+TWILL_TEST_GROUP(begin_report, end_report)

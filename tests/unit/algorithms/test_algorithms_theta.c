@@ -156,7 +156,7 @@ static void each_world(test_case_fn fn, void *user)
     }
 }
 
-static void test_all_algorithms(void **state)
+TWILL_TEST(test_all_algorithms)
 {
     struct theta *theta = *state;
     theta->limit = test_whole() ? UINT64_MAX : 1500000;
@@ -256,7 +256,7 @@ static void mutate_theta(const struct test_case *test, void *user)
     }
 }
 
-static void test_mutants_are_noticed(void **state)
+TWILL_TEST(test_mutants_are_noticed)
 {
     struct theta *theta = *state;
     memset(theta->done, 0, sizeof(theta->done));
@@ -315,7 +315,7 @@ static void compare_small(const struct test_case *test, void *user)
     test_schedules_destroy(schedules, test->world->size);
 }
 
-static void test_small_worlds(void **state)
+TWILL_TEST(test_small_worlds)
 {
     struct theta *theta = *state;
     for (unsigned placement = 0; placement < TEST_PLACEMENT_COUNT; placement += 2) {
@@ -345,10 +345,4 @@ static int close_theta(void **state)
     return 0;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_small_worlds),
-                                       cmocka_unit_test(test_all_algorithms),
-                                       cmocka_unit_test(test_mutants_are_noticed)};
-    return cmocka_run_group_tests(tests, open_theta, close_theta);
-}
+TWILL_TEST_GROUP(open_theta, close_theta)

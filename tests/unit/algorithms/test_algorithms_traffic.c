@@ -21,7 +21,7 @@
 
 /* --- the counter itself ----------------------------------------------------------------------- */
 
-static void test_counter(void **state)
+TWILL_TEST(test_counter)
 {
     static const uint32_t one_node[4], numa[4] = {0, 0, 1, 1};
     struct twill_world world;
@@ -102,7 +102,7 @@ static void check_sum(const struct test_case *test, void *user)
     test_schedules_destroy(schedules, test->world->size);
 }
 
-static void test_sums(void **state)
+TWILL_TEST(test_sums)
 {
     unsigned checked = 0;
     for (unsigned placement = 0; placement < TEST_PLACEMENT_COUNT; placement++) {
@@ -217,7 +217,7 @@ static void check_node_composed(struct test_node *node, enum test_layout layout,
         check_completed(node);
 }
 
-static void test_composed(void **state)
+TWILL_TEST(test_composed)
 {
     test_each_node(check_node_composed, NULL);
 }
@@ -249,7 +249,7 @@ static void check_node_chosen(struct test_node *node, enum test_layout layout, v
     twill_chooser_destroy(chooser);
 }
 
-static void test_chosen(void **state)
+TWILL_TEST(test_chosen)
 {
     test_each_node(check_node_chosen, NULL);
 }
@@ -278,7 +278,7 @@ static void print_row(struct test_node *node, enum test_layout layout, void *use
                   most[0], gib[1], most[1]);
 }
 
-static void test_table(void **state)
+TWILL_TEST(test_table)
 {
     print_message(
         "allreduce of 64 MiB, a rank on each core: MiB between units, and the most one way "
@@ -286,5 +286,3 @@ static void test_table(void **state)
         "machine", "ranks", "unit", "", "direct", "of one", "levels", "of one");
     test_each_node(print_row, NULL);
 }
-
-TWILL_UNIT_MAIN(test_counter, test_sums, test_composed, test_chosen, test_table)

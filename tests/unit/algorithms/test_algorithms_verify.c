@@ -409,7 +409,7 @@ static bool check_row(size_t i, bool in_place, uint32_t window)
     return right;
 }
 
-static void test_table(void **state)
+TWILL_TEST(test_table)
 {
     bool right = true;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(table); i++)
@@ -419,5 +419,3 @@ static void test_table(void **state)
                     right = check_row(i, in_place != 0, window) && right;
     assert_true(right);
 }
-
-TWILL_UNIT_MAIN(test_table)

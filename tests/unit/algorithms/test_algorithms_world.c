@@ -26,7 +26,7 @@ static void check_world(const struct twill_world *w)
     assert_int_equal(twill_world_widest(w), widest);
 }
 
-static void test_worlds(void **state)
+TWILL_TEST(test_worlds)
 {
     for (uint32_t size = 1; size <= 300; size = size * 5 / 4 + 1) {
         for (unsigned placement = 0; placement < TEST_PLACEMENT_COUNT; placement++) {
@@ -46,7 +46,7 @@ static void test_worlds(void **state)
     twill_world_destroy(&world);
 }
 
-static void test_world_limits(void **state)
+TWILL_TEST(test_world_limits)
 {
     struct twill_error error = {.status = TWILL_OK};
     struct twill_world world;
@@ -128,7 +128,7 @@ static void set_levels(struct twill_world *w, labels label, unsigned round)
 }
 
 /* All subsets of known levels, set in all orders. */
-static void test_levels(void **state)
+TWILL_TEST(test_levels)
 {
     for (uint32_t size = 1; size <= 60; size += 1 + size / 3) {
         for (unsigned round = 0; round < 64; round++) {
@@ -148,7 +148,7 @@ static void test_levels(void **state)
     }
 }
 
-static void test_levels_refused(void **state)
+TWILL_TEST(test_levels_refused)
 {
     struct twill_world w;
     struct twill_error error = {.status = TWILL_OK};
@@ -162,7 +162,7 @@ static void test_levels_refused(void **state)
 }
 
 /* Whichever allocation of twill_world_set_level() fails, the world is as it was. */
-static void test_levels_without_memory(void **state)
+TWILL_TEST(test_levels_without_memory)
 {
     struct twill_world w;
     static const uint32_t node[4] = {0, 0, 0, 0}, level[4] = {0, 1, 0, 1};
@@ -230,7 +230,7 @@ static const struct {
     {"4+2+1", 8, NULL, "describes 7 ranks, but there are 8"},
 };
 
-static void test_parse_nodes(void **state)
+TWILL_TEST(test_parse_nodes)
 {
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(shapes); i++) {
         uint32_t label[16];
@@ -273,7 +273,7 @@ static void check_ranges(size_t count, size_t element, uint32_t blocks)
     assert_true(most - least <= (lines >= blocks ? 2 * 64 / element : 1));
 }
 
-static void test_block_range(void **state)
+TWILL_TEST(test_block_range)
 {
     static const size_t counts[] = {
         0,  1,   2,   3,   7,   8,   15,   16,   17,   31,   32,     33,         63,        64,
@@ -328,7 +328,7 @@ static const struct hierarchy {
      "node 12\n  2 L3 caches of 2 ranks each (96-97 to 98-99)\n"},
 };
 
-static void test_hierarchies(void **state)
+TWILL_TEST(test_hierarchies)
 {
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(hierarchies); i++) {
         const struct hierarchy *h = &hierarchies[i];
@@ -358,7 +358,7 @@ static void test_hierarchies(void **state)
 }
 
 /* Ranks round robin over nodes, no two nodes alike: the list of ranks and the tree are cut off. */
-static void test_long_hierarchy(void **state)
+TWILL_TEST(test_long_hierarchy)
 {
     struct twill_error error = {0};
     struct twill_world world;
@@ -382,7 +382,7 @@ static void test_long_hierarchy(void **state)
 
 /* In the order of their numbers, ranks that are dealt out leave their node with every step of a
  * ring; in the world's order they leave it as seldom as others do. */
-static void test_round_robin(void **state)
+TWILL_TEST(test_round_robin)
 {
     static const struct {
         const char *text;
@@ -400,7 +400,3 @@ static void test_round_robin(void **state)
         twill_world_destroy(&world);
     }
 }
-
-TWILL_UNIT_MAIN(test_worlds, test_world_limits, test_levels, test_levels_refused,
-                test_levels_without_memory, test_parse_nodes, test_round_robin, test_block_range,
-                test_hierarchies, test_long_hierarchy)

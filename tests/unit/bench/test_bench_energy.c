@@ -161,7 +161,7 @@ static void check_unknown(struct twill_energy_reading from, struct twill_energy_
 }
 
 /* Cray's counters are preferred to RAPL's; without an update nothing is known. */
-static void test_pm_counters(void **state)
+TWILL_TEST_BETWEEN(test_pm_counters, make_root, remove_root)
 {
     struct twill_energy_meter meter;
     put_pm_counters();
@@ -180,7 +180,7 @@ static void test_pm_counters(void **state)
 }
 
 /* Values that are updated while they are read are read again. */
-static void test_freshness(void **state)
+TWILL_TEST_BETWEEN(test_freshness, make_root, remove_root)
 {
     struct twill_energy_meter meter;
     struct twill_energy_reading bad;
@@ -211,7 +211,7 @@ static void test_freshness(void **state)
 }
 
 /* Without a counter of energy, power is integrated; without freshness nothing is read. */
-static void test_pm_power(void **state)
+TWILL_TEST_BETWEEN(test_pm_power, make_root, remove_root)
 {
     struct twill_energy_meter meter;
     put_pm_counters();
@@ -228,7 +228,7 @@ static void test_pm_power(void **state)
     open_meter(&meter, "rapl: package-0, dram, package-1-die-0, dram");
 }
 
-static void test_rapl(void **state)
+TWILL_TEST_BETWEEN(test_rapl, make_root, remove_root)
 {
     struct twill_energy_meter meter;
     struct twill_energy_reading bad;
@@ -254,7 +254,7 @@ static void test_rapl(void **state)
     check_used(bad, fourth, 65, 1, 1, 0);
 }
 
-static void test_vanished(void **state)
+TWILL_TEST_BETWEEN(test_vanished, make_root, remove_root)
 {
     struct twill_energy_meter meter;
     struct twill_energy_reading bad;
@@ -276,7 +276,7 @@ static void test_vanished(void **state)
 }
 
 /* A package that may not be read: the sum without it would be wrong, and hwmon is used. */
-static void test_denied(void **state)
+TWILL_TEST_BETWEEN(test_denied, make_root, remove_root)
 {
     struct twill_energy_meter meter;
     put_rapl();
@@ -291,7 +291,7 @@ static void test_denied(void **state)
     open_meter(&meter, "rapl: package-0, dram, package-1-die-0, dram");
 }
 
-static void test_hwmon(void **state)
+TWILL_TEST_BETWEEN(test_hwmon, make_root, remove_root)
 {
     struct twill_energy_meter meter;
     put_file("class/hwmon/hwmon0/name", "coretemp");
@@ -321,7 +321,7 @@ static void test_hwmon(void **state)
     check_used(first, read_good(&meter, 0.5), 0.5, 60, 0, 0);
 }
 
-static void test_none(void **state)
+TWILL_TEST_BETWEEN(test_none, make_root, remove_root)
 {
     struct twill_energy_meter meter;
     assert_false(twill_energy_open(&meter, root));
@@ -331,16 +331,4 @@ static void test_none(void **state)
     assert_false(twill_energy_open(&meter, root));
     assert_null(strstr(meter.message, ";"));
     assert_false(twill_energy_open(&meter, "/nonexistent"));
-}
-
-int main(void)
-{
-#define ON_MADE_SYSFS(test) cmocka_unit_test_setup_teardown(test, make_root, remove_root)
-    const struct CMUnitTest tests[] = {
-        ON_MADE_SYSFS(test_pm_counters), ON_MADE_SYSFS(test_freshness),
-        ON_MADE_SYSFS(test_pm_power),    ON_MADE_SYSFS(test_rapl),
-        ON_MADE_SYSFS(test_vanished),    ON_MADE_SYSFS(test_denied),
-        ON_MADE_SYSFS(test_hwmon),       ON_MADE_SYSFS(test_none),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,7 +15,7 @@ static void assert_near(double a, double b)
     assert_true(fabs(a - b) <= 1e-12 * fabs(b));
 }
 
-static void test_sizes(void **state)
+TWILL_TEST(test_sizes)
 {
     static const struct {
         const char *text;
@@ -36,7 +36,7 @@ static void test_sizes(void **state)
 }
 
 /* The bar, and the time that is left if the rest takes as long for each part. */
-static void test_progress(void **state)
+TWILL_TEST(test_progress)
 {
     static const struct {
         size_t done, total;
@@ -61,7 +61,7 @@ static void test_progress(void **state)
 }
 
 /* Names as other programs spell them. */
-static void test_names(void **state)
+TWILL_TEST(test_names)
 {
     static const struct {
         const char *text, *name;
@@ -106,7 +106,7 @@ static void test_names(void **state)
     }
 }
 
-static void test_steps(void **state)
+TWILL_TEST(test_steps)
 {
     assert_int_equal(twill_bench_next_size(8, 16, 1), 24);
     assert_int_equal(twill_bench_next_size(8, 16, 0), 24);
@@ -120,7 +120,7 @@ static void test_steps(void **state)
 }
 
 /* nccl-tests' doc/PERFORMANCE.md. GB is 1e9 bytes. */
-static void test_bandwidth(void **state)
+TWILL_TEST(test_bandwidth)
 {
     static const struct {
         enum twill_bench_collective collective;
@@ -144,7 +144,7 @@ static void test_bandwidth(void **state)
     assert_near(twill_bench_bandwidth(8, 0), 0);
 }
 
-static void test_statistics(void **state)
+TWILL_TEST(test_statistics)
 {
     double hundred[100], one = 3, four[] = {4, 1, 3, 2};
     for (int i = 0; i < 100; i++)
@@ -165,7 +165,7 @@ static void test_statistics(void **state)
     assert_near(s.p99, 4);
 }
 
-static void test_numbers(void **state)
+TWILL_TEST(test_numbers)
 {
     static const struct {
         double value;
@@ -182,7 +182,7 @@ static void test_numbers(void **state)
 }
 
 /* A row of 8 bytes, two floats, 12.90 us. */
-static void test_row(void **state)
+TWILL_TEST(test_row)
 {
     struct twill_bench_timing timing = {.seconds = 12.9e-6, .algorithm_bandwidth = 8 / 12.9e3};
     struct twill_bench_row row = {8, 2, "float", "sum", -1, timing, timing};
@@ -200,7 +200,7 @@ static void test_row(void **state)
 }
 
 /* Bits of small floats, including ties and subnormals. */
-static void test_encode(void **state)
+TWILL_TEST(test_encode)
 {
     static const struct {
         twill_type type;
@@ -289,7 +289,7 @@ static uint64_t reduce_rows(const struct twill_bench_payload *payload,
     return fact->integer ? (uint64_t)sum : encode_float(fact, real_sum);
 }
 
-static void test_oracle(void **state)
+TWILL_TEST(test_oracle)
 {
     static unsigned char rows[REPORT_RANKS][REPORT_COUNT * 8], result[REPORT_COUNT * 8];
     for (int type = 0; type < TWILL_TYPE_COUNT; type++) {
@@ -317,7 +317,7 @@ static void test_oracle(void **state)
 }
 
 /* Only f32 and f64 over very many ranks may be inexact. */
-static void test_tolerance(void **state)
+TWILL_TEST(test_tolerance)
 {
     for (int type = 0; type < TWILL_TYPE_COUNT; type++)
         for (int ranks = 1; ranks <= 36; ranks++) {
@@ -329,7 +329,7 @@ static void test_tolerance(void **state)
 }
 
 /* Every value depends on rank, position and round, and a moved value is that of its rank. */
-static void test_moved(void **state)
+TWILL_TEST(test_moved)
 {
     static unsigned char values[REPORT_COUNT * 8];
     for (int type = 0; type < TWILL_TYPE_COUNT; type++) {
@@ -349,7 +349,7 @@ static void test_moved(void **state)
 }
 
 /* What one rank sends, the other expects; shards of a buffer do not overlap, and fit. */
-static void test_shards(void **state)
+TWILL_TEST(test_shards)
 {
     for (int c = 0; c < TWILL_BENCH_COLLECTIVE_COUNT; c++) {
         for (int ranks = 1; ranks <= 9; ranks++) {
@@ -373,7 +373,7 @@ static void test_shards(void **state)
     }
 }
 
-static void test_overlap(void **state)
+TWILL_TEST(test_overlap)
 {
     assert_near(twill_bench_overlap(10, 10, 10), 100);
     assert_near(twill_bench_overlap(20, 10, 10), 0);
@@ -382,7 +382,3 @@ static void test_overlap(void **state)
     assert_near(twill_bench_overlap(5, 10, 10), 100);
     assert_near(twill_bench_overlap(5, 10, 0), 0);
 }
-
-TWILL_UNIT_MAIN(test_sizes, test_names, test_progress, test_steps, test_bandwidth, test_statistics,
-                test_numbers, test_row, test_encode, test_oracle, test_tolerance, test_moved,
-                test_shards, test_overlap)

@@ -4,7 +4,6 @@
  * results do not vary. CMake links bench/tools/simulate/. */
 #include "bench/tools/simulate/learning.h"
 #include "bench/tools/simulate/shared_link.h"
-#include "tests/support/sanitizers.h"
 #include "tests/support/unit.h"
 
 static void parse(struct law *law, const char *text)
@@ -69,7 +68,7 @@ static double harmonic(uint32_t n)
     return harmonic_difference(n, n);
 }
 
-static void test_order_statistics(void **state)
+TWILL_TEST(test_order_statistics)
 {
     static const uint32_t workers[] = {2, 4, 8, 20};
     static const double over_async[] = {3.0, 8.33, 21.74, 71.95};
@@ -94,7 +93,7 @@ static void test_order_statistics(void **state)
     check_time("k-sync:4", 8, "pareto:1,2", 5 / 4.5 * 6 / 5.5 * 7 / 6.5 * 8 / 7.5);
 }
 
-static void test_renewals(void **state)
+TWILL_TEST(test_renewals)
 {
     check_time("k-batch-sync:4", 8, "exp:0.5", 4 * 0.5 / 8); /* K / (P mu) */
     check_time("k-batch-async:4", 8, "exp:0.5", 4 * 0.5 / 8);
@@ -114,7 +113,7 @@ static void test_renewals(void **state)
 
 /* The same numbers are drawn, so that modes which are one are equal to the bit. Under sanitizers
  * with one law by TEST_SEED. */
-static void test_equal_modes(void **state)
+TWILL_TEST(test_equal_modes)
 {
     static const char *const equal[][2] = {
         {"k-sync:8", "sync"},   {"k-async:8", "sync"},        {"groups:1", "sync"},
@@ -134,7 +133,7 @@ static void test_equal_modes(void **state)
 
 /* K-async takes at most as long as K-sync where a worker that has computed for a while has less
  * left than a new one (Dutta et al. 2018, theorem 5); a heavy tail is the opposite. */
-static void test_k_async_is_faster(void **state)
+TWILL_TEST(test_k_async_is_faster)
 {
     static const char *const laws[] = {"exp:1", "shifted:1,1", "uniform:0,2", "pareto:1,1.5"};
     for (int law = 0; law < 4; law++) {
@@ -145,7 +144,7 @@ static void test_k_async_is_faster(void **state)
     }
 }
 
-static void test_measured_list(void **state)
+TWILL_TEST(test_measured_list)
 {
     char path[] = "/tmp/twill-list-XXXXXX", text[64];
     int file = mkstemp(path);
@@ -159,7 +158,7 @@ static void test_measured_list(void **state)
     law_free(&setup.compute);
 }
 
-static void test_bad_laws(void **state)
+TWILL_TEST(test_bad_laws)
 {
     static const char *const bad[] = {
         "",           "exp",     "exp:",    "exp:-1", "exp:1,2",  "uniform:2,1",  "uniform:1",
@@ -184,7 +183,7 @@ static void test_bad_laws(void **state)
 }
 
 /* n-softsync of 30 workers, whose times differ by half of their mean at most. */
-static void test_softsync_staleness(void **state)
+TWILL_TEST(test_softsync_staleness)
 {
     static const uint32_t n[] = {1, 2, 3, 6, 15, 30};
     char mode[32];
@@ -202,7 +201,7 @@ static void test_softsync_staleness(void **state)
     }
 }
 
-static void test_bounded(void **state)
+TWILL_TEST(test_bounded)
 {
     for (uint32_t bound = 0; bound < 6; bound += 2) {
         char mode[32];
@@ -216,7 +215,7 @@ static void test_bounded(void **state)
 }
 
 /* Late gradients that the server drops instead: a slow worker's are all in vain. */
-static void test_late(void **state)
+TWILL_TEST(test_late)
 {
     struct simulation_setup setup = setup_of("k-sync:7", 8, "const:1");
     setup.slow_workers = 1;
@@ -229,7 +228,7 @@ static void test_late(void **state)
 }
 
 /* Messages on the server's link: its bytes take their time, whoever sends them. */
-static void test_contention(void **state)
+TWILL_TEST(test_contention)
 {
     struct simulation_setup setup = setup_of("sync", 16, "const:0.5");
     setup.updates = 2000;
@@ -262,7 +261,7 @@ static void test_contention(void **state)
 }
 
 /* Messages of one length which join and leave: each has what max-min fairness gives it. */
-static void test_shared_link(void **state)
+TWILL_TEST(test_shared_link)
 {
     struct shared_link link = {.capacity = 10, .most = 6, .length = 60, .credits = 2};
     assert_true(shared_link_create(&link, 4));
@@ -292,7 +291,7 @@ static struct simulation_setup learning_setup(const char *mode, uint32_t workers
 }
 
 /* What is left of the loss, by the variance of an autoregressive process. */
-static void test_error_floors(void **state)
+TWILL_TEST(test_error_floors)
 {
     double a = 0.2, floor = 8 * 0.5 * a / (2 - a) / 4; /* 4 workers, 8 dimensions */
     struct simulation_setup setup = learning_setup("sync", 4, a);
@@ -322,7 +321,7 @@ static void test_error_floors(void **state)
 /* Workers in turn have staleness P - 1; w(t+1) = w(t) - a w(t-T) is stable for a below
  * 2 sin(pi / (2 (2 T + 1))). What is beyond that is stable again at a rate of a / staleness, and
  * bounded at a rate by distance. */
-static void test_stability(void **state)
+TWILL_TEST(test_stability)
 {
     static const uint32_t workers[] = {2, 4, 30};
     for (int i = 0; i < 3; i++) {
@@ -354,7 +353,7 @@ static void test_stability(void **state)
     assert_true(result.floor < 8);
 }
 
-static void test_factors(void **state)
+TWILL_TEST(test_factors)
 {
     struct simulation_problem problem = {.distance_c = 3, .distance_most = 2};
     assert_true(simulation_factor(&problem, 7, 100) == 1);
@@ -370,7 +369,7 @@ static void test_factors(void **state)
 
 /* Shards are updated in an order of the seed's: the same seed gives the same bits, another one
  * others. */
-static void test_shard_order(void **state)
+TWILL_TEST(test_shard_order)
 {
     struct simulation_setup setup = learning_setup("async", 4, 0.05);
     setup.problem.noise = 0;
@@ -385,7 +384,7 @@ static void test_shard_order(void **state)
     assert_within(one.curve[50].loss, other.curve[50].loss, 0.3);
 }
 
-static void test_many_workers(void **state)
+TWILL_TEST(test_many_workers)
 {
     struct simulation_setup setup = setup_of("k-batch-async:5000", 10000, "uniform:0.5,1.5");
     setup.updates = 30;
@@ -396,8 +395,3 @@ static void test_many_workers(void **state)
     setup.skipped = 0;
     assert_within(time_of_update(&setup), harmonic(10000), 0.05);
 }
-
-TWILL_UNIT_MAIN(test_order_statistics, test_renewals, test_equal_modes, test_k_async_is_faster,
-                test_measured_list, test_bad_laws, test_softsync_staleness, test_bounded, test_late,
-                test_contention, test_shared_link, test_error_floors, test_stability, test_factors,
-                test_shard_order, test_many_workers)

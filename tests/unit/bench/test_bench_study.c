@@ -11,7 +11,7 @@ static void check_value(double value, double expected)
 }
 
 /* Weak: T(1) / T(n), n times that as speed-up. Strong: T(1) / T(n), over n as efficiency. */
-static void test_scaling(void **state)
+TWILL_TEST(test_scaling)
 {
     struct twill_study_step weak = {.ranks = 8, .batch = 32, .seconds = 0.5, .alone = 0.45};
     struct twill_study_step strong = {
@@ -32,7 +32,7 @@ static void test_scaling(void **state)
 }
 
 /* PowerAI DDL: 16 days on one GPU, 7 hours on 64: 54.9 times, 86 %. */
-static void test_published(void **state)
+TWILL_TEST(test_published)
 {
     struct twill_study_step days = {
         .strong = true, .ranks = 64, .batch = 64, .seconds = 7 * 3600, .alone = 16 * 24 * 3600.0};
@@ -44,7 +44,7 @@ static void test_published(void **state)
     check_value(twill_study_limit(0.28, 1), 1 / 0.72);
 }
 
-static void test_without_one_rank(void **state)
+TWILL_TEST(test_without_one_rank)
 {
     struct twill_study_step step = {.ranks = 4, .batch = 8, .seconds = 1, .alone = -1};
     double speedup = 7, efficiency = 7, overhead = 7;
@@ -55,7 +55,7 @@ static void test_without_one_rank(void **state)
 
 /* Dresden's net: 750,000 samples in batches of 75 on one rank are 10,000 synchronisations, and on P
  * ranks a P-th. */
-static void test_epochs(void **state)
+TWILL_TEST(test_epochs)
 {
     static const struct {
         bool strong;
@@ -73,7 +73,7 @@ static void test_epochs(void **state)
 }
 
 /* NT3 and the net of 613,764 bytes: a root moves P times what a ring's rank sends. */
-static void test_bytes(void **state)
+TWILL_TEST(test_bytes)
 {
     check_value(twill_study_root_bytes(613764, 4), 3682584);
     check_value(twill_study_ring_bytes(613764, 4), 920646);
@@ -84,7 +84,7 @@ static void test_bytes(void **state)
 }
 
 /* Buckets are reduced one after the other, none before it is ready. */
-static void test_prediction(void **state)
+TWILL_TEST(test_prediction)
 {
     const struct twill_study_bucket hidden[] = {{1, 2}, {4, 3}, {9, 1}};
     const struct twill_study_bucket queued[] = {{1, 9}, {2, 5}, {10, 1}};
@@ -94,6 +94,3 @@ static void test_prediction(void **state)
     check_value(twill_study_predict_exposed(&last, 1, 10), 4);
     check_value(twill_study_predict_exposed(&last, 0, 10), 0);
 }
-
-TWILL_UNIT_MAIN(test_scaling, test_published, test_without_one_rank, test_epochs, test_bytes,
-                test_prediction)

@@ -71,14 +71,12 @@ static void check_network(bool whole)
     twill_finalize(comm);
 }
 
-static void test_small(void **state)
+TWILL_TEST(test_small)
 {
     check_network(false);
 }
 
-static void test_whole(void **state)
+TWILL_TEST(test_whole_network)
 {
     check_network(true);
 }
-
-TWILL_UNIT_MAIN(test_small, test_whole)

@@ -11,7 +11,7 @@ static void check_rate(double rate, double expected)
 }
 
 /* k workers of 32 samples: 0.1 * k n / 256. */
-static void test_scaling(void **state)
+TWILL_TEST(test_scaling)
 {
     static const struct {
         size_t workers;
@@ -32,7 +32,7 @@ static void test_scaling(void **state)
 }
 
 /* 8192 samples of 1.28 million: 157 mini-batches an epoch, 5 epochs from 0.1 to 3.2. */
-static void test_warm_up(void **state)
+TWILL_TEST(test_warm_up)
 {
     enum { BATCHES = 157 };
     struct example_rate rate = {
@@ -55,7 +55,7 @@ static void test_warm_up(void **state)
 }
 
 /* A tenth after 30, 60 and 80 epochs. */
-static void test_steps(void **state)
+TWILL_TEST(test_steps)
 {
     struct example_rate rate = {.base = 0.4, .samples = 64, .steps = {30, 60, 80}, .n_steps = 3};
     check_rate(example_rate_at(&rate, 64, 1, 0, 7), 0.4);
@@ -65,5 +65,3 @@ static void test_steps(void **state)
     check_rate(example_rate_at(&rate, 64, 61, 0, 7), 0.004);
     check_rate(example_rate_at(&rate, 64, 90, 3, 7), 0.0004);
 }
-
-TWILL_UNIT_MAIN(test_scaling, test_warm_up, test_steps)

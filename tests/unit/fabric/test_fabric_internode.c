@@ -3,7 +3,6 @@
  * ranks have, or the one that is named. */
 #include "fabric/transports.h"
 #include "tests/support/messages.h"
-#include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
 /* What each of two ranks, one a node, says of each transport. */
@@ -70,21 +69,19 @@ static void rank_agrees(int rank, int size, twill_bootstrap *caller, void *user)
     twill_internode_conclude(&params, &choice, why, sizeof(why));
     free(choice.all);
     const char *name = params.internode != NULL ? params.internode->name : NULL;
-    twill_test_note(name == NULL ? c->chosen == NULL
-                                 : c->chosen != NULL && strcmp(name, c->chosen) == 0,
-                    __FILE__, __LINE__, "rank %d: %s, not %s", rank, name != NULL ? name : "none",
-                    c->chosen != NULL ? c->chosen : "none");
-    twill_test_note(strstr(why, c->why[rank]) != NULL, __FILE__, __LINE__, "rank %d: %s", rank,
-                    why);
+    TWILL_NOTE(name == NULL ? c->chosen == NULL : c->chosen != NULL && strcmp(name, c->chosen) == 0,
+               "rank %d: %s, not %s", rank, name != NULL ? name : "none",
+               c->chosen != NULL ? c->chosen : "none");
+    TWILL_NOTE(strstr(why, c->why[rank]) != NULL, "rank %d: %s", rank, why);
     size_t number = twill_transport_between(&params, 0, 1);
-    twill_test_note(c->chosen != NULL ? twill_transport_at(number) == params.internode
-                                      : twill_transport_at(number) == NULL,
-                    __FILE__, __LINE__, "rank %d: number %zu", rank, number);
+    TWILL_NOTE(c->chosen != NULL ? twill_transport_at(number) == params.internode
+                                 : twill_transport_at(number) == NULL,
+               "rank %d: number %zu", rank, number);
     twill_test_world_free(&world);
     twill_test_oob_close(oob);
 }
 
-static void test_choice(void **state)
+TWILL_TEST(test_choice)
 {
     static const struct internode_case cases[] = {
         {{{50, 50}, {60, 60}, {10, 10}}, NULL, "two", {"two has 60: one has 50", "two has 60"}},
@@ -100,5 +97,3 @@ static void test_choice(void **state)
         twill_test_run_ranks(2, rank_agrees, (void *)(uintptr_t)&cases[i]);
     }
 }
-
-TWILL_UNIT_MAIN(test_choice)

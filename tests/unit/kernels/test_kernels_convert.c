@@ -76,7 +76,7 @@ static uint32_t canonical(const struct narrow *t, uint32_t bits)
     return is_nan(t, bits) ? t->nan : bits;
 }
 
-static void every_value_widens_exactly_and_comes_back(void **state)
+TWILL_TEST(every_value_widens_exactly_and_comes_back)
 {
     for (const struct narrow *t = types; t < types + TWILL_ARRAY_LENGTH(types); t++) {
         for (uint32_t bits = 0; bits < codes(t); bits++) {
@@ -110,7 +110,7 @@ static size_t boundaries(const struct narrow *t, uint32_t *values)
     return n;
 }
 
-static void rounding_is_to_nearest_even(void **state)
+TWILL_TEST(rounding_is_to_nearest_even)
 {
     static uint32_t values[6 << 15];
     for (const struct narrow *t = types; t < types + TWILL_ARRAY_LENGTH(types); t++) {
@@ -122,7 +122,7 @@ static void rounding_is_to_nearest_even(void **state)
 }
 
 /* Values of the formats from their specifications, independent of our code. */
-static void fp8_is_as_specified(void **state)
+TWILL_TEST(fp8_is_as_specified)
 {
     static const struct {
         int type; /* index of types */
@@ -162,7 +162,7 @@ static void fp8_is_as_specified(void **state)
     assert_true(twill_f32_from_f8e5m2(0x81) == -0x1p-16f);
 }
 
-static void random_values_round_like_the_oracle(void **state)
+TWILL_TEST(random_values_round_like_the_oracle)
 {
     uint64_t seed = 1;
     for (int i = 0; i < 20000; i++) {
@@ -174,7 +174,7 @@ static void random_values_round_like_the_oracle(void **state)
 
 /* Check each kernel with every value as the only source, and widening and narrowing: the result is
  * the value, or the canonical NaN. */
-static void every_value_passes_every_kernel(void **state)
+TWILL_TEST(every_value_passes_every_kernel)
 {
     static unsigned char in[0x20000], out[0x20000];
     static uint32_t wide[0x10000];
@@ -203,7 +203,7 @@ static void every_value_passes_every_kernel(void **state)
 
 /* Check the tables' conversions: every boundary, random bits, any length, nothing written beyond.
  */
-static void tables_round_as_in_c(void **state)
+TWILL_TEST(tables_round_as_in_c)
 {
     enum { RANDOM = 1 << 15, MOST = (6 << 15) + RANDOM };
     static uint32_t values[MOST];
@@ -228,7 +228,3 @@ static void tables_round_as_in_c(void **state)
         }
     }
 }
-
-TWILL_UNIT_MAIN(every_value_widens_exactly_and_comes_back, rounding_is_to_nearest_even,
-                fp8_is_as_specified, random_values_round_like_the_oracle,
-                every_value_passes_every_kernel, tables_round_as_in_c)

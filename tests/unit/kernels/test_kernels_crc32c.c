@@ -7,7 +7,7 @@
 #define LONGEST 20000u
 
 /* RFC 3720, B.4, and the check value of the catalogue of parametrised CRC algorithms. */
-static void known_values(void **state)
+TWILL_TEST(known_values)
 {
     unsigned char zeros[32] = {0}, ones[32], up[32], down[32];
     memset(ones, 0xff, sizeof(ones));
@@ -48,7 +48,7 @@ static unsigned char *random_bytes(size_t bytes)
     return data;
 }
 
-static void every_length_and_alignment(void **state)
+TWILL_TEST(every_length_and_alignment)
 {
     unsigned char *data = random_bytes(LONGEST + 8);
     const struct twill_kernels *kernels;
@@ -67,7 +67,7 @@ static void every_length_and_alignment(void **state)
     free(data);
 }
 
-static void any_altered_bit_is_found(void **state)
+TWILL_TEST(any_altered_bit_is_found)
 {
     unsigned char *data = random_bytes(LONGEST);
     const struct twill_kernels *kernels;
@@ -83,5 +83,3 @@ static void any_altered_bit_is_found(void **state)
     }
     free(data);
 }
-
-TWILL_UNIT_MAIN(known_values, every_length_and_alignment, any_altered_bit_is_found)

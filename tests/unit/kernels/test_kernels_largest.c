@@ -102,7 +102,7 @@ static void fill_values(size_t count, uint64_t seed)
     }
 }
 
-static void the_largest_are_those_of_a_sort(void **state)
+TWILL_TEST(the_largest_are_those_of_a_sort)
 {
     static const size_t counts[] = {1, 15, 17, 100, 1000};
     for (size_t c = 0; c < TWILL_ARRAY_LENGTH(counts); c++) {
@@ -120,7 +120,7 @@ static void the_largest_are_those_of_a_sort(void **state)
 }
 
 /* Large enough for a sample; and one that misleads, as only what it takes is large. */
-static void a_sample_only_saves_time(void **state)
+TWILL_TEST(a_sample_only_saves_time)
 {
     fill_values(MOST, 7);
     check_selection(MOST, MOST / 100, NAN);
@@ -133,7 +133,7 @@ static void a_sample_only_saves_time(void **state)
     check_selection(MOST, 777, NAN);
 }
 
-static void a_threshold_has_a_cap(void **state)
+TWILL_TEST(a_threshold_has_a_cap)
 {
     fill_values(1000, 3);
     check_selection(1000, 1000, 0.25f);
@@ -145,7 +145,7 @@ static void a_threshold_has_a_cap(void **state)
     check_selection(1000, 1, 0.99f);
 }
 
-static void lists_are_added_in_their_order(void **state)
+TWILL_TEST(lists_are_added_in_their_order)
 {
     float sum[6] = {1, 1, 1, 1, 1, 1};
     const uint32_t index[] = {5, 0, 5}, beyond[] = {0, 6};
@@ -159,7 +159,7 @@ static void lists_are_added_in_their_order(void **state)
 
 /* Accumulated, selected and scattered: what is sent and the residual are the sum of the gradients.
  */
-static void residual_and_lists_are_the_whole(void **state)
+TWILL_TEST(residual_and_lists_are_the_whole)
 {
     enum { COUNT = 1003, STEPS = 5 };
     static float gradient[COUNT], residual[COUNT], sum[COUNT], all[COUNT];
@@ -183,6 +183,3 @@ static void residual_and_lists_are_the_whole(void **state)
             assert_true(sum[i] + residual[i] >= all[i] && sum[i] + residual[i] <= all[i]);
     }
 }
-
-TWILL_UNIT_MAIN(the_largest_are_those_of_a_sort, a_sample_only_saves_time, a_threshold_has_a_cap,
-                lists_are_added_in_their_order, residual_and_lists_are_the_whole)

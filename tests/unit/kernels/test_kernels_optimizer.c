@@ -310,7 +310,7 @@ static void check_tables(const struct rule_variant *variant, twill_type paramete
     }
 }
 
-static void steps_are_as_in_f64_and_the_same_by_every_table(void **state)
+TWILL_TEST(steps_are_as_in_f64_and_the_same_by_every_table)
 {
     static const size_t counts[] = {0, 1, 7, 16, 31, 32, 33, 63, 65, 129, 291};
     for (const struct rule_variant *v = variants; v < variants + TWILL_ARRAY_LENGTH(variants); v++)
@@ -326,7 +326,7 @@ static void steps_are_as_in_f64_and_the_same_by_every_table(void **state)
 }
 
 /* w = 0 - 1 * (1 * sum) is the negated sum: that of twill_kernels_reduce() to a partial. */
-static void sgd_sums_as_reductions_do(void **state)
+TWILL_TEST(sgd_sums_as_reductions_do)
 {
     static struct arrays arrays;
     float sum[MOST];
@@ -350,7 +350,7 @@ static void sgd_sums_as_reductions_do(void **state)
 }
 
 /* gamma / sqrt(sum of squares): with a constant gradient of 2 the steps are rate / sqrt(t). */
-static void adagrad_steps_decay_as_the_root(void **state)
+TWILL_TEST(adagrad_steps_decay_as_the_root)
 {
     float w = 0, s = 0, gradient = 2, last = 0;
     const void *const gradients[] = {&gradient};
@@ -375,7 +375,7 @@ static void adagrad_steps_decay_as_the_root(void **state)
 }
 
 /* torch.optim.SGD has the first gradient as its first momentum, whatever the dampening. */
-static void first_momentum_is_not_dampened(void **state)
+TWILL_TEST(first_momentum_is_not_dampened)
 {
     static struct arrays arrays;
     struct step_call call;
@@ -389,7 +389,7 @@ static void first_momentum_is_not_dampened(void **state)
     assert_memory_equal(call.step.state[0], call.gradient[0], 37 * sizeof(float));
 }
 
-static void hyperparameters_out_of_range_are_named(void **state)
+TWILL_TEST(hyperparameters_out_of_range_are_named)
 {
     static const struct {
         twill_optimizer optimizer;
@@ -424,7 +424,7 @@ static void hyperparameters_out_of_range_are_named(void **state)
 }
 
 /* Large arrays, so that threads are used where there are several: the same bits with one. */
-static void squares_are_summed_alike_by_tables_and_threads(void **state)
+TWILL_TEST(squares_are_summed_alike_by_tables_and_threads)
 {
     const size_t most = ((size_t)1 << 18) + 77;
     float *src = malloc(most * sizeof(*src));
@@ -448,8 +448,3 @@ static void squares_are_summed_alike_by_tables_and_threads(void **state)
         }
     free(src);
 }
-
-TWILL_UNIT_MAIN(steps_are_as_in_f64_and_the_same_by_every_table, sgd_sums_as_reductions_do,
-                adagrad_steps_decay_as_the_root, first_momentum_is_not_dampened,
-                hyperparameters_out_of_range_are_named,
-                squares_are_summed_alike_by_tables_and_threads)

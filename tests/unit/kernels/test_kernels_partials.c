@@ -4,7 +4,6 @@
  * threads. */
 #include "kernels/kernels.h"
 #include "tests/support/numbers.h"
-#include "tests/support/sanitizers.h"
 #include "tests/support/unit.h"
 
 enum {
@@ -136,7 +135,7 @@ static void check_mixes(twill_type type, twill_op op, unsigned nsrc)
 
 /* All numbers of sources for types whose partials are wider, fewer for the others. Under sanitizers
  * fewer, of every other type and operation by TEST_SEED. */
-static void any_mix_gives_the_oracles_bits(void **state)
+TWILL_TEST(any_mix_gives_the_oracles_bits)
 {
     for (int t = 0; t < TWILL_TYPE_COUNT; t++) {
         for (int o = 0; o < TWILL_OP_COUNT; o++) {
@@ -155,7 +154,7 @@ static void any_mix_gives_the_oracles_bits(void **state)
 }
 
 /* A final result of narrow floats that is multiplied before it is rounded. */
-static void a_result_is_multiplied(void **state)
+TWILL_TEST(a_result_is_multiplied)
 {
     static const float factors[] = {1, 0.125F, -3.1F, 0x1p-24F, 0x1p100F, 0};
     for (int t = 0; t < TWILL_TYPE_COUNT; t++) {
@@ -216,7 +215,7 @@ static void check_places(const struct twill_kernels *kernels,
 }
 
 /* Every table, type and operation, raw and partial. */
-static void a_result_goes_to_several_places(void **state)
+TWILL_TEST(a_result_goes_to_several_places)
 {
     static const size_t counts[] = {0, 1, 15, 31, 33, 200, 481, 1300};
     const struct twill_kernels *kernels;
@@ -249,7 +248,7 @@ static void a_result_goes_to_several_places(void **state)
 }
 
 /* Reducing in two steps with partials, finished once, equals reducing all at once. */
-static void partials_carry_on(void **state)
+TWILL_TEST(partials_carry_on)
 {
     static char half[2][BUFFER] TWILL_ALIGNED(64);
     const struct twill_kernels *kernels;
@@ -296,7 +295,7 @@ static void check_rounded(const struct twill_kernels *kernels, twill_type type, 
     assert_int_equal(target[count * element], 0x5a);
 }
 
-static void a_scaled_element_is_the_product(void **state)
+TWILL_TEST(a_scaled_element_is_the_product)
 {
     static const size_t counts[] = {0, 1, 479, 480, 481, 1111, MOST - 1};
     const struct twill_kernels *kernels;
@@ -350,7 +349,7 @@ static void some_of_each(const struct twill_kernels *kernels, twill_type type, c
     twill_kernels_scale(kernels, type, out + count * 24, src[0], src[1], false, count, threads);
 }
 
-static void the_callers_environment_changes_no_bit_and_is_kept(void **state)
+TWILL_TEST(the_callers_environment_changes_no_bit_and_is_kept)
 {
     enum { COUNT = 600 };
     static const unsigned environments[] = {0x8040, 0x2000, 0x4000, 0xe040};
@@ -375,7 +374,7 @@ static void the_callers_environment_changes_no_bit_and_is_kept(void **state)
 #endif
 
 /* Reductions long enough to be split, with sources of two widths. */
-static void threads_change_no_bit(void **state)
+TWILL_TEST(threads_change_no_bit)
 {
     const size_t count = ((size_t)1 << 20) + 17; /* split even with 1-byte elements */
     const struct twill_kernels *kernels;
@@ -411,20 +410,11 @@ static void threads_change_no_bit(void **state)
     free(many);
 }
 
-int main(void)
+static int use_threads(void **state)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(any_mix_gives_the_oracles_bits),
-        cmocka_unit_test(a_result_is_multiplied),
-        cmocka_unit_test(a_result_goes_to_several_places),
-        cmocka_unit_test(partials_carry_on),
-        cmocka_unit_test(a_scaled_element_is_the_product),
-#if defined(__x86_64__)
-        cmocka_unit_test(the_callers_environment_changes_no_bit_and_is_kept),
-#endif
-        cmocka_unit_test(threads_change_no_bit),
-    };
     if (omp_set_num_threads)
         omp_set_num_threads(4); /* even with fewer cores */
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return 0;
 }
+
+TWILL_TEST_GROUP(use_threads, NULL)

@@ -157,7 +157,7 @@ static void check_blocks(size_t f, twill_type type, size_t offset, size_t count,
                         (char *)first.plain + (offset + count) * bytes_of(type), PAD);
 }
 
-static void blocks_are_as_exact_as_documented(void **state)
+TWILL_TEST(blocks_are_as_exact_as_documented)
 {
     static const size_t counts[] = {0, 1, 31, 256, 257, 1000, 2049};
     for (size_t f = 0; f < TWILL_ARRAY_LENGTH(block_formats); f++)
@@ -169,7 +169,7 @@ static void blocks_are_as_exact_as_documented(void **state)
 }
 
 /* Add up to eight arrays of blocks: the sum has the error of one more encoding. */
-static void sums_are_encoded_anew(void **state)
+TWILL_TEST(sums_are_encoded_anew)
 {
     static float values[MOST], sum[MOST];
     static unsigned char blocks[SOURCES][BLOCKS * 36], first[BLOCKS * 36], added[BLOCKS * 36];
@@ -211,7 +211,7 @@ static void sums_are_encoded_anew(void **state)
 }
 
 /* One NaN or infinity makes a block NaN, sums with it too; its residual stays. */
-static void a_nan_is_not_lost(void **state)
+TWILL_TEST(a_nan_is_not_lost)
 {
     static float values[512], residual[512], sum[512];
     unsigned char bad[2 * 260], good[2 * 260];
@@ -236,7 +236,7 @@ static void a_nan_is_not_lost(void **state)
 }
 
 /* Without a scale that f32 can hold well, everything goes to the residual. */
-static void tiny_values_go_to_the_residual(void **state)
+TWILL_TEST(tiny_values_go_to_the_residual)
 {
     float values[40], residual[40] = {0};
     unsigned char block[260];
@@ -282,7 +282,7 @@ static void check_narrow(twill_type code, twill_type type, size_t offset, size_t
                         PAD * sizeof(float));
 }
 
-static void narrow_codes_leave_the_rest(void **state)
+TWILL_TEST(narrow_codes_leave_the_rest)
 {
     static const size_t counts[] = {0, 1, 15, 16, 33, 500};
     for (size_t n = 0; n < TWILL_ARRAY_LENGTH(code_types); n++)
@@ -295,7 +295,7 @@ static void narrow_codes_leave_the_rest(void **state)
 
 /* What was sent and the last residual add up to all gradients; without feedback they do not: a
  * gradient of less than half a code is never sent. */
-static void nothing_is_lost_with_feedback(void **state)
+TWILL_TEST(nothing_is_lost_with_feedback)
 {
     enum { STEPS = 200, COUNT = 256 };
     static float gradient[COUNT], residual[COUNT], got[COUNT];
@@ -320,7 +320,7 @@ static void nothing_is_lost_with_feedback(void **state)
 }
 
 /* Large enough for two threads where there are two: the same bits. */
-static void threads_change_nothing(void **state)
+TWILL_TEST(threads_change_nothing)
 {
     enum { COUNT = 300007 };
     const struct twill_block_format format = {TWILL_I8, 256};
@@ -354,7 +354,7 @@ static void threads_change_nothing(void **state)
     free(gradient);
 }
 
-static void formats_out_of_range_are_refused(void **state)
+TWILL_TEST(formats_out_of_range_are_refused)
 {
     for (size_t f = 0; f < TWILL_ARRAY_LENGTH(block_formats); f++)
         assert_true(twill_block_format_valid(block_formats[f].format));
@@ -364,8 +364,3 @@ static void formats_out_of_range_are_refused(void **state)
     assert_false(twill_block_format_valid((struct twill_block_format){TWILL_I8, 2048}));
     assert_int_equal(twill_block_count((struct twill_block_format){TWILL_I8, 256}, 257), 2);
 }
-
-TWILL_UNIT_MAIN(blocks_are_as_exact_as_documented, sums_are_encoded_anew, a_nan_is_not_lost,
-                tiny_values_go_to_the_residual, narrow_codes_leave_the_rest,
-                nothing_is_lost_with_feedback, threads_change_nothing,
-                formats_out_of_range_are_refused)

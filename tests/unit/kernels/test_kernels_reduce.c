@@ -4,7 +4,6 @@
  * of each source, streamed or not, and with nothing touched beyond either end. */
 #include "kernels/kernels.h"
 #include "tests/support/numbers.h"
-#include "tests/support/sanitizers.h"
 #include "tests/support/unit.h"
 
 enum {
@@ -75,7 +74,7 @@ static void expect_cell(const struct cell *cell, const void **src, unsigned nsrc
     twill_kernels_at(0)->reduce[cell->type][cell->op](expected, src, nsrc, MOST, divisor, 0);
 }
 
-static void scalar_equals_the_oracle(void **state)
+TWILL_TEST(scalar_equals_the_oracle)
 {
     const size_t count = 250;
     const void *src[SOURCES];
@@ -167,7 +166,7 @@ static const struct twill_kernels *next_table(size_t *index)
 }
 
 /* All types and operations, or every other one by TEST_SEED under sanitizers. */
-static void every_table_equals_the_scalar_one(void **state)
+TWILL_TEST(every_table_equals_the_scalar_one)
 {
     const struct twill_kernels *kernels;
     struct cell cell;
@@ -193,7 +192,7 @@ static char *fenced_page(size_t page)
 }
 
 /* Arrays at the start or the end of mapped memory: a kernel that reads beyond them crashes. */
-static void nothing_beyond_the_arrays_is_read(void **state)
+TWILL_TEST(nothing_beyond_the_arrays_is_read)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
     const struct twill_kernels *kernels;
@@ -218,7 +217,7 @@ static void nothing_beyond_the_arrays_is_read(void **state)
         munmap(memory[a] - page, 3 * page);
 }
 
-static void copies_copy(void **state)
+TWILL_TEST(copies_copy)
 {
     const struct twill_kernels *kernels;
     size_t index = 0;
@@ -241,6 +240,3 @@ static void copies_copy(void **state)
         assert_memory_equal(target, sources[0][0], 4096);
     }
 }
-
-TWILL_UNIT_MAIN(scalar_equals_the_oracle, every_table_equals_the_scalar_one,
-                nothing_beyond_the_arrays_is_read, copies_copy)

@@ -2,7 +2,6 @@
 /* Selecting a table, splitting over threads, and the caller's floating-point environment. */
 #include "kernels/kernels.h"
 #include "tests/support/numbers.h"
-#include "tests/support/sanitizers.h"
 #include "tests/support/unit.h"
 
 #define SPLIT_COUNT ((size_t)1 << 20) /* plus or minus a few: above the threshold of splitting */
@@ -11,7 +10,7 @@
 extern void omp_set_num_threads(int threads) __attribute__((weak));
 extern int omp_get_max_threads(void) __attribute__((weak));
 
-static void select_finds_tables_by_name(void **state)
+TWILL_TEST(select_finds_tables_by_name)
 {
     const struct twill_kernels *kernels, *best = NULL;
     struct twill_error error;
@@ -34,7 +33,7 @@ static void select_finds_tables_by_name(void **state)
     assert_ptr_equal(kernels, best);
 }
 
-static void select_refuses_an_unknown_name_and_lists_the_known(void **state)
+TWILL_TEST(select_refuses_an_unknown_name_and_lists_the_known)
 {
     const struct twill_kernels *kernels;
     struct twill_error error;
@@ -48,7 +47,7 @@ static void select_refuses_an_unknown_name_and_lists_the_known(void **state)
     }
 }
 
-static void tables_are_complete(void **state)
+TWILL_TEST(tables_are_complete)
 {
     const struct twill_kernels *kernels;
     for (size_t i = 0; (kernels = twill_kernels_at(i)); i++) {
@@ -66,7 +65,7 @@ static void tables_are_complete(void **state)
 }
 
 /* twill_kernels_takes() and the sizes of elements agree with the tests' own table of twill.h. */
-static void operations_take_what_they_should(void **state)
+TWILL_TEST(operations_take_what_they_should)
 {
     for (int t = -1; t <= TWILL_TYPE_COUNT; t++) {
         for (int o = -1; o <= TWILL_OP_COUNT; o++) {
@@ -144,7 +143,7 @@ static void ranges_check(const char *dst, const char *const *src, unsigned nsrc,
     atomic_store(&noted.used, 0);
 }
 
-static void ranges_cover_everything_once_on_no_more_threads_than_lent(void **state)
+TWILL_TEST(ranges_cover_everything_once_on_no_more_threads_than_lent)
 {
     struct twill_kernels table = {.isa = "noted", .copy = note_copy};
     char *memory = malloc(8 * SPLIT_COUNT + 64);
@@ -169,7 +168,7 @@ static void ranges_cover_everything_once_on_no_more_threads_than_lent(void **sta
 }
 
 /* Of all types and operations, or of a quarter by TEST_SEED under sanitizers. */
-static void any_number_of_threads_gives_the_same_bits(void **state)
+TWILL_TEST(any_number_of_threads_gives_the_same_bits)
 {
     const struct twill_kernels *kernels;
     char *memory[5];
@@ -207,7 +206,7 @@ static void any_number_of_threads_gives_the_same_bits(void **state)
 }
 
 #if defined(__x86_64__)
-static void the_callers_environment_changes_no_bit_and_is_kept(void **state)
+TWILL_TEST(the_callers_environment_changes_no_bit_and_is_kept)
 {
     static const unsigned environments[] = {0x8040, 0x2000, 0x4000, 0xe040};
     static uint64_t sources[2][600], want[600], got[600];
@@ -238,20 +237,11 @@ static void the_callers_environment_changes_no_bit_and_is_kept(void **state)
 }
 #endif
 
-int main(void)
+static int use_threads(void **state)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(select_finds_tables_by_name),
-        cmocka_unit_test(select_refuses_an_unknown_name_and_lists_the_known),
-        cmocka_unit_test(tables_are_complete),
-        cmocka_unit_test(operations_take_what_they_should),
-        cmocka_unit_test(ranges_cover_everything_once_on_no_more_threads_than_lent),
-        cmocka_unit_test(any_number_of_threads_gives_the_same_bits),
-#if defined(__x86_64__)
-        cmocka_unit_test(the_callers_environment_changes_no_bit_and_is_kept),
-#endif
-    };
     if (omp_set_num_threads)
         omp_set_num_threads(4); /* even with fewer cores */
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return 0;
 }
+
+TWILL_TEST_GROUP(use_threads, NULL)

@@ -111,7 +111,7 @@ static const struct {
     {"pack:1 core:4 pu:1", 4, TWILL_BOUND_TO_L3, "0 1 2 3"},
 };
 
-static void test_bound(void **state)
+TWILL_TEST(test_bound)
 {
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(bound); i++) {
         struct twill_topology *topology = open_machine(bound[i].machine);
@@ -143,7 +143,7 @@ static void test_bound(void **state)
 }
 
 /* Which units hold a set of PUs: -1 for one that it spans several of, or that the machine lacks. */
-static void test_units(void **state)
+TWILL_TEST(test_units)
 {
     static const struct {
         const char *machine, *cpus;
@@ -178,7 +178,7 @@ static void test_units(void **state)
     }
 }
 
-static void test_advice(void **state)
+TWILL_TEST(test_advice)
 {
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(recorded); i++) {
         struct twill_topology *topology = open_recorded(recorded[i]);
@@ -205,14 +205,4 @@ static void test_advice(void **state)
     assert_int_equal(twill_topology_advise(topology, 1, 2, text, sizeof(text), &error), TWILL_OK);
     assert_string_equal(text, "9");
     twill_topology_close(topology);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_advice),
-        cmocka_unit_test(test_bound),
-        cmocka_unit_test(test_units),
-    };
-    return cmocka_run_group_tests_name("numa/bind", tests, NULL, NULL);
 }

@@ -125,7 +125,7 @@ static void check_decision(const struct decision *d, const struct twill_machine 
         fail_msg("\"%s\" should say \"%s\"", policy.why, d->why);
 }
 
-static void test_decisions(void **state)
+TWILL_TEST(test_decisions)
 {
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(decisions); i++) {
         struct twill_topology *topology = open_recorded(decisions[i].file);
@@ -138,7 +138,7 @@ static void test_decisions(void **state)
 
 /* Persistent memory is neither DDR nor HBM, and has no CPUs: next to DRAM and HBM, next to HBM
  * only, and with a set of CPUs that no other node has. */
-static void test_nvm(void **state)
+TWILL_TEST(test_nvm)
 {
     static const struct {
         unsigned os_index;
@@ -157,7 +157,7 @@ static void test_nvm(void **state)
     twill_topology_close(topology);
 }
 
-static void test_l3_caches(void **state)
+TWILL_TEST(test_l3_caches)
 {
     static const struct {
         const char *file;
@@ -174,7 +174,7 @@ static void test_l3_caches(void **state)
 }
 
 /* Two sockets of a Xeon Max in flat mode: DDR 0 and 1, HBM 2 and 3; the process on socket 1. */
-static void test_xeon_max(void **state)
+TWILL_TEST(test_xeon_max)
 {
     struct twill_machine machine = {
         .is_this_machine = true, .numa_nodes = 4, .hbm_is_faster = true};
@@ -205,7 +205,7 @@ static void test_xeon_max(void **state)
 }
 
 /* Of MCDRAM at one cluster only: where auto takes it, and where DDR is the faster. */
-static void test_hbm_is_faster(void **state)
+TWILL_TEST(test_hbm_is_faster)
 {
     static const char *const local[][2] = {
         {"allowed_nodeset=\"0x000000ff\"", "allowed_nodeset=\"0x0000001f\""}, {NULL, NULL}};
@@ -241,7 +241,7 @@ static void test_hbm_is_faster(void **state)
 
 /* A cpuset allows one of two NUMA nodes: kinds are the same, and what is not allowed is not said
  * to be missing. */
-static void test_restricted(void **state)
+TWILL_TEST(test_restricted)
 {
     static const char *const changes[][4][2] = {
         {{"allowed_nodeset=\"0x00000003\"", "allowed_nodeset=\"0x00000001\""}, {NULL, NULL}},
@@ -273,7 +273,7 @@ static void test_restricted(void **state)
 }
 
 /* CPUs whose NUMA node has no memory are together with those of their package. */
-static void test_no_memory(void **state)
+TWILL_TEST(test_no_memory)
 {
     static const char *const changes[][2] = {
         {"allowed_nodeset=\"0x0000000f\"", "allowed_nodeset=\"0x00000005\""}, {NULL, NULL}};
@@ -295,15 +295,4 @@ static void test_no_memory(void **state)
     assert_int_equal(units[0].numa, -1);
     assert_int_equal(units[1].numa, -1);
     twill_topology_close(topology);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_decisions),     cmocka_unit_test(test_nvm),
-        cmocka_unit_test(test_l3_caches),     cmocka_unit_test(test_xeon_max),
-        cmocka_unit_test(test_hbm_is_faster), cmocka_unit_test(test_restricted),
-        cmocka_unit_test(test_no_memory),
-    };
-    return cmocka_run_group_tests_name("numa/decide", tests, NULL, NULL);
 }

@@ -3,7 +3,6 @@
  * where memkind is not loaded, as its jemalloc would end the process; the ranks of a host; a
  * machine that is not this one, or a container. */
 #include "numa/memory_internal.h"
-#include "tests/support/sanitizers.h"
 #include "tests/support/unit.h"
 
 #include <dlfcn.h>
@@ -68,7 +67,7 @@ static void check_pool(const struct twill_memory_policy *policy, const char *tex
     twill_memory_close(memory);
 }
 
-static void test_little_left(void **state)
+TWILL_TEST(test_little_left)
 {
     if (TEST_SLOW) /* sanitizers need all addresses */
         skip();
@@ -84,7 +83,7 @@ static void test_little_left(void **state)
 
 /* Memory that is not placed, or only where it is by default, needs no library but the C library's.
  */
-static void test_loads_nothing(void **state)
+TWILL_TEST(test_loads_nothing)
 {
     static const struct twill_memory_policy policies[] = {
         {.kind = TWILL_KIND_DDR}, {.kind = TWILL_KIND_MCDRAM, .nodes = 1, .automatic = true}};
@@ -108,7 +107,7 @@ static void test_loads_nothing(void **state)
 }
 
 /* Shares of ranks whose memory may be on several nodes, of which one was free_bytes each. */
-static void test_shares(void **state)
+TWILL_TEST(test_shares)
 {
     enum { A = 1, B = 2 };
     static const struct {
@@ -143,7 +142,7 @@ static void test_shares(void **state)
 }
 
 /* Clean pages of files are free for who binds. */
-static void test_file_pages(void **state)
+TWILL_TEST(test_file_pages)
 {
     static char text[] = "Node 1 MemTotal:         257692 kB\n"
                          "Node 1 MemFree:          100000 kB\n"
@@ -189,7 +188,7 @@ static void pair_close(struct limits_pair *pair)
 }
 
 /* A variable of hwloc's that describes another machine is named, once a job, not once a pool. */
-static void test_replaced_by_hwloc(void **state)
+TWILL_TEST(test_replaced_by_hwloc)
 {
     struct twill_topology *topology;
     struct twill_error error = {0};
@@ -236,7 +235,7 @@ __attribute__((visibility("default"))) long syscall(long number, ...)
 }
 
 /* A NUMA node whose number no word of 64 bits has. */
-static void test_high_numbers(void **state)
+TWILL_TEST(test_high_numbers)
 {
     struct twill_topology *topology;
     struct twill_memory_policy policy;
@@ -271,7 +270,7 @@ static void test_high_numbers(void **state)
 
 /* What a container's filter of system calls does; it stays in this process. The line names call
  * and cause, and only rank 0 prints it. */
-static void test_mbind_not_permitted(void **state)
+TWILL_TEST(test_mbind_not_permitted)
 {
     const struct twill_memory_policy policy = {.kind = TWILL_KIND_MCDRAM, .nodes = 1};
     struct sock_filter steps[] = {
@@ -291,18 +290,4 @@ static void test_mbind_not_permitted(void **state)
             assert_non_null(strstr(pair.lines.last, "mbind() is not permitted, as in containers"));
         pair_close(&pair);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_little_left),
-        cmocka_unit_test(test_loads_nothing),
-        cmocka_unit_test(test_shares),
-        cmocka_unit_test(test_file_pages),
-        cmocka_unit_test(test_replaced_by_hwloc),
-        cmocka_unit_test(test_high_numbers),
-        cmocka_unit_test(test_mbind_not_permitted), /* the last */
-    };
-    return cmocka_run_group_tests_name("numa/limits", tests, NULL, NULL);
 }

@@ -62,7 +62,7 @@ static void check_invariants(const struct twill_machine *m)
     assert_true(local >= 1);
 }
 
-static void test_recorded_machines(void **state)
+TWILL_TEST(test_recorded_machines)
 {
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(machines); i++) {
         const struct machine_expected *e = &machines[i];
@@ -108,7 +108,7 @@ static struct twill_cpus cpus_of(unsigned from, unsigned to)
 }
 
 /* Where a helper thread of a rank runs. */
-static void test_spare(void **state)
+TWILL_TEST(test_spare)
 {
     /* two NUMA nodes of 4 cores of 2 PUs: 0 .. 7 and 8 .. 15 */
     struct twill_topology *topology = open_machine("numa:2 core:4 pu:2");
@@ -152,7 +152,7 @@ static void test_spare(void **state)
     twill_topology_close(topology);
 }
 
-static void test_theta_synthetic(void **state)
+TWILL_TEST(test_theta_synthetic)
 {
     struct twill_topology *topology = open_machine(theta);
     const struct twill_machine *m = twill_topology_machine(topology);
@@ -177,7 +177,7 @@ static void test_theta_synthetic(void **state)
     twill_topology_close(topology);
 }
 
-static void test_this_machine(void **state)
+TWILL_TEST(test_this_machine)
 {
     struct twill_topology *topology = open_machine(NULL);
     const struct twill_machine *m = twill_topology_machine(topology);
@@ -209,7 +209,7 @@ static unsigned count_kind(const struct twill_machine *m, enum twill_memory_kind
 }
 
 /* Without a subtype the kind is decided by bandwidth, without that by the KNL's CPUID. */
-static void test_kinds_without_names(void **state)
+TWILL_TEST(test_kinds_without_names)
 {
     static const char *const changes[][5][2] = {
         {{" subtype=\"MCDRAM\"", ""},
@@ -243,7 +243,7 @@ static void test_kinds_without_names(void **state)
 }
 
 /* On SNC4 each cluster has its DDR (0..3) and its MCDRAM (4..7) by os_index. */
-static void test_local_nodes(void **state)
+TWILL_TEST(test_local_nodes)
 {
     struct twill_error error = {0};
     struct twill_topology *topology = open_recorded("vm-knl-snc4-flat.xml");
@@ -279,7 +279,7 @@ static void test_local_nodes(void **state)
     twill_topology_close(topology);
 }
 
-static void test_nics(void **state)
+TWILL_TEST(test_nics)
 {
     struct twill_topology *topology = open_recorded("linux-40intel64-2g2n4c+pci.xml");
     struct twill_nic nic;
@@ -318,7 +318,7 @@ static void refuse_bytes(const void *bytes, size_t count, const char *cause)
     unlink(name);
 }
 
-static void test_bad_input(void **state)
+TWILL_TEST(test_bad_input)
 {
     refuse_topology("/nowhere/knl.xml", "file not found: No such file");
     refuse_topology("missing.xml", "file not found: No such file");
@@ -364,7 +364,7 @@ static void test_bad_input(void **state)
 
 /* Files that hwloc loads, of machines that do not exist: without hardware threads; with sets that
  * overlap. The fuzzer `topology` found them. */
-static void test_strange(void **state)
+TWILL_TEST(test_strange)
 {
     static const char none[] =
         STRANGE("cpuset=\"0x1\" complete_cpuset=\"0x1\"",
@@ -396,7 +396,7 @@ static void test_strange(void **state)
 }
 
 /* A file that is truncated anywhere is refused. */
-static void test_truncated(void **state)
+TWILL_TEST(test_truncated)
 {
     static char text[1 << 16];
     FILE *in = fopen(TWILL_TEST_DATA "/topologies/vm-knl-snc4-flat.xml", "r");
@@ -406,21 +406,4 @@ static void test_truncated(void **state)
     assert_in_range(bytes, 5000, sizeof(text) - 1);
     for (size_t to = 200; to < bytes - 20; to += 997)
         refuse_bytes(text, to, "hwloc can");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_recorded_machines),
-        cmocka_unit_test(test_spare),
-        cmocka_unit_test(test_theta_synthetic),
-        cmocka_unit_test(test_this_machine),
-        cmocka_unit_test(test_kinds_without_names),
-        cmocka_unit_test(test_local_nodes),
-        cmocka_unit_test(test_nics),
-        cmocka_unit_test(test_bad_input),
-        cmocka_unit_test(test_strange),
-        cmocka_unit_test(test_truncated),
-    };
-    return cmocka_run_group_tests_name("numa/topology", tests, NULL, NULL);
 }

@@ -80,7 +80,7 @@ static enum twill_wire_moved replay(const struct twill_noise *said, enum twill_h
     return outcome;
 }
 
-static void hello_called(void **state)
+TWILL_TEST(hello_called)
 {
     static const enum twill_hello_role roles[] = {TWILL_HELLO_JOIN, TWILL_HELLO_DETECTOR,
                                                   TWILL_HELLO_DATA};
@@ -112,7 +112,7 @@ static void hello_called(void **state)
 }
 
 /* The caller accepts an answer to its own call only. */
-static void hello_caller(void **state)
+TWILL_TEST(hello_caller)
 {
     uint64_t seed = 2;
     struct twill_noise said;
@@ -143,7 +143,7 @@ static void hello_caller(void **state)
 
 /* --- frames ---------------------------------------------------------------------------------- */
 
-static void frames(void **state)
+TWILL_TEST(frames)
 {
     uint64_t seed = 3;
     struct twill_noise said;
@@ -178,5 +178,3 @@ static void frames(void **state)
     }
     ends_close(&ends);
 }
-
-TWILL_UNIT_MAIN(hello_called, hello_caller, frames)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Keys: their sources, what is rejected, and what they prove. */
 #include "fabric/auth/job_key.h"
-#include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
 #include <sys/stat.h>
@@ -24,7 +23,7 @@ static int remove_home(void **state)
     return rmdir(*state);
 }
 
-static void texts(void **state)
+TWILL_TEST(texts)
 {
     static const char *const wrong[] = {
         "",
@@ -61,7 +60,7 @@ static void write_secret(const char *path, const char *text, mode_t mode)
     close(fd);
 }
 
-static void files(void **state)
+TWILL_TEST(files)
 {
     static const struct {
         const char *text;
@@ -120,7 +119,7 @@ static void *make_key(void *argument)
 }
 
 /* Concurrent processes get one key, which only the user can read, and leave no other file. */
-static void user_key(void **state)
+TWILL_TEST(user_key)
 {
     struct maker maker[8];
     struct stat about;
@@ -143,7 +142,7 @@ static void user_key(void **state)
 }
 
 /* The order of sources; a key derived from a file's differs from it. */
-static void order(void **state)
+TWILL_TEST(order)
 {
     char path[64], how[64];
     struct twill_secret given = {{7}}, found[6];
@@ -178,7 +177,7 @@ static void order(void **state)
     assert_int_equal(setenv("HOME", *state, 1), 0);
 }
 
-static void proofs(void **state)
+TWILL_TEST(proofs)
 {
     struct twill_secret secret, other;
     struct twill_error error = {0};
@@ -208,11 +207,4 @@ static void proofs(void **state)
         assert_int_equal(secret.key[i], 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(texts), cmocka_unit_test(files),  cmocka_unit_test(user_key),
-        cmocka_unit_test(order), cmocka_unit_test(proofs),
-    };
-    return cmocka_run_group_tests(tests, make_home, remove_home);
-}
+TWILL_TEST_GROUP(make_home, remove_home)

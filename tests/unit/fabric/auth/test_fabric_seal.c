@@ -39,7 +39,7 @@ static bool has_cipher(bool aes)
     return !aes || twill_seal_has_aes();
 }
 
-static void records_open_in_order_over_several_keys(void **state)
+TWILL_TEST(records_open_in_order_over_several_keys)
 {
     struct twill_seal out, in;
     for (int aes = 0; aes < 2; aes++) {
@@ -61,7 +61,7 @@ static void records_open_in_order_over_several_keys(void **state)
     }
 }
 
-static void nothing_else_opens(void **state)
+TWILL_TEST(nothing_else_opens)
 {
     struct twill_seal out, in, start, other;
     for (int aes = 0; aes < 2; aes++) {
@@ -86,5 +86,3 @@ static void nothing_else_opens(void **state)
         assert_false(opens(&other, &changed)); /* sent back to its sender */
     }
 }
-
-TWILL_UNIT_MAIN(records_open_in_order_over_several_keys, nothing_else_opens)

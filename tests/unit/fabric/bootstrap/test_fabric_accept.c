@@ -33,7 +33,7 @@ static void refuse_connections(int times, int connections)
     atomic_store(&asked, 0);
 }
 
-static void tcp_rendezvous(void **state)
+TWILL_TEST(tcp_rendezvous)
 {
     struct twill_test_job job;
     for (int times = 0; times <= 20; times += 10) { /* and with the last descriptor */
@@ -59,10 +59,10 @@ static void rank_exchanges(int rank, int size, twill_bootstrap *caller, void *us
         while (good && (one[0].status == TWILL_PENDING || one[1].status == TWILL_PENDING) &&
                twill_now() < limit)
             good = progress(&end) >= 0;
-        twill_test_note(good && one[0].status == TWILL_OK && one[1].status == TWILL_OK, __FILE__,
-                        __LINE__, "rank %d: %d, %d: %s", rank, one[0].status, one[1].status,
-                        end.end.error.message);
-        twill_test_note(in == peer + 5, __FILE__, __LINE__, "rank %d got %u", rank, in);
+        TWILL_NOTE(good && one[0].status == TWILL_OK && one[1].status == TWILL_OK,
+                   "rank %d: %d, %d: %s", rank, one[0].status, one[1].status,
+                   end.end.error.message);
+        TWILL_NOTE(in == peer + 5, "rank %d got %u", rank, in);
         rank_barrier(&end);
     }
     end_close(&end);
@@ -70,7 +70,7 @@ static void rank_exchanges(int rank, int size, twill_bootstrap *caller, void *us
 
 #define CONNECTIONS 2 /* of the exchange: the lane's and the next one's */
 
-static void transport_connects(void **state)
+TWILL_TEST(transport_connects)
 {
     for (int times = 0; times <= 20; times += 10) {
         refuse_connections(times, CONNECTIONS);
@@ -78,5 +78,3 @@ static void transport_connects(void **state)
         assert_true(atomic_load(&allowed) < CONNECTIONS);
     }
 }
-
-TWILL_UNIT_MAIN(tcp_rendezvous, transport_connects)

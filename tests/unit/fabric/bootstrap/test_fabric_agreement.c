@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Agreement: parts of several modules in one exchange, and the failure of a rank on all ranks. */
 #include "fabric/bootstrap/agreement.h"
-#include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
 enum { RANKS = 3 };
 
 /* Two parts, of which rank 1 has none to send and rank 2 takes none; one exchange after another. */
-static void parts_rank(int rank, int size, twill_bootstrap *caller, void *user)
+TWILL_TEST_OF_RANKS(test_parts, RANKS)
 {
-    struct twill_oob *oob = twill_test_oob(caller);
+    struct twill_oob *oob = twill_test_oob(bootstrap);
     struct twill_agreement agreement = {.oob = oob};
     struct twill_error error = {0};
     for (unsigned turn = 1; turn <= 2; turn++) {
@@ -25,8 +24,6 @@ static void parts_rank(int rank, int size, twill_bootstrap *caller, void *user)
     }
     twill_test_oob_close(oob);
 }
-
-TWILL_UNIT_RANKS(test_parts, twill_test_run_ranks, RANKS, parts_rank, NULL)
 
 /* Ranks 1 and 2 fail: all ranks report the first of them, and have the parts nevertheless. */
 static void failing_rank(int rank, int size, twill_bootstrap *caller, void *user)
@@ -50,7 +47,7 @@ static void failing_rank(int rank, int size, twill_bootstrap *caller, void *user
     twill_test_oob_close(oob);
 }
 
-static void test_failure(void **state)
+TWILL_TEST(test_failure)
 {
     for (int i = 0; i < 2; i++) {
         bool names = i == 1;
@@ -65,7 +62,7 @@ static twill_status broken(struct twill_oob *oob, const void *mine, void *all, s
     return TWILL_FAIL(error, TWILL_ERR_BOOTSTRAP, "no answer");
 }
 
-static void test_suspicion(void **state)
+TWILL_TEST(test_suspicion)
 {
     static const struct twill_bootstrap_ops ops = {.allgather = broken};
     struct twill_oob oob = {.ops = &ops, .size = 2};
@@ -81,5 +78,3 @@ static void test_suspicion(void **state)
                      TWILL_ERR_MEMORY);
     assert_string_equal(own.message, "mine");
 }
-
-TWILL_UNIT_MAIN(test_parts, test_failure, test_suspicion)

@@ -59,7 +59,7 @@ static const struct {
      false},
 };
 
-static void bad_variables(void **state)
+TWILL_TEST(bad_variables)
 {
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(wrong); i++) {
         struct twill_bootstrap_params params = wrong[i].params;
@@ -82,7 +82,7 @@ static void bad_variables(void **state)
     }
 }
 
-static void single(void **state)
+TWILL_TEST(single)
 {
     struct twill_bootstrap_params params = {
         .rank = "", .world_size = "", .timeout_ns = TWILL_TEST_SECOND};
@@ -118,7 +118,7 @@ static void rank_by_caller(int rank, int size, twill_bootstrap *lent, void *user
     twill_oob_close(oob);
 }
 
-static void caller_sizes(void **state)
+TWILL_TEST(caller_sizes)
 {
     static const int sizes[] = {1, 2, 5};
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(sizes); i++)
@@ -130,7 +130,7 @@ static int failing_exchange(void *user, const void *mine, void *all, size_t byte
     return *(int *)user;
 }
 
-static void caller_bad(void **state)
+TWILL_TEST(caller_bad)
 {
     int code = 17;
     const struct {
@@ -159,7 +159,7 @@ static void caller_bad(void **state)
 
 /* --- hosts and interfaces -------------------------------------------------------------------- */
 
-static void hosts(void **state)
+TWILL_TEST(hosts)
 {
     struct twill_host a, b;
     twill_host_describe(&a);
@@ -180,7 +180,7 @@ static void hosts(void **state)
     assert_false(twill_host_same_node(&a, &b) || twill_host_same_process(&a, &b));
 }
 
-static void interfaces(void **state)
+TWILL_TEST(interfaces)
 {
     static const struct {
         const char *requested, *peer, *address, *interface;
@@ -220,7 +220,7 @@ static void interfaces(void **state)
 }
 
 /* Convert numeric texts to addresses and back. */
-static void addresses(void **state)
+TWILL_TEST(addresses)
 {
     static const struct {
         const char *text, *back; /* back NULL: not an address */
@@ -252,5 +252,3 @@ static void addresses(void **state)
         }
     }
 }
-
-TWILL_UNIT_MAIN(single, bad_variables, caller_sizes, caller_bad, hosts, interfaces, addresses)

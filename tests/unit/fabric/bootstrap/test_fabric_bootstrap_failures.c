@@ -44,7 +44,7 @@ static void rank_misses(int rank, int size, twill_bootstrap *unused, void *user)
     TWILL_CHECK(strncmp(error.message, says, strlen(says)) == 0);
 }
 
-static void tcp_missing(void **state)
+TWILL_TEST(tcp_missing)
 {
     static const int odd[] = {2, 0, 3};
     struct twill_test_job job;
@@ -78,7 +78,7 @@ static void rank_joins_and_goes(int rank, int size, twill_bootstrap *unused, voi
     }
 }
 
-static void tcp_joins_and_goes(void **state)
+TWILL_TEST(tcp_joins_and_goes)
 {
     struct twill_test_job job;
     twill_test_job_init(&job, "127.0.0.1", 4);
@@ -130,7 +130,7 @@ static void rank_misbehaves(int rank, int size, twill_bootstrap *unused, void *u
     twill_oob_close(oob);
 }
 
-static void tcp_misdeeds(void **state)
+TWILL_TEST(tcp_misdeeds)
 {
     struct misdeeds m;
     for (int what = 0; what < MISDEEDS; what++) {
@@ -155,7 +155,7 @@ static void rank_loses_root(int rank, int size, twill_bootstrap *unused, void *u
     twill_oob_close(oob);
 }
 
-static void tcp_root_dies(void **state)
+TWILL_TEST(tcp_root_dies)
 {
     struct twill_test_job job;
     twill_test_job_init(&job, "127.0.0.1", 3);
@@ -174,7 +174,7 @@ static void rank_of_other_job(int rank, int size, twill_bootstrap *unused, void 
         (void)twill_test_outcome_is(rank, status, &error, TWILL_ERR_TIMEOUT, "rank 1");
 }
 
-static void tcp_other_job(void **state)
+TWILL_TEST(tcp_other_job)
 {
     static const char *const other[] = {"deadbeefdeadbeef", ""}; /* the second one: of the user */
     struct twill_test_job job;
@@ -200,7 +200,7 @@ static void tcp_other_job(void **state)
     assert_int_equal(rmdir(folder), 0);
 }
 
-static void tcp_port_taken(void **state)
+TWILL_TEST(tcp_port_taken)
 {
     struct twill_test_job job;
     struct twill_error error = {0};
@@ -233,7 +233,7 @@ static int lacks_descriptors(void)
     return fcntl(STDIN_FILENO, F_GETFD) < 0 ? 4 : 0;
 }
 
-static void tcp_few_descriptors(void **state)
+TWILL_TEST(tcp_few_descriptors)
 {
     int status = -1;
     pid_t child = fork();
@@ -243,6 +243,3 @@ static void tcp_few_descriptors(void **state)
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(status, 0);
 }
-
-TWILL_UNIT_MAIN(tcp_missing, tcp_joins_and_goes, tcp_misdeeds, tcp_root_dies, tcp_other_job,
-                tcp_port_taken, tcp_few_descriptors)

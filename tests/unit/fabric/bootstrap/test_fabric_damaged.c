@@ -40,7 +40,7 @@ static struct twill_oob oob_of_two(void)
 }
 
 /* TWILL_TRY would take a positive status for success. */
-static void test_status(void **state)
+TWILL_TEST(test_status)
 {
     struct damaged damaged = {oob_of_two(), 1, 1, {{0, 5}}};
     struct twill_agreement agreement = {.oob = &damaged.oob};
@@ -53,7 +53,7 @@ static void test_status(void **state)
 }
 
 /* The second word of what ranks send when tcp opens is their status. */
-static void test_tcp(void **state)
+TWILL_TEST(test_tcp)
 {
     struct damaged damaged = {oob_of_two(), 1, 1, {{4, 1}}};
     const uint32_t label[] = {0, 1};
@@ -68,7 +68,7 @@ static void test_tcp(void **state)
     twill_world_destroy(&world);
 }
 
-static void test_rails(void **state)
+TWILL_TEST(test_rails)
 {
     static const uint32_t requested[] = {0, TWILL_RAILS_MOST + 1, UINT32_MAX};
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(requested); i++) {
@@ -89,7 +89,7 @@ static void test_rails(void **state)
 
 /* A rank that has waited for the memory of one that does not exist: in the second exchange, behind
  * the status, which has 256 bytes. */
-static void test_shared_memory(void **state)
+TWILL_TEST(test_shared_memory)
 {
     static const uint32_t job[] = {7, 9};
     struct damaged damaged = {oob_of_two(), 2, 2, {{256 + 20, 1}, {256 + 28, -1}}};
@@ -109,5 +109,3 @@ static void test_shared_memory(void **state)
                                           "another rank"));
     twill_shm_region_close(region);
 }
-
-TWILL_UNIT_MAIN(test_status, test_tcp, test_rails, test_shared_memory)

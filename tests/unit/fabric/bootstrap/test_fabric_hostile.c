@@ -98,7 +98,7 @@ static void rank_under_attack(int rank, int size, twill_bootstrap *unused, void 
     twill_oob_close(oob);
 }
 
-static void rendezvous(void **state)
+TWILL_TEST(rendezvous)
 {
     struct twill_test_job job;
     int before = twill_test_open_files();
@@ -173,8 +173,8 @@ static void rank_is_welcomed_by_liar(int rank, int size, twill_bootstrap *unused
     struct twill_oob *oob;
     if (rank == 1) {
         twill_status status = twill_test_job_open(&liar->job, rank, &oob, &error);
-        if (twill_test_note(status != TWILL_OK || liar->which % 4 == 2, __FILE__, __LINE__,
-                            "lie %d was believed", liar->which) &&
+        if (TWILL_NOTE(status != TWILL_OK || liar->which % 4 == 2, "lie %d was believed",
+                       liar->which) &&
             status == TWILL_OK)
             twill_oob_close(oob);
         return;
@@ -202,7 +202,7 @@ static void rank_is_welcomed_by_liar(int rank, int size, twill_bootstrap *unused
     close(listener);
 }
 
-static void liars(void **state)
+TWILL_TEST(liars)
 {
     struct liar liar = {.seed = 5};
     int before = twill_test_open_files();
@@ -281,7 +281,7 @@ static void rank_detects(int rank, int size, twill_bootstrap *unused, void *user
     twill_oob_close(oob);
 }
 
-static void detects(void **state)
+TWILL_TEST(detects)
 {
     struct twill_test_job job;
     int before = twill_test_open_files();
@@ -289,5 +289,3 @@ static void detects(void **state)
     twill_test_run_ranks(2, rank_detects, &job);
     assert_int_equal(twill_test_open_files(), before);
 }
-
-TWILL_UNIT_MAIN(rendezvous, liars, detects)

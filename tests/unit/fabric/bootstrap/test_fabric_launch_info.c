@@ -60,7 +60,7 @@ static const struct {
     {{NULL}, {.launcher = "alps"}, "alps", false},
 };
 
-static void detection(void **state)
+TWILL_TEST(detection)
 {
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(seen); i++) {
         struct twill_bootstrap_params params = seen[i].params;
@@ -122,7 +122,7 @@ static const struct {
     {{PALS, "PALS_APINFO=/dev/null"}, {0}, TWILL_ERR_CONFIG, {"PALS_APINFO=/dev/null"}},
 };
 
-static void contradictions(void **state)
+TWILL_TEST(contradictions)
 {
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(wrong); i++) {
         struct twill_bootstrap_params params = wrong[i].params;
@@ -140,7 +140,7 @@ static void contradictions(void **state)
 }
 
 /* No other launcher contradicts, or the user chose: one rank. */
-static void alone(void **state)
+TWILL_TEST(alone)
 {
     static const char *const hydra[] = {HYDRA, NULL}, *const batch[] = {"SLURM_JOB_ID=77", NULL};
     const struct {
@@ -161,7 +161,7 @@ static void alone(void **state)
     }
 }
 
-static void first_rank(void **state)
+TWILL_TEST(first_rank)
 {
     static const char *const first[] = {"PMI_RANK=0", "SLURM_PROCID=0", NULL};
     static const char *const second[] = {"PMIX_RANK=1", NULL};
@@ -177,7 +177,7 @@ static void first_rank(void **state)
 
 /* --- names of hosts -------------------------------------------------------------------------- */
 
-static void host_lists(void **state)
+TWILL_TEST(host_lists)
 {
     static const struct {
         const char *list, *first; /* first NULL: not a list */
@@ -212,7 +212,7 @@ static void host_lists(void **state)
 
 /* --- rank 0's contact ------------------------------------------------------------------------ */
 
-static void contacts(void **state)
+TWILL_TEST(contacts)
 {
     struct twill_bootstrap_params params = {0};
     struct twill_job job = {.rank = 0, .size = 2, .listener = -1}, other = {.rank = 1};
@@ -272,7 +272,7 @@ void sodium_memzero(void *secret, size_t bytes)
 }
 
 /* No copy of the key's text is left, also if the contact is refused. */
-static void keys_are_wiped(void **state)
+TWILL_TEST(keys_are_wiped)
 {
     static const char key[] = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
     static const char *const table[] = {"twill1,1,%s,10.0.0.1", "twill1,0,%s,10.0.0.1",
@@ -291,7 +291,7 @@ static void keys_are_wiped(void **state)
 }
 
 /* Random contacts, mostly good ones with a byte changed: an error, or plausible values. */
-static void damaged_contacts(void **state)
+TWILL_TEST(damaged_contacts)
 {
     static const char good[] =
         "twill1,12345,00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff,10.0.0.1";
@@ -342,7 +342,7 @@ static void write_file(const char *path, const struct file *file, size_t bytes)
     close(fd);
 }
 
-static void apinfo(void **state)
+TWILL_TEST(apinfo)
 {
     char path[] = "/tmp/twill-apinfo-XXXXXX", variable[64];
     struct file file = {
@@ -384,6 +384,3 @@ static void apinfo(void **state)
     }
     unlink(path);
 }
-
-TWILL_UNIT_MAIN(detection, contradictions, alone, first_rank, host_lists, contacts,
-                damaged_contacts, keys_are_wiped, apinfo)

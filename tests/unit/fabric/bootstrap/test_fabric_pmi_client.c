@@ -4,7 +4,6 @@
 #include "fabric/bootstrap/frames.h"
 #include "fabric/bootstrap/pmi_client.h"
 #include "tests/support/job_ranks.h"
-#include "tests/support/sanitizers.h"
 #include "tests/support/unit.h"
 
 /* --- a script -------------------------------------------------------------------------------- */
@@ -149,7 +148,7 @@ static const struct talk talks[] = {
     {"no answer", {.answers = {""}}, TWILL_TEST_SECOND / 10, TWILL_ERR_TIMEOUT, "\"cmd=init"},
 };
 
-static void scripts(void **state)
+TWILL_TEST(scripts)
 {
     char value[64];
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(talks); i++) {
@@ -160,7 +159,7 @@ static void scripts(void **state)
     }
 }
 
-static void long_lines(void **state)
+TWILL_TEST(long_lines)
 {
     static char line[3000] = "cmd=response_to_init rc=0 x=";
     static char kvs[400] = "cmd=my_kvsname kvsname=";
@@ -176,7 +175,7 @@ static void long_lines(void **state)
 }
 
 /* Lines with bytes changed, dropped and doubled: an error or a success, in time. */
-static void damage(void **state)
+TWILL_TEST(damage)
 {
     static const char *const good[] = {INIT,
                                        MAXES,
@@ -376,7 +375,7 @@ static void *receive(void *of)
     return NULL;
 }
 
-static void jobs(void **state)
+TWILL_TEST(jobs)
 {
     static const char *const mappings[] = {"(vector,(0,1,4))", "(vector,(0,1,2),(0,1,2))", NULL,
                                            "(vector,(0,2,2))"};
@@ -392,7 +391,7 @@ static void jobs(void **state)
         }
 }
 
-static void dialled(void **state)
+TWILL_TEST(dialled)
 {
     struct manager m = {.lock = PTHREAD_MUTEX_INITIALIZER,
                         .all = PTHREAD_COND_INITIALIZER,
@@ -419,7 +418,7 @@ int MPI_Initialized(int *flag) /* a double: twill finds it by name, as it would 
 }
 
 /* MPI owns the connection then: no byte may be sent. */
-static void used_by_mpi(void **state)
+TWILL_TEST(used_by_mpi)
 {
     char fd[32], byte;
     const char *environment[] = {fd, "PMI_RANK=0", "PMI_SIZE=2", NULL};
@@ -438,5 +437,3 @@ static void used_by_mpi(void **state)
     close(ends[0]);
     close(ends[1]);
 }
-
-TWILL_UNIT_MAIN(scripts, long_lines, damage, jobs, dialled, used_by_mpi)

@@ -7,7 +7,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 
-static void tcp_sizes(void **state)
+TWILL_TEST(tcp_sizes)
 {
     static const int sizes[] = {1, 2, 5, 16};
     struct twill_test_job job;
@@ -20,7 +20,7 @@ static void tcp_sizes(void **state)
     }
 }
 
-static void tcp_ipv6(void **state)
+TWILL_TEST(tcp_ipv6)
 {
     struct twill_test_job job;
     static const char *const written[] = {"::1", "[::1]"}; /* as in URLs, too */
@@ -34,7 +34,7 @@ static void tcp_ipv6(void **state)
     }
 }
 
-static void tcp_host_name(void **state)
+TWILL_TEST(tcp_host_name)
 {
     struct twill_test_job job;
     twill_test_job_init(&job, "localhost", 3);
@@ -70,14 +70,14 @@ static void rank_finds_closed(int rank, int size, twill_bootstrap *unused, void 
     int fd = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     TWILL_CHECK(fd >= 0);
     bool closed = connect(fd, (struct sockaddr *)&address, length) != 0 && errno == ECONNREFUSED;
-    twill_test_note(closed, __FILE__, __LINE__, "the port is open when all ranks are there");
+    TWILL_NOTE(closed, "the port is open when all ranks are there");
     close(fd);
     (void)twill_test_gather(oob, 100, 1);
     twill_oob_close(oob);
 }
 
 /* The launcher's socket is used if it is valid, and ignored if not. */
-static void tcp_listen_fd(void **state)
+TWILL_TEST(tcp_listen_fd)
 {
     static const char *const wrong[] = {"abc", "-1", "0", "999999", "3x"};
     struct twill_test_job job;
@@ -181,8 +181,8 @@ static bool receive_refusal(int fd, struct twill_session *session, const char *e
     TWILL_REQUIRE(answer.kind == TWILL_WIRE_REFUSE && answer.length < sizeof(text));
     TWILL_REQUIRE(recv(fd, text, answer.length, MSG_WAITALL) == (ssize_t)answer.length);
     TWILL_REQUIRE(twill_wire_is_body(&answer, text));
-    return twill_test_note(strstr(text, expected) != NULL, __FILE__, __LINE__,
-                           "received \"%s\" instead of \"%s\"", text, expected);
+    return TWILL_NOTE(strstr(text, expected) != NULL, "received \"%s\" instead of \"%s\"", text,
+                      expected);
 }
 
 static bool intrude(const struct twill_test_job *job, const struct rendezvous_intruder *s,
@@ -224,7 +224,7 @@ static int be_false(const struct twill_test_job *job)
     /* Once a later connection has been closed, the earlier one has been processed. */
     sent = sent && recv(probe, garbage, 1, 0) <= 0;
     close(probe);
-    if (twill_test_note(fd >= 0 && sent, __FILE__, __LINE__, "no way in for a false rank"))
+    if (TWILL_NOTE(fd >= 0 && sent, "no way in for a false rank"))
         return fd;
     close(fd);
     return -1;
@@ -268,16 +268,16 @@ static void rank_among_intruders(int rank, int size, twill_bootstrap *unused, vo
             expected += intruders[i].fault == (enum twill_fault)fault;
         /* Ranks of the job may be slow, too, on a busy machine, and connect again. */
         bool more = fault == TWILL_FAULT_SLOW || fault == TWILL_FAULT_CLOSED;
-        (void)twill_test_note(oob->rejected.count[fault] == expected ||
-                                  (more && oob->rejected.count[fault] > expected),
-                              __FILE__, __LINE__, "%u of fault %d instead of %u",
-                              oob->rejected.count[fault], fault, expected);
+        (void)TWILL_NOTE(oob->rejected.count[fault] == expected ||
+                             (more && oob->rejected.count[fault] > expected),
+                         "%u of fault %d instead of %u", oob->rejected.count[fault], fault,
+                         expected);
     }
     twill_oob_close(oob);
     atomic_fetch_add(&job->arrived, 1);
 }
 
-static void tcp_intruders(void **state)
+TWILL_TEST(tcp_intruders)
 {
     struct twill_test_job job;
     twill_test_job_init(&job, "127.0.0.1", 4);
@@ -305,7 +305,7 @@ static void rank_finds_intruder(int rank, int size, twill_bootstrap *unused, voi
     twill_test_rank_gathers(rank, size, unused, user);
 }
 
-static void tcp_other_service(void **state)
+TWILL_TEST(tcp_other_service)
 {
     struct twill_test_job job;
     twill_test_job_init(&job, "127.0.0.1", 2);
@@ -338,7 +338,7 @@ static void listens(const char *host, bool alone)
     close(held);
 }
 
-static void tcp_where(void **state)
+TWILL_TEST(tcp_where)
 {
     char addresses[320] = "", name[64] = "";
     listens("127.0.0.1", true);
@@ -374,7 +374,7 @@ static void rank_by_two_addresses(int rank, int size, twill_bootstrap *unused, v
     twill_oob_close(oob);
 }
 
-static void tcp_silent_address(void **state)
+TWILL_TEST(tcp_silent_address)
 {
     struct twill_test_job job;
     twill_test_job_init(&job, "127.0.0.1", 2);
@@ -383,6 +383,3 @@ static void tcp_silent_address(void **state)
     twill_test_run_ranks(2, rank_by_two_addresses, &job);
     close(silent);
 }
-
-TWILL_UNIT_MAIN(tcp_sizes, tcp_ipv6, tcp_host_name, tcp_listen_fd, tcp_intruders, tcp_other_service,
-                tcp_where, tcp_silent_address)

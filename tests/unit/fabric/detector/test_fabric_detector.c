@@ -41,7 +41,7 @@ static void rank_notices(int rank, int size, twill_bootstrap *unused, void *user
     test_detector_end(&w);
 }
 
-static void notices(void **state)
+TWILL_TEST(notices)
 {
     static const int sizes[] = {1, 2, 5, 16};
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(sizes); i++)
@@ -70,7 +70,7 @@ static void process_notices(int rank, int size, twill_bootstrap *oob, void *user
     test_detector_close(&w);
 }
 
-static void notices_processes(void **state)
+TWILL_TEST(notices_processes)
 {
     test_detector_run(twill_test_run_processes, 3, 2, process_notices);
 }
@@ -109,7 +109,7 @@ static void rank_whose_port_is_taken(int rank, int size, twill_bootstrap *unused
     test_detector_close(&w);
 }
 
-static void notices_though_port_is_taken(void **state)
+TWILL_TEST(notices_though_port_is_taken)
 {
     test_detector_run(twill_test_run_ranks, 3, -1, rank_whose_port_is_taken);
 }
@@ -143,7 +143,7 @@ static void rank_notifies(int rank, int size, twill_bootstrap *unused, void *use
     test_detector_end(&w);
 }
 
-static void notifies(void **state)
+TWILL_TEST(notifies)
 {
     static const int sizes[] = {1, 2, 5, 16};
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(sizes); i++)
@@ -172,7 +172,7 @@ static void rank_notifies_survivors(int rank, int size, twill_bootstrap *unused,
     test_detector_close(&w);
 }
 
-static void notifies_survivors(void **state)
+TWILL_TEST(notifies_survivors)
 {
     test_detector_run(twill_test_run_ranks, 4, -1, rank_notifies_survivors);
 }
@@ -205,7 +205,7 @@ static void process_without_descriptors(int rank, int size, twill_bootstrap *oob
     test_detector_close(&w);
 }
 
-static void notifies_without_descriptors(void **state)
+TWILL_TEST(notifies_without_descriptors)
 {
     test_detector_run(twill_test_run_processes, 3, -1, process_without_descriptors);
 }
@@ -301,7 +301,7 @@ static void rank_among_intruders(int rank, int size, twill_bootstrap *unused, vo
     test_detector_end(&w);
 }
 
-static void intruders(void **state)
+TWILL_TEST(intruders)
 {
     test_detector_run(twill_test_run_processes, 3, -1, rank_among_intruders);
 }
@@ -342,7 +342,7 @@ static void rank_is_away(int rank, int size, twill_bootstrap *unused, void *user
     test_detector_end(&w);
 }
 
-static void closed_while_away(void **state)
+TWILL_TEST(closed_while_away)
 {
     for (int odd = -1; odd <= 0; odd++)
         test_detector_run(twill_test_run_processes, 2, odd, rank_is_away);
@@ -350,7 +350,7 @@ static void closed_while_away(void **state)
 
 /* --- other cases ----------------------------------------------------------------------------- */
 
-static void leaks_nothing(void **state)
+TWILL_TEST(leaks_nothing)
 {
     int before = twill_test_open_files();
     for (int again = 0; again < 3; again++) {
@@ -360,7 +360,3 @@ static void leaks_nothing(void **state)
     assert_int_equal(twill_test_open_files(), before);
     twill_detector_close(NULL);
 }
-
-TWILL_UNIT_MAIN(notices, notices_processes, notices_though_port_is_taken, notifies,
-                notifies_survivors, notifies_without_descriptors, intruders, closed_while_away,
-                leaks_nothing)

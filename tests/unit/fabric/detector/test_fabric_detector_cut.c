@@ -79,7 +79,7 @@ static void rank_among_halves(int rank, int size, twill_bootstrap *unused, void 
     test_detector_close(&w);
 }
 
-static void halves(void **state)
+TWILL_TEST(halves)
 {
     test_detector_run(twill_test_run_processes, 3, -1, rank_among_halves);
 }
@@ -137,7 +137,7 @@ static void rank_cut_off(int rank, int size, twill_bootstrap *unused, void *user
     test_detector_end(&w);
 }
 
-static void cut_off_twice(void **state)
+TWILL_TEST(cut_off_twice)
 {
     test_detector_run(twill_test_run_processes, 2, -1, rank_cut_off);
 }
@@ -201,7 +201,7 @@ static void rank_closes_again(int rank, int size, twill_bootstrap *unused, void 
     test_detector_close(&w);
 }
 
-static void closes_again(void **state)
+TWILL_TEST(closes_again)
 {
     test_detector_run(twill_test_run_processes, 2, -1, rank_closes_again);
 }
@@ -234,7 +234,7 @@ static void rank_calls_others(int rank, int size, twill_bootstrap *unused, void 
     test_detector_end(&w);
 }
 
-static void calls_others(void **state)
+TWILL_TEST(calls_others)
 {
     test_detector_run(twill_test_run_processes, 3, -1, rank_calls_others);
 }
@@ -276,9 +276,7 @@ static void rank_vanishes(int rank, int size, twill_bootstrap *unused, void *use
     test_detector_end(&w);
 }
 
-static void vanishes(void **state)
+TWILL_TEST(vanishes)
 {
     test_detector_run(twill_test_run_processes, 2, -1, rank_vanishes);
 }
-
-TWILL_UNIT_MAIN(halves, cut_off_twice, closes_again, calls_others, vanishes)

@@ -58,8 +58,7 @@ static bool connect_all(struct connected *c, struct hosts_place *place, int rank
     }
     if (status == TWILL_OK)
         status = twill_detector_conclude(w->detector, &w->error);
-    return twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "rank %d: %s", rank,
-                           w->error.message);
+    return TWILL_NOTE(status == TWILL_OK, "rank %d: %s", rank, w->error.message);
 }
 
 /* Drop all that arrives at this process's sockets of the detector, also at unaccepted ones. */
@@ -120,7 +119,7 @@ static void rank_of_two(int rank, int size, twill_bootstrap *unused, void *user)
     test_detector_close(&c.test_detector);
 }
 
-static void vanishes(void **state)
+TWILL_TEST(vanishes)
 {
     struct hosts_place place = {.host = {0, 0, 1, 1}, .most = 8};
     scene_run(&place, 4, rank_of_two);
@@ -151,7 +150,7 @@ static void rank_outlived(int rank, int size, twill_bootstrap *unused, void *use
     test_detector_close(&c.test_detector);
 }
 
-static void outlives(void **state)
+TWILL_TEST(outlives)
 {
     for (int ends = 0; ends <= 2; ends += 2) {
         struct hosts_place place = {.host = {0, 0, 1, 1}, .most = 8, .ends = ends};
@@ -185,7 +184,7 @@ static void rank_of_many(int rank, int size, twill_bootstrap *unused, void *user
     test_detector_close(&c.test_detector);
 }
 
-static void passes_it_on(void **state)
+TWILL_TEST(passes_it_on)
 {
     struct hosts_place place = {.host = {0, 1, 2, 3, 4, 5, 6, 7, 8}, .most = 2};
     scene_run(&place, 9, rank_of_many);
@@ -223,7 +222,7 @@ static void rank_answers(int rank, int size, twill_bootstrap *unused, void *user
     test_detector_close(&c.test_detector);
 }
 
-static void answers(void **state)
+TWILL_TEST(answers)
 {
     struct hosts_place place = {.host = {0, 1, 2}, .most = 8};
     scene_run(&place, 3, rank_answers);
@@ -244,7 +243,7 @@ static void rank_does_without(int rank, int size, twill_bootstrap *unused, void 
     test_detector_close(&c.test_detector);
 }
 
-static void does_without(void **state)
+TWILL_TEST(does_without)
 {
     struct hosts_place cannot = {.host = {0, 1, 2}, .most = 8, .zero = CANNOT_CALL};
     struct hosts_place astray = {.host = {0, 1, 2}, .most = 8, .zero = IS_LED_ASTRAY};
@@ -277,10 +276,8 @@ static void rank_tries_afresh(int rank, int size, twill_bootstrap *unused, void 
     test_detector_close(&c.test_detector);
 }
 
-static void tries_afresh(void **state)
+TWILL_TEST(tries_afresh)
 {
     struct hosts_place place = {.host = {0, 1}, .most = 8};
     scene_run(&place, 2, rank_tries_afresh);
 }
-
-TWILL_UNIT_MAIN(vanishes, passes_it_on, answers, does_without, tries_afresh, outlives)

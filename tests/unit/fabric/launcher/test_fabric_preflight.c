@@ -211,7 +211,7 @@ static const struct fault_case {
      "ranks 1 on h0 and 6 on h3 exchange 11.0 MB/s; the median of pairs between hosts"},
 };
 
-static void test_no_fault(void **state)
+TWILL_TEST(test_no_fault)
 {
     struct preflight all;
     char title[128];
@@ -241,7 +241,7 @@ static char *printed(const struct preflight *all, bool json, int code)
 }
 
 /* A fault leads to its finding and to no other; the page and JSON have it. */
-static void test_faults(void **state)
+TWILL_TEST(test_faults)
 {
     bool covered[PREFLIGHT_CHECK_COUNT] = {false};
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++) {
@@ -283,7 +283,7 @@ static void test_faults(void **state)
 }
 
 /* Equal findings of several hosts are one; the first line counts. */
-static void test_page(void **state)
+TWILL_TEST(test_page)
 {
     struct preflight all;
     char title[128];
@@ -304,7 +304,7 @@ static void test_page(void **state)
 }
 
 /* The test job leaves out the hosts of which most connections are broken, and no others. */
-static void test_choose(void **state)
+TWILL_TEST(test_choose)
 {
     struct preflight all;
     bool chosen[HOSTS];
@@ -319,5 +319,3 @@ static void test_choose(void **state)
     assert_true(chosen[0] && chosen[3]);
     preflight_close(&all);
 }
-
-TWILL_UNIT_MAIN(test_no_fault, test_faults, test_page, test_choose)

@@ -13,7 +13,7 @@
 
 /* --- numbers ---------------------------------------------------------------------------------- */
 
-static void test_cpus(void **state)
+TWILL_TEST(test_cpus)
 {
     static const char *const bad[] = {"x",    "1-",     "3-2", "1,,2", "-1",
                                       "1024", "0-1024", "1 2", "1;2"};
@@ -29,7 +29,7 @@ static void test_cpus(void **state)
         assert_false(preflight_cpus_parse(bits, bad[i]));
 }
 
-static void test_numbers(void **state)
+TWILL_TEST(test_numbers)
 {
     double odd[] = {5, 1, 3}, even[] = {4, 1, 3, 100};
     char text[32];
@@ -76,7 +76,7 @@ static void remove_root(const char *root)
     assert_int_equal(system(line), 0);
 }
 
-static void test_cgroup_2(void **state)
+TWILL_TEST(test_cgroup_2)
 {
     struct preflight_facts facts;
     char root[64];
@@ -100,7 +100,7 @@ static void test_cgroup_2(void **state)
     remove_root(root);
 }
 
-static void test_cgroup_1(void **state)
+TWILL_TEST(test_cgroup_1)
 {
     struct preflight_facts facts;
     char root[64];
@@ -126,7 +126,7 @@ static void test_cgroup_1(void **state)
     remove_root(root);
 }
 
-static void test_sysfs(void **state)
+TWILL_TEST(test_sysfs)
 {
     struct preflight_facts facts = {.interface = "ib0"};
     char root[64], path[PATH_MAX], text[PREFLIGHT_TEXT];
@@ -150,7 +150,7 @@ static void test_sysfs(void **state)
 }
 
 /* What this host says of itself is plausible. */
-static void test_facts(void **state)
+TWILL_TEST(test_facts)
 {
     struct preflight_facts facts;
     assert_int_equal(setenv("TWILL_JOB", "00112233445566778899aabbccddeeff", 1), 0);
@@ -171,7 +171,7 @@ static void test_facts(void **state)
 
 /* --- lines ------------------------------------------------------------------------------------ */
 
-static void test_lines(void **state)
+TWILL_TEST(test_lines)
 {
     static const char *const bad[] = {"",      "hello",   "[1] hello",  "[] {}",      "[-1] {}",
                                       "[1]{}", "[1] [2]", "[1] {\"a\"", "[70000] {}", "[x] {}"};
@@ -191,7 +191,7 @@ static void test_lines(void **state)
     json_object_put(object);
 }
 
-static void test_facts_travel(void **state)
+TWILL_TEST(test_facts_travel)
 {
     struct preflight_facts facts, copy;
     preflight_facts_find(&facts, NULL);
@@ -208,7 +208,7 @@ static void test_facts_travel(void **state)
     json_object_put(object);
 }
 
-static void test_said(void **state)
+TWILL_TEST(test_said)
 {
     struct preflight_program program = {.pid = 0};
     char text[256];
@@ -236,7 +236,7 @@ static int open_port(char port[8], bool listening)
 }
 
 /* One agent calls another that serves, one that does not take the data, and a closed port. */
-static void test_links(void **state)
+TWILL_TEST(test_links)
 {
     static const enum preflight_reach wanted[] = {PREFLIGHT_GOOD, PREFLIGHT_STALLED,
                                                   PREFLIGHT_REFUSED, PREFLIGHT_FAILED};
@@ -272,7 +272,7 @@ static void test_links(void **state)
 }
 
 /* Whoever connects can have no more than the bytes of a probe counted. */
-static void test_too_much(void **state)
+TWILL_TEST(test_too_much)
 {
     static const char data[PREFLIGHT_PROBE + 1];
     struct preflight_links links = {.listener = -1};
@@ -301,6 +301,3 @@ static void test_too_much(void **state)
     preflight_links_close(&links);
     close(fd);
 }
-
-TWILL_UNIT_MAIN(test_cpus, test_numbers, test_cgroup_2, test_cgroup_1, test_sysfs, test_facts,
-                test_lines, test_facts_travel, test_said, test_links, test_too_much)

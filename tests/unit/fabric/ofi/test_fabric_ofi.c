@@ -41,7 +41,7 @@ static void rank_sizes(int rank, int size, twill_bootstrap *caller, void *user)
     end_close(&end);
 }
 
-static void test_sizes(void **state)
+TWILL_TEST(test_sizes)
 {
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(setups); i++) {
         print_message("  %s\n", setups[i].name);
@@ -68,7 +68,7 @@ static void rank_huge(int rank, int size, twill_bootstrap *caller, void *user)
     end_close(&end);
 }
 
-static void test_huge(void **state)
+TWILL_TEST(test_huge)
 {
     twill_test_run_ranks(2, rank_huge, (void *)TCP);
     twill_test_run_ranks(2, rank_huge, (void *)&setups[1]);
@@ -104,16 +104,16 @@ static void rank_lanes(int rank, int size, twill_bootstrap *caller, void *user)
         messages_run(&end, m, n);
         struct twill_transport_counters *c = &end.transport->counters;
         const struct setup *setup = user;
-        twill_test_note(c->messages == n / 2 && c->bytes > n && c->header_bytes >= n / 2 * 32 &&
-                            c->copied > 0 && (setup->options.again == 0 || c->again > n / 4),
-                        __FILE__, __LINE__, "counters");
+        TWILL_NOTE(c->messages == n / 2 && c->bytes > n && c->header_bytes >= n / 2 * 32 &&
+                       c->copied > 0 && (setup->options.again == 0 || c->again > n / 4),
+                   "counters");
         message_free(m, n);
         rank_barrier(&end);
     }
     end_close(&end);
 }
 
-static void test_lanes(void **state)
+TWILL_TEST(test_lanes)
 {
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(setups); i++) {
         print_message("  %s\n", setups[i].name);
@@ -143,7 +143,7 @@ static void rank_unexpected(int rank, int size, twill_bootstrap *caller, void *u
     end_close(&end);
 }
 
-static void test_unexpected(void **state)
+TWILL_TEST(test_unexpected)
 {
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(setups); i++)
         twill_test_run_ranks(2, rank_unexpected, (void *)&setups[i]);
@@ -191,15 +191,15 @@ static void rank_disagree(int rank, int size, twill_bootstrap *caller, void *use
         if (rank == 1)
             atomic_store(&received, true);
         if (rank == 1) {
-            twill_test_note(r.status == TWILL_ERR_MISMATCH && r.peer_bytes == d->sent &&
-                                r.peer_signature == 7,
-                            __FILE__, __LINE__, "RECV: %d, %llu bytes, signature %u", r.status,
-                            (unsigned long long)r.peer_bytes, r.peer_signature);
+            TWILL_NOTE(r.status == TWILL_ERR_MISMATCH && r.peer_bytes == d->sent &&
+                           r.peer_signature == 7,
+                       "RECV: %d, %llu bytes, signature %u", r.status,
+                       (unsigned long long)r.peer_bytes, r.peer_signature);
         } else if (d->sent > TWILL_OFI_EAGER && !never) {
-            twill_test_note(r.status == TWILL_ERR_MISMATCH && r.peer_bytes == d->received &&
-                                r.peer_signature == d->signature,
-                            __FILE__, __LINE__, "SEND: %d, %llu bytes, signature %u", r.status,
-                            (unsigned long long)r.peer_bytes, r.peer_signature);
+            TWILL_NOTE(r.status == TWILL_ERR_MISMATCH && r.peer_bytes == d->received &&
+                           r.peer_signature == d->signature,
+                       "SEND: %d, %llu bytes, signature %u", r.status,
+                       (unsigned long long)r.peer_bytes, r.peer_signature);
         }
         rank_barrier(&end);
         twill_ofi_transport.cancel(end.transport);
@@ -209,7 +209,7 @@ static void rank_disagree(int rank, int size, twill_bootstrap *caller, void *use
     free(data);
 }
 
-static void test_disagree(void **state)
+TWILL_TEST(test_disagree)
 {
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(disagreements); i++) {
         atomic_store(&received, false);
@@ -232,7 +232,7 @@ static void rank_early(int rank, int size, twill_bootstrap *caller, void *user)
     end_close(&end);
 }
 
-static void test_early(void **state)
+TWILL_TEST(test_early)
 {
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(setups); i++)
         twill_test_run_ranks(3, rank_early, (void *)&setups[i]);
@@ -261,9 +261,8 @@ static void rank_two_comms(int rank, int size, twill_bootstrap *caller, void *us
             i += m[i].request.status != TWILL_PENDING ? 1 : 0;
         }
         for (uint32_t i = 0; i < 8; i++)
-            twill_test_note(fine && m[i].request.status == TWILL_OK &&
-                                message_check(&m[i], &end[0]),
-                            __FILE__, __LINE__, "rank %d, message %u", rank, i);
+            TWILL_NOTE(fine && m[i].request.status == TWILL_OK && message_check(&m[i], &end[0]),
+                       "rank %d, message %u", rank, i);
         message_free(m, 8);
         rank_barrier(&end[0]);
     }
@@ -271,7 +270,7 @@ static void rank_two_comms(int rank, int size, twill_bootstrap *caller, void *us
     end_close(&end[1]);
 }
 
-TWILL_UNIT_RANKS(test_two_comms, twill_test_run_ranks, 2, rank_two_comms, (void *)TCP)
-
-TWILL_UNIT_MAIN(test_sizes, test_huge, test_lanes, test_unexpected, test_early, test_disagree,
-                test_two_comms)
+TWILL_TEST(test_two_comms)
+{
+    twill_test_run_ranks(2, rank_two_comms, (void *)TCP);
+}

@@ -61,7 +61,7 @@ static void make(const char *root, const char *entry)
     assert_int_equal(fclose(file), 0);
 }
 
-static void test_machines(void **state)
+TWILL_TEST(test_machines)
 {
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(machines); i++) {
         char root[] = "/tmp/twill-sys-XXXXXX", remove[64];
@@ -75,5 +75,3 @@ static void test_machines(void **state)
             fail_msg("%s: libfabric is %s", machines[i].title, only ? "not asked" : "asked");
     }
 }
-
-TWILL_UNIT_MAIN(test_machines)

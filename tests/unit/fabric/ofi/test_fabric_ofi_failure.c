@@ -43,14 +43,14 @@ static void rank_setting(int rank, int size, twill_bootstrap *caller, void *user
                                             .settings = own};
     twill_status status = twill_ofi_transport.open(&transport, &params, &error);
     const char *text = status == TWILL_OK ? twill_ofi_transport.describe(transport) : error.message;
-    twill_test_note(status == s->status, __FILE__, __LINE__, "rank %d: status %d, not %d: %s", rank,
-                    status, s->status, text);
+    TWILL_NOTE(status == s->status, "rank %d: status %d, not %d: %s", rank, status, s->status,
+               text);
     for (size_t i = 0; i < 3; i++)
-        twill_test_note(strstr(text, s->says[i]) != NULL, __FILE__, __LINE__,
-                        "rank %d: \"%s\" does not say \"%s\"", rank, text, s->says[i]);
-    twill_test_note(rank == 0 || status == TWILL_OK || strstr(text, "rank 0") != NULL, __FILE__,
-                    __LINE__, "\"%s\" does not name rank 0", text);
-    twill_test_note((transport != NULL) == (status == TWILL_OK), __FILE__, __LINE__, "transport");
+        TWILL_NOTE(strstr(text, s->says[i]) != NULL, "rank %d: \"%s\" does not say \"%s\"", rank,
+                   text, s->says[i]);
+    TWILL_NOTE(rank == 0 || status == TWILL_OK || strstr(text, "rank 0") != NULL,
+               "\"%s\" does not name rank 0", text);
+    TWILL_NOTE((transport != NULL) == (status == TWILL_OK), "transport");
     int all[2];
     if (size == 2 && transport != NULL)
         twill_oob_allgather(oob, &rank, all, sizeof(rank), NULL);
@@ -59,7 +59,7 @@ static void rank_setting(int rank, int size, twill_bootstrap *caller, void *user
     twill_test_oob_close(oob);
 }
 
-static void test_settings(void **state)
+TWILL_TEST(test_settings)
 {
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(settings); i++) {
         twill_test_run_ranks(1, rank_setting, (void *)&settings[i]);
@@ -67,9 +67,9 @@ static void test_settings(void **state)
     }
 }
 
-static void rank_other_provider(int rank, int size, twill_bootstrap *caller, void *user)
+TWILL_TEST_OF_RANKS(test_other_provider, 3)
 {
-    struct twill_oob *oob = twill_test_oob(caller);
+    struct twill_oob *oob = twill_test_oob(bootstrap);
     struct twill_error error = {0};
     struct twill_transport *transport = NULL;
     struct twill_transport_params params = {.oob = oob, .provider = rank == 1 ? "sockets" : "tcp"};
@@ -78,8 +78,6 @@ static void rank_other_provider(int rank, int size, twill_bootstrap *caller, voi
                 strstr(error.message, "tcp") != NULL);
     twill_test_oob_close(oob);
 }
-
-TWILL_UNIT_RANKS(test_other_provider, twill_test_run_ranks, 3, rank_other_provider, NULL)
 
 /* --- failure: whatever was posted, cancel and close are safe
  * ----------------------------------------- */
@@ -102,10 +100,9 @@ static void rank_cancel(int rank, int size, twill_bootstrap *caller, void *user)
             munmap(data, (size_t)n << 20);
             munmap(r, 1u << 20);
             struct twill_transfer late = {.kind = TWILL_TRANSFER_SEND, .peer = 1};
-            twill_test_note(twill_ofi_transport.post(end.transport, &late, NULL) ==
-                                    TWILL_ERR_BROKEN &&
-                                twill_ofi_transport.progress(end.transport, NULL) < 0,
-                            __FILE__, __LINE__, "a cancelled transport still works");
+            TWILL_NOTE(twill_ofi_transport.post(end.transport, &late, NULL) == TWILL_ERR_BROKEN &&
+                           twill_ofi_transport.progress(end.transport, NULL) < 0,
+                       "a cancelled transport still works");
         } else {
             until = twill_now() + SECOND / 5;
             while (twill_now() < until &&
@@ -120,7 +117,7 @@ static void rank_cancel(int rank, int size, twill_bootstrap *caller, void *user)
     end_close(&end);
 }
 
-static void test_cancel(void **state)
+TWILL_TEST(test_cancel)
 {
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(setups); i++)
         twill_test_run_ranks(2, rank_cancel, (void *)&setups[i]);
@@ -158,10 +155,8 @@ static void rank_death(int rank, int size, twill_bootstrap *caller, void *user)
     end_close(&end);
 }
 
-static void test_death(void **state)
+TWILL_TEST(test_death)
 {
     twill_test_run_processes(2, rank_death, (void *)TCP);
     twill_test_run_processes(2, rank_death, (void *)&setups[1]);
 }
-
-TWILL_UNIT_MAIN(test_settings, test_other_provider, test_cancel, test_death)

@@ -144,12 +144,10 @@ static void rank_loses(int rank, int size, twill_bootstrap *caller, void *user)
         for (size_t i = 0; i < n; i++)
             post(&end, &m[i].request);
         twill_status status = messages_go_on(&end, m, n);
-        twill_test_note(liar.count == 1 && status == loss->says, __FILE__, __LINE__,
-                        "%s: %u lost, status %d: %s", loss->name, liar.count, status,
-                        end.error.message);
-        twill_test_note(status == TWILL_OK || strstr(end.error.message, "rank 0, lane 2: ") != NULL,
-                        __FILE__, __LINE__, "%s: no rank is named: %s", loss->name,
-                        end.error.message);
+        TWILL_NOTE(liar.count == 1 && status == loss->says, "%s: %u lost, status %d: %s",
+                   loss->name, liar.count, status, end.error.message);
+        TWILL_NOTE(status == TWILL_OK || strstr(end.error.message, "rank 0, lane 2: ") != NULL,
+                   "%s: no rank is named: %s", loss->name, end.error.message);
         be_honest(&liar, &end);
         atomic_store(&job->over, 1);
     } else if (loss->says == TWILL_OK || loss->kind == TWILL_OFI_OP_SEND_CHUNK) {

@@ -45,7 +45,7 @@ static void rank_moved(int rank, int size, twill_bootstrap *caller, void *user)
     pair_close(&pair);
 }
 
-static void test_moved(void **state)
+TWILL_TEST(test_moved)
 {
     need_locks();
     twill_test_run_processes(2, rank_moved, NULL);
@@ -61,14 +61,14 @@ static twill_status open_registering(struct twill_transport **transport,
     return twill_ofi_open(transport, params, &registering.options, error);
 }
 
-static void rank_rails(int rank, int size, twill_bootstrap *caller, void *user)
+TWILL_TEST_OF_RANKS(test_rails, 2)
 {
     struct pair pair;
     unsigned char *regions[2] = {NULL, NULL};
     struct twill_persistent persistent = {find, regions, NULL};
     struct twill_transport_ops ops = twill_ofi_transport;
     ops.open = open_registering;
-    if (pair_open_on(&pair, caller, &registering, &persistent, &ops)) {
+    if (pair_open_on(&pair, bootstrap, &registering, &persistent, &ops)) {
         memcpy(regions, pair.data, sizeof(regions));
         swap(&pair);
         swap(&pair);
@@ -81,8 +81,6 @@ static void rank_rails(int rank, int size, twill_bootstrap *caller, void *user)
     }
     pair_close(&pair);
 }
-
-TWILL_UNIT_RANKS(test_rails, twill_test_run_ranks, 2, rank_rails, NULL)
 
 /* --- memory freed while the first communicator is created ------------------------------------ */
 
@@ -101,13 +99,13 @@ static void *give_back(void *user)
     return NULL;
 }
 
-static void rank_early(int rank, int size, twill_bootstrap *caller, void *user)
+TWILL_TEST_OF_RANKS(test_early, 2)
 {
     struct giver giver = {NULL, false};
     struct end end;
     pthread_t thread;
     TWILL_CHECK(pthread_create(&thread, NULL, give_back, &giver) == 0);
-    if (end_open_with(&end, caller, &registering, 0, &giver.common))
+    if (end_open_with(&end, bootstrap, &registering, 0, &giver.common))
         rank_barrier(&end);
     atomic_store(&giver.done, true);
     pthread_join(thread, NULL);
@@ -115,7 +113,3 @@ static void rank_early(int rank, int size, twill_bootstrap *caller, void *user)
     if (giver.common != NULL)
         giver.common->close(giver.common);
 }
-
-TWILL_UNIT_RANKS(test_early, twill_test_run_ranks, 2, rank_early, NULL)
-
-TWILL_UNIT_MAIN(test_moved, test_rails, test_early)

@@ -12,7 +12,7 @@ static const struct setup narrow = {"narrow", "tcp", {.force_registration = true
 
 /* --- is memory still the same mapping? ------------------------------------------------------- */
 
-static void test_locked(void **state)
+TWILL_TEST(test_locked)
 {
     need_locks();
     unsigned char *p = map(NULL, 8 * PAGE);
@@ -55,10 +55,10 @@ static void rank_steady(int rank, int size, twill_bootstrap *caller, void *user)
             if (!counted(&pair, 2, 0, 2 * i, __LINE__))
                 break;
         struct twill_transport_counters c = counters(&pair);
-        twill_test_note(c.copied == 0 && c.header_bytes <= 80 * c.messages, __FILE__, __LINE__,
-                        "%llu bytes copied, %llu bytes of headers for %llu messages",
-                        (unsigned long long)c.copied, (unsigned long long)c.header_bytes,
-                        (unsigned long long)c.messages);
+        TWILL_NOTE(c.copied == 0 && c.header_bytes <= 80 * c.messages,
+                   "%llu bytes copied, %llu bytes of headers for %llu messages",
+                   (unsigned long long)c.copied, (unsigned long long)c.header_bytes,
+                   (unsigned long long)c.messages);
         /* Ranges within them, and a range that begins on a page that is locked already. */
         swap_at(&pair, pair.data[0] + 100000, pair.data[1] + 5, 30000);
         counted(&pair, 2, 0, 200, __LINE__);
@@ -67,7 +67,7 @@ static void rank_steady(int rank, int size, twill_bootstrap *caller, void *user)
     pair_close(&pair);
 }
 
-static void test_steady(void **state)
+TWILL_TEST(test_steady)
 {
     need_locks();
     size_t pinned = 0;
@@ -92,13 +92,12 @@ static void rank_reuse(int rank, int size, twill_bootstrap *caller, void *user)
             munmap(pair.data[i % 2] + skip, PAGE);
             map(pair.data[i % 2] + skip, PAGE);
         }
-        twill_test_note(counters(&pair).registrations >= 2 + 2 * 6 + 5, __FILE__, __LINE__,
-                        "a page was had anew, the registration was not");
+        TWILL_NOTE(counters(&pair).registrations >= 2 + 2 * 6 + 5,
+                   "a page was had anew, the registration was not");
         /* Memory that malloc() unmaps and maps again. */
         for (unsigned i = 0; i < 6; i++) {
             unsigned char *out = malloc(BYTES), *in = malloc(BYTES);
-            twill_test_note(out != NULL && in != NULL && swap_at(&pair, out, in, BYTES), __FILE__,
-                            __LINE__, "round %u", i);
+            TWILL_NOTE(out != NULL && in != NULL && swap_at(&pair, out, in, BYTES), "round %u", i);
             free(out);
             free(in);
         }
@@ -107,7 +106,7 @@ static void rank_reuse(int rank, int size, twill_bootstrap *caller, void *user)
     pair_close(&pair);
 }
 
-static void test_reuse(void **state)
+TWILL_TEST(test_reuse)
 {
     need_locks();
     size_t pinned = 0;
@@ -141,7 +140,7 @@ static void rank_evict(int rank, int size, twill_bootstrap *caller, void *user)
     pair_close(&pair);
 }
 
-static void test_evict(void **state)
+TWILL_TEST(test_evict)
 {
     need_locks();
     size_t pinned = 0;
@@ -150,12 +149,12 @@ static void test_evict(void **state)
 
 /* --- persistent memory ----------------------------------------------------------------------- */
 
-static void rank_persistent(int rank, int size, twill_bootstrap *caller, void *user)
+TWILL_TEST_OF_RANKS(test_persistent, 2)
 {
     struct pair pair;
     unsigned char *regions[2] = {NULL, NULL};
     struct twill_persistent persistent = {find, regions, NULL};
-    if (pair_open(&pair, caller, &registering, &persistent)) {
+    if (pair_open(&pair, bootstrap, &registering, &persistent)) {
         memcpy(regions, pair.data, sizeof(regions));
         for (unsigned i = 0; i < 8; i++)
             swap_at(&pair, pair.data[0] + i * 70000, pair.data[1] + i * 70000, 70000);
@@ -171,8 +170,6 @@ static void rank_persistent(int rank, int size, twill_bootstrap *caller, void *u
     }
     pair_close(&pair);
 }
-
-TWILL_UNIT_RANKS(test_persistent, twill_test_run_ranks, 2, rank_persistent, NULL)
 
 /* --- a child that writes what the parent still sends
  * -------------------------------------------------- */
@@ -197,7 +194,7 @@ static void rank_fork(int rank, int size, twill_bootstrap *caller, void *user)
     pair_close(&pair);
 }
 
-static void test_fork(void **state)
+TWILL_TEST(test_fork)
 {
     need_locks();
     twill_test_run_processes(2, rank_fork, NULL);
@@ -233,11 +230,11 @@ static void rank_threads(int rank, int size, twill_bootstrap *caller, void *user
         pair[1].data[1] = map(NULL, BYTES);
         rank_barrier(&pair[0].end);
         void *fine = NULL;
-        if (twill_test_note(open, __FILE__, __LINE__, "%s", end->error.message)) {
+        if (TWILL_NOTE(open, "%s", end->error.message)) {
             pthread_create(&thread, NULL, drive, &pair[1]);
-            twill_test_note(drive(&pair[0]) != NULL, __FILE__, __LINE__, "first");
+            TWILL_NOTE(drive(&pair[0]) != NULL, "first");
             pthread_join(thread, &fine);
-            twill_test_note(fine != NULL, __FILE__, __LINE__, "second");
+            TWILL_NOTE(fine != NULL, "second");
             rank_barrier(&pair[0].end);
             twill_ofi_transport.close(end->transport);
         }
@@ -247,11 +244,8 @@ static void rank_threads(int rank, int size, twill_bootstrap *caller, void *user
     pair_close(&pair[0]);
 }
 
-static void test_threads(void **state)
+TWILL_TEST(test_threads)
 {
     size_t pinned = 0;
     twill_test_run_ranks(2, rank_threads, &pinned);
 }
-
-TWILL_UNIT_MAIN(test_locked, test_steady, test_reuse, test_evict, test_persistent, test_fork,
-                test_threads)

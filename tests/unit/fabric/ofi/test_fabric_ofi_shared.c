@@ -62,8 +62,8 @@ static void rank_threads(int rank, int size, twill_bootstrap *caller, void *user
         open = end_open_with(&end[c], caller, user, c * 1000 + 1, &common);
     if (open && rank_barrier(&end[0])) {
         for (uint32_t c = 1; c < OFI_SHARED_COMMS; c++)
-            twill_test_note(endpoint_of(&end[c]) == endpoint_of(&end[0]), __FILE__, __LINE__,
-                            "communicator %u has an endpoint of its own", c);
+            TWILL_NOTE(endpoint_of(&end[c]) == endpoint_of(&end[0]),
+                       "communicator %u has an endpoint of its own", c);
         for (uint32_t c = 0; c < OFI_SHARED_COMMS; c++) {
             /* The ranks start them in opposite order. */
             uint32_t which = rank == 0 ? c : OFI_SHARED_COMMS - 1 - c;
@@ -73,8 +73,7 @@ static void rank_threads(int rank, int size, twill_bootstrap *caller, void *user
         for (uint32_t c = 0; c < OFI_SHARED_COMMS; c++)
             pthread_join(thread[c], NULL);
         for (uint32_t c = 0; c < OFI_SHARED_COMMS; c++)
-            twill_test_note(driver[c].fine, __FILE__, __LINE__, "rank %d, communicator %u", rank,
-                            c);
+            TWILL_NOTE(driver[c].fine, "rank %d, communicator %u", rank, c);
         rank_barrier(&end[0]);
     }
     for (uint32_t c = 0; c < OFI_SHARED_COMMS; c++)
@@ -82,7 +81,7 @@ static void rank_threads(int rank, int size, twill_bootstrap *caller, void *user
     common_close(common);
 }
 
-static void test_threads(void **state)
+TWILL_TEST(test_threads)
 {
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(setups); i++)
         if (strcmp(setups[i].name, "net") != 0) /* each has its own endpoint there */
@@ -124,21 +123,20 @@ static void rank_end_of_one(int rank, int size, twill_bootstrap *caller, void *u
         rank_barrier(&end[0]);
         uint64_t began = twill_now();
         twill_ofi_transport.cancel(end[0].transport);
-        twill_test_note(twill_now() - began < TWILL_TEST_PATIENCE, __FILE__, __LINE__,
-                        "cancel hangs");
+        TWILL_NOTE(twill_now() - began < TWILL_TEST_PATIENCE, "cancel hangs");
         munmap(data, (size_t)OFI_SHARED_HOPELESS << 20); /* a late write is a crash */
         munmap(r, 1u << 20);
         if (!setup->options.no_cancel) {
             exchange(&end[1], 100, 6);
         } else if (rank == 0) {
-            twill_test_note(twill_ofi_transport.progress(end[1].transport, &end[1].error) < 0 &&
-                                strstr(end[1].error.message, "communicator 1 failed") != NULL,
-                            __FILE__, __LINE__, "it says \"%s\"", end[1].error.message);
+            TWILL_NOTE(twill_ofi_transport.progress(end[1].transport, &end[1].error) < 0 &&
+                           strstr(end[1].error.message, "communicator 1 failed") != NULL,
+                       "it says \"%s\"", end[1].error.message);
             struct end late = {0};
             end[1].params.comm = 3;
-            twill_test_note(twill_ofi_transport.open(&late.transport, &end[1].params,
-                                                     &late.error) == TWILL_ERR_FABRIC,
-                            __FILE__, __LINE__, "a closed endpoint is used again");
+            TWILL_NOTE(twill_ofi_transport.open(&late.transport, &end[1].params, &late.error) ==
+                           TWILL_ERR_FABRIC,
+                       "a closed endpoint is used again");
         }
         rank_barrier(&end[0]);
     }
@@ -147,7 +145,7 @@ static void rank_end_of_one(int rank, int size, twill_bootstrap *caller, void *u
     common_close(common);
 }
 
-static void test_end_of_one(void **state)
+TWILL_TEST(test_end_of_one)
 {
     static const struct setup keeping = {"keeping", "tcp", {.no_cancel = true}};
     twill_test_run_ranks(2, rank_end_of_one, (void *)TCP);
@@ -190,13 +188,12 @@ static void open_subset(struct end *whole, struct twill_common **common, uint32_
     twill_status status = TWILL_OK;
     if (whole->rank != 1)
         status = twill_ofi_transport.open(&end.transport, &end.params, &end.error);
-    twill_test_note(status == TWILL_OK && known(whole) == before, __FILE__, __LINE__, "%s",
-                    end.error.message);
+    TWILL_NOTE(status == TWILL_OK && known(whole) == before, "%s", end.error.message);
     rank_barrier(whole);
     if (end.transport != NULL) {
         status = twill_ofi_transport.connect(end.transport, 1 - end.rank, &end.error);
-        twill_test_note(status == TWILL_OK && known(whole) == expected(whole, 1), __FILE__,
-                        __LINE__, "connect: %s", end.error.message);
+        TWILL_NOTE(status == TWILL_OK && known(whole) == expected(whole, 1), "connect: %s",
+                   end.error.message);
         exchange(&end, 7, 4);
     }
     rank_barrier(whole);
@@ -211,26 +208,26 @@ static void rank_subsets(int rank, int size, twill_bootstrap *caller, void *user
     struct end end = {.oob = twill_test_oob(caller), .rank = (uint32_t)rank, .size = 3};
     end.params = (struct twill_transport_params){
         .oob = end.oob, .comm = 0, .provider = setup->provider, .common = &common};
-    if (twill_test_note(twill_ofi_open(&end.transport, &end.params, &setup->options, &end.error) ==
-                            TWILL_OK,
-                        __FILE__, __LINE__, "open: %s", end.error.message)) {
-        twill_test_note(known(&end) == expected(&end, 0), __FILE__, __LINE__,
-                        "addresses inserted too early or too late");
+    if (TWILL_NOTE(twill_ofi_open(&end.transport, &end.params, &setup->options, &end.error) ==
+                       TWILL_OK,
+                   "open: %s", end.error.message)) {
+        TWILL_NOTE(known(&end) == expected(&end, 0), "addresses inserted too early or too late");
         for (uint32_t comm = 5; comm < 8; comm++) /* the last one has the greatest number */
             open_subset(&end, &common, comm < 7 ? comm : (1u << TWILL_OFI_COMM_BITS) - 1);
-        twill_test_note(known(&end) == expected(&end, rank == 1 ? 0u : 1u), __FILE__, __LINE__,
-                        "rank %d knows %u", rank, known(&end));
+        TWILL_NOTE(known(&end) == expected(&end, rank == 1 ? 0u : 1u), "rank %d knows %u", rank,
+                   known(&end));
         struct twill_transport *late = NULL;
         struct twill_transport_params params = end.params;
         params.comm = 1u << TWILL_OFI_COMM_BITS;
-        twill_test_note(twill_ofi_transport.open(&late, &params, NULL) == TWILL_ERR_UNSUPPORTED,
-                        __FILE__, __LINE__, "a number that tags cannot name");
+        TWILL_NOTE(twill_ofi_transport.open(&late, &params, NULL) == TWILL_ERR_UNSUPPORTED,
+                   "a number that tags cannot name");
         rank_barrier(&end);
     }
     end_close(&end);
     common_close(common);
 }
 
-TWILL_UNIT_RANKS(test_subsets, twill_test_run_ranks, 3, rank_subsets, (void *)TCP)
-
-TWILL_UNIT_MAIN(test_threads, test_end_of_one, test_subsets)
+TWILL_TEST(test_subsets)
+{
+    twill_test_run_ranks(3, rank_subsets, (void *)TCP);
+}

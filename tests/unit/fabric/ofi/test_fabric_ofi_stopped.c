@@ -16,20 +16,17 @@ static void cancelling_rank(int rank, int size, twill_bootstrap *caller, void *u
                                 .bytes = sizeof(data)};
     if (end_open(&end, caller, user, 1) && post(&end, &in) && progress(&end)) {
         struct twill_ofi *t = (struct twill_ofi *)end.transport;
-        twill_test_note(t->headers_busy > 0, __FILE__, __LINE__, "nothing is posted");
+        TWILL_NOTE(t->headers_busy > 0, "nothing is posted");
         leap = 2;
         twill_ofi_transport.cancel(end.transport);
         leap = 0;
-        twill_test_note(t->headers_busy == 0, __FILE__, __LINE__, "%u are still out",
-                        t->headers_busy);
+        TWILL_NOTE(t->headers_busy == 0, "%u are still out", t->headers_busy);
         (void)rank_barrier(&end);
     }
     end_close(&end);
 }
 
-static void what_is_cancelled_comes_back(void **unused)
+TWILL_TEST(what_is_cancelled_comes_back)
 {
     twill_test_run_ranks(2, cancelling_rank, (void *)TCP);
 }
-
-TWILL_UNIT_MAIN(what_is_cancelled_comes_back)

@@ -27,7 +27,7 @@ static bool intruder_open(struct intruder *s, const struct end *end)
     s->endpoint.params = end->params;
     s->endpoint.size = 2;
     twill_status status = twill_ofi_endpoint_open(&s->endpoint, &error);
-    return twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s", error.message) &&
+    return TWILL_NOTE(status == TWILL_OK, "%s", error.message) &&
            fi_av_insert(s->endpoint.fi.av,
                         victim->addresses.bytes + end->rank * victim->addresses.stride, 1,
                         &s->victim, 0, NULL) == 1;
@@ -61,8 +61,7 @@ static bool forge_message(struct intruder *s, struct end *end, enum twill_ofi_ch
     do
         rc = fi_cq_read(s->endpoint.fi.cq, &entry, 1);
     while (rc == -FI_EAGAIN && progress(end) && twill_now() < limit);
-    return twill_test_note(rc == 1, __FILE__, __LINE__,
-                           "an unauthenticated message did not leave: %d", (int)rc);
+    return TWILL_NOTE(rc == 1, "an unauthenticated message did not leave: %d", (int)rc);
 }
 
 /* "666", as rank 1 would send it in its message of that number. */
@@ -118,25 +117,22 @@ static void rank_lied_to(int rank, int size, twill_bootstrap *caller, void *user
             message_free(m, 1);
     }
     if (rank == 0 && good)
-        twill_test_note(((struct twill_ofi *)(void *)end.transport)->peers[1]->lanes[0].acked <
-                            1000,
-                        __FILE__, __LINE__, "an unauthenticated credit was accepted");
+        TWILL_NOTE(((struct twill_ofi *)(void *)end.transport)->peers[1]->lanes[0].acked < 1000,
+                   "an unauthenticated credit was accepted");
     if (rank == 0 && asked)
         twill_ofi_endpoint_free(&s->endpoint);
     end_close(&end);
     free(s);
 }
 
-static void test_public(void **state)
+TWILL_TEST(test_public)
 {
     struct intruder kind = {.informed = false};
     twill_test_run_ranks(2, rank_lied_to, &kind);
 }
 
-static void test_elsewhere(void **state)
+TWILL_TEST(test_elsewhere)
 {
     struct intruder kind = {.informed = true};
     twill_test_run_ranks(2, rank_lied_to, &kind);
 }
-
-TWILL_UNIT_MAIN(test_public, test_elsewhere)

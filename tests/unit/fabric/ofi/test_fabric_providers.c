@@ -9,7 +9,6 @@
  * hardware that is not here: it fails calls that the real provider would refuse, and reports that
  * on stderr. */
 #include "tests/support/provider_cases.h"
-#include "tests/support/sanitizers.h"
 #include "tests/support/unit.h"
 
 #include <execinfo.h>

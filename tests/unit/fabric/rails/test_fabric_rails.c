@@ -45,9 +45,7 @@ static bool open_rails(struct twill_test_end *end, const struct rails_case *c,
                                                 .provider = "tcp",
                                                 .interface = r % 2 ? "127.0.0.1" : "lo"};
         twill_status status = c->ops->open(&rail[r], &params, &end->error);
-        if (!twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "open: %s",
-                             end->error.message))
-            return false;
+        TWILL_REQUIRE(status == TWILL_OK, "open: %s", end->error.message);
     }
     struct twill_transport_params params = {.oob = oob};
     TWILL_REQUIRE(twill_rails_join(&end->transport, rail, c->weight, c->count, c->split_bytes,
@@ -104,7 +102,7 @@ static bool carry_early(struct twill_test_end *end, const struct rails_case *c)
     return twill_test_early(end);
 }
 
-static void test_carries(void **state)
+TWILL_TEST(test_carries)
 {
     static const struct rails_case cases[] = {
         {&twill_mock_transport, 2, {1, 1}, 4096, {"seed=1", "seed=2"}, carry, 0, 0, 0},
@@ -133,7 +131,7 @@ static void test_carries(void **state)
         twill_test_run_ranks(i == 1 ? 2 : 3, rails_rank, (void *)&cases[i]);
 }
 
-static void test_carries_network(void **state)
+TWILL_TEST(test_carries_network)
 {
     static const struct rails_case two = {
         &twill_ofi_transport, 2, {1, 1}, TWILL_RAILS_SPLIT_BYTES, {NULL}, carry, 0, 0, 0};
@@ -171,7 +169,7 @@ static bool balance(struct twill_test_end *end, const struct rails_case *c)
     return true;
 }
 
-static void test_balance(void **state)
+TWILL_TEST(test_balance)
 {
     static const struct rails_case c = {&twill_mock_transport,
                                         3,
@@ -189,8 +187,7 @@ static void test_balance(void **state)
 
 static void never(struct twill_transfer *request, size_t offset, const void *data, size_t bytes)
 {
-    twill_test_note(false, __FILE__, __LINE__, "%zu of %zu bytes reduced at %zu", bytes,
-                    request->bytes, offset);
+    TWILL_NOTE(false, "%zu of %zu bytes reduced at %zu", bytes, request->bytes, offset);
 }
 
 /* Rank 1 has its result; rank 0 makes progress until it is notified. */
@@ -233,10 +230,10 @@ static bool differ(struct twill_test_end *end, const struct rails_case *c)
         c->sent != c->requested && (c->sent < c->split_bytes || c->requested > 2 * c->sent ||
                                     (c->requested >= c->split_bytes && c->sent > 2 * c->requested));
     if (good && !sends)
-        twill_test_note(request[1].status == TWILL_ERR_MISMATCH &&
-                            (request[1].peer_bytes != c->requested || !is_reported),
-                        __FILE__, __LINE__, "%zu for %zu: status %d, peer's %llu", c->sent,
-                        c->requested, request[1].status, (unsigned long long)request[1].peer_bytes);
+        TWILL_NOTE(request[1].status == TWILL_ERR_MISMATCH &&
+                       (request[1].peer_bytes != c->requested || !is_reported),
+                   "%zu for %zu: status %d, peer's %llu", c->sent, c->requested, request[1].status,
+                   (unsigned long long)request[1].peer_bytes);
     good = rank_barrier(end) && good; /* before one closes */
     end->transport->ops->cancel(end->transport);
     free(buffer);
@@ -244,7 +241,7 @@ static bool differ(struct twill_test_end *end, const struct rails_case *c)
     return good;
 }
 
-static void test_mismatches(void **state)
+TWILL_TEST(test_mismatches)
 {
     static const struct {
         size_t sent, requested;
@@ -306,7 +303,7 @@ static bool give_up(struct twill_test_end *end, const struct rails_case *c)
     return true;
 }
 
-static void test_cancel(void **state)
+TWILL_TEST(test_cancel)
 {
     struct rails_case c = {
         &twill_mock_transport, 2, {1, 1}, 4096, {"seed=1", "seed=2"}, give_up, 0, 0, 0};
@@ -334,15 +331,15 @@ static bool fail_one(struct twill_test_end *end, const struct rails_case *c)
     uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
     while (end->rank == 0 && answer >= 0 && twill_now() < limit)
         answer = end->transport->ops->progress(end->transport, &end->error);
-    twill_test_note(end->rank == 1 || (answer == TWILL_ERR_FABRIC &&
-                                       strncmp(end->error.message, "rail 1: mock", 12) == 0),
-                    __FILE__, __LINE__, "%d: %s", answer, end->error.message);
+    TWILL_NOTE(end->rank == 1 || (answer == TWILL_ERR_FABRIC &&
+                                  strncmp(end->error.message, "rail 1: mock", 12) == 0),
+               "%d: %s", answer, end->error.message);
     end->transport->ops->cancel(end->transport);
     free(data);
     return true;
 }
 
-static void test_fails(void **state)
+TWILL_TEST(test_fails)
 {
     struct rails_case c = {
         &twill_mock_transport, 2, {1, 1}, 4096, {"seed=1", "fail=1:1,rank=0"}, fail_one, 0, 0, 0};
@@ -362,7 +359,7 @@ static void deal(struct twill_rails_info *info, enum twill_rails_setting setting
     }
 }
 
-static void test_agree(void **state)
+TWILL_TEST(test_agree)
 {
     static const struct {
         enum twill_rails_setting setting[2];
@@ -421,7 +418,7 @@ static void check_weights(const uint32_t *a, const uint32_t *b, const uint32_t *
     assert_int_equal(weight[1], expected[1]);
 }
 
-static void test_weights(void **state)
+TWILL_TEST(test_weights)
 {
     check_weights((uint32_t[]){100, 100}, (uint32_t[]){100, 100}, (uint32_t[]){1, 1});
     check_weights((uint32_t[]){10000, 25000}, (uint32_t[]){10000, 25000}, (uint32_t[]){10, 25});
@@ -430,7 +427,7 @@ static void test_weights(void **state)
     check_weights((uint32_t[]){400000, 1}, (uint32_t[]){400000, 1}, (uint32_t[]){100, 1});
 }
 
-static void test_refused(void **state)
+TWILL_TEST(test_refused)
 {
     struct twill_rails_info infos[2];
     struct twill_error error = {0};
@@ -443,6 +440,3 @@ static void test_refused(void **state)
                      TWILL_ERR_CONFIG);
     assert_string_equal(error.message, "rank 1: eth7 is not here");
 }
-
-TWILL_UNIT_MAIN(test_agree, test_weights, test_refused, test_carries, test_balance, test_mismatches,
-                test_cancel, test_fails, test_carries_network)

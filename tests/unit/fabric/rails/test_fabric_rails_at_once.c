@@ -34,7 +34,7 @@ static void at_once_close(struct twill_transport *transport)
     free(transport);
 }
 
-static void test_at_once(void **state)
+TWILL_TEST(test_at_once)
 {
     static const struct twill_transport_ops ops = {
         .post = at_once_post, .progress = at_once_progress, .close = at_once_close};
@@ -67,5 +67,3 @@ static void test_at_once(void **state)
         assert_int_equal(request[i].status, TWILL_OK);
     rails->ops->close(rails);
 }
-
-TWILL_UNIT_MAIN(test_at_once)

@@ -42,7 +42,7 @@ static size_t order_recorded(const char *file, const char *cpus, uint32_t l,
 }
 
 /* Four NUMA nodes with two NICs each. */
-static void test_nearest(void **state)
+TWILL_TEST(test_nearest)
 {
     static const struct {
         const char *cpus;
@@ -74,7 +74,7 @@ static void test_nearest(void **state)
     assert_true(order_recorded("linux-40intel64-2g2n4c+pci.xml", "0", 0, a, 16) >= 5);
 }
 
-static void test_order(void **state)
+TWILL_TEST(test_order)
 {
     struct twill_rail rails[] = {{.name = "slow", .mbits = 1000},
                                  {.name = "far", .mbits = 400000, .distance = 2},
@@ -303,10 +303,9 @@ static void rank_choice(int rank, int size, twill_bootstrap *caller, void *user)
         status = twill_rails_conclude(opening, &params, &choice, &error);
     twill_rails_opening_end(opening);
     if (c->count == 0) {
-        twill_test_note(status == TWILL_ERR_CONFIG && strstr(error.message, c->names[rank]) != NULL,
-                        __FILE__, __LINE__, "%s, rank %d: %d: %s", c->what, rank, status,
-                        error.message);
-    } else if (twill_test_note(choice != NULL, __FILE__, __LINE__, "%s", error.message)) {
+        TWILL_NOTE(status == TWILL_ERR_CONFIG && strstr(error.message, c->names[rank]) != NULL,
+                   "%s, rank %d: %d: %s", c->what, rank, status, error.message);
+    } else if (TWILL_NOTE(choice != NULL, "%s", error.message)) {
         char names[TWILL_RAILS_MOST + 1] = "", weights[TWILL_RAILS_MOST + 2] = "";
         for (uint32_t k = 0; k < choice->count && k < TWILL_RAILS_MOST; k++) {
             names[k] = choice->way[k].rail.name[0];
@@ -314,21 +313,21 @@ static void rank_choice(int rank, int size, twill_bootstrap *caller, void *user)
         }
         if (choice->faster)
             strcat(weights, "!");
-        twill_test_note(status == TWILL_OK && choice->count == c->count &&
-                            strcmp(names, c->names[rank]) == 0 && strcmp(weights, c->weights) == 0,
-                        __FILE__, __LINE__, "%s, rank %d: %d: %s (%s): %s", c->what, rank, status,
-                        names, weights, error.message);
+        TWILL_NOTE(status == TWILL_OK && choice->count == c->count &&
+                       strcmp(names, c->names[rank]) == 0 && strcmp(weights, c->weights) == 0,
+                   "%s, rank %d: %d: %s (%s): %s", c->what, rank, status, names, weights,
+                   error.message);
         char taken[32];
         snprintf(taken, sizeof(taken), "rank %d %c", rank, names[0]);
-        twill_test_note(strncmp(choice->taken, taken, strlen(taken)) == 0, __FILE__, __LINE__,
-                        "%s, rank %d: taken: %s", c->what, rank, choice->taken);
+        TWILL_NOTE(strncmp(choice->taken, taken, strlen(taken)) == 0, "%s, rank %d: taken: %s",
+                   c->what, rank, choice->taken);
         choice->common.close(&choice->common);
     }
     twill_test_world_free(&world);
     twill_test_oob_close(oob);
 }
 
-static void test_choices(void **state)
+TWILL_TEST(test_choices)
 {
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(choices); i++) {
         havings = choices[i].rank;
@@ -336,7 +335,7 @@ static void test_choices(void **state)
     }
 }
 
-static void test_measured(void **state)
+TWILL_TEST(test_measured)
 {
     static const struct {
         uint32_t mbits[3], before[3], after[3];
@@ -359,7 +358,7 @@ static void test_measured(void **state)
 
 /* --- lists of interfaces, and addresses with a scope ----------------------------------------- */
 
-static void test_list(void **state)
+TWILL_TEST(test_list)
 {
     char text[120];
     static const struct twill_link links[] = {
@@ -381,7 +380,7 @@ static void test_list(void **state)
     assert_string_equal(text, "");
 }
 
-static void test_faster(void **state)
+TWILL_TEST(test_faster)
 {
     const struct twill_link links[] = {
         {.name = "eth0", .kind = TWILL_LINK_REAL, .mbits = 100, .network = 1},
@@ -403,7 +402,7 @@ static void test_faster(void **state)
     assert_null(twill_link_faster(links, 7, "eth9"));
 }
 
-static void test_localise(void **state)
+TWILL_TEST(test_localise)
 {
     static const char *const table[][3] = {
         {"fe80::2%eth1", "fe80::1%eth0", "fe80::2%eth0"},
@@ -419,6 +418,3 @@ static void test_localise(void **state)
         assert_string_equal(address, table[i][2]);
     }
 }
-
-TWILL_UNIT_MAIN(test_nearest, test_order, test_choices, test_measured, test_list, test_faster,
-                test_localise)

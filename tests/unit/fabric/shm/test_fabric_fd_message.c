@@ -38,7 +38,7 @@ static ssize_t pass_message(size_t bytes, size_t count, bool *had_fd)
     return n;
 }
 
-static void test_descriptors(void **state)
+TWILL_TEST(test_descriptors)
 {
     bool had_fd;
     assert_int_equal(pass_message(5, 0, &had_fd), 5);
@@ -50,7 +50,7 @@ static void test_descriptors(void **state)
 }
 
 /* As if the other end had closed. */
-static void test_empty_message(void **state)
+TWILL_TEST(test_empty_message)
 {
     bool had_fd;
     assert_int_equal(pass_message(0, 1, &had_fd), 0);
@@ -58,5 +58,3 @@ static void test_empty_message(void **state)
     assert_int_equal(pass_message(0, 3, &had_fd), 0);
     assert_false(had_fd);
 }
-
-TWILL_UNIT_MAIN(test_descriptors, test_empty_message)

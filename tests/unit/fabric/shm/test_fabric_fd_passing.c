@@ -5,7 +5,6 @@
 #include "fabric/shm/fd_passing.h"
 
 #include "lib/base/base.h"
-#include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
 #include <sys/socket.h>
@@ -78,12 +77,10 @@ static void share_with_impostor(int rank)
     assert_int_equal(WEXITSTATUS(status), TOLD_NOTHING);
 }
 
-static void test_impostor(void **state)
+TWILL_TEST(test_impostor)
 {
     if (geteuid() != 0) /* only root can become another user */
         skip();
     for (int rank = 0; rank < 2; rank++)
         share_with_impostor(rank);
 }
-
-TWILL_UNIT_MAIN(test_impostor)

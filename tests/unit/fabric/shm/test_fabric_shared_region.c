@@ -38,15 +38,15 @@ static void shared_rank(int rank, int size, twill_bootstrap *caller, void *user)
     const uint32_t *label = user;
     struct twill_test_share o;
     twill_test_share(&o, caller, label, TWILL_TEST_SHARE_BYTES - 100);
-    if (twill_test_note(o.status == TWILL_OK && o.why == NULL, __FILE__, __LINE__,
-                        "rank %d: %d: %s, because %s", rank, o.status, o.error.message, o.why) &&
-        twill_test_note(memcmp(o.label, label, (size_t)size * sizeof(*label)) == 0, __FILE__,
-                        __LINE__, "labels have changed"))
+    if (TWILL_NOTE(o.status == TWILL_OK && o.why == NULL, "rank %d: %d: %s, because %s", rank,
+                   o.status, o.error.message, o.why) &&
+        TWILL_NOTE(memcmp(o.label, label, (size_t)size * sizeof(*label)) == 0,
+                   "labels have changed"))
         twill_test_is_shared(&o, label);
     twill_test_share_end(&o);
 }
 
-static void test_shared(void **state)
+TWILL_TEST(test_shared)
 {
     uint32_t labels[][6] = {
         {0}, {9, 9, 9, 9, 9, 9}, {7, 3, 7, 3, 3, 7}, {0, 1, 2, 3, 4, 5}, {5, 5, 5, 5, 2, 1}};
@@ -63,53 +63,47 @@ static void test_shared(void **state)
 }
 
 /* Many processes: no descriptor is left open in any of them, and the memory has its name. */
-static void tidy_rank(int rank, int size, twill_bootstrap *caller, void *user)
+TWILL_TEST_OF_PROCESSES(test_tidy, 24)
 {
     uint32_t label[TWILL_TEST_SHARE_RANKS] = {0};
     int before = open_descriptors();
     struct twill_test_share o;
-    twill_test_share(&o, caller, label, TWILL_TEST_SHARE_BYTES);
-    twill_test_note(o.status == TWILL_OK && o.why == NULL, __FILE__, __LINE__, "rank %d: %s", rank,
-                    o.error.message);
+    twill_test_share(&o, bootstrap, label, TWILL_TEST_SHARE_BYTES);
+    TWILL_NOTE(o.status == TWILL_OK && o.why == NULL, "rank %d: %s", rank, o.error.message);
     /* Of each other rank its memory, and what it has for this one only. */
-    twill_test_note(mappings_named("memfd:twill-comm") == 2 * size - 1, __FILE__, __LINE__,
-                    "%d mappings are named", mappings_named("memfd:twill-comm"));
+    TWILL_NOTE(mappings_named("memfd:twill-comm") == 2 * size - 1, "%d mappings are named",
+               mappings_named("memfd:twill-comm"));
     /* What shows who lives, however many ranks there are. */
-    twill_test_note(open_descriptors() == before + 1, __FILE__, __LINE__, "%d descriptors",
-                    open_descriptors() - before);
+    TWILL_NOTE(open_descriptors() == before + 1, "%d descriptors", open_descriptors() - before);
     if (!twill_test_failed())
         twill_test_is_shared(&o, label);
     twill_test_share_end(&o);
-    twill_test_note(open_descriptors() == before && mappings_named("memfd:twill-comm") == 0,
-                    __FILE__, __LINE__, "something is left");
+    TWILL_NOTE(open_descriptors() == before && mappings_named("memfd:twill-comm") == 0,
+               "something is left");
 }
 
-TWILL_UNIT_RANKS(test_tidy, twill_test_run_processes, 24, tidy_rank, NULL)
-
 /* Threads use each other's mappings, also when the owner has closed. */
-static void outlive_rank(int rank, int size, twill_bootstrap *caller, void *user)
+TWILL_TEST_OF_RANKS(test_outlive, 2)
 {
     uint32_t label[2] = {0};
     struct twill_test_share o;
-    twill_test_share(&o, caller, label, TWILL_TEST_SHARE_BYTES);
-    if (twill_test_note(o.status == TWILL_OK, __FILE__, __LINE__, "%s", o.error.message)) {
+    twill_test_share(&o, bootstrap, label, TWILL_TEST_SHARE_BYTES);
+    if (TWILL_NOTE(o.status == TWILL_OK, "%s", o.error.message)) {
         unsigned char *mine = twill_shm_region_at(o.region, (uint32_t)rank);
         mine[5] = 42;
-        twill_test_note(twill_test_share_barrier(&o), __FILE__, __LINE__, "barrier");
+        TWILL_NOTE(twill_test_share_barrier(&o), "barrier");
         if (rank == 0) {
             twill_shm_region_close(o.region);
             o.region = NULL;
         }
-        twill_test_note(twill_test_share_barrier(&o), __FILE__, __LINE__, "barrier");
+        TWILL_NOTE(twill_test_share_barrier(&o), "barrier");
         if (rank == 1) {
             unsigned char *other = twill_shm_region_at(o.region, 0);
-            twill_test_note(other[5] == 42, __FILE__, __LINE__, "memory is gone");
+            TWILL_NOTE(other[5] == 42, "memory is gone");
         }
     }
     twill_test_share_end(&o);
 }
-
-TWILL_UNIT_RANKS(test_outlive, twill_test_run_ranks, 2, outlive_rank, NULL)
 
 /* Without /proc threads still recognise one process: when one closes, the others are not taken for
  * dead. */
@@ -124,23 +118,25 @@ static void blind_rank(int rank, int size, twill_bootstrap *caller, void *user)
         return;
     struct twill_test_share o;
     twill_test_share(&o, caller, label, TWILL_TEST_SHARE_BYTES);
-    if (twill_test_note(o.status == TWILL_OK && o.why == NULL, __FILE__, __LINE__,
-                        "rank %d: %d: %s", rank, o.status, o.error.message)) {
+    if (TWILL_NOTE(o.status == TWILL_OK && o.why == NULL, "rank %d: %d: %s", rank, o.status,
+                   o.error.message)) {
         twill_test_is_shared(&o, label);
         if (rank == 1) {
             twill_shm_region_close(o.region);
             o.region = NULL;
         }
-        twill_test_note(twill_test_share_barrier(&o), __FILE__, __LINE__, "barrier");
+        TWILL_NOTE(twill_test_share_barrier(&o), "barrier");
         if (rank >= 2)
-            twill_test_note(!twill_shm_region_owner_dead(o.region, 0), __FILE__, __LINE__,
-                            "rank 0 seems to be dead");
-        twill_test_note(twill_test_share_barrier(&o), __FILE__, __LINE__, "barrier");
+            TWILL_NOTE(!twill_shm_region_owner_dead(o.region, 0), "rank 0 seems to be dead");
+        TWILL_NOTE(twill_test_share_barrier(&o), "barrier");
     }
     twill_test_share_end(&o);
 }
 
-TWILL_UNIT_RANKS(test_blind, twill_test_run_mixed, 4, 2, blind_rank, NULL)
+TWILL_TEST(test_blind)
+{
+    twill_test_run_mixed(4, 2, blind_rank, NULL);
+}
 
 /* --- memory that cannot be shared ------------------------------------------------------------ */
 
@@ -161,21 +157,19 @@ static void obstacle_rank(int rank, int size, twill_bootstrap *caller, void *use
         return;
     struct twill_test_share o;
     twill_test_share(&o, caller, label, TWILL_TEST_SHARE_BYTES);
-    twill_test_note(o.status == TWILL_OK && o.why != NULL && strstr(o.why, obstacle->says) != NULL,
-                    __FILE__, __LINE__, "rank %d: %d, %s: %s", rank, o.status, o.why,
-                    o.error.message);
-    twill_test_note(twill_test_failed() || !obstacle->own || strncmp(o.why, "rank 1: ", 8) == 0 ||
-                        strncmp(o.why, "rank 0: ", 8) == 0, /* of the same process */
-                    __FILE__, __LINE__, "rank %d: %s", rank, o.why);
+    TWILL_NOTE(o.status == TWILL_OK && o.why != NULL && strstr(o.why, obstacle->says) != NULL,
+               "rank %d: %d, %s: %s", rank, o.status, o.why, o.error.message);
+    TWILL_NOTE(twill_test_failed() || !obstacle->own || strncmp(o.why, "rank 1: ", 8) == 0 ||
+                   strncmp(o.why, "rank 0: ", 8) == 0, /* of the same process */
+               "rank %d: %s", rank, o.why);
     for (int a = 0; a < size && !twill_test_failed(); a++)
         for (int b = 0; b < a; b++)
-            twill_test_note((o.label[a] == o.label[b]) == (b == 3), __FILE__, __LINE__,
-                            "labels of %d and %d", a, b);
+            TWILL_NOTE((o.label[a] == o.label[b]) == (b == 3), "labels of %d and %d", a, b);
     uint32_t all[25];
-    twill_test_note(!twill_test_failed() &&
-                        caller->exchange(caller->user, o.label, all, 5 * sizeof(uint32_t)) == 0 &&
-                        memcmp(all, o.label, 5 * sizeof(uint32_t)) == 0,
-                    __FILE__, __LINE__, "rank 0 has other labels than rank %d", rank);
+    TWILL_NOTE(!twill_test_failed() &&
+                   caller->exchange(caller->user, o.label, all, 5 * sizeof(uint32_t)) == 0 &&
+                   memcmp(all, o.label, 5 * sizeof(uint32_t)) == 0,
+               "rank 0 has other labels than rank %d", rank);
     if (!twill_test_failed())
         twill_test_is_shared(&o, o.label);
     twill_test_share_end(&o);
@@ -221,7 +215,7 @@ static bool other_user(void)
     return geteuid() == 0 && setresuid(65534, 65534, 65534) == 0;
 }
 
-static void test_obstacles(void **state)
+TWILL_TEST(test_obstacles)
 {
     struct obstacle obstacles[] = {{small_files, "ulimit -f", true},
                                    {few_descriptors, "ulimit -n", true},
@@ -235,7 +229,7 @@ static void test_obstacles(void **state)
     }
 }
 
-static void test_no_memory(void **state)
+TWILL_TEST(test_no_memory)
 {
     struct twill_fd_passing fd_passing = {.listener = -1};
     if (TEST_SLOW)
@@ -260,13 +254,13 @@ static void wrong_rank(int rank, int size, twill_bootstrap *caller, void *user)
     uint32_t label[3] = {1, 1, 1};
     struct twill_test_share o;
     twill_test_share(&o, caller, label, wrong->bytes[rank]);
-    twill_test_note(size == 3 && o.status == wrong->status && o.region == NULL &&
-                        strstr(o.error.message, wrong->says) != NULL,
-                    __FILE__, __LINE__, "rank %d: %d: %s", rank, o.status, o.error.message);
+    TWILL_NOTE(size == 3 && o.status == wrong->status && o.region == NULL &&
+                   strstr(o.error.message, wrong->says) != NULL,
+               "rank %d: %d: %s", rank, o.status, o.error.message);
     twill_test_share_end(&o);
 }
 
-static void test_errors(void **state)
+TWILL_TEST(test_errors)
 {
     size_t too_much = (size_t)1 << 47;
     struct wrong cases[] = {
@@ -291,12 +285,12 @@ static void absent_rank(int rank, int size, twill_bootstrap *caller, void *user)
         return;
     struct twill_test_share o;
     twill_test_share(&o, caller, label, TWILL_TEST_SHARE_BYTES);
-    twill_test_note(o.status == TWILL_ERR_BOOTSTRAP && o.region == NULL, __FILE__, __LINE__,
-                    "rank %d: %d: %s", rank, o.status, o.error.message);
+    TWILL_NOTE(o.status == TWILL_ERR_BOOTSTRAP && o.region == NULL, "rank %d: %d: %s", rank,
+               o.status, o.error.message);
     twill_test_share_end(&o);
 }
 
-static void test_absent(void **state)
+TWILL_TEST(test_absent)
 {
     twill_test_run_processes(3, absent_rank, NULL);
     int descriptors = open_descriptors();
@@ -322,7 +316,7 @@ static bool is_dumped(const void *start)
     return dumped;
 }
 
-static void test_dumps(void **state)
+TWILL_TEST(test_dumps)
 {
     size_t bytes = 4 * TWILL_HUGE_PAGE;
     void *at = twill_mapping_map(-1, bytes);
@@ -331,6 +325,3 @@ static void test_dumps(void **state)
     assert_true(is_dumped(NULL)); /* no such mapping: the check can fail */
     munmap(at, bytes);
 }
-
-TWILL_UNIT_MAIN(test_shared, test_tidy, test_outlive, test_obstacles, test_errors, test_absent,
-                test_dumps, test_blind, test_no_memory)

@@ -17,8 +17,7 @@ static void dying_rank(int rank, int size, twill_bootstrap *caller, void *user)
     uint32_t label[3] = {0};
     struct twill_test_share o;
     twill_test_share(&o, caller, label, TWILL_TEST_SHARE_BYTES);
-    twill_test_note(o.status == TWILL_OK && o.why == NULL, __FILE__, __LINE__, "%s",
-                    o.error.message);
+    TWILL_NOTE(o.status == TWILL_OK && o.why == NULL, "%s", o.error.message);
     if (!twill_test_failed() && twill_test_is_shared(&o, label) && rank == 1) {
         twill_test_expect_death(1);
         pid_t child = *forks ? fork() : -1;
@@ -30,16 +29,15 @@ static void dying_rank(int rank, int size, twill_bootstrap *caller, void *user)
     }
     uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
     while (!twill_test_failed() && !twill_shm_region_owner_dead(o.region, 1)) {
-        twill_test_note(twill_now() < limit, __FILE__, __LINE__,
-                        "rank 1 is not noticed to be dead");
+        TWILL_NOTE(twill_now() < limit, "rank 1 is not noticed to be dead");
         usleep(1000);
     }
-    twill_test_note(!twill_shm_region_owner_dead(o.region, (uint32_t)(rank == 0 ? 0 : 2)), __FILE__,
-                    __LINE__, "rank %d is alive", rank);
+    TWILL_NOTE(!twill_shm_region_owner_dead(o.region, (uint32_t)(rank == 0 ? 0 : 2)),
+               "rank %d is alive", rank);
     twill_test_share_end(&o);
 }
 
-static void test_death(void **state)
+TWILL_TEST(test_death)
 {
     bool forks = false;
     twill_test_run_processes(3, dying_rank, &forks);
@@ -95,14 +93,13 @@ static void midst_rank(int rank, int size, twill_bootstrap *caller, void *user)
     }
     twill_test_share_over(&o, TWILL_TEST_SHARE_BYTES);
     bool stopped = midst.signal == SIGSTOP;
-    twill_test_note(o.region == NULL &&
-                        o.status == (stopped ? TWILL_ERR_TIMEOUT : TWILL_ERR_PEER) &&
-                        strstr(o.error.message, stopped ? "lost rank 1" : "lost rank") != NULL,
-                    __FILE__, __LINE__, "rank %d: %d: %s", rank, o.status, o.error.message);
+    TWILL_NOTE(o.region == NULL && o.status == (stopped ? TWILL_ERR_TIMEOUT : TWILL_ERR_PEER) &&
+                   strstr(o.error.message, stopped ? "lost rank 1" : "lost rank") != NULL,
+               "rank %d: %d: %s", rank, o.status, o.error.message);
     twill_test_share_end(&o);
 }
 
-static void test_midst(void **state)
+TWILL_TEST(test_midst)
 {
     int signals[] = {SIGKILL, SIGSTOP};
     midst.tired =
@@ -178,8 +175,8 @@ static void share_in_peace(int rank, twill_bootstrap *caller)
     uint32_t label[4] = {0};
     struct twill_test_share o;
     twill_test_share(&o, caller, label, TWILL_TEST_SHARE_BYTES);
-    twill_test_note(o.status == TWILL_OK && o.why == NULL, __FILE__, __LINE__,
-                    "rank %d: %d: %s: %s", rank, o.status, o.error.message, o.why);
+    TWILL_NOTE(o.status == TWILL_OK && o.why == NULL, "rank %d: %d: %s: %s", rank, o.status,
+               o.error.message, o.why);
     if (!twill_test_failed())
         twill_test_is_shared(&o, label);
     twill_test_share_end(&o);
@@ -229,7 +226,10 @@ static int end_pest(void **state)
     return ended ? 0 : -1;
 }
 
-TWILL_UNIT_RANKS(test_intruders, twill_test_run_processes, 4, pestered_rank, NULL)
+TWILL_TEST_BETWEEN(test_intruders, begin_pest, end_pest)
+{
+    twill_test_run_processes(4, pestered_rank, NULL);
+}
 
 /* Linux looks for a message, then whether the other end has closed: here both happen in between. */
 static bool between;
@@ -249,13 +249,11 @@ ssize_t recvmsg(int fd, struct msghdr *message, int flags)
     return -1;
 }
 
-static void early_rank(int rank, int size, twill_bootstrap *caller, void *user)
+TWILL_TEST_OF_PROCESSES(test_early_end, 4)
 {
     between = true;
-    share_until(rank, caller, 5, &early_ends);
+    share_until(rank, bootstrap, 5, &early_ends);
 }
-
-TWILL_UNIT_RANKS(test_early_end, twill_test_run_processes, 4, early_rank, NULL)
 
 /* A rank may give up between our connection and our hello: here it always does. */
 static bool hesitant;
@@ -276,7 +274,7 @@ static twill_status gather_and_give_up(struct twill_oob *oob, const void *mine, 
     twill_status status = midst.ops->allgather(oob, mine, all, bytes, error);
     if (++midst.calls == 1 && oob->rank == 1) {
         struct rlimit none = {.rlim_cur = 0, .rlim_max = 0};
-        twill_test_note(setrlimit(RLIMIT_NOFILE, &none) == 0, __FILE__, __LINE__, "setrlimit");
+        TWILL_NOTE(setrlimit(RLIMIT_NOFILE, &none) == 0, "setrlimit");
         usleep(20000);
     }
     return status;
@@ -291,15 +289,14 @@ static void hesitant_rank(int rank, int size, twill_bootstrap *caller, void *use
     o.oob->ops = &ops;
     hesitant = rank != 1;
     twill_test_share_over(&o, TWILL_TEST_SHARE_BYTES);
-    twill_test_note(o.status == TWILL_OK && o.why != NULL &&
-                        strstr(o.why, "rank 1: too many open descriptors") != NULL,
-                    __FILE__, __LINE__, "rank %d: %d: %s: %s", rank, o.status, o.error.message,
-                    o.why);
+    TWILL_NOTE(o.status == TWILL_OK && o.why != NULL &&
+                   strstr(o.why, "rank 1: too many open descriptors") != NULL,
+               "rank %d: %d: %s: %s", rank, o.status, o.error.message, o.why);
     *(atomic_int *)user += late_greetings;
     twill_test_share_end(&o);
 }
 
-static void test_late_greetings(void **state)
+TWILL_TEST(test_late_greetings)
 {
     atomic_int *late =
         mmap(NULL, sizeof(*late), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -385,8 +382,7 @@ static twill_status gather_crowded(struct twill_oob *oob, const void *mine, void
                                    struct twill_error *error)
 {
     if (++midst.calls == 1)
-        twill_test_note(midst.hinder(oob), __FILE__, __LINE__, "rank %d is not hindered",
-                        oob->rank);
+        TWILL_NOTE(midst.hinder(oob), "rank %d is not hindered", oob->rank);
     return midst.ops->allgather(oob, mine, all, bytes, error);
 }
 
@@ -400,8 +396,8 @@ static void crowded_rank(int rank, int size, twill_bootstrap *caller, void *user
     ops.allgather = gather_crowded;
     o.oob->ops = &ops;
     twill_test_share_over(&o, TWILL_TEST_SHARE_BYTES);
-    twill_test_note(o.status == TWILL_OK && o.why == NULL, __FILE__, __LINE__, "rank %d: %d: %s",
-                    rank, o.status, o.error.message);
+    TWILL_NOTE(o.status == TWILL_OK && o.why == NULL, "rank %d: %d: %s", rank, o.status,
+               o.error.message);
     if (!twill_test_failed())
         twill_test_is_shared(&o, o.label);
     twill_test_share_end(&o);
@@ -411,25 +407,14 @@ static void crowded_rank(int rank, int size, twill_bootstrap *caller, void *user
     }
 }
 
-TWILL_UNIT_RANKS(test_crowd, twill_test_run_processes, 3, crowded_rank, NULL)
+TWILL_TEST(test_crowd)
+{
+    twill_test_run_processes(3, crowded_rank, NULL);
+}
 
-static void test_siege(void **state)
+TWILL_TEST(test_siege)
 {
     if (geteuid() != 0)
         skip();
     twill_test_run_processes(3, crowded_rank, "siege");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_death),
-        cmocka_unit_test(test_midst),
-        cmocka_unit_test_setup_teardown(test_intruders, begin_pest, end_pest),
-        cmocka_unit_test(test_early_end),
-        cmocka_unit_test(test_late_greetings),
-        cmocka_unit_test(test_crowd),
-        cmocka_unit_test(test_siege),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -36,7 +36,7 @@ RANK_FN(sweep, &twill_shm_transport)
 RANK_FN(flood, &twill_shm_transport)
 RANK_FN(mismatch, &twill_shm_transport)
 
-static void test_sweep(void **state)
+TWILL_TEST(test_sweep)
 {
     twill_test_run_ranks(2, sweep_rank, NULL);
     twill_test_run_ranks(4, sweep_rank, NULL);
@@ -44,13 +44,13 @@ static void test_sweep(void **state)
     twill_test_run_processes(2, sweep_rank, NULL);
 }
 
-static void test_flood(void **state)
+TWILL_TEST(test_flood)
 {
     twill_test_run_ranks(3, flood_rank, NULL);
     twill_test_run_mixed(4, 2, flood_rank, NULL);
 }
 
-static void test_mismatch(void **state)
+TWILL_TEST(test_mismatch)
 {
     twill_test_run_ranks(2, mismatch_rank, NULL);
     twill_test_run_processes(2, mismatch_rank, NULL);
@@ -79,24 +79,27 @@ static bool fill(struct twill_test_shm *f)
         good = good && twill_oob_allgather(f->oob, all, all, 8, NULL) == TWILL_OK;
         /* Only what fits the ring has been sent yet. */
         for (uint32_t i = 0; good && sends && late == 0 && i < COUNT; i++)
-            good = twill_test_note((requests[i].status == TWILL_PENDING) == (i >= 8), __FILE__,
-                                   __LINE__, "message %u is %d", i, requests[i].status);
+            good = TWILL_NOTE((requests[i].status == TWILL_PENDING) == (i >= 8), "message %u is %d",
+                              i, requests[i].status);
     }
     good = good && twill_test_await(&f->end, requests, COUNT);
     for (uint32_t i = 0; good && i < COUNT; i++)
-        good = twill_test_note(payload[i] == 1000 + i, __FILE__, __LINE__, "message %u holds %llu",
-                               i, (unsigned long long)payload[i]);
-    good = good && (!sends || twill_test_note(f->end.transport->counters.messages == COUNT &&
-                                                  f->end.transport->counters.bytes == 8 * COUNT &&
-                                                  f->end.transport->counters.copied == 0 &&
-                                                  f->end.transport->counters.again > 0,
-                                              __FILE__, __LINE__, "counters"));
+        good = TWILL_NOTE(payload[i] == 1000 + i, "message %u holds %llu", i,
+                          (unsigned long long)payload[i]);
+    good = good && (!sends || TWILL_NOTE(f->end.transport->counters.messages == COUNT &&
+                                             f->end.transport->counters.bytes == 8 * COUNT &&
+                                             f->end.transport->counters.copied == 0 &&
+                                             f->end.transport->counters.again > 0,
+                                         "counters"));
     free(requests);
     return good;
 }
 RANK_FN(fill, &twill_shm_transport)
 
-TWILL_UNIT_RANKS(test_fill, twill_test_run_ranks, 2, fill_rank, NULL)
+TWILL_TEST(test_fill)
+{
+    twill_test_run_ranks(2, fill_rank, NULL);
+}
 
 /* One bit of a message that lies in shared memory flips: the receiver fails, and names the sender.
  */
@@ -134,7 +137,7 @@ static bool flip(struct twill_test_shm *f)
 }
 RANK_FN(flip, &twill_shm_transport)
 
-static void test_flip(void **state)
+TWILL_TEST(test_flip)
 {
     twill_test_run_ranks(2, flip_rank, "checksums");
     twill_test_run_processes(2, flip_rank, "checksums");
@@ -172,7 +175,10 @@ static bool cancelled(struct twill_test_shm *f)
 }
 RANK_FN(cancelled, &twill_shm_transport)
 
-TWILL_UNIT_RANKS(test_cancel, twill_test_run_ranks, 2, cancelled_rank, NULL)
+TWILL_TEST(test_cancel)
+{
+    twill_test_run_ranks(2, cancelled_rank, NULL);
+}
 
 static bool to_self(struct twill_test_shm *f)
 {
@@ -180,7 +186,10 @@ static bool to_self(struct twill_test_shm *f)
 }
 RANK_FN(to_self, &twill_self_transport)
 
-TWILL_UNIT_RANKS(test_self, twill_test_run_ranks, 1, to_self_rank, NULL)
+TWILL_TEST(test_self)
+{
+    twill_test_run_ranks(1, to_self_rank, NULL);
+}
 
 static bool self_mismatch(struct twill_test_shm *f)
 {
@@ -200,9 +209,12 @@ static bool self_mismatch(struct twill_test_shm *f)
 }
 RANK_FN(self_mismatch, &twill_self_transport)
 
-TWILL_UNIT_RANKS(test_self_mismatch, twill_test_run_ranks, 1, self_mismatch_rank, NULL)
+TWILL_TEST(test_self_mismatch)
+{
+    twill_test_run_ranks(1, self_mismatch_rank, NULL);
+}
 
-static void test_reaches(void **state)
+TWILL_TEST(test_reaches)
 {
     struct twill_world world;
     struct twill_node node = {.size = 2};
@@ -247,12 +259,12 @@ static void areas_rank(int rank, int size, twill_bootstrap *caller, void *user)
         good = good && line->payload[0] == 77 + (rank ^ 1);
         good = good && twill_node_imm(node, 1 - node->me, 5, 13) == NULL;
         good = good && twill_node_flag(node, 1 - node->me, 2) == 12;
-        twill_test_note(good, __FILE__, __LINE__, "areas of rank %d", rank);
+        TWILL_NOTE(good, "areas of rank %d", rank);
     }
     twill_test_shm_close(&f);
 }
 
-static void test_areas(void **state)
+TWILL_TEST(test_areas)
 {
     twill_test_run_ranks(4, areas_rank, NULL);
     twill_test_run_processes(4, areas_rank, NULL);
@@ -276,7 +288,7 @@ static void layout_rank(int rank, int size, twill_bootstrap *caller, void *user)
     TWILL_CHECK(strstr(error.message, "ank 1") != NULL || strstr(error.message, "and 1") != NULL);
 }
 
-static void test_layout(void **state)
+TWILL_TEST(test_layout)
 {
     /* Different totals; and one total, divided differently. */
     size_t sizes[2][3] = {{4096, 4096, 4096}, {4096, 4096 + 1024, 4096}};
@@ -321,7 +333,7 @@ static bool woken(struct twill_test_shm *f)
         uint32_t word = twill_node_sleep_begin(f->node);
         twill_node_sleep(f->node, word, 2 * TWILL_TEST_PATIENCE);
         twill_node_sleep_end(f->node);
-        return twill_test_note(twill_now() < limit, __FILE__, __LINE__, "rank 0 was not woken");
+        return TWILL_NOTE(twill_now() < limit, "rank 0 was not woken");
     }
     while (atomic_load(&doorbell->sleeping) == 0)
         TWILL_REQUIRE(twill_now() < limit);
@@ -330,7 +342,7 @@ static bool woken(struct twill_test_shm *f)
 }
 RANK_FN(woken, &twill_shm_transport)
 
-static void test_sleep(void **state)
+TWILL_TEST(test_sleep)
 {
     twill_test_run_ranks(2, to_and_fro_rank, NULL);
     twill_test_run_processes(2, to_and_fro_rank, NULL);
@@ -358,10 +370,13 @@ static bool failure_notice(struct twill_test_shm *f)
 }
 RANK_FN(failure_notice, &twill_shm_transport)
 
-TWILL_UNIT_RANKS(test_failure_notice, twill_test_run_ranks, 3, failure_notice_rank, NULL)
+TWILL_TEST(test_failure_notice)
+{
+    twill_test_run_ranks(3, failure_notice_rank, NULL);
+}
 
 /* The transports of the library, and the mock among them. */
-static void test_registry(void **state)
+TWILL_TEST(test_registry)
 {
     static const char *const names[] = {"self", "mock", "shm", "tcp", "ofi"};
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(names); i++) {
@@ -374,7 +389,3 @@ static void test_registry(void **state)
     }
     assert_null(twill_transport_at(TWILL_ARRAY_LENGTH(names)));
 }
-
-TWILL_UNIT_MAIN(test_registry, test_sweep, test_flood, test_mismatch, test_fill, test_flip,
-                test_cancel, test_self, test_self_mismatch, test_reaches, test_areas, test_layout,
-                test_sleep, test_failure_notice)

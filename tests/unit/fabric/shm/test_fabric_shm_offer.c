@@ -32,7 +32,7 @@ static bool contents(struct twill_test_shm *f)
 {
     static const size_t sizes[] = {LONG, LONG + 1, (1u << 20) + 8, (3u << 20) - 3};
     return twill_test_sweep(&f->end, sizes, TWILL_ARRAY_LENGTH(sizes)) &&
-           twill_test_note(f->end.transport->counters.copied == 0, __FILE__, __LINE__, "copied");
+           TWILL_NOTE(f->end.transport->counters.copied == 0, "copied");
 }
 
 /* Long and short messages keep their order. */
@@ -56,7 +56,7 @@ static bool other_size(struct twill_test_shm *f)
     good = good && wrong.status == (sends ? TWILL_OK : TWILL_ERR_MISMATCH) &&
            right.status == TWILL_OK && buffer[0] == 7 && buffer[LONG - 1] == 7;
     free(buffer);
-    return twill_test_note(good, __FILE__, __LINE__, "%d %d", wrong.status, right.status);
+    return TWILL_NOTE(good, "%d %d", wrong.status, right.status);
 }
 
 /* A message that the kernel refuses to read is streamed, and so are later ones. */
@@ -99,8 +99,7 @@ static bool followed(struct twill_test_shm *f)
     good = good && request.status == TWILL_PENDING && request.moved == 2 * LONG;
     good = wait_for_all(f) && good && twill_test_await(&f->end, &request, 1);
     free(buffer);
-    return twill_test_note(good && request.status == TWILL_OK, __FILE__, __LINE__, "%d",
-                           request.status);
+    return TWILL_NOTE(good && request.status == TWILL_OK, "%d", request.status);
 }
 
 static void add(struct twill_transfer *request, size_t offset, const void *data, size_t bytes)
@@ -173,7 +172,7 @@ static bool ended(struct twill_test_shm *f)
     good = wait_for_all(f) && good;
     ops->cancel(f->end.transport);
     free(buffer);
-    return twill_test_note(good, __FILE__, __LINE__, "%d", request.status);
+    return TWILL_NOTE(good, "%d", request.status);
 }
 
 /* A receiver does not complete a message whose sender has given up. */
@@ -194,20 +193,16 @@ static bool withdrawn(struct twill_test_shm *f)
         good = good && ops->progress(f->end.transport, &f->end.error) >= 0;
     good = good && request.status == TWILL_PENDING;
     free(buffer);
-    return twill_test_note(good, __FILE__, __LINE__, "%d", request.status);
+    return TWILL_NOTE(good, "%d", request.status);
 }
 
 #define OFFER_TEST(name)                                                                           \
     static void name##_rank(int rank, int size, twill_bootstrap *caller, void *user)               \
     {                                                                                              \
-        (void)rank;                                                                                \
-        (void)size;                                                                                \
-        (void)user;                                                                                \
         twill_test_shm_run(caller, &twill_shm_transport, name, TWILL_TEST_READS);                  \
     }                                                                                              \
-    static void test_##name(void **state)                                                          \
+    TWILL_TEST(test_##name)                                                                        \
     {                                                                                              \
-        (void)state;                                                                               \
         twill_test_run_ranks(2, name##_rank, NULL);                                                \
         twill_test_run_processes(2, name##_rank, NULL);                                            \
     }
@@ -220,6 +215,3 @@ OFFER_TEST(half_stored)
 OFFER_TEST(half_reduced)
 OFFER_TEST(ended)
 OFFER_TEST(withdrawn)
-
-TWILL_UNIT_MAIN(test_contents, test_in_order, test_other_size, test_unreadable, test_followed,
-                test_half_stored, test_half_reduced, test_ended, test_withdrawn)

@@ -2,7 +2,6 @@
 /* Single-copy access: probed between all ranks, agreed by all; and what happens when it is refused,
  * when the peer is another process, has died, or has nothing mapped there. */
 #include "fabric/shm/single_copy.h"
-#include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
 #include <linux/filter.h>
@@ -100,7 +99,7 @@ static bool open_end(struct access_end *end, twill_bootstrap *caller,
     }
     twill_status status = negotiate(end, scene->setting, &error);
     end->oob->ops = honest;
-    return twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s", error.message);
+    return TWILL_NOTE(status == TWILL_OK, "%s", error.message);
 }
 
 static void close_end(struct access_end *end)
@@ -113,8 +112,8 @@ static void close_end(struct access_end *end)
 static bool gather_ends(struct access_end *end, const void *mine, void *all, size_t bytes)
 {
     struct twill_error error = {.status = TWILL_OK};
-    return twill_test_note(twill_oob_allgather(end->oob, mine, all, bytes, &error) == TWILL_OK,
-                           __FILE__, __LINE__, "%s", error.message);
+    return TWILL_NOTE(twill_oob_allgather(end->oob, mine, all, bytes, &error) == TWILL_OK, "%s",
+                      error.message);
 }
 
 /* Every rank reads every other's memory, across page boundaries, and memory that is not mapped. */
@@ -217,11 +216,11 @@ static void probing_rank(int rank, int size, twill_bootstrap *caller, void *user
     if (open_end(&end, caller, scene)) {
         bool fetches = twill_single_copy_fetches(end.single_copy),
              maps = twill_single_copy_maps(end.single_copy);
-        twill_test_note(fetches == scene->fetches && maps == scene->maps &&
-                            (end.single_copy != NULL) == (fetches || maps) &&
-                            strstr(end.how, scene->says[0]) != NULL &&
-                            strstr(end.how, scene->says[1]) != NULL,
-                        __FILE__, __LINE__, "fetches %d, maps %d: %s", fetches, maps, end.how);
+        TWILL_NOTE(fetches == scene->fetches && maps == scene->maps &&
+                       (end.single_copy != NULL) == (fetches || maps) &&
+                       strstr(end.how, scene->says[0]) != NULL &&
+                       strstr(end.how, scene->says[1]) != NULL,
+                   "fetches %d, maps %d: %s", fetches, maps, end.how);
         if (fetches && scene->nodes == 1 && !twill_test_failed())
             (void)read_all(&end, rank, size);
         TWILL_CHECK(twill_single_copy_is_known(end.single_copy) == (fetches && !maps));
@@ -236,7 +235,7 @@ static void probing_rank(int rank, int size, twill_bootstrap *caller, void *user
 #define NO_RANK (-1)
 
 /* A refusal between any two ranks of a node disables the method for all. */
-static void test_processes(void **state)
+TWILL_TEST(test_processes)
 {
     static const struct access_scene scenes[] = {
         {TWILL_SINGLE_COPY_AUTO,
@@ -291,7 +290,7 @@ static void test_processes(void **state)
     }
 }
 
-static void test_threads(void **state)
+TWILL_TEST(test_threads)
 {
     struct access_scene scene = {TWILL_SINGLE_COPY_AUTO,    NO_RANK, NO_RANK, 1, true, true,
                                  {"cma: yes", "xpmem: yes"}};
@@ -301,14 +300,14 @@ static void test_threads(void **state)
     twill_test_run_mixed(4, 2, probing_rank, &scene);
 }
 
-static void dying_rank(int rank, int size, twill_bootstrap *caller, void *user)
+TWILL_TEST_OF_PROCESSES(test_death, 3)
 {
     struct access_scene scene = {TWILL_SINGLE_COPY_CMA, NO_RANK, NO_RANK, 1, true, false, {"", ""}};
     struct access_end end;
     uint64_t all[8], mine;
     int value = 7, got = 0, cause = 0;
     mine = (uint64_t)(uintptr_t)&value;
-    if (open_end(&end, caller, &scene) && gather_ends(&end, &mine, all, sizeof(mine))) {
+    if (open_end(&end, bootstrap, &scene) && gather_ends(&end, &mine, all, sizeof(mine))) {
         if (rank == 1) {
             twill_test_expect_death(1);
             raise(SIGKILL);
@@ -316,11 +315,7 @@ static void dying_rank(int rank, int size, twill_bootstrap *caller, void *user)
         uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
         while (cause == 0 && twill_now() < limit)
             cause = twill_single_copy_fetch(end.single_copy, 1, &got, all[1], sizeof(got));
-        twill_test_note(cause == ESRCH, __FILE__, __LINE__, "%s", strerror(cause));
+        TWILL_NOTE(cause == ESRCH, "%s", strerror(cause));
     }
     close_end(&end);
 }
-
-TWILL_UNIT_RANKS(test_death, twill_test_run_processes, 3, dying_rank, NULL)
-
-TWILL_UNIT_MAIN(test_processes, test_threads, test_death)

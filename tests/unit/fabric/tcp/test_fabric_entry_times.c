@@ -40,7 +40,7 @@ static void assert_seconds(const struct clocks *clocks, uint64_t ticks, uint64_t
     assert_true(apart > -MARGIN && apart < MARGIN);
 }
 
-static void late_messages_do_not_move_entries(void **state)
+TWILL_TEST(late_messages_do_not_move_entries)
 {
     struct clocks clocks = start_clocks();
     struct twill_clock_filter filter = {0};
@@ -60,7 +60,7 @@ static void late_messages_do_not_move_entries(void **state)
     assert_seconds(&clocks, last.ticks, entered);
 }
 
-static void unknown_entries_stay_unknown(void **state)
+TWILL_TEST(unknown_entries_stay_unknown)
 {
     struct clocks clocks = start_clocks();
     struct twill_clock_filter filter = {0};
@@ -69,5 +69,3 @@ static void unknown_entries_stay_unknown(void **state)
     message = message_of(&clocks, twill_ticks() + (uint64_t)clocks.rate); /* from the future */
     assert_true(twill_entry_unpack(&message, &clocks.start, &filter).ticks == 0);
 }
-
-TWILL_UNIT_MAIN(late_messages_do_not_move_entries, unknown_entries_stay_unknown)

@@ -68,7 +68,7 @@ static void rank_sweep(int rank, int size, twill_bootstrap *caller, void *user)
     end_close(&end);
 }
 
-static void test_sweep(void **state)
+TWILL_TEST(test_sweep)
 {
     for (enum mode mode = CHECKED; mode <= SEALED_CHACHA; mode++)
         twill_test_run_ranks(mode == CHECKED ? 3 : 2, rank_sweep, &mode);
@@ -92,15 +92,15 @@ static void rank_crossed(int rank, int size, twill_bootstrap *caller, void *user
         if (fine && in[0] == 2 - rank && memcmp(in, in + 1, bytes - 1) == 0)
             rank_barrier(&end);
         else
-            twill_test_note(false, __FILE__, __LINE__, "rank %d: %d %d, first byte %d", rank,
-                            send.status, recv.status, in[0]);
+            TWILL_NOTE(false, "rank %d: %d %d, first byte %d", rank, send.status, recv.status,
+                       in[0]);
     }
     free(out);
     free(in);
     end_close(&end);
 }
 
-static void test_crossed(void **state)
+TWILL_TEST(test_crossed)
 {
     for (enum mode mode = CHECKED; mode <= SEALED; mode++)
         twill_test_run_ranks(2, rank_crossed, &mode);
@@ -161,7 +161,7 @@ static void rank_full(int rank, int size, twill_bootstrap *caller, void *user)
     end_close(&end);
 }
 
-static void test_full(void **state)
+TWILL_TEST(test_full)
 {
     for (enum mode mode = PLAIN; mode <= SEALED; mode++)
         twill_test_run_ranks(2, rank_full, &mode);
@@ -252,7 +252,7 @@ static void rank_ended(int rank, int size, twill_bootstrap *caller, void *user)
     end_close(&end);
 }
 
-static void test_ended(void **state)
+TWILL_TEST(test_ended)
 {
     static const struct early_end ends[] = {
         {CHECKED, ENDED_BYTES}, {CHECKED, 4711}, {SEALED, 4711}};
@@ -359,7 +359,7 @@ static void expect_failure(const struct scene *scene, unsigned arrived, const ch
 }
 
 /* What goes over the wire can be read without encryption, and not with it. */
-static void test_sniffed(void **state)
+TWILL_TEST(test_sniffed)
 {
     for (enum mode mode = PLAIN; mode <= SEALED_CHACHA; mode++) {
         struct scene scene = {.mode = mode};
@@ -370,7 +370,7 @@ static void test_sniffed(void **state)
     }
 }
 
-static void test_damaged(void **state)
+TWILL_TEST(test_damaged)
 {
     struct scene once = {.mode = CHECKED, .proxy = {.flips = 1}};
     play(&once);
@@ -386,7 +386,7 @@ static void test_damaged(void **state)
     expect_failure(&head, 3, "over tcp lo arrived damaged: the head");
 }
 
-static void test_attacked(void **state)
+TWILL_TEST(test_attacked)
 {
     const struct {
         enum twill_proxy_attack attack;
@@ -414,7 +414,7 @@ static void test_attacked(void **state)
 
 /* A record of another connection of the same ranks and job, with the same number and place in it,
  * is refused: of the same epoch or of an earlier one. */
-static void test_replayed(void **state)
+TWILL_TEST(test_replayed)
 {
     for (enum mode mode = SEALED; mode <= SEALED_CHACHA; mode++)
         for (uint32_t epoch = 0; epoch < 2; epoch++) {
@@ -434,7 +434,7 @@ static void test_replayed(void **state)
 
 /* Nothing falls back to clear text: another provider is refused by its name, a rank that would not
  * encrypt by its number. */
-static void test_only_here(void **state)
+TWILL_TEST(test_only_here)
 {
     struct twill_transport_params params = {
         .provider = "verbs", .setting = test_setting, .settings = settings[SEALED]};
@@ -453,6 +453,3 @@ static void test_only_here(void **state)
     assert_int_equal(twill_tcp_guard_agree(&protection, 3, 0, &error), TWILL_ERR_CONFIG);
     assert_string_equal(error.message, "tcp: rank 3 has another TWILL_ENCRYPT or TWILL_CHECKSUM");
 }
-
-TWILL_UNIT_MAIN(test_sweep, test_crossed, test_full, test_ended, test_sniffed, test_damaged,
-                test_attacked, test_replayed, test_only_here)

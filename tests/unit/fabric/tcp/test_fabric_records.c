@@ -55,7 +55,7 @@ static void read_bytes(struct twill_tcp_records *at, size_t bytes)
 
 /* An acknowledgement arrives with the data before it, and is not read with them. Nothing else
  * arrives: a sender whose window is full waits for this one. */
-static void test_acknowledged_behind_data(void **state)
+TWILL_TEST(test_acknowledged_behind_data)
 {
     struct records_pair pair = {.fd = {-1, -1}};
     struct twill_error error = {.status = TWILL_OK};
@@ -72,5 +72,3 @@ static void test_acknowledged_behind_data(void **state)
     assert_int_equal(error.status, TWILL_OK);
     pair_close(&pair);
 }
-
-TWILL_UNIT_MAIN(test_acknowledged_behind_data)

@@ -28,7 +28,7 @@ static void rank_sweep(int rank, int size, twill_bootstrap *caller, void *user)
     end_close(&end);
 }
 
-static void test_sweep(void **state)
+TWILL_TEST(test_sweep)
 {
     twill_test_run_ranks(2, rank_sweep, NULL);
     twill_test_run_ranks(3, rank_sweep, NULL);
@@ -46,7 +46,7 @@ static bool has_six(void)
     return fd >= 0;
 }
 
-static void test_six(void **state)
+TWILL_TEST(test_six)
 {
     if (!has_six())
         skip();
@@ -59,17 +59,17 @@ static void rank_flood(int rank, int size, twill_bootstrap *caller, void *user)
     if (end_open(&end, caller, user) && twill_test_flood(&end.end, 60, 40000)) {
         const struct twill_transport_counters *c = &end.end.transport->counters;
         uint64_t messages = (uint64_t)(size - 1) * TWILL_LANES * 60;
-        twill_test_note(c->messages == messages && c->bytes > messages &&
-                            c->header_bytes >= 16 * messages && c->header_bytes < 64 * messages,
-                        __FILE__, __LINE__, "counters: %llu messages, %llu bytes, %llu of headers",
-                        (unsigned long long)c->messages, (unsigned long long)c->bytes,
-                        (unsigned long long)c->header_bytes);
+        TWILL_NOTE(c->messages == messages && c->bytes > messages &&
+                       c->header_bytes >= 16 * messages && c->header_bytes < 64 * messages,
+                   "counters: %llu messages, %llu bytes, %llu of headers",
+                   (unsigned long long)c->messages, (unsigned long long)c->bytes,
+                   (unsigned long long)c->header_bytes);
         rank_barrier(&end);
     }
     end_close(&end);
 }
 
-static void test_flood(void **state)
+TWILL_TEST(test_flood)
 {
     twill_test_run_ranks(2, rank_flood, NULL);
     twill_test_run_ranks(4, rank_flood, NULL);
@@ -79,10 +79,10 @@ static void test_flood(void **state)
 
 #define TCP_AHEAD 3000
 
-static void rank_ahead(int rank, int size, twill_bootstrap *caller, void *user)
+TWILL_TEST_OF_RANKS(test_ahead, 2)
 {
     struct tcp_end end;
-    if (end_open(&end, caller, NULL)) {
+    if (end_open(&end, bootstrap, NULL)) {
         struct twill_transfer *r = calloc(TCP_AHEAD, sizeof(*r));
         uint32_t *data = calloc(TCP_AHEAD, sizeof(*data));
         for (uint32_t i = 0; rank == 0 && i < TCP_AHEAD; i++)
@@ -100,8 +100,8 @@ static void rank_ahead(int rank, int size, twill_bootstrap *caller, void *user)
         }
         twill_test_await(&end.end, r, TCP_AHEAD);
         for (uint32_t i = 0; i < TCP_AHEAD; i++)
-            if (!twill_test_note(r[i].status == TWILL_OK && data[i] == i, __FILE__, __LINE__,
-                                 "message %u: %d, holds %u", i, r[i].status, data[i]))
+            if (!TWILL_NOTE(r[i].status == TWILL_OK && data[i] == i, "message %u: %d, holds %u", i,
+                            r[i].status, data[i]))
                 break;
         rank_barrier(&end);
         free(r);
@@ -110,18 +110,16 @@ static void rank_ahead(int rank, int size, twill_bootstrap *caller, void *user)
     end_close(&end);
 }
 
-TWILL_UNIT_RANKS(test_ahead, twill_test_run_ranks, 2, rank_ahead, NULL)
-
 /* --- a large message with a late RECV does not block other lanes ------------------------------ */
 
 #define TCP_LARGE ((size_t)64 << 20)
 
-static void rank_lanes(int rank, int size, twill_bootstrap *caller, void *user)
+TWILL_TEST_OF_RANKS(test_lanes, 2)
 {
     struct tcp_end end;
     uint32_t peer = (uint32_t)(1 - rank);
     unsigned char *large = calloc(1, TCP_LARGE), small[64] = {0};
-    if (end_open(&end, caller, NULL)) {
+    if (end_open(&end, bootstrap, NULL)) {
         enum twill_transfer_kind kind = rank == 0 ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV;
         struct twill_transfer slow = transfer(kind, peer, 0, large, TCP_LARGE), quick;
         if (rank == 0)
@@ -133,45 +131,42 @@ static void rank_lanes(int rank, int size, twill_bootstrap *caller, void *user)
             quick = transfer(kind, peer, 1, small, sizeof(small));
             if (!post(&end, &quick) || !twill_test_await(&end.end, &quick, 1))
                 break;
-            twill_test_note(small[0] == i && (rank == 1 || slow.status == TWILL_PENDING), __FILE__,
-                            __LINE__, "message %u, large one: %d", i, slow.status);
+            TWILL_NOTE(small[0] == i && (rank == 1 || slow.status == TWILL_PENDING),
+                       "message %u, large one: %d", i, slow.status);
         }
         if (rank == 1)
             post(&end, &slow);
         twill_test_await(&end.end, &slow, 1);
-        twill_test_note(slow.status == TWILL_OK && large[TCP_LARGE - 1] == 9, __FILE__, __LINE__,
-                        "large: %d", slow.status);
+        TWILL_NOTE(slow.status == TWILL_OK && large[TCP_LARGE - 1] == 9, "large: %d", slow.status);
         rank_barrier(&end);
     }
     end_close(&end);
     free(large);
 }
 
-TWILL_UNIT_RANKS(test_lanes, twill_test_run_ranks, 2, rank_lanes, NULL)
-
 /* --- both sides report a large message that does not match ------------------------------------ */
 
-static void rank_refused(int rank, int size, twill_bootstrap *caller, void *user)
+TWILL_TEST_OF_RANKS(test_refused, 2)
 {
     struct tcp_end end;
     unsigned char *large = calloc(1, TCP_LARGE);
-    if (end_open(&end, caller, NULL)) {
+    if (end_open(&end, bootstrap, NULL)) {
         struct twill_transfer r = rank == 0 ? transfer(TWILL_TRANSFER_SEND, 1, 2, large, TCP_LARGE)
                                             : transfer(TWILL_TRANSFER_RECV, 0, 2, large, 4711);
         r.signature += (uint32_t)rank;
         post(&end, &r);
         twill_test_await(&end.end, &r, 1);
-        twill_test_note(r.status == TWILL_ERR_MISMATCH &&
-                            r.peer_bytes == (rank == 0 ? 4711 : TCP_LARGE) &&
-                            r.peer_signature == (rank == 0 ? 8 : 7),
-                        __FILE__, __LINE__, "rank %d: %d, %llu bytes, signature %u", rank, r.status,
-                        (unsigned long long)r.peer_bytes, r.peer_signature);
+        TWILL_NOTE(r.status == TWILL_ERR_MISMATCH &&
+                       r.peer_bytes == (rank == 0 ? 4711 : TCP_LARGE) &&
+                       r.peer_signature == (rank == 0 ? 8 : 7),
+                   "rank %d: %d, %llu bytes, signature %u", rank, r.status,
+                   (unsigned long long)r.peer_bytes, r.peer_signature);
         /* Later messages arrive. */
         r = transfer(rank == 0 ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV, (uint32_t)(1 - rank), 2,
                      large, 100000);
         post(&end, &r);
         twill_test_await(&end.end, &r, 1);
-        twill_test_note(r.status == TWILL_OK, __FILE__, __LINE__, "then: %d", r.status);
+        TWILL_NOTE(r.status == TWILL_OK, "then: %d", r.status);
         rank_barrier(&end);
     }
     end_close(&end);
@@ -179,14 +174,12 @@ static void rank_refused(int rank, int size, twill_bootstrap *caller, void *user
 }
 
 /* Rank 1 has to discard what rank 0 still sends, in its next wait. */
-TWILL_UNIT_RANKS(test_refused, twill_test_run_ranks, 2, rank_refused, NULL)
-
 /* --- two communicators with one listener ------------------------------------------------------ */
 
-static void rank_comms(int rank, int size, twill_bootstrap *caller, void *user)
+TWILL_TEST_OF_RANKS(test_comms, 2)
 {
     struct tcp_end end, other = {0};
-    if (end_open(&end, caller, NULL) && end_more(&other, &end, 17)) {
+    if (end_open(&end, bootstrap, NULL) && end_more(&other, &end, 17)) {
         struct tcp_end *order[2] = {rank == 0 ? &end : &other, rank == 0 ? &other : &end};
         struct twill_transfer r[4];
         unsigned char data[4][100];
@@ -205,15 +198,11 @@ static void rank_comms(int rank, int size, twill_bootstrap *caller, void *user)
         while (done < 4 && twill_now() < limit && progress(&end) >= 0 && progress(&other) >= 0)
             done += r[done].status != TWILL_PENDING;
         for (unsigned i = 0; i < 4; i++)
-            twill_test_note(r[i].status == TWILL_OK && data[i][50] == data[i][0], __FILE__,
-                            __LINE__, "rank %d, %u: %d", rank, i, r[i].status);
+            TWILL_NOTE(r[i].status == TWILL_OK && data[i][50] == data[i][0], "rank %d, %u: %d",
+                       rank, i, r[i].status);
         rank_barrier(&end);
     }
     if (other.end.transport != NULL)
         twill_tcp_transport.close(other.end.transport);
     end_close(&end);
 }
-
-TWILL_UNIT_RANKS(test_comms, twill_test_run_ranks, 2, rank_comms, NULL)
-
-TWILL_UNIT_MAIN(test_sweep, test_six, test_flood, test_ahead, test_lanes, test_refused, test_comms)

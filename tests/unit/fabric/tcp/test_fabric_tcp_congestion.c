@@ -13,7 +13,7 @@ enum {
     GOOD = TWILL_TCP_PACED_FOR_GOOD
 };
 
-static void test_needs(void **state)
+TWILL_TEST(test_needs)
 {
     static const struct {
         const char *controls; /* of each rank: unpaced, by the system, for good */
@@ -49,7 +49,7 @@ static const char *name_of(int fd, char name[32])
 }
 
 /* What a socket of this machine has, and what it paces by. */
-static void test_control(void **state)
+TWILL_TEST(test_control)
 {
     const struct twill_transport_params unset = {0};
     const struct test_setting own[] = {{"TWILL_TUNE=congestion", "bbr"}, {NULL, NULL}};
@@ -69,25 +69,20 @@ static void test_control(void **state)
 }
 
 /* Both ends of a connection over lo, which is one network. */
-static void rank_connected(int rank, int size, twill_bootstrap *caller, void *user)
+TWILL_TEST_OF_RANKS(test_connected, 2)
 {
     struct tcp_end end;
     size_t bytes = 100000;
     char name[32];
-    if (end_open(&end, caller, user) && twill_test_sweep(&end.end, &bytes, 1)) {
+    if (end_open(&end, bootstrap, user) && twill_test_sweep(&end.end, &bytes, 1)) {
         struct twill_tcp *t = (struct twill_tcp *)end.end.transport;
         int fd = t->peers[1 - rank]->lanes[0].fd;
         bool paces = strncmp(name_of(t->common->listener, name), "bbr", 3) == 0;
-        twill_test_note(!paces && !t->common->paced && t->once == TWILL_TCP_ONCE, __FILE__,
-                        __LINE__, "listener: %s", name);
+        TWILL_NOTE(!paces && !t->common->paced && t->once == TWILL_TCP_ONCE, "listener: %s", name);
         /* Also if rank 0 connects before rank 1 has set its listener to reno. */
-        twill_test_note(!t->common->unpaced || strcmp(name_of(fd, name), "reno") == 0, __FILE__,
-                        __LINE__, "connection: %s", name);
+        TWILL_NOTE(!t->common->unpaced || strcmp(name_of(fd, name), "reno") == 0, "connection: %s",
+                   name);
         rank_barrier(&end);
     }
     end_close(&end);
 }
-
-TWILL_UNIT_RANKS(test_connected, twill_test_run_ranks, 2, rank_connected, NULL)
-
-TWILL_UNIT_MAIN(test_needs, test_control, test_connected)

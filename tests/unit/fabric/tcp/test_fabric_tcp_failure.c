@@ -44,15 +44,14 @@ static int knock(const struct twill_tcp *t, const struct tcp_intruder *intruder)
     return fd;
 }
 
-static void rank_intruders(int rank, int size, twill_bootstrap *caller, void *user)
+TWILL_TEST_OF_RANKS(test_intruders, 2)
 {
     struct tcp_end end;
     int fd[TWILL_ARRAY_LENGTH(intruders)];
-    if (end_open(&end, caller, NULL)) {
+    if (end_open(&end, bootstrap, NULL)) {
         struct twill_tcp *t = (struct twill_tcp *)end.end.transport;
         for (size_t i = 0; rank == 0 && i < TWILL_ARRAY_LENGTH(intruders); i++)
-            twill_test_note((fd[i] = knock(t, &intruders[i])) >= 0, __FILE__, __LINE__, "knock: %s",
-                            strerror(errno));
+            TWILL_NOTE((fd[i] = knock(t, &intruders[i])) >= 0, "knock: %s", strerror(errno));
         rank_barrier(&end);
         char data[8] = "genuine";
         struct twill_transfer r =
@@ -60,22 +59,19 @@ static void rank_intruders(int rank, int size, twill_bootstrap *caller, void *us
                      rank == 0 ? data : memset(data, 0, 8), sizeof(data));
         post(&end, &r);
         twill_test_await(&end.end, &r, 1);
-        twill_test_note(r.status == TWILL_OK && strcmp(data, "genuine") == 0, __FILE__, __LINE__,
-                        "%d: %s", r.status, data);
+        TWILL_NOTE(r.status == TWILL_OK && strcmp(data, "genuine") == 0, "%d: %s", r.status, data);
         uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
         while (rank == 1 && t->common->rejected < TWILL_ARRAY_LENGTH(intruders) &&
                twill_now() < limit)
             twill_tcp_common_adopt(t, &end.end.error);
-        twill_test_note(t->common->rejected == (rank == 1 ? TWILL_ARRAY_LENGTH(intruders) : 0),
-                        __FILE__, __LINE__, "%u rejected", t->common->rejected);
+        TWILL_NOTE(t->common->rejected == (rank == 1 ? TWILL_ARRAY_LENGTH(intruders) : 0),
+                   "%u rejected", t->common->rejected);
         rank_barrier(&end);
         for (size_t i = 0; rank == 0 && i < TWILL_ARRAY_LENGTH(intruders); i++)
             close(fd[i]);
     }
     end_close(&end);
 }
-
-TWILL_UNIT_RANKS(test_intruders, twill_test_run_ranks, 2, rank_intruders, NULL)
 
 /* --- slow connections ------------------------------------------------------------------------ */
 
@@ -85,15 +81,15 @@ static bool incoming_are(struct tcp_end *end, unsigned count)
     uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
     while (t->common->incoming_count != count && twill_now() < limit)
         TWILL_REQUIRE(progress(end) >= 0);
-    return twill_test_note(t->common->incoming_count == count, __FILE__, __LINE__,
-                           "%u incoming, not %u", t->common->incoming_count, count);
+    return TWILL_NOTE(t->common->incoming_count == count, "%u incoming, not %u",
+                      t->common->incoming_count, count);
 }
 
 /* Rank 0 starts to connect and leaves the library for long, while rank 1 waits for it. */
-static void rank_away(int rank, int size, twill_bootstrap *caller, void *user)
+TWILL_TEST_OF_RANKS(test_away, 2)
 {
     struct tcp_end end;
-    if (end_open(&end, caller, NULL)) {
+    if (end_open(&end, bootstrap, NULL)) {
         struct twill_tcp *t = (struct twill_tcp *)end.end.transport;
         char data[8] = "late";
         struct twill_transfer r =
@@ -109,21 +105,18 @@ static void rank_away(int rank, int size, twill_bootstrap *caller, void *user)
         }
         rank_barrier(&end);
         twill_test_await(&end.end, &r, 1);
-        twill_test_note(r.status == TWILL_OK && strcmp(data, "late") == 0, __FILE__, __LINE__,
-                        "%d: %s", r.status, data);
+        TWILL_NOTE(r.status == TWILL_OK && strcmp(data, "late") == 0, "%d: %s", r.status, data);
         rank_barrier(&end);
     }
     end_close(&end);
 }
 
-TWILL_UNIT_RANKS(test_away, twill_test_run_ranks, 2, rank_away, NULL)
-
 /* A peer ends before a lane is connected on which nothing was posted: only requests on that lane
  * fail. */
-static void rank_ended(int rank, int size, twill_bootstrap *caller, void *user)
+TWILL_TEST_OF_RANKS(test_ended, 2)
 {
     struct tcp_end end;
-    if (end_open(&end, caller, NULL)) {
+    if (end_open(&end, bootstrap, NULL)) {
         struct twill_tcp *t = (struct twill_tcp *)end.end.transport;
         char data[8] = "last";
         enum { next = TWILL_NODE_LANES / TWILL_WINDOW };
@@ -149,18 +142,15 @@ static void rank_ended(int rank, int size, twill_bootstrap *caller, void *user)
             twill_tcp_busy(t, lane);
             while (lane->state != TWILL_TCP_LOST && moved >= 0 && twill_now() < limit)
                 moved = progress(&end);
-            twill_test_note(moved >= 0 && lane->state == TWILL_TCP_LOST, __FILE__, __LINE__,
-                            "%d: %s", moved, end.end.error.message);
+            TWILL_NOTE(moved >= 0 && lane->state == TWILL_TCP_LOST, "%d: %s", moved,
+                       end.end.error.message);
             r = transfer(TWILL_TRANSFER_RECV, 1, next, data, sizeof(data));
             twill_status status = twill_tcp_transport.post(&t->base, &r, &end.end.error);
-            twill_test_note(status == TWILL_ERR_PEER, __FILE__, __LINE__, "%d: %s", status,
-                            end.end.error.message);
+            TWILL_NOTE(status == TWILL_ERR_PEER, "%d: %s", status, end.end.error.message);
         }
     }
     end_close(&end);
 }
-
-TWILL_UNIT_RANKS(test_ended, twill_test_run_ranks, 2, rank_ended, NULL)
 
 /* Connections for a communicator that was freed are not kept. */
 static void rank_past(int rank, int size, twill_bootstrap *caller, void *user)
@@ -184,8 +174,8 @@ static void rank_past(int rank, int size, twill_bootstrap *caller, void *user)
         while (rank == 1 && (!atomic_load(over) || t->common->incoming_count > 1) &&
                twill_now() < limit)
             TWILL_CHECK(twill_tcp_common_adopt(t, &end.end.error) >= 0);
-        twill_test_note(atomic_load(over) && t->common->incoming_count <= 1, __FILE__, __LINE__,
-                        "%u incoming", t->common->incoming_count);
+        TWILL_NOTE(atomic_load(over) && t->common->incoming_count <= 1, "%u incoming",
+                   t->common->incoming_count);
         rank_barrier(&end);
     }
     if (other.end.transport != NULL)
@@ -193,7 +183,7 @@ static void rank_past(int rank, int size, twill_bootstrap *caller, void *user)
     end_close(&end);
 }
 
-static void test_past(void **state)
+TWILL_TEST(test_past)
 {
     atomic_int over = 0;
     twill_test_run_ranks(2, rank_past, &over);
@@ -213,11 +203,11 @@ static bool connect_lanes(struct tcp_end *end, uint32_t peer, unsigned lanes)
 }
 
 /* Rank 0 gives up with everything posted; rank 1 detects it at once, on the lane it uses. */
-static void rank_cancel(int rank, int size, twill_bootstrap *caller, void *user)
+TWILL_TEST_OF_RANKS(test_cancel, 2)
 {
     struct tcp_end end;
     enum { n = 6 };
-    if (end_open(&end, caller, NULL)) {
+    if (end_open(&end, bootstrap, NULL)) {
         struct twill_transfer *r = (struct twill_transfer *)(void *)page_map(1u << 20);
         unsigned char *data = page_map((size_t)n << 24);
         for (unsigned i = 0; i < n; i++) {
@@ -238,19 +228,18 @@ static void rank_cancel(int rank, int size, twill_bootstrap *caller, void *user)
             munmap(data, (size_t)n << 24);
             munmap(r, 1u << 20);
             struct twill_transfer late = transfer(TWILL_TRANSFER_SEND, 1, 0, NULL, 0);
-            twill_test_note(twill_tcp_transport.post(end.end.transport, &late, NULL) ==
-                                    TWILL_ERR_BROKEN &&
-                                twill_tcp_transport.progress(end.end.transport, NULL) < 0,
-                            __FILE__, __LINE__, "a cancelled transport still works");
+            TWILL_NOTE(twill_tcp_transport.post(end.end.transport, &late, NULL) ==
+                               TWILL_ERR_BROKEN &&
+                           twill_tcp_transport.progress(end.end.transport, NULL) < 0,
+                       "a cancelled transport still works");
         } else {
             post(&end, &r[0]); /* its message never comes */
             int moved = 0;
             uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
             while ((moved = progress(&end)) >= 0 && twill_now() < limit)
                 ;
-            twill_test_note(moved == TWILL_ERR_PEER &&
-                                strstr(end.end.error.message, "rank 0") != NULL,
-                            __FILE__, __LINE__, "%d: %s", moved, end.end.error.message);
+            TWILL_NOTE(moved == TWILL_ERR_PEER && strstr(end.end.error.message, "rank 0") != NULL,
+                       "%d: %s", moved, end.end.error.message);
             twill_tcp_transport.cancel(end.end.transport);
             munmap(data, (size_t)n << 24);
             munmap(r, 1u << 20);
@@ -259,8 +248,6 @@ static void rank_cancel(int rank, int size, twill_bootstrap *caller, void *user)
     }
     end_close(&end);
 }
-
-TWILL_UNIT_RANKS(test_cancel, twill_test_run_ranks, 2, rank_cancel, NULL)
 
 #define HUGE_BYTES ((size_t)64 << 20)
 
@@ -286,15 +273,15 @@ static void rank_death(int rank, int size, twill_bootstrap *caller, void *user)
         int moved = progress(&end);
         status = moved < 0 ? (twill_status)moved : TWILL_OK;
     }
-    twill_test_note(status == TWILL_ERR_PEER && strstr(end.end.error.message, "rank 1") != NULL &&
-                        r.status == TWILL_PENDING,
-                    __FILE__, __LINE__, "%d: %s", status, end.end.error.message);
+    TWILL_NOTE(status == TWILL_ERR_PEER && strstr(end.end.error.message, "rank 1") != NULL &&
+                   r.status == TWILL_PENDING,
+               "%d: %s", status, end.end.error.message);
     twill_tcp_transport.cancel(end.end.transport);
     free(data);
     end_close(&end);
 }
 
-static void test_death(void **state)
+TWILL_TEST(test_death)
 {
     enum twill_transfer_kind kinds[] = {TWILL_TRANSFER_SEND, TWILL_TRANSFER_RECV};
     twill_test_run_processes(2, rank_death, &kinds[0]);
@@ -302,10 +289,10 @@ static void test_death(void **state)
 }
 
 /* Rank 1's sockets drop all that arrives, as if its host had vanished, while rank 0 sends to it. */
-static void rank_vanishes(int rank, int size, twill_bootstrap *caller, void *user)
+TWILL_TEST_OF_RANKS(test_vanishes, 2)
 {
     struct tcp_end end;
-    if (end_open(&end, caller, NULL)) {
+    if (end_open(&end, bootstrap, NULL)) {
         struct twill_tcp *t = (struct twill_tcp *)end.end.transport;
         char word[8] = "hello";
         struct twill_transfer r = transfer(rank == 0 ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV,
@@ -321,10 +308,10 @@ static void rank_vanishes(int rank, int size, twill_bootstrap *caller, void *use
         if (rank == 0 && post(&end, &huge)) {
             while (moved >= 0 && twill_now() < limit)
                 moved = progress(&end);
-            twill_test_note(moved == TWILL_ERR_PEER &&
-                                strstr(end.end.error.message, "rank 1 has died") != NULL &&
-                                strstr(end.end.error.message, strerror(ETIMEDOUT)) != NULL,
-                            __FILE__, __LINE__, "%d: %s", moved, end.end.error.message);
+            TWILL_NOTE(moved == TWILL_ERR_PEER &&
+                           strstr(end.end.error.message, "rank 1 has died") != NULL &&
+                           strstr(end.end.error.message, strerror(ETIMEDOUT)) != NULL,
+                       "%d: %s", moved, end.end.error.message);
         }
         rank_barrier(&end);
         twill_tcp_transport.cancel(end.end.transport);
@@ -333,17 +320,15 @@ static void rank_vanishes(int rank, int size, twill_bootstrap *caller, void *use
     end_close(&end);
 }
 
-TWILL_UNIT_RANKS(test_vanishes, twill_test_run_ranks, 2, rank_vanishes, NULL)
-
 #define FLUSHED (48u << 10) /* below what the kernel buffers for a peer that does not read */
 
 /* What was sent arrives although its sender closed at once, with unread input. */
-static void rank_flush(int rank, int size, twill_bootstrap *caller, void *user)
+TWILL_TEST_OF_RANKS(test_flush, 2)
 {
     struct tcp_end end;
     unsigned char *data = malloc(FLUSHED);
     memset(data, rank == 0 ? 5 : 0, FLUSHED);
-    if (end_open(&end, caller, NULL)) {
+    if (end_open(&end, bootstrap, NULL)) {
         struct twill_transfer r = transfer(rank == 0 ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV,
                                            (uint32_t)(1 - rank), 0, data, FLUSHED);
         char more[100] = {0};
@@ -360,15 +345,12 @@ static void rank_flush(int rank, int size, twill_bootstrap *caller, void *user)
         rank_barrier(&end);
         if (rank == 1 && post(&end, &r))
             twill_test_await(&end.end, &r, 1);
-        twill_test_note(r.status == TWILL_OK && data[0] == 5 && data[FLUSHED - 1] == 5, __FILE__,
-                        __LINE__, "%d", r.status);
+        TWILL_NOTE(r.status == TWILL_OK && data[0] == 5 && data[FLUSHED - 1] == 5, "%d", r.status);
         rank_barrier(&end);
     }
     end_close(&end);
     free(data);
 }
-
-TWILL_UNIT_RANKS(test_flush, twill_test_run_ranks, 2, rank_flush, NULL)
 
 /* --- invalid settings ------------------------------------------------------------------------- */
 
@@ -395,30 +377,17 @@ static void rank_setting(int rank, int size, twill_bootstrap *caller, void *user
                                             .settings = own};
     twill_status status = twill_tcp_transport.open(&transport, &params, &error);
     const char *text = status == TWILL_OK ? twill_tcp_transport.describe(transport) : error.message;
-    twill_test_note(status == s->status && (transport != NULL) == (status == TWILL_OK), __FILE__,
-                    __LINE__, "rank %d: %d: %s", rank, status, text);
-    twill_test_note((status == TWILL_OK && rank == 1) || strstr(text, s->says) != NULL, __FILE__,
-                    __LINE__, "\"%s\" does not say \"%s\"", text, s->says);
+    TWILL_NOTE(status == s->status && (transport != NULL) == (status == TWILL_OK),
+               "rank %d: %d: %s", rank, status, text);
+    TWILL_NOTE((status == TWILL_OK && rank == 1) || strstr(text, s->says) != NULL,
+               "\"%s\" does not say \"%s\"", text, s->says);
     if (transport != NULL)
         twill_tcp_transport.close(transport);
     twill_test_oob_close(oob);
 }
 
-static void test_settings(void **state)
+TWILL_TEST(test_settings)
 {
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(settings); i++)
         twill_test_run_ranks(2, rank_setting, (void *)&settings[i]);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_intruders), cmocka_unit_test(test_away),
-        cmocka_unit_test(test_ended),     cmocka_unit_test(test_past),
-        cmocka_unit_test(test_cancel),    cmocka_unit_test(test_death),
-        cmocka_unit_test(test_vanishes),  cmocka_unit_test(test_flush),
-        cmocka_unit_test(test_settings),
-    };
-    cmocka_set_test_filter(getenv("TEST_ONLY")); /* NULL: all */
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

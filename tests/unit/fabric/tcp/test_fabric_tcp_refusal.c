@@ -88,11 +88,10 @@ static bool finds_refusal(struct refusal_ends *ends)
     int moved = 0;
     while (ends->refused.status == TWILL_PENDING && moved >= 0 && twill_now() < limit)
         moved = progress(&ends->end);
-    return twill_test_note(moved > 0 && ends->refused.status == TWILL_ERR_MISMATCH &&
-                               ends->refused.peer_bytes == REFUSED_WANTS,
-                           __FILE__, __LINE__, "progress %d (%s), SEND %d, %llu bytes", moved,
-                           ends->end.end.error.message, ends->refused.status,
-                           (unsigned long long)ends->refused.peer_bytes);
+    return TWILL_NOTE(moved > 0 && ends->refused.status == TWILL_ERR_MISMATCH &&
+                          ends->refused.peer_bytes == REFUSED_WANTS,
+                      "progress %d (%s), SEND %d, %llu bytes", moved, ends->end.end.error.message,
+                      ends->refused.status, (unsigned long long)ends->refused.peer_bytes);
 }
 
 /* --- the receiver has closed ------------------------------------------------------------------ */
@@ -150,7 +149,7 @@ static void rank_closed(int rank, int size, twill_bootstrap *caller, void *user)
     close_refusal_end(&ends);
 }
 
-static void test_closed(void **state)
+TWILL_TEST(test_closed)
 {
     static const struct refusal_case cases[] = {{.half = false},
                                                 {.half = false, .receives = true},
@@ -166,11 +165,11 @@ static void test_closed(void **state)
 
 /* With checksums a rank that sends reads what has arrived, for its acknowledgements, and the kernel
  * reports nothing new on the connection afterwards. */
-static void rank_read_already(int rank, int size, twill_bootstrap *caller, void *user)
+TWILL_TEST_OF_RANKS(test_read_already, 2)
 {
     struct refusal_ends ends;
     struct twill_transfer other[REFUSED_LANES];
-    if (open_refusal_end(&ends, caller, true)) {
+    if (open_refusal_end(&ends, bootstrap, true)) {
         uint32_t peer = 1 - (uint32_t)rank;
         struct tcp_end *end = &ends.end;
         for (uint32_t l = 0; l <= REFUSED_LANES; l++)
@@ -202,7 +201,3 @@ static void rank_read_already(int rank, int size, twill_bootstrap *caller, void 
     }
     close_refusal_end(&ends);
 }
-
-TWILL_UNIT_RANKS(test_read_already, twill_test_run_ranks, 2, rank_read_already, NULL)
-
-TWILL_UNIT_MAIN(test_closed, test_read_already)

@@ -55,13 +55,13 @@ static bool arrives(struct tcp_end *end, struct twill_transfer *r)
 
 /* Rank 0 has a descriptor for the lane it uses and none for the next one, which is connected ahead
  * of its use; that one works once there is a descriptor. */
-static void rank_one_left(int rank, int size, twill_bootstrap *caller, void *user)
+TWILL_TEST_OF_PROCESSES(test_one_left, 2)
 {
     enum { next = TWILL_NODE_LANES / TWILL_WINDOW };
     struct shortage shortage = {.count = 0};
     struct tcp_end end;
     char data[8] = "message";
-    TWILL_CHECK(end_open(&end, caller, NULL));
+    TWILL_CHECK(end_open(&end, bootstrap, NULL));
     struct twill_transfer r = message(rank, 0, data);
     if (rank == 0)
         make_scarce(&shortage, 1);
@@ -73,16 +73,14 @@ static void rank_one_left(int rank, int size, twill_bootstrap *caller, void *use
     end_close(&end);
 }
 
-TWILL_UNIT_RANKS(test_one_left, twill_test_run_processes, 2, rank_one_left, NULL)
-
 /* Rank 1 has no descriptor left. Others connect, and then the peer that it waits for. */
-static void rank_none_left(int rank, int size, twill_bootstrap *caller, void *user)
+TWILL_TEST_OF_PROCESSES(test_none_left, 2)
 {
     struct shortage shortage = {.count = 0};
     struct tcp_end end;
     char data[8] = "message";
     int intruder[3] = {-1, -1, -1};
-    TWILL_CHECK(end_open(&end, caller, NULL));
+    TWILL_CHECK(end_open(&end, bootstrap, NULL));
     struct twill_tcp *t = (struct twill_tcp *)end.end.transport;
     const struct twill_tcp_address *to = &t->common->address[1];
     struct twill_transfer r = message(rank, TWILL_POINT_LANE, data);
@@ -94,9 +92,7 @@ static void rank_none_left(int rank, int size, twill_bootstrap *caller, void *us
     }
     TWILL_CHECK(rank_barrier(&end));
     for (int turn = 0; rank == 1 && turn < 100; turn++)
-        if (!twill_test_note(twill_tcp_common_adopt(t, &end.end.error) >= 0, __FILE__, __LINE__,
-                             "%s", end.end.error.message))
-            return;
+        TWILL_CHECK(twill_tcp_common_adopt(t, &end.end.error) >= 0, "%s", end.end.error.message);
     TWILL_CHECK(rank_barrier(&end) && post(&end, &r) && arrives(&end, &r) && rank_barrier(&end));
     end_shortage(&shortage);
     for (size_t i = 0; rank == 0 && i < TWILL_ARRAY_LENGTH(intruder); i++)
@@ -104,13 +100,11 @@ static void rank_none_left(int rank, int size, twill_bootstrap *caller, void *us
     end_close(&end);
 }
 
-TWILL_UNIT_RANKS(test_none_left, twill_test_run_processes, 2, rank_none_left, NULL)
-
 /* Rank 1 gets no random numbers for its answer to a connection: the error says so. */
-static void rank_without_random(int rank, int size, twill_bootstrap *caller, void *user)
+TWILL_TEST_OF_PROCESSES(test_no_random, 2)
 {
     struct tcp_end end;
-    TWILL_CHECK(end_open(&end, caller, NULL));
+    TWILL_CHECK(end_open(&end, bootstrap, NULL));
     struct twill_tcp *t = (struct twill_tcp *)end.end.transport;
     const struct twill_tcp_address *to = &t->common->address[1];
     int intruder = socket(to->at.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -120,16 +114,14 @@ static void rank_without_random(int rank, int size, twill_bootstrap *caller, voi
         scarce_random = true;
         twill_status status = twill_tcp_common_adopt(t, &end.end.error);
         scarce_random = false;
-        twill_test_note(status == TWILL_ERR_SYSTEM &&
-                            strstr(end.end.error.message, "Operation not permitted") != NULL,
-                        __FILE__, __LINE__, "status %d: %s", status, end.end.error.message);
+        TWILL_NOTE(status == TWILL_ERR_SYSTEM &&
+                       strstr(end.end.error.message, "Operation not permitted") != NULL,
+                   "status %d: %s", status, end.end.error.message);
     }
     TWILL_CHECK(rank_barrier(&end));
     close(intruder);
     end_close(&end);
 }
-
-TWILL_UNIT_RANKS(test_no_random, twill_test_run_processes, 2, rank_without_random, NULL)
 
 /* --- silent connections ---------------------------------------------------------------------- */
 
@@ -138,7 +130,7 @@ TWILL_UNIT_RANKS(test_no_random, twill_test_run_processes, 2, rank_without_rando
 
 /* Silent connections without the key fill rank 1's listener while a lane is to be connected. The
  * lane connects, and the program still has descriptors. */
-static void rank_crowded(int rank, int size, twill_bootstrap *caller, void *user)
+TWILL_TEST_OF_PROCESSES(test_crowd, 2)
 {
     struct rlimit files;
     struct tcp_end end;
@@ -147,7 +139,7 @@ static void rank_crowded(int rank, int size, twill_bootstrap *caller, void *user
     TWILL_CHECK(getrlimit(RLIMIT_NOFILE, &files) == 0);
     files.rlim_cur = rank == 1 ? TCP_SCARCE_HELD : files.rlim_max;
     TWILL_CHECK(setrlimit(RLIMIT_NOFILE, &files) == 0);
-    TWILL_CHECK(end_open(&end, caller, NULL));
+    TWILL_CHECK(end_open(&end, bootstrap, NULL));
     struct twill_tcp *t = (struct twill_tcp *)end.end.transport;
     const struct twill_tcp_address *to = &t->common->address[1];
     struct twill_transfer r = message(rank, TWILL_POINT_LANE, data);
@@ -159,10 +151,8 @@ static void rank_crowded(int rank, int size, twill_bootstrap *caller, void *user
     for (int turn = 0; rank == 1 && turn < TCP_SCARCE_CROWD; turn++)
         TWILL_CHECK_OK(&end.end.error, twill_tcp_common_adopt(t, &end.end.error));
     for (int i = 0; rank == 1 && i < OWN; i++)
-        if (!twill_test_note((own[i] = dup(0)) >= 0, __FILE__, __LINE__,
-                             "%d: %s, with %u silent connections", i, strerror(errno),
-                             t->common->incoming_count))
-            return;
+        TWILL_CHECK((own[i] = dup(0)) >= 0, "%d: %s, with %u silent connections", i,
+                    strerror(errno), t->common->incoming_count);
     TWILL_CHECK(rank == 0 || t->common->rejected > 0);
     TWILL_CHECK(post(&end, &r) && arrives(&end, &r) && rank_barrier(&end));
     for (int i = 0; i < (rank == 1 ? OWN : TCP_SCARCE_CROWD); i++)
@@ -170,16 +160,14 @@ static void rank_crowded(int rank, int size, twill_bootstrap *caller, void *user
     end_close(&end);
 }
 
-TWILL_UNIT_RANKS(test_crowd, twill_test_run_processes, 2, rank_crowded, NULL)
-
 /* --- evicted connections --------------------------------------------------------------------- */
 
 /* Rank 0 starts to connect and leaves the library; rank 1 evicts its connection meanwhile. */
-static void rank_sent_away(int rank, int size, twill_bootstrap *caller, void *user)
+TWILL_TEST_OF_RANKS(test_sent_away, 2)
 {
     struct tcp_end end;
     char data[8] = "message";
-    if (end_open(&end, caller, NULL)) {
+    if (end_open(&end, bootstrap, NULL)) {
         struct twill_tcp *t = (struct twill_tcp *)end.end.transport;
         struct twill_transfer r = message(rank, 0, data);
         uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
@@ -190,17 +178,13 @@ static void rank_sent_away(int rank, int size, twill_bootstrap *caller, void *us
                 shutdown(g->fd, SHUT_RDWR);
             progress(&end);
         }
-        twill_test_note(rank == 0 || t->common->rejected == 2, __FILE__, __LINE__, "%u rejected",
-                        t->common->rejected);
+        TWILL_NOTE(rank == 0 || t->common->rejected == 2, "%u rejected", t->common->rejected);
         rank_barrier(&end);
-        twill_test_note(arrives(&end, &r), __FILE__, __LINE__, "rank %d: %d: %s", rank, r.status,
-                        end.end.error.message);
+        TWILL_NOTE(arrives(&end, &r), "rank %d: %d: %s", rank, r.status, end.end.error.message);
         rank_barrier(&end);
     }
     end_close(&end);
 }
-
-TWILL_UNIT_RANKS(test_sent_away, twill_test_run_ranks, 2, rank_sent_away, NULL)
 
 /* --- a network that is away ------------------------------------------------------------------- */
 
@@ -233,17 +217,17 @@ static void rank_without_route(int rank, int size, twill_bootstrap *caller, void
         fast += 20;
         for (uint64_t limit = twill_now() + TWILL_TEST_PATIENCE; moved >= 0 && twill_now() < limit;)
             moved = progress(&end);
-        twill_test_note(moved == TWILL_ERR_PEER &&
-                            strstr(end.end.error.message, "rank 1 cannot be reached from interface "
-                                                          "lo: Network is unreachable") != NULL,
-                        __FILE__, __LINE__, "%d: %s", moved, end.end.error.message);
+        TWILL_NOTE(moved == TWILL_ERR_PEER &&
+                       strstr(end.end.error.message, "rank 1 cannot be reached from interface "
+                                                     "lo: Network is unreachable") != NULL,
+                   "%d: %s", moved, end.end.error.message);
     }
     routeless = 0;
     TWILL_CHECK(rank_barrier(&end));
     end_close(&end);
 }
 
-static void test_no_route(void **state)
+TWILL_TEST(test_no_route)
 {
     unsigned attempts[] = {3, UINT32_MAX};
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(attempts); i++)
@@ -252,7 +236,7 @@ static void test_no_route(void **state)
 
 /* --- messages --------------------------------------------------------------------------------- */
 
-static void test_words(void **state)
+TWILL_TEST(test_words)
 {
     static const struct {
         int why;
@@ -291,6 +275,3 @@ static void test_words(void **state)
             fail_msg("\"%s\" does not say \"%s\"", error.message, cases[i].says);
     }
 }
-
-TWILL_UNIT_MAIN(test_one_left, test_none_left, test_crowd, test_sent_away, test_words,
-                test_no_random, test_no_route)

@@ -3,7 +3,6 @@
  * of call is refused, and the communicator stays usable. If one rank alone gives them, the others
  * hear of it. And addresses, which are a rank's own: all are taken. */
 #include "lib/comm/comm.h"
-#include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
 #define MANY 20000
@@ -34,13 +33,12 @@ static const struct alike_call {
 /* Between two good calls. Leaves the message of the one that is refused. */
 static twill_status call_in_group(struct arguments_job *j, const struct alike_call *w)
 {
-    (void)twill_test_note(twill_group_start(j->comm) == TWILL_OK && reduce_right(j, 8) == TWILL_OK,
-                          __FILE__, __LINE__, "the start of the group");
+    (void)TWILL_NOTE(twill_group_start(j->comm) == TWILL_OK && reduce_right(j, 8) == TWILL_OK,
+                     "the start of the group");
     twill_status status = twill_reduce(j->comm, j->src, j->dst, w->count, w->type, w->op, w->root);
     struct twill_error refused = j->comm->error;
-    (void)twill_test_note(reduce_right(j, MANY) == TWILL_OK && twill_group_end(j->comm) == TWILL_OK,
-                          __FILE__, __LINE__, "the rest of the group: %s",
-                          twill_comm_message(j->comm));
+    (void)TWILL_NOTE(reduce_right(j, MANY) == TWILL_OK && twill_group_end(j->comm) == TWILL_OK,
+                     "the rest of the group: %s", twill_comm_message(j->comm));
     j->comm->error = refused;
     return status;
 }
@@ -74,10 +72,9 @@ static void refuse_alike(int rank, int size, twill_bootstrap *bootstrap, void *u
         const struct alike_call *w = &wrong[i / 4];
         twill_status status = call_wrong(&j, w, (int)(i % 4));
         const char *message = twill_comm_message(j.comm);
-        TWILL_CHECK(twill_test_note(status == TWILL_ERR_ARGUMENT && strstr(message, w->said) &&
-                                        strncmp(message, "rank ", 5) == 0,
-                                    __FILE__, __LINE__, "form %zu: %d: %s", i % 4, status,
-                                    message));
+        TWILL_CHECK(status == TWILL_ERR_ARGUMENT && strstr(message, w->said) &&
+                        strncmp(message, "rank ", 5) == 0,
+                    "form %zu: %d: %s", i % 4, status, message);
         j.src[0] = 1;
         TWILL_CHECK(reduce_right(&j, 8) == TWILL_OK && j.dst[0] == (float)size);
     }
@@ -88,13 +85,12 @@ static void refuse_alike(int rank, int size, twill_bootstrap *bootstrap, void *u
         TWILL_CHECK(status == TWILL_ERR_ARGUMENT);
         status = reduce_right(&j, 8);
     }
-    (void)twill_test_note(status == TWILL_ERR_MISMATCH, __FILE__, __LINE__, "rank %d: %d: %s", rank,
-                          status, twill_comm_message(j.comm));
+    (void)TWILL_NOTE(status == TWILL_ERR_MISMATCH, "rank %d: %d: %s", rank, status,
+                     twill_comm_message(j.comm));
     TWILL_CHECK(odd || nodes[0] != '\0' ||
                 strstr(twill_comm_message(j.comm), "calls reduce #") != NULL);
     (void)twill_test_barrier(bootstrap);
-    twill_comm_destroy(j.comm);
-    twill_context_destroy(j.context);
+    twill_test_disconnect(j.comm, j.context);
     free(j.src);
     free(j.dst);
 }
@@ -115,21 +111,18 @@ static void message_anywhere(int rank, int size, twill_bootstrap *bootstrap, voi
                                    TWILL_I64) == TWILL_OK);
         TWILL_CHECK(memcmp(in + moved, want, sizeof(want)) == 0);
     }
-    twill_comm_destroy(j.comm);
-    twill_context_destroy(j.context);
+    twill_test_disconnect(j.comm, j.context);
 }
 
-static void messages_at_any_address(void **unused)
+TWILL_TEST(messages_at_any_address)
 {
     twill_test_run_ranks(2, message_anywhere, "");
     twill_test_run_ranks(2, message_anywhere, "2x1");
 }
 
-static void arguments_that_all_give_alike(void **unused)
+TWILL_TEST(arguments_that_all_give_alike)
 {
     twill_test_run_ranks(2, refuse_alike, "");
     twill_test_run_ranks(3, refuse_alike, "");
     twill_test_run_ranks(2, refuse_alike, "2x1");
 }
-
-TWILL_UNIT_MAIN(arguments_that_all_give_alike, messages_at_any_address)

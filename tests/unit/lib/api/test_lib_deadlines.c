@@ -3,7 +3,6 @@
  * come to the call in which the others wait; TWILL_TIMEOUT would be much longer. */
 #include "lib/comm/comm.h"
 #include "lib/twill_recover.h"
-#include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
 #define SHORT 0.3
@@ -70,8 +69,7 @@ static void of_comm(int rank, int size, twill_bootstrap *bootstrap, void *user)
     if (rank == 0)
         TWILL_CHECK(status == TWILL_ERR_TIMEOUT && was_short(since));
     if (rank != 1) /* rank 2's own deadline has not expired */
-        TWILL_CHECK(twill_test_note(status == TWILL_ERR_TIMEOUT, __FILE__, __LINE__, "%d: %s",
-                                    status, twill_comm_message(l.comm)));
+        TWILL_CHECK(status == TWILL_ERR_TIMEOUT, "%d: %s", status, twill_comm_message(l.comm));
     leave_late(&l);
 }
 
@@ -113,8 +111,7 @@ static void of_request(int rank, int size, twill_bootstrap *bootstrap, void *use
     else
         while (status == TWILL_OK && done == 0)
             status = twill_test(&requests[1], &done);
-    TWILL_CHECK(twill_test_note(status == TWILL_ERR_TIMEOUT, __FILE__, __LINE__, "%d: %s", status,
-                                twill_comm_message(l.comm)));
+    TWILL_CHECK(status == TWILL_ERR_TIMEOUT, "%d: %s", status, twill_comm_message(l.comm));
     TWILL_CHECK(was_short(since));
     (void)twill_wait_all(2, requests);
     leave_late(&l);
@@ -152,24 +149,22 @@ static void bad_calls(int rank, int size, twill_bootstrap *bootstrap, void *user
     leave_late(&l);
 }
 
-static void test_of_comm(void **state)
+TWILL_TEST(test_of_comm)
 {
     twill_test_run_ranks(3, of_comm, "3");
     twill_test_run_ranks(3, of_comm, "2+1");
     twill_test_run_ranks(2, inherited, "2");
 }
 
-static void test_of_request(void **state)
+TWILL_TEST(test_of_request)
 {
     twill_test_run_ranks(3, of_request, "wait");
     twill_test_run_ranks(3, of_request, "any");
     twill_test_run_ranks(3, of_request, "test");
 }
 
-static void test_bad_calls(void **state)
+TWILL_TEST(test_bad_calls)
 {
     twill_test_run_ranks(2, bad_calls, "2");
     twill_test_run_ranks(2, bad_calls, "2x1");
 }
-
-TWILL_UNIT_MAIN(test_of_comm, test_of_request, test_bad_calls)

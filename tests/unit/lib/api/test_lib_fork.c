@@ -5,10 +5,9 @@
 #include "lib/twill_recover.h"
 #include "lib/twill_server.h"
 #include "lib/twill_train.h"
-#include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
-#define EXPECT(cond) ((void)twill_test_note((cond), __FILE__, __LINE__, "%s", #cond))
+#define EXPECT(cond) ((void)TWILL_NOTE((cond), "%s", #cond))
 
 enum { FORKS = 30, HANGS_AFTER = 20 /* seconds; calls take microseconds */ };
 
@@ -122,8 +121,7 @@ static void be_child(struct forker *f)
     twill_server_destroy(f->server);
     twill_gradients_destroy(f->set);
     twill_comm_leave(f->busy);
-    twill_comm_destroy(f->comm);
-    twill_context_destroy(f->context);
+    twill_test_disconnect(f->comm, f->context);
     _exit(0);
 }
 
@@ -162,10 +160,10 @@ static bool fork_in_step(struct forker *f, int turn)
     if (child == 0)
         be_child(f);
     TWILL_REQUIRE(waitpid(child, &status, 0) == child);
-    TWILL_REQUIRE(twill_test_note(WIFEXITED(status) && WEXITSTATUS(status) == 0, __FILE__, __LINE__,
-                                  "child %d: wait status %#x", turn, (unsigned)status));
+    TWILL_REQUIRE(WIFEXITED(status) && WEXITSTATUS(status) == 0, "child %d: wait status %#x", turn,
+                  (unsigned)status);
     TWILL_REQUIRE(twill_gradients_wait_all(f->set) == TWILL_OK);
-    return twill_test_note(twill_server_wait(f->server, 0) == TWILL_OK, __FILE__, __LINE__, "wait");
+    return TWILL_NOTE(twill_server_wait(f->server, 0) == TWILL_OK, "wait");
 }
 
 static void fork_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
@@ -189,14 +187,11 @@ static void fork_rank(int rank, int size, twill_bootstrap *bootstrap, void *user
     twill_gradients_destroy(f.set);
     TWILL_CHECK(*(float *)f.memory == 7 && twill_free(f.context, f.memory) == TWILL_OK);
     twill_comm_destroy(f.busy);
-    twill_comm_destroy(f.comm);
-    twill_context_destroy(f.context);
+    twill_test_disconnect(f.comm, f.context);
 }
 
-static void forked_at_any_moment(void **unused)
+TWILL_TEST(forked_at_any_moment)
 {
     twill_test_run_processes(2, fork_rank, "");
     twill_test_run_processes(2, fork_rank, "2x1");
 }
-
-TWILL_UNIT_MAIN(forked_at_any_moment)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Groups: fusing does not depend on a rank's own messages, a mismatch is reported on all ranks even
  * if the sums of counts agree; and mismatches detected by later calls. */
-#include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
 enum { GROUP_RANKS = 3 };
@@ -22,11 +21,9 @@ static void run_scene(int rank, int size, twill_bootstrap *bootstrap, void *user
     twill_status status = twill_context_create(&context, bootstrap, settings);
     if (status == TWILL_OK)
         status = twill_comm_create(&comm, context);
-    if (twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s",
-                        twill_context_message(context)))
+    if (TWILL_NOTE(status == TWILL_OK, "%s", twill_context_message(context)))
         scene->run(comm, rank, size);
-    twill_comm_destroy(comm);
-    twill_context_destroy(context);
+    twill_test_disconnect(comm, context);
 }
 
 static void on_all_nodes(void (*run)(twill_comm *comm, int rank, int size))
@@ -50,8 +47,7 @@ static void messages_between(twill_comm *comm, int rank, int size)
     if (rank == 1)
         TWILL_CHECK(twill_recv(comm, &message, 1, TWILL_I32, 0) == TWILL_OK);
     twill_status status = twill_group_end(comm);
-    TWILL_CHECK(
-        twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s", twill_comm_message(comm)));
+    TWILL_CHECK(TWILL_NOTE(status == TWILL_OK, "%s", twill_comm_message(comm)));
     int sum = size * (size - 1) / 2;
     TWILL_CHECK(a[0] == sum && a[1] == size && a[3] == 3 * size);
     TWILL_CHECK(b[0] == sum && b[1] == sum && b[2] == 7 * size && b[4] == size);
@@ -80,8 +76,7 @@ static void roots_that_differ(twill_comm *comm, int rank, int size)
         TWILL_CHECK(status == TWILL_ERR_MISMATCH);
     if (status == TWILL_OK)
         status = twill_barrier(comm);
-    TWILL_CHECK(twill_test_note(status == TWILL_ERR_MISMATCH, __FILE__, __LINE__, "rank %d: %s",
-                                rank, twill_comm_message(comm)));
+    TWILL_CHECK(status == TWILL_ERR_MISMATCH, "rank %d: %s", rank, twill_comm_message(comm));
 }
 
 /* A fused call, then a single call that equals it in count on some ranks only. */
@@ -96,8 +91,7 @@ static void fused_and_alike(twill_comm *comm, int rank, int size)
         TWILL_CHECK(twill_allreduce(comm, b, b, 10, TWILL_I32, TWILL_SUM) == TWILL_OK);
         TWILL_CHECK(twill_group_end(comm) == TWILL_OK);
         twill_status status = twill_allreduce(comm, c, result, 16, TWILL_I32, TWILL_SUM);
-        TWILL_CHECK(twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s",
-                                    twill_comm_message(comm)));
+        TWILL_CHECK(status == TWILL_OK, "%s", twill_comm_message(comm));
         int sum = size * (size - 1) / 2;
         TWILL_CHECK(a[0] == sum && b[0] == sum && result[0] == sum);
     }
@@ -111,37 +105,33 @@ static void no_receiver(twill_comm *comm, int rank, int size)
     twill_status status = twill_reduce(comm, data, result, 4, TWILL_I32, TWILL_SUM, root);
     for (int i = 0; i < 3 && status == TWILL_OK; i++)
         status = twill_barrier(comm);
-    TWILL_CHECK(twill_test_note(status == TWILL_ERR_MISMATCH, __FILE__, __LINE__,
-                                "rank %d: status %d: %s", rank, status, twill_comm_message(comm)));
+    TWILL_CHECK(status == TWILL_ERR_MISMATCH, "rank %d: status %d: %s", rank, status,
+                twill_comm_message(comm));
     bool named = strstr(twill_comm_message(comm), "reduce #1") != NULL;
-    TWILL_CHECK(twill_test_note(named || twill_comm_nodes(comm) > 1, __FILE__, __LINE__,
-                                "rank %d: %s", rank, twill_comm_message(comm)));
+    TWILL_CHECK(named || twill_comm_nodes(comm) > 1, "rank %d: %s", rank, twill_comm_message(comm));
 }
 
-static void test_no_receiver(void **unused)
+TWILL_TEST(test_no_receiver)
 {
     on_all_nodes(no_receiver);
 }
 
-static void test_fused_and_alike(void **unused)
+TWILL_TEST(test_fused_and_alike)
 {
     on_all_nodes(fused_and_alike);
 }
 
-static void test_messages_between(void **unused)
+TWILL_TEST(test_messages_between)
 {
     on_all_nodes(messages_between);
 }
 
-static void test_counts_that_differ(void **unused)
+TWILL_TEST(test_counts_that_differ)
 {
     on_all_nodes(counts_that_differ);
 }
 
-static void test_roots_that_differ(void **unused)
+TWILL_TEST(test_roots_that_differ)
 {
     on_all_nodes(roots_that_differ);
 }
-
-TWILL_UNIT_MAIN(test_messages_between, test_fused_and_alike, test_no_receiver,
-                test_counts_that_differ, test_roots_that_differ)

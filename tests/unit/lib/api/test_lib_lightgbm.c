@@ -2,7 +2,6 @@
 /* The functions for LightGBM, as it calls them: uneven blocks, reducers of sums and of the better
  * of two, input at the beginning of the output; and blocks that cannot be. */
 #include "lib/twill_lightgbm.h"
-#include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
 #define RANKS 3
@@ -73,7 +72,7 @@ static void refused(twill_comm *comm)
                 TWILL_ERR_BROKEN);
 }
 
-static void on_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_OF_RANKS(as_lightgbm_calls, RANKS)
 {
     twill_context *context = NULL;
     twill_comm *comm = NULL;
@@ -86,13 +85,5 @@ static void on_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
             refused(comm);
     }
     (void)twill_test_barrier(bootstrap);
-    twill_comm_destroy(comm);
-    twill_context_destroy(context);
+    twill_test_disconnect(comm, context);
 }
-
-static void as_lightgbm_calls(void **state)
-{
-    twill_test_run_ranks(RANKS, on_rank, NULL);
-}
-
-TWILL_UNIT_MAIN(as_lightgbm_calls)

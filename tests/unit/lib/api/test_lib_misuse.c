@@ -2,7 +2,6 @@
 /* Handles used after their end or by two threads at once, and messages of a rank to itself without
  * a counterpart: an error with a message, at once, without access to freed memory. */
 #include "lib/comm/comm.h"
-#include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
 static const char *const quiet[] = {TWILL_TEST_PATIENT, "TWILL_TUNE=heap_limit=8M",
@@ -10,8 +9,7 @@ static const char *const quiet[] = {TWILL_TEST_PATIENT, "TWILL_TUNE=heap_limit=8
 
 static bool says(const char *message, const char *words)
 {
-    return twill_test_note(strstr(message, words) != NULL, __FILE__, __LINE__,
-                           "\"%s\" is not in \"%s\"", words, message);
+    return TWILL_NOTE(strstr(message, words) != NULL, "\"%s\" is not in \"%s\"", words, message);
 }
 #define SAYS(message, words) TWILL_CHECK(says((message), (words)))
 
@@ -59,8 +57,7 @@ static void ended_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
     check_ended(more[11]);
     TWILL_CHECK(twill_comm_rank(comm) == rank && twill_comm_size(comm) == size);
     TWILL_CHECK(twill_barrier(comm) == TWILL_OK);
-    twill_comm_destroy(comm);
-    twill_context_destroy(context);
+    twill_test_disconnect(comm, context);
     check_ended(comm);
     check_ended(other);
     TWILL_CHECK(twill_alloc(context, &memory, 8) == TWILL_ERR_ARGUMENT);
@@ -70,7 +67,7 @@ static void ended_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
     twill_context_destroy(context);
 }
 
-static void ended_communicators(void **unused)
+TWILL_TEST(ended_communicators)
 {
     setenv("TWILL_LOG", "none", 1);
     twill_test_run_ranks(1, ended_rank, NULL);
@@ -78,7 +75,7 @@ static void ended_communicators(void **unused)
     unsetenv("TWILL_LOG");
 }
 
-static void finalized_twice(void **unused)
+TWILL_TEST(finalized_twice)
 {
     static const char *const settings[] = {"TWILL_LAUNCHER=none", NULL};
     char message[80];
@@ -164,8 +161,7 @@ static void innocent_rank(int rank, int size, twill_bootstrap *bootstrap, void *
     TWILL_CHECK(twill_wait(&copy) == TWILL_ERR_ARGUMENT && second->error.status == TWILL_OK);
     TWILL_CHECK(twill_barrier(second) == TWILL_OK);
     twill_comm_destroy(second);
-    twill_comm_destroy(comm);
-    twill_context_destroy(context);
+    twill_test_disconnect(comm, context);
 }
 
 /* The memory was reused so often that a small generation count would have wrapped around. */
@@ -186,11 +182,10 @@ static void old_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
     TWILL_CHECK(memory_of(copy)->generation == TWILL_GENERATIONS); /* the same memory each time */
     TWILL_CHECK(twill_wait(&copy) == TWILL_ERR_ARGUMENT);
     SAYS(twill_comm_message(comm), "twill_wait: this request has been waited for");
-    twill_comm_destroy(comm);
-    twill_context_destroy(context);
+    twill_test_disconnect(comm, context);
 }
 
-static void ended_requests(void **unused)
+TWILL_TEST(ended_requests)
 {
     twill_test_run_ranks(1, waited_rank, NULL);
     twill_test_run_ranks(2, waited_rank, NULL);
@@ -264,11 +259,10 @@ static void two_threads_rank(int rank, int size, twill_bootstrap *bootstrap, voi
     }
     TWILL_CHECK(twill_barrier(comm) == TWILL_ERR_BROKEN);
     (void)twill_test_barrier(bootstrap);
-    twill_comm_destroy(comm);
-    twill_context_destroy(context);
+    twill_test_disconnect(comm, context);
 }
 
-static void two_threads_at_once(void **unused)
+TWILL_TEST(two_threads_at_once)
 {
     static const char *const calls[] = {"twill_allgather", "twill_wait"};
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(calls); i++) {
@@ -284,14 +278,13 @@ static void *hammer(void *argument)
     twill_status status = TWILL_OK;
     for (int i = 0; i < 20000 && status == TWILL_OK; i++)
         status = twill_allreduce(comm, x, x, (size_t)(i % 64), TWILL_F32, TWILL_SUM);
-    twill_test_note(status == TWILL_OK || status == TWILL_ERR_ARGUMENT ||
-                        status == TWILL_ERR_BROKEN,
-                    __FILE__, __LINE__, "status %d", status);
+    TWILL_NOTE(status == TWILL_OK || status == TWILL_ERR_ARGUMENT || status == TWILL_ERR_BROKEN,
+               "status %d", status);
     return NULL;
 }
 
 /* Two threads with calls of one rank, which never wait. */
-static void hammered_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_OF_RANKS(many_threads_at_once, 1)
 {
     twill_context *context;
     twill_comm *comm;
@@ -303,14 +296,8 @@ static void hammered_rank(int rank, int size, twill_bootstrap *bootstrap, void *
             TWILL_CHECK(pthread_create(&thread[t], NULL, hammer, comm) == 0);
         for (int t = 0; t < 3; t++)
             TWILL_CHECK(pthread_join(thread[t], NULL) == 0);
-        twill_comm_destroy(comm);
-        twill_context_destroy(context);
+        twill_test_disconnect(comm, context);
     }
-}
-
-static void many_threads_at_once(void **unused)
-{
-    twill_test_run_ranks(1, hammered_rank, NULL);
 }
 
 /* --- messages of a rank to itself ------------------------------------------------------------ */
@@ -357,11 +344,10 @@ static void lonely_rank(int rank, int size, twill_bootstrap *bootstrap, void *us
     }
     TWILL_CHECK(status == TWILL_ERR_ARGUMENT);
     (void)twill_test_barrier(bootstrap);
-    twill_comm_destroy(comm);
-    twill_context_destroy(context);
+    twill_test_disconnect(comm, context);
 }
 
-static void lonely_messages(void **unused)
+TWILL_TEST(lonely_messages)
 {
     for (int way = 0; way < 3; way++) {
         twill_test_run_ranks(1, lonely_rank, &way);
@@ -397,15 +383,11 @@ static void unreadable_rank(int rank, int size, twill_bootstrap *bootstrap, void
     TWILL_CHECK(status == TWILL_ERR_SYSTEM);
     SAYS(twill_comm_message(comm), "a buffer that the kernel cannot read");
     (void)twill_test_barrier(bootstrap);
-    twill_comm_destroy(comm);
-    twill_context_destroy(context);
+    twill_test_disconnect(comm, context);
     munmap(none, bytes);
 }
 
-static void memory_that_is_none(void **unused)
+TWILL_TEST(memory_that_is_none)
 {
     twill_test_run_ranks(2, unreadable_rank, "2x1");
 }
-
-TWILL_UNIT_MAIN(ended_communicators, finalized_twice, ended_requests, two_threads_at_once,
-                many_threads_at_once, lonely_messages, memory_that_is_none)

@@ -3,8 +3,6 @@
  * the same call, several under way, some in groups; ranks sleep at random and get ahead of each
  * other. Every byte of every result is checked, and no two calls have the same values. */
 #include "tests/support/collectives.h"
-#include "tests/support/ranks.h"
-#include "tests/support/sanitizers.h"
 #include "tests/support/unit.h"
 
 #define MIXED_CALLS (TEST_FEWER ? 250u : 1500u)
@@ -64,8 +62,8 @@ static bool note_status(const struct mixed_job *job, const struct test_call *cal
 {
     char name[160];
     test_call_name(call, name, sizeof(name));
-    return twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "rank %d: call %u: %s: %s",
-                           job->rank, call->turn, name, twill_comm_message(job->comm));
+    return TWILL_NOTE(status == TWILL_OK, "rank %d: call %u: %s: %s", job->rank, call->turn, name,
+                      twill_comm_message(job->comm));
 }
 
 static bool compare_slot(const struct mixed_job *job, const struct mixed_slot *slot)
@@ -200,11 +198,10 @@ static void run_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
         (void)finish_all(&job);
     (void)twill_test_barrier(bootstrap);
     give_memory(&job);
-    twill_comm_destroy(job.comm);
-    twill_context_destroy(job.context);
+    twill_test_disconnect(job.comm, job.context);
 }
 
-static void any_after_any(void **unused)
+TWILL_TEST(any_after_any)
 {
     twill_test_run_processes(2, run_rank, "");
     twill_test_run_ranks(2, run_rank, "");
@@ -212,5 +209,3 @@ static void any_after_any(void **unused)
     twill_test_run_ranks(5, run_rank, "");
     twill_test_run_ranks(4, run_rank, "2x2");
 }
-
-TWILL_UNIT_MAIN(any_after_any)

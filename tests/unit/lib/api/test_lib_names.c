@@ -2,7 +2,6 @@
 /* Messages and times of calls: a refusal names the refused call, a mismatch with the destruction of
  * a communicator names that, a rank is named once; time is counted in all ways to wait. */
 #include "lib/base/base.h"
-#include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
 static const char *const quiet[] = {TWILL_TEST_PATIENT, "TWILL_TUNE=heap_limit=8M",
@@ -10,14 +9,13 @@ static const char *const quiet[] = {TWILL_TEST_PATIENT, "TWILL_TUNE=heap_limit=8
 
 static bool says(const char *message, const char *words)
 {
-    return twill_test_note(strstr(message, words) != NULL, __FILE__, __LINE__,
-                           "\"%s\" is not in \"%s\"", words, message);
+    return TWILL_NOTE(strstr(message, words) != NULL, "\"%s\" is not in \"%s\"", words, message);
 }
 #define SAYS(message, words) TWILL_CHECK(says((message), (words)))
 
 /* --- words ----------------------------------------------------------------------------------- */
 
-static void refused_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_OF_PROCESSES(refusals_name_the_call, 1)
 {
     twill_context *context;
     twill_comm *comm;
@@ -47,13 +45,7 @@ static void refused_rank(int rank, int size, twill_bootstrap *bootstrap, void *u
     }
     int status;
     TWILL_CHECK(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    twill_comm_destroy(comm);
-    twill_context_destroy(context);
-}
-
-static void refusals_name_the_call(void **unused)
-{
-    twill_test_run_processes(1, refused_rank, NULL);
+    twill_test_disconnect(comm, context);
 }
 
 /* The last rank destroys the communicator while the others are in another call. */
@@ -75,7 +67,7 @@ static void early_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
     twill_context_destroy(context);
 }
 
-static void an_early_end(void **unused)
+TWILL_TEST(an_early_end)
 {
     twill_test_run_ranks(2, early_rank, "");
     twill_test_run_ranks(2, early_rank, "2x1");
@@ -99,11 +91,10 @@ static void absent_rank(int rank, int size, twill_bootstrap *bootstrap, void *us
         SAYS(twill_comm_message(comm), "of rank 1 within");
     }
     (void)twill_test_barrier(bootstrap);
-    twill_comm_destroy(comm);
-    twill_context_destroy(context);
+    twill_test_disconnect(comm, context);
 }
 
-static void an_absent_rank(void **unused)
+TWILL_TEST(an_absent_rank)
 {
     twill_test_run_ranks(2, absent_rank, "");
     twill_test_run_ranks(2, absent_rank, "2x1");
@@ -126,8 +117,7 @@ static void named_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
     snprintf(log_file, sizeof(log_file), "TWILL_LOG_FILE=%s", named->file);
     if (!twill_test_connect(&context, &comm, bootstrap, "", NULL, settings))
         return;
-    twill_comm_destroy(comm);
-    twill_context_destroy(context);
+    twill_test_disconnect(comm, context);
 }
 
 static unsigned times_said(const char *file, const char *words)
@@ -143,7 +133,7 @@ static unsigned times_said(const char *file, const char *words)
 }
 
 /* One rank warns, once. */
-static void names_of_nothing(void **unused)
+TWILL_TEST(names_of_nothing)
 {
     static struct named_setting cases[] = {
         {.setting = "TWILL_RAILS=eth99", .said = "TWILL_RAILS=eth99: eth99 is no interface"},
@@ -221,19 +211,14 @@ static void late_rank(int rank, int size, twill_bootstrap *bootstrap, void *user
     TWILL_CHECK(twill_comm_counters(comm, &after) == TWILL_OK);
     double counted = after.seconds - before.seconds;
     if (rank == 0)
-        (void)twill_test_note(counted > (way == TESTED ? 0 : took / 4) && counted < took * 1.5,
-                              __FILE__, __LINE__, "way %d: %g s are counted of %g s", way, counted,
-                              took);
+        (void)TWILL_NOTE(counted > (way == TESTED ? 0 : took / 4) && counted < took * 1.5,
+                         "way %d: %g s are counted of %g s", way, counted, took);
     TWILL_CHECK(twill_request_free(&persistent) == TWILL_OK);
-    twill_comm_destroy(comm);
-    twill_context_destroy(context);
+    twill_test_disconnect(comm, context);
 }
 
-static void time_is_counted(void **unused)
+TWILL_TEST(time_is_counted)
 {
     for (enum way way = WORDS_STARTED; way < WAYS; way++)
         twill_test_run_ranks(2, late_rank, &way);
 }
-
-TWILL_UNIT_MAIN(refusals_name_the_call, an_early_end, an_absent_rank, names_of_nothing,
-                time_is_counted)

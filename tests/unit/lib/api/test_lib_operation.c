@@ -28,7 +28,7 @@ static void refused(twill_context *context, twill_status status, const char *wor
         fail_msg("expected \"%s\" in: %s", word, twill_context_message(context));
 }
 
-static void arguments(void **state)
+TWILL_TEST(arguments)
 {
     twill_context *context = *state;
     twill_op op;
@@ -52,7 +52,7 @@ static void arguments(void **state)
     refused(context, twill_op_destroy(context, (twill_op)-1), "op -1");
 }
 
-static void made_found_forgotten(void **state)
+TWILL_TEST(made_found_forgotten)
 {
     twill_context *context = *state;
     twill_op op[TWILL_OPERATIONS], more;
@@ -83,7 +83,7 @@ static void made_found_forgotten(void **state)
         assert_null(twill_context_operation(context, (twill_op)built_in));
 }
 
-static void factors(void **state)
+TWILL_TEST(factors)
 {
     twill_context *context = *state;
     for (int type = 0; type < TWILL_TYPE_COUNT; type++) {
@@ -106,7 +106,7 @@ static void factors(void **state)
 }
 
 /* Ranks number their operations independently: only the kind must agree. */
-static void kinds(void **state)
+TWILL_TEST(kinds)
 {
     twill_context *context = *state;
     twill_op a, b, ordered, wide, scaled, narrow, before;
@@ -138,13 +138,4 @@ static void kinds(void **state)
         assert_int_equal(twill_op_destroy(context, all[i]), TWILL_OK);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(arguments),
-        cmocka_unit_test(made_found_forgotten),
-        cmocka_unit_test(factors),
-        cmocka_unit_test(kinds),
-    };
-    return cmocka_run_group_tests(tests, open_context, close_context);
-}
+TWILL_TEST_GROUP(open_context, close_context)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Messages: in order, many in progress, to the rank itself, between collectives, mismatched; and
  * groups of calls, with small allreduces fused. */
-#include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
 #define POINT_MOST   50000 /* elements of a message */
@@ -38,14 +37,12 @@ static bool start(struct point_job *job, twill_bootstrap *bootstrap)
                                         job->world->mock, settings);
     job->out = calloc(POINT_FLIGHT * (size_t)POINT_MOST, sizeof(int32_t));
     job->in = calloc(POINT_FLIGHT * (size_t)POINT_MOST, sizeof(int32_t));
-    return twill_test_note(connected && job->out != NULL && job->in != NULL, __FILE__, __LINE__,
-                           "out of memory");
+    return TWILL_NOTE(connected && job->out != NULL && job->in != NULL, "out of memory");
 }
 
 static void stop(struct point_job *job)
 {
-    twill_comm_destroy(job->comm);
-    twill_context_destroy(job->context);
+    twill_test_disconnect(job->comm, job->context);
     free(job->out);
     free(job->in);
 }
@@ -59,7 +56,7 @@ static void world_cases_run(void (*fn)(int rank, int size, twill_bootstrap *boot
 
 static bool ok(const struct point_job *job, twill_status status, int line)
 {
-    return twill_test_note(status == TWILL_OK, __FILE__, line, "rank %d: %s", job->rank,
+    return twill_test_note(status == TWILL_OK, __FILE__, line, "ok()", " rank %d: %s", job->rank,
                            twill_comm_message(job->comm));
 }
 #define POINT_OK(status)                                                                           \
@@ -69,7 +66,7 @@ static bool ok(const struct point_job *job, twill_status status, int line)
     } while (0)
 #define POINT_RIGHT(cond)                                                                          \
     do {                                                                                           \
-        if (!twill_test_note((cond), __FILE__, __LINE__, "%s", #cond))                             \
+        if (!TWILL_NOTE((cond), "%s", #cond))                                                      \
             goto out;                                                                              \
     } while (0)
 
@@ -127,7 +124,7 @@ out:
     stop(&job);
 }
 
-static void many_messages(void **unused)
+TWILL_TEST(many_messages)
 {
     world_cases_run(flight_rank, 0);
 }
@@ -159,7 +156,7 @@ out:
     stop(&job);
 }
 
-static void blocking_messages(void **unused)
+TWILL_TEST(blocking_messages)
 {
     world_cases_run(blocking_rank, 0);
 }
@@ -179,13 +176,13 @@ static void mismatch_rank(int rank, int size, twill_bootstrap *bootstrap, void *
         POINT_RIGHT(status == TWILL_ERR_MISMATCH &&
                     strstr(twill_comm_message(job.comm), "rank 0") != NULL);
     status = twill_barrier(job.comm);
-    (void)twill_test_note(status != TWILL_OK, __FILE__, __LINE__, "rank %d got no error", rank);
+    (void)TWILL_NOTE(status != TWILL_OK, "rank %d got no error", rank);
     (void)twill_test_barrier(bootstrap);
 out:
     stop(&job);
 }
 
-static void mismatched_messages(void **unused)
+TWILL_TEST(mismatched_messages)
 {
     world_cases_run(mismatch_rank, 1);
 }
@@ -217,7 +214,7 @@ out:
     stop(&job);
 }
 
-static void bad_arguments(void **unused)
+TWILL_TEST(bad_arguments)
 {
     twill_test_run_ranks(1, arguments_rank, (void *)(uintptr_t)&worlds[0]);
 }
@@ -299,7 +296,7 @@ out:
     stop(&job);
 }
 
-static void groups(void **unused)
+TWILL_TEST(groups)
 {
     world_cases_run(group_rank, 0);
 }
@@ -320,10 +317,7 @@ out:
     stop(&job);
 }
 
-static void bad_arguments_in_groups(void **unused)
+TWILL_TEST(bad_arguments_in_groups)
 {
     world_cases_run(bad_group_rank, 1);
 }
-
-TWILL_UNIT_MAIN(many_messages, blocking_messages, mismatched_messages, bad_arguments, groups,
-                bad_arguments_in_groups)

@@ -2,8 +2,6 @@
 /* Requests: many in progress, of all kinds, waited for in another order on every rank; persistent
  * ones started repeatedly; misuse; and failures, which complete all of them. */
 #include "tests/support/collectives.h"
-#include "tests/support/ranks.h"
-#include "tests/support/sanitizers.h"
 #include "tests/support/unit.h"
 
 #define REQUEST_FLIGHT 24u /* calls in progress at a time */
@@ -43,8 +41,7 @@ static bool start(struct request_job *job, twill_bootstrap *bootstrap)
 
 static void stop(struct request_job *job)
 {
-    twill_comm_destroy(job->comm);
-    twill_context_destroy(job->context);
+    twill_test_disconnect(job->comm, job->context);
 }
 
 static uint64_t hash(uint64_t x)
@@ -134,17 +131,15 @@ static bool one_round(const struct request_job *job, uint64_t seed, struct test_
         struct test_call call = call_from_seed(seed, k, job->size);
         test_call_fill(&call, job->rank, job->size, &buffers[k]);
         twill_status status = test_call_begin(&call, job->comm, &buffers[k], &request[k]);
-        if (!twill_test_note(status == TWILL_OK && request[k] != NULL, __FILE__, __LINE__,
-                             "start: %s", twill_comm_message(job->comm)))
-            return false;
+        TWILL_REQUIRE(status == TWILL_OK && request[k] != NULL, "start: %s",
+                      twill_comm_message(job->comm));
         number[k] = k;
     }
     for (unsigned left = REQUEST_FLIGHT; left > 0; left--) {
         bool ok;
         uint64_t chance = hash(seed * 31 + (uint64_t)job->rank * 7919 + left);
         unsigned i = wait_for_one(request, left, chance, &ok);
-        if (!twill_test_note(ok, __FILE__, __LINE__, "wait: %s", twill_comm_message(job->comm)))
-            return false;
+        TWILL_REQUIRE(ok, "wait: %s", twill_comm_message(job->comm));
         struct test_call call = call_from_seed(seed, number[i], job->size);
         if (!test_call_compare(&call, job->rank, job->size, &buffers[number[i]]))
             return false;
@@ -170,7 +165,7 @@ static void many_rank(int rank, int size, twill_bootstrap *bootstrap, void *user
     stop(&job);
 }
 
-static void many_in_flight(void **unused)
+TWILL_TEST(many_in_flight)
 {
     for (size_t w = 0; w < TWILL_ARRAY_LENGTH(worlds); w++)
         twill_test_run_ranks(worlds[w].size, many_rank, (void *)(uintptr_t)&worlds[w]);
@@ -246,28 +241,27 @@ static void persistent_rank(int rank, int size, twill_bootstrap *bootstrap, void
     struct persistent p;
     bool fine = start(&job, bootstrap) && prepare_calls(&job, &p);
     int done = 0;
-    fine = fine && twill_test_note(twill_test(&p.request[0], &done) == TWILL_OK && done, __FILE__,
-                                   __LINE__, "a request that was never started is not complete");
+    fine = fine && TWILL_NOTE(twill_test(&p.request[0], &done) == TWILL_OK && done,
+                              "a request that was never started is not complete");
     for (int time = 0; fine && time < (TEST_FEWER ? 6 : 20); time++) {
         for (int i = 0; i < REQUEST_PERSISTENT; i++) {
             for (int k = 0; k < size * REQUEST_COUNT; k++)
                 p.src[i][k] = source_value(rank, time, i);
-            fine = fine && twill_test_note(twill_request_start(p.request[i]) == TWILL_OK, __FILE__,
-                                           __LINE__, "%s", twill_comm_message(job.comm));
+            fine = fine && TWILL_NOTE(twill_request_start(p.request[i]) == TWILL_OK, "%s",
+                                      twill_comm_message(job.comm));
         }
         fine = fine &&
-               twill_test_note(twill_wait_all(REQUEST_PERSISTENT, p.request) == TWILL_OK, __FILE__,
-                               __LINE__, "%s", twill_comm_message(job.comm)) &&
+               TWILL_NOTE(twill_wait_all(REQUEST_PERSISTENT, p.request) == TWILL_OK, "%s",
+                          twill_comm_message(job.comm)) &&
                is_right(&job, &p, time);
     }
     for (int i = 0; fine && i < REQUEST_PERSISTENT; i++)
-        fine =
-            twill_test_note(twill_request_free(&p.request[i]) == TWILL_OK && p.request[i] == NULL,
-                            __FILE__, __LINE__, "free %d", i);
+        fine = TWILL_NOTE(twill_request_free(&p.request[i]) == TWILL_OK && p.request[i] == NULL,
+                          "free %d", i);
     stop(&job);
 }
 
-static void persistent_ones_start_again(void **unused)
+TWILL_TEST(persistent_ones_start_again)
 {
     for (size_t w = 0; w < TWILL_ARRAY_LENGTH(worlds); w++)
         twill_test_run_ranks(worlds[w].size, persistent_rank, (void *)(uintptr_t)&worlds[w]);
@@ -306,7 +300,7 @@ static void apart_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
     stop(&job);
 }
 
-static void communicators_apart(void **unused)
+TWILL_TEST(communicators_apart)
 {
     for (size_t w = 0; w < TWILL_ARRAY_LENGTH(worlds); w++)
         twill_test_run_ranks(worlds[w].size, apart_rank, (void *)(uintptr_t)&worlds[w]);
@@ -343,7 +337,7 @@ static void misuse_rank(int rank, int size, twill_bootstrap *bootstrap, void *us
     stop(&job);
 }
 
-static void misuse_is_refused(void **unused)
+TWILL_TEST(misuse_is_refused)
 {
     static const struct request_world pair = {2, "", NULL};
     twill_test_run_ranks(2, misuse_rank, (void *)(uintptr_t)&pair);
@@ -364,9 +358,8 @@ static void disagreeing_rank(int rank, int size, twill_bootstrap *bootstrap, voi
         TWILL_CHECK(status == TWILL_OK || k >= 3); /* others may have broken it */
     }
     twill_status status = twill_wait_all(5, request);
-    (void)twill_test_note(
-        status != TWILL_OK && strstr(twill_comm_message(job.comm), "rank") != NULL, __FILE__,
-        __LINE__, "status %d: %s", status, twill_comm_message(job.comm));
+    (void)TWILL_NOTE(status != TWILL_OK && strstr(twill_comm_message(job.comm), "rank") != NULL,
+                     "status %d: %s", status, twill_comm_message(job.comm));
     for (int k = 0; k < 5; k++)
         TWILL_CHECK(request[k] == NULL);
     TWILL_CHECK(twill_barrier(job.comm) == TWILL_ERR_BROKEN);
@@ -375,11 +368,8 @@ static void disagreeing_rank(int rank, int size, twill_bootstrap *bootstrap, voi
     stop(&job);
 }
 
-static void failures_end_all(void **unused)
+TWILL_TEST(failures_end_all)
 {
     for (size_t w = 1; w < TWILL_ARRAY_LENGTH(worlds); w++)
         twill_test_run_ranks(worlds[w].size, disagreeing_rank, (void *)(uintptr_t)&worlds[w]);
 }
-
-TWILL_UNIT_MAIN(many_in_flight, persistent_ones_start_again, communicators_apart, misuse_is_refused,
-                failures_end_all)

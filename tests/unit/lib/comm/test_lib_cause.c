@@ -6,7 +6,6 @@
 #include "fabric/shm/call_records.h"
 #include "lib/comm/comm_internal.h"
 #include "lib/twill_recover.h"
-#include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
 #include <sys/socket.h>
@@ -22,10 +21,9 @@
 /* Check that the rank has failed by the timeout, and names this one as the cause. */
 static bool names(const twill_comm *comm, twill_status status, const char *name)
 {
-    return twill_test_note(status == TWILL_ERR_TIMEOUT &&
-                               strstr(twill_comm_message(comm), name) != NULL,
-                           __FILE__, __LINE__, "rank %d: status %d: \"%s\"", twill_comm_rank(comm),
-                           status, twill_comm_message(comm));
+    return TWILL_NOTE(status == TWILL_ERR_TIMEOUT && strstr(twill_comm_message(comm), name) != NULL,
+                      "rank %d: status %d: \"%s\"", twill_comm_rank(comm), status,
+                      twill_comm_message(comm));
 }
 
 /* Rank 0 waits for rank 1, which waits for rank 2 and, if `circle`, is waited for by it. */
@@ -62,11 +60,10 @@ static void chain_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
     if (rank != ABSENT)
         TWILL_CHECK(names(comm, wait_in_chain(comm, rank, chain->circle), "rank 3"));
     TWILL_CHECK(twill_test_barrier(bootstrap));
-    twill_comm_destroy(comm);
-    twill_context_destroy(context);
+    twill_test_disconnect(comm, context);
 }
 
-static void test_chain(void **state)
+TWILL_TEST(test_chain)
 {
     static const char *const nodes[] = {"4", "2x2", "4x1", "1+3"};
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(nodes); i++)
@@ -74,7 +71,7 @@ static void test_chain(void **state)
 }
 
 /* Ranks 1 and 2 wait for each other, and rank 1 for rank 3, too. */
-static void test_circle(void **state)
+TWILL_TEST(test_circle)
 {
     twill_test_run_ranks(4, chain_rank, &(struct wait_chain){"2x2", true});
     twill_test_run_ranks(4, chain_rank, &(struct wait_chain){"4x1", true});
@@ -82,7 +79,7 @@ static void test_circle(void **state)
 
 /* All others ask rank 0 before it looks, more than its mailbox holds: it answers each of them. The
  * first times connect them. */
-static void asking_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_OF_RANKS(test_many_ask, ASKING)
 {
     const char *const settings[] = {TWILL_TEST_PATIENT, "TWILL_PROVIDER=tcp", NULL};
     const uint32_t asked = 0;
@@ -100,14 +97,11 @@ static void asking_rank(int rank, int size, twill_bootstrap *bootstrap, void *us
         TWILL_CHECK(rank == 0 || twill_comm_poll_failures(comm, true) == TWILL_OK);
         usleep(1000);
     }
-    TWILL_CHECK(twill_test_note(rank == 0 || comm->health.reported[0].in == comm->issue.sequence,
-                                __FILE__, __LINE__, "rank %d has no answer", rank));
+    TWILL_CHECK(rank == 0 || comm->health.reported[0].in == comm->issue.sequence,
+                "rank %d has no answer", rank);
     TWILL_CHECK(twill_test_barrier(bootstrap));
-    twill_comm_destroy(comm);
-    twill_context_destroy(context);
+    twill_test_disconnect(comm, context);
 }
-
-TWILL_UNIT_RANKS(test_many_ask, twill_test_run_ranks, ASKING, asking_rank, NULL)
 
 /* --- where the late rank is ------------------------------------------------------------------- */
 
@@ -159,7 +153,7 @@ static void place_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
     twill_context_destroy(context);
 }
 
-static void test_place(void **state)
+TWILL_TEST(test_place)
 {
     static const char call[] = "rank 2 is in allreduce #1 (count 1, f32 sum) of communicator 1",
                       message[] = "rank 2 waits for a message; its last call here was barrier #";
@@ -227,7 +221,7 @@ static void left_rank(int rank, int size, twill_bootstrap *bootstrap, void *user
     twill_context_destroy(context);
 }
 
-static void test_left(void **state)
+TWILL_TEST(test_left)
 {
     twill_comm *volatile told = NULL;
     twill_test_run_ranks(3, left_rank, (void *)(uintptr_t)&told);
@@ -265,9 +259,8 @@ static void finding_rank(int rank, int size, twill_bootstrap *bootstrap, void *u
         twill_status status = TWILL_COMM_FAIL(comm, finding->status, "%s", finding->found);
         comm->error.rank = finding->about;
         status = twill_comm_fail(comm, status, TWILL_CAUSE_ASKED);
-        TWILL_CHECK(twill_test_note(strstr(twill_comm_message(comm), finding->expected) != NULL,
-                                    __FILE__, __LINE__, "status %d: \"%s\"", status,
-                                    twill_comm_message(comm)));
+        TWILL_CHECK(strstr(twill_comm_message(comm), finding->expected) != NULL,
+                    "status %d: \"%s\"", status, twill_comm_message(comm));
     }
     TWILL_CHECK(twill_test_barrier(bootstrap));
     if (rank == 2) { /* on another node: a finding is sent to it, that a rank has left is not */
@@ -281,7 +274,7 @@ static void finding_rank(int rank, int size, twill_bootstrap *bootstrap, void *u
     twill_context_destroy(context);
 }
 
-static void test_own_finding(void **state)
+TWILL_TEST(test_own_finding)
 {
     static const struct left_finding findings[] = {
         {TWILL_ERR_PEER, 2, "rank 2, as rank 0, has died or ended", "rank 2, as rank 0, has died"},
@@ -305,7 +298,7 @@ ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
 
 /* Rank 2 waits for a message of rank 0, which waits for the descriptor of rank 1, on its node, and
  * fails when rank 2 does. */
-static void setup_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_OF_PROCESSES(test_setup, OF_SETUP)
 {
     const char *const settings[] = {TWILL_TEST_PATIENT, "TWILL_PROVIDER=tcp", NULL};
     twill_context *context;
@@ -332,7 +325,7 @@ static void *revoke_soon(void *comm)
 }
 
 /* Rank 0 waits for the descriptor of rank 1, and a thread of it revokes the communicator. */
-static void revoking_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_OF_PROCESSES(test_revoked_setup, OF_SETUP)
 {
     const char *const settings[] = {TWILL_TEST_PATIENT, "TWILL_PROVIDER=tcp", NULL};
     twill_context *context;
@@ -347,8 +340,8 @@ static void revoking_rank(int rank, int size, twill_bootstrap *bootstrap, void *
     if (rank == 0)
         TWILL_CHECK(pthread_create(&thread, NULL, revoke_soon, comm) == 0);
     twill_status status = twill_comm_dup(&copy, comm);
-    TWILL_CHECK(twill_test_note(status == TWILL_ERR_REVOKED && copy == NULL, __FILE__, __LINE__,
-                                "rank %d: status %d: %s", rank, status, twill_comm_message(comm)));
+    TWILL_CHECK(status == TWILL_ERR_REVOKED && copy == NULL, "rank %d: status %d: %s", rank, status,
+                twill_comm_message(comm));
     if (rank == 0) {
         pthread_join(thread, NULL);
         kill(pid[PASSING], SIGKILL);
@@ -356,10 +349,3 @@ static void revoking_rank(int rank, int size, twill_bootstrap *bootstrap, void *
     twill_comm_leave(comm);
     twill_context_destroy(context);
 }
-
-TWILL_UNIT_RANKS(test_revoked_setup, twill_test_run_processes, OF_SETUP, revoking_rank, NULL)
-
-TWILL_UNIT_RANKS(test_setup, twill_test_run_processes, OF_SETUP, setup_rank, NULL)
-
-TWILL_UNIT_MAIN(test_chain, test_circle, test_many_ask, test_setup, test_revoked_setup, test_left,
-                test_own_finding, test_place)

@@ -3,7 +3,6 @@
  * and independently. TEST_COMMS: how many are made and destroyed in a row (300, fewer under
  * sanitizers); TEST_ONLY: one test. */
 #include "tests/support/numbers.h"
-#include "tests/support/sanitizers.h"
 #include "tests/support/scene.h"
 #include "tests/support/unit.h"
 
@@ -40,7 +39,7 @@ static void play_split(struct twill_test_scene *scene, twill_comm *all)
     twill_comm_destroy(again);
 }
 
-static void splits_and_dups(void **unused)
+TWILL_TEST(splits_and_dups)
 {
     twill_test_play_all(play_split);
 }
@@ -95,7 +94,7 @@ static void play_nest(struct twill_test_scene *scene, twill_comm *all)
         twill_comm_destroy(comm[d]);
 }
 
-static void nested_splits(void **unused)
+TWILL_TEST(nested_splits)
 {
     for (size_t s = 0; s < TWILL_TEST_SHAPES; s += TEST_TSAN && !test_whole() ? 2 : 1)
         for (uint64_t seed = 0; seed < (TEST_FEWER ? 1 : 2); seed++) {
@@ -123,7 +122,7 @@ static void play_groups(struct twill_test_scene *scene, twill_comm *all)
     TWILL_CHECK(twill_test_works(all, &group, me));
 }
 
-static void groups(void **unused)
+TWILL_TEST(groups)
 {
     twill_test_play_all(play_groups);
 }
@@ -145,7 +144,7 @@ static void play_uneven(struct twill_test_scene *scene, twill_comm *all)
     twill_comm_destroy(half);
 }
 
-static void uneven_numbers(void **unused)
+TWILL_TEST(uneven_numbers)
 {
     twill_test_play_all(play_uneven);
 }
@@ -167,7 +166,7 @@ static void play_many(struct twill_test_scene *scene, twill_comm *all)
     }
 }
 
-static void many_one_after_the_other(void **unused)
+TWILL_TEST(many_one_after_the_other)
 {
     static const struct twill_test_shape small[] = {{2, 0, ""}, {2, 1, ""}, {2, 0, "2x1"}};
     for (size_t s = 0; s < TWILL_ARRAY_LENGTH(small); s++) {
@@ -208,7 +207,7 @@ static void play_places(struct twill_test_scene *scene, twill_comm *all)
     twill_comm_destroy(on_node);
 }
 
-static void places(void **unused)
+TWILL_TEST(places)
 {
     twill_test_play_all(play_places);
 }
@@ -243,7 +242,7 @@ static void play_levels(struct twill_test_scene *scene, twill_comm *all)
     twill_comm_destroy(turned);
 }
 
-static void declared_levels(void **unused)
+TWILL_TEST(declared_levels)
 {
     static const struct twill_test_shape twelve = {12, 0, "3x4"};
     struct twill_test_scene scene = {
@@ -269,12 +268,12 @@ static void play_found_levels(struct twill_test_scene *scene, twill_comm *all)
     }
 }
 
-static void found_levels(void **unused)
+TWILL_TEST(found_levels)
 {
     twill_test_play_all(play_found_levels);
 }
 
-static void bad_levels(void **unused)
+TWILL_TEST(bad_levels)
 {
     static const struct {
         const char *setting, *message;
@@ -317,7 +316,7 @@ static void play_counters(struct twill_test_scene *scene, twill_comm *all)
     twill_comm_destroy(made);
 }
 
-static void counters_of_each(void **unused)
+TWILL_TEST(counters_of_each)
 {
     twill_test_play_all(play_counters);
 }
@@ -342,26 +341,7 @@ static void play_heap(struct twill_test_scene *scene, twill_comm *all)
     TWILL_CHECK(twill_free(twill_comm_context(all), memory) == TWILL_OK);
 }
 
-static void shared_memory(void **unused)
+TWILL_TEST(shared_memory)
 {
     twill_test_play_all(play_heap);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(splits_and_dups),
-        cmocka_unit_test(nested_splits),
-        cmocka_unit_test(groups),
-        cmocka_unit_test(uneven_numbers),
-        cmocka_unit_test(many_one_after_the_other),
-        cmocka_unit_test(places),
-        cmocka_unit_test(declared_levels),
-        cmocka_unit_test(found_levels),
-        cmocka_unit_test(bad_levels),
-        cmocka_unit_test(counters_of_each),
-        cmocka_unit_test(shared_memory),
-    };
-    cmocka_set_test_filter(getenv("TEST_ONLY")); /* NULL: all */
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -29,17 +29,16 @@ static int exchange(void *user, const void *mine, void *all, size_t bytes)
 
 static bool fine(twill_comm *parent, twill_status status)
 {
-    return twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "status %d: %s", status,
-                           twill_context_message(twill_comm_context(parent)));
+    return TWILL_NOTE(status == TWILL_OK, "status %d: %s", status,
+                      twill_context_message(twill_comm_context(parent)));
 }
 
 static bool refused(twill_comm *parent, twill_status status, twill_status expected,
                     const twill_comm *made, const char *word)
 {
     const char *message = twill_context_message(twill_comm_context(parent));
-    return twill_test_note(status == expected && made == NULL && strstr(message, word) != NULL,
-                           __FILE__, __LINE__, "status %d, expected %d and \"%s\" in: %s", status,
-                           expected, word, message);
+    return TWILL_NOTE(status == expected && made == NULL && strstr(message, word) != NULL,
+                      "status %d, expected %d and \"%s\" in: %s", status, expected, word, message);
 }
 
 /* Ranks of one parity, from the last to the first. */
@@ -94,7 +93,7 @@ static void play_under_way(struct twill_test_scene *scene, twill_comm *all)
     twill_comm_destroy(by_all.comm);
 }
 
-static void with_requests_under_way(void **unused)
+TWILL_TEST(with_requests_under_way)
 {
     twill_test_play_all(play_under_way);
 }
@@ -122,7 +121,7 @@ static void play_broken(struct twill_test_scene *scene, twill_comm *all)
     twill_comm_destroy(lent.comm);
 }
 
-static void of_a_broken_one(void **unused)
+TWILL_TEST(of_a_broken_one)
 {
     twill_test_play_all(play_broken);
 }
@@ -195,24 +194,21 @@ static void play_half_made(struct twill_test_scene *scene, twill_comm *all)
     } else {
         TWILL_CHECK(fine(all, status));
         status = twill_allreduce(made, data, sum, 8, TWILL_F32, TWILL_SUM);
-        TWILL_CHECK(twill_test_note(
-            status == TWILL_ERR_BOOTSTRAP && strstr(twill_comm_message(made), "returned 7") != NULL,
-            __FILE__, __LINE__, "rank %d: status %d: %s", me, status, twill_comm_message(made)));
+        TWILL_CHECK(status == TWILL_ERR_BOOTSTRAP &&
+                        strstr(twill_comm_message(made), "returned 7") != NULL,
+                    "rank %d: status %d: %s", me, status, twill_comm_message(made));
     }
     TWILL_CHECK(twill_test_works(all, &whole, me));
     twill_comm_destroy(made);
     twill_comm_destroy(lent.comm);
 }
 
-static void when_one_rank_lacks_it(void **unused)
+TWILL_TEST(when_one_rank_lacks_it)
 {
     twill_test_play_all(play_half_made);
 }
 
-static void when_something_is_wrong(void **unused)
+TWILL_TEST(when_something_is_wrong)
 {
     twill_test_play_all(play_wrong);
 }
-
-TWILL_UNIT_MAIN(with_requests_under_way, of_a_broken_one, when_something_is_wrong,
-                when_one_rank_lacks_it)

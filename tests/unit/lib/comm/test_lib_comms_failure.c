@@ -16,10 +16,9 @@ const char *__lsan_default_suppressions(void)
 
 static bool refused(twill_comm *comm, twill_status status, const twill_comm *made, const char *word)
 {
-    return twill_test_note(status == TWILL_ERR_ARGUMENT && made == NULL &&
-                               strstr(twill_comm_message(comm), word) != NULL,
-                           __FILE__, __LINE__, "status %d, expected \"%s\" in: %s", status, word,
-                           twill_comm_message(comm));
+    return TWILL_NOTE(status == TWILL_ERR_ARGUMENT && made == NULL &&
+                          strstr(twill_comm_message(comm), word) != NULL,
+                      "status %d, expected \"%s\" in: %s", status, word, twill_comm_message(comm));
 }
 
 static void play_wrong(struct twill_test_scene *scene, twill_comm *all)
@@ -53,7 +52,7 @@ static void play_wrong(struct twill_test_scene *scene, twill_comm *all)
     twill_comm_destroy(made);
 }
 
-static void wrong_arguments(void **unused)
+TWILL_TEST(wrong_arguments)
 {
     twill_test_play_all(play_wrong);
 }
@@ -72,9 +71,8 @@ static void play_failure(struct twill_test_scene *scene, twill_comm *all)
         size_t count = me == size - 1 ? 7 : 8;
         twill_status status = twill_allreduce(upper, data, sum, count, TWILL_F32, TWILL_SUM);
         const char *message = twill_comm_message(upper);
-        TWILL_CHECK(twill_test_note(
-            status == TWILL_ERR_MISMATCH && strstr(message, " of the job (") != NULL, __FILE__,
-            __LINE__, "rank %d: status %d: %s", me, status, message));
+        TWILL_CHECK(status == TWILL_ERR_MISMATCH && strstr(message, " of the job (") != NULL,
+                    "rank %d: status %d: %s", me, status, message);
         TWILL_CHECK(twill_barrier(upper) == TWILL_ERR_BROKEN);
         twill_comm *made = all;
         TWILL_CHECK(twill_comm_dup(&made, upper) == TWILL_ERR_BROKEN && made == NULL);
@@ -87,7 +85,7 @@ static void play_failure(struct twill_test_scene *scene, twill_comm *all)
     twill_comm_destroy(upper);
 }
 
-static void failures_stay_apart(void **unused)
+TWILL_TEST(failures_stay_apart)
 {
     for (size_t s = 0; s < TWILL_TEST_SHAPES; s++) {
         struct twill_test_scene scene = {.shape = &twill_test_shapes[s], .play = play_failure};
@@ -106,14 +104,13 @@ static void play_death(struct twill_test_scene *scene, twill_comm *all)
         _exit(0);
     twill_status status = twill_comm_split(&made, all, 0, 0);
     const char *message = twill_comm_message(all);
-    TWILL_CHECK(twill_test_note(status == TWILL_ERR_PEER && made == NULL &&
-                                    strstr(message, "twill_comm_split") != NULL &&
-                                    strstr(message, "died") != NULL,
-                                __FILE__, __LINE__, "rank %d: status %d: %s", me, status, message));
+    TWILL_CHECK(status == TWILL_ERR_PEER && made == NULL &&
+                    strstr(message, "twill_comm_split") != NULL && strstr(message, "died") != NULL,
+                "rank %d: status %d: %s", me, status, message);
     TWILL_CHECK(twill_barrier(all) == TWILL_ERR_BROKEN);
 }
 
-static void death_while_it_is_made(void **unused)
+TWILL_TEST(death_while_it_is_made)
 {
     static const struct twill_test_shape processes[] = {{3, 1, ""}, {4, 1, "2x2"}};
     for (size_t s = 0; s < TWILL_ARRAY_LENGTH(processes); s++) {
@@ -157,15 +154,14 @@ static void play_death_in_a_split(struct twill_test_scene *scene, twill_comm *al
     while (me % 2 == 0 && status == TWILL_OK)
         status = twill_allreduce(made, data, sum, 4096, TWILL_F32, TWILL_SUM);
     const char *message = twill_comm_message(made);
-    TWILL_CHECK(me % 2 != 0 ||
-                twill_test_note(status == TWILL_ERR_PEER &&
-                                    strstr(message, "rank 2 of the job (") != NULL &&
-                                    names_ranks_of(message, &group),
-                                __FILE__, __LINE__, "rank %d: status %d: %s", me, status, message));
+    TWILL_CHECK(me % 2 != 0 || TWILL_NOTE(status == TWILL_ERR_PEER &&
+                                              strstr(message, "rank 2 of the job (") != NULL &&
+                                              names_ranks_of(message, &group),
+                                          "rank %d: status %d: %s", me, status, message));
     twill_comm_leave(made);
 }
 
-static void death_in_a_split(void **unused)
+TWILL_TEST(death_in_a_split)
 {
     static const struct twill_test_shape shapes[] = {{6, 1, ""}, {6, 1, "6x1"}, {6, 1, "2+3+1"}};
     static const char *const providers[] = {"tcp", "ofi:tcp"};
@@ -244,7 +240,7 @@ static void play_late(struct twill_test_scene *scene, twill_comm *all)
     twill_comm_leave(missed);
 }
 
-static void late_is_not_absent(void **unused)
+TWILL_TEST(late_is_not_absent)
 {
     static const struct twill_test_shape shape = {3, 0, "3x1"};
     struct twill_test_scene scene = {
@@ -252,7 +248,7 @@ static void late_is_not_absent(void **unused)
     twill_test_play(&scene);
 }
 
-static void one_deadline(void **unused)
+TWILL_TEST(one_deadline)
 {
     static const struct twill_test_shape shapes[] = {{3, 0, ""}, {3, 0, "3x1"}};
     for (size_t s = 0; s < TWILL_ARRAY_LENGTH(shapes); s++)
@@ -280,11 +276,11 @@ static void play_disagreement(struct twill_test_scene *scene, twill_comm *all)
         status = twill_allreduce(all, &value, &sum, 1, TWILL_F32, TWILL_SUM);
     else
         status = twill_barrier(all);
-    TWILL_CHECK(twill_test_note(status == TWILL_ERR_MISMATCH && made == NULL, __FILE__, __LINE__,
-                                "rank %d: status %d: %s", me, status, twill_comm_message(all)));
+    TWILL_CHECK(status == TWILL_ERR_MISMATCH && made == NULL, "rank %d: status %d: %s", me, status,
+                twill_comm_message(all));
 }
 
-static void disagreement(void **unused)
+TWILL_TEST(disagreement)
 {
     for (size_t s = 1; s < TWILL_TEST_SHAPES; s++)
         for (uint64_t seed = 0; seed < 3; seed++) {
@@ -292,16 +288,4 @@ static void disagreement(void **unused)
                 .shape = &twill_test_shapes[s], .play = play_disagreement, .seed = seed};
             twill_test_play(&scene);
         }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(wrong_arguments),        cmocka_unit_test(failures_stay_apart),
-        cmocka_unit_test(death_while_it_is_made), cmocka_unit_test(death_in_a_split),
-        cmocka_unit_test(one_deadline),           cmocka_unit_test(late_is_not_absent),
-        cmocka_unit_test(disagreement),
-    };
-    cmocka_set_test_filter(getenv("TEST_ONLY")); /* NULL: all */
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

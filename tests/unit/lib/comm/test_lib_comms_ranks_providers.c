@@ -8,8 +8,6 @@
 #include "lib/twill_server.h"
 #include "lib/twill_train.h"
 #include "tests/support/collectives.h"
-#include "tests/support/sampling.h"
-#include "tests/support/sanitizers.h"
 #include "tests/support/scene.h"
 #include "tests/support/unit.h"
 
@@ -127,8 +125,7 @@ static bool sweep_set_steps(twill_gradients *set, const struct twill_test_group 
             TWILL_REQUIRE(twill_gradients_ready(set, t) == TWILL_OK);
         }
         twill_status status = twill_gradients_wait_all(set);
-        TWILL_REQUIRE(twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s",
-                                      twill_gradients_message(set)));
+        TWILL_REQUIRE(status == TWILL_OK, "%s", twill_gradients_message(set));
         for (int t = 0; t < SWEEP_TENSORS; t++) {
             const float *result =
                 updates ? twill_gradients_parameters(set, t) : twill_gradients_result(set, t);
@@ -168,8 +165,7 @@ static bool sweep_set(twill_comm *comm, const struct twill_test_group *group, in
     }
     if (status == TWILL_OK)
         status = twill_gradients_commit(set);
-    TWILL_REQUIRE(twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "threads=%d: %s", threads,
-                                  twill_gradients_message(set)));
+    TWILL_REQUIRE(status == TWILL_OK, "threads=%d: %s", threads, twill_gradients_message(set));
     TWILL_REQUIRE(sweep_set_steps(set, group, me, updates));
     TWILL_REQUIRE(twill_test_fine(comm, twill_barrier(comm)));
     twill_gradients_destroy(set);
@@ -205,8 +201,7 @@ static bool sweep_servers(twill_comm *comm, const struct twill_test_group *group
         status = twill_server_push_pull(server, 0);
     if (status == TWILL_OK)
         status = twill_server_wait(server, 0);
-    TWILL_REQUIRE(twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s",
-                                  twill_server_message(server)));
+    TWILL_REQUIRE(status == TWILL_OK, "%s", twill_server_message(server));
     for (size_t i = 0; i < COUNT; i++)
         TWILL_REQUIRE(parameters[i] == sweep_sum(group, i, 0));
     TWILL_REQUIRE(twill_test_fine(comm, twill_barrier(comm)));
@@ -342,8 +337,7 @@ static void sweep_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
         fine = sweep_declared(all);
     if (fine && !sweep_survivors(all, threads))
         fprintf(stderr, "rank %d: survivors\n", rank);
-    twill_comm_destroy(all);
-    twill_context_destroy(context);
+    twill_test_disconnect(all, context);
 }
 
 static void sweep_test(void **state)

@@ -221,20 +221,20 @@ static void run_seed(uint64_t seed, bool cut)
     free(scene);
 }
 
-static void test_deaths(void **state)
+TWILL_TEST(test_deaths)
 {
     for (uint64_t seed = 0; seed < 3000; seed++)
         run_seed(seed, false);
 }
 
-static void test_cut_network(void **state)
+TWILL_TEST(test_cut_network)
 {
     for (uint64_t seed = 0; seed < 3000; seed++)
         run_seed(seed, true);
 }
 
 /* A rank that others have excluded without its knowing takes part in nothing any more. */
-static void test_leaving(void **state)
+TWILL_TEST(test_leaving)
 {
     struct scene_of_ranks *scene = calloc(1, sizeof(*scene));
     assert_non_null(scene);
@@ -263,5 +263,3 @@ static void test_leaving(void **state)
         twill_consensus_close(scene->rank[r].consensus);
     free(scene);
 }
-
-TWILL_UNIT_MAIN(test_deaths, test_cut_network, test_leaving)

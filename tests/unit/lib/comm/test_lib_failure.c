@@ -2,7 +2,6 @@
 /* Bad arguments and failures: each ends in a status and a sentence that names cause and rank, on
  * every rank, before the deadline; never in a hang, a crash or a wrong result. */
 #include "lib/comm/comm_internal.h"
-#include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
 #define FAILURE_COUNT 20000
@@ -29,14 +28,12 @@ static bool start(struct failure_job *job, twill_bootstrap *bootstrap, const cha
         twill_test_connect(&job->context, &job->comm, bootstrap, nodes, NULL, settings);
     job->src = calloc(FAILURE_COUNT, sizeof(float));
     job->dst = calloc(FAILURE_COUNT, sizeof(float));
-    return twill_test_note(connected && job->src != NULL && job->dst != NULL, __FILE__, __LINE__,
-                           "out of memory");
+    return TWILL_NOTE(connected && job->src != NULL && job->dst != NULL, "out of memory");
 }
 
 static void stop(struct failure_job *job)
 {
-    twill_comm_destroy(job->comm);
-    twill_context_destroy(job->context);
+    twill_test_disconnect(job->comm, job->context);
     free(job->src);
     free(job->dst);
 }
@@ -150,8 +147,8 @@ static void disagree(int rank, int size, twill_bootstrap *bootstrap, void *user)
     if (start(&job, bootstrap, d->nodes, TWILL_TEST_PATIENT)) {
         /* a good call before, and a broken communicator after */
         twill_status status = reduce_many(&job);
-        bool fine = twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s: first: %s",
-                                    d->name, twill_comm_message(job.comm)) &&
+        bool fine = TWILL_NOTE(status == TWILL_OK, "%s: first: %s", d->name,
+                               twill_comm_message(job.comm)) &&
                     twill_test_barrier(bootstrap);
         if (fine)
             status = rank == size - 1 ? d->odd(&job) : d->usual(&job);
@@ -159,19 +156,18 @@ static void disagree(int rank, int size, twill_bootstrap *bootstrap, void *user)
             status = barrier(&job);
         const char *message = twill_comm_message(job.comm);
         if (fine &&
-            twill_test_note(status == TWILL_ERR_MISMATCH || status == TWILL_ERR_ARGUMENT, __FILE__,
-                            __LINE__, "%s: rank %d: status %d: %s", d->name, rank, status,
-                            message) &&
-            twill_test_note(strstr(message, d->expected) != NULL && strstr(message, "rank") != NULL,
-                            __FILE__, __LINE__, "%s: rank %d: \"%s\"", d->name, rank, message))
-            (void)twill_test_note(twill_barrier(job.comm) == TWILL_ERR_BROKEN, __FILE__, __LINE__,
-                                  "%s: not broken", d->name);
+            TWILL_NOTE(status == TWILL_ERR_MISMATCH || status == TWILL_ERR_ARGUMENT,
+                       "%s: rank %d: status %d: %s", d->name, rank, status, message) &&
+            TWILL_NOTE(strstr(message, d->expected) != NULL && strstr(message, "rank") != NULL,
+                       "%s: rank %d: \"%s\"", d->name, rank, message))
+            (void)TWILL_NOTE(twill_barrier(job.comm) == TWILL_ERR_BROKEN, "%s: not broken",
+                             d->name);
     }
     (void)twill_test_barrier(bootstrap);
     stop(&job);
 }
 
-static void ranks_that_disagree(void **unused)
+TWILL_TEST(ranks_that_disagree)
 {
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(disagreements); i++) {
         struct call_disagreement d = disagreements[i];
@@ -214,30 +210,29 @@ static void come_late(int rank, int size, twill_bootstrap *bootstrap, void *user
 {
     const struct late *late = user;
     struct failure_job job;
-    bool fine = start(&job, bootstrap, "3x1", TWILL_TEST_PATIENT) &&
-                twill_test_note(reduce_many(&job) == TWILL_OK, __FILE__, __LINE__, "first: %s",
-                                twill_comm_message(job.comm)) &&
-                twill_test_barrier(bootstrap);
+    bool fine =
+        start(&job, bootstrap, "3x1", TWILL_TEST_PATIENT) &&
+        TWILL_NOTE(reduce_many(&job) == TWILL_OK, "first: %s", twill_comm_message(job.comm)) &&
+        twill_test_barrier(bootstrap);
     if (fine && rank != 1) {
-        (void)twill_test_note((rank == 0 ? reduce_8 : null_dst)(&job) == TWILL_ERR_ARGUMENT,
-                              __FILE__, __LINE__, "%s", twill_comm_message(job.comm));
+        (void)TWILL_NOTE((rank == 0 ? reduce_8 : null_dst)(&job) == TWILL_ERR_ARGUMENT, "%s",
+                         twill_comm_message(job.comm));
         stop(&job);
     }
     fine = fine && twill_test_barrier(bootstrap);
     if (fine && rank == 1) {
         twill_status status = late->call(&job);
         const char *message = twill_comm_message(job.comm);
-        (void)twill_test_note(status == TWILL_ERR_ARGUMENT && strstr(message, "reported by rank") &&
-                                  strncmp(message, "rank 1: ", 8) == 0,
-                              __FILE__, __LINE__, "%s: status %d: \"%s\"", late->name, status,
-                              message);
+        (void)TWILL_NOTE(status == TWILL_ERR_ARGUMENT && strstr(message, "reported by rank") &&
+                             strncmp(message, "rank 1: ", 8) == 0,
+                         "%s: status %d: \"%s\"", late->name, status, message);
     }
     (void)twill_test_barrier(bootstrap);
     if (!fine || rank == 1)
         stop(&job);
 }
 
-static void ranks_that_have_gone(void **unused)
+TWILL_TEST(ranks_that_have_gone)
 {
     static const struct late late[] = {{"a call", reduce_8},
                                        {"a nonblocking call", begin_and_wait},
@@ -265,7 +260,7 @@ static void alone(int rank, int size, twill_bootstrap *bootstrap, void *user)
     stop(&job);
 }
 
-static void one_rank(void **unused)
+TWILL_TEST(one_rank)
 {
     twill_test_run_ranks(1, alone, NULL);
 }
@@ -277,8 +272,7 @@ static void fail_on_the_other(int rank, int size, twill_bootstrap *bootstrap, vo
     struct failure_job job;
     twill_comm *other = NULL;
     if (start(&job, bootstrap, user, TWILL_TEST_PATIENT) &&
-        twill_test_note(twill_comm_create(&other, job.context) == TWILL_OK, __FILE__, __LINE__,
-                        "second communicator")) {
+        TWILL_NOTE(twill_comm_create(&other, job.context) == TWILL_OK, "second communicator")) {
         /* rank 1 fails on the other one first, while rank 0 waits here; then rank 0 goes there */
         twill_status first = TWILL_OK, second;
         if (rank == 1) {
@@ -288,19 +282,17 @@ static void fail_on_the_other(int rank, int size, twill_bootstrap *bootstrap, vo
             first = reduce_8(&job);
             second = twill_allreduce(other, job.src, job.dst, 8, TWILL_F32, TWILL_SUM);
         }
-        (void)twill_test_note(first == TWILL_OK, __FILE__, __LINE__, "rank %d: %s", rank,
-                              twill_comm_message(job.comm));
-        (void)twill_test_note(second == TWILL_ERR_ARGUMENT &&
-                                  strstr(twill_comm_message(other), "src is NULL") != NULL,
-                              __FILE__, __LINE__, "rank %d: status %d: \"%s\"", rank, second,
-                              twill_comm_message(other));
+        (void)TWILL_NOTE(first == TWILL_OK, "rank %d: %s", rank, twill_comm_message(job.comm));
+        (void)TWILL_NOTE(second == TWILL_ERR_ARGUMENT &&
+                             strstr(twill_comm_message(other), "src is NULL") != NULL,
+                         "rank %d: status %d: \"%s\"", rank, second, twill_comm_message(other));
     }
     (void)twill_test_barrier(bootstrap);
     twill_comm_destroy(other);
     stop(&job);
 }
 
-static void two_communicators(void **unused)
+TWILL_TEST(two_communicators)
 {
     twill_test_run_ranks(2, fail_on_the_other, "");
     twill_test_run_ranks(2, fail_on_the_other, "2x1");
@@ -313,16 +305,14 @@ static void stay_away(int rank, int size, twill_bootstrap *bootstrap, void *user
     struct failure_job job;
     /* With two ranks on each of two nodes, ranks report whom they wait for from time to time. */
     if (start(&job, bootstrap, user, size < 4 ? TWILL_TEST_HASTY : "TWILL_TIMEOUT=12")) {
-        (void)twill_test_note(reduce_8(&job) == TWILL_OK, __FILE__, __LINE__, "first: %s",
-                              twill_comm_message(job.comm));
+        (void)TWILL_NOTE(reduce_8(&job) == TWILL_OK, "first: %s", twill_comm_message(job.comm));
         if (twill_test_barrier(bootstrap) && rank != size - 1) {
             twill_status status = reduce_8(&job);
             char name[32];
             snprintf(name, sizeof(name), "rank %d", size - 1);
-            (void)twill_test_note(status == TWILL_ERR_TIMEOUT &&
-                                      strstr(twill_comm_message(job.comm), name) != NULL,
-                                  __FILE__, __LINE__, "rank %d: status %d: \"%s\"", rank, status,
-                                  twill_comm_message(job.comm));
+            (void)TWILL_NOTE(
+                status == TWILL_ERR_TIMEOUT && strstr(twill_comm_message(job.comm), name) != NULL,
+                "rank %d: status %d: \"%s\"", rank, status, twill_comm_message(job.comm));
         }
     }
     (void)twill_test_barrier(bootstrap);
@@ -339,14 +329,13 @@ static void spin_on(int rank, int size, twill_bootstrap *bootstrap, void *user)
     if (status == TWILL_OK)
         status = twill_comm_create(&comm, context);
     if (rank == 0 && status == TWILL_OK)
-        (void)twill_test_note(twill_barrier(comm) == TWILL_ERR_TIMEOUT, __FILE__, __LINE__,
-                              "no time-out: %s", twill_comm_message(comm));
+        (void)TWILL_NOTE(twill_barrier(comm) == TWILL_ERR_TIMEOUT, "no time-out: %s",
+                         twill_comm_message(comm));
     (void)twill_test_barrier(bootstrap);
-    twill_comm_destroy(comm);
-    twill_context_destroy(context);
+    twill_test_disconnect(comm, context);
 }
 
-static void a_rank_that_never_comes(void **unused)
+TWILL_TEST(a_rank_that_never_comes)
 {
     twill_test_run_ranks(2, spin_on, NULL);
     twill_test_run_ranks(3, stay_away, "");
@@ -381,13 +370,12 @@ static void die(int rank, int size, twill_bootstrap *bootstrap, void *user)
     twill_status status = reduce_many(&job);
     char name[32];
     snprintf(name, sizeof(name), "rank %d", size - 1);
-    TWILL_CHECK(twill_test_note(
-        status == TWILL_ERR_PEER && strstr(twill_comm_message(job.comm), name) != NULL, __FILE__,
-        __LINE__, "rank %d: status %d: \"%s\"", rank, status, twill_comm_message(job.comm)));
+    TWILL_CHECK(status == TWILL_ERR_PEER && strstr(twill_comm_message(job.comm), name) != NULL,
+                "rank %d: status %d: \"%s\"", rank, status, twill_comm_message(job.comm));
     stop(&job);
 }
 
-static void a_rank_that_dies(void **unused)
+TWILL_TEST(a_rank_that_dies)
 {
     static const struct {
         int size;
@@ -414,8 +402,7 @@ static void use_after_fork(int rank, int size, twill_bootstrap *bootstrap, void 
         bool right = reduce_8(&job) == TWILL_ERR_FORKED &&
                      twill_alloc(job.context, &memory, 8) == TWILL_ERR_FORKED &&
                      twill_free(job.context, big) == TWILL_ERR_FORKED;
-        twill_comm_destroy(job.comm);
-        twill_context_destroy(job.context);
+        twill_test_disconnect(job.comm, job.context);
         _exit(right ? 0 : 1);
     }
     int status;
@@ -431,24 +418,9 @@ static void use_after_fork(int rank, int size, twill_bootstrap *bootstrap, void 
     stop(&job);
 }
 
-static void used_after_fork(void **unused)
+TWILL_TEST(used_after_fork)
 {
     twill_test_run_processes(1, use_after_fork, "");
     twill_test_run_processes(2, use_after_fork, "");
     twill_test_run_processes(2, use_after_fork, "2x1");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_rank),
-        cmocka_unit_test(ranks_that_disagree),
-        cmocka_unit_test(two_communicators),
-        cmocka_unit_test(a_rank_that_never_comes),
-        cmocka_unit_test(a_rank_that_dies),
-        cmocka_unit_test(used_after_fork),
-        cmocka_unit_test(ranks_that_have_gone),
-    };
-    cmocka_set_test_filter(getenv("TEST_ONLY")); /* NULL: all */
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,7 +3,6 @@
  * communicators that it was in. */
 #include "lib/comm/comm.h"
 #include "lib/twill_recover.h"
-#include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
 #include <dirent.h>
@@ -51,12 +50,12 @@ static int count_open_heaps(void)
 static bool has_heaps(int count, int line)
 {
     int mapped = count_mapped_heaps(), open = count_open_heaps();
-    return twill_test_note(mapped == count && open == 0, __FILE__, line,
-                           "%d heaps are mapped, instead of %d, and %d open", mapped, count, open);
+    return twill_test_note(mapped == count && open == 0, __FILE__, line, "has_heaps()",
+                           " %d heaps are mapped, instead of %d, and %d open", mapped, count, open);
 }
 
 /* The highest rank dies, then the next one, until one is left. */
-static void dying_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_OF_PROCESSES(test_memory_of_the_dead, HEAP_RANKS)
 {
     const char *const settings[] = {TWILL_TEST_PATIENT, NULL};
     twill_context *context;
@@ -90,7 +89,3 @@ static void dying_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
     twill_context_destroy(context);
     TWILL_CHECK(has_heaps(0, __LINE__));
 }
-
-TWILL_UNIT_RANKS(test_memory_of_the_dead, twill_test_run_processes, HEAP_RANKS, dying_rank, NULL)
-
-TWILL_UNIT_MAIN(test_memory_of_the_dead)

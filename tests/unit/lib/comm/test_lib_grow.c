@@ -6,13 +6,11 @@
 #include "fabric/bootstrap/tcp/bootstrap_tcp.h"
 #include "lib/comm/comm.h"
 #include "lib/twill_recover.h"
-#include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #include <poll.h>
-#include <stdbool.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -100,7 +98,7 @@ static bool start_job(twill_comm **comm, int rank, const struct growth_case *tes
     if (rank >= test->old || twill_test_failed())
         return !twill_test_failed();
     twill_status status = twill_init_with(comm, NULL, s.list, message, sizeof(message));
-    return twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s", message);
+    return TWILL_NOTE(status == TWILL_OK, "%s", message);
 }
 
 /* Give rank 0's handle to all processes of the test. */
@@ -130,10 +128,9 @@ static bool sum_over(twill_comm *comm, float *buffer, size_t count)
     for (size_t i = 0; i < count; i++)
         buffer[i] = rank;
     twill_status status = twill_allreduce(comm, buffer, buffer, count, TWILL_F32, TWILL_SUM);
-    return twill_test_note(status == TWILL_OK && buffer[0] == size * (size - 1) / 2 &&
-                               buffer[count - 1] == buffer[0],
-                           __FILE__, __LINE__, "sum %g of %g ranks: %s", (double)buffer[0],
-                           (double)size, twill_comm_message(comm));
+    return TWILL_NOTE(
+        status == TWILL_OK && buffer[0] == size * (size - 1) / 2 && buffer[count - 1] == buffer[0],
+        "sum %g of %g ranks: %s", (double)buffer[0], (double)size, twill_comm_message(comm));
 }
 
 /* --- joining --------------------------------------------------------------------------------- */
@@ -197,8 +194,7 @@ static void growing_rank(int rank, int size, twill_bootstrap *bootstrap, void *u
     TWILL_CHECK(share_handle(comm, rank, test->joining, bootstrap, handle));
     twill_status status = comm != NULL ? twill_comm_grow(&larger, comm)
                                        : join_job(&larger, handle, TWILL_TEST_PATIENT, message);
-    TWILL_CHECK(twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s",
-                                comm != NULL ? twill_comm_message(comm) : message));
+    TWILL_CHECK(status == TWILL_OK, "%s", comm != NULL ? twill_comm_message(comm) : message);
     TWILL_CHECK(twill_comm_size(larger) == size && twill_comm_epoch(larger) == 1);
     TWILL_CHECK(twill_comm_nodes(larger) == test->nodes_after);
     TWILL_CHECK(comm == NULL ? twill_comm_rank(larger) >= test->old
@@ -212,7 +208,7 @@ static void growing_rank(int rank, int size, twill_bootstrap *bootstrap, void *u
     twill_finalize(larger);
 }
 
-static void test_joining(void **state)
+TWILL_TEST(test_joining)
 {
     static const struct growth_case tests[] = {
         {2, 1, "", 1},  {2, 2, "", 1},    {1, 2, "", 1},
@@ -252,7 +248,7 @@ static void replaced_rank(int rank, int size, twill_bootstrap *bootstrap, void *
         if (rank != 2 + i)
             continue;
         twill_status status = join_job(&comm, store->handle[i].text, TWILL_TEST_PATIENT, message);
-        TWILL_CHECK(twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s", message));
+        TWILL_CHECK(status == TWILL_OK, "%s", message);
         TWILL_CHECK(twill_comm_epoch(comm) == i + 1 && twill_comm_rank(comm) == 1);
     }
     for (int i = rank == 0 ? 0 : rank - 1; i < REPLACED; i++) {
@@ -265,8 +261,8 @@ static void replaced_rank(int rank, int size, twill_bootstrap *bootstrap, void *
         twill_comm_leave(comm);
         TWILL_CHECK(twill_comm_handle(smaller, 1, store->handle[i].text) == TWILL_OK);
         store->handle[i].there = true;
-        TWILL_CHECK(twill_test_note(twill_comm_grow(&larger, smaller) == TWILL_OK, __FILE__,
-                                    __LINE__, "%s", twill_comm_message(smaller)));
+        TWILL_CHECK(twill_comm_grow(&larger, smaller) == TWILL_OK, "%s",
+                    twill_comm_message(smaller));
         twill_comm_leave(smaller);
         TWILL_CHECK(larger->context->older == NULL); /* no memory of twill_alloc(): not kept */
         comm = larger;
@@ -275,7 +271,7 @@ static void replaced_rank(int rank, int size, twill_bootstrap *bootstrap, void *
     twill_finalize(comm);
 }
 
-static void test_replacing(void **state)
+TWILL_TEST(test_replacing)
 {
     struct handle_store *store =
         mmap(NULL, sizeof(*store), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -353,8 +349,7 @@ static void join_in_vain(const struct failing_growth *test, char *handle, const 
     }
     }
     TWILL_CHECK(comm == NULL);
-    TWILL_CHECK(
-        twill_test_note(strstr(message, says) != NULL, __FILE__, __LINE__, "\"%s\"", message));
+    TWILL_CHECK(TWILL_NOTE(strstr(message, says) != NULL, "\"%s\"", message));
 }
 
 static void failing_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
@@ -376,16 +371,14 @@ static void failing_rank(int rank, int size, twill_bootstrap *bootstrap, void *u
     }
     twill_status status = twill_comm_grow(&larger, comm);
     const char *message = twill_comm_message(comm);
-    TWILL_CHECK(twill_test_note(status == test->expected && larger == NULL, __FILE__, __LINE__,
-                                "status %d: %s", status, message));
+    TWILL_CHECK(status == test->expected && larger == NULL, "status %d: %s", status, message);
     if (test->trouble <= DIES_CONNECTED)
-        TWILL_CHECK(twill_test_note(strstr(message, test->says) != NULL, __FILE__, __LINE__,
-                                    "\"%s\"", message));
+        TWILL_CHECK(strstr(message, test->says) != NULL, "\"%s\"", message);
     TWILL_CHECK(sum_over(comm, buffer, 10)); /* as before */
     twill_finalize(comm);
 }
 
-static void test_failures(void **state)
+TWILL_TEST(test_failures)
 {
     static const struct failing_growth tests[] = {
         {{2, 1, "", 1}, NONE_COMES, TWILL_ERR_TIMEOUT, "1 of 3 ranks did not join"},
@@ -432,14 +425,14 @@ static void abandoned_rank(int rank, int size, twill_bootstrap *bootstrap, void 
     twill_finalize(smaller);
 }
 
-static void test_abandoned(void **state)
+TWILL_TEST(test_abandoned)
 {
     for (unsigned delay_us = 2000; delay_us < 50000; delay_us += delay_us)
         twill_test_run_processes(3, abandoned_rank, &delay_us);
 }
 
 /* A process of an older epoch finds the port in use by a later growth, and is told so. */
-static void late_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_OF_PROCESSES(test_late, 2)
 {
     static const struct growth_case start = {1, 0, "", 1};
     char handle[TWILL_HANDLE_BYTES], message[512] = "";
@@ -452,8 +445,8 @@ static void late_rank(int rank, int size, twill_bootstrap *bootstrap, void *user
         late.epoch = 0;
         twill_join_handle_write(&late, handle);
         TWILL_CHECK(join_job(&larger, handle, TWILL_TEST_PATIENT, message) == TWILL_ERR_BOOTSTRAP);
-        TWILL_CHECK(twill_test_note(strstr(message, "it is of epoch 0, and the job is at epoch 1"),
-                                    __FILE__, __LINE__, "\"%s\"", message));
+        TWILL_CHECK(strstr(message, "it is of epoch 0, and the job is at epoch 1"), "\"%s\"",
+                    message);
         late.epoch = 1;
         twill_join_handle_write(&late, handle);
         TWILL_CHECK(join_job(&larger, handle, TWILL_TEST_PATIENT, message) == TWILL_OK);
@@ -465,9 +458,7 @@ static void late_rank(int rank, int size, twill_bootstrap *bootstrap, void *user
     twill_finalize(larger);
 }
 
-TWILL_UNIT_RANKS(test_late, twill_test_run_processes, 2, late_rank, NULL)
-
-static void bad_calls(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_OF_PROCESSES(test_bad_calls, 2)
 {
     static const struct growth_case start = {2, 0, "", 1};
     char handle[TWILL_HANDLE_BYTES], message[512] = "";
@@ -487,8 +478,3 @@ static void bad_calls(int rank, int size, twill_bootstrap *bootstrap, void *user
     TWILL_CHECK(twill_barrier(comm) == TWILL_OK);
     twill_finalize(comm);
 }
-
-TWILL_UNIT_RANKS(test_bad_calls, twill_test_run_processes, 2, bad_calls, NULL)
-
-TWILL_UNIT_MAIN(test_joining, test_replacing, test_failures, test_abandoned, test_late,
-                test_bad_calls)

@@ -5,8 +5,6 @@
 #include "fabric/bootstrap/tcp/bootstrap_tcp.h"
 #include "lib/comm/comm.h"
 #include "lib/twill_recover.h"
-#include "tests/support/ranks.h"
-#include "tests/support/sampling.h"
 #include "tests/support/scarce.h"
 #include "tests/support/unit.h"
 
@@ -56,7 +54,7 @@ static bool start_alone(twill_comm **comm)
                                     job_key,
                                     NULL};
     twill_status status = twill_init_with(comm, NULL, settings, message, sizeof(message));
-    return twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s", message);
+    return TWILL_NOTE(status == TWILL_OK, "%s", message);
 }
 
 /* Grow once; a process whose turn it is has no memory after `left` allocations. */
@@ -109,9 +107,8 @@ static void scarce_rank(int rank, int size, twill_bootstrap *bootstrap, void *us
         TWILL_CHECK(bootstrap->exchange(bootstrap->user, handle, all, sizeof(handle)) == 0);
         int own = grow_scarcely(comm, all[0], test, rank, left, &larger);
         int kept = count_descriptors() - before;
-        TWILL_CHECK(twill_test_note(kept == 0 || own == TWILL_OK, __FILE__, __LINE__,
-                                    "%d descriptors kept after %d allocations, status %d", kept,
-                                    left, own));
+        TWILL_CHECK(kept == 0 || own == TWILL_OK,
+                    "%d descriptors kept after %d allocations, status %d", kept, left, own);
         TWILL_CHECK(bootstrap->exchange(bootstrap->user, &own, status, sizeof(own)) == 0);
         if (status[0] == TWILL_OK || status[1] == TWILL_OK)
             break;
@@ -132,15 +129,13 @@ static void run_scarce(int rank, bool for_good, int most)
     twill_test_run_processes(2, scarce_rank, &test);
 }
 
-static void test_old_rank(void **state)
+TWILL_TEST(test_old_rank)
 {
     run_scarce(0, true, 1000);
     run_scarce(0, false, 1000);
 }
 
-static void test_new_process(void **state)
+TWILL_TEST(test_new_process)
 {
     run_scarce(1, true, 1000);
 }
-
-TWILL_UNIT_MAIN(test_old_rank, test_new_process)

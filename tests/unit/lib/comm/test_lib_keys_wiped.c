@@ -5,8 +5,6 @@
 #include "fabric/detector/detector_state.h"
 #include "lib/comm/comm.h"
 #include "tests/support/job_ranks.h"
-#include "tests/support/ranks.h"
-#include "tests/support/sanitizers.h"
 #include "tests/support/unit.h"
 
 #define MASK    0x5a /* copies of this test are masked, so that they are not found */
@@ -103,8 +101,7 @@ static bool use_library(int rank, int size, const struct twill_test_job *job, co
                          "MASTER_ADDR=127.0.0.1",
                          NULL};
     twill_status status = twill_context_create(&context, NULL, all);
-    TWILL_REQUIRE(twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "context: %s",
-                                  twill_context_message(context)));
+    TWILL_REQUIRE(status == TWILL_OK, "context: %s", twill_context_message(context));
     mask_copy(run_secret, &context->job.oob->secret);
     TWILL_REQUIRE(twill_comm_create(&comm, context) == TWILL_OK);
     TWILL_REQUIRE(twill_comm_split(&half, comm, 0, -rank) == TWILL_OK);
@@ -113,8 +110,7 @@ static bool use_library(int rank, int size, const struct twill_test_job *job, co
     TWILL_REQUIRE(sum_works(comm, size));                              /* all have */
     TWILL_REQUIRE(count_copies(run_secret, where, sizeof(where)) > 0); /* the scan finds them */
     twill_comm_destroy(half);
-    twill_comm_destroy(comm);
-    twill_context_destroy(context);
+    twill_test_disconnect(comm, context);
     return true;
 }
 
@@ -127,17 +123,16 @@ static void rank_wipes(int rank, int size, twill_bootstrap *caller, void *user)
     twill_secret_wipe(&key, sizeof(key));
     TWILL_CHECK(use_library(rank, size, user, "2+1"));
     unsigned left = count_copies(run_secret, where, sizeof(where));
-    TWILL_CHECK(twill_test_note(left == 0, __FILE__, __LINE__, "secret of the run, %u copies:%s",
-                                left, where));
+    TWILL_CHECK(left == 0, "secret of the run, %u copies:%s", left, where);
     left = count_copies(job_key, where, sizeof(where));
-    twill_test_note(left == 0, __FILE__, __LINE__, "key of the job, %u copies:%s", left, where);
+    TWILL_NOTE(left == 0, "key of the job, %u copies:%s", left, where);
     left = count_copies(called_key, where, sizeof(where));
-    twill_test_note(left == 0, __FILE__, __LINE__, "session, %u copies:%s", left, where);
+    TWILL_NOTE(left == 0, "session, %u copies:%s", left, where);
     left = count_copies(accepted_key, where, sizeof(where));
-    twill_test_note(left == 0, __FILE__, __LINE__, "accepted session, %u copies:%s", left, where);
+    TWILL_NOTE(left == 0, "accepted session, %u copies:%s", left, where);
 }
 
-static void test_wiped(void **state)
+TWILL_TEST(test_wiped)
 {
     struct twill_test_job job;
     if (TEST_SLOW) /* whose shadow memory would be searched, too */
@@ -145,5 +140,3 @@ static void test_wiped(void **state)
     twill_test_job_init(&job, "127.0.0.1", 3);
     twill_test_run_processes(3, rank_wipes, &job);
 }
-
-TWILL_UNIT_MAIN(test_wiped)

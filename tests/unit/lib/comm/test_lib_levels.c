@@ -3,7 +3,6 @@
  * machine.
  */
 #include "lib/job/find_levels.h"
-#include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
 enum { LEVELS_RANKS = 6 };
@@ -21,7 +20,7 @@ static const struct {
      {{0, 0, 1, 2, 2, 3}, {0, 0, 1, 2, 2, 3}, {0, 0, 1, 2, 2, 3}, {0, 0, 1, 0, 0, 2}}},
 };
 
-static void test_found(void **state)
+TWILL_TEST(test_found)
 {
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(found); i++) {
         static const uint32_t one_node[LEVELS_RANKS];
@@ -67,22 +66,20 @@ static void report_levels(int rank, int size, twill_bootstrap *bootstrap, void *
     const char *line;
     bool hierarchy = false, detail = false;
     twill_status status = twill_context_create(&context, bootstrap, settings);
-    twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s", twill_context_message(context));
+    TWILL_NOTE(status == TWILL_OK, "%s", twill_context_message(context));
     for (size_t i = 0; (line = twill_context_describe(context, i)) != NULL; i++) {
         hierarchy = hierarchy || strcmp(line, d->hierarchy) == 0;
         detail = detail || strcmp(line, d->line) == 0;
     }
-    twill_test_note(hierarchy && detail, __FILE__, __LINE__, "not said: %s", d->hierarchy);
+    TWILL_NOTE(hierarchy && detail, "not said: %s", d->hierarchy);
     twill_test_barrier(bootstrap);
     twill_context_destroy(context);
 }
 
-static void test_described(void **state)
+TWILL_TEST(test_described)
 {
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(described); i++) {
         struct described one = described[i];
         twill_test_run_ranks(one.ranks, report_levels, &one);
     }
 }
-
-TWILL_UNIT_MAIN(test_found, test_described)

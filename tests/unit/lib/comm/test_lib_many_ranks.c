@@ -5,7 +5,6 @@
 #include "lib/twill.h"
 #include "tests/support/job_ranks.h"
 #include "tests/support/noise.h"
-#include "tests/support/sanitizers.h"
 #include "tests/support/unit.h"
 
 #include <sys/resource.h>
@@ -123,8 +122,7 @@ static void be_rank(const struct crowd *crowd, int rank)
         report->status = 2;
     report->soft = limit_now();
     report->streams = count_streams();
-    twill_comm_destroy(comm);
-    twill_context_destroy(context);
+    twill_test_disconnect(comm, context);
 }
 
 static void run_crowd(struct crowd *crowd)
@@ -199,7 +197,7 @@ static void measure_crowd(int ranks, const char *nodes, const struct crowd_limit
 
 /* One node per rank: descriptors for the connection to rank 0, and the failure detector's to every
  * other node. */
-static void apart(void **state)
+TWILL_TEST(apart)
 {
     const char *given = getenv("TEST_RANKS");
     unsigned ranks = given ? (unsigned)atoi(given) : CROWD_RANKS;
@@ -211,7 +209,7 @@ static void apart(void **state)
 
 /* One node: as many descriptors as with two ranks, and one for each connection of rank 0. A limit
  * below that is no obstacle, as the hard one is not, and stays as it was. */
-static void together(void **state)
+TWILL_TEST(together)
 {
     struct crowd_limits limits = {ON_A_NODE + 17, 18, 4u << 20, 48, false};
     char nodes[32];
@@ -220,11 +218,9 @@ static void together(void **state)
 }
 
 /* Standard streams that were closed stay closed: what the program prints goes nowhere. */
-static void closed_streams(void **state)
+TWILL_TEST(closed_streams)
 {
     struct crowd_limits limits = {32, 32, 4u << 20, 0, true};
     measure_crowd(4, "1x4", &limits);
     measure_crowd(4, "2x2", &limits);
 }
-
-TWILL_UNIT_MAIN(closed_streams, apart, together)

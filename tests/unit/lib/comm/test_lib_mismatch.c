@@ -4,8 +4,6 @@
  * argument, small and large, over each transport, in the first call and in a later one. By default
  * a sample, with TEST_WHOLE all. */
 #include "lib/comm/comm.h"
-#include "tests/support/ranks.h"
-#include "tests/support/sampling.h"
 #include "tests/support/unit.h"
 
 enum { DIFFER_RANKS = 3, DIFFER_LARGE = 200000, DIFFER_SAMPLE = 8 };
@@ -124,21 +122,19 @@ static const struct differ_case differ_always[] = {
 
 static bool differ_check(const struct differ_case *c, twill_comm *comm, twill_status status)
 {
-    return twill_test_note(status == TWILL_ERR_MISMATCH &&
-                               strstr(twill_comm_message(comm), c->pair->expected) != NULL &&
-                               strstr(twill_comm_message(comm), "rank") != NULL,
-                           __FILE__, __LINE__,
-                           "pair %d, next %d, count %zu, first %d: rank %d: %d: \"%s\"",
-                           (int)(c->pair - differ_pairs), (int)c->next, c->count, c->first,
-                           twill_comm_rank(comm), status, twill_comm_message(comm));
+    return TWILL_NOTE(status == TWILL_ERR_MISMATCH &&
+                          strstr(twill_comm_message(comm), c->pair->expected) != NULL &&
+                          strstr(twill_comm_message(comm), "rank") != NULL,
+                      "pair %d, next %d, count %zu, first %d: rank %d: %d: \"%s\"",
+                      (int)(c->pair - differ_pairs), (int)c->next, c->count, c->first,
+                      twill_comm_rank(comm), status, twill_comm_message(comm));
 }
 
 static bool differ_play(const struct differ_case *c, twill_comm *all, twill_bootstrap *bootstrap)
 {
     twill_comm *comm;
     twill_status status = twill_comm_dup(&comm, all);
-    TWILL_REQUIRE(
-        twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s", twill_comm_message(all)));
+    TWILL_REQUIRE(TWILL_NOTE(status == TWILL_OK, "%s", twill_comm_message(all)));
     if (!c->first)
         status = twill_barrier(comm);
     if (status == TWILL_OK)
@@ -190,8 +186,7 @@ static void differ_rank(int rank, int size, twill_bootstrap *bootstrap, void *us
             continue;
         TWILL_CHECK(differ_play(&c, all, bootstrap));
     }
-    twill_comm_destroy(all);
-    twill_context_destroy(context);
+    twill_test_disconnect(all, context);
 }
 
 static void differ_test(void **state)

@@ -2,8 +2,6 @@
 /* Small jobs over doubles of providers that this machine lacks (tests/doubles): virtual nodes,
  * several communicators, all sizes. A double refuses, with a message, what its provider would not
  * accept. */
-#include "tests/support/ranks.h"
-#include "tests/support/sanitizers.h"
 #include "tests/support/unit.h"
 
 #include <sys/stat.h>
@@ -20,11 +18,11 @@ static bool sum_known(twill_comm *comm, size_t count)
     for (size_t i = 0; i < count; i++)
         src[i] = (float)(i % 97) + (float)rank;
     twill_status status = twill_allreduce(comm, src, dst, count, TWILL_F32, TWILL_SUM);
-    bool fine = twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "allreduce of %zu: %s",
-                                count, twill_comm_message(comm));
+    bool fine =
+        TWILL_NOTE(status == TWILL_OK, "allreduce of %zu: %s", count, twill_comm_message(comm));
     for (size_t i = 0; fine && i < count; i++)
-        fine = twill_test_note(dst[i] == (float)((int)(i % 97) * size + size * (size - 1) / 2),
-                               __FILE__, __LINE__, "element %zu of %zu is wrong", i, count);
+        fine = TWILL_NOTE(dst[i] == (float)((int)(i % 97) * size + size * (size - 1) / 2),
+                          "element %zu of %zu is wrong", i, count);
     free(src);
     free(dst);
     return fine;
@@ -37,8 +35,7 @@ static bool hand_on_bytes(twill_comm *comm, size_t bytes)
     for (int root = 0; root < twill_comm_size(comm); root++) {
         memset(data, twill_comm_rank(comm) == root ? root + 1 : 0, bytes);
         twill_status status = twill_broadcast(comm, data, data, bytes, TWILL_U8, root);
-        TWILL_REQUIRE(twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "broadcast: %s",
-                                      twill_comm_message(comm)));
+        TWILL_REQUIRE(status == TWILL_OK, "broadcast: %s", twill_comm_message(comm));
         for (size_t i = 0; i < bytes; i++)
             TWILL_REQUIRE(data[i] == root + 1);
     }
@@ -56,13 +53,12 @@ static void rank_job(int rank, int size, twill_bootstrap *bootstrap, void *user)
     twill_comm *comm[6] = {NULL};
     bool fine = twill_test_connect(&context, &comm[0], bootstrap, "2x2", NULL, settings);
     for (int c = 1; fine && c < 6; c++)
-        fine = twill_test_note(twill_comm_dup(&comm[c], comm[0]) == TWILL_OK, __FILE__, __LINE__,
-                               "dup %d: %s", c, twill_comm_message(comm[0]));
+        fine = TWILL_NOTE(twill_comm_dup(&comm[c], comm[0]) == TWILL_OK, "dup %d: %s", c,
+                          twill_comm_message(comm[0]));
     for (size_t i = 0; fine && i < TWILL_ARRAY_LENGTH(counts); i++)
         fine = sum_known(comm[i % 6], counts[i]) && hand_on_bytes(comm[(i + 1) % 6], counts[i] + 1);
     for (int c = 0; c < 6; c++)
-        twill_comm_destroy(comm[c]);
-    twill_context_destroy(context);
+        twill_test_disconnect(comm[c], context);
 }
 
 static void test_job(void **state)

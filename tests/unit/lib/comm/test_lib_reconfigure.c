@@ -4,7 +4,6 @@
  * has died, by memory that all share. */
 #include "lib/comm/comm.h"
 #include "lib/twill_recover.h"
-#include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
 enum { MOST = 4, COUNT = 5000 };
@@ -47,9 +46,9 @@ static bool sum_of_ranks(twill_comm *comm, float *buffer)
     for (size_t i = 0; i < COUNT; i++)
         buffer[i] = rank;
     twill_status status = twill_allreduce(comm, buffer, buffer, COUNT, TWILL_F32, TWILL_SUM);
-    return twill_test_note(status == TWILL_OK && buffer[COUNT - 1] == size * (size - 1) / 2,
-                           __FILE__, __LINE__, "sum %g of %g ranks: %s", (double)buffer[COUNT - 1],
-                           (double)size, twill_comm_message(comm));
+    return TWILL_NOTE(status == TWILL_OK && buffer[COUNT - 1] == size * (size - 1) / 2,
+                      "sum %g of %g ranks: %s", (double)buffer[COUNT - 1], (double)size,
+                      twill_comm_message(comm));
 }
 
 /* --- a list, or a set ------------------------------------------------------------------------ */
@@ -67,7 +66,7 @@ static void listed_rank(int rank, int size, twill_bootstrap *bootstrap, void *us
     twill_reconfiguration how = reconfiguration_of(&all, size, *ordered, 0);
     twill_status status =
         twill_comm_reconfigure(&comm, NULL, all.own, &how, message, sizeof(message));
-    TWILL_CHECK(twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s", message));
+    TWILL_CHECK(status == TWILL_OK, "%s", message);
     TWILL_CHECK(twill_comm_size(comm) == size && twill_comm_epoch(comm) == 1);
     TWILL_CHECK(!*ordered || twill_comm_rank(comm) == size - 1 - rank);
     TWILL_CHECK(sum_of_ranks(comm, buffer));
@@ -75,7 +74,7 @@ static void listed_rank(int rank, int size, twill_bootstrap *bootstrap, void *us
     twill_finalize(comm);
 }
 
-static void test_lists(void **state)
+TWILL_TEST(test_lists)
 {
     int ordered = 1, set = 0;
     twill_test_run_processes(3, listed_rank, &ordered);
@@ -90,7 +89,7 @@ enum { ROUNDS = 5 };
 
 /* Of the contexts that were replaced, that one stays whose memory is in use; the others end with
  * their communicators. */
-static void repeated_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_OF_PROCESSES(test_repeated, 3)
 {
     struct handles_of_all all;
     twill_comm *comm = NULL, *next;
@@ -105,7 +104,7 @@ static void repeated_rank(int rank, int size, twill_bootstrap *bootstrap, void *
         twill_reconfiguration how = reconfiguration_of(&all, size, 1, 0);
         twill_status status =
             twill_comm_reconfigure(&next, comm, all.own, &how, message, sizeof(message));
-        TWILL_CHECK(twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s", message));
+        TWILL_CHECK(status == TWILL_OK, "%s", message);
         twill_handle_destroy(all.own);
         twill_comm_leave(comm);
         comm = next;
@@ -120,8 +119,6 @@ static void repeated_rank(int rank, int size, twill_bootstrap *bootstrap, void *
     TWILL_CHECK(kept == NULL || twill_free(twill_comm_context(comm), kept) == TWILL_OK);
     twill_finalize(comm);
 }
-
-TWILL_UNIT_RANKS(test_repeated, twill_test_run_processes, 3, repeated_rank, NULL)
 
 /* --- after a death --------------------------------------------------------------------------- */
 
@@ -171,7 +168,7 @@ static void changed_rank(int rank, int size, twill_bootstrap *bootstrap, void *u
     twill_reconfiguration how = reconfiguration_of(&all, 3, 1, 0);
     twill_status status =
         twill_comm_reconfigure(&changed, comm, all.own, &how, message, sizeof(message));
-    TWILL_CHECK(twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s", message));
+    TWILL_CHECK(status == TWILL_OK, "%s", message);
     twill_comm_leave(comm);
     TWILL_CHECK(twill_comm_epoch(changed) == 2);
     if (kept != NULL)
@@ -183,7 +180,7 @@ static void changed_rank(int rank, int size, twill_bootstrap *bootstrap, void *u
     twill_finalize(changed);
 }
 
-static void test_changed(void **state)
+TWILL_TEST(test_changed)
 {
     struct handle_board *board =
         mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -211,16 +208,16 @@ static void failing_process(int rank, int size, twill_bootstrap *bootstrap, void
         twill_status status =
             twill_comm_reconfigure(&comm, NULL, all.own, &how, message, sizeof(message));
         TWILL_CHECK(comm == NULL && status == (*absent ? TWILL_ERR_TIMEOUT : TWILL_ERR_MISMATCH));
-        TWILL_CHECK(twill_test_note(strstr(message, *absent ? "1 of 3 ranks did not join"
-                                                            : "other handles than rank 0") != NULL,
-                                    __FILE__, __LINE__, "%s", message));
+        TWILL_CHECK(strstr(message, *absent ? "1 of 3 ranks did not join"
+                                            : "other handles than rank 0") != NULL,
+                    "%s", message);
     }
     TWILL_CHECK(twill_test_barrier(bootstrap));
     twill_handle_destroy(fourth);
     twill_handle_destroy(all.own);
 }
 
-static void test_failing(void **state)
+TWILL_TEST(test_failing)
 {
     int absent = 1, differs = 0;
     twill_test_run_processes(3, failing_process, &absent);
@@ -228,7 +225,7 @@ static void test_failing(void **state)
 }
 
 /* Refused arguments, and what the message says of them. */
-static void refused_calls(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_OF_PROCESSES(test_refused, 1)
 {
     struct handles_of_all all;
     twill_comm *comm, *same;
@@ -257,14 +254,9 @@ static void refused_calls(int rank, int size, twill_bootstrap *bootstrap, void *
         how = reconfiguration_of(&all, bad[i].count, 1, bad[i].seconds);
         TWILL_CHECK(twill_comm_reconfigure(&same, comm, all.own, &how, message, 512) ==
                     TWILL_ERR_ARGUMENT);
-        TWILL_CHECK(twill_test_note(same == NULL && strstr(message, bad[i].says) != NULL, __FILE__,
-                                    __LINE__, "%zu: %s", i, message));
+        TWILL_CHECK(same == NULL && strstr(message, bad[i].says) != NULL, "%zu: %s", i, message);
     }
     TWILL_CHECK(twill_barrier(comm) == TWILL_OK);
     twill_handle_destroy(all.own);
     twill_finalize(comm);
 }
-
-TWILL_UNIT_RANKS(test_refused, twill_test_run_processes, 1, refused_calls, NULL)
-
-TWILL_UNIT_MAIN(test_lists, test_repeated, test_changed, test_failing, test_refused)

@@ -4,7 +4,6 @@
 #include "lib/comm/comm.h"
 #include "lib/twill_recover.h"
 #include "lib/twill_train.h"
-#include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
 #include <sys/time.h>
@@ -35,10 +34,9 @@ static bool sum_is(twill_comm *comm, float *buffer, float expected)
     for (size_t i = 0; i < COUNT; i++)
         buffer[i] = 1;
     twill_status status = twill_allreduce(comm, buffer, buffer, COUNT, TWILL_F32, TWILL_SUM);
-    return twill_test_note(status == TWILL_OK && buffer[0] == expected &&
-                               buffer[COUNT - 1] == expected,
-                           __FILE__, __LINE__, "sum %g instead of %g: %s", (double)buffer[0],
-                           (double)expected, twill_comm_message(comm));
+    return TWILL_NOTE(status == TWILL_OK && buffer[0] == expected && buffer[COUNT - 1] == expected,
+                      "sum %g instead of %g: %s", (double)buffer[0], (double)expected,
+                      twill_comm_message(comm));
 }
 
 /* --- revocation ------------------------------------------------------------------------------ */
@@ -104,8 +102,8 @@ static void revoked_rank(int rank, int size, twill_bootstrap *bootstrap, void *u
     if (threaded)
         pthread_join(thread, NULL);
     bool revokes = rank == 0 && !test->by_blocked;
-    TWILL_CHECK(twill_test_note(status == (revokes ? TWILL_OK : TWILL_ERR_REVOKED), __FILE__,
-                                __LINE__, "status %d: %s", status, twill_comm_message(ends.comm)));
+    TWILL_CHECK(status == (revokes ? TWILL_OK : TWILL_ERR_REVOKED), "status %d: %s", status,
+                twill_comm_message(ends.comm));
     TWILL_CHECK(strstr(twill_comm_message(ends.comm), "has revoked communicator") != NULL);
     TWILL_CHECK(twill_barrier(ends.comm) == TWILL_ERR_BROKEN);
     TWILL_CHECK(twill_comm_revoke(ends.comm) == TWILL_OK); /* again */
@@ -113,7 +111,7 @@ static void revoked_rank(int rank, int size, twill_bootstrap *bootstrap, void *u
     leave_ends(&ends);
 }
 
-static void test_revocation(void **state)
+TWILL_TEST(test_revocation)
 {
     static const struct revocation tests[] = {
         {IN_ALLREDUCE, "3", false}, {IN_WAIT, "3", false},   {IN_DUP, "3", false},
@@ -149,8 +147,8 @@ static void agreeing_rank(int rank, int size, twill_bootstrap *bootstrap, void *
     if (rank == size - 1)
         TWILL_CHECK(twill_comm_revoke(ends.comm) == TWILL_OK);
     twill_comm *same = NULL;
-    TWILL_CHECK(twill_test_note(twill_comm_shrink(&same, ends.comm) == TWILL_OK, __FILE__, __LINE__,
-                                "%s", twill_comm_message(ends.comm)));
+    TWILL_CHECK(twill_comm_shrink(&same, ends.comm) == TWILL_OK, "%s",
+                twill_comm_message(ends.comm));
     twill_comm_leave(ends.comm);
     ends.comm = same;
     TWILL_CHECK(twill_comm_size(same) == size && twill_comm_rank(same) == rank);
@@ -159,7 +157,7 @@ static void agreeing_rank(int rank, int size, twill_bootstrap *bootstrap, void *
     leave_ends(&ends);
 }
 
-static void test_agreement(void **state)
+TWILL_TEST(test_agreement)
 {
     twill_test_run_ranks(1, agreeing_rank, "1");
     twill_test_run_ranks(4, agreeing_rank, "4");
@@ -206,8 +204,8 @@ static void mixed_calls(int rank, int size, twill_bootstrap *bootstrap, void *us
         TWILL_CHECK(strstr(twill_comm_message(ends.comm), "in a different call") != NULL);
         TWILL_CHECK(flags == UINT64_MAX);
     }
-    TWILL_CHECK(twill_test_note(twill_comm_shrink(&same, ends.comm) == TWILL_OK, __FILE__, __LINE__,
-                                "%s", twill_comm_message(ends.comm)));
+    TWILL_CHECK(twill_comm_shrink(&same, ends.comm) == TWILL_OK, "%s",
+                twill_comm_message(ends.comm));
     twill_comm_leave(ends.comm);
     ends.comm = same;
     TWILL_CHECK(sum_is(same, buffer, (float)size));
@@ -215,13 +213,16 @@ static void mixed_calls(int rank, int size, twill_bootstrap *bootstrap, void *us
     leave_ends(&ends);
 }
 
-static void test_mixed_calls(void **state)
+TWILL_TEST(test_mixed_calls)
 {
     twill_test_run_ranks(3, mixed_calls, "3");
     twill_test_run_ranks(3, mixed_calls, "1+2");
 }
 
-TWILL_UNIT_RANKS(test_bad_calls, twill_test_run_ranks, 2, bad_calls, "2")
+TWILL_TEST(test_bad_calls)
+{
+    twill_test_run_ranks(2, bad_calls, "2");
+}
 
 /* --- ranks that die -------------------------------------------------------------------------- */
 
@@ -255,8 +256,8 @@ static void survive(struct recovering *ends, const struct deaths *test, int rank
         twill_comm *smaller = NULL;
         if (rank == test->second)
             die_after(test->delay_us);
-        TWILL_CHECK(twill_test_note(twill_comm_shrink(&smaller, ends->comm) == TWILL_OK, __FILE__,
-                                    __LINE__, "%s", twill_comm_message(ends->comm)));
+        TWILL_CHECK(twill_comm_shrink(&smaller, ends->comm) == TWILL_OK, "%s",
+                    twill_comm_message(ends->comm));
         if (twill_comm_size(ends->comm) == test->ranks)
             TWILL_CHECK(has_failed_rank(ends->comm, test->first));
         twill_comm_leave(ends->comm);
@@ -285,8 +286,7 @@ static void train_once(twill_comm *comm)
     options.op = TWILL_SUM;
     TWILL_CHECK(twill_gradients_create(&set, comm, &options) == TWILL_OK);
     TWILL_CHECK(twill_gradients_add(set, &tensor, NULL) == TWILL_OK);
-    TWILL_CHECK(twill_test_note(twill_gradients_commit(set) == TWILL_OK, __FILE__, __LINE__, "%s",
-                                twill_gradients_message(set)));
+    TWILL_CHECK(twill_gradients_commit(set) == TWILL_OK, "%s", twill_gradients_message(set));
     float *gradient = twill_gradients_memory(set, 0);
     for (size_t i = 0; i < COUNT; i++)
         gradient[i] = 2;
@@ -319,7 +319,7 @@ static void dying_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
     leave_ends(&ends);
 }
 
-static void test_deaths(void **state)
+TWILL_TEST(test_deaths)
 {
     static const struct deaths tests[] = {
         {"3", 3, 0, -1, 0},     {"3", 3, 2, -1, 0},     {"2x2", 4, 0, -1, 0},
@@ -350,15 +350,15 @@ static void growing_rank(int rank, int size, twill_bootstrap *bootstrap, void *u
     } else {
         TWILL_CHECK(twill_barrier(ends.comm) == TWILL_ERR_PEER);
     }
-    TWILL_CHECK(twill_test_note(twill_comm_shrink(&other, ends.comm) == TWILL_OK, __FILE__,
-                                __LINE__, "%s", twill_comm_message(ends.comm)));
+    TWILL_CHECK(twill_comm_shrink(&other, ends.comm) == TWILL_OK, "%s",
+                twill_comm_message(ends.comm));
     twill_comm_leave(ends.comm);
     ends.comm = other;
     TWILL_CHECK(sum_is(ends.comm, buffer, (float)size - 1));
     leave_ends(&ends);
 }
 
-static void test_growing(void **state)
+TWILL_TEST(test_growing)
 {
     twill_test_run_processes(3, growing_rank, "3");
     twill_test_run_processes(4, growing_rank, "2x2");
@@ -387,14 +387,13 @@ static void uniform_rank(int rank, int size, twill_bootstrap *bootstrap, void *u
     TWILL_CHECK(twill_comm_shrink(&smaller, ends.comm) == TWILL_OK);
     TWILL_CHECK(twill_allreduce(smaller, &complete, &least, 1, TWILL_F32, TWILL_MIN) == TWILL_OK);
     TWILL_CHECK(twill_allreduce(smaller, &complete, &most, 1, TWILL_F32, TWILL_MAX) == TWILL_OK);
-    TWILL_CHECK(twill_test_note(least == most, __FILE__, __LINE__, "%g and %g reductions complete",
-                                (double)least, (double)most));
+    TWILL_CHECK(least == most, "%g and %g reductions complete", (double)least, (double)most);
     twill_comm_leave(ends.comm);
     ends.comm = smaller;
     leave_ends(&ends);
 }
 
-static void test_uniform(void **state)
+TWILL_TEST(test_uniform)
 {
     for (unsigned delay_us = 300; delay_us < 4000; delay_us += 700)
         twill_test_run_processes(3, uniform_rank, &delay_us);
@@ -420,8 +419,8 @@ static void silent_rank(int rank, int size, twill_bootstrap *bootstrap, void *us
         TWILL_CHECK(strstr(twill_comm_message(ends.comm), "go on without this one") != NULL);
         TWILL_CHECK(twill_comm_shrink(&smaller, ends.comm) == TWILL_ERR_EXCLUDED);
     } else {
-        TWILL_CHECK(twill_test_note(twill_comm_shrink(&smaller, ends.comm) == TWILL_OK, __FILE__,
-                                    __LINE__, "%s", twill_comm_message(ends.comm)));
+        TWILL_CHECK(twill_comm_shrink(&smaller, ends.comm) == TWILL_OK, "%s",
+                    twill_comm_message(ends.comm));
         TWILL_CHECK(buffer[COUNT - 1] == (float)size); /* moved, with its contents */
         TWILL_CHECK(sum_is(smaller, buffer, (float)size - 1));
         twill_comm_leave(ends.comm);
@@ -434,11 +433,8 @@ static void silent_rank(int rank, int size, twill_bootstrap *bootstrap, void *us
     leave_ends(&ends);
 }
 
-static void test_silence(void **state)
+TWILL_TEST(test_silence)
 {
     twill_test_run_processes(3, silent_rank, "3");
     twill_test_run_processes(3, silent_rank, "3x1");
 }
-
-TWILL_UNIT_MAIN(test_revocation, test_agreement, test_bad_calls, test_mixed_calls, test_deaths,
-                test_growing, test_uniform, test_silence)

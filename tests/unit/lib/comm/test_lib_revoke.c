@@ -6,7 +6,6 @@
 #include "lib/job/handle.h"
 #include "lib/twill_recover.h"
 #include "lib/wait/wait.h"
-#include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
 /* What a thread of the library does, and where another one has it stop. */
@@ -133,7 +132,7 @@ static void late_call(int rank, int size, twill_bootstrap *bootstrap, void *user
     twill_context_destroy(own.context);
 }
 
-static void test_late_call(void **state)
+TWILL_TEST(test_late_call)
 {
     twill_test_run_ranks(2, late_call, "2");
     twill_test_run_ranks(2, late_call, "2x1");
@@ -160,7 +159,10 @@ static void late_revocation(int rank, int size, twill_bootstrap *bootstrap, void
     twill_context_destroy(own.context);
 }
 
-TWILL_UNIT_RANKS(test_late_revocation, twill_test_run_ranks, 1, late_revocation, "1")
+TWILL_TEST(test_late_revocation)
+{
+    twill_test_run_ranks(1, late_revocation, "1");
+}
 
 /* Destruction while another thread in twill_comm_revoke() holds the communicator, which it breaks:
  * it is destroyed once that has ended. */
@@ -180,7 +182,10 @@ static void held_revocation(int rank, int size, twill_bootstrap *bootstrap, void
     twill_context_destroy(own.context);
 }
 
-TWILL_UNIT_RANKS(test_held_revocation, twill_test_run_ranks, 1, held_revocation, "1")
+TWILL_TEST(test_held_revocation)
+{
+    twill_test_run_ranks(1, held_revocation, "1");
+}
 
 /* A second call is refused, or a thread revokes, during a call: that may end, and look why, as soon
  * as the communicator is torn, so its sentence is written before. */
@@ -200,12 +205,14 @@ static void refused(int rank, int size, twill_bootstrap *bootstrap, void *user)
         pthread_join(thread, NULL);
         TWILL_CHECK(torn == (revokes ? TWILL_ERR_REVOKED : TWILL_ERR_ARGUMENT));
         TWILL_CHECK(other.sentences == 1 && !other.early);
-        twill_comm_destroy(own.comm);
-        twill_context_destroy(own.context);
+        twill_test_disconnect(own.comm, own.context);
     }
 }
 
-TWILL_UNIT_RANKS(test_refused, twill_test_run_ranks, 1, refused, "1")
+TWILL_TEST(test_refused)
+{
+    twill_test_run_ranks(1, refused, "1");
+}
 
 /* Rank 0 begins to leave, then revokes the communicator in another thread before leaving has closed
  * it: the others learn that. */
@@ -234,7 +241,7 @@ static void revoked_leaving(int rank, int size, twill_bootstrap *bootstrap, void
     twill_context_destroy(own.context);
 }
 
-static void test_revoked_leaving(void **state)
+TWILL_TEST(test_revoked_leaving)
 {
     twill_test_run_ranks(2, revoked_leaving, "2");
     twill_test_run_ranks(2, revoked_leaving, "2x1");
@@ -266,7 +273,7 @@ static void stuck_thread(int rank, int size, twill_bootstrap *bootstrap, void *u
     twill_context_destroy(own.context);
 }
 
-TWILL_UNIT_RANKS(test_stuck_thread, twill_test_run_ranks, 1, stuck_thread, "1")
-
-TWILL_UNIT_MAIN(test_late_call, test_late_revocation, test_held_revocation, test_revoked_leaving,
-                test_stuck_thread, test_refused)
+TWILL_TEST(test_stuck_thread)
+{
+    twill_test_run_ranks(1, stuck_thread, "1");
+}

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Set-up takes few exchanges: contexts and communicators on one node and on several. */
 #include "lib/comm/comm.h"
-#include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
 #include <sys/resource.h>
@@ -23,19 +22,17 @@ static void count_rounds(int rank, int size, twill_bootstrap *bootstrap, void *u
     twill_context *context = NULL;
     twill_comm *comm = NULL, *dup = NULL;
     if (twill_test_connect(&context, &comm, bootstrap, c->nodes, NULL, settings) &&
-        twill_test_note(twill_comm_dup(&dup, comm) == TWILL_OK, __FILE__, __LINE__, "%s",
-                        twill_comm_message(comm))) {
+        TWILL_NOTE(twill_comm_dup(&dup, comm) == TWILL_OK, "%s", twill_comm_message(comm))) {
         if (rank == 0)
             printf("%s: %u exchanges, %u for a duplicate\n", c->name, context->job.oob->rounds,
                    dup->oob->rounds);
-        twill_test_note(context->job.oob->rounds > 0 && context->job.oob->rounds <= c->first &&
-                            dup->oob->rounds > 0 && dup->oob->rounds <= c->dup,
-                        __FILE__, __LINE__, "rank %d of %d on %s: %u exchanges, %u for a duplicate",
-                        rank, size, c->name, context->job.oob->rounds, dup->oob->rounds);
+        TWILL_NOTE(context->job.oob->rounds > 0 && context->job.oob->rounds <= c->first &&
+                       dup->oob->rounds > 0 && dup->oob->rounds <= c->dup,
+                   "rank %d of %d on %s: %u exchanges, %u for a duplicate", rank, size, c->name,
+                   context->job.oob->rounds, dup->oob->rounds);
     }
     twill_comm_destroy(dup);
-    twill_comm_destroy(comm);
-    twill_context_destroy(context);
+    twill_test_disconnect(comm, context);
 }
 
 /* The heap is shared for nodes that there are not: ranks that share no memory are nodes. */
@@ -50,8 +47,7 @@ static void run_alone(int rank, int size, twill_bootstrap *bootstrap, void *user
     TWILL_CHECK(signal(SIGXFSZ, SIG_IGN) != SIG_ERR);
     TWILL_CHECK(setrlimit(RLIMIT_FSIZE, &limit) == 0); /* of memory files, too */
     if (twill_test_connect(&context, &comm, bootstrap, *nodes, NULL, settings) &&
-        twill_test_note(twill_comm_dup(&dup, comm) == TWILL_OK, __FILE__, __LINE__, "%s",
-                        twill_comm_message(comm))) {
+        TWILL_NOTE(twill_comm_dup(&dup, comm) == TWILL_OK, "%s", twill_comm_message(comm))) {
         TWILL_CHECK(context->job.world.nodes == (uint32_t)size && comm->local_size == 1);
         TWILL_CHECK(twill_allreduce(comm, &one, &sum, 1, TWILL_I32, TWILL_SUM) == TWILL_OK);
         TWILL_CHECK(sum == size);
@@ -61,11 +57,10 @@ static void run_alone(int rank, int size, twill_bootstrap *bootstrap, void *user
             TWILL_CHECK(r == rank || !twill_comm_is_dead(comm, (uint32_t)r));
     }
     twill_comm_destroy(dup);
-    twill_comm_destroy(comm);
-    twill_context_destroy(context);
+    twill_test_disconnect(comm, context);
 }
 
-static void test_no_sharing(void **state)
+TWILL_TEST(test_no_sharing)
 {
     const char *nodes[] = {"1x3", "2+1"};
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(nodes); i++)
@@ -73,7 +68,7 @@ static void test_no_sharing(void **state)
 }
 
 /* A context can end without a communicator. */
-static void run_context(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_OF_RANKS(test_context_alone, 3)
 {
     const char *settings[] = {TWILL_TEST_PATIENT, NULL};
     twill_context *context = NULL;
@@ -81,9 +76,7 @@ static void run_context(int rank, int size, twill_bootstrap *bootstrap, void *us
     twill_context_destroy(context);
 }
 
-TWILL_UNIT_RANKS(test_context_alone, twill_test_run_ranks, 3, run_context, NULL)
-
-static void test_rounds(void **state)
+TWILL_TEST(test_rounds)
 {
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++) {
         struct rounds_case one = cases[i];
@@ -91,5 +84,3 @@ static void test_rounds(void **state)
         twill_test_run_processes(one.size, count_rounds, &one);
     }
 }
-
-TWILL_UNIT_MAIN(test_rounds, test_no_sharing, test_context_alone)

@@ -6,7 +6,6 @@
 #include "fabric/detector/detector.h"
 #include "lib/comm/comm.h"
 #include "lib/twill_recover.h"
-#include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
 #include <sys/socket.h>
@@ -72,8 +71,7 @@ static void stuck_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
         TWILL_CHECK(twill_comm_shrink(&smaller, comm) == TWILL_ERR_EXCLUDED && smaller == NULL);
         TWILL_CHECK(twill_comm_shrink(&smaller, comm) == TWILL_ERR_EXCLUDED); /* for good */
     } else {
-        TWILL_CHECK(twill_test_note(twill_comm_shrink(&smaller, comm) == TWILL_OK, __FILE__,
-                                    __LINE__, "%s", twill_comm_message(comm)));
+        TWILL_CHECK(twill_comm_shrink(&smaller, comm) == TWILL_OK, "%s", twill_comm_message(comm));
         TWILL_CHECK(twill_comm_size(smaller) == STUCK_RANKS - 1);
         TWILL_CHECK(twill_comm_failed_rank(comm, 0) == STUCK);
         TWILL_CHECK(twill_allreduce(smaller, &one, &sum, 1, TWILL_F32, TWILL_SUM) == TWILL_OK);
@@ -90,7 +88,7 @@ static void stuck_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
 }
 
 /* Rank 2 fails each attempt to meet: all give up together, and can do it once nothing is wrong. */
-static void refusing_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_OF_PROCESSES(test_attempts_end, STUCK_RANKS)
 {
     const char *const settings[] = {TWILL_TEST_PATIENT, "TWILL_PROVIDER=tcp", NULL};
     twill_context *context;
@@ -104,8 +102,7 @@ static void refusing_rank(int rank, int size, twill_bootstrap *bootstrap, void *
     TWILL_CHECK(rank != STUCK || (refused > 1 && refused < 20));
     refuses = false;
     TWILL_CHECK(twill_test_barrier(bootstrap));
-    TWILL_CHECK(twill_test_note(twill_comm_shrink(&smaller, comm) == TWILL_OK, __FILE__, __LINE__,
-                                "%s", twill_comm_message(comm)));
+    TWILL_CHECK(twill_comm_shrink(&smaller, comm) == TWILL_OK, "%s", twill_comm_message(comm));
     TWILL_CHECK(twill_allreduce(smaller, &one, &sum, 1, TWILL_F32, TWILL_SUM) == TWILL_OK);
     TWILL_CHECK(sum == (float)size);
     TWILL_CHECK(twill_test_barrier(bootstrap));
@@ -113,8 +110,6 @@ static void refusing_rank(int rank, int size, twill_bootstrap *bootstrap, void *
     twill_comm_leave(smaller);
     twill_context_destroy(context);
 }
-
-TWILL_UNIT_RANKS(test_attempts_end, twill_test_run_processes, STUCK_RANKS, refusing_rank, NULL)
 
 #define LATE_TIMEOUT 0.5 /* seconds */
 
@@ -134,8 +129,7 @@ static void late_rank(int rank, int size, twill_bootstrap *bootstrap, void *user
     if (rank == 0) /* longer than the timeout by a quarter of what else it takes until it fails */
         usleep((useconds_t)((3 * LATE_TIMEOUT + bounds.silent) / 4 * 1e6));
     if (rank != STUCK) {
-        TWILL_CHECK(twill_test_note(twill_comm_agree(comm, &flags) == TWILL_OK, __FILE__, __LINE__,
-                                    "%s", twill_comm_message(comm)));
+        TWILL_CHECK(twill_comm_agree(comm, &flags) == TWILL_OK, "%s", twill_comm_message(comm));
         TWILL_CHECK(flags == 6);
         TWILL_CHECK(twill_comm_failed_rank(comm, 0) == STUCK);
         TWILL_CHECK(twill_comm_failed_rank(comm, 1) == -1);
@@ -145,7 +139,10 @@ static void late_rank(int rank, int size, twill_bootstrap *bootstrap, void *user
     twill_context_destroy(context);
 }
 
-TWILL_UNIT_RANKS(test_waits_for_late, twill_test_run_processes, STUCK_RANKS, late_rank, "3x1")
+TWILL_TEST(test_waits_for_late)
+{
+    twill_test_run_processes(STUCK_RANKS, late_rank, "3x1");
+}
 
 static void run_stuck(const char *nodes, bool talks)
 {
@@ -157,15 +154,13 @@ static void run_stuck(const char *nodes, bool talks)
     munmap(test.gone_on, sizeof(atomic_int));
 }
 
-static void test_stops_sharing(void **state)
+TWILL_TEST(test_stops_sharing)
 {
     run_stuck("3", false);
 }
 
-static void test_talks(void **state)
+TWILL_TEST(test_talks)
 {
     run_stuck("3", true);
     run_stuck("2+1", true);
 }
-
-TWILL_UNIT_MAIN(test_stops_sharing, test_talks, test_attempts_end, test_waits_for_late)

@@ -72,7 +72,7 @@ static void returning_rank(int rank, int size, twill_bootstrap *bootstrap, void 
     }
 }
 
-static void a_rank_reconnects(void **unused)
+TWILL_TEST(a_rank_reconnects)
 {
     struct twill_test_job job;
     twill_test_job_init(&job, "127.0.0.1", STOPPED_RANKS);
@@ -120,8 +120,7 @@ static void closing_rank(int rank, int size, twill_bootstrap *caller, void *user
         uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
         while (in->status == TWILL_PENDING && progress(other) >= 0 && twill_now() < limit)
             continue;
-        twill_test_note(in->status == TWILL_OK, __FILE__, __LINE__, "%d: %s", in->status,
-                        other->end.error.message);
+        TWILL_NOTE(in->status == TWILL_OK, "%d: %s", in->status, other->end.error.message);
     }
     (void)rank_barrier(&end);
     TWILL_CHECK(rank == 0 || data[STOPPED_BYTES - 1] == 77);
@@ -129,7 +128,7 @@ static void closing_rank(int rank, int size, twill_bootstrap *caller, void *user
     free(data);
 }
 
-static void what_has_been_sent(void **unused)
+TWILL_TEST(what_has_been_sent)
 {
     struct twill_transfer in = {0};
     twill_test_run_ranks(2, closing_rank, &in);
@@ -139,7 +138,7 @@ static void what_has_been_sent(void **unused)
 /* --- another rank's notice ------------------------------------------------------------------- */
 
 /* Rank 1 fails, and its end of the transport closes before rank 0 has received the notice. */
-static void notifying_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_OF_RANKS(message_of_another_rank, 2)
 {
     const char *settings[] = {"TWILL_PROVIDER=tcp", TWILL_TEST_PATIENT, NULL};
     struct twill_notice notice = {.from = 1, .status = TWILL_ERR_MEMORY};
@@ -162,18 +161,10 @@ static void notifying_rank(int rank, int size, twill_bootstrap *bootstrap, void 
         leap = 1;
         twill_status status = twill_allreduce(comm, data, sum, 8, TWILL_F32, TWILL_SUM);
         leap = 0;
-        twill_test_note(status == TWILL_ERR_MEMORY &&
-                            strstr(twill_comm_message(comm), "the cause") != NULL,
-                        __FILE__, __LINE__, "status %d: %s", status, twill_comm_message(comm));
+        TWILL_NOTE(status == TWILL_ERR_MEMORY &&
+                       strstr(twill_comm_message(comm), "the cause") != NULL,
+                   "status %d: %s", status, twill_comm_message(comm));
     }
     TWILL_CHECK(twill_test_barrier(bootstrap));
-    twill_comm_destroy(comm);
-    twill_context_destroy(context);
+    twill_test_disconnect(comm, context);
 }
-
-static void message_of_another_rank(void **unused)
-{
-    twill_test_run_ranks(2, notifying_rank, NULL);
-}
-
-TWILL_UNIT_MAIN(a_rank_reconnects, what_has_been_sent, message_of_another_rank)

@@ -2,7 +2,6 @@
 /* From which size on results are stored past the caches: by a core's part of all L3 caches, a
  * rank's part where ranks are more than cores, an L2 cache without any, or as it is set. */
 #include "lib/comm/comm.h"
-#include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
 static const struct streamed {
@@ -26,19 +25,16 @@ static void streams_from(int rank, int size, twill_bootstrap *bootstrap, void *u
     twill_context *context;
     twill_comm *comm;
     if (twill_test_connect(&context, &comm, bootstrap, "", NULL, more))
-        twill_test_note(comm->tuning.stream == row->from, __FILE__, __LINE__, "%s, %d ranks: %zu",
-                        row->topology, row->ranks, comm->tuning.stream);
+        TWILL_NOTE(comm->tuning.stream == row->from, "%s, %d ranks: %zu", row->topology, row->ranks,
+                   comm->tuning.stream);
     (void)twill_test_barrier(bootstrap);
-    twill_comm_destroy(comm);
-    twill_context_destroy(context);
+    twill_test_disconnect(comm, context);
 }
 
-static void test_default(void **state)
+TWILL_TEST(test_default)
 {
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(streamed); i++) {
         struct streamed one = streamed[i];
         twill_test_run_ranks(one.ranks, streams_from, &one);
     }
 }
-
-TWILL_UNIT_MAIN(test_default)

@@ -154,7 +154,7 @@ static uint64_t time_out_rank(uint32_t rank)
 /* --- tests ----------------------------------------------------------------------------------- */
 
 /* Only the first rank notifies: the others have its notice before their own turn. */
-static void test_spread(void **state)
+TWILL_TEST(test_spread)
 {
     memset(&world, 0, sizeof(world));
     uint64_t first = time_out_rank(0);
@@ -165,7 +165,7 @@ static void test_spread(void **state)
 }
 
 /* Where no notice arrives, ranks fail in their order, within the bound of a search. */
-static void test_order(void **state)
+TWILL_TEST(test_order)
 {
     uint64_t last = 0;
     for (uint32_t rank = 0; rank < ABSENT; rank += 31) {
@@ -180,7 +180,7 @@ static void test_order(void **state)
 
 /* A rank that does not answer is asked again after twice the time, each time: a few times. Where a
  * question could not be sent, the next one comes as soon. */
-static void test_questions(void **state)
+TWILL_TEST(test_questions)
 {
     for (int lossy = 0; lossy < 2; lossy++) {
         memset(&world, 0, sizeof(world));
@@ -195,5 +195,3 @@ static void test_questions(void **state)
         }
     }
 }
-
-TWILL_UNIT_MAIN(test_spread, test_order, test_questions)

@@ -8,7 +8,6 @@
 #include "algorithms/algorithms.h"
 #include "tests/support/collectives.h"
 #include "tests/support/payload.h"
-#include "tests/support/ranks.h"
 #include "tests/support/schedules.h"
 #include "tests/support/unit.h"
 
@@ -164,9 +163,8 @@ static bool sweep_calls(struct calls_sweep *sweep, twill_comm *comm,
         (void)call_number(sweep->numbers[i], (size_t)sweep->world->size, &call);
         struct test_buffers moved = placed(buffers, sweep->numbers[i], comm);
         if (!test_call_check(&call, comm, &moved))
-            return twill_test_note(false, __FILE__, __LINE__, "world %s, %s, call %llu",
-                                   sweep->world->nodes, sweep->algorithm,
-                                   (unsigned long long)sweep->numbers[i]);
+            return TWILL_NOTE(false, "world %s, %s, call %llu", sweep->world->nodes,
+                              sweep->algorithm, (unsigned long long)sweep->numbers[i]);
         if (twill_comm_rank(comm) == 0)
             sweep->checked[call.collective]++;
         if (twill_comm_rank(comm) == 0)
@@ -229,14 +227,13 @@ static void sweep_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
     twill_status status = twill_context_create(&context, bootstrap, settings);
     if (status == TWILL_OK)
         status = twill_comm_create(&comm, context);
-    if (twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s: %s", sweep->algorithm,
-                        twill_context_message(context)) &&
+    if (TWILL_NOTE(status == TWILL_OK, "%s: %s", sweep->algorithm,
+                   twill_context_message(context)) &&
         get_buffers(&buffers, comm, sweep->heap)) {
         (void)sweep_calls(sweep, comm, &buffers);
         put_buffers(&buffers, comm, sweep->heap);
     }
-    twill_comm_destroy(comm);
-    twill_context_destroy(context);
+    twill_test_disconnect(comm, context);
 }
 
 /* --- the sweeps ----------------------------------------------------------------------------- */
@@ -328,7 +325,7 @@ static void print_counts(const char *what, const unsigned long *checked)
     assert_true(checked[MADE] > 0);
 }
 
-static void chosen_algorithms(void **unused)
+TWILL_TEST(chosen_algorithms)
 {
     unsigned long checked[TALLIES] = {0};
     for (unsigned w = 0; w < TWILL_ARRAY_LENGTH(worlds); w++)
@@ -367,7 +364,7 @@ static void sweep_named(size_t a, unsigned p, unsigned long *checked)
     }
 }
 
-static void named_algorithms(void **unused)
+TWILL_TEST(named_algorithms)
 {
     unsigned long checked[TALLIES] = {0};
     const struct twill_algorithm *algorithm;
@@ -377,5 +374,3 @@ static void named_algorithms(void **unused)
                 sweep_named(a, p, checked);
     print_counts("by name", checked);
 }
-
-TWILL_UNIT_MAIN(chosen_algorithms, named_algorithms)

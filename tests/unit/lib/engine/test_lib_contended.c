@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ranks bound to cores that other programs use, too: a wait sleeps instead of yielding again and
  * again, each time for as long as the other programs take. */
-#include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
 #include <sys/prctl.h>
@@ -56,17 +55,15 @@ static void be_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
         int64_t sleeps = count_sleeps() - before; /* of both ranks: one of them is always first */
         if (status == TWILL_OK)
             status = twill_allreduce(comm, &sleeps, &sleeps, 1, TWILL_I64, TWILL_SUM);
-        twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s", twill_comm_message(comm));
-        twill_test_note(sleeps >= BARRIERS / 8, __FILE__, __LINE__,
-                        "the ranks slept %lld times in %d barriers", (long long)sleeps,
-                        (int)BARRIERS);
+        TWILL_NOTE(status == TWILL_OK, "%s", twill_comm_message(comm));
+        TWILL_NOTE(sleeps >= BARRIERS / 8, "the ranks slept %lld times in %d barriers",
+                   (long long)sleeps, (int)BARRIERS);
     }
     twill_test_barrier(bootstrap);
-    twill_comm_destroy(comm);
-    twill_context_destroy(context);
+    twill_test_disconnect(comm, context);
 }
 
-static void ranks_beside_others(void **state)
+TWILL_TEST(ranks_beside_others)
 {
     cpu_set_t here;
     pid_t hog[CONTENDED_RANKS];
@@ -86,5 +83,3 @@ static void ranks_beside_others(void **state)
         waitpid(hog[i], NULL, 0);
     }
 }
-
-TWILL_UNIT_MAIN(ranks_beside_others)

@@ -4,8 +4,6 @@
  * by ptrace and looks at shared memory after each instruction. For optimised x86-64 builds without
  * sanitizers, where tracing is allowed; else skipped. */
 #include "lib/comm/comm.h"
-#include "tests/support/ranks.h"
-#include "tests/support/sanitizers.h"
 #include "tests/support/unit.h"
 
 #if defined(__x86_64__) && defined(__OPTIMIZE__) && defined(NDEBUG) && !TEST_SLOW
@@ -110,14 +108,13 @@ static void rank_starts(int rank, int size, twill_bootstrap *bootstrap, void *us
         status = status == TWILL_OK ? twill_request_start(request) : status;
         status = status == TWILL_OK ? twill_wait(&request) : status;
         counted->right = x[0] == (float)(1 << (WARM + 1)) && x[1] == x[0];
-        twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s", twill_comm_message(comm));
+        TWILL_NOTE(status == TWILL_OK, "%s", twill_comm_message(comm));
         (void)twill_request_free(&request);
     }
-    twill_comm_destroy(comm);
-    twill_context_destroy(context);
+    twill_test_disconnect(comm, context);
 }
 
-static void instructions(void **unused)
+TWILL_TEST(instructions)
 {
     struct counted *counted =
         mmap(NULL, sizeof(*counted), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -142,5 +139,3 @@ static void instructions(void **unused)
     skip();
 }
 #endif
-
-TWILL_UNIT_MAIN(instructions)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* twill_context_idle(): the caller's function is called in every kind of wait, soon and for as long
  * as it lasts, by the waiting thread only, and never after it has been removed. */
-#include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
 #define IDLE_OFTEN 400 /* calls, one in 20 us: more than a wait makes before it sleeps */
@@ -23,8 +22,7 @@ static void idle(void *user)
 
 static bool fine(twill_comm *comm, twill_status status)
 {
-    return twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "status %d: %s", status,
-                           twill_comm_message(comm));
+    return TWILL_NOTE(status == TWILL_OK, "status %d: %s", status, twill_comm_message(comm));
 }
 
 /* Rank 0 passes at once; the others wait until it has, and has called its function IDLE_OFTEN
@@ -39,8 +37,8 @@ static bool hold_back(struct idle_scene *scene, int rank, int phase)
     uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
     while (atomic_load(&scene->phase) != phase || atomic_load(&scene->calls) < IDLE_OFTEN) {
         if (twill_test_failed() || twill_now() > limit)
-            return twill_test_note(false, __FILE__, __LINE__, "stage %d: called %d times", phase,
-                                   atomic_load(&scene->calls));
+            return TWILL_NOTE(false, "stage %d: called %d times", phase,
+                              atomic_load(&scene->calls));
         usleep(100);
     }
     return true;
@@ -111,8 +109,7 @@ static void rank_waits(int rank, int size, twill_bootstrap *bootstrap, void *use
     TWILL_CHECK(play_requests(scene, comm, rank) && play_others(scene, comm, rank));
     TWILL_CHECK(play_without(scene, comm, rank));
     TWILL_CHECK(rank != 0 || atomic_load(&scene->foreign_calls) == 0);
-    twill_comm_destroy(comm);
-    twill_context_destroy(context);
+    twill_test_disconnect(comm, context);
 }
 
 static void idle_play(const char *nodes, const char *progress, const char *spin)
@@ -121,17 +118,17 @@ static void idle_play(const char *nodes, const char *progress, const char *spin)
     twill_test_run_ranks(2, rank_waits, &scene);
 }
 
-static void on_a_node(void **unused)
+TWILL_TEST(on_a_node)
 {
     idle_play("", "TWILL_PROGRESS=none", NULL);
 }
 
-static void between_nodes(void **unused)
+TWILL_TEST(between_nodes)
 {
     idle_play("2x1", "TWILL_PROGRESS=none", NULL);
 }
 
-static void beside_a_thread(void **unused)
+TWILL_TEST(beside_a_thread)
 {
     idle_play("", "TWILL_PROGRESS=thread", NULL);
 }
@@ -159,26 +156,22 @@ static void rank_is_elsewhere(int rank, int size, twill_bootstrap *bootstrap, vo
             TWILL_CHECK(twill_test_barrier(bootstrap));
         TWILL_CHECK(data[0] == (float)(size * (size + 1) / 2) && data[COUNT - 1] == data[0]);
     }
-    twill_comm_destroy(comm);
-    twill_context_destroy(context);
+    twill_test_disconnect(comm, context);
     free(data);
 }
 
-static void progressed_late(void **unused)
+TWILL_TEST(progressed_late)
 {
     twill_test_run_ranks(2, rank_is_elsewhere, (void *)(uintptr_t) "");
     twill_test_run_ranks(3, rank_is_elsewhere, (void *)(uintptr_t) "3x1");
 }
 
-static void while_it_spins(void **unused)
+TWILL_TEST(while_it_spins)
 {
     idle_play("", "TWILL_PROGRESS=none", "TWILL_TUNE=spin=1000000000");
 }
 
-static void no_peer_to_notify(void **unused)
+TWILL_TEST(no_peer_to_notify)
 {
     assert_int_equal(twill_context_idle(NULL, idle, NULL), TWILL_ERR_ARGUMENT);
 }
-
-TWILL_UNIT_MAIN(on_a_node, between_nodes, beside_a_thread, while_it_spins, progressed_late,
-                no_peer_to_notify)

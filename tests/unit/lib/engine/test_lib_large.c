@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Counts are size_t: more than 2^31 elements in a call, 4 GiB per rank, between two processes. */
-#include "tests/support/ranks.h"
-#include "tests/support/sanitizers.h"
 #include "tests/support/unit.h"
 
 #define LARGE_COUNT ((size_t)1 << 31 | 12345)
@@ -42,8 +40,7 @@ static void reduce_many(int rank, int size, twill_bootstrap *bootstrap, void *us
         x[i] = bf16_of(rank + 1 + (int)(i / EVERY % 50));
     x[LARGE_COUNT - 1] = bf16_of(7 * (rank + 1));
     status = twill_allreduce(comm, x, x, LARGE_COUNT, TWILL_BF16, TWILL_SUM);
-    TWILL_CHECK(
-        twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s", twill_comm_message(comm)));
+    TWILL_CHECK(TWILL_NOTE(status == TWILL_OK, "%s", twill_comm_message(comm)));
     for (size_t i = 0; i < LARGE_COUNT - 1; i += EVERY) {
         int k = (int)(i / EVERY % 50);
         TWILL_CHECK(x[i] == bf16_of(size * (size + 1) / 2 + size * k));
@@ -51,8 +48,7 @@ static void reduce_many(int rank, int size, twill_bootstrap *bootstrap, void *us
     }
     TWILL_CHECK(x[LARGE_COUNT - 1] == bf16_of(7 * size * (size + 1) / 2));
     munmap(x, LARGE_COUNT * sizeof(*x));
-    twill_comm_destroy(comm);
-    twill_context_destroy(context);
+    twill_test_disconnect(comm, context);
 }
 
 #define LARGE_SHARD ((size_t)1 << 30 | 4321) /* bytes; two of them are more than 2^31 */
@@ -73,8 +69,8 @@ static bool bytes_hold(const uint8_t *at, int rank, int shard)
 {
     for (size_t i = 0; i < LARGE_SHARD - 1; i += EVERY)
         TWILL_REQUIRE(at[i] == byte_of(rank, shard, i) && (i == 0 || at[i - 1] == 0));
-    return twill_test_note(at[LARGE_SHARD - 1] == byte_of(rank, shard, 0), __FILE__, __LINE__,
-                           "the last byte of shard %d", shard);
+    return TWILL_NOTE(at[LARGE_SHARD - 1] == byte_of(rank, shard, 0), "the last byte of shard %d",
+                      shard);
 }
 
 /* Shards that end beyond 2^31 elements: offsets are size_t, too. */
@@ -101,11 +97,10 @@ static void move_many(int rank, int size, twill_bootstrap *bootstrap, void *user
     TWILL_CHECK(dst[LARGE_SHARD - 1] == (byte_of(0, rank, 0) | byte_of(1, rank, 0)));
     munmap(src, 2 * LARGE_SHARD);
     munmap(dst, 2 * LARGE_SHARD);
-    twill_comm_destroy(comm);
-    twill_context_destroy(context);
+    twill_test_disconnect(comm, context);
 }
 
-static void more_than_two_billion(void **unused)
+TWILL_TEST(more_than_two_billion)
 {
     size_t free_bytes = (size_t)sysconf(_SC_AVPHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
     if (TEST_ASAN || TEST_TSAN || free_bytes < (size_t)12 << 30) {
@@ -115,5 +110,3 @@ static void more_than_two_billion(void **unused)
     twill_test_run_processes(2, reduce_many, NULL);
     twill_test_run_processes(2, move_many, NULL);
 }
-
-TWILL_UNIT_MAIN(more_than_two_billion)

@@ -2,8 +2,6 @@
 /* The executor over a network double: if messages are late, reordered, refused as busy or cut into
  * small chunks, results are right; if it fails, every rank gets the error in time. */
 #include "tests/doubles/mock_transport.h"
-#include "tests/support/ranks.h"
-#include "tests/support/sanitizers.h"
 #include "tests/support/unit.h"
 
 #define MOCK_CALLS 3000
@@ -35,8 +33,7 @@ static bool start_mock(twill_context **context, twill_comm **comm, const struct 
     twill_status status = twill_context_create(context, bootstrap, settings);
     if (status == TWILL_OK)
         status = twill_comm_create(comm, *context);
-    return twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s: %s", m->script,
-                           twill_context_message(*context));
+    return TWILL_NOTE(status == TWILL_OK, "%s: %s", m->script, twill_context_message(*context));
 }
 
 static bool reduce_once(const struct mischief *m, twill_comm *comm, int rank, int size,
@@ -48,15 +45,14 @@ static bool reduce_once(const struct mischief *m, twill_comm *comm, int rank, in
     for (size_t i = 0; right && i < count; i++)
         x[i] = rank * weight + (int32_t)i;
     twill_status status = twill_allreduce(comm, x, x, count, TWILL_I32, TWILL_SUM);
-    right = twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s %s: %s", m->script,
-                            m->algorithm, twill_comm_message(comm));
+    right = TWILL_NOTE(status == TWILL_OK, "%s %s: %s", m->script, m->algorithm,
+                       twill_comm_message(comm));
     for (size_t i = 0; right && i < count; i++)
-        right = twill_test_note(x[i] == weight * size * (size - 1) / 2 + size * (int32_t)i,
-                                __FILE__, __LINE__, "%s %s: rank %d element %zu of %zu", m->script,
-                                m->algorithm, rank, i, count);
+        right = TWILL_NOTE(x[i] == weight * size * (size - 1) / 2 + size * (int32_t)i,
+                           "%s %s: rank %d element %zu of %zu", m->script, m->algorithm, rank, i,
+                           count);
     status = right ? twill_broadcast(comm, x, x, count, TWILL_I32, size - 1) : TWILL_OK;
-    right = right && twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s: %s", m->script,
-                                     twill_comm_message(comm));
+    right = right && TWILL_NOTE(status == TWILL_OK, "%s: %s", m->script, twill_comm_message(comm));
     free(x);
     return right;
 }
@@ -71,11 +67,10 @@ static void endure(int rank, int size, twill_bootstrap *bootstrap, void *user)
         for (size_t i = 0; i < TWILL_ARRAY_LENGTH(counts); i++)
             if (!reduce_once(m, comm, rank, size, counts[i]))
                 break;
-    twill_comm_destroy(comm);
-    twill_context_destroy(context);
+    twill_test_disconnect(comm, context);
 }
 
-static void results_survive_mischief(void **unused)
+TWILL_TEST(results_survive_mischief)
 {
     static const char *const habits[] = {"delay=7", "delay=3,reorder=1", "again=40", "chunk=8",
                                          "delay=5,reorder=1,again=20,chunk=64"};
@@ -117,18 +112,17 @@ static void suffer(int rank, int size, twill_bootstrap *bootstrap, void *user)
             status = twill_allreduce(comm, x, x, 64, TWILL_I32, TWILL_SUM);
         bool right = rank == m->failing ? status == m->expected || m->expected == TWILL_OK
                                         : status != TWILL_OK;
-        (void)twill_test_note(right && strstr(twill_comm_message(comm), "rank") != NULL, __FILE__,
-                              __LINE__, "%s: rank %d: status %d: \"%s\"", m->script, rank, status,
-                              twill_comm_message(comm));
-        (void)twill_test_note(twill_barrier(comm) == TWILL_ERR_BROKEN, __FILE__, __LINE__,
-                              "%s: rank %d is not broken", m->script, rank);
+        (void)TWILL_NOTE(right && strstr(twill_comm_message(comm), "rank") != NULL,
+                         "%s: rank %d: status %d: \"%s\"", m->script, rank, status,
+                         twill_comm_message(comm));
+        (void)TWILL_NOTE(twill_barrier(comm) == TWILL_ERR_BROKEN, "%s: rank %d is not broken",
+                         m->script, rank);
     }
     (void)twill_test_barrier(bootstrap);
-    twill_comm_destroy(comm);
-    twill_context_destroy(context);
+    twill_test_disconnect(comm, context);
 }
 
-static void failures_reach_all_ranks(void **unused)
+TWILL_TEST(failures_reach_all_ranks)
 {
     static const struct mischief failures[] = {
         {"fail=9:1,rank=1", "ring", "", TWILL_ERR_FABRIC, 1, 3, TWILL_TEST_PATIENT},
@@ -143,5 +137,3 @@ static void failures_reach_all_ranks(void **unused)
         twill_test_run_ranks(m.size, suffer, &m);
     }
 }
-
-TWILL_UNIT_MAIN(results_survive_mischief, failures_reach_all_ranks)

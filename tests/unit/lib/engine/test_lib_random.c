@@ -5,7 +5,6 @@
 #include "algorithms/algorithms.h"
 #include "kernels/convert.h"
 #include "tests/support/numbers.h"
-#include "tests/support/ranks.h"
 #include "tests/support/schedules.h"
 #include "tests/support/unit.h"
 
@@ -129,13 +128,12 @@ static bool check_values(const struct random_call *call, const void *result, siz
         bool right = isnan(want)   ? twill_test_get(call->type, result, i) == nans[call->type]
                      : isinf(want) ? got == want
                                    : fabsl(got - want) <= bound;
-        if (!twill_test_note(right, __FILE__, __LINE__,
-                             "%d ranks (%s) %s: call %zu, %s %s count %zu element %zu: %.20Lg, not "
-                             "%.20Lg (within %Lg)",
-                             call->run->size, call->run->nodes, call->run->algorithm, index,
-                             twill_type_name(call->type), twill_op_name(call->op), call->count, i,
-                             got, want, bound))
-            return false;
+        TWILL_REQUIRE(right,
+                      "%d ranks (%s) %s: call %zu, %s %s count %zu element %zu: %.20Lg, not "
+                      "%.20Lg (within %Lg)",
+                      call->run->size, call->run->nodes, call->run->algorithm, index,
+                      twill_type_name(call->type), twill_op_name(call->op), call->count, i, got,
+                      want, bound);
     }
     return true;
 }
@@ -167,9 +165,7 @@ static bool run_calls(twill_comm *comm, const struct random_run *run, int rank,
         for (size_t i = 0; i < call.count; i++)
             store_array(call.type, from, i, payload(&call, rank, i));
         twill_status status = twill_allreduce(comm, from, results, call.count, call.type, call.op);
-        if (!twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s: %s", run->algorithm,
-                             twill_comm_message(comm)))
-            return false;
+        TWILL_REQUIRE(status == TWILL_OK, "%s: %s", run->algorithm, twill_comm_message(comm));
     }
     return true;
 }
@@ -181,14 +177,11 @@ static void check_results(const struct random_run *run, const unsigned char *all
     size_t at = 0;
     for (size_t k = 0; call_at(run, k, &call); at += random_bytes(&call), k++) {
         for (int r = 1; r < run->size; r++)
-            if (!twill_test_note(
-                    memcmp(all + at, all + (size_t)r * bytes + at,
-                           call.count * twill_type_size(call.type)) == 0,
-                    __FILE__, __LINE__,
-                    "%s (%s): %s %s count %zu: rank %d of %d has other bits than rank 0",
-                    run->algorithm, run->nodes, twill_type_name(call.type), twill_op_name(call.op),
-                    call.count, r, run->size))
-                return;
+            TWILL_CHECK(memcmp(all + at, all + (size_t)r * bytes + at,
+                               call.count * twill_type_size(call.type)) == 0,
+                        "%s (%s): %s %s count %zu: rank %d of %d has other bits than rank 0",
+                        run->algorithm, run->nodes, twill_type_name(call.type),
+                        twill_op_name(call.op), call.count, r, run->size);
         if (!check_values(&call, all + at, k))
             return;
     }
@@ -209,13 +202,12 @@ static void random_rank(int rank, int size, twill_bootstrap *bootstrap, void *us
     twill_context *context;
     twill_comm *comm;
     bool ok = twill_test_connect(&context, &comm, bootstrap, run->nodes, NULL, settings) &&
-              twill_test_note(results != NULL && all != NULL && bytes <= TWILL_TEST_EXCHANGE_BYTES,
-                              __FILE__, __LINE__, "%zu bytes of results", bytes) &&
+              TWILL_NOTE(results != NULL && all != NULL && bytes <= TWILL_TEST_EXCHANGE_BYTES,
+                         "%zu bytes of results", bytes) &&
               run_calls(comm, run, rank, results);
     if (ok && bootstrap->exchange(bootstrap->user, results, all, bytes) == 0 && rank == 0)
         check_results(run, all, bytes);
-    twill_comm_destroy(comm);
-    twill_context_destroy(context);
+    twill_test_disconnect(comm, context);
     free(results);
     free(all);
 }
@@ -235,7 +227,7 @@ static bool applies(const struct twill_algorithm *algorithm, const struct random
     return yes;
 }
 
-static void test_random(void **state)
+TWILL_TEST(test_random)
 {
     static const struct random_run worlds[] = {
         {.size = 2, .nodes = ""}, {.size = 3, .nodes = ""},    {.size = 5, .nodes = ""},
@@ -262,5 +254,3 @@ static void test_random(void **state)
     }
     print_message("%u combinations of world and algorithm\n", runs);
 }
-
-TWILL_UNIT_MAIN(test_random)

@@ -5,7 +5,6 @@
 #include "algorithms/algorithms.h"
 #include "lib/base/lists.h"
 #include "tests/support/numbers.h"
-#include "tests/support/ranks.h"
 #include "tests/support/schedules.h"
 #include "tests/support/unit.h"
 
@@ -110,10 +109,9 @@ static bool try_type(struct setting *s, twill_comm *comm, unsigned char *const m
     TWILL_REQUIRE(twill_allreduce(comm, src, src, 5, type, op) == TWILL_OK);
     differ += differing(type, src, want, 5);
     if (strcmp(s->reproducible, "1") == 0)
-        TWILL_REQUIRE(twill_test_note(differ == 0, __FILE__, __LINE__,
-                                      "rank %d, nodes %s, %s: %s %s: %llu elements differ", rank,
-                                      s->nodes, s->algorithm, twill_type_name(type),
-                                      twill_op_name(op), (unsigned long long)differ));
+        TWILL_REQUIRE(differ == 0, "rank %d, nodes %s, %s: %s %s: %llu elements differ", rank,
+                      s->nodes, s->algorithm, twill_type_name(type), twill_op_name(op),
+                      (unsigned long long)differ);
     if (rank == 0)
         s->differ += differ;
     return true;
@@ -151,18 +149,16 @@ static void run_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
             memory[i] = malloc(REPRODUCIBLE_COUNT * MOST_ELEMENT);
     }
     unsigned char *const buffers[2] = {memory[0], memory[1]};
-    bool good = twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s",
-                                twill_context_message(context));
+    bool good = TWILL_NOTE(status == TWILL_OK, "%s", twill_context_message(context));
     for (size_t t = 0; good && t < TWILL_ARRAY_LENGTH(types); t++)
         good = try_type(s, comm, buffers, t, TWILL_SUM) && try_type(s, comm, buffers, t, TWILL_AVG);
-    (void)twill_test_note(good, __FILE__, __LINE__, "%s", twill_comm_message(comm));
+    (void)TWILL_NOTE(good, "%s", twill_comm_message(comm));
     for (int i = 0; i < 2; i++)
         if (s->heap)
             (void)twill_free(context, memory[i]);
         else
             free(memory[i]);
-    twill_comm_destroy(comm);
-    twill_context_destroy(context);
+    twill_test_disconnect(comm, context);
 }
 
 static const char *const nodes[] = {"", "2x4", "4x2", "8x1", "3+4+1"};
@@ -185,7 +181,7 @@ static bool applies(const struct twill_algorithm *a, const char *shape)
 
 /* Every allreduce algorithm, by name, on the kinds of world that it applies to and whose turn it is
  * by TEST_SEED, one in two or in four under a sanitizer; on all with TEST_WHOLE. */
-static void same_bits(void **unused)
+TWILL_TEST(same_bits)
 {
     unsigned runs = 0;
     struct table *tables = make_tables();
@@ -211,7 +207,7 @@ static void same_bits(void **unused)
 }
 
 /* A ring starts each shard at another rank: without the variable its bits differ. */
-static void other_bits(void **unused)
+TWILL_TEST(other_bits)
 {
     struct table *tables = make_tables();
     struct setting s = {.nodes = "8x1",
@@ -224,5 +220,3 @@ static void other_bits(void **unused)
     free(tables);
     assert_true(s.differ > 0);
 }
-
-TWILL_UNIT_MAIN(same_bits, other_bits)

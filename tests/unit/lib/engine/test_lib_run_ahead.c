@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ranks that run ahead: a rank that only sends is many calls ahead when others receive. Data that
  * they have not received must not be overwritten, and a rank that never arrives is detected. */
-#include "tests/support/ranks.h"
-#include "tests/support/sanitizers.h"
 #include "tests/support/unit.h"
 
 #define EAGER_CALLS (TEST_FEWER ? 300u : 1500u)
@@ -36,7 +34,7 @@ static bool start(struct eager_job *job, twill_bootstrap *bootstrap, const char 
     job->dst = memory[1];
     job->rank = connected ? (uint32_t)twill_comm_rank(job->comm) : 0;
     job->size = connected ? (uint32_t)twill_comm_size(job->comm) : 0;
-    return twill_test_note(connected, __FILE__, __LINE__, "no communicator");
+    return TWILL_NOTE(connected, "no communicator");
 }
 
 static void stop(struct eager_job *job)
@@ -45,8 +43,7 @@ static void stop(struct eager_job *job)
         (void)twill_free(job->context, job->src);
         (void)twill_free(job->context, job->dst);
     }
-    twill_comm_destroy(job->comm);
-    twill_context_destroy(job->context);
+    twill_test_disconnect(job->comm, job->context);
 }
 
 /* Return element i that a rank sends to another in a call; `to` is 0 if it sends to all. */
@@ -101,9 +98,8 @@ static bool run_eager_call(const struct eager_job *j, uint64_t call, unsigned ki
         status = twill_scatter(j->comm, j->src, j->dst, count, TWILL_I32, (int)root);
     else
         status = twill_allreduce(j->comm, j->src, j->dst, count, TWILL_I32, TWILL_SUM);
-    if (!twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "call %llu, kind %u: %s",
-                         (unsigned long long)call, kind, twill_comm_message(j->comm)))
-        return false;
+    TWILL_REQUIRE(status == TWILL_OK, "call %llu, kind %u: %s", (unsigned long long)call, kind,
+                  twill_comm_message(j->comm));
     if (kind == BROADCAST && !is_element(j->dst, call, root, 0, count))
         return false;
     if (kind == SCATTER && !is_element(j->dst, call, root, j->rank, count))
@@ -142,7 +138,7 @@ static void run_ahead(int rank, int size, twill_bootstrap *bootstrap, void *user
     stop(&job);
 }
 
-static void ahead_of_others(void **unused)
+TWILL_TEST(ahead_of_others)
 {
     twill_test_run_ranks(2, run_ahead, "");
     twill_test_run_ranks(EAGER_RANKS, run_ahead, "");
@@ -161,19 +157,16 @@ static void give_in_vain(int rank, int size, twill_bootstrap *bootstrap, void *u
             status = twill_broadcast(job.comm, job.src, job.dst, count, TWILL_I32, 0);
         char name[32];
         snprintf(name, sizeof(name), "rank %d", size - 1);
-        (void)twill_test_note(status == TWILL_ERR_TIMEOUT && calls > 2 &&
-                                  strstr(twill_comm_message(job.comm), name) != NULL,
-                              __FILE__, __LINE__, "call %u: status %d: \"%s\"", calls, status,
-                              twill_comm_message(job.comm));
+        (void)TWILL_NOTE(status == TWILL_ERR_TIMEOUT && calls > 2 &&
+                             strstr(twill_comm_message(job.comm), name) != NULL,
+                         "call %u: status %d: \"%s\"", calls, status, twill_comm_message(job.comm));
     }
     (void)twill_test_barrier(bootstrap);
     stop(&job);
 }
 
-static void no_receiver(void **unused)
+TWILL_TEST(no_receiver)
 {
     twill_test_run_ranks(2, give_in_vain, &(size_t){1});
     twill_test_run_ranks(2, give_in_vain, &(size_t){200});
 }
-
-TWILL_UNIT_MAIN(ahead_of_others, no_receiver)

@@ -3,7 +3,6 @@
  * on without them where that rank dies or takes too long. */
 #include "fabric/shm/node_board.h"
 #include "lib/engine/shared_prices.h"
-#include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
 #include <limits.h>
@@ -28,7 +27,7 @@ static enum twill_price_record claim(void *user, uint64_t key, bool wait,
 {
     bool mine;
     struct twill_board_entry *entry = twill_board_find(user, key, &mine);
-    twill_test_note(entry != NULL && mine == !wait, __FILE__, __LINE__, "claimed twice");
+    TWILL_NOTE(entry != NULL && mine == !wait, "claimed twice");
     return TWILL_RECORD_NONE;
 }
 
@@ -97,32 +96,29 @@ static void run_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
     }
     if (what != DIES)
         TWILL_CHECK(twill_test_barrier(bootstrap));
-    twill_comm_destroy(comm);
-    twill_context_destroy(context);
+    twill_test_disconnect(comm, context);
 }
 
-static void test_read(void **state)
+TWILL_TEST(test_read)
 {
     int what = READS;
     twill_test_run_ranks(2, run_rank, &what);
 }
 
-static void test_read_choice(void **state)
+TWILL_TEST(test_read_choice)
 {
     int what = READS_CHOICE;
     twill_test_run_ranks(16, run_rank, &what);
 }
 
-static void test_other_dies(void **state)
+TWILL_TEST(test_other_dies)
 {
     int what = DIES;
     twill_test_run_processes(2, run_rank, &what);
 }
 
-static void test_other_is_slow(void **state)
+TWILL_TEST(test_other_is_slow)
 {
     int what = IS_SLOW;
     twill_test_run_ranks(2, run_rank, &what);
 }
-
-TWILL_UNIT_MAIN(test_read, test_read_choice, test_other_dies, test_other_is_slow)

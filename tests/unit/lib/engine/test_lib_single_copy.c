@@ -6,8 +6,6 @@
 #include "lib/comm/comm.h"
 #include "tests/doubles/xpmem/xpmem_double.h"
 #include "tests/support/collectives.h"
-#include "tests/support/ranks.h"
-#include "tests/support/sanitizers.h"
 #include "tests/support/unit.h"
 
 #define ALL_AS(protocol)                                                                           \
@@ -101,8 +99,7 @@ static void calling_rank(int rank, int size, twill_bootstrap *bootstrap, void *u
                                        .src_want = malloc(REACH_MOST_BYTES),
                                        .dst_want = malloc(REACH_MOST_BYTES),
                                        .bytes = REACH_MOST_BYTES};
-        twill_test_note(strstr(how_of(context), scene->says) != NULL, __FILE__, __LINE__, "%s",
-                        how_of(context));
+        TWILL_NOTE(strstr(how_of(context), scene->says) != NULL, "%s", how_of(context));
         (void)check_calls(comm, &buffers, requested);
         free(buffers.src_want);
         free(buffers.dst_want);
@@ -111,8 +108,7 @@ static void calling_rank(int rank, int size, twill_bootstrap *bootstrap, void *u
         memory_give(src, context, heap);
     if (dst != NULL)
         memory_give(dst, context, heap);
-    twill_comm_destroy(comm);
-    twill_context_destroy(context);
+    twill_test_disconnect(comm, context);
 }
 
 static void check_nothing_left(void)
@@ -124,7 +120,7 @@ static void check_nothing_left(void)
     assert_int_equal(now.segments, 0);
 }
 
-static void test_mapped(void **state)
+TWILL_TEST(test_mapped)
 {
     static const int sizes[] = {2, 3, 9};
     for (unsigned i = 0; i < 2 * TWILL_ARRAY_LENGTH(sizes); i++) {
@@ -145,7 +141,7 @@ static void test_mapped(void **state)
 
 /* No access: disabled by TWILL_REACH, refused by the system, or impossible between processes. Calls
  * then work as without it, and a request for "@mapped" is refused. */
-static void test_closed(void **state)
+TWILL_TEST(test_closed)
 {
     struct buffer_scene scene = {
         .single_copy = "xpmem", .algorithm = "TWILL_ALGORITHM=", .says = "xpmem: none (rank"};
@@ -175,16 +171,14 @@ static void unrequested_rank(int rank, int size, twill_bootstrap *bootstrap, voi
     float *data = calloc(4096, sizeof(*data));
     if (connect_ranks(&scene, bootstrap, &context, &comm)) {
         twill_status status = twill_allreduce(comm, data, data, 4096, TWILL_F32, TWILL_SUM);
-        twill_test_note(status == TWILL_ERR_CONFIG &&
-                            strstr(twill_comm_message(comm), wants) != NULL,
-                        __FILE__, __LINE__, "status %d: %s", status, twill_comm_message(comm));
+        TWILL_NOTE(status == TWILL_ERR_CONFIG && strstr(twill_comm_message(comm), wants) != NULL,
+                   "status %d: %s", status, twill_comm_message(comm));
     }
     free(data);
-    twill_comm_destroy(comm);
-    twill_context_destroy(context);
+    twill_test_disconnect(comm, context);
 }
 
-static void test_needed(void **state)
+TWILL_TEST(test_needed)
 {
     for (int fetched = 0; fetched < 2; fetched++)
         twill_test_run_ranks(2, unrequested_rank, &(bool){fetched != 0});
@@ -199,24 +193,22 @@ static void late_rank(int rank, int size, twill_bootstrap *bootstrap, void *user
     float *data = calloc(4096, sizeof(*data));
     int *named = user;
     if (connect_ranks(&scene, bootstrap, &context, &comm)) {
-        twill_test_note(twill_barrier(comm) == TWILL_OK, __FILE__, __LINE__, "barrier");
+        TWILL_NOTE(twill_barrier(comm) == TWILL_OK, "barrier");
         if (twill_comm_rank(comm) == 0)
             xpmem_double_reset(0);
-        twill_test_note(twill_barrier(comm) == TWILL_OK, __FILE__, __LINE__, "barrier");
+        TWILL_NOTE(twill_barrier(comm) == TWILL_OK, "barrier");
         twill_status status = twill_allreduce(comm, data, data, 4096, TWILL_F32, TWILL_SUM);
         const char *said = twill_comm_message(comm);
-        twill_test_note(status == TWILL_ERR_SYSTEM, __FILE__, __LINE__, "status %d: %s", status,
-                        said);
+        TWILL_NOTE(status == TWILL_ERR_SYSTEM, "status %d: %s", status, said);
         named[twill_comm_rank(comm)] = strstr(said, "could not be attached") != NULL &&
                                        strstr(said, "of rank ") != NULL &&
                                        strstr(said, "TWILL_TUNE=reach") != NULL;
     }
-    twill_comm_destroy(comm);
-    twill_context_destroy(context);
+    twill_test_disconnect(comm, context);
     free(data);
 }
 
-static void test_late(void **state)
+TWILL_TEST(test_late)
 {
     int named[3] = {0};
     xpmem_double_reset(XPMEM_DOUBLE_NEVER);
@@ -239,9 +231,9 @@ static void many_rank(int rank, int size, twill_bootstrap *bootstrap, void *user
     bool fine = connect_ranks(&scene, bootstrap, &context, &comm);
     for (int i = 0; i < PERSISTENT && fine; i++) {
         float *data = (float *)(void *)(memory + (size_t)i * each);
-        fine = twill_test_note(twill_allreduce_init(comm, data, data, COUNT, TWILL_F32, TWILL_SUM,
-                                                    &request[i]) == TWILL_OK,
-                               __FILE__, __LINE__, "%s", twill_comm_message(comm));
+        fine = TWILL_NOTE(twill_allreduce_init(comm, data, data, COUNT, TWILL_F32, TWILL_SUM,
+                                               &request[i]) == TWILL_OK,
+                          "%s", twill_comm_message(comm));
     }
     for (int i = 0; i < PERSISTENT + BUFFERS && fine; i++) {
         float *data = (float *)(void *)(memory + (size_t)i * each);
@@ -254,20 +246,18 @@ static void many_rank(int rank, int size, twill_bootstrap *bootstrap, void *user
             status = twill_allreduce(comm, data, data, COUNT, TWILL_F32, TWILL_SUM);
         if (i < PERSISTENT && status == TWILL_OK)
             status = twill_wait(&request[i]);
-        fine =
-            twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s", twill_comm_message(comm));
+        fine = TWILL_NOTE(status == TWILL_OK, "%s", twill_comm_message(comm));
         for (int e = 0; e < COUNT && fine; e++)
-            fine = twill_test_note(data[e] == (float)(size * (i + e % 7)), __FILE__, __LINE__,
-                                   "buffer %d, element %d: %f", i, e, (double)data[e]);
+            fine = TWILL_NOTE(data[e] == (float)(size * (i + e % 7)), "buffer %d, element %d: %f",
+                              i, e, (double)data[e]);
     }
     for (int i = 0; i < PERSISTENT; i++)
         (void)twill_request_free(&request[i]);
-    twill_comm_destroy(comm);
-    twill_context_destroy(context);
+    twill_test_disconnect(comm, context);
     free(memory);
 }
 
-static void test_many(void **state)
+TWILL_TEST(test_many)
 {
     struct xpmem_double now;
     xpmem_double_reset(XPMEM_DOUBLE_NEVER);
@@ -280,7 +270,7 @@ static void test_many(void **state)
 
 /* --- fetched --------------------------------------------------------------------------------- */
 
-static void test_fetched(void **state)
+TWILL_TEST(test_fetched)
 {
     for (int mixed = 0; mixed < 2; mixed++) {
         struct buffer_scene scene = {.single_copy = "cma",
@@ -304,23 +294,21 @@ static void dying_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
     if (connect_ranks(&scene, bootstrap, &context, &comm)) {
         twill_request *request = NULL;
         int done = 0;
-        twill_test_note(twill_barrier(comm) == TWILL_OK, __FILE__, __LINE__, "barrier");
+        TWILL_NOTE(twill_barrier(comm) == TWILL_OK, "barrier");
         if (rank == 1) {
             twill_test_expect_death(1);
             (void)twill_allreduce_start(comm, data, data, COUNT, TWILL_F32, TWILL_SUM, &request);
             (void)twill_test(&request, &done);
         }
         /* It has published its address, and cannot have ended: no other rank has begun. */
-        twill_test_note(twill_test_barrier(bootstrap), __FILE__, __LINE__, "barrier");
+        TWILL_NOTE(twill_test_barrier(bootstrap), "barrier");
         if (rank == 1)
             raise(SIGKILL);
         twill_status status = twill_allreduce(comm, data, data, COUNT, TWILL_F32, TWILL_SUM);
-        twill_test_note(status == TWILL_ERR_PEER &&
-                            strstr(twill_comm_message(comm), "rank 1") != NULL,
-                        __FILE__, __LINE__, "status %d: %s", status, twill_comm_message(comm));
+        TWILL_NOTE(status == TWILL_ERR_PEER && strstr(twill_comm_message(comm), "rank 1") != NULL,
+                   "status %d: %s", status, twill_comm_message(comm));
     }
-    twill_comm_destroy(comm);
-    twill_context_destroy(context);
+    twill_test_disconnect(comm, context);
     free(data);
 }
 
@@ -339,20 +327,16 @@ static void broken_rank(int rank, int size, twill_bootstrap *bootstrap, void *us
     if (connect_ranks(&scene, bootstrap, &context, &comm)) {
         twill_status status = twill_broadcast(comm, data, data, BYTES, TWILL_U8, 0);
         const char *said = twill_comm_message(comm);
-        twill_test_note(status == TWILL_ERR_ARGUMENT && strstr(said, "of rank 0") != NULL &&
-                            strstr(said, "could not be read: Bad address") != NULL,
-                        __FILE__, __LINE__, "status %d: %s", status, said);
+        TWILL_NOTE(status == TWILL_ERR_ARGUMENT && strstr(said, "of rank 0") != NULL &&
+                       strstr(said, "could not be read: Bad address") != NULL,
+                   "status %d: %s", status, said);
     }
-    twill_comm_destroy(comm);
-    twill_context_destroy(context);
+    twill_test_disconnect(comm, context);
     munmap(data, BYTES);
 }
 
-static void test_fetched_failures(void **state)
+TWILL_TEST(test_fetched_failures)
 {
     twill_test_run_processes(3, dying_rank, NULL);
     twill_test_run_processes(3, broken_rank, NULL);
 }
-
-TWILL_UNIT_MAIN(test_mapped, test_closed, test_needed, test_late, test_many, test_fetched,
-                test_fetched_failures)

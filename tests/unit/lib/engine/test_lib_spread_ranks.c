@@ -3,7 +3,6 @@
  * start of each large call, now and then in small ones, and that it may run where it could before.
  */
 #include "lib/comm/comm.h"
-#include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
 enum { RANKS = 3, CPUS = 2, LARGE = 1 << 20, FEW = 1000, MANY = 1000000 };
@@ -85,7 +84,7 @@ static unsigned move_from(int at, const struct twill_cpu_share *share)
     return moved.moves;
 }
 
-static void test_moves(void **state)
+TWILL_TEST(test_moves)
 {
     static const struct {
         uint32_t index, ranks;
@@ -123,7 +122,7 @@ static unsigned share_core(struct twill_cpu_share *share, uint64_t now)
 }
 
 /* How often small calls look, in ticks of a nanosecond. */
-static void test_looks(void **state)
+TWILL_TEST(test_looks)
 {
     const uint64_t least = 10000001, most = 10000000001; /* ns, rounded up */
     struct twill_cpu_share share = {.index = 1, .ranks = 3, .cpus = CPUS};
@@ -207,11 +206,10 @@ static void sharing_rank(int rank, int size, twill_bootstrap *bootstrap, void *u
     }
     (void)twill_test_barrier(bootstrap);
     free(values);
-    twill_comm_destroy(comm);
-    twill_context_destroy(context);
+    twill_test_disconnect(comm, context);
 }
 
-static void test_calls(void **state)
+TWILL_TEST(test_calls)
 {
     struct two_cpus two;
     if (!find_two(&two))
@@ -224,5 +222,3 @@ static void test_calls(void **state)
     twill_test_run_ranks(RANKS, sharing_rank, &two);
     assert_int_equal(sched_setaffinity(0, sizeof(two.all), &two.all), 0);
 }
-
-TWILL_UNIT_MAIN(test_moves, test_looks, test_calls)

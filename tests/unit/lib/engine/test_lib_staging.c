@@ -3,7 +3,6 @@
  * they decide, and the longer segments of ranks that share cores. Values are checked in each way;
  * which way is quicker is not. */
 #include "lib/comm/comm.h"
-#include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
 enum {
@@ -132,7 +131,7 @@ static bool run_without_trials(twill_comm *first, struct staged_buffers *buffers
     return true;
 }
 
-static void trying_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_OF_RANKS(test_trials, STAGED_RANKS)
 {
     /* Set, as ranks that share a core have longer segments else. */
     static const char *const more[] = {"TWILL_TUNE=segment=128K", "TWILL_LOG=none",
@@ -142,15 +141,12 @@ static void trying_rank(int rank, int size, twill_bootstrap *bootstrap, void *us
     struct staged_buffers buffers = {0};
     if (twill_test_connect(&context, &comm, bootstrap, "", NULL, more) &&
         take_buffers(&buffers, STAGED_BYTES))
-        twill_test_note(run_trials(comm, bootstrap, &buffers) && run_without_trials(comm, &buffers),
-                        __FILE__, __LINE__, "trials");
+        TWILL_NOTE(run_trials(comm, bootstrap, &buffers) && run_without_trials(comm, &buffers),
+                   "trials");
     (void)twill_test_barrier(bootstrap);
     give_buffers(&buffers);
-    twill_comm_destroy(comm);
-    twill_context_destroy(context);
+    twill_test_disconnect(comm, context);
 }
-
-TWILL_UNIT_RANKS(test_trials, twill_test_run_ranks, STAGED_RANKS, trying_rank, NULL)
 
 /* Run one broadcast on a communicator of a colour's ranks; it begins a trial. */
 static bool begins_trial(twill_comm *world, int colour, struct staged_buffers *buffers)
@@ -166,7 +162,7 @@ static bool begins_trial(twill_comm *world, int colour, struct staged_buffers *b
 }
 
 /* Costs that other ranks have found out are not used, nor those that only some ranks still have. */
-static void one_of_three(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_OF_RANKS(test_other_ranks, 3)
 {
     static const char *const more[] = {"TWILL_TUNE=segment=128K", "TWILL_LOG=none",
                                        TWILL_TEST_PATIENT, NULL};
@@ -178,22 +174,17 @@ static void one_of_three(int rank, int size, twill_bootstrap *bootstrap, void *u
         bool good = true;
         for (unsigned i = 0; good && i < TRIAL / SEGMENTS; i++)
             good = run_broadcast(world, &buffers, STAGED_BYTES, i);
-        twill_test_note(good && begins_trial(world, rank < 2, &buffers), __FILE__, __LINE__,
-                        "other ranks");
+        TWILL_NOTE(good && begins_trial(world, rank < 2, &buffers), "other ranks");
         if (rank == 1) {
             free(context->comms.staging);
             context->comms.staging = NULL;
         }
-        twill_test_note(good && begins_trial(world, 0, &buffers), __FILE__, __LINE__,
-                        "only some ranks");
+        TWILL_NOTE(good && begins_trial(world, 0, &buffers), "only some ranks");
     }
     (void)twill_test_barrier(bootstrap);
     give_buffers(&buffers);
-    twill_comm_destroy(world);
-    twill_context_destroy(context);
+    twill_test_disconnect(world, context);
 }
-
-TWILL_UNIT_RANKS(test_other_ranks, twill_test_run_ranks, 3, one_of_three, NULL)
 
 /* The way is taken whose slowest rank is quicker, by a sixteenth at least, if both are known. */
 static bool check_decisions(twill_comm *comm, twill_bootstrap *bootstrap)
@@ -211,9 +202,7 @@ static bool check_decisions(twill_comm *comm, twill_bootstrap *bootstrap)
         twill_node_put_staging_cost(comm->node, kind, 0, rows[i].cached[comm->rank]);
         twill_node_put_staging_cost(comm->node, kind, 1, rows[i].streamed[comm->rank]);
         TWILL_REQUIRE(twill_test_barrier(bootstrap));
-        if (!twill_test_note(twill_staging_decide(comm, kind) == rows[i].streams, __FILE__,
-                             __LINE__, "row %zu", i))
-            return false;
+        TWILL_REQUIRE(twill_staging_decide(comm, kind) == rows[i].streams, "row %zu", i);
         TWILL_REQUIRE(twill_test_barrier(bootstrap));
     }
     return true;
@@ -234,17 +223,16 @@ static void forced_rank(int rank, int size, twill_bootstrap *bootstrap, void *us
              i++)
             for (unsigned slot = 0; slot < TWILL_WINDOW; slot++) {
                 const struct twill_instance *last = &comm->issue.slot[slot].instance;
-                twill_test_note(last->streams == streams && !last->is_measured, __FILE__, __LINE__,
-                                "%s", (const char *)user);
+                TWILL_NOTE(last->streams == streams && !last->is_measured, "%s",
+                           (const char *)user);
             }
     }
     (void)twill_test_barrier(bootstrap);
     give_buffers(&buffers);
-    twill_comm_destroy(comm);
-    twill_context_destroy(context);
+    twill_test_disconnect(comm, context);
 }
 
-static void test_forced(void **state)
+TWILL_TEST(test_forced)
 {
     twill_test_run_ranks(STAGED_RANKS, forced_rank, "TWILL_TUNE=staging=streamed");
     twill_test_run_ranks(STAGED_RANKS, forced_rank, "TWILL_TUNE=staging=cached");
@@ -271,11 +259,10 @@ static void crowded_rank(int rank, int size, twill_bootstrap *bootstrap, void *u
     }
     (void)twill_test_barrier(bootstrap);
     give_buffers(&buffers);
-    twill_comm_destroy(comm);
-    twill_context_destroy(context);
+    twill_test_disconnect(comm, context);
 }
 
-static void test_crowded(void **state)
+TWILL_TEST(test_crowded)
 {
     cpu_set_t all, one;
     CPU_ZERO(&one);
@@ -288,5 +275,3 @@ static void test_crowded(void **state)
     twill_test_run_processes(STAGED_RANKS, crowded_rank, "TWILL_TUNE=segment=64K");
     assert_int_equal(sched_setaffinity(0, sizeof(all), &all), 0);
 }
-
-TWILL_UNIT_MAIN(test_trials, test_other_ranks, test_forced, test_crowded)

@@ -4,8 +4,6 @@
  * the thread sanitizer. */
 #include "lib/engine/request.h"
 #include "tests/support/numbers.h"
-#include "tests/support/ranks.h"
-#include "tests/support/sanitizers.h"
 #include "tests/support/unit.h"
 
 #include <dirent.h>
@@ -38,8 +36,7 @@ struct worker {
 
 static bool fine(twill_comm *comm, twill_status status)
 {
-    return twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "status %d: %s", status,
-                           twill_comm_message(comm));
+    return TWILL_NOTE(status == TWILL_OK, "status %d: %s", status, twill_comm_message(comm));
 }
 
 static bool reduce_worker(struct worker *worker, size_t count, int64_t *data, uint64_t seed)
@@ -149,9 +146,9 @@ static bool worker_disagree(struct worker *worker, int64_t *data)
         twill_test_barrier(worker->scene->bootstrap)); /* all ranks have left the call before */
     twill_status status =
         twill_allreduce(worker->comm, data, data, odd ? 9 : 8, TWILL_I64, TWILL_SUM);
-    return twill_test_note(
-        status == TWILL_ERR_MISMATCH && twill_barrier(worker->comm) == TWILL_ERR_BROKEN, __FILE__,
-        __LINE__, "status %d: %s", status, twill_comm_message(worker->comm));
+    return TWILL_NOTE(status == TWILL_ERR_MISMATCH &&
+                          twill_barrier(worker->comm) == TWILL_ERR_BROKEN,
+                      "status %d: %s", status, twill_comm_message(worker->comm));
 }
 
 static void *work(void *argument)
@@ -197,7 +194,7 @@ static void *watch(void *argument)
                now.bytes_copied >= before.bytes_copied;
         before = now;
     }
-    twill_test_note(good, __FILE__, __LINE__, "counters that are read meanwhile");
+    TWILL_NOTE(good, "counters that are read meanwhile");
     return NULL;
 }
 
@@ -330,8 +327,7 @@ static void scene_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
     if (twill_test_connect(&context, &all, bootstrap, scene->nodes, NULL, settings))
         scene->play(scene, all);
     if (!twill_test_failed()) { /* else other threads may be in any state */
-        twill_comm_destroy(all);
-        twill_context_destroy(context);
+        twill_test_disconnect(all, context);
     }
 }
 
@@ -349,7 +345,7 @@ static const struct thread_scene scenes[] = {
     {4, 0, 0, "2x2", -1, "none", NULL, progress_by_others},
 };
 
-static void ranks_as_threads(void **unused)
+TWILL_TEST(ranks_as_threads)
 {
     for (size_t s = 0; s < TWILL_ARRAY_LENGTH(scenes); s++) {
         struct thread_scene scene = scenes[s];
@@ -358,7 +354,7 @@ static void ranks_as_threads(void **unused)
     }
 }
 
-static void ranks_as_processes(void **unused)
+TWILL_TEST(ranks_as_processes)
 {
     for (size_t s = 0; s < TWILL_ARRAY_LENGTH(scenes); s++) {
         struct thread_scene scene = scenes[s];
@@ -366,14 +362,4 @@ static void ranks_as_processes(void **unused)
         if (scene.size == 3)
             twill_test_run_processes(scene.size, scene_rank, &scene);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranks_as_threads),
-        cmocka_unit_test(ranks_as_processes),
-    };
-    cmocka_set_test_filter(getenv("TEST_ONLY")); /* NULL: all */
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

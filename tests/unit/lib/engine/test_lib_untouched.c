@@ -52,7 +52,7 @@ static size_t pages(const struct untouched *it)
     return count;
 }
 
-static void test_populated(void **state)
+TWILL_TEST_BETWEEN(test_populated, set_up, tear_down)
 {
     struct untouched *it = *state;
     if (madvise(it->memory, it->page, MADV_POPULATE_WRITE) != 0)
@@ -61,7 +61,7 @@ static void test_populated(void **state)
     assert_int_equal(pages(it), BYTES / it->page);
 }
 
-static void test_left_alone(void **state)
+TWILL_TEST_BETWEEN(test_left_alone, set_up, tear_down)
 {
     struct untouched *it = *state;
     struct twill_side *dst = &it->run.buffers.side[TWILL_DST];
@@ -84,7 +84,7 @@ static void test_left_alone(void **state)
 }
 
 /* Other ranks wait meanwhile, and may time out: without time for it most is left to the stores. */
-static void test_much(void **state)
+TWILL_TEST_BETWEEN(test_much, set_up, tear_down)
 {
     struct untouched *it = *state;
     const size_t bytes = (size_t)1 << 30;
@@ -102,7 +102,7 @@ static void test_much(void **state)
 }
 
 /* In place: a root that broadcasts a mapped file does not write to it. */
-static void test_in_place(void **state)
+TWILL_TEST_BETWEEN(test_in_place, set_up, tear_down)
 {
     struct untouched *it = *state;
     it->run.buffers.side[TWILL_SRC] = it->run.buffers.side[TWILL_DST];
@@ -111,22 +111,10 @@ static void test_in_place(void **state)
 }
 
 /* The middle tells whether memory has been used; what is not there then is left to the stores. */
-static void test_touched(void **state)
+TWILL_TEST_BETWEEN(test_touched, set_up, tear_down)
 {
     struct untouched *it = *state;
     it->memory[BYTES / 2] = 1;
     twill_run_populate(&it->run);
     assert_in_range(pages(it), 1, BYTES / it->page - 1);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_populated, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_left_alone, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_in_place, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_much, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(test_touched, set_up, tear_down),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -114,7 +114,7 @@ static void give_back_block(struct record *record, size_t keep)
     }
 }
 
-static void test_against_record(void **state)
+TWILL_TEST(test_against_record)
 {
     struct record *record = calloc(1, sizeof(*record));
     void *pages = calloc(1, twill_arena_record_bytes(ARENA_BYTES));
@@ -146,7 +146,7 @@ static void test_against_record(void **state)
 }
 
 /* The block freed last is reused first, because it is cached and mapped. */
-static void test_warm_first(void **state)
+TWILL_TEST(test_warm_first)
 {
     void *pages = calloc(1, twill_arena_record_bytes(ARENA_BYTES));
     struct twill_arena arena;
@@ -174,5 +174,3 @@ static void test_warm_first(void **state)
     assert_null(twill_arena_alloc(&arena, 1, (size_t)1 << 62, &zero));
     free(pages);
 }
-
-TWILL_UNIT_MAIN(test_against_record, test_warm_first)

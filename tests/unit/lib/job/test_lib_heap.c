@@ -2,8 +2,6 @@
 /* Address space of a job, twill_alloc() when a rank's heap is full, and the messages when there is
  * too little. */
 #include "lib/comm/comm.h"
-#include "tests/support/ranks.h"
-#include "tests/support/sanitizers.h"
 #include "tests/support/unit.h"
 
 #include <sys/resource.h>
@@ -45,14 +43,13 @@ static void run_small(int rank, int size, twill_bootstrap *bootstrap, void *user
     size_t taken = address_space() - before, heap_bytes = context->memory.heap.bytes;
     TWILL_CHECK(before > 0 && heap_bytes >= TWILL_HUGE_PAGE &&
                 heap_bytes * (size_t)size <= node_memory());
-    twill_test_note(taken > heap_bytes && taken <= node_memory(), __FILE__, __LINE__,
-                    "%d ranks take %zu MiB of address space, the node has %zu MiB of memory", size,
-                    taken / MIB, node_memory() / MIB);
-    twill_comm_destroy(comm);
-    twill_context_destroy(context);
+    TWILL_NOTE(taken > heap_bytes && taken <= node_memory(),
+               "%d ranks take %zu MiB of address space, the node has %zu MiB of memory", size,
+               taken / MIB, node_memory() / MIB);
+    twill_test_disconnect(comm, context);
 }
 
-static void test_address_space(void **state)
+TWILL_TEST(test_address_space)
 {
     twill_test_run_processes(4, run_small, NULL);
     twill_test_run_processes(16, run_small, NULL);
@@ -87,11 +84,10 @@ static void run_spill(int rank, int size, twill_bootstrap *bootstrap, void *user
     TWILL_CHECK(twill_alloc(context, &again, heap->bytes) == TWILL_OK); /* the whole heap */
     TWILL_CHECK(twill_heap_offset(heap, again, heap->bytes) == 0);
     TWILL_CHECK(twill_free(context, again) == TWILL_OK);
-    twill_comm_destroy(comm);
-    twill_context_destroy(context);
+    twill_test_disconnect(comm, context);
 }
 
-static void test_spill(void **state)
+TWILL_TEST(test_spill)
 {
     for (int first = 0; first < 2; first++) {
         bool before = first == 1;
@@ -100,7 +96,7 @@ static void test_spill(void **state)
 }
 
 /* A limit that is set holds for private memory, too. */
-static void run_limit(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_OF_PROCESSES(test_limit, 2)
 {
     static const char *const settings[] = {TWILL_TEST_PATIENT, "TWILL_TUNE=heap_limit=4M", NULL};
     twill_context *context;
@@ -112,11 +108,8 @@ static void run_limit(int rank, int size, twill_bootstrap *bootstrap, void *user
     TWILL_CHECK(twill_alloc(context, &memory, 3 * MIB) == TWILL_OK);
     TWILL_CHECK(sums(comm, memory, size));
     TWILL_CHECK(twill_free(context, memory) == TWILL_OK);
-    twill_comm_destroy(comm);
-    twill_context_destroy(context);
+    twill_test_disconnect(comm, context);
 }
-
-TWILL_UNIT_RANKS(test_limit, twill_test_run_processes, 2, run_limit, NULL)
 
 /* ulimit -v: the default heap fits; TWILL_TUNE=heap_limit that does not fit is named in the error.
  */
@@ -143,11 +136,10 @@ static void run_ulimit(int rank, int size, twill_bootstrap *bootstrap, void *use
         TWILL_CHECK(strstr(twill_context_message(context), "TWILL_TUNE=heap_limit") != NULL);
         TWILL_CHECK(strstr(twill_context_message(context), "rank 0") != NULL);
     }
-    twill_comm_destroy(comm);
-    twill_context_destroy(context);
+    twill_test_disconnect(comm, context);
 }
 
-static void test_ulimit(void **state)
+TWILL_TEST(test_ulimit)
 {
     if (TEST_SLOW) /* sanitizers reserve terabytes of address space */
         skip();
@@ -180,25 +172,14 @@ static void run_many(int rank, int size, twill_bootstrap *bootstrap, void *user)
         TWILL_CHECK(strstr(twill_context_message(context), "that the 24 ranks of its node share") !=
                     NULL);
     }
-    twill_comm_destroy(comm);
-    twill_context_destroy(context);
+    twill_test_disconnect(comm, context);
 }
 
-static void test_ulimit_of_many(void **state)
+TWILL_TEST(test_ulimit_of_many)
 {
     if (TEST_SLOW) /* sanitizers reserve terabytes of address space */
         skip();
     size_t lefts[] = {1000, 300};
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(lefts); i++)
         twill_test_run_processes(24, run_many, &lefts[i]);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_address_space),  cmocka_unit_test(test_spill),
-        cmocka_unit_test(test_limit),          cmocka_unit_test(test_ulimit),
-        cmocka_unit_test(test_ulimit_of_many),
-    };
-    return cmocka_run_group_tests_name("lib/heap", tests, NULL, NULL);
 }

@@ -4,7 +4,6 @@
  * as 1,5, and I is not the capital of i there. */
 #include "lib/report/job_view.h"
 #include "lib/twill_train.h"
-#include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
 #include <ctype.h>
@@ -42,7 +41,7 @@ static int leave_locale(void **state)
     return system(command);
 }
 
-static void texts_have_no_locale(void **unused)
+TWILL_TEST(texts_have_no_locale)
 {
     struct twill_error error;
     char text[32], *end;
@@ -85,7 +84,7 @@ static bool check_times(twill_comm *comm)
     const char *line = twill_comm_times(comm, 0);
     const char *percent = line != NULL ? strstr(line, " %") : NULL;
     TWILL_REQUIRE(percent != NULL && percent - line > 3);
-    return twill_test_note(percent[-2] == '.', __FILE__, __LINE__, "no point in: %s", line);
+    return TWILL_NOTE(percent[-2] == '.', "no point in: %s", line);
 }
 
 static void run_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
@@ -103,11 +102,10 @@ static void run_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
         if (!check_times(comm) || !check_gradients(comm))
             return;
     }
-    twill_comm_destroy(comm);
-    twill_context_destroy(context);
+    twill_test_disconnect(comm, context);
 }
 
-static void settings_and_files_have_points(void **state)
+TWILL_TEST(settings_and_files_have_points)
 {
     struct locale_job *job = *state;
     char path[96], line[512];
@@ -126,9 +124,4 @@ static void settings_and_files_have_points(void **state)
     assert_true(seconds > 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(texts_have_no_locale),
-                                       cmocka_unit_test(settings_and_files_have_points)};
-    return cmocka_run_group_tests(tests, enter_locale, leave_locale);
-}
+TWILL_TEST_GROUP(enter_locale, leave_locale)

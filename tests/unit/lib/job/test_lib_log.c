@@ -2,7 +2,6 @@
 /* TWILL_LOG: the lines of each level, complete and with the prefix of their rank; keys are never
  * logged. */
 #include "lib/job/log.h"
-#include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
 #include <sys/stat.h>
@@ -45,8 +44,7 @@ static void run_logged(int rank, int size, twill_bootstrap *bootstrap, void *use
     const char *more[] = {level, file, algorithm, "TWILL_JOB=" KEY, NULL};
     if (twill_test_connect(&context, &comm, bootstrap, "2x2", NULL, more))
         make_calls(comm, rank);
-    twill_comm_destroy(comm);
-    twill_context_destroy(context);
+    twill_test_disconnect(comm, context);
 }
 
 static char *read_whole(const char *path)
@@ -123,7 +121,7 @@ static void check_lines(const struct log_scene *scene, int rank)
     assert_null(strstr(text, KEY));
 }
 
-static void info_logs_decisions(void **unused)
+TWILL_TEST(info_logs_decisions)
 {
     struct log_scene scene;
     run_scene(&scene, "info", "");
@@ -152,7 +150,7 @@ static void info_logs_decisions(void **unused)
     end_scene(&scene);
 }
 
-static void debug_logs_each_call(void **unused)
+TWILL_TEST(debug_logs_each_call)
 {
     struct log_scene scene;
     run_scene(&scene, "debug", "ring");
@@ -169,7 +167,7 @@ static void debug_logs_each_call(void **unused)
     end_scene(&scene);
 }
 
-static void warnings_only_by_default(void **unused)
+TWILL_TEST(warnings_only_by_default)
 {
     struct log_scene scene;
     run_scene(&scene, "warn", "");
@@ -178,7 +176,7 @@ static void warnings_only_by_default(void **unused)
     end_scene(&scene);
 }
 
-static void a_file_that_cannot_be_opened_is_an_error(void **unused)
+TWILL_TEST(a_file_that_cannot_be_opened_is_an_error)
 {
     const char *settings[] = {"TWILL_LOG_FILE=/nowhere/log.%h", NULL};
     twill_context *context = NULL;
@@ -188,7 +186,7 @@ static void a_file_that_cannot_be_opened_is_an_error(void **unused)
     twill_context_destroy(context);
 }
 
-static void an_unknown_letter_is_an_error(void **unused)
+TWILL_TEST(an_unknown_letter_is_an_error)
 {
     static const char *const wrong[] = {"TWILL_LOG_FILE=/tmp/log.%x", "TWILL_LOG_FILE=/tmp/log%"};
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(wrong); i++) {
@@ -202,7 +200,7 @@ static void an_unknown_letter_is_an_error(void **unused)
 }
 
 /* A FIFO without a reader is an error; a full one does not block. */
-static void a_fifo_is_not_waited_for(void **unused)
+TWILL_TEST(a_fifo_is_not_waited_for)
 {
     char folder[] = "/tmp/twill-log-XXXXXX", path[64], setting[128];
     assert_non_null(mkdtemp(folder));
@@ -230,7 +228,3 @@ static void a_fifo_is_not_waited_for(void **unused)
     assert_int_equal(unlink(path), 0);
     assert_int_equal(rmdir(folder), 0);
 }
-
-TWILL_UNIT_MAIN(info_logs_decisions, debug_logs_each_call, warnings_only_by_default,
-                a_file_that_cannot_be_opened_is_an_error, an_unknown_letter_is_an_error,
-                a_fifo_is_not_waited_for)

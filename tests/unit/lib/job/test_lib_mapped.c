@@ -4,8 +4,6 @@
  * if one rank's are malloc'd all ranks take the other protocol for that call. */
 #include "lib/comm/comm.h"
 #include "tests/support/collectives.h"
-#include "tests/support/ranks.h"
-#include "tests/support/sanitizers.h"
 #include "tests/support/unit.h"
 
 enum { MEMORIES = 4 };
@@ -64,12 +62,11 @@ static bool check_turn(struct mapped_job *job, const struct test_call *call, uns
     bool none = after.bytes_copied == before.bytes_copied && after.bytes_sent == before.bytes_sent;
     if (odd >= 0 || !goes_straight(call))
         return true;
-    return twill_test_note(none, __FILE__, __LINE__,
-                           "%s of %zu %s, in place %d, form %d: %llu bytes copied, %llu sent",
-                           twill_collective_name(call->collective), call->count,
-                           twill_type_name(call->type), call->in_place, call->form,
-                           (unsigned long long)(after.bytes_copied - before.bytes_copied),
-                           (unsigned long long)(after.bytes_sent - before.bytes_sent));
+    return TWILL_NOTE(none, "%s of %zu %s, in place %d, form %d: %llu bytes copied, %llu sent",
+                      twill_collective_name(call->collective), call->count,
+                      twill_type_name(call->type), call->in_place, call->form,
+                      (unsigned long long)(after.bytes_copied - before.bytes_copied),
+                      (unsigned long long)(after.bytes_sent - before.bytes_sent));
 }
 
 /* Elements of a shard for a message of about `bytes`. */
@@ -128,13 +125,12 @@ static void run_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
         free(job.plain[i]);
         free(job.want[i]);
     }
-    twill_comm_destroy(job.comm);
-    twill_context_destroy(context);
+    twill_test_disconnect(job.comm, context);
 }
 
 /* While one call is in progress and published, the next one has another count on rank 1: no rank
  * may use its buffer's address unchecked and store behind its end. */
-static void differ_behind(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_OF_RANKS(counts_differ_behind_another, 2)
 {
     enum { LESS = 16 << 10, MORE = 64 << 10 };
     const char *settings[] = {TWILL_TEST_PATIENT, NULL};
@@ -145,8 +141,8 @@ static void differ_behind(int rank, int size, twill_bootstrap *bootstrap, void *
     void *memory = NULL;
     int32_t first = 1, sum = 0;
     if (twill_test_connect(&context, &comm, bootstrap, "", NULL, settings) &&
-        twill_test_note(twill_alloc(context, &memory, MORE) == TWILL_OK, __FILE__, __LINE__, "%s",
-                        twill_context_message(context))) {
+        TWILL_NOTE(twill_alloc(context, &memory, MORE) == TWILL_OK, "%s",
+                   twill_context_message(context))) {
         unsigned char *at = memory;
         memset(at, 1, MORE);
         for (int turn = 0; turn < 2; turn++) { /* rank 0 is waiting when rank 1 enters the call */
@@ -158,26 +154,21 @@ static void differ_behind(int rank, int size, twill_bootstrap *bootstrap, void *
             (void)twill_test_barrier(bootstrap);
         }
         twill_status status = twill_wait_all(2, request);
-        (void)twill_test_note(status == TWILL_ERR_MISMATCH, __FILE__, __LINE__, "status %d: %s",
-                              status, twill_comm_message(comm));
+        (void)TWILL_NOTE(status == TWILL_ERR_MISMATCH, "status %d: %s", status,
+                         twill_comm_message(comm));
         (void)twill_test_barrier(bootstrap);
         size_t kept = LESS;
         while (rank == 0 && kept < MORE && at[kept] == 1)
             kept++;
-        (void)twill_test_note(rank != 0 || kept == MORE, __FILE__, __LINE__,
-                              "byte %zu behind the buffer has changed", kept - LESS);
+        (void)TWILL_NOTE(rank != 0 || kept == MORE, "byte %zu behind the buffer has changed",
+                         kept - LESS);
     }
     twill_comm_destroy(comm);
     (void)twill_free(context, memory);
     twill_context_destroy(context);
 }
 
-static void counts_differ_behind_another(void **state)
-{
-    twill_test_run_ranks(2, differ_behind, NULL);
-}
-
-static void threads_of_one_process(void **state)
+TWILL_TEST(threads_of_one_process)
 {
     for (int threads = 1; threads <= (TEST_TSAN ? 1 : 2); threads++) {
         struct mapped_job job = {.threads = threads};
@@ -185,12 +176,10 @@ static void threads_of_one_process(void **state)
     }
 }
 
-static void processes(void **state)
+TWILL_TEST(processes)
 {
     for (int threads = 1; threads <= (TEST_TSAN ? 1 : 4); threads *= 2) {
         struct mapped_job job = {.threads = threads};
         twill_test_run_processes(2, run_rank, &job);
     }
 }
-
-TWILL_UNIT_MAIN(processes, counts_differ_behind_another, threads_of_one_process)

@@ -3,7 +3,7 @@
 #include "lib/twill.h"
 #include "tests/support/unit.h"
 
-static void test_register(void **state)
+TWILL_TEST(test_register)
 {
     static unsigned char memory[8192];
     twill_comm *comm = NULL;
@@ -28,5 +28,3 @@ static void test_register(void **state)
     assert_int_equal(twill_free(context, own), TWILL_OK);
     twill_finalize(comm); /* with one region still registered */
 }
-
-TWILL_UNIT_MAIN(test_register)

@@ -5,8 +5,6 @@
  * NUMA node 0 stand in for it. */
 #include "lib/comm/comm.h"
 #include "tests/support/placement.h"
-#include "tests/support/ranks.h"
-#include "tests/support/sanitizers.h"
 #include "tests/support/unit.h"
 
 #define PLACE_RANKS 4
@@ -49,8 +47,7 @@ static bool job_open(struct placed_job *job, int rank, int size, twill_bootstrap
 
 static void job_close(struct placed_job *job)
 {
-    twill_comm_destroy(job->comm);
-    twill_context_destroy(job->context);
+    twill_test_disconnect(job->comm, job->context);
 }
 
 /* Is it bound to exactly these nodes, with some pages present and all of those on them? */
@@ -61,10 +58,9 @@ static bool is_bound(const char *what, const void *at, size_t bytes, twill_numa_
     long found = twill_memory_where(at, bytes, pages), right = 0;
     for (unsigned i = 0; i < TWILL_MAX_NUMA; i++)
         right += nodes >> i & 1 ? (long)pages[i] : 0;
-    return twill_test_note(
-        mode == MPOL_BIND && bound == nodes && found > 0 && right == found, __FILE__, __LINE__,
-        "%s: policy %d, nodes %#llx instead of %#llx, %ld of %ld pages there", what, mode,
-        (unsigned long long)bound, (unsigned long long)nodes, right, found);
+    return TWILL_NOTE(mode == MPOL_BIND && bound == nodes && found > 0 && right == found,
+                      "%s: policy %d, nodes %#llx instead of %#llx, %ld of %ld pages there", what,
+                      mode, (unsigned long long)bound, (unsigned long long)nodes, right, found);
 }
 
 static void stats_of(const struct placed_job *job, struct twill_memory_stats *library)
@@ -133,7 +129,7 @@ static void run_bound(int rank, int size, twill_bootstrap *bootstrap, void *user
     job_close(&job);
 }
 
-static void test_bound(void **state)
+TWILL_TEST(test_bound)
 {
     if (!can_mbind())
         skip();
@@ -141,7 +137,7 @@ static void test_bound(void **state)
 }
 
 /* Memory beyond the budget is in DDR and counted in memory_fallbacks. */
-static void run_beyond(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_OF_PROCESSES(test_beyond, PLACE_RANKS)
 {
     struct placed_job job;
     twill_counters counters;
@@ -155,8 +151,6 @@ static void run_beyond(int rank, int size, twill_bootstrap *bootstrap, void *use
     TWILL_CHECK(policy_at(job.comm->node->area[job.comm->node->me], NULL) == MPOL_DEFAULT);
     job_close(&job);
 }
-
-TWILL_UNIT_RANKS(test_beyond, twill_test_run_processes, PLACE_RANKS, run_beyond, NULL)
 
 /* A range that was refused is placed when it is taken again, one that was placed is there for the
  * next block, and where that is refused it is not bound any more. */
@@ -191,7 +185,7 @@ static void run_again(int rank, int size, twill_bootstrap *bootstrap, void *user
     job_close(&job);
 }
 
-static void test_again(void **state)
+TWILL_TEST(test_again)
 {
     if (!can_mbind())
         skip();
@@ -223,12 +217,12 @@ static void run_little(int rank, int size, twill_bootstrap *bootstrap, void *use
     TWILL_CHECK(job.context->memory.user_policy.nodes != 0);
     TWILL_CHECK(twill_alloc(job.context, &memory, 64) == TWILL_OK);
     uint64_t touched = private_bytes() - before;
-    twill_test_note(before > 0 && touched < (uint64_t)5 << 20, __FILE__, __LINE__,
-                    "%llu KiB of private memory are touched", (unsigned long long)touched >> 10);
+    TWILL_NOTE(before > 0 && touched < (uint64_t)5 << 20, "%llu KiB of private memory are touched",
+               (unsigned long long)touched >> 10);
     job_close(&job);
 }
 
-static void test_little(void **state)
+TWILL_TEST(test_little)
 {
     if (TEST_SLOW)
         skip();
@@ -249,13 +243,13 @@ static bool has_hbm(void)
     return has;
 }
 
-int main(void)
+static int choose_memory(void **state)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_bound), cmocka_unit_test(test_beyond),
-                                       cmocka_unit_test(test_again), cmocka_unit_test(test_little)};
     if (!has_hbm())
         setenv("MEMKIND_HBW_NODES", "0", 1);
     printf("memory of a job: %s\n",
            has_hbm() ? "MCDRAM or HBM of this machine" : "NUMA node 0 stands in for MCDRAM");
-    return cmocka_run_group_tests_name("lib/place", tests, NULL, NULL);
+    return 0;
 }
+
+TWILL_TEST_GROUP(choose_memory, NULL)

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Bad settings: each is an error that names the variable, its value and what is allowed. */
-#include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
 struct bad_setting {
@@ -34,7 +33,7 @@ static void check_message(const char *what, const char *const *expected, const c
             fail_msg("%s: \"%s\" is not in \"%s\"", what, expected[i], message);
 }
 
-static void settings_that_cannot_be_used(void **unused)
+TWILL_TEST(settings_that_cannot_be_used)
 {
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(bad_settings); i++) {
         const char *settings[] = {bad_settings[i].setting, NULL};
@@ -72,14 +71,12 @@ static void fail_late(int rank, int size, twill_bootstrap *bootstrap, void *user
     bool found = status != TWILL_OK;
     for (int i = 0; i < 3; i++)
         found = found && strstr(message, bad->expected[i]) != NULL;
-    (void)twill_test_note(found, __FILE__, __LINE__, "%s: status %d: \"%s\"", bad->setting, status,
-                          message);
+    (void)TWILL_NOTE(found, "%s: status %d: \"%s\"", bad->setting, status, message);
     (void)twill_test_barrier(bootstrap);
-    twill_comm_destroy(comm);
-    twill_context_destroy(context);
+    twill_test_disconnect(comm, context);
 }
 
-static void settings_that_fail_late(void **unused)
+TWILL_TEST(settings_that_fail_late)
 {
     static const struct bad_setting bad[] = {
         {"TWILL_PROVIDER=carrier-pigeon", {"TWILL_PROVIDER", "carrier-pigeon", "tcp"}},
@@ -115,15 +112,13 @@ static void carry(int rank, int size, twill_bootstrap *bootstrap, void *user)
         for (size_t i = 0; (line = twill_context_describe(context, i)) != NULL; i++)
             said = said || strstr(line, carrier->says) || strstr(line, carrier->or_else);
         TWILL_CHECK(twill_allreduce(comm, &sum, &sum, 1, TWILL_F64, TWILL_SUM) == TWILL_OK);
-        (void)twill_test_note(sum == size, __FILE__, __LINE__, "rank %d: %f", rank, sum);
-        (void)twill_test_note(said, __FILE__, __LINE__, "%s: no line has \"%s\"", carrier->setting,
-                              carrier->says);
+        (void)TWILL_NOTE(sum == size, "rank %d: %f", rank, sum);
+        (void)TWILL_NOTE(said, "%s: no line has \"%s\"", carrier->setting, carrier->says);
     }
-    twill_comm_destroy(comm);
-    twill_context_destroy(context);
+    twill_test_disconnect(comm, context);
 }
 
-static void carriers_between_nodes(void **unused)
+TWILL_TEST(carriers_between_nodes)
 {
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(carriers); i++)
         twill_test_run_ranks(2, carry, (void *)&carriers[i]);
@@ -140,15 +135,15 @@ static void differ(int rank, int size, twill_bootstrap *bootstrap, void *user)
     const char *settings[] = {rank == 1 ? difference->setting : NULL, NULL};
     twill_context *context = NULL;
     twill_status status = twill_context_create(&context, bootstrap, settings);
-    (void)twill_test_note(status == TWILL_ERR_CONFIG &&
-                              strstr(twill_context_message(context), difference->name) != NULL &&
-                              strstr(twill_context_message(context), "rank 1") != NULL,
-                          __FILE__, __LINE__, "%s: status %d: \"%s\"", difference->setting, status,
-                          twill_context_message(context));
+    (void)TWILL_NOTE(status == TWILL_ERR_CONFIG &&
+                         strstr(twill_context_message(context), difference->name) != NULL &&
+                         strstr(twill_context_message(context), "rank 1") != NULL,
+                     "%s: status %d: \"%s\"", difference->setting, status,
+                     twill_context_message(context));
     twill_context_destroy(context);
 }
 
-static void settings_that_differ(void **unused)
+TWILL_TEST(settings_that_differ)
 {
     char file[48], tuning[64];
     snprintf(file, sizeof(file), "/tmp/twill-settings-%d", (int)getpid());
@@ -173,6 +168,3 @@ static void settings_that_differ(void **unused)
     }
     assert_int_equal(remove(file), 0);
 }
-
-TWILL_UNIT_MAIN(settings_that_cannot_be_used, settings_that_differ, settings_that_fail_late,
-                carriers_between_nodes)

@@ -4,7 +4,6 @@
  * line. */
 #include "algorithms/select/tuning_file.h"
 #include "lib/job/context.h"
-#include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
 #include <sys/stat.h>
@@ -68,7 +67,7 @@ static size_t timings_used(twill_bootstrap *bootstrap, const char *home)
     setenv("HOME", home, 1);
     twill_status status = twill_context_create(&context, bootstrap, NULL);
     size_t count = status == TWILL_OK ? context->selection.tuning->count : SIZE_MAX;
-    twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s", twill_context_message(context));
+    TWILL_NOTE(status == TWILL_OK, "%s", twill_context_message(context));
     twill_context_destroy(context);
     return count;
 }
@@ -85,7 +84,7 @@ static void rank_without_timings(int rank, int size, twill_bootstrap *bootstrap,
     TWILL_CHECK(timings_used(bootstrap, rank == 0 ? c->home : c->empty) == 0);
 }
 
-static void test_folder(void **state)
+TWILL_TEST(test_folder)
 {
     struct tuning_case *c = *state;
     if (c->key[0] == '\0')
@@ -106,7 +105,7 @@ static void test_folder(void **state)
     twill_test_run_processes(2, rank_without_timings, c);
 }
 
-static void test_broken(void **state)
+TWILL_TEST(test_broken)
 {
     struct tuning_case *c = *state;
     twill_context *context;
@@ -119,11 +118,4 @@ static void test_broken(void **state)
     twill_context_destroy(context);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_folder),
-        cmocka_unit_test(test_broken),
-    };
-    return cmocka_run_group_tests(tests, make_homes, remove_homes);
-}
+TWILL_TEST_GROUP(make_homes, remove_homes)

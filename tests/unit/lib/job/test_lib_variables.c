@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The entries of TWILL_LAYOUT and TWILL_TUNE, their old names, and where values are taken from. */
 #include "lib/job/config.h"
-#include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
 /* Two settings and two environment variables, or NULL, and what follows. */
@@ -76,7 +75,7 @@ static void set_environment(const struct given *given, bool set)
     }
 }
 
-static void values_and_where_from(void **unused)
+TWILL_TEST(values_and_where_from)
 {
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++) {
         const struct given *given = &cases[i];
@@ -102,7 +101,7 @@ static void values_and_where_from(void **unused)
 }
 
 /* Transports ask for entries by the names that users write. */
-static void found_by_name(void **unused)
+TWILL_TEST(found_by_name)
 {
     const char *settings[] = {"TWILL_CONGESTION=reno", "TWILL_TUNE=domain=lo", NULL};
     struct twill_config config = {.text = {NULL}};
@@ -133,7 +132,7 @@ static unsigned count_lines(FILE *file, const char *text)
 }
 
 /* Old names in the environment: a warning each, of the first rank. None for those of settings. */
-static void old_names_warn_once(void **unused)
+TWILL_TEST(old_names_warn_once)
 {
     char path[] = "/tmp/twill-variables-XXXXXX", setting[64];
     int fd = mkstemp(path);
@@ -159,14 +158,13 @@ static void differ(int rank, int size, twill_bootstrap *bootstrap, void *user)
     const char *settings[] = {rank == 1 ? given[0] : NULL, NULL};
     twill_context *context = NULL;
     twill_status status = twill_context_create(&context, bootstrap, settings);
-    (void)twill_test_note(status == TWILL_ERR_CONFIG &&
-                              strstr(twill_context_message(context), given[1]) != NULL,
-                          __FILE__, __LINE__, "%s: status %d: \"%s\"", given[0], status,
-                          twill_context_message(context));
+    (void)TWILL_NOTE(status == TWILL_ERR_CONFIG &&
+                         strstr(twill_context_message(context), given[1]) != NULL,
+                     "%s: status %d: \"%s\"", given[0], status, twill_context_message(context));
     twill_context_destroy(context);
 }
 
-static void entries_that_differ(void **unused)
+TWILL_TEST(entries_that_differ)
 {
     const char *given[][2] = {
         {"TWILL_TUNE=spin=1,segment=64K", "TWILL_TUNE=segment must be the same on all ranks"},
@@ -181,7 +179,7 @@ static void entries_that_differ(void **unused)
 
 /* The order of twill-info --env: users', those of MPI programs, the lists' entries, start-up's;
  * five fields each. */
-static void lines_of_all_variables(void **unused)
+TWILL_TEST(lines_of_all_variables)
 {
     const char *settings[] = {"TWILL_TUNE=spin=5", NULL}, *line;
     twill_context *context = NULL;
@@ -201,6 +199,3 @@ static void lines_of_all_variables(void **unused)
     assert_int_equal(n, TWILL_VARIABLE_COUNT);
     twill_context_destroy(context);
 }
-
-TWILL_UNIT_MAIN(values_and_where_from, found_by_name, old_names_warn_once, entries_that_differ,
-                lines_of_all_variables)

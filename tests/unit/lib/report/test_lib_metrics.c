@@ -2,7 +2,6 @@
 /* TWILL_METRICS: the file is in the text format of Prometheus, one for each rank, and its sums are
  * those of the communicator's counters; a name that cannot be used is an error. */
 #include "lib/comm/comm.h"
-#include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
 #define SMALL_CALLS 7
@@ -36,8 +35,7 @@ static void run_counted(int rank, int size, twill_bootstrap *bootstrap, void *us
         job->calls[rank] = counters.calls;
         job->seconds[rank] = counters.seconds;
     }
-    twill_comm_destroy(comm);
-    twill_context_destroy(context);
+    twill_test_disconnect(comm, context);
 }
 
 /* What the samples of a file add up to. */
@@ -100,7 +98,7 @@ static void check_metrics_file(const struct metrics_job *job, int rank)
     assert_true(sums.seconds > 0 && sums.seconds <= 2 * job->seconds[rank] + 1);
 }
 
-static void file_has_the_counters(void **unused)
+TWILL_TEST(file_has_the_counters)
 {
     struct metrics_job job = {.folder = "/tmp/twill-metrics-XXXXXX"};
     assert_non_null(mkdtemp(job.folder));
@@ -110,7 +108,7 @@ static void file_has_the_counters(void **unused)
     assert_int_equal(rmdir(job.folder), 0); /* no part is left */
 }
 
-static void bad_name_is_refused(void **unused)
+TWILL_TEST(bad_name_is_refused)
 {
     static const char *const settings[] = {"TWILL_METRICS=/tmp/%x", NULL};
     twill_context *context;
@@ -120,5 +118,3 @@ static void bad_name_is_refused(void **unused)
     assert_non_null(strstr(twill_context_message(context), "TWILL_METRICS=/tmp/%x: % must be"));
     twill_context_destroy(context);
 }
-
-TWILL_UNIT_MAIN(file_has_the_counters, bad_name_is_refused)

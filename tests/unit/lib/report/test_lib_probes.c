@@ -5,7 +5,6 @@
 #define TWILL_WITH_PROBES
 #include "lib/engine/trace_calls.c"
 
-#include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
 #define LATE_US      50000
@@ -34,12 +33,12 @@ void twill_test_probe(const char *probe, uint64_t first, uint64_t second, int64_
 static bool last_is(const char *probe, uint64_t first, uint64_t second, int64_t third)
 {
     const struct passed_probe *last = &passed.list[(passed.count - 1) % PROBES_MOST];
-    return twill_test_note(
-        passed.count > 0 && strcmp(last->probe, probe) == 0 && last->first == first &&
-            last->second == second && last->third == third,
-        __FILE__, __LINE__, "%s %llu %llu %lld, not %s %llu %llu %lld", last->probe,
-        (unsigned long long)last->first, (unsigned long long)last->second, (long long)last->third,
-        probe, (unsigned long long)first, (unsigned long long)second, (long long)third);
+    return TWILL_NOTE(passed.count > 0 && strcmp(last->probe, probe) == 0 && last->first == first &&
+                          last->second == second && last->third == third,
+                      "%s %llu %llu %lld, not %s %llu %llu %lld", last->probe,
+                      (unsigned long long)last->first, (unsigned long long)last->second,
+                      (long long)last->third, probe, (unsigned long long)first,
+                      (unsigned long long)second, (long long)third);
 }
 
 /* Probes of a request and of a failure: no two arguments are equal. */
@@ -92,14 +91,11 @@ static void rank_probes(int rank, int size, twill_bootstrap *bootstrap, void *us
     check_probes(comm);
     twill_test_barrier(bootstrap);
     twill_comm_destroy(comm);
-    twill_comm_destroy(world);
-    twill_context_destroy(context);
+    twill_test_disconnect(world, context);
 }
 
-static void probes_have_their_arguments(void **state)
+TWILL_TEST(probes_have_their_arguments)
 {
     _Atomic int arrived = 0;
     twill_test_run_ranks(2, rank_probes, &arrived);
 }
-
-TWILL_UNIT_MAIN(probes_have_their_arguments)

@@ -3,7 +3,6 @@
  * name, and the transfer takes as long as in a call that all ranks enter together; on one node and
  * on several, by twill's tcp and by providers of libfabric. */
 #include "lib/comm/comm.h"
-#include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
 #define DELAY_US 200000
@@ -101,19 +100,18 @@ static void check_late_call(struct split_job *job, int rank, int attempt, twill_
     come_late(job, rank, attempt);
     struct call_split late = {0, 0};
     split_call(job, comm, x, &late);
-    TWILL_CHECK(twill_test_note(
-        rank == job->c->late ? late.waited < WAITED : late.waited >= WAITED, __FILE__, __LINE__,
-        "%s, %s, call %d of %zu: rank %d waited %f s, transfer took %f s", job->c->nodes,
-        job->c->provider, job->call, job->count, rank, late.waited, late.transfer));
+    TWILL_CHECK(rank == job->c->late ? late.waited < WAITED : late.waited >= WAITED,
+                "%s, %s, call %d of %zu: rank %d waited %f s, transfer took %f s", job->c->nodes,
+                job->c->provider, job->call, job->count, rank, late.waited, late.transfer);
     TWILL_CHECK(rank == job->c->late || names_late_rank(job, comm));
     TWILL_CHECK(twill_comm_times_reset(comm) == TWILL_OK);
     TWILL_CHECK(twill_comm_times(comm, 1) == NULL); /* nothing in the new period */
     bool longer = late.transfer > usual + MORE;
-    TWILL_CHECK(twill_test_note(!longer || attempt + 1 < ATTEMPTS, __FILE__, __LINE__,
-                                "%s, %s, call %d of %zu: transfer to rank %d took %f s, and %f s "
-                                "when rank %d was late",
-                                job->c->nodes, job->c->provider, job->call, job->count, rank, usual,
-                                late.transfer, job->c->late));
+    TWILL_CHECK(!longer || attempt + 1 < ATTEMPTS,
+                "%s, %s, call %d of %zu: transfer to rank %d took %f s, and %f s "
+                "when rank %d was late",
+                job->c->nodes, job->c->provider, job->call, job->count, rank, usual, late.transfer,
+                job->c->late);
     atomic_fetch_add(&job->slow, longer);
 }
 
@@ -136,11 +134,10 @@ static void split_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
         slow = now;
     }
     twill_test_barrier(bootstrap);
-    twill_comm_destroy(comm);
-    twill_context_destroy(context);
+    twill_test_disconnect(comm, context);
 }
 
-static void late_rank_is_named(void **state)
+TWILL_TEST(late_rank_is_named)
 {
     static const size_t counts[] = {2, MOST};
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++)
@@ -149,5 +146,3 @@ static void late_rank_is_named(void **state)
             twill_test_run_ranks(job.c->size, split_rank, &job);
         }
 }
-
-TWILL_UNIT_MAIN(late_rank_is_named)

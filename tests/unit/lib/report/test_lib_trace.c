@@ -2,7 +2,6 @@
 /* The event ring: what calls, waits and failures record, also as peers read it; unfinished and
  * overwritten slots; writers on other threads; the consumer of a timeline. */
 #include "lib/engine/trace_calls.h"
-#include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
 /* --- the ring alone -------------------------------------------------------------------------- */
@@ -29,7 +28,7 @@ static void assert_same_event(const struct twill_trace_event *a, const struct tw
     assert_int_equal(a->kind, b->kind);
 }
 
-static void last_events_are_kept(void **unused)
+TWILL_TEST(last_events_are_kept)
 {
     static struct twill_trace_ring ring;
     const struct twill_trace trace = {.ring = &ring};
@@ -49,7 +48,7 @@ static void last_events_are_kept(void **unused)
     assert_false(twill_trace_read(&ring, false, first - 1, &found)); /* overwritten */
 }
 
-static void unfinished_slot_is_recognised(void **unused)
+TWILL_TEST(unfinished_slot_is_recognised)
 {
     static struct twill_trace_ring ring;
     const struct twill_trace trace = {.ring = &ring};
@@ -77,7 +76,7 @@ static void *write_others(void *trace)
 }
 
 /* Every event that is read is one that was written, as a whole. */
-static void other_threads_write(void **unused)
+TWILL_TEST(other_threads_write)
 {
     static struct twill_trace_ring ring;
     struct twill_trace trace = {.ring = &ring};
@@ -103,7 +102,7 @@ static void other_threads_write(void **unused)
 
 /* A slot of another thread's that was never finished stays so: nobody can know whether its writer
  * still writes. */
-static void unfinished_slot_is_left_alone(void **unused)
+TWILL_TEST(unfinished_slot_is_left_alone)
 {
     static struct twill_trace_ring ring;
     struct twill_trace trace = {.ring = &ring};
@@ -149,7 +148,7 @@ static void count_event(void *user, const struct twill_trace_event *event)
     ((unsigned *)user)[event->kind]++;
 }
 
-static void run_traced(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_OF_RANKS(calls_are_recorded, 3)
 {
     static const char *const settings[] = {NULL};
     twill_context *context;
@@ -173,17 +172,11 @@ static void run_traced(int rank, int size, twill_bootstrap *bootstrap, void *use
         TWILL_CHECK(seen[TWILL_TRACE_WAIT_BEGIN] == seen[TWILL_TRACE_WAIT_END]);
         TWILL_CHECK(twill_test_barrier(bootstrap));
     }
-    twill_comm_destroy(comm);
-    twill_context_destroy(context);
-}
-
-static void calls_are_recorded(void **unused)
-{
-    twill_test_run_ranks(3, run_traced, NULL);
+    twill_test_disconnect(comm, context);
 }
 
 /* Print what an event costs; asserts nothing, as times vary. */
-static void cost_of_an_event(void **unused)
+TWILL_TEST(cost_of_an_event)
 {
     static struct twill_trace_ring ring;
     const struct twill_trace trace = {.ring = &ring};
@@ -199,6 +192,3 @@ static void cost_of_an_event(void **unused)
     }
     print_message("%.1f ns an event, without reading the clock\n", best);
 }
-
-TWILL_UNIT_MAIN(last_events_are_kept, unfinished_slot_is_recognised, other_threads_write,
-                unfinished_slot_is_left_alone, calls_are_recorded, cost_of_an_event)

@@ -2,7 +2,6 @@
 /* Parameter servers: the bytes that servers and workers send and receive in each layout, the
  * metadata beside them, what is copied and registered, credits, and the balance of cores. */
 #include "lib/twill_server.h"
-#include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
 #define BYTES_STEPS 5u
@@ -23,8 +22,7 @@ static bool run_steps(twill_server *server)
     for (unsigned step = 0; step < BYTES_STEPS; step++) {
         TWILL_REQUIRE(twill_server_push_pull(server, 0) == TWILL_OK);
         twill_status status = twill_server_wait(server, 0);
-        TWILL_REQUIRE(twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s",
-                                      twill_server_message(server)));
+        TWILL_REQUIRE(status == TWILL_OK, "%s", twill_server_message(server));
         if (step == 0)
             TWILL_REQUIRE(twill_server_count(server, &first) == TWILL_OK);
     }
@@ -96,11 +94,10 @@ static void rank_bytes(int rank, int size, twill_bootstrap *bootstrap, void *use
     TWILL_CHECK(!serves || twill_server_serve(server) == TWILL_OK);
     TWILL_CHECK(check_bytes(c, server, serves, works));
     twill_server_destroy(server);
-    twill_comm_destroy(comm);
-    twill_context_destroy(context);
+    twill_test_disconnect(comm, context);
 }
 
-static void test_bytes(void **state)
+TWILL_TEST(test_bytes)
 {
     struct layout_bytes cases[] = {
         {4, 1, "", TWILL_SERVER_CC, 0},  {4, 1, "4x1", TWILL_SERVER_CC, 0},
@@ -111,5 +108,3 @@ static void test_bytes(void **state)
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++)
         twill_test_run_ranks(cases[i].size, rank_bytes, &cases[i]);
 }
-
-TWILL_UNIT_MAIN(test_bytes)

@@ -228,7 +228,7 @@ static void run_orders(void)
     check_waiting();
 }
 
-static void each_mode_waits_for_what_it_says(void **state)
+TWILL_TEST(each_mode_waits_for_what_it_says)
 {
     for (int mode = TWILL_SERVER_SYNC; mode <= TWILL_SERVER_BOUNDED; mode++)
         for (uint64_t seed = 0; seed < CHUNK_SEEDS; seed++) {
@@ -236,5 +236,3 @@ static void each_mode_waits_for_what_it_says(void **state)
             run_orders();
         }
 }
-
-TWILL_UNIT_MAIN(each_mode_waits_for_what_it_says)

@@ -2,8 +2,6 @@
 /* The size of chunks that the options leave to the library: by the rule, by a trial, of files, and
  * of an older server, which new ranks take over. All ranks have the same. */
 #include "lib/twill_server.h"
-#include "tests/support/ranks.h"
-#include "tests/support/sanitizers.h"
 #include "tests/support/unit.h"
 
 enum { KIB = 1024, TRIAL_KIB = 6144 };
@@ -25,8 +23,7 @@ static bool open_sized(struct sized_rank *r, twill_comm *comm, size_t bytes)
     if (r->path[0] != '\0')
         TWILL_REQUIRE(twill_server_load(r->server, r->path) == TWILL_OK);
     twill_status status = twill_server_commit(r->server);
-    return twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s",
-                           twill_server_message(r->server));
+    return TWILL_NOTE(status == TWILL_OK, "%s", twill_server_message(r->server));
 }
 
 static void close_sized(struct sized_rank *r)
@@ -58,9 +55,9 @@ static bool push_ones(struct sized_rank *r, size_t bytes, float wanted)
 static bool has_size(struct sized_rank *r, size_t kib, const char *how)
 {
     const char *line = twill_server_describe(r->server, 1);
-    TWILL_REQUIRE(twill_test_note(size_of_chunks(r) == kib * KIB, __FILE__, __LINE__,
-                                  "chunks of %zu bytes, not %zu KiB", size_of_chunks(r), kib));
-    return twill_test_note(strstr(line, how) != NULL, __FILE__, __LINE__, "%s", line);
+    TWILL_REQUIRE(size_of_chunks(r) == kib * KIB, "chunks of %zu bytes, not %zu KiB",
+                  size_of_chunks(r), kib);
+    return TWILL_NOTE(strstr(line, how) != NULL, "%s", line);
 }
 
 /* Of a thread: candidates of a search for whose seconds there is no memory, once; 0: none. */
@@ -101,13 +98,12 @@ static void rank_by_rule(int rank, int size, twill_bootstrap *bootstrap, void *u
     TWILL_CHECK(has_size(&r, c->wanted, "by the rule"));
     TWILL_CHECK(push_ones(&r, c->kib * KIB, 1));
     close_sized(&r);
-    twill_comm_destroy(r.comm);
-    twill_context_destroy(r.context);
+    twill_test_disconnect(r.comm, r.context);
 }
 
 /* Four chunks at least for each core, of 64 or 128 KiB at most and 32 KiB at least. Small tensors
  * and compressed ones are not tried. */
-static void test_rule(void **state)
+TWILL_TEST(test_rule)
 {
     struct rule_case cases[] = {
         {"", 4, TWILL_SERVER_CS, TWILL_COMPRESS_NONE, 32, 0},
@@ -122,7 +118,7 @@ static void test_rule(void **state)
 }
 
 /* Where one rank has no memory for the probe, or for the trial, all do without. */
-static void test_scarce_memory(void **state)
+TWILL_TEST(test_scarce_memory)
 {
     struct rule_case cases[] = {
         {"", TRIAL_KIB, TWILL_SERVER_CS, TWILL_COMPRESS_NONE, 128, 1},
@@ -169,13 +165,12 @@ static void rank_tries(int rank, int size, twill_bootstrap *bootstrap, void *use
     r.options.replicas = strcmp(user, "") == 0 ? 1 : 2;
     (void)try_and_save(&r);
     close_sized(&r);
-    twill_comm_destroy(r.comm);
-    twill_context_destroy(r.context);
+    twill_test_disconnect(r.comm, r.context);
     snprintf(r.path, sizeof(r.path), "/tmp/twill-sized-%d.%d", (int)getpid(), rank);
     (void)unlink(r.path);
 }
 
-static void test_trial(void **state)
+TWILL_TEST(test_trial)
 {
     twill_test_run_ranks(2, rank_tries, "");
     twill_test_run_ranks(2, rank_tries, "2x1");
@@ -220,7 +215,7 @@ static bool load_another(struct sized_rank *r)
     return push_ones(r, 40 * KIB, 1);
 }
 
-static void rank_loads(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_OF_RANKS(test_damaged_file, 1)
 {
     const char *const more[] = {TWILL_TEST_PATIENT, NULL};
     struct sized_rank r = {.server = NULL};
@@ -228,11 +223,8 @@ static void rank_loads(int rank, int size, twill_bootstrap *bootstrap, void *use
     twill_server_defaults(&r.options);
     (void)load_another(&r);
     close_sized(&r);
-    twill_comm_destroy(r.comm);
-    twill_context_destroy(r.context);
+    twill_test_disconnect(r.comm, r.context);
 }
-
-TWILL_UNIT_RANKS(test_damaged_file, twill_test_run_ranks, 1, rank_loads, NULL)
 
 /* --- a new rank ---------------------------------------------------------------------------------
  */
@@ -252,7 +244,7 @@ static bool grow_server(struct sized_rank *r, twill_comm *comm, int rank)
     return push_ones(r, (size_t)JOINED_KIB * KIB, 3);
 }
 
-static void rank_joins(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_OF_RANKS(test_new_rank, 3)
 {
     const char *const more[] = {TWILL_TEST_PATIENT, NULL};
     struct sized_rank r = {.server = NULL};
@@ -264,10 +256,5 @@ static void rank_joins(int rank, int size, twill_bootstrap *bootstrap, void *use
     (void)grow_server(&r, two, rank);
     close_sized(&r);
     twill_comm_destroy(two);
-    twill_comm_destroy(r.comm);
-    twill_context_destroy(r.context);
+    twill_test_disconnect(r.comm, r.context);
 }
-
-TWILL_UNIT_RANKS(test_new_rank, twill_test_run_ranks, 3, rank_joins, NULL)
-
-TWILL_UNIT_MAIN(test_rule, test_scarce_memory, test_trial, test_damaged_file, test_new_rank)

@@ -4,7 +4,6 @@
 #include "lib/server/core/core.h"
 #include "numa/memory.h"
 #include "tests/support/placement.h"
-#include "tests/support/ranks.h"
 #include "tests/support/thread_binding.h"
 #include "tests/support/unit.h"
 
@@ -22,7 +21,7 @@ static bool cores_are_bound(twill_server *server, int bound_to)
         TWILL_REQUIRE(pu != bound_to && twill_test_threads_on("twill-server", pu) == CORES_THREADS);
         named++;
     }
-    return twill_test_note(named == CORES_THREADS, __FILE__, __LINE__, "%u cores", named);
+    return TWILL_NOTE(named == CORES_THREADS, "%u cores", named);
 }
 
 /* Bind the rank to the first PU of two, and expect the threads on the other one. */
@@ -47,11 +46,10 @@ static void rank_serves(int rank, int size, twill_bootstrap *bootstrap, void *us
     TWILL_CHECK(twill_server_commit(server) == TWILL_OK);
     TWILL_CHECK(cores_are_bound(server, pus[0]));
     twill_server_destroy(server);
-    twill_comm_destroy(comm);
-    twill_context_destroy(context);
+    twill_test_disconnect(comm, context);
 }
 
-static void threads_run_where_no_rank_does(void **state)
+TWILL_TEST(threads_run_where_no_rank_does)
 {
     cpu_set_t all;
     int pus[2], n = 0;
@@ -65,7 +63,7 @@ static void threads_run_where_no_rank_does(void **state)
 }
 
 /* On made machines: the PUs of a rank's threads differ, and are in the NUMA node of the rank. */
-static void memory_is_in_the_node_of_the_thread(void **state)
+TWILL_TEST(memory_is_in_the_node_of_the_thread)
 {
     struct twill_error error = {0};
     struct twill_topology *topology = NULL;
@@ -89,7 +87,7 @@ static void memory_is_in_the_node_of_the_thread(void **state)
     twill_topology_close(topology);
 }
 
-static void pages_are_moved(void **state)
+TWILL_TEST(pages_are_moved)
 {
     uint64_t pages[TWILL_MAX_NUMA] = {0};
     const size_t bytes = 16 * 4096;
@@ -107,6 +105,3 @@ static void pages_are_moved(void **state)
     assert_int_equal(twill_memory_near(memory, bytes, -1), 0);
     munmap(memory, bytes);
 }
-
-TWILL_UNIT_MAIN(threads_run_where_no_rank_does, memory_is_in_the_node_of_the_thread,
-                pages_are_moved)

@@ -3,7 +3,6 @@
  * divisor, and from replicas without a server; what is lost is named. */
 #include "lib/server/server.h"
 #include "lib/twill_recover.h"
-#include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
 #define DEATH_STEPS 12u
@@ -43,8 +42,7 @@ static bool open_death_server(struct death_rank *r)
     TWILL_REQUIRE(twill_server_create(&r->server, r->comm, &options) == TWILL_OK);
     TWILL_REQUIRE(twill_server_add(r->server, &tensor, NULL) == TWILL_OK);
     twill_status status = twill_server_commit(r->server);
-    return twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s",
-                           twill_server_message(r->server));
+    return TWILL_NOTE(status == TWILL_OK, "%s", twill_server_message(r->server));
 }
 
 static twill_status await_step(struct death_rank *r)
@@ -118,14 +116,13 @@ static void rank_worker_dies(int rank, int size, twill_bootstrap *bootstrap, voi
             TWILL_CHECK(n.versions == DEATH_STEPS * n.chunks_here);
     } else {
         twill_status status = train(&r, rank);
-        TWILL_CHECK(twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s",
-                                    twill_server_message(r.server)));
+        TWILL_CHECK(status == TWILL_OK, "%s", twill_server_message(r.server));
         TWILL_CHECK(check_trained(&r));
     }
     end_rank(&r);
 }
 
-static void test_worker_dies(void **state)
+TWILL_TEST(test_worker_dies)
 {
     struct death_case cases[] = {
         {"", TWILL_SERVER_NC, TWILL_SERVER_SYNC, 4, 2, 1, 0, 0, false},
@@ -156,8 +153,7 @@ static void rank_shrinks_early(int rank, int size, twill_bootstrap *bootstrap, v
         ((float *)twill_server_gradient(r.server, 0))[i] = 1;
     TWILL_CHECK(twill_server_push_pull(r.server, 0) == TWILL_OK);
     twill_status status = rank != 0 ? await_step(&r) : TWILL_OK;
-    TWILL_CHECK(twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s",
-                                twill_server_message(r.server)));
+    TWILL_CHECK(status == TWILL_OK, "%s", twill_server_message(r.server));
     TWILL_CHECK(twill_allreduce(r.comm, &one, &sum, 1, TWILL_F32, TWILL_SUM) == TWILL_ERR_PEER);
     TWILL_CHECK(twill_comm_shrink(&smaller, r.comm) == TWILL_OK);
     TWILL_CHECK(await_step(&r) == TWILL_OK && twill_server_version(r.server, 0) == 1);
@@ -168,7 +164,7 @@ static void rank_shrinks_early(int rank, int size, twill_bootstrap *bootstrap, v
     end_rank(&r);
 }
 
-static void test_worker_dies_server_shrinks(void **state)
+TWILL_TEST(test_worker_dies_server_shrinks)
 {
     struct death_case cases[] = {
         {"", TWILL_SERVER_CC, TWILL_SERVER_SYNC, 3, 2, 1, 0, 0, false},
@@ -191,15 +187,14 @@ static void rank_server_is_late(int rank, int size, twill_bootstrap *bootstrap, 
         TWILL_CHECK(twill_server_push_pull(r.server, 0) == TWILL_OK);
         TWILL_CHECK(await_step(&r) == TWILL_ERR_TIMEOUT);
         const char *message = twill_server_message(r.server);
-        TWILL_CHECK(twill_test_note(strstr(message, ": rank 0 has not answered") != NULL, __FILE__,
-                                    __LINE__, "%s", message));
+        TWILL_CHECK(strstr(message, ": rank 0 has not answered") != NULL, "%s", message);
     }
     TWILL_CHECK(twill_test_barrier(bootstrap));
     (void)twill_comm_revoke(r.comm);
     end_rank(&r);
 }
 
-static void test_server_is_late(void **state)
+TWILL_TEST(test_server_is_late)
 {
     struct death_case c = {"", TWILL_SERVER_CC, TWILL_SERVER_SYNC, 2, -1, 1, 0, 0, false};
     twill_test_run_processes(c.size, rank_server_is_late, &c);
@@ -216,9 +211,9 @@ static twill_status go_on(struct death_rank *r)
         return status;
     twill_status rebuilt = twill_server_rebuild(&r->server, smaller);
     if (rebuilt != TWILL_OK)
-        (void)twill_test_note(r->c->replicas == 1 &&
-                                  strstr(twill_server_message(r->server), "'weights'") != NULL,
-                              __FILE__, __LINE__, "%s", twill_server_message(r->server));
+        (void)TWILL_NOTE(r->c->replicas == 1 &&
+                             strstr(twill_server_message(r->server), "'weights'") != NULL,
+                         "%s", twill_server_message(r->server));
     twill_comm_leave(r->comm);
     r->comm = smaller;
     return rebuilt;
@@ -239,8 +234,7 @@ static void rank_server_dies(int rank, int size, twill_bootstrap *bootstrap, voi
         twill_status status = serves ? twill_server_serve(r.server) : train(&r, rank);
         if (status == TWILL_OK)
             break;
-        TWILL_CHECK(twill_test_note(status == TWILL_ERR_PEER, __FILE__, __LINE__, "%s",
-                                    twill_server_message(r.server)));
+        TWILL_CHECK(status == TWILL_ERR_PEER, "%s", twill_server_message(r.server));
         TWILL_CHECK(strstr(twill_server_message(r.server), "'weights'") != NULL);
         if (r.c->replicas == 1) {
             TWILL_CHECK(go_on(&r) == TWILL_ERR_PEER);
@@ -254,7 +248,7 @@ static void rank_server_dies(int rank, int size, twill_bootstrap *bootstrap, voi
     end_rank(&r);
 }
 
-static void test_server_dies(void **state)
+TWILL_TEST(test_server_dies)
 {
     struct death_case cases[] = {
         {"", TWILL_SERVER_CS, TWILL_SERVER_SYNC, 4, 0, 2, 0, 0, false},
@@ -267,6 +261,3 @@ static void test_server_dies(void **state)
         twill_test_run_processes(cases[i].size, rank_server_dies, &cases[i]);
     }
 }
-
-TWILL_UNIT_MAIN(test_worker_dies, test_worker_dies_server_shrinks, test_server_is_late,
-                test_server_dies)

@@ -2,7 +2,6 @@
 /* Downpour SGD: threads that push and threads that pull, Adagrad on the shard against a scalar
  * oracle, workers that leave at any time; and what is refused, in sentences. */
 #include "lib/twill_server.h"
-#include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
 #define POUR_COUNT 700u
@@ -43,15 +42,13 @@ static bool open_pour_server(struct pour_rank *r, const struct pour_case *c,
     TWILL_REQUIRE(twill_server_create(&r->server, r->comm, &options) == TWILL_OK);
     TWILL_REQUIRE(twill_server_add(r->server, &tensor, NULL) == TWILL_OK);
     twill_status status = twill_server_commit(r->server);
-    return twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s",
-                           twill_server_message(r->server));
+    return TWILL_NOTE(status == TWILL_OK, "%s", twill_server_message(r->server));
 }
 
 static void close_pour_server(struct pour_rank *r)
 {
     twill_server_destroy(r->server);
-    twill_comm_destroy(r->comm);
-    twill_context_destroy(r->context);
+    twill_test_disconnect(r->comm, r->context);
 }
 
 static void *push_thread(void *argument)
@@ -109,8 +106,8 @@ static void rank_pours(int rank, int size, twill_bootstrap *bootstrap, void *use
     TWILL_CHECK(pthread_create(&puller, NULL, pull_thread, &r) == 0);
     (void)pthread_join(pusher, NULL);
     (void)pthread_join(puller, NULL);
-    TWILL_CHECK(twill_test_note(r.push_status == TWILL_OK && r.pull_status == TWILL_OK, __FILE__,
-                                __LINE__, "%s", twill_server_message(r.server)));
+    TWILL_CHECK(r.push_status == TWILL_OK && r.pull_status == TWILL_OK, "%s",
+                twill_server_message(r.server));
     TWILL_CHECK(r.pulls > 0);
     /* Each rank serves: once all have left, its chunks have taken all pushes. */
     TWILL_CHECK(twill_server_serve(r.server) == TWILL_OK);
@@ -120,7 +117,7 @@ static void rank_pours(int rank, int size, twill_bootstrap *bootstrap, void *use
     close_pour_server(&r);
 }
 
-static void test_downpour(void **state)
+TWILL_TEST(test_downpour)
 {
     struct pour_case cases[] = {{2, 0, "", TWILL_SERVER_ASYNC, false},
                                 {3, 1, "", TWILL_SERVER_ASYNC, false},
@@ -152,7 +149,7 @@ static void rank_adagrad(int rank, int size, twill_bootstrap *bootstrap, void *u
     close_pour_server(&r);
 }
 
-static void test_adagrad(void **state)
+TWILL_TEST(test_adagrad)
 {
     struct pour_case c = {3, 1, "", TWILL_SERVER_SYNC, false};
     twill_test_run_ranks(c.size, rank_adagrad, &c);
@@ -165,8 +162,8 @@ static bool refuses(struct pour_rank *r, const twill_server_options *options, co
 {
     twill_server *server = NULL;
     TWILL_REQUIRE(twill_server_create(&server, r->comm, options) != TWILL_OK && server == NULL);
-    return twill_test_note(strstr(twill_comm_message(r->comm), text) != NULL, __FILE__, __LINE__,
-                           "'%s' is not in '%s'", text, twill_comm_message(r->comm));
+    return TWILL_NOTE(strstr(twill_comm_message(r->comm), text) != NULL, "'%s' is not in '%s'",
+                      text, twill_comm_message(r->comm));
 }
 
 static bool check_options(struct pour_rank *r)
@@ -207,11 +204,11 @@ static bool says(struct pour_rank *r, int rank, const char *text)
     char name[20];
     snprintf(name, sizeof(name), "rank %d: ", rank);
     const char *message = twill_server_message(r->server);
-    return twill_test_note(strstr(message, name) != NULL && strstr(message, text) != NULL, __FILE__,
-                           __LINE__, "'%s' is not in '%s'", text, message);
+    return TWILL_NOTE(strstr(message, name) != NULL && strstr(message, text) != NULL,
+                      "'%s' is not in '%s'", text, message);
 }
 
-static void rank_refuses(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_OF_RANKS(test_refusals, 2)
 {
     struct pour_rank r = {.pulls = 0};
     const char *const more[] = {TWILL_TEST_PATIENT, NULL};
@@ -246,7 +243,3 @@ static void rank_refuses(int rank, int size, twill_bootstrap *bootstrap, void *u
     TWILL_CHECK(says(&r, rank, "tensor 0 is not the same on all ranks: here it is 'a'"));
     close_pour_server(&r);
 }
-
-TWILL_UNIT_RANKS(test_refusals, twill_test_run_ranks, 2, rank_refuses, NULL)
-
-TWILL_UNIT_MAIN(test_downpour, test_adagrad, test_refusals)

@@ -5,7 +5,6 @@
  * first rank of a group dies, which serves, too, the others go on from replicas. */
 #include "lib/twill_recover.h"
 #include "lib/twill_server.h"
-#include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
 #define GROUPS_COUNT  3000u
@@ -73,8 +72,7 @@ static bool open_across(struct group_rank *r)
     TWILL_REQUIRE(twill_server_create(&r->server, r->across, &options) == TWILL_OK);
     TWILL_REQUIRE(twill_server_add(r->server, &tensor, NULL) == TWILL_OK);
     twill_status status = twill_server_commit(r->server);
-    return twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s",
-                           twill_server_message(r->server));
+    return TWILL_NOTE(status == TWILL_OK, "%s", twill_server_message(r->server));
 }
 
 static bool spread_parameters(struct group_rank *r)
@@ -166,21 +164,8 @@ static void rank_groups(int rank, int size, twill_bootstrap *bootstrap, void *us
     twill_comm_destroy(r->across);
     for (unsigned l = 0; l < GROUPS_LEVELS; l++)
         twill_comm_destroy(r->level[l]);
-    twill_comm_destroy(r->comm);
-    twill_context_destroy(r->context);
+    twill_test_disconnect(r->comm, r->context);
     free(r);
-}
-
-static void test_groups(void **state)
-{
-    struct group_case cases[] = {
-        {6, "", {3, 1}, TWILL_SERVER_ASYNC, false},    /* two groups in step */
-        {6, "6x1", {2, 1}, TWILL_SERVER_SYNC, false},  /* three, on hosts */
-        {8, "4x2", {2, 2}, TWILL_SERVER_SYNC, false},  /* two racks of two nodes of two ranks */
-        {8, "4x2", {2, 2}, TWILL_SERVER_ASYNC, false}, /* the same */
-    };
-    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++)
-        twill_test_run_ranks(cases[i].size, rank_groups, &cases[i]);
 }
 
 /* --- a death ---------------------------------------------------------------------------------- */
@@ -223,8 +208,7 @@ static bool regroup(struct group_rank *r)
     if (r->server == NULL)
         return open_across(r);
     twill_status status = twill_server_rebuild(&r->server, r->across);
-    return twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s",
-                           twill_server_message(r->server));
+    return TWILL_NOTE(status == TWILL_OK, "%s", twill_server_message(r->server));
 }
 
 /* All updates are there, the one beside the death once or not; the survivors make another step. The
@@ -269,7 +253,7 @@ static void rank_loses_group(int rank, int size, twill_bootstrap *bootstrap, voi
     free(r);
 }
 
-static void test_group_loses_its_first_rank(void **state)
+TWILL_TEST(test_group_loses_its_first_rank)
 {
     struct group_case cases[] = {
         {6, "", {3, 1}, TWILL_SERVER_ASYNC, true},
@@ -279,11 +263,15 @@ static void test_group_loses_its_first_rank(void **state)
         twill_test_run_processes(cases[i].size, rank_loses_group, &cases[i]);
 }
 
-int main(void)
+/* After the other one, which forks. */
+TWILL_TEST(test_groups)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_group_loses_its_first_rank), /* first: it forks */
-        cmocka_unit_test(test_groups),
+    struct group_case cases[] = {
+        {6, "", {3, 1}, TWILL_SERVER_ASYNC, false},    /* two groups in step */
+        {6, "6x1", {2, 1}, TWILL_SERVER_SYNC, false},  /* three, on hosts */
+        {8, "4x2", {2, 2}, TWILL_SERVER_SYNC, false},  /* two racks of two nodes of two ranks */
+        {8, "4x2", {2, 2}, TWILL_SERVER_ASYNC, false}, /* the same */
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++)
+        twill_test_run_ranks(cases[i].size, rank_groups, &cases[i]);
 }

@@ -5,7 +5,6 @@
 #include "lib/server/core/core.h"
 #include "lib/twill_recover.h"
 #include "tests/support/no_threads.h"
-#include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
 #define MEMORY_COUNT ((size_t)1 << 20) /* f32: freed blocks of 2 MiB or more read as zeros */
@@ -47,8 +46,7 @@ static void rank_of_memory(int rank, int size, twill_bootstrap *bootstrap, void 
     TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "2", NULL, more));
     twill_status status = open_memory_server(&server, comm, *threads);
     for (int rebuilds = 1; rebuilds >= 0; rebuilds--) {
-        TWILL_CHECK(twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s",
-                                    twill_server_message(server)));
+        TWILL_CHECK(status == TWILL_OK, "%s", twill_server_message(server));
         TWILL_CHECK(twill_barrier(comm) == TWILL_OK); /* until then rank 0 serves the first pull */
         float *gradient = twill_server_gradient(server, 0);
         TWILL_CHECK((gradient != NULL) == (rank == 1));
@@ -60,11 +58,10 @@ static void rank_of_memory(int rank, int size, twill_bootstrap *bootstrap, void 
             status = twill_server_rebuild(&server, comm);
     }
     twill_server_destroy(server);
-    twill_comm_destroy(comm);
-    twill_context_destroy(context);
+    twill_test_disconnect(comm, context);
 }
 
-static void test_memory_stays(void **state)
+TWILL_TEST(test_memory_stays)
 {
     for (int threads = 0; threads < 2; threads++)
         twill_test_run_ranks(2, rank_of_memory, &threads);
@@ -98,11 +95,10 @@ static void silent_server(int rank, int size, twill_bootstrap *bootstrap, void *
         twill_server_destroy(server);
     }
     TWILL_CHECK(twill_barrier(comm) == TWILL_OK);
-    twill_comm_destroy(comm);
-    twill_context_destroy(context);
+    twill_test_disconnect(comm, context);
 }
 
-static void test_silent_server(void **state)
+TWILL_TEST(test_silent_server)
 {
     for (int commits = 0; commits < 2; commits++)
         twill_test_run_ranks(2, silent_server, &(bool){commits != 0});
@@ -112,7 +108,7 @@ static void test_silent_server(void **state)
 
 /* Both ranks work and serve. Rank 1 has no thread for its core and ends its part, while that of
  * rank 0 runs. */
-static void threadless_server(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_OF_RANKS(test_threadless_server, 2)
 {
     const char *const more[] = {TWILL_TEST_PATIENT, NULL};
     twill_context *context;
@@ -129,8 +125,7 @@ static void threadless_server(int rank, int size, twill_bootstrap *bootstrap, vo
     TWILL_CHECK(twill_server_create(&server, comm, &options) == TWILL_OK);
     TWILL_CHECK(twill_server_add(server, &tensor, NULL) == TWILL_OK);
     twill_status status = twill_server_commit(server);
-    TWILL_CHECK(twill_test_note(status == TWILL_ERR_SYSTEM, __FILE__, __LINE__, "%d: %s", status,
-                                twill_server_message(server)));
+    TWILL_CHECK(status == TWILL_ERR_SYSTEM, "%d: %s", status, twill_server_message(server));
     TWILL_CHECK(server->core != NULL && server->core[0].thread.running == (rank == 0));
     const unsigned char *sent = server->core[0].worker[1].key[0].sent;
     if (rank == 1) {
@@ -143,10 +138,5 @@ static void threadless_server(int rank, int size, twill_bootstrap *bootstrap, vo
         twill_server_destroy(server);
     }
     TWILL_CHECK(twill_barrier(comm) == TWILL_OK);
-    twill_comm_destroy(comm);
-    twill_context_destroy(context);
+    twill_test_disconnect(comm, context);
 }
-
-TWILL_UNIT_RANKS(test_threadless_server, twill_test_run_ranks, 2, threadless_server, NULL)
-
-TWILL_UNIT_MAIN(test_memory_stays, test_silent_server, test_threadless_server)

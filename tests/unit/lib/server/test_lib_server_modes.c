@@ -3,7 +3,6 @@
  * gradients that are in updates; learning rates by staleness and distance in closed form;
  * compression; state in files; hyperparameters that change; what is refused. */
 #include "lib/twill_server.h"
-#include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
 #define MODES_STEPS 20u
@@ -32,8 +31,7 @@ static bool open_server(struct mode_rank *r, const twill_server_options *options
     if (path != NULL)
         TWILL_REQUIRE(twill_server_load(r->server, path) == TWILL_OK);
     twill_status status = twill_server_commit(r->server);
-    return twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s",
-                           twill_server_message(r->server));
+    return TWILL_NOTE(status == TWILL_OK, "%s", twill_server_message(r->server));
 }
 
 static bool push_ones(struct mode_rank *r)
@@ -44,8 +42,7 @@ static bool push_ones(struct mode_rank *r)
             gradient[i] = 1;
         TWILL_REQUIRE(twill_server_push_pull(r->server, 0) == TWILL_OK);
         twill_status status = twill_server_wait(r->server, 0);
-        TWILL_REQUIRE(twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s",
-                                      twill_server_message(r->server)));
+        TWILL_REQUIRE(status == TWILL_OK, "%s", twill_server_message(r->server));
     }
     return true;
 }
@@ -94,8 +91,7 @@ static void rank_mode(int rank, int size, twill_bootstrap *bootstrap, void *user
             (void)(twill_server_serve(r.server) == TWILL_OK && check_counts(&r));
     }
     twill_server_destroy(r.server);
-    twill_comm_destroy(r.comm);
-    twill_context_destroy(r.context);
+    twill_test_disconnect(r.comm, r.context);
 }
 
 static twill_optimizer sum_rule(void)
@@ -106,7 +102,7 @@ static twill_optimizer sum_rule(void)
     return sgd;
 }
 
-static void test_modes(void **state)
+TWILL_TEST(test_modes)
 {
     const struct {
         twill_server_mode mode;
@@ -169,11 +165,10 @@ static void rank_rates(int rank, int size, twill_bootstrap *bootstrap, void *use
         TWILL_CHECK(fabs((double)parameters[i] - w[i / 256]) <= 1e-5 * fabs(w[i / 256]));
     TWILL_CHECK(twill_server_version(r.server, 0) == MODES_STEPS);
     twill_server_destroy(r.server);
-    twill_comm_destroy(r.comm);
-    twill_context_destroy(r.context);
+    twill_test_disconnect(r.comm, r.context);
 }
 
-static void test_rates(void **state)
+TWILL_TEST(test_rates)
 {
     twill_optimizer sgd = sum_rule();
     for (unsigned rate = TWILL_SERVER_RATE_STALENESS; rate <= TWILL_SERVER_RATE_DISTANCE; rate++) {
@@ -209,11 +204,10 @@ static void rank_compressed(int rank, int size, twill_bootstrap *bootstrap, void
     double all = -(double)MODES_STEPS * size * MODES_COUNT;
     TWILL_CHECK(sum <= all * 0.75 && sum >= all * 1.001);
     twill_server_destroy(r.server);
-    twill_comm_destroy(r.comm);
-    twill_context_destroy(r.context);
+    twill_test_disconnect(r.comm, r.context);
 }
 
-static void test_compression(void **state)
+TWILL_TEST(test_compression)
 {
     twill_optimizer sgd = sum_rule();
     for (int code = TWILL_COMPRESS_F16; code <= TWILL_COMPRESS_THRESHOLD; code++) {
@@ -275,11 +269,10 @@ static void rank_saves(int rank, int size, twill_bootstrap *bootstrap, void *use
     }
     snprintf(name, sizeof(name), "%s.%d", r.c->path, rank);
     TWILL_CHECK(unlink(name) == 0);
-    twill_comm_destroy(r.comm);
-    twill_context_destroy(r.context);
+    twill_test_disconnect(r.comm, r.context);
 }
 
-static void test_state_files(void **state)
+TWILL_TEST(test_state_files)
 {
     twill_optimizer sgd = sum_rule();
     char folder[] = "/tmp/twill-server-XXXXXX", path[100];
@@ -320,11 +313,10 @@ static void rank_settings(int rank, int size, twill_bootstrap *bootstrap, void *
             TWILL_CHECK(twill_server_rebuild(&r.server, r.comm) == TWILL_OK);
     }
     twill_server_destroy(r.server);
-    twill_comm_destroy(r.comm);
-    twill_context_destroy(r.context);
+    twill_test_disconnect(r.comm, r.context);
 }
 
-static void test_settings(void **state)
+TWILL_TEST(test_settings)
 {
     twill_optimizer sgd = sum_rule();
     struct mode_case c = {.size = 2};
@@ -365,15 +357,11 @@ static void rank_refused(int rank, int size, twill_bootstrap *bootstrap, void *u
     TWILL_CHECK(twill_server_add(r.server, &tensor, NULL) == TWILL_ERR_ARGUMENT);
     TWILL_CHECK(strstr(twill_server_message(r.server), "twill_server_load") != NULL);
     twill_server_destroy(r.server);
-    twill_comm_destroy(r.comm);
-    twill_context_destroy(r.context);
+    twill_test_disconnect(r.comm, r.context);
 }
 
-static void test_refused(void **state)
+TWILL_TEST(test_refused)
 {
     struct mode_case c = {.size = 1};
     twill_test_run_ranks(1, rank_refused, &c);
 }
-
-TWILL_UNIT_MAIN(test_modes, test_rates, test_compression, test_state_files, test_settings,
-                test_refused)

@@ -7,7 +7,6 @@
 #include "kernels/kernels.h"
 #include "lib/comm/comm.h"
 #include "lib/server/core/core.h"
-#include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
 enum { PIPELINE_CORES = 4, PIPELINE_COUNT = 16 * 1024, PIPELINE_STEPS = 3, CHUNKS_MOST = 64 };
@@ -107,11 +106,10 @@ static void rank_pipelined(int rank, int size, twill_bootstrap *bootstrap, void 
                         PIPELINE_STEPS * (uint64_t)server->core[t].chunks);
     }
     twill_server_destroy(server);
-    twill_comm_destroy(comm);
-    twill_context_destroy(context);
+    twill_test_disconnect(comm, context);
 }
 
-static void test_pipeline(void **state)
+TWILL_TEST(test_pipeline)
 {
     const unsigned chunks[] = {1, 2, 4, 16, CHUNKS_MOST};
     printf("an exchange with %d cores; a sum of the whole tensor takes %.0f ms\n", PIPELINE_CORES,
@@ -127,5 +125,3 @@ static void test_pipeline(void **state)
                PIPELINE_DELAY_NS * 1e-6 * most);
     }
 }
-
-TWILL_UNIT_MAIN(test_pipeline)

@@ -5,7 +5,6 @@
 #include "lib/comm/comm.h"
 #include "lib/server/core/link.h"
 #include "lib/twill_recover.h"
-#include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
 /* Servers 0 and 1, workers 2, 3, which observes, and 4, which dies in the middle of a push. Of the
@@ -59,8 +58,7 @@ static bool open_replicated(struct replica_rank *r)
     TWILL_REQUIRE(twill_server_create(&r->server, r->comm, &options) == TWILL_OK);
     TWILL_REQUIRE(twill_server_add(r->server, &tensor, NULL) == TWILL_OK);
     twill_status status = twill_server_commit(r->server);
-    return twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s",
-                           twill_server_message(r->server));
+    return TWILL_NOTE(status == TWILL_OK, "%s", twill_server_message(r->server));
 }
 
 static void set_gradient(struct replica_rank *r, unsigned step)
@@ -76,8 +74,7 @@ static bool push_steps(struct replica_rank *r, unsigned steps)
         set_gradient(r, step);
         TWILL_REQUIRE(twill_server_push_pull(r->server, 0) == TWILL_OK);
         twill_status status = twill_server_wait(r->server, 0);
-        TWILL_REQUIRE(twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s",
-                                      twill_server_message(r->server)));
+        TWILL_REQUIRE(status == TWILL_OK, "%s", twill_server_message(r->server));
     }
     return true;
 }
@@ -133,8 +130,7 @@ static bool rebuild_replicated(struct replica_rank *r)
     twill_status status = twill_server_rebuild(&r->server, smaller);
     twill_comm_leave(r->comm);
     r->comm = smaller;
-    return twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s",
-                           twill_server_message(r->server));
+    return TWILL_NOTE(status == TWILL_OK, "%s", twill_server_message(r->server));
 }
 
 /* The bits are those of before. In softsync the victim's gradient of the dead server's chunks
@@ -155,11 +151,11 @@ static bool check_survived(struct replica_rank *r)
         float alone = r->pulled[i] - 0.25f * own, with = r->pulled[i] - 0.25f * both;
         bool is_alone = now[i] > alone - 1e-5f && now[i] < alone + 1e-5f;
         bool is_both = now[i] > with - 1e-5f && now[i] < with + 1e-5f;
-        TWILL_REQUIRE(
-            twill_test_note(r->of_server[i] ? is_both || r->c->nodes[0] != '\0' : is_alone,
-                            __FILE__, __LINE__, "element %zu%s: %g became %g, not %g or %g", i,
-                            r->of_server[i] ? ", of the dead server" : "", (double)r->pulled[i],
-                            (double)now[i], (double)alone, (double)with));
+        TWILL_REQUIRE(TWILL_NOTE(r->of_server[i] ? is_both || r->c->nodes[0] != '\0' : is_alone,
+                                 "element %zu%s: %g became %g, not %g or %g", i,
+                                 r->of_server[i] ? ", of the dead server" : "",
+                                 (double)r->pulled[i], (double)now[i], (double)alone,
+                                 (double)with));
         TWILL_REQUIRE(is_alone || is_both);
         averaged += is_both && !is_alone;
     }
@@ -202,7 +198,7 @@ static void rank_replicated(int rank, int size, twill_bootstrap *bootstrap, void
     twill_context_destroy(r.context);
 }
 
-static void test_killed_in_a_push(void **state)
+TWILL_TEST(test_killed_in_a_push)
 {
     struct replica_case cases[] = {
         {"", TWILL_SERVER_ASYNC, TWILL_OPTIMIZER_ADAGRAD, 0, NULL},
@@ -222,5 +218,3 @@ static void test_killed_in_a_push(void **state)
         munmap(progress, sizeof(*progress));
     }
 }
-
-TWILL_UNIT_MAIN(test_killed_in_a_push)

@@ -3,8 +3,6 @@
  * all fail, and a second rebuild goes on with the state. One lacks descriptors in the commit: all
  * ranks fail at once and name the cause. */
 #include "lib/server/server.h"
-#include "tests/support/ranks.h"
-#include "tests/support/sanitizers.h"
 #include "tests/support/unit.h"
 
 #include <sys/resource.h>
@@ -47,12 +45,10 @@ static bool rebuild_twice(twill_server **server, twill_comm *comm, struct scarce
         scarce = array;
     TWILL_REQUIRE(twill_server_rebuild(server, comm) == TWILL_ERR_MEMORY);
     TWILL_REQUIRE(scarce.count == 0);
-    TWILL_REQUIRE(lacks ||
-                  twill_test_note(strstr(twill_server_message(*server), "another rank") != NULL,
-                                  __FILE__, __LINE__, "%s", twill_server_message(*server)));
+    TWILL_REQUIRE(lacks || TWILL_NOTE(strstr(twill_server_message(*server), "another rank") != NULL,
+                                      "%s", twill_server_message(*server)));
     twill_status status = twill_server_rebuild(server, comm);
-    return twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s",
-                           twill_server_message(*server));
+    return TWILL_NOTE(status == TWILL_OK, "%s", twill_server_message(*server));
 }
 
 static bool run_scarce(twill_server **server, twill_comm *comm)
@@ -96,11 +92,10 @@ static void rank_is_scarce(int rank, int size, twill_bootstrap *bootstrap, void 
     TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "", NULL, more));
     TWILL_CHECK(run_scarce(&server, comm));
     twill_server_destroy(server);
-    twill_comm_destroy(comm);
-    twill_context_destroy(context);
+    twill_test_disconnect(comm, context);
 }
 
-static void test_scarce_rebuild(void **state)
+TWILL_TEST(test_scarce_rebuild)
 {
     if (!TEST_SLOW)
         twill_test_run_ranks(2, rank_is_scarce, NULL);
@@ -139,10 +134,10 @@ static bool run_with_few(twill_server *server, const struct few_descriptors *few
         *status =
             twill_server_serves(server) ? twill_server_serve(server) : twill_server_leave(server);
     const char *message = twill_server_message(server);
-    return twill_test_note(*status == TWILL_OK ||
-                               (*status == TWILL_ERR_SYSTEM && strstr(message, name) != NULL &&
-                                strstr(message, "oo many open files") != NULL),
-                           __FILE__, __LINE__, "%d left: %d: %s", few->left, *status, message);
+    return TWILL_NOTE(*status == TWILL_OK ||
+                          (*status == TWILL_ERR_SYSTEM && strstr(message, name) != NULL &&
+                           strstr(message, "oo many open files") != NULL),
+                      "%d left: %d: %s", few->left, *status, message);
 }
 
 static void rank_has_few(int rank, int size, twill_bootstrap *bootstrap, void *user)
@@ -170,12 +165,10 @@ static void rank_has_few(int rank, int size, twill_bootstrap *bootstrap, void *u
     twill_context_destroy(context);
 }
 
-static void test_few_descriptors(void **state)
+TWILL_TEST(test_few_descriptors)
 {
     for (int left = 2; left < 8; left++) {
         struct few_descriptors few = {1, left, left % 2 ? TWILL_SERVER_CS : TWILL_SERVER_NC};
         twill_test_run_processes(2, rank_has_few, &few);
     }
 }
-
-TWILL_UNIT_MAIN(test_few_descriptors, test_scarce_rebuild)

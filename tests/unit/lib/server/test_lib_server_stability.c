@@ -4,7 +4,6 @@
  * The staleness is exact, so the parameters are those of a closed form, and so is what n-softsync's
  * updates make of them. */
 #include "lib/twill_server.h"
-#include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
 #define STABILITY_WORKERS 6
@@ -34,9 +33,8 @@ static bool descend(struct stability_rank *r)
         TWILL_REQUIRE(twill_server_pull(r->server, 0) == TWILL_OK);
         TWILL_REQUIRE(twill_server_wait(r->server, 0) == TWILL_OK);
         for (size_t i = 0; i < STABILITY_COUNT; i++) {
-            if (!twill_test_note(fabs((double)w[i] - expected) <= 1e-4 * fabs(expected), __FILE__,
-                                 __LINE__, "round %d: %g is not %g", round, (double)w[i], expected))
-                return false;
+            TWILL_REQUIRE(fabs((double)w[i] - expected) <= 1e-4 * fabs(expected),
+                          "round %d: %g is not %g", round, (double)w[i], expected);
             gradient[i] = w[i];
         }
         TWILL_REQUIRE(twill_barrier(r->workers) == TWILL_OK);
@@ -57,11 +55,9 @@ static bool check_staleness(struct stability_rank *r)
         needed = STABILITY_WORKERS / (uint64_t)r->c->options.k;
     TWILL_REQUIRE(twill_server_staleness(r->server, histogram, STABILITY_WORKERS + 1) == TWILL_OK);
     for (uint64_t s = 0; s <= STABILITY_WORKERS; s++)
-        if (!twill_test_note(
-                histogram[s] ==
-                    (s < STABILITY_WORKERS / needed ? 3 * STABILITY_ROUNDS * needed : 0),
-                __FILE__, __LINE__, "%d gradients of staleness %d", (int)histogram[s], (int)s))
-            return false;
+        TWILL_REQUIRE(histogram[s] ==
+                          (s < STABILITY_WORKERS / needed ? 3 * STABILITY_ROUNDS * needed : 0),
+                      "%d gradients of staleness %d", (int)histogram[s], (int)s);
     return true;
 }
 
@@ -76,9 +72,7 @@ static bool open_stability(struct stability_rank *r, int rank)
     TWILL_REQUIRE(twill_server_create(&r->server, r->comm, &r->c->options) == TWILL_OK);
     TWILL_REQUIRE(twill_server_add(r->server, &tensor, NULL) == TWILL_OK);
     twill_status status = twill_server_commit(r->server);
-    if (!twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s",
-                         twill_server_message(r->server)))
-        return false;
+    TWILL_REQUIRE(status == TWILL_OK, "%s", twill_server_message(r->server));
     if (rank == 0)
         return twill_server_serve(r->server) == TWILL_OK && check_staleness(r);
     return descend(r);
@@ -92,8 +86,7 @@ static void rank_stability(int rank, int size, twill_bootstrap *bootstrap, void 
         TWILL_CHECK(open_stability(&r, rank));
     twill_server_destroy(r.server);
     twill_comm_destroy(r.workers);
-    twill_comm_destroy(r.comm);
-    twill_context_destroy(r.context);
+    twill_test_disconnect(r.comm, r.context);
 }
 
 static void run_case(twill_server_mode mode, int k, twill_server_rate rate, double of_a_round)
@@ -112,7 +105,7 @@ static void run_case(twill_server_mode mode, int k, twill_server_rate rate, doub
     twill_test_run_ranks(STABILITY_WORKERS + 1, rank_stability, &c);
 }
 
-static void test_divergence(void **state)
+TWILL_TEST(test_divergence)
 {
     double fixed = STABILITY_WORKERS; /* each gradient counts 1: w becomes 1 - 6 rate of itself */
     assert_true(fabs(1 - STABILITY_RATE) < 1); /* a single worker, and sync */
@@ -121,7 +114,7 @@ static void test_divergence(void **state)
     run_case(TWILL_SERVER_SYNC, 1, TWILL_SERVER_RATE_FIXED, 1);
 }
 
-static void test_cure(void **state)
+TWILL_TEST(test_cure)
 {
     double cured = 1; /* of staleness 0, 1, 2 ...: 1 + 1 + 1/2 + 1/3 + 1/4 + 1/5 */
     for (int staleness = 1; staleness < STABILITY_WORKERS; staleness++)
@@ -132,10 +125,8 @@ static void test_cure(void **state)
 }
 
 /* Updates by the mean of two: fixed, each round is 3 of them; by staleness 1 + 1 + 1/2. */
-static void test_softsync_stability(void **state)
+TWILL_TEST(test_softsync_stability)
 {
     run_case(TWILL_SERVER_SOFTSYNC, 3, TWILL_SERVER_RATE_FIXED, 3);
     run_case(TWILL_SERVER_SOFTSYNC, 3, TWILL_SERVER_RATE_STALENESS, 2.5);
 }
-
-TWILL_UNIT_MAIN(test_divergence, test_cure, test_softsync_stability)

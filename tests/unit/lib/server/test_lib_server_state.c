@@ -3,7 +3,6 @@
  * mode and in another one. Ranks whose options differ are told which. Memory is registered with the
  * network in the first exchange, or before. */
 #include "lib/server/core/core.h"
-#include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
 enum { STATE_COUNT = 600, STATE_KEYS = 2, LONG_NAME = 400 };
@@ -37,12 +36,10 @@ static bool open_state_server(struct state_rank *r, twill_server_mode mode, bool
     }
     if (loads) {
         twill_status status = twill_server_load(r->server, r->path);
-        TWILL_REQUIRE(twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s",
-                                      twill_server_message(r->server)));
+        TWILL_REQUIRE(status == TWILL_OK, "%s", twill_server_message(r->server));
     }
     twill_status status = twill_server_commit(r->server);
-    return twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s",
-                           twill_server_message(r->server));
+    return TWILL_NOTE(status == TWILL_OK, "%s", twill_server_message(r->server));
 }
 
 /* Push a constant of each key, and pull. */
@@ -63,9 +60,8 @@ static bool check_parameters(struct state_rank *r, float value)
     for (int k = 0; k < STATE_KEYS; k++) {
         const float *parameters = twill_server_parameters(r->server, k);
         for (size_t i = 0; i < STATE_COUNT; i++)
-            TWILL_REQUIRE(twill_test_note(parameters[i] == value * (float)(k + 1), __FILE__,
-                                          __LINE__, "key %d is %g, not %g", k,
-                                          (double)parameters[i], (double)value * (k + 1)));
+            TWILL_REQUIRE(parameters[i] == value * (float)(k + 1), "key %d is %g, not %g", k,
+                          (double)parameters[i], (double)value * (k + 1));
     }
     return true;
 }
@@ -108,7 +104,7 @@ static bool save_and_load(struct state_rank *r)
     return check_parameters(r, -10);
 }
 
-static void rank_saves_state(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_OF_RANKS(test_files, 1)
 {
     struct state_rank r = {.server = NULL};
     const char *const more[] = {TWILL_TEST_PATIENT, NULL};
@@ -120,18 +116,15 @@ static void rank_saves_state(int rank, int size, twill_bootstrap *bootstrap, voi
     TWILL_CHECK(twill_test_connect(&r.context, &r.comm, bootstrap, "", NULL, more));
     (void)save_and_load(&r);
     twill_server_destroy(r.server);
-    twill_comm_destroy(r.comm);
-    twill_context_destroy(r.context);
+    twill_test_disconnect(r.comm, r.context);
     strcat(r.path, ".0");
     (void)unlink(r.path);
 }
 
-TWILL_UNIT_RANKS(test_files, twill_test_run_ranks, 1, rank_saves_state, NULL)
-
 /* --- options that differ ------------------------------------------------------------------------
  */
 
-static void rank_differs(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_OF_RANKS(test_differences, 2)
 {
     const char *const more[] = {TWILL_TEST_PATIENT, "TWILL_LOG=none", NULL};
     static const char *const words[] = {"options.chunk_bytes", "options.optimizer->rate",
@@ -152,22 +145,18 @@ static void rank_differs(int rank, int size, twill_bootstrap *bootstrap, void *u
         TWILL_CHECK(twill_server_create(&server, comm, &options) == TWILL_OK);
         TWILL_CHECK(twill_server_commit(server) == TWILL_ERR_MISMATCH);
         const char *message = twill_server_message(server);
-        TWILL_CHECK(
-            twill_test_note(strstr(message, words[i]) != NULL, __FILE__, __LINE__, "%s", message));
+        TWILL_CHECK(TWILL_NOTE(strstr(message, words[i]) != NULL, "%s", message));
         if (i == 1)
             TWILL_CHECK(strstr(message, rank == 1 ? "here it is 0.25" : "here it is 0.5") != NULL);
         twill_server_destroy(server);
     }
-    twill_comm_destroy(comm);
-    twill_context_destroy(context);
+    twill_test_disconnect(comm, context);
 }
-
-TWILL_UNIT_RANKS(test_differences, twill_test_run_ranks, 2, rank_differs, NULL)
 
 /* --- 100 exchanges ------------------------------------------------------------------------------
  */
 
-static void rank_exchanges(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_OF_RANKS(test_registrations, 2)
 {
     struct state_rank r = {.name = {"first", "second"}};
     const char *const more[] = {TWILL_TEST_PATIENT, NULL};
@@ -182,11 +171,8 @@ static void rank_exchanges(int rank, int size, twill_bootstrap *bootstrap, void 
     TWILL_CHECK(last.registrations == first.registrations);
     TWILL_CHECK(last.bytes_messages > 99 * sizeof(float) * STATE_COUNT);
     twill_server_destroy(r.server);
-    twill_comm_destroy(r.comm);
-    twill_context_destroy(r.context);
+    twill_test_disconnect(r.comm, r.context);
 }
-
-TWILL_UNIT_RANKS(test_registrations, twill_test_run_ranks, 2, rank_exchanges, NULL)
 
 /* --- too few ranks ------------------------------------------------------------------------------
  */
@@ -214,7 +200,7 @@ static bool rebuild_alone(struct state_rank *r, twill_comm *alone)
     return check_parameters(r, -4);
 }
 
-static void rank_is_alone(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_OF_RANKS(test_too_few_ranks, 2)
 {
     struct state_rank r = {.name = {"first", "second"}, .layout = TWILL_SERVER_NC};
     const char *const more[] = {TWILL_TEST_PATIENT, "TWILL_LOG=none", NULL};
@@ -224,10 +210,5 @@ static void rank_is_alone(int rank, int size, twill_bootstrap *bootstrap, void *
     (void)rebuild_alone(&r, alone);
     twill_server_destroy(r.server);
     twill_comm_destroy(alone);
-    twill_comm_destroy(r.comm);
-    twill_context_destroy(r.context);
+    twill_test_disconnect(r.comm, r.context);
 }
-
-TWILL_UNIT_RANKS(test_too_few_ranks, twill_test_run_ranks, 2, rank_is_alone, NULL)
-
-TWILL_UNIT_MAIN(test_files, test_registrations, test_differences, test_too_few_ranks)

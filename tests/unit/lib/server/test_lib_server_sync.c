@@ -2,7 +2,6 @@
 /* Parameter servers in synchronous mode: the bits of an allreduce, in every layout, with
  * optimizers, threads and chunks of any size; the bytes of the layouts; what is refused. */
 #include "lib/twill_server.h"
-#include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
 #define SYNC_TENSORS 5u
@@ -101,8 +100,7 @@ static bool train_steps(struct sync_rank *r, twill_comm *workers, int rank)
             TWILL_REQUIRE(twill_server_push_pull(r->server, (int)t) == TWILL_OK);
         }
         twill_status status = twill_server_wait(r->server, -1);
-        TWILL_REQUIRE(twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s",
-                                      twill_server_message(r->server)));
+        TWILL_REQUIRE(status == TWILL_OK, "%s", twill_server_message(r->server));
         TWILL_REQUIRE(compare_step(r, workers, rank, step));
     }
     return true;
@@ -137,8 +135,7 @@ static bool run_server(struct sync_rank *r, int rank)
     twill_comm *workers = NULL;
     TWILL_REQUIRE(twill_comm_split(&workers, r->comm, works ? 0 : TWILL_COLOUR_NONE, rank) == 0);
     twill_status status = twill_server_commit(r->server);
-    TWILL_REQUIRE(twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s",
-                                  twill_server_message(r->server)));
+    TWILL_REQUIRE(status == TWILL_OK, "%s", twill_server_message(r->server));
     bool good = works ? train_steps(r, workers, rank) : twill_server_serve(r->server) == TWILL_OK;
     good = good && check_counters(r);
     twill_comm_destroy(workers);
@@ -155,14 +152,13 @@ static void rank_sync(int rank, int size, twill_bootstrap *bootstrap, void *user
     if (r.oracle != NULL &&
         twill_test_connect(&r.context, &r.comm, bootstrap, r.c->nodes, NULL, more))
         (void)run_server(&r, rank);
-    twill_comm_destroy(r.comm);
-    twill_context_destroy(r.context);
+    twill_test_disconnect(r.comm, r.context);
     for (unsigned t = 0; t < SYNC_TENSORS; t++)
         free(r.memory[t]);
     free(r.oracle);
 }
 
-static void test_layouts(void **state)
+TWILL_TEST(test_layouts)
 {
     twill_optimizer sgd;
     twill_optimizer_defaults(&sgd, TWILL_OPTIMIZER_SGD);
@@ -184,5 +180,3 @@ static void test_layouts(void **state)
         twill_test_run_ranks(c.size, rank_sync, &c);
     }
 }
-
-TWILL_UNIT_MAIN(test_layouts)

@@ -4,7 +4,6 @@
  * fails. A thread that does not come back keeps the server. */
 #include "lib/comm/comm.h"
 #include "lib/server/server.h"
-#include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
 #define WAITS_COUNT  20000u
@@ -26,8 +25,7 @@ static bool push_during_barrier(twill_comm *comm, twill_server *server, int rank
     for (unsigned i = 0; rank > 0 && i < WAITS_PUSHES; i++) {
         TWILL_REQUIRE(twill_server_push_pull(server, 0) == TWILL_OK);
         twill_status status = twill_server_wait(server, 0);
-        TWILL_REQUIRE(twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s",
-                                      twill_server_message(server)));
+        TWILL_REQUIRE(status == TWILL_OK, "%s", twill_server_message(server));
     }
     TWILL_REQUIRE(twill_barrier(comm) == TWILL_OK);
     twill_server_counters counters;
@@ -67,11 +65,10 @@ static void rank_waits(int rank, int size, twill_bootstrap *bootstrap, void *use
     twill_comm *comm = NULL;
     if (twill_test_connect(&context, &comm, bootstrap, c->nodes, NULL, more))
         (void)run_waits(comm, rank);
-    twill_comm_destroy(comm);
-    twill_context_destroy(context);
+    twill_test_disconnect(comm, context);
 }
 
-static void test_waits(void **state)
+TWILL_TEST(test_waits)
 {
     static const struct waits_case cases[] = {{2, ""}, {3, ""}, {3, "3x1"}};
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++) {
@@ -93,7 +90,7 @@ static void *fail_server(void *server)
 
 /* Another thread fails the server while this one waits, which has its status and sentence then.
  * Only the thread sanitizer sees whether they are there for sure. */
-static void rank_fails(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_OF_RANKS(test_fails, 1)
 {
     const char *const more[] = {TWILL_TEST_PATIENT, NULL};
     twill_context *context = NULL;
@@ -107,11 +104,8 @@ static void rank_fails(int rank, int size, twill_bootstrap *bootstrap, void *use
     TWILL_CHECK(strcmp(twill_server_message(server), "another thread has found this") == 0);
     pthread_join(thread, NULL);
     twill_server_destroy(server);
-    twill_comm_destroy(comm);
-    twill_context_destroy(context);
+    twill_test_disconnect(comm, context);
 }
-
-TWILL_UNIT_RANKS(test_fails, twill_test_run_ranks, 1, rank_fails, NULL)
 
 /* Calls that read or change a core do not wait for ever for a thread that is in it. */
 static bool check_locked(struct twill_server *server)
@@ -131,7 +125,7 @@ static bool check_locked(struct twill_server *server)
 
 /* A thread that advances the server does not come back in time: the server is neither freed nor
  * rebuilt, and what the thread uses stays. Once it has come back, the server can be freed. */
-static void rank_is_kept(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_OF_RANKS(test_is_kept, 1)
 {
     const char *const more[] = {TWILL_TEST_PATIENT, NULL};
     twill_context *context = NULL;
@@ -153,10 +147,5 @@ static void rank_is_kept(int rank, int size, twill_bootstrap *bootstrap, void *u
     atomic_fetch_sub(&server->hook->calls, 1);
     *timeout = patient;
     twill_server_destroy(server);
-    twill_comm_destroy(comm);
-    twill_context_destroy(context);
+    twill_test_disconnect(comm, context);
 }
-
-TWILL_UNIT_RANKS(test_is_kept, twill_test_run_ranks, 1, rank_is_kept, NULL)
-
-TWILL_UNIT_MAIN(test_waits, test_fails, test_is_kept)

@@ -2,8 +2,6 @@
 /* Compressed gradient sets: the same bits on all ranks, errors within what the codes allow, error
  * feedback that loses nothing, the automatic choice, values that are not finite. */
 #include "lib/train/gradients.h"
-#include "tests/support/ranks.h"
-#include "tests/support/sanitizers.h"
 #include "tests/support/unit.h"
 
 enum {
@@ -120,8 +118,8 @@ static bool start_set(struct rank_means *m)
                                      .uncompressed = t == EXEMPT};
         TWILL_REQUIRE(twill_gradients_add(m->set, &tensor, NULL) == TWILL_OK);
     }
-    return twill_test_note(twill_gradients_commit(m->set) == TWILL_OK, __FILE__, __LINE__, "%s",
-                           twill_gradients_message(m->set));
+    return TWILL_NOTE(twill_gradients_commit(m->set) == TWILL_OK, "%s",
+                      twill_gradients_message(m->set));
 }
 
 static void stop_set(struct rank_means *m)
@@ -130,8 +128,7 @@ static void stop_set(struct rank_means *m)
     twill_gradients_destroy(m->set);
     for (unsigned t = 0; t < TENSORS; t++)
         free(m->own[t]);
-    twill_comm_destroy(m->comm);
-    twill_context_destroy(m->context);
+    twill_test_disconnect(m->comm, m->context);
 }
 
 /* --- a step ----------------------------------------------------------------------------------- */
@@ -179,8 +176,8 @@ static bool run_step(struct rank_means *m, unsigned step)
     if (!m->c->threads) {
         mark_tensors(&all);
         TWILL_REQUIRE(all.ok);
-        return twill_test_note(twill_gradients_wait_all(m->set) == TWILL_OK, __FILE__, __LINE__,
-                               "%s", twill_gradients_message(m->set));
+        return TWILL_NOTE(twill_gradients_wait_all(m->set) == TWILL_OK, "%s",
+                          twill_gradients_message(m->set));
     }
     for (unsigned i = 0; i < 2; i++)
         TWILL_REQUIRE(pthread_create(&thread[i], NULL, mark_tensors, &half[i]) == 0);
@@ -206,9 +203,8 @@ static bool results_are_near(struct rank_means *m, unsigned step, double bound)
             double is = element_of(m, t, i), must = mean_of(m->size, t, i, step);
             double error = fabs(is - must), most = t == WIDE || t == EXEMPT ? 1e-6 : bound;
             if (!(error <= most))
-                return twill_test_note(false, __FILE__, __LINE__,
-                                       "step %u, tensor %u, element %zu is %.9g, not %.9g", step, t,
-                                       i, is, must);
+                return TWILL_NOTE(false, "step %u, tensor %u, element %zu is %.9g, not %.9g", step,
+                                  t, i, is, must);
             shared.delivered[m->rank][first_of(t) + i] += is;
             if (m->rank == 0)
                 shared.truth[first_of(t) + i] += must;
@@ -242,9 +238,8 @@ static bool nothing_is_lost(struct rank_means *m, double rounding)
         for (int r = 0; r < m->size; r++)
             sum += shared.residual[r][i]; /* divided by the ranks already */
         if (!(fabs(sum - shared.truth[i]) <= rounding))
-            return twill_test_note(false, __FILE__, __LINE__,
-                                   "element %zu: %.9g with what is left, not %.9g", i, sum,
-                                   shared.truth[i]);
+            return TWILL_NOTE(false, "element %zu: %.9g with what is left, not %.9g", i, sum,
+                              shared.truth[i]);
     }
     return true;
 }
@@ -270,7 +265,7 @@ static void run_case(const struct compression_case *c)
     twill_test_run_ranks(c->world->size, rank_steps, (void *)(uintptr_t)c);
 }
 
-static void test_every_coding(void **state)
+TWILL_TEST(test_every_coding)
 {
     for (unsigned w = 0; w < TWILL_ARRAY_LENGTH(worlds); w++)
         for (unsigned k = TEST_FEWER ? w % 3 : 0; k < TWILL_ARRAY_LENGTH(codings);
@@ -284,7 +279,7 @@ static void test_every_coding(void **state)
         }
 }
 
-static void test_priority_and_threads(void **state)
+TWILL_TEST(test_priority_and_threads)
 {
     for (unsigned k = 0; k < TWILL_ARRAY_LENGTH(codings); k++) {
         struct compression_case c = {.world = &worlds[2],
@@ -299,7 +294,7 @@ static void test_priority_and_threads(void **state)
     }
 }
 
-static void test_autotune(void **state)
+TWILL_TEST(test_autotune)
 {
     for (unsigned k = 2; k < TWILL_ARRAY_LENGTH(codings); k += TEST_FEWER ? 5 : 3) {
         struct compression_case c = {.world = &worlds[1],
@@ -345,7 +340,7 @@ static void rank_automatic(int rank, int size, twill_bootstrap *bootstrap, void 
 }
 
 /* Whatever is tried and chosen, residuals of compressed steps reach those without compression. */
-static void test_automatic(void **state)
+TWILL_TEST(test_automatic)
 {
     for (unsigned k = 0; k < TWILL_ARRAY_LENGTH(codings); k += TEST_FEWER ? 5 : 2)
         for (unsigned w = 1; w < 3; w++) {
@@ -372,7 +367,7 @@ static void rank_priced(int rank, int size, twill_bootstrap *bootstrap, void *us
     stop_set(&m);
 }
 
-static void test_price(void **state)
+TWILL_TEST(test_price)
 {
     static const struct compression_world slow = {2, "2x1", NULL}, fast = {2, "", NULL};
     char file[48], tuning[64];
@@ -429,7 +424,7 @@ static void rank_broken(int rank, int size, twill_bootstrap *bootstrap, void *us
 
 /* NaN and infinity arrive on all ranks, and the next step has none: not in gaps of a bucket, nor in
  * residuals. */
-static void test_not_finite(void **state)
+TWILL_TEST(test_not_finite)
 {
     for (unsigned k = 0; k < TWILL_ARRAY_LENGTH(codings); k++)
         for (unsigned w = TEST_FEWER ? 1 : 0; w < (TEST_FEWER ? 2 : 3); w++) {
@@ -440,6 +435,3 @@ static void test_not_finite(void **state)
             twill_test_run_ranks(c.world->size, rank_broken, &c);
         }
 }
-
-TWILL_UNIT_MAIN(test_every_coding, test_priority_and_threads, test_autotune, test_automatic,
-                test_price, test_not_finite)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Compressed gradient sets: exact bytes, small gradients, sums, options. */
 #include "lib/train/gradients.h"
-#include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
 struct bytes_world {
@@ -30,8 +29,7 @@ static void stop_small(struct small_set *m)
 {
     (void)twill_test_barrier(m->bootstrap);
     twill_gradients_destroy(m->set);
-    twill_comm_destroy(m->comm);
-    twill_context_destroy(m->context);
+    twill_test_disconnect(m->comm, m->context);
 }
 
 static void rank_bytes(int rank, int size, twill_bootstrap *bootstrap, void *user)
@@ -56,7 +54,7 @@ static void rank_bytes(int rank, int size, twill_bootstrap *bootstrap, void *use
              twill_gradients_wait_all(m.set) == TWILL_OK;
         (void)twill_comm_counters(m.set->lane[0].comm, &after);
     }
-    (void)twill_test_note(ok, __FILE__, __LINE__, "%s", twill_gradients_message(m.set));
+    (void)TWILL_NOTE(ok, "%s", twill_gradients_message(m.set));
     if (ok && rank == 0) {
         (void)twill_gradients_count(m.set, &counters);
         c->sent[c->at] = after.bytes_sent - before.bytes_sent;
@@ -69,7 +67,7 @@ static void rank_bytes(int rank, int size, twill_bootstrap *bootstrap, void *use
 }
 
 /* f16 sends half of f32's bytes, blocks 260 of 1024; a list of k entries from each rank 8 k. */
-static void test_bytes(void **state)
+TWILL_TEST(test_bytes)
 {
     static const struct bytes_world spread[] = {{2, "2x1"}, {4, "4x1"}, {5, "5x1"}};
     static const struct {
@@ -124,12 +122,12 @@ static void rank_small(int rank, int size, twill_bootstrap *bootstrap, void *use
         for (size_t i = 0; rank == 0 && i < c->count; i++)
             c->sum[i] += memory[i];
     }
-    (void)twill_test_note(ok, __FILE__, __LINE__, "%s", twill_gradients_message(m.set));
+    (void)TWILL_NOTE(ok, "%s", twill_gradients_message(m.set));
     stop_small(&m);
 }
 
 /* A gradient below half a step of the code gets through with error feedback, and never without. */
-static void test_small_values(void **state)
+TWILL_TEST(test_small_values)
 {
     static const twill_compression kinds[] = {TWILL_COMPRESS_INT8, TWILL_COMPRESS_F8E4M3,
                                               TWILL_COMPRESS_TOP_K};
@@ -152,7 +150,7 @@ static void test_small_values(void **state)
 }
 
 /* Sums of f16 do not overflow where an input does not. */
-static void test_sum(void **state)
+TWILL_TEST(test_sum)
 {
     const float gradient[4] = {60000, -60000, 1, 0};
     struct small_case c = {.gradient = gradient, .count = 4, .steps = 1};
@@ -188,11 +186,9 @@ static void rank_refused(int rank, int size, twill_bootstrap *bootstrap, void *u
         const char *settings[] = {TWILL_TEST_PATIENT, text, NULL};
         TWILL_CHECK(twill_test_connect(&m.context, &m.comm, bootstrap, "", NULL, settings));
         TWILL_CHECK(twill_gradients_create(&m.set, m.comm, NULL) != TWILL_OK && m.set == NULL);
-        (void)twill_test_note(strstr(twill_comm_message(m.comm), refused_settings[k].sentence) !=
-                                  NULL,
-                              __FILE__, __LINE__, "%s: %s", text, twill_comm_message(m.comm));
-        twill_comm_destroy(m.comm);
-        twill_context_destroy(m.context);
+        (void)TWILL_NOTE(strstr(twill_comm_message(m.comm), refused_settings[k].sentence) != NULL,
+                         "%s: %s", text, twill_comm_message(m.comm));
+        twill_test_disconnect(m.comm, m.context);
     }
 }
 
@@ -214,11 +210,11 @@ static void rank_differs(int rank, int size, twill_bootstrap *bootstrap, void *u
                                            "compressed) on rank 0") != NULL
                          : strstr(message, "compress=bf16") != NULL &&
                                strstr(message, "compress=f16") != NULL;
-    (void)twill_test_note(named, __FILE__, __LINE__, "%s", message);
+    (void)TWILL_NOTE(named, "%s", message);
     stop_small(&m);
 }
 
-static void test_options(void **state)
+TWILL_TEST(test_options)
 {
     bool exempt = false;
     twill_test_run_ranks(1, rank_refused, NULL);
@@ -226,5 +222,3 @@ static void test_options(void **state)
     exempt = true;
     twill_test_run_ranks(2, rank_differs, &exempt);
 }
-
-TWILL_UNIT_MAIN(test_bytes, test_small_values, test_sum, test_options)

@@ -6,7 +6,6 @@
 #include "examples/dataset.h"
 #include "examples/network.h"
 #include "lib/twill_train.h"
-#include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
 enum { RANKS = 4, FEATURES = 30, HIDDEN = 32, BATCH = 16 /* of a rank */, STEPS = 600 };
@@ -91,8 +90,8 @@ static void rank_trains(int rank, int size, twill_bootstrap *bootstrap, void *us
         example_network_randomise(&network, 1);
     for (unsigned step = 0; ok && step < STEPS; step++)
         ok = do_step(set, &network, rank, step);
-    (void)twill_test_note(ok && twill_gradients_check(set) == TWILL_OK, __FILE__, __LINE__, "%s",
-                          twill_gradients_message(set));
+    (void)TWILL_NOTE(ok && twill_gradients_check(set) == TWILL_OK, "%s",
+                     twill_gradients_message(set));
     if (ok && rank == 0) {
         twill_gradients_counters counters;
         measure(run, &network);
@@ -102,8 +101,7 @@ static void rank_trains(int rank, int size, twill_bootstrap *bootstrap, void *us
     }
     (void)twill_test_barrier(bootstrap);
     twill_gradients_destroy(set);
-    twill_comm_destroy(comm);
-    twill_context_destroy(context);
+    twill_test_disconnect(comm, context);
     example_network_free(&network);
     free(weights);
 }
@@ -121,7 +119,7 @@ static struct training_run train_with(const char *settings)
 /* The loss of each coding as a multiple of that without compression. The values are deterministic
  * but for the order of sums: 1.000 (f16, bf16), 0.999 (int8), 1.001 (f8e4m3), 1.008 (f8e5m2), 1.04
  * (top-k), 1.14 (threshold); 3.06 for top-k without error feedback. */
-static void test_convergence(void **state)
+TWILL_TEST(test_convergence)
 {
     static const struct {
         const char *settings;
@@ -187,10 +185,4 @@ static int free_samples(void **state)
     return 0;
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_convergence),
-    };
-    return cmocka_run_group_tests(tests, load_samples, free_samples);
-}
+TWILL_TEST_GROUP(load_samples, free_samples)

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Gradient sets: results, fusion, orders of readiness, copies, threads, bad input and failures. */
 #include "lib/twill_train.h"
-#include "tests/support/ranks.h"
-#include "tests/support/sanitizers.h"
 #include "tests/support/unit.h"
 
 #define SET_TENSORS 24u
@@ -82,8 +80,8 @@ static bool set_start(struct set_ranks *r, twill_bootstrap *bootstrap, const str
         return false;
     TWILL_REQUIRE(twill_gradients_create(&r->set, r->comm, NULL) == TWILL_OK);
     TWILL_REQUIRE(add_tensors(r, c->own));
-    return twill_test_note(twill_gradients_commit(r->set) == TWILL_OK, __FILE__, __LINE__, "%s",
-                           twill_gradients_message(r->set));
+    return TWILL_NOTE(twill_gradients_commit(r->set) == TWILL_OK, "%s",
+                      twill_gradients_message(r->set));
 }
 
 static void set_stop(struct set_ranks *r)
@@ -91,8 +89,7 @@ static void set_stop(struct set_ranks *r)
     twill_gradients_destroy(r->set);
     for (unsigned t = 0; t < SET_TENSORS; t++)
         free(r->own[t]);
-    twill_comm_destroy(r->comm);
-    twill_context_destroy(r->context);
+    twill_test_disconnect(r->comm, r->context);
 }
 
 static void fill_tensor(struct set_ranks *r, int rank, unsigned tensor, unsigned step)
@@ -223,23 +220,21 @@ static const char *const lanes[] = {"TWILL_GRADIENTS=threads=1",
                                     "TWILL_GRADIENTS=threads=3,bucket=16K,first=1K",
                                     "TWILL_GRADIENTS=threads=2,order=priority,segment=4K", NULL};
 
-static void test_backward(void **state)
+TWILL_TEST(test_backward)
 {
     run_all(false, false, false, backward);
     run_all(true, true, false, backward);
 }
 
-static void test_priority(void **state)
+TWILL_TEST(test_priority)
 {
     run_all(false, false, false, priority);
     run_all(true, true, false, priority);
 }
 
-static void test_threads(void **state)
+TWILL_TEST(test_threads)
 {
     run_all(true, true, true, backward + 2);
     run_all(false, true, true, priority + 1);
     run_all(true, true, true, lanes);
 }
-
-TWILL_UNIT_MAIN(test_backward, test_priority, test_threads)

@@ -3,7 +3,6 @@
  * of all instruction sets; bad input. */
 #include "kernels/training/factors.h"
 #include "lib/twill_train.h"
-#include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
 #define DENSE_ROWS    39u
@@ -71,15 +70,14 @@ static bool dense_start(struct dense_ranks *r, twill_bootstrap *bootstrap,
     TWILL_REQUIRE(twill_gradients_add_dense(r->set, &layer, DENSE_ROWS, DENSE_COLUMNS,
                                             DENSE_SAMPLES, NULL) == TWILL_OK);
     TWILL_REQUIRE(twill_gradients_add(r->set, &after, NULL) == TWILL_OK);
-    return twill_test_note(twill_gradients_commit(r->set) == TWILL_OK, __FILE__, __LINE__, "%s",
-                           twill_gradients_message(r->set));
+    return TWILL_NOTE(twill_gradients_commit(r->set) == TWILL_OK, "%s",
+                      twill_gradients_message(r->set));
 }
 
 static void dense_stop(struct dense_ranks *r)
 {
     twill_gradients_destroy(r->set);
-    twill_comm_destroy(r->comm);
-    twill_context_destroy(r->context);
+    twill_test_disconnect(r->comm, r->context);
 }
 
 static bool mark_dense(struct dense_ranks *r, int rank, unsigned step)
@@ -98,9 +96,9 @@ static bool mark_dense(struct dense_ranks *r, int rank, unsigned step)
             plain[i] = (float)rank;
         TWILL_REQUIRE(twill_gradients_ready(r->set, t) == TWILL_OK);
     }
-    return twill_test_note(twill_gradients_ready_factors(r->set, 1, samples > 0 ? errors : NULL,
-                                                         activations, samples) == TWILL_OK,
-                           __FILE__, __LINE__, "%s", twill_gradients_message(r->set));
+    return TWILL_NOTE(twill_gradients_ready_factors(r->set, 1, samples > 0 ? errors : NULL,
+                                                    activations, samples) == TWILL_OK,
+                      "%s", twill_gradients_message(r->set));
 }
 
 /* Check the mean gradient of a step, or the parameters, from which those of all steps so far have
@@ -119,12 +117,11 @@ static bool dense_is_right(struct dense_ranks *r, const struct dense_case *c, un
             right += dense_mean(c->size, s, i / DENSE_COLUMNS, i % DENSE_COLUMNS);
         if (c->updates)
             right = -right;
-        if (!twill_test_note(fabs(is - right) <= 1e-6 * fabs(right), __FILE__, __LINE__,
-                             "step %u element %zu: %.9g, not %.9g", step, i, is, right))
-            return false;
+        TWILL_REQUIRE(fabs(is - right) <= 1e-6 * fabs(right), "step %u element %zu: %.9g, not %.9g",
+                      step, i, is, right);
     }
-    return twill_test_note(twill_gradients_check(r->set) == TWILL_OK, __FILE__, __LINE__, "%s",
-                           twill_gradients_message(r->set));
+    return TWILL_NOTE(twill_gradients_check(r->set) == TWILL_OK, "%s",
+                      twill_gradients_message(r->set));
 }
 
 static void rank_dense(int rank, int size, twill_bootstrap *bootstrap, void *user)
@@ -135,8 +132,8 @@ static void rank_dense(int rank, int size, twill_bootstrap *bootstrap, void *use
     bool ok = dense_start(&r, bootstrap, c);
     for (unsigned step = 0; ok && step < DENSE_STEPS; step++) {
         ok = mark_dense(&r, rank, step);
-        ok = ok && twill_test_note(twill_gradients_wait_all(r.set) == TWILL_OK, __FILE__, __LINE__,
-                                   "%s", twill_gradients_message(r.set));
+        ok = ok && TWILL_NOTE(twill_gradients_wait_all(r.set) == TWILL_OK, "%s",
+                              twill_gradients_message(r.set));
         ok = ok && dense_is_right(&r, c, step);
     }
     if (ok && strstr(c->settings, "factors=gather") != NULL) {
@@ -150,7 +147,7 @@ static void rank_dense(int rank, int size, twill_bootstrap *bootstrap, void *use
     dense_stop(&r);
 }
 
-static void gradients_equal_those_of_f64(void **state)
+TWILL_TEST(gradients_equal_those_of_f64)
 {
     static const char *const settings[] = {
         "TWILL_GRADIENTS=factors=gather", "TWILL_GRADIENTS=factors=reduce",
@@ -170,7 +167,7 @@ static void gradients_equal_those_of_f64(void **state)
 
 /* --- kernels --------------------------------------------------------------------------------- */
 
-static void kernels_have_the_same_bits(void **state)
+TWILL_TEST(kernels_have_the_same_bits)
 {
     enum { PARTS = 3, ROWS = 11, COLUMNS = 45, SAMPLES = 5, STRIDE = SAMPLES * (ROWS + COLUMNS) };
     static float memory[PARTS * STRIDE], first[ROWS * COLUMNS], other[ROWS * COLUMNS];
@@ -203,9 +200,9 @@ static void kernels_have_the_same_bits(void **state)
 
 static bool says(twill_gradients *set, twill_status status, const char *named)
 {
-    return twill_test_note(
-        status == TWILL_ERR_ARGUMENT && strstr(twill_gradients_message(set), named) != NULL,
-        __FILE__, __LINE__, "'%s' is not in '%s'", named, twill_gradients_message(set));
+    return TWILL_NOTE(status == TWILL_ERR_ARGUMENT &&
+                          strstr(twill_gradients_message(set), named) != NULL,
+                      "'%s' is not in '%s'", named, twill_gradients_message(set));
 }
 
 static void rank_refused(int rank, int size, twill_bootstrap *bootstrap, void *user)
@@ -234,10 +231,8 @@ static void rank_refused(int rank, int size, twill_bootstrap *bootstrap, void *u
     dense_stop(&r);
 }
 
-static void bad_factors_are_refused(void **state)
+TWILL_TEST(bad_factors_are_refused)
 {
     struct dense_case c = {.size = 2, .nodes = "", .settings = "TWILL_GRADIENTS=factors=gather"};
     twill_test_run_ranks(c.size, rank_refused, &c);
 }
-
-TWILL_UNIT_MAIN(gradients_equal_those_of_f64, kernels_have_the_same_bits, bad_factors_are_refused)

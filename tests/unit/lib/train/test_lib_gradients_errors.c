@@ -26,7 +26,7 @@ static bool says_here(const struct twill_test_set *r, const char *words)
         TWILL_CHECK(says_here((r), (words)));                                                      \
     } while (0)
 
-static void rank_refused(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_OF_RANKS(test_refused, 2)
 {
     static float memory[2][64]; /* ranks are threads: each uses its own */
     struct twill_test_set r;
@@ -56,8 +56,6 @@ static void rank_refused(int rank, int size, twill_bootstrap *bootstrap, void *u
     TWILL_CHECK(twill_gradients_wait_all(r.set) == TWILL_OK); /* no harm was done */
     twill_test_set_close(&r, bootstrap);
 }
-
-TWILL_UNIT_RANKS(test_refused, twill_test_run_ranks, 2, rank_refused, NULL)
 
 /* --- tensors that differ --------------------------------------------------------------------- */
 
@@ -103,7 +101,7 @@ static void rank_differs(int rank, int size, twill_bootstrap *bootstrap, void *u
     twill_test_set_close(&r, bootstrap);
 }
 
-static void test_differences(void **state)
+TWILL_TEST(test_differences)
 {
     for (unsigned i = 0; i < TWILL_ARRAY_LENGTH(differences); i++) {
         struct tensor_difference d = differences[i];
@@ -196,11 +194,10 @@ static void rank_has_bad_variable(int rank, int size, twill_bootstrap *bootstrap
     TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "", NULL, settings));
     TWILL_CHECK(twill_gradients_create(&none, comm, NULL) == TWILL_ERR_CONFIG);
     TWILL_CHECK(strstr(twill_comm_message(comm), "TWILL_GRADIENTS") != NULL);
-    twill_comm_destroy(comm);
-    twill_context_destroy(context);
+    twill_test_disconnect(comm, context);
 }
 
-static void test_options(void **state)
+TWILL_TEST(test_options)
 {
     for (unsigned i = 0; i < TWILL_ARRAY_LENGTH(option_differences); i++) {
         struct option_difference d = option_differences[i];
@@ -219,8 +216,8 @@ static bool commit_two(struct twill_test_set *r)
 {
     TWILL_REQUIRE(add_named(r, "early", 1000, TWILL_F32, NULL) == TWILL_OK);
     TWILL_REQUIRE(add_named(r, "late", 1000, TWILL_F32, NULL) == TWILL_OK);
-    return twill_test_note(twill_gradients_commit(r->set) == TWILL_OK, __FILE__, __LINE__, "%s",
-                           twill_gradients_message(r->set));
+    return TWILL_NOTE(twill_gradients_commit(r->set) == TWILL_OK, "%s",
+                      twill_gradients_message(r->set));
 }
 
 /* Rank 1 never marks `early`: it says so after its deadline, and the others are notified. */
@@ -243,7 +240,7 @@ static void rank_forgets(int rank, int size, twill_bootstrap *bootstrap, void *u
     twill_test_set_close(&r, bootstrap);
 }
 
-static void test_never_ready(void **state)
+TWILL_TEST(test_never_ready)
 {
     twill_test_run_ranks(2, rank_forgets, NULL);
     twill_test_run_ranks(3, rank_forgets, "TWILL_GRADIENTS=order=priority");
@@ -264,12 +261,11 @@ static void rank_dies(int rank, int size, twill_bootstrap *bootstrap, void *user
     TWILL_CHECK(twill_gradients_wait_all(r.set) != TWILL_OK);
     TWILL_CHECK(twill_test_set_says(&r, "rank 1"));
     twill_gradients_destroy(r.set);
-    twill_comm_destroy(r.comm);
-    twill_context_destroy(r.context);
+    twill_test_disconnect(r.comm, r.context);
 }
 
 /* A large tensor's memory is unmapped under the set. */
-static void rank_frees(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_OF_PROCESSES(test_freed, 2)
 {
     struct twill_test_set r;
     size_t bytes = (size_t)1 << 20;
@@ -302,7 +298,7 @@ static void *break_parent(void *argument)
 
 /* The parent breaks in another thread, then the set is destroyed: that breaks its lanes, and is not
  * collective. */
-static void rank_parent_breaks(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_OF_RANKS(test_parent_breaks, 2)
 {
     struct twill_test_set r;
     pthread_t thread;
@@ -327,11 +323,7 @@ static void rank_parent_breaks(int rank, int size, twill_bootstrap *bootstrap, v
     twill_test_set_close(&r, NULL);
 }
 
-TWILL_UNIT_RANKS(test_parent_breaks, twill_test_run_ranks, 2, rank_parent_breaks, NULL)
-
-TWILL_UNIT_RANKS(test_freed, twill_test_run_processes, 2, rank_frees, NULL)
-
-static void test_death(void **state)
+TWILL_TEST(test_death)
 {
     twill_test_run_processes(2, rank_dies, NULL);
     twill_test_run_processes(3, rank_dies, "TWILL_GRADIENTS=order=priority");
@@ -399,11 +391,8 @@ static void rank_compares(int rank, int size, twill_bootstrap *bootstrap, void *
     twill_test_set_close(&r, bootstrap);
 }
 
-static void test_values(void **state)
+TWILL_TEST(test_values)
 {
     twill_test_run_ranks(4, rank_scales, NULL);
     twill_test_run_ranks(3, rank_compares, NULL);
 }
-
-TWILL_UNIT_MAIN(test_refused, test_differences, test_options, test_never_ready, test_freed,
-                test_death, test_values, test_parent_breaks)

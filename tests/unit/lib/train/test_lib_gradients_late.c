@@ -77,10 +77,9 @@ static bool result_is(struct late_ranks *r, int size, int step)
         for (size_t i = 0; i < late_counts[t]; i++) {
             float right = step < 0 ? 0 : late_sum(size, t, i, (unsigned)step);
             r->sum += result[i];
-            if (!twill_test_note(result[i] >= right && result[i] <= right, __FILE__, __LINE__,
-                                 "step %d tensor %u element %zu: %g, not %g", step, t, i,
-                                 (double)result[i], (double)right))
-                return false;
+            TWILL_REQUIRE(result[i] >= right && result[i] <= right,
+                          "step %d tensor %u element %zu: %g, not %g", step, t, i,
+                          (double)result[i], (double)right);
         }
     }
     return true;
@@ -106,8 +105,8 @@ static bool cool_down(struct late_ranks *r, int size)
     TWILL_REQUIRE(result_is(r, size, LATE_DRAINED - 1));
     TWILL_REQUIRE(twill_gradients_drain(r->s.set) == TWILL_ERR_ARGUMENT);
     TWILL_REQUIRE(strstr(twill_gradients_message(r->s.set), "no result is outstanding") != NULL);
-    return twill_test_note(twill_gradients_set_late(r->s.set, 0) == TWILL_OK, __FILE__, __LINE__,
-                           "%s", twill_gradients_message(r->s.set));
+    return TWILL_NOTE(twill_gradients_set_late(r->s.set, 0) == TWILL_OK, "%s",
+                      twill_gradients_message(r->s.set));
 }
 
 static void rank_late(int rank, int size, twill_bootstrap *bootstrap, void *user)
@@ -125,13 +124,13 @@ static void rank_late(int rank, int size, twill_bootstrap *bootstrap, void *user
             for (size_t i = 0; i < late_counts[t]; i++)
                 sum += late_sum(size, t, i, step);
     if (ok)
-        (void)twill_test_note(r.sum >= sum && r.sum <= sum, __FILE__, __LINE__,
-                              "the results of all steps are %g, not %g", r.sum, sum);
+        (void)TWILL_NOTE(r.sum >= sum && r.sum <= sum, "the results of all steps are %g, not %g",
+                         r.sum, sum);
     (void)twill_test_barrier(bootstrap);
     late_stop(&r);
 }
 
-static void results_are_those_of_the_step_before(void **state)
+TWILL_TEST(results_are_those_of_the_step_before)
 {
     static const char *const settings[] = {
         "TWILL_GRADIENTS=", "TWILL_GRADIENTS=order=priority,bucket=8K,first=1K,segment=4K",
@@ -163,12 +162,12 @@ static void rank_delayed(int rank, int size, twill_bootstrap *bootstrap, void *u
     if (rank == 0)
         atomic_store(&c->rank0_ahead, true);
     ok = ok && twill_gradients_drain(r.s.set) == TWILL_OK && result_is(&r, size, 1);
-    (void)twill_test_note(ok, __FILE__, __LINE__, "%s", twill_gradients_message(r.s.set));
+    (void)TWILL_NOTE(ok, "%s", twill_gradients_message(r.s.set));
     (void)twill_test_barrier(bootstrap);
     late_stop(&r);
 }
 
-static void a_delayed_rank_stalls_no_late_step(void **state)
+TWILL_TEST(a_delayed_rank_stalls_no_late_step)
 {
     for (int s = 0; s < 2; s++) {
         struct late_case c = {.size = 2,
@@ -200,13 +199,13 @@ static void rank_searches(int rank, int size, twill_bootstrap *bootstrap, void *
         divided += r.s.set->late.carried;
     }
     ok = ok && twill_gradients_drain(r.s.set) == TWILL_OK && result_is(&r, size, (int)step - 1);
-    (void)twill_test_note(ok && divided > 1, __FILE__, __LINE__, "step %u, divided %u times: %s",
-                          step, divided, twill_gradients_message(r.s.set));
+    (void)TWILL_NOTE(ok && divided > 1, "step %u, divided %u times: %s", step, divided,
+                     twill_gradients_message(r.s.set));
     (void)twill_test_barrier(bootstrap);
     late_stop(&r);
 }
 
-static void searches_lose_no_late_result(void **state)
+TWILL_TEST(searches_lose_no_late_result)
 {
     static const char *const settings[] = {"TWILL_GRADIENTS=autotune=1",
                                            "TWILL_GRADIENTS=autotune=1,order=priority",
@@ -271,10 +270,9 @@ static bool step_alike(struct late_updates *u, int rank, unsigned step)
         const float *plain = twill_gradients_parameters(u->set[0], (int)t),
                     *searched = twill_gradients_parameters(u->set[1], (int)t);
         for (size_t e = 0; e < late_counts[t]; e++)
-            if (!twill_test_note(memcmp(&plain[e], &searched[e], sizeof(*plain)) == 0, __FILE__,
-                                 __LINE__, "step %u tensor %u element %zu: %g, not %g", step, t, e,
-                                 (double)searched[e], (double)plain[e]))
-                return false;
+            TWILL_REQUIRE(memcmp(&plain[e], &searched[e], sizeof(*plain)) == 0,
+                          "step %u tensor %u element %zu: %g, not %g", step, t, e,
+                          (double)searched[e], (double)plain[e]);
     }
     return true;
 }
@@ -291,17 +289,16 @@ static void rank_searches_updates(int rank, int size, twill_bootstrap *bootstrap
         ok = step_alike(u, rank, step++);
     for (unsigned more = 0; ok && more < 3; more++)
         ok = step_alike(u, rank, step++);
-    (void)twill_test_note(ok && step > 60, __FILE__, __LINE__, "only %u steps", step);
+    (void)TWILL_NOTE(ok && step > 60, "only %u steps", step);
     (void)twill_test_barrier(bootstrap);
     for (int i = 0; u != NULL && i < 2; i++)
         twill_gradients_destroy(u->set[i]);
     if (u != NULL)
-        twill_comm_destroy(u->comm);
-    twill_context_destroy(context);
+        twill_test_disconnect(u->comm, context);
     free(u);
 }
 
-static void searches_keep_late_updates(void **state)
+TWILL_TEST(searches_keep_late_updates)
 {
     twill_optimizer_rule rules[] = {TWILL_OPTIMIZER_ADAM, TWILL_OPTIMIZER_LAMB};
     for (unsigned i = 0; i < TWILL_ARRAY_LENGTH(rules); i++)
@@ -329,12 +326,12 @@ static bool refuses_outstanding(twill_comm *comm)
                    strstr(twill_gradients_message(set), "reload: the result of the last step") &&
                    twill_gradients_state_export(set, state, sizeof(state)) == TWILL_ERR_ARGUMENT &&
                    strstr(twill_gradients_message(set), "export: the result of the last step");
-    (void)twill_test_note(refused, __FILE__, __LINE__, "%s", twill_gradients_message(set));
+    (void)TWILL_NOTE(refused, "%s", twill_gradients_message(set));
     twill_gradients_destroy(set);
     return refused;
 }
 
-static void rank_late_refusals(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_OF_RANKS(bad_calls_are_explained, 1)
 {
     const char *settings[] = {TWILL_TEST_PATIENT, NULL};
     const twill_tensor tensor = {.name = "w", .count = 1, .type = TWILL_F32};
@@ -343,19 +340,11 @@ static void rank_late_refusals(int rank, int size, twill_bootstrap *bootstrap, v
         twill_gradients_create(&r.s.set, r.s.comm, NULL) == TWILL_OK &&
         twill_gradients_add(r.s.set, &tensor, NULL) == TWILL_OK &&
         twill_gradients_commit(r.s.set) == TWILL_OK) {
-        (void)twill_test_note(twill_gradients_set_late(r.s.set, 1) == TWILL_ERR_ARGUMENT &&
-                                  strstr(twill_gradients_message(r.s.set), "without options.late"),
-                              __FILE__, __LINE__, "%s", twill_gradients_message(r.s.set));
+        (void)TWILL_NOTE(twill_gradients_set_late(r.s.set, 1) == TWILL_ERR_ARGUMENT &&
+                             strstr(twill_gradients_message(r.s.set), "without options.late"),
+                         "%s", twill_gradients_message(r.s.set));
         (void)refuses_outstanding(r.s.comm);
     }
     (void)twill_test_barrier(bootstrap);
     late_stop(&r);
 }
-
-static void bad_calls_are_explained(void **state)
-{
-    twill_test_run_ranks(1, rank_late_refusals, NULL);
-}
-
-TWILL_UNIT_MAIN(results_are_those_of_the_step_before, a_delayed_rank_stalls_no_late_step,
-                searches_lose_no_late_result, searches_keep_late_updates, bad_calls_are_explained)

@@ -30,7 +30,7 @@ static void run_rule(const twill_optimizer *optimizer, twill_type type)
     free(oracle);
 }
 
-static void rules_equal_the_oracle(void **state)
+TWILL_TEST(rules_equal_the_oracle)
 {
     for (int rule = 0; rule < TWILL_OPTIMIZER_COUNT; rule++) {
         twill_optimizer o;
@@ -45,7 +45,7 @@ static void rules_equal_the_oracle(void **state)
     }
 }
 
-static void narrow_parameters_have_master_weights(void **state)
+TWILL_TEST(narrow_parameters_have_master_weights)
 {
     twill_optimizer o;
     twill_optimizer_defaults(&o, TWILL_OPTIMIZER_ADAMW);
@@ -96,17 +96,16 @@ static void rank_bits(int rank, int size, twill_bootstrap *bootstrap, void *user
         size_t differ = 0;
         for (size_t i = 0; sum != NULL && parameters != NULL && i < BITS_COUNT; i++)
             differ += -parameters[i] < sum[i] || -parameters[i] > sum[i];
-        (void)twill_test_note(sum != NULL && parameters != NULL && differ == 0, __FILE__, __LINE__,
-                              "%zu of %u sums differ", differ, BITS_COUNT);
+        (void)TWILL_NOTE(sum != NULL && parameters != NULL && differ == 0, "%zu of %u sums differ",
+                         differ, BITS_COUNT);
     }
     (void)twill_test_barrier(bootstrap);
     twill_gradients_destroy(plain);
     twill_gradients_destroy(updating);
-    twill_comm_destroy(comm);
-    twill_context_destroy(context);
+    twill_test_disconnect(comm, context);
 }
 
-static void sums_have_the_bits_of_an_allreduce(void **state)
+TWILL_TEST(sums_have_the_bits_of_an_allreduce)
 {
     twill_test_run_ranks(3, rank_bits, "");
     twill_test_run_ranks(4, rank_bits, "2x2");
@@ -116,10 +115,9 @@ static void sums_have_the_bits_of_an_allreduce(void **state)
 
 static bool refuses(twill_gradients *set, const twill_optimizer *optimizer, const char *named)
 {
-    return twill_test_note(twill_gradients_set_optimizer(set, optimizer) == TWILL_ERR_ARGUMENT &&
-                               strstr(twill_gradients_message(set), named) != NULL,
-                           __FILE__, __LINE__, "'%s' is not in '%s'", named,
-                           twill_gradients_message(set));
+    return TWILL_NOTE(twill_gradients_set_optimizer(set, optimizer) == TWILL_ERR_ARGUMENT &&
+                          strstr(twill_gradients_message(set), named) != NULL,
+                      "'%s' is not in '%s'", named, twill_gradients_message(set));
 }
 
 static bool refuse_all(twill_gradients *set)
@@ -161,8 +159,7 @@ static bool change_rate(twill_gradients *set)
                               "twill_gradients_wait_all() ends: tensor 'w' is marked"));
         TWILL_REQUIRE(twill_gradients_wait_all(set) == TWILL_OK);
     }
-    return twill_test_note(*(uint16_t *)twill_gradients_parameters(set, 0) == 0x4190, __FILE__,
-                           __LINE__, "not 16 + 2 * 1");
+    return TWILL_NOTE(*(uint16_t *)twill_gradients_parameters(set, 0) == 0x4190, "not 16 + 2 * 1");
 }
 
 /* Commit a set of one tensor of a type that cannot be updated. */
@@ -177,12 +174,12 @@ static bool refuse_type(twill_comm *comm)
     TWILL_REQUIRE(twill_gradients_add(set, &tensor, NULL) == TWILL_OK);
     bool ok = twill_gradients_commit(set) == TWILL_ERR_ARGUMENT &&
               strstr(twill_gradients_message(set), "'counts': there is no optimizer for f64");
-    (void)twill_test_note(ok, __FILE__, __LINE__, "%s", twill_gradients_message(set));
+    (void)TWILL_NOTE(ok, "%s", twill_gradients_message(set));
     twill_gradients_destroy(set);
     return ok;
 }
 
-static void rank_refusals(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_OF_RANKS(bad_input_is_named, 2)
 {
     const char *settings[] = {TWILL_TEST_PATIENT, NULL};
     twill_context *context;
@@ -195,20 +192,11 @@ static void rank_refusals(int rank, int size, twill_bootstrap *bootstrap, void *
         twill_gradients_create(&set, comm, NULL) == TWILL_OK && refuse_all(set) &&
         twill_gradients_set_optimizer(set, &o) == TWILL_OK &&
         twill_gradients_add(set, &tensor, NULL) == TWILL_OK) {
-        (void)twill_test_note(twill_gradients_commit(set) == TWILL_OK, __FILE__, __LINE__, "%s",
-                              twill_gradients_message(set));
+        (void)TWILL_NOTE(twill_gradients_commit(set) == TWILL_OK, "%s",
+                         twill_gradients_message(set));
         (void)(change_rate(set) && twill_test_barrier(bootstrap) && refuse_type(comm));
     }
     (void)twill_test_barrier(bootstrap);
     twill_gradients_destroy(set);
-    twill_comm_destroy(comm);
-    twill_context_destroy(context);
+    twill_test_disconnect(comm, context);
 }
-
-static void bad_input_is_named(void **state)
-{
-    twill_test_run_ranks(2, rank_refusals, NULL);
-}
-
-TWILL_UNIT_MAIN(rules_equal_the_oracle, narrow_parameters_have_master_weights,
-                sums_have_the_bits_of_an_allreduce, bad_input_is_named)

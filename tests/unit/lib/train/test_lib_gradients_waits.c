@@ -60,7 +60,7 @@ static void pretend_steps(struct twill_gradients *set, uint32_t steps)
     bucket->started = (uint64_t)steps * bucket->segments;
 }
 
-static void rank_counts_on(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_OF_RANKS(test_counters, 2)
 {
     struct twill_test_set r;
     TWILL_CHECK(waits_start(&r, bootstrap, TWILL_TEST_HASTY,
@@ -133,9 +133,7 @@ static void rank_interrupted(int rank, int size, twill_bootstrap *bootstrap, voi
     twill_test_set_close(&r, bootstrap);
 }
 
-TWILL_UNIT_RANKS(test_counters, twill_test_run_ranks, 2, rank_counts_on, NULL)
-
-static void test_missing(void **state)
+TWILL_TEST(test_missing)
 {
     twill_test_run_ranks(1, rank_misses_earlier, "TWILL_GRADIENTS=bucket=0,threads=1");
     twill_test_run_ranks(1, rank_misses_earlier, "TWILL_GRADIENTS=bucket=0");
@@ -182,7 +180,7 @@ static void rank_has_none(int rank, int size, twill_bootstrap *bootstrap, void *
     twill_test_set_close(&r, bootstrap);
 }
 
-static void test_commits(void **state)
+TWILL_TEST(test_commits)
 {
     twill_test_run_ranks(2, rank_refuses, NULL);
     twill_test_run_ranks(2, rank_has_none, NULL);
@@ -265,13 +263,13 @@ static void rank_divides_anew(int rank, int size, twill_bootstrap *bootstrap, vo
         well = twill_gradients_wait_all(r.set) == TWILL_OK && waits_verify(&r, step);
         atomic_store(&marker.step, step + 1);
     }
-    well = twill_test_note(well, __FILE__, __LINE__, "%s", twill_gradients_message(r.set));
+    well = TWILL_NOTE(well, "%s", twill_gradients_message(r.set));
     pthread_join(thread, NULL);
     TWILL_CHECK(well);
     twill_test_set_close(&r, bootstrap);
 }
 
-static void test_threads(void **state)
+TWILL_TEST(test_threads)
 {
     twill_test_run_ranks(2, rank_checks, "TWILL_GRADIENTS=late=1,check=1,bucket=0");
     twill_test_run_ranks(2, rank_checks,
@@ -309,11 +307,9 @@ static void check_balance(uint64_t *seed)
         assert_true(load[l] * lanes <= all + largest * lanes);
 }
 
-static void test_balance(void **state)
+TWILL_TEST(test_balance)
 {
     uint64_t seed = 121;
     for (unsigned i = 0; i < 2000; i++)
         check_balance(&seed);
 }
-
-TWILL_UNIT_MAIN(test_counters, test_missing, test_commits, test_threads, test_balance)

@@ -52,13 +52,10 @@ static bool endpoints_are_their_own(const struct twill_test_set *s)
         for (unsigned t = 0; t < TWILL_TRANSPORTS_MOST; t++) {
             endpoints += shared_of(comms[i], t) != NULL;
             for (unsigned j = 0; shared_of(comms[i], t) != NULL && j < i; j++)
-                if (!twill_test_note(shared_of(comms[i], t) != shared_of(comms[j], t), __FILE__,
-                                     __LINE__, "communicators %u and %u share transport %u", i, j,
-                                     t))
-                    return false;
+                TWILL_REQUIRE(shared_of(comms[i], t) != shared_of(comms[j], t),
+                              "communicators %u and %u share transport %u", i, j, t);
         }
-    return twill_test_note(endpoints == n, __FILE__, __LINE__, "%u endpoints of %u communicators",
-                           endpoints, n);
+    return TWILL_NOTE(endpoints == n, "%u endpoints of %u communicators", endpoints, n);
 }
 
 static void rank_has_endpoints(int rank, int size, twill_bootstrap *bootstrap, void *user)
@@ -69,7 +66,7 @@ static void rank_has_endpoints(int rank, int size, twill_bootstrap *bootstrap, v
     twill_test_set_close(&s, bootstrap);
 }
 
-static void no_two_threads_share_an_endpoint(void **state)
+TWILL_TEST(no_two_threads_share_an_endpoint)
 {
     twill_test_run_ranks(2, rank_has_endpoints, "2x1");
 }
@@ -96,13 +93,13 @@ static void rank_is_bound(int rank, int size, twill_bootstrap *bootstrap, void *
             found += at != NULL && twill_test_threads_on("twill-lane", pu) > 0;
         }
         snprintf(words, sizeof(words), "%u and %u", named, found);
-        (void)twill_test_note(named == LANE_THREADS && found == LANE_THREADS, __FILE__, __LINE__,
-                              "threads named and found: %s of %u", words, LANE_THREADS);
+        (void)TWILL_NOTE(named == LANE_THREADS && found == LANE_THREADS,
+                         "threads named and found: %s of %u", words, LANE_THREADS);
     }
     twill_test_set_close(&s, bootstrap);
 }
 
-static void threads_run_where_no_rank_does(void **state)
+TWILL_TEST(threads_run_where_no_rank_does)
 {
     cpu_set_t all;
     int pus[2], n = 0;
@@ -119,7 +116,7 @@ static void threads_run_where_no_rank_does(void **state)
 
 /* The thread of lane 1 cannot start again: the sentence is written when no other lane's thread runs
  * any more, which might fail the set at the same moment. */
-static void rank_lacks_thread(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_OF_RANKS(lacks_thread, 2)
 {
     struct twill_test_set s;
     bool fine = lanes_start(&s, bootstrap, "");
@@ -134,11 +131,6 @@ static void rank_lacks_thread(int rank, int size, twill_bootstrap *bootstrap, vo
             TWILL_CHECK(!s.set->lane[l].own.running);
     }
     twill_test_set_close(&s, bootstrap);
-}
-
-static void lacks_thread(void **state)
-{
-    twill_test_run_ranks(2, rank_lacks_thread, NULL);
 }
 
 /* --- counters -------------------------------------------------------------------------------- */
@@ -186,7 +178,7 @@ static bool search_sizes(struct twill_test_set *s, struct set_reader *reader)
     return true;
 }
 
-static void rank_is_read(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_OF_RANKS(any_thread_reads_counters, 2)
 {
     struct twill_test_set s;
     pthread_t thread;
@@ -204,15 +196,7 @@ static void rank_is_read(int rank, int size, twill_bootstrap *bootstrap, void *u
     (void)search_sizes(&s, &reader);
     atomic_store(&reader.stop, true);
     pthread_join(thread, NULL);
-    (void)twill_test_note(reader.wrong == 0, __FILE__, __LINE__, "%u of %u reads are wrong",
-                          reader.wrong, atomic_load(&reader.reads));
+    (void)TWILL_NOTE(reader.wrong == 0, "%u of %u reads are wrong", reader.wrong,
+                     atomic_load(&reader.reads));
     twill_test_set_close(&s, bootstrap);
 }
-
-static void any_thread_reads_counters(void **state)
-{
-    twill_test_run_ranks(2, rank_is_read, NULL);
-}
-
-TWILL_UNIT_MAIN(no_two_threads_share_an_endpoint, threads_run_where_no_rank_does, lacks_thread,
-                any_thread_reads_counters)

@@ -4,7 +4,6 @@
 #include "fabric/shm/single_copy.h"
 #include "lib/comm/comm.h"
 #include "tests/support/numbers.h"
-#include "tests/support/ranks.h"
 #include "tests/support/unit.h"
 
 enum {
@@ -144,9 +143,9 @@ static bool check_error(const struct narrow_rank *n, const unsigned char *dst, s
         double error = fabs(widened(dst, i) - data.sum[first + i]);
         double bound = p * (data.of->unit * data.magnitude[first + i] + data.of->tiny);
         if (!(error <= bound))
-            return twill_test_note(
-                false, __FILE__, __LINE__, "%s: element %zu is %g, not %g: off by %g, more than %g",
-                n->name, first + i, (double)widened(dst, i), data.sum[first + i], error, bound);
+            return TWILL_NOTE(false, "%s: element %zu is %g, not %g: off by %g, more than %g",
+                              n->name, first + i, (double)widened(dst, i), data.sum[first + i],
+                              error, bound);
     }
     return true;
 }
@@ -170,8 +169,7 @@ static bool check_result(const struct narrow_rank *n, enum twill_collective coll
     TWILL_REQUIRE(twill_test_barrier(n->bootstrap));
     bool equal = memcmp(data.first, dst, bytes) == 0;
     TWILL_REQUIRE(twill_test_barrier(n->bootstrap));
-    return twill_test_note(equal, __FILE__, __LINE__, "%s: ranks 0 and %d have other bits", n->name,
-                           rank);
+    return TWILL_NOTE(equal, "%s: ranks 0 and %d have other bits", n->name, rank);
 }
 
 static bool try_collective(struct narrow_rank *n, const struct twill_algorithm *algorithm,
@@ -193,12 +191,10 @@ static bool try_collective(struct narrow_rank *n, const struct twill_algorithm *
         status = run_call(n, shape->collective, false, count, &wide_bytes);
     if (status == TWILL_OK)
         status = run_call(n, shape->collective, true, count, &bytes);
-    TWILL_REQUIRE(twill_test_note(status == TWILL_OK, __FILE__, __LINE__, "%s: %s", n->name,
-                                  twill_comm_message(n->comm)));
-    TWILL_REQUIRE(twill_test_note(!data.halves || bytes * width == wide_bytes, __FILE__, __LINE__,
-                                  "%s, rank %d of %d: %llu bytes, f32 %llu", n->name,
-                                  twill_comm_rank(n->comm), size, (unsigned long long)bytes,
-                                  (unsigned long long)wide_bytes));
+    TWILL_REQUIRE(status == TWILL_OK, "%s: %s", n->name, twill_comm_message(n->comm));
+    TWILL_REQUIRE(!data.halves || bytes * width == wide_bytes,
+                  "%s, rank %d of %d: %llu bytes, f32 %llu", n->name, twill_comm_rank(n->comm),
+                  size, (unsigned long long)bytes, (unsigned long long)wide_bytes);
     if (twill_comm_rank(n->comm) == 0)
         data.tried[shape->collective]++;
     return check_result(n, shape->collective, count);
@@ -244,18 +240,16 @@ static void sweep_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
     struct narrow_rank n = {.bootstrap = bootstrap};
     twill_context *context = NULL;
     if (twill_test_connect(&context, &n.comm, bootstrap, world->nodes, NULL, settings) &&
-        twill_test_note(prepare_rank(&n, context, rank), __FILE__, __LINE__, "%s",
-                        twill_context_message(context)))
+        TWILL_NOTE(prepare_rank(&n, context, rank), "%s", twill_context_message(context)))
         (void)try_algorithms(&n);
     for (int i = 0; context != NULL && i < 4; i++)
         (void)twill_free(context, n.memory[i / 2][i % 2]);
-    twill_comm_destroy(n.comm);
-    twill_context_destroy(context);
+    twill_test_disconnect(n.comm, context);
 }
 
 /* --- the tests -------------------------------------------------------------------------------- */
 
-static void f16_moves_half_of_the_bytes(void **state)
+TWILL_TEST(f16_moves_half_of_the_bytes)
 {
     for (size_t w = 0; w < TWILL_ARRAY_LENGTH(worlds); w++) {
         struct narrow_world world = worlds[w];
@@ -270,7 +264,7 @@ static void f16_moves_half_of_the_bytes(void **state)
     }
 }
 
-static void other_types_stay_within_their_error(void **state)
+TWILL_TEST(other_types_stay_within_their_error)
 {
     for (size_t t = 1; t < TWILL_ARRAY_LENGTH(types); t++) {
         struct narrow_world world = worlds[t % 2 ? 3 : 5];
@@ -280,7 +274,7 @@ static void other_types_stay_within_their_error(void **state)
 }
 
 /* Eight times 40960 exceeds f16's 65504 unless it is divided first. */
-static void average_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_OF_RANKS(an_average_need_not_overflow, 8)
 {
     static const char *const settings[] = {TWILL_TEST_PATIENT, "TWILL_LOG=none", NULL};
     static const char *const algorithms[] = {"direct@staged", "ring", "recursive_doubling"};
@@ -298,26 +292,20 @@ static void average_rank(int rank, int size, twill_bootstrap *bootstrap, void *u
     for (size_t a = 0; good && a < TWILL_ARRAY_LENGTH(algorithms); a++) {
         good = ask_for(comm, algorithms[a]) &&
                twill_allreduce(comm, src, dst, 512, TWILL_F16, first) == TWILL_OK;
-        twill_test_note(good && dst[0] == large && dst[511] == large, __FILE__, __LINE__,
-                        "%s: divided first: %#x and %#x: %s", algorithms[a], dst[0], dst[511],
-                        comm != NULL ? twill_comm_message(comm) : "");
+        TWILL_NOTE(good && dst[0] == large && dst[511] == large,
+                   "%s: divided first: %#x and %#x: %s", algorithms[a], dst[0], dst[511],
+                   comm != NULL ? twill_comm_message(comm) : "");
         /* Where one pass adds up all ranks, the sum is divided before it is rounded. */
         good = good && twill_allreduce(comm, src, dst, 512, TWILL_F16, last) == TWILL_OK;
         uint16_t want = a == 0 ? large : infinite;
-        twill_test_note(good && dst[0] == want && dst[511] == want, __FILE__, __LINE__,
-                        "%s: divided last: %#x and %#x", algorithms[a], dst[0], dst[511]);
+        TWILL_NOTE(good && dst[0] == want && dst[511] == want, "%s: divided last: %#x and %#x",
+                   algorithms[a], dst[0], dst[511]);
     }
-    twill_comm_destroy(comm);
-    twill_context_destroy(context);
-}
-
-static void an_average_need_not_overflow(void **state)
-{
-    twill_test_run_ranks(8, average_rank, NULL);
+    twill_test_disconnect(comm, context);
 }
 
 /* Ranks whose factors of the sum differ would get other bits. */
-static void differing_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_OF_RANKS(the_sums_factor_is_compared, 2)
 {
     static const char *const settings[] = {TWILL_TEST_PATIENT, "TWILL_LOG=none", NULL};
     const float after = (float)(rank + 1);
@@ -329,18 +317,8 @@ static void differing_rank(int rank, int size, twill_bootstrap *bootstrap, void 
         twill_op_create_narrow(context, &op, TWILL_F16, NULL, &after) == TWILL_OK) {
         bool equal = twill_test_barrier(bootstrap);
         twill_status status = twill_allreduce(comm, src, dst, 64, TWILL_F16, op);
-        twill_test_note(equal && status == TWILL_ERR_MISMATCH, __FILE__, __LINE__, "status %d",
-                        status);
+        TWILL_NOTE(equal && status == TWILL_ERR_MISMATCH, "status %d", status);
         (void)twill_test_barrier(bootstrap);
     }
-    twill_comm_destroy(comm);
-    twill_context_destroy(context);
+    twill_test_disconnect(comm, context);
 }
-
-static void the_sums_factor_is_compared(void **state)
-{
-    twill_test_run_ranks(2, differing_rank, NULL);
-}
-
-TWILL_UNIT_MAIN(f16_moves_half_of_the_bytes, other_types_stay_within_their_error,
-                an_average_need_not_overflow, the_sums_factor_is_compared)

@@ -3,7 +3,6 @@
  * buckets, and with what a neighbour keeps for a rank that is gone. */
 #include "lib/train/optimizer/update_internal.h"
 #include "tests/support/gradient_sets.h"
-#include "tests/support/sanitizers.h"
 #include "tests/support/unit.h"
 
 #include <sys/resource.h>
@@ -123,18 +122,17 @@ static bool state_goes_on(struct state_ranks *r, const struct state_case *c, int
 static bool state_is_equal(struct state_ranks *r, const struct state_case *c)
 {
     for (unsigned t = 0; t < STATE_TENSORS; t++)
-        if (!twill_test_note(memcmp(twill_gradients_parameters(r->first.set, (int)t),
-                                    twill_gradients_parameters(r->second, (int)t),
-                                    parameter_bytes(c, t)) == 0,
-                             __FILE__, __LINE__, "tensor %u differs", t))
-            return false;
+        TWILL_REQUIRE(memcmp(twill_gradients_parameters(r->first.set, (int)t),
+                             twill_gradients_parameters(r->second, (int)t),
+                             parameter_bytes(c, t)) == 0,
+                      "tensor %u differs", t);
     return true;
 }
 
 /* Note whether all went well, and destroy the sets. Collective. */
 static void state_end(struct state_ranks *r, twill_bootstrap *bootstrap, bool ok)
 {
-    (void)twill_test_note(ok, __FILE__, __LINE__, "%s", twill_gradients_message(r->first.set));
+    (void)TWILL_NOTE(ok, "%s", twill_gradients_message(r->first.set));
     (void)twill_test_barrier(bootstrap);
     twill_gradients_destroy(r->second);
     twill_comm_destroy(r->fewer);
@@ -167,7 +165,7 @@ static void rank_goes_on(int rank, int size, twill_bootstrap *bootstrap, void *u
     state_end(r, bootstrap, ok);
 }
 
-static void state_moves_to_other_sets(void **state)
+TWILL_TEST(state_moves_to_other_sets)
 {
     struct state_case cases[] = {
         {"TWILL_GRADIENTS=", TWILL_OPTIMIZER_ADAM, TWILL_F32, false},
@@ -233,10 +231,9 @@ static void rank_keeps_residuals(int rank, int size, twill_bootstrap *bootstrap,
              sum_residuals(r->second, r->fewer, &after);
         double least = fabs(before) * (1 - RESIDUALS_ROUND),
                most = fabs(before) * (1 + RESIDUALS_ROUND);
-        ok = ok && twill_test_note(fabs(before) > 0 && fabs(after) >= least &&
-                                       fabs(after) <= most && (before < 0) == (after < 0),
-                                   __FILE__, __LINE__, "%s: residuals of %g, then of %g",
-                                   c->setting, before, after);
+        ok = ok && TWILL_NOTE(fabs(before) > 0 && fabs(after) >= least && fabs(after) <= most &&
+                                  (before < 0) == (after < 0),
+                              "%s: residuals of %g, then of %g", c->setting, before, after);
     }
     state_end(r, bootstrap, ok);
 }
@@ -274,14 +271,13 @@ static void rank_lacks_memory(int rank, int size, twill_bootstrap *bootstrap, vo
     ok = ok && twill_gradients_state_import(s.set, states, &bytes, 1) == TWILL_ERR_MEMORY &&
          twill_test_set_says(&s, "rank 1") &&
          twill_test_set_says(&s, "twill_gradients_state_import: out of memory");
-    (void)twill_test_note(ok, __FILE__, __LINE__, "rank %d: %s", rank,
-                          twill_gradients_message(s.set));
+    (void)TWILL_NOTE(ok, "rank %d: %s", rank, twill_gradients_message(s.set));
     (void)twill_test_barrier(bootstrap);
     free(state);
     twill_test_set_close(&s, NULL);
 }
 
-static void missing_memory_is_known_to_all(void **state)
+TWILL_TEST(missing_memory_is_known_to_all)
 {
     if (TEST_ASAN || TEST_TSAN)
         skip(); /* a sanitizer reserves terabytes, and ends a program without memory */
@@ -289,7 +285,7 @@ static void missing_memory_is_known_to_all(void **state)
     twill_test_run_processes(2, rank_lacks_memory, &c);
 }
 
-static void residuals_of_lost_ranks_are_kept(void **state)
+TWILL_TEST(residuals_of_lost_ranks_are_kept)
 {
     struct state_case cases[] = {
         {"TWILL_GRADIENTS=compress=top_k,ratio=0.1", TWILL_OPTIMIZER_SGD, TWILL_F32, true},
@@ -327,19 +323,19 @@ static void rank_divides_anew(int rank, int size, twill_bootstrap *bootstrap, vo
     for (unsigned step = 0; ok && step < ANEW_STEPS; step += STATE_STEPS)
         ok = state_steps(s.set, c, rank, step) && state_steps(plain, c, rank, step);
     for (unsigned t = 0; ok && t < STATE_TENSORS; t++)
-        ok = twill_test_note(memcmp(twill_gradients_parameters(s.set, (int)t),
-                                    twill_gradients_parameters(plain, (int)t),
-                                    parameter_bytes(c, t)) == 0,
-                             __FILE__, __LINE__, "tensor %u differs", t);
+        ok = TWILL_NOTE(memcmp(twill_gradients_parameters(s.set, (int)t),
+                               twill_gradients_parameters(plain, (int)t),
+                               parameter_bytes(c, t)) == 0,
+                        "tensor %u differs", t);
     const char *line = ok ? twill_gradients_describe(s.set, 0) : "";
-    (void)twill_test_note(!ok || strstr(line, c->fewer ? "; autotuned" : "compress=f16") != NULL,
-                          __FILE__, __LINE__, "%s", line);
+    (void)TWILL_NOTE(!ok || strstr(line, c->fewer ? "; autotuned" : "compress=f16") != NULL, "%s",
+                     line);
     (void)twill_test_barrier(bootstrap);
     twill_gradients_destroy(plain);
     twill_test_set_close(&s, NULL);
 }
 
-static void state_stays_when_buckets_change(void **state)
+TWILL_TEST(state_stays_when_buckets_change)
 {
     struct state_case cases[] = {
         {"TWILL_TUNE=", TWILL_OPTIMIZER_ADAM, TWILL_F32, true},
@@ -410,11 +406,8 @@ static void rank_is_refused(int rank, int size, twill_bootstrap *bootstrap, void
     free(state);
 }
 
-static void bad_state_is_named(void **state)
+TWILL_TEST(bad_state_is_named)
 {
     struct state_case c = {"TWILL_GRADIENTS=", TWILL_OPTIMIZER_ADAGRAD, TWILL_F32, false};
     twill_test_run_ranks(2, rank_is_refused, &c);
 }
-
-TWILL_UNIT_MAIN(state_moves_to_other_sets, residuals_of_lost_ranks_are_kept,
-                missing_memory_is_known_to_all, state_stays_when_buckets_change, bad_state_is_named)

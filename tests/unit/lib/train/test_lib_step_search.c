@@ -32,8 +32,7 @@ static void search_stop(struct search_ranks *r, twill_bootstrap *bootstrap)
 {
     (void)twill_test_barrier(bootstrap);
     twill_gradients_destroy(r->set);
-    twill_comm_destroy(r->comm);
-    twill_context_destroy(r->context);
+    twill_test_disconnect(r->comm, r->context);
 }
 
 static bool search_step(struct search_ranks *r)
@@ -129,7 +128,7 @@ static void rank_prices(int rank, int size, twill_bootstrap *bootstrap, void *us
     twill_test_set_close(&s, bootstrap);
 }
 
-static void test_prices(void **state)
+TWILL_TEST(test_prices)
 {
     for (unsigned i = 0; i < TWILL_ARRAY_LENGTH(prices); i++) {
         struct search_price p = prices[i];
@@ -137,7 +136,7 @@ static void test_prices(void **state)
     }
 }
 
-static void test_choices(void **state)
+TWILL_TEST(test_choices)
 {
     twill_test_run_ranks(2, rank_autotunes, NULL);
     for (unsigned i = 0; i < TWILL_ARRAY_LENGTH(trials); i++) {
@@ -176,7 +175,7 @@ static unsigned count_lines(const char *path, const char *words, const char *mor
 }
 
 /* Seven steps with report=3: a line after the third and the sixth one, and one for all. */
-static void test_reports(void **state)
+TWILL_TEST(test_reports)
 {
     static const char *const options[][2] = {
         {"TWILL_GRADIENTS=report=3", "steps: "},
@@ -199,5 +198,3 @@ static void test_reports(void **state)
         assert_int_equal(end, 1);
     }
 }
-
-TWILL_UNIT_MAIN(test_choices, test_prices, test_reports)

@@ -10,7 +10,7 @@ static const char *const update_combinations[] = {
     "TWILL_GRADIENTS=threads=2,bucket=16K,first=1K",
     "TWILL_GRADIENTS=late=1,threads=2,order=priority,bucket=16K,first=1K,segment=4K"};
 
-static void combinations_equal_the_oracle(void **state)
+TWILL_TEST(combinations_equal_the_oracle)
 {
     static float oracle[UPDATE_TENSORS * UPDATE_COUNT];
     const struct {
@@ -36,7 +36,7 @@ static void combinations_equal_the_oracle(void **state)
 
 /* --- clipping -------------------------------------------------------------------------------- */
 
-static void gradients_are_clipped_by_their_norm(void **state)
+TWILL_TEST(gradients_are_clipped_by_their_norm)
 {
     static float oracle[UPDATE_TENSORS * UPDATE_COUNT];
     for (unsigned i = 0; i < 6; i++) {
@@ -52,5 +52,3 @@ static void gradients_are_clipped_by_their_norm(void **state)
         twill_test_run_ranks(c.world->size, twill_update_rank, &c);
     }
 }
-
-TWILL_UNIT_MAIN(combinations_equal_the_oracle, gradients_are_clipped_by_their_norm)
