@@ -16,8 +16,8 @@ struct mischief {
     const char *timeout;
 };
 
-static bool start_mock(twill_context **context, twill_comm **comm, const struct mischief *m,
-                       twill_bootstrap *bootstrap)
+static twill_status open_mock(twill_context **context, twill_comm **comm, const struct mischief *m,
+                              twill_bootstrap *bootstrap)
 {
     char algorithm[80], nodes[40];
     test_use_mock(m->script);
@@ -33,6 +33,13 @@ static bool start_mock(twill_context **context, twill_comm **comm, const struct 
     twill_status status = twill_context_create(context, bootstrap, settings);
     if (status == TWILL_OK)
         status = twill_comm_create(comm, *context);
+    return status;
+}
+
+static bool start_mock(twill_context **context, twill_comm **comm, const struct mischief *m,
+                       twill_bootstrap *bootstrap)
+{
+    twill_status status = open_mock(context, comm, m, bootstrap);
     return TWILL_NOTE(status == TWILL_OK, "%s: %s", m->script, twill_context_message(*context));
 }
 
@@ -136,4 +143,26 @@ TWILL_TEST(failures_reach_all_ranks)
         struct mischief m = failures[i];
         twill_test_run_ranks(m.size, suffer, &m);
     }
+}
+
+/* A script that cannot be read fails where the transport is opened, on all ranks. */
+static void misread(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    struct mischief m = {
+        .script = user, .algorithm = "ring", .nodes = "", .timeout = TWILL_TEST_PATIENT};
+    twill_context *context = NULL;
+    twill_comm *comm = NULL;
+    twill_status status = open_mock(&context, &comm, &m, bootstrap);
+    TWILL_NOTE(status == TWILL_ERR_CONFIG && strstr(twill_context_message(context), "mock: "),
+               "\"%s\": status %d: %s", m.script, status, twill_context_message(context));
+    twill_test_disconnect(comm, context);
+}
+
+TWILL_TEST(scripts_are_read_with_care)
+{
+    static const char *const scripts[] = {"delay",    "delay=",          "delay=x",  "sleep=3",
+                                          "=3",       "delay=3;again=4", "delay=3x", "seed=,",
+                                          "fail=1:5", "fail=1:x",        "chunk=12", "again=101"};
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(scripts); i++)
+        twill_test_run_ranks(2, misread, (void *)(uintptr_t)scripts[i]);
 }

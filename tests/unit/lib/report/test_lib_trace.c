@@ -175,20 +175,53 @@ TWILL_TEST_OF_RANKS(calls_are_recorded, 3)
     twill_test_disconnect(comm, context);
 }
 
-/* Print what an event costs; asserts nothing, as times vary. */
-TWILL_TEST(cost_of_an_event)
+/* --- a wait whose awaited rank changes -------------------------------------------------------- */
+
+/* Of this thread: the ranks that a communicator waits for, in a list that ends with rank 0. */
+static _Thread_local const uint32_t *awaited;
+
+unsigned __real_twill_comm_waits_for(struct twill_comm *comm, uint32_t *ranks, unsigned most,
+                                     const char **step);
+unsigned __wrap_twill_comm_waits_for(struct twill_comm *comm, uint32_t *ranks, unsigned most,
+                                     const char **step);
+unsigned __wrap_twill_comm_waits_for(struct twill_comm *comm, uint32_t *ranks, unsigned most,
+                                     const char **step)
 {
-    static struct twill_trace_ring ring;
-    const struct twill_trace trace = {.ring = &ring};
-    double best = 1e9;
-    for (unsigned turn = 0; turn < 20; turn++) {
-        uint64_t before = twill_now();
-        for (uint64_t n = 0; n < 20000; n++) {
-            twill_trace_emit(&trace, numbered_event(n));
-            __asm__ volatile("" ::: "memory");
+    if (awaited == NULL)
+        return __real_twill_comm_waits_for(comm, ranks, most, step);
+    ranks[0] = *awaited++;
+    *step = "message";
+    return 1;
+}
+
+static bool all_were_awaited(const void *of)
+{
+    return *awaited == 0;
+}
+
+/* The ring has a wait for each rank in turn, and one for a rank that is awaited twice in a row. */
+TWILL_TEST_OF_RANKS(waits_for_other_ranks_are_recorded, 4)
+{
+    static const uint32_t ranks[] = {2, 2, 1, 3, 3, 2, 0}, expected[] = {2, 1, 3, 2};
+    static const char *const settings[] = {TWILL_TEST_PATIENT, NULL};
+    twill_context *context;
+    twill_comm *comm;
+    struct twill_trace_event event;
+    uint64_t first;
+    TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "", NULL, settings));
+    uint64_t before = twill_trace_written(comm->trace.ring, false, &first);
+    if (rank == 0) {
+        awaited = ranks;
+        TWILL_CHECK_OK(&comm->error, twill_comm_wait(comm, all_were_awaited, NULL));
+        awaited = NULL;
+        TWILL_CHECK(twill_trace_written(comm->trace.ring, false, &first) == before + 8);
+        for (unsigned i = 0; i < 8; i++) {
+            TWILL_CHECK(twill_trace_read(comm->trace.ring, false, before + i, &event));
+            TWILL_CHECK(event.kind == (i % 2 == 0 ? TWILL_TRACE_WAIT_BEGIN : TWILL_TRACE_WAIT_END));
+            TWILL_CHECK(i % 2 == 1 || event.peer == expected[i / 2], "event %u: rank %u", i,
+                        event.peer);
         }
-        double each = (double)(twill_now() - before) / 20000;
-        best = each < best ? each : best;
     }
-    print_message("%.1f ns an event, without reading the clock\n", best);
+    TWILL_CHECK(twill_test_barrier(bootstrap));
+    twill_test_disconnect(comm, context);
 }
