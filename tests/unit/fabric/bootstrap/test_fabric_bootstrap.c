@@ -1,11 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Bootstraps without a network: one rank, the caller's callback, bad variables; hosts and
  * interfaces. */
+#include "fabric/bootstrap/agreement.h"
 #include "fabric/bootstrap/frames.h"
 #include "fabric/host/host_identity.h"
+#include "fabric/rails/rails.h"
+#include "fabric/shm/shared_region.h"
+#include "fabric/transports.h"
 #include "tests/support/job_ranks.h"
+#include "tests/support/tcp_ends.h"
 #include "tests/support/unit.h"
 
+#include <dlfcn.h>
 #include <netinet/in.h>
 
 /* --- variables ------------------------------------------------------------------------------- */
@@ -250,5 +256,270 @@ TWILL_TEST(addresses)
             assert_string_equal(endpoint.address, table[i].back);
             assert_int_equal(endpoint.port, 4711);
         }
+    }
+}
+
+/* --- agreements ------------------------------------------------------------------------------- */
+
+/* Agreement: parts of several modules in one exchange, and the failure of a rank on all ranks. */
+
+enum { AGREEING = 3 };
+
+/* Two parts, of which rank 1 has none to send and rank 2 takes none; one exchange after another. */
+TWILL_TEST_OF_RANKS(test_parts, AGREEING)
+{
+    struct twill_oob *oob = twill_test_oob(bootstrap);
+    struct twill_agreement agreement = {.oob = oob};
+    struct twill_error error = {0};
+    for (unsigned turn = 1; turn <= 2; turn++) {
+        uint64_t wide = 100 * turn + (unsigned)rank, wides[AGREEING] = {0};
+        char narrow = (char)('a' + rank), narrows[AGREEING] = {0};
+        twill_agreement_add(&agreement, rank == 1 ? NULL : &narrow, narrows, sizeof(narrow));
+        twill_agreement_add(&agreement, &wide, rank == 2 ? NULL : wides, sizeof(wide));
+        TWILL_CHECK_OK(&error, twill_agreement_exchange(&agreement, TWILL_OK, &error));
+        TWILL_CHECK(size == AGREEING && agreement.parts == 0 && oob->rounds == turn);
+        TWILL_CHECK(narrows[0] == 'a' && narrows[1] == '\0' && narrows[2] == 'c');
+        for (unsigned r = 0; r < AGREEING; r++)
+            TWILL_CHECK(wides[r] == (rank == 2 ? 0 : 100 * turn + r));
+    }
+    twill_test_oob_close(oob);
+}
+
+/* Ranks 1 and 2 fail: all ranks report the first of them, and have the parts nevertheless. */
+static void failing_rank(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    struct twill_oob *oob = twill_test_oob(caller);
+    struct twill_agreement agreement = {.oob = oob};
+    struct twill_error error = {0};
+    const bool *names = user;
+    twill_status status = TWILL_OK;
+    uint8_t mine = (uint8_t)(rank + 1), all[AGREEING] = {0};
+    if (rank == 1)
+        status = TWILL_FAIL(&error, TWILL_ERR_SYSTEM, "%sno socket", *names ? "rank 1: " : "");
+    if (rank == 2)
+        status = TWILL_FAIL(&error, TWILL_ERR_MEMORY, "no memory");
+    twill_agreement_add(&agreement, &mine, all, sizeof(mine));
+    TWILL_CHECK(twill_agreement_exchange(&agreement, status, &error) == TWILL_ERR_SYSTEM);
+    TWILL_CHECK(all[0] == 1 && all[1] == 2 && all[2] == 3);
+    TWILL_CHECK(error.status == TWILL_ERR_SYSTEM &&
+                strcmp(error.message, rank == 1 && !*names ? "no socket" : "rank 1: no socket") ==
+                    0);
+    twill_test_oob_close(oob);
+}
+
+TWILL_TEST(test_failure)
+{
+    for (int i = 0; i < 2; i++) {
+        bool names = i == 1;
+        twill_test_run_ranks(AGREEING, failing_rank, &names);
+    }
+}
+
+/* The exchange itself fails: what this rank has noticed before is the reason. */
+static twill_status broken(struct twill_oob *oob, const void *mine, void *all, size_t bytes,
+                           struct twill_error *error)
+{
+    return TWILL_FAIL(error, TWILL_ERR_BOOTSTRAP, "no answer");
+}
+
+TWILL_TEST(test_suspicion)
+{
+    static const struct twill_bootstrap_ops ops = {.allgather = broken};
+    struct twill_oob oob = {.ops = &ops, .size = 2};
+    struct twill_agreement agreement = {.oob = &oob};
+    struct twill_error error = {0}, again = {0}, own = {0};
+    twill_agreement_suspect(&agreement, TWILL_ERR_PEER, "lost rank %d", 1);
+    assert_int_equal(twill_agreement_exchange(&agreement, TWILL_OK, &error), TWILL_ERR_PEER);
+    assert_string_equal(error.message, "lost rank 1; then: no answer");
+    assert_int_equal(twill_agreement_exchange(&agreement, TWILL_OK, &again), TWILL_ERR_BOOTSTRAP);
+    assert_string_equal(again.message, "no answer");
+    (void)TWILL_FAIL(&own, TWILL_ERR_MEMORY, "mine");
+    assert_int_equal(twill_agreement_exchange(&agreement, TWILL_ERR_MEMORY, &own),
+                     TWILL_ERR_MEMORY);
+    assert_string_equal(own.message, "mine");
+}
+
+/* --- damaged records -------------------------------------------------------------------------- */
+
+/* Records of a rank whose memory is damaged, in all-gathers: they are refused with a sentence. The
+ * fuzzers `exchange` and `endpoints` found these, or were written after them. */
+
+enum { DAMAGED = 2 };
+
+/* An exchange in which rank 1 says what rank 0 does, but for 4 bytes at some offsets. */
+struct damaged {
+    struct twill_oob oob;
+    unsigned exchange; /* which one, from 1 */
+    size_t changes;
+    struct {
+        size_t offset;
+        int32_t value;
+    } change[3];
+};
+
+static twill_status exchange(struct twill_oob *oob, const void *mine, void *all, size_t bytes,
+                             struct twill_error *error)
+{
+    const struct damaged *damaged = (const struct damaged *)oob;
+    for (size_t r = 0; r < DAMAGED; r++)
+        memcpy((char *)all + r * bytes, mine, bytes);
+    for (size_t i = 0; i < damaged->changes && oob->rounds == damaged->exchange; i++)
+        memcpy((char *)all + bytes + damaged->change[i].offset, &damaged->change[i].value, 4);
+    return TWILL_OK;
+}
+
+static const struct twill_bootstrap_ops ops = {.name = "damaged", .allgather = exchange};
+
+static struct twill_oob oob_of_two(void)
+{
+    return (struct twill_oob){
+        .ops = &ops, .size = DAMAGED, .timeout_ns = 2000000000, .address = "127.0.0.1"};
+}
+
+/* TWILL_TRY would take a positive status for success. */
+TWILL_TEST(test_status)
+{
+    struct damaged damaged = {oob_of_two(), 1, 1, {{0, 5}}};
+    struct twill_agreement agreement = {.oob = &damaged.oob};
+    struct twill_error error = {0};
+    assert_int_equal(twill_agreement_exchange(&agreement, TWILL_OK, &error), TWILL_ERR_INTERNAL);
+    assert_memory_equal(error.message, "rank 1 sends 5 as its status: ", 30);
+    assert_int_equal(twill_status_received(TWILL_STATUS_LOWEST), TWILL_STATUS_LOWEST);
+    assert_int_equal(twill_status_received(TWILL_STATUS_LOWEST - 1), TWILL_ERR_INTERNAL);
+    assert_int_equal(twill_status_received(INT64_C(1) << 32), TWILL_ERR_INTERNAL);
+}
+
+/* The second word of what ranks send when tcp opens is their status. */
+TWILL_TEST(test_tcp)
+{
+    struct damaged damaged = {oob_of_two(), 1, 1, {{4, 1}}};
+    const uint32_t label[] = {0, 1};
+    struct twill_world world;
+    struct twill_error error = {0};
+    struct twill_transport *transport;
+    assert_int_equal(twill_world_create(&world, DAMAGED, label, &error), TWILL_OK);
+    const struct twill_transport_params params = {.oob = &damaged.oob, .world = &world, .comm = 1};
+    assert_int_equal(twill_tcp_transport.open(&transport, &params, &error), TWILL_ERR_INTERNAL);
+    assert_null(transport);
+    assert_memory_equal(error.message, "rank 1: ", 8);
+    twill_world_destroy(&world);
+}
+
+TWILL_TEST(test_rails)
+{
+    static const uint32_t requested[] = {0, TWILL_RAILS_MOST + 1, UINT32_MAX};
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(requested); i++) {
+        struct twill_rails_info infos[DAMAGED];
+        struct twill_error error = {0};
+        uint32_t place[TWILL_RAILS_MOST], weight[TWILL_RAILS_MOST], count = 0;
+        memset(infos, 0, sizeof(infos));
+        for (size_t r = 0; r < DAMAGED; r++) {
+            infos[r].setting = TWILL_RAILS_NUMBER;
+            infos[r].requested = requested[i];
+            infos[r].count = 1;
+        }
+        assert_int_equal(twill_rails_agree(infos, DAMAGED, 0, place, weight, &count, &error),
+                         TWILL_ERR_INTERNAL);
+        assert_memory_equal(error.message, "rank 0 sends rails of another kind: ", 36);
+    }
+}
+
+/* A rank that has waited for the memory of one that does not exist: in the second exchange, behind
+ * the status, which has 256 bytes. */
+TWILL_TEST(test_shared_memory)
+{
+    static const uint32_t job[] = {7, 9};
+    struct damaged damaged = {oob_of_two(), 2, 2, {{256 + 20, 1}, {256 + 28, -1}}};
+    struct twill_agreement agreement = {.oob = &damaged.oob};
+    struct twill_error error = {0};
+    struct twill_shm_region *region;
+    uint32_t label[] = {0, 0};
+    const char *why;
+    damaged.oob.job = job;
+    twill_status status = twill_shm_region_offer(&region, &damaged.oob, &agreement, &error);
+    assert_int_equal(twill_agreement_exchange(&agreement, status, &error), TWILL_OK);
+    status = twill_shm_region_attach(region, label, 4096, 0, "twill-comm", NULL, NULL, &agreement,
+                                     &error);
+    assert_int_equal(twill_agreement_exchange(&agreement, status, &error), TWILL_OK);
+    assert_int_equal(twill_shm_region_conclude(region, label, &why, &error), TWILL_ERR_TIMEOUT);
+    assert_non_null(strstr(error.message, "rank 9 of the job (1 here) waited 2 s for the memory of "
+                                          "another rank"));
+    twill_shm_region_close(region);
+}
+
+/* --- connections that cannot be accepted ------------------------------------------------------ */
+
+/* Connections that cannot be accepted for a while for want of resources of the host: peers wait,
+ * and nothing fails. This program's accept4() fails as often as a test sets. */
+
+/* Every other call fails, `refusals` times in all; `allowed` connections succeed. */
+static atomic_int refusals, allowed, asked;
+
+int accept4(int fd, struct sockaddr *address, socklen_t *length, int flags)
+{
+    static const int causes[] = {ENFILE, ENOBUFS, EINTR, ENOMEM, ECONNABORTED};
+    int (*real)(int, struct sockaddr *, socklen_t *, int) =
+        (int (*)(int, struct sockaddr *, socklen_t *, int))dlsym(RTLD_NEXT, "accept4");
+    unsigned number = (unsigned)atomic_fetch_add(&asked, 1);
+    errno = causes[number / 2 % TWILL_ARRAY_LENGTH(causes)];
+    if (number % 2 == 0 && atomic_fetch_sub(&refusals, 1) > 0)
+        return -1;
+    errno = EMFILE; /* Linux reports this even if no connection waits */
+    int accepted = atomic_load(&allowed) > 0 ? real(fd, address, length, flags) : -1;
+    if (accepted >= 0)
+        atomic_fetch_sub(&allowed, 1);
+    return accepted;
+}
+
+static void refuse_connections(int times, int connections)
+{
+    atomic_store(&refusals, times);
+    atomic_store(&allowed, connections);
+    atomic_store(&asked, 0);
+}
+
+TWILL_TEST(tcp_rendezvous)
+{
+    struct twill_test_job job;
+    for (int times = 0; times <= 20; times += 10) { /* and with the last descriptor */
+        twill_test_job_init(&job, "127.0.0.1", 5);
+        job.odd = -1;
+        refuse_connections(times, 4);
+        twill_test_run_ranks(5, twill_test_rank_gathers, &job);
+        assert_int_equal(atomic_load(&allowed), 0);
+    }
+}
+
+static void rank_exchanges(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    struct tcp_end end;
+    if (end_open(&end, caller, NULL)) {
+        uint32_t peer = (uint32_t)(size - 1 - rank), out = (uint32_t)rank + 5, in = 0;
+        struct twill_transfer one[2] = {
+            transfer(TWILL_TRANSFER_SEND, peer, 0, &out, sizeof(out)),
+            transfer(TWILL_TRANSFER_RECV, peer, 0, &in, sizeof(in)),
+        };
+        uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
+        bool good = post(&end, &one[0]) && post(&end, &one[1]);
+        while (good && (one[0].status == TWILL_PENDING || one[1].status == TWILL_PENDING) &&
+               twill_now() < limit)
+            good = progress(&end) >= 0;
+        TWILL_NOTE(good && one[0].status == TWILL_OK && one[1].status == TWILL_OK,
+                   "rank %d: %d, %d: %s", rank, one[0].status, one[1].status,
+                   end.end.error.message);
+        TWILL_NOTE(in == peer + 5, "rank %d got %u", rank, in);
+        rank_barrier(&end);
+    }
+    end_close(&end);
+}
+
+#define CONNECTIONS 2 /* of the exchange: the lane's and the next one's */
+
+TWILL_TEST(transport_connects)
+{
+    for (int times = 0; times <= 20; times += 10) {
+        refuse_connections(times, CONNECTIONS);
+        twill_test_run_ranks(2, rank_exchanges, NULL);
+        assert_true(atomic_load(&allowed) < CONNECTIONS);
     }
 }

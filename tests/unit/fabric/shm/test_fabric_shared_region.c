@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shared memory among ranks: it is shared, or it is not where that is impossible, and all ranks
  * agree on it. */
+#include "fabric/shm/fd_message.h"
+#include "fabric/shm/fd_passing.h"
 #include "fabric/shm/mapping.h"
+#include "lib/base/base.h"
 #include "tests/support/scarce.h"
 #include "tests/support/shared_ranks.h"
 #include "tests/support/unit.h"
@@ -9,6 +12,8 @@
 #include <dirent.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 
 static int open_descriptors(void)
 {
@@ -324,4 +329,143 @@ TWILL_TEST(test_dumps)
     assert_false(is_dumped(at));
     assert_true(is_dumped(NULL)); /* no such mapping: the check can fail */
     munmap(at, bytes);
+}
+
+/* --- messages with descriptors ---------------------------------------------------------------- */
+
+/* Messages with descriptors: none stays open, whatever a peer sends. */
+
+static int lowest_free(void)
+{
+    int fd = dup(0);
+    assert_true(fd >= 0);
+    close(fd);
+    return fd;
+}
+
+/* Send a message of some bytes with a number of descriptors, and receive it into 8 bytes. Returns
+ * what was received; *had_fd: with a descriptor. */
+static ssize_t pass_message(size_t bytes, size_t count, bool *had_fd)
+{
+    char message[16] = "0123456789", got[8];
+    int ends[2], files[3], fd;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends), 0);
+    int free_before = lowest_free();
+    for (size_t i = 0; i < count; i++)
+        files[i] = ends[0];
+    assert_true(twill_fds_send(ends[1], message, bytes, files, count));
+    close(ends[1]);
+    int peeked = twill_fds_peek(ends[0]);
+    assert_int_equal(peeked >= 0, bytes > 0 && count > 0);
+    if (peeked >= 0)
+        close(peeked);
+    ssize_t n = twill_fds_receive(ends[0], got, sizeof(got), 0, &fd, 1);
+    *had_fd = fd >= 0;
+    if (fd >= 0)
+        close(fd);
+    assert_int_equal(lowest_free(), ends[1] < free_before ? ends[1] : free_before);
+    close(ends[0]);
+    return n;
+}
+
+TWILL_TEST(test_descriptors)
+{
+    bool had_fd;
+    assert_int_equal(pass_message(5, 0, &had_fd), 5);
+    assert_false(had_fd);
+    assert_int_equal(pass_message(5, 1, &had_fd), 5);
+    assert_true(had_fd);
+    assert_int_equal(pass_message(10, 3, &had_fd), 8); /* too long; too many */
+    assert_true(had_fd);
+}
+
+/* As if the other end had closed. */
+TWILL_TEST(test_empty_message)
+{
+    bool had_fd;
+    assert_int_equal(pass_message(0, 1, &had_fd), 0);
+    assert_false(had_fd);
+    assert_int_equal(pass_message(0, 3, &had_fd), 0);
+    assert_false(had_fd);
+}
+
+/* --- passing descriptors ---------------------------------------------------------------------- */
+
+/* Another user who listens under the name of a rank's socket, which anybody may once that rank has
+ * closed it, gets no byte of the rank that calls, and so no descriptor; a rank that only waits for
+ * a call finds that its peer does not listen any more. */
+
+#define NOBODY    65534
+#define PEER_NAME 0xabcdefu
+
+enum { TOLD_NOTHING, TOLD_SOMETHING, CANNOT_LISTEN };
+
+/* Listen as the other rank would, by the name that /proc/net/unix shows. Returns a socket, or -1.
+ */
+static int listen_as_rank(const struct twill_oob *oob)
+{
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    size_t used = 1 + (size_t)sprintf(at.sun_path + 1, "twill-");
+    for (size_t i = 0; i < sizeof(oob->nonce); i++)
+        used += (size_t)sprintf(at.sun_path + used, "%02x", oob->nonce[i]);
+    used += (size_t)sprintf(at.sun_path + used, "-%d-%x", 1 - oob->rank, PEER_NAME);
+    if (bind(fd, (struct sockaddr *)&at,
+             (socklen_t)(offsetof(struct sockaddr_un, sun_path) + used)) != 0 ||
+        listen(fd, 8) != 0)
+        return -1;
+    return fd;
+}
+
+/* The impostor: as another user, wait for a call and for what the caller says. */
+static int await_call(const struct twill_oob *oob, int ready)
+{
+    char byte = 0;
+    if (setresuid(NOBODY, NOBODY, NOBODY) != 0)
+        return CANNOT_LISTEN;
+    int fd = listen_as_rank(oob);
+    if (fd < 0 || write(ready, &byte, 1) != 1)
+        return CANNOT_LISTEN;
+    (void)alarm((unsigned)(TWILL_TEST_PATIENCE / 1000000000)); /* the caller may not come */
+    int caller = accept(fd, NULL, NULL);
+    return recv(caller, &byte, 1, 0) > 0 ? TOLD_SOMETHING : TOLD_NOTHING;
+}
+
+/* Rank 1 calls rank 0, which waits for it. */
+static void share_with_impostor(int rank)
+{
+    struct twill_oob oob = {.rank = rank, .size = 2, .timeout_ns = TWILL_TEST_PATIENCE};
+    struct twill_fd_passing_peer peer = {
+        .rank = 1 - (uint32_t)rank, .name = PEER_NAME, .socket = -1};
+    struct twill_fd_passing fd_passing;
+    int ready[2], status;
+    char byte;
+    assert_true(twill_random(oob.nonce, sizeof(oob.nonce)));
+    assert_int_equal(pipe(ready), 0);
+    pid_t impostor = fork();
+    if (impostor == 0)
+        _exit(await_call(&oob, ready[1]));
+    close(ready[1]);
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    close(ready[0]);
+    assert_int_equal(twill_fd_passing_listen(&fd_passing, &oob), TWILL_SHARE_FINE);
+    fd_passing.file = memfd_create("twill-test", MFD_CLOEXEC);
+    fd_passing.peers = &peer;
+    fd_passing.peer_count = 1;
+    assert_int_equal(twill_fd_passing_exchange(&fd_passing), TWILL_SHARE_OTHER_USER);
+    assert_false(fd_passing.late);
+    assert_false(peer.sent || peer.identified || peer.received);
+    twill_fd_passing_close(&fd_passing);
+    close(fd_passing.file);
+    assert_int_equal(waitpid(impostor, &status, 0), impostor);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), TOLD_NOTHING);
+}
+
+TWILL_TEST(test_impostor)
+{
+    if (geteuid() != 0) /* only root can become another user */
+        skip();
+    for (int rank = 0; rank < 2; rank++)
+        share_with_impostor(rank);
 }

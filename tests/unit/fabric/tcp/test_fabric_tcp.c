@@ -1,7 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Messages over the tcp transport, between ranks that are threads. */
+#include "fabric/entry_times.h"
+#include "fabric/tcp/tcp_records.h"
+#include "kernels/kernels.h"
 #include "tests/support/tcp_ends.h"
+#include "tests/support/transport_settings.h"
 #include "tests/support/unit.h"
+
+#include <netinet/tcp.h>
+#include <sys/socket.h>
 
 /* --- what every transport must do ------------------------------------------------------------ */
 
@@ -205,4 +212,231 @@ TWILL_TEST_OF_RANKS(test_comms, 2)
     if (other.end.transport != NULL)
         twill_tcp_transport.close(other.end.transport);
     end_close(&end);
+}
+
+/* --- congestion control ----------------------------------------------------------------------- */
+
+/* Where reno replaces a congestion control that paces: which hosts, which settings, and that
+ * connections then have it at both ends. */
+
+enum {
+    NO = TWILL_TCP_UNPACED,
+    SYSTEM = TWILL_TCP_PACED_BY_SYSTEM,
+    GOOD = TWILL_TCP_PACED_FOR_GOOD
+};
+
+TWILL_TEST(test_needs)
+{
+    static const struct {
+        const char *controls; /* of each rank: unpaced, by the system, for good */
+        uint64_t networks[3];
+        bool near, paced;
+    } rows[] = {
+        {"sss", {7, 7, 7}, true, false},  {"sss", {7, 7, 8}, false, true},
+        {"sss", {7, 0, 7}, false, true},  {"sss", {0, 0, 0}, false, true},
+        {"usu", {7, 7, 7}, true, false},  {"usu", {7, 8, 7}, false, true},
+        {"uuu", {7, 8, 7}, false, false}, {"uug", {7, 7, 7}, true, true},
+        {"gsu", {1, 2, 3}, false, true},
+    };
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(rows); i++) {
+        enum twill_tcp_control controls[3];
+        for (unsigned r = 0; r < 3; r++)
+            controls[r] = rows[i].controls[r] == 'u'   ? TWILL_TCP_UNPACED
+                          : rows[i].controls[r] == 's' ? TWILL_TCP_PACED_BY_SYSTEM
+                                                       : TWILL_TCP_PACED_FOR_GOOD;
+        bool paced = !rows[i].paced;
+        bool near = twill_tcp_needs_no_pace(controls, rows[i].networks, 3, &paced);
+        if (near != rows[i].near || paced != rows[i].paced)
+            fail_msg("row %zu: %d %d", i, near, paced);
+    }
+}
+
+static const char *name_of(int fd, char name[32])
+{
+    socklen_t length = 31;
+    memset(name, 0, 32);
+    if (getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &length) != 0)
+        return "?";
+    return name;
+}
+
+/* What a socket of this machine has, and what it paces by. */
+TWILL_TEST(test_control)
+{
+    const struct twill_transport_params unset = {0};
+    const struct test_setting own[] = {{"TWILL_TUNE=congestion", "bbr"}, {NULL, NULL}};
+    const struct twill_transport_params set = {.setting = test_setting, .settings = own};
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    char name[32];
+    assert_true(fd >= 0);
+    assert_true(twill_tcp_use_reno(fd));
+    assert_string_equal(name_of(fd, name), "reno");
+    assert_int_equal(twill_tcp_control_of(&unset, fd), TWILL_TCP_UNPACED);
+    if (setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "bbr", 3) == 0) {
+        assert_int_equal(twill_tcp_control_of(&unset, fd), TWILL_TCP_PACED_BY_SYSTEM);
+        assert_int_equal(twill_tcp_control_of(&set, fd), TWILL_TCP_PACED_FOR_GOOD);
+    }
+    close(fd);
+    assert_false(twill_tcp_use_reno(-1));
+}
+
+/* Both ends of a connection over lo, which is one network. */
+TWILL_TEST_OF_RANKS(test_connected, 2)
+{
+    struct tcp_end end;
+    size_t bytes = 100000;
+    char name[32];
+    if (end_open(&end, bootstrap, user) && twill_test_sweep(&end.end, &bytes, 1)) {
+        struct twill_tcp *t = (struct twill_tcp *)end.end.transport;
+        int fd = t->peers[1 - rank]->lanes[0].fd;
+        bool paces = strncmp(name_of(t->common->listener, name), "bbr", 3) == 0;
+        TWILL_NOTE(!paces && !t->common->paced && t->once == TWILL_TCP_ONCE, "listener: %s", name);
+        /* Also if rank 0 connects before rank 1 has set its listener to reno. */
+        TWILL_NOTE(!t->common->unpaced || strcmp(name_of(fd, name), "reno") == 0, "connection: %s",
+                   name);
+        rank_barrier(&end);
+    }
+    end_close(&end);
+}
+
+/* --- records ---------------------------------------------------------------------------------- */
+
+/* The records of a lane by themselves, two ends on a pair of sockets. */
+
+#define ENOUGH 8u /* records that are acknowledged without being asked for */
+
+struct records_pair {
+    struct twill_tcp_protection how;
+    struct twill_transport_counters counters[2];
+    struct twill_tcp_records *end[2];
+    int fd[2];
+};
+
+static void pair_open(struct records_pair *pair)
+{
+    const struct twill_kernels *kernels;
+    const struct twill_session session = {.caller = true};
+    assert_int_equal(twill_kernels_select(&kernels, NULL, NULL), TWILL_OK);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair->fd), 0);
+    pair->how = (struct twill_tcp_protection){.crc32c = kernels->crc32c, .interface = "lo"};
+    for (uint32_t i = 0; i < 2; i++) {
+        pair->end[i] = twill_tcp_records_new(&pair->how, &pair->counters[i], 1 - i, "the other");
+        assert_non_null(pair->end[i]);
+        twill_tcp_records_begin(pair->end[i], pair->fd[i], &session);
+    }
+}
+
+static void pair_close(struct records_pair *pair)
+{
+    for (int i = 0; i < 2; i++) {
+        twill_tcp_records_free(pair->end[i]);
+        (void)close(pair->fd[i]);
+    }
+}
+
+/* Send these bytes in a record of their own. */
+static void send_record(struct twill_tcp_records *from, size_t bytes)
+{
+    unsigned char data[100] = {0};
+    const struct iovec iov = {data, bytes};
+    assert_int_equal(twill_tcp_records_write(from, &iov, 1, bytes), bytes);
+    assert_true(twill_tcp_records_push(from) > 0);
+}
+
+static void read_bytes(struct twill_tcp_records *at, size_t bytes)
+{
+    unsigned char data[100];
+    struct twill_error error = {.status = TWILL_OK};
+    assert_int_equal(twill_tcp_records_read(at, data, bytes, &error), bytes);
+}
+
+/* An acknowledgement arrives with the data before it, and is not read with them. Nothing else
+ * arrives: a sender whose window is full waits for this one. */
+TWILL_TEST(test_acknowledged_behind_data)
+{
+    struct records_pair pair = {.fd = {-1, -1}};
+    struct twill_error error = {.status = TWILL_OK};
+    pair_open(&pair);
+    for (unsigned i = 0; i < ENOUGH; i++)
+        send_record(pair.end[0], 1);
+    send_record(pair.end[1], 100);
+    read_bytes(pair.end[1], ENOUGH);
+    read_bytes(pair.end[0], 100);
+    assert_true(twill_tcp_records_kept(pair.end[0]));
+    assert_int_equal(twill_tcp_records_look(pair.end[0], &error), 1);
+    assert_false(twill_tcp_records_kept(pair.end[0]));
+    assert_int_equal(twill_tcp_records_look(pair.end[0], &error), 0);
+    assert_int_equal(error.status, TWILL_OK);
+    pair_close(&pair);
+}
+
+/* --- entry times ------------------------------------------------------------------------------ */
+
+/* Entry times in messages: clocks that are far apart, messages that are read late, unknown times.
+ */
+
+#define APART  UINT64_C(3600000000000) /* ns: a peer whose clock is an hour ahead */
+#define LATE   200000                  /* us: how late a message is read */
+#define MARGIN 0.05 /* s: less than that, more than any pause between two clocks */
+#define RANK   7u
+
+struct clocks {
+    struct twill_clock_pair start;
+    double rate; /* ticks a second */
+};
+
+static struct clocks start_clocks(void)
+{
+    struct clocks clocks = {.start = twill_clock_read()};
+    usleep(LATE);
+    struct twill_clock_pair now = twill_clock_read();
+    clocks.rate =
+        (double)(now.ticks - clocks.start.ticks) * 1e9 / (double)(now.ns - clocks.start.ns);
+    return clocks;
+}
+
+/* Pack an entry as a peer whose clock is ahead. */
+static struct twill_entry_message message_of(const struct clocks *clocks, uint64_t ticks)
+{
+    struct twill_entry_message message;
+    struct twill_last_entry last = {ticks, RANK};
+    twill_entry_pack(&last, &clocks->start, &message);
+    message.sent += APART;
+    return message;
+}
+
+static void assert_seconds(const struct clocks *clocks, uint64_t ticks, uint64_t expected)
+{
+    double apart = (double)(int64_t)(ticks - expected) / clocks->rate;
+    assert_true(apart > -MARGIN && apart < MARGIN);
+}
+
+TWILL_TEST(late_messages_do_not_move_entries)
+{
+    struct clocks clocks = start_clocks();
+    struct twill_clock_filter filter = {0};
+    uint64_t entered = twill_ticks();
+    struct twill_entry_message message = message_of(&clocks, entered);
+    struct twill_last_entry last = twill_entry_unpack(&message, &clocks.start, &filter);
+    assert_int_equal(last.rank, RANK);
+    assert_seconds(&clocks, last.ticks, entered);
+    message = message_of(&clocks, entered);
+    usleep(LATE);
+    last = twill_entry_unpack(&message, &clocks.start, &filter);
+    assert_seconds(&clocks, last.ticks, entered);
+    /* Its age counts, too. */
+    message = message_of(&clocks, entered);
+    assert_true((double)message.age * 1e-9 > LATE * 1e-6 - MARGIN);
+    last = twill_entry_unpack(&message, &clocks.start, &filter);
+    assert_seconds(&clocks, last.ticks, entered);
+}
+
+TWILL_TEST(unknown_entries_stay_unknown)
+{
+    struct clocks clocks = start_clocks();
+    struct twill_clock_filter filter = {0};
+    struct twill_entry_message message = message_of(&clocks, 0);
+    assert_true(twill_entry_unpack(&message, &clocks.start, &filter).ticks == 0);
+    message = message_of(&clocks, twill_ticks() + (uint64_t)clocks.rate); /* from the future */
+    assert_true(twill_entry_unpack(&message, &clocks.start, &filter).ticks == 0);
 }

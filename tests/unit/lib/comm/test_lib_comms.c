@@ -2,9 +2,13 @@
 /* Communicators made out of others: their ranks, their hierarchy, and that they work in any nesting
  * and independently. TEST_COMMS: how many are made and destroyed in a row (300, fewer under
  * sanitizers); TEST_ONLY: one test. */
+#include "lib/comm/comm.h"
+#include "lib/job/find_levels.h"
 #include "tests/support/numbers.h"
 #include "tests/support/scene.h"
 #include "tests/support/unit.h"
+
+#include <sys/resource.h>
 
 /* libfabric 1.17 sometimes leaks a connection that is closed while it is being made. */
 TWILL_API const char *__lsan_default_suppressions(void); /* seen by the sanitizer's library */
@@ -344,4 +348,213 @@ static void play_heap(struct twill_test_scene *scene, twill_comm *all)
 TWILL_TEST(shared_memory)
 {
     twill_test_play_all(play_heap);
+}
+
+/* --- levels ----------------------------------------------------------------------------------- */
+
+/* The levels of a world: with bound ranks, with ranks that are not bound, and on a described
+ * machine.
+ */
+
+enum { LEVELS_RANKS = 6 };
+
+/* Where six ranks of a node are, by level, and the units that must result. */
+static const struct {
+    int16_t info[TWILL_LEVEL_NODE][LEVELS_RANKS];
+    int unit[TWILL_LEVEL_NODE][LEVELS_RANKS]; /* -1: the level is unknown */
+} found[] = {
+    /* no rank is bound, on a machine of one package: no tile, no L3 cache, no NUMA node */
+    {{{-1, -1, -1, -1, -1, -1}, {-1, -1, -1, -1, -1, -1}, {-1, -1, -1, -1, -1, -1}, {0}},
+     {{-1}, {-1}, {-1}, {0, 0, 0, 0, 0, 0}}},
+    /* ranks 2 and 5 may run anywhere: each is in a unit by itself */
+    {{{0, 0, -1, 1, 1, -1}, {0, 0, -1, 0, 0, -1}, {0, 0, -1, 1, 1, -1}, {0, 0, -1, 0, 0, -1}},
+     {{0, 0, 1, 2, 2, 3}, {0, 0, 1, 2, 2, 3}, {0, 0, 1, 2, 2, 3}, {0, 0, 1, 0, 0, 2}}},
+};
+
+TWILL_TEST(test_found)
+{
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(found); i++) {
+        static const uint32_t one_node[LEVELS_RANKS];
+        struct twill_level_info info[LEVELS_RANKS] = {{.roams = false}};
+        struct twill_error error = {0};
+        struct twill_world world;
+        assert_int_equal(twill_world_create(&world, LEVELS_RANKS, one_node, &error), TWILL_OK);
+        for (unsigned level = 0; level < TWILL_LEVEL_NODE; level++)
+            for (unsigned r = 0; r < LEVELS_RANKS; r++)
+                info[r].unit[level] = found[i].info[level][r];
+        assert_int_equal(twill_levels_find(&world, info, &error), TWILL_OK);
+        for (unsigned level = 0; level < TWILL_LEVEL_NODE; level++) {
+            bool known = found[i].unit[level][0] >= 0;
+            assert_int_equal(world.unit[level] != NULL, known);
+            for (unsigned r = 0; known && r < LEVELS_RANKS; r++)
+                assert_int_equal(world.unit[level][r], found[i].unit[level][r]);
+        }
+        twill_world_destroy(&world);
+    }
+}
+
+/* On a described machine ranks are where twillrun would bind them; if they do not fit, nowhere. */
+static const struct described {
+    const char *topology, *nodes, *hierarchy, *line;
+    int ranks;
+} described[] = {
+    {"pack:2 l3:2 core:2 pu:2", "1x8", "hierarchy: 1 node x 2 packages x 2 L3 caches x 2 ranks",
+     "      L3 cache 1 (ranks 6-7)", 8},
+    {"pack:2 l3:2 core:2 pu:2", "2x4", "hierarchy: 2 nodes x 2 packages x 2 L3 caches x 1 rank",
+     "    package 1", 8},
+    {"pack:2 core:2 pu:1", "1x2", "hierarchy: 1 node x 2 packages x 1 rank",
+     "    package 1 (rank 1)", 2},
+    {"pack:2 core:2 pu:1", "1x5", "hierarchy: 1 node x 5 ranks", "  node 0 (ranks 0-4)", 5},
+};
+
+static void report_levels(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    const struct described *d = user;
+    char layout[96];
+    snprintf(layout, sizeof(layout), "TWILL_LAYOUT=nodes=%s;topology=%s", d->nodes, d->topology);
+    const char *const settings[] = {layout, TWILL_TEST_PATIENT, "TWILL_INTERFACE=lo", NULL};
+    twill_context *context;
+    const char *line;
+    bool hierarchy = false, detail = false;
+    twill_status status = twill_context_create(&context, bootstrap, settings);
+    TWILL_NOTE(status == TWILL_OK, "%s", twill_context_message(context));
+    for (size_t i = 0; (line = twill_context_describe(context, i)) != NULL; i++) {
+        hierarchy = hierarchy || strcmp(line, d->hierarchy) == 0;
+        detail = detail || strcmp(line, d->line) == 0;
+    }
+    TWILL_NOTE(hierarchy && detail, "not said: %s", d->hierarchy);
+    twill_test_barrier(bootstrap);
+    twill_context_destroy(context);
+}
+
+TWILL_TEST(test_described)
+{
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(described); i++) {
+        struct described one = described[i];
+        twill_test_run_ranks(one.ranks, report_levels, &one);
+    }
+}
+
+/* --- streamed stores -------------------------------------------------------------------------- */
+
+/* From which size on results are stored past the caches: by a core's part of all L3 caches, a
+ * rank's part where ranks are more than cores, an L2 cache without any, or as it is set. */
+
+static const struct streamed {
+    const char *topology, *tune;
+    int ranks;
+    size_t from; /* bytes */
+} streamed[] = {
+    {"pack:2 l3:2(size=16777216) core:4 pu:1", "", 2, (size_t)1536 << 10},
+    {"pack:2 l3:2(size=16777216) core:4 pu:1", "stream=5M", 2, (size_t)5 << 20},
+    {"pack:1 l3:1(size=33554432) core:2 pu:1", "", 4, (size_t)3 << 20},
+    {"pack:1 l2:2(size=1048576) core:1 pu:1", "", 2, (size_t)384 << 10},
+};
+
+static void streams_from(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    const struct streamed *row = user;
+    char layout[96], tune[32];
+    snprintf(layout, sizeof(layout), "TWILL_LAYOUT=topology=%s", row->topology);
+    snprintf(tune, sizeof(tune), "TWILL_TUNE=%s", row->tune);
+    const char *const more[] = {layout, tune, TWILL_TEST_PATIENT, NULL};
+    twill_context *context;
+    twill_comm *comm;
+    if (twill_test_connect(&context, &comm, bootstrap, "", NULL, more))
+        TWILL_NOTE(comm->tuning.stream == row->from, "%s, %d ranks: %zu", row->topology, row->ranks,
+                   comm->tuning.stream);
+    (void)twill_test_barrier(bootstrap);
+    twill_test_disconnect(comm, context);
+}
+
+TWILL_TEST(test_default)
+{
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(streamed); i++) {
+        struct streamed one = streamed[i];
+        twill_test_run_ranks(one.ranks, streams_from, &one);
+    }
+}
+
+/* --- exchanges -------------------------------------------------------------------------------- */
+
+/* Set-up takes few exchanges: contexts and communicators on one node and on several. */
+
+static const struct rounds_case {
+    const char *name, *nodes;
+    int size;
+    unsigned first, dup; /* most exchanges: context and first communicator; a duplicate */
+} cases[] = {
+    {"one node", "1x4", 4, 5, 3},
+    {"two nodes", "2x2", 4, 6, 3},
+    {"a rank on each node", "3x1", 3, 6, 3},
+};
+
+static void count_rounds(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    const struct rounds_case *c = user;
+    const char *settings[] = {TWILL_TEST_PATIENT, NULL};
+    twill_context *context = NULL;
+    twill_comm *comm = NULL, *dup = NULL;
+    if (twill_test_connect(&context, &comm, bootstrap, c->nodes, NULL, settings) &&
+        TWILL_NOTE(twill_comm_dup(&dup, comm) == TWILL_OK, "%s", twill_comm_message(comm))) {
+        if (rank == 0)
+            printf("%s: %u exchanges, %u for a duplicate\n", c->name, context->job.oob->rounds,
+                   dup->oob->rounds);
+        TWILL_NOTE(context->job.oob->rounds > 0 && context->job.oob->rounds <= c->first &&
+                       dup->oob->rounds > 0 && dup->oob->rounds <= c->dup,
+                   "rank %d of %d on %s: %u exchanges, %u for a duplicate", rank, size, c->name,
+                   context->job.oob->rounds, dup->oob->rounds);
+    }
+    twill_comm_destroy(dup);
+    twill_test_disconnect(comm, context);
+}
+
+/* The heap is shared for nodes that there are not: ranks that share no memory are nodes. */
+static void run_alone(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    const char *const *nodes = user;
+    const char *settings[] = {TWILL_TEST_PATIENT, NULL};
+    twill_context *context = NULL;
+    twill_comm *comm = NULL, *dup = NULL;
+    struct rlimit limit = {.rlim_cur = 4096, .rlim_max = RLIM_INFINITY};
+    int32_t one = 1, sum = 0;
+    TWILL_CHECK(signal(SIGXFSZ, SIG_IGN) != SIG_ERR);
+    TWILL_CHECK(setrlimit(RLIMIT_FSIZE, &limit) == 0); /* of memory files, too */
+    if (twill_test_connect(&context, &comm, bootstrap, *nodes, NULL, settings) &&
+        TWILL_NOTE(twill_comm_dup(&dup, comm) == TWILL_OK, "%s", twill_comm_message(comm))) {
+        TWILL_CHECK(context->job.world.nodes == (uint32_t)size && comm->local_size == 1);
+        TWILL_CHECK(twill_allreduce(comm, &one, &sum, 1, TWILL_I32, TWILL_SUM) == TWILL_OK);
+        TWILL_CHECK(sum == size);
+        TWILL_CHECK(twill_allreduce(dup, &one, &sum, 1, TWILL_I32, TWILL_SUM) == TWILL_OK);
+        TWILL_CHECK(sum == size);
+        for (int r = 0; r < size; r++)
+            TWILL_CHECK(r == rank || !twill_comm_is_dead(comm, (uint32_t)r));
+    }
+    twill_comm_destroy(dup);
+    twill_test_disconnect(comm, context);
+}
+
+TWILL_TEST(test_no_sharing)
+{
+    const char *nodes[] = {"1x3", "2+1"};
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(nodes); i++)
+        twill_test_run_processes(3, run_alone, &nodes[i]);
+}
+
+/* A context can end without a communicator. */
+TWILL_TEST_OF_RANKS(test_context_alone, 3)
+{
+    const char *settings[] = {TWILL_TEST_PATIENT, NULL};
+    twill_context *context = NULL;
+    TWILL_CHECK(twill_context_create(&context, bootstrap, settings) == TWILL_OK);
+    twill_context_destroy(context);
+}
+
+TWILL_TEST(test_rounds)
+{
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++) {
+        struct rounds_case one = cases[i];
+        twill_test_run_ranks(one.size, count_rounds, &one);
+        twill_test_run_processes(one.size, count_rounds, &one);
+    }
 }
