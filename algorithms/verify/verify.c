@@ -242,8 +242,8 @@ static twill_status check_rest(const struct twill_verifier *m)
         if (m->next_run[r] < m->runs)
             return TWILL_FAIL(m->error, TWILL_ERR_INTERNAL,
                               "schedule of rank %u: never starts run %u", r, m->next_run[r]);
-    for (size_t i = 0; i < m->channel_slots; i++) {
-        const struct twill_channel *channel = &m->channel[i];
+    for (size_t i = 0; i < m->channels.slots; i++) {
+        const struct twill_channel *channel = &m->channels.at[i];
         uint64_t pair = channel->key - 1;
         if (channel->key != 0 && channel->sent != channel->received)
             return TWILL_FAIL(m->error, TWILL_ERR_INTERNAL,

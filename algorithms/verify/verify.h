@@ -189,8 +189,10 @@ struct twill_verifier {
     struct twill_cells memory;
     size_t *base;                  /* [ranks * TWILL_SPACE_COUNT] first cell of a space */
     struct twill_process *process; /* [slot][rank][lane] */
-    struct twill_channel *channel; /* [channel_slots], a power of two, by hash */
-    size_t channel_slots, channels;
+    struct twill_channels {
+        struct twill_channel *at; /* [slots], a power of two, by hash */
+        size_t slots, count;
+    } channels;
     struct twill_verifier_clocks clocks;
     uint32_t *next_run;   /* [ranks] */
     uint32_t *lanes_left; /* [slot * ranks] */

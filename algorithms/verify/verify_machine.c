@@ -52,8 +52,8 @@ bool twill_machine_open(struct twill_verifier *m)
     m->processes = m->window * (uint32_t)ranks * m->lanes;
     m->base = calloc(ranks * TWILL_SPACE_COUNT, sizeof(*m->base));
     m->process = calloc(m->processes, sizeof(*m->process));
-    m->channel_slots = 64;
-    m->channel = calloc(m->channel_slots, sizeof(*m->channel));
+    m->channels.slots = 64;
+    m->channels.at = calloc(m->channels.slots, sizeof(*m->channels.at));
     m->clocks.signal = calloc((size_t)m->runs * m->processes, sizeof(*m->clocks.signal));
     m->clocks.imm = calloc((size_t)m->runs * m->processes, sizeof(*m->clocks.imm));
     m->clocks.begin = calloc((size_t)m->runs * m->processes, sizeof(*m->clocks.begin));
@@ -61,9 +61,10 @@ bool twill_machine_open(struct twill_verifier *m)
     m->next_run = calloc(ranks, sizeof(*m->next_run));
     m->lanes_left = calloc(m->window * ranks, sizeof(*m->lanes_left));
     m->result = calloc((size_t)m->runs * m->blocks, sizeof(*m->result));
-    if (m->base == NULL || m->process == NULL || m->channel == NULL || m->clocks.signal == NULL ||
-        m->clocks.imm == NULL || m->clocks.begin == NULL || m->clocks.started == NULL ||
-        m->next_run == NULL || m->lanes_left == NULL || m->result == NULL || !open_processes(m))
+    if (m->base == NULL || m->process == NULL || m->channels.at == NULL ||
+        m->clocks.signal == NULL || m->clocks.imm == NULL || m->clocks.begin == NULL ||
+        m->clocks.started == NULL || m->next_run == NULL || m->lanes_left == NULL ||
+        m->result == NULL || !open_processes(m))
         return false;
     for (uint32_t r = 0; r < ranks; r++) {
         for (unsigned space = 0; space < TWILL_SPACE_COUNT; space++) {
@@ -103,8 +104,8 @@ void twill_machine_message_free(struct twill_message *message)
 
 void twill_machine_close(struct twill_verifier *m)
 {
-    for (size_t i = 0; m->channel != NULL && i < m->channel_slots; i++) {
-        for (struct twill_message *next, *at = m->channel[i].first; at != NULL; at = next) {
+    for (size_t i = 0; m->channels.at != NULL && i < m->channels.slots; i++) {
+        for (struct twill_message *next, *at = m->channels.at[i].first; at != NULL; at = next) {
             next = at->next;
             twill_machine_message_free(at);
         }
@@ -123,7 +124,7 @@ void twill_machine_close(struct twill_verifier *m)
     twill_columns_close(&m->columns);
     free(m->base);
     free(m->process);
-    free(m->channel);
+    free(m->channels.at);
     free(m->clocks.started);
     free(m->next_run);
     free(m->lanes_left);
@@ -164,16 +165,16 @@ static struct twill_channel *channel_slot(struct twill_channel *channel, size_t 
 
 static bool more_channels(struct twill_verifier *m)
 {
-    size_t slots = 2 * m->channel_slots;
+    size_t slots = 2 * m->channels.slots;
     struct twill_channel *channel = calloc(slots, sizeof(*channel));
     if (channel == NULL)
         return false;
-    for (size_t i = 0; i < m->channel_slots; i++)
-        if (m->channel[i].key != 0)
-            *channel_slot(channel, slots, m->channel[i].key) = m->channel[i];
-    free(m->channel);
-    m->channel = channel;
-    m->channel_slots = slots;
+    for (size_t i = 0; i < m->channels.slots; i++)
+        if (m->channels.at[i].key != 0)
+            *channel_slot(channel, slots, m->channels.at[i].key) = m->channels.at[i];
+    free(m->channels.at);
+    m->channels.at = channel;
+    m->channels.slots = slots;
     return true;
 }
 
@@ -182,15 +183,15 @@ struct twill_channel *twill_machine_channel(struct twill_verifier *m, const stru
 {
     uint64_t ranks = m->world->size;
     uint64_t key = ((p->slot * (uint64_t)m->lanes + p->lane) * ranks + from) * ranks + to + 1;
-    struct twill_channel *channel = channel_slot(m->channel, m->channel_slots, key);
+    struct twill_channel *channel = channel_slot(m->channels.at, m->channels.slots, key);
     if (channel->key == key)
         return channel;
-    if (4 * m->channels >= 3 * m->channel_slots) {
+    if (4 * m->channels.count >= 3 * m->channels.slots) {
         if (!more_channels(m))
             return NULL;
-        channel = channel_slot(m->channel, m->channel_slots, key);
+        channel = channel_slot(m->channels.at, m->channels.slots, key);
     }
-    m->channels++;
+    m->channels.count++;
     channel->key = key;
     return channel;
 }

@@ -26,22 +26,24 @@
 bool twill_elastic_open(struct twill_launch *launch, int host)
 {
     const char *above = getenv("TMPDIR"); /* a comma would end the folder in TWILL_ELASTIC */
-    launch->host = host;
+    launch->elastic.host = host;
     if (launch->options->most == 0)
         return true;
     if (above == NULL || *above == '\0' || strchr(above, ','))
         above = "/tmp";
-    size_t used =
-        (size_t)snprintf(launch->folder, sizeof(launch->folder), "%s/twillrun-XXXXXX", above);
+    size_t used = (size_t)snprintf(launch->elastic.folder, sizeof(launch->elastic.folder),
+                                   "%s/twillrun-XXXXXX", above);
     errno = ENAMETOOLONG;
-    if (used + FILE_NAME_BYTES >= sizeof(launch->folder) || !mkdtemp(launch->folder)) {
+    if (used + FILE_NAME_BYTES >= sizeof(launch->elastic.folder) ||
+        !mkdtemp(launch->elastic.folder)) {
         twill_complain("--elastic: no folder in TMPDIR (%s): %s", strerror(errno), above);
-        launch->folder[0] = '\0';
+        launch->elastic.folder[0] = '\0';
         return false;
     }
-    launch->watch = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
-    if (launch->watch >= 0 && inotify_add_watch(launch->watch, launch->folder,
-                                                IN_MOVED_TO | IN_MOVED_FROM | IN_DELETE) >= 0)
+    launch->elastic.watch = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+    if (launch->elastic.watch >= 0 &&
+        inotify_add_watch(launch->elastic.watch, launch->elastic.folder,
+                          IN_MOVED_TO | IN_MOVED_FROM | IN_DELETE) >= 0)
         return true;
     twill_complain("--elastic: inotify: %s", strerror(errno));
     return false;
@@ -50,17 +52,17 @@ bool twill_elastic_open(struct twill_launch *launch, int host)
 void twill_elastic_close(struct twill_launch *launch)
 {
     const struct dirent *entry;
-    DIR *list = launch->folder[0] ? opendir(launch->folder) : NULL;
+    DIR *list = launch->elastic.folder[0] ? opendir(launch->elastic.folder) : NULL;
     while (list && (entry = readdir(list)))
         if (entry->d_name[0] != '.')
             (void)unlinkat(dirfd(list), entry->d_name, 0);
     if (list)
         closedir(list);
-    if (launch->folder[0])
-        (void)rmdir(launch->folder);
-    if (launch->watch >= 0)
-        close(launch->watch);
-    launch->watch = -1;
+    if (launch->elastic.folder[0])
+        (void)rmdir(launch->elastic.folder);
+    if (launch->elastic.watch >= 0)
+        close(launch->elastic.watch);
+    launch->elastic.watch = -1;
 }
 
 /* --- files ----------------------------------------------------------------------------------- */
@@ -70,7 +72,7 @@ static bool has_file(const struct twill_launch *launch, const char *kind,
 {
     char path[PATH_MAX];
     struct stat about;
-    return twill_elastic_path(path, sizeof(path), launch->folder, kind, process) &&
+    return twill_elastic_path(path, sizeof(path), launch->elastic.folder, kind, process) &&
            stat(path, &about) == 0;
 }
 
@@ -78,7 +80,7 @@ static void drop_file(const struct twill_launch *launch, const char *kind,
                       const struct twill_elastic_process *process)
 {
     char path[PATH_MAX];
-    if (twill_elastic_path(path, sizeof(path), launch->folder, kind, process))
+    if (twill_elastic_path(path, sizeof(path), launch->elastic.folder, kind, process))
         (void)unlink(path);
 }
 
@@ -86,10 +88,10 @@ static void drop_file(const struct twill_launch *launch, const char *kind,
 static void put_file(const struct twill_launch *launch, const char *kind,
                      const struct twill_elastic_process *process, const char *text, size_t bytes)
 {
-    const struct twill_elastic_process self = {.host = launch->host, .pid = (long)getpid()};
+    const struct twill_elastic_process self = {.host = launch->elastic.host, .pid = (long)getpid()};
     char path[PATH_MAX], part[PATH_MAX];
-    bool good = twill_elastic_path(path, sizeof(path), launch->folder, kind, process) &&
-                twill_elastic_path(part, sizeof(part), launch->folder, "part", &self);
+    bool good = twill_elastic_path(path, sizeof(path), launch->elastic.folder, kind, process) &&
+                twill_elastic_path(part, sizeof(part), launch->elastic.folder, "part", &self);
     int fd = good ? open(bytes > 0 ? part : path,
                          O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600)
                   : -1;
@@ -97,12 +99,12 @@ static void put_file(const struct twill_launch *launch, const char *kind,
     if (fd >= 0)
         close(fd);
     if (!good || (bytes > 0 && rename(part, path) != 0))
-        twill_complain("--elastic: a file in %s: %s", launch->folder, strerror(errno));
+        twill_complain("--elastic: a file in %s: %s", launch->elastic.folder, strerror(errno));
 }
 
 bool twill_elastic_has_started(const struct twill_launch *launch)
 {
-    return launch->folder[0] && has_file(launch, "started", NULL);
+    return launch->elastic.folder[0] && has_file(launch, "started", NULL);
 }
 
 void twill_elastic_put_over(const struct twill_launch *launch)
@@ -116,7 +118,7 @@ static bool is_outside(const struct twill_launch *launch, const char *name,
 {
     return (twill_elastic_parse(name, "wait", process) ||
             twill_elastic_parse(name, "joining", process)) &&
-           process->host == launch->host;
+           process->host == launch->elastic.host;
 }
 
 int twill_elastic_waiting(const struct twill_launch *launch, int *joining)
@@ -125,8 +127,8 @@ int twill_elastic_waiting(const struct twill_launch *launch, int *joining)
     const struct dirent *entry;
     int waiting = 0;
     *joining = 0;
-    for (int i = 0; i < launch->here && launch->folder[0]; i++) {
-        DIR *list = launch->child[i].pid > 0 ? opendir(launch->folder) : NULL;
+    for (int i = 0; i < launch->here && launch->elastic.folder[0]; i++) {
+        DIR *list = launch->child[i].pid > 0 ? opendir(launch->elastic.folder) : NULL;
         bool found = false, has_handle = false;
         while (list && (entry = readdir(list))) {
             if (!is_outside(launch, entry->d_name, &process) ||
@@ -161,7 +163,7 @@ static size_t read_go(const struct twill_launch *launch,
                       const struct twill_elastic_process *process, char text[HANDLE_BYTES])
 {
     char path[PATH_MAX];
-    int fd = twill_elastic_path(path, sizeof(path), launch->folder, "go", process)
+    int fd = twill_elastic_path(path, sizeof(path), launch->elastic.folder, "go", process)
                  ? open(path, O_RDONLY | O_CLOEXEC)
                  : -1;
     ssize_t n = fd >= 0 ? read(fd, text, HANDLE_BYTES) : 0;
@@ -176,10 +178,11 @@ static void forward_change(const struct twill_launch *launch, const char *name, 
     struct twill_elastic_process process;
     char text[HANDLE_BYTES];
     if (twill_elastic_parse(name, "wait", &process)) {
-        if (process.host == launch->host)
+        if (process.host == launch->elastic.host)
             send_change(launch, name, made, "", 0);
     } else if (twill_elastic_parse(name, "go", &process)) {
-        size_t bytes = made && process.host != launch->host ? read_go(launch, &process, text) : 0;
+        size_t bytes =
+            made && process.host != launch->elastic.host ? read_go(launch, &process, text) : 0;
         if (bytes > 0)
             send_change(launch, name, true, text, bytes);
     } else if (made && strcmp(name, "started") == 0) {
@@ -191,7 +194,7 @@ void twill_elastic_receive(struct twill_launch *launch)
 {
     _Alignas(struct inotify_event) char events[4096];
     ssize_t n;
-    while ((n = read(launch->watch, events, sizeof(events))) > 0)
+    while ((n = read(launch->elastic.watch, events, sizeof(events))) > 0)
         for (char *at = events; at < events + n;) {
             const struct inotify_event *event = (const void *)at;
             if (event->len > 0)
@@ -206,16 +209,18 @@ void twill_elastic_apply(const struct twill_launch *launch, const struct twill_f
     struct twill_elastic_process process;
     const char *name = frame->data, *end = memchr(name, '\0', frame->bytes);
     bool made = frame->value != 0;
-    if (!end || !launch->folder[0])
+    if (!end || !launch->elastic.folder[0])
         return;
     size_t bytes = frame->bytes - (size_t)(end + 1 - name);
-    if (twill_elastic_parse(name, "go", &process) && process.host == launch->host) {
+    if (twill_elastic_parse(name, "go", &process) && process.host == launch->elastic.host) {
         put_file(launch, "go", &process, end + 1, twill_min(bytes, HANDLE_BYTES));
-    } else if (twill_elastic_parse(name, "ended", &process) && process.host != launch->host) {
+    } else if (twill_elastic_parse(name, "ended", &process) &&
+               process.host != launch->elastic.host) {
         put_file(launch, "ended", &process, "", 0);
         drop_file(launch, "wait", &process);
         drop_file(launch, "go", &process);
-    } else if (twill_elastic_parse(name, "wait", &process) && process.host != launch->host) {
+    } else if (twill_elastic_parse(name, "wait", &process) &&
+               process.host != launch->elastic.host) {
         drop_file(launch, made ? "ended" : "go", &process);
         if (made)
             put_file(launch, "wait", &process, "", 0);
@@ -240,7 +245,7 @@ static void forget_process(const struct twill_launch *launch,
 
 void twill_elastic_forget(const struct twill_launch *launch, pid_t group)
 {
-    DIR *list = launch->folder[0] ? opendir(launch->folder) : NULL;
+    DIR *list = launch->elastic.folder[0] ? opendir(launch->elastic.folder) : NULL;
     const struct dirent *entry;
     struct twill_elastic_process process;
     while (list && (entry = readdir(list)))

@@ -41,7 +41,7 @@ static void put_over_hosts(struct twill_front *front)
 
 uint64_t twill_front_question_deadline(const struct twill_front *front)
 {
-    const struct twill_left_question *question = &front->question;
+    const struct twill_left_question *question = &front->elastic.question;
     uint64_t until = 0;
     if (question->asked_ns == 0 || front->ending)
         return UINT64_MAX;
@@ -62,11 +62,13 @@ uint64_t twill_front_question_deadline(const struct twill_front *front)
  * and wait for their answers, and for processes that have a handle. */
 static enum twill_ranks_left find_ranks_left(struct twill_front *front)
 {
-    if (twill_question_ask(&front->question, twill_front_alive(front), count_waiting_hosts(front)))
+    if (twill_question_ask(&front->elastic.question, twill_front_alive(front),
+                           count_waiting_hosts(front)))
         for (int i = 0; i < front->options->sites; i++)
             if (front->agent[i].state == TWILL_HOST_RUNNING)
-                twill_front_send(&front->agent[i], TWILL_FRAME_PROBE, front->question.number);
-    return twill_question_answer(&front->question, twill_front_question_deadline(front));
+                twill_front_send(&front->agent[i], TWILL_FRAME_PROBE,
+                                 front->elastic.question.number);
+    return twill_question_answer(&front->elastic.question, twill_front_question_deadline(front));
 }
 
 /* Return whether a job goes on in which a rank, or a host, has failed: ranks are replaced at all,
@@ -74,7 +76,7 @@ static enum twill_ranks_left find_ranks_left(struct twill_front *front)
 static enum twill_ranks_left find_survivors(struct twill_front *front)
 {
     if (front->options->most == 0 || front->ending || front->failed ||
-        front->stop_request.times > 0 || front->finish_ns != 0 || !front->begun)
+        front->stop_request.times > 0 || front->finish_ns != 0 || !front->elastic.begun)
         return TWILL_LEFT_NONE;
     if (!twill_elastic_suffices(front->options, twill_front_alive(front), 0)) {
         put_over_hosts(front);
@@ -129,17 +131,17 @@ static int start_again(struct twill_front *front, int rank)
 
 bool twill_front_outlives(struct twill_front *front, int rank, int code, const char *who)
 {
-    front->last_code = code;
+    front->elastic.last_code = code;
     enum twill_ranks_left left = find_survivors(front);
     front->child[rank].undecided = left == TWILL_LEFT_UNKNOWN;
     if (left == TWILL_LEFT_UNKNOWN)
         twill_complain("%s; asking the hosts whether a rank of the job is left", who);
-    if (left != TWILL_LEFT_SOME || !twill_restarts_add(&front->restarts))
+    if (left != TWILL_LEFT_SOME || !twill_restarts_add(&front->elastic.restarts))
         return left == TWILL_LEFT_UNKNOWN;
     int others = twill_front_alive(front), site = start_again(front, rank);
     if (site >= 0)
         twill_complain("%s; %d others go on; starting restart %u on %s", who, others,
-                       front->restarts.count, front->agent[site].name);
+                       front->elastic.restarts.count, front->agent[site].name);
     return true;
 }
 
@@ -149,8 +151,8 @@ static void replace_undecided(struct twill_front *front)
 {
     struct twill_child *child = twill_undecided_next(front->child, front->options->most);
     if (child && front->finish_ns == 0 &&
-        (front->stop_request.times > 0 || !twill_restarts_add(&front->restarts))) {
-        (void)twill_front_fail(front, front->last_code);
+        (front->stop_request.times > 0 || !twill_restarts_add(&front->elastic.restarts))) {
+        (void)twill_front_fail(front, front->elastic.last_code);
         twill_front_end(front, front->options->grace_ns);
         return;
     }
@@ -158,7 +160,7 @@ static void replace_undecided(struct twill_front *front)
         int site = front->finish_ns == 0 ? start_again(front, child->rank) : -1;
         if (site >= 0)
             twill_complain("starting rank %d again on %s (restart %u)", child->rank,
-                           front->agent[site].name, front->restarts.count);
+                           front->agent[site].name, front->elastic.restarts.count);
     }
 }
 
@@ -169,8 +171,8 @@ bool twill_front_outlives_host(struct twill_front *front, struct twill_agent *ag
     char name[32];
     agent->alive = 0;
     agent->waiting = 0;
-    front->last_code = 1;
-    front->question.asked_ns = 0; /* as in ended() */
+    front->elastic.last_code = 1;
+    front->elastic.question.asked_ns = 0; /* as in ended() */
     enum twill_ranks_left left = find_survivors(front);
     if (left == TWILL_LEFT_NONE)
         return false;
@@ -209,18 +211,18 @@ void twill_front_check(struct twill_front *front)
     if (front->options->most == 0)
         return;
     if (alive == 0) {
-        front->question.asked_ns = 0;
+        front->elastic.question.asked_ns = 0;
         send_all(front, TWILL_FRAME_END);
         return;
     }
-    if (front->ending || (!front->begun && front->finish_ns == 0))
+    if (front->ending || (!front->elastic.begun && front->finish_ns == 0))
         return;
     enum twill_ranks_left left = find_ranks_left(front);
     if (left == TWILL_LEFT_SOME) {
         replace_undecided(front);
     } else if (left == TWILL_LEFT_NONE && front->finish_ns != 0) {
         send_all(front, TWILL_FRAME_DISMISS);
-    } else if (left == TWILL_LEFT_NONE && twill_front_fail(front, front->last_code)) {
+    } else if (left == TWILL_LEFT_NONE && twill_front_fail(front, front->elastic.last_code)) {
         (void)twill_elastic_suffices(front->options, alive, count_waiting_hosts(front));
         put_over_hosts(front);
         twill_front_end(front, front->options->grace_ns);

@@ -32,18 +32,18 @@ bool twill_elastic_suffices(const struct twill_options *options, int alive, int 
 
 uint64_t twill_elastic_deadline(const struct twill_launch *launch)
 {
-    if (launch->question.asked_ns == 0 || launch->phase != 0)
+    if (launch->elastic.question.asked_ns == 0 || launch->phase != 0)
         return UINT64_MAX;
-    return launch->joining > 0 ? launch->question.asked_ns + TWILL_JOINING_NS : 0;
+    return launch->elastic.joining > 0 ? launch->elastic.question.asked_ns + TWILL_JOINING_NS : 0;
 }
 
 /* On one host: return whether a rank of the job is left. The last one may have ended as soon as it
  * had taken in processes that have a handle. */
 static enum twill_ranks_left find_rank_left(struct twill_launch *launch)
 {
-    launch->waiting = twill_elastic_waiting(launch, &launch->joining);
-    (void)twill_question_ask(&launch->question, launch->alive, launch->waiting);
-    return twill_question_answer(&launch->question, twill_elastic_deadline(launch));
+    launch->elastic.waiting = twill_elastic_waiting(launch, &launch->elastic.joining);
+    (void)twill_question_ask(&launch->elastic.question, launch->alive, launch->elastic.waiting);
+    return twill_question_answer(&launch->elastic.question, twill_elastic_deadline(launch));
 }
 
 bool twill_elastic_outlives(struct twill_launch *launch, struct twill_child *child, const char *how)
@@ -51,7 +51,7 @@ bool twill_elastic_outlives(struct twill_launch *launch, struct twill_child *chi
     const struct twill_options *options = launch->options;
     enum twill_ranks_left left = TWILL_LEFT_NONE;
     if (options->most == 0 || launch->phase != 0 || launch->stop_request.times > 0 ||
-        launch->finishing || !twill_elastic_has_started(launch))
+        launch->elastic.finishing || !twill_elastic_has_started(launch))
         return false;
     if (twill_elastic_suffices(options, launch->alive, 0)) {
         left = find_rank_left(launch);
@@ -60,16 +60,16 @@ bool twill_elastic_outlives(struct twill_launch *launch, struct twill_child *chi
             twill_complain("rank %d %s; waiting for processes that are joining the job",
                            child->rank, how);
         else if (left == TWILL_LEFT_NONE)
-            (void)twill_elastic_suffices(options, launch->alive, launch->waiting);
+            (void)twill_elastic_suffices(options, launch->alive, launch->elastic.waiting);
     }
     if (left == TWILL_LEFT_NONE)
         twill_elastic_put_over(launch);
     if (left != TWILL_LEFT_SOME)
         return child->undecided;
-    if (!twill_restarts_add(&launch->restarts))
+    if (!twill_restarts_add(&launch->elastic.restarts))
         return false;
     twill_complain("rank %d %s; %d others go on; starting restart %u", child->rank, how,
-                   launch->alive, launch->restarts.count);
+                   launch->alive, launch->elastic.restarts.count);
     return true;
 }
 
@@ -121,8 +121,8 @@ void twill_elastic_dismiss(struct twill_launch *launch)
 /* End the job because of the rank that failed last. */
 static void end_by_last(struct twill_launch *launch)
 {
-    launch->failed = launch->last_failed;
-    launch->code = launch->last_code;
+    launch->failed = launch->elastic.last_failed;
+    launch->code = launch->elastic.last_code;
     twill_launch_end(launch, launch->options->grace_ns);
 }
 
@@ -131,15 +131,15 @@ static void end_by_last(struct twill_launch *launch)
 static void replace_children(struct twill_launch *launch)
 {
     struct twill_child *child = twill_undecided_next(launch->child, launch->here);
-    if (child && !launch->finishing &&
-        (launch->stop_request.times > 0 || !twill_restarts_add(&launch->restarts))) {
+    if (child && !launch->elastic.finishing &&
+        (launch->stop_request.times > 0 || !twill_restarts_add(&launch->elastic.restarts))) {
         end_by_last(launch);
         return;
     }
     for (; child; child = twill_undecided_next(launch->child, launch->here))
-        if (!launch->finishing) {
+        if (!launch->elastic.finishing) {
             twill_complain("starting rank %d again (restart %u)", child->rank,
-                           launch->restarts.count);
+                           launch->elastic.restarts.count);
             twill_elastic_replace(launch, child, child->rank);
         }
 }
@@ -152,11 +152,11 @@ static void check_left(struct twill_launch *launch)
     enum twill_ranks_left left = find_rank_left(launch);
     if (left == TWILL_LEFT_SOME) {
         replace_children(launch);
-    } else if (left == TWILL_LEFT_NONE && launch->finishing) {
+    } else if (left == TWILL_LEFT_NONE && launch->elastic.finishing) {
         twill_elastic_dismiss(launch);
     } else if (left == TWILL_LEFT_NONE) {
         twill_elastic_put_over(launch);
-        (void)twill_elastic_suffices(launch->options, launch->alive, launch->waiting);
+        (void)twill_elastic_suffices(launch->options, launch->alive, launch->elastic.waiting);
         end_by_last(launch);
     }
 }
@@ -169,9 +169,9 @@ void twill_elastic_check(struct twill_launch *launch)
         return;
     }
     waiting = twill_elastic_waiting(launch, &joining);
-    if (waiting != launch->waiting || joining != launch->joining)
+    if (waiting != launch->elastic.waiting || joining != launch->elastic.joining)
         (void)twill_pipe_put(launch->link, TWILL_FRAME_WAITING, (uint32_t)joining,
                              (uint32_t)waiting, NULL, 0);
-    launch->waiting = waiting;
-    launch->joining = joining;
+    launch->elastic.waiting = waiting;
+    launch->elastic.joining = joining;
 }

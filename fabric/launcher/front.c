@@ -162,7 +162,7 @@ static void ended(struct twill_front *front, struct twill_agent *agent,
         return; /* reported before */
     agent->alive--;
     front->living[frame->rank] = false;
-    front->question.asked_ns = 0; /* answers to an older question came before this end */
+    front->elastic.question.asked_ns = 0; /* answers to an older question came before this end */
     if (code == 0 && front->finish_ns == 0)
         front->finish_ns = twill_now();
     snprintf(who, sizeof(who), "rank %u on %s %.*s", frame->rank, agent->name,
@@ -228,7 +228,7 @@ static void frame_take(struct twill_front *front, struct twill_agent *agent,
         twill_front_pass(front, NULL, frame);
     } else if (frame->kind == TWILL_FRAME_FILE && state >= TWILL_HOST_STARTING) {
         twill_front_pass(front, agent, frame);
-        front->begun = front->begun || twill_frame_names(frame, "started");
+        front->elastic.begun = front->elastic.begun || twill_frame_names(frame, "started");
     } else if (frame->kind == TWILL_FRAME_WAITING && frame->value <= TWILL_MAX_RANKS) {
         agent->waiting = (int)frame->value;
         agent->joining = (int)twill_min(frame->rank, frame->value);

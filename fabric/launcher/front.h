@@ -26,11 +26,12 @@ struct twill_front {
     uint64_t finish_ns; /* when the first rank ended with status 0; 0: none has */
     uint32_t window;    /* bytes of standard input that may be sent */
     bool input;         /* standard input is not at its end, and the first rank 0 lives */
-    /* --elastic */
-    bool begun; /* all ranks were in twill_init */
-    struct twill_restarts restarts;
-    struct twill_left_question question;
-    int last_code; /* exit code of the rank that failed last */
+    struct {            /* --elastic */
+        bool begun;     /* all ranks were in twill_init */
+        struct twill_restarts restarts;
+        struct twill_left_question question;
+        int last_code; /* exit code of the rank that failed last */
+    } elastic;
 };
 
 /* --- front.c --- */

@@ -74,7 +74,7 @@ void twill_front_check_silence(struct twill_front *front)
             give_up_agent(front, agent);
         } else if (now >= probe_time(front, agent)) {
             agent->probed_ns = now;
-            twill_front_send(agent, TWILL_FRAME_PROBE, front->question.number);
+            twill_front_send(agent, TWILL_FRAME_PROBE, front->elastic.question.number);
         }
     }
     if (now >= twill_front_question_deadline(front))

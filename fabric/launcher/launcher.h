@@ -165,8 +165,6 @@ struct twill_launch {
     int listener;              /* inherited by rank 0, or -1 */
     char address[64], port[8]; /* where rank 0 listens, on any host */
     char job[TWILL_JOB_TEXT];
-    int stdin_from; /* terminal that is forwarded to rank 0, or -1 */
-    int stdin_to;
     sigset_t mask; /* original signal mask, which ranks get */
     int signals;   /* signalfd */
     int alive;     /* ranks that have not ended */
@@ -180,20 +178,24 @@ struct twill_launch {
     bool notified;           /* the exit notice was sent */
     uint64_t oom_kills;      /* that the kernel has counted and that were said */
     struct twill_pipe *link; /* server: to the twillrun that started it; or NULL */
-    char *input;             /* server: [TWILL_INPUT_WINDOW] input on its way to rank 0 */
-    size_t input_used;
-    bool input_ended;
-    /* --elastic */
-    char folder[PATH_MAX]; /* for files of new processes and the job; or empty */
-    int host;              /* number of this host in the names of the files */
-    char reached[64];      /* address at which other hosts reach this one; or empty */
-    int watch;             /* inotify of the folder, or -1 */
-    int waiting;           /* children that are not in the job yet */
-    int joining;           /* those of them that have a handle */
-    bool finishing;        /* a rank has ended with status 0: no new process is started */
-    struct twill_restarts restarts;
-    struct twill_left_question question; /* on one host */
-    int last_failed, last_code;          /* rank that failed last, or -1, and its exit code */
+    struct {
+        int from, to; /* terminal that is forwarded to rank 0, or -1; and the pipe to that */
+        char *held;   /* server: [TWILL_INPUT_WINDOW] input on its way to rank 0 */
+        size_t used;
+        bool ended;
+    } input;
+    struct {                   /* --elastic */
+        char folder[PATH_MAX]; /* for files of new processes and the job; or empty */
+        int host;              /* number of this host in the names of the files */
+        char reached[64];      /* address at which other hosts reach this one; or empty */
+        int watch;             /* inotify of the folder, or -1 */
+        int waiting;           /* children that are not in the job yet */
+        int joining;           /* those of them that have a handle */
+        bool finishing;        /* a rank has ended with status 0: no new process is started */
+        struct twill_restarts restarts;
+        struct twill_left_question question; /* on one host */
+        int last_failed, last_code;          /* rank that failed last, or -1, and its exit code */
+    } elastic;
 };
 
 /* Return how many ranks are placed at the start: with --elastic, as many as are to be kept. */

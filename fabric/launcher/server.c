@@ -63,11 +63,11 @@ static void handle_frame(struct twill_launch *launch, const struct twill_frame *
     char how[184];
     switch (frame->kind) {
     case TWILL_FRAME_INPUT:
-        launch->input_ended = launch->input_ended || frame->bytes == 0;
-        if (launch->stdin_to < 0 || launch->input_used + frame->bytes > TWILL_INPUT_WINDOW)
+        launch->input.ended = launch->input.ended || frame->bytes == 0;
+        if (launch->input.to < 0 || launch->input.used + frame->bytes > TWILL_INPUT_WINDOW)
             return;
-        memcpy(launch->input + launch->input_used, frame->data, frame->bytes);
-        launch->input_used += frame->bytes;
+        memcpy(launch->input.held + launch->input.used, frame->data, frame->bytes);
+        launch->input.used += frame->bytes;
         return;
     case TWILL_FRAME_SIGNAL:
         if (frame->value > 0 && frame->value < 64)
@@ -82,16 +82,16 @@ static void handle_frame(struct twill_launch *launch, const struct twill_frame *
         twill_elastic_apply(launch, frame);
         return;
     case TWILL_FRAME_REPLACE:
-        if (launch->folder[0] && frame->rank < (uint32_t)launch->options->most)
+        if (launch->elastic.folder[0] && frame->rank < (uint32_t)launch->options->most)
             twill_elastic_start(launch, (int)frame->rank);
         return;
     case TWILL_FRAME_DISMISS:
         twill_elastic_check(launch); /* one may have joined before the front knows it */
-        if (launch->waiting >= launch->alive)
+        if (launch->elastic.waiting >= launch->alive)
             twill_elastic_dismiss(launch);
         return;
     case TWILL_FRAME_PROBE:
-        if (launch->folder[0])
+        if (launch->elastic.folder[0])
             twill_elastic_receive(launch);
         (void)twill_pipe_put(launch->link, TWILL_FRAME_PROBE, 0, frame->value, NULL, 0);
         return;
@@ -108,18 +108,19 @@ static void handle_frame(struct twill_launch *launch, const struct twill_frame *
 static void feed_stdin(struct twill_launch *launch)
 {
     ssize_t n = 0;
-    if (launch->input_used > 0)
-        n = send(launch->stdin_to, launch->input, launch->input_used, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (launch->input.used > 0)
+        n = send(launch->input.to, launch->input.held, launch->input.used,
+                 MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (n > 0) {
-        launch->input_used -= (size_t)n;
-        memmove(launch->input, launch->input + n, launch->input_used);
+        launch->input.used -= (size_t)n;
+        memmove(launch->input.held, launch->input.held + n, launch->input.used);
         (void)twill_pipe_put(launch->link, TWILL_FRAME_CREDIT, 0, (uint32_t)n, NULL, 0);
     }
-    if (n < 0 || (launch->input_used == 0 && launch->input_ended)) {
-        close(launch->stdin_to);
-        launch->stdin_to = -1;
+    if (n < 0 || (launch->input.used == 0 && launch->input.ended)) {
+        close(launch->input.to);
+        launch->input.to = -1;
     }
 }
 
@@ -133,8 +134,8 @@ void twill_server_polls(struct twill_launch *launch, struct pollfd polls[TWILL_S
     polls[0] = (struct pollfd){.fd = link->in, .events = POLLIN};
     if (twill_pipe_waiting(link) > 0)
         polls[1] = (struct pollfd){.fd = link->out, .events = POLLOUT};
-    if (launch->input_used > 0 || launch->input_ended)
-        polls[2] = (struct pollfd){.fd = launch->stdin_to, .events = POLLOUT};
+    if (launch->input.used > 0 || launch->input.ended)
+        polls[2] = (struct pollfd){.fd = launch->input.to, .events = POLLOUT};
 }
 
 void twill_server_turn(struct twill_launch *launch, const struct pollfd polls[TWILL_SERVER_POLLS])
@@ -149,7 +150,7 @@ void twill_server_turn(struct twill_launch *launch, const struct pollfd polls[TW
         handle_frame(launch, &frame);
     if (link->in >= 0 && (!there || got < 0))
         lose_link(launch);
-    if (launch->stdin_to >= 0 && (launch->input_used > 0 || launch->input_ended))
+    if (launch->input.to >= 0 && (launch->input.used > 0 || launch->input.ended))
         feed_stdin(launch);
     (void)twill_pipe_flush(link); /* if it is closed, input ends, too */
 }
@@ -238,19 +239,19 @@ static bool prepare_launch(struct twill_launch *launch, struct twill_host_job *j
         ((root || elastic) && !job->alone && !find_host_address(job, address)))
         return false;
     if (elastic && !job->alone)
-        snprintf(launch->reached, sizeof(launch->reached), "%s", address);
+        snprintf(launch->elastic.reached, sizeof(launch->elastic.reached), "%s", address);
     if (root) {
         if (!twill_launch_listen(launch, address))
             return false;
         snprintf(where, sizeof(where), "%s %s", launch->address, launch->port);
-        launch->input = malloc(TWILL_INPUT_WINDOW);
-        if (!launch->input || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0 ||
+        launch->input.held = malloc(TWILL_INPUT_WINDOW);
+        if (!launch->input.held || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0 ||
             dup2(ends[0], STDIN_FILENO) < 0) {
             twill_complain("standard input: %s", strerror(errno));
             return false;
         }
         close(ends[0]);
-        launch->stdin_to = ends[1];
+        launch->input.to = ends[1];
     }
     return twill_pipe_put(launch->link, TWILL_FRAME_READY, 0, 0, where, strlen(where));
 }

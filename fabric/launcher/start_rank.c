@@ -47,12 +47,12 @@ static bool set_elastic(const struct twill_launch *launch, bool joins)
 {
     static const char *const starting[] = {"RANK",        "WORLD_SIZE",      "MASTER_ADDR",
                                            "MASTER_PORT", "TWILL_LISTEN_FD", "TWILL_LAUNCHER_FD"};
-    char text[sizeof(launch->folder) + sizeof(launch->reached) + 24];
+    char text[sizeof(launch->elastic.folder) + sizeof(launch->elastic.reached) + 24];
     for (size_t i = 0; joins && i < TWILL_ARRAY_LENGTH(starting); i++)
         if (unsetenv(starting[i]) != 0)
             return false;
-    snprintf(text, sizeof(text), "%s%s,%d,%s", joins ? TWILL_ELASTIC_JOIN : "", launch->folder,
-             launch->host, launch->reached);
+    snprintf(text, sizeof(text), "%s%s,%d,%s", joins ? TWILL_ELASTIC_JOIN : "",
+             launch->elastic.folder, launch->elastic.host, launch->elastic.reached);
     return setenv("TWILL_ELASTIC", text, 1) == 0;
 }
 
@@ -65,7 +65,7 @@ static bool set_environment(const struct twill_launch *launch, int index)
             return false;
     if (!twill_preload_set())
         return false;
-    if (launch->folder[0] && !set_elastic(launch, launch->child[index].joins))
+    if (launch->elastic.folder[0] && !set_elastic(launch, launch->child[index].joins))
         return false;
     if (launch->child[index].joins)
         return set_variable("LOCAL_RANK", index, true) &&

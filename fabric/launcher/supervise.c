@@ -97,12 +97,12 @@ static void child_ended(struct twill_launch *launch, struct twill_child *child,
     child->pid = 0;
     launch->alive--;
     code = child->dismissed ? 0 : code;
-    launch->finishing = launch->finishing || code == 0;
+    launch->elastic.finishing = launch->elastic.finishing || code == 0;
     bool outlived = code != 0 && !launch->link && twill_elastic_outlives(launch, child, how);
     bool replace = outlived && !child->undecided;
     if (code != 0) {
-        launch->last_failed = child->rank;
-        launch->last_code = code;
+        launch->elastic.last_failed = child->rank;
+        launch->elastic.last_code = code;
     }
     if (!launch->link && code != 0 && !outlived && launch->failed < 0) {
         launch->failed = child->rank;
@@ -114,14 +114,14 @@ static void child_ended(struct twill_launch *launch, struct twill_child *child,
     if (code != 0 || launch->phase != PHASE_NONE) /* its children end with the job */
         (void)kill(-info->si_pid, SIGKILL);
     (void)waitpid(info->si_pid, NULL, 0);
-    if (launch->folder[0]) /* what it has written goes ahead of its end */
+    if (launch->elastic.folder[0]) /* what it has written goes ahead of its end */
         twill_elastic_receive(launch);
     twill_elastic_forget(launch, info->si_pid);
     if (replace)
         twill_elastic_replace(launch, child, child->rank);
     else if (!twill_elastic_has_started(launch))
         notify_others(launch, child, info);
-    if (launch->folder[0])
+    if (launch->elastic.folder[0])
         twill_elastic_check(launch);
     if (launch->link) /* the front decides what follows */
         twill_server_report(launch, child->rank, code, how);
@@ -193,28 +193,28 @@ static void read_launch_signals(struct twill_launch *launch)
 static void forward_terminal(struct twill_launch *launch)
 {
     char data[4096];
-    struct pollfd writable = {.fd = launch->stdin_to, .events = POLLOUT};
+    struct pollfd writable = {.fd = launch->input.to, .events = POLLOUT};
     if (poll(&writable, 1, 0) <= 0)
         return;
-    ssize_t n = read(launch->stdin_from, data, sizeof(data));
-    if (n > 0 && send(launch->stdin_to, data, (size_t)n, MSG_NOSIGNAL) == n)
+    ssize_t n = read(launch->input.from, data, sizeof(data));
+    if (n > 0 && send(launch->input.to, data, (size_t)n, MSG_NOSIGNAL) == n)
         return;
     if (n < 0 && (errno == EINTR || errno == EAGAIN))
         return;
-    close(launch->stdin_to);
-    close(launch->stdin_from);
-    launch->stdin_from = launch->stdin_to = -1;
+    close(launch->input.to);
+    close(launch->input.from);
+    launch->input.from = launch->input.to = -1;
 }
 
 /* Return the descriptor that forward_terminal() waits for. */
 static struct pollfd relay_poll(const struct twill_launch *launch)
 {
-    struct pollfd writable = {.fd = launch->stdin_to, .events = POLLOUT};
-    if (launch->stdin_from < 0)
+    struct pollfd writable = {.fd = launch->input.to, .events = POLLOUT};
+    if (launch->input.from < 0)
         return (struct pollfd){.fd = -1};
     if (poll(&writable, 1, 0) <= 0)
         return writable;
-    return (struct pollfd){.fd = launch->stdin_from, .events = POLLIN};
+    return (struct pollfd){.fd = launch->input.from, .events = POLLIN};
 }
 
 /* Before two for each rank: signals, terminal, rank socket, the folder of --elastic, twillrun's
@@ -267,7 +267,7 @@ static bool launch_turn(struct twill_launch *launch, struct pollfd *polls)
     polls[0] = (struct pollfd){.fd = launch->signals, .events = POLLIN};
     polls[1] = relay_poll(launch);
     polls[2] = (struct pollfd){.fd = launch->rank_socket[0], .events = POLLIN};
-    polls[3] = (struct pollfd){.fd = launch->watch, .events = POLLIN};
+    polls[3] = (struct pollfd){.fd = launch->elastic.watch, .events = POLLIN};
     twill_output_polls(polls + OWN_POLLS);
     twill_server_polls(launch, polls + OWN_POLLS + TWILL_OUTPUTS);
     nfds_t streams = fill_launch_polls(launch, polls + OTHER_POLLS);
@@ -307,7 +307,8 @@ static void drain_outputs(struct twill_launch *launch)
 /* Report whether there is, or may be, a rank to wait for: the front may start more on a host. */
 static bool is_running(const struct twill_launch *launch)
 {
-    return launch->alive > 0 || (launch->link && launch->folder[0] && launch->phase == PHASE_NONE);
+    return launch->alive > 0 ||
+           (launch->link && launch->elastic.folder[0] && launch->phase == PHASE_NONE);
 }
 
 int twill_launch_supervise(struct twill_launch *launch)

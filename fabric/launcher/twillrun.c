@@ -116,14 +116,14 @@ static bool relay_stdin(struct twill_launch *launch)
     int ends[2];
     if (tcgetpgrp(STDIN_FILENO) != getpgrp())
         return true;
-    launch->stdin_from = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3);
-    if (launch->stdin_from < 0 || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0 ||
+    launch->input.from = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3);
+    if (launch->input.from < 0 || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0 ||
         dup2(ends[0], STDIN_FILENO) < 0) {
         twill_complain("standard input: %s", strerror(errno));
         return false;
     }
     close(ends[0]);
-    launch->stdin_to = ends[1];
+    launch->input.to = ends[1];
     return true;
 }
 
@@ -134,7 +134,7 @@ static void close_handed_over(struct twill_launch *launch)
         return;
     close(launch->listener);
     launch->listener = -1;
-    if (launch->stdin_to < 0)
+    if (launch->input.to < 0)
         return;
     int null = twill_null_open();
     if (null >= 0)
@@ -148,13 +148,13 @@ bool twill_launch_open(struct twill_launch *launch, const struct twill_options *
                                     .first = here,
                                     .sayings.ranks = twill_options_places(options),
                                     .failed = -1,
-                                    .last_failed = -1,
-                                    .watch = -1,
+                                    .elastic.last_failed = -1,
+                                    .elastic.watch = -1,
                                     .listener = -1,
                                     .signals = -1,
                                     .rank_socket = {-1, -1},
-                                    .stdin_from = -1,
-                                    .stdin_to = -1};
+                                    .input.from = -1,
+                                    .input.to = -1};
     launch->child = calloc((size_t)launch->here, sizeof(*launch->child));
     if (!launch->child)
         twill_complain("no memory for %d ranks", launch->here);
@@ -168,7 +168,7 @@ void twill_launch_close(struct twill_launch *launch)
     twill_rank_socket_close(launch);
     free(launch->child);
     free(launch->cpus);
-    free(launch->input);
+    free(launch->input.held);
 }
 
 int twill_launch_start(struct twill_launch *launch)

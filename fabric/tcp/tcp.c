@@ -203,7 +203,7 @@ static twill_status tcp_post(struct twill_transport *transport, struct twill_tra
     struct twill_tcp_lane *lane = &t->peers[request->peer]->lanes[request->lane];
     bool sends = request->kind == TWILL_TRANSFER_SEND;
     bool first = !twill_tcp_sends(lane);
-    twill_transfer_push(sends ? &lane->out : &lane->in, request);
+    twill_transfer_push(sends ? &lane->out.queue : &lane->in.queue, request);
     twill_status status = TWILL_OK;
     t->cut_off = false;
     if (lane->state == TWILL_TCP_CLOSED)

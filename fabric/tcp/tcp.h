@@ -78,21 +78,25 @@ struct twill_tcp_lane {
 
     struct twill_tcp_records *records; /* with checksums or encryption, else NULL */
 
-    struct twill_transfer_queue out;
-    struct twill_tcp_header out_header; /* of the first in `out` */
-    size_t gone_out;                    /* bytes sent of the current header and payload */
-    uint32_t sent;                      /* messages sent */
-    bool refused;                       /* the peer refused the first in `out` */
-    bool refuses;                       /* `refusal` is to be sent between messages */
-    bool refusing;                      /* gone_out counts the refusal */
-    struct twill_tcp_header refusal;
+    struct {
+        struct twill_transfer_queue queue;
+        struct twill_tcp_header header; /* of the first in the queue */
+        size_t gone;                    /* bytes sent of the current header and payload */
+        uint32_t sent;                  /* messages sent */
+        bool refused;                   /* the peer refused the first in the queue */
+        bool refuses;                   /* `refusal` is to be sent between messages */
+        bool refusing;                  /* `gone` counts the refusal */
+        struct twill_tcp_header refusal;
+    } out;
 
-    struct twill_transfer_queue in;
-    bool taking;       /* the first in `in` has received a matching header */
-    uint32_t received; /* message headers received */
-    size_t skip;       /* bytes to discard of a refused message */
-    unsigned char *rx; /* receive buffer: a header and TWILL_TCP_RX_BYTES */
-    size_t begin, end; /* unprocessed bytes in rx */
+    struct {
+        struct twill_transfer_queue queue;
+        bool taking;          /* the first in the queue has received a matching header */
+        uint32_t received;    /* message headers received */
+        size_t skip;          /* bytes to discard of a refused message */
+        unsigned char *bytes; /* receive buffer: a header and TWILL_TCP_RX_BYTES */
+        size_t begin, end;    /* those of them that are not processed */
+    } in;
 };
 
 /* The lanes of a peer. Created on first contact, freed with the transport. */
@@ -271,12 +275,12 @@ int twill_tcp_recv_refusal(struct twill_tcp *t, struct twill_tcp_lane *lane,
 void twill_tcp_early(struct twill_transport *transport, bool all, twill_early_fn visit, void *user);
 static inline bool twill_tcp_sends(const struct twill_tcp_lane *lane)
 {
-    return lane->out.head != NULL || lane->refuses ||
+    return lane->out.queue.head != NULL || lane->out.refuses ||
            (lane->records != NULL && twill_tcp_records_wait(lane->records));
 }
 static inline bool twill_tcp_receives(const struct twill_tcp_lane *lane)
 {
-    return lane->in.head != NULL || lane->skip > 0;
+    return lane->in.queue.head != NULL || lane->in.skip > 0;
 }
 
 /* --- tcp_protect.c: checksums and encryption -------------------------------------------------- */

@@ -46,7 +46,7 @@ static struct twill_tcp_peer *make_peer(struct twill_tcp *t, uint32_t rank)
         lane->peer = peer;
         lane->number = (uint8_t)l;
         lane->fd = -1;
-        lane->rx = rx_buffers + l * RX_BYTES;
+        lane->in.bytes = rx_buffers + l * RX_BYTES;
         if (twill_tcp_protects(&t->params, NULL) &&
             (lane->records = twill_tcp_records_new(&t->common->protection, &t->base.counters, rank,
                                                    peer->name)) == NULL) {
@@ -162,7 +162,7 @@ static void make_open(struct twill_tcp *t, struct twill_tcp_lane *lane,
     lane->state = TWILL_TCP_OPEN;
     lane->peer->met = true;
     lane->readable = lane->writable = true;
-    lane->gone_out = 0;
+    lane->out.gone = 0;
     lane->away_since = 0;
     twill_tcp_busy(t, lane);
 }
@@ -231,7 +231,7 @@ twill_status twill_tcp_lane_open(struct twill_tcp *t, struct twill_tcp_lane *lan
 
 static struct twill_hello *hello_of(const struct twill_tcp_lane *lane)
 {
-    return (struct twill_hello *)(void *)lane->rx;
+    return (struct twill_hello *)(void *)lane->in.bytes;
 }
 
 /* Handle a failed connect. It is an error if requests wait on the lane; else the peer may have
@@ -260,11 +260,11 @@ static int open_again(struct twill_tcp *t, struct twill_tcp_lane *lane, int why,
  * has ended, this attempt fails. */
 static int call_again(struct twill_tcp *t, struct twill_tcp_lane *lane, struct twill_error *error)
 {
-    struct twill_transfer_queue out = lane->out, in = lane->in;
+    struct twill_transfer_queue out = lane->out.queue, in = lane->in.queue;
     lane->again++;
     twill_tcp_lane_close(lane, false);
-    lane->out = out;
-    lane->in = in;
+    lane->out.queue = out;
+    lane->in.queue = in;
     return open_again(t, lane, ECONNRESET, error);
 }
 
@@ -330,9 +330,9 @@ void twill_tcp_lane_close(struct twill_tcp_lane *lane, bool at_once)
     }
     lane->fd = -1;
     if (lane->state == TWILL_TCP_GREETING)
-        twill_secret_wipe(lane->rx, sizeof(struct twill_hello));
+        twill_secret_wipe(lane->in.bytes, sizeof(struct twill_hello));
     lane->state = TWILL_TCP_CLOSED;
-    lane->out = lane->in = (struct twill_transfer_queue){NULL, NULL};
+    lane->out.queue = lane->in.queue = (struct twill_transfer_queue){NULL, NULL};
 }
 
 void twill_tcp_busy(struct twill_tcp *t, struct twill_tcp_lane *lane)
@@ -366,7 +366,7 @@ void twill_tcp_awaits(const struct twill_transport *transport, uint32_t rank, ch
     text[0] = '\0';
     while (peer != NULL && l < TWILL_LANES &&
            (peer->lanes[l].state == TWILL_TCP_OPEN ||
-            (peer->lanes[l].out.head == NULL && peer->lanes[l].in.head == NULL)))
+            (peer->lanes[l].out.queue.head == NULL && peer->lanes[l].in.queue.head == NULL)))
         l++;
     if (peer == NULL || l == TWILL_LANES)
         return;

@@ -26,7 +26,7 @@ static bool has_work(const struct twill_tcp_lane *lane)
 
 static bool has_bytes(const struct twill_tcp_lane *lane)
 {
-    return lane->end > lane->begin ||
+    return lane->in.end > lane->in.begin ||
            (lane->records != NULL && twill_tcp_records_have(lane->records));
 }
 

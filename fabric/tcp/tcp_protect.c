@@ -82,7 +82,7 @@ ssize_t twill_tcp_protected_write(struct twill_tcp_lane *lane, const struct iove
     for (;;) {
         size_t now = twill_tcp_records_write(lane->records, at, n, bytes - taken);
         ssize_t gone = twill_tcp_records_push(lane->records);
-        lane->writable = !lane->records->blocked;
+        lane->writable = !lane->records->out.blocked;
         if (gone < 0)
             return -1;
         taken += now;
@@ -112,8 +112,8 @@ static int end_keeping(struct twill_tcp *t, struct twill_tcp_lane *lane, struct 
 /* Return whether the kernel has all of the current message: receiving may have sent its end. */
 static bool is_given(const struct twill_tcp_lane *lane)
 {
-    const struct twill_transfer *first = lane->out.head;
-    return first != NULL && lane->gone_out >= sizeof(lane->out_header) + first->bytes &&
+    const struct twill_transfer *first = lane->out.queue.head;
+    return first != NULL && lane->out.gone >= sizeof(lane->out.header) + first->bytes &&
            !twill_tcp_records_unsent(lane->records);
 }
 
@@ -126,7 +126,7 @@ int twill_tcp_protected_step(struct twill_tcp *t, struct twill_tcp_lane *lane,
         TWILL_TRY(error, moved = twill_tcp_send(t, lane, error));
     bool reads = twill_tcp_receives(lane); /* then acknowledgements are found on the way */
     bool looks = twill_tcp_records_kept(r) && !reads &&
-                 (lane->out.head != NULL || t->vain % POLLS_PER_LOOK == 0);
+                 (lane->out.queue.head != NULL || t->vain % POLLS_PER_LOOK == 0);
     if (looks) {
         int more = twill_tcp_records_look(r, error);
         if (more < 0)
@@ -135,11 +135,11 @@ int twill_tcp_protected_step(struct twill_tcp *t, struct twill_tcp_lane *lane,
     }
     if (twill_tcp_records_wait(r)) {
         ssize_t gone = twill_tcp_records_push(r);
-        lane->writable = !r->blocked;
-        if (gone < 0 && (r->gone < r->made || lane->out.head != NULL))
+        lane->writable = !r->out.blocked;
+        if (gone < 0 && (r->out.gone < r->out.made || lane->out.queue.head != NULL))
             return twill_tcp_send_lost(t, lane, errno, error);
         if (gone < 0)
-            r->has_control = false; /* an acknowledgement for a peer that has ended */
+            r->out.has_control = false; /* an acknowledgement for a peer that has ended */
         moved += gone > 0;
     }
     return moved;

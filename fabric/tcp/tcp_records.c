@@ -23,9 +23,9 @@ struct twill_tcp_records *twill_tcp_records_new(const struct twill_tcp_protectio
     r->rank = rank;
     r->peer = peer;
     r->fd = -1;
-    r->slots = malloc(TWILL_TCP_WINDOW * TWILL_TCP_SLOT); /* pages are touched when used */
-    r->in = malloc(TWILL_TCP_ARRIVALS);
-    if (r->slots != NULL && r->in != NULL)
+    r->out.slots = malloc(TWILL_TCP_WINDOW * TWILL_TCP_SLOT); /* pages are touched when used */
+    r->in.bytes = malloc(TWILL_TCP_ARRIVALS);
+    if (r->out.slots != NULL && r->in.bytes != NULL)
         return r;
     twill_tcp_records_free(r);
     return NULL;
@@ -35,8 +35,8 @@ void twill_tcp_records_free(struct twill_tcp_records *r)
 {
     if (r == NULL)
         return;
-    free(r->slots);
-    free(r->in);
+    free(r->out.slots);
+    free(r->in.bytes);
     twill_secret_wipe(r, sizeof(*r));
     free(r);
 }
@@ -47,8 +47,8 @@ void twill_tcp_records_begin(struct twill_tcp_records *r, int fd,
     r->fd = fd;
     if (!r->how->encrypts)
         return;
-    twill_seal_start(&r->out_seal, &session->key, session->caller, r->how->aes);
-    twill_seal_start(&r->in_seal, &session->key, !session->caller, r->how->aes);
+    twill_seal_start(&r->out.seal, &session->key, session->caller, r->how->aes);
+    twill_seal_start(&r->in.seal, &session->key, !session->caller, r->how->aes);
 }
 
 static uint32_t crc_of_head(const struct twill_tcp_records *r,
@@ -60,24 +60,25 @@ static uint32_t crc_of_head(const struct twill_tcp_records *r,
 /* Note that the sender will know of all records that were used. */
 static uint32_t acknowledge(struct twill_tcp_records *r)
 {
-    r->acknowledged = r->expected - r->held;
-    return (uint32_t)r->acknowledged;
+    r->in.acknowledged = r->in.expected - r->in.held;
+    return (uint32_t)r->in.acknowledged;
 }
 
 static unsigned char *slot_of(const struct twill_tcp_records *r, uint64_t number)
 {
-    return r->slots + number % TWILL_TCP_WINDOW * TWILL_TCP_SLOT;
+    return r->out.slots + number % TWILL_TCP_WINDOW * TWILL_TCP_SLOT;
 }
 
 /* Complete the record in the next slot, whose body is there. */
 static void close_record(struct twill_tcp_records *r, size_t bytes)
 {
-    unsigned char *slot = slot_of(r, r->made), *body = slot + TWILL_TCP_HEAD;
-    struct twill_tcp_record_head head = {
-        .bytes = (uint32_t)bytes & 0xffffff, .kind = TWILL_TCP_DATA, .number = (uint32_t)r->made};
+    unsigned char *slot = slot_of(r, r->out.made), *body = slot + TWILL_TCP_HEAD;
+    struct twill_tcp_record_head head = {.bytes = (uint32_t)bytes & 0xffffff,
+                                         .kind = TWILL_TCP_DATA,
+                                         .number = (uint32_t)r->out.made};
     size_t all = TWILL_TCP_HEAD + bytes;
     if (r->how->encrypts) {
-        twill_seal_close(&r->out_seal, &head, TWILL_TCP_HEAD, body, body, bytes, body + bytes);
+        twill_seal_close(&r->out.seal, &head, TWILL_TCP_HEAD, body, body, bytes, body + bytes);
         all += TWILL_SEAL_TAG;
     } else {
         head.seen = acknowledge(r);
@@ -85,8 +86,8 @@ static void close_record(struct twill_tcp_records *r, size_t bytes)
         head.head = crc_of_head(r, &head);
     }
     memcpy(slot, &head, TWILL_TCP_HEAD);
-    r->slot_bytes[r->made % TWILL_TCP_WINDOW] = (uint32_t)all;
-    r->made++;
+    r->out.slot_bytes[r->out.made % TWILL_TCP_WINDOW] = (uint32_t)all;
+    r->out.made++;
     twill_counter_add(&r->counters->header_bytes, all - bytes);
 }
 
@@ -95,10 +96,10 @@ size_t twill_tcp_records_write(struct twill_tcp_records *r, const struct iovec *
 {
     size_t taken = 0, used = 0; /* used: of iov[0] */
     while (taken < bytes) {
-        uint64_t first = r->how->encrypts ? r->gone : r->seen;
-        if (r->made - first >= (r->how->encrypts ? TWILL_TCP_SEALED : TWILL_TCP_WINDOW))
+        uint64_t first = r->how->encrypts ? r->out.gone : r->out.seen;
+        if (r->out.made - first >= (r->how->encrypts ? TWILL_TCP_SEALED : TWILL_TCP_WINDOW))
             break;
-        unsigned char *body = slot_of(r, r->made) + TWILL_TCP_HEAD;
+        unsigned char *body = slot_of(r, r->out.made) + TWILL_TCP_HEAD;
         size_t have = 0;
         while (n > 0 && have < TWILL_TCP_RECORD) {
             size_t now = twill_min(iov->iov_len - used, TWILL_TCP_RECORD - have);
@@ -120,49 +121,50 @@ size_t twill_tcp_records_write(struct twill_tcp_records *r, const struct iovec *
 /* Start a record without a body, if one is due. */
 static void make_control(struct twill_tcp_records *r)
 {
-    if (r->goes_back) {
-        r->goes_back = false;
-        r->gone = r->back_to;
+    if (r->out.goes_back) {
+        r->out.goes_back = false;
+        r->out.gone = r->out.back_to;
     }
-    bool owes = !r->how->encrypts && r->expected - r->held - r->acknowledged >= SEEN_EVERY;
-    if (r->has_control || (!r->asks && !owes))
+    bool owes = !r->how->encrypts && r->in.expected - r->in.held - r->in.acknowledged >= SEEN_EVERY;
+    if (r->out.has_control || (!r->out.asks && !owes))
         return;
-    r->control = (struct twill_tcp_record_head){.kind = r->asks ? TWILL_TCP_AGAIN : TWILL_TCP_SEEN,
-                                                .number = (uint32_t)r->expected};
-    r->control.seen = acknowledge(r);
-    r->control.head = crc_of_head(r, &r->control);
-    r->has_control = true;
-    r->asks = false;
-    r->control_gone = 0;
+    r->out.control = (struct twill_tcp_record_head){
+        .kind = r->out.asks ? TWILL_TCP_AGAIN : TWILL_TCP_SEEN, .number = (uint32_t)r->in.expected};
+    r->out.control.seen = acknowledge(r);
+    r->out.control.head = crc_of_head(r, &r->out.control);
+    r->out.has_control = true;
+    r->out.asks = false;
+    r->out.control_gone = 0;
     twill_counter_add(&r->counters->header_bytes, TWILL_TCP_HEAD);
 }
 
 /* List what is to be sent next: the rest of a control record or of a data record, and others. */
 static size_t list_records(struct twill_tcp_records *r, struct iovec iov[PER_CALL])
 {
-    size_t n = 0, skip = r->gone_bytes;
-    if (r->has_control)
-        iov[n++] = (struct iovec){.iov_base = (unsigned char *)&r->control + r->control_gone,
-                                  .iov_len = TWILL_TCP_HEAD - r->control_gone};
-    for (uint64_t i = r->gone; i < r->made && n < PER_CALL; i++, skip = 0)
+    size_t n = 0, skip = r->out.gone_bytes;
+    if (r->out.has_control)
+        iov[n++] =
+            (struct iovec){.iov_base = (unsigned char *)&r->out.control + r->out.control_gone,
+                           .iov_len = TWILL_TCP_HEAD - r->out.control_gone};
+    for (uint64_t i = r->out.gone; i < r->out.made && n < PER_CALL; i++, skip = 0)
         iov[n++] = (struct iovec){.iov_base = slot_of(r, i) + skip,
-                                  .iov_len = r->slot_bytes[i % TWILL_TCP_WINDOW] - skip};
+                                  .iov_len = r->out.slot_bytes[i % TWILL_TCP_WINDOW] - skip};
     return n;
 }
 
 /* Count bytes that the kernel took. */
 static void note_sent(struct twill_tcp_records *r, size_t bytes)
 {
-    if (r->has_control) {
-        size_t now = twill_min(TWILL_TCP_HEAD - r->control_gone, bytes);
-        r->control_gone += now;
+    if (r->out.has_control) {
+        size_t now = twill_min(TWILL_TCP_HEAD - r->out.control_gone, bytes);
+        r->out.control_gone += now;
         bytes -= now;
-        r->has_control = r->control_gone < TWILL_TCP_HEAD;
+        r->out.has_control = r->out.control_gone < TWILL_TCP_HEAD;
     }
-    for (; bytes > 0; r->gone++, r->gone_bytes = 0) {
-        size_t left = r->slot_bytes[r->gone % TWILL_TCP_WINDOW] - r->gone_bytes;
+    for (; bytes > 0; r->out.gone++, r->out.gone_bytes = 0) {
+        size_t left = r->out.slot_bytes[r->out.gone % TWILL_TCP_WINDOW] - r->out.gone_bytes;
         if (bytes < left) {
-            r->gone_bytes += bytes;
+            r->out.gone_bytes += bytes;
             return;
         }
         bytes -= left;
@@ -174,7 +176,7 @@ ssize_t twill_tcp_records_push(struct twill_tcp_records *r)
     ssize_t sent = 0;
     for (;;) {
         struct iovec iov[PER_CALL];
-        if (r->gone_bytes == 0) /* between records */
+        if (r->out.gone_bytes == 0) /* between records */
             make_control(r);
         struct msghdr message = {.msg_iov = iov, .msg_iovlen = list_records(r, iov)};
         size_t asked = 0;
@@ -183,7 +185,7 @@ ssize_t twill_tcp_records_push(struct twill_tcp_records *r)
         if (asked == 0)
             return sent;
         ssize_t n = sendmsg(r->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-        r->blocked = n < (ssize_t)asked && !(n < 0 && errno == EINTR);
+        r->out.blocked = n < (ssize_t)asked && !(n < 0 && errno == EINTR);
         twill_counter_add(&r->counters->again, n < 0);
         if (n < 0 && errno != EAGAIN && errno != EINTR)
             return -1;
@@ -191,7 +193,7 @@ ssize_t twill_tcp_records_push(struct twill_tcp_records *r)
             return sent;
         note_sent(r, (size_t)n);
         sent += n;
-        if (r->blocked)
+        if (r->out.blocked)
             return sent;
     }
 }

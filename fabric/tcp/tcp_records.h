@@ -60,27 +60,31 @@ struct twill_tcp_records {
     const char *peer; /* its name, for messages */
     int fd;
 
-    /* Sending. Records are numbered from 0; record n is in slot n % window. */
-    uint64_t made, gone, seen; /* built; given to the kernel; used by the receiver */
-    uint64_t back_to;          /* record that the receiver asked for, if goes_back */
-    size_t gone_bytes;         /* sent of record `gone` */
-    size_t control_gone;       /* sent of `control` */
-    uint32_t slot_bytes[TWILL_TCP_WINDOW];
-    bool goes_back, has_control, asks, blocked; /* blocked: the kernel's buffer is full */
-    struct twill_tcp_record_head control;
-    unsigned char *slots; /* [TWILL_TCP_WINDOW][TWILL_TCP_SLOT] */
-    struct twill_seal out_seal;
+    /* Records are numbered from 0; record n is in slot n % window. */
+    struct {
+        uint64_t made, gone, seen; /* built; given to the kernel; used by the receiver */
+        uint64_t back_to;          /* record that the receiver asked for, if goes_back */
+        size_t gone_bytes;         /* sent of record `gone` */
+        size_t control_gone;       /* sent of `control` */
+        uint32_t slot_bytes[TWILL_TCP_WINDOW];
+        bool goes_back, has_control, asks, blocked; /* blocked: the kernel's buffer is full */
+        struct twill_tcp_record_head control;
+        unsigned char *slots; /* [TWILL_TCP_WINDOW][TWILL_TCP_SLOT] */
+        struct twill_seal seal;
+    } out;
 
-    /* Receiving: in[begin, ready) is verified, in[raw, end) is as it arrived. */
-    unsigned char *in; /* [TWILL_TCP_ARRIVALS] */
-    size_t begin, ready, raw, end;
-    uint64_t expected;     /* number of the next record */
-    uint64_t held;         /* records of in[begin, ready) */
-    uint64_t acknowledged; /* records that the sender knows of as used */
-    bool discards;         /* until the record arrives that was asked for */
-    bool refuses;          /* a record is damaged or altered, as `refusal` says */
-    struct twill_error refusal;
-    struct twill_seal in_seal;
+    /* bytes[begin, ready) are verified, bytes[raw, end) are as they arrived. */
+    struct {
+        unsigned char *bytes; /* [TWILL_TCP_ARRIVALS] */
+        size_t begin, ready, raw, end;
+        uint64_t expected;     /* number of the next record */
+        uint64_t held;         /* records of bytes[begin, ready) */
+        uint64_t acknowledged; /* records that the sender knows of as used */
+        bool discards;         /* until the record arrives that was asked for */
+        bool refuses;          /* a record is damaged or altered, as `refusal` says */
+        struct twill_error refusal;
+        struct twill_seal seal;
+    } in;
 };
 
 /* Make the records of a lane; NULL: no memory. */
@@ -100,24 +104,24 @@ ssize_t twill_tcp_records_push(struct twill_tcp_records *records);
 /* Return whether the kernel has not taken all records that were made, or is to get some again. */
 static inline bool twill_tcp_records_unsent(const struct twill_tcp_records *r)
 {
-    return r->gone < r->made || r->goes_back;
+    return r->out.gone < r->out.made || r->out.goes_back;
 }
 /* Return whether something is left that the kernel would take. */
 static inline bool twill_tcp_records_wait(const struct twill_tcp_records *r)
 {
-    return twill_tcp_records_unsent(r) || r->has_control;
+    return twill_tcp_records_unsent(r) || r->out.has_control;
 }
 /* Return whether the receiver may still ask for a record. */
 static inline bool twill_tcp_records_kept(const struct twill_tcp_records *r)
 {
-    return !r->how->encrypts && r->seen < r->made;
+    return !r->how->encrypts && r->out.seen < r->out.made;
 }
 /* Forget what was not sent, or is kept for the receiver, which has closed the connection. */
 static inline void twill_tcp_records_drop(struct twill_tcp_records *r)
 {
-    r->gone = r->seen = r->made;
-    r->gone_bytes = 0;
-    r->goes_back = r->has_control = r->asks = false;
+    r->out.gone = r->out.seen = r->out.made;
+    r->out.gone_bytes = 0;
+    r->out.goes_back = r->out.has_control = r->out.asks = false;
 }
 
 /* Read up to `bytes` verified bytes. Returns how many; 0: the connection has ended; -1 with errno,
@@ -130,7 +134,7 @@ int twill_tcp_records_look(struct twill_tcp_records *records, struct twill_error
 /* Return whether verified bytes, or some that are to be verified, are there. */
 static inline bool twill_tcp_records_have(const struct twill_tcp_records *r)
 {
-    return r->end > r->begin;
+    return r->in.end > r->in.begin;
 }
 
 #endif

@@ -13,17 +13,17 @@ enum { NOTHING = 0, PROGRESSED = 1, REFUSED = 2 };
 /* Fail for good; what was verified before can still be read. */
 static int refuse_record(struct twill_tcp_records *r, size_t bytes, const char *what)
 {
-    (void)TWILL_FAIL_RANK(&r->refusal, TWILL_ERR_FABRIC, r->rank,
+    (void)TWILL_FAIL_RANK(&r->in.refusal, TWILL_ERR_FABRIC, r->rank,
                           "%zu bytes from %s over tcp %s arrived %s", bytes, r->peer,
                           r->how->interface, what);
-    r->refuses = true;
+    r->in.refuses = true;
     return REFUSED;
 }
 
 static int report_refusal(const struct twill_tcp_records *r, struct twill_error *error)
 {
     if (error != NULL && error->status == TWILL_OK)
-        *error = r->refusal;
+        *error = r->in.refusal;
     errno = EBADMSG;
     return -1;
 }
@@ -36,28 +36,28 @@ static uint64_t extended(uint32_t number, uint64_t near)
 
 static void note_seen(struct twill_tcp_records *r, uint32_t number)
 {
-    uint64_t seen = extended(number, r->seen);
-    if (seen > r->seen && seen <= r->gone)
-        r->seen = seen;
+    uint64_t seen = extended(number, r->out.seen);
+    if (seen > r->out.seen && seen <= r->out.gone)
+        r->out.seen = seen;
 }
 
 /* Add a verified body to in[begin, ready). */
 static void accept_body(struct twill_tcp_records *r, unsigned char *body, size_t bytes)
 {
-    if (r->begin == r->ready)
-        r->begin = r->ready = (size_t)(body - r->in);
+    if (r->in.begin == r->in.ready)
+        r->in.begin = r->in.ready = (size_t)(body - r->in.bytes);
     else
-        memmove(r->in + r->ready, body, bytes);
-    r->ready += bytes;
-    r->held++;
-    r->expected++;
+        memmove(r->in.bytes + r->in.ready, body, bytes);
+    r->in.ready += bytes;
+    r->in.held++;
+    r->in.expected++;
 }
 
 static int take_sealed(struct twill_tcp_records *r, const struct twill_tcp_record_head *head,
                        unsigned char *body)
 {
-    if (head->kind != TWILL_TCP_DATA || head->number != (uint32_t)r->expected ||
-        !twill_seal_open(&r->in_seal, head, TWILL_TCP_HEAD, body, head->bytes, body + head->bytes))
+    if (head->kind != TWILL_TCP_DATA || head->number != (uint32_t)r->in.expected ||
+        !twill_seal_open(&r->in.seal, head, TWILL_TCP_HEAD, body, head->bytes, body + head->bytes))
         return refuse_record(r, head->bytes,
                              "altered: a record was damaged, changed, repeated or left out on the "
                              "way (TWILL_ENCRYPT)");
@@ -68,9 +68,9 @@ static int take_sealed(struct twill_tcp_records *r, const struct twill_tcp_recor
 /* Ask for the next record, whose body is damaged, unless that was done before. */
 static int ask_again(struct twill_tcp_records *r, size_t bytes)
 {
-    if (r->discards)
+    if (r->in.discards)
         return refuse_record(r, bytes, "damaged, and damaged again (TWILL_CHECKSUM)");
-    r->discards = r->asks = true;
+    r->in.discards = r->out.asks = true;
     twill_say(r->how->log, TWILL_LOG_WARN,
               "tcp: %zu bytes from %s over %s arrived damaged; they are sent again", bytes, r->peer,
               r->how->interface);
@@ -81,23 +81,23 @@ static int take_checked(struct twill_tcp_records *r, const struct twill_tcp_reco
                         unsigned char *body)
 {
     note_seen(r, head->seen);
-    uint64_t number = extended(head->number, r->expected);
+    uint64_t number = extended(head->number, r->in.expected);
     if (head->kind == TWILL_TCP_AGAIN) {
-        uint64_t wanted = extended(head->number, r->seen);
-        if (wanted < r->seen || wanted > r->gone)
+        uint64_t wanted = extended(head->number, r->out.seen);
+        if (wanted < r->out.seen || wanted > r->out.gone)
             return refuse_record(r, 0, "out of order: a record is wanted that was used");
-        r->goes_back = true;
-        r->back_to = wanted;
+        r->out.goes_back = true;
+        r->out.back_to = wanted;
         return PROGRESSED;
     }
     if (head->kind != TWILL_TCP_DATA)
         return PROGRESSED;
-    if (number != r->expected)
-        return r->discards ? PROGRESSED
-                           : refuse_record(r, head->bytes, "out of order (TWILL_CHECKSUM)");
+    if (number != r->in.expected)
+        return r->in.discards ? PROGRESSED
+                              : refuse_record(r, head->bytes, "out of order (TWILL_CHECKSUM)");
     if (r->how->crc32c(0, body, head->bytes) != head->body)
         return ask_again(r, head->bytes);
-    r->discards = false;
+    r->in.discards = false;
     accept_body(r, body, head->bytes);
     return PROGRESSED;
 }
@@ -106,11 +106,11 @@ static int take_checked(struct twill_tcp_records *r, const struct twill_tcp_reco
 static int take_record(struct twill_tcp_records *r)
 {
     struct twill_tcp_record_head head;
-    if (r->refuses)
+    if (r->in.refuses)
         return REFUSED;
-    if (r->end - r->raw < TWILL_TCP_HEAD)
+    if (r->in.end - r->in.raw < TWILL_TCP_HEAD)
         return NOTHING;
-    memcpy(&head, r->in + r->raw, TWILL_TCP_HEAD);
+    memcpy(&head, r->in.bytes + r->in.raw, TWILL_TCP_HEAD);
     bool sealed = r->how->encrypts;
     if (head.bytes > TWILL_TCP_RECORD ||
         (!sealed &&
@@ -120,41 +120,41 @@ static int take_record(struct twill_tcp_records *r)
                                     : "damaged: the head of a record, so that the next one is not "
                                       "found (TWILL_CHECKSUM)");
     size_t all = TWILL_TCP_HEAD + head.bytes + (sealed ? TWILL_SEAL_TAG : 0);
-    if (r->end - r->raw < all)
+    if (r->in.end - r->in.raw < all)
         return NOTHING;
-    unsigned char *body = r->in + r->raw + TWILL_TCP_HEAD;
-    r->raw += all;
+    unsigned char *body = r->in.bytes + r->in.raw + TWILL_TCP_HEAD;
+    r->in.raw += all;
     return sealed ? take_sealed(r, &head, body) : take_checked(r, &head, body);
 }
 
 /* Move what is kept to the begin of the memory. */
 static void compact(struct twill_tcp_records *r)
 {
-    size_t verified = r->ready - r->begin, arrived = r->end - r->raw;
-    memmove(r->in, r->in + r->begin, verified);
-    memmove(r->in + verified, r->in + r->raw, arrived);
-    r->begin = 0;
-    r->ready = r->raw = verified;
-    r->end = verified + arrived;
+    size_t verified = r->in.ready - r->in.begin, arrived = r->in.end - r->in.raw;
+    memmove(r->in.bytes, r->in.bytes + r->in.begin, verified);
+    memmove(r->in.bytes + verified, r->in.bytes + r->in.raw, arrived);
+    r->in.begin = 0;
+    r->in.ready = r->in.raw = verified;
+    r->in.end = verified + arrived;
 }
 
 /* Read from the socket. *last: nothing more is there. */
 static int fill(struct twill_tcp_records *r, bool *last)
 {
-    if (r->begin == r->ready && r->raw == r->end)
-        r->begin = r->ready = r->raw = r->end = 0;
-    if (TWILL_TCP_ARRIVALS - r->end < TWILL_TCP_ARRIVED)
+    if (r->in.begin == r->in.ready && r->in.raw == r->in.end)
+        r->in.begin = r->in.ready = r->in.raw = r->in.end = 0;
+    if (TWILL_TCP_ARRIVALS - r->in.end < TWILL_TCP_ARRIVED)
         compact(r);
-    size_t most = twill_min(TWILL_TCP_ARRIVALS - r->end, TWILL_TCP_ARRIVED);
+    size_t most = twill_min(TWILL_TCP_ARRIVALS - r->in.end, TWILL_TCP_ARRIVED);
     if (most == 0) { /* a peer that exceeds its window; more is read when some was used */
         errno = EAGAIN;
         return -1;
     }
-    ssize_t n = recv(r->fd, r->in + r->end, most, MSG_DONTWAIT);
+    ssize_t n = recv(r->fd, r->in.bytes + r->in.end, most, MSG_DONTWAIT);
     *last = n < (ssize_t)most;
     if (n <= 0)
         return (int)n; /* NOTHING is the end of the connection here */
-    r->end += (size_t)n;
+    r->in.end += (size_t)n;
     return PROGRESSED;
 }
 
@@ -174,12 +174,12 @@ ssize_t twill_tcp_records_read(struct twill_tcp_records *r, void *to, size_t byt
     bool last = false;
     int step = PROGRESSED;
     while (got < bytes) {
-        size_t now = twill_min(r->ready - r->begin, bytes - got);
+        size_t now = twill_min(r->in.ready - r->in.begin, bytes - got);
         if (now > 0) {
-            memcpy((unsigned char *)to + got, r->in + r->begin, now);
-            r->begin += now;
+            memcpy((unsigned char *)to + got, r->in.bytes + r->in.begin, now);
+            r->in.begin += now;
             got += now;
-            r->held = r->begin == r->ready ? 0 : r->held;
+            r->in.held = r->in.begin == r->in.ready ? 0 : r->in.held;
             continue;
         }
         step = take_record(r);

@@ -30,7 +30,7 @@ static int read_some(struct twill_tcp *t, struct twill_tcp_lane *lane, void *to,
     if (n < 0 && errno == EBADMSG)
         return TWILL_ERR_FABRIC;
     int why = n == 0 ? 0 : errno;
-    if (!lane->refused)
+    if (!lane->out.refused)
         return twill_tcp_lost(lane, why, error);
     TWILL_TRY(error, twill_tcp_send_lost(t, lane, why, error)); /* it closed after its refusal */
     return SHORT;
@@ -38,59 +38,59 @@ static int read_some(struct twill_tcp *t, struct twill_tcp_lane *lane, void *to,
 
 static size_t buffered(const struct twill_tcp_lane *lane)
 {
-    return lane->end - lane->begin;
+    return lane->in.end - lane->in.begin;
 }
 
 static void consume(struct twill_tcp_lane *lane, size_t bytes)
 {
-    lane->begin += bytes;
-    if (lane->begin == lane->end)
-        lane->begin = lane->end = 0;
+    lane->in.begin += bytes;
+    if (lane->in.begin == lane->in.end)
+        lane->in.begin = lane->in.end = 0;
 }
 
 /* Read a header into the receive buffer; for a small message, also its payload and more. */
 static int read_header(struct twill_tcp *t, struct twill_tcp_lane *lane, struct twill_error *error)
 {
     size_t got, needed = HEADER - buffered(lane);
-    const struct twill_transfer *next = lane->in.head;
-    if (lane->begin > 0) {
-        memmove(lane->rx, lane->rx + lane->begin, buffered(lane));
-        lane->end -= lane->begin;
-        lane->begin = 0;
+    const struct twill_transfer *next = lane->in.queue.head;
+    if (lane->in.begin > 0) {
+        memmove(lane->in.bytes, lane->in.bytes + lane->in.begin, buffered(lane));
+        lane->in.end -= lane->in.begin;
+        lane->in.begin = 0;
     }
     if (next != NULL && next->bytes <= TWILL_TCP_RX_BYTES)
-        needed = HEADER + TWILL_TCP_RX_BYTES - lane->end;
-    int answer = read_some(t, lane, lane->rx + lane->end, needed, &got, error);
-    lane->end += got;
+        needed = HEADER + TWILL_TCP_RX_BYTES - lane->in.end;
+    int answer = read_some(t, lane, lane->in.bytes + lane->in.end, needed, &got, error);
+    lane->in.end += got;
     return answer;
 }
 
 /* Refuse the message whose header was read: it does not match the first RECV. */
 static void refuse_message(struct twill_tcp_lane *lane, const struct twill_tcp_header *header)
 {
-    struct twill_transfer *request = lane->in.head;
-    lane->skip = header->bytes;
-    if (!lane->refusing) {
-        lane->refuses = true;
-        lane->refusal = (struct twill_tcp_header){.signature = request->signature,
-                                                  .sequence = header->sequence,
-                                                  .bytes = request->bytes,
-                                                  .kind = TWILL_TCP_REFUSED,
-                                                  .call = request->call};
+    struct twill_transfer *request = lane->in.queue.head;
+    lane->in.skip = header->bytes;
+    if (!lane->out.refusing) {
+        lane->out.refuses = true;
+        lane->out.refusal = (struct twill_tcp_header){.signature = request->signature,
+                                                      .sequence = header->sequence,
+                                                      .bytes = request->bytes,
+                                                      .kind = TWILL_TCP_REFUSED,
+                                                      .call = request->call};
     }
     request->peer_call = header->call;
-    twill_transfer_pop(&lane->in, TWILL_ERR_MISMATCH);
+    twill_transfer_pop(&lane->in.queue, TWILL_ERR_MISMATCH);
 }
 
 static void refusal_read(struct twill_tcp_lane *lane, const struct twill_tcp_header *header)
 {
-    struct twill_transfer *first = lane->out.head;
-    if (first == NULL || lane->gone_out == 0 || header->sequence != lane->sent)
+    struct twill_transfer *first = lane->out.queue.head;
+    if (first == NULL || lane->out.gone == 0 || header->sequence != lane->out.sent)
         return; /* that message was sent completely */
     first->peer_signature = header->signature;
     first->peer_bytes = header->bytes;
     first->peer_call = header->call;
-    lane->refused = true;
+    lane->out.refused = true;
 }
 
 /* Process the header in the receive buffer. Returns 0 if no RECV is posted for it, else 1. */
@@ -98,25 +98,26 @@ static int lane_take_header(const struct twill_tcp *t, struct twill_tcp_lane *la
                             struct twill_error *error)
 {
     struct twill_tcp_header header;
-    memcpy(&header, lane->rx + lane->begin, sizeof(header));
+    memcpy(&header, lane->in.bytes + lane->in.begin, sizeof(header));
     if (header.kind == TWILL_TCP_REFUSED) {
         consume(lane, HEADER);
         refusal_read(lane, &header);
         return 1;
     }
-    if (header.kind != TWILL_TCP_MESSAGE || header.sequence != lane->received)
+    if (header.kind != TWILL_TCP_MESSAGE || header.sequence != lane->in.received)
         return TWILL_FAIL_RANK(error, TWILL_ERR_FABRIC, lane->peer->rank,
                                "tcp: %s sent something that is not a message (lane %u, number %u, "
                                "kind %u)",
                                lane->peer->name, lane->number, header.sequence,
                                (unsigned)header.kind);
-    if (lane->in.head == NULL)
+    if (lane->in.queue.head == NULL)
         return 0;
     consume(lane, HEADER);
-    lane->received++;
-    if (twill_transfer_matches(lane->in.head, header.signature, header.bytes)) {
-        lane->taking = true;
-        lane->in.head->last = twill_entry_unpack(&header.entry, &t->start, &lane->peer->clock);
+    lane->in.received++;
+    if (twill_transfer_matches(lane->in.queue.head, header.signature, header.bytes)) {
+        lane->in.taking = true;
+        lane->in.queue.head->last =
+            twill_entry_unpack(&header.entry, &t->start, &lane->peer->clock);
         return 1;
     }
     refuse_message(lane, &header);
@@ -126,14 +127,15 @@ static int lane_take_header(const struct twill_tcp *t, struct twill_tcp_lane *la
 
 static int skip_payload(struct twill_tcp *t, struct twill_tcp_lane *lane, struct twill_error *error)
 {
-    size_t got = twill_min(lane->skip, buffered(lane));
+    size_t got = twill_min(lane->in.skip, buffered(lane));
     int answer = FULL;
     consume(lane, got);
-    lane->skip -= got;
-    if (lane->skip == 0)
+    lane->in.skip -= got;
+    if (lane->in.skip == 0)
         return FULL;
-    answer = read_some(t, lane, t->scratch, twill_min(lane->skip, TWILL_TCP_SCRATCH), &got, error);
-    lane->skip -= got;
+    answer =
+        read_some(t, lane, t->scratch, twill_min(lane->in.skip, TWILL_TCP_SCRATCH), &got, error);
+    lane->in.skip -= got;
     return answer;
 }
 
@@ -141,11 +143,11 @@ static int skip_payload(struct twill_tcp *t, struct twill_tcp_lane *lane, struct
 static int store_payload(struct twill_tcp *t, struct twill_tcp_lane *lane,
                          struct twill_error *error)
 {
-    struct twill_transfer *request = lane->in.head;
+    struct twill_transfer *request = lane->in.queue.head;
     unsigned char *to = request->buffer;
     size_t got = twill_min(request->bytes - request->moved, buffered(lane));
     if (got > 0) {
-        memcpy(to + request->moved, lane->rx + lane->begin, got);
+        memcpy(to + request->moved, lane->in.bytes + lane->in.begin, got);
         consume(lane, got);
         request->moved += got;
         twill_counter_add(&t->base.counters.copied, got);
@@ -174,11 +176,11 @@ static size_t reduce_buffered(struct twill_transfer *request, const unsigned cha
 static void align_rx(struct twill_tcp_lane *lane)
 {
     size_t have = buffered(lane);
-    if (TWILL_LIKELY(lane->begin % TWILL_TCP_ALIGNED == 0))
+    if (TWILL_LIKELY(lane->in.begin % TWILL_TCP_ALIGNED == 0))
         return;
-    memmove(lane->rx, lane->rx + lane->begin, have);
-    lane->begin = 0;
-    lane->end = have;
+    memmove(lane->in.bytes, lane->in.bytes + lane->in.begin, have);
+    lane->in.begin = 0;
+    lane->in.end = have;
 }
 
 /* Reduce payload from the receive buffer, then through the scratch buffer; a remainder smaller than
@@ -186,22 +188,22 @@ static void align_rx(struct twill_tcp_lane *lane)
 static int reduce_payload(struct twill_tcp *t, struct twill_tcp_lane *lane,
                           struct twill_error *error)
 {
-    struct twill_transfer *request = lane->in.head;
+    struct twill_transfer *request = lane->in.queue.head;
     align_rx(lane);
-    consume(lane, reduce_buffered(request, lane->rx + lane->begin, buffered(lane)));
+    consume(lane, reduce_buffered(request, lane->in.bytes + lane->in.begin, buffered(lane)));
     if (request->moved == request->bytes)
         return FULL;
     size_t have = buffered(lane), got, left = request->bytes - request->moved;
     size_t most = twill_min(left, TWILL_TCP_SCRATCH);
-    memcpy(t->scratch, lane->rx + lane->begin, have);
+    memcpy(t->scratch, lane->in.bytes + lane->in.begin, have);
     int answer = read_some(t, lane, t->scratch + have, most - have, &got, error);
     if (got == 0)
         return answer;
     size_t reduced = reduce_buffered(request, t->scratch, have + got);
     twill_counter_add(&t->base.counters.copied, have);
-    lane->begin = 0;
-    lane->end = have + got - reduced;
-    memcpy(lane->rx, t->scratch + reduced, lane->end);
+    lane->in.begin = 0;
+    lane->in.end = have + got - reduced;
+    memcpy(lane->in.bytes, t->scratch + reduced, lane->in.end);
     return answer;
 }
 
@@ -210,18 +212,18 @@ static int take_lane(struct twill_tcp *t, struct twill_tcp_lane *lane, int *fini
                      struct twill_error *error)
 {
     int answer = FULL;
-    if (lane->skip > 0)
+    if (lane->in.skip > 0)
         return skip_payload(t, lane, error);
-    if (!lane->taking) {
+    if (!lane->in.taking) {
         if (buffered(lane) < HEADER)
             answer = read_header(t, lane, error);
         if (answer < 0 || buffered(lane) < HEADER)
             return answer;
         TWILL_TRY(error, lane_take_header(t, lane, finished, error));
-        if (!lane->taking)
+        if (!lane->in.taking)
             return FULL;
     }
-    struct twill_transfer *request = lane->in.head;
+    struct twill_transfer *request = lane->in.queue.head;
     if (request->moved < request->bytes) {
         bool there = buffered(lane) >= twill_min(request->bytes - request->moved, TWILL_TCP_GRAIN);
         if (answer != SHORT || there) { /* else the socket is empty */
@@ -231,8 +233,8 @@ static int take_lane(struct twill_tcp *t, struct twill_tcp_lane *lane, int *fini
         }
     }
     if (request->moved == request->bytes) {
-        lane->taking = false;
-        twill_transfer_pop(&lane->in, TWILL_OK);
+        lane->in.taking = false;
+        twill_transfer_pop(&lane->in.queue, TWILL_OK);
         ++*finished;
         return buffered(lane) >= HEADER ? FULL : answer;
     }
@@ -242,13 +244,13 @@ static int take_lane(struct twill_tcp *t, struct twill_tcp_lane *lane, int *fini
 int twill_tcp_recv(struct twill_tcp *t, struct twill_tcp_lane *lane, struct twill_error *error)
 {
     int finished = 0, moved = 0;
-    bool refused = lane->refused;
+    bool refused = lane->out.refused;
     for (int turn = 0; turn < RECV_TURNS && twill_tcp_receives(lane); turn++) {
         int answer = take_lane(t, lane, &finished, error);
         if (answer < 0)
             return answer;
         moved |= answer != EMPTY;
-        if (answer != FULL || lane->refused != refused) /* the refused SEND goes first */
+        if (answer != FULL || lane->out.refused != refused) /* the refused SEND goes first */
             break;
     }
     return finished + moved;
@@ -258,7 +260,7 @@ int twill_tcp_recv_refusal(struct twill_tcp *t, struct twill_tcp_lane *lane,
                            struct twill_error *error)
 {
     int finished = 0;
-    if (lane->taking || lane->in.head != NULL || lane->skip > 0)
+    if (lane->in.taking || lane->in.queue.head != NULL || lane->in.skip > 0)
         return 0; /* twill_tcp_recv() will find it */
     if (buffered(lane) < HEADER) {
         int answer = read_header(t, lane, error);
@@ -274,14 +276,14 @@ static void visit_early(struct twill_tcp *t, struct twill_tcp_lane *lane, twill_
                         void *user)
 {
     struct twill_tcp_header header;
-    if (lane->state != TWILL_TCP_OPEN || lane->taking || twill_tcp_receives(lane))
+    if (lane->state != TWILL_TCP_OPEN || lane->in.taking || twill_tcp_receives(lane))
         return;
     if (buffered(lane) < HEADER && !twill_tcp_sends(lane)) /* else sending looks for refusals */
         (void)read_header(t, lane, NULL);
     if (buffered(lane) < HEADER)
         return;
-    memcpy(&header, lane->rx + lane->begin, sizeof(header));
-    if (header.kind == TWILL_TCP_MESSAGE && header.sequence == lane->received)
+    memcpy(&header, lane->in.bytes + lane->in.begin, sizeof(header));
+    if (header.kind == TWILL_TCP_MESSAGE && header.sequence == lane->in.received)
         visit(user, lane->peer->rank, &header.call);
 }
 

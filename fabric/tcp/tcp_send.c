@@ -14,8 +14,8 @@ static int write_lane(struct twill_tcp *t, struct twill_tcp_lane *lane,
     struct iovec iov[2];
     struct msghdr message = {.msg_iov = iov};
     size_t head = sizeof(*header), all = head + bytes;
-    while (lane->gone_out < all) {
-        size_t gone = lane->gone_out, from = gone < head ? 0 : gone - head, asked = 0;
+    while (lane->out.gone < all) {
+        size_t gone = lane->out.gone, from = gone < head ? 0 : gone - head, asked = 0;
         message.msg_iovlen = 0;
         if (gone < head) {
             iov[message.msg_iovlen++] = (struct iovec){
@@ -35,16 +35,16 @@ static int write_lane(struct twill_tcp *t, struct twill_tcp_lane *lane,
             return -1;
         twill_counter_add(&t->base.counters.again, n < 0);
         *moved += n < 0 ? 0 : (size_t)n;
-        lane->gone_out += n < 0 ? 0 : (size_t)n;
+        lane->out.gone += n < 0 ? 0 : (size_t)n;
         if (TWILL_LIKELY(lane->records == NULL))
             lane->writable = n == (ssize_t)asked || (n < 0 && errno == EINTR);
-        if (lane->gone_out < all)
+        if (lane->out.gone < all)
             return 0; /* let the other direction have its turn */
     }
     /* Records that the kernel has not taken would stay here if this rank made no other call. */
     if (TWILL_UNLIKELY(lane->records != NULL && twill_tcp_records_unsent(lane->records)))
         return 0;
-    lane->gone_out = 0;
+    lane->out.gone = 0;
     twill_counter_add(&t->base.counters.header_bytes, head);
     return 1;
 }
@@ -54,9 +54,9 @@ static twill_status find_refusal(struct twill_tcp *t, struct twill_tcp_lane *lan
                                  struct twill_error *error)
 {
     int answer = 1;
-    while (answer > 0 && !lane->refused && twill_tcp_receives(lane)) /* behind messages */
+    while (answer > 0 && !lane->out.refused && twill_tcp_receives(lane)) /* behind messages */
         TWILL_TRY(error, answer = twill_tcp_recv(t, lane, error));
-    if (!lane->refused)
+    if (!lane->out.refused)
         TWILL_TRY(error, twill_tcp_recv_refusal(t, lane, error));
     return TWILL_OK;
 }
@@ -64,52 +64,52 @@ static twill_status find_refusal(struct twill_tcp *t, struct twill_tcp_lane *lan
 int twill_tcp_send_lost(struct twill_tcp *t, struct twill_tcp_lane *lane, int why,
                         struct twill_error *error)
 {
-    if (!lane->refused && lane->out.head != NULL)
+    if (!lane->out.refused && lane->out.queue.head != NULL)
         TWILL_TRY(error, find_refusal(t, lane, error));
-    if (!lane->refused)
+    if (!lane->out.refused)
         return twill_tcp_lost(lane, why, error);
     if (lane->records != NULL)
         twill_tcp_records_drop(lane->records);
-    lane->gone_out = 0; /* a later SEND begins with its own header, and fails */
-    lane->refused = false;
+    lane->out.gone = 0; /* a later SEND begins with its own header, and fails */
+    lane->out.refused = false;
     t->cut_off = true;
-    twill_transfer_pop(&lane->out, TWILL_ERR_MISMATCH);
+    twill_transfer_pop(&lane->out.queue, TWILL_ERR_MISMATCH);
     return 1;
 }
 
 static int send_first(struct twill_tcp *t, struct twill_tcp_lane *lane, size_t *moved,
                       struct twill_error *error)
 {
-    struct twill_transfer *request = lane->out.head;
-    if (lane->gone_out == 0) {
-        lane->out_header = (struct twill_tcp_header){.signature = request->signature,
-                                                     .sequence = lane->sent,
+    struct twill_transfer *request = lane->out.queue.head;
+    if (lane->out.gone == 0) {
+        lane->out.header = (struct twill_tcp_header){.signature = request->signature,
+                                                     .sequence = lane->out.sent,
                                                      .bytes = request->bytes,
                                                      .kind = TWILL_TCP_MESSAGE,
                                                      .call = request->call};
-        twill_entry_pack(&request->last, &t->start, &lane->out_header.entry);
+        twill_entry_pack(&request->last, &t->start, &lane->out.header.entry);
     }
-    int done = write_lane(t, lane, &lane->out_header, request->buffer, request->bytes, moved);
+    int done = write_lane(t, lane, &lane->out.header, request->buffer, request->bytes, moved);
     if (done < 0)
         return twill_tcp_send_lost(t, lane, errno, error);
     if (done == 0)
         return 0;
-    lane->sent++;
+    lane->out.sent++;
     twill_counter_add(&t->base.counters.messages, 1);
     twill_counter_add(&t->base.counters.bytes, request->bytes);
-    twill_transfer_pop(&lane->out, lane->refused ? TWILL_ERR_MISMATCH : TWILL_OK);
-    lane->refused = false;
+    twill_transfer_pop(&lane->out.queue, lane->out.refused ? TWILL_ERR_MISMATCH : TWILL_OK);
+    lane->out.refused = false;
     return 1;
 }
 
 static int send_refusal(struct twill_tcp *t, struct twill_tcp_lane *lane, size_t *moved,
                         struct twill_error *error)
 {
-    int done = write_lane(t, lane, &lane->refusal, NULL, 0, moved);
+    int done = write_lane(t, lane, &lane->out.refusal, NULL, 0, moved);
     if (done < 0)
         return twill_tcp_lost(lane, errno, error);
-    lane->refusing = done == 0 && lane->gone_out > 0;
-    lane->refuses = done == 0;
+    lane->out.refusing = done == 0 && lane->out.gone > 0;
+    lane->out.refuses = done == 0;
     return done;
 }
 
@@ -117,8 +117,8 @@ int twill_tcp_send(struct twill_tcp *t, struct twill_tcp_lane *lane, struct twil
 {
     int finished = 0;
     size_t moved = 0;
-    while (lane->out.head != NULL || lane->refuses) {
-        bool refuses = lane->refusing || (lane->refuses && lane->gone_out == 0);
+    while (lane->out.queue.head != NULL || lane->out.refuses) {
+        bool refuses = lane->out.refusing || (lane->out.refuses && lane->out.gone == 0);
         int done =
             refuses ? send_refusal(t, lane, &moved, error) : send_first(t, lane, &moved, error);
         if (done < 0)

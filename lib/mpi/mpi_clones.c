@@ -23,10 +23,10 @@ struct twill_mpi_comm *twill_mpi_clone_create(struct twill_mpi_comm *parent)
     pthread_mutex_init(&comm->lock, NULL);
     comm->size = parent->size;
     comm->rank = parent->rank;
-    comm->numbers = parent->numbers;
-    parent->numbers = numbers;
-    comm->parent = parent;
-    comm->parent_generation = atomic_load(&parent->generation);
+    comm->scratch.numbers = parent->scratch.numbers;
+    parent->scratch.numbers = numbers;
+    comm->as_clone.parent = parent;
+    comm->as_clone.generation = atomic_load(&parent->generation);
     atomic_store(&comm->handle, MPI_COMM_NULL);
     return comm;
 }
@@ -36,9 +36,9 @@ static uint64_t offer_idle(const struct twill_mpi_comm *parent)
 {
     uint64_t offer = LACKS_NOTHING;
     pthread_mutex_lock(&twill_mpi.comms.lock);
-    for (const struct twill_mpi_comm *c = parent->clones; c != NULL; c = c->next_clone)
-        if (c->idle && c->broken_code == 0)
-            offer |= UINT64_C(1) << c->number;
+    for (const struct twill_mpi_comm *c = parent->clones; c != NULL; c = c->as_clone.next)
+        if (c->as_clone.idle && c->broken_code == 0)
+            offer |= UINT64_C(1) << c->as_clone.number;
     pthread_mutex_unlock(&twill_mpi.comms.lock);
     return offer;
 }
@@ -51,9 +51,9 @@ static struct twill_mpi_comm *take_idle(struct twill_mpi_comm *parent, uint64_t 
     const unsigned number = (unsigned)__builtin_ctzll(common);
     pthread_mutex_lock(&twill_mpi.comms.lock);
     struct twill_mpi_comm *clone = parent->clones;
-    while (clone->number != number)
-        clone = clone->next_clone;
-    clone->idle = false;
+    while (clone->as_clone.number != number)
+        clone = clone->as_clone.next;
+    clone->as_clone.idle = false;
     pthread_mutex_unlock(&twill_mpi.comms.lock);
     return clone;
 }
@@ -62,8 +62,8 @@ static struct twill_mpi_comm *take_idle(struct twill_mpi_comm *parent, uint64_t 
 static void list_clone(struct twill_mpi_comm *parent, struct twill_mpi_comm *clone)
 {
     pthread_mutex_lock(&twill_mpi.comms.lock);
-    clone->number = parent->clones_made++;
-    clone->next_clone = parent->clones;
+    clone->as_clone.number = parent->clones_made++;
+    clone->as_clone.next = parent->clones;
     parent->clones = clone;
     pthread_mutex_unlock(&twill_mpi.comms.lock);
 }
@@ -71,13 +71,13 @@ static void list_clone(struct twill_mpi_comm *parent, struct twill_mpi_comm *clo
 /* Remove a clone from its parent's list, if it is still in it. comms.lock is held. */
 static void unlist_clone(struct twill_mpi_comm *clone)
 {
-    struct twill_mpi_comm **at = &clone->parent->clones;
-    if (atomic_load(&clone->parent->generation) != clone->parent_generation)
+    struct twill_mpi_comm **at = &clone->as_clone.parent->clones;
+    if (atomic_load(&clone->as_clone.parent->generation) != clone->as_clone.generation)
         return;
     while (*at != NULL && *at != clone)
-        at = &(*at)->next_clone;
+        at = &(*at)->as_clone.next;
     if (*at == clone)
-        *at = clone->next_clone;
+        *at = clone->as_clone.next;
 }
 
 /* Make the bound request on a clone that has served before. `fresh` has the arrays that the call is
@@ -86,9 +86,9 @@ static bool use_again(struct twill_mpi_comm *clone, struct twill_mpi_comm *fresh
                       struct twill_mpi_oob *oob, struct twill_mpi_bound *bound,
                       twill_request **request)
 {
-    size_t *numbers = clone->numbers;
-    clone->numbers = fresh->numbers;
-    fresh->numbers = numbers;
+    size_t *numbers = clone->scratch.numbers;
+    clone->scratch.numbers = fresh->scratch.numbers;
+    fresh->scratch.numbers = numbers;
     bound->comm = clone;
     twill_mpi_comm_release(fresh);
     if (twill_mpi_agree(oob, twill_mpi_issue(bound, request) == TWILL_OK))
@@ -96,7 +96,7 @@ static bool use_again(struct twill_mpi_comm *clone, struct twill_mpi_comm *fresh
     (void)twill_request_free(request);
     pthread_mutex_lock(&twill_mpi.comms.lock);
     clone->broken_code = MPI_ERR_OTHER;
-    clone->idle = true;
+    clone->as_clone.idle = true;
     pthread_mutex_unlock(&twill_mpi.comms.lock);
     return false;
 }
@@ -131,10 +131,11 @@ bool twill_mpi_clone_set_up(struct twill_mpi_comm *parent, struct twill_mpi_comm
 void twill_mpi_clone_free(struct twill_mpi_comm *clone)
 {
     pthread_mutex_lock(&twill_mpi.comms.lock);
-    const bool orphan = atomic_load(&clone->parent->generation) != clone->parent_generation ||
-                        atomic_load(&clone->parent->handle) == MPI_COMM_NULL;
-    clone->idle = !orphan && clone->number < KEPT;
-    const bool kept = clone->idle;
+    const bool orphan =
+        atomic_load(&clone->as_clone.parent->generation) != clone->as_clone.generation ||
+        atomic_load(&clone->as_clone.parent->handle) == MPI_COMM_NULL;
+    clone->as_clone.idle = !orphan && clone->as_clone.number < KEPT;
+    const bool kept = clone->as_clone.idle;
     if (!kept)
         unlist_clone(clone);
     pthread_mutex_unlock(&twill_mpi.comms.lock);
@@ -148,15 +149,15 @@ void twill_mpi_clones_close(struct twill_mpi_comm *parent)
     struct twill_mpi_comm *idle = NULL;
     pthread_mutex_lock(&twill_mpi.comms.lock);
     for (struct twill_mpi_comm *c = parent->clones, *next; c != NULL; c = next) {
-        next = c->next_clone;
-        c->next_clone = c->idle ? idle : NULL;
-        idle = c->idle ? c : idle;
+        next = c->as_clone.next;
+        c->as_clone.next = c->as_clone.idle ? idle : NULL;
+        idle = c->as_clone.idle ? c : idle;
     }
     parent->clones = NULL;
     parent->clones_made = 0;
     pthread_mutex_unlock(&twill_mpi.comms.lock);
     for (struct twill_mpi_comm *next; idle != NULL; idle = next) {
-        next = idle->next_clone;
+        next = idle->as_clone.next;
         twill_mpi_comm_defer_free(idle);
     }
 }
@@ -168,7 +169,7 @@ static struct twill_mpi_comm *hold_unrevoked(struct twill_mpi_comm *parent)
     pthread_mutex_lock(&twill_mpi.comms.lock);
     struct twill_mpi_comm *clone = parent->clones;
     while (clone != NULL && atomic_load(&clone->revoked))
-        clone = clone->next_clone;
+        clone = clone->as_clone.next;
     if (clone != NULL) {
         atomic_store(&clone->revoked, true);
         atomic_fetch_add(&clone->revoking, 1);

@@ -51,13 +51,13 @@ struct twill_mpi_comm *twill_mpi_comm_find(MPI_Comm handle)
 MPI_Comm twill_mpi_error_comm(const struct twill_mpi_comm *comm)
 {
     MPI_Comm handle = MPI_COMM_NULL;
-    if (comm != NULL && comm->parent == NULL)
+    if (comm != NULL && comm->as_clone.parent == NULL)
         handle = atomic_load(&comm->handle);
     else if (comm != NULL)
-        handle = atomic_load(&comm->parent->handle);
+        handle = atomic_load(&comm->as_clone.parent->handle);
     /* After the handle: of an entry that serves another communicator now, that is another's. */
-    if (comm != NULL && comm->parent != NULL &&
-        atomic_load(&comm->parent->generation) != comm->parent_generation)
+    if (comm != NULL && comm->as_clone.parent != NULL &&
+        atomic_load(&comm->as_clone.parent->generation) != comm->as_clone.generation)
         handle = MPI_COMM_NULL;
     return handle != MPI_COMM_NULL ? handle : MPI_COMM_WORLD;
 }
@@ -84,7 +84,7 @@ static struct twill_mpi_comm *take_entry(MPI_Comm handle, int size)
         comm->in_use = true;
         atomic_fetch_add(&comm->generation, 1);
         comm->size = size;
-        comm->numbers = numbers;
+        comm->scratch.numbers = numbers;
     } else {
         free(numbers);
     }
@@ -94,16 +94,16 @@ static struct twill_mpi_comm *take_entry(MPI_Comm handle, int size)
 
 void twill_mpi_comm_release(struct twill_mpi_comm *comm)
 {
-    free(comm->numbers);
-    free(comm->scratch);
-    if (comm->parent != NULL) {
+    free(comm->scratch.numbers);
+    free(comm->scratch.bounce);
+    if (comm->as_clone.parent != NULL) {
         pthread_mutex_destroy(&comm->lock);
         free(comm);
         return;
     }
-    comm->numbers = NULL;
-    comm->scratch = NULL;
-    comm->scratch_bytes = 0;
+    comm->scratch.numbers = NULL;
+    comm->scratch.bounce = NULL;
+    comm->scratch.bounce_bytes = 0;
     comm->comm = NULL;
     comm->closing = false;
     comm->broken_code = 0;

@@ -49,14 +49,14 @@ static int code_with(const char *sentence)
     struct twill_mpi *mpi = &twill_mpi;
     char text[MPI_MAX_ERROR_STRING];
     int code = MPI_ERR_OTHER;
-    pthread_mutex_lock(&mpi->errors_lock);
-    if (mpi->error_class == 0 && PMPI_Add_error_class(&mpi->error_class) == MPI_SUCCESS)
-        PMPI_Add_error_string(mpi->error_class, "twill failed, see standard error");
+    pthread_mutex_lock(&mpi->errors.lock);
+    if (mpi->errors.class == 0 && PMPI_Add_error_class(&mpi->errors.class) == MPI_SUCCESS)
+        PMPI_Add_error_string(mpi->errors.class, "twill failed, see standard error");
     snprintf(text, sizeof(text), "%s", sentence);
-    if (mpi->error_class == 0 || PMPI_Add_error_code(mpi->error_class, &code) != MPI_SUCCESS ||
+    if (mpi->errors.class == 0 || PMPI_Add_error_code(mpi->errors.class, &code) != MPI_SUCCESS ||
         PMPI_Add_error_string(code, text) != MPI_SUCCESS)
         code = MPI_ERR_OTHER;
-    pthread_mutex_unlock(&mpi->errors_lock);
+    pthread_mutex_unlock(&mpi->errors.lock);
     return code;
 }
 

@@ -16,7 +16,7 @@
 
 struct twill_mpi twill_mpi = {
     .shadow = MPI_COMM_NULL,
-    .alone = MPI_COMM_NULL,
+    .self = {.comm = MPI_COMM_NULL, .lock = PTHREAD_MUTEX_INITIALIZER},
     .off = "MPI_Init has not been called",
     .comms = {.making = PTHREAD_MUTEX_INITIALIZER,
               .lock = PTHREAD_MUTEX_INITIALIZER,
@@ -24,8 +24,7 @@ struct twill_mpi twill_mpi = {
     .windows = {.keyval = MPI_KEYVAL_INVALID},
     .requests = {.lock = PTHREAD_MUTEX_INITIALIZER,
                  .wrapped = {.handle = MPI_COMM_NULL, .lock = PTHREAD_MUTEX_INITIALIZER}},
-    .self_lock = PTHREAD_MUTEX_INITIALIZER,
-    .errors_lock = PTHREAD_MUTEX_INITIALIZER,
+    .errors = {.lock = PTHREAD_MUTEX_INITIALIZER},
     .operations = {.lock = PTHREAD_MUTEX_INITIALIZER},
     .types = {.lock = PTHREAD_MUTEX_INITIALIZER, .keyval = MPI_KEYVAL_INVALID}};
 
@@ -256,7 +255,7 @@ static int world_freed(MPI_Comm comm, int keyval, void *value, void *extra)
         twill_context_destroy(twill_mpi.context);
         twill_mpi.context = NULL;
     }
-    PMPI_Comm_free(&twill_mpi.alone);
+    PMPI_Comm_free(&twill_mpi.self.comm);
     PMPI_Comm_free(&twill_mpi.shadow);
     return MPI_SUCCESS;
 }
@@ -293,14 +292,14 @@ static void start_library(void)
     PMPI_Query_thread(&level);
     twill_mpi.multiple = level == MPI_THREAD_MULTIPLE;
     twill_mpi.silent = log != NULL && strcmp(log, "none") == 0;
-    twill_mpi.ticks_at_start = twill_ticks();
-    twill_mpi.ns_at_start = twill_now();
+    twill_mpi.start.ticks = twill_ticks();
+    twill_mpi.start.ns = twill_now();
     PMPI_Comm_size(MPI_COMM_WORLD, &size);
     if (!agree_on_settings() || PMPI_Comm_dup(MPI_COMM_WORLD, &twill_mpi.shadow) != MPI_SUCCESS ||
-        PMPI_Comm_dup(MPI_COMM_SELF, &twill_mpi.alone) != MPI_SUCCESS)
+        PMPI_Comm_dup(MPI_COMM_SELF, &twill_mpi.self.comm) != MPI_SUCCESS)
         return;
     PMPI_Comm_set_errhandler(twill_mpi.shadow, MPI_ERRORS_RETURN);
-    PMPI_Comm_set_errhandler(twill_mpi.alone, MPI_ERRORS_RETURN);
+    PMPI_Comm_set_errhandler(twill_mpi.self.comm, MPI_ERRORS_RETURN);
     twill_mpi_checks_find();
     twill_mpi.has_iagree = twill_mpi_below("PMPIX_Comm_iagree") != NULL;
     twill_mpi_windows_open();

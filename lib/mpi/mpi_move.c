@@ -312,7 +312,7 @@ static inline unsigned check_whole(struct buffer *whole, const struct twill_mpi_
     else
         wrong = check_shards(whole, user, shape.gathers ? call->recv_counts : call->send_counts,
                              shape.gathers ? call->recv_displs : call->send_displs, call, type,
-                             size, bound->comm->numbers);
+                             size, bound->comm->scratch.numbers);
     return shape.gathers ? twill_mpi_received(wrong) : wrong;
 }
 
@@ -446,7 +446,7 @@ enum twill_mpi_why twill_mpi_bind_alltoallv(const struct twill_mpi_call *call,
     struct buffer src, dst;
     const int size = bound->comm->size, rank = bound->comm->rank;
     const bool in_place = call->send == MPI_IN_PLACE;
-    size_t *numbers = bound->comm->numbers;
+    size_t *numbers = bound->comm->scratch.numbers;
     unsigned wrong =
         twill_mpi_received(check_shards(&dst, call->recv, call->recv_counts, call->recv_displs,
                                         call, call->recv_type, size, numbers + 2 * size));

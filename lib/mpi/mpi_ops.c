@@ -216,8 +216,8 @@ static enum twill_mpi_why take_native(const struct twill_mpi_type *type, twill_o
 static bool op_is_valid(const struct twill_mpi_call *call, int *commutative)
 {
     char nothing[1];
-    return PMPI_Allreduce(MPI_IN_PLACE, nothing, 0, call->recv_type, call->op, twill_mpi.alone) ==
-               MPI_SUCCESS &&
+    return PMPI_Allreduce(MPI_IN_PLACE, nothing, 0, call->recv_type, call->op,
+                          twill_mpi.self.comm) == MPI_SUCCESS &&
            PMPI_Op_commutative(call->op, commutative) == MPI_SUCCESS;
 }
 

@@ -18,10 +18,10 @@ int twill_mpi_to_self(const void *from, int count, MPI_Datatype type, void *to, 
 {
     int me = 0;
     PMPI_Comm_rank(twill_mpi.shadow, &me);
-    pthread_mutex_lock(&twill_mpi.self_lock); /* messages of other threads match, too */
+    pthread_mutex_lock(&twill_mpi.self.lock); /* messages of other threads match, too */
     int code = PMPI_Sendrecv(from, count, type, me, 0, to, to_count, to_type, me, 0,
                              twill_mpi.shadow, MPI_STATUS_IGNORE);
-    pthread_mutex_unlock(&twill_mpi.self_lock);
+    pthread_mutex_unlock(&twill_mpi.self.lock);
     return code;
 }
 
@@ -135,12 +135,12 @@ twill_status twill_mpi_unpack_bounced(const struct twill_mpi_bound *bound)
 /* Return the communicator's bounce memory, for a blocking call. */
 static void *scratch(struct twill_mpi_comm *comm, size_t bytes)
 {
-    if (comm->scratch_bytes < bytes) {
-        free(comm->scratch);
-        comm->scratch = aligned_alloc(PACK_ALIGNMENT, bytes);
-        comm->scratch_bytes = comm->scratch == NULL ? 0 : bytes;
+    if (comm->scratch.bounce_bytes < bytes) {
+        free(comm->scratch.bounce);
+        comm->scratch.bounce = aligned_alloc(PACK_ALIGNMENT, bytes);
+        comm->scratch.bounce_bytes = comm->scratch.bounce == NULL ? 0 : bytes;
     }
-    return comm->scratch;
+    return comm->scratch.bounce;
 }
 
 /* Copy the program's arrays to *more and keep its type: both may be gone when the call has

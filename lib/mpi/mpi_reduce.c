@@ -162,7 +162,7 @@ enum twill_mpi_why twill_mpi_bind_reduce_scatter(const struct twill_mpi_call *ca
 {
     struct twill_mpi_reduction found;
     struct twill_mpi_comm *comm = bound->comm;
-    size_t *counts = comm->numbers, all = 0;
+    size_t *counts = comm->scratch.numbers, all = 0;
     if (call->recv_counts == NULL)
         return twill_mpi_wrong(call, bound, twill_mpi_received(TWILL_MPI_WRONG_ARRAY));
     for (int r = 0; r < comm->size; r++) {

@@ -67,7 +67,7 @@ void twill_mpi_refusals_read(void)
     struct received_notice received;
     MPI_Status status;
     int there = 0;
-    if (pthread_mutex_trylock(&twill_mpi.self_lock) != 0)
+    if (pthread_mutex_trylock(&twill_mpi.self.lock) != 0)
         return; /* a later poll reads them */
     while (PMPI_Iprobe(MPI_ANY_SOURCE, TWILL_MPI_TAG_REFUSED, twill_mpi.shadow, &there, &status) ==
                MPI_SUCCESS &&
@@ -77,7 +77,7 @@ void twill_mpi_refusals_read(void)
                       twill_mpi.shadow, MPI_STATUS_IGNORE) == MPI_SUCCESS)
             each_adopted(note_refusal, &received);
     }
-    pthread_mutex_unlock(&twill_mpi.self_lock);
+    pthread_mutex_unlock(&twill_mpi.self.lock);
 }
 
 /* Return whether this rank waits in the call that another one was refused. */

@@ -123,8 +123,8 @@ void twill_mpi_measure(const struct twill_mpi_call *call, enum twill_mpi_why why
 
 static void collect_report(struct mpi_report *report)
 {
-    uint64_t ticks = twill_ticks() - twill_mpi.ticks_at_start;
-    double ns = ticks > 0 ? (double)(twill_now() - twill_mpi.ns_at_start) / (double)ticks : 0;
+    uint64_t ticks = twill_ticks() - twill_mpi.start.ticks;
+    double ns = ticks > 0 ? (double)(twill_now() - twill_mpi.start.ns) / (double)ticks : 0;
     for (int k = 0; k < KIND_COUNT; k++)
         for (int f = 0; f < FORM_COUNT; f++) {
             struct twill_mpi_tally *tally = &twill_mpi.tally[k][f];

@@ -442,7 +442,7 @@ void twill_mpi_request_free(struct twill_mpi_request *request)
     twill_mpi_bound_free(&request->bound);
     release_request(request);
     count_requests(comm, -1);
-    if (comm->parent != NULL)
+    if (comm->as_clone.parent != NULL)
         twill_mpi_clone_free(comm);
 }
 

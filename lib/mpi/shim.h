@@ -159,15 +159,19 @@ struct twill_mpi_comm {
     struct twill_mpi_request *active, *newest; /* requests under way, oldest first */
     struct twill_mpi_request *next_polled;     /* the one to poll next, or NULL */
     uint64_t pass;                             /* the last pass that polled some of them */
-    size_t *numbers; /* [4][size]: counts and offsets of a blocking call */
-    void *scratch;   /* bounce memory of a blocking call, grown as needed */
-    size_t scratch_bytes;
+    struct {                                   /* of a blocking call */
+        size_t *numbers;                       /* [4][size]: counts and offsets */
+        void *bounce;                          /* memory, grown as needed */
+        size_t bounce_bytes;
+    } scratch;
     bool in_use; /* not available to another communicator */
     /* a clone for persistent requests (mpi_clones.h), not in the table: of which communicator, in
      * which generation, as which of its clones; idle: without a request */
-    struct twill_mpi_comm *parent, *next_clone;
-    unsigned parent_generation, number;
-    bool idle;
+    struct {
+        struct twill_mpi_comm *parent, *next;
+        unsigned generation, number;
+        bool idle;
+    } as_clone;
     struct twill_mpi_comm *clones; /* of this one; protected by comms.lock, as their list is */
     unsigned clones_made;
     _Atomic unsigned generation; /* how many communicators this entry has served */
@@ -421,8 +425,10 @@ struct twill_mpi {
     twill_context *context;
     twill_comm *world;
     MPI_Comm shadow; /* duplicate of MPI_COMM_WORLD for twill's own messages over the MPI */
-    MPI_Comm alone;  /* duplicate of MPI_COMM_SELF, for questions; both return errors */
-    pthread_mutex_t self_lock; /* serialises messages of this rank to itself there */
+    struct {
+        MPI_Comm comm;        /* duplicate of MPI_COMM_SELF, for questions; both return errors */
+        pthread_mutex_t lock; /* serialises messages of this rank to itself there */
+    } self;
     struct twill_mpi_comms comms;
     struct twill_mpi_requests requests;
     struct twill_mpi_types types;
@@ -431,10 +437,14 @@ struct twill_mpi {
     struct twill_mpi_windows windows;
     struct twill_mpi_newer newer[TWILL_MPI_KIND_COUNT][TWILL_MPI_FORM_COUNT][2]; /* large: 1 */
     _Atomic bool refusals; /* a notice of a refused call has ever come */
-    int error_class;       /* for failures that no class of MPI's describes; 0: not yet created */
-    pthread_mutex_t errors_lock;
+    struct {
+        int class; /* for failures that no class of MPI's describes; 0: not yet created */
+        pthread_mutex_t lock;
+    } errors;
     struct twill_mpi_tally tally[TWILL_MPI_KIND_COUNT][TWILL_MPI_FORM_COUNT];
-    uint64_t ticks_at_start, ns_at_start;
+    struct {
+        uint64_t ticks, ns;
+    } start;
 };
 extern struct twill_mpi twill_mpi;
 

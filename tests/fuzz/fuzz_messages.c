@@ -57,8 +57,11 @@ static void begin_input(struct lane_input *input)
     input->transport = open_transport();
     struct twill_tcp_peer *peer = input->transport->peers[1];
     struct twill_tcp_lane *lane = &peer->lanes[0];
-    *lane = (struct twill_tcp_lane){
-        .peer = peer, .fd = fd[0], .state = TWILL_TCP_OPEN, .rx = lane->rx, .readable = true};
+    *lane = (struct twill_tcp_lane){.peer = peer,
+                                    .fd = fd[0],
+                                    .state = TWILL_TCP_OPEN,
+                                    .in.bytes = lane->in.bytes,
+                                    .readable = true};
     peer->clock = (struct twill_clock_filter){.at = 0};
     input->lane = lane;
     input->other = fd[1];
@@ -80,23 +83,23 @@ static void post_request(struct lane_input *input, unsigned kind, uint8_t argume
                                 .reduce = kind == 1 ? check_reduce : NULL};
     if (request->kind == TWILL_TRANSFER_SEND)
         memset(request->buffer, 0, bytes);
-    twill_transfer_push(kind == 2 ? &lane->out : &lane->in, request);
+    twill_transfer_push(kind == 2 ? &lane->out.queue : &lane->in.queue, request);
 }
 
 /* Feed a header, and payload of as many bytes as it says, up to 256 times `most`. */
 static void feed_message(struct lane_input *input, uint8_t changes, uint8_t most)
 {
     const struct twill_tcp_lane *lane = input->lane;
-    const struct twill_transfer *next = lane->in.head;
+    const struct twill_transfer *next = lane->in.queue.head;
     struct twill_tcp_header header = {
         .signature = SIGNATURE + (changes % 8 == 1),
-        .sequence = lane->received + (changes % 8 == 2),
-        .bytes = (next != NULL && !lane->taking ? next->bytes : 100) + (changes % 8 == 3),
+        .sequence = lane->in.received + (changes % 8 == 2),
+        .bytes = (next != NULL && !lane->in.taking ? next->bytes : 100) + (changes % 8 == 3),
         .kind = changes % 8 == 4 ? 3 : TWILL_TCP_MESSAGE,
         .entry = {.sent = twill_now(), .age = changes, .rank = changes / 8}};
     if (changes % 8 >= 6) {
         header.kind = TWILL_TCP_REFUSED;
-        header.sequence = lane->sent + (changes % 8 == 7);
+        header.sequence = lane->out.sent + (changes % 8 == 7);
     }
     size_t bytes = header.kind == TWILL_TCP_REFUSED ? 0 : header.bytes;
     (void)!send(input->other, &header, sizeof(header), MSG_NOSIGNAL);
@@ -114,7 +117,8 @@ static bool progress(struct lane_input *input)
         return false;
     if (twill_tcp_receives(lane))
         return twill_tcp_recv(input->transport, lane, &error) >= 0;
-    return lane->out.head == NULL || twill_tcp_recv_refusal(input->transport, lane, &error) >= 0;
+    return lane->out.queue.head == NULL ||
+           twill_tcp_recv_refusal(input->transport, lane, &error) >= 0;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

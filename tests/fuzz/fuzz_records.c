@@ -72,8 +72,8 @@ static struct twill_tcp_records *receiver(const struct twill_tcp_protection *how
     *records = (struct twill_tcp_records){.how = how,
                                           .counters = &counters,
                                           .peer = records->peer,
-                                          .slots = records->slots,
-                                          .in = records->in};
+                                          .out.slots = records->out.slots,
+                                          .in.bytes = records->in.bytes};
     twill_tcp_records_begin(records, fd, &session);
     return records;
 }

@@ -228,7 +228,7 @@ static void rank_ended(int rank, int size, twill_bootstrap *caller, void *user)
             TWILL_CHECK(progress(&end) >= 0);
         TWILL_CHECK(rank == 1 || last.status == TWILL_PENDING);
         while (rank == 1 && !fits && !twill_test_failed() &&
-               (last.status == TWILL_PENDING || lane->refuses ||
+               (last.status == TWILL_PENDING || lane->out.refuses ||
                 twill_tcp_records_unsent(lane->records)))
             TWILL_CHECK(progress(&end) >= 0);
         TWILL_CHECK(rank_barrier(&end));

@@ -75,7 +75,7 @@ static bool refuse_large(struct refusal_ends *ends)
     uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
     ends->refused = transfer(TWILL_TRANSFER_RECV, 0, 0, ends->large, REFUSED_WANTS);
     TWILL_REQUIRE(post(&ends->end, &ends->refused));
-    while (ends->refused.status == TWILL_PENDING || lane->refuses || lane->refusing ||
+    while (ends->refused.status == TWILL_PENDING || lane->out.refuses || lane->out.refusing ||
            (lane->records != NULL && twill_tcp_records_unsent(lane->records)))
         TWILL_REQUIRE(progress(&ends->end) >= 0 && twill_now() < limit);
     return ends->refused.status == TWILL_ERR_MISMATCH;
@@ -187,7 +187,7 @@ TWILL_TEST_OF_RANKS(test_read_already, 2)
         if (rank == 0)
             TWILL_CHECK(twill_tcp_records_look(lane->records, &end->end.error) == 1);
         uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
-        for (lane->readable = false; rank == 0 && !lane->refused;)
+        for (lane->readable = false; rank == 0 && !lane->out.refused;)
             TWILL_CHECK(progress(end) >= 0 && twill_now() < limit);
         TWILL_CHECK(rank_barrier(end)); /* rank 1 has made no progress until here */
         for (uint32_t l = 0; l < REFUSED_LANES; l++)
