@@ -15,10 +15,13 @@
 #ifndef TWILL_ELASTIC_FILES_H
 #define TWILL_ELASTIC_FILES_H
 
-#include "lib/base/base.h"
+#include "fabric/host/local_address.h"
 
+#include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define TWILL_ELASTIC_JOIN "join:" /* before the folder: this is a new process */
 
@@ -27,6 +30,29 @@ struct twill_elastic_process {
     int host;
     long pid;
 };
+
+/* This process in an elastic job. */
+struct twill_elastic_job {
+    char folder[PATH_MAX];
+    char address[TWILL_ADDRESS_TEXT]; /* of this host for others, or empty */
+    bool joins;                       /* it is a new process */
+    struct twill_elastic_process self;
+};
+
+/* Report whether this is an elastic job, and describe it, from TWILL_ELASTIC. */
+static inline bool twill_elastic_read(struct twill_elastic_job *job)
+{
+    const char *text = getenv("TWILL_ELASTIC");
+    *job = (struct twill_elastic_job){.self = {.pid = (long)getpid()}};
+    if (text == NULL)
+        return false;
+    job->joins = strncmp(text, TWILL_ELASTIC_JOIN, strlen(TWILL_ELASTIC_JOIN)) == 0;
+    text += job->joins ? strlen(TWILL_ELASTIC_JOIN) : 0;
+    size_t length = strcspn(text, ",");
+    return text[length] == ',' && length > 0 && length < PATH_MAX &&
+           sscanf(text + length, ",%9d,%63s", &job->self.host, job->address) >= 1 &&
+           snprintf(job->folder, sizeof(job->folder), "%.*s", (int)length, text) > 0;
+}
 
 /* Parse the name of a file of this kind ("wait") about a process. */
 static inline bool twill_elastic_parse(const char *name, const char *kind,

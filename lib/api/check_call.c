@@ -2,7 +2,7 @@
 /* Checks the arguments of a collective before anything is sent, and copies the counts and offsets
  * of a vector call. */
 #include "kernels/kernels.h"
-#include "lib/comm/comm.h"
+#include "lib/api/api_internal.h"
 
 #include <stdlib.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Collective calls: check them, and run, start or prepare them. */
 #include "fabric/shm/call_records.h"
-#include "lib/api/group.h"
+#include "lib/api/api_internal.h"
 #include "lib/comm/recovery.h"
 #include "lib/engine/device_call.h"
 

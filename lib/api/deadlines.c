@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Public calls for deadlines: twill_recover.h. twill_request_set_timeout() is in requests.c. */
+#include "lib/api/api_internal.h"
 #include "lib/base/times.h"
-#include "lib/comm/comm.h"
 #include "lib/twill_recover.h"
 
 twill_status twill_comm_check_timeout(struct twill_comm *comm, double seconds)

@@ -7,7 +7,7 @@
 #include "lib/base/times.h"
 #include "lib/comm/comm.h"
 #include "lib/engine/shared_prices.h"
-#include "lib/report/timeline.h"
+#include "lib/report/recording.h"
 #include "lib/wait/wait.h"
 
 #include <stdio.h>

@@ -7,8 +7,7 @@
  *     b: allreduce, 5 elements    >  | a a a b b b b b c |  one allreduce of 9, then unpacked
  *     c: allreduce, 1 element    /
  */
-#include "lib/api/group.h"
-#include "lib/comm/comm.h"
+#include "lib/api/api_internal.h"
 #include "lib/engine/device_call.h"
 
 #include <stdlib.h>
@@ -294,4 +293,12 @@ twill_status twill_group_end(twill_comm *comm)
     }
     twill_comm_release(comm);
     return status;
+}
+
+void twill_group_close(struct twill_comm *comm)
+{
+    if (comm->group != NULL)
+        twill_context_give(comm->context, comm->group->packed, comm->group->packed_bytes);
+    free(comm->group);
+    comm->group = NULL;
 }

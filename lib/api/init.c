@@ -1,10 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Public functions that create and destroy contexts and communicators of all ranks. */
+#include "lib/api/api_internal.h"
 #include "lib/comm/recovery.h"
-#include "lib/report/timeline.h"
+#include "lib/report/recording.h"
 #include "lib/twill_recover.h"
 
 #include <stdio.h>
+
+/* --- contexts and their communicators -------------------------------------------------------- */
+
+static void observe_opened(struct twill_comm *comm)
+{
+    twill_timeline_attach(comm, twill_allgather);
+}
+
+static void observe_closed(struct twill_comm *comm)
+{
+    twill_metrics_write(comm->context);
+    twill_timeline_detach(comm);
+    twill_group_close(comm);
+}
+
+const struct twill_comm_observer twill_api_observer = {
+    .opening = twill_metrics_open, .opened = observe_opened, .closed = observe_closed};
+
+twill_status twill_context_create(twill_context **context, const twill_bootstrap *bootstrap,
+                                  const char *const *settings)
+{
+    const struct twill_context_source source = {
+        .bootstrap = bootstrap, .settings = settings, .observer = &twill_api_observer};
+    return context != NULL ? twill_context_create_by(context, &source) : TWILL_ERR_ARGUMENT;
+}
 
 twill_status twill_comm_create(twill_comm **comm, twill_context *context)
 {
@@ -26,7 +52,7 @@ twill_status twill_comm_create(twill_comm **comm, twill_context *context)
  * close it. Returns false if it must be kept. */
 static bool destroy(struct twill_comm *comm, const char *call)
 {
-    twill_timeline_align_again(comm);
+    twill_timeline_align_again(comm, twill_allgather);
     return twill_comm_leave_by(comm, call, twill_call_last);
 }
 
@@ -69,6 +95,18 @@ static const struct twill_error *error_of(const twill_context *context)
     return context != NULL ? &context->error : &no_context;
 }
 
+/* New process: make the communicator of a growth, and its context, which also has the error. */
+static twill_status grow_into(struct twill_comm **made, struct twill_context **context,
+                              const char *handle, const char *const *settings)
+{
+    const struct twill_join join = {
+        .handle = handle, .rank = TWILL_JOIN_ANY, .has_ended = twill_elastic_is_over};
+    const struct twill_context_source source = {
+        .join = &join, .settings = settings, .observer = &twill_api_observer};
+    TWILL_TRY(NULL, twill_context_create_by(context, &source));
+    return twill_grow_conclude(made, *context);
+}
+
 /* Join the job that twillrun --elastic has started this process for. A growth that ends because
  * another process has died is tried again. */
 static twill_status join_elastic(twill_comm **comm, const char *const *settings, char *message,
@@ -82,7 +120,7 @@ static twill_status join_elastic(twill_comm **comm, const char *const *settings,
         twill_status status = twill_elastic_await(settings, &deadline, handle, &error);
         if (status != TWILL_OK)
             return twill_init_finish(comm, NULL, status, &error, message, bytes);
-        status = twill_grow_into(comm, &context, handle, settings);
+        status = grow_into(comm, &context, handle, settings);
         if (status == TWILL_OK)
             twill_elastic_joined();
         bool again = status == TWILL_ERR_PEER || status == TWILL_ERR_TIMEOUT ||
@@ -117,7 +155,7 @@ twill_status twill_comm_join(twill_comm **comm, const char *handle, const char *
     if (comm == NULL)
         return TWILL_ERR_ARGUMENT;
     *comm = NULL;
-    twill_status status = twill_grow_into(comm, &context, handle, settings);
+    twill_status status = grow_into(comm, &context, handle, settings);
     return twill_init_finish(comm, context, status, error_of(context), message, bytes);
 }
 

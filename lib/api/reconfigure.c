@@ -3,6 +3,7 @@
  * before or not (twill_recover.h). The process of the first handle serves the rendezvous; the
  * others find it by the list of handles, which all have. Everything else is as at the start of a
  * job: fabric/bootstrap/bootstrap_handle.c. */
+#include "lib/api/api_internal.h"
 #include "lib/comm/recovery.h"
 #include "lib/twill_recover.h"
 
@@ -159,8 +160,10 @@ static twill_status meet_others(twill_comm **made, struct twill_context **contex
                                     .listener = list.self == 0 ? &own->listener : NULL,
                                     .timeout_ns = (uint64_t)(how->seconds * 1e9),
                                     .has_ended = list.self == 0 ? NULL : never_known};
-    const struct twill_context_source source = {
-        .join = &join, .settings = how->settings, .like = comm != NULL ? comm->context : NULL};
+    const struct twill_context_source source = {.join = &join,
+                                                .settings = how->settings,
+                                                .like = comm != NULL ? comm->context : NULL,
+                                                .observer = &twill_api_observer};
     if (comm != NULL && comm->broken) /* ranks that are left behind may live */
         TWILL_TRY(error, twill_recovery_fence(comm, error));
     status = twill_context_create_by(context, &source);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Public functions of requests: start, test, wait, free. */
-#include "lib/api/group.h"
-#include "lib/comm/comm.h"
+#include "lib/api/api_internal.h"
 #include "lib/engine/device_call.h"
 #include "lib/twill_recover.h"
 

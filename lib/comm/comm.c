@@ -9,8 +9,6 @@
 #include "lib/engine/trace_calls.h"
 #include "lib/job/find_levels.h"
 #include "lib/job/log.h"
-#include "lib/report/metrics.h"
-#include "lib/report/timeline.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -161,32 +159,22 @@ static void configure(struct twill_comm *comm)
 /* Ended communicators kept readable, to detect late uses of their handles. */
 #define ENDED_KEPT 16u
 
-/* Drop the calls of an open group, and free it. Their requests go with the others. */
-static void close_group(struct twill_comm *comm)
-{
-    if (comm->group != NULL)
-        twill_context_give(comm->context, comm->group->packed, comm->group->packed_bytes);
-    free(comm->group);
-    comm->group = NULL;
-}
-
 void twill_comm_close(struct twill_comm *comm)
 {
     atomic_store_explicit(&comm->live, TWILL_GONE, memory_order_relaxed);
     struct twill_context *context = comm->context;
     twill_context_remove(context, comm);
-    twill_metrics_write(context);
     twill_agree_close(comm);
     twill_growth_close(comm);
     for (unsigned t = 0; t < comm->links.transports; t++)
         comm->links.transport[t]->ops->close(comm->links.transport[t]);
     twill_split_close(comm);
-    twill_timeline_detach(comm);
+    if (context->comms.observer != NULL)
+        context->comms.observer->closed(comm);
     if (comm->links.alone)
         twill_comm_end_alone(comm);
     twill_plans_destroy(comm);
     twill_chooser_destroy(comm->plan_cache.chooser);
-    close_group(comm);
     twill_requests_destroy(comm);
     twill_single_copy_close(comm->links.single_copy);
     if (comm->node != NULL)
@@ -414,7 +402,9 @@ static twill_status open_members(struct opening *o)
     struct twill_comm *comm = o->comm;
     struct twill_error *error = &comm->error;
     struct twill_agreement *agreement = &o->agreement;
-    TWILL_TRY(error, twill_metrics_open(comm->context, error));
+    const struct twill_comm_observer *observer = comm->context->comms.observer;
+    if (observer != NULL)
+        TWILL_TRY(error, observer->opening(comm->context, error));
     TWILL_TRY(error, locate_ranks(comm, o->parent, o->ranks));
     TWILL_TRY(error, twill_agreement_exchange(agreement, offer_members(o, agreement), error));
     configure(comm);
@@ -476,7 +466,8 @@ twill_status twill_comm_open(struct twill_comm **made, struct twill_context *con
         return status;
     }
     atomic_store_explicit(&comm->live, TWILL_LIVE, memory_order_release);
-    twill_timeline_attach(comm);
+    if (context->comms.observer != NULL)
+        context->comms.observer->opened(comm);
     *made = comm;
     return TWILL_OK;
 }

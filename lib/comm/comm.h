@@ -119,19 +119,17 @@ struct twill_comm_usage {
     uint64_t ticks_at_start, ns_at_start; /* twill_ticks() and twill_now() when it was made */
 };
 
-/* Calls between twill_group_start() and _end() (lib/api/group.c), allocated at its first
- * twill_group_start() and freed with it. */
-struct twill_call_group {
-    bool open;
-    struct twill_request *first, *last; /* recorded calls, linked by `recorded` */
-    unsigned char *packed;              /* buffer of fused allreduces */
-    size_t packed_bytes;
-};
+struct twill_call_group; /* lib/api/group.c */
 
-static inline bool twill_group_is_open(const struct twill_call_group *group)
-{
-    return group != NULL && group->open;
-}
+/* What a layer above does for each communicator: see struct twill_context_source. */
+struct twill_comm_observer {
+    /* One is about to be made: no rank has been asked yet. */
+    twill_status (*opening)(struct twill_context *context, struct twill_error *error);
+    /* All its ranks are ready: calls may be made. */
+    void (*opened)(struct twill_comm *comm);
+    /* It closes, or was never opened: free what the layer keeps in it. */
+    void (*closed)(struct twill_comm *comm);
+};
 
 /* Made by twill_comm_open(), ended by twill_comm_close(). Used by the thread that holds it, but for
  * the members marked otherwise. */
@@ -147,7 +145,7 @@ struct twill_comm {
     struct twill_context *context;
     bool makes_alone;   /* communicators made out of this one have endpoints of their own */
     const char *making; /* the call that makes a communicator out of this one, or NULL */
-    struct twill_call_group *group; /* lib/api/group.c */
+    struct twill_call_group *group; /* of calls, or NULL */
 
     /* Topology. */
     const struct twill_world *world; /* the context's, or own */
@@ -388,11 +386,6 @@ static inline bool twill_comm_has_arrived(struct twill_comm *comm, uint64_t epoc
 
 /* In twill_call.collective, as published: a communicator is being made out of this one. */
 #define TWILL_CALL_MAKES ((enum twill_collective)TWILL_COLLECTIVE_COUNT)
-
-/* --- lib/api/deadlines.c --- */
-
-/* Refuse a timeout outside its range. The communicator is held. */
-twill_status twill_comm_check_timeout(struct twill_comm *comm, double seconds);
 
 /* lib/comm/shrink.c. Return how long survivors wait for each other to make a communicator. */
 uint64_t twill_rendezvous_bound_ns(const struct twill_comm *comm);

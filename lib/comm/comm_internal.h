@@ -145,7 +145,7 @@ bool twill_comm_tell_calls(struct twill_comm *comm, uint32_t to);
  * rank is. The context is locked. */
 void twill_comm_answer_idle(struct twill_comm *comm, uint32_t to);
 
-/* --- lib/comm/agree.c, lib/comm/grow.c, lib/comm/elastic.c --- */
+/* --- lib/comm/agree.c --- */
 
 /* Handle a notice with data. The caller holds detector_lock. */
 void twill_agree_receive(struct twill_context *context, const struct twill_notice *notice);
@@ -154,11 +154,5 @@ void twill_agree_receive(struct twill_context *context, const struct twill_notic
 bool twill_agree_is_over(struct twill_comm *comm);
 /* A communicator ends: keep its last decision for ranks that ask for it later. */
 void twill_agree_close(struct twill_comm *comm);
-void twill_growth_close(struct twill_comm *comm);
-/* Report whether this is a job of twillrun --elastic and all its ranks have failed; has_ended() of
- * struct twill_join in a new process. */
-bool twill_elastic_is_over(void *user, uint32_t rank);
-/* Return the address at which other hosts of an elastic job reach this one, or NULL. */
-const char *twill_elastic_address(char address[TWILL_ADDRESS_TEXT]);
 
 #endif

@@ -3,6 +3,7 @@
  * all connect there (fabric/bootstrap/bootstrap_handle.c) and make a new context and communicator
  * as at the start of a job, and the old ranks agree whether all of them have it. A last exchange
  * tells the new processes the result. The old communicator is not touched by any of this. */
+#include "fabric/bootstrap/elastic_files.h"
 #include "lib/comm/comm_internal.h"
 
 #include <stdio.h>
@@ -54,12 +55,13 @@ static void describe_growth(const struct twill_comm *comm, const char *address, 
 static twill_status find_address(struct twill_comm *comm, char address[TWILL_ADDRESS_TEXT],
                                  struct twill_error *error)
 {
-    char interface[32], why[128], known[TWILL_ADDRESS_TEXT];
+    char interface[32], why[128];
+    struct twill_elastic_job job;
     const char *set = twill_config_text(&comm->context->config, TWILL_VARIABLE_INTERFACE);
     snprintf(address, TWILL_ADDRESS_TEXT, "%s",
              twill_detector_address(comm->context->health.detector, comm->job[0]));
-    if (set == NULL)
-        set = twill_elastic_address(known);
+    if (set == NULL && twill_elastic_read(&job) && job.address[0] != '\0')
+        set = job.address;
     if (comm->context->job.oob->size > 1 || set == NULL)
         return TWILL_OK;
     return twill_interface_choose(address, interface, set, NULL, why, sizeof(why), error);
@@ -261,16 +263,6 @@ twill_status twill_grow(struct twill_comm **larger, struct twill_comm *comm,
     comm->owns_context = false;
     *larger = g.made;
     return TWILL_OK;
-}
-
-twill_status twill_grow_into(struct twill_comm **made, struct twill_context **context,
-                             const char *handle, const char *const *settings)
-{
-    const struct twill_join join = {
-        .handle = handle, .rank = TWILL_JOIN_ANY, .has_ended = twill_elastic_is_over};
-    const struct twill_context_source source = {.join = &join, .settings = settings};
-    TWILL_TRY(NULL, twill_context_create_by(context, &source));
-    return twill_grow_conclude(made, *context);
 }
 
 twill_status twill_grow_conclude(struct twill_comm **made, struct twill_context *context)

@@ -41,6 +41,8 @@ twill_status twill_recovery_fence(struct twill_comm *comm, struct twill_error *e
  * them; it replaces an earlier one. */
 twill_status twill_growth_open(struct twill_comm *comm, uint32_t joining,
                                char handle[TWILL_JOIN_HANDLE_TEXT], struct twill_error *error);
+/* Drop that handle, if there is one. */
+void twill_growth_close(struct twill_comm *comm);
 /* How long to wait for new processes, if not for TWILL_TIMEOUT. */
 struct twill_growth_limits {
     uint64_t timeout_ns;
@@ -51,30 +53,8 @@ struct twill_growth_limits {
  * 0 has made a handle for. limits: NULL for none. */
 twill_status twill_grow(struct twill_comm **larger, struct twill_comm *comm,
                         const struct twill_growth_limits *limits, struct twill_error *error);
-/* New process: make that communicator, and its context, which also has the error. */
-twill_status twill_grow_into(struct twill_comm **made, struct twill_context **context,
-                             const char *handle, const char *const *settings);
 /* Make the communicator of all ranks of a new context, and end with the others. */
 twill_status twill_grow_conclude(struct twill_comm **made, struct twill_context *context);
-/* lib/api/init.c. End a call that makes a context and its communicator, which then owns it. Else
- * destroy it and say why, which is in `error`. */
-twill_status twill_init_finish(struct twill_comm **comm, struct twill_context *context,
-                               twill_status status, const struct twill_error *error, char *message,
-                               size_t bytes);
-
-/* lib/comm/elastic.c. Jobs of twillrun --elastic. */
-/* Report whether this process was started to join a job that runs. */
-bool twill_elastic_joins(void);
-/* The new process is a rank of the job now. */
-void twill_elastic_joined(void);
-/* Wait for the handle of that job, until *deadline; 0: it is set, TWILL_TIMEOUT from now. */
-twill_status twill_elastic_await(const char *const *settings, uint64_t *deadline,
-                                 char handle[TWILL_JOIN_HANDLE_TEXT], struct twill_error *error);
-/* The job has started: from now on twillrun replaces ranks that die. */
-void twill_elastic_started(const struct twill_comm *comm);
-/* Take in the processes that wait, if any: else *larger is not changed. The caller holds comm,
- * which is released. */
-twill_status twill_elastic_admit(struct twill_comm **larger, struct twill_comm *comm);
 
 /* Return the last decision, or NULL. */
 const struct twill_decision *twill_agree_last(const struct twill_comm *comm);

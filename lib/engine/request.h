@@ -152,36 +152,6 @@ bool twill_comm_is_polled(const struct twill_comm *comm);
  * how many, < 0 on error. */
 int twill_points_sweep(struct twill_comm *comm);
 
-/* --- lib/api/collective.c --- */
-
-/* Run a call to its end; start a nonblocking one; initialise a persistent one. `name`: the public
- * function. */
-twill_status twill_call_run(struct twill_comm *comm, const struct twill_call *call,
-                            const char *name);
-twill_status twill_call_start(struct twill_comm *comm, const struct twill_call *call,
-                              struct twill_request **request, const char *name);
-twill_status twill_call_init(struct twill_comm *comm, const struct twill_call *call,
-                             struct twill_request **request, const char *name);
-/* Wait until all ranks destroy the communicator; a failure breaks it. */
-void twill_call_last(struct twill_comm *comm);
-/* lib/api/check_call.c. Check the arguments of run.call, describe it and copy its counts; check the
- * buffers' addresses and overlap only. */
-twill_status twill_call_check(struct twill_request *request);
-twill_status twill_call_check_buffers(const struct twill_run *run);
-/* Check that a nonblocking or persistent call may be made now, and set *request to NULL. */
-twill_status twill_request_admit(struct twill_comm *comm, struct twill_request **request);
-/* Let other threads advance a queued request, and advance it once. A failure breaks the
- * communicator. */
-twill_status twill_request_launch(struct twill_request *request);
-/* Copy the call into the request and check its arguments. */
-twill_status twill_request_prepare(struct twill_request *request, const struct twill_call *call);
-/* Number a call that is counted in comm->issue.started and refused_alike. If all ranks have refused
- * it, they go on. If not, the others find in this rank's call records that it has made another
- * call, or later by the signatures. */
-void twill_request_number_refused(struct twill_request *request, const struct twill_call *call);
-/* Compute run->call_hash of the summary. */
-void twill_run_hash_call(struct twill_run *run);
-
 /* --- lib/engine/choose_plan.c, lib/engine/buffer_addresses.c --- */
 
 /* Select the plan. Returns 1 when selected, 0 while peers' buffer addresses are outstanding, < 0 on
@@ -200,24 +170,5 @@ unsigned twill_addresses_missing(const struct twill_run *run, uint32_t *ranks, u
 /* Return the bytes of SRC or DST on a rank that has it. Not for vector calls. */
 size_t twill_run_side_bytes(const struct twill_run *run, unsigned side);
 struct twill_select_request twill_run_select_request(const struct twill_run *run);
-
-/* --- lib/api/point_to_point.c --- */
-
-twill_status twill_point_prepare(struct twill_request *request, const struct twill_point *point);
-twill_status twill_point_begin(struct twill_request *request);
-/* Check that messages of this rank to itself, which are about to be posted and waited for, have
- * counterparts. Else return the error. */
-twill_status twill_point_check_itself(struct twill_comm *comm, int sends, int receives);
-/* Is it an active message of this rank to itself without a counterpart? Waiting would not help:
- * such messages complete as soon as both sides are posted. */
-bool twill_point_is_lonely(const struct twill_request *request);
-/* Begin it; other threads may advance it from then on. */
-twill_status twill_point_launch(struct twill_request *request);
-twill_status twill_point_run(struct twill_comm *comm, const struct twill_point *point,
-                             const char *name);
-twill_status twill_point_start(struct twill_comm *comm, const struct twill_point *point,
-                               struct twill_request **request, const char *name);
-twill_status twill_point_init(struct twill_comm *comm, const struct twill_point *point,
-                              struct twill_request **request, const char *name);
 
 #endif

@@ -316,13 +316,6 @@ static twill_status create_context(struct twill_context *context,
     return TWILL_OK;
 }
 
-twill_status twill_context_create(twill_context **context, const twill_bootstrap *bootstrap,
-                                  const char *const *settings)
-{
-    const struct twill_context_source source = {.bootstrap = bootstrap, .settings = settings};
-    return context != NULL ? twill_context_create_by(context, &source) : TWILL_ERR_ARGUMENT;
-}
-
 twill_status twill_context_create_by(struct twill_context **context,
                                      const struct twill_context_source *source)
 {
@@ -330,6 +323,9 @@ twill_status twill_context_create_by(struct twill_context **context,
     if (*context == NULL)
         return TWILL_ERR_MEMORY;
     (*context)->live = TWILL_LIVE;
+    (*context)->comms.observer = source->observer != NULL || source->like == NULL
+                                     ? source->observer
+                                     : source->like->comms.observer;
     twill_fd_guard_begin(&(*context)->fd_guard);
     twill_status status = create_context(*context, source);
     /* What connects nodes may be a library that opens descriptors at any time. */

@@ -27,6 +27,7 @@
 /* Of layers above, which make them at need and register what frees them. */
 struct twill_advancer;        /* lib/wait/wait.h */
 struct twill_comm;            /* lib/comm/comm.h */
+struct twill_comm_observer;   /* lib/comm/comm.h */
 struct twill_context_staging; /* lib/engine/staging.c */
 struct twill_departed_comms;  /* lib/comm/agree.c */
 struct twill_kernels;
@@ -34,7 +35,7 @@ struct twill_single_copy;
 struct twill_tuning;
 struct twill_level_info; /* lib/job/find_levels.h */
 struct twill_observer;   /* lib/engine/request.h */
-struct twill_timeline;   /* lib/report/timeline.h */
+struct twill_timeline;   /* lib/report/timeline.c */
 
 /* The progress thread: lib/wait/progress_thread.c. */
 struct twill_progress {
@@ -132,7 +133,8 @@ struct twill_context_comms {
     /* Advance the open ones, other than `except`; NULL: none has been open. Returns the steps made
      */
     int (*_Atomic advance)(struct twill_context *context, const struct twill_comm *except);
-    struct twill_advancer *advancers; /* what else waits advance; the last added first */
+    struct twill_advancer *advancers;           /* what else waits advance; the last added first */
+    const struct twill_comm_observer *observer; /* of the layer above, or NULL */
 };
 
 /* The caller's function for threads that wait; or NULL. */
@@ -182,7 +184,7 @@ struct twill_context {
     const uint64_t *fork_guard;            /* the kernel zeroes it in a child */
     struct twill_fd_guard fd_guard; /* closed standard streams while others open descriptors */
     struct twill_context_notes notes;
-    struct twill_timeline *timeline; /* lib/report/timeline.h; NULL: none */
+    struct twill_timeline *timeline; /* lib/report/timeline.c; NULL: none */
     struct twill_closers closers;
     /* Contexts of twill_init() whose jobs have grown, from the latest on: kept for the memory of
      * twill_alloc() in them, and destroyed with the latest, or earlier if they have none. */
@@ -195,6 +197,7 @@ struct twill_context_source {
     const char *const *settings;      /* or NULL */
     const struct twill_join *join;    /* the job grows; or NULL */
     const struct twill_context *like; /* take its configuration instead of settings; or NULL */
+    const struct twill_comm_observer *observer; /* of its communicators; NULL: like's */
 };
 twill_status twill_context_create_by(struct twill_context **context,
                                      const struct twill_context_source *source);

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "lib/report/metrics.h"
+/* TWILL_METRICS: calls, bytes and seconds by communicator, collective, size and algorithm, in a
+ * file in the text format of Prometheus. Written by the thread whose call completes when it is
+ * time, and when a communicator ends: the library has no thread for it. */
 #include "algorithms/select/explain.h"
 #include "lib/comm/comm.h"
 #include "lib/job/log.h"
+#include "lib/report/recording.h"
 
 #include <errno.h>
 #include <fcntl.h>

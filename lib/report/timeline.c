@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The file of a timeline, and its buffer. */
+/* The file of a timeline, its buffer, and how far the clocks of ranks are apart. */
 #include "lib/report/timeline.h"
 #include "lib/base/times.h"
 #include "lib/comm/comm.h"
@@ -12,8 +12,16 @@
 #include <string.h>
 #include <unistd.h>
 
-#define TEXT_BYTES ((size_t)64 << 10)
-#define FILE_END   "\n]\n"
+#define TEXT_BYTES   ((size_t)64 << 10)
+#define FILE_END     "\n]\n"
+#define ALIGN_ROUNDS 16u
+
+/* The difference between this rank's clock and that of rank 0 (twill_now()), at one time. Both are
+ * in ns; offset is this clock minus the other, true within error. */
+struct clock_offset {
+    uint64_t at; /* twill_now() of this rank; 0: not measured */
+    int64_t offset, error;
+};
 
 /* Belongs to a context. Its lock protects all but what is constant. */
 struct twill_timeline {
@@ -23,9 +31,9 @@ struct twill_timeline {
     int file;                    /* -1 after a failed write */
     off_t end;                   /* where FILE_END begins */
     unsigned count;
-    uint64_t flushed;                        /* twill_now() */
-    struct twill_timeline_clock clock;       /* [0] of the last flush */
-    struct twill_clock_offset offset, later; /* at the start, at the end */
+    uint64_t flushed;                  /* twill_now() */
+    struct twill_timeline_clock clock; /* [0] of the last flush */
+    struct clock_offset offset, later; /* at the start, at the end */
     struct twill_timeline_event events[TWILL_TIMELINE_EVENTS];
     char text[TEXT_BYTES + TWILL_TIMELINE_LINE + sizeof(FILE_END)];
 };
@@ -82,7 +90,7 @@ void twill_timeline_add(struct twill_timeline *timeline, const struct twill_time
 /* Write what is known about the clock, where readers expect it. Has the lock. */
 static void write_clock(struct twill_timeline *t)
 {
-    const struct twill_clock_offset *at = &t->offset, *to = &t->later;
+    const struct clock_offset *at = &t->offset, *to = &t->later;
     int n = snprintf(t->text, TWILL_TIMELINE_LINE,
                      ",\n{\"name\":\"twill_clock\",\"ph\":\"M\",\"pid\":%u,\"args\":{\"at\":%lld,"
                      "\"offset\":%lld,\"error\":%lld,\"later\":%lld,\"later_offset\":%lld,"
@@ -172,9 +180,79 @@ static void close_timeline(struct twill_context *context)
     context->timeline = NULL;
 }
 
+/* --- clocks -------------------------------------------------------------------------------- */
+
+/* What a rank contributes to a round: when it began this one, and when it ended the one before. */
+struct clock_round {
+    uint64_t begun, ended;
+};
+
+/* The narrowest bounds of this clock minus that of rank 0 so far. */
+struct clock_bounds {
+    int64_t least, most;
+};
+
+/* Tighten the bounds by one allgather: mine and rank 0's readings before and after it. */
+static void tighten(struct clock_bounds *bounds, const struct clock_round *mine,
+                    const struct clock_round *theirs)
+{
+    int64_t least = (int64_t)(mine->begun - theirs->ended),
+            most = (int64_t)(mine->ended - theirs->begun);
+    bounds->least = least > bounds->least ? least : bounds->least;
+    bounds->most = most < bounds->most ? most : bounds->most;
+}
+
+static twill_status measure(struct twill_comm *comm, twill_gather_fn gather,
+                            struct clock_round *all, struct clock_bounds *bounds)
+{
+    struct clock_round last = {0}, zero = {0}; /* readings of the round before */
+    uint64_t ended = 0;
+    for (unsigned i = 0; i <= ALIGN_ROUNDS; i++) {
+        struct clock_round own = {twill_now(), ended};
+        twill_status status = gather(comm, &own, all, sizeof(own) / sizeof(uint64_t), TWILL_U64);
+        if (status != TWILL_OK)
+            return status;
+        ended = twill_now();
+        if (i > 1) { /* the first makes connections */
+            last.ended = own.ended;
+            zero.ended = all[0].ended;
+            tighten(bounds, &last, &zero);
+        }
+        last.begun = own.begun;
+        zero.begun = all[0].begun;
+    }
+    return TWILL_OK;
+}
+
+/* Measure the offset by some allgathers. Collective; costs some round trips.
+ *
+ * No rank can end an allgather before every rank has begun it. So what a rank reads at its end is
+ * later than what rank 0 read at its begin, and the reverse: each allgather bounds the offset from
+ * both sides, as in Cristian's algorithm, and the offset is the middle of the narrowest bounds.
+ * Where 0 is within them, the clocks are taken for the same one: they are on ranks of one host. */
+static twill_status align_clock(struct twill_comm *comm, twill_gather_fn gather,
+                                struct clock_offset *offset)
+{
+    struct clock_bounds bounds = {INT64_MIN, INT64_MAX};
+    *offset = (struct clock_offset){.at = twill_now()};
+    if (comm->world->size == 1)
+        return TWILL_OK;
+    struct clock_round *all = calloc(comm->world->size, sizeof(*all));
+    if (all == NULL)
+        return TWILL_FAIL(&comm->error, TWILL_ERR_MEMORY, "out of memory for a timeline");
+    twill_status status = measure(comm, gather, all, &bounds);
+    free(all);
+    offset->at = twill_now();
+    if (status != TWILL_OK || (bounds.least <= 0 && bounds.most >= 0))
+        return status;
+    offset->offset = bounds.least + (bounds.most - bounds.least) / 2;
+    offset->error = (bounds.most - bounds.least) / 2 + 1;
+    return TWILL_OK;
+}
+
 /* --- communicators --------------------------------------------------------------------------- */
 
-void twill_timeline_attach(struct twill_comm *comm)
+void twill_timeline_attach(struct twill_comm *comm, twill_gather_fn gather)
 {
     struct twill_context *context = comm->context;
     if (twill_config_text(&context->config, TWILL_VARIABLE_TIMELINE) == NULL)
@@ -186,8 +264,8 @@ void twill_timeline_attach(struct twill_comm *comm)
     }
     struct twill_timeline *t = context->timeline;
     if (comm->oob == context->job.oob && (t == NULL || t->offset.at == 0)) {
-        struct twill_clock_offset offset = {0};
-        (void)twill_clock_align(comm, &offset); /* a failure breaks the communicator */
+        struct clock_offset offset = {0};
+        (void)align_clock(comm, gather, &offset); /* a failure breaks the communicator */
         if (t != NULL) {
             t->offset = offset;
             t->clock.offset = offset.offset;
@@ -197,17 +275,17 @@ void twill_timeline_attach(struct twill_comm *comm)
     comm->trace.consumer = comm->trace.user != NULL ? twill_timeline_consume : NULL;
 }
 
-void twill_timeline_align_again(struct twill_comm *comm)
+void twill_timeline_align_again(struct twill_comm *comm, twill_gather_fn gather)
 {
     if (!twill_comm_is_live(comm) || comm->broken || twill_context_is_forked(comm->context) ||
         comm->oob != comm->context->job.oob ||
         twill_config_text(&comm->context->config, TWILL_VARIABLE_TIMELINE) == NULL)
         return;
     struct twill_timeline *t = comm->context->timeline;
-    struct twill_clock_offset offset;
+    struct clock_offset offset;
     comm->trace.consumer = NULL;
     twill_comm_shorten_deadline(comm);
-    (void)twill_clock_align(comm, &offset);
+    (void)align_clock(comm, gather, &offset);
     if (t != NULL)
         t->later = offset;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* TWILL_TIMELINE: the events of a rank as Chrome trace JSON, which Perfetto and chrome://tracing
- * open. One file for each rank, which is a process there; the times are those of rank 0's clock.
+/* TWILL_TIMELINE, for its own files: the events of a rank as Chrome trace JSON, which Perfetto and
+ * chrome://tracing open. One file for each rank, which is a process there; the times are those of
+ * rank 0's clock.
  *
  * The file is a JSON array, an event a line, and ends with "]" after every write: what has been
  * written stays valid when the rank is killed. Events are kept in memory, and written when the
@@ -9,11 +10,9 @@
 #define TWILL_TIMELINE_H
 
 #include "lib/base/trace.h"
-#include "lib/report/clock_align.h"
+#include "lib/report/recording.h"
 
 #define TWILL_TIMELINE_EVENTS 1024u
-
-struct twill_context;
 
 /* What a line of the timeline shows. */
 enum twill_timeline_phase {
@@ -36,14 +35,6 @@ struct twill_timeline_event {
 
 struct twill_timeline;
 
-/* Have the events of a communicator recorded from now on, until detach(), if TWILL_TIMELINE asks
- * for it; a failure is a warning. The first communicator of all ranks aligns the clocks here, and
- * again when it is about to be destroyed. */
-void twill_timeline_attach(struct twill_comm *comm);
-void twill_timeline_align_again(struct twill_comm *comm);
-void twill_timeline_detach(struct twill_comm *comm);
-/* Name tensor number `index` of the sets over a communicator, for the events of it that follow. */
-void twill_timeline_name_tensor(struct twill_comm *comm, uint32_t index, const char *name);
 /* Append an event. Any thread. */
 void twill_timeline_add(struct twill_timeline *timeline, const struct twill_timeline_event *event);
 

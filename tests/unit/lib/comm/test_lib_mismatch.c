@@ -3,7 +3,7 @@
  * rank that waits, whatever they call next, or if the others leave the library for long: each
  * argument, small and large, over each transport, in the first call and in a later one. By default
  * a sample, with TEST_WHOLE all. */
-#include "lib/comm/comm.h"
+#include "lib/api/api_internal.h"
 #include "tests/support/unit.h"
 
 enum { DIFFER_RANKS = 3, DIFFER_LARGE = 200000, DIFFER_SAMPLE = 8 };

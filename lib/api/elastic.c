@@ -2,8 +2,9 @@
 /* Jobs of twillrun --elastic. New processes and rank 0 exchange files in a folder of twillrun's,
  * which TWILL_ELASTIC names: fabric/bootstrap/elastic_files.h lists the files. */
 #include "fabric/bootstrap/elastic_files.h"
+#include "lib/api/api_internal.h"
 #include "lib/base/times.h"
-#include "lib/comm/comm_internal.h"
+#include "lib/comm/recovery.h"
 #include "lib/twill_recover.h"
 
 #include <dirent.h>
@@ -18,47 +19,15 @@
 
 #define MOST_TAKEN 256u
 
-/* This process in an elastic job, from TWILL_ELASTIC. */
-struct elastic_job {
-    char folder[PATH_MAX];
-    char address[TWILL_ADDRESS_TEXT]; /* of this host for others, or empty */
-    bool joins;                       /* it is a new process */
-    struct twill_elastic_process self;
-};
-
 /* New processes that rank 0 has given a handle to. */
 struct elastic_waiting {
-    const struct elastic_job *job;
+    const struct twill_elastic_job *job;
     size_t count;
     struct twill_elastic_process process[MOST_TAKEN];
 };
 
-/* Report whether this is an elastic job, and describe it. */
-static bool read_job(struct elastic_job *job)
-{
-    const char *text = getenv("TWILL_ELASTIC");
-    *job = (struct elastic_job){.self = {.pid = (long)getpid()}};
-    if (text == NULL)
-        return false;
-    job->joins = strncmp(text, TWILL_ELASTIC_JOIN, strlen(TWILL_ELASTIC_JOIN)) == 0;
-    text += job->joins ? strlen(TWILL_ELASTIC_JOIN) : 0;
-    size_t length = strcspn(text, ",");
-    return text[length] == ',' && length > 0 && length < PATH_MAX &&
-           sscanf(text + length, ",%9d,%63s", &job->self.host, job->address) >= 1 &&
-           snprintf(job->folder, sizeof(job->folder), "%.*s", (int)length, text) > 0;
-}
-
-const char *twill_elastic_address(char address[TWILL_ADDRESS_TEXT])
-{
-    struct elastic_job job;
-    if (!read_job(&job) || job.address[0] == '\0')
-        return NULL;
-    memcpy(address, job.address, sizeof(job.address));
-    return address;
-}
-
 /* Write a file as a whole: readers see all of it or none. False with errno. */
-static bool write_file(const struct elastic_job *job, const char *kind,
+static bool write_file(const struct twill_elastic_job *job, const char *kind,
                        const struct twill_elastic_process *process, const char *text)
 {
     char path[PATH_MAX], part[PATH_MAX];
@@ -74,7 +43,7 @@ static bool write_file(const struct elastic_job *job, const char *kind,
     return good && rename(part, path) == 0;
 }
 
-static bool file_exists(const struct elastic_job *job, const char *kind,
+static bool file_exists(const struct twill_elastic_job *job, const char *kind,
                         const struct twill_elastic_process *process)
 {
     char path[PATH_MAX];
@@ -83,7 +52,7 @@ static bool file_exists(const struct elastic_job *job, const char *kind,
            stat(path, &about) == 0;
 }
 
-static void remove_file(const struct elastic_job *job, const char *kind,
+static void remove_file(const struct twill_elastic_job *job, const char *kind,
                         const struct twill_elastic_process *process)
 {
     char path[PATH_MAX];
@@ -93,8 +62,8 @@ static void remove_file(const struct elastic_job *job, const char *kind,
 
 void twill_elastic_started(const struct twill_comm *comm)
 {
-    struct elastic_job job;
-    if (read_job(&job) && !file_exists(&job, "started", NULL) &&
+    struct twill_elastic_job job;
+    if (twill_elastic_read(&job) && !file_exists(&job, "started", NULL) &&
         !write_file(&job, "started", NULL, ""))
         twill_say(&comm->context->log, TWILL_LOG_WARN, "TWILL_ELASTIC=%s: %s", job.folder,
                   strerror(errno));
@@ -103,7 +72,7 @@ void twill_elastic_started(const struct twill_comm *comm)
 /* --- a new process --------------------------------------------------------------------------- */
 
 /* Read the handle that rank 0 has written for this process, which is joining from then on. */
-static bool read_handle(const struct elastic_job *job, char handle[TWILL_HANDLE_BYTES])
+static bool read_handle(const struct twill_elastic_job *job, char handle[TWILL_HANDLE_BYTES])
 {
     char path[PATH_MAX];
     int fd = twill_elastic_path(path, sizeof(path), job->folder, "go", &job->self)
@@ -135,35 +104,35 @@ static twill_status read_patience(const char *const *settings, uint64_t *ns,
 
 bool twill_elastic_joins(void)
 {
-    struct elastic_job job;
-    return read_job(&job) && job.joins;
+    struct twill_elastic_job job;
+    return twill_elastic_read(&job) && job.joins;
 }
 
 bool twill_elastic_is_over(void *user, uint32_t rank)
 {
-    struct elastic_job job;
+    struct twill_elastic_job job;
     (void)user;
     (void)rank;
-    return read_job(&job) && file_exists(&job, "over", NULL);
+    return twill_elastic_read(&job) && file_exists(&job, "over", NULL);
 }
 
 void twill_elastic_joined(void)
 {
-    struct elastic_job job;
-    if (read_job(&job))
+    struct twill_elastic_job job;
+    if (twill_elastic_read(&job))
         remove_file(&job, "joining", &job.self);
 }
 
-twill_status twill_elastic_await(const char *const *settings, uint64_t *deadline,
-                                 char handle[TWILL_HANDLE_BYTES], struct twill_error *error)
+twill_status twill_elastic_await(const char *const *settings, uint64_t *deadline, char *handle,
+                                 struct twill_error *error)
 {
-    struct elastic_job job;
+    struct twill_elastic_job job;
     if (*deadline == 0) {
         uint64_t patience = 0;
         TWILL_TRY(error, read_patience(settings, &patience, error));
         *deadline = twill_now() + patience;
     }
-    if (!read_job(&job) || !write_file(&job, "wait", &job.self, ""))
+    if (!twill_elastic_read(&job) || !write_file(&job, "wait", &job.self, ""))
         return TWILL_FAIL(error, TWILL_ERR_SYSTEM, "TWILL_ELASTIC=%s: %s", job.folder,
                           strerror(errno));
     remove_file(&job, "joining", &job.self); /* of an attempt before */
@@ -186,7 +155,8 @@ twill_status twill_elastic_await(const char *const *settings, uint64_t *deadline
 /* --- rank 0 ---------------------------------------------------------------------------------- */
 
 /* Report whether a process has died: on another host, as twillrun has found. */
-static bool has_died(const struct elastic_job *job, const struct twill_elastic_process *process)
+static bool has_died(const struct twill_elastic_job *job,
+                     const struct twill_elastic_process *process)
 {
     const struct twill_elastic_process all = {.host = process->host};
     if (process->host == job->self.host)
@@ -239,10 +209,10 @@ static uint64_t invite(struct twill_comm *comm, struct elastic_waiting *waiting)
 
 twill_status twill_elastic_admit(struct twill_comm **larger, struct twill_comm *comm)
 {
-    struct elastic_job job;
+    struct twill_elastic_job job;
     struct elastic_waiting waiting = {.job = &job, .count = 0};
     uint64_t count = 0;
-    if (!read_job(&job)) {
+    if (!twill_elastic_read(&job)) {
         twill_comm_release(comm);
         return TWILL_OK;
     }
