@@ -35,3 +35,20 @@ void twill_test_disconnect(twill_comm *comm, twill_context *context)
     twill_comm_destroy(comm);
     twill_context_destroy(context);
 }
+
+bool twill_test_open_with(twill_comm **comm, twill_bootstrap *bootstrap, const char *nodes,
+                          const char *const *more)
+{
+    twill_context *context;
+    if (twill_test_connect(&context, comm, bootstrap, nodes, NULL, more))
+        return true;
+    twill_test_disconnect(*comm, context);
+    *comm = NULL;
+    return false;
+}
+
+void twill_test_close(twill_comm *comm)
+{
+    if (comm != NULL)
+        twill_test_disconnect(comm, twill_comm_context(comm));
+}

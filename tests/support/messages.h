@@ -7,6 +7,9 @@
 #include "fabric/transport.h"
 #include "tests/support/ranks.h"
 
+#include <string.h>
+#include <sys/mman.h>
+
 /* One rank's transport. */
 struct twill_test_end {
     struct twill_transport *transport;
@@ -34,5 +37,26 @@ bool twill_test_mismatch(struct twill_test_end *end);
 /* Rank 0 sends to rank 1 messages that it sees before it posts a RECV, with the calls that they are
  * of. For transports with ops->early. */
 bool twill_test_early(struct twill_test_end *end);
+
+/* Variables of transports, without a context: .setting = test_setting, .settings = a list that ends
+ * with a variable of NULL. */
+struct test_setting {
+    const char *variable, *value;
+};
+
+static inline const char *test_setting(const void *settings, const char *variable)
+{
+    for (const struct test_setting *s = settings; s->variable != NULL; s++)
+        if (strcmp(s->variable, variable) == 0)
+            return s->value;
+    return NULL;
+}
+
+/* Return memory that becomes invalid when unmapped, so that a late write crashes. */
+static inline unsigned char *page_map(size_t bytes)
+{
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return p == MAP_FAILED ? NULL : p;
+}
 
 #endif

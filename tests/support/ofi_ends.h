@@ -4,9 +4,8 @@
 #define TWILL_OFI_ENDS_H
 
 #include "fabric/ofi/ofi.h"
-#include "tests/support/ranks.h"
+#include "tests/support/messages.h"
 #include "tests/support/sanitizers.h"
-#include "tests/support/shared_pages.h"
 
 #include <sched.h>
 #include <stdio.h>

@@ -6,7 +6,6 @@
 
 #include "fabric/rails/rails.h"
 #include "tests/support/ofi_ends.h"
-#include "tests/support/transport_settings.h"
 #include "tests/support/unit.h"
 
 #include <sys/mman.h>

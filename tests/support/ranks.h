@@ -50,6 +50,17 @@ void twill_test_oob_close(struct twill_oob *oob);
 bool twill_test_connect(twill_context **context, twill_comm **comm, twill_bootstrap *bootstrap,
                         const char *nodes, const char *mock, const char *const *more);
 void twill_test_disconnect(twill_comm *comm, twill_context *context);
+/* The same without a mock, the settings as arguments. */
+#define twill_test_join(context, comm, bootstrap, nodes, ...)                                      \
+    twill_test_connect(context, comm, bootstrap, nodes, NULL, TWILL_TEST_SETTINGS_OF(__VA_ARGS__))
+#define TWILL_TEST_SETTINGS_OF(...) ((const char *const[]){__VA_ARGS__ __VA_OPT__(, ) NULL})
+/* The same for ranks that need the communicator only: without one nothing is left to close, and
+ * closing NULL does nothing. */
+#define twill_test_open(comm, bootstrap, nodes, ...)                                               \
+    twill_test_open_with(comm, bootstrap, nodes, TWILL_TEST_SETTINGS_OF(__VA_ARGS__))
+bool twill_test_open_with(twill_comm **comm, twill_bootstrap *bootstrap, const char *nodes,
+                          const char *const *more);
+void twill_test_close(twill_comm *comm);
 
 /* Record a failure unless ok; the first one is kept. Returns ok. */
 bool twill_test_note(bool ok, const char *file, int line, const char *what, const char *format, ...)

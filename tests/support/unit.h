@@ -59,6 +59,14 @@
         twill_unit_group(set_up, tear_down);                                                       \
     }
 
+/* Leaks below some library do not count in this program: "leak:LIBRARY". */
+#define TWILL_TEST_LEAKS(rule)                                                                     \
+    TWILL_API const char *__lsan_default_suppressions(void); /* seen by the sanitizer */           \
+    const char *__lsan_default_suppressions(void)                                                  \
+    {                                                                                              \
+        return rule;                                                                               \
+    }
+
 void twill_unit_list(int line, struct CMUnitTest test);
 void twill_unit_group(CMFixtureFunction set_up, CMFixtureFunction tear_down);
 

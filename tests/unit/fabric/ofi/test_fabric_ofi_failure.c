@@ -2,7 +2,6 @@
 /* The ofi transport where it cannot work: impossible settings, peers that differ, are cancelled or
  * dead. */
 #include "tests/support/ofi_ends.h"
-#include "tests/support/transport_settings.h"
 #include "tests/support/unit.h"
 
 /* --- impossible settings --------------------------------------------------------------------- */

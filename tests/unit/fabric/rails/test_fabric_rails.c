@@ -5,7 +5,6 @@
 #include "fabric/transports.h"
 #include "tests/doubles/mock_transport.h"
 #include "tests/support/messages.h"
-#include "tests/support/transport_settings.h"
 #include "tests/support/unit.h"
 
 struct rails_case {

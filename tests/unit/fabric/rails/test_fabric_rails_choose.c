@@ -5,7 +5,6 @@
 #include "fabric/rails/rails.h"
 #include "numa/topology.h"
 #include "tests/support/messages.h"
-#include "tests/support/transport_settings.h"
 #include "tests/support/unit.h"
 
 /* --- distance -------------------------------------------------------------------------------- */
@@ -90,23 +89,31 @@ TWILL_TEST(test_order)
 
 /* --- the choice ------------------------------------------------------------------------------ */
 
-/* The rails and settings of a rank, passed to the transport below as the name of the mock. */
-struct having {
-    struct twill_rail rail[5];
-    const char *rails, *interface;
-};
-
-static const struct having *havings;
+/* The rails of each rank, each as NAMEnetwork:speed, with ~ if it is used on demand only and * if
+ * it is distant; TWILL_RAILS; and TWILL_INTERFACE. */
+enum { HAS, RAILS, INTERFACE, HAVING };
+static const char *const (*havings)[HAVING];
 
 static twill_status have(const struct twill_transport_params *params, const char *name,
                          struct twill_rail *rails, size_t most, size_t *count,
                          struct twill_error *error)
 {
-    const struct having *having = &havings[params->oob->rank];
     *count = 0;
-    for (size_t i = 0; i < 5 && having->rail[i].name[0] != '\0' && *count < most; i++)
-        if (name == NULL || strcmp(having->rail[i].name, name) == 0)
-            rails[(*count)++] = having->rail[i];
+    for (const char *at = havings[params->oob->rank][HAS]; at != NULL && *count < most;) {
+        struct twill_rail rail = {.mbits = 0};
+        unsigned network, mbits;
+        char kind = ' ';
+        if (sscanf(at, "%1[a-z]%u:%u%c", rail.name, &network, &mbits, &kind) < 3)
+            return TWILL_FAIL(error, TWILL_ERR_INTERNAL, "cannot read %s", at);
+        snprintf(rail.label, sizeof(rail.label), "%s 10.0.0.1", rail.name);
+        rail.network = network;
+        rail.mbits = mbits;
+        rail.on_demand = kind == '~';
+        rail.distance = kind == '*' ? 2 : 0;
+        if (name == NULL || strcmp(rail.name, name) == 0)
+            rails[(*count)++] = rail;
+        at = strchr(at, ' ') != NULL ? strchr(at, ' ') + 1 : NULL;
+    }
     if (name != NULL && *count == 0)
         return TWILL_FAIL(error, TWILL_ERR_CONFIG, "there is no %s", name);
     return TWILL_OK;
@@ -114,170 +121,67 @@ static twill_status have(const struct twill_transport_params *params, const char
 
 struct choice_case {
     const char *what;
-    struct having rank[2];
+    const char *rank[2][HAVING];
     uint32_t count;
-    const char *names[2]; /* expected rails of each rank, or text of the error */
-    const char *weights;  /* and "!": all ranks have a faster network that is not used */
+    const char *names[3]; /* expected rails of each rank, or text of the error; then weights,
+                           * and "!": all ranks have a faster network that is not used */
 };
 
-#define RAILS_CHOOSE_DEVICE(text, net, speed)                                                      \
-    {                                                                                              \
-        .name = (text), .label = text " 10.0.0.1", .network = (net), .mbits = (speed)              \
-    }
-#define MODEST(text, net, speed)                                                                   \
-    {                                                                                              \
-        .name = (text), .label = (text), .network = (net), .mbits = (speed), .on_demand = true     \
-    }
-#define RAILS_CHOOSE_DISTANT(text, net, speed)                                                     \
-    {                                                                                              \
-        .name = (text), .label = (text), .network = (net), .mbits = (speed), .distance = 2         \
-    }
-
 static const struct choice_case choices[] = {
-    {"two alike",
-     {{{RAILS_CHOOSE_DEVICE("a", 1, 100), RAILS_CHOOSE_DEVICE("b", 2, 100)}, NULL, NULL},
-      {{RAILS_CHOOSE_DEVICE("a", 1, 100), RAILS_CHOOSE_DEVICE("b", 2, 100)}, "auto", NULL}},
-     2,
-     {"ab", "ab"},
-     "11"},
-    {"the other way round",
-     {{{RAILS_CHOOSE_DEVICE("a", 1, 100), RAILS_CHOOSE_DEVICE("b", 2, 100)}, NULL, NULL},
-      {{RAILS_CHOOSE_DEVICE("b", 2, 100), RAILS_CHOOSE_DEVICE("a", 1, 100)}, NULL, NULL}},
-     2,
-     {"ab", "ab"},
-     "11"},
-    {"a slow network for management",
-     {{{RAILS_CHOOSE_DEVICE("a", 1, 100), RAILS_CHOOSE_DEVICE("m", 2, 1)}, NULL, NULL},
-      {{RAILS_CHOOSE_DEVICE("a", 1, 100), RAILS_CHOOSE_DEVICE("m", 2, 1)}, NULL, NULL}},
-     1,
-     {"a", "a"},
-     "1"},
+    {"two alike", {{"a1:100 b2:100"}, {"a1:100 b2:100", "auto"}}, 2, {"ab", "ab", "11"}},
+    {"the other way round", {{"a1:100 b2:100"}, {"b2:100 a1:100"}}, 2, {"ab", "ab", "11"}},
+    {"a slow network for management", {{"a1:100 m2:1"}, {"a1:100 m2:1"}}, 1, {"a", "a", "1"}},
     {"the route leads over a slow network",
-     {{{RAILS_CHOOSE_DEVICE("m", 2, 1), RAILS_CHOOSE_DEVICE("a", 1, 100)}, NULL, NULL},
-      {{RAILS_CHOOSE_DEVICE("m", 2, 1), RAILS_CHOOSE_DEVICE("a", 1, 100)}, NULL, NULL}},
+     {{"m2:1 a1:100"}, {"m2:1 a1:100"}},
      1,
-     {"m", "m"},
-     "1!"},
-    {"a fast network that one rank is not in",
-     {{{RAILS_CHOOSE_DEVICE("m", 2, 1), RAILS_CHOOSE_DEVICE("a", 1, 100)}, NULL, NULL},
-      {{RAILS_CHOOSE_DEVICE("m", 2, 1)}, NULL, NULL}},
-     1,
-     {"m", "m"},
-     "1"},
+     {"m", "m", "1!"}},
+    {"a fast network that one rank is not in", {{"m2:1 a1:100"}, {"m2:1"}}, 1, {"m", "m", "1"}},
     {"a virtual one, whose speed means nothing",
-     {{{RAILS_CHOOSE_DEVICE("m", 2, 1), MODEST("v", 1, 100)}, NULL, NULL},
-      {{RAILS_CHOOSE_DEVICE("m", 2, 1), MODEST("v", 1, 100)}, NULL, NULL}},
+     {{"m2:1 v1:100~"}, {"m2:1 v1:100~"}},
      1,
-     {"m", "m"},
-     "1"},
-    {"virtual, or of unknown speed",
-     {{{RAILS_CHOOSE_DEVICE("a", 1, 100), MODEST("v", 2, 100)}, NULL, NULL},
-      {{RAILS_CHOOSE_DEVICE("a", 1, 100), MODEST("v", 2, 0)}, NULL, NULL}},
-     1,
-     {"a", "a"},
-     "1"},
-    {"nothing is known about the first",
-     {{{RAILS_CHOOSE_DEVICE("a", 1, 0), RAILS_CHOOSE_DEVICE("b", 2, 0)}, NULL, NULL},
-      {{RAILS_CHOOSE_DEVICE("a", 1, 0), RAILS_CHOOSE_DEVICE("b", 2, 0)}, NULL, NULL}},
-     1,
-     {"a", "a"},
-     "1"},
-    {"distant",
-     {{{RAILS_CHOOSE_DEVICE("a", 0, 100), RAILS_CHOOSE_DISTANT("f", 0, 100)}, NULL, NULL},
-      {{RAILS_CHOOSE_DEVICE("a", 0, 100), RAILS_CHOOSE_DISTANT("f", 0, 100)}, NULL, NULL}},
-     1,
-     {"a", "a"},
-     "1"},
-    {"a network that one rank is not in",
-     {{{RAILS_CHOOSE_DEVICE("a", 1, 100), RAILS_CHOOSE_DEVICE("b", 2, 100)}, NULL, NULL},
-      {{RAILS_CHOOSE_DEVICE("a", 1, 100)}, NULL, NULL}},
-     1,
-     {"a", "a"},
-     "1"},
-    {"no network in common: routed",
-     {{{RAILS_CHOOSE_DEVICE("a", 1, 100), RAILS_CHOOSE_DEVICE("b", 2, 100)}, NULL, NULL},
-      {{RAILS_CHOOSE_DEVICE("c", 3, 100), RAILS_CHOOSE_DEVICE("d", 4, 100)}, NULL, NULL}},
-     1,
-     {"a", "c"},
-     "1"},
+     {"m", "m", "1"}},
+    {"virtual, or of unknown speed", {{"a1:100 v2:100~"}, {"a1:100 v2:0~"}}, 1, {"a", "a", "1"}},
+    {"nothing is known about the first", {{"a1:0 b2:0"}, {"a1:0 b2:0"}}, 1, {"a", "a", "1"}},
+    {"distant", {{"a0:100 f0:100*"}, {"a0:100 f0:100*"}}, 1, {"a", "a", "1"}},
+    {"a network that one rank is not in", {{"a1:100 b2:100"}, {"a1:100"}}, 1, {"a", "a", "1"}},
+    {"no network in common: routed", {{"a1:100 b2:100"}, {"c3:100 d4:100"}}, 1, {"a", "c", "1"}},
     {"a number takes on-demand ones",
-     {{{RAILS_CHOOSE_DEVICE("a", 1, 100), MODEST("v", 2, 0)}, "2", NULL},
-      {{RAILS_CHOOSE_DEVICE("a", 1, 100), MODEST("v", 2, 100)}, "2", NULL}},
+     {{"a1:100 v2:0~", "2"}, {"a1:100 v2:100~", "2"}},
      2,
-     {"av", "av"},
-     "11"},
-    {"a number beyond what there is",
-     {{{RAILS_CHOOSE_DEVICE("a", 1, 100)}, "3", NULL},
-      {{RAILS_CHOOSE_DEVICE("a", 1, 100)}, "3", NULL}},
-     3,
-     {"aaa", "aaa"},
-     "111"},
-    {"one of two",
-     {{{RAILS_CHOOSE_DEVICE("a", 1, 100), RAILS_CHOOSE_DEVICE("b", 2, 100)}, "1", NULL},
-      {{RAILS_CHOOSE_DEVICE("a", 1, 100), RAILS_CHOOSE_DEVICE("b", 2, 100)}, "1", NULL}},
-     1,
-     {"a", "a"},
-     "1"},
+     {"av", "av", "11"}},
+    {"a number beyond what there is", {{"a1:100", "3"}, {"a1:100", "3"}}, 3, {"aaa", "aaa", "111"}},
+    {"one of two", {{"a1:100 b2:100", "1"}, {"a1:100 b2:100", "1"}}, 1, {"a", "a", "1"}},
     {"listed, by speed",
-     {{{RAILS_CHOOSE_DEVICE("a", 1, 100), RAILS_CHOOSE_DEVICE("b", 2, 300)}, "a,b", NULL},
-      {{RAILS_CHOOSE_DEVICE("x", 1, 100), RAILS_CHOOSE_DEVICE("y", 2, 300)}, "x,y", NULL}},
+     {{"a1:100 b2:300", "a,b"}, {"x1:100 y2:300", "x,y"}},
      2,
-     {"ab", "xy"},
-     "13"},
+     {"ab", "xy", "13"}},
     {"interfaces",
-     {{{RAILS_CHOOSE_DEVICE("a", 1, 100), RAILS_CHOOSE_DEVICE("b", 2, 100)}, NULL, "b,a"},
-      {{RAILS_CHOOSE_DEVICE("x", 1, 100), RAILS_CHOOSE_DEVICE("y", 2, 100)}, NULL, "y,x"}},
+     {{"a1:100 b2:100", NULL, "b,a"}, {"x1:100 y2:100", NULL, "y,x"}},
      2,
-     {"ba", "yx"},
-     "11"},
+     {"ba", "yx", "11"}},
     {"a list wins over interfaces",
-     {{{RAILS_CHOOSE_DEVICE("a", 1, 100), RAILS_CHOOSE_DEVICE("b", 2, 100)}, "a", "b,a"},
-      {{RAILS_CHOOSE_DEVICE("a", 1, 100), RAILS_CHOOSE_DEVICE("b", 2, 100)}, "a", "b,a"}},
+     {{"a1:100 b2:100", "a", "b,a"}, {"a1:100 b2:100", "a", "b,a"}},
      1,
-     {"a", "a"},
-     "1"},
-    {"twice",
-     {{{RAILS_CHOOSE_DEVICE("a", 1, 100)}, "a,a", NULL},
-      {{RAILS_CHOOSE_DEVICE("x", 1, 100)}, "x,x", NULL}},
-     2,
-     {"aa", "xx"},
-     "11"},
+     {"a", "a", "1"}},
+    {"twice", {{"a1:100", "a,a"}, {"x1:100", "x,x"}}, 2, {"aa", "xx", "11"}},
     {"what is not there",
-     {{{RAILS_CHOOSE_DEVICE("a", 1, 100)}, "a,q", NULL},
-      {{RAILS_CHOOSE_DEVICE("a", 1, 100)}, "a,a", NULL}},
+     {{"a1:100", "a,q"}, {"a1:100", "a,a"}},
      0,
-     {"rank 0: there is no q", "rank 0: there is no q"},
-     NULL},
-    {"none",
-     {{{RAILS_CHOOSE_DEVICE("a", 1, 100)}, "0", NULL},
-      {{RAILS_CHOOSE_DEVICE("a", 1, 100)}, NULL, NULL}},
-     0,
-     {"TWILL_RAILS=0", "TWILL_RAILS=0"},
-     NULL},
-    {"too many",
-     {{{RAILS_CHOOSE_DEVICE("a", 1, 100)}, "9", NULL},
-      {{RAILS_CHOOSE_DEVICE("a", 1, 100)}, "9", NULL}},
-     0,
-     {"1 to 8 rails", "1 to 8 rails"},
-     NULL},
+     {"rank 0: there is no q", "rank 0: there is no q"}},
+    {"none", {{"a1:100", "0"}, {"a1:100"}}, 0, {"TWILL_RAILS=0", "TWILL_RAILS=0"}},
+    {"too many", {{"a1:100", "9"}, {"a1:100", "9"}}, 0, {"1 to 8 rails", "1 to 8 rails"}},
     {"too long a list",
-     {{{RAILS_CHOOSE_DEVICE("a", 1, 100)}, "a,a,a,a,a,a,a,a,a", NULL},
-      {{RAILS_CHOOSE_DEVICE("a", 1, 100)}, "a,a,a,a,a,a,a,a,a", NULL}},
+     {{"a1:100", "a,a,a,a,a,a,a,a,a"}, {"a1:100", "a,a,a,a,a,a,a,a,a"}},
      0,
-     {"more than 8 rails", "more than 8 rails"},
-     NULL},
+     {"more than 8 rails", "more than 8 rails"}},
     {"an empty name",
-     {{{RAILS_CHOOSE_DEVICE("a", 1, 100)}, "a,,a", NULL},
-      {{RAILS_CHOOSE_DEVICE("a", 1, 100)}, "a,,a", NULL}},
+     {{"a1:100", "a,,a"}, {"a1:100", "a,,a"}},
      0,
-     {"there is no name at", "there is no name at"},
-     NULL},
+     {"there is no name at", "there is no name at"}},
     {"lists of two lengths",
-     {{{RAILS_CHOOSE_DEVICE("a", 1, 100)}, "a,a", NULL},
-      {{RAILS_CHOOSE_DEVICE("a", 1, 100)}, "a", NULL}},
+     {{"a1:100", "a,a"}, {"a1:100", "a"}},
      0,
-     {"rank 1 lists 1 rail, rank 0 lists 2", "rank 1 lists 1 rail, rank 0 lists 2"},
-     NULL},
+     {"rank 1 lists 1 rail, rank 0 lists 2", "rank 1 lists 1 rail, rank 0 lists 2"}},
 };
 
 static void rank_choice(int rank, int size, twill_bootstrap *caller, void *user)
@@ -288,12 +192,12 @@ static void rank_choice(int rank, int size, twill_bootstrap *caller, void *user)
     struct twill_error error = {0};
     struct twill_world world;
     TWILL_CHECK(twill_test_world(&world, (uint32_t)size, 1));
-    const struct test_setting settings[] = {{"TWILL_RAILS", c->rank[rank].rails}, {NULL, NULL}};
+    const struct test_setting settings[] = {{"TWILL_RAILS", c->rank[rank][RAILS]}, {NULL, NULL}};
     struct twill_transport_params params = {.oob = oob,
                                             .world = &world,
                                             .setting = test_setting,
                                             .settings = settings,
-                                            .interface = c->rank[rank].interface};
+                                            .interface = c->rank[rank][INTERFACE]};
     struct twill_agreement agreement = {.oob = oob};
     struct twill_rails_opening *opening;
     struct twill_rails_choice *choice = NULL;
@@ -314,7 +218,7 @@ static void rank_choice(int rank, int size, twill_bootstrap *caller, void *user)
         if (choice->faster)
             strcat(weights, "!");
         TWILL_NOTE(status == TWILL_OK && choice->count == c->count &&
-                       strcmp(names, c->names[rank]) == 0 && strcmp(weights, c->weights) == 0,
+                       strcmp(names, c->names[rank]) == 0 && strcmp(weights, c->names[2]) == 0,
                    "%s, rank %d: %d: %s (%s): %s", c->what, rank, status, names, weights,
                    error.message);
         char taken[32];

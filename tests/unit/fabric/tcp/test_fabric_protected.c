@@ -4,7 +4,6 @@
 #include "kernels/kernels.h"
 #include "tests/support/proxy.h"
 #include "tests/support/tcp_ends.h"
-#include "tests/support/transport_settings.h"
 #include "tests/support/unit.h"
 
 enum mode { PLAIN, CHECKED, SEALED, SEALED_CHACHA };

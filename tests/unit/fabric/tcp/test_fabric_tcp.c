@@ -4,7 +4,6 @@
 #include "fabric/tcp/tcp_records.h"
 #include "kernels/kernels.h"
 #include "tests/support/tcp_ends.h"
-#include "tests/support/transport_settings.h"
 #include "tests/support/unit.h"
 
 #include <netinet/tcp.h>

@@ -2,9 +2,7 @@
 /* Failures of the tcp transport: unauthenticated connections, peers that give up or die, invalid
  * settings. */
 #include "tests/support/noise.h"
-#include "tests/support/shared_pages.h"
 #include "tests/support/tcp_ends.h"
-#include "tests/support/transport_settings.h"
 #include "tests/support/unit.h"
 
 /* --- unauthenticated connections ------------------------------------------------------------- */

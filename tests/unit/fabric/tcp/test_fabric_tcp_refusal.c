@@ -4,7 +4,6 @@
  * something else. Ranks are threads that connect over loopback. */
 #include "kernels/kernels.h"
 #include "tests/support/tcp_ends.h"
-#include "tests/support/transport_settings.h"
 #include "tests/support/unit.h"
 
 #define REFUSED_BYTES ((size_t)64 << 20) /* more than the kernel takes */

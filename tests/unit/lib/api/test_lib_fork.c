@@ -127,11 +127,11 @@ static void be_child(struct forker *f)
 
 static bool open_all(struct forker *f, twill_bootstrap *bootstrap, const char *nodes)
 {
-    static const char *const settings[] = {TWILL_TEST_PATIENT, "TWILL_TUNE=heap_limit=16M", NULL};
     twill_gradients_options options;
     twill_server_options served;
     const twill_tensor tensor = {.name = "a", .count = 5, .type = TWILL_F32};
-    TWILL_REQUIRE(twill_test_connect(&f->context, &f->comm, bootstrap, nodes, NULL, settings));
+    TWILL_REQUIRE(twill_test_join(&f->context, &f->comm, bootstrap, nodes, TWILL_TEST_PATIENT,
+                                  "TWILL_TUNE=heap_limit=16M"));
     TWILL_REQUIRE(twill_comm_dup(&f->busy, f->comm) == TWILL_OK);
     TWILL_REQUIRE(twill_alloc(f->context, &f->memory, 64) == TWILL_OK);
     *(float *)f->memory = 7;

@@ -74,10 +74,8 @@ static void refused(twill_comm *comm)
 
 TWILL_TEST_OF_RANKS(as_lightgbm_calls, RANKS)
 {
-    twill_context *context = NULL;
     twill_comm *comm = NULL;
-    const char *const settings[] = {"TWILL_LOG=none", NULL};
-    if (twill_test_connect(&context, &comm, bootstrap, "", NULL, settings)) {
+    if (twill_test_open(&comm, bootstrap, "", "TWILL_LOG=none")) {
         sums(comm, rank);
         sums(comm, rank); /* the slot of the operation is used again */
         best(comm, rank);
@@ -85,5 +83,5 @@ TWILL_TEST_OF_RANKS(as_lightgbm_calls, RANKS)
             refused(comm);
     }
     (void)twill_test_barrier(bootstrap);
-    twill_test_disconnect(comm, context);
+    twill_test_close(comm);
 }

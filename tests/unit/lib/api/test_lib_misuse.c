@@ -305,12 +305,12 @@ TWILL_TEST_OF_RANKS(many_threads_at_once, 1)
 
 static void lonely_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    static const char *const hasty[] = {TWILL_TEST_HASTY, "TWILL_TUNE=heap_limit=8M", NULL};
     twill_context *context;
     twill_comm *comm;
     twill_request *send, *recv;
     int x = 5, y = 0, z = 0, way = *(int *)user;
-    if (!twill_test_connect(&context, &comm, bootstrap, "", NULL, hasty))
+    if (!twill_test_join(&context, &comm, bootstrap, "", TWILL_TEST_HASTY,
+                         "TWILL_TUNE=heap_limit=8M"))
         return;
     /* with a counterpart: posted before, in sendrecv, in a group */
     TWILL_CHECK(twill_recv_start(comm, &y, 1, TWILL_I32, rank, &recv) == TWILL_OK);
@@ -456,11 +456,11 @@ static twill_status call_wrong(struct arguments_job *j, const struct alike_call 
 
 static void refuse_alike(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    static const char *const settings[] = {TWILL_TEST_PATIENT, "TWILL_TUNE=heap_limit=8M", NULL};
     struct arguments_job j = {.src = calloc(MANY, sizeof(float)),
                               .dst = calloc(MANY, sizeof(float))};
     const char *nodes = user;
-    if (!twill_test_connect(&j.context, &j.comm, bootstrap, nodes, NULL, settings))
+    if (!twill_test_join(&j.context, &j.comm, bootstrap, nodes, TWILL_TEST_PATIENT,
+                         "TWILL_TUNE=heap_limit=8M"))
         return;
     for (size_t i = 0; i < 4 * TWILL_ARRAY_LENGTH(wrong); i++) {
         const struct alike_call *w = &wrong[i / 4];

@@ -182,8 +182,8 @@ static void run_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct mixed_job job = {
         .rank = rank, .size = size, .same = (uint64_t)size, .own = (uint64_t)rank};
-    const char *settings[] = {TWILL_TEST_PATIENT, "TWILL_TUNE=segment=16K", NULL};
-    bool fine = twill_test_connect(&job.context, &job.comm, bootstrap, user, NULL, settings) &&
+    bool fine = twill_test_join(&job.context, &job.comm, bootstrap, user, TWILL_TEST_PATIENT,
+                                "TWILL_TUNE=segment=16K") &&
                 buffers_get(&job);
     uint64_t left = 0;
     struct test_call call;

@@ -76,12 +76,10 @@ TWILL_TEST(an_early_end)
 /* Several calls wait for rank 1: the message names it once. */
 static void absent_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    static const char *const settings[] = {"TWILL_TIMEOUT=1", "TWILL_TUNE=heap_limit=8M", NULL};
-    twill_context *context;
     twill_comm *comm;
     twill_request *request[3];
     float x[3][8] = {{0}};
-    if (!twill_test_connect(&context, &comm, bootstrap, user, NULL, settings))
+    if (!twill_test_open(&comm, bootstrap, user, "TWILL_TIMEOUT=1", "TWILL_TUNE=heap_limit=8M"))
         return;
     if (rank == 0) {
         for (int i = 0; i < 3; i++)
@@ -91,7 +89,7 @@ static void absent_rank(int rank, int size, twill_bootstrap *bootstrap, void *us
         SAYS(twill_comm_message(comm), "of rank 1 within");
     }
     (void)twill_test_barrier(bootstrap);
-    twill_test_disconnect(comm, context);
+    twill_test_close(comm);
 }
 
 TWILL_TEST(an_absent_rank)
@@ -111,13 +109,11 @@ static void named_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
 {
     struct named_setting *named = user;
     char log_file[96];
-    const char *settings[] = {named->setting, log_file, NULL};
-    twill_context *context;
     twill_comm *comm;
     snprintf(log_file, sizeof(log_file), "TWILL_LOG_FILE=%s", named->file);
-    if (!twill_test_connect(&context, &comm, bootstrap, "", NULL, settings))
+    if (!twill_test_open(&comm, bootstrap, "", named->setting, log_file))
         return;
-    twill_test_disconnect(comm, context);
+    twill_test_close(comm);
 }
 
 static unsigned times_said(const char *file, const char *words)

@@ -394,9 +394,9 @@ struct waiting_rank {
 static bool connect_late(struct waiting_rank *l, int rank, twill_bootstrap *bootstrap,
                          const char *nodes)
 {
-    const char *const settings[] = {TWILL_TEST_PATIENT, "TWILL_PROVIDER=tcp", NULL};
     *l = (struct waiting_rank){.bootstrap = bootstrap, .rank = rank};
-    return twill_test_connect(&l->context, &l->comm, bootstrap, nodes, NULL, settings);
+    return twill_test_join(&l->context, &l->comm, bootstrap, nodes, TWILL_TEST_PATIENT,
+                           "TWILL_PROVIDER=tcp");
 }
 
 static void leave_late(struct waiting_rank *l)

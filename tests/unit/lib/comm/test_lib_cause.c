@@ -51,16 +51,15 @@ struct wait_chain {
 static void chain_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     const struct wait_chain *chain = user;
-    const char *const settings[] = {TWILL_TEST_PATIENT, "TWILL_PROVIDER=tcp", NULL};
-    twill_context *context;
     twill_comm *comm;
-    TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, chain->nodes, NULL, settings));
+    TWILL_CHECK(
+        twill_test_open(&comm, bootstrap, chain->nodes, TWILL_TEST_PATIENT, "TWILL_PROVIDER=tcp"));
     TWILL_CHECK(rank != 0 || twill_comm_set_timeout(comm, SHORT) == TWILL_OK);
     TWILL_CHECK(twill_barrier(comm) == TWILL_OK);
     if (rank != ABSENT)
         TWILL_CHECK(names(comm, wait_in_chain(comm, rank, chain->circle), "rank 3"));
     TWILL_CHECK(twill_test_barrier(bootstrap));
-    twill_test_disconnect(comm, context);
+    twill_test_close(comm);
 }
 
 TWILL_TEST(test_chain)
@@ -81,11 +80,10 @@ TWILL_TEST(test_circle)
  * first times connect them. */
 TWILL_TEST_OF_RANKS(test_many_ask, ASKING)
 {
-    const char *const settings[] = {TWILL_TEST_PATIENT, "TWILL_PROVIDER=tcp", NULL};
     const uint32_t asked = 0;
-    twill_context *context;
     twill_comm *comm;
-    TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, ASKING_NODES, NULL, settings));
+    TWILL_CHECK(
+        twill_test_open(&comm, bootstrap, ASKING_NODES, TWILL_TEST_PATIENT, "TWILL_PROVIDER=tcp"));
     TWILL_CHECK(twill_barrier(comm) == TWILL_OK);
     for (unsigned times = 0; times < 20; times++) {
         comm->health.reported[0].in = 0;
@@ -100,7 +98,7 @@ TWILL_TEST_OF_RANKS(test_many_ask, ASKING)
     TWILL_CHECK(rank == 0 || comm->health.reported[0].in == comm->issue.sequence,
                 "rank %d has no answer", rank);
     TWILL_CHECK(twill_test_barrier(bootstrap));
-    twill_test_disconnect(comm, context);
+    twill_test_close(comm);
 }
 
 /* --- where the late rank is ------------------------------------------------------------------- */
@@ -127,11 +125,11 @@ static void await_place(struct place_case *p, const twill_comm *comm)
 static void place_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct place_case *p = user;
-    const char *const settings[] = {TWILL_TEST_PATIENT, "TWILL_PROVIDER=tcp", NULL};
     twill_context *context;
     twill_comm *comm, *other;
     float one = 1, sum = 0;
-    TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, p->nodes, NULL, settings));
+    TWILL_CHECK(twill_test_join(&context, &comm, bootstrap, p->nodes, TWILL_TEST_PATIENT,
+                                "TWILL_PROVIDER=tcp"));
     TWILL_CHECK(twill_comm_dup(&other, comm) == TWILL_OK && twill_barrier(comm) == TWILL_OK);
     if (rank == 2) {
         atomic_store(&p->in, p->how == PLACE_MESSAGE ? comm : other);
@@ -191,12 +189,12 @@ int clock_gettime(clockid_t clock, struct timespec *now)
  * names the reason. */
 static void left_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    const char *const settings[] = {TWILL_TEST_PATIENT, "TWILL_PROVIDER=tcp", NULL};
     twill_comm *volatile *told = user;
     const uint32_t to = 1;
     twill_context *context;
     twill_comm *comm;
-    TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "3x1", NULL, settings));
+    TWILL_CHECK(twill_test_join(&context, &comm, bootstrap, "3x1", TWILL_TEST_PATIENT,
+                                "TWILL_PROVIDER=tcp"));
     TWILL_CHECK(twill_barrier(comm) == TWILL_OK);
     struct twill_notice notice = {.comm = comm->number,
                                   .status = TWILL_ERR_PEER,
@@ -237,11 +235,11 @@ struct left_finding {
 static void finding_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     const struct left_finding *finding = user;
-    const char *const settings[] = {TWILL_TEST_PATIENT, "TWILL_PROVIDER=tcp", NULL};
     const uint32_t to = 1;
     twill_context *context;
     twill_comm *comm;
-    TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "3x1", NULL, settings));
+    TWILL_CHECK(twill_test_join(&context, &comm, bootstrap, "3x1", TWILL_TEST_PATIENT,
+                                "TWILL_PROVIDER=tcp"));
     TWILL_CHECK(twill_barrier(comm) == TWILL_OK);
     TWILL_CHECK(twill_test_barrier(bootstrap)); /* else the notice ends another rank's barrier */
     struct twill_notice notice = {.comm = comm->number,
@@ -300,13 +298,13 @@ ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
  * fails when rank 2 does. */
 TWILL_TEST_OF_PROCESSES(test_setup, OF_SETUP)
 {
-    const char *const settings[] = {TWILL_TEST_PATIENT, "TWILL_PROVIDER=tcp", NULL};
     twill_context *context;
     twill_comm *comm, *copy = NULL;
     pid_t pid[OF_SETUP], own = getpid();
     if (rank == PASSING)
         twill_test_expect_death(rank);
-    TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "2+1", NULL, settings));
+    TWILL_CHECK(twill_test_join(&context, &comm, bootstrap, "2+1", TWILL_TEST_PATIENT,
+                                "TWILL_PROVIDER=tcp"));
     TWILL_CHECK(bootstrap->exchange(bootstrap->user, &own, pid, sizeof(own)) == 0);
     TWILL_CHECK(rank != 2 || twill_comm_set_timeout(comm, SHORT) == TWILL_OK);
     stops = rank == PASSING;
@@ -327,14 +325,14 @@ static void *revoke_soon(void *comm)
 /* Rank 0 waits for the descriptor of rank 1, and a thread of it revokes the communicator. */
 TWILL_TEST_OF_PROCESSES(test_revoked_setup, OF_SETUP)
 {
-    const char *const settings[] = {TWILL_TEST_PATIENT, "TWILL_PROVIDER=tcp", NULL};
     twill_context *context;
     twill_comm *comm, *copy = NULL;
     pid_t pid[OF_SETUP], own = getpid();
     pthread_t thread;
     if (rank == PASSING)
         twill_test_expect_death(rank);
-    TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "2+1", NULL, settings));
+    TWILL_CHECK(twill_test_join(&context, &comm, bootstrap, "2+1", TWILL_TEST_PATIENT,
+                                "TWILL_PROVIDER=tcp"));
     TWILL_CHECK(bootstrap->exchange(bootstrap->user, &own, pid, sizeof(own)) == 0);
     stops = rank == PASSING;
     if (rank == 0)

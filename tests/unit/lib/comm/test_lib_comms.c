@@ -11,11 +11,7 @@
 #include <sys/resource.h>
 
 /* libfabric 1.17 sometimes leaks a connection that is closed while it is being made. */
-TWILL_API const char *__lsan_default_suppressions(void); /* seen by the sanitizer's library */
-const char *__lsan_default_suppressions(void)
-{
-    return "leak:libfabric.so";
-}
+TWILL_TEST_LEAKS("leak:libfabric.so")
 
 /* --- membership ------------------------------------------------------------------------------ */
 
@@ -457,14 +453,12 @@ static void streams_from(int rank, int size, twill_bootstrap *bootstrap, void *u
     char layout[96], tune[32];
     snprintf(layout, sizeof(layout), "TWILL_LAYOUT=topology=%s", row->topology);
     snprintf(tune, sizeof(tune), "TWILL_TUNE=%s", row->tune);
-    const char *const more[] = {layout, tune, TWILL_TEST_PATIENT, NULL};
-    twill_context *context;
     twill_comm *comm;
-    if (twill_test_connect(&context, &comm, bootstrap, "", NULL, more))
+    if (twill_test_open(&comm, bootstrap, "", layout, tune, TWILL_TEST_PATIENT))
         TWILL_NOTE(comm->tuning.stream == row->from, "%s, %d ranks: %zu", row->topology, row->ranks,
                    comm->tuning.stream);
     (void)twill_test_barrier(bootstrap);
-    twill_test_disconnect(comm, context);
+    twill_test_close(comm);
 }
 
 TWILL_TEST(test_default)
@@ -492,10 +486,9 @@ static const struct rounds_case {
 static void count_rounds(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     const struct rounds_case *c = user;
-    const char *settings[] = {TWILL_TEST_PATIENT, NULL};
     twill_context *context = NULL;
     twill_comm *comm = NULL, *dup = NULL;
-    if (twill_test_connect(&context, &comm, bootstrap, c->nodes, NULL, settings) &&
+    if (twill_test_join(&context, &comm, bootstrap, c->nodes, TWILL_TEST_PATIENT) &&
         TWILL_NOTE(twill_comm_dup(&dup, comm) == TWILL_OK, "%s", twill_comm_message(comm))) {
         if (rank == 0)
             printf("%s: %u exchanges, %u for a duplicate\n", c->name, context->job.oob->rounds,
@@ -513,14 +506,13 @@ static void count_rounds(int rank, int size, twill_bootstrap *bootstrap, void *u
 static void run_alone(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     const char *const *nodes = user;
-    const char *settings[] = {TWILL_TEST_PATIENT, NULL};
     twill_context *context = NULL;
     twill_comm *comm = NULL, *dup = NULL;
     struct rlimit limit = {.rlim_cur = 4096, .rlim_max = RLIM_INFINITY};
     int32_t one = 1, sum = 0;
     TWILL_CHECK(signal(SIGXFSZ, SIG_IGN) != SIG_ERR);
     TWILL_CHECK(setrlimit(RLIMIT_FSIZE, &limit) == 0); /* of memory files, too */
-    if (twill_test_connect(&context, &comm, bootstrap, *nodes, NULL, settings) &&
+    if (twill_test_join(&context, &comm, bootstrap, *nodes, TWILL_TEST_PATIENT) &&
         TWILL_NOTE(twill_comm_dup(&dup, comm) == TWILL_OK, "%s", twill_comm_message(comm))) {
         TWILL_CHECK(context->job.world.nodes == (uint32_t)size && comm->local_size == 1);
         TWILL_CHECK(twill_allreduce(comm, &one, &sum, 1, TWILL_I32, TWILL_SUM) == TWILL_OK);

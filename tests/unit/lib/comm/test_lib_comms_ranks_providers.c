@@ -319,13 +319,12 @@ static void sweep_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
     int threads = way->threads > 1 && !test_whole() ? 1 : way->threads;
     char provider[64];
     snprintf(provider, sizeof(provider), "TWILL_PROVIDER=%s", way->provider);
-    const char *const settings[] = {provider, "TWILL_INTERFACE=", TWILL_TEST_PATIENT,
-                                    "TWILL_TUNE=heap_limit=8M,segment=16K,segment_net=16K", NULL};
-    twill_context *context;
     twill_comm *all;
     if (rank == 1)
         twill_test_expect_death(rank);
-    bool fine = twill_test_connect(&context, &all, bootstrap, way->nodes, NULL, settings);
+    bool fine = twill_test_open(&all, bootstrap, way->nodes, provider,
+                                "TWILL_INTERFACE=", TWILL_TEST_PATIENT,
+                                "TWILL_TUNE=heap_limit=8M,segment=16K,segment_net=16K");
     for (size_t k = 0; fine && k < TWILL_ARRAY_LENGTH(sweep_kinds); k++) {
         if (sweep_kinds[k].rarely && !test_whole())
             continue;
@@ -337,7 +336,7 @@ static void sweep_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
         fine = sweep_declared(all);
     if (fine && !sweep_survivors(all, threads))
         fprintf(stderr, "rank %d: survivors\n", rank);
-    twill_test_disconnect(all, context);
+    twill_test_close(all);
 }
 
 static void sweep_test(void **state)

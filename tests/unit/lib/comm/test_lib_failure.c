@@ -8,11 +8,7 @@
 
 /* libfabric 1.17 sometimes leaks a connection that is closed while it is being made, which failing
  * ranks do. In other tests, leaks under libfabric count. */
-TWILL_API const char *__lsan_default_suppressions(void); /* seen by the sanitizer's library */
-const char *__lsan_default_suppressions(void)
-{
-    return "leak:libfabric.so";
-}
+TWILL_TEST_LEAKS("leak:libfabric.so")
 
 struct failure_job {
     twill_context *context;
@@ -23,9 +19,8 @@ struct failure_job {
 static bool start(struct failure_job *job, twill_bootstrap *bootstrap, const char *nodes,
                   const char *timeout)
 {
-    const char *settings[] = {timeout, "TWILL_TUNE=heap_limit=8M", NULL};
-    bool connected =
-        twill_test_connect(&job->context, &job->comm, bootstrap, nodes, NULL, settings);
+    bool connected = twill_test_join(&job->context, &job->comm, bootstrap, nodes, timeout,
+                                     "TWILL_TUNE=heap_limit=8M");
     job->src = calloc(FAILURE_COUNT, sizeof(float));
     job->dst = calloc(FAILURE_COUNT, sizeof(float));
     return TWILL_NOTE(connected && job->src != NULL && job->dst != NULL, "out of memory");

@@ -57,13 +57,12 @@ static bool has_heaps(int count, int line)
 /* The highest rank dies, then the next one, until one is left. */
 TWILL_TEST_OF_PROCESSES(test_memory_of_the_dead, HEAP_RANKS)
 {
-    const char *const settings[] = {TWILL_TEST_PATIENT, NULL};
     twill_context *context;
     twill_comm *comm, *copy, *smaller;
     float *memory, sum;
     if (rank > 0)
         twill_test_expect_death(rank);
-    TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "4", NULL, settings));
+    TWILL_CHECK(twill_test_join(&context, &comm, bootstrap, "4", TWILL_TEST_PATIENT));
     TWILL_CHECK(twill_alloc(context, (void **)&memory, HEAP_BYTES) == TWILL_OK);
     memset(memory, 0, HEAP_BYTES);
     for (int live = size; live > 1; live--) {

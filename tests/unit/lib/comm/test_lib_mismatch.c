@@ -10,11 +10,7 @@ enum { DIFFER_RANKS = 3, DIFFER_LARGE = 200000, DIFFER_SAMPLE = 8 };
 
 /* libfabric 1.17 sometimes leaks a connection that is closed while it is being made, which failing
  * ranks do. */
-TWILL_API const char *__lsan_default_suppressions(void); /* seen by the sanitizer's library */
-const char *__lsan_default_suppressions(void)
-{
-    return "leak:libfabric.so";
-}
+TWILL_TEST_LEAKS("leak:libfabric.so")
 
 /* A call; `count` is added to that of the case. */
 struct differ_call {
@@ -164,12 +160,11 @@ static void differ_rank(int rank, int size, twill_bootstrap *bootstrap, void *us
     /* libfabric's messages of ranks that a call has nothing to do with are found at the deadline,
      * as that takes memory: the sample has none. */
     bool late = strncmp(way->provider, "ofi", 3) == 0;
-    const char *const settings[] = {late ? "TWILL_TIMEOUT=20" : TWILL_TEST_PATIENT, provider, NULL};
     uint64_t state = test_seed();
     unsigned pairs = TWILL_ARRAY_LENGTH(differ_pairs), cases = pairs * NEXT_COUNT * 8;
-    twill_context *context;
     twill_comm *all;
-    TWILL_CHECK(twill_test_connect(&context, &all, bootstrap, way->nodes, NULL, settings));
+    TWILL_CHECK(twill_test_open(&all, bootstrap, way->nodes,
+                                late ? "TWILL_TIMEOUT=20" : TWILL_TEST_PATIENT, provider));
     for (unsigned i = 0; i < TWILL_ARRAY_LENGTH(differ_always); i++) {
         struct differ_case c = differ_always[i];
         c.first = !late;
@@ -186,7 +181,7 @@ static void differ_rank(int rank, int size, twill_bootstrap *bootstrap, void *us
             continue;
         TWILL_CHECK(differ_play(&c, all, bootstrap));
     }
-    twill_test_disconnect(all, context);
+    twill_test_close(all);
 }
 
 static void differ_test(void **state)

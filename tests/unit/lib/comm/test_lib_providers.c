@@ -48,10 +48,10 @@ static void rank_job(int rank, int size, twill_bootstrap *bootstrap, void *user)
     static const size_t counts[] = {0, 1, 2, 100, 5000, 65537, 300001};
     char provider[64];
     snprintf(provider, sizeof(provider), "TWILL_PROVIDER=%s", (const char *)user);
-    const char *const settings[] = {provider, "TWILL_INTERFACE=", TWILL_TEST_PATIENT, NULL};
     twill_context *context = NULL;
     twill_comm *comm[6] = {NULL};
-    bool fine = twill_test_connect(&context, &comm[0], bootstrap, "2x2", NULL, settings);
+    bool fine = twill_test_join(&context, &comm[0], bootstrap, "2x2", provider,
+                                "TWILL_INTERFACE=", TWILL_TEST_PATIENT);
     for (int c = 1; fine && c < 6; c++)
         fine = TWILL_NOTE(twill_comm_dup(&comm[c], comm[0]) == TWILL_OK, "dup %d: %s", c,
                           twill_comm_message(comm[0]));

@@ -19,8 +19,8 @@ struct recovering {
 static bool connect_ends(struct recovering *ends, twill_bootstrap *bootstrap, const char *nodes,
                          const char *timeout)
 {
-    const char *const settings[] = {timeout, "TWILL_PROVIDER=tcp", NULL};
-    return twill_test_connect(&ends->context, &ends->comm, bootstrap, nodes, NULL, settings);
+    return twill_test_join(&ends->context, &ends->comm, bootstrap, nodes, timeout,
+                           "TWILL_PROVIDER=tcp");
 }
 
 static void leave_ends(struct recovering *ends)
@@ -370,14 +370,13 @@ TWILL_TEST(test_growing)
 static void uniform_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     const unsigned *delay_us = user;
-    const char *const settings[] = {TWILL_TEST_PATIENT, "TWILL_PROVIDER=tcp", "TWILL_AGREE=every",
-                                    NULL};
     struct recovering ends = {NULL, NULL};
     float buffer[4] = {1, 1, 1, 1}, complete = 0, least, most;
     twill_comm *smaller = NULL;
     if (rank == 2)
         twill_test_expect_death(rank);
-    TWILL_CHECK(twill_test_connect(&ends.context, &ends.comm, bootstrap, "2+1", NULL, settings));
+    TWILL_CHECK(twill_test_join(&ends.context, &ends.comm, bootstrap, "2+1", TWILL_TEST_PATIENT,
+                                "TWILL_PROVIDER=tcp", "TWILL_AGREE=every"));
     if (rank == 2)
         die_after(*delay_us);
     while (twill_reduce(ends.comm, buffer, buffer, 4, TWILL_F32, TWILL_MAX, 0) == TWILL_OK)

@@ -100,8 +100,7 @@ struct revoke_rank {
 
 static bool revoke_rank_open(struct revoke_rank *own, twill_bootstrap *bootstrap, void *layout)
 {
-    const char *const more[] = {TWILL_TEST_PATIENT, NULL};
-    return twill_test_connect(&own->context, &own->comm, bootstrap, layout, NULL, more);
+    return twill_test_join(&own->context, &own->comm, bootstrap, layout, TWILL_TEST_PATIENT);
 }
 
 /* Rank 0 is in an agreement, which fails, and makes no other call. Another thread has begun to

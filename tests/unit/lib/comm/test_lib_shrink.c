@@ -55,14 +55,14 @@ static void talk(twill_comm *comm, const struct stuck_case *test)
 static void stuck_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     const struct stuck_case *test = user;
-    const char *const settings[] = {TWILL_TEST_PATIENT, "TWILL_PROVIDER=tcp", NULL};
     twill_context *context;
     twill_comm *comm, *smaller = NULL;
     pid_t pid[STUCK_RANKS], own = getpid();
     float one = 1, sum = 0;
     if (rank == STUCK && !test->talks)
         twill_test_expect_death(rank);
-    TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, test->nodes, NULL, settings));
+    TWILL_CHECK(twill_test_join(&context, &comm, bootstrap, test->nodes, TWILL_TEST_PATIENT,
+                                "TWILL_PROVIDER=tcp"));
     TWILL_CHECK(bootstrap->exchange(bootstrap->user, &own, pid, sizeof(own)) == 0);
     TWILL_CHECK(twill_comm_set_timeout(comm, SHORT) == TWILL_OK);
     stops = rank == STUCK && !test->talks;
@@ -90,11 +90,11 @@ static void stuck_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
 /* Rank 2 fails each attempt to meet: all give up together, and can do it once nothing is wrong. */
 TWILL_TEST_OF_PROCESSES(test_attempts_end, STUCK_RANKS)
 {
-    const char *const settings[] = {TWILL_TEST_PATIENT, "TWILL_PROVIDER=tcp", NULL};
     twill_context *context;
     twill_comm *comm, *smaller = NULL;
     float one = 1, sum = 0;
-    TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "3", NULL, settings));
+    TWILL_CHECK(
+        twill_test_join(&context, &comm, bootstrap, "3", TWILL_TEST_PATIENT, "TWILL_PROVIDER=tcp"));
     TWILL_CHECK(twill_comm_set_timeout(comm, SHORT) == TWILL_OK);
     refuses = rank == STUCK;
     TWILL_CHECK(twill_comm_shrink(&smaller, comm) < 0 && smaller == NULL);
@@ -117,12 +117,12 @@ TWILL_TEST_OF_PROCESSES(test_attempts_end, STUCK_RANKS)
  * the agreement then. Rank 1, which had all it needed in that call, waits for it there. */
 static void late_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    const char *const settings[] = {TWILL_TEST_PATIENT, "TWILL_PROVIDER=tcp", NULL};
     twill_context *context;
     twill_comm *comm;
     twill_bounds bounds;
     uint64_t flags = 6u | (uint64_t)rank;
-    TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, user, NULL, settings));
+    TWILL_CHECK(twill_test_join(&context, &comm, bootstrap, user, TWILL_TEST_PATIENT,
+                                "TWILL_PROVIDER=tcp"));
     TWILL_CHECK(twill_comm_set_timeout(comm, LATE_TIMEOUT) == TWILL_OK);
     TWILL_CHECK(twill_comm_bounds(comm, &bounds) == TWILL_OK && bounds.silent > LATE_TIMEOUT);
     TWILL_CHECK(twill_test_barrier(bootstrap));

@@ -140,12 +140,10 @@ TWILL_TEST(what_has_been_sent)
 /* Rank 1 fails, and its end of the transport closes before rank 0 has received the notice. */
 TWILL_TEST_OF_RANKS(message_of_another_rank, 2)
 {
-    const char *settings[] = {"TWILL_PROVIDER=tcp", TWILL_TEST_PATIENT, NULL};
     struct twill_notice notice = {.from = 1, .status = TWILL_ERR_MEMORY};
-    twill_context *context;
     twill_comm *comm;
     float data[8] = {0}, sum[8];
-    TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "1+1", NULL, settings));
+    TWILL_CHECK(twill_test_open(&comm, bootstrap, "1+1", "TWILL_PROVIDER=tcp", TWILL_TEST_PATIENT));
     TWILL_CHECK(twill_allreduce(comm, data, sum, 8, TWILL_F32, TWILL_SUM) == TWILL_OK);
     TWILL_CHECK(!twill_comm_is_dead(comm, (uint32_t)(1 - rank))); /* connects the detectors */
     notice.comm = comm->number;
@@ -166,5 +164,5 @@ TWILL_TEST_OF_RANKS(message_of_another_rank, 2)
                    "status %d: %s", status, twill_comm_message(comm));
     }
     TWILL_CHECK(twill_test_barrier(bootstrap));
-    twill_test_disconnect(comm, context);
+    twill_test_close(comm);
 }

@@ -40,11 +40,9 @@ static long count_sleeps(void)
 
 static void be_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    twill_context *context;
     twill_comm *comm;
     bind_cpu(cpu_of[rank]);
-    static const char *const none[] = {NULL};
-    if (twill_test_connect(&context, &comm, bootstrap, "1x2", NULL, none)) {
+    if (twill_test_open(&comm, bootstrap, "1x2")) {
         twill_status status = TWILL_OK;
         long before = count_sleeps();
         for (int i = 0; i < BARRIERS && status == TWILL_OK; i++) {
@@ -60,7 +58,7 @@ static void be_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
                    (long long)sleeps, (int)BARRIERS);
     }
     twill_test_barrier(bootstrap);
-    twill_test_disconnect(comm, context);
+    twill_test_close(comm);
 }
 
 TWILL_TEST(ranks_beside_others)

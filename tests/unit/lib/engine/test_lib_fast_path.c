@@ -86,12 +86,10 @@ static void trace(struct counted *counted, const struct twill_comm *comm)
 static void rank_starts(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct counted *counted = user;
-    twill_context *context;
     twill_comm *comm;
     twill_request *request = NULL;
     float x[START_COUNT] = {1.0f, 1.0f};
-    static const char *const settings[] = {NULL};
-    if (twill_test_connect(&context, &comm, bootstrap, "2", NULL, settings)) {
+    if (twill_test_open(&comm, bootstrap, "2")) {
         twill_status status =
             twill_allreduce_init(comm, x, x, START_COUNT, TWILL_F32, TWILL_SUM, &request);
         for (int i = 0; status == TWILL_OK && i < WARM; i++) {
@@ -111,7 +109,7 @@ static void rank_starts(int rank, int size, twill_bootstrap *bootstrap, void *us
         TWILL_NOTE(status == TWILL_OK, "%s", twill_comm_message(comm));
         (void)twill_request_free(&request);
     }
-    twill_test_disconnect(comm, context);
+    twill_test_close(comm);
 }
 
 TWILL_TEST(instructions)

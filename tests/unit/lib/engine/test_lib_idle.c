@@ -98,10 +98,10 @@ static bool play_without(struct idle_scene *scene, twill_comm *comm, int rank)
 static void rank_waits(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct idle_scene *scene = user;
-    const char *settings[] = {scene->progress, scene->spin, NULL};
     twill_context *context;
     twill_comm *comm;
-    TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, scene->nodes, NULL, settings));
+    TWILL_CHECK(
+        twill_test_join(&context, &comm, bootstrap, scene->nodes, scene->progress, scene->spin));
     if (rank == 0) {
         scene->waiter = pthread_self();
         TWILL_CHECK(twill_context_idle(context, idle, scene) == TWILL_OK);
@@ -138,12 +138,10 @@ TWILL_TEST(beside_a_thread)
 static void rank_is_elsewhere(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     static const size_t COUNT = (size_t)1 << 18;
-    const char *settings[] = {"TWILL_PROGRESS=late", NULL};
-    twill_context *context;
     twill_comm *comm;
     twill_request *request;
     float *data = calloc(COUNT, sizeof(*data));
-    TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, user, NULL, settings));
+    TWILL_CHECK(twill_test_open(&comm, bootstrap, user, "TWILL_PROGRESS=late"));
     for (int turn = 0; turn < 3; turn++) {
         for (size_t i = 0; i < COUNT; i++)
             data[i] = (float)(rank + 1);
@@ -156,7 +154,7 @@ static void rank_is_elsewhere(int rank, int size, twill_bootstrap *bootstrap, vo
             TWILL_CHECK(twill_test_barrier(bootstrap));
         TWILL_CHECK(data[0] == (float)(size * (size + 1) / 2) && data[COUNT - 1] == data[0]);
     }
-    twill_test_disconnect(comm, context);
+    twill_test_close(comm);
     free(data);
 }
 

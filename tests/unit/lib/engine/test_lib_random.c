@@ -192,22 +192,21 @@ static void random_rank(int rank, int size, twill_bootstrap *bootstrap, void *us
     const struct random_run *run = user;
     char algorithm[256];
     snprintf(algorithm, sizeof(algorithm), "TWILL_ALGORITHM=%s", run->algorithm);
-    const char *settings[] = {algorithm, "TWILL_TUNE=heap_limit=4M,segment=4K,segment_net=8K",
-                              TWILL_TEST_PATIENT, NULL};
     size_t bytes = 0;
     struct random_call call;
     for (size_t k = 0; call_at(run, k, &call); k++)
         bytes += random_bytes(&call);
     unsigned char *results = calloc(1, bytes), *all = malloc((size_t)size * bytes);
-    twill_context *context;
     twill_comm *comm;
-    bool ok = twill_test_connect(&context, &comm, bootstrap, run->nodes, NULL, settings) &&
-              TWILL_NOTE(results != NULL && all != NULL && bytes <= TWILL_TEST_EXCHANGE_BYTES,
-                         "%zu bytes of results", bytes) &&
-              run_calls(comm, run, rank, results);
+    bool ok =
+        twill_test_open(&comm, bootstrap, run->nodes, algorithm,
+                        "TWILL_TUNE=heap_limit=4M,segment=4K,segment_net=8K", TWILL_TEST_PATIENT) &&
+        TWILL_NOTE(results != NULL && all != NULL && bytes <= TWILL_TEST_EXCHANGE_BYTES,
+                   "%zu bytes of results", bytes) &&
+        run_calls(comm, run, rank, results);
     if (ok && bootstrap->exchange(bootstrap->user, results, all, bytes) == 0 && rank == 0)
         check_results(run, all, bytes);
-    twill_test_disconnect(comm, context);
+    twill_test_close(comm);
     free(results);
     free(all);
 }

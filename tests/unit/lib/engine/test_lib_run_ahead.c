@@ -23,9 +23,8 @@ static uint64_t draw(uint64_t *state, uint64_t below)
 static bool start(struct eager_job *job, twill_bootstrap *bootstrap, const char *nodes,
                   const char *timeout)
 {
-    const char *settings[] = {timeout, "TWILL_TUNE=heap_limit=8M,segment=8K", NULL};
-    bool connected =
-        twill_test_connect(&job->context, &job->comm, bootstrap, nodes, NULL, settings);
+    bool connected = twill_test_join(&job->context, &job->comm, bootstrap, nodes, timeout,
+                                     "TWILL_TUNE=heap_limit=8M,segment=8K");
     void *memory[2] = {NULL, NULL};
     for (int i = 0; connected && i < 2; i++)
         connected =

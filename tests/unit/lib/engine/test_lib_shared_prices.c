@@ -68,11 +68,9 @@ enum { READS, DIES, IS_SLOW, READS_CHOICE };
 static void run_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     const int what = *(const int *)user;
-    const char *settings[] = {TWILL_TEST_PATIENT, NULL};
-    twill_context *context = NULL;
     twill_comm *comm = NULL;
     struct twill_choice choice = {.algorithm = NULL};
-    if (!twill_test_connect(&context, &comm, bootstrap, size == 2 ? "1x2" : "1x16", NULL, settings))
+    if (!twill_test_open(&comm, bootstrap, size == 2 ? "1x2" : "1x16", TWILL_TEST_PATIENT))
         return;
     if (what == READS && rank == 0) {
         TWILL_CHECK(choose(comm, &choice) == TWILL_OK);
@@ -96,7 +94,7 @@ static void run_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
     }
     if (what != DIES)
         TWILL_CHECK(twill_test_barrier(bootstrap));
-    twill_test_disconnect(comm, context);
+    twill_test_close(comm);
 }
 
 TWILL_TEST(test_read)

@@ -30,8 +30,8 @@ static bool connect_ranks(const struct buffer_scene *scene, twill_bootstrap *boo
 {
     char tune[64];
     snprintf(tune, sizeof(tune), "TWILL_TUNE=heap_limit=16M,reach=%s", scene->single_copy);
-    const char *more[] = {tune, scene->algorithm, "TWILL_LOG=none", TWILL_TEST_PATIENT, NULL};
-    return twill_test_connect(context, comm, bootstrap, "", NULL, more);
+    return twill_test_join(context, comm, bootstrap, "", tune, scene->algorithm, "TWILL_LOG=none",
+                           TWILL_TEST_PATIENT);
 }
 
 /* Check the note in twill_context_describe(). */

@@ -180,12 +180,10 @@ static void try_small(twill_comm *comm, unsigned calls, bool expected)
 static void sharing_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     const struct two_cpus *two = user;
-    const char *const more[] = {two->setting, TWILL_TEST_PATIENT, NULL};
     bool shares = size > CPUS && strstr(two->setting, "off") == NULL;
     uint64_t *values = malloc(LARGE);
-    twill_context *context;
     twill_comm *comm;
-    if (twill_test_connect(&context, &comm, bootstrap, "", NULL, more) && values != NULL) {
+    if (twill_test_open(&comm, bootstrap, "", two->setting, TWILL_TEST_PATIENT) && values != NULL) {
         const struct twill_cpu_share *share = &comm->tuning.share;
         TWILL_CHECK(share->cpus == (shares ? CPUS : 0));
         TWILL_CHECK(share->index == (uint32_t)rank && share->ranks == (uint32_t)size);
@@ -206,7 +204,7 @@ static void sharing_rank(int rank, int size, twill_bootstrap *bootstrap, void *u
     }
     (void)twill_test_barrier(bootstrap);
     free(values);
-    twill_test_disconnect(comm, context);
+    twill_test_close(comm);
 }
 
 TWILL_TEST(test_calls)

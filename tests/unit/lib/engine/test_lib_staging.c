@@ -134,18 +134,16 @@ static bool run_without_trials(twill_comm *first, struct staged_buffers *buffers
 TWILL_TEST_OF_RANKS(test_trials, STAGED_RANKS)
 {
     /* Set, as ranks that share a core have longer segments else. */
-    static const char *const more[] = {"TWILL_TUNE=segment=128K", "TWILL_LOG=none",
-                                       TWILL_TEST_PATIENT, NULL};
-    twill_context *context;
     twill_comm *comm;
     struct staged_buffers buffers = {0};
-    if (twill_test_connect(&context, &comm, bootstrap, "", NULL, more) &&
+    if (twill_test_open(&comm, bootstrap, "", "TWILL_TUNE=segment=128K", "TWILL_LOG=none",
+                        TWILL_TEST_PATIENT) &&
         take_buffers(&buffers, STAGED_BYTES))
         TWILL_NOTE(run_trials(comm, bootstrap, &buffers) && run_without_trials(comm, &buffers),
                    "trials");
     (void)twill_test_barrier(bootstrap);
     give_buffers(&buffers);
-    twill_test_disconnect(comm, context);
+    twill_test_close(comm);
 }
 
 /* Run one broadcast on a communicator of a colour's ranks; it begins a trial. */
@@ -164,12 +162,11 @@ static bool begins_trial(twill_comm *world, int colour, struct staged_buffers *b
 /* Costs that other ranks have found out are not used, nor those that only some ranks still have. */
 TWILL_TEST_OF_RANKS(test_other_ranks, 3)
 {
-    static const char *const more[] = {"TWILL_TUNE=segment=128K", "TWILL_LOG=none",
-                                       TWILL_TEST_PATIENT, NULL};
     twill_context *context;
     twill_comm *world;
     struct staged_buffers buffers = {0};
-    if (twill_test_connect(&context, &world, bootstrap, "", NULL, more) &&
+    if (twill_test_join(&context, &world, bootstrap, "", "TWILL_TUNE=segment=128K",
+                        "TWILL_LOG=none", TWILL_TEST_PATIENT) &&
         take_buffers(&buffers, STAGED_BYTES)) {
         bool good = true;
         for (unsigned i = 0; good && i < TRIAL / SEGMENTS; i++)
@@ -211,11 +208,9 @@ static bool check_decisions(twill_comm *comm, twill_bootstrap *bootstrap)
 static void forced_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     bool streams = strstr(user, "streamed") != NULL;
-    const char *const more[] = {user, "TWILL_LOG=none", TWILL_TEST_PATIENT, NULL};
-    twill_context *context;
     twill_comm *comm;
     struct staged_buffers buffers = {0};
-    if (twill_test_connect(&context, &comm, bootstrap, "", NULL, more) &&
+    if (twill_test_open(&comm, bootstrap, "", user, "TWILL_LOG=none", TWILL_TEST_PATIENT) &&
         take_buffers(&buffers, STAGED_BYTES)) {
         (void)check_decisions(comm, bootstrap);
         for (unsigned i = 0; i < 4 && run_broadcast(comm, &buffers, STAGED_BYTES - i, i) &&
@@ -229,7 +224,7 @@ static void forced_rank(int rank, int size, twill_bootstrap *bootstrap, void *us
     }
     (void)twill_test_barrier(bootstrap);
     give_buffers(&buffers);
-    twill_test_disconnect(comm, context);
+    twill_test_close(comm);
 }
 
 TWILL_TEST(test_forced)
@@ -242,13 +237,11 @@ TWILL_TEST(test_forced)
 static void crowded_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     enum { LONG = 8 << 20 };
-    const char *const more[] = {user, "TWILL_LOG=none", TWILL_TEST_PATIENT, NULL};
     size_t copied = strstr(user, "segment=") != NULL ? 64 << 10 : 2 << 20;
     size_t reduced = strstr(user, "segment=") != NULL ? 64 << 10 : 128 << 10;
-    twill_context *context;
     twill_comm *comm;
     struct staged_buffers buffers = {0};
-    if (twill_test_connect(&context, &comm, bootstrap, "", NULL, more) &&
+    if (twill_test_open(&comm, bootstrap, "", user, "TWILL_LOG=none", TWILL_TEST_PATIENT) &&
         take_buffers(&buffers, LONG) && run_broadcast(comm, &buffers, LONG, 0)) {
         TWILL_CHECK(comm->plan_cache.last->segment_bytes == copied);
         TWILL_CHECK(run_alltoall(comm, &buffers, LONG, 1));
@@ -259,7 +252,7 @@ static void crowded_rank(int rank, int size, twill_bootstrap *bootstrap, void *u
     }
     (void)twill_test_barrier(bootstrap);
     give_buffers(&buffers);
-    twill_test_disconnect(comm, context);
+    twill_test_close(comm);
 }
 
 TWILL_TEST(test_crowded)

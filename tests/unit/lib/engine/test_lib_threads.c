@@ -12,11 +12,7 @@
 #define MOST_COUNT   3000u
 
 /* libfabric 1.17 sometimes leaks a connection that is closed while it is being made. */
-TWILL_API const char *__lsan_default_suppressions(void); /* seen by the sanitizer's library */
-const char *__lsan_default_suppressions(void)
-{
-    return "leak:libfabric.so";
-}
+TWILL_TEST_LEAKS("leak:libfabric.so")
 
 struct thread_scene {
     int size, threads, calls;
@@ -321,13 +317,12 @@ static void scene_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
     char progress[64];
     own.bootstrap = bootstrap;
     snprintf(progress, sizeof(progress), "TWILL_PROGRESS=%s", scene->progress);
-    const char *settings[] = {progress, "TWILL_TUNE=heap_limit=8M,segment=8K,segment_net=8K", NULL};
-    twill_context *context;
     twill_comm *all;
-    if (twill_test_connect(&context, &all, bootstrap, scene->nodes, NULL, settings))
+    if (twill_test_open(&all, bootstrap, scene->nodes, progress,
+                        "TWILL_TUNE=heap_limit=8M,segment=8K,segment_net=8K"))
         scene->play(scene, all);
     if (!twill_test_failed()) { /* else other threads may be in any state */
-        twill_test_disconnect(all, context);
+        twill_test_close(all);
     }
 }
 

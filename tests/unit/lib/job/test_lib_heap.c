@@ -35,11 +35,10 @@ static bool sums(twill_comm *comm, float *at, int size)
 /* The heaps that ranks map of each other are smaller than the memory of the node. */
 static void run_small(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    static const char *const settings[] = {TWILL_TEST_PATIENT, NULL};
     twill_context *context;
     twill_comm *comm;
     size_t before = address_space();
-    TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "", NULL, settings));
+    TWILL_CHECK(twill_test_join(&context, &comm, bootstrap, "", TWILL_TEST_PATIENT));
     size_t taken = address_space() - before, heap_bytes = context->memory.heap.bytes;
     TWILL_CHECK(before > 0 && heap_bytes >= TWILL_HUGE_PAGE &&
                 heap_bytes * (size_t)size <= node_memory());
@@ -59,12 +58,11 @@ TWILL_TEST(test_address_space)
 /* Memory beyond a rank's heap is private and works in calls; the heap is not affected. */
 static void run_spill(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    static const char *const settings[] = {TWILL_TEST_PATIENT, NULL};
     twill_context *context;
     twill_comm *comm;
     void *large = NULL, *small = NULL, *again = NULL;
     bool first = *(const bool *)user;
-    TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "", NULL, settings));
+    TWILL_CHECK(twill_test_join(&context, &comm, bootstrap, "", TWILL_TEST_PATIENT));
     const struct twill_heap *heap = &context->memory.heap;
     size_t beyond = heap->bytes + MIB;
     if (first) /* while the heap is empty */
@@ -98,11 +96,11 @@ TWILL_TEST(test_spill)
 /* A limit that is set holds for private memory, too. */
 TWILL_TEST_OF_PROCESSES(test_limit, 2)
 {
-    static const char *const settings[] = {TWILL_TEST_PATIENT, "TWILL_TUNE=heap_limit=4M", NULL};
     twill_context *context;
     twill_comm *comm;
     void *memory = NULL;
-    TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "", NULL, settings));
+    TWILL_CHECK(twill_test_join(&context, &comm, bootstrap, "", TWILL_TEST_PATIENT,
+                                "TWILL_TUNE=heap_limit=4M"));
     TWILL_CHECK(twill_alloc(context, &memory, 5 * MIB) == TWILL_ERR_MEMORY && memory == NULL);
     TWILL_CHECK(strstr(twill_context_message(context), "TWILL_TUNE=heap_limit") != NULL);
     TWILL_CHECK(twill_alloc(context, &memory, 3 * MIB) == TWILL_OK);

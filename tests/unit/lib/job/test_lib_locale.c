@@ -91,18 +91,17 @@ static void run_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct locale_job *job = user;
     char metrics[128];
-    const char *const settings[] = {metrics, "TWILL_TIMEOUT=240.5", "TWILL_TUNE=metrics_every=1.5",
-                                    "TWILL_GRADIENTS=ratio=0.125,threshold=0.25", NULL};
     float x = 1;
-    twill_context *context;
     twill_comm *comm;
     snprintf(metrics, sizeof(metrics), "TWILL_METRICS=%s/metrics", job->folder);
-    if (twill_test_connect(&context, &comm, bootstrap, "", NULL, settings)) {
+    if (twill_test_open(&comm, bootstrap, "", metrics, "TWILL_TIMEOUT=240.5",
+                        "TWILL_TUNE=metrics_every=1.5",
+                        "TWILL_GRADIENTS=ratio=0.125,threshold=0.25")) {
         TWILL_CHECK_OK(&comm->error, twill_allreduce(comm, &x, &x, 1, TWILL_F32, TWILL_SUM));
         if (!check_times(comm) || !check_gradients(comm))
             return;
     }
-    twill_test_disconnect(comm, context);
+    twill_test_close(comm);
 }
 
 TWILL_TEST(settings_and_files_have_points)

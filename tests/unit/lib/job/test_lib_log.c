@@ -36,15 +36,13 @@ static void run_logged(int rank, int size, twill_bootstrap *bootstrap, void *use
 {
     const struct log_scene *scene = user;
     char level[32], file[128], algorithm[64];
-    twill_context *context = NULL;
     twill_comm *comm = NULL;
     snprintf(level, sizeof(level), "TWILL_LOG=%s", scene->level);
     snprintf(file, sizeof(file), "TWILL_LOG_FILE=%s/100%%%%.%%r", scene->folder);
     snprintf(algorithm, sizeof(algorithm), "TWILL_ALGORITHM=%s", scene->algorithm);
-    const char *more[] = {level, file, algorithm, "TWILL_JOB=" KEY, NULL};
-    if (twill_test_connect(&context, &comm, bootstrap, "2x2", NULL, more))
+    if (twill_test_open(&comm, bootstrap, "2x2", level, file, algorithm, "TWILL_JOB=" KEY))
         make_calls(comm, rank);
-    twill_test_disconnect(comm, context);
+    twill_test_close(comm);
 }
 
 static char *read_whole(const char *path)

@@ -111,12 +111,11 @@ static void run_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct mapped_job job = *(const struct mapped_job *)user;
     char threads[32];
-    const char *settings[] = {threads, TWILL_TEST_PATIENT, NULL};
     twill_context *context = NULL;
     snprintf(threads, sizeof(threads), "TWILL_THREADS=%d", job.threads);
     if (omp_set_num_threads)
         omp_set_num_threads(job.threads); /* even if the machine has fewer cores */
-    if (twill_test_connect(&context, &job.comm, bootstrap, "", NULL, settings) &&
+    if (twill_test_join(&context, &job.comm, bootstrap, "", threads, TWILL_TEST_PATIENT) &&
         get_memories(&job))
         (void)check_turns(&job);
     for (int i = 0; i < MEMORIES && job.memory[i] != NULL; i++)
@@ -133,14 +132,13 @@ static void run_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 TWILL_TEST_OF_RANKS(counts_differ_behind_another, 2)
 {
     enum { LESS = 16 << 10, MORE = 64 << 10 };
-    const char *settings[] = {TWILL_TEST_PATIENT, NULL};
     size_t count = rank == 0 ? LESS : MORE;
     twill_context *context = NULL;
     twill_comm *comm = NULL;
     twill_request *request[2] = {NULL, NULL};
     void *memory = NULL;
     int32_t first = 1, sum = 0;
-    if (twill_test_connect(&context, &comm, bootstrap, "", NULL, settings) &&
+    if (twill_test_join(&context, &comm, bootstrap, "", TWILL_TEST_PATIENT) &&
         TWILL_NOTE(twill_alloc(context, &memory, MORE) == TWILL_OK, "%s",
                    twill_context_message(context))) {
         unsigned char *at = memory;

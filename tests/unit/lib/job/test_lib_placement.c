@@ -36,9 +36,9 @@ static bool job_open(struct placed_job *job, int rank, int size, twill_bootstrap
 {
     char tune[64];
     snprintf(tune, sizeof(tune), "TWILL_TUNE=heap_limit=16M,memory_budget=%s", budget);
-    const char *settings[] = {TWILL_TEST_PATIENT, memory, tune, NULL};
     bind_rank(rank, size);
-    TWILL_REQUIRE(twill_test_connect(&job->context, &job->comm, bootstrap, "", NULL, settings));
+    TWILL_REQUIRE(twill_test_join(&job->context, &job->comm, bootstrap, "", TWILL_TEST_PATIENT,
+                                  memory, tune));
     uint64_t mine = job->context->memory.library_policy.nodes;
     TWILL_REQUIRE(mine == 0 || job->context->memory.user_policy.nodes == mine);
     TWILL_REQUIRE(twill_allgather(job->comm, &mine, job->nodes, 1, TWILL_I64) == TWILL_OK);

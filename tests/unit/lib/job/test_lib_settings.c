@@ -103,11 +103,10 @@ static const struct carrier {
 static void carry(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     const struct carrier *carrier = user;
-    const char *settings[] = {carrier->setting, NULL};
     twill_context *context;
     twill_comm *comm;
     double sum = 1;
-    if (twill_test_connect(&context, &comm, bootstrap, "2x1", NULL, settings)) {
+    if (twill_test_join(&context, &comm, bootstrap, "2x1", carrier->setting)) {
         bool said = false;
         const char *line;
         for (size_t i = 0; (line = twill_context_describe(context, i)) != NULL; i++)

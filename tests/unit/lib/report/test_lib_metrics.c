@@ -18,13 +18,11 @@ static void run_counted(int rank, int size, twill_bootstrap *bootstrap, void *us
 {
     struct metrics_job *job = user;
     char setting[128];
-    const char *const settings[] = {setting, NULL};
     static double x[2][LARGE_COUNT];
-    twill_context *context;
     twill_comm *comm;
     twill_counters counters;
     snprintf(setting, sizeof(setting), "TWILL_METRICS=%s/%%%%m", job->folder);
-    if (twill_test_connect(&context, &comm, bootstrap, "", NULL, settings)) {
+    if (twill_test_open(&comm, bootstrap, "", setting)) {
         for (int i = 0; i < SMALL_CALLS; i++)
             TWILL_CHECK_OK(&comm->error,
                            twill_allreduce(comm, x[rank], x[rank], 1, TWILL_F64, TWILL_SUM));
@@ -35,7 +33,7 @@ static void run_counted(int rank, int size, twill_bootstrap *bootstrap, void *us
         job->calls[rank] = counters.calls;
         job->seconds[rank] = counters.seconds;
     }
-    twill_test_disconnect(comm, context);
+    twill_test_close(comm);
 }
 
 /* What the samples of a file add up to. */

@@ -64,12 +64,10 @@ static void check_probes(twill_comm *comm)
 /* Rank 1 enters the last call late: rank 0's wait for it has probes. */
 static void rank_probes(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    const char *const settings[] = {TWILL_TEST_PATIENT, NULL};
     _Atomic int *arrived = user;
-    twill_context *context;
     twill_comm *world, *comm;
     float x = 1;
-    if (!twill_test_connect(&context, &world, bootstrap, "", NULL, settings))
+    if (!twill_test_open(&world, bootstrap, "", TWILL_TEST_PATIENT))
         return;
     TWILL_CHECK(twill_comm_dup(&comm, world) == TWILL_OK); /* number 0 is the first one's */
     for (int i = 0; i < PROBED_CALLS; i++)
@@ -91,7 +89,7 @@ static void rank_probes(int rank, int size, twill_bootstrap *bootstrap, void *us
     check_probes(comm);
     twill_test_barrier(bootstrap);
     twill_comm_destroy(comm);
-    twill_test_disconnect(world, context);
+    twill_test_close(world);
 }
 
 TWILL_TEST(probes_have_their_arguments)

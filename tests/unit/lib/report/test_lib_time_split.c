@@ -119,10 +119,8 @@ static void split_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
 {
     static float buffers[4][MOST];
     struct split_job *job = user;
-    const char *const settings[] = {TWILL_TEST_PATIENT, job->c->provider, NULL};
-    twill_context *context;
     twill_comm *comm;
-    if (!twill_test_connect(&context, &comm, bootstrap, job->c->nodes, NULL, settings))
+    if (!twill_test_open(&comm, bootstrap, job->c->nodes, TWILL_TEST_PATIENT, job->c->provider))
         return;
     for (int attempt = 0, slow = 0; attempt < ATTEMPTS && !twill_test_failed(); attempt++) {
         check_late_call(job, rank, attempt, comm, buffers[rank]);
@@ -134,7 +132,7 @@ static void split_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
         slow = now;
     }
     twill_test_barrier(bootstrap);
-    twill_test_disconnect(comm, context);
+    twill_test_close(comm);
 }
 
 TWILL_TEST(late_rank_is_named)

@@ -150,12 +150,10 @@ static void count_event(void *user, const struct twill_trace_event *event)
 
 TWILL_TEST_OF_RANKS(calls_are_recorded, 3)
 {
-    static const char *const settings[] = {NULL};
-    twill_context *context;
     twill_comm *comm;
     double x[5] = {rank, 1, 2, 3, 4};
     unsigned seen[TWILL_TRACE_KIND_COUNT] = {0};
-    if (twill_test_connect(&context, &comm, bootstrap, "", NULL, settings)) {
+    if (twill_test_open(&comm, bootstrap, "")) {
         for (int i = 0; i < TRACED_CALLS; i++)
             TWILL_CHECK_OK(&comm->error, twill_allreduce(comm, x, x, 5, TWILL_F64, TWILL_MAX));
         TWILL_CHECK(twill_test_barrier(bootstrap));
@@ -172,7 +170,7 @@ TWILL_TEST_OF_RANKS(calls_are_recorded, 3)
         TWILL_CHECK(seen[TWILL_TRACE_WAIT_BEGIN] == seen[TWILL_TRACE_WAIT_END]);
         TWILL_CHECK(twill_test_barrier(bootstrap));
     }
-    twill_test_disconnect(comm, context);
+    twill_test_close(comm);
 }
 
 /* --- a wait whose awaited rank changes -------------------------------------------------------- */
@@ -203,12 +201,10 @@ static bool all_were_awaited(const void *of)
 TWILL_TEST_OF_RANKS(waits_for_other_ranks_are_recorded, 4)
 {
     static const uint32_t ranks[] = {2, 2, 1, 3, 3, 2, 0}, expected[] = {2, 1, 3, 2};
-    static const char *const settings[] = {TWILL_TEST_PATIENT, NULL};
-    twill_context *context;
     twill_comm *comm;
     struct twill_trace_event event;
     uint64_t first;
-    TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "", NULL, settings));
+    TWILL_CHECK(twill_test_open(&comm, bootstrap, "", TWILL_TEST_PATIENT));
     uint64_t before = twill_trace_written(comm->trace.ring, false, &first);
     if (rank == 0) {
         awaited = ranks;
@@ -223,5 +219,5 @@ TWILL_TEST_OF_RANKS(waits_for_other_ranks_are_recorded, 4)
         }
     }
     TWILL_CHECK(twill_test_barrier(bootstrap));
-    twill_test_disconnect(comm, context);
+    twill_test_close(comm);
 }

@@ -73,13 +73,11 @@ static bool check_bytes(const struct layout_bytes *c, twill_server *server, bool
 static void rank_bytes(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     const struct layout_bytes *c = user;
-    const char *const more[] = {TWILL_TEST_PATIENT, NULL};
-    twill_context *context;
     twill_comm *comm;
     twill_server *server = NULL;
     twill_server_options options;
     twill_tensor tensor = {.name = "even", .count = BYTES_ALL / sizeof(float), .type = TWILL_F32};
-    TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, c->nodes, NULL, more));
+    TWILL_CHECK(twill_test_open(&comm, bootstrap, c->nodes, TWILL_TEST_PATIENT));
     twill_server_defaults(&options);
     options.layout = c->layout;
     options.servers = c->servers;
@@ -94,7 +92,7 @@ static void rank_bytes(int rank, int size, twill_bootstrap *bootstrap, void *use
     TWILL_CHECK(!serves || twill_server_serve(server) == TWILL_OK);
     TWILL_CHECK(check_bytes(c, server, serves, works));
     twill_server_destroy(server);
-    twill_test_disconnect(comm, context);
+    twill_test_close(comm);
 }
 
 TWILL_TEST(test_bytes)

@@ -87,9 +87,8 @@ struct rule_case {
 static void rank_by_rule(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     const struct rule_case *c = user;
-    const char *const more[] = {TWILL_TEST_PATIENT, NULL};
     struct sized_rank r = {.server = NULL};
-    TWILL_CHECK(twill_test_connect(&r.context, &r.comm, bootstrap, c->nodes, NULL, more));
+    TWILL_CHECK(twill_test_join(&r.context, &r.comm, bootstrap, c->nodes, TWILL_TEST_PATIENT));
     twill_server_defaults(&r.options);
     r.options.layout = c->layout;
     r.options.compression = c->compression;
@@ -158,9 +157,8 @@ static bool try_and_save(struct sized_rank *r)
 
 static void rank_tries(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    const char *const more[] = {TWILL_TEST_PATIENT, NULL};
     struct sized_rank r = {.server = NULL};
-    TWILL_CHECK(twill_test_connect(&r.context, &r.comm, bootstrap, user, NULL, more));
+    TWILL_CHECK(twill_test_join(&r.context, &r.comm, bootstrap, user, TWILL_TEST_PATIENT));
     twill_server_defaults(&r.options);
     r.options.replicas = strcmp(user, "") == 0 ? 1 : 2;
     (void)try_and_save(&r);
@@ -217,9 +215,8 @@ static bool load_another(struct sized_rank *r)
 
 TWILL_TEST_OF_RANKS(test_damaged_file, 1)
 {
-    const char *const more[] = {TWILL_TEST_PATIENT, NULL};
     struct sized_rank r = {.server = NULL};
-    TWILL_CHECK(twill_test_connect(&r.context, &r.comm, bootstrap, "", NULL, more));
+    TWILL_CHECK(twill_test_join(&r.context, &r.comm, bootstrap, "", TWILL_TEST_PATIENT));
     twill_server_defaults(&r.options);
     (void)load_another(&r);
     close_sized(&r);
@@ -246,10 +243,9 @@ static bool grow_server(struct sized_rank *r, twill_comm *comm, int rank)
 
 TWILL_TEST_OF_RANKS(test_new_rank, 3)
 {
-    const char *const more[] = {TWILL_TEST_PATIENT, NULL};
     struct sized_rank r = {.server = NULL};
     twill_comm *two = NULL;
-    TWILL_CHECK(twill_test_connect(&r.context, &r.comm, bootstrap, "", NULL, more));
+    TWILL_CHECK(twill_test_join(&r.context, &r.comm, bootstrap, "", TWILL_TEST_PATIENT));
     TWILL_CHECK(twill_comm_split(&two, r.comm, rank < 2 ? 0 : 1, rank) == TWILL_OK);
     twill_server_defaults(&r.options);
     r.options.op = TWILL_SUM;

@@ -4,7 +4,6 @@
 #include "lib/server/core/core.h"
 #include "numa/memory.h"
 #include "tests/support/placement.h"
-#include "tests/support/thread_binding.h"
 #include "tests/support/unit.h"
 
 enum { CORES_THREADS = 2 };
@@ -28,8 +27,6 @@ static bool cores_are_bound(twill_server *server, int bound_to)
 static void rank_serves(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     const int *pus = user;
-    const char *const more[] = {TWILL_TEST_PATIENT, NULL};
-    twill_context *context;
     twill_comm *comm;
     twill_server *server = NULL;
     twill_server_options options;
@@ -38,7 +35,7 @@ static void rank_serves(int rank, int size, twill_bootstrap *bootstrap, void *us
     CPU_ZERO(&one);
     CPU_SET((size_t)pus[0], &one);
     TWILL_CHECK(sched_setaffinity(0, sizeof(one), &one) == 0);
-    TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "", NULL, more));
+    TWILL_CHECK(twill_test_open(&comm, bootstrap, "", TWILL_TEST_PATIENT));
     twill_server_defaults(&options);
     options.threads = CORES_THREADS;
     TWILL_CHECK(twill_server_create(&server, comm, &options) == TWILL_OK);
@@ -46,7 +43,7 @@ static void rank_serves(int rank, int size, twill_bootstrap *bootstrap, void *us
     TWILL_CHECK(twill_server_commit(server) == TWILL_OK);
     TWILL_CHECK(cores_are_bound(server, pus[0]));
     twill_server_destroy(server);
-    twill_test_disconnect(comm, context);
+    twill_test_close(comm);
 }
 
 TWILL_TEST(threads_run_where_no_rank_does)

@@ -104,8 +104,8 @@ static void end_rank(struct death_rank *r)
 static void rank_worker_dies(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct death_rank r = {.c = user};
-    const char *const more[] = {TWILL_TEST_PATIENT, "TWILL_LOG=none", NULL};
-    TWILL_CHECK(twill_test_connect(&r.context, &r.comm, bootstrap, r.c->nodes, NULL, more));
+    TWILL_CHECK(twill_test_join(&r.context, &r.comm, bootstrap, r.c->nodes, TWILL_TEST_PATIENT,
+                                "TWILL_LOG=none"));
     TWILL_CHECK(open_death_server(&r));
     twill_server_counters n;
     if (twill_server_role(r.server) == TWILL_SERVER_SERVES) {
@@ -140,10 +140,10 @@ TWILL_TEST(test_worker_dies)
 static void rank_shrinks_early(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct death_rank r = {.c = user};
-    const char *const more[] = {TWILL_TEST_PATIENT, "TWILL_LOG=none", NULL};
     twill_comm *smaller = NULL;
     float one = 1, sum = 0;
-    TWILL_CHECK(twill_test_connect(&r.context, &r.comm, bootstrap, r.c->nodes, NULL, more));
+    TWILL_CHECK(twill_test_join(&r.context, &r.comm, bootstrap, r.c->nodes, TWILL_TEST_PATIENT,
+                                "TWILL_LOG=none"));
     TWILL_CHECK(open_death_server(&r));
     if (rank == r.c->dies) {
         twill_test_expect_death(rank);
@@ -179,8 +179,8 @@ TWILL_TEST(test_worker_dies_server_shrinks)
 static void rank_server_is_late(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct death_rank r = {.c = user};
-    const char *const more[] = {TWILL_TEST_PATIENT, "TWILL_LOG=none", NULL};
-    TWILL_CHECK(twill_test_connect(&r.context, &r.comm, bootstrap, r.c->nodes, NULL, more));
+    TWILL_CHECK(twill_test_join(&r.context, &r.comm, bootstrap, r.c->nodes, TWILL_TEST_PATIENT,
+                                "TWILL_LOG=none"));
     TWILL_CHECK(open_death_server(&r) && twill_barrier(r.comm) == TWILL_OK);
     if (rank != 0) {
         TWILL_CHECK(twill_comm_set_timeout(r.server->comm, 0.5) == TWILL_OK);
@@ -222,8 +222,8 @@ static twill_status go_on(struct death_rank *r)
 static void rank_server_dies(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct death_rank r = {.c = user};
-    const char *const more[] = {TWILL_TEST_PATIENT, "TWILL_LOG=none", NULL};
-    TWILL_CHECK(twill_test_connect(&r.context, &r.comm, bootstrap, r.c->nodes, NULL, more));
+    TWILL_CHECK(twill_test_join(&r.context, &r.comm, bootstrap, r.c->nodes, TWILL_TEST_PATIENT,
+                                "TWILL_LOG=none"));
     TWILL_CHECK(open_death_server(&r));
     if (rank == r.c->dies) {
         twill_test_expect_death(rank);

@@ -26,10 +26,9 @@ struct pour_rank {
 static bool open_pour_server(struct pour_rank *r, const struct pour_case *c,
                              twill_bootstrap *bootstrap, twill_optimizer *adagrad)
 {
-    const char *const more[] = {TWILL_TEST_PATIENT, NULL};
     twill_server_options options;
     twill_tensor tensor = {.name = "weights", .count = POUR_COUNT, .type = TWILL_F32};
-    TWILL_REQUIRE(twill_test_connect(&r->context, &r->comm, bootstrap, c->nodes, NULL, more));
+    TWILL_REQUIRE(twill_test_join(&r->context, &r->comm, bootstrap, c->nodes, TWILL_TEST_PATIENT));
     twill_server_defaults(&options);
     twill_optimizer_defaults(adagrad, TWILL_OPTIMIZER_ADAGRAD);
     adagrad->rate = 0.5;
@@ -211,9 +210,8 @@ static bool says(struct pour_rank *r, int rank, const char *text)
 TWILL_TEST_OF_RANKS(test_refusals, 2)
 {
     struct pour_rank r = {.pulls = 0};
-    const char *const more[] = {TWILL_TEST_PATIENT, NULL};
     twill_tensor tensor = {.name = "a", .count = 3, .type = TWILL_F32};
-    TWILL_CHECK(twill_test_connect(&r.context, &r.comm, bootstrap, "", NULL, more));
+    TWILL_CHECK(twill_test_join(&r.context, &r.comm, bootstrap, "", TWILL_TEST_PATIENT));
     TWILL_CHECK(check_options(&r));
     TWILL_CHECK(twill_server_create(&r.server, r.comm, NULL) == TWILL_OK);
     TWILL_CHECK(twill_server_push(r.server, 0) == TWILL_ERR_ARGUMENT);

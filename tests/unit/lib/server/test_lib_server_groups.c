@@ -154,11 +154,10 @@ static bool train_groups(struct group_rank *r, int rank)
 
 static void rank_groups(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    const char *const more[] = {TWILL_TEST_PATIENT, NULL};
     struct group_rank *r = calloc(1, sizeof(*r));
     TWILL_CHECK(r != NULL);
     r->c = user;
-    if (twill_test_connect(&r->context, &r->comm, bootstrap, r->c->nodes, NULL, more))
+    if (twill_test_join(&r->context, &r->comm, bootstrap, r->c->nodes, TWILL_TEST_PATIENT))
         (void)train_groups(r, rank);
     twill_server_destroy(r->server);
     twill_comm_destroy(r->across);
@@ -240,11 +239,11 @@ static bool train_survivors(struct group_rank *r)
 
 static void rank_loses_group(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    const char *const more[] = {TWILL_TEST_PATIENT, "TWILL_LOG=none", NULL};
     struct group_rank *r = calloc(1, sizeof(*r));
     TWILL_CHECK(r != NULL);
     r->c = user;
-    if (twill_test_connect(&r->context, &r->comm, bootstrap, r->c->nodes, NULL, more))
+    if (twill_test_join(&r->context, &r->comm, bootstrap, r->c->nodes, TWILL_TEST_PATIENT,
+                        "TWILL_LOG=none"))
         TWILL_CHECK(train_groups(r, rank) && lose_first_rank(r, rank, bootstrap) && regroup(r) &&
                     train_survivors(r));
     twill_server_destroy(r->server);

@@ -38,12 +38,10 @@ static bool sees_gradient(const struct twill_server *server)
 /* Rank 1 works. It rebuilds, and then destroys, each time before rank 0 does. */
 static void rank_of_memory(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    const char *const more[] = {TWILL_TEST_PATIENT, NULL};
-    twill_context *context;
     twill_comm *comm;
     twill_server *server = NULL;
     const int *threads = user;
-    TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "2", NULL, more));
+    TWILL_CHECK(twill_test_open(&comm, bootstrap, "2", TWILL_TEST_PATIENT));
     twill_status status = open_memory_server(&server, comm, *threads);
     for (int rebuilds = 1; rebuilds >= 0; rebuilds--) {
         TWILL_CHECK(status == TWILL_OK, "%s", twill_server_message(server));
@@ -58,7 +56,7 @@ static void rank_of_memory(int rank, int size, twill_bootstrap *bootstrap, void 
             status = twill_server_rebuild(&server, comm);
     }
     twill_server_destroy(server);
-    twill_test_disconnect(comm, context);
+    twill_test_close(comm);
 }
 
 TWILL_TEST(test_memory_stays)
@@ -71,12 +69,10 @@ TWILL_TEST(test_memory_stays)
  * rank 1 waits; or rank 1's commit has failed in its last exchange, and not that of rank 0. */
 static void silent_server(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    const char *const more[] = {TWILL_TEST_PATIENT, NULL};
-    twill_context *context;
     twill_comm *comm;
     twill_server *server = NULL;
     const bool *commits = user;
-    TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "2", NULL, more));
+    TWILL_CHECK(twill_test_open(&comm, bootstrap, "2", TWILL_TEST_PATIENT));
     TWILL_CHECK(open_memory_server(&server, comm, 1) == TWILL_OK);
     if (rank == 1) {
         float *gradient = twill_server_gradient(server, 0);
@@ -95,7 +91,7 @@ static void silent_server(int rank, int size, twill_bootstrap *bootstrap, void *
         twill_server_destroy(server);
     }
     TWILL_CHECK(twill_barrier(comm) == TWILL_OK);
-    twill_test_disconnect(comm, context);
+    twill_test_close(comm);
 }
 
 TWILL_TEST(test_silent_server)
@@ -110,13 +106,11 @@ TWILL_TEST(test_silent_server)
  * rank 0 runs. */
 TWILL_TEST_OF_RANKS(test_threadless_server, 2)
 {
-    const char *const more[] = {TWILL_TEST_PATIENT, NULL};
-    twill_context *context;
     twill_comm *comm;
     twill_server *server = NULL;
     twill_server_options options;
     const twill_tensor tensor = {.name = "weights", .count = MEMORY_COUNT, .type = TWILL_F32};
-    TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "2", NULL, more));
+    TWILL_CHECK(twill_test_open(&comm, bootstrap, "2", TWILL_TEST_PATIENT));
     twill_server_defaults(&options);
     options.threads = 1;
     options.chunk_bytes =
@@ -138,5 +132,5 @@ TWILL_TEST_OF_RANKS(test_threadless_server, 2)
         twill_server_destroy(server);
     }
     TWILL_CHECK(twill_barrier(comm) == TWILL_OK);
-    twill_test_disconnect(comm, context);
+    twill_test_close(comm);
 }

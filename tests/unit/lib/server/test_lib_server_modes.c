@@ -82,8 +82,7 @@ static bool check_parameters(struct mode_rank *r)
 static void rank_mode(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct mode_rank r = {.c = user};
-    const char *const more[] = {TWILL_TEST_PATIENT, NULL};
-    if (twill_test_connect(&r.context, &r.comm, bootstrap, r.c->nodes, NULL, more) &&
+    if (twill_test_join(&r.context, &r.comm, bootstrap, r.c->nodes, TWILL_TEST_PATIENT) &&
         open_server(&r, &r.c->options, NULL)) {
         if (rank > 0 && push_ones(&r))
             (void)check_parameters(&r);
@@ -140,10 +139,9 @@ TWILL_TEST(test_modes)
 static void rank_rates(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct mode_rank r = {.c = user};
-    const char *const more[] = {TWILL_TEST_PATIENT, NULL};
     const twill_server_options *o = &r.c->options;
     double w[4] = {0};
-    TWILL_CHECK(twill_test_connect(&r.context, &r.comm, bootstrap, "", NULL, more));
+    TWILL_CHECK(twill_test_join(&r.context, &r.comm, bootstrap, "", TWILL_TEST_PATIENT));
     TWILL_CHECK(open_server(&r, o, NULL));
     float *gradient = twill_server_gradient(r.server, 0);
     for (unsigned step = 0; step < MODES_STEPS; step++) {
@@ -192,8 +190,7 @@ TWILL_TEST(test_rates)
 static void rank_compressed(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct mode_rank r = {.c = user};
-    const char *const more[] = {TWILL_TEST_PATIENT, NULL};
-    TWILL_CHECK(twill_test_connect(&r.context, &r.comm, bootstrap, r.c->nodes, NULL, more));
+    TWILL_CHECK(twill_test_join(&r.context, &r.comm, bootstrap, r.c->nodes, TWILL_TEST_PATIENT));
     TWILL_CHECK(open_server(&r, &r.c->options, NULL));
     TWILL_CHECK(push_ones(&r));
     const float *parameters = twill_server_parameters(r.server, 0);
@@ -240,10 +237,9 @@ static void expect_refused_file(struct mode_rank *r, const twill_server_options 
 static void rank_saves(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct mode_rank r = {.c = user};
-    const char *const more[] = {TWILL_TEST_PATIENT, NULL};
     twill_server_options options = r.c->options;
     char name[200];
-    TWILL_CHECK(twill_test_connect(&r.context, &r.comm, bootstrap, "", NULL, more));
+    TWILL_CHECK(twill_test_join(&r.context, &r.comm, bootstrap, "", TWILL_TEST_PATIENT));
     TWILL_CHECK(open_server(&r, &options, NULL));
     TWILL_CHECK(push_ones(&r));
     TWILL_CHECK(twill_server_save(r.server, r.c->path) == TWILL_OK);
@@ -294,10 +290,9 @@ TWILL_TEST(test_state_files)
 static void rank_settings(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct mode_rank r = {.c = user};
-    const char *const more[] = {TWILL_TEST_PATIENT, NULL};
     twill_optimizer half = *r.c->options.optimizer;
     half.rate = 0.5;
-    TWILL_CHECK(twill_test_connect(&r.context, &r.comm, bootstrap, "", NULL, more));
+    TWILL_CHECK(twill_test_join(&r.context, &r.comm, bootstrap, "", TWILL_TEST_PATIENT));
     TWILL_CHECK(open_server(&r, &r.c->options, NULL));
     for (unsigned round = 1; round <= 2; round++) {
         if (rank == 0) {
@@ -336,8 +331,7 @@ static void rank_refused(int rank, int size, twill_bootstrap *bootstrap, void *u
     twill_server_options options;
     twill_optimizer sgd = sum_rule();
     twill_tensor tensor = {.name = "first", .count = 8, .type = TWILL_F32};
-    const char *const more[] = {TWILL_TEST_PATIENT, NULL};
-    TWILL_CHECK(twill_test_connect(&r.context, &r.comm, bootstrap, "", NULL, more));
+    TWILL_CHECK(twill_test_join(&r.context, &r.comm, bootstrap, "", TWILL_TEST_PATIENT));
     twill_server_defaults(&options);
     sgd.clip_norm = 1;
     options.optimizer = &sgd;

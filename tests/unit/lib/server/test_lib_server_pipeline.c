@@ -77,7 +77,6 @@ static bool push_and_check(twill_server *server, int rank, double *seconds)
 static void rank_pipelined(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct pipeline_case *c = user;
-    const char *const more[] = {TWILL_TEST_PATIENT, NULL};
     twill_context *context;
     twill_comm *comm;
     twill_server *server = NULL;
@@ -85,7 +84,7 @@ static void rank_pipelined(int rank, int size, twill_bootstrap *bootstrap, void 
     struct twill_kernels slow;
     double seconds;
     twill_tensor tensor = {.name = "weights", .count = PIPELINE_COUNT, .type = TWILL_F32};
-    TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "", NULL, more));
+    TWILL_CHECK(twill_test_join(&context, &comm, bootstrap, "", TWILL_TEST_PATIENT));
     slow = *context->machine.kernels;
     slow.reduce[TWILL_F32][TWILL_SUM] = reduce_slowly;
     context->machine.kernels = &slow;

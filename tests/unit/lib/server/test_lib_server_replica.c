@@ -166,11 +166,11 @@ static bool check_survived(struct replica_rank *r)
 static void rank_replicated(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct replica_rank r = {.c = user, .rank = rank};
-    const char *const more[] = {TWILL_TEST_PATIENT, "TWILL_LOG=none", NULL};
     struct shared_progress *progress = r.c->progress;
     if (rank == 0)
         atomic_store(&progress->server_pid, (int)getpid());
-    TWILL_CHECK(twill_test_connect(&r.context, &r.comm, bootstrap, r.c->nodes, NULL, more));
+    TWILL_CHECK(twill_test_join(&r.context, &r.comm, bootstrap, r.c->nodes, TWILL_TEST_PATIENT,
+                                "TWILL_LOG=none"));
     TWILL_CHECK(open_replicated(&r));
     if (rank == 0)
         twill_test_expect_death(0);

@@ -85,14 +85,12 @@ static bool run_scarce(twill_server **server, twill_comm *comm)
 
 static void rank_is_scarce(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    const char *const more[] = {TWILL_TEST_PATIENT, NULL};
-    twill_context *context = NULL;
     twill_comm *comm = NULL;
     twill_server *server = NULL;
-    TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "", NULL, more));
+    TWILL_CHECK(twill_test_open(&comm, bootstrap, "", TWILL_TEST_PATIENT));
     TWILL_CHECK(run_scarce(&server, comm));
     twill_server_destroy(server);
-    twill_test_disconnect(comm, context);
+    twill_test_close(comm);
 }
 
 TWILL_TEST(test_scarce_rebuild)
@@ -143,14 +141,14 @@ static bool run_with_few(twill_server *server, const struct few_descriptors *few
 static void rank_has_few(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     const struct few_descriptors *few = user;
-    const char *const more[] = {TWILL_TEST_HASTY, "TWILL_LOG=none", "TWILL_PROVIDER=tcp", NULL};
     const twill_tensor tensor = {.name = "w", .count = SCARCE_COUNT, .type = TWILL_F32};
     twill_context *context = NULL;
     twill_comm *comm = NULL;
     twill_server *server = NULL;
     twill_server_options options;
     int32_t status, statuses[2];
-    TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "2x1", NULL, more));
+    TWILL_CHECK(twill_test_join(&context, &comm, bootstrap, "2x1", TWILL_TEST_HASTY,
+                                "TWILL_LOG=none", "TWILL_PROVIDER=tcp"));
     twill_server_defaults(&options);
     options.layout = few->layout;
     TWILL_CHECK(twill_server_create(&server, comm, &options) == TWILL_OK);

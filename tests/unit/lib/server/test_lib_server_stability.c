@@ -81,8 +81,7 @@ static bool open_stability(struct stability_rank *r, int rank)
 static void rank_stability(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct stability_rank r = {.c = user};
-    const char *const more[] = {TWILL_TEST_PATIENT, NULL};
-    if (twill_test_connect(&r.context, &r.comm, bootstrap, "", NULL, more))
+    if (twill_test_join(&r.context, &r.comm, bootstrap, "", TWILL_TEST_PATIENT))
         TWILL_CHECK(open_stability(&r, rank));
     twill_server_destroy(r.server);
     twill_comm_destroy(r.workers);

@@ -107,13 +107,12 @@ static bool save_and_load(struct state_rank *r)
 TWILL_TEST_OF_RANKS(test_files, 1)
 {
     struct state_rank r = {.server = NULL};
-    const char *const more[] = {TWILL_TEST_PATIENT, NULL};
     snprintf(r.path, sizeof(r.path), "/tmp/twill-state-%d", (int)getpid());
     for (int k = 0; k < STATE_KEYS; k++) {
         memset(r.name[k], 'n', LONG_NAME);
         r.name[k][LONG_NAME - 1] = (char)('a' + k);
     }
-    TWILL_CHECK(twill_test_connect(&r.context, &r.comm, bootstrap, "", NULL, more));
+    TWILL_CHECK(twill_test_join(&r.context, &r.comm, bootstrap, "", TWILL_TEST_PATIENT));
     (void)save_and_load(&r);
     twill_server_destroy(r.server);
     twill_test_disconnect(r.comm, r.context);
@@ -126,12 +125,10 @@ TWILL_TEST_OF_RANKS(test_files, 1)
 
 TWILL_TEST_OF_RANKS(test_differences, 2)
 {
-    const char *const more[] = {TWILL_TEST_PATIENT, "TWILL_LOG=none", NULL};
     static const char *const words[] = {"options.chunk_bytes", "options.optimizer->rate",
                                         "options.mode"};
-    twill_context *context;
     twill_comm *comm;
-    TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "", NULL, more));
+    TWILL_CHECK(twill_test_open(&comm, bootstrap, "", TWILL_TEST_PATIENT, "TWILL_LOG=none"));
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(words); i++) {
         twill_server *server = NULL;
         twill_server_options options;
@@ -150,7 +147,7 @@ TWILL_TEST_OF_RANKS(test_differences, 2)
             TWILL_CHECK(strstr(message, rank == 1 ? "here it is 0.25" : "here it is 0.5") != NULL);
         twill_server_destroy(server);
     }
-    twill_test_disconnect(comm, context);
+    twill_test_close(comm);
 }
 
 /* --- 100 exchanges ------------------------------------------------------------------------------
@@ -159,9 +156,8 @@ TWILL_TEST_OF_RANKS(test_differences, 2)
 TWILL_TEST_OF_RANKS(test_registrations, 2)
 {
     struct state_rank r = {.name = {"first", "second"}};
-    const char *const more[] = {TWILL_TEST_PATIENT, NULL};
     twill_server_counters first, last;
-    TWILL_CHECK(twill_test_connect(&r.context, &r.comm, bootstrap, "2x1", NULL, more));
+    TWILL_CHECK(twill_test_join(&r.context, &r.comm, bootstrap, "2x1", TWILL_TEST_PATIENT));
     TWILL_CHECK(open_state_server(&r, TWILL_SERVER_ASYNC, false));
     TWILL_CHECK(push_constants(&r, 1));
     TWILL_CHECK(twill_server_count(r.server, &first) == TWILL_OK);
@@ -203,9 +199,9 @@ static bool rebuild_alone(struct state_rank *r, twill_comm *alone)
 TWILL_TEST_OF_RANKS(test_too_few_ranks, 2)
 {
     struct state_rank r = {.name = {"first", "second"}, .layout = TWILL_SERVER_NC};
-    const char *const more[] = {TWILL_TEST_PATIENT, "TWILL_LOG=none", NULL};
     twill_comm *alone = NULL;
-    TWILL_CHECK(twill_test_connect(&r.context, &r.comm, bootstrap, "", NULL, more));
+    TWILL_CHECK(
+        twill_test_join(&r.context, &r.comm, bootstrap, "", TWILL_TEST_PATIENT, "TWILL_LOG=none"));
     TWILL_CHECK(twill_comm_split(&alone, r.comm, rank, 0) == TWILL_OK);
     (void)rebuild_alone(&r, alone);
     twill_server_destroy(r.server);

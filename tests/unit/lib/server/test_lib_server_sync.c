@@ -147,10 +147,9 @@ static bool run_server(struct sync_rank *r, int rank)
 static void rank_sync(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct sync_rank r = {.c = user};
-    const char *const more[] = {TWILL_TEST_PATIENT, NULL};
     r.oracle = calloc((size_t)SYNC_TENSORS * SYNC_MOST, sizeof(float));
     if (r.oracle != NULL &&
-        twill_test_connect(&r.context, &r.comm, bootstrap, r.c->nodes, NULL, more))
+        twill_test_join(&r.context, &r.comm, bootstrap, r.c->nodes, TWILL_TEST_PATIENT))
         (void)run_server(&r, rank);
     twill_test_disconnect(r.comm, r.context);
     for (unsigned t = 0; t < SYNC_TENSORS; t++)

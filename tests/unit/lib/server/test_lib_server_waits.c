@@ -60,12 +60,10 @@ static bool run_waits(twill_comm *comm, int rank)
 static void rank_waits(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     const struct waits_case *c = user;
-    const char *const more[] = {TWILL_TEST_PATIENT, NULL};
-    twill_context *context = NULL;
     twill_comm *comm = NULL;
-    if (twill_test_connect(&context, &comm, bootstrap, c->nodes, NULL, more))
+    if (twill_test_open(&comm, bootstrap, c->nodes, TWILL_TEST_PATIENT))
         (void)run_waits(comm, rank);
-    twill_test_disconnect(comm, context);
+    twill_test_close(comm);
 }
 
 TWILL_TEST(test_waits)
@@ -92,19 +90,17 @@ static void *fail_server(void *server)
  * Only the thread sanitizer sees whether they are there for sure. */
 TWILL_TEST_OF_RANKS(test_fails, 1)
 {
-    const char *const more[] = {TWILL_TEST_PATIENT, NULL};
-    twill_context *context = NULL;
     twill_comm *comm = NULL;
     twill_server *server = NULL;
     pthread_t thread;
-    TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "1", NULL, more));
+    TWILL_CHECK(twill_test_open(&comm, bootstrap, "1", TWILL_TEST_PATIENT));
     TWILL_CHECK(open_waits(&server, comm));
     TWILL_CHECK(pthread_create(&thread, NULL, fail_server, server) == 0);
     TWILL_CHECK(twill_server_await(server, never_done, 0, "this") == TWILL_ERR_PEER);
     TWILL_CHECK(strcmp(twill_server_message(server), "another thread has found this") == 0);
     pthread_join(thread, NULL);
     twill_server_destroy(server);
-    twill_test_disconnect(comm, context);
+    twill_test_close(comm);
 }
 
 /* Calls that read or change a core do not wait for ever for a thread that is in it. */
@@ -127,11 +123,10 @@ static bool check_locked(struct twill_server *server)
  * rebuilt, and what the thread uses stays. Once it has come back, the server can be freed. */
 TWILL_TEST_OF_RANKS(test_is_kept, 1)
 {
-    const char *const more[] = {TWILL_TEST_PATIENT, NULL};
     twill_context *context = NULL;
     twill_comm *comm = NULL;
     twill_server *server = NULL;
-    TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "1", NULL, more));
+    TWILL_CHECK(twill_test_join(&context, &comm, bootstrap, "1", TWILL_TEST_PATIENT));
     TWILL_CHECK(open_waits(&server, comm));
     struct twill_server *same = server;
     int64_t *timeout = &context->config.number[TWILL_VARIABLE_TIMEOUT], patient = *timeout;

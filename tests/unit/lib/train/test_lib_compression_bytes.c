@@ -108,9 +108,8 @@ static void rank_small(int rank, int size, twill_bootstrap *bootstrap, void *use
 {
     struct small_case *c = user;
     struct small_set m = {.bootstrap = bootstrap};
-    const char *settings[] = {TWILL_TEST_PATIENT, NULL};
     const twill_tensor tensor = {.name = "small", .count = c->count};
-    bool ok = twill_test_connect(&m.context, &m.comm, bootstrap, "", NULL, settings) &&
+    bool ok = twill_test_join(&m.context, &m.comm, bootstrap, "", TWILL_TEST_PATIENT) &&
               twill_gradients_create(&m.set, m.comm, &c->options) == TWILL_OK &&
               twill_gradients_add(m.set, &tensor, NULL) == TWILL_OK &&
               twill_gradients_commit(m.set) == TWILL_OK;
@@ -196,12 +195,11 @@ static void rank_differs(int rank, int size, twill_bootstrap *bootstrap, void *u
 {
     struct small_set m = {.bootstrap = bootstrap};
     const bool *exempt = user;
-    const char *settings[] = {TWILL_TEST_PATIENT, NULL};
     twill_gradients_options options;
     twill_gradients_defaults(&options);
     options.compression = *exempt || rank == 0 ? TWILL_COMPRESS_F16 : TWILL_COMPRESS_BF16;
     const twill_tensor tensor = {.name = "bias", .count = 9, .uncompressed = *exempt && rank == 1};
-    TWILL_CHECK(twill_test_connect(&m.context, &m.comm, bootstrap, "", NULL, settings));
+    TWILL_CHECK(twill_test_join(&m.context, &m.comm, bootstrap, "", TWILL_TEST_PATIENT));
     TWILL_CHECK(twill_gradients_create(&m.set, m.comm, &options) == TWILL_OK);
     TWILL_CHECK(twill_gradients_add(m.set, &tensor, NULL) == TWILL_OK);
     TWILL_CHECK(twill_gradients_commit(m.set) == TWILL_ERR_MISMATCH);

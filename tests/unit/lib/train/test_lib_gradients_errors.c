@@ -187,14 +187,12 @@ static void rank_has_bad_options(int rank, int size, twill_bootstrap *bootstrap,
 
 static void rank_has_bad_variable(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    const char *const settings[] = {TWILL_TEST_PATIENT, user, NULL};
-    twill_context *context;
     twill_comm *comm;
     twill_gradients *none;
-    TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "", NULL, settings));
+    TWILL_CHECK(twill_test_open(&comm, bootstrap, "", TWILL_TEST_PATIENT, user));
     TWILL_CHECK(twill_gradients_create(&none, comm, NULL) == TWILL_ERR_CONFIG);
     TWILL_CHECK(strstr(twill_comm_message(comm), "TWILL_GRADIENTS") != NULL);
-    twill_test_disconnect(comm, context);
+    twill_test_close(comm);
 }
 
 TWILL_TEST(test_options)

@@ -279,10 +279,9 @@ static bool step_alike(struct late_updates *u, int rank, unsigned step)
 
 static void rank_searches_updates(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    const char *settings[] = {TWILL_TEST_PATIENT, NULL};
     twill_context *context = NULL;
     struct late_updates *u = calloc(1, sizeof(*u));
-    bool ok = u != NULL && twill_test_connect(&context, &u->comm, bootstrap, "", NULL, settings) &&
+    bool ok = u != NULL && twill_test_join(&context, &u->comm, bootstrap, "", TWILL_TEST_PATIENT) &&
               open_updates(u, *(const twill_optimizer_rule *)user);
     unsigned step = 0;
     while (ok && !twill_search_is_over(&u->set[1]->searches->sizes))
@@ -333,10 +332,9 @@ static bool refuses_outstanding(twill_comm *comm)
 
 TWILL_TEST_OF_RANKS(bad_calls_are_explained, 1)
 {
-    const char *settings[] = {TWILL_TEST_PATIENT, NULL};
     const twill_tensor tensor = {.name = "w", .count = 1, .type = TWILL_F32};
     struct late_ranks r = {0};
-    if (twill_test_connect(&r.s.context, &r.s.comm, bootstrap, "", NULL, settings) &&
+    if (twill_test_join(&r.s.context, &r.s.comm, bootstrap, "", TWILL_TEST_PATIENT) &&
         twill_gradients_create(&r.s.set, r.s.comm, NULL) == TWILL_OK &&
         twill_gradients_add(r.s.set, &tensor, NULL) == TWILL_OK &&
         twill_gradients_commit(r.s.set) == TWILL_OK) {

@@ -83,14 +83,12 @@ static const float *run_once(twill_gradients **set, twill_comm *comm, int rank,
 
 static void rank_bits(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    const char *settings[] = {TWILL_TEST_PATIENT, "TWILL_REPRODUCIBLE=1", NULL};
-    twill_context *context;
     twill_comm *comm;
     twill_gradients *plain = NULL, *updating = NULL;
     twill_optimizer sgd;
     twill_optimizer_defaults(&sgd, TWILL_OPTIMIZER_SGD);
     sgd.rate = 1;
-    if (twill_test_connect(&context, &comm, bootstrap, user, NULL, settings)) {
+    if (twill_test_open(&comm, bootstrap, user, TWILL_TEST_PATIENT, "TWILL_REPRODUCIBLE=1")) {
         const float *sum = run_once(&plain, comm, rank, NULL),
                     *parameters = run_once(&updating, comm, rank, &sgd);
         size_t differ = 0;
@@ -102,7 +100,7 @@ static void rank_bits(int rank, int size, twill_bootstrap *bootstrap, void *user
     (void)twill_test_barrier(bootstrap);
     twill_gradients_destroy(plain);
     twill_gradients_destroy(updating);
-    twill_test_disconnect(comm, context);
+    twill_test_close(comm);
 }
 
 TWILL_TEST(sums_have_the_bits_of_an_allreduce)
@@ -181,14 +179,12 @@ static bool refuse_type(twill_comm *comm)
 
 TWILL_TEST_OF_RANKS(bad_input_is_named, 2)
 {
-    const char *settings[] = {TWILL_TEST_PATIENT, NULL};
-    twill_context *context;
     twill_comm *comm;
     twill_gradients *set = NULL;
     twill_optimizer o;
     twill_optimizer_defaults(&o, TWILL_OPTIMIZER_SGD);
     const twill_tensor tensor = {.name = "w", .count = 1, .type = TWILL_BF16};
-    if (twill_test_connect(&context, &comm, bootstrap, "", NULL, settings) &&
+    if (twill_test_open(&comm, bootstrap, "", TWILL_TEST_PATIENT) &&
         twill_gradients_create(&set, comm, NULL) == TWILL_OK && refuse_all(set) &&
         twill_gradients_set_optimizer(set, &o) == TWILL_OK &&
         twill_gradients_add(set, &tensor, NULL) == TWILL_OK) {
@@ -198,7 +194,7 @@ TWILL_TEST_OF_RANKS(bad_input_is_named, 2)
     }
     (void)twill_test_barrier(bootstrap);
     twill_gradients_destroy(set);
-    twill_test_disconnect(comm, context);
+    twill_test_close(comm);
 }
 
 /* --- modes ------------------------------------------------------------------------------------ */

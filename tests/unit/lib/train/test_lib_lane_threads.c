@@ -6,7 +6,7 @@
 #include "lib/train/gradients.h"
 #include "tests/support/gradient_sets.h"
 #include "tests/support/no_threads.h"
-#include "tests/support/thread_binding.h"
+#include "tests/support/placement.h"
 #include "tests/support/unit.h"
 
 #define LANE_THREADS 3u

@@ -235,11 +235,10 @@ static bool prepare_rank(struct narrow_rank *n, twill_context *context, int rank
 static void sweep_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     const struct narrow_world *world = user;
-    static const char *const settings[] = {TWILL_TEST_PATIENT, "TWILL_PROVIDER=tcp",
-                                           "TWILL_LOG=none", "TWILL_TUNE=heap_limit=16M", NULL};
     struct narrow_rank n = {.bootstrap = bootstrap};
     twill_context *context = NULL;
-    if (twill_test_connect(&context, &n.comm, bootstrap, world->nodes, NULL, settings) &&
+    if (twill_test_join(&context, &n.comm, bootstrap, world->nodes, TWILL_TEST_PATIENT,
+                        "TWILL_PROVIDER=tcp", "TWILL_LOG=none", "TWILL_TUNE=heap_limit=16M") &&
         TWILL_NOTE(prepare_rank(&n, context, rank), "%s", twill_context_message(context)))
         (void)try_algorithms(&n);
     for (int i = 0; context != NULL && i < 4; i++)
@@ -276,7 +275,6 @@ TWILL_TEST(other_types_stay_within_their_error)
 /* Eight times 40960 exceeds f16's 65504 unless it is divided first. */
 TWILL_TEST_OF_RANKS(an_average_need_not_overflow, 8)
 {
-    static const char *const settings[] = {TWILL_TEST_PATIENT, "TWILL_LOG=none", NULL};
     static const char *const algorithms[] = {"direct@staged", "ring", "recursive_doubling"};
     const uint16_t infinite = 0x7c00, large = 0x7900; /* 40960 */
     const float part = 1.0F / (float)size;
@@ -286,9 +284,10 @@ TWILL_TEST_OF_RANKS(an_average_need_not_overflow, 8)
     uint16_t src[512], dst[512];
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(src); i++)
         src[i] = large;
-    bool good = twill_test_connect(&context, &comm, bootstrap, "1x8", NULL, settings) &&
-                twill_op_create_narrow(context, &first, TWILL_F16, &part, NULL) == TWILL_OK &&
-                twill_op_create_narrow(context, &last, TWILL_F16, NULL, &part) == TWILL_OK;
+    bool good =
+        twill_test_join(&context, &comm, bootstrap, "1x8", TWILL_TEST_PATIENT, "TWILL_LOG=none") &&
+        twill_op_create_narrow(context, &first, TWILL_F16, &part, NULL) == TWILL_OK &&
+        twill_op_create_narrow(context, &last, TWILL_F16, NULL, &part) == TWILL_OK;
     for (size_t a = 0; good && a < TWILL_ARRAY_LENGTH(algorithms); a++) {
         good = ask_for(comm, algorithms[a]) &&
                twill_allreduce(comm, src, dst, 512, TWILL_F16, first) == TWILL_OK;
@@ -307,13 +306,12 @@ TWILL_TEST_OF_RANKS(an_average_need_not_overflow, 8)
 /* Ranks whose factors of the sum differ would get other bits. */
 TWILL_TEST_OF_RANKS(the_sums_factor_is_compared, 2)
 {
-    static const char *const settings[] = {TWILL_TEST_PATIENT, "TWILL_LOG=none", NULL};
     const float after = (float)(rank + 1);
     twill_context *context = NULL;
     twill_comm *comm = NULL;
     twill_op op;
     uint16_t src[64] = {0}, dst[64];
-    if (twill_test_connect(&context, &comm, bootstrap, "1x2", NULL, settings) &&
+    if (twill_test_join(&context, &comm, bootstrap, "1x2", TWILL_TEST_PATIENT, "TWILL_LOG=none") &&
         twill_op_create_narrow(context, &op, TWILL_F16, NULL, &after) == TWILL_OK) {
         bool equal = twill_test_barrier(bootstrap);
         twill_status status = twill_allreduce(comm, src, dst, 64, TWILL_F16, op);

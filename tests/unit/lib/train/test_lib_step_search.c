@@ -14,9 +14,8 @@ struct search_ranks {
 static bool search_start(struct search_ranks *r, twill_bootstrap *bootstrap, const char *options,
                          const char *more)
 {
-    const char *const settings[] = {TWILL_TEST_PATIENT, options, more, NULL};
     *r = (struct search_ranks){NULL, NULL, NULL};
-    if (!twill_test_connect(&r->context, &r->comm, bootstrap, "", NULL, settings))
+    if (!twill_test_join(&r->context, &r->comm, bootstrap, "", TWILL_TEST_PATIENT, options, more))
         return false;
     TWILL_REQUIRE(twill_gradients_create(&r->set, r->comm, NULL) == TWILL_OK);
     for (int t = 0; t < 3; t++) {
