@@ -6,6 +6,7 @@
 # shellcheck source-path=SCRIPTDIR source=../support/check.sh
 . "$(dirname "$0")/../support/check.sh"
 compare=$bin/twill-compare
+command -v python3 >/dev/null || skip "no python3"
 doubles=$scratch/doubles
 mkdir "$doubles"
 
@@ -74,8 +75,10 @@ pairs()
 }
 
 # No peer is installed, which is reported and not an error. Every size is reported, no time is missing.
-none=/nonexistent
-expect 0 "ompi-cma-tuned       left out: not installed: no mpicc.openmpi" env PATH=$none "$compare" --quick \
+none=$scratch/alone
+mkdir "$none"
+ln -s "$(python3 -c 'import os, sys; print(os.path.realpath(sys.executable))')" "$none/python3" # of the driver itself
+expect 0 "ompi-cma-tuned       left out: not installed: no mpicc.openmpi" env PATH="$none" "$compare" --quick \
     --sizes 8,1K,64K --rounds 1 --timeout 300 --json "$scratch/c.json" --csv "$scratch/c.csv" --plot "$scratch/p"
 grep -q '^# gloo  *left out: not installed, or its program does not compile: c++: No such file' \
     "$scratch/out" || fail "gloo is not missing"
@@ -89,7 +92,7 @@ sed '/^#/q' "$scratch/out" | grep -q "^twill-compare: --plot $scratch/p: gnuplot
 grep -q '^# [0-9]* s, 0 wrong$' "$scratch/out" || fail "no good end"
 numbers 16 1 # five with sizes and the barrier
 
-# A peer: an allreduce over the board. Its launcher takes the last three words: program, board, memory.
+# A peer: an allreduce through the driver. Its launcher takes the last three words: program, link, memory.
 cat >"$scratch/peer.c" <<'END'
 #include "peer.h"
 static int begin(struct peer *peer)
@@ -177,7 +180,7 @@ grep -q '^row broadcast 8 [a-z-]* - -$' "$scratch/err" || fail "a peer that has 
 grep -q '^row allreduce_in 8 [a-z-]* ompi-cma ompi-cma-tuned$' "$scratch/err" || fail "the best peers"
 
 # Too much for that peer: it fails in the middle, and the others go on.
-run_with_doubles 0 "ompi-cma was left out: a call failed: more to exchange than the board can hold" --quick \
+run_with_doubles 0 "ompi-cma was left out: a call failed: more to exchange than the driver takes" --quick \
     --peers ompi-cma --sizes 8,128K --only allreduce_in
 numbers 2 2
 
@@ -230,7 +233,7 @@ if [ -z "$sanitize" ]; then
 fi
 
 # MPI programs with and without twill; without an MPI, and with installed ones.
-expect 0 "# ompi+twill           left out: not installed: no mpicc.openmpi" env PATH=$none "$compare" --mpi --quick
+expect 0 "# ompi+twill           left out: not installed: no mpicc.openmpi" env PATH="$none" "$compare" --mpi --quick
 for variant in openmpi mpich; do
     if [ ! -e "$bin/../lib/libtwill-mpi-$variant.so" ] || [ -n "$sanitize" ]; then
         continue
@@ -303,7 +306,7 @@ expect 0 "Usage: twill-compare" "$compare" --help
 
 # Training steps: both ways of both contenders, right sums, exposed = step - compute, the JSON.
 printf '30000 20000000\n70\n' >"$scratch/model"
-expect 0 "# exposed: step - compute" env PATH=$none "$compare" --quick --rounds 1 --timeout 300 --steps "$scratch/model" \
+expect 0 "# exposed: step - compute" env PATH="$none" "$compare" --quick --rounds 1 --timeout 300 --steps "$scratch/model" \
     --json "$scratch/steps.json"
 # shellcheck disable=SC2016 # awk's dollars
 awk '/^  / { n++; off = $(NF - 2) - $(NF - 3) - $(NF - 1); if (off < 0) off = -off
@@ -317,9 +320,9 @@ if [ -z "$sanitize" ]; then # MPIs that are here
     ! grep ' wrong' "$scratch/out" "$scratch/err" | grep -v ', 0 wrong' || fail "wrong values in steps"
     grep -q 'by tensor' "$scratch/out" || grep -q 'left out: not installed' "$scratch/out" || fail "no step of an MPI"
 fi
-expect 1 "--steps: $scratch/none: No such file" env PATH=$none "$compare" --quick --steps "$scratch/none"
+expect 1 "--steps: $scratch/none: No such file" env PATH="$none" "$compare" --quick --steps "$scratch/none"
 echo 12 >"$scratch/idle"
-expect 1 "--steps: $scratch/idle: no layer has multiply-adds" env PATH=$none "$compare" --quick --steps "$scratch/idle"
+expect 1 "--steps: $scratch/idle: no layer has multiply-adds" env PATH="$none" "$compare" --quick --steps "$scratch/idle"
 expect 2 "--steps cannot be combined" "$compare" --steps "$scratch/model" --mpi
 expect 0 "twill-compare 0." "$compare" -V
 expect 1 "twill-compare: --work: /nonexistent/work:" "$compare" --work /nonexistent/work

@@ -31,7 +31,10 @@ libexec/twill/compare-bound
 libexec/twill/compare-twill
 libexec/twill/twill-check
 share/twill/compare/peer.h
-share/twill/compare/board.h
+share/twill/compare/peer_link.h
+share/twill/tools/tool.py
+share/twill/tools/compare.py
+share/twill/tools/trace_tool.py
 share/twill/compare/peer_mpi.c
 share/twill/compare/peer_steps.h
 share/twill/compare/played_compute.h
@@ -109,7 +112,7 @@ check_no_tree_paths() # prefix
     grep -rlF -e "$source/" -e "$build/" "$1/$libdir/cmake" "$1/$libdir/pkgconfig" \
         "$1/include" | sed 's/$/ names a path of the build/'
     for program in "$1"/bin/*; do
-        readelf -d "$program" | grep -E 'R(UN)?PATH' | grep -F -e "$build" |
+        readelf -d "$program" 2>"$scratch/no_elf" | grep -E 'R(UN)?PATH' | grep -F -e "$build" |
             sed "s|^|$program: |"
     done
 }

@@ -6,7 +6,7 @@
  * library. Batches of 1 call, then of more, are not counted until one takes as long as ordered. A
  * sample is the mean time of a call in a batch on this rank; the driver takes the slowest rank's.
  *
- * Arguments: BOARD MEMORY [of the program]. MEMORY: plain (mmap, as malloc does for large blocks),
+ * Arguments: LINK MEMORY [of the program]. MEMORY: plain (mmap, as malloc does for large blocks),
  * huge (as plain, with madvise for huge pages), heap (aligned_alloc), own (the program's
  * allocator). */
 #ifndef TWILL_PEER_H
@@ -14,17 +14,30 @@
 
 #include "peer_link.h"
 
-#include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
+
+/* A cache line of its own. */
+struct peer_line {
+    uint64_t value;
+    char rest[56];
+};
+
+/* What the ranks of one host share: a cache line to write in turn, and rank 0's counts. */
+struct peer_shared {
+    struct peer_line ping __attribute__((aligned(128)));
+    uint64_t calls, batches;
+};
 
 struct peer {
     int rank, size;
-    struct twill_compare_board *board;
     struct peer_link link;
-    const char *path; /* of the board, or the link to the driver */
+    struct twill_compare_welcome welcome;
+    struct twill_compare_order order;
+    struct twill_compare_model *model;  /* of an order of steps */
+    struct twill_compare_result result; /* of the order */
+    struct peer_shared *shared;         /* NULL between hosts */
+    uint64_t pings;                     /* writes to the line so far */
     const char *memory;
     char **arguments; /* the program's own, NULL-terminated */
     void *own;
@@ -57,64 +70,97 @@ struct peer_program {
     /* Return 0 for an unsupported collective. NULL: supports the common ones */
     int (*supports)(struct peer *peer, enum twill_compare_collective collective);
     /* May be NULL: peer_play() of peer_steps.h, and what it needs. */
-    int (*play)(const struct peer_program *program, struct peer *peer,
-                const struct twill_compare_order *order);
+    int (*play)(const struct peer_program *program, struct peer *peer);
     const struct peer_steps *steps;
     /* 1: moves bytes only, so there are no values to check */
     int bytes_only;
 };
 
+static inline int twill_compare_is_self(enum twill_compare_collective what)
+{
+    return what >= TWILL_COMPARE_SELF_BARRIER;
+}
+
+/* Return the length of a rank's source (or result) in multiples of `bytes`. 0: there is none, or
+ * the result overwrites the source. */
+static inline uint64_t twill_compare_shards(enum twill_compare_collective what, uint64_t ranks,
+                                            int result)
+{
+    switch (what) {
+    case TWILL_COMPARE_ALLREDUCE:
+    case TWILL_COMPARE_BROADCAST:
+        return result ? 0 : 1;
+    case TWILL_COMPARE_ALLGATHER:
+    case TWILL_COMPARE_GATHER:
+        return result ? ranks : 1;
+    case TWILL_COMPARE_REDUCE_SCATTER:
+    case TWILL_COMPARE_SCATTER:
+        return result ? 1 : ranks;
+    case TWILL_COMPARE_ALLTOALL:
+        return ranks;
+    case TWILL_COMPARE_ALLREDUCE_OUT:
+    case TWILL_COMPARE_REDUCE:
+        return 1;
+    default:
+        return 0;
+    }
+}
+
 static inline int peer_say(struct peer *peer, const char *text)
 {
-    snprintf(peer->board->message, sizeof(peer->board->message), "%s", text);
+    snprintf(peer->result.message, sizeof(peer->result.message), "%s", text);
     return 1;
 }
 
-/* An allgather over the board, for programs that need one before they can communicate: post, then
- * test until it returns 1. Two sets of slots suffice: a rank that posts round n + 2 has seen all
- * others post n + 1, which they did after reading n. */
+/* Say what library it is, once ranks are known. */
+static inline void peer_name(struct peer *peer, const char *name, const char *version)
+{
+    snprintf(peer->result.library, sizeof(peer->result.library), "%s%.*s", name,
+             TWILL_COMPARE_TEXT - 32, version);
+}
+
+/* An allgather through the driver, for programs that need one before they can communicate: post,
+ * then test until it returns 1. */
 static inline int peer_exchange_post(struct peer *peer, const void *mine, size_t bytes)
 {
-    struct twill_compare_board *board = peer->board;
     if (bytes > TWILL_COMPARE_EXCHANGE)
-        return peer_say(peer, "more to exchange than the board can hold");
-    if (peer->link.socket >= 0)
-        return twill_compare_send(peer->link.socket, TWILL_COMPARE_POSTED, peer->rank, mine, bytes);
-    memcpy(board->exchange[board->posted[peer->rank] % 2][peer->rank], mine, bytes);
-    __atomic_add_fetch(&board->posted[peer->rank], 1, __ATOMIC_RELEASE);
-    return 0;
+        return peer_say(peer, "more to exchange than the driver takes");
+    return peer_link_send(&peer->link, TWILL_COMPARE_POSTED, peer->rank, mine, bytes);
 }
 
 static inline int peer_exchange_test(struct peer *peer, void *all, size_t bytes)
 {
-    struct twill_compare_board *board = peer->board;
-    uint64_t posted = board->posted[peer->rank];
-    if (peer->link.socket >= 0)
-        return peer_link_pending(&peer->link) &&
-               twill_compare_receive(peer->link.socket, TWILL_COMPARE_POSTED, all,
-                                     bytes * (size_t)peer->size) == 0;
-    for (int rank = 0; rank < peer->size; rank++)
-        if (__atomic_load_n(&board->posted[rank], __ATOMIC_ACQUIRE) < posted)
-            return 0;
-    for (int rank = 0; rank < peer->size; rank++)
-        memcpy((char *)all + (size_t)rank * bytes, board->exchange[(posted - 1) % 2][rank], bytes);
-    return 1;
+    return peer_link_pending(&peer->link) &&
+           peer_link_receive(&peer->link, TWILL_COMPARE_POSTED, all, bytes * (size_t)peer->size) ==
+               0;
+}
+
+/* Post, and wait for all. */
+static inline int peer_exchange(struct peer *peer, const void *mine, void *all, size_t bytes)
+{
+    return peer_exchange_post(peer, mine, bytes) != 0 ||
+           peer_link_receive(&peer->link, TWILL_COMPARE_POSTED, all, bytes * (size_t)peer->size) !=
+               0;
 }
 
 /* Return the rank from the launcher's environment, before the library knows it, or -1. */
-static inline int peer_environment(const char *const *names)
+static inline int peer_launched_rank(void)
 {
-    for (; *names != NULL; names++)
-        if (getenv(*names) != NULL)
-            return atoi(getenv(*names));
+    static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "RANK"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        if (getenv(names[i]) != NULL)
+            return atoi(getenv(names[i]));
     return -1;
 }
 
-static inline int peer_launched_rank(void)
+/* Take rank and size from twillrun's environment. */
+static inline int peer_launched(struct peer *peer)
 {
-    static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "RANK",
-                                        NULL};
-    return peer_environment(names);
+    if (getenv("RANK") == NULL || getenv("WORLD_SIZE") == NULL)
+        return peer_say(peer, "no rank");
+    peer->rank = atoi(getenv("RANK"));
+    peer->size = atoi(getenv("WORLD_SIZE"));
+    return 0;
 }
 
 /* --- buffers ---------------------------------------------------------------------------------- */
@@ -174,8 +220,9 @@ static inline size_t peer_round(const struct peer *peer, size_t bytes)
 
 /* Fill in a call's arguments and allocate its buffers. */
 static inline int peer_call_of(const struct peer_program *program, struct peer *peer,
-                               const struct twill_compare_order *order, struct peer_call *call)
+                               struct peer_call *call)
 {
+    const struct twill_compare_order *order = &peer->order;
     enum twill_compare_collective what = (enum twill_compare_collective)order->collective;
     for (int which = 0; which < 2; which++) {
         size_t shards = twill_compare_shards(what, (uint64_t)peer->size, which);
@@ -252,7 +299,7 @@ static inline int peer_check(const struct peer_program *program, struct peer *pe
         return 1;
     for (size_t i = 0; i < dst && !(roots && peer->rank != 0); i++)
         wrong += !(call->dst[i] == peer_expected(peer, call, i));
-    peer->board->wrong[peer->rank] = wrong;
+    peer->result.wrong = wrong;
     if (program->barrier(peer) != 0) /* no rank still reads what is cleared now */
         return 1;
     memset(peer->buffer[0], 0, src * sizeof(float));
@@ -264,22 +311,22 @@ static inline int peer_check(const struct peer_program *program, struct peer *pe
 
 /* Measure the latency of a cache line between the cores of ranks 0 and 1, half a round trip: they
  * write it in turn. */
-static inline void peer_line(struct peer *peer)
+static inline void peer_time_line(struct peer *peer)
 {
-    struct twill_compare_board *board = peer->board;
     const uint64_t warm = 100, times = 600;
-    uint64_t *line = &board->ping.value, start = board->line_start;
+    uint64_t *line = &peer->shared->ping.value;
     double from = 0;
     for (uint64_t i = 0; i < warm + times; i++) {
         if (i == warm)
             from = twill_compare_now();
-        uint64_t mine = start + 2 * i + (uint64_t)peer->rank;
+        uint64_t mine = peer->pings + 2 * i + (uint64_t)peer->rank;
         while (__atomic_load_n(line, __ATOMIC_ACQUIRE) != mine)
             ;
         __atomic_store_n(line, mine + 1, __ATOMIC_RELEASE);
     }
+    peer->pings += 2 * (warm + times);
     if (peer->rank == 0)
-        board->line_seconds = (twill_compare_now() - from) / (2 * (double)times);
+        peer->result.line_seconds = (twill_compare_now() - from) / (2 * (double)times);
 }
 
 /* Return the seconds per call of a batch after a barrier, or < 0 on failure. */
@@ -295,60 +342,79 @@ static inline double peer_batch(const struct peer_program *program, struct peer 
     return (twill_compare_now() - from) / (double)calls;
 }
 
-/* Choose the calls per batch. Rank 0 decides by the previous batch; the barrier after that keeps it
- * from deciding again before all ranks have read the result. */
-static inline int peer_choose_counts(const struct peer_program *program, struct peer *peer,
-                                     const struct peer_call *call,
-                                     const struct twill_compare_order *order)
+/* Give all ranks the counts that rank 0 has set; the barrier keeps it from setting others before
+ * all have read them. */
+static inline int peer_agree_counts(const struct peer_program *program, struct peer *peer)
 {
-    struct twill_compare_board *board = peer->board;
-    uint64_t calls = 1, counts = 0;
-    for (int step = 0; counts == 0; step++) {
+    uint64_t counts[2] = {peer->result.calls, peer->result.batches};
+    if (peer->shared != NULL && peer->rank == 0) {
+        __atomic_store_n(&peer->shared->calls, counts[0], __ATOMIC_RELEASE);
+        __atomic_store_n(&peer->shared->batches, counts[1], __ATOMIC_RELEASE);
+    } else if (peer->shared == NULL && peer->rank == 0) {
+        if (peer_link_send(&peer->link, TWILL_COMPARE_COUNTS, 0, counts, sizeof(counts)) != 0)
+            return 1;
+    } else if (peer->shared == NULL &&
+               peer_link_receive(&peer->link, TWILL_COMPARE_COUNTS, counts, sizeof(counts)) != 0) {
+        return 1;
+    }
+    if (program->barrier(peer) != 0)
+        return 1;
+    if (peer->shared != NULL) {
+        counts[0] = __atomic_load_n(&peer->shared->calls, __ATOMIC_ACQUIRE);
+        counts[1] = __atomic_load_n(&peer->shared->batches, __ATOMIC_ACQUIRE);
+    }
+    peer->result.calls = counts[0];
+    peer->result.batches = counts[1];
+    return 0;
+}
+
+/* Choose the calls per batch. Rank 0 decides by the previous batch. */
+static inline int peer_choose_counts(const struct peer_program *program, struct peer *peer,
+                                     const struct peer_call *call)
+{
+    const struct twill_compare_order *order = &peer->order;
+    struct twill_compare_result *result = &peer->result;
+    uint64_t calls = 1;
+    for (int step = 0; result->batches == 0; step++) {
         double seconds = peer_batch(program, peer, call, calls);
         if (seconds < 0)
             return 1;
         if (peer->rank == 0) {
             double needed = order->batch_seconds / (seconds > 1e-9 ? seconds : 1e-9);
             double most = (double)calls * 32;
-            board->calls = needed < 1 ? 1 : (uint64_t)(needed > most ? most : needed);
+            result->calls = needed < 1 ? 1 : (uint64_t)(needed > most ? most : needed);
             if (needed <= 2 * (double)calls || step > 8) { /* the last one was long enough */
-                double batches = order->turn_seconds / (seconds * (double)board->calls);
+                double batches = order->turn_seconds / (seconds * (double)result->calls);
                 double least = (double)order->least;
                 batches = batches < least ? least : batches;
-                board->batches = batches < TWILL_COMPARE_BATCHES ? (uint64_t)batches
-                                                                 : (uint64_t)TWILL_COMPARE_BATCHES;
-            } else {
-                board->batches = 0;
+                result->batches = batches < TWILL_COMPARE_BATCHES ? (uint64_t)batches
+                                                                  : (uint64_t)TWILL_COMPARE_BATCHES;
             }
         }
-        if (peer->link.socket >= 0 && peer_link_agree_counts(&peer->link, peer->rank, board) != 0)
+        if (peer_agree_counts(program, peer) != 0)
             return 1;
-        if (program->barrier(peer) != 0)
-            return 1;
-        calls = __atomic_load_n(&board->calls, __ATOMIC_ACQUIRE);
-        counts = __atomic_load_n(&board->batches, __ATOMIC_ACQUIRE);
+        calls = result->calls;
     }
     return 0;
 }
 
-static inline int peer_measure(const struct peer_program *program, struct peer *peer,
-                               const struct twill_compare_order *order)
+static inline int peer_measure(const struct peer_program *program, struct peer *peer)
 {
+    const struct twill_compare_order *order = &peer->order;
+    struct twill_compare_result *result = &peer->result;
     struct peer_call call;
-    struct twill_compare_board *board = peer->board;
-    int failed = peer_call_of(program, peer, order, &call);
+    int failed = peer_call_of(program, peer, &call);
     if (failed == 0 && program->prepare != NULL)
         failed = program->prepare(peer, &call);
     if (failed == 0 && order->check)
         failed = peer_check(program, peer, &call);
-    if (failed == 0 && order->line && peer->rank < 2 && peer->size > 1)
-        peer_line(peer);
+    if (failed == 0 && order->line && peer->rank < 2 && peer->size > 1 && peer->shared != NULL)
+        peer_time_line(peer);
     if (failed == 0)
-        failed = peer_choose_counts(program, peer, &call, order);
-    uint64_t calls = board->calls, batches = board->batches;
-    for (uint64_t i = 0; failed == 0 && i < batches; i++) {
-        board->seconds[peer->rank][i] = peer_batch(program, peer, &call, calls);
-        failed = board->seconds[peer->rank][i] < 0;
+        failed = peer_choose_counts(program, peer, &call);
+    for (uint64_t i = 0; failed == 0 && i < result->batches; i++) {
+        result->seconds[i] = peer_batch(program, peer, &call, result->calls);
+        failed = result->seconds[i] < 0;
     }
     if (failed == 0)
         failed = program->barrier(peer); /* before memory is freed that others may read */
@@ -361,123 +427,115 @@ static inline int peer_measure(const struct peer_program *program, struct peer *
 
 /* --- turns ------------------------------------------------------------------------------------ */
 
-static inline void peer_done(struct peer *peer)
+static inline void peer_done(struct peer *peer, int failed)
 {
-    struct twill_compare_board *board = peer->board;
-    if (peer->link.socket >= 0)
-        peer_link_done(&peer->link, peer->rank, board);
-    else if (__atomic_add_fetch(&board->done, 1, __ATOMIC_ACQ_REL) == (uint32_t)board->ranks)
-        twill_compare_wake(&board->done);
+    int rank = peer->rank >= 0 && peer->size > 0 ? peer->rank : peer_launched_rank();
+    peer->result.failed = failed != 0;
+    alarm(0);
+    peer_link_send(&peer->link, TWILL_COMPARE_RESULT, rank, &peer->result, sizeof(peer->result));
+    char library[TWILL_COMPARE_TEXT];
+    memcpy(library, peer->result.library, sizeof(library));
+    memset(&peer->result, 0, sizeof(peer->result));
+    memcpy(peer->result.library, library, sizeof(library));
 }
 
-/* Sleep until there is an order. Returns -1 if the driver has ended. */
-static inline int peer_await_order(struct peer *peer, uint32_t *seen)
+/* Execute an order: what fails is reported, what the program does not support has no result. */
+static inline int peer_turn(const struct peer_program *program, struct peer *peer)
 {
-    struct twill_compare_board *board = peer->board;
-    if (peer->link.socket >= 0)
-        return peer_link_order(&peer->link, peer->rank, board);
-    for (;;) {
-        uint32_t turn = __atomic_load_n(&board->turn, __ATOMIC_ACQUIRE);
-        if (turn != *seen) {
-            *seen = turn;
-            return 0;
-        }
-        twill_compare_sleep(&board->turn, *seen, 2);
-        if (kill(board->driver, 0) != 0)
-            return -1;
-    }
+    enum twill_compare_collective what = (enum twill_compare_collective)peer->order.collective;
+    if (peer->order.step != TWILL_COMPARE_NO_STEP)
+        return program->play != NULL && program->play(program, peer) != 0;
+    if (program->supports != NULL ? !program->supports(peer, what) : what >= TWILL_COMPARE_COMMON)
+        return 0;
+    return peer_measure(program, peer);
 }
 
+/* Sleep until there is an order, and execute it. A rank on another host that hangs ends itself by
+ * SIGALRM, as the driver may be unable to kill it. */
 static inline int peer_turns(const struct peer_program *program, struct peer *peer)
 {
-    struct twill_compare_board *board = peer->board;
-    uint32_t seen = 0;
     for (;;) {
-        if (peer_await_order(peer, &seen) != 0)
-            return 1;
-        struct twill_compare_order order = board->order;
-        if (order.quit)
+        struct twill_compare_order *order = &peer->order;
+        if (peer_link_receive(&peer->link, TWILL_COMPARE_ORDERED, order, sizeof(*order)) != 0)
+            return 1; /* the driver has ended */
+        if (order->quit)
             return 0;
-        if (order.step != TWILL_COMPARE_NO_STEP && program->play == NULL)
-            board->batches = 0; /* no result */
-        else if (order.step != TWILL_COMPARE_NO_STEP)
-            board->error[peer->rank] = program->play(program, peer, &order) != 0;
-        else if (program->supports != NULL
-                     ? !program->supports(peer, (enum twill_compare_collective)order.collective)
-                     : order.collective >= TWILL_COMPARE_COMMON)
-            board->batches = 0; /* no result */
-        else if (peer_measure(program, peer, &order) != 0)
-            board->error[peer->rank] = 1;
-        peer_done(peer);
+        if (order->step != TWILL_COMPARE_NO_STEP &&
+            peer_link_receive(&peer->link, TWILL_COMPARE_MODEL, peer->model,
+                              sizeof(*peer->model)) != 0)
+            return 1;
+        if (peer->welcome.patience > 0)
+            alarm(peer->welcome.patience + 5);
+        peer_done(peer, peer_turn(program, peer));
     }
 }
 
-static inline void peer_bind(const struct twill_compare_board *board, int rank)
+static inline void peer_bind(const struct peer *peer)
 {
-    if (!board->bind || rank < 0 || rank >= TWILL_COMPARE_RANKS)
-        return;
     cpu_set_t set;
     CPU_ZERO(&set);
-    CPU_SET(board->core[rank], &set);
-    sched_setaffinity(0, sizeof(set), &set);
+    CPU_SET(peer->welcome.core, &set);
+    if (peer->welcome.bind)
+        sched_setaffinity(0, sizeof(set), &set);
 }
 
-/* Map the shared board, or a private one with a connection to the driver. */
-static inline int peer_open(struct peer *peer, const char *path)
+/* Map a file that all ranks of this host have, or NULL. */
+static inline void *peer_map(const struct peer *peer, const char *suffix, size_t bytes)
 {
-    int linked = strncmp(path, TWILL_COMPARE_LINK, strlen(TWILL_COMPARE_LINK)) == 0;
-    int file = linked ? -1 : open(path, O_RDWR | O_CLOEXEC);
+    char path[sizeof(peer->link.path) + 16];
+    snprintf(path, sizeof(path), "%s%s", peer->link.path, suffix);
+    int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     void *map = MAP_FAILED;
-    if (linked || file >= 0)
-        map = mmap(NULL, sizeof(struct twill_compare_board), PROT_READ | PROT_WRITE,
-                   linked ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED, file, 0);
-    peer->board = map == MAP_FAILED ? NULL : (struct twill_compare_board *)map;
-    peer->path = path;
-    peer->link.socket = -1;
-    if (peer->board == NULL || !linked)
-        return peer->board == NULL;
-    return peer_link_open(&peer->link, path, peer_launched_rank(), peer->board);
+    if (file >= 0 && ftruncate(file, (off_t)bytes) == 0)
+        map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (file >= 0)
+        close(file);
+    return map == MAP_FAILED ? NULL : map;
 }
 
-/* Report to the driver that this rank cannot take part, if it is connected. Returns 1. */
-static inline int peer_failed(struct peer *peer)
+/* Connect to the driver. */
+static inline int peer_open(struct peer *peer, const char *text)
 {
-    int rank = peer_launched_rank();
-    if (peer->link.socket >= 0 && rank >= 0 && rank < TWILL_COMPARE_RANKS) {
-        peer->board->error[rank] = 1;
-        peer_link_done(&peer->link, rank, peer->board);
-    }
-    return 1;
+    peer->link.socket = -1;
+    peer->model = (struct twill_compare_model *)calloc(1, sizeof(*peer->model));
+    if (peer->model == NULL ||
+        peer_link_open(&peer->link, text, peer_launched_rank(), &peer->welcome) != 0)
+        return 1;
+    if (peer->link.local)
+        peer->shared = (struct peer_shared *)peer_map(peer, ".line", sizeof(*peer->shared));
+    return peer->link.local && peer->shared == NULL;
+}
+
+static inline int peer_begin(const struct peer_program *program, struct peer *peer)
+{
+    peer_bind(peer);
+    if (program->begin(peer) != 0)
+        return 1;
+    peer_bind(peer); /* in case the library moved it */
+    if (peer->size != peer->welcome.ranks ||
+        (strcmp(peer->memory, "own") == 0 && !program->alloc_buffer))
+        return peer_say(peer, "wrong number of ranks, or no allocator of its own");
+    return program->barrier(peer);
 }
 
 static inline int peer_main(int argc, char **argv, const struct peer_program *program)
 {
-    struct peer peer;
-    memset(&peer, 0, sizeof(peer));
+    static struct peer peer;
     if (argc < 3 || peer_open(&peer, argv[1]) != 0) {
         fprintf(stderr, "%s: started by twill-compare only, which must be running\n", argv[0]);
         return 2;
     }
     peer.memory = argv[2];
     peer.arguments = argv + 3;
-    peer_bind(peer.board, peer_launched_rank());
-    if (program->begin(&peer) != 0)
-        return peer_failed(&peer);
-    if (peer.size != peer.board->ranks ||
-        (strcmp(peer.memory, "own") == 0 && !program->alloc_buffer)) {
-        peer_say(&peer, "wrong number of ranks, or no allocator of its own");
-        return peer_failed(&peer);
-    }
-    peer_bind(peer.board,
-              peer.rank); /* in case the launcher did not set the rank, or the library moved it */
-    peer.board->pid[peer.rank] = (int32_t)getpid();
-    if (program->barrier(&peer) != 0)
-        return 1;
-    peer_done(&peer);
-    int status = peer_turns(program, &peer);
+    int status = peer_begin(program, &peer);
+    peer_done(&peer, status);
+    if (status != 0)
+        return status;
+    status = peer_turns(program, &peer);
     peer_free(program, &peer, 0);
     peer_free(program, &peer, 1);
     program->end(&peer);
+    free(peer.model);
     return status;
 }
 

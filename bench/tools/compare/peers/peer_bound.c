@@ -37,7 +37,7 @@ struct bound_reduction {
 struct bound_state {
     char *memory; /* of all ranks: [rank][buffer] */
     size_t capacity;
-    struct twill_compare_line *flags; /* barriers that each rank has entered */
+    struct peer_line *flags; /* barriers that each rank has entered */
     uint64_t barriers;
     int patience; /* polls before yielding the core */
     void (*run)(const struct bound_reduction *reduction);
@@ -169,27 +169,16 @@ static struct bound_state *of(struct peer *peer)
     return (struct bound_state *)peer->own;
 }
 
-static int number_collective(const char *name)
-{
-    return getenv(name) != NULL ? atoi(getenv(name)) : -1;
-}
-
-/* Map the memory of all ranks, and the flags, from a file next to the board. */
+/* Map the memory of all ranks, and the flags. */
 static int map_memory(struct peer *peer, struct bound_state *state)
 {
-    char path[4096];
-    size_t flags = TWILL_COMPARE_RANKS * sizeof(struct twill_compare_line);
-    state->capacity = peer->board->capacity;
+    size_t flags = TWILL_COMPARE_RANKS * sizeof(struct peer_line);
+    state->capacity = peer->welcome.capacity;
     size_t bytes = flags + state->capacity * 2 * (size_t)peer->size;
-    snprintf(path, sizeof(path), "%s.memory", peer->path);
-    int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (file < 0 || ftruncate(file, (off_t)bytes) != 0)
+    void *map = peer_map(peer, ".memory", bytes);
+    if (map == NULL)
         return peer_say(peer, "no shared memory for the bound");
-    void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    close(file);
-    if (map == MAP_FAILED)
-        return peer_say(peer, "no shared memory for the bound");
-    state->flags = (struct twill_compare_line *)map;
+    state->flags = (struct peer_line *)map;
     state->memory = (char *)map + flags;
     madvise(state->memory, bytes - flags, MADV_HUGEPAGE);
     return 0;
@@ -198,15 +187,12 @@ static int map_memory(struct peer *peer, struct bound_state *state)
 static int begin(struct peer *peer)
 {
     struct bound_state *state = calloc(1, sizeof(*state));
-    peer->rank = number_collective("RANK");
-    peer->size = number_collective("WORLD_SIZE");
-    if (state == NULL || peer->rank < 0 || peer->size < 1 || map_memory(peer, state) != 0)
+    if (state == NULL || peer_launched(peer) != 0 || map_memory(peer, state) != 0)
         return 1;
     peer->own = state;
     state->patience = peer->size > (int)sysconf(_SC_NPROCESSORS_ONLN) ? 1 : 1 << 20;
     choose_kernel(state);
-    if (peer->rank == 0)
-        snprintf(peer->board->library, sizeof(peer->board->library), "bound, %s", state->isa);
+    peer_name(peer, "bound, ", state->isa);
     return 0;
 }
 

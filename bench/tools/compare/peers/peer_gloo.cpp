@@ -67,10 +67,8 @@ class ExchangeStore : public gloo::rendezvous::Store
         memcpy(&mine[0], key.c_str(), key.size() + 1);
         memcpy(&mine[key.size() + 1], &bytes, sizeof(bytes));
         memcpy(&mine[key.size() + 1 + sizeof(bytes)], data.data(), bytes);
-        if (peer_exchange_post(peer_, mine.data(), capacity) != 0)
+        if (peer_exchange(peer_, mine.data(), all.data(), capacity) != 0)
             throw std::runtime_error("the driver closed the connection");
-        while (!peer_exchange_test(peer_, all.data(), capacity))
-            usleep(500);
         for (int rank = 0; rank < peer_->size; rank++) {
             const char *at = &all[capacity * static_cast<size_t>(rank)];
             const std::string its(at);
@@ -103,18 +101,13 @@ gloo_state *of(struct peer *peer)
     return static_cast<gloo_state *>(peer->own);
 }
 
-int number(const char *name)
-{
-    return getenv(name) != NULL ? atoi(getenv(name)) : -1;
-}
-
 int begin(struct peer *peer)
 {
-    peer->rank = number("RANK");
-    peer->size = number("WORLD_SIZE");
+    if (peer_launched(peer) != 0)
+        return 1;
     try {
         std::unique_ptr<gloo_state> made(new gloo_state);
-        const bool hosts = peer->link.socket >= 0;
+        const bool hosts = !peer->link.local;
         gloo::transport::tcp::attr address(hosts ? peer->link.here : "127.0.0.1");
         auto device = gloo::transport::tcp::CreateDevice(address);
         made->way = peer->arguments[0] != NULL ? peer->arguments[0] : "ring";
@@ -123,7 +116,7 @@ int begin(struct peer *peer)
             ExchangeStore store(peer);
             made->context->connectFullMesh(store, device);
         } else {
-            const std::string folder = std::string(peer->path) + ".store";
+            const std::string folder = std::string(peer->link.path) + ".store";
             mkdir(folder.c_str(), 0700); /* the first rank succeeds */
             gloo::rendezvous::FileStore store(folder);
             made->context->connectFullMesh(store, device);
@@ -132,9 +125,7 @@ int begin(struct peer *peer)
     } catch (const std::exception &error) {
         return peer_say(peer, error.what());
     }
-    if (peer->rank == 0)
-        snprintf(peer->board->library, sizeof(peer->board->library), "Gloo, TCP%s",
-                 peer->link.socket >= 0 ? "" : " on loopback");
+    peer_name(peer, "Gloo, TCP", peer->link.local ? " on loopback" : "");
     return 0;
 }
 

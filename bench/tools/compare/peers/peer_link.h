@@ -1,41 +1,236 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A program's side of the connection to twill-compare's driver, for ranks on several hosts. Each
- * has a private board; what belongs to all ranks goes through the driver. For C and C++. */
+/* A rank's connection to twill-compare's driver: what to measure, and what came of it. The structs
+ * are packed and parsed by links.py, too. Ranks sleep on it between turns, so that many programs
+ * stay started and take turns without disturbing each other. For C and C++. */
 #ifndef TWILL_PEER_LINK_H
 #define TWILL_PEER_LINK_H
 
-#include "driver_link.h"
+#include "played_compute.h"
 
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/tcp.h>
+#include <poll.h>
 #include <sched.h>
+#include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
 
-struct peer_link {
-    int socket;                 /* -1: the ranks share a board */
-    char here[INET_ADDRSTRLEN]; /* this host's address on the route to the driver */
-    double patience;
+enum {
+    TWILL_COMPARE_RANKS = 64,
+    TWILL_COMPARE_BATCHES = 40, /* most in a turn */
+    TWILL_COMPARE_TEXT = 200,   /* most bytes of a message */
+    TWILL_COMPARE_EXCHANGE = 1 << 16,
+    TWILL_COMPARE_TENSORS = 1024,
+    TWILL_COMPARE_CPUS = 1024
 };
 
+enum twill_compare_collective {
+    TWILL_COMPARE_ALLREDUCE,      /* in place */
+    TWILL_COMPARE_ALLREDUCE_OUT,  /* out of place */
+    TWILL_COMPARE_BROADCAST,      /* one buffer per rank, root 0 */
+    TWILL_COMPARE_ALLGATHER,      /* bytes: one rank's shard */
+    TWILL_COMPARE_REDUCE_SCATTER, /* bytes: one rank's shard */
+    TWILL_COMPARE_BARRIER,
+    /* every program has those above; the others must be declared by `supports` */
+    TWILL_COMPARE_COMMON,
+    TWILL_COMPARE_REDUCE = TWILL_COMPARE_COMMON, /* root 0, as for the next two */
+    TWILL_COMPARE_GATHER,                        /* bytes: one rank's shard */
+    TWILL_COMPARE_SCATTER,                       /* bytes: one rank's shard */
+    TWILL_COMPARE_ALLTOALL,                      /* bytes: the shard for one other rank */
+    /* calls of one rank with itself, which twill passes on: they show what that costs */
+    TWILL_COMPARE_SELF_BARRIER,
+    TWILL_COMPARE_SELF_ALLREDUCE,
+    TWILL_COMPARE_SELF_MESSAGE, /* isend, irecv and waitall */
+    TWILL_COMPARE_COLLECTIVES
+};
+
+/* How the gradients of a played training step are reduced. */
+enum twill_compare_step {
+    TWILL_COMPARE_NO_STEP,
+    TWILL_COMPARE_BY_TENSOR, /* each on its own, nonblocking, when the backward pass yields it; by
+                                twill with a gradient set */
+    TWILL_COMPARE_FUSED      /* all in one call after the backward pass, in memory without gaps */
+};
+
+/* --- messages --------------------------------------------------------------------------------- */
+
+enum twill_compare_frame_kind {
+    TWILL_COMPARE_HELLO = 0x7c01, /* from a rank: who and where it is */
+    TWILL_COMPARE_WELCOME,        /* from the driver, when all are there */
+    TWILL_COMPARE_ORDERED,        /* from the driver: what to measure */
+    TWILL_COMPARE_COUNTS, /* from rank 0, and from the driver to all others: calls, batches */
+    /* from a rank: its contribution to an allgather; from the driver: all of them */
+    TWILL_COMPARE_POSTED,
+    TWILL_COMPARE_MODEL, /* from the driver, after an order of steps: the model */
+    TWILL_COMPARE_RESULT /* from a rank: it has finished its start or a turn */
+};
+
+struct twill_compare_frame {
+    uint32_t kind, rank;
+    uint64_t bytes; /* of payload that follows */
+};
+
+struct twill_compare_hello {
+    char token[40], boot_id[40], host[64], congestion[16];
+    int32_t pid;
+    uint8_t cpus[TWILL_COMPARE_CPUS / 8]; /* that it may use */
+    double turns_per_second;              /* of rank 0's core: played_compute.h */
+};
+
+struct twill_compare_welcome {
+    int32_t ranks;
+    uint32_t bind, core; /* bind: each rank binds itself to its core before it starts the library */
+    uint32_t patience;   /* seconds in which a turn must end; 0: the driver looks after that */
+    uint64_t capacity;   /* bytes of the largest buffer */
+};
+
+/* What to measure in a turn. */
+struct twill_compare_order {
+    uint32_t collective;
+    uint32_t check; /* check values first */
+    uint32_t keep;  /* keep the buffers for the next turn of this size */
+    uint32_t quit;  /* end the program */
+    uint32_t least; /* batches */
+    uint32_t step;  /* not TWILL_COMPARE_NO_STEP: played steps, `least` of them */
+    uint32_t line;  /* measure the latency of a cache line between ranks 0 and 1 */
+    uint64_t bytes;
+    double batch_seconds; /* target for one batch of calls */
+    double turn_seconds;  /* target for all batches together */
+};
+
+/* The model of played steps: its tensors, in forward order, and what computes. */
+struct twill_compare_tensor {
+    uint64_t elements, first; /* floats; the first among those of all tensors */
+    double forward;           /* seconds of its layer; the backward pass takes twice as long */
+};
+struct twill_compare_model {
+    uint32_t tensors;
+    uint32_t device;         /* 1: a device computes, not the rank's core */
+    double turns_per_second; /* of the core, the same for all programs */
+    struct twill_compare_tensor tensor[TWILL_COMPARE_TENSORS];
+};
+
+struct twill_compare_result {
+    uint32_t failed; /* 1: see `message` */
+    uint64_t wrong, calls, batches;
+    double line_seconds;
+    double seconds[TWILL_COMPARE_BATCHES]; /* per call, mean of a batch */
+    char library[TWILL_COMPARE_TEXT], message[TWILL_COMPARE_TEXT];
+};
+
+/* --- the connection --------------------------------------------------------------------------- */
+
+struct peer_link {
+    int socket;                 /* -1: none yet */
+    int local;                  /* all ranks are on the driver's host */
+    char here[INET_ADDRSTRLEN]; /* this host's address on the route to the driver */
+    char path[256];             /* local: names of files for this program begin so */
+};
+
+/* Send or receive all bytes, with at most `seconds` between progress (< 0: no limit). Returns 0 or
+ * -1. */
+static inline int peer_link_move(int link, void *data, size_t bytes, int out, double seconds)
+{
+    char *at = (char *)data;
+    while (bytes > 0) {
+        ssize_t n = out ? send(link, at, bytes, MSG_NOSIGNAL | MSG_DONTWAIT)
+                        : recv(link, at, bytes, MSG_DONTWAIT);
+        if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
+            return -1;
+        if (n < 0) {
+            struct pollfd wait = {link, (short)(out ? POLLOUT : POLLIN), 0};
+            if (poll(&wait, 1, seconds < 0 ? -1 : (int)(seconds * 1e3)) == 0)
+                return -1;
+            continue;
+        }
+        at += n;
+        bytes -= (size_t)n;
+    }
+    return 0;
+}
+
+static inline int peer_link_send(const struct peer_link *link, enum twill_compare_frame_kind kind,
+                                 int rank, const void *data, size_t bytes)
+{
+    struct twill_compare_frame frame = {(uint32_t)kind, (uint32_t)rank, bytes};
+    if (peer_link_move(link->socket, &frame, sizeof(frame), 1, 10) != 0)
+        return -1;
+    return peer_link_move(link->socket, (void *)(uintptr_t)data, bytes, 1, 10);
+}
+
+/* Wait for a frame of this kind and size. Returns -1 if another one arrives or the connection is
+ * closed. */
+static inline int peer_link_receive(const struct peer_link *link,
+                                    enum twill_compare_frame_kind kind, void *data, size_t bytes)
+{
+    struct twill_compare_frame frame;
+    if (peer_link_move(link->socket, &frame, sizeof(frame), 0, -1) != 0 ||
+        frame.kind != (uint32_t)kind || frame.bytes != bytes)
+        return -1;
+    return peer_link_move(link->socket, data, bytes, 0, 10);
+}
+
+/* Return whether a frame can be received. */
+static inline int peer_link_pending(const struct peer_link *link)
+{
+    struct pollfd wait = {link->socket, POLLIN, 0};
+    return poll(&wait, 1, 0) == 1;
+}
+
 /* Connect within 1.5 s. Returns the socket, or -1. */
-static inline int peer_link_dial(const char *address, int port)
+static inline int peer_link_dial(const struct sockaddr *to, socklen_t length)
+{
+    int one = 1, error = 0;
+    int link = socket(to->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    socklen_t bytes = sizeof(error);
+    struct pollfd wait = {link, POLLOUT, 0};
+    if (link >= 0 &&
+        (connect(link, to, length) == 0 ||
+         (errno == EINPROGRESS && poll(&wait, 1, 1500) == 1 &&
+          getsockopt(link, SOL_SOCKET, SO_ERROR, &error, &bytes) == 0 && error == 0))) {
+        if (to->sa_family == AF_INET)
+            setsockopt(link, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+        return link;
+    }
+    if (link >= 0)
+        close(link);
+    return -1;
+}
+
+static inline int peer_link_dial_inet(const char *address, int port)
 {
     struct sockaddr_in to;
     memset(&to, 0, sizeof(to));
     to.sin_family = AF_INET;
     to.sin_port = htons((uint16_t)port);
-    int one = 1, error = 0, link = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    socklen_t length = sizeof(error);
-    if (link >= 0 && inet_pton(AF_INET, address, &to.sin_addr) == 1) {
-        struct pollfd wait = {link, POLLOUT, 0};
-        if (connect(link, (struct sockaddr *)&to, sizeof(to)) == 0 ||
-            (errno == EINPROGRESS && poll(&wait, 1, 1500) == 1 &&
-             getsockopt(link, SOL_SOCKET, SO_ERROR, &error, &length) == 0 && error == 0)) {
-            setsockopt(link, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-            return link;
-        }
-    }
-    if (link >= 0)
-        close(link);
-    return -1;
+    if (inet_pton(AF_INET, address, &to.sin_addr) != 1)
+        return -1;
+    return peer_link_dial((struct sockaddr *)&to, sizeof(to));
+}
+
+static inline int peer_link_dial_local(const char *path)
+{
+    struct sockaddr_un to;
+    memset(&to, 0, sizeof(to));
+    to.sun_family = AF_UNIX;
+    strncpy(to.sun_path, path, sizeof(to.sun_path) - 1);
+    return peer_link_dial((struct sockaddr *)&to, sizeof(to));
+}
+
+/* Read the first line of a file; "" on failure. */
+static inline void peer_link_read_line(const char *path, char *word, size_t bytes)
+{
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = file < 0 ? 0 : read(file, word, bytes - 1);
+    word[n > 0 ? n : 0] = '\0';
+    word[strcspn(word, "\n")] = '\0';
+    if (file >= 0)
+        close(file);
 }
 
 static inline int peer_link_greet(struct peer_link *link, int rank, const char *token,
@@ -52,96 +247,41 @@ static inline int peer_link_greet(struct peer_link *link, int rank, const char *
         if (CPU_ISSET(cpu, &set))
             hello.cpus[cpu / 8] = (uint8_t)(hello.cpus[cpu / 8] | 1 << cpu % 8);
     strncpy(hello.token, token, sizeof(hello.token) - 1);
-    twill_compare_read_line("/proc/sys/kernel/random/boot_id", hello.boot_id,
-                            sizeof(hello.boot_id));
-    twill_compare_read_line("/proc/sys/net/ipv4/tcp_congestion_control", hello.congestion,
-                            sizeof(hello.congestion));
+    peer_link_read_line("/proc/sys/kernel/random/boot_id", hello.boot_id, sizeof(hello.boot_id));
+    peer_link_read_line("/proc/sys/net/ipv4/tcp_congestion_control", hello.congestion,
+                        sizeof(hello.congestion));
     gethostname(hello.host, sizeof(hello.host) - 1);
     hello.pid = (int32_t)getpid();
-    if (getsockname(link->socket, (struct sockaddr *)&here, &length) != 0 ||
-        inet_ntop(AF_INET, &here.sin_addr, link->here, sizeof(link->here)) == NULL)
+    hello.turns_per_second = rank == 0 ? played_speed() : 0;
+    if (!link->local &&
+        (getsockname(link->socket, (struct sockaddr *)&here, &length) != 0 ||
+         inet_ntop(AF_INET, &here.sin_addr, link->here, sizeof(link->here)) == NULL))
         return -1;
-    return twill_compare_send(link->socket, TWILL_COMPARE_HELLO, rank, &hello, sizeof(hello)) ||
-           twill_compare_receive(link->socket, TWILL_COMPARE_WELCOME, welcome, sizeof(*welcome));
+    return peer_link_send(link, TWILL_COMPARE_HELLO, rank, &hello, sizeof(hello)) ||
+           peer_link_receive(link, TWILL_COMPARE_WELCOME, welcome, sizeof(*welcome));
 }
 
-/* Connect to the driver by one of its addresses, and fill in the head of the board. Returns 0 or
- * -1. */
+/* Connect to the driver by "PORT:TOKEN:ADDRESS,ADDRESS...", or ":TOKEN:SOCKET" on its host. The
+ * token tells programs of this comparison from other connections and from each other; it is not
+ * secret. Returns 0 or -1. */
 static inline int peer_link_open(struct peer_link *link, const char *text, int rank,
-                                 struct twill_compare_board *board)
+                                 struct twill_compare_welcome *welcome)
 {
     char copy[512], *rest = copy, *address;
-    struct twill_compare_welcome welcome;
-    strncpy(copy, text + strlen(TWILL_COMPARE_LINK), sizeof(copy) - 1);
+    strncpy(copy, text, sizeof(copy) - 1);
     copy[sizeof(copy) - 1] = '\0';
     const char *port = strsep(&rest, ":"), *token = strsep(&rest, ":");
-    if (rank < 0 || rank >= TWILL_COMPARE_RANKS || token == NULL)
+    if (rank < 0 || rank >= TWILL_COMPARE_RANKS || token == NULL || rest == NULL)
         return -1;
-    while (link->socket < 0 && (address = strsep(&rest, ",")) != NULL)
-        link->socket = peer_link_dial(address, atoi(port));
-    if (link->socket < 0 || peer_link_greet(link, rank, token, &welcome) != 0)
-        return -1;
-    board->ranks = welcome.ranks;
-    board->bind = welcome.bind;
-    board->core[rank] = welcome.core;
-    board->capacity = welcome.capacity;
-    link->patience = welcome.patience;
-    return 0;
-}
-
-static inline void peer_link_done(const struct peer_link *link, int rank,
-                                  struct twill_compare_board *board)
-{
-    struct twill_compare_result result;
-    memset(&result, 0, sizeof(result));
-    result.error = board->error[rank];
-    result.wrong = board->wrong[rank];
-    result.calls = board->calls;
-    result.batches = board->batches;
-    memcpy(result.seconds, board->seconds[rank], sizeof(result.seconds));
-    memcpy(result.library, board->library, sizeof(result.library));
-    memcpy(result.message, board->message, sizeof(result.message));
-    alarm(0);
-    twill_compare_send(link->socket, TWILL_COMPARE_RESULT, rank, &result, sizeof(result));
-}
-
-/* Wait for the next order. A rank that hangs ends itself by SIGALRM, as the driver may be unable to
- * kill processes on its host. */
-static inline int peer_link_order(const struct peer_link *link, int rank,
-                                  struct twill_compare_board *board)
-{
-    if (twill_compare_receive(link->socket, TWILL_COMPARE_ORDERED, &board->order,
-                              sizeof(board->order)) != 0)
-        return -1;
-    if (board->order.step != TWILL_COMPARE_NO_STEP &&
-        twill_compare_receive(link->socket, TWILL_COMPARE_MODEL, &board->model,
-                              sizeof(board->model)) != 0)
-        return -1;
-    alarm((unsigned)link->patience + 5);
-    board->calls = board->batches = 0;
-    board->wrong[rank] = 0;
-    return 0;
-}
-
-/* Give all ranks the counts that rank 0 has written. */
-static inline int peer_link_agree_counts(const struct peer_link *link, int rank,
-                                         struct twill_compare_board *board)
-{
-    struct twill_compare_counts counts = {board->calls, board->batches};
-    if (rank == 0)
-        return twill_compare_send(link->socket, TWILL_COMPARE_COUNTS, 0, &counts, sizeof(counts));
-    if (twill_compare_receive(link->socket, TWILL_COMPARE_COUNTS, &counts, sizeof(counts)) != 0)
-        return -1;
-    board->calls = counts.calls;
-    board->batches = counts.batches;
-    return 0;
-}
-
-/* Return whether a frame can be received. */
-static inline int peer_link_pending(const struct peer_link *link)
-{
-    struct pollfd wait = {link->socket, POLLIN, 0};
-    return poll(&wait, 1, 0) == 1;
+    link->local = port[0] == '\0';
+    if (link->local) {
+        strncpy(link->path, text + (rest - copy), sizeof(link->path) - 24);
+        link->socket = peer_link_dial_local(rest);
+        strncat(link->path, strrchr(token, '-') != NULL ? strrchr(token, '-') : "", 8);
+    }
+    while (link->socket < 0 && !link->local && (address = strsep(&rest, ",")) != NULL)
+        link->socket = peer_link_dial_inet(address, atoi(port));
+    return link->socket < 0 ? -1 : peer_link_greet(link, rank, token, welcome);
 }
 
 #endif

@@ -34,9 +34,7 @@ static int begin(struct peer *peer)
     for (char *c = text; *c != '\0'; c++)
         if (*c == '\n' || *c == '\t')
             *c = ' ';
-    if (peer->rank == 0)
-        snprintf(peer->board->library, sizeof(peer->board->library), "%.*s", TWILL_COMPARE_TEXT - 1,
-                 text);
+    peer_name(peer, "", text);
     return 0;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* twill-compare's program for oneCCL on host memory; compiled against --oneccl PREFIX when a
- * comparison runs. Written to the documented interface. Ranks exchange addresses over the board. */
+ * comparison runs. Written to the documented interface. Ranks exchange addresses through the
+ * driver. */
 #include "peer.h"
 
 #include <exception>
@@ -20,11 +21,6 @@ oneccl_state *of(struct peer *peer)
     return static_cast<oneccl_state *>(peer->own);
 }
 
-int number(const char *name)
-{
-    return getenv(name) != NULL ? atoi(getenv(name)) : -1;
-}
-
 /* Rank 0 creates the store, the others join it by its address. */
 int connect(struct peer *peer)
 {
@@ -36,10 +32,8 @@ int connect(struct peer *peer)
         address = store->get_address();
     }
     std::vector<ccl::kvs::address_type> all(static_cast<size_t>(peer->size));
-    if (peer_exchange_post(peer, address.data(), sizeof(address)) != 0)
+    if (peer_exchange(peer, address.data(), all.data(), sizeof(address)) != 0)
         return 1;
-    while (!peer_exchange_test(peer, all.data(), sizeof(address)))
-        sched_yield();
     if (peer->rank != 0)
         store = ccl::create_kvs(all[0]);
     peer->own = new oneccl_state{store, ccl::create_communicator(peer->size, peer->rank, store)};
@@ -48,15 +42,14 @@ int connect(struct peer *peer)
 
 int begin(struct peer *peer)
 {
-    peer->rank = number("RANK");
-    peer->size = number("WORLD_SIZE");
+    if (peer_launched(peer) != 0)
+        return 1;
     /* oneCCL knows other launchers only; without one it takes these variables */
     setenv("CCL_PROCESS_LAUNCHER", "none", 0);
     setenv("CCL_LOCAL_RANK", getenv("LOCAL_RANK") != NULL ? getenv("LOCAL_RANK") : "0", 0);
     setenv("CCL_LOCAL_SIZE", getenv("LOCAL_WORLD_SIZE") != NULL ? getenv("LOCAL_WORLD_SIZE") : "1",
            0);
-    if (peer->rank == 0)
-        snprintf(peer->board->library, sizeof(peer->board->library), "oneCCL");
+    peer_name(peer, "oneCCL", "");
     try {
         return connect(peer);
     } catch (const std::exception &error) {

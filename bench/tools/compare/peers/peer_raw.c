@@ -77,14 +77,12 @@ static int connect_ring(struct peer *peer)
     int listener = listen_on(peer, &mine);
     if (listener < 0)
         return fail_peer(peer, "listen");
-    if (peer_exchange_post(peer, &mine, sizeof(mine)) != 0)
+    if (peer_exchange(peer, &mine, all, sizeof(mine)) != 0)
         return 1;
-    while (!peer_exchange_test(peer, all, sizeof(mine)))
-        usleep(1000);
     bool last = peer->rank + state->places >= peer->size;
     const struct raw_address *to = &all[(peer->rank + state->places) % peer->size];
     if (state->hosts > 2 || !last)
-        state->next = configure_socket(peer_link_dial(to->host, to->port));
+        state->next = configure_socket(peer_link_dial_inet(to->host, to->port));
     if (state->hosts > 2 || last)
         state->before = configure_socket(accept(listener, NULL, NULL));
     if (state->hosts == 2 && last)
@@ -98,12 +96,11 @@ static int connect_ring(struct peer *peer)
 static int begin(struct peer *peer)
 {
     struct raw_state *state = calloc(1, sizeof(*state));
-    const char *size = getenv("WORLD_SIZE");
-    if (state == NULL || size == NULL || peer->arguments[0] == NULL || peer->arguments[1] == NULL)
+    if (state == NULL || peer->arguments[0] == NULL || peer->arguments[1] == NULL)
         return peer_say(peer, "no memory, or wrong arguments");
     peer->own = state;
-    peer->rank = peer_launched_rank();
-    peer->size = atoi(size);
+    if (peer_launched(peer) != 0)
+        return 1;
     state->next = state->before = -1;
     state->pingpong = strcmp(peer->arguments[0], "pingpong") == 0;
     state->window = strcmp(peer->arguments[0], "exchange") == 0 ? SIZE_MAX : CHUNK;
@@ -112,9 +109,7 @@ static int begin(struct peer *peer)
     if (state->hosts < 2 || peer->size % state->hosts != 0)
         return peer_say(peer, "it needs two or more hosts with equal numbers of ranks");
     state->places = peer->size / state->hosts;
-    if (peer->rank == 0)
-        snprintf(peer->board->library, sizeof(peer->board->library), "TCP, %s",
-                 state->pingpong ? "ping-pong, one way counted" : "both ways at once");
+    peer_name(peer, "TCP, ", state->pingpong ? "ping-pong, one way counted" : "both ways at once");
     return connect_ring(peer);
 }
 
@@ -179,7 +174,7 @@ static int move_links(struct peer *peer, int to, int from, const float *src, siz
         int b = receive_some(from, of(peer), in, &received);
         if (a < 0 || b < 0)
             return fail_peer(peer, "send or recv");
-        if (a > 0 && b > 0 && !peer->board->bind)
+        if (a > 0 && b > 0 && !peer->welcome.bind)
             sched_yield();
     }
     return 0;

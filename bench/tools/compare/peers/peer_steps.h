@@ -9,7 +9,6 @@
 #define TWILL_PEER_STEPS_H
 
 #include "peer.h"
-#include "played_compute.h"
 
 /* What a program implements for TWILL_COMPARE_BY_TENSOR. Functions return 0, or non-zero after
  * peer_say(). */
@@ -89,7 +88,7 @@ static inline int peer_check_step(struct peer_play *play)
             wrong += !(gradient[k] == peer_sum(play->model->tensor[i].first + k, peer->size));
         memset(gradient, 0, play->model->tensor[i].elements * sizeof(float));
     }
-    peer->board->wrong[peer->rank] = wrong;
+    peer->result.wrong = wrong;
     return play->program->barrier(peer);
 }
 
@@ -97,7 +96,6 @@ static inline int peer_check_step(struct peer_play *play)
 static inline int peer_time_steps(struct peer_play *play, uint32_t steps)
 {
     struct peer *peer = play->peer;
-    struct twill_compare_board *board = peer->board;
     uint32_t batches = 2 * steps < TWILL_COMPARE_BATCHES ? 2 * steps : TWILL_COMPARE_BATCHES;
     for (uint32_t i = 0; i < batches; i++) {
         if (play->program->barrier(peer) != 0)
@@ -105,38 +103,35 @@ static inline int peer_time_steps(struct peer_play *play, uint32_t steps)
         double from = twill_compare_now();
         if (peer_play_step(play, i % 2 != 0) != 0)
             return 1;
-        board->seconds[peer->rank][i] = twill_compare_now() - from;
+        peer->result.seconds[i] = twill_compare_now() - from;
     }
-    if (peer->rank == 0 || peer->link.socket >= 0) {
-        board->calls = 1;
-        board->batches = batches;
-    }
+    peer->result.calls = 1;
+    peer->result.batches = batches;
     return play->program->barrier(peer);
 }
 
 /* Execute an order of steps. */
-static inline int peer_play(const struct peer_program *program, struct peer *peer,
-                            const struct twill_compare_order *order)
+static inline int peer_play(const struct peer_program *program, struct peer *peer)
 {
     struct peer_play play;
     memset(&play, 0, sizeof(play));
     play.program = program;
     play.peer = peer;
-    play.model = &peer->board->model;
-    play.by_tensor = order->step == TWILL_COMPARE_BY_TENSOR;
+    play.model = peer->model;
+    play.by_tensor = peer->order.step == TWILL_COMPARE_BY_TENSOR;
     play.compute.device = (int)play.model->device;
     play.compute.turns_per_second = play.model->turns_per_second;
     play.compute.of = &play;
     int failed = 0, opened = 0;
     if (!play.by_tensor || program->steps->memory == NULL)
-        failed = peer_call_of(program, peer, order, &play.all);
+        failed = peer_call_of(program, peer, &play.all);
     if (failed == 0 && play.by_tensor)
         failed = program->steps->open(peer, play.model);
     opened = failed == 0 && play.by_tensor;
     if (failed == 0)
         failed = peer_check_step(&play);
     if (failed == 0)
-        failed = peer_time_steps(&play, order->least);
+        failed = peer_time_steps(&play, peer->order.least);
     if (opened)
         program->steps->close(peer);
     peer_free(program, peer, 0);

@@ -28,7 +28,6 @@ static int report_status(struct peer *peer, twill_status status)
 
 static int begin(struct peer *peer)
 {
-    static const char library[] = "twill ";
     struct twill_peer_state *state = calloc(1, sizeof(*state));
     if (state == NULL || twill_init(&state->comm) != TWILL_OK)
         return peer_say(peer, "twill_init");
@@ -36,9 +35,7 @@ static int begin(struct peer *peer)
     peer->own = state;
     peer->rank = twill_comm_rank(state->comm);
     peer->size = twill_comm_size(state->comm);
-    if (peer->rank == 0)
-        snprintf(peer->board->library, sizeof(peer->board->library), "%s%s", library,
-                 twill_version());
+    peer_name(peer, "twill ", twill_version());
     return 0;
 }
 

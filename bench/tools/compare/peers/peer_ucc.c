@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* twill-compare's program for UCC; compiled against --ucc PREFIX when a comparison runs. Written to
- * the documented interface. Ranks exchange addresses over the board. */
+ * the documented interface. Ranks exchange addresses through the driver. */
 #include "peer.h"
 
 #include <ucc/api/ucc.h>
@@ -104,15 +104,11 @@ static ucc_status_t make_team(struct ucc_state *state)
 static int begin(struct peer *peer)
 {
     struct ucc_state *state = (struct ucc_state *)calloc(1, sizeof(*state));
-    if (state == NULL || getenv("RANK") == NULL || getenv("WORLD_SIZE") == NULL)
-        return peer_say(peer, "no rank");
-    peer->rank = atoi(getenv("RANK"));
-    peer->size = atoi(getenv("WORLD_SIZE"));
+    if (state == NULL || peer_launched(peer) != 0)
+        return 1;
     peer->own = state;
     state->peer = peer;
-    if (peer->rank == 0)
-        snprintf(peer->board->library, sizeof(peer->board->library), "UCC %s",
-                 ucc_get_version_string());
+    peer_name(peer, "UCC ", ucc_get_version_string());
     ucc_status_t status = make_context(state);
     return report_status(peer, status == UCC_OK ? make_team(state) : status);
 }

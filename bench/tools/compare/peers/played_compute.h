@@ -7,10 +7,10 @@
 #ifndef TWILL_PLAYED_COMPUTE_H
 #define TWILL_PLAYED_COMPUTE_H
 
-#include "board.h"
-
 #include <errno.h>
 #include <stddef.h>
+#include <stdint.h>
+#include <time.h>
 
 #define PLAYED_SLICE 200e-6 /* seconds of computing between two tests */
 
@@ -22,6 +22,13 @@ struct played_compute {
     int (*test)(void *of);
     void *of;
 };
+
+static inline double twill_compare_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
 
 /* Compute in registers only; the result is discarded. */
 static inline void played_turns(uint64_t turns)
