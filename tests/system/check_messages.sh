@@ -91,14 +91,14 @@ while IFS='|' read -r text arguments; do
     # shellcheck disable=SC2086 # a list of words
     expect 2 "$text" "$bench" $arguments
 done <<'END'
-latency: 'x' is not a size|latency -b x
+latency: -b/--minbytes: 'x' is not a size|latency -b x
 latency: -b/--minbytes is above|latency -b 8 -e 4
-rate: 'ip' is not all, or a list of|rate --transport ip
-rate: 'shm,' is not all, or a list of|rate --transport shm,
-bibw: 'raw' is not calls, alone or both|bibw --interface raw
+rate: --transport: 'ip' is not all, or a list of|rate --transport ip
+rate: --transport: 'shm,' is not all, or a list of|rate --transport shm,
+bibw: --interface: 'raw' is not calls, alone or both|bibw --interface raw
 bibw: --interface: alone needs --transport|bibw --interface alone
 bibw: --interface: a transport alone has no memory|bibw --interface alone --transport shm --memory twill
-incast: '0' is not a number from 1 to 4096|incast --window 0
+incast: --window: '0' is not a number from 1 to 4096|incast --window 0
 incast: unexpected argument: 8|incast 8
 incast: at least two ranks are needed|incast
 END

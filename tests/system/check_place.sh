@@ -79,12 +79,12 @@ while IFS='|' read -r text arguments; do
     # shellcheck disable=SC2086 # a list of words
     expect 2 "$text" "$place" $arguments
 done <<'END'
--b: 'x' is not a size|-b x
--b: '100' is not a size|-b 100
--n: '0' is not a number|-n 0
--n: '3x' is not a number|--repeats 3x
--t: '0' is not|-t 0
--t: '-1' is not|--threads -1
+-b/--bytes: 'x' is not a size|-b x
+-b/--bytes: '100' is not a size|-b 100
+-n/--repeats: '0' is not a number|-n 0
+-n/--repeats: '3x' is not a number|--repeats 3x
+-t/--threads: '0' is not|-t 0
+-t/--threads: '-1' is not|--threads -1
 unrecognized option '--size'|--size 8
 unexpected argument: 'ddr'|ddr
 END

@@ -397,9 +397,9 @@ int main(int argc, char **argv)
         return fabric_main(argc, argv, may_print());
     if (argc > 1 && strcmp(argv[1], "train") == 0)
         return twill_study_train(argc - 1, argv + 1, may_print());
-    enum twill_bench_parsed parsed = twill_bench_parse(&run.options, argc, argv, may_print());
-    if (parsed != TWILL_BENCH_RUN)
-        return parsed == TWILL_BENCH_DONE ? STATUS_GOOD : STATUS_USAGE;
+    enum twill_parsed parsed = twill_bench_parse(&run.options, argc, argv, may_print());
+    if (parsed != TWILL_PARSED_RUN)
+        return parsed == TWILL_PARSED_DONE ? STATUS_GOOD : STATUS_USAGE;
     if (run.options.calibration != NULL)
         return twill_bench_calibrate(run.options.calibration, run.options.sizes.max_bytes);
     if (run.options.kernels != NULL)

@@ -2,9 +2,9 @@
 /* Parse twill-bench's command line. Whatever is not understood is an error that names the
  * argument. */
 #include "bench/tools/bench/bench_options.h"
-#include "bench/common/help.h"
 #include "bench/common/measured_collectives.h"
 #include "bench/common/option_names.h"
+#include "bench/common/options.h"
 #include "bench/tools/bench/bench_payload.h"
 #include "bench/tools/bench/steps/played_step.h"
 
@@ -12,323 +12,151 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    OPTION_MEMORY = 256,
-    OPTION_ALIGN,
-    OPTION_LIST,
-    OPTION_FORM,
-    OPTION_VERIFY,
-    OPTION_OVERLAP,
-    OPTION_TIMES,
-    OPTION_REPRODUCIBLE,
-    OPTION_NARROW,
-    OPTION_DELAY,
-    OPTION_ENERGY,
-    OPTION_SYSFS,
-    OPTION_ALGORITHM,
-    OPTION_GRADIENTS,
-    OPTION_SPLIT,
-    OPTION_CALIBRATE,
-    OPTION_CSV,
-    OPTION_BATCH,
-    OPTION_GFLOPS,
-    OPTION_DEVICE,
-    OPTION_BUCKET,
-    OPTION_PRIORITY
-};
-
-static const struct option long_options[] = {
-    {"minbytes", required_argument, NULL, 'b'},
-    {"maxbytes", required_argument, NULL, 'e'},
-    {"stepbytes", required_argument, NULL, 'i'},
-    {"stepfactor", required_argument, NULL, 'f'},
-    {"iters", required_argument, NULL, 'n'},
-    {"warmup_iters", required_argument, NULL, 'w'},
-    {"agg_iters", required_argument, NULL, 'm'},
-    {"run_cycles", required_argument, NULL, 'N'},
-    {"average", required_argument, NULL, 'a'},
-    {"check", required_argument, NULL, 'c'},
-    {"op", required_argument, NULL, 'o'},
-    {"datatype", required_argument, NULL, 'd'},
-    {"root", required_argument, NULL, 'r'},
-    {"blocking", required_argument, NULL, 'z'},
-    {"timeout", required_argument, NULL, 'T'},
-    {"output_file", required_argument, NULL, 'J'},
-    {"unalign", required_argument, NULL, 'u'},
-    {"per_iter_timing", required_argument, NULL, 'I'},
-    {"per_iter_skip", required_argument, NULL, 'K'},
-    {"list", required_argument, NULL, OPTION_LIST},
-    {"memory", required_argument, NULL, OPTION_MEMORY},
-    {"align", required_argument, NULL, OPTION_ALIGN},
-    {"form", required_argument, NULL, OPTION_FORM},
-    {"verify", no_argument, NULL, OPTION_VERIFY},
-    {"overlap", required_argument, NULL, OPTION_OVERLAP},
-    {"times", no_argument, NULL, OPTION_TIMES},
-    {"reproducible", no_argument, NULL, OPTION_REPRODUCIBLE},
-    {"narrow", required_argument, NULL, OPTION_NARROW},
-    {"reduce-delay", required_argument, NULL, OPTION_DELAY},
-    {"energy", no_argument, NULL, OPTION_ENERGY},
-    {"sysfs", required_argument, NULL, OPTION_SYSFS},
-    {"algorithm", required_argument, NULL, OPTION_ALGORITHM},
-    {"gradients", required_argument, NULL, OPTION_GRADIENTS},
-    {"split", required_argument, NULL, OPTION_SPLIT},
-    {"calibrate", required_argument, NULL, OPTION_CALIBRATE},
-    {"csv", no_argument, NULL, OPTION_CSV},
-    {"batch", required_argument, NULL, OPTION_BATCH},
-    {"device-gflops", required_argument, NULL, OPTION_GFLOPS},
-    {"device", no_argument, NULL, OPTION_DEVICE},
-    {"bucket", required_argument, NULL, OPTION_BUCKET},
-    {"priority", no_argument, NULL, OPTION_PRIORITY},
-    {"help", no_argument, NULL, 'h'},
-    {"version", no_argument, NULL, 'V'},
-    {NULL, 0, NULL, 0},
-};
-
-/* Write an option's name for messages: "-b/--minbytes". */
-static void name_option(int letter, char *text, size_t bytes)
-{
-    for (const struct option *option = long_options; option->name != NULL; option++)
-        if (option->val == letter && letter < 256)
-            snprintf(text, bytes, "-%c/--%s", letter, option->name);
-        else if (option->val == letter)
-            snprintf(text, bytes, "--%s", option->name);
-}
-
-static bool complain_bench(bool speak, int letter, const char *text, const char *expected)
-{
-    char name[64] = "?";
-    name_option(letter, name, sizeof(name));
-    if (speak)
-        fprintf(stderr, "twill-bench: %s: '%s' is not %s\n", name, text, expected);
-    return false;
-}
-
-/* Set an option that is a number. */
-static bool set_bench_number(struct twill_bench_options *options, int letter, const char *text,
-                             bool speak)
-{
-    const struct {
-        int letter;
-        size_t *field, min, max;
-        const char *expected;
-    } numbers[] = {
-        {'f', &options->sizes.step_factor, 1, 1 << 20, "a factor (1: off)"},
-        {'n', &options->repeats.iterations, 1, 100000000, "a number from 1 to 100000000"},
-        {'w', &options->repeats.warmups, 0, 100000000, "a number from 0 to 100000000"},
-        {'m', &options->repeats.aggregate, 1, 1000000, "a number from 1 to 1000000"},
-        {'N', &options->repeats.cycles, 0, SIZE_MAX, "a number"},
-        {'c', &options->repeats.checks, 0, 1000000, "a number from 0 to 1000000"},
-        {'T', &options->settings.timeout, 1, 10000000, "a number of seconds from 1"},
-        {'u', &options->calls.unalign, 0, 1 << 20, "a number from 0 to 1048576"},
-        {'K', &options->report.each_skip, 0, 100000000, "a number from 0 to 100000000"},
-        {OPTION_DELAY, &options->measures.delay, 1, 1000000000,
-         "a number of nanoseconds a KiB from 1"},
-        {OPTION_BATCH, &options->played.batch, 1, 1000000, "a number of samples from 1 to 1000000"},
-        {OPTION_GFLOPS, &options->played.gflops, 1, 1000000000, "a speed in Gflop/s from 1"},
-    };
-    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
-        if (numbers[i].letter == letter)
-            return twill_bench_parse_number(text, numbers[i].min, numbers[i].max,
-                                            numbers[i].field) ||
-                   complain_bench(speak, letter, text, numbers[i].expected);
-    return false;
-}
-
-static bool set_size(size_t *field, int letter, const char *text, bool speak)
-{
-    return twill_bench_parse_size(text, field) ||
-           complain_bench(speak, letter, text, "a size such as 8, 64K, 1.5M or 2G");
-}
-
-static bool set_flag(bool *field, int letter, const char *text, bool speak)
-{
-    *field = strcmp(text, "1") == 0;
-    return *field || strcmp(text, "0") == 0 || complain_bench(speak, letter, text, "0 or 1");
-}
-
-static bool set_type(struct twill_bench_options *options, const char *text, bool speak)
+static bool read_type(void *member, const char *text)
 {
     int type = twill_bench_type_parse(text);
-    options->type = type < 0 ? TWILL_BENCH_ALL : type;
-    return options->type != TWILL_BENCH_ALL || strcmp(text, "all") == 0 ||
-           complain_bench(speak, 'd', text,
-                          "a type such as float, f64, int8, bfloat16, f8e4m3, or all");
+    *(int *)member = type < 0 ? TWILL_BENCH_ALL : type;
+    return type >= 0 || strcmp(text, "all") == 0;
 }
 
-static bool set_op(struct twill_bench_options *options, const char *text, bool speak)
+static bool read_op(void *member, const char *text)
 {
-    options->op = TWILL_BENCH_ALL;
+    int *found = member;
+    *found = TWILL_BENCH_ALL;
     for (int op = 0; op < TWILL_BENCH_OPS; op++)
         if (strcmp(text, twill_op_name((twill_op)op)) == 0)
-            options->op = op;
-    return options->op != TWILL_BENCH_ALL || strcmp(text, "all") == 0 ||
-           complain_bench(speak, 'o', text, "all or one of" TWILL_BENCH_NAMES_OF_OPS);
+            *found = op;
+    return *found != TWILL_BENCH_ALL || strcmp(text, "all") == 0;
 }
 
-static bool set_root(struct twill_bench_options *options, const char *text, bool speak)
+static bool read_root(void *member, const char *text)
 {
-    size_t root;
-    options->root = TWILL_BENCH_ALL;
-    if (strcmp(text, "all") == 0)
-        return true;
-    if (!twill_bench_parse_number(text, 0, 1 << 30, &root))
-        return complain_bench(speak, 'r', text, "a rank or all");
-    options->root = (int)root;
-    return true;
+    size_t root = 0;
+    bool all = strcmp(text, "all") == 0;
+    bool good = all || twill_bench_parse_number(text, 0, 1 << 30, &root);
+    *(int *)member = all ? TWILL_BENCH_ALL : (int)root;
+    return good;
 }
 
-static bool set_memory(struct twill_bench_options *options, const char *text, bool speak)
+static bool read_memory(void *member, const char *text)
 {
-    options->calls.placed = strcmp(text, "twill") == 0;
-    return options->calls.placed || strcmp(text, "malloc") == 0 ||
-           complain_bench(speak, OPTION_MEMORY, text, "malloc or twill");
+    bool *placed = member;
+    *placed = strcmp(text, "twill") == 0;
+    return *placed || strcmp(text, "malloc") == 0;
 }
 
-static bool set_align(struct twill_bench_options *options, const char *text, bool speak)
+static bool read_align(void *member, const char *text)
 {
-    size_t *align = &options->calls.align;
-    if (twill_bench_parse_size(text, align) && *align >= 8 && *align <= (1 << 30) &&
-        (*align & (*align - 1)) == 0)
-        return true;
-    return complain_bench(speak, OPTION_ALIGN, text, "a power of two from 8 to 1G");
+    size_t *align = member;
+    return twill_bench_parse_size(text, align) && *align >= 8 && *align <= (1 << 30) &&
+           (*align & (*align - 1)) == 0;
 }
 
-static bool set_form(struct twill_bench_options *options, const char *text, bool speak)
+static bool read_form(void *member, const char *text)
 {
     /* Each with its name before 0.1.0. */
     static const char *const names[][2] = {
         {"blocking", "blocking"}, {"nonblocking", "begun"}, {"persistent", "prepared"}};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
         if (strcmp(text, names[i][0]) == 0 || strcmp(text, names[i][1]) == 0) {
-            options->calls.form = (enum twill_bench_form)i;
+            *(enum twill_bench_form *)member = (enum twill_bench_form)i;
             return true;
         }
-    return complain_bench(speak, OPTION_FORM, text, "blocking, nonblocking or persistent");
+    return false;
 }
 
-static bool set_narrow(struct twill_bench_options *options, const char *text, bool speak)
+static bool read_narrow(void *member, const char *text)
 {
-    options->measures.narrow = twill_bench_type_parse(text);
-    return (options->measures.narrow >= 0 &&
-            twill_type_is_narrow((twill_type)options->measures.narrow)) ||
-           complain_bench(speak, OPTION_NARROW, text, "a float of 8 or 16 bits, such as f16");
+    int *narrow = member;
+    *narrow = twill_bench_type_parse(text);
+    return *narrow >= 0 && twill_type_is_narrow((twill_type)*narrow);
 }
 
-static bool set_overlap(struct twill_bench_options *options, const char *text, bool speak)
+static bool read_overlap(void *member, const char *text)
 {
-    options->measures.overlap = true;
-    options->measures.tests = strcmp(text, "test") == 0;
-    return options->measures.tests || strcmp(text, "none") == 0 ||
-           complain_bench(speak, OPTION_OVERLAP, text, "test or none");
+    struct twill_bench_measures *measures = member;
+    measures->overlap = true;
+    measures->tests = strcmp(text, "test") == 0;
+    return measures->tests || strcmp(text, "none") == 0;
 }
 
-static bool set_buckets(struct twill_bench_options *options, const char *text, bool speak)
+static bool read_buckets(void *member, const char *text)
 {
+    struct twill_bench_step_options *played = member;
     char *copy = strdup(text), *rest = copy;
     bool good = copy != NULL;
-    options->played.n_buckets = 0;
+    played->n_buckets = 0;
     for (const char *word; good && (word = strsep(&rest, ",")) != NULL;)
-        good = options->played.n_buckets < TWILL_BENCH_BUCKETS_MOST &&
-               twill_bench_parse_size(word, &options->played.buckets[options->played.n_buckets++]);
+        good = played->n_buckets < TWILL_BENCH_BUCKETS_MOST &&
+               twill_bench_parse_size(word, &played->buckets[played->n_buckets++]);
     free(copy);
-    return good || complain_bench(speak, OPTION_BUCKET, text, "a list of sizes such as 0,1M,8M");
+    return good;
 }
 
-static bool set_split(struct twill_bench_options *options, const char *text, bool speak)
+static bool read_split(void *member, const char *text)
 {
     size_t groups;
-    options->split = text;
-    return twill_bench_parse_number(text, 1, 65535, &groups) || twill_bench_level(text) >= 0 ||
-           complain_bench(speak, OPTION_SPLIT, text,
-                          "a number of groups, or one of" TWILL_BENCH_NAMES_OF_LEVELS);
+    *(const char **)member = text;
+    return twill_bench_parse_number(text, 1, 65535, &groups) || twill_bench_level(text) >= 0;
 }
 
-static bool set_average(struct twill_bench_options *options, const char *text, bool speak)
+static bool read_average(void *member, const char *text)
 {
-    size_t average;
-    if (!twill_bench_parse_number(text, 0, 3, &average))
-        return complain_bench(speak, 'a', text,
-                              "0 (rank 0), 1 (average), 2 (minimum) or 3 (maximum)");
-    options->report.average = (enum twill_bench_average)average;
-    return true;
+    size_t average = 0;
+    bool good = twill_bench_parse_number(text, 0, 3, &average);
+    *(enum twill_bench_average *)member = (enum twill_bench_average)average;
+    return good;
 }
 
-/* Return the flag that an option without an argument sets, or NULL. */
-static bool *switch_option(struct twill_bench_options *options, int letter)
-{
-    return letter == OPTION_CSV            ? &options->report.csv
-           : letter == OPTION_VERIFY       ? &options->measures.verify
-           : letter == OPTION_TIMES        ? &options->measures.times
-           : letter == OPTION_REPRODUCIBLE ? &options->measures.reproducible
-           : letter == OPTION_ENERGY       ? &options->measures.energy
-           : letter == OPTION_DEVICE       ? &options->played.device
-           : letter == OPTION_PRIORITY     ? &options->played.priority
-                                           : NULL;
-}
+#define AT(member) offsetof(struct twill_bench_options, member)
+#define SIZES      "a size such as 8, 64K, 1.5M or 2G"
+#define MANY       100000000
 
-/* Return the text that an option's argument is kept in as it is, or NULL. */
-static const char **text_option(struct twill_bench_options *options, int letter)
-{
-    return letter == 'J'                ? &options->report.output
-           : letter == OPTION_LIST      ? &options->list
-           : letter == OPTION_SYSFS     ? &options->measures.sysfs
-           : letter == OPTION_GRADIENTS ? &options->settings.gradients
-           : letter == OPTION_ALGORITHM ? &options->settings.algorithm
-                                        : NULL;
-}
-
-static bool set_bench_option(struct twill_bench_options *options, int letter, const char *text,
-                             bool speak)
-{
-    bool *flag = switch_option(options, letter);
-    if (flag != NULL)
-        return *flag = true;
-    const char **kept = text_option(options, letter);
-    if (kept != NULL) {
-        *kept = text;
-        return true;
-    }
-    switch (letter) {
-    case 'b':
-        return set_size(&options->sizes.min_bytes, letter, text, speak);
-    case 'e':
-        return set_size(&options->sizes.max_bytes, letter, text, speak);
-    case 'i':
-        return set_size(&options->sizes.step_bytes, letter, text, speak) &&
-               (options->sizes.step_bytes > 0 || complain_bench(speak, letter, text, "above zero"));
-    case 'a':
-        return set_average(options, text, speak);
-    case 'o':
-        return set_op(options, text, speak);
-    case 'd':
-        return set_type(options, text, speak);
-    case 'r':
-        return set_root(options, text, speak);
-    case 'z':
-        return set_flag(&options->calls.blocking, letter, text, speak);
-    case 'I':
-        return set_flag(&options->report.each, letter, text, speak);
-    case OPTION_FORM:
-        return set_form(options, text, speak);
-    case OPTION_NARROW:
-        return set_narrow(options, text, speak);
-    case OPTION_OVERLAP:
-        return set_overlap(options, text, speak);
-    case OPTION_SPLIT:
-        return set_split(options, text, speak);
-    case OPTION_CALIBRATE:
-        options->calibration = text;
-        return *text != '\0' || complain_bench(speak, letter, text, "a file to write");
-    case OPTION_BUCKET:
-        return set_buckets(options, text, speak);
-    case OPTION_MEMORY:
-        return set_memory(options, text, speak);
-    case OPTION_ALIGN:
-        return set_align(options, text, speak);
-    default:
-        return set_bench_number(options, letter, text, speak);
-    }
-}
+/* clang-format off */
+static const struct twill_option table[] = {
+    {'b', "minbytes", OPTION_SIZE, AT(sizes.min_bytes), 0, 0, SIZES, NULL, AT(sizes.ranged)},
+    {'e', "maxbytes", OPTION_SIZE, AT(sizes.max_bytes), 0, 0, SIZES, NULL, AT(sizes.ranged)},
+    {'i', "stepbytes", OPTION_SIZE, AT(sizes.step_bytes), 1, 0, SIZES ", above zero", NULL, AT(sizes.ranged)},
+    {'f', "stepfactor", OPTION_COUNT, AT(sizes.step_factor), 1, 1 << 20, "a factor (1: off)", NULL, AT(sizes.ranged)},
+    {'n', "iters", OPTION_COUNT, AT(repeats.iterations), 1, MANY, "a number from 1 to 100000000", NULL, 0},
+    {'w', "warmup_iters", OPTION_COUNT, AT(repeats.warmups), 0, MANY, "a number from 0 to 100000000", NULL, 0},
+    {'m', "agg_iters", OPTION_COUNT, AT(repeats.aggregate), 1, 1000000, "a number from 1 to 1000000", NULL, 0},
+    {'N', "run_cycles", OPTION_COUNT, AT(repeats.cycles), 0, 0, "a number", NULL, 0},
+    {'a', "average", OPTION_OWN, AT(report.average), 0, 0, "0 (rank 0), 1 (average), 2 (minimum) or 3 (maximum)", read_average, 0},
+    {'c', "check", OPTION_COUNT, AT(repeats.checks), 0, 1000000, "a number from 0 to 1000000", NULL, 0},
+    {'o', "op", OPTION_OWN, AT(op), 0, 0, "all or one of" TWILL_BENCH_NAMES_OF_OPS, read_op, 0},
+    {'d', "datatype", OPTION_OWN, AT(type), 0, 0, "a type such as float, f64, int8, bfloat16, f8e4m3, or all", read_type, 0},
+    {'r', "root", OPTION_OWN, AT(root), 0, 0, "a rank or all", read_root, 0},
+    {'z', "blocking", OPTION_TRUTH, AT(calls.blocking), 0, 0, NULL, NULL, 0},
+    {'T', "timeout", OPTION_COUNT, AT(settings.timeout), 1, 10000000, "a number of seconds from 1", NULL, 0},
+    {'J', "output_file", OPTION_TEXT, AT(report.output), 0, 0, NULL, NULL, 0},
+    {'u', "unalign", OPTION_COUNT, AT(calls.unalign), 0, 1 << 20, "a number from 0 to 1048576", NULL, 0},
+    {'I', "per_iter_timing", OPTION_TRUTH, AT(report.each), 0, 0, NULL, NULL, 0},
+    {'K', "per_iter_skip", OPTION_COUNT, AT(report.each_skip), 0, MANY, "a number from 0 to 100000000", NULL, 0},
+    {0, "list", OPTION_TEXT, AT(list), 0, 0, NULL, NULL, 0},
+    {0, "memory", OPTION_OWN, AT(calls.placed), 0, 0, "malloc or twill", read_memory, 0},
+    {0, "align", OPTION_OWN, AT(calls.align), 0, 0, "a power of two from 8 to 1G", read_align, 0},
+    {0, "form", OPTION_OWN, AT(calls.form), 0, 0, "blocking, nonblocking or persistent", read_form, 0},
+    {0, "verify", OPTION_SWITCH, AT(measures.verify), 0, 0, NULL, NULL, 0},
+    {0, "overlap", OPTION_OWN, AT(measures), 0, 0, "test or none", read_overlap, 0},
+    {0, "times", OPTION_SWITCH, AT(measures.times), 0, 0, NULL, NULL, 0},
+    {0, "reproducible", OPTION_SWITCH, AT(measures.reproducible), 0, 0, NULL, NULL, 0},
+    {0, "narrow", OPTION_OWN, AT(measures.narrow), 0, 0, "a float of 8 or 16 bits, such as f16", read_narrow, 0},
+    {0, "reduce-delay", OPTION_COUNT, AT(measures.delay), 1, 1000000000, "a number of nanoseconds a KiB from 1", NULL, 0},
+    {0, "energy", OPTION_SWITCH, AT(measures.energy), 0, 0, NULL, NULL, 0},
+    {0, "sysfs", OPTION_TEXT, AT(measures.sysfs), 0, 0, NULL, NULL, 0},
+    {0, "algorithm", OPTION_TEXT, AT(settings.algorithm), 0, 0, NULL, NULL, 0},
+    {0, "gradients", OPTION_TEXT, AT(settings.gradients), 0, 0, NULL, NULL, 0},
+    {0, "split", OPTION_OWN, AT(split), 0, 0, "a number of groups, or one of" TWILL_BENCH_NAMES_OF_LEVELS, read_split, 0},
+    {0, "calibrate", OPTION_TEXT, AT(calibration), 1, 0, "a file to write", NULL, 0},
+    {0, "csv", OPTION_SWITCH, AT(report.csv), 0, 0, NULL, NULL, 0},
+    {0, "batch", OPTION_COUNT, AT(played.batch), 1, 1000000, "a number of samples from 1 to 1000000", NULL, AT(played.given)},
+    {0, "device-gflops", OPTION_COUNT, AT(played.gflops), 1, 1000000000, "a speed in Gflop/s from 1", NULL, AT(played.given)},
+    {0, "device", OPTION_SWITCH, AT(played.device), 0, 0, NULL, NULL, AT(played.given)},
+    {0, "bucket", OPTION_OWN, AT(played), 0, 0, "a list of sizes such as 0,1M,8M", read_buckets, AT(played.given)},
+    {0, "priority", OPTION_SWITCH, AT(played.priority), 0, 0, NULL, NULL, AT(played.given)},
+};
+/* clang-format on */
 
 /* "kernels" and what their names must contain. */
 static bool set_kernels(struct twill_bench_options *options, int argc, char **argv, bool speak)
@@ -411,8 +239,8 @@ static bool check_together(const struct twill_bench_options *options, bool speak
     return mistake == NULL;
 }
 
-enum twill_bench_parsed twill_bench_parse(struct twill_bench_options *options, int argc,
-                                          char **argv, bool speak)
+enum twill_parsed twill_bench_parse(struct twill_bench_options *options, int argc, char **argv,
+                                    bool speak)
 {
     *options = (struct twill_bench_options){
         .op = TWILL_SUM,
@@ -424,19 +252,13 @@ enum twill_bench_parsed twill_bench_parse(struct twill_bench_options *options, i
         .report = {.average = TWILL_BENCH_AVERAGE},
         .played = {.batch = 32, .gflops = 10000, .buckets = {SIZE_MAX}, .n_buckets = 1},
     };
-    int letter;
-    opterr = speak;
-    while ((letter = getopt_long(argc, argv, "b:e:i:f:n:w:m:N:a:c:o:d:r:z:T:J:u:I:K:hV",
-                                 long_options, NULL)) != -1) {
-        if (twill_bench_help(letter, "twill-bench", twill_bench_usage, speak))
-            return TWILL_BENCH_DONE;
-        if (letter == '?' || !set_bench_option(options, letter, optarg, speak))
-            return TWILL_BENCH_USAGE;
-        options->played.given |= letter >= OPTION_BATCH && letter <= OPTION_PRIORITY;
-        options->sizes.ranged |= letter < 256 && strchr("beif", letter) != NULL;
-    }
+    const struct twill_command command = {"twill-bench", twill_bench_usage, table,
+                                          sizeof(table) / sizeof(table[0])};
+    enum twill_parsed parsed = twill_options_parse(&command, options, argc, argv, speak);
+    if (parsed != TWILL_PARSED_RUN)
+        return parsed;
     return set_collective(options, argc, argv, speak) &&
                    (options->calibration != NULL || check_together(options, speak))
-               ? TWILL_BENCH_RUN
-               : TWILL_BENCH_USAGE;
+               ? TWILL_PARSED_RUN
+               : TWILL_PARSED_USAGE;
 }

@@ -3,6 +3,7 @@
 #ifndef TWILL_BENCH_OPTIONS_H
 #define TWILL_BENCH_OPTIONS_H
 
+#include "bench/common/options.h"
 #include "bench/common/report.h"
 #include "bench/tools/bench/bench_collective.h"
 #include "lib/base/lists.h"
@@ -107,11 +108,9 @@ struct twill_bench_options {
     struct twill_bench_settings settings;
 };
 
-enum twill_bench_parsed { TWILL_BENCH_RUN, TWILL_BENCH_DONE, TWILL_BENCH_USAGE };
-
 /* Read argv. DONE: help or version were printed. USAGE: an error that names the argument was
  * printed to standard error, if `speak` is set, so that one rank of a job prints it. */
-enum twill_bench_parsed twill_bench_parse(struct twill_bench_options *options, int argc,
-                                          char **argv, bool speak);
+enum twill_parsed twill_bench_parse(struct twill_bench_options *options, int argc, char **argv,
+                                    bool speak);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* twill-place: compare the kinds of memory: DDR, MCDRAM or HBM, and CXL, side by side. */
 #include "bench/tools/place/place.h"
-#include "bench/common/help.h"
+#include "bench/common/options.h"
 #include "kernels/kernels.h"
 #include "lib/base/plural.h"
 
@@ -170,53 +170,38 @@ static twill_status compare_kinds(struct place_run *run, struct memory_kind *kin
     return TWILL_OK;
 }
 
-static bool set_place_option(struct place_options *options, int letter, const char *text)
+static bool read_bytes(void *member, const char *text)
 {
-    const char *expected = "a size from 4K";
-    bool good = false;
-    if (letter == 'b') {
-        good = twill_bench_parse_size(text, &options->bytes) && options->bytes >= 4096;
-        options->bytes &= ~(size_t)63;
-    } else if (letter == 'n') {
-        expected = "a number from 1 to 100000";
-        good = twill_bench_parse_number(text, 1, 100000, &options->repeats);
-    } else if (letter == 'p') {
-        options->plot = text;
-        good = true;
-    } else if (letter == 't') {
-        expected = "a number from 1 to 1024";
-        good = twill_bench_parse_number(text, 1, 1024, &options->threads);
-#if !defined(_OPENMP)
-        expected = "1, and this twill was built without OpenMP";
-        good = good && options->threads == 1;
-#endif
-    }
-    if (!good && letter != '?')
-        fprintf(stderr, "twill-place: -%c: '%s' is not %s\n", letter, text, expected);
+    size_t *bytes = member;
+    bool good = twill_bench_parse_size(text, bytes) && *bytes >= 4096;
+    *bytes &= ~(size_t)63;
     return good;
 }
 
+#if defined(_OPENMP)
+#define PLACE_THREADS 1024, "a number from 1 to 1024"
+#else
+#define PLACE_THREADS 1, "1, and this twill was built without OpenMP"
+#endif
+
 static int parse_place(struct place_options *options, int argc, char **argv)
 {
-    static const struct option names[] = {
-        {"bytes", required_argument, NULL, 'b'},
-        {"repeats", required_argument, NULL, 'n'},
-        {"threads", required_argument, NULL, 't'},
-        {"plot", required_argument, NULL, 'p'},
-        {"help", no_argument, NULL, 'h'},
-        {"version", no_argument, NULL, 'V'},
-        {NULL, 0, NULL, 0},
+#define AT(member) offsetof(struct place_options, member)
+    static const struct twill_option table[] = {
+        {'b', "bytes", OPTION_OWN, AT(bytes), 0, 0, "a size from 4K", read_bytes, 0},
+        {'n', "repeats", OPTION_COUNT, AT(repeats), 1, 100000, "a number from 1 to 100000", NULL,
+         0},
+        {'t', "threads", OPTION_COUNT, AT(threads), 1, PLACE_THREADS, NULL, 0},
+        {'p', "plot", OPTION_TEXT, AT(plot), 0, 0, NULL, NULL, 0},
     };
-    int letter;
-    while ((letter = getopt_long(argc, argv, "b:n:t:p:hV", names, NULL)) != -1) {
-        if (twill_bench_help(letter, "twill-place", usage, true))
-            exit(0);
-        if (!set_place_option(options, letter, optarg))
-            return 2;
-    }
-    if (optind < argc)
+    const struct twill_command command = {"twill-place", usage, table,
+                                          sizeof(table) / sizeof(table[0])};
+    enum twill_parsed parsed = twill_options_parse(&command, options, argc, argv, true);
+    if (parsed == TWILL_PARSED_DONE)
+        exit(0);
+    if (parsed == TWILL_PARSED_RUN && optind < argc)
         fprintf(stderr, "twill-place: unexpected argument: '%s'\n", argv[optind]);
-    return optind < argc ? 2 : 0;
+    return parsed != TWILL_PARSED_RUN || optind < argc ? 2 : 0;
 }
 
 static bool allocate_run(struct place_run *run)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The command line of twill-simulate. */
 #include "bench/common/exit_status.h"
-#include "bench/common/help.h"
+#include "bench/common/options.h"
 #include "bench/common/report.h"
 #include "bench/tools/simulate/simulate_tool.h"
 #include "lib/twill.h"
@@ -59,197 +59,128 @@ static const char usage[] =
     "\n"
     "Exit status: 0 success, 1 a simulation cannot be run, 2 a wrong command line.\n";
 
-enum simulate_option_code {
-    SIMULATE_OPTION_SERVICE = 256,
-    SIMULATE_OPTION_SLOW,
-    SIMULATE_OPTION_SERVER_LINK,
-    SIMULATE_OPTION_WORKER_LINK,
-    SIMULATE_OPTION_ENDPOINTS,
-    SIMULATE_OPTION_CREDITS,
-    SIMULATE_OPTION_SHARDS,
-    SIMULATE_OPTION_LATE,
-    SIMULATE_OPTION_RATE,
-    SIMULATE_OPTION_RULE,
-    SIMULATE_OPTION_DIMENSIONS,
-    SIMULATE_OPTION_CONDITION,
-    SIMULATE_OPTION_NOISE,
-    SIMULATE_OPTION_CURVE,
-    SIMULATE_OPTION_HISTOGRAM,
-    SIMULATE_OPTION_CSV,
-    SIMULATE_OPTION_JSON
-};
-
-static const struct option options[] = {
-    {"workers", required_argument, NULL, 'p'},
-    {"updates", required_argument, NULL, 'u'},
-    {"runs", required_argument, NULL, 'r'},
-    {"seed", required_argument, NULL, 's'},
-    {"compute", required_argument, NULL, 'c'},
-    {"latency", required_argument, NULL, 'l'},
-    {"service", required_argument, NULL, SIMULATE_OPTION_SERVICE},
-    {"slow", required_argument, NULL, SIMULATE_OPTION_SLOW},
-    {"bytes", required_argument, NULL, 'b'},
-    {"server-link", required_argument, NULL, SIMULATE_OPTION_SERVER_LINK},
-    {"worker-link", required_argument, NULL, SIMULATE_OPTION_WORKER_LINK},
-    {"endpoints", required_argument, NULL, SIMULATE_OPTION_ENDPOINTS},
-    {"credits", required_argument, NULL, SIMULATE_OPTION_CREDITS},
-    {"shards", required_argument, NULL, SIMULATE_OPTION_SHARDS},
-    {"late", no_argument, NULL, SIMULATE_OPTION_LATE},
-    {"rate", required_argument, NULL, SIMULATE_OPTION_RATE},
-    {"rule", required_argument, NULL, SIMULATE_OPTION_RULE},
-    {"dimensions", required_argument, NULL, SIMULATE_OPTION_DIMENSIONS},
-    {"condition", required_argument, NULL, SIMULATE_OPTION_CONDITION},
-    {"noise", required_argument, NULL, SIMULATE_OPTION_NOISE},
-    {"curve", no_argument, NULL, SIMULATE_OPTION_CURVE},
-    {"histogram", no_argument, NULL, SIMULATE_OPTION_HISTOGRAM},
-    {"csv", no_argument, NULL, SIMULATE_OPTION_CSV},
-    {"json", no_argument, NULL, SIMULATE_OPTION_JSON},
-    {"help", no_argument, NULL, 'h'},
-    {"version", no_argument, NULL, 'V'},
-    {NULL, 0, NULL, 0},
-};
-
-static bool parse_count(const char *text, uint32_t min, uint32_t max, uint32_t *count)
-{
-    size_t number = 0;
-    bool good = twill_bench_parse_number(text, min, max, &number);
-    *count = (uint32_t)number;
-    return good;
-}
-
-static bool parse_positive(const char *text, double *number)
+static bool read_positive(void *member, const char *text)
 {
     char *end;
+    double *number = member;
     *number = strtod(text, &end);
     return end != text && *end == '\0' && *number > 0 && isfinite(*number);
 }
 
-static bool parse_bytes(const char *text, size_t min, double *bytes)
+static bool read_noise(void *member, const char *text)
+{
+    *(double *)member = 0;
+    return strcmp(text, "0") == 0 || read_positive(member, text);
+}
+
+static bool read_bytes(void *member, const char *text)
 {
     size_t number;
-    if (!twill_bench_parse_size(text, &number) || number < min)
-        return false;
-    *bytes = (double)number;
-    return true;
+    bool good = twill_bench_parse_size(text, &number);
+    *(double *)member = good ? (double)number : 0;
+    return good;
 }
 
-static bool parse_workers(struct simulate_request *request, char *text)
+static bool read_speed(void *member, const char *text)
 {
+    return read_bytes(member, text) && *(double *)member >= 1;
+}
+
+static bool read_count(uint32_t *count, const char *text, uint32_t least, uint32_t most)
+{
+    size_t number = 0;
+    bool good = twill_bench_parse_number(text, least, most, &number);
+    *count = (uint32_t)number;
+    return good;
+}
+
+static bool read_many(void *member, const char *text)
+{
+    return read_count(member, text, 1, 1000000);
+}
+
+static bool read_shards(void *member, const char *text)
+{
+    return read_count(member, text, 1, 10000);
+}
+
+static bool read_workers(void *member, const char *text)
+{
+    struct simulate_request *request = member;
+    char *copy = strdup(text), *rest = NULL;
+    bool good = copy != NULL;
     request->worker_count = 0;
-    char *rest = NULL;
-    for (char *word = strtok_r(text, ",", &rest); word != NULL; word = strtok_r(NULL, ",", &rest)) {
-        if (request->worker_count == SIMULATE_WORKERS ||
-            !parse_count(word, 1, 100000, &request->workers[request->worker_count]))
-            return false;
-        request->worker_count++;
-    }
-    return request->worker_count > 0;
+    for (char *word = copy; good && (word = strtok_r(word, ",", &rest)) != NULL; word = NULL)
+        good = request->worker_count < SIMULATE_WORKERS &&
+               read_count(&request->workers[request->worker_count++], word, 1, 100000);
+    free(copy);
+    return good && request->worker_count > 0;
 }
 
-static bool parse_slow(struct simulation_setup *setup, char *text)
+static bool read_slow(void *member, const char *text)
 {
-    char *colon = strchr(text, ':');
-    if (colon == NULL)
+    struct simulation_setup *setup = member;
+    char count[16];
+    const char *colon = strchr(text, ':');
+    if (colon == NULL || colon - text >= (ptrdiff_t)sizeof(count))
         return false;
-    *colon = '\0';
-    return parse_count(text, 0, 100000, &setup->slow_workers) &&
-           parse_positive(colon + 1, &setup->slow_factor);
+    snprintf(count, sizeof(count), "%.*s", (int)(colon - text), text);
+    return read_count(&setup->slow_workers, count, 0, 100000) &&
+           read_positive(&setup->slow_factor, colon + 1);
 }
 
-static bool parse_rule(struct simulation_problem *problem, const char *text)
+static bool read_rule(void *member, const char *text)
 {
+    struct simulation_problem *problem = member;
     problem->distance_c = 0;
     problem->rule = strcmp(text, "staleness") == 0 ? RATE_STALENESS : RATE_FIXED;
     if (strncmp(text, "distance:", 9) != 0)
         return strcmp(text, "fixed") == 0 || problem->rule == RATE_STALENESS;
     problem->rule = RATE_DISTANCE;
-    return parse_positive(text + 9, &problem->distance_c);
+    return read_positive(&problem->distance_c, text + 9);
 }
 
-static bool parse_law(struct law *law, const char *text, const char **wrong)
+static bool read_law(void *member, const char *text)
 {
-    law_free(law);
-    return law_parse(law, text, wrong);
-}
-
-/* Store an option of the times and the network. Returns whether its value is valid; if not, *wrong
- * may say why. */
-static bool store_times(struct simulate_request *request, int code, const char **wrong)
-{
-    struct simulation_setup *setup = &request->setup;
-    size_t number = 0;
-    bool good;
-    switch (code) {
-    case 'p':
-        return parse_workers(request, optarg);
-    case 'u':
-        good = twill_bench_parse_number(optarg, 100, 1000000000, &number);
-        setup->updates = number;
-        setup->skipped = number / 10;
-        return good;
-    case 'r':
-        return twill_bench_parse_number(optarg, 1, 100000, &request->runs);
-    case 's':
-        good = twill_bench_parse_number(optarg, 0, SIZE_MAX, &number);
-        setup->seed = number;
-        return good;
-    case 'c':
-        return parse_law(&setup->compute, optarg, wrong);
-    case 'l':
-        return parse_law(&setup->latency, optarg, wrong);
-    case SIMULATE_OPTION_SERVICE:
-        return parse_law(&setup->service, optarg, wrong);
-    case SIMULATE_OPTION_SLOW:
-        return parse_slow(setup, optarg);
-    case 'b':
-        return parse_bytes(optarg, 0, &setup->bytes);
-    case SIMULATE_OPTION_SERVER_LINK:
-        return parse_bytes(optarg, 1, &setup->server_link);
-    case SIMULATE_OPTION_WORKER_LINK:
-        return parse_bytes(optarg, 1, &setup->worker_link);
-    case SIMULATE_OPTION_ENDPOINTS:
-        return parse_count(optarg, 1, 1000000, &setup->endpoints);
-    case SIMULATE_OPTION_CREDITS:
-        return parse_count(optarg, 1, 1000000, &setup->credits);
-    case SIMULATE_OPTION_SHARDS:
-        return parse_count(optarg, 1, 10000, &setup->shards);
-    default:
-        return false;
-    }
-}
-
-/* Store another option; the rest as above. */
-static bool store_option(struct simulate_request *request, int code, const char **wrong)
-{
-    struct simulation_problem *problem = &request->setup.problem;
-    switch (code) {
-    case SIMULATE_OPTION_LATE:
-        return request->setup.late_pushes = true;
-    case SIMULATE_OPTION_RATE:
-        return parse_positive(optarg, &problem->rate);
-    case SIMULATE_OPTION_RULE:
-        return parse_rule(problem, optarg);
-    case SIMULATE_OPTION_DIMENSIONS:
-        return parse_count(optarg, 1, 1000000, &problem->dimensions);
-    case SIMULATE_OPTION_CONDITION:
-        return parse_positive(optarg, &problem->condition);
-    case SIMULATE_OPTION_NOISE:
-        return strcmp(optarg, "0") == 0 ? (problem->noise = 0, true)
-                                        : parse_positive(optarg, &problem->noise);
-    case SIMULATE_OPTION_CURVE:
-        return request->curve = true;
-    case SIMULATE_OPTION_HISTOGRAM:
-        return request->histogram = true;
-    case SIMULATE_OPTION_CSV:
-        request->format = SIMULATE_CSV;
+    const char *wrong;
+    law_free(member);
+    if (law_parse(member, text, &wrong))
         return true;
-    case SIMULATE_OPTION_JSON:
-        request->format = SIMULATE_JSON;
-        return true;
-    default:
-        return store_times(request, code, wrong);
-    }
+    fprintf(stderr, "twill-simulate: '%s': %s\n", text, wrong);
+    return false;
 }
+
+#define AT(member) offsetof(struct simulate_request, member)
+#define WRONG      "a valid value; see --help"
+
+/* clang-format off */
+static const struct twill_option table[] = {
+    {'p', "workers", OPTION_OWN, 0, 0, 0, WRONG, read_workers, 0},
+    {'u', "updates", OPTION_COUNT, AT(setup.updates), 100, 1000000000, WRONG, NULL, 0},
+    {'r', "runs", OPTION_COUNT, AT(runs), 1, 100000, WRONG, NULL, 0},
+    {'s', "seed", OPTION_COUNT, AT(setup.seed), 0, 0, WRONG, NULL, 0},
+    {'c', "compute", OPTION_OWN, AT(setup.compute), 0, 0, WRONG, read_law, 0},
+    {'l', "latency", OPTION_OWN, AT(setup.latency), 0, 0, WRONG, read_law, 0},
+    {0, "service", OPTION_OWN, AT(setup.service), 0, 0, WRONG, read_law, 0},
+    {0, "slow", OPTION_OWN, AT(setup), 0, 0, WRONG, read_slow, 0},
+    {'b', "bytes", OPTION_OWN, AT(setup.bytes), 0, 0, WRONG, read_bytes, 0},
+    {0, "server-link", OPTION_OWN, AT(setup.server_link), 0, 0, WRONG, read_speed, 0},
+    {0, "worker-link", OPTION_OWN, AT(setup.worker_link), 0, 0, WRONG, read_speed, 0},
+    {0, "endpoints", OPTION_OWN, AT(setup.endpoints), 0, 0, WRONG, read_many, 0},
+    {0, "credits", OPTION_OWN, AT(setup.credits), 0, 0, WRONG, read_many, 0},
+    {0, "shards", OPTION_OWN, AT(setup.shards), 0, 0, WRONG, read_shards, 0},
+    {0, "late", OPTION_SWITCH, AT(setup.late_pushes), 0, 0, NULL, NULL, 0},
+    {0, "rate", OPTION_OWN, AT(setup.problem.rate), 0, 0, WRONG, read_positive, 0},
+    {0, "rule", OPTION_OWN, AT(setup.problem), 0, 0, WRONG, read_rule, 0},
+    {0, "dimensions", OPTION_OWN, AT(setup.problem.dimensions), 0, 0, WRONG, read_many, 0},
+    {0, "condition", OPTION_OWN, AT(setup.problem.condition), 0, 0, WRONG, read_positive, 0},
+    {0, "noise", OPTION_OWN, AT(setup.problem.noise), 0, 0, WRONG, read_noise, 0},
+    {0, "curve", OPTION_SWITCH, AT(curve), 0, 0, NULL, NULL, 0},
+    {0, "histogram", OPTION_SWITCH, AT(histogram), 0, 0, NULL, NULL, 0},
+    {0, "csv", OPTION_SWITCH, AT(csv), 0, 0, NULL, NULL, 0},
+    {0, "json", OPTION_SWITCH, AT(json), 0, 0, NULL, NULL, 0},
+};
+/* clang-format on */
 
 static bool parse_modes(struct simulate_request *request, int count, char **texts)
 {
@@ -295,22 +226,15 @@ int simulate_parse(struct simulate_request *request, int argc, char **argv)
                   .credits = UINT32_MAX,
                   .slow_factor = 1,
                   .updates = 20000,
-                  .skipped = 2000,
                   .seed = 1,
                   .problem = {.dimensions = 10, .condition = 10, .noise = 1}},
     };
-    int code, index = -1;
-    while ((code = getopt_long(argc, argv, "p:u:r:s:c:l:b:hV", options, &index)) != -1) {
-        const char *wrong = "not a valid value; see --help";
-        if (twill_bench_help(code, "twill-simulate", usage, true))
-            return STATUS_GOOD;
-        if (code == '?')
-            return STATUS_USAGE;
-        if (!store_option(request, code, &wrong)) {
-            fprintf(stderr, "twill-simulate: '%s': %s\n", optarg, wrong);
-            return STATUS_USAGE;
-        }
-    }
+    const struct twill_command command = {"twill-simulate", usage, table,
+                                          sizeof(table) / sizeof(table[0])};
+    enum twill_parsed parsed = twill_options_parse(&command, request, argc, argv, true);
+    if (parsed != TWILL_PARSED_RUN)
+        return parsed == TWILL_PARSED_DONE ? STATUS_GOOD : STATUS_USAGE;
+    request->setup.skipped = request->setup.updates / 10;
     bool good = parse_modes(request, argc - optind, argv + optind) && complete(request);
     return good ? -1 : STATUS_USAGE;
 }

@@ -18,9 +18,9 @@ struct simulate_line {
 };
 
 struct simulate_output {
-    enum simulate_format format;
+    bool csv;
     size_t lines;
-    struct json_object *array;
+    struct json_object *array; /* --json */
 };
 
 static void add_value(struct simulate_line *line, const char *name, double value)
@@ -55,8 +55,8 @@ static void print_json_line(struct simulate_output *output, const struct simulat
 
 static void print_line(struct simulate_output *output, const struct simulate_line *line)
 {
-    bool text = output->format == SIMULATE_TEXT;
-    if (output->format == SIMULATE_JSON) {
+    bool text = !output->csv;
+    if (output->array != NULL) {
         print_json_line(output, line);
         return;
     }
@@ -148,8 +148,8 @@ static void print_histogram(struct simulate_output *output, const struct simulat
 void simulate_print(const struct simulate_request *request, const struct simulate_row *rows,
                     size_t count)
 {
-    struct simulate_output output = {.format = request->format};
-    if (output.format == SIMULATE_JSON)
+    struct simulate_output output = {.csv = request->csv};
+    if (request->json)
         output.array = json_object_new_array();
     for (size_t i = 0; i < count; i++) {
         if (request->curve)

@@ -10,16 +10,13 @@
 #define SIMULATE_MODES   64
 #define SIMULATE_WORKERS 32
 
-enum simulate_format { SIMULATE_TEXT, SIMULATE_CSV, SIMULATE_JSON };
-
 /* The command line. */
 struct simulate_request {
     struct simulation_choice modes[SIMULATE_MODES];
     uint32_t workers[SIMULATE_WORKERS];
     size_t mode_count, worker_count, runs;
     struct simulation_setup setup; /* of all runs, but for mode, workers and seed */
-    enum simulate_format format;
-    bool curve, histogram;
+    bool csv, json, curve, histogram;
 };
 
 /* A mode at a number of workers: the sums and means of all runs. */

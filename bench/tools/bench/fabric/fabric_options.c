@@ -1,21 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The command line of twill-bench latency and its kin. */
 #include "bench/common/exit_status.h"
-#include "bench/common/help.h"
+#include "bench/common/options.h"
 #include "bench/common/report.h"
 #include "bench/tools/bench/fabric/fabric.h"
 
 #include <getopt.h>
 #include <string.h>
-
-enum {
-    FABRIC_OPTION_WINDOW = 256,
-    FABRIC_OPTION_TRANSPORT,
-    FABRIC_OPTION_INTERFACE,
-    FABRIC_OPTION_MEMORY,
-    FABRIC_OPTION_PINGPONG,
-    FABRIC_OPTION_CSV
-};
 
 static const struct {
     const char *name, *help;
@@ -86,8 +77,9 @@ static bool add_transport(struct fabric_options *options, const char *name, size
     return true;
 }
 
-static bool set_transports(struct fabric_options *options, const char *text)
+static bool read_transports(void *member, const char *text)
 {
+    struct fabric_options *options = member;
     options->transports = 0;
     options->all = strcmp(text, "all") == 0;
     for (size_t i = 0; options->all && i < sizeof(known_transports) / sizeof(char *); i++)
@@ -103,64 +95,42 @@ static bool set_transports(struct fabric_options *options, const char *text)
     return true;
 }
 
-/* Set the interfaces by their name. */
-static bool set_interface(struct fabric_options *options, const char *text)
+static bool read_interface(void *member, const char *text)
 {
+    struct fabric_options *options = member;
     bool both = strcmp(text, "both") == 0;
     options->calls = both || strcmp(text, "calls") == 0;
     options->alone = both || strcmp(text, "alone") == 0;
     return options->calls || options->alone;
 }
 
-/* Set an option. Returns NULL, or what its value should have been. */
-static const char *set_option(struct fabric_options *options, int letter, const char *text)
+static bool read_memory(void *member, const char *text)
 {
-    size_t number;
-    switch (letter) {
-    case 'b':
-        return twill_bench_parse_size(text, &options->min_bytes) ? NULL : "a size";
-    case 'e':
-        return twill_bench_parse_size(text, &options->max_bytes) ? NULL : "a size";
-    case 'f':
-        return twill_bench_parse_number(text, 2, 1 << 20, &options->factor) ? NULL
-                                                                            : "a number from 2";
-    case 'n':
-        return twill_bench_parse_number(text, 1, 1 << 28, &options->iterations) ? NULL
-                                                                                : "a number from 1";
-    case 'w':
-        return twill_bench_parse_number(text, 0, 1 << 28, &options->warmups) ? NULL : "a number";
-    case 'T':
-        return twill_bench_parse_number(text, 1, 1 << 20, &options->timeout) ? NULL
-                                                                             : "a number from 1";
-    case 'c':
-        if (!twill_bench_parse_number(text, 0, 1, &number))
-            return "0 or 1";
-        options->check = number == 1;
-        return NULL;
-    case FABRIC_OPTION_WINDOW:
-        return twill_bench_parse_number(text, 1, 4096, &options->window)
-                   ? NULL
-                   : "a number from 1 to 4096";
-    case FABRIC_OPTION_TRANSPORT:
-        return set_transports(options, text) ? NULL
-                                             : "all, or a list of shm, tcp, ofi:PROVIDER, default";
-    case FABRIC_OPTION_INTERFACE:
-        return set_interface(options, text) ? NULL : "calls, alone or both";
-    case FABRIC_OPTION_MEMORY:
-        options->placed = strcmp(text, "twill") == 0;
-        return options->placed || strcmp(text, "malloc") == 0 ? NULL : "malloc or twill";
-    case 'J':
-        options->output = text;
-        return NULL;
-    case FABRIC_OPTION_CSV:
-        options->csv = true;
-        return NULL;
-    case FABRIC_OPTION_PINGPONG:
-        options->pingpong = true;
-        return NULL;
-    }
-    return "";
+    bool *placed = member;
+    *placed = strcmp(text, "twill") == 0;
+    return *placed || strcmp(text, "malloc") == 0;
 }
+
+#define AT(member) offsetof(struct fabric_options, member)
+
+/* clang-format off */
+static const struct twill_option table[] = {
+    {'b', "minbytes", OPTION_SIZE, AT(min_bytes), 0, 0, "a size", NULL, 0},
+    {'e', "maxbytes", OPTION_SIZE, AT(max_bytes), 0, 0, "a size", NULL, 0},
+    {'f', "stepfactor", OPTION_COUNT, AT(factor), 2, 1 << 20, "a number from 2", NULL, 0},
+    {'n', "iters", OPTION_COUNT, AT(iterations), 1, 1 << 28, "a number from 1", NULL, 0},
+    {'w', "warmup_iters", OPTION_COUNT, AT(warmups), 0, 1 << 28, "a number", NULL, 0},
+    {'c', "check", OPTION_TRUTH, AT(check), 0, 0, NULL, NULL, 0},
+    {'T', "timeout", OPTION_COUNT, AT(timeout), 1, 1 << 20, "a number from 1", NULL, 0},
+    {'J', "json", OPTION_TEXT, AT(output), 0, 0, NULL, NULL, 0},
+    {0, "csv", OPTION_SWITCH, AT(csv), 0, 0, NULL, NULL, 0},
+    {0, "window", OPTION_COUNT, AT(window), 1, 4096, "a number from 1 to 4096", NULL, 0},
+    {0, "transport", OPTION_OWN, 0, 0, 0, "all, or a list of shm, tcp, ofi:PROVIDER, default", read_transports, 0},
+    {0, "interface", OPTION_OWN, 0, 0, 0, "calls, alone or both", read_interface, 0},
+    {0, "memory", OPTION_OWN, AT(placed), 0, 0, "malloc or twill", read_memory, 0},
+    {0, "pingpong", OPTION_SWITCH, AT(pingpong), 0, 0, NULL, NULL, 0},
+};
+/* clang-format on */
 
 static const char *check_options(const struct fabric_options *options)
 {
@@ -178,26 +148,6 @@ static const char *check_options(const struct fabric_options *options)
 
 bool fabric_parse(struct fabric_options *options, int argc, char **argv, bool speak, int *status)
 {
-    static const struct option names[] = {
-        {"minbytes", required_argument, NULL, 'b'},
-        {"maxbytes", required_argument, NULL, 'e'},
-        {"stepfactor", required_argument, NULL, 'f'},
-        {"iters", required_argument, NULL, 'n'},
-        {"warmup_iters", required_argument, NULL, 'w'},
-        {"check", required_argument, NULL, 'c'},
-        {"timeout", required_argument, NULL, 'T'},
-        {"json", required_argument, NULL, 'J'},
-        {"csv", no_argument, NULL, FABRIC_OPTION_CSV},
-        {"window", required_argument, NULL, FABRIC_OPTION_WINDOW},
-        {"transport", required_argument, NULL, FABRIC_OPTION_TRANSPORT},
-        {"interface", required_argument, NULL, FABRIC_OPTION_INTERFACE},
-        {"memory", required_argument, NULL, FABRIC_OPTION_MEMORY},
-        {"pingpong", no_argument, NULL, FABRIC_OPTION_PINGPONG},
-        {"help", no_argument, NULL, 'h'},
-        {"version", no_argument, NULL, 'V'},
-        {NULL, 0, NULL, 0},
-    };
-    int letter;
     enum fabric_measurement measurement = (enum fabric_measurement)fabric_find(argv[1]);
     *options = (struct fabric_options){.measurement = measurement,
                                        .min_bytes = 1,
@@ -209,20 +159,15 @@ bool fabric_parse(struct fabric_options *options, int argc, char **argv, bool sp
                                        .calls = true};
     (void)add_transport(options, "default", 7);
     *status = STATUS_USAGE;
-    opterr = speak;
+    char program[64];
+    snprintf(program, sizeof(program), "twill-bench %s", argv[1]);
+    const struct twill_command command = {program, usage, table, sizeof(table) / sizeof(table[0])};
     optind = 2;
-    while ((letter = getopt_long(argc, argv, "b:e:f:n:w:c:T:J:hV", names, NULL)) != -1) {
-        if (twill_bench_help(letter, "twill-bench", usage, speak)) {
-            *status = STATUS_GOOD;
-            return false;
-        }
-        const char *expected = letter == '?' ? "" : set_option(options, letter, optarg);
-        if (expected == NULL)
-            continue;
-        if (speak && expected[0] != '\0')
-            fprintf(stderr, "twill-bench %s: '%s' is not %s\n", argv[1], optarg, expected);
+    enum twill_parsed parsed = twill_options_parse(&command, options, argc, argv, speak);
+    if (parsed == TWILL_PARSED_DONE)
+        *status = STATUS_GOOD;
+    if (parsed != TWILL_PARSED_RUN)
         return false;
-    }
     const char *mistake = optind < argc ? "unexpected argument" : check_options(options);
     if (mistake != NULL && speak)
         fprintf(stderr, "twill-bench %s: %s%s%s\n", argv[1], mistake, optind < argc ? ": " : "",

@@ -78,8 +78,8 @@ struct twill_study {
 int twill_study_train(int argc, char **argv, bool speak);
 
 /* study_options.c: read the arguments behind "train". */
-enum twill_bench_parsed twill_study_parse(struct twill_study_options *options, int argc,
-                                          char **argv, bool speak);
+enum twill_parsed twill_study_parse(struct twill_study_options *options, int argc, char **argv,
+                                    bool speak);
 
 /* study_measure.c: open the first `ranks` ranks of the job: study->run.comm and their set. */
 twill_status twill_study_open(struct twill_study *study, size_t ranks);

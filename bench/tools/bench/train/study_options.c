@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The command line of twill-bench train. */
-#include "bench/common/help.h"
+#include "bench/common/options.h"
 #include "bench/tools/bench/train/study.h"
 
 #include <getopt.h>
-#include <stdlib.h>
 #include <string.h>
 
 static const char usage[] =
@@ -39,69 +38,8 @@ static const char usage[] =
     "      --plot FILE         draw FILE, an SVG, by gnuplot; replaces it\n"
     "  -h, --help  -V, --version\n";
 
-enum {
-    STUDY_RANKS = 256,
-    STUDY_SCALING,
-    STUDY_BATCH,
-    STUDY_GFLOPS,
-    STUDY_COMPUTE,
-    STUDY_PATTERN,
-    STUDY_SAMPLES,
-    STUDY_PER_NODE,
-    STUDY_LIST,
-    STUDY_MACHINE,
-    STUDY_ALGORITHM,
-    STUDY_SYSFS,
-    STUDY_PLOT,
-    STUDY_CORE,
-    STUDY_ENERGY,
-    STUDY_CSV
-};
-
-static const struct option names[] = {
-    {"list", required_argument, NULL, STUDY_LIST},
-    {"ranks", required_argument, NULL, STUDY_RANKS},
-    {"scaling", required_argument, NULL, STUDY_SCALING},
-    {"batch", required_argument, NULL, STUDY_BATCH},
-    {"device-gflops", required_argument, NULL, STUDY_GFLOPS},
-    {"compute-us", required_argument, NULL, STUDY_COMPUTE},
-    {"core", no_argument, NULL, STUDY_CORE},
-    {"pattern", required_argument, NULL, STUDY_PATTERN},
-    {"samples", required_argument, NULL, STUDY_SAMPLES},
-    {"per-node", required_argument, NULL, STUDY_PER_NODE},
-    {"machine", required_argument, NULL, STUDY_MACHINE},
-    {"algorithm", required_argument, NULL, STUDY_ALGORITHM},
-    {"iters", required_argument, NULL, 'n'},
-    {"warmup_iters", required_argument, NULL, 'w'},
-    {"energy", no_argument, NULL, STUDY_ENERGY},
-    {"sysfs", required_argument, NULL, STUDY_SYSFS},
-    {"csv", no_argument, NULL, STUDY_CSV},
-    {"output_file", required_argument, NULL, 'J'},
-    {"plot", required_argument, NULL, STUDY_PLOT},
-    {"help", no_argument, NULL, 'h'},
-    {"version", no_argument, NULL, 'V'},
-    {NULL, 0, NULL, 0},
-};
-
-static const char *name_of(int letter)
-{
-    const struct option *option = names;
-    while (option->name != NULL && option->val != letter)
-        option++;
-    return option->name;
-}
-
-static bool refuse(int letter, const char *text, const char *expected, bool speak)
-{
-    if (speak)
-        fprintf(stderr, "twill-bench: train: --%s: '%s' is not %s\n", name_of(letter), text,
-                expected);
-    return false;
-}
-
 /* Parse "1,2,4". */
-static bool parse_values(struct twill_study_values *values, int letter, const char *text,
-                         size_t most, bool speak)
+static bool read_values(struct twill_study_values *values, const char *text, size_t most)
 {
     char one[24];
     const char *at = text;
@@ -118,76 +56,68 @@ static bool parse_values(struct twill_study_values *values, int letter, const ch
         if (*at == '\0')
             return true;
     }
-    return refuse(letter, text, "a list of up to 32 numbers above 0", speak);
+    return false;
 }
 
-static bool parse_count(size_t *number, int letter, const char *text, size_t least, bool speak)
+static bool read_ranks(void *member, const char *text)
 {
-    return twill_bench_parse_number(text, least, 1u << 30, number) ||
-           refuse(letter, text, least > 0 ? "a number above 0" : "a number", speak);
+    return read_values(member, text, 1000000);
+}
+
+static bool read_numbers(void *member, const char *text)
+{
+    return read_values(member, text, 1u << 30);
 }
 
 /* Parse one of two words, or "both". */
-static bool parse_choice(bool chosen[2], int letter, const char *text, const char *const words[2],
-                         bool speak)
+static bool read_choice(bool *chosen, const char *text, const char *one, const char *other)
 {
     bool both = strcmp(text, "both") == 0;
-    chosen[0] = both || strcmp(text, words[0]) == 0;
-    chosen[1] = both || strcmp(text, words[1]) == 0;
-    if (!chosen[0] && !chosen[1] && speak)
-        fprintf(stderr, "twill-bench: train: --%s: '%s' is not %s, %s or both\n", name_of(letter),
-                text, words[0], words[1]);
+    chosen[0] = both || strcmp(text, one) == 0;
+    chosen[1] = both || strcmp(text, other) == 0;
     return chosen[0] || chosen[1];
 }
 
-static bool set_text(struct twill_study_options *options, int letter, const char *text)
+static bool read_scaling(void *member, const char *text)
 {
-    const char **const texts[] = {&options->list,  &options->machine, &options->algorithm,
-                                  &options->sysfs, &options->plot,    &options->output};
-    const int letters[] = {STUDY_LIST,  STUDY_MACHINE, STUDY_ALGORITHM,
-                           STUDY_SYSFS, STUDY_PLOT,    'J'};
-    for (size_t i = 0; i < sizeof(letters) / sizeof(letters[0]); i++)
-        if (letter == letters[i])
-            *texts[i] = text;
-    options->core |= letter == STUDY_CORE;
-    options->energy |= letter == STUDY_ENERGY;
-    options->csv |= letter == STUDY_CSV;
-    return true;
+    return read_choice(member, text, "weak", "strong");
 }
 
-static bool set_option(struct twill_study_options *options, int letter, const char *text,
-                       bool speak)
+static bool read_pattern(void *member, const char *text)
 {
-    static const char *const scalings[] = {"weak", "strong"};
-    static const char *const patterns[] = {"allreduce", "bcast+reduce"};
-    switch (letter) {
-    case STUDY_RANKS:
-        return parse_values(&options->ranks, letter, text, 1000000, speak);
-    case STUDY_BATCH:
-        return parse_values(&options->batches, letter, text, 1u << 30, speak);
-    case STUDY_COMPUTE:
-        return parse_values(&options->compute_us, letter, text, 1u << 30, speak);
-    case STUDY_SCALING:
-        return parse_choice(options->scaling, letter, text, scalings, speak);
-    case STUDY_PATTERN:
-        return parse_choice(options->pattern, letter, text, patterns, speak);
-    case STUDY_GFLOPS:
-        return parse_count(&options->gflops, letter, text, 1, speak);
-    case STUDY_SAMPLES:
-        return parse_count(&options->samples, letter, text, 1, speak);
-    case STUDY_PER_NODE:
-        return parse_count(&options->per_node, letter, text, 1, speak);
-    case 'n':
-        return parse_count(&options->iterations, letter, text, 1, speak);
-    case 'w':
-        return parse_count(&options->warmups, letter, text, 0, speak);
-    default:
-        return set_text(options, letter, text);
-    }
+    return read_choice(member, text, "allreduce", "bcast+reduce");
 }
 
-static enum twill_bench_parsed check_options(const struct twill_study_options *options, int argc,
-                                             char **argv, bool speak)
+#define AT(member) offsetof(struct twill_study_options, member)
+#define VALUES     "a list of up to 32 numbers above 0"
+#define MANY       (1u << 30)
+
+/* clang-format off */
+static const struct twill_option table[] = {
+    {0, "list", OPTION_TEXT, AT(list), 0, 0, NULL, NULL, 0},
+    {0, "ranks", OPTION_OWN, AT(ranks), 0, 0, VALUES, read_ranks, 0},
+    {0, "scaling", OPTION_OWN, AT(scaling), 0, 0, "weak, strong or both", read_scaling, 0},
+    {0, "batch", OPTION_OWN, AT(batches), 0, 0, VALUES, read_numbers, 0},
+    {0, "device-gflops", OPTION_COUNT, AT(gflops), 1, MANY, "a number above 0", NULL, 0},
+    {0, "compute-us", OPTION_OWN, AT(compute_us), 0, 0, VALUES, read_numbers, 0},
+    {0, "core", OPTION_SWITCH, AT(core), 0, 0, NULL, NULL, 0},
+    {0, "pattern", OPTION_OWN, AT(pattern), 0, 0, "allreduce, bcast+reduce or both", read_pattern, 0},
+    {0, "samples", OPTION_COUNT, AT(samples), 1, MANY, "a number above 0", NULL, 0},
+    {0, "per-node", OPTION_COUNT, AT(per_node), 1, MANY, "a number above 0", NULL, 0},
+    {0, "machine", OPTION_TEXT, AT(machine), 0, 0, NULL, NULL, 0},
+    {0, "algorithm", OPTION_TEXT, AT(algorithm), 0, 0, NULL, NULL, 0},
+    {'n', "iters", OPTION_COUNT, AT(iterations), 1, MANY, "a number above 0", NULL, 0},
+    {'w', "warmup_iters", OPTION_COUNT, AT(warmups), 0, MANY, "a number", NULL, 0},
+    {0, "energy", OPTION_SWITCH, AT(energy), 0, 0, NULL, NULL, 0},
+    {0, "sysfs", OPTION_TEXT, AT(sysfs), 0, 0, NULL, NULL, 0},
+    {0, "csv", OPTION_SWITCH, AT(csv), 0, 0, NULL, NULL, 0},
+    {'J', "output_file", OPTION_TEXT, AT(output), 0, 0, NULL, NULL, 0},
+    {0, "plot", OPTION_TEXT, AT(plot), 0, 0, NULL, NULL, 0},
+};
+/* clang-format on */
+
+static enum twill_parsed check_options(const struct twill_study_options *options, int argc,
+                                       char **argv, bool speak)
 {
     const char *mistake = NULL;
     if (options->list == NULL)
@@ -198,11 +128,11 @@ static enum twill_bench_parsed check_options(const struct twill_study_options *o
         fprintf(stderr, "twill-bench: train: %s\n", mistake);
     else if (optind < argc && speak)
         fprintf(stderr, "twill-bench: train: one argument too many: '%s'\n", argv[optind]);
-    return mistake != NULL || optind < argc ? TWILL_BENCH_USAGE : TWILL_BENCH_RUN;
+    return mistake != NULL || optind < argc ? TWILL_PARSED_USAGE : TWILL_PARSED_RUN;
 }
 
-enum twill_bench_parsed twill_study_parse(struct twill_study_options *options, int argc,
-                                          char **argv, bool speak)
+enum twill_parsed twill_study_parse(struct twill_study_options *options, int argc, char **argv,
+                                    bool speak)
 {
     *options = (struct twill_study_options){.batches = {.value = {32}, .n = 1},
                                             .gflops = 10000,
@@ -210,12 +140,8 @@ enum twill_bench_parsed twill_study_parse(struct twill_study_options *options, i
                                             .warmups = 2,
                                             .scaling = {true, false},
                                             .pattern = {true, false}};
-    opterr = speak;
-    for (int letter; (letter = getopt_long(argc, argv, "n:w:J:hV", names, NULL)) != -1;) {
-        if (twill_bench_help(letter, "twill-bench", usage, speak))
-            return TWILL_BENCH_DONE;
-        if (letter == '?' || !set_option(options, letter, optarg, speak))
-            return TWILL_BENCH_USAGE;
-    }
-    return check_options(options, argc, argv, speak);
+    const struct twill_command command = {"twill-bench: train", usage, table,
+                                          sizeof(table) / sizeof(table[0])};
+    enum twill_parsed parsed = twill_options_parse(&command, options, argc, argv, speak);
+    return parsed == TWILL_PARSED_RUN ? check_options(options, argc, argv, speak) : parsed;
 }

@@ -197,9 +197,9 @@ static void set_run_options(struct twill_study *study)
 int twill_study_train(int argc, char **argv, bool speak)
 {
     struct twill_study study = {.json.path = NULL};
-    enum twill_bench_parsed parsed = twill_study_parse(&study.options, argc, argv, speak);
-    if (parsed != TWILL_BENCH_RUN)
-        return parsed == TWILL_BENCH_DONE ? STATUS_GOOD : STATUS_USAGE;
+    enum twill_parsed parsed = twill_study_parse(&study.options, argc, argv, speak);
+    if (parsed != TWILL_PARSED_RUN)
+        return parsed == TWILL_PARSED_DONE ? STATUS_GOOD : STATUS_USAGE;
     set_run_options(&study);
     int32_t outcome = STATUS_GOOD;
     twill_status status = connect_study(&study);
