@@ -2,7 +2,6 @@
 /* Names on the tools' command lines. */
 #include "bench/common/option_names.h"
 #include "bench/common/measured_collectives.h"
-#include "bench/common/type_names.h"
 #include "lib/base/lists.h"
 
 #include <ctype.h>

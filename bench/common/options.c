@@ -1,13 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Options by a table. */
 #include "bench/common/options.h"
-#include "bench/common/help.h"
 #include "bench/common/report.h"
+#include "lib/twill.h"
 
 #include <getopt.h>
 #include <string.h>
 
 enum { OPTIONS_MOST = 64, OPTION_NUMBER = 256 }; /* getopt's value of an option without a letter */
+
+/* Return whether the option is -h or -V, and print the usage or the program's version if so;
+ * nothing is printed unless `speak`. */
+static bool twill_bench_help(int letter, const char *program, const char *usage, bool speak)
+{
+    if (speak && letter == 'h')
+        fputs(usage, stdout);
+    if (speak && letter == 'V')
+        printf("%s %s\n", program, twill_version());
+    return letter == 'h' || letter == 'V';
+}
 
 static bool choose(const char *words, const char *text, size_t *choice)
 {

@@ -2,7 +2,7 @@
 /* A job on several hosts: sends each host's server its ranks, starts them when all hosts are ready,
  * and decides when the job ends. */
 #include "fabric/launcher/front.h"
-#include "fabric/launcher/launcher_job.h"
+#include "fabric/launcher/launcher.h"
 #include "lib/base/times.h"
 
 #include <errno.h>

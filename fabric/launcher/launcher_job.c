@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A job as bytes: strings, each with a leading letter for its kind and a terminating 0. */
-#include "fabric/launcher/launcher_job.h"
+#include "fabric/launcher/launcher.h"
 
 #include <errno.h>
 #include <limits.h>

@@ -27,7 +27,7 @@ enum twill_frame_kind {
     TWILL_FRAME_FAILED,    /* value: exit code; the reason is on standard error */
     TWILL_FRAME_DONE,      /* the last frame */
     /* to a server */
-    TWILL_FRAME_JOB,    /* launcher_job.h */
+    TWILL_FRAME_JOB,    /* launcher_job.c */
     TWILL_FRAME_START,  /* "address port" of rank 0 */
     TWILL_FRAME_INPUT,  /* standard input; empty: its end */
     TWILL_FRAME_SIGNAL, /* value: number */

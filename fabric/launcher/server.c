@@ -2,7 +2,7 @@
 /* twillrun --server: the ranks of one host, for a twillrun on another. It gets frames on standard
  * input, and ends its ranks and itself when that ends. */
 #include "fabric/host/local_address.h"
-#include "fabric/launcher/launcher_job.h"
+#include "fabric/launcher/launcher.h"
 #include "lib/base/times.h"
 
 #include <arpa/inet.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What twillrun and its servers on other hosts send each other: frames over a pipe, and the job in
  * one. The first byte selects: frames, a job alone, or (254) a hostfile. */
-#include "fabric/launcher/launcher_job.h"
+#include "fabric/launcher/launcher.h"
 #include "fabric/launcher/pipe.h"
 #include "tests/fuzz/fuzz_input.h"
 

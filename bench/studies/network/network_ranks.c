@@ -8,9 +8,8 @@
  * 1.3 GHz (nviennot/core-to-core-latency, "results/Intel(R) Xeon Phi(TM) CPU 7210 @ 1.30GHz.csv").
  * A core that reads many lines is charged them one after the other, and so are N cores that read
  * one line. Both are upper bounds: a core has several misses under way. */
-#include "bench/studies/network/network_ranks.h"
 #include "algorithms/schedule/step_table.h"
-#include "bench/studies/network/network_platform.h"
+#include "bench/studies/network/network.h"
 
 #include <math.h>
 #include <simgrid/actor.h>

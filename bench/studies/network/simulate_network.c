@@ -4,8 +4,7 @@
 #include "algorithms/select/price.h"
 #include "algorithms/select/tuning_file.h"
 #include "bench/common/report.h"
-#include "bench/studies/network/network_platform.h"
-#include "bench/studies/network/network_ranks.h"
+#include "bench/studies/network/network.h"
 #include "lib/base/plural.h"
 
 #include <getopt.h>

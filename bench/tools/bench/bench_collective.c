@@ -2,7 +2,6 @@
 /* The table of collectives, their shards and their calls. */
 #include "bench/tools/bench/bench_collective.h"
 #include "bench/common/option_names.h"
-#include "bench/tools/bench/bench_payload.h"
 
 #include <string.h>
 

@@ -5,7 +5,7 @@
 #include "bench/common/measured_collectives.h"
 #include "bench/common/option_names.h"
 #include "bench/common/options.h"
-#include "bench/tools/bench/bench_payload.h"
+#include "bench/tools/bench/bench_collective.h"
 #include "bench/tools/bench/steps/played_step.h"
 
 #include <getopt.h>

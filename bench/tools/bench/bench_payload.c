@@ -5,7 +5,7 @@
  * Floating-point sums use integers and products powers of two, so that every order of reduction
  * gives the same exact result in f32. 8- and 16-bit floats are reduced in f32, too, and rounded
  * once, as here. Only f32 and f64 over very many ranks are granted a tolerance. */
-#include "bench/tools/bench/bench_payload.h"
+#include "bench/tools/bench/bench_collective.h"
 
 #include <math.h>
 #include <string.h>

@@ -4,12 +4,11 @@
 #define TWILL_BENCH_RUN_H
 
 #include "bench/common/energy.h"
+#include "bench/common/exit_status.h"
 #include "bench/common/gradient_list.h"
 #include "bench/common/progress_line.h"
-#include "bench/common/try.h"
 #include "bench/tools/bench/bench_collective.h"
 #include "bench/tools/bench/bench_options.h"
-#include "bench/tools/bench/bench_payload.h"
 
 struct json_object;
 

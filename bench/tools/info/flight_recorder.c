@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A view in the format of PyTorch's flight recorder (version 2.9 of its JSON): a file for each
  * rank, with its process groups and its calls. Its analyser wants names such as nccl:all_reduce. */
-#include "bench/tools/info/print_job.h"
+#include "bench/tools/info/info.h"
 
 #include <errno.h>
 #include <json-c/json.h>

@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* twill-info: what twill finds on the machine, what it chose and why, its variables, and where the
  * pages of its memory are. */
+#include "bench/tools/info/info.h"
 #include "bench/common/option_names.h"
 #include "bench/common/report.h"
-#include "bench/tools/info/pages.h"
-#include "bench/tools/info/print_job.h"
-#include "bench/tools/info/print_threads.h"
-#include "bench/tools/info/print_why.h"
 #include "lib/twill.h"
 
 #include <getopt.h>

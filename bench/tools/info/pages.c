@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Query page placement by move_pages(2) and get_mempolicy(2), without libnuma. */
-#include "bench/tools/info/pages.h"
+#include "bench/tools/info/info.h"
 
 #include <errno.h>
 #include <linux/mempolicy.h>

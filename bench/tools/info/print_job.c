@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "bench/tools/info/print_job.h"
+#include "bench/tools/info/info.h"
 
 #include <json-c/json.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* twill-info --threads: a gradient set is made, whose description says where its threads run. */
-#include "bench/tools/info/print_threads.h"
+#include "bench/tools/info/info.h"
 
 #include "lib/base/plural.h"
 #include "lib/twill_train.h"

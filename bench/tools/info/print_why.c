@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* twill-info --why: print the answer of twill_context_why() as a table. */
-#include "bench/tools/info/print_why.h"
+#include "bench/tools/info/info.h"
 #include "lib/base/plural.h"
 
 #include <stdbool.h>

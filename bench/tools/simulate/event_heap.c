@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "bench/tools/simulate/event_heap.h"
+#include "bench/tools/simulate/simulation.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "bench/tools/simulate/laws.h"
+#include "bench/tools/simulate/simulation.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
 /* All messages under way have the same rate, so one number, what each would have got by now,
  * orders them: a message that is as long as the others ends when this number has grown by its
  * length. Joining and leaving cost O(log n), however many there are. */
-#include "bench/tools/simulate/shared_link.h"
+#include "bench/tools/simulate/simulation.h"
 
 #include <math.h>
 

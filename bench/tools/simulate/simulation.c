@@ -7,8 +7,6 @@
  * crosses the outgoing link and has a latency, too. Each shard has a version, the number of its
  * updates; a gradient's staleness is how far it has advanced since its actor read the shard. */
 #include "bench/tools/simulate/simulation.h"
-#include "bench/tools/simulate/learning.h"
-#include "bench/tools/simulate/shared_link.h"
 
 #include <math.h>
 #include <stdlib.h>

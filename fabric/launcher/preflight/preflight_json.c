@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The page as JSON. */
-#include "fabric/launcher/preflight/preflight_spread.h"
+#include "fabric/launcher/preflight/preflight_front.h"
 #include "fabric/launcher/preflight/preflight_wire.h"
 
 static struct json_object *findings_json(const struct preflight *all, bool problems)

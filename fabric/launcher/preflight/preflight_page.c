@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The page: the result, problems and warnings with what to do, and a table of the hosts. */
-#include "fabric/launcher/preflight/preflight_spread.h"
+#include "fabric/launcher/preflight/preflight_front.h"
 #include "lib/base/plural.h"
 
 #include <inttypes.h>

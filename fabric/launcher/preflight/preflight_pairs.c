@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Checks of connections between hosts, of the cores of ranks, and of the test job. */
-#include "fabric/launcher/preflight/preflight_spread.h"
+#include "fabric/launcher/preflight/preflight_front.h"
 #include "lib/base/plural.h"
 
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Start twillruns, write to them and read from them, always with a deadline. */
-#include "fabric/launcher/preflight/preflight_programs.h"
+#include "fabric/launcher/preflight/preflight_front.h"
 #include "lib/base/base.h"
 
 #include <errno.h>

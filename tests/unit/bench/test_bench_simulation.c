@@ -2,8 +2,7 @@
 /* The simulated parameter server against what is known exactly: times of updates within 2 %,
  * staleness, contention, error floors and the border of stability. The seeds are fixed, so the
  * results do not vary. CMake links bench/tools/simulate/. */
-#include "bench/tools/simulate/learning.h"
-#include "bench/tools/simulate/shared_link.h"
+#include "bench/tools/simulate/simulation.h"
 #include "tests/support/unit.h"
 
 static void parse(struct law *law, const char *text)

@@ -4,7 +4,7 @@
 #ifndef TWILL_BENCH_FABRIC_H
 #define TWILL_BENCH_FABRIC_H
 
-#include "bench/common/try.h"
+#include "bench/common/exit_status.h"
 #include "lib/twill.h"
 
 #include <stdbool.h>

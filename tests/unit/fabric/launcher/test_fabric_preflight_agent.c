@@ -2,7 +2,7 @@
 /* twillrun --check on a host: files of the kernel, lists of CPUs, lines between front and agents,
  * and connections over loopback. */
 #include "fabric/launcher/preflight/preflight_agent.h"
-#include "fabric/launcher/preflight/preflight_programs.h"
+#include "fabric/launcher/preflight/preflight_front.h"
 #include "lib/base/base.h"
 #include "tests/support/unit.h"
 
