@@ -5,10 +5,25 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <json-c/json.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+
+void twill_json_text(struct json_object *object, const char *key, const char *text)
+{
+    json_object_object_add(object, key, text != NULL ? json_object_new_string(text) : NULL);
+}
+
+void twill_json_count(struct json_object *object, const char *key, size_t count)
+{
+    json_object_object_add(object, key, json_object_new_uint64(count));
+}
+
+void twill_json_real(struct json_object *object, const char *key, double value)
+{
+    json_object_object_add(object, key, isnan(value) ? NULL : json_object_new_double(value));
+}
 
 bool twill_json_file_create(struct twill_json_file *json, const char *path)
 {

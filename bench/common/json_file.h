@@ -3,9 +3,14 @@
 #ifndef TWILL_JSON_FILE_H
 #define TWILL_JSON_FILE_H
 
+#include <json-c/json.h>
 #include <stdbool.h>
+#include <stddef.h>
 
-struct json_object;
+/* Add a member: NULL and NAN are null. */
+void twill_json_text(struct json_object *object, const char *key, const char *text);
+void twill_json_count(struct json_object *object, const char *key, size_t count);
+void twill_json_real(struct json_object *object, const char *key, double value);
 
 struct twill_json_file {
     struct json_object *root; /* NULL: closed; begins with "version", twill's */

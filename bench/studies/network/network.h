@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Simulated networks, and the ranks on them. */
-#ifndef TWILL_NETWORK_H
-#define TWILL_NETWORK_H
+#ifndef TWILL_SIMULATED_NETWORK_H
+#define TWILL_SIMULATED_NETWORK_H
 
 #include "algorithms/algorithms.h"
 #include "algorithms/select/machine_model.h"

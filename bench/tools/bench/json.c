@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The JSON that nccl-tests' -J writes, field by field, with machine, ranks and nodes added. */
+#include "bench/common/json_file.h"
 #include "bench/tools/bench/bench_run.h"
 #include "bench/tools/bench/steps/played_step.h"
 
 #include <errno.h>
-#include <json-c/json.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/utsname.h>
@@ -21,16 +22,6 @@ static void put(struct json_object *object, const char *key, struct json_object 
 static struct json_object *string(const char *text)
 {
     return json_object_new_string(text);
-}
-
-static struct json_object *integer(size_t value)
-{
-    return json_object_new_uint64(value);
-}
-
-static struct json_object *real(double value)
-{
-    return json_object_new_double(value);
 }
 
 /* nccl-tests writes booleans as strings. */
@@ -81,11 +72,11 @@ static struct json_object *run_machine_json(struct twill_bench_run *run)
     struct json_object *object = json_object_new_object();
     struct utsname names;
     if (uname(&names) == 0) {
-        put(object, "hostname", string(names.nodename));
-        put(object, "kernel", string(names.release));
-        put(object, "architecture", string(names.machine));
+        twill_json_text(object, "hostname", names.nodename);
+        twill_json_text(object, "kernel", names.release);
+        twill_json_text(object, "architecture", names.machine);
     }
-    put(object, "processors", integer((size_t)sysconf(_SC_NPROCESSORS_ONLN)));
+    twill_json_count(object, "processors", (size_t)sysconf(_SC_NPROCESSORS_ONLN));
     struct json_object *lines = json_object_new_array();
     const char *line;
     for (size_t i = 0; (line = twill_context_describe(run->context, i)) != NULL; i++)
@@ -102,7 +93,7 @@ static struct json_object *devices(const struct twill_bench_run *run)
         struct json_object *one = json_object_new_object();
         put(one, "rank", json_object_new_int(place->rank));
         put(one, "pid", json_object_new_int(place->pid));
-        put(one, "hostname", string(place->host));
+        twill_json_text(one, "hostname", place->host);
         put(one, "node", json_object_new_int(place->node));
         put(one, "local_rank", json_object_new_int(place->local_rank));
         json_object_array_add(list, one);
@@ -114,39 +105,39 @@ static void put_sizes(struct json_object *object, const struct twill_bench_run *
 {
     const struct twill_bench_options *options = &run->options;
     if (options->list != NULL) {
-        put(object, "list", string(options->list));
-        put(object, "keys", integer(run->list.keys));
+        twill_json_text(object, "list", options->list);
+        twill_json_count(object, "keys", run->list.keys);
         if (options->measures.overlap) {
-            put(object, "batch", integer(options->played.batch));
-            put(object, "gflops", integer(options->played.gflops));
-            put(object, "computes", string(options->played.device ? "device" : "core"));
+            twill_json_count(object, "batch", options->played.batch);
+            twill_json_count(object, "gflops", options->played.gflops);
+            twill_json_text(object, "computes", options->played.device ? "device" : "core");
             put(object, "tests", truth(options->measures.tests));
-            put(object, "order", string(options->played.priority ? "priority" : "backward"));
+            twill_json_text(object, "order", options->played.priority ? "priority" : "backward");
         }
         return;
     }
-    put(object, "minimum_bytes", integer(options->sizes.min_bytes));
-    put(object, "maximum_bytes", integer(options->sizes.max_bytes));
+    twill_json_count(object, "minimum_bytes", options->sizes.min_bytes);
+    twill_json_count(object, "maximum_bytes", options->sizes.max_bytes);
     if (options->sizes.step_factor > 1)
-        put(object, "step_factor", integer(options->sizes.step_factor));
+        twill_json_count(object, "step_factor", options->sizes.step_factor);
     else
-        put(object, "step_bytes", integer(options->sizes.step_bytes));
+        twill_json_count(object, "step_bytes", options->sizes.step_bytes);
 }
 
 static struct json_object *config(const struct twill_bench_run *run)
 {
     const struct twill_bench_options *options = &run->options;
     struct json_object *object = json_object_new_object();
-    put(object, "collective", string(twill_bench_facts(options->collective)->name));
+    twill_json_text(object, "collective", twill_bench_facts(options->collective)->name);
     put_sizes(object, run);
-    put(object, "warmup_iters", integer(options->repeats.warmups));
-    put(object, "iterations", integer(options->repeats.iterations));
-    put(object, "aggregated_iterations", integer(options->repeats.aggregate));
-    put(object, "validation", integer(options->repeats.checks));
-    put(object, "average", integer(options->report.average));
-    put(object, "unalign", integer(options->calls.unalign));
+    twill_json_count(object, "warmup_iters", options->repeats.warmups);
+    twill_json_count(object, "iterations", options->repeats.iterations);
+    twill_json_count(object, "aggregated_iterations", options->repeats.aggregate);
+    twill_json_count(object, "validation", options->repeats.checks);
+    twill_json_count(object, "average", options->report.average);
+    twill_json_count(object, "unalign", options->calls.unalign);
     put(object, "blocking_collectives", truth(options->calls.blocking));
-    put(object, "memory", string(options->calls.placed ? "twill" : "malloc"));
+    twill_json_text(object, "memory", options->calls.placed ? "twill" : "malloc");
     if (options->measures.energy)
         put(object, "energy", run->meters.own == NULL ? NULL : string(run->meters.says));
     put(object, "devices", devices(run));
@@ -182,7 +173,7 @@ bool twill_bench_json_open(struct twill_bench_run *run, int argc, char **argv)
     put(run->results.json, "start_time", time_json());
     put(run->results.json, "args", args);
     put(run->results.json, "env", environment());
-    put(run->results.json, "twill_version", string(twill_version()));
+    twill_json_text(run->results.json, "twill_version", twill_version());
     put(run->results.json, "ranks", json_object_new_int(run->world_size));
     put(run->results.json, "nodes", json_object_new_int(twill_comm_nodes(run->world)));
     put(run->results.json, "machine", run_machine_json(run));
@@ -191,27 +182,21 @@ bool twill_bench_json_open(struct twill_bench_run *run, int argc, char **argv)
     return true;
 }
 
-/* Return joules, or null below 0. */
-static struct json_object *joules_json(double joules)
-{
-    return joules < 0 ? NULL : real(joules);
-}
-
 static struct json_object *energy_json(const struct twill_bench_energy *energy)
 {
     if (!energy->known)
         return NULL;
     struct twill_bench_shares shares = twill_bench_shares(energy);
     struct json_object *object = json_object_new_object();
-    put(object, "seconds", real(energy->seconds));
-    put(object, "joules", real(energy->joules));
-    put(object, "watts", real(energy->watts));
-    put(object, "node_joules", real(shares.machine_joules));
-    put(object, "node_watts", real(shares.machine_watts));
-    put(object, "rank_joules", real(shares.rank_joules));
-    put(object, "rank_watts", real(shares.rank_watts));
-    put(object, "cpu_joules", joules_json(energy->cpu));
-    put(object, "memory_joules", joules_json(energy->memory));
+    twill_json_real(object, "seconds", energy->seconds);
+    twill_json_real(object, "joules", energy->joules);
+    twill_json_real(object, "watts", energy->watts);
+    twill_json_real(object, "node_joules", shares.machine_joules);
+    twill_json_real(object, "node_watts", shares.machine_watts);
+    twill_json_real(object, "rank_joules", shares.rank_joules);
+    twill_json_real(object, "rank_watts", shares.rank_watts);
+    twill_json_real(object, "cpu_joules", energy->cpu < 0 ? NAN : energy->cpu);
+    twill_json_real(object, "memory_joules", energy->memory < 0 ? NAN : energy->memory);
     return object;
 }
 
@@ -220,34 +205,34 @@ static struct json_object *half(const struct twill_bench_timing *timing, bool ea
     if (timing->missing)
         return NULL;
     struct json_object *object = json_object_new_object();
-    put(object, "time", real(timing->seconds * 1e6));
-    put(object, "alg_bw", real(timing->algorithm_bandwidth));
-    put(object, "bus_bw", real(timing->bus_bandwidth));
+    twill_json_real(object, "time", timing->seconds * 1e6);
+    twill_json_real(object, "alg_bw", timing->algorithm_bandwidth);
+    twill_json_real(object, "bus_bw", timing->bus_bandwidth);
     put(object, "nwrong", timing->wrong < 0 ? NULL : json_object_new_int64(timing->wrong));
-    put(object, "first_time", real(timing->first * 1e6));
+    twill_json_real(object, "first_time", timing->first * 1e6);
     if (each) {
-        put(object, "i_min", real(timing->each.min * 1e6));
-        put(object, "i_max", real(timing->each.max * 1e6));
-        put(object, "i_mean", real(timing->each.mean * 1e6));
-        put(object, "i_median", real(timing->each.median * 1e6));
-        put(object, "i_p99", real(timing->each.p99 * 1e6));
-        put(object, "i_cv", real(timing->each.cv));
+        twill_json_real(object, "i_min", timing->each.min * 1e6);
+        twill_json_real(object, "i_max", timing->each.max * 1e6);
+        twill_json_real(object, "i_mean", timing->each.mean * 1e6);
+        twill_json_real(object, "i_median", timing->each.median * 1e6);
+        twill_json_real(object, "i_p99", timing->each.p99 * 1e6);
+        twill_json_real(object, "i_cv", timing->each.cv);
     }
     if (timing->waiting + timing->wire > 0) {
-        put(object, "wait", real(timing->waiting * 1e6));
-        put(object, "wire", real(timing->wire * 1e6));
-        put(object, "stack", real(twill_bench_stack(timing) * 1e6));
+        twill_json_real(object, "wait", timing->waiting * 1e6);
+        twill_json_real(object, "wire", timing->wire * 1e6);
+        twill_json_real(object, "stack", twill_bench_stack(timing) * 1e6);
     }
     if (timing->reproducible > 0)
-        put(object, "reproducible_time", real(timing->reproducible * 1e6));
+        twill_json_real(object, "reproducible_time", timing->reproducible * 1e6);
     if (timing->narrow > 0) {
-        put(object, "narrow_time", real(timing->narrow * 1e6));
-        put(object, "narrow_bytes_ratio", real(timing->narrow_bytes));
+        twill_json_real(object, "narrow_time", timing->narrow * 1e6);
+        twill_json_real(object, "narrow_bytes_ratio", timing->narrow_bytes);
     }
     if (timing->overall > 0) {
-        put(object, "overall", real(timing->overall * 1e6));
-        put(object, "compute", real(timing->compute * 1e6));
-        put(object, "overlap", real(timing->overlap));
+        twill_json_real(object, "overall", timing->overall * 1e6);
+        twill_json_real(object, "compute", timing->compute * 1e6);
+        twill_json_real(object, "overlap", timing->overlap);
     }
     if (timing->energy.machines > 0)
         put(object, "energy", energy_json(&timing->energy));
@@ -261,13 +246,13 @@ static struct json_object *subject(const struct twill_bench_run *run,
     char root[16];
     snprintf(root, sizeof(root), "%d", row->root);
     struct json_object *object = json_object_new_object();
-    put(object, "size", integer(row->bytes));
-    put(object, "count", integer(row->count));
-    put(object, "type", string(row->type));
-    put(object, "redop", string(row->op));
-    put(object, "root", string(root));
-    put(object, "actual_iterations", integer(run->options.repeats.iterations));
-    put(object, "experiment_name", string(twill_bench_facts(run->options.collective)->name));
+    twill_json_count(object, "size", row->bytes);
+    twill_json_count(object, "count", row->count);
+    twill_json_text(object, "type", row->type);
+    twill_json_text(object, "redop", row->op);
+    twill_json_text(object, "root", root);
+    twill_json_count(object, "actual_iterations", run->options.repeats.iterations);
+    twill_json_text(object, "experiment_name", twill_bench_facts(run->options.collective)->name);
     return object;
 }
 
@@ -296,9 +281,9 @@ void twill_bench_json_step(struct twill_bench_run *run)
     put(step, "in_place", half(&run->step[run->list.keys].in_place, run->options.report.each));
     for (size_t key = run->list.keys; key-- > 0;) {
         struct json_object *one = json_object_new_object();
-        put(one, "key", integer(key));
-        put(one, "size", integer(run->step[key].bytes));
-        put(one, "count", integer(run->step[key].count));
+        twill_json_count(one, "key", key);
+        twill_json_count(one, "size", run->step[key].bytes);
+        twill_json_count(one, "count", run->step[key].count);
         put(one, "in_place", half(&run->step[key].in_place, false));
         json_object_array_add(keys, one);
     }
@@ -315,16 +300,16 @@ void twill_bench_json_played(struct twill_bench_run *run, twill_type type, twill
         twill_bench_subject(run, type, op, -1, (size_t)run->list.total);
     struct twill_bench_row facts = twill_bench_row(&step);
     struct json_object *object = subject(run, &facts);
-    put(object, "bucket", row->bucket == SIZE_MAX ? NULL : integer(row->bucket));
-    put(object, "buckets", integer(row->buckets));
-    put(object, "operations", integer(row->operations));
-    put(object, "bytes", integer(row->bytes));
-    put(object, "bytes_copied", integer(row->bytes_copied));
-    put(object, "compute", real(row->compute * 1e6));
-    put(object, "communication", real(row->communication * 1e6));
-    put(object, "after", real(row->after * 1e6));
-    put(object, "overlapped", real(row->overlapped * 1e6));
-    put(object, "by_tensor", real(row->by_tensor * 1e6));
+    put(object, "bucket", row->bucket == SIZE_MAX ? NULL : json_object_new_uint64(row->bucket));
+    twill_json_count(object, "buckets", row->buckets);
+    twill_json_count(object, "operations", row->operations);
+    twill_json_count(object, "bytes", row->bytes);
+    twill_json_count(object, "bytes_copied", row->bytes_copied);
+    twill_json_real(object, "compute", row->compute * 1e6);
+    twill_json_real(object, "communication", row->communication * 1e6);
+    twill_json_real(object, "after", row->after * 1e6);
+    twill_json_real(object, "overlapped", row->overlapped * 1e6);
+    twill_json_real(object, "by_tensor", row->by_tensor * 1e6);
     put(object, "nwrong", row->wrong < 0 ? NULL : json_object_new_int64(row->wrong));
     add_result(run, object);
 }
@@ -335,11 +320,12 @@ bool twill_bench_json_close(struct twill_bench_run *run)
         return true;
     struct json_object *bounds = json_object_new_object(), *bandwidth = json_object_new_object();
     struct json_object *errors = json_object_new_array();
-    put(bounds, "count", integer(run->results.failures));
+    twill_json_count(bounds, "count", run->results.failures);
     put(bounds, "okay", truth(run->results.failures == 0));
-    put(bandwidth, "bandwidth",
-        real(run->results.measured ? run->results.bandwidth / (double)run->results.measured : 0));
-    put(bandwidth, "okay", string("unchecked"));
+    twill_json_real(bandwidth, "bandwidth",
+                    run->results.measured ? run->results.bandwidth / (double)run->results.measured
+                                          : 0);
+    twill_json_text(bandwidth, "okay", "unchecked");
     if (twill_comm_message(run->comm)[0] != '\0')
         json_object_array_add(errors, string(twill_comm_message(run->comm)));
     put(run->results.json, "out_of_bounds", bounds);

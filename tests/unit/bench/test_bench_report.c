@@ -6,6 +6,7 @@
 #include "bench/common/report.c"
 #include "bench/tools/bench/bench_collective.c"
 #include "bench/tools/bench/bench_payload.c"
+#include "bench/tools/bench/bench_table.c"
 #include "tests/support/unit.h"
 
 #define LENGTH(a) (sizeof(a) / sizeof((a)[0]))

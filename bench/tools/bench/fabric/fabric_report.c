@@ -4,7 +4,6 @@
 #include "bench/tools/bench/fabric/fabric.h"
 #include "lib/base/plural.h"
 
-#include <json-c/json.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -95,13 +94,11 @@ struct fabric_json *fabric_json_open(const struct fabric_run *run)
     struct json_object *root = json->file.root;
     json->rows = json_object_new_array();
     json->absent = json_object_new_array();
-    json_object_object_add(root, "measurement",
-                           json_object_new_string(fabric_name(options->measurement)));
+    twill_json_text(root, "measurement", fabric_name(options->measurement));
     json_object_object_add(root, "ranks", json_object_new_int(run->size));
     json_object_object_add(root, "nodes", json_object_new_int(twill_comm_nodes(run->world)));
-    json_object_object_add(root, "window", json_object_new_uint64(options->window));
-    json_object_object_add(root, "memory",
-                           json_object_new_string(options->placed ? "twill" : "malloc"));
+    twill_json_count(root, "window", options->window);
+    twill_json_text(root, "memory", options->placed ? "twill" : "malloc");
     json_object_object_add(root, "rows", json->rows);
     json_object_object_add(root, "absent", json->absent);
     return json;
@@ -110,9 +107,9 @@ struct fabric_json *fabric_json_open(const struct fabric_run *run)
 static struct json_object *channel_json(const struct fabric_channel *channel)
 {
     struct json_object *one = json_object_new_object();
-    json_object_object_add(one, "transport", json_object_new_string(channel->transport));
-    json_object_object_add(one, "interface", json_object_new_string(channel->interface));
-    json_object_object_add(one, "description", json_object_new_string(channel->what));
+    twill_json_text(one, "transport", channel->transport);
+    twill_json_text(one, "interface", channel->interface);
+    twill_json_text(one, "description", channel->what);
     return one;
 }
 
@@ -121,10 +118,10 @@ void fabric_json_row(struct fabric_json *json, const struct fabric_run *run,
 {
     const struct fabric_column *columns = fabric_columns(run->options.measurement);
     struct json_object *one = channel_json(run->channel);
-    json_object_object_add(one, "bytes", json_object_new_uint64(row->bytes));
-    json_object_object_add(one, "iterations", json_object_new_uint64(row->iterations));
+    twill_json_count(one, "bytes", row->bytes);
+    twill_json_count(one, "iterations", row->iterations);
     for (size_t i = 0; i < FABRIC_COLUMNS && columns[i].title != NULL; i++)
-        json_object_object_add(one, columns[i].key, json_object_new_double(row->value[i]));
+        twill_json_real(one, columns[i].key, row->value[i]);
     json_object_object_add(one, "wrong",
                            row->wrong >= 0 ? json_object_new_int64(row->wrong) : NULL);
     if (run->options.pingpong)

@@ -3,7 +3,6 @@
 #include "bench/common/json_file.h"
 #include "bench/tools/bench/kernels/kernel_times.h"
 
-#include <json-c/json.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -51,9 +50,9 @@ struct twill_bench_kernel_json *twill_bench_kernel_json_open(const char *path, c
     }
     struct json_object *root = json->file.root;
     json->rows = json_object_new_array();
-    json_object_object_add(root, "isa", json_object_new_string(isa));
+    twill_json_text(root, "isa", isa);
     for (size_t i = 0; i < 3; i++)
-        json_object_object_add(root, names[i], json_object_new_uint64(caches[i]));
+        twill_json_count(root, names[i], caches[i]);
     json_object_object_add(root, "kernels", json->rows);
     return json;
 }
@@ -62,17 +61,14 @@ void twill_bench_kernel_json_row(struct twill_bench_kernel_json *json,
                                  const struct twill_bench_kernel_row *row)
 {
     struct json_object *one = json_object_new_object();
-    json_object_object_add(one, "kernel", json_object_new_string(row->name));
-    json_object_object_add(one, "level", json_object_new_string(row->level));
-    json_object_object_add(one, "bytes", json_object_new_uint64(row->bytes));
-    json_object_object_add(one, "elements", json_object_new_uint64(row->elements));
-    json_object_object_add(one, "ns_per_element", json_object_new_double(nanoseconds(row)));
-    json_object_object_add(one, "gb_per_second",
-                           json_object_new_double(ratio(row->moved * 1e-9, row->seconds)));
-    json_object_object_add(one, "scalar_ratio",
-                           json_object_new_double(ratio(row->scalar, row->seconds)));
-    json_object_object_add(one, "triad_ratio",
-                           json_object_new_double(ratio(row->triad, row->seconds)));
+    twill_json_text(one, "kernel", row->name);
+    twill_json_text(one, "level", row->level);
+    twill_json_count(one, "bytes", row->bytes);
+    twill_json_count(one, "elements", row->elements);
+    twill_json_real(one, "ns_per_element", nanoseconds(row));
+    twill_json_real(one, "gb_per_second", ratio(row->moved * 1e-9, row->seconds));
+    twill_json_real(one, "scalar_ratio", ratio(row->scalar, row->seconds));
+    twill_json_real(one, "triad_ratio", ratio(row->triad, row->seconds));
     json_object_object_add(one, "equal", json_object_new_boolean(row->equal));
     json_object_array_add(json->rows, one);
 }
