@@ -3,6 +3,7 @@
 lines that start them, by their launcher, or with an agent on several hosts."""
 import os
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import compare_links
@@ -144,7 +145,7 @@ def find_mpi(run, own_compiler, own_launcher, launcher, says, _):
         return which(own_compiler), which(own_launcher)
     if not which("mpicc") or not which(launcher):
         return None
-    log = os.path.join(run.folders.work, "version.log")
+    log = os.path.join(run.folders.work, launcher + "-version.log")
     compare_links.command(run, [which(launcher), "--version"], log)
     return (which("mpicc"), which(launcher)) if says in compare_links.first_line(log, says) else None
 
@@ -273,12 +274,12 @@ def takes_part(run, entry, tuned):
 def gather(run):
     """Fill in the contenders. Missing ones stay in the table, with the reason."""
     chosen = [(entry, tuned) for tuned in (False, True) for entry in entries_of(run.options) if takes_part(run, entry, tuned)]
-    programs = {}
+    names = list(dict.fromkeys(entry.program for entry, _ in chosen))
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:  # compilers run side by side
+        programs = dict(zip(names, pool.map(lambda name: build(run, name), names)))
+    if run.interrupted:
+        raise tool.Failure("interrupted before it began")
     for entry, tuned in chosen:
-        if run.interrupted:
-            raise tool.Failure("interrupted before it began")
-        if entry.program not in programs:
-            programs[entry.program] = build(run, entry.program)
         program, base = programs[entry.program], entry.name.split("+")[0]
         one = Contender(entry.name + ("-tuned" if tuned else ""), kind_of(entry), entry, tuned, "huge" if tuned else entry.memory)
         if base != entry.name:

@@ -138,19 +138,6 @@ static struct {
     int started, complete; /* the first ones are */
 } steps_state;
 
-static int steps_open(struct peer *peer, const struct twill_compare_model *model)
-{
-    (void)peer;
-    (void)model;
-    steps_state.started = steps_state.complete = 0;
-    return 0;
-}
-
-static void steps_close(struct peer *peer)
-{
-    (void)peer;
-}
-
 static int steps_start(struct peer *peer, uint32_t tensor, float *gradient, uint64_t count)
 {
     (void)peer;
@@ -183,8 +170,7 @@ static int steps_wait(struct peer *peer)
 
 int main(int argc, char **argv)
 {
-    static const struct peer_steps steps = {steps_open,  steps_close, NULL,
-                                            steps_start, steps_wait,  steps_test};
+    static const struct peer_steps steps = {NULL, NULL, NULL, steps_start, steps_wait, steps_test};
     static const struct peer_program program = {begin,    end,       run,          barrier,
                                                 NULL,     NULL,      alloc_buffer, free_buffer,
                                                 supports, peer_play, &steps,       0};

@@ -13,6 +13,7 @@
 /* What a program implements for TWILL_COMPARE_BY_TENSOR. Functions return 0, or non-zero after
  * peer_say(). */
 struct peer_steps {
+    /* May be NULL: before the first reduction, and after the last. */
     int (*open)(struct peer *peer, const struct twill_compare_model *model);
     void (*close)(struct peer *peer);
     /* May be NULL: the gradient's memory, if it is the library's. */
@@ -125,14 +126,14 @@ static inline int peer_play(const struct peer_program *program, struct peer *pee
     int failed = 0, opened = 0;
     if (!play.by_tensor || program->steps->memory == NULL)
         failed = peer_call_of(program, peer, &play.all);
-    if (failed == 0 && play.by_tensor)
+    if (failed == 0 && play.by_tensor && program->steps->open != NULL)
         failed = program->steps->open(peer, play.model);
     opened = failed == 0 && play.by_tensor;
     if (failed == 0)
         failed = peer_check_step(&play);
     if (failed == 0)
         failed = peer_time_steps(&play, peer->order.least);
-    if (opened)
+    if (opened && program->steps->close != NULL)
         program->steps->close(peer);
     peer_free(program, peer, 0);
     return failed;
