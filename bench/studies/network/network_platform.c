@@ -20,7 +20,7 @@
  *
  * - fat tree: leaf switches of 24 nodes, with 24, 12 or 6 links upwards, to which destinations are
  *   assigned in turn (d-mod-k). */
-#include "bench/studies/network/network.h"
+#include "bench/studies/network/simulated_network.h"
 
 #include <stdio.h>
 

@@ -9,7 +9,7 @@
  * A core that reads many lines is charged them one after the other, and so are N cores that read
  * one line. Both are upper bounds: a core has several misses under way. */
 #include "algorithms/schedule/step_table.h"
-#include "bench/studies/network/network.h"
+#include "bench/studies/network/simulated_network.h"
 
 #include <math.h>
 #include <simgrid/actor.h>

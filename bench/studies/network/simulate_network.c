@@ -4,7 +4,7 @@
 #include "algorithms/select/price.h"
 #include "algorithms/select/tuning_file.h"
 #include "bench/common/report.h"
-#include "bench/studies/network/network.h"
+#include "bench/studies/network/simulated_network.h"
 #include "lib/base/plural.h"
 
 #include <getopt.h>

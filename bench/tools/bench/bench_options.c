@@ -4,7 +4,7 @@
 #include "bench/tools/bench/bench_options.h"
 #include "bench/common/measured_collectives.h"
 #include "bench/common/option_names.h"
-#include "bench/common/options.h"
+#include "bench/common/option_table.h"
 #include "bench/tools/bench/bench_collective.h"
 #include "bench/tools/bench/steps/played_step.h"
 
@@ -108,53 +108,53 @@ static bool read_average(void *member, const char *text)
     return good;
 }
 
-#define AT(member) offsetof(struct twill_bench_options, member)
-#define SIZES      "a size such as 8, 64K, 1.5M or 2G"
-#define MANY       100000000
+#define BENCH_AT(member) offsetof(struct twill_bench_options, member)
+#define SIZES            "a size such as 8, 64K, 1.5M or 2G"
+#define BENCH_MANY       100000000
 
 /* clang-format off */
 static const struct twill_option table[] = {
-    {'b', "minbytes", OPTION_SIZE, AT(sizes.min_bytes), 0, 0, SIZES, NULL, AT(sizes.ranged)},
-    {'e', "maxbytes", OPTION_SIZE, AT(sizes.max_bytes), 0, 0, SIZES, NULL, AT(sizes.ranged)},
-    {'i', "stepbytes", OPTION_SIZE, AT(sizes.step_bytes), 1, 0, SIZES ", above zero", NULL, AT(sizes.ranged)},
-    {'f', "stepfactor", OPTION_COUNT, AT(sizes.step_factor), 1, 1 << 20, "a factor (1: off)", NULL, AT(sizes.ranged)},
-    {'n', "iters", OPTION_COUNT, AT(repeats.iterations), 1, MANY, "a number from 1 to 100000000", NULL, 0},
-    {'w', "warmup_iters", OPTION_COUNT, AT(repeats.warmups), 0, MANY, "a number from 0 to 100000000", NULL, 0},
-    {'m', "agg_iters", OPTION_COUNT, AT(repeats.aggregate), 1, 1000000, "a number from 1 to 1000000", NULL, 0},
-    {'N', "run_cycles", OPTION_COUNT, AT(repeats.cycles), 0, 0, "a number", NULL, 0},
-    {'a', "average", OPTION_OWN, AT(report.average), 0, 0, "0 (rank 0), 1 (average), 2 (minimum) or 3 (maximum)", read_average, 0},
-    {'c', "check", OPTION_COUNT, AT(repeats.checks), 0, 1000000, "a number from 0 to 1000000", NULL, 0},
-    {'o', "op", OPTION_OWN, AT(op), 0, 0, "all or one of" TWILL_BENCH_NAMES_OF_OPS, read_op, 0},
-    {'d', "datatype", OPTION_OWN, AT(type), 0, 0, "a type such as float, f64, int8, bfloat16, f8e4m3, or all", read_type, 0},
-    {'r', "root", OPTION_OWN, AT(root), 0, 0, "a rank or all", read_root, 0},
-    {'z', "blocking", OPTION_TRUTH, AT(calls.blocking), 0, 0, NULL, NULL, 0},
-    {'T', "timeout", OPTION_COUNT, AT(settings.timeout), 1, 10000000, "a number of seconds from 1", NULL, 0},
-    {'J', "output_file", OPTION_TEXT, AT(report.output), 0, 0, NULL, NULL, 0},
-    {'u', "unalign", OPTION_COUNT, AT(calls.unalign), 0, 1 << 20, "a number from 0 to 1048576", NULL, 0},
-    {'I', "per_iter_timing", OPTION_TRUTH, AT(report.each), 0, 0, NULL, NULL, 0},
-    {'K', "per_iter_skip", OPTION_COUNT, AT(report.each_skip), 0, MANY, "a number from 0 to 100000000", NULL, 0},
-    {0, "list", OPTION_TEXT, AT(list), 0, 0, NULL, NULL, 0},
-    {0, "memory", OPTION_OWN, AT(calls.placed), 0, 0, "malloc or twill", read_memory, 0},
-    {0, "align", OPTION_OWN, AT(calls.align), 0, 0, "a power of two from 8 to 1G", read_align, 0},
-    {0, "form", OPTION_OWN, AT(calls.form), 0, 0, "blocking, nonblocking or persistent", read_form, 0},
-    {0, "verify", OPTION_SWITCH, AT(measures.verify), 0, 0, NULL, NULL, 0},
-    {0, "overlap", OPTION_OWN, AT(measures), 0, 0, "test or none", read_overlap, 0},
-    {0, "times", OPTION_SWITCH, AT(measures.times), 0, 0, NULL, NULL, 0},
-    {0, "reproducible", OPTION_SWITCH, AT(measures.reproducible), 0, 0, NULL, NULL, 0},
-    {0, "narrow", OPTION_OWN, AT(measures.narrow), 0, 0, "a float of 8 or 16 bits, such as f16", read_narrow, 0},
-    {0, "reduce-delay", OPTION_COUNT, AT(measures.delay), 1, 1000000000, "a number of nanoseconds a KiB from 1", NULL, 0},
-    {0, "energy", OPTION_SWITCH, AT(measures.energy), 0, 0, NULL, NULL, 0},
-    {0, "sysfs", OPTION_TEXT, AT(measures.sysfs), 0, 0, NULL, NULL, 0},
-    {0, "algorithm", OPTION_TEXT, AT(settings.algorithm), 0, 0, NULL, NULL, 0},
-    {0, "gradients", OPTION_TEXT, AT(settings.gradients), 0, 0, NULL, NULL, 0},
-    {0, "split", OPTION_OWN, AT(split), 0, 0, "a number of groups, or one of" TWILL_BENCH_NAMES_OF_LEVELS, read_split, 0},
-    {0, "calibrate", OPTION_TEXT, AT(calibration), 1, 0, "a file to write", NULL, 0},
-    {0, "csv", OPTION_SWITCH, AT(report.csv), 0, 0, NULL, NULL, 0},
-    {0, "batch", OPTION_COUNT, AT(played.batch), 1, 1000000, "a number of samples from 1 to 1000000", NULL, AT(played.given)},
-    {0, "device-gflops", OPTION_COUNT, AT(played.gflops), 1, 1000000000, "a speed in Gflop/s from 1", NULL, AT(played.given)},
-    {0, "device", OPTION_SWITCH, AT(played.device), 0, 0, NULL, NULL, AT(played.given)},
-    {0, "bucket", OPTION_OWN, AT(played), 0, 0, "a list of sizes such as 0,1M,8M", read_buckets, AT(played.given)},
-    {0, "priority", OPTION_SWITCH, AT(played.priority), 0, 0, NULL, NULL, AT(played.given)},
+    {'b', "minbytes", OPTION_SIZE, BENCH_AT(sizes.min_bytes), 0, 0, SIZES, NULL, BENCH_AT(sizes.ranged)},
+    {'e', "maxbytes", OPTION_SIZE, BENCH_AT(sizes.max_bytes), 0, 0, SIZES, NULL, BENCH_AT(sizes.ranged)},
+    {'i', "stepbytes", OPTION_SIZE, BENCH_AT(sizes.step_bytes), 1, 0, SIZES ", above zero", NULL, BENCH_AT(sizes.ranged)},
+    {'f', "stepfactor", OPTION_COUNT, BENCH_AT(sizes.step_factor), 1, 1 << 20, "a factor (1: off)", NULL, BENCH_AT(sizes.ranged)},
+    {'n', "iters", OPTION_COUNT, BENCH_AT(repeats.iterations), 1, BENCH_MANY, "a number from 1 to 100000000", NULL, 0},
+    {'w', "warmup_iters", OPTION_COUNT, BENCH_AT(repeats.warmups), 0, BENCH_MANY, "a number from 0 to 100000000", NULL, 0},
+    {'m', "agg_iters", OPTION_COUNT, BENCH_AT(repeats.aggregate), 1, 1000000, "a number from 1 to 1000000", NULL, 0},
+    {'N', "run_cycles", OPTION_COUNT, BENCH_AT(repeats.cycles), 0, 0, "a number", NULL, 0},
+    {'a', "average", OPTION_OWN, BENCH_AT(report.average), 0, 0, "0 (rank 0), 1 (average), 2 (minimum) or 3 (maximum)", read_average, 0},
+    {'c', "check", OPTION_COUNT, BENCH_AT(repeats.checks), 0, 1000000, "a number from 0 to 1000000", NULL, 0},
+    {'o', "op", OPTION_OWN, BENCH_AT(op), 0, 0, "all or one of" TWILL_BENCH_NAMES_OF_OPS, read_op, 0},
+    {'d', "datatype", OPTION_OWN, BENCH_AT(type), 0, 0, "a type such as float, f64, int8, bfloat16, f8e4m3, or all", read_type, 0},
+    {'r', "root", OPTION_OWN, BENCH_AT(root), 0, 0, "a rank or all", read_root, 0},
+    {'z', "blocking", OPTION_TRUTH, BENCH_AT(calls.blocking), 0, 0, NULL, NULL, 0},
+    {'T', "timeout", OPTION_COUNT, BENCH_AT(settings.timeout), 1, 10000000, "a number of seconds from 1", NULL, 0},
+    {'J', "output_file", OPTION_TEXT, BENCH_AT(report.output), 0, 0, NULL, NULL, 0},
+    {'u', "unalign", OPTION_COUNT, BENCH_AT(calls.unalign), 0, 1 << 20, "a number from 0 to 1048576", NULL, 0},
+    {'I', "per_iter_timing", OPTION_TRUTH, BENCH_AT(report.each), 0, 0, NULL, NULL, 0},
+    {'K', "per_iter_skip", OPTION_COUNT, BENCH_AT(report.each_skip), 0, BENCH_MANY, "a number from 0 to 100000000", NULL, 0},
+    {0, "list", OPTION_TEXT, BENCH_AT(list), 0, 0, NULL, NULL, 0},
+    {0, "memory", OPTION_OWN, BENCH_AT(calls.placed), 0, 0, "malloc or twill", read_memory, 0},
+    {0, "align", OPTION_OWN, BENCH_AT(calls.align), 0, 0, "a power of two from 8 to 1G", read_align, 0},
+    {0, "form", OPTION_OWN, BENCH_AT(calls.form), 0, 0, "blocking, nonblocking or persistent", read_form, 0},
+    {0, "verify", OPTION_SWITCH, BENCH_AT(measures.verify), 0, 0, NULL, NULL, 0},
+    {0, "overlap", OPTION_OWN, BENCH_AT(measures), 0, 0, "test or none", read_overlap, 0},
+    {0, "times", OPTION_SWITCH, BENCH_AT(measures.times), 0, 0, NULL, NULL, 0},
+    {0, "reproducible", OPTION_SWITCH, BENCH_AT(measures.reproducible), 0, 0, NULL, NULL, 0},
+    {0, "narrow", OPTION_OWN, BENCH_AT(measures.narrow), 0, 0, "a float of 8 or 16 bits, such as f16", read_narrow, 0},
+    {0, "reduce-delay", OPTION_COUNT, BENCH_AT(measures.delay), 1, 1000000000, "a number of nanoseconds a KiB from 1", NULL, 0},
+    {0, "energy", OPTION_SWITCH, BENCH_AT(measures.energy), 0, 0, NULL, NULL, 0},
+    {0, "sysfs", OPTION_TEXT, BENCH_AT(measures.sysfs), 0, 0, NULL, NULL, 0},
+    {0, "algorithm", OPTION_TEXT, BENCH_AT(settings.algorithm), 0, 0, NULL, NULL, 0},
+    {0, "gradients", OPTION_TEXT, BENCH_AT(settings.gradients), 0, 0, NULL, NULL, 0},
+    {0, "split", OPTION_OWN, BENCH_AT(split), 0, 0, "a number of groups, or one of" TWILL_BENCH_NAMES_OF_LEVELS, read_split, 0},
+    {0, "calibrate", OPTION_TEXT, BENCH_AT(calibration), 1, 0, "a file to write", NULL, 0},
+    {0, "csv", OPTION_SWITCH, BENCH_AT(report.csv), 0, 0, NULL, NULL, 0},
+    {0, "batch", OPTION_COUNT, BENCH_AT(played.batch), 1, 1000000, "a number of samples from 1 to 1000000", NULL, BENCH_AT(played.given)},
+    {0, "device-gflops", OPTION_COUNT, BENCH_AT(played.gflops), 1, 1000000000, "a speed in Gflop/s from 1", NULL, BENCH_AT(played.given)},
+    {0, "device", OPTION_SWITCH, BENCH_AT(played.device), 0, 0, NULL, NULL, BENCH_AT(played.given)},
+    {0, "bucket", OPTION_OWN, BENCH_AT(played), 0, 0, "a list of sizes such as 0,1M,8M", read_buckets, BENCH_AT(played.given)},
+    {0, "priority", OPTION_SWITCH, BENCH_AT(played.priority), 0, 0, NULL, NULL, BENCH_AT(played.given)},
 };
 /* clang-format on */
 

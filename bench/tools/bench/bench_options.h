@@ -3,7 +3,7 @@
 #ifndef TWILL_BENCH_OPTIONS_H
 #define TWILL_BENCH_OPTIONS_H
 
-#include "bench/common/options.h"
+#include "bench/common/option_table.h"
 #include "bench/common/report.h"
 #include "bench/tools/bench/bench_collective.h"
 #include "lib/base/lists.h"

@@ -46,7 +46,7 @@ struct column {
 };
 
 /* Columns that are there together. */
-struct group {
+struct column_group {
     int flag;    /* of struct twill_bench_columns, by its place; -1: always there */
     bool halves; /* of both halves; else of the first alone */
     const char *unknown, *heads[2];
@@ -54,7 +54,7 @@ struct group {
 };
 
 /* clang-format off */
-static const struct group groups[] = {
+static const struct column_group groups[] = {
     {-1, true, "N/A", {"           out-of-place           ", "            in-place          "}, {
         {"time", "(us)", "time_us", 7, get_time, false},
         {"algbw", "(GB/s)", "algbw_gbs", 6, get_algbw, false},
@@ -91,20 +91,20 @@ static const struct group groups[] = {
 
 #define GROUPS (sizeof(groups) / sizeof(groups[0]))
 
-static bool is_shown(const struct group *group, const struct twill_bench_columns *columns)
+static bool is_shown(const struct column_group *group, const struct twill_bench_columns *columns)
 {
     return group->flag < 0 || ((const bool *)columns)[group->flag];
 }
 
 /* Call a function for each group that is shown, and each of its halves. */
 #define FOR_EACH_HALF(group, half, columns)                                                        \
-    for (const struct group *group = groups; group < groups + GROUPS; group++)                     \
+    for (const struct column_group *group = groups; group < groups + GROUPS; group++)              \
         for (int half = 0; half < (is_shown(group, &(columns)) ? 1 + group->halves : 0); half++)
 
 #define FOR_EACH_COLUMN(column, group)                                                             \
     for (const struct column *column = (group)->columns; column->value != NULL; column++)
 
-static void print_group(FILE *out, const struct group *group,
+static void print_group(FILE *out, const struct column_group *group,
                         const struct twill_bench_timing *timing)
 {
     FOR_EACH_COLUMN(column, group)

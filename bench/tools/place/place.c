@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* twill-place: compare the kinds of memory: DDR, MCDRAM or HBM, and CXL, side by side. */
 #include "bench/tools/place/place.h"
-#include "bench/common/options.h"
+#include "bench/common/option_table.h"
 #include "kernels/kernels.h"
 #include "lib/base/plural.h"
 
@@ -186,13 +186,13 @@ static bool read_bytes(void *member, const char *text)
 
 static int parse_place(struct place_options *options, int argc, char **argv)
 {
-#define AT(member) offsetof(struct place_options, member)
+#define PLACE_AT(member) offsetof(struct place_options, member)
     static const struct twill_option table[] = {
-        {'b', "bytes", OPTION_OWN, AT(bytes), 0, 0, "a size from 4K", read_bytes, 0},
-        {'n', "repeats", OPTION_COUNT, AT(repeats), 1, 100000, "a number from 1 to 100000", NULL,
-         0},
-        {'t', "threads", OPTION_COUNT, AT(threads), 1, PLACE_THREADS, NULL, 0},
-        {'p', "plot", OPTION_TEXT, AT(plot), 0, 0, NULL, NULL, 0},
+        {'b', "bytes", OPTION_OWN, PLACE_AT(bytes), 0, 0, "a size from 4K", read_bytes, 0},
+        {'n', "repeats", OPTION_COUNT, PLACE_AT(repeats), 1, 100000, "a number from 1 to 100000",
+         NULL, 0},
+        {'t', "threads", OPTION_COUNT, PLACE_AT(threads), 1, PLACE_THREADS, NULL, 0},
+        {'p', "plot", OPTION_TEXT, PLACE_AT(plot), 0, 0, NULL, NULL, 0},
     };
     const struct twill_command command = {"twill-place", usage, table,
                                           sizeof(table) / sizeof(table[0])};

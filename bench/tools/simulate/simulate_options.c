@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The command line of twill-simulate. */
 #include "bench/common/exit_status.h"
-#include "bench/common/options.h"
+#include "bench/common/option_table.h"
 #include "bench/common/report.h"
 #include "bench/tools/simulate/simulate_tool.h"
 #include "lib/twill.h"
@@ -150,35 +150,35 @@ static bool read_law(void *member, const char *text)
     return false;
 }
 
-#define AT(member) offsetof(struct simulate_request, member)
-#define WRONG      "a valid value; see --help"
+#define SIMULATE_AT(member) offsetof(struct simulate_request, member)
+#define WRONG               "a valid value; see --help"
 
 /* clang-format off */
 static const struct twill_option table[] = {
     {'p', "workers", OPTION_OWN, 0, 0, 0, WRONG, read_workers, 0},
-    {'u', "updates", OPTION_COUNT, AT(setup.updates), 100, 1000000000, WRONG, NULL, 0},
-    {'r', "runs", OPTION_COUNT, AT(runs), 1, 100000, WRONG, NULL, 0},
-    {'s', "seed", OPTION_COUNT, AT(setup.seed), 0, 0, WRONG, NULL, 0},
-    {'c', "compute", OPTION_OWN, AT(setup.compute), 0, 0, WRONG, read_law, 0},
-    {'l', "latency", OPTION_OWN, AT(setup.latency), 0, 0, WRONG, read_law, 0},
-    {0, "service", OPTION_OWN, AT(setup.service), 0, 0, WRONG, read_law, 0},
-    {0, "slow", OPTION_OWN, AT(setup), 0, 0, WRONG, read_slow, 0},
-    {'b', "bytes", OPTION_OWN, AT(setup.bytes), 0, 0, WRONG, read_bytes, 0},
-    {0, "server-link", OPTION_OWN, AT(setup.server_link), 0, 0, WRONG, read_speed, 0},
-    {0, "worker-link", OPTION_OWN, AT(setup.worker_link), 0, 0, WRONG, read_speed, 0},
-    {0, "endpoints", OPTION_OWN, AT(setup.endpoints), 0, 0, WRONG, read_many, 0},
-    {0, "credits", OPTION_OWN, AT(setup.credits), 0, 0, WRONG, read_many, 0},
-    {0, "shards", OPTION_OWN, AT(setup.shards), 0, 0, WRONG, read_shards, 0},
-    {0, "late", OPTION_SWITCH, AT(setup.late_pushes), 0, 0, NULL, NULL, 0},
-    {0, "rate", OPTION_OWN, AT(setup.problem.rate), 0, 0, WRONG, read_positive, 0},
-    {0, "rule", OPTION_OWN, AT(setup.problem), 0, 0, WRONG, read_rule, 0},
-    {0, "dimensions", OPTION_OWN, AT(setup.problem.dimensions), 0, 0, WRONG, read_many, 0},
-    {0, "condition", OPTION_OWN, AT(setup.problem.condition), 0, 0, WRONG, read_positive, 0},
-    {0, "noise", OPTION_OWN, AT(setup.problem.noise), 0, 0, WRONG, read_noise, 0},
-    {0, "curve", OPTION_SWITCH, AT(curve), 0, 0, NULL, NULL, 0},
-    {0, "histogram", OPTION_SWITCH, AT(histogram), 0, 0, NULL, NULL, 0},
-    {0, "csv", OPTION_SWITCH, AT(csv), 0, 0, NULL, NULL, 0},
-    {0, "json", OPTION_SWITCH, AT(json), 0, 0, NULL, NULL, 0},
+    {'u', "updates", OPTION_COUNT, SIMULATE_AT(setup.updates), 100, 1000000000, WRONG, NULL, 0},
+    {'r', "runs", OPTION_COUNT, SIMULATE_AT(runs), 1, 100000, WRONG, NULL, 0},
+    {'s', "seed", OPTION_COUNT, SIMULATE_AT(setup.seed), 0, 0, WRONG, NULL, 0},
+    {'c', "compute", OPTION_OWN, SIMULATE_AT(setup.compute), 0, 0, WRONG, read_law, 0},
+    {'l', "latency", OPTION_OWN, SIMULATE_AT(setup.latency), 0, 0, WRONG, read_law, 0},
+    {0, "service", OPTION_OWN, SIMULATE_AT(setup.service), 0, 0, WRONG, read_law, 0},
+    {0, "slow", OPTION_OWN, SIMULATE_AT(setup), 0, 0, WRONG, read_slow, 0},
+    {'b', "bytes", OPTION_OWN, SIMULATE_AT(setup.bytes), 0, 0, WRONG, read_bytes, 0},
+    {0, "server-link", OPTION_OWN, SIMULATE_AT(setup.server_link), 0, 0, WRONG, read_speed, 0},
+    {0, "worker-link", OPTION_OWN, SIMULATE_AT(setup.worker_link), 0, 0, WRONG, read_speed, 0},
+    {0, "endpoints", OPTION_OWN, SIMULATE_AT(setup.endpoints), 0, 0, WRONG, read_many, 0},
+    {0, "credits", OPTION_OWN, SIMULATE_AT(setup.credits), 0, 0, WRONG, read_many, 0},
+    {0, "shards", OPTION_OWN, SIMULATE_AT(setup.shards), 0, 0, WRONG, read_shards, 0},
+    {0, "late", OPTION_SWITCH, SIMULATE_AT(setup.late_pushes), 0, 0, NULL, NULL, 0},
+    {0, "rate", OPTION_OWN, SIMULATE_AT(setup.problem.rate), 0, 0, WRONG, read_positive, 0},
+    {0, "rule", OPTION_OWN, SIMULATE_AT(setup.problem), 0, 0, WRONG, read_rule, 0},
+    {0, "dimensions", OPTION_OWN, SIMULATE_AT(setup.problem.dimensions), 0, 0, WRONG, read_many, 0},
+    {0, "condition", OPTION_OWN, SIMULATE_AT(setup.problem.condition), 0, 0, WRONG, read_positive, 0},
+    {0, "noise", OPTION_OWN, SIMULATE_AT(setup.problem.noise), 0, 0, WRONG, read_noise, 0},
+    {0, "curve", OPTION_SWITCH, SIMULATE_AT(curve), 0, 0, NULL, NULL, 0},
+    {0, "histogram", OPTION_SWITCH, SIMULATE_AT(histogram), 0, 0, NULL, NULL, 0},
+    {0, "csv", OPTION_SWITCH, SIMULATE_AT(csv), 0, 0, NULL, NULL, 0},
+    {0, "json", OPTION_SWITCH, SIMULATE_AT(json), 0, 0, NULL, NULL, 0},
 };
 /* clang-format on */
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The command line of twill-bench latency and its kin. */
 #include "bench/common/exit_status.h"
-#include "bench/common/options.h"
+#include "bench/common/option_table.h"
 #include "bench/common/report.h"
 #include "bench/tools/bench/fabric/fabric.h"
 
@@ -111,24 +111,24 @@ static bool read_memory(void *member, const char *text)
     return *placed || strcmp(text, "malloc") == 0;
 }
 
-#define AT(member) offsetof(struct fabric_options, member)
+#define FABRIC_AT(member) offsetof(struct fabric_options, member)
 
 /* clang-format off */
 static const struct twill_option table[] = {
-    {'b', "minbytes", OPTION_SIZE, AT(min_bytes), 0, 0, "a size", NULL, 0},
-    {'e', "maxbytes", OPTION_SIZE, AT(max_bytes), 0, 0, "a size", NULL, 0},
-    {'f', "stepfactor", OPTION_COUNT, AT(factor), 2, 1 << 20, "a number from 2", NULL, 0},
-    {'n', "iters", OPTION_COUNT, AT(iterations), 1, 1 << 28, "a number from 1", NULL, 0},
-    {'w', "warmup_iters", OPTION_COUNT, AT(warmups), 0, 1 << 28, "a number", NULL, 0},
-    {'c', "check", OPTION_TRUTH, AT(check), 0, 0, NULL, NULL, 0},
-    {'T', "timeout", OPTION_COUNT, AT(timeout), 1, 1 << 20, "a number from 1", NULL, 0},
-    {'J', "json", OPTION_TEXT, AT(output), 0, 0, NULL, NULL, 0},
-    {0, "csv", OPTION_SWITCH, AT(csv), 0, 0, NULL, NULL, 0},
-    {0, "window", OPTION_COUNT, AT(window), 1, 4096, "a number from 1 to 4096", NULL, 0},
+    {'b', "minbytes", OPTION_SIZE, FABRIC_AT(min_bytes), 0, 0, "a size", NULL, 0},
+    {'e', "maxbytes", OPTION_SIZE, FABRIC_AT(max_bytes), 0, 0, "a size", NULL, 0},
+    {'f', "stepfactor", OPTION_COUNT, FABRIC_AT(factor), 2, 1 << 20, "a number from 2", NULL, 0},
+    {'n', "iters", OPTION_COUNT, FABRIC_AT(iterations), 1, 1 << 28, "a number from 1", NULL, 0},
+    {'w', "warmup_iters", OPTION_COUNT, FABRIC_AT(warmups), 0, 1 << 28, "a number", NULL, 0},
+    {'c', "check", OPTION_TRUTH, FABRIC_AT(check), 0, 0, NULL, NULL, 0},
+    {'T', "timeout", OPTION_COUNT, FABRIC_AT(timeout), 1, 1 << 20, "a number from 1", NULL, 0},
+    {'J', "json", OPTION_TEXT, FABRIC_AT(output), 0, 0, NULL, NULL, 0},
+    {0, "csv", OPTION_SWITCH, FABRIC_AT(csv), 0, 0, NULL, NULL, 0},
+    {0, "window", OPTION_COUNT, FABRIC_AT(window), 1, 4096, "a number from 1 to 4096", NULL, 0},
     {0, "transport", OPTION_OWN, 0, 0, 0, "all, or a list of shm, tcp, ofi:PROVIDER, default", read_transports, 0},
     {0, "interface", OPTION_OWN, 0, 0, 0, "calls, alone or both", read_interface, 0},
-    {0, "memory", OPTION_OWN, AT(placed), 0, 0, "malloc or twill", read_memory, 0},
-    {0, "pingpong", OPTION_SWITCH, AT(pingpong), 0, 0, NULL, NULL, 0},
+    {0, "memory", OPTION_OWN, FABRIC_AT(placed), 0, 0, "malloc or twill", read_memory, 0},
+    {0, "pingpong", OPTION_SWITCH, FABRIC_AT(pingpong), 0, 0, NULL, NULL, 0},
 };
 /* clang-format on */
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The command line of twill-bench train. */
-#include "bench/common/options.h"
+#include "bench/common/option_table.h"
 #include "bench/tools/bench/train/study.h"
 
 #include <getopt.h>
@@ -88,31 +88,31 @@ static bool read_pattern(void *member, const char *text)
     return read_choice(member, text, "allreduce", "bcast+reduce");
 }
 
-#define AT(member) offsetof(struct twill_study_options, member)
-#define VALUES     "a list of up to 32 numbers above 0"
-#define MANY       (1u << 30)
+#define STUDY_AT(member) offsetof(struct twill_study_options, member)
+#define VALUES           "a list of up to 32 numbers above 0"
+#define STUDY_MANY       (1u << 30)
 
 /* clang-format off */
 static const struct twill_option table[] = {
-    {0, "list", OPTION_TEXT, AT(list), 0, 0, NULL, NULL, 0},
-    {0, "ranks", OPTION_OWN, AT(ranks), 0, 0, VALUES, read_ranks, 0},
-    {0, "scaling", OPTION_OWN, AT(scaling), 0, 0, "weak, strong or both", read_scaling, 0},
-    {0, "batch", OPTION_OWN, AT(batches), 0, 0, VALUES, read_numbers, 0},
-    {0, "device-gflops", OPTION_COUNT, AT(gflops), 1, MANY, "a number above 0", NULL, 0},
-    {0, "compute-us", OPTION_OWN, AT(compute_us), 0, 0, VALUES, read_numbers, 0},
-    {0, "core", OPTION_SWITCH, AT(core), 0, 0, NULL, NULL, 0},
-    {0, "pattern", OPTION_OWN, AT(pattern), 0, 0, "allreduce, bcast+reduce or both", read_pattern, 0},
-    {0, "samples", OPTION_COUNT, AT(samples), 1, MANY, "a number above 0", NULL, 0},
-    {0, "per-node", OPTION_COUNT, AT(per_node), 1, MANY, "a number above 0", NULL, 0},
-    {0, "machine", OPTION_TEXT, AT(machine), 0, 0, NULL, NULL, 0},
-    {0, "algorithm", OPTION_TEXT, AT(algorithm), 0, 0, NULL, NULL, 0},
-    {'n', "iters", OPTION_COUNT, AT(iterations), 1, MANY, "a number above 0", NULL, 0},
-    {'w', "warmup_iters", OPTION_COUNT, AT(warmups), 0, MANY, "a number", NULL, 0},
-    {0, "energy", OPTION_SWITCH, AT(energy), 0, 0, NULL, NULL, 0},
-    {0, "sysfs", OPTION_TEXT, AT(sysfs), 0, 0, NULL, NULL, 0},
-    {0, "csv", OPTION_SWITCH, AT(csv), 0, 0, NULL, NULL, 0},
-    {'J', "output_file", OPTION_TEXT, AT(output), 0, 0, NULL, NULL, 0},
-    {0, "plot", OPTION_TEXT, AT(plot), 0, 0, NULL, NULL, 0},
+    {0, "list", OPTION_TEXT, STUDY_AT(list), 0, 0, NULL, NULL, 0},
+    {0, "ranks", OPTION_OWN, STUDY_AT(ranks), 0, 0, VALUES, read_ranks, 0},
+    {0, "scaling", OPTION_OWN, STUDY_AT(scaling), 0, 0, "weak, strong or both", read_scaling, 0},
+    {0, "batch", OPTION_OWN, STUDY_AT(batches), 0, 0, VALUES, read_numbers, 0},
+    {0, "device-gflops", OPTION_COUNT, STUDY_AT(gflops), 1, STUDY_MANY, "a number above 0", NULL, 0},
+    {0, "compute-us", OPTION_OWN, STUDY_AT(compute_us), 0, 0, VALUES, read_numbers, 0},
+    {0, "core", OPTION_SWITCH, STUDY_AT(core), 0, 0, NULL, NULL, 0},
+    {0, "pattern", OPTION_OWN, STUDY_AT(pattern), 0, 0, "allreduce, bcast+reduce or both", read_pattern, 0},
+    {0, "samples", OPTION_COUNT, STUDY_AT(samples), 1, STUDY_MANY, "a number above 0", NULL, 0},
+    {0, "per-node", OPTION_COUNT, STUDY_AT(per_node), 1, STUDY_MANY, "a number above 0", NULL, 0},
+    {0, "machine", OPTION_TEXT, STUDY_AT(machine), 0, 0, NULL, NULL, 0},
+    {0, "algorithm", OPTION_TEXT, STUDY_AT(algorithm), 0, 0, NULL, NULL, 0},
+    {'n', "iters", OPTION_COUNT, STUDY_AT(iterations), 1, STUDY_MANY, "a number above 0", NULL, 0},
+    {'w', "warmup_iters", OPTION_COUNT, STUDY_AT(warmups), 0, STUDY_MANY, "a number", NULL, 0},
+    {0, "energy", OPTION_SWITCH, STUDY_AT(energy), 0, 0, NULL, NULL, 0},
+    {0, "sysfs", OPTION_TEXT, STUDY_AT(sysfs), 0, 0, NULL, NULL, 0},
+    {0, "csv", OPTION_SWITCH, STUDY_AT(csv), 0, 0, NULL, NULL, 0},
+    {'J', "output_file", OPTION_TEXT, STUDY_AT(output), 0, 0, NULL, NULL, 0},
+    {0, "plot", OPTION_TEXT, STUDY_AT(plot), 0, 0, NULL, NULL, 0},
 };
 /* clang-format on */
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A tool's command line as a table: each option's letter, name, and the member that it sets. What
  * is not understood is an error that names the option. */
-#ifndef TWILL_BENCH_COMMON_OPTIONS_H
-#define TWILL_BENCH_COMMON_OPTIONS_H
+#ifndef TWILL_OPTION_TABLE_H
+#define TWILL_OPTION_TABLE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Options by a table. */
-#include "bench/common/options.h"
+#include "bench/common/option_table.h"
 #include "bench/common/report.h"
 #include "lib/twill.h"
 
 #include <getopt.h>
 #include <string.h>
 
-enum { OPTIONS_MOST = 64, OPTION_NUMBER = 256 }; /* getopt's value of an option without a letter */
+enum {
+    OPTION_TABLE_MOST = 64,
+    OPTION_NUMBER = 256
+}; /* getopt's value of an option without a letter */
 
 /* Return whether the option is -h or -V, and print the usage or the program's version if so;
  * nothing is printed unless `speak`. */
@@ -90,8 +93,8 @@ static void tables_of(const struct twill_command *command, struct option *names,
 enum twill_parsed twill_options_parse(const struct twill_command *command, void *options, int argc,
                                       char **argv, bool speak)
 {
-    struct option names[OPTIONS_MOST + 3];
-    char letters[2 * OPTIONS_MOST + 3], tool[32];
+    struct option names[OPTION_TABLE_MOST + 3];
+    char letters[2 * OPTION_TABLE_MOST + 3], tool[32];
     snprintf(tool, sizeof(tool), "%.*s", (int)strcspn(command->program, ": "), command->program);
     tables_of(command, names, letters);
     opterr = speak;
