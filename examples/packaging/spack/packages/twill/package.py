@@ -27,6 +27,7 @@ class Twill(CMakePackage):
     depends_on("memkind@1.14:", when="+memkind")
     depends_on("pmix@3:", when="+pmix")
     depends_on("json-c@0.15:", when="+tools")
+    depends_on("python@3.7:", type="run", when="+tools")
     depends_on("mpi", when="+mpi")
 
     def cmake_args(self):
