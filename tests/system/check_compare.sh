@@ -272,7 +272,8 @@ else
         sh "$(dirname "$0")/../../bench/tools/compare/compare_hosts.sh" "$compare" 1 --quick --peers ompi --sizes 8 --rounds 1 \
         --only allreduce_in,barrier --timeout 300 --bind shared --json "$scratch/c.json" >"$scratch/out" 2>&1 ||
         fail "status $? with a peer that is faster than the wire"
-    grep -q '^# ompi[a-z-]*: 1 of its results (!) is faster than the wire' "$scratch/out" || fail "a result off the wire is not marked"
+    # (Beside other load raw TCP may be slower than the driver that carries its allreduce, too.)
+    grep -q '^# ompi[a-z-]*: [12] of its results (!) \(is\|are\) faster than the wire' "$scratch/out" || fail "a result off the wire is not marked"
     cmake -DFILE="$scratch/c.json" -P "$(dirname "$0")/../support/check_compare.cmake" >"$scratch/err" 2>&1 || fail "the JSON"
     grep -q '^row barrier 0 [a-z-]* - -$' "$scratch/err" || fail "a result off the wire is the best"
 fi
