@@ -81,22 +81,6 @@ static struct twill_recovery *recovery_of(struct twill_comm *comm)
 
 /* --- messages of other ranks ----------------------------------------------------------------- */
 
-/* Return the open communicator that a notice is for, or NULL; set *from to the sender's rank in it.
- * It stays open while detector_lock is held: twill_agree_close(). */
-static struct twill_comm *find_comm(struct twill_context *context,
-                                    const struct twill_notice *notice, uint32_t *from)
-{
-    struct twill_comm *found = NULL;
-    twill_context_lock(context);
-    for (size_t i = 0; found == NULL && i < context->comms.opened; i++) {
-        struct twill_comm *comm = context->comms.open[i];
-        *from = comm->number == notice->comm ? twill_comm_rank_of(comm, notice->from) : UINT32_MAX;
-        found = *from != UINT32_MAX ? comm : NULL;
-    }
-    twill_context_unlock(context);
-    return found;
-}
-
 /* Answer a rank that asks about a communicator that has ended here. */
 static void answer_departed(struct twill_context *context, const struct twill_notice *notice)
 {
@@ -117,7 +101,9 @@ static void answer_departed(struct twill_context *context, const struct twill_no
 void twill_agree_receive(struct twill_context *context, const struct twill_notice *notice)
 {
     uint32_t from;
-    struct twill_comm *comm = find_comm(context, notice, &from);
+    twill_context_lock(context);
+    struct twill_comm *comm = twill_context_comm_of(context, notice, &from);
+    twill_context_unlock(context); /* it stays open: twill_agree_close() takes detector_lock */
     if (comm == NULL) {
         answer_departed(context, notice);
         return;

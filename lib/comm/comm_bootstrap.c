@@ -102,10 +102,8 @@ static twill_status gather_round(struct oob_comm *self, unsigned char *rotated, 
     uint32_t n = (uint32_t)self->oob.size, me = (uint32_t)self->oob.rank;
     for (uint32_t away = 1; away < n; away *= 2) {
         size_t shards = twill_min(away, n - away);
-        twill_status status = exchange_round(self, (me + n - away) % n, (me + away) % n, rotated,
-                                             rotated + away * bytes, shards * bytes);
-        if (status != TWILL_OK)
-            return status;
+        TWILL_TRY(NULL, exchange_round(self, (me + n - away) % n, (me + away) % n, rotated,
+                                       rotated + away * bytes, shards * bytes));
     }
     self->exchanges++;
     return TWILL_OK;

@@ -111,6 +111,11 @@ bool twill_comm_is_dead_locked(struct twill_comm *comm, uint32_t peer);
 bool twill_comm_is_surely_dead(struct twill_comm *comm, uint32_t peer, uint64_t quiet, bool *doubt);
 /* Deliver what the detector has received, for all communicators. The caller holds detector_lock. */
 void twill_context_receive_notices(struct twill_context *context);
+/* Return the open communicator that a notice is for, or NULL; set *from to the sender's rank in it.
+ * Two communicators may have the same number if no rank is in both: the sender identifies the right
+ * one. The context is locked. */
+struct twill_comm *twill_context_comm_of(struct twill_context *context,
+                                         const struct twill_notice *notice, uint32_t *from);
 /* Return the rank in this communicator of a rank of the job, or UINT32_MAX. */
 uint32_t twill_comm_rank_of(const struct twill_comm *comm, uint32_t job);
 

@@ -47,23 +47,27 @@ static void refuse_report(struct twill_context *context, const struct twill_noti
     twill_detector_send(context->health.detector, notice->from, &answer);
 }
 
-/* Put a notice into the mailbox of its communicator, which may be in use by another thread. Two
- * communicators may have the same number if no rank is in both: the sender identifies the right
- * one.
- */
-static void deliver_notice(struct twill_context *context, struct twill_notice *notice)
+struct twill_comm *twill_context_comm_of(struct twill_context *context,
+                                         const struct twill_notice *notice, uint32_t *from)
 {
-    bool open = false;
-    twill_context_lock(context);
-    bool made = notice->comm < context->comms.next_number;
     for (size_t i = 0; i < context->comms.opened; i++) {
         struct twill_comm *comm = context->comms.open[i];
-        uint32_t from =
-            comm->number == notice->comm ? twill_comm_rank_of(comm, notice->from) : UINT32_MAX;
-        if (from == UINT32_MAX)
-            continue;
+        *from = comm->number == notice->comm ? twill_comm_rank_of(comm, notice->from) : UINT32_MAX;
+        if (*from != UINT32_MAX)
+            return comm;
+    }
+    return NULL;
+}
+
+/* Put a notice into the mailbox of its communicator, which may be in use by another thread. */
+static void deliver_notice(struct twill_context *context, struct twill_notice *notice)
+{
+    uint32_t from;
+    twill_context_lock(context);
+    bool made = notice->comm < context->comms.next_number;
+    struct twill_comm *comm = twill_context_comm_of(context, notice, &from);
+    if (comm != NULL) {
         struct twill_mailbox *mailbox = &comm->health.mailbox;
-        open = true;
         notice->from = from;
         if (notice->status == TWILL_OK) /* reports are repeated: the mailbox may overflow */
             mailbox->report[mailbox->reports++ % TWILL_MAILBOX_REPORTS] = *notice;
@@ -73,10 +77,9 @@ static void deliver_notice(struct twill_context *context, struct twill_notice *n
         if (twill_report_asks(notice) &&
             atomic_load_explicit(&comm->claim.held, memory_order_relaxed) == NULL)
             twill_comm_answer_idle(comm, from);
-        break;
     }
     twill_context_unlock(context);
-    if (made && !open && twill_report_asks(notice))
+    if (made && comm == NULL && twill_report_asks(notice))
         refuse_report(context, notice);
 }
 

@@ -186,23 +186,21 @@ static twill_status split_by(struct twill_comm **made, struct twill_comm *comm, 
 
 twill_status twill_comm_dup(twill_comm **made, twill_comm *comm)
 {
-    twill_status status = begin_split(made, comm, "twill_comm_dup");
-    return status != TWILL_OK ? status : split_by(made, comm, KIND_DUP, 0, 0);
+    TWILL_TRY(NULL, begin_split(made, comm, "twill_comm_dup"));
+    return split_by(made, comm, KIND_DUP, 0, 0);
 }
 
 twill_status twill_comm_dup_alone(twill_comm **made, twill_comm *comm)
 {
-    twill_status status = begin_split(made, comm, "twill_comm_dup");
-    if (status != TWILL_OK)
-        return status;
+    TWILL_TRY(NULL, begin_split(made, comm, "twill_comm_dup"));
     comm->makes_alone = true;
     return split_by(made, comm, KIND_DUP, 0, 0);
 }
 
 twill_status twill_comm_split(twill_comm **made, twill_comm *comm, int colour, int key)
 {
-    twill_status status = begin_split(made, comm, "twill_comm_split");
-    return status != TWILL_OK ? status : split_by(made, comm, KIND_SPLIT, colour, key);
+    TWILL_TRY(NULL, begin_split(made, comm, "twill_comm_split"));
+    return split_by(made, comm, KIND_SPLIT, colour, key);
 }
 
 /* Return the unit of a level that a rank is in. If a level is unknown, each rank is a unit by
@@ -218,9 +216,7 @@ static uint32_t unit_of(const struct twill_world *world, twill_level level, uint
 
 twill_status twill_comm_split_level(twill_comm **made, twill_comm *comm, twill_level level, int key)
 {
-    twill_status status = begin_split(made, comm, "twill_comm_split_level");
-    if (status != TWILL_OK)
-        return status;
+    TWILL_TRY(NULL, begin_split(made, comm, "twill_comm_split_level"));
     /* An unknown level is refused by all ranks together, like a bad colour. */
     bool known = (unsigned)level < TWILL_LEVEL_COUNT;
     int32_t colour = known ? (int32_t)unit_of(comm->world, level, comm->rank) : BAD_LEVEL;
@@ -281,12 +277,10 @@ static twill_status ranks_read(const struct twill_comm *comm, struct rank_list *
 twill_status twill_comm_create_group(twill_comm **made, twill_comm *comm, int count,
                                      const int *ranks)
 {
-    twill_status status = begin_split(made, comm, "twill_comm_create_group");
-    if (status != TWILL_OK)
-        return status;
+    TWILL_TRY(NULL, begin_split(made, comm, "twill_comm_create_group"));
     struct twill_error error = {0};
     struct rank_list named = {.rank = NULL};
-    status = ranks_read(comm, &named, count, ranks, &error);
+    twill_status status = ranks_read(comm, &named, count, ranks, &error);
     if (status == TWILL_OK)
         status = make_child(made, comm, named.rank, named.size, named.self, &error);
     free(named.rank);

@@ -84,12 +84,30 @@ static void publish_place(struct twill_comm *comm)
     twill_context_unlock(comm->context);
 }
 
+/* Send a notice that says which call this rank is, or was, in. detector_lock is held. */
+static bool send_call(struct twill_comm *comm, uint32_t to, struct twill_notice *notice,
+                      const struct twill_call_record *call, uint64_t flags)
+{
+    notice->from = comm->rank;
+    notice->comm = comm->number;
+    notice->status = TWILL_OK;
+    notice->state[0] = call->sequence;
+    notice->state[1] = call->count;
+    notice->state[2] = (uint64_t)call->what | (uint64_t)call->root << 32;
+    notice->state[3] = flags;
+    return twill_detector_send(comm->context->health.detector, comm->job[to], notice);
+}
+
 /* Send which call this rank is in, whom it waits for (as text, " 3 7"), and the root cause. Returns
  * whether it was sent: not while the connection is made. */
 static bool send_position(struct twill_comm *comm, uint32_t to, uint64_t answer)
 {
     const struct twill_call *call = &comm->issue.call;
-    struct twill_notice notice = {.from = comm->rank, .comm = comm->number, .status = TWILL_OK};
+    const struct twill_call_record record = {.sequence = comm->issue.sequence,
+                                             .count = call->count,
+                                             .what = twill_call_what(call),
+                                             .root = call->root};
+    struct twill_notice notice = {.bytes = 0};
     uint32_t ranks[REPORTED_RANKS], missing = comm->rank;
     const char *step;
     unsigned n = twill_comm_waits_for(comm, ranks, REPORTED_RANKS, &step);
@@ -105,12 +123,8 @@ static bool send_position(struct twill_comm *comm, uint32_t to, uint64_t answer)
         twill_comm_describe_peer(comm, comm->rank, notice.message + used,
                                  sizeof(notice.message) - used);
     }
-    notice.state[0] = comm->issue.sequence;
-    notice.state[1] = call->count;
-    notice.state[2] = (uint64_t)twill_call_what(call) | (uint64_t)call->root << 32;
-    notice.state[3] = missing | answer;
     pthread_mutex_lock(&comm->context->health.detector_lock);
-    bool sent = twill_detector_send(comm->context->health.detector, comm->job[to], &notice);
+    bool sent = send_call(comm, to, &notice, &record, missing | answer);
     pthread_mutex_unlock(&comm->context->health.detector_lock);
     return sent;
 }
@@ -129,21 +143,15 @@ void twill_comm_report(struct twill_comm *comm, const uint32_t *ranks, unsigned 
 bool twill_comm_tell_calls(struct twill_comm *comm, uint32_t to)
 {
     uint64_t last = comm->issue.sequence, first = last > TWILL_PAST ? last - TWILL_PAST + 1 : 1;
-    struct twill_notice notice = {.from = comm->rank, .comm = comm->number, .status = TWILL_OK};
+    struct twill_notice notice = {.bytes = 0};
     struct twill_call_record call;
     bool sent = true;
     if (comm->world->node[to] == comm->world->node[comm->rank])
         return true; /* it reads them in the node memory */
     pthread_mutex_lock(&comm->context->health.detector_lock);
-    for (uint64_t sequence = first; sent && sequence <= last; sequence++) {
-        if (!twill_node_read_call(comm->node, comm->local, sequence, &call))
-            continue;
-        notice.state[0] = call.sequence;
-        notice.state[1] = call.count;
-        notice.state[2] = (uint64_t)call.what | (uint64_t)call.root << 32;
-        notice.state[3] = comm->rank | IS_PAST;
-        sent = twill_detector_send(comm->context->health.detector, comm->job[to], &notice);
-    }
+    for (uint64_t sequence = first; sent && sequence <= last; sequence++)
+        sent = !twill_node_read_call(comm->node, comm->local, sequence, &call) ||
+               send_call(comm, to, &notice, &call, comm->rank | IS_PAST);
     pthread_mutex_unlock(&comm->context->health.detector_lock);
     return sent;
 }
@@ -191,7 +199,7 @@ static bool describe_other_call(const struct twill_comm *comm, char *text, size_
 
 void twill_comm_answer_idle(struct twill_comm *comm, uint32_t to)
 {
-    struct twill_notice notice = {.from = comm->rank, .comm = comm->number, .status = TWILL_OK};
+    struct twill_notice notice = {.bytes = 0};
     struct twill_call_record call = {.sequence = 0};
     uint64_t entered;
     if (!twill_node_read_last_call(comm->node, comm->local, &call, &entered))
@@ -199,11 +207,7 @@ void twill_comm_answer_idle(struct twill_comm *comm, uint32_t to)
     notice.message[0] = PLACE_MARK;
     if (!describe_other_call(comm, notice.message + 1, sizeof(notice.message) - 1))
         twill_comm_describe_peer(comm, comm->rank, notice.message + 1, sizeof(notice.message) - 1);
-    notice.state[0] = call.sequence;
-    notice.state[1] = call.count;
-    notice.state[2] = (uint64_t)call.what | (uint64_t)call.root << 32;
-    notice.state[3] = comm->rank | IS_ANSWER | IS_PAST;
-    twill_detector_send(comm->context->health.detector, comm->job[to], &notice);
+    (void)send_call(comm, to, &notice, &call, comm->rank | IS_ANSWER | IS_PAST);
 }
 
 /* --- the search ------------------------------------------------------------------------------ */
