@@ -31,9 +31,9 @@ twill_status twill_comm_bounds(const twill_comm *comm, twill_bounds *bounds)
     if (!twill_comm_is_live(comm) || bounds == NULL)
         return TWILL_ERR_ARGUMENT;
     bool hosts = comm->context->job.world.nodes > 1;
-    double explain = hosts ? (double)twill_explain_bound_ns() * 1e-9 : 0;
-    bounds->silent =
-        (double)twill_silence_bound_ns(comm) * 1e-9 + (double)twill_agree_tick_ns() * 1e-9;
+    /* an error, once found, has to reach all ranks of several nodes */
+    double explain = hosts ? (double)(TWILL_EXPLAIN_NS + TWILL_FAILURE_NOTIFY_NS) * 1e-9 : 0;
+    bounds->silent = (double)(twill_silence_bound_ns(comm) + TWILL_AGREE_TICK_MOST_NS) * 1e-9;
     bounds->death = (double)twill_death_bound_ns() * 1e-9 + explain;
     bounds->host = hosts ? (double)twill_host_bound_ns() * 1e-9 + explain : 0;
     bounds->agree = (double)twill_agree_bound_ns(comm) * 1e-9;

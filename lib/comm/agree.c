@@ -166,12 +166,6 @@ static uint64_t longest_step_ns(const struct twill_comm *comm, enum twill_consen
            (state == TWILL_CONSENSUS_JOINED ? STEP_JOINED : STEP_COORDINATOR);
 }
 
-/* A silent rank is noticed at the next check. */
-uint64_t twill_agree_tick_ns(void)
-{
-    return TWILL_AGREE_TICK_MOST_NS;
-}
-
 uint64_t twill_agree_bound_ns(const struct twill_comm *comm)
 {
     uint64_t step = longest_step_ns(comm, TWILL_CONSENSUS_JOINED), ranks = comm->world->size;

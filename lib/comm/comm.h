@@ -389,18 +389,13 @@ static inline bool twill_comm_has_arrived(struct twill_comm *comm, uint64_t epoc
 
 /* lib/comm/shrink.c. Return how long survivors wait for each other to make a communicator. */
 uint64_t twill_rendezvous_bound_ns(const struct twill_comm *comm);
-/* lib/comm/agree.c. Return the most time that an agreement takes, and the time between its looks
- * for ranks that are silent. */
+/* lib/comm/agree.c. Return the most time that an agreement takes. */
 uint64_t twill_agree_bound_ns(const struct twill_comm *comm);
-uint64_t twill_agree_tick_ns(void);
 /* lib/comm/grow.c. Return how long ranks wait for new processes, and for each other, to make a
  * larger communicator. */
 uint64_t twill_growth_bound_ns(const struct twill_comm *comm);
 
 /* --- lib/comm/failure.c --- */
-
-/* Return the time that an error takes, once found, to reach all ranks of several nodes. */
-uint64_t twill_explain_bound_ns(void);
 
 /* Set comm->error to "rank R: call #N (...): ...", or, for what is refused before it is numbered,
  * to "rank R: twill_X: ...", and return the status. Use the macros. */

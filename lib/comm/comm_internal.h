@@ -70,14 +70,9 @@ void twill_context_forget_timeout(struct twill_context *context);
  * yet. */
 twill_status twill_comm_look_for_death(struct twill_comm *comm, const uint32_t *ranks, unsigned n,
                                        bool distant, uint64_t quiet, bool *doubt);
-/* Return the longest time between two looks of a rank that waits. */
-uint64_t twill_notice_bound_ns(void);
 
 /* --- lib/comm/failure.c --- */
 
-/* Return the part of twill_explain_bound_ns() that is for notifying the others; a timeout takes
- * no more. */
-uint64_t twill_notify_bound_ns(void);
 /* Describe the call that a rank of this node is in: "has been in allreduce #4 (...) for 1.0 s". */
 void twill_comm_describe_peer(const struct twill_comm *comm, uint32_t peer, char *text,
                               size_t bytes);
@@ -129,11 +124,9 @@ bool twill_report_asks(const struct twill_notice *notice);
 /* Ask ranks[n], for which this rank has waited for too long, whom they wait for, and so on. Sets
  * *cause to the rank that does not answer or waits for none; else as twill_comm_missing(); and
  * place[bytes] to where it is, if it was asked. Returns the error if another rank reports a failure
- * meanwhile. Takes twill_search_bound_ns() at most. */
+ * meanwhile. Takes TWILL_SEARCH_NS at most. */
 twill_status twill_comm_find_cause(struct twill_comm *comm, const uint32_t *ranks, unsigned n,
                                    uint32_t *cause, char *place, size_t bytes);
-/* Return the longest time that such a search takes. */
-uint64_t twill_search_bound_ns(void);
 /* Report to ranks[n] on other nodes that this rank waits for them, in which call, and which rank is
  * the root cause as far as it knows. On the node, publish that rank. */
 void twill_comm_report(struct twill_comm *comm, const uint32_t *ranks, unsigned n);

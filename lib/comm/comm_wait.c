@@ -261,15 +261,13 @@ static uint64_t deadline_start(const struct twill_comm *comm, uint64_t now)
     return now > left ? twill_max(since, now - left) : since;
 }
 
-uint64_t twill_notice_bound_ns(void)
-{
-    return TWILL_CHECK_EVERY_NS + TWILL_SLEEP_MOST_NS;
-}
+/* The longest time between two looks of a rank that waits. */
+#define NOTICE_NS (TWILL_CHECK_EVERY_NS + TWILL_SLEEP_MOST_NS)
 
 uint64_t twill_silence_bound_ns(const struct twill_comm *comm)
 {
-    uint64_t notify = comm->context->job.world.nodes > 1 ? twill_notify_bound_ns() : 0;
-    return comm->tuning.timeout_ns + 2 * twill_notice_bound_ns() + twill_search_bound_ns() + notify;
+    uint64_t notify = comm->context->job.world.nodes > 1 ? TWILL_FAILURE_NOTIFY_NS : 0;
+    return comm->tuning.timeout_ns + 2 * NOTICE_NS + TWILL_SEARCH_NS + notify;
 }
 
 /* A rank of this node is seen dead twice, in two looks, and another rank learns it: four times the
@@ -277,7 +275,7 @@ uint64_t twill_silence_bound_ns(const struct twill_comm *comm)
  * while descriptors are passed on, looks are up to 200 ms apart, too. */
 uint64_t twill_death_bound_ns(void)
 {
-    return TWILL_LIVENESS_EVERY_NS + 4 * twill_notice_bound_ns();
+    return TWILL_LIVENESS_EVERY_NS + 4 * NOTICE_NS;
 }
 
 /* Check for failures, mismatches and the deadline, at their intervals. */

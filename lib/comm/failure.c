@@ -252,16 +252,6 @@ twill_status twill_comm_check_peer(struct twill_comm *comm, uint32_t peer)
     return twill_comm_compare(comm, peer, &theirs, sequence);
 }
 
-uint64_t twill_notify_bound_ns(void)
-{
-    return TWILL_FAILURE_NOTIFY_NS;
-}
-
-uint64_t twill_explain_bound_ns(void)
-{
-    return TWILL_EXPLAIN_NS + TWILL_FAILURE_NOTIFY_NS;
-}
-
 /* Replace this rank's finding that a peer cannot be reached by the peer's death, if it has died.
  * Returns the finding's status. */
 static twill_status check_death(struct twill_comm *comm, struct twill_error *own)

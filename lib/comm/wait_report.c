@@ -286,11 +286,6 @@ static bool ask(struct twill_comm *comm, struct twill_cause_search *search)
     return open;
 }
 
-uint64_t twill_search_bound_ns(void)
-{
-    return TWILL_SEARCH_NS;
-}
-
 /* Return the first rank that has not answered, or else waits for none; NULL: all wait. */
 static const struct asked_rank *found_by(const struct twill_cause_search *search)
 {

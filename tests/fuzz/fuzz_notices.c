@@ -137,11 +137,6 @@ FUZZ_WRAPPED(twill_status, twill_comm_fail, struct twill_comm *comm, twill_statu
     return status;
 }
 
-uint64_t twill_notice_bound_ns(void)
-{
-    return 1000000;
-}
-
 uint64_t twill_silence_bound_ns(const struct twill_comm *comm)
 {
     return comm->tuning.timeout_ns;
