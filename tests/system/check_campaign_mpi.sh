@@ -59,8 +59,8 @@ all_ended()
     done <"$scratch/pids"
 }
 
-# nurse KIND RANKS VICTIM: continue or end a stopped rank when it is time, until the trial has ended. An mpirun that is there 10 s after
-# its last rank is ended, and leaves $scratch/lingers.
+# nurse KIND RANKS VICTIM: continue or end a stopped rank when it is time, until the trial has ended. An mpirun that is there 5 s after
+# its last rank is ended, with all of the trial's session (timeout has a process group of its own), and leaves $scratch/lingers.
 nurse()
 {
     rm -f "$scratch/lingers"
@@ -74,10 +74,13 @@ nurse()
         fi
         sleep 0.05
         all_ended "$2" && turns=$((turns + 1))
-        if [ $turns -eq 200 ]; then
+        case $turns in
+        100)
             : >"$scratch/lingers"
-            kill -TERM -"$running"
-        fi
+            pkill -TERM -s "$running"
+            ;;
+        140) pkill -KILL -s "$running" ;;
+        esac
     done
 }
 

@@ -42,7 +42,7 @@ begin()
 ends()
 {
     ends_status=$1 ends_text=$2 ends_left=$3 ends_got=0
-    wait $pid || ends_got=$?
+    wait "$pid" || ends_got=$?
     [ $ends_got -eq "$ends_status" ] || fail "status $ends_got, not $ends_status"
     [ "$(grep -cE "^twill-bench: rank [0-3]: [a-z_]+ #[0-9]+[ :].*$ends_text" "$scratch/err")" -eq "$ends_left" ] ||
         fail "not said by $ends_left ranks: $ends_text"
@@ -83,31 +83,49 @@ for victim in 3 0; do
     ends 137 "rank $victim( has died|, lane [0-9]+: .*: the rank is gone)" 3
 done
 
-# --- a link goes down: that is noticed, with no need for a timeout; and one is down from the beginning
-for provider in '' ofi:tcp; do
-    begin 64K -x TWILL_TIMEOUT="$patience" -x TWILL_PROVIDER=$provider
-    host_link 1 down
-    ends 1 "rank [0-3] .*(died|lost|reach)" 4
-    host_link 1 up
-done
-
-# --- a link goes down while ranks still gather
+# --- a link goes down, under jobs of both transports and one whose ranks still gather: all notice, with no need for a timeout
 joined()
 {
     host_run 0 grep -q ' 0200580A:[0-9A-F]* 01 ' /proc/net/tcp
+}
+# put_by NAME, take_up NAME: keep the files of the job in $pid, whose processes go on writing to them, and get them back
+put_by()
+{
+    for file in out err; do
+        mv "$scratch/$file" "$scratch/$file.$1"
+    done
+    echo $pid >"$scratch/pid.$1"
+}
+take_up()
+{
+    for file in out err; do
+        mv "$scratch/$file.$1" "$scratch/$file"
+    done
+    pid=$(cat "$scratch/pid.$1")
 }
 "$hosts_in" 0 "$bin/twillrun" --timeout "$patience" --hosts h0,h1,h2 --grace 1 --agent "$hosts_agent" \
     -x TWILL_TIMEOUT="$patience" sh -c '[ "$RANK" -ne 2 ] || sleep 600; exec "$@"' sh "$bench" allreduce -b 8 -e 8 \
     >"$scratch/out" 2>"$scratch/err" &
 pid=$!
 wait_for -p $pid joined
-sleep 5 # the kernel has it connected; rank 0 is to know, too
+put_by gathering
+for provider in tcp ofi:tcp; do
+    begin 64K -x TWILL_TIMEOUT="$patience" -x TWILL_PROVIDER=$provider
+    put_by $provider
+done
+sleep 2 # the kernel has the one that gathers connected; its rank 0 is to know, too
 host_link 1 down
+for provider in tcp ofi:tcp; do
+    take_up $provider
+    ends 1 "rank [0-3] .*(died|lost|reach)" 4
+done
+take_up gathering
 code=0
-wait $pid || code=$?
+wait "$pid" || code=$?
 [ $code -eq 1 ] || fail "status $code with a host lost before all ranks had joined"
 grep -q 'rank 1 joined and its host stopped answering before all ranks had joined' "$scratch/err" ||
     fail "the lost host is not named: $(cat "$scratch/err")"
+# one is down from the beginning
 code=0
 hosts_job h0,h1 -x TWILL_TIMEOUT=2 "$bench" allreduce -b 8 -e 8 || code=$?
 [ $code -eq 1 ] || fail "status $code without a link"
