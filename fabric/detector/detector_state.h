@@ -163,7 +163,7 @@ twill_status twill_hosts_offer(struct twill_detector *detector, const struct twi
 void twill_hosts_opening_end(struct twill_detector *detector);
 /* Check which connections between hosts have ended. */
 void twill_hosts_poll(struct twill_detector *detector);
-/* detector_doubt.c: report whether a peer that no connection of this rank has reached may live
+/* detector_hosts.c: report whether a peer that no connection of this rank has reached may live
  * although its host refuses connections: a firewall does that, too. */
 bool twill_hosts_may_live(const struct twill_detector *detector, uint32_t peer);
 /* Suspect a host, whose connection ended here or at another host, and notify neighbours. */

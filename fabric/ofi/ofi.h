@@ -340,6 +340,12 @@ twill_status twill_ofi_library_open(struct twill_libfabric *library,
 int twill_ofi_library_getinfo(const struct twill_libfabric *library, uint32_t version,
                               const struct fi_info *hints, struct fi_info **list);
 
+/* --- ofi_devices.c --- */
+
+/* Return whether /sys (sys: where it is) shows no device of another network than Ethernet, so that
+ * libfabric can have nothing better. False where anything is unknown. */
+bool twill_ofi_only_ethernet(const char *sys);
+
 /* --- ofi_choose.c: which provider, domain and interface -------------------------------------- */
 /* ops->priority: NAMED, FAST if there is a provider better than TCP, else POOR; NONE without
  * libfabric. */

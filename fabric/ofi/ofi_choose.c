@@ -2,7 +2,6 @@
 /* Chooses provider, domain and interface: those the user set, else the best fabric that works, on
  * the interface where the other ranks reach this host. */
 #include "fabric/ofi/ofi.h"
-#include "fabric/ofi/ofi_devices.h"
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>

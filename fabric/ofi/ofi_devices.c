@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Finds out from /sys whether libfabric can know a network that is better than TCP. To ask it takes
  * 0.2 s of a core a rank, and more than a second where several ranks of a host load it. */
-#include "fabric/ofi/ofi_devices.h"
-#include "lib/base/base.h"
+#include "fabric/ofi/ofi.h"
 
 #include <dirent.h>
 #include <linux/if_arp.h>

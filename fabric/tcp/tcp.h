@@ -200,7 +200,7 @@ twill_status twill_tcp_place(const struct twill_transport_params *params,
                              char address[TWILL_ADDRESS_TEXT], char interface[32], char *why,
                              size_t why_bytes, struct twill_error *error);
 
-/* --- tcp_handshake.c: contents of the handshake ---------------------------------------------- */
+/* --- tcp_link.c: contents of the handshake --------------------------------------------------- */
 /* Start a handshake, on the end that connected and on the end that accepted. False: no random
  * numbers. */
 bool twill_tcp_hello_call(const struct twill_tcp *t, const struct twill_tcp_lane *lane,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Connections: a lane's is opened when the first request is posted on it. */
 #include "fabric/tcp/tcp.h"
+
 #include "lib/base/times.h"
 
 #include <errno.h>
@@ -377,4 +378,38 @@ void twill_tcp_awaits(const struct twill_transport *transport, uint32_t rank, ch
         snprintf(text, bytes, "the connection to %s, port %u, is %s", to.address, to.port,
                  peer->lanes[l].state == TWILL_TCP_GREETING ? "made, but not answered"
                                                             : "not answered " CHECK_HINT);
+}
+
+/* --- handshakes ------------------------------------------------------------------------------- */
+
+bool twill_tcp_hello_call(const struct twill_tcp *t, const struct twill_tcp_lane *lane,
+                          struct twill_hello *hello)
+{
+    const struct twill_hello_identity identity = {.role = TWILL_HELLO_DATA,
+                                                  .rank = twill_tcp_rank_in_job(t, t->rank),
+                                                  .to = twill_tcp_rank_in_job(t, lane->peer->rank),
+                                                  .size = t->common->size,
+                                                  .argument =
+                                                      (uint64_t)t->params.comm << 8 | lane->number};
+    return twill_hello_call(hello, &t->common->secret, &identity);
+}
+
+bool twill_tcp_hello_expect(const struct twill_tcp_common *common, struct twill_hello *hello)
+{
+    return twill_hello_expect(hello, &common->secret, TWILL_HELLO_DATA, common->rank, common->size);
+}
+
+uint32_t twill_tcp_hello_comm(const struct twill_hello *hello)
+{
+    return (uint32_t)(hello->said.call.argument >> 8);
+}
+
+bool twill_tcp_hello_fits(const struct twill_tcp *t, const struct twill_hello *hello,
+                          uint32_t *rank, unsigned *lane)
+{
+    *lane = hello->said.call.argument & 0xff;
+    for (*rank = 0; *rank < t->rank; ++*rank)
+        if (twill_tcp_rank_in_job(t, *rank) == hello->said.call.rank)
+            return *lane < TWILL_LANES;
+    return false;
 }

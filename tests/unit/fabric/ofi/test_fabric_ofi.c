@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The ofi transport between ranks that are threads, over the providers of this machine. */
-#include "fabric/ofi/ofi_devices.h"
 #include "lib/base/base.h"
 #include "tests/support/leap.h"
 #include "tests/support/messages.h"
