@@ -17,11 +17,11 @@
 
 #include <pthread.h>
 
-struct twill_advancer;
 struct twill_chooser;
 struct twill_kernels;
 struct twill_topology;
 struct twill_tuning;
+struct twill_waitable;
 
 /* --- what is there ---------------------------------------------------------------------------- */
 
@@ -73,24 +73,12 @@ twill_status twill_extend_wait(twill_comm *comm, const char *call, bool (*done)(
  * has failed it, which breaks it, and advance the other communicators of its context, or take a
  * nap. */
 twill_status twill_extend_idle(twill_comm *comm, const char *call);
-/* Let some time pass in a loop that looks for changes of the node's memory: the first rests spin,
- * the next yield, the others sleep until a rank of the node rings. `rests`: how many there were in
- * a row. moved(object), which may be NULL, is called before a sleep, which is left out if it
- * returns true. Claims nothing, as twill_extend_ring() does. */
-void twill_extend_rest(twill_comm *comm, uint32_t rests, bool (*moved)(void *object), void *object);
-#define TWILL_EXTEND_SPINS  200u /* rests that spin */
-#define TWILL_EXTEND_YIELDS 50u  /* rests that yield, after those */
+/* Wait for something else than the communicator, as lib/wait/wait.h has it: twill_await(), whose
+ * sleeps end when a rank of the node rings. Claims nothing, as twill_extend_ring() does. */
+twill_status twill_extend_await(twill_comm *comm, struct twill_waitable waitable,
+                                uint64_t deadline);
 /* End the sleep of a rank, if it is on this node. */
 void twill_extend_ring(twill_comm *comm, uint32_t rank);
-
-/* Have advance(object) called by every thread of the process that waits on a communicator of the
- * context, by several at once and from within itself. It returns whether it has made progress.
- * Returns NULL when out of memory. */
-struct twill_advancer *twill_extend_hook(twill_context *context, bool (*advance)(void *object),
-                                         void *object);
-/* Remove a hook, unless *hook is NULL, which it becomes, and wait at most TWILL_TIMEOUT until no
- * thread is in it. Returns false if one still is: then all that it uses must stay. */
-bool twill_extend_unhook(struct twill_advancer **hook, const twill_context *context);
 
 /* Return a CPU for helper thread `index` of the `count` that each rank of the job has; -1: none is
  * left, or unknown. *own: it is one of this rank's. */
@@ -115,9 +103,10 @@ twill_status twill_extend_fail(twill_comm *comm, const char *call, twill_status 
  * `cause`: no other rank is asked for another one. `what` failed, in the sentence. */
 void twill_extend_end(twill_comm *comm, const char *call, const char *what,
                       const struct twill_error *cause);
-/* Copy the failure that has broken the communicator. Returns false if it is not broken, has ended,
- * or a thread is in a call on it, which then reports the failure. */
-bool twill_extend_failure(twill_comm *comm, struct twill_error *failure);
+/* Copy the failure that has broken the communicator; if `polls`, find out before whether another
+ * rank has. Returns false if it is not broken, has ended, or a thread is in a call on it, which
+ * then reports the failure. */
+bool twill_extend_failure(twill_comm *comm, bool polls, struct twill_error *failure);
 /* Return the last error of a call on the communicator, whose thread this is. Claims nothing. */
 const struct twill_error *twill_extend_error(const twill_comm *comm);
 /* Return whether a rank's process has ended, or destroyed its context; false while in doubt. Any

@@ -11,7 +11,9 @@
 #include "lib/wait/wait.h"
 
 #include <stdio.h>
-#include <stdlib.h>
+
+#define AWAIT_SPINS  200u /* polls of the node's memory */
+#define AWAIT_YIELDS 50u
 
 _Static_assert(TWILL_EXTEND_NOWHERE == TWILL_HEAP_NOWHERE, "offsets are those of the heap");
 _Static_assert(TWILL_EXTEND_TEXT >= TWILL_DEATH_TEXT && TWILL_EXTEND_TEXT >= TWILL_RANK_TEXT,
@@ -121,47 +123,20 @@ twill_status twill_extend_idle(twill_comm *comm, const char *call)
     return status;
 }
 
-void twill_extend_rest(twill_comm *comm, uint32_t rests, bool (*moved)(void *object), void *object)
+twill_status twill_extend_await(twill_comm *comm, struct twill_waitable waitable, uint64_t deadline)
 {
-    if (rests < TWILL_EXTEND_SPINS) {
-        twill_pause();
-        return;
-    }
-    if (rests < TWILL_EXTEND_SPINS + TWILL_EXTEND_YIELDS) {
-        twill_yield();
-        return;
-    }
-    uint32_t word = twill_node_sleep_begin(comm->node);
-    if (moved == NULL || !moved(object))
-        twill_node_sleep(comm->node, word, TWILL_EXTEND_SLEEP_NS);
-    twill_node_sleep_end(comm->node);
+    struct twill_pace pace = {.spins = AWAIT_SPINS,
+                              .yields = AWAIT_YIELDS,
+                              .least_ns = TWILL_EXTEND_SLEEP_NS,
+                              .most_ns = TWILL_EXTEND_SLEEP_NS};
+    waitable.doorbell = comm->node;
+    return twill_await(&waitable, &pace, deadline);
 }
 
 void twill_extend_ring(twill_comm *comm, uint32_t rank)
 {
     if (comm->world->node[rank] == comm->world->node[comm->rank])
         twill_node_ring_doorbell(comm->node, comm->world->local[rank]);
-}
-
-struct twill_advancer *twill_extend_hook(twill_context *context, bool (*advance)(void *object),
-                                         void *object)
-{
-    struct twill_advancer *hook = calloc(1, sizeof(*hook));
-    if (hook == NULL)
-        return NULL;
-    hook->advance = advance;
-    hook->object = object;
-    twill_advancer_add(context, hook);
-    return hook;
-}
-
-bool twill_extend_unhook(struct twill_advancer **hook, const twill_context *context)
-{
-    if (*hook != NULL && !twill_advancer_remove(*hook, context))
-        return false;
-    free(*hook);
-    *hook = NULL;
-    return true;
 }
 
 int twill_extend_choose_cpu(const twill_context *context, unsigned count, unsigned index, bool *own)
@@ -215,11 +190,16 @@ void twill_extend_end(twill_comm *comm, const char *call, const char *what,
     twill_comm_release(comm);
 }
 
-bool twill_extend_failure(twill_comm *comm, struct twill_error *failure)
+bool twill_extend_failure(twill_comm *comm, bool polls, struct twill_error *failure)
 {
     const char *inside;
     if (!twill_comm_is_live(comm) || !twill_comm_hold(comm, twill_held_by_progress, &inside))
         return false;
+    if (polls && !comm->broken) {
+        twill_status status = twill_comm_poll_failures(comm, true);
+        if (status != TWILL_OK)
+            (void)twill_comm_fail(comm, status, TWILL_CAUSE_ASKED);
+    }
     bool fails = comm->broken && comm->error.status != TWILL_OK;
     if (fails)
         *failure = comm->error;

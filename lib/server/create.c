@@ -2,6 +2,7 @@
 /* A server from its creation to its end. */
 #include "lib/server/server.h"
 #include "lib/server/state/state.h"
+#include "lib/wait/wait.h"
 
 #include "lib/base/lists.h"
 
@@ -231,14 +232,26 @@ twill_status twill_server_commit(twill_server *server)
         return status;
     twill_server_drop_state(server);
     server->committed = true;
-    server->hook = twill_extend_hook(server->context, advance_server, server);
+    server->hook = calloc(1, sizeof(*server->hook));
     if (server->hook == NULL)
         return TWILL_SERVER_FAIL(server, TWILL_ERR_MEMORY, "out of memory for a server");
+    server->hook->advance = advance_server;
+    server->hook->object = server;
+    twill_advancer_add(server->context, server->hook);
     status = pull_all(server);
     return status == TWILL_ERR_BROKEN ? server->failure.error.status : status;
 }
 
 /* --- the end --------------------------------------------------------------------------------- */
+
+bool twill_server_unhook(struct twill_server *server, const twill_context *context)
+{
+    if (server->hook != NULL && !twill_advancer_remove(server->hook, context))
+        return false;
+    free(server->hook);
+    server->hook = NULL;
+    return true;
+}
 
 /* Wait for all ranks: until then cores of others map this rank's memory. Returns false if one did
  * not come. */
@@ -252,7 +265,7 @@ void twill_server_close(struct twill_server *server, twill_context *context,
                         enum twill_server_end end)
 {
     bool together = end == TWILL_SERVER_END_TOGETHER;
-    bool unused = twill_extend_unhook(&server->hook, context);
+    bool unused = twill_server_unhook(server, context);
     twill_core_threads_stop(server);
     if (!unused) {
         twill_say(server->process.log, TWILL_LOG_WARN,
@@ -305,6 +318,8 @@ void twill_server_destroy(twill_server *server)
             (void)twill_server_leave(server);
         if (twill_server_serves(server))
             (void)twill_server_serve(server);
+        if (twill_server_lacks(server)) /* nobody is waited for: all learn it */
+            end = TWILL_SERVER_END_ALONE;
     }
     twill_server_close(server, server->context, end);
 }

@@ -3,6 +3,7 @@
 #include "lib/server/server.h"
 
 #include "lib/base/times.h"
+#include "lib/wait/wait.h"
 
 #include <stdio.h>
 
@@ -107,9 +108,13 @@ static uint32_t find_lost(struct twill_server *server)
     return c;
 }
 
-/* Look for servers that have died, and were found dead before. */
+/* Look whether another rank lacks something, and for servers that were found dead at the last look,
+ * too: answers of theirs may have been on the way. */
 static twill_status check_servers(struct twill_server *server, int key)
 {
+    struct twill_error failure;
+    if (twill_extend_failure(server->comm, true, &failure) && twill_server_is_loss(failure.status))
+        return TWILL_SERVER_FAIL(server, failure.status, "%s", failure.message);
     uint32_t lost = twill_server_works(server) ? find_lost(server) : server->roles.cores;
     if (lost < server->roles.cores)
         return fail_server(server, lost / server->roles.threads);
@@ -119,8 +124,6 @@ static twill_status check_servers(struct twill_server *server, int key)
         bool dead = twill_extend_is_dead(server->comm, server->roles.server_rank[s]);
         if (dead && atomic_exchange(&server->roles.suspect[s], true))
             return fail_server(server, s);
-        if (!dead)
-            atomic_store(&server->roles.suspect[s], false);
     }
     return TWILL_OK;
 }
@@ -134,11 +137,6 @@ twill_status twill_server_check(struct twill_server *server, int key)
                           memory_order_relaxed);
     return check_servers(server, key);
 }
-
-struct server_waiting {
-    uint64_t since, next_check;
-    uint32_t moved, idle;
-};
 
 /* Return whether a core has yet to answer for a key; -1: for any. */
 static bool owes_answer(const struct twill_server *server, uint32_t core, int key)
@@ -186,40 +184,61 @@ static twill_status time_out_wait(struct twill_server *server, int key, const ch
                              tensor, (double)timeout_ns * 1e-9, limit, silent);
 }
 
-static bool progress(void *server)
+/* A wait of this rank's thread; `since`: when something has moved, `moved` then. */
+struct port_wait {
+    struct twill_server *server;
+    bool (*done)(struct twill_server *server, int key);
+    int key;
+    const char *what;
+    uint64_t since, next_check;
+    uint32_t moved;
+};
+
+static int advance_ports(void *of)
 {
-    return twill_server_progress(server);
+    return twill_server_progress(((const struct port_wait *)of)->server);
+}
+
+static bool is_over(const void *awaited)
+{
+    const struct port_wait *wait = awaited;
+    return atomic_load_explicit(&wait->server->failure.broken, memory_order_acquire) ||
+           wait->done(wait->server, wait->key);
+}
+
+/* Look for servers that have died, and at the time. */
+static twill_status check_wait(void *of, struct twill_waiting *state)
+{
+    struct port_wait *wait = of;
+    struct twill_server *server = wait->server;
+    (void)state;
+    uint64_t now = twill_now();
+    uint32_t moved = atomic_load_explicit(&server->moved, memory_order_relaxed);
+    if (wait->since == 0 || moved != wait->moved) {
+        wait->since = now;
+        wait->moved = moved;
+    }
+    if (now >= wait->next_check) {
+        wait->next_check = now + TWILL_SERVER_CHECK_NS;
+        TWILL_TRY(NULL, check_servers(server, wait->key));
+    }
+    if (now - wait->since > twill_extend_timeout_ns(server->comm, NULL))
+        return time_out_wait(server, wait->key, wait->what);
+    return TWILL_OK;
 }
 
 twill_status twill_server_await(struct twill_server *server,
                                 bool (*done)(struct twill_server *server, int key), int key,
                                 const char *what)
 {
-    struct server_waiting state = {.moved = atomic_load(&server->moved)};
-    for (;;) {
-        if (atomic_load_explicit(&server->failure.broken, memory_order_acquire))
-            return server->failure.error.status;
-        if (done(server, key))
-            return TWILL_OK;
-        if (twill_server_progress(server)) {
-            state.idle = 0;
-            continue;
-        }
-        twill_extend_rest(server->comm, state.idle++, progress, server);
-        if (state.idle % TWILL_EXTEND_SPINS != 0 &&
-            state.idle < TWILL_EXTEND_SPINS + TWILL_EXTEND_YIELDS)
-            continue;
-        uint64_t now = twill_now();
-        uint32_t moved = atomic_load_explicit(&server->moved, memory_order_relaxed);
-        if (state.since == 0 || moved != state.moved) {
-            state.since = now;
-            state.moved = moved;
-        }
-        if (now >= state.next_check) {
-            state.next_check = now + TWILL_SERVER_CHECK_NS;
-            TWILL_TRY(NULL, check_servers(server, key));
-        }
-        if (now - state.since > twill_extend_timeout_ns(server->comm, NULL))
-            return time_out_wait(server, key, what);
-    }
+    struct port_wait wait = {.server = server, .done = done, .key = key, .what = what};
+    twill_status status = twill_extend_await(server->comm,
+                                             (struct twill_waitable){.advance = advance_ports,
+                                                                     .done = is_over,
+                                                                     .blocked_on = check_wait,
+                                                                     .of = &wait,
+                                                                     .awaited = &wait},
+                                             UINT64_MAX);
+    twill_server_tell_loss(server);
+    return atomic_load(&server->failure.broken) ? server->failure.error.status : status;
 }

@@ -47,7 +47,7 @@ twill_status twill_server_rebuild(twill_server **server, twill_comm *comm)
     struct twill_server *old = *server, *made = NULL;
     if (twill_extend_is_forked(old->context))
         return TWILL_ERR_FORKED;
-    if (!twill_extend_unhook(&old->hook, old->context))
+    if (!twill_server_unhook(old, old->context))
         return TWILL_SERVER_FAIL(old, TWILL_ERR_TIMEOUT,
                                  "rank %u: a server cannot be rebuilt: another thread, which waits "
                                  "for something else, has been advancing it for TWILL_TIMEOUT",

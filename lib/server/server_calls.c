@@ -132,6 +132,7 @@ twill_status twill_server_test(twill_server *server, int key, int *done)
     TWILL_TRY(NULL, check_key(server, "twill_server_test", key < 0 ? 0 : key));
     (void)twill_server_progress(server);
     *done = key_has_ended(server, key);
+    twill_server_tell_loss(server);
     return *done ? TWILL_OK : twill_server_check(server, key);
 }
 

@@ -160,16 +160,6 @@ twill_status twill_comm_create_group(twill_comm **made, twill_comm *comm, int co
     return TWILL_OK;
 }
 
-twill_status twill_comm_set_timeout(twill_comm *comm, double seconds)
-{
-    return comm != NULL ? TWILL_OK : TWILL_ERR_ARGUMENT;
-}
-
-twill_status twill_comm_revoke(twill_comm *comm)
-{
-    return comm != NULL ? TWILL_OK : TWILL_ERR_ARGUMENT;
-}
-
 void twill_comm_leave(twill_comm *comm)
 {
 }
@@ -178,40 +168,16 @@ void twill_comm_destroy(twill_comm *comm)
 {
 }
 
-const char *twill_comm_message(const twill_comm *comm)
-{
-    return "";
-}
-
-const char *twill_context_message(const twill_context *of)
-{
-    return "";
-}
-
 twill_status twill_comm_counters(const twill_comm *comm, twill_counters *counters)
 {
     *counters = (twill_counters){.registrations = 0};
     return TWILL_OK;
 }
 
-bool twill_extend_is_dead(twill_comm *comm, uint32_t rank)
+void twill_extend_end(twill_comm *comm, const char *call, const char *what,
+                      const struct twill_error *cause)
 {
-    return false;
-}
-
-bool twill_extend_is_forked(const twill_context *of)
-{
-    return false;
-}
-
-uint64_t twill_extend_timeout_ns(const twill_comm *comm, const char **name)
-{
-    return comm->tuning.timeout_ns;
-}
-
-const struct twill_error *twill_extend_error(const twill_comm *comm)
-{
-    return &comm->error;
+    fuzz_must(cause == &opened->failure.error);
 }
 
 void twill_extend_ring(twill_comm *comm, uint32_t rank)
@@ -240,6 +206,29 @@ void twill_core_unplace_memory(const struct twill_core *core, void *memory, size
 {
     twill_core_place_memory(core, memory, bytes);
 }
+
+/* Define a function that answers a value. */
+#define ANSWER(type, name, value, ...)                                                             \
+    type name(__VA_ARGS__)                                                                         \
+    {                                                                                              \
+        return value;                                                                              \
+    }
+ANSWER(twill_status, twill_comm_set_timeout, comm != NULL ? TWILL_OK : TWILL_ERR_ARGUMENT,
+       twill_comm *comm, double seconds)
+ANSWER(twill_status, twill_comm_revoke, comm != NULL ? TWILL_OK : TWILL_ERR_ARGUMENT,
+       twill_comm *comm)
+ANSWER(const char *, twill_comm_message, "", const twill_comm *comm)
+ANSWER(const char *, twill_context_message, "", const twill_context *of)
+ANSWER(bool, twill_extend_is_dead, false, twill_comm *comm, uint32_t rank)
+ANSWER(bool, twill_extend_is_forked, false, const twill_context *of)
+ANSWER(uint64_t, twill_extend_timeout_ns, comm->tuning.timeout_ns, const twill_comm *comm,
+       const char **name)
+ANSWER(const struct twill_error *, twill_extend_error, &comm->error, const twill_comm *comm)
+ANSWER(twill_status, twill_extend_await,
+       waitable.done(waitable.awaited) ? TWILL_OK : TWILL_ERR_TIMEOUT, twill_comm *comm,
+       struct twill_waitable waitable, uint64_t deadline)
+ANSWER(bool, twill_wait_for_thread, done(awaited), bool (*done)(const void *awaited),
+       const void *awaited, uint64_t deadline)
 
 /* One rank's: what it has is what all have. */
 twill_status twill_allreduce(twill_comm *comm, const void *src, void *dst, size_t count,

@@ -4,8 +4,8 @@
 
 #include "kernels/kernels.h"
 #include "lib/base/times.h"
+#include "lib/wait/wait.h"
 
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -161,14 +161,14 @@ bool twill_core_try_lock(struct twill_core *core)
            !atomic_exchange_explicit(&core->locked, true, memory_order_acquire);
 }
 
+static bool has_locked(const void *awaited)
+{
+    return twill_core_try_lock(*(struct twill_core *const *)awaited);
+}
+
 static bool lock_until(struct twill_core *core, uint64_t end)
 {
-    while (!twill_core_try_lock(core)) {
-        if (twill_now() > end)
-            return false;
-        sched_yield();
-    }
-    return true;
+    return twill_wait_for_thread(has_locked, &core, end);
 }
 
 twill_status twill_cores_lock(struct twill_server *server, const char *call)

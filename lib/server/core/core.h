@@ -47,7 +47,7 @@ struct twill_core_key {
 struct twill_core_worker {
     uint32_t rank; /* in server->comm */
     bool gone;     /* has left or died */
-    bool suspect;  /* was found dead once */
+    bool suspect;  /* found dead; its last messages may come */
     const struct twill_order_ring *ring;
     uint64_t tail;               /* orders taken */
     struct twill_answer *answer; /* [keys] */

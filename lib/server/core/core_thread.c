@@ -3,9 +3,9 @@
  * and has the chunks of its core in memory of that NUMA node. */
 #include "lib/server/core/core.h"
 
+#include "lib/wait/wait.h"
 #include "numa/memory.h"
 
-#include <sched.h>
 #include <string.h>
 
 /* --- where threads and memory are --------------------------------------------------------------
@@ -55,25 +55,47 @@ void twill_core_unplace_memory(const struct twill_core *core, void *memory, size
 /* --- the thread --------------------------------------------------------------------------------
  */
 
+/* Take orders, unless another thread has the core. */
+static int serve(void *of)
+{
+    struct twill_core *core = of;
+    if (!twill_core_try_lock(core))
+        return 0;
+    bool moved = twill_core_poll(core) > 0;
+    twill_core_unlock(core);
+    if (moved)
+        atomic_fetch_add_explicit(&core->server->moved, 1, memory_order_relaxed);
+    return moved;
+}
+
+static bool is_stopped(const void *awaited)
+{
+    const struct twill_core *core = awaited;
+    return atomic_load_explicit(&core->thread.stop, memory_order_relaxed);
+}
+
+static twill_status check_workers(void *of, struct twill_waiting *state)
+{
+    struct twill_core *core = of;
+    (void)state;
+    if (twill_core_try_lock(core)) {
+        twill_core_check(core);
+        twill_core_unlock(core);
+    }
+    twill_server_tell_loss(core->server);
+    return TWILL_OK;
+}
+
 static void *core_main(void *argument)
 {
     struct twill_core *core = argument;
-    uint32_t idle = 0;
-    while (!atomic_load_explicit(&core->thread.stop, memory_order_relaxed)) {
-        if (!twill_core_try_lock(core)) {
-            sched_yield();
-            continue;
-        }
-        unsigned taken = twill_core_poll(core);
-        if (taken == 0 && idle >= TWILL_EXTEND_SPINS)
-            twill_core_check(core);
-        twill_core_unlock(core);
-        if (taken > 0) {
-            atomic_fetch_add_explicit(&core->server->moved, 1, memory_order_relaxed);
-            idle = 0;
-        } else
-            twill_extend_rest(core->server->comm, idle++, NULL, NULL); /* a worker rings */
-    }
+    (void)twill_extend_await(core->server->comm,
+                             (struct twill_waitable){.advance = serve,
+                                                     .done = is_stopped,
+                                                     .blocked_on = check_workers,
+                                                     .of = core,
+                                                     .awaited = core},
+                             UINT64_MAX);
     return NULL;
 }
 

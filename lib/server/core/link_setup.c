@@ -5,8 +5,8 @@
 
 #include "lib/base/times.h"
 #include "lib/twill_recover.h"
+#include "lib/wait/wait.h"
 
-#include <sched.h>
 #include <stdlib.h>
 
 /* List the chunks of a core, by key. */
@@ -118,12 +118,23 @@ twill_status twill_links_open(struct twill_server *server,
     return TWILL_OK;
 }
 
+static int advance_link(void *link)
+{
+    return twill_link_poll(link);
+}
+
+static bool is_drained(const void *awaited)
+{
+    const struct twill_server_link *link = awaited;
+    return link->lost || (twill_link_is_idle(link) && link->left);
+}
+
 /* Send what is left; the peer receives it until it has the last head. */
 static void drain(struct twill_server_link *link, uint64_t until)
 {
-    while (!link->lost && (!twill_link_is_idle(link) || !link->left) && twill_now() < until)
-        if (!twill_link_poll(link))
-            sched_yield();
+    const struct twill_waitable waitable = {
+        .advance = advance_link, .done = is_drained, .of = link, .awaited = link};
+    (void)twill_extend_await(link->server->comm, waitable, until);
 }
 
 void twill_link_end_comm(struct twill_comm *comm, bool together)

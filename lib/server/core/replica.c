@@ -11,8 +11,8 @@
 
 #include "lib/base/times.h"
 #include "lib/twill_recover.h"
+#include "lib/wait/wait.h"
 
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -309,34 +309,46 @@ static bool has_ended(const struct twill_replica_link *link)
     return link == NULL || link->comm == NULL || link->lost || link->ended;
 }
 
+static int advance_cores(void *of)
+{
+    const struct twill_server *server = of;
+    unsigned moved = 0;
+    for (uint32_t t = 0; t < server->roles.threads; t++)
+        moved += twill_core_poll(&server->core[t]);
+    return moved > 0;
+}
+
+static bool have_ended(const void *awaited)
+{
+    const struct twill_server *server = awaited;
+    bool ended = true;
+    for (uint32_t t = 0; t < server->roles.threads; t++)
+        ended &= has_ended(server->core[t].to) && has_ended(server->core[t].from);
+    return ended;
+}
+
 /* Send and receive the last heads of all cores. */
 static void drain_replicas(struct twill_server *server, uint64_t until)
 {
-    bool ended = false;
-    while (!ended && twill_now() < until) {
-        ended = true;
-        bool moved = false;
-        for (uint32_t t = 0; t < server->roles.threads; t++) {
-            struct twill_core *core = &server->core[t];
-            if (core->to != NULL)
-                core->to->closing = true;
-            moved |= twill_core_poll(core) > 0;
-            ended &= has_ended(core->to) && has_ended(core->from);
-        }
-        if (!moved)
-            sched_yield();
-    }
+    const struct twill_waitable waitable = {
+        .advance = advance_cores, .done = have_ended, .of = server, .awaited = server};
+    for (uint32_t t = 0; t < server->roles.threads; t++)
+        if (server->core[t].to != NULL)
+            server->core[t].to->closing = true;
+    (void)twill_extend_await(server->comm, waitable, until);
+}
+
+static bool acknowledged_or_lost(const void *awaited)
+{
+    struct twill_replica_link *link = *(struct twill_replica_link *const *)awaited;
+    return is_complete(link, &link->acknowledgement) || link->lost;
 }
 
 /* Wait until the last acknowledgement has left this rank. */
 static bool has_acknowledged(struct twill_replica_link *link, uint64_t until)
 {
-    while (!is_complete(link, &link->acknowledgement)) {
-        if (link->lost || twill_now() > until)
-            return false;
-        sched_yield();
-    }
-    return true;
+    const struct twill_waitable waitable = {.done = acknowledged_or_lost, .awaited = &link};
+    return twill_extend_await(link->core->server->comm, waitable, until) == TWILL_OK && !link->lost;
 }
 
 /* until: for the peer, which closes its end, too; 0: it does not. */

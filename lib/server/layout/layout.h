@@ -116,8 +116,8 @@ struct twill_server_memory {
 };
 
 struct twill_server_failure {
-    pthread_mutex_t lock; /* of the errors */
-    _Atomic bool broken;
+    pthread_mutex_t lock;              /* of the errors */
+    _Atomic bool broken, told;         /* told: twill_server_tell_loss() */
     struct twill_error error, refused; /* error: that has broken the server */
 };
 
@@ -126,7 +126,7 @@ struct twill_server_roles {
     uint32_t servers, workers;
     uint32_t *server_rank;   /* [servers] ascending; worker_rank too */
     uint32_t *worker_rank;   /* [workers] */
-    _Atomic bool *suspect;   /* [servers] found dead once */
+    _Atomic bool *suspect;   /* [servers] found dead; their last answers may come */
     uint32_t server, worker; /* this rank's number among them; UINT32_MAX: none */
     uint32_t threads;        /* cores of a server, at least 1 */
     uint32_t cores;          /* of all servers */
@@ -163,7 +163,7 @@ struct twill_server {
     struct twill_server_cut cut;
     struct twill_server_past past;
     bool starts; /* threads of cores may run on other ranks */
-    bool committed;
+    _Atomic bool committed;
     struct twill_advancer *hook; /* of threads that wait; added at the commit, or NULL */
     struct twill_server_failure failure;
 
@@ -225,6 +225,14 @@ twill_status twill_server_fail(struct twill_server *server, twill_status status,
 /* Fail if a communicator of two ranks has failed because one of them lacks something, such as
  * descriptors: that is no death, so neither can go on without the other. */
 void twill_server_note_loss(struct twill_server *server, const twill_comm *comm);
+static inline bool twill_server_is_loss(twill_status status)
+{
+    return status == TWILL_ERR_SYSTEM || status == TWILL_ERR_MEMORY;
+}
+/* Return whether a server that was committed has failed so, on this rank or another. */
+bool twill_server_lacks(const struct twill_server *server);
+/* Then break its communicator, once, so that all ranks learn it. */
+void twill_server_tell_loss(struct twill_server *server);
 twill_status twill_server_refuse(struct twill_server *server, const char *file, int line,
                                  const char *format, ...) TWILL_PRINTF(4, 5);
 #define TWILL_SERVER_REFUSE(server, ...)                                                           \

@@ -24,8 +24,21 @@ twill_status twill_server_fail(struct twill_server *server, twill_status status,
 void twill_server_note_loss(struct twill_server *server, const twill_comm *comm)
 {
     const struct twill_error *why = twill_extend_error(comm);
-    if (why->status == TWILL_ERR_SYSTEM || why->status == TWILL_ERR_MEMORY)
+    if (twill_server_is_loss(why->status))
         (void)TWILL_SERVER_FAIL(server, why->status, "%s", why->message);
+}
+
+bool twill_server_lacks(const struct twill_server *server)
+{
+    return server->committed && atomic_load(&server->failure.broken) &&
+           twill_server_is_loss(server->failure.error.status);
+}
+
+void twill_server_tell_loss(struct twill_server *server)
+{
+    if (twill_server_lacks(server) && !atomic_exchange(&server->failure.told, true))
+        twill_extend_end(server->comm, "twill_server_wait", "parameter server",
+                         &server->failure.error);
 }
 
 twill_status twill_server_refuse(struct twill_server *server, const char *file, int line,

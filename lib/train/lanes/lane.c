@@ -117,7 +117,7 @@ void twill_lanes_close(struct twill_gradients *set)
         twill_lane_thread_stop(&set->lane[l]);
     /* If the set or its parent is broken, no rank waits for the others when it destroys them. */
     if (!set->broken)
-        cause = twill_extend_failure(set->parent, &failure) ? &failure : NULL;
+        cause = twill_extend_failure(set->parent, false, &failure) ? &failure : NULL;
     for (uint32_t l = 0; cause != NULL && l < set->lanes; l++)
         break_lane(cause, &set->lane[l]);
     for (uint32_t l = 0; l < set->lanes; l++) {

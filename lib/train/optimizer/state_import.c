@@ -136,7 +136,7 @@ static twill_status check_collective(struct state_import *import, twill_status s
     struct twill_error failure;
     if (status == TWILL_OK)
         return TWILL_OK;
-    if (status == TWILL_ERR_MEMORY && !twill_extend_failure(import->comm, &failure))
+    if (status == TWILL_ERR_MEMORY && !twill_extend_failure(import->comm, false, &failure))
         return twill_set_fail_with(import->set, import->comm, "twill_gradients_state_import",
                                    status, "twill_gradients_state_import: out of memory");
     return twill_set_fail(import->set, import->comm, status);

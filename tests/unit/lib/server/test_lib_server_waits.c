@@ -47,32 +47,24 @@ static bool open_waits(twill_server **server, twill_comm *comm)
            twill_server_commit(*server) == TWILL_OK;
 }
 
-static bool run_waits(twill_comm *comm, int rank)
-{
-    twill_server *server = NULL;
-    bool good = open_waits(&server, comm) && twill_barrier(comm) == TWILL_OK &&
-                push_during_barrier(comm, server, rank);
-    twill_server_destroy(server);
-    TWILL_REQUIRE(good);
-    return true;
-}
-
 static void rank_waits(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     const struct waits_case *c = user;
     twill_comm *comm = NULL;
-    if (twill_test_open(&comm, bootstrap, c->nodes, TWILL_TEST_PATIENT))
-        (void)run_waits(comm, rank);
+    twill_server *server = NULL;
+    bool good = twill_test_open(&comm, bootstrap, c->nodes, TWILL_TEST_PATIENT) &&
+                open_waits(&server, comm) && twill_barrier(comm) == TWILL_OK &&
+                push_during_barrier(comm, server, rank);
+    twill_server_destroy(server);
     twill_test_close(comm);
+    TWILL_CHECK(good);
 }
 
 TWILL_TEST(test_waits)
 {
-    static const struct waits_case cases[] = {{2, ""}, {3, ""}, {3, "3x1"}};
-    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++) {
-        struct waits_case c = cases[i];
-        twill_test_run_ranks(c.size, rank_waits, &c);
-    }
+    struct waits_case cases[] = {{2, ""}, {3, ""}, {3, "3x1"}};
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++)
+        twill_test_run_ranks(cases[i].size, rank_waits, &cases[i]);
 }
 
 static bool never_done(struct twill_server *server, int key)
