@@ -85,12 +85,10 @@ static inline unsigned twill_mpi_wrong_type(MPI_Datatype type)
  * memory. Returns TAKEN or why the call is passed on. */
 typedef enum twill_mpi_why twill_mpi_bind_fn(const struct twill_mpi_call *call,
                                              struct twill_mpi_bound *bound);
-twill_mpi_bind_fn twill_mpi_bind_allreduce, twill_mpi_bind_reduce, twill_mpi_bind_reduce_scatter,
-    twill_mpi_bind_reduce_scatter_block;
-twill_mpi_bind_fn twill_mpi_bind_bcast, twill_mpi_bind_barrier, twill_mpi_bind_gather,
-    twill_mpi_bind_gatherv, twill_mpi_bind_scatter, twill_mpi_bind_scatterv,
-    twill_mpi_bind_allgather, twill_mpi_bind_allgatherv, twill_mpi_bind_alltoall,
-    twill_mpi_bind_alltoallv;
+#define TWILL_MPI_BINDER(name, lower) twill_mpi_bind_fn twill_mpi_bind_##lower;
+TWILL_MPI_TAKEN(TWILL_MPI_BINDER)
+TWILL_MPI_BINDER(Barrier, barrier)
+#undef TWILL_MPI_BINDER
 
 /* Bind a call, to be run in the given form: the program's, or nonblocking instead of blocking.
  * Returns TAKEN, and the caller must end with twill_mpi_bound_free(), or why the call is passed on,

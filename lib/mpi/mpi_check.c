@@ -6,11 +6,6 @@
  * refused is not passed on. */
 #include "lib/mpi/mpi_call.h"
 
-static const char *const kind_names[] = {
-#define NAME(name, text) text,
-    TWILL_MPI_KINDS(NAME)
-#undef NAME
-};
 static const char *const wrong_names[] = {
     [TWILL_MPI_WRONG_ROOT] = "the root is not a rank of the communicator",
     [TWILL_MPI_WRONG_TYPE] = "the datatype is MPI_DATATYPE_NULL",
@@ -104,7 +99,7 @@ enum twill_mpi_why twill_mpi_wrong(const struct twill_mpi_call *call, struct twi
 {
     if (twill_mpi_is_refused(call, bound->comm, wrong))
         return TWILL_MPI_WHY_ERRONEOUS;
-    twill_mpi_say("%s: %s", kind_names[call->kind],
+    twill_mpi_say("%s: %s", twill_mpi_kind_names[call->kind],
                   wrong_names[wrong & ~(unsigned)TWILL_MPI_WRONG_RECEIVED]);
     twill_mpi_bound_fail(bound, TWILL_ERR_ARGUMENT);
     return TWILL_MPI_WHY_TAKEN;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The parameters of MPI's collectives, without those that a form adds: N is the type of counts, D
- * that of displacements. */
+/* MPI's collectives, and their parameters, without those that a form adds: N is the type of counts,
+ * D that of displacements. */
 #ifndef TWILL_MPI_COLLECTIVES_H
 #define TWILL_MPI_COLLECTIVES_H
 
@@ -39,8 +39,31 @@
         const N recvcounts[], const D rdispls[], MPI_Datatype recvtype, MPI_Comm comm
 #define PARAMETERS_Barrier(N, D) MPI_Comm comm
 
-/* All collectives that have counts, as X(name, lower case). */
-#define TWILL_MPI_COLLECTIVES(X)                                                                   \
+/* Their arguments. */
+#define ARGUMENTS_Allreduce            sendbuf, recvbuf, count, datatype, op, comm
+#define ARGUMENTS_Reduce               sendbuf, recvbuf, count, datatype, op, root, comm
+#define ARGUMENTS_Scan                 ARGUMENTS_Allreduce
+#define ARGUMENTS_Exscan               ARGUMENTS_Allreduce
+#define ARGUMENTS_Reduce_scatter       sendbuf, recvbuf, recvcounts, datatype, op, comm
+#define ARGUMENTS_Reduce_scatter_block sendbuf, recvbuf, recvcount, datatype, op, comm
+#define ARGUMENTS_Bcast                buffer, count, datatype, root, comm
+#define ARGUMENTS_Allgather            sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, comm
+#define ARGUMENTS_Alltoall             ARGUMENTS_Allgather
+#define ARGUMENTS_Gather               sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, root, comm
+#define ARGUMENTS_Scatter              ARGUMENTS_Gather
+#define ARGUMENTS_Allgatherv                                                                       \
+    sendbuf, sendcount, sendtype, recvbuf, recvcounts, displs, recvtype, comm
+#define ARGUMENTS_Gatherv                                                                          \
+    sendbuf, sendcount, sendtype, recvbuf, recvcounts, displs, recvtype, root, comm
+#define ARGUMENTS_Scatterv                                                                         \
+    sendbuf, sendcounts, displs, sendtype, recvbuf, recvcount, recvtype, root, comm
+#define ARGUMENTS_Alltoallv                                                                        \
+    sendbuf, sendcounts, sdispls, sendtype, recvbuf, recvcounts, rdispls, recvtype, comm
+#define ARGUMENTS_Barrier comm
+
+/* Collectives as X(name, lower case): those that twill takes and that have counts, those that have
+ * counts, and all, which are counted for the report. */
+#define TWILL_MPI_TAKEN(X)                                                                         \
     X(Allreduce, allreduce)                                                                        \
     X(Reduce, reduce)                                                                              \
     X(Bcast, bcast)                                                                                \
@@ -53,8 +76,11 @@
     X(Reduce_scatter, reduce_scatter)                                                              \
     X(Reduce_scatter_block, reduce_scatter_block)                                                  \
     X(Alltoall, alltoall)                                                                          \
-    X(Alltoallv, alltoallv)                                                                        \
-    X(Scan, scan)                                                                                  \
-    X(Exscan, exscan)
+    X(Alltoallv, alltoallv)
+#define TWILL_MPI_COLLECTIVES(X)    TWILL_MPI_TAKEN(X) X(Scan, scan) X(Exscan, exscan)
+#define TWILL_MPI_KINDS(X)          TWILL_MPI_COLLECTIVES(X) X(Barrier, barrier)
+#define TWILL_MPI_KIND(name, lower) TWILL_MPI_##name,
+enum twill_mpi_kind { TWILL_MPI_KINDS(TWILL_MPI_KIND) TWILL_MPI_KIND_COUNT };
+#undef TWILL_MPI_KIND
 
 #endif

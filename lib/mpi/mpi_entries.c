@@ -5,62 +5,42 @@
 #include "lib/mpi/mpi_collectives.h"
 #include "lib/mpi/mpi_newer.h"
 
-#define ARGUMENTS_Allreduce sendbuf, recvbuf, count, datatype, op, comm
 #define CALL_Allreduce                                                                             \
     call.send = sendbuf, call.recv = recvbuf, call.send_count = count, call.recv_count = count,    \
     call.send_type = datatype, call.recv_type = datatype, call.op = op
-#define ARGUMENTS_Reduce         sendbuf, recvbuf, count, datatype, op, root, comm
-#define CALL_Reduce              CALL_Allreduce, call.root = root
-#define ARGUMENTS_Scan           ARGUMENTS_Allreduce
-#define CALL_Scan                CALL_Allreduce
-#define ARGUMENTS_Exscan         ARGUMENTS_Allreduce
-#define CALL_Exscan              CALL_Allreduce
-#define ARGUMENTS_Reduce_scatter sendbuf, recvbuf, recvcounts, datatype, op, comm
+#define CALL_Reduce CALL_Allreduce, call.root = root
+#define CALL_Scan   CALL_Allreduce
+#define CALL_Exscan CALL_Allreduce
 #define CALL_Reduce_scatter                                                                        \
     call.send = sendbuf, call.recv = recvbuf, call.recv_counts = recvcounts,                       \
     call.send_type = datatype, call.recv_type = datatype, call.op = op
-#define ARGUMENTS_Reduce_scatter_block sendbuf, recvbuf, recvcount, datatype, op, comm
 #define CALL_Reduce_scatter_block                                                                  \
     call.send = sendbuf, call.recv = recvbuf, call.send_count = recvcount,                         \
     call.recv_count = recvcount, call.send_type = datatype, call.recv_type = datatype,             \
     call.op = op
-#define ARGUMENTS_Bcast buffer, count, datatype, root, comm
 #define CALL_Bcast                                                                                 \
     call.send = buffer, call.recv = buffer, call.send_count = count, call.recv_count = count,      \
     call.send_type = datatype, call.recv_type = datatype, call.root = root
-#define ARGUMENTS_Allgather sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, comm
 #define CALL_Allgather                                                                             \
     call.send = sendbuf, call.send_count = sendcount, call.send_type = sendtype,                   \
     call.recv = recvbuf, call.recv_count = recvcount, call.recv_type = recvtype
-#define ARGUMENTS_Alltoall ARGUMENTS_Allgather
-#define CALL_Alltoall      CALL_Allgather
-#define ARGUMENTS_Gather   sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, root, comm
-#define CALL_Gather        CALL_Allgather, call.root = root
-#define ARGUMENTS_Scatter  ARGUMENTS_Gather
-#define CALL_Scatter       CALL_Gather
-#define ARGUMENTS_Allgatherv                                                                       \
-    sendbuf, sendcount, sendtype, recvbuf, recvcounts, displs, recvtype, comm
+#define CALL_Alltoall CALL_Allgather
+#define CALL_Gather   CALL_Allgather, call.root = root
+#define CALL_Scatter  CALL_Gather
 #define CALL_Allgatherv                                                                            \
     call.send = sendbuf, call.send_count = sendcount, call.send_type = sendtype,                   \
     call.recv = recvbuf, call.recv_counts = recvcounts, call.recv_displs = displs,                 \
     call.recv_type = recvtype
-#define ARGUMENTS_Gatherv                                                                          \
-    sendbuf, sendcount, sendtype, recvbuf, recvcounts, displs, recvtype, root, comm
 #define CALL_Gatherv CALL_Allgatherv, call.root = root
-#define ARGUMENTS_Scatterv                                                                         \
-    sendbuf, sendcounts, displs, sendtype, recvbuf, recvcount, recvtype, root, comm
 #define CALL_Scatterv                                                                              \
     call.send = sendbuf, call.send_counts = sendcounts, call.send_displs = displs,                 \
     call.send_type = sendtype, call.recv = recvbuf, call.recv_count = recvcount,                   \
     call.recv_type = recvtype, call.root = root
-#define ARGUMENTS_Alltoallv                                                                        \
-    sendbuf, sendcounts, sdispls, sendtype, recvbuf, recvcounts, rdispls, recvtype, comm
 #define CALL_Alltoallv                                                                             \
     call.send = sendbuf, call.send_counts = sendcounts, call.send_displs = sdispls,                \
     call.send_type = sendtype, call.recv = recvbuf, call.recv_counts = recvcounts,                 \
     call.recv_displs = rdispls, call.recv_type = recvtype
-#define ARGUMENTS_Barrier comm
-#define CALL_Barrier      (void)0
+#define CALL_Barrier (void)0
 
 /* The body of an entry point: take the call, or pass it on. */
 #define BODY(name, is_large, asked, request, passed)                                               \

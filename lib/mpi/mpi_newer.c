@@ -14,12 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const kind_names[] = {
-#define NAME(name, text) text,
-    TWILL_MPI_KINDS(NAME)
-#undef NAME
-};
-
 twill_mpi_function *twill_mpi_below(const char *name)
 {
     void *found = dlsym(RTLD_DEFAULT, name);
@@ -31,7 +25,7 @@ twill_mpi_function *twill_mpi_below(const char *name)
 static twill_mpi_function *look_up(enum twill_mpi_kind kind, enum twill_mpi_form form, bool large)
 {
     char name[64], text[40];
-    snprintf(text, sizeof(text), "%s", kind_names[kind]);
+    snprintf(text, sizeof(text), "%s", twill_mpi_kind_names[kind]);
     if (form == TWILL_MPI_NONBLOCKING)
         text[0] = (char)tolower((unsigned char)text[0]);
     const char *suffix = form == TWILL_MPI_PERSISTENT ? "_init" : "";
@@ -116,47 +110,34 @@ static void narrow_open(struct narrowed_call *narrow, const struct twill_mpi_cal
     narrow->recv_displs = narrowed_array(narrow, call->recv_displs, received && placed);
 }
 
-#define FIELDS_Allreduce            c->send, c->recv, narrow->send_count, c->send_type, c->op, c->comm
-#define FIELDS_Scan                 FIELDS_Allreduce
-#define FIELDS_Exscan               FIELDS_Allreduce
-#define FIELDS_Reduce               c->send, c->recv, narrow->send_count, c->send_type, c->op, c->root, c->comm
-#define FIELDS_Reduce_scatter       c->send, c->recv, narrow->recv_counts, c->send_type, c->op, c->comm
-#define FIELDS_Reduce_scatter_block FIELDS_Allreduce
-#define FIELDS_Bcast                c->recv, narrow->send_count, c->send_type, c->root, c->comm
-#define FIELDS_Allgather                                                                           \
-    c->send, narrow->send_count, c->send_type, c->recv, narrow->recv_count, c->recv_type, c->comm
-#define FIELDS_Alltoall FIELDS_Allgather
-#define FIELDS_Gather                                                                              \
-    c->send, narrow->send_count, c->send_type, c->recv, narrow->recv_count, c->recv_type, c->root, \
-        c->comm
-#define FIELDS_Scatter FIELDS_Gather
-#define FIELDS_Allgatherv                                                                          \
-    c->send, narrow->send_count, c->send_type, c->recv, narrow->recv_counts, narrow->recv_displs,  \
-        c->recv_type, c->comm
-#define FIELDS_Gatherv                                                                             \
-    c->send, narrow->send_count, c->send_type, c->recv, narrow->recv_counts, narrow->recv_displs,  \
-        c->recv_type, c->root, c->comm
-#define FIELDS_Scatterv                                                                            \
-    c->send, narrow->send_counts, narrow->send_displs, c->send_type, c->recv, narrow->recv_count,  \
-        c->recv_type, c->root, c->comm
-#define FIELDS_Alltoallv                                                                           \
-    c->send, narrow->send_counts, narrow->send_displs, c->send_type, c->recv, narrow->recv_counts, \
-        narrow->recv_displs, c->recv_type, c->comm
-
-/* Make the call of each kind in its form. */
+/* Make the call of each kind in its form. Of the arguments each kind uses its own. */
 #define RUN(name, lower)                                                                           \
     static int run_##lower(const struct narrowed_call *narrow, MPI_Request *request)               \
     {                                                                                              \
-        const struct twill_mpi_call *c = &narrow->call;                                            \
+        const struct twill_mpi_call *call = &narrow->call;                                         \
         int (*persistent)(PARAMETERS_##name(int, int), MPI_Info, MPI_Request *) =                  \
-            (int (*)(PARAMETERS_##name(int, int), MPI_Info, MPI_Request *))twill_mpi_newer(c);     \
-        switch (c->form) {                                                                         \
+            (int (*)(PARAMETERS_##name(int, int), MPI_Info, MPI_Request *))twill_mpi_newer(call);  \
+        const bool scatterv = call->kind == TWILL_MPI_Scatterv;                                    \
+        const void *sendbuf = call->send;                                                          \
+        void *recvbuf = call->recv, *buffer = recvbuf;                                             \
+        const int sendcount = narrow->send_count, recvcount = narrow->recv_count;                  \
+        const int count = sendcount, root = call->root;                                            \
+        const int *sendcounts = narrow->send_counts, *recvcounts = narrow->recv_counts;            \
+        const int *sdispls = narrow->send_displs, *rdispls = narrow->recv_displs;                  \
+        const int *displs = scatterv ? sdispls : rdispls;                                          \
+        const MPI_Datatype sendtype = call->send_type, recvtype = call->recv_type;                 \
+        const MPI_Datatype datatype = sendtype;                                                    \
+        const MPI_Op op = call->op;                                                                \
+        const MPI_Comm comm = call->comm;                                                          \
+        (void)sendbuf, (void)buffer, (void)recvcount, (void)count, (void)root, (void)sendcounts;   \
+        (void)recvcounts, (void)displs, (void)recvtype, (void)datatype, (void)op;                  \
+        switch (call->form) {                                                                      \
         case TWILL_MPI_BLOCKING:                                                                   \
-            return PMPI_##name(FIELDS_##name);                                                     \
+            return PMPI_##name(ARGUMENTS_##name);                                                  \
         case TWILL_MPI_NONBLOCKING:                                                                \
-            return PMPI_I##lower(FIELDS_##name, request);                                          \
+            return PMPI_I##lower(ARGUMENTS_##name, request);                                       \
         default:                                                                                   \
-            return persistent(FIELDS_##name, MPI_INFO_NULL, request);                              \
+            return persistent(ARGUMENTS_##name, MPI_INFO_NULL, request);                           \
         }                                                                                          \
     }
 TWILL_MPI_COLLECTIVES(RUN)
@@ -183,7 +164,7 @@ int twill_mpi_pass_older(const struct twill_mpi_call *call, MPI_Request *request
     if (call->form == TWILL_MPI_PERSISTENT)
         narrow.fails = narrow.fails || twill_mpi_newer(&narrow.call) == NULL;
     if (narrow.fails)
-        twill_mpi_say("%s: the MPI below has no such call%s", kind_names[call->kind],
+        twill_mpi_say("%s: the MPI below has no such call%s", twill_mpi_kind_names[call->kind],
                       call->large ? " with so large counts" : " that is persistent");
     int code = narrow.fails ? MPI_ERR_OTHER : run(&narrow, request);
     /* An MPI may read the arrays until a request has completed. Without memory for a request of

@@ -33,8 +33,8 @@ struct mpi_report {
     uint64_t slowest_of_all, own_of_all;
 };
 
-static const char *const kind_names[] = {
-#define NAME(name, text) text,
+const char *const twill_mpi_kind_names[] = {
+#define NAME(name, lower) #name,
     TWILL_MPI_KINDS(NAME)
 #undef NAME
 };
@@ -160,7 +160,7 @@ static void sum_up(struct mpi_report *report)
 /* Write a call's name as MPI has it: Allreduce, Iallreduce, Allreduce_init. */
 static void form_name(int kind, int form, char *name, size_t bytes)
 {
-    const char *text = kind_names[kind];
+    const char *text = twill_mpi_kind_names[kind];
     if (form == TWILL_MPI_NONBLOCKING)
         snprintf(name, bytes, "I%c%s", text[0] | 0x20, text + 1);
     else

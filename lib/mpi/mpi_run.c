@@ -3,20 +3,9 @@
 #include "lib/mpi/mpi_call.h"
 
 static twill_mpi_bind_fn *const binders[TWILL_MPI_KIND_COUNT] = {
-    [TWILL_MPI_Allreduce] = twill_mpi_bind_allreduce,
-    [TWILL_MPI_Reduce] = twill_mpi_bind_reduce,
-    [TWILL_MPI_Reduce_scatter] = twill_mpi_bind_reduce_scatter,
-    [TWILL_MPI_Reduce_scatter_block] = twill_mpi_bind_reduce_scatter_block,
-    [TWILL_MPI_Bcast] = twill_mpi_bind_bcast,
-    [TWILL_MPI_Allgather] = twill_mpi_bind_allgather,
-    [TWILL_MPI_Allgatherv] = twill_mpi_bind_allgatherv,
-    [TWILL_MPI_Gather] = twill_mpi_bind_gather,
-    [TWILL_MPI_Gatherv] = twill_mpi_bind_gatherv,
-    [TWILL_MPI_Scatter] = twill_mpi_bind_scatter,
-    [TWILL_MPI_Scatterv] = twill_mpi_bind_scatterv,
-    [TWILL_MPI_Alltoall] = twill_mpi_bind_alltoall,
-    [TWILL_MPI_Alltoallv] = twill_mpi_bind_alltoallv,
-    [TWILL_MPI_Barrier] = twill_mpi_bind_barrier,
+#define BOUND_BY(name, lower) [TWILL_MPI_##name] = twill_mpi_bind_##lower,
+    TWILL_MPI_TAKEN(BOUND_BY) BOUND_BY(Barrier, barrier)
+#undef BOUND_BY
 };
 
 #define FORM_CALL(verb, ...)                                                                       \

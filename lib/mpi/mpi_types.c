@@ -18,89 +18,63 @@
 #define PROBED_MOST ((MPI_Count)1 << 24)
 #define DIGITS      3
 
+#define CLASS_TYPES 16u
 static const struct {
-    MPI_Datatype type;
     enum twill_mpi_class class;
     bool is_signed;
+    MPI_Datatype type[CLASS_TYPES]; /* then 0, which is no handle of any MPI */
 } predefined[] = {
-    {MPI_SIGNED_CHAR, TWILL_MPI_INTEGER, true},
-    {MPI_SHORT, TWILL_MPI_INTEGER, true},
-    {MPI_INT, TWILL_MPI_INTEGER, true},
-    {MPI_LONG, TWILL_MPI_INTEGER, true},
-    {MPI_LONG_LONG, TWILL_MPI_INTEGER, true},
-    {MPI_UNSIGNED_CHAR, TWILL_MPI_INTEGER, false},
-    {MPI_UNSIGNED_SHORT, TWILL_MPI_INTEGER, false},
-    {MPI_UNSIGNED, TWILL_MPI_INTEGER, false},
-    {MPI_UNSIGNED_LONG, TWILL_MPI_INTEGER, false},
-    {MPI_UNSIGNED_LONG_LONG, TWILL_MPI_INTEGER, false},
-    {MPI_INT8_T, TWILL_MPI_INTEGER, true},
-    {MPI_INT16_T, TWILL_MPI_INTEGER, true},
-    {MPI_INT32_T, TWILL_MPI_INTEGER, true},
-    {MPI_INT64_T, TWILL_MPI_INTEGER, true},
-    {MPI_UINT8_T, TWILL_MPI_INTEGER, false},
-    {MPI_UINT16_T, TWILL_MPI_INTEGER, false},
-    {MPI_UINT32_T, TWILL_MPI_INTEGER, false},
-    {MPI_UINT64_T, TWILL_MPI_INTEGER, false},
-    {MPI_AINT, TWILL_MPI_FORTRAN_INTEGER, true},
-    {MPI_OFFSET, TWILL_MPI_FORTRAN_INTEGER, true},
-    {MPI_COUNT, TWILL_MPI_FORTRAN_INTEGER, true},
-    {MPI_INTEGER, TWILL_MPI_FORTRAN_INTEGER, true},
-    {MPI_INTEGER1, TWILL_MPI_FORTRAN_INTEGER, true},
-    {MPI_INTEGER2, TWILL_MPI_FORTRAN_INTEGER, true},
-    {MPI_INTEGER4, TWILL_MPI_FORTRAN_INTEGER, true},
-    {MPI_INTEGER8, TWILL_MPI_FORTRAN_INTEGER, true},
-    {MPI_FLOAT, TWILL_MPI_FLOATING, true},
-    {MPI_DOUBLE, TWILL_MPI_FLOATING, true},
-    {MPI_LONG_DOUBLE, TWILL_MPI_FLOATING, true},
-    {MPI_REAL, TWILL_MPI_FLOATING, true},
-    {MPI_REAL4, TWILL_MPI_FLOATING, true},
-    {MPI_REAL8, TWILL_MPI_FLOATING, true},
-    {MPI_DOUBLE_PRECISION, TWILL_MPI_FLOATING, true},
-    {MPI_C_FLOAT_COMPLEX, TWILL_MPI_COMPLEX_NUMBER, true},
-    {MPI_C_DOUBLE_COMPLEX, TWILL_MPI_COMPLEX_NUMBER, true},
-    {MPI_C_LONG_DOUBLE_COMPLEX, TWILL_MPI_COMPLEX_NUMBER, true},
-    {MPI_COMPLEX, TWILL_MPI_COMPLEX_NUMBER, true},
-    {MPI_DOUBLE_COMPLEX, TWILL_MPI_COMPLEX_NUMBER, true},
-    {MPI_COMPLEX8, TWILL_MPI_COMPLEX_NUMBER, true},
-    {MPI_COMPLEX16, TWILL_MPI_COMPLEX_NUMBER, true},
-    {MPI_CXX_FLOAT_COMPLEX, TWILL_MPI_COMPLEX_NUMBER, true},
-    {MPI_CXX_DOUBLE_COMPLEX, TWILL_MPI_COMPLEX_NUMBER, true},
-    {MPI_CXX_LONG_DOUBLE_COMPLEX, TWILL_MPI_COMPLEX_NUMBER, true},
-    {MPI_C_BOOL, TWILL_MPI_TRUTH, false},
-    {MPI_CXX_BOOL, TWILL_MPI_TRUTH, false},
-    {MPI_LOGICAL, TWILL_MPI_TRUTH, true},
-    {MPI_BYTE, TWILL_MPI_BITS, false},
-    {MPI_FLOAT_INT, TWILL_MPI_PAIR, true},
-    {MPI_DOUBLE_INT, TWILL_MPI_PAIR, true},
-    {MPI_LONG_INT, TWILL_MPI_PAIR, true},
-    {MPI_SHORT_INT, TWILL_MPI_PAIR, true},
-    {MPI_2INT, TWILL_MPI_PAIR, true},
-    {MPI_LONG_DOUBLE_INT, TWILL_MPI_PAIR, true},
-    {MPI_2INTEGER, TWILL_MPI_PAIR, true},
-    {MPI_2REAL, TWILL_MPI_PAIR, true},
-    {MPI_2DOUBLE_PRECISION, TWILL_MPI_PAIR, true},
-    {MPI_CHAR, TWILL_MPI_TEXT, true},
-    {MPI_WCHAR, TWILL_MPI_TEXT, true},
-    {MPI_CHARACTER, TWILL_MPI_TEXT, true},
-    {MPI_PACKED, TWILL_MPI_TEXT, true},
-#ifdef MPI_REAL16
-    {MPI_REAL16, TWILL_MPI_FLOATING, true},
-#endif
-#ifdef MPI_COMPLEX32
-    {MPI_COMPLEX32, TWILL_MPI_COMPLEX_NUMBER, true},
-#endif
+    {TWILL_MPI_INTEGER,
+     true,
+     {MPI_SIGNED_CHAR, MPI_SHORT, MPI_INT, MPI_LONG, MPI_LONG_LONG, MPI_INT8_T, MPI_INT16_T,
+      MPI_INT32_T, MPI_INT64_T}},
+    {TWILL_MPI_INTEGER,
+     false,
+     {MPI_UNSIGNED_CHAR, MPI_UNSIGNED_SHORT, MPI_UNSIGNED, MPI_UNSIGNED_LONG,
+      MPI_UNSIGNED_LONG_LONG, MPI_UINT8_T, MPI_UINT16_T, MPI_UINT32_T, MPI_UINT64_T}},
+    {TWILL_MPI_FORTRAN_INTEGER,
+     true,
+     {MPI_AINT, MPI_OFFSET, MPI_COUNT, MPI_INTEGER, MPI_INTEGER1, MPI_INTEGER2, MPI_INTEGER4,
+      MPI_INTEGER8
 #ifdef MPI_INTEGER16
-    {MPI_INTEGER16, TWILL_MPI_FORTRAN_INTEGER, true},
+      ,
+      MPI_INTEGER16
 #endif
+     }},
+    {TWILL_MPI_FLOATING,
+     true,
+     {MPI_FLOAT, MPI_DOUBLE, MPI_LONG_DOUBLE, MPI_REAL, MPI_REAL4, MPI_REAL8, MPI_DOUBLE_PRECISION
+#ifdef MPI_REAL16
+      ,
+      MPI_REAL16
+#endif
+     }},
+    {TWILL_MPI_COMPLEX_NUMBER,
+     true,
+     {MPI_C_FLOAT_COMPLEX, MPI_C_DOUBLE_COMPLEX, MPI_C_LONG_DOUBLE_COMPLEX, MPI_COMPLEX,
+      MPI_DOUBLE_COMPLEX, MPI_COMPLEX8, MPI_COMPLEX16, MPI_CXX_FLOAT_COMPLEX,
+      MPI_CXX_DOUBLE_COMPLEX, MPI_CXX_LONG_DOUBLE_COMPLEX
+#ifdef MPI_COMPLEX32
+      ,
+      MPI_COMPLEX32
+#endif
+     }},
+    {TWILL_MPI_TRUTH, false, {MPI_C_BOOL, MPI_CXX_BOOL}},
+    {TWILL_MPI_TRUTH,
+     true,
+     {MPI_LOGICAL
 #ifdef MPI_LOGICAL1
-    {MPI_LOGICAL1, TWILL_MPI_TRUTH, true},
-    {MPI_LOGICAL2, TWILL_MPI_TRUTH, true},
-    {MPI_LOGICAL4, TWILL_MPI_TRUTH, true},
-    {MPI_LOGICAL8, TWILL_MPI_TRUTH, true},
+      ,
+      MPI_LOGICAL1, MPI_LOGICAL2, MPI_LOGICAL4, MPI_LOGICAL8
 #endif
+     }},
+    {TWILL_MPI_BITS, false, {MPI_BYTE}},
+    {TWILL_MPI_PAIR,
+     true,
+     {MPI_FLOAT_INT, MPI_DOUBLE_INT, MPI_LONG_INT, MPI_SHORT_INT, MPI_2INT, MPI_LONG_DOUBLE_INT,
+      MPI_2INTEGER, MPI_2REAL, MPI_2DOUBLE_PRECISION}},
+    {TWILL_MPI_TEXT, true, {MPI_CHAR, MPI_WCHAR, MPI_CHARACTER, MPI_PACKED}},
 };
-_Static_assert(sizeof(predefined) / sizeof(*predefined) <= TWILL_MPI_TYPES / 2 - 32,
-               "a hash table at most half full, with room for what mpi.h does not name");
 
 /* Return twill's type of this kind and size in bytes, or -1. */
 static int number_of(enum twill_type_kind kind, MPI_Count size)
@@ -183,15 +157,14 @@ static void enter_type(MPI_Datatype type, const struct twill_mpi_type *found)
     atomic_store_explicit(&types->known[bucket], true, memory_order_release);
 }
 
-static void add_predefined(size_t i)
+static void add_predefined(MPI_Datatype type, enum twill_mpi_class class, bool is_signed)
 {
     struct twill_mpi_type found;
-    MPI_Datatype type = predefined[i].type;
     if (type == MPI_DATATYPE_NULL || !measure_type(type, &found) || found.size <= 0)
         return; /* this MPI has the name only */
-    found.class = predefined[i].class;
-    found.native = native_of(found.class, type, found.size, predefined[i].is_signed);
-    found.components = found.class == TWILL_MPI_COMPLEX_NUMBER ? 2 : 1;
+    found.class = class;
+    found.native = native_of(class, type, found.size, is_signed);
+    found.components = class == TWILL_MPI_COMPLEX_NUMBER ? 2 : 1;
     enter_type(type, &found);
 }
 
@@ -387,8 +360,9 @@ void twill_mpi_types_open(void)
 {
     twill_mpi.types.envelope = twill_mpi_below("PMPI_Type_get_envelope_c");
     twill_mpi.types.contents = twill_mpi_below("PMPI_Type_get_contents_c");
-    for (size_t i = 0; i < sizeof(predefined) / sizeof(*predefined); i++)
-        add_predefined(i);
+    for (size_t c = 0; c < TWILL_ARRAY_LENGTH(predefined); c++)
+        for (size_t i = 0; i < CLASS_TYPES && predefined[c].type[i] != 0; i++)
+            add_predefined(predefined[c].type[i], predefined[c].class, predefined[c].is_signed);
     if (PMPI_Type_create_keyval(MPI_TYPE_NULL_COPY_FN, type_freed, &twill_mpi.types.keyval, NULL) !=
         MPI_SUCCESS)
         twill_mpi.types.keyval = MPI_KEYVAL_INVALID;

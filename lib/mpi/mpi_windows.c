@@ -40,32 +40,22 @@ int twill_mpi_window_made(int code, const MPI_Win *window)
     return code;
 }
 
-int MPI_Win_create(void *base, MPI_Aint size, int unit, MPI_Info info, MPI_Comm comm,
-                   MPI_Win *window)
-{
-    int code = PMPI_Win_create(base, size, unit, info, comm, window);
-    return twill_mpi_window_made(code, window);
-}
-
-int MPI_Win_allocate(MPI_Aint size, int unit, MPI_Info info, MPI_Comm comm, void *base,
-                     MPI_Win *window)
-{
-    int code = PMPI_Win_allocate(size, unit, info, comm, base, window);
-    return twill_mpi_window_made(code, window);
-}
-
-int MPI_Win_allocate_shared(MPI_Aint size, int unit, MPI_Info info, MPI_Comm comm, void *base,
-                            MPI_Win *window)
-{
-    int code = PMPI_Win_allocate_shared(size, unit, info, comm, base, window);
-    return twill_mpi_window_made(code, window);
-}
-
-int MPI_Win_create_dynamic(MPI_Info info, MPI_Comm comm, MPI_Win *window)
-{
-    int code = PMPI_Win_create_dynamic(info, comm, window);
-    return twill_mpi_window_made(code, window);
-}
+/* Define a call that makes *window. */
+#define WINDOW(name, parameters, ...)                                                              \
+    int MPI_Win_##name parameters                                                                  \
+    {                                                                                              \
+        int code = PMPI_Win_##name(__VA_ARGS__, window);                                           \
+        return twill_mpi_window_made(code, window);                                                \
+    }
+WINDOW(create, (void *base, MPI_Aint size, int unit, MPI_Info info, MPI_Comm comm, MPI_Win *window),
+       base, size, unit, info, comm)
+WINDOW(allocate,
+       (MPI_Aint size, int unit, MPI_Info info, MPI_Comm comm, void *base, MPI_Win *window), size,
+       unit, info, comm, base)
+WINDOW(allocate_shared,
+       (MPI_Aint size, int unit, MPI_Info info, MPI_Comm comm, void *base, MPI_Win *window), size,
+       unit, info, comm, base)
+WINDOW(create_dynamic, (MPI_Info info, MPI_Comm comm, MPI_Win *window), info, comm)
 
 /* Those of MPI 4: without them the MPI has units of type int. */
 #define LARGE_WINDOW(name, parameters, older, ...)                                                 \

@@ -24,32 +24,13 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
+#include "lib/mpi/mpi_collectives.h"
 #include "lib/mpi/mpi_handles.h"
 #include "lib/mpi/mpi_refused.h"
 
 /* --- a call ----------------------------------------------------------------------------------- */
 
-/* Collectives that are counted for the report. */
-#define TWILL_MPI_KINDS(X)                                                                         \
-    X(Allreduce, "Allreduce")                                                                      \
-    X(Reduce, "Reduce")                                                                            \
-    X(Bcast, "Bcast")                                                                              \
-    X(Allgather, "Allgather")                                                                      \
-    X(Allgatherv, "Allgatherv")                                                                    \
-    X(Gather, "Gather")                                                                            \
-    X(Gatherv, "Gatherv")                                                                          \
-    X(Scatter, "Scatter")                                                                          \
-    X(Scatterv, "Scatterv")                                                                        \
-    X(Reduce_scatter, "Reduce_scatter")                                                            \
-    X(Reduce_scatter_block, "Reduce_scatter_block")                                                \
-    X(Alltoall, "Alltoall")                                                                        \
-    X(Alltoallv, "Alltoallv")                                                                      \
-    X(Barrier, "Barrier")                                                                          \
-    X(Scan, "Scan")                                                                                \
-    X(Exscan, "Exscan")
-#define TWILL_MPI_KIND(name, text) TWILL_MPI_##name,
-enum twill_mpi_kind { TWILL_MPI_KINDS(TWILL_MPI_KIND) TWILL_MPI_KIND_COUNT };
-#undef TWILL_MPI_KIND
+extern const char *const twill_mpi_kind_names[]; /* as MPI has them */
 
 enum twill_mpi_form {
     TWILL_MPI_BLOCKING,

@@ -59,106 +59,58 @@ static void hand_out_comm(int result, MPI_Comm made, fint *comm, fint *code)
     store_code(code, result);
 }
 
-ENTRY(comm_dup, COMM_DUP, fint *comm, fint *made, fint *code)
-{
-    MPI_Comm out = MPI_COMM_NULL;
-    int result = MPI_Comm_dup(COMM(comm), &out);
-    hand_out_comm(result, out, made, code);
-}
+/* Define an entry point that makes a communicator; MAKE is the C call that does. LOGICALs serve as
+ * C's ints: what is not .FALSE. is not 0. */
+#define MAKES_COMM(lower, UPPER, MAKE, ...)                                                        \
+    ENTRY(lower, UPPER, __VA_ARGS__, fint *made, fint *code)                                       \
+    {                                                                                              \
+        MPI_Comm out = MPI_COMM_NULL;                                                              \
+        int result = MAKE;                                                                         \
+        hand_out_comm(result, out, made, code);                                                    \
+    }
+MAKES_COMM(comm_dup, COMM_DUP, MPI_Comm_dup(COMM(comm), &out), fint *comm)
+MAKES_COMM(comm_split, COMM_SPLIT, MPI_Comm_split(COMM(comm), *colour, *key, &out), fint *comm,
+           fint *colour, fint *key)
+MAKES_COMM(comm_split_type, COMM_SPLIT_TYPE,
+           MPI_Comm_split_type(COMM(comm), *kind, *key, INFO(info), &out), fint *comm, fint *kind,
+           fint *key, fint *info)
+MAKES_COMM(comm_create, COMM_CREATE, MPI_Comm_create(COMM(comm), PMPI_Group_f2c(*group), &out),
+           fint *comm, fint *group)
+MAKES_COMM(comm_create_group, COMM_CREATE_GROUP,
+           MPI_Comm_create_group(COMM(comm), PMPI_Group_f2c(*group), *tag, &out), fint *comm,
+           fint *group, fint *tag)
+MAKES_COMM(comm_dup_with_info, COMM_DUP_WITH_INFO,
+           MPI_Comm_dup_with_info(COMM(comm), INFO(info), &out), fint *comm, fint *info)
+MAKES_COMM(intercomm_create, INTERCOMM_CREATE,
+           MPI_Intercomm_create(COMM(comm), *leader, COMM(peer), *remote_leader, *tag, &out),
+           fint *comm, fint *leader, fint *peer, fint *remote_leader, fint *tag)
+MAKES_COMM(intercomm_merge, INTERCOMM_MERGE, MPI_Intercomm_merge(COMM(comm), *high, &out),
+           fint *comm, fint *high)
+MAKES_COMM(cart_create, CART_CREATE, MPI_Cart_create(COMM(comm), *n, dims, periods, *reorder, &out),
+           fint *comm, fint *n, fint *dims, fint *periods, fint *reorder)
+MAKES_COMM(cart_sub, CART_SUB, MPI_Cart_sub(COMM(comm), remain, &out), fint *comm, fint *remain)
+MAKES_COMM(graph_create, GRAPH_CREATE,
+           MPI_Graph_create(COMM(comm), *n, index, edges, *reorder, &out), fint *comm, fint *n,
+           fint *index, fint *edges, fint *reorder)
 
-ENTRY(comm_split, COMM_SPLIT, fint *comm, fint *colour, fint *key, fint *made, fint *code)
-{
-    MPI_Comm out = MPI_COMM_NULL;
-    int result = MPI_Comm_split(COMM(comm), *colour, *key, &out);
-    hand_out_comm(result, out, made, code);
-}
-
-ENTRY(comm_split_type, COMM_SPLIT_TYPE, fint *comm, fint *kind, fint *key, fint *info, fint *made,
-      fint *code)
-{
-    MPI_Comm out = MPI_COMM_NULL;
-    int result = MPI_Comm_split_type(COMM(comm), *kind, *key, INFO(info), &out);
-    hand_out_comm(result, out, made, code);
-}
-
-ENTRY(comm_create, COMM_CREATE, fint *comm, fint *group, fint *made, fint *code)
-{
-    MPI_Comm out = MPI_COMM_NULL;
-    int result = MPI_Comm_create(COMM(comm), PMPI_Group_f2c(*group), &out);
-    hand_out_comm(result, out, made, code);
-}
-
-ENTRY(comm_create_group, COMM_CREATE_GROUP, fint *comm, fint *group, fint *tag, fint *made,
-      fint *code)
-{
-    MPI_Comm out = MPI_COMM_NULL;
-    int result = MPI_Comm_create_group(COMM(comm), PMPI_Group_f2c(*group), *tag, &out);
-    hand_out_comm(result, out, made, code);
-}
-
-ENTRY(comm_dup_with_info, COMM_DUP_WITH_INFO, fint *comm, fint *info, fint *made, fint *code)
-{
-    MPI_Comm out = MPI_COMM_NULL;
-    int result = MPI_Comm_dup_with_info(COMM(comm), INFO(info), &out);
-    hand_out_comm(result, out, made, code);
-}
-
-ENTRY(intercomm_create, INTERCOMM_CREATE, fint *comm, fint *leader, fint *peer, fint *remote_leader,
-      fint *tag, fint *made, fint *code)
-{
-    MPI_Comm out = MPI_COMM_NULL;
-    int result = MPI_Intercomm_create(COMM(comm), *leader, COMM(peer), *remote_leader, *tag, &out);
-    hand_out_comm(result, out, made, code);
-}
-
-ENTRY(intercomm_merge, INTERCOMM_MERGE, fint *comm, fint *high, fint *made, fint *code)
-{
-    MPI_Comm out = MPI_COMM_NULL;
-    int result = MPI_Intercomm_merge(COMM(comm), *high, &out);
-    hand_out_comm(result, out, made, code);
-}
-
-ENTRY(comm_free, COMM_FREE, fint *comm, fint *code)
-{
-    MPI_Comm gone = COMM(comm);
-    int result = MPI_Comm_free(&gone);
-    hand_out_comm(result, gone, comm, code);
-}
-
-ENTRY(comm_disconnect, COMM_DISCONNECT, fint *comm, fint *code)
-{
-    MPI_Comm gone = COMM(comm);
-    int result = MPI_Comm_disconnect(&gone);
-    hand_out_comm(result, gone, comm, code);
-}
+/* Define an entry point that ends a handle. */
+#define ENDS(lower, UPPER, Name, Type, type)                                                       \
+    ENTRY(lower, UPPER, fint *handle, fint *code)                                                  \
+    {                                                                                              \
+        MPI_##Type gone = PMPI_##type##_f2c(*handle);                                              \
+        int result = MPI_##Name(&gone);                                                            \
+        if (result == MPI_SUCCESS)                                                                 \
+            *handle = PMPI_##type##_c2f(gone);                                                     \
+        store_code(code, result);                                                                  \
+    }
+ENDS(comm_free, COMM_FREE, Comm_free, Comm, Comm)
+ENDS(comm_disconnect, COMM_DISCONNECT, Comm_disconnect, Comm, Comm)
+ENDS(op_free, OP_FREE, Op_free, Op, Op)
+ENDS(type_free, TYPE_FREE, Type_free, Datatype, Type)
 
 ENTRY_OF(x, X, comm_revoke, COMM_REVOKE, fint *comm, fint *code)
 {
     store_code(code, MPIX_Comm_revoke(COMM(comm)));
-}
-
-/* LOGICALs serve as C's ints: what is not .FALSE. is not 0. */
-ENTRY(cart_create, CART_CREATE, fint *comm, fint *n, fint *dims, fint *periods, fint *reorder,
-      fint *made, fint *code)
-{
-    MPI_Comm out = MPI_COMM_NULL;
-    int result = MPI_Cart_create(COMM(comm), *n, dims, periods, *reorder, &out);
-    hand_out_comm(result, out, made, code);
-}
-
-ENTRY(cart_sub, CART_SUB, fint *comm, fint *remain, fint *made, fint *code)
-{
-    MPI_Comm out = MPI_COMM_NULL;
-    int result = MPI_Cart_sub(COMM(comm), remain, &out);
-    hand_out_comm(result, out, made, code);
-}
-
-ENTRY(graph_create, GRAPH_CREATE, fint *comm, fint *n, fint *index, fint *edges, fint *reorder,
-      fint *made, fint *code)
-{
-    MPI_Comm out = MPI_COMM_NULL;
-    int result = MPI_Graph_create(COMM(comm), *n, index, edges, *reorder, &out);
-    hand_out_comm(result, out, made, code);
 }
 
 #if defined(OPEN_MPI)
@@ -172,25 +124,17 @@ static int *weights_at(fint *weights)
     return weights == &mpi_fortran_weights_empty_ ? MPI_WEIGHTS_EMPTY : weights;
 }
 
-ENTRY(dist_graph_create, DIST_GRAPH_CREATE, fint *comm, fint *n, fint *sources, fint *degrees,
-      fint *targets, fint *weights, fint *info, fint *reorder, fint *made, fint *code)
-{
-    MPI_Comm out = MPI_COMM_NULL;
-    int result = MPI_Dist_graph_create(COMM(comm), *n, sources, degrees, targets,
-                                       weights_at(weights), INFO(info), *reorder, &out);
-    hand_out_comm(result, out, made, code);
-}
-
-ENTRY(dist_graph_create_adjacent, DIST_GRAPH_CREATE_ADJACENT, fint *comm, fint *in, fint *sources,
-      fint *source_weights, fint *out_degree, fint *targets, fint *target_weights, fint *info,
-      fint *reorder, fint *made, fint *code)
-{
-    MPI_Comm out = MPI_COMM_NULL;
-    int result = MPI_Dist_graph_create_adjacent(
-        COMM(comm), *in, sources, weights_at(source_weights), *out_degree, targets,
-        weights_at(target_weights), INFO(info), *reorder, &out);
-    hand_out_comm(result, out, made, code);
-}
+MAKES_COMM(dist_graph_create, DIST_GRAPH_CREATE,
+           MPI_Dist_graph_create(COMM(comm), *n, sources, degrees, targets, weights_at(weights),
+                                 INFO(info), *reorder, &out),
+           fint *comm, fint *n, fint *sources, fint *degrees, fint *targets, fint *weights,
+           fint *info, fint *reorder)
+MAKES_COMM(dist_graph_create_adjacent, DIST_GRAPH_CREATE_ADJACENT,
+           MPI_Dist_graph_create_adjacent(COMM(comm), *in, sources, weights_at(source_weights),
+                                          *out_degree, targets, weights_at(target_weights),
+                                          INFO(info), *reorder, &out),
+           fint *comm, fint *in, fint *sources, fint *source_weights, fint *out_degree,
+           fint *targets, fint *target_weights, fint *info, fint *reorder)
 
 #else
 
@@ -230,7 +174,7 @@ ENTRY(dist_graph_create_adjacent, DIST_GRAPH_CREATE_ADJACENT, fint *comm, fint *
 
 #endif
 
-/* --- memory, operations, types ---------------------------------------------------------------- */
+/* --- memory ----------------------------------------------------------------------------------- */
 
 ENTRY(alloc_mem, ALLOC_MEM, MPI_Aint *size, fint *info, char *memory, fint *code)
 {
@@ -250,21 +194,3 @@ ENTRY(free_mem, FREE_MEM, char *memory, fint *code)
 }
 
 #endif
-
-ENTRY(op_free, OP_FREE, fint *op, fint *code)
-{
-    MPI_Op gone = OP(op);
-    int result = MPI_Op_free(&gone);
-    if (result == MPI_SUCCESS)
-        *op = PMPI_Op_c2f(MPI_OP_NULL);
-    store_code(code, result);
-}
-
-ENTRY(type_free, TYPE_FREE, fint *type, fint *code)
-{
-    MPI_Datatype gone = TYPE(type);
-    int result = MPI_Type_free(&gone);
-    if (result == MPI_SUCCESS)
-        *type = PMPI_Type_c2f(MPI_DATATYPE_NULL);
-    store_code(code, result);
-}
