@@ -77,7 +77,10 @@ static void tables_of(const struct twill_command *command, struct option *names,
     for (; n < command->count; n++) {
         const struct twill_option *option = &command->options[n];
         bool value = option->kind != OPTION_SWITCH;
-        names[n] = (struct option){option->name, value ? required_argument : no_argument, NULL,
+        int takes = option->kind == OPTION_MAYBE ? optional_argument
+                    : value                      ? required_argument
+                                                 : no_argument;
+        names[n] = (struct option){option->name, takes, NULL,
                                    option->letter != 0 ? option->letter : OPTION_NUMBER + (int)n};
         if (option->letter != 0)
             *letters++ = (char)option->letter;
@@ -107,6 +110,9 @@ enum twill_parsed twill_options_parse(const struct twill_command *command, void 
         if (i == command->count) /* getopt has printed a message */
             return TWILL_PARSED_USAGE;
         const struct twill_option *option = &command->options[i];
+        if (option->kind == OPTION_MAYBE && optarg == NULL && optind < argc &&
+            argv[optind][0] != '-')
+            optarg = argv[optind++];
         bool good = set_member(option, (char *)options + option->at, optarg);
         if (!good && speak)
             complain(command, option, optarg);

@@ -14,7 +14,8 @@ enum twill_option_kind {
     OPTION_COUNT,  /* size_t within bounds */
     OPTION_SIZE,   /* size_t within bounds: "64K" */
     OPTION_CHOICE, /* size_t: which of `expected`, blanks between them */
-    OPTION_OWN     /* what read() makes of it */
+    OPTION_OWN,    /* what read() makes of it */
+    OPTION_MAYBE   /* as OPTION_OWN, but its value, --memory=64M or --memory 64M, may be NULL */
 };
 
 struct twill_option {

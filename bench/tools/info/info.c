@@ -3,6 +3,7 @@
  * pages of its memory are. */
 #include "bench/tools/info/info.h"
 #include "bench/common/option_names.h"
+#include "bench/common/option_table.h"
 #include "bench/common/report.h"
 #include "lib/twill.h"
 
@@ -69,11 +70,10 @@ struct request {
     struct twill_job_options job; /* name NULL: not asked for */
     bool elsewhere;               /* --why is about another world than this job's */
     size_t bytes;
-    size_t threads;      /* for --threads; 0: not asked for */
+    size_t threads; /* for --threads; 0: not asked for */
+    const char *world, *topology, *machine;
     char question[1024]; /* for --why: as twill_context_why() takes it */
 };
-
-enum { QUESTION_WORLD, QUESTION_TOPOLOGY, QUESTION_MACHINE, QUESTION_NAMED };
 
 enum { FIELD_NAME, FIELD_VALUE, FIELD_DEFAULT, FIELD_SOURCE, FIELD_HELP, FIELD_COUNT };
 
@@ -281,21 +281,22 @@ static void add_layout(struct request *request)
 }
 
 /* Compose the question. The variables that shape this job then shape the other world. */
-static int compose_question(struct request *request, char **words,
-                            const char *const named[QUESTION_NAMED])
+static int compose_question(struct request *request, char **words)
 {
-    static const char *const names[QUESTION_NAMED] = {"world=", "topology=", "machine="};
+    const char *const named[][3] = {{"world", "world=", request->world},
+                                    {"topology", "topology=", request->topology},
+                                    {"machine", "machine=", request->machine}};
     for (int i = 0; words[i] != NULL; i++)
         add_translated(request, words[i], i == 0);
-    for (int i = 0; i < QUESTION_NAMED; i++) {
-        if (named[i] != NULL && strchr(named[i], '"') != NULL) {
-            fprintf(stderr, "twill-info: --%.*s: '%s': must not contain a quotation mark\n",
-                    (int)strlen(names[i]) - 1, names[i], named[i]);
+    for (size_t i = 0; i < sizeof(named) / sizeof(named[0]); i++) {
+        if (named[i][2] != NULL && strchr(named[i][2], '"') != NULL) {
+            fprintf(stderr, "twill-info: --%s: '%s': must not contain a quotation mark\n",
+                    named[i][0], named[i][2]);
             return 2;
         }
-        add_word(request, names[i], named[i]);
+        add_word(request, named[i][1], named[i][2]);
     }
-    request->elsewhere = named[QUESTION_WORLD] != NULL || named[QUESTION_TOPOLOGY] != NULL;
+    request->elsewhere = request->world != NULL || request->topology != NULL;
     if (request->elsewhere) {
         add_word(request, "groups=", getenv("TWILL_GROUPS"));
         add_word(request, "units=", getenv("TWILL_UNITS"));
@@ -307,23 +308,6 @@ static int compose_question(struct request *request, char **words,
     return 2;
 }
 
-enum { JOB_NAME, JOB_EVENTS, JOB_JSON, JOB_RECORDER };
-
-/* Read an option of --job. Returns false, after a message, if its value is invalid. */
-static bool read_job_option(struct twill_job_options *job, int option)
-{
-    if (option == JOB_NAME)
-        job->name = optarg;
-    if (option == JOB_JSON)
-        job->json = true;
-    if (option == JOB_RECORDER)
-        job->recorder = optarg;
-    if (option != JOB_EVENTS || twill_bench_parse_number(optarg, 0, 4096, &job->events))
-        return true;
-    fprintf(stderr, "twill-info: --events: '%s' is not a number up to 4096\n", optarg);
-    return false;
-}
-
 /* Complain of options that go with --job if it is not there. */
 static bool lacks_job(const struct twill_job_options *job)
 {
@@ -333,89 +317,56 @@ static bool lacks_job(const struct twill_job_options *job)
     return true;
 }
 
-static bool parse_threads(struct request *request)
+static bool read_memory(void *member, const char *text)
 {
-    if (twill_bench_parse_number(optarg, 1, 64, &request->threads))
-        return true;
-    fprintf(stderr, "twill-info: --threads: '%s' is not a number from 1 to 64\n", optarg);
-    return false;
+    struct request *request = member;
+    request->memory = true;
+    return text == NULL || (twill_bench_parse_size(text, &request->bytes) && request->bytes > 0);
 }
 
-enum {
-    OPTION_ENV = 256,
-    INFO_OPTION_MEMORY,
-    OPTION_WHY,
-    OPTION_MODEL,
-    OPTION_THREADS,
-    OPTION_OF_JOB,
-    OPTION_NAMED = 300
-};
+static bool read_model(void *member, const char *text)
+{
+    (void)member;
+    return setenv("TWILL_TUNING", text, 1) == 0;
+}
 
-static const struct option info_options[] = {
-    {"env", no_argument, NULL, OPTION_ENV},
-    {"memory", optional_argument, NULL, INFO_OPTION_MEMORY},
-    {"why", no_argument, NULL, OPTION_WHY},
-    {"threads", required_argument, NULL, OPTION_THREADS},
-    {"job", required_argument, NULL, OPTION_OF_JOB + JOB_NAME},
-    {"events", required_argument, NULL, OPTION_OF_JOB + JOB_EVENTS},
-    {"json", no_argument, NULL, OPTION_OF_JOB + JOB_JSON},
-    {"flight-recorder", required_argument, NULL, OPTION_OF_JOB + JOB_RECORDER},
-    {"world", required_argument, NULL, OPTION_NAMED + QUESTION_WORLD},
-    {"topology", required_argument, NULL, OPTION_NAMED + QUESTION_TOPOLOGY},
-    {"machine", required_argument, NULL, OPTION_NAMED + QUESTION_MACHINE},
-    {"model", required_argument, NULL, OPTION_MODEL},
-    {"help", no_argument, NULL, 'h'},
-    {"version", no_argument, NULL, 'V'},
-    {NULL, 0, NULL, 0},
-};
+#define INFO_AT(member) offsetof(struct request, member)
 
+/* clang-format off */
+static const struct twill_option info_options[] = {
+    {0, "env", OPTION_SWITCH, INFO_AT(environment), 0, 0, NULL, NULL, 0},
+    {0, "memory", OPTION_MAYBE, 0, 0, 0, "a size such as 64M", read_memory, 0},
+    {0, "why", OPTION_SWITCH, INFO_AT(why), 0, 0, NULL, NULL, 0},
+    {0, "threads", OPTION_COUNT, INFO_AT(threads), 1, 64, "a number from 1 to 64", NULL, 0},
+    {0, "job", OPTION_TEXT, INFO_AT(job.name), 0, 0, NULL, NULL, 0},
+    {0, "events", OPTION_COUNT, INFO_AT(job.events), 0, 4096, "a number up to 4096", NULL, 0},
+    {0, "json", OPTION_SWITCH, INFO_AT(job.json), 0, 0, NULL, NULL, 0},
+    {0, "flight-recorder", OPTION_TEXT, INFO_AT(job.recorder), 0, 0, NULL, NULL, 0},
+    {0, "world", OPTION_TEXT, INFO_AT(world), 0, 0, NULL, NULL, 0},
+    {0, "topology", OPTION_TEXT, INFO_AT(topology), 0, 0, NULL, NULL, 0},
+    {0, "machine", OPTION_TEXT, INFO_AT(machine), 0, 0, NULL, NULL, 0},
+    {0, "model", OPTION_OWN, 0, 0, 0, "a file", read_model, 0},
+};
+/* clang-format on */
+
+/* Returns -1 to go on, or the exit status. */
 static int parse_info(struct request *request, int argc, char **argv)
 {
-    const char *named[QUESTION_NAMED] = {NULL};
-    bool any = false;
-    int letter;
-    while ((letter = getopt_long(argc, argv, "hV", info_options, NULL)) != -1) {
-        if (letter == 'h') {
-            fputs(usage, stdout);
-            exit(0);
-        }
-        if (letter == 'V') {
-            printf("twill-info %s\n", twill_version());
-            exit(0);
-        }
-        if (letter == '?' || (letter == OPTION_MODEL && setenv("TWILL_TUNING", optarg, 1) != 0))
-            return 2;
-        request->environment |= letter == OPTION_ENV;
-        request->why |= letter == OPTION_WHY;
-        if (letter == OPTION_THREADS && !parse_threads(request))
-            return 2;
-        if (letter >= OPTION_OF_JOB && letter < OPTION_NAMED &&
-            !read_job_option(&request->job, letter - OPTION_OF_JOB))
-            return 2;
-        if (letter >= OPTION_NAMED) {
-            named[letter - OPTION_NAMED] = optarg;
-            any = true;
-        }
-        if (letter != INFO_OPTION_MEMORY)
-            continue;
-        request->memory = true;
-        if (optarg == NULL && optind < argc && argv[optind][0] != '-')
-            optarg = argv[optind++]; /* --memory SIZE, too */
-        if (optarg != NULL &&
-            (!twill_bench_parse_size(optarg, &request->bytes) || request->bytes == 0)) {
-            fprintf(stderr, "twill-info: --memory: '%s' is not a size such as 64M\n", optarg);
-            return 2;
-        }
-    }
+    const struct twill_command command = {"twill-info", usage, info_options,
+                                          sizeof(info_options) / sizeof(info_options[0])};
+    enum twill_parsed parsed = twill_options_parse(&command, request, argc, argv, true);
+    if (parsed != TWILL_PARSED_RUN)
+        return parsed == TWILL_PARSED_DONE ? 0 : 2;
     if (request->why)
-        return compose_question(request, argv + optind, named);
+        return compose_question(request, argv + optind) == 0 ? -1 : 2;
     if (lacks_job(&request->job))
         return 2;
+    bool any = request->world != NULL || request->topology != NULL || request->machine != NULL;
     if (any)
         fprintf(stderr, "twill-info: --world, --topology and --machine go with --why\n");
     else if (optind < argc)
         fprintf(stderr, "twill-info: unexpected argument: '%s'\n", argv[optind]);
-    return optind < argc || any ? 2 : 0;
+    return optind < argc || any ? 2 : -1;
 }
 
 /* Print what was placement_request for, on one rank. Transports are known only with a communicator.
@@ -446,7 +397,7 @@ int main(int argc, char **argv)
 {
     struct request request = {.bytes = 64 << 20};
     int mistake = parse_info(&request, argc, argv);
-    if (mistake != 0)
+    if (mistake >= 0)
         return mistake;
     if (request.job.name != NULL)
         return twill_job_print(&request.job);
