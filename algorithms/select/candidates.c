@@ -274,7 +274,8 @@ static twill_status compute_prices(struct priced *priced, const struct gathering
     const struct twill_machine_model *model = &g->tuning->model;
     const struct twill_element_kind elements = twill_request_elements(g->like);
     const bool sized = g->like->collective != TWILL_BARRIER;
-    twill_status status = twill_pricing_create(&pricing, c->algorithm, g->world, &c->shape, &why);
+    twill_status status =
+        twill_pricing_create(&pricing, c->algorithm, g->world, &c->shape, TWILL_PRICE_STEPS, &why);
     *priced = (struct priced){.unsupported = status == TWILL_ERR_UNSUPPORTED};
     if (status != TWILL_OK)
         return priced->unsupported ? TWILL_OK : TWILL_FAIL(error, status, "%s", why.message);

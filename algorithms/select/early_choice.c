@@ -9,13 +9,12 @@
  * the cheapest form has no parameter, and repeats none, it is the cheapest candidate. In other
  * cases, and where something was measured, nothing is decided. */
 #include "algorithms/select/early_choice.h"
+#include "lib/base/lists.h"
 
 /* The largest size that candidates are priced at. */
 #define LARGEST ((size_t)1 << 30)
 /* Below this many ranks, all prices take no longer than a few early choices. */
 #define RANKS_LEAST 16
-/* In place of a rank. */
-#define ALL UINT32_MAX
 
 struct early_search {
     const struct twill_world *world;
@@ -35,42 +34,48 @@ static bool form_applies(const struct early_search *s, const struct twill_candid
            twill_algorithm_applies(c->algorithm, s->world, &shape);
 }
 
-/* Compute what a form costs, or by a rank's own work costs at least unless `rank` is ALL. *cost may
- * be TWILL_PRICE_NEVER where that is above the best so far, or the form has no price. */
+/* Compute what a form costs. *cost may be TWILL_PRICE_NEVER where that is above the best so far, or
+ * the form has no price. */
 static twill_status price_form(uint64_t *cost, const struct early_search *s,
-                               const struct twill_candidate *c, uint32_t rank,
-                               struct twill_error *error)
+                               const struct twill_candidate *c, struct twill_error *error)
 {
     struct twill_pricing *pricing;
     struct twill_error why = {.status = TWILL_OK};
     twill_status status =
-        rank == ALL
-            ? twill_pricing_create(&pricing, c->algorithm, s->world, &c->shape, &why)
-            : twill_pricing_create_least(&pricing, c->algorithm, s->world, rank, &c->shape, &why);
+        twill_pricing_create(&pricing, c->algorithm, s->world, &c->shape, TWILL_PRICE_STEPS, &why);
     *cost = TWILL_PRICE_NEVER;
     if (status != TWILL_OK)
         return status == TWILL_ERR_UNSUPPORTED ? TWILL_OK
                                                : TWILL_FAIL(error, status, "%s", why.message);
-    /* A seventh more: lanes that share a core may be run in a better order than `least` does. */
-    uint64_t most = s->cost + (rank == ALL ? 0 : s->cost / 7);
-    *cost = twill_pricing_cost(pricing, &s->tuning->model, s->request, s->bytes, most);
+    *cost = twill_pricing_cost(pricing, &s->tuning->model, s->request, s->bytes, s->cost);
     twill_pricing_destroy(pricing);
     return TWILL_OK;
+}
+
+/* Return whether the work of two ranks shows that a form costs more than the best so far. Of ranks
+ * that share a core, each works at least as long as the one of the two that has less to do: in most
+ * trees the last rank. */
+static bool is_dearer(const struct early_search *s, const struct twill_candidate *c)
+{
+    const struct twill_machine_model *model = &s->tuning->model;
+    uint64_t others = model->crowd > 1 ? model->crowd - 1 : 0, work[2] = {0}, least = 0;
+    const uint32_t rank[] = {0, others > 0 ? s->world->size - 1 : s->world->size / 2};
+    for (unsigned i = 0; i < 2 && s->cost != TWILL_PRICE_NEVER && least <= s->cost; i++) {
+        if (twill_price_least(&work[i], c->algorithm, s->world, rank[i], &c->shape, model, s->bytes,
+                              twill_request_elements(s->request), NULL) != TWILL_OK)
+            return false; /* and price_form() says why */
+        least = model->start + twill_max(work[0], work[1]) + twill_min(work[0], work[1]) * others;
+    }
+    return least > s->cost;
 }
 
 static twill_status try_form(void *user, const struct twill_candidate *c, struct twill_error *error)
 {
     struct early_search *s = user;
-    uint64_t cost = 0;
-    /* The last rank has the least to do in most trees, so on shared cores it represents the others.
-     */
-    uint32_t other = s->tuning->model.crowd > 1 ? s->world->size - 1 : s->world->size / 2;
-    if (!form_applies(s, c))
+    uint64_t cost;
+    if (!form_applies(s, c) || is_dearer(s, c))
         return TWILL_OK;
-    for (unsigned i = 0; i < 2 && s->cost != TWILL_PRICE_NEVER && cost / 8 * 7 <= s->cost; i++)
-        TWILL_TRY(error, price_form(&cost, s, c, i * other, error));
-    if (cost / 8 * 7 <= s->cost)
-        TWILL_TRY(error, price_form(&cost, s, c, ALL, error));
+    TWILL_TRY(error, price_form(&cost, s, c, error));
     if (cost < s->cost) {
         s->best = *c;
         s->cost = cost;

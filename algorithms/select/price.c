@@ -1,158 +1,196 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Runs schedules against simulated clocks. See price.h. */
-#include "algorithms/schedule/step_table.h"
-#include "algorithms/select/price_state.h"
+#include "algorithms/select/price_internal.h"
 #include "lib/base/lists.h"
 
 #include <string.h>
 
-/* Return the class of the link from a lane's rank to a peer of its step. */
-static enum twill_link_class class_to(const struct twill_pricing *p,
-                                      const struct twill_price_lane *lane, uint32_t peer)
+/* --- the work of a step ----------------------------------------------------------------------- */
+
+/* Return the bytes of a step's blocks. */
+static uint64_t step_bytes(const struct twill_pricing *p, const struct twill_step *step)
 {
-    uint8_t all = p->steps.link[lane->at];
-    return all != TWILL_PRICE_MIXED ? (enum twill_link_class)all
-                                    : twill_link_between(p->worlds.run, lane->rank, peer);
+    uint64_t more = p->call.rest > 0
+                        ? (p->call.rest * step->blocks + p->facts.blocks - 1) / p->facts.blocks
+                        : 0;
+    uint64_t bytes = p->call.each * step->blocks + more;
+    return (step->flags & TWILL_STEP_PARTIAL) != 0 ? bytes * p->call.widen : bytes;
 }
 
-static uint64_t reduce_cost(const struct twill_pricing *p, uint64_t bytes)
+/* Return the class of the link from a rank to a peer of its step. */
+static enum twill_link_class class_to(const struct twill_pricing *p, uint32_t rank, uint8_t link,
+                                      uint32_t peer)
 {
-    return twill_rate_time(p->call.reduce_cost, bytes);
+    return link != TWILL_PRICE_MIXED ? (enum twill_link_class)link
+                                     : twill_link_between(p->world, rank, peer);
 }
 
-/* Complete what was posted, in order. TWILL_PRICE_LATER: the next message is still in flight; the
- * lane's time is set to its arrival, and other lanes may use the core until then. */
-static int32_t finish_posted(struct twill_pricing *p, struct twill_price_lane *lane)
+/* Return whether the core itself moves the bytes of a message: on a node, and with TCP. */
+static bool core_moves(const struct twill_pricing *p, uint8_t link)
 {
-    for (; lane->posted < lane->at; lane->posted++) {
-        uint32_t i = lane->posted;
-        const struct twill_step *step = &p->steps.step[i];
-        bool sends = step->op == TWILL_STEP_SEND;
-        if (!twill_step_shape(step->op)->posts)
-            continue;
-        uint64_t when = sends ? p->times.sent[i] : p->times.when[i];
-        if (!sends && p->facts.whole)
-            when = p->steps.match[i] == TWILL_PRICE_NONE ? 0 : p->times.when[p->steps.match[i]];
-        if (when > lane->time) {
-            lane->time = when;
-            return TWILL_PRICE_LATER;
-        }
-        bool reduces = step->op == TWILL_STEP_RECV_REDUCE;
-        if (!sends)
-            twill_price_occupy(p, lane,
-                               twill_price_link(p, i)->overhead +
-                                   (reduces ? reduce_cost(p, twill_price_bytes(p, step)) : 0));
-    }
-    lane->posted = lane->at + 1;
-    lane->moved = 0;
-    return TWILL_PRICE_NONE;
+    return link < TWILL_LINK_NETWORK || p->call.model->moves != 0;
 }
 
-/* --- shared memory ---------------------------------------------------------------------------- */
-
-/* Pass what a rank reads or writes of another unit's memory through the ports of both units, which
- * all their ranks share. Returns the time at which it has passed, or for a rank that is run alone
- * how long it takes if the other ranks of its unit do as much; 0: no limit. Messages do not use the
- * ports, as the cores are their limit. */
-static uint64_t pass_ports(struct twill_pricing *p, const struct twill_price_lane *lane,
-                           uint32_t peer, enum twill_link_class link, bool writes, uint64_t bytes)
+/* Return how long the core takes to read or write an operand, if ports do not hold it up. */
+static uint64_t memory_time(const struct twill_pricing *p, uint32_t rank, twill_operand operand,
+                            uint32_t peer, uint8_t link, uint64_t bytes)
 {
-    unsigned level = p->facts.leaves[link];
-    uint64_t occupied = twill_rate_time(p->call.model->link[link].port, bytes);
-    if (occupied == 0 || level == TWILL_LEVEL_COUNT)
-        return 0;
-    size_t first = (size_t)level * p->worlds.run->size;
-    size_t own = first + p->worlds.run->unit[level][lane->rank];
-    size_t other = first + p->worlds.run->unit[level][peer];
-    if (p->mode == TWILL_PRICE_LEAST)
-        return 0;
-    if (!p->facts.whole)
-        return occupied * p->resources.crowd[own];
-    size_t out = writes ? own : other, in = writes ? other : own;
-    uint64_t start =
-        twill_price_later(lane->time, p->resources.core[p->resources.core_of[lane->rank]]);
-    p->resources.port_out[out] = twill_price_later(p->resources.port_out[out], start) + occupied;
-    p->resources.port_in[in] = twill_price_later(p->resources.port_in[in], start) + occupied;
-    p->resources.busy_port_out[out] += occupied;
-    p->resources.busy_port_in[in] += occupied;
-    return twill_price_later(p->resources.port_out[out], p->resources.port_in[in]);
-}
-
-/* Return how long the core takes to read or write an operand; raises *until to the time before
- * which the ports do not let it finish. */
-static uint64_t memory_time(struct twill_pricing *p, const struct twill_price_lane *lane,
-                            twill_operand operand, uint32_t peer, bool writes, uint64_t bytes,
-                            uint64_t *until)
-{
+    const struct twill_machine_model *model = p->call.model;
     unsigned space = twill_operand_space(operand);
     bool shared = space == TWILL_SHARED;
+    if (!twill_operand_is_peer(operand) || peer == rank)
+        return twill_rate_time(shared ? model->bounce : model->copy, bytes);
+    const struct twill_link_cost *cost = &model->link[class_to(p, rank, link, peer)];
+    return shared || space == TWILL_IMM ? twill_rate_time(cost->shared, bytes)
+           : p->facts.fetches           ? model->fetch + twill_rate_time(cost->fetched, bytes)
+                                        : twill_rate_time(cost->mapped, bytes);
+}
+
+uint64_t twill_price_work(const struct twill_pricing *p, uint32_t rank,
+                          const struct twill_step *step, uint8_t link)
+{
+    const struct twill_machine_model *model = p->call.model;
+    uint64_t bytes = step_bytes(p, step), work = 0;
+    switch (step->op) {
+    case TWILL_STEP_SEND:
+        return model->link[link].overhead +
+               (core_moves(p, link) ? twill_rate_time(model->link[link].gap, bytes) : 0);
+    case TWILL_STEP_RECV:
+        return model->link[link].overhead;
+    case TWILL_STEP_RECV_REDUCE:
+        return model->link[link].overhead + twill_rate_time(p->call.reduce_cost, bytes);
+    case TWILL_STEP_SIGNAL:
+    case TWILL_STEP_PUT_IMM:
+        return model->raise + twill_rate_time(model->bounce, bytes);
+    case TWILL_STEP_AWAIT:
+        return step->nsrc * model->poll;
+    case TWILL_STEP_REDUCE:
+        for (unsigned i = 0; i < step->nsrc; i++)
+            work += memory_time(p, rank, step->src, step->peer[i], link, bytes);
+        return work + (step->nsrc - ((step->flags & TWILL_STEP_ACC) == 0)) *
+                          twill_rate_time(p->call.reduce_cost, bytes);
+    case TWILL_STEP_COPY: /* costs its dearer end */
+        return twill_price_later(memory_time(p, rank, step->src, step->peer[0], link, bytes),
+                                 memory_time(p, rank, step->dst, step->peer[0], link, bytes));
+    default:
+        return 0;
+    }
+}
+
+/* --- running a step --------------------------------------------------------------------------- */
+
+/* Take a resource for `time`, not before `start`. Returns when it is free again. */
+static uint64_t take(struct twill_price_resource *r, uint64_t start, uint64_t time)
+{
+    r->busy += time;
+    return r->free = twill_price_later(r->free, start) + time;
+}
+
+static struct twill_price_resource *core_of(const struct twill_pricing *p,
+                                            const struct twill_price_lane *lane)
+{
+    return &p->run.core[p->run.core_of[lane->place]];
+}
+
+/* Occupy the core of the lane's rank. On a shared core a rank that has waited gets its turn first;
+ * ranks that are not run do as much as the one that is run for them. */
+static void occupy(struct twill_pricing *p, struct twill_price_lane *lane, uint64_t time)
+{
+    if (p->call.model->crowd > 1) {
+        time += lane->waits ? p->call.model->turn : 0;
+        time *= p->unit.kind == TWILL_PRICE_RANKS ? p->call.model->crowd : 1;
+        lane->waits = false;
+    }
+    lane->time = take(core_of(p, lane), lane->time, time);
+}
+
+static void occupy_for_step(struct twill_pricing *p, struct twill_price_lane *lane, uint32_t at)
+{
+    occupy(p, lane, twill_price_work(p, lane->rank, &p->step[at], p->link[at]));
+}
+
+static const struct twill_link_cost *cost_of(const struct twill_pricing *p, uint32_t at)
+{
+    return &p->call.model->link[p->link[at]];
+}
+
+static void heap_put(struct twill_pricing *p, uint32_t lane);
+
+/* Make the lanes that wait for a step ready. */
+static void wake(struct twill_pricing *p, uint32_t at)
+{
+    int32_t l = p->event[at].waiter;
+    p->event[at].waiter = TWILL_PRICE_NONE;
+    for (; l != TWILL_PRICE_NONE; l = p->lane[l].next)
+        heap_put(p, (uint32_t)l);
+}
+
+/* Pass what a rank reads or writes of a peer's memory in another unit through the ports of both
+ * units. Returns when it has passed; 0 if ports do not matter. Messages do not use the ports, as
+ * the cores are their limit. */
+static uint64_t pass_ports(struct twill_pricing *p, const struct twill_price_lane *lane,
+                           twill_operand operand, uint32_t peer, bool writes)
+{
     if (!twill_operand_is_peer(operand) || peer == lane->rank)
-        return twill_rate_time(shared ? p->call.model->bounce : p->call.model->copy, bytes);
-    enum twill_link_class class = class_to(p, lane, peer);
-    const struct twill_link_cost *link = &p->call.model->link[class];
-    uint64_t time = shared || space == TWILL_IMM ? twill_rate_time(link->shared, bytes)
-                    : p->facts.fetches
-                        ? p->call.model->fetch + twill_rate_time(link->fetched, bytes)
-                        : twill_rate_time(link->mapped, bytes);
-    uint64_t passed = pass_ports(p, lane, peer, class, writes, bytes);
-    if (!p->facts.whole)
-        return twill_price_later(time, passed);
-    *until = twill_price_later(*until, passed);
-    return time;
+        return 0;
+    enum twill_link_class link = class_to(p, lane->rank, p->link[lane->at], peer);
+    uint64_t rate = p->call.model->link[link].port;
+    unsigned level = rate > 0 ? twill_link_leaves(p->world, link) : TWILL_LEVEL_COUNT;
+    if (level == TWILL_LEVEL_COUNT)
+        return 0;
+    uint64_t time = twill_rate_time(rate, step_bytes(p, &p->step[lane->at])) * p->unit.share[level];
+    const uint32_t *port = p->run.port + (size_t)level * p->unit.size;
+    struct twill_price_resource *out_of = p->run.out + (size_t)level * p->unit.size;
+    struct twill_price_resource *into = p->run.into + (size_t)level * p->unit.size;
+    uint32_t own = port[lane->place], other = port[twill_price_place(p, lane->place, peer)];
+    uint64_t start = twill_price_later(lane->time, core_of(p, lane)->free);
+    uint64_t out = take(&out_of[writes ? own : other], start, time);
+    return twill_price_later(out, take(&into[writes ? other : own], start, time));
 }
 
 /* Run a COPY or REDUCE. */
-static void local_work(struct twill_pricing *p, struct twill_price_lane *lane,
-                       const struct twill_step *step)
+static void run_local(struct twill_pricing *p, struct twill_price_lane *lane)
 {
-    uint64_t bytes = twill_price_bytes(p, step), time = 0, until = 0;
-    unsigned operands = step->op == TWILL_STEP_REDUCE ? step->nsrc : 1;
-    for (unsigned i = 0; i < operands; i++)
-        time += memory_time(p, lane, step->src, step->peer[i], false, bytes, &until);
-    if (step->op == TWILL_STEP_REDUCE) {
-        operands += (step->flags & TWILL_STEP_ACC) != 0;
-        time += (operands - 1) * reduce_cost(p, bytes);
-    } else { /* a copy costs its dearer end */
-        time = twill_price_later(
-            time, memory_time(p, lane, step->dst, step->peer[0], true, bytes, &until));
-    }
-    twill_price_occupy(p, lane, time);
-    lane->time = p->resources.core[p->resources.core_of[lane->rank]] =
-        twill_price_later(lane->time, until);
+    const struct twill_step *step = &p->step[lane->at];
+    uint64_t until = 0;
+    for (unsigned i = 0; i < (step->op == TWILL_STEP_REDUCE ? step->nsrc : 1); i++)
+        until = twill_price_later(until, pass_ports(p, lane, step->src, step->peer[i], false));
+    if (step->op == TWILL_STEP_COPY)
+        until = twill_price_later(until, pass_ports(p, lane, step->dst, step->peer[0], true));
+    occupy_for_step(p, lane, lane->at);
+    lane->time = core_of(p, lane)->free = twill_price_later(lane->time, until);
 }
 
 /* Return the SIGNAL or PUT_IMM that an AWAIT expects of its peer i, or TWILL_PRICE_NONE. */
-static int32_t signal_step(const struct twill_pricing *p, const struct twill_step *step, unsigned i)
+static int32_t signal_step(const struct twill_pricing *p, uint32_t place,
+                           const struct twill_step *step, unsigned i)
 {
-    uint32_t lane = step->peer[i] * TWILL_SCHEDULE_LANES + step->lane;
-    if ((step->flags & TWILL_STEP_IMM) != 0)
-        return p->steps.put[lane];
-    int32_t at = p->steps.raised[lane];
-    for (unsigned n = 1; n < step->ordinal && at != TWILL_PRICE_NONE; n++)
-        at = p->steps.match[at];
+    bool puts = (step->flags & TWILL_STEP_IMM) != 0;
+    uint32_t lane = twill_price_place(p, place, step->peer[i]) * TWILL_SCHEDULE_LANES + step->lane;
+    int32_t at = p->flag[puts][lane];
+    for (unsigned n = 1; n < step->ordinal && !puts && at != TWILL_PRICE_NONE; n++)
+        at = p->event[at].match;
     return at;
 }
 
 /* Run an AWAIT. Returns TWILL_PRICE_NONE once all flags are up and polled; TWILL_PRICE_LATER after
  * setting the lane's time to when they are up; else a step to wait for. */
-static int32_t wait_signals(struct twill_pricing *p, struct twill_price_lane *lane,
-                            const struct twill_step *step)
+static int32_t run_await(struct twill_pricing *p, struct twill_price_lane *lane)
 {
+    const struct twill_step *step = &p->step[lane->at];
     uint64_t time = twill_price_later(lane->time, lane->until);
     for (unsigned i = lane->seen; i < step->nsrc && !lane->awaited; i++) {
-        const struct twill_link_cost *link = &p->call.model->link[class_to(p, lane, step->peer[i])];
-        uint64_t when = lane->time;
-        if (p->facts.whole && step->peer[i] != lane->rank) {
-            int32_t raised = signal_step(p, step, i);
-            if (raised != TWILL_PRICE_NONE && p->times.when[raised] == TWILL_PRICE_NOT_YET) {
-                lane->seen = i;
-                lane->until = time;
-                return raised;
-            }
-            when = raised != TWILL_PRICE_NONE ? p->times.when[raised] : 0;
+        if (step->peer[i] == lane->rank)
+            continue;
+        int32_t raised = signal_step(p, lane->place, step, i);
+        uint64_t when = raised != TWILL_PRICE_NONE ? p->event[raised].when : 0;
+        if (when == TWILL_PRICE_NOT_YET) {
+            lane->seen = i;
+            lane->until = time;
+            return raised;
         }
-        bool is_late = step->peer[i] != lane->rank && p->mode != TWILL_PRICE_LEAST;
-        time = twill_price_later(time, is_late ? when + link->signal : 0);
+        enum twill_link_class link = class_to(p, lane->rank, p->link[lane->at], step->peer[i]);
+        time = twill_price_later(time, when + p->call.model->link[link].signal);
     }
     lane->seen = 0;
     lane->until = 0;
@@ -160,11 +198,124 @@ static int32_t wait_signals(struct twill_pricing *p, struct twill_price_lane *la
     lane->time = time;
     if (lane->awaited)
         return TWILL_PRICE_LATER;
-    twill_price_occupy(p, lane, step->nsrc * p->call.model->poll);
+    occupy_for_step(p, lane, lane->at);
     return TWILL_PRICE_NONE;
 }
 
-/* --- running ---------------------------------------------------------------------------------- */
+/* --- messages --------------------------------------------------------------------------------- */
+
+/* Return the number of the interface of the rank at a place: the port of its node. */
+static uint32_t interface_of(const struct twill_pricing *p, uint32_t place)
+{
+    return p->run.port[(size_t)TWILL_LEVEL_NODE * p->unit.size + place];
+}
+
+/* Return how long the bytes of a message occupy an interface. */
+static uint64_t interface_time(const struct twill_pricing *p, uint64_t bytes)
+{
+    return twill_rate_time(p->call.model->interface, bytes) * p->unit.share[TWILL_LEVEL_NODE];
+}
+
+/* Let an interface take in for `time` what is there from `first` on: where it is idle before the
+ * last message, as another rank of the node may have posted its receive earlier, else behind that.
+ * Returns when that is done. Of the times that are idle only the last is remembered. */
+static uint64_t pass_inlet(struct twill_price_inlet *in, uint64_t first, uint64_t time)
+{
+    uint64_t early = twill_price_later(first, in->idle) + time;
+    if (early <= in->idle_end)
+        return in->idle = early;
+    if (first > in->end) {
+        in->idle = in->end;
+        in->idle_end = first;
+    }
+    return in->end = twill_price_later(in->end, first) + time;
+}
+
+/* Let the message of SEND `at` arrive: through the interface of the receiving node and the link of
+ * the rank, behind those that have arrived there. `place` is of either rank. */
+static void arrive(struct twill_pricing *p, uint32_t place, uint32_t at)
+{
+    uint32_t to = twill_price_place(p, place, p->step[at].peer[0]);
+    uint64_t bytes = step_bytes(p, &p->step[at]),
+             time = twill_rate_time(cost_of(p, at)->gap, bytes);
+    uint64_t first = p->event[at].sent - time + cost_of(p, at)->latency;
+    uint64_t *in = &p->run.in[to];
+    *in = twill_price_later(*in, first) + time;
+    p->event[at].when = twill_price_later(
+        pass_inlet(&p->run.inlet[interface_of(p, to)], first, interface_time(p, bytes)), *in);
+    wake(p, at);
+}
+
+/* Run a SEND. Between nodes a message takes its turn at the receiving side when it has been sent
+ * and its receive is posted: that of a rank which is ahead must not delay what the receiver waits
+ * for first. (In the order of sending, an allreduce by halving took a third longer or not, from one
+ * number of nodes to the next.) */
+static void run_send(struct twill_pricing *p, struct twill_price_lane *lane)
+{
+    uint32_t at = lane->at;
+    const struct twill_link_cost *cost = cost_of(p, at);
+    struct twill_price_event *event = &p->event[at];
+    occupy_for_step(p, lane, at);
+    event->sent = lane->time;
+    if (p->link[at] < TWILL_LINK_NETWORK) {
+        event->when = lane->time + cost->latency;
+        wake(p, at);
+        return;
+    }
+    uint64_t bytes = step_bytes(p, &p->step[at]), time = twill_rate_time(cost->gap, bytes);
+    struct twill_price_resource *out = &p->run.link[lane->place];
+    struct twill_price_resource *node =
+        &p->run.out[(size_t)TWILL_LEVEL_NODE * p->unit.size + interface_of(p, lane->place)];
+    uint64_t start = lane->time - (core_moves(p, p->link[at]) ? time : 0);
+    start = twill_price_later(start, twill_price_later(out->free, node->free));
+    take(node, start, interface_time(p, bytes));
+    event->sent = take(out, start, time);
+    if (event->match == TWILL_PRICE_NONE || p->event[event->match].when != TWILL_PRICE_NOT_YET)
+        arrive(p, lane->place, at);
+}
+
+/* Post a RECV. */
+static void run_receive(struct twill_pricing *p, const struct twill_price_lane *lane)
+{
+    int32_t sent = p->event[lane->at].match;
+    p->event[lane->at].when = lane->time;
+    if (sent != TWILL_PRICE_NONE && p->event[sent].sent != TWILL_PRICE_NOT_YET &&
+        p->event[sent].when == TWILL_PRICE_NOT_YET)
+        arrive(p, lane->place, (uint32_t)sent);
+}
+
+/* Run a WAIT: complete what was posted, in order. Returns TWILL_PRICE_NONE; the SEND of the first
+ * RECV that has not been sent; or TWILL_PRICE_LATER if the next message is still in flight, after
+ * setting the lane's time to its arrival: other lanes may use the core until then. */
+static int32_t run_wait(struct twill_pricing *p, struct twill_price_lane *lane)
+{
+    for (uint32_t i = lane->posted; i < lane->at; i++) {
+        int32_t sent = p->step[i].op != TWILL_STEP_SEND && twill_step_shape(p->step[i].op)->posts
+                           ? p->event[i].match
+                           : TWILL_PRICE_NONE;
+        if (sent != TWILL_PRICE_NONE && p->event[sent].when == TWILL_PRICE_NOT_YET)
+            return sent;
+    }
+    for (; lane->posted < lane->at; lane->posted++) {
+        const struct twill_price_event *event = &p->event[lane->posted];
+        bool sends = p->step[lane->posted].op == TWILL_STEP_SEND;
+        if (!twill_step_shape(p->step[lane->posted].op)->posts)
+            continue;
+        uint64_t when = sends                              ? event->sent
+                        : event->match != TWILL_PRICE_NONE ? p->event[event->match].when
+                                                           : 0;
+        if (when > lane->time) {
+            lane->time = when;
+            return TWILL_PRICE_LATER;
+        }
+        if (!sends)
+            occupy_for_step(p, lane, lane->posted);
+    }
+    lane->posted = lane->at + 1;
+    return TWILL_PRICE_NONE;
+}
+
+/* --- running lanes ---------------------------------------------------------------------------- */
 
 static bool before(const struct twill_price_next *a, const struct twill_price_next *b)
 {
@@ -173,79 +324,54 @@ static bool before(const struct twill_price_next *a, const struct twill_price_ne
 
 static void heap_put(struct twill_pricing *p, uint32_t lane)
 {
-    const struct twill_price_next next = {p->lanes.lane[lane].time, lane};
-    uint32_t at = p->queue.count++;
-    while (at > 0 && before(&next, &p->queue.heap[(at - 1) / 2])) {
-        p->queue.heap[at] = p->queue.heap[(at - 1) / 2];
-        at = (at - 1) / 2;
-    }
-    p->queue.heap[at] = next;
+    const struct twill_price_next next = {p->lane[lane].time, lane};
+    uint32_t at = p->queued++;
+    for (; at > 0 && before(&next, &p->heap[(at - 1) / 2]); at = (at - 1) / 2)
+        p->heap[at] = p->heap[(at - 1) / 2];
+    p->heap[at] = next;
 }
 
 static uint32_t heap_take(struct twill_pricing *p)
 {
-    const struct twill_price_next last = p->queue.heap[--p->queue.count];
-    uint32_t first = p->queue.heap[0].lane, at = 0;
-    for (;;) {
-        uint32_t child = 2 * at + 1;
-        if (child >= p->queue.count)
-            break;
-        if (child + 1 < p->queue.count && before(&p->queue.heap[child + 1], &p->queue.heap[child]))
+    const struct twill_price_next last = p->heap[--p->queued];
+    uint32_t first = p->heap[0].lane, at = 0, child;
+    for (; (child = 2 * at + 1) < p->queued; at = child) {
+        if (child + 1 < p->queued && before(&p->heap[child + 1], &p->heap[child]))
             child++;
-        if (before(&last, &p->queue.heap[child]))
+        if (before(&last, &p->heap[child]))
             break;
-        p->queue.heap[at] = p->queue.heap[child];
-        at = child;
+        p->heap[at] = p->heap[child];
     }
-    p->queue.heap[at] = last;
+    p->heap[at] = last;
     return first;
 }
 
-/* Make the lanes that wait for a step ready. */
-void twill_price_wake(struct twill_pricing *p, uint32_t step)
-{
-    for (int32_t l = p->times.waiter[step]; l != TWILL_PRICE_NONE;) {
-        int32_t next = p->lanes.lane[l].next;
-        heap_put(p, (uint32_t)l);
-        l = next;
-    }
-    p->times.waiter[step] = TWILL_PRICE_NONE;
-}
-
 /* Run the lane's next step. Returns TWILL_PRICE_NONE, TWILL_PRICE_LATER or a step to wait for. */
-static int32_t lane_run_step(struct twill_pricing *p, struct twill_price_lane *lane)
+static int32_t run_step(struct twill_pricing *p, struct twill_price_lane *lane)
 {
-    const struct twill_step *step = &p->steps.step[lane->at];
     int32_t missing = TWILL_PRICE_NONE;
-    switch (step->op) {
+    switch (p->step[lane->at].op) {
     case TWILL_STEP_SEND:
-        twill_price_send(p, lane, step);
+        run_send(p, lane);
         break;
     case TWILL_STEP_RECV:
     case TWILL_STEP_RECV_REDUCE:
-        if (p->facts.whole)
-            twill_price_receive(p, lane);
-        else
-            p->times.when[lane->at] = twill_price_mirrored(p, lane, step);
+        run_receive(p, lane);
         break;
     case TWILL_STEP_WAIT:
-        missing = twill_price_unsent(p, lane);
-        if (missing == TWILL_PRICE_NONE)
-            missing = finish_posted(p, lane);
+        missing = run_wait(p, lane);
         break;
     case TWILL_STEP_SIGNAL:
     case TWILL_STEP_PUT_IMM:
-        twill_price_occupy(p, lane,
-                           p->call.model->raise +
-                               twill_rate_time(p->call.model->bounce, twill_price_bytes(p, step)));
-        p->times.when[lane->at] = lane->time;
-        twill_price_wake(p, lane->at);
+        occupy_for_step(p, lane, lane->at);
+        p->event[lane->at].when = lane->time;
+        wake(p, lane->at);
         break;
     case TWILL_STEP_AWAIT:
-        missing = wait_signals(p, lane, step);
+        missing = run_await(p, lane);
         break;
     default:
-        local_work(p, lane, step);
+        run_local(p, lane);
         break;
     }
     if (missing == TWILL_PRICE_NONE) {
@@ -255,66 +381,58 @@ static int32_t lane_run_step(struct twill_pricing *p, struct twill_price_lane *l
     return missing;
 }
 
+/* Run a lane while it neither waits nor has ended, and is the earliest. Returns like run_step(). */
+static int32_t run_lane(struct twill_pricing *p, uint32_t l)
+{
+    struct twill_price_lane *lane = &p->lane[l];
+    int32_t missing = TWILL_PRICE_NONE;
+    while (missing < 0 && lane->at < lane->end) {
+        missing = run_step(p, lane);
+        const struct twill_price_next next = {lane->time, l};
+        if (p->queued > 0 && !before(&next, &p->heap[0]))
+            break;
+    }
+    lane->waits = lane->waits || missing != TWILL_PRICE_NONE;
+    return missing;
+}
+
 static void reset(struct twill_pricing *p)
 {
-    const struct twill_world *world = p->worlds.run;
-    uint32_t steps = p->steps.base[world->size];
-    memset(p->times.when, 0xff, steps * sizeof(*p->times.when));
-    memset(p->times.sent, 0xff, steps * sizeof(*p->times.sent));
-    memset(p->times.waiter, 0xff, steps * sizeof(*p->times.waiter));
-    memset(p->resources.core, 0, (size_t)world->size * 5 * sizeof(*p->resources.core));
-    memset(p->resources.node_out, 0, (size_t)world->nodes * 5 * sizeof(*p->resources.node_out));
-    memset(p->resources.port_out, 0,
-           (size_t)world->size * 4 * TWILL_LEVEL_NODE * sizeof(*p->resources.port_out));
-    memcpy(p->lanes.lane, p->lanes.first, p->lanes.count * sizeof(*p->lanes.lane));
-    p->queue.count = 0;
+    for (uint32_t i = 0; i < p->steps; i++) {
+        p->event[i].when = p->event[i].sent = TWILL_PRICE_NOT_YET;
+        p->event[i].waiter = TWILL_PRICE_NONE;
+    }
+    memset(p->run.core, 0, p->run.count * sizeof(*p->run.core));
+    memset(p->run.in, 0, p->unit.size * sizeof(*p->run.in));
+    memset(p->run.inlet, 0, p->unit.size * sizeof(*p->run.inlet));
+    p->queued = 0;
+    for (uint32_t l = 0; l < p->lanes; l++) {
+        const struct twill_price_lane *old = &p->lane[l];
+        p->lane[l] = (struct twill_price_lane){.rank = old->rank,
+                                               .place = old->place,
+                                               .first = old->first,
+                                               .end = old->end,
+                                               .at = old->first,
+                                               .posted = old->first};
+        heap_put(p, l);
+    }
 }
 
-/* Return whether a lane may run its next step now: it neither waits nor has ended, and is still the
- * earliest. */
-static bool lane_goes_on(const struct twill_pricing *p, uint32_t l, int32_t missing)
-{
-    const struct twill_price_lane *lane = &p->lanes.lane[l];
-    const struct twill_price_next next = {lane->time, l};
-    return missing < 0 && lane->at < lane->end &&
-           (p->queue.count == 0 || before(&next, &p->queue.heap[0]));
-}
-
-/* LEAST: return how long the other ranks of a shared core use it at least: each as long as the one
- * of the two that are run which has less to do. */
-static uint64_t others_work(const struct twill_pricing *p)
-{
-    const struct twill_price_resources *r = &p->resources;
-    uint64_t crowd = p->call.model->crowd;
-    uint32_t rank = p->lanes.count > 0 ? p->lanes.first[p->lanes.count - 1].rank : 0;
-    if (p->mode != TWILL_PRICE_LEAST || crowd <= 1 || rank == 0)
-        return 0;
-    return twill_min(r->busy[r->core_of[0]], r->busy[r->core_of[rank]]) * (crowd - 1);
-}
-
-/* Run all lanes to their ends. See twill_price_run() and twill_pricing_limit(). */
-static uint64_t run_lanes(struct twill_pricing *p, size_t bytes)
+uint64_t twill_price_run(struct twill_pricing *p, size_t bytes)
 {
     uint64_t end = 0;
     uint32_t ended = 0;
-    p->call.each = bytes / p->facts.blocks;
-    p->call.rest = bytes % p->facts.blocks;
+    twill_price_set_bytes(p, bytes);
     reset(p);
-    for (uint32_t l = 0; l < p->lanes.count; l++)
-        heap_put(p, l);
-    while (p->queue.count > 0) {
+    while (p->queued > 0) {
         uint32_t l = heap_take(p);
-        struct twill_price_lane *lane = &p->lanes.lane[l];
+        struct twill_price_lane *lane = &p->lane[l];
         if (lane->time > p->call.most) /* as all other lanes are */
             return TWILL_PRICE_NEVER;
-        int32_t missing = TWILL_PRICE_NONE;
-        do
-            missing = lane->at < lane->end ? lane_run_step(p, lane) : TWILL_PRICE_NONE;
-        while (lane_goes_on(p, l, missing));
-        lane->waits = lane->waits || missing != TWILL_PRICE_NONE;
+        int32_t missing = run_lane(p, l);
         if (missing >= 0) {
-            lane->next = p->times.waiter[missing];
-            p->times.waiter[missing] = (int32_t)l;
+            lane->next = p->event[missing].waiter;
+            p->event[missing].waiter = (int32_t)l;
         } else if (lane->at < lane->end) {
             heap_put(p, l);
         } else {
@@ -322,92 +440,91 @@ static uint64_t run_lanes(struct twill_pricing *p, size_t bytes)
             ended++;
         }
     }
-    return ended == p->lanes.count ? end + others_work(p) : TWILL_PRICE_NEVER;
+    return ended == p->lanes ? end : TWILL_PRICE_NEVER;
 }
 
-/* Return how long the busiest core, link, interface or port was in use in the last run. */
-static uint64_t busiest(const struct twill_pricing *p)
-{
-    uint64_t most = 0;
-    for (uint32_t r = 0; r < p->worlds.run->size; r++)
-        most = twill_price_later(most,
-                                 twill_price_later(p->resources.busy[r], p->resources.busy_out[r]));
-    for (uint32_t n = 0; n < p->worlds.run->nodes; n++)
-        most = twill_price_later(most, p->resources.busy_node[n]);
-    for (size_t i = 0; i < (size_t)p->worlds.run->size * TWILL_LEVEL_NODE; i++)
-        most = twill_price_later(
-            most, twill_price_later(p->resources.busy_port_out[i], p->resources.busy_port_in[i]));
-    return most;
-}
-
-/* Return the bytes of a segment; 0: messages are not divided into segments. */
-static size_t segment_bytes(const struct twill_pricing *p, const struct twill_machine_model *model)
-{
-    uint64_t all = model->segment_rank * p->worlds.ranks;
-    if (p->facts.segments == TWILL_PRICE_SEGMENTS_NONE)
-        return 0;
-    if (p->facts.segments == TWILL_PRICE_SEGMENTS_NET)
-        return (size_t)model->segment_net;
-    return (size_t)(all > 0 && all < model->segment ? all : model->segment);
-}
+/* --- calls ------------------------------------------------------------------------------------ */
 
 /* Divide the ranks of each node among its cores. */
 static void place_on_cores(struct twill_pricing *p, uint64_t crowd)
 {
-    const struct twill_world *world = p->worlds.run;
-    if (world->nodes == 1) /* a sample has as many cores as the world */
-        crowd = crowd * world->size / p->worlds.ranks;
-    uint64_t each = p->facts.whole && crowd > 1 ? crowd : 1;
-    for (uint32_t r = 0; r < world->size; r++) {
-        uint32_t node = world->node[r];
-        uint64_t cores = (world->node_size[node] + each - 1) / each;
-        p->resources.core_of[r] = world->node_first[node] + (uint32_t)(world->local[r] % cores);
+    const struct twill_world *w = p->world;
+    if (w->nodes == 1) /* a sample has as many cores as the world */
+        crowd = crowd * w->size / p->facts.ranks;
+    for (uint32_t i = 0; i < p->unit.size; i++) {
+        uint32_t rank = p->unit.rank[i], node = w->node[rank], size = w->node_size[node];
+        uint64_t cores = crowd > 1 ? (size + crowd - 1) / crowd : size;
+        uint32_t first = twill_world_member(w, node, (uint32_t)(w->local[rank] % cores));
+        p->run.core_of[i] = twill_price_place(p, i, first);
     }
 }
 
-static void set_up_pricing(struct twill_pricing *p, const struct twill_machine_model *model,
-                           struct twill_element_kind elements)
+bool twill_price_set_call(struct twill_pricing *p, const struct twill_machine_model *model,
+                          struct twill_element_kind elements)
 {
+    struct twill_price_call *call = &p->call;
     if ((unsigned)elements.type >= TWILL_TYPE_COUNT)
         elements.type = TWILL_U8;
-    if (p->call.model == NULL || p->call.model->crowd != model->crowd)
+    if (call->model == model && call->elements.type == elements.type &&
+        call->elements.narrow == elements.narrow)
+        return false;
+    call->model = model;
+    call->elements = elements;
+    call->widen = twill_partial_width(elements);
+    call->reduce_cost = model->reduce[elements.type];
+    p->one = 0;
+    if (p->run.core_of != NULL)
         place_on_cores(p, model->crowd);
-    p->call.model = model;
-    p->call.elements = elements;
-    p->call.widen = twill_partial_width(elements);
-    p->call.reduce_cost = model->reduce[elements.type];
+    return true;
 }
 
-uint64_t twill_price_run(struct twill_pricing *p, const struct twill_machine_model *model,
-                         size_t bytes, struct twill_element_kind elements)
+void twill_price_set_bytes(struct twill_pricing *p, size_t bytes)
 {
-    set_up_pricing(p, model, elements);
-    return run_lanes(p, bytes);
+    p->call.each = bytes / p->facts.blocks;
+    p->call.rest = bytes % p->facts.blocks;
+}
+
+uint64_t twill_price_entry(const struct twill_pricing *p)
+{
+    return p->call.model->start + (p->facts.exchanges ? p->call.model->addresses : 0);
+}
+
+size_t twill_price_segment(const struct twill_pricing *p)
+{
+    const struct twill_machine_model *model = p->call.model;
+    uint64_t all = model->segment_rank * p->facts.ranks;
+    return (size_t)(p->facts.segments == TWILL_PRICE_SEGMENTS_NONE  ? 0
+                    : p->facts.segments == TWILL_PRICE_SEGMENTS_NET ? model->segment_net
+                    : all > 0 && all < model->segment               ? all
+                                                                    : model->segment);
+}
+
+/* Return how long the busiest resource was in use in the last run. */
+static uint64_t busiest(const struct twill_pricing *p)
+{
+    uint64_t most = 0;
+    for (size_t i = 0; i < p->run.count; i++)
+        most = twill_price_later(most, p->run.core[i].busy);
+    return most;
 }
 
 uint64_t twill_pricing_at(struct twill_pricing *p, const struct twill_machine_model *model,
                           size_t bytes, struct twill_element_kind elements)
 {
-    if (p->mode == TWILL_PRICE_SCALED)
-        return twill_price_scaled_at(&p->scale, model, bytes, elements);
-    size_t segment = segment_bytes(p, model);
-    set_up_pricing(p, model, elements);
-    uint64_t entry = model->start + (p->facts.exchanges ? model->addresses : 0);
-    struct twill_price_segmented *segmented = &p->segmented;
+    if (p->unit.kind == TWILL_PRICE_SCALED)
+        return twill_price_scaled_at(p, model, bytes, elements);
+    twill_price_set_call(p, model, elements);
+    size_t segment = twill_price_segment(p);
     bool whole = bytes < segment || segment == 0;
-    if (whole || segmented->model != model ||
-        !twill_elements_match(segmented->elements, p->call.elements)) {
-        uint64_t one = run_lanes(p, whole ? bytes : segment);
+    if (whole || p->one == 0) {
+        uint64_t one = twill_price_run(p, whole ? bytes : segment);
         if (whole || one == TWILL_PRICE_NEVER)
-            return one == TWILL_PRICE_NEVER ? one : entry + one;
-        segmented->one = one;
-        segmented->each =
-            twill_price_later(busiest(p), segmented->one / twill_price_later(model->window, 1));
-        segmented->model = model;
-        segmented->elements = p->call.elements;
+            return one == TWILL_PRICE_NEVER ? one : twill_price_entry(p) + one;
+        p->one = one;
+        p->more = twill_price_later(busiest(p), one / twill_price_later(model->window, 1));
     }
-    return entry + segmented->one +
-           twill_rate_time(segmented->each * 1024 / segment, bytes - segment);
+    return twill_price_entry(p) + p->one +
+           twill_rate_time(p->more * 1024 / segment, bytes - segment);
 }
 
 void twill_pricing_limit(struct twill_pricing *p, uint64_t most)

@@ -1,222 +1,175 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Creates pricings: emits the schedules and unpacks them into the steps that price.c runs. */
-#include "algorithms/schedule/step_table.h"
-#include "algorithms/select/price_state.h"
+/* Creates pricings: chooses the ranks that are run, emits their schedules, and finds what each step
+ * waits for. */
+#include "algorithms/select/price_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Factor on the budget of steps where not even a few nodes can be run within it. */
+/* Factor on the budget of steps where nothing else can be run within it. */
 #define PRICE_PATIENCE 32u
-/* Ranks whose schedules the total number of steps is estimated from. */
-#define SAMPLE 13u
+/* Factor on the budget of steps for one node that represents all, as that price is exact. */
+#define NODE_BUDGET 4u
+/* From this many ranks per node on, the number of messages is ignored when nodes are compared: the
+ * bytes that leave the node decide. One node may then represent others that send in two messages,
+ * where block numbers wrap round, what it sends in one. */
+#define MANY_RANKS 8u
 
-static void drop_schedules(struct twill_pricing *p)
+/* Release what belongs to the unit, to prepare another one. */
+static void drop_unit(struct twill_pricing *p)
 {
-    for (uint32_t r = 0; p->schedules.list != NULL && r < p->schedules.count; r++)
-        twill_schedule_destroy(&p->schedules.list[r]);
-    free(p->schedules.list);
-    p->schedules.list = NULL;
-}
-
-/* Release all but the world that the pricing is on, to prepare it in another way. */
-static void unmake(struct twill_pricing *p)
-{
-    drop_schedules(p);
-    twill_world_destroy(&p->worlds.one);
-    void *const all[] = {p->lanes.first,     p->steps.base,        p->steps.step,
-                         p->steps.match,     p->steps.link,        p->steps.hop,
-                         p->steps.raised,    p->steps.put,         p->lanes.lane,
-                         p->queue.heap,      p->times.when,        p->times.sent,
-                         p->resources.core,  p->times.waiter,      p->resources.node_out,
-                         p->resources.crowd, p->resources.port_out};
+    void *const all[] = {p->step,      p->link,   p->event,       p->flag[0],
+                         p->flag[1],   p->lane,   p->heap,        p->run.core,
+                         p->run.inlet, p->run.in, p->run.core_of, p->run.port};
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(all); i++)
         free(all[i]);
-    p->steps = (struct twill_price_steps){.base = NULL};
-    p->lanes = (struct twill_price_lanes){.lane = NULL};
-    p->queue = (struct twill_price_queue){.heap = NULL};
-    p->times = (struct twill_price_times){.when = NULL};
-    p->resources = (struct twill_price_resources){.core = NULL};
-    p->mode = TWILL_PRICE_WHOLE;
-    p->worlds.run = p->worlds.truth;
+    p->run = (struct twill_price_resources){.core = NULL};
+    p->step = NULL;
+    p->link = NULL;
+    p->event = NULL;
+    p->flag[0] = p->flag[1] = NULL;
+    p->lane = NULL;
+    p->heap = NULL;
+    p->steps = p->lanes = 0;
+    p->call.model = NULL;
+    p->facts.fingerprint = 1;
 }
 
 void twill_pricing_destroy(struct twill_pricing *p)
 {
     if (p == NULL)
         return;
-    unmake(p);
+    drop_unit(p);
     for (unsigned i = 0; i < TWILL_ARRAY_LENGTH(p->scale.sample); i++)
         twill_pricing_destroy(p->scale.sample[i]);
-    twill_world_destroy(&p->worlds.own);
+    twill_world_destroy(&p->own);
     free(p);
+}
+
+/* --- units ------------------------------------------------------------------------------------ */
+
+static void choose_unit(struct twill_pricing *p, enum twill_price_unit_kind kind)
+{
+    const struct twill_world *w = p->world;
+    struct twill_price_unit *u = &p->unit;
+    *u = (struct twill_price_unit){.kind = kind, .size = w->size, .rank = w->by_rank};
+    u->place = w->by_rank;
+    if (kind == TWILL_PRICE_NODE) {
+        u->size = w->node_size[w->nodes - 1];
+        u->rank = &w->member[w->node_first[w->nodes - 1]];
+        u->place = w->local;
+    } else if (kind == TWILL_PRICE_RANKS) {
+        u->some[1] = w->size / 2;
+        u->some[2] = w->size - 1;
+        u->size = TWILL_ARRAY_LENGTH(u->some);
+        u->rank = u->some;
+    }
+    for (unsigned level = 0; level <= TWILL_LEVEL_NODE; level++) {
+        const uint32_t *of = level == TWILL_LEVEL_NODE ? w->node : w->unit[level];
+        u->share[level] = kind != TWILL_PRICE_RANKS;
+        for (uint32_t r = 0; r < w->size && of != NULL && kind == TWILL_PRICE_RANKS; r++)
+            u->share[level] += of[r] == of[w->size / 2];
+    }
+}
+
+/* Return whether there are several nodes with equally many ranks, placed alike, and no groups. */
+static bool is_regular(const struct twill_world *w)
+{
+    for (uint32_t n = 1; n < w->nodes; n++)
+        if (w->node_size[n] != w->node_size[0])
+            return false;
+    for (unsigned level = 0; level < TWILL_LEVEL_NODE; level++) {
+        const uint32_t *unit = w->unit[level];
+        for (uint32_t r = 0; unit != NULL && r < w->size; r++) {
+            uint32_t first = twill_world_member(w, w->node[r], 0);
+            uint32_t like = twill_world_member(w, 0, w->local[r]);
+            if (unit[r] - unit[first] != unit[like] - unit[twill_world_member(w, 0, 0)])
+                return false;
+        }
+    }
+    return w->nodes > 1 && w->unit[TWILL_LEVEL_GROUP] == NULL;
+}
+
+/* Get a hash of what a rank's schedule does: by kind of step, and whether it is between nodes, the
+ * number of steps and that of blocks, times operands. Of a rank that is run by itself only the
+ * steps count. */
+static twill_status profile(uint64_t *hash, uint32_t *steps, const struct twill_pricing *p,
+                            const struct twill_price_query *q, uint32_t rank)
+{
+    const struct twill_world *w = p->world;
+    bool node = p->unit.kind == TWILL_PRICE_NODE;
+    struct twill_schedule s = {.steps = NULL};
+    TWILL_TRY(q->error, q->algorithm->emit(&s, w, rank, q->shape, q->error));
+    *hash = 0;
+    for (uint32_t i = 0; i < s.count; i++) {
+        const struct twill_step *step = &s.steps[i];
+        bool remote =
+            node && twill_step_shape(step->op)->posts && w->node[rank] != w->node[step->peer[0]];
+        uint64_t amount = step->blocks > 0 ? step->blocks : 1;
+        if (step->op == TWILL_STEP_REDUCE || step->op == TWILL_STEP_AWAIT)
+            amount *= step->nsrc;
+        if (!remote || w->node_size[0] < MANY_RANKS)
+            *hash += twill_hash_mix(1, step->op << 2 | remote);
+        *hash +=
+            node ? twill_hash_mix(1, step->op << 2 | 2 | remote) * amount : 0; /* in any order */
+    }
+    *steps = s.count;
+    twill_schedule_destroy(&s);
+    return TWILL_OK;
+}
+
+/* Compare three ranks of the unit with those at the same places of three other units; those that
+ * are run by themselves with each other. *fits becomes false if profiles differ, or if there are
+ * too many steps by far. */
+static twill_status compare_units(struct twill_pricing *p, const struct twill_price_query *q,
+                                  uint64_t steps, bool *fits)
+{
+    const struct twill_price_unit *u = &p->unit;
+    const uint32_t node[] = {0, 1, p->world->nodes / 2}, place[] = {0, u->size / 2, u->size - 1};
+    uint32_t count, unused;
+    uint64_t least = UINT64_MAX;
+    uint64_t own, like, first = 0;
+    *fits = true;
+    for (unsigned i = 0; i < TWILL_ARRAY_LENGTH(place) && *fits; i++) {
+        TWILL_TRY(q->error, profile(&own, &count, p, q, u->rank[place[i]]));
+        least = count < least ? count : least;
+        first = i == 0 ? own : first;
+        *fits = u->kind != TWILL_PRICE_RANKS || own == first;
+        for (unsigned n = 0; u->kind == TWILL_PRICE_NODE && *fits && n < TWILL_ARRAY_LENGTH(node);
+             n++) {
+            uint32_t rank = twill_world_member(p->world, node[n], place[i]);
+            TWILL_TRY(q->error, profile(&like, &unused, p, q, rank));
+            *fits = own == like;
+        }
+    }
+    *fits = *fits && least * u->size <= steps;
+    return TWILL_OK;
 }
 
 /* --- schedules -------------------------------------------------------------------------------- */
 
-twill_status twill_price_emit(struct twill_pricing *p, const struct twill_price_query *a,
-                              uint32_t rank, struct twill_schedule *schedule)
+/* Set the facts that are the same for all ranks, by a rank's schedule. */
+static void set_facts(struct twill_pricing *p, const struct twill_price_query *q, uint32_t rank,
+                      const struct twill_schedule *s)
 {
-    if (schedule->blocks != 0)
-        return TWILL_OK;
-    /* One is enough: schedules are checked again before they are executed. */
-    if (p->schedules.checked)
-        return a->algorithm->emit(schedule, p->worlds.truth, rank, a->shape, a->error);
-    p->schedules.checked = true;
-    return twill_schedule_emit(schedule, a->algorithm, p->worlds.truth, rank, a->shape, a->error);
-}
-
-bool twill_price_make_schedules(struct twill_pricing *p, uint32_t count)
-{
-    drop_schedules(p);
-    p->schedules.count = count;
-    p->schedules.list = calloc(count, sizeof(*p->schedules.list));
-    return p->schedules.list != NULL;
-}
-
-twill_status twill_price_emit_all(struct twill_pricing *p, const struct twill_price_query *a)
-{
-    uint32_t size = p->worlds.run->size;
-    uint64_t steps = 0, most = a->steps < INT32_MAX ? a->steps : INT32_MAX;
-    for (uint32_t i = 0; i < size; i++) {
-        uint32_t rank = p->mode == TWILL_PRICE_ONE_NODE
-                            ? twill_world_member(p->worlds.truth, p->worlds.node, i)
-                            : i;
-        TWILL_TRY(a->error, twill_price_emit(p, a, rank, &p->schedules.list[i]));
-        steps += p->schedules.list[i].count;
-        if (steps > most)
-            return TWILL_PENDING;
-    }
-    return TWILL_OK;
-}
-
-/* Estimate the steps of all ranks from a few of them. The longest, such as a root's, is counted
- * once: it says nothing about others. */
-static twill_status guess_steps(struct twill_pricing *p, const struct twill_price_query *a,
-                                uint64_t *steps)
-{
-    uint32_t size = p->worlds.run->size, some = size < SAMPLE ? size : SAMPLE;
-    uint64_t sum = 0, most = 0;
-    for (uint32_t i = 0; i < some; i++) {
-        uint32_t rank = (uint32_t)((uint64_t)i * (size - 1) / (some > 1 ? some - 1 : 1));
-        TWILL_TRY(a->error, twill_price_emit(p, a, rank, &p->schedules.list[rank]));
-        sum += p->schedules.list[rank].count;
-        most = p->schedules.list[rank].count > most ? p->schedules.list[rank].count : most;
-        if (i == 2 && (sum - most) / 2 * size / 4 > a->steps) /* too many by far */
-            some = i + 1;
-    }
-    *steps = some > 1 ? (sum - most) * (size - 1) / (some - 1) + most : sum;
-    return TWILL_OK;
-}
-
-/* Emit the schedules of all ranks. TWILL_PENDING: too many steps. */
-static twill_status emit_whole(struct twill_pricing *p, const struct twill_price_query *a)
-{
-    uint64_t steps = 0;
-    if (p->worlds.run->size > a->steps)
-        return TWILL_PENDING;
-    if (!twill_price_make_schedules(p, p->worlds.run->size))
-        return TWILL_ERR_MEMORY;
-    TWILL_TRY(a->error, guess_steps(p, a, &steps));
-    return steps > a->steps ? TWILL_PENDING : twill_price_emit_all(p, a);
-}
-
-/* --- steps and lanes -------------------------------------------------------------------------- */
-
-static bool allocate_steps(struct twill_pricing *p)
-{
-    size_t size = p->worlds.run->size, nodes = p->worlds.run->nodes, steps = 0;
-    p->steps.base = calloc(size + 1, sizeof(*p->steps.base));
-    p->lanes.count = 0;
-    for (uint32_t r = 0; r < size && p->steps.base != NULL; r++) {
-        p->steps.base[r + 1] = (uint32_t)(steps += p->schedules.list[r].count);
-        p->lanes.count += p->schedules.list[r].lanes;
-    }
-    p->steps.step = malloc((steps + 1) * sizeof(*p->steps.step));
-    p->steps.match = malloc((steps + 1) * sizeof(*p->steps.match));
-    p->steps.link = malloc(steps + 1);
-    p->steps.hop =
-        p->mode == TWILL_PRICE_ONE_NODE ? malloc((steps + 1) * sizeof(*p->steps.hop)) : NULL;
-    p->times.when = malloc((steps + 1) * sizeof(*p->times.when));
-    p->times.sent = calloc(steps + 1, sizeof(*p->times.sent));
-    p->times.waiter = malloc((steps + 1) * sizeof(*p->times.waiter));
-    p->steps.raised = malloc(size * TWILL_SCHEDULE_LANES * sizeof(*p->steps.raised));
-    p->steps.put = malloc(size * TWILL_SCHEDULE_LANES * sizeof(*p->steps.put));
-    p->lanes.first = malloc((p->lanes.count + 1) * sizeof(*p->lanes.first));
-    p->lanes.lane = malloc((p->lanes.count + 1) * sizeof(*p->lanes.lane));
-    p->queue.heap = malloc((p->lanes.count + 1) * sizeof(*p->queue.heap));
-    p->resources.core = malloc(size * 5 * sizeof(*p->resources.core));
-    p->resources.node_out = malloc(nodes * 5 * sizeof(*p->resources.node_out));
-    p->resources.crowd = calloc(size * (TWILL_LEVEL_NODE + 1), sizeof(*p->resources.crowd));
-    p->resources.port_out = malloc(size * TWILL_LEVEL_NODE * 4 * sizeof(*p->resources.port_out));
-    return (p->mode != TWILL_PRICE_ONE_NODE || p->steps.hop != NULL) && p->steps.base != NULL &&
-           p->steps.step != NULL && p->steps.match != NULL && p->steps.link != NULL &&
-           p->times.when != NULL && p->times.sent != NULL && p->times.waiter != NULL &&
-           p->steps.raised != NULL && p->steps.put != NULL && p->lanes.first != NULL &&
-           p->lanes.lane != NULL && p->queue.heap != NULL && p->resources.core != NULL &&
-           p->resources.node_out != NULL && p->resources.crowd != NULL &&
-           p->resources.port_out != NULL;
-}
-
-/* Set the pointers into arrays that are allocated together, and what depends on the world. */
-static void divide_memory(struct twill_pricing *p)
-{
-    size_t size = p->worlds.run->size;
-    p->resources.core_of = p->resources.crowd + size * TWILL_LEVEL_NODE;
-    p->resources.out = p->resources.core + size;
-    p->resources.in = p->resources.out + size;
-    p->resources.busy = p->resources.in + size;
-    p->resources.busy_out = p->resources.busy + size;
-    p->resources.node_in = p->resources.node_out + p->worlds.run->nodes;
-    p->resources.busy_node = p->resources.node_in + p->worlds.run->nodes;
-    p->resources.node_idle = p->resources.busy_node + p->worlds.run->nodes;
-    p->resources.node_idle_end = p->resources.node_idle + p->worlds.run->nodes;
-    p->resources.port_in = p->resources.port_out + size * TWILL_LEVEL_NODE;
-    p->resources.busy_port_out = p->resources.port_in + size * TWILL_LEVEL_NODE;
-    p->resources.busy_port_in = p->resources.busy_port_out + size * TWILL_LEVEL_NODE;
-    for (size_t i = 0; i < size * TWILL_LEVEL_NODE; i++)
-        if (p->worlds.run->unit[i / size] != NULL)
-            p->resources.crowd[i / size * size + p->worlds.run->unit[i / size][i % size]]++;
-    for (unsigned link = 0; link < TWILL_LINK_COUNT; link++)
-        p->facts.leaves[link] =
-            (uint8_t)twill_link_leaves(p->worlds.run, (enum twill_link_class)link);
-}
-
-static uint64_t mix_steps(uint64_t hash, const struct twill_schedule *s)
-{
-    uint64_t word[sizeof(*s->steps) / sizeof(uint64_t)];
-    for (uint32_t i = 0; i < s->count; i++) {
-        memcpy(word, &s->steps[i], sizeof(word));
-        for (size_t w = 0; w < TWILL_ARRAY_LENGTH(word); w++)
-            hash = twill_hash_mix(hash, word[w]);
-    }
-    return hash;
-}
-
-/* Copy steps and lanes out of the schedules, hash them, and release the schedules. */
-static void unpack_schedules(struct twill_pricing *p)
-{
-    uint32_t lanes = 0;
-    uint64_t hash = twill_hash_mix(twill_hash_mix(twill_hash_mix(1, p->mode), p->facts.segments),
-                                   (uint64_t)p->facts.blocks << 1 | p->facts.fetches);
-    for (uint32_t r = 0; r < p->worlds.run->size; r++) {
-        const struct twill_schedule *s = &p->schedules.list[r];
-        if (s->count > 0)
-            memcpy(&p->steps.step[p->steps.base[r]], s->steps, s->count * sizeof(*p->steps.step));
-        if (s->count > p->schedules.most_steps)
-            p->schedules.most_steps = s->count;
-        hash = twill_hash_mix(hash, (uint64_t)s->shared_blocks << 32 | s->count);
-        hash = mix_steps(hash, s);
-        for (uint32_t l = 0; l < s->lanes; l++) {
-            uint32_t at = p->steps.base[r] + s->lane_first[l],
-                     end = p->steps.base[r] + s->lane_first[l + 1];
-            p->lanes.first[lanes++] =
-                (struct twill_price_lane){.rank = r, .at = at, .end = end, .posted = at};
-            hash = twill_hash_mix(hash, end);
-        }
-    }
-    p->facts.fingerprint = hash;
-    drop_schedules(p);
+    const struct twill_algorithm *algorithm = q->algorithm;
+    bool peers = s->uses_peer_src || s->uses_peer_dst;
+    p->facts.blocks = s->blocks;
+    p->facts.fetches =
+        algorithm->protocols != 0 && q->shape->protocol == TWILL_PROTOCOL_FETCHED && peers;
+    /* A schedule that begins with a barrier on the node exchanges the addresses in that. */
+    p->facts.exchanges =
+        peers && (p->world->nodes > 1 || twill_schedule_entry_steps(s, rank, p->world->size) == 0);
+    /* The executor's segments: large ones across the network and for messages, small ones through
+     * SHARED, none if buffers are mapped or fetched, unless there is scratch. */
+    p->facts.segments = p->world->nodes > 1 || algorithm->protocols == 0 ? TWILL_PRICE_SEGMENTS_NET
+                        : q->shape->protocol >= TWILL_PROTOCOL_MAPPED && s->tmp_blocks == 0
+                            ? TWILL_PRICE_SEGMENTS_NONE
+                            : TWILL_PRICE_SEGMENTS_SHARED;
+    p->facts.fingerprint =
+        twill_hash_mix(p->facts.fingerprint, (uint64_t)p->unit.kind << 8 | p->facts.segments);
+    p->facts.fingerprint =
+        twill_hash_mix(p->facts.fingerprint, (uint64_t)s->blocks << 1 | p->facts.fetches);
 }
 
 /* Return the class of link from a rank to the peers of its step, itself excepted, or MIXED. */
@@ -228,7 +181,7 @@ static uint8_t step_class(const struct twill_pricing *p, uint32_t rank,
     for (unsigned n = 0; n < twill_step_peers(step); n++) {
         if (step->peer[n] == rank)
             continue;
-        uint8_t one = (uint8_t)twill_link_between(p->worlds.truth, rank, step->peer[n]);
+        uint8_t one = (uint8_t)twill_link_between(p->world, rank, step->peer[n]);
         if (found && one != class)
             return TWILL_PRICE_MIXED;
         class = one;
@@ -237,203 +190,326 @@ static uint8_t step_class(const struct twill_pricing *p, uint32_t rank,
     return class;
 }
 
-static void classify_links(struct twill_pricing *p)
+/* Append a rank's steps and lanes. Returns false if out of memory. */
+static bool add_schedule(struct twill_pricing *p, uint32_t place, const struct twill_schedule *s)
 {
-    for (uint32_t r = 0; r < p->worlds.run->size; r++) {
-        uint32_t rank = p->mode == TWILL_PRICE_ONE_NODE
-                            ? twill_world_member(p->worlds.truth, p->worlds.node, r)
-                            : r;
-        for (uint32_t i = p->steps.base[r]; i < p->steps.base[r + 1]; i++)
-            p->steps.link[i] = step_class(p, rank, &p->steps.step[i]);
-    }
-    if (p->mode == TWILL_PRICE_ONE_NODE)
-        twill_price_map_peers(p);
-}
-
-/* Return whether exchanging the buffers' addresses costs a barrier of its own. A schedule that
- * begins with a barrier on the node exchanges them in that. */
-static bool exchanges(const struct twill_pricing *p)
-{
-    const struct twill_schedule *first = &p->schedules.list[0];
-    if (!first->uses_peer_src && !first->uses_peer_dst)
+    uint32_t rank = p->unit.rank[place], steps = p->steps + s->count;
+    struct twill_step *step = realloc(p->step, (steps + 1) * sizeof(*step));
+    if (step != NULL)
+        p->step = step;
+    uint8_t *link = realloc(p->link, steps + 1);
+    if (link != NULL)
+        p->link = link;
+    if (step == NULL || link == NULL)
         return false;
-    return p->worlds.truth->nodes > 1 ||
-           twill_schedule_entry_steps(first, 0, p->worlds.run->size) == 0;
-}
-
-/* Return the segments that the executor uses: large ones across the network and for messages, small
- * ones through SHARED, none if buffers are mapped or fetched, unless there is scratch. */
-static enum twill_price_segments segments_of(const struct twill_algorithm *algorithm,
-                                             const struct twill_world *world,
-                                             const struct twill_shape *shape,
-                                             const struct twill_schedule *schedule)
-{
-    if (world->nodes > 1 || algorithm->protocols == 0)
-        return TWILL_PRICE_SEGMENTS_NET;
-    return shape->protocol >= TWILL_PROTOCOL_MAPPED && schedule->tmp_blocks == 0
-               ? TWILL_PRICE_SEGMENTS_NONE
-               : TWILL_PRICE_SEGMENTS_SHARED;
-}
-
-/* Build the state from the schedules. TWILL_PENDING: one node on its own would not end. */
-static twill_status finish_pricing(struct twill_pricing *p, const struct twill_price_query *a,
-                                   const struct twill_world *of)
-{
-    p->facts.blocks = p->schedules.list[0].blocks;
-    p->facts.whole = p->mode != TWILL_PRICE_ALONE && p->mode != TWILL_PRICE_LEAST;
-    p->facts.segments = segments_of(a->algorithm, of, a->shape, &p->schedules.list[0]);
-    p->facts.fetches = a->algorithm->protocols != 0 &&
-                       a->shape->protocol == TWILL_PROTOCOL_FETCHED &&
-                       (p->schedules.list[0].uses_peer_src || p->schedules.list[0].uses_peer_dst);
-    p->facts.exchanges = exchanges(p);
-    if (!allocate_steps(p))
-        return TWILL_ERR_MEMORY;
-    divide_memory(p);
-    unpack_schedules(p);
-    classify_links(p);
-    twill_status status = p->facts.whole ? twill_price_match(p) : TWILL_OK;
-    if (status == TWILL_OK && p->mode == TWILL_PRICE_ONE_NODE &&
-        twill_price_run(p, twill_machine_model_at(0), 0, twill_wide_elements(TWILL_U8)) ==
-            TWILL_PRICE_NEVER)
-        status = TWILL_PENDING;
-    return status;
-}
-
-static twill_status fail_pricing(struct twill_pricing **pricing, const struct twill_price_query *a,
-                                 twill_status status)
-{
-    twill_pricing_destroy(*pricing);
-    *pricing = NULL;
-    return status == TWILL_ERR_MEMORY
-               ? TWILL_FAIL(a->error, status, "out of memory for the price of %s",
-                            a->algorithm->name)
-               : status;
-}
-
-/* Allocate a pricing on `world` or, if that is NULL, on `units` of the units of `of`. */
-static twill_status begin_pricing(struct twill_pricing **pricing, const struct twill_world *world,
-                                  const struct twill_world *of, uint32_t units,
-                                  struct twill_error *error)
-{
-    struct twill_pricing *p = *pricing = calloc(1, sizeof(*p));
-    if (p == NULL)
-        return TWILL_ERR_MEMORY;
-    p->worlds.run = p->worlds.truth = world != NULL ? world : &p->worlds.own;
-    p->worlds.ranks = (world != NULL ? world : of)->size;
-    p->call.most = TWILL_PRICE_NEVER;
-    return world != NULL ? TWILL_OK : twill_price_shrink(&p->worlds.own, of, units, error);
-}
-
-twill_status twill_price_prepare(struct twill_pricing **pricing,
-                                 const struct twill_algorithm *algorithm,
-                                 const struct twill_world *world, const struct twill_world *of,
-                                 uint32_t units, const struct twill_shape *shape, uint64_t steps,
-                                 struct twill_error *error)
-{
-    const struct twill_price_query query = {algorithm, shape, steps, error};
-    struct twill_pricing *p;
-    twill_status status = begin_pricing(&p, world, of, units, error);
-    bool applies = status == TWILL_OK && twill_algorithm_applies(algorithm, p->worlds.truth, shape);
-    *pricing = p;
-    of = world != NULL ? world : of;
-    if (status == TWILL_OK)
-        status =
-            applies && steps < UINT64_MAX ? twill_price_emit_one_node(p, &query) : TWILL_PENDING;
-    if (status == TWILL_OK)
-        status = finish_pricing(p, &query, of);
-    if (status == TWILL_PENDING && applies) {
-        unmake(p);
-        status = emit_whole(p, &query);
-        if (status == TWILL_OK)
-            status = finish_pricing(p, &query, of);
+    uint64_t hash =
+        twill_hash_mix(p->facts.fingerprint, (uint64_t)s->shared_blocks << 32 | s->count);
+    for (uint32_t i = 0; i < s->count; i++) {
+        uint64_t word[sizeof(*step) / sizeof(uint64_t)];
+        step[p->steps + i] = s->steps[i];
+        link[p->steps + i] = step_class(p, rank, &s->steps[i]);
+        memcpy(word, &s->steps[i], sizeof(word));
+        for (size_t w = 0; w < TWILL_ARRAY_LENGTH(word); w++)
+            hash = twill_hash_mix(hash, word[w]);
     }
-    return status == TWILL_OK ? status : fail_pricing(pricing, &query, status);
+    for (uint32_t l = 0; l < s->lanes; l++) {
+        uint32_t first = p->steps + s->lane_first[l], end = p->steps + s->lane_first[l + 1];
+        p->lane[p->lanes++] =
+            (struct twill_price_lane){.rank = rank, .place = place, .first = first, .end = end};
+        hash = twill_hash_mix(hash, end);
+    }
+    p->facts.fingerprint = hash;
+    p->steps = steps;
+    return true;
 }
 
-twill_status twill_price_prepare_alone(struct twill_pricing **pricing,
-                                       const struct twill_algorithm *algorithm,
-                                       const struct twill_world *world,
-                                       const struct twill_world *of, uint32_t units,
-                                       const struct twill_shape *shape, struct twill_error *error)
+/* Emit the schedules of the unit. Returns TWILL_PENDING if they have too many steps. */
+static twill_status emit_unit(struct twill_pricing *p, const struct twill_price_query *q,
+                              uint64_t most)
 {
-    const struct twill_price_query query = {algorithm, shape, 0, error};
-    struct twill_pricing *p;
-    twill_status status = begin_pricing(&p, world, of, units, error);
-    *pricing = p;
-    if (status == TWILL_OK)
-        status = twill_price_emit_alone(p, &query);
-    if (status == TWILL_OK)
-        status = finish_pricing(p, &query, world != NULL ? world : of);
-    return status == TWILL_OK ? status : fail_pricing(pricing, &query, status);
+    p->lane = malloc(p->unit.size * TWILL_SCHEDULE_LANES * sizeof(*p->lane));
+    if (p->lane == NULL)
+        return TWILL_ERR_MEMORY;
+    for (uint32_t i = 0; i < p->unit.size; i++) {
+        struct twill_schedule s = {.steps = NULL};
+        TWILL_TRY(q->error, q->algorithm->emit(&s, p->world, p->unit.rank[i], q->shape, q->error));
+        bool fits = p->steps + (uint64_t)s.count <= most;
+        if (i == 0)
+            set_facts(p, q, p->unit.rank[i], &s);
+        bool added = fits && add_schedule(p, i, &s);
+        twill_schedule_destroy(&s);
+        if (!added)
+            return fits ? TWILL_ERR_MEMORY : TWILL_PENDING;
+    }
+    return TWILL_OK;
 }
 
-/* Check that schedules can be emitted, by the root's. TWILL_PENDING: it alone has too many steps.
- */
-static twill_status try_one(const struct twill_algorithm *algorithm,
-                            const struct twill_world *world, const struct twill_shape *shape,
-                            uint64_t steps, struct twill_error *error)
+/* --- matching --------------------------------------------------------------------------------- */
+
+/* Link the SIGNALs, and the PUT_IMMs, of each lane. */
+static void link_flags(struct twill_pricing *p)
 {
-    struct twill_schedule one;
-    TWILL_TRY(error, twill_schedule_emit(&one, algorithm, world, shape->root, shape, error));
-    twill_status status = one.count > steps ? TWILL_PENDING : TWILL_OK;
-    twill_schedule_destroy(&one);
+    for (unsigned puts = 0; puts < 2; puts++)
+        memset(p->flag[puts], 0xff,
+               (size_t)p->unit.size * TWILL_SCHEDULE_LANES * sizeof(*p->flag[puts]));
+    for (uint32_t l = p->lanes; l-- > 0;) {
+        for (uint32_t i = p->lane[l].end; i-- > p->lane[l].first;) {
+            bool puts = p->step[i].op == TWILL_STEP_PUT_IMM;
+            if (!puts && p->step[i].op != TWILL_STEP_SIGNAL)
+                continue;
+            int32_t *first =
+                &p->flag[puts][p->lane[l].place * TWILL_SCHEDULE_LANES + p->step[i].lane];
+            p->event[i].match = *first;
+            *first = (int32_t)i;
+        }
+    }
+}
+
+/* The messages of one (from, to, lane) and distance in units. */
+struct message_channel {
+    uint64_t key;            /* plus 1; 0: free */
+    int32_t first;           /* SEND that the next RECV may match */
+    uint64_t sent, received; /* blocks: up to the end of `first`, 0: none; received so far */
+};
+
+struct channel_table {
+    struct message_channel *channel;
+    size_t mask;
+};
+
+static struct message_channel *channel_of(const struct channel_table *t, uint32_t from, uint32_t to,
+                                          uint32_t hop, uint32_t lane)
+{
+    uint64_t key =
+        ((uint64_t)from << 48 | (uint64_t)to << 32 | (uint64_t)hop << 8 | (uint64_t)lane) + 1;
+    size_t at = (size_t)(key * 0x9e3779b97f4a7c15u >> 20) & t->mask;
+    while (t->channel[at].key != 0 && t->channel[at].key != key)
+        at = (at + 1) & t->mask;
+    if (t->channel[at].key == 0)
+        t->channel[at] = (struct message_channel){.key = key, .first = TWILL_PRICE_NONE};
+    return &t->channel[at];
+}
+
+/* Return the channel that message i of a place takes. A message to the unit `hop` away stands for
+ * the one that comes in from the unit as far away on the other side. If no rank of the unit sends
+ * what this one receives, the two units exchange messages, and the unit's own is the peer's. A rank
+ * that is run by itself receives when it sends, whoever its peers are. */
+static struct message_channel *channel_at(const struct twill_pricing *p,
+                                          const struct channel_table *t, uint32_t place, uint32_t i)
+{
+    const struct twill_step *step = &p->step[i];
+    uint32_t other = twill_price_place(p, place, step->peer[0]), nodes = p->world->nodes, hop = 0;
+    if (p->unit.kind == TWILL_PRICE_NODE)
+        hop = (p->world->node[step->peer[0]] + 1) % nodes; /* from the last node */
+    uint32_t back = (nodes - hop) % nodes;
+    if (step->op == TWILL_STEP_SEND)
+        return channel_of(t, place, other, hop, step->lane);
+    struct message_channel *c = channel_of(t, other, place, back, step->lane);
+    return c->sent > 0 ? c : channel_of(t, other, place, hop, step->lane);
+}
+
+/* Return the blocks of a message, 1 for an empty one. */
+static uint32_t weight_of(const struct twill_pricing *p, int32_t i)
+{
+    return p->step[i].blocks > 0 ? p->step[i].blocks : 1;
+}
+
+static void list_sends(struct twill_pricing *p, const struct channel_table *t)
+{
+    for (uint32_t l = p->lanes; l-- > 0;) {
+        for (uint32_t i = p->lane[l].end; i-- > p->lane[l].first;) {
+            if (p->step[i].op != TWILL_STEP_SEND)
+                continue;
+            struct message_channel *c = channel_at(p, t, p->lane[l].place, i);
+            p->event[i].match = c->first;
+            c->first = (int32_t)i;
+            c->sent = weight_of(p, c->first);
+        }
+    }
+}
+
+static bool step_receives(const struct twill_pricing *p, uint32_t i)
+{
+    return p->step[i].op != TWILL_STEP_SEND && twill_step_shape(p->step[i].op)->posts;
+}
+
+/* Match each RECV with a SEND of its channel, in order, by blocks: a unit may send in one message
+ * what another receives in two, so a RECV matches the SEND that brings its last block. Returns
+ * whether all are matched. */
+static bool match_receives(struct twill_pricing *p, const struct channel_table *t)
+{
+    bool all = true;
+    for (uint32_t l = 0; l < p->lanes; l++) {
+        for (uint32_t i = p->lane[l].first; i < p->lane[l].end; i++) {
+            if (!step_receives(p, i))
+                continue;
+            struct message_channel *c = channel_at(p, t, p->lane[l].place, i);
+            c->received += weight_of(p, (int32_t)i);
+            while (c->first != TWILL_PRICE_NONE && c->sent < c->received) {
+                c->first = p->event[c->first].match;
+                c->sent += c->first != TWILL_PRICE_NONE ? weight_of(p, c->first) : 0;
+            }
+            p->event[i].match = c->first;
+            all = all && c->first != TWILL_PRICE_NONE;
+        }
+    }
+    return all;
+}
+
+/* Find what each step waits for: the SEND of a RECV, the SIGNALs and PUT_IMMs of an AWAIT. Returns
+ * TWILL_PENDING if the unit has a message that no rank sends. */
+static twill_status match(struct twill_pricing *p)
+{
+    struct channel_table t = {.mask = 63};
+    while (t.mask < 2 * (size_t)p->steps)
+        t.mask = 2 * t.mask + 1;
+    t.channel = calloc(t.mask + 1, sizeof(*t.channel));
+    if (t.channel == NULL)
+        return TWILL_ERR_MEMORY;
+    link_flags(p);
+    list_sends(p, &t);
+    bool all = match_receives(p, &t);
+    free(t.channel);
+    /* Let each SEND know the first RECV that waits for it, or none. */
+    for (uint32_t i = 0; i < p->steps; i++)
+        if (p->step[i].op == TWILL_STEP_SEND)
+            p->event[i].match = TWILL_PRICE_NONE;
+    for (uint32_t i = p->steps; i-- > 0;)
+        if (step_receives(p, i) && p->event[i].match != TWILL_PRICE_NONE)
+            p->event[p->event[i].match].match = (int32_t)i;
+    return all || p->unit.kind == TWILL_PRICE_WORLD ? TWILL_OK : TWILL_PENDING;
+}
+
+/* --- creating --------------------------------------------------------------------------------- */
+
+/* Number the ports by the first rank of each unit. first: [size of the world] scratch. */
+static void number_ports(struct twill_pricing *p, uint32_t *first)
+{
+    const struct twill_world *w = p->world;
+    for (unsigned level = 0; level <= TWILL_LEVEL_NODE; level++) {
+        const uint32_t *of = level == TWILL_LEVEL_NODE ? w->node : w->unit[level];
+        memset(first, 0, w->size * sizeof(*first));
+        for (uint32_t i = 0; i < p->unit.size && of != NULL; i++) {
+            uint32_t *leader = &first[of[p->unit.rank[i]]];
+            if (*leader == 0 || p->unit.kind == TWILL_PRICE_RANKS)
+                *leader = i + 1;
+            p->run.port[level * p->unit.size + i] = *leader - 1;
+        }
+    }
+}
+
+static bool allocate_run(struct twill_pricing *p)
+{
+    struct twill_price_resources *r = &p->run;
+    size_t size = p->unit.size, ports = size * TWILL_LEVEL_NODE;
+    r->count = 3 * size + 2 * ports;
+    r->core = malloc(r->count * sizeof(*r->core));
+    r->inlet = malloc(size * sizeof(*r->inlet));
+    r->in = malloc(size * sizeof(*r->in));
+    r->core_of = malloc(size * sizeof(*r->core_of));
+    r->port = calloc(ports + size, sizeof(*r->port));
+    p->event = malloc((p->steps + 1) * sizeof(*p->event));
+    p->heap = malloc((p->lanes + 1) * sizeof(*p->heap));
+    for (unsigned puts = 0; puts < 2; puts++)
+        p->flag[puts] = malloc(size * TWILL_SCHEDULE_LANES * sizeof(*p->flag[puts]));
+    uint32_t *scratch = malloc(p->world->size * sizeof(*scratch));
+    bool all = r->core != NULL && r->inlet != NULL && r->in != NULL && r->core_of != NULL &&
+               r->port != NULL && p->event != NULL && p->heap != NULL && p->flag[0] != NULL &&
+               p->flag[1] != NULL && scratch != NULL;
+    if (all) {
+        r->link = r->core + size;
+        r->out = r->link + size;
+        r->into = r->out + ports + size;
+        number_ports(p, scratch);
+    }
+    free(scratch);
+    return all;
+}
+
+/* Prepare to run a kind of unit with at most `steps` steps. Returns TWILL_PENDING if it has more,
+ * or cannot represent the others. */
+static twill_status prepare_unit(struct twill_pricing *p, const struct twill_price_query *q,
+                                 enum twill_price_unit_kind kind, uint64_t steps)
+{
+    bool fits;
+    drop_unit(p);
+    choose_unit(p, kind);
+    if (p->unit.size > steps || (kind == TWILL_PRICE_NODE && !is_regular(p->world)))
+        return TWILL_PENDING;
+    TWILL_TRY(q->error, compare_units(p, q, steps, &fits));
+    if (!fits)
+        return TWILL_PENDING;
+    twill_status status = emit_unit(p, q, steps < INT32_MAX ? steps : INT32_MAX);
+    if (status == TWILL_OK)
+        status = allocate_run(p) ? match(p) : TWILL_ERR_MEMORY;
+    if (status == TWILL_OK && kind != TWILL_PRICE_WORLD) { /* by itself it may never end */
+        twill_price_set_call(p, twill_machine_model_at(0), twill_wide_elements(TWILL_U8));
+        status = twill_price_run(p, 0) != TWILL_PRICE_NEVER ? TWILL_OK : TWILL_PENDING;
+    }
     return status;
 }
 
-twill_status twill_pricing_create_within(struct twill_pricing **pricing,
-                                         const struct twill_algorithm *algorithm,
-                                         const struct twill_world *world,
-                                         const struct twill_shape *shape, uint64_t steps,
-                                         struct twill_error *error)
+twill_status twill_price_prepare(struct twill_pricing *p, const struct twill_price_query *q,
+                                 uint64_t steps)
 {
-    *pricing = NULL;
-    twill_status status = try_one(algorithm, world, shape, steps, error);
-    if (status == TWILL_OK)
-        status = twill_price_prepare(pricing, algorithm, world, NULL, 0, shape, steps, error);
-    for (unsigned i = 0; i < 3 && status == TWILL_PENDING; i++)
-        status = twill_price_prepare_scaled(pricing, algorithm, world, shape,
-                                            i == 1   ? 0
-                                            : i == 0 ? steps
-                                                     : steps * PRICE_PATIENCE,
-                                            error);
-    if (status == TWILL_PENDING)
-        status = twill_price_prepare_alone(pricing, algorithm, world, NULL, 0, shape, error);
-    if (status == TWILL_PENDING)
-        status = twill_price_prepare(pricing, algorithm, world, NULL, 0, shape,
-                                     steps * PRICE_PATIENCE, error);
-    return status != TWILL_PENDING
-               ? status
-               : TWILL_FAIL(error, TWILL_ERR_UNSUPPORTED, "%s has no price", algorithm->name);
+    if (!twill_algorithm_applies(q->algorithm, p->world, q->shape))
+        return TWILL_PENDING;
+    if (steps == 0)
+        return prepare_unit(p, q, TWILL_PRICE_RANKS, INT32_MAX);
+    twill_status status = steps < UINT64_MAX
+                              ? prepare_unit(p, q, TWILL_PRICE_NODE, steps * NODE_BUDGET)
+                              : TWILL_PENDING;
+    return status == TWILL_PENDING ? prepare_unit(p, q, TWILL_PRICE_WORLD, steps) : status;
+}
+
+/* Try the ways to price, the most exact and then the quickest first. A schedule that by itself has
+ * more than `steps` steps takes too long to run exactly. */
+static twill_status try_all(struct twill_pricing *p, const struct twill_price_query *q,
+                            uint64_t steps, bool is_long)
+{
+    const struct {
+        bool scaled;
+        uint64_t steps;
+    } way[] = {{false, steps}, {true, steps},
+               {true, 0},      {true, steps * PRICE_PATIENCE},
+               {false, 0},     {false, steps * PRICE_PATIENCE}};
+    twill_status status = TWILL_PENDING;
+    for (unsigned i = is_long; i < TWILL_ARRAY_LENGTH(way) && status == TWILL_PENDING; i++)
+        status = way[i].scaled ? twill_price_prepare_scaled(p, q, way[i].steps)
+                               : twill_price_prepare(p, q, way[i].steps);
+    return status;
 }
 
 twill_status twill_pricing_create(struct twill_pricing **pricing,
                                   const struct twill_algorithm *algorithm,
                                   const struct twill_world *world, const struct twill_shape *shape,
-                                  struct twill_error *error)
+                                  uint64_t steps, struct twill_error *error)
 {
-    return twill_pricing_create_within(pricing, algorithm, world, shape, TWILL_PRICE_STEPS, error);
-}
-
-twill_status twill_pricing_create_least(struct twill_pricing **pricing,
-                                        const struct twill_algorithm *algorithm,
-                                        const struct twill_world *world, uint32_t rank,
-                                        const struct twill_shape *shape, struct twill_error *error)
-{
-    const struct twill_price_query query = {algorithm, shape, 0, error};
-    struct twill_pricing *p;
-    twill_status status = begin_pricing(&p, world, NULL, 0, error);
-    *pricing = p;
-    if (status == TWILL_OK) {
-        p->mode = TWILL_PRICE_LEAST;
-        status = twill_price_make_schedules(p, world->size) ? TWILL_OK : TWILL_ERR_MEMORY;
+    const struct twill_price_query query = {algorithm, shape, error};
+    struct twill_schedule root;
+    *pricing = NULL;
+    /* One is checked: schedules are checked again before they are executed. */
+    TWILL_TRY(error, twill_schedule_emit(&root, algorithm, world, shape->root, shape, error));
+    bool is_long = root.count > steps;
+    twill_schedule_destroy(&root);
+    struct twill_pricing *p = calloc(1, sizeof(*p));
+    twill_status status = TWILL_ERR_MEMORY;
+    if (p != NULL) {
+        p->world = world;
+        p->facts.ranks = world->size;
+        p->call.most = TWILL_PRICE_NEVER;
+        status = try_all(p, &query, steps, is_long);
     }
-    if (status == TWILL_OK) /* the first rank's has the facts of all */
-        status = twill_price_emit(p, &query, 0, &p->schedules.list[0]);
-    if (status == TWILL_OK)
-        status = twill_price_emit(p, &query, rank, &p->schedules.list[rank]);
-    if (status == TWILL_OK)
-        status = finish_pricing(p, &query, world);
-    return status == TWILL_OK ? status : fail_pricing(pricing, &query, status);
+    if (status == TWILL_OK) {
+        *pricing = p;
+        return status;
+    }
+    twill_pricing_destroy(p);
+    if (status == TWILL_PENDING)
+        return TWILL_FAIL(error, TWILL_ERR_UNSUPPORTED, "%s has no price", algorithm->name);
+    return status == TWILL_ERR_MEMORY
+               ? TWILL_FAIL(error, status, "out of memory for the price of %s", algorithm->name)
+               : status;
 }
 
 twill_status twill_price(uint64_t *picoseconds, const struct twill_algorithm *algorithm,
@@ -445,8 +521,32 @@ twill_status twill_price(uint64_t *picoseconds, const struct twill_algorithm *al
     *picoseconds = TWILL_PRICE_NEVER;
     if (!twill_algorithm_applies(algorithm, world, shape))
         return TWILL_OK;
-    TWILL_TRY(error, twill_pricing_create(&pricing, algorithm, world, shape, error));
+    TWILL_TRY(error,
+              twill_pricing_create(&pricing, algorithm, world, shape, TWILL_PRICE_STEPS, error));
     *picoseconds = twill_pricing_at(pricing, model, bytes, elements);
     twill_pricing_destroy(pricing);
+    return TWILL_OK;
+}
+
+twill_status twill_price_least(uint64_t *picoseconds, const struct twill_algorithm *algorithm,
+                               const struct twill_world *world, uint32_t rank,
+                               const struct twill_shape *shape,
+                               const struct twill_machine_model *model, size_t bytes,
+                               struct twill_element_kind elements, struct twill_error *error)
+{
+    struct twill_pricing p = {.world = world, .facts = {.ranks = world->size}};
+    const struct twill_price_query query = {algorithm, shape, error};
+    struct twill_schedule s = {.steps = NULL};
+    TWILL_TRY(error, twill_schedule_emit(&s, algorithm, world, rank, shape, error));
+    set_facts(&p, &query, rank, &s);
+    twill_price_set_call(&p, model, elements);
+    size_t segment = twill_price_segment(&p);
+    size_t one = segment > 0 && segment < bytes ? segment : bytes;
+    uint64_t work = s.lanes == 1 ? s.count * model->step : 0;
+    twill_price_set_bytes(&p, one);
+    for (uint32_t i = 0; i < s.count; i++)
+        work += twill_price_work(&p, rank, &s.steps[i], step_class(&p, rank, &s.steps[i]));
+    twill_schedule_destroy(&s);
+    *picoseconds = work + (one < bytes ? twill_rate_time(work * 1024 / one, bytes - one) : 0);
     return TWILL_OK;
 }

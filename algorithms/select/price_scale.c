@@ -1,18 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Extrapolates the price on a large world from prices on smaller ones, its samples. See price.h. */
-#include "algorithms/select/price_state.h"
+#include "algorithms/select/price_internal.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 /* Least units and ranks of the first sample: its quarter still has 2 units that communicate. */
 #define SAMPLE_LEAST 8u
 #define SAMPLE_RANKS 128u
-
-uint32_t twill_price_units(const struct twill_world *world)
-{
-    return world->nodes > 1 ? world->nodes : world->size;
-}
 
 static bool is_power(uint32_t n)
 {
@@ -26,22 +20,20 @@ static uint32_t halve(uint32_t units)
     return half + (!is_power(units) && is_power(half) && half + 1 < units);
 }
 
-/* Return whether unit i is one of `units` evenly spaced ones of `of`. */
-static bool is_picked(uint64_t i, uint32_t units, uint32_t of)
-{
-    return i == 0 || i * units / of != (i - 1) * units / of;
-}
-
-twill_status twill_price_shrink(struct twill_world *small, const struct twill_world *world,
-                                uint32_t units, struct twill_error *error)
+/* Create a world of `units` of the world's nodes, or of the ranks of its only node, evenly spaced.
+ */
+static twill_status shrink(struct twill_world *small, const struct twill_world *world,
+                           uint32_t units, struct twill_error *error)
 {
     uint32_t size = 0;
     twill_status status = TWILL_ERR_MEMORY;
+    const uint32_t *unit = world->nodes > 1 ? world->node : world->by_rank;
+    uint64_t all = world->nodes > 1 ? world->nodes : world->size;
     uint32_t *picked = calloc(world->size, sizeof(*picked));
     uint32_t *label = calloc(world->size, sizeof(*label));
     for (uint32_t r = 0; r < world->size && picked != NULL; r++)
-        if (world->nodes > 1 ? is_picked(world->node[r], units, world->nodes)
-                             : is_picked(r, units, world->size))
+        if (unit[r] == 0 ||
+            unit[r] * (uint64_t)units / all != (unit[r] - 1) * (uint64_t)units / all)
             picked[size++] = r;
     if (picked != NULL && label != NULL) {
         for (uint32_t i = 0; i < size; i++)
@@ -49,127 +41,92 @@ twill_status twill_price_shrink(struct twill_world *small, const struct twill_wo
         status = twill_world_create(small, size, label, error);
     }
     for (unsigned level = TWILL_LEVEL_COUNT; level-- > 0 && status == TWILL_OK;) {
-        if (world->unit[level] == NULL || level == TWILL_LEVEL_NODE)
-            continue;
-        for (uint32_t i = 0; i < size; i++)
+        for (uint32_t i = 0; i < size && world->unit[level] != NULL; i++)
             label[i] = world->unit[level][picked[i]];
-        status = twill_world_set_level(small, (twill_level)level, label, error);
+        if (world->unit[level] != NULL)
+            status = twill_world_set_level(small, (twill_level)level, label, error);
     }
     free(picked);
     free(label);
     return status;
 }
 
-/* --- samples ---------------------------------------------------------------------------------- */
-
-static twill_status prepare_sample(struct twill_pricing **sample,
-                                   const struct twill_algorithm *algorithm,
-                                   const struct twill_world *world, uint32_t units,
-                                   const struct twill_shape *shape, uint64_t steps,
-                                   struct twill_error *error)
+/* Prepare the samples: the smallest part of the world that has enough units and ranks, half of it,
+ * and half of that. */
+static twill_status prepare_samples(struct twill_price_scale *scale, const struct twill_pricing *p,
+                                    const struct twill_price_query *q, uint64_t steps)
 {
-    return steps > 0
-               ? twill_price_prepare(sample, algorithm, NULL, world, units, shape, steps, error)
-               : twill_price_prepare_alone(sample, algorithm, NULL, world, units, shape, error);
-}
-
-/* Prepare the first sample, the smallest that has enough units and ranks. */
-static twill_status prepare_first(struct twill_price_scale *scale,
-                                  const struct twill_algorithm *algorithm,
-                                  const struct twill_world *world, const struct twill_shape *shape,
-                                  uint64_t steps, struct twill_error *error)
-{
-    uint32_t units = scale->units, next;
-    uint64_t each = world->size / scale->units;
-    scale->halvings = 0;
-    while ((next = halve(units)) >= SAMPLE_LEAST && next * each >= SAMPLE_RANKS) {
-        units = next;
-        scale->halvings++;
-    }
-    scale->of[0] = units;
+    uint32_t units = scale->units, each = p->world->size / units, next;
     /* A grid's sides divide the number of ranks: other numbers of ranks say nothing about it. */
-    bool grid = algorithm->parameters == 2;
-    return scale->halvings > 0 && !grid
-               ? prepare_sample(&scale->sample[0], algorithm, world, units, shape, steps, error)
-               : TWILL_PENDING;
-}
-
-/* Prepare half of the first sample, and if possible half of that. */
-static twill_status prepare_others(struct twill_price_scale *scale,
-                                   const struct twill_algorithm *algorithm,
-                                   const struct twill_world *world, const struct twill_shape *shape,
-                                   uint64_t steps, struct twill_error *error)
-{
-    twill_status status = TWILL_OK;
-    for (scale->samples = 1; scale->samples < TWILL_ARRAY_LENGTH(scale->sample); scale->samples++) {
-        uint32_t last = scale->of[scale->samples - 1], units = halve(last);
-        if (units < 2 || units == last)
-            break;
-        scale->of[scale->samples] = units;
-        status = prepare_sample(&scale->sample[scale->samples], algorithm, world, units, shape,
-                                steps, error);
+    if (q->algorithm->parameters == 2)
+        return TWILL_PENDING;
+    for (; (next = halve(units)) >= SAMPLE_LEAST && next * each >= SAMPLE_RANKS; units = next)
+        scale->halvings++;
+    if (scale->halvings == 0)
+        return TWILL_PENDING;
+    for (unsigned i = 0; i < TWILL_ARRAY_LENGTH(scale->sample); i++, units = halve(units)) {
+        struct twill_pricing *s = scale->sample[i] = calloc(1, sizeof(*s));
+        if (s == NULL)
+            return TWILL_ERR_MEMORY;
+        scale->of[i] = units;
+        s->world = &s->own;
+        s->facts.ranks = p->world->size;
+        s->call.most = TWILL_PRICE_NEVER;
+        twill_status status = shrink(&s->own, p->world, units, q->error);
+        if (status == TWILL_OK)
+            status = twill_price_prepare(s, q, steps);
         if (status != TWILL_OK)
-            break;
+            return status;
     }
-    if (status < 0 || scale->samples < 2)
-        return status < 0 ? status : TWILL_PENDING;
-    scale->by_unit = 5 * (uint64_t)scale->sample[0]->schedules.most_steps >
-                     8 * (uint64_t)scale->sample[1]->schedules.most_steps;
     return TWILL_OK;
 }
 
 /* Estimate what leaves a node, in 1024ths of the message: the least that one of three ranks of the
  * middle node sends to other nodes, times the ranks of the node. */
-static twill_status find_leaving(uint64_t *leaving, const struct twill_algorithm *algorithm,
-                                 const struct twill_world *world, const struct twill_shape *shape,
-                                 struct twill_error *error)
+static twill_status find_leaving(uint64_t *leaving, const struct twill_world *world,
+                                 const struct twill_price_query *q)
 {
     uint32_t node = world->nodes / 2, size = world->node_size[node];
     const uint32_t local[] = {0, size / 2, size - 1};
     uint64_t least = UINT64_MAX;
     for (unsigned i = 0; i < TWILL_ARRAY_LENGTH(local); i++) {
-        struct twill_schedule s;
+        struct twill_schedule s = {.steps = NULL};
         uint32_t rank = twill_world_member(world, node, local[i]);
         uint64_t blocks = 0;
-        TWILL_TRY(error, twill_schedule_emit(&s, algorithm, world, rank, shape, error));
+        TWILL_TRY(q->error, q->algorithm->emit(&s, world, rank, q->shape, q->error));
         for (uint32_t k = 0; k < s.count; k++)
             if (s.steps[k].op == TWILL_STEP_SEND && world->node[s.steps[k].peer[0]] != node)
                 blocks += s.steps[k].blocks;
-        least = s.blocks > 0 && blocks * 1024 / s.blocks < least ? blocks * 1024 / s.blocks : least;
+        if (s.blocks > 0 && blocks * 1024 / s.blocks < least)
+            least = blocks * 1024 / s.blocks;
         twill_schedule_destroy(&s);
     }
     *leaving = least == UINT64_MAX ? 0 : least * size;
     return TWILL_OK;
 }
 
-twill_status twill_price_prepare_scaled(struct twill_pricing **pricing,
-                                        const struct twill_algorithm *algorithm,
-                                        const struct twill_world *world,
-                                        const struct twill_shape *shape, uint64_t steps,
-                                        struct twill_error *error)
+twill_status twill_price_prepare_scaled(struct twill_pricing *p, const struct twill_price_query *q,
+                                        uint64_t steps)
 {
-    struct twill_shape small = *shape;
-    struct twill_pricing *p = *pricing = calloc(1, sizeof(*p));
-    if (p == NULL)
-        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory for the price of %s",
-                          algorithm->name);
-    small.root = 0; /* a sample may lack the root, and the price hardly depends on it */
-    p->mode = TWILL_PRICE_SCALED;
-    p->worlds.run = p->worlds.truth = world;
-    p->scale.units = twill_price_units(world);
-    twill_status status = prepare_first(&p->scale, algorithm, world, &small, steps, error);
+    struct twill_shape shape = *q->shape;
+    const struct twill_price_query small = {q->algorithm, &shape, q->error};
+    struct twill_price_scale *scale = &p->scale;
+    shape.root = 0; /* a sample may lack the root, and the price hardly depends on it */
+    *scale =
+        (struct twill_price_scale){.units = p->world->nodes > 1 ? p->world->nodes : p->world->size};
+    p->unit.kind = TWILL_PRICE_SCALED;
+    twill_status status = prepare_samples(scale, p, &small, steps);
     if (status == TWILL_OK)
-        status = prepare_others(&p->scale, algorithm, world, &small, steps, error);
-    if (status == TWILL_OK)
-        status = find_leaving(&p->scale.leaving, algorithm, world, &small, error);
-    if (status != TWILL_OK) {
-        twill_pricing_destroy(p);
-        *pricing = NULL;
-        return status;
+        status = find_leaving(&scale->leaving, p->world, &small);
+    for (unsigned i = 0; i < TWILL_ARRAY_LENGTH(scale->sample); i++) {
+        if (status == TWILL_OK) {
+            p->facts.fingerprint ^= twill_pricing_fingerprint(scale->sample[i]) << i;
+            continue;
+        }
+        twill_pricing_destroy(scale->sample[i]);
+        scale->sample[i] = NULL;
     }
-    p->facts.fingerprint =
-        p->scale.sample[0]->facts.fingerprint ^ p->scale.sample[1]->facts.fingerprint << 1;
-    return TWILL_OK;
+    return status;
 }
 
 /* --- prices ----------------------------------------------------------------------------------- */
@@ -215,9 +172,7 @@ static uint64_t more(uint64_t a, uint64_t b)
 /* Return what is added from the first sample to the world, by the samples' prices `at`. */
 static uint64_t growth(const struct twill_price_scale *scale, const uint64_t at[3], uint64_t rate)
 {
-    uint64_t sum = 0, last = more(at[0], at[1]);
-    if (rate == GROWTH_SAME && scale->samples == 3)
-        last = more(at[0], at[2]) / 2;
+    uint64_t sum = 0, last = rate == GROWTH_SAME ? more(at[0], at[2]) / 2 : more(at[0], at[1]);
     if (rate == GROWTH_TWICE) /* linear in the units */
         return last / (scale->of[0] - scale->of[1]) * (scale->units - scale->of[0]);
     for (unsigned i = 0; i < scale->halvings; i++) {
@@ -227,25 +182,21 @@ static uint64_t growth(const struct twill_price_scale *scale, const uint64_t at[
     return sum;
 }
 
-uint64_t twill_price_scaled_at(struct twill_price_scale *scale,
-                               const struct twill_machine_model *model, size_t bytes,
-                               struct twill_element_kind elements)
+uint64_t twill_price_scaled_at(struct twill_pricing *p, const struct twill_machine_model *model,
+                               size_t bytes, struct twill_element_kind elements)
 {
-    uint64_t at[3] = {0}, *empty = scale->empty;
-    bool three = scale->samples == 3;
-    for (unsigned i = 0; i < scale->samples; i++) {
-        if (scale->model != model || !twill_elements_match(scale->elements, elements))
+    struct twill_price_scale *scale = &p->scale;
+    uint64_t at[3], *empty = scale->empty;
+    bool known = !twill_price_set_call(p, model, elements);
+    for (unsigned i = 0; i < TWILL_ARRAY_LENGTH(at); i++) {
+        if (!known)
             empty[i] = twill_pricing_at(scale->sample[i], model, 0, elements);
-        at[i] = bytes == 0 ? empty[i] : twill_pricing_at(scale->sample[i], model, bytes, elements);
-        at[i] = more(at[i], empty[i]);
+        at[i] = bytes > 0
+                    ? more(twill_pricing_at(scale->sample[i], model, bytes, elements), empty[i])
+                    : 0;
     }
-    scale->model = model;
-    scale->elements = elements;
-    uint64_t rounds = three            ? rate_of_rounds(empty[0], empty[1])
-                      : scale->by_unit ? GROWTH_TWICE
-                                       : GROWTH_SAME;
-    uint64_t rate = rate_of_bytes(more(at[0], at[1]), three ? more(at[1], at[2]) : 0, rounds);
+    uint64_t rounds = rate_of_rounds(empty[0], empty[1]);
+    uint64_t rate = rate_of_bytes(more(at[0], at[1]), more(at[1], at[2]), rounds);
     uint64_t price = empty[0] + growth(scale, empty, rounds) + at[0] + growth(scale, at, rate);
-    uint64_t least = model->interface * (bytes / 1024) / 1024 * scale->leaving;
-    return price > least ? price : least;
+    return twill_price_later(price, model->interface * (bytes / 1024) / 1024 * scale->leaving);
 }

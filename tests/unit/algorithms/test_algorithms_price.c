@@ -220,8 +220,8 @@ static void check_case(const struct test_case *test, void *user)
     struct twill_pricing *pricing;
     struct twill_error error = {.status = TWILL_OK};
     uint64_t last = 0;
-    if (twill_pricing_create(&pricing, test->algorithm, test->world, &test->shape, &error) !=
-        TWILL_OK)
+    if (twill_pricing_create(&pricing, test->algorithm, test->world, &test->shape,
+                             TWILL_PRICE_STEPS, &error) != TWILL_OK)
         fail_msg("%s: %s", test->name, error.message);
     for (size_t bytes = 1; bytes <= (size_t)1 << 32; bytes *= 16) {
         uint64_t price =

@@ -4,7 +4,7 @@
  * checked, or one in eight under sanitizers, whose turn it is by TEST_SEED; all with TEST_WHOLE. */
 #include "algorithms/schedule/traffic.h"
 #include "algorithms/select/candidates.h"
-#include "algorithms/select/price_state.h"
+#include "algorithms/select/price_internal.h"
 #include "tests/support/schedules.h"
 #include "tests/support/unit.h"
 
@@ -118,8 +118,7 @@ static void run_whole(const struct twill_world *world, const struct twill_algori
     struct exact *e = &b->of[b->count++];
     assert_true(b->count <= TWILL_ARRAY_LENGTH(b->of));
     *e = (struct exact){.algorithm = a, .shape = *shape};
-    assert_int_equal(twill_pricing_create_within(&pricing, a, world, shape, UINT64_MAX, NULL),
-                     TWILL_OK);
+    assert_int_equal(twill_pricing_create(&pricing, a, world, shape, UINT64_MAX, NULL), TWILL_OK);
     for (size_t i = 0; i < PRICE_LARGE_SIZES; i++) {
         e->price[i] = takes(a, shape, sizes[i]) ? twill_pricing_at(pricing, b->model, sizes[i],
                                                                    twill_wide_elements(TWILL_F32))
@@ -153,15 +152,14 @@ static void check_near(const struct brute *b, const struct twill_world *world, u
     for (size_t s = 0; s < b->count; s++) {
         const struct exact *e = &b->of[s];
         struct twill_pricing *pricing;
-        if (twill_pricing_create_within(&pricing, e->algorithm, world, &e->shape, 900, NULL) !=
-            TWILL_OK)
+        if (twill_pricing_create(&pricing, e->algorithm, world, &e->shape, 900, NULL) != TWILL_OK)
             continue;
-        modes[pricing->mode]++;
+        modes[pricing->unit.kind]++;
         const struct twill_pricing *sample = pricing->scale.sample[0];
-        bool alone = (sample != NULL ? sample : pricing)->mode == TWILL_PRICE_ALONE;
-        unsigned most_off = pricing->mode != TWILL_PRICE_ONE_NODE ? percent
-                            : wraps(e->algorithm)                 ? 8
-                                                                  : 2;
+        bool alone = (sample != NULL ? sample : pricing)->unit.kind == TWILL_PRICE_RANKS;
+        unsigned most_off = pricing->unit.kind != TWILL_PRICE_NODE ? percent
+                            : wraps(e->algorithm)                  ? 8
+                                                                   : 2;
         for (size_t i = 0; i < PRICE_LARGE_SIZES && e->price[i] != TWILL_PRICE_NEVER; i++) {
             uint64_t price =
                 twill_pricing_at(pricing, b->model, sizes[i], twill_wide_elements(TWILL_F32));
@@ -224,7 +222,7 @@ TWILL_TEST(test_brute_force)
             check_choice(b, &world, collective);
             twill_world_destroy(&world);
         }
-    assert_true(modes[TWILL_PRICE_ONE_NODE] > (TEST_SLOW ? 12 : 50));
+    assert_true(modes[TWILL_PRICE_NODE] > (TEST_SLOW ? 12 : 50));
     free(b);
 }
 
