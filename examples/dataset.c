@@ -308,3 +308,11 @@ void example_set_free(struct example_set *set)
     free(set->labels);
     *set = (struct example_set){0};
 }
+
+void example_standardise(struct example_set *set, size_t feature, double mean, double scale)
+{
+    for (size_t i = 0; i < set->count; i++) {
+        float *x = &set->values[i * set->features + feature];
+        *x = (float)(((double)*x - mean) * scale);
+    }
+}

@@ -46,6 +46,8 @@ size_t *example_split(const struct example_file *file, uint64_t seed, size_t *tr
 int example_load(const struct example_file *file, const size_t *samples, size_t count,
                  struct example_set *set, char *message, size_t bytes);
 void example_set_free(struct example_set *set);
+/* Subtract a mean from a feature of all samples, and multiply it by a scale. */
+void example_standardise(struct example_set *set, size_t feature, double mean, double scale);
 
 /* Return the next pseudo-random number, equal on all machines: of 64 bits, or in [0, 1). */
 uint64_t example_random(uint64_t *state);

@@ -75,15 +75,6 @@ int example_load_shards(struct training *t)
     return example_agree(t, failed);
 }
 
-static void standardise(struct example_set *set, const double *mean, const double *scale)
-{
-    for (size_t i = 0; i < set->count; i++)
-        for (size_t j = 0; j < set->features; j++) {
-            float *x = &set->values[i * set->features + j];
-            *x = (float)(((double)*x - mean[j]) * scale[j]);
-        }
-}
-
 /* Scale each feature to zero mean and unit variance over the training samples of all ranks. */
 int example_preprocess(struct training *t)
 {
@@ -108,9 +99,9 @@ int example_preprocess(struct training *t)
     failed = failed || example_reduce(t, scale, features, TWILL_F64, TWILL_SUM) != 0;
     for (size_t j = 0; !failed && j < features; j++)
         scale[j] = scale[j] > 0 ? 1 / sqrt(scale[j] / (double)t->samples) : 1;
-    if (!failed) {
-        standardise(&t->train, mean, scale);
-        standardise(&t->held_out, mean, scale);
+    for (size_t j = 0; !failed && j < features; j++) {
+        example_standardise(&t->train, j, mean[j], scale[j]);
+        example_standardise(&t->held_out, j, mean[j], scale[j]);
     }
     free(mean);
     free(scale);

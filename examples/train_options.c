@@ -2,6 +2,7 @@
 /* The command line of the training example. */
 #include "train.h"
 
+#include <float.h>
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,22 +53,26 @@ static int parse_count(const char *name, const char *text, size_t least, size_t 
     return -1;
 }
 
-static int parse_rate(const char *text, double *rate)
+/* Parse a number from `least` on, and below another. `range`: in words. */
+static int parse_real(const char *name, const char *text, double least, double below,
+                      const char *range, double *value)
 {
     char *end;
-    *rate = strtod(text, &end);
-    if (end != text && *end == '\0' && *rate > 0 && *rate < 1e6)
+    *value = strtod(text, &end);
+    if (end != text && *end == '\0' && *value >= least && *value < below)
         return 0;
-    fprintf(stderr, "train: --rate: '%s' is not a number above 0\n", text);
+    fprintf(stderr, "train: --%s: '%s' is not a number %s\n", name, text, range);
     return -1;
 }
 
-static int parse_scaling(const char *text, enum example_rate_scaling *scaling)
+/* Find which of some names, NULL at the end, a text is. `list`: the names in words. */
+static int parse_name(const char *name, const char *text, const char *const *names,
+                      const char *list, unsigned *value)
 {
-    *scaling = strcmp(text, "linear") == 0 ? EXAMPLE_RATE_LINEAR : EXAMPLE_RATE_SQRT;
-    if (*scaling == EXAMPLE_RATE_LINEAR || strcmp(text, "sqrt") == 0)
-        return 0;
-    fprintf(stderr, "train: --scale-rate: '%s' is not linear or sqrt\n", text);
+    for (*value = 0; names[*value] != NULL; (*value)++)
+        if (strcmp(text, names[*value]) == 0)
+            return 0;
+    fprintf(stderr, "train: --%s: '%s' is not %s\n", name, text, list);
     return -1;
 }
 
@@ -93,45 +98,35 @@ static int parse_rate_steps(const char *text, struct example_rate *rate)
 /* The options of the learning rate, by letter. */
 static int parse_schedule(int letter, const char *text, struct example_rate *rate)
 {
-    return letter == 'r'   ? parse_rate(text, &rate->base)
-           : letter == 'S' ? parse_scaling(text, &rate->scaling)
-           : letter == 'w' ? parse_count("warm-up", text, 0, &rate->warm_up)
-                           : parse_rate_steps(text, rate);
-}
-
-static int parse_momentum(const char *text, double *momentum)
-{
-    char *end;
-    *momentum = strtod(text, &end);
-    if (end != text && *end == '\0' && *momentum >= 0 && *momentum < 1)
-        return 0;
-    fprintf(stderr, "train: --momentum: '%s' is not a number from 0 and below 1\n", text);
-    return -1;
+    static const char *const scalings[] = {"linear", "sqrt", NULL};
+    unsigned scaling;
+    if (letter == 'r')
+        return parse_real("rate", text, DBL_MIN, 1e6, "above 0", &rate->base);
+    if (letter != 'S')
+        return letter == 'w' ? parse_count("warm-up", text, 0, &rate->warm_up)
+                             : parse_rate_steps(text, rate);
+    int failed = parse_name("scale-rate", text, scalings, "linear or sqrt", &scaling);
+    rate->scaling = scaling == 0 ? EXAMPLE_RATE_LINEAR : EXAMPLE_RATE_SQRT;
+    return failed;
 }
 
 static int parse_format(const char *text, enum example_format *format)
 {
-    static const char *const names[] = {"auto", "wdbc", "nt3"};
-    for (int i = 0; i < 3; i++)
-        if (strcmp(text, names[i]) == 0) {
-            *format = (enum example_format)i;
-            return 0;
-        }
-    fprintf(stderr, "train: --format: '%s' is not auto, wdbc or nt3\n", text);
-    return -1;
+    static const char *const names[] = {"auto", "wdbc", "nt3", NULL};
+    unsigned found;
+    int failed = parse_name("format", text, names, "auto, wdbc or nt3", &found);
+    *format = (enum example_format)found;
+    return failed;
 }
 
 static int parse_compression(const char *text, twill_compression *compression)
 {
-    static const char *const names[] = {"f16", "bf16", "f8e4m3", "f8e5m2", "int8", "top_k"};
-    for (int i = 0; i < 6; i++)
-        if (strcmp(text, names[i]) == 0) {
-            *compression = (twill_compression)(TWILL_COMPRESS_F16 + i);
-            return 0;
-        }
-    fprintf(stderr, "train: --compress: '%s' is not f16, bf16, f8e4m3, f8e5m2, int8 or top_k\n",
-            text);
-    return -1;
+    static const char *const names[] = {"f16", "bf16", "f8e4m3", "f8e5m2", "int8", "top_k", NULL};
+    unsigned found;
+    int failed =
+        parse_name("compress", text, names, "f16, bf16, f8e4m3, f8e5m2, int8 or top_k", &found);
+    *compression = (twill_compression)(TWILL_COMPRESS_F16 + found);
+    return failed;
 }
 
 /* Check that the options go together. */
@@ -201,7 +196,7 @@ int example_options(struct train_options *options, int argc, char **argv)
         else if (strchr("rSwR", letter) != NULL)
             failed = parse_schedule(letter, optarg, &options->rate);
         else if (letter == 'm')
-            failed = parse_momentum(optarg, &options->momentum);
+            failed = parse_real("momentum", optarg, 0, 1, "from 0 and below 1", &options->momentum);
         else if (letter == 'n')
             failed = parse_count("hidden", optarg, 1, &options->hidden);
         else if (letter == 's')

@@ -96,14 +96,8 @@ static void standardise_samples(struct worker_job *job)
         }
         double mean = sum / (double)n, deviation = sqrt(fmax(squares / (double)n - mean * mean, 0));
         double scale = deviation > 0 ? 1 / deviation : 0;
-        for (size_t i = 0; i < n; i++) {
-            float *x = &job->train.values[i * features + f];
-            *x = (float)(((double)*x - mean) * scale);
-        }
-        for (size_t i = 0; i < job->held_out.count; i++) {
-            float *x = &job->held_out.values[i * features + f];
-            *x = (float)(((double)*x - mean) * scale);
-        }
+        example_standardise(&job->train, f, mean, scale);
+        example_standardise(&job->held_out, f, mean, scale);
     }
 }
 
