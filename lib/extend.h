@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a layer above the public calls may use besides them: the gradient set (lib/train) and the
- * parameter server (lib/server) include this header, the public ones and lib/base, and no other of
- * the library. lib/api/extend.c has the definitions.
+ * parameter server (lib/server) include this header, the public ones, lib/base and the waiter,
+ * lib/wait/wait.h, which also starts their threads, and no other of the library. lib/api/extend.c
+ * has the definitions.
  *
  * A layer has communicators of its own, made by twill_comm_dup() or twill_extend_dup_alone(), and
  * one thread at a time uses each of them. Unless said otherwise a function here claims its
@@ -14,8 +15,6 @@
 #include "lib/base/base.h"
 #include "lib/base/trace.h"
 #include "lib/twill.h"
-
-#include <pthread.h>
 
 struct twill_chooser;
 struct twill_kernels;
@@ -62,32 +61,18 @@ twill_status twill_extend_chooser(struct twill_chooser **chooser, twill_comm *co
 /* Return whether an operation that was started has ended; twill_wait() then returns at once. Any
  * thread may ask, without advancing anything. */
 bool twill_extend_has_ended(twill_request *request);
-/* Advance the communicator, and others of its context, once. */
-twill_status twill_extend_progress(twill_comm *comm, const char *call);
-/* Advance the communicator until done(of). The wait times out when the time limit has passed since
+/* Advance the communicator, and others of its context, until done(of), or once if `done` is NULL.
+ * The wait times out when the time limit has passed since
  * `*since` (twill_now()) without progress; if there was some, *since becomes 0. An error has broken
  * the communicator. */
 twill_status twill_extend_wait(twill_comm *comm, const char *call, bool (*done)(const void *of),
                                const void *of, uint64_t *since);
-/* Let some time pass, as nothing is under way on the communicator: find out whether another rank
- * has failed it, which breaks it, and advance the other communicators of its context, or take a
- * nap. */
-twill_status twill_extend_idle(twill_comm *comm, const char *call);
 /* Wait for something else than the communicator, as lib/wait/wait.h has it: twill_await(), whose
  * sleeps end when a rank of the node rings. Claims nothing, as twill_extend_ring() does. */
 twill_status twill_extend_await(twill_comm *comm, struct twill_waitable waitable,
                                 uint64_t deadline);
 /* End the sleep of a rank, if it is on this node. */
 void twill_extend_ring(twill_comm *comm, uint32_t rank);
-
-/* Return a CPU for helper thread `index` of the `count` that each rank of the job has; -1: none is
- * left, or unknown. *own: it is one of this rank's. */
-int twill_extend_choose_cpu(const twill_context *context, unsigned count, unsigned index,
-                            bool *own);
-/* Start a thread: all signals are blocked there, and it is bound to a CPU, unless that is -1.
- * Returns 0 or an errno. */
-int twill_extend_start_thread(pthread_t *thread, const char *name, int cpu, void *(*run)(void *),
-                              void *argument);
 
 /* --- failures --------------------------------------------------------------------------------- */
 

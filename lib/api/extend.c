@@ -3,7 +3,6 @@
  * where it has to, and calls down. */
 #include "lib/extend.h"
 
-#include "lib/base/rest.h"
 #include "lib/base/times.h"
 #include "lib/comm/comm.h"
 #include "lib/engine/shared_prices.h"
@@ -83,43 +82,25 @@ bool twill_extend_has_ended(twill_request *request)
     return twill_request_done(twill_request_find(request));
 }
 
-twill_status twill_extend_progress(twill_comm *comm, const char *call)
-{
-    TWILL_TRY(NULL, twill_comm_acquire(comm, call));
-    twill_status status = twill_comm_progress(comm);
-    twill_comm_release(comm);
-    return status;
-}
-
 twill_status twill_extend_wait(twill_comm *comm, const char *call, bool (*done)(const void *of),
                                const void *of, uint64_t *since)
 {
     TWILL_TRY(NULL, twill_comm_acquire(comm, call));
     twill_status status = TWILL_OK;
     uint64_t from = twill_ticks(), idle = comm->split.idle;
-    if (!done(of) && !comm->broken) {
+    if (done == NULL) {
+        status = twill_comm_progress(comm);
+    } else if (!done(of) && !comm->broken) {
         comm->waits.wait_since = *since;
         status = twill_comm_wait(comm, done, of);
         if (comm->waits.wait_since == 0)
             *since = 0;
         comm->waits.wait_since = 0;
         twill_comm_count_wait(comm, from, idle);
+        if (status != TWILL_OK)
+            status = twill_comm_fail(comm, status, TWILL_CAUSE_ASKED);
     }
-    if (status != TWILL_OK)
-        status = twill_comm_fail(comm, status, TWILL_CAUSE_ASKED);
     twill_comm_release(comm);
-    return status;
-}
-
-twill_status twill_extend_idle(twill_comm *comm, const char *call)
-{
-    TWILL_TRY(NULL, twill_comm_acquire(comm, call));
-    twill_status status = twill_comm_poll_failures(comm, true);
-    if (status != TWILL_OK)
-        status = twill_comm_fail(comm, status, TWILL_CAUSE_ASKED);
-    twill_comm_release(comm);
-    if (status == TWILL_OK && twill_context_advance(comm->context, NULL) == 0)
-        twill_nap(TWILL_EXTEND_NAP_NS);
     return status;
 }
 
@@ -137,17 +118,6 @@ void twill_extend_ring(twill_comm *comm, uint32_t rank)
 {
     if (comm->world->node[rank] == comm->world->node[comm->rank])
         twill_node_ring_doorbell(comm->node, comm->world->local[rank]);
-}
-
-int twill_extend_choose_cpu(const twill_context *context, unsigned count, unsigned index, bool *own)
-{
-    return twill_thread_choose_cpu(context, count, index, own);
-}
-
-int twill_extend_start_thread(pthread_t *thread, const char *name, int cpu, void *(*run)(void *),
-                              void *argument)
-{
-    return twill_thread_start(thread, name, cpu, run, argument);
 }
 
 /* --- failures --------------------------------------------------------------------------------- */

@@ -266,8 +266,6 @@
 
 /* --- lib/extend.h --- */
 
-/* A rank that has nothing under way naps: other communicators are advanced in between. */
-#define TWILL_EXTEND_NAP_NS TWILL_US(50)
 /* The longest sleep between two looks at the node's memory, which a rank's ring ends. */
 #define TWILL_EXTEND_SLEEP_NS TWILL_US(200)
 

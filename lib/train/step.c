@@ -2,8 +2,8 @@
 /* The calls of a training step. */
 #include "lib/base/plural.h"
 #include "lib/train/gradients.h"
+#include "lib/wait/wait.h"
 
-#include <sched.h>
 #include <stdio.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -108,10 +108,14 @@ twill_status twill_gradients_mark(struct twill_gradients *set, int index)
     return status;
 }
 
+static bool is_unmarked(const void *markers)
+{
+    return atomic_load((const _Atomic uint32_t *)markers) == 0;
+}
+
 void twill_gradients_await_markers(struct twill_gradients *set)
 {
-    while (atomic_load(&set->markers) > 0)
-        (void)sched_yield();
+    (void)twill_wait_for_thread(is_unmarked, &set->markers, UINT64_MAX);
 }
 
 /* Is the bucket's reduction of this step complete? */
@@ -185,53 +189,72 @@ static const struct twill_bucket *first_missing(const struct twill_lane *lane,
     return lane->order_comm == NULL ? &lane->set->bucket[lane->order[lane->next]] : bucket;
 }
 
-/* Time out, unless the lane has something under way, which has a deadline of its own. */
-static twill_status time_out_idle(struct twill_lane *lane, const struct twill_bucket *bucket)
+/* What a caller waits for: that a bucket is reduced in this step, or that all its tensors are
+ * marked ready in a late one. */
+struct bucket_wait {
+    struct twill_lane *lane;
+    struct twill_bucket *bucket;
+    bool for_marks;
+    uint64_t step; /* late */
+};
+
+static bool is_over(const struct bucket_wait *wait)
 {
-    twill_status status = TWILL_OK;
-    twill_lane_interrupt(lane);
-    if (!lane->set->broken && !is_complete(bucket) && !twill_lane_is_busy(lane))
-        status = time_out(lane, first_missing(lane, bucket));
-    twill_lane_unlock(lane);
-    return status;
+    if (!wait->for_marks)
+        return is_complete(wait->bucket);
+    return atomic_load(&wait->bucket->filled) != wait->step / wait->lane->set->generations;
 }
 
-/* Wait for a bucket that the lane's thread reduces. The time counts from the last bucket of the
- * lane that has ended. */
-static twill_status wait_for_lane_thread(struct twill_lane *lane, struct twill_bucket *bucket)
+/* Time out, unless the bucket is to be reduced and the lane has something under way, which has a
+ * deadline of its own. The lane is locked. */
+static twill_status time_out_wait(const struct bucket_wait *wait)
 {
-    struct twill_gradients *set = lane->set;
+    struct twill_lane *lane = wait->lane;
+    if (lane->set->broken || is_over(wait) || (!wait->for_marks && twill_lane_is_busy(lane)))
+        return TWILL_OK;
+    return time_out(lane, wait->for_marks ? wait->bucket : first_missing(lane, wait->bucket));
+}
+
+/* Wait while the lane's thread reduces. The time counts from the last bucket of the lane that has
+ * ended. */
+static twill_status wait_for_lane_thread(const struct bucket_wait *wait)
+{
+    struct twill_lane *lane = wait->lane;
     uint64_t timeout = twill_extend_timeout_ns(lane->comm, NULL), from = twill_now();
     for (;;) {
         uint32_t seen = atomic_load(&lane->own.ends);
-        if (set->broken)
-            return set->error.status;
-        if (is_complete(bucket))
+        if (lane->set->broken)
+            return lane->set->error.status;
+        if (is_over(wait))
             return TWILL_OK;
         twill_lane_await_end(lane, seen);
-        if (atomic_load(&lane->own.ends) != seen)
-            from = twill_now();
-        else if (twill_now() - from > timeout) {
-            TWILL_TRY(NULL, time_out_idle(lane, bucket));
-            from = twill_now();
+        if (atomic_load(&lane->own.ends) == seen && twill_now() - from <= timeout)
+            continue;
+        if (atomic_load(&lane->own.ends) == seen) {
+            twill_lane_interrupt(lane);
+            twill_status status = time_out_wait(wait);
+            twill_lane_unlock(lane);
+            TWILL_TRY(NULL, status);
         }
+        from = twill_now();
     }
 }
 
-/* Wait for a bucket, advancing its lane. */
-static twill_status wait_in_lane(struct twill_lane *lane, struct twill_bucket *bucket)
+/* Wait, advancing the lane. */
+static twill_status wait_in_lane(const struct bucket_wait *wait)
 {
+    struct twill_lane *lane = wait->lane;
     twill_status status = TWILL_OK;
     uint64_t deadline = twill_now() + twill_extend_timeout_ns(lane->comm, NULL);
     twill_lane_lock(lane);
-    while (status == TWILL_OK && !is_complete(bucket)) {
+    while (status == TWILL_OK && !is_over(wait)) {
         uint32_t collected = twill_lane_collected(lane);
         status = twill_lane_advance(lane);
-        if (status != TWILL_OK || is_complete(bucket))
+        if (status != TWILL_OK || is_over(wait))
             break;
         status = twill_lane_wait(lane, deadline);
         if (status == TWILL_PENDING)
-            status = time_out(lane, first_missing(lane, bucket));
+            status = time_out_wait(wait);
         else if (twill_lane_collected(lane) != collected)
             deadline = twill_now() + twill_extend_timeout_ns(lane->comm, NULL);
     }
@@ -239,11 +262,17 @@ static twill_status wait_in_lane(struct twill_lane *lane, struct twill_bucket *b
     return status;
 }
 
+static twill_status wait_for(struct twill_gradients *set, struct twill_bucket *bucket,
+                             bool for_marks, uint64_t step)
+{
+    const struct bucket_wait wait = {&set->lane[bucket->lane], bucket, for_marks, step};
+    return wait.lane->own.running ? wait_for_lane_thread(&wait) : wait_in_lane(&wait);
+}
+
 /* Wait until a bucket is reduced in this step. */
 static twill_status await_reduction(struct twill_gradients *set, struct twill_bucket *bucket)
 {
-    struct twill_lane *lane = &set->lane[bucket->lane];
-    return lane->own.running ? wait_for_lane_thread(lane, bucket) : wait_in_lane(lane, bucket);
+    return wait_for(set, bucket, false, 0);
 }
 
 /* Wait until a bucket is reduced in this step, and deliver it. */
@@ -368,64 +397,11 @@ twill_status twill_gradients_wait_step(struct twill_gradients *set, uint64_t ste
     return TWILL_OK;
 }
 
-/* Is a tensor of the bucket not marked ready yet, in a late step? */
-static bool lacks_marks(const struct twill_gradients *set, const struct twill_bucket *bucket,
-                        uint64_t step)
-{
-    return atomic_load(&bucket->filled) == step / set->generations;
-}
-
-/* Wait for those marks, where the lane's thread reduces the bucket. */
-static twill_status await_marks(struct twill_lane *lane, struct twill_bucket *bucket, uint64_t step)
-{
-    struct twill_gradients *set = lane->set;
-    uint64_t deadline = twill_now() + twill_extend_timeout_ns(lane->comm, NULL);
-    while (lacks_marks(set, bucket, step)) {
-        twill_lane_await_end(lane, atomic_load(&lane->own.ends));
-        if (set->broken)
-            return set->error.status;
-        if (twill_now() <= deadline)
-            continue;
-        twill_lane_interrupt(lane);
-        twill_status status = time_out(lane, bucket);
-        twill_lane_unlock(lane);
-        return status;
-    }
-    return TWILL_OK;
-}
-
-/* Wait for those marks, advancing the lane. */
-static twill_status await_marks_in_lane(struct twill_lane *lane, struct twill_bucket *bucket,
-                                        uint64_t step)
-{
-    uint64_t deadline = twill_now() + twill_extend_timeout_ns(lane->comm, NULL);
-    twill_status status = TWILL_OK;
-    while (status == TWILL_OK && lacks_marks(lane->set, bucket, step)) {
-        twill_lane_lock(lane);
-        status = twill_lane_advance(lane);
-        if (status == TWILL_OK && lacks_marks(lane->set, bucket, step))
-            status = twill_lane_wait(lane, deadline);
-        if (status == TWILL_PENDING)
-            status = time_out(lane, bucket);
-        twill_lane_unlock(lane);
-    }
-    return status;
-}
-
-/* Wait until all tensors of a bucket are marked ready in a late step. */
-static twill_status wait_for_marks(struct twill_gradients *set, struct twill_bucket *bucket,
-                                   uint64_t step)
-{
-    struct twill_lane *lane = &set->lane[bucket->lane];
-    return lane->own.running ? await_marks(lane, bucket, step)
-                             : await_marks_in_lane(lane, bucket, step);
-}
-
 /* End a late step: deliver the result of the one before, or zeros. */
 static twill_status end_late_step(struct twill_gradients *set, uint64_t step)
 {
     for (uint32_t b = 0; b < twill_buckets_of_step(set); b++)
-        TWILL_TRY(NULL, wait_for_marks(set, bucket_of_step(set, b, step), step));
+        TWILL_TRY(NULL, wait_for(set, bucket_of_step(set, b, step), true, step));
     if (set->late.outstanding) {
         TWILL_TRY(NULL, twill_late_deliver_outstanding(set, step - 1));
     } else {

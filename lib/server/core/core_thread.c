@@ -30,7 +30,7 @@ void twill_core_threads_place(struct twill_server *server)
         core->thread.pu =
             server->options.threads == 0
                 ? -1
-                : twill_extend_choose_cpu(server->context, server->roles.threads, t, &own);
+                : twill_thread_choose_cpu(server->context, server->roles.threads, t, &own);
         core->thread.numa_node = twill_core_numa_node(server->process.topology, core->thread.pu);
     }
 }
@@ -104,8 +104,8 @@ twill_status twill_core_threads_start(struct twill_server *server)
     for (int t = 0; t < server->options.threads; t++) {
         struct twill_core *core = &server->core[t];
         core->thread.running = true; /* before the thread reads it */
-        int code = twill_extend_start_thread(&core->thread.id, "twill-server", core->thread.pu,
-                                             core_main, core);
+        int code =
+            twill_thread_start(&core->thread.id, "twill-server", core->thread.pu, core_main, core);
         if (code == 0)
             continue;
         core->thread.running = false;

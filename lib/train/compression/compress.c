@@ -117,9 +117,7 @@ twill_status twill_compressor_open(struct twill_gradients *set)
     size_t elements = set->options.compression != TWILL_COMPRESS_NONE ? place_residuals(set) : 0;
     if (elements == 0)
         return TWILL_OK;
-    set->compressor = calloc(1, sizeof(*set->compressor));
-    if (set->compressor == NULL)
-        return TWILL_FAIL(&set->error, TWILL_ERR_MEMORY, "out of memory for compression");
+    TWILL_SET_NEW(set, set->compressor, 1, "compressor");
     return open_compressor(set, elements);
 }
 

@@ -2,11 +2,9 @@
 /* Lanes: their communicators, their lock, and their progress in the order of the backward pass. */
 #include "lib/base/balance.h"
 #include "lib/train/lanes/lanes.h"
+#include "lib/wait/wait.h"
 
-#include <sched.h>
 #include <stdlib.h>
-
-#define LOCK_SPINS 200u /* a holder that does not wait leaves soon */
 
 /* --- set-up ---------------------------------------------------------------------------------- */
 
@@ -24,9 +22,9 @@ static twill_status duplicate(struct twill_gradients *set, twill_comm **made)
 twill_status twill_lanes_open(struct twill_gradients *set)
 {
     uint32_t lanes = set->options.threads > 0 ? (uint32_t)set->options.threads : 1;
-    set->lane = calloc(lanes, sizeof(*set->lane));
-    if (set->lane == NULL || (set->update != NULL && !twill_update_make_queues(set, lanes)))
-        return TWILL_FAIL(&set->error, TWILL_ERR_MEMORY, "out of memory for %u lanes", lanes);
+    TWILL_SET_NEW(set, set->lane, lanes, "lanes");
+    if (set->update != NULL)
+        TWILL_TRY(NULL, twill_update_make_queues(set, lanes));
     while (set->lanes < lanes) {
         struct twill_lane *lane = &set->lane[set->lanes];
         lane->set = set;
@@ -152,9 +150,7 @@ static twill_status prepare_bucket(struct twill_lane *lane, struct twill_bucket 
            most = twill_wire_segment(set, bucket), segments = (whole + most - 1) / most;
     if (segments > UINT32_MAX)
         return TWILL_FAIL(&set->error, TWILL_ERR_ARGUMENT, "a bucket of %zu segments", segments);
-    bucket->request = calloc(segments, sizeof(twill_request *));
-    if (bucket->request == NULL)
-        return TWILL_FAIL(&set->error, TWILL_ERR_MEMORY, "out of memory for a bucket");
+    TWILL_SET_NEW(set, bucket->request, segments, "segments");
     for (bucket->segments = 0; bucket->segments < segments; bucket->segments++) {
         size_t from = bucket->segments * most, count = twill_min(most, whole - from);
         TWILL_TRY(NULL, twill_set_check(set, lane->comm,
@@ -169,9 +165,8 @@ static twill_status assign_buckets(struct twill_gradients *set)
 {
     uint32_t n = twill_buckets_of_step(set);
     uint64_t total[TWILL_LANES_MOST];
-    struct twill_load *weight = calloc(n, sizeof(*weight));
-    if (weight == NULL)
-        return TWILL_FAIL(&set->error, TWILL_ERR_MEMORY, "out of memory for %u buckets", n);
+    struct twill_load *weight;
+    TWILL_SET_NEW(set, weight, n, "buckets");
     for (uint32_t b = 0; b < n; b++)
         weight[b] = (struct twill_load){.bytes = twill_bucket_bytes(&set->bucket[b]), .item = b};
     twill_balance(weight, n, total, set->lanes);
@@ -185,12 +180,9 @@ static twill_status assign_buckets(struct twill_gradients *set)
 static twill_status prepare_lane(struct twill_lane *lane)
 {
     struct twill_gradients *set = lane->set;
-    lane->order = calloc(set->buckets, sizeof(*lane->order));
-    lane->flight = calloc(set->buckets + TWILL_LANE_SEGMENTS, sizeof(*lane->flight));
+    TWILL_SET_NEW(set, lane->order, set->buckets, "buckets");
+    TWILL_SET_NEW(set, lane->flight, set->buckets + TWILL_LANE_SEGMENTS, "reductions");
     lane->buckets = lane->next = lane->oldest = lane->flights = 0;
-    if (lane->order == NULL || lane->flight == NULL)
-        return TWILL_FAIL(&set->error, TWILL_ERR_MEMORY, "out of memory for %u buckets",
-                          set->buckets);
     for (uint32_t b = 0; b < set->buckets; b++)
         if (&set->lane[set->bucket[b].lane] == lane) {
             lane->order[lane->buckets++] = b;
@@ -260,14 +252,15 @@ bool twill_lane_try_lock(struct twill_lane *lane)
            !atomic_exchange(&lane->locked, true);
 }
 
+static bool is_unlocked(const void *lane)
+{
+    return !atomic_load(&((const struct twill_lane *)lane)->locked);
+}
+
 void twill_lane_lock(struct twill_lane *lane)
 {
-    for (unsigned spins = 0; !twill_lane_try_lock(lane); spins++) {
-        if (spins < LOCK_SPINS)
-            twill_pause();
-        else
-            sched_yield();
-    }
+    while (!twill_lane_try_lock(lane))
+        (void)twill_wait_for_thread(is_unlocked, lane, UINT64_MAX);
 }
 
 /* Advance the lane until nothing is wanted, unless another thread holds it: that thread then sees
@@ -429,7 +422,7 @@ twill_status twill_lane_progress(struct twill_lane *lane)
     twill_comm *comm = lane->flights > 0                    ? lane->comm
                        : twill_update_is_busy(lane->update) ? lane->update->comm
                                                             : lane->order_comm;
-    twill_status status = twill_extend_progress(comm, "twill_gradients_test");
+    twill_status status = twill_extend_wait(comm, "twill_gradients_test", NULL, NULL, NULL);
     if (status != TWILL_OK)
         return twill_lane_fail(lane, comm, status);
     return twill_lane_advance(lane);
@@ -455,20 +448,51 @@ static bool has_arrived(const void *of)
     return any;
 }
 
-/* Wait for another thread, or for the time of the next exchange; other communicators of the
- * context are advanced meanwhile. */
-static twill_status wait_for_thread(struct twill_lane *lane, uint64_t deadline)
+/* A wait for another thread, or for the time of the next exchange. */
+struct idle_wait {
+    struct twill_lane *lane;
+    twill_status failure;
+};
+
+static int advance_others(void *of)
 {
-    uint64_t now = twill_now(), until = lane->exchange_from_ns;
-    while (!atomic_load(&lane->wanted) && !lane->set->broken && (until == 0 || now < until)) {
-        if (now >= deadline)
-            return TWILL_PENDING;
-        twill_status status = twill_extend_idle(lane->comm, "twill_gradients_wait");
-        if (status != TWILL_OK)
-            return twill_lane_fail(lane, lane->comm, status);
-        now = twill_now();
-    }
-    return TWILL_OK;
+    const struct idle_wait *wait = of;
+    return twill_context_advance(wait->lane->set->process.context, NULL);
+}
+
+static bool is_wanted(const void *of)
+{
+    const struct twill_lane *lane = ((const struct idle_wait *)of)->lane;
+    uint64_t until = lane->exchange_from_ns;
+    return atomic_load(&lane->wanted) || lane->set->broken || (until != 0 && twill_now() >= until);
+}
+
+/* Has another rank failed? */
+static twill_status look_for_failure(void *of, struct twill_waiting *state)
+{
+    struct idle_wait *wait = of;
+    struct twill_error failure;
+    state->polled = true; /* others of the context may have endpoints that ring no doorbell */
+    if (twill_extend_failure(wait->lane->comm, true, &failure))
+        wait->failure = failure.status;
+    return wait->failure;
+}
+
+/* Nothing is under way on the lane: advance other communicators of the context meanwhile. */
+static twill_status wait_idle(struct twill_lane *lane, uint64_t deadline)
+{
+    struct idle_wait wait = {lane, TWILL_OK};
+    const struct twill_waitable waitable = {.advance = advance_others,
+                                            .done = is_wanted,
+                                            .blocked_on = look_for_failure,
+                                            .of = &wait,
+                                            .awaited = &wait};
+    if (!is_wanted(&wait) && twill_now() >= deadline) /* the waits for exchanges are short */
+        return TWILL_PENDING;
+    twill_status status = twill_extend_await(lane->comm, waitable, deadline);
+    if (wait.failure != TWILL_OK)
+        return twill_lane_fail(lane, lane->comm, wait.failure);
+    return status == TWILL_OK ? TWILL_OK : TWILL_PENDING;
 }
 
 /* Wait on a communicator. A wait that another thread interrupts, as it does when its
@@ -500,7 +524,7 @@ twill_status twill_lane_wait(struct twill_lane *lane, uint64_t deadline)
                        : awaited.any[1] != NULL                           ? lane->order_comm
                                                                           : NULL;
     if (comm == NULL)
-        return wait_for_thread(lane, deadline);
+        return wait_idle(lane, deadline);
     if (has_arrived(&awaited))
         return TWILL_OK;
     twill_status status = wait_on(lane, comm, &awaited);

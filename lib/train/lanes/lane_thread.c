@@ -4,12 +4,12 @@
  * the network by. */
 #include "lib/base/times.h"
 #include "lib/train/lanes/lanes.h"
+#include "lib/wait/wait.h"
 #include "numa/topology.h"
 
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -74,13 +74,18 @@ static bool work_once(struct twill_lane *lane)
     return busy;
 }
 
+/* Has the thread that interrupts the lane locked it? */
+static bool is_let_in(const void *lane)
+{
+    return !atomic_load(&((const struct twill_lane *)lane)->own.lets_in);
+}
+
 static void *lane_main(void *argument)
 {
     struct twill_lane *lane = argument;
     while (!atomic_load(&lane->own.stop)) {
         uint32_t seen = atomic_load(&lane->own.kicks);
-        while (atomic_load(&lane->own.lets_in))
-            (void)sched_yield();
+        (void)twill_wait_for_thread(is_let_in, lane, UINT64_MAX);
         if (!work_once(lane) && !atomic_load(&lane->wanted))
             sleep_on(&lane->own.kicks, seen);
     }
@@ -94,10 +99,9 @@ twill_status twill_lane_thread_start(struct twill_lane *lane)
         return TWILL_OK;
     atomic_store(&lane->own.stop, false);
     lane->own.running = true; /* before the thread reads it */
-    lane->own.core = twill_extend_choose_cpu(set->process.context, set->lanes,
+    lane->own.core = twill_thread_choose_cpu(set->process.context, set->lanes,
                                              (unsigned)(lane - set->lane), &lane->own.own_core);
-    int code =
-        twill_extend_start_thread(&lane->own.thread, "twill-lane", lane->own.core, lane_main, lane);
+    int code = twill_thread_start(&lane->own.thread, "twill-lane", lane->own.core, lane_main, lane);
     if (code == 0)
         return TWILL_OK;
     lane->own.running = false;

@@ -12,6 +12,8 @@
 #include "lib/train/compression/compression.h"
 #include "lib/train/optimizer/update.h"
 
+#include <pthread.h>
+
 #define TWILL_LANE_SEGMENTS 2u  /* under way at a time, where they may be overtaken */
 #define TWILL_LANES_MOST    64u /* of a set */
 

@@ -20,10 +20,7 @@ twill_status twill_priority_prepare(struct twill_lane *lane)
 {
     struct twill_gradients *set = lane->set;
     lane->words = (lane->buckets + 63) / 64;
-    lane->ready = calloc(2 * (size_t)lane->words, sizeof(uint64_t));
-    if (lane->ready == NULL)
-        return TWILL_FAIL(&set->error, TWILL_ERR_MEMORY, "out of memory for %u buckets",
-                          lane->buckets);
+    TWILL_SET_NEW(set, lane->ready, 2 * (size_t)lane->words, "words for buckets");
     lane->agreed = lane->ready + lane->words;
     lane->exchanging = false;
     lane->exchange_from_ns = 0;

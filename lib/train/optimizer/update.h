@@ -109,8 +109,8 @@ struct twill_update {
 
 /* --- lib/train/optimizer/update_setup.c --- */
 
-/* Make queues, without communicators. Returns false when out of memory. */
-bool twill_update_make_queues(struct twill_gradients *set, uint32_t queues);
+/* Make queues, without communicators. */
+twill_status twill_update_make_queues(struct twill_gradients *set, uint32_t queues);
 /* Check the tensors and place the parameters. Local. */
 twill_status twill_update_open(struct twill_gradients *set);
 void twill_update_close(struct twill_gradients *set);

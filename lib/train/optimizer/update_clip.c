@@ -13,12 +13,8 @@
 twill_status twill_clip_open(struct twill_gradients *set)
 {
     struct twill_update *update = set->update;
-    for (int i = 0; i < 2; i++) {
-        update->sums[i] = calloc(set->update->queues, sizeof(double));
-        if (update->sums[i] == NULL)
-            return TWILL_FAIL(&set->error, TWILL_ERR_MEMORY, "out of memory for %u norms",
-                              set->update->queues);
-    }
+    for (int i = 0; i < 2; i++)
+        TWILL_SET_NEW(set, update->sums[i], update->queues, "norms");
     return TWILL_OK;
 }
 

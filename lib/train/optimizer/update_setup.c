@@ -192,16 +192,14 @@ void *twill_gradients_parameters(const twill_gradients *set, int index)
     return twill_update_parameters(set, (uint32_t)index);
 }
 
-bool twill_update_make_queues(struct twill_gradients *set, uint32_t queues)
+twill_status twill_update_make_queues(struct twill_gradients *set, uint32_t queues)
 {
     struct twill_update *update = set->update;
-    update->queue = calloc(queues, sizeof(*update->queue));
-    if (update->queue == NULL)
-        return false;
+    TWILL_SET_NEW(set, update->queue, queues, "lanes");
     for (uint32_t q = 0; q < queues; q++)
         update->queue[q].set = set;
     update->queues = queues;
-    return true;
+    return TWILL_OK;
 }
 
 twill_status twill_update_open(struct twill_gradients *set)
@@ -213,9 +211,7 @@ twill_status twill_update_open(struct twill_gradients *set)
     update->scale = set->options.op == TWILL_AVG ? (float)(1.0 / size) : 1;
     update->loads = 1;
     update->used[0] = update->used[1] = update->optimizer;
-    update->counts = calloc((size_t)size, sizeof(*update->counts));
-    if (update->counts == NULL)
-        return TWILL_FAIL(&set->error, TWILL_ERR_MEMORY, "out of memory for %d shards", size);
+    TWILL_SET_NEW(set, update->counts, (size_t)size, "shards");
     return twill_clip_open(set);
 }
 
@@ -315,10 +311,8 @@ static twill_status prepare_bucket(struct twill_gradients *set, uint32_t b)
     made->parameters =
         in_place ? first->parameters : twill_update_arena_place(set, first, bucket->generation);
     made->segments = bucket->wire.used ? 1 : bucket->segments;
-    made->segment = calloc(made->segments, sizeof(*made->segment));
-    made->norms = calloc(bucket->tensors, sizeof(*made->norms));
-    if (made->segment == NULL || made->norms == NULL)
-        return TWILL_FAIL(&set->error, TWILL_ERR_MEMORY, "out of memory for a bucket");
+    TWILL_SET_NEW(set, made->segment, made->segments, "segments");
+    TWILL_SET_NEW(set, made->norms, bucket->tensors, "norms");
     for (uint32_t s = 0; s < made->segments; s++)
         TWILL_TRY(&set->error, prepare_segment(set, b, s));
     struct twill_update_queue *queue = queue_of(set, b);
@@ -382,10 +376,7 @@ static twill_status prepare_queue(struct twill_update_queue *queue)
     while (held < queue->units_most)
         held *= 2;
     queue->units_most = held;
-    queue->unit = calloc(queue->units_most, sizeof(*queue->unit));
-    if (queue->unit == NULL)
-        return TWILL_FAIL(&queue->set->error, TWILL_ERR_MEMORY, "out of memory for %u segments",
-                          queue->units_most);
+    TWILL_SET_NEW(queue->set, queue->unit, queue->units_most, "segments");
     queue->set->update->summing_queues += queue->of_step > 0;
     return twill_clip_prepare(queue);
 }
@@ -393,10 +384,7 @@ static twill_status prepare_queue(struct twill_update_queue *queue)
 twill_status twill_update_prepare(struct twill_gradients *set)
 {
     struct twill_update *update = set->update;
-    update->bucket = calloc(set->buckets, sizeof(*update->bucket));
-    if (update->bucket == NULL)
-        return TWILL_FAIL(&set->error, TWILL_ERR_MEMORY, "out of memory for %u buckets",
-                          set->buckets);
+    TWILL_SET_NEW(set, update->bucket, set->buckets, "buckets");
     update->buckets = set->buckets;
     for (uint32_t b = 0; b < set->buckets; b++)
         TWILL_TRY(&set->error, prepare_bucket(set, b));

@@ -55,10 +55,7 @@ static uint32_t place_tensors(struct twill_gradients *set, twill_type type, bool
 twill_status twill_set_place(struct twill_gradients *set)
 {
     uint32_t n = 0;
-    set->backward = calloc(set->tensors, sizeof(*set->backward));
-    if (set->backward == NULL)
-        return TWILL_FAIL(&set->error, TWILL_ERR_MEMORY, "out of memory for %u tensors",
-                          set->tensors);
+    TWILL_SET_NEW(set, set->backward, set->tensors, "tensors");
     for (int type = 0; type < TWILL_TYPE_COUNT; type++) {
         struct twill_arena_of_type *arena = &set->arena[type];
         uint32_t before = n;
@@ -144,10 +141,7 @@ static void add_generation(struct twill_gradients *set)
 
 twill_status twill_set_divide(struct twill_gradients *set)
 {
-    set->bucket = calloc((size_t)set->tensors * set->generations, sizeof(*set->bucket));
-    if (set->bucket == NULL)
-        return TWILL_FAIL(&set->error, TWILL_ERR_MEMORY, "out of memory for %u tensors",
-                          set->tensors);
+    TWILL_SET_NEW(set, set->bucket, (size_t)set->tensors * set->generations, "buckets");
     for (uint32_t first = 0; first < set->tensors;)
         first += fill_bucket(set, &set->bucket[set->buckets++], first);
     qsort_r(set->bucket, set->buckets, sizeof(*set->bucket), compare_buckets, set);

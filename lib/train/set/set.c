@@ -1,14 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Failures of a set, refused arguments, and memory. */
 #include "lib/train/set/set.h"
+#include "lib/wait/wait.h"
 
-#include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool is_written(const void *writing)
+{
+    return !atomic_load((const _Atomic bool *)writing);
+}
 
 static void lock_messages(struct twill_gradients *set)
 {
     while (atomic_exchange(&set->refusals.writing, true))
-        sched_yield();
+        (void)twill_wait_for_thread(is_written, &set->refusals.writing, UINT64_MAX);
 }
 
 twill_status twill_set_fail(struct twill_gradients *set, const twill_comm *comm,
@@ -72,4 +79,14 @@ twill_status twill_set_allocate(struct twill_gradients *set, void **memory, size
         return TWILL_FAIL(&set->error, status, "%zu bytes %s: %s", bytes, what,
                           twill_context_message(set->process.context));
     return TWILL_OK;
+}
+
+twill_status twill_set_calloc(struct twill_gradients *set, void *pointer, size_t count,
+                              size_t width, const char *what)
+{
+    void *made = calloc(count, width);
+    memcpy(pointer, &made, sizeof(made));
+    return made != NULL
+               ? TWILL_OK
+               : TWILL_FAIL(&set->error, TWILL_ERR_MEMORY, "out of memory for %zu %s", count, what);
 }

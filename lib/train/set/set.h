@@ -173,6 +173,13 @@ twill_status twill_set_check_usable(struct twill_gradients *set, const char *cal
 twill_status twill_set_allocate(struct twill_gradients *set, void **memory, size_t bytes,
                                 const char *what);
 
+/* Allocate `count` elements of `width` bytes, zeros, of calloc(): *(void **)pointer. `what` they
+ * are, in the sentence. */
+twill_status twill_set_calloc(struct twill_gradients *set, void *pointer, size_t count,
+                              size_t width, const char *what);
+#define TWILL_SET_NEW(set, pointer, count, what)                                                   \
+    TWILL_TRY(NULL, twill_set_calloc((set), &(pointer), (count), sizeof(*(pointer)), (what)))
+
 /* --- lib/train/set/buckets.c --- */
 
 /* Allocate the arenas and place the tensors. */
