@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Internals of a shared region: what shared_region.c, which opens it, and shared_region_files.c, which
- * exchanges its files, have in common. */
+/* Internals of a shared region: what shared_region.c, which opens it, and shared_region_files.c,
+ * which exchanges its files, have in common. */
 #ifndef TWILL_SHARED_REGION_STATE_H
 #define TWILL_SHARED_REGION_STATE_H
 
