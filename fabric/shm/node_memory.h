@@ -101,7 +101,7 @@ struct twill_doorbell_line {
     _Atomic uint32_t sleeping; /* owner sleeps, or is about to */
 } TWILL_ALIGNED(64);
 
-/* What copying through SHARED has cost a rank: lib/engine/staging.h. */
+/* What copying through SHARED has cost a rank: lib/engine/staging.c. */
 struct twill_staging_line {
     _Atomic uint32_t cost[2][2]; /* of one-way segments and of exchanges; cached and streamed */
 } TWILL_ALIGNED(64);

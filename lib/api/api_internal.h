@@ -20,7 +20,7 @@ void twill_call_last(struct twill_comm *comm);
 /* lib/api/check_call.c. Check the arguments of run.call, describe it and copy its counts; check the
  * buffers' addresses and overlap only. */
 twill_status twill_call_check(struct twill_request *request);
-twill_status twill_call_check_buffers(const struct twill_run *run);
+twill_status twill_call_check_buffers(const struct twill_request *run);
 /* Check that a nonblocking or persistent call may be made now, and set *request to NULL. */
 twill_status twill_request_admit(struct twill_comm *comm, struct twill_request **request);
 /* Let other threads advance a queued request, and advance it once. A failure breaks the
@@ -33,7 +33,7 @@ twill_status twill_request_prepare(struct twill_request *request, const struct t
  * call, or later by the signatures. */
 void twill_request_number_refused(struct twill_request *request, const struct twill_call *call);
 /* Compute run->call_hash of the summary. */
-void twill_run_hash_call(struct twill_run *run);
+void twill_run_hash_call(struct twill_request *run);
 
 /* --- lib/api/point_to_point.c --- */
 

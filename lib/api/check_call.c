@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Checks the arguments of a collective before anything is sent, and copies the counts and offsets
  * of a vector call. */
+#include "algorithms/algorithms.h"
 #include "kernels/kernels.h"
 #include "lib/api/api_internal.h"
 
@@ -47,11 +48,12 @@ static twill_status type_check(struct twill_comm *comm, const struct twill_call 
 /* Copy the counts and offsets of a side; offsets NULL: those of contiguous shards. */
 static twill_status copy_counts(struct twill_request *request, unsigned side)
 {
-    struct twill_comm *comm = request->comm;
+    struct twill_comm *comm = twill_comm_of(request->engine);
     struct twill_counts *counts =
-        side == TWILL_SRC ? &request->run.call.src_counts : &request->run.call.dst_counts;
+        side == TWILL_SRC ? &request->call.src_counts : &request->call.dst_counts;
     uint32_t size = comm->world->size;
-    size_t *count = request->counts + (size_t)side * 2 * size, *offset = count + size, end = 0;
+    size_t *count = request->buffers.counts + (size_t)side * 2 * size, *offset = count + size,
+           end = 0;
     if (counts->count == NULL)
         return TWILL_FAIL(&comm->error, TWILL_ERR_ARGUMENT, "%s counts are NULL", side_names[side]);
     for (uint32_t p = 0; p < size; p++) {
@@ -68,46 +70,46 @@ static twill_status copy_counts(struct twill_request *request, unsigned side)
 }
 
 /* Does this rank's buffer hold the shards of all ranks? */
-static bool has_shards(const struct twill_run *run, enum twill_holder holder)
+static bool has_shards(const struct twill_request *run, enum twill_holder holder)
 {
     return holder == TWILL_HOLDS_ALL ||
-           (holder == TWILL_HOLDS_ROOT && run->comm->rank == run->call.root);
+           (holder == TWILL_HOLDS_ROOT && run->engine->rank == run->call.root);
 }
 
 static twill_status take_counts(struct twill_request *request)
 {
-    struct twill_comm *comm = request->comm;
-    struct twill_run *run = &request->run;
-    const struct twill_collective_facts *facts = twill_collective_facts(run->call.collective);
+    struct twill_comm *comm = twill_comm_of(request->engine);
+    const struct twill_collective_facts *facts = twill_collective_facts(request->call.collective);
     const enum twill_holder holder[TWILL_SIDES] = {facts->src, facts->dst};
-    if (request->counts == NULL)
-        request->counts = calloc(4 * (size_t)comm->world->size, sizeof(*request->counts));
-    if (request->counts == NULL)
+    if (request->buffers.counts == NULL)
+        request->buffers.counts =
+            calloc(4 * (size_t)comm->world->size, sizeof(*request->buffers.counts));
+    if (request->buffers.counts == NULL)
         return TWILL_FAIL(&comm->error, TWILL_ERR_MEMORY, "out of memory for counts");
     for (unsigned side = 0; side < TWILL_SIDES; side++)
-        if (has_shards(run, holder[side]))
+        if (has_shards(request, holder[side]))
             TWILL_TRY(&comm->error, copy_counts(request, side));
-    const struct twill_counts *src = &run->call.src_counts, *dst = &run->call.dst_counts;
-    if (run->call.collective == TWILL_ALLGATHER)
-        run->call.count = dst->count[comm->rank];
-    else if (run->call.collective == TWILL_REDUCE_SCATTER)
-        run->call.count = src->count[comm->rank];
+    const struct twill_counts *src = &request->call.src_counts, *dst = &request->call.dst_counts;
+    if (request->call.collective == TWILL_ALLGATHER)
+        request->call.count = dst->count[comm->rank];
+    else if (request->call.collective == TWILL_REDUCE_SCATTER)
+        request->call.count = src->count[comm->rank];
     bool differs = false;
-    if (run->call.collective == TWILL_ALLTOALL)
+    if (request->call.collective == TWILL_ALLTOALL)
         differs = src->count[comm->rank] != dst->count[comm->rank];
-    else if (has_shards(run, holder[TWILL_SRC]))
-        differs = src->count[comm->rank] != run->call.count;
-    else if (has_shards(run, holder[TWILL_DST]))
-        differs = dst->count[comm->rank] != run->call.count;
+    else if (has_shards(request, holder[TWILL_SRC]))
+        differs = src->count[comm->rank] != request->call.count;
+    else if (has_shards(request, holder[TWILL_DST]))
+        differs = dst->count[comm->rank] != request->call.count;
     if (differs)
         return TWILL_FAIL(&comm->error, TWILL_ERR_ARGUMENT,
                           "the count that this rank sends to itself is not what it receives");
     return TWILL_OK;
 }
 
-static twill_status side_check(const struct twill_run *run, unsigned i)
+static twill_status side_check(const struct twill_request *run, unsigned i)
 {
-    struct twill_comm *comm = run->comm;
+    struct twill_comm *comm = twill_comm_of(run->engine);
     const struct twill_side *side = &run->buffers.side[i];
     const void *base = side->base;
     if (side->bytes == 0)
@@ -121,21 +123,21 @@ static twill_status side_check(const struct twill_run *run, unsigned i)
 }
 
 /* Do src and dst overlap only in this rank's shard, as a call in place allows? */
-static bool is_in_place(const struct twill_run *run)
+static bool is_in_place(const struct twill_request *run)
 {
     const struct twill_side *src = &run->buffers.side[TWILL_SRC],
                             *dst = &run->buffers.side[TWILL_DST];
     if (src->own == dst->own)
         return src->base == dst->base && (!run->call.vector || src->own);
     const struct twill_side *whole = src->own ? dst : src, *shard = src->own ? src : dst;
-    uint32_t rank = run->comm->rank;
+    uint32_t rank = run->engine->rank;
     size_t at = whole->offset != NULL ? whole->offset[rank] : rank * whole->stride;
     return shard->base == whole->base + at * run->layout.given;
 }
 
-twill_status twill_call_check_buffers(const struct twill_run *run)
+twill_status twill_call_check_buffers(const struct twill_request *run)
 {
-    struct twill_comm *comm = run->comm;
+    struct twill_comm *comm = twill_comm_of(run->engine);
     const struct twill_side *src_side = &run->buffers.side[TWILL_SRC],
                             *dst_side = &run->buffers.side[TWILL_DST];
     TWILL_TRY(&comm->error, side_check(run, TWILL_SRC));
@@ -153,19 +155,18 @@ twill_status twill_call_check_buffers(const struct twill_run *run)
 
 twill_status twill_call_check(struct twill_request *request)
 {
-    struct twill_run *run = &request->run;
-    struct twill_comm *comm = run->comm;
-    const struct twill_collective_facts *facts = twill_collective_facts(run->call.collective);
+    struct twill_comm *comm = twill_comm_of(request->engine);
+    const struct twill_collective_facts *facts = twill_collective_facts(request->call.collective);
     request->refused_alike = true;
-    TWILL_TRY(&comm->error, type_check(comm, &run->call));
-    request->refused_alike = !run->call.vector;
-    if (TWILL_UNLIKELY(run->call.vector))
+    TWILL_TRY(&comm->error, type_check(comm, &request->call));
+    request->refused_alike = !request->call.vector;
+    if (TWILL_UNLIKELY(request->call.vector))
         TWILL_TRY(&comm->error, take_counts(request));
-    size_t shards = facts->sharded && !run->call.vector ? comm->world->size : 1;
-    twill_run_describe(run);
-    if (run->call.count > (SIZE_MAX >> 1) / run->layout.element / shards)
+    size_t shards = facts->sharded && !request->call.vector ? comm->world->size : 1;
+    twill_run_describe(request);
+    if (request->call.count > (SIZE_MAX >> 1) / request->layout.element / shards)
         return TWILL_FAIL(&comm->error, TWILL_ERR_ARGUMENT, "count %zu overflows memory",
-                          run->call.count);
+                          request->call.count);
     request->refused_alike = false;
-    return twill_call_check_buffers(run);
+    return twill_call_check_buffers(request);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Collective calls: check them, and run, start or prepare them. */
+#include "algorithms/algorithms.h"
 #include "fabric/shm/call_records.h"
 #include "lib/api/api_internal.h"
 #include "lib/comm/recovery.h"
@@ -17,10 +18,10 @@ static uint64_t scramble_hash(uint64_t h)
 
 /* The part of the call that all ranks have alike. Counts of a vector call, if all ranks know them,
  * are replaced by their hash. */
-static struct twill_call summary_of(const struct twill_run *run)
+static struct twill_call summary_of(const struct twill_request *run)
 {
     struct twill_call call = run->call;
-    const struct twill_comm *comm = run->comm;
+    const struct twill_comm *comm = twill_comm_of(run->engine);
     call.op = twill_context_operation_kind(comm->context, call.op);
     call.src = NULL;
     call.dst = NULL;
@@ -41,16 +42,15 @@ static uint64_t hash_of_factor(float factor)
     return scramble_hash((uint64_t)bits + 1);
 }
 
-void twill_run_hash_call(struct twill_run *run)
+void twill_run_hash_call(struct twill_request *run)
 {
     const struct twill_call *call = &run->summary;
-    uint64_t h = call->count ^ (uint64_t)run->comm->number << 40;
+    uint64_t h = call->count ^ (uint64_t)run->engine->number << 40;
     h = (h ^ h >> 29) * 0xbf58476d1ce4e5b9u;
     if (TWILL_UNLIKELY(run->layout.after != NULL))
         h += hash_of_factor(*run->layout.after);
-    run->what = twill_call_what(call);
     run->bytes = twill_max(run->buffers.side[TWILL_SRC].bytes, run->buffers.side[TWILL_DST].bytes);
-    h ^= (uint64_t)run->what | (uint64_t)call->root << 32;
+    h ^= (uint64_t)twill_call_what(call) | (uint64_t)call->root << 32;
     run->call_hash = scramble_hash(h);
 }
 
@@ -58,22 +58,22 @@ void twill_run_hash_call(struct twill_run *run)
 
 void twill_request_number_refused(struct twill_request *request, const struct twill_call *call)
 {
-    struct twill_comm *comm = request->comm;
-    struct twill_run *run = &request->run;
+    struct twill_comm *comm = twill_comm_of(request->engine);
     struct twill_call shown = *call;
     shown.type = (twill_type)twill_min((unsigned)call->type, 0xffu);
     shown.op = (twill_op)twill_min((unsigned)twill_context_operation_kind(comm->context, call->op),
                                    0xffffu);
-    run->call_hash = UINT64_MAX; /* the arguments may differ between ranks, and be wrong on all */
-    twill_run_number(run);
-    twill_comm_show(comm, &shown, run->sequence, twill_ticks());
-    twill_node_leave_call(comm->node, run->sequence);
+    request->call_hash =
+        UINT64_MAX; /* the arguments may differ between ranks, and be wrong on all */
+    twill_run_number(request);
+    twill_engine_show(&comm->engine, &shown, request->sequence, twill_ticks());
+    twill_node_leave_call(comm->node, request->sequence);
 }
 
 /* Put the name of this call, which is not the one in progress, before the error's message. */
 static twill_status refuse_call(struct twill_request *request, const struct twill_call *call)
 {
-    struct twill_comm *comm = request->comm;
+    struct twill_comm *comm = twill_comm_of(request->engine);
     struct twill_error own = comm->error;
     comm->issue.call = *call;
     comm->issue.sequence = comm->issue.started;
@@ -87,14 +87,15 @@ static twill_status refuse_call(struct twill_request *request, const struct twil
 /* Fail the communicator, unless all ranks have refused the call. */
 static twill_status fail_request(struct twill_request *request, twill_status status)
 {
-    return request->refused_alike ? status
-                                  : twill_comm_fail(request->comm, status, TWILL_CAUSE_ASKED);
+    return request->refused_alike
+               ? status
+               : twill_comm_fail(twill_comm_of(request->engine), status, TWILL_CAUSE_ASKED);
 }
 
 /* Does the call differ from the run's last one only in its buffers' addresses? Then its layout and,
  * if the buffers are accessible as before, its plan still hold. A call in place may need another
  * plan. The summary of a fused call (lib/api/group.c) is not valid for another call. */
-static bool repeats(const struct twill_run *run, const struct twill_call *call)
+static bool repeats(const struct twill_request *run, const struct twill_call *call)
 {
     const struct twill_call *last = &run->call;
     return run->plan != NULL && run->layout.created == NULL && call->count == last->count &&
@@ -105,29 +106,28 @@ static bool repeats(const struct twill_run *run, const struct twill_call *call)
 
 twill_status twill_request_prepare(struct twill_request *request, const struct twill_call *call)
 {
-    struct twill_comm *comm = request->comm;
-    struct twill_run *run = &request->run;
+    struct twill_comm *comm = twill_comm_of(request->engine);
     request->is_point = false;
     request->status = TWILL_OK;
-    if (TWILL_LIKELY(repeats(run, call))) {
-        if (run->exchange.state >= TWILL_EXCHANGE_PUBLISHED)
-            twill_addresses_restart(run);
-        if (call->src == run->call.src && call->dst == run->call.dst)
+    if (TWILL_LIKELY(repeats(request, call))) {
+        if (request->exchange.state >= TWILL_EXCHANGE_PUBLISHED)
+            twill_addresses_restart(request);
+        if (call->src == request->call.src && call->dst == request->call.dst)
             return TWILL_OK; /* checked before */
-        twill_run_move(run, call->src, call->dst);
-        twill_status status = twill_call_check_buffers(run);
+        twill_run_move(request, call->src, call->dst);
+        twill_status status = twill_call_check_buffers(request);
         if (TWILL_UNLIKELY(status != TWILL_OK))
-            run->plan = NULL; /* must be checked again next time */
+            request->plan = NULL; /* must be checked again next time */
         return status;
     }
-    run->call = *call;
-    run->plan = run->exchange.before = NULL;
-    run->exchange.state = TWILL_EXCHANGE_IDLE;
-    run->exchange.arrived = false;
-    twill_run_detach_peers(run);
+    request->call = *call;
+    request->plan = request->exchange.before = NULL;
+    request->exchange.state = TWILL_EXCHANGE_IDLE;
+    request->exchange.arrived = false;
+    twill_run_detach_peers(request);
     TWILL_TRY(&comm->error, twill_call_check(request));
-    run->summary = summary_of(run);
-    twill_run_hash_call(run);
+    request->summary = summary_of(request);
+    twill_run_hash_call(request);
     return TWILL_OK;
 }
 
@@ -135,14 +135,14 @@ twill_status twill_request_prepare(struct twill_request *request, const struct t
 static twill_status begin_request(struct twill_request *request, const struct twill_call *call,
                                   uint64_t entered)
 {
-    struct twill_comm *comm = request->comm;
+    struct twill_comm *comm = twill_comm_of(request->engine);
     comm->issue.started++;
     twill_status status = twill_request_prepare(request, call);
     if (TWILL_UNLIKELY(status != TWILL_OK))
         return refuse_call(request, call);
     TWILL_TRY(&comm->error, twill_request_bounce_in(request));
-    if (TWILL_UNLIKELY(request->run.bytes >= TWILL_POPULATE_FROM))
-        twill_run_populate(&request->run);
+    if (TWILL_UNLIKELY(request->bytes >= TWILL_POPULATE_FROM))
+        twill_run_populate(request);
     twill_request_begin(request, entered);
     return TWILL_OK;
 }
@@ -163,9 +163,9 @@ static twill_status call_run(struct twill_comm *comm, const struct twill_call *c
         status = twill_request_bounce_out(request);
     if (TWILL_UNLIKELY(status != TWILL_OK))
         return fail_request(request, status);
-    bool is_copied = request->on_device != NULL; /* after its end */
-    twill_comm_count_call(comm, ticks, TWILL_UNLIKELY(is_copied) ? twill_ticks() : request->ended,
-                          idle);
+    bool is_copied = request->buffers.device.place != NULL; /* after its end */
+    twill_engine_count_time(&comm->engine, ticks,
+                            TWILL_UNLIKELY(is_copied) ? twill_ticks() : request->ended, idle, true);
     return TWILL_OK;
 }
 
@@ -201,8 +201,8 @@ void twill_call_last(struct twill_comm *comm)
     comm->issue.started++;
     status = twill_request_prepare(request, &barrier);
     if (status == TWILL_OK) {
-        request->run.summary.vector = true;
-        twill_run_hash_call(&request->run);
+        request->summary.vector = true;
+        twill_run_hash_call(request);
         twill_request_begin(request, 0);
         status = twill_comm_wait(comm, twill_request_done, request);
     }
@@ -227,10 +227,10 @@ twill_status twill_request_admit(struct twill_comm *comm, struct twill_request *
 
 twill_status twill_request_launch(struct twill_request *request)
 {
-    struct twill_comm *comm = request->comm;
+    struct twill_comm *comm = twill_comm_of(request->engine);
     request->pends = true;
     twill_comm_pend(comm);
-    int moved = twill_comm_advance(comm);
+    int moved = twill_engine_advance(&comm->engine);
     return moved < 0 ? twill_comm_fail(comm, (twill_status)moved, TWILL_CAUSE_ASKED) : TWILL_OK;
 }
 
@@ -238,7 +238,7 @@ static twill_status start_call(struct twill_comm *comm, const struct twill_call 
                                struct twill_request **request)
 {
     TWILL_TRY(&comm->error, twill_request_admit(comm, request));
-    struct twill_request *made = twill_request_take(comm);
+    struct twill_request *made = twill_request_take(&comm->engine);
     if (made == NULL)
         return twill_comm_fail(comm, TWILL_ERR_MEMORY, TWILL_CAUSE_ASKED);
     twill_status status = begin_request(made, call, 0);
@@ -247,7 +247,7 @@ static twill_status start_call(struct twill_comm *comm, const struct twill_call 
         twill_request_give(made);
         return status;
     }
-    *request = made->handle;
+    *request = made->handle.given;
     (void)twill_request_launch(made); /* a failure is returned by the wait */
     twill_request_count_start(made);
     return TWILL_OK;
@@ -281,7 +281,7 @@ static bool queue_is_empty(const void *comm)
 
 static bool is_collected(const void *run)
 {
-    return twill_exchange_is_over(&((const struct twill_run *)run)->exchange);
+    return twill_exchange_is_over(&((const struct twill_request *)run)->exchange);
 }
 
 /* Exchange the buffers' addresses with the ranks of the node, as a call with its own number. The
@@ -289,28 +289,27 @@ static bool is_collected(const void *run)
 static twill_status exchange_addresses(struct twill_request *request)
 {
     static const struct twill_call barrier = {.collective = TWILL_BARRIER};
-    struct twill_comm *comm = request->comm;
-    struct twill_run *run = &request->run;
+    struct twill_comm *comm = twill_comm_of(request->engine);
     bool exchanges, any_exchanges;
-    TWILL_TRY(&comm->error, twill_addresses_needed(run, &exchanges, &any_exchanges));
-    run->exchange.state = exchanges ? TWILL_EXCHANGE_IDLE : TWILL_EXCHANGE_UNNEEDED;
+    TWILL_TRY(&comm->error, twill_addresses_needed(request, &exchanges, &any_exchanges));
+    request->exchange.state = exchanges ? TWILL_EXCHANGE_IDLE : TWILL_EXCHANGE_UNNEEDED;
     if (!any_exchanges)
         return TWILL_OK;
     comm->issue.started++;
-    twill_run_number(run);
+    twill_run_number(request);
     request->ticks = twill_ticks();
-    twill_comm_publish(comm, request);
-    comm->issue.exchanging = run;
-    twill_status status = twill_comm_wait(comm, is_collected, run);
+    twill_engine_show(&comm->engine, &request->summary, request->sequence, request->ticks);
+    comm->issue.exchanging = request;
+    twill_status status = twill_comm_wait(comm, is_collected, request);
     comm->issue.exchanging = NULL;
-    run->exchange.arrived = false; /* does not hold for the calls that start the request */
+    request->exchange.arrived = false; /* does not hold for the calls that start the request */
     TWILL_TRY(&comm->error, status);
     return call_run(comm, &barrier);
 }
 
 static twill_status prepare_request(struct twill_request *request, const struct twill_call *call)
 {
-    struct twill_comm *comm = request->comm;
+    struct twill_comm *comm = twill_comm_of(request->engine);
     TWILL_TRY(&comm->error, twill_comm_wait(comm, queue_is_empty, comm));
     if (twill_request_prepare(request, call) != TWILL_OK) {
         comm->issue.started++;
@@ -318,12 +317,10 @@ static twill_status prepare_request(struct twill_request *request, const struct 
     }
     TWILL_TRY(&comm->error, twill_request_bounce_in(request));
     TWILL_TRY(&comm->error, exchange_addresses(request));
-    int answer = twill_run_choose(&request->run);
+    int answer = twill_run_choose(request);
     if (answer < 0)
         return (twill_status)answer;
-    for (unsigned i = 0; i < TWILL_WINDOW; i++)
-        TWILL_TRY(&comm->error, twill_run_reserve(&request->run, &comm->issue.slot[i]));
-    return TWILL_OK;
+    return twill_run_reserve_slots(request);
 }
 
 static twill_status init(struct twill_comm *comm, const struct twill_call *call,
@@ -331,7 +328,7 @@ static twill_status init(struct twill_comm *comm, const struct twill_call *call,
 {
     uint64_t ticks = twill_ticks(), before = comm->usage.ticks;
     TWILL_TRY(&comm->error, twill_request_admit(comm, request));
-    struct twill_request *made = twill_request_take(comm);
+    struct twill_request *made = twill_request_take(&comm->engine);
     if (made == NULL)
         return twill_comm_fail(comm, TWILL_ERR_MEMORY, TWILL_CAUSE_ASKED);
     twill_status status = prepare_request(made, call);
@@ -341,7 +338,7 @@ static twill_status init(struct twill_comm *comm, const struct twill_call *call,
         return status;
     }
     made->persistent = true;
-    *request = made->handle;
+    *request = made->handle.given;
     twill_counter_set(&comm->usage.ticks,
                       before + (twill_ticks() - ticks)); /* its barrier is part of it */
     return TWILL_OK;

@@ -5,7 +5,6 @@
 
 #include "lib/base/times.h"
 #include "lib/comm/comm.h"
-#include "lib/engine/shared_prices.h"
 #include "lib/report/recording.h"
 #include "lib/wait/wait.h"
 
@@ -59,7 +58,7 @@ void twill_extend_describe_endpoints(const twill_comm *comm, char *text, size_t 
     for (unsigned t = 0; t < comm->links.transports && used < bytes; t++) {
         struct twill_transport *transport = comm->links.transport[t];
         used += (size_t)snprintf(text + used, bytes - used, "; %s of its own: %s",
-                                 comm->links.alone ? "endpoint and queue" : "no endpoint",
+                                 comm->alone ? "endpoint and queue" : "no endpoint",
                                  transport->ops->describe(transport));
     }
 }
@@ -72,7 +71,7 @@ twill_status twill_extend_dup_alone(twill_comm **made, twill_comm *comm)
 twill_status twill_extend_chooser(struct twill_chooser **chooser, twill_comm *comm,
                                   struct twill_error *error)
 {
-    return twill_comm_create_chooser(chooser, comm, NULL, error);
+    return twill_engine_create_chooser(chooser, &comm->engine, NULL, error);
 }
 
 /* --- waits and progress ----------------------------------------------------------------------- */
@@ -96,7 +95,7 @@ twill_status twill_extend_wait(twill_comm *comm, const char *call, bool (*done)(
         if (comm->waits.wait_since == 0)
             *since = 0;
         comm->waits.wait_since = 0;
-        twill_comm_count_wait(comm, from, idle);
+        twill_engine_count_time(&comm->engine, from, twill_ticks(), idle, false);
         if (status != TWILL_OK)
             status = twill_comm_fail(comm, status, TWILL_CAUSE_ASKED);
     }
@@ -190,7 +189,8 @@ bool twill_extend_is_dead(twill_comm *comm, uint32_t rank)
 const char *twill_extend_name_rank(twill_comm *comm, uint32_t rank, bool dead,
                                    char text[TWILL_EXTEND_TEXT])
 {
-    return dead ? twill_comm_death_text(comm, rank, text) : twill_comm_rank_text(comm, rank, text);
+    return dead ? twill_comm_death_text(comm, rank, text)
+                : twill_engine_rank_text(&comm->engine, rank, text);
 }
 
 void twill_extend_hurry(twill_comm *comm)
@@ -232,8 +232,8 @@ void twill_extend_report(twill_comm *comm, const char *call, const char *what, b
     if (twill_comm_acquire(comm, call) != TWILL_OK)
         return;
     if (all)
-        twill_split_report_all(comm, what);
+        twill_split_report_all(&comm->engine, what);
     else
-        twill_split_report(comm, what);
+        twill_split_report(&comm->engine, what);
     twill_comm_release(comm);
 }

@@ -47,7 +47,7 @@ static twill_status record_group(struct twill_comm *comm, const struct twill_cal
                                  const struct twill_point *point, bool *alike)
 {
     TWILL_TRY(&comm->error, twill_comm_usable(comm));
-    struct twill_request *request = twill_request_take(comm);
+    struct twill_request *request = twill_request_take(&comm->engine);
     if (request == NULL)
         return TWILL_ERR_MEMORY;
     twill_status status =
@@ -74,7 +74,7 @@ static twill_status record_or_fail(struct twill_comm *comm, const struct twill_c
         struct twill_error own = comm->error;
         twill_error_clear(&comm->error);
         (void)TWILL_FAIL(&comm->error, status, "%s: in a group: %s",
-                         TWILL_COMM_RANK_NAME(comm, comm->rank), own.message);
+                         TWILL_ENGINE_RANK_NAME(&comm->engine, comm->rank), own.message);
         status = alike ? status : twill_comm_fail(comm, status, TWILL_CAUSE_ASKED);
     }
     return status;
@@ -94,7 +94,7 @@ twill_status twill_group_record_point(struct twill_comm *comm, const struct twil
 
 static size_t request_bytes(const struct twill_request *request)
 {
-    return request->run.call.count * request->run.layout.element;
+    return request->call.count * request->layout.element;
 }
 
 /* The next collective. Messages in between are skipped: they differ between ranks, which must all
@@ -110,10 +110,9 @@ static struct twill_request *collective_after(const struct twill_request *reques
 /* User-defined operations are not fused: ranks may number them differently. */
 static bool may_fuse(const struct twill_request *a, const struct twill_request *b, size_t bytes)
 {
-    return b != NULL && a->run.call.op < TWILL_OP_COUNT &&
-           a->run.call.collective == TWILL_ALLREDUCE && b->run.call.collective == TWILL_ALLREDUCE &&
-           a->run.call.type == b->run.call.type && a->run.call.op == b->run.call.op &&
-           bytes + request_bytes(b) <= GROUP_FUSED_BYTES;
+    return b != NULL && a->call.op < TWILL_OP_COUNT && a->call.collective == TWILL_ALLREDUCE &&
+           b->call.collective == TWILL_ALLREDUCE && a->call.type == b->call.type &&
+           a->call.op == b->call.op && bytes + request_bytes(b) <= GROUP_FUSED_BYTES;
 }
 
 /* Number of requests from `first` on that are fused into one call, and their bytes in all. */
@@ -133,7 +132,7 @@ static twill_status pack_requests(struct twill_request *first, unsigned n, unsig
     for (; n > 0; n--, first = collective_after(first)) {
         size_t bytes = request_bytes(first);
         if (bytes > 0)
-            TWILL_TRY(&first->comm->error, twill_request_read(first, to, bytes));
+            TWILL_TRY(&first->engine->error, twill_request_read(first, to, bytes));
         to += bytes;
     }
     return TWILL_OK;
@@ -145,7 +144,7 @@ static twill_status unpack_requests(struct twill_request *first, unsigned n,
     for (; n > 0; n--, first = collective_after(first)) {
         size_t bytes = request_bytes(first);
         if (bytes > 0)
-            TWILL_TRY(&first->comm->error, twill_request_write(first, from, bytes));
+            TWILL_TRY(&first->engine->error, twill_request_write(first, from, bytes));
         from += bytes;
     }
     return TWILL_OK;
@@ -155,7 +154,7 @@ static twill_status unpack_requests(struct twill_request *first, unsigned n,
 
 static twill_status begin_collective(struct twill_request *request)
 {
-    struct twill_comm *comm = request->comm;
+    struct twill_comm *comm = twill_comm_of(request->engine);
     comm->issue.started++;
     TWILL_TRY(&comm->error, twill_request_bounce_in(request));
     twill_request_begin(request, 0);
@@ -164,7 +163,7 @@ static twill_status begin_collective(struct twill_request *request)
 
 static twill_status wait_request(struct twill_request *request)
 {
-    struct twill_comm *comm = request->comm;
+    struct twill_comm *comm = twill_comm_of(request->engine);
     if (!twill_request_done(request))
         TWILL_TRY(&comm->error, twill_comm_wait(comm, twill_request_done, request));
     return request->status;
@@ -177,20 +176,20 @@ static twill_status run_fused(struct twill_comm *comm, struct twill_request *fir
     size_t count = 0, counts = 0;
     const struct twill_request *r = first;
     for (unsigned i = 0; i < n; i++, r = collective_after(r)) {
-        count += r->run.call.count;
-        counts = (counts ^ r->run.call.count) * 0x9e3779b97f4a7c15u + 1;
+        count += r->call.count;
+        counts = (counts ^ r->call.count) * 0x9e3779b97f4a7c15u + 1;
     }
-    TWILL_TRY(&comm->error,
-              twill_comm_reserve(comm, &group->packed, &group->packed_bytes, GROUP_FUSED_BYTES));
-    struct twill_call call = first->run.call;
+    TWILL_TRY(&comm->error, twill_engine_reserve(&comm->engine, &group->packed,
+                                                 &group->packed_bytes, GROUP_FUSED_BYTES));
+    struct twill_call call = first->call;
     call.src = call.dst = group->packed;
     call.count = count;
     TWILL_TRY(&comm->error, pack_requests(first, n, group->packed));
     TWILL_TRY(&comm->error, twill_request_prepare(&comm->issue.blocking, &call));
     /* Ranks compare a hash of all counts, not only their sum. */
-    comm->issue.blocking.run.summary.vector = true;
-    comm->issue.blocking.run.summary.count = counts;
-    twill_run_hash_call(&comm->issue.blocking.run);
+    comm->issue.blocking.summary.vector = true;
+    comm->issue.blocking.summary.count = counts;
+    twill_run_hash_call(&comm->issue.blocking);
     TWILL_TRY(&comm->error, begin_collective(&comm->issue.blocking));
     TWILL_TRY(&comm->error, wait_request(&comm->issue.blocking));
     return unpack_requests(first, n, group->packed);
@@ -237,7 +236,7 @@ static twill_status begin_collectives(struct twill_comm *comm)
 
 static twill_status wait_requests(struct twill_comm *comm)
 {
-    int swept = twill_points_sweep(comm);
+    int swept = twill_points_sweep(&comm->engine);
     if (swept < 0)
         return (twill_status)swept;
     for (struct twill_request *r = comm->group->first; r != NULL; r = r->recorded) {
@@ -289,7 +288,7 @@ twill_status twill_group_end(twill_comm *comm)
         if (status != TWILL_OK && !comm->broken)
             status = twill_comm_fail(comm, status, TWILL_CAUSE_ASKED);
         forget_group(comm);
-        twill_comm_count_call(comm, ticks, twill_ticks(), idle);
+        twill_engine_count_time(&comm->engine, ticks, twill_ticks(), idle, true);
     }
     twill_comm_release(comm);
     return status;

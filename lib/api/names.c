@@ -109,6 +109,46 @@ twill_status twill_comm_counters(const twill_comm *comm, twill_counters *counter
 {
     if (!twill_comm_is_live(comm) || counters == NULL)
         return TWILL_ERR_ARGUMENT;
-    twill_comm_count(comm, counters);
+    *counters = (twill_counters){
+        .calls = twill_counter_read(&comm->usage.counters.calls),
+        .bytes_sent = twill_counter_read(&comm->usage.counters.bytes_sent),
+        .bytes_copied = twill_counter_read(&comm->usage.counters.bytes_copied),
+        .seconds = twill_engine_seconds(&comm->engine, twill_counter_read(&comm->usage.ticks)),
+        .seconds_waiting =
+            twill_engine_seconds(&comm->engine, twill_counter_read(&comm->split.now.waiting)),
+    };
+    double blocked =
+        twill_engine_seconds(&comm->engine, twill_counter_read(&comm->split.now.blocked));
+    counters->seconds_blocked =
+        blocked > counters->seconds_waiting ? blocked - counters->seconds_waiting : 0;
+    for (unsigned t = 0; t < comm->links.transports; t++) {
+        const struct twill_transport *transport = comm->links.transport[t];
+        struct twill_transport_counters sum;
+        twill_transport_count(transport, &sum);
+        counters->bytes_copied += sum.copied;
+        counters->registrations += sum.registrations;
+        counters->deregistrations += sum.deregistrations;
+        counters->registration_hits += sum.registration_hits;
+        if (!transport->ops->sleeps_on_doorbell)
+            counters->bytes_wire += sum.bytes + sum.header_bytes;
+    }
+    struct twill_memory_stats user, library;
+    twill_context_memory_stats(comm->context, &user, &library);
+    counters->memory_fallbacks = user.fallbacks + library.fallbacks;
+    return TWILL_OK;
+}
+
+const char *twill_comm_times(twill_comm *comm, size_t index)
+{
+    return twill_comm_is_live(comm) ? twill_split_line(&comm->engine, index) : NULL;
+}
+
+twill_status twill_comm_times_reset(twill_comm *comm)
+{
+    twill_status status = twill_comm_acquire(comm, "twill_comm_times_reset");
+    if (status != TWILL_OK)
+        return status;
+    twill_split_begin(&comm->engine, TWILL_SPLIT_PROGRAM);
+    twill_comm_release(comm);
     return TWILL_OK;
 }

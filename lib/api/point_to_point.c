@@ -4,7 +4,6 @@
 #include "fabric/transports.h"
 #include "lib/api/api_internal.h"
 #include "lib/engine/device_call.h"
-#include "lib/engine/log_calls.h"
 #include "lib/engine/trace_calls.h"
 
 #include <string.h>
@@ -64,9 +63,9 @@ static twill_status open_self(struct twill_comm *comm)
 
 static twill_status connect(struct twill_comm *comm, uint32_t peer)
 {
-    if (peer == comm->rank && twill_comm_link(comm, peer)->ops != &twill_self_transport)
+    if (peer == comm->rank && twill_engine_link(&comm->engine, peer)->ops != &twill_self_transport)
         TWILL_TRY(&comm->error, open_self(comm));
-    return twill_comm_connect(comm, peer);
+    return twill_engine_connect(&comm->engine, peer);
 }
 
 static struct twill_transfer transfer_of(const struct twill_request *request, int way)
@@ -81,14 +80,15 @@ static struct twill_transfer transfer_of(const struct twill_request *request, in
         .lane = TWILL_POINT_LANE,
         .peer = (uint32_t)(way == TWILL_OUT ? p->to : p->from),
         .signature = signature_of(p->type, count),
-        .buffer = request->bounced[way] != NULL ? request->bounced[way] : buffer,
+        .buffer = request->buffers.device.copied[way] != NULL ? request->buffers.device.copied[way]
+                                                              : buffer,
         .bytes = count * twill_type_size(p->type),
     };
 }
 
 twill_status twill_point_prepare(struct twill_request *request, const struct twill_point *point)
 {
-    struct twill_comm *comm = request->comm;
+    struct twill_comm *comm = twill_comm_of(request->engine);
     request->is_point = true;
     request->status = TWILL_OK;
     request->point = *point;
@@ -129,7 +129,7 @@ twill_status twill_point_check_itself(struct twill_comm *comm, int sends, int re
 
 twill_status twill_point_begin(struct twill_request *request)
 {
-    struct twill_comm *comm = request->comm;
+    struct twill_comm *comm = twill_comm_of(request->engine);
     const struct twill_point *p = &request->point;
     bool used[2] = {p->sends, p->receives};
     if (TWILL_UNLIKELY(comm->traced)) {
@@ -147,7 +147,7 @@ twill_status twill_point_begin(struct twill_request *request)
         *transfer = transfer_of(request, way);
         if (!used[way])
             continue;
-        struct twill_transport *link = twill_comm_link(comm, transfer->peer);
+        struct twill_transport *link = twill_engine_link(&comm->engine, transfer->peer);
         if (way == TWILL_OUT)
             twill_counter_add(&comm->usage.counters.bytes_sent, transfer->bytes);
         TWILL_TRY(&comm->error, link->ops->post(link, transfer, &comm->error));
@@ -159,7 +159,7 @@ twill_status twill_point_begin(struct twill_request *request)
 bool twill_point_is_lonely(const struct twill_request *request)
 {
     const struct twill_transfer *t = request->transfer;
-    uint32_t self = request->comm->rank;
+    uint32_t self = request->engine->rank;
     return request->is_point && !twill_request_done(request) &&
            ((t[TWILL_OUT].status == TWILL_PENDING && t[TWILL_OUT].peer == self) ||
             (t[TWILL_IN].status == TWILL_PENDING && t[TWILL_IN].peer == self));
@@ -175,13 +175,13 @@ static twill_status fail_point(struct twill_comm *comm, twill_status status)
         return twill_comm_fail(comm, status, TWILL_CAUSE_ASKED);
     twill_error_clear(&comm->error);
     (void)TWILL_FAIL(&comm->error, status, "%s: point to point: %s",
-                     TWILL_COMM_RANK_NAME(comm, comm->rank), own.message);
+                     TWILL_ENGINE_RANK_NAME(&comm->engine, comm->rank), own.message);
     return twill_comm_fail(comm, status, TWILL_CAUSE_ASKED);
 }
 
 static twill_status sweep_points(struct twill_comm *comm)
 {
-    int swept = twill_points_sweep(comm);
+    int swept = twill_points_sweep(&comm->engine);
     return swept < 0 ? (twill_status)swept : TWILL_OK;
 }
 
@@ -230,7 +230,7 @@ static twill_status make_point(struct twill_comm *comm, const struct twill_point
                                bool persistent, twill_request **request)
 {
     TWILL_TRY(&comm->error, twill_request_admit(comm, request));
-    struct twill_request *made = twill_request_take(comm);
+    struct twill_request *made = twill_request_take(&comm->engine);
     if (made == NULL)
         return fail_point(comm, TWILL_ERR_MEMORY);
     twill_status status = twill_point_prepare(made, point);
@@ -239,13 +239,13 @@ static twill_status make_point(struct twill_comm *comm, const struct twill_point
         twill_request_give(made);
         return fail_point(comm, status);
     }
-    *request = made->handle;
+    *request = made->handle.given;
     return TWILL_OK;
 }
 
 twill_status twill_point_launch(struct twill_request *request)
 {
-    struct twill_comm *comm = request->comm;
+    struct twill_comm *comm = twill_comm_of(request->engine);
     request->pends = true;
     twill_comm_pend(comm);
     twill_status status = twill_point_begin(request);

@@ -188,7 +188,7 @@ static twill_status begin_reconfiguration(twill_comm *comm, const twill_handle *
     if (comm == NULL)
         return TWILL_OK;
     TWILL_TRY(error, twill_comm_acquire(comm, "twill_comm_reconfigure"));
-    if (atomic_load_explicit(&comm->claim.pending, memory_order_acquire) == 0)
+    if (atomic_load_explicit(&comm->pending, memory_order_acquire) == 0)
         return TWILL_OK;
     twill_comm_release(comm);
     return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "a request on the old communicator is under way");

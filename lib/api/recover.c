@@ -25,7 +25,7 @@ static twill_status begin_agreement(struct twill_comm *comm, const void *result,
     struct twill_error error = {0};
     if (result == NULL)
         status = TWILL_FAIL(&error, TWILL_ERR_ARGUMENT, "the result's address is NULL");
-    else if (atomic_load_explicit(&comm->claim.pending, memory_order_acquire) > 0)
+    else if (atomic_load_explicit(&comm->pending, memory_order_acquire) > 0)
         status = TWILL_FAIL(&error, TWILL_ERR_ARGUMENT, "a request on it is under way");
     return status == TWILL_OK ? status : end_agreement(comm, status, &error);
 }

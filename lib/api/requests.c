@@ -14,7 +14,7 @@ static bool request_is_idle(const struct twill_request *request)
  * unless another thread is in a call on that. */
 static twill_status refuse_ended(const twill_request *handle, const char *call)
 {
-    struct twill_comm *comm = twill_request_past_comm(handle);
+    struct twill_comm *comm = twill_comm_of(twill_request_past_engine(handle));
     char rank[TWILL_RANK_TEXT];
     if (!twill_comm_is_live(comm) || !twill_comm_try_hold(comm))
         return TWILL_ERR_ARGUMENT;
@@ -22,7 +22,7 @@ static twill_status refuse_ended(const twill_request *handle, const char *call)
         twill_error_clear(&comm->error);
         (void)TWILL_FAIL(&comm->error, TWILL_ERR_ARGUMENT,
                          "%s: %s: this request has been waited for, or freed, before",
-                         twill_comm_rank_text(comm, comm->rank, rank), call);
+                         twill_engine_rank_text(&comm->engine, comm->rank, rank), call);
     }
     twill_comm_release(comm);
     return TWILL_ERR_ARGUMENT;
@@ -37,7 +37,7 @@ struct wait_start {
 static struct wait_start begin_time(const struct twill_request *request)
 {
     bool counted = !request->is_point && !twill_request_done(request);
-    return (struct wait_start){counted ? twill_ticks() : 0, request->comm->split.idle};
+    return (struct wait_start){counted ? twill_ticks() : 0, request->engine->split.idle};
 }
 
 /* Wait with a request's own timeout, if it has one. Returns the communicator's, to be set again
@@ -59,14 +59,14 @@ static void restore_timeout(struct twill_comm *comm, uint64_t of_comm)
 static void count_time(struct twill_comm *comm, const struct wait_start *start)
 {
     if (start->ticks != 0)
-        twill_comm_count_wait(comm, start->ticks, start->idle);
+        twill_engine_count_time(&comm->engine, start->ticks, twill_ticks(), start->idle, false);
 }
 
 /* Return the status of a complete request; free it and clear the handle unless it is persistent.
  * The communicator is held. */
 static twill_status finish_request(struct twill_request *r, twill_request **handle)
 {
-    struct twill_comm *comm = r->comm;
+    struct twill_comm *comm = twill_comm_of(r->engine);
     twill_status status = r->status;
     if (status == TWILL_OK) {
         status = twill_request_bounce_out(r);
@@ -83,7 +83,7 @@ static twill_status finish_request(struct twill_request *r, twill_request **hand
 
 static twill_status restart_request(struct twill_request *request)
 {
-    struct twill_comm *comm = request->comm;
+    struct twill_comm *comm = twill_comm_of(request->engine);
     TWILL_TRY(&comm->error, twill_comm_usable(comm));
     if (!request->persistent || !request_is_idle(request))
         return TWILL_COMM_REFUSE(comm, TWILL_ERR_ARGUMENT, "the request is %s",
@@ -112,7 +112,7 @@ twill_status twill_request_start(twill_request *handle)
     struct twill_request *request = twill_request_find(handle);
     if (request == NULL)
         return refuse_ended(handle, "twill_request_start");
-    struct twill_comm *comm = request->comm;
+    struct twill_comm *comm = twill_comm_of(request->engine);
     twill_status status = twill_comm_acquire_live(comm, "twill_request_start");
     if (status != TWILL_OK)
         return status;
@@ -131,7 +131,7 @@ twill_status twill_test(twill_request **handle, int *done)
     struct twill_request *request = twill_request_find(*handle);
     if (request == NULL)
         return refuse_ended(*handle, "twill_test");
-    struct twill_comm *comm = request->comm;
+    struct twill_comm *comm = twill_comm_of(request->engine);
     if (request_is_idle(request))
         return TWILL_OK;
     twill_status status = twill_comm_acquire_live(comm, "twill_test");
@@ -181,7 +181,7 @@ static twill_status wait_one(twill_request **handle, uint64_t *since)
     struct twill_request *request = twill_request_find(*handle);
     if (request == NULL)
         return refuse_ended(*handle, "twill_wait");
-    struct twill_comm *comm = request->comm;
+    struct twill_comm *comm = twill_comm_of(request->engine);
     if (request_is_idle(request))
         return TWILL_OK;
     twill_status status = twill_comm_acquire_live(comm, "twill_wait");
@@ -259,7 +259,7 @@ static bool some_done(const void *of)
 /* Wait until any is complete. Waiting on the communicator of one also progresses the others. */
 static twill_status wait_on(struct twill_request *request, const struct several *several)
 {
-    struct twill_comm *comm = request->comm;
+    struct twill_comm *comm = twill_comm_of(request->engine);
     twill_status status = twill_comm_acquire_live(comm, "twill_wait_any");
     if (status != TWILL_OK)
         return status;
@@ -276,7 +276,7 @@ static twill_status wait_on(struct twill_request *request, const struct several 
 
 static twill_status finish_one(struct twill_request *request, twill_request **handle)
 {
-    struct twill_comm *comm = request->comm;
+    struct twill_comm *comm = twill_comm_of(request->engine);
     twill_status status = twill_comm_acquire_live(comm, "twill_wait_any");
     if (status != TWILL_OK)
         return status;
@@ -332,7 +332,7 @@ twill_status twill_request_free(twill_request **handle)
     struct twill_request *request = twill_request_find(*handle);
     if (request == NULL)
         return refuse_ended(*handle, "twill_request_free");
-    struct twill_comm *comm = request->comm;
+    struct twill_comm *comm = twill_comm_of(request->engine);
     twill_status status = twill_comm_acquire_live(comm, "twill_request_free");
     if (status != TWILL_OK)
         return status;
@@ -354,7 +354,7 @@ twill_status twill_request_set_timeout(twill_request *handle, double seconds)
     struct twill_request *request = twill_request_find(handle);
     if (request == NULL)
         return refuse_ended(handle, "twill_request_set_timeout");
-    struct twill_comm *comm = request->comm;
+    struct twill_comm *comm = twill_comm_of(request->engine);
     TWILL_TRY(NULL, twill_comm_acquire_live(comm, "twill_request_set_timeout"));
     twill_status status = twill_comm_check_timeout(comm, seconds);
     if (status == TWILL_OK)

@@ -208,7 +208,8 @@ twill_status twill_recovery_conclude(struct twill_comm *comm, twill_status statu
     comm->error = *error;
     comm->error.status = status;
     if (strncmp(error->message, "rank ", 5) != 0)
-        twill_error_prefix(&comm->error, "%s: %s: ", twill_comm_rank_text(comm, comm->rank, rank),
+        twill_error_prefix(&comm->error,
+                           "%s: %s: ", twill_engine_rank_text(&comm->engine, comm->rank, rank),
                            atomic_load_explicit(&comm->claim.held, memory_order_relaxed));
     twill_context_lock(comm->context);
     /* While it is torn and not broken yet, its next holder breaks it with the cause that is there.
@@ -299,7 +300,8 @@ static twill_status check_decision(struct twill_comm *comm, const struct twill_d
         return TWILL_FAIL(error, TWILL_ERR_PEER,
                           "%s does not answer and may be going on, and the %u of %u ranks that "
                           "remain are no majority",
-                          twill_comm_rank_text(comm, lost, rank), live, comm->world->size);
+                          twill_engine_rank_text(&comm->engine, lost, rank), live,
+                          comm->world->size);
     return TWILL_OK;
 }
 

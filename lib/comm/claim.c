@@ -29,7 +29,8 @@ static twill_status tear(struct twill_comm *comm, twill_status status, const cha
     va_start(arguments, format);
     twill_context_lock(comm->context);
     if (atomic_load(&comm->live) == TWILL_LIVE) {
-        snprintf(before, sizeof(before), "%s: ", twill_comm_rank_text(comm, comm->rank, rank));
+        snprintf(before, sizeof(before),
+                 "%s: ", twill_engine_rank_text(&comm->engine, comm->rank, rank));
         (void)twill_error_set_list(&comm->claim.refused, status, TWILL_NO_RANK, __FILE__, __LINE__,
                                    before, format, arguments);
         atomic_store(&comm->live, TWILL_TORN);
@@ -94,7 +95,7 @@ static twill_status refuse_forked(struct twill_comm *comm, const char *call)
     twill_error_clear(&comm->error);
     return TWILL_FAIL(&comm->error, TWILL_ERR_FORKED,
                       "%s: %s: this process was forked after the context was created",
-                      twill_comm_rank_text(comm, comm->rank, rank), call);
+                      twill_engine_rank_text(&comm->engine, comm->rank, rank), call);
 }
 
 twill_status twill_comm_acquire_slow(struct twill_comm *comm, const char *call)
@@ -240,7 +241,7 @@ static bool end_handle(struct twill_comm *comm, const char *call)
     twill_say(&comm->context->log, TWILL_LOG_WARN,
               "%s: %s: a thread has been in twill_comm_revoke() on communicator %u for %.1f s "
               "(TWILL_TIMEOUT): it is not destroyed",
-              twill_comm_rank_text(comm, comm->rank, rank), call, comm->number,
+              twill_engine_rank_text(&comm->engine, comm->rank, rank), call, comm->number,
               (double)patience(comm) * 1e-9);
     twill_comm_release(comm);
     return false;
@@ -272,7 +273,7 @@ bool twill_comm_leave_by(struct twill_comm *comm, const char *call,
 
 void twill_comm_pend(struct twill_comm *comm)
 {
-    twill_comm_count_pending(comm, 1);
+    twill_engine_count_pending(&comm->engine, 1);
     atomic_fetch_add(&comm->context->comms.pending, 1);
     if (comm->context->progress.enabled)
         twill_progress_wake(comm->context);
@@ -287,7 +288,7 @@ static struct twill_comm *take_comm(struct twill_context *context, size_t i,
     twill_context_lock(context);
     struct twill_comm *comm = i < context->comms.opened ? context->comms.open[i] : NULL;
     *taken = comm != NULL && comm != except &&
-             atomic_load_explicit(&comm->claim.pending, memory_order_relaxed) > 0 &&
+             atomic_load_explicit(&comm->pending, memory_order_relaxed) > 0 &&
              twill_comm_try_hold(comm);
     twill_context_unlock(context);
     return comm;
@@ -302,8 +303,8 @@ static int advance_open(struct twill_context *context, const struct twill_comm *
     for (size_t i = 0; (comm = take_comm(context, i, except, &taken)) != NULL; i++) {
         if (!taken)
             continue;
-        if (atomic_load_explicit(&comm->claim.pending, memory_order_relaxed) > 0) {
-            int n = twill_comm_advance(comm);
+        if (atomic_load_explicit(&comm->pending, memory_order_relaxed) > 0) {
+            int n = twill_engine_advance(&comm->engine);
             if (n < 0 && !comm->broken)
                 (void)twill_comm_fail(comm, (twill_status)n, TWILL_CAUSE_ASKED);
             if (n > 0)

@@ -67,9 +67,8 @@ static twill_status locate_ranks(struct twill_comm *comm, const struct twill_com
     if (comm->links.view == NULL || comm->health.reported == NULL || comm->links.route == NULL ||
         comm->links.connected == NULL || comm->job == NULL)
         return TWILL_FAIL(&comm->error, TWILL_ERR_MEMORY, "out of memory");
-    TWILL_TRY(&comm->error, twill_split_open(comm));
-    TWILL_TRY(&comm->error, twill_request_open(&comm->issue.blocking, comm));
-    TWILL_TRY(&comm->error, twill_request_open(&comm->issue.blocking_point, comm));
+    comm->ports = &twill_comm_ports;
+    TWILL_TRY(&comm->error, twill_engine_open(&comm->engine));
     bool same = comm->world->size == comm->context->job.world.size;
     for (uint32_t r = 0; r < comm->world->size; r++) {
         comm->job[r] = parent != NULL ? parent->job[ranks[r]] : r;
@@ -130,7 +129,7 @@ static void configure(struct twill_comm *comm)
     comm->agrees = config->number[TWILL_VARIABLE_AGREE] != 0;
     int64_t spin = config->number[TWILL_VARIABLE_SPIN];
     comm->traced = twill_log_enabled(&comm->context->log, TWILL_LOG_DEBUG);
-    comm->tuning.pace = (struct twill_pace){
+    comm->pace = (struct twill_pace){
         .spins = spin >= 0                    ? (uint32_t)spin
                  : comm->context->job.crowded ? TWILL_SPIN_SHARED
                                               : TWILL_SPIN_ALONE,
@@ -150,10 +149,6 @@ static void configure(struct twill_comm *comm)
     comm->tuning.stream = stream_from(comm);
     comm->tuning.crowded = sharers(comm);
     comm->waits.ended_at_timeout = UINT64_MAX;
-    comm->issue.epoch = TWILL_LINES; /* above 0, the epoch of unused lines */
-    comm->issue.arrived = comm->issue.epoch - 1;
-    comm->usage.ticks_at_start = twill_ticks();
-    comm->usage.ns_at_start = twill_now();
 }
 
 /* Ended communicators kept readable, to detect late uses of their handles. */
@@ -168,14 +163,11 @@ void twill_comm_close(struct twill_comm *comm)
     twill_growth_close(comm);
     for (unsigned t = 0; t < comm->links.transports; t++)
         comm->links.transport[t]->ops->close(comm->links.transport[t]);
-    twill_split_close(comm);
     if (context->comms.observer != NULL)
         context->comms.observer->closed(comm);
-    if (comm->links.alone)
+    if (comm->alone)
         twill_comm_end_alone(comm);
-    twill_plans_destroy(comm);
-    twill_chooser_destroy(comm->plan_cache.chooser);
-    twill_requests_destroy(comm);
+    twill_engine_close(&comm->engine);
     twill_single_copy_close(comm->links.single_copy);
     if (comm->node != NULL)
         twill_node_close(comm->node);
@@ -289,7 +281,7 @@ static twill_status take_number(struct opening *o)
         if (o->numbers[r].what != o->own.what)
             return TWILL_FAIL(&comm->error, TWILL_ERR_MISMATCH,
                               "%s makes a communicator of other ranks",
-                              TWILL_COMM_RANK_NAME(comm, r));
+                              TWILL_ENGINE_RANK_NAME(&comm->engine, r));
     }
     if (next >= UINT32_MAX)
         return TWILL_FAIL(&comm->error, TWILL_ERR_UNSUPPORTED,
@@ -364,13 +356,13 @@ static twill_status conclude_members(struct opening *o)
     if (why != NULL)
         return TWILL_FAIL(&comm->error, TWILL_ERR_SYSTEM,
                           "ranks of a node that shared memory before cannot now: %s", why);
-    twill_staging_recall(comm);
-    twill_spread_prepare(comm);
+    twill_staging_recall(&comm->engine);
+    twill_spread_prepare(&comm->engine);
     if (o->probes)
         twill_single_copy_conclude(&comm->links.single_copy, comm->rank, comm->world, o->how,
                                    sizeof(o->how));
     note_single_copy(o);
-    twill_trace_open(comm, o->parent == NULL);
+    twill_trace_open(&comm->engine, o->parent == NULL);
     return open_views(comm);
 }
 
@@ -469,14 +461,5 @@ twill_status twill_comm_open(struct twill_comm **made, struct twill_context *con
     if (context->comms.observer != NULL)
         context->comms.observer->opened(comm);
     *made = comm;
-    return TWILL_OK;
-}
-
-twill_status twill_comm_connect(struct twill_comm *comm, uint32_t peer)
-{
-    struct twill_transport *link = twill_comm_link(comm, peer);
-    if (!comm->links.connected[peer] && link->ops->connect != NULL)
-        TWILL_TRY(&comm->error, link->ops->connect(link, peer, &comm->error));
-    comm->links.connected[peer] = 1;
     return TWILL_OK;
 }

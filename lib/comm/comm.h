@@ -3,10 +3,7 @@
 #ifndef TWILL_COMM_H
 #define TWILL_COMM_H
 
-#include "lib/base/trace.h"
-#include "lib/engine/request.h"
-#include "lib/engine/spread_ranks.h"
-#include "lib/engine/time_split.h"
+#include "lib/engine/engine.h"
 #include "lib/job/context.h"
 #include "lib/wait/wait.h"
 
@@ -14,57 +11,11 @@
 
 #define TWILL_MAILBOX_REPORTS 4u
 
-/* How a communicator reaches its peers. */
-struct twill_comm_links {
-    struct twill_transport *transport[TWILL_TRANSPORTS_MOST];
-    unsigned transports;
-    uint8_t *route;                        /* [size] index into transport, for each peer */
-    uint8_t *connected;                    /* [size] */
-    struct twill_heap_view *view;          /* [local_size] heaps of the ranks of this node */
-    struct twill_single_copy *single_copy; /* other memory of theirs; NULL: inaccessible */
-    bool alone;                            /* its endpoints are its own: twill_comm_dup_alone() */
-    struct twill_alone own;                /* alone: what it has in place of the context's */
-    char rail_line[224];                   /* result of twill_comm_rail() */
-};
-
-/* The plans of a communicator: lib/engine/plan.c. */
-struct twill_plan_cache {
-    const struct twill_plan *last; /* plan of the last call, and the request it was selected for */
-    struct twill_select_request last_key;
-    struct twill_plan *plans;
-    struct twill_chooser *chooser;
-    bool logged_substitute; /* has warned that TWILL_ALGORITHM was not followed */
-};
-
-/* The issue queue: calls in the order they were started, and their numbers. */
-struct twill_issue_queue {
-    struct twill_slot slot[TWILL_WINDOW];
-    struct twill_request *queue, *queue_tail; /* collectives under way, in order of start */
-    struct twill_request *filling;            /* the first with segments that have not begun */
-    struct twill_request *points;             /* point-to-point requests under way */
-    struct twill_request *spare;              /* requests for reuse */
-    struct twill_request_slab *slab;          /* their memory */
-    unsigned unused;                          /* requests never used, in the first slab */
-    const struct twill_transfer *setting_up;  /* [2] of lib/comm/comm_bootstrap.c, or NULL */
-    struct twill_run *exchanging; /* persistent call being initialised: addresses outstanding */
-    unsigned messaging;           /* requests under way that may have messages */
-    struct twill_request blocking, blocking_point;
-
-    struct twill_call call; /* as published: the first that is not complete, or the last one */
-    uint64_t sequence;      /* its number, from 1; 0: none yet */
-    uint64_t started;       /* calls started */
-    uint64_t chain_hash;    /* of all calls so far, for the next one's signature */
-    uint64_t epoch;         /* of the next instance */
-    uint64_t arrived;       /* the last instance that all ranks of the node have begun */
-    uint32_t differs;       /* 1 + the rank whose message was of another, unknown call; or 0 */
-};
-
 /* Waits and their deadlines: lib/comm/comm_wait.c. Times are of twill_now(). */
 struct twill_comm_waits {
     struct twill_waiting test_wait; /* of tests in a row that found nothing */
     uint64_t wait_since;            /* the next wait's deadline runs from here; 0: from its start */
     uint64_t moved_at;              /* last advanced by a wait on another communicator */
-    uint32_t elsewhere;             /* 1 + the rank that set-up waits for by a socket of its own */
     uint64_t timed_out_since;       /* start of a wait that has timed out; 0: none has */
     uint64_t ended_at_timeout; /* last call that had ended when context->health.timed_out was set,
                                   under the context's lock; UINT64_MAX: this was made later */
@@ -90,33 +41,11 @@ struct twill_comm_health {
     struct twill_growth *growth;     /* lib/comm/grow.c: rank 0: a handle was made; or NULL */
 };
 
-/* Settings of a communicator, and what it has learnt about waiting. */
-struct twill_comm_tuning {
-    size_t segment, segment_net; /* bytes: TWILL_TUNE=segment, TWILL_TUNE=segment_net */
-    size_t segment_exchange;     /* bytes: of algorithms whose messages do not wait for others */
-    size_t stream;               /* bytes from which stores bypass the caches */
-    uint64_t timeout_ns;
-    uint32_t crowded; /* ranks to a core, of one node; 0: each has its own; equal on all */
-    struct twill_cpu_share share;
-    struct twill_pace pace; /* of waits */
-    int threads;
-    bool reproducible;
-};
-
 /* Which thread is in a call on a communicator: lib/comm/claim.c. */
 struct twill_comm_claim {
     _Atomic(const char *) held; /* the public call that a thread is in, or NULL */
-    _Atomic unsigned pending;   /* requests that other threads may advance; written by the holder */
     struct twill_error refused; /* why it is torn; under the context's lock */
     _Atomic unsigned revoking;  /* threads in twill_comm_revoke() */
-};
-
-/* What a communicator has done, and the twill_ticks() spent in its calls. Its holder adds with
- * twill_counter_add(), any thread reads. */
-struct twill_comm_usage {
-    twill_counters counters;
-    uint64_t ticks;
-    uint64_t ticks_at_start, ns_at_start; /* twill_ticks() and twill_now() when it was made */
 };
 
 struct twill_call_group; /* lib/api/group.c */
@@ -134,52 +63,37 @@ struct twill_comm_observer {
 /* Made by twill_comm_open(), ended by twill_comm_close(). Used by the thread that holds it, but for
  * the members marked otherwise. */
 struct twill_comm {
-    /* Identity and life. */
+    union { /* what its calls run on: the engine's members are its own */
+        struct twill_engine engine;
+        struct {
+            TWILL_ENGINE_MEMBERS
+        };
+    };
+
+    /* Life. */
     _Atomic uint32_t live; /* its state: lib/comm/claim.c */
     bool broken;
-    bool traced; /* log each call: TWILL_LOG=debug */
     bool agrees; /* on the outcome of each blocking reduction: TWILL_AGREE=every */
     struct twill_comm_claim claim;
-    struct twill_error error;
-    bool owns_context; /* made by twill_init() */
-    struct twill_context *context;
+    bool owns_context;  /* made by twill_init() */
     bool makes_alone;   /* communicators made out of this one have endpoints of their own */
     const char *making; /* the call that makes a communicator out of this one, or NULL */
     struct twill_call_group *group; /* of calls, or NULL */
+    struct twill_world own;         /* world, unless that is the context's */
 
-    /* Topology. */
-    const struct twill_world *world; /* the context's, or own */
-    struct twill_world own;
-    uint32_t *job;         /* [size] rank in the job of each rank */
-    struct twill_oob *oob; /* among its ranks, for set-up; the context's, or its own */
-    uint32_t rank;
-    uint32_t number; /* same on all its ranks; none of them has another of that number */
-    uint32_t local, local_size;
-    struct twill_node *node;
-
-    struct twill_comm_links links;
-    struct twill_plan_cache plan_cache;
-    struct twill_issue_queue issue;
     struct twill_comm_waits waits;
+    struct twill_pace pace; /* of waits */
     struct twill_comm_health health;
-    struct twill_comm_tuning tuning;
-    struct twill_staging staging[TWILL_STAGING_KINDS];
-    struct twill_comm_usage usage;
-    struct twill_time_split split;
-    struct twill_trace trace;
+    bool alone;              /* its endpoints are its own: twill_comm_dup_alone() */
+    struct twill_alone ends; /* alone: what it has in place of the context's */
+    char rail_line[224];     /* result of twill_comm_rail() */
 };
 
-/* Add to comm->claim.pending. Only the holder of the communicator changes it, so the addition need
- * not be atomic. */
-static inline void twill_comm_count_pending(struct twill_comm *comm, unsigned more)
+/* Return the communicator of an engine; NULL: none. */
+static inline struct twill_comm *twill_comm_of(const struct twill_engine *engine)
 {
-    unsigned pending = atomic_load_explicit(&comm->claim.pending, memory_order_relaxed);
-    atomic_store_explicit(&comm->claim.pending, pending + more, memory_order_release);
-}
-
-static inline struct twill_transport *twill_comm_link(const struct twill_comm *comm, uint32_t peer)
-{
-    return comm->links.transport[comm->links.route[peer]];
+    _Static_assert(offsetof(struct twill_comm, engine) == 0, "the engine comes first");
+    return (struct twill_comm *)(uintptr_t)engine;
 }
 
 /* Create a communicator of the ranks of `oob`; collective over them. parent NULL: all ranks of the
@@ -190,9 +104,6 @@ twill_status twill_comm_open(struct twill_comm **made, struct twill_context *con
                              const uint32_t *ranks, uint64_t what, struct twill_error *error);
 /* Note the transport that would be used between nodes, when there is one node. */
 void twill_context_preview(struct twill_context *context);
-/* Make the link to a peer ready, if it is not. */
-twill_status twill_comm_connect(struct twill_comm *comm, uint32_t peer);
-
 /* Like twill_comm_dup(), with network endpoints and completion queues that no other communicator
  * uses, for a thread of its own. */
 twill_status twill_comm_dup_alone(twill_comm **made, twill_comm *comm);
@@ -266,7 +177,7 @@ static inline void twill_comm_release(struct twill_comm *comm)
 extern const char twill_held_by_progress[];
 
 /* Hold the communicator, if it is free, to advance it. Threads other than the owner must then check
- * comm->claim.pending and leave at once if it is 0. Pair with twill_comm_release(). */
+ * comm->pending and leave at once if it is 0. Pair with twill_comm_release(). */
 static inline bool twill_comm_try_hold(struct twill_comm *comm)
 {
     const char *expected = NULL;
@@ -281,16 +192,16 @@ static inline bool twill_comm_try_hold(struct twill_comm *comm)
  * that call, or NULL at the deadline. Pair with twill_comm_release(). */
 bool twill_comm_hold(struct twill_comm *comm, const char *call, const char **inside);
 
-/* comm->claim.pending counts requests under way that other threads may advance. They take a
+/* comm->pending counts requests under way that other threads may advance. They take a
  * communicator only while that is not 0, and never while a call is in it.
  *
  * Count a request that other threads may advance, and wake or start the progress thread, if there
- * is to be one. Pair with twill_comm_unpend(). The communicator is held. */
+ * is to be one. The communicator is held. */
 void twill_comm_pend(struct twill_comm *comm);
 
 static inline int twill_context_advance_others(struct twill_comm *self)
 {
-    unsigned own = atomic_load_explicit(&self->claim.pending, memory_order_relaxed);
+    unsigned own = atomic_load_explicit(&self->pending, memory_order_relaxed);
     if (TWILL_LIKELY(atomic_load_explicit(&self->context->comms.pending, memory_order_relaxed) ==
                      own))
         return 0;
@@ -308,43 +219,6 @@ static inline bool twill_comm_is_live(const struct twill_comm *comm)
     return live == TWILL_LIVE || live == TWILL_TORN || live == TWILL_BREAKING;
 }
 
-/* Count the time that starting a nonblocking call took. Small ones are left out: they take less
- * time than reading the clock twice. */
-#define TWILL_COUNTED_BYTES 4096u
-static inline void twill_request_count_start(const struct twill_request *request)
-{
-    const struct twill_side *side = request->run.buffers.side;
-    if (TWILL_UNLIKELY(side[TWILL_SRC].bytes + side[TWILL_DST].bytes >= TWILL_COUNTED_BYTES))
-        twill_counter_add(&request->comm->usage.ticks, twill_ticks() - request->ticks);
-}
-
-/* Count the time between two twill_ticks(), and split it if it is long or a sample of
- * TWILL_SPLIT_EVERY calls. idle: comm->split.idle at its start. */
-static inline void twill_comm_count_time(struct twill_comm *comm, uint64_t from, uint64_t to,
-                                         uint64_t idle, bool sample)
-{
-    uint64_t spent = to - from;
-    bool is_long = spent >= TWILL_SPLIT_TICKS;
-    twill_counter_add(&comm->usage.ticks, spent);
-    if (TWILL_UNLIKELY(is_long || sample))
-        twill_split_add(comm, from, to, idle, is_long ? 1 : TWILL_SPLIT_EVERY);
-    if (TWILL_UNLIKELY(comm->usage.counters.calls >= comm->split.report_at))
-        twill_split_report_due(comm);
-}
-
-/* Count the time of a blocking call. */
-static inline void twill_comm_count_call(struct twill_comm *comm, uint64_t from, uint64_t to,
-                                         uint64_t idle)
-{
-    twill_comm_count_time(comm, from, to, idle, comm->issue.started % TWILL_SPLIT_EVERY == 0);
-}
-
-/* Count the time of a wait for nonblocking calls, from a twill_ticks() to now. */
-static inline void twill_comm_count_wait(struct twill_comm *comm, uint64_t from, uint64_t idle)
-{
-    twill_comm_count_time(comm, from, twill_ticks(), idle, false);
-}
-
 /* Check that a call may begin, and clear the error of an earlier one. Returns TWILL_ERR_BROKEN if
  * it may not. */
 twill_status twill_comm_usable_again(struct twill_comm *comm);
@@ -354,11 +228,6 @@ static inline twill_status twill_comm_usable(struct twill_comm *comm)
         return TWILL_OK;
     return twill_comm_usable_again(comm);
 }
-
-/* Return the counters, with those of the transports. Any thread may call it. */
-void twill_comm_count(const struct twill_comm *comm, twill_counters *counters);
-/* Convert twill_ticks() to seconds. */
-double twill_comm_seconds(const struct twill_comm *comm, uint64_t ticks);
 
 /* --- lib/comm/comm_wait.c --- */
 
@@ -377,13 +246,6 @@ uint64_t twill_silence_bound_ns(const struct twill_comm *comm);
 /* Advance once, for callers that test repeatedly. An error has broken the communicator. */
 twill_status twill_comm_progress(struct twill_comm *comm);
 
-/* lib/engine/request_queue.c. Have all ranks of the node begun this instance? */
-bool twill_comm_poll_arrivals(struct twill_comm *comm, uint64_t epoch);
-static inline bool twill_comm_has_arrived(struct twill_comm *comm, uint64_t epoch)
-{
-    return TWILL_LIKELY(comm->issue.arrived >= epoch) || twill_comm_poll_arrivals(comm, epoch);
-}
-
 /* In twill_call.collective, as published: a communicator is being made out of this one. */
 #define TWILL_CALL_MAKES ((enum twill_collective)TWILL_COLLECTIVE_COUNT)
 
@@ -398,31 +260,17 @@ uint64_t twill_growth_bound_ns(const struct twill_comm *comm);
 /* --- lib/comm/failure.c --- */
 
 /* Set comm->error to "rank R: call #N (...): ...", or, for what is refused before it is numbered,
- * to "rank R: twill_X: ...", and return the status. Use the macros. */
-twill_status twill_comm_error(struct twill_comm *comm, twill_status status, bool numbered,
-                              const char *file, int line, const char *format, ...)
-    TWILL_PRINTF(6, 7);
-#define TWILL_COMM_FAIL(comm, status, ...)                                                         \
-    twill_comm_error((comm), (status), true, __FILE__, __LINE__, __VA_ARGS__)
+ * to "rank R: twill_X: ...", and return the status. */
+#define TWILL_COMM_FAIL(comm, status, ...) TWILL_ENGINE_FAIL(&(comm)->engine, status, __VA_ARGS__)
 #define TWILL_COMM_REFUSE(comm, status, ...)                                                       \
-    twill_comm_error((comm), (status), false, __FILE__, __LINE__, __VA_ARGS__)
+    twill_engine_error(&(comm)->engine, status, false, __FILE__, __LINE__, __VA_ARGS__)
 /* Return what has set the time limit of waits, for sentences: TWILL_TIMEOUT or the program. */
 const char *twill_comm_timeout_name(const struct twill_comm *comm);
 
-/* Write "rank R" with the rank in the job: twill_rank_text(). Returns text. */
-const char *twill_comm_rank_text(const struct twill_comm *comm, uint32_t rank,
-                                 char text[TWILL_RANK_TEXT]);
-#define TWILL_COMM_RANK_NAME(comm, rank)                                                           \
-    twill_comm_rank_text((comm), (rank), (char[TWILL_RANK_TEXT]){0})
-/* Return the error if a peer on this node has made another call under this rank's present number,
- * or is in a call that was another one here. */
-twill_status twill_comm_check_peer(struct twill_comm *comm, uint32_t peer);
-/* Return the error if an earlier call of a peer on this node was another one here. Covers the last
- * TWILL_PAST calls. */
-twill_status twill_comm_check_past(struct twill_comm *comm, uint32_t peer);
-/* Return the error if the call that a message of a peer carries was another one here. */
-twill_status twill_comm_compare_message(struct twill_comm *comm, uint32_t peer,
-                                        const struct twill_message_call *call);
+/* What the engine of a communicator asks. */
+extern const struct twill_engine_ports twill_comm_ports;
+/* struct twill_engine_ports */
+twill_status twill_comm_check_peer(struct twill_engine *engine, uint32_t peer, bool past);
 /* Copy the published call of a rank of the node. Returns false if it has none or is writing it. */
 bool twill_comm_read_call(const struct twill_comm *comm, uint32_t peer, struct twill_call *call,
                           uint64_t *sequence, uint64_t *entered);
@@ -438,27 +286,5 @@ bool twill_comm_is_dead(struct twill_comm *comm, uint32_t peer);
 #define TWILL_DEATH_TEXT 160
 const char *twill_comm_death_text(struct twill_comm *comm, uint32_t peer,
                                   char text[TWILL_DEATH_TEXT]);
-
-/* Pack collective, type and operation into the word that ranks compare. */
-static inline uint32_t twill_call_what(const struct twill_call *call)
-{
-    return (uint32_t)call->collective | (uint32_t)call->vector << 7 | (uint32_t)call->type << 8 |
-           (uint32_t)call->op << 16;
-}
-/* Rebuild a call from what ranks compare. */
-static inline struct twill_call twill_call_of(uint32_t what, size_t count, uint32_t root)
-{
-    return (struct twill_call){
-        .collective = (enum twill_collective)(what & 0x7f),
-        .vector = (what >> 7 & 1) != 0,
-        .type = (twill_type)(what >> 8 & 0xff),
-        .op = (twill_op)(what >> 16),
-        .count = count,
-        .root = root,
-    };
-}
-/* Describe a call: "allreduce #4 (count 8, f32 sum)". */
-void twill_call_describe(const struct twill_call *call, uint64_t sequence, char *text,
-                         size_t bytes);
 
 #endif

@@ -49,7 +49,7 @@ static twill_status round_outcome(struct round *round)
         char rank[TWILL_RANK_TEXT];
         if (transfer->status < 0)
             return TWILL_COMM_FAIL(over, (twill_status)transfer->status, "%s: %s",
-                                   twill_comm_rank_text(over, transfer->peer, rank),
+                                   twill_engine_rank_text(&over->engine, transfer->peer, rank),
                                    transfer->status == TWILL_ERR_MISMATCH
                                        ? "is in another call, or in one with other ranks"
                                        : twill_strerror((twill_status)transfer->status));
@@ -67,8 +67,8 @@ static twill_status post_round(struct round *round, unsigned i, enum twill_trans
                                                  .signature = signature,
                                                  .buffer = buffer,
                                                  .bytes = bytes};
-    TWILL_TRY(&over->error, twill_comm_connect(over, peer));
-    struct twill_transport *link = twill_comm_link(over, peer);
+    TWILL_TRY(&over->error, twill_engine_connect(&over->engine, peer));
+    struct twill_transport *link = twill_engine_link(&over->engine, peer);
     return link->ops->post(link, &round->transfer[i], &over->error);
 }
 
@@ -144,14 +144,14 @@ static bool comm_attend(struct twill_oob *oob, uint32_t awaited)
     bool doubt; /* the next look decides */
     if (over == NULL || over->broken)
         return over == NULL;
-    over->waits.elsewhere = 1 + self->rank[awaited];
+    over->issue.elsewhere = 1 + self->rank[awaited];
     twill_status status = twill_comm_torn(over);
     if (status == TWILL_OK)
         status = twill_comm_poll_failures(over, true);
     if (status == TWILL_OK)
         status =
             twill_comm_look_for_death(over, &self->rank[awaited], 1, false, self->since, &doubt);
-    over->waits.elsewhere = 0;
+    over->issue.elsewhere = 0;
     if (status != TWILL_OK)
         (void)twill_comm_fail(over, status, TWILL_CAUSE_ASKED);
     return status == TWILL_OK;

@@ -125,7 +125,7 @@ void twill_comm_conclude_internode(struct twill_comm *comm, struct twill_interno
 /* Return where the shared state of transport t of the registry is kept. */
 static struct twill_common **place_of_common(struct twill_comm *comm, size_t t)
 {
-    return comm->links.alone ? &comm->links.own.common[t] : &comm->context->transports.common[t];
+    return comm->alone ? &comm->ends.common[t] : &comm->context->transports.common[t];
 }
 
 /* The same of the transport between nodes. */
@@ -140,10 +140,10 @@ static struct twill_common **internode_common(struct twill_comm *comm)
 void twill_comm_begin_alone(struct twill_comm *comm)
 {
     struct twill_context_transports *transports = &comm->context->transports;
-    comm->links.alone = true;
+    comm->alone = true;
     pthread_mutex_lock(&transports->alone_lock);
-    comm->links.own.next = transports->alone;
-    transports->alone = &comm->links.own;
+    comm->ends.next = transports->alone;
+    transports->alone = &comm->ends;
     pthread_mutex_unlock(&transports->alone_lock);
 }
 
@@ -152,13 +152,13 @@ void twill_comm_end_alone(struct twill_comm *comm)
     struct twill_context_transports *transports = &comm->context->transports;
     pthread_mutex_lock(&transports->alone_lock);
     struct twill_alone **at = &transports->alone;
-    while (*at != &comm->links.own)
+    while (*at != &comm->ends)
         at = &(*at)->next;
-    *at = comm->links.own.next;
+    *at = comm->ends.next;
     pthread_mutex_unlock(&transports->alone_lock);
     for (size_t t = 0; t < TWILL_TRANSPORTS_MOST; t++)
-        if (comm->links.own.common[t] != NULL)
-            comm->links.own.common[t]->close(comm->links.own.common[t]);
+        if (comm->ends.common[t] != NULL)
+            comm->ends.common[t]->close(comm->ends.common[t]);
 }
 
 twill_status twill_comm_offer_rails(struct twill_comm *comm, struct twill_rails_opening **opening,
@@ -219,8 +219,8 @@ twill_status twill_comm_open_transports(struct twill_comm *comm)
         size_t t = twill_transport_between(&params, comm->rank, r);
         if (r != comm->rank && !(needed >> t & 1))
             return TWILL_FAIL(error, TWILL_ERR_FABRIC, "no transport from %s to %s",
-                              TWILL_COMM_RANK_NAME(comm, comm->rank),
-                              TWILL_COMM_RANK_NAME(comm, r));
+                              TWILL_ENGINE_RANK_NAME(&comm->engine, comm->rank),
+                              TWILL_ENGINE_RANK_NAME(&comm->engine, r));
         comm->links.route[r] = place[t];
     }
     suit_segments(comm);
@@ -296,9 +296,9 @@ const char *twill_comm_rail(twill_comm *comm, size_t index)
     if (rail == NULL)
         return NULL;
     twill_transport_count(rail, &count);
-    snprintf(comm->links.rail_line, sizeof(comm->links.rail_line),
+    snprintf(comm->rail_line, sizeof(comm->rail_line),
              "rail %zu: %.96s: %llu message%s, %llu bytes, %llu of headers", index, rail_name(rail),
              (unsigned long long)count.messages, TWILL_PLURAL(count.messages),
              (unsigned long long)count.bytes, (unsigned long long)count.header_bytes);
-    return comm->links.rail_line;
+    return comm->rail_line;
 }

@@ -113,7 +113,7 @@ static twill_status time_out(struct twill_comm *comm, uint64_t since)
     uint32_t ranks[MOST_RANKS_CHECKED];
     const char *step = "message";
     char place[200] = "";
-    unsigned n = twill_comm_waits_for(comm, ranks, MOST_RANKS_CHECKED, &step);
+    unsigned n = twill_engine_waits_for(&comm->engine, ranks, MOST_RANKS_CHECKED, &step);
     uint32_t missing = n > 0 ? twill_comm_missing(comm, ranks[0]) : comm->rank;
     twill_status status = twill_comm_compare_early(comm, true);
     uint32_t known = n > 0 ? known_cause(comm, since) : UINT32_MAX;
@@ -131,20 +131,21 @@ static twill_status time_out(struct twill_comm *comm, uint64_t since)
     char text[TWILL_RANK_TEXT];
     for (unsigned i = 0; i < n && used < sizeof(list); i++)
         used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%s", i ? ", " : "",
-                                 twill_comm_rank_text(comm, ranks[i], text) + strlen("rank "));
+                                 twill_engine_rank_text(&comm->engine, ranks[i], text) +
+                                     strlen("rank "));
     bool awaited = n == 0;
     for (unsigned i = 0; i < n; i++)
         awaited = awaited || ranks[i] == missing;
     if (!awaited)
         used = (size_t)snprintf(doing, sizeof(doing), ", which waits for %s",
-                                twill_comm_rank_text(comm, missing, text));
+                                twill_engine_rank_text(&comm->engine, missing, text));
     else
         used = 0;
     if (n > 0 && comm->world->node[missing] == comm->world->node[comm->rank])
         twill_comm_describe_peer(comm, missing, place, sizeof(place));
     if (place[0] != '\0')
         snprintf(doing + used, sizeof(doing) - used, "; %s %s",
-                 twill_comm_rank_text(comm, missing, text), place);
+                 twill_engine_rank_text(&comm->engine, missing, text), place);
     const char *way = twill_comm_describe_way(comm, ranks, n, "; ", connection, sizeof(connection));
     return TWILL_COMM_FAIL(comm, TWILL_ERR_TIMEOUT, "no %s of rank %s within %.1f s (%s)%s%s", step,
                            n > 0 ? list : "?", (double)comm->tuning.timeout_ns * 1e-9,
@@ -158,11 +159,11 @@ static void record_wait(struct twill_comm *comm, struct twill_waiting *state, ui
     if (state->recorded == rank + 1)
         return;
     if (state->recorded != 0)
-        twill_trace_wait_end(comm);
+        twill_trace_wait_end(&comm->engine);
     else if (state->started != 0)
         ns = twill_now() - state->started;
     state->recorded = rank + 1;
-    twill_trace_wait_begin(comm, rank, ns);
+    twill_trace_wait_begin(&comm->engine, rank, ns);
 }
 
 twill_status twill_comm_look_for_death(struct twill_comm *comm, const uint32_t *ranks, unsigned n,
@@ -193,7 +194,7 @@ static twill_status check_shortage(struct twill_comm *comm, const uint32_t *rank
         const char *shortage = "";
         if (*twill_comm_describe_way(comm, &ranks[i], 1, "; ", connection, sizeof(connection)) !=
                 '\0' &&
-            twill_comm_link(comm, ranks[i])->ops->hides_shortage)
+            twill_engine_link(&comm->engine, ranks[i])->ops->hides_shortage)
             shortage = twill_shortage_text();
         if (*shortage != '\0')
             return TWILL_COMM_FAIL(comm, TWILL_ERR_SYSTEM,
@@ -212,9 +213,8 @@ static twill_status check_awaited(struct twill_comm *comm, struct twill_waiting 
     /* If another rank has failed in a later call, this one may yet end, but not without progress
      * for long: a rank that has failed sends nothing any more. */
     TWILL_TRY(&comm->error, twill_comm_poll_failures(comm, distant || comm->issue.points != NULL));
-    for (unsigned i = 0; i < TWILL_WINDOW; i++)
-        TWILL_TRY(&comm->error, twill_run_check_posted(&comm->issue.slot[i]));
-    unsigned n = twill_comm_waits_for(comm, ranks, MOST_RANKS_CHECKED, &step);
+    TWILL_TRY(&comm->error, twill_engine_check_posted(&comm->engine));
+    unsigned n = twill_engine_waits_for(&comm->engine, ranks, MOST_RANKS_CHECKED, &step);
     if (n > 0)
         record_wait(comm, state, ranks[0]);
     if (report) {
@@ -223,7 +223,7 @@ static twill_status check_awaited(struct twill_comm *comm, struct twill_waiting 
     }
     for (unsigned i = 0; i < n; i++)
         if (ranks[i] != comm->rank && comm->world->node[ranks[i]] == comm->world->node[comm->rank])
-            TWILL_TRY(&comm->error, twill_comm_check_peer(comm, ranks[i]));
+            TWILL_TRY(&comm->error, twill_comm_check_peer(&comm->engine, ranks[i], false));
     if (distant)
         TWILL_TRY(&comm->error, twill_comm_compare_early(comm, false));
     bool doubt = false;
@@ -237,7 +237,7 @@ static twill_status check_awaited(struct twill_comm *comm, struct twill_waiting 
 /* Advance this communicator; if that makes no progress, also the others of the context. */
 static int advance_comms(struct twill_comm *comm)
 {
-    int moved = twill_comm_advance(comm);
+    int moved = twill_engine_advance(&comm->engine);
     if (moved == 0)
         (void)twill_context_advance_others(comm);
     return moved;
@@ -246,7 +246,7 @@ static int advance_comms(struct twill_comm *comm)
 static bool others_pend(const struct twill_comm *comm)
 {
     return atomic_load_explicit(&comm->context->comms.pending, memory_order_relaxed) !=
-           atomic_load_explicit(&comm->claim.pending, memory_order_relaxed);
+           atomic_load_explicit(&comm->pending, memory_order_relaxed);
 }
 
 /* Return the time at which this wait's deadline began: now, or earlier if the wait carries over the
@@ -328,7 +328,7 @@ static twill_status blocked_on(void *of, struct twill_waiting *state)
     struct twill_comm *comm = of;
     twill_status status = check_stall(comm, state);
     call_idle(comm, state);
-    state->polled = twill_comm_is_polled(comm) || others_pend(comm) ||
+    state->polled = twill_engine_is_polled(&comm->engine) || others_pend(comm) ||
                     comm->context->idle_hook.function != NULL;
     return status;
 }
@@ -336,10 +336,11 @@ static twill_status blocked_on(void *of, struct twill_waiting *state)
 /* Record the begin of any wait, for a timeline. */
 static void record_idle(void *of, struct twill_waiting *state)
 {
+    struct twill_comm *comm = of;
     uint32_t rank;
     const char *step;
-    if (state->recorded == 0 && twill_comm_waits_for(of, &rank, 1, &step) > 0)
-        record_wait(of, state, rank);
+    if (state->recorded == 0 && twill_engine_waits_for(&comm->engine, &rank, 1, &step) > 0)
+        record_wait(comm, state, rank);
 }
 
 /* Count the ticks since the wait found nothing to do, and record its end, if its begin is. */
@@ -348,7 +349,7 @@ static void end_idle(struct twill_comm *comm, struct twill_waiting *state)
     if (state->idle_since != 0)
         comm->split.idle += twill_ticks() - state->idle_since;
     if (TWILL_UNLIKELY(state->recorded != 0))
-        twill_trace_wait_end(comm);
+        twill_trace_wait_end(&comm->engine);
 }
 
 static void note_moved(void *of, struct twill_waiting *state)
@@ -379,14 +380,14 @@ twill_status twill_comm_wait(struct twill_comm *comm, bool (*done)(const void *o
         .awaited = of,
         .doorbell = comm->node,
     };
-    twill_spread_in_call(comm);
-    return twill_await(&waitable, &comm->tuning.pace, UINT64_MAX);
+    twill_spread_in_call(&comm->engine);
+    return twill_await(&waitable, &comm->pace, UINT64_MAX);
 }
 
 static void restart_tests(struct twill_comm *comm)
 {
     note_moved(comm, &comm->waits.test_wait);
-    twill_waiting_restart(&comm->waits.test_wait, &comm->tuning.pace);
+    twill_waiting_restart(&comm->waits.test_wait, &comm->pace);
 }
 
 twill_status twill_comm_progress(struct twill_comm *comm)

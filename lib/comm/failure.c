@@ -12,71 +12,6 @@
 #define COUNT_SENT    ((UINT64_C(1) << 48) - 1) /* bits of a count that a message carries */
 #define EXPLAIN_TELLS 10u /* turns between attempts to tell what the calls were */
 
-void twill_call_describe(const struct twill_call *call, uint64_t sequence, char *text, size_t bytes)
-{
-    if ((unsigned)call->collective >= TWILL_COLLECTIVE_COUNT) {
-        snprintf(text, bytes, "twill_comm_dup or twill_comm_split #%llu",
-                 (unsigned long long)sequence);
-        return;
-    }
-    const struct twill_collective_facts *facts = twill_collective_facts(call->collective);
-    if (call->vector && call->collective == TWILL_BARRIER) {
-        snprintf(text, bytes, "twill_comm_destroy or twill_finalize #%llu",
-                 (unsigned long long)sequence);
-        return;
-    }
-    if (call->vector && !facts->sharded) {
-        snprintf(text, bytes, "%ss #%llu of a group, fused", facts->name,
-                 (unsigned long long)sequence);
-        return;
-    }
-    const char *type = twill_type_name(call->type), *op = twill_op_name(call->op);
-    char count[40] = "counts by rank", root[24] = "";
-    if (!call->vector)
-        snprintf(count, sizeof(count), "count %zu", call->count);
-    if (facts->rooted)
-        snprintf(root, sizeof(root), ", root %d", (int)call->root);
-    if (call->collective == TWILL_BARRIER)
-        snprintf(text, bytes, "%s #%llu", facts->name, (unsigned long long)sequence);
-    else
-        snprintf(text, bytes, "%s%s #%llu (%s, %s%s%s%s)", facts->name, call->vector ? "v" : "",
-                 (unsigned long long)sequence, count, type != NULL ? type : "unknown type",
-                 facts->reduces ? " " : "",
-                 !facts->reduces ? ""
-                 : op != NULL    ? op
-                                 : "unknown op",
-                 root);
-}
-
-const char *twill_comm_rank_text(const struct twill_comm *comm, uint32_t rank,
-                                 char text[TWILL_RANK_TEXT])
-{
-    return twill_rank_text(rank < comm->world->size ? comm->oob->job : NULL, rank, text);
-}
-
-twill_status twill_comm_error(struct twill_comm *comm, twill_status status, bool numbered,
-                              const char *file, int line, const char *format, ...)
-{
-    char call[128], cause[440], rank[TWILL_RANK_TEXT];
-    const char *caller = atomic_load_explicit(&comm->claim.held, memory_order_relaxed);
-    va_list arguments;
-    va_start(arguments, format);
-    twill_print_list(cause, sizeof(cause), format, arguments);
-    va_end(arguments);
-    if (!numbered)
-        snprintf(call, sizeof(call), "%s", caller != NULL ? caller : "twill");
-    else if (comm->making != NULL)
-        snprintf(call, sizeof(call), "%s", comm->making);
-    else if (comm->issue.sequence == 0 && caller != NULL) /* no collective so far */
-        snprintf(call, sizeof(call), "%s", caller);
-    else if (comm->issue.queue == NULL && comm->issue.messaging > 0)
-        snprintf(call, sizeof(call), "point to point");
-    else
-        twill_call_describe(&comm->issue.call, comm->issue.sequence, call, sizeof(call));
-    return twill_error_set(&comm->error, status, TWILL_NO_RANK, file, line, "%s: %s: %s",
-                           twill_comm_rank_text(comm, comm->rank, rank), call, cause);
-}
-
 /* Read call number `sequence` of a local rank. Returns false if it has not made it, or more than
  * TWILL_PAST calls ago. */
 static bool read_past(const struct twill_comm *comm, uint32_t local, uint64_t sequence,
@@ -106,7 +41,7 @@ static bool describe_elsewhere(const struct twill_comm *comm, uint32_t peer, cha
     struct twill_elsewhere at = twill_node_elsewhere(comm->node, comm->world->local[peer]);
     char name[100] = "a message";
     if (at.ticks == 0 ||
-        twill_comm_seconds(comm, twill_ticks() - at.ticks) > TWILL_ELSEWHERE_SECONDS)
+        twill_engine_seconds(&comm->engine, twill_ticks() - at.ticks) > TWILL_ELSEWHERE_SECONDS)
         return false;
     if (at.call.sequence != 0) {
         struct twill_call call = twill_call_of(at.call.what, at.call.count, at.call.root);
@@ -132,7 +67,7 @@ void twill_comm_describe_peer(const struct twill_comm *comm, uint32_t peer, char
         twill_call_describe(&call, sequence, name, sizeof(name));
     if (has_called && left != sequence)
         twill_print(text, bytes, "has been in %s for %.1f s", name,
-                    twill_comm_seconds(comm, twill_ticks() - entered));
+                    twill_engine_seconds(&comm->engine, twill_ticks() - entered));
     else if (describe_elsewhere(comm, peer, elsewhere, sizeof(elsewhere)))
         snprintf(text, bytes, "%s; its last call here was %s", elsewhere,
                  has_called ? name : "none");
@@ -162,7 +97,7 @@ static twill_status fail_past(struct twill_comm *comm, uint32_t peer, const char
     twill_call_describe(ours, sequence, own, sizeof(own));
     return TWILL_COMM_FAIL(comm, TWILL_ERR_MISMATCH,
                            "%s %s %s, which was a different call here: %s",
-                           twill_comm_rank_text(comm, peer, rank), does, name, own);
+                           twill_engine_rank_text(&comm->engine, peer, rank), does, name, own);
 }
 
 twill_status twill_comm_compare(struct twill_comm *comm, uint32_t peer,
@@ -179,7 +114,7 @@ twill_status twill_comm_compare(struct twill_comm *comm, uint32_t peer,
     char name[128], rank[TWILL_RANK_TEXT];
     twill_call_describe(theirs, sequence, name, sizeof(name));
     return TWILL_COMM_FAIL(comm, TWILL_ERR_MISMATCH, "%s calls %s instead",
-                           twill_comm_rank_text(comm, peer, rank), name);
+                           twill_engine_rank_text(&comm->engine, peer, rank), name);
 }
 
 twill_status twill_comm_compare_past(struct twill_comm *comm, uint32_t peer,
@@ -191,9 +126,11 @@ twill_status twill_comm_compare_past(struct twill_comm *comm, uint32_t peer,
                : fail_past(comm, peer, "called", theirs, &ours, sequence);
 }
 
-twill_status twill_comm_compare_message(struct twill_comm *comm, uint32_t peer,
-                                        const struct twill_message_call *call)
+/* Return the error if the call that a message of a peer carries was another one here. */
+static twill_status check_message(struct twill_engine *engine, uint32_t peer,
+                                  const struct twill_message_call *call)
 {
+    struct twill_comm *comm = twill_comm_of(engine);
     struct twill_call ours, theirs = twill_call_of(call->what, call->count, call->root);
     int32_t ahead = (int32_t)(call->sequence - (uint32_t)comm->issue.sequence);
     uint64_t sequence = comm->issue.sequence + (uint64_t)(int64_t)ahead;
@@ -214,7 +151,7 @@ static void compare_early(void *user, uint32_t from, const struct twill_message_
 {
     struct early_look *look = user;
     if (look->status == TWILL_OK)
-        look->status = twill_comm_compare_message(look->comm, from, call);
+        look->status = check_message(&look->comm->engine, from, call);
 }
 
 twill_status twill_comm_compare_early(struct twill_comm *comm, bool all)
@@ -228,8 +165,9 @@ twill_status twill_comm_compare_early(struct twill_comm *comm, bool all)
     return look.status;
 }
 
-/* Calls may differ unnoticed for a while if no rank waits for another in them. */
-twill_status twill_comm_check_past(struct twill_comm *comm, uint32_t peer)
+/* Return the error if one of the last TWILL_PAST calls of a peer on this node was another one here.
+ * Calls may differ unnoticed for a while if no rank waits for another in them. */
+static twill_status check_past(struct twill_comm *comm, uint32_t peer)
 {
     uint64_t first = comm->issue.sequence > TWILL_PAST ? comm->issue.sequence - TWILL_PAST + 1 : 1;
     for (uint64_t sequence = first; sequence < comm->issue.sequence; sequence++) {
@@ -240,16 +178,17 @@ twill_status twill_comm_check_past(struct twill_comm *comm, uint32_t peer)
     return TWILL_OK;
 }
 
-twill_status twill_comm_check_peer(struct twill_comm *comm, uint32_t peer)
+twill_status twill_comm_check_peer(struct twill_engine *engine, uint32_t peer, bool past)
 {
+    struct twill_comm *comm = twill_comm_of(engine);
     struct twill_call theirs;
     uint64_t sequence, entered;
     /* A peer that is ahead may have made another call under this number. */
     if (read_past(comm, comm->world->local[peer], comm->issue.sequence, &theirs))
         TWILL_TRY(&comm->error, twill_comm_compare(comm, peer, &theirs, comm->issue.sequence));
-    if (!twill_comm_read_call(comm, peer, &theirs, &sequence, &entered))
-        return TWILL_OK;
-    return twill_comm_compare(comm, peer, &theirs, sequence);
+    if (twill_comm_read_call(comm, peer, &theirs, &sequence, &entered))
+        TWILL_TRY(&comm->error, twill_comm_compare(comm, peer, &theirs, sequence));
+    return past ? check_past(comm, peer) : TWILL_OK;
 }
 
 /* Replace this rank's finding that a peer cannot be reached by the peer's death, if it has died.
@@ -327,7 +266,7 @@ static void tell_others(struct twill_comm *comm, twill_status status)
 {
     twill_say(&comm->context->log, TWILL_LOG_INFO, "communicator %u fails: %s: %s", comm->number,
               twill_strerror(status), comm->error.message);
-    twill_trace_failure(comm, status,
+    twill_trace_failure(&comm->engine, status,
                         comm->health.notified ? comm->health.notice.from : comm->rank);
     /* 0: whatever call others are in. Messages under way have no number, and are not sent now. */
     bool any = status == TWILL_ERR_REVOKED || comm->issue.points != NULL;
@@ -358,7 +297,7 @@ twill_status twill_comm_fail(struct twill_comm *comm, twill_status status, enum 
         tell_others(comm, status);
     for (unsigned t = 0; t < comm->links.transports; t++)
         comm->links.transport[t]->ops->cancel(comm->links.transport[t]);
-    twill_requests_fail(comm, status);
+    twill_requests_fail(&comm->engine, status);
     return status;
 }
 
@@ -369,3 +308,28 @@ twill_status twill_comm_usable_again(struct twill_comm *comm)
     twill_error_clear(&comm->error);
     return TWILL_OK;
 }
+
+/* --- what the engine asks --------------------------------------------------------------------- */
+
+static const char *call_of_error(const struct twill_engine *engine, bool numbered)
+{
+    const struct twill_comm *comm = twill_comm_of(engine);
+    const char *caller = atomic_load_explicit(&comm->claim.held, memory_order_relaxed);
+    if (!numbered)
+        return caller != NULL ? caller : "twill";
+    if (comm->making != NULL)
+        return comm->making;
+    return comm->issue.sequence == 0 ? caller : NULL; /* 0: no collective so far */
+}
+
+static twill_status poll_failures(struct twill_engine *engine)
+{
+    return twill_comm_poll_failures(twill_comm_of(engine), false);
+}
+
+const struct twill_engine_ports twill_comm_ports = {
+    .call_of_error = call_of_error,
+    .check_peer = twill_comm_check_peer,
+    .check_message = check_message,
+    .poll_failures = poll_failures,
+};

@@ -205,7 +205,7 @@ static twill_status agree_whole(struct growing *g, uint64_t flags, uint64_t *agr
         if (twill_rank_set_has(decision->set, r))
             return TWILL_FAIL(&g->error, TWILL_ERR_PEER,
                               "%s has failed: twill_comm_shrink() comes first",
-                              TWILL_COMM_RANK_NAME(g->comm, r));
+                              TWILL_ENGINE_RANK_NAME(&g->comm->engine, r));
     if (!twill_agreeing_alike(decision, TWILL_AGREEING_GROW))
         return TWILL_FAIL(&g->error, TWILL_ERR_MISMATCH,
                           "another rank does not call twill_comm_grow()");

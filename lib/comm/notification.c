@@ -179,7 +179,7 @@ const char *twill_comm_death_text(struct twill_comm *comm, uint32_t peer,
     bool remote = comm->world->node[peer] != comm->world->node[comm->rank];
     const char *host = NULL;
     char rank[TWILL_RANK_TEXT];
-    (void)twill_comm_rank_text(comm, peer, rank);
+    (void)twill_engine_rank_text(&comm->engine, peer, rank);
     pthread_mutex_lock(&context->health.detector_lock);
     if (remote)
         host = twill_detector_lost_host(context->health.detector, comm->job[peer]);
@@ -200,11 +200,12 @@ static twill_status report_notice(struct twill_comm *comm)
     uint32_t ranks[MOST_AWAITED];
     const char *step, *way = "";
     if (notice->status == TWILL_ERR_TIMEOUT) {
-        unsigned n = twill_comm_waits_for(comm, ranks, MOST_AWAITED, &step);
+        unsigned n = twill_engine_waits_for(&comm->engine, ranks, MOST_AWAITED, &step);
         way = twill_comm_describe_way(comm, ranks, n, "; here: ", connection, sizeof(connection));
     }
     return TWILL_COMM_FAIL(comm, notice->status, "reported by %s: %s%s",
-                           twill_comm_rank_text(comm, notice->from, rank), notice->message, way);
+                           twill_engine_rank_text(&comm->engine, notice->from, rank),
+                           notice->message, way);
 }
 
 twill_status twill_comm_poll_failures(struct twill_comm *comm, bool any)

@@ -29,7 +29,7 @@ static twill_status check_parent(struct twill_comm **made, struct twill_comm *co
 {
     if (made == NULL)
         return TWILL_COMM_FAIL(comm, TWILL_ERR_ARGUMENT, "made is NULL");
-    if (atomic_load_explicit(&comm->claim.pending, memory_order_acquire) == 0)
+    if (atomic_load_explicit(&comm->pending, memory_order_acquire) == 0)
         return TWILL_OK;
     /* Other ranks may have completed that request and go on: the failure must reach them. */
     return twill_comm_fail(
@@ -114,7 +114,7 @@ static twill_status check_entries(const struct twill_comm *comm, const struct sp
     for (uint32_t r = 0; r < comm->world->size; r++) {
         if (entry[r].kind != kind)
             return TWILL_FAIL(error, TWILL_ERR_MISMATCH, "%s calls %s%s instead",
-                              TWILL_COMM_RANK_NAME(comm, r), kind_name(entry[r].kind),
+                              TWILL_ENGINE_RANK_NAME(&comm->engine, r), kind_name(entry[r].kind),
                               entry[r].kind >= KIND_LEVEL ? " (or another level)" : "");
         if (kind >= KIND_LEVEL && entry[r].colour == BAD_LEVEL)
             return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "level %d is none of twill_level",
@@ -122,7 +122,7 @@ static twill_status check_entries(const struct twill_comm *comm, const struct sp
         if (entry[r].colour < TWILL_COLOUR_NONE)
             return TWILL_FAIL(error, TWILL_ERR_ARGUMENT,
                               "colour %d of %s is neither 0 or more nor TWILL_COLOUR_NONE",
-                              entry[r].colour, TWILL_COMM_RANK_NAME(comm, r));
+                              entry[r].colour, TWILL_ENGINE_RANK_NAME(&comm->engine, r));
     }
     return TWILL_OK;
 }
@@ -170,7 +170,7 @@ static twill_status split_by(struct twill_comm **made, struct twill_comm *comm, 
                              int32_t colour, int32_t key)
 {
     struct twill_call call = {.collective = TWILL_CALL_MAKES};
-    twill_comm_show(comm, &call, ++comm->issue.started, twill_ticks());
+    twill_engine_show(&comm->engine, &call, ++comm->issue.started, twill_ticks());
     struct twill_error error = {0};
     struct split_entry mine = {.kind = kind, .colour = colour, .key = key};
     struct split_entry *entry = calloc(comm->world->size, sizeof(*entry));
@@ -322,6 +322,6 @@ twill_status twill_comm_create_over(twill_comm **made, twill_comm *comm, int cou
     free(named.rank);
     if (status != TWILL_OK)
         (void)TWILL_FAIL(&whole, status, "%s: twill_comm_create_over: %s",
-                         TWILL_COMM_RANK_NAME(comm, comm->rank), error.message);
+                         TWILL_ENGINE_RANK_NAME(&comm->engine, comm->rank), error.message);
     return twill_context_outcome(comm->context, status, &whole);
 }

@@ -110,7 +110,7 @@ static bool send_position(struct twill_comm *comm, uint32_t to, uint64_t answer)
     struct twill_notice notice = {.bytes = 0};
     uint32_t ranks[REPORTED_RANKS], missing = comm->rank;
     const char *step;
-    unsigned n = twill_comm_waits_for(comm, ranks, REPORTED_RANKS, &step);
+    unsigned n = twill_engine_waits_for(&comm->engine, ranks, REPORTED_RANKS, &step);
     size_t used = 0;
     for (unsigned i = 0; i < n; i++)
         used +=
@@ -162,7 +162,7 @@ const char *twill_comm_describe_way(const struct twill_comm *comm, const uint32_
     size_t begin = strlen(before);
     snprintf(text, bytes, "%s", before);
     for (unsigned i = 0; i < n && comm->links.transports > 0 && text[begin] == '\0'; i++) {
-        const struct twill_transport *link = twill_comm_link(comm, ranks[i]);
+        const struct twill_transport *link = twill_engine_link(&comm->engine, ranks[i]);
         if (link->ops->awaits != NULL)
             link->ops->awaits(link, ranks[i], text + begin, bytes - begin);
     }

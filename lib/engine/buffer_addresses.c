@@ -14,63 +14,52 @@
  * have completed the exchange. */
 #include "fabric/shm/call_records.h"
 #include "fabric/shm/single_copy.h"
-#include "lib/comm/comm.h"
+#include "lib/engine/engine_internal.h"
+#include "lib/job/context.h"
 
+#include <errno.h>
 #include <string.h>
-
-static bool holds_side(enum twill_holder holder, const struct twill_run *run, uint32_t rank)
-{
-    return holder == TWILL_HOLDS_ALL || holder == TWILL_HOLDS_OWN ||
-           (holder == TWILL_HOLDS_ROOT && rank == run->call.root);
-}
 
 /* In a broadcast to several nodes only the root's source is shared: representatives forward it out
  * of their own buffers. On one node peers' destinations are shared, too. */
-static bool side_is_needed(const struct twill_run *run, unsigned side, uint32_t rank)
+static bool side_is_needed(const struct twill_request *run, unsigned side, uint32_t rank)
 {
     const struct twill_collective_facts *facts = twill_collective_facts(run->call.collective);
     if (side == TWILL_SRC)
-        return holds_side(facts->src, run, rank);
-    bool apart = run->call.collective == TWILL_BROADCAST && run->comm->world->nodes > 1;
-    return !apart && holds_side(facts->dst, run, rank);
+        return twill_run_holds(run, facts->src, rank);
+    bool apart = run->call.collective == TWILL_BROADCAST && run->engine->world->nodes > 1;
+    return !apart && twill_run_holds(run, facts->dst, rank);
 }
 
-size_t twill_run_side_bytes(const struct twill_run *run, unsigned side)
+size_t twill_run_side_bytes(const struct twill_request *run, unsigned side)
 {
     const struct twill_collective_facts *facts = twill_collective_facts(run->call.collective);
     enum twill_holder holder = side == TWILL_SRC ? facts->src : facts->dst;
-    size_t shards = facts->sharded && holder != TWILL_HOLDS_OWN ? run->comm->world->size : 1;
+    size_t shards = facts->sharded && holder != TWILL_HOLDS_OWN ? run->engine->world->size : 1;
     return shards * run->call.count * run->layout.element;
 }
 
-static uint64_t heap_offset_of(const struct twill_run *run, unsigned side)
+/* Find this rank's side in its heap and in this process: TWILL_HEAP_NOWHERE if peers cannot access
+ * it there, 0 if they need not. */
+static void find_own(const struct twill_request *run, unsigned side, uint64_t *offset,
+                     uint64_t *address)
 {
+    const struct twill_engine *engine = run->engine;
     const struct twill_side *s = &run->buffers.side[side];
-    if (!side_is_needed(run, side, run->comm->rank))
-        return 0;
-    if (s->bounced)
-        return TWILL_HEAP_NOWHERE;
-    return twill_heap_offset(&run->comm->context->memory.heap, s->base,
-                             twill_run_side_bytes(run, side));
-}
-
-/* Return the side's address in this process; TWILL_HEAP_NOWHERE if peers cannot access it, 0 if
- * they need not. */
-static uint64_t address_of(const struct twill_run *run, unsigned side)
-{
-    const struct twill_side *s = &run->buffers.side[side];
-    if (!side_is_needed(run, side, run->comm->rank))
-        return 0;
-    if (s->bounced || run->comm->links.single_copy == NULL)
-        return TWILL_HEAP_NOWHERE;
-    return (uint64_t)(uintptr_t)s->base;
+    bool needed = side_is_needed(run, side, engine->rank);
+    *offset = *address = needed ? TWILL_HEAP_NOWHERE : 0;
+    if (needed && !s->bounced)
+        *offset = twill_heap_offset(&engine->context->memory.heap, s->base,
+                                    twill_run_side_bytes(run, side));
+    if (needed && !s->bounced && engine->links.single_copy != NULL)
+        *address = (uint64_t)(uintptr_t)s->base;
 }
 
 /* Withdraw the accesses that a side at this heap offset and address does not allow. */
-static void restrict_access(struct twill_run *run, uint64_t offset, uint64_t address)
+static void restrict_access(struct twill_request *run, uint64_t offset, uint64_t address)
 {
     bool reachable = address != TWILL_HEAP_NOWHERE;
-    bool attachable = reachable && twill_single_copy_maps(run->comm->links.single_copy);
+    bool attachable = reachable && twill_single_copy_maps(run->engine->links.single_copy);
     if (offset == TWILL_HEAP_NOWHERE && !attachable)
         run->exchange.allowed &= ~(unsigned)TWILL_ACCESS_MAPPED;
     if (!reachable)
@@ -78,87 +67,84 @@ static void restrict_access(struct twill_run *run, uint64_t offset, uint64_t add
 }
 
 /* Publish this rank's addresses. Returns whether its own buffers allow any access. */
-static bool publish_addresses(struct twill_run *run)
+static bool publish_addresses(struct twill_request *run)
 {
-    struct twill_comm *comm = run->comm;
-    struct twill_buffer_addresses own = {.src = heap_offset_of(run, TWILL_SRC),
-                                         .dst = heap_offset_of(run, TWILL_DST),
-                                         .src_at = address_of(run, TWILL_SRC),
-                                         .dst_at = address_of(run, TWILL_DST),
-                                         .signature = run->signature};
-    twill_node_put_addresses(comm->node, run->sequence, &own);
+    struct twill_buffer_addresses own = {.signature = run->signature};
+    find_own(run, TWILL_SRC, &own.src, &own.src_at);
+    find_own(run, TWILL_DST, &own.dst, &own.dst_at);
+    twill_node_put_addresses(run->engine->node, run->sequence, &own);
     restrict_access(run, own.src, own.src_at);
     restrict_access(run, own.dst, own.dst_at);
     return run->exchange.allowed != 0;
 }
 
-static void collect_addresses(struct twill_run *run, uint32_t local,
+static void collect_addresses(struct twill_request *run, uint32_t local,
                               const struct twill_buffer_addresses *theirs)
 {
-    struct twill_comm *comm = run->comm;
-    uint32_t rank = comm->node->rank[local];
+    struct twill_engine *engine = run->engine;
+    uint32_t rank = engine->node->rank[local];
     uint64_t src = theirs->src, dst = theirs->dst;
-    uint64_t *address = &run->buffers.address[local * TWILL_SIDES];
-    address[TWILL_SRC] = theirs->src_at;
-    address[TWILL_DST] = theirs->dst_at;
-    restrict_access(run, src, address[TWILL_SRC]);
-    restrict_access(run, dst, address[TWILL_DST]);
-    struct twill_heap_view *view = &comm->links.view[local];
+    struct twill_peer_buffers *peer = &run->buffers.peer[local];
+    peer->address[TWILL_SRC] = theirs->src_at;
+    peer->address[TWILL_DST] = theirs->dst_at;
+    restrict_access(run, src, theirs->src_at);
+    restrict_access(run, dst, theirs->dst_at);
+    struct twill_heap_view *view = &engine->links.view[local];
     bool in_src = side_is_needed(run, TWILL_SRC, rank) && src != TWILL_HEAP_NOWHERE;
     bool in_dst = side_is_needed(run, TWILL_DST, rank) && dst != TWILL_HEAP_NOWHERE;
-    run->buffers.peer_src[local] = in_src ? view->base + src : NULL;
-    run->buffers.peer_dst[local] = in_dst ? view->base + dst : NULL;
-    if (local == comm->local || (run->exchange.allowed & TWILL_ACCESS_MAPPED) == 0)
+    peer->at[TWILL_SRC] = in_src ? view->base + src : NULL;
+    peer->at[TWILL_DST] = in_dst ? view->base + dst : NULL;
+    if (local == engine->local || (run->exchange.allowed & TWILL_ACCESS_MAPPED) == 0)
         return;
-    if (run->buffers.peer_src[local] != NULL)
+    if (peer->at[TWILL_SRC] != NULL)
         twill_heap_view_touch(view, src, twill_run_side_bytes(run, TWILL_SRC));
-    if (run->buffers.peer_dst[local] != NULL && dst != src)
+    if (peer->at[TWILL_DST] != NULL && dst != src)
         twill_heap_view_touch(view, dst, twill_run_side_bytes(run, TWILL_DST));
 }
 
-static bool publishes(const struct twill_run *run, uint32_t local)
+static bool publishes(const struct twill_request *run, uint32_t local)
 {
-    uint32_t rank = run->comm->node->rank[local];
+    uint32_t rank = run->engine->node->rank[local];
     return side_is_needed(run, TWILL_SRC, rank) || side_is_needed(run, TWILL_DST, rank);
 }
 
 /* Does every rank of the node publish? */
-static bool all_publish(const struct twill_run *run)
+static bool all_publish(const struct twill_request *run)
 {
     bool all = true;
-    for (uint32_t l = 0; l < run->comm->local_size; l++)
+    for (uint32_t l = 0; l < run->engine->local_size; l++)
         all &= publishes(run, l);
     return all;
 }
 
-int twill_addresses_exchange(struct twill_run *run)
+int twill_addresses_exchange(struct twill_request *run)
 {
-    struct twill_comm *comm = run->comm;
+    struct twill_engine *engine = run->engine;
     if (twill_exchange_is_over(&run->exchange))
         return 1;
     if (run->exchange.state < TWILL_EXCHANGE_PUBLISHED) {
-        if (!twill_comm_has_arrived(comm, comm->issue.epoch - TWILL_WINDOW))
+        if (!twill_engine_has_arrived(engine, engine->issue.epoch - TWILL_WINDOW))
             return 0;
         run->exchange.state = TWILL_EXCHANGE_PUBLISHED;
         run->exchange.allowed = run->exchange.access;
         run->exchange.next_address = 0;
-        if (publishes(run, comm->local) && !publish_addresses(run)) {
+        if (publishes(run, engine->local) && !publish_addresses(run)) {
             run->exchange.state = TWILL_EXCHANGE_COLLECTED;
             return 1;
         }
     }
-    for (; run->exchange.next_address < comm->local_size; run->exchange.next_address++) {
+    for (; run->exchange.next_address < engine->local_size; run->exchange.next_address++) {
         if (!publishes(run, run->exchange.next_address)) {
-            memset(&run->buffers.address[run->exchange.next_address * TWILL_SIDES], 0,
-                   TWILL_SIDES * sizeof(*run->buffers.address));
+            memset(run->buffers.peer[run->exchange.next_address].address, 0,
+                   sizeof(run->buffers.peer->address));
             continue;
         }
         struct twill_buffer_addresses theirs;
-        if (!twill_node_get_addresses(comm->node, run->exchange.next_address, run->sequence,
+        if (!twill_node_get_addresses(engine->node, run->exchange.next_address, run->sequence,
                                       &theirs))
             return 0;
         if (TWILL_UNLIKELY(theirs.signature != run->signature)) {
-            uint32_t rank = comm->node->rank[run->exchange.next_address];
+            uint32_t rank = engine->node->rank[run->exchange.next_address];
             return twill_run_differs(run, rank, twill_run_is_written_down(run, rank));
         }
         collect_addresses(run, run->exchange.next_address, &theirs);
@@ -168,15 +154,102 @@ int twill_addresses_exchange(struct twill_run *run)
     return 1;
 }
 
-unsigned twill_addresses_missing(const struct twill_run *run, uint32_t *ranks, unsigned most)
+unsigned twill_addresses_missing(const struct twill_request *run, uint32_t *ranks, unsigned most)
 {
     struct twill_buffer_addresses ignored;
     unsigned n = 0;
     if (run->exchange.state != TWILL_EXCHANGE_PUBLISHED)
         return 0;
-    for (uint32_t l = run->exchange.next_address; l < run->comm->local_size && n < most; l++)
+    for (uint32_t l = run->exchange.next_address; l < run->engine->local_size && n < most; l++)
         if (publishes(run, l) &&
-            !twill_node_get_addresses(run->comm->node, l, run->sequence, &ignored))
-            ranks[n++] = run->comm->node->rank[l];
+            !twill_node_get_addresses(run->engine->node, l, run->sequence, &ignored))
+            ranks[n++] = run->engine->node->rank[l];
     return n;
+}
+
+/* --- buffers in peers' processes: attached if the plan maps them, else fetched in chunks ---------
+ */
+
+/* Return the error of a fetch or an attach. A peer that has ended because the call had failed has
+ * notified us before: then that is the cause. */
+static twill_status fail_access(struct twill_request *run, uint32_t peer, const char *what,
+                                uint64_t from, size_t bytes, int cause)
+{
+    char text[TWILL_RANK_TEXT];
+    struct twill_engine *engine = run->engine;
+    TWILL_TRY(&engine->error, engine->ports->poll_failures(engine));
+    twill_engine_rank_text(engine, peer, text);
+    if (cause == ESRCH) {
+        (void)TWILL_ENGINE_FAIL(engine, TWILL_ERR_PEER, "%s has died: its memory could not be %s",
+                                text, what);
+        engine->error.rank = peer;
+        return TWILL_ERR_PEER;
+    }
+    return TWILL_ENGINE_FAIL(engine, cause == EFAULT ? TWILL_ERR_ARGUMENT : TWILL_ERR_SYSTEM,
+                             "%zu bytes at 0x%llx of %s could not be %s: %s (TWILL_TUNE=reach=none "
+                             "avoids this)",
+                             bytes, (unsigned long long)from, text, what, strerror(cause));
+}
+
+twill_status twill_run_fetch(struct twill_request *run, uint32_t peer, void *to, const void *from,
+                             size_t bytes)
+{
+    struct twill_engine *engine = run->engine;
+    uint64_t address = (uint64_t)(uintptr_t)from;
+    if (bytes == 0)
+        return TWILL_OK;
+    int cause = twill_single_copy_fetch(engine->links.single_copy, engine->world->local[peer], to,
+                                        address, bytes);
+    twill_counter_add(&engine->usage.counters.bytes_copied, bytes);
+    return cause == 0 ? TWILL_OK : fail_access(run, peer, "read", address, bytes, cause);
+}
+
+void twill_run_detach_peers(struct twill_request *run)
+{
+    if (TWILL_LIKELY(
+            !twill_single_copy_maps(run->engine->links.single_copy))) /* nothing was attached */
+        return;
+    for (uint32_t l = 0; l < run->engine->local_size; l++)
+        for (unsigned side = 0; side < TWILL_SIDES; side++) {
+            twill_region_release(run->buffers.peer[l].region[side]);
+            run->buffers.peer[l].region[side] = NULL;
+        }
+}
+
+/* Set where this rank can access the side of a peer, which is its place in the peer's mapped heap,
+ * or NULL. */
+static twill_status attach_side(struct twill_request *run, uint32_t local, unsigned side)
+{
+    struct twill_engine *engine = run->engine;
+    struct twill_peer_buffers *peer = &run->buffers.peer[local];
+    uint64_t address = peer->address[side];
+    if (run->plan->fetches)
+        peer->at[side] = (unsigned char *)(uintptr_t)address;
+    if (run->plan->fetches || peer->at[side] != NULL || address == 0)
+        return TWILL_OK;
+    void *at = NULL;
+    size_t bytes = twill_run_side_bytes(run, side);
+    int cause = twill_single_copy_attach(engine->links.single_copy, local, address, bytes,
+                                         &peer->region[side], &at);
+    peer->at[side] = at;
+    return cause == 0
+               ? TWILL_OK
+               : fail_access(run, engine->node->rank[local], "attached", address, bytes, cause);
+}
+
+twill_status twill_run_attach_peers(struct twill_request *run)
+{
+    struct twill_engine *engine = run->engine;
+    const struct twill_schedule *s = &run->plan->schedule;
+    bool uses = s->uses_peer_src || s->uses_peer_dst;
+    if (TWILL_LIKELY(engine->links.single_copy == NULL ||
+                     run->exchange.state < TWILL_EXCHANGE_PUBLISHED || !uses))
+        return TWILL_OK;
+    for (uint32_t l = 0; l < engine->local_size; l++) {
+        if (l == engine->local)
+            continue;
+        TWILL_TRY(&engine->error, attach_side(run, l, TWILL_SRC));
+        TWILL_TRY(&engine->error, attach_side(run, l, TWILL_DST));
+    }
+    return TWILL_OK;
 }

@@ -1,25 +1,87 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From a call to its plan: the request to the selector, and whether the node's ranks exchange
- * buffer addresses first. */
+/* From a call to its plan: the request to the selector, prices that the ranks of a node compute
+ * together, and whether they exchange buffer addresses first. */
+#include "algorithms/select/explain.h"
+#include "fabric/shm/node_board.h"
 #include "fabric/shm/single_copy.h"
-#include "lib/engine/log_calls.h"
-#include "lib/engine/shared_prices.h"
+#include "lib/base/times.h"
+#include "lib/engine/engine_internal.h"
+#include "lib/job/context.h"
+#include "lib/job/operation.h"
 
-static enum twill_order order_of(const struct twill_run *run)
+#include <string.h>
+
+_Static_assert(TWILL_PRICE_WORDS == TWILL_BOARD_WORDS, "a record of prices is an entry");
+
+/* Has the rank that computes an entry died? */
+static bool has_died(struct twill_engine *engine, const struct twill_board_entry *entry)
+{
+    uint32_t l = atomic_load_explicit(&entry->rank, memory_order_relaxed) - 1;
+    return l < engine->node->size && l != engine->node->me &&
+           twill_shm_region_owner_dead(engine->node->region, engine->node->rank[l]);
+}
+
+static enum twill_price_record ask(void *user, uint64_t key, bool wait,
+                                   uint64_t words[TWILL_PRICE_WORDS])
+{
+    struct twill_engine *engine = user;
+    uint64_t patience = twill_min(TWILL_PRICE_PATIENCE_NS, engine->tuning.timeout_ns / 2),
+             begin = 0;
+    bool mine;
+    struct twill_board_entry *entry = twill_board_find(engine->node, key, &mine);
+    if (entry == NULL || mine)
+        return mine ? TWILL_RECORD_MINE : TWILL_RECORD_NONE;
+    while (twill_board_state(entry) == TWILL_BOARD_COMPUTING) {
+        if (!wait)
+            return TWILL_RECORD_THEIRS;
+        if (begin == 0)
+            begin = twill_now();
+        else if (twill_now() - begin > patience || has_died(engine, entry))
+            return TWILL_RECORD_NONE;
+        twill_board_wait(entry, TWILL_PRICE_LOOK_NS);
+    }
+    if (twill_board_state(entry) == TWILL_BOARD_ABANDONED)
+        return TWILL_RECORD_NONE;
+    memcpy(words, entry->word, sizeof(entry->word));
+    return TWILL_RECORD_THERE;
+}
+
+static void give(void *user, uint64_t key, const uint64_t words[TWILL_PRICE_WORDS])
+{
+    struct twill_engine *engine = user;
+    bool mine;
+    twill_board_post(twill_board_find(engine->node, key, &mine), words);
+}
+
+twill_status twill_engine_create_chooser(struct twill_chooser **chooser,
+                                         struct twill_engine *engine, const char *requested,
+                                         struct twill_error *error)
+{
+    TWILL_TRY(error, twill_chooser_create(chooser, engine->world, engine->context->selection.tuning,
+                                          requested, error));
+    twill_chooser_crowd(*chooser, engine->tuning.crowded);
+    if (engine->node != NULL && engine->node->size > 1)
+        twill_chooser_share(
+            *chooser, &(struct twill_price_records){
+                          .ask = ask, .give = give, .user = engine, .rank = engine->node->me});
+    return TWILL_OK;
+}
+
+static enum twill_order order_of(const struct twill_request *run)
 {
     if (!twill_collective_facts(run->call.collective)->reduces)
         return TWILL_ORDER_ANY;
-    if (run->comm->tuning.reproducible)
+    if (run->engine->tuning.reproducible)
         return TWILL_ORDER_LEFT;
     bool commutes = run->layout.created == NULL || run->layout.created->commutative;
     return commutes ? TWILL_ORDER_ANY : TWILL_ORDER_RANKS;
 }
 
 /* Return the elements of all shards; 0 if this rank does not know them. */
-static size_t elements_of(const struct twill_run *run)
+static size_t elements_of(const struct twill_request *run)
 {
     bool sharded = twill_collective_facts(run->call.collective)->sharded;
-    uint32_t size = run->comm->world->size;
+    uint32_t size = run->engine->world->size;
     size_t sum = 0;
     if (!run->call.vector)
         return (sharded ? size : 1) * run->call.count;
@@ -28,7 +90,7 @@ static size_t elements_of(const struct twill_run *run)
     return sum;
 }
 
-struct twill_select_request twill_run_select_request(const struct twill_run *run)
+static struct twill_select_request select_request(const struct twill_request *run)
 {
     bool own = run->layout.created != NULL && run->layout.created->function != NULL;
     return (struct twill_select_request){
@@ -44,91 +106,114 @@ struct twill_select_request twill_run_select_request(const struct twill_run *run
     };
 }
 
-static twill_status have_chooser(struct twill_comm *comm)
+static twill_status have_chooser(struct twill_engine *engine)
 {
-    if (comm->plan_cache.chooser != NULL)
+    if (engine->plan_cache.chooser != NULL)
         return TWILL_OK;
-    return twill_comm_create_chooser(
-        &comm->plan_cache.chooser, comm,
-        twill_config_text(&comm->context->config, TWILL_VARIABLE_ALGORITHM), &comm->error);
+    return twill_engine_create_chooser(
+        &engine->plan_cache.chooser, engine,
+        twill_config_text(&engine->context->config, TWILL_VARIABLE_ALGORITHM), &engine->error);
 }
 
-twill_status twill_addresses_needed(struct twill_run *run, bool *exchanges, bool *any_exchanges)
+twill_status twill_addresses_needed(struct twill_request *run, bool *exchanges, bool *any_exchanges)
 {
-    struct twill_comm *comm = run->comm;
+    struct twill_engine *engine = run->engine;
     *exchanges = *any_exchanges = false;
     run->exchange.access = run->exchange.allowed = 0;
     bool scaled = run->layout.created != NULL && run->layout.created->scaled;
-    struct twill_select_request request = twill_run_select_request(run);
+    struct twill_select_request request = select_request(run);
     if (run->call.vector || scaled || request.bytes < TWILL_MAPPED_BYTES)
         return TWILL_OK;
-    TWILL_TRY(&comm->error, have_chooser(comm));
-    request.fetched = comm->world->nodes == 1 && twill_single_copy_fetches(comm->links.single_copy);
-    run->exchange.access = twill_mapping_matters(comm->plan_cache.chooser, &request);
+    TWILL_TRY(&engine->error, have_chooser(engine));
+    request.fetched =
+        engine->world->nodes == 1 && twill_single_copy_fetches(engine->links.single_copy);
+    run->exchange.access = twill_mapping_matters(engine->plan_cache.chooser, &request);
     *any_exchanges = run->exchange.access != 0;
     bool away = run->call.collective == TWILL_BROADCAST &&
-                comm->world->node[run->call.root] != comm->world->node[comm->rank];
-    bool shares = comm->context->memory.heap.region != NULL || comm->links.single_copy != NULL;
+                engine->world->node[run->call.root] != engine->world->node[engine->rank];
+    bool shares = engine->context->memory.heap.region != NULL || engine->links.single_copy != NULL;
     *exchanges = *any_exchanges && shares && !away;
     return TWILL_OK;
 }
 
 /* Nodes may differ in whether their buffers are mapped, but must agree on everything else. So with
  * several nodes, mapped buffers change the protocol within this node only. */
-static twill_status find_choice(struct twill_choice *choice, struct twill_comm *comm,
+static twill_status find_choice(struct twill_choice *choice, struct twill_engine *engine,
                                 const struct twill_select_request *key)
 {
     struct twill_select_request common = *key;
-    common.mapped = key->mapped && comm->world->nodes == 1;
-    twill_status status = twill_select(choice, comm->plan_cache.chooser, &common, &comm->error);
+    common.mapped = key->mapped && engine->world->nodes == 1;
+    twill_status status = twill_select(choice, engine->plan_cache.chooser, &common, &engine->error);
     if (status == TWILL_ERR_CONFIG && key->mapped) { /* the user asks for "@mapped" */
-        twill_error_clear(&comm->error);
-        status = twill_select(choice, comm->plan_cache.chooser, key, &comm->error);
+        twill_error_clear(&engine->error);
+        status = twill_select(choice, engine->plan_cache.chooser, key, &engine->error);
     }
-    TWILL_TRY(&comm->error, status);
+    TWILL_TRY(&engine->error, status);
     struct twill_shape mapped = choice->shape;
     mapped.protocol = TWILL_PROTOCOL_MAPPED;
     if (key->mapped && choice->algorithm->protocols != 0 &&
         choice->shape.protocol == TWILL_PROTOCOL_STAGED &&
-        twill_algorithm_applies(choice->algorithm, comm->world, &mapped))
+        twill_algorithm_applies(choice->algorithm, engine->world, &mapped))
         choice->shape = mapped;
     return TWILL_OK;
 }
 
 /* Warn, once per communicator, that TWILL_ALGORITHM cannot do this call. */
-static void log_substitute(struct twill_comm *comm, const struct twill_choice *choice)
+static void log_substitute(struct twill_engine *engine, const struct twill_choice *choice)
 {
-    if (!choice->substituted || comm->plan_cache.logged_substitute || comm->rank != 0)
+    if (!choice->substituted || engine->plan_cache.logged_substitute || engine->rank != 0)
         return;
-    comm->plan_cache.logged_substitute = true;
+    engine->plan_cache.logged_substitute = true;
     twill_say(
-        &comm->context->log, TWILL_LOG_WARN,
+        &engine->context->log, TWILL_LOG_WARN,
         "TWILL_ALGORITHM=%s does not do every %s (order of operands, uneven shards); %s is used",
-        twill_config_text(&comm->context->config, TWILL_VARIABLE_ALGORITHM),
+        twill_config_text(&engine->context->config, TWILL_VARIABLE_ALGORITHM),
         twill_collective_name(choice->shape.collective), choice->algorithm->name);
 }
 
-static twill_status find_plan(struct twill_run *run)
+/* Log the choice of a plan for a call, once for each plan and power of two of bytes; at level info
+ * on the first rank of each node, because nodes may differ. */
+static void log_choice(const struct twill_engine *engine, struct twill_plan *plan,
+                       const struct twill_choice *choice)
 {
-    struct twill_comm *comm = run->comm;
-    struct twill_select_request key = twill_run_select_request(run);
-    if (TWILL_LIKELY(comm->plan_cache.last != NULL &&
-                     twill_requests_match(&comm->plan_cache.last_key, &key))) {
-        run->plan = comm->plan_cache.last;
+    char why[400];
+    const struct twill_select_request *request = &plan->key;
+    unsigned class = request->bytes > 0 ? 64u - (unsigned)__builtin_clzll(request->bytes) : 0;
+    uint64_t bit = UINT64_C(1) << twill_min(class, 63);
+    if ((plan->logged & bit) != 0)
+        return;
+    plan->logged |= bit;
+    twill_why_choice(why, sizeof(why), engine->plan_cache.chooser, engine->world,
+                     engine->context->selection.tuning, request, choice);
+    const char *type = twill_type_name(request->type);
+    twill_say(&engine->context->log, twill_log_once(TWILL_LOG_INFO, engine->local == 0),
+              "communicator %u: %s%s of %zu bytes, %s: %s", engine->number,
+              twill_collective_name(request->collective), request->vector ? "v" : "",
+              request->bytes, type != NULL ? type : "?", why);
+}
+
+static twill_status find_plan(struct twill_request *run)
+{
+    struct twill_engine *engine = run->engine;
+    struct twill_select_request key = select_request(run);
+    struct twill_plan *plan = engine->plan_cache.last;
+    if (TWILL_LIKELY(plan != NULL && twill_requests_match(&plan->key, &key))) {
+        run->plan = plan;
         return TWILL_OK;
     }
     struct twill_choice choice;
-    TWILL_TRY(&comm->error, have_chooser(comm));
-    TWILL_TRY(&comm->error, find_choice(&choice, comm, &key));
-    log_substitute(comm, &choice);
-    TWILL_TRY(&comm->error, twill_plan_get(comm, &choice, &run->plan));
-    comm->plan_cache.last = run->plan;
-    comm->plan_cache.last_key = key;
-    twill_log_choice(comm, &key, &choice);
+    TWILL_TRY(&engine->error, have_chooser(engine));
+    TWILL_TRY(&engine->error, find_choice(&choice, engine, &key));
+    log_substitute(engine, &choice);
+    TWILL_TRY(&engine->error, twill_plan_get(engine, &choice, &plan));
+    plan->key = key;
+    run->plan = engine->plan_cache.last = plan;
+    if (TWILL_UNLIKELY(twill_log_enabled(&engine->context->log, TWILL_LOG_INFO)))
+        log_choice(engine, plan, &choice);
     return TWILL_OK;
 }
 
-void twill_addresses_restart(struct twill_run *run)
+void twill_addresses_restart(struct twill_request *run)
 {
     run->exchange.before = run->plan;
     run->exchange.allowed_before = run->exchange.allowed;
@@ -138,12 +223,12 @@ void twill_addresses_restart(struct twill_run *run)
     run->exchange.arrived = false;
 }
 
-int twill_run_choose(struct twill_run *run)
+int twill_run_choose(struct twill_request *run)
 {
-    struct twill_comm *comm = run->comm;
+    struct twill_engine *engine = run->engine;
     if (run->exchange.before == NULL && run->exchange.state == TWILL_EXCHANGE_IDLE) {
         bool exchanges, any_exchanges;
-        TWILL_TRY(&comm->error, twill_addresses_needed(run, &exchanges, &any_exchanges));
+        TWILL_TRY(&engine->error, twill_addresses_needed(run, &exchanges, &any_exchanges));
         run->exchange.state = exchanges ? TWILL_EXCHANGE_IDLE : TWILL_EXCHANGE_UNNEEDED;
     }
     if (!twill_exchange_is_over(&run->exchange)) {
@@ -154,12 +239,12 @@ int twill_run_choose(struct twill_run *run)
     if (TWILL_LIKELY(run->exchange.before != NULL &&
                      run->exchange.allowed == run->exchange.allowed_before)) {
         run->plan = run->exchange.before;
-        TWILL_TRY(&comm->error, twill_run_attach_peers(run));
+        TWILL_TRY(&engine->error, twill_run_attach_peers(run));
         twill_run_choose_stores(run);
         return 1;
     }
-    TWILL_TRY(&comm->error, find_plan(run));
-    TWILL_TRY(&comm->error, twill_run_attach_peers(run));
-    TWILL_TRY(&comm->error, twill_run_lay_out(run));
+    TWILL_TRY(&engine->error, find_plan(run));
+    TWILL_TRY(&engine->error, twill_run_attach_peers(run));
+    TWILL_TRY(&engine->error, twill_run_lay_out(run));
     return 1;
 }

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The steps that compute: REDUCE, COPY, and the reduction of received messages. */
+/* The steps that compute: REDUCE, COPY, and the reduction of received messages. And SRC and DST
+ * that are copied through scratch. */
 #include "kernels/kernels.h"
+#include "lib/engine/engine_internal.h"
 #include "lib/engine/trace_calls.h"
+#include "lib/job/context.h"
 
 #include <string.h>
 
@@ -25,7 +28,7 @@ struct reduction {
     unsigned stores;          /* TWILL_KERNEL_STREAM, or 0 */
 };
 
-static struct twill_elements locate(const struct twill_run *run,
+static struct twill_elements locate(const struct twill_request *run,
                                     const struct twill_instance *instance,
                                     const struct twill_step *step, twill_operand operand,
                                     uint32_t at, uint32_t blocks, bool partial)
@@ -36,23 +39,24 @@ static struct twill_elements locate(const struct twill_run *run,
 
 /* --- reducing -------------------------------------------------------------------------------- */
 
-static void reduce_by_kernel(const struct twill_run *run, const struct reduction *f, size_t count)
+static void reduce_by_kernel(const struct twill_request *run, const struct reduction *f,
+                             size_t count)
 {
-    const struct twill_comm *comm = run->comm;
+    const struct twill_engine *engine = run->engine;
     const bool final = (f->flags & TWILL_STEP_FINAL) != 0, narrow = run->layout.narrow;
     const struct twill_reduction reduction = {.type = run->layout.type,
                                               .op = run->layout.op,
-                                              .divisor = comm->world->size,
+                                              .divisor = engine->world->size,
                                               .partial_sources = narrow ? 0 : f->partial_sources,
                                               .partial_result = !final && !narrow,
                                               .after = final ? run->layout.after : NULL,
                                               .flags = f->stores,
-                                              .threads = comm->tuning.threads};
+                                              .threads = engine->tuning.threads};
     if (f->dsts == 1)
-        twill_kernels_reduce(comm->context->machine.kernels, &reduction, f->dst[0],
+        twill_kernels_reduce(engine->context->machine.kernels, &reduction, f->dst[0],
                              (const void *const *)f->source, f->sources, count);
     else
-        twill_kernels_spread(comm->context->machine.kernels, &reduction, f->dst, f->dsts,
+        twill_kernels_spread(engine->context->machine.kernels, &reduction, f->dst, f->dsts,
                              (const void *const *)f->source, f->sources, count);
 }
 
@@ -64,8 +68,9 @@ static uintptr_t operand_alignment(size_t element)
 }
 
 /* Call a caller's function on copies of its operands. They fit BETWEEN_BYTES. */
-static __attribute__((noinline)) void call_on_copies(const struct twill_run *run, const void *left,
-                                                     const void *right, void *result, size_t n)
+static __attribute__((noinline)) void call_on_copies(const struct twill_request *run,
+                                                     const void *left, const void *right,
+                                                     void *result, size_t n)
 {
     const struct twill_operation *created = run->layout.created;
     TWILL_ALIGNED(64) unsigned char copy[2][BETWEEN_BYTES];
@@ -76,7 +81,7 @@ static __attribute__((noinline)) void call_on_copies(const struct twill_run *run
     memcpy(result, copy[0], bytes);
 }
 
-static void call_function(const struct twill_run *run, const void *left, const void *right,
+static void call_function(const struct twill_request *run, const void *left, const void *right,
                           void *result, size_t n)
 {
     const struct twill_operation *created = run->layout.created;
@@ -89,7 +94,8 @@ static void call_function(const struct twill_run *run, const void *left, const v
 
 /* Reduce two operands at a time. Intermediate results must not go to dst, which may be one of the
  * operands still to be read. */
-static void reduce_by_function(const struct twill_run *run, const struct reduction *f, size_t count)
+static void reduce_by_function(const struct twill_request *run, const struct reduction *f,
+                               size_t count)
 {
     TWILL_ALIGNED(64) unsigned char between[BETWEEN_BYTES];
     size_t most = BETWEEN_BYTES / run->layout.element;
@@ -110,11 +116,11 @@ static void reduce_by_function(const struct twill_run *run, const struct reducti
     }
 }
 
-static void reduce_run(const struct twill_run *run, const struct reduction *f, size_t count)
+static void reduce_run(const struct twill_request *run, const struct reduction *f, size_t count)
 {
     if (count == 0)
         return;
-    bool is_detailed = twill_trace_is_detailed(&run->comm->trace);
+    bool is_detailed = twill_trace_is_detailed(&run->engine->trace);
     if (is_detailed)
         twill_trace_detail(run, TWILL_TRACE_REDUCE_BEGIN, TWILL_TRACE_NO_PEER,
                            count * run->layout.element, 0);
@@ -147,9 +153,9 @@ static void add_source(struct reduction *f, const unsigned char *start, bool par
 }
 
 /* Collect the operands of adjacent blocks of a REDUCE, in order. Returns the elements of dst. */
-static size_t gather_operands(const struct twill_run *run, const struct twill_instance *instance,
-                              const struct twill_step *step, uint32_t at, uint32_t blocks,
-                              struct reduction *f)
+static size_t gather_operands(const struct twill_request *run,
+                              const struct twill_instance *instance, const struct twill_step *step,
+                              uint32_t at, uint32_t blocks, struct reduction *f)
 {
     bool partial = (step->flags & TWILL_STEP_PARTIAL) != 0;
     bool own_partial = (step->flags & TWILL_STEP_PARTIAL_OWN) != 0;
@@ -166,12 +172,12 @@ static size_t gather_operands(const struct twill_run *run, const struct twill_in
     for (unsigned i = 0; i < step->nsrc; i++) {
         struct twill_operand_place where = {step->src,     at,         blocks,
                                             step->peer[i], step->lane, partial};
-        if ((step->flags & TWILL_STEP_OWN_SRC) && step->peer[i] == run->comm->rank) {
+        if ((step->flags & TWILL_STEP_OWN_SRC) && step->peer[i] == run->engine->rank) {
             where.operand = twill_operand_make(TWILL_SRC, twill_operand_block(step->src));
             where.partial = false;
         }
         add_source(f, twill_run_locate(run, instance, &where).start, where.partial);
-        if (twill_run_fetches(run, where.operand) && where.peer != run->comm->rank) {
+        if (twill_run_fetches(run, where.operand) && where.peer != run->engine->rank) {
             f->peer[f->sources - 1] = where.peer;
             f->fetches = true;
         }
@@ -183,17 +189,17 @@ static size_t gather_operands(const struct twill_run *run, const struct twill_in
 
 /* --- steps ----------------------------------------------------------------------------------- */
 
-static void copy_result(const struct twill_run *run, unsigned char *dst, const unsigned char *src,
-                        size_t bytes, unsigned stores)
+static void copy_result(const struct twill_request *run, unsigned char *dst,
+                        const unsigned char *src, size_t bytes, unsigned stores)
 {
     if (dst == src || bytes == 0)
         return;
-    twill_kernels_copy(run->comm->context->machine.kernels, dst, src, bytes, stores,
-                       run->comm->tuning.threads);
+    twill_kernels_copy(run->engine->context->machine.kernels, dst, src, bytes, stores,
+                       run->engine->tuning.threads);
 }
 
 /* Return how a COPY stores to this space. */
-static unsigned stores_to(const struct twill_run *run, const struct twill_instance *instance,
+static unsigned stores_to(const struct twill_request *run, const struct twill_instance *instance,
                           unsigned space)
 {
     if (space == TWILL_DST)
@@ -202,7 +208,7 @@ static unsigned stores_to(const struct twill_run *run, const struct twill_instan
 }
 
 /* Copy, and account the time if it is asked for. */
-static void copy_staged(struct twill_run *run, const struct twill_instance *instance,
+static void copy_staged(struct twill_request *run, const struct twill_instance *instance,
                         const struct twill_step *step, unsigned char *dst, const unsigned char *src,
                         size_t bytes)
 {
@@ -213,13 +219,13 @@ static void copy_staged(struct twill_run *run, const struct twill_instance *inst
 }
 
 /* A rank alone reduces by a COPY, which a narrow sum must still multiply. */
-static bool finishes_alone(const struct twill_run *run)
+static bool finishes_alone(const struct twill_request *run)
 {
-    return run->layout.after != NULL && run->comm->world->size == 1;
+    return run->layout.after != NULL && run->engine->world->size == 1;
 }
 
-static void finish_copy(const struct twill_run *run, unsigned char *dst, const unsigned char *src,
-                        size_t count)
+static void finish_copy(const struct twill_request *run, unsigned char *dst,
+                        const unsigned char *src, size_t count)
 {
     struct reduction f;
     begin_reduction(&f, TWILL_STEP_FINAL, dst);
@@ -227,7 +233,7 @@ static void finish_copy(const struct twill_run *run, unsigned char *dst, const u
     reduce_run(run, &f, count);
 }
 
-twill_status twill_run_copy(struct twill_run *run, const struct twill_instance *instance,
+twill_status twill_run_copy(struct twill_request *run, const struct twill_instance *instance,
                             const struct twill_step *step)
 {
     bool fetches = twill_run_fetches(run, step->src);
@@ -241,19 +247,19 @@ twill_status twill_run_copy(struct twill_run *run, const struct twill_instance *
         if (TWILL_UNLIKELY(finishes_alone(run)))
             finish_copy(run, dst.start, src.start, dst.count);
         else if (fetches)
-            TWILL_TRY(&run->comm->error,
+            TWILL_TRY(&run->engine->error,
                       twill_run_fetch(run, step->peer[0], dst.start, src.start, bytes));
         else
             copy_staged(run, instance, step, dst.start, src.start, bytes);
         if (!to_caller || twill_operand_space(step->src) == TWILL_SHARED)
-            twill_counter_add(&run->comm->usage.counters.bytes_copied, bytes);
+            twill_counter_add(&run->engine->usage.counters.bytes_copied, bytes);
         at += blocks;
     }
     return TWILL_OK;
 }
 
 /* Return the reduction of the elements from number `done` on. */
-static struct reduction section_of(const struct twill_run *run, const struct reduction *f,
+static struct reduction section_of(const struct twill_request *run, const struct reduction *f,
                                    size_t done)
 {
     struct reduction section = *f;
@@ -268,10 +274,10 @@ static struct reduction section_of(const struct twill_run *run, const struct red
 
 /* Reduce with operands in other processes: fetch them in chunks into scratch, which stays in the
  * cache, and reduce there. */
-static twill_status reduce_fetched(struct twill_run *run, const struct twill_instance *instance,
+static twill_status reduce_fetched(struct twill_request *run, const struct twill_instance *instance,
                                    const struct reduction *f, size_t count)
 {
-    const struct twill_slot *slot = &run->comm->issue.slot[instance->epoch % TWILL_WINDOW];
+    const struct twill_slot *slot = &run->engine->issue.slot[instance->epoch % TWILL_WINDOW];
     size_t at_once = TWILL_FETCH_CHUNK / run->layout.element;
     for (size_t done = 0; done < count; done += at_once) {
         size_t n = twill_min(at_once, count - done);
@@ -280,8 +286,8 @@ static twill_status reduce_fetched(struct twill_run *run, const struct twill_ins
         for (unsigned i = 0; i < f->sources; i++) {
             if (f->peer[i] == HERE)
                 continue;
-            TWILL_TRY(&run->comm->error, twill_run_fetch(run, f->peer[i], to, section.source[i],
-                                                         n * run->layout.element));
+            TWILL_TRY(&run->engine->error, twill_run_fetch(run, f->peer[i], to, section.source[i],
+                                                           n * run->layout.element));
             section.source[i] = to;
             to += TWILL_FETCH_CHUNK;
         }
@@ -290,7 +296,7 @@ static twill_status reduce_fetched(struct twill_run *run, const struct twill_ins
     return TWILL_OK;
 }
 
-static twill_status reduce_all(struct twill_run *run, const struct twill_instance *instance,
+static twill_status reduce_all(struct twill_request *run, const struct twill_instance *instance,
                                const struct reduction *f, size_t count)
 {
     if (TWILL_UNLIKELY(f->fetches))
@@ -300,8 +306,9 @@ static twill_status reduce_all(struct twill_run *run, const struct twill_instanc
 }
 
 /* Return the destination of a COPY that follows a REDUCE. */
-static unsigned char *taken_to(const struct twill_run *run, const struct twill_instance *instance,
-                               const struct twill_step *copy, uint32_t at, uint32_t blocks)
+static unsigned char *taken_to(const struct twill_request *run,
+                               const struct twill_instance *instance, const struct twill_step *copy,
+                               uint32_t at, uint32_t blocks)
 {
     bool partial = (copy->flags & TWILL_STEP_PARTIAL) != 0;
     return locate(run, instance, copy, copy->dst, at, blocks, partial).start;
@@ -309,7 +316,7 @@ static unsigned char *taken_to(const struct twill_run *run, const struct twill_i
 
 /* Reduce adjacent blocks and execute the COPYs that follow. The kernel stores to the destinations
  * of the first COPYs itself; if there are more than it can take, it works by FUSED_BYTES. */
-static twill_status reduce_blocks(struct twill_run *run, const struct twill_instance *instance,
+static twill_status reduce_blocks(struct twill_request *run, const struct twill_instance *instance,
                                   const struct twill_step *step, uint32_t copies, uint32_t at,
                                   uint32_t blocks)
 {
@@ -323,7 +330,7 @@ static twill_status reduce_blocks(struct twill_run *run, const struct twill_inst
         f.dst[f.dsts++] = taken_to(run, instance, &step[c], at, blocks);
         to_caller &= twill_operand_space(step[c].dst) == TWILL_DST;
     }
-    if (c <= copies && run->comm->tuning.threads <= 1)
+    if (c <= copies && run->engine->tuning.threads <= 1)
         at_once = twill_max(FUSED_BYTES / run->layout.element, 1);
     if (c > copies && to_caller)
         f.stores = run->layout.store_flags;
@@ -332,7 +339,7 @@ static twill_status reduce_blocks(struct twill_run *run, const struct twill_inst
     for (size_t done = 0; done < count; done += at_once) {
         size_t n = twill_min(at_once, count - done);
         struct reduction section = section_of(run, &f, done);
-        TWILL_TRY(&run->comm->error, reduce_all(run, instance, &section, n));
+        TWILL_TRY(&run->engine->error, reduce_all(run, instance, &section, n));
         for (uint32_t rest = c; rest <= copies; rest++)
             copy_result(run, taken_to(run, instance, &step[rest], at, blocks) + done * width,
                         section.dst[0], n * width,
@@ -353,14 +360,15 @@ static uint32_t copies_count(const struct twill_step *step, const struct twill_s
     return copies;
 }
 
-twill_status twill_run_reduce_and_copy(struct twill_run *run, const struct twill_instance *instance,
+twill_status twill_run_reduce_and_copy(struct twill_request *run,
+                                       const struct twill_instance *instance,
                                        const struct twill_step *step, const struct twill_step *end,
                                        uint32_t *copies)
 {
     *copies = copies_count(step, end);
     for (uint32_t at = 0; at < step->blocks;) {
         uint32_t blocks = twill_run_together(run, step->dst, at, step->blocks);
-        TWILL_TRY(&run->comm->error, reduce_blocks(run, instance, step, *copies, at, blocks));
+        TWILL_TRY(&run->engine->error, reduce_blocks(run, instance, step, *copies, at, blocks));
         at += blocks;
     }
     return TWILL_OK;
@@ -371,7 +379,7 @@ twill_status twill_run_reduce_and_copy(struct twill_run *run, const struct twill
 void twill_run_reduce(struct twill_transfer *request, size_t offset, const void *data, size_t bytes)
 {
     const struct twill_posted *posted = request->reduce_context;
-    const struct twill_run *run = posted->run;
+    const struct twill_request *run = posted->run;
     bool partial = (posted->flags & TWILL_STEP_PARTIAL) != 0;
     bool own_partial = (posted->flags & TWILL_STEP_PARTIAL_OWN) != 0;
     bool result_partial = (posted->flags & TWILL_STEP_FINAL) == 0;
@@ -385,4 +393,73 @@ void twill_run_reduce(struct twill_transfer *request, size_t offset, const void 
     if ((posted->flags & TWILL_STEP_FIRST) == 0)
         add_source(&f, data, partial);
     reduce_run(run, &f, bytes / twill_run_width(run, partial));
+}
+
+/* --- SRC and DST copied through scratch, segment by segment: scaled inputs, scaled sums of narrow
+ *     floats, and the source of an all-to-all in place, which the call overwrites -------------- */
+
+/* A segment of a shard, in the caller's buffer and in scratch. */
+struct segment {
+    unsigned char *user, *scratch;
+    size_t count;
+};
+
+static struct segment segment_of(const struct twill_request *run,
+                                 const struct twill_instance *instance, unsigned space,
+                                 uint32_t shard)
+{
+    const struct twill_side *side = &run->buffers.side[space];
+    size_t whole = side->count != NULL && !side->own ? side->count[shard] : side->even;
+    size_t first = side->own ? 0 : side->offset != NULL ? side->offset[shard] : shard * side->even;
+    size_t place = side->own ? 0 : shard * side->stride;
+    return (struct segment){
+        .user = side->base + (first + instance->skip) * run->layout.given,
+        .scratch = instance->base[space] + place * run->layout.element,
+        .count = whole > instance->skip
+                     ? twill_min(whole - instance->skip, run->layout.segment_length)
+                     : 0,
+    };
+}
+
+static uint32_t shards_of(const struct twill_request *run, unsigned space)
+{
+    return run->buffers.side[space].own ? 1 : run->plan->schedule.shards;
+}
+
+void twill_run_bounce_in(struct twill_request *run, const struct twill_instance *instance)
+{
+    struct twill_engine *engine = run->engine;
+    const struct twill_kernels *kernels = engine->context->machine.kernels;
+    for (uint32_t p = 0; p < shards_of(run, TWILL_SRC); p++) {
+        struct segment segment = segment_of(run, instance, TWILL_SRC, p);
+        if (segment.count == 0)
+            continue;
+        if (run->layout.created != NULL && run->layout.created->scaled)
+            twill_kernels_scale(kernels, run->call.type, segment.scratch, segment.user,
+                                run->layout.created->factor, run->layout.created->narrow,
+                                segment.count, engine->tuning.threads);
+        else
+            twill_kernels_copy(kernels, segment.scratch, segment.user,
+                               segment.count * run->layout.element, 0, engine->tuning.threads);
+        twill_counter_add(&engine->usage.counters.bytes_copied,
+                          segment.count * run->layout.element);
+    }
+}
+
+/* A reduction of one operand does no more than round it. */
+void twill_run_bounce_out(struct twill_request *run, const struct twill_instance *instance)
+{
+    const struct twill_engine *engine = run->engine;
+    const struct twill_reduction narrow = {.type = run->call.type,
+                                           .op = TWILL_SUM,
+                                           .divisor = 1,
+                                           .partial_sources = 1,
+                                           .threads = engine->tuning.threads};
+    for (uint32_t p = 0; p < shards_of(run, TWILL_DST); p++) {
+        struct segment segment = segment_of(run, instance, TWILL_DST, p);
+        const void *source = segment.scratch;
+        if (segment.count > 0)
+            twill_kernels_reduce(engine->context->machine.kernels, &narrow, segment.user, &source,
+                                 1, segment.count);
+    }
 }

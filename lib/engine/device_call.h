@@ -3,7 +3,7 @@
 #ifndef TWILL_DEVICE_CALL_H
 #define TWILL_DEVICE_CALL_H
 
-#include "lib/comm/comm.h"
+#include "lib/engine/request.h"
 
 #include <string.h>
 
@@ -20,30 +20,23 @@ twill_status twill_request_write(struct twill_request *request, const void *from
 #else
 static inline twill_status twill_request_read(struct twill_request *request, void *to, size_t bytes)
 {
-    memcpy(to, request->run.call.src, bytes);
+    memcpy(to, request->call.src, bytes);
     return TWILL_OK;
 }
 static inline twill_status twill_request_write(struct twill_request *request, const void *from,
                                                size_t bytes)
 {
-    memcpy(request->run.call.dst, from, bytes);
+    memcpy(request->call.dst, from, bytes);
     return TWILL_OK;
 }
-static inline twill_status twill_point_bounce_in(struct twill_request *request)
+static inline twill_status twill_no_device(struct twill_request *request)
 {
     (void)request;
     return TWILL_OK;
 }
-static inline twill_status twill_request_bounce_in(struct twill_request *request)
-{
-    (void)request;
-    return TWILL_OK;
-}
-static inline twill_status twill_request_bounce_out(struct twill_request *request)
-{
-    (void)request;
-    return TWILL_OK;
-}
+#define twill_point_bounce_in    twill_no_device
+#define twill_request_bounce_in  twill_no_device
+#define twill_request_bounce_out twill_no_device
 #endif
 
 #endif

@@ -2,6 +2,7 @@
 /* The executor: issues the steps of the instances in flight, lane by lane. It never waits;
  * lib/wait does. */
 #include "fabric/shm/call_records.h"
+#include "lib/engine/engine_internal.h"
 #include "lib/engine/trace_calls.h"
 
 #include <stdlib.h>
@@ -17,19 +18,19 @@ static unsigned physical_lane(const struct twill_instance *instance, unsigned la
     return (unsigned)(instance->epoch % TWILL_WINDOW) * TWILL_SCHEDULE_LANES + lane;
 }
 
-static struct twill_posted *posted_at(const struct twill_run *run, const struct twill_slot *slot,
-                                      unsigned lane, uint32_t index)
+static struct twill_posted *posted_at(const struct twill_request *run,
+                                      const struct twill_slot *slot, unsigned lane, uint32_t index)
 {
     return &slot->posted[(size_t)lane * run->plan->most_posted + index];
 }
 
-static struct twill_slot *instance_slot(const struct twill_run *run,
+static struct twill_slot *instance_slot(const struct twill_request *run,
                                         const struct twill_instance *instance)
 {
-    return &run->comm->issue.slot[instance->epoch % TWILL_WINDOW];
+    return &run->engine->issue.slot[instance->epoch % TWILL_WINDOW];
 }
 
-static void *bounce_at(const struct twill_run *run, const struct twill_slot *slot,
+static void *bounce_at(const struct twill_request *run, const struct twill_slot *slot,
                        const struct twill_posted *posted)
 {
     size_t index = (size_t)(posted - slot->posted);
@@ -39,23 +40,23 @@ static void *bounce_at(const struct twill_run *run, const struct twill_slot *slo
 
 /* Return the last entry into the run's call that this rank knows of, for a message. Entries of the
  * ranks of its node matter once its own is some time ago. */
-static struct twill_last_entry last_entry(struct twill_run *run)
+static struct twill_last_entry last_entry(struct twill_request *run)
 {
-    uint64_t entered = twill_request_of(run)->ticks;
+    uint64_t entered = run->ticks;
     if (entered > run->last.ticks)
-        run->last = (struct twill_last_entry){entered, run->comm->rank};
+        run->last = (struct twill_last_entry){entered, run->engine->rank};
     if (twill_ticks() - entered >= TWILL_SPLIT_TICKS)
-        (void)twill_split_look(run->comm, run->sequence, &run->last);
+        (void)twill_split_look(run->engine, run->sequence, &run->last);
     return run->last;
 }
 
 /* Post adjacent blocks as one message. */
-static int post_blocks(struct twill_run *run, struct twill_instance *instance,
+static int post_blocks(struct twill_request *run, struct twill_instance *instance,
                        const struct twill_step *step, uint32_t at, uint32_t blocks)
 {
-    struct twill_comm *comm = run->comm;
+    struct twill_engine *engine = run->engine;
     struct twill_slot *slot = instance_slot(run, instance);
-    struct twill_transport *link = twill_comm_link(comm, step->peer[0]);
+    struct twill_transport *link = twill_engine_link(engine, step->peer[0]);
     struct twill_posted *posted = posted_at(run, slot, step->lane, instance->posted[step->lane]++);
     struct twill_transfer *request = &posted->request;
     bool sends = step->op == TWILL_STEP_SEND, reduces = step->op == TWILL_STEP_RECV_REDUCE;
@@ -74,7 +75,7 @@ static int post_blocks(struct twill_run *run, struct twill_instance *instance,
         .buffer = elements.start,
         .bytes = elements.count * twill_run_width(run, partial),
         .call = {.sequence = (uint32_t)run->sequence,
-                 .what = run->what,
+                 .what = twill_call_what(&run->summary),
                  .count = run->summary.count,
                  .root = run->summary.root},
     };
@@ -95,15 +96,15 @@ static int post_blocks(struct twill_run *run, struct twill_instance *instance,
     if (sends && !link->ops->sleeps_on_doorbell)
         request->last = last_entry(run);
     if (sends)
-        twill_counter_add(&comm->usage.counters.bytes_sent, request->bytes);
-    if (twill_trace_is_detailed(&comm->trace))
+        twill_counter_add(&engine->usage.counters.bytes_sent, request->bytes);
+    if (twill_trace_is_detailed(&engine->trace))
         twill_trace_detail(run, sends ? TWILL_TRACE_SEND_BEGIN : TWILL_TRACE_RECV_BEGIN,
                            request->peer, request->bytes, request->lane);
-    twill_status status = link->ops->post(link, request, &comm->error);
+    twill_status status = link->ops->post(link, request, &engine->error);
     return status == TWILL_OK ? ADVANCED : status;
 }
 
-static int post_transfer(struct twill_run *run, struct twill_instance *instance,
+static int post_transfer(struct twill_request *run, struct twill_instance *instance,
                          const struct twill_step *step)
 {
     twill_operand operand = step->op == TWILL_STEP_SEND ? step->src : step->dst;
@@ -120,28 +121,27 @@ static int post_transfer(struct twill_run *run, struct twill_instance *instance,
 
 /* Fail because a message of another call has arrived. On the node the peer's published calls say
  * which; for other nodes the message does, or if that was a later call, or an earlier one differed,
- * twill_comm_fail() asks the peer, by comm->issue.differs. */
-static int call_differs(struct twill_comm *comm, const struct twill_transfer *request)
+ * twill_comm_fail() asks the peer, by engine->issue.differs. */
+static int call_differs(struct twill_engine *engine, const struct twill_transfer *request)
 {
-    if (comm->world->node[request->peer] == comm->world->node[comm->rank]) {
-        TWILL_TRY(&comm->error, twill_comm_check_peer(comm, request->peer));
-        TWILL_TRY(&comm->error, twill_comm_check_past(comm, request->peer));
-    }
-    TWILL_TRY(&comm->error, twill_comm_compare_message(comm, request->peer, &request->peer_call));
-    comm->issue.differs = request->peer + 1;
+    if (engine->world->node[request->peer] == engine->world->node[engine->rank])
+        TWILL_TRY(&engine->error, engine->ports->check_peer(engine, request->peer, true));
+    TWILL_TRY(&engine->error,
+              engine->ports->check_message(engine, request->peer, &request->peer_call));
+    engine->issue.differs = request->peer + 1;
     if (request->peer_bytes == request->bytes)
-        return TWILL_COMM_FAIL(comm, TWILL_ERR_MISMATCH,
-                               "%s is in another call or has other arguments",
-                               TWILL_COMM_RANK_NAME(comm, request->peer));
-    return TWILL_COMM_FAIL(comm, TWILL_ERR_MISMATCH,
-                           "%s is in another call or has other arguments: its message has %llu "
-                           "bytes where %zu are expected",
-                           TWILL_COMM_RANK_NAME(comm, request->peer),
-                           (unsigned long long)request->peer_bytes, request->bytes);
+        return TWILL_ENGINE_FAIL(engine, TWILL_ERR_MISMATCH,
+                                 "%s is in another call or has other arguments",
+                                 TWILL_ENGINE_RANK_NAME(engine, request->peer));
+    return TWILL_ENGINE_FAIL(engine, TWILL_ERR_MISMATCH,
+                             "%s is in another call or has other arguments: its message has %llu "
+                             "bytes where %zu are expected",
+                             TWILL_ENGINE_RANK_NAME(engine, request->peer),
+                             (unsigned long long)request->peer_bytes, request->bytes);
 }
 
 /* Learn from complete messages which rank has entered the call last, and tell the node. */
-static void note_entries(struct twill_run *run, const struct twill_slot *slot, uint32_t count,
+static void note_entries(struct twill_request *run, const struct twill_slot *slot, uint32_t count,
                          unsigned lane)
 {
     bool later = false;
@@ -152,12 +152,12 @@ static void note_entries(struct twill_run *run, const struct twill_slot *slot, u
         run->last = *last;
         later = true;
     }
-    if (later && run->last.ticks > twill_request_of(run)->ticks)
-        twill_node_note_entry(run->comm->node, run->sequence, run->last);
+    if (later && run->last.ticks > run->ticks)
+        twill_node_note_entry(run->engine->node, run->sequence, run->last);
 }
 
 /* Record that the messages of a lane are complete. */
-static void record_messages(struct twill_run *run, const struct twill_instance *instance,
+static void record_messages(struct twill_request *run, const struct twill_instance *instance,
                             unsigned lane)
 {
     const struct twill_slot *slot = instance_slot(run, instance);
@@ -170,18 +170,20 @@ static void record_messages(struct twill_run *run, const struct twill_instance *
 }
 
 /* Return the error of a message that has failed. */
-static twill_status posted_outcome(struct twill_comm *comm, const struct twill_transfer *request)
+static twill_status posted_outcome(struct twill_engine *engine,
+                                   const struct twill_transfer *request)
 {
     if (request->status == TWILL_ERR_MISMATCH)
-        return call_differs(comm, request);
+        return call_differs(engine, request);
     if (request->status < 0)
-        return TWILL_COMM_FAIL(comm, (twill_status)request->status, "message with %s failed: %s",
-                               TWILL_COMM_RANK_NAME(comm, request->peer),
-                               twill_strerror((twill_status)request->status));
+        return TWILL_ENGINE_FAIL(engine, (twill_status)request->status,
+                                 "message with %s failed: %s",
+                                 TWILL_ENGINE_RANK_NAME(engine, request->peer),
+                                 twill_strerror((twill_status)request->status));
     return TWILL_OK;
 }
 
-static int wait_posted(struct twill_run *run, struct twill_instance *instance, unsigned lane)
+static int wait_posted(struct twill_request *run, struct twill_instance *instance, unsigned lane)
 {
     const struct twill_slot *slot = instance_slot(run, instance);
     for (uint32_t i = 0; i < instance->posted[lane]; i++) {
@@ -189,10 +191,10 @@ static int wait_posted(struct twill_run *run, struct twill_instance *instance, u
         if (request->status == TWILL_PENDING)
             return BLOCKED;
         if (TWILL_UNLIKELY(request->status != TWILL_OK))
-            return posted_outcome(run->comm, request);
+            return posted_outcome(run->engine, request);
     }
     note_entries(run, slot, instance->posted[lane], lane);
-    if (twill_trace_is_detailed(&run->comm->trace))
+    if (twill_trace_is_detailed(&run->engine->trace))
         record_messages(run, instance, lane);
     for (uint32_t i = 0; run->layout.late && i < instance->posted[lane]; i++) {
         struct twill_posted *posted = posted_at(run, slot, lane, i);
@@ -203,44 +205,45 @@ static int wait_posted(struct twill_run *run, struct twill_instance *instance, u
     return ADVANCED;
 }
 
-bool twill_run_is_written_down(const struct twill_run *run, uint32_t peer)
+bool twill_run_is_written_down(const struct twill_request *run, uint32_t peer)
 {
-    struct twill_call call;
-    uint64_t sequence, entered;
-    return run->comm->issue.sequence >= run->sequence &&
-           twill_comm_read_call(run->comm, peer, &call, &sequence, &entered) &&
-           sequence >= run->sequence;
+    const struct twill_engine *engine = run->engine;
+    struct twill_call_record record;
+    uint64_t entered;
+    return engine->issue.sequence >= run->sequence &&
+           twill_node_read_last_call(engine->node, engine->world->local[peer], &record, &entered) &&
+           record.sequence >= run->sequence;
 }
 
-int twill_run_differs(struct twill_run *run, uint32_t peer, bool is_known)
+int twill_run_differs(struct twill_request *run, uint32_t peer, bool is_known)
 {
-    TWILL_TRY(&run->comm->error, twill_comm_check_peer(run->comm, peer));
+    struct twill_engine *engine = run->engine;
+    TWILL_TRY(&engine->error, engine->ports->check_peer(engine, peer, is_known));
     if (!is_known)
         return BLOCKED;
-    TWILL_TRY(&run->comm->error, twill_comm_check_past(run->comm, peer));
-    return TWILL_COMM_FAIL(run->comm, TWILL_ERR_MISMATCH,
-                           "%s was in another call or had other arguments",
-                           TWILL_COMM_RANK_NAME(run->comm, peer));
+    return TWILL_ENGINE_FAIL(engine, TWILL_ERR_MISMATCH,
+                             "%s was in another call or had other arguments",
+                             TWILL_ENGINE_RANK_NAME(engine, peer));
 }
 
 /* Handle a signature that is not ours. A flag's may belong to a later instance already; what counts
  * is the one that the peer stored when it began this instance. It does that before it publishes the
  * call, so read in the opposite order. */
-static int signature_differs(struct twill_run *run, uint64_t epoch, uint32_t peer)
+static int signature_differs(struct twill_request *run, uint64_t epoch, uint32_t peer)
 {
     bool is_known = twill_run_is_written_down(run, peer);
-    if (twill_node_signature(run->comm->node, run->comm->world->local[peer], epoch) ==
+    if (twill_node_signature(run->engine->node, run->engine->world->local[peer], epoch) ==
         run->signature)
         return ADVANCED;
     return twill_run_differs(run, peer, is_known);
 }
 
 /* Check for the peer's flag, or immediate. */
-static int check_arrival(struct twill_run *run, const struct twill_instance *instance,
+static int check_arrival(struct twill_request *run, const struct twill_instance *instance,
                          const struct twill_step *step, uint32_t peer)
 {
-    const struct twill_node *node = run->comm->node;
-    uint32_t local = run->comm->world->local[peer];
+    const struct twill_node *node = run->engine->node;
+    uint32_t local = run->engine->world->local[peer];
     unsigned lane = physical_lane(instance, step->lane);
     uint32_t signature;
     if (step->flags & TWILL_STEP_IMM) {
@@ -259,11 +262,11 @@ static int check_arrival(struct twill_run *run, const struct twill_instance *ins
     return signature_differs(run, instance->epoch, peer);
 }
 
-static int flags_await(struct twill_run *run, const struct twill_instance *instance,
+static int flags_await(struct twill_request *run, const struct twill_instance *instance,
                        const struct twill_step *step)
 {
     for (unsigned i = 0; i < step->nsrc; i++) {
-        if (step->peer[i] == run->comm->rank)
+        if (step->peer[i] == run->engine->rank)
             continue;
         int answer = check_arrival(run, instance, step, step->peer[i]);
         if (answer != ADVANCED)
@@ -272,15 +275,7 @@ static int flags_await(struct twill_run *run, const struct twill_instance *insta
     return ADVANCED;
 }
 
-static void raise_flag(struct twill_run *run, struct twill_instance *instance,
-                       const struct twill_step *step)
-{
-    twill_node_signal(run->comm->node, physical_lane(instance, step->lane),
-                      twill_node_flag_value(instance->epoch, ++instance->signalled[step->lane]),
-                      run->signature);
-}
-
-static int imm_put(struct twill_run *run, const struct twill_instance *instance,
+static int imm_put(struct twill_request *run, const struct twill_instance *instance,
                    const struct twill_step *step)
 {
     bool partial = (step->flags & TWILL_STEP_PARTIAL) != 0;
@@ -289,15 +284,15 @@ static int imm_put(struct twill_run *run, const struct twill_instance *instance,
     struct twill_elements src = twill_run_locate(run, instance, &where);
     size_t bytes = src.count * twill_run_width(run, partial);
     if (TWILL_UNLIKELY(bytes > TWILL_IMM_BYTES)) /* the selector prevents this */
-        return TWILL_COMM_FAIL(run->comm, TWILL_ERR_INTERNAL, "%zu bytes do not fit an immediate",
-                               bytes);
+        return TWILL_ENGINE_FAIL(run->engine, TWILL_ERR_INTERNAL,
+                                 "%zu bytes do not fit an immediate", bytes);
     const void *payload = bytes > 0 ? src.start : (const void *)step; /* memcpy() allows no NULL */
-    twill_node_put(run->comm->node, physical_lane(instance, step->lane), instance->epoch,
+    twill_node_put(run->engine->node, physical_lane(instance, step->lane), instance->epoch,
                    run->signature, payload, bytes);
     return ADVANCED;
 }
 
-static int issue_step(struct twill_run *run, struct twill_instance *instance,
+static int issue_step(struct twill_request *run, struct twill_instance *instance,
                       const struct twill_step *step)
 {
     switch ((enum twill_step_op)step->op) {
@@ -308,37 +303,34 @@ static int issue_step(struct twill_run *run, struct twill_instance *instance,
     case TWILL_STEP_REDUCE: {
         const struct twill_schedule *s = &run->plan->schedule;
         uint32_t copies;
-        TWILL_TRY(&run->comm->error,
+        TWILL_TRY(&run->engine->error,
                   twill_run_reduce_and_copy(run, instance, step,
                                             s->steps + s->lane_first[step->lane + 1], &copies));
         instance->at[step->lane] += copies;
         return ADVANCED;
     }
     case TWILL_STEP_COPY:
-        TWILL_TRY(&run->comm->error, twill_run_copy(run, instance, step));
+        TWILL_TRY(&run->engine->error, twill_run_copy(run, instance, step));
         return ADVANCED;
     case TWILL_STEP_PUT_IMM:
         return imm_put(run, instance, step);
     case TWILL_STEP_WAIT:
         return wait_posted(run, instance, step->lane);
     case TWILL_STEP_SIGNAL:
-        raise_flag(run, instance, step);
+        twill_node_signal(run->engine->node, physical_lane(instance, step->lane),
+                          twill_node_flag_value(instance->epoch, ++instance->signalled[step->lane]),
+                          run->signature);
         return ADVANCED;
     case TWILL_STEP_AWAIT:
         return flags_await(run, instance, step);
     case TWILL_STEP_OP_COUNT:
         break;
     }
-    return TWILL_COMM_FAIL(run->comm, TWILL_ERR_INTERNAL, "unknown step %u", step->op);
-}
-
-static bool may_wait(const struct twill_step *step)
-{
-    return step->op == TWILL_STEP_AWAIT || step->op == TWILL_STEP_WAIT;
+    return TWILL_ENGINE_FAIL(run->engine, TWILL_ERR_INTERNAL, "unknown step %u", step->op);
 }
 
 /* Issue the steps of a lane until one blocks; if nonblocking, until one might. Returns how many. */
-static int advance_lane(struct twill_run *run, struct twill_instance *instance, unsigned lane,
+static int advance_lane(struct twill_request *run, struct twill_instance *instance, unsigned lane,
                         bool nonblocking)
 {
     const struct twill_schedule *s = &run->plan->schedule;
@@ -346,9 +338,10 @@ static int advance_lane(struct twill_run *run, struct twill_instance *instance, 
     const struct twill_step *steps = s->steps + s->lane_first[lane];
     int moved = 0;
     while (instance->at[lane] < length) {
-        if (nonblocking && may_wait(&steps[instance->at[lane]]))
+        const struct twill_step *step = &steps[instance->at[lane]];
+        if (nonblocking && (step->op == TWILL_STEP_AWAIT || step->op == TWILL_STEP_WAIT))
             return moved;
-        int answer = issue_step(run, instance, &steps[instance->at[lane]]);
+        int answer = issue_step(run, instance, step);
         if (answer < 0)
             return answer;
         if (answer == BLOCKED)
@@ -361,29 +354,42 @@ static int advance_lane(struct twill_run *run, struct twill_instance *instance, 
     return moved + 1;
 }
 
-twill_status twill_run_reserve_more(struct twill_run *run, struct twill_slot *slot)
+/* Grow the slot's memory to what an instance of this run needs. */
+static twill_status reserve_slot(struct twill_request *run, struct twill_slot *slot)
 {
-    struct twill_comm *comm = run->comm;
+    struct twill_engine *engine = run->engine;
     size_t posted = (size_t)TWILL_SCHEDULE_LANES * run->plan->most_posted;
-    TWILL_TRY(&comm->error, twill_comm_reserve(comm, &slot->scratch, &slot->scratch_bytes,
-                                               run->layout.scratch_bytes));
-    if (posted <= slot->posted_count)
+    if (TWILL_UNLIKELY(run->layout.scratch_bytes > slot->scratch_bytes))
+        TWILL_TRY(&engine->error, twill_engine_reserve(engine, &slot->scratch, &slot->scratch_bytes,
+                                                       run->layout.scratch_bytes));
+    if (TWILL_LIKELY(posted <= slot->posted_count))
         return TWILL_OK;
     free(slot->posted);
     slot->posted_count = 0;
     slot->posted = aligned_alloc(TWILL_CACHE_LINE,
                                  twill_round_up(posted * sizeof(*slot->posted), TWILL_CACHE_LINE));
     if (slot->posted == NULL)
-        return TWILL_FAIL(&comm->error, TWILL_ERR_MEMORY, "out of memory for %zu requests", posted);
+        return TWILL_FAIL(&engine->error, TWILL_ERR_MEMORY, "out of memory for %zu requests",
+                          posted);
     slot->posted_count = posted;
     return TWILL_OK;
 }
 
-twill_status twill_run_begin_segment(struct twill_run *run, struct twill_slot *slot, uint64_t epoch)
+twill_status twill_run_reserve_slots(struct twill_request *run)
+{
+    struct twill_engine *engine = run->engine;
+    for (unsigned i = 0; i < TWILL_WINDOW; i++)
+        if (!engine->issue.slot[i].instance.active)
+            TWILL_TRY(&engine->error, reserve_slot(run, &engine->issue.slot[i]));
+    return TWILL_OK;
+}
+
+twill_status twill_run_begin_segment(struct twill_request *run, struct twill_slot *slot,
+                                     uint64_t epoch)
 {
     struct twill_instance *instance = &slot->instance;
     size_t bounced_at = run->layout.bounced_at, skip = run->started * run->layout.segment_length;
-    TWILL_TRY(&run->comm->error, twill_run_reserve(run, slot));
+    TWILL_TRY(&run->engine->error, reserve_slot(run, slot));
     /* Field by field: gcc clears the whole with a string instruction, which takes 10 ns. */
     instance->active = true;
     instance->epoch = epoch;
@@ -410,18 +416,18 @@ twill_status twill_run_begin_segment(struct twill_run *run, struct twill_slot *s
         twill_run_bounce_in(run, instance);
     twill_staging_begin(run, instance);
     run->started++;
-    if (twill_trace_is_detailed(&run->comm->trace))
+    if (twill_trace_is_detailed(&run->engine->trace))
         twill_trace_detail(run, TWILL_TRACE_SEGMENT_BEGIN, (uint32_t)epoch,
                            instance->length * run->layout.element, 0);
-    twill_node_start(run->comm->node, epoch, run->signature);
+    twill_node_start(run->engine->node, epoch, run->signature);
     if (run->plan->schedule.eager) /* a rank may wait for just that: ranks_behind() */
-        twill_node_ring_doorbells(run->comm->node);
+        twill_node_ring_doorbells(run->engine->node);
     return TWILL_OK;
 }
 
 void twill_run_advance_ready(struct twill_slot *slot)
 {
-    struct twill_run *run = slot->instance.run;
+    struct twill_request *run = slot->instance.run;
     for (unsigned lane = 0; lane < run->plan->schedule.lanes; lane++)
         (void)advance_lane(run, &slot->instance, lane, true);
 }
@@ -429,7 +435,7 @@ void twill_run_advance_ready(struct twill_slot *slot)
 int twill_run_advance(struct twill_slot *slot)
 {
     struct twill_instance *instance = &slot->instance;
-    struct twill_run *run = instance->run;
+    struct twill_request *run = instance->run;
     int moved = 0;
     for (unsigned lane = 0; lane < run->plan->schedule.lanes; lane++) {
         if (instance->at[lane] == UINT32_MAX)
@@ -446,11 +452,11 @@ int twill_run_advance(struct twill_slot *slot)
     if (TWILL_UNLIKELY(instance->is_measured))
         twill_staging_end(run, instance);
     instance->active = false;
-    if (twill_trace_is_detailed(&run->comm->trace))
+    if (twill_trace_is_detailed(&run->engine->trace))
         twill_trace_detail(run, TWILL_TRACE_SEGMENT_END, (uint32_t)instance->epoch,
                            instance->length * run->layout.element, 0);
-    if (!run->plan->schedule.eager && run->comm->issue.arrived < instance->epoch)
-        run->comm->issue.arrived = instance->epoch;
+    if (!run->plan->schedule.eager && run->engine->issue.arrived < instance->epoch)
+        run->engine->issue.arrived = instance->epoch;
     run->finished++;
     return moved + 1;
 }
@@ -460,14 +466,14 @@ static unsigned lane_waits_for(const struct twill_slot *slot, unsigned lane, uin
                                unsigned most, const char **name)
 {
     const struct twill_instance *instance = &slot->instance;
-    struct twill_run *run = instance->run;
+    struct twill_request *run = instance->run;
     const struct twill_schedule *s = &run->plan->schedule;
     const struct twill_step *step = &s->steps[s->lane_first[lane] + instance->at[lane]];
     unsigned n = 0;
     if (step->op == TWILL_STEP_AWAIT) {
         *name = "signal";
         for (unsigned i = 0; i < step->nsrc && n < most; i++)
-            if (step->peer[i] != run->comm->rank &&
+            if (step->peer[i] != run->engine->rank &&
                 check_arrival(run, instance, step, step->peer[i]) == BLOCKED)
                 ranks[n++] = step->peer[i];
     } else if (step->op == TWILL_STEP_WAIT) {
@@ -481,14 +487,16 @@ static unsigned lane_waits_for(const struct twill_slot *slot, unsigned lane, uin
     return n;
 }
 
-twill_status twill_run_check_posted(const struct twill_slot *slot)
+twill_status twill_engine_check_posted(struct twill_engine *engine)
 {
-    const struct twill_instance *instance = &slot->instance;
-    struct twill_run *run = instance->run;
-    for (unsigned lane = 0; instance->active && lane < TWILL_SCHEDULE_LANES; lane++)
-        for (uint32_t i = 0; i < instance->posted[lane]; i++)
-            TWILL_TRY(&run->comm->error,
-                      posted_outcome(run->comm, &posted_at(run, slot, lane, i)->request));
+    for (unsigned i = 0; i < TWILL_WINDOW * TWILL_SCHEDULE_LANES; i++) {
+        const struct twill_slot *slot = &engine->issue.slot[i / TWILL_SCHEDULE_LANES];
+        const struct twill_instance *instance = &slot->instance;
+        unsigned lane = i % TWILL_SCHEDULE_LANES;
+        for (uint32_t m = 0; instance->active && m < instance->posted[lane]; m++)
+            TWILL_TRY(&engine->error,
+                      posted_outcome(engine, &posted_at(instance->run, slot, lane, m)->request));
+    }
     return TWILL_OK;
 }
 

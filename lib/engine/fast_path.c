@@ -11,7 +11,7 @@
  *
  * Invariants:
  * - The fast path is taken only if the queue is empty (no instance is in flight, so the slot of
- *   comm->issue.epoch is free), the run has its plan, and all ranks of the node have begun the
+ *   engine->issue.epoch is free), the run has its plan, and all ranks of the node have begun the
  *   instance run->layout.max_ahead before (so the lines and copies of this epoch are free). A run
  *   whose buffer addresses must be exchanged has no plan at that time.
  * - run->fast_path is set by twill_run_lay_out(); twill_run_move() updates `from`. Its kind is NONE
@@ -23,14 +23,14 @@
  *   segment again later; repeating the stores changes nothing. */
 #include "fabric/shm/call_records.h"
 #include "kernels/kernels.h"
-#include "lib/comm/comm.h"
-#include "lib/engine/log_calls.h"
+#include "lib/engine/engine_internal.h"
 #include "lib/engine/trace_calls.h"
+#include "lib/job/context.h"
 
 /* --- when a run is laid out ------------------------------------------------------------------ */
 
 /* Find the step's source in the caller's buffer. Returns false if it is not there. */
-static bool find_source(const struct twill_run *run, const struct twill_step *step,
+static bool find_source(const struct twill_request *run, const struct twill_step *step,
                         struct twill_fast_path *fast_path)
 {
     unsigned side = twill_operand_space(step->src);
@@ -50,17 +50,17 @@ static bool find_source(const struct twill_run *run, const struct twill_step *st
 }
 
 /* Return the offset of the step's destination in a copy of SHARED. */
-static size_t place_in_shared(const struct twill_run *run, const struct twill_step *step)
+static size_t place_in_shared(const struct twill_request *run, const struct twill_step *step)
 {
     const struct twill_instance first = {.length = run->layout.most};
     struct twill_operand_place where = {.operand = step->dst, .blocks = step->blocks};
-    const struct twill_comm *comm = run->comm;
+    const struct twill_engine *engine = run->engine;
     return (size_t)(twill_run_locate(run, &first, &where).start -
-                    twill_node_shared(comm->node, comm->local, 0, run->plan->alternates,
+                    twill_node_shared(engine->node, engine->local, 0, run->plan->alternates,
                                       run->layout.small));
 }
 
-static bool is_copy_in(const struct twill_run *run, const struct twill_step *step)
+static bool is_copy_in(const struct twill_request *run, const struct twill_step *step)
 {
     return step->op == TWILL_STEP_COPY && step->flags == 0 && step->blocks > 0 &&
            twill_operand_space(step->dst) == TWILL_SHARED && !twill_operand_is_peer(step->dst) &&
@@ -68,13 +68,13 @@ static bool is_copy_in(const struct twill_run *run, const struct twill_step *ste
            twill_run_together(run, step->dst, 0, step->blocks) == step->blocks;
 }
 
-void twill_run_find_fast_path(struct twill_run *run)
+void twill_run_find_fast_path(struct twill_request *run)
 {
     const struct twill_schedule *s = &run->plan->schedule;
     const struct twill_step *step = s->steps;
     struct twill_fast_path found = {.kind = TWILL_FAST_NONE};
     run->fast_path = found;
-    if (run->plan->most_posted > 0 || run->segments != 1 || s->lanes != 1 || s->count == 0 ||
+    if (run->plan->most_posted > 0 || run->layout.segments != 1 || s->lanes != 1 || s->count == 0 ||
         run->layout.segment_length == SIZE_MAX)
         return;
     if (step->op == TWILL_STEP_SIGNAL) {
@@ -99,23 +99,23 @@ void twill_run_find_fast_path(struct twill_run *run)
 
 /* Combine the hash of the call with that of all calls before: a past mismatch in which no rank had
  * to wait for another is detected by the next call in which one does. */
-static inline void compute_signature(const struct twill_comm *comm, struct twill_run *run)
+static inline void compute_signature(const struct twill_engine *engine, struct twill_request *run)
 {
     run->signature =
-        (uint32_t)((run->call_hash ^ comm->issue.chain_hash) * 0x9e3779b97f4a7c15u >> 32);
+        (uint32_t)((run->call_hash ^ engine->issue.chain_hash) * 0x9e3779b97f4a7c15u >> 32);
 }
 
 /* Number a hashed call and add it to the chain hash. */
-static inline void number_call(struct twill_comm *comm, struct twill_run *run)
+static inline void number_call(struct twill_engine *engine, struct twill_request *run)
 {
-    run->sequence = comm->issue.started;
-    comm->issue.chain_hash = (uint64_t)run->signature << 32 ^ run->sequence;
+    run->sequence = engine->issue.started;
+    engine->issue.chain_hash = (uint64_t)run->signature << 32 ^ run->sequence;
 }
 
-void twill_run_number(struct twill_run *run)
+void twill_run_number(struct twill_request *run)
 {
-    compute_signature(run->comm, run);
-    number_call(run->comm, run);
+    compute_signature(run->engine, run);
+    number_call(run->engine, run);
 }
 
 static inline unsigned epoch_lane(uint64_t epoch)
@@ -123,30 +123,31 @@ static inline unsigned epoch_lane(uint64_t epoch)
     return (unsigned)(epoch % TWILL_WINDOW) * TWILL_SCHEDULE_LANES;
 }
 
-static void copy_to_shared(struct twill_comm *comm, const struct twill_run *run, uint64_t epoch)
+static void copy_to_shared(struct twill_engine *engine, const struct twill_request *run,
+                           uint64_t epoch)
 {
     const struct twill_fast_path *fast_path = &run->fast_path;
-    unsigned char *shared =
-        twill_node_shared(comm->node, comm->local, epoch, run->plan->alternates, run->layout.small);
-    twill_kernels_copy(comm->context->machine.kernels, shared + fast_path->to, fast_path->from,
-                       fast_path->bytes, 0, comm->tuning.threads);
-    twill_counter_add(&comm->usage.counters.bytes_copied, fast_path->bytes);
+    unsigned char *shared = twill_node_shared(engine->node, engine->local, epoch,
+                                              run->plan->alternates, run->layout.small);
+    twill_kernels_copy(engine->context->machine.kernels, shared + fast_path->to, fast_path->from,
+                       fast_path->bytes, 0, engine->tuning.threads);
+    twill_counter_add(&engine->usage.counters.bytes_copied, fast_path->bytes);
 }
 
 /* Post the stores of all kinds but IMM16. */
-static __attribute__((noinline)) void post_others(struct twill_comm *comm,
-                                                  const struct twill_run *run)
+static __attribute__((noinline)) void post_others(struct twill_engine *engine,
+                                                  const struct twill_request *run)
 {
     const struct twill_fast_path *fast_path = &run->fast_path;
-    struct twill_node *node = comm->node;
-    uint64_t epoch = comm->issue.epoch;
+    struct twill_node *node = engine->node;
+    uint64_t epoch = engine->issue.epoch;
     unsigned lane = epoch_lane(epoch);
     if (fast_path->kind == TWILL_FAST_IMM) {
         twill_node_put(node, lane, epoch, run->signature, fast_path->from, fast_path->bytes);
         return;
     }
     if (fast_path->kind == TWILL_FAST_COPY)
-        copy_to_shared(comm, run, epoch);
+        copy_to_shared(engine, run, epoch);
     twill_node_signal(node, lane, twill_node_flag_value(epoch, 1), run->signature);
 }
 
@@ -157,29 +158,29 @@ static __attribute__((noinline)) void ring_doorbells(struct twill_node *node)
 
 /* Post the fast path's stores in the next epoch. What follows the first store or is seldom is out
  * of line, so that no register is saved for it before that store. */
-static inline void post_stores(struct twill_comm *comm, const struct twill_run *run)
+static inline void post_stores(struct twill_engine *engine, const struct twill_request *run)
 {
     const struct twill_fast_path *fast_path = &run->fast_path;
     if (TWILL_LIKELY(fast_path->kind == TWILL_FAST_IMM16)) {
-        struct twill_node *node = comm->node;
-        uint64_t epoch = comm->issue.epoch;
+        struct twill_node *node = engine->node;
+        uint64_t epoch = engine->issue.epoch;
         twill_node_put_words(node, epoch_lane(epoch), epoch, run->signature, fast_path->from,
                              fast_path->bytes);
         ring_doorbells(node);
     } else if (fast_path->kind != TWILL_FAST_NONE) {
-        post_others(comm, run);
+        post_others(engine, run);
     }
 }
 
 /* Begin the first segment behind the steps that are posted, and run it up to the first step that
  * may wait. For calls without messages. */
-static void start_instance(struct twill_comm *comm, struct twill_run *run)
+static void start_instance(struct twill_engine *engine, struct twill_request *run)
 {
-    struct twill_slot *slot = &comm->issue.slot[comm->issue.epoch % TWILL_WINDOW];
+    struct twill_slot *slot = &engine->issue.slot[engine->issue.epoch % TWILL_WINDOW];
     if (run->plan->most_posted > 0 ||
-        twill_run_begin_segment(run, slot, comm->issue.epoch) != TWILL_OK)
+        twill_run_begin_segment(run, slot, engine->issue.epoch) != TWILL_OK)
         return; /* begin_segments() tries again, and reports the error */
-    comm->issue.epoch++;
+    engine->issue.epoch++;
     slot->instance.at[0] = run->fast_path.steps;
     slot->instance.signalled[0] = run->fast_path.signals;
     twill_run_advance_ready(slot);
@@ -187,10 +188,10 @@ static void start_instance(struct twill_comm *comm, struct twill_run *run)
 
 /* Publish that this rank enters the call that has just been counted. entered: when, in ticks; 0:
  * now. Returns when. */
-static inline uint64_t note_entry(struct twill_comm *comm, uint64_t entered)
+static inline uint64_t note_entry(struct twill_engine *engine, uint64_t entered)
 {
-    struct twill_last_entry own = {entered != 0 ? entered : twill_ticks(), comm->rank};
-    twill_node_note_entry(comm->node, comm->issue.started, own);
+    struct twill_last_entry own = {entered != 0 ? entered : twill_ticks(), engine->rank};
+    twill_node_note_entry(engine->node, engine->issue.started, own);
     return own.ticks;
 }
 
@@ -198,17 +199,16 @@ static inline uint64_t note_entry(struct twill_comm *comm, uint64_t entered)
 static __attribute__((noinline)) void enter_call(struct twill_request *request, uint64_t entered,
                                                  bool is_fast)
 {
-    struct twill_run *run = &request->run;
-    struct twill_comm *comm = request->comm;
-    run->started = run->finished = 0;
-    run->last.ticks = 0;
+    struct twill_engine *engine = request->engine;
+    request->started = request->finished = 0;
+    request->last.ticks = 0;
     if (TWILL_LIKELY(is_fast))
-        start_instance(comm, run);
-    number_call(comm, run);
+        start_instance(engine, request);
+    number_call(engine, request);
     request->ticks = entered;
     if (entered == 0)
-        request->ticks = note_entry(comm, 0);
-    if (TWILL_UNLIKELY(comm->traced))
+        request->ticks = note_entry(engine, 0);
+    if (TWILL_UNLIKELY(engine->traced))
         twill_log_begin(request);
     twill_trace_call_begin(request);
     twill_request_enqueue(request);
@@ -216,14 +216,14 @@ static __attribute__((noinline)) void enter_call(struct twill_request *request, 
 
 void twill_request_begin(struct twill_request *request, uint64_t entered)
 {
-    struct twill_run *run = &request->run;
-    struct twill_comm *comm = request->comm;
-    compute_signature(comm, run);
-    if (entered != 0 || comm->world->nodes > 1)
-        entered = note_entry(comm, entered); /* before peers can end the call, or tell others */
-    bool is_fast = comm->issue.queue == NULL && run->plan != NULL &&
-                   twill_comm_has_arrived(comm, comm->issue.epoch - run->layout.max_ahead);
+    struct twill_engine *engine = request->engine;
+    compute_signature(engine, request);
+    if (entered != 0 || engine->world->nodes > 1)
+        entered = note_entry(engine, entered); /* before peers can end the call, or tell others */
+    bool is_fast =
+        engine->issue.queue == NULL && request->plan != NULL &&
+        twill_engine_has_arrived(engine, engine->issue.epoch - request->layout.max_ahead);
     if (TWILL_LIKELY(is_fast))
-        post_stores(comm, run);
+        post_stores(engine, request);
     enter_call(request, entered, is_fast);
 }

@@ -11,17 +11,22 @@
  * Two ranks that exchange the halves of SHARED (plan->alternates) store the shards in opposite
  * orders, so that both write to the same cache lines in turn.
  */
+#include "fabric/shm/mapping.h"
 #include "kernels/kernels.h"
 #include "lib/base/lists.h"
-#include "lib/comm/comm.h"
+#include "lib/engine/engine_internal.h"
+#include "lib/job/context.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
 
 /* A narrow sum. With TWILL_REPRODUCIBLE its partial results are f32 all the same: where they are
  * rounded depends on the algorithm. */
-static void describe_narrow(struct twill_run *run)
+static void describe_narrow(struct twill_request *run)
 {
     const struct twill_operation *created = run->layout.created;
     run->layout.op = TWILL_SUM;
-    run->layout.narrow = !run->comm->tuning.reproducible;
+    run->layout.narrow = !run->engine->tuning.reproducible;
     run->layout.after = created->finishes ? &created->after : NULL;
     run->layout.element = twill_type_size(run->layout.type);
     run->layout.partial = run->layout.narrow ? run->layout.element
@@ -29,10 +34,10 @@ static void describe_narrow(struct twill_run *run)
 }
 
 /* A scaled sum of narrow floats is computed as a sum of f32; only its buffers are narrow. */
-static void describe_operation(struct twill_run *run)
+static void describe_operation(struct twill_request *run)
 {
     const struct twill_call *call = &run->call;
-    run->layout.created = twill_context_operation(run->comm->context, call->op);
+    run->layout.created = twill_context_operation(run->engine->context, call->op);
     run->layout.type = call->type;
     run->layout.op = call->op;
     run->layout.narrow = false;
@@ -58,10 +63,10 @@ static void describe_operation(struct twill_run *run)
     run->layout.partial = run->layout.element;
 }
 
-static size_t side_size(const struct twill_run *run, const struct twill_side *side)
+static size_t side_size(const struct twill_request *run, const struct twill_side *side)
 {
     bool sharded = twill_collective_facts(run->call.collective)->sharded;
-    uint32_t shards = sharded ? run->comm->world->size : 1;
+    uint32_t shards = sharded ? run->engine->world->size : 1;
     size_t end = 0;
     if (!side->has)
         return 0;
@@ -75,13 +80,12 @@ static size_t side_size(const struct twill_run *run, const struct twill_side *si
     return end * run->layout.given;
 }
 
-static void describe_side(const struct twill_run *run, struct twill_side *side,
+static void describe_side(const struct twill_request *run, struct twill_side *side,
                           enum twill_holder holder, const void *buffer,
                           const struct twill_counts *counts)
 {
     const struct twill_call *call = &run->call;
-    bool has = holder == TWILL_HOLDS_ALL || holder == TWILL_HOLDS_OWN ||
-               (holder == TWILL_HOLDS_ROOT && run->comm->rank == call->root);
+    bool has = twill_run_holds(run, holder, run->engine->rank);
     *side = (struct twill_side){.base = has ? (unsigned char *)(uintptr_t)buffer : NULL,
                                 .even = call->count,
                                 .stride = call->count,
@@ -94,7 +98,7 @@ static void describe_side(const struct twill_run *run, struct twill_side *side,
     side->bytes = side_size(run, side);
 }
 
-void twill_run_describe(struct twill_run *run)
+void twill_run_describe(struct twill_request *run)
 {
     const struct twill_call *call = &run->call;
     const struct twill_collective_facts *facts = twill_collective_facts(call->collective);
@@ -117,7 +121,7 @@ void twill_run_describe(struct twill_run *run)
 
 /* --- segments -------------------------------------------------------------------------------- */
 
-static size_t largest_shard(const struct twill_run *run)
+static size_t largest_shard(const struct twill_request *run)
 {
     size_t most = run->layout.known != NULL ? 0 : run->call.count;
     for (uint32_t p = 0; run->layout.known != NULL && p < run->plan->schedule.shards; p++)
@@ -126,7 +130,7 @@ static size_t largest_shard(const struct twill_run *run)
 }
 
 /* Return the most elements of a segment in a shard such that a copy takes at most segment_bytes. */
-static size_t segment_limit(const struct twill_run *run)
+static size_t segment_limit(const struct twill_request *run)
 {
     size_t width = run->layout.element +
                    (run->layout.partial != run->layout.element ? run->layout.partial : 0);
@@ -139,7 +143,7 @@ static size_t segment_limit(const struct twill_run *run)
 }
 
 /* A slot's scratch: TMP, bounces of messages, bounced sides, fetched chunks. */
-static void size_scratch(struct twill_run *run)
+static void size_scratch(struct twill_request *run)
 {
     const struct twill_plan *plan = run->plan;
     size_t bounce = run->layout.late ? plan->late_bytes : plan->bounce_bytes;
@@ -155,54 +159,54 @@ static void size_scratch(struct twill_run *run)
     run->layout.fetched_at = run->layout.scratch_bytes;
     if (plan->fetches && twill_collective_facts(run->call.collective)->reduces)
         run->layout.scratch_bytes +=
-            twill_min(run->comm->local_size, TWILL_STEP_PEERS) * TWILL_FETCH_CHUNK;
+            twill_min(run->engine->local_size, TWILL_STEP_PEERS) * TWILL_FETCH_CHUNK;
 }
 
 /* Is this rank's call, and with mapped buffers that of its peers, out of place? In place, dst has
  * just been read and is in the cache, where streaming stores take two to three times as long. */
-static bool lies_apart(const struct twill_run *run)
+static bool lies_apart(const struct twill_request *run)
 {
     bool apart = run->buffers.side[TWILL_SRC].base != run->buffers.side[TWILL_DST].base;
     if (!twill_collective_facts(run->call.collective)->reduces)
         return true;
     bool mapped = (run->exchange.allowed & TWILL_ACCESS_MAPPED) != 0;
-    for (uint32_t l = 0; mapped && l < run->comm->local_size; l++)
-        apart &= run->buffers.peer_src[l] != run->buffers.peer_dst[l];
+    for (uint32_t l = 0; mapped && l < run->engine->local_size; l++)
+        apart &= run->buffers.peer[l].at[TWILL_SRC] != run->buffers.peer[l].at[TWILL_DST];
     return apart;
 }
 
-void twill_run_choose_stores(struct twill_run *run)
+void twill_run_choose_stores(struct twill_request *run)
 {
     bool large = run->layout.most * run->plan->schedule.shards * run->layout.element >=
-                 run->comm->tuning.stream;
+                 run->engine->tuning.stream;
     run->layout.store_flags = large && lies_apart(run) ? TWILL_KERNEL_STREAM : 0;
 }
 
-twill_status twill_run_lay_out(struct twill_run *run)
+twill_status twill_run_lay_out(struct twill_request *run)
 {
     const struct twill_schedule *s = &run->plan->schedule;
     size_t limit = segment_limit(run);
     bool unknown =
         run->call.vector && run->layout.known == NULL; /* no rank knows the largest shard */
     run->layout.most = largest_shard(run);
-    run->segments = 1;
+    run->layout.segments = 1;
     if (unknown) {
         run->layout.segment_length = SIZE_MAX;
     } else if (run->layout.most <= limit) {
         run->layout.segment_length = run->layout.most;
     } else if (limit == 0) {
-        return TWILL_COMM_FAIL(
-            run->comm, TWILL_ERR_UNSUPPORTED,
+        return TWILL_ENGINE_FAIL(
+            run->engine, TWILL_ERR_UNSUPPORTED,
             "TWILL_TUNE=segment is too small for an element of %zu bytes of %u ranks",
             run->layout.element, s->shards);
     } else {
         run->layout.segment_length = limit;
-        run->segments = (run->layout.most + limit - 1) / limit;
+        run->layout.segments = (run->layout.most + limit - 1) / limit;
     }
     run->layout.shard_blocks = s->blocks / s->shards;
     run->layout.mirrored = run->plan->alternates && s->shards == 2;
     run->layout.joined =
-        s->shards == 1 || (!run->call.vector && run->segments == 1 && !run->layout.mirrored);
+        s->shards == 1 || (!run->call.vector && run->layout.segments == 1 && !run->layout.mirrored);
     size_t elements = unknown ? 0 : s->shards * run->layout.segment_length;
     run->layout.partial_at = 0;
     run->layout.copy_bytes = twill_round_up(elements * run->layout.element, TWILL_CACHE_LINE);
@@ -220,42 +224,32 @@ twill_status twill_run_lay_out(struct twill_run *run)
     run->started = run->finished = 0;
     twill_run_choose_stores(run);
     twill_run_find_fast_path(run);
-    const struct twill_observer *observer = run->comm->context->observer;
+    const struct twill_observer *observer = run->engine->context->observer;
     return TWILL_UNLIKELY(observer != NULL) ? observer->planned(run) : TWILL_OK;
 }
 
 /* --- operands -------------------------------------------------------------------------------- */
 
-static unsigned char *imm_of(const struct twill_run *run, const struct twill_instance *instance,
-                             unsigned lane, uint32_t local)
-{
-    unsigned slot = (unsigned)(instance->epoch % TWILL_WINDOW);
-    return twill_node_imm_at(run->comm->node, local, slot * TWILL_SCHEDULE_LANES + lane,
-                             instance->epoch)
-        ->payload;
-}
-
 /* Return the first byte of a space, for this instance's segment. */
-static unsigned char *base_of(const struct twill_run *run, const struct twill_instance *instance,
-                              unsigned space, bool of_peer, uint32_t local)
+static unsigned char *base_of(const struct twill_request *run,
+                              const struct twill_instance *instance, unsigned space, bool of_peer,
+                              uint32_t local)
 {
-    const struct twill_comm *comm = run->comm;
-    if (space == TWILL_SRC && of_peer) /* never written: the verifier checks that */
-        return (unsigned char *)(uintptr_t)run->buffers.peer_src[local] +
-               instance->skip * run->layout.element;
-    if (space == TWILL_DST && of_peer)
-        return run->buffers.peer_dst[local] + instance->skip * run->layout.element;
-    if (space == TWILL_SRC || space == TWILL_DST)
+    const struct twill_engine *engine = run->engine;
+    if (space <= TWILL_DST && of_peer) /* SRC is never written: the verifier checks that */
+        return run->buffers.peer[local].at[space] + instance->skip * run->layout.element;
+    if (space <= TWILL_DST)
         return instance->base[space];
     if (space == TWILL_TMP)
-        return comm->issue.slot[instance->epoch % TWILL_WINDOW].scratch;
-    return twill_node_shared(comm->node, local, instance->epoch, run->plan->alternates,
+        return engine->issue.slot[instance->epoch % TWILL_WINDOW].scratch;
+    return twill_node_shared(engine->node, local, instance->epoch, run->plan->alternates,
                              run->layout.small);
 }
 
 /* Return the elements of the instance's segment in a shard. */
-static size_t segment_elements(const struct twill_run *run, const struct twill_instance *instance,
-                               unsigned space, uint32_t shard)
+static size_t segment_elements(const struct twill_request *run,
+                               const struct twill_instance *instance, unsigned space,
+                               uint32_t shard)
 {
     const size_t *count = run->layout.known;
     size_t whole = run->layout.most;
@@ -272,8 +266,8 @@ static size_t segment_elements(const struct twill_run *run, const struct twill_i
 }
 
 /* Return the offset in bytes of a shard from base_of() the space of local rank `local`. */
-static size_t offset_of(const struct twill_run *run, unsigned space, uint32_t local, uint32_t copy,
-                        uint32_t shard, bool partial)
+static size_t offset_of(const struct twill_request *run, unsigned space, uint32_t local,
+                        uint32_t copy, uint32_t shard, bool partial)
 {
     if (space == TWILL_TMP || space == TWILL_SHARED) {
         uint32_t place = space == TWILL_SHARED && run->layout.mirrored ? shard ^ local : shard;
@@ -287,17 +281,23 @@ static size_t offset_of(const struct twill_run *run, unsigned space, uint32_t lo
     return (listed ? side->offset[shard] : shard * side->stride) * run->layout.element;
 }
 
-struct twill_elements twill_run_locate(const struct twill_run *run,
+struct twill_elements twill_run_locate(const struct twill_request *run,
                                        const struct twill_instance *instance,
                                        const struct twill_operand_place *where)
 {
-    const struct twill_comm *comm = run->comm;
+    const struct twill_engine *engine = run->engine;
     const struct twill_schedule *s = &run->plan->schedule;
     unsigned space = twill_operand_space(where->operand);
-    bool of_peer = twill_operand_is_peer(where->operand) && where->peer != comm->rank;
-    uint32_t local = of_peer ? comm->world->local[where->peer] : comm->local;
+    bool of_peer = twill_operand_is_peer(where->operand) && where->peer != engine->rank;
+    uint32_t local = of_peer ? engine->world->local[where->peer] : engine->local;
     if (space == TWILL_IMM)
-        return (struct twill_elements){imm_of(run, instance, where->lane, local), 0};
+        return (struct twill_elements){
+            twill_node_imm_at(run->engine->node, local,
+                              (unsigned)(instance->epoch % TWILL_WINDOW) * TWILL_SCHEDULE_LANES +
+                                  where->lane,
+                              instance->epoch)
+                ->payload,
+            0};
     unsigned char *base = base_of(run, instance, space, of_peer, local);
     if (where->blocks == 0)
         return (struct twill_elements){base, 0};
@@ -322,4 +322,51 @@ struct twill_elements twill_run_locate(const struct twill_run *run,
         base + offset_of(run, space, local, first / s->blocks, shard, where->partial) +
             from * twill_run_width(run, where->partial),
         (end_shard - shard) * whole + last + last_length - from};
+}
+
+/* --- results in memory that was never touched. Programs that allocate each result get such memory
+ * from the system each time it is large: glibc maps what is larger than 32 MiB anew, and JAX's
+ * arrays of that size are always new. A page fault for each page costs more than all the copying;
+ * mapping the pages in one call costs about half of that. */
+#define POPULATE_AT_ONCE ((size_t)64 << 20) /* bytes; about 0.03 s */
+#define POPULATE_SHARE   8u                 /* of the timeout */
+
+/* Return whether a buffer's middle has no page yet. (Its first page may have the allocator's
+ * header.) */
+static bool is_untouched(const struct twill_side *side)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    const uintptr_t middle = ((uintptr_t)side->base + side->bytes / 2) & -page;
+    unsigned char resident = 1;
+    return mincore((void *)middle, 1, &resident) == 0 && (resident & 1) == 0;
+}
+
+/* Return whether all of DST is also SRC. Of a call in place the root does not write its result: the
+ * pages of a file that is mapped privately would be copied, those of a shared one written back. */
+static bool lies_in_src(const struct twill_run_buffers *buffers)
+{
+    const struct twill_side *src = &buffers->side[TWILL_SRC], *dst = &buffers->side[TWILL_DST];
+    const uintptr_t from = (uintptr_t)src->base, to = (uintptr_t)dst->base;
+    return to >= from && to + dst->bytes <= from + src->bytes;
+}
+
+/* Map the pages of a buffer for a part of the timeout only: until they are there this rank sends
+ * nothing. The stores map the rest. */
+static void populate(const struct twill_side *side, uint64_t timeout_ns)
+{
+    const uint64_t begin = twill_now();
+    for (size_t at = 0; at < side->bytes; at += POPULATE_AT_ONCE) {
+        twill_mapping_populate(side->base + at, twill_min(POPULATE_AT_ONCE, side->bytes - at));
+        if (twill_now() - begin >= timeout_ns / POPULATE_SHARE)
+            return;
+    }
+}
+
+void twill_run_populate(const struct twill_request *run)
+{
+    const struct twill_side *dst = &run->buffers.side[TWILL_DST];
+    const bool gaps = dst->offset != NULL; /* which the program may never touch */
+    if (dst->base != NULL && dst->bytes >= TWILL_POPULATE_FROM && !gaps &&
+        !lies_in_src(&run->buffers) && run->engine->tuning.threads <= 1 && is_untouched(dst))
+        populate(dst, run->engine->tuning.timeout_ns);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Makes and caches plans. Everything that a run needs is sized and connected here, so that a call
  * of a known shape allocates nothing. */
-#include "lib/comm/comm.h"
+#include "lib/engine/engine_internal.h"
+#include "lib/job/context.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -38,60 +39,60 @@ static void plan_count_copies(struct copies *copies, const struct twill_schedule
 
 /* Nodes may differ in whether their buffers are mapped, but not in their segments: take the larger
  * needs of both protocols. */
-static twill_status count_declared(struct twill_comm *comm, const struct twill_plan *plan,
+static twill_status count_declared(struct twill_engine *engine, const struct twill_plan *plan,
                                    struct copies *copies)
 {
     const struct twill_choice *choice = &plan->choice;
     *copies = (struct copies){0};
     plan_count_copies(copies, &plan->schedule);
-    if (comm->world->nodes == 1 || choice->algorithm->protocols == 0 ||
+    if (engine->world->nodes == 1 || choice->algorithm->protocols == 0 ||
         !twill_protocol_is_sharded(choice->shape.protocol))
         return TWILL_OK;
     struct twill_shape other = choice->shape;
     struct twill_schedule schedule = {0};
     other.protocol =
         other.protocol == TWILL_PROTOCOL_MAPPED ? TWILL_PROTOCOL_STAGED : TWILL_PROTOCOL_MAPPED;
-    if (!twill_algorithm_applies(choice->algorithm, comm->world, &other))
+    if (!twill_algorithm_applies(choice->algorithm, engine->world, &other))
         return TWILL_OK;
-    TWILL_TRY(&comm->error, twill_schedule_emit(&schedule, choice->algorithm, comm->world,
-                                                comm->rank, &other, &comm->error));
+    TWILL_TRY(&engine->error, twill_schedule_emit(&schedule, choice->algorithm, engine->world,
+                                                  engine->rank, &other, &engine->error));
     plan_count_copies(copies, &schedule);
     twill_schedule_destroy(&schedule);
     return TWILL_OK;
 }
 
 /* Return the most bytes of a segment that goes through SHARED on one node. */
-static size_t staged_limit(const struct twill_comm *comm, const struct twill_choice *choice)
+static size_t staged_limit(const struct twill_engine *engine, const struct twill_choice *choice)
 {
     bool reduces = twill_collective_facts(choice->shape.collective)->reduces;
-    if (comm->tuning.crowded && !reduces &&
-        !twill_config_is_set(&comm->context->config, TWILL_VARIABLE_SEGMENT))
-        return twill_min(comm->tuning.segment_net, SEGMENT_RANK_CROWDED * comm->world->size);
-    return twill_min(comm->tuning.segment, SEGMENT_RANK * comm->world->size);
+    if (engine->tuning.crowded && !reduces &&
+        !twill_config_is_set(&engine->context->config, TWILL_VARIABLE_SEGMENT))
+        return twill_min(engine->tuning.segment_net, SEGMENT_RANK_CROWDED * engine->world->size);
+    return twill_min(engine->tuning.segment, SEGMENT_RANK * engine->world->size);
 }
 
 /* Segments must be the same on all ranks, so their size depends on the world and the choice, not on
  * this rank's schedule. What goes through SHARED should stay in the caches; messages between nodes
  * should not be too small; mapped and fetched buffers need no segments. */
-static void size_segments(const struct twill_comm *comm, struct twill_plan *plan,
+static void size_segments(const struct twill_engine *engine, struct twill_plan *plan,
                           const struct copies *copies)
 {
     const struct twill_choice *choice = &plan->choice;
     const struct twill_schedule *s = &plan->schedule;
-    size_t bytes = comm->tuning.segment;
+    size_t bytes = engine->tuning.segment;
     if (choice->algorithm->protocols != 0 && choice->shape.protocol == TWILL_PROTOCOL_IMM)
         bytes = 2 * TWILL_IMM_BYTES * (size_t)s->blocks + TWILL_COPY_SLACK; /* one segment */
-    else if (comm->world->nodes > 1 || choice->algorithm->protocols == 0)
-        bytes = twill_choice_exchanges(choice) ? comm->tuning.segment_exchange
-                                               : comm->tuning.segment_net;
+    else if (engine->world->nodes > 1 || choice->algorithm->protocols == 0)
+        bytes = twill_choice_exchanges(choice) ? engine->tuning.segment_exchange
+                                               : engine->tuning.segment_net;
     else if (choice->shape.protocol >= TWILL_PROTOCOL_MAPPED && copies->tmp == 0)
         bytes = SIZE_MAX;
     else
-        bytes = staged_limit(comm, choice);
+        bytes = staged_limit(engine, choice);
     if (copies->tmp > 0)
         bytes = twill_min(bytes, SCRATCH_MOST / copies->tmp);
     if (copies->shared > 0)
-        bytes = twill_min(bytes, comm->node->shared_bytes / copies->shared);
+        bytes = twill_min(bytes, engine->node->shared_bytes / copies->shared);
     if (bytes != SIZE_MAX)
         bytes &= ~(size_t)(TWILL_CACHE_LINE - 1);
     plan->segment_bytes = bytes;
@@ -101,7 +102,7 @@ static void size_segments(const struct twill_comm *comm, struct twill_plan *plan
 
 /* Size the largest message that must be received before it is reduced. A block is at most a cache
  * line longer than the even division, four with partials; this allows for eight. */
-static void size_bounces(const struct twill_comm *comm, struct twill_plan *plan)
+static void size_bounces(const struct twill_engine *engine, struct twill_plan *plan)
 {
     const struct twill_schedule *s = &plan->schedule;
     size_t widest_block = plan->segment_bytes / s->blocks + 8 * TWILL_CACHE_LINE;
@@ -112,7 +113,7 @@ static void size_bounces(const struct twill_comm *comm, struct twill_plan *plan)
         size_t most = twill_min(step->blocks * widest_block, plan->segment_bytes);
         most = twill_round_up(most, TWILL_CACHE_LINE);
         plan->late_bytes = twill_max(plan->late_bytes, most);
-        if (twill_comm_link(comm, step->peer[0])->ops->needs_bounce)
+        if (twill_engine_link(engine, step->peer[0])->ops->needs_bounce)
             plan->bounce_bytes = twill_max(plan->bounce_bytes, most);
     }
 }
@@ -142,14 +143,14 @@ static void count_messages(struct twill_plan *plan)
     }
 }
 
-static twill_status connect_peers(struct twill_comm *comm, struct twill_plan *plan)
+static twill_status connect_peers(struct twill_engine *engine, struct twill_plan *plan)
 {
     for (uint32_t i = 0; i < plan->schedule.count; i++) {
         const struct twill_step *step = &plan->schedule.steps[i];
         if (!is_message(step))
             continue;
-        plan->polled |= !twill_comm_link(comm, step->peer[0])->ops->sleeps_on_doorbell;
-        TWILL_TRY(&comm->error, twill_comm_connect(comm, step->peer[0]));
+        plan->polled |= !twill_engine_link(engine, step->peer[0])->ops->sleeps_on_doorbell;
+        TWILL_TRY(&engine->error, twill_engine_connect(engine, step->peer[0]));
     }
     return TWILL_OK;
 }
@@ -166,14 +167,14 @@ static bool writes_to_peers(const struct twill_schedule *s)
 /* Decide whether two ranks exchange the halves of SHARED every time round: twill_node_area_index().
  * That pays if they only read each other's SHARED; if one writes results to the other's, lines
  * return by themselves. Both ranks look at both schedules, to decide alike. */
-static twill_status decide_alternation(struct twill_comm *comm, struct twill_plan *plan)
+static twill_status decide_alternation(struct twill_engine *engine, struct twill_plan *plan)
 {
     struct twill_schedule other = {0};
-    if (comm->local_size != 2 || plan->schedule.shared_blocks == 0)
+    if (engine->local_size != 2 || plan->schedule.shared_blocks == 0)
         return TWILL_OK;
-    TWILL_TRY(&comm->error, twill_schedule_emit(&other, plan->choice.algorithm, comm->world,
-                                                comm->node->rank[1 - comm->local],
-                                                &plan->choice.shape, &comm->error));
+    TWILL_TRY(&engine->error, twill_schedule_emit(&other, plan->choice.algorithm, engine->world,
+                                                  engine->node->rank[1 - engine->local],
+                                                  &plan->choice.shape, &engine->error));
     plan->alternates = !writes_to_peers(&plan->schedule) && !writes_to_peers(&other);
     twill_schedule_destroy(&other);
     return TWILL_OK;
@@ -181,66 +182,66 @@ static twill_status decide_alternation(struct twill_comm *comm, struct twill_pla
 
 /* Return the steps of the entry barrier: the same on all ranks, which
  * tests/unit/algorithms/test_algorithms_sweep.c checks. */
-static uint32_t entry_steps_of(const struct twill_comm *comm, const struct twill_plan *plan)
+static uint32_t entry_steps_of(const struct twill_engine *engine, const struct twill_plan *plan)
 {
     const struct twill_choice *choice = &plan->choice;
-    if (comm->world->nodes > 1 || choice->algorithm->protocols == 0 ||
+    if (engine->world->nodes > 1 || choice->algorithm->protocols == 0 ||
         choice->shape.protocol != TWILL_PROTOCOL_MAPPED)
         return 0;
-    return twill_schedule_entry_steps(&plan->schedule, comm->rank, comm->world->size);
+    return twill_schedule_entry_steps(&plan->schedule, engine->rank, engine->world->size);
 }
 
-static twill_status bind_plan(struct twill_comm *comm, struct twill_plan *plan)
+static twill_status bind_plan(struct twill_engine *engine, struct twill_plan *plan)
 {
     struct copies copies;
-    TWILL_TRY(&comm->error, decide_alternation(comm, plan));
-    plan->entry_steps = entry_steps_of(comm, plan);
-    TWILL_TRY(&comm->error, count_declared(comm, plan, &copies));
+    TWILL_TRY(&engine->error, decide_alternation(engine, plan));
+    plan->entry_steps = entry_steps_of(engine, plan);
+    TWILL_TRY(&engine->error, count_declared(engine, plan, &copies));
     plan->fetches = plan->choice.shape.protocol == TWILL_PROTOCOL_FETCHED &&
                     (plan->schedule.uses_peer_src || plan->schedule.uses_peer_dst);
-    size_segments(comm, plan, &copies);
+    size_segments(engine, plan, &copies);
     count_messages(plan);
-    size_bounces(comm, plan);
-    return connect_peers(comm, plan);
+    size_bounces(engine, plan);
+    return connect_peers(engine, plan);
 }
 
 #ifndef NDEBUG
 /* Verify all ranks' schedules before the first use, in debug builds and up to 32 ranks. */
-static twill_status verify_schedules(struct twill_comm *comm, const struct twill_choice *choice)
+static twill_status verify_schedules(struct twill_engine *engine, const struct twill_choice *choice)
 {
-    const struct twill_world *world = comm->world;
+    const struct twill_world *world = engine->world;
     if (world->size > 32)
         return TWILL_OK;
     struct twill_schedule all[32] = {0};
     twill_status status = TWILL_OK;
     for (uint32_t r = 0; r < world->size && status == TWILL_OK; r++)
-        status =
-            twill_schedule_emit(&all[r], choice->algorithm, world, r, &choice->shape, &comm->error);
+        status = twill_schedule_emit(&all[r], choice->algorithm, world, r, &choice->shape,
+                                     &engine->error);
     if (status == TWILL_OK)
-        status = twill_schedule_verify(all, world, &choice->shape, false, &comm->error);
+        status = twill_schedule_verify(all, world, &choice->shape, false, &engine->error);
     for (uint32_t r = 0; r < world->size; r++)
         twill_schedule_destroy(&all[r]);
     return status;
 }
 #endif
 
-static twill_status make_plan(struct twill_comm *comm, const struct twill_choice *choice,
+static twill_status make_plan(struct twill_engine *engine, const struct twill_choice *choice,
                               struct twill_plan **made)
 {
     struct twill_plan *plan = calloc(1, sizeof(*plan));
     if (plan == NULL)
-        return TWILL_FAIL(&comm->error, TWILL_ERR_MEMORY, "out of memory for a plan");
+        return TWILL_FAIL(&engine->error, TWILL_ERR_MEMORY, "out of memory for a plan");
     plan->choice = *choice;
     twill_status status = TWILL_OK;
 #ifndef NDEBUG
-    TWILL_TRY_OR_FAIL(&comm->error, verify_schedules(comm, choice));
+    TWILL_TRY_OR_FAIL(&engine->error, verify_schedules(engine, choice));
 #endif
-    TWILL_TRY_OR_FAIL(&comm->error,
-                      twill_schedule_emit(&plan->schedule, choice->algorithm, comm->world,
-                                          comm->rank, &choice->shape, &comm->error));
-    TWILL_TRY_OR_FAIL(&comm->error, bind_plan(comm, plan));
-    plan->next = comm->plan_cache.plans;
-    comm->plan_cache.plans = plan;
+    TWILL_TRY_OR_FAIL(&engine->error,
+                      twill_schedule_emit(&plan->schedule, choice->algorithm, engine->world,
+                                          engine->rank, &choice->shape, &engine->error));
+    TWILL_TRY_OR_FAIL(&engine->error, bind_plan(engine, plan));
+    plan->next = engine->plan_cache.plans;
+    engine->plan_cache.plans = plan;
     *made = plan;
     return TWILL_OK;
 fail:
@@ -258,26 +259,23 @@ static bool choices_match(const struct twill_choice *a, const struct twill_choic
            (a->algorithm->protocols == 0 || a->shape.protocol == b->shape.protocol);
 }
 
-twill_status twill_plan_get(struct twill_comm *comm, const struct twill_choice *choice,
-                            const struct twill_plan **plan)
+twill_status twill_plan_get(struct twill_engine *engine, const struct twill_choice *choice,
+                            struct twill_plan **plan)
 {
-    for (struct twill_plan *p = comm->plan_cache.plans; p != NULL; p = p->next) {
+    for (struct twill_plan *p = engine->plan_cache.plans; p != NULL; p = p->next) {
         if (choices_match(&p->choice, choice)) {
             *plan = p;
             return TWILL_OK;
         }
     }
-    struct twill_plan *made = NULL;
-    TWILL_TRY(&comm->error, make_plan(comm, choice, &made));
-    *plan = made;
-    return TWILL_OK;
+    return make_plan(engine, choice, plan);
 }
 
-void twill_plans_destroy(struct twill_comm *comm)
+void twill_plans_destroy(struct twill_engine *engine)
 {
-    while (comm->plan_cache.plans != NULL) {
-        struct twill_plan *plan = comm->plan_cache.plans;
-        comm->plan_cache.plans = plan->next;
+    while (engine->plan_cache.plans != NULL) {
+        struct twill_plan *plan = engine->plan_cache.plans;
+        engine->plan_cache.plans = plan->next;
         twill_schedule_destroy(&plan->schedule);
         free(plan);
     }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A plan: a schedule bound to a communicator, with peers connected and scratch sized. Plans are
- * cached by the communicator until it is closed, and do not change once made. */
+ * cached by the engine until it is closed, and do not change once made. */
 #ifndef TWILL_PLAN_H
 #define TWILL_PLAN_H
 
@@ -21,11 +21,10 @@ static inline size_t twill_exchange_segment(size_t segment_net, uint32_t size)
     return twill_max(segment_net, twill_min(TWILL_EXCHANGE_MOST, TWILL_EXCHANGE_MESSAGE * size));
 }
 
-struct twill_comm;
-
 struct twill_plan {
     struct twill_plan *next;
     struct twill_choice choice;
+    struct twill_select_request key; /* that it was chosen for last */
     struct twill_schedule schedule;
     size_t segment_bytes; /* most bytes of a copy of TMP or SHARED; SIZE_MAX: one segment */
     size_t tmp_bytes;     /* TMP of an instance */
@@ -38,10 +37,5 @@ struct twill_plan {
     uint64_t logged;      /* bit n: lib/job/log.c has logged it for 2^n bytes */
     bool alternates;      /* two ranks exchange the halves of SHARED: twill_node_area_index() */
 };
-
-/* Return the communicator's plan for this choice; make it at the first use. */
-twill_status twill_plan_get(struct twill_comm *comm, const struct twill_choice *choice,
-                            const struct twill_plan **plan);
-void twill_plans_destroy(struct twill_comm *comm);
 
 #endif

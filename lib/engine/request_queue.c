@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Requests under way: the queue of collectives, their instances in flight, and progress on them. */
 #include "fabric/shm/call_records.h"
-#include "lib/comm/comm.h"
-#include "lib/engine/log_calls.h"
+#include "lib/engine/engine_internal.h"
 #include "lib/engine/trace_calls.h"
+#include "lib/job/context.h"
 
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 static void set_state(struct twill_request *request, enum twill_request_state state)
@@ -13,10 +14,18 @@ static void set_state(struct twill_request *request, enum twill_request_state st
     atomic_store_explicit(&request->state, state, memory_order_release);
 }
 
-void twill_comm_unpend(struct twill_comm *comm)
+/* Hand a request to its waiter, and uncount it if other threads might have advanced it. */
+static void set_complete(struct twill_request *request, twill_status status)
 {
-    atomic_fetch_sub_explicit(&comm->context->comms.pending, 1, memory_order_release);
-    twill_comm_count_pending(comm, UINT_MAX);
+    struct twill_engine *engine = request->engine;
+    bool pends = request->pends;
+    request->pends = request->has_messages = false;
+    request->status = status;
+    set_state(request, TWILL_REQUEST_COMPLETE); /* from here on it may be released */
+    if (!pends)
+        return;
+    atomic_fetch_sub_explicit(&engine->context->comms.pending, 1, memory_order_release);
+    twill_engine_count_pending(engine, UINT_MAX);
 }
 
 bool twill_request_done(const void *request)
@@ -27,90 +36,80 @@ bool twill_request_done(const void *request)
 
 /* --- the queue ------------------------------------------------------------------------------- */
 
-void twill_comm_publish(struct twill_comm *comm, const struct twill_request *request)
+void twill_engine_show(struct twill_engine *engine, const struct twill_call *call,
+                       uint64_t sequence, uint64_t ticks)
 {
-    twill_comm_show(comm, &request->run.summary, request->run.sequence, request->ticks);
-}
-
-void twill_comm_show(struct twill_comm *comm, const struct twill_call *call, uint64_t sequence,
-                     uint64_t ticks)
-{
-    comm->issue.call = *call;
-    comm->issue.sequence = sequence;
+    engine->issue.call = *call;
+    engine->issue.sequence = sequence;
     twill_node_enter_call(
-        comm->node,
+        engine->node,
         &(struct twill_call_record){sequence, call->count, twill_call_what(call), call->root},
         ticks);
 }
 
 /* Publish the first request of the queue as the call that this rank is in. */
-static void publish_first(struct twill_comm *comm)
+static void publish_first(struct twill_engine *engine)
 {
-    if (comm->issue.queue != NULL && comm->issue.queue->run.sequence != comm->issue.sequence)
-        twill_comm_publish(comm, comm->issue.queue);
+    if (engine->issue.queue != NULL && engine->issue.queue->sequence != engine->issue.sequence)
+        twill_engine_show(engine, &engine->issue.queue->summary, engine->issue.queue->sequence,
+                          engine->issue.queue->ticks);
 }
 
 void twill_request_enqueue(struct twill_request *request)
 {
-    struct twill_comm *comm = request->comm;
+    struct twill_engine *engine = request->engine;
     request->next = NULL;
     request->has_messages = false;
     set_state(request, TWILL_REQUEST_ACTIVE);
-    if (comm->issue.queue == NULL)
-        comm->issue.queue = request;
+    if (engine->issue.queue == NULL)
+        engine->issue.queue = request;
     else
-        comm->issue.queue_tail->next = request;
-    comm->issue.queue_tail = request;
-    bool started = request->run.started > 0;
-    if (comm->issue.filling == NULL && (!started || request->run.started < request->run.segments))
-        comm->issue.filling = request;
-    publish_first(comm);
+        engine->issue.queue_tail->next = request;
+    engine->issue.queue_tail = request;
+    bool started = request->started > 0;
+    if (engine->issue.filling == NULL && (!started || request->started < request->layout.segments))
+        engine->issue.filling = request;
+    publish_first(engine);
 }
 
 /* Remove a request from the queue. Fewer than TWILL_WINDOW requests are before it. */
 static void dequeue(struct twill_request *request)
 {
-    struct twill_comm *comm = request->comm;
-    struct twill_request *before = NULL, *at = comm->issue.queue;
+    struct twill_engine *engine = request->engine;
+    struct twill_request *before = NULL, *at = engine->issue.queue;
     while (at != request) {
         before = at;
         at = at->next;
     }
     if (before == NULL)
-        comm->issue.queue = request->next;
+        engine->issue.queue = request->next;
     else
         before->next = request->next;
-    if (comm->issue.queue_tail == request)
-        comm->issue.queue_tail = before;
+    if (engine->issue.queue_tail == request)
+        engine->issue.queue_tail = before;
 }
 
 void twill_request_complete(struct twill_request *request, twill_status status)
 {
-    struct twill_comm *comm = request->comm;
-    if (TWILL_UNLIKELY(comm->traced))
+    struct twill_engine *engine = request->engine;
+    if (TWILL_UNLIKELY(engine->traced))
         twill_log_end(request, status);
     if (!request->is_point) {
         dequeue(request);
         twill_trace_call_end(request, status);
-        if (TWILL_UNLIKELY(request->run.account != NULL))
-            comm->context->observer->ended(request);
-        twill_node_leave_call(comm->node, request->run.sequence);
-        comm->split.ended = request->run.sequence;
-        comm->split.last = request->run.last;
-        twill_counter_add(&comm->usage.counters.calls, 1);
-        publish_first(comm);
+        if (TWILL_UNLIKELY(request->layout.account != NULL))
+            engine->context->observer->ended(request);
+        twill_node_leave_call(engine->node, request->sequence);
+        engine->split.ended = request->sequence;
+        engine->split.last = request->last;
+        twill_counter_add(&engine->usage.counters.calls, 1);
+        publish_first(engine);
     } else {
         twill_trace_point_end(request, status);
     }
     if (request->has_messages)
-        comm->issue.messaging--;
-    request->has_messages = false;
-    request->status = status;
-    bool pends = request->pends;
-    request->pends = false;
-    set_state(request, TWILL_REQUEST_COMPLETE); /* from here on it may be released */
-    if (pends)
-        twill_comm_unpend(comm);
+        engine->issue.messaging--;
+    set_complete(request, status);
 }
 
 static void fail_list(struct twill_request *first, twill_status status)
@@ -122,61 +121,104 @@ static void fail_list(struct twill_request *first, twill_status status)
             twill_trace_point_end(request, status);
         else
             twill_trace_call_end(request, status);
-        bool pends = request->pends;
-        request->pends = request->has_messages = false;
-        request->status = status;
-        set_state(request, TWILL_REQUEST_COMPLETE);
-        if (pends)
-            twill_comm_unpend(request->comm);
+        set_complete(request, status);
     }
 }
 
-void twill_requests_fail(struct twill_comm *comm, twill_status status)
+void twill_requests_fail(struct twill_engine *engine, twill_status status)
 {
-    struct twill_request *queue = comm->issue.queue, *points = comm->issue.points;
-    comm->issue.queue = comm->issue.queue_tail = comm->issue.filling = comm->issue.points = NULL;
-    comm->issue.messaging = 0;
+    struct twill_request *queue = engine->issue.queue, *points = engine->issue.points;
+    engine->issue.queue = engine->issue.queue_tail = engine->issue.filling = engine->issue.points =
+        NULL;
+    engine->issue.messaging = 0;
     for (unsigned i = 0; i < TWILL_WINDOW; i++)
-        comm->issue.slot[i].instance.active = false;
+        engine->issue.slot[i].instance.active = false;
     fail_list(queue, status);
     fail_list(points, status);
 }
 
-/* --- progress -------------------------------------------------------------------------------- */
+/* --- point to point: which have completed, and how; lib/api/point_to_point.c begins them --------
+ */
 
-/* Grow the memory of all free slots, so that later calls of this shape allocate nothing. */
-static twill_status reserve_slots(struct twill_run *run)
+static twill_status point_differs(struct twill_request *request, int way)
 {
-    struct twill_comm *comm = run->comm;
-    for (unsigned i = 0; i < TWILL_WINDOW; i++)
-        if (!comm->issue.slot[i].instance.active)
-            TWILL_TRY(&comm->error, twill_run_reserve(run, &comm->issue.slot[i]));
+    struct twill_engine *engine = request->engine;
+    const struct twill_point *p = &request->point;
+    const struct twill_transfer *t = &request->transfer[way];
+    char theirs[64] = "";
+    if (t->peer_bytes != t->bytes)
+        snprintf(theirs, sizeof(theirs), ": there are %llu bytes of it",
+                 (unsigned long long)t->peer_bytes);
+    engine->issue.differs = t->peer + 1;
+    return TWILL_FAIL(
+        &engine->error, TWILL_ERR_MISMATCH,
+        "%s: %s %s (count %zu, %s): that rank has another count or type%s",
+        TWILL_ENGINE_RANK_NAME(engine, engine->rank), way == TWILL_OUT ? "send to" : "recv from",
+        TWILL_ENGINE_RANK_NAME(engine, t->peer), way == TWILL_OUT ? p->src_count : p->dst_count,
+        twill_type_name(p->type), theirs);
+}
+
+static twill_status point_outcome(struct twill_request *request)
+{
+    struct twill_engine *engine = request->engine;
+    for (int way = TWILL_OUT; way <= TWILL_IN; way++) {
+        int status = request->transfer[way].status;
+        if (status == TWILL_ERR_MISMATCH)
+            return point_differs(request, way);
+        if (status < 0)
+            return TWILL_FAIL(&engine->error, (twill_status)status,
+                              "%s: message with %s failed: %s",
+                              TWILL_ENGINE_RANK_NAME(engine, engine->rank),
+                              TWILL_ENGINE_RANK_NAME(engine, request->transfer[way].peer),
+                              twill_strerror((twill_status)status));
+    }
     return TWILL_OK;
 }
 
-bool twill_comm_poll_arrivals(struct twill_comm *comm, uint64_t epoch)
+int twill_points_sweep(struct twill_engine *engine)
 {
-    uint64_t all = comm->issue.epoch - 1;
-    for (uint32_t l = 0; l < comm->local_size; l++)
-        if (l != comm->local)
-            all = twill_min(all, twill_node_started(comm->node, l));
-    comm->issue.arrived = all > comm->issue.arrived ? all : comm->issue.arrived;
-    return comm->issue.arrived >= epoch;
+    int completed = 0;
+    for (struct twill_request **link = &engine->issue.points; *link != NULL;) {
+        struct twill_request *request = *link;
+        TWILL_TRY(&engine->error, point_outcome(request));
+        if (request->transfer[TWILL_OUT].status == TWILL_PENDING ||
+            request->transfer[TWILL_IN].status == TWILL_PENDING) {
+            link = &request->next;
+            continue;
+        }
+        *link = request->next;
+        twill_request_complete(request, TWILL_OK);
+        completed++;
+    }
+    return completed;
+}
+
+/* --- progress -------------------------------------------------------------------------------- */
+
+bool twill_engine_poll_arrivals(struct twill_engine *engine, uint64_t epoch)
+{
+    uint64_t all = engine->issue.epoch - 1;
+    for (uint32_t l = 0; l < engine->local_size; l++)
+        if (l != engine->local)
+            all = twill_min(all, twill_node_started(engine->node, l));
+    engine->issue.arrived = all > engine->issue.arrived ? all : engine->issue.arrived;
+    return engine->issue.arrived >= epoch;
 }
 
 /* Store the ranks of the node that keep the next instance from beginning. */
-static unsigned ranks_behind(const struct twill_comm *comm, uint32_t *ranks, unsigned most)
+static unsigned ranks_behind(const struct twill_engine *engine, uint32_t *ranks, unsigned most)
 {
-    const struct twill_run *run =
-        comm->issue.filling != NULL ? &comm->issue.filling->run : comm->issue.exchanging;
+    const struct twill_request *run =
+        engine->issue.filling != NULL ? engine->issue.filling : engine->issue.exchanging;
     unsigned n = 0;
-    if (run == NULL || comm->issue.slot[comm->issue.epoch % TWILL_WINDOW].instance.active ||
+    if (run == NULL || engine->issue.slot[engine->issue.epoch % TWILL_WINDOW].instance.active ||
         (run->plan == NULL && run->exchange.state != TWILL_EXCHANGE_IDLE))
         return 0;
     uint32_t max_ahead = run->plan != NULL ? run->layout.max_ahead : TWILL_WINDOW;
-    for (uint32_t l = 0; l < comm->local_size && n < most; l++)
-        if (l != comm->local && twill_node_started(comm->node, l) + max_ahead < comm->issue.epoch)
-            ranks[n++] = comm->node->rank[l];
+    for (uint32_t l = 0; l < engine->local_size && n < most; l++)
+        if (l != engine->local &&
+            twill_node_started(engine->node, l) + max_ahead < engine->issue.epoch)
+            ranks[n++] = engine->node->rank[l];
     return n;
 }
 
@@ -184,74 +226,74 @@ static unsigned ranks_behind(const struct twill_comm *comm, uint32_t *ranks, uns
  * and a copy of SHARED and immediates that all ranks of the node are done with: they are if they
  * have begun the instance max_ahead before it, hence ended the one TWILL_WINDOW before that.
  * Returns how many have begun, < 0 on error. */
-static int begin_segments(struct twill_comm *comm)
+static int begin_segments(struct twill_engine *engine)
 {
     int started = 0;
-    while (comm->issue.filling != NULL) {
-        struct twill_run *run = &comm->issue.filling->run;
-        struct twill_slot *slot = &comm->issue.slot[comm->issue.epoch % TWILL_WINDOW];
+    while (engine->issue.filling != NULL) {
+        struct twill_request *run = engine->issue.filling;
+        struct twill_slot *slot = &engine->issue.slot[engine->issue.epoch % TWILL_WINDOW];
         if (slot->instance.active)
             break;
         if (run->plan == NULL) {
             int answer = twill_run_choose(run);
             if (answer <= 0)
                 return answer < 0 ? answer : started;
-            TWILL_TRY(&comm->error, reserve_slots(run));
+            TWILL_TRY(&engine->error, twill_run_reserve_slots(run));
         }
-        if (!twill_comm_has_arrived(comm, comm->issue.epoch - run->layout.max_ahead))
+        if (!twill_engine_has_arrived(engine, engine->issue.epoch - run->layout.max_ahead))
             break;
         if (run->started == 0 && run->plan->most_posted > 0) {
-            comm->issue.filling->has_messages = true;
-            comm->issue.messaging++;
+            engine->issue.filling->has_messages = true;
+            engine->issue.messaging++;
         }
-        TWILL_TRY(&comm->error, twill_run_begin_segment(run, slot, comm->issue.epoch));
-        comm->issue.epoch++;
+        TWILL_TRY(&engine->error, twill_run_begin_segment(run, slot, engine->issue.epoch));
+        engine->issue.epoch++;
         started++;
-        if (run->started == run->segments)
-            comm->issue.filling = comm->issue.filling->next;
+        if (run->started == run->layout.segments)
+            engine->issue.filling = engine->issue.filling->next;
     }
     return started;
 }
 
-static int advance_transports(struct twill_comm *comm)
+static int advance_transports(struct twill_engine *engine)
 {
     int moved = 0;
-    for (unsigned t = 0; t < comm->links.transports; t++) {
+    for (unsigned t = 0; t < engine->links.transports; t++) {
         int answer =
-            comm->links.transport[t]->ops->progress(comm->links.transport[t], &comm->error);
+            engine->links.transport[t]->ops->progress(engine->links.transport[t], &engine->error);
         if (answer < 0)
             return answer;
         moved += answer;
     }
-    if (moved > 0 && comm->issue.points != NULL) {
-        int answer = twill_points_sweep(comm);
+    if (moved > 0 && engine->issue.points != NULL) {
+        int answer = twill_points_sweep(engine);
         if (answer < 0)
             return answer;
     }
     return moved;
 }
 
-int twill_comm_advance(struct twill_comm *comm)
+int twill_engine_advance(struct twill_engine *engine)
 {
-    int moved = TWILL_UNLIKELY(comm->issue.exchanging != NULL)
-                    ? twill_addresses_exchange(comm->issue.exchanging)
-                    : begin_segments(comm);
+    int moved = TWILL_UNLIKELY(engine->issue.exchanging != NULL)
+                    ? twill_addresses_exchange(engine->issue.exchanging)
+                    : begin_segments(engine);
     if (moved < 0)
         return moved;
     for (unsigned i = 0; i < TWILL_WINDOW; i++) { /* the oldest first */
-        struct twill_slot *slot = &comm->issue.slot[(comm->issue.epoch + i) % TWILL_WINDOW];
-        struct twill_run *run = slot->instance.run;
+        struct twill_slot *slot = &engine->issue.slot[(engine->issue.epoch + i) % TWILL_WINDOW];
+        struct twill_request *run = slot->instance.run;
         if (!slot->instance.active)
             continue;
         int answer = twill_run_advance(slot);
         if (answer < 0)
             return answer;
         moved += answer;
-        if (!slot->instance.active && run->finished == run->segments)
-            twill_request_complete(twill_request_of(run), TWILL_OK);
+        if (!slot->instance.active && run->finished == run->layout.segments)
+            twill_request_complete(run, TWILL_OK);
     }
-    if (comm->issue.messaging > 0) {
-        int answer = advance_transports(comm);
+    if (engine->issue.messaging > 0) {
+        int answer = advance_transports(engine);
         if (answer < 0)
             return answer;
         moved += answer;
@@ -285,185 +327,176 @@ static unsigned drop_repeated(uint32_t *ranks, unsigned n)
     return kept;
 }
 
-unsigned twill_comm_waits_for(struct twill_comm *comm, uint32_t *ranks, unsigned most,
-                              const char **step)
+unsigned twill_engine_waits_for(struct twill_engine *engine, uint32_t *ranks, unsigned most,
+                                const char **step)
 {
     unsigned n = 0;
     for (unsigned i = 0; i < TWILL_WINDOW; i++)
-        n += twill_run_waits_for(&comm->issue.slot[i], ranks + n, most - n, step);
-    const struct twill_run *exchanging =
-        comm->issue.filling != NULL ? &comm->issue.filling->run : comm->issue.exchanging;
+        n += twill_run_waits_for(&engine->issue.slot[i], ranks + n, most - n, step);
+    const struct twill_request *exchanging =
+        engine->issue.filling != NULL ? engine->issue.filling : engine->issue.exchanging;
     if (exchanging != NULL && exchanging->plan == NULL) {
         unsigned missing = twill_addresses_missing(exchanging, ranks + n, most - n);
         if (missing > 0)
             *step = "entry";
         n += missing;
     }
-    unsigned late = ranks_behind(comm, ranks + n, most - n);
+    unsigned late = ranks_behind(engine, ranks + n, most - n);
     if (late > 0)
         *step = "entry";
     n += late;
-    for (const struct twill_request *r = comm->issue.points; r != NULL; r = r->next)
+    for (const struct twill_request *r = engine->issue.points; r != NULL; r = r->next)
         n += transfers_wait_for(r->transfer, ranks + n, most - n, "message", step);
-    if (comm->issue.setting_up != NULL)
-        n +=
-            transfers_wait_for(comm->issue.setting_up, ranks + n, most - n, "set-up message", step);
-    if (comm->waits.elsewhere != 0 && n < most)
-        ranks[n++] = comm->waits.elsewhere - 1;
+    if (engine->issue.setting_up != NULL)
+        n += transfers_wait_for(engine->issue.setting_up, ranks + n, most - n, "set-up message",
+                                step);
+    if (engine->issue.elsewhere != 0 && n < most)
+        ranks[n++] = engine->issue.elsewhere - 1;
     return drop_repeated(ranks, n);
 }
 
-static bool are_polled(const struct twill_comm *comm, const struct twill_transfer transfer[2])
+static bool are_polled(const struct twill_engine *engine, const struct twill_transfer transfer[2])
 {
     for (unsigned i = 0; i < 2; i++)
         if (transfer[i].status == TWILL_PENDING &&
-            !twill_comm_link(comm, transfer[i].peer)->ops->sleeps_on_doorbell)
+            !twill_engine_link(engine, transfer[i].peer)->ops->sleeps_on_doorbell)
             return true;
     return false;
 }
 
-bool twill_comm_is_polled(const struct twill_comm *comm)
+bool twill_engine_is_polled(const struct twill_engine *engine)
 {
     for (unsigned i = 0; i < TWILL_WINDOW; i++)
-        if (comm->issue.slot[i].instance.active && comm->issue.slot[i].instance.run->plan->polled)
+        if (engine->issue.slot[i].instance.active &&
+            engine->issue.slot[i].instance.run->plan->polled)
             return true;
-    for (const struct twill_request *r = comm->issue.points; r != NULL; r = r->next)
-        if (are_polled(comm, r->transfer))
+    for (const struct twill_request *r = engine->issue.points; r != NULL; r = r->next)
+        if (are_polled(engine, r->transfer))
             return true;
-    return comm->issue.setting_up != NULL && are_polled(comm, comm->issue.setting_up);
+    return engine->issue.setting_up != NULL && are_polled(engine, engine->issue.setting_up);
 }
 
 /* --- memory ---------------------------------------------------------------------------------- */
 
-twill_status twill_comm_reserve(struct twill_comm *comm, unsigned char **memory, size_t *held,
-                                size_t bytes)
+twill_status twill_engine_reserve(struct twill_engine *engine, unsigned char **memory, size_t *held,
+                                  size_t bytes)
 {
     if (bytes <= *held)
         return TWILL_OK;
-    twill_context_give(comm->context, *memory, *held);
+    twill_context_give(engine->context, *memory, *held);
     *memory = NULL;
     *held = 0;
     void *grown;
-    TWILL_TRY(&comm->error, twill_context_take(comm->context, &grown, bytes, &comm->error));
+    TWILL_TRY(&engine->error, twill_context_take(engine->context, &grown, bytes, &engine->error));
     *memory = grown;
     *held = bytes;
     return TWILL_OK;
 }
 
-twill_status twill_request_open(struct twill_request *request, struct twill_comm *comm)
+twill_status twill_request_open(struct twill_request *request, struct twill_engine *engine)
 {
-    request->comm = request->run.comm = comm;
-    request->born = request->generation;
-    request->run.buffers.peer_src =
-        calloc(comm->local_size, sizeof(*request->run.buffers.peer_src));
-    request->run.buffers.peer_dst =
-        calloc(comm->local_size, sizeof(*request->run.buffers.peer_dst));
-    request->run.buffers.address =
-        calloc(comm->local_size, TWILL_SIDES * sizeof(*request->run.buffers.address));
-    request->run.buffers.region =
-        calloc(comm->local_size, TWILL_SIDES * sizeof(*request->run.buffers.region));
-    if (request->run.buffers.peer_src == NULL || request->run.buffers.peer_dst == NULL ||
-        request->run.buffers.address == NULL || request->run.buffers.region == NULL)
-        return TWILL_FAIL(&comm->error, TWILL_ERR_MEMORY, "out of memory for a request");
+    request->engine = engine;
+    request->handle.born = request->handle.generation;
+    request->buffers.peer = calloc(engine->local_size, sizeof(*request->buffers.peer));
+    if (request->buffers.peer == NULL)
+        return TWILL_FAIL(&engine->error, TWILL_ERR_MEMORY, "out of memory for a request");
     return TWILL_OK;
 }
 
-void twill_request_close(struct twill_request *request)
+static void close_request(struct twill_request *request)
 {
-    struct twill_comm *comm = request->comm;
-    if (comm == NULL)
+    struct twill_engine *engine = request->engine;
+    if (engine == NULL)
         return;
-    twill_context_give_shared(comm->context, request->bounce_memory, request->bounce_memory_bytes);
-    if (request->run.buffers.region != NULL)
-        twill_run_detach_peers(&request->run);
-    free((void *)request->run.buffers.peer_src);
-    free((void *)request->run.buffers.peer_dst);
-    free(request->run.buffers.address);
-    free((void *)request->run.buffers.region);
-    free(request->counts);
-    *request = (struct twill_request){.generation = request->generation + 1};
+    twill_context_give_shared(engine->context, request->buffers.device.bounce,
+                              request->buffers.device.bounce_bytes);
+    if (request->buffers.peer != NULL)
+        twill_run_detach_peers(request);
+    free(request->buffers.peer);
+    free(request->buffers.counts);
+    *request = (struct twill_request){.handle.generation = request->handle.generation + 1};
 }
 
 /* Get more requests from the context's pool, which other threads may use at the same time. */
-static twill_status take_slab(struct twill_comm *comm)
+static twill_status take_slab(struct twill_engine *engine)
 {
-    struct twill_context *context = comm->context;
+    struct twill_context *context = engine->context;
     twill_context_lock(context);
     struct twill_request_slab *slab =
         twill_handle_pool_get(&context->comms.slabs, sizeof(*slab), 0);
     twill_context_unlock(context);
     if (slab == NULL)
-        return TWILL_FAIL(&comm->error, TWILL_ERR_MEMORY, "out of memory for a request");
-    slab->next = comm->issue.slab;
-    comm->issue.slab = slab;
-    comm->issue.unused = TWILL_SLAB_REQUESTS;
+        return TWILL_FAIL(&engine->error, TWILL_ERR_MEMORY, "out of memory for a request");
+    slab->next = engine->issue.slab;
+    engine->issue.slab = slab;
+    engine->issue.unused = TWILL_SLAB_REQUESTS;
     return TWILL_OK;
 }
 
 /* Give an unused request its handle. */
 static struct twill_request *assign_handle(struct twill_request *request)
 {
-    uintptr_t turn = request->generation % TWILL_GENERATIONS;
-    request->handle = (twill_request *)((uintptr_t)request | turn);
+    uintptr_t turn = request->handle.generation % TWILL_GENERATIONS;
+    request->handle.given = (twill_request *)((uintptr_t)request | turn);
     return request;
 }
 
-struct twill_request *twill_request_take(struct twill_comm *comm)
+struct twill_request *twill_request_take(struct twill_engine *engine)
 {
-    struct twill_request *request = comm->issue.spare;
+    struct twill_request *request = engine->issue.spare;
     if (request != NULL) {
-        comm->issue.spare = request->next;
+        engine->issue.spare = request->next;
         return assign_handle(request);
     }
-    if (comm->issue.unused == 0 && take_slab(comm) != TWILL_OK)
+    if (engine->issue.unused == 0 && take_slab(engine) != TWILL_OK)
         return NULL;
-    request = twill_slab_request(comm->issue.slab, comm->issue.unused - 1);
-    if (twill_request_open(request, comm) != TWILL_OK) {
-        twill_request_close(request);
+    request = twill_slab_request(engine->issue.slab, engine->issue.unused - 1);
+    if (twill_request_open(request, engine) != TWILL_OK) {
+        close_request(request);
         return NULL;
     }
-    comm->issue.unused--;
+    engine->issue.unused--;
     return assign_handle(request);
 }
 
 void twill_request_give(struct twill_request *request)
 {
-    twill_run_detach_peers(&request->run);
-    request->next = request->comm->issue.spare;
+    twill_run_detach_peers(request);
+    request->next = request->engine->issue.spare;
     request->persistent = request->refused_alike = false;
     request->timeout_ns = 0;
-    request->generation++;
-    request->handle = NULL;
+    request->handle.generation++;
+    request->handle.given = NULL;
     set_state(request, TWILL_REQUEST_IDLE);
-    request->comm->issue.spare = request;
+    request->engine->issue.spare = request;
 }
 
-struct twill_comm *twill_request_past_comm(const twill_request *handle)
+struct twill_engine *twill_request_past_engine(const twill_request *handle)
 {
     uintptr_t word = (uintptr_t)handle;
     uint32_t turn = (uint32_t)(word % TWILL_GENERATIONS);
     const struct twill_request *memory = (void *)(word - turn);
-    uint32_t ago = (memory->generation - turn - 1) % TWILL_GENERATIONS + 1;
-    return memory->generation - memory->born >= ago ? memory->comm : NULL;
+    uint32_t ago = (memory->handle.generation - turn - 1) % TWILL_GENERATIONS + 1;
+    return memory->handle.generation - memory->handle.born >= ago ? memory->engine : NULL;
 }
 
-void twill_requests_destroy(struct twill_comm *comm)
+void twill_requests_destroy(struct twill_engine *engine)
 {
-    while (comm->issue.slab != NULL) {
-        struct twill_request_slab *slab = comm->issue.slab;
-        comm->issue.slab = slab->next;
-        for (unsigned i = comm->issue.unused; i < TWILL_SLAB_REQUESTS; i++)
-            twill_request_close(twill_slab_request(slab, i));
-        comm->issue.unused = 0; /* the other slabs are used wholly */
-        twill_context_lock(comm->context);
-        twill_handle_pool_put(&comm->context->comms.slabs, slab, sizeof(*slab));
-        twill_context_unlock(comm->context);
+    while (engine->issue.slab != NULL) {
+        struct twill_request_slab *slab = engine->issue.slab;
+        engine->issue.slab = slab->next;
+        for (unsigned i = engine->issue.unused; i < TWILL_SLAB_REQUESTS; i++)
+            close_request(twill_slab_request(slab, i));
+        engine->issue.unused = 0; /* the other slabs are used wholly */
+        twill_context_lock(engine->context);
+        twill_handle_pool_put(&engine->context->comms.slabs, slab, sizeof(*slab));
+        twill_context_unlock(engine->context);
     }
-    twill_request_close(&comm->issue.blocking);
-    twill_request_close(&comm->issue.blocking_point);
+    close_request(&engine->issue.blocking);
+    close_request(&engine->issue.blocking_point);
     for (unsigned i = 0; i < TWILL_WINDOW; i++) {
-        struct twill_slot *slot = &comm->issue.slot[i];
-        twill_context_give(comm->context, slot->scratch, slot->scratch_bytes);
+        struct twill_slot *slot = &engine->issue.slot[i];
+        twill_context_give(engine->context, slot->scratch, slot->scratch_bytes);
         free(slot->posted);
     }
 }

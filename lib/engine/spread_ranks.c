@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Spreads ranks over the cores that they share: see spread_ranks.h. */
-#include "lib/engine/spread_ranks.h"
 #include "lib/base/times.h"
-#include "lib/comm/comm.h"
+#include "lib/engine/engine_internal.h"
+#include "lib/job/context.h"
 #include "lib/job/find_levels.h"
 
 #include <sched.h>
@@ -11,21 +11,22 @@
 /* Bytes of a buffer from which a call is large: it takes some 300 us, to move a thread some 30. */
 #define SPREAD_LEAST ((size_t)1 << 20)
 
-void twill_spread_prepare(struct twill_comm *comm)
+void twill_spread_prepare(struct twill_engine *engine)
 {
-    const struct twill_context *context = comm->context;
-    const struct twill_level_info *level = context->job.level, *own = &level[comm->job[comm->rank]];
+    const struct twill_context *context = engine->context;
+    const struct twill_level_info *level = context->job.level,
+                                  *own = &level[engine->job[engine->rank]];
     struct twill_cpu_share share = {0};
-    for (uint32_t l = 0; l < comm->local_size; l++) {
-        bool same = level[comm->job[comm->node->rank[l]]].cpuset_hash == own->cpuset_hash;
-        share.index += same && l < comm->local;
+    for (uint32_t l = 0; l < engine->local_size; l++) {
+        bool same = level[engine->job[engine->node->rank[l]]].cpuset_hash == own->cpuset_hash;
+        share.index += same && l < engine->local;
         share.ranks += same;
     }
     if (own->cpus > 1 && share.ranks > own->cpus &&
         context->config.number[TWILL_VARIABLE_SPREAD] != 0 &&
         twill_topology_machine(context->machine.topology)->is_this_machine)
         share.cpus = own->cpus;
-    comm->tuning.share = share;
+    engine->tuning.share = share;
 }
 
 /* Let the thread run again where it could before. It is bound to all CPUs, if that comes to the
@@ -59,14 +60,14 @@ bool twill_spread_move(const struct twill_cpu_share *share)
     return true;
 }
 
-void twill_spread_in_call(const struct twill_comm *comm)
+void twill_spread_in_call(const struct twill_engine *engine)
 {
-    const struct twill_request *first = comm->issue.queue;
-    if (TWILL_LIKELY(comm->tuning.share.cpus == 0) || first == NULL)
+    const struct twill_request *first = engine->issue.queue;
+    if (TWILL_LIKELY(engine->tuning.share.cpus == 0) || first == NULL)
         return;
-    const struct twill_side *side = first->run.buffers.side;
+    const struct twill_side *side = first->buffers.side;
     if (twill_max(side[TWILL_SRC].bytes, side[TWILL_DST].bytes) >= SPREAD_LEAST)
-        (void)twill_spread_move(&comm->tuning.share);
+        (void)twill_spread_move(&engine->tuning.share);
 }
 
 void twill_spread_set_clock(struct twill_cpu_share *share, double rate)

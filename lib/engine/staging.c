@@ -1,7 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Trials of cached and streamed stores into SHARED: see staging.h. */
-#include "lib/engine/staging.h"
-#include "lib/comm/comm.h"
+/* How data are copied into SHARED: into the caches, or past them. Stores into the caches are
+ * quicker where writer and readers share one; where they do not, each line must be taken back from
+ * the reader before it is written again. Nothing that the system says distinguishes the two on a
+ * virtual machine, whose cores may even move between caches, so it is measured.
+ *
+ * A communicator tries both from time to time: its segments are counted, and those of a trial are
+ * copied in groups of TWILL_STAGING_GROUP, in turns cached and streamed. Each rank sums the ticks
+ * that it spends copying (not waiting) in the last segments of a group, when all copies of SHARED
+ * have been used in this way, and publishes the least sum of each way in
+ * node memory. Until the next trial it then stores in the way whose slowest rank was quicker. All
+ * ranks count the same segments, so that they try the same way at the same time; how a rank stores
+ * changes no result, so that they need not decide alike.
+ *
+ * The context keeps the costs for later communicators of the same ranks of the node. If all of
+ * these ranks have some when a communicator is made, it begins with them in place of its first
+ * trial.
+ *
+ * Broadcasts and their kin, where one rank writes and others read, are tried apart from exchanges.
+ * Segments of reductions are always cached: results are written where the operands were read. */
+#include "lib/engine/engine_internal.h"
+#include "lib/job/context.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -18,12 +36,7 @@ enum { WAY_CACHED, WAY_STREAMED };
 /* TWILL_TUNE=staging, in the order of its choices. */
 enum { SET_AUTO, SET_CACHED, SET_STREAMED };
 
-static size_t segment_bytes_of(const struct twill_run *run, const struct twill_instance *instance)
-{
-    return instance->length * run->layout.element * run->plan->schedule.shards;
-}
-
-bool twill_staging_applies(const struct twill_run *run, size_t elements)
+bool twill_staging_applies(const struct twill_request *run, size_t elements)
 {
     const struct twill_schedule *s = &run->plan->schedule;
     return s->shared_blocks > 0 && !run->call.vector &&
@@ -31,22 +44,36 @@ bool twill_staging_applies(const struct twill_run *run, size_t elements)
            elements * run->layout.element * s->shards >= STAGING_LEAST;
 }
 
-bool twill_staging_decide(const struct twill_comm *comm, enum twill_staging_kind kind)
+/* Set worst[] to the most that each way has cost a rank of the node. Returns whether all ranks have
+ * published both. */
+static bool read_costs(const struct twill_engine *engine, enum twill_staging_kind kind,
+                       uint32_t worst[2])
 {
-    uint32_t worst[2] = {0, 0};
-    for (uint32_t l = 0; l < comm->local_size; l++)
-        for (unsigned way = WAY_CACHED; way <= WAY_STREAMED; way++)
-            worst[way] = twill_max(worst[way], twill_node_staging_cost(comm->node, l, kind, way));
+    bool all = true;
+    worst[WAY_CACHED] = worst[WAY_STREAMED] = 0;
+    for (uint32_t l = 0; l < engine->local_size; l++)
+        for (unsigned way = WAY_CACHED; way <= WAY_STREAMED; way++) {
+            uint32_t cost = twill_node_staging_cost(engine->node, l, kind, way);
+            all &= cost > 0;
+            worst[way] = twill_max(worst[way], cost);
+        }
+    return all;
+}
+
+bool twill_staging_decide(const struct twill_engine *engine, enum twill_staging_kind kind)
+{
+    uint32_t worst[2];
+    (void)read_costs(engine, kind, worst);
     return worst[WAY_STREAMED] > 0 &&
            worst[WAY_STREAMED] < worst[WAY_CACHED] - worst[WAY_CACHED] / STAGING_GAIN;
 }
 
 /* Return a hash of the ranks of the node, which is the same in any order and never 0. */
-static uint64_t hash_of_local_ranks(const struct twill_comm *comm)
+static uint64_t hash_of_local_ranks(const struct twill_engine *engine)
 {
     uint64_t sum = 0;
-    for (uint32_t l = 0; l < comm->local_size; l++)
-        sum += twill_hash_mix(1, comm->job[comm->node->rank[l]]);
+    for (uint32_t l = 0; l < engine->local_size; l++)
+        sum += twill_hash_mix(1, engine->job[engine->node->rank[l]]);
     return twill_max(sum, UINT64_C(1));
 }
 
@@ -72,10 +99,10 @@ static struct known *find_known(struct twill_context_staging *known, uint64_t ra
     return &known->known[known->next % TWILL_ARRAY_LENGTH(known->known)];
 }
 
-void twill_staging_recall(struct twill_comm *comm)
+void twill_staging_recall(struct twill_engine *engine)
 {
-    struct twill_context *context = comm->context;
-    uint64_t ranks = hash_of_local_ranks(comm);
+    struct twill_context *context = engine->context;
+    uint64_t ranks = hash_of_local_ranks(engine);
     struct known known = {.ranks = 0};
     twill_context_lock(context);
     if (context->comms.staging == NULL) /* without memory nothing is kept */
@@ -85,14 +112,14 @@ void twill_staging_recall(struct twill_comm *comm)
     twill_context_unlock(context);
     for (unsigned kind = 0; known.ranks == ranks && kind < TWILL_STAGING_KINDS; kind++)
         for (unsigned way = WAY_CACHED; way <= WAY_STREAMED; way++)
-            twill_node_put_staging_cost(comm->node, kind, way, known.cost[kind][way]);
+            twill_node_put_staging_cost(engine->node, kind, way, known.cost[kind][way]);
 }
 
 /* Keep the costs of a kind, both of which are known, in the context. */
-static void remember_costs(struct twill_comm *comm, enum twill_staging_kind kind)
+static void remember_costs(struct twill_engine *engine, enum twill_staging_kind kind)
 {
-    struct twill_context *context = comm->context;
-    uint64_t ranks = hash_of_local_ranks(comm);
+    struct twill_context *context = engine->context;
+    uint64_t ranks = hash_of_local_ranks(engine);
     twill_context_lock(context);
     struct known *known =
         context->comms.staging != NULL ? find_known(context->comms.staging, ranks) : NULL;
@@ -101,36 +128,26 @@ static void remember_costs(struct twill_comm *comm, enum twill_staging_kind kind
         context->comms.staging->next++;
     }
     if (known != NULL)
-        memcpy(known->cost[kind], comm->staging[kind].cost, sizeof(known->cost[kind]));
+        memcpy(known->cost[kind], engine->staging[kind].cost, sizeof(known->cost[kind]));
     twill_context_unlock(context);
 }
 
-/* Return whether all ranks of the node have published their costs. */
-static bool are_costs_known(const struct twill_comm *comm, enum twill_staging_kind kind)
+void twill_staging_begin(struct twill_request *run, struct twill_instance *instance)
 {
-    for (uint32_t l = 0; l < comm->local_size; l++)
-        for (unsigned way = WAY_CACHED; way <= WAY_STREAMED; way++)
-            if (twill_node_staging_cost(comm->node, l, kind, way) == 0)
-                return false;
-    return true;
-}
-
-void twill_staging_begin(struct twill_run *run, struct twill_instance *instance)
-{
-    struct twill_comm *comm = run->comm;
+    struct twill_engine *engine = run->engine;
     instance->streams = instance->is_measured = false;
     if (TWILL_LIKELY(!twill_staging_applies(run, instance->length)))
         return;
     enum twill_staging_kind kind =
         run->plan->schedule.eager ? TWILL_STAGING_ONE_WAY : TWILL_STAGING_EXCHANGE;
-    struct twill_staging *staging = &comm->staging[kind];
-    uint32_t trial = TWILL_STAGING_GROUP * TWILL_STAGING_GROUPS;
+    struct twill_staging *staging = &engine->staging[kind];
+    uint32_t trial = TWILL_STAGING_GROUP * TWILL_STAGING_GROUPS, worst[2];
     /* No rank publishes both costs of a trial before all have begun its first segment. */
-    if (staging->begun == 0 && are_costs_known(comm, kind))
+    if (staging->begun == 0 && read_costs(engine, kind, worst))
         staging->begun = trial;
     uint32_t number = staging->begun++ % TWILL_STAGING_PERIOD;
     instance->staging = kind;
-    int64_t setting = comm->context->config.number[TWILL_VARIABLE_STAGING];
+    int64_t setting = engine->context->config.number[TWILL_VARIABLE_STAGING];
     if (setting != SET_AUTO) {
         instance->streams = setting == SET_STREAMED;
         return;
@@ -144,20 +161,21 @@ void twill_staging_begin(struct twill_run *run, struct twill_instance *instance)
         return;
     }
     if (number < trial + STAGING_SETTLES)
-        staging->streams = twill_staging_decide(comm, kind);
+        staging->streams = twill_staging_decide(engine, kind);
     instance->streams = staging->streams;
 }
 
-void twill_staging_add(struct twill_run *run, const struct twill_instance *instance, uint64_t ticks)
+void twill_staging_add(struct twill_request *run, const struct twill_instance *instance,
+                       uint64_t ticks)
 {
-    run->comm->staging[instance->staging].ticks += ticks;
+    run->engine->staging[instance->staging].ticks += ticks;
 }
 
-void twill_staging_end(struct twill_run *run, const struct twill_instance *instance)
+void twill_staging_end(struct twill_request *run, const struct twill_instance *instance)
 {
-    struct twill_comm *comm = run->comm;
-    struct twill_staging *staging = &comm->staging[instance->staging];
-    staging->bytes += segment_bytes_of(run, instance);
+    struct twill_engine *engine = run->engine;
+    struct twill_staging *staging = &engine->staging[instance->staging];
+    staging->bytes += instance->length * run->layout.element * run->plan->schedule.shards;
     if (++staging->ended < TWILL_STAGING_MEASURED)
         return;
     uint64_t cost = 1 + staging->ticks * COST_UNIT / staging->bytes;
@@ -165,9 +183,9 @@ void twill_staging_end(struct twill_run *run, const struct twill_instance *insta
     if (*least == 0 || cost < *least)
         *least = (uint32_t)twill_min(cost, UINT32_MAX);
     for (unsigned way = WAY_CACHED; way <= WAY_STREAMED; way++)
-        twill_node_put_staging_cost(comm->node, instance->staging, way, staging->cost[way]);
+        twill_node_put_staging_cost(engine->node, instance->staging, way, staging->cost[way]);
     if (staging->cost[WAY_CACHED] > 0 && staging->cost[WAY_STREAMED] > 0)
-        remember_costs(comm, instance->staging);
+        remember_costs(engine, instance->staging);
     staging->ticks = staging->bytes = 0;
     staging->ended = 0;
 }

@@ -3,7 +3,8 @@
 #include "fabric/shm/call_records.h"
 #include "lib/base/plural.h"
 #include "lib/base/rest.h"
-#include "lib/comm/comm.h"
+#include "lib/engine/engine_internal.h"
+#include "lib/job/context.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,13 +16,13 @@
 
 /* --- the last rank --------------------------------------------------------------------------- */
 
-bool twill_split_look(const struct twill_comm *comm, uint64_t sequence,
+bool twill_split_look(const struct twill_engine *engine, uint64_t sequence,
                       struct twill_last_entry *last)
 {
     bool all = true;
-    for (uint32_t l = 0; l < comm->local_size; l++) {
+    for (uint32_t l = 0; l < engine->local_size; l++) {
         struct twill_last_entry known;
-        if (!twill_node_last_entry(comm->node, l, sequence, &known))
+        if (!twill_node_last_entry(engine->node, l, sequence, &known))
             all = false;
         else if (known.ticks > last->ticks)
             *last = known;
@@ -31,12 +32,13 @@ bool twill_split_look(const struct twill_comm *comm, uint64_t sequence,
 
 /* Find the last entry into the call that ended last. A peer that starts a nonblocking call stores
  * what others wait for just before it publishes its entry: look again for a while. */
-static struct twill_last_entry find_last(const struct twill_comm *comm, uint64_t from, uint64_t to)
+static struct twill_last_entry find_last(const struct twill_engine *engine, uint64_t from,
+                                         uint64_t to)
 {
-    struct twill_last_entry last = comm->split.last;
+    struct twill_last_entry last = engine->split.last;
     uint64_t patience = twill_min((to - from) / LOOK_SHARE, LOOKED_MOST);
     for (unsigned looks = 0;
-         !twill_split_look(comm, comm->split.ended, &last) && twill_ticks() - to < patience;
+         !twill_split_look(engine, engine->split.ended, &last) && twill_ticks() - to < patience;
          looks++)
         if (looks < LOOKS_ALONE)
             twill_pause();
@@ -47,52 +49,43 @@ static struct twill_last_entry find_last(const struct twill_comm *comm, uint64_t
 
 /* --- telling --------------------------------------------------------------------------------- */
 
-static struct twill_split_sums sums_now(const struct twill_comm *comm)
+static struct twill_split_sums sums_now(const struct twill_engine *engine)
 {
     return (struct twill_split_sums){
-        .calls = twill_counter_read(&comm->usage.counters.calls),
-        .bytes = twill_counter_read(&comm->usage.counters.bytes_sent),
-        .spent = twill_counter_read(&comm->usage.ticks),
-        .waiting = twill_counter_read(&comm->split.now.waiting),
-        .blocked = twill_counter_read(&comm->split.now.blocked),
+        .calls = twill_counter_read(&engine->usage.counters.calls),
+        .bytes = twill_counter_read(&engine->usage.counters.bytes_sent),
+        .spent = twill_counter_read(&engine->usage.ticks),
+        .waiting = twill_counter_read(&engine->split.now.waiting),
+        .blocked = twill_counter_read(&engine->split.now.blocked),
     };
 }
 
 /* Return what a rank's late entries have cost in a reader's period. */
-static struct twill_lateness lateness_of(const struct twill_comm *comm, uint32_t rank,
+static struct twill_lateness lateness_of(const struct twill_engine *engine, uint32_t rank,
                                          enum twill_split_reader reader)
 {
-    const struct twill_lateness *now = &comm->split.late[rank],
-                                *start = now + (1 + reader) * comm->world->size;
+    const struct twill_lateness *now = &engine->split.late[rank],
+                                *start = now + (1 + reader) * engine->world->size;
     return (struct twill_lateness){now->calls - start->calls, now->ticks - start->ticks};
 }
 
-/* Does rank a come before rank b in the list of those waited for? */
-static bool cost_more(const struct twill_comm *comm, uint32_t a, uint32_t b,
-                      enum twill_split_reader reader)
-{
-    uint64_t cost_a = lateness_of(comm, a, reader).ticks,
-             cost_b = lateness_of(comm, b, reader).ticks;
-    return cost_a != cost_b ? cost_a > cost_b : a < b;
-}
-
 /* Return the rank that has cost the index-th most waiting, from 0; UINT32_MAX: none has. */
-static uint32_t rank_by_cost(const struct twill_comm *comm, size_t index,
+static uint32_t rank_by_cost(const struct twill_engine *engine, size_t index,
                              enum twill_split_reader reader)
 {
-    uint32_t size = comm->world->size, found = UINT32_MAX;
-    for (size_t i = 0; i <= index; i++) {
-        uint32_t next = UINT32_MAX;
-        for (uint32_t r = 0; r < size; r++)
-            if (lateness_of(comm, r, reader).ticks > 0 &&
-                (found == UINT32_MAX || cost_more(comm, found, r, reader)) &&
-                (next == UINT32_MAX || cost_more(comm, r, next, reader)))
-                next = r;
-        if (next == UINT32_MAX)
-            return UINT32_MAX;
-        found = next;
+    uint64_t most = UINT64_MAX; /* ranks that have cost it, or more, are before the index-th */
+    while (most > 0) {
+        uint64_t next = 0;
+        for (uint32_t r = 0; r < engine->world->size; r++) {
+            uint64_t cost = lateness_of(engine, r, reader).ticks;
+            next = cost < most ? twill_max(next, cost) : next;
+        }
+        for (uint32_t r = 0; r < engine->world->size && next > 0; r++)
+            if (lateness_of(engine, r, reader).ticks == next && index-- == 0)
+                return r;
+        most = next;
     }
-    return found;
+    return UINT32_MAX;
 }
 
 static double percent(uint64_t part, uint64_t whole)
@@ -101,10 +94,10 @@ static double percent(uint64_t part, uint64_t whole)
 }
 
 /* Describe a reader's period. */
-static size_t describe_period(const struct twill_comm *comm, enum twill_split_reader reader,
+static size_t describe_period(const struct twill_engine *engine, enum twill_split_reader reader,
                               char *text, size_t bytes)
 {
-    const struct twill_split_sums now = sums_now(comm), *start = &comm->split.start[reader];
+    const struct twill_split_sums now = sums_now(engine), *start = &engine->split.start[reader];
     uint64_t spent = now.spent - start->spent, waiting = now.waiting - start->waiting;
     uint64_t blocked = now.blocked - start->blocked;
     blocked = twill_min(twill_max(blocked, waiting), spent);
@@ -116,54 +109,54 @@ static size_t describe_period(const struct twill_comm *comm, enum twill_split_re
                                (unsigned long long)(now.calls - start->calls),
                                TWILL_PLURAL((now.calls - start->calls)),
                                (unsigned long long)(now.bytes - start->bytes),
-                               twill_comm_seconds(comm, spent), percent(waiting, spent),
+                               twill_engine_seconds(engine, spent), percent(waiting, spent),
                                percent(blocked - waiting, spent), percent(spent - blocked, spent));
 }
 
-static void describe_rank(const struct twill_comm *comm, uint32_t rank,
+static void describe_rank(const struct twill_engine *engine, uint32_t rank,
                           enum twill_split_reader reader, char *text, size_t bytes)
 {
-    struct twill_lateness late = lateness_of(comm, rank, reader);
+    struct twill_lateness late = lateness_of(engine, rank, reader);
     twill_print(text, bytes, "%s was last in %llu call%s, %.6f s of waiting",
-                TWILL_COMM_RANK_NAME(comm, rank), (unsigned long long)late.calls,
-                TWILL_PLURAL(late.calls), twill_comm_seconds(comm, late.ticks));
+                TWILL_ENGINE_RANK_NAME(engine, rank), (unsigned long long)late.calls,
+                TWILL_PLURAL(late.calls), twill_engine_seconds(engine, late.ticks));
 }
 
-static void begin_period(struct twill_comm *comm, enum twill_split_reader reader)
+void twill_split_begin(struct twill_engine *engine, enum twill_split_reader reader)
 {
-    size_t size = comm->world->size;
-    comm->split.start[reader] = sums_now(comm);
-    memcpy(comm->split.late + (1 + reader) * size, comm->split.late,
-           size * sizeof(*comm->split.late));
+    size_t size = engine->world->size;
+    engine->split.start[reader] = sums_now(engine);
+    memcpy(engine->split.late + (1 + reader) * size, engine->split.late,
+           size * sizeof(*engine->split.late));
 }
 
-void twill_split_report(struct twill_comm *comm, const char *what)
+void twill_split_report(struct twill_engine *engine, const char *what)
 {
     char text[256], rank_text[128] = "";
-    uint32_t rank = rank_by_cost(comm, 0, TWILL_SPLIT_REPORTS);
-    describe_period(comm, TWILL_SPLIT_REPORTS, text, sizeof(text));
+    uint32_t rank = rank_by_cost(engine, 0, TWILL_SPLIT_REPORTS);
+    describe_period(engine, TWILL_SPLIT_REPORTS, text, sizeof(text));
     if (rank != UINT32_MAX)
-        describe_rank(comm, rank, TWILL_SPLIT_REPORTS, rank_text, sizeof(rank_text));
-    twill_say(&comm->context->log, TWILL_LOG_WARN, "%s%s%s%s", what, text, rank_text[0] ? "; " : "",
-              rank_text);
-    begin_period(comm, TWILL_SPLIT_REPORTS);
+        describe_rank(engine, rank, TWILL_SPLIT_REPORTS, rank_text, sizeof(rank_text));
+    twill_say(&engine->context->log, TWILL_LOG_WARN, "%s%s%s%s", what, text,
+              rank_text[0] ? "; " : "", rank_text);
+    twill_split_begin(engine, TWILL_SPLIT_REPORTS);
 }
 
-void twill_split_report_due(struct twill_comm *comm)
+void twill_split_report_due(struct twill_engine *engine)
 {
-    twill_split_report(comm, "");
-    comm->split.report_at = comm->usage.counters.calls + comm->split.report_every;
+    twill_split_report(engine, "");
+    engine->split.report_at = engine->usage.counters.calls + engine->split.report_every;
 }
 
 /* --- counting -------------------------------------------------------------------------------- */
 
-void twill_split_add(struct twill_comm *comm, uint64_t from, uint64_t to, uint64_t idle,
+void twill_split_add(struct twill_engine *engine, uint64_t from, uint64_t to, uint64_t idle,
                      unsigned times)
 {
-    struct twill_time_split *split = &comm->split;
-    struct twill_last_entry last = find_last(comm, from, to);
+    struct twill_time_split *split = &engine->split;
+    struct twill_last_entry last = find_last(engine, from, to);
     uint64_t waiting = 0;
-    if (last.ticks > from && last.rank != comm->rank)
+    if (last.ticks > from && last.rank != engine->rank)
         waiting = twill_min(last.ticks, to) - from;
     twill_counter_add(&split->now.waiting, times * waiting);
     if (TWILL_UNLIKELY(split->observed != NULL))
@@ -177,58 +170,45 @@ void twill_split_add(struct twill_comm *comm, uint64_t from, uint64_t to, uint64
 
 /* --- life ------------------------------------------------------------------------------------ */
 
-void twill_split_report_all(struct twill_comm *comm, const char *what)
+void twill_split_report_all(struct twill_engine *engine, const char *what)
 {
-    size_t size = comm->world->size;
-    comm->split.start[TWILL_SPLIT_REPORTS] = (struct twill_split_sums){0};
-    memset(comm->split.late + (1 + TWILL_SPLIT_REPORTS) * size, 0,
-           size * sizeof(*comm->split.late));
-    if (comm->usage.counters.calls > 0)
-        twill_split_report(comm, what);
+    size_t size = engine->world->size;
+    engine->split.start[TWILL_SPLIT_REPORTS] = (struct twill_split_sums){0};
+    memset(engine->split.late + (1 + TWILL_SPLIT_REPORTS) * size, 0,
+           size * sizeof(*engine->split.late));
+    if (engine->usage.counters.calls > 0)
+        twill_split_report(engine, what);
 }
 
-twill_status twill_split_open(struct twill_comm *comm)
+twill_status twill_split_open(struct twill_engine *engine)
 {
-    struct twill_time_split *split = &comm->split;
-    uint64_t every = (uint64_t)comm->context->config.number[TWILL_VARIABLE_REPORT];
-    split->report_every = comm->rank == 0 ? every : 0;
+    struct twill_time_split *split = &engine->split;
+    uint64_t every = (uint64_t)engine->context->config.number[TWILL_VARIABLE_REPORT];
+    split->report_every = engine->rank == 0 ? every : 0;
     split->report_at = split->report_every > 0 ? every : UINT64_MAX;
-    split->late = calloc(comm->world->size, (1 + TWILL_SPLIT_READERS) * sizeof(*split->late));
+    split->late = calloc(engine->world->size, (1 + TWILL_SPLIT_READERS) * sizeof(*split->late));
     return split->late != NULL ? TWILL_OK
-                               : TWILL_FAIL(&comm->error, TWILL_ERR_MEMORY, "out of memory");
+                               : TWILL_FAIL(&engine->error, TWILL_ERR_MEMORY, "out of memory");
 }
 
-void twill_split_close(struct twill_comm *comm)
+void twill_split_close(struct twill_engine *engine)
 {
-    if (comm->split.report_every > 0 && comm->split.late != NULL)
-        twill_split_report_all(comm, "in all ");
-    free(comm->split.late);
-    comm->split.late = NULL;
+    if (engine->split.report_every > 0 && engine->split.late != NULL)
+        twill_split_report_all(engine, "in all ");
+    free(engine->split.late);
+    engine->split.late = NULL;
 }
 
-/* --- public ---------------------------------------------------------------------------------- */
-
-const char *twill_comm_times(twill_comm *comm, size_t index)
+const char *twill_split_line(struct twill_engine *engine, size_t index)
 {
-    if (!twill_comm_is_live(comm))
-        return NULL;
+    char *line = engine->split.line;
     if (index == 0) {
-        describe_period(comm, TWILL_SPLIT_PROGRAM, comm->split.line, sizeof(comm->split.line));
-        return comm->split.line;
+        describe_period(engine, TWILL_SPLIT_PROGRAM, line, sizeof(engine->split.line));
+        return line;
     }
-    uint32_t rank = rank_by_cost(comm, index - 1, TWILL_SPLIT_PROGRAM);
+    uint32_t rank = rank_by_cost(engine, index - 1, TWILL_SPLIT_PROGRAM);
     if (rank == UINT32_MAX)
         return NULL;
-    describe_rank(comm, rank, TWILL_SPLIT_PROGRAM, comm->split.line, sizeof(comm->split.line));
-    return comm->split.line;
-}
-
-twill_status twill_comm_times_reset(twill_comm *comm)
-{
-    twill_status status = twill_comm_acquire(comm, "twill_comm_times_reset");
-    if (status != TWILL_OK)
-        return status;
-    begin_period(comm, TWILL_SPLIT_PROGRAM);
-    twill_comm_release(comm);
-    return TWILL_OK;
+    describe_rank(engine, rank, TWILL_SPLIT_PROGRAM, line, sizeof(engine->split.line));
+    return line;
 }

@@ -16,7 +16,7 @@
 #define TWILL_SPLIT_TICKS 16384u /* of twill_ticks(): some 6 us */
 #define TWILL_SPLIT_EVERY 64u
 
-struct twill_comm;
+struct twill_engine;
 
 /* What one rank's late entries have cost this rank. */
 struct twill_lateness {
@@ -47,25 +47,29 @@ struct twill_time_split {
 };
 
 /* Allocate and free. */
-twill_status twill_split_open(struct twill_comm *comm);
-void twill_split_close(struct twill_comm *comm);
+twill_status twill_split_open(struct twill_engine *engine);
+void twill_split_close(struct twill_engine *engine);
 
 /* Split the time of a call or wait from one tick to another, which has completed a collective.
- * idle: comm->split.idle before it. times: how often it counts. */
-void twill_split_add(struct twill_comm *comm, uint64_t from, uint64_t to, uint64_t idle,
+ * idle: engine->split.idle before it. times: how often it counts. */
+void twill_split_add(struct twill_engine *engine, uint64_t from, uint64_t to, uint64_t idle,
                      unsigned times);
 
 /* Print the shares of the reports' period that ends now on one line, after `what`, and begin the
  * next one; or those of the communicator's whole life. The period of twill_comm_times() goes on.
  * The communicator's holder calls it. */
-void twill_split_report(struct twill_comm *comm, const char *what);
-void twill_split_report_all(struct twill_comm *comm, const char *what);
+void twill_split_report(struct twill_engine *engine, const char *what);
+void twill_split_report_all(struct twill_engine *engine, const char *what);
 /* Print the report of TWILL_REPORT; called when report_at calls are complete. */
-void twill_split_report_due(struct twill_comm *comm);
+void twill_split_report_due(struct twill_engine *engine);
 
 /* Raise *last to the latest entry into a call among the ranks of this node that have published it.
  * Returns whether all have. */
-bool twill_split_look(const struct twill_comm *comm, uint64_t sequence,
+bool twill_split_look(const struct twill_engine *engine, uint64_t sequence,
                       struct twill_last_entry *last);
+
+/* Return line `index` of twill_comm_times(), NULL past the last; and begin a reader's period. */
+const char *twill_split_line(struct twill_engine *engine, size_t index);
+void twill_split_begin(struct twill_engine *engine, enum twill_split_reader reader);
 
 #endif

@@ -4,22 +4,21 @@
 #define TWILL_TRACE_CALLS_H
 
 #include "lib/base/probes.h"
-#include "lib/comm/comm.h"
+#include "lib/engine/engine.h"
 
 /* Record events into this rank's node memory from now on. is_first: the context's first
  * communicator, whose ring is populated; that of others is as events come. */
-void twill_trace_open(struct twill_comm *comm, bool is_first);
+void twill_trace_open(struct twill_engine *engine, bool is_first);
 
 static inline void twill_trace_call(const struct twill_request *request, enum twill_trace_kind kind,
                                     uint64_t tick, twill_status status)
 {
-    const struct twill_run *run = &request->run;
-    twill_trace_emit(&request->comm->trace,
+    twill_trace_emit(&request->engine->trace,
                      (struct twill_trace_event){.tick = tick,
-                                                .bytes = run->bytes,
-                                                .sequence = (uint32_t)run->sequence,
+                                                .bytes = request->bytes,
+                                                .sequence = (uint32_t)request->sequence,
                                                 .peer = TWILL_TRACE_NO_PEER,
-                                                .what = run->what,
+                                                .what = twill_call_what(&request->summary),
                                                 .detail = (uint16_t)-status,
                                                 .kind = (uint8_t)kind});
 }
@@ -28,7 +27,7 @@ static inline void twill_trace_call(const struct twill_request *request, enum tw
 static inline void twill_trace_call_begin(const struct twill_request *request)
 {
     twill_trace_call(request, TWILL_TRACE_CALL_BEGIN, request->ticks, TWILL_OK);
-    TWILL_PROBE(call_begin, request->comm->number, request->run.sequence, request->run.bytes);
+    TWILL_PROBE(call_begin, request->engine->number, request->sequence, request->bytes);
 }
 
 /* Record that a call has ended, and when. */
@@ -36,20 +35,20 @@ static inline void twill_trace_call_end(struct twill_request *request, twill_sta
 {
     request->ended = twill_ticks();
     twill_trace_call(request, TWILL_TRACE_CALL_END, request->ended, status);
-    TWILL_PROBE(call_end, request->comm->number, request->run.sequence, status);
+    TWILL_PROBE(call_end, request->engine->number, request->sequence, status);
 }
 
 /* Record the begin and end of a point-to-point call. */
 void twill_trace_point_begin(const struct twill_request *request);
 void twill_trace_point_end(const struct twill_request *request, twill_status status);
 /* Record that a wait for `peer` began `ns` nanoseconds ago, and that it has ended. */
-void twill_trace_wait_begin(const struct twill_comm *comm, uint32_t peer, uint64_t ns);
-void twill_trace_wait_end(const struct twill_comm *comm);
-void twill_trace_failure(const struct twill_comm *comm, twill_status status, uint32_t from);
+void twill_trace_wait_begin(const struct twill_engine *engine, uint32_t peer, uint64_t ns);
+void twill_trace_wait_end(const struct twill_engine *engine);
+void twill_trace_failure(const struct twill_engine *engine, twill_status status, uint32_t from);
 
 /* Record a detail of a run; call it only if twill_trace_is_detailed(). Messages that are found
  * complete, and segments. */
-void twill_trace_detail(const struct twill_run *run, enum twill_trace_kind kind, uint32_t peer,
+void twill_trace_detail(const struct twill_request *run, enum twill_trace_kind kind, uint32_t peer,
                         size_t bytes, unsigned detail);
 
 #endif

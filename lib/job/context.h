@@ -34,7 +34,7 @@ struct twill_kernels;
 struct twill_single_copy;
 struct twill_tuning;
 struct twill_level_info; /* lib/job/find_levels.h */
-struct twill_observer;   /* lib/engine/request.h */
+struct twill_observer;   /* lib/engine/engine.h */
 struct twill_timeline;   /* lib/report/timeline.c */
 
 /* The progress thread: lib/wait/progress_thread.c. */

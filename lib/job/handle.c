@@ -8,7 +8,7 @@
 
 #define HANDLE_PAGE ((size_t)4096) /* mmap rounds up where pages are larger */
 
-/* Stored at the end of pooled memory, so that the object's first word stays as it is. */
+/* Stored at the end of pooled memory, so that the object's states stay as they are. */
 struct twill_handle_link {
     struct twill_handle_link *next;
     void *memory;

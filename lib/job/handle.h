@@ -7,7 +7,7 @@
 
 #include "lib/base/base.h"
 
-/* Values of the first word of a context or communicator; a communicator's states are explained in
+/* Values of the word `live` of a context or communicator; a communicator's states are explained in
  * lib/comm/claim.c. Any other value: the object has ended. */
 #define TWILL_GONE     0u
 #define TWILL_LIVE     0x7477696cu

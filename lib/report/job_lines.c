@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The lines of a job: its ranks, their calls and last events. */
+#include "algorithms/algorithms.h"
 #include "lib/report/job_view.h"
 
 #include <stdio.h>

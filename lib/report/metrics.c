@@ -4,6 +4,7 @@
  * time, and when a communicator ends: the library has no thread for it. */
 #include "algorithms/select/explain.h"
 #include "lib/comm/comm.h"
+#include "lib/engine/plan.h"
 #include "lib/job/log.h"
 #include "lib/report/recording.h"
 
@@ -59,12 +60,12 @@ static struct twill_metrics *metrics_of(const struct twill_context *context)
 
 /* --- counting -------------------------------------------------------------------------------- */
 
-/* Set run->account, for a run that is laid out. */
-static twill_status find_account(struct twill_run *run)
+/* Set run->layout.account, for a run that is laid out. */
+static twill_status find_account(struct twill_request *run)
 {
-    struct twill_context *context = run->comm->context;
+    struct twill_context *context = run->engine->context;
     struct twill_metrics *metrics = metrics_of(context);
-    struct twill_account wanted = {.comm = run->comm->number,
+    struct twill_account wanted = {.comm = run->engine->number,
                                    .collective = run->summary.collective};
     while (run->bytes > classes[wanted.size].most)
         wanted.size++;
@@ -81,26 +82,26 @@ static twill_status find_account(struct twill_run *run)
         metrics->accounts = found;
     }
     twill_context_unlock(context);
-    run->account = found;
-    return found != NULL
-               ? TWILL_OK
-               : TWILL_FAIL(&run->comm->error, TWILL_ERR_MEMORY, "out of memory for TWILL_METRICS");
+    run->layout.account = found;
+    return found != NULL ? TWILL_OK
+                         : TWILL_FAIL(&run->engine->error, TWILL_ERR_MEMORY,
+                                      "out of memory for TWILL_METRICS");
 }
 
 /* Add a call that has ended to its account. */
 static void count_call(struct twill_request *request)
 {
-    struct twill_account *account = request->run.account;
-    struct twill_metrics *metrics = metrics_of(request->comm->context);
+    struct twill_account *account = request->layout.account;
+    struct twill_metrics *metrics = metrics_of(request->engine->context);
     twill_counter_add(&account->calls, 1);
-    twill_counter_add(&account->bytes, request->run.bytes);
+    twill_counter_add(&account->bytes, request->bytes);
     twill_counter_add(&account->ticks, request->ended - request->ticks);
-    request->comm->split.observed = &account->waiting;
+    request->engine->split.observed = &account->waiting;
     uint64_t now = twill_now();
     if (now < atomic_load_explicit(&metrics->next_ns, memory_order_relaxed))
         return;
     atomic_store_explicit(&metrics->next_ns, now + metrics->every_ns, memory_order_relaxed);
-    twill_metrics_write(request->comm->context);
+    twill_metrics_write(request->engine->context);
 }
 
 /* --- the file -------------------------------------------------------------------------------- */

@@ -143,11 +143,11 @@ uint64_t twill_silence_bound_ns(const struct twill_comm *comm)
 }
 
 /* This rank waits for all ranks that a report can name. */
-unsigned twill_comm_waits_for(struct twill_comm *comm, uint32_t *ranks, unsigned most,
-                              const char **step)
+unsigned twill_engine_waits_for(struct twill_engine *engine, uint32_t *ranks, unsigned most,
+                                const char **step)
 {
     for (unsigned i = 0; i < most; i++)
-        ranks[i] = i % comm->world->size;
+        ranks[i] = i % engine->world->size;
     *step = "message";
     return most;
 }
@@ -171,11 +171,6 @@ void twill_spread_while_shared(struct twill_cpu_share *share, uint64_t at)
 }
 void twill_spread_put_off(struct twill_cpu_share *share, uint64_t at)
 {
-}
-
-double twill_comm_seconds(const struct twill_comm *comm, uint64_t ticks)
-{
-    return (double)ticks * 1e-9;
 }
 
 /* --- a context with two communicators, each rank on a node of its own --------------------------

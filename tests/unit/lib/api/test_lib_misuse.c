@@ -155,7 +155,7 @@ static void innocent_rank(int rank, int size, twill_bootstrap *bootstrap, void *
     twill_comm_destroy(first);
     TWILL_CHECK(twill_comm_dup(&second, comm) == TWILL_OK);
     TWILL_CHECK(twill_barrier_start(second, &next) == TWILL_OK);
-    TWILL_CHECK(twill_wait(&next) == TWILL_OK && memory_of(copy)->comm == second);
+    TWILL_CHECK(twill_wait(&next) == TWILL_OK && memory_of(copy)->engine == &second->engine);
     atomic_store(&second->claim.held, "another thread's call");
     TWILL_CHECK(twill_wait(&copy) == TWILL_ERR_ARGUMENT && second->live == TWILL_LIVE);
     twill_comm_release(second);
@@ -180,7 +180,7 @@ static void old_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
         TWILL_CHECK(twill_barrier_start(comm, &one) == TWILL_OK && one != copy);
         TWILL_CHECK(twill_wait(&one) == TWILL_OK);
     }
-    TWILL_CHECK(memory_of(copy)->generation == TWILL_GENERATIONS); /* the same memory each time */
+    TWILL_CHECK(memory_of(copy)->handle.generation == TWILL_GENERATIONS); /* the same memory */
     TWILL_CHECK(twill_wait(&copy) == TWILL_ERR_ARGUMENT);
     SAYS(twill_comm_message(comm), "twill_wait: this request has been waited for");
     twill_test_disconnect(comm, context);

@@ -42,15 +42,16 @@ int __wrap_sched_yield(void)
 }
 
 /* Of the sentence that says why a communicator is torn. */
-const char *__real_twill_comm_rank_text(const struct twill_comm *comm, uint32_t rank, char *text);
-const char *__wrap_twill_comm_rank_text(const struct twill_comm *comm, uint32_t rank, char *text);
-const char *__wrap_twill_comm_rank_text(const struct twill_comm *comm, uint32_t rank, char *text)
+const char *__real_twill_engine_rank_text(const struct twill_engine *e, uint32_t rank, char *text);
+const char *__wrap_twill_engine_rank_text(const struct twill_engine *e, uint32_t rank, char *text);
+const char *__wrap_twill_engine_rank_text(const struct twill_engine *e, uint32_t rank, char *text)
 {
+    const struct twill_comm *comm = twill_comm_of(e);
     if (watched != NULL && !comm->broken) {
         watched->sentences++;
         watched->early |= twill_comm_is_torn(comm);
     }
-    return __real_twill_comm_rank_text(comm, rank, text);
+    return __real_twill_engine_rank_text(e, rank, text);
 }
 
 static void *call_it(void *own)

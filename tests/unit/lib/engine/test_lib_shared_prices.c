@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ranks of a node read the prices, or the choice, that one of them has posted on the board, and go
  * on without them where that rank dies or takes too long. */
+#include "algorithms/algorithms.h"
 #include "fabric/shm/node_board.h"
-#include "lib/engine/shared_prices.h"
+#include "lib/comm/comm.h"
 #include "tests/support/unit.h"
 
 #include <limits.h>
@@ -13,10 +14,9 @@ static const struct twill_select_request request = {.collective = TWILL_ALLREDUC
 static twill_status choose(struct twill_comm *comm, struct twill_choice *choice)
 {
     struct twill_chooser *chooser = NULL;
-    struct twill_error error = {.status = TWILL_OK};
-    twill_status status = twill_comm_create_chooser(&chooser, comm, NULL, &error);
+    twill_status status = twill_engine_create_chooser(&chooser, &comm->engine, NULL, NULL);
     if (status == TWILL_OK)
-        status = twill_select(choice, chooser, &request, &error);
+        status = twill_select(choice, chooser, &request, NULL);
     twill_chooser_destroy(chooser);
     return status;
 }

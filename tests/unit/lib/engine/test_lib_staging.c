@@ -3,6 +3,7 @@
  * they decide, and the longer segments of ranks that share cores. Values are checked in each way;
  * which way is quicker is not. */
 #include "lib/comm/comm.h"
+#include "lib/engine/engine_internal.h"
 #include "tests/support/unit.h"
 
 enum {
@@ -94,7 +95,7 @@ static bool run_trials(twill_comm *comm, twill_bootstrap *bootstrap, struct stag
     TWILL_REQUIRE(twill_test_barrier(bootstrap));
     TWILL_REQUIRE(check_trial(comm, TWILL_STAGING_ONE_WAY));
     TWILL_REQUIRE(run_broadcast(comm, buffers, STAGED_BYTES, calls));
-    TWILL_REQUIRE(one_way->streams == twill_staging_decide(comm, TWILL_STAGING_ONE_WAY));
+    TWILL_REQUIRE(one_way->streams == twill_staging_decide(&comm->engine, TWILL_STAGING_ONE_WAY));
     TWILL_REQUIRE(exchange->begun == 0);
     for (unsigned i = 0; i < calls; i++)
         TWILL_REQUIRE(run_alltoall(comm, buffers, STAGED_BYTES, i));
@@ -124,7 +125,7 @@ static bool run_without_trials(twill_comm *first, struct staged_buffers *buffers
         TWILL_REQUIRE(run_alltoall(comm, buffers, STAGED_BYTES, 0));
         for (unsigned kind = 0; kind < TWILL_STAGING_KINDS; kind++) {
             TWILL_REQUIRE(comm->staging[kind].begun > TRIAL && comm->staging[kind].bytes == 0);
-            TWILL_REQUIRE(comm->staging[kind].streams == twill_staging_decide(comm, kind));
+            TWILL_REQUIRE(comm->staging[kind].streams == twill_staging_decide(&comm->engine, kind));
         }
         twill_comm_destroy(comm);
     }
@@ -199,7 +200,7 @@ static bool check_decisions(twill_comm *comm, twill_bootstrap *bootstrap)
         twill_node_put_staging_cost(comm->node, kind, 0, rows[i].cached[comm->rank]);
         twill_node_put_staging_cost(comm->node, kind, 1, rows[i].streamed[comm->rank]);
         TWILL_REQUIRE(twill_test_barrier(bootstrap));
-        TWILL_REQUIRE(twill_staging_decide(comm, kind) == rows[i].streams, "row %zu", i);
+        TWILL_REQUIRE(twill_staging_decide(&comm->engine, kind) == rows[i].streams, "row %zu", i);
         TWILL_REQUIRE(twill_test_barrier(bootstrap));
     }
     return true;

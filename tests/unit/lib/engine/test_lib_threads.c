@@ -2,7 +2,7 @@
 /* Several threads of one rank with a communicator each, in one context: concurrent collectives,
  * allocations, created operations, communicators made and destroyed; and one that fails. Mainly for
  * the thread sanitizer. */
-#include "lib/engine/request.h"
+#include "lib/engine/engine.h"
 #include "tests/support/numbers.h"
 #include "tests/support/unit.h"
 

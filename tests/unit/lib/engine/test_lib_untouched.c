@@ -12,7 +12,7 @@ enum { BYTES = 2 * TWILL_POPULATE_FROM };
 
 struct untouched {
     struct twill_comm comm;
-    struct twill_run run;
+    struct twill_request run;
     unsigned char *memory;
     size_t page;
 };
@@ -28,7 +28,7 @@ static int set_up(void **state)
     it->memory = mmap(NULL, BYTES, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     assert_ptr_not_equal(it->memory, MAP_FAILED);
-    it->run.comm = &it->comm;
+    it->run.engine = &it->comm.engine;
     it->run.buffers.side[TWILL_DST] =
         (struct twill_side){.base = it->memory, .bytes = BYTES, .has = true};
     *state = it;

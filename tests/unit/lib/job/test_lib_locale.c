@@ -2,6 +2,7 @@
 /* A program that has called setlocale(): settings are read, and texts and files are written, with a
  * point, and words are compared as in English. The Turkish locale of this test prints 1.5
  * as 1,5, and I is not the capital of i there. */
+#include "lib/comm/comm.h"
 #include "lib/report/job_view.h"
 #include "lib/twill_train.h"
 #include "tests/support/unit.h"

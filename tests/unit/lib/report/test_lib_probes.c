@@ -5,6 +5,7 @@
 #define TWILL_WITH_PROBES
 #include "lib/engine/trace_calls.c"
 
+#include "lib/comm/comm.h"
 #include "tests/support/unit.h"
 
 #define LATE_US      50000
@@ -45,19 +46,19 @@ static bool last_is(const char *probe, uint64_t first, uint64_t second, int64_t 
 static void check_probes(twill_comm *comm)
 {
     uint64_t number = comm->number, sequence = comm->issue.sequence;
-    struct twill_request request = {.comm = comm};
-    request.run.sequence = number + 500;
-    request.run.bytes = 123456;
+    struct twill_request request = {.engine = &comm->engine};
+    request.sequence = number + 500;
+    request.bytes = 123456;
     TWILL_CHECK(number != sequence && number != 0);
     twill_trace_call_begin(&request);
     TWILL_CHECK(last_is("twill:call_begin", number, number + 500, 123456));
     twill_trace_call_end(&request, TWILL_ERR_TIMEOUT);
     TWILL_CHECK(last_is("twill:call_end", number, number + 500, TWILL_ERR_TIMEOUT));
-    twill_trace_wait_begin(comm, 99, 0);
+    twill_trace_wait_begin(&comm->engine, 99, 0);
     TWILL_CHECK(last_is("twill:wait_begin", number, sequence, 99));
-    twill_trace_wait_end(comm);
+    twill_trace_wait_end(&comm->engine);
     TWILL_CHECK(last_is("twill:wait_end", number, sequence, 0));
-    twill_trace_failure(comm, TWILL_ERR_PEER, 99);
+    twill_trace_failure(&comm->engine, TWILL_ERR_PEER, 99);
     TWILL_CHECK(last_is("twill:failure", number, sequence, TWILL_ERR_PEER));
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The event ring: what calls, waits and failures record, also as peers read it; unfinished and
  * overwritten slots; writers on other threads; the consumer of a timeline. */
-#include "lib/engine/trace_calls.h"
+#include "lib/comm/comm.h"
 #include "tests/support/unit.h"
 
 /* --- the ring alone -------------------------------------------------------------------------- */
@@ -178,15 +178,15 @@ TWILL_TEST_OF_RANKS(calls_are_recorded, 3)
 /* Of this thread: the ranks that a communicator waits for, in a list that ends with rank 0. */
 static _Thread_local const uint32_t *awaited;
 
-unsigned __real_twill_comm_waits_for(struct twill_comm *comm, uint32_t *ranks, unsigned most,
-                                     const char **step);
-unsigned __wrap_twill_comm_waits_for(struct twill_comm *comm, uint32_t *ranks, unsigned most,
-                                     const char **step);
-unsigned __wrap_twill_comm_waits_for(struct twill_comm *comm, uint32_t *ranks, unsigned most,
-                                     const char **step)
+unsigned __real_twill_engine_waits_for(struct twill_engine *engine, uint32_t *ranks, unsigned most,
+                                       const char **step);
+unsigned __wrap_twill_engine_waits_for(struct twill_engine *engine, uint32_t *ranks, unsigned most,
+                                       const char **step);
+unsigned __wrap_twill_engine_waits_for(struct twill_engine *engine, uint32_t *ranks, unsigned most,
+                                       const char **step)
 {
     if (awaited == NULL)
-        return __real_twill_comm_waits_for(comm, ranks, most, step);
+        return __real_twill_engine_waits_for(engine, ranks, most, step);
     ranks[0] = *awaited++;
     *step = "message";
     return 1;

@@ -39,7 +39,7 @@ static unsigned list_comms(const struct twill_test_set *s, const struct twill_co
 /* What communicators share of a transport between nodes: endpoint and completion queue. */
 static const void *shared_of(const struct twill_comm *comm, unsigned t)
 {
-    return comm->links.alone ? comm->links.own.common[t] : comm->context->transports.common[t];
+    return comm->alone ? comm->ends.common[t] : comm->context->transports.common[t];
 }
 
 /* Check that no two communicators share an endpoint, and that there are some. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* twill_op_create_narrow(): every algorithm and protocol moves exactly half of f32's bytes, gives
  * all ranks the same bits, and stays within the error that twill(7) states. */
+#include "algorithms/algorithms.h"
 #include "fabric/shm/single_copy.h"
 #include "lib/comm/comm.h"
 #include "tests/support/numbers.h"
