@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The choice of the transport between nodes: the one with the highest priority on the rank where it
  * is lowest, so that it serves all ranks. All ranks choose alike. */
+#include "fabric/bootstrap/agreement.h"
 #include "fabric/transports.h"
 
 #include <stdio.h>

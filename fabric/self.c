@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A rank's messages to itself: the n-th SEND of a lane matches its n-th RECV. */
+#include "fabric/bootstrap/bootstrap.h"
+#include "fabric/shm/node_memory.h"
 #include "fabric/transports.h"
 
 #include <stdlib.h>

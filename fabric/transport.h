@@ -8,12 +8,13 @@
 #define TWILL_TRANSPORT_H
 
 #include "algorithms/world/world.h"
-#include "fabric/bootstrap/bootstrap.h"
 #include "fabric/entry_times.h"
-#include "fabric/shm/node_memory.h"
 
-struct twill_transfer;
+struct twill_agreement;
+struct twill_node;
+struct twill_oob;
 struct twill_single_copy;
+struct twill_transfer;
 
 /* Reduce `bytes` of message data, which begin `offset` bytes into the message, into the caller's
  * buffer. Both are multiples of 8 except at the end of the message, so no element is cut. Called

@@ -138,7 +138,6 @@ static inline bool twill_oob_attend(struct twill_oob *oob, uint32_t awaited)
 
 /* Write the name of a rank for messages: "rank 5" in the job's numbering; if `job` shows that the
  * communicator numbers its ranks differently, "rank 5 of the job (1 here)". Returns text. */
-#define TWILL_RANK_TEXT 48
 const char *twill_rank_text(const uint32_t *job, uint32_t rank, char text[TWILL_RANK_TEXT]);
 /* twill_rank_text() into a temporary, for use in an argument list. */
 #define TWILL_RANK_NAME(job, rank)                                                                 \

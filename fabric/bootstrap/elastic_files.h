@@ -15,7 +15,7 @@
 #ifndef TWILL_ELASTIC_FILES_H
 #define TWILL_ELASTIC_FILES_H
 
-#include "fabric/host/local_address.h"
+#include "lib/base/base.h"
 
 #include <limits.h>
 #include <stdio.h>

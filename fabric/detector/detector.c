@@ -10,6 +10,7 @@
  * The sender of a notification may exit right after it, and the receiver may poll much later: so
  * the handshake is one-way (fabric/auth/handshake.h), under the secret of this run, and a call is
  * accepted only once. */
+#include "fabric/bootstrap/agreement.h"
 #include "fabric/detector/detector_state.h"
 #include "lib/base/times.h"
 

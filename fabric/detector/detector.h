@@ -13,9 +13,12 @@
 #ifndef TWILL_DETECTOR_H
 #define TWILL_DETECTOR_H
 
-#include "fabric/bootstrap/agreement.h"
+#include "lib/base/base.h"
 
+struct twill_agreement;
 struct twill_detector;
+struct twill_oob;
+struct twill_rejected;
 
 /* A notification from a peer. */
 struct twill_notice {

@@ -5,8 +5,6 @@
 
 #include "lib/base/base.h"
 
-#define TWILL_ADDRESS_TEXT 64 /* bytes of a numeric IPv4 or IPv6 address as text */
-
 /* Choose the local address for connections to `peer` (numeric text; NULL: any host) by its route.
  * requested: name or address of an interface, or a list of which the first entry counts, or NULL.
  * Without a peer, skip tunnels and interfaces of containers and virtual machines; take loopback or

@@ -31,6 +31,8 @@
 #ifndef TWILL_OFI_H
 #define TWILL_OFI_H
 
+#include "fabric/bootstrap/bootstrap.h"
+#include "fabric/shm/node_memory.h"
 #include "fabric/transports.h"
 
 #include <pthread.h>

@@ -15,6 +15,8 @@
  * Chunks come from memory allocated at connect, for DEPTH large messages per (peer, lane,
  * direction). Further requests wait in a queue per stream, so that no lane waits for another. */
 #include "fabric/rails/rails.h"
+#include "fabric/bootstrap/bootstrap.h"
+#include "fabric/shm/node_memory.h"
 #include "fabric/transports.h"
 #include "lib/base/plural.h"
 

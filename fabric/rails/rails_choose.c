@@ -5,6 +5,7 @@
  * By default (auto) only rails that are certain to help are used: real devices, up, as near and as
  * fast as the best, and present on every rank. That excludes a slower management network; and of
  * several interfaces in one IP network the kernel would use only one. */
+#include "fabric/bootstrap/agreement.h"
 #include "fabric/rails/rails.h"
 #include "lib/base/plural.h"
 

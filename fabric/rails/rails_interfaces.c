@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Interfaces as rails, for transports that run over IP. */
+#include "fabric/bootstrap/bootstrap.h"
 #include "fabric/host/interfaces.h"
 #include "fabric/rails/rails.h"
 #include "numa/topology.h"

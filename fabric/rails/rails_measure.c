@@ -5,6 +5,7 @@
  *
  * The first rank of each node sends to that of the next node and receives from that of the one
  * before, over one rail after the other, all nodes at the same time. The slowest node counts. */
+#include "fabric/bootstrap/agreement.h"
 #include "fabric/rails/rails.h"
 #include "fabric/transports.h"
 #include "lib/base/rest.h"

@@ -5,6 +5,7 @@
  * sleeping on a doorbell. */
 #include "fabric/shm/node_memory.h"
 #include "fabric/shm/mapping.h"
+#include "fabric/shm/shared_region.h"
 
 #include <limits.h>
 #include <linux/futex.h>

@@ -14,10 +14,14 @@
 #define TWILL_NODE_MEMORY_H
 
 #include "fabric/entry_times.h"
-#include "fabric/shm/shared_region.h"
 
 #include <stdatomic.h>
 #include <string.h>
+
+struct twill_agreement;
+struct twill_oob;
+struct twill_shm_region;
+struct twill_shm_region_placer;
 
 #define TWILL_WINDOW       2                  /* instances in flight */
 #define TWILL_COPIES       (2 * TWILL_WINDOW) /* copies of SHARED */

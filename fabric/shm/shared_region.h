@@ -6,9 +6,11 @@
 #ifndef TWILL_SHARED_REGION_H
 #define TWILL_SHARED_REGION_H
 
-#include "fabric/bootstrap/agreement.h"
+#include "lib/base/base.h"
 
+struct twill_agreement;
 struct twill_mapping;
+struct twill_oob;
 struct twill_shm_region; /* this rank's memory, and its mappings of the others' */
 
 /* Places this rank's memory on NUMA nodes. place() is called once, before any page exists, by the

@@ -3,6 +3,7 @@
 #ifndef TWILL_SHM_CHANNEL_H
 #define TWILL_SHM_CHANNEL_H
 
+#include "fabric/shm/node_memory.h"
 #include "fabric/shm/single_copy.h"
 #include "fabric/transports.h"
 

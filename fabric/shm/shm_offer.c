@@ -7,6 +7,7 @@
  * take turns for each ring of data. A sender that gives up clears the line's epoch first, so that a
  * receiver does not complete a message that may have changed while it was read. A receiver that
  * cannot read a message, such as device memory, refuses it; what it has not read is streamed. */
+#include "fabric/shm/shared_region.h"
 #include "fabric/shm/shm_channel.h"
 
 #include <string.h>

@@ -23,6 +23,7 @@
 #define TWILL_TCP_H
 
 #include "fabric/auth/handshake.h"
+#include "fabric/shm/node_memory.h"
 #include "fabric/tcp/tcp_records.h"
 #include "fabric/transports.h"
 

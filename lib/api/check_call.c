@@ -4,6 +4,7 @@
 #include "algorithms/algorithms.h"
 #include "kernels/kernels.h"
 #include "lib/api/api_internal.h"
+#include "lib/job/operation.h"
 
 #include <stdlib.h>
 

@@ -5,6 +5,7 @@
 #include "lib/api/api_internal.h"
 #include "lib/comm/recovery.h"
 #include "lib/engine/device_call.h"
+#include "lib/job/operation.h"
 
 #include <string.h>
 

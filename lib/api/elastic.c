@@ -2,6 +2,7 @@
 /* Jobs of twillrun --elastic. New processes and rank 0 exchange files in a folder of twillrun's,
  * which TWILL_ELASTIC names: fabric/bootstrap/elastic_files.h lists the files. */
 #include "fabric/bootstrap/elastic_files.h"
+#include "fabric/bootstrap/join_handle.h"
 #include "lib/api/api_internal.h"
 #include "lib/base/times.h"
 #include "lib/comm/recovery.h"

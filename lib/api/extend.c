@@ -2,11 +2,11 @@
 /* What the layers above the public calls use besides those: each function claims the communicator
  * where it has to, and calls down. */
 #include "lib/extend.h"
+#include "lib/job/heap.h"
 
 #include "lib/base/times.h"
 #include "lib/comm/comm.h"
 #include "lib/report/recording.h"
-#include "lib/wait/wait.h"
 
 #include <stdio.h>
 
@@ -31,7 +31,7 @@ struct twill_extend_process twill_extend_process(twill_context *context)
         .gradients = twill_config_text(config, TWILL_VARIABLE_GRADIENTS),
         .timeout_ns = (uint64_t)config->number[TWILL_VARIABLE_TIMEOUT],
         .threads = (int)config->number[TWILL_VARIABLE_THREADS],
-        .places_memory = context->memory.user_policy.nodes != 0};
+        .places_memory = context->memory->user_policy.nodes != 0};
 }
 
 bool twill_extend_is_forked(const twill_context *context)
@@ -203,7 +203,7 @@ void twill_extend_hurry(twill_comm *comm)
 uint64_t twill_extend_offset(const twill_context *context, const void *memory, size_t bytes)
 {
     return memory == NULL ? TWILL_EXTEND_NOWHERE
-                          : twill_heap_offset(&context->memory.heap, memory, bytes);
+                          : twill_heap_offset(&context->memory->heap, memory, bytes);
 }
 
 void *twill_extend_map(const twill_comm *comm, uint32_t rank, uint64_t offset)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Public functions that create and destroy contexts and communicators of all ranks. */
+#include "fabric/bootstrap/bootstrap.h"
 #include "lib/api/api_internal.h"
 #include "lib/comm/recovery.h"
 #include "lib/report/recording.h"

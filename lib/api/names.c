@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Public functions that return messages, descriptions and counters. */
 #include "lib/comm/comm.h"
+#include "numa/memory.h"
 
 #include <stdio.h>
 

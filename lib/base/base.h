@@ -56,7 +56,9 @@ struct twill_error {
     char message[512];
 };
 
-#define TWILL_NO_RANK UINT32_MAX
+#define TWILL_NO_RANK      UINT32_MAX
+#define TWILL_RANK_TEXT    48 /* bytes of a rank's name: twill_rank_text() */
+#define TWILL_ADDRESS_TEXT 64 /* bytes of a numeric IPv4 or IPv6 address as text */
 
 void twill_error_clear(struct twill_error *error);
 /* Record a failure unless there is one already, and return `status`. error may be NULL. Called by

@@ -2,7 +2,6 @@
 /* Drives the agreements of consensus.h over the links of the failure detector: sends and receives
  * messages, notices which ranks have died or are silent, and waits. Messages are handled by
  * whichever thread polls the detector, under its lock. */
-#include "fabric/shm/call_records.h"
 #include "lib/base/times.h"
 #include "lib/comm/comm_internal.h"
 

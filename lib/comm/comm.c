@@ -8,6 +8,7 @@
 #include "lib/comm/comm_internal.h"
 #include "lib/engine/trace_calls.h"
 #include "lib/job/find_levels.h"
+#include "lib/job/heap.h"
 #include "lib/job/log.h"
 
 #include <errno.h>
@@ -21,7 +22,7 @@ static twill_status open_views(struct twill_comm *comm)
 {
     for (uint32_t l = 0; l < comm->local_size; l++)
         TWILL_TRY(&comm->error,
-                  twill_heap_view_open(&comm->links.view[l], &comm->context->memory.heap,
+                  twill_heap_view_open(&comm->links.view[l], &comm->context->memory->heap,
                                        comm->job[comm->node->rank[l]], &comm->error));
     return TWILL_OK;
 }
@@ -199,7 +200,7 @@ static bool is_in_open_comm(const struct twill_context *context, uint32_t job)
 
 void twill_heap_release_dead(struct twill_context *context)
 {
-    struct twill_shm_region *region = context->memory.heap.region;
+    struct twill_shm_region *region = context->memory->heap.region;
     const struct twill_world *world = &context->job.world;
     twill_context_lock(context);
     bool ends = context->comms.opened == 0 && context->newer == NULL;

@@ -3,6 +3,7 @@
 #ifndef TWILL_COMM_H
 #define TWILL_COMM_H
 
+#include "fabric/detector/detector.h"
 #include "lib/engine/engine.h"
 #include "lib/job/context.h"
 #include "lib/wait/wait.h"

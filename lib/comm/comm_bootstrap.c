@@ -12,6 +12,7 @@
  *
  * Lane 0 is free: the communicator has nothing else under way between these ranks, and messages
  * between two ranks are in order. */
+#include "fabric/bootstrap/bootstrap.h"
 #include "lib/comm/comm_internal.h"
 
 #include <stdio.h>

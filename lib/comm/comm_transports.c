@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The transports of a communicator: which are needed, which one is used between nodes. */
+#include "fabric/bootstrap/bootstrap.h"
 #include "fabric/rails/rails.h"
 #include "kernels/kernels.h"
 #include "lib/base/plural.h"
 #include "lib/comm/comm_internal.h"
 #include "lib/engine/plan.h"
-#include "lib/job/log.h"
+#include "lib/job/heap.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -30,7 +31,7 @@ static struct twill_transport_params params_of(struct twill_comm *comm)
         .interface = twill_config_text(config, TWILL_VARIABLE_INTERFACE),
         .topology = context->machine.topology,
         .internode = context->transports.internode,
-        .persistent = &context->memory.persistent,
+        .persistent = &context->memory->persistent,
         .crc32c = context->machine.kernels->crc32c,
         .log = &context->log,
         .setting = config_setting,

@@ -3,7 +3,9 @@
  * all connect there (fabric/bootstrap/bootstrap_handle.c) and make a new context and communicator
  * as at the start of a job, and the old ranks agree whether all of them have it. A last exchange
  * tells the new processes the result. The old communicator is not touched by any of this. */
+#include "fabric/bootstrap/agreement.h"
 #include "fabric/bootstrap/elastic_files.h"
+#include "fabric/bootstrap/join_handle.h"
 #include "lib/comm/comm_internal.h"
 
 #include <stdio.h>
@@ -78,8 +80,8 @@ static twill_status listen_for_joiners(struct twill_comm *comm, struct twill_gro
     return TWILL_OK;
 }
 
-twill_status twill_growth_open(struct twill_comm *comm, uint32_t joining,
-                               char handle[TWILL_JOIN_HANDLE_TEXT], struct twill_error *error)
+twill_status twill_growth_open(struct twill_comm *comm, uint32_t joining, char *handle,
+                               struct twill_error *error)
 {
     twill_growth_close(comm);
     comm->health.growth = calloc(1, sizeof(*comm->health.growth));

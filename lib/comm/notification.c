@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Notices between ranks: a rank has failed, or reports whom it waits for (wait_report.c). README.md
  * has the whole story. */
+#include "fabric/bootstrap/bootstrap.h"
 #include "fabric/shm/call_records.h"
+#include "fabric/shm/shared_region.h"
 #include "lib/comm/comm_internal.h"
 
 #include <stdio.h>

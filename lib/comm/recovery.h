@@ -4,7 +4,6 @@
 #ifndef TWILL_RECOVERY_H
 #define TWILL_RECOVERY_H
 
-#include "fabric/bootstrap/join_handle.h"
 #include "lib/comm/comm.h"
 #include "lib/comm/consensus.h"
 
@@ -39,8 +38,8 @@ twill_status twill_recovery_listen(const char *address, uint32_t ranks, int *lis
 twill_status twill_recovery_fence(struct twill_comm *comm, struct twill_error *error);
 /* lib/comm/grow.c. Rank 0: make the handle by which `joining` new processes join, and listen for
  * them; it replaces an earlier one. */
-twill_status twill_growth_open(struct twill_comm *comm, uint32_t joining,
-                               char handle[TWILL_JOIN_HANDLE_TEXT], struct twill_error *error);
+twill_status twill_growth_open(struct twill_comm *comm, uint32_t joining, char *handle,
+                               struct twill_error *error);
 /* Drop that handle, if there is one. */
 void twill_growth_close(struct twill_comm *comm);
 /* How long to wait for new processes, if not for TWILL_TIMEOUT. */

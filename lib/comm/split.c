@@ -2,6 +2,7 @@
 /* Communicators made out of others. The ranks agree over the old one on who is in which new one;
  * then each group sets up its own, independently. twill_comm_create_over() uses the caller's
  * exchange function instead. */
+#include "fabric/bootstrap/bootstrap.h"
 #include "fabric/shm/call_records.h"
 #include "lib/comm/comm_internal.h"
 

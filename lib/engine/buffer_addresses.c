@@ -16,6 +16,7 @@
 #include "fabric/shm/single_copy.h"
 #include "lib/engine/engine_internal.h"
 #include "lib/job/context.h"
+#include "lib/job/heap.h"
 
 #include <errno.h>
 #include <string.h>
@@ -49,7 +50,7 @@ static void find_own(const struct twill_request *run, unsigned side, uint64_t *o
     bool needed = side_is_needed(run, side, engine->rank);
     *offset = *address = needed ? TWILL_HEAP_NOWHERE : 0;
     if (needed && !s->bounced)
-        *offset = twill_heap_offset(&engine->context->memory.heap, s->base,
+        *offset = twill_heap_offset(&engine->context->memory->heap, s->base,
                                     twill_run_side_bytes(run, side));
     if (needed && !s->bounced && engine->links.single_copy != NULL)
         *address = (uint64_t)(uintptr_t)s->base;

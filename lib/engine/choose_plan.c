@@ -7,6 +7,7 @@
 #include "lib/base/times.h"
 #include "lib/engine/engine_internal.h"
 #include "lib/job/context.h"
+#include "lib/job/heap.h"
 #include "lib/job/operation.h"
 
 #include <string.h>
@@ -131,7 +132,7 @@ twill_status twill_addresses_needed(struct twill_request *run, bool *exchanges, 
     *any_exchanges = run->exchange.access != 0;
     bool away = run->call.collective == TWILL_BROADCAST &&
                 engine->world->node[run->call.root] != engine->world->node[engine->rank];
-    bool shares = engine->context->memory.heap.region != NULL || engine->links.single_copy != NULL;
+    bool shares = engine->context->memory->heap.region != NULL || engine->links.single_copy != NULL;
     *exchanges = *any_exchanges && shares && !away;
     return TWILL_OK;
 }

@@ -5,6 +5,7 @@
 #include "lib/engine/engine_internal.h"
 #include "lib/engine/trace_calls.h"
 #include "lib/job/context.h"
+#include "lib/job/operation.h"
 
 #include <string.h>
 

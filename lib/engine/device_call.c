@@ -37,7 +37,7 @@ static twill_status find_buffer(struct twill_request *request, unsigned side, co
     struct twill_error said;
     found->is_device = false;
     if (context->machine.device == NULL ||
-        twill_heap_offset(&context->memory.heap, at, bytes) != TWILL_HEAP_NOWHERE)
+        twill_heap_offset(&context->memory->heap, at, bytes) != TWILL_HEAP_NOWHERE)
         return TWILL_OK;
     twill_error_clear(&said);
     twill_status status = twill_device_find(context->machine.device, at, found, &said);

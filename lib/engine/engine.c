@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An engine's life, its links, and the sentences about its calls. */
 #include "fabric/bootstrap/bootstrap.h"
-#include "lib/base/lists.h"
 #include "lib/engine/engine_internal.h"
 
 #include <stdio.h>

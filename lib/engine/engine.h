@@ -4,6 +4,7 @@
 #ifndef TWILL_ENGINE_H
 #define TWILL_ENGINE_H
 
+#include "fabric/shm/node_memory.h"
 #include "fabric/transports.h"
 #include "lib/base/trace.h"
 #include "lib/engine/request.h"

@@ -16,6 +16,7 @@
 #include "lib/base/lists.h"
 #include "lib/engine/engine_internal.h"
 #include "lib/job/context.h"
+#include "lib/job/operation.h"
 
 #include <sys/mman.h>
 #include <unistd.h>

@@ -2,8 +2,8 @@
 /* Spreads ranks over the cores that they share: see spread_ranks.h. */
 #include "lib/base/times.h"
 #include "lib/engine/engine_internal.h"
-#include "lib/job/context.h"
 #include "lib/job/find_levels.h"
+#include "numa/topology.h"
 
 #include <sched.h>
 #include <string.h>

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Creates a context: configuration, machine, memory, bootstrap, the job (context_job.c), levels,
  * failure detector. */
-#include "lib/job/context.h"
 #include "algorithms/select/tuning_file.h"
+#include "fabric/bootstrap/bootstrap.h"
+#include "fabric/detector/detector.h"
 #include "fabric/host/interfaces.h"
 #include "kernels/kernels.h"
 #include "lib/base/plural.h"
 #include "lib/job/find_levels.h"
+#include "lib/job/job_internal.h"
 #include "lib/job/log.h"
+#include "lib/job/operation.h"
 
 #include <sched.h>
 #include <stdio.h>
@@ -54,8 +57,8 @@ void twill_context_memory_stats(const struct twill_context *context,
 {
     struct twill_context *locked = (struct twill_context *)(uintptr_t)context;
     twill_context_lock(locked);
-    twill_memory_stats(context->memory.user, user);
-    twill_memory_stats(context->memory.library, library);
+    twill_memory_stats(context->memory->user, user);
+    twill_memory_stats(context->memory->library, library);
     twill_context_unlock(locked);
 }
 
@@ -134,11 +137,11 @@ static twill_status decide_memory(struct twill_context *context)
     if (library != NULL)
         *library++ = '\0';
     twill_status status =
-        twill_memory_decide(&context->memory.user_policy, user, machine, hbw, &context->error);
+        twill_memory_decide(&context->memory->user_policy, user, machine, hbw, &context->error);
     if (status == TWILL_OK)
         status =
-            twill_memory_decide(&context->memory.library_policy, library != NULL ? library : "auto",
-                                machine, hbw, &context->error);
+            twill_memory_decide(&context->memory->library_policy,
+                                library != NULL ? library : "auto", machine, hbw, &context->error);
     free(user);
     return status;
 }
@@ -148,12 +151,12 @@ static twill_status memory_open(struct twill_context *context)
     uint64_t budget = (uint64_t)context->config.number[TWILL_VARIABLE_MEMORY_BUDGET];
     TWILL_TRY(&context->error, decide_memory(context));
     TWILL_TRY(&context->error,
-              twill_memory_open(&context->memory.user, &context->memory.user_policy, budget,
+              twill_memory_open(&context->memory->user, &context->memory->user_policy, budget,
                                 &context->log, &context->error));
     TWILL_TRY(&context->error,
-              twill_memory_open(&context->memory.library, &context->memory.library_policy, budget,
+              twill_memory_open(&context->memory->library, &context->memory->library_policy, budget,
                                 &context->log, &context->error));
-    twill_memory_join(context->memory.user, context->memory.library);
+    twill_memory_join(context->memory->user, context->memory->library);
     return TWILL_OK;
 }
 
@@ -263,12 +266,12 @@ static void note_job(struct twill_context *context)
                        (long long)context->config.number[TWILL_VARIABLE_THREADS],
                        TWILL_PLURAL(context->config.number[TWILL_VARIABLE_THREADS]));
     twill_context_note(context, "progress: %s", context->progress.how);
-    note_policy(context, "for twill_alloc", context->memory.user_policy.why);
-    note_policy(context, "of the library", context->memory.library_policy.why);
+    note_policy(context, "for twill_alloc", context->memory->user_policy.why);
+    note_policy(context, "of the library", context->memory->library_policy.why);
     twill_heap_note(context);
-    if (context->memory.preloaded.serving)
+    if (context->memory->preloaded.serving)
         twill_context_note(context, "memory for malloc: shared, from %zu bytes up",
-                           context->memory.preloaded.least);
+                           context->memory->preloaded.least);
     twill_levels_log_binding(context);
 }
 
@@ -298,7 +301,7 @@ static twill_status create_context(struct twill_context *context,
                          twill_config_text(&context->config, TWILL_VARIABLE_TOPOLOGY), error));
     TWILL_TRY(error, twill_context_open_tuning(context));
     TWILL_TRY(error, memory_open(context));
-    TWILL_TRY(error, twill_preloaded_open(&context->memory.preloaded,
+    TWILL_TRY(error, twill_preloaded_open(&context->memory->preloaded,
                                           context->config.text[TWILL_VARIABLE_HEAP], error));
     TWILL_TRY(error, twill_context_open_bootstrap(context, source));
     TWILL_TRY(error, twill_context_open_job(context));
@@ -316,12 +319,22 @@ static twill_status create_context(struct twill_context *context,
     return TWILL_OK;
 }
 
+/* A context, and what is visible only where it is used. */
+struct whole_context {
+    struct twill_context context;
+    struct twill_context_memory memory;
+    struct twill_operations operations;
+};
+
 twill_status twill_context_create_by(struct twill_context **context,
                                      const struct twill_context_source *source)
 {
-    *context = twill_handle_map(sizeof(**context));
-    if (*context == NULL)
+    struct whole_context *whole = twill_handle_map(sizeof(*whole));
+    if (whole == NULL)
         return TWILL_ERR_MEMORY;
+    *context = &whole->context;
+    whole->context.memory = &whole->memory;
+    whole->context.operations = &whole->operations;
     (*context)->live = TWILL_LIVE;
     (*context)->comms.observer = source->observer != NULL || source->like == NULL
                                      ? source->observer
@@ -365,17 +378,17 @@ void twill_context_destroy(twill_context *context)
     for (size_t t = 0; t < TWILL_TRANSPORTS_MOST; t++)
         if (context->transports.common[t] != NULL)
             context->transports.common[t]->close(context->transports.common[t]);
-    struct twill_shm_region *region = context->memory.heap.region;
-    if (context->memory.user != NULL)
-        twill_heap_destroy(&context->memory.heap);
+    struct twill_shm_region *region = context->memory->heap.region;
+    if (context->memory->user != NULL)
+        twill_heap_destroy(&context->memory->heap);
     twill_shm_region_close(region);
-    twill_preloaded_close(&context->memory.preloaded);
+    twill_preloaded_close(&context->memory->preloaded);
     twill_detector_close(context->health.detector);
     free(context->comms.staging);
-    if (context->memory.user != NULL)
-        twill_memory_close(context->memory.user);
-    if (context->memory.library != NULL)
-        twill_memory_close(context->memory.library);
+    if (context->memory->user != NULL)
+        twill_memory_close(context->memory->user);
+    if (context->memory->library != NULL)
+        twill_memory_close(context->memory->library);
     twill_world_destroy(&context->job.world);
     free(context->job.label);
     free(context->job.host_cpus);
@@ -397,6 +410,6 @@ void twill_context_destroy(twill_context *context)
         munmap((void *)(uintptr_t)context->fork_guard, 4096);
     twill_handle_pool_retire(&context->comms.ended);
     twill_handle_pool_retire(&context->comms.slabs);
-    twill_handle_retire(context, sizeof(*context));
+    twill_handle_retire(context, sizeof(struct whole_context));
     twill_context_destroy(older);
 }

@@ -5,19 +5,11 @@
 #define TWILL_CONTEXT_H
 
 #include "algorithms/world/world.h"
-#include "fabric/bootstrap/bootstrap.h"
-#include "fabric/detector/detector.h"
-#include "fabric/shm/shared_region.h"
 #include "fabric/transports.h"
 #include "lib/job/config.h"
-#include "lib/job/handle.h"
-#include "lib/job/heap.h"
-#include "lib/job/malloc_heap.h"
-#include "lib/job/operation.h"
-#include "numa/memory.h"
-#include "numa/topology.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #define TWILL_DESCRIBE_LINES 80
 #define TWILL_DESCRIBE_BYTES 256
@@ -28,14 +20,62 @@
 struct twill_advancer;        /* lib/wait/wait.h */
 struct twill_comm;            /* lib/comm/comm.h */
 struct twill_comm_observer;   /* lib/comm/comm.h */
+struct twill_context_memory;  /* lib/job/heap.h */
 struct twill_context_staging; /* lib/engine/staging.c */
-struct twill_departed_comms;  /* lib/comm/agree.c */
+struct twill_cpus;
+struct twill_departed_comms; /* lib/comm/agree.c */
+struct twill_device;
 struct twill_kernels;
+struct twill_memory_stats;
+struct twill_topology;
 struct twill_single_copy;
+struct twill_shm_region_placer;
 struct twill_tuning;
 struct twill_level_info; /* lib/job/find_levels.h */
+struct twill_operations; /* lib/job/operation.h */
 struct twill_observer;   /* lib/engine/engine.h */
 struct twill_timeline;   /* lib/report/timeline.c */
+
+/* --- handles --- */
+
+/* Memory of the objects behind public handles: contexts, communicators and requests. It is mapped,
+ * and stays readable after the object's end, so that a stale handle is recognised: no other part of
+ * the program can have reused the address. */
+
+/* Values of the word `live` of a context or communicator; a communicator's states are explained in
+ * lib/comm/claim.c. Any other value: the object has ended. */
+#define TWILL_GONE     0u
+#define TWILL_LIVE     0x7477696cu
+#define TWILL_TORN     0x7477696du
+#define TWILL_BREAKING 0x7477696eu
+
+/* Map zeroed memory for an object. Returns NULL if out of memory. */
+void *twill_handle_map(size_t bytes);
+/* Return the pages of an object to the system. Its address range stays reserved and reads as zeros.
+ */
+void twill_handle_retire(void *memory, size_t bytes);
+
+/* Queue of the memory of ended objects of one size, oldest first. Part of a context, whose lock
+ * protects it. */
+struct twill_handle_pool {
+    struct twill_handle_link *first, *last;
+    unsigned count;
+    size_t bytes; /* of an object */
+};
+
+/* Return the oldest memory in the pool, contents unchanged, if at least `keep` others remain;
+ * else map new memory. Handles of the `keep` objects that ended last are thus never reused. Returns
+ * NULL if out of memory. */
+void *twill_handle_pool_get(struct twill_handle_pool *pool, size_t bytes, unsigned keep);
+/* Put the memory of an ended object into the pool. */
+void twill_handle_pool_put(struct twill_handle_pool *pool, void *memory, size_t bytes);
+/* Retire all memory in the pool. */
+void twill_handle_pool_retire(struct twill_handle_pool *pool);
+
+/* Print a warning of `call` where no context's log exists any more, unless TWILL_LOG=none. */
+void twill_handle_warn(const char *call, const char *sentence);
+
+/* --- the context --- */
 
 /* The progress thread: lib/wait/progress_thread.c. */
 struct twill_progress {
@@ -106,19 +146,6 @@ struct twill_context_selection {
     char *why;                    /* result of twill_context_why() */
 };
 
-/* Memory of twill_alloc() (user) and of the library. What is allocated is protected by
- * context->lock. */
-struct twill_context_memory {
-    struct twill_memory *user, *library;
-    struct twill_memory_policy user_policy, library_policy;
-    struct twill_preloaded preloaded;
-    struct twill_heap heap;
-    bool spilled; /* has said that the heap is full and twill_alloc() uses private memory */
-    struct twill_persistent_region *regions; /* lib/job/registration.c */
-    struct twill_persistent persistent;
-    size_t pinned; /* bytes of regions */
-};
-
 /* The communicators of a context; under its lock. */
 struct twill_context_comms {
     uint32_t next_number;     /* of the next communicator; no lower one is free here. Written by the
@@ -163,7 +190,7 @@ struct twill_closers {
 /* Created and destroyed by twill_context_create() and _destroy(). Members are constant after
  * creation unless marked otherwise, here or in their types. */
 struct twill_context {
-    uint32_t live;            /* TWILL_LIVE, or it has ended: lib/job/handle.h */
+    uint32_t live;            /* TWILL_LIVE, or it has ended */
     bool ready;               /* creation succeeded */
     bool lockable;            /* the locks are initialised */
     pthread_mutex_t lock;     /* protects error, comms, operations, memory and health.timed_out */
@@ -175,9 +202,9 @@ struct twill_context {
     struct twill_context_transports transports;
     struct twill_context_health health;
     struct twill_context_selection selection;
-    struct twill_context_memory memory;
+    struct twill_context_memory *memory; /* lib/job/heap.h */
     struct twill_context_comms comms;
-    struct twill_operations operations;
+    struct twill_operations *operations; /* lib/job/operation.h */
     struct twill_progress progress;
     struct twill_idle_hook idle_hook;
     const struct twill_observer *observer; /* lib/report/metrics.c; NULL: no metrics are kept */
@@ -201,22 +228,12 @@ struct twill_context_source {
 };
 twill_status twill_context_create_by(struct twill_context **context,
                                      const struct twill_context_source *source);
-/* lib/job/context_bootstrap.c. Find the other ranks. */
-twill_status twill_context_open_bootstrap(struct twill_context *context,
-                                          const struct twill_context_source *source);
-
-/* lib/job/context_job.c. Compare the ranks, decide which of them are on one node, and share the
- * heap. Collective, two exchanges; four if ranks of a host turn out to share no memory. */
-twill_status twill_context_open_job(struct twill_context *context);
-
 /* lib/job/context_chain.c. Give `context` what a program has made in the context `from`, whose job
  * it is larger than: operations, idle function, registered memory. */
 twill_status twill_context_inherit(struct twill_context *context, struct twill_context *from,
                                    struct twill_error *error);
 /* Let `context` destroy `older` at its end, or twill_context_drop_older() before. */
 void twill_context_chain(struct twill_context *context, struct twill_context *older);
-/* Take a context out of its chain, before it ends. */
-void twill_context_unchain(struct twill_context *context);
 /* A communicator of this context has ended: destroy the context if it was kept for that one only.
  */
 void twill_context_drop_older(struct twill_context *context);
@@ -253,41 +270,11 @@ static inline void twill_context_at_end(struct twill_context *context,
     context->closers.close[context->closers.count++] = close;
 }
 
-/* --- lib/job/registration.c: memory, of devices, of the program and of the library --- */
-
-/* Pinned memory begins with its first whole page: it shares no page with other memory. */
-#define TWILL_DEVICE_PAGE ((size_t)4096)
-
-/* Load the CUDA driver and note what was found; context->machine.device stays NULL without one. In
- * a library built without TWILL_WITH_CUDA, naming a driver library is an error. */
-twill_status twill_context_open_device(struct twill_context *context);
-void twill_context_close_device(struct twill_context *context);
-
-#ifdef TWILL_WITH_CUDA
-/* Undo the pinning of memory of the library, before its pages go. */
-void twill_context_unpin(struct twill_context *context, void *memory);
-/* Return an error if this is device memory. `call`: the public function, for the message. */
-twill_status twill_context_check_host(struct twill_context *context, const char *call,
-                                      const void *memory, struct twill_error *error);
-#else
-static inline void twill_context_unpin(struct twill_context *context, void *memory)
-{
-    (void)context, (void)memory;
-}
-static inline twill_status twill_context_check_host(struct twill_context *context, const char *call,
-                                                    const void *memory, struct twill_error *error)
-{
-    (void)context, (void)call, (void)memory, (void)error;
-    return TWILL_OK;
-}
-#endif
+/* --- lib/job/registration.c: memory of the program and of the library --- */
 
 /* Fence the heap, twill_heap_fence(), and drop its registrations. */
 twill_status twill_context_fence(struct twill_context *context, struct twill_error *error);
-/* lib/job/registration.c. Let the transports of all communicators drop what they keep of this
- * memory (registrations), which is about to be freed. Call without the context's lock. */
-void twill_context_forget_memory(struct twill_context *context, const void *start, size_t bytes);
-/* lib/job/registration.c. Allocate and free memory for the library, placed as TWILL_MEMORY's
+/* Allocate and free memory for the library, placed as TWILL_MEMORY's
  * second half says. */
 twill_status twill_context_take(struct twill_context *context, void **memory, size_t bytes,
                                 struct twill_error *error);
@@ -307,73 +294,12 @@ bool twill_memory_is_readable(const void *memory, size_t bytes);
 struct twill_shm_region_placer twill_context_placer(struct twill_context *context);
 /* Return the bytes of one copy of SHARED in its communicators. */
 size_t twill_context_shared_bytes(const struct twill_context *context);
-void twill_persistent_init(struct twill_context *context);
-void twill_persistent_clear(struct twill_context *context); /* drop all regions */
-/* Register what is registered in `from`. */
-twill_status twill_persistent_inherit(struct twill_context *context,
-                                      const struct twill_context *from, struct twill_error *error);
-/* Is there memory of twill_alloc(), or of the library? */
-bool twill_persistent_is_used(const struct twill_context *context);
-
 /* Add a line to twill_context_describe(). of_rank: ranks may have different ones, and each logs its
  * own at level info. */
 void twill_context_note_of(struct twill_context *context, bool of_rank, const char *format, ...)
     TWILL_PRINTF(3, 4);
 #define twill_context_note(context, ...)      twill_context_note_of(context, false, __VA_ARGS__)
 #define twill_context_note_rank(context, ...) twill_context_note_of(context, true, __VA_ARGS__)
-/* lib/job/detector_setup.c. Open the failure detector in three steps around two exchanges, as in
- * fabric/detector/detector.h. connect: with the nodes that are expected, in the exchange that
- * decides them; it adds nothing if there is one. reopen, collective: if there are others, before
- * conclude, with two exchanges of its own. */
-twill_status twill_context_offer_detector(struct twill_context *context,
-                                          struct twill_agreement *agreement);
-twill_status twill_context_connect_detector(struct twill_context *context,
-                                            struct twill_agreement *agreement);
-twill_status twill_context_reopen_detector(struct twill_context *context);
-twill_status twill_context_conclude_detector(struct twill_context *context);
-
-/* lib/job/heap_open.c. What ranks exchange about their heaps before opening them. */
-struct twill_heap_info {
-    uint64_t memory; /* bytes of the node */
-    uint64_t space;  /* bytes of address space left to this process (ulimit -v) */
-    uint64_t pid_namespace, pid;
-    uint32_t preloaded; /* enum twill_preloaded_outcome */
-};
-void twill_heap_describe(const struct twill_context *context, struct twill_heap_info *info);
-/* Make context->job.world, by the labels of its nodes. */
-twill_status twill_heap_make_world(struct twill_context *context);
-/* Open the heap in three steps around two exchanges: see fabric/shm/shared_region.h. attach: with
- * the info of all ranks. conclude: make the world again if ranks that were expected to share it
- * cannot. twill_heap_opening_end() comes last, also after a failure. */
-struct twill_heap_opening {
-    struct twill_shm_region *region; /* NULL: there is one rank */
-    size_t bytes;                    /* of the region, and by default */
-    size_t default_bytes;
-    uint32_t *outcome; /* [size] enum twill_preloaded_outcome of all ranks */
-};
-twill_status twill_heap_offer(struct twill_context *context, struct twill_heap_opening *opening,
-                              struct twill_agreement *agreement);
-twill_status twill_heap_attach(struct twill_context *context, struct twill_heap_opening *opening,
-                               const struct twill_heap_info *info,
-                               struct twill_agreement *agreement);
-twill_status twill_heap_conclude(struct twill_context *context, struct twill_heap_opening *opening);
-void twill_heap_opening_end(struct twill_heap_opening *opening);
-void twill_heap_note(struct twill_context *context);
-
-/* Choose the CPU of the progress thread, given where the n ranks of this host may run; `me` is this
- * rank. */
-void twill_progress_place(struct twill_context *context, const struct twill_cpus *ranks, unsigned n,
-                          unsigned me);
-
-/* lib/job/tuning.c. Read a whole tuning file into `text`, which the caller frees; *text is NULL if
- * it is empty. Return TWILL_ERR_CONFIG, with a message that names TWILL_TUNING, if it cannot be
- * read. */
-twill_status twill_tuning_read(char **text, const char *path, struct twill_error *error);
-/* Load the timings that algorithms are selected by. */
-twill_status twill_context_open_tuning(struct twill_context *context);
-/* Use the timings of this machine, if all ranks have the same. */
-twill_status twill_context_agree_tuning(struct twill_context *context, bool all_have_it);
-
 /* Return what twill_alloc() and the library have allocated, and how many allocations did not get
  * the memory they asked for. */
 void twill_context_memory_stats(const struct twill_context *context,

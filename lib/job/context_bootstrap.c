@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How a context finds the other ranks: by its launcher or the caller at the start of a job, by a
  * handle when the job grows. */
-#include "lib/job/context.h"
+#include "fabric/bootstrap/bootstrap.h"
+#include "lib/job/job_internal.h"
 #include "lib/job/log.h"
 
 #include <stdio.h>

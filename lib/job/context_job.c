@@ -2,8 +2,10 @@
 /* Opens the job of a context, in two exchanges: infos of the ranks (what they must agree on is
  * compared here, once), then the heap and connections between hosts. */
 #include "algorithms/select/tuning_file.h"
+#include "fabric/bootstrap/agreement.h"
 #include "fabric/host/host_identity.h"
 #include "lib/job/find_levels.h"
+#include "lib/job/job_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -78,8 +80,8 @@ static void share_host(struct twill_context *context, const struct peer_info *al
         n++;
     }
     uint64_t share = claims != NULL ? twill_memory_share(claims, n, me) : 0;
-    twill_memory_limit(context->memory.user, share);
-    twill_memory_limit(context->memory.library, share);
+    twill_memory_limit(context->memory->user, share);
+    twill_memory_limit(context->memory->library, share);
     free(claims);
     n = where != NULL ? n : 0;
     twill_progress_place(context, where, n, me);
@@ -139,8 +141,8 @@ static void describe_rank(struct twill_context *context, struct peer_info *mine)
     mine->timings =
         context->selection.timings != NULL ? twill_tuning_hash(context->selection.timings) : 0;
     twill_heap_describe(context, &mine->heap);
-    twill_memory_claim(context->memory.user, &mine->memory.user);
-    twill_memory_claim(context->memory.library, &mine->memory.library);
+    twill_memory_claim(context->memory->user, &mine->memory.user);
+    twill_memory_claim(context->memory->library, &mine->memory.library);
     for (int v = 0; v < TWILL_VARIABLE_COUNT; v++)
         mine->hash[v] = twill_config_hash(&context->config, v);
     twill_levels_describe(context->machine.topology, NULL, &mine->level);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A context's failure detector, from the first record of set-up to the last: fabric/detector. */
-#include "lib/job/context.h"
+#include "fabric/bootstrap/agreement.h"
+#include "fabric/detector/detector.h"
+#include "lib/job/job_internal.h"
 
 #include <sys/resource.h>
 

@@ -3,8 +3,10 @@
  * declared. All ranks come to the same answer, because all have the same infos. */
 #include "lib/job/find_levels.h"
 #include "algorithms/world/world_levels.h"
+#include "fabric/bootstrap/bootstrap.h"
 #include "lib/base/lists.h"
 #include "lib/base/plural.h"
+#include "numa/topology.h"
 
 #include <stdio.h>
 #include <stdlib.h>

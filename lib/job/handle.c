@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Memory of the objects behind public handles: map, pool, retire. */
-#include "lib/job/handle.h"
+#include "lib/job/job_internal.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -6,6 +6,7 @@
 #define TWILL_HEAP_H
 
 #include "fabric/shm/shared_region.h"
+#include "fabric/transport.h"
 #include "numa/memory.h"
 
 #define TWILL_HEAP_NOWHERE UINT64_MAX
@@ -60,5 +61,65 @@ void twill_heap_view_close(struct twill_heap_view *view);
 void twill_heap_view_touch(struct twill_heap_view *view, uint64_t offset, size_t bytes);
 /* Offset of [pointer, pointer + bytes) in this rank's region, or TWILL_HEAP_NOWHERE. */
 uint64_t twill_heap_offset(const struct twill_heap *heap, const void *pointer, size_t bytes);
+
+/* --- lib/job/malloc_heap.c --- */
+
+/* TWILL_HEAP=shared: the heap of a context is the region that libtwill-heap.so serves malloc()
+ * from, so that peers access malloc'd buffers as they access those of twill_alloc(). */
+
+/* Whether TWILL_HEAP=shared takes effect, or why not. Exchanged between ranks. */
+enum twill_preloaded_outcome {
+    TWILL_PRELOADED_OFF, /* not requested */
+    TWILL_PRELOADED_READY,
+    TWILL_PRELOADED_ABSENT,  /* the library is not loaded */
+    TWILL_PRELOADED_VERSION, /* it is of another version of twill */
+    TWILL_PRELOADED_CHILD,   /* forked from a process that has a region */
+    TWILL_PRELOADED_SMALL,   /* the region of an earlier context is too small */
+    TWILL_PRELOADED_MEMORY,  /* no memory for a region, or none left in it */
+    TWILL_PRELOADED_OUTCOMES
+};
+
+/* A context's use of the preloaded library. */
+struct twill_preloaded {
+    const struct twill_preload *library; /* NULL unless READY */
+    enum twill_preloaded_outcome outcome;
+    size_t least;                        /* bytes of the smallest block that is served */
+    struct twill_shm_region_given given; /* the region */
+    void *token;                         /* 8 bytes allocated in it */
+    bool serving;                        /* serve() has been called */
+};
+
+/* Parse TWILL_HEAP (`setting`) and, if it requests the library, find that. Returns an error only if
+ * the value is bad; else see the outcome. */
+twill_status twill_preloaded_open(struct twill_preloaded *preloaded, const char *setting,
+                                  struct twill_error *error);
+/* If the library was found, find this process's region or create one of `bytes`. token is NULL
+ * unless the outcome is READY. */
+void twill_preloaded_make(struct twill_preloaded *preloaded, size_t bytes);
+/* Start to serve malloc() from the region if several ranks of the node share it. Up to `kept` bytes
+ * of freed blocks stay resident for reuse: to free and fault pages costs more than most messages.
+ */
+void twill_preloaded_begin(struct twill_preloaded *preloaded, size_t kept, uint32_t ranks);
+/* Warn that TWILL_HEAP has no effect on `ineffective` ranks, of which this is the first (0: it is
+ * not), and, if `mcdram`, that TWILL_MEMORY does not place memory of the region. */
+void twill_preloaded_warn(const struct twill_preloaded *preloaded, const struct twill_log *log,
+                          int ineffective, bool mcdram);
+/* Stop serving. Blocks and region stay, as they may outlive the context. */
+void twill_preloaded_close(struct twill_preloaded *preloaded);
+
+/* --- a context's memory --- */
+
+/* Memory of twill_alloc() (user) and of the library. What is allocated is protected by
+ * context->lock. */
+struct twill_context_memory {
+    struct twill_memory *user, *library;
+    struct twill_memory_policy user_policy, library_policy;
+    struct twill_preloaded preloaded;
+    struct twill_heap heap;
+    bool spilled; /* has said that the heap is full and twill_alloc() uses private memory */
+    struct twill_persistent_region *regions; /* lib/job/registration.c */
+    struct twill_persistent persistent;
+    size_t pinned; /* bytes of regions */
+};
 
 #endif

@@ -2,8 +2,8 @@
 /* Opens a context's heap: decides its size and shares its region with the ranks of the node. */
 #include "fabric/host/host_identity.h"
 #include "fabric/shm/mapping.h"
-#include "fabric/transports.h"
-#include "lib/job/context.h"
+#include "fabric/shm/node_memory.h"
+#include "lib/job/job_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,7 +36,7 @@ void twill_heap_describe(const struct twill_context *context, struct twill_heap_
     info->space = address_space_left();
     info->pid_namespace = host.pid_namespace;
     info->pid = (uint64_t)host.pid;
-    info->preloaded = context->memory.preloaded.outcome;
+    info->preloaded = context->memory->preloaded.outcome;
 }
 
 /* What the process of one rank maps of its node: the heaps of its own ranks (one if malloc() is
@@ -106,9 +106,9 @@ static void log_preloaded(struct twill_context *context, const uint32_t *outcome
             first = r;
     }
     if (asked)
-        twill_preloaded_warn(&context->memory.preloaded, &context->log,
+        twill_preloaded_warn(&context->memory->preloaded, &context->log,
                              first == (uint32_t)context->job.oob->rank ? (int)ineffective : 0,
-                             context->memory.user_policy.kind != TWILL_KIND_DDR);
+                             context->memory->user_policy.kind != TWILL_KIND_DDR);
 }
 
 twill_status twill_heap_make_world(struct twill_context *context)
@@ -138,7 +138,7 @@ twill_status twill_heap_attach(struct twill_context *context, struct twill_heap_
                                const struct twill_heap_info *info,
                                struct twill_agreement *agreement)
 {
-    struct twill_preloaded *preloaded = &context->memory.preloaded;
+    struct twill_preloaded *preloaded = &context->memory->preloaded;
     uint32_t ranks;
     size_t limit = (size_t)context->config.number[TWILL_VARIABLE_HEAP_LIMIT];
     TWILL_TRY(&context->error, default_bytes(context, info, &ranks, &opening->default_bytes));
@@ -163,7 +163,7 @@ void twill_heap_opening_end(struct twill_heap_opening *opening)
 twill_status twill_heap_conclude(struct twill_context *context, struct twill_heap_opening *opening)
 {
     const char *why = NULL;
-    struct twill_preloaded *preloaded = &context->memory.preloaded;
+    struct twill_preloaded *preloaded = &context->memory->preloaded;
     size_t limit = (size_t)context->config.number[TWILL_VARIABLE_HEAP_LIMIT];
     log_preloaded(context, opening->outcome);
     if (opening->region != NULL)
@@ -172,8 +172,8 @@ twill_status twill_heap_conclude(struct twill_context *context, struct twill_hea
     if (why != NULL)
         twill_say(&context->log, TWILL_LOG_WARN,
                   "ranks of this node communicate through the network: %s", why);
-    twill_heap_init(&context->memory.heap, opening->region, (uint32_t)context->job.oob->rank,
-                    context->memory.user, preloaded->token != NULL ? preloaded->library : NULL,
+    twill_heap_init(&context->memory->heap, opening->region, (uint32_t)context->job.oob->rank,
+                    context->memory->user, preloaded->token != NULL ? preloaded->library : NULL,
                     limit);
     opening->region = NULL; /* the context closes it */
     if (why != NULL) {
@@ -182,8 +182,8 @@ twill_status twill_heap_conclude(struct twill_context *context, struct twill_hea
     }
     uint32_t node = context->job.world.node[context->job.oob->rank];
     if (context->job.world.node_size[node] == 1) { /* alone on the node: private memory only */
-        twill_shm_region_close(context->memory.heap.region);
-        twill_heap_init(&context->memory.heap, NULL, 0, context->memory.user, NULL, limit);
+        twill_shm_region_close(context->memory->heap.region);
+        twill_heap_init(&context->memory->heap, NULL, 0, context->memory->user, NULL, limit);
     }
     twill_preloaded_begin(preloaded, twill_min(opening->bytes, opening->default_bytes) / 8,
                           context->job.world.node_size[node]);
@@ -192,7 +192,7 @@ twill_status twill_heap_conclude(struct twill_context *context, struct twill_hea
 
 void twill_heap_note(struct twill_context *context)
 {
-    const struct twill_heap *heap = &context->memory.heap;
+    const struct twill_heap *heap = &context->memory->heap;
     if (heap->region == NULL)
         return;
     twill_context_note(context, "memory shared on the node: up to %zu MiB of each rank%s",

@@ -2,6 +2,7 @@
 /* The log at info and debug. A line that all ranks of a node would write alike is at level info on
  * the node's first rank and at level debug on the others. */
 #include "lib/job/log.h"
+#include "fabric/bootstrap/bootstrap.h"
 #include "fabric/bootstrap/exit_notice.h"
 #include "lib/base/times.h"
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Finds or creates the region that malloc() is served from. See lib/job/malloc_heap.h. */
-#include "lib/job/malloc_heap.h"
+/* Finds or creates the region that malloc() is served from. See lib/job/heap.h. */
 #include "lib/heap/malloc_interface.h"
-#include "lib/job/config.h"
+#include "lib/job/heap.h"
 
 #include "fabric/shm/mapping.h"
 #include "lib/base/plural.h"

@@ -2,7 +2,7 @@
 /* User-defined operations: create, find, destroy. */
 #include "lib/job/operation.h"
 #include "lib/base/lists.h"
-#include "lib/job/context.h"
+#include "lib/job/job_internal.h"
 
 #include <string.h>
 
@@ -11,9 +11,9 @@ const struct twill_operation *twill_context_operation(const struct twill_context
 {
     unsigned index = (unsigned)op - TWILL_OP_CREATED;
     if (index >= TWILL_OPERATIONS ||
-        !atomic_load_explicit(&context->operations.taken[index], memory_order_acquire))
+        !atomic_load_explicit(&context->operations->taken[index], memory_order_acquire))
         return NULL;
-    return &context->operations.slot[index];
+    return &context->operations->slot[index];
 }
 
 twill_op twill_context_operation_kind(const struct twill_context *context, twill_op op)
@@ -35,11 +35,11 @@ static twill_status store_operation(twill_context *context, twill_op *op,
     unsigned index = 0;
     twill_context_lock(context);
     while (index < TWILL_OPERATIONS &&
-           atomic_load_explicit(&context->operations.taken[index], memory_order_relaxed))
+           atomic_load_explicit(&context->operations->taken[index], memory_order_relaxed))
         index++;
     if (index < TWILL_OPERATIONS) {
-        context->operations.slot[index] = *operation;
-        atomic_store_explicit(&context->operations.taken[index], true, memory_order_release);
+        context->operations->slot[index] = *operation;
+        atomic_store_explicit(&context->operations->taken[index], true, memory_order_release);
         *op = (twill_op)(TWILL_OP_CREATED + index);
     }
     twill_context_unlock(context);
@@ -148,7 +148,7 @@ twill_status twill_op_destroy(twill_context *context, twill_op op)
         return TWILL_ERR_ARGUMENT;
     twill_context_lock(context);
     if (twill_context_operation(context, op) != NULL)
-        atomic_store_explicit(&context->operations.taken[(unsigned)op - TWILL_OP_CREATED], false,
+        atomic_store_explicit(&context->operations->taken[(unsigned)op - TWILL_OP_CREATED], false,
                               memory_order_release);
     else
         status = TWILL_FAIL(&error, TWILL_ERR_ARGUMENT,

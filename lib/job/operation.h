@@ -8,6 +8,8 @@
 
 #include <stdatomic.h>
 
+struct twill_context;
+
 #define TWILL_OPERATIONS     256u  /* most operations of a context at a time */
 #define TWILL_OPERATION_MOST 4096u /* most bytes of an opaque element */
 
@@ -32,8 +34,6 @@ struct twill_operations {
     struct twill_operation slot[TWILL_OPERATIONS];
     _Atomic bool taken[TWILL_OPERATIONS];
 };
-
-struct twill_context;
 
 /* Return the user-defined operation, or NULL if op is built in or unknown. */
 const struct twill_operation *twill_context_operation(const struct twill_context *context,

@@ -5,7 +5,7 @@
 #ifdef TWILL_WITH_CUDA
 #include "kernels/cuda/cuda_device.h"
 #endif
-#include "lib/job/context.h"
+#include "lib/job/job_internal.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -93,7 +93,7 @@ static bool find(void *user, const void *start, size_t bytes, void **region, siz
     struct twill_context *context = user;
     uintptr_t from = (uintptr_t)start;
     twill_context_lock(context);
-    const struct twill_persistent_region *p = context->memory.regions;
+    const struct twill_persistent_region *p = context->memory->regions;
     while (p != NULL && (from < (uintptr_t)p->start || bytes > p->bytes ||
                          from - (uintptr_t)p->start > p->bytes - bytes))
         p = p->next;
@@ -113,8 +113,8 @@ static twill_status persistent_add(struct twill_context *context, void *start, s
     if (region == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory");
     *region = (struct twill_persistent_region){
-        .next = context->memory.regions, .start = start, .bytes = bytes, .registered = registered};
-    context->memory.regions = region;
+        .next = context->memory->regions, .start = start, .bytes = bytes, .registered = registered};
+    context->memory->regions = region;
     return TWILL_OK;
 }
 
@@ -123,7 +123,7 @@ static twill_status persistent_add(struct twill_context *context, void *start, s
 static bool persistent_remove(struct twill_context *context, const void *start, bool registered)
 {
     twill_context_lock(context);
-    struct twill_persistent_region **at = &context->memory.regions;
+    struct twill_persistent_region **at = &context->memory->regions;
     while (*at != NULL && ((*at)->start != start || (*at)->registered != registered))
         at = &(*at)->next;
     struct twill_persistent_region *region = *at;
@@ -153,9 +153,9 @@ void twill_context_forget_memory(struct twill_context *context, const void *star
 
 twill_status twill_context_fence(struct twill_context *context, struct twill_error *error)
 {
-    struct twill_heap *heap = &context->memory.heap;
+    struct twill_heap *heap = &context->memory->heap;
     twill_context_lock(context);
-    for (struct twill_persistent_region *p = context->memory.regions; p != NULL; p = p->next) {
+    for (struct twill_persistent_region *p = context->memory->regions; p != NULL; p = p->next) {
         if (p->pinned) /* a device would copy to and from the old pages */
             twill_context_unpin(context, p->start);
         p->pinned = false;
@@ -169,15 +169,15 @@ twill_status twill_context_fence(struct twill_context *context, struct twill_err
 
 void twill_persistent_init(struct twill_context *context)
 {
-    context->memory.persistent =
-        (struct twill_persistent){.find = find, .user = context, .pinned = &context->memory.pinned};
+    context->memory->persistent = (struct twill_persistent){
+        .find = find, .user = context, .pinned = &context->memory->pinned};
 }
 
 void twill_persistent_clear(struct twill_context *context)
 {
-    while (context->memory.regions != NULL) {
-        struct twill_persistent_region *region = context->memory.regions;
-        context->memory.regions = region->next;
+    while (context->memory->regions != NULL) {
+        struct twill_persistent_region *region = context->memory->regions;
+        context->memory->regions = region->next;
         free(region);
     }
 }
@@ -185,7 +185,7 @@ void twill_persistent_clear(struct twill_context *context)
 twill_status twill_persistent_inherit(struct twill_context *context,
                                       const struct twill_context *from, struct twill_error *error)
 {
-    for (const struct twill_persistent_region *p = from->memory.regions; p != NULL; p = p->next)
+    for (const struct twill_persistent_region *p = from->memory->regions; p != NULL; p = p->next)
         if (p->registered)
             TWILL_TRY(error, persistent_add(context, p->start, p->bytes, true, error));
     return TWILL_OK;
@@ -193,7 +193,7 @@ twill_status twill_persistent_inherit(struct twill_context *context,
 
 bool twill_persistent_is_used(const struct twill_context *context)
 {
-    const struct twill_persistent_region *p = context->memory.regions;
+    const struct twill_persistent_region *p = context->memory->regions;
     while (p != NULL && p->registered)
         p = p->next;
     return p != NULL;
@@ -203,11 +203,11 @@ twill_status twill_context_take(struct twill_context *context, void **memory, si
                                 struct twill_error *error)
 {
     twill_context_lock(context);
-    twill_status status = twill_memory_alloc(context->memory.library, memory, bytes, error);
+    twill_status status = twill_memory_alloc(context->memory->library, memory, bytes, error);
     if (status == TWILL_OK) {
         status = persistent_add(context, *memory, bytes, false, error);
         if (status != TWILL_OK)
-            twill_memory_free(context->memory.library, *memory, bytes);
+            twill_memory_free(context->memory->library, *memory, bytes);
     }
     twill_context_unlock(context);
     return status;
@@ -219,7 +219,7 @@ void twill_context_give(struct twill_context *context, void *memory, size_t byte
         return;
     (void)persistent_remove(context, memory, false);
     twill_context_lock(context);
-    twill_memory_free(context->memory.library, memory, bytes);
+    twill_memory_free(context->memory->library, memory, bytes);
     twill_context_unlock(context);
 }
 
@@ -228,11 +228,11 @@ twill_status twill_context_take_shared(struct twill_context *context, void **mem
 {
     struct twill_error full = {0};
     twill_context_lock(context);
-    twill_status status = twill_heap_alloc(&context->memory.heap, memory, bytes, &full);
+    twill_status status = twill_heap_alloc(&context->memory->heap, memory, bytes, &full);
     if (status == TWILL_OK) {
         status = persistent_add(context, *memory, bytes, false, error);
         if (status != TWILL_OK)
-            (void)twill_heap_free(&context->memory.heap, *memory, NULL);
+            (void)twill_heap_free(&context->memory->heap, *memory, NULL);
     }
     twill_context_unlock(context);
     return full.status == TWILL_OK ? status : twill_context_take(context, memory, bytes, error);
@@ -245,14 +245,14 @@ void twill_context_give_shared(struct twill_context *context, void *memory, size
         return;
     (void)persistent_remove(context, memory, false);
     twill_context_lock(context);
-    if (twill_heap_free(&context->memory.heap, memory, &none) != TWILL_OK)
-        twill_memory_free(context->memory.library, memory, bytes);
+    if (twill_heap_free(&context->memory->heap, memory, &none) != TWILL_OK)
+        twill_memory_free(context->memory->library, memory, bytes);
     twill_context_unlock(context);
 }
 
 void twill_context_set_pinned(struct twill_context *context, const void *memory)
 {
-    for (struct twill_persistent_region *p = context->memory.regions; p != NULL; p = p->next)
+    for (struct twill_persistent_region *p = context->memory->regions; p != NULL; p = p->next)
         p->pinned |= p->start == memory && !p->registered;
 }
 
@@ -264,7 +264,7 @@ static bool place(void *user, void *at, size_t bytes)
     struct twill_error error = {0};
     bool placed = false;
     twill_context_lock(context);
-    twill_status status = twill_memory_place(context->memory.library, at, bytes, &placed, &error);
+    twill_status status = twill_memory_place(context->memory->library, at, bytes, &placed, &error);
     if (status != TWILL_OK)
         twill_say(&context->log, TWILL_LOG_WARN, "%s", error.message);
     twill_context_unlock(context);
@@ -275,7 +275,7 @@ static void unplace(void *user, size_t bytes, bool placed)
 {
     struct twill_context *context = user;
     twill_context_lock(context);
-    twill_memory_unplace(context->memory.library, bytes, placed);
+    twill_memory_unplace(context->memory->library, bytes, placed);
     twill_context_unlock(context);
 }
 
@@ -307,11 +307,11 @@ static twill_status check_use(const struct twill_context *context, const char *c
  * only, because most programs allocate alike on all ranks. */
 static void log_spill(struct twill_context *context, const void *memory, size_t bytes)
 {
-    const struct twill_heap *heap = &context->memory.heap;
-    if (context->memory.spilled || heap->region == NULL ||
+    const struct twill_heap *heap = &context->memory->heap;
+    if (context->memory->spilled || heap->region == NULL ||
         twill_heap_offset(heap, memory, bytes) != TWILL_HEAP_NOWHERE)
         return;
-    context->memory.spilled = true;
+    context->memory->spilled = true;
     twill_say(&context->log, twill_log_once(TWILL_LOG_WARN, twill_log_is_first(&context->log)),
               "twill_alloc: %zu bytes are private: the %zu MiB that a rank may share with its node "
               "are full (TWILL_TUNE=heap_limit; reported once)",
@@ -321,11 +321,11 @@ static void log_spill(struct twill_context *context, const void *memory, size_t 
 static twill_status alloc(struct twill_context *context, void **memory, size_t bytes,
                           struct twill_error *error)
 {
-    TWILL_TRY(error, twill_heap_alloc(&context->memory.heap, memory, bytes, error));
+    TWILL_TRY(error, twill_heap_alloc(&context->memory->heap, memory, bytes, error));
     log_spill(context, *memory, bytes);
     twill_status status = persistent_add(context, *memory, bytes, false, error);
     if (status != TWILL_OK)
-        (void)twill_heap_free(&context->memory.heap, *memory, NULL);
+        (void)twill_heap_free(&context->memory->heap, *memory, NULL);
     return status;
 }
 
@@ -352,7 +352,7 @@ static twill_status free_memory(struct twill_context *context, void *memory,
         twill_error_clear(error);
         (void)persistent_remove(context, memory, false);
         twill_context_lock(context);
-        status = twill_heap_free(&context->memory.heap, memory, error);
+        status = twill_heap_free(&context->memory->heap, memory, error);
         twill_context_unlock(context);
     }
     return status;

@@ -2,9 +2,8 @@
 /* Reads TWILL_TUNING, TWILL_TUNE=machine and TWILL_ALGORITHM. Of the tuning files in
  * ~/.twill/tuning and in the installed folder it finds the one for the machine that this process
  * runs on. */
-#include "algorithms/algorithms.h"
 #include "algorithms/select/tuning_file.h"
-#include "lib/job/context.h"
+#include "lib/job/job_internal.h"
 
 #include <dirent.h>
 #include <dlfcn.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The file of a timeline, its buffer, and how far the clocks of ranks are apart. */
 #include "lib/report/timeline.h"
+#include "fabric/bootstrap/bootstrap.h"
 #include "lib/base/times.h"
 #include "lib/comm/comm.h"
 

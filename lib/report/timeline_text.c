@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Events of a timeline as JSON. Written by hand, since printf would cost more than the events. */
 #include "algorithms/algorithms.h"
-#include "lib/comm/comm.h"
 #include "lib/report/timeline.h"
 
 #include <string.h>

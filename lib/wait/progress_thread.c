@@ -8,6 +8,7 @@
 #include "lib/base/times.h"
 #include "lib/job/context.h"
 #include "lib/wait/wait.h"
+#include "numa/topology.h"
 
 #include <errno.h>
 #include <linux/futex.h>

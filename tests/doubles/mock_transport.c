@@ -13,7 +13,9 @@
  * Draws depend on seed and message only, not on thread scheduling, except the order of overtaking.
  * It allocates memory for each message: do not take it as a model for a transport. */
 #include "tests/doubles/mock_transport.h"
+#include "fabric/bootstrap/bootstrap.h"
 #include "fabric/host/host_identity.h"
+#include "fabric/shm/node_memory.h"
 
 #include <pthread.h>
 #include <stdlib.h>

@@ -10,6 +10,7 @@
 #include "fabric/shm/single_copy.h"
 #include "lib/comm/comm.h"
 #include "lib/job/find_levels.h"
+#include "lib/job/job_internal.h"
 #include "lib/wait/wait.h"
 #include "tests/fuzz/fuzz_socket.h"
 
@@ -136,7 +137,9 @@ static void check_detector(struct twill_context *context)
 static void open_job(uint8_t kind)
 {
     struct twill_context context = *first_context();
+    struct twill_context_memory memory = {.spilled = false};
     char nodes[] = "2+1";
+    context.memory = &memory;
     context.job.oob = &exchange.base;
     if (kind % 2 != 0)
         context.config.text[TWILL_VARIABLE_NODES] = nodes;
@@ -146,9 +149,9 @@ static void open_job(uint8_t kind)
         check_outcome(twill_levels_open(&context, context.job.level), &context.error);
         check_world(&context.job.world);
         check_detector(&context);
-        twill_heap_destroy(&context.memory.heap);
+        twill_heap_destroy(&memory.heap);
     }
-    twill_shm_region_close(context.memory.heap.region);
+    twill_shm_region_close(memory.heap.region);
     twill_detector_close(context.health.detector);
     twill_world_destroy(&context.job.world);
     free(context.job.label);

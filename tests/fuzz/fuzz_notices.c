@@ -2,6 +2,7 @@
 /* Delivery of authenticated notices: failures, reports of waiting ranks and answers to them,
  * messages of agreements, for communicators that are open or have ended. Six bytes each: the
  * sender, the kind, and four that change it, then the data of an agreement's message. */
+#include "fabric/bootstrap/bootstrap.h"
 #include "fabric/shm/call_records.h"
 #include "lib/comm/comm_internal.h"
 #include "lib/wait/wait.h"

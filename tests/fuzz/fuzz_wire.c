@@ -3,6 +3,7 @@
  * of a handshake, a failure detector from the first byte on, one after a valid handshake, or one
  * that gets a frame whose contents are fuzzed. No input without the key may be authenticated. The
  * detector is made once. */
+#include "fabric/bootstrap/agreement.h"
 #include "fabric/detector/detector_state.h"
 #include "tests/fuzz/fuzz_socket.h"
 

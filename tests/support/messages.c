@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Bodies of transport tests. */
 #include "tests/support/messages.h"
+#include "fabric/shm/node_memory.h"
 #include "tests/support/sanitizers.h"
 
 #include <sched.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Opens and closes what shm_fixture.h describes. */
 #include "tests/support/shm_fixture.h"
+#include "fabric/shm/node_memory.h"
 #include "kernels/kernels.h"
 
 static const char *checksum_setting(const void *settings, const char *variable)

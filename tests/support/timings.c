@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The tuning file that is delivered with twill: see timings.h. */
 #include "tests/support/timings.h"
+#include "lib/job/job_internal.h"
 
 #include "lib/job/context.h"
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The choice of the transport between nodes, among three of this program's own: the best that all
  * ranks have, or the one that is named. */
+#include "fabric/bootstrap/agreement.h"
 #include "fabric/transports.h"
 #include "tests/support/messages.h"
 #include "tests/support/unit.h"

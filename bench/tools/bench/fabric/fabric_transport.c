@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Messages by a transport alone: what the library's calls cost on top is the difference. */
 #include "bench/tools/bench/fabric/fabric.h"
+#include "fabric/bootstrap/agreement.h"
+#include "fabric/shm/node_memory.h"
 #include "fabric/transports.h"
 
 #include <sched.h>

@@ -2,6 +2,7 @@
 /* The failure detector between hosts: a vanished host is detected by ranks without a connection to
  * it, by one rank of a host alone, and if not all hosts are connected; a live host is not declared
  * lost. Ranks are processes that connect over TCP. */
+#include "fabric/bootstrap/agreement.h"
 #include "fabric/detector/detector_state.h"
 #include "fabric/shm/fd_message.h"
 #include "tests/support/detector_ranks.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which rails a job uses: the nearest ones, on recorded machines; and the agreement of ranks, for
  * each value of TWILL_RAILS. */
+#include "fabric/bootstrap/agreement.h"
 #include "fabric/host/interfaces.h"
 #include "fabric/rails/rails.h"
 #include "numa/topology.h"

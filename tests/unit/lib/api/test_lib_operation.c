@@ -2,6 +2,7 @@
 /* User-defined operations: arguments, the table, and what ranks compare. */
 #include "lib/base/lists.h"
 #include "lib/job/context.h"
+#include "lib/job/operation.h"
 #include "tests/support/unit.h"
 
 static void nothing(const void *left, const void *right, void *result, size_t count,

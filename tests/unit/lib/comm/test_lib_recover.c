@@ -2,6 +2,7 @@
 /* Going on after failures: revocation, agreement, and the communicator of the survivors
  * (lib/twill_recover.h). Ranks are threads where none dies, else processes. */
 #include "lib/comm/comm.h"
+#include "lib/job/heap.h"
 #include "lib/twill_recover.h"
 #include "lib/twill_train.h"
 #include "tests/support/unit.h"

@@ -3,7 +3,7 @@
  * of two of them is forced: CMakeLists.txt puts __wrap_*() below in place of calls by which the
  * library waits. */
 #include "lib/comm/comm_internal.h"
-#include "lib/job/handle.h"
+#include "lib/job/context.h"
 #include "lib/twill_recover.h"
 #include "lib/wait/wait.h"
 #include "tests/support/unit.h"

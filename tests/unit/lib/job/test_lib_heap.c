@@ -2,6 +2,7 @@
 /* Address space of a job, twill_alloc() when a rank's heap is full, and the messages when there is
  * too little. */
 #include "lib/comm/comm.h"
+#include "lib/job/heap.h"
 #include "tests/support/unit.h"
 
 #include <sys/resource.h>
@@ -39,7 +40,7 @@ static void run_small(int rank, int size, twill_bootstrap *bootstrap, void *user
     twill_comm *comm;
     size_t before = address_space();
     TWILL_CHECK(twill_test_join(&context, &comm, bootstrap, "", TWILL_TEST_PATIENT));
-    size_t taken = address_space() - before, heap_bytes = context->memory.heap.bytes;
+    size_t taken = address_space() - before, heap_bytes = context->memory->heap.bytes;
     TWILL_CHECK(before > 0 && heap_bytes >= TWILL_HUGE_PAGE &&
                 heap_bytes * (size_t)size <= node_memory());
     TWILL_NOTE(taken > heap_bytes && taken <= node_memory(),
@@ -63,7 +64,7 @@ static void run_spill(int rank, int size, twill_bootstrap *bootstrap, void *user
     void *large = NULL, *small = NULL, *again = NULL;
     bool first = *(const bool *)user;
     TWILL_CHECK(twill_test_join(&context, &comm, bootstrap, "", TWILL_TEST_PATIENT));
-    const struct twill_heap *heap = &context->memory.heap;
+    const struct twill_heap *heap = &context->memory->heap;
     size_t beyond = heap->bytes + MIB;
     if (first) /* while the heap is empty */
         TWILL_CHECK(twill_alloc(context, &large, beyond) == TWILL_OK);
@@ -126,7 +127,7 @@ static void run_ulimit(int rank, int size, twill_bootstrap *bootstrap, void *use
         void *memory = NULL;
         TWILL_CHECK(comm->node->size == (uint32_t)size); /* they share memory */
         TWILL_CHECK(twill_alloc(context, &memory, 8 * MIB) == TWILL_OK);
-        TWILL_CHECK(twill_heap_offset(&context->memory.heap, memory, 8 * MIB) !=
+        TWILL_CHECK(twill_heap_offset(&context->memory->heap, memory, 8 * MIB) !=
                     TWILL_HEAP_NOWHERE);
         TWILL_CHECK(sums(comm, memory, size));
     } else {

@@ -3,7 +3,11 @@
  * twill_alloc(), of the library and what communicators share is on the NUMA nodes of each rank. On
  * machines without MCDRAM or HBM (tests/system/vm/knl.sh emulates some) MEMKIND_HBW_NODES makes
  * NUMA node 0 stand in for it. */
+#include "fabric/shm/shared_region.h"
 #include "lib/comm/comm.h"
+#include "lib/job/heap.h"
+#include "numa/memory.h"
+#include "numa/topology.h"
 #include "tests/support/placement.h"
 #include "tests/support/unit.h"
 
@@ -39,8 +43,8 @@ static bool job_open(struct placed_job *job, int rank, int size, twill_bootstrap
     bind_rank(rank, size);
     TWILL_REQUIRE(twill_test_join(&job->context, &job->comm, bootstrap, "", TWILL_TEST_PATIENT,
                                   memory, tune));
-    uint64_t mine = job->context->memory.library_policy.nodes;
-    TWILL_REQUIRE(mine == 0 || job->context->memory.user_policy.nodes == mine);
+    uint64_t mine = job->context->memory->library_policy.nodes;
+    TWILL_REQUIRE(mine == 0 || job->context->memory->user_policy.nodes == mine);
     TWILL_REQUIRE(twill_allgather(job->comm, &mine, job->nodes, 1, TWILL_I64) == TWILL_OK);
     return true;
 }
@@ -159,7 +163,7 @@ static void run_again(int rank, int size, twill_bootstrap *bootstrap, void *user
     struct placed_job job;
     void *memory = NULL;
     TWILL_CHECK(job_open(&job, rank, size, bootstrap, "TWILL_MEMORY=mcdram:bind,ddr", "8M"));
-    uint64_t nodes = job.context->memory.user_policy.nodes;
+    uint64_t nodes = job.context->memory->user_policy.nodes;
     static const struct {
         size_t mib;
         bool fits;
@@ -214,7 +218,7 @@ static void run_little(int rank, int size, twill_bootstrap *bootstrap, void *use
     void *memory = NULL;
     uint64_t before = private_bytes();
     TWILL_CHECK(job_open(&job, rank, size, bootstrap, "TWILL_MEMORY=auto", "0"));
-    TWILL_CHECK(job.context->memory.user_policy.nodes != 0);
+    TWILL_CHECK(job.context->memory->user_policy.nodes != 0);
     TWILL_CHECK(twill_alloc(job.context, &memory, 64) == TWILL_OK);
     uint64_t touched = private_bytes() - before;
     TWILL_NOTE(before > 0 && touched < (uint64_t)5 << 20, "%llu KiB of private memory are touched",
