@@ -14,7 +14,7 @@ run=$build/bin/twillrun
 double=$scratch/libdouble.so
 launcher=$(command -v ccache) || launcher=
 cc=$(cached CMAKE_C_COMPILER)
-flags="-std=gnu11 -O1 -g -Wall -Wextra -Werror -D_GNU_SOURCE -I$source -I$source/lib"
+flags="-std=gnu11 -O1 -g -Wall -Wextra -Werror -Wno-unused-parameter -D_GNU_SOURCE -I$source -I$source/lib"
 TWILL_TIMEOUT=300
 export TWILL_TIMEOUT
 

@@ -131,7 +131,7 @@ TWILL_TEST(instructions)
     assert_in_range(result.line, 1, START_MOST);
 }
 #else
-static void instructions(void **unused)
+TWILL_TEST(instructions)
 {
     print_message("skipped: instructions of optimised x86-64 builds are counted\n");
     skip();
