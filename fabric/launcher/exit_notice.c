@@ -22,17 +22,20 @@ void twill_rank_socket_receive(struct twill_launch *launch)
     struct twill_log_line line; /* or struct twill_launcher_entered, whose rank comes first, too */
     const size_t head = offsetof(struct twill_log_line, text);
     ssize_t n;
-    while ((n = recv(launch->rank_socket[0], &line, sizeof(line), MSG_DONTWAIT)) > 0) {
+    /* ECONNRESET: the last rank left a notice unread when it ended; what it sent is still there.
+     */
+    while ((n = recv(launch->rank_socket[0], &line, sizeof(line), MSG_DONTWAIT)) > 0 ||
+           (n < 0 && (errno == EINTR || errno == ECONNRESET))) {
         for (int i = 0; i < launch->here && n == sizeof(struct twill_launcher_entered); i++)
             if (launch->child[i].rank == line.rank)
                 launch->child[i].entered = true;
-        if ((size_t)n > head && launch->link)
+        if (n > (ssize_t)head && launch->link)
             (void)twill_pipe_put(launch->link, TWILL_FRAME_SAID, (uint32_t)line.rank, 0, line.text,
                                  (size_t)n - head);
-        else if ((size_t)n > head)
+        else if (n > (ssize_t)head)
             twill_sayings_add(&launch->sayings, line.rank, line.text, (size_t)n - head);
     }
-    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+    if (n < 0 && errno == EAGAIN)
         return;
     twill_rank_socket_close(launch); /* the other end is closed in all ranks */
 }

@@ -305,6 +305,23 @@ if [ -x "$bin/hello" ]; then
     wait_for grep -q "rank 1 of 3" "$scratch/out" # although that rank has not joined
 fi
 
+# --- what a rank has sent as its last is printed, also if twillrun reads it only after the rank has ended and left a notice unread
+cat >"$scratch/last.py" <<'END'
+import os, signal, socket, struct, time
+time.sleep(0.3)
+sent = int(os.environ["TWILL_LAUNCHER_FD"].split(",")[0])
+twillrun = os.getppid()
+os.kill(twillrun, signal.SIGSTOP)
+if os.fork() == 0:
+    os.close(sent)
+    time.sleep(0.3)
+    os.kill(twillrun, signal.SIGCONT)
+    os._exit(0)
+socket.socket(fileno=sent).send(struct.pack("i", 0) + b"said as the last")
+END
+# shellcheck disable=SC2016 # that shell's
+expect 3 "twill[0]: said as the last" "$run" -n 2 --bind none sh -c '[ "$RANK" = 0 ] || exit 3; exec python3 "$0"' "$scratch/last.py"
+
 # --- what the library says in several ranks alike is printed once, with the ranks; here twillrun sees it at one time
 if [ -x "$bin/hello" ]; then
     for label in "" -l; do
