@@ -22,8 +22,7 @@ void twill_rank_socket_receive(struct twill_launch *launch)
     struct twill_log_line line; /* or struct twill_launcher_entered, whose rank comes first, too */
     const size_t head = offsetof(struct twill_log_line, text);
     ssize_t n;
-    /* ECONNRESET: the last rank left a notice unread when it ended; what it sent is still there.
-     */
+    /* ECONNRESET: the last rank left a notice unread when it ended. What it sent is still there. */
     while ((n = recv(launch->rank_socket[0], &line, sizeof(line), MSG_DONTWAIT)) > 0 ||
            (n < 0 && (errno == EINTR || errno == ECONNRESET))) {
         for (int i = 0; i < launch->here && n == sizeof(struct twill_launcher_entered); i++)

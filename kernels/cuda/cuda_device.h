@@ -10,6 +10,9 @@
 /* The driver library of this process. Constant once open, so any thread may use it. */
 struct twill_device;
 
+/* Pinned memory begins with its first whole page: it shares no page with other memory. */
+#define TWILL_DEVICE_PAGE ((size_t)4096)
+
 /* Open a driver library (NULL: libcuda.so.1). A driver that is missing or does not work is no
  * error: *device is NULL, and `how` says why; otherwise `how` says what was found. Does not
  * initialise CUDA: a process that has not done so has no device pointers. */

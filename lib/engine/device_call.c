@@ -5,6 +5,7 @@
 #include "lib/engine/device_call.h"
 #include "lib/engine/engine_internal.h"
 #include "lib/job/context.h"
+#include "lib/job/heap.h"
 
 #ifdef TWILL_WITH_CUDA
 #include "kernels/cuda/cuda_device.h"

@@ -19,9 +19,6 @@ void twill_context_unchain(struct twill_context *context);
 
 /* --- lib/job/registration.c: memory, of devices, of the program and of the library --- */
 
-/* Pinned memory begins with its first whole page: it shares no page with other memory. */
-#define TWILL_DEVICE_PAGE ((size_t)4096)
-
 /* Load the CUDA driver and note what was found; context->machine.device stays NULL without one. In
  * a library built without TWILL_WITH_CUDA, naming a driver library is an error. */
 twill_status twill_context_open_device(struct twill_context *context);
