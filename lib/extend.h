@@ -62,9 +62,8 @@ twill_status twill_extend_chooser(struct twill_chooser **chooser, twill_comm *co
  * thread may ask, without advancing anything. */
 bool twill_extend_has_ended(twill_request *request);
 /* Advance the communicator, and others of its context, until done(of), or once if `done` is NULL.
- * The wait times out when the time limit has passed since
- * `*since` (twill_now()) without progress; if there was some, *since becomes 0. An error has broken
- * the communicator. */
+ * The wait times out when the time limit has passed since `*since` (twill_now()) without progress;
+ * if there was some, *since becomes 0. An error has broken the communicator. */
 twill_status twill_extend_wait(twill_comm *comm, const char *call, bool (*done)(const void *of),
                                const void *of, uint64_t *since);
 /* Wait for something else than the communicator, as lib/wait/wait.h has it: twill_await(), whose

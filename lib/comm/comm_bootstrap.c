@@ -142,7 +142,7 @@ static bool comm_attend(struct twill_oob *oob, uint32_t awaited)
 {
     struct oob_comm *self = (struct oob_comm *)oob;
     struct twill_comm *over = self->over;
-    bool doubt = false; /* the next look decides */
+    bool doubt; /* the next look decides */
     if (over == NULL || over->broken)
         return over == NULL;
     over->issue.elsewhere = 1 + self->rank[awaited];

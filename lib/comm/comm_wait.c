@@ -170,6 +170,7 @@ twill_status twill_comm_look_for_death(struct twill_comm *comm, const uint32_t *
                                        bool distant, uint64_t quiet, bool *doubt)
 {
     char text[TWILL_DEATH_TEXT];
+    *doubt = false;
     for (unsigned i = 0; i < n; i++) {
         bool near = comm->world->node[ranks[i]] == comm->world->node[comm->rank], in_doubt;
         if (ranks[i] == comm->rank || (!near && !distant))
@@ -226,7 +227,7 @@ static twill_status check_awaited(struct twill_comm *comm, struct twill_waiting 
             TWILL_TRY(&comm->error, twill_comm_check_peer(&comm->engine, ranks[i], false));
     if (distant)
         TWILL_TRY(&comm->error, twill_comm_compare_early(comm, false));
-    bool doubt = false;
+    bool doubt;
     twill_status status =
         twill_comm_look_for_death(comm, ranks, n, distant, state->quiet_since, &doubt);
     if (doubt) /* the next look decides */
