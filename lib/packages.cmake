@@ -60,7 +60,7 @@ Files: examples/data/*
 Copyright: W. H. Wolberg, W. N. Street, O. L. Mangasarian; E. Alpaydin, C. Kaynak
 License: CC-BY-4.0
  https://creativecommons.org/licenses/by/4.0/legalcode; changes and sources are
- in examples/data/README.md.
+ in examples/README.md.
 ")
     endif()
     configure_file(lib/copyright.in lib/copyright-${component} @ONLY)
