@@ -4,6 +4,7 @@
 #define TWILL_MACHINES_H
 
 #include "numa/topology.h"
+#include "tests/support/run.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,19 +15,7 @@
 
 #include <cmocka.h>
 
-/* Open one by file name, or fail the test. */
-static inline struct twill_topology *open_recorded(const char *file)
-{
-    char path[512];
-    struct twill_error error = {0};
-    struct twill_topology *topology;
-    snprintf(path, sizeof(path), TWILL_TEST_DATA "/topologies/%s", file);
-    if (twill_topology_open(&topology, path, &error) != TWILL_OK)
-        fail_msg("%s: %s", path, error.message);
-    return topology;
-}
-
-/* Open a described machine, or this one (NULL). */
+/* Open a machine by a file or a description, or this one (NULL). Fails the test. */
 static inline struct twill_topology *open_machine(const char *text)
 {
     struct twill_error error = {0};
@@ -36,12 +25,22 @@ static inline struct twill_topology *open_machine(const char *text)
     return topology;
 }
 
-/* Copy a recorded machine with every `from` replaced by a shorter or equal `to`. */
-static inline char *write_altered(const char *file, const char *const (*changes)[2])
+static inline const char *recorded_path(const char *file)
 {
-    char path[512];
-    snprintf(path, sizeof(path), TWILL_TEST_DATA "/topologies/%s", file);
-    FILE *in = fopen(path, "r");
+    char name[256];
+    snprintf(name, sizeof(name), "topologies/%s", file);
+    return test_data(name);
+}
+
+static inline struct twill_topology *open_recorded(const char *file)
+{
+    return open_machine(recorded_path(file));
+}
+
+/* Open a recorded machine with every `from` replaced by a shorter or equal `to`. */
+static inline struct twill_topology *open_altered(const char *file, const char *const (*changes)[2])
+{
+    FILE *in = fopen(recorded_path(file), "r");
     assert_non_null(in);
     static char text[1 << 20];
     size_t bytes = fread(text, 1, sizeof(text) - 1, in);
@@ -56,21 +55,13 @@ static inline char *write_altered(const char *file, const char *const (*changes)
         }
         assert_true(done > 0);
     }
-    char *name = strdup("/tmp/twill-topology-XXXXXX");
+    char name[] = "/tmp/twill-topology-XXXXXX";
     int fd = mkstemp(name);
     assert_true(fd >= 0);
     assert_int_equal(write(fd, text, strlen(text)), strlen(text));
     close(fd);
-    return name;
-}
-
-/* Open a recorded machine with changes. */
-static inline struct twill_topology *open_altered(const char *file, const char *const (*changes)[2])
-{
-    char *name = write_altered(file, changes);
     struct twill_topology *topology = open_machine(name);
     unlink(name);
-    free(name);
     return topology;
 }
 

@@ -2,7 +2,7 @@
 /* Bodies of transport tests. */
 #include "tests/support/messages.h"
 #include "fabric/shm/node_memory.h"
-#include "tests/support/sanitizers.h"
+#include "tests/support/run.h"
 
 #include <sched.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
 
 #include "fabric/ofi/ofi.h"
 #include "tests/support/messages.h"
-#include "tests/support/sanitizers.h"
+#include "tests/support/run.h"
 
 #include <sched.h>
 #include <stdio.h>

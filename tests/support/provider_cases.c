@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What every provider must do below the ofi transport, case by case. */
 #include "tests/support/provider_cases.h"
-#include "tests/support/sanitizers.h"
+#include "tests/support/run.h"
 
 #include <stdio.h>
 #include <sys/mman.h>

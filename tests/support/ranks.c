@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ranks as threads or forked processes, and the allgather among them. */
 #include "tests/support/ranks.h"
-#include "tests/support/sanitizers.h"
+#include "tests/support/run.h"
 
 #include <errno.h>
 #include <execinfo.h>

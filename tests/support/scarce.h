@@ -5,7 +5,7 @@
 #ifndef TWILL_SCARCE_H
 #define TWILL_SCARCE_H
 
-#include "tests/support/sanitizers.h"
+#include "tests/support/run.h"
 
 #include <errno.h>
 #include <stdbool.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Scenes: set-up, and checks of communicators. */
 #include "tests/support/scene.h"
-#include "tests/support/sanitizers.h"
+#include "tests/support/run.h"
 
 #include <stdio.h>
 

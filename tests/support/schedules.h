@@ -4,7 +4,7 @@
 #define TWILL_SCHEDULES_H
 
 #include "algorithms/algorithms.h"
-#include "tests/support/sanitizers.h"
+#include "tests/support/run.h"
 
 /* Size of tables with a row per algorithm; test_algorithm_index() is an algorithm's row, its index
  * in the registry. */

@@ -4,6 +4,7 @@
 #include "lib/job/job_internal.h"
 
 #include "lib/job/context.h"
+#include "tests/support/run.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,7 +20,7 @@ struct twill_tuning *test_timings(void)
     struct twill_tuning *tuning = NULL;
     struct twill_error error = {.status = TWILL_OK};
     char *text = NULL;
-    const char *path = TWILL_TEST_DATA "/../../lib/tuning/sapphire-rapids-2-cores.tuning";
+    const char *path = test_data("../../lib/tuning/sapphire-rapids-2-cores.tuning");
     if (twill_tuning_read(&text, path, &error) != TWILL_OK ||
         twill_tuning_create(&tuning, NULL, text, path, &error) != TWILL_OK)
         fail_msg("%s", error.message);

@@ -27,7 +27,7 @@
 #include <cmocka.h>
 
 #include "tests/support/ranks.h"
-#include "tests/support/sanitizers.h"
+#include "tests/support/run.h"
 
 /* Define a test: TWILL_TEST(name) { ... }, with `state` as its parameter. It enters itself into the
  * list of main(), which runs the tests of a program in the order of their lines (TEST_ONLY: one of

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Makes a trial from a seed and its number. */
-#include "tests/support/sanitizers.h"
+#include "tests/support/run.h"
 #include "tests/system/campaign/campaign.h"
 
 #include <stdio.h>

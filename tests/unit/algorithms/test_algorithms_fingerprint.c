@@ -84,9 +84,9 @@ static void verify_large(const struct test_case *test, void *user)
 static uint32_t add_machine(const char *file, uint32_t node, uint32_t first,
                             uint32_t label[3][FINGERPRINT_MOST_RANKS])
 {
-    char path[512], line[4096];
-    snprintf(path, sizeof(path), "%s/topologies/%s", TWILL_TEST_DATA, file);
-    FILE *in = fopen(path, "r");
+    char path[256], line[4096];
+    snprintf(path, sizeof(path), "topologies/%s", file);
+    FILE *in = fopen(test_data(path), "r");
     assert_non_null(in);
     uint32_t rank = first, package = 0, tile = 0;
     while (fgets(line, sizeof(line), in) != NULL) {

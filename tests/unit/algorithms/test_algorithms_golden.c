@@ -35,7 +35,6 @@ static char *print_all(const struct twill_schedule *schedules, uint32_t size)
 
 /* All golden schedules. In the file each begins with a line "== NAME". */
 struct golden {
-    char path[512];
     FILE *written; /* with TEST_GOLDEN_WRITE, else NULL */
     char *text;    /* what the file holds */
 };
@@ -43,11 +42,10 @@ struct golden {
 static void open_golden(struct golden *golden)
 {
     enum { MOST = 1 << 20 };
-    snprintf(golden->path, sizeof(golden->path), "%s/golden.txt", TWILL_TEST_DATA);
     bool writes = getenv("TEST_GOLDEN_WRITE") != NULL;
-    FILE *file = fopen(golden->path, writes ? "w" : "r");
+    FILE *file = fopen(test_data("golden.txt"), writes ? "w" : "r");
     if (file == NULL)
-        fail_msg("%s cannot be opened; TEST_GOLDEN_WRITE=1 writes it", golden->path);
+        fail_msg("golden.txt cannot be opened; TEST_GOLDEN_WRITE=1 writes it");
     golden->written = writes ? file : NULL;
     golden->text = calloc(1, MOST);
     assert_non_null(golden->text);
@@ -75,12 +73,12 @@ static void compare_golden(struct golden *golden, const char *name, const char *
     int length = snprintf(head, sizeof(head), "== %s\n", name);
     const char *found = strstr(golden->text, head);
     if (found == NULL)
-        fail_msg("%s lacks %s; TEST_GOLDEN_WRITE=1 writes it", golden->path, name);
+        fail_msg("golden.txt lacks %s; TEST_GOLDEN_WRITE=1 writes it", name);
     found += length;
     const char *next = strstr(found, "\n== ");
     size_t size = next != NULL ? (size_t)(next + 1 - found) : strlen(found);
     if (size != strlen(text) || memcmp(found, text, size) != 0)
-        fail_msg("%s in %s differs from what is emitted now", name, golden->path);
+        fail_msg("%s in golden.txt differs from what is emitted now", name);
 }
 
 /* Schedules that have between them every step, operand and flag that is printed. What schedules do

@@ -193,7 +193,7 @@ TWILL_TEST(test_replaced_by_hwloc)
     struct twill_topology *topology;
     struct twill_error error = {0};
     struct twill_memory_policy policy;
-    setenv("HWLOC_XMLFILE", TWILL_TEST_DATA "/topologies/vm-knl-quadrant-flat.xml", 1);
+    setenv("HWLOC_XMLFILE", test_data("topologies/vm-knl-quadrant-flat.xml"), 1);
     assert_int_equal(twill_topology_open(&topology, NULL, &error), TWILL_OK);
     unsetenv("HWLOC_XMLFILE");
     const struct twill_machine *machine = twill_topology_machine(topology);

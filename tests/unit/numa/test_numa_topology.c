@@ -399,7 +399,7 @@ TWILL_TEST(test_strange)
 TWILL_TEST(test_truncated)
 {
     static char text[1 << 16];
-    FILE *in = fopen(TWILL_TEST_DATA "/topologies/vm-knl-snc4-flat.xml", "r");
+    FILE *in = fopen(test_data("topologies/vm-knl-snc4-flat.xml"), "r");
     assert_non_null(in);
     size_t bytes = fread(text, 1, sizeof(text), in);
     fclose(in);

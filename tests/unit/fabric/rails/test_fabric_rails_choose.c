@@ -4,7 +4,7 @@
 #include "fabric/bootstrap/agreement.h"
 #include "fabric/host/interfaces.h"
 #include "fabric/rails/rails.h"
-#include "numa/topology.h"
+#include "tests/support/machines.h"
 #include "tests/support/messages.h"
 #include "tests/support/unit.h"
 
@@ -14,13 +14,10 @@
 static size_t order_recorded(const char *file, const char *cpus, uint32_t l,
                              struct twill_rail *rails, size_t most)
 {
-    char path[512];
     struct twill_error error = {0};
-    struct twill_topology *topology;
+    struct twill_topology *topology = open_recorded(file);
     struct twill_nic nic;
     size_t count = 0;
-    snprintf(path, sizeof(path), "%s/topologies/%s", TWILL_TEST_DATA, file);
-    assert_int_equal(twill_topology_open(&topology, path, &error), TWILL_OK);
     assert_int_equal(twill_topology_locate(topology, cpus, &error), TWILL_OK);
     for (; count < most && twill_topology_nic(topology, count, &nic); count++) {
         rails[count] = (struct twill_rail){.mbits = 10000, .distance = nic.distance};

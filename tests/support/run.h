@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which sanitizers the program is built with, for tests that do less, or other things, under them.
- */
-#ifndef TWILL_SANITIZERS_H
-#define TWILL_SANITIZERS_H
+/* A run of the tests: which sanitizers the program is built with, which samples are drawn (see
+ * CONTRIBUTING.md), and where recorded data is. */
+#ifndef TWILL_TEST_RUN_H
+#define TWILL_TEST_RUN_H
 
-#include "tests/support/sampling.h"
+#include <stdbool.h>
+#include <stdint.h>
 
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer)
@@ -30,5 +31,14 @@
 #define TEST_SLOW (TEST_ASAN || TEST_TSAN)
 /* Sanitizers are some ten times slower: sweep less, unless TEST_WHOLE asks for everything. */
 #define TEST_FEWER (TEST_SLOW && !test_whole())
+
+/* Return TEST_SEED, or 1. */
+uint64_t test_seed(void);
+/* Return whether TEST_WHOLE asks for all that is otherwise sampled. */
+bool test_whole(void);
+/* Return a random number below `below`. */
+uint32_t test_draw(uint64_t *state, uint32_t below);
+/* Return the path of a file of tests/data. It is valid until this thread asks for another one. */
+const char *test_data(const char *name);
 
 #endif
