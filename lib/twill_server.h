@@ -2,7 +2,7 @@
 /** \file twill_server.h
  * \brief Parameter servers: workers push gradients of tensors by key and pull parameters.
  *
- * The tensors are cut into chunks. Each chunk belongs to one server and there to one core, which
+ * The tensors are cut into chunks. Each chunk belongs to one server and there to one shard, which
  * alone adds the workers' gradients, applies the optimizer and hands out the parameters. When an
  * update takes place, and which parameters a worker may get, depends on the mode.
  *
@@ -102,7 +102,7 @@ typedef struct twill_server_options {
     int replicas; /**< 2: another server has a copy of each chunk. The chunk's own server sends
                        it there after each change, and then only answers pushes and pulls. Not for a
                        single server (::TWILL_SERVER_CS: while there is one rank); 1 */
-    int credits;  /**< chunks that a worker may have on the way to a core (options.threads) of
+    int credits;  /**< chunks that a worker may have on the way to a shard (options.threads) of
                        a server on another node: 8 */
     twill_compression compression; /**< of pushes of ::TWILL_F32; none by default */
     int error_feedback;            /**< as in twill_gradients_options: 1 */
@@ -126,8 +126,8 @@ typedef struct twill_server_counters {
     uint64_t chunks;         /**< chunks of all servers */
     uint64_t chunk_bytes;    /**< their size: options.chunk_bytes, or what the commit has chosen */
     uint64_t chunks_here;    /**< chunks that this rank serves */
-    uint64_t most_bytes;     /**< bytes of chunks on the core of any server that has the most */
-    uint64_t least_bytes;    /**< the same, of the core that has the least */
+    uint64_t most_bytes;     /**< bytes of chunks on the shard of any server that has the most */
+    uint64_t least_bytes;    /**< the same, of the shard that has the least */
     uint64_t versions;       /**< sum of the versions of the chunks here */
     uint64_t updates;        /**< updates of chunks */
     uint64_t gradients;      /**< gradients of chunks that are in updates, or will be */
@@ -247,7 +247,7 @@ TWILL_API twill_status twill_server_count(twill_server *server, twill_server_cou
  *  element most - 1 or more. */
 TWILL_API twill_status twill_server_staleness(twill_server *server, uint64_t *histogram,
                                               size_t most);
-/** \brief Return line 0, 1, ... of a description of layout, mode and cores; NULL past the end.
+/** \brief Return line 0, 1, ... of a description of layout, mode and shards; NULL past the end.
  *  The text is valid until the next call. */
 TWILL_API const char *twill_server_describe(twill_server *server, size_t index);
 /** \brief Return the last failure as a sentence, "" if there was none. */

@@ -271,10 +271,10 @@
 
 /* --- lib/train --- */
 
-/* The longest sleep of a lane's thread: a lost wake costs no more. */
-#define TWILL_LANE_SLEEP_NS TWILL_MS(5)
+/* The longest sleep of a reducer's thread: a lost wake costs no more. */
+#define TWILL_REDUCER_SLEEP_NS TWILL_MS(5)
 /* After an exchange that agreed on nothing. */
-#define TWILL_LANE_AGAIN_NS TWILL_US(50)
+#define TWILL_REDUCER_AGAIN_NS TWILL_US(50)
 
 /* --- lib/server --- */
 

@@ -13,7 +13,7 @@ static const size_t chunk_sizes[] = {(size_t)32 << 10, (size_t)64 << 10, (size_t
 
 #define RULE_ONE_NODE      ((size_t)128 << 10)
 #define RULE_SEVERAL_NODES ((size_t)64 << 10)
-#define CHUNKS_OF_CORE     4u /* at least, so that the cores' loads are alike */
+#define CHUNKS_OF_SHARD    4u /* at least, so that the shards' loads are alike */
 
 /* A trial exchanges a sample of the tensors in synchronous mode. */
 #define TRIAL_BYTES_MOST  ((size_t)16 << 20) /* bytes */
@@ -29,10 +29,10 @@ static uint64_t total_bytes(const struct twill_server *server)
     return bytes;
 }
 
-/* Return whether chunks of a size divide the tensors well among the cores. */
+/* Return whether chunks of a size divide the tensors well among the shards. */
 static bool divides(const struct twill_server *server, size_t size)
 {
-    return size * CHUNKS_OF_CORE * server->roles.cores <= total_bytes(server);
+    return size * CHUNKS_OF_SHARD * server->roles.shards <= total_bytes(server);
 }
 
 static size_t size_by_rule(const struct twill_server *server)

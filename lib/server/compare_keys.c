@@ -133,7 +133,7 @@ static twill_status compare_options(struct twill_server *server, twill_status ow
         twill_allreduce(server->parent, words, words, 2 * n + 3, TWILL_U64, TWILL_MIN);
     if (status != TWILL_OK)
         return TWILL_SERVER_FAIL(server, status, "%s", twill_comm_message(server->parent));
-    /* No rank's old cores run: all have come here. */
+    /* No rank's old shards run: all have come here. */
     twill_server_drop_old(server, TWILL_SERVER_END_STOPPED);
     if (words[2 * n + 2] != UINT64_MAX)
         return explain_lack(server, own, (twill_status) - (int)~words[2 * n + 2]);

@@ -151,7 +151,7 @@ static twill_status agree_status(struct twill_server *server, twill_comm *comm, 
 {
     twill_status call, worst = twill_server_worst_status(comm, status, &call);
     if (call == TWILL_OK && worst != TWILL_OK && !server->starts)
-        server->memory.offered = false; /* no rank goes on, and no core runs yet */
+        server->memory.offered = false; /* no rank goes on, and no shard runs yet */
     if (status != TWILL_OK)
         return TWILL_SERVER_FAIL(server, status, "%s", server->failure.error.message);
     if (call != TWILL_OK)
@@ -191,14 +191,14 @@ static twill_status commit_server(struct twill_server *server)
         return TWILL_SERVER_FAIL(server, status, "%s", twill_comm_message(server->parent));
     status = twill_server_open_memory(server);
     if (status == TWILL_OK && twill_server_serves(server))
-        status = twill_cores_open(server);
+        status = twill_shards_open(server);
     TWILL_TRY(NULL, agree_status(server, server->comm, status));
     server->starts = true;
     TWILL_TRY(NULL, twill_server_spread_state(server));
     if (twill_server_serves(server))
         status = twill_replicas_open(server);
     if (status == TWILL_OK && twill_server_serves(server))
-        status = twill_core_threads_start(server);
+        status = twill_shard_threads_start(server);
     return agree_status(server, server->comm, status);
 }
 
@@ -253,7 +253,7 @@ bool twill_server_unhook(struct twill_server *server, const twill_context *conte
     return true;
 }
 
-/* Wait for all ranks: until then cores of others map this rank's memory. Returns false if one did
+/* Wait for all ranks: until then shards of others map this rank's memory. Returns false if one did
  * not come. */
 static bool all_have_stopped(struct twill_server *server)
 {
@@ -266,7 +266,7 @@ void twill_server_close(struct twill_server *server, twill_context *context,
 {
     bool together = end == TWILL_SERVER_END_TOGETHER;
     bool unused = twill_server_unhook(server, context);
-    twill_core_threads_stop(server);
+    twill_shard_threads_stop(server);
     if (!unused) {
         twill_say(server->process.log, TWILL_LOG_WARN,
                   "rank %u: a server is kept, and so are its communicator and the context: another "
@@ -276,12 +276,12 @@ void twill_server_close(struct twill_server *server, twill_context *context,
     }
     server->context = context; /* no other thread reads it any more */
     server->process = twill_extend_process(context);
-    if (server->core != NULL)
+    if (server->shard != NULL)
         twill_replicas_close(server, together);
     if (server->link != NULL)
         twill_links_close(server, together);
-    if (server->core != NULL)
-        twill_cores_close(server);
+    if (server->shard != NULL)
+        twill_shards_close(server);
     if (together && all_have_stopped(server))
         end = TWILL_SERVER_END_STOPPED;
     uint32_t user =

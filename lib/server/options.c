@@ -75,9 +75,9 @@ static twill_status check_server_options(const twill_server_options *o, struct t
         return TWILL_FAIL(error, TWILL_ERR_ARGUMENT,
                           "options.chunk_bytes %zu is not a multiple of %u up to %zu",
                           o->chunk_bytes, TWILL_SERVER_CHUNK_STEP, TWILL_SERVER_CHUNK_MOST);
-    if (o->threads < 0 || o->threads > (int)TWILL_SERVER_CORES_MOST)
+    if (o->threads < 0 || o->threads > (int)TWILL_SERVER_SHARDS_MOST)
         return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "options.threads %d is outside 0 .. %u",
-                          o->threads, TWILL_SERVER_CORES_MOST);
+                          o->threads, TWILL_SERVER_SHARDS_MOST);
     if (o->replicas != 1 && o->replicas != 2)
         return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "options.replicas %d is neither 1 nor 2",
                           o->replicas);

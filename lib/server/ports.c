@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A worker's end: orders to cores, progress and waits. */
+/* A worker's end: orders to shards, progress and waits. */
 #include "lib/server/server.h"
 
 #include "lib/base/times.h"
@@ -15,7 +15,7 @@ twill_status twill_server_post(struct twill_server *server, int key, unsigned ki
         order.pull = atomic_load_explicit(&server->key[key].pulls, memory_order_relaxed);
     }
     pthread_mutex_lock(&server->work.posting);
-    for (uint32_t c = 0; c < server->roles.cores; c++) {
+    for (uint32_t c = 0; c < server->roles.shards; c++) {
         struct twill_port *port = &server->work.port[c];
         if (kind != TWILL_ORDER_LEAVE && port->chunks[key] == 0)
             continue;
@@ -55,12 +55,12 @@ bool twill_server_progress(struct twill_server *server)
 {
     unsigned moved = poll_links(server);
     for (uint32_t t = 0; twill_server_serves(server) && t < server->roles.threads; t++) {
-        struct twill_core *core = &server->core[t];
-        if (core->thread.running || !twill_core_try_lock(core))
+        struct twill_shard *shard = &server->shard[t];
+        if (shard->thread.running || !twill_shard_try_lock(shard))
             continue;
-        moved += twill_core_poll(core);
-        twill_core_check(core);
-        twill_core_unlock(core);
+        moved += twill_shard_poll(shard);
+        twill_shard_check(shard);
+        twill_shard_unlock(shard);
     }
     if (moved > 0)
         atomic_fetch_add_explicit(&server->moved, 1, memory_order_relaxed);
@@ -85,21 +85,21 @@ static twill_status fail_server(struct twill_server *server, uint32_t number)
 static bool needs_server(const struct twill_server *server, uint32_t number, int key)
 {
     bool needed = key < 0 || !twill_server_works(server);
-    for (uint32_t c = 0; !needed && c < server->roles.cores; c++) {
-        uint32_t replica = twill_replica_core(server, c);
+    for (uint32_t c = 0; !needed && c < server->roles.shards; c++) {
+        uint32_t replica = twill_replica_shard(server, c);
         bool has = c / server->roles.threads == number ||
-                   (replica != TWILL_SERVER_NO_CORE && replica / server->roles.threads == number);
+                   (replica != TWILL_SERVER_NO_SHARD && replica / server->roles.threads == number);
         needed = has && server->work.port[c].chunks[key] > 0;
     }
     return needed && server->roles.server_rank[number] != server->rank;
 }
 
-/* Return the first core whose link is lost, or server->roles.cores. */
+/* Return the first shard whose link is lost, or server->roles.shards. */
 static uint32_t find_lost(struct twill_server *server)
 {
     uint32_t c = 0;
     pthread_mutex_lock(&server->work.posting);
-    for (; c < server->roles.cores; c++) {
+    for (; c < server->roles.shards; c++) {
         const struct twill_server_link *link = server->work.port[c].link;
         if (link != NULL && link->lost && !link->left && !server->work.left)
             break;
@@ -115,8 +115,8 @@ static twill_status check_servers(struct twill_server *server, int key)
     struct twill_error failure;
     if (twill_extend_failure(server->comm, true, &failure) && twill_server_is_loss(failure.status))
         return TWILL_SERVER_FAIL(server, failure.status, "%s", failure.message);
-    uint32_t lost = twill_server_works(server) ? find_lost(server) : server->roles.cores;
-    if (lost < server->roles.cores)
+    uint32_t lost = twill_server_works(server) ? find_lost(server) : server->roles.shards;
+    if (lost < server->roles.shards)
         return fail_server(server, lost / server->roles.threads);
     for (uint32_t s = 0; s < server->roles.servers; s++) {
         if (!needs_server(server, s, key))
@@ -138,10 +138,10 @@ twill_status twill_server_check(struct twill_server *server, int key)
     return check_servers(server, key);
 }
 
-/* Return whether a core has yet to answer for a key; -1: for any. */
-static bool owes_answer(const struct twill_server *server, uint32_t core, int key)
+/* Return whether a shard has yet to answer for a key; -1: for any. */
+static bool owes_answer(const struct twill_server *server, uint32_t shard, int key)
 {
-    const struct twill_port *port = &server->work.port[core];
+    const struct twill_port *port = &server->work.port[shard];
     for (uint32_t k = 0; k < server->keys; k++)
         if ((key < 0 || (uint32_t)key == k) && port->chunks[k] > 0 &&
             (atomic_load(&port->answer[k].pushed) < atomic_load(&server->key[k].pushes) ||

@@ -52,7 +52,7 @@ twill_status twill_server_rebuild(twill_server **server, twill_comm *comm)
                                  "rank %u: a server cannot be rebuilt: another thread, which waits "
                                  "for something else, has been advancing it for TWILL_TIMEOUT",
                                  old->rank);
-    twill_core_threads_stop(old);
+    twill_shard_threads_stop(old);
     twill_server_options options = old->options;
     options.ranks = NULL;
     twill_status status = twill_server_create(&made, comm, &options);

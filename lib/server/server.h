@@ -3,7 +3,7 @@
 #ifndef TWILL_SERVER_INTERNAL_H
 #define TWILL_SERVER_INTERNAL_H
 
-#include "lib/server/core/link.h"
+#include "lib/server/shard/link.h"
 
 /* --- chunk_size.c --- */
 
@@ -15,7 +15,7 @@ twill_status twill_server_choose_chunk_bytes(struct twill_server *server);
 /* Return the worst status of all ranks, of which `status` is this one's; *call: of the exchange.
  * Collective. */
 twill_status twill_server_worst_status(twill_comm *comm, twill_status status, twill_status *call);
-/* What a rank that ends a server knows of the other ranks, whose cores may map its memory. */
+/* What a rank that ends a server knows of the other ranks, whose shards may map its memory. */
 enum twill_server_end {
     TWILL_SERVER_END_ALONE,    /* they may still use it */
     TWILL_SERVER_END_STOPPED,  /* they use it no more, or are in no job with this rank */
@@ -72,7 +72,7 @@ twill_status twill_server_check(struct twill_server *server, int key);
 twill_status twill_server_await(struct twill_server *server,
                                 bool (*done)(struct twill_server *server, int key), int key,
                                 const char *what);
-/* Post an order of a key to all its cores. */
+/* Post an order of a key to all its shards. */
 twill_status twill_server_post(struct twill_server *server, int key, unsigned kind);
 
 #endif

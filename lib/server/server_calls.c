@@ -82,7 +82,7 @@ static bool push_has_ended(struct twill_server *server, int index)
     uint64_t number = atomic_load_explicit(&key->pushes, memory_order_relaxed);
     if (!is_under_way(&key->pushes, &key->pushes_end))
         return true;
-    for (uint32_t c = 0; c < server->roles.cores; c++)
+    for (uint32_t c = 0; c < server->roles.shards; c++)
         if (server->work.port[c].chunks[index] > 0 &&
             atomic_load_explicit(&server->work.port[c].answer[index].pushed, memory_order_acquire) <
                 number)
@@ -97,7 +97,7 @@ static bool pull_has_ended(struct twill_server *server, int index)
     uint64_t number = atomic_load_explicit(&key->pulls, memory_order_relaxed), version = UINT64_MAX;
     if (!is_under_way(&key->pulls, &key->pulls_end))
         return true;
-    for (uint32_t c = 0; c < server->roles.cores; c++) {
+    for (uint32_t c = 0; c < server->roles.shards; c++) {
         struct twill_answer *answer = &server->work.port[c].answer[index];
         if (server->work.port[c].chunks[index] == 0)
             continue;
@@ -161,7 +161,7 @@ static bool all_have_left(struct twill_server *server, int key)
 {
     (void)key;
     for (uint32_t t = 0; t < server->roles.threads; t++)
-        if (atomic_load_explicit(&server->core[t].present, memory_order_acquire) > 0)
+        if (atomic_load_explicit(&server->shard[t].present, memory_order_acquire) > 0)
             return false;
     return true;
 }

@@ -28,15 +28,15 @@ static bool same_node(const struct twill_server *server, uint32_t rank)
 
 static size_t rings_bytes(const struct twill_server *server)
 {
-    return twill_server_works(server) ? server->roles.cores * twill_ring_bytes(server->keys) : 0;
+    return twill_server_works(server) ? server->roles.shards * twill_ring_bytes(server->keys) : 0;
 }
 
-/* Return the offset of the answers of a core, by its thread, to a worker. Whether the server works,
- * too, moves them. */
+/* Return the offset of the answers of a shard, by its thread, to a worker. Whether the server
+ * works, too, moves them. */
 static size_t answers_at(const struct twill_server *server, bool works, uint32_t thread,
                          uint32_t worker)
 {
-    size_t rings = works ? server->roles.cores * twill_ring_bytes(server->keys) : 0;
+    size_t rings = works ? server->roles.shards * twill_ring_bytes(server->keys) : 0;
     return rings + ((size_t)thread * server->roles.workers + worker) * server->keys *
                        sizeof(struct twill_answer);
 }
@@ -127,12 +127,12 @@ static twill_status place_memory(struct twill_server *server)
 
 /* --- ports ------------------------------------------------------------------------------------ */
 
-/* Count the chunks of each key on each core. */
+/* Count the chunks of each key on each shard. */
 static void count_chunks(struct twill_server *server)
 {
     for (uint32_t i = 0; i < server->cut.places; i++) {
         const struct twill_chunk_place *place = &server->cut.place[i];
-        struct twill_port *port = &server->work.port[place->core];
+        struct twill_port *port = &server->work.port[place->shard];
         port->chunks[place->key]++;
         port->push_bytes[place->key] += place->wire_bytes;
         port->pull_bytes[place->key] +=
@@ -142,12 +142,12 @@ static void count_chunks(struct twill_server *server)
 
 static twill_status open_ports(struct twill_server *server, uint64_t *all)
 {
-    server->work.port = calloc(server->roles.cores, sizeof(*server->work.port));
-    for (uint32_t c = 0; server->work.port != NULL && c < server->roles.cores; c++) {
+    server->work.port = calloc(server->roles.shards, sizeof(*server->work.port));
+    for (uint32_t c = 0; server->work.port != NULL && c < server->roles.shards; c++) {
         struct twill_port *port = &server->work.port[c];
-        uint32_t rank = twill_core_rank(server, c), thread = c % server->roles.threads;
+        uint32_t rank = twill_shard_rank(server, c), thread = c % server->roles.threads;
         bool works = server->options.layout <= TWILL_SERVER_CC;
-        port->core = c;
+        port->shard = c;
         port->rank = rank;
         port->chunks = calloc((size_t)server->keys + 1, sizeof(*port->chunks));
         port->push_bytes = calloc(2 * (size_t)server->keys + 1, sizeof(*port->push_bytes));
@@ -169,21 +169,21 @@ static twill_status open_ports(struct twill_server *server, uint64_t *all)
             return TWILL_FAIL(&server->failure.error, TWILL_ERR_MEMORY,
                               "out of memory for answers");
     }
-    if (server->work.port == NULL || server->work.port[server->roles.cores - 1].pull_bytes == NULL)
-        return TWILL_FAIL(&server->failure.error, TWILL_ERR_MEMORY, "out of memory for %u cores",
-                          server->roles.cores);
+    if (server->work.port == NULL || server->work.port[server->roles.shards - 1].pull_bytes == NULL)
+        return TWILL_FAIL(&server->failure.error, TWILL_ERR_MEMORY, "out of memory for %u shards",
+                          server->roles.shards);
     count_chunks(server);
     return TWILL_OK;
 }
 
-/* --- a core's view of workers ------------------------------------------------------------------
+/* --- a shard's view of workers ------------------------------------------------------------------
  */
 
-static void map_worker(struct twill_server *server, uint64_t *all, struct twill_core *core,
+static void map_worker(struct twill_server *server, uint64_t *all, struct twill_shard *shard,
                        uint32_t w)
 {
-    struct twill_core_worker *worker = &core->worker[w];
-    uint32_t rank = server->roles.worker_rank[w], thread = core->number % server->roles.threads;
+    struct twill_shard_worker *worker = &shard->worker[w];
+    uint32_t rank = server->roles.worker_rank[w], thread = shard->number % server->roles.threads;
     bool works = twill_server_works(server);
     const uint64_t *offer = offer_of(server, all, rank);
     unsigned char *own = server->memory.control;
@@ -193,9 +193,9 @@ static void map_worker(struct twill_server *server, uint64_t *all, struct twill_
         return;
     unsigned char *rings =
         rank == server->rank ? own : twill_extend_map(server->comm, rank, offer[0]);
-    worker->ring = (void *)(rings + core->number * twill_ring_bytes(server->keys));
+    worker->ring = (void *)(rings + shard->number * twill_ring_bytes(server->keys));
     for (uint32_t k = 0; k < server->keys; k++) {
-        struct twill_core_key *key = &worker->key[k];
+        struct twill_shard_key *key = &worker->key[k];
         const uint64_t *place = offer + WORDS_BEFORE_KEYS + 2 * (size_t)k;
         key->sent = rank == server->rank ? server->key[k].sent
                                          : twill_extend_map(server->comm, rank, place[0]);
@@ -206,26 +206,26 @@ static void map_worker(struct twill_server *server, uint64_t *all, struct twill_
 
 static twill_status open_workers(struct twill_server *server, uint64_t *all)
 {
-    server->core = calloc(server->roles.threads, sizeof(*server->core));
-    if (server->core == NULL)
-        return TWILL_FAIL(&server->failure.error, TWILL_ERR_MEMORY, "out of memory for cores");
+    server->shard = calloc(server->roles.threads, sizeof(*server->shard));
+    if (server->shard == NULL)
+        return TWILL_FAIL(&server->failure.error, TWILL_ERR_MEMORY, "out of memory for shards");
     for (uint32_t t = 0; t < server->roles.threads; t++) {
-        struct twill_core *core = &server->core[t];
-        core->server = server;
-        core->number = server->roles.server * server->roles.threads + t;
-        core->worker = calloc(server->roles.workers, sizeof(*core->worker));
-        core->worker_key =
-            calloc((size_t)server->roles.workers * server->keys + 1, sizeof(*core->worker_key));
-        if (core->worker == NULL || core->worker_key == NULL)
+        struct twill_shard *shard = &server->shard[t];
+        shard->server = server;
+        shard->number = server->roles.server * server->roles.threads + t;
+        shard->worker = calloc(server->roles.workers, sizeof(*shard->worker));
+        shard->worker_key =
+            calloc((size_t)server->roles.workers * server->keys + 1, sizeof(*shard->worker_key));
+        if (shard->worker == NULL || shard->worker_key == NULL)
             return TWILL_FAIL(&server->failure.error, TWILL_ERR_MEMORY,
                               "out of memory for %u workers", server->roles.workers);
-        atomic_store(&core->present, server->roles.workers);
+        atomic_store(&shard->present, server->roles.workers);
         for (uint32_t w = 0; w < server->roles.workers; w++) {
-            core->worker[w].key = core->worker_key + (size_t)w * server->keys;
-            map_worker(server, all, core, w);
+            shard->worker[w].key = shard->worker_key + (size_t)w * server->keys;
+            map_worker(server, all, shard, w);
         }
     }
-    twill_core_threads_place(server);
+    twill_shard_threads_place(server);
     return TWILL_OK;
 }
 
@@ -300,7 +300,7 @@ void twill_server_close_memory(struct twill_server *server, bool keeps)
             free_key(server->context, &server->key[k]);
         free(server->key[k].residual);
     }
-    for (uint32_t c = 0; server->work.port != NULL && c < server->roles.cores; c++) {
+    for (uint32_t c = 0; server->work.port != NULL && c < server->roles.shards; c++) {
         free(server->work.port[c].chunks);
         free(server->work.port[c].push_bytes);
         free(server->work.port[c].own_answer);

@@ -41,22 +41,22 @@ uint64_t twill_server_version(const twill_server *server, int key)
     return found != NULL ? atomic_load_explicit(&found->version, memory_order_relaxed) : 0;
 }
 
-static void add_core(const struct twill_core *core, twill_server_counters *to)
+static void add_shard(const struct twill_shard *shard, twill_server_counters *to)
 {
-    to->chunks_here += core->chunks;
-    to->registrations += twill_replicas_registrations(core);
-    to->versions += core->count.versions;
-    to->updates += core->count.updates;
-    to->gradients += core->count.gradients;
-    to->dropped += core->count.dropped;
-    to->duplicates += core->count.duplicates;
-    to->bytes_sent += core->usage.bytes_sent;
-    to->bytes_received += core->usage.bytes_received;
-    to->bytes_messages += core->usage.bytes_messages;
-    to->bytes_metadata += core->usage.bytes_metadata;
-    to->bytes_copied += core->usage.bytes_copied;
-    to->workers = atomic_load(&core->present);
-    to->deaths = twill_max(to->deaths, core->count.deaths);
+    to->chunks_here += shard->chunks;
+    to->registrations += twill_replicas_registrations(shard);
+    to->versions += shard->count.versions;
+    to->updates += shard->count.updates;
+    to->gradients += shard->count.gradients;
+    to->dropped += shard->count.dropped;
+    to->duplicates += shard->count.duplicates;
+    to->bytes_sent += shard->usage.bytes_sent;
+    to->bytes_received += shard->usage.bytes_received;
+    to->bytes_messages += shard->usage.bytes_messages;
+    to->bytes_metadata += shard->usage.bytes_metadata;
+    to->bytes_copied += shard->usage.bytes_copied;
+    to->workers = atomic_load(&shard->present);
+    to->deaths = twill_max(to->deaths, shard->count.deaths);
 }
 
 static twill_status check_committed(struct twill_server *server, const void *out, const char *call)
@@ -77,10 +77,10 @@ twill_status twill_server_count(twill_server *server, twill_server_counters *cou
                                         .chunk_bytes = server->cut.chunk_bytes,
                                         .most_bytes = server->cut.most_bytes,
                                         .least_bytes = server->cut.least_bytes};
-    TWILL_TRY(NULL, twill_cores_lock(server, "twill_server_count"));
+    TWILL_TRY(NULL, twill_shards_lock(server, "twill_server_count"));
     for (uint32_t t = 0; twill_server_serves(server) && t < server->roles.threads; t++)
-        add_core(&server->core[t], counters);
-    twill_cores_unlock(server);
+        add_shard(&server->shard[t], counters);
+    twill_shards_unlock(server);
     pthread_mutex_lock(&server->work.posting);
     counters->bytes_sent += server->work.usage.bytes_sent;
     counters->bytes_received += server->work.usage.bytes_received;
@@ -101,11 +101,11 @@ twill_status twill_server_staleness(twill_server *server, uint64_t *histogram, s
     if (most == 0)
         return TWILL_SERVER_REFUSE(server, "twill_server_staleness: most is 0");
     memset(histogram, 0, most * sizeof(*histogram));
-    TWILL_TRY(NULL, twill_cores_lock(server, "twill_server_staleness"));
+    TWILL_TRY(NULL, twill_shards_lock(server, "twill_server_staleness"));
     for (uint32_t t = 0; twill_server_serves(server) && t < server->roles.threads; t++)
         for (size_t s = 0; s < TWILL_STALENESS_MOST; s++)
-            histogram[twill_min(s, most - 1)] += server->core[t].count.staleness[s];
-    twill_cores_unlock(server);
+            histogram[twill_min(s, most - 1)] += server->shard[t].count.staleness[s];
+    twill_shards_unlock(server);
     return TWILL_OK;
 }
 
@@ -121,10 +121,10 @@ twill_status twill_server_set_optimizer(twill_server *server, const twill_optimi
     if (optimizer->clip_norm > 0)
         return TWILL_SERVER_REFUSE(server, "twill_server_set_optimizer: clip_norm needs the norm "
                                            "of all gradients");
-    TWILL_TRY(NULL, twill_cores_lock(server, "twill_server_set_optimizer"));
+    TWILL_TRY(NULL, twill_shards_lock(server, "twill_server_set_optimizer"));
     server->rule.optimizer = *optimizer;
     server->rule.settings++;
-    twill_cores_unlock(server);
+    twill_shards_unlock(server);
     return TWILL_OK;
 }
 
@@ -149,14 +149,14 @@ static const char *size_text(size_t bytes, char *text, size_t most)
     return text;
 }
 
-/* Append where the thread of a core of this rank runs. */
-static void describe_place(struct twill_server *server, uint32_t core, size_t used)
+/* Append where the thread of a shard of this rank runs. */
+static void describe_place(struct twill_server *server, uint32_t shard, size_t used)
 {
-    const struct twill_core *own;
-    if (!twill_server_serves(server) || core / server->roles.threads != server->roles.server ||
+    const struct twill_shard *own;
+    if (!twill_server_serves(server) || shard / server->roles.threads != server->roles.server ||
         server->options.threads == 0)
         return;
-    own = &server->core[core % server->roles.threads];
+    own = &server->shard[shard % server->roles.threads];
     if (own->thread.pu < 0)
         snprintf(server->line + used, sizeof(server->line) - used,
                  "; thread not bound, as no PU is left for it");
@@ -169,21 +169,21 @@ static void describe_place(struct twill_server *server, uint32_t core, size_t us
                  own->thread.numa_node);
 }
 
-static void describe_core(struct twill_server *server, uint32_t core)
+static void describe_shard(struct twill_server *server, uint32_t shard)
 {
     int used;
     uint64_t bytes = 0, chunks = 0;
     for (uint32_t i = 0; i < server->cut.places; i++)
-        if (server->cut.place[i].core == core) {
+        if (server->cut.place[i].shard == shard) {
             bytes += server->cut.place[i].count *
                      twill_type_size(server->key[server->cut.place[i].key].type);
             chunks++;
         }
     used = snprintf(server->line, sizeof(server->line),
-                    "core %u of server rank %u: %llu chunk%s, %llu bytes",
-                    core % server->roles.threads, twill_core_rank(server, core),
+                    "shard %u of server rank %u: %llu chunk%s, %llu bytes",
+                    shard % server->roles.threads, twill_shard_rank(server, shard),
                     (unsigned long long)chunks, TWILL_PLURAL(chunks), (unsigned long long)bytes);
-    describe_place(server, core, (size_t)used);
+    describe_place(server, shard, (size_t)used);
 }
 
 const char *twill_server_describe(twill_server *server, size_t index)
@@ -194,7 +194,7 @@ const char *twill_server_describe(twill_server *server, size_t index)
         return NULL;
     if (index == 0)
         snprintf(server->line, sizeof(server->line),
-                 "layout %s: %u server%s of %u core%s, %u worker%s; %s; %s",
+                 "layout %s: %u server%s of %u shard%s, %u worker%s; %s; %s",
                  layouts[server->options.layout], server->roles.servers,
                  TWILL_PLURAL(server->roles.servers), server->roles.threads,
                  TWILL_PLURAL(server->roles.threads), server->roles.workers,
@@ -203,14 +203,14 @@ const char *twill_server_describe(twill_server *server, size_t index)
                                             : "no optimizer");
     else if (index == 1)
         snprintf(server->line, sizeof(server->line),
-                 "%u tensor%s in %u chunk%s of %s (%s); a core has %llu to %llu bytes",
+                 "%u tensor%s in %u chunk%s of %s (%s); a shard has %llu to %llu bytes",
                  server->keys, TWILL_PLURAL(server->keys), server->cut.places,
                  TWILL_PLURAL(server->cut.places),
                  size_text(server->cut.chunk_bytes, size, sizeof(size)), server->cut.chunk_choice,
                  (unsigned long long)server->cut.least_bytes,
                  (unsigned long long)server->cut.most_bytes);
-    else if (index - 2 < server->roles.cores)
-        describe_core(server, (uint32_t)(index - 2));
+    else if (index - 2 < server->roles.shards)
+        describe_shard(server, (uint32_t)(index - 2));
     else
         return NULL;
     return server->line;

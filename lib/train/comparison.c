@@ -23,7 +23,7 @@ static twill_status check_call(struct twill_gradients *set, twill_status status)
     if (status == TWILL_OK)
         return TWILL_OK;
     if (set->comm != NULL)
-        return twill_lanes_check(set, twill_set_fail(set, set->comm, status));
+        return twill_reducers_check(set, twill_set_fail(set, set->comm, status));
     return TWILL_FAIL(&set->error, status, "%s", twill_comm_message(set->parent));
 }
 

@@ -48,25 +48,25 @@ static void describe_bucket(const struct twill_gradients *set, uint32_t b, char 
                     dense->columns, dense->gathers ? "factors gathered" : "reduced",
                     (double)dense->gather_ps * 1e-6, (double)dense->reduce_ps * 1e-6);
     const uint32_t *member = &set->backward[bucket->first];
-    char lane[40] = "";
-    if (set->lanes > 1)
-        snprintf(lane, sizeof(lane), ", lane %u", bucket->lane);
+    char reducer[40] = "";
+    if (set->reducers > 1)
+        snprintf(reducer, sizeof(reducer), ", reducer %u", bucket->reducer);
     snprintf(text, bytes, "bucket %u%s: %u tensor%s, %zu bytes of %s%s%s, '%.60s' to '%.60s'", b,
-             lane, bucket->tensors, TWILL_PLURAL(bucket->tensors), twill_bucket_bytes(bucket),
+             reducer, bucket->tensors, TWILL_PLURAL(bucket->tensors), twill_bucket_bytes(bucket),
              twill_type_name(bucket->type), compressed, bucket->copies ? ", copied" : "",
              set->tensor[member[bucket->tensors - 1]].name, set->tensor[member[0]].name);
 }
 
 const char *twill_gradients_describe(twill_gradients *set, size_t index)
 {
-    size_t threads = set != NULL && set->options.threads > 0 ? set->lanes : 0;
+    size_t threads = set != NULL && set->options.threads > 0 ? set->reducers : 0;
     if (set == NULL || index > twill_buckets_of_step(set) + threads)
         return NULL;
     if (index == 0)
         describe_options(set, set->line, sizeof(set->line));
     else if (index > twill_buckets_of_step(set))
-        twill_lane_describe(&set->lane[index - 1 - twill_buckets_of_step(set)], set->line,
-                            sizeof(set->line));
+        twill_reducer_describe(&set->reducer[index - 1 - twill_buckets_of_step(set)], set->line,
+                               sizeof(set->line));
     else
         describe_bucket(set, (uint32_t)index - 1, set->line, sizeof(set->line));
     return set->line;

@@ -115,14 +115,14 @@ twill_status twill_gradients_add(twill_gradients *set, const twill_tensor *tenso
 static twill_status prepare_buckets(struct twill_gradients *set)
 {
     twill_gradients_await_markers(set);
-    twill_lanes_unprepare(set);
+    twill_reducers_unprepare(set);
     twill_compressor_unprepare(set);
     twill_set_free_buckets(set);
     atomic_store(&set->step, 0);
     TWILL_TRY(&set->error, twill_set_divide(set));
     TWILL_TRY(&set->error, twill_dense_prepare(set));
     TWILL_TRY(&set->error, twill_compressor_prepare(set));
-    return twill_lanes_prepare(set);
+    return twill_reducers_prepare(set);
 }
 
 /* Divide the tensors, and keep the optimizer's state if there is one. */
@@ -161,7 +161,7 @@ twill_status twill_gradients_prepare(struct twill_gradients *set)
 static twill_status commit_set(struct twill_gradients *set)
 {
     TWILL_TRY(&set->error, twill_gradients_compare_tensors(set));
-    TWILL_TRY(&set->error, twill_lanes_open(set));
+    TWILL_TRY(&set->error, twill_reducers_open(set));
     TWILL_TRY(&set->error, twill_set_place(set));
     TWILL_TRY(&set->error, twill_compressor_open(set));
     if (set->update != NULL)
@@ -176,13 +176,13 @@ static twill_status commit_set(struct twill_gradients *set)
 static twill_status fail_commit(struct twill_gradients *set, twill_status status)
 {
     struct twill_error own = set->error;
-    if (!set->broken && set->lanes > 0) {
-        for (uint32_t l = 0; l < set->lanes; l++)
-            twill_lane_thread_stop(&set->lane[l]);
+    if (!set->broken && set->reducers > 0) {
+        for (uint32_t l = 0; l < set->reducers; l++)
+            twill_reducer_thread_stop(&set->reducer[l]);
         twill_error_clear(&set->error);
         status = twill_set_fail_with(set, set->comm, "twill_gradients_commit", status, own.message);
     }
-    return twill_lanes_check(set, status);
+    return twill_reducers_check(set, status);
 }
 
 twill_status twill_gradients_commit(twill_gradients *set)
@@ -226,7 +226,7 @@ twill_status twill_gradients_state_import(twill_gradients *set, const void *cons
                                           const size_t *bytes, size_t count)
 {
     TWILL_TRY(NULL, twill_update_check_between(set, "twill_gradients_state_import"));
-    return twill_lanes_check(set, twill_state_import(set, states, bytes, count));
+    return twill_reducers_check(set, twill_state_import(set, states, bytes, count));
 }
 
 /* --- the rest -------------------------------------------------------------------------------- */
@@ -266,14 +266,14 @@ void twill_gradients_destroy(twill_gradients *set)
         return;
     if (set->committed) {
         twill_gradients_await_markers(set);
-        twill_lanes_finish(set);
+        twill_reducers_finish(set);
         twill_gradients_report(set, true);
     }
-    twill_lanes_unprepare(set);
+    twill_reducers_unprepare(set);
     twill_compressor_unprepare(set);
     twill_compressor_close(set);
     twill_set_free_buckets(set);
-    twill_lanes_close(set);
+    twill_reducers_close(set);
     twill_update_close(set);
     for (int type = 0; type < TWILL_TYPE_COUNT; type++) {
         (void)twill_free(set->process.context, set->arena[type].memory);

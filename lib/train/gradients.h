@@ -6,8 +6,8 @@
 #define TWILL_TRAIN_GRADIENTS_H
 
 #include "lib/train/compression/compression.h"
-#include "lib/train/lanes/lanes.h"
 #include "lib/train/optimizer/update.h"
+#include "lib/train/reducers/reducers.h"
 #include "lib/train/set/set.h"
 #include "lib/train/step_search.h"
 
@@ -25,7 +25,7 @@ twill_status twill_gradients_check_ready(struct twill_gradients *set, const char
 twill_status twill_gradients_mark(struct twill_gradients *set, int index);
 /* Wait for the results of step number `step`, and deliver them. */
 twill_status twill_gradients_wait_step(struct twill_gradients *set, uint64_t step);
-/* Wait until no reduction is under way, on any lane: all ranks have then started the same ones.
+/* Wait until no reduction is under way, on any reducer: all ranks have then started the same ones.
  * Nothing is delivered. Between steps. */
 twill_status twill_gradients_finish_late(struct twill_gradients *set);
 /* Complete the result that is outstanding, so that the buckets may be divided anew: it lies in the
@@ -73,7 +73,7 @@ twill_status twill_gradients_set_options(struct twill_gradients *set,
 
 /* --- lib/train/set_traffic.c --- */
 
-/* Print where the time went, a line a lane on rank 0, at the end of every N-th step as
+/* Print where the time went, a line a reducer on rank 0, at the end of every N-th step as
  * options.report_every asks; or all at the end. */
 void twill_gradients_report(struct twill_gradients *set, bool all);
 

@@ -28,9 +28,9 @@ twill_status twill_gradients_traffic(const twill_gradients *set, twill_counters 
     if (set == NULL || counters == NULL || !set->committed)
         return TWILL_ERR_ARGUMENT;
     *counters = (twill_counters){0};
-    for (uint32_t l = 0; l < set->lanes; l++) {
-        add_counters(counters, set->lane[l].comm);
-        add_counters(counters, set->lane[l].order_comm);
+    for (uint32_t l = 0; l < set->reducers; l++) {
+        add_counters(counters, set->reducer[l].comm);
+        add_counters(counters, set->reducer[l].order_comm);
         if (set->update != NULL)
             add_counters(counters, set->update->queue[l].comm);
     }
@@ -41,10 +41,10 @@ const char *twill_gradients_times(twill_gradients *set, size_t index)
 {
     if (set == NULL || !set->committed)
         return NULL;
-    for (uint32_t l = 0; l < set->lanes; l++) {
+    for (uint32_t l = 0; l < set->reducers; l++) {
         const char *line;
         size_t i = 0;
-        while ((line = twill_comm_times(set->lane[l].comm, i)) != NULL && index > 0)
+        while ((line = twill_comm_times(set->reducer[l].comm, i)) != NULL && index > 0)
             index--, i++;
         if (line != NULL)
             return line;
@@ -52,25 +52,26 @@ const char *twill_gradients_times(twill_gradients *set, size_t index)
     return NULL;
 }
 
-/* Print the shares of one lane. It may have a thread. */
-static void report_lane(struct twill_lane *lane, bool all)
+/* Print the shares of one reducer. It may have a thread. */
+static void report_reducer(struct twill_reducer *reducer, bool all)
 {
-    const struct twill_gradients *set = lane->set;
+    const struct twill_gradients *set = reducer->set;
     char what[80];
     uint64_t steps = all ? set->usage.steps : (uint64_t)set->options.report_every;
     size_t used = (size_t)snprintf(what, sizeof(what),
                                    "gradient set: %llu step%s: ", (unsigned long long)steps,
                                    TWILL_PLURAL(steps));
-    if (set->lanes > 1)
-        used += (size_t)snprintf(what + used, sizeof(what) - used, "lane %td: ", lane - set->lane);
+    if (set->reducers > 1)
+        used += (size_t)snprintf(what + used, sizeof(what) - used,
+                                 "reducer %td: ", reducer - set->reducer);
     if (all)
         snprintf(what + used, sizeof(what) - used, "in all ");
-    if (lane->own.running)
-        twill_lane_interrupt(lane);
+    if (reducer->own.running)
+        twill_reducer_interrupt(reducer);
     else
-        twill_lane_lock(lane);
-    twill_extend_report(lane->comm, "twill_gradients_wait_all", what, all);
-    twill_lane_unlock(lane);
+        twill_reducer_lock(reducer);
+    twill_extend_report(reducer->comm, "twill_gradients_wait_all", what, all);
+    twill_reducer_unlock(reducer);
 }
 
 void twill_gradients_report(struct twill_gradients *set, bool all)
@@ -78,6 +79,6 @@ void twill_gradients_report(struct twill_gradients *set, bool all)
     uint64_t every = (uint64_t)set->options.report_every, steps = set->usage.steps;
     if (every == 0 || steps == 0 || twill_comm_rank(set->comm) != 0 || (!all && steps % every != 0))
         return;
-    for (uint32_t l = 0; l < set->lanes; l++)
-        report_lane(&set->lane[l], all);
+    for (uint32_t l = 0; l < set->reducers; l++)
+        report_reducer(&set->reducer[l], all);
 }

@@ -47,9 +47,9 @@ static twill_status check_options(const twill_gradients_options *o, struct twill
     if (o->segment_bytes < SEGMENT_LEAST)
         return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "options.segment_bytes %zu is less than %u",
                           o->segment_bytes, SEGMENT_LEAST);
-    if (o->threads < 0 || o->threads > (int)TWILL_LANES_MOST)
+    if (o->threads < 0 || o->threads > (int)TWILL_REDUCERS_MOST)
         return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "options.threads %d is outside 0 .. %u",
-                          o->threads, TWILL_LANES_MOST);
+                          o->threads, TWILL_REDUCERS_MOST);
     if ((unsigned)o->factors > TWILL_FACTORS_REDUCED)
         return TWILL_FAIL(error, TWILL_ERR_ARGUMENT,
                           "options.factors %d is not a twill_factors_choice", (int)o->factors);

@@ -93,7 +93,7 @@ static twill_status mark_tensor(struct twill_gradients *set, int index)
     if (arrived % bucket->tensors == 0) {
         twill_wire_encode(set, bucket);
         atomic_fetch_add_explicit(&bucket->filled, 1, memory_order_release);
-        twill_lane_kick(&set->lane[bucket->lane]);
+        twill_reducer_kick(&set->reducer[bucket->reducer]);
     }
     return set->broken ? TWILL_ERR_BROKEN : TWILL_OK;
 }
@@ -154,10 +154,10 @@ static bool is_delivered(const struct twill_gradients *set, const struct twill_b
     return atomic_load_explicit(&bucket->reduced, memory_order_acquire) != step / set->generations;
 }
 
-/* Name the tensors of a bucket that were not marked ready in time. The lane is locked. */
-static twill_status time_out(struct twill_lane *lane, const struct twill_bucket *bucket)
+/* Name the tensors of a bucket that were not marked ready in time. The reducer is locked. */
+static twill_status time_out(struct twill_reducer *reducer, const struct twill_bucket *bucket)
 {
-    struct twill_gradients *set = lane->set;
+    struct twill_gradients *set = reducer->set;
     uint64_t reduced = atomic_load(&bucket->reduced);
     unsigned missing = 0;
     const char *name = "?";
@@ -173,26 +173,27 @@ static twill_status time_out(struct twill_lane *lane, const struct twill_bucket 
     if (missing == 0)
         name = twill_bucket_tensor(set, bucket, 0)->name;
     const char *limit;
-    uint64_t timeout_ns = twill_extend_timeout_ns(lane->comm, &limit);
+    uint64_t timeout_ns = twill_extend_timeout_ns(reducer->comm, &limit);
     twill_status status =
-        twill_extend_fail(lane->comm, "twill_gradients_wait", TWILL_ERR_TIMEOUT,
+        twill_extend_fail(reducer->comm, "twill_gradients_wait", TWILL_ERR_TIMEOUT,
                           "tensor '%s'%s was not marked ready%s within %.1f s (%s)", name, more,
                           missing == 0 ? ", or one in its bucket, on another rank" : "",
                           (double)timeout_ns * 1e-9, limit);
-    return twill_lane_fail(lane, lane->comm, status);
+    return twill_reducer_fail(reducer, reducer->comm, status);
 }
 
 /* Return the bucket that keeps this one from being reduced on this rank: one that is not ready. */
-static const struct twill_bucket *first_missing(const struct twill_lane *lane,
+static const struct twill_bucket *first_missing(const struct twill_reducer *reducer,
                                                 const struct twill_bucket *bucket)
 {
-    return lane->order_comm == NULL ? &lane->set->bucket[lane->order[lane->next]] : bucket;
+    return reducer->order_comm == NULL ? &reducer->set->bucket[reducer->order[reducer->next]]
+                                       : bucket;
 }
 
 /* What a caller waits for: that a bucket is reduced in this step, or that all its tensors are
  * marked ready in a late one. */
 struct bucket_wait {
-    struct twill_lane *lane;
+    struct twill_reducer *reducer;
     struct twill_bucket *bucket;
     bool for_marks;
     uint64_t step; /* late */
@@ -202,71 +203,72 @@ static bool is_over(const struct bucket_wait *wait)
 {
     if (!wait->for_marks)
         return is_complete(wait->bucket);
-    return atomic_load(&wait->bucket->filled) != wait->step / wait->lane->set->generations;
+    return atomic_load(&wait->bucket->filled) != wait->step / wait->reducer->set->generations;
 }
 
-/* Time out, unless the bucket is to be reduced and the lane has something under way, which has a
- * deadline of its own. The lane is locked. */
+/* Time out, unless the bucket is to be reduced and the reducer has something under way, which has a
+ * deadline of its own. The reducer is locked. */
 static twill_status time_out_wait(const struct bucket_wait *wait)
 {
-    struct twill_lane *lane = wait->lane;
-    if (lane->set->broken || is_over(wait) || (!wait->for_marks && twill_lane_is_busy(lane)))
+    struct twill_reducer *reducer = wait->reducer;
+    if (reducer->set->broken || is_over(wait) ||
+        (!wait->for_marks && twill_reducer_is_busy(reducer)))
         return TWILL_OK;
-    return time_out(lane, wait->for_marks ? wait->bucket : first_missing(lane, wait->bucket));
+    return time_out(reducer, wait->for_marks ? wait->bucket : first_missing(reducer, wait->bucket));
 }
 
-/* Wait while the lane's thread reduces. The time counts from the last bucket of the lane that has
- * ended. */
-static twill_status wait_for_lane_thread(const struct bucket_wait *wait)
+/* Wait while the reducer's thread reduces. The time counts from the last bucket of the reducer that
+ * has ended. */
+static twill_status wait_for_reducer_thread(const struct bucket_wait *wait)
 {
-    struct twill_lane *lane = wait->lane;
-    uint64_t timeout = twill_extend_timeout_ns(lane->comm, NULL), from = twill_now();
+    struct twill_reducer *reducer = wait->reducer;
+    uint64_t timeout = twill_extend_timeout_ns(reducer->comm, NULL), from = twill_now();
     for (;;) {
-        uint32_t seen = atomic_load(&lane->own.ends);
-        if (lane->set->broken)
-            return lane->set->error.status;
+        uint32_t seen = atomic_load(&reducer->own.ends);
+        if (reducer->set->broken)
+            return reducer->set->error.status;
         if (is_over(wait))
             return TWILL_OK;
-        twill_lane_await_end(lane, seen);
-        if (atomic_load(&lane->own.ends) == seen && twill_now() - from <= timeout)
+        twill_reducer_await_end(reducer, seen);
+        if (atomic_load(&reducer->own.ends) == seen && twill_now() - from <= timeout)
             continue;
-        if (atomic_load(&lane->own.ends) == seen) {
-            twill_lane_interrupt(lane);
+        if (atomic_load(&reducer->own.ends) == seen) {
+            twill_reducer_interrupt(reducer);
             twill_status status = time_out_wait(wait);
-            twill_lane_unlock(lane);
+            twill_reducer_unlock(reducer);
             TWILL_TRY(NULL, status);
         }
         from = twill_now();
     }
 }
 
-/* Wait, advancing the lane. */
-static twill_status wait_in_lane(const struct bucket_wait *wait)
+/* Wait, advancing the reducer. */
+static twill_status wait_in_reducer(const struct bucket_wait *wait)
 {
-    struct twill_lane *lane = wait->lane;
+    struct twill_reducer *reducer = wait->reducer;
     twill_status status = TWILL_OK;
-    uint64_t deadline = twill_now() + twill_extend_timeout_ns(lane->comm, NULL);
-    twill_lane_lock(lane);
+    uint64_t deadline = twill_now() + twill_extend_timeout_ns(reducer->comm, NULL);
+    twill_reducer_lock(reducer);
     while (status == TWILL_OK && !is_over(wait)) {
-        uint32_t collected = twill_lane_collected(lane);
-        status = twill_lane_advance(lane);
+        uint32_t collected = twill_reducer_collected(reducer);
+        status = twill_reducer_advance(reducer);
         if (status != TWILL_OK || is_over(wait))
             break;
-        status = twill_lane_wait(lane, deadline);
+        status = twill_reducer_wait(reducer, deadline);
         if (status == TWILL_PENDING)
             status = time_out_wait(wait);
-        else if (twill_lane_collected(lane) != collected)
-            deadline = twill_now() + twill_extend_timeout_ns(lane->comm, NULL);
+        else if (twill_reducer_collected(reducer) != collected)
+            deadline = twill_now() + twill_extend_timeout_ns(reducer->comm, NULL);
     }
-    twill_lane_unlock(lane);
+    twill_reducer_unlock(reducer);
     return status;
 }
 
 static twill_status wait_for(struct twill_gradients *set, struct twill_bucket *bucket,
                              bool for_marks, uint64_t step)
 {
-    const struct bucket_wait wait = {&set->lane[bucket->lane], bucket, for_marks, step};
-    return wait.lane->own.running ? wait_for_lane_thread(&wait) : wait_in_lane(&wait);
+    const struct bucket_wait wait = {&set->reducer[bucket->reducer], bucket, for_marks, step};
+    return wait.reducer->own.running ? wait_for_reducer_thread(&wait) : wait_in_reducer(&wait);
 }
 
 /* Wait until a bucket is reduced in this step. */
@@ -349,16 +351,16 @@ static bool test_bucket(struct twill_gradients *set, uint32_t b, uint64_t step)
     return complete;
 }
 
-/* Advance the lanes that have no thread. */
-static twill_status progress_lanes(struct twill_gradients *set)
+/* Advance the reducers that have no thread. */
+static twill_status progress_reducers(struct twill_gradients *set)
 {
-    for (uint32_t l = 0; l < set->lanes; l++) {
-        struct twill_lane *lane = &set->lane[l];
-        if (lane->own.running)
+    for (uint32_t l = 0; l < set->reducers; l++) {
+        struct twill_reducer *reducer = &set->reducer[l];
+        if (reducer->own.running)
             continue;
-        twill_lane_lock(lane);
-        twill_status status = twill_lane_progress(lane);
-        twill_lane_unlock(lane);
+        twill_reducer_lock(reducer);
+        twill_status status = twill_reducer_progress(reducer);
+        twill_reducer_unlock(reducer);
         if (status != TWILL_OK)
             return status;
     }
@@ -372,7 +374,7 @@ twill_status twill_gradients_test(twill_gradients *set, int index, int *done)
         return TWILL_SET_REFUSE(set, "twill_gradients_test: done is NULL");
     if (index != -1)
         TWILL_TRY(NULL, check_index(set, "twill_gradients_test", index));
-    TWILL_TRY(NULL, progress_lanes(set));
+    TWILL_TRY(NULL, progress_reducers(set));
     uint64_t step = awaited_step(set);
     *done = 1;
     if (step == UINT64_MAX)
@@ -427,5 +429,5 @@ twill_status twill_gradients_wait_all(twill_gradients *set)
     if (set->options.check_every > 0 && set->usage.steps % (uint64_t)set->options.check_every == 0)
         TWILL_TRY(NULL, twill_gradients_check(set));
     twill_gradients_report(set, false);
-    return twill_lanes_check(set, twill_searches_end_step(set));
+    return twill_reducers_check(set, twill_searches_end_step(set));
 }

@@ -33,9 +33,9 @@ static void check_links(const struct twill_server *server)
     for (uint32_t i = 0; i < server->links; i++) {
         const struct twill_server_link *link = &server->link[i];
         for (uint32_t k = 0; k < server->keys && !link->lost; k++) {
-            fuzz_must(link->key[k].missing <= (link->core == NULL ? most : QUEUED));
-            fuzz_must(link->core == NULL ||
-                      link->core->worker[link->worker].key[k].push_left <= most);
+            fuzz_must(link->key[k].missing <= (link->shard == NULL ? most : QUEUED));
+            fuzz_must(link->shard == NULL ||
+                      link->shard->worker[link->worker].key[k].push_left <= most);
         }
         fuzz_must(link->lost || link->out.batches - link->out.current <= QUEUED);
         fuzz_must(link->out.sent_end - link->out.sent_first <= TWILL_LINK_POSTED);
@@ -65,7 +65,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         for (uint32_t i = 0; kind.worker && i < server->links; i++)
             moved += twill_link_poll(&server->link[i]);
         if (!kind.worker)
-            moved += twill_core_poll(server->core);
+            moved += twill_shard_poll(server->shard);
         check_links(server);
         idle = moved == 0 && fuzz_server_fed() ? idle + 1 : 0;
     }

@@ -197,14 +197,14 @@ twill_status twill_free(twill_context *of, void *memory)
     return TWILL_OK;
 }
 
-void twill_core_place_memory(const struct twill_core *core, void *memory, size_t bytes)
+void twill_shard_place_memory(const struct twill_shard *shard, void *memory, size_t bytes)
 {
-    fuzz_must(core != NULL && (memory == NULL || fuzz_is_memory(memory, bytes)));
+    fuzz_must(shard != NULL && (memory == NULL || fuzz_is_memory(memory, bytes)));
 }
 
-void twill_core_unplace_memory(const struct twill_core *core, void *memory, size_t bytes)
+void twill_shard_unplace_memory(const struct twill_shard *shard, void *memory, size_t bytes)
 {
-    twill_core_place_memory(core, memory, bytes);
+    twill_shard_place_memory(shard, memory, bytes);
 }
 
 /* Define a function that answers a value. */
@@ -275,7 +275,7 @@ static void set_roles(struct twill_server *server, bool worker)
                                                 .server = worker ? UINT32_MAX : 0,
                                                 .worker = worker ? 0 : UINT32_MAX,
                                                 .threads = 1,
-                                                .cores = SERVERS};
+                                                .shards = SERVERS};
 }
 
 static void add_keys(struct twill_server *server, bool compressed, const size_t *count)
@@ -296,24 +296,24 @@ static void add_keys(struct twill_server *server, bool compressed, const size_t 
 }
 
 /* What server_memory.c makes of a server that shares none. */
-static void make_cores(struct twill_server *server)
+static void make_shards(struct twill_server *server)
 {
-    server->core = calloc(1, sizeof(*server->core));
-    fuzz_must(server->core != NULL);
-    struct twill_core *core = server->core;
-    core->server = server;
-    core->thread.numa_node = core->thread.pu = -1;
-    core->present = WORKERS;
-    core->worker = calloc(WORKERS, sizeof(*core->worker));
-    core->worker_key = calloc((size_t)WORKERS * KEYS, sizeof(*core->worker_key));
+    server->shard = calloc(1, sizeof(*server->shard));
+    fuzz_must(server->shard != NULL);
+    struct twill_shard *shard = server->shard;
+    shard->server = server;
+    shard->thread.numa_node = shard->thread.pu = -1;
+    shard->present = WORKERS;
+    shard->worker = calloc(WORKERS, sizeof(*shard->worker));
+    shard->worker_key = calloc((size_t)WORKERS * KEYS, sizeof(*shard->worker_key));
     struct twill_answer *answers = calloc((size_t)WORKERS * KEYS, sizeof(*answers));
-    fuzz_must(core->worker != NULL && core->worker_key != NULL && answers != NULL);
+    fuzz_must(shard->worker != NULL && shard->worker_key != NULL && answers != NULL);
     server->memory.control = answers;
     for (uint32_t w = 0; w < WORKERS; w++)
-        core->worker[w] = (struct twill_core_worker){.rank = worker_ranks[w],
-                                                     .answer = answers + (size_t)w * KEYS,
-                                                     .key = core->worker_key + (size_t)w * KEYS};
-    fuzz_must(twill_cores_open(server) == TWILL_OK);
+        shard->worker[w] = (struct twill_shard_worker){.rank = worker_ranks[w],
+                                                       .answer = answers + (size_t)w * KEYS,
+                                                       .key = shard->worker_key + (size_t)w * KEYS};
+    fuzz_must(twill_shards_open(server) == TWILL_OK);
 }
 
 static void make_ports(struct twill_server *server)
@@ -322,14 +322,14 @@ static void make_ports(struct twill_server *server)
     fuzz_must(server->work.port != NULL);
     for (uint32_t c = 0; c < SERVERS; c++) {
         struct twill_port *port = &server->work.port[c];
-        port->core = c;
+        port->shard = c;
         port->rank = server_ranks[c];
         port->chunks = calloc(KEYS, sizeof(*port->chunks));
         port->own_answer = calloc(KEYS, sizeof(*port->own_answer));
         fuzz_must(port->chunks != NULL && port->own_answer != NULL);
         port->answer = port->own_answer;
         for (uint32_t i = 0; i < server->cut.places; i++)
-            port->chunks[server->cut.place[i].key] += server->cut.place[i].core == c;
+            port->chunks[server->cut.place[i].key] += server->cut.place[i].shard == c;
     }
     for (uint32_t k = 0; k < KEYS; k++) { /* of their exact sizes */
         server->key[k].sent = calloc(server->key[k].wire_bytes, 1);
@@ -369,7 +369,7 @@ struct twill_server *fuzz_server_open(struct fuzz_server_kind kind)
     if (kind.worker)
         make_ports(server);
     else
-        make_cores(server);
+        make_shards(server);
     return server;
 }
 
@@ -382,13 +382,13 @@ static bool maps_nothing(const struct twill_server *server, uint64_t *all, uint3
 void fuzz_server_connect(struct twill_server *server)
 {
     fuzz_must(twill_links_open(server, maps_nothing, NULL) == TWILL_OK);
-    if (server->core != NULL)
+    if (server->shard != NULL)
         fuzz_must(twill_replicas_open(server) == TWILL_OK);
 }
 
 void fuzz_server_close(struct twill_server *server)
 {
-    if (server->core != NULL)
+    if (server->shard != NULL)
         twill_replicas_close(server, false);
     twill_links_close(server, false);
     memset(messages, 0, sizeof(messages));
@@ -401,8 +401,8 @@ void fuzz_server_close(struct twill_server *server)
         free(server->key[k].sent);
         free(server->key[k].landed);
     }
-    if (server->core != NULL)
-        twill_cores_close(server);
+    if (server->shard != NULL)
+        twill_shards_close(server);
     free(server->memory.control);
     twill_server_drop_state(server);
     twill_server_unplace(server);

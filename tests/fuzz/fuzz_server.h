@@ -5,7 +5,7 @@
 #ifndef TWILL_FUZZ_SERVER_H
 #define TWILL_FUZZ_SERVER_H
 
-#include "lib/server/core/link.h"
+#include "lib/server/shard/link.h"
 #include "lib/server/state/state.h"
 #include "tests/fuzz/fuzz_input.h"
 
@@ -32,7 +32,7 @@ static inline bool fuzz_is_memory(const void *bytes, size_t count)
 
 /* fuzz_server_kernels.c. Return kernels that check their memory. */
 const struct twill_kernels *fuzz_server_kernels(void);
-/* Make a server with two tensors. uncut: without chunks and cores. */
+/* Make a server with two tensors. uncut: without chunks and shards. */
 struct twill_server *fuzz_server_open(struct fuzz_server_kind kind);
 /* Make its links and replicas. */
 void fuzz_server_connect(struct twill_server *server);

@@ -208,8 +208,8 @@ LIST
 # (Any may include public headers.)
 layers="base job engine wait comm report api"
 # The folders of an extension, in the same way; what is beside its README is above them all.
-train_layers="set compression optimizer lanes"
-server_layers="layout core state"
+train_layers="set compression optimizer reducers"
+server_layers="layout shard state"
 
 # Complain about includes that run up.
 check_tower() # root
@@ -246,13 +246,13 @@ self_test_tower()
     printf '#include "lib/%s/a.h"\n' base engine comm >"$scratch/tree/lib/comm/a.c"
     printf '#include "%s"\n' lib/base/a.h lib/train/a.h lib/extend.h >"$scratch/tree/lib/train/a.c"
     printf '#include "lib/comm/a.h"\n' >"$scratch/tree/lib/train/b.c"
-    mkdir -p "$scratch/tree/lib/train/set" "$scratch/tree/lib/train/lanes"
-    printf '#include "lib/train/%s.h"\n' a lanes/lanes set/set >"$scratch/tree/lib/train/set/a.c"
-    printf '#include "lib/train/%s.h"\n' lanes/lanes set/set >"$scratch/tree/lib/train/lanes/a.c"
+    mkdir -p "$scratch/tree/lib/train/set" "$scratch/tree/lib/train/reducers"
+    printf '#include "lib/train/%s.h"\n' a reducers/reducers set/set >"$scratch/tree/lib/train/set/a.c"
+    printf '#include "lib/train/%s.h"\n' reducers/reducers set/set >"$scratch/tree/lib/train/reducers/a.c"
     must_complain '^lib/engine/a.c: must not include lib/comm/a.h' check_tower "$scratch/tree"
     must_complain '^lib/train/b.c: must not include lib/comm/a.h' check_tower "$scratch/tree"
     must_complain '^lib/train/set/a.c: must not include lib/train/a.h' check_tower "$scratch/tree"
-    must_complain '^lib/train/set/a.c: must not include lib/train/lanes/lanes.h' check_tower "$scratch/tree"
+    must_complain '^lib/train/set/a.c: must not include lib/train/reducers/reducers.h' check_tower "$scratch/tree"
     [ "$(check_tower "$scratch/tree" | wc -l)" -eq 4 ] || fault "self-test: what is allowed is not: $(check_tower "$scratch/tree")"
 }
 

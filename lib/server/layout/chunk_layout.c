@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which ranks serve and work, how tensors are cut into chunks, and which core has which. All of it
+/* Which ranks serve and work, how tensors are cut into chunks, and which shard has which. All of it
  * is the same on all ranks, as it depends on what they have compared only. */
 #include "lib/base/balance.h"
 #include "lib/server/layout/layout.h"
@@ -78,7 +78,7 @@ twill_status twill_server_cast(struct twill_server *server)
         number_ranks(server, serves);
     free(serves);
     server->roles.threads = (uint32_t)twill_max((size_t)o->threads, 1);
-    server->roles.cores = server->roles.servers * server->roles.threads;
+    server->roles.shards = server->roles.servers * server->roles.threads;
     return status;
 }
 
@@ -157,11 +157,11 @@ static twill_status cut_tensors(struct twill_server *server)
     return TWILL_OK;
 }
 
-/* Divide the chunks among the cores. */
+/* Divide the chunks among the shards. */
 static twill_status divide_chunks(struct twill_server *server)
 {
     struct twill_load *load = calloc(twill_max(server->cut.places, 1), sizeof(*load));
-    uint64_t *total = calloc(server->roles.cores, sizeof(*total));
+    uint64_t *total = calloc(server->roles.shards, sizeof(*total));
     if (load == NULL || total == NULL) {
         free(load);
         free(total);
@@ -173,11 +173,11 @@ static twill_status divide_chunks(struct twill_server *server)
             (struct twill_load){server->cut.place[i].count *
                                     twill_type_size(server->key[server->cut.place[i].key].type),
                                 i, 0};
-    twill_balance(load, server->cut.places, total, server->roles.cores);
+    twill_balance(load, server->cut.places, total, server->roles.shards);
     for (uint32_t i = 0; i < server->cut.places; i++)
-        server->cut.place[load[i].item].core = load[i].bin;
+        server->cut.place[load[i].item].shard = load[i].bin;
     server->cut.least_bytes = UINT64_MAX;
-    for (uint32_t c = 0; c < server->roles.cores; c++) {
+    for (uint32_t c = 0; c < server->roles.shards; c++) {
         server->cut.most_bytes = twill_max(server->cut.most_bytes, total[c]);
         server->cut.least_bytes = twill_min(server->cut.least_bytes, total[c]);
     }

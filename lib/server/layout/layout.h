@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A parameter server from inside. Which file does what is in README.md.
  *
- * Tensors are cut into chunks. A core is a share of a server's chunks that one thread at a time
- * works on, and with options.threads always the same; only it touches them. Cores are numbered over
- * all servers: server * threads + thread. A worker reaches a core by a port: by rings and answers
- * in memory that both map, on one node, else by messages on a communicator of the two. */
+ * Tensors are cut into chunks. A shard is a share of a server's chunks that one thread at a time
+ * works on, and with options.threads always the same; only it touches them. Shards are numbered
+ * over all servers: server * threads + thread. A worker reaches a shard by a port: by rings and
+ * answers in memory that both map, on one node, else by messages on a communicator of the two. */
 #ifndef TWILL_SERVER_LAYOUT_H
 #define TWILL_SERVER_LAYOUT_H
 
@@ -14,24 +14,24 @@
 
 #include <pthread.h>
 
-#define TWILL_SERVER_KEYS_MOST  (1u << 20)
-#define TWILL_SERVER_CORES_MOST 64u /* of a server */
-#define TWILL_SERVER_NO_CORE    UINT32_MAX
-#define TWILL_SERVER_CHUNK_STEP 1024u
-#define TWILL_SERVER_CHUNK_MOST ((size_t)1 << 30)
-#define TWILL_STALENESS_MOST    1024u                  /* of the histogram */
-#define TWILL_LIST_HEAD         (2 * sizeof(uint32_t)) /* of a sparse list: its length, and 0 */
-#define TWILL_LIST_ENTRY        (sizeof(uint32_t) + sizeof(float))
+#define TWILL_SERVER_KEYS_MOST   (1u << 20)
+#define TWILL_SERVER_SHARDS_MOST 64u /* of a server */
+#define TWILL_SERVER_NO_SHARD    UINT32_MAX
+#define TWILL_SERVER_CHUNK_STEP  1024u
+#define TWILL_SERVER_CHUNK_MOST  ((size_t)1 << 30)
+#define TWILL_STALENESS_MOST     1024u                  /* of the histogram */
+#define TWILL_LIST_HEAD          (2 * sizeof(uint32_t)) /* of a sparse list: its length, and 0 */
+#define TWILL_LIST_ENTRY         (sizeof(uint32_t) + sizeof(float))
 
 struct twill_answer;
-struct twill_core;
+struct twill_shard;
 struct twill_order_ring;
 struct twill_server_link;
 
 /* Where a chunk is; the same on all ranks. */
 struct twill_chunk_place {
     uint32_t key;
-    uint32_t core;              /* its number; twill_replica_core() has a copy */
+    uint32_t shard;             /* its number; twill_replica_shard() has a copy */
     size_t first, count;        /* elements of the tensor */
     size_t wire_at, wire_bytes; /* of its gradient, within what a worker pushes of the tensor */
 };
@@ -64,9 +64,9 @@ struct twill_server_key {
     _Atomic uint64_t version;
 };
 
-/* A worker's end of the way to a core. */
+/* A worker's end of the way to a shard. */
 struct twill_port {
-    uint32_t core, rank;               /* rank: of the server, in server->comm */
+    uint32_t shard, rank;              /* rank: of the server, in server->comm */
     uint32_t *chunks;                  /* [keys] of each key there */
     uint64_t *push_bytes, *pull_bytes; /* [keys] of these, as they travel */
     struct twill_order_ring *ring;     /* in this rank's memory, or NULL */
@@ -75,7 +75,7 @@ struct twill_port {
     struct twill_server_link *link;
 };
 
-/* What a worker, or a core, has sent and received; bytes_messages of that by messages. */
+/* What a worker, or a shard, has sent and received; bytes_messages of that by messages. */
 struct twill_server_usage {
     uint64_t bytes_sent, bytes_received, bytes_messages, bytes_metadata, bytes_copied, credit_waits;
 };
@@ -92,7 +92,7 @@ static inline void twill_usage_add(struct twill_server_usage *usage, size_t sent
 
 /* This rank as a worker. */
 struct twill_server_work {
-    struct twill_port *port; /* [cores] */
+    struct twill_port *port; /* [shards] */
     pthread_mutex_t posting; /* of orders, of the queues of links, and of `usage` */
     struct twill_server_usage usage;
     bool left;                   /* it pushes and pulls no more */
@@ -121,18 +121,18 @@ struct twill_server_failure {
     struct twill_error error, refused; /* error: that has broken the server */
 };
 
-/* Which rank does what: numbers of servers, workers and cores. Constant after the creation. */
+/* Which rank does what: numbers of servers, workers and shards. Constant after the creation. */
 struct twill_server_roles {
     uint32_t servers, workers;
     uint32_t *server_rank;   /* [servers] ascending; worker_rank too */
     uint32_t *worker_rank;   /* [workers] */
     _Atomic bool *suspect;   /* [servers] found dead; their last answers may come */
     uint32_t server, worker; /* this rank's number among them; UINT32_MAX: none */
-    uint32_t threads;        /* cores of a server, at least 1 */
-    uint32_t cores;          /* of all servers */
+    uint32_t threads;        /* shards of a server, at least 1 */
+    uint32_t shards;         /* of all servers */
 };
 
-/* The rule of updates. Changed by twill_server_set_optimizer(), with all cores here locked. */
+/* The rule of updates. Changed by twill_server_set_optimizer(), with all shards here locked. */
 struct twill_server_rule {
     twill_optimizer optimizer, declared; /* declared: by the options; equal on all ranks */
     uint64_t settings;                   /* how often `optimizer` has been changed */
@@ -141,11 +141,11 @@ struct twill_server_rule {
     uint32_t need;   /* gradients of an update: options.k, or c of n-softsync; set by the commit */
 };
 
-/* How the tensors are cut, and divided among the cores. The same on all ranks after the commit. */
+/* How the tensors are cut, and divided among the shards. The same on all ranks after the commit. */
 struct twill_server_cut {
     struct twill_chunk_place *place; /* [places] by key */
     uint32_t places;
-    uint64_t most_bytes, least_bytes; /* of a core */
+    uint64_t most_bytes, least_bytes; /* of a shard */
     size_t chunk_bytes;               /* as options.chunk_bytes, or chosen; 0: not yet */
     const char *chunk_choice;         /* how, in words */
 };
@@ -162,7 +162,7 @@ struct twill_server {
     struct twill_server_roles roles;
     struct twill_server_cut cut;
     struct twill_server_past past;
-    bool starts; /* threads of cores may run on other ranks */
+    bool starts; /* threads of shards may run on other ranks */
     _Atomic bool committed;
     struct twill_advancer *hook; /* of threads that wait; added at the commit, or NULL */
     struct twill_server_failure failure;
@@ -171,7 +171,7 @@ struct twill_server {
     uint32_t keys, keys_held;
     struct twill_server_memory memory;
     struct twill_server_work work;
-    struct twill_core *core; /* [threads] of a server */
+    struct twill_shard *shard; /* [threads] of a server */
     struct twill_server_link *link;
     uint32_t links;
     _Atomic uint32_t moved; /* counts progress, for deadlines of waits */
@@ -185,26 +185,26 @@ bool twill_server_is_chunk_size(size_t bytes);
 
 /* Find out which ranks serve and work. */
 twill_status twill_server_cast(struct twill_server *server);
-/* Cut tensors into chunks and assign these to cores. On failure none are cut. */
+/* Cut tensors into chunks and assign these to shards. On failure none are cut. */
 twill_status twill_server_place(struct twill_server *server);
 /* Undo that. No state may be held. */
 void twill_server_unplace(struct twill_server *server);
-/* Return the rank of the server that has a core. */
-static inline uint32_t twill_core_rank(const struct twill_server *server, uint32_t core)
+/* Return the rank of the server that has a shard. */
+static inline uint32_t twill_shard_rank(const struct twill_server *server, uint32_t shard)
 {
-    return server->roles.server_rank[core / server->roles.threads];
+    return server->roles.server_rank[shard / server->roles.threads];
 }
 /* Return whether chunks have replicas: a server that is left alone has nowhere to put them. */
 static inline bool twill_server_replicates(const struct twill_server *server)
 {
     return server->options.replicas > 1 && server->roles.servers > 1;
 }
-/* Return the core that has the replicas of another one's chunks: that of the same number of the
- * next server; or TWILL_SERVER_NO_CORE. */
-static inline uint32_t twill_replica_core(const struct twill_server *server, uint32_t core)
+/* Return the shard that has the replicas of another one's chunks: that of the same number of the
+ * next server; or TWILL_SERVER_NO_SHARD. */
+static inline uint32_t twill_replica_shard(const struct twill_server *server, uint32_t shard)
 {
-    return twill_server_replicates(server) ? (core + server->roles.threads) % server->roles.cores
-                                           : TWILL_SERVER_NO_CORE;
+    return twill_server_replicates(server) ? (shard + server->roles.threads) % server->roles.shards
+                                           : TWILL_SERVER_NO_SHARD;
 }
 static inline bool twill_server_works(const struct twill_server *server)
 {

@@ -66,7 +66,7 @@ void twill_server_name_keys(const struct twill_server *server, uint32_t number, 
         const struct twill_server_key *key = &server->key[k];
         bool has = false;
         for (uint32_t c = 0; c < key->chunks; c++)
-            has |= server->cut.place[key->first_chunk + c].core / server->roles.threads == number;
+            has |= server->cut.place[key->first_chunk + c].shard / server->roles.threads == number;
         if (!has)
             continue;
         if (used + 64 > bytes) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The state of chunks: who has the newest, and how it gets to the cores.
+/* The state of chunks: who has the newest, and how it gets to the shards.
  *
  * A record is a chunk's version, the number of gradients that wait for its update, its parameters,
  * the optimizer's state and the sum of those gradients. A rank brings records of an older server,
@@ -128,12 +128,12 @@ static twill_status hold_chunk(struct twill_server *to, const struct twill_serve
 
 twill_status twill_server_hold_state(struct twill_server *to, const struct twill_server *from)
 {
-    for (uint32_t t = 0; from->core != NULL && t < from->roles.threads; t++) {
-        const struct twill_core *core = &from->core[t];
-        for (uint32_t i = 0; i < core->chunks; i++)
-            TWILL_TRY(NULL, hold_chunk(to, from, &core->chunk[i]));
-        for (uint32_t i = 0; i < core->copies; i++)
-            TWILL_TRY(NULL, hold_chunk(to, from, &core->copy[i]));
+    for (uint32_t t = 0; from->shard != NULL && t < from->roles.threads; t++) {
+        const struct twill_shard *shard = &from->shard[t];
+        for (uint32_t i = 0; i < shard->chunks; i++)
+            TWILL_TRY(NULL, hold_chunk(to, from, &shard->chunk[i]));
+        for (uint32_t i = 0; i < shard->copies; i++)
+            TWILL_TRY(NULL, hold_chunk(to, from, &shard->copy[i]));
     }
     return TWILL_OK;
 }
@@ -227,7 +227,7 @@ static twill_status hold_initial(struct twill_server *server, struct newest *new
     return TWILL_OK;
 }
 
-/* --- to the cores -------------------------------------------------------------------------------
+/* --- to the shards -------------------------------------------------------------------------------
  */
 
 /* Find a chunk, or its replica, by its place in a list in the order of places. */
@@ -245,26 +245,26 @@ static struct twill_chunk *find_chunk(struct twill_chunk *list, uint32_t count,
     return &list[first];
 }
 
-/* Bring a record from a rank to a core, as its chunk or as a replica. Ranks do this in the order of
- * chunks. */
+/* Bring a record from a rank to a shard, as its chunk or as a replica. Ranks do this in the order
+ * of chunks. */
 static twill_status bring_record(struct twill_server *server, uint32_t place, uint32_t from,
                                  uint32_t number, unsigned char *scratch)
 {
     const struct twill_chunk_place *wanted = &server->cut.place[place];
-    uint32_t to = twill_core_rank(server, number);
+    uint32_t to = twill_shard_rank(server, number);
     size_t bytes = twill_record_bytes(server, wanted);
     twill_status status = TWILL_OK;
     if (server->rank == from && to != from)
         status = twill_send(server->comm, server->past.held[place], bytes, TWILL_U8, (int)to);
     if (server->rank == to) {
-        struct twill_core *core = &server->core[number % server->roles.threads];
+        struct twill_shard *shard = &server->shard[number % server->roles.threads];
         const unsigned char *record = from == to ? server->past.held[place] : scratch;
         if (from != to)
             status = twill_recv(server->comm, scratch, bytes, TWILL_U8, (int)from);
-        if (status == TWILL_OK && wanted->core == number)
-            read_record(server, find_chunk(core->chunk, core->chunks, wanted), record);
+        if (status == TWILL_OK && wanted->shard == number)
+            read_record(server, find_chunk(shard->chunk, shard->chunks, wanted), record);
         else if (status == TWILL_OK)
-            read_record(server, find_chunk(core->copy, core->copies, wanted), record);
+            read_record(server, find_chunk(shard->copy, shard->copies, wanted), record);
     }
     if (status != TWILL_OK)
         return TWILL_SERVER_FAIL(server, status, "%s", twill_comm_message(server->comm));
@@ -284,11 +284,11 @@ static void set_numbers(struct twill_server *server, const struct newest *newest
         atomic_store(&key->pushes_end, least);
     }
     for (uint32_t t = 0; twill_server_serves(server) && t < server->roles.threads; t++) {
-        struct twill_core *core = &server->core[t];
-        for (uint32_t i = 0; i < core->chunks; i++) {
-            core->count.versions += core->chunk[i].version;
+        struct twill_shard *shard = &server->shard[t];
+        for (uint32_t i = 0; i < shard->chunks; i++) {
+            shard->count.versions += shard->chunk[i].version;
             for (uint32_t w = 0; w < server->roles.workers; w++)
-                core->chunk[i].worker[w].base = core->chunk[i].version;
+                shard->chunk[i].worker[w].base = shard->chunk[i].version;
         }
     }
 }
@@ -326,10 +326,10 @@ static twill_status spread(struct twill_server *server, struct newest *newest,
     if (!any)
         TWILL_TRY(NULL, hold_initial(server, newest));
     for (uint32_t i = 0; i < server->cut.places; i++) {
-        uint32_t from = holder_of(server, newest, i), core = server->cut.place[i].core,
-                 replica = twill_replica_core(server, core);
-        TWILL_TRY(NULL, bring_record(server, i, from, core, scratch));
-        if (replica != TWILL_SERVER_NO_CORE)
+        uint32_t from = holder_of(server, newest, i), shard = server->cut.place[i].shard,
+                 replica = twill_replica_shard(server, shard);
+        TWILL_TRY(NULL, bring_record(server, i, from, shard, scratch));
+        if (replica != TWILL_SERVER_NO_SHARD)
             TWILL_TRY(NULL, bring_record(server, i, from, replica, scratch));
     }
     set_numbers(server, newest);

@@ -3,7 +3,7 @@
 #ifndef TWILL_SERVER_STATE_H
 #define TWILL_SERVER_STATE_H
 
-#include "lib/server/core/core.h"
+#include "lib/server/shard/shard.h"
 
 size_t twill_record_bytes(const struct twill_server *server, const struct twill_chunk_place *place);
 /* Return what of these a record has only where the mode adds gradients: the sum, at its end. */
@@ -19,7 +19,7 @@ bool twill_record_check(unsigned char *record, bool has_sum);
 /* Return memory for the record that this rank brings of a chunk, by its place; NULL: no memory. */
 unsigned char *twill_server_hold(struct twill_server *server, uint32_t place);
 
-/* Bring each chunk's newest state to its cores. Collective. */
+/* Bring each chunk's newest state to its shards. Collective. */
 twill_status twill_server_spread_state(struct twill_server *server);
 /* Take copies of the chunks here into *held of `to`, which has the same tensors. */
 twill_status twill_server_hold_state(struct twill_server *to, const struct twill_server *from);

@@ -78,11 +78,11 @@ static bool write_chunks(struct state_stream *s)
     struct state_head head = {STATE_MAGIC, 0, server->cut.chunk_bytes};
     bool good;
     for (uint32_t t = 0; t < server->roles.threads; t++)
-        head.chunks += server->core[t].chunks;
+        head.chunks += server->shard[t].chunks;
     good = write_all(s, &head, sizeof(head));
     for (uint32_t t = 0; t < server->roles.threads && good; t++)
-        for (uint32_t i = 0; i < server->core[t].chunks && good; i++) {
-            const struct twill_chunk *chunk = &server->core[t].chunk[i];
+        for (uint32_t i = 0; i < server->shard[t].chunks && good; i++) {
+            const struct twill_chunk *chunk = &server->shard[t].chunk[i];
             size_t bytes = twill_record_bytes(server, chunk->place);
             struct state_chunk about;
             describe_chunk(server, chunk->place, &about);
@@ -149,9 +149,9 @@ twill_status twill_server_save(twill_server *server, const char *path)
         return TWILL_SERVER_REFUSE(server, "twill_server_save: this rank has no chunks");
     if (snprintf(own, sizeof(own), "%s.%u", path, server->rank) >= (int)sizeof(own))
         return TWILL_SERVER_REFUSE(server, "twill_server_save: the path is too long");
-    TWILL_TRY(NULL, twill_cores_lock(server, "twill_server_save"));
+    TWILL_TRY(NULL, twill_shards_lock(server, "twill_server_save"));
     twill_status status = write_file(server, own);
-    twill_cores_unlock(server);
+    twill_shards_unlock(server);
     return status;
 }
 

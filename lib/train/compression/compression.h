@@ -2,9 +2,9 @@
 /* What travels instead of the elements of a bucket.
  *
  * Compression of buckets of f32: a code of the gradients, in a wire buffer of the bucket. The
- * thread that marks the last tensor of a bucket ready encodes it, before the lane may start it; the
- * thread that delivers it decodes. What a code lacks stays in the residual, which is added to the
- * next step's gradient (error feedback: Seide et al. 2014, 1-bit SGD; Lin et al. 2018, Deep
+ * thread that marks the last tensor of a bucket ready encodes it, before the reducer may start it;
+ * the thread that delivers it decodes. What a code lacks stays in the residual, which is added to
+ * the next step's gradient (error feedback: Seide et al. 2014, 1-bit SGD; Lin et al. 2018, Deep
  * Gradient Compression; Karimireddy et al. 2019, error feedback fixes signSGD).
  *
  *   narrow   f16, bf16: an allreduce by twill_op_create_narrow(). Gradients are divided by the

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sharded update: what a set with an optimizer does with a bucket.
  *
- * Each segment of a bucket is reduce-scattered (by the lane), each rank updates its shard of it,
- * and the parameters are all-gathered on a communicator of their own. The lane collects reductions
- * in the order in which all ranks start them, so this order is also that of the units here: the
- * all-gathers have the same order on all ranks, whenever they begin.
+ * Each segment of a bucket is reduce-scattered (by the reducer), each rank updates its shard of it,
+ * and the parameters are all-gathered on a communicator of their own. The reducer collects
+ * reductions in the order in which all ranks start them, so this order is also that of the units
+ * here: the all-gathers have the same order on all ranks, whenever they begin.
  *
  * A set of options.late has two generations of parameters: those of a step are gathered while the
  * caller uses those of the step before. An update then goes from the shard's weights in f32, of
  * which there is one generation as of the state, to the parameters of its step.
  *
- * A lane has a queue, which it advances; what a queue has, and what its buckets have, is under the
- * lock of the lane, but for constants and the parameters. Queues of other lanes may wait for what
- * one of them has published (`clip`). */
+ * A reducer has a queue, which it advances; what a queue has, and what its buckets have, is under
+ * the lock of the reducer, but for constants and the parameters. Queues of other reducers may wait
+ * for what one of them has published (`clip`). */
 #ifndef TWILL_TRAIN_UPDATE_H
 #define TWILL_TRAIN_UPDATE_H
 
@@ -55,7 +55,7 @@ struct twill_update_unit {
     bool decoded;        /* the gradients are in the bucket's memory */
 };
 
-/* A lane's part of the norm of all gradients of a step, for optimizer.clip_norm. */
+/* A reducer's part of the norm of all gradients of a step, for optimizer.clip_norm. */
 struct twill_update_clip {
     double sum; /* squares: of the units added so far; then, of all ranks */
     twill_request *request;
@@ -66,8 +66,8 @@ struct twill_update_clip {
     float factor; /* of the gradients of the step; 1: not clipped */
 };
 
-/* The updates of a lane's buckets. Indices of units count from the commit on, modulo units_most, a
- * power of two. Steps follow each other: all units of one come before those of the next. */
+/* The updates of a reducer's buckets. Indices of units count from the commit on, modulo units_most,
+ * a power of two. Steps follow each other: all units of one come before those of the next. */
 struct twill_update_queue {
     struct twill_gradients *set;
     twill_comm *comm;               /* of the all-gathers and norms; from set-up to the end */
@@ -95,7 +95,7 @@ struct twill_update {
     uint32_t buckets;                   /* of all generations */
     float *state;                       /* of all shards of this rank */
     size_t state_bytes;
-    struct twill_update_queue *queue; /* [queues] one a lane */
+    struct twill_update_queue *queue; /* [queues] one a reducer */
     uint32_t queues;
     size_t *counts; /* [ranks] elements of the shards of a segment, while requests are made */
     uint32_t loads; /* times that master weights were to be taken from the parameters */
@@ -116,7 +116,8 @@ twill_status twill_update_open(struct twill_gradients *set);
 void twill_update_close(struct twill_gradients *set);
 /* Return whether shards have weights in f32 beside parameters of a type. */
 bool twill_update_has_master(const struct twill_gradients *set, twill_type type);
-/* Prepare the updates of the set's buckets, which are given to lanes. Collective, between steps. */
+/* Prepare the updates of the set's buckets, which are given to reducers. Collective, between steps.
+ */
 twill_status twill_update_prepare(struct twill_gradients *set);
 void twill_update_unprepare(struct twill_gradients *set);
 /* Prepare the reduction of a segment. Collective. */

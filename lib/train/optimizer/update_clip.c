@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Clipping by the norm of all gradients of a step (Pascanu, Mikolov and Bengio 2013): each rank
- * adds the squares of its shards, as they are reduced, a lane at a time; their queues exchange
+ * adds the squares of its shards, as they are reduced, a reducer at a time; their queues exchange
  * their sums, and each waits for those of the others before it updates anything. Sums are added in
- * the order of the lanes, so all have the same bits. */
+ * the order of the reducers, so all have the same bits. */
 #include "lib/train/optimizer/update_internal.h"
 
 #include <math.h>
@@ -71,12 +71,13 @@ static twill_status publish_sum(struct twill_update_queue *queue)
     set->update->sums[clip->published_steps % 2][queue - set->update->queue] = clip->sum;
     clip->published = true;
     clip->published_steps++;
-    /* In one order with `wanted` of the others' lanes, which they clear before they read this. */
+    /* In one order with `wanted` of the others' reducers, which they clear before they read this.
+     */
     atomic_fetch_add(&set->update->summed, 1);
     return TWILL_PENDING;
 }
 
-/* Compute the factor of a step from the sums of all lanes. */
+/* Compute the factor of a step from the sums of all reducers. */
 static float factor_of(struct twill_gradients *set, double limit, uint64_t step)
 {
     double sum = 0;

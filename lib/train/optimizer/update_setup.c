@@ -195,7 +195,7 @@ void *twill_gradients_parameters(const twill_gradients *set, int index)
 twill_status twill_update_make_queues(struct twill_gradients *set, uint32_t queues)
 {
     struct twill_update *update = set->update;
-    TWILL_SET_NEW(set, update->queue, queues, "lanes");
+    TWILL_SET_NEW(set, update->queue, queues, "reducers");
     for (uint32_t q = 0; q < queues; q++)
         update->queue[q].set = set;
     update->queues = queues;
@@ -269,10 +269,10 @@ bool twill_update_has_master(const struct twill_gradients *set, twill_type type)
     return type != TWILL_F32 || set->generations > 1;
 }
 
-/* Return the queue of a bucket: that of its lane. */
+/* Return the queue of a bucket: that of its reducer. */
 static struct twill_update_queue *queue_of(const struct twill_gradients *set, uint32_t b)
 {
-    return &set->update->queue[set->bucket[b].lane];
+    return &set->update->queue[set->bucket[b].reducer];
 }
 
 /* Prepare the shard and the all-gather of a segment. */

@@ -15,10 +15,11 @@
  * Counters have 64 bits: segments of 4 KiB would wrap 32 within a training run.
  *
  * What orders a step: `arrived` (acquire and release), so that the last thread to mark a tensor
- * sees what the others copied; its `filled` (release) lets the lane read the bucket; the lane's
- * `ended` (release) lets the waiting thread read the result. `reduced`, `step` and `late.delivered`
- * are written by the waiting thread only, of which there is one at a time. Buckets are divided anew
- * between steps, when no thread marks a tensor, but other threads may read counters. */
+ * sees what the others copied; its `filled` (release) lets the reducer read the bucket; the
+ * reducer's `ended` (release) lets the waiting thread read the result. `reduced`, `step` and
+ * `late.delivered` are written by the waiting thread only, of which there is one at a time. Buckets
+ * are divided anew between steps, when no thread marks a tensor, but other threads may read
+ * counters. */
 #ifndef TWILL_TRAIN_SET_H
 #define TWILL_TRAIN_SET_H
 
@@ -31,7 +32,7 @@
 /* Bytes: the largest bucket that autotuning tries. */
 #define TWILL_FUSED_TO_MOST ((size_t)64 << 20)
 
-struct twill_lane;
+struct twill_reducer;
 struct twill_update;
 struct twill_searches;
 struct twill_compressor;
@@ -74,10 +75,10 @@ struct twill_bucket {
     size_t count;          /* elements, with gaps between tensors */
     bool raw;              /* of tensors that are never compressed */
     uint32_t generation;
-    bool copies;    /* some of its tensors have memory of their own, and are copied */
-    int priority;   /* the lowest of its tensors */
-    uint32_t lane;  /* that reduces it */
-    size_t segment; /* units of the exchange in a segment, but the last */
+    bool copies;      /* some of its tensors have memory of their own, and are copied */
+    int priority;     /* the lowest of its tensors */
+    uint32_t reducer; /* that reduces it */
+    size_t segment;   /* units of the exchange in a segment, but the last */
     uint32_t segments;
     twill_request **request; /* [segments] persistent */
     struct twill_wire wire;
@@ -88,8 +89,8 @@ struct twill_bucket {
     _Atomic uint64_t filled;  /* steps in which all its tensors were marked, and encoded */
     _Atomic uint64_t reduced; /* reductions complete, their results in the tensors' memory */
     _Atomic uint64_t ended;   /* segments complete, in all steps */
-    uint64_t agreed;          /* by the lane: steps in which all ranks are ready for it */
-    uint64_t started;         /* by the lane: segments begun, in all steps */
+    uint64_t agreed;          /* by the reducer: steps in which all ranks are ready for it */
+    uint64_t started;         /* by the reducer: segments begun, in all steps */
 };
 
 /* Memory of all tensors of one type. */
@@ -102,7 +103,7 @@ struct twill_arena_of_type {
 /* The steps' results, for the caller's counters; written by the thread that waits. */
 struct twill_gradients_usage {
     uint64_t steps, bytes, bytes_exchanged;
-    _Atomic uint64_t operations, agreements; /* by the lanes */
+    _Atomic uint64_t operations, agreements; /* by the reducers */
     _Atomic uint64_t bytes_converted;
     _Atomic uint64_t bytes_copied; /* threads that mark tensors ready copy too */
     _Atomic uint64_t ns_exposed;
@@ -113,7 +114,7 @@ struct twill_gradients_usage {
 struct twill_gradients {
     struct twill_extend_process process;
     twill_comm *parent; /* the caller's */
-    twill_comm *comm;   /* of the first lane, for what is done between steps; NULL: not yet */
+    twill_comm *comm;   /* of the first reducer, for what is done between steps; NULL: not yet */
     struct twill_gradients_options options;
     bool committed;
     _Atomic bool broken;
@@ -140,8 +141,8 @@ struct twill_gradients {
     } late;
     struct twill_compressor *compressor; /* NULL: nothing is compressed */
     struct twill_update *update;         /* NULL: the set has no optimizer */
-    struct twill_lane *lane;             /* [lanes] */
-    uint32_t lanes;
+    struct twill_reducer *reducer;       /* [reducers] */
+    uint32_t reducers;
     struct twill_searches *searches; /* of the first steps; NULL before the commit */
     struct twill_gradients_usage usage;
     char line[1024]; /* result of twill_gradients_describe() */
@@ -150,7 +151,7 @@ struct twill_gradients {
 /* --- lib/train/set/set.c --- */
 
 /* Record that a call on one of the set's communicators has failed; the set is broken then. Returns
- * the status. Whoever called down ends the lanes. */
+ * the status. Whoever called down ends the reducers. */
 twill_status twill_set_fail(struct twill_gradients *set, const twill_comm *comm,
                             twill_status status);
 /* Fail with a message, on all ranks: there is none yet on the communicator, as no call on it has

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Parameter servers: the bytes that servers and workers send and receive in each layout, the
- * metadata beside them, what is copied and registered, credits, and the balance of cores. */
+ * metadata beside them, what is copied and registered, credits, and the balance of shards. */
 #include "lib/twill_server.h"
 #include "tests/support/unit.h"
 

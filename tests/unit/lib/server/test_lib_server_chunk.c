@@ -3,13 +3,13 @@
  * random orders of three workers, acknowledgements of the replica and a death in between. What is
  * counted is how many gradients of each worker are where. chunk.c is compiled into this program,
  * with doubles of what it calls. */
-#define twill_core_pushed  chunk_test_pushed
-#define twill_core_deliver chunk_test_deliver
-#define twill_replica_send chunk_test_send
-#define twill_chunk_add    chunk_test_add
-#define twill_chunk_update chunk_test_update
-#define twill_chunk_factor chunk_test_factor
-#include "lib/server/core/chunk.c"
+#define twill_shard_pushed  chunk_test_pushed
+#define twill_shard_deliver chunk_test_deliver
+#define twill_replica_send  chunk_test_send
+#define twill_chunk_add     chunk_test_add
+#define twill_chunk_update  chunk_test_update
+#define twill_chunk_factor  chunk_test_factor
+#include "lib/server/shard/chunk.c"
 #include "tests/support/unit.h"
 
 enum { CHUNK_WORKERS = 3, CHUNK_ORDERS = 400, CHUNK_SEEDS = 160 };
@@ -21,10 +21,10 @@ struct gradient_counts {
 
 static struct chunk_test {
     struct twill_server server;
-    struct twill_core core;
+    struct twill_shard shard;
     struct twill_chunk chunk;
     struct twill_chunk_worker chunk_worker[CHUNK_WORKERS];
-    struct twill_core_worker worker[CHUNK_WORKERS];
+    struct twill_shard_worker worker[CHUNK_WORKERS];
     bool sending; /* to the replica */
     const void *data[CHUNK_WORKERS];
     float factor[CHUNK_WORKERS];
@@ -43,36 +43,36 @@ static struct chunk_test {
 /* Return what the server has of a worker's gradients, or what outlives it. */
 static uint64_t gradients_kept(uint32_t w)
 {
-    return test.core.to != NULL ? test.copied.of[w] : test.parameters.of[w] + test.waiting.of[w];
+    return test.shard.to != NULL ? test.copied.of[w] : test.parameters.of[w] + test.waiting.of[w];
 }
 
-void twill_core_pushed(struct twill_core *core, const struct twill_chunk *chunk, uint32_t w)
+void twill_shard_pushed(struct twill_shard *shard, const struct twill_chunk *chunk, uint32_t w)
 {
     assert_true(test.push[w]);
     test.push[w] = false;
-    test.refused.of[w] += core->count.dropped - test.dropped;
-    test.dropped = core->count.dropped;
+    test.refused.of[w] += shard->count.dropped - test.dropped;
+    test.dropped = shard->count.dropped;
     assert_int_equal(gradients_kept(w) + test.refused.of[w], test.ordered.of[w]);
 }
 
-void twill_core_deliver(struct twill_core *core, struct twill_chunk *chunk, uint32_t w)
+void twill_shard_deliver(struct twill_shard *shard, struct twill_chunk *chunk, uint32_t w)
 {
-    twill_server_mode mode = core->server->options.mode;
-    assert_true(test.pull[w] && !core->worker[w].gone);
+    twill_server_mode mode = shard->server->options.mode;
+    assert_true(test.pull[w] && !shard->worker[w].gone);
     test.pull[w] = false;
     chunk->worker[w].base = chunk->version;
     for (uint32_t v = 0; v < CHUNK_WORKERS; v++) {
-        if (core->to != NULL)
+        if (shard->to != NULL)
             assert_int_equal(test.copied.of[v], test.parameters.of[v] + test.waiting.of[v]);
-        if (mode == TWILL_SERVER_BOUNDED && !core->worker[v].gone)
-            assert_true(test.parameters.of[v] + (uint64_t)core->server->options.k >=
+        if (mode == TWILL_SERVER_BOUNDED && !shard->worker[v].gone)
+            assert_true(test.parameters.of[v] + (uint64_t)shard->server->options.k >=
                         test.ordered.of[w]);
     }
-    if (holds(core) || mode == TWILL_SERVER_BOUNDED)
+    if (holds(shard) || mode == TWILL_SERVER_BOUNDED)
         assert_int_equal(test.parameters.of[w] + test.refused.of[w], test.ordered.of[w]);
 }
 
-void twill_replica_send(struct twill_core *core, struct twill_chunk *chunk)
+void twill_replica_send(struct twill_shard *shard, struct twill_chunk *chunk)
 {
     assert_true(chunk->replicating && !test.sending);
     test.sending = true;
@@ -85,15 +85,15 @@ static uint32_t worker_of(const void *data)
     return (uint32_t)((const char *)data - test.gradient);
 }
 
-void twill_chunk_add(struct twill_core *core, const struct twill_chunk *chunk, float *sum,
+void twill_chunk_add(struct twill_shard *shard, const struct twill_chunk *chunk, float *sum,
                      const void *data, float factor)
 {
     assert_true(sum == chunk->sum && !test.sending);
     test.waiting.of[worker_of(data)]++;
 }
 
-void twill_chunk_update(struct twill_core *core, struct twill_chunk *chunk, const void *const *data,
-                        const float *factor, unsigned n, float scale)
+void twill_chunk_update(struct twill_shard *shard, struct twill_chunk *chunk,
+                        const void *const *data, const float *factor, unsigned n, float scale)
 {
     assert_true(!test.sending);
     for (unsigned i = 0; i < n; i++)
@@ -104,7 +104,7 @@ void twill_chunk_update(struct twill_core *core, struct twill_chunk *chunk, cons
     }
 }
 
-float twill_chunk_factor(const struct twill_core *core, const struct twill_chunk *chunk,
+float twill_chunk_factor(const struct twill_shard *shard, const struct twill_chunk *chunk,
                          uint32_t worker)
 {
     return 1;
@@ -123,15 +123,15 @@ static void chunk_test_begin(twill_server_mode mode, uint64_t seed)
     test.server.rule.need = mode == TWILL_SERVER_ASYNC || mode == TWILL_SERVER_BOUNDED
                                 ? 1
                                 : (uint32_t)test.server.options.k;
-    test.core.server = &test.server;
-    test.core.chunk = &test.chunk;
-    test.core.chunks = 1;
-    test.core.worker = test.worker;
-    test.core.count.staleness = test.staleness;
-    test.core.data = test.data;
-    test.core.factor = test.factor;
-    test.core.to = seed % 2 != 0 ? (void *)&test.sending : NULL;
-    atomic_store(&test.core.present, CHUNK_WORKERS);
+    test.shard.server = &test.server;
+    test.shard.chunk = &test.chunk;
+    test.shard.chunks = 1;
+    test.shard.worker = test.worker;
+    test.shard.count.staleness = test.staleness;
+    test.shard.data = test.data;
+    test.shard.factor = test.factor;
+    test.shard.to = seed % 2 != 0 ? (void *)&test.sending : NULL;
+    atomic_store(&test.shard.present, CHUNK_WORKERS);
     test.chunk.worker = test.chunk_worker;
     if (mode == TWILL_SERVER_K_BATCH_SYNC || mode == TWILL_SERVER_K_BATCH_ASYNC ||
         mode == TWILL_SERVER_SOFTSYNC)
@@ -150,11 +150,11 @@ static void order(uint32_t w, unsigned kind)
     bool pull = (kind & TWILL_ORDER_PULL) != 0 && !test.pull[w];
     if (push) {
         test.push[w] = true;
-        twill_chunk_push(&test.core, &test.chunk, w, &test.gradient[w], ++test.ordered.of[w]);
+        twill_chunk_push(&test.shard, &test.chunk, w, &test.gradient[w], ++test.ordered.of[w]);
     }
     if (pull) {
         test.pull[w] = true;
-        twill_chunk_pull(&test.core, &test.chunk, w);
+        twill_chunk_pull(&test.shard, &test.chunk, w);
     }
 }
 
@@ -164,16 +164,16 @@ static void acknowledge(void)
         return;
     test.sending = false;
     test.copied = test.sent;
-    twill_chunk_copied(&test.core, &test.chunk);
+    twill_chunk_copied(&test.shard, &test.chunk);
 }
 
-/* As twill_core_lose() does for each chunk. */
+/* As twill_shard_lose() does for each chunk. */
 static void lose_worker(uint32_t w)
 {
     test.worker[w].gone = true;
-    atomic_fetch_sub(&test.core.present, 1);
+    atomic_fetch_sub(&test.shard.present, 1);
     test.chunk_worker[w].pulls = test.pull[w] = false;
-    twill_chunk_recheck(&test.core, &test.chunk);
+    twill_chunk_recheck(&test.shard, &test.chunk);
 }
 
 /* --- what waits ------------------------------------------------------------------------------- */
@@ -200,10 +200,10 @@ static void check_waiting(void)
         if (mode == TWILL_SERVER_BOUNDED)
             assert_true(test.ordered.of[w] > slowest_ordered() + k);
         else
-            assert_true(holds(&test.core) && test.push[w]);
+            assert_true(holds(&test.shard) && test.push[w]);
     }
-    unsigned all = atomic_load(&test.core.present) + held_of_dead;
-    if (!holds(&test.core))
+    unsigned all = atomic_load(&test.shard.present) + held_of_dead;
+    if (!holds(&test.shard))
         assert_int_equal(pushes, 0);
     else
         assert_true(pushes < (mode == TWILL_SERVER_SYNC ? all : twill_min(all, k)));

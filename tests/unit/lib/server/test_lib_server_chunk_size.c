@@ -100,7 +100,7 @@ static void rank_by_rule(int rank, int size, twill_bootstrap *bootstrap, void *u
     twill_test_disconnect(r.comm, r.context);
 }
 
-/* Four chunks at least for each core, of 64 or 128 KiB at most and 32 KiB at least. Small tensors
+/* Four chunks at least for each shard, of 64 or 128 KiB at most and 32 KiB at least. Small tensors
  * and compressed ones are not tried. */
 TWILL_TEST(test_rule)
 {

@@ -2,7 +2,7 @@
 /* A worker's memory, which a server maps, stays as it is until the server does not read it any
  * more: when the worker destroys its end, or rebuilds it, before the server does, and when the
  * server does not come. */
-#include "lib/server/core/core.h"
+#include "lib/server/shard/shard.h"
 #include "lib/twill_recover.h"
 #include "tests/support/no_threads.h"
 #include "tests/support/unit.h"
@@ -26,7 +26,7 @@ static twill_status open_memory_server(twill_server **server, twill_comm *comm, 
 /* Look at the worker's gradient, as the server maps it, while the worker goes on. */
 static bool sees_gradient(const struct twill_server *server)
 {
-    const float *sent = (const void *)server->core[0].worker[0].key[0].sent;
+    const float *sent = (const void *)server->shard[0].worker[0].key[0].sent;
     bool same = sent != NULL;
     for (unsigned i = 0; i < MEMORY_LOOKS && same; i++) {
         same = sent[MEMORY_COUNT / 2] == 5;
@@ -102,7 +102,7 @@ TWILL_TEST(test_silent_server)
 
 /* --- a commit that fails when some threads run ------------------------------------------------ */
 
-/* Both ranks work and serve. Rank 1 has no thread for its core and ends its part, while that of
+/* Both ranks work and serve. Rank 1 has no thread for its shard and ends its part, while that of
  * rank 0 runs. */
 TWILL_TEST_OF_RANKS(test_threadless_server, 2)
 {
@@ -120,8 +120,8 @@ TWILL_TEST_OF_RANKS(test_threadless_server, 2)
     TWILL_CHECK(twill_server_add(server, &tensor, NULL) == TWILL_OK);
     twill_status status = twill_server_commit(server);
     TWILL_CHECK(status == TWILL_ERR_SYSTEM, "%d: %s", status, twill_server_message(server));
-    TWILL_CHECK(server->core != NULL && server->core[0].thread.running == (rank == 0));
-    const unsigned char *sent = server->core[0].worker[1].key[0].sent;
+    TWILL_CHECK(server->shard != NULL && server->shard[0].thread.running == (rank == 0));
+    const unsigned char *sent = server->shard[0].worker[1].key[0].sent;
     if (rank == 1) {
         server->key[0].sent[MEMORY_COUNT / 2] = 5;
         twill_server_destroy(server);

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Chunks as a pipeline: the time of an exchange of one tensor with a server of several cores whose
- * sums take a time that is injected, cut into one chunk and into more. The model: the core with the
- * most chunks takes all of its part, one chunk after the other. Times are printed, not checked;
- * checked are the sums, that each core has reduced its chunks, and that one thread alone has
+/* Chunks as a pipeline: the time of an exchange of one tensor with a server of several shards whose
+ * sums take a time that is injected, cut into one chunk and into more. The model: the shard with
+ * the most chunks takes all of its part, one chunk after the other. Times are printed, not checked;
+ * checked are the sums, that each shard has reduced its chunks, and that one thread alone has
  * touched each chunk. */
 #include "kernels/kernels.h"
 #include "lib/comm/comm.h"
-#include "lib/server/core/core.h"
+#include "lib/server/shard/shard.h"
 #include "tests/support/unit.h"
 
-enum { PIPELINE_CORES = 4, PIPELINE_COUNT = 16 * 1024, PIPELINE_STEPS = 3, CHUNKS_MOST = 64 };
+enum { PIPELINE_SHARDS = 4, PIPELINE_COUNT = 16 * 1024, PIPELINE_STEPS = 3, CHUNKS_MOST = 64 };
 #define PIPELINE_DELAY_NS 80000000.0 /* of the reduction of the whole tensor */
 
 struct pipeline_case {
@@ -90,7 +90,7 @@ static void rank_pipelined(int rank, int size, twill_bootstrap *bootstrap, void 
     context->machine.kernels = &slow;
     twill_server_defaults(&options);
     options.layout = TWILL_SERVER_NC;
-    options.threads = PIPELINE_CORES;
+    options.threads = PIPELINE_SHARDS;
     options.op = TWILL_SUM;
     options.chunk_bytes = PIPELINE_COUNT * sizeof(float) / c->chunks;
     TWILL_CHECK(twill_server_create(&server, comm, &options) == TWILL_OK);
@@ -100,9 +100,9 @@ static void rank_pipelined(int rank, int size, twill_bootstrap *bootstrap, void 
         TWILL_CHECK(push_and_check(server, rank, rank == 1 ? &c->seconds : &seconds));
     else {
         TWILL_CHECK(twill_server_serve(server) == TWILL_OK);
-        for (unsigned t = 0; t < PIPELINE_CORES; t++)
-            TWILL_CHECK(server->core[t].count.updates ==
-                        PIPELINE_STEPS * (uint64_t)server->core[t].chunks);
+        for (unsigned t = 0; t < PIPELINE_SHARDS; t++)
+            TWILL_CHECK(server->shard[t].count.updates ==
+                        PIPELINE_STEPS * (uint64_t)server->shard[t].chunks);
     }
     twill_server_destroy(server);
     twill_test_disconnect(comm, context);
@@ -111,11 +111,11 @@ static void rank_pipelined(int rank, int size, twill_bootstrap *bootstrap, void 
 TWILL_TEST(test_pipeline)
 {
     const unsigned chunks[] = {1, 2, 4, 16, CHUNKS_MOST};
-    printf("an exchange with %d cores; a sum of the whole tensor takes %.0f ms\n", PIPELINE_CORES,
+    printf("an exchange with %d shards; a sum of the whole tensor takes %.0f ms\n", PIPELINE_SHARDS,
            PIPELINE_DELAY_NS * 1e-6);
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(chunks); i++) {
         struct pipeline_case c = {chunks[i], 0};
-        double most = (double)((chunks[i] + PIPELINE_CORES - 1) / PIPELINE_CORES) / chunks[i];
+        double most = (double)((chunks[i] + PIPELINE_SHARDS - 1) / PIPELINE_SHARDS) / chunks[i];
         touchers.count = 0;
         twill_test_run_ranks(3, rank_pipelined, &c);
         assert_int_equal(touchers.count, chunks[i]);

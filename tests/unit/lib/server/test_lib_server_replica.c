@@ -3,7 +3,7 @@
  * not, and then the server that has it. What the survivors go on with has the same bits as what
  * they had pulled from it, and what it had taken and not yet applied is not lost. */
 #include "lib/comm/comm.h"
-#include "lib/server/core/link.h"
+#include "lib/server/shard/link.h"
 #include "lib/twill_recover.h"
 #include "tests/support/unit.h"
 
@@ -114,7 +114,7 @@ static bool observe(struct replica_rank *r)
     memcpy(r->pulled, twill_server_parameters(r->server, 0), sizeof(r->pulled));
     for (uint32_t p = 0; p < r->server->cut.places; p++)
         for (size_t i = 0; i < place[p].count; i++)
-            r->of_server[place[p].first + i] = place[p].core < r->server->roles.threads;
+            r->of_server[place[p].first + i] = place[p].shard < r->server->roles.threads;
     atomic_store(&progress->pulled, 1);
     TWILL_REQUIRE(kill(atomic_load(&progress->server_pid), SIGKILL) == 0);
     while (twill_server_pull(r->server, 0) == TWILL_OK &&

@@ -2,7 +2,7 @@
 /* State files: tensors whose long names begin alike, gradients that wait for an update, in the same
  * mode and in another one. Ranks whose options differ are told which. Memory is registered with the
  * network in the first exchange, or before. */
-#include "lib/server/core/core.h"
+#include "lib/server/shard/shard.h"
 #include "tests/support/unit.h"
 
 enum { STATE_COUNT = 600, STATE_KEYS = 2, LONG_NAME = 400 };
@@ -85,8 +85,8 @@ static bool save_and_load(struct state_rank *r)
     r->server = NULL;
     /* One that holds gradients waits for none of them. */
     TWILL_REQUIRE(open_state_server(r, TWILL_SERVER_SYNC, true));
-    TWILL_REQUIRE(r->server->core[0].chunk[0].version == 1 &&
-                  r->server->core[0].chunk[0].waiting == 0);
+    TWILL_REQUIRE(r->server->shard[0].chunk[0].version == 1 &&
+                  r->server->shard[0].chunk[0].waiting == 0);
     TWILL_REQUIRE(push_constants(r, 1));
     TWILL_REQUIRE(check_parameters(r, -7));
     twill_server_destroy(r->server);

@@ -95,18 +95,18 @@ TWILL_TEST_OF_RANKS(test_fails, 1)
     twill_test_close(comm);
 }
 
-/* Calls that read or change a core do not wait for ever for a thread that is in it. */
+/* Calls that read or change a shard do not wait for ever for a thread that is in it. */
 static bool check_locked(struct twill_server *server)
 {
     twill_server_counters counters;
     uint64_t staleness[2];
-    TWILL_REQUIRE(twill_core_try_lock(&server->core[0]));
+    TWILL_REQUIRE(twill_shard_try_lock(&server->shard[0]));
     TWILL_REQUIRE(twill_server_count(server, &counters) == TWILL_ERR_TIMEOUT);
     TWILL_REQUIRE(strstr(twill_server_message(server), "twill_server_count: another thread") !=
                   NULL);
     TWILL_REQUIRE(twill_server_staleness(server, staleness, 2) == TWILL_ERR_TIMEOUT);
     TWILL_REQUIRE(twill_server_save(server, "/dev/null/state") == TWILL_ERR_TIMEOUT);
-    twill_core_unlock(&server->core[0]);
+    twill_shard_unlock(&server->shard[0]);
     TWILL_REQUIRE(twill_server_count(server, &counters) == TWILL_OK);
     return true;
 }

@@ -46,13 +46,13 @@ static void rank_bytes(int rank, int size, twill_bootstrap *bootstrap, void *use
     twill_counters before = {0}, after = {0};
     twill_gradients_counters counters = {0};
     for (unsigned step = 0; ok && step < 2; step++) {
-        (void)twill_comm_counters(m.set->lane[0].comm, &before);
+        (void)twill_comm_counters(m.set->reducer[0].comm, &before);
         float *memory = twill_gradients_memory(m.set, 0);
         for (size_t i = 0; i < EVEN; i++)
             memory[i] = (float)(i % 7) - 3;
         ok = twill_gradients_ready(m.set, 0) == TWILL_OK &&
              twill_gradients_wait_all(m.set) == TWILL_OK;
-        (void)twill_comm_counters(m.set->lane[0].comm, &after);
+        (void)twill_comm_counters(m.set->reducer[0].comm, &after);
     }
     (void)TWILL_NOTE(ok, "%s", twill_gradients_message(m.set));
     if (ok && rank == 0) {

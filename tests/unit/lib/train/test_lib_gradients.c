@@ -216,9 +216,9 @@ static const char *const priority[] = {
     "TWILL_GRADIENTS=order=priority,bucket=32K,first=4K,segment=4K", NULL};
 
 /* Communication threads, each with buckets of its own. */
-static const char *const lanes[] = {"TWILL_GRADIENTS=threads=1",
-                                    "TWILL_GRADIENTS=threads=3,bucket=16K,first=1K",
-                                    "TWILL_GRADIENTS=threads=2,order=priority,segment=4K", NULL};
+static const char *const reducers[] = {"TWILL_GRADIENTS=threads=1",
+                                       "TWILL_GRADIENTS=threads=3,bucket=16K,first=1K",
+                                       "TWILL_GRADIENTS=threads=2,order=priority,segment=4K", NULL};
 
 TWILL_TEST(test_backward)
 {
@@ -236,5 +236,5 @@ TWILL_TEST(test_threads)
 {
     run_all(true, true, true, backward + 2);
     run_all(false, true, true, priority + 1);
-    run_all(true, true, true, lanes);
+    run_all(true, true, true, reducers);
 }

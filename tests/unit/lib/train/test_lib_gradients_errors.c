@@ -294,8 +294,8 @@ static void *break_parent(void *argument)
     return NULL;
 }
 
-/* The parent breaks in another thread, then the set is destroyed: that breaks its lanes, and is not
- * collective. */
+/* The parent breaks in another thread, then the set is destroyed: that breaks its reducers, and is
+ * not collective. */
 TWILL_TEST_OF_RANKS(test_parent_breaks, 2)
 {
     struct twill_test_set r;

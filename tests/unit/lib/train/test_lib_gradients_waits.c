@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Gradient sets: counters beyond 2^32, waits of which nothing comes, sets with threads that fork,
- * are compared or divided anew, a commit that one rank refuses, and the assignment to lanes. */
+ * are compared or divided anew, a commit that one rank refuses, and the assignment to reducers. */
 #include "lib/base/balance.h"
 #include "lib/comm/comm.h"
 #include "lib/train/gradients.h"
@@ -110,7 +110,8 @@ static void rank_lets_wait(int rank, int size, twill_bootstrap *bootstrap, void 
     twill_test_set_close(&r, bootstrap);
 }
 
-/* Rank 0's lane waits for rank 1, and is interrupted all the time: its wait times out all the same.
+/* Rank 0's reducer waits for rank 1, and is interrupted all the time: its wait times out all the
+ * same.
  */
 static void rank_interrupted(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
@@ -118,13 +119,13 @@ static void rank_interrupted(int rank, int size, twill_bootstrap *bootstrap, voi
     TWILL_CHECK(waits_start(&r, bootstrap, TWILL_TEST_PATIENT, user));
     TWILL_CHECK(twill_test_set_commit(&r));
     if (rank == 0) {
-        struct twill_lane *lane = &r.set->lane[0];
+        struct twill_reducer *reducer = &r.set->reducer[0];
         const uint64_t until = twill_now() + TWILL_TEST_PATIENCE / 2;
-        lane->comm->tuning.timeout_ns = UINT64_C(1000000000);
+        reducer->comm->tuning.timeout_ns = UINT64_C(1000000000);
         TWILL_CHECK(waits_mark(&r, rank, 0));
         while (!atomic_load(&r.set->broken) && twill_now() < until) {
-            twill_lane_interrupt(lane);
-            twill_lane_unlock(lane);
+            twill_reducer_interrupt(reducer);
+            twill_reducer_unlock(reducer);
             (void)usleep(20000);
         }
         TWILL_CHECK(atomic_load(&r.set->broken) && twill_test_set_says(&r, "within 1.0 s"));
@@ -280,17 +281,18 @@ TWILL_TEST(test_threads)
     twill_test_run_ranks(2, rank_divides_anew, "TWILL_GRADIENTS=autotune=1,threads=2");
 }
 
-/* --- lanes ----------------------------------------------------------------------------------- */
+/* --- reducers -----------------------------------------------------------------------------------
+ */
 
-/* Assign random buckets, and check that each has one lane and no lane has too much. */
+/* Assign random buckets, and check that each has one reducer and no reducer has too much. */
 static void check_balance(uint64_t *seed)
 {
     struct twill_load weight[100];
-    uint64_t load[TWILL_LANES_MOST] = {0};
+    uint64_t load[TWILL_REDUCERS_MOST] = {0};
     size_t all = 0, largest = 0;
     bool seen[100] = {false};
     uint32_t n = (uint32_t)((*seed = twill_hash_mix(*seed, 1)) % 101),
-             lanes = (uint32_t)((*seed = twill_hash_mix(*seed, 2)) % TWILL_LANES_MOST) + 1;
+             reducers = (uint32_t)((*seed = twill_hash_mix(*seed, 2)) % TWILL_REDUCERS_MOST) + 1;
     for (uint32_t b = 0; b < n; b++) {
         *seed = twill_hash_mix(*seed, 3);
         size_t bytes = *seed % 7 == 0 ? (*seed >> 8) % 100000000 : (*seed >> 8) % 1000;
@@ -298,13 +300,13 @@ static void check_balance(uint64_t *seed)
         all += bytes;
         largest = twill_max(largest, bytes);
     }
-    twill_balance(weight, n, load, lanes);
+    twill_balance(weight, n, load, reducers);
     for (uint32_t i = 0; i < n; i++) {
-        assert_true(weight[i].item < n && !seen[weight[i].item] && weight[i].bin < lanes);
+        assert_true(weight[i].item < n && !seen[weight[i].item] && weight[i].bin < reducers);
         seen[weight[i].item] = true;
     }
-    for (uint32_t l = 0; l < lanes; l++)
-        assert_true(load[l] * lanes <= all + largest * lanes);
+    for (uint32_t l = 0; l < reducers; l++)
+        assert_true(load[l] * reducers <= all + largest * reducers);
 }
 
 TWILL_TEST(test_balance)

@@ -178,7 +178,7 @@ TWILL_TEST(test_reports)
 {
     static const char *const options[][2] = {
         {"TWILL_GRADIENTS=report=3", "steps: "},
-        {"TWILL_GRADIENTS=report=3,threads=2,bucket=0", "steps: lane 1: "},
+        {"TWILL_GRADIENTS=report=3,threads=2,bucket=0", "steps: reducer 1: "},
         {"TWILL_GRADIENTS=report=3,late=1", "steps: "}};
     for (unsigned i = 0; i < TWILL_ARRAY_LENGTH(options); i++) {
         struct search_report report = {.options = options[i][0], .end = options[i][1]};

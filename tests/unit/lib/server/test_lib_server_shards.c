@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The threads of a server: each runs on the PU that the description names, and has its memory in
  * that PU's NUMA node. */
-#include "lib/server/core/core.h"
+#include "lib/server/shard/shard.h"
 #include "numa/memory.h"
 #include "tests/support/placement.h"
 #include "tests/support/unit.h"
 
-enum { CORES_THREADS = 2 };
+enum { SHARDS_THREADS = 2 };
 
-/* Check the lines of the cores. */
-static bool cores_are_bound(twill_server *server, int bound_to)
+/* Check the lines of the shards. */
+static bool shards_are_bound(twill_server *server, int bound_to)
 {
     unsigned named = 0;
     const char *line;
@@ -17,10 +17,11 @@ static bool cores_are_bound(twill_server *server, int bound_to)
         int pu = -1;
         const char *at = strstr(line, "thread on PU ");
         TWILL_REQUIRE(at != NULL && sscanf(at, "thread on PU %d", &pu) == 1);
-        TWILL_REQUIRE(pu != bound_to && twill_test_threads_on("twill-server", pu) == CORES_THREADS);
+        TWILL_REQUIRE(pu != bound_to &&
+                      twill_test_threads_on("twill-server", pu) == SHARDS_THREADS);
         named++;
     }
-    return TWILL_NOTE(named == CORES_THREADS, "%u cores", named);
+    return TWILL_NOTE(named == SHARDS_THREADS, "%u shards", named);
 }
 
 /* Bind the rank to the first PU of two, and expect the threads on the other one. */
@@ -37,11 +38,11 @@ static void rank_serves(int rank, int size, twill_bootstrap *bootstrap, void *us
     TWILL_CHECK(sched_setaffinity(0, sizeof(one), &one) == 0);
     TWILL_CHECK(twill_test_open(&comm, bootstrap, "", TWILL_TEST_PATIENT));
     twill_server_defaults(&options);
-    options.threads = CORES_THREADS;
+    options.threads = SHARDS_THREADS;
     TWILL_CHECK(twill_server_create(&server, comm, &options) == TWILL_OK);
     TWILL_CHECK(twill_server_add(server, &tensor, NULL) == TWILL_OK);
     TWILL_CHECK(twill_server_commit(server) == TWILL_OK);
-    TWILL_CHECK(cores_are_bound(server, pus[0]));
+    TWILL_CHECK(shards_are_bound(server, pus[0]));
     twill_server_destroy(server);
     twill_test_close(comm);
 }
@@ -74,13 +75,13 @@ TWILL_TEST(memory_is_in_the_node_of_the_thread)
         assert_int_not_equal(first, second);
         assert_int_equal(first / 8, (int)me);
         assert_int_equal(second / 8, (int)me);
-        assert_int_equal(twill_core_numa_node(topology, first), (int)me);
-        assert_int_equal(twill_core_numa_node(topology, second), (int)me);
+        assert_int_equal(twill_shard_numa_node(topology, first), (int)me);
+        assert_int_equal(twill_shard_numa_node(topology, second), (int)me);
     }
-    assert_int_equal(twill_core_numa_node(topology, -1), -1);
+    assert_int_equal(twill_shard_numa_node(topology, -1), -1);
     twill_topology_close(topology);
     assert_int_equal(twill_topology_open(&topology, "pack:1 core:4 pu:1", &error), TWILL_OK);
-    assert_int_equal(twill_core_numa_node(topology, 1), -1); /* one node: nothing is moved */
+    assert_int_equal(twill_shard_numa_node(topology, 1), -1); /* one node: nothing is moved */
     twill_topology_close(topology);
 }
 

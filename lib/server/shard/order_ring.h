@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Orders of a worker to a core, and its answers, in memory that both map. No lock: the worker alone
- * writes a ring, in its memory, and the core alone answers, in the server's. */
+/* Orders of a worker to a shard, and its answers, in memory that both map. No lock: the worker
+ * alone writes a ring, in its memory, and the shard alone answers, in the server's. */
 #ifndef TWILL_SERVER_ORDER_RING_H
 #define TWILL_SERVER_ORDER_RING_H
 
@@ -20,7 +20,7 @@ struct twill_server_order {
 };
 _Static_assert(sizeof(struct twill_server_order) == 32, "two in a cache line");
 
-/* A worker has at most one push and one pull of a key under way, and a core takes an order before
+/* A worker has at most one push and one pull of a key under way, and a shard takes an order before
  * it answers it: two slots a key, and one to leave, never overrun. */
 struct twill_order_ring {
     _Atomic uint64_t head; /* orders written, ever */
@@ -28,7 +28,7 @@ struct twill_order_ring {
     struct twill_server_order order[];
 };
 
-/* The numbers of the last push and pull of a key of a worker that are complete on a core, and the
+/* The numbers of the last push and pull of a key of a worker that are complete on a shard, and the
  * version that the pull got: of the chunk that has the fewest updates. */
 struct twill_answer {
     _Atomic uint64_t pushed, pulled;

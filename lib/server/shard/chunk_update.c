@@ -1,30 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Gradients of a chunk to its parameters: up to TWILL_KERNEL_MAX_SOURCES gradients are added, and
  * the optimizer applied, in one pass over memory. */
-#include "lib/server/core/core.h"
+#include "lib/server/shard/shard.h"
 
 #include "lib/base/lists.h"
 
 #include <string.h>
 
-static const struct twill_push_code *code_of(const struct twill_core *core,
+static const struct twill_push_code *code_of(const struct twill_shard *shard,
                                              const struct twill_chunk *chunk)
 {
-    return &core->server->key[chunk->place->key].code;
+    return &shard->server->key[chunk->place->key].code;
 }
 
-static const struct twill_kernels *kernels_of(const struct twill_core *core)
+static const struct twill_kernels *kernels_of(const struct twill_shard *shard)
 {
-    return core->server->process.kernels;
+    return shard->server->process.kernels;
 }
 
 /* Return the type in which a chunk's gradients can be added, or TWILL_TYPE_COUNT if they must be
  * decoded first. */
-static twill_type plain_type(const struct twill_core *core, const struct twill_chunk *chunk)
+static twill_type plain_type(const struct twill_shard *shard, const struct twill_chunk *chunk)
 {
-    const struct twill_push_code *code = code_of(core, chunk);
+    const struct twill_push_code *code = code_of(shard, chunk);
     if (!code->used)
-        return core->server->key[chunk->place->key].type;
+        return shard->server->key[chunk->place->key].type;
     return code->kind == TWILL_CODING_NARROW ? code->format.code : TWILL_TYPE_COUNT;
 }
 
@@ -41,26 +41,26 @@ static void add_list(const struct twill_chunk *chunk, float *sum, const unsigned
         (void)twill_scatter_add(sum, chunk->place->count, index, value, n, factor);
 }
 
-void twill_chunk_add(struct twill_core *core, const struct twill_chunk *chunk, float *sum,
+void twill_chunk_add(struct twill_shard *shard, const struct twill_chunk *chunk, float *sum,
                      const void *data, float factor)
 {
-    const struct twill_push_code *code = code_of(core, chunk);
+    const struct twill_push_code *code = code_of(shard, chunk);
     size_t count = chunk->place->count;
-    if (plain_type(core, chunk) != TWILL_TYPE_COUNT) {
-        twill_accumulate(kernels_of(core), sum, plain_type(core, chunk), data, factor, count, 1);
+    if (plain_type(shard, chunk) != TWILL_TYPE_COUNT) {
+        twill_accumulate(kernels_of(shard), sum, plain_type(shard, chunk), data, factor, count, 1);
     } else if (code->kind == TWILL_CODING_BLOCKS) {
-        twill_dequantize(kernels_of(core), code->format, TWILL_F32, core->decoded, &data, 1, 1,
+        twill_dequantize(kernels_of(shard), code->format, TWILL_F32, shard->decoded, &data, 1, 1,
                          count, 1);
-        twill_accumulate(kernels_of(core), sum, TWILL_F32, core->decoded, factor, count, 1);
+        twill_accumulate(kernels_of(shard), sum, TWILL_F32, shard->decoded, factor, count, 1);
     } else
         add_list(chunk, sum, data, factor);
 }
 
 /* Apply the optimizer, or make the sum the parameters. */
-static void apply(struct twill_core *core, struct twill_chunk *chunk, twill_type type,
+static void apply(struct twill_shard *shard, struct twill_chunk *chunk, twill_type type,
                   const void *const *gradient, unsigned n, float scale)
 {
-    const struct twill_server *server = core->server;
+    const struct twill_server *server = shard->server;
     const struct twill_optimizer_step step = {.optimizer = &server->rule.optimizer,
                                               .step = chunk->version + 1,
                                               .gradient_type = type,
@@ -76,25 +76,25 @@ static void apply(struct twill_core *core, struct twill_chunk *chunk, twill_type
         .type = type, .op = TWILL_SUM, .divisor = 1, .partial_result = true, .threads = 1};
     size_t count = chunk->place->count;
     if (server->rule.has_optimizer) {
-        twill_optimizer_update(kernels_of(core), &step, count);
+        twill_optimizer_update(kernels_of(shard), &step, count);
         return;
     }
-    twill_kernels_reduce(kernels_of(core), &sum, chunk->value, gradient, n, count);
+    twill_kernels_reduce(kernels_of(shard), &sum, chunk->value, gradient, n, count);
     if (scale != 1)
-        twill_kernels_scale(kernels_of(core), TWILL_F32, chunk->value, chunk->value, &scale, false,
+        twill_kernels_scale(kernels_of(shard), TWILL_F32, chunk->value, chunk->value, &scale, false,
                             count, 1);
 }
 
 /* Reduce raw gradients of any type to the parameters, as an allreduce does. */
-static void reduce_plain(struct twill_core *core, struct twill_chunk *chunk,
+static void reduce_plain(struct twill_shard *shard, struct twill_chunk *chunk,
                          const void *const *data, unsigned n)
 {
-    twill_type type = core->server->key[chunk->place->key].type;
+    twill_type type = shard->server->key[chunk->place->key].type;
     struct twill_reduction r = {
-        .type = type, .op = core->server->options.op, .divisor = n, .threads = 1};
+        .type = type, .op = shard->server->options.op, .divisor = n, .threads = 1};
     unsigned from = 0;
     const void *source[TWILL_KERNEL_MAX_SOURCES];
-    void *partial = core->scratch;
+    void *partial = shard->scratch;
     while (n - from + (from > 0) > TWILL_KERNEL_MAX_SOURCES) {
         unsigned used = 0;
         r.partial_sources = from > 0;
@@ -103,7 +103,7 @@ static void reduce_plain(struct twill_core *core, struct twill_chunk *chunk,
         while (used < TWILL_KERNEL_MAX_SOURCES)
             source[used++] = data[from++];
         r.partial_result = true;
-        twill_kernels_reduce(kernels_of(core), &r, partial, source, used, chunk->place->count);
+        twill_kernels_reduce(kernels_of(shard), &r, partial, source, used, chunk->place->count);
     }
     unsigned used = 0;
     r.partial_sources = from > 0;
@@ -112,37 +112,37 @@ static void reduce_plain(struct twill_core *core, struct twill_chunk *chunk,
         source[used++] = partial;
     while (from < n)
         source[used++] = data[from++];
-    twill_kernels_reduce(kernels_of(core), &r, chunk->value, source, used, chunk->place->count);
+    twill_kernels_reduce(kernels_of(shard), &r, chunk->value, source, used, chunk->place->count);
 }
 
-void twill_chunk_update(struct twill_core *core, struct twill_chunk *chunk, const void *const *data,
-                        const float *factor, unsigned n, float scale)
+void twill_chunk_update(struct twill_shard *shard, struct twill_chunk *chunk,
+                        const void *const *data, const float *factor, unsigned n, float scale)
 {
-    const struct twill_server *server = core->server;
-    twill_type type = plain_type(core, chunk);
+    const struct twill_server *server = shard->server;
+    twill_type type = plain_type(shard, chunk);
     size_t bytes = chunk->place->count * sizeof(float);
     if (n == 0) {
         const void *sum = chunk->sum;
-        apply(core, chunk, TWILL_F32, &sum, 1, scale);
+        apply(shard, chunk, TWILL_F32, &sum, 1, scale);
         memset(chunk->sum, 0, bytes);
         return;
     }
     bool narrow_optimizer = type == TWILL_F32 || type == TWILL_F16 || type == TWILL_BF16;
     bool fits = n <= TWILL_KERNEL_MAX_SOURCES && factor == NULL;
     if (fits && server->rule.has_optimizer && type != TWILL_TYPE_COUNT && narrow_optimizer) {
-        apply(core, chunk, type, data, n, scale);
+        apply(shard, chunk, type, data, n, scale);
         return;
     }
     bool weighted = factor != NULL || (n == 1 && scale != 1);
-    if (!server->rule.has_optimizer && !code_of(core, chunk)->used && !weighted) {
-        reduce_plain(core, chunk, data, n);
+    if (!server->rule.has_optimizer && !code_of(shard, chunk)->used && !weighted) {
+        reduce_plain(shard, chunk, data, n);
         return;
     }
-    const void *sum = core->scratch;
-    memset(core->scratch, 0, bytes);
+    const void *sum = shard->scratch;
+    memset(shard->scratch, 0, bytes);
     for (unsigned i = 0; i < n; i++)
-        twill_chunk_add(core, chunk, core->scratch, data[i], factor != NULL ? factor[i] : 1);
-    apply(core, chunk, TWILL_F32, &sum, 1, scale);
+        twill_chunk_add(shard, chunk, shard->scratch, data[i], factor != NULL ? factor[i] : 1);
+    apply(shard, chunk, TWILL_F32, &sum, 1, scale);
 }
 
 /* --- learning rates ----------------------------------------------------------------------------
@@ -161,9 +161,10 @@ double twill_chunk_distance(const struct twill_chunk *chunk, uint32_t w)
     return sum;
 }
 
-float twill_chunk_factor(const struct twill_core *core, const struct twill_chunk *chunk, uint32_t w)
+float twill_chunk_factor(const struct twill_shard *shard, const struct twill_chunk *chunk,
+                         uint32_t w)
 {
-    const twill_server_options *o = &core->server->options;
+    const twill_server_options *o = &shard->server->options;
     uint64_t staleness = chunk->version - chunk->worker[w].base;
     if (o->rate == TWILL_SERVER_RATE_STALENESS && staleness > 1)
         return 1.0f / (float)staleness;

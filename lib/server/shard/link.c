@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sending and receiving on a link. */
-#include "lib/server/core/link.h"
+#include "lib/server/shard/link.h"
 
 #include "kernels/kernels.h"
 
@@ -19,14 +19,14 @@ static void lose_link(struct twill_server_link *link)
 {
     link->lost = true;
     twill_server_note_loss(link->server, link->comm);
-    if (link->core != NULL)
-        twill_core_lose(link->core, link->worker, true);
+    if (link->shard != NULL)
+        twill_shard_lose(link->shard, link->worker, true);
 }
 
 /* Count bytes of this end, all of them of messages. */
 static void count_bytes(struct twill_server_link *link, size_t sent, size_t received, size_t heads)
 {
-    twill_usage_add(link->core != NULL ? &link->core->usage : &link->server->work.usage, sent,
+    twill_usage_add(link->shard != NULL ? &link->shard->usage : &link->server->work.usage, sent,
                     received, heads);
 }
 
@@ -90,11 +90,11 @@ void twill_link_answer(struct twill_server_link *link, uint32_t key, uint64_t pu
 
 void twill_link_deliver(struct twill_server_link *link, const struct twill_chunk *chunk)
 {
-    uint32_t i = (uint32_t)(chunk - link->core->chunk), k = chunk->place->key;
+    uint32_t i = (uint32_t)(chunk - link->shard->chunk), k = chunk->place->key;
     struct twill_link_head head = {.kind = TWILL_LINK_PULLED,
                                    .key = k,
                                    .push = chunk->version,
-                                   .pull = link->core->worker[link->worker].key[k].pull,
+                                   .pull = link->shard->worker[link->worker].key[k].pull,
                                    .first = i,
                                    .end = i + 1};
     struct twill_link_batch *last =
@@ -104,7 +104,7 @@ void twill_link_deliver(struct twill_server_link *link, const struct twill_chunk
     if (link->outbox != NULL) {
         twill_kernels_copy(link->server->process.kernels, link->outbox + link->outbox_at[i],
                            chunk->value, bytes, 0, 1);
-        link->core->usage.bytes_copied += bytes;
+        link->shard->usage.bytes_copied += bytes;
     }
     if (last != NULL && !last->begun && last->head.kind == TWILL_LINK_PULLED &&
         last->head.key == k && last->head.push == head.push && last->head.end == i &&
@@ -158,7 +158,7 @@ static bool send_chunk(struct twill_server_link *link, struct twill_link_batch *
         from = key->sent + place->wire_at;
     } else {
         from =
-            link->outbox != NULL ? link->outbox + link->outbox_at[i] : link->core->chunk[i].value;
+            link->outbox != NULL ? link->outbox + link->outbox_at[i] : link->shard->chunk[i].value;
         bytes = place->count * twill_type_size(key->type);
     }
     batch->next++;
@@ -166,7 +166,7 @@ static bool send_chunk(struct twill_server_link *link, struct twill_link_batch *
     return note_send(
         link,
         twill_send_start(link->comm, from, bytes, TWILL_U8, link->peer, &link->out.sent[slot]),
-        link->core != NULL ? place->key : UINT32_MAX);
+        link->shard != NULL ? place->key : UINT32_MAX);
 }
 
 /* Is it better to wait for more chunks behind this head? */
@@ -235,7 +235,7 @@ static void post_chunk(struct twill_server_link *link)
     const struct twill_server_key *key = &link->server->key[place->key];
     size_t width = twill_type_size(key->type), bytes = place->wire_bytes;
     unsigned char *to;
-    if (link->core != NULL)
+    if (link->shard != NULL)
         to = link->inbox + link->inbox_at[i];
     else {
         to = key->landed + place->first * width;
@@ -251,14 +251,14 @@ static void take_chunk(struct twill_server_link *link, uint32_t i)
 {
     const struct twill_chunk_place *place = place_of(link, i);
     struct twill_link_key *key = &link->key[place->key];
-    if (link->core != NULL) {
-        struct twill_chunk *chunk = &link->core->chunk[i];
+    if (link->shard != NULL) {
+        struct twill_chunk *chunk = &link->shard->chunk[i];
         link->in.credits_due++;
         count_bytes(link, 0, place->wire_bytes, 0);
-        twill_chunk_push(link->core, chunk, link->worker, link->inbox + link->inbox_at[i],
+        twill_chunk_push(link->shard, chunk, link->worker, link->inbox + link->inbox_at[i],
                          link->in.head.push);
         if ((link->in.head.kind & TWILL_ORDER_PULL) != 0)
-            twill_chunk_pull(link->core, chunk, link->worker);
+            twill_chunk_pull(link->shard, chunk, link->worker);
         return;
     }
     count_bytes(link, 0, place->count * twill_type_size(link->server->key[place->key].type), 0);
@@ -282,7 +282,7 @@ static bool is_order(const struct twill_server_link *link, const struct twill_li
     case TWILL_ORDER_PUSH | TWILL_ORDER_PULL:
         return head->first == link->key_first[head->key] &&
                head->end == link->key_first[head->key + 1] &&
-               link->core->worker[link->worker].key[head->key].push_left == 0;
+               link->shard->worker[link->worker].key[head->key].push_left == 0;
     default:
         return head->kind == TWILL_ORDER_PULL && head->first == head->end;
     }
@@ -305,7 +305,7 @@ static bool is_answer(const struct twill_server_link *link, const struct twill_l
 
 static bool is_valid_head(const struct twill_server_link *link)
 {
-    return link->core != NULL ? is_order(link, &link->in.head) : is_answer(link, &link->in.head);
+    return link->shard != NULL ? is_order(link, &link->in.head) : is_answer(link, &link->in.head);
 }
 
 /* Begin to receive what follows a head. Returns false if it must wait: parameters that would change
@@ -313,7 +313,7 @@ static bool is_valid_head(const struct twill_server_link *link)
 static bool begin_head(struct twill_server_link *link)
 {
     struct twill_link_head *head = &link->in.head;
-    bool push = link->core != NULL && (head->kind & TWILL_ORDER_PUSH) != 0;
+    bool push = link->shard != NULL && (head->kind & TWILL_ORDER_PUSH) != 0;
     if (push && link->outbox == NULL && link->key[head->key].missing > 0)
         return false;
     link->in.has_head = true;
@@ -321,9 +321,9 @@ static bool begin_head(struct twill_server_link *link)
     link->out.credits = (uint32_t)twill_min((uint64_t)link->out.credits + head->credits,
                                             (uint64_t)link->server->options.credits);
     if (push)
-        twill_core_begin_push(link->core, link->worker, head->key, head->push);
+        twill_shard_begin_push(link->shard, link->worker, head->key, head->push);
     if (push && (head->kind & TWILL_ORDER_PULL) != 0)
-        twill_core_begin_pull(link->core, link->worker, head->key, head->pull);
+        twill_shard_begin_pull(link->shard, link->worker, head->key, head->pull);
     return true;
 }
 
@@ -333,13 +333,13 @@ static void end_head(struct twill_server_link *link)
     const struct twill_link_head head = link->in.head;
     link->in.has_head = false;
     const unsigned both = TWILL_ORDER_PUSH | TWILL_ORDER_PULL;
-    if (link->core != NULL && (head.kind & both) == TWILL_ORDER_PULL)
-        twill_core_take_pull(link->core, link->worker, head.key, head.pull);
-    if (link->core != NULL && (head.kind & TWILL_ORDER_LEAVE) != 0) {
+    if (link->shard != NULL && (head.kind & both) == TWILL_ORDER_PULL)
+        twill_shard_take_pull(link->shard, link->worker, head.key, head.pull);
+    if (link->shard != NULL && (head.kind & TWILL_ORDER_LEAVE) != 0) {
         link->left = true;
         (void)queue_batch(link,
                           (struct twill_link_head){.kind = TWILL_LINK_LEFT, .key = UINT32_MAX});
-        twill_core_lose(link->core, link->worker, false);
+        twill_shard_lose(link->shard, link->worker, false);
     }
     if (link->port != NULL && head.kind == TWILL_LINK_PUSHED)
         atomic_store_explicit(&link->port->answer[head.key].pushed, head.push,

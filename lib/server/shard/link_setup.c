@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Links from creation to end. All ranks go through the pairs in the same order, so that no two wait
  * for each other in a circle. */
-#include "lib/server/core/link.h"
+#include "lib/server/shard/link.h"
 
 #include "lib/base/times.h"
 #include "lib/twill_recover.h"
@@ -9,8 +9,8 @@
 
 #include <stdlib.h>
 
-/* List the chunks of a core, by key. */
-static twill_status list_chunks(struct twill_server_link *link, uint32_t core)
+/* List the chunks of a shard, by key. */
+static twill_status list_chunks(struct twill_server_link *link, uint32_t shard)
 {
     struct twill_server *server = link->server;
     link->place = calloc(server->cut.places + 1, sizeof(*link->place));
@@ -25,7 +25,7 @@ static twill_status list_chunks(struct twill_server_link *link, uint32_t core)
     for (uint32_t k = 0; k < server->keys; k++) {
         const struct twill_server_key *key = &server->key[k];
         for (uint32_t c = key->first_chunk; c < key->first_chunk + key->chunks; c++)
-            if (server->cut.place[c].core == core)
+            if (server->cut.place[c].shard == shard)
                 link->place[n++] = c;
         link->key_first[k + 1] = n;
     }
@@ -54,18 +54,18 @@ static twill_status allocate_boxes(struct twill_server_link *link)
     link->outbox = outbox;
     link->inbox_bytes = in;
     link->outbox_bytes = out;
-    twill_core_place_memory(link->core, inbox, in);
-    twill_core_place_memory(link->core, outbox, out);
+    twill_shard_place_memory(link->shard, inbox, in);
+    twill_shard_place_memory(link->shard, outbox, out);
     if (status != TWILL_OK)
         return TWILL_FAIL(&server->failure.error, status, "%s",
                           twill_context_message(server->context));
     return TWILL_OK;
 }
 
-static twill_status open_link(struct twill_server *server, uint32_t w, uint32_t core)
+static twill_status open_link(struct twill_server *server, uint32_t w, uint32_t shard)
 {
     struct twill_server_link *link = &server->link[server->links++];
-    uint32_t worker = server->roles.worker_rank[w], rank = twill_core_rank(server, core);
+    uint32_t worker = server->roles.worker_rank[w], rank = twill_shard_rank(server, shard);
     const int ranks[2] = {(int)worker, (int)rank};
     bool serves = server->rank == rank;
     *link = (struct twill_server_link){.server = server, .worker = w, .peer = serves ? 0 : 1};
@@ -74,13 +74,13 @@ static twill_status open_link(struct twill_server *server, uint32_t w, uint32_t 
     if (status != TWILL_OK)
         return TWILL_FAIL(&server->failure.error, status, "%s", twill_comm_message(server->comm));
     TWILL_TRY(NULL, twill_comm_set_timeout(link->comm, TWILL_SERVER_LINK_SECONDS));
-    TWILL_TRY(NULL, list_chunks(link, core));
+    TWILL_TRY(NULL, list_chunks(link, shard));
     if (serves) {
-        link->core = &server->core[core % server->roles.threads];
-        link->core->worker[w].link = link;
+        link->shard = &server->shard[shard % server->roles.threads];
+        link->shard->worker[w].link = link;
         TWILL_TRY(NULL, allocate_boxes(link));
     } else {
-        link->port = &server->work.port[core];
+        link->port = &server->work.port[shard];
         link->port->link = link;
     }
     status = twill_recv_start(link->comm, &link->in.head, sizeof(link->in.head), TWILL_U8,
@@ -90,11 +90,11 @@ static twill_status open_link(struct twill_server *server, uint32_t w, uint32_t 
     return TWILL_OK;
 }
 
-/* Does this rank have an end of the link between a worker and a core? */
-static bool has_end(const struct twill_server *server, uint32_t w, uint32_t core)
+/* Does this rank have an end of the link between a worker and a shard? */
+static bool has_end(const struct twill_server *server, uint32_t w, uint32_t shard)
 {
     return server->roles.worker_rank[w] == server->rank ||
-           twill_core_rank(server, core) == server->rank;
+           twill_shard_rank(server, shard) == server->rank;
 }
 
 twill_status twill_links_open(struct twill_server *server,
@@ -104,16 +104,16 @@ twill_status twill_links_open(struct twill_server *server,
 {
     uint32_t most = 0;
     for (uint32_t w = 0; w < server->roles.workers; w++)
-        for (uint32_t c = 0; c < server->roles.cores; c++)
+        for (uint32_t c = 0; c < server->roles.shards; c++)
             most += has_end(server, w, c);
     server->link = calloc(most + 1, sizeof(*server->link));
     if (server->link == NULL)
         return TWILL_FAIL(&server->failure.error, TWILL_ERR_MEMORY, "out of memory for %u links",
                           most);
     for (uint32_t w = 0; w < server->roles.workers; w++)
-        for (uint32_t c = 0; c < server->roles.cores; c++)
+        for (uint32_t c = 0; c < server->roles.shards; c++)
             if (has_end(server, w, c) &&
-                !maps(server, all, server->roles.worker_rank[w], twill_core_rank(server, c)))
+                !maps(server, all, server->roles.worker_rank[w], twill_shard_rank(server, c)))
                 TWILL_TRY(NULL, open_link(server, w, c));
     return TWILL_OK;
 }
@@ -158,9 +158,9 @@ void twill_links_close(struct twill_server *server, bool together)
         if (together && link->comm != NULL)
             drain(link, until);
         twill_link_end_comm(link->comm, together && !link->lost && link->left);
-        if (link->core != NULL) {
-            twill_core_unplace_memory(link->core, link->inbox, link->inbox_bytes);
-            twill_core_unplace_memory(link->core, link->outbox, link->outbox_bytes);
+        if (link->shard != NULL) {
+            twill_shard_unplace_memory(link->shard, link->inbox, link->inbox_bytes);
+            twill_shard_unplace_memory(link->shard, link->outbox, link->outbox_bytes);
         }
         (void)twill_free(server->context, link->inbox);
         (void)twill_free(server->context, link->outbox);

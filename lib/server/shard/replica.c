@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Replicas: a core sends its chunks, whenever they have changed, to the core of the next server
+/* Replicas: a shard sends its chunks, whenever they have changed, to the shard of the next server
  * that has their replicas (a chain of two), by messages on a communicator of the two ranks.
  *
  * A head names up to REPLICA_RUN chunks and their versions; the memory of each follows as one
@@ -7,7 +7,7 @@
  * beside the replica and copies it once it is whole, so that a death leaves the replica as it was
  * before or after. It acknowledges the head when all of its chunks are copied. A head without
  * chunks is the last one. */
-#include "lib/server/core/link.h"
+#include "lib/server/shard/link.h"
 
 #include "lib/base/times.h"
 #include "lib/twill_recover.h"
@@ -30,9 +30,9 @@ struct replica_batch {
     uint32_t next; /* of those received, the chunk that is complete next */
 };
 
-/* One end, under the core's lock. */
+/* One end, under the shard's lock. */
 struct twill_replica_link {
-    struct twill_core *core;
+    struct twill_shard *shard;
     twill_comm *comm;
     int peer;                                    /* in comm */
     uint32_t rank;                               /* the peer's in server->comm */
@@ -58,7 +58,7 @@ struct twill_replica_link {
 static void lose_replica(struct twill_replica_link *link)
 {
     link->lost = true;
-    twill_server_note_loss(link->core->server, link->comm);
+    twill_server_note_loss(link->shard->server, link->comm);
 }
 
 /* Is the request complete, or none? */
@@ -88,37 +88,37 @@ static void start_receive(struct twill_replica_link *link, void *data, size_t by
 
 /* --- sending ---------------------------------------------------------------------------------- */
 
-void twill_replica_send(struct twill_core *core, struct twill_chunk *chunk)
+void twill_replica_send(struct twill_shard *shard, struct twill_chunk *chunk)
 {
-    struct twill_replica_link *link = core->to;
-    uint32_t at = (link->changed_first + link->changed_count++) % core->chunks;
-    link->changed[at] = (uint32_t)(chunk - core->chunk); /* a chunk is queued at most once */
+    struct twill_replica_link *link = shard->to;
+    uint32_t at = (link->changed_first + link->changed_count++) % shard->chunks;
+    link->changed[at] = (uint32_t)(chunk - shard->chunk); /* a chunk is queued at most once */
 }
 
 /* Send what has changed, or the last head. */
 static void send_batch(struct twill_replica_link *link)
 {
-    struct twill_core *core = link->core;
+    struct twill_shard *shard = link->shard;
     struct replica_batch *batch = &link->batch[link->sent++ % REPLICA_BATCHES];
     struct twill_replica_head *head = &batch->head;
     memset(head, 0, sizeof(*head));
     for (; head->count < REPLICA_RUN && link->changed_count > 0; link->changed_count--) {
         uint32_t number = link->changed[link->changed_first];
-        link->changed_first = (link->changed_first + 1) % core->chunks;
+        link->changed_first = (link->changed_first + 1) % shard->chunks;
         head->chunk[head->count] = number;
-        head->waiting[head->count] = core->chunk[number].waiting;
-        head->version[head->count++] = core->chunk[number].version;
+        head->waiting[head->count] = shard->chunk[number].waiting;
+        head->version[head->count++] = shard->chunk[number].version;
     }
     link->closed = head->count == 0;
     start_send(link, head, sizeof(*head), &batch->request[0]);
-    twill_usage_add(&core->usage, 0, 0, sizeof(*head));
+    twill_usage_add(&shard->usage, 0, 0, sizeof(*head));
     for (uint32_t i = 0; i < head->count; i++) {
-        const struct twill_chunk *chunk = &core->chunk[head->chunk[i]];
-        size_t bytes = twill_chunk_bytes(core->server, chunk->place);
+        const struct twill_chunk *chunk = &shard->chunk[head->chunk[i]];
+        size_t bytes = twill_chunk_bytes(shard->server, chunk->place);
         start_send(link, chunk->value, bytes, &batch->request[i + 1]);
-        twill_usage_add(&core->usage, bytes, 0, 0);
+        twill_usage_add(&shard->usage, bytes, 0, 0);
     }
-    twill_extend_ring(core->server->comm, link->rank);
+    twill_extend_ring(shard->server->comm, link->rank);
 }
 
 /* Complete a batch that the replica has acknowledged, once its messages are complete here, too. */
@@ -141,7 +141,7 @@ static bool complete_batch(struct twill_replica_link *link)
         start_receive(link, &link->acknowledged, sizeof(link->acknowledged),
                       &link->acknowledgement);
     for (uint32_t i = 0; i < head->count; i++)
-        twill_chunk_copied(link->core, &link->core->chunk[head->chunk[i]]);
+        twill_chunk_copied(link->shard, &link->shard->chunk[head->chunk[i]]);
     return true;
 }
 
@@ -165,15 +165,15 @@ static void begin_batch(struct twill_replica_link *link)
 {
     struct replica_batch *batch = &link->batch[0];
     const struct twill_replica_head *head = &batch->head;
-    const struct twill_core *core = link->core;
+    const struct twill_shard *shard = link->shard;
     link->lost = head->count > REPLICA_RUN;
     for (uint32_t i = 0; i < head->count && !link->lost; i++) {
-        if (head->chunk[i] >= core->copies) {
+        if (head->chunk[i] >= shard->copies) {
             link->lost = true; /* no chunk of the peer's */
             return;
         }
         start_receive(link, link->inbox + i * link->stride,
-                      twill_chunk_bytes(core->server, core->copy[head->chunk[i]].place),
+                      twill_chunk_bytes(shard->server, shard->copy[head->chunk[i]].place),
                       &batch->request[i + 1]);
     }
     batch->next = 0;
@@ -184,13 +184,13 @@ static void begin_batch(struct twill_replica_link *link)
 static void take_copy(struct twill_replica_link *link, uint32_t i)
 {
     const struct twill_replica_head *head = &link->batch[0].head;
-    struct twill_chunk *copy = &link->core->copy[head->chunk[i]];
-    size_t bytes = twill_chunk_bytes(link->core->server, copy->place);
+    struct twill_chunk *copy = &link->shard->copy[head->chunk[i]];
+    size_t bytes = twill_chunk_bytes(link->shard->server, copy->place);
     memcpy(copy->value, link->inbox + i * link->stride, bytes);
     copy->version = head->version[i];
     copy->waiting = head->waiting[i];
-    twill_usage_add(&link->core->usage, 0, bytes, 0);
-    link->core->usage.bytes_copied += bytes;
+    twill_usage_add(&link->shard->usage, 0, bytes, 0);
+    link->shard->usage.bytes_copied += bytes;
 }
 
 static void end_batch(struct twill_replica_link *link)
@@ -199,11 +199,11 @@ static void end_batch(struct twill_replica_link *link)
     link->begun = false;
     link->acknowledged = batch->head.count;
     start_send(link, &link->acknowledged, sizeof(link->acknowledged), &link->acknowledgement);
-    twill_usage_add(&link->core->usage, 0, 0, sizeof(link->acknowledged));
+    twill_usage_add(&link->shard->usage, 0, 0, sizeof(link->acknowledged));
     link->ended = batch->head.count == 0;
     if (!link->ended)
         start_receive(link, &batch->head, sizeof(batch->head), &batch->request[0]);
-    twill_extend_ring(link->core->server->comm, link->rank);
+    twill_extend_ring(link->shard->server->comm, link->rank);
 }
 
 static bool poll_receiver(struct twill_replica_link *link)
@@ -229,13 +229,13 @@ static bool poll_receiver(struct twill_replica_link *link)
     return true;
 }
 
-bool twill_replicas_poll(struct twill_core *core)
+bool twill_replicas_poll(struct twill_shard *shard)
 {
     bool moved = false;
-    if (core->to != NULL && !core->to->lost)
-        moved |= poll_sender(core->to);
-    if (core->from != NULL && !core->from->lost)
-        moved |= poll_receiver(core->from);
+    if (shard->to != NULL && !shard->to->lost)
+        moved |= poll_sender(shard->to);
+    if (shard->from != NULL && !shard->from->lost)
+        moved |= poll_receiver(shard->from);
     return moved;
 }
 
@@ -245,15 +245,15 @@ bool twill_replicas_poll(struct twill_core *core)
 /* Allocate what one end needs, and post its first receive. */
 static twill_status prepare(struct twill_replica_link *link, bool sends)
 {
-    struct twill_core *core = link->core;
-    struct twill_server *server = core->server;
+    struct twill_shard *shard = link->shard;
+    struct twill_server *server = shard->server;
     if (sends) {
-        link->changed = calloc(core->chunks + 1, sizeof(*link->changed));
+        link->changed = calloc(shard->chunks + 1, sizeof(*link->changed));
         start_receive(link, &link->acknowledged, sizeof(link->acknowledged),
                       &link->acknowledgement);
     } else {
-        for (uint32_t i = 0; i < core->copies; i++)
-            link->stride = twill_max(link->stride, twill_chunk_bytes(server, core->copy[i].place));
+        for (uint32_t i = 0; i < shard->copies; i++)
+            link->stride = twill_max(link->stride, twill_chunk_bytes(server, shard->copy[i].place));
         void *inbox = NULL;
         (void)twill_alloc(server->context, &inbox, REPLICA_RUN * link->stride + 1);
         link->inbox = inbox;
@@ -270,19 +270,19 @@ static twill_status prepare(struct twill_replica_link *link, bool sends)
 
 static twill_status open_replica(struct twill_server *server, uint32_t from, uint32_t to)
 {
-    const int ranks[2] = {(int)twill_core_rank(server, from), (int)twill_core_rank(server, to)};
+    const int ranks[2] = {(int)twill_shard_rank(server, from), (int)twill_shard_rank(server, to)};
     bool sends = server->rank == (uint32_t)ranks[0];
-    struct twill_core *core = &server->core[(sends ? from : to) % server->roles.threads];
+    struct twill_shard *shard = &server->shard[(sends ? from : to) % server->roles.threads];
     struct twill_replica_link *link = calloc(1, sizeof(*link));
     if (link == NULL)
         return TWILL_FAIL(&server->failure.error, TWILL_ERR_MEMORY, "out of memory for replicas");
-    link->core = core;
+    link->shard = shard;
     link->peer = sends ? 1 : 0;
     link->rank = (uint32_t)ranks[link->peer];
     if (sends)
-        core->to = link;
+        shard->to = link;
     else
-        core->from = link;
+        shard->from = link;
     twill_status status = twill_comm_create_group(&link->comm, server->comm, 2, ranks);
     if (status == TWILL_OK)
         status = twill_comm_set_timeout(link->comm, TWILL_SERVER_LINK_SECONDS);
@@ -295,10 +295,10 @@ static twill_status open_replica(struct twill_server *server, uint32_t from, uin
  * circle; twill_replicas_close() does, too. */
 twill_status twill_replicas_open(struct twill_server *server)
 {
-    for (uint32_t c = 0; c < server->roles.cores && twill_server_replicates(server); c++) {
-        uint32_t to = twill_replica_core(server, c);
-        if (twill_core_rank(server, c) == server->rank ||
-            twill_core_rank(server, to) == server->rank)
+    for (uint32_t c = 0; c < server->roles.shards && twill_server_replicates(server); c++) {
+        uint32_t to = twill_replica_shard(server, c);
+        if (twill_shard_rank(server, c) == server->rank ||
+            twill_shard_rank(server, to) == server->rank)
             TWILL_TRY(NULL, open_replica(server, c, to));
     }
     return TWILL_OK;
@@ -309,12 +309,12 @@ static bool has_ended(const struct twill_replica_link *link)
     return link == NULL || link->comm == NULL || link->lost || link->ended;
 }
 
-static int advance_cores(void *of)
+static int advance_shards(void *of)
 {
     const struct twill_server *server = of;
     unsigned moved = 0;
     for (uint32_t t = 0; t < server->roles.threads; t++)
-        moved += twill_core_poll(&server->core[t]);
+        moved += twill_shard_poll(&server->shard[t]);
     return moved > 0;
 }
 
@@ -323,18 +323,18 @@ static bool have_ended(const void *awaited)
     const struct twill_server *server = awaited;
     bool ended = true;
     for (uint32_t t = 0; t < server->roles.threads; t++)
-        ended &= has_ended(server->core[t].to) && has_ended(server->core[t].from);
+        ended &= has_ended(server->shard[t].to) && has_ended(server->shard[t].from);
     return ended;
 }
 
-/* Send and receive the last heads of all cores. */
+/* Send and receive the last heads of all shards. */
 static void drain_replicas(struct twill_server *server, uint64_t until)
 {
     const struct twill_waitable waitable = {
-        .advance = advance_cores, .done = have_ended, .of = server, .awaited = server};
+        .advance = advance_shards, .done = have_ended, .of = server, .awaited = server};
     for (uint32_t t = 0; t < server->roles.threads; t++)
-        if (server->core[t].to != NULL)
-            server->core[t].to->closing = true;
+        if (server->shard[t].to != NULL)
+            server->shard[t].to->closing = true;
     (void)twill_extend_await(server->comm, waitable, until);
 }
 
@@ -348,7 +348,8 @@ static bool acknowledged_or_lost(const void *awaited)
 static bool has_acknowledged(struct twill_replica_link *link, uint64_t until)
 {
     const struct twill_waitable waitable = {.done = acknowledged_or_lost, .awaited = &link};
-    return twill_extend_await(link->core->server->comm, waitable, until) == TWILL_OK && !link->lost;
+    return twill_extend_await(link->shard->server->comm, waitable, until) == TWILL_OK &&
+           !link->lost;
 }
 
 /* until: for the peer, which closes its end, too; 0: it does not. */
@@ -368,13 +369,13 @@ void twill_replicas_close(struct twill_server *server, bool together)
     uint64_t until = together ? twill_now() + twill_extend_timeout_ns(server->comm, NULL) : 0;
     if (together && twill_server_replicates(server))
         drain_replicas(server, until);
-    for (uint32_t c = 0; c < server->roles.cores && twill_server_replicates(server); c++) {
-        uint32_t to = twill_replica_core(server, c);
+    for (uint32_t c = 0; c < server->roles.shards && twill_server_replicates(server); c++) {
+        uint32_t to = twill_replica_shard(server, c);
         struct twill_replica_link **link = NULL;
-        if (twill_core_rank(server, c) == server->rank)
-            link = &server->core[c % server->roles.threads].to;
-        else if (twill_core_rank(server, to) == server->rank)
-            link = &server->core[to % server->roles.threads].from;
+        if (twill_shard_rank(server, c) == server->rank)
+            link = &server->shard[c % server->roles.threads].to;
+        else if (twill_shard_rank(server, to) == server->rank)
+            link = &server->shard[to % server->roles.threads].from;
         if (link == NULL)
             continue;
         close_replica(*link, server->context, until);
@@ -382,9 +383,9 @@ void twill_replicas_close(struct twill_server *server, bool together)
     }
 }
 
-uint64_t twill_replicas_registrations(const struct twill_core *core)
+uint64_t twill_replicas_registrations(const struct twill_shard *shard)
 {
-    const struct twill_replica_link *const links[] = {core->to, core->from};
+    const struct twill_replica_link *const links[] = {shard->to, shard->from};
     twill_counters own;
     uint64_t sum = 0;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(links); i++)

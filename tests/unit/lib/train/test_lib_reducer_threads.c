@@ -9,17 +9,17 @@
 #include "tests/support/placement.h"
 #include "tests/support/unit.h"
 
-#define LANE_THREADS 3u
+#define REDUCER_THREADS 3u
 
 /* Commit a set with a tensor for each thread, and reduce once. */
-static bool lanes_start(struct twill_test_set *s, twill_bootstrap *bootstrap, const char *nodes)
+static bool reducers_start(struct twill_test_set *s, twill_bootstrap *bootstrap, const char *nodes)
 {
     TWILL_REQUIRE(twill_test_set_open(s, bootstrap, nodes, TWILL_TEST_PATIENT,
                                       "TWILL_GRADIENTS=threads=3,bucket=0,order=priority", NULL));
-    for (unsigned t = 0; t < LANE_THREADS; t++)
+    for (unsigned t = 0; t < REDUCER_THREADS; t++)
         TWILL_REQUIRE(twill_test_set_add(s, t, 1000, TWILL_F32, NULL, NULL));
     TWILL_REQUIRE(twill_test_set_commit(s));
-    for (unsigned t = 0; t < LANE_THREADS; t++)
+    for (unsigned t = 0; t < REDUCER_THREADS; t++)
         TWILL_REQUIRE(twill_gradients_ready(s->set, (int)t) == TWILL_OK);
     return twill_test_set_ok(s, twill_gradients_wait_all(s->set));
 }
@@ -29,9 +29,9 @@ static unsigned list_comms(const struct twill_test_set *s, const struct twill_co
 {
     unsigned n = 0;
     comms[n++] = s->comm;
-    for (unsigned l = 0; l < s->set->lanes; l++) {
-        comms[n++] = s->set->lane[l].comm;
-        comms[n++] = s->set->lane[l].order_comm;
+    for (unsigned l = 0; l < s->set->reducers; l++) {
+        comms[n++] = s->set->reducer[l].comm;
+        comms[n++] = s->set->reducer[l].order_comm;
     }
     return n;
 }
@@ -45,7 +45,7 @@ static const void *shared_of(const struct twill_comm *comm, unsigned t)
 /* Check that no two communicators share an endpoint, and that there are some. */
 static bool endpoints_are_their_own(const struct twill_test_set *s)
 {
-    const struct twill_comm *comms[1 + 2 * LANE_THREADS];
+    const struct twill_comm *comms[1 + 2 * REDUCER_THREADS];
     unsigned n = list_comms(s, comms), endpoints = 0;
     TWILL_REQUIRE(n == TWILL_ARRAY_LENGTH(comms));
     for (unsigned i = 0; i < n; i++)
@@ -61,7 +61,7 @@ static bool endpoints_are_their_own(const struct twill_test_set *s)
 static void rank_has_endpoints(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct twill_test_set s;
-    if (lanes_start(&s, bootstrap, user))
+    if (reducers_start(&s, bootstrap, user))
         (void)endpoints_are_their_own(&s);
     twill_test_set_close(&s, bootstrap);
 }
@@ -82,7 +82,7 @@ static void rank_is_bound(int rank, int size, twill_bootstrap *bootstrap, void *
     CPU_ZERO(&one);
     CPU_SET((size_t)pus[0], &one);
     TWILL_CHECK(sched_setaffinity(0, sizeof(one), &one) == 0);
-    if (lanes_start(&s, bootstrap, "")) {
+    if (reducers_start(&s, bootstrap, "")) {
         char words[32];
         unsigned named = 0, found = 0;
         const char *line;
@@ -90,11 +90,11 @@ static void rank_is_bound(int rank, int size, twill_bootstrap *bootstrap, void *
             int pu = -1;
             const char *at = strncmp(line, "thread ", 7) == 0 ? strstr(line, "PU ") : NULL;
             named += at != NULL && sscanf(at, "PU %d", &pu) == 1 && pu != pus[0];
-            found += at != NULL && twill_test_threads_on("twill-lane", pu) > 0;
+            found += at != NULL && twill_test_threads_on("twill-reducer", pu) > 0;
         }
         snprintf(words, sizeof(words), "%u and %u", named, found);
-        (void)TWILL_NOTE(named == LANE_THREADS && found == LANE_THREADS,
-                         "threads named and found: %s of %u", words, LANE_THREADS);
+        (void)TWILL_NOTE(named == REDUCER_THREADS && found == REDUCER_THREADS,
+                         "threads named and found: %s of %u", words, REDUCER_THREADS);
     }
     twill_test_set_close(&s, bootstrap);
 }
@@ -114,21 +114,21 @@ TWILL_TEST(threads_run_where_no_rank_does)
 
 /* --- a thread that cannot start -------------------------------------------------------------- */
 
-/* The thread of lane 1 cannot start again: the sentence is written when no other lane's thread runs
- * any more, which might fail the set at the same moment. */
+/* The thread of reducer 1 cannot start again: the sentence is written when no other reducer's
+ * thread runs any more, which might fail the set at the same moment. */
 TWILL_TEST_OF_RANKS(lacks_thread, 2)
 {
     struct twill_test_set s;
-    bool fine = lanes_start(&s, bootstrap, "");
+    bool fine = reducers_start(&s, bootstrap, "");
     if (fine) {
-        twill_lane_thread_stop(&s.set->lane[1]);
-        TWILL_CHECK(s.set->lane[0].own.running && s.set->lane[2].own.running);
+        twill_reducer_thread_stop(&s.set->reducer[1]);
+        TWILL_CHECK(s.set->reducer[0].own.running && s.set->reducer[2].own.running);
         no_threads = true;
-        TWILL_CHECK(twill_lane_thread_start(&s.set->lane[1]) == TWILL_ERR_SYSTEM);
+        TWILL_CHECK(twill_reducer_thread_start(&s.set->reducer[1]) == TWILL_ERR_SYSTEM);
         no_threads = false;
-        TWILL_CHECK(strstr(s.set->error.message, "no thread for lane 1") != NULL);
-        for (uint32_t l = 0; l < LANE_THREADS; l++)
-            TWILL_CHECK(!s.set->lane[l].own.running);
+        TWILL_CHECK(strstr(s.set->error.message, "no thread for reducer 1") != NULL);
+        for (uint32_t l = 0; l < REDUCER_THREADS; l++)
+            TWILL_CHECK(!s.set->reducer[l].own.running);
     }
     twill_test_set_close(&s, bootstrap);
 }
@@ -167,7 +167,7 @@ static bool search_sizes(struct twill_test_set *s, struct set_reader *reader)
 {
     while (!twill_search_is_over(&s->set->searches->sizes)) {
         unsigned before = atomic_load(&reader->reads);
-        for (unsigned t = 0; t < LANE_THREADS; t++)
+        for (unsigned t = 0; t < REDUCER_THREADS; t++)
             TWILL_REQUIRE(twill_gradients_ready(s->set, (int)t) == TWILL_OK);
         TWILL_REQUIRE(twill_test_set_ok(s, twill_gradients_wait_all(s->set)));
         const uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
@@ -188,7 +188,7 @@ TWILL_TEST_OF_RANKS(any_thread_reads_counters, 2)
     bool fine = twill_test_set_open(&s, bootstrap, "", TWILL_TEST_PATIENT,
                                     "TWILL_GRADIENTS=autotune=1,threads=2", NULL) &&
                 twill_gradients_set_optimizer(s.set, &optimizer) == TWILL_OK;
-    for (unsigned t = 0; fine && t < LANE_THREADS; t++)
+    for (unsigned t = 0; fine && t < REDUCER_THREADS; t++)
         fine = twill_test_set_add(&s, t, 1000, TWILL_F32, NULL, NULL);
     TWILL_CHECK(fine && twill_test_set_commit(&s));
     struct set_reader reader = {.set = s.set};

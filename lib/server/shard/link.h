@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A link: worker and core on different nodes, by messages on a communicator of these two ranks, so
+/* A link: worker and shard on different nodes, by messages on a communicator of these two ranks, so
  * that the death of one breaks no other link.
  *
  * Each message stream has heads of 32 bytes. A head of a push, and one that answers a pull, is
@@ -9,7 +9,7 @@
 #ifndef TWILL_SERVER_LINK_H
 #define TWILL_SERVER_LINK_H
 
-#include "lib/server/core/core.h"
+#include "lib/server/shard/shard.h"
 
 #define TWILL_LINK_POSTED 32u /* sends under way */
 #define TWILL_LINK_TAKEN  16u /* receives of chunks under way */
@@ -25,7 +25,7 @@ struct twill_link_head {
     uint32_t key;
     uint64_t push;       /* number; PULLED: version */
     uint64_t pull;       /* number */
-    uint32_t first, end; /* chunks that follow, among those of the core */
+    uint32_t first, end; /* chunks that follow, among those of the shard */
 };
 _Static_assert(sizeof(struct twill_link_head) == 32, "with the transport's, 64 bytes");
 
@@ -61,15 +61,15 @@ struct twill_link_receiving {
     uint32_t credits_due;         /* a server's */
 };
 
-/* One end. A worker's is under server->work.posting, a server's under the core's lock. */
+/* One end. A worker's is under server->work.posting, a server's under the shard's lock. */
 struct twill_server_link {
     struct twill_server *server;
-    struct twill_core *core; /* server's end, or NULL */
-    struct twill_port *port; /* worker's end, or NULL */
-    uint32_t worker;         /* its number */
+    struct twill_shard *shard; /* server's end, or NULL */
+    struct twill_port *port;   /* worker's end, or NULL */
+    uint32_t worker;           /* its number */
     twill_comm *comm;
     int peer;
-    uint32_t *place;     /* [chunks] of the core: index into server->cut.place, by key */
+    uint32_t *place;     /* [chunks] of the shard: index into server->cut.place, by key */
     uint32_t *key_first; /* [keys + 1] */
     size_t *inbox_at;    /* [chunks + 1], server: where gradients are received */
     unsigned char *inbox;

@@ -1,0 +1,541 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reducers: their communicators, their lock, and their progress in the order of the backward pass.
+ */
+#include "lib/base/balance.h"
+#include "lib/train/reducers/reducers.h"
+#include "lib/wait/wait.h"
+
+#include <stdlib.h>
+
+/* --- set-up ---------------------------------------------------------------------------------- */
+
+/* Create a communicator of the parent's ranks; with an endpoint of its own, if reducers have
+ * threads.
+ */
+static twill_status duplicate(struct twill_gradients *set, twill_comm **made)
+{
+    twill_status status = set->options.threads > 0 ? twill_extend_dup_alone(made, set->parent)
+                                                   : twill_comm_dup(made, set->parent);
+    return status == TWILL_OK
+               ? TWILL_OK
+               : TWILL_FAIL(&set->error, status, "%s", twill_comm_message(set->parent));
+}
+
+twill_status twill_reducers_open(struct twill_gradients *set)
+{
+    uint32_t reducers = set->options.threads > 0 ? (uint32_t)set->options.threads : 1;
+    TWILL_SET_NEW(set, set->reducer, reducers, "reducers");
+    if (set->update != NULL)
+        TWILL_TRY(NULL, twill_update_make_queues(set, reducers));
+    while (set->reducers < reducers) {
+        struct twill_reducer *reducer = &set->reducer[set->reducers];
+        reducer->set = set;
+        TWILL_TRY(&set->error, duplicate(set, &reducer->comm));
+        set->comm = set->reducer[0].comm;
+        set->reducers++;
+        if (set->options.order == TWILL_BUCKETS_BY_PRIORITY)
+            TWILL_TRY(&set->error, duplicate(set, &reducer->order_comm));
+        if (set->update == NULL)
+            continue;
+        reducer->update = &set->update->queue[reducer - set->reducer];
+        TWILL_TRY(&set->error, duplicate(set, &reducer->update->comm));
+    }
+    return TWILL_OK;
+}
+
+/* Store the communicators of a reducer. Returns how many. */
+static size_t comms_of(const struct twill_reducer *reducer, twill_comm *comms[3])
+{
+    size_t n = 0;
+    comms[n++] = reducer->comm;
+    if (reducer->order_comm != NULL)
+        comms[n++] = reducer->order_comm;
+    if (reducer->update != NULL && reducer->update->comm != NULL)
+        comms[n++] = reducer->update->comm;
+    return n;
+}
+
+/* Break the communicators of a reducer, so that no rank waits on them. The reducer is locked, or no
+ * other thread uses it. */
+static void break_reducer(const struct twill_error *cause, const struct twill_reducer *reducer)
+{
+    twill_comm *comms[3];
+    size_t n = comms_of(reducer, comms);
+    for (size_t c = 0; c < n; c++)
+        twill_extend_end(comms[c], "twill_gradients", "gradient set", cause);
+}
+
+/* End a reducer because the set is broken: break its communicators, and wake who waits for it. */
+static void end_reducer(struct twill_reducer *reducer)
+{
+    break_reducer(&reducer->set->error, reducer);
+    twill_reducer_note_end(reducer);
+}
+
+/* Have all reducers end but one, or NULL. */
+static void end_others(struct twill_gradients *set, const struct twill_reducer *reducer)
+{
+    for (uint32_t l = 0; l < set->reducers; l++) {
+        struct twill_reducer *other = &set->reducer[l];
+        if (other == reducer)
+            continue;
+        if (other->own.running)
+            twill_reducer_kick(other); /* its thread ends it */
+        else if (twill_reducer_try_lock(other)) {
+            end_reducer(other);
+            atomic_store(&other->locked, false);
+        }
+    }
+}
+
+twill_status twill_reducers_check(struct twill_gradients *set, twill_status status)
+{
+    if (status != TWILL_OK && set->broken)
+        end_others(set, NULL);
+    return status;
+}
+
+/* End the reducer and the others if something on it has failed. It is locked. */
+static twill_status check_reducer(struct twill_reducer *reducer, twill_status status)
+{
+    if (status == TWILL_OK)
+        return TWILL_OK;
+    end_reducer(reducer);
+    end_others(reducer->set, reducer);
+    return status;
+}
+
+twill_status twill_reducer_fail(struct twill_reducer *reducer, twill_comm *comm,
+                                twill_status status)
+{
+    return check_reducer(reducer, twill_set_fail(reducer->set, comm, status));
+}
+
+void twill_reducers_close(struct twill_gradients *set)
+{
+    struct twill_error failure, *cause = &set->error;
+    for (uint32_t l = 0; l < set->reducers; l++)
+        twill_reducer_thread_stop(&set->reducer[l]);
+    /* If the set or its parent is broken, no rank waits for the others when it destroys them. */
+    if (!set->broken)
+        cause = twill_extend_failure(set->parent, false, &failure) ? &failure : NULL;
+    for (uint32_t l = 0; cause != NULL && l < set->reducers; l++)
+        break_reducer(cause, &set->reducer[l]);
+    for (uint32_t l = 0; l < set->reducers; l++) {
+        twill_comm *comms[3];
+        size_t n = comms_of(&set->reducer[l], comms);
+        for (size_t c = 0; c < n; c++)
+            twill_comm_destroy(comms[c]);
+    }
+    free(set->reducer);
+    set->reducer = NULL;
+    set->comm = NULL;
+    set->reducers = 0;
+}
+
+/* Prepare the reduction of `count` elements of a bucket, or units of its codes, from `from` on. */
+static twill_status prepare_segment(struct twill_reducer *reducer,
+                                    const struct twill_bucket *bucket, size_t from, size_t count,
+                                    twill_request **request)
+{
+    if (bucket->wire.used || bucket->dense != NULL)
+        return twill_wire_request(reducer->set, reducer->comm, bucket, from, count, request);
+    if (reducer->set->update != NULL)
+        return twill_update_init_reduction(reducer->set, reducer->comm, bucket, from, count,
+                                           request);
+    unsigned char *at = bucket->memory + from * twill_type_size(bucket->type);
+    return twill_allreduce_init(reducer->comm, at, at, count, bucket->type, bucket->op, request);
+}
+
+/* Prepare the reductions of a bucket's segments. */
+static twill_status prepare_bucket(struct twill_reducer *reducer, struct twill_bucket *bucket)
+{
+    struct twill_gradients *set = reducer->set;
+    size_t whole = bucket->wire.used ? bucket->wire.units : bucket->count,
+           most = twill_wire_segment(set, bucket), segments = (whole + most - 1) / most;
+    if (segments > UINT32_MAX)
+        return TWILL_FAIL(&set->error, TWILL_ERR_ARGUMENT, "a bucket of %zu segments", segments);
+    TWILL_SET_NEW(set, bucket->request, segments, "segments");
+    for (bucket->segments = 0; bucket->segments < segments; bucket->segments++) {
+        size_t from = bucket->segments * most, count = twill_min(most, whole - from);
+        TWILL_TRY(NULL, twill_set_check(set, reducer->comm,
+                                        prepare_segment(reducer, bucket, from, count,
+                                                        &bucket->request[bucket->segments])));
+    }
+    return TWILL_OK;
+}
+
+/* Give each bucket to a reducer, by its bytes; both of its generations to the same one. */
+static twill_status assign_buckets(struct twill_gradients *set)
+{
+    uint32_t n = twill_buckets_of_step(set);
+    uint64_t total[TWILL_REDUCERS_MOST];
+    struct twill_load *weight;
+    TWILL_SET_NEW(set, weight, n, "buckets");
+    for (uint32_t b = 0; b < n; b++)
+        weight[b] = (struct twill_load){.bytes = twill_bucket_bytes(&set->bucket[b]), .item = b};
+    twill_balance(weight, n, total, set->reducers);
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t b = weight[i].item; b < set->buckets; b += n)
+            set->bucket[b].reducer = weight[i].bin;
+    free(weight);
+    return TWILL_OK;
+}
+
+static twill_status prepare_reducer(struct twill_reducer *reducer)
+{
+    struct twill_gradients *set = reducer->set;
+    TWILL_SET_NEW(set, reducer->order, set->buckets, "buckets");
+    TWILL_SET_NEW(set, reducer->flight, set->buckets + TWILL_REDUCER_SEGMENTS, "reductions");
+    reducer->buckets = reducer->next = reducer->oldest = reducer->flights = 0;
+    for (uint32_t b = 0; b < set->buckets; b++)
+        if (&set->reducer[set->bucket[b].reducer] == reducer) {
+            reducer->order[reducer->buckets++] = b;
+            TWILL_TRY(&set->error, prepare_bucket(reducer, &set->bucket[b]));
+        }
+    reducer->flights_most = (uint32_t)twill_max(reducer->buckets, TWILL_REDUCER_SEGMENTS);
+    if (reducer->order_comm != NULL && reducer->buckets > 0)
+        TWILL_TRY(&set->error, twill_priority_prepare(reducer));
+    return TWILL_OK;
+}
+
+twill_status twill_reducers_prepare(struct twill_gradients *set)
+{
+    TWILL_TRY(&set->error, assign_buckets(set));
+    for (uint32_t l = 0; l < set->reducers; l++)
+        TWILL_TRY(&set->error, prepare_reducer(&set->reducer[l]));
+    if (set->update != NULL)
+        TWILL_TRY(&set->error, twill_update_prepare(set));
+    for (uint32_t l = 0; l < set->reducers && set->options.threads > 0; l++)
+        TWILL_TRY(&set->error, twill_reducer_thread_start(&set->reducer[l]));
+    return TWILL_OK;
+}
+
+void twill_reducers_unprepare(struct twill_gradients *set)
+{
+    for (uint32_t l = 0; l < set->reducers; l++)
+        twill_reducer_thread_stop(&set->reducer[l]);
+    for (uint32_t b = 0; b < set->buckets; b++) {
+        struct twill_bucket *bucket = &set->bucket[b];
+        for (uint32_t s = 0; bucket->request != NULL && s < bucket->segments; s++)
+            (void)twill_request_free(&bucket->request[s]);
+        free((void *)bucket->request);
+        bucket->request = NULL;
+    }
+    if (set->update != NULL)
+        twill_update_unprepare(set);
+    for (uint32_t l = 0; l < set->reducers; l++) {
+        struct twill_reducer *reducer = &set->reducer[l];
+        twill_priority_unprepare(reducer);
+        free(reducer->order);
+        free(reducer->flight);
+        reducer->order = NULL;
+        reducer->flight = NULL;
+        reducer->buckets = 0;
+    }
+}
+
+void twill_reducers_finish(struct twill_gradients *set)
+{
+    for (uint32_t l = 0; l < set->reducers; l++) {
+        struct twill_reducer *reducer = &set->reducer[l];
+        twill_reducer_thread_stop(reducer);
+        twill_reducer_lock(reducer);
+        while (!set->broken && twill_reducer_is_busy(reducer)) {
+            if (twill_reducer_advance(reducer) == TWILL_OK && twill_reducer_is_busy(reducer))
+                (void)twill_reducer_wait(reducer, UINT64_MAX);
+        }
+        atomic_store(&reducer->locked, false);
+    }
+}
+
+/* --- the lock -------------------------------------------------------------------------------- */
+
+bool twill_reducer_try_lock(struct twill_reducer *reducer)
+{
+    return !atomic_load_explicit(&reducer->locked, memory_order_relaxed) &&
+           !atomic_exchange(&reducer->locked, true);
+}
+
+static bool is_unlocked(const void *reducer)
+{
+    return !atomic_load(&((const struct twill_reducer *)reducer)->locked);
+}
+
+void twill_reducer_lock(struct twill_reducer *reducer)
+{
+    while (!twill_reducer_try_lock(reducer))
+        (void)twill_wait_for_thread(is_unlocked, reducer, UINT64_MAX);
+}
+
+/* Advance the reducer until nothing is wanted, unless another thread holds it: that thread then
+ * sees `wanted`, in its wait or after its unlock. */
+static void advance_wanted(struct twill_reducer *reducer)
+{
+    while (atomic_load(&reducer->wanted) && twill_reducer_try_lock(reducer)) {
+        (void)twill_reducer_advance(reducer); /* a failure has broken the set */
+        atomic_store(&reducer->locked, false);
+    }
+}
+
+void twill_reducer_unlock(struct twill_reducer *reducer)
+{
+    atomic_store(&reducer->locked, false);
+    if (!reducer->own.running)
+        advance_wanted(reducer);
+}
+
+void twill_reducer_kick(struct twill_reducer *reducer)
+{
+    atomic_store(&reducer->wanted, true);
+    if (reducer->own.running)
+        twill_reducer_thread_wake(reducer);
+    else
+        advance_wanted(reducer);
+    if (atomic_load(&reducer->wanted)) /* the holder may sleep in its wait */
+        twill_extend_ring(reducer->comm, (uint32_t)twill_comm_rank(reducer->comm));
+}
+
+/* --- progress -------------------------------------------------------------------------------- */
+
+bool twill_bucket_is_ready(const struct twill_bucket *bucket)
+{
+    return atomic_load_explicit(&bucket->filled, memory_order_acquire) != bucket->agreed;
+}
+
+twill_status twill_reducer_start(struct twill_reducer *reducer, uint32_t b)
+{
+    struct twill_gradients *set = reducer->set;
+    struct twill_bucket *bucket = &set->bucket[b];
+    uint32_t segment = (uint32_t)(bucket->started % bucket->segments);
+    if (segment == 0)
+        twill_set_record(set, TWILL_TRACE_BUCKET_BEGIN, b, twill_bucket_bytes(bucket));
+    TWILL_TRY(NULL,
+              twill_set_check(set, reducer->comm, twill_request_start(bucket->request[segment])));
+    reducer->flight[(reducer->oldest + reducer->flights++) % reducer->flights_most] =
+        (struct twill_reducer_flight){b, segment};
+    bucket->started++;
+    atomic_fetch_add_explicit(&set->usage.operations, 1, memory_order_relaxed);
+    return TWILL_OK;
+}
+
+static twill_request *oldest_request(const struct twill_reducer *reducer)
+{
+    if (reducer->flights == 0)
+        return NULL;
+    const struct twill_reducer_flight *flight = &reducer->flight[reducer->oldest];
+    return reducer->set->bucket[flight->bucket].request[flight->segment];
+}
+
+/* Collect the reductions that are complete, oldest first. */
+static twill_status collect(struct twill_reducer *reducer)
+{
+    struct twill_gradients *set = reducer->set;
+    while (reducer->flights > 0 && twill_extend_has_ended(oldest_request(reducer))) {
+        const struct twill_reducer_flight *flight = &reducer->flight[reducer->oldest];
+        struct twill_bucket *bucket = &set->bucket[flight->bucket];
+        TWILL_TRY(NULL, twill_set_check(set, reducer->comm,
+                                        twill_wait(&bucket->request[flight->segment])));
+        reducer->collected++;
+        if (set->update != NULL)
+            twill_update_enqueue(reducer->update, flight->bucket, flight->segment);
+        else {
+            twill_bucket_end(set, bucket, 1);
+            twill_reducer_note_end(reducer);
+        }
+        reducer->oldest = (reducer->oldest + 1) % reducer->flights_most;
+        reducer->flights--;
+    }
+    return TWILL_OK;
+}
+
+/* Start the buckets that are ready, each after those before it. */
+static twill_status start_in_order(struct twill_reducer *reducer)
+{
+    struct twill_gradients *set = reducer->set;
+    while (reducer->buckets > 0 && reducer->flights < reducer->flights_most) {
+        uint32_t b = reducer->order[reducer->next];
+        if (!twill_bucket_is_ready(&set->bucket[b]))
+            break;
+        set->bucket[b].agreed++;
+        TWILL_TRY(NULL, twill_reducer_start(reducer, b));
+        reducer->next = (reducer->next + 1) % reducer->buckets;
+    }
+    return TWILL_OK;
+}
+
+/* Collect the all-gathers of parameters that are complete. */
+static twill_status collect_gathers(struct twill_reducer *reducer)
+{
+    uint32_t collected = reducer->update->collected;
+    twill_status status = twill_update_collect(reducer->update);
+    if (reducer->update->collected != collected)
+        twill_reducer_note_end(reducer);
+    return status;
+}
+
+/* Update what is reduced. When this reducer has published its part of a norm, others may wait for
+ * it.
+ */
+static twill_status advance_update(struct twill_reducer *reducer)
+{
+    struct twill_gradients *set = reducer->set;
+    uint64_t published;
+    TWILL_TRY(NULL, collect_gathers(reducer));
+    do {
+        published = reducer->update->clip.published_steps;
+        TWILL_TRY(NULL, twill_update_advance(reducer->update));
+        for (uint32_t l = 0;
+             l < set->reducers && published != reducer->update->clip.published_steps; l++)
+            if (&set->reducer[l] != reducer && set->reducer[l].buckets > 0)
+                twill_reducer_kick(&set->reducer[l]);
+    } while (published != reducer->update->clip.published_steps);
+    return collect_gathers(reducer);
+}
+
+/* As twill_reducer_advance(), without an end of the reducer after a failure. */
+static twill_status advance(struct twill_reducer *reducer)
+{
+    TWILL_TRY(NULL, collect(reducer));
+    if (reducer->update != NULL)
+        TWILL_TRY(NULL, advance_update(reducer));
+    return reducer->exchange != NULL ? twill_priority_advance(reducer) : start_in_order(reducer);
+}
+
+twill_status twill_reducer_advance(struct twill_reducer *reducer)
+{
+    atomic_store(&reducer->wanted, false);
+    if (!reducer->set->broken)
+        return check_reducer(reducer, advance(reducer));
+    end_reducer(reducer);
+    return TWILL_ERR_BROKEN;
+}
+
+bool twill_reducer_is_busy(const struct twill_reducer *reducer)
+{
+    return reducer->flights > 0 || twill_update_is_busy(reducer->update);
+}
+
+uint32_t twill_reducer_collected(const struct twill_reducer *reducer)
+{
+    return reducer->collected + (reducer->update != NULL ? reducer->update->collected : 0);
+}
+
+twill_status twill_reducer_progress(struct twill_reducer *reducer)
+{
+    TWILL_TRY(NULL, twill_reducer_advance(reducer));
+    if (!twill_reducer_is_busy(reducer) && !reducer->exchanging)
+        return TWILL_OK;
+    twill_comm *comm = reducer->flights > 0                    ? reducer->comm
+                       : twill_update_is_busy(reducer->update) ? reducer->update->comm
+                                                               : reducer->order_comm;
+    twill_status status = twill_extend_wait(comm, "twill_gradients_test", NULL, NULL, NULL);
+    if (status != TWILL_OK)
+        return twill_reducer_fail(reducer, comm, status);
+    return twill_reducer_advance(reducer);
+}
+
+/* --- waiting --------------------------------------------------------------------------------- */
+
+/* What ends a wait. */
+struct awaited {
+    const struct twill_reducer *reducer;
+    twill_request *any[4]; /* or NULL: the oldest reduction, the exchange, a gather of
+                                           parameters, one of norms */
+};
+
+static bool has_arrived(const void *of)
+{
+    const struct awaited *awaited = of;
+    bool any = atomic_load_explicit(&awaited->reducer->wanted, memory_order_acquire) ||
+               atomic_load_explicit(&awaited->reducer->own.lets_in, memory_order_acquire) ||
+               atomic_load_explicit(&awaited->reducer->set->broken, memory_order_acquire);
+    for (size_t i = 0; !any && i < TWILL_ARRAY_LENGTH(awaited->any); i++)
+        any = awaited->any[i] != NULL && twill_extend_has_ended(awaited->any[i]);
+    return any;
+}
+
+/* A wait for another thread, or for the time of the next exchange. */
+struct idle_wait {
+    struct twill_reducer *reducer;
+    twill_status failure;
+};
+
+static int advance_others(void *of)
+{
+    const struct idle_wait *wait = of;
+    return twill_context_advance(wait->reducer->set->process.context, NULL);
+}
+
+static bool is_wanted(const void *of)
+{
+    const struct twill_reducer *reducer = ((const struct idle_wait *)of)->reducer;
+    uint64_t until = reducer->exchange_from_ns;
+    return atomic_load(&reducer->wanted) || reducer->set->broken ||
+           (until != 0 && twill_now() >= until);
+}
+
+/* Has another rank failed? */
+static twill_status look_for_failure(void *of, struct twill_waiting *state)
+{
+    struct idle_wait *wait = of;
+    struct twill_error failure;
+    state->polled = true; /* others of the context may have endpoints that ring no doorbell */
+    if (twill_extend_failure(wait->reducer->comm, true, &failure))
+        wait->failure = failure.status;
+    return wait->failure;
+}
+
+/* Nothing is under way on the reducer: advance other communicators of the context meanwhile. */
+static twill_status wait_idle(struct twill_reducer *reducer, uint64_t deadline)
+{
+    struct idle_wait wait = {reducer, TWILL_OK};
+    const struct twill_waitable waitable = {.advance = advance_others,
+                                            .done = is_wanted,
+                                            .blocked_on = look_for_failure,
+                                            .of = &wait,
+                                            .awaited = &wait};
+    if (!is_wanted(&wait) && twill_now() >= deadline) /* the waits for exchanges are short */
+        return TWILL_PENDING;
+    twill_status status = twill_extend_await(reducer->comm, waitable, deadline);
+    if (wait.failure != TWILL_OK)
+        return twill_reducer_fail(reducer, reducer->comm, wait.failure);
+    return status == TWILL_OK ? TWILL_OK : TWILL_PENDING;
+}
+
+/* Wait on a communicator. A wait that another thread interrupts, as it does when its
+ * own wait for the reducer times out, goes on with the same deadline: else the two would put it off
+ * for ever. */
+static twill_status wait_on(struct twill_reducer *reducer, twill_comm *comm,
+                            const struct awaited *awaited)
+{
+    if (reducer->interrupted_ns == 0 || reducer->interrupted != comm ||
+        reducer->interrupted_collected != twill_reducer_collected(reducer))
+        reducer->interrupted_ns = twill_now();
+    twill_status status = twill_extend_wait(comm, "twill_gradients_wait", has_arrived, awaited,
+                                            &reducer->interrupted_ns);
+    if (!atomic_load(&reducer->own.lets_in))
+        reducer->interrupted_ns = 0;
+    reducer->interrupted = comm;
+    reducer->interrupted_collected = twill_reducer_collected(reducer);
+    return status;
+}
+
+twill_status twill_reducer_wait(struct twill_reducer *reducer, uint64_t deadline)
+{
+    struct awaited awaited = {reducer,
+                              {oldest_request(reducer),
+                               reducer->exchanging ? reducer->exchange : NULL,
+                               twill_update_gather_awaited(reducer->update),
+                               twill_update_norms_awaited(reducer->update)}};
+    twill_comm *comm = awaited.any[0] != NULL                             ? reducer->comm
+                       : awaited.any[2] != NULL || awaited.any[3] != NULL ? reducer->update->comm
+                       : awaited.any[1] != NULL                           ? reducer->order_comm
+                                                                          : NULL;
+    if (comm == NULL)
+        return wait_idle(reducer, deadline);
+    if (has_arrived(&awaited))
+        return TWILL_OK;
+    twill_status status = wait_on(reducer, comm, &awaited);
+    return status == TWILL_OK ? TWILL_OK : twill_reducer_fail(reducer, comm, status);
+}
