@@ -4,7 +4,7 @@
  * and compressed pushes, one by a rule. It is the same on all ranks. */
 #include "lib/base/times.h"
 #include "lib/server/server.h"
-#include "lib/train/step_search.h"
+#include "lib/train/shared/shared.h"
 
 #include <math.h>
 
@@ -53,8 +53,7 @@ static twill_status agree_to_go_on(struct twill_server *server, twill_status sta
                                    const char *message)
 {
     twill_status call, worst = twill_server_worst_status(server->parent, status, &call);
-    if (call != TWILL_OK)
-        return TWILL_SERVER_FAIL(server, call, "%s", twill_comm_message(server->parent));
+    TWILL_TRY(NULL, twill_server_check_call(server, server->parent, call));
     if (worst == TWILL_OK || worst == TWILL_ERR_MEMORY)
         return worst;
     if (status == worst)
@@ -131,10 +130,8 @@ static twill_status try_sizes(struct twill_server *server, const size_t *sizes, 
     TWILL_TRY(NULL, agree_to_go_on(server, status, server->failure.error.message));
     for (unsigned i = 0; i < count; i++)
         TWILL_TRY(NULL, try_size(server, sizes[i], bytes, search));
-    status = twill_search_agree(search, server->parent);
-    if (status != TWILL_OK)
-        return TWILL_SERVER_FAIL(server, status, "%s", twill_comm_message(server->parent));
-    return TWILL_OK;
+    return twill_server_check_call(server, server->parent,
+                                   twill_search_agree(search, server->parent));
 }
 
 /* Find by short exchanges how many bytes a trial may exchange; 0: none is worth its time. The
@@ -194,9 +191,9 @@ static twill_status choose_by_trial(struct twill_server *server)
 static twill_status take_known(struct twill_server *server)
 {
     uint64_t own = server->cut.chunk_bytes, word[2] = {own, own == 0 ? 0 : ~own};
-    twill_status status = twill_allreduce(server->parent, word, word, 2, TWILL_U64, TWILL_MAX);
-    if (status != TWILL_OK)
-        return TWILL_SERVER_FAIL(server, status, "%s", twill_comm_message(server->parent));
+    TWILL_TRY(NULL, twill_server_check_call(
+                        server, server->parent,
+                        twill_allreduce(server->parent, word, word, 2, TWILL_U64, TWILL_MAX)));
     if (word[0] != 0 && word[0] != ~word[1])
         return TWILL_SERVER_FAIL(
             server, TWILL_ERR_MISMATCH, "rank %u: ranks bring chunks of %llu and of %llu bytes",

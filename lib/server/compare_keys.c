@@ -76,9 +76,7 @@ static size_t list_options(const struct twill_server *server, struct compared_op
 static uint64_t hash_key(const struct twill_server_key *key)
 {
     uint64_t hash = twill_hash_mix(twill_hash_mix(7, key->count), (uint64_t)key->type);
-    for (const char *c = key->name; *c != '\0'; c++)
-        hash = twill_hash_mix(hash, (unsigned char)*c);
-    return twill_hash_mix(hash, key->code.used);
+    return twill_hash_mix(twill_hash_text(hash, key->name), key->coded);
 }
 
 /* Explain a difference on all ranks: each describes what it has itself. */
@@ -123,24 +121,23 @@ static twill_status explain_lack(struct twill_server *server, twill_status statu
 static twill_status compare_options(struct twill_server *server, twill_status own)
 {
     struct compared_option list[OPTIONS_MOST];
-    uint64_t words[2 * (OPTIONS_MOST + 1) + 1];
-    size_t n = list_options(server, list);
+    uint64_t words[2 * (OPTIONS_MOST + 2)];
+    size_t n = list_options(server, list), found;
     for (size_t i = 0; i < n; i++)
-        words[n + 1 + i] = ~(words[i] = option_word(&list[i]));
-    words[2 * n + 1] = ~(words[n] = server->keys);
-    words[2 * n + 2] = ~(uint64_t)-own; /* the least is of the worst */
-    twill_status status =
-        twill_allreduce(server->parent, words, words, 2 * n + 3, TWILL_U64, TWILL_MIN);
-    if (status != TWILL_OK)
-        return TWILL_SERVER_FAIL(server, status, "%s", twill_comm_message(server->parent));
+        words[i] = option_word(&list[i]);
+    words[n] = server->keys;
+    words[n + 1] = (uint64_t)-own;
+    TWILL_TRY(NULL,
+              twill_server_check_call(server, server->parent,
+                                      twill_find_difference(server->parent, words, n + 2, &found)));
     /* No rank's old shards run: all have come here. */
     twill_server_drop_old(server, TWILL_SERVER_END_STOPPED);
-    if (words[2 * n + 2] != UINT64_MAX)
-        return explain_lack(server, own, (twill_status) - (int)~words[2 * n + 2]);
-    for (size_t i = 0; i < n; i++)
-        if (words[i] != ~words[n + 1 + i])
-            return explain_option(server, &list[i]);
-    if (words[n] != ~words[2 * n + 1])
+    uint64_t worst = ~words[2 * n + 3];
+    if (worst != 0)
+        return explain_lack(server, own, (twill_status) - (int)worst);
+    if (found < n)
+        return explain_option(server, &list[found]);
+    if (found == n)
         return TWILL_SERVER_FAIL(server, TWILL_ERR_MISMATCH,
                                  "rank %u has %u tensor%s, not as many as other ranks",
                                  server->rank, server->keys, TWILL_PLURAL(server->keys));
@@ -156,16 +153,13 @@ twill_status twill_server_fail_compare(struct twill_server *server, twill_status
 /* Compare tensors: hash[2n + 1] is scratch. */
 static twill_status compare_keys(struct twill_server *server, uint64_t *hash)
 {
-    size_t n = server->keys;
+    size_t n = server->keys, found;
     for (size_t k = 0; k < n; k++)
-        hash[n + k] = ~(hash[k] = hash_key(&server->key[k]));
-    twill_status status = twill_allreduce(server->parent, hash, hash, 2 * n, TWILL_U64, TWILL_MIN);
-    size_t differs = 0;
-    while (differs < n && hash[differs] == ~hash[n + differs])
-        differs++;
-    if (status != TWILL_OK)
-        return TWILL_SERVER_FAIL(server, status, "%s", twill_comm_message(server->parent));
-    return differs < n ? explain_key(server, differs) : TWILL_OK;
+        hash[k] = hash_key(&server->key[k]);
+    TWILL_TRY(NULL,
+              twill_server_check_call(server, server->parent,
+                                      twill_find_difference(server->parent, hash, n, &found)));
+    return found < n ? explain_key(server, found) : TWILL_OK;
 }
 
 twill_status twill_server_compare(struct twill_server *server)

@@ -40,7 +40,6 @@ twill_status twill_server_create(twill_server **made, twill_comm *comm,
         return twill_extend_refuse(comm, "twill_server_create", TWILL_ERR_MEMORY, "out of memory");
     pthread_mutex_init(&server->failure.lock, NULL);
     pthread_mutex_init(&server->work.posting, NULL);
-    server->context = context;
     server->process = twill_extend_process(context);
     server->parent = comm;
     server->rank = (uint32_t)twill_comm_rank(comm);
@@ -129,8 +128,8 @@ twill_status twill_server_add(twill_server *server, const twill_tensor *tensor, 
     added->type = tensor->type;
     added->gradient = tensor->gradient;
     added->parameters = tensor->parameters;
-    added->code.used = server->options.compression != TWILL_COMPRESS_NONE &&
-                       tensor->type == TWILL_F32 && tensor->uncompressed == 0;
+    added->coded = server->options.compression != TWILL_COMPRESS_NONE &&
+                   tensor->type == TWILL_F32 && tensor->uncompressed == 0;
     if (key != NULL)
         *key = (int)server->keys;
     server->keys++;
@@ -154,8 +153,7 @@ static twill_status agree_status(struct twill_server *server, twill_comm *comm, 
         server->memory.offered = false; /* no rank goes on, and no shard runs yet */
     if (status != TWILL_OK)
         return TWILL_SERVER_FAIL(server, status, "%s", server->failure.error.message);
-    if (call != TWILL_OK)
-        return TWILL_SERVER_FAIL(server, call, "%s", twill_comm_message(comm));
+    TWILL_TRY(NULL, twill_server_check_call(server, comm, call));
     if (worst != TWILL_OK)
         return TWILL_SERVER_FAIL(server, worst,
                                  "rank %u: twill_server_commit() has failed on another rank: %s",
@@ -186,9 +184,8 @@ static twill_status commit_server(struct twill_server *server)
     TWILL_TRY(NULL, twill_server_choose_chunk_bytes(server));
     twill_status status = server->cut.place == NULL ? twill_server_place(server) : TWILL_OK;
     TWILL_TRY(NULL, agree_status(server, server->parent, status));
-    status = twill_comm_dup(&server->comm, server->parent);
-    if (status != TWILL_OK)
-        return TWILL_SERVER_FAIL(server, status, "%s", twill_comm_message(server->parent));
+    TWILL_TRY(NULL, twill_server_check_call(server, server->parent,
+                                            twill_comm_dup(&server->comm, server->parent)));
     status = twill_server_open_memory(server);
     if (status == TWILL_OK && twill_server_serves(server))
         status = twill_shards_open(server);
@@ -225,7 +222,7 @@ twill_status twill_server_commit(twill_server *server)
         return TWILL_ERR_BROKEN;
     if (server->committed)
         return TWILL_SERVER_REFUSE(server, "twill_server_commit() was called before");
-    if (twill_extend_is_forked(server->context))
+    if (twill_extend_is_forked(server->process.context))
         return TWILL_ERR_FORKED;
     twill_status status = commit_server(server);
     if (status != TWILL_OK)
@@ -237,7 +234,7 @@ twill_status twill_server_commit(twill_server *server)
         return TWILL_SERVER_FAIL(server, TWILL_ERR_MEMORY, "out of memory for a server");
     server->hook->advance = advance_server;
     server->hook->object = server;
-    twill_advancer_add(server->context, server->hook);
+    twill_advancer_add(server->process.context, server->hook);
     status = pull_all(server);
     return status == TWILL_ERR_BROKEN ? server->failure.error.status : status;
 }
@@ -274,8 +271,7 @@ void twill_server_close(struct twill_server *server, twill_context *context,
                   server->rank);
         return;
     }
-    server->context = context; /* no other thread reads it any more */
-    server->process = twill_extend_process(context);
+    server->process = twill_extend_process(context); /* no other thread reads it any more */
     if (server->shard != NULL)
         twill_replicas_close(server, together);
     if (server->link != NULL)
@@ -304,12 +300,13 @@ void twill_server_drop_old(struct twill_server *server, enum twill_server_end en
     struct twill_server *old = server->past.old;
     server->past.old = NULL;
     if (old != NULL)
-        twill_server_close(old, server->context, end);
+        twill_server_close(old, server->process.context, end);
 }
 
 void twill_server_destroy(twill_server *server)
 {
-    if (server == NULL || twill_extend_is_forked(server->context)) /* then it is the parent's */
+    if (server == NULL ||
+        twill_extend_is_forked(server->process.context)) /* then it is the parent's */
         return;
     enum twill_server_end end =
         server->committed ? TWILL_SERVER_END_TOGETHER : TWILL_SERVER_END_ALONE;
@@ -321,5 +318,5 @@ void twill_server_destroy(twill_server *server)
         if (twill_server_lacks(server)) /* nobody is waited for: all learn it */
             end = TWILL_SERVER_END_ALONE;
     }
-    twill_server_close(server, server->context, end);
+    twill_server_close(server, server->process.context, end);
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Options: defaults and checks. */
 #include "kernels/training/optimizer.h"
-#include "lib/base/option_checks.h"
 #include "lib/server/server.h"
 
 #include <string.h>
@@ -101,6 +100,11 @@ twill_status twill_server_set_options(struct twill_server *server,
         server->options = *options;
     }
     TWILL_TRY(error, check_server_options(&server->options, error));
+    const twill_server_options *o = &server->options;
+    if (o->compression != TWILL_COMPRESS_NONE)
+        server->coder =
+            twill_coder_of(server->process.kernels, o->compression, o->compression_ratio,
+                           o->compression_threshold, o->error_feedback != 0);
     server->cut.chunk_bytes = server->options.chunk_bytes;
     server->cut.chunk_choice = "as given";
     if (server->options.optimizer != NULL) {

@@ -1,11 +1,54 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A worker's end: orders to shards, progress and waits. */
+/* A worker's end: what it pushes and pulls, orders to shards, progress and waits. */
 #include "lib/server/server.h"
 
 #include "lib/base/times.h"
 #include "lib/wait/wait.h"
 
 #include <stdio.h>
+#include <string.h>
+
+/* --- between a worker's tensors and what servers read and write ------------------------------- */
+
+/* Encode the gradient of a chunk. A list is behind its length. */
+static void encode_chunk(const struct twill_server *server, const struct twill_server_key *key,
+                         const struct twill_chunk_place *place)
+{
+    const float *gradient = (const float *)key->gradient + place->first;
+    float *residual = key->residual != NULL ? key->residual + place->first : NULL;
+    unsigned char *wire = key->sent + place->wire_at;
+    if (server->coder.kind != TWILL_CODING_SPARSE) {
+        twill_encode(&server->coder, wire, gradient, residual, place->count);
+        return;
+    }
+    size_t entries = twill_coder_units(&server->coder, place->count);
+    unsigned char *list = wire + TWILL_LIST_HEAD;
+    const struct twill_sparse chosen = {(void *)list, (void *)(list + entries * sizeof(uint32_t))};
+    const uint32_t head[2] = {(uint32_t)twill_encode_list(&server->coder, chosen, entries, gradient,
+                                                          residual, place->count),
+                              0};
+    memcpy(wire, head, TWILL_LIST_HEAD);
+}
+
+void twill_server_encode(struct twill_server *server, struct twill_server_key *key)
+{
+    for (uint32_t c = 0; key->coded && c < key->chunks; c++)
+        encode_chunk(server, key, &server->cut.place[key->first_chunk + c]);
+    if (key->coded || key->sent == key->gradient)
+        return;
+    memcpy(key->sent, key->gradient, key->bytes);
+    atomic_fetch_add_explicit(&server->work.copied, key->bytes, memory_order_relaxed);
+}
+
+void twill_server_land(struct twill_server *server, struct twill_server_key *key)
+{
+    if (key->landed == key->parameters)
+        return;
+    memcpy(key->parameters, key->landed, key->bytes);
+    atomic_fetch_add_explicit(&server->work.copied, key->bytes, memory_order_relaxed);
+}
+
+/* --- orders ----------------------------------------------------------------------------------- */
 
 twill_status twill_server_post(struct twill_server *server, int key, unsigned kind)
 {

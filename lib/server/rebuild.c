@@ -13,8 +13,8 @@ static twill_status add_again(struct twill_server *to, const struct twill_server
                                      .type = key->type,
                                      .gradient = key->own_gradient ? NULL : key->gradient,
                                      .parameters = key->own_parameters ? NULL : key->parameters,
-                                     .uncompressed = !key->code.used && from->options.compression !=
-                                                                            TWILL_COMPRESS_NONE};
+                                     .uncompressed = !key->coded && from->options.compression !=
+                                                                        TWILL_COMPRESS_NONE};
         if (twill_server_add(to, &tensor, NULL) != TWILL_OK)
             return TWILL_FAIL(&to->failure.error, TWILL_ERR_MEMORY, "%s", twill_server_message(to));
     }
@@ -45,9 +45,9 @@ twill_status twill_server_rebuild(twill_server **server, twill_comm *comm)
     if (server == NULL || *server == NULL || twill_comm_context(comm) == NULL)
         return TWILL_ERR_ARGUMENT;
     struct twill_server *old = *server, *made = NULL;
-    if (twill_extend_is_forked(old->context))
+    if (twill_extend_is_forked(old->process.context))
         return TWILL_ERR_FORKED;
-    if (!twill_server_unhook(old, old->context))
+    if (!twill_server_unhook(old, old->process.context))
         return TWILL_SERVER_FAIL(old, TWILL_ERR_TIMEOUT,
                                  "rank %u: a server cannot be rebuilt: another thread, which waits "
                                  "for something else, has been advancing it for TWILL_TIMEOUT",

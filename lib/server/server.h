@@ -54,14 +54,12 @@ uint32_t twill_server_memory_user(const struct twill_server *server);
 /* Free it; keeps: but for what was offered. */
 void twill_server_close_memory(struct twill_server *server, bool keeps);
 
-/* --- encode.c: between a worker's tensors and what servers read and write --- */
+/* --- ports.c --- */
 
 /* Make key->sent of the gradient, before a push. */
 void twill_server_encode(struct twill_server *server, struct twill_server_key *key);
 /* Make the parameters of key->landed, after a pull. */
 void twill_server_land(struct twill_server *server, struct twill_server_key *key);
-
-/* --- ports.c --- */
 
 /* Advance what this rank's calls advance. Returns whether something moved. */
 bool twill_server_progress(struct twill_server *server);

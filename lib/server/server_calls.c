@@ -11,7 +11,7 @@ static twill_status check_key(struct twill_server *server, const char *call, int
         return TWILL_ERR_BROKEN;
     if (!server->committed)
         return TWILL_SERVER_REFUSE(server, "%s before twill_server_commit()", call);
-    if (twill_extend_is_forked(server->context))
+    if (twill_extend_is_forked(server->process.context))
         return TWILL_ERR_FORKED;
     if (!twill_server_works(server))
         return TWILL_SERVER_REFUSE(server, "%s: this rank does not work", call);
@@ -182,7 +182,7 @@ twill_status twill_server_leave(twill_server *server)
 {
     if (server == NULL)
         return TWILL_ERR_ARGUMENT;
-    if (twill_extend_is_forked(server->context))
+    if (twill_extend_is_forked(server->process.context))
         return TWILL_ERR_FORKED;
     if (server->work.left || !server->committed || !twill_server_works(server))
         return TWILL_OK;
@@ -197,7 +197,7 @@ twill_status twill_server_serve(twill_server *server)
 {
     if (server == NULL)
         return TWILL_ERR_ARGUMENT;
-    if (twill_extend_is_forked(server->context))
+    if (twill_extend_is_forked(server->process.context))
         return TWILL_ERR_FORKED;
     if (!server->committed)
         return TWILL_SERVER_REFUSE(server, "twill_server_serve before twill_server_commit()");

@@ -15,7 +15,7 @@ static uint64_t *offer_of(const struct twill_server *server, uint64_t *all, uint
 
 static uint64_t offset_of(const struct twill_server *server, const void *memory, size_t bytes)
 {
-    return twill_extend_offset(server->context, memory, bytes);
+    return twill_extend_offset(server->process.context, memory, bytes);
 }
 
 static bool same_node(const struct twill_server *server, uint32_t rank)
@@ -70,9 +70,9 @@ static bool maps(const struct twill_server *server, uint64_t *all, uint32_t work
 static twill_status allocate_shared(struct twill_server *server, void *pointer, size_t bytes)
 {
     void *memory = NULL;
-    if (twill_alloc(server->context, &memory, twill_max(bytes, 1)) != TWILL_OK)
-        return TWILL_FAIL(&server->failure.error, TWILL_ERR_MEMORY, "%s",
-                          twill_context_message(server->context));
+    twill_status status = twill_alloc(server->process.context, &memory, twill_max(bytes, 1));
+    TWILL_TRY(NULL, twill_explain(&server->failure.error, status,
+                                  twill_context_message(server->process.context)));
     memset(memory, 0, twill_max(bytes, 1));
     memcpy(pointer, &memory, sizeof(memory));
     return TWILL_OK;
@@ -101,18 +101,13 @@ static twill_status place_key(struct twill_server *server, struct twill_server_k
     }
     key->sent = key->gradient;
     key->landed = key->parameters;
-    if (key->code.used ||
+    if (key->coded ||
         (mapped && offset_of(server, key->gradient, key->bytes) == TWILL_EXTEND_NOWHERE))
         TWILL_TRY(NULL, allocate_shared(server, &key->sent, key->wire_bytes));
     if (mapped && offset_of(server, key->parameters, key->bytes) == TWILL_EXTEND_NOWHERE)
         TWILL_TRY(NULL, allocate_shared(server, &key->landed, key->bytes));
-    if (key->code.used &&
-        (server->options.error_feedback != 0 || key->code.kind == TWILL_CODING_SPARSE)) {
-        key->residual = calloc(key->count, sizeof(float));
-        if (key->residual == NULL)
-            return TWILL_FAIL(&server->failure.error, TWILL_ERR_MEMORY,
-                              "tensor '%s': out of memory for what compression leaves", key->name);
-    }
+    if (key->coded && twill_coder_keeps(&server->coder))
+        TWILL_NEW(&server->failure.error, key->residual, key->count, "residuals");
     return TWILL_OK;
 }
 
@@ -142,17 +137,16 @@ static void count_chunks(struct twill_server *server)
 
 static twill_status open_ports(struct twill_server *server, uint64_t *all)
 {
-    server->work.port = calloc(server->roles.shards, sizeof(*server->work.port));
-    for (uint32_t c = 0; server->work.port != NULL && c < server->roles.shards; c++) {
+    struct twill_error *error = &server->failure.error;
+    TWILL_NEW(error, server->work.port, server->roles.shards, "shards");
+    for (uint32_t c = 0; c < server->roles.shards; c++) {
         struct twill_port *port = &server->work.port[c];
         uint32_t rank = twill_shard_rank(server, c), thread = c % server->roles.threads;
         bool works = server->options.layout <= TWILL_SERVER_CC;
         port->shard = c;
         port->rank = rank;
-        port->chunks = calloc((size_t)server->keys + 1, sizeof(*port->chunks));
-        port->push_bytes = calloc(2 * (size_t)server->keys + 1, sizeof(*port->push_bytes));
-        if (port->chunks == NULL || port->push_bytes == NULL)
-            break;
+        TWILL_NEW(error, port->chunks, server->keys, "tensors");
+        TWILL_NEW(error, port->push_bytes, 2 * (size_t)server->keys, "tensors");
         port->pull_bytes = port->push_bytes + server->keys;
         if (maps(server, all, server->rank, rank)) {
             unsigned char *control = server->memory.control;
@@ -163,15 +157,9 @@ static twill_status open_ports(struct twill_server *server, uint64_t *all)
                 (void *)(control + answers_at(server, works, thread, server->roles.worker));
             continue;
         }
-        port->own_answer = calloc(server->keys + 1, sizeof(*port->own_answer));
+        TWILL_NEW(error, port->own_answer, server->keys, "answers");
         port->answer = port->own_answer;
-        if (port->answer == NULL)
-            return TWILL_FAIL(&server->failure.error, TWILL_ERR_MEMORY,
-                              "out of memory for answers");
     }
-    if (server->work.port == NULL || server->work.port[server->roles.shards - 1].pull_bytes == NULL)
-        return TWILL_FAIL(&server->failure.error, TWILL_ERR_MEMORY, "out of memory for %u shards",
-                          server->roles.shards);
     count_chunks(server);
     return TWILL_OK;
 }
@@ -206,21 +194,17 @@ static void map_worker(struct twill_server *server, uint64_t *all, struct twill_
 
 static twill_status open_workers(struct twill_server *server, uint64_t *all)
 {
-    server->shard = calloc(server->roles.threads, sizeof(*server->shard));
-    if (server->shard == NULL)
-        return TWILL_FAIL(&server->failure.error, TWILL_ERR_MEMORY, "out of memory for shards");
+    struct twill_error *error = &server->failure.error;
+    const size_t workers = server->roles.workers;
+    TWILL_NEW(error, server->shard, server->roles.threads, "shards");
     for (uint32_t t = 0; t < server->roles.threads; t++) {
         struct twill_shard *shard = &server->shard[t];
         shard->server = server;
         shard->number = server->roles.server * server->roles.threads + t;
-        shard->worker = calloc(server->roles.workers, sizeof(*shard->worker));
-        shard->worker_key =
-            calloc((size_t)server->roles.workers * server->keys + 1, sizeof(*shard->worker_key));
-        if (shard->worker == NULL || shard->worker_key == NULL)
-            return TWILL_FAIL(&server->failure.error, TWILL_ERR_MEMORY,
-                              "out of memory for %u workers", server->roles.workers);
+        TWILL_NEW(error, shard->worker, workers, "workers");
+        TWILL_NEW(error, shard->worker_key, workers * server->keys, "tensors of workers");
         atomic_store(&shard->present, server->roles.workers);
-        for (uint32_t w = 0; w < server->roles.workers; w++) {
+        for (uint32_t w = 0; w < workers; w++) {
             shard->worker[w].key = shard->worker_key + (size_t)w * server->keys;
             map_worker(server, all, shard, w);
         }
@@ -244,8 +228,8 @@ static twill_status exchange_offers(struct twill_server *server, uint64_t *mine,
         place[1] = offset_of(server, key->landed, key->bytes);
     }
     twill_status status = twill_allgather(server->comm, mine, all, words, TWILL_U64);
-    if (status != TWILL_OK)
-        return TWILL_FAIL(&server->failure.error, status, "%s", twill_comm_message(server->comm));
+    TWILL_TRY(NULL,
+              twill_explain(&server->failure.error, status, twill_comm_message(server->comm)));
     server->memory.offered = true;
     return TWILL_OK;
 }
@@ -297,7 +281,7 @@ void twill_server_close_memory(struct twill_server *server, bool keeps)
 {
     for (uint32_t k = 0; k < server->keys; k++) {
         if (!keeps)
-            free_key(server->context, &server->key[k]);
+            free_key(server->process.context, &server->key[k]);
         free(server->key[k].residual);
     }
     for (uint32_t c = 0; server->work.port != NULL && c < server->roles.shards; c++) {
@@ -307,5 +291,5 @@ void twill_server_close_memory(struct twill_server *server, bool keeps)
     }
     free(server->work.port);
     if (!keeps)
-        (void)twill_free(server->context, server->memory.control);
+        (void)twill_free(server->process.context, server->memory.control);
 }

@@ -52,20 +52,13 @@ static uint64_t hash_bytes(uint64_t hash, const void *data, size_t bytes)
 static twill_status find_difference(struct twill_gradients *set, const uint64_t *hash, size_t n,
                                     size_t *found)
 {
-    uint64_t *bounds = calloc(2 * n, sizeof(*bounds));
-    if (bounds == NULL)
+    uint64_t *words = malloc((2 * n + 1) * sizeof(*words));
+    if (words == NULL)
         return check_call(set, TWILL_FAIL(&set->error, TWILL_ERR_MEMORY,
                                           "out of memory to compare %zu tensors", n));
-    for (size_t i = 0; i < n; i++) {
-        bounds[i] = hash[i];
-        bounds[n + i] = ~hash[i];
-    }
-    twill_status status =
-        twill_allreduce(comm_to_compare(set), bounds, bounds, 2 * n, TWILL_U64, TWILL_MIN);
-    *found = 0;
-    while (status == TWILL_OK && *found < n && bounds[*found] == ~bounds[n + *found])
-        (*found)++;
-    free(bounds);
+    memcpy(words, hash, n * sizeof(*hash));
+    twill_status status = twill_find_difference(comm_to_compare(set), words, n, found);
+    free(words);
     return check_call(set, status);
 }
 

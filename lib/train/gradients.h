@@ -9,7 +9,7 @@
 #include "lib/train/optimizer/update.h"
 #include "lib/train/reducers/reducers.h"
 #include "lib/train/set/set.h"
-#include "lib/train/step_search.h"
+#include "lib/train/shared/shared.h"
 
 /* --- lib/train/gradients.c --- */
 

@@ -41,7 +41,7 @@ static twill_status begin_sizes(struct twill_gradients *set)
     bool cuts = options->order == TWILL_BUCKETS_BY_PRIORITY;
     size_t segments = cuts ? TWILL_ARRAY_LENGTH(segment_sizes) : 1;
     size_t most = 1 + 2 * TWILL_ARRAY_LENGTH(bucket_sizes) * segments;
-    TWILL_SET_NEW(set, searches->candidates, most, "candidates");
+    TWILL_NEW(&set->error, searches->candidates, most, "candidates");
     add_candidate(searches, options->bucket_bytes, options->first_bucket_bytes,
                   options->segment_bytes);
     for (size_t b = 0; b < TWILL_ARRAY_LENGTH(bucket_sizes); b++)
@@ -118,7 +118,7 @@ static twill_status agree_on_choice(struct twill_gradients *set)
 
 twill_status twill_searches_begin(struct twill_gradients *set)
 {
-    TWILL_SET_NEW(set, set->searches, 1, "list of searches");
+    TWILL_NEW(&set->error, set->searches, 1, "list of searches");
     if (set->options.autotune)
         TWILL_TRY(&set->error, begin_sizes(set));
     return set->compressor != NULL && set->options.compression_automatic

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The options of a set: defaults and checks. */
-#include "lib/base/option_checks.h"
 #include "lib/train/gradients.h"
 
 #define SEGMENT_LEAST     4096u

@@ -290,7 +290,7 @@ static void add_keys(struct twill_server *server, bool compressed, const size_t 
                                                    .count = count[k],
                                                    .bytes = count[k] * sizeof(float),
                                                    .type = TWILL_F32,
-                                                   .code.used = compressed,
+                                                   .coded = compressed,
                                                    .gradient = gradients + at,
                                                    .parameters = parameters + at};
 }
@@ -344,7 +344,7 @@ struct twill_server *fuzz_server_open(struct fuzz_server_kind kind)
     fuzz_must(server != NULL && pthread_mutex_init(&server->failure.lock, NULL) == 0);
     comms_made = 1;
     slow_sends = kind.slow;
-    server->context = &context;
+    server->process.context = &context;
     server->process.kernels = fuzz_server_kernels();
     opened = server;
     server->comm = server->parent = &comms[0];
@@ -358,6 +358,8 @@ struct twill_server *fuzz_server_open(struct fuzz_server_kind kind)
                                              .compression = kind.compression,
                                              .compression_ratio = 0.1,
                                              .replicas = kind.replicas ? 2 : 1};
+    if (kind.compression != TWILL_COMPRESS_NONE)
+        server->coder = twill_coder_of(fuzz_server_kernels(), kind.compression, 0.1, 0, false);
     server->rule = (struct twill_server_rule){
         .need = 1 + (kind.mode % 2), .has_optimizer = kind.slow % 2, .states = kind.slow % 2};
     set_roles(server, kind.worker);

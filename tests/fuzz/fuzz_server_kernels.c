@@ -5,15 +5,6 @@
 
 static struct twill_kernels fuzz_kernels;
 
-struct twill_coding_choice twill_coding_of(twill_compression compression)
-{
-    if (compression == TWILL_COMPRESS_TOP_K)
-        return (struct twill_coding_choice){TWILL_CODING_SPARSE, TWILL_F32};
-    bool blocks = compression == TWILL_COMPRESS_INT8;
-    return (struct twill_coding_choice){blocks ? TWILL_CODING_BLOCKS : TWILL_CODING_NARROW,
-                                        blocks ? TWILL_I8 : TWILL_F16};
-}
-
 void twill_kernels_copy(const struct twill_kernels *table, void *dst, const void *src, size_t bytes,
                         unsigned flags, int threads)
 {
@@ -68,6 +59,20 @@ void twill_dequantize(const struct twill_kernels *table, struct twill_block_form
     fuzz_must(
         fuzz_is_memory(blocks[0], twill_block_count(format, count) * twill_block_bytes(format)));
     memset(dst, 0, count * sizeof(float));
+}
+
+/* Of workers, which are not here. */
+void twill_narrow(const struct twill_kernels *table, twill_type narrow, void *dst, twill_type type,
+                  const void *gradient, float *residual, float prescale, size_t count, int threads)
+{
+    fuzz_must(false);
+}
+
+void twill_quantize(const struct twill_kernels *table, struct twill_block_format format,
+                    void *blocks, twill_type type, const void *gradient, float *residual,
+                    float prescale, size_t count, int threads)
+{
+    fuzz_must(false);
 }
 
 void twill_optimizer_update(const struct twill_kernels *table,

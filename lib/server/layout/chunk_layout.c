@@ -4,7 +4,6 @@
 #include "lib/base/balance.h"
 #include "lib/server/layout/layout.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -55,21 +54,17 @@ twill_status twill_server_cast(struct twill_server *server)
     if (o->replicas > (int)n && o->layout != TWILL_SERVER_CS)
         return TWILL_FAIL(&server->failure.error, TWILL_ERR_ARGUMENT,
                           "options.replicas %d: there is 1 server", o->replicas);
-    server->roles.server_rank = calloc(server->size, sizeof(uint32_t));
-    server->roles.worker_rank = calloc(server->size, sizeof(uint32_t));
-    server->roles.suspect = calloc(server->size, sizeof(*server->roles.suspect));
-    bool *serves = calloc(server->size, sizeof(bool));
-    if (server->roles.suspect == NULL || server->roles.server_rank == NULL ||
-        server->roles.worker_rank == NULL || serves == NULL) {
-        free(serves);
-        return TWILL_FAIL(&server->failure.error, TWILL_ERR_MEMORY, "out of memory for %u ranks",
-                          server->size);
-    }
+    struct twill_error *error = &server->failure.error;
+    bool *serves;
+    TWILL_NEW(error, server->roles.server_rank, server->size, "ranks");
+    TWILL_NEW(error, server->roles.worker_rank, server->size, "ranks");
+    TWILL_NEW(error, server->roles.suspect, server->size, "ranks");
+    TWILL_NEW(error, serves, server->size, "ranks");
     twill_status status = TWILL_OK;
     for (uint32_t s = 0; s < n && status == TWILL_OK; s++) {
         int rank = o->ranks != NULL ? o->ranks[s] : (int)s;
         if (rank < 0 || rank >= (int)server->size || serves[rank])
-            status = TWILL_FAIL(&server->failure.error, TWILL_ERR_ARGUMENT,
+            status = TWILL_FAIL(error, TWILL_ERR_ARGUMENT,
                                 "options.ranks[%u] is %d: not a rank, or listed twice", s, rank);
         else
             serves[rank] = true;
@@ -94,27 +89,11 @@ bool twill_server_is_chunk_size(size_t bytes)
 static size_t wire_bytes(const struct twill_server *server, const struct twill_server_key *key,
                          size_t count)
 {
-    size_t entries;
-    if (!key->code.used)
+    const struct twill_coder *coder = &server->coder;
+    if (!key->coded)
         return count * twill_type_size(key->type);
-    switch (key->code.kind) {
-    case TWILL_CODING_NARROW:
-        return count * twill_type_size(key->code.format.code);
-    case TWILL_CODING_BLOCKS:
-        return twill_block_count(key->code.format, count) * twill_block_bytes(key->code.format);
-    default:
-        entries = (size_t)ceil(server->options.compression_ratio * (double)count);
-        return TWILL_LIST_HEAD + entries * TWILL_LIST_ENTRY;
-    }
-}
-
-static void set_code(const struct twill_server *server, struct twill_server_key *key)
-{
-    if (!key->code.used)
-        return;
-    struct twill_coding_choice coding = twill_coding_of(server->options.compression);
-    key->code.kind = coding.kind;
-    key->code.format = (struct twill_block_format){coding.code, TWILL_BLOCK_DEFAULT};
+    return (coder->kind == TWILL_CODING_SPARSE ? TWILL_LIST_HEAD : 0) +
+           twill_coder_units(coder, count) * twill_coder_unit_bytes(coder);
 }
 
 static size_t chunk_elements(const struct twill_server *server, const struct twill_server_key *key)
@@ -134,14 +113,10 @@ static twill_status cut_tensors(struct twill_server *server)
     if (places > UINT32_MAX / 4)
         return TWILL_FAIL(&server->failure.error, TWILL_ERR_ARGUMENT,
                           "%zu chunks: options.chunk_bytes is too small", places);
-    server->cut.place = calloc(twill_max(places, 1), sizeof(*server->cut.place));
-    if (server->cut.place == NULL)
-        return TWILL_FAIL(&server->failure.error, TWILL_ERR_MEMORY, "out of memory for %zu chunks",
-                          places);
+    TWILL_NEW(&server->failure.error, server->cut.place, places, "chunks");
     for (uint32_t k = 0; k < server->keys; k++) {
         struct twill_server_key *key = &server->key[k];
         size_t most = chunk_elements(server, key);
-        set_code(server, key);
         key->first_chunk = server->cut.places;
         key->chunks = 0;
         key->wire_bytes = 0;
@@ -160,13 +135,14 @@ static twill_status cut_tensors(struct twill_server *server)
 /* Divide the chunks among the shards. */
 static twill_status divide_chunks(struct twill_server *server)
 {
-    struct twill_load *load = calloc(twill_max(server->cut.places, 1), sizeof(*load));
-    uint64_t *total = calloc(server->roles.shards, sizeof(*total));
-    if (load == NULL || total == NULL) {
+    struct twill_load *load;
+    uint64_t *total;
+    TWILL_NEW(&server->failure.error, load, server->cut.places, "chunks");
+    twill_status status =
+        twill_new(&server->failure.error, &total, server->roles.shards, sizeof(*total), "shards");
+    if (status != TWILL_OK) {
         free(load);
-        free(total);
-        return TWILL_FAIL(&server->failure.error, TWILL_ERR_MEMORY, "out of memory for %u chunks",
-                          server->cut.places);
+        return status;
     }
     for (uint32_t i = 0; i < server->cut.places; i++)
         load[i] =

@@ -9,7 +9,7 @@
 #define TWILL_SERVER_LAYOUT_H
 
 #include "lib/extend.h"
-#include "lib/train/compression/coding.h"
+#include "lib/train/shared/shared.h"
 #include "lib/twill_server.h"
 
 #include <pthread.h>
@@ -21,7 +21,6 @@
 #define TWILL_SERVER_CHUNK_MOST  ((size_t)1 << 30)
 #define TWILL_STALENESS_MOST     1024u                  /* of the histogram */
 #define TWILL_LIST_HEAD          (2 * sizeof(uint32_t)) /* of a sparse list: its length, and 0 */
-#define TWILL_LIST_ENTRY         (sizeof(uint32_t) + sizeof(float))
 
 struct twill_answer;
 struct twill_shard;
@@ -36,19 +35,12 @@ struct twill_chunk_place {
     size_t wire_at, wire_bytes; /* of its gradient, within what a worker pushes of the tensor */
 };
 
-/* How a tensor's gradient travels. */
-struct twill_push_code {
-    bool used;
-    enum twill_coding kind;
-    struct twill_block_format format; /* of blocks; narrow: only its code */
-};
-
 /* A tensor. Constant after the commit, but for the last group. */
 struct twill_server_key {
     char *name;
     size_t count, bytes; /* of the parameters */
     twill_type type;
-    struct twill_push_code code;
+    bool coded; /* its gradients travel as codes, by server->coder */
     uint32_t first_chunk, chunks;
     size_t wire_bytes;
 
@@ -152,12 +144,12 @@ struct twill_server_cut {
 
 /* Created by twill_server_create(), freed by twill_server_destroy(). */
 struct twill_server {
-    twill_context *context;
     struct twill_extend_process process;
     twill_comm *parent; /* the caller's, until the commit */
     twill_comm *comm;   /* own */
     uint32_t rank, size;
     twill_server_options options;
+    struct twill_coder coder; /* if options.compression is not none */
     struct twill_server_rule rule;
     struct twill_server_roles roles;
     struct twill_server_cut cut;
@@ -222,6 +214,13 @@ twill_status twill_server_fail(struct twill_server *server, twill_status status,
                                int line, const char *format, ...) TWILL_PRINTF(5, 6);
 #define TWILL_SERVER_FAIL(server, status, ...)                                                     \
     twill_server_fail((server), (status), __FILE__, __LINE__, __VA_ARGS__)
+/* Return TWILL_OK, or fail as a call on a communicator has. */
+static inline twill_status twill_server_check_call(struct twill_server *server,
+                                                   const twill_comm *comm, twill_status status)
+{
+    return status == TWILL_OK ? TWILL_OK
+                              : TWILL_SERVER_FAIL(server, status, "%s", twill_comm_message(comm));
+}
 /* Fail if a communicator of two ranks has failed because one of them lacks something, such as
  * descriptors: that is no death, so neither can go on without the other. */
 void twill_server_note_loss(struct twill_server *server, const twill_comm *comm);

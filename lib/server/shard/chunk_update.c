@@ -7,10 +7,9 @@
 
 #include <string.h>
 
-static const struct twill_push_code *code_of(const struct twill_shard *shard,
-                                             const struct twill_chunk *chunk)
+static bool is_coded(const struct twill_shard *shard, const struct twill_chunk *chunk)
 {
-    return &shard->server->key[chunk->place->key].code;
+    return shard->server->key[chunk->place->key].coded;
 }
 
 static const struct twill_kernels *kernels_of(const struct twill_shard *shard)
@@ -22,38 +21,29 @@ static const struct twill_kernels *kernels_of(const struct twill_shard *shard)
  * decoded first. */
 static twill_type plain_type(const struct twill_shard *shard, const struct twill_chunk *chunk)
 {
-    const struct twill_push_code *code = code_of(shard, chunk);
-    if (!code->used)
+    const struct twill_coder *coder = &shard->server->coder;
+    if (!is_coded(shard, chunk))
         return shard->server->key[chunk->place->key].type;
-    return code->kind == TWILL_CODING_NARROW ? code->format.code : TWILL_TYPE_COUNT;
-}
-
-/* Add a list of entries; one with an index that no worker sends adds nothing. */
-static void add_list(const struct twill_chunk *chunk, float *sum, const unsigned char *list,
-                     float factor)
-{
-    uint32_t n;
-    const size_t entries = (chunk->place->wire_bytes - TWILL_LIST_HEAD) / TWILL_LIST_ENTRY;
-    memcpy(&n, list, sizeof(n));
-    const uint32_t *index = (const void *)(list + TWILL_LIST_HEAD);
-    const float *value = (const void *)(index + entries);
-    if (n <= entries)
-        (void)twill_scatter_add(sum, chunk->place->count, index, value, n, factor);
+    return coder->kind == TWILL_CODING_NARROW ? coder->format.code : TWILL_TYPE_COUNT;
 }
 
 void twill_chunk_add(struct twill_shard *shard, const struct twill_chunk *chunk, float *sum,
                      const void *data, float factor)
 {
-    const struct twill_push_code *code = code_of(shard, chunk);
+    const struct twill_coder *coder = &shard->server->coder;
     size_t count = chunk->place->count;
     if (plain_type(shard, chunk) != TWILL_TYPE_COUNT) {
         twill_accumulate(kernels_of(shard), sum, plain_type(shard, chunk), data, factor, count, 1);
-    } else if (code->kind == TWILL_CODING_BLOCKS) {
-        twill_dequantize(kernels_of(shard), code->format, TWILL_F32, shard->decoded, &data, 1, 1,
+    } else if (coder->kind == TWILL_CODING_BLOCKS) {
+        twill_dequantize(kernels_of(shard), coder->format, TWILL_F32, shard->decoded, &data, 1, 1,
                          count, 1);
         twill_accumulate(kernels_of(shard), sum, TWILL_F32, shard->decoded, factor, count, 1);
-    } else
-        add_list(chunk, sum, data, factor);
+    } else {
+        uint32_t n;
+        memcpy(&n, data, sizeof(n));
+        twill_add_list(sum, count, (const unsigned char *)data + TWILL_LIST_HEAD,
+                       twill_coder_units(coder, count), n, factor);
+    }
 }
 
 /* Apply the optimizer, or make the sum the parameters. */
@@ -134,7 +124,7 @@ void twill_chunk_update(struct twill_shard *shard, struct twill_chunk *chunk,
         return;
     }
     bool weighted = factor != NULL || (n == 1 && scale != 1);
-    if (!server->rule.has_optimizer && !code_of(shard, chunk)->used && !weighted) {
+    if (!server->rule.has_optimizer && !is_coded(shard, chunk) && !weighted) {
         reduce_plain(shard, chunk, data, n);
         return;
     }

@@ -13,14 +13,12 @@
 static twill_status list_chunks(struct twill_server_link *link, uint32_t shard)
 {
     struct twill_server *server = link->server;
-    link->place = calloc(server->cut.places + 1, sizeof(*link->place));
-    link->key_first = calloc(server->keys + 1, sizeof(*link->key_first));
-    link->key = calloc(server->keys + 1, sizeof(*link->key));
-    link->inbox_at = calloc(server->cut.places + 1, sizeof(*link->inbox_at));
-    link->outbox_at = calloc(server->cut.places + 1, sizeof(*link->outbox_at));
-    if (link->place == NULL || link->key_first == NULL || link->key == NULL ||
-        link->inbox_at == NULL || link->outbox_at == NULL)
-        return TWILL_FAIL(&server->failure.error, TWILL_ERR_MEMORY, "out of memory for a link");
+    struct twill_error *error = &server->failure.error;
+    TWILL_NEW(error, link->place, server->cut.places, "chunks");
+    TWILL_NEW(error, link->key_first, server->keys + 1, "tensors");
+    TWILL_NEW(error, link->key, server->keys, "tensors");
+    TWILL_NEW(error, link->inbox_at, server->cut.places, "chunks");
+    TWILL_NEW(error, link->outbox_at, server->cut.places, "chunks");
     uint32_t n = 0;
     for (uint32_t k = 0; k < server->keys; k++) {
         const struct twill_server_key *key = &server->key[k];
@@ -47,19 +45,17 @@ static twill_status allocate_boxes(struct twill_server_link *link)
         out += twill_round_up(place->count * twill_type_size(server->key[place->key].type),
                               TWILL_CACHE_LINE);
     }
-    twill_status status = twill_alloc(server->context, &inbox, in + 1);
+    twill_status status = twill_alloc(server->process.context, &inbox, in + 1);
     if (status == TWILL_OK && server->options.mode != TWILL_SERVER_SYNC)
-        status = twill_alloc(server->context, &outbox, out + 1);
+        status = twill_alloc(server->process.context, &outbox, out + 1);
     link->inbox = inbox;
     link->outbox = outbox;
     link->inbox_bytes = in;
     link->outbox_bytes = out;
     twill_shard_place_memory(link->shard, inbox, in);
     twill_shard_place_memory(link->shard, outbox, out);
-    if (status != TWILL_OK)
-        return TWILL_FAIL(&server->failure.error, status, "%s",
-                          twill_context_message(server->context));
-    return TWILL_OK;
+    return twill_explain(&server->failure.error, status,
+                         twill_context_message(server->process.context));
 }
 
 static twill_status open_link(struct twill_server *server, uint32_t w, uint32_t shard)
@@ -71,8 +67,8 @@ static twill_status open_link(struct twill_server *server, uint32_t w, uint32_t 
     *link = (struct twill_server_link){.server = server, .worker = w, .peer = serves ? 0 : 1};
     link->out.credits = serves ? 0 : (uint32_t)server->options.credits;
     twill_status status = twill_comm_create_group(&link->comm, server->comm, 2, ranks);
-    if (status != TWILL_OK)
-        return TWILL_FAIL(&server->failure.error, status, "%s", twill_comm_message(server->comm));
+    TWILL_TRY(NULL,
+              twill_explain(&server->failure.error, status, twill_comm_message(server->comm)));
     TWILL_TRY(NULL, twill_comm_set_timeout(link->comm, TWILL_SERVER_LINK_SECONDS));
     TWILL_TRY(NULL, list_chunks(link, shard));
     if (serves) {
@@ -85,9 +81,7 @@ static twill_status open_link(struct twill_server *server, uint32_t w, uint32_t 
     }
     status = twill_recv_start(link->comm, &link->in.head, sizeof(link->in.head), TWILL_U8,
                               link->peer, &link->in.head_request);
-    if (status != TWILL_OK)
-        return TWILL_FAIL(&server->failure.error, status, "%s", twill_comm_message(link->comm));
-    return TWILL_OK;
+    return twill_explain(&server->failure.error, status, twill_comm_message(link->comm));
 }
 
 /* Does this rank have an end of the link between a worker and a shard? */
@@ -106,10 +100,7 @@ twill_status twill_links_open(struct twill_server *server,
     for (uint32_t w = 0; w < server->roles.workers; w++)
         for (uint32_t c = 0; c < server->roles.shards; c++)
             most += has_end(server, w, c);
-    server->link = calloc(most + 1, sizeof(*server->link));
-    if (server->link == NULL)
-        return TWILL_FAIL(&server->failure.error, TWILL_ERR_MEMORY, "out of memory for %u links",
-                          most);
+    TWILL_NEW(&server->failure.error, server->link, most, "links");
     for (uint32_t w = 0; w < server->roles.workers; w++)
         for (uint32_t c = 0; c < server->roles.shards; c++)
             if (has_end(server, w, c) &&
@@ -162,8 +153,8 @@ void twill_links_close(struct twill_server *server, bool together)
             twill_shard_unplace_memory(link->shard, link->inbox, link->inbox_bytes);
             twill_shard_unplace_memory(link->shard, link->outbox, link->outbox_bytes);
         }
-        (void)twill_free(server->context, link->inbox);
-        (void)twill_free(server->context, link->outbox);
+        (void)twill_free(server->process.context, link->inbox);
+        (void)twill_free(server->process.context, link->outbox);
         free(link->place);
         free(link->key_first);
         free(link->key);

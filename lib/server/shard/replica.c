@@ -248,20 +248,21 @@ static twill_status prepare(struct twill_replica_link *link, bool sends)
     struct twill_shard *shard = link->shard;
     struct twill_server *server = shard->server;
     if (sends) {
-        link->changed = calloc(shard->chunks + 1, sizeof(*link->changed));
+        TWILL_NEW(&server->failure.error, link->changed, shard->chunks, "replicas");
         start_receive(link, &link->acknowledged, sizeof(link->acknowledged),
                       &link->acknowledgement);
     } else {
         for (uint32_t i = 0; i < shard->copies; i++)
             link->stride = twill_max(link->stride, twill_chunk_bytes(server, shard->copy[i].place));
         void *inbox = NULL;
-        (void)twill_alloc(server->context, &inbox, REPLICA_RUN * link->stride + 1);
+        if (twill_alloc(server->process.context, &inbox, REPLICA_RUN * link->stride + 1) !=
+            TWILL_OK)
+            return TWILL_FAIL(&server->failure.error, TWILL_ERR_MEMORY,
+                              "out of memory for replicas");
         link->inbox = inbox;
         start_receive(link, &link->batch[0].head, sizeof(link->batch[0].head),
                       &link->batch[0].request[0]);
     }
-    if (link->changed == NULL && link->inbox == NULL)
-        return TWILL_FAIL(&server->failure.error, TWILL_ERR_MEMORY, "out of memory for replicas");
     if (link->lost)
         return TWILL_FAIL(&server->failure.error, TWILL_ERR_PEER, "%s",
                           twill_comm_message(link->comm));
@@ -273,9 +274,8 @@ static twill_status open_replica(struct twill_server *server, uint32_t from, uin
     const int ranks[2] = {(int)twill_shard_rank(server, from), (int)twill_shard_rank(server, to)};
     bool sends = server->rank == (uint32_t)ranks[0];
     struct twill_shard *shard = &server->shard[(sends ? from : to) % server->roles.threads];
-    struct twill_replica_link *link = calloc(1, sizeof(*link));
-    if (link == NULL)
-        return TWILL_FAIL(&server->failure.error, TWILL_ERR_MEMORY, "out of memory for replicas");
+    struct twill_replica_link *link;
+    TWILL_NEW(&server->failure.error, link, 1, "replicas");
     link->shard = shard;
     link->peer = sends ? 1 : 0;
     link->rank = (uint32_t)ranks[link->peer];
@@ -286,8 +286,8 @@ static twill_status open_replica(struct twill_server *server, uint32_t from, uin
     twill_status status = twill_comm_create_group(&link->comm, server->comm, 2, ranks);
     if (status == TWILL_OK)
         status = twill_comm_set_timeout(link->comm, TWILL_SERVER_LINK_SECONDS);
-    if (status != TWILL_OK)
-        return TWILL_FAIL(&server->failure.error, status, "%s", twill_comm_message(server->comm));
+    TWILL_TRY(NULL,
+              twill_explain(&server->failure.error, status, twill_comm_message(server->comm)));
     return prepare(link, sends);
 }
 
@@ -378,7 +378,7 @@ void twill_replicas_close(struct twill_server *server, bool together)
             link = &server->shard[to % server->roles.threads].from;
         if (link == NULL)
             continue;
-        close_replica(*link, server->context, until);
+        close_replica(*link, server->process.context, until);
         *link = NULL;
     }
 }

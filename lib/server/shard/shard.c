@@ -74,9 +74,9 @@ static twill_status allocate_chunks(struct twill_shard *shard)
     }
     for (uint32_t i = 0; i < shard->copies; i++)
         bytes += memory_bytes(server, &shard->copy[i]);
-    if (twill_alloc(server->context, &memory, bytes) != TWILL_OK)
-        return TWILL_FAIL(&server->failure.error, TWILL_ERR_MEMORY, "%s",
-                          twill_context_message(server->context));
+    twill_status status = twill_alloc(server->process.context, &memory, bytes);
+    TWILL_TRY(NULL, twill_explain(&server->failure.error, status,
+                                  twill_context_message(server->process.context)));
     twill_shard_place_memory(shard, memory, bytes);
     memset(memory, 0, bytes);
     shard->memory = memory;
@@ -86,9 +86,8 @@ static twill_status allocate_chunks(struct twill_shard *shard)
         next = divide_chunk(server, &shard->chunk[i], next);
     for (uint32_t i = 0; i < shard->copies; i++)
         next = divide_chunk(server, &shard->copy[i], next);
-    shard->scratch = calloc(2 * twill_round_up(largest, CHUNK_ALIGN), sizeof(double));
-    if (shard->scratch == NULL)
-        return TWILL_FAIL(&server->failure.error, TWILL_ERR_MEMORY, "out of memory for sums");
+    TWILL_NEW(&server->failure.error, shard->scratch, 4 * twill_round_up(largest, CHUNK_ALIGN),
+              "sums");
     shard->decoded = shard->scratch + 2 * twill_round_up(largest, CHUNK_ALIGN);
     return TWILL_OK;
 }
@@ -100,19 +99,15 @@ static twill_status open_shard(struct twill_shard *shard)
         shard->chunks += server->cut.place[i].shard == shard->number;
         shard->copies += twill_replica_shard(server, server->cut.place[i].shard) == shard->number;
     }
-    shard->chunk = calloc(shard->chunks + 1, sizeof(*shard->chunk));
-    shard->copy = calloc(shard->copies + 1, sizeof(*shard->copy));
-    shard->key_first = calloc(server->keys + 1, sizeof(*shard->key_first));
-    shard->chunk_worker =
-        calloc((size_t)shard->chunks * server->roles.workers + 1, sizeof(*shard->chunk_worker));
-    shard->count.staleness = calloc(TWILL_STALENESS_MOST, sizeof(*shard->count.staleness));
-    shard->data = calloc(server->roles.workers, sizeof(*shard->data));
-    shard->factor = calloc(server->roles.workers, sizeof(*shard->factor));
-    if (shard->chunk == NULL || shard->copy == NULL || shard->key_first == NULL ||
-        shard->chunk_worker == NULL || shard->count.staleness == NULL || shard->data == NULL ||
-        shard->factor == NULL)
-        return TWILL_FAIL(&server->failure.error, TWILL_ERR_MEMORY, "out of memory for %u chunks",
-                          shard->chunks);
+    struct twill_error *error = &server->failure.error;
+    const size_t workers = server->roles.workers;
+    TWILL_NEW(error, shard->chunk, shard->chunks, "chunks");
+    TWILL_NEW(error, shard->copy, shard->copies, "chunks");
+    TWILL_NEW(error, shard->key_first, server->keys + 1, "tensors");
+    TWILL_NEW(error, shard->chunk_worker, shard->chunks * workers, "workers of chunks");
+    TWILL_NEW(error, shard->count.staleness, TWILL_STALENESS_MOST, "counters");
+    TWILL_NEW(error, shard->data, workers, "workers");
+    TWILL_NEW(error, shard->factor, workers, "workers");
     uint32_t next = 0, next_copy = 0;
     for (uint32_t i = 0; i < server->cut.places; i++) {
         const struct twill_chunk_place *place = &server->cut.place[i];
@@ -140,7 +135,7 @@ void twill_shards_close(struct twill_server *server)
     for (uint32_t t = 0; t < server->roles.threads; t++) {
         struct twill_shard *shard = &server->shard[t];
         twill_shard_unplace_memory(shard, shard->memory, shard->memory_bytes);
-        (void)twill_free(server->context, shard->memory);
+        (void)twill_free(server->process.context, shard->memory);
         free(shard->chunk);
         free(shard->copy);
         free(shard->key_first);
@@ -173,7 +168,7 @@ static bool lock_until(struct twill_shard *shard, uint64_t end)
 
 twill_status twill_shards_lock(struct twill_server *server, const char *call)
 {
-    if (twill_extend_is_forked(server->context))
+    if (twill_extend_is_forked(server->process.context))
         return TWILL_ERR_FORKED;
     const uint64_t patience = server->process.timeout_ns;
     const uint64_t end = twill_now() + patience;

@@ -30,7 +30,7 @@ void twill_shard_threads_place(struct twill_server *server)
         shard->thread.pu =
             server->options.threads == 0
                 ? -1
-                : twill_thread_choose_cpu(server->context, server->roles.threads, t, &own);
+                : twill_thread_choose_cpu(server->process.context, server->roles.threads, t, &own);
         shard->thread.numa_node = twill_shard_numa_node(server->process.topology, shard->thread.pu);
     }
 }

@@ -158,10 +158,9 @@ static uint32_t holder_of(const struct twill_server *server, const struct newest
 
 static twill_status find_greatest(struct twill_server *server, uint64_t *words, size_t count)
 {
-    twill_status status = twill_allreduce(server->comm, words, words, count, TWILL_U64, TWILL_MAX);
-    if (status != TWILL_OK)
-        return TWILL_SERVER_FAIL(server, status, "%s", twill_comm_message(server->comm));
-    return TWILL_OK;
+    return twill_server_check_call(
+        server, server->comm,
+        twill_allreduce(server->comm, words, words, count, TWILL_U64, TWILL_MAX));
 }
 
 static uint64_t own_order(const struct twill_server *server, uint32_t place)
@@ -266,9 +265,7 @@ static twill_status bring_record(struct twill_server *server, uint32_t place, ui
         else if (status == TWILL_OK)
             read_record(server, find_chunk(shard->copy, shard->copies, wanted), record);
     }
-    if (status != TWILL_OK)
-        return TWILL_SERVER_FAIL(server, status, "%s", twill_comm_message(server->comm));
-    return TWILL_OK;
+    return twill_server_check_call(server, server->comm, status);
 }
 
 /* Set the numbers of the last pushes: chunks of version V have taken V pushes of each worker where
@@ -302,10 +299,9 @@ static twill_status spread_optimizer(struct twill_server *server, const struct n
     if (server->rule.settings == 0)
         return TWILL_OK;
     int from = (int)(server->size - *newest->settings_holder);
-    twill_status status =
-        twill_broadcast(server->comm, &taken, &taken, sizeof(taken), TWILL_U8, from);
-    if (status != TWILL_OK)
-        return TWILL_SERVER_FAIL(server, status, "%s", twill_comm_message(server->comm));
+    TWILL_TRY(NULL, twill_server_check_call(server, server->comm,
+                                            twill_broadcast(server->comm, &taken, &taken,
+                                                            sizeof(taken), TWILL_U8, from)));
     server->rule.optimizer = taken;
     return TWILL_OK;
 }

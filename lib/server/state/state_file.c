@@ -54,8 +54,7 @@ static void describe_chunk(const struct twill_server *server, const struct twill
     chunk->first = place->first;
     chunk->count = place->count;
     chunk->name_bytes = strlen(key->name);
-    for (const char *c = key->name; *c != '\0'; c++)
-        chunk->name_hash = twill_hash_mix(chunk->name_hash, (unsigned char)*c);
+    chunk->name_hash = twill_hash_text(0, key->name);
     chunk->sum_bytes = twill_server_adds(server) ? twill_record_sum_bytes(place) : 0;
     chunk->record_bytes = twill_record_bytes(server, place) - chunk->sum_bytes;
     chunk->type = (uint32_t)key->type;

@@ -4,30 +4,13 @@
 #include "algorithms/select/narrowing.h"
 #include "lib/train/compression/compression.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define ENTRY_BYTES (sizeof(uint32_t) + sizeof(float)) /* of a list: an index and a value */
 
 /* Estimates: encoding and decoding a list take as long as this many conversions, and adding one of
  * its entries is a miss of the cache. A trial of some steps decides in the end. */
 #define SPARSE_CONVERSIONS 2u
 #define ENTRY_PICOSECONDS  2000u
-
-struct twill_coding_choice twill_coding_of(twill_compression compression)
-{
-    static const struct twill_coding_choice codings[] = {
-        [TWILL_COMPRESS_F16] = {TWILL_CODING_NARROW, TWILL_F16},
-        [TWILL_COMPRESS_BF16] = {TWILL_CODING_NARROW, TWILL_BF16},
-        [TWILL_COMPRESS_F8E4M3] = {TWILL_CODING_BLOCKS, TWILL_F8E4M3},
-        [TWILL_COMPRESS_F8E5M2] = {TWILL_CODING_BLOCKS, TWILL_F8E5M2},
-        [TWILL_COMPRESS_INT8] = {TWILL_CODING_BLOCKS, TWILL_I8},
-        [TWILL_COMPRESS_TOP_K] = {TWILL_CODING_SPARSE, TWILL_F32},
-        [TWILL_COMPRESS_THRESHOLD] = {TWILL_CODING_SPARSE, TWILL_F32},
-    };
-    return codings[compression];
-}
 
 /* --- a set's ---------------------------------------------------------------------------------- */
 
@@ -39,12 +22,12 @@ static void choose_factors(struct twill_gradients *set)
     double before = 1;
     if (set->options.op == TWILL_AVG)
         before = 1.0 / ranks;
-    else if (c->kind == TWILL_CODING_NARROW)
+    else if (c->coder.kind == TWILL_CODING_NARROW)
         for (int covered = 1; covered < ranks; covered *= 2)
             before /= 2;
-    c->prescale = (float)(set->options.scale * before);
+    c->coder.scale = (float)(set->options.scale * before);
     c->after = set->options.op == TWILL_AVG ? 1 : (float)(1 / before);
-    c->threshold = (float)(set->options.compression_threshold * before);
+    c->coder.threshold = (float)(set->options.compression_threshold * before);
 }
 
 /* twill_op_fn of blocks; user is the compressor. */
@@ -54,22 +37,21 @@ static void add_blocks(const void *left, const void *right, void *result, size_t
     const struct twill_compressor *c = user;
     const void *const src[] = {left, right};
     (void)type;
-    twill_quantized_add(c->kernels, c->format, result, src, 2, count, c->threads);
+    twill_quantized_add(c->coder.kernels, c->coder.format, result, src, 2, count, c->coder.threads);
 }
 
 static twill_status make_code_operation(struct twill_gradients *set)
 {
     struct twill_compressor *c = set->compressor;
     twill_status status = TWILL_OK;
-    if (c->kind == TWILL_CODING_NARROW)
-        status = twill_op_create_narrow(set->process.context, &c->op, c->format.code, NULL, NULL);
-    else if (c->kind == TWILL_CODING_BLOCKS)
+    if (c->coder.kind == TWILL_CODING_NARROW)
+        status =
+            twill_op_create_narrow(set->process.context, &c->op, c->coder.format.code, NULL, NULL);
+    else if (c->coder.kind == TWILL_CODING_BLOCKS)
         status = twill_op_create(set->process.context, &c->op, add_blocks, c,
-                                 twill_block_bytes(c->format), 1);
-    if (status != TWILL_OK)
-        return TWILL_FAIL(&set->error, status, "%s", twill_context_message(set->process.context));
-    c->has_op = c->kind != TWILL_CODING_SPARSE;
-    return TWILL_OK;
+                                 twill_block_bytes(c->coder.format), 1);
+    c->has_op = status == TWILL_OK && c->coder.kind != TWILL_CODING_SPARSE;
+    return twill_explain(&set->error, status, twill_context_message(set->process.context));
 }
 
 /* Place residuals as the tensors are placed in the arena, and those that have no place there, too.
@@ -92,20 +74,14 @@ static twill_status open_compressor(struct twill_gradients *set, size_t elements
 {
     struct twill_compressor *c = set->compressor;
     const twill_gradients_options *options = &set->options;
-    c->kind = twill_coding_of(options->compression).kind;
-    c->format = (struct twill_block_format){twill_coding_of(options->compression).code,
-                                            TWILL_BLOCK_DEFAULT};
-    c->kernels = set->process.kernels;
-    c->threads = set->process.threads;
+    c->coder = twill_coder_of(set->process.kernels, options->compression,
+                              options->compression_ratio, 0, options->error_feedback != 0);
+    c->coder.threads = set->process.threads;
     c->choice = TWILL_WIRE_ALL;
     choose_factors(set);
     TWILL_TRY(&set->error, make_code_operation(set));
-    if (options->error_feedback || c->kind == TWILL_CODING_SPARSE) {
-        c->residual = calloc(elements, sizeof(float));
-        if (c->residual == NULL)
-            return TWILL_FAIL(&set->error, TWILL_ERR_MEMORY, "%zu bytes for residuals",
-                              elements * sizeof(float));
-    }
+    if (twill_coder_keeps(&c->coder))
+        TWILL_NEW(&set->error, c->residual, elements, "residuals");
     if (!options->compression_automatic)
         return TWILL_OK;
     c->choice = TWILL_WIRE_PRICED;
@@ -117,7 +93,7 @@ twill_status twill_compressor_open(struct twill_gradients *set)
     size_t elements = set->options.compression != TWILL_COMPRESS_NONE ? place_residuals(set) : 0;
     if (elements == 0)
         return TWILL_OK;
-    TWILL_SET_NEW(set, set->compressor, 1, "compressor");
+    TWILL_NEW(&set->error, set->compressor, 1, "compressor");
     return open_compressor(set, elements);
 }
 
@@ -142,28 +118,12 @@ static size_t list_head(const struct twill_gradients *set)
     return set->options.compression == TWILL_COMPRESS_THRESHOLD ? 8 : 0;
 }
 
-/* Return the bytes of a unit. */
-static size_t unit_bytes(const struct twill_compressor *c)
-{
-    return c->kind == TWILL_CODING_NARROW   ? twill_type_size(c->format.code)
-           : c->kind == TWILL_CODING_BLOCKS ? twill_block_bytes(c->format)
-                                            : ENTRY_BYTES;
-}
-
 /* Return the units of a segment: at most `bytes` of codes, at least one. */
 static size_t units_of(const struct twill_gradients *set, size_t bytes)
 {
-    size_t head = set->compressor->kind == TWILL_CODING_SPARSE ? list_head(set) : 0;
-    return twill_max((bytes - head) / unit_bytes(set->compressor), 1);
-}
-
-/* Return the entries of a list of a bucket: the share of its elements, at least one. */
-static size_t list_entries(const struct twill_gradients *set, size_t count)
-{
-    double share = (double)count * set->options.compression_ratio;
-    size_t entries = (size_t)share;
-    entries += (double)entries < share;
-    return twill_min(twill_max(entries, 1), count);
+    const struct twill_coder *coder = &set->compressor->coder;
+    size_t head = coder->kind == TWILL_CODING_SPARSE ? list_head(set) : 0;
+    return twill_max((bytes - head) / twill_coder_unit_bytes(coder), 1);
 }
 
 /* Return the bytes of codes that this rank contributes. */
@@ -171,17 +131,18 @@ static size_t code_bytes(const struct twill_gradients *set, const struct twill_b
 {
     const struct twill_wire *wire = &bucket->wire;
     size_t heads = 0;
-    if (set->compressor->kind == TWILL_CODING_SPARSE)
+    if (set->compressor->coder.kind == TWILL_CODING_SPARSE)
         heads = (wire->units + wire->entries - 1) / wire->entries * list_head(set);
-    return wire->units * unit_bytes(set->compressor) + heads;
+    return wire->units * twill_coder_unit_bytes(&set->compressor->coder) + heads;
 }
 
 /* Return the bytes of the bucket's wire buffer. */
 static size_t memory_bytes(const struct twill_gradients *set, const struct twill_bucket *bucket)
 {
     size_t bytes = code_bytes(set, bucket);
-    if (set->compressor->kind == TWILL_CODING_SPARSE)
-        bytes = bytes * (size_t)twill_comm_size(set->parent) + bucket->wire.units * ENTRY_BYTES;
+    if (set->compressor->coder.kind == TWILL_CODING_SPARSE)
+        bytes =
+            bytes * (size_t)twill_comm_size(set->parent) + bucket->wire.units * TWILL_LIST_ENTRY;
     return twill_round_up(bytes, TWILL_BUCKET_ALIGN);
 }
 
@@ -190,11 +151,8 @@ static void lay_out_wire(struct twill_gradients *set, struct twill_bucket *bucke
 {
     const struct twill_compressor *c = set->compressor;
     struct twill_wire *wire = &bucket->wire;
-    wire->units = c->kind == TWILL_CODING_NARROW   ? bucket->count
-                  : c->kind == TWILL_CODING_BLOCKS ? twill_block_count(c->format, bucket->count)
-                                                   : list_entries(set, bucket->count);
-    wire->entries = wire->units;
-    if (c->kind == TWILL_CODING_SPARSE && set->options.order == TWILL_BUCKETS_BY_PRIORITY)
+    wire->units = wire->entries = twill_coder_units(&c->coder, bucket->count);
+    if (c->coder.kind == TWILL_CODING_SPARSE && set->options.order == TWILL_BUCKETS_BY_PRIORITY)
         wire->entries = twill_min(wire->units, units_of(set, set->options.segment_bytes));
     if (c->residual != NULL)
         wire->residual = c->residual + set->tensor[set->backward[bucket->first]].residual;
@@ -205,7 +163,7 @@ static uint64_t coding_time(struct twill_gradients *set, const struct twill_buck
     const struct twill_compressor *c = set->compressor;
     uint64_t once =
         twill_rate_time(set->process.timings->model.convert, bucket->count * sizeof(float));
-    if (c->kind != TWILL_CODING_SPARSE)
+    if (c->coder.kind != TWILL_CODING_SPARSE)
         return once;
     uint64_t entries = bucket->wire.units * (uint64_t)twill_comm_size(set->parent);
     return SPARSE_CONVERSIONS * once + entries * ENTRY_PICOSECONDS;
@@ -227,11 +185,11 @@ static twill_status find_whether_it_pays(struct twill_gradients *set,
               twill_cost_of_choice(&plain, c->chooser, world, tuning, &request, &set->error));
     request.bytes = code_bytes(set, bucket);
     request.type = TWILL_U8;
-    if (c->kind == TWILL_CODING_SPARSE) {
+    if (c->coder.kind == TWILL_CODING_SPARSE) {
         request.collective = TWILL_ALLGATHER;
         request.bytes *= world->size;
-    } else if (c->kind == TWILL_CODING_NARROW) {
-        request.type = c->format.code;
+    } else if (c->coder.kind == TWILL_CODING_NARROW) {
+        request.type = c->coder.format.code;
         request.narrow = true;
     }
     TWILL_TRY(&set->error,
@@ -246,7 +204,7 @@ static twill_status choose_wire(struct twill_gradients *set, struct twill_bucket
     struct twill_compressor *c = set->compressor;
     if (bucket->raw)
         return TWILL_OK;
-    if (c->kind == TWILL_CODING_SPARSE && bucket->count > UINT32_MAX)
+    if (c->coder.kind == TWILL_CODING_SPARSE && bucket->count > UINT32_MAX)
         return TWILL_FAIL(&set->error, TWILL_ERR_ARGUMENT,
                           "a bucket of %zu elements: lists have indices of 32 bits", bucket->count);
     lay_out_wire(set, bucket);
@@ -296,13 +254,13 @@ static unsigned char *lists_of(const struct twill_gradients *set, const struct t
 {
     size_t ranks = (size_t)twill_comm_size(set->parent);
     size_t heads = from / bucket->wire.entries * list_head(set);
-    return bucket->wire.memory + ranks * (heads + from * ENTRY_BYTES);
+    return bucket->wire.memory + ranks * (heads + from * TWILL_LIST_ENTRY);
 }
 
 /* Return the bytes of a list of `entries`. */
 static size_t list_bytes(const struct twill_gradients *set, size_t entries)
 {
-    return list_head(set) + entries * ENTRY_BYTES;
+    return list_head(set) + entries * TWILL_LIST_ENTRY;
 }
 
 size_t twill_wire_segment(const struct twill_gradients *set, const struct twill_bucket *bucket)
@@ -329,16 +287,16 @@ twill_status twill_wire_request(const struct twill_gradients *set, twill_comm *c
     const struct twill_compressor *c = set->compressor;
     if (bucket->dense != NULL)
         return twill_dense_request(comm, bucket, request);
-    if (c->kind == TWILL_CODING_SPARSE) {
+    if (c->coder.kind == TWILL_CODING_SPARSE) {
         unsigned char *lists = lists_of(set, bucket, from);
         size_t bytes = list_bytes(set, count);
         return twill_allgather_init(comm, lists + (size_t)twill_comm_rank(comm) * bytes, lists,
                                     bytes, TWILL_U8, request);
     }
-    unsigned char *at = bucket->wire.memory + from * unit_bytes(c);
-    return twill_allreduce_init(comm, at, at, count,
-                                c->kind == TWILL_CODING_NARROW ? c->format.code : TWILL_U8, c->op,
-                                request);
+    unsigned char *at = bucket->wire.memory + from * twill_coder_unit_bytes(&c->coder);
+    return twill_allreduce_init(
+        comm, at, at, count, c->coder.kind == TWILL_CODING_NARROW ? c->coder.format.code : TWILL_U8,
+        c->op, request);
 }
 
 /* --- lists ------------------------------------------------------------------------------------ */
@@ -352,23 +310,11 @@ static struct twill_sparse scratch_list(const struct twill_gradients *set,
     return (struct twill_sparse){index, (float *)(void *)(index + bucket->wire.units)};
 }
 
-/* An element that is not finite is sent before all others. What it leaves in the residual if there
- * are more of them than a list holds would spoil later steps, so that is dropped. */
-static void drop_what_is_not_finite(const struct twill_bucket *bucket, const float *sent, size_t n)
-{
-    bool finite = true;
-    for (size_t i = 0; i < n; i++)
-        finite &= isfinite(sent[i]) != 0;
-    for (size_t i = 0; !finite && i < bucket->count; i++)
-        if (!isfinite(bucket->wire.residual[i]))
-            bucket->wire.residual[i] = 0;
-}
-
 /* Write n entries to this rank's list of a segment of up to `entries`. */
 static void write_segment(const struct twill_gradients *set, unsigned char *list,
                           struct twill_sparse chosen, size_t n, size_t entries)
 {
-    size_t head = list_bytes(set, 0);
+    size_t head = list_head(set);
     const uint32_t number[2] = {(uint32_t)n, 0};
     memcpy(list, number, head);
     memcpy(list + head, chosen.index, n * sizeof(uint32_t));
@@ -377,20 +323,12 @@ static void write_segment(const struct twill_gradients *set, unsigned char *list
 
 static void encode_list(struct twill_gradients *set, struct twill_bucket *bucket)
 {
-    const struct twill_compressor *c = set->compressor;
     const struct twill_wire *wire = &bucket->wire;
     struct twill_sparse chosen = scratch_list(set, bucket);
-    size_t rank = (size_t)twill_comm_rank(set->parent), n;
-    if (!set->options.error_feedback)
-        memset(wire->residual, 0, bucket->count * sizeof(float));
-    twill_accumulate(c->kernels, wire->residual, TWILL_F32, bucket->memory, c->prescale,
-                     bucket->count, c->threads);
-    if (set->options.compression == TWILL_COMPRESS_TOP_K)
-        n = twill_select_largest(c->kernels, wire->residual, bucket->count, wire->units, chosen);
-    else
-        n = twill_select_above(c->kernels, wire->residual, bucket->count, c->threshold, wire->units,
-                               chosen);
-    drop_what_is_not_finite(bucket, chosen.value, n);
+    size_t rank = (size_t)twill_comm_rank(set->parent),
+           n = twill_encode_list(&set->compressor->coder, chosen, wire->units,
+                                 (const float *)(void *)bucket->memory, wire->residual,
+                                 bucket->count);
     for (size_t from = 0; from < wire->units; from += wire->entries) {
         size_t entries = twill_min(wire->entries, wire->units - from),
                here = twill_min(entries, n > from ? n - from : 0);
@@ -400,32 +338,21 @@ static void encode_list(struct twill_gradients *set, struct twill_bucket *bucket
     }
 }
 
-/* Add the entries of one rank's list of a segment. An index out of range, which no rank sends, adds
- * nothing. */
-static void add_segment(const struct twill_gradients *set, const struct twill_bucket *bucket,
-                        const unsigned char *list, size_t entries)
-{
-    size_t head = list_bytes(set, 0);
-    uint32_t n = (uint32_t)entries;
-    if (head > 0)
-        memcpy(&n, list, sizeof(n));
-    const uint32_t *index = (const uint32_t *)(const void *)(list + head);
-    const float *value = (const float *)(const void *)(index + entries);
-    if (n <= entries)
-        (void)twill_scatter_add(bucket->memory, bucket->count, index, value, n,
-                                set->compressor->after);
-}
-
 static void decode_lists(const struct twill_gradients *set, const struct twill_bucket *bucket)
 {
     const struct twill_wire *wire = &bucket->wire;
-    size_t ranks = (size_t)twill_comm_size(set->parent);
+    size_t ranks = (size_t)twill_comm_size(set->parent), head = list_head(set);
     memset(bucket->memory, 0, bucket->count * sizeof(float));
     for (size_t from = 0; from < wire->units; from += wire->entries) {
         size_t entries = twill_min(wire->entries, wire->units - from);
         const unsigned char *lists = lists_of(set, bucket, from);
-        for (size_t r = 0; r < ranks; r++)
-            add_segment(set, bucket, lists + r * list_bytes(set, entries), entries);
+        for (size_t r = 0; r < ranks; r++, lists += list_bytes(set, entries)) {
+            uint32_t n = (uint32_t)entries;
+            if (head > 0)
+                memcpy(&n, lists, sizeof(n));
+            twill_add_list(bucket->memory, bucket->count, lists + head, entries, n,
+                           set->compressor->after);
+        }
     }
 }
 
@@ -451,34 +378,24 @@ static void count_conversion(struct twill_gradients *set, const struct twill_buc
 static void flush_residual(struct twill_gradients *set, struct twill_bucket *bucket)
 {
     const struct twill_compressor *c = set->compressor;
-    twill_accumulate(c->kernels, (float *)(void *)bucket->memory, TWILL_F32, bucket->wire.residual,
-                     1 / c->prescale, bucket->count, c->threads);
+    twill_accumulate(c->coder.kernels, (float *)(void *)bucket->memory, TWILL_F32,
+                     bucket->wire.residual, 1 / c->coder.scale, bucket->count, c->coder.threads);
     memset(bucket->wire.residual, 0, bucket->count * sizeof(float));
     bucket->wire.flushes = false;
 }
 
 void twill_wire_encode(struct twill_gradients *set, struct twill_bucket *bucket)
 {
-    const struct twill_compressor *c = set->compressor;
     struct twill_wire *wire = &bucket->wire;
-    float *residual = set->options.error_feedback ? wire->residual : NULL;
     if (wire->flushes)
         flush_residual(set, bucket);
     if (!wire->used)
         return;
-    switch (c->kind) {
-    case TWILL_CODING_NARROW:
-        twill_narrow(c->kernels, c->format.code, wire->memory, TWILL_F32, bucket->memory, residual,
-                     c->prescale, bucket->count, c->threads);
-        break;
-    case TWILL_CODING_BLOCKS:
-        twill_quantize(c->kernels, c->format, wire->memory, TWILL_F32, bucket->memory, residual,
-                       c->prescale, bucket->count, c->threads);
-        break;
-    case TWILL_CODING_SPARSE:
+    if (set->compressor->coder.kind == TWILL_CODING_SPARSE)
         encode_list(set, bucket);
-        break;
-    }
+    else
+        twill_encode(&set->compressor->coder, wire->memory, (const float *)(void *)bucket->memory,
+                     wire->residual, bucket->count);
     count_conversion(set, bucket);
 }
 
@@ -491,14 +408,14 @@ void twill_wire_decode(struct twill_gradients *set, const struct twill_bucket *b
         twill_dense_rebuild(set, bucket, first, count);
     if (!bucket->wire.used)
         return;
-    switch (c->kind) {
+    switch (c->coder.kind) {
     case TWILL_CODING_NARROW:
-        twill_kernels_scale(c->kernels, c->format.code, bucket->memory, codes[0], &c->after, false,
-                            bucket->count, c->threads);
+        twill_kernels_scale(c->coder.kernels, c->coder.format.code, bucket->memory, codes[0],
+                            &c->after, false, bucket->count, c->coder.threads);
         break;
     case TWILL_CODING_BLOCKS:
-        twill_dequantize(c->kernels, c->format, TWILL_F32, bucket->memory, codes, 1, c->after,
-                         bucket->count, c->threads);
+        twill_dequantize(c->coder.kernels, c->coder.format, TWILL_F32, bucket->memory, codes, 1,
+                         c->after, bucket->count, c->coder.threads);
         clear_gaps(set, bucket);
         break;
     case TWILL_CODING_SPARSE:

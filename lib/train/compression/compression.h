@@ -24,7 +24,6 @@
 #ifndef TWILL_TRAIN_COMPRESSION_H
 #define TWILL_TRAIN_COMPRESSION_H
 
-#include "lib/train/compression/coding.h"
 #include "lib/train/set/set.h"
 
 /* Which buckets are compressed, of those that can be. */
@@ -37,15 +36,10 @@ enum twill_wire_choice {
 
 /* A set's. Constant after the commit, but for `choice`, which changes between steps. */
 struct twill_compressor {
-    enum twill_coding kind;
-    struct twill_block_format format; /* of blocks; narrow: only its code */
-    const struct twill_kernels *kernels;
-    int threads; /* most OpenMP threads */
+    struct twill_coder coder;
     twill_op op; /* of the codes; sparse: none */
     bool has_op;
-    float prescale;        /* of gradients before they are encoded */
     float after;           /* of decoded elements */
-    float threshold;       /* of elements in the residual */
     float *residual;       /* of all tensors that may be compressed */
     unsigned char *memory; /* wire buffers, of twill_alloc() */
     bool encoded;          /* something was, so that residuals may have contents */

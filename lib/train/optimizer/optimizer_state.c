@@ -52,8 +52,7 @@ uint64_t twill_state_tensors_hash(const struct twill_gradients *set)
     for (uint32_t t = 0; t < set->tensors; t++) {
         hash = twill_hash_mix(hash, set->tensor[t].count);
         hash = twill_hash_mix(hash, (uint64_t)set->tensor[t].type);
-        for (const char *c = set->tensor[t].name; *c != '\0'; c++)
-            hash = twill_hash_mix(hash, (unsigned char)*c);
+        hash = twill_hash_text(hash, set->tensor[t].name);
     }
     return hash;
 }

@@ -14,7 +14,7 @@ twill_status twill_clip_open(struct twill_gradients *set)
 {
     struct twill_update *update = set->update;
     for (int i = 0; i < 2; i++)
-        TWILL_SET_NEW(set, update->sums[i], update->queues, "norms");
+        TWILL_NEW(&set->error, update->sums[i], update->queues, "norms");
     return TWILL_OK;
 }
 

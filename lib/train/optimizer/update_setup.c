@@ -195,7 +195,7 @@ void *twill_gradients_parameters(const twill_gradients *set, int index)
 twill_status twill_update_make_queues(struct twill_gradients *set, uint32_t queues)
 {
     struct twill_update *update = set->update;
-    TWILL_SET_NEW(set, update->queue, queues, "reducers");
+    TWILL_NEW(&set->error, update->queue, queues, "reducers");
     for (uint32_t q = 0; q < queues; q++)
         update->queue[q].set = set;
     update->queues = queues;
@@ -211,7 +211,7 @@ twill_status twill_update_open(struct twill_gradients *set)
     update->scale = set->options.op == TWILL_AVG ? (float)(1.0 / size) : 1;
     update->loads = 1;
     update->used[0] = update->used[1] = update->optimizer;
-    TWILL_SET_NEW(set, update->counts, (size_t)size, "shards");
+    TWILL_NEW(&set->error, update->counts, (size_t)size, "shards");
     return twill_clip_open(set);
 }
 
@@ -311,8 +311,8 @@ static twill_status prepare_bucket(struct twill_gradients *set, uint32_t b)
     made->parameters =
         in_place ? first->parameters : twill_update_arena_place(set, first, bucket->generation);
     made->segments = bucket->wire.used ? 1 : bucket->segments;
-    TWILL_SET_NEW(set, made->segment, made->segments, "segments");
-    TWILL_SET_NEW(set, made->norms, bucket->tensors, "norms");
+    TWILL_NEW(&set->error, made->segment, made->segments, "segments");
+    TWILL_NEW(&set->error, made->norms, bucket->tensors, "norms");
     for (uint32_t s = 0; s < made->segments; s++)
         TWILL_TRY(&set->error, prepare_segment(set, b, s));
     struct twill_update_queue *queue = queue_of(set, b);
@@ -376,7 +376,7 @@ static twill_status prepare_queue(struct twill_update_queue *queue)
     while (held < queue->units_most)
         held *= 2;
     queue->units_most = held;
-    TWILL_SET_NEW(queue->set, queue->unit, queue->units_most, "segments");
+    TWILL_NEW(&queue->set->error, queue->unit, queue->units_most, "segments");
     queue->set->update->summing_queues += queue->of_step > 0;
     return twill_clip_prepare(queue);
 }
@@ -384,7 +384,7 @@ static twill_status prepare_queue(struct twill_update_queue *queue)
 twill_status twill_update_prepare(struct twill_gradients *set)
 {
     struct twill_update *update = set->update;
-    TWILL_SET_NEW(set, update->bucket, set->buckets, "buckets");
+    TWILL_NEW(&set->error, update->bucket, set->buckets, "buckets");
     update->buckets = set->buckets;
     for (uint32_t b = 0; b < set->buckets; b++)
         TWILL_TRY(&set->error, prepare_bucket(set, b));

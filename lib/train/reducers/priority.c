@@ -20,7 +20,7 @@ twill_status twill_priority_prepare(struct twill_reducer *reducer)
 {
     struct twill_gradients *set = reducer->set;
     reducer->words = (reducer->buckets + 63) / 64;
-    TWILL_SET_NEW(set, reducer->ready, 2 * (size_t)reducer->words, "words for buckets");
+    TWILL_NEW(&set->error, reducer->ready, 2 * (size_t)reducer->words, "words for buckets");
     reducer->agreed = reducer->ready + reducer->words;
     reducer->exchanging = false;
     reducer->exchange_from_ns = 0;

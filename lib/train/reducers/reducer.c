@@ -16,15 +16,13 @@ static twill_status duplicate(struct twill_gradients *set, twill_comm **made)
 {
     twill_status status = set->options.threads > 0 ? twill_extend_dup_alone(made, set->parent)
                                                    : twill_comm_dup(made, set->parent);
-    return status == TWILL_OK
-               ? TWILL_OK
-               : TWILL_FAIL(&set->error, status, "%s", twill_comm_message(set->parent));
+    return twill_explain(&set->error, status, twill_comm_message(set->parent));
 }
 
 twill_status twill_reducers_open(struct twill_gradients *set)
 {
     uint32_t reducers = set->options.threads > 0 ? (uint32_t)set->options.threads : 1;
-    TWILL_SET_NEW(set, set->reducer, reducers, "reducers");
+    TWILL_NEW(&set->error, set->reducer, reducers, "reducers");
     if (set->update != NULL)
         TWILL_TRY(NULL, twill_update_make_queues(set, reducers));
     while (set->reducers < reducers) {
@@ -155,7 +153,7 @@ static twill_status prepare_bucket(struct twill_reducer *reducer, struct twill_b
            most = twill_wire_segment(set, bucket), segments = (whole + most - 1) / most;
     if (segments > UINT32_MAX)
         return TWILL_FAIL(&set->error, TWILL_ERR_ARGUMENT, "a bucket of %zu segments", segments);
-    TWILL_SET_NEW(set, bucket->request, segments, "segments");
+    TWILL_NEW(&set->error, bucket->request, segments, "segments");
     for (bucket->segments = 0; bucket->segments < segments; bucket->segments++) {
         size_t from = bucket->segments * most, count = twill_min(most, whole - from);
         TWILL_TRY(NULL, twill_set_check(set, reducer->comm,
@@ -171,7 +169,7 @@ static twill_status assign_buckets(struct twill_gradients *set)
     uint32_t n = twill_buckets_of_step(set);
     uint64_t total[TWILL_REDUCERS_MOST];
     struct twill_load *weight;
-    TWILL_SET_NEW(set, weight, n, "buckets");
+    TWILL_NEW(&set->error, weight, n, "buckets");
     for (uint32_t b = 0; b < n; b++)
         weight[b] = (struct twill_load){.bytes = twill_bucket_bytes(&set->bucket[b]), .item = b};
     twill_balance(weight, n, total, set->reducers);
@@ -185,8 +183,8 @@ static twill_status assign_buckets(struct twill_gradients *set)
 static twill_status prepare_reducer(struct twill_reducer *reducer)
 {
     struct twill_gradients *set = reducer->set;
-    TWILL_SET_NEW(set, reducer->order, set->buckets, "buckets");
-    TWILL_SET_NEW(set, reducer->flight, set->buckets + TWILL_REDUCER_SEGMENTS, "reductions");
+    TWILL_NEW(&set->error, reducer->order, set->buckets, "buckets");
+    TWILL_NEW(&set->error, reducer->flight, set->buckets + TWILL_REDUCER_SEGMENTS, "reductions");
     reducer->buckets = reducer->next = reducer->oldest = reducer->flights = 0;
     for (uint32_t b = 0; b < set->buckets; b++)
         if (&set->reducer[set->bucket[b].reducer] == reducer) {

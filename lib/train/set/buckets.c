@@ -28,9 +28,7 @@ static twill_status make_operation(struct twill_gradients *set, twill_type type,
     float single = (float)factor;
     const void *value = type == TWILL_F64 ? (const void *)&factor : (const void *)&single;
     twill_status status = twill_op_create_scaled(set->process.context, op, type, value);
-    if (status != TWILL_OK)
-        return TWILL_FAIL(&set->error, status, "%s", twill_context_message(set->process.context));
-    return TWILL_OK;
+    return twill_explain(&set->error, status, twill_context_message(set->process.context));
 }
 
 /* Place the tensors of one type that are never compressed, or may be: they never share a bucket.
@@ -55,7 +53,7 @@ static uint32_t place_tensors(struct twill_gradients *set, twill_type type, bool
 twill_status twill_set_place(struct twill_gradients *set)
 {
     uint32_t n = 0;
-    TWILL_SET_NEW(set, set->backward, set->tensors, "tensors");
+    TWILL_NEW(&set->error, set->backward, set->tensors, "tensors");
     for (int type = 0; type < TWILL_TYPE_COUNT; type++) {
         struct twill_arena_of_type *arena = &set->arena[type];
         uint32_t before = n;
@@ -141,7 +139,7 @@ static void add_generation(struct twill_gradients *set)
 
 twill_status twill_set_divide(struct twill_gradients *set)
 {
-    TWILL_SET_NEW(set, set->bucket, (size_t)set->tensors * set->generations, "buckets");
+    TWILL_NEW(&set->error, set->bucket, (size_t)set->tensors * set->generations, "buckets");
     for (uint32_t first = 0; first < set->tensors;)
         first += fill_bucket(set, &set->bucket[set->buckets++], first);
     qsort_r(set->bucket, set->buckets, sizeof(*set->bucket), compare_buckets, set);

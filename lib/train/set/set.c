@@ -4,8 +4,6 @@
 #include "lib/wait/wait.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 static bool is_written(const void *writing)
 {
@@ -79,14 +77,4 @@ twill_status twill_set_allocate(struct twill_gradients *set, void **memory, size
         return TWILL_FAIL(&set->error, status, "%zu bytes %s: %s", bytes, what,
                           twill_context_message(set->process.context));
     return TWILL_OK;
-}
-
-twill_status twill_set_calloc(struct twill_gradients *set, void *pointer, size_t count,
-                              size_t width, const char *what)
-{
-    void *made = calloc(count, width);
-    memcpy(pointer, &made, sizeof(made));
-    return made != NULL
-               ? TWILL_OK
-               : TWILL_FAIL(&set->error, TWILL_ERR_MEMORY, "out of memory for %zu %s", count, what);
 }

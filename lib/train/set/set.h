@@ -25,7 +25,7 @@
 
 #include "algorithms/select/dense_price.h"
 #include "lib/extend.h"
-#include "lib/twill_train.h"
+#include "lib/train/shared/shared.h"
 
 #define TWILL_BUCKET_ALIGN 64u        /* bytes: where tensors begin in an arena */
 #define TWILL_TENSORS_MOST (1u << 20) /* of a set */
@@ -173,13 +173,6 @@ twill_status twill_set_check_usable(struct twill_gradients *set, const char *cal
 /* Allocate memory of twill_alloc(). `what`: it is for that, in the sentence: "for gradients". */
 twill_status twill_set_allocate(struct twill_gradients *set, void **memory, size_t bytes,
                                 const char *what);
-
-/* Allocate `count` elements of `width` bytes, zeros, of calloc(): *(void **)pointer. `what` they
- * are, in the sentence. */
-twill_status twill_set_calloc(struct twill_gradients *set, void *pointer, size_t count,
-                              size_t width, const char *what);
-#define TWILL_SET_NEW(set, pointer, count, what)                                                   \
-    TWILL_TRY(NULL, twill_set_calloc((set), &(pointer), (count), sizeof(*(pointer)), (what)))
 
 /* --- lib/train/set/buckets.c --- */
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Compressed gradient sets: exact bytes, small gradients, sums, options. */
 #include "lib/train/gradients.h"
+#include "tests/support/gradient_sets.h"
 #include "tests/support/unit.h"
 
 struct bytes_world {
@@ -18,24 +19,10 @@ struct bytes_case {
     unsigned at;
 };
 
-struct small_set {
-    twill_bootstrap *bootstrap;
-    twill_context *context;
-    twill_comm *comm;
-    twill_gradients *set;
-};
-
-static void stop_small(struct small_set *m)
-{
-    (void)twill_test_barrier(m->bootstrap);
-    twill_gradients_destroy(m->set);
-    twill_test_disconnect(m->comm, m->context);
-}
-
 static void rank_bytes(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct bytes_case *c = user;
-    struct small_set m = {.bootstrap = bootstrap};
+    struct twill_test_set m = {NULL, NULL, NULL};
     const char *settings[] = {TWILL_TEST_PATIENT, "TWILL_ALGORITHM=allreduce:ring;allgather:ring",
                               c->at == 0 ? "TWILL_GRADIENTS=" : c->settings, NULL};
     const twill_tensor tensor = {.name = "even", .count = EVEN};
@@ -63,7 +50,7 @@ static void rank_bytes(int rank, int size, twill_bootstrap *bootstrap, void *use
         TWILL_CHECK(counters.bytes_converted == (c->at == 0 ? 0 : 2 * counters.bytes));
         TWILL_CHECK(counters.bytes_copied == 0);
     }
-    stop_small(&m);
+    twill_test_set_close(&m, bootstrap);
 }
 
 /* f16 sends half of f32's bytes, blocks 260 of 1024; a list of k entries from each rank 8 k. */
@@ -107,7 +94,7 @@ struct small_case {
 static void rank_small(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct small_case *c = user;
-    struct small_set m = {.bootstrap = bootstrap};
+    struct twill_test_set m = {NULL, NULL, NULL};
     const twill_tensor tensor = {.name = "small", .count = c->count};
     bool ok = twill_test_join(&m.context, &m.comm, bootstrap, "", TWILL_TEST_PATIENT) &&
               twill_gradients_create(&m.set, m.comm, &c->options) == TWILL_OK &&
@@ -122,7 +109,7 @@ static void rank_small(int rank, int size, twill_bootstrap *bootstrap, void *use
             c->sum[i] += memory[i];
     }
     (void)TWILL_NOTE(ok, "%s", twill_gradients_message(m.set));
-    stop_small(&m);
+    twill_test_set_close(&m, bootstrap);
 }
 
 /* A gradient below half a step of the code gets through with error feedback, and never without. */
@@ -178,7 +165,7 @@ static const struct {
 
 static void rank_refused(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    struct small_set m = {.bootstrap = bootstrap};
+    struct twill_test_set m = {NULL, NULL, NULL};
     for (unsigned k = 0; k < TWILL_ARRAY_LENGTH(refused_settings); k++) {
         char text[128];
         snprintf(text, sizeof(text), "TWILL_GRADIENTS=%s", refused_settings[k].settings);
@@ -193,7 +180,7 @@ static void rank_refused(int rank, int size, twill_bootstrap *bootstrap, void *u
 
 static void rank_differs(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    struct small_set m = {.bootstrap = bootstrap};
+    struct twill_test_set m = {NULL, NULL, NULL};
     const bool *exempt = user;
     twill_gradients_options options;
     twill_gradients_defaults(&options);
@@ -209,7 +196,7 @@ static void rank_differs(int rank, int size, twill_bootstrap *bootstrap, void *u
                          : strstr(message, "compress=bf16") != NULL &&
                                strstr(message, "compress=f16") != NULL;
     (void)TWILL_NOTE(named, "%s", message);
-    stop_small(&m);
+    twill_test_set_close(&m, bootstrap);
 }
 
 TWILL_TEST(test_options)
