@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The verifier: values as expressions, memory with its history, and the machine that runs the
+/* The verifier: values as expressions, memory with its history, and the checker that runs the
  * schedules of all ranks. Internal to this folder.
  *
  * Synchronisation is deterministic: messages, signals and IMM lines are matched by number, not by
@@ -90,7 +90,7 @@ const char *twill_cells_write(struct twill_cells *m, size_t cell, uint32_t proce
 /* End the open access of a process to a cell. */
 void twill_cells_close_access(struct twill_cells *m, size_t cell, uint32_t process, uint32_t time);
 
-/* --- the machine (verify_machine.c, verify_step.c) -------------------------------------------- */
+/* --- the checker (verify_checker.c, verify_step.c) -------------------------------------------- */
 
 /* The ranks that a process knows to have started; reference-counted, copied on write. */
 struct twill_known_ranks {
@@ -164,7 +164,7 @@ static inline uint32_t twill_columns_next(const struct twill_columns *c, uint32_
 }
 
 /* What happens before what: the clocks of processes at their signals and starts. */
-struct twill_verifier_clocks {
+struct twill_checker_clocks {
     struct twill_snapshots *signal; /* [run][process] */
     struct twill_snapshots *imm;    /* [run][process] */
     struct twill_snapshots *begin;  /* [run][process] of lane 0: one clock, at the start */
@@ -174,7 +174,7 @@ struct twill_verifier_clocks {
 /* One verification. By fingerprint there is one run, and clocks have the processes of a node only:
  * what happens between these orders them. Through other nodes they learn only which ranks have
  * started. */
-struct twill_verifier {
+struct twill_checker {
     const struct twill_schedule *schedules;
     const struct twill_schedule_source *source; /* NULL: `schedules` have their steps */
     uint32_t held_steps;                        /* of a lane, about */
@@ -193,56 +193,56 @@ struct twill_verifier {
         struct twill_channel *at; /* [slots], a power of two, by hash */
         size_t slots, count;
     } channels;
-    struct twill_verifier_clocks clocks;
+    struct twill_checker_clocks clocks;
     uint32_t *next_run;   /* [ranks] */
     uint32_t *lanes_left; /* [slot * ranks] */
     uint32_t *result;     /* [runs * blocks] value that all ranks must have, 0: unknown */
 };
 
 /* Have the process's step `at` in memory, and those posted before it. */
-twill_status twill_machine_hold(struct twill_verifier *m, struct twill_process *p);
-static inline const struct twill_step *twill_machine_step_at(const struct twill_process *p,
+twill_status twill_checker_hold(struct twill_checker *c, struct twill_process *p);
+static inline const struct twill_step *twill_checker_step_at(const struct twill_process *p,
                                                              uint32_t at)
 {
     return &p->steps[at - p->first_step];
 }
-bool twill_machine_open(struct twill_verifier *m);
-void twill_machine_close(struct twill_verifier *m);
-static inline uint32_t twill_machine_process(const struct twill_verifier *m, uint32_t slot,
+bool twill_checker_open(struct twill_checker *c);
+void twill_checker_close(struct twill_checker *c);
+static inline uint32_t twill_checker_process(const struct twill_checker *c, uint32_t slot,
                                              uint32_t rank, uint32_t lane)
 {
-    return (slot * m->world->size + rank) * m->lanes + lane;
+    return (slot * c->world->size + rank) * c->lanes + lane;
 }
 /* Return the cell of a block of `rank`, in the process's instance. */
-size_t twill_machine_cell(const struct twill_verifier *m, const struct twill_process *p,
+size_t twill_checker_cell(const struct twill_checker *c, const struct twill_process *p,
                           uint32_t rank, unsigned space, uint32_t block);
 /* Get a channel of the process's lane; NULL: out of memory. Pointers to other channels become
  * invalid. */
-struct twill_channel *twill_machine_channel(struct twill_verifier *m, const struct twill_process *p,
+struct twill_channel *twill_checker_channel(struct twill_checker *c, const struct twill_process *p,
                                             uint32_t from, uint32_t to);
 /* Append the process's clock to the snapshots. */
-bool twill_machine_snapshot(const struct twill_verifier *m, struct twill_snapshots *snapshots,
+bool twill_checker_snapshot(const struct twill_checker *c, struct twill_snapshots *snapshots,
                             const struct twill_process *p);
 /* Create the message of a SEND with the sender's clock and values of 0. NULL: out of memory. */
-struct twill_message *twill_machine_message(const struct twill_verifier *m,
+struct twill_message *twill_checker_message(const struct twill_checker *c,
                                             const struct twill_process *p,
                                             const struct twill_step *send);
-void twill_machine_message_free(struct twill_message *message);
+void twill_checker_message_free(struct twill_message *message);
 /* Merge what another process knew into this one: its clock, and the ranks known to have started. */
-bool twill_machine_join(const struct twill_verifier *m, struct twill_process *p,
+bool twill_checker_join(const struct twill_checker *c, struct twill_process *p,
                         const uint32_t *clock, uint32_t clock_size,
                         const struct twill_known_ranks *known);
 /* Return whether a process knows that the rank has started the process's run. */
-bool twill_machine_knows(const struct twill_verifier *m, const struct twill_process *p,
+bool twill_checker_knows(const struct twill_checker *c, const struct twill_process *p,
                          uint32_t rank);
 /* By fingerprint: set the lanes of the rank of process `p`, its lane 0, to know of it alone. */
-bool twill_machine_begin(const struct twill_verifier *m, struct twill_process *p);
+bool twill_checker_begin(const struct twill_checker *c, struct twill_process *p);
 /* Fail at the process's current step. `why` ends the message; space (TWILL_SPACE_COUNT: none),
  * block and rank are what it is about, other (TWILL_NO_RANK: none) the process it races with. */
-twill_status twill_machine_fail(const struct twill_verifier *m, const struct twill_process *p,
+twill_status twill_checker_fail(const struct twill_checker *c, const struct twill_process *p,
                                 const char *why, unsigned space, uint32_t block, uint32_t rank,
                                 uint32_t other);
 /* Do the process's current step. TWILL_PENDING: it cannot be done yet. */
-twill_status twill_machine_step(struct twill_verifier *m, struct twill_process *p);
+twill_status twill_checker_step(struct twill_checker *c, struct twill_process *p);
 
 #endif

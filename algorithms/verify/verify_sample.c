@@ -53,14 +53,14 @@ void twill_columns_close(struct twill_columns *c)
     free(c->next);
 }
 
-twill_status twill_machine_hold(struct twill_verifier *m, struct twill_process *p)
+twill_status twill_checker_hold(struct twill_checker *c, struct twill_process *p)
 {
     if (p->at < p->last_step)
         return TWILL_OK;
     struct twill_schedule schedule;
-    TWILL_TRY(m->error, m->source->emit(&schedule, p->rank, m->source->user, m->error));
+    TWILL_TRY(c->error, c->source->emit(&schedule, p->rank, c->source->user, c->error));
     p->first_step = p->posted;
-    p->last_step = p->end - p->at < m->held_steps ? p->end : p->at + m->held_steps;
+    p->last_step = p->end - p->at < c->held_steps ? p->end : p->at + c->held_steps;
     size_t bytes = (p->last_step - p->first_step) * sizeof(*p->held);
     free(p->held);
     p->held = malloc(bytes);
@@ -69,5 +69,5 @@ twill_status twill_machine_hold(struct twill_verifier *m, struct twill_process *
     p->steps = p->held;
     twill_schedule_destroy(&schedule);
     return p->held != NULL ? TWILL_OK
-                           : TWILL_FAIL(m->error, TWILL_ERR_MEMORY, "no memory to verify");
+                           : TWILL_FAIL(c->error, TWILL_ERR_MEMORY, "no memory to verify");
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The verifier's machine: what each kind of step does. */
+/* The checker: what each kind of step does. */
 #include "algorithms/schedule/step_table.h"
 #include "algorithms/verify/verify.h"
 
@@ -7,10 +7,10 @@
 #include <string.h>
 
 /* Return the first number from i on of the step's blocks that is in a column that is followed. */
-static uint32_t followed(const struct twill_verifier *m, const struct twill_step *step,
+static uint32_t followed(const struct twill_checker *c, const struct twill_step *step,
                          twill_operand operand, uint32_t i)
 {
-    uint32_t next = twill_columns_next(&m->columns, twill_operand_block(operand), i);
+    uint32_t next = twill_columns_next(&c->columns, twill_operand_block(operand), i);
     return next < step->blocks ? next : step->blocks;
 }
 
@@ -32,93 +32,93 @@ static struct cell_place operand_place(const struct twill_process *p, const stru
     return place;
 }
 
-static twill_status fail_step(const struct twill_verifier *m, const struct twill_process *p,
+static twill_status fail_step(const struct twill_checker *c, const struct twill_process *p,
                               const struct cell_place *place, const char *why, uint32_t other)
 {
-    return twill_machine_fail(m, p, why, place->space, place->block, place->rank, other);
+    return twill_checker_fail(c, p, why, place->space, place->block, place->rank, other);
 }
 
 /* Check that the value is a partial if and only if the step says so. */
-static twill_status expect_value(const struct twill_verifier *m, const struct twill_process *p,
+static twill_status expect_value(const struct twill_checker *c, const struct twill_process *p,
                                  const struct cell_place *place, uint32_t value, bool partial)
 {
-    if ((m->values.value[value].state == TWILL_STATE_PARTIAL) == partial)
+    if ((c->values.value[value].state == TWILL_STATE_PARTIAL) == partial)
         return TWILL_OK;
-    return fail_step(m, p, place,
+    return fail_step(c, p, place,
                      partial ? "is not a partial, but the step marks it as one"
                              : "is a partial, but the step does not mark it as one",
                      TWILL_NO_RANK);
 }
 
 /* Read a place into *value, by an access that ends at `time`. */
-static twill_status load_cell(struct twill_verifier *m, const struct twill_process *p,
+static twill_status load_cell(struct twill_checker *c, const struct twill_process *p,
                               const struct cell_place *place, bool partial, uint32_t time,
                               uint32_t *value)
 {
     uint32_t other = TWILL_NO_RANK;
-    if (place->space == TWILL_SHARED && place->block >= m->schedules[place->rank].shared_blocks)
-        return fail_step(m, p, place, "is beyond the end of the space", TWILL_NO_RANK);
-    size_t cell = twill_machine_cell(m, p, place->rank, place->space, place->block);
-    const char *why = twill_cells_read(&m->memory, cell, p->position, p->clock, time, &other);
+    if (place->space == TWILL_SHARED && place->block >= c->schedules[place->rank].shared_blocks)
+        return fail_step(c, p, place, "is beyond the end of the space", TWILL_NO_RANK);
+    size_t cell = twill_checker_cell(c, p, place->rank, place->space, place->block);
+    const char *why = twill_cells_read(&c->memory, cell, p->position, p->clock, time, &other);
     if (why != NULL)
-        return fail_step(m, p, place, why, other);
-    *value = m->memory.cell[cell].value;
+        return fail_step(c, p, place, why, other);
+    *value = c->memory.cell[cell].value;
     if (*value == 0)
-        return fail_step(m, p, place, "is read, but was never written", TWILL_NO_RANK);
-    if (m->values.value[*value].run != p->run)
-        return fail_step(m, p, place, "is read, but is left over from another run", TWILL_NO_RANK);
-    return expect_value(m, p, place, *value, partial);
+        return fail_step(c, p, place, "is read, but was never written", TWILL_NO_RANK);
+    if (c->values.value[*value].run != p->run)
+        return fail_step(c, p, place, "is read, but is left over from another run", TWILL_NO_RANK);
+    return expect_value(c, p, place, *value, partial);
 }
 
 /* Record a write to a place that ends at `time`. */
-static twill_status claim_cell(struct twill_verifier *m, const struct twill_process *p,
+static twill_status claim_cell(struct twill_checker *c, const struct twill_process *p,
                                const struct cell_place *place, uint32_t time)
 {
     uint32_t other = TWILL_NO_RANK;
-    if (place->space == TWILL_SHARED && place->block >= m->schedules[place->rank].shared_blocks)
-        return fail_step(m, p, place, "is beyond the end of the space", TWILL_NO_RANK);
-    size_t cell = twill_machine_cell(m, p, place->rank, place->space, place->block);
-    const char *why = twill_cells_write(&m->memory, cell, p->position, p->clock, time, &other);
-    return why == NULL ? TWILL_OK : fail_step(m, p, place, why, other);
+    if (place->space == TWILL_SHARED && place->block >= c->schedules[place->rank].shared_blocks)
+        return fail_step(c, p, place, "is beyond the end of the space", TWILL_NO_RANK);
+    size_t cell = twill_checker_cell(c, p, place->rank, place->space, place->block);
+    const char *why = twill_cells_write(&c->memory, cell, p->position, p->clock, time, &other);
+    return why == NULL ? TWILL_OK : fail_step(c, p, place, why, other);
 }
 
 /* Return whether the value is as large as the block. Blocks at one position of their shards are
  * equally large, unless shards differ (vector); what a rank gets in an alltoall is as large as the
  * sender's shard for it. */
-static bool fits(const struct twill_verifier *m, const struct cell_place *place,
+static bool fits(const struct twill_checker *c, const struct cell_place *place,
                  const struct twill_value *value)
 {
-    uint32_t shard = place->block % m->blocks / m->shard_blocks;
+    uint32_t shard = place->block % c->blocks / c->shard_blocks;
     if (place->space == TWILL_IMM)
         return true;
-    if (place->block % m->shard_blocks != value->block % m->shard_blocks)
+    if (place->block % c->shard_blocks != value->block % c->shard_blocks)
         return false;
-    if (!m->shape->vector)
+    if (!c->shape->vector)
         return true;
-    if (m->shape->collective == TWILL_ALLTOALL)
-        return shard == value->first && place->rank == value->block / m->shard_blocks;
-    return shard == value->block / m->shard_blocks;
+    if (c->shape->collective == TWILL_ALLTOALL)
+        return shard == value->first && place->rank == value->block / c->shard_blocks;
+    return shard == value->block / c->shard_blocks;
 }
 
-static twill_status store_cell(struct twill_verifier *m, const struct twill_process *p,
+static twill_status store_cell(struct twill_checker *c, const struct twill_process *p,
                                const struct cell_place *place, uint32_t value)
 {
-    size_t cell = twill_machine_cell(m, p, place->rank, place->space, place->block);
-    const struct twill_value *v = &m->values.value[value];
-    m->memory.cell[cell].value = value;
-    if (!fits(m, place, v))
-        return fail_step(m, p, place, "gets a block of another position", TWILL_NO_RANK);
+    size_t cell = twill_checker_cell(c, p, place->rank, place->space, place->block);
+    const struct twill_value *v = &c->values.value[value];
+    c->memory.cell[cell].value = value;
+    if (!fits(c, place, v))
+        return fail_step(c, p, place, "gets a block of another position", TWILL_NO_RANK);
     if (v->state == TWILL_STATE_PARTIAL && (place->space == TWILL_SRC || place->space == TWILL_DST))
-        return fail_step(m, p, place, "gets a partial", TWILL_NO_RANK);
+        return fail_step(c, p, place, "gets a partial", TWILL_NO_RANK);
     return TWILL_OK;
 }
 
-static twill_status reduce_values(struct twill_verifier *m, const struct twill_process *p,
+static twill_status reduce_values(struct twill_checker *c, const struct twill_process *p,
                                   const struct cell_place *place, const uint32_t *operand,
                                   uint32_t length, bool final, uint32_t *result)
 {
-    const char *why = twill_values_reduce(&m->values, operand, length, final, result);
-    return why == NULL ? TWILL_OK : fail_step(m, p, place, why, TWILL_NO_RANK);
+    const char *why = twill_values_reduce(&c->values, operand, length, final, result);
+    return why == NULL ? TWILL_OK : fail_step(c, p, place, why, TWILL_NO_RANK);
 }
 
 static bool step_has(const struct twill_step *step, unsigned flag)
@@ -126,20 +126,20 @@ static bool step_has(const struct twill_step *step, unsigned flag)
     return (step->flags & flag) != 0;
 }
 
-static twill_status step_no_memory(const struct twill_verifier *m)
+static twill_status step_no_memory(const struct twill_checker *c)
 {
-    return TWILL_FAIL(m->error, TWILL_ERR_MEMORY, "no memory to verify");
+    return TWILL_FAIL(c->error, TWILL_ERR_MEMORY, "no memory to verify");
 }
 
-static twill_status send_post(struct twill_verifier *m, struct twill_process *p,
+static twill_status send_post(struct twill_checker *c, struct twill_process *p,
                               const struct twill_step *step)
 {
-    struct twill_channel *channel = twill_machine_channel(m, p, p->rank, step->peer[0]);
+    struct twill_channel *channel = twill_checker_channel(c, p, p->rank, step->peer[0]);
     if (channel == NULL)
-        return step_no_memory(m);
-    struct twill_message *message = twill_machine_message(m, p, step);
+        return step_no_memory(c);
+    struct twill_message *message = twill_checker_message(c, p, step);
     if (message == NULL)
-        return step_no_memory(m);
+        return step_no_memory(c);
     message->partial = step_has(step, TWILL_STEP_PARTIAL);
     if (channel->first == NULL)
         channel->first = message;
@@ -148,145 +148,145 @@ static twill_status send_post(struct twill_verifier *m, struct twill_process *p,
     channel->last = message;
     p->ticket[p->tickets++] = channel->sent++;
     uint32_t *word = message->word;
-    for (uint32_t i = 0; (i = followed(m, step, step->src, i)) < step->blocks; i++) {
+    for (uint32_t i = 0; (i = followed(c, step, step->src, i)) < step->blocks; i++) {
         struct cell_place src = operand_place(p, step, step->src, 0, i);
-        TWILL_TRY(m->error, load_cell(m, p, &src, message->partial, TWILL_OPEN, word++));
+        TWILL_TRY(c->error, load_cell(c, p, &src, message->partial, TWILL_OPEN, word++));
     }
     return TWILL_OK;
 }
 
-static twill_status recv_post(struct twill_verifier *m, struct twill_process *p,
+static twill_status recv_post(struct twill_checker *c, struct twill_process *p,
                               const struct twill_step *step)
 {
     uint32_t unused;
     bool reduces = step->op == TWILL_STEP_RECV_REDUCE;
-    struct twill_channel *channel = twill_machine_channel(m, p, step->peer[0], p->rank);
+    struct twill_channel *channel = twill_checker_channel(c, p, step->peer[0], p->rank);
     if (channel == NULL)
-        return step_no_memory(m);
+        return step_no_memory(c);
     p->ticket[p->tickets++] = channel->received++;
-    for (uint32_t i = 0; (i = followed(m, step, step->dst, i)) < step->blocks; i++) {
+    for (uint32_t i = 0; (i = followed(c, step, step->dst, i)) < step->blocks; i++) {
         struct cell_place dst = operand_place(p, step, step->dst, 0, i);
         struct cell_place src = operand_place(p, step, step->src, 0, i);
-        bool same = reduces && twill_machine_cell(m, p, p->rank, src.space, src.block) ==
-                                   twill_machine_cell(m, p, p->rank, dst.space, dst.block);
+        bool same = reduces && twill_checker_cell(c, p, p->rank, src.space, src.block) ==
+                                   twill_checker_cell(c, p, p->rank, dst.space, dst.block);
         /* The read comes first; if source and destination are the same cell, it ends here. */
         if (reduces)
-            TWILL_TRY(m->error, load_cell(m, p, &src, step_has(step, TWILL_STEP_PARTIAL_OWN),
+            TWILL_TRY(c->error, load_cell(c, p, &src, step_has(step, TWILL_STEP_PARTIAL_OWN),
                                           same ? p->clock[p->position] : TWILL_OPEN, &unused));
-        TWILL_TRY(m->error, claim_cell(m, p, &dst, TWILL_OPEN));
+        TWILL_TRY(c->error, claim_cell(c, p, &dst, TWILL_OPEN));
     }
     return TWILL_OK;
 }
 
 /* Return whether all that was posted is complete. A SEND completes when its RECV is posted, as if
  * there were no buffering: what ends so ends with any buffering. */
-static bool can_complete(struct twill_verifier *m, const struct twill_process *p)
+static bool can_complete(struct twill_checker *c, const struct twill_process *p)
 {
     uint32_t ticket = 0;
     for (uint32_t at = p->posted; at < p->at; at++) {
-        const struct twill_step *step = twill_machine_step_at(p, at);
+        const struct twill_step *step = twill_checker_step_at(p, at);
         bool sends = step->op == TWILL_STEP_SEND;
         if (!twill_step_shape(step->op)->posts)
             continue;
         uint32_t peer = step->peer[0];
         const struct twill_channel *channel =
-            twill_machine_channel(m, p, sends ? p->rank : peer, sends ? peer : p->rank);
+            twill_checker_channel(c, p, sends ? p->rank : peer, sends ? peer : p->rank);
         if ((sends ? channel->received : channel->sent) <= p->ticket[ticket++])
             return false;
     }
     return true;
 }
 
-static void close_blocks(struct twill_verifier *m, const struct twill_process *p,
+static void close_blocks(struct twill_checker *c, const struct twill_process *p,
                          const struct twill_step *step, twill_operand operand)
 {
-    for (uint32_t i = 0; (i = followed(m, step, operand, i)) < step->blocks; i++) {
+    for (uint32_t i = 0; (i = followed(c, step, operand, i)) < step->blocks; i++) {
         struct cell_place place = operand_place(p, step, operand, 0, i);
-        size_t cell = twill_machine_cell(m, p, place.rank, place.space, place.block);
-        twill_cells_close_access(&m->memory, cell, p->position, p->clock[p->position]);
+        size_t cell = twill_checker_cell(c, p, place.rank, place.space, place.block);
+        twill_cells_close_access(&c->memory, cell, p->position, p->clock[p->position]);
     }
 }
 
 /* What some columns show holds for all only if no step moves a block to another column. */
-static twill_status moves_columns(const struct twill_verifier *m, const struct twill_process *p)
+static twill_status moves_columns(const struct twill_checker *c, const struct twill_process *p)
 {
-    return TWILL_FAIL(m->error, TWILL_ERR_UNSUPPORTED,
+    return TWILL_FAIL(c->error, TWILL_ERR_UNSUPPORTED,
                       "schedule of rank %u, lane %u: moves blocks to other columns", p->rank,
                       p->lane);
 }
 
-static twill_status check_columns(const struct twill_verifier *m, const struct twill_process *p,
+static twill_status check_columns(const struct twill_checker *c, const struct twill_process *p,
                                   const struct twill_step *step)
 {
     const struct twill_step_shape *shape = twill_step_shape(step->op);
-    if (twill_columns_all(&m->columns) || step->blocks == 0)
+    if (twill_columns_all(&c->columns) || step->blocks == 0)
         return TWILL_OK;
     bool imm = step->op == TWILL_STEP_PUT_IMM ||
                (shape->src != 0 && twill_operand_space(step->src) == TWILL_IMM);
     bool two = shape->src != 0 && shape->dst != 0;
     uint32_t src = twill_operand_block(step->src), dst = twill_operand_block(step->dst);
-    return imm || (two && src % m->blocks != dst % m->blocks) ? moves_columns(m, p) : TWILL_OK;
+    return imm || (two && src % c->blocks != dst % c->blocks) ? moves_columns(c, p) : TWILL_OK;
 }
 
 /* Store or reduce what a message brought. */
-static twill_status deliver_message(struct twill_verifier *m, struct twill_process *p,
+static twill_status deliver_message(struct twill_checker *c, struct twill_process *p,
                                     const struct twill_step *step,
                                     const struct twill_message *message)
 {
     struct cell_place dst = operand_place(p, step, step->dst, 0, 0);
     if (message->run != p->run)
-        return fail_step(m, p, &dst, "receives a message of another run", TWILL_NO_RANK);
+        return fail_step(c, p, &dst, "receives a message of another run", TWILL_NO_RANK);
     if (message->blocks != step->blocks)
-        return fail_step(m, p, &dst, "receives a message of another length", TWILL_NO_RANK);
+        return fail_step(c, p, &dst, "receives a message of another length", TWILL_NO_RANK);
     if (message->partial != step_has(step, TWILL_STEP_PARTIAL))
         return fail_step(
-            m, p, &dst,
+            c, p, &dst,
             message->partial
                 ? "receives a partial, but the step does not mark it as one"
                 : "receives a message that is not a partial, but the step marks it as one",
             TWILL_NO_RANK);
-    if (!twill_columns_all(&m->columns) && step->blocks > 0 &&
-        message->column != dst.block % m->blocks)
-        return moves_columns(m, p);
+    if (!twill_columns_all(&c->columns) && step->blocks > 0 &&
+        message->column != dst.block % c->blocks)
+        return moves_columns(c, p);
     const uint32_t *word = message->word;
-    for (uint32_t i = 0; (i = followed(m, step, step->dst, i)) < step->blocks; i++) {
+    for (uint32_t i = 0; (i = followed(c, step, step->dst, i)) < step->blocks; i++) {
         uint32_t value = *word++;
         dst = operand_place(p, step, step->dst, 0, i);
         if (step->op == TWILL_STEP_RECV_REDUCE) {
             struct cell_place src = operand_place(p, step, step->src, 0, i);
             bool first = step_has(step, TWILL_STEP_FIRST);
             uint32_t mine =
-                m->memory.cell[twill_machine_cell(m, p, src.rank, src.space, src.block)].value;
+                c->memory.cell[twill_checker_cell(c, p, src.rank, src.space, src.block)].value;
             uint32_t operand[2] = {first ? value : mine, first ? mine : value};
-            TWILL_TRY(m->error, reduce_values(m, p, &dst, operand, 2,
+            TWILL_TRY(c->error, reduce_values(c, p, &dst, operand, 2,
                                               step_has(step, TWILL_STEP_FINAL), &value));
         }
-        TWILL_TRY(m->error, store_cell(m, p, &dst, value));
+        TWILL_TRY(c->error, store_cell(c, p, &dst, value));
     }
-    close_blocks(m, p, step, step->dst);
+    close_blocks(c, p, step, step->dst);
     if (step->op == TWILL_STEP_RECV_REDUCE)
-        close_blocks(m, p, step, step->src);
+        close_blocks(c, p, step, step->src);
     return TWILL_OK;
 }
 
-static twill_status wait_posts(struct twill_verifier *m, struct twill_process *p)
+static twill_status wait_posts(struct twill_checker *c, struct twill_process *p)
 {
-    if (!can_complete(m, p))
+    if (!can_complete(c, p))
         return (twill_status)TWILL_PENDING;
     for (uint32_t at = p->posted; at < p->at; at++) {
-        const struct twill_step *step = twill_machine_step_at(p, at);
+        const struct twill_step *step = twill_checker_step_at(p, at);
         if (step->op == TWILL_STEP_SEND)
-            close_blocks(m, p, step, step->src);
+            close_blocks(c, p, step, step->src);
         if (step->op != TWILL_STEP_RECV && step->op != TWILL_STEP_RECV_REDUCE)
             continue;
-        struct twill_channel *channel = twill_machine_channel(m, p, step->peer[0], p->rank);
+        struct twill_channel *channel = twill_checker_channel(c, p, step->peer[0], p->rank);
         struct twill_message *message = channel->first;
         channel->first = message->next;
-        twill_status status = twill_machine_join(m, p, message->word + message->values,
+        twill_status status = twill_checker_join(c, p, message->word + message->values,
                                                  message->clock_size, message->known)
-                                  ? deliver_message(m, p, step, message)
-                                  : step_no_memory(m);
-        twill_machine_message_free(message);
+                                  ? deliver_message(c, p, step, message)
+                                  : step_no_memory(c);
+        twill_checker_message_free(message);
         if (status != TWILL_OK)
             return status;
     }
@@ -295,50 +295,50 @@ static twill_status wait_posts(struct twill_verifier *m, struct twill_process *p
     return TWILL_OK;
 }
 
-static twill_status await_signals(struct twill_verifier *m, struct twill_process *p,
+static twill_status await_signals(struct twill_checker *c, struct twill_process *p,
                                   const struct twill_step *step)
 {
     bool imm = step_has(step, TWILL_STEP_IMM);
     uint32_t ordinal = imm ? 1 : step->ordinal;
     struct twill_snapshots *snapshots =
-        (imm ? m->clocks.imm : m->clocks.signal) + (size_t)p->run * m->processes;
+        (imm ? c->clocks.imm : c->clocks.signal) + (size_t)p->run * c->processes;
     for (unsigned i = 0; i < step->nsrc; i++)
-        if (snapshots[twill_machine_process(m, p->slot, step->peer[i], p->lane)].count < ordinal)
+        if (snapshots[twill_checker_process(c, p->slot, step->peer[i], p->lane)].count < ordinal)
             return (twill_status)TWILL_PENDING;
     for (unsigned i = 0; i < step->nsrc; i++) {
-        uint32_t peer = twill_machine_process(m, p->slot, step->peer[i], p->lane);
-        if (!twill_machine_join(m, p, snapshots[peer].clock[ordinal - 1], p->clock_size,
+        uint32_t peer = twill_checker_process(c, p->slot, step->peer[i], p->lane);
+        if (!twill_checker_join(c, p, snapshots[peer].clock[ordinal - 1], p->clock_size,
                                 snapshots[peer].known[ordinal - 1]))
-            return step_no_memory(m);
+            return step_no_memory(c);
     }
     return TWILL_OK;
 }
 
-static twill_status snapshot(struct twill_verifier *m, struct twill_process *p,
+static twill_status snapshot(struct twill_checker *c, struct twill_process *p,
                              struct twill_snapshots *snapshots)
 {
-    size_t process = (size_t)(p - m->process);
-    if (!twill_machine_snapshot(m, &snapshots[(size_t)p->run * m->processes + process], p))
-        return step_no_memory(m);
+    size_t process = (size_t)(p - c->process);
+    if (!twill_checker_snapshot(c, &snapshots[(size_t)p->run * c->processes + process], p))
+        return step_no_memory(c);
     return TWILL_OK;
 }
 
-static twill_status store_imm(struct twill_verifier *m, struct twill_process *p,
+static twill_status store_imm(struct twill_checker *c, struct twill_process *p,
                               const struct twill_step *step)
 {
     uint32_t value = 0, now = p->clock[p->position];
     struct cell_place src = operand_place(p, step, step->src, 0, 0);
     struct cell_place dst = {.space = TWILL_IMM, .rank = p->rank};
-    if (m->clocks.imm[(size_t)p->run * m->processes + (size_t)(p - m->process)].count > 0)
-        return fail_step(m, p, &dst, "is written by two PUT_IMMs in a run", TWILL_NO_RANK);
-    TWILL_TRY(m->error, load_cell(m, p, &src, step_has(step, TWILL_STEP_PARTIAL), now, &value));
-    TWILL_TRY(m->error, claim_cell(m, p, &dst, now));
-    TWILL_TRY(m->error, store_cell(m, p, &dst, value));
-    return snapshot(m, p, m->clocks.imm);
+    if (c->clocks.imm[(size_t)p->run * c->processes + (size_t)(p - c->process)].count > 0)
+        return fail_step(c, p, &dst, "is written by two PUT_IMMs in a run", TWILL_NO_RANK);
+    TWILL_TRY(c->error, load_cell(c, p, &src, step_has(step, TWILL_STEP_PARTIAL), now, &value));
+    TWILL_TRY(c->error, claim_cell(c, p, &dst, now));
+    TWILL_TRY(c->error, store_cell(c, p, &dst, value));
+    return snapshot(c, p, c->clocks.imm);
 }
 
 /* Append the values that a REDUCE or COPY takes for block i, in order, to the *count in operand. */
-static twill_status load_operands(struct twill_verifier *m, const struct twill_process *p,
+static twill_status load_operands(struct twill_checker *c, const struct twill_process *p,
                                   const struct twill_step *step, uint32_t i, uint32_t *operand,
                                   uint32_t *count)
 {
@@ -349,64 +349,64 @@ static twill_status load_operands(struct twill_verifier *m, const struct twill_p
     bool last = step_has(step, TWILL_STEP_FIRST); /* the accumulator is the last operand */
     struct cell_place dst = operand_place(p, step, step->dst, 0, i);
     if (accumulates && !last)
-        TWILL_TRY(m->error, load_cell(m, p, &dst, partial, now, &operand[(*count)++]));
+        TWILL_TRY(c->error, load_cell(c, p, &dst, partial, now, &operand[(*count)++]));
     for (unsigned k = 0; k < sources; k++) {
         struct cell_place src = operand_place(p, step, step->src, k, i);
         /* OWN_SRC: this rank's SRC in place of another space is raw. */
         bool raw = src.space != twill_operand_space(step->src);
-        TWILL_TRY(m->error, load_cell(m, p, &src, !raw && step_has(step, TWILL_STEP_PARTIAL), now,
+        TWILL_TRY(c->error, load_cell(c, p, &src, !raw && step_has(step, TWILL_STEP_PARTIAL), now,
                                       &operand[(*count)++]));
     }
     if (accumulates && last)
-        TWILL_TRY(m->error, load_cell(m, p, &dst, partial, now, &operand[(*count)++]));
+        TWILL_TRY(c->error, load_cell(c, p, &dst, partial, now, &operand[(*count)++]));
     return TWILL_OK;
 }
 
 /* REDUCE and COPY. */
-static twill_status combine_step(struct twill_verifier *m, struct twill_process *p,
+static twill_status combine_step(struct twill_checker *c, struct twill_process *p,
                                  const struct twill_step *step)
 {
     uint32_t now = p->clock[p->position];
-    for (uint32_t i = 0; (i = followed(m, step, step->dst, i)) < step->blocks; i++) {
+    for (uint32_t i = 0; (i = followed(c, step, step->dst, i)) < step->blocks; i++) {
         uint32_t operand[TWILL_STEP_PEERS + 1] = {0}, count = 0;
         struct cell_place dst = operand_place(p, step, step->dst, 0, i);
         struct cell_place src = operand_place(p, step, step->src, 0, i);
-        TWILL_TRY(m->error, load_operands(m, p, step, i, operand, &count));
+        TWILL_TRY(c->error, load_operands(c, p, step, i, operand, &count));
         /* In place, a copy onto itself writes nothing. */
         if (step->op == TWILL_STEP_COPY &&
-            twill_machine_cell(m, p, src.rank, src.space, src.block) ==
-                twill_machine_cell(m, p, dst.rank, dst.space, dst.block))
+            twill_checker_cell(c, p, src.rank, src.space, src.block) ==
+                twill_checker_cell(c, p, dst.rank, dst.space, dst.block))
             continue;
         uint32_t value = operand[0];
         if (step->op == TWILL_STEP_REDUCE)
-            TWILL_TRY(m->error, reduce_values(m, p, &dst, operand, count,
+            TWILL_TRY(c->error, reduce_values(c, p, &dst, operand, count,
                                               step_has(step, TWILL_STEP_FINAL), &value));
-        TWILL_TRY(m->error, claim_cell(m, p, &dst, now));
-        TWILL_TRY(m->error, store_cell(m, p, &dst, value));
+        TWILL_TRY(c->error, claim_cell(c, p, &dst, now));
+        TWILL_TRY(c->error, store_cell(c, p, &dst, value));
     }
     return TWILL_OK;
 }
 
-twill_status twill_machine_step(struct twill_verifier *m, struct twill_process *p)
+twill_status twill_checker_step(struct twill_checker *c, struct twill_process *p)
 {
-    const struct twill_step *step = twill_machine_step_at(p, p->at);
-    TWILL_TRY(m->error, check_columns(m, p, step));
+    const struct twill_step *step = twill_checker_step_at(p, p->at);
+    TWILL_TRY(c->error, check_columns(c, p, step));
     switch (step->op) {
     case TWILL_STEP_SEND:
-        return send_post(m, p, step);
+        return send_post(c, p, step);
     case TWILL_STEP_RECV:
     case TWILL_STEP_RECV_REDUCE:
-        return recv_post(m, p, step);
+        return recv_post(c, p, step);
     case TWILL_STEP_REDUCE:
     case TWILL_STEP_COPY:
-        return combine_step(m, p, step);
+        return combine_step(c, p, step);
     case TWILL_STEP_PUT_IMM:
-        return store_imm(m, p, step);
+        return store_imm(c, p, step);
     case TWILL_STEP_WAIT:
-        return wait_posts(m, p);
+        return wait_posts(c, p);
     case TWILL_STEP_SIGNAL:
-        return snapshot(m, p, m->clocks.signal);
+        return snapshot(c, p, c->clocks.signal);
     default:
-        return await_signals(m, p, step);
+        return await_signals(c, p, step);
     }
 }
