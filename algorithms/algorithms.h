@@ -263,32 +263,6 @@ twill_status twill_schedule_verify_fingerprint(const struct twill_schedule *sche
                                                const struct twill_shape *shape, bool in_place,
                                                struct twill_error *error);
 
-/* Emits the schedule of a rank, the same one whenever it is asked. */
-struct twill_schedule_source {
-    twill_status (*emit)(struct twill_schedule *schedule, uint32_t rank, void *user,
-                         struct twill_error *error);
-    void *user;
-};
-
-/* How much of the schedules twill_schedule_verify_sampled() follows and holds. */
-struct twill_verify_sample {
-    uint32_t columns; /* of the schedule's blocks, drawn by seed; 0: all */
-    uint64_t seed;
-    uint32_t steps; /* of all ranks together, about, that are in memory at a time */
-};
-
-/* Like twill_schedule_verify_fingerprint(), for worlds whose schedules do not fit into memory: each
- * rank's is emitted again whenever it needs further steps, and values and races are followed in
- * some blocks of the message only. Messages, their lengths and order, signals, deadlock and starts
- * are checked whole. A fault in the values of m of B blocks is missed with a probability of at most
- * (1 - m / B) ^ columns. TWILL_ERR_UNSUPPORTED: a step moves a block to another position, so that
- * all columns have to be followed. */
-twill_status twill_schedule_verify_sampled(const struct twill_schedule_source *source,
-                                           const struct twill_verify_sample *sample,
-                                           const struct twill_world *world,
-                                           const struct twill_shape *shape, bool in_place,
-                                           struct twill_error *error);
-
 /* Costs of one rank's schedule for a message of `count` elements, all shards together, shards of
  * one size. */
 struct twill_schedule_cost {

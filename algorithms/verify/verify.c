@@ -35,7 +35,7 @@ static twill_status caller_writes(struct twill_checker *c, struct twill_process 
 {
     uint32_t other = TWILL_NO_RANK;
     for (unsigned space = TWILL_DST + 1; space-- > TWILL_SRC;) {
-        for (uint32_t b = 0; (b = twill_columns_next(&c->columns, 0, b)) < c->blocks; b++) {
+        for (uint32_t b = 0; b < c->blocks; b++) {
             uint32_t shard = b / c->shard_blocks;
             if (space == TWILL_SRC ? !twill_shape_holds_src(c->shape, p->rank, shard)
                                    : !twill_shape_holds_dst(c->shape, p->rank, shard))
@@ -162,7 +162,7 @@ static const char *judge_value(const struct twill_checker *c, const struct twill
 
 static twill_status values_check(struct twill_checker *c, const struct twill_process *p)
 {
-    for (uint32_t b = 0; (b = twill_columns_next(&c->columns, 0, b)) < c->blocks; b++) {
+    for (uint32_t b = 0; b < c->blocks; b++) {
         if (!twill_shape_holds_dst(c->shape, p->rank, b / c->shard_blocks))
             continue;
         size_t cell = twill_checker_cell(c, p, p->rank, TWILL_DST, b);
@@ -194,7 +194,6 @@ static twill_status advance_process(struct twill_checker *c, struct twill_proces
 {
     while (p->at < p->end) {
         ++p->clock[p->position];
-        TWILL_TRY(c->error, twill_checker_hold(c, p));
         twill_status status = twill_checker_step(c, p);
         if (status == (twill_status)TWILL_PENDING)
             return TWILL_OK;
@@ -299,25 +298,18 @@ static twill_status check_schedule(struct twill_checker *c, uint32_t rank)
     return TWILL_OK;
 }
 
-/* Run the schedules, which have been checked, and follow `columns` columns. */
-static twill_status run_columns(struct twill_checker *c, uint32_t columns, uint64_t seed)
-{
-    c->runs = runs_of(c);
-    c->shard_blocks = c->blocks / c->schedules[0].shards;
-    /* In an alltoall block b of SRC is not block b of DST: the library copies SRC first. */
-    c->in_place = c->in_place && c->shape->collective != TWILL_ALLTOALL;
-    bool open = twill_columns_open(&c->columns, c->blocks, columns, seed) && twill_checker_open(c);
-    twill_status status = open ? run_processes(c) : schedules_no_memory(c);
-    twill_checker_close(c);
-    return status;
-}
-
 static twill_status verifier_run(struct twill_checker *c)
 {
     c->blocks = c->schedules[0].blocks;
     for (uint32_t r = 0; r < c->world->size; r++)
         TWILL_TRY(c->error, check_schedule(c, r));
-    return run_columns(c, 0, 0);
+    c->runs = runs_of(c);
+    c->shard_blocks = c->blocks / c->schedules[0].shards;
+    /* In an alltoall block b of SRC is not block b of DST: the library copies SRC first. */
+    c->in_place = c->in_place && c->shape->collective != TWILL_ALLTOALL;
+    twill_status status = twill_checker_open(c) ? run_processes(c) : schedules_no_memory(c);
+    twill_checker_close(c);
+    return status;
 }
 
 twill_status twill_schedule_verify_window(const struct twill_schedule *schedules,
@@ -356,45 +348,4 @@ twill_status twill_schedule_verify_fingerprint(const struct twill_schedule *sche
                               .window = 1,
                               .copies = 1};
     return verifier_run(&c);
-}
-
-/* Emit every schedule once, check it, and keep its sizes without its steps. */
-static twill_status collect_sizes(struct twill_checker *c, struct twill_schedule *sizes)
-{
-    for (uint32_t r = 0; r < c->world->size; r++) {
-        struct twill_schedule whole;
-        TWILL_TRY(c->error, c->source->emit(&whole, r, c->source->user, c->error));
-        sizes[r] = whole;
-        c->blocks = sizes[0].blocks;
-        twill_status status = check_schedule(c, r);
-        sizes[r].steps = NULL;
-        twill_schedule_destroy(&whole);
-        if (status != TWILL_OK)
-            return status;
-    }
-    return TWILL_OK;
-}
-
-twill_status twill_schedule_verify_sampled(const struct twill_schedule_source *source,
-                                           const struct twill_verify_sample *sample,
-                                           const struct twill_world *world,
-                                           const struct twill_shape *shape, bool in_place,
-                                           struct twill_error *error)
-{
-    struct twill_schedule *sizes = calloc(world->size, sizeof(*sizes));
-    struct twill_checker c = {.schedules = sizes,
-                              .source = source,
-                              .held_steps = sample->steps / world->size + 16,
-                              .world = world,
-                              .shape = shape,
-                              .error = error,
-                              .in_place = in_place,
-                              .fingerprint = true,
-                              .window = 1,
-                              .copies = 1};
-    twill_status status = sizes == NULL ? schedules_no_memory(&c) : collect_sizes(&c, sizes);
-    if (status == TWILL_OK)
-        status = run_columns(&c, sample->columns, sample->seed);
-    free(sizes);
-    return status;
 }

@@ -102,11 +102,9 @@ struct twill_message {
     struct twill_message *next;
     struct twill_known_ranks *known; /* NULL: the clock is used */
     uint32_t run, blocks;
-    uint32_t column;     /* of the first block */
-    uint32_t values;     /* blocks in columns that are followed */
     uint32_t clock_size; /* 0: by fingerprint, if the receiver is on another node */
     bool partial;        /* the sender's step says PARTIAL */
-    uint32_t word[];     /* [values] values, [clock_size] clock */
+    uint32_t word[];     /* [blocks] values, [clock_size] clock */
 };
 
 /* The messages of one (from, to, lane) that have been sent and not received. */
@@ -129,39 +127,10 @@ struct twill_process {
     uint32_t posted;  /* first step since the last WAIT */
     uint32_t *ticket; /* [most_posted] number of each posted message on its channel */
     uint32_t tickets;
-    const struct twill_step *steps; /* steps `first_step` to `last_step` - 1 of the schedule */
-    uint32_t first_step, last_step;
-    struct twill_step *held;       /* these steps, if the schedules are emitted again and again */
     uint32_t clock_size, position; /* of the clock, and index of this process in it */
     uint32_t *clock; /* [clock_size] all processes; by fingerprint those of the node */
     struct twill_known_ranks *known; /* NULL unless by fingerprint */
 };
-
-/* Block b of a space is in column b % blocks. A verification may follow the values of some columns
- * only; then no step may move a block to another column. */
-struct twill_columns {
-    uint32_t blocks, count; /* all columns, and those that are followed */
-    uint32_t *before;       /* [blocks + 1] columns below this one that are followed */
-    uint32_t *next;         /* [blocks] distance to the next column that is followed */
-};
-/* Follow `count` columns, drawn by seed; 0, or as many as there are: all. */
-bool twill_columns_open(struct twill_columns *c, uint32_t blocks, uint32_t count, uint64_t seed);
-void twill_columns_close(struct twill_columns *c);
-static inline bool twill_columns_all(const struct twill_columns *c)
-{
-    return c->count == c->blocks;
-}
-/* Return how many of the first `block` blocks of a space are followed. */
-static inline size_t twill_columns_before(const struct twill_columns *c, size_t block)
-{
-    return twill_columns_all(c) ? block
-                                : block / c->blocks * c->count + c->before[block % c->blocks];
-}
-/* Return the first number from i on whose block `first + i` is followed. */
-static inline uint32_t twill_columns_next(const struct twill_columns *c, uint32_t first, uint32_t i)
-{
-    return twill_columns_all(c) ? i : i + c->next[(first + i) % c->blocks];
-}
 
 /* What happens before what: the clocks of processes at their signals and starts. */
 struct twill_checker_clocks {
@@ -176,15 +145,12 @@ struct twill_checker_clocks {
  * started. */
 struct twill_checker {
     const struct twill_schedule *schedules;
-    const struct twill_schedule_source *source; /* NULL: `schedules` have their steps */
-    uint32_t held_steps;                        /* of a lane, about */
     const struct twill_world *world;
     const struct twill_shape *shape;
     struct twill_error *error;
     bool in_place, fingerprint;
     uint32_t window, copies, runs, lanes, blocks, processes;
     uint32_t shard_blocks; /* blocks of a shard */
-    struct twill_columns columns;
     struct twill_values values;
     struct twill_cells memory;
     size_t *base;                  /* [ranks * TWILL_SPACE_COUNT] first cell of a space */
@@ -199,13 +165,6 @@ struct twill_checker {
     uint32_t *result;     /* [runs * blocks] value that all ranks must have, 0: unknown */
 };
 
-/* Have the process's step `at` in memory, and those posted before it. */
-twill_status twill_checker_hold(struct twill_checker *c, struct twill_process *p);
-static inline const struct twill_step *twill_checker_step_at(const struct twill_process *p,
-                                                             uint32_t at)
-{
-    return &p->steps[at - p->first_step];
-}
 bool twill_checker_open(struct twill_checker *c);
 void twill_checker_close(struct twill_checker *c);
 static inline uint32_t twill_checker_process(const struct twill_checker *c, uint32_t slot,

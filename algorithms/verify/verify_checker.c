@@ -13,13 +13,13 @@ static size_t space_cells(const struct twill_checker *c, uint32_t rank, unsigned
 {
     switch (space) {
     case TWILL_TMP:
-        return c->window * twill_columns_before(&c->columns, c->schedules[rank].tmp_blocks);
+        return (size_t)c->window * c->schedules[rank].tmp_blocks;
     case TWILL_SHARED:
-        return c->copies * twill_columns_before(&c->columns, c->schedules[rank].shared_blocks);
+        return (size_t)c->copies * c->schedules[rank].shared_blocks;
     case TWILL_IMM:
         return (size_t)c->copies * c->window * c->lanes;
     default:
-        return (size_t)c->window * c->columns.count;
+        return (size_t)c->window * c->blocks;
     }
 }
 
@@ -37,8 +37,6 @@ static bool open_processes(struct twill_checker *c)
         p->position = (p->slot * members + member) * c->lanes + p->lane;
         p->clock = calloc(p->clock_size, sizeof(*p->clock));
         p->ticket = calloc((size_t)c->schedules[p->rank].most_posted + 1, sizeof(*p->ticket));
-        p->steps = c->schedules[p->rank].steps;
-        p->last_step = c->schedules[p->rank].steps == NULL ? 0 : c->schedules[p->rank].count;
         if (p->clock == NULL || p->ticket == NULL)
             return false;
     }
@@ -113,7 +111,6 @@ void twill_checker_close(struct twill_checker *c)
     for (uint32_t i = 0; c->process != NULL && i < c->processes; i++) {
         free(c->process[i].clock);
         free(c->process[i].ticket);
-        free(c->process[i].held);
         release_ranks(c->process[i].known);
     }
     close_snapshots(c, c->clocks.signal);
@@ -121,7 +118,6 @@ void twill_checker_close(struct twill_checker *c)
     close_snapshots(c, c->clocks.begin);
     twill_values_close(&c->values);
     twill_cells_close(&c->memory);
-    twill_columns_close(&c->columns);
     free(c->base);
     free(c->process);
     free(c->channels.at);
@@ -134,9 +130,7 @@ void twill_checker_close(struct twill_checker *c)
 size_t twill_checker_cell(const struct twill_checker *c, const struct twill_process *p,
                           uint32_t rank, unsigned space, uint32_t block)
 {
-    const struct twill_columns *columns = &c->columns;
-    uint32_t copy = p->run % c->copies;
-    size_t blocks = columns->count, at = twill_columns_before(columns, block);
+    uint32_t copy = p->run % c->copies, blocks = c->blocks;
     if (space == TWILL_SRC && c->in_place &&
         twill_shape_holds_dst(c->shape, rank, block / c->shard_blocks))
         space = TWILL_DST;
@@ -145,14 +139,14 @@ size_t twill_checker_cell(const struct twill_checker *c, const struct twill_proc
     case TWILL_IMM:
         return base + ((size_t)copy * c->window + p->slot) * c->lanes + p->lane;
     case TWILL_SHARED:
-        return base + copy * twill_columns_before(columns, c->schedules[rank].shared_blocks) + at;
+        return base + (size_t)copy * c->schedules[rank].shared_blocks + block;
     case TWILL_TMP:
-        blocks = twill_columns_before(columns, c->schedules[rank].tmp_blocks);
+        blocks = c->schedules[rank].tmp_blocks;
         break;
     default:
         break;
     }
-    return base + p->slot * blocks + at;
+    return base + (size_t)p->slot * blocks + block;
 }
 
 static struct twill_channel *channel_slot(struct twill_channel *channel, size_t slots, uint64_t key)
@@ -207,22 +201,17 @@ struct twill_message *twill_checker_message(const struct twill_checker *c,
                                             const struct twill_process *p,
                                             const struct twill_step *send)
 {
-    uint32_t to = send->peer[0], first = twill_operand_block(send->src);
-    uint32_t values = (uint32_t)(twill_columns_before(&c->columns, (size_t)first + send->blocks) -
-                                 twill_columns_before(&c->columns, first));
-    bool same = !c->fingerprint || c->world->node[to] == c->world->node[p->rank];
-    size_t words = (size_t)values + (same ? p->clock_size : 0);
+    bool same = !c->fingerprint || c->world->node[send->peer[0]] == c->world->node[p->rank];
+    size_t words = (size_t)send->blocks + (same ? p->clock_size : 0);
     struct twill_message *message = malloc(sizeof(*message) + words * sizeof(message->word[0]));
     if (message == NULL)
         return NULL;
     *message = (struct twill_message){.known = join_in(p->known),
                                       .run = p->run,
                                       .blocks = send->blocks,
-                                      .column = first % c->blocks,
-                                      .values = values,
                                       .clock_size = same ? p->clock_size : 0};
-    memset(message->word, 0, values * sizeof(message->word[0]));
-    memcpy(message->word + values, p->clock, message->clock_size * sizeof(*p->clock));
+    memset(message->word, 0, send->blocks * sizeof(message->word[0]));
+    memcpy(message->word + send->blocks, p->clock, message->clock_size * sizeof(*p->clock));
     return message;
 }
 
@@ -344,6 +333,6 @@ twill_status twill_checker_fail(const struct twill_checker *c, const struct twil
         c->error, TWILL_ERR_INTERNAL, "schedule of rank %u, lane %u, step %u (%s), run %u: %s%s%s",
         p->rank, p->lane,
         (ended ? schedule->lane_first[p->lane + 1] : p->at) - schedule->lane_first[p->lane],
-        ended ? "end" : twill_step_shape(twill_checker_step_at(p, p->at)->op)->name, p->run, where,
-        why, whom);
+        ended ? "end" : twill_step_shape(schedule->steps[p->at].op)->name, p->run, where, why,
+        whom);
 }

@@ -6,14 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Return the first number from i on of the step's blocks that is in a column that is followed. */
-static uint32_t followed(const struct twill_checker *c, const struct twill_step *step,
-                         twill_operand operand, uint32_t i)
-{
-    uint32_t next = twill_columns_next(&c->columns, twill_operand_block(operand), i);
-    return next < step->blocks ? next : step->blocks;
-}
-
 struct cell_place {
     unsigned space;
     uint32_t rank, block;
@@ -148,7 +140,7 @@ static twill_status send_post(struct twill_checker *c, struct twill_process *p,
     channel->last = message;
     p->ticket[p->tickets++] = channel->sent++;
     uint32_t *word = message->word;
-    for (uint32_t i = 0; (i = followed(c, step, step->src, i)) < step->blocks; i++) {
+    for (uint32_t i = 0; i < step->blocks; i++) {
         struct cell_place src = operand_place(p, step, step->src, 0, i);
         TWILL_TRY(c->error, load_cell(c, p, &src, message->partial, TWILL_OPEN, word++));
     }
@@ -164,7 +156,7 @@ static twill_status recv_post(struct twill_checker *c, struct twill_process *p,
     if (channel == NULL)
         return step_no_memory(c);
     p->ticket[p->tickets++] = channel->received++;
-    for (uint32_t i = 0; (i = followed(c, step, step->dst, i)) < step->blocks; i++) {
+    for (uint32_t i = 0; i < step->blocks; i++) {
         struct cell_place dst = operand_place(p, step, step->dst, 0, i);
         struct cell_place src = operand_place(p, step, step->src, 0, i);
         bool same = reduces && twill_checker_cell(c, p, p->rank, src.space, src.block) ==
@@ -184,7 +176,7 @@ static bool can_complete(struct twill_checker *c, const struct twill_process *p)
 {
     uint32_t ticket = 0;
     for (uint32_t at = p->posted; at < p->at; at++) {
-        const struct twill_step *step = twill_checker_step_at(p, at);
+        const struct twill_step *step = &c->schedules[p->rank].steps[at];
         bool sends = step->op == TWILL_STEP_SEND;
         if (!twill_step_shape(step->op)->posts)
             continue;
@@ -200,32 +192,11 @@ static bool can_complete(struct twill_checker *c, const struct twill_process *p)
 static void close_blocks(struct twill_checker *c, const struct twill_process *p,
                          const struct twill_step *step, twill_operand operand)
 {
-    for (uint32_t i = 0; (i = followed(c, step, operand, i)) < step->blocks; i++) {
+    for (uint32_t i = 0; i < step->blocks; i++) {
         struct cell_place place = operand_place(p, step, operand, 0, i);
         size_t cell = twill_checker_cell(c, p, place.rank, place.space, place.block);
         twill_cells_close_access(&c->memory, cell, p->position, p->clock[p->position]);
     }
-}
-
-/* What some columns show holds for all only if no step moves a block to another column. */
-static twill_status moves_columns(const struct twill_checker *c, const struct twill_process *p)
-{
-    return TWILL_FAIL(c->error, TWILL_ERR_UNSUPPORTED,
-                      "schedule of rank %u, lane %u: moves blocks to other columns", p->rank,
-                      p->lane);
-}
-
-static twill_status check_columns(const struct twill_checker *c, const struct twill_process *p,
-                                  const struct twill_step *step)
-{
-    const struct twill_step_shape *shape = twill_step_shape(step->op);
-    if (twill_columns_all(&c->columns) || step->blocks == 0)
-        return TWILL_OK;
-    bool imm = step->op == TWILL_STEP_PUT_IMM ||
-               (shape->src != 0 && twill_operand_space(step->src) == TWILL_IMM);
-    bool two = shape->src != 0 && shape->dst != 0;
-    uint32_t src = twill_operand_block(step->src), dst = twill_operand_block(step->dst);
-    return imm || (two && src % c->blocks != dst % c->blocks) ? moves_columns(c, p) : TWILL_OK;
 }
 
 /* Store or reduce what a message brought. */
@@ -245,11 +216,8 @@ static twill_status deliver_message(struct twill_checker *c, struct twill_proces
                 ? "receives a partial, but the step does not mark it as one"
                 : "receives a message that is not a partial, but the step marks it as one",
             TWILL_NO_RANK);
-    if (!twill_columns_all(&c->columns) && step->blocks > 0 &&
-        message->column != dst.block % c->blocks)
-        return moves_columns(c, p);
     const uint32_t *word = message->word;
-    for (uint32_t i = 0; (i = followed(c, step, step->dst, i)) < step->blocks; i++) {
+    for (uint32_t i = 0; i < step->blocks; i++) {
         uint32_t value = *word++;
         dst = operand_place(p, step, step->dst, 0, i);
         if (step->op == TWILL_STEP_RECV_REDUCE) {
@@ -274,7 +242,7 @@ static twill_status wait_posts(struct twill_checker *c, struct twill_process *p)
     if (!can_complete(c, p))
         return (twill_status)TWILL_PENDING;
     for (uint32_t at = p->posted; at < p->at; at++) {
-        const struct twill_step *step = twill_checker_step_at(p, at);
+        const struct twill_step *step = &c->schedules[p->rank].steps[at];
         if (step->op == TWILL_STEP_SEND)
             close_blocks(c, p, step, step->src);
         if (step->op != TWILL_STEP_RECV && step->op != TWILL_STEP_RECV_REDUCE)
@@ -282,7 +250,7 @@ static twill_status wait_posts(struct twill_checker *c, struct twill_process *p)
         struct twill_channel *channel = twill_checker_channel(c, p, step->peer[0], p->rank);
         struct twill_message *message = channel->first;
         channel->first = message->next;
-        twill_status status = twill_checker_join(c, p, message->word + message->values,
+        twill_status status = twill_checker_join(c, p, message->word + message->blocks,
                                                  message->clock_size, message->known)
                                   ? deliver_message(c, p, step, message)
                                   : step_no_memory(c);
@@ -367,7 +335,7 @@ static twill_status combine_step(struct twill_checker *c, struct twill_process *
                                  const struct twill_step *step)
 {
     uint32_t now = p->clock[p->position];
-    for (uint32_t i = 0; (i = followed(c, step, step->dst, i)) < step->blocks; i++) {
+    for (uint32_t i = 0; i < step->blocks; i++) {
         uint32_t operand[TWILL_STEP_PEERS + 1] = {0}, count = 0;
         struct cell_place dst = operand_place(p, step, step->dst, 0, i);
         struct cell_place src = operand_place(p, step, step->src, 0, i);
@@ -389,8 +357,7 @@ static twill_status combine_step(struct twill_checker *c, struct twill_process *
 
 twill_status twill_checker_step(struct twill_checker *c, struct twill_process *p)
 {
-    const struct twill_step *step = twill_checker_step_at(p, p->at);
-    TWILL_TRY(c->error, check_columns(c, p, step));
+    const struct twill_step *step = &c->schedules[p->rank].steps[p->at];
     switch (step->op) {
     case TWILL_STEP_SEND:
         return send_post(c, p, step);

@@ -2,11 +2,12 @@
 /* Verify every algorithm in large worlds by fingerprint: grids of up to 4,392 nodes, and worlds
  * whose nodes are the machines of the topology files. The cost of a case is estimated first, and
  * too large cases are skipped: the report says how far each algorithm came. TEST_WHOLE raises the
- * limit and takes every case. */
-#include "tests/support/schedules.h"
+ * limit and takes every case; with TEST_ALGORITHM=NAME there is none (minutes, and up to some 30 GB
+ * of memory). */
+#include "algorithms/schedule/step_table.h"
+#include "tests/support/mutants.h"
 #include "tests/support/unit.h"
 
-#define TEST_ALGORITHMS        64
 #define FINGERPRINT_MOST_RANKS 8192
 #define THOUSAND               1024 /* number of ranks that every algorithm must be verified with */
 
@@ -19,6 +20,7 @@ struct fingerprint_row {
 struct large {
     struct fingerprint_row row[TEST_ALGORITHMS];
     uint64_t random, limit;
+    unsigned mutants;
     uint32_t one_in;
     bool once; /* only algorithms not yet verified with THOUSAND ranks, one case each */
 };
@@ -43,6 +45,27 @@ static uint64_t estimate(const struct test_case *test)
         twill_schedule_destroy(&one);
     }
     return most * size;
+}
+
+/* Drop a step that moves data or sends an empty message, and expect that the verifier notices. */
+static void drop_step(struct large *large, const struct test_case *test,
+                      struct twill_schedule *schedules)
+{
+    struct twill_schedule *one = &schedules[test_draw(&large->random, test->world->size)];
+    struct twill_error error = {.status = TWILL_OK};
+    uint32_t at = one->count > 0 ? test_draw(&large->random, one->count) : 0;
+    while (at < one->count &&
+           (one->steps[at].op == TWILL_STEP_WAIT || one->steps[at].op == TWILL_STEP_SIGNAL ||
+            one->steps[at].op == TWILL_STEP_AWAIT))
+        at++;
+    if (at == one->count)
+        return;
+    test_mutate(one, test->world, at, DROP, 0);
+    twill_schedule_derive(one);
+    large->mutants++;
+    if (twill_schedule_verify_fingerprint(schedules, test->world, &test->shape, false, &error) ==
+        TWILL_OK)
+        fail_msg("%s: step %u of rank %u is needless", test->name, at, (uint32_t)(one - schedules));
 }
 
 static void verify_large(const struct test_case *test, void *user)
@@ -74,6 +97,7 @@ static void verify_large(const struct test_case *test, void *user)
             row->largest = test->world->size;
             row->largest_nodes = test->world->nodes;
         }
+        drop_step(large, test, schedules);
     }
     if (schedules != NULL)
         test_schedules_destroy(schedules, test->world->size);
@@ -168,13 +192,15 @@ static void thousand_ranks(struct large *large)
 
 TWILL_TEST(test_large_worlds)
 {
-    static const uint32_t grids[][2] = {{24, 1},   {48, 1},  {128, 1}, {400, 1},
-                                        {4392, 1}, {24, 4},  {24, 64}, {400, 2},
-                                        {48, 16},  {1, 256}, {68, 64}, {2196, 2}};
+    static const uint32_t grids[][2] = {{24, 1},  {48, 1},   {128, 1},  {400, 1}, {4392, 1},
+                                        {24, 4},  {24, 64},  {400, 2},  {48, 16}, {1, 256},
+                                        {68, 64}, {2196, 2}, {12, 366}, {1, 4392}};
     struct large *large = calloc(1, sizeof(*large));
     assert_non_null(large);
     large->random = test_seed();
-    large->limit = test_whole() ? 20u << 20 : TEST_SLOW ? 20000 : 500000;
+    large->limit = !test_whole()                      ? (TEST_SLOW ? 20000 : 500000)
+                   : getenv("TEST_ALGORITHM") == NULL ? 20u << 20
+                                                      : UINT64_MAX;
     large->one_in = test_whole() ? 1 : TEST_SLOW ? 12 : 8;
     for (size_t i = 0; i < 2 * TWILL_ARRAY_LENGTH(grids) + 2; i++) {
         struct twill_world world;
@@ -193,7 +219,7 @@ TWILL_TEST(test_large_worlds)
     }
     if (!TEST_FEWER)
         thousand_ranks(large);
-    unsigned failed = print_rows(large);
+    unsigned failed = print_rows(large), mutants = large->mutants;
     const char *never = NULL;
     for (size_t a = 0; twill_algorithm_at(a) != NULL; a++)
         if (large->row[a].largest < THOUSAND)
@@ -202,4 +228,5 @@ TWILL_TEST(test_large_worlds)
     if (never != NULL && !TEST_FEWER && getenv("TEST_ALGORITHM") == NULL)
         fail_msg("%s was not verified with %u ranks", never, THOUSAND);
     assert_int_equal(failed, 0);
+    assert_true(mutants > 0);
 }
