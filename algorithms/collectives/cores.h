@@ -31,6 +31,16 @@ bool twill_emit_ring_reduce_scatter_final(struct twill_emitter *e, const struct 
 bool twill_emit_ring_allgather(struct twill_emitter *e, const struct twill_group *g,
                                enum twill_space from);
 
+/* The halves of halving_doubling over the group's shards; size > 1. Reduce-scatter: from SRC, or
+ * partials in TMP, this rank's own shard into DST, FINAL. Allgather: from DST to all members. Both
+ * end with nothing posted. TMP: one copy of the blocks. */
+void twill_emit_circulant_reduce_scatter(struct twill_emitter *e, const struct twill_group *g,
+                                         enum twill_space from);
+void twill_emit_circulant_allgather(struct twill_emitter *e, const struct twill_group *g);
+/* A twill_emit_allreduce_fn of both halves; returns false. */
+bool twill_emit_circulant(struct twill_emitter *e, const struct twill_group *g,
+                          enum twill_space from);
+
 /* A binomial tree broadcast from the group's member number `root`, in two halves, so that a node
  * can be served while messages are posted: receive into DST; post the sends (returns whether a WAIT
  * is due). Other trees: patterns/tree.h. */

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Direct: all ranks share a node and read, or write, each other's memory. The collectives are in
- * direct_reduce.c, direct_gather.c and direct_scatter.c, and those that read peers' memory by a
- * system call (FETCHED) in direct_fetch.c. Broadcast: the root publishes, the others copy. Barrier:
+/* Direct: all ranks share a node and read, or write, each other's memory. The other
+ * collectives are in direct_collectives.c. Broadcast: the root publishes, the others copy. Barrier:
  * signal, and await all. One or two synchronisations each (FETCHED: two or three); every byte is
  * copied once (MAPPED, FETCHED) or twice (the others).
  *

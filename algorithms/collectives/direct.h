@@ -18,7 +18,7 @@ void twill_emit_copy_own(struct twill_emitter *e);
  * block number `block`, or, with TWILL_OF_OWNER, the block of that rank's number. */
 #define TWILL_OF_OWNER UINT32_MAX
 void twill_emit_copy_from_others(struct twill_emitter *e, unsigned space, uint32_t block);
-/* All collectives with FETCHED: direct_fetch.c. */
+/* All collectives with FETCHED. */
 void twill_emit_direct_fetched(struct twill_emitter *e, const struct twill_shape *shape);
 
 #endif

@@ -18,7 +18,7 @@
  * The first tree is in order. The second is the first with all ranks but the root shifted by one (P
  * even) or mirrored (P odd), so that its leaves are the other ranks. A mirrored tree is in order
  * too, so it is used where the order matters; then the bytes are up to 3n if P is even. */
-#include "algorithms/patterns/two_trees.h"
+#include "algorithms/patterns/pipeline.h"
 
 #define TREE_BLOCKS      8
 #define TREE_MOST_BLOCKS 4096

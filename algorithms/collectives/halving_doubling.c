@@ -13,7 +13,7 @@
  *     P = 5, rank 0:  round 0 (5 -> 3): shards 3 4 to rank 3; 0 1 from rank 2
  *                     round 1 (3 -> 2): shard  2   to rank 2; 0   from rank 3
  *                     round 2 (2 -> 1): shard  1   to rank 1; 0   from rank 4, complete */
-#include "algorithms/patterns/circulant.h"
+#include "algorithms/collectives/cores.h"
 
 static bool applies(const struct twill_world *world, const struct twill_shape *shape)
 {
@@ -37,8 +37,7 @@ static twill_status emit(struct twill_schedule *schedule, const struct twill_wor
     if (reduces && world->size > 1)
         twill_emit_circulant_reduce_scatter(&e, &g, TWILL_SRC);
     else
-        twill_emit_copy(&e, twill_operand_make(TWILL_DST, mine),
-                        twill_operand_make(TWILL_SRC, mine), 0, 1, 0);
+        twill_emit_copy(&e, data_at(TWILL_DST, mine), data_at(TWILL_SRC, mine), 0, 1, 0);
     if (shape->collective != TWILL_REDUCE_SCATTER)
         twill_emit_circulant_allgather(&e, &g);
     return twill_emitter_finish(&e, schedule, error);

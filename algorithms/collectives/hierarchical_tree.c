@@ -24,8 +24,7 @@ static void heads_broadcast(struct twill_emitter *e, const struct twill_tree *t,
     enum twill_space from = g->me == t->root ? TWILL_SRC : TWILL_DST;
     bool posted = false;
     if (e->rank == shape->root)
-        twill_emit_copy(e, twill_operand_make(TWILL_DST, 0), twill_operand_make(TWILL_SRC, 0), 0, 1,
-                        0);
+        twill_emit_copy(e, data_at(TWILL_DST, 0), data_at(TWILL_SRC, 0), 0, 1, 0);
     if (e->rank == g->rank[g->me]) {
         twill_emit_tree_receive(e, g, t->root);
         posted = twill_emit_tree_send(e, g, t->root, from);
@@ -46,8 +45,7 @@ static void heads_reduce(struct twill_emitter *e, const struct twill_tree *t,
     if (w->node_size[g->me] > 1)
         twill_emit_node_reduce(e, shape->protocol, shards, g->rank[g->me]);
     else if (partials)
-        twill_emit_widen(e, twill_operand_make(TWILL_TMP, 0), twill_operand_make(TWILL_SRC, 0),
-                         e->blocks);
+        twill_emit_widen(e, data_at(TWILL_TMP, 0), data_at(TWILL_SRC, 0), e->blocks);
     if (e->rank == g->rank[g->me])
         twill_emit_tree_reduce(e, t, partials ? TWILL_TMP : TWILL_SRC, t->root);
 }

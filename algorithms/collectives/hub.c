@@ -25,11 +25,11 @@ static bool hub_delivers(const void *root, uint32_t rank, uint32_t other)
 
 static void emit_spoke(struct twill_emitter *e, uint32_t hub, bool back)
 {
-    twill_emit_send(e, hub, twill_operand_make(TWILL_SRC, 0), 1, 0);
+    twill_emit_send(e, hub, data_at(TWILL_SRC, 0), 1, 0);
     twill_emit_wait(e); /* in place, the result overwrites the data being sent */
     if (!back)
         return;
-    twill_emit_recv(e, hub, twill_operand_make(TWILL_DST, 0), 1, 0);
+    twill_emit_recv(e, hub, data_at(TWILL_DST, 0), 1, 0);
     twill_emit_wait(e);
 }
 
@@ -40,7 +40,7 @@ static void emit_hub(struct twill_emitter *e, const struct twill_group *g, bool 
     twill_emit_intake(e, g, &in);
     for (uint32_t k = 0; back && k + 1 < g->size; k++) {
         size_t mark = twill_emit_mark(e);
-        twill_emit_send(e, g->rank[k + (k >= g->me)], twill_operand_make(TWILL_DST, 0), 1, 0);
+        twill_emit_send(e, g->rank[k + (k >= g->me)], data_at(TWILL_DST, 0), 1, 0);
         twill_emit_insert_wait(e, mark);
     }
     if (back)

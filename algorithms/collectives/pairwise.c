@@ -40,8 +40,7 @@ static twill_status emit(struct twill_schedule *schedule, const struct twill_wor
     e.shards = facts->sharded ? world->size : 1;
     struct twill_group g = twill_group_ranks(&e, e.blocks);
     if (!facts->reduces || world->size == 1)
-        twill_emit_copy(&e, twill_operand_make(TWILL_DST, rank),
-                        twill_operand_make(TWILL_SRC, rank), 0, 1, 0);
+        twill_emit_copy(&e, data_at(TWILL_DST, rank), data_at(TWILL_SRC, rank), 0, 1, 0);
     else
         emit_reduce_scatter(&e, &g, shape);
     if (facts->dst == TWILL_HOLDS_ALL)

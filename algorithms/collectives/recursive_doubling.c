@@ -30,8 +30,8 @@ static uint32_t position(uint32_t p, uint32_t extra)
 static void receive_partial(struct twill_emitter *e, const struct twill_group *g,
                             struct doubling *d, uint32_t peer, bool partial, bool final)
 {
-    twill_operand dst = final ? twill_operand_make(TWILL_DST, g->first)
-                              : twill_operand_make(TWILL_TMP, g->first + d->copy * e->blocks);
+    twill_operand dst =
+        final ? data_at(TWILL_DST, g->first) : data_at(TWILL_TMP, g->first + d->copy * e->blocks);
     unsigned flags = (peer < g->me ? TWILL_STEP_FIRST : 0) | (final ? TWILL_STEP_FINAL : 0) |
                      (partial ? TWILL_STEP_PARTIAL : 0) | (d->partial ? TWILL_STEP_PARTIAL_OWN : 0);
     /* An empty message needs no reduction: a RECV. */
@@ -56,7 +56,7 @@ static void emit_extra_rank(struct twill_emitter *e, const struct twill_group *g
     send_partial(e, g, d, g->me + 1);
     if (g->blocks > 0 && !d->partial) /* in place, the result overwrites the data being sent */
         twill_emit_wait(e);
-    twill_emit_recv(e, g->rank[g->me + 1], twill_operand_make(TWILL_DST, g->first), g->blocks, 0);
+    twill_emit_recv(e, g->rank[g->me + 1], data_at(TWILL_DST, g->first), g->blocks, 0);
 }
 
 bool twill_emit_recursive_doubling(struct twill_emitter *e, const struct twill_group *g,
@@ -67,8 +67,7 @@ bool twill_emit_recursive_doubling(struct twill_emitter *e, const struct twill_g
         power *= 2;
     uint32_t extra = g->size - power;
     bool partials = from == TWILL_TMP, paired = g->me < 2 * extra;
-    struct doubling d = {
-        .own = twill_operand_make(from, g->first), .partial = partials, .copy = partials};
+    struct doubling d = {.own = data_at(from, g->first), .partial = partials, .copy = partials};
     if (g->size == 1) {
         twill_emit_alone(e, g, from);
         return false;
@@ -82,8 +81,8 @@ bool twill_emit_recursive_doubling(struct twill_emitter *e, const struct twill_g
         twill_emit_wait(e);
     } else if (power == 2 && !partials && g->blocks > 0) {
         /* The first reduction is the last one: in place it would overwrite what is being sent. */
-        d.own = twill_operand_make(TWILL_TMP, g->first);
-        twill_emit_copy(e, d.own, twill_operand_make(from, g->first), 0, g->blocks, 0);
+        d.own = data_at(TWILL_TMP, g->first);
+        twill_emit_copy(e, d.own, data_at(from, g->first), 0, g->blocks, 0);
     }
     uint32_t me = paired ? g->me / 2 : g->me - extra;
     for (uint32_t bit = 1; bit < power; bit *= 2) {

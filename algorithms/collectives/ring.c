@@ -29,9 +29,8 @@ static bool ring_reduce_scatter(struct twill_emitter *e, const struct twill_grou
         bool ends = k + 2 == n && final;
         /* What has been reduced once, here or on the left, is a partial. */
         unsigned moved = k > 0 || from == TWILL_TMP ? TWILL_STEP_PARTIAL : 0;
-        twill_emit_send(e, right, twill_operand_make(k == 0 ? from : TWILL_TMP, out), each, moved);
-        twill_emit_recv_reduce(e, left, twill_operand_make(ends ? to : TWILL_TMP, in),
-                               twill_operand_make(from, in), each,
+        twill_emit_send(e, right, data_at(k == 0 ? from : TWILL_TMP, out), each, moved);
+        twill_emit_recv_reduce(e, left, data_at(ends ? to : TWILL_TMP, in), data_at(from, in), each,
                                TWILL_STEP_FIRST | moved | own | (ends ? TWILL_STEP_FINAL : 0));
         if (k + 2 < n)
             twill_emit_wait(e);
@@ -59,13 +58,12 @@ bool twill_emit_ring_allgather(struct twill_emitter *e, const struct twill_group
     uint32_t n = g->size, each = g->blocks / n, mine = twill_group_block(g, g->me);
     uint32_t right = g->rank[(g->me + 1) % n], left = g->rank[(g->me + n - 1) % n];
     if (from != TWILL_DST)
-        twill_emit_copy(e, twill_operand_make(TWILL_DST, mine), twill_operand_make(from, mine), 0,
-                        each, 0);
+        twill_emit_copy(e, data_at(TWILL_DST, mine), data_at(from, mine), 0, each, 0);
     for (uint32_t k = 0; k + 1 < n; k++) {
         uint32_t out = twill_group_block(g, g->me + n - k);
         uint32_t in = twill_group_block(g, g->me + n - k - 1);
-        twill_emit_send(e, right, twill_operand_make(k == 0 ? from : TWILL_DST, out), each, 0);
-        twill_emit_recv(e, left, twill_operand_make(TWILL_DST, in), each, 0);
+        twill_emit_send(e, right, data_at(k == 0 ? from : TWILL_DST, out), each, 0);
+        twill_emit_recv(e, left, data_at(TWILL_DST, in), each, 0);
         if (k + 2 < n)
             twill_emit_wait(e);
     }

@@ -21,8 +21,8 @@ static void tree_receive(struct twill_emitter *e, const struct twill_tree *t)
     uint32_t me = twill_tree_me(t);
     if (me == 0)
         return;
-    twill_emit_recv(e, twill_tree_rank(t, twill_tree_parent(t, me)),
-                    twill_operand_make(TWILL_DST, g->first), g->blocks, 0);
+    twill_emit_recv(e, twill_tree_rank(t, twill_tree_parent(t, me)), data_at(TWILL_DST, g->first),
+                    g->blocks, 0);
     twill_emit_wait(e);
 }
 
@@ -34,8 +34,7 @@ static bool tree_send(struct twill_emitter *e, const struct twill_tree *t, enum 
         if (i > 0 && i % twill_tree_window(t) == 0)
             twill_emit_wait(e);
         uint32_t child = twill_tree_child(t, me, children - 1 - i);
-        twill_emit_send(e, twill_tree_rank(t, child), twill_operand_make(from, g->first), g->blocks,
-                        0);
+        twill_emit_send(e, twill_tree_rank(t, child), data_at(from, g->first), g->blocks, 0);
     }
     return children > 0;
 }
@@ -58,8 +57,8 @@ static void tree_broadcast(struct twill_emitter *e, const struct twill_tree *t)
     if (tree_send(e, t, root ? TWILL_SRC : TWILL_DST))
         twill_emit_wait(e);
     if (root)
-        twill_emit_copy(e, twill_operand_make(TWILL_DST, t->group->first),
-                        twill_operand_make(TWILL_SRC, t->group->first), 0, t->group->blocks, 0);
+        twill_emit_copy(e, data_at(TWILL_DST, t->group->first), data_at(TWILL_SRC, t->group->first),
+                        0, t->group->blocks, 0);
 }
 
 twill_status twill_tree_emit(struct twill_schedule *schedule, const struct twill_world *world,

@@ -18,8 +18,7 @@ static void emit_between_leaders(struct twill_emitter *e, enum twill_how how, ui
     }
     bool partials = twill_world_widest(w) > 1;
     if (partials && w->node_size[node] == 1 && blocks > 0)
-        twill_emit_widen(e, twill_operand_make(TWILL_TMP, 0), twill_operand_make(TWILL_SRC, 0),
-                         blocks);
+        twill_emit_widen(e, data_at(TWILL_TMP, 0), data_at(TWILL_SRC, 0), blocks);
     for (uint32_t n = 0; n < w->nodes; n++)
         leaders[n] = twill_world_member(w, n, 0);
     struct twill_group g = {.rank = leaders, .size = w->nodes, .me = node, .blocks = blocks};

@@ -23,14 +23,35 @@
  * alone, so nodes may use different protocols. Ranks that own several shards handle them in
  * ascending order everywhere, so that the lowest one in progress can always proceed. */
 #include "algorithms/compose/compose.h"
-#include "algorithms/patterns/circulant.h"
+#include "algorithms/compose/hierarchy.h"
 #include "algorithms/patterns/intra_node.h"
 
 #include <stdlib.h>
 
+/* A composed schedule under construction, on the stack of twill_compose(). An allreduce goes down
+ * and up, a reduce-scatter down, an allgather up; so does a broadcast, from what the root sends to
+ * each unit of the top level. */
+struct composer {
+    struct twill_emitter e;
+    struct twill_hierarchy hierarchy;
+    uint32_t each; /* blocks of each shard */
+    bool down, up;
+    bool broadcasts;
+    uint32_t root;          /* of a broadcast */
+    bool mapped;            /* protocol of the levels that use memory: MAPPED, else STAGED */
+    enum twill_space final; /* where a `direct` top level leaves final shards */
+    uint32_t *list;         /* [size + 1] scratch: ranks */
+    bool *marked;           /* [size] scratch: peers to await */
+};
+
+static uint32_t block_of(const struct composer *c, uint32_t s)
+{
+    return s * c->each;
+}
+
 /* Return the number of the signal that a rank sends at a level on its way down, or up. Without a
  * way down, MAPPED starts with one: others write its DST. */
-static uint32_t ordinal_of(const struct twill_compose *c, uint32_t level, bool up, uint32_t rank)
+static uint32_t ordinal_of(const struct composer *c, uint32_t level, bool up, uint32_t rank)
 {
     const struct twill_hierarchy *l = &c->hierarchy;
     if (!up)
@@ -43,7 +64,9 @@ static uint32_t ordinal_of(const struct twill_compose *c, uint32_t level, bool u
     return before + twill_hierarchy_signals(l, rank, level, l->count);
 }
 
-void twill_compose_await(struct twill_compose *c, uint32_t level, bool up)
+/* Await the signals that the marked ranks send on their way down or up at this level; clears the
+ * marks. */
+static void await_marked(struct composer *c, uint32_t level, bool up)
 {
     const struct twill_group node = twill_group_node(&c->e);
     for (uint32_t ordinal = 1; ordinal <= 2 * TWILL_MAX_LEVELS; ordinal++) {
@@ -60,7 +83,10 @@ void twill_compose_await(struct twill_compose *c, uint32_t level, bool up)
     }
 }
 
-uint32_t twill_compose_run(const struct twill_compose *c, uint32_t level, uint32_t s)
+/* Return the number of shards from s on that can be handled together: this rank has them below the
+ * level, they have one owner at it, and they belong to the same ranks in all members of the unit. 1
+ * where shards belong to ranks. */
+static uint32_t run_of(const struct composer *c, uint32_t level, uint32_t s)
 {
     const struct twill_hierarchy *l = &c->hierarchy;
     uint32_t n = 1, fanout = l->level[level].fanout, owner = twill_hierarchy_owner(l, level, s);
@@ -76,7 +102,9 @@ uint32_t twill_compose_run(const struct twill_compose *c, uint32_t level, uint32
     return n;
 }
 
-void twill_compose_insert_wait(struct twill_emitter *e, bool all)
+/* Append a WAIT if a receive (or, with `all`, a send) is posted. Blocks being sent are not written
+ * before the next WAIT, so the next round need not wait for them. */
+static void wait_if_posted(struct twill_emitter *e, bool all)
 {
     const struct twill_step_list *list = &e->lanes[e->lane];
     bool waits = false;
@@ -103,7 +131,9 @@ uint32_t twill_compose_copies(unsigned how, uint32_t members)
     return how == TWILL_BY_RECURSIVE_DOUBLING ? 2 : how == TWILL_BY_BRUCK ? members : 1;
 }
 
-uint32_t *twill_compose_sort_shards(struct twill_compose *c, uint32_t level)
+/* Sort the shards that this rank has below the level by their owners at it, for pair_of(). The
+ * caller frees the result. NULL: no memory, which is recorded. */
+static uint32_t *sort_shards(struct composer *c, uint32_t level)
 {
     const struct twill_hierarchy *l = &c->hierarchy;
     uint32_t members = l->level[level].fanout;
@@ -124,17 +154,23 @@ uint32_t *twill_compose_sort_shards(struct twill_compose *c, uint32_t level)
     return first;
 }
 
-struct twill_compose_pair twill_compose_pair_of(const struct twill_compose *c, uint32_t level,
-                                                const uint32_t *sorted, uint32_t a, uint32_t b)
+/* The shards of two members of a unit, in ascending order. */
+struct shard_pair {
+    const uint32_t *next[2], *end[2];
+};
+
+static struct shard_pair pair_of(const struct composer *c, uint32_t level, const uint32_t *sorted,
+                                 uint32_t a, uint32_t b)
 {
     uint32_t members = c->hierarchy.level[level].fanout;
     a %= members;
     b %= members;
-    return (struct twill_compose_pair){.next = {sorted + sorted[a], sorted + sorted[b]},
-                                       .end = {sorted + sorted[a + 1], sorted + sorted[b + 1]}};
+    return (struct shard_pair){.next = {sorted + sorted[a], sorted + sorted[b]},
+                               .end = {sorted + sorted[a + 1], sorted + sorted[b + 1]}};
 }
 
-bool twill_compose_pair_next(struct twill_compose_pair *pair, uint32_t *s, unsigned *which)
+/* Return whether a shard is left; then *s is it, and *which says whose: 0 is a's, 1 b's. */
+static bool pair_next(struct shard_pair *pair, uint32_t *s, unsigned *which)
 {
     const uint32_t *a = pair->next[0], *b = pair->next[1];
     bool a_left = a < pair->end[0], b_left = b < pair->end[1];
@@ -145,9 +181,355 @@ bool twill_compose_pair_next(struct twill_compose_pair *pair, uint32_t *s, unsig
     return true;
 }
 
+/* --- down: from the ranks' data to shards, each reduced by its owner -------------------------- */
+
+/* Return the copy of the blocks in SHARED with the partials that a `direct` level reads. The first
+ * copy of STAGED has the ranks' data and the results on the way up; MAPPED needs neither. */
+static uint32_t shared_copy(const struct composer *c, uint32_t level)
+{
+    uint32_t copy = c->mapped ? 0 : 1;
+    for (uint32_t j = 1; j < level; j++)
+        copy += c->hierarchy.level[j].choice.how == TWILL_BY_DIRECT;
+    return copy;
+}
+
+/* Return where a level reads shard s of its members. */
+static twill_operand shard_source(const struct composer *c, uint32_t level, uint32_t s)
+{
+    if (c->hierarchy.level[level].choice.how != TWILL_BY_DIRECT)
+        return data_at(level == 0 ? TWILL_SRC : TWILL_TMP, block_of(c, s));
+    if (level == 0)
+        return data_at(c->mapped ? TWILL_SRC : TWILL_SHARED, block_of(c, s));
+    return data_at(TWILL_SHARED, shared_copy(c, level) * c->e.blocks + block_of(c, s));
+}
+
+/* Return where a level leaves shard s: where the next one reads it, or where final shards go. */
+static twill_operand target_of(const struct composer *c, uint32_t level, uint32_t s)
+{
+    if (level + 1 == c->hierarchy.count)
+        return data_at(c->final, block_of(c, s));
+    return shard_source(c, level + 1, s);
+}
+
+/* One level down, through memory: reduce the shards that this rank owns. */
+static void down_direct(struct composer *c, uint32_t level)
+{
+    const struct twill_hierarchy *l = &c->hierarchy;
+    const struct twill_hierarchy_level *r = &l->level[level];
+    unsigned flags = level > 0 ? TWILL_STEP_PARTIAL : c->mapped ? 0 : TWILL_STEP_OWN_SRC;
+    if (level + 1 == l->count)
+        flags |= TWILL_STEP_FINAL;
+    for (uint32_t s = 0; s < l->shards; s++)
+        for (uint32_t m = 0; m < r->fanout && twill_hierarchy_owns(l, level + 1, s); m++)
+            c->marked[twill_hierarchy_owner_rank(l, level, c->e.rank, m, s)] = m != r->me;
+    twill_emit_signal(&c->e);
+    await_marked(c, level, false);
+    for (uint32_t s = 0, run = 1; s < l->shards; s += run) {
+        run = 1;
+        if (!twill_hierarchy_owns(l, level + 1, s))
+            continue;
+        run = run_of(c, level, s);
+        struct twill_group g = {.rank = c->list, .size = r->fanout, .me = r->me};
+        for (uint32_t m = 0; m < r->fanout; m++)
+            c->list[m] = twill_hierarchy_owner_rank(l, level, c->e.rank, m, s);
+        twill_emit_reduce(&c->e, &g, target_of(c, level, s),
+                          shard_source(c, level, s) | (uint32_t)TWILL_PEER << TWILL_BLOCK_BITS,
+                          run * c->each, flags);
+    }
+}
+
+/* One level down, by messages: shard s starts at the member after its owner and goes round to it.
+ */
+static void down_ring(struct composer *c, uint32_t level)
+{
+    const struct twill_hierarchy *l = &c->hierarchy;
+    const struct twill_hierarchy_level *r = &l->level[level];
+    uint32_t right = (r->me + 1) % r->fanout, left = (r->me + r->fanout - 1) % r->fanout;
+    uint32_t *sorted = sort_shards(c, level);
+    for (uint32_t hop = 1; hop < r->fanout && sorted != NULL; hop++) {
+        uint32_t s, mine = r->me + r->fanout - hop;
+        unsigned receives, moved = level > 0 || hop > 1 ? TWILL_STEP_PARTIAL : 0;
+        unsigned own = level > 0 ? TWILL_STEP_PARTIAL_OWN : 0;
+        if (level + 1 == l->count && hop + 1 == r->fanout)
+            own |= TWILL_STEP_FINAL;
+        struct shard_pair pair = pair_of(c, level, sorted, mine, mine + r->fanout - 1);
+        while (pair_next(&pair, &s, &receives)) {
+            twill_operand tmp = data_at(TWILL_TMP, block_of(c, s)),
+                          source = shard_source(c, level, s);
+            if (!receives)
+                twill_emit_send(&c->e, twill_hierarchy_owner_rank(l, level, c->e.rank, right, s),
+                                hop == 1 ? source : tmp, c->each, moved);
+            else
+                twill_emit_recv_reduce(&c->e,
+                                       twill_hierarchy_owner_rank(l, level, c->e.rank, left, s),
+                                       hop + 1 == r->fanout ? target_of(c, level, s) : tmp, source,
+                                       c->each, moved | own | TWILL_STEP_FIRST);
+        }
+        wait_if_posted(&c->e, false);
+    }
+    free(sorted);
+}
+
+/* A unit of one member reduces nothing, but its data must be where the next level reads them. */
+static void down_alone(struct composer *c, uint32_t level)
+{
+    if (level == 0) /* all shards belong to this rank */
+        twill_emit_widen(&c->e, target_of(c, 0, 0), data_at(TWILL_SRC, 0), c->e.blocks);
+    for (uint32_t s = 0; s < c->hierarchy.shards && level > 0; s++) {
+        twill_operand to = target_of(c, level, s), from = shard_source(c, level, s);
+        if (twill_hierarchy_owns(&c->hierarchy, level + 1, s) && to != from)
+            twill_emit_copy(&c->e, to, from, 0, c->each, TWILL_STEP_PARTIAL);
+    }
+}
+
+/* Copy SRC into SHARED, except the shards that this rank reduces itself. */
+static void copy_to_shared(struct composer *c)
+{
+    uint32_t from = 0, shards = c->hierarchy.shards;
+    for (uint32_t s = 0; s <= shards; s++) {
+        if (s < shards && !twill_hierarchy_owns(&c->hierarchy, 1, s))
+            continue;
+        if (s > from)
+            twill_emit_copy(&c->e, data_at(TWILL_SHARED, block_of(c, from)),
+                            data_at(TWILL_SRC, block_of(c, from)), 0, block_of(c, s - from), 0);
+        from = s + 1;
+    }
+}
+
+static void go_down(struct composer *c)
+{
+    const struct twill_hierarchy *l = &c->hierarchy;
+    if (l->scatters > 0 && l->level[0].choice.how == TWILL_BY_DIRECT && !c->mapped)
+        copy_to_shared(c);
+    for (uint32_t j = 0; j < l->scatters; j++) {
+        if (l->level[j].fanout == 1)
+            down_alone(c, j);
+        else if (l->level[j].choice.how == TWILL_BY_DIRECT)
+            down_direct(c, j);
+        else
+            down_ring(c, j);
+    }
+}
+
+/* End a reduce-scatter: move the shard to DST, and with MAPPED wait until the others have read SRC,
+ * which they did at the lowest level. */
+static void end_down(struct composer *c)
+{
+    struct twill_hierarchy *l = &c->hierarchy;
+    const struct twill_hierarchy_level *low = &l->level[0];
+    uint32_t me = c->e.rank;
+    if (c->final != TWILL_DST)
+        twill_emit_copy(&c->e, data_at(TWILL_DST, me), data_at(c->final, me), 0, 1, 0);
+    if (!c->mapped || low->fanout == 1 || low->choice.how != TWILL_BY_DIRECT)
+        return;
+    twill_emit_signal(&c->e);
+    for (uint32_t m = 0; m < low->fanout; m++)
+        c->marked[twill_hierarchy_owner_rank(l, 0, me, m, 0)] = m != low->me;
+    await_marked(c, l->count, true);
+}
+
+/* --- up: final shards from their owners to all ranks ------------------------------------------ */
+
+/* Return whether owners store shards into the receivers' memory. Otherwise (STAGED, without
+ * contributions whose cache lines could be reused: intra_node.c) they publish them in their own
+ * SHARED, where the others fetch them. */
+static bool stores(const struct composer *c)
+{
+    return c->mapped || c->down;
+}
+
+/* Return whether this rank has published the final shard at a higher level. */
+static bool is_published(const struct composer *c, uint32_t level, uint32_t s)
+{
+    const struct twill_hierarchy *l = &c->hierarchy;
+    if (c->broadcasts && c->e.rank == c->root)
+        return true;
+    for (uint32_t j = level + 1; j < l->scatters; j++)
+        if (l->level[j].choice.how == TWILL_BY_DIRECT && l->level[j].fanout > 1 &&
+            twill_hierarchy_owns(l, j + 1, s))
+            return true;
+    return false;
+}
+
+/* Publish those of the shards that are not published yet. */
+static void publish_shards(struct composer *c, uint32_t level, uint32_t s, uint32_t run,
+                           enum twill_space from)
+{
+    uint32_t first = s, end = s + run;
+    for (; s <= end; s++) {
+        if (s < end && !is_published(c, level, s))
+            continue;
+        if (s > first)
+            twill_emit_copy(&c->e, data_at(TWILL_SHARED, block_of(c, first)),
+                            data_at(from, block_of(c, first)), 0, (s - first) * c->each, 0);
+        first = s + 1;
+    }
+}
+
+/* One level up, at the owner of `run` shards from s on. */
+static void distribute_shards(struct composer *c, uint32_t level, uint32_t s, uint32_t run,
+                              enum twill_space from)
+{
+    const struct twill_hierarchy *l = &c->hierarchy;
+    const struct twill_hierarchy_level *r = &l->level[level];
+    uint32_t first = block_of(c, s), blocks = run * c->each;
+    unsigned to = (c->mapped ? TWILL_DST : TWILL_SHARED) | TWILL_PEER;
+    if (!stores(c))
+        publish_shards(c, level, s, run, from);
+    if (from != TWILL_DST)
+        twill_emit_copy(&c->e, data_at(TWILL_DST, first), data_at(from, first), 0, blocks, 0);
+    for (uint32_t i = 1; i < r->fanout && stores(c); i++) {
+        uint32_t peer = twill_hierarchy_owner_rank(l, level, c->e.rank, (r->me + i) % r->fanout, s);
+        if (!c->broadcasts || peer != c->root) /* the root has it already */
+            twill_emit_copy(&c->e, data_at(to, first), data_at(from, first), peer, blocks, 0);
+    }
+}
+
+/* Wait until the peers have started: their DST may be written then. */
+static void await_started(struct composer *c, uint32_t level)
+{
+    const struct twill_hierarchy *l = &c->hierarchy;
+    const struct twill_hierarchy_level *r = &l->level[level];
+    for (uint32_t s = 0; s < l->shards; s++)
+        for (uint32_t m = 0; m < r->fanout && twill_hierarchy_owns(l, level + 1, s); m++)
+            c->marked[twill_hierarchy_owner_rank(l, level, c->e.rank, m, s)] = m != r->me;
+    await_marked(c, l->count, true);
+}
+
+/* STAGED: copy what the owners have stored or published. */
+static void fetch(struct composer *c, uint32_t level)
+{
+    const struct twill_hierarchy *l = &c->hierarchy;
+    unsigned from = stores(c) ? TWILL_SHARED : TWILL_SHARED | TWILL_PEER;
+    for (uint32_t s = 0, run = 1; s < l->shards; s += run) {
+        run = 1;
+        if (!twill_hierarchy_owns(l, level, s))
+            continue;
+        run = run_of(c, level, s);
+        uint32_t owner = twill_hierarchy_owner(l, level, s), first = block_of(c, s);
+        if (owner != l->level[level].me)
+            twill_emit_copy(&c->e, data_at(TWILL_DST, first), data_at(from, first),
+                            twill_hierarchy_owner_rank(l, level, c->e.rank, owner, s),
+                            run * c->each, 0);
+    }
+}
+
+static void up_direct(struct composer *c, uint32_t level)
+{
+    const struct twill_hierarchy *l = &c->hierarchy;
+    enum twill_space from = level + 1 == l->count ? c->final : TWILL_DST;
+    bool has_all = c->broadcasts && c->e.rank == c->root;
+    if (!c->down && c->mapped && !c->broadcasts)
+        await_started(c, level);
+    for (uint32_t s = 0, run = 1; s < l->shards; s += run) {
+        run = 1;
+        if (!twill_hierarchy_owns(l, level, s))
+            continue;
+        run = run_of(c, level, s);
+        uint32_t owner = twill_hierarchy_owner(l, level, s);
+        if (owner == l->level[level].me)
+            distribute_shards(c, level, s, run, from);
+        else if (!has_all)
+            c->marked[twill_hierarchy_owner_rank(l, level, c->e.rank, owner, s)] = true;
+    }
+    twill_emit_signal(&c->e);
+    await_marked(c, level, true);
+    if (!c->mapped && !has_all)
+        fetch(c, level);
+}
+
+/* One level up, by messages: each shard goes round the unit. */
+static void up_ring(struct composer *c, uint32_t level)
+{
+    const struct twill_hierarchy *l = &c->hierarchy;
+    const struct twill_hierarchy_level *r = &l->level[level];
+    uint32_t right = (r->me + 1) % r->fanout, left = (r->me + r->fanout - 1) % r->fanout;
+    uint32_t *sorted = sort_shards(c, level);
+    for (uint32_t hop = 1; hop < r->fanout && sorted != NULL; hop++) {
+        uint32_t s, mine = r->me + r->fanout - hop;
+        unsigned receives;
+        struct shard_pair pair = pair_of(c, level, sorted, mine + 1, mine);
+        while (pair_next(&pair, &s, &receives)) {
+            twill_operand dst = data_at(TWILL_DST, block_of(c, s));
+            if (receives)
+                twill_emit_recv(&c->e, twill_hierarchy_owner_rank(l, level, c->e.rank, left, s),
+                                dst, c->each, 0);
+            else
+                twill_emit_send(&c->e, twill_hierarchy_owner_rank(l, level, c->e.rank, right, s),
+                                dst, c->each, 0);
+        }
+        wait_if_posted(&c->e, false);
+    }
+    free(sorted);
+}
+
+static void go_up(struct composer *c)
+{
+    const struct twill_hierarchy *l = &c->hierarchy;
+    for (uint32_t j = l->scatters; j-- > 0;) {
+        if (l->level[j].fanout > 1 && l->level[j].choice.how == TWILL_BY_DIRECT)
+            up_direct(c, j);
+        else if (l->level[j].fanout > 1)
+            up_ring(c, j);
+    }
+}
+
+/* Begin an allgather: copy the own shard; with MAPPED signal that this rank has started, before
+ * others write its DST. */
+static void begin_up(struct composer *c)
+{
+    const struct twill_hierarchy *l = &c->hierarchy;
+    uint32_t me = c->e.rank;
+    if (c->mapped && twill_hierarchy_signals(l, me, 0, l->count) > 0)
+        twill_emit_signal(&c->e);
+    twill_emit_copy(&c->e, data_at(TWILL_DST, me), data_at(TWILL_SRC, me), 0, 1, 0);
+}
+
+/* Begin a broadcast: when all others have signalled that they have started, the root publishes the
+ * message, and the others fetch their shards below the top level. With MAPPED they signal the root
+ * when they are done. */
+static void begin_broadcast(struct composer *c)
+{
+    const struct twill_hierarchy *l = &c->hierarchy;
+    const struct twill_group node = twill_group_node(&c->e);
+    unsigned from = (c->mapped ? TWILL_SRC : TWILL_SHARED) | TWILL_PEER;
+    if (c->e.rank == c->root) {
+        twill_emit_copy(&c->e, data_at(TWILL_DST, 0), data_at(TWILL_SRC, 0), 0, c->e.blocks, 0);
+        if (!c->mapped)
+            twill_emit_copy(&c->e, data_at(TWILL_SHARED, 0), data_at(TWILL_SRC, 0), 0, c->e.blocks,
+                            0);
+        twill_emit_await(&c->e, &node, 1, 0);
+        twill_emit_signal(&c->e);
+        return;
+    }
+    twill_emit_signal(&c->e);
+    twill_emit_await_one(&c->e, c->root, 1, 0);
+    for (uint32_t s = 0, run = 1; s < l->shards; s += run) {
+        run = 1;
+        if (!twill_hierarchy_owns(l, l->scatters, s))
+            continue;
+        while (s + run < l->shards && twill_hierarchy_owns(l, l->scatters, s + run))
+            run++;
+        twill_emit_copy(&c->e, data_at(TWILL_DST, block_of(c, s)), data_at(from, block_of(c, s)),
+                        c->root, run * c->each, 0);
+    }
+    if (c->mapped)
+        twill_emit_signal(&c->e);
+}
+
+/* End a broadcast; MAPPED: the root waits until all others have read its SRC. */
+static void end_broadcast(struct composer *c)
+{
+    const struct twill_group node = twill_group_node(&c->e);
+    if (c->mapped && c->e.rank == c->root)
+        twill_emit_await(&c->e, &node, 2, 0);
+}
+
+/* --- all levels ------------------------------------------------------------------------------- */
+
 /* Emit the allreduce of each owned shard at the top. Its last messages may still be posted when the
  * next one starts, and its sends when the way up starts. */
-static void emit_top(struct twill_compose *c)
+static void emit_top(struct composer *c)
 {
     const struct twill_hierarchy *l = &c->hierarchy;
     const struct twill_hierarchy_level *r = &l->level[l->count - 1];
@@ -157,40 +539,40 @@ static void emit_top(struct twill_compose *c)
         struct twill_group g = {.rank = c->list,
                                 .size = r->fanout,
                                 .me = r->me,
-                                .first = twill_compose_block(c, s),
+                                .first = block_of(c, s),
                                 .blocks = c->each};
         for (uint32_t m = 0; m < r->fanout; m++)
             c->list[m] = twill_hierarchy_owner_rank(l, l->count - 1, c->e.rank, m, s);
         twill_compose_allreduce(r->choice.how)(&c->e, &g, l->scatters == 0 ? TWILL_SRC : TWILL_TMP);
     }
-    twill_compose_insert_wait(&c->e, false);
+    wait_if_posted(&c->e, false);
 }
 
-static void emit_all(struct twill_compose *c)
+static void emit_all(struct composer *c)
 {
     if (c->hierarchy.count == 0) {
         twill_emit_copy(&c->e, data_at(TWILL_DST, 0), data_at(TWILL_SRC, 0), 0, 1, 0);
         return;
     }
     if (c->broadcasts)
-        twill_compose_begin_broadcast(c);
+        begin_broadcast(c);
     else if (c->down)
-        twill_compose_down(c);
+        go_down(c);
     else
-        twill_compose_begin_up(c);
+        begin_up(c);
     if (c->hierarchy.scatters < c->hierarchy.count && !c->broadcasts)
         emit_top(c);
     if (c->up)
-        twill_compose_up(c);
+        go_up(c);
     else
-        twill_compose_end_down(c);
+        end_down(c);
     if (c->broadcasts)
-        twill_compose_end_broadcast(c);
-    twill_compose_insert_wait(&c->e, true);
+        end_broadcast(c);
+    wait_if_posted(&c->e, true);
 }
 
 /* Declare the schedule's blocks and scratch, equal on all ranks. */
-static void declare_schedule(struct twill_compose *c, enum twill_protocol protocol)
+static void declare_schedule(struct composer *c, enum twill_protocol protocol)
 {
     struct twill_hierarchy *l = &c->hierarchy;
     uint32_t messages = 0, shared = 0;
@@ -231,13 +613,13 @@ twill_status twill_compose(struct twill_schedule *schedule, const struct twill_w
                            const struct twill_level_choice *choice, uint32_t choices,
                            struct twill_error *error)
 {
-    struct twill_compose c = {.each = 1,
-                              .down = shape->collective != TWILL_ALLGATHER &&
-                                      shape->collective != TWILL_BROADCAST,
-                              .broadcasts = shape->collective == TWILL_BROADCAST,
-                              .root = shape->root,
-                              .up = shape->collective != TWILL_REDUCE_SCATTER,
-                              .mapped = shape->protocol == TWILL_PROTOCOL_MAPPED};
+    struct composer c = {.each = 1,
+                         .down = shape->collective != TWILL_ALLGATHER &&
+                                 shape->collective != TWILL_BROADCAST,
+                         .broadcasts = shape->collective == TWILL_BROADCAST,
+                         .root = shape->root,
+                         .up = shape->collective != TWILL_REDUCE_SCATTER,
+                         .mapped = shape->protocol == TWILL_PROTOCOL_MAPPED};
     bool sharded = twill_collective_facts(shape->collective)->sharded;
     twill_emitter_begin(&c.e, world, rank, 1);
     c.list = calloc((size_t)world->size + 1, sizeof(*c.list));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reduce-scatter and allgather on a circulant graph; halving_doubling.c explains the idea. */
-#include "algorithms/patterns/circulant.h"
+#include "algorithms/collectives/cores.h"
 
 /* One step for the shards of the positions `from` to `to` - 1 to the right of position `base`, in
  * runs of consecutive blocks that are either all partials or all raw: the shards nearer than
@@ -16,14 +16,13 @@ static void emit_blocks(struct twill_emitter *e, const struct shard_range *s, ui
     unsigned flags = partial ? TWILL_STEP_PARTIAL : 0;
     enum twill_space mine = !s->reduces ? TWILL_DST : TWILL_TMP;
     if (s->out)
-        twill_emit_send(e, s->peer,
-                        twill_operand_make(s->reduces && !partial ? TWILL_SRC : mine, block),
+        twill_emit_send(e, s->peer, data_at(s->reduces && !partial ? TWILL_SRC : mine, block),
                         blocks, flags);
     else if (!s->reduces)
-        twill_emit_recv(e, s->peer, twill_operand_make(TWILL_DST, block), blocks, 0);
+        twill_emit_recv(e, s->peer, data_at(TWILL_DST, block), blocks, 0);
     else
-        twill_emit_recv_reduce(e, s->peer, twill_operand_make(s->ends ? TWILL_DST : mine, block),
-                               twill_operand_make(own ? TWILL_TMP : TWILL_SRC, block), blocks,
+        twill_emit_recv_reduce(e, s->peer, data_at(s->ends ? TWILL_DST : mine, block),
+                               data_at(own ? TWILL_TMP : TWILL_SRC, block), blocks,
                                flags | TWILL_STEP_FIRST | (own ? TWILL_STEP_PARTIAL_OWN : 0) |
                                    (s->ends ? TWILL_STEP_FINAL : 0));
 }

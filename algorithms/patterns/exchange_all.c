@@ -33,9 +33,9 @@ void twill_emit_exchange(struct twill_emitter *e, const struct twill_group *g,
         struct twill_turn turn = twill_turn_at(g, false, k);
         size_t mark = twill_emit_mark(e);
         uint32_t out = twill_group_block(g, from == TWILL_SRC ? turn.to : g->me);
-        twill_emit_send(e, g->rank[turn.to], twill_operand_make(from, out), each, 0);
-        twill_emit_recv(e, g->rank[turn.from],
-                        twill_operand_make(TWILL_DST, twill_group_block(g, turn.from)), each, 0);
+        twill_emit_send(e, g->rank[turn.to], data_at(from, out), each, 0);
+        twill_emit_recv(e, g->rank[turn.from], data_at(TWILL_DST, twill_group_block(g, turn.from)),
+                        each, 0);
         if (k % (TWILL_EMIT_POSTED / 2) == 0)
             twill_emit_insert_wait(e, mark);
     }
@@ -46,8 +46,7 @@ void twill_emit_exchange(struct twill_emitter *e, const struct twill_group *g,
 /* The slot of operand number i; the accumulator precedes the slots. */
 static twill_operand intake_operand(const struct twill_intake *in, uint32_t i)
 {
-    return twill_operand_make(TWILL_TMP,
-                              in->tmp + (1 + i % (2 * TWILL_EXCHANGE_WINDOW)) * in->stride);
+    return data_at(TWILL_TMP, in->tmp + (1 + i % (2 * TWILL_EXCHANGE_WINDOW)) * in->stride);
 }
 
 /* Receive operand number i. If the own operand is one of the first two, the other is reduced with
@@ -55,15 +54,13 @@ static twill_operand intake_operand(const struct twill_intake *in, uint32_t i)
 static void receive_intake(struct twill_emitter *e, const struct twill_group *g,
                            const struct twill_intake *in, uint32_t own, uint32_t i, uint32_t from)
 {
-    twill_operand acc = twill_operand_make(TWILL_TMP, in->tmp);
+    twill_operand acc = data_at(TWILL_TMP, in->tmp);
     unsigned first = i < own ? TWILL_STEP_FIRST : 0;
     if (g->size == 2)
-        twill_emit_recv_reduce(e, from, twill_operand_make(TWILL_DST, in->first),
-                               twill_operand_make(TWILL_SRC, in->first), in->blocks,
-                               first | TWILL_STEP_FINAL);
+        twill_emit_recv_reduce(e, from, data_at(TWILL_DST, in->first),
+                               data_at(TWILL_SRC, in->first), in->blocks, first | TWILL_STEP_FINAL);
     else if (i + own == 1)
-        twill_emit_recv_reduce(e, from, acc, twill_operand_make(TWILL_SRC, in->first), in->blocks,
-                               first);
+        twill_emit_recv_reduce(e, from, acc, data_at(TWILL_SRC, in->first), in->blocks, first);
     else
         twill_emit_recv(e, from, i == 0 ? acc : intake_operand(in, i), in->blocks, 0);
 }
@@ -80,11 +77,10 @@ static void reduce_operands(struct twill_emitter *e, const struct twill_group *g
                             const struct twill_intake *in, uint32_t own, uint32_t *i, uint32_t end,
                             uint32_t most)
 {
-    twill_operand acc = twill_operand_make(TWILL_TMP, in->tmp);
-    twill_operand dst = twill_operand_make(TWILL_DST, in->first);
+    twill_operand acc = data_at(TWILL_TMP, in->tmp);
+    twill_operand dst = data_at(TWILL_DST, in->first);
     for (; *i < end && g->size > 2; ++*i) {
-        twill_operand src =
-            *i == own ? twill_operand_make(TWILL_SRC, in->first) : intake_operand(in, *i);
+        twill_operand src = *i == own ? data_at(TWILL_SRC, in->first) : intake_operand(in, *i);
         if (comes_reduced(own, *i))
             continue;
         if (most-- == 0)
@@ -108,14 +104,13 @@ void twill_emit_intake(struct twill_emitter *e, const struct twill_group *g,
     if (g->size == 2 && in->sends == TWILL_INTAKE_ALL) {
         /* The first reduction is the last one: in place it would overwrite what is being sent. */
         from = TWILL_TMP;
-        twill_emit_copy(e, twill_operand_make(from, g->first),
-                        twill_operand_make(TWILL_SRC, g->first), 0, g->blocks, 0);
+        twill_emit_copy(e, data_at(from, g->first), data_at(TWILL_SRC, g->first), 0, g->blocks, 0);
     }
     for (uint32_t k = 0; k + 1 < g->size; k++) {
         struct twill_turn turn = twill_turn_at(g, in->by_rank, k);
         uint32_t out = in->sends == TWILL_INTAKE_ALL ? g->first : twill_group_block(g, turn.to);
         if (in->sends != TWILL_INTAKE_NOTHING)
-            twill_emit_send(e, g->rank[turn.to], twill_operand_make(from, out), sent, 0);
+            twill_emit_send(e, g->rank[turn.to], data_at(from, out), sent, 0);
         receive_intake(e, g, in, own, turn.operand, g->rank[turn.from]);
         /* A window without anything to reduce is merged with the next. */
         uint32_t ends = turn.operand + 1 + (turn.operand + 1 == own);

@@ -30,23 +30,22 @@ static void post_up_receive(struct twill_emitter *e, const struct pipeline *p, u
         unsigned flags = partial | (p->up->child[i].first ? TWILL_STEP_FIRST : 0) |
                          (ends ? TWILL_STEP_FINAL : 0);
         if (i > 0)
-            twill_emit_recv(e, p->up->child[i].rank,
-                            twill_operand_make(TWILL_TMP, block + e->blocks), 1, partial);
+            twill_emit_recv(e, p->up->child[i].rank, data_at(TWILL_TMP, block + e->blocks), 1,
+                            partial);
         else
             twill_emit_recv_reduce(e, p->up->child[i].rank,
-                                   twill_operand_make(ends ? p->result : TWILL_TMP, block),
-                                   twill_operand_make(TWILL_SRC, block), 1, flags);
+                                   data_at(ends ? p->result : TWILL_TMP, block),
+                                   data_at(TWILL_SRC, block), 1, flags);
     }
 }
 
 static void reduce_second(struct twill_emitter *e, const struct pipeline *p, uint32_t block)
 {
     if (p->up->children > 1)
-        twill_emit_accumulate(e, twill_operand_make(TWILL_TMP, block),
-                              twill_operand_make(TWILL_TMP, block + e->blocks), 1,
-                              TWILL_STEP_PARTIAL_OWN |
-                                  (p->up->child[1].partial ? TWILL_STEP_PARTIAL : 0) |
-                                  (p->up->child[1].first ? TWILL_STEP_FIRST : 0));
+        twill_emit_accumulate(
+            e, data_at(TWILL_TMP, block), data_at(TWILL_TMP, block + e->blocks), 1,
+            TWILL_STEP_PARTIAL_OWN | (p->up->child[1].partial ? TWILL_STEP_PARTIAL : 0) |
+                (p->up->child[1].first ? TWILL_STEP_FIRST : 0));
 }
 
 static void post_up_send(struct twill_emitter *e, const struct pipeline *p, uint32_t time)
@@ -54,8 +53,8 @@ static void post_up_send(struct twill_emitter *e, const struct pipeline *p, uint
     uint32_t block;
     bool leaf = p->up->children == 0;
     if (p->up->depth > 0 && block_at(p, time, p->up->height - p->up->depth, &block))
-        twill_emit_send(e, p->up->parent, twill_operand_make(leaf ? TWILL_SRC : TWILL_TMP, block),
-                        1, leaf ? 0 : TWILL_STEP_PARTIAL);
+        twill_emit_send(e, p->up->parent, data_at(leaf ? TWILL_SRC : TWILL_TMP, block), 1,
+                        leaf ? 0 : TWILL_STEP_PARTIAL);
 }
 
 static void post_down(struct twill_emitter *e, const struct pipeline *p, uint32_t time,
@@ -63,11 +62,11 @@ static void post_down(struct twill_emitter *e, const struct pipeline *p, uint32_
 {
     uint32_t block, depth = p->down->depth;
     if (depth > 0 && block_at(p, time, start + depth - 1, &block))
-        twill_emit_recv(e, p->down->parent, twill_operand_make(TWILL_DST, block), 1, 0);
+        twill_emit_recv(e, p->down->parent, data_at(TWILL_DST, block), 1, 0);
     bool sends = block_at(p, time, start + depth, &block);
     for (uint32_t i = 0; sends && i < p->down->children; i++)
         twill_emit_send(e, p->down->child[i].rank,
-                        twill_operand_make(depth == 0 ? p->result : TWILL_DST, block), 1, 0);
+                        data_at(depth == 0 ? p->result : TWILL_DST, block), 1, 0);
 }
 
 void twill_emit_pipeline(struct twill_emitter *e, const struct twill_pipe_tree *up,

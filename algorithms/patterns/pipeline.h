@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Blocks pipelined along a tree. Internal to algorithms/. */
+/* Blocks pipelined along a tree, and two binary trees over one group that have different leaves.
+ * Internal to algorithms/. */
 #ifndef TWILL_PIPELINE_H
 #define TWILL_PIPELINE_H
 
@@ -23,5 +24,32 @@ struct twill_pipe_tree {
 void twill_emit_pipeline(struct twill_emitter *e, const struct twill_pipe_tree *up,
                          const struct twill_pipe_tree *down, uint32_t first, uint32_t blocks,
                          enum twill_space result);
+
+/* A binary tree over the positions of a group, counted from the root's. Each position has a node in
+ * it: node 0 is the root; its child is the highest power of two, the root of an in-order binary
+ * tree, in which odd nodes are leaves. */
+struct twill_two_shape {
+    uint32_t size;
+    enum { TWILL_TWO_PLAIN, TWILL_TWO_SHIFTED, TWILL_TWO_MIRRORED } kind;
+};
+
+/* Both trees, over the world from position `root`. */
+struct twill_two_trees {
+    struct twill_two_shape tree[2];
+    const struct twill_world *world;
+    uint32_t root;
+    bool ordered, up, down;
+};
+
+/* Return the trees for the collective and the order; the caller sets `root`. */
+struct twill_two_trees twill_two_trees_of(const struct twill_world *w,
+                                          const struct twill_shape *shape);
+/* Return the position of a rank, counted from the root's. */
+uint32_t twill_two_position(const struct twill_two_trees *t, uint32_t rank);
+/* Return the emitting rank's position in a tree with its root at the group's position `root`. */
+struct twill_pipe_tree twill_two_place(const struct twill_two_shape *t, const struct twill_group *g,
+                                       uint32_t root);
+/* A twill_emit_knows_fn: whether the messages of either tree prove that `other` has started. */
+bool twill_two_knows(const void *user, uint32_t rank, uint32_t other);
 
 #endif

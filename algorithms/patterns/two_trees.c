@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Two binary trees over one group: parents and children. double_tree.c explains their use. */
-#include "algorithms/patterns/two_trees.h"
+#include "algorithms/patterns/pipeline.h"
 
 static uint32_t node_at(const struct twill_two_shape *t, uint32_t position)
 {

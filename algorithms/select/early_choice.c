@@ -8,7 +8,7 @@
  * those whose parameter does not pay, and those whose schedules repeat an earlier form's. So where
  * the cheapest form has no parameter, and repeats none, it is the cheapest candidate. In other
  * cases, and where something was measured, nothing is decided. */
-#include "algorithms/select/early_choice.h"
+#include "algorithms/select/candidates.h"
 #include "lib/base/lists.h"
 
 /* The largest size that candidates are priced at. */

@@ -3,8 +3,7 @@
 #include "algorithms/select/explain.h"
 #include "algorithms/schedule/traffic.h"
 #include "algorithms/select/candidates.h"
-#include "algorithms/select/narrowing.h"
-#include "algorithms/world/world_levels.h"
+#include "algorithms/select/ways.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -13,7 +13,7 @@
  * cost:
  *
  *     call       collective, bytes, type, nodes x ranks of the fullest, ranks, machine
- *     hierarchy  levels other than nodes and ranks, if any: see world_levels.h
+ *     hierarchy  levels other than nodes and ranks, if any: see twill_world_summarize()
  *     candidate  name[=parameters][@protocol], price, cost (the price unless measured),
  *                measurements
  *     instead    name, price: with several nodes, the mapped variant that a node whose buffers are

@@ -5,7 +5,7 @@
  * There are no thresholds: at every size the curves of all candidates are compared. The curves are
  * continuous, hence so is the least cost, except at the sizes where a candidate starts or ceases to
  * apply (IMM, mapped buffers). */
-#include "algorithms/select/early_choice.h"
+#include "algorithms/select/candidates.h"
 #include "lib/base/plural.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Build the world from node labels and levels, and parse declared shapes such as "2x2". */
+/* Build the world from node labels and levels. */
 #include "algorithms/world/world.h"
 #include "lib/base/lists.h"
 
@@ -216,93 +216,4 @@ uint32_t twill_world_narrowest(const struct twill_world *world)
         if (world->node_size[n] < narrowest)
             narrowest = world->node_size[n];
     return narrowest;
-}
-
-uint32_t twill_world_read_count(const char *text, const char **end)
-{
-    uint64_t value = 0;
-    for (*end = text; **end >= '0' && **end <= '9'; ++*end)
-        value = twill_min(value * 10 + (uint64_t)(**end - '0'), TWILL_WORLD_MAX_RANKS + 1);
-    return value <= TWILL_WORLD_MAX_RANKS ? (uint32_t)value : 0;
-}
-
-/* Parse a shape: numbers of `each` per `container`, the names that messages use. */
-static twill_status parse_shape(const char *variable, const char *container, const char *each,
-                                const char *text, uint32_t size, uint32_t *label,
-                                struct twill_error *error)
-{
-    const char *at = text;
-    uint64_t total = 0;
-    for (uint32_t node = 0;;) {
-        uint32_t times = 1, ranks = twill_world_read_count(at, &at);
-        if (node == 0 && *at == 'x') {
-            at++;
-            times = ranks;
-            ranks = twill_world_read_count(at, &at);
-        }
-        bool only = times != 1 || (at != text && memchr(text, 'x', (size_t)(at - text)) != NULL);
-        if (ranks == 0 || times == 0 || (*at != '\0' && (only || *at != '+')))
-            return TWILL_FAIL(error, TWILL_ERR_CONFIG,
-                              "%s=%s: cannot be read at \"%s\"; write %ss x %ss, such "
-                              "as 2x4, or %ss of each %s, such as 4+2+1",
-                              variable, text, at, container, each, each, container);
-        for (uint32_t t = 0; t < times; t++, node++)
-            for (uint32_t r = 0; r < ranks; r++, total++)
-                if (total < size)
-                    label[total] = node;
-        if (*at == '\0')
-            break;
-        at++;
-    }
-    if (total != size)
-        return TWILL_FAIL(error, TWILL_ERR_CONFIG, "%s=%s: describes %llu %ss, but there are %u",
-                          variable, text, (unsigned long long)total, each, size);
-    return TWILL_OK;
-}
-
-/* Deal the ranks out to the nodes in turn, each of which keeps its number of ranks. count: zeros.
- */
-static void deal_ranks(uint32_t size, uint32_t *label, uint32_t *count)
-{
-    uint32_t nodes = label[size - 1] + 1;
-    for (uint32_t r = 0; r < size; r++)
-        count[label[r]]++;
-    for (uint32_t r = 0, node = 0; r < size; node = (node + 1) % nodes)
-        if (count[node] > 0) {
-            count[node]--;
-            label[r++] = node;
-        }
-}
-
-twill_status twill_world_parse_nodes(const char *text, uint32_t size, uint32_t *label,
-                                     struct twill_error *error)
-{
-    static const char variable[] = "TWILL_LAYOUT=nodes", cyclic[] = ":cyclic";
-    size_t length = strlen(text), end = sizeof(cyclic) - 1;
-    if (length <= end || strcmp(text + length - end, cyclic) != 0)
-        return parse_shape(variable, "node", "rank", text, size, label, error);
-    char *shape = strndup(text, length - end);
-    uint32_t *count = calloc(size, sizeof(*count));
-    twill_status status =
-        shape == NULL || count == NULL
-            ? TWILL_FAIL(error, TWILL_ERR_MEMORY, "%s: no memory for %u ranks", variable, size)
-            : parse_shape(variable, "node", "rank", shape, size, label, error);
-    if (status == TWILL_OK)
-        deal_ranks(size, label, count);
-    free(count);
-    free(shape);
-    return status;
-}
-
-twill_status twill_world_parse_groups(const char *text, uint32_t nodes, uint32_t *label,
-                                      struct twill_error *error)
-{
-    return parse_shape("TWILL_LAYOUT=groups", "group", "node", text, nodes, label, error);
-}
-
-const char *twill_level_name(twill_level level)
-{
-#define LEVEL_NAME(NOUN, name, noun, with) [TWILL_LEVEL_##NOUN] = #name,
-    static const char *const names[] = {TWILL_LEVELS(LEVEL_NAME, )};
-    return (unsigned)level < TWILL_LEVEL_COUNT ? names[level] : "?";
 }

@@ -69,6 +69,19 @@ twill_status twill_world_declare(struct twill_world *world, const char *text,
 /* "tile", "l3", "numa", "package", "node", "group" */
 const char *twill_level_name(twill_level level);
 
+/* Text that describes the levels: the numbers of groups, nodes, packages and so on, and their
+ * ranks. A level is left out where it divides no unit of the level above; so are tiles of one rank
+ * each (a core's L2 cache). */
+
+/* Print "2 groups x 24 nodes x 2 packages x 4-8 ranks": how many of each are in one of the
+ * preceding level. Returns whether there is a level besides the node. */
+bool twill_world_summarize(const struct twill_world *world, char *text, size_t bytes);
+
+#define TWILL_WORLD_TEXT_BYTES 4096
+/* Print a tree of at most 24 lines, each ended by a newline. Units with equal structure share a
+ * line, unless there are few. */
+void twill_world_describe(const struct twill_world *world, char text[TWILL_WORLD_TEXT_BYTES]);
+
 /* Return the rank of the l-th member of a node. */
 static inline uint32_t twill_world_member(const struct twill_world *w, uint32_t node, uint32_t l)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Creates communicators: what their ranks agree on, shared memory on the node, configuration. */
-#include "algorithms/world/world_levels.h"
+#include "algorithms/world/world.h"
 #include "fabric/rails/rails.h"
 #include "fabric/shm/single_copy.h"
 #include "lib/base/plural.h"

@@ -2,7 +2,7 @@
 /* Which tile, L3 cache, NUMA node and package each rank is in, and which group its node: found or
  * declared. All ranks come to the same answer, because all have the same infos. */
 #include "lib/job/find_levels.h"
-#include "algorithms/world/world_levels.h"
+#include "algorithms/world/world.h"
 #include "fabric/bootstrap/bootstrap.h"
 #include "lib/base/lists.h"
 #include "lib/base/plural.h"

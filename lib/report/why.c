@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Answers twill_context_why(): which algorithm a call would use, and what the others would cost. */
-#include "algorithms/select/dense_price.h"
 #include "algorithms/select/explain.h"
+#include "algorithms/select/ways.h"
 #include "kernels/training/factors.h"
 #include "lib/engine/plan.h"
 #include "lib/job/find_levels.h"

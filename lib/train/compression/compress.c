@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a compressed set has: an operation on codes, residuals, and a wire buffer a bucket; prices;
  * encoding and decoding. */
-#include "algorithms/select/narrowing.h"
+#include "algorithms/select/ways.h"
 #include "lib/train/compression/compression.h"
 
 #include <stdlib.h>

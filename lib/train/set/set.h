@@ -23,7 +23,7 @@
 #ifndef TWILL_TRAIN_SET_H
 #define TWILL_TRAIN_SET_H
 
-#include "algorithms/select/dense_price.h"
+#include "algorithms/select/ways.h"
 #include "lib/extend.h"
 #include "lib/train/shared/shared.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* twill_narrowing_pays(): the three costs, the break-even, and what is refused. */
-#include "algorithms/select/narrowing.h"
+#include "algorithms/select/ways.h"
 #include "tests/support/unit.h"
 
 /* Two nodes of one rank, and a chooser for them. */

@@ -3,7 +3,7 @@
  * chooser that computes all by itself, and an override has nothing priced. Choices made without all
  * prices are those made with them; one world in four is tried, whose turn it is by TEST_SEED, and
  * all, and larger ones, with TEST_WHOLE. */
-#include "algorithms/select/early_choice.h"
+#include "algorithms/select/candidates.h"
 #include "tests/support/schedules.h"
 #include "tests/support/unit.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The world, declared shapes, and the division of a buffer into blocks. */
-#include "algorithms/world/world_levels.h"
+#include "algorithms/world/world.h"
 #include "tests/support/scarce.h"
 #include "tests/support/schedules.h"
 #include "tests/support/unit.h"

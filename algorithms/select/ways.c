@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Prices a reduction in a narrower type: see narrowing.h. */
-#include "algorithms/select/narrowing.h"
+/* Compares the ways of a reduction by their prices: see ways.h. */
+#include "algorithms/select/ways.h"
 #include "algorithms/select/candidates.h"
 #include "lib/base/lists.h"
 
@@ -59,5 +59,43 @@ twill_status twill_narrowing_pays(struct twill_narrowing *narrowing, struct twil
                         converted_bytes(world, request));
     narrowing->pays = narrowing->narrow + narrowing->conversion <
                       narrowing->wide - narrowing->wide / 16; /* less is within a price's error */
+    return TWILL_OK;
+}
+
+size_t twill_dense_floats(const struct twill_dense *dense)
+{
+    return dense->samples * (dense->rows + dense->columns);
+}
+
+twill_status twill_dense_price_collective(uint64_t *picoseconds,
+                                          const struct twill_dense_pricing *pricing,
+                                          enum twill_collective collective, size_t bytes,
+                                          struct twill_error *error)
+{
+    const struct twill_select_request request = {.collective = collective,
+                                                 .bytes = bytes,
+                                                 .mapped = pricing->world->nodes == 1,
+                                                 .type = TWILL_F32};
+    return twill_cost_of_choice(picoseconds, pricing->chooser, pricing->world, pricing->tuning,
+                                &request, error);
+}
+
+twill_status twill_dense_price(struct twill_dense *dense, const struct twill_dense_pricing *pricing,
+                               const struct twill_dense_rates *rates, bool updates,
+                               struct twill_error *error)
+{
+    uint64_t ranks = pricing->world->size, reduce = 0, gather = 0;
+    size_t elements = dense->rows * dense->columns,
+           factors = twill_dense_floats(dense) * sizeof(float) * ranks;
+    TWILL_TRY(error, twill_dense_price_collective(&reduce, pricing, TWILL_ALLREDUCE,
+                                                  elements * sizeof(float), error));
+    TWILL_TRY(error,
+              twill_dense_price_collective(&gather, pricing, TWILL_ALLGATHER, factors, error));
+    double product = (double)dense->samples * (double)elements * 1e-6 * (double)rates->million;
+    /* An update needs the sum of this rank's shard only. */
+    double shares = updates ? 1 : (double)ranks;
+    dense->reduce_ps = (uint64_t)((double)reduce * rates->reality + product);
+    dense->gather_ps = (uint64_t)((double)gather * rates->reality + product * shares);
+    dense->gathers = dense->gather_ps < dense->reduce_ps;
     return TWILL_OK;
 }
