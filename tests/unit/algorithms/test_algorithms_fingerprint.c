@@ -97,7 +97,8 @@ static void verify_large(const struct test_case *test, void *user)
             row->largest = test->world->size;
             row->largest_nodes = test->world->nodes;
         }
-        drop_step(large, test, schedules);
+        if (test_draw(&large->random, 8) == 0)
+            drop_step(large, test, schedules);
     }
     if (schedules != NULL)
         test_schedules_destroy(schedules, test->world->size);
@@ -202,10 +203,12 @@ TWILL_TEST(test_large_worlds)
                    : getenv("TEST_ALGORITHM") == NULL ? 20u << 20
                                                       : UINT64_MAX;
     large->one_in = test_whole() ? 1 : TEST_SLOW ? 12 : 8;
-    for (size_t i = 0; i < 2 * TWILL_ARRAY_LENGTH(grids) + 2; i++) {
+    /* The last two, of very wide nodes, take long. */
+    const size_t count = TWILL_ARRAY_LENGTH(grids) - (test_whole() ? 0 : 2);
+    for (size_t i = 0; i < 2 * count + 2; i++) {
         struct twill_world world;
-        const uint32_t *grid = grids[i / 2 % TWILL_ARRAY_LENGTH(grids)];
-        bool machines = i >= 2 * TWILL_ARRAY_LENGTH(grids);
+        const uint32_t *grid = grids[i / 2 % count];
+        bool machines = i >= 2 * count;
         if (machines)
             machines_world(&world, i % 2 == 0 ? 1 : 5);
         else if (i % 2 == 0 || (grid[0] > 1 && grid[1] > 1))
