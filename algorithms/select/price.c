@@ -89,7 +89,7 @@ static uint64_t take(struct twill_price_resource *r, uint64_t start, uint64_t ti
 static struct twill_price_resource *core_of(const struct twill_pricing *p,
                                             const struct twill_price_lane *lane)
 {
-    return &p->run.core[p->run.core_of[lane->place]];
+    return &p->rank[p->rank[lane->place].core].use.of[TWILL_PRICE_CORE];
 }
 
 /* Occupy the core of the lane's rank. On a shared core a rank that has waited gets its turn first;
@@ -98,7 +98,7 @@ static void occupy(struct twill_pricing *p, struct twill_price_lane *lane, uint6
 {
     if (p->call.model->crowd > 1) {
         time += lane->waits ? p->call.model->turn : 0;
-        time *= p->unit.kind == TWILL_PRICE_RANKS ? p->call.model->crowd : 1;
+        time *= p->unit == TWILL_PRICE_RANKS ? p->call.model->crowd : 1;
         lane->waits = false;
     }
     lane->time = take(core_of(p, lane), lane->time, time);
@@ -106,12 +106,12 @@ static void occupy(struct twill_pricing *p, struct twill_price_lane *lane, uint6
 
 static void occupy_for_step(struct twill_pricing *p, struct twill_price_lane *lane, uint32_t at)
 {
-    occupy(p, lane, twill_price_work(p, lane->rank, &p->step[at], p->link[at]));
+    occupy(p, lane, twill_price_work(p, lane->rank, &p->step[at].step, p->step[at].link));
 }
 
 static const struct twill_link_cost *cost_of(const struct twill_pricing *p, uint32_t at)
 {
-    return &p->call.model->link[p->link[at]];
+    return &p->call.model->link[p->step[at].link];
 }
 
 static void heap_put(struct twill_pricing *p, uint32_t lane);
@@ -119,8 +119,8 @@ static void heap_put(struct twill_pricing *p, uint32_t lane);
 /* Make the lanes that wait for a step ready. */
 static void wake(struct twill_pricing *p, uint32_t at)
 {
-    int32_t l = p->event[at].waiter;
-    p->event[at].waiter = TWILL_PRICE_NONE;
+    int32_t l = p->step[at].waiter;
+    p->step[at].waiter = TWILL_PRICE_NONE;
     for (; l != TWILL_PRICE_NONE; l = p->lane[l].next)
         heap_put(p, (uint32_t)l);
 }
@@ -133,25 +133,26 @@ static uint64_t pass_ports(struct twill_pricing *p, const struct twill_price_lan
 {
     if (!twill_operand_is_peer(operand) || peer == lane->rank)
         return 0;
-    enum twill_link_class link = class_to(p, lane->rank, p->link[lane->at], peer);
+    enum twill_link_class link = class_to(p, lane->rank, p->step[lane->at].link, peer);
     uint64_t rate = p->call.model->link[link].port;
     unsigned level = rate > 0 ? twill_link_leaves(p->world, link) : TWILL_LEVEL_COUNT;
     if (level == TWILL_LEVEL_COUNT)
         return 0;
-    uint64_t time = twill_rate_time(rate, step_bytes(p, &p->step[lane->at])) * p->unit.share[level];
-    const uint32_t *port = p->run.port + (size_t)level * p->unit.size;
-    struct twill_price_resource *out_of = p->run.out + (size_t)level * p->unit.size;
-    struct twill_price_resource *into = p->run.into + (size_t)level * p->unit.size;
-    uint32_t own = port[lane->place], other = port[twill_price_place(p, lane->place, peer)];
+    uint64_t time =
+        twill_rate_time(rate, step_bytes(p, &p->step[lane->at].step)) * p->facts.share[level];
+    uint32_t own = p->rank[lane->place].port[level];
+    uint32_t other = p->rank[twill_price_place(p, lane->place, peer)].port[level];
+    struct twill_price_resource *from = p->rank[writes ? own : other].use.of;
+    struct twill_price_resource *to = p->rank[writes ? other : own].use.of;
     uint64_t start = twill_price_later(lane->time, core_of(p, lane)->free);
-    uint64_t out = take(&out_of[writes ? own : other], start, time);
-    return twill_price_later(out, take(&into[writes ? other : own], start, time));
+    uint64_t out = take(&from[TWILL_PRICE_OUT + level], start, time);
+    return twill_price_later(out, take(&to[TWILL_PRICE_INTO + level], start, time));
 }
 
 /* Run a COPY or REDUCE. */
 static void run_local(struct twill_pricing *p, struct twill_price_lane *lane)
 {
-    const struct twill_step *step = &p->step[lane->at];
+    const struct twill_step *step = &p->step[lane->at].step;
     uint64_t until = 0;
     for (unsigned i = 0; i < (step->op == TWILL_STEP_REDUCE ? step->nsrc : 1); i++)
         until = twill_price_later(until, pass_ports(p, lane, step->src, step->peer[i], false));
@@ -166,10 +167,9 @@ static int32_t signal_step(const struct twill_pricing *p, uint32_t place,
                            const struct twill_step *step, unsigned i)
 {
     bool puts = (step->flags & TWILL_STEP_IMM) != 0;
-    uint32_t lane = twill_price_place(p, place, step->peer[i]) * TWILL_SCHEDULE_LANES + step->lane;
-    int32_t at = p->flag[puts][lane];
+    int32_t at = p->rank[twill_price_place(p, place, step->peer[i])].flag[puts][step->lane];
     for (unsigned n = 1; n < step->ordinal && !puts && at != TWILL_PRICE_NONE; n++)
-        at = p->event[at].match;
+        at = p->step[at].match;
     return at;
 }
 
@@ -177,19 +177,19 @@ static int32_t signal_step(const struct twill_pricing *p, uint32_t place,
  * setting the lane's time to when they are up; else a step to wait for. */
 static int32_t run_await(struct twill_pricing *p, struct twill_price_lane *lane)
 {
-    const struct twill_step *step = &p->step[lane->at];
+    const struct twill_step *step = &p->step[lane->at].step;
     uint64_t time = twill_price_later(lane->time, lane->until);
     for (unsigned i = lane->seen; i < step->nsrc && !lane->awaited; i++) {
         if (step->peer[i] == lane->rank)
             continue;
         int32_t raised = signal_step(p, lane->place, step, i);
-        uint64_t when = raised != TWILL_PRICE_NONE ? p->event[raised].when : 0;
+        uint64_t when = raised != TWILL_PRICE_NONE ? p->step[raised].when : 0;
         if (when == TWILL_PRICE_NOT_YET) {
             lane->seen = i;
             lane->until = time;
             return raised;
         }
-        enum twill_link_class link = class_to(p, lane->rank, p->link[lane->at], step->peer[i]);
+        enum twill_link_class link = class_to(p, lane->rank, p->step[lane->at].link, step->peer[i]);
         time = twill_price_later(time, when + p->call.model->link[link].signal);
     }
     lane->seen = 0;
@@ -204,22 +204,22 @@ static int32_t run_await(struct twill_pricing *p, struct twill_price_lane *lane)
 
 /* --- messages --------------------------------------------------------------------------------- */
 
-/* Return the number of the interface of the rank at a place: the port of its node. */
-static uint32_t interface_of(const struct twill_pricing *p, uint32_t place)
+/* Return the use of the interface of the rank at a place: the port of its node. */
+static struct twill_price_use *interface_of(const struct twill_pricing *p, uint32_t place)
 {
-    return p->run.port[(size_t)TWILL_LEVEL_NODE * p->unit.size + place];
+    return &p->rank[p->rank[place].port[TWILL_LEVEL_NODE]].use;
 }
 
 /* Return how long the bytes of a message occupy an interface. */
 static uint64_t interface_time(const struct twill_pricing *p, uint64_t bytes)
 {
-    return twill_rate_time(p->call.model->interface, bytes) * p->unit.share[TWILL_LEVEL_NODE];
+    return twill_rate_time(p->call.model->interface, bytes) * p->facts.share[TWILL_LEVEL_NODE];
 }
 
 /* Let an interface take in for `time` what is there from `first` on: where it is idle before the
  * last message, as another rank of the node may have posted its receive earlier, else behind that.
  * Returns when that is done. Of the times that are idle only the last is remembered. */
-static uint64_t pass_inlet(struct twill_price_inlet *in, uint64_t first, uint64_t time)
+static uint64_t pass_inlet(struct twill_price_use *in, uint64_t first, uint64_t time)
 {
     uint64_t early = twill_price_later(first, in->idle) + time;
     if (early <= in->idle_end)
@@ -235,14 +235,14 @@ static uint64_t pass_inlet(struct twill_price_inlet *in, uint64_t first, uint64_
  * the rank, behind those that have arrived there. `place` is of either rank. */
 static void arrive(struct twill_pricing *p, uint32_t place, uint32_t at)
 {
-    uint32_t to = twill_price_place(p, place, p->step[at].peer[0]);
-    uint64_t bytes = step_bytes(p, &p->step[at]),
+    uint32_t to = twill_price_place(p, place, p->step[at].step.peer[0]);
+    uint64_t bytes = step_bytes(p, &p->step[at].step),
              time = twill_rate_time(cost_of(p, at)->gap, bytes);
-    uint64_t first = p->event[at].sent - time + cost_of(p, at)->latency;
-    uint64_t *in = &p->run.in[to];
+    uint64_t first = p->step[at].sent - time + cost_of(p, at)->latency;
+    uint64_t *in = &p->rank[to].use.in;
     *in = twill_price_later(*in, first) + time;
-    p->event[at].when = twill_price_later(
-        pass_inlet(&p->run.inlet[interface_of(p, to)], first, interface_time(p, bytes)), *in);
+    p->step[at].when =
+        twill_price_later(pass_inlet(interface_of(p, to), first, interface_time(p, bytes)), *in);
     wake(p, at);
 }
 
@@ -254,33 +254,33 @@ static void run_send(struct twill_pricing *p, struct twill_price_lane *lane)
 {
     uint32_t at = lane->at;
     const struct twill_link_cost *cost = cost_of(p, at);
-    struct twill_price_event *event = &p->event[at];
+    struct twill_price_step *posted = &p->step[at];
     occupy_for_step(p, lane, at);
-    event->sent = lane->time;
-    if (p->link[at] < TWILL_LINK_NETWORK) {
-        event->when = lane->time + cost->latency;
+    posted->sent = lane->time;
+    if (p->step[at].link < TWILL_LINK_NETWORK) {
+        posted->when = lane->time + cost->latency;
         wake(p, at);
         return;
     }
-    uint64_t bytes = step_bytes(p, &p->step[at]), time = twill_rate_time(cost->gap, bytes);
-    struct twill_price_resource *out = &p->run.link[lane->place];
+    uint64_t bytes = step_bytes(p, &p->step[at].step), time = twill_rate_time(cost->gap, bytes);
+    struct twill_price_resource *out = &p->rank[lane->place].use.of[TWILL_PRICE_LINK];
     struct twill_price_resource *node =
-        &p->run.out[(size_t)TWILL_LEVEL_NODE * p->unit.size + interface_of(p, lane->place)];
-    uint64_t start = lane->time - (core_moves(p, p->link[at]) ? time : 0);
+        &interface_of(p, lane->place)->of[TWILL_PRICE_OUT + TWILL_LEVEL_NODE];
+    uint64_t start = lane->time - (core_moves(p, p->step[at].link) ? time : 0);
     start = twill_price_later(start, twill_price_later(out->free, node->free));
     take(node, start, interface_time(p, bytes));
-    event->sent = take(out, start, time);
-    if (event->match == TWILL_PRICE_NONE || p->event[event->match].when != TWILL_PRICE_NOT_YET)
+    posted->sent = take(out, start, time);
+    if (posted->match == TWILL_PRICE_NONE || p->step[posted->match].when != TWILL_PRICE_NOT_YET)
         arrive(p, lane->place, at);
 }
 
 /* Post a RECV. */
 static void run_receive(struct twill_pricing *p, const struct twill_price_lane *lane)
 {
-    int32_t sent = p->event[lane->at].match;
-    p->event[lane->at].when = lane->time;
-    if (sent != TWILL_PRICE_NONE && p->event[sent].sent != TWILL_PRICE_NOT_YET &&
-        p->event[sent].when == TWILL_PRICE_NOT_YET)
+    int32_t sent = p->step[lane->at].match;
+    p->step[lane->at].when = lane->time;
+    if (sent != TWILL_PRICE_NONE && p->step[sent].sent != TWILL_PRICE_NOT_YET &&
+        p->step[sent].when == TWILL_PRICE_NOT_YET)
         arrive(p, lane->place, (uint32_t)sent);
 }
 
@@ -290,20 +290,21 @@ static void run_receive(struct twill_pricing *p, const struct twill_price_lane *
 static int32_t run_wait(struct twill_pricing *p, struct twill_price_lane *lane)
 {
     for (uint32_t i = lane->posted; i < lane->at; i++) {
-        int32_t sent = p->step[i].op != TWILL_STEP_SEND && twill_step_shape(p->step[i].op)->posts
-                           ? p->event[i].match
-                           : TWILL_PRICE_NONE;
-        if (sent != TWILL_PRICE_NONE && p->event[sent].when == TWILL_PRICE_NOT_YET)
+        int32_t sent =
+            p->step[i].step.op != TWILL_STEP_SEND && twill_step_shape(p->step[i].step.op)->posts
+                ? p->step[i].match
+                : TWILL_PRICE_NONE;
+        if (sent != TWILL_PRICE_NONE && p->step[sent].when == TWILL_PRICE_NOT_YET)
             return sent;
     }
     for (; lane->posted < lane->at; lane->posted++) {
-        const struct twill_price_event *event = &p->event[lane->posted];
-        bool sends = p->step[lane->posted].op == TWILL_STEP_SEND;
-        if (!twill_step_shape(p->step[lane->posted].op)->posts)
+        const struct twill_price_step *posted = &p->step[lane->posted];
+        bool sends = p->step[lane->posted].step.op == TWILL_STEP_SEND;
+        if (!twill_step_shape(p->step[lane->posted].step.op)->posts)
             continue;
-        uint64_t when = sends                              ? event->sent
-                        : event->match != TWILL_PRICE_NONE ? p->event[event->match].when
-                                                           : 0;
+        uint64_t when = sends                               ? posted->sent
+                        : posted->match != TWILL_PRICE_NONE ? p->step[posted->match].when
+                                                            : 0;
         if (when > lane->time) {
             lane->time = when;
             return TWILL_PRICE_LATER;
@@ -350,7 +351,7 @@ static uint32_t heap_take(struct twill_pricing *p)
 static int32_t run_step(struct twill_pricing *p, struct twill_price_lane *lane)
 {
     int32_t missing = TWILL_PRICE_NONE;
-    switch (p->step[lane->at].op) {
+    switch (p->step[lane->at].step.op) {
     case TWILL_STEP_SEND:
         run_send(p, lane);
         break;
@@ -364,7 +365,7 @@ static int32_t run_step(struct twill_pricing *p, struct twill_price_lane *lane)
     case TWILL_STEP_SIGNAL:
     case TWILL_STEP_PUT_IMM:
         occupy_for_step(p, lane, lane->at);
-        p->event[lane->at].when = lane->time;
+        p->step[lane->at].when = lane->time;
         wake(p, lane->at);
         break;
     case TWILL_STEP_AWAIT:
@@ -399,12 +400,11 @@ static int32_t run_lane(struct twill_pricing *p, uint32_t l)
 static void reset(struct twill_pricing *p)
 {
     for (uint32_t i = 0; i < p->steps; i++) {
-        p->event[i].when = p->event[i].sent = TWILL_PRICE_NOT_YET;
-        p->event[i].waiter = TWILL_PRICE_NONE;
+        p->step[i].when = p->step[i].sent = TWILL_PRICE_NOT_YET;
+        p->step[i].waiter = TWILL_PRICE_NONE;
     }
-    memset(p->run.core, 0, p->run.count * sizeof(*p->run.core));
-    memset(p->run.in, 0, p->unit.size * sizeof(*p->run.in));
-    memset(p->run.inlet, 0, p->unit.size * sizeof(*p->run.inlet));
+    for (uint32_t i = 0; i < p->size; i++)
+        memset(&p->rank[i].use, 0, sizeof(p->rank[i].use));
     p->queued = 0;
     for (uint32_t l = 0; l < p->lanes; l++) {
         const struct twill_price_lane *old = &p->lane[l];
@@ -431,8 +431,8 @@ uint64_t twill_price_run(struct twill_pricing *p, size_t bytes)
             return TWILL_PRICE_NEVER;
         int32_t missing = run_lane(p, l);
         if (missing >= 0) {
-            lane->next = p->event[missing].waiter;
-            p->event[missing].waiter = (int32_t)l;
+            lane->next = p->step[missing].waiter;
+            p->step[missing].waiter = (int32_t)l;
         } else if (lane->at < lane->end) {
             heap_put(p, l);
         } else {
@@ -451,11 +451,11 @@ static void place_on_cores(struct twill_pricing *p, uint64_t crowd)
     const struct twill_world *w = p->world;
     if (w->nodes == 1) /* a sample has as many cores as the world */
         crowd = crowd * w->size / p->facts.ranks;
-    for (uint32_t i = 0; i < p->unit.size; i++) {
-        uint32_t rank = p->unit.rank[i], node = w->node[rank], size = w->node_size[node];
+    for (uint32_t i = 0; i < p->size; i++) {
+        uint32_t rank = p->rank[i].rank, node = w->node[rank], size = w->node_size[node];
         uint64_t cores = crowd > 1 ? (size + crowd - 1) / crowd : size;
         uint32_t first = twill_world_member(w, node, (uint32_t)(w->local[rank] % cores));
-        p->run.core_of[i] = twill_price_place(p, i, first);
+        p->rank[i].core = twill_price_place(p, i, first);
     }
 }
 
@@ -473,7 +473,7 @@ bool twill_price_set_call(struct twill_pricing *p, const struct twill_machine_mo
     call->widen = twill_partial_width(elements);
     call->reduce_cost = model->reduce[elements.type];
     p->one = 0;
-    if (p->run.core_of != NULL)
+    if (p->rank != NULL)
         place_on_cores(p, model->crowd);
     return true;
 }
@@ -503,15 +503,16 @@ size_t twill_price_segment(const struct twill_pricing *p)
 static uint64_t busiest(const struct twill_pricing *p)
 {
     uint64_t most = 0;
-    for (size_t i = 0; i < p->run.count; i++)
-        most = twill_price_later(most, p->run.core[i].busy);
+    for (uint32_t i = 0; i < p->size; i++)
+        for (unsigned r = 0; r < TWILL_PRICE_RESOURCES; r++)
+            most = twill_price_later(most, p->rank[i].use.of[r].busy);
     return most;
 }
 
 uint64_t twill_pricing_at(struct twill_pricing *p, const struct twill_machine_model *model,
                           size_t bytes, struct twill_element_kind elements)
 {
-    if (p->unit.kind == TWILL_PRICE_SCALED)
+    if (p->unit == TWILL_PRICE_SCALED)
         return twill_price_scaled_at(p, model, bytes, elements);
     twill_price_set_call(p, model, elements);
     size_t segment = twill_price_segment(p);

@@ -12,28 +12,51 @@
 #define TWILL_PRICE_LATER   (-2)      /* in place of a step: try again at the lane's time */
 #define TWILL_PRICE_NOT_YET UINT64_MAX
 
-/* The ranks that are run, in the world that schedules are emitted for. */
-struct twill_price_unit {
-    enum twill_price_unit_kind {
-        TWILL_PRICE_WORLD,
-        TWILL_PRICE_NODE,
-        TWILL_PRICE_RANKS, /* three, each of which is a unit */
-        TWILL_PRICE_SCALED /* none: those of smaller worlds are */
-    } kind;
-    uint32_t size;         /* ranks that are run */
-    const uint32_t *rank;  /* [size] */
-    const uint32_t *place; /* of every rank of the world: its index in `rank`, or that of the rank
-                              which is run for it */
-    uint32_t some[3];      /* RANKS: the ranks */
-    uint32_t share[TWILL_LEVEL_NODE + 1]; /* RANKS: ranks at a port, and at the interface; else 1 */
+/* Which ranks are run. Each is numbered by its place: in the world, on its node, or from 0. */
+enum twill_price_unit {
+    TWILL_PRICE_WORLD,
+    TWILL_PRICE_NODE,
+    TWILL_PRICE_RANKS, /* three, each of which is a unit */
+    TWILL_PRICE_SCALED /* none: those of smaller worlds are */
 };
 
-/* A step in a run: its times in picoseconds, and what is linked to it. */
-struct twill_price_event {
+/* A step of a rank that is run, what is linked to it, and its times in picoseconds. */
+struct twill_price_step {
+    struct twill_step step;
     uint64_t when;  /* SEND: its arrival; SIGNAL, PUT_IMM: when it was raised; RECV: posted */
     uint64_t sent;  /* SEND: when its buffer is free */
     int32_t match;  /* RECV: its SEND, and the other way round; SIGNAL, PUT_IMM: the lane's next */
     int32_t waiter; /* first lane that waits for the step */
+    uint8_t link;   /* class of link to its peers, or MIXED */
+};
+
+/* When a core, link, port or interface is next free, and how long it has been busy. */
+struct twill_price_resource {
+    uint64_t free, busy;
+};
+
+/* What is numbered as the ranks: the core and the link to the network of a rank, and the ports of
+ * the unit of which it is the first. The port of a node is its network interface. */
+enum {
+    TWILL_PRICE_CORE,
+    TWILL_PRICE_LINK,
+    TWILL_PRICE_OUT, /* and the level */
+    TWILL_PRICE_INTO = TWILL_PRICE_OUT + TWILL_LEVEL_NODE + 1,
+    TWILL_PRICE_RESOURCES = TWILL_PRICE_INTO + TWILL_LEVEL_NODE
+};
+
+/* A rank that is run. */
+struct twill_price_rank {
+    uint32_t rank, core;                   /* `core` and `port`: places of ranks */
+    uint32_t port[TWILL_LEVEL_NODE + 1];   /* by level */
+    int32_t flag[2][TWILL_SCHEDULE_LANES]; /* by lane: its first SIGNAL, and its first PUT_IMM */
+    struct twill_price_use {
+        struct twill_price_resource of[TWILL_PRICE_RESOURCES];
+        uint64_t in; /* when its link can take in the next message */
+        /* The last message into its interface ends at `end`; before, it was idle from `idle` to
+         * `idle_end`. */
+        uint64_t end, idle, idle_end;
+    } use; /* all 0 when a run begins */
 };
 
 /* A lane of a rank that is run. Steps are numbered over all ranks. */
@@ -50,34 +73,12 @@ struct twill_price_lane {
     bool awaited;        /* AWAIT: the flags are up, and cost only the polling */
 };
 
-/* When a core, link, port or interface is next free, and how long it has been busy. */
-struct twill_price_resource {
-    uint64_t free, busy;
-};
-
-/* An interface's last message ends at `end`; before, it was idle from `idle` to `idle_end`. */
-struct twill_price_inlet {
-    uint64_t end, idle, idle_end;
-};
-
-/* The resources of a run; `size` as in the unit. The port of a node is its network interface. */
-struct twill_price_resources {
-    struct twill_price_resource *core; /* [count] [size] of them, then the others */
-    struct twill_price_resource *link; /* [size] of ranks to the network */
-    struct twill_price_resource *out;  /* [(TWILL_LEVEL_NODE + 1) * size] by level: ports */
-    struct twill_price_resource *into; /* [TWILL_LEVEL_NODE * size] by level: ports */
-    struct twill_price_inlet *inlet;   /* [size] interfaces */
-    uint64_t *in;                      /* [size] when a rank's link can take the next message */
-    uint32_t *port;                    /* [(TWILL_LEVEL_NODE + 1) * size] by level: a rank's port */
-    uint32_t *core_of;                 /* [size] a rank's core */
-    size_t count;
-};
-
 /* Facts of the schedules. */
 struct twill_price_facts {
     uint64_t fingerprint;
     uint32_t blocks;
-    uint32_t ranks; /* of the world that is priced, also for a sample of it */
+    uint32_t ranks;                       /* of the world that is priced, also for a sample of it */
+    uint32_t share[TWILL_LEVEL_NODE + 1]; /* RANKS: ranks at a port, and at the interface; else 1 */
     enum twill_price_segments {
         TWILL_PRICE_SEGMENTS_NET,
         TWILL_PRICE_SEGMENTS_SHARED,
@@ -110,16 +111,13 @@ struct twill_price_scale {
 struct twill_pricing {
     const struct twill_world *world; /* that schedules are emitted for */
     struct twill_world own;          /* of a sample */
-    struct twill_price_unit unit;
+    enum twill_price_unit unit;
     struct twill_price_scale scale; /* SCALED; then the members below are not set, but the call */
     struct twill_price_facts facts;
     struct twill_price_call call;
-    struct twill_price_resources run;
-    uint32_t steps, lanes;
-    struct twill_step *step;         /* [steps] of all ranks, one after the other */
-    uint8_t *link;                   /* [steps] class of link to the peers, or MIXED */
-    struct twill_price_event *event; /* [steps] */
-    int32_t *flag[2]; /* [size * lanes] by lane: its first SIGNAL, and its first PUT_IMM */
+    uint32_t size, steps, lanes;
+    struct twill_price_rank *rank; /* [size] */
+    struct twill_price_step *step; /* [steps] of all ranks, one after the other */
     struct twill_price_lane *lane; /* [lanes] */
     struct twill_price_next {
         uint64_t time;
@@ -141,11 +139,13 @@ static inline uint64_t twill_price_later(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-/* Return the index of the rank that is run for a peer of the rank at `place`. */
+/* Return the place of the rank that is run for a peer of the rank at `place`. */
 static inline uint32_t twill_price_place(const struct twill_pricing *p, uint32_t place,
                                          uint32_t peer)
 {
-    return p->unit.kind == TWILL_PRICE_RANKS ? place : p->unit.place[peer];
+    return p->unit == TWILL_PRICE_RANKS  ? place
+           : p->unit == TWILL_PRICE_NODE ? p->world->local[peer]
+                                         : peer;
 }
 
 /* --- price.c ---------------------------------------------------------------------------------- */

@@ -18,16 +18,12 @@
 /* Release what belongs to the unit, to prepare another one. */
 static void drop_unit(struct twill_pricing *p)
 {
-    void *const all[] = {p->step,      p->link,   p->event,       p->flag[0],
-                         p->flag[1],   p->lane,   p->heap,        p->run.core,
-                         p->run.inlet, p->run.in, p->run.core_of, p->run.port};
-    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(all); i++)
-        free(all[i]);
-    p->run = (struct twill_price_resources){.core = NULL};
+    free(p->rank);
+    free(p->step);
+    free(p->lane);
+    free(p->heap);
+    p->rank = NULL;
     p->step = NULL;
-    p->link = NULL;
-    p->event = NULL;
-    p->flag[0] = p->flag[1] = NULL;
     p->lane = NULL;
     p->heap = NULL;
     p->steps = p->lanes = 0;
@@ -48,28 +44,33 @@ void twill_pricing_destroy(struct twill_pricing *p)
 
 /* --- units ------------------------------------------------------------------------------------ */
 
-static void choose_unit(struct twill_pricing *p, enum twill_price_unit_kind kind)
+static const uint32_t *units_of(const struct twill_world *w, unsigned level)
+{
+    return level == TWILL_LEVEL_NODE ? w->node : w->unit[level];
+}
+
+static void choose_unit(struct twill_pricing *p, enum twill_price_unit unit)
 {
     const struct twill_world *w = p->world;
-    struct twill_price_unit *u = &p->unit;
-    *u = (struct twill_price_unit){.kind = kind, .size = w->size, .rank = w->by_rank};
-    u->place = w->by_rank;
-    if (kind == TWILL_PRICE_NODE) {
-        u->size = w->node_size[w->nodes - 1];
-        u->rank = &w->member[w->node_first[w->nodes - 1]];
-        u->place = w->local;
-    } else if (kind == TWILL_PRICE_RANKS) {
-        u->some[1] = w->size / 2;
-        u->some[2] = w->size - 1;
-        u->size = TWILL_ARRAY_LENGTH(u->some);
-        u->rank = u->some;
-    }
+    const bool ranks = unit == TWILL_PRICE_RANKS;
+    p->unit = unit;
+    p->size = ranks ? 3 : unit == TWILL_PRICE_NODE ? w->node_size[w->nodes - 1] : w->size;
     for (unsigned level = 0; level <= TWILL_LEVEL_NODE; level++) {
-        const uint32_t *of = level == TWILL_LEVEL_NODE ? w->node : w->unit[level];
-        u->share[level] = kind != TWILL_PRICE_RANKS;
-        for (uint32_t r = 0; r < w->size && of != NULL && kind == TWILL_PRICE_RANKS; r++)
-            u->share[level] += of[r] == of[w->size / 2];
+        const uint32_t *of = units_of(w, level);
+        p->facts.share[level] = !ranks;
+        for (uint32_t r = 0; r < w->size && of != NULL && ranks; r++)
+            p->facts.share[level] += of[r] == of[w->size / 2];
     }
+}
+
+/* Return the rank at a place of the unit: the first, the middle and the last one of the world; of
+ * the last node; or any. */
+static uint32_t rank_at(const struct twill_pricing *p, uint32_t place)
+{
+    const struct twill_world *w = p->world;
+    if (p->unit == TWILL_PRICE_RANKS)
+        return place == 0 ? 0 : place == 1 ? w->size / 2 : w->size - 1;
+    return p->unit == TWILL_PRICE_NODE ? twill_world_member(w, w->nodes - 1, place) : place;
 }
 
 /* Return whether there are several nodes with equally many ranks, placed alike, and no groups. */
@@ -97,7 +98,7 @@ static twill_status profile(uint64_t *hash, uint32_t *steps, const struct twill_
                             const struct twill_price_query *q, uint32_t rank)
 {
     const struct twill_world *w = p->world;
-    bool node = p->unit.kind == TWILL_PRICE_NODE;
+    bool node = p->unit == TWILL_PRICE_NODE;
     struct twill_schedule s = {.steps = NULL};
     TWILL_TRY(q->error, q->algorithm->emit(&s, w, rank, q->shape, q->error));
     *hash = 0;
@@ -124,25 +125,24 @@ static twill_status profile(uint64_t *hash, uint32_t *steps, const struct twill_
 static twill_status compare_units(struct twill_pricing *p, const struct twill_price_query *q,
                                   uint64_t steps, bool *fits)
 {
-    const struct twill_price_unit *u = &p->unit;
-    const uint32_t node[] = {0, 1, p->world->nodes / 2}, place[] = {0, u->size / 2, u->size - 1};
+    const uint32_t node[] = {0, 1, p->world->nodes / 2}, place[] = {0, p->size / 2, p->size - 1};
     uint32_t count, unused;
     uint64_t least = UINT64_MAX;
     uint64_t own, like, first = 0;
     *fits = true;
     for (unsigned i = 0; i < TWILL_ARRAY_LENGTH(place) && *fits; i++) {
-        TWILL_TRY(q->error, profile(&own, &count, p, q, u->rank[place[i]]));
+        TWILL_TRY(q->error, profile(&own, &count, p, q, rank_at(p, place[i])));
         least = count < least ? count : least;
         first = i == 0 ? own : first;
-        *fits = u->kind != TWILL_PRICE_RANKS || own == first;
-        for (unsigned n = 0; u->kind == TWILL_PRICE_NODE && *fits && n < TWILL_ARRAY_LENGTH(node);
+        *fits = p->unit != TWILL_PRICE_RANKS || own == first;
+        for (unsigned n = 0; p->unit == TWILL_PRICE_NODE && *fits && n < TWILL_ARRAY_LENGTH(node);
              n++) {
             uint32_t rank = twill_world_member(p->world, node[n], place[i]);
             TWILL_TRY(q->error, profile(&like, &unused, p, q, rank));
             *fits = own == like;
         }
     }
-    *fits = *fits && least * u->size <= steps;
+    *fits = *fits && least * p->size <= steps;
     return TWILL_OK;
 }
 
@@ -167,7 +167,7 @@ static void set_facts(struct twill_pricing *p, const struct twill_price_query *q
                             ? TWILL_PRICE_SEGMENTS_NONE
                             : TWILL_PRICE_SEGMENTS_SHARED;
     p->facts.fingerprint =
-        twill_hash_mix(p->facts.fingerprint, (uint64_t)p->unit.kind << 8 | p->facts.segments);
+        twill_hash_mix(p->facts.fingerprint, (uint64_t)p->unit << 8 | p->facts.segments);
     p->facts.fingerprint =
         twill_hash_mix(p->facts.fingerprint, (uint64_t)s->blocks << 1 | p->facts.fetches);
 }
@@ -193,21 +193,17 @@ static uint8_t step_class(const struct twill_pricing *p, uint32_t rank,
 /* Append a rank's steps and lanes. Returns false if out of memory. */
 static bool add_schedule(struct twill_pricing *p, uint32_t place, const struct twill_schedule *s)
 {
-    uint32_t rank = p->unit.rank[place], steps = p->steps + s->count;
-    struct twill_step *step = realloc(p->step, (steps + 1) * sizeof(*step));
-    if (step != NULL)
-        p->step = step;
-    uint8_t *link = realloc(p->link, steps + 1);
-    if (link != NULL)
-        p->link = link;
-    if (step == NULL || link == NULL)
+    uint32_t rank = p->rank[place].rank, steps = p->steps + s->count;
+    struct twill_price_step *grown = realloc(p->step, (steps + 1) * sizeof(*grown));
+    if (grown == NULL)
         return false;
+    p->step = grown;
     uint64_t hash =
         twill_hash_mix(p->facts.fingerprint, (uint64_t)s->shared_blocks << 32 | s->count);
     for (uint32_t i = 0; i < s->count; i++) {
-        uint64_t word[sizeof(*step) / sizeof(uint64_t)];
-        step[p->steps + i] = s->steps[i];
-        link[p->steps + i] = step_class(p, rank, &s->steps[i]);
+        uint64_t word[sizeof(s->steps[i]) / sizeof(uint64_t)];
+        grown[p->steps + i] = (struct twill_price_step){.step = s->steps[i],
+                                                        .link = step_class(p, rank, &s->steps[i])};
         memcpy(word, &s->steps[i], sizeof(word));
         for (size_t w = 0; w < TWILL_ARRAY_LENGTH(word); w++)
             hash = twill_hash_mix(hash, word[w]);
@@ -223,19 +219,49 @@ static bool add_schedule(struct twill_pricing *p, uint32_t place, const struct t
     return true;
 }
 
+/* Let each port have the place of the first rank of its unit. */
+static bool number_ports(struct twill_pricing *p)
+{
+    const struct twill_world *w = p->world;
+    uint32_t *first = malloc(w->size * sizeof(*first)); /* by unit */
+    for (unsigned level = 0; level <= TWILL_LEVEL_NODE && first != NULL; level++) {
+        const uint32_t *of = units_of(w, level);
+        memset(first, 0xff, w->size * sizeof(*first));
+        for (uint32_t i = 0; i < p->size && of != NULL; i++) {
+            uint32_t *leader = &first[of[p->rank[i].rank]];
+            if (*leader == UINT32_MAX || p->unit == TWILL_PRICE_RANKS)
+                *leader = i;
+            p->rank[i].port[level] = *leader;
+        }
+    }
+    free(first);
+    return first != NULL;
+}
+
+static bool allocate_ranks(struct twill_pricing *p)
+{
+    size_t lanes = (size_t)p->size * TWILL_SCHEDULE_LANES;
+    p->rank = calloc(p->size, sizeof(*p->rank));
+    p->lane = malloc(lanes * sizeof(*p->lane));
+    p->heap = malloc(lanes * sizeof(*p->heap));
+    for (uint32_t i = 0; i < p->size && p->rank != NULL; i++)
+        p->rank[i].rank = rank_at(p, i);
+    return p->rank != NULL && p->lane != NULL && p->heap != NULL && number_ports(p);
+}
+
 /* Emit the schedules of the unit. Returns TWILL_PENDING if they have too many steps. */
 static twill_status emit_unit(struct twill_pricing *p, const struct twill_price_query *q,
                               uint64_t most)
 {
-    p->lane = malloc(p->unit.size * TWILL_SCHEDULE_LANES * sizeof(*p->lane));
-    if (p->lane == NULL)
+    if (!allocate_ranks(p))
         return TWILL_ERR_MEMORY;
-    for (uint32_t i = 0; i < p->unit.size; i++) {
+    for (uint32_t i = 0; i < p->size; i++) {
         struct twill_schedule s = {.steps = NULL};
-        TWILL_TRY(q->error, q->algorithm->emit(&s, p->world, p->unit.rank[i], q->shape, q->error));
+        uint32_t rank = p->rank[i].rank;
+        TWILL_TRY(q->error, q->algorithm->emit(&s, p->world, rank, q->shape, q->error));
         bool fits = p->steps + (uint64_t)s.count <= most;
         if (i == 0)
-            set_facts(p, q, p->unit.rank[i], &s);
+            set_facts(p, q, rank, &s);
         bool added = fits && add_schedule(p, i, &s);
         twill_schedule_destroy(&s);
         if (!added)
@@ -249,17 +275,16 @@ static twill_status emit_unit(struct twill_pricing *p, const struct twill_price_
 /* Link the SIGNALs, and the PUT_IMMs, of each lane. */
 static void link_flags(struct twill_pricing *p)
 {
-    for (unsigned puts = 0; puts < 2; puts++)
-        memset(p->flag[puts], 0xff,
-               (size_t)p->unit.size * TWILL_SCHEDULE_LANES * sizeof(*p->flag[puts]));
+    for (uint32_t i = 0; i < p->size; i++)
+        memset(p->rank[i].flag, 0xff, sizeof(p->rank[i].flag));
     for (uint32_t l = p->lanes; l-- > 0;) {
         for (uint32_t i = p->lane[l].end; i-- > p->lane[l].first;) {
-            bool puts = p->step[i].op == TWILL_STEP_PUT_IMM;
-            if (!puts && p->step[i].op != TWILL_STEP_SIGNAL)
+            const struct twill_step *step = &p->step[i].step;
+            bool puts = step->op == TWILL_STEP_PUT_IMM;
+            if (!puts && step->op != TWILL_STEP_SIGNAL)
                 continue;
-            int32_t *first =
-                &p->flag[puts][p->lane[l].place * TWILL_SCHEDULE_LANES + p->step[i].lane];
-            p->event[i].match = *first;
+            int32_t *first = &p->rank[p->lane[l].place].flag[puts][step->lane];
+            p->step[i].match = *first;
             *first = (int32_t)i;
         }
     }
@@ -297,9 +322,9 @@ static struct message_channel *channel_of(const struct channel_table *t, uint32_
 static struct message_channel *channel_at(const struct twill_pricing *p,
                                           const struct channel_table *t, uint32_t place, uint32_t i)
 {
-    const struct twill_step *step = &p->step[i];
+    const struct twill_step *step = &p->step[i].step;
     uint32_t other = twill_price_place(p, place, step->peer[0]), nodes = p->world->nodes, hop = 0;
-    if (p->unit.kind == TWILL_PRICE_NODE)
+    if (p->unit == TWILL_PRICE_NODE)
         hop = (p->world->node[step->peer[0]] + 1) % nodes; /* from the last node */
     uint32_t back = (nodes - hop) % nodes;
     if (step->op == TWILL_STEP_SEND)
@@ -311,17 +336,17 @@ static struct message_channel *channel_at(const struct twill_pricing *p,
 /* Return the blocks of a message, 1 for an empty one. */
 static uint32_t weight_of(const struct twill_pricing *p, int32_t i)
 {
-    return p->step[i].blocks > 0 ? p->step[i].blocks : 1;
+    return p->step[i].step.blocks > 0 ? p->step[i].step.blocks : 1;
 }
 
 static void list_sends(struct twill_pricing *p, const struct channel_table *t)
 {
     for (uint32_t l = p->lanes; l-- > 0;) {
         for (uint32_t i = p->lane[l].end; i-- > p->lane[l].first;) {
-            if (p->step[i].op != TWILL_STEP_SEND)
+            if (p->step[i].step.op != TWILL_STEP_SEND)
                 continue;
             struct message_channel *c = channel_at(p, t, p->lane[l].place, i);
-            p->event[i].match = c->first;
+            p->step[i].match = c->first;
             c->first = (int32_t)i;
             c->sent = weight_of(p, c->first);
         }
@@ -330,7 +355,7 @@ static void list_sends(struct twill_pricing *p, const struct channel_table *t)
 
 static bool step_receives(const struct twill_pricing *p, uint32_t i)
 {
-    return p->step[i].op != TWILL_STEP_SEND && twill_step_shape(p->step[i].op)->posts;
+    return p->step[i].step.op != TWILL_STEP_SEND && twill_step_shape(p->step[i].step.op)->posts;
 }
 
 /* Match each RECV with a SEND of its channel, in order, by blocks: a unit may send in one message
@@ -346,10 +371,10 @@ static bool match_receives(struct twill_pricing *p, const struct channel_table *
             struct message_channel *c = channel_at(p, t, p->lane[l].place, i);
             c->received += weight_of(p, (int32_t)i);
             while (c->first != TWILL_PRICE_NONE && c->sent < c->received) {
-                c->first = p->event[c->first].match;
+                c->first = p->step[c->first].match;
                 c->sent += c->first != TWILL_PRICE_NONE ? weight_of(p, c->first) : 0;
             }
-            p->event[i].match = c->first;
+            p->step[i].match = c->first;
             all = all && c->first != TWILL_PRICE_NONE;
         }
     }
@@ -372,77 +397,33 @@ static twill_status match(struct twill_pricing *p)
     free(t.channel);
     /* Let each SEND know the first RECV that waits for it, or none. */
     for (uint32_t i = 0; i < p->steps; i++)
-        if (p->step[i].op == TWILL_STEP_SEND)
-            p->event[i].match = TWILL_PRICE_NONE;
+        if (p->step[i].step.op == TWILL_STEP_SEND)
+            p->step[i].match = TWILL_PRICE_NONE;
     for (uint32_t i = p->steps; i-- > 0;)
-        if (step_receives(p, i) && p->event[i].match != TWILL_PRICE_NONE)
-            p->event[p->event[i].match].match = (int32_t)i;
-    return all || p->unit.kind == TWILL_PRICE_WORLD ? TWILL_OK : TWILL_PENDING;
+        if (step_receives(p, i) && p->step[i].match != TWILL_PRICE_NONE)
+            p->step[p->step[i].match].match = (int32_t)i;
+    return all || p->unit == TWILL_PRICE_WORLD ? TWILL_OK : TWILL_PENDING;
 }
 
 /* --- creating --------------------------------------------------------------------------------- */
 
-/* Number the ports by the first rank of each unit. first: [size of the world] scratch. */
-static void number_ports(struct twill_pricing *p, uint32_t *first)
-{
-    const struct twill_world *w = p->world;
-    for (unsigned level = 0; level <= TWILL_LEVEL_NODE; level++) {
-        const uint32_t *of = level == TWILL_LEVEL_NODE ? w->node : w->unit[level];
-        memset(first, 0, w->size * sizeof(*first));
-        for (uint32_t i = 0; i < p->unit.size && of != NULL; i++) {
-            uint32_t *leader = &first[of[p->unit.rank[i]]];
-            if (*leader == 0 || p->unit.kind == TWILL_PRICE_RANKS)
-                *leader = i + 1;
-            p->run.port[level * p->unit.size + i] = *leader - 1;
-        }
-    }
-}
-
-static bool allocate_run(struct twill_pricing *p)
-{
-    struct twill_price_resources *r = &p->run;
-    size_t size = p->unit.size, ports = size * TWILL_LEVEL_NODE;
-    r->count = 3 * size + 2 * ports;
-    r->core = malloc(r->count * sizeof(*r->core));
-    r->inlet = malloc(size * sizeof(*r->inlet));
-    r->in = malloc(size * sizeof(*r->in));
-    r->core_of = malloc(size * sizeof(*r->core_of));
-    r->port = calloc(ports + size, sizeof(*r->port));
-    p->event = malloc((p->steps + 1) * sizeof(*p->event));
-    p->heap = malloc((p->lanes + 1) * sizeof(*p->heap));
-    for (unsigned puts = 0; puts < 2; puts++)
-        p->flag[puts] = malloc(size * TWILL_SCHEDULE_LANES * sizeof(*p->flag[puts]));
-    uint32_t *scratch = malloc(p->world->size * sizeof(*scratch));
-    bool all = r->core != NULL && r->inlet != NULL && r->in != NULL && r->core_of != NULL &&
-               r->port != NULL && p->event != NULL && p->heap != NULL && p->flag[0] != NULL &&
-               p->flag[1] != NULL && scratch != NULL;
-    if (all) {
-        r->link = r->core + size;
-        r->out = r->link + size;
-        r->into = r->out + ports + size;
-        number_ports(p, scratch);
-    }
-    free(scratch);
-    return all;
-}
-
 /* Prepare to run a kind of unit with at most `steps` steps. Returns TWILL_PENDING if it has more,
  * or cannot represent the others. */
 static twill_status prepare_unit(struct twill_pricing *p, const struct twill_price_query *q,
-                                 enum twill_price_unit_kind kind, uint64_t steps)
+                                 enum twill_price_unit unit, uint64_t steps)
 {
     bool fits;
     drop_unit(p);
-    choose_unit(p, kind);
-    if (p->unit.size > steps || (kind == TWILL_PRICE_NODE && !is_regular(p->world)))
+    choose_unit(p, unit);
+    if (p->size > steps || (unit == TWILL_PRICE_NODE && !is_regular(p->world)))
         return TWILL_PENDING;
     TWILL_TRY(q->error, compare_units(p, q, steps, &fits));
     if (!fits)
         return TWILL_PENDING;
     twill_status status = emit_unit(p, q, steps < INT32_MAX ? steps : INT32_MAX);
     if (status == TWILL_OK)
-        status = allocate_run(p) ? match(p) : TWILL_ERR_MEMORY;
-    if (status == TWILL_OK && kind != TWILL_PRICE_WORLD) { /* by itself it may never end */
+        status = match(p);
+    if (status == TWILL_OK && unit != TWILL_PRICE_WORLD) { /* by itself it may never end */
         twill_price_set_call(p, twill_machine_model_at(0), twill_wide_elements(TWILL_U8));
         status = twill_price_run(p, 0) != TWILL_PRICE_NEVER ? TWILL_OK : TWILL_PENDING;
     }

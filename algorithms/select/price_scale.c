@@ -114,7 +114,7 @@ twill_status twill_price_prepare_scaled(struct twill_pricing *p, const struct tw
     shape.root = 0; /* a sample may lack the root, and the price hardly depends on it */
     *scale =
         (struct twill_price_scale){.units = p->world->nodes > 1 ? p->world->nodes : p->world->size};
-    p->unit.kind = TWILL_PRICE_SCALED;
+    p->unit = TWILL_PRICE_SCALED;
     twill_status status = prepare_samples(scale, p, &small, steps);
     if (status == TWILL_OK)
         status = find_leaving(&scale->leaving, p->world, &small);

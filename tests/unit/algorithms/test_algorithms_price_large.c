@@ -154,12 +154,12 @@ static void check_near(const struct brute *b, const struct twill_world *world, u
         struct twill_pricing *pricing;
         if (twill_pricing_create(&pricing, e->algorithm, world, &e->shape, 900, NULL) != TWILL_OK)
             continue;
-        modes[pricing->unit.kind]++;
+        modes[pricing->unit]++;
         const struct twill_pricing *sample = pricing->scale.sample[0];
-        bool alone = (sample != NULL ? sample : pricing)->unit.kind == TWILL_PRICE_RANKS;
-        unsigned most_off = pricing->unit.kind != TWILL_PRICE_NODE ? percent
-                            : wraps(e->algorithm)                  ? 8
-                                                                   : 2;
+        bool alone = (sample != NULL ? sample : pricing)->unit == TWILL_PRICE_RANKS;
+        unsigned most_off = pricing->unit != TWILL_PRICE_NODE ? percent
+                            : wraps(e->algorithm)             ? 8
+                                                              : 2;
         for (size_t i = 0; i < PRICE_LARGE_SIZES && e->price[i] != TWILL_PRICE_NEVER; i++) {
             uint64_t price =
                 twill_pricing_at(pricing, b->model, sizes[i], twill_wide_elements(TWILL_F32));
