@@ -43,7 +43,7 @@ bool twill_emit_circulant(struct twill_emitter *e, const struct twill_group *g,
 
 /* A binomial tree broadcast from the group's member number `root`, in two halves, so that a node
  * can be served while messages are posted: receive into DST; post the sends (returns whether a WAIT
- * is due). Other trees: patterns/tree.h. */
+ * is due). Other trees: patterns/knomial.h. */
 void twill_emit_tree_receive(struct twill_emitter *e, const struct twill_group *g, uint32_t root);
 bool twill_emit_tree_send(struct twill_emitter *e, const struct twill_group *g, uint32_t root,
                           enum twill_space from);

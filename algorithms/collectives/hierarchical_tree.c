@@ -12,7 +12,7 @@
  * blocks, and the head collects them. */
 #include "algorithms/collectives/cores.h"
 #include "algorithms/patterns/intra_node.h"
-#include "algorithms/patterns/tree.h"
+#include "algorithms/patterns/knomial.h"
 
 #include <stdlib.h>
 

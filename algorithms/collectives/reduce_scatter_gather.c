@@ -9,7 +9,7 @@
  *
  * Only the root has a DST: the other ranks keep their final blocks in TMP. */
 #include "algorithms/collectives/cores.h"
-#include "algorithms/patterns/tree.h"
+#include "algorithms/patterns/knomial.h"
 
 static bool applies(const struct twill_world *world, const struct twill_shape *shape)
 {

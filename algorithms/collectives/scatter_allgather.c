@@ -9,7 +9,7 @@
  *
  * The mirror image for reduce is reduce_scatter_gather. */
 #include "algorithms/collectives/cores.h"
-#include "algorithms/patterns/tree.h"
+#include "algorithms/patterns/knomial.h"
 
 /* With two ranks one would send back the half that it received: a tree sends less. */
 static bool applies(const struct twill_world *world, const struct twill_shape *shape)

@@ -12,8 +12,8 @@
  *               4 -> 5, 6 -> 7    The largest subtree goes first on the way down
  *
  * A subtree has consecutive numbers: that keeps a reduction in order, and shards together. */
-#include "algorithms/patterns/tree.h"
 #include "algorithms/collectives/cores.h"
+#include "algorithms/patterns/knomial.h"
 
 static void tree_receive(struct twill_emitter *e, const struct twill_tree *t)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* K-nomial trees: their shape, reducing and gathering up, and scattering down. */
-#include "algorithms/patterns/tree.h"
+#include "algorithms/patterns/knomial.h"
 
 uint32_t twill_tree_me(const struct twill_tree *t)
 {

@@ -4,8 +4,8 @@
  * Members are numbered from the root: number 0 is the root, number v is the group's member (root +
  * v) % size. A number's parent is the number with its lowest non-zero digit, to the base `radix`,
  * set to 0. So the subtree of v consists of consecutive numbers from v on. */
-#ifndef TWILL_TREE_H
-#define TWILL_TREE_H
+#ifndef TWILL_KNOMIAL_H
+#define TWILL_KNOMIAL_H
 
 #include "algorithms/schedule/emit.h"
 
