@@ -1,12 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Declare the C interface for Python: write twill/_declarations.py from the public headers.
+"""Declare the C interface for Python: write the module twill._declarations from the public headers.
 
-    python3 lib/python/declare.py > lib/python/twill/_declarations.py
-    python3 lib/python/declare.py --check FILE.c      # a C file that compiles only if the declarations are right
-
-tests/unit/python/test_declarations.py compares the file in the tree with what this writes, and has a compiler compare
-it with the headers.
+    declare.py FILE.py            # the module, as the build does
+    declare.py --check FILE.c     # a C file that compiles only if the module is right
 """
 from __future__ import annotations
 
@@ -128,7 +125,7 @@ class Headers:
         return "\n".join(lines)
 
     def python(self) -> str:
-        out = ["# SPDX-License-Identifier: Apache-2.0", '"""The C interface. Written by lib/python/declare.py: do not edit."""',
+        out = ["# SPDX-License-Identifier: Apache-2.0", '"""The C interface. Written by lib/python/declare.py."""',
                "from __future__ import annotations", "",
                "from ctypes import (CFUNCTYPE, Structure, c_char_p, c_double, c_float, c_int, c_int32, c_size_t, c_uint64,",
                "                    c_void_p)",
@@ -175,13 +172,12 @@ class Headers:
 
 def main() -> None:
     headers = Headers()
-    if len(sys.argv) == 1:
-        sys.stdout.write(headers.python())
-        return
-    declared: dict = {}
-    source = (LIB / "python/twill/_declarations.py").read_text()
-    exec(compile(source, "_declarations.py", "exec"), declared)
-    pathlib.Path(sys.argv[2]).write_text(headers.check(declared))
+    text = headers.python()
+    if sys.argv[1] == "--check":
+        declared: dict = {}
+        exec(compile(text, "_declarations.py", "exec"), declared)
+        text = headers.check(declared)
+    pathlib.Path(sys.argv[-1]).write_text(text)
 
 
 if __name__ == "__main__":

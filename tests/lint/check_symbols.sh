@@ -214,17 +214,6 @@ check_probes() # library
 }
 [ -z "$(cached TWILL_HAVE_SDT)" ] || must_pass "probes" check_probes "$build/lib/libtwill.so"
 must_complain 'no probe wait_end' check_probes "$build/lib/libtwill-heap.so"
-# The declarations for Python are those of the headers: tests/unit/python/test_declarations.py has a compiler say so.
-check_declarations() # declarations
-{
-    python3 "$source/lib/python/declare.py" | cmp - "$1" || echo "run: python3 lib/python/declare.py >lib/python/twill/_declarations.py"
-}
-if command -v python3 >/dev/null; then
-    declarations=$source/lib/python/twill/_declarations.py
-    must_pass "declarations for Python" check_declarations "$declarations"
-    grep -v twill_allreduce_init "$declarations" >"$scratch/declarations.py"
-    must_complain 'run: python3 lib/python/declare.py' check_declarations "$scratch/declarations.py"
-fi
 must_pass "soname" check_soname "$build/lib/libtwill.so" libtwill.so.0
 must_pass "libtwill.a has no name without twill_" check_prefix "$build/lib/libtwill.a"
 finish
