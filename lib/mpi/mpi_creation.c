@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The calls that create and free communicators. The MPI makes them and checks the arguments; twill
- * then adopts the new communicator. Left alone are calls that return before all ranks have made
+/* The calls that create, revoke and free what the MPI below makes: communicators, which twill then
+ * adopts, windows, files and memory. Left alone are calls that return before all ranks have made
  * them (MPI_Comm_idup), and processes of another MPI_COMM_WORLD (MPI_Comm_spawn, sessions). */
-#include "lib/mpi/shim.h"
+#include "lib/mpi/mpi_clones.h"
+
+#include <limits.h>
 
 static int comm_made(int code, const MPI_Comm *comm)
 {
@@ -70,4 +72,178 @@ int MPI_Comm_disconnect(MPI_Comm *comm)
     int code = PMPI_Comm_disconnect(comm);
     twill_mpi_comms_reap();
     return code;
+}
+
+/* --- failure ---------------------------------------------------------------------------------- */
+
+/* Of user-level failure mitigation the MPIs do all but this: a revoked communicator also ends
+ * twill's collectives, on all its ranks. Those that follow are passed on, and the MPI refuses them.
+ * Communicators of MPIX_Comm_shrink() are not adopted. Agreements are the MPI's, under either
+ * name. */
+
+#if !defined(MPI_ABI_VERSION)
+int MPIX_Comm_revoke(MPI_Comm comm)
+{
+    if (twill_mpi.forked)
+        return twill_mpi_refuse_child();
+    int (*below)(MPI_Comm) = (int (*)(MPI_Comm))twill_mpi_below("PMPIX_Comm_revoke");
+    if (below == NULL)
+        return MPI_ERR_UNSUPPORTED_OPERATION;
+    int code = below(comm);
+    struct twill_mpi_comm *mine = twill_mpi_comm_find(comm);
+    if (code == MPI_SUCCESS && mine != NULL && mine->comm != NULL)
+        twill_mpi_clones_revoke(mine);
+    return code;
+}
+#endif
+
+/* mpi4py makes MPIX_Comm_iagree() of this reduction where the MPI has none, as MPICH. Programs call
+ * it before a collective on one rank and after it on another, as the function's name allows, and
+ * also when a rank has failed, after which twill's communicator takes no calls any more. */
+bool twill_mpi_is_agreement(const struct twill_mpi_call *call)
+{
+    return call->kind == TWILL_MPI_Allreduce && call->form == TWILL_MPI_NONBLOCKING &&
+           call->op == MPI_BAND && call->recv_count == 1 && call->recv_type == MPI_INT &&
+           !twill_mpi.has_iagree;
+}
+
+/* --- windows ---------------------------------------------------------------------------------- */
+
+static int window_freed(MPI_Win window, int keyval, void *value, void *extra)
+{
+    (void)window, (void)keyval, (void)value, (void)extra;
+    atomic_fetch_sub(&twill_mpi.windows.open, 1);
+    return MPI_SUCCESS;
+}
+
+void twill_mpi_windows_open(void)
+{
+    if (PMPI_Win_create_keyval(MPI_WIN_NULL_COPY_FN, window_freed, &twill_mpi.windows.keyval,
+                               NULL) != MPI_SUCCESS)
+        twill_mpi.windows.keyval = MPI_KEYVAL_INVALID;
+}
+
+void twill_mpi_windows_close(void)
+{
+    if (twill_mpi.windows.keyval != MPI_KEYVAL_INVALID)
+        PMPI_Win_free_keyval(&twill_mpi.windows.keyval);
+}
+
+/* A window without the attribute is counted until the end. */
+int twill_mpi_window_made(int code, const MPI_Win *window)
+{
+    if (code != MPI_SUCCESS)
+        return code;
+    atomic_fetch_add(&twill_mpi.windows.open, 1);
+    if (twill_mpi.windows.keyval != MPI_KEYVAL_INVALID)
+        PMPI_Win_set_attr(*window, twill_mpi.windows.keyval, NULL);
+    return code;
+}
+
+/* Define a call that makes *window. */
+#define WINDOW(name, parameters, ...)                                                              \
+    int MPI_Win_##name parameters                                                                  \
+    {                                                                                              \
+        int code = PMPI_Win_##name(__VA_ARGS__, window);                                           \
+        return twill_mpi_window_made(code, window);                                                \
+    }
+WINDOW(create, (void *base, MPI_Aint size, int unit, MPI_Info info, MPI_Comm comm, MPI_Win *window),
+       base, size, unit, info, comm)
+WINDOW(allocate,
+       (MPI_Aint size, int unit, MPI_Info info, MPI_Comm comm, void *base, MPI_Win *window), size,
+       unit, info, comm, base)
+WINDOW(allocate_shared,
+       (MPI_Aint size, int unit, MPI_Info info, MPI_Comm comm, void *base, MPI_Win *window), size,
+       unit, info, comm, base)
+WINDOW(create_dynamic, (MPI_Info info, MPI_Comm comm, MPI_Win *window), info, comm)
+
+/* Those of MPI 4: without them the MPI has units of type int. */
+#define LARGE_WINDOW(name, parameters, older, ...)                                                 \
+    TWILL_EXPORTED int MPI_Win_##name##_c parameters;                                              \
+    int MPI_Win_##name##_c parameters                                                              \
+    {                                                                                              \
+        int(*newer) parameters = (int(*) parameters)twill_mpi_below("PMPI_Win_" #name "_c");       \
+        if (newer == NULL && unit > INT_MAX)                                                       \
+            return MPI_ERR_ARG;                                                                    \
+        return twill_mpi_window_made(newer != NULL ? newer(__VA_ARGS__) : older, window);          \
+    }
+LARGE_WINDOW(create,
+             (void *base, MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm,
+              MPI_Win *window),
+             PMPI_Win_create(base, size, (int)unit, info, comm, window), base, size, unit, info,
+             comm, window)
+LARGE_WINDOW(allocate,
+             (MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, void *base,
+              MPI_Win *window),
+             PMPI_Win_allocate(size, (int)unit, info, comm, base, window), size, unit, info, comm,
+             base, window)
+LARGE_WINDOW(allocate_shared,
+             (MPI_Aint size, MPI_Aint unit, MPI_Info info, MPI_Comm comm, void *base,
+              MPI_Win *window),
+             PMPI_Win_allocate_shared(size, (int)unit, info, comm, base, window), size, unit, info,
+             comm, base, window)
+
+/* --- files ------------------------------------------------------------------------------------ */
+
+int twill_mpi_file_opened(int code)
+{
+    if (code == MPI_SUCCESS)
+        atomic_fetch_add(&twill_mpi.windows.open, 1);
+    return code;
+}
+
+int twill_mpi_file_closed(int code)
+{
+    unsigned open = atomic_load(&twill_mpi.windows.open);
+    /* Not below 0: it may have been opened before we counted. */
+    while (code == MPI_SUCCESS && open > 0 &&
+           !atomic_compare_exchange_weak(&twill_mpi.windows.open, &open, open - 1))
+        ;
+    return code;
+}
+
+int MPI_File_open(MPI_Comm comm, const char *name, int mode, MPI_Info info, MPI_File *file)
+{
+    return twill_mpi_file_opened(PMPI_File_open(comm, name, mode, info, file));
+}
+
+int MPI_File_close(MPI_File *file)
+{
+    return twill_mpi_file_closed(PMPI_File_close(file));
+}
+
+/* --- memory ----------------------------------------------------------------------------------- */
+
+/* Memory of twill_alloc() need not be copied by collectives on a node. If twill has none left, the
+ * MPI allocates. twill has no use for the info argument. */
+
+/* Works as long as the context exists, also in callbacks that run at the very end. */
+int MPI_Alloc_mem(MPI_Aint size, MPI_Info info, void *baseptr)
+{
+    struct twill_mpi_memory *memory = &twill_mpi.memory;
+    void *given = NULL;
+    if (!atomic_load_explicit(&twill_mpi.ready, memory_order_acquire) || size <= 0 ||
+        baseptr == NULL)
+        return PMPI_Alloc_mem(size, info, baseptr);
+    if (twill_alloc(twill_mpi.context, &given, (size_t)size) != TWILL_OK) {
+        atomic_fetch_add(&memory->refused, 1);
+        return PMPI_Alloc_mem(size, info, baseptr);
+    }
+    atomic_fetch_add(&memory->allocations, 1);
+    atomic_fetch_add(&memory->bytes, (uint64_t)size);
+    atomic_fetch_add(&memory->out, 1);
+    *(void **)baseptr = given;
+    return MPI_SUCCESS;
+}
+
+int MPI_Free_mem(void *base)
+{
+    struct twill_mpi_memory *memory = &twill_mpi.memory;
+    if (twill_mpi.forked)
+        return MPI_SUCCESS; /* twill's is the parent's, and the MPI would take it for its own */
+    if (base == NULL || atomic_load(&memory->out) == 0 ||
+        twill_free(twill_mpi.context, base) != TWILL_OK)
+        return PMPI_Free_mem(base);
+    atomic_fetch_sub(&memory->out, 1);
+    return MPI_SUCCESS;
 }

@@ -5,7 +5,7 @@
  * finalizes. */
 #include "lib/base/rest.h"
 #include "lib/mpi/detect/below.h"
-#include "lib/mpi/mpi_newer.h"
+#include "lib/mpi/shim.h"
 
 #include <dlfcn.h>
 #include <limits.h>

@@ -157,8 +157,8 @@ static void sum_up(struct mpi_report *report)
 
 /* --- writing ---------------------------------------------------------------------------------- */
 
-/* Write a call's name as MPI has it: Allreduce, Iallreduce, Allreduce_init. */
-static void form_name(int kind, int form, char *name, size_t bytes)
+void twill_mpi_form_name(enum twill_mpi_kind kind, enum twill_mpi_form form, char *name,
+                         size_t bytes)
 {
     const char *text = twill_mpi_kind_names[kind];
     if (form == TWILL_MPI_NONBLOCKING)
@@ -199,7 +199,7 @@ static void write_calls(FILE *file, const struct mpi_report *report)
             for (int i = 0; i < 2; i++)
                 total.ns[i] += row->ns[i];
             total.bytes += row->bytes;
-            form_name(k, f, name, sizeof(name));
+            twill_mpi_form_name(k, f, name, sizeof(name));
             if (row->calls[TWILL_MPI_WHY_TAKEN] + passed_on(row) > 0)
                 write_row(file, name, row, report->slowest[k][f]);
         }
@@ -219,7 +219,7 @@ static void write_reasons(FILE *file, const struct mpi_report *report)
                 if (!any)
                     fprintf(file, "twill-mpi:\ntwill-mpi: %-25s %10s  why\n", "passed on", "calls");
                 any = true;
-                form_name(k, f, name, sizeof(name));
+                twill_mpi_form_name(k, f, name, sizeof(name));
                 fprintf(file, "twill-mpi: %-25s %10llu  %s\n", name, (unsigned long long)calls,
                         why_names[w]);
             }

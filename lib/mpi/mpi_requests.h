@@ -23,7 +23,7 @@ struct twill_mpi_request {
     bool wraps;                   /* a request of the MPI's, and no call of twill: */
     MPI_Request below;            /* that request */
     int below_code;               /* what the MPI returned once it was complete */
-    int call;                     /* nonblocking: which of its communicator's, see mpi_refused.h */
+    int call; /* nonblocking: which of its communicator's, see twill_mpi_refusal */
     _Atomic int state;
     twill_status status;                      /* valid once complete */
     unsigned number;                          /* part of its handle */

@@ -8,7 +8,7 @@
  * returned: questions about types have no communicator, and their errors would go to the program's
  * handler. */
 #include "lib/base/lists.h"
-#include "lib/mpi/mpi_newer.h"
+#include "lib/mpi/shim.h"
 
 #include <limits.h>
 #include <stdlib.h>

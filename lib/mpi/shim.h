@@ -25,8 +25,7 @@
 #include <stdbool.h>
 
 #include "lib/mpi/mpi_collectives.h"
-#include "lib/mpi/mpi_handles.h"
-#include "lib/mpi/mpi_refused.h"
+#include "lib/twill.h"
 
 /* --- a call ----------------------------------------------------------------------------------- */
 
@@ -38,6 +37,10 @@ enum twill_mpi_form {
     TWILL_MPI_PERSISTENT,
     TWILL_MPI_FORM_COUNT
 };
+
+/* Write a call's name as MPI has it: Allreduce, Iallreduce, Allreduce_init. */
+void twill_mpi_form_name(enum twill_mpi_kind kind, enum twill_mpi_form form, char *name,
+                         size_t bytes);
 
 /* Why a call is passed on to the MPI. The texts appear in the report. */
 #define TWILL_MPI_REASONS(X)                                                                       \
@@ -78,11 +81,64 @@ struct twill_mpi_call {
 enum twill_mpi_why twill_mpi_run(const struct twill_mpi_call *call, MPI_Request *request,
                                  int *code);
 
+/* --- functions that the MPI below or its header may lack: of MPI 4 and later, and MPIX -------- */
+
 typedef void twill_mpi_function(void);
-struct twill_mpi_newer { /* a function of the MPI below that it may lack; see mpi_newer.h */
+struct twill_mpi_newer { /* a function of the MPI below that it may lack */
     _Atomic bool known;
     twill_mpi_function *_Atomic function;
 };
+/* Return a function of the MPI below by its name, or NULL. */
+twill_mpi_function *twill_mpi_below(const char *name);
+
+#if defined(MPI_SESSION_NULL)
+typedef MPI_Session twill_mpi_session;
+#else
+typedef void *twill_mpi_session; /* in the standard ABI and Open MPI 5 */
+#endif
+TWILL_EXPORTED int MPI_Session_init(MPI_Info info, MPI_Errhandler errhandler,
+                                    twill_mpi_session *session);
+
+#if !defined(MPI_ABI_VERSION) /* the standard ABI has no such function */
+TWILL_EXPORTED int MPIX_Comm_revoke(MPI_Comm comm);
+#endif
+
+/* --- calls that the MPI refuses to one rank while others wait in twill (mpi_refused.c) -------- */
+
+#define TWILL_MPI_TAG_REFUSED 1 /* of the messages on `shadow` */
+
+/* What a notice of a refused call has. */
+struct twill_mpi_notice {
+    int number; /* of the communicator */
+    int call;   /* which of its calls, from 1 */
+    int kind;   /* enum twill_mpi_kind */
+};
+
+/* Part of what is known of a communicator. */
+struct twill_mpi_refusal {
+    int number;        /* equal on its ranks, and of no other communicator of any of them */
+    int calls;         /* that this rank has begun in twill, but for persistent ones */
+    int waits_in;      /* kind of the blocking call under way, or -1 */
+    int own;           /* the last call that was refused to this rank; 0: none */
+    _Atomic int of;    /* the last call that was refused to another, by its notice; 0: none */
+    int kind, rank;    /* of it: enum twill_mpi_kind, and the rank in MPI_COMM_WORLD */
+    uint64_t found_at; /* when the notice was found */
+    struct twill_mpi_notice notice; /* that this rank has sent */
+    _Atomic bool given_up;          /* a call was given up, and the twill communicator with it */
+};
+
+struct twill_mpi_comm;
+/* The MPI has refused this call: tell the other ranks, if twill makes the calls of its
+ * communicator. */
+void twill_mpi_refused(const struct twill_mpi_call *call);
+/* Read the notices that have come, and look whether a call is to be given up. Between polls. */
+void twill_mpi_refusals_read(void);
+void twill_mpi_refusals_check(void);
+/* Return whether a call failed because it was given up, so that it must not be passed on. */
+bool twill_mpi_is_given_up(struct twill_mpi_comm *comm, twill_status status);
+/* Of mpi_comms.c: translate the ranks of a communicator to those of `shadow`. */
+bool twill_mpi_world_ranks(MPI_Comm handle, int size, int *ranks);
+
 /* --- communicators (mpi_comms.c) -------------------------------------------------------------- */
 
 /* Replace numbers by the maximum of all ranks', or INT_MAX if the MPI fails. Collective. */
@@ -291,7 +347,7 @@ enum twill_mpi_why twill_mpi_run_blocking(const struct twill_mpi_call *call,
  * then the program's. */
 bool twill_mpi_is_revoked(struct twill_mpi_comm *comm, twill_status status);
 /* Return whether a call is an agreement of the ranks, which the MPI below has no function for.
- * Equal on all ranks (mpi_revoke.c). */
+ * Equal on all ranks (mpi_creation.c). */
 bool twill_mpi_is_agreement(const struct twill_mpi_call *call);
 /* Return the code that an entry point returns for `status`, after calling the communicator's error
  * handler if it is an error. */
@@ -317,6 +373,43 @@ int twill_mpi_refuse_child(void);
 /* Print a line to standard error unless TWILL_LOG=none. */
 void twill_mpi_say(const char *format, ...) TWILL_PRINTF(1, 2);
 /* --- requests (mpi_requests.c) ---------------------------------------------------------------- */
+
+/* Handles that the MPI below never makes. Open MPI: addresses that cannot be mapped. MPICH:
+ * integers tagged as requests (11 << 26) but of no kind of request. The ABI: those of these that
+ * are odd, so that no address is one, and that Fortran libraries for MPICH's handles can keep them
+ * as integers. The bits below number our requests from 1. */
+#if defined(OPEN_MPI)
+#define TWILL_MPI_REQUESTS_BASE ((uintptr_t)1 << 63)
+#define TWILL_MPI_REQUESTS_ODD  0u
+typedef uintptr_t twill_mpi_request_bits;
+#elif defined(MPI_ABI_VERSION)
+#define TWILL_MPI_REQUESTS_BASE 0x2c000000u
+#define TWILL_MPI_REQUESTS_ODD  1u
+typedef uintptr_t twill_mpi_request_bits;
+#else
+#define TWILL_MPI_REQUESTS_BASE 0x2c000000u
+#define TWILL_MPI_REQUESTS_ODD  0u
+typedef unsigned twill_mpi_request_bits;
+#endif
+#define TWILL_MPI_REQUEST_SLABS (20u - TWILL_MPI_REQUESTS_ODD) /* of 64, 128, 256 ... requests */
+/* Return a number that is no request's, or beyond all, if the handle is not one of ours. */
+static inline twill_mpi_request_bits twill_mpi_request_number(MPI_Request handle)
+{
+    const twill_mpi_request_bits bits = (twill_mpi_request_bits)handle - TWILL_MPI_REQUESTS_BASE;
+    if (TWILL_MPI_REQUESTS_ODD != 0)
+        return bits % 2 != 0 ? bits / 2 : 0;
+    return bits;
+}
+static inline MPI_Request twill_mpi_request_numbered(unsigned number)
+{
+    return (MPI_Request)(TWILL_MPI_REQUESTS_BASE +
+                         (twill_mpi_request_bits)number * (1 + TWILL_MPI_REQUESTS_ODD) +
+                         TWILL_MPI_REQUESTS_ODD);
+}
+static inline bool twill_mpi_request_is_ours(MPI_Request handle)
+{
+    return twill_mpi_request_number(handle) - 1 < (1u << (26 - TWILL_MPI_REQUESTS_ODD)) - 1;
+}
 
 struct twill_mpi_request;
 struct twill_mpi_requests {
@@ -347,7 +440,8 @@ void twill_mpi_requests_end(void);
 /* Let the MPI below make progress on its own messages. */
 void twill_mpi_progress(void);
 
-/* --- what needs the MPI's progress (mpi_windows.c) -------------------------------------------- */
+/* --- what needs the MPI's progress (mpi_creation.c, mpi_progress.c)
+ * -------------------------------------------- */
 
 struct twill_mpi_windows {
     _Atomic unsigned open; /* windows and files */
@@ -366,7 +460,8 @@ void twill_mpi_started(void);
 /* Let the MPI make progress after a collective on `comm` has completed. */
 void twill_mpi_progress_windows(const struct twill_mpi_comm *comm);
 
-/* --- erroneous calls (mpi_check.c) ------------------------------------------------------------ */
+/* --- erroneous calls (mpi_refused.c) ------------------------------------------------------------
+ */
 
 /* Find out whether the MPI below checks arguments. Needs `shadow`. */
 void twill_mpi_checks_find(void);
@@ -445,7 +540,7 @@ static inline void twill_mpi_unlock(struct twill_mpi_comm *comm)
         pthread_mutex_unlock(&comm->lock);
 }
 
-/* Called after each completed collective; see mpi_windows.c. */
+/* Called after each completed collective; see mpi_progress.c. */
 static inline void twill_mpi_completed(const struct twill_mpi_comm *comm)
 {
     if (TWILL_UNLIKELY(atomic_load_explicit(&twill_mpi.windows.open, memory_order_relaxed) > 0 ||

@@ -25,7 +25,7 @@ RESTING = r"\b(sched_yield|nanosleep|usleep|clock_nanosleep|twill_yield|twill_na
 RESTS = {
     "lib/mpi/mpi_comms.c": "the end of the MPI's own barriers, which only its calls advance",
     "lib/mpi/mpi_init.c": "a collective of the MPI, before twill is there",
-    "lib/mpi/mpi_yield.c": "requests of the MPI, which only its calls advance",
+    "lib/mpi/mpi_progress.c": "requests of the MPI, which only its calls advance",
 }
 BELOW = ("lib/base/", "lib/job/", "lib/engine/", "lib/wait/", "fabric/")
 TIMES = "lib/base/times.h"

@@ -1,12 +1,146 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The entry points that take arrays of requests. Arrays without our requests are passed on after
- * one scan.
- *
- * Else ours are taken out of the program's array, which leaves one that the MPI below understands,
- * with MPI_REQUEST_NULL in their places, and put back before the program sees it again: no copy is
- * made. */
+/* The entry points that take requests. One of the MPI's is passed on after one comparison, an array
+ * without our requests after one scan. Of other arrays ours are taken out of the program's memory,
+ * which leaves one that the MPI below understands, with MPI_REQUEST_NULL in their places, and put
+ * back before the program sees it again: no copy is made. */
 #include "lib/base/times.h"
 #include "lib/mpi/mpi_requests.h"
+
+void twill_mpi_status_empty(MPI_Status *status)
+{
+    MPI_Request none = MPI_REQUEST_NULL;
+    int flag;
+    if (status != MPI_STATUS_IGNORE)
+        (void)PMPI_Test(&none, &flag, status);
+}
+
+static MPI_Status *status_at(MPI_Status *statuses, int i)
+{
+    return statuses == MPI_STATUSES_IGNORE ? MPI_STATUS_IGNORE : &statuses[i];
+}
+
+static bool handle_is_ours(const MPI_Request *request)
+{
+    return request != NULL && twill_mpi_request_is_ours(*request);
+}
+
+/* Complete a request that is not under way. */
+static int collect_handle(struct twill_mpi_request *mine, MPI_Request *request)
+{
+    struct twill_mpi_fault fault = TWILL_MPI_NO_FAULT;
+    int code = twill_mpi_request_collect(mine, request, &fault);
+    twill_mpi_raise(&fault);
+    return code;
+}
+
+int MPI_Wait(MPI_Request *request, MPI_Status *status)
+{
+    if (!handle_is_ours(request))
+        return PMPI_Wait(request, status);
+    struct twill_mpi_request *mine = twill_mpi_request_find(*request);
+    if (mine == NULL)
+        return twill_mpi_request_refuse(NULL);
+    twill_mpi_request_wait(mine);
+    twill_mpi_status_empty(status);
+    return collect_handle(mine, request);
+}
+
+int MPI_Test(MPI_Request *request, int *flag, MPI_Status *status)
+{
+    if (!handle_is_ours(request) || flag == NULL)
+        return PMPI_Test(request, flag, status);
+    struct twill_mpi_request *mine = twill_mpi_request_find(*request);
+    if (mine == NULL)
+        return twill_mpi_request_refuse(NULL);
+    *flag = twill_mpi_request_poll(mine);
+    if (!*flag) {
+        twill_mpi_progress();
+        return MPI_SUCCESS;
+    }
+    twill_mpi_status_empty(status);
+    return collect_handle(mine, request);
+}
+
+int MPI_Request_get_status(MPI_Request request, int *flag, MPI_Status *status)
+{
+    if (!handle_is_ours(&request) || flag == NULL)
+        return PMPI_Request_get_status(request, flag, status);
+    struct twill_mpi_request *mine = twill_mpi_request_find(request);
+    if (mine == NULL)
+        return twill_mpi_request_refuse(NULL);
+    *flag = twill_mpi_request_poll(mine);
+    if (*flag)
+        twill_mpi_status_empty(status);
+    else
+        twill_mpi_progress();
+    return MPI_SUCCESS;
+}
+
+/* Return whether the MPI refuses to free such a request while it is under way. MPI forbids it for
+ * nonblocking collectives. Persistent ones Open MPI refuses, too, and MPICH frees once complete. */
+static bool free_is_refused(enum twill_mpi_form form)
+{
+#if defined(OPEN_MPI)
+    return form != TWILL_MPI_BLOCKING;
+#else
+    return form == TWILL_MPI_NONBLOCKING;
+#endif
+}
+
+int MPI_Request_free(MPI_Request *request)
+{
+    if (!handle_is_ours(request))
+        return PMPI_Request_free(request);
+    struct twill_mpi_request *mine = twill_mpi_request_find(*request);
+    if (mine == NULL || (free_is_refused(mine->bound.form) && !twill_mpi_request_poll(mine)))
+        return twill_mpi_request_refuse(mine);
+    twill_mpi_request_free(mine);
+    *request = MPI_REQUEST_NULL;
+    return MPI_SUCCESS;
+}
+
+int MPI_Cancel(MPI_Request *request)
+{
+    return handle_is_ours(request) ? twill_mpi_request_refuse(twill_mpi_request_find(*request))
+                                   : PMPI_Cancel(request);
+}
+
+static int start_handle(MPI_Request *request)
+{
+    struct twill_mpi_request *mine = twill_mpi_request_find(*request);
+    return mine != NULL ? twill_mpi_request_start(mine) : twill_mpi_request_refuse(NULL);
+}
+
+int MPI_Start(MPI_Request *request)
+{
+    if (handle_is_ours(request))
+        return start_handle(request);
+    twill_mpi_started();
+    return PMPI_Start(request);
+}
+
+/* In array order, which matters for collectives. */
+int MPI_Startall(int count, MPI_Request requests[])
+{
+    int code = MPI_SUCCESS, first = 0;
+    for (int i = 0; requests != NULL && i < count && code == MPI_SUCCESS; i++) {
+        if (!twill_mpi_request_is_ours(requests[i]))
+            continue;
+        if (i > first) {
+            twill_mpi_started();
+            code = PMPI_Startall(i - first, requests + first);
+        }
+        if (code == MPI_SUCCESS)
+            code = start_handle(&requests[i]);
+        first = i + 1;
+    }
+    if (code != MPI_SUCCESS || (first > 0 && first == count))
+        return code;
+    twill_mpi_started();
+    return PMPI_Startall(count - first, requests == NULL ? NULL : requests + first);
+}
+
+/* --- several requests ------------------------------------------------------------------------- */
 
 /* Our requests of an array, in its order. */
 struct taken {
@@ -70,11 +204,6 @@ static int collect_taken(struct taken *taken, struct twill_mpi_request **link)
     mine->index = -1;
     taken->requests[index] = twill_mpi_request_handle(mine);
     return twill_mpi_request_collect(mine, &taken->requests[index], &taken->fault);
-}
-
-static MPI_Status *status_at(MPI_Status *statuses, int i)
-{
-    return statuses == MPI_STATUSES_IGNORE ? MPI_STATUS_IGNORE : &statuses[i];
 }
 
 static void set_error(MPI_Status *status, int code)
@@ -375,4 +504,162 @@ int MPI_Testsome(int incount, MPI_Request requests[], int *outcount, int indices
         twill_mpi_progress();
     put_back(&taken);
     return code;
+}
+
+/* --- several requests that are only looked at (MPI 4.1) --------------------------------------- */
+
+/* Arrays without our requests are passed on to MPIs that have these calls; otherwise each request
+ * is looked at in turn, where a persistent request of the MPI that was not started counts as
+ * complete. */
+
+TWILL_EXPORTED int MPI_Request_get_status_all(int count, const MPI_Request requests[], int *flag,
+                                              MPI_Status statuses[]);
+TWILL_EXPORTED int MPI_Request_get_status_any(int count, const MPI_Request requests[], int *index,
+                                              int *flag, MPI_Status *status);
+TWILL_EXPORTED int MPI_Request_get_status_some(int incount, const MPI_Request requests[],
+                                               int *outcount, int indices[], MPI_Status statuses[]);
+
+/* Return the MPI's function if the array is to be passed on, else NULL. */
+static twill_mpi_function *passed_to(int count, const MPI_Request *requests, const char *name)
+{
+    for (int i = 0; requests != NULL && i < count; i++)
+        if (twill_mpi_request_is_ours(requests[i]))
+            return NULL;
+    return twill_mpi_below(name);
+}
+
+/* Return whether a request takes part: no null handle, and no persistent one of ours that was not
+ * started. */
+static bool is_active(MPI_Request request)
+{
+    if (request == MPI_REQUEST_NULL)
+        return false;
+    if (!twill_mpi_request_is_ours(request))
+        return true;
+    const struct twill_mpi_request *mine = twill_mpi_request_find(request);
+    return mine == NULL || twill_mpi_request_state(mine) != TWILL_MPI_REQUEST_IDLE;
+}
+
+int MPI_Request_get_status_all(int count, const MPI_Request requests[], int *flag,
+                               MPI_Status statuses[])
+{
+    int (*passed)(int, const MPI_Request *, int *, MPI_Status *) =
+        (int (*)(int, const MPI_Request *, int *, MPI_Status *))passed_to(
+            count, requests, "PMPI_Request_get_status_all");
+    if (passed != NULL)
+        return passed(count, requests, flag, statuses);
+    int code = MPI_SUCCESS, one = 1;
+    *flag = 1;
+    for (int i = 0; i < count && code == MPI_SUCCESS; i++) {
+        code = MPI_Request_get_status(requests[i], &one, status_at(statuses, i));
+        *flag = *flag && one;
+    }
+    return code;
+}
+
+int MPI_Request_get_status_any(int count, const MPI_Request requests[], int *index, int *flag,
+                               MPI_Status *status)
+{
+    int (*passed)(int, const MPI_Request *, int *, int *, MPI_Status *) =
+        (int (*)(int, const MPI_Request *, int *, int *, MPI_Status *))passed_to(
+            count, requests, "PMPI_Request_get_status_any");
+    if (passed != NULL)
+        return passed(count, requests, index, flag, status);
+    bool active = false;
+    *index = MPI_UNDEFINED;
+    for (int i = 0; i < count; i++) {
+        if (!is_active(requests[i]))
+            continue;
+        active = true;
+        int code = MPI_Request_get_status(requests[i], flag, status);
+        if (code == MPI_SUCCESS && *flag)
+            *index = i;
+        if (code != MPI_SUCCESS || *flag)
+            return code;
+    }
+    *flag = !active;
+    if (!active)
+        twill_mpi_status_empty(status);
+    if (!active && status != MPI_STATUS_IGNORE)
+        status->MPI_ERROR = MPI_SUCCESS; /* part of MPI's empty status */
+    return MPI_SUCCESS;
+}
+
+int MPI_Request_get_status_some(int incount, const MPI_Request requests[], int *outcount,
+                                int indices[], MPI_Status statuses[])
+{
+    int (*passed)(int, const MPI_Request *, int *, int *, MPI_Status *) =
+        (int (*)(int, const MPI_Request *, int *, int *, MPI_Status *))passed_to(
+            incount, requests, "PMPI_Request_get_status_some");
+    if (passed != NULL)
+        return passed(incount, requests, outcount, indices, statuses);
+    bool active = false;
+    *outcount = 0;
+    for (int i = 0; i < incount; i++) {
+        int flag = 0;
+        if (!is_active(requests[i]))
+            continue;
+        active = true;
+        int code = MPI_Request_get_status(requests[i], &flag, status_at(statuses, *outcount));
+        if (code != MPI_SUCCESS)
+            return code;
+        if (flag)
+            indices[(*outcount)++] = i;
+    }
+    if (!active)
+        *outcount = MPI_UNDEFINED;
+    return MPI_SUCCESS;
+}
+
+/* --- requests as integers --------------------------------------------------------------------- */
+
+/* Integers of our requests: beyond any index of Open MPI's tables; of MPICH's and the ABI's the
+ * handles themselves, see TWILL_MPI_REQUESTS_BASE. MPICH's handles are integers. */
+#undef MPI_Request_c2f
+#undef MPI_Request_f2c
+#if defined(OPEN_MPI)
+#define INTEGER_BASE        0x40000000
+#define below_c2f(value)    PMPI_Request_c2f(value)
+#define below_f2c(value)    PMPI_Request_f2c(value)
+#define integer_of(request) (INTEGER_BASE + (MPI_Fint)twill_mpi_request_number(request))
+#define request_of(integer)                                                                        \
+    ((integer) > INTEGER_BASE && (integer) < INTEGER_BASE + (1 << 26)                              \
+         ? twill_mpi_request_numbered((unsigned)((integer)-INTEGER_BASE))                          \
+         : MPI_REQUEST_NULL)
+#else
+#define integer_of(request) ((MPI_Fint)(uintptr_t)(request))
+#define request_of(integer) ((MPI_Request)(uintptr_t)(integer))
+#if defined(MPI_ABI_VERSION)
+#define below_c2f(value) PMPI_Request_toint(value)
+#define below_f2c(value) PMPI_Request_fromint(value)
+#else
+#define below_c2f(value) ((MPI_Fint)(value))
+#define below_f2c(value) ((MPI_Request)(value))
+#endif
+#endif
+
+TWILL_EXPORTED MPI_Fint MPI_Request_c2f(MPI_Request request);
+TWILL_EXPORTED MPI_Request MPI_Request_f2c(MPI_Fint request);
+TWILL_EXPORTED int MPI_Request_toint(MPI_Request request);
+TWILL_EXPORTED MPI_Request MPI_Request_fromint(int request);
+
+MPI_Fint MPI_Request_c2f(MPI_Request request)
+{
+    return twill_mpi_request_is_ours(request) ? integer_of(request) : below_c2f(request);
+}
+
+MPI_Request MPI_Request_f2c(MPI_Fint request)
+{
+    const MPI_Request found = request_of(request);
+    return twill_mpi_request_is_ours(found) ? found : below_f2c(request);
+}
+
+int MPI_Request_toint(MPI_Request request)
+{
+    return MPI_Request_c2f(request);
+}
+
+MPI_Request MPI_Request_fromint(int request)
+{
+    return MPI_Request_f2c(request);
 }

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What happens between the polls of a waiting loop. */
+/* How the MPI below makes progress: between the polls of a waiting loop, and after collectives
+ * while the program has operations that progress only inside calls of the MPI (windows, files,
+ * persistent and partitioned messages). Then a collective that twill has completed lets the MPI
+ * make progress before it returns, as the MPI's own collective would. MPICH, for one, reports a
+ * window as exposed until the target has read the messages of origins that are done. */
 #include "lib/base/rest.h"
 #include "lib/base/times.h"
 #include "lib/mpi/mpi_requests.h"
@@ -55,4 +59,23 @@ void twill_mpi_backoff(struct twill_mpi_backoff *backoff)
     }
     twill_yield();
     adapt_spins(twill_now() - before);
+}
+
+void twill_mpi_started(void)
+{
+    if (TWILL_UNLIKELY(!atomic_load_explicit(&twill_mpi.windows.messages, memory_order_relaxed)))
+        atomic_store(&twill_mpi.windows.messages, true);
+}
+
+/* One call progresses about one message of each sender. */
+#define TURNS_LEAST 4u
+#define TURNS_MOST  64u
+
+void twill_mpi_progress_windows(const struct twill_mpi_comm *comm)
+{
+    unsigned turns = 1;
+    if (atomic_load_explicit(&twill_mpi.windows.open, memory_order_relaxed) > 0)
+        turns = TURNS_LEAST + 2 * (unsigned)comm->size;
+    for (turns = turns < TURNS_MOST ? turns : TURNS_MOST; turns > 0; turns--)
+        twill_mpi_progress();
 }
