@@ -159,8 +159,8 @@ abi_calls()
 {
     started_ranks=3
     for program in random_calls handles ${TEST_MPI_LONG:+matrix}; do
-        (cd "$here/system/mpi" && compile_abi "$scratch/$program" "$program.c" harness.c cases.c layouts.c sides.c userops.c \
-            mpi_test_calls.c mpi_test_types.c) || fault "abi: $program.c does not compile"
+        (cd "$here/system/mpi" && compile_abi "$scratch/$program" "$program.c" harness.c calls.c operands.c cases.c sides.c) ||
+            fault "abi: $program.c does not compile"
         must_end 0 "abi: $program" started abi "$programs/yield.so $lib/libtwill-mpi-abi.so" \
             TEST_MPI_LONG= TEST_SEED=1 TWILL_MPI_REPORT="$scratch/report.$program" "$scratch/$program"
         grep "$program: .* cases, 0 wrong" "$scratch/output" || unsaid "abi: $program does not say what it has compared"

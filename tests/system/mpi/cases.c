@@ -2,7 +2,6 @@
 /* A case: one collective call by MPI and by PMPI, compared: see cases.h. The buffers are in
  * sides.c. */
 #include "cases.h"
-#include "sides.h"
 
 #include <stdio.h>
 #include <stdlib.h>

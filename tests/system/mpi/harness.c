@@ -123,6 +123,25 @@ void fill_bytes(void *memory, size_t bytes, uint64_t seed)
     memcpy(at, &word, bytes);
 }
 
+void comms_make(struct where where[SWEPT_COMMS])
+{
+    where[0] = (struct where){MPI_COMM_WORLD, "world", 0};
+    where[1].name = "reversed";
+    where[2].name = "dup";
+    where[3].name = "halves";
+    MPI_Comm_split(MPI_COMM_WORLD, 0, -harness.rank, &where[1].comm);
+    MPI_Comm_dup(where[1].comm, &where[2].comm);
+    MPI_Comm_split(MPI_COMM_WORLD, harness.rank % 2, harness.rank, &where[3].comm);
+    for (int i = 0; i < SWEPT_COMMS; i++)
+        PMPI_Comm_size(where[i].comm, &where[i].size);
+}
+
+void comms_free(struct where where[SWEPT_COMMS])
+{
+    for (int i = 1; i < SWEPT_COMMS; i++)
+        MPI_Comm_free(&where[i].comm);
+}
+
 static void complete_by_array(MPI_Request *request, int style)
 {
     MPI_Request all[3] = {MPI_REQUEST_NULL, *request, MPI_REQUEST_NULL};

@@ -60,6 +60,15 @@ uint64_t next(uint64_t *state);
 int below(uint64_t *state, int limit);
 void fill_bytes(void *memory, size_t bytes, uint64_t seed);
 long environment_number(const char *name, long otherwise);
+/* The communicators that sweeps use: all ranks, twice in reverse order, and half of them. */
+enum { SWEPT_COMMS = 4 };
+struct where {
+    MPI_Comm comm;
+    const char *name;
+    int size;
+};
+void comms_make(struct where where[SWEPT_COMMS]);
+void comms_free(struct where where[SWEPT_COMMS]);
 /* Complete the request in one of COMPLETION_STYLES ways. */
 void complete(MPI_Request *request, int style);
 enum { BY_TESTALL = 5, COMPLETION_STYLES = 9 };

@@ -6,28 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MATRIX_COMMS = 4 };
 static const int counts[] = {0, 1, 3, 17, 211, 4001};
-
-struct where {
-    MPI_Comm comm;
-    const char *name;
-    int size;
-};
-
-/* All ranks, all ranks in reverse order, and some. */
-static void make_comms(struct where where[MATRIX_COMMS])
-{
-    where[0] = (struct where){MPI_COMM_WORLD, "world", 0};
-    where[1].name = "reversed";
-    where[2].name = "dup";
-    where[3].name = "halves";
-    MPI_Comm_split(MPI_COMM_WORLD, 0, -harness.rank, &where[1].comm);
-    MPI_Comm_dup(where[1].comm, &where[2].comm);
-    MPI_Comm_split(MPI_COMM_WORLD, harness.rank % 2, harness.rank, &where[3].comm);
-    for (int i = 0; i < MATRIX_COMMS; i++)
-        PMPI_Comm_size(where[i].comm, &where[i].size);
-}
 
 /* The random choices of a sweep. Each sweep has its own: a communicator that is larger on one rank
  * than on another draws more there, and the next sweep covers all ranks again. */
@@ -195,20 +174,19 @@ static void sweep_matrix(void (*body)(const struct where *where, struct luck *lu
 
 int main(int argc, char **argv)
 {
-    static struct where where[MATRIX_COMMS];
+    static struct where where[SWEPT_COMMS];
     harness_begin(&argc, &argv, "matrix");
     bases_find();
     userops_make();
-    make_comms(where);
-    for (int i = 0; i < (harness.thorough ? MATRIX_COMMS : 2); i++)
+    comms_make(where);
+    for (int i = 0; i < (harness.thorough ? SWEPT_COMMS : 2); i++)
         sweep_matrix(matrix_sweep_calls, &where[i]);
     sweep_matrix(sweep_operations, &where[0]);
     sweep_matrix(sweep_user_operations, &where[2]);
     sweep_matrix(sweep_layouts, &where[0]);
     sweep_matrix(sweep_layouts, &where[3]);
     sweep_matrix(sweep_large, &where[0]);
-    for (int i = 1; i < MATRIX_COMMS; i++)
-        MPI_Comm_free(&where[i].comm);
+    comms_free(where);
     userops_free();
     return harness_end();
 }

@@ -6,20 +6,19 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { FUZZ_COMMS = 4, FUZZ_AT_ONCE = 6, MESSAGES = 2, REQUESTS = FUZZ_AT_ONCE + 2 * MESSAGES + 1 };
+enum { FUZZ_AT_ONCE = 6, MESSAGES = 2, REQUESTS = FUZZ_AT_ONCE + 2 * MESSAGES + 1 };
 
-static MPI_Comm comms[FUZZ_COMMS];
-static const char *const names[FUZZ_COMMS] = {"world", "reversed", "dup", "halves"};
+static struct where comms[SWEPT_COMMS];
 
 static void draw_spec(struct spec *spec, uint64_t *seed)
 {
     static const int counts[] = {0, 1, 2, 7, 60, 999, 5003, 40009};
-    int where = below(seed, FUZZ_COMMS);
+    const struct where *where = &comms[below(seed, SWEPT_COMMS)];
     do {
         *spec = (struct spec){.call = (enum call)below(seed, CALLS),
                               .form = (enum form)below(seed, FORMS),
-                              .comm = comms[where],
-                              .where = names[where],
+                              .comm = where->comm,
+                              .where = where->name,
                               .root = below(seed, harness.size),
                               .count = counts[below(seed, 8)],
                               .base = &bases.base[below(seed, bases.count)],
@@ -154,15 +153,11 @@ int main(int argc, char **argv)
     uint64_t seed = mix(harness.seed, 4711);
     bases_find();
     userops_make();
-    comms[0] = MPI_COMM_WORLD;
-    MPI_Comm_split(MPI_COMM_WORLD, 0, -harness.rank, &comms[1]);
-    MPI_Comm_dup(comms[1], &comms[2]);
-    MPI_Comm_split(MPI_COMM_WORLD, harness.rank % 2, harness.rank, &comms[3]);
+    comms_make(comms);
     long rounds = environment_number("TEST_ROUNDS", harness.thorough ? 5000 : 300);
     for (int i = 0; i < rounds; i++)
         round_of(i, &seed);
-    for (int i = 1; i < FUZZ_COMMS; i++)
-        MPI_Comm_free(&comms[i]);
+    comms_free(comms);
     userops_free();
     return harness_end();
 }

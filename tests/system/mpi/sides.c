@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The buffers of a case, with guards around them: see sides.h. */
-#include "sides.h"
+/* The buffers of a case, with guards around them: see cases.h. */
+#include "cases.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The collective calls of MPI in all their forms: see mpi_test_calls.h. */
-#include "mpi_test_calls.h"
+/* The collective calls of MPI in all their forms: see cases.h. */
+#include "cases.h"
 
 #include <sched.h>
 
@@ -89,6 +89,7 @@ static int refer_request(int code, MPI_Request *request)
         (void)request;                                                                             \
         return REFERENCE(Name, name, args);                                                        \
     }
+FUNCTIONS(BARRIER, Barrier, barrier, (a->comm), )
 ALL_CALLS(FUNCTIONS)
 
 #if HAS_LARGE
@@ -111,29 +112,6 @@ ALL_CALLS(FUNCTIONS_C)
 #else
 #define LARGE_FORMS(name) NULL, NULL, NULL
 #endif
-
-static int call_barrier(const struct arguments *a, MPI_Request *request)
-{
-    (void)request;
-    return MPI_Barrier(a->comm);
-}
-
-static int start_barrier(const struct arguments *a, MPI_Request *request)
-{
-    return MPI_Ibarrier(a->comm, request);
-}
-
-static int init_barrier(const struct arguments *a, MPI_Request *request)
-{
-    return PERSISTENT(Barrier)(a->comm, MPI_INFO_NULL, request);
-}
-
-static int reference_barrier(const struct arguments *a)
-{
-    MPI_Request request = MPI_REQUEST_NULL;
-    (void)request;
-    return REFERENCE(Barrier, barrier, (a->comm));
-}
 
 #define REDUCING                                                                                   \
     (1u << REDUCE | 1u << ALLREDUCE | 1u << REDUCE_SCATTER | 1u << REDUCE_SCATTER_BLOCK |          \
