@@ -12,6 +12,7 @@
 #include "algorithms/schedule/schedule.h"
 
 struct twill_shape;
+struct twill_emitter;
 
 const char *twill_collective_name(enum twill_collective collective);
 
@@ -96,15 +97,14 @@ struct twill_algorithm {
     uint32_t exchanges;   /* bit per enum twill_collective: no message waits for another's data, so
                              short segments would only hold messages up */
     uint32_t parameters;  /* parameters it takes: 0 to TWILL_PARAMETERS */
-    /* Return whether it can emit this shape for this world: vector, order, root and parameters
-     * included. Pure and cheap. */
+    /* Return whether it can emit this shape for this world: vector, order and parameters included.
+     * The root is a rank of the world. Pure and cheap. */
     bool (*applies)(const struct twill_world *world, const struct twill_shape *shape);
     /* Parse the text behind "=" into parameters; false if it is malformed. NULL: numbers with x
      * between them. */
     bool (*parse)(const char *text, size_t length, uint16_t parameter[TWILL_PARAMETERS]);
     const char *examples; /* NULL, or texts for parse(), separated by ";", that tests try */
-    twill_status (*emit)(struct twill_schedule *schedule, const struct twill_world *world,
-                         uint32_t rank, const struct twill_shape *shape, struct twill_error *error);
+    void (*emit)(struct twill_emitter *emitter, const struct twill_shape *shape);
 };
 
 const struct twill_algorithm *twill_algorithm_at(size_t index); /* NULL past the end */

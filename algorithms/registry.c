@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The registry of algorithms, the properties of collectives, and emitting with checks. */
-#include "algorithms/registry.h"
+#include "algorithms/schedule/emit.h"
 #include "lib/base/plural.h"
 
 #include <string.h>
@@ -77,7 +77,7 @@ const char *twill_protocol_name(enum twill_protocol protocol)
 bool twill_algorithm_applies(const struct twill_algorithm *algorithm,
                              const struct twill_world *world, const struct twill_shape *shape)
 {
-    if ((algorithm->collectives >> shape->collective & 1) == 0)
+    if ((algorithm->collectives >> shape->collective & 1) == 0 || shape->root >= world->size)
         return false;
     if (shape->collective != TWILL_BARRIER && algorithm->protocols != 0 &&
         (world->by_messages || (algorithm->protocols >> shape->protocol & 1) == 0))
@@ -102,7 +102,7 @@ twill_status twill_schedule_emit(struct twill_schedule *schedule,
                           algorithm->name, twill_protocol_name(shape->protocol),
                           twill_collective_name(shape->collective), shape->root, world->size,
                           TWILL_PLURAL(world->size), world->nodes, TWILL_PLURAL(world->nodes));
-    TWILL_TRY(error, algorithm->emit(schedule, world, rank, shape, error));
+    TWILL_TRY(error, twill_schedule_emit_unchecked(schedule, algorithm, world, rank, shape, error));
     twill_status status = twill_schedule_check(schedule, world, rank, shape, error);
     if (status != TWILL_OK)
         twill_schedule_destroy(schedule);

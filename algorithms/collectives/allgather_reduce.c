@@ -11,20 +11,16 @@
  *     2 <-> 3 */
 #include "algorithms/patterns/exchange_all.h"
 
-static twill_status emit(struct twill_schedule *schedule, const struct twill_world *world,
-                         uint32_t rank, const struct twill_shape *shape, struct twill_error *error)
+static void emit(struct twill_emitter *e, const struct twill_shape *shape)
 {
     (void)shape;
-    struct twill_emitter e;
-    twill_emitter_begin(&e, world, rank, 1);
-    struct twill_group g = twill_group_ranks(&e, 1);
+    struct twill_group g = twill_group_ranks(e, 1);
     struct twill_intake in = {.blocks = 1, .by_rank = true, .sends = TWILL_INTAKE_ALL, .stride = 1};
-    e.tmp_blocks = world->size > 2 ? TWILL_INTAKE_COPIES : world->size - 1;
-    if (world->size == 1)
-        twill_emit_alone(&e, &g, TWILL_SRC);
+    e->tmp_blocks = g.size > 2 ? TWILL_INTAKE_COPIES : g.size - 1;
+    if (g.size == 1)
+        twill_emit_alone(e, &g, TWILL_SRC);
     else
-        twill_emit_intake(&e, &g, &in);
-    return twill_emitter_finish(&e, schedule, error);
+        twill_emit_intake(e, &g, &in);
 }
 
 const struct twill_algorithm twill_algorithm_allgather_reduce = {

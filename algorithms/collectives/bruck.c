@@ -76,17 +76,13 @@ static bool applies(const struct twill_world *world, const struct twill_shape *s
     return !shape->vector;
 }
 
-static twill_status emit(struct twill_schedule *schedule, const struct twill_world *world,
-                         uint32_t rank, const struct twill_shape *shape, struct twill_error *error)
+static void emit(struct twill_emitter *e, const struct twill_shape *shape)
 {
-    struct twill_emitter e;
-    twill_emitter_begin(&e, world, rank, world->size);
-    e.shards = world->size;
-    if (shape->collective == TWILL_ALLGATHER || world->size == 1)
-        emit_allgather(&e);
+    e->blocks = e->shards = e->world->size;
+    if (shape->collective == TWILL_ALLGATHER || e->world->size == 1)
+        emit_allgather(e);
     else
-        emit_alltoall(&e);
-    return twill_emitter_finish(&e, schedule, error);
+        emit_alltoall(e);
 }
 
 const struct twill_algorithm twill_algorithm_bruck = {

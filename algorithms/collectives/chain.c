@@ -20,7 +20,8 @@ static uint32_t chain_blocks(const struct twill_shape *shape)
 
 static bool applies(const struct twill_world *world, const struct twill_shape *shape)
 {
-    return shape->root < world->size && chain_blocks(shape) <= CHAIN_MOST_BLOCKS;
+    (void)world;
+    return chain_blocks(shape) <= CHAIN_MOST_BLOCKS;
 }
 
 struct chain {
@@ -83,31 +84,29 @@ static bool chain_delivers(const void *user, uint32_t rank, uint32_t other)
     return (w->position[other] + before) % w->size < (w->position[rank] + before) % w->size;
 }
 
-static twill_status emit(struct twill_schedule *schedule, const struct twill_world *world,
-                         uint32_t rank, const struct twill_shape *shape, struct twill_error *error)
+static void emit(struct twill_emitter *e, const struct twill_shape *shape)
 {
+    const struct twill_world *world = e->world;
     bool joins = twill_collective_facts(shape->collective)->joins;
-    struct twill_emitter e;
-    twill_emitter_begin(&e, world, rank, chain_blocks(shape));
-    struct twill_group g = twill_group_ranks(&e, e.blocks);
+    e->blocks = chain_blocks(shape);
+    struct twill_group g = twill_group_ranks(e, e->blocks);
     struct twill_pipe_tree tree = chain_place(&g, 0, true);
     if (shape->collective != TWILL_BROADCAST)
-        e.tmp_blocks = world->size > 2 || (!joins && world->size > 1) ? e.blocks : 0;
+        e->tmp_blocks = world->size > 2 || (!joins && world->size > 1) ? e->blocks : 0;
     struct chain chain = {
         .world = world, .root = shape->root, .reduces = shape->collective == TWILL_REDUCE};
     if (!joins)
-        twill_emit_join(&e, chain_delivers, &chain);
+        twill_emit_join(e, chain_delivers, &chain);
     if (world->size == 1)
-        twill_emit_alone(&e, &g, TWILL_SRC);
+        twill_emit_alone(e, &g, TWILL_SRC);
     else if (shape->collective == TWILL_BROADCAST)
-        chain_broadcast(&e, shape->root);
+        chain_broadcast(e, shape->root);
     else if (shape->collective == TWILL_REDUCE)
-        emit_reduce(&e, &g, shape->root);
+        emit_reduce(e, &g, shape->root);
     else
-        twill_emit_pipeline(&e, &tree, &tree, 0, e.blocks, TWILL_DST);
+        twill_emit_pipeline(e, &tree, &tree, 0, e->blocks, TWILL_DST);
     if (!joins)
-        twill_emit_await_join(&e, chain_delivers, &chain);
-    return twill_emitter_finish(&e, schedule, error);
+        twill_emit_await_join(e, chain_delivers, &chain);
 }
 
 const struct twill_algorithm twill_algorithm_chain = {

@@ -50,8 +50,7 @@ bool twill_emit_tree_send(struct twill_emitter *e, const struct twill_group *g, 
 
 /* Emit broadcast, reduce, gather or scatter by a tree of any radix; from world->size on that is the
  * linear algorithm. */
-twill_status twill_tree_emit(struct twill_schedule *schedule, const struct twill_world *world,
-                             uint32_t rank, const struct twill_shape *shape, uint32_t radix,
-                             uint32_t credit, struct twill_error *error);
+void twill_tree_emit(struct twill_emitter *e, const struct twill_shape *shape, uint32_t radix,
+                     uint32_t credit);
 
 #endif

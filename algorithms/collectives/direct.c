@@ -103,37 +103,32 @@ _Static_assert(TWILL_ARRAY_LENGTH(directs) == TWILL_COLLECTIVE_COUNT, "a row for
 
 static bool applies(const struct twill_world *world, const struct twill_shape *shape)
 {
-    if (world->nodes != 1 || (directs[shape->collective].protocols >> shape->protocol & 1) == 0)
-        return false;
-    if (!twill_shape_knows_all(shape) ||
-        (shape->vector && shape->protocol >= TWILL_PROTOCOL_MAPPED))
-        return false;
-    return shape->root < world->size;
+    return world->nodes == 1 &&
+           (directs[shape->collective].protocols >> shape->protocol & 1) != 0 &&
+           twill_shape_knows_all(shape) &&
+           !(shape->vector && shape->protocol >= TWILL_PROTOCOL_MAPPED);
 }
 
-static twill_status emit(struct twill_schedule *schedule, const struct twill_world *world,
-                         uint32_t rank, const struct twill_shape *shape, struct twill_error *error)
+static void emit(struct twill_emitter *e, const struct twill_shape *shape)
 {
     const struct direct *direct = &directs[shape->collective];
-    uint32_t protocol = 1u << shape->protocol, size = world->size;
-    struct twill_emitter e;
-    twill_emitter_begin(&e, world, rank, (direct->sharded & protocol) != 0 ? size : 1);
+    uint32_t protocol = 1u << shape->protocol, size = e->world->size;
+    e->blocks = (direct->sharded & protocol) != 0 ? size : 1;
     if (twill_collective_facts(shape->collective)->sharded)
-        e.shards = size;
+        e->shards = size;
     if (size > 1) {
         if ((direct->shared & protocol) != 0)
-            e.shared_blocks = e.blocks;
+            e->shared_blocks = e->blocks;
         if ((direct->tmp & protocol) != 0 ||
             ((direct->passes & protocol) != 0 && size > TWILL_STEP_PEERS))
-            e.tmp_blocks = e.blocks;
+            e->tmp_blocks = e->blocks;
         if (shape->protocol == TWILL_PROTOCOL_FETCHED && shape->collective != TWILL_BARRIER)
-            twill_emit_direct_fetched(&e, shape);
+            twill_emit_direct_fetched(e, shape);
         else
-            direct->emit(&e, shape);
+            direct->emit(e, shape);
     } else if (shape->collective != TWILL_BARRIER) {
-        twill_emit_copy(&e, data_at(TWILL_DST, 0), data_at(TWILL_SRC, 0), 0, 1, 0);
+        twill_emit_copy(e, data_at(TWILL_DST, 0), data_at(TWILL_SRC, 0), 0, 1, 0);
     }
-    return twill_emitter_finish(&e, schedule, error);
 }
 
 const struct twill_algorithm twill_algorithm_direct = {

@@ -9,20 +9,16 @@
  */
 #include "algorithms/schedule/emit.h"
 
-static twill_status emit(struct twill_schedule *schedule, const struct twill_world *world,
-                         uint32_t rank, const struct twill_shape *shape, struct twill_error *error)
+static void emit(struct twill_emitter *e, const struct twill_shape *shape)
 {
     (void)shape;
-    struct twill_emitter e;
-    twill_emitter_begin(&e, world, rank, 1);
-    struct twill_group g = twill_group_world(&e, 0);
+    struct twill_group g = twill_group_world(e, 0);
     for (uint32_t bit = 1; bit < g.size; bit *= 2) {
-        twill_emit_send(&e, g.rank[(g.me + bit) % g.size], 0, 0, 0);
-        twill_emit_recv(&e, g.rank[(g.me + g.size - bit) % g.size], 0, 0, 0);
+        twill_emit_send(e, g.rank[(g.me + bit) % g.size], 0, 0, 0);
+        twill_emit_recv(e, g.rank[(g.me + g.size - bit) % g.size], 0, 0, 0);
         if (!(2 * bit < g.size && g.size <= 3 * bit))
-            twill_emit_wait(&e);
+            twill_emit_wait(e);
     }
-    return twill_emitter_finish(&e, schedule, error);
 }
 
 const struct twill_algorithm twill_algorithm_dissemination = {

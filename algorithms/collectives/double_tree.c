@@ -30,36 +30,34 @@ static uint32_t tree_blocks(const struct twill_shape *shape)
 
 static bool applies(const struct twill_world *world, const struct twill_shape *shape)
 {
+    (void)world;
     bool ordered = shape->order == TWILL_ORDER_RANKS;
-    return shape->root < world->size && tree_blocks(shape) <= TREE_MOST_BLOCKS &&
+    return tree_blocks(shape) <= TREE_MOST_BLOCKS &&
            (shape->order == TWILL_ORDER_ANY || (ordered && shape->root == 0));
 }
 
-static twill_status emit(struct twill_schedule *schedule, const struct twill_world *world,
-                         uint32_t rank, const struct twill_shape *shape, struct twill_error *error)
+static void emit(struct twill_emitter *e, const struct twill_shape *shape)
 {
-    uint32_t blocks = tree_blocks(shape), size = world->size;
-    struct twill_two_trees t = twill_two_trees_of(world, shape);
-    struct twill_emitter e;
-    twill_emitter_begin(&e, world, rank, 2 * blocks);
+    uint32_t blocks = tree_blocks(shape), size = e->world->size;
+    struct twill_two_trees t = twill_two_trees_of(e->world, shape);
+    e->blocks = 2 * blocks;
     struct twill_group g =
-        t.ordered ? twill_group_ranks(&e, e.blocks) : twill_group_world(&e, e.blocks);
+        t.ordered ? twill_group_ranks(e, e->blocks) : twill_group_world(e, e->blocks);
     t.root = twill_two_position(&t, shape->root);
-    e.tmp_blocks = !t.up || size < 3 ? 0 : size < 4 ? e.blocks : 2 * e.blocks;
+    e->tmp_blocks = !t.up || size < 3 ? 0 : size < 4 ? e->blocks : 2 * e->blocks;
     bool joins = twill_collective_facts(shape->collective)->joins;
     if (!joins)
-        twill_emit_join(&e, twill_two_knows, &t);
-    if (size == 1 || (!t.up && rank == shape->root))
-        twill_emit_alone(&e, &g, TWILL_SRC);
-    for (e.lane = 0; e.lane < 2 && size > 1; e.lane++) {
-        struct twill_pipe_tree pipe = twill_two_place(&t.tree[e.lane], &g, t.root);
-        twill_emit_pipeline(&e, t.up ? &pipe : NULL, t.down ? &pipe : NULL, e.lane * blocks, blocks,
+        twill_emit_join(e, twill_two_knows, &t);
+    if (size == 1 || (!t.up && e->rank == shape->root))
+        twill_emit_alone(e, &g, TWILL_SRC);
+    for (e->lane = 0; e->lane < 2 && size > 1; e->lane++) {
+        struct twill_pipe_tree pipe = twill_two_place(&t.tree[e->lane], &g, t.root);
+        twill_emit_pipeline(e, t.up ? &pipe : NULL, t.down ? &pipe : NULL, e->lane * blocks, blocks,
                             t.up ? TWILL_DST : TWILL_SRC);
     }
-    e.lane = 0;
+    e->lane = 0;
     if (!joins)
-        twill_emit_await_join(&e, twill_two_knows, &t);
-    return twill_emitter_finish(&e, schedule, error);
+        twill_emit_await_join(e, twill_two_knows, &t);
 }
 
 const struct twill_algorithm twill_algorithm_double_tree = {

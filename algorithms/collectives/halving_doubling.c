@@ -21,26 +21,24 @@ static bool applies(const struct twill_world *world, const struct twill_shape *s
     return shape->order == TWILL_ORDER_ANY && !shape->vector;
 }
 
-static twill_status emit(struct twill_schedule *schedule, const struct twill_world *world,
-                         uint32_t rank, const struct twill_shape *shape, struct twill_error *error)
+static void emit(struct twill_emitter *e, const struct twill_shape *shape)
 {
+    const struct twill_world *world = e->world;
     bool sharded = twill_collective_facts(shape->collective)->sharded;
     bool reduces = shape->collective != TWILL_ALLGATHER;
-    struct twill_emitter e;
-    twill_emitter_begin(&e, world, rank, world->size);
+    e->blocks = world->size;
     /* Shards by rank, to be consecutive. */
     struct twill_group g =
-        sharded ? twill_group_ranks(&e, e.blocks) : twill_group_world(&e, e.blocks);
-    e.shards = sharded ? world->size : 1;
-    e.tmp_blocks = reduces && world->size > 2 ? e.blocks : 0;
+        sharded ? twill_group_ranks(e, e->blocks) : twill_group_world(e, e->blocks);
+    e->shards = sharded ? world->size : 1;
+    e->tmp_blocks = reduces && world->size > 2 ? e->blocks : 0;
     uint32_t mine = twill_group_block(&g, g.me);
     if (reduces && world->size > 1)
-        twill_emit_circulant_reduce_scatter(&e, &g, TWILL_SRC);
+        twill_emit_circulant_reduce_scatter(e, &g, TWILL_SRC);
     else
-        twill_emit_copy(&e, data_at(TWILL_DST, mine), data_at(TWILL_SRC, mine), 0, 1, 0);
+        twill_emit_copy(e, data_at(TWILL_DST, mine), data_at(TWILL_SRC, mine), 0, 1, 0);
     if (shape->collective != TWILL_REDUCE_SCATTER)
-        twill_emit_circulant_allgather(&e, &g);
-    return twill_emitter_finish(&e, schedule, error);
+        twill_emit_circulant_allgather(e, &g);
 }
 
 const struct twill_algorithm twill_algorithm_halving_doubling = {

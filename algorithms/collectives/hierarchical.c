@@ -23,11 +23,9 @@ static bool applies_ring(const struct twill_world *world, const struct twill_sha
     return shape->protocol != TWILL_PROTOCOL_IMM && blocks >> TWILL_BLOCK_BITS == 0;
 }
 
-static twill_status emit_ring(struct twill_schedule *schedule, const struct twill_world *world,
-                              uint32_t rank, const struct twill_shape *shape,
-                              struct twill_error *error)
+static void emit_ring(struct twill_emitter *e, const struct twill_shape *shape)
 {
-    return twill_emit_two_levels(schedule, world, rank, shape, TWILL_BY_RING, error);
+    twill_emit_two_levels(e, shape, TWILL_BY_RING);
 }
 
 static bool applies_halving(const struct twill_world *world, const struct twill_shape *shape)
@@ -36,11 +34,9 @@ static bool applies_halving(const struct twill_world *world, const struct twill_
     return world->nodes > 1 && shape->order == TWILL_ORDER_ANY && blocks >> TWILL_BLOCK_BITS == 0;
 }
 
-static twill_status emit_halving(struct twill_schedule *schedule, const struct twill_world *world,
-                                 uint32_t rank, const struct twill_shape *shape,
-                                 struct twill_error *error)
+static void emit_halving(struct twill_emitter *e, const struct twill_shape *shape)
 {
-    return twill_emit_two_levels(schedule, world, rank, shape, TWILL_BY_HALVING_DOUBLING, error);
+    twill_emit_two_levels(e, shape, TWILL_BY_HALVING_DOUBLING);
 }
 
 /* Node by node is by rank unless a node has ranks on both sides of another's. */
@@ -52,11 +48,9 @@ static bool applies_doubling(const struct twill_world *world, const struct twill
     return world->nodes > 1 && (sorted || shape->collective == TWILL_BARRIER);
 }
 
-static twill_status emit_doubling(struct twill_schedule *schedule, const struct twill_world *world,
-                                  uint32_t rank, const struct twill_shape *shape,
-                                  struct twill_error *error)
+static void emit_doubling(struct twill_emitter *e, const struct twill_shape *shape)
 {
-    return twill_emit_two_levels(schedule, world, rank, shape, TWILL_BY_RECURSIVE_DOUBLING, error);
+    twill_emit_two_levels(e, shape, TWILL_BY_RECURSIVE_DOUBLING);
 }
 
 #define SHARDED (1u << TWILL_PROTOCOL_STAGED | 1u << TWILL_PROTOCOL_MAPPED)
@@ -69,11 +63,9 @@ static bool applies_bruck(const struct twill_world *world, const struct twill_sh
     return world->nodes > 2 && world->nodes <= BRUCK_MOST_NODES && applies_doubling(world, shape);
 }
 
-static twill_status emit_bruck(struct twill_schedule *schedule, const struct twill_world *world,
-                               uint32_t rank, const struct twill_shape *shape,
-                               struct twill_error *error)
+static void emit_bruck(struct twill_emitter *e, const struct twill_shape *shape)
 {
-    return twill_emit_two_levels(schedule, world, rank, shape, TWILL_BY_BRUCK, error);
+    twill_emit_two_levels(e, shape, TWILL_BY_BRUCK);
 }
 
 const struct twill_algorithm twill_algorithm_hierarchical_ring = {

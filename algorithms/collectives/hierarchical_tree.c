@@ -53,8 +53,7 @@ static void heads_reduce(struct twill_emitter *e, const struct twill_tree *t,
 static bool applies(const struct twill_world *world, const struct twill_shape *shape)
 {
     bool reduces = shape->collective == TWILL_REDUCE;
-    if (world->nodes < 2 || shape->root >= world->size ||
-        (!reduces && shape->protocol == TWILL_PROTOCOL_FLAT))
+    if (world->nodes < 2 || (!reduces && shape->protocol == TWILL_PROTOCOL_FLAT))
         return false;
     /* The reduction starts at the root's node, and goes node by node. */
     bool by_rank = shape->order != TWILL_ORDER_LEFT && world->node[shape->root] == 0;
@@ -63,33 +62,32 @@ static bool applies(const struct twill_world *world, const struct twill_shape *s
     return !reduces || shape->order == TWILL_ORDER_ANY || by_rank;
 }
 
-static twill_status emit(struct twill_schedule *schedule, const struct twill_world *world,
-                         uint32_t rank, const struct twill_shape *shape, struct twill_error *error)
+static void emit(struct twill_emitter *e, const struct twill_shape *shape)
 {
+    const struct twill_world *world = e->world;
     uint32_t root_node = world->node[shape->root], widest = twill_world_widest(world);
     bool reduces = shape->collective == TWILL_REDUCE;
     bool sharded = reduces && twill_protocol_is_sharded(shape->protocol);
     uint32_t *heads = malloc(world->nodes * sizeof(*heads));
-    struct twill_emitter e;
-    if (heads == NULL)
-        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "rank %u: no memory for %u nodes", rank,
-                          world->nodes);
+    if (heads == NULL) {
+        e->no_memory = true;
+        return;
+    }
     for (uint32_t n = 0; n < world->nodes; n++)
         heads[n] = n == root_node ? shape->root : twill_world_member(world, n, 0);
-    twill_emitter_begin(&e, world, rank, sharded ? widest : 1);
+    e->blocks = sharded ? widest : 1;
     if (widest > 1 && shape->protocol != TWILL_PROTOCOL_IMM &&
         (reduces || shape->protocol != TWILL_PROTOCOL_MAPPED))
-        e.shared_blocks = e.blocks;
-    e.tmp_blocks = reduces ? e.blocks : 0;
+        e->shared_blocks = e->blocks;
+    e->tmp_blocks = reduces ? e->blocks : 0;
     struct twill_group g = {
-        .rank = heads, .size = world->nodes, .me = world->node[rank], .blocks = e.blocks};
+        .rank = heads, .size = world->nodes, .me = world->node[e->rank], .blocks = e->blocks};
     struct twill_tree t = {.group = &g, .root = root_node, .radix = 2};
     if (reduces)
-        heads_reduce(&e, &t, shape);
+        heads_reduce(e, &t, shape);
     else
-        heads_broadcast(&e, &t, shape);
+        heads_broadcast(e, &t, shape);
     free(heads);
-    return twill_emitter_finish(&e, schedule, error);
 }
 
 const struct twill_algorithm twill_algorithm_hierarchical_tree = {

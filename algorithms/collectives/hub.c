@@ -12,11 +12,6 @@
  *       `-- 0 --' */
 #include "algorithms/patterns/exchange_all.h"
 
-static bool applies(const struct twill_world *world, const struct twill_shape *shape)
-{
-    return shape->root < world->size;
-}
-
 static bool hub_delivers(const void *root, uint32_t rank, uint32_t other)
 {
     (void)other;
@@ -47,25 +42,22 @@ static void emit_hub(struct twill_emitter *e, const struct twill_group *g, bool 
         twill_emit_wait(e);
 }
 
-static twill_status emit(struct twill_schedule *schedule, const struct twill_world *world,
-                         uint32_t rank, const struct twill_shape *shape, struct twill_error *error)
+static void emit(struct twill_emitter *e, const struct twill_shape *shape)
 {
+    const struct twill_world *world = e->world;
     bool back = shape->collective == TWILL_ALLREDUCE;
-    struct twill_emitter e;
-    twill_emitter_begin(&e, world, rank, 1);
-    struct twill_group g = twill_group_ranks(&e, 1);
-    e.tmp_blocks = world->size > 2 ? TWILL_INTAKE_COPIES : 0;
+    struct twill_group g = twill_group_ranks(e, 1);
+    e->tmp_blocks = world->size > 2 ? TWILL_INTAKE_COPIES : 0;
     if (!back)
-        twill_emit_join(&e, hub_delivers, &shape->root);
+        twill_emit_join(e, hub_delivers, &shape->root);
     if (world->size == 1)
-        twill_emit_alone(&e, &g, TWILL_SRC);
-    else if (rank == shape->root)
-        emit_hub(&e, &g, back);
+        twill_emit_alone(e, &g, TWILL_SRC);
+    else if (e->rank == shape->root)
+        emit_hub(e, &g, back);
     else
-        emit_spoke(&e, shape->root, back);
+        emit_spoke(e, shape->root, back);
     if (!back)
-        twill_emit_await_join(&e, hub_delivers, &shape->root);
-    return twill_emitter_finish(&e, schedule, error);
+        twill_emit_await_join(e, hub_delivers, &shape->root);
 }
 
 const struct twill_algorithm twill_algorithm_hub = {
@@ -74,6 +66,6 @@ const struct twill_algorithm twill_algorithm_hub = {
             "there (Li "
             "et al. 2014)",
     .collectives = 1u << TWILL_ALLREDUCE | 1u << TWILL_REDUCE,
-    .applies = applies,
+    .applies = twill_applies_everywhere,
     .emit = emit,
 };

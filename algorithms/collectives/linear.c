@@ -17,14 +17,13 @@
 
 static bool applies(const struct twill_world *world, const struct twill_shape *shape)
 {
-    return shape->root < world->size && shape->parameter[0] <= 64;
+    (void)world;
+    return shape->parameter[0] <= 64;
 }
 
-static twill_status emit(struct twill_schedule *schedule, const struct twill_world *world,
-                         uint32_t rank, const struct twill_shape *shape, struct twill_error *error)
+static void emit(struct twill_emitter *e, const struct twill_shape *shape)
 {
-    uint32_t radix = (uint32_t)twill_max(world->size, 2);
-    return twill_tree_emit(schedule, world, rank, shape, radix, shape->parameter[0], error);
+    twill_tree_emit(e, shape, (uint32_t)twill_max(e->world->size, 2), shape->parameter[0]);
 }
 
 const struct twill_algorithm twill_algorithm_linear = {

@@ -43,30 +43,29 @@ static uint32_t order_ring(uint32_t *ranks, const struct twill_world *w, uint32_
     return mine;
 }
 
-static twill_status emit(struct twill_schedule *schedule, const struct twill_world *world,
-                         uint32_t rank, const struct twill_shape *shape, struct twill_error *error)
+static void emit(struct twill_emitter *e, const struct twill_shape *shape)
 {
+    const struct twill_world *world = e->world;
     uint32_t rings = rings_of(shape), size = world->size;
     uint32_t *ranks = malloc(size * sizeof(*ranks));
-    if (ranks == NULL)
-        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "rank %u: no memory for a ring of %u", rank,
-                          size);
-    struct twill_emitter e;
-    twill_emitter_begin(&e, world, rank, size * rings);
-    e.tmp_blocks = size < 3 ? 0 : e.blocks;
-    if (size == 1) {
-        struct twill_group g = twill_group_world(&e, e.blocks);
-        twill_emit_alone(&e, &g, TWILL_SRC);
+    if (ranks == NULL) {
+        e->no_memory = true;
+        return;
     }
-    for (e.lane = 0; e.lane < rings && size > 1; e.lane++) {
+    e->blocks = size * rings;
+    e->tmp_blocks = size < 3 ? 0 : e->blocks;
+    if (size == 1) {
+        struct twill_group g = twill_group_world(e, e->blocks);
+        twill_emit_alone(e, &g, TWILL_SRC);
+    }
+    for (e->lane = 0; e->lane < rings && size > 1; e->lane++) {
         struct twill_group g = {
-            .rank = ranks, .size = size, .first = e.lane * size, .blocks = size};
-        g.me = order_ring(ranks, world, rank, e.lane, rings);
-        if (twill_emit_ring(&e, &g, TWILL_SRC))
-            twill_emit_wait(&e);
+            .rank = ranks, .size = size, .first = e->lane * size, .blocks = size};
+        g.me = order_ring(ranks, world, e->rank, e->lane, rings);
+        if (twill_emit_ring(e, &g, TWILL_SRC))
+            twill_emit_wait(e);
     }
     free(ranks);
-    return twill_emitter_finish(&e, schedule, error);
 }
 
 const struct twill_algorithm twill_algorithm_multi_ring = {

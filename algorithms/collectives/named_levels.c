@@ -93,7 +93,7 @@ static bool keeps_order(const struct twill_hierarchy *l)
 static bool levels_suit(const struct twill_hierarchy *l, const struct twill_shape *shape)
 {
     bool broadcasts = shape->collective == TWILL_BROADCAST;
-    if (broadcasts && (l->world->nodes > 1 || l->count < 2 || shape->root >= l->world->size))
+    if (broadcasts && (l->world->nodes > 1 || l->count < 2))
         return false;
     for (uint32_t j = 0; j < l->count; j++) {
         bool top = j + 1 == l->count;
@@ -121,11 +121,10 @@ static bool applies(const struct twill_world *world, const struct twill_shape *s
     return does;
 }
 
-static twill_status emit(struct twill_schedule *schedule, const struct twill_world *world,
-                         uint32_t rank, const struct twill_shape *shape, struct twill_error *error)
+static void emit(struct twill_emitter *e, const struct twill_shape *shape)
 {
     struct twill_level_choice choice[TWILL_MAX_LEVELS];
-    return twill_compose(schedule, world, rank, shape, choice, read_choices(shape, choice), error);
+    twill_compose(e, shape, choice, read_choices(shape, choice));
 }
 
 const struct twill_algorithm twill_algorithm_levels = {

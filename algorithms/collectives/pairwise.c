@@ -31,21 +31,19 @@ static void emit_reduce_scatter(struct twill_emitter *e, const struct twill_grou
     twill_emit_intake(e, g, &in);
 }
 
-static twill_status emit(struct twill_schedule *schedule, const struct twill_world *world,
-                         uint32_t rank, const struct twill_shape *shape, struct twill_error *error)
+static void emit(struct twill_emitter *e, const struct twill_shape *shape)
 {
+    const struct twill_world *world = e->world;
     const struct twill_collective_facts *facts = twill_collective_facts(shape->collective);
-    struct twill_emitter e;
-    twill_emitter_begin(&e, world, rank, world->size);
-    e.shards = facts->sharded ? world->size : 1;
-    struct twill_group g = twill_group_ranks(&e, e.blocks);
+    e->blocks = world->size;
+    e->shards = facts->sharded ? world->size : 1;
+    struct twill_group g = twill_group_ranks(e, e->blocks);
     if (!facts->reduces || world->size == 1)
-        twill_emit_copy(&e, data_at(TWILL_DST, rank), data_at(TWILL_SRC, rank), 0, 1, 0);
+        twill_emit_copy(e, data_at(TWILL_DST, e->rank), data_at(TWILL_SRC, e->rank), 0, 1, 0);
     else
-        emit_reduce_scatter(&e, &g, shape);
+        emit_reduce_scatter(e, &g, shape);
     if (facts->dst == TWILL_HOLDS_ALL)
-        twill_emit_exchange(&e, &g, shape->collective == TWILL_ALLTOALL ? TWILL_SRC : TWILL_DST);
-    return twill_emitter_finish(&e, schedule, error);
+        twill_emit_exchange(e, &g, shape->collective == TWILL_ALLTOALL ? TWILL_SRC : TWILL_DST);
 }
 
 const struct twill_algorithm twill_algorithm_pairwise = {

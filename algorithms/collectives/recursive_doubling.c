@@ -102,18 +102,14 @@ static bool applies(const struct twill_world *world, const struct twill_shape *s
     return shape->order != TWILL_ORDER_LEFT || world->size < 4;
 }
 
-static twill_status emit(struct twill_schedule *schedule, const struct twill_world *world,
-                         uint32_t rank, const struct twill_shape *shape, struct twill_error *error)
+static void emit(struct twill_emitter *e, const struct twill_shape *shape)
 {
-    struct twill_emitter e;
     bool barrier = shape->collective == TWILL_BARRIER;
-    twill_emitter_begin(&e, world, rank, 1);
-    e.tmp_blocks = barrier || world->size == 1 ? 0 : world->size < 4 ? 1 : 2;
-    struct twill_group g = shape->order == TWILL_ORDER_ANY ? twill_group_world(&e, barrier ? 0 : 1)
-                                                           : twill_group_ranks(&e, barrier ? 0 : 1);
-    if (twill_emit_recursive_doubling(&e, &g, TWILL_SRC))
-        twill_emit_wait(&e);
-    return twill_emitter_finish(&e, schedule, error);
+    e->tmp_blocks = barrier || e->world->size == 1 ? 0 : e->world->size < 4 ? 1 : 2;
+    struct twill_group g = shape->order == TWILL_ORDER_ANY ? twill_group_world(e, barrier ? 0 : 1)
+                                                           : twill_group_ranks(e, barrier ? 0 : 1);
+    if (twill_emit_recursive_doubling(e, &g, TWILL_SRC))
+        twill_emit_wait(e);
 }
 
 const struct twill_algorithm twill_algorithm_recursive_doubling = {

@@ -13,25 +13,23 @@
 
 static bool applies(const struct twill_world *world, const struct twill_shape *shape)
 {
-    return shape->root < world->size && shape->order == TWILL_ORDER_ANY;
+    (void)world;
+    return shape->order == TWILL_ORDER_ANY;
 }
 
-static twill_status emit(struct twill_schedule *schedule, const struct twill_world *world,
-                         uint32_t rank, const struct twill_shape *shape, struct twill_error *error)
+static void emit(struct twill_emitter *e, const struct twill_shape *shape)
 {
-    struct twill_emitter e;
-    twill_emitter_begin(&e, world, rank, world->size);
-    struct twill_group g = twill_group_world(&e, world->size);
+    const struct twill_world *world = e->world;
+    e->blocks = world->size;
+    struct twill_group g = twill_group_world(e, world->size);
     struct twill_tree t = {.group = &g, .root = world->position[shape->root], .radix = 2};
-    e.tmp_blocks = world->size > 1 ? e.blocks : 0;
-    bool root = rank == shape->root;
-    bool due =
-        twill_emit_ring_reduce_scatter_final(&e, &g, TWILL_SRC, root ? TWILL_DST : TWILL_TMP);
+    e->tmp_blocks = world->size > 1 ? e->blocks : 0;
+    bool root = e->rank == shape->root;
+    bool due = twill_emit_ring_reduce_scatter_final(e, &g, TWILL_SRC, root ? TWILL_DST : TWILL_TMP);
     /* What the root receives next is not in use by the ring, unless it is SRC, in place. */
     if (due && (!root || world->size == 2))
-        twill_emit_wait(&e);
-    twill_emit_tree_gather(&e, &t, TWILL_TMP);
-    return twill_emitter_finish(&e, schedule, error);
+        twill_emit_wait(e);
+    twill_emit_tree_gather(e, &t, TWILL_TMP);
 }
 
 const struct twill_algorithm twill_algorithm_reduce_scatter_gather = {

@@ -83,27 +83,25 @@ static bool applies(const struct twill_world *world, const struct twill_shape *s
     return shape->order == TWILL_ORDER_ANY;
 }
 
-static twill_status emit(struct twill_schedule *schedule, const struct twill_world *world,
-                         uint32_t rank, const struct twill_shape *shape, struct twill_error *error)
+static void emit(struct twill_emitter *e, const struct twill_shape *shape)
 {
-    struct twill_emitter e;
-    twill_emitter_begin(&e, world, rank, world->size);
-    struct twill_group g = twill_group_world(&e, world->size);
+    const struct twill_world *world = e->world;
+    e->blocks = world->size;
+    struct twill_group g = twill_group_world(e, world->size);
     bool due;
     if (twill_collective_facts(shape->collective)->sharded) {
-        e.shards = world->size;
+        e->shards = world->size;
         g.shard = g.rank;
     }
-    e.tmp_blocks = shape->collective == TWILL_ALLGATHER || world->size < 3 ? 0 : e.blocks;
+    e->tmp_blocks = shape->collective == TWILL_ALLGATHER || world->size < 3 ? 0 : e->blocks;
     if (shape->collective == TWILL_ALLGATHER)
-        due = twill_emit_ring_allgather(&e, &g, TWILL_SRC);
+        due = twill_emit_ring_allgather(e, &g, TWILL_SRC);
     else if (shape->collective == TWILL_REDUCE_SCATTER)
-        due = twill_emit_ring_reduce_scatter(&e, &g, TWILL_SRC, TWILL_DST);
+        due = twill_emit_ring_reduce_scatter(e, &g, TWILL_SRC, TWILL_DST);
     else
-        due = twill_emit_ring(&e, &g, TWILL_SRC);
+        due = twill_emit_ring(e, &g, TWILL_SRC);
     if (due)
-        twill_emit_wait(&e);
-    return twill_emitter_finish(&e, schedule, error);
+        twill_emit_wait(e);
 }
 
 const struct twill_algorithm twill_algorithm_ring = {

@@ -33,32 +33,30 @@ static bool applies(const struct twill_world *world, const struct twill_shape *s
     return shape->order == TWILL_ORDER_ANY && torus_columns(world, shape) > 0;
 }
 
-static twill_status emit(struct twill_schedule *schedule, const struct twill_world *world,
-                         uint32_t rank, const struct twill_shape *shape, struct twill_error *error)
+static void emit(struct twill_emitter *e, const struct twill_shape *shape)
 {
+    const struct twill_world *world = e->world;
     uint32_t x = torus_columns(world, shape), y = world->size / x;
     uint32_t *column = malloc(y * sizeof(*column));
-    if (column == NULL)
-        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "rank %u: no memory for a column of %u", rank,
-                          y);
-    struct twill_emitter e;
-    twill_emitter_begin(&e, world, rank, world->size);
-    e.tmp_blocks = e.blocks;
-    uint32_t at = twill_group_world(&e, e.blocks).me;
+    if (column == NULL) {
+        e->no_memory = true;
+        return;
+    }
+    e->blocks = e->tmp_blocks = world->size;
+    uint32_t at = twill_group_world(e, e->blocks).me;
     for (uint32_t i = 0; i < y; i++)
         column[i] = world->order[i * x + at % x];
     struct twill_group along = {
-        .rank = world->order + at / x * x, .size = x, .me = at % x, .blocks = e.blocks};
+        .rank = world->order + at / x * x, .size = x, .me = at % x, .blocks = e->blocks};
     struct twill_group across = {
         .rank = column, .size = y, .me = at / x, .first = at % x * y, .blocks = y};
-    twill_emit_ring_reduce_scatter(&e, &along, TWILL_SRC, TWILL_TMP);
-    twill_emit_wait(&e);
-    twill_emit_ring(&e, &across, TWILL_TMP);
-    twill_emit_wait(&e);
-    twill_emit_ring_allgather(&e, &along, TWILL_DST);
-    twill_emit_wait(&e);
+    twill_emit_ring_reduce_scatter(e, &along, TWILL_SRC, TWILL_TMP);
+    twill_emit_wait(e);
+    twill_emit_ring(e, &across, TWILL_TMP);
+    twill_emit_wait(e);
+    twill_emit_ring_allgather(e, &along, TWILL_DST);
+    twill_emit_wait(e);
     free(column);
-    return twill_emitter_finish(&e, schedule, error);
 }
 
 const struct twill_algorithm twill_algorithm_torus = {

@@ -61,36 +61,33 @@ static void tree_broadcast(struct twill_emitter *e, const struct twill_tree *t)
                         0, t->group->blocks, 0);
 }
 
-twill_status twill_tree_emit(struct twill_schedule *schedule, const struct twill_world *world,
-                             uint32_t rank, const struct twill_shape *shape, uint32_t radix,
-                             uint32_t credit, struct twill_error *error)
+void twill_tree_emit(struct twill_emitter *e, const struct twill_shape *shape, uint32_t radix,
+                     uint32_t credit)
 {
+    const struct twill_world *world = e->world;
     const struct twill_collective_facts *facts = twill_collective_facts(shape->collective);
-    struct twill_emitter e;
-    twill_emitter_begin(&e, world, rank, facts->sharded ? world->size : 1);
-    e.shards = e.blocks;
+    e->blocks = e->shards = facts->sharded ? world->size : 1;
     bool up = facts->dst == TWILL_HOLDS_ROOT;
     bool by_rank = facts->sharded || (facts->reduces && shape->order != TWILL_ORDER_ANY);
     struct twill_group g =
-        by_rank ? twill_group_ranks(&e, e.blocks) : twill_group_world(&e, e.blocks);
+        by_rank ? twill_group_ranks(e, e->blocks) : twill_group_world(e, e->blocks);
     uint32_t last = by_rank ? shape->root : world->position[shape->root];
     struct twill_tree t = {.group = &g,
                            .root = facts->reduces && by_rank ? 0 : last,
                            .radix = radix,
                            .credit = credit};
     if (facts->reduces ? world->size > 1 : facts->sharded && radix < world->size)
-        e.tmp_blocks = e.blocks;
-    twill_emit_tree_enter(&e, &t, up, last);
+        e->tmp_blocks = e->blocks;
+    twill_emit_tree_enter(e, &t, up, last);
     if (shape->collective == TWILL_BROADCAST)
-        tree_broadcast(&e, &t);
+        tree_broadcast(e, &t);
     else if (shape->collective == TWILL_REDUCE)
-        twill_emit_tree_reduce(&e, &t, TWILL_SRC, last);
+        twill_emit_tree_reduce(e, &t, TWILL_SRC, last);
     else if (shape->collective == TWILL_GATHER)
-        twill_emit_tree_gather(&e, &t, TWILL_SRC);
-    else if (twill_emit_tree_scatter(&e, &t))
-        twill_emit_wait(&e);
-    twill_emit_tree_leave(&e, &t, up, last);
-    return twill_emitter_finish(&e, schedule, error);
+        twill_emit_tree_gather(e, &t, TWILL_SRC);
+    else if (twill_emit_tree_scatter(e, &t))
+        twill_emit_wait(e);
+    twill_emit_tree_leave(e, &t, up, last);
 }
 
 static uint32_t radix_of(const struct twill_shape *shape)
@@ -103,14 +100,13 @@ static bool applies(const struct twill_world *world, const struct twill_shape *s
 {
     uint32_t radix = radix_of(shape);
     bool reduces = twill_collective_facts(shape->collective)->reduces;
-    return shape->root < world->size && radix >= 2 && radix <= 64 && !shape->vector &&
+    return radix >= 2 && radix <= 64 && !shape->vector &&
            !(reduces && shape->order == TWILL_ORDER_LEFT && radix < world->size);
 }
 
-static twill_status emit(struct twill_schedule *schedule, const struct twill_world *world,
-                         uint32_t rank, const struct twill_shape *shape, struct twill_error *error)
+static void emit(struct twill_emitter *e, const struct twill_shape *shape)
 {
-    return twill_tree_emit(schedule, world, rank, shape, radix_of(shape), 0, error);
+    twill_tree_emit(e, shape, radix_of(shape), 0);
 }
 
 const struct twill_algorithm twill_algorithm_tree = {

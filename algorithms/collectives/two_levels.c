@@ -51,20 +51,19 @@ static void emit_leaders(struct twill_emitter *e, enum twill_protocol protocol, 
         twill_emit_node_return_result(e, protocol);
 }
 
-twill_status twill_emit_two_levels(struct twill_schedule *schedule, const struct twill_world *world,
-                                   uint32_t rank, const struct twill_shape *shape,
-                                   enum twill_how how, struct twill_error *error)
+void twill_emit_two_levels(struct twill_emitter *e, const struct twill_shape *shape,
+                           enum twill_how how)
 {
     const struct twill_level_choice choice[] = {{TWILL_LEVEL_NODE, TWILL_BY_DIRECT},
                                                 {TWILL_LEVEL_ALL, (uint8_t)how}};
     bool barrier = shape->collective == TWILL_BARRIER;
-    if (!barrier && twill_protocol_is_sharded(shape->protocol))
-        return twill_compose(schedule, world, rank, shape, choice, 2, error);
-    struct twill_emitter e;
-    twill_emitter_begin(&e, world, rank, twill_how_divides(how) ? world->nodes : 1);
+    if (!barrier && twill_protocol_is_sharded(shape->protocol)) {
+        twill_compose(e, shape, choice, 2);
+        return;
+    }
+    e->blocks = twill_how_divides(how) ? e->world->nodes : 1;
     if (barrier)
-        levels_barrier(&e, how);
+        levels_barrier(e, how);
     else
-        emit_leaders(&e, shape->protocol, how);
-    return twill_emitter_finish(&e, schedule, error);
+        emit_leaders(e, shape->protocol, how);
 }

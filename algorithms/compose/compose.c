@@ -32,7 +32,7 @@
  * and up, a reduce-scatter down, an allgather up; so does a broadcast, from what the root sends to
  * each unit of the top level. */
 struct composer {
-    struct twill_emitter e;
+    struct twill_emitter *e;
     struct twill_hierarchy hierarchy;
     uint32_t each; /* blocks of each shard */
     bool down, up;
@@ -68,10 +68,10 @@ static uint32_t ordinal_of(const struct composer *c, uint32_t level, bool up, ui
  * marks. */
 static void await_marked(struct composer *c, uint32_t level, bool up)
 {
-    const struct twill_group node = twill_group_node(&c->e);
+    const struct twill_group node = twill_group_node(c->e);
     for (uint32_t ordinal = 1; ordinal <= 2 * TWILL_MAX_LEVELS; ordinal++) {
         struct twill_group g = {.rank = c->list, .size = 1};
-        c->list[0] = c->e.rank;
+        c->list[0] = c->e->rank;
         for (uint32_t i = 1; i < node.size; i++) {
             uint32_t peer = node.rank[(node.me + i) % node.size];
             if (c->marked[peer] && ordinal_of(c, level, up, peer) == ordinal) {
@@ -79,7 +79,7 @@ static void await_marked(struct composer *c, uint32_t level, bool up)
                 c->marked[peer] = false;
             }
         }
-        twill_emit_await(&c->e, &g, ordinal, 0);
+        twill_emit_await(c->e, &g, ordinal, 0);
     }
 }
 
@@ -95,8 +95,8 @@ static uint32_t run_of(const struct composer *c, uint32_t level, uint32_t s)
             twill_hierarchy_owner(l, level, s + n) != owner)
             return n;
         for (uint32_t m = 0; m < fanout; m++)
-            if (twill_hierarchy_owner_rank(l, level, c->e.rank, m, s) !=
-                twill_hierarchy_owner_rank(l, level, c->e.rank, m, s + n))
+            if (twill_hierarchy_owner_rank(l, level, c->e->rank, m, s) !=
+                twill_hierarchy_owner_rank(l, level, c->e->rank, m, s + n))
                 return n;
     }
     return n;
@@ -140,7 +140,7 @@ static uint32_t *sort_shards(struct composer *c, uint32_t level)
     /* first[m]: where m's shards begin, behind the members + 2 numbers of `first` itself. */
     uint32_t *first = calloc((size_t)members + 2 + l->shards, sizeof(*first));
     if (first == NULL) {
-        c->e.no_memory = true;
+        c->e->no_memory = true;
         return NULL;
     }
     for (uint32_t s = 0; s < l->shards; s++)
@@ -200,7 +200,7 @@ static twill_operand shard_source(const struct composer *c, uint32_t level, uint
         return data_at(level == 0 ? TWILL_SRC : TWILL_TMP, block_of(c, s));
     if (level == 0)
         return data_at(c->mapped ? TWILL_SRC : TWILL_SHARED, block_of(c, s));
-    return data_at(TWILL_SHARED, shared_copy(c, level) * c->e.blocks + block_of(c, s));
+    return data_at(TWILL_SHARED, shared_copy(c, level) * c->e->blocks + block_of(c, s));
 }
 
 /* Return where a level leaves shard s: where the next one reads it, or where final shards go. */
@@ -221,8 +221,8 @@ static void down_direct(struct composer *c, uint32_t level)
         flags |= TWILL_STEP_FINAL;
     for (uint32_t s = 0; s < l->shards; s++)
         for (uint32_t m = 0; m < r->fanout && twill_hierarchy_owns(l, level + 1, s); m++)
-            c->marked[twill_hierarchy_owner_rank(l, level, c->e.rank, m, s)] = m != r->me;
-    twill_emit_signal(&c->e);
+            c->marked[twill_hierarchy_owner_rank(l, level, c->e->rank, m, s)] = m != r->me;
+    twill_emit_signal(c->e);
     await_marked(c, level, false);
     for (uint32_t s = 0, run = 1; s < l->shards; s += run) {
         run = 1;
@@ -231,8 +231,8 @@ static void down_direct(struct composer *c, uint32_t level)
         run = run_of(c, level, s);
         struct twill_group g = {.rank = c->list, .size = r->fanout, .me = r->me};
         for (uint32_t m = 0; m < r->fanout; m++)
-            c->list[m] = twill_hierarchy_owner_rank(l, level, c->e.rank, m, s);
-        twill_emit_reduce(&c->e, &g, target_of(c, level, s),
+            c->list[m] = twill_hierarchy_owner_rank(l, level, c->e->rank, m, s);
+        twill_emit_reduce(c->e, &g, target_of(c, level, s),
                           shard_source(c, level, s) | (uint32_t)TWILL_PEER << TWILL_BLOCK_BITS,
                           run * c->each, flags);
     }
@@ -257,15 +257,15 @@ static void down_ring(struct composer *c, uint32_t level)
             twill_operand tmp = data_at(TWILL_TMP, block_of(c, s)),
                           source = shard_source(c, level, s);
             if (!receives)
-                twill_emit_send(&c->e, twill_hierarchy_owner_rank(l, level, c->e.rank, right, s),
+                twill_emit_send(c->e, twill_hierarchy_owner_rank(l, level, c->e->rank, right, s),
                                 hop == 1 ? source : tmp, c->each, moved);
             else
-                twill_emit_recv_reduce(&c->e,
-                                       twill_hierarchy_owner_rank(l, level, c->e.rank, left, s),
+                twill_emit_recv_reduce(c->e,
+                                       twill_hierarchy_owner_rank(l, level, c->e->rank, left, s),
                                        hop + 1 == r->fanout ? target_of(c, level, s) : tmp, source,
                                        c->each, moved | own | TWILL_STEP_FIRST);
         }
-        wait_if_posted(&c->e, false);
+        wait_if_posted(c->e, false);
     }
     free(sorted);
 }
@@ -274,11 +274,11 @@ static void down_ring(struct composer *c, uint32_t level)
 static void down_alone(struct composer *c, uint32_t level)
 {
     if (level == 0) /* all shards belong to this rank */
-        twill_emit_widen(&c->e, target_of(c, 0, 0), data_at(TWILL_SRC, 0), c->e.blocks);
+        twill_emit_widen(c->e, target_of(c, 0, 0), data_at(TWILL_SRC, 0), c->e->blocks);
     for (uint32_t s = 0; s < c->hierarchy.shards && level > 0; s++) {
         twill_operand to = target_of(c, level, s), from = shard_source(c, level, s);
         if (twill_hierarchy_owns(&c->hierarchy, level + 1, s) && to != from)
-            twill_emit_copy(&c->e, to, from, 0, c->each, TWILL_STEP_PARTIAL);
+            twill_emit_copy(c->e, to, from, 0, c->each, TWILL_STEP_PARTIAL);
     }
 }
 
@@ -290,7 +290,7 @@ static void copy_to_shared(struct composer *c)
         if (s < shards && !twill_hierarchy_owns(&c->hierarchy, 1, s))
             continue;
         if (s > from)
-            twill_emit_copy(&c->e, data_at(TWILL_SHARED, block_of(c, from)),
+            twill_emit_copy(c->e, data_at(TWILL_SHARED, block_of(c, from)),
                             data_at(TWILL_SRC, block_of(c, from)), 0, block_of(c, s - from), 0);
         from = s + 1;
     }
@@ -317,12 +317,12 @@ static void end_down(struct composer *c)
 {
     struct twill_hierarchy *l = &c->hierarchy;
     const struct twill_hierarchy_level *low = &l->level[0];
-    uint32_t me = c->e.rank;
+    uint32_t me = c->e->rank;
     if (c->final != TWILL_DST)
-        twill_emit_copy(&c->e, data_at(TWILL_DST, me), data_at(c->final, me), 0, 1, 0);
+        twill_emit_copy(c->e, data_at(TWILL_DST, me), data_at(c->final, me), 0, 1, 0);
     if (!c->mapped || low->fanout == 1 || low->choice.how != TWILL_BY_DIRECT)
         return;
-    twill_emit_signal(&c->e);
+    twill_emit_signal(c->e);
     for (uint32_t m = 0; m < low->fanout; m++)
         c->marked[twill_hierarchy_owner_rank(l, 0, me, m, 0)] = m != low->me;
     await_marked(c, l->count, true);
@@ -342,7 +342,7 @@ static bool stores(const struct composer *c)
 static bool is_published(const struct composer *c, uint32_t level, uint32_t s)
 {
     const struct twill_hierarchy *l = &c->hierarchy;
-    if (c->broadcasts && c->e.rank == c->root)
+    if (c->broadcasts && c->e->rank == c->root)
         return true;
     for (uint32_t j = level + 1; j < l->scatters; j++)
         if (l->level[j].choice.how == TWILL_BY_DIRECT && l->level[j].fanout > 1 &&
@@ -360,7 +360,7 @@ static void publish_shards(struct composer *c, uint32_t level, uint32_t s, uint3
         if (s < end && !is_published(c, level, s))
             continue;
         if (s > first)
-            twill_emit_copy(&c->e, data_at(TWILL_SHARED, block_of(c, first)),
+            twill_emit_copy(c->e, data_at(TWILL_SHARED, block_of(c, first)),
                             data_at(from, block_of(c, first)), 0, (s - first) * c->each, 0);
         first = s + 1;
     }
@@ -377,11 +377,12 @@ static void distribute_shards(struct composer *c, uint32_t level, uint32_t s, ui
     if (!stores(c))
         publish_shards(c, level, s, run, from);
     if (from != TWILL_DST)
-        twill_emit_copy(&c->e, data_at(TWILL_DST, first), data_at(from, first), 0, blocks, 0);
+        twill_emit_copy(c->e, data_at(TWILL_DST, first), data_at(from, first), 0, blocks, 0);
     for (uint32_t i = 1; i < r->fanout && stores(c); i++) {
-        uint32_t peer = twill_hierarchy_owner_rank(l, level, c->e.rank, (r->me + i) % r->fanout, s);
+        uint32_t peer =
+            twill_hierarchy_owner_rank(l, level, c->e->rank, (r->me + i) % r->fanout, s);
         if (!c->broadcasts || peer != c->root) /* the root has it already */
-            twill_emit_copy(&c->e, data_at(to, first), data_at(from, first), peer, blocks, 0);
+            twill_emit_copy(c->e, data_at(to, first), data_at(from, first), peer, blocks, 0);
     }
 }
 
@@ -392,7 +393,7 @@ static void await_started(struct composer *c, uint32_t level)
     const struct twill_hierarchy_level *r = &l->level[level];
     for (uint32_t s = 0; s < l->shards; s++)
         for (uint32_t m = 0; m < r->fanout && twill_hierarchy_owns(l, level + 1, s); m++)
-            c->marked[twill_hierarchy_owner_rank(l, level, c->e.rank, m, s)] = m != r->me;
+            c->marked[twill_hierarchy_owner_rank(l, level, c->e->rank, m, s)] = m != r->me;
     await_marked(c, l->count, true);
 }
 
@@ -408,8 +409,8 @@ static void fetch(struct composer *c, uint32_t level)
         run = run_of(c, level, s);
         uint32_t owner = twill_hierarchy_owner(l, level, s), first = block_of(c, s);
         if (owner != l->level[level].me)
-            twill_emit_copy(&c->e, data_at(TWILL_DST, first), data_at(from, first),
-                            twill_hierarchy_owner_rank(l, level, c->e.rank, owner, s),
+            twill_emit_copy(c->e, data_at(TWILL_DST, first), data_at(from, first),
+                            twill_hierarchy_owner_rank(l, level, c->e->rank, owner, s),
                             run * c->each, 0);
     }
 }
@@ -418,7 +419,7 @@ static void up_direct(struct composer *c, uint32_t level)
 {
     const struct twill_hierarchy *l = &c->hierarchy;
     enum twill_space from = level + 1 == l->count ? c->final : TWILL_DST;
-    bool has_all = c->broadcasts && c->e.rank == c->root;
+    bool has_all = c->broadcasts && c->e->rank == c->root;
     if (!c->down && c->mapped && !c->broadcasts)
         await_started(c, level);
     for (uint32_t s = 0, run = 1; s < l->shards; s += run) {
@@ -430,9 +431,9 @@ static void up_direct(struct composer *c, uint32_t level)
         if (owner == l->level[level].me)
             distribute_shards(c, level, s, run, from);
         else if (!has_all)
-            c->marked[twill_hierarchy_owner_rank(l, level, c->e.rank, owner, s)] = true;
+            c->marked[twill_hierarchy_owner_rank(l, level, c->e->rank, owner, s)] = true;
     }
-    twill_emit_signal(&c->e);
+    twill_emit_signal(c->e);
     await_marked(c, level, true);
     if (!c->mapped && !has_all)
         fetch(c, level);
@@ -452,13 +453,13 @@ static void up_ring(struct composer *c, uint32_t level)
         while (pair_next(&pair, &s, &receives)) {
             twill_operand dst = data_at(TWILL_DST, block_of(c, s));
             if (receives)
-                twill_emit_recv(&c->e, twill_hierarchy_owner_rank(l, level, c->e.rank, left, s),
+                twill_emit_recv(c->e, twill_hierarchy_owner_rank(l, level, c->e->rank, left, s),
                                 dst, c->each, 0);
             else
-                twill_emit_send(&c->e, twill_hierarchy_owner_rank(l, level, c->e.rank, right, s),
+                twill_emit_send(c->e, twill_hierarchy_owner_rank(l, level, c->e->rank, right, s),
                                 dst, c->each, 0);
         }
-        wait_if_posted(&c->e, false);
+        wait_if_posted(c->e, false);
     }
     free(sorted);
 }
@@ -479,10 +480,10 @@ static void go_up(struct composer *c)
 static void begin_up(struct composer *c)
 {
     const struct twill_hierarchy *l = &c->hierarchy;
-    uint32_t me = c->e.rank;
+    uint32_t me = c->e->rank;
     if (c->mapped && twill_hierarchy_signals(l, me, 0, l->count) > 0)
-        twill_emit_signal(&c->e);
-    twill_emit_copy(&c->e, data_at(TWILL_DST, me), data_at(TWILL_SRC, me), 0, 1, 0);
+        twill_emit_signal(c->e);
+    twill_emit_copy(c->e, data_at(TWILL_DST, me), data_at(TWILL_SRC, me), 0, 1, 0);
 }
 
 /* Begin a broadcast: when all others have signalled that they have started, the root publishes the
@@ -491,38 +492,38 @@ static void begin_up(struct composer *c)
 static void begin_broadcast(struct composer *c)
 {
     const struct twill_hierarchy *l = &c->hierarchy;
-    const struct twill_group node = twill_group_node(&c->e);
+    const struct twill_group node = twill_group_node(c->e);
     unsigned from = (c->mapped ? TWILL_SRC : TWILL_SHARED) | TWILL_PEER;
-    if (c->e.rank == c->root) {
-        twill_emit_copy(&c->e, data_at(TWILL_DST, 0), data_at(TWILL_SRC, 0), 0, c->e.blocks, 0);
+    if (c->e->rank == c->root) {
+        twill_emit_copy(c->e, data_at(TWILL_DST, 0), data_at(TWILL_SRC, 0), 0, c->e->blocks, 0);
         if (!c->mapped)
-            twill_emit_copy(&c->e, data_at(TWILL_SHARED, 0), data_at(TWILL_SRC, 0), 0, c->e.blocks,
+            twill_emit_copy(c->e, data_at(TWILL_SHARED, 0), data_at(TWILL_SRC, 0), 0, c->e->blocks,
                             0);
-        twill_emit_await(&c->e, &node, 1, 0);
-        twill_emit_signal(&c->e);
+        twill_emit_await(c->e, &node, 1, 0);
+        twill_emit_signal(c->e);
         return;
     }
-    twill_emit_signal(&c->e);
-    twill_emit_await_one(&c->e, c->root, 1, 0);
+    twill_emit_signal(c->e);
+    twill_emit_await_one(c->e, c->root, 1, 0);
     for (uint32_t s = 0, run = 1; s < l->shards; s += run) {
         run = 1;
         if (!twill_hierarchy_owns(l, l->scatters, s))
             continue;
         while (s + run < l->shards && twill_hierarchy_owns(l, l->scatters, s + run))
             run++;
-        twill_emit_copy(&c->e, data_at(TWILL_DST, block_of(c, s)), data_at(from, block_of(c, s)),
+        twill_emit_copy(c->e, data_at(TWILL_DST, block_of(c, s)), data_at(from, block_of(c, s)),
                         c->root, run * c->each, 0);
     }
     if (c->mapped)
-        twill_emit_signal(&c->e);
+        twill_emit_signal(c->e);
 }
 
 /* End a broadcast; MAPPED: the root waits until all others have read its SRC. */
 static void end_broadcast(struct composer *c)
 {
-    const struct twill_group node = twill_group_node(&c->e);
-    if (c->mapped && c->e.rank == c->root)
-        twill_emit_await(&c->e, &node, 2, 0);
+    const struct twill_group node = twill_group_node(c->e);
+    if (c->mapped && c->e->rank == c->root)
+        twill_emit_await(c->e, &node, 2, 0);
 }
 
 /* --- all levels ------------------------------------------------------------------------------- */
@@ -542,16 +543,16 @@ static void emit_top(struct composer *c)
                                 .first = block_of(c, s),
                                 .blocks = c->each};
         for (uint32_t m = 0; m < r->fanout; m++)
-            c->list[m] = twill_hierarchy_owner_rank(l, l->count - 1, c->e.rank, m, s);
-        twill_compose_allreduce(r->choice.how)(&c->e, &g, l->scatters == 0 ? TWILL_SRC : TWILL_TMP);
+            c->list[m] = twill_hierarchy_owner_rank(l, l->count - 1, c->e->rank, m, s);
+        twill_compose_allreduce(r->choice.how)(c->e, &g, l->scatters == 0 ? TWILL_SRC : TWILL_TMP);
     }
-    wait_if_posted(&c->e, false);
+    wait_if_posted(c->e, false);
 }
 
 static void emit_all(struct composer *c)
 {
     if (c->hierarchy.count == 0) {
-        twill_emit_copy(&c->e, data_at(TWILL_DST, 0), data_at(TWILL_SRC, 0), 0, 1, 0);
+        twill_emit_copy(c->e, data_at(TWILL_DST, 0), data_at(TWILL_SRC, 0), 0, 1, 0);
         return;
     }
     if (c->broadcasts)
@@ -568,7 +569,7 @@ static void emit_all(struct composer *c)
         end_down(c);
     if (c->broadcasts)
         end_broadcast(c);
-    wait_if_posted(&c->e, true);
+    wait_if_posted(c->e, true);
 }
 
 /* Declare the schedule's blocks and scratch, equal on all ranks. */
@@ -580,9 +581,9 @@ static void declare_schedule(struct composer *c, enum twill_protocol protocol)
         bool direct = l->level[j].choice.how == TWILL_BY_DIRECT;
         messages += !direct;
         shared += direct && (j > 0 || !c->mapped) && c->down;
-        c->e.uses_peer_dst = c->e.uses_peer_dst || (direct && c->mapped && c->up);
-        c->e.uses_peer_src =
-            c->e.uses_peer_src || (direct && c->mapped && ((j == 0 && c->down) || c->broadcasts));
+        c->e->uses_peer_dst = c->e->uses_peer_dst || (direct && c->mapped && c->up);
+        c->e->uses_peer_src =
+            c->e->uses_peer_src || (direct && c->mapped && ((j == 0 && c->down) || c->broadcasts));
     }
     if (l->count == 0)
         return;
@@ -596,24 +597,23 @@ static void declare_schedule(struct composer *c, enum twill_protocol protocol)
         shared++; /* the first copy is needed nevertheless: the way up uses it */
     else if (!c->mapped && messages < l->count && !c->down)
         shared = 1;
-    c->e.blocks = l->shards * c->each;
-    c->e.shards = l->sharded ? l->world->size : 1;
-    c->e.shared_blocks = shared * c->e.blocks;
+    c->e->blocks = l->shards * c->each;
+    c->e->shards = l->sharded ? l->world->size : 1;
+    c->e->shared_blocks = shared * c->e->blocks;
     c->final = TWILL_DST;
     if (c->down && direct_top)
         c->final = twill_node_final_space(protocol, top->fanout);
     if (twill_how_is_top(top->choice.how))
-        c->e.tmp_blocks = twill_compose_copies(top->choice.how, top->widest) * c->e.blocks;
+        c->e->tmp_blocks = twill_compose_copies(top->choice.how, top->widest) * c->e->blocks;
     else if (c->down && (messages > 0 || c->final == TWILL_TMP))
-        c->e.tmp_blocks = c->e.blocks;
+        c->e->tmp_blocks = c->e->blocks;
 }
 
-twill_status twill_compose(struct twill_schedule *schedule, const struct twill_world *world,
-                           uint32_t rank, const struct twill_shape *shape,
-                           const struct twill_level_choice *choice, uint32_t choices,
-                           struct twill_error *error)
+void twill_compose(struct twill_emitter *e, const struct twill_shape *shape,
+                   const struct twill_level_choice *choice, uint32_t choices)
 {
-    struct composer c = {.each = 1,
+    struct composer c = {.e = e,
+                         .each = 1,
                          .down = shape->collective != TWILL_ALLGATHER &&
                                  shape->collective != TWILL_BROADCAST,
                          .broadcasts = shape->collective == TWILL_BROADCAST,
@@ -621,12 +621,11 @@ twill_status twill_compose(struct twill_schedule *schedule, const struct twill_w
                          .up = shape->collective != TWILL_REDUCE_SCATTER,
                          .mapped = shape->protocol == TWILL_PROTOCOL_MAPPED};
     bool sharded = twill_collective_facts(shape->collective)->sharded;
-    twill_emitter_begin(&c.e, world, rank, 1);
-    c.list = calloc((size_t)world->size + 1, sizeof(*c.list));
-    c.marked = calloc(world->size, sizeof(*c.marked));
+    c.list = calloc((size_t)e->world->size + 1, sizeof(*c.list));
+    c.marked = calloc(e->world->size, sizeof(*c.marked));
     if (c.list == NULL || c.marked == NULL ||
-        !twill_hierarchy_open(&c.hierarchy, world, rank, sharded, choice, choices)) {
-        c.e.no_memory = true;
+        !twill_hierarchy_open(&c.hierarchy, e->world, e->rank, sharded, choice, choices)) {
+        e->no_memory = true;
     } else {
         declare_schedule(&c, shape->protocol);
         emit_all(&c);
@@ -634,5 +633,4 @@ twill_status twill_compose(struct twill_schedule *schedule, const struct twill_w
     twill_hierarchy_close(&c.hierarchy);
     free(c.list);
     free(c.marked);
-    return twill_emitter_finish(&c.e, schedule, error);
 }

@@ -13,16 +13,13 @@ uint32_t twill_compose_copies(unsigned how, uint32_t members);
 
 /* Emit an allreduce, reduce-scatter, allgather or broadcast over levels: ascending, the whole world
  * last. STAGED or MAPPED. In a broadcast all levels, at least two, are `direct`. */
-twill_status twill_compose(struct twill_schedule *schedule, const struct twill_world *world,
-                           uint32_t rank, const struct twill_shape *shape,
-                           const struct twill_level_choice *choice, uint32_t choices,
-                           struct twill_error *error);
+void twill_compose(struct twill_emitter *e, const struct twill_shape *shape,
+                   const struct twill_level_choice *choice, uint32_t choices);
 
 /* Emit two levels, the ranks of a node and the nodes: composed if each rank has a shard, else by
  * one leader per node. An allreduce, a barrier with RECURSIVE_DOUBLING or BRUCK, or, composed, a
  * reduce-scatter or allgather. */
-twill_status twill_emit_two_levels(struct twill_schedule *schedule, const struct twill_world *world,
-                                   uint32_t rank, const struct twill_shape *shape,
-                                   enum twill_how how, struct twill_error *error);
+void twill_emit_two_levels(struct twill_emitter *e, const struct twill_shape *shape,
+                           enum twill_how how);
 
 #endif

@@ -12,17 +12,28 @@ static uint32_t window_of(const struct twill_group *g, bool by_rank, uint32_t k)
     return (by_rank ? g->me + k + (k >= g->me) : k) / TWILL_EXCHANGE_WINDOW;
 }
 
-struct twill_turn twill_turn_at(const struct twill_group *g, bool by_rank, uint32_t k)
+/* A total exchange: the turns of a rank, each with a member to send to and one to receive from, in
+ * windows that are posted at once. By rank: with members 0, 1, 2, ...; x and y exchange in window
+ * (x + y) / TWILL_EXCHANGE_WINDOW, so that windows agree on all ranks. Otherwise turn k - 1 sends k
+ * positions to the right and receives from k to the left. */
+struct turn {
+    uint32_t to, from; /* positions in the group */
+    uint32_t operand;  /* number of the received operand, where the own one is number `me` (by rank)
+                          or 0 */
+    bool last;         /* the last turn of its window */
+};
+
+static struct turn turn_at(const struct twill_group *g, bool by_rank, uint32_t k)
 {
     bool last = k + 2 >= g->size || window_of(g, by_rank, k) != window_of(g, by_rank, k + 1);
     if (by_rank) {
         uint32_t peer = k + (k >= g->me);
-        return (struct twill_turn){.to = peer, .from = peer, .operand = peer, .last = last};
+        return (struct turn){.to = peer, .from = peer, .operand = peer, .last = last};
     }
-    return (struct twill_turn){.to = (g->me + k + 1) % g->size,
-                               .from = (g->me + g->size - k - 1) % g->size,
-                               .operand = k + 1,
-                               .last = last};
+    return (struct turn){.to = (g->me + k + 1) % g->size,
+                         .from = (g->me + g->size - k - 1) % g->size,
+                         .operand = k + 1,
+                         .last = last};
 }
 
 void twill_emit_exchange(struct twill_emitter *e, const struct twill_group *g,
@@ -30,7 +41,7 @@ void twill_emit_exchange(struct twill_emitter *e, const struct twill_group *g,
 {
     uint32_t each = g->blocks / g->size;
     for (uint32_t k = 0; k + 1 < g->size; k++) {
-        struct twill_turn turn = twill_turn_at(g, false, k);
+        struct turn turn = turn_at(g, false, k);
         size_t mark = twill_emit_mark(e);
         uint32_t out = twill_group_block(g, from == TWILL_SRC ? turn.to : g->me);
         twill_emit_send(e, g->rank[turn.to], data_at(from, out), each, 0);
@@ -107,7 +118,7 @@ void twill_emit_intake(struct twill_emitter *e, const struct twill_group *g,
         twill_emit_copy(e, data_at(from, g->first), data_at(TWILL_SRC, g->first), 0, g->blocks, 0);
     }
     for (uint32_t k = 0; k + 1 < g->size; k++) {
-        struct twill_turn turn = twill_turn_at(g, in->by_rank, k);
+        struct turn turn = turn_at(g, in->by_rank, k);
         uint32_t out = in->sends == TWILL_INTAKE_ALL ? g->first : twill_group_block(g, turn.to);
         if (in->sends != TWILL_INTAKE_NOTHING)
             twill_emit_send(e, g->rank[turn.to], data_at(from, out), sent, 0);

@@ -22,7 +22,8 @@ static uint32_t weight(const struct twill_tree *t, uint32_t v)
     return w;
 }
 
-uint32_t twill_subtree_size(const struct twill_tree *t, uint32_t v)
+/* Return the size of the subtree of v, with v. */
+static uint32_t subtree_size(const struct twill_tree *t, uint32_t v)
 {
     return (uint32_t)twill_min(weight(t, v), t->group->size - v);
 }
@@ -43,7 +44,7 @@ uint32_t twill_tree_child(const struct twill_tree *t, uint32_t v, uint32_t i)
 
 uint32_t twill_tree_children(const struct twill_tree *t, uint32_t v)
 {
-    uint32_t end = v + twill_subtree_size(t, v), n = 0;
+    uint32_t end = v + subtree_size(t, v), n = 0;
     while (twill_tree_child(t, v, n) < end)
         n++;
     return n;
@@ -56,7 +57,7 @@ static bool number_delivers(const struct twill_tree *t, bool up, uint32_t last, 
     if (up && (a + t->root) % t->group->size == last)
         return true;
     uint32_t above = up ? a : b, below = up ? b : a;
-    return below >= above && below - above < twill_subtree_size(t, above);
+    return below >= above && below - above < subtree_size(t, above);
 }
 
 void twill_emit_tree_enter(struct twill_emitter *e, const struct twill_tree *t, bool up,
@@ -98,8 +99,11 @@ uint32_t twill_tree_window(const struct twill_tree *t)
     return t->credit > 0 ? t->credit : TWILL_TREE_WINDOW;
 }
 
-void twill_emit_tree_credit(struct twill_emitter *e, const struct twill_tree *t, uint32_t i,
-                            uint32_t count)
+/* Flow control on the way up: grant `count` children from the i-th on to send, with a message
+ * without data. It costs less than it saves where the receiver is short of buffers or its link of
+ * queues (incast). */
+static void emit_credit(struct twill_emitter *e, const struct twill_tree *t, uint32_t i,
+                        uint32_t count)
 {
     uint32_t me = twill_tree_me(t), children = twill_tree_children(t, me);
     for (; t->credit > 0 && count > 0 && i < children; i++, count--)
@@ -107,7 +111,8 @@ void twill_emit_tree_credit(struct twill_emitter *e, const struct twill_tree *t,
             twill_emit_send(e, twill_tree_rank(t, twill_tree_child(t, me, i)), 0, 0, 0);
 }
 
-void twill_emit_tree_await_credit(struct twill_emitter *e, const struct twill_tree *t)
+/* Wait for the parent's grant. */
+static void await_credit(struct twill_emitter *e, const struct twill_tree *t)
 {
     uint32_t me = twill_tree_me(t), parent = twill_tree_parent(t, me), i = 0;
     while (twill_tree_child(t, parent, i) != me)
@@ -128,7 +133,7 @@ void twill_emit_tree_await_credit(struct twill_emitter *e, const struct twill_tr
 /* Return PARTIAL if number v sends a partial, 0 if it sends its own raw data. */
 static unsigned message_kind(const struct twill_tree *t, enum twill_space from, uint32_t v)
 {
-    return from == TWILL_TMP || twill_subtree_size(t, v) > 1 ? TWILL_STEP_PARTIAL : 0;
+    return from == TWILL_TMP || subtree_size(t, v) > 1 ? TWILL_STEP_PARTIAL : 0;
 }
 
 /* Reduce the children's messages; the root's result is in `to`. */
@@ -148,11 +153,11 @@ static void reduce_children(struct twill_emitter *e, const struct twill_tree *t,
         twill_emit_recv_reduce(e, twill_tree_rank(t, child), final ? data_at(to, g->first) : tmp,
                                own, g->blocks, flags);
         twill_emit_wait(e);
-        twill_emit_tree_credit(e, t, i + t->credit, 1);
+        emit_credit(e, t, i + t->credit, 1);
         own = tmp;
     }
     if (me > 0) {
-        twill_emit_tree_await_credit(e, t);
+        await_credit(e, t);
         twill_emit_send(e, twill_tree_rank(t, twill_tree_parent(t, me)), own, g->blocks,
                         message_kind(t, from, me));
         twill_emit_wait(e);
@@ -187,7 +192,7 @@ static void exchange_blocks(struct twill_emitter *e, const struct twill_tree *t,
     const struct twill_group *g = t->group;
     uint32_t each = g->blocks / g->size, first = (v + t->root) % g->size;
     struct twill_range range[2];
-    uint32_t ranges = twill_ring_ranges(range, g->size, first, twill_subtree_size(t, v));
+    uint32_t ranges = twill_ring_ranges(range, g->size, first, subtree_size(t, v));
     for (uint32_t i = ranges; i-- > 0;) { /* on the way up, what arrived last goes first */
         twill_operand at = data_at(space, g->first + range[i].first * each);
         if (sends)
@@ -213,7 +218,7 @@ void twill_emit_tree_gather(struct twill_emitter *e, const struct twill_tree *t,
     for (uint32_t i = 0; i < children; i++) {
         if (i > 0 && i % twill_tree_window(t) == 0) {
             twill_emit_wait(e);
-            twill_emit_tree_credit(e, t, i, twill_tree_window(t));
+            emit_credit(e, t, i, twill_tree_window(t));
         }
         uint32_t child = twill_tree_child(t, me, i);
         exchange_blocks(e, t, child, child, false, to);
@@ -223,7 +228,7 @@ void twill_emit_tree_gather(struct twill_emitter *e, const struct twill_tree *t,
     if (children > 0)
         twill_emit_wait(e);
     if (me > 0) {
-        twill_emit_tree_await_credit(e, t);
+        await_credit(e, t);
         exchange_blocks(e, t, me, twill_tree_parent(t, me), true, to);
         twill_emit_wait(e);
     }

@@ -20,21 +20,12 @@ struct twill_tree {
 
 /* Return the number of messages with children that are posted at a time. */
 uint32_t twill_tree_window(const struct twill_tree *t);
-/* Flow control on the way up: grant `count` children from the i-th on to send; wait for the
- * parent's grant. A grant is a message without data. It costs less than it saves where the receiver
- * is short of buffers or its link of queues (incast). */
-void twill_emit_tree_credit(struct twill_emitter *e, const struct twill_tree *t, uint32_t i,
-                            uint32_t count);
-void twill_emit_tree_await_credit(struct twill_emitter *e, const struct twill_tree *t);
-
 /* Messages posted before a WAIT: enough to overlap, few enough not to overrun a receiver. */
 #define TWILL_TREE_WINDOW 16
 
 /* Return this rank's number; the rank of number v. */
 uint32_t twill_tree_me(const struct twill_tree *t);
 uint32_t twill_tree_rank(const struct twill_tree *t, uint32_t v);
-/* Return the size of the subtree of v, with v. */
-uint32_t twill_subtree_size(const struct twill_tree *t, uint32_t v);
 uint32_t twill_tree_parent(const struct twill_tree *t, uint32_t v);
 /* Return the number of children of v; the i-th child, in ascending order. */
 uint32_t twill_tree_children(const struct twill_tree *t, uint32_t v);

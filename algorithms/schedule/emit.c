@@ -52,16 +52,6 @@ bool twill_applies_everywhere(const struct twill_world *world, const struct twil
     return true;
 }
 
-void twill_emitter_begin(struct twill_emitter *e, const struct twill_world *world, uint32_t rank,
-                         uint32_t blocks)
-{
-    memset(e, 0, sizeof(*e));
-    e->world = world;
-    e->rank = rank;
-    e->shards = 1;
-    e->blocks = blocks;
-}
-
 static void append_step(struct twill_emitter *e, struct twill_step step)
 {
     struct twill_step_list *list = &e->lanes[e->lane];
@@ -79,8 +69,9 @@ static void append_step(struct twill_emitter *e, struct twill_step step)
     list->steps[list->count++] = step;
 }
 
-twill_status twill_emitter_finish(struct twill_emitter *e, struct twill_schedule *schedule,
-                                  struct twill_error *error)
+/* Move the steps into the schedule and free what else the emitter holds, also on failure. */
+static twill_status finish(struct twill_emitter *e, struct twill_schedule *schedule,
+                           struct twill_error *error)
 {
     size_t count = 0;
     uint32_t lanes = 1;
@@ -101,12 +92,11 @@ twill_status twill_emitter_finish(struct twill_emitter *e, struct twill_schedule
         free(e->lanes[l].steps);
     }
     schedule->lane_first[TWILL_SCHEDULE_LANES] = at;
-    uint32_t rank = e->rank;
     if (!fits) {
         free(steps);
         memset(schedule, 0, sizeof(*schedule));
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "rank %u: no memory for a schedule of %zu steps",
-                          rank, count);
+                          e->rank, count);
     }
     schedule->steps = steps;
     schedule->lanes = lanes;
@@ -120,6 +110,17 @@ twill_status twill_emitter_finish(struct twill_emitter *e, struct twill_schedule
     schedule->eager = e->eager;
     twill_schedule_derive(schedule);
     return TWILL_OK;
+}
+
+twill_status twill_schedule_emit_unchecked(struct twill_schedule *schedule,
+                                           const struct twill_algorithm *algorithm,
+                                           const struct twill_world *world, uint32_t rank,
+                                           const struct twill_shape *shape,
+                                           struct twill_error *error)
+{
+    struct twill_emitter e = {.world = world, .rank = rank, .shards = 1, .blocks = 1};
+    algorithm->emit(&e, shape);
+    return finish(&e, schedule, error);
 }
 
 /* Append a step, split where it has more blocks than a step's field holds; the peer of a message
@@ -293,18 +294,6 @@ void twill_emit_await_one(struct twill_emitter *e, uint32_t peer, uint32_t ordin
                                        .flags = (uint8_t)flags,
                                        .ordinal = (uint16_t)ordinal,
                                        .peer = {(uint16_t)peer}});
-}
-
-void twill_emit_enter(struct twill_emitter *e)
-{
-    if (twill_group_node(e).size > 1)
-        twill_emit_signal(e);
-}
-
-void twill_emit_leave(struct twill_emitter *e)
-{
-    struct twill_group node = twill_group_node(e);
-    twill_emit_await(e, &node, 1, 0);
 }
 
 /* --- WAITs by what steps access, AWAITs by what messages prove -------------------------------- */

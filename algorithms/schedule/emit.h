@@ -2,8 +2,8 @@
 /* What algorithms are written with: a list of steps per lane that grows, groups of ranks, and the
  * functions that append steps. Internal to algorithms/.
  *
- * Emitting functions return no status: an allocation failure is remembered, and
- * twill_emitter_finish() reports it. */
+ * Emitting functions return no status: an allocation failure is remembered in
+ * `no_memory`, and reported in the end. */
 #ifndef TWILL_EMIT_H
 #define TWILL_EMIT_H
 
@@ -15,8 +15,7 @@ struct twill_step_list {
     size_t count, capacity;
 };
 
-/* A schedule under construction, for one rank. On the stack of emit(), from twill_emitter_begin()
- * to twill_emitter_finish(). */
+/* A schedule under construction, for one rank: at first without steps, of one block. */
 struct twill_emitter {
     const struct twill_world *world;
     uint32_t rank;
@@ -65,11 +64,12 @@ struct twill_group twill_group_node(const struct twill_emitter *e);
 /* An applies() that always returns true. */
 bool twill_applies_everywhere(const struct twill_world *world, const struct twill_shape *shape);
 
-void twill_emitter_begin(struct twill_emitter *e, const struct twill_world *world, uint32_t rank,
-                         uint32_t blocks);
-/* Move the steps into the schedule and free what else the emitter holds, also on failure. */
-twill_status twill_emitter_finish(struct twill_emitter *e, struct twill_schedule *schedule,
-                                  struct twill_error *error);
+/* Emit a rank's schedule for a shape that the algorithm applies to, without checking it. */
+twill_status twill_schedule_emit_unchecked(struct twill_schedule *schedule,
+                                           const struct twill_algorithm *algorithm,
+                                           const struct twill_world *world, uint32_t rank,
+                                           const struct twill_shape *shape,
+                                           struct twill_error *error);
 
 static inline twill_operand data_at(unsigned space, uint32_t block)
 {
@@ -129,11 +129,6 @@ typedef bool (*twill_emit_knows_fn)(const void *user, uint32_t rank, uint32_t ot
  * messages do not prove it. Join first and await last, in a lane without other SIGNALs. */
 void twill_emit_join(struct twill_emitter *e, twill_emit_knows_fn knows, const void *user);
 void twill_emit_await_join(struct twill_emitter *e, twill_emit_knows_fn knows, const void *user);
-
-/* Ensure the same for an algorithm that only exchanges messages: enter first and leave last, in
- * lane 0, without other SIGNALs there. Emits nothing where a rank is alone on its node. */
-void twill_emit_enter(struct twill_emitter *e);
-void twill_emit_leave(struct twill_emitter *e);
 
 /* Reduce over this rank alone: DST = SRC, or DST = the partial in TMP, FINAL. */
 void twill_emit_alone(struct twill_emitter *e, const struct twill_group *g, enum twill_space from);

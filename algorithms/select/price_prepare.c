@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Creates pricings: chooses the ranks that are run, emits their schedules, and finds what each step
  * waits for. */
+#include "algorithms/schedule/emit.h"
 #include "algorithms/select/price_internal.h"
 
 #include <stdlib.h>
@@ -100,7 +101,8 @@ static twill_status profile(uint64_t *hash, uint32_t *steps, const struct twill_
     const struct twill_world *w = p->world;
     bool node = p->unit == TWILL_PRICE_NODE;
     struct twill_schedule s = {.steps = NULL};
-    TWILL_TRY(q->error, q->algorithm->emit(&s, w, rank, q->shape, q->error));
+    TWILL_TRY(q->error,
+              twill_schedule_emit_unchecked(&s, q->algorithm, w, rank, q->shape, q->error));
     *hash = 0;
     for (uint32_t i = 0; i < s.count; i++) {
         const struct twill_step *step = &s.steps[i];
@@ -258,7 +260,8 @@ static twill_status emit_unit(struct twill_pricing *p, const struct twill_price_
     for (uint32_t i = 0; i < p->size; i++) {
         struct twill_schedule s = {.steps = NULL};
         uint32_t rank = p->rank[i].rank;
-        TWILL_TRY(q->error, q->algorithm->emit(&s, p->world, rank, q->shape, q->error));
+        TWILL_TRY(q->error, twill_schedule_emit_unchecked(&s, q->algorithm, p->world, rank,
+                                                          q->shape, q->error));
         bool fits = p->steps + (uint64_t)s.count <= most;
         if (i == 0)
             set_facts(p, q, rank, &s);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Extrapolates the price on a large world from prices on smaller ones, its samples. See price.h. */
+#include "algorithms/schedule/emit.h"
 #include "algorithms/select/price_internal.h"
 
 #include <stdlib.h>
@@ -93,7 +94,8 @@ static twill_status find_leaving(uint64_t *leaving, const struct twill_world *wo
         struct twill_schedule s = {.steps = NULL};
         uint32_t rank = twill_world_member(world, node, local[i]);
         uint64_t blocks = 0;
-        TWILL_TRY(q->error, q->algorithm->emit(&s, world, rank, q->shape, q->error));
+        TWILL_TRY(q->error,
+                  twill_schedule_emit_unchecked(&s, q->algorithm, world, rank, q->shape, q->error));
         for (uint32_t k = 0; k < s.count; k++)
             if (s.steps[k].op == TWILL_STEP_SEND && world->node[s.steps[k].peer[0]] != node)
                 blocks += s.steps[k].blocks;
