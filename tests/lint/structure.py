@@ -158,7 +158,7 @@ def figures(tree, uses):
         ("structs above 25 members", sum(1 for n in members if n > 25), 2),
         ("members of the largest struct", members[0], 30),
         ("files in the tree", len(tree.files), 1302),
-        ("lines of product, benchmarks and examples in C and C++", tree.lines(False), 118264),
+        ("lines of product, benchmarks and examples in C and C++", tree.lines(False), 118183),
         ("lines of tests in C and C++", tree.lines(True), 64827),
         ("lines of the longest file", max(t.count("\n") for t in tree.text.values()), 700),
     ]
