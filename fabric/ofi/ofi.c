@@ -80,15 +80,15 @@ static twill_status ofi_submit(struct twill_ofi *t, struct twill_transfer *reque
         t->peers[request->peer] == NULL)
         return TWILL_FAIL(error, TWILL_ERR_INTERNAL, "ofi: rank %u, lane %u is not connected",
                           request->peer, request->lane);
-    struct twill_ofi_lane *lane = &t->peers[request->peer]->lanes[request->lane];
+    struct twill_ofi_channel *channel = &t->peers[request->peer]->channels[request->lane];
     *twill_ofi_private(request) = (struct twill_ofi_private){0};
     int moved;
     if (request->kind == TWILL_TRANSFER_SEND) {
-        twill_transfer_push(&lane->headers_out, request);
-        moved = twill_ofi_send_advance(t, lane, error);
+        twill_transfer_push(&channel->headers_out, request);
+        moved = twill_ofi_send_advance(t, channel, error);
     } else {
-        twill_ofi_recv_add(t, lane, request);
-        moved = twill_ofi_recv_advance(t, lane, error);
+        twill_ofi_recv_add(t, channel, request);
+        moved = twill_ofi_recv_advance(t, channel, error);
     }
     if (moved >= 0)
         return TWILL_OK;

@@ -14,9 +14,9 @@
  * never unexpected. Both sides compare; a side that finds a difference ends its request with
  * TWILL_ERR_MISMATCH. Headers are limited by credits per (peer, lane), returned in control
  * messages: a sender that is ahead waits in its own queue instead of filling the provider's memory.
- * Control messages are received at any time, headers and payload only for a posted RECV. All lanes
- * together stay below the 64 unexpected messages after which libfabric's newer tcp stops reading
- * from a peer.
+ * Control messages are received at any time, headers and payload only for a posted RECV. All
+ * channels together stay below the 64 unexpected messages after which libfabric's newer tcp stops
+ * reading from a peer.
  *
  * All communicators of a context share one endpoint with its memory and addresses: struct
  * twill_ofi_endpoint. Whichever calls progress() reads the completion queue for all, and queues
@@ -24,7 +24,7 @@
  * communicator touches its requests and buffers. Every call holds the endpoint's lock.
  *
  * The tag has 48 bits (cxi has no more): 26 communicator number plus a secret of the job, 4 lane,
- * 16 sending rank, 2 channel. If the provider has 60 bits, 12 more bits of the secret lie above.
+ * 16 sending rank, 2 kind. If the provider has 60 bits, 12 more bits of the secret lie above.
  * Any process that reaches the endpoint can send to it; the secret, derived from the job's key,
  * keeps its messages from matching our receives. If addresses are socket addresses and the provider
  * supports FI_DIRECTED_RECV, receives also name the sender's address. */
@@ -44,10 +44,10 @@
 #define TWILL_OFI_LANES    TWILL_LANES
 #define TWILL_PINNED_PAGE  4096u  /* memory is locked and registered in such pages */
 #define TWILL_OFI_EAGER    16320u /* maximum of payload in a header message: gni, rxm 16 KiB */
-#define TWILL_OFI_CREDITS  7u     /* headers a sender may be ahead of the RECVs, per lane */
-#define TWILL_OFI_HEADERS  2u     /* header receives posted per lane */
-#define TWILL_OFI_CLEAR    4u     /* large messages cleared to send per lane */
-#define TWILL_OFI_CHUNKS   4u     /* chunks in flight per lane and direction */
+#define TWILL_OFI_CREDITS  7u     /* headers a sender may be ahead of the RECVs, per channel */
+#define TWILL_OFI_HEADERS  2u     /* header receives posted per channel */
+#define TWILL_OFI_CLEAR    4u     /* large messages cleared to send per channel */
+#define TWILL_OFI_CHUNKS   4u     /* chunks in flight per channel and direction */
 #define TWILL_OFI_CONTROLS 32u    /* control receives posted per endpoint */
 #define TWILL_OFI_BUFFERS  64u    /* sends in flight from transport memory */
 #define TWILL_OFI_BUFFERS_PER_PEER                                                                 \
@@ -64,7 +64,7 @@
 #define TWILL_OFI_CHUNK     (64u << 20)
 #define TWILL_OFI_PULLED    16384u /* some providers pull longer messages */
 
-enum twill_ofi_channel { TWILL_OFI_HEADER, TWILL_OFI_PAYLOAD, TWILL_OFI_CONTROL };
+enum twill_ofi_tag_kind { TWILL_OFI_HEADER, TWILL_OFI_PAYLOAD, TWILL_OFI_CONTROL };
 
 enum twill_ofi_message {
     TWILL_OFI_EAGER_DATA = 1, /* payload follows in the same message */
@@ -124,7 +124,7 @@ struct twill_ofi_op {
     struct fi_context2 context;
     struct twill_ofi_op *next;         /* in the list of free ones */
     struct twill_ofi *owner;           /* its communicator; NULL: none, or closed */
-    struct twill_ofi_lane *lane;       /* lane of the owner; NULL for control receives */
+    struct twill_ofi_channel *channel; /* channel of the owner; NULL for control receives */
     struct twill_ofi_contact *contact; /* send buffers: the destination */
     struct twill_transfer *request;    /* or NULL */
     unsigned char *buffer;             /* transport memory; NULL: the request's */
@@ -160,10 +160,10 @@ struct twill_ofi_clear {
 };
 
 /* Both directions of one lane with one peer. */
-struct twill_ofi_lane {
+struct twill_ofi_channel {
     struct twill_ofi_peer *peer;
-    struct twill_ofi_lane *next_stuck;
-    bool stuck;   /* in the list of lanes to retry */
+    struct twill_ofi_channel *next_stuck;
+    bool stuck;   /* in the list of channels to retry */
     bool broken;  /* a RECV did not match: nothing more is received */
     uint8_t lane; /* number */
 
@@ -198,7 +198,7 @@ struct twill_ofi_peer {
     bool heard;                      /* a message has come from it */
     struct fid_mr *mr;               /* of memory */
     unsigned char *memory;
-    struct twill_ofi_lane lanes[TWILL_OFI_LANES];
+    struct twill_ofi_channel channels[TWILL_OFI_LANES];
 };
 
 /* The functions of libfabric that are not operations of an object, from the library opened at run
@@ -256,7 +256,7 @@ struct twill_ofi_registrations {
 
 /* How messages are sent. */
 struct twill_ofi_limits {
-    uint32_t credits;   /* headers a sender may be ahead, per lane */
+    uint32_t credits;   /* headers a sender may be ahead, per channel */
     size_t eager;       /* agreed by all ranks */
     size_t max_message; /* agreed by all ranks */
     size_t inject;      /* of this rank */
@@ -317,8 +317,8 @@ struct twill_ofi {
     uint32_t rank, size;
     struct twill_clock_pair start;           /* read when it was opened */
     struct twill_ofi_peer **peers;           /* [size], NULL until first contact */
-    struct twill_ofi_lane *stuck_head;       /* lanes to retry */
-    struct twill_ofi_lane *stuck_tail;       /* */
+    struct twill_ofi_channel *stuck_head;    /* channels to retry */
+    struct twill_ofi_channel *stuck_tail;    /* */
     struct twill_transfer *sent, *sent_last; /* SENDs completed from send buffers, to be finished */
     uint32_t sends_busy;                     /* send buffers in flight */
     uint32_t headers_busy;                   /* header receives at the provider */
@@ -433,32 +433,34 @@ int twill_ofi_recv(struct twill_ofi *t, struct twill_ofi_op *op, void *data, siz
                    void *desc, struct twill_error *error);
 /* Send a header and the payload of `request` (or NULL) in one message from transport memory.
  * *finished: the data has left; else the request completes with the operation. */
-int twill_ofi_send_small(struct twill_ofi *t, struct twill_ofi_lane *lane,
+int twill_ofi_send_small(struct twill_ofi *t, struct twill_ofi_channel *channel,
                          struct twill_ofi_header *header, struct twill_transfer *request,
-                         enum twill_ofi_channel channel, bool *finished, struct twill_error *error);
+                         enum twill_ofi_tag_kind tag_kind, bool *finished,
+                         struct twill_error *error);
 /* Return the tag of a message. */
 uint64_t twill_ofi_tag(const struct twill_ofi_endpoint *endpoint, uint32_t comm, uint32_t lane,
-                       uint32_t from, enum twill_ofi_channel channel);
+                       uint32_t from, enum twill_ofi_tag_kind tag_kind);
 uint32_t twill_ofi_tag_from(uint64_t tag);
 uint32_t twill_ofi_tag_comm(const struct twill_ofi_endpoint *endpoint, uint64_t tag);
 /* Post all idle control receives. */
 twill_status twill_ofi_controls_post(struct twill_ofi_endpoint *endpoint,
                                      struct twill_error *error);
-/* Put the lane into the list progress() retries. */
-void twill_ofi_stuck(struct twill_ofi *t, struct twill_ofi_lane *lane);
-/* Set the error for a libfabric code and return its status; `lane` names the peer, or is NULL. */
+/* Put the channel into the list progress() retries. */
+void twill_ofi_stuck(struct twill_ofi *t, struct twill_ofi_channel *channel);
+/* Set the error for a libfabric code and return its status; `channel` names the peer, or is NULL.
+ */
 twill_status twill_ofi_fail(const struct twill_ofi_endpoint *endpoint, struct twill_error *error,
-                            const char *what, int code, const struct twill_ofi_lane *lane);
+                            const char *what, int code, const struct twill_ofi_channel *channel);
 
 /* --- ofi_send.c, ofi_recv.c: return how many requests completed, or a negative status -------- */
-int twill_ofi_send_advance(struct twill_ofi *t, struct twill_ofi_lane *lane,
+int twill_ofi_send_advance(struct twill_ofi *t, struct twill_ofi_channel *channel,
                            struct twill_error *error);
 /* Handle a control message of rank `from`. */
 twill_status twill_ofi_control(struct twill_ofi *t, const struct twill_ofi_op *op, uint32_t from,
                                size_t bytes, struct twill_error *error);
-void twill_ofi_recv_add(struct twill_ofi *t, struct twill_ofi_lane *lane,
+void twill_ofi_recv_add(struct twill_ofi *t, struct twill_ofi_channel *channel,
                         struct twill_transfer *request);
-int twill_ofi_recv_advance(struct twill_ofi *t, struct twill_ofi_lane *lane,
+int twill_ofi_recv_advance(struct twill_ofi *t, struct twill_ofi_channel *channel,
                            struct twill_error *error);
 /* See twill_transport_ops. */
 void twill_ofi_early(struct twill_transport *transport, bool all, twill_early_fn visit, void *user);

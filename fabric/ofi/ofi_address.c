@@ -240,23 +240,23 @@ twill_status twill_ofi_agree(struct twill_ofi_endpoint *endpoint, twill_status l
     return status;
 }
 
-/* Set up the operations of a lane and the buffers of its header receives. */
-static void lane_init(struct twill_ofi *t, struct twill_ofi_peer *peer, uint32_t number,
-                      unsigned char *memory, size_t stride)
+/* Set up the operations of a channel and the buffers of its header receives. */
+static void channel_init(struct twill_ofi *t, struct twill_ofi_peer *peer, uint32_t number,
+                         unsigned char *memory, size_t stride)
 {
-    struct twill_ofi_lane *lane = &peer->lanes[number];
-    lane->peer = peer;
-    lane->lane = (uint8_t)number;
+    struct twill_ofi_channel *channel = &peer->channels[number];
+    channel->peer = peer;
+    channel->lane = (uint8_t)number;
     for (uint32_t i = 0; i < TWILL_OFI_HEADERS; i++)
-        lane->header_in[i] = (struct twill_ofi_op){.kind = TWILL_OFI_OP_RECV_HEADER,
-                                                   .owner = t,
-                                                   .lane = lane,
-                                                   .buffer = memory + i * stride};
+        channel->header_in[i] = (struct twill_ofi_op){.kind = TWILL_OFI_OP_RECV_HEADER,
+                                                      .owner = t,
+                                                      .channel = channel,
+                                                      .buffer = memory + i * stride};
     for (uint32_t i = 0; i < TWILL_OFI_CHUNKS; i++) {
-        lane->chunk_in[i] =
-            (struct twill_ofi_op){.kind = TWILL_OFI_OP_RECV_CHUNK, .owner = t, .lane = lane};
-        lane->chunk_out[i] =
-            (struct twill_ofi_op){.kind = TWILL_OFI_OP_SEND_CHUNK, .owner = t, .lane = lane};
+        channel->chunk_in[i] =
+            (struct twill_ofi_op){.kind = TWILL_OFI_OP_RECV_CHUNK, .owner = t, .channel = channel};
+        channel->chunk_out[i] =
+            (struct twill_ofi_op){.kind = TWILL_OFI_OP_SEND_CHUNK, .owner = t, .channel = channel};
     }
 }
 
@@ -285,7 +285,7 @@ static twill_status peer_create(struct twill_ofi *t, uint32_t rank, struct twill
     (void)twill_rank_text(t->job, rank, peer->name);
     peer->contact = twill_ofi_contact(t, rank);
     for (uint32_t l = 0; l < TWILL_OFI_LANES; l++)
-        lane_init(t, peer, l, peer->memory + (size_t)l * TWILL_OFI_HEADERS * stride, stride);
+        channel_init(t, peer, l, peer->memory + (size_t)l * TWILL_OFI_HEADERS * stride, stride);
     twill_status status = twill_ofi_register(t->endpoint, peer->memory, bytes, &peer->mr, error);
     if (status != TWILL_OK)
         twill_ofi_peer_free(peer);
@@ -314,7 +314,7 @@ twill_status twill_ofi_peer(struct twill_ofi *t, uint32_t rank, struct twill_ofi
     }
     t->peers[rank] = *peer;
     for (uint32_t l = 0; t->endpoint->limits.preposts && l < TWILL_OFI_LANES; l++)
-        twill_ofi_stuck(t, &(*peer)->lanes[l]); /* progress posts the header receives */
+        twill_ofi_stuck(t, &(*peer)->channels[l]); /* progress posts the header receives */
     return TWILL_OK;
 }
 

@@ -14,38 +14,39 @@ static void cancel_op(struct twill_ofi_endpoint *endpoint, struct twill_ofi_op *
         fi_cancel(&endpoint->fi.ep->fid, &op->context);
 }
 
-static void cancel_lane(struct twill_ofi_endpoint *endpoint, struct twill_ofi_lane *lane)
+static void cancel_channel(struct twill_ofi_endpoint *endpoint, struct twill_ofi_channel *channel)
 {
     for (uint32_t i = 0; i < TWILL_OFI_HEADERS; i++)
-        cancel_op(endpoint, &lane->header_in[i]);
+        cancel_op(endpoint, &channel->header_in[i]);
     for (uint32_t i = 0; i < TWILL_OFI_CHUNKS; i++) {
-        cancel_op(endpoint, &lane->chunk_in[i]);
-        cancel_op(endpoint, &lane->chunk_out[i]);
+        cancel_op(endpoint, &channel->chunk_in[i]);
+        cancel_op(endpoint, &channel->chunk_out[i]);
     }
 }
 
-static void forget_lane(struct twill_ofi_lane *lane)
+static void forget_channel(struct twill_ofi_channel *channel)
 {
-    lane->headers_out = lane->payload_out = lane->in = (struct twill_transfer_queue){NULL, NULL};
-    lane->next_large = NULL;
+    channel->headers_out = channel->payload_out = channel->in =
+        (struct twill_transfer_queue){NULL, NULL};
+    channel->next_large = NULL;
     for (uint32_t i = 0; i < TWILL_OFI_CHUNKS; i++) {
-        lane->chunk_out[i].request = NULL;
-        lane->chunk_in[i].request = NULL;
+        channel->chunk_out[i].request = NULL;
+        channel->chunk_in[i].request = NULL;
     }
 }
 
-static void visit_lanes(struct twill_ofi *t, void (*what)(struct twill_ofi_endpoint *endpoint,
-                                                          struct twill_ofi_lane *lane))
+static void visit_channels(struct twill_ofi *t, void (*what)(struct twill_ofi_endpoint *endpoint,
+                                                             struct twill_ofi_channel *channel))
 {
     for (uint32_t r = 0; r < t->size; r++)
         for (uint32_t l = 0; t->peers[r] != NULL && l < TWILL_OFI_LANES; l++)
-            what(t->endpoint, &t->peers[r]->lanes[l]);
+            what(t->endpoint, &t->peers[r]->channels[l]);
 }
 
-static void lane_forget(struct twill_ofi_endpoint *endpoint, struct twill_ofi_lane *lane)
+static void channel_forget(struct twill_ofi_endpoint *endpoint, struct twill_ofi_channel *channel)
 {
     (void)endpoint;
-    forget_lane(lane);
+    forget_channel(channel);
 }
 
 /* Wait until *busy is 0, or until `limit`. Releases the lock between polls. */
@@ -71,7 +72,7 @@ static void reclaim_operations(struct twill_ofi *t)
     struct twill_ofi_endpoint *endpoint = t->endpoint;
     char message[200];
     wait_operations(t, &t->chunks_busy, twill_now() + TWILL_OFI_GRACE_NS);
-    visit_lanes(t, cancel_lane);
+    visit_channels(t, cancel_channel);
     uint64_t limit = twill_now() + TWILL_OFI_CANCEL_NS;
     wait_operations(t, &t->chunks_busy, limit);
     wait_operations(t, &t->headers_busy, limit);
@@ -109,7 +110,7 @@ void twill_ofi_cancel(struct twill_transport *transport)
         reclaim_operations(t);
         if (t->chunks_busy == 0 || twill_ofi_is_closed(t->endpoint))
             twill_ofi_release_all(t); /* else the provider may use what is registered */
-        visit_lanes(t, lane_forget);
+        visit_channels(t, channel_forget);
         t->stuck_head = t->stuck_tail = NULL;
         t->sent = t->sent_last = NULL;
         if (t->failed == TWILL_OK)

@@ -17,18 +17,18 @@ _Static_assert(TWILL_WORLD_MAX_RANKS < 1 << FROM_BITS, "a rank fits into a tag")
 /* The secret of the job is added to the communicator number, and lies above it: messages of another
  * job or user to this address match no receive. */
 uint64_t twill_ofi_tag(const struct twill_ofi_endpoint *endpoint, uint32_t comm, uint32_t lane,
-                       uint32_t from, enum twill_ofi_channel channel)
+                       uint32_t from, enum twill_ofi_tag_kind tag_kind)
 {
     uint64_t tag = (comm + endpoint->matching.tag_secret) & COMM_MASK;
     tag = tag << LANE_BITS | lane;
     tag = tag << FROM_BITS | from;
-    return endpoint->matching.seal | tag << 2 | (uint64_t)channel;
+    return endpoint->matching.seal | tag << 2 | (uint64_t)tag_kind;
 }
 
 static uint64_t tag_of(const struct twill_ofi *t, uint32_t lane, uint32_t from,
-                       enum twill_ofi_channel channel)
+                       enum twill_ofi_tag_kind tag_kind)
 {
-    return twill_ofi_tag(t->endpoint, t->comm, lane, from, channel);
+    return twill_ofi_tag(t->endpoint, t->comm, lane, from, tag_kind);
 }
 
 uint32_t twill_ofi_tag_from(uint64_t tag)
@@ -64,31 +64,31 @@ static bool is_peer_gone(int code)
 }
 
 twill_status twill_ofi_fail(const struct twill_ofi_endpoint *endpoint, struct twill_error *error,
-                            const char *what, int code, const struct twill_ofi_lane *lane)
+                            const char *what, int code, const struct twill_ofi_channel *channel)
 {
     code = abs(code);
     bool gone = is_peer_gone(code);
     twill_status status = gone ? TWILL_ERR_PEER : TWILL_ERR_FABRIC;
-    if (lane != NULL && code == FI_EMFILE)
+    if (channel != NULL && code == FI_EMFILE)
         return TWILL_FAIL(error, TWILL_ERR_SYSTEM,
                           "ofi: trouble on this host, not with %s: %s: %s (see ulimit -n)",
-                          lane->peer->name, what, endpoint->library.explain(code));
-    if (lane == NULL)
+                          channel->peer->name, what, endpoint->library.explain(code));
+    if (channel == NULL)
         return TWILL_FAIL(error, status, "ofi: %s: %s%s", what, endpoint->library.explain(code),
                           gone ? ": a peer is gone" : "");
-    return TWILL_FAIL_RANK(error, status, lane->peer->rank, "ofi: %s, %s, lane %u: %s%s", what,
-                           lane->peer->name, lane->lane, endpoint->library.explain(code),
+    return TWILL_FAIL_RANK(error, status, channel->peer->rank, "ofi: %s, %s, lane %u: %s%s", what,
+                           channel->peer->name, channel->lane, endpoint->library.explain(code),
                            gone ? ": the rank is gone" : "");
 }
 
 /* Convert the result of a post: 1 done, 0 busy, or a negative status. */
 static int post_result(struct twill_ofi *t, ssize_t rc, const char *what,
-                       const struct twill_ofi_lane *lane, struct twill_error *error)
+                       const struct twill_ofi_channel *channel, struct twill_error *error)
 {
     if (rc == 0)
         return 1;
     if (rc != -FI_EAGAIN)
-        return twill_ofi_fail(t->endpoint, error, what, (int)rc, lane);
+        return twill_ofi_fail(t->endpoint, error, what, (int)rc, channel);
     twill_counter_add(&t->base.counters.again, 1);
     return 0;
 }
@@ -101,15 +101,15 @@ static bool pretend_busy(struct twill_ofi_endpoint *endpoint)
 
 /* Send a message: a chunk of payload, or a send buffer with a header and maybe payload. */
 static int send_message(struct twill_ofi *t, struct twill_ofi_op *op, const void *data,
-                        size_t bytes, void *desc, const struct twill_ofi_lane *lane,
-                        enum twill_ofi_channel channel, struct twill_error *error)
+                        size_t bytes, void *desc, const struct twill_ofi_channel *channel,
+                        enum twill_ofi_tag_kind tag_kind, struct twill_error *error)
 {
-    uint64_t tag = tag_of(t, lane->lane, t->rank, channel);
+    uint64_t tag = tag_of(t, channel->lane, t->rank, tag_kind);
     ssize_t rc = pretend_busy(t->endpoint)
                      ? -FI_EAGAIN
-                     : fi_tsend(t->endpoint->fi.ep, data, bytes, desc, lane->peer->contact->address,
-                                tag, &op->context);
-    int done = post_result(t, rc, "fi_tsend", lane, error);
+                     : fi_tsend(t->endpoint->fi.ep, data, bytes, desc,
+                                channel->peer->contact->address, tag, &op->context);
+    int done = post_result(t, rc, "fi_tsend", channel, error);
     op->posted = done == 1;
     op->bytes = bytes;
     return done;
@@ -118,7 +118,7 @@ static int send_message(struct twill_ofi *t, struct twill_ofi_op *op, const void
 int twill_ofi_send(struct twill_ofi *t, struct twill_ofi_op *op, const void *data, size_t bytes,
                    void *desc, struct twill_error *error)
 {
-    int done = send_message(t, op, data, bytes, desc, op->lane, TWILL_OFI_PAYLOAD, error);
+    int done = send_message(t, op, data, bytes, desc, op->channel, TWILL_OFI_PAYLOAD, error);
     t->chunks_busy += done == 1 ? 1 : 0;
     return done;
 }
@@ -127,14 +127,14 @@ int twill_ofi_recv(struct twill_ofi *t, struct twill_ofi_op *op, void *data, siz
                    void *desc, struct twill_error *error)
 {
     bool header = op->kind == TWILL_OFI_OP_RECV_HEADER;
-    uint64_t tag = tag_of(t, op->lane->lane, op->lane->peer->rank,
+    uint64_t tag = tag_of(t, op->channel->lane, op->channel->peer->rank,
                           header ? TWILL_OFI_HEADER : TWILL_OFI_PAYLOAD);
     fi_addr_t from =
-        t->endpoint->matching.directed ? op->lane->peer->contact->address : FI_ADDR_UNSPEC;
+        t->endpoint->matching.directed ? op->channel->peer->contact->address : FI_ADDR_UNSPEC;
     ssize_t rc = pretend_busy(t->endpoint)
                      ? -FI_EAGAIN
                      : fi_trecv(t->endpoint->fi.ep, data, bytes, desc, from, tag, 0, &op->context);
-    int done = post_result(t, rc, "fi_trecv", op->lane, error);
+    int done = post_result(t, rc, "fi_trecv", op->channel, error);
     op->posted = done == 1;
     op->done = false;
     op->bytes = bytes;
@@ -143,48 +143,50 @@ int twill_ofi_recv(struct twill_ofi *t, struct twill_ofi_op *op, void *data, siz
 }
 
 /* Return how much of a header a message has. */
-static size_t header_bytes(enum twill_ofi_channel channel)
+static size_t header_bytes(enum twill_ofi_tag_kind tag_kind)
 {
-    return channel == TWILL_OFI_CONTROL ? TWILL_OFI_CONTROL_BYTES : sizeof(struct twill_ofi_header);
+    return tag_kind == TWILL_OFI_CONTROL ? TWILL_OFI_CONTROL_BYTES
+                                         : sizeof(struct twill_ofi_header);
 }
 
-static int inject(struct twill_ofi *t, const struct twill_ofi_lane *lane,
+static int inject(struct twill_ofi *t, const struct twill_ofi_channel *channel,
                   const struct twill_ofi_header *header, const struct twill_transfer *payload,
-                  enum twill_ofi_channel channel, struct twill_error *error)
+                  enum twill_ofi_tag_kind tag_kind, struct twill_error *error)
 {
     unsigned char line[256];
-    size_t head = header_bytes(channel), more = payload == NULL ? 0 : payload->bytes;
+    size_t head = header_bytes(tag_kind), more = payload == NULL ? 0 : payload->bytes;
     memcpy(line, header, head);
     if (more > 0)
         memcpy(line + head, payload->buffer, more);
-    ssize_t rc = pretend_busy(t->endpoint) ? -FI_EAGAIN
-                                           : fi_tinject(t->endpoint->fi.ep, line, head + more,
-                                                        lane->peer->contact->address,
-                                                        tag_of(t, lane->lane, t->rank, channel));
-    return post_result(t, rc, "fi_tinject", lane, error);
+    ssize_t rc =
+        pretend_busy(t->endpoint)
+            ? -FI_EAGAIN
+            : fi_tinject(t->endpoint->fi.ep, line, head + more, channel->peer->contact->address,
+                         tag_of(t, channel->lane, t->rank, tag_kind));
+    return post_result(t, rc, "fi_tinject", channel, error);
 }
 
 /* Send from a send buffer. Returns 0 also if none is free, or the peer uses its share of them. */
-static int send_buffer(struct twill_ofi *t, struct twill_ofi_lane *lane,
+static int send_buffer(struct twill_ofi *t, struct twill_ofi_channel *channel,
                        const struct twill_ofi_header *header, struct twill_transfer *request,
-                       enum twill_ofi_channel channel, struct twill_error *error)
+                       enum twill_ofi_tag_kind tag_kind, struct twill_error *error)
 {
     struct twill_ofi_endpoint *endpoint = t->endpoint;
     struct twill_ofi_op *op = endpoint->buffers.free_sends;
-    size_t head = header_bytes(channel), more = request == NULL ? 0 : request->bytes;
-    if (op == NULL || lane->peer->contact->sends_busy == TWILL_OFI_BUFFERS_PER_PEER)
+    size_t head = header_bytes(tag_kind), more = request == NULL ? 0 : request->bytes;
+    if (op == NULL || channel->peer->contact->sends_busy == TWILL_OFI_BUFFERS_PER_PEER)
         return 0;
     memcpy(op->buffer, header, head);
     if (more > 0)
         memcpy(op->buffer + head, request->buffer, more);
     void *desc = endpoint->buffers.mr == NULL ? NULL : fi_mr_desc(endpoint->buffers.mr);
-    int done = send_message(t, op, op->buffer, head + more, desc, lane, channel, error);
+    int done = send_message(t, op, op->buffer, head + more, desc, channel, tag_kind, error);
     if (done != 1)
         return done;
     endpoint->buffers.free_sends = op->next;
     op->owner = t;
-    op->lane = lane;
-    op->contact = lane->peer->contact;
+    op->channel = channel;
+    op->contact = channel->peer->contact;
     op->request = request;
     op->message = header->kind;
     op->sequence = header->sequence;
@@ -193,15 +195,16 @@ static int send_buffer(struct twill_ofi *t, struct twill_ofi_lane *lane,
     return 1;
 }
 
-int twill_ofi_send_small(struct twill_ofi *t, struct twill_ofi_lane *lane,
+int twill_ofi_send_small(struct twill_ofi *t, struct twill_ofi_channel *channel,
                          struct twill_ofi_header *header, struct twill_transfer *request,
-                         enum twill_ofi_channel channel, bool *finished, struct twill_error *error)
+                         enum twill_ofi_tag_kind tag_kind, bool *finished,
+                         struct twill_error *error)
 {
-    size_t head = header_bytes(channel), more = request == NULL ? 0 : request->bytes;
-    header->lane = lane->lane;
+    size_t head = header_bytes(tag_kind), more = request == NULL ? 0 : request->bytes;
+    header->lane = channel->lane;
     *finished = head + more <= twill_min(t->endpoint->limits.inject, 256);
-    int done = *finished ? inject(t, lane, header, request, channel, error)
-                         : send_buffer(t, lane, header, request, channel, error);
+    int done = *finished ? inject(t, channel, header, request, tag_kind, error)
+                         : send_buffer(t, channel, header, request, tag_kind, error);
     if (done == 1) {
         twill_counter_add(&t->base.counters.header_bytes, head);
         twill_counter_add(&t->base.counters.copied, more);
@@ -233,15 +236,15 @@ twill_status twill_ofi_controls_post(struct twill_ofi_endpoint *endpoint, struct
     return TWILL_OK;
 }
 
-void twill_ofi_stuck(struct twill_ofi *t, struct twill_ofi_lane *lane)
+void twill_ofi_stuck(struct twill_ofi *t, struct twill_ofi_channel *channel)
 {
-    if (lane->stuck)
+    if (channel->stuck)
         return;
-    lane->stuck = true;
-    lane->next_stuck = NULL;
+    channel->stuck = true;
+    channel->next_stuck = NULL;
     if (t->stuck_head == NULL)
-        t->stuck_head = lane;
+        t->stuck_head = channel;
     else
-        t->stuck_tail->next_stuck = lane;
-    t->stuck_tail = lane;
+        t->stuck_tail->next_stuck = channel;
+    t->stuck_tail = channel;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Progress: reads completions in batches, then retries the lanes that were refused as busy. */
+/* Progress: reads completions in batches, then retries the channels that were refused as busy. */
 #include "fabric/ofi/ofi.h"
 
 #include <rdma/fi_errno.h>
@@ -10,12 +10,13 @@
 /* Batches read by one call, which must return in time for its caller's deadline. */
 #define BATCHES 4
 
-static int lane_advance(struct twill_ofi *t, struct twill_ofi_lane *lane, struct twill_error *error)
+static int channel_advance(struct twill_ofi *t, struct twill_ofi_channel *channel,
+                           struct twill_error *error)
 {
-    int sends = twill_ofi_send_advance(t, lane, error);
+    int sends = twill_ofi_send_advance(t, channel, error);
     if (sends < 0)
         return sends;
-    int recvs = twill_ofi_recv_advance(t, lane, error);
+    int recvs = twill_ofi_recv_advance(t, channel, error);
     return recvs < 0 ? recvs : sends + recvs;
 }
 
@@ -50,13 +51,13 @@ static bool is_one_of(const struct twill_ofi_op *op, const struct twill_ofi_op *
 
 static bool is_of_peer(const struct twill_ofi_op *op, const struct twill_ofi_peer *peer)
 {
-    size_t at = (uintptr_t)op - (uintptr_t)peer->lanes;
-    if (at >= sizeof(peer->lanes))
+    size_t at = (uintptr_t)op - (uintptr_t)peer->channels;
+    if (at >= sizeof(peer->channels))
         return false;
-    const struct twill_ofi_lane *lane = &peer->lanes[at / sizeof(peer->lanes[0])];
-    return is_one_of(op, lane->header_in, TWILL_OFI_HEADERS) ||
-           is_one_of(op, lane->chunk_in, TWILL_OFI_CHUNKS) ||
-           is_one_of(op, lane->chunk_out, TWILL_OFI_CHUNKS);
+    const struct twill_ofi_channel *channel = &peer->channels[at / sizeof(peer->channels[0])];
+    return is_one_of(op, channel->header_in, TWILL_OFI_HEADERS) ||
+           is_one_of(op, channel->chunk_in, TWILL_OFI_CHUNKS) ||
+           is_one_of(op, channel->chunk_out, TWILL_OFI_CHUNKS);
 }
 
 /* Return whether a context that the provider names is an operation of this endpoint, without
@@ -139,9 +140,9 @@ static void fail_chunk_size(struct twill_ofi_op *op, size_t bytes)
 {
     struct twill_error error = {0};
     twill_status status =
-        TWILL_FAIL_RANK(&error, TWILL_ERR_FABRIC, op->lane->peer->rank,
+        TWILL_FAIL_RANK(&error, TWILL_ERR_FABRIC, op->channel->peer->rank,
                         "ofi: %s, lane %u: a chunk of %zu bytes arrived, %zu expected",
-                        op->lane->peer->name, op->lane->lane, bytes, op->bytes);
+                        op->channel->peer->name, op->channel->lane, bytes, op->bytes);
     twill_ofi_set_failure(op->owner, status, &error);
 }
 
@@ -170,13 +171,13 @@ static void handle_completion(struct twill_ofi_endpoint *endpoint,
         return; /* abandoned */
     if (op->kind == TWILL_OFI_OP_RECV_HEADER) {
         op->bytes = entry->len;
-        op->lane->peer->heard = true;
+        op->channel->peer->heard = true;
     }
     if (op->kind == TWILL_OFI_OP_RECV_CHUNK && entry->len != op->bytes)
         fail_chunk_size(op, entry->len);
     op->done = true;
     op->owner->noticed++;
-    twill_ofi_stuck(op->owner, op->lane); /* its communicator's thread continues there */
+    twill_ofi_stuck(op->owner, op->channel); /* its communicator's thread continues there */
 }
 
 static struct twill_transfer *find_transfer(struct twill_transfer *request, uint32_t sequence)
@@ -189,10 +190,10 @@ static struct twill_transfer *find_transfer(struct twill_transfer *request, uint
 /* Return whether the large SEND whose header this was is in progress. */
 static bool is_sending(const struct twill_ofi_op *op)
 {
-    const struct twill_ofi_lane *lane = op->lane;
-    bool found = find_transfer(lane->payload_out.head, op->sequence) != NULL;
+    const struct twill_ofi_channel *channel = op->channel;
+    bool found = find_transfer(channel->payload_out.head, op->sequence) != NULL;
     for (uint32_t i = 0; i < TWILL_OFI_CHUNKS && !found; i++) {
-        struct twill_transfer *request = lane->chunk_out[i].request;
+        struct twill_transfer *request = channel->chunk_out[i].request;
         found = request != NULL && twill_ofi_private(request)->sequence == op->sequence;
     }
     return found;
@@ -201,11 +202,11 @@ static bool is_sending(const struct twill_ofi_op *op)
 /* Return whether the RECV whose clear to send this was has received nothing yet. */
 static bool is_waiting(const struct twill_ofi_op *op)
 {
-    const struct twill_ofi_lane *lane = op->lane;
-    const struct twill_transfer *request = find_transfer(lane->in.head, op->sequence);
+    const struct twill_ofi_channel *channel = op->channel;
+    const struct twill_transfer *request = find_transfer(channel->in.head, op->sequence);
     bool came = request == NULL || request->moved > 0;
     for (uint32_t i = 0; i < TWILL_OFI_CHUNKS && !came; i++)
-        came = lane->chunk_in[i].request == request && lane->chunk_in[i].done;
+        came = channel->chunk_in[i].request == request && channel->chunk_in[i].done;
     return !came;
 }
 
@@ -233,7 +234,7 @@ static void fail_operation(struct twill_ofi_endpoint *endpoint, struct twill_ofi
         fail_endpoint(endpoint, what, code);
     } else if (awaited && is_needed(op)) {
         struct twill_error theirs = {0};
-        twill_ofi_set_failure(op->owner, twill_ofi_fail(endpoint, &theirs, what, code, op->lane),
+        twill_ofi_set_failure(op->owner, twill_ofi_fail(endpoint, &theirs, what, code, op->channel),
                               &theirs);
     } else {
         twill_say(endpoint->params.log, TWILL_LOG_DEBUG, "ofi: %s: %s, ignored", what,
@@ -316,21 +317,21 @@ static int finish_sent(struct twill_ofi *t)
     return moved;
 }
 
-/* Advance each lane in the list once; lanes that are refused again put themselves back. */
-static int retry_lanes(struct twill_ofi *t, struct twill_error *error)
+/* Advance each channel in the list once; channels that are refused again put themselves back. */
+static int retry_channels(struct twill_ofi *t, struct twill_error *error)
 {
-    struct twill_ofi_lane *lane = t->stuck_head;
+    struct twill_ofi_channel *channel = t->stuck_head;
     int moved = 0;
     t->stuck_head = NULL;
     t->stuck_tail = NULL;
-    while (lane != NULL) {
-        struct twill_ofi_lane *next = lane->next_stuck;
-        lane->stuck = false;
-        int finished = lane_advance(t, lane, error);
+    while (channel != NULL) {
+        struct twill_ofi_channel *next = channel->next_stuck;
+        channel->stuck = false;
+        int finished = channel_advance(t, channel, error);
         if (finished < 0)
             return finished;
         moved += finished;
-        lane = next;
+        channel = next;
     }
     return moved;
 }
@@ -345,7 +346,7 @@ static int advance_ofi(struct twill_ofi *t, struct twill_error *error)
     int moved = finish_sent(t) + t->noticed;
     t->noticed = 0;
     if (moved >= 0 && t->stuck_head != NULL) {
-        int more = retry_lanes(t, error);
+        int more = retry_channels(t, error);
         moved = more < 0 ? more : moved + more;
     }
     return moved;

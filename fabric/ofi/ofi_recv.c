@@ -13,22 +13,22 @@ static bool transfer_is_large(const struct twill_ofi *t, const struct twill_tran
     return request->bytes > t->endpoint->limits.eager;
 }
 
-void twill_ofi_recv_add(struct twill_ofi *t, struct twill_ofi_lane *lane,
+void twill_ofi_recv_add(struct twill_ofi *t, struct twill_ofi_channel *channel,
                         struct twill_transfer *request)
 {
-    twill_ofi_private(request)->sequence = lane->received++;
-    twill_transfer_push(&lane->in, request);
-    if (transfer_is_large(t, request) && lane->next_large == NULL)
-        lane->next_large = request;
+    twill_ofi_private(request)->sequence = channel->received++;
+    twill_transfer_push(&channel->in, request);
+    if (transfer_is_large(t, request) && channel->next_large == NULL)
+        channel->next_large = request;
 }
 
-/* Post header receives until there were `wanted` of the lane, a few at a time. */
-static int post_headers(struct twill_ofi *t, struct twill_ofi_lane *lane, uint32_t wanted,
+/* Post header receives until there were `wanted` of the channel, a few at a time. */
+static int post_headers(struct twill_ofi *t, struct twill_ofi_channel *channel, uint32_t wanted,
                         struct twill_error *error)
 {
-    void *desc = lane->peer->mr == NULL ? NULL : fi_mr_desc(lane->peer->mr);
-    while ((int32_t)(wanted - lane->awaited) > 0) {
-        struct twill_ofi_op *op = &lane->header_in[lane->awaited % TWILL_OFI_HEADERS];
+    void *desc = channel->peer->mr == NULL ? NULL : fi_mr_desc(channel->peer->mr);
+    while ((int32_t)(wanted - channel->awaited) > 0) {
+        struct twill_ofi_op *op = &channel->header_in[channel->awaited % TWILL_OFI_HEADERS];
         if (op->posted || op->done)
             return 1;
         int done = twill_ofi_recv(t, op, op->buffer,
@@ -36,7 +36,7 @@ static int post_headers(struct twill_ofi *t, struct twill_ofi_lane *lane, uint32
                                   error);
         if (done != 1)
             return done;
-        lane->awaited++;
+        channel->awaited++;
     }
     return 1;
 }
@@ -58,7 +58,7 @@ static size_t chunk_of(const struct twill_ofi *t, const struct twill_transfer *r
 }
 
 /* Post receives for the chunks of a large RECV, as long as operations are free. */
-static int recv_post_chunks(struct twill_ofi *t, struct twill_ofi_lane *lane,
+static int recv_post_chunks(struct twill_ofi *t, struct twill_ofi_channel *channel,
                             struct twill_transfer *request, struct twill_error *error)
 {
     struct twill_ofi_private *private = twill_ofi_private(request);
@@ -68,8 +68,8 @@ static int recv_post_chunks(struct twill_ofi *t, struct twill_ofi_lane *lane,
                   twill_ofi_hold(t, landing(request), request->bytes, &private->memory, error));
     }
     while (private->posted < request->bytes &&
-           lane->chunks_posted - lane->chunks_taken < TWILL_OFI_CHUNKS) {
-        struct twill_ofi_op *op = &lane->chunk_in[lane->chunks_posted % TWILL_OFI_CHUNKS];
+           channel->chunks_posted - channel->chunks_taken < TWILL_OFI_CHUNKS) {
+        struct twill_ofi_op *op = &channel->chunk_in[channel->chunks_posted % TWILL_OFI_CHUNKS];
         size_t bytes = twill_ofi_chunk_bytes(request->bytes, private->posted, private->chunk);
         int done = twill_ofi_recv(t, op, landing(request) + private->posted, bytes,
                                   twill_ofi_desc(private->memory), error);
@@ -77,23 +77,23 @@ static int recv_post_chunks(struct twill_ofi *t, struct twill_ofi_lane *lane,
             return done;
         op->request = request;
         private->posted += bytes;
-        lane->chunks_posted++;
+        channel->chunks_posted++;
     }
     return 1;
 }
 
-static int send_control(struct twill_ofi *t, struct twill_ofi_lane *lane,
+static int send_control(struct twill_ofi *t, struct twill_ofi_channel *channel,
                         struct twill_ofi_header *header, struct twill_error *error)
 {
     bool finished;
-    header->consumed = lane->consumed;
-    int done = twill_ofi_send_small(t, lane, header, NULL, TWILL_OFI_CONTROL, &finished, error);
+    header->consumed = channel->consumed;
+    int done = twill_ofi_send_small(t, channel, header, NULL, TWILL_OFI_CONTROL, &finished, error);
     if (done == 1)
-        lane->reported = header->consumed;
+        channel->reported = header->consumed;
     return done;
 }
 
-static int send_clear(struct twill_ofi *t, struct twill_ofi_lane *lane,
+static int send_clear(struct twill_ofi *t, struct twill_ofi_channel *channel,
                       struct twill_transfer *request, struct twill_error *error)
 {
     struct twill_ofi_private *private = twill_ofi_private(request);
@@ -102,27 +102,28 @@ static int send_clear(struct twill_ofi *t, struct twill_ofi_lane *lane,
                                       .bytes = request->bytes,
                                       .chunk = private->chunk,
                                       .kind = TWILL_OFI_CLEAR_TO_SEND};
-    int done = send_control(t, lane, &header, error);
+    int done = send_control(t, channel, &header, error);
     if (done == 1) {
         private->cleared = true;
-        lane->cleared++;
+        channel->cleared++;
     }
     return done;
 }
 
 /* Send a clear to send for each large RECV, in order, once its first chunk is posted. */
-static int clear_large(struct twill_ofi *t, struct twill_ofi_lane *lane, struct twill_error *error)
+static int clear_large(struct twill_ofi *t, struct twill_ofi_channel *channel,
+                       struct twill_error *error)
 {
     struct twill_transfer *request;
-    while ((request = lane->next_large) != NULL) {
+    while ((request = channel->next_large) != NULL) {
         struct twill_ofi_private *private = twill_ofi_private(request);
-        if (!private->cleared && lane->cleared == TWILL_OFI_CLEAR)
+        if (!private->cleared && channel->cleared == TWILL_OFI_CLEAR)
             return 1;
-        int done = recv_post_chunks(t, lane, request, error);
+        int done = recv_post_chunks(t, channel, request, error);
         if (done < 0)
             return done;
         if (!private->cleared && private->posted > 0) {
-            int sent = send_clear(t, lane, request, error);
+            int sent = send_clear(t, channel, request, error);
             if (sent != 1)
                 return sent;
         }
@@ -131,13 +132,13 @@ static int clear_large(struct twill_ofi *t, struct twill_ofi_lane *lane, struct 
         do
             request = request->next;
         while (request != NULL && !transfer_is_large(t, request));
-        lane->next_large = request;
+        channel->next_large = request;
     }
     return 1;
 }
 
 /* Compare a header with its RECV. Returns 1 if they match, 0 if not, or an error. */
-static int compare_header(struct twill_ofi *t, struct twill_ofi_lane *lane,
+static int compare_header(struct twill_ofi *t, struct twill_ofi_channel *channel,
                           struct twill_transfer *request, const struct twill_ofi_header *header,
                           size_t bytes, struct twill_error *error)
 {
@@ -145,11 +146,11 @@ static int compare_header(struct twill_ofi *t, struct twill_ofi_lane *lane,
     size_t follows = large ? 0 : (size_t)header->bytes;
     if (bytes < sizeof(*header) || header->sequence != twill_ofi_private(request)->sequence ||
         bytes - sizeof(*header) != follows || large != (header->bytes > t->endpoint->limits.eager))
-        return TWILL_FAIL_RANK(error, TWILL_ERR_FABRIC, lane->peer->rank,
+        return TWILL_FAIL_RANK(error, TWILL_ERR_FABRIC, channel->peer->rank,
                                "ofi: message %u of %s, lane %u: a header of %zu bytes, kind %u, "
                                "number %u came: the provider broke order or content",
-                               twill_ofi_private(request)->sequence, lane->peer->name, lane->lane,
-                               bytes, header->kind, header->sequence);
+                               twill_ofi_private(request)->sequence, channel->peer->name,
+                               channel->lane, bytes, header->kind, header->sequence);
     return twill_transfer_matches(request, header->signature, header->bytes);
 }
 
@@ -162,84 +163,84 @@ static void deliver_payload(struct twill_transfer *request, const unsigned char 
     request->moved += bytes;
 }
 
-static void finish_recv(struct twill_ofi *t, struct twill_ofi_lane *lane,
+static void finish_recv(struct twill_ofi *t, struct twill_ofi_channel *channel,
                         struct twill_transfer *request, twill_status status)
 {
     twill_ofi_release(t, &twill_ofi_private(request)->memory);
-    twill_transfer_pop(&lane->in, status);
+    twill_transfer_pop(&channel->in, status);
 }
 
 /* Fail the first RECV, which does not match. No payload will arrive, as the sender compares, too,
- * but the receives are at the provider. The lane receives nothing more. */
-static void abandon_recv(struct twill_ofi *t, struct twill_ofi_lane *lane,
+ * but the receives are at the provider. The channel receives nothing more. */
+static void abandon_recv(struct twill_ofi *t, struct twill_ofi_channel *channel,
                          struct twill_transfer *request)
 {
-    lane->broken = true;
-    lane->next_large = NULL;
+    channel->broken = true;
+    channel->next_large = NULL;
     for (uint32_t i = 0; i < TWILL_OFI_CHUNKS; i++) {
-        struct twill_ofi_op *op = &lane->chunk_in[i];
+        struct twill_ofi_op *op = &channel->chunk_in[i];
         if (op->request != request)
             continue;
         if (op->posted)
             fi_cancel(&t->endpoint->fi.ep->fid, &op->context);
         op->request = NULL;
-        lane->orphan = twill_ofi_private(request)->memory;
+        channel->orphan = twill_ofi_private(request)->memory;
     }
-    if (lane->orphan != NULL)
+    if (channel->orphan != NULL)
         twill_ofi_private(request)->memory = NULL;
-    finish_recv(t, lane, request, TWILL_ERR_MISMATCH);
+    finish_recv(t, channel, request, TWILL_ERR_MISMATCH);
 }
 
 /* Handle the header of the first RECV. Returns 1 if that completed it. */
-static int header_take(struct twill_ofi *t, struct twill_ofi_lane *lane,
+static int header_take(struct twill_ofi *t, struct twill_ofi_channel *channel,
                        struct twill_transfer *request, bool *moved, struct twill_error *error)
 {
-    struct twill_ofi_op *op = &lane->header_in[lane->consumed % TWILL_OFI_HEADERS];
+    struct twill_ofi_op *op = &channel->header_in[channel->consumed % TWILL_OFI_HEADERS];
     struct twill_ofi_header header = {0};
-    if (!op->done || lane->consumed == lane->awaited)
+    if (!op->done || channel->consumed == channel->awaited)
         return 0;
     if (transfer_is_large(t, request) && !twill_ofi_private(request)->cleared)
         return 0; /* the sender must get the clear to send in any case */
     memcpy(&header, op->buffer, twill_min(op->bytes, sizeof(header)));
-    int same = compare_header(t, lane, request, &header, op->bytes, error);
+    int same = compare_header(t, channel, request, &header, op->bytes, error);
     if (same < 0)
         return same;
     *moved = true;
     if (same == 0)
         request->peer_call = header.call;
     else
-        request->last = twill_entry_unpack(&header.entry, &t->start, &lane->peer->clock);
+        request->last = twill_entry_unpack(&header.entry, &t->start, &channel->peer->clock);
     bool eager = same == 1 && !transfer_is_large(t, request);
     if (eager && request->bytes > 0) {
         deliver_payload(request, op->buffer + sizeof(header), request->bytes);
         twill_counter_add(&t->base.counters.copied, request->bytes);
     }
     op->done = false;
-    lane->consumed++;
+    channel->consumed++;
     twill_ofi_private(request)->verified = true;
     if (same == 1 && !eager)
         return 0;
     if (same == 1)
-        finish_recv(t, lane, request, TWILL_OK);
+        finish_recv(t, channel, request, TWILL_OK);
     else
-        abandon_recv(t, lane, request);
+        abandon_recv(t, channel, request);
     return 1;
 }
 
 /* Handle what has arrived for the first RECV, in order. Returns 1 if that completed it. */
-static int take_recv(struct twill_ofi *t, struct twill_ofi_lane *lane, bool *moved,
+static int take_recv(struct twill_ofi *t, struct twill_ofi_channel *channel, bool *moved,
                      struct twill_error *error)
 {
-    struct twill_transfer *request = lane->in.head;
+    struct twill_transfer *request = channel->in.head;
     if (request == NULL)
         return 0;
     if (!twill_ofi_private(request)->verified) {
-        int finished = header_take(t, lane, request, moved, error);
+        int finished = header_take(t, channel, request, moved, error);
         if (finished != 0 || !twill_ofi_private(request)->verified)
             return finished;
     }
-    while (lane->chunks_taken != lane->chunks_posted) {
-        struct twill_ofi_op *op = &lane->chunk_in[lane->chunks_taken % TWILL_OFI_CHUNKS];
+    while (channel->chunks_taken != channel->chunks_posted) {
+        struct twill_ofi_op *op = &channel->chunk_in[channel->chunks_taken % TWILL_OFI_CHUNKS];
         if (!op->done || op->request != request)
             break;
         if (request->reduce != NULL)
@@ -248,77 +249,78 @@ static int take_recv(struct twill_ofi *t, struct twill_ofi_lane *lane, bool *mov
             request->moved += op->bytes;
         op->done = false;
         op->request = NULL;
-        lane->chunks_taken++;
+        channel->chunks_taken++;
         *moved = true;
     }
     if (request->moved < request->bytes)
         return 0;
-    lane->cleared--;
-    finish_recv(t, lane, request, TWILL_OK);
+    channel->cleared--;
+    finish_recv(t, channel, request, TWILL_OK);
     return 1;
 }
 
 /* Return credit when half of it is used. */
-static int send_credit(struct twill_ofi *t, struct twill_ofi_lane *lane, struct twill_error *error)
+static int send_credit(struct twill_ofi *t, struct twill_ofi_channel *channel,
+                       struct twill_error *error)
 {
     struct twill_ofi_header header = {.kind = TWILL_OFI_CREDIT};
-    if (lane->consumed - lane->reported < t->endpoint->limits.credits / 2)
+    if (channel->consumed - channel->reported < t->endpoint->limits.credits / 2)
         return 1;
-    return send_control(t, lane, &header, error);
+    return send_control(t, channel, &header, error);
 }
 
-int twill_ofi_recv_advance(struct twill_ofi *t, struct twill_ofi_lane *lane,
+int twill_ofi_recv_advance(struct twill_ofi *t, struct twill_ofi_channel *channel,
                            struct twill_error *error)
 {
     int total = 0;
     bool moved = true;
-    while (moved && !lane->broken) {
+    while (moved && !channel->broken) {
         moved = false;
         /* One for each RECV; or always some, if the endpoint preposts. */
-        uint32_t wanted =
-            t->endpoint->limits.preposts ? lane->consumed + TWILL_OFI_HEADERS : lane->received;
-        int headers = post_headers(t, lane, wanted, error);
-        int clears = headers < 0 ? headers : clear_large(t, lane, error);
+        uint32_t wanted = t->endpoint->limits.preposts ? channel->consumed + TWILL_OFI_HEADERS
+                                                       : channel->received;
+        int headers = post_headers(t, channel, wanted, error);
+        int clears = headers < 0 ? headers : clear_large(t, channel, error);
         if (clears < 0)
             return clears;
         if (headers == 0 || clears == 0)
-            twill_ofi_stuck(t, lane);
-        int finished = take_recv(t, lane, &moved, error);
+            twill_ofi_stuck(t, channel);
+        int finished = take_recv(t, channel, &moved, error);
         if (finished < 0)
             return finished;
         total += finished;
     }
-    int credit = lane->broken ? 1 : send_credit(t, lane, error);
+    int credit = channel->broken ? 1 : send_credit(t, channel, error);
     if (credit < 0)
         return credit;
     if (credit == 0)
-        twill_ofi_stuck(t, lane);
+        twill_ofi_stuck(t, channel);
     return total;
 }
 
-/* Visit the message at the head of a lane, if it has arrived and no RECV waits for it. */
-static void visit_early(const struct twill_ofi_lane *lane, twill_early_fn visit, void *user)
+/* Visit the message at the head of a channel, if it has arrived and no RECV waits for it. */
+static void visit_early(const struct twill_ofi_channel *channel, twill_early_fn visit, void *user)
 {
-    const struct twill_ofi_op *op = &lane->header_in[lane->consumed % TWILL_OFI_HEADERS];
+    const struct twill_ofi_op *op = &channel->header_in[channel->consumed % TWILL_OFI_HEADERS];
     struct twill_ofi_header header;
-    if (lane->in.head != NULL || lane->consumed == lane->awaited || !op->done ||
+    if (channel->in.head != NULL || channel->consumed == channel->awaited || !op->done ||
         op->bytes < sizeof(header))
         return;
     memcpy(&header, op->buffer, sizeof(header));
-    visit(user, lane->peer->rank, &header.call);
+    visit(user, channel->peer->rank, &header.call);
 }
 
-/* Look at the lanes of a peer: post a receive where there is none, and look the next time, too. An
- * error is left to the next request. */
+/* Look at the channels of a peer: post a receive where there is none, and look the next time, too.
+ * An error is left to the next request. */
 static void look_at_peer(struct twill_ofi *t, struct twill_ofi_peer *peer, twill_early_fn visit,
                          void *user)
 {
     for (uint32_t l = 0; l < TWILL_NODE_LANES; l++)
-        if (peer->lanes[l].in.head == NULL && !peer->lanes[l].broken)
-            (void)post_headers(t, &peer->lanes[l], peer->lanes[l].consumed + 1, NULL);
+        if (peer->channels[l].in.head == NULL && !peer->channels[l].broken)
+            (void)post_headers(t, &peer->channels[l], peer->channels[l].consumed + 1, NULL);
     (void)twill_ofi_read(t->endpoint, NULL);
     for (uint32_t l = 0; l < TWILL_NODE_LANES; l++)
-        visit_early(&peer->lanes[l], visit, user);
+        visit_early(&peer->channels[l], visit, user);
 }
 
 void twill_ofi_early(struct twill_transport *transport, bool all, twill_early_fn visit, void *user)

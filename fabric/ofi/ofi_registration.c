@@ -337,21 +337,21 @@ static void release_queue(struct twill_ofi *t, const struct twill_transfer_queue
         twill_ofi_release(t, &twill_ofi_private(r)->memory);
 }
 
-static void release_lane(struct twill_ofi *t, struct twill_ofi_lane *lane)
+static void release_channel(struct twill_ofi *t, struct twill_ofi_channel *channel)
 {
-    release_queue(t, &lane->payload_out);
-    release_queue(t, &lane->in);
-    twill_ofi_release(t, &lane->orphan);
+    release_queue(t, &channel->payload_out);
+    release_queue(t, &channel->in);
+    twill_ofi_release(t, &channel->orphan);
     for (uint32_t i = 0; i < TWILL_OFI_CHUNKS; i++)
-        if (lane->chunk_out[i].request != NULL)
-            twill_ofi_release(t, &twill_ofi_private(lane->chunk_out[i].request)->memory);
+        if (channel->chunk_out[i].request != NULL)
+            twill_ofi_release(t, &twill_ofi_private(channel->chunk_out[i].request)->memory);
 }
 
 void twill_ofi_release_all(struct twill_ofi *t)
 {
     for (uint32_t r = 0; r < t->size; r++)
         for (uint32_t l = 0; t->peers[r] != NULL && l < TWILL_OFI_LANES; l++)
-            release_lane(t, &t->peers[r]->lanes[l]);
+            release_channel(t, &t->peers[r]->channels[l]);
 }
 
 void twill_ofi_unregister_peers(struct twill_ofi *t)

@@ -5,28 +5,28 @@
 #include <string.h>
 
 /* Send the header of the first SEND, with its payload if eager. Returns 1 if sent, 0 if busy. */
-static int send_header(struct twill_ofi *t, struct twill_ofi_lane *lane, int *finished,
+static int send_header(struct twill_ofi *t, struct twill_ofi_channel *channel, int *finished,
                        struct twill_error *error)
 {
-    struct twill_transfer *request = lane->headers_out.head;
+    struct twill_transfer *request = channel->headers_out.head;
     bool eager = request->bytes <= t->endpoint->limits.eager;
     bool gone = false;
     struct twill_ofi_header header = {.signature = request->signature,
-                                      .sequence = lane->sent,
+                                      .sequence = channel->sent,
                                       .bytes = request->bytes,
                                       .kind = eager ? TWILL_OFI_EAGER_DATA : TWILL_OFI_LARGE,
                                       .call = request->call};
     twill_entry_pack(&request->last, &t->start, &header.entry);
-    int done = twill_ofi_send_small(t, lane, &header, eager ? request : NULL, TWILL_OFI_HEADER,
+    int done = twill_ofi_send_small(t, channel, &header, eager ? request : NULL, TWILL_OFI_HEADER,
                                     &gone, error);
     if (done != 1)
         return done;
-    twill_ofi_pop(&lane->headers_out);
-    twill_ofi_private(request)->sequence = lane->sent++;
+    twill_ofi_pop(&channel->headers_out);
+    twill_ofi_private(request)->sequence = channel->sent++;
     twill_counter_add(&t->base.counters.messages, 1);
     twill_counter_add(&t->base.counters.bytes, request->bytes);
     if (!eager) {
-        twill_transfer_push(&lane->payload_out, request);
+        twill_transfer_push(&channel->payload_out, request);
     } else if (gone) {
         twill_transfer_finish(request, TWILL_OK);
         ++*finished;
@@ -36,11 +36,11 @@ static int send_header(struct twill_ofi *t, struct twill_ofi_lane *lane, int *fi
 
 /* Return the clear to send for this message, or NULL. Those for earlier messages are dropped: they
  * answered SENDs that were eager, a mismatch that the receiver finds in the header. */
-static struct twill_ofi_clear *find_clear(struct twill_ofi_lane *lane, uint32_t sequence)
+static struct twill_ofi_clear *find_clear(struct twill_ofi_channel *channel, uint32_t sequence)
 {
     struct twill_ofi_clear *found = NULL;
     for (uint32_t i = 0; i < TWILL_OFI_CLEAR; i++) {
-        struct twill_ofi_clear *clear = &lane->clear[i];
+        struct twill_ofi_clear *clear = &channel->clear[i];
         if (clear->used && (int32_t)(clear->header.sequence - sequence) < 0)
             clear->used = false;
         if (clear->used && clear->header.sequence == sequence)
@@ -49,17 +49,17 @@ static struct twill_ofi_clear *find_clear(struct twill_ofi_lane *lane, uint32_t 
     return found;
 }
 
-static struct twill_ofi_op *idle_chunk(struct twill_ofi_lane *lane)
+static struct twill_ofi_op *idle_chunk(struct twill_ofi_channel *channel)
 {
     for (uint32_t i = 0; i < TWILL_OFI_CHUNKS; i++)
-        if (!lane->chunk_out[i].posted && !lane->chunk_out[i].done)
-            return &lane->chunk_out[i];
+        if (!channel->chunk_out[i].posted && !channel->chunk_out[i].done)
+            return &channel->chunk_out[i];
     return NULL;
 }
 
-/* Post the chunks of a request. Returns 1 if all are at the provider, 0 if not now: the lane is in
- * the list to retry, or a completion brings it back. */
-static int send_chunks(struct twill_ofi *t, struct twill_ofi_lane *lane,
+/* Post the chunks of a request. Returns 1 if all are at the provider, 0 if not now: the channel is
+ * in the list to retry, or a completion brings it back. */
+static int send_chunks(struct twill_ofi *t, struct twill_ofi_channel *channel,
                        struct twill_transfer *request, size_t chunk, struct twill_error *error)
 {
     struct twill_ofi_private *private = twill_ofi_private(request);
@@ -67,14 +67,14 @@ static int send_chunks(struct twill_ofi *t, struct twill_ofi_lane *lane,
         TWILL_TRY(error,
                   twill_ofi_hold(t, request->buffer, request->bytes, &private->memory, error));
     while (private->posted < request->bytes) {
-        struct twill_ofi_op *op = idle_chunk(lane);
+        struct twill_ofi_op *op = idle_chunk(channel);
         if (op == NULL)
             return 0;
         const unsigned char *from = (const unsigned char *)request->buffer + private->posted;
         size_t bytes = twill_ofi_chunk_bytes(request->bytes, private->posted, chunk);
         int done = twill_ofi_send(t, op, from, bytes, twill_ofi_desc(private->memory), error);
         if (done == 0)
-            twill_ofi_stuck(t, lane);
+            twill_ofi_stuck(t, channel);
         if (done != 1)
             return done;
         op->request = request;
@@ -83,38 +83,39 @@ static int send_chunks(struct twill_ofi *t, struct twill_ofi_lane *lane,
     return 1;
 }
 
-static int send_payload(struct twill_ofi *t, struct twill_ofi_lane *lane, struct twill_error *error)
+static int send_payload(struct twill_ofi *t, struct twill_ofi_channel *channel,
+                        struct twill_error *error)
 {
     int finished = 0;
     struct twill_transfer *request;
-    while ((request = lane->payload_out.head) != NULL) {
-        struct twill_ofi_clear *clear = find_clear(lane, twill_ofi_private(request)->sequence);
+    while ((request = channel->payload_out.head) != NULL) {
+        struct twill_ofi_clear *clear = find_clear(channel, twill_ofi_private(request)->sequence);
         if (clear == NULL)
             break;
         const struct twill_ofi_header *theirs = &clear->header;
         if (!twill_transfer_matches(request, theirs->signature, theirs->bytes)) {
             clear->used = false;
-            twill_transfer_pop(&lane->payload_out, TWILL_ERR_MISMATCH);
+            twill_transfer_pop(&channel->payload_out, TWILL_ERR_MISMATCH);
             finished++;
             continue;
         }
-        int done = send_chunks(t, lane, request, (size_t)theirs->chunk, error);
+        int done = send_chunks(t, channel, request, (size_t)theirs->chunk, error);
         if (done < 0)
             return done;
         if (done == 0)
             break;
         clear->used = false;
-        twill_ofi_pop(&lane->payload_out);
+        twill_ofi_pop(&channel->payload_out);
     }
     return finished;
 }
 
 /* Account for chunks that have left. Returns how many requests completed. */
-static int finish_chunks(struct twill_ofi *t, struct twill_ofi_lane *lane)
+static int finish_chunks(struct twill_ofi *t, struct twill_ofi_channel *channel)
 {
     int finished = 0;
     for (uint32_t i = 0; i < TWILL_OFI_CHUNKS; i++) {
-        struct twill_ofi_op *op = &lane->chunk_out[i];
+        struct twill_ofi_op *op = &channel->chunk_out[i];
         struct twill_transfer *request = op->request;
         if (!op->done)
             continue;
@@ -130,44 +131,44 @@ static int finish_chunks(struct twill_ofi *t, struct twill_ofi_lane *lane)
     return finished;
 }
 
-int twill_ofi_send_advance(struct twill_ofi *t, struct twill_ofi_lane *lane,
+int twill_ofi_send_advance(struct twill_ofi *t, struct twill_ofi_channel *channel,
                            struct twill_error *error)
 {
-    int finished = finish_chunks(t, lane);
-    while (lane->headers_out.head != NULL &&
-           lane->sent - lane->acked < t->endpoint->limits.credits) {
-        int done = send_header(t, lane, &finished, error);
+    int finished = finish_chunks(t, channel);
+    while (channel->headers_out.head != NULL &&
+           channel->sent - channel->acked < t->endpoint->limits.credits) {
+        int done = send_header(t, channel, &finished, error);
         if (done < 0)
             return done;
         if (done == 0) {
-            twill_ofi_stuck(t, lane);
+            twill_ofi_stuck(t, channel);
             break;
         }
     }
-    int more = send_payload(t, lane, error);
+    int more = send_payload(t, channel, error);
     return more < 0 ? more : finished + more;
 }
 
-/* Keep a clear to send until its message is at the head of the lane. */
-static twill_status keep_clear(struct twill_ofi *t, struct twill_ofi_lane *lane,
+/* Keep a clear to send until its message is at the head of the channel. */
+static twill_status keep_clear(struct twill_ofi *t, struct twill_ofi_channel *channel,
                                const struct twill_ofi_header *header, struct twill_error *error)
 {
-    struct twill_transfer *first = lane->payload_out.head;
+    struct twill_transfer *first = channel->payload_out.head;
     if (header->chunk == 0 || header->chunk > t->endpoint->limits.max_message)
-        return TWILL_FAIL_RANK(error, TWILL_ERR_FABRIC, lane->peer->rank,
+        return TWILL_FAIL_RANK(error, TWILL_ERR_FABRIC, channel->peer->rank,
                                "ofi: %s cleared chunks of %llu bytes, the maximum is %zu",
-                               lane->peer->name, (unsigned long long)header->chunk,
+                               channel->peer->name, (unsigned long long)header->chunk,
                                t->endpoint->limits.max_message);
-    find_clear(lane, first == NULL ? lane->sent : twill_ofi_private(first)->sequence);
+    find_clear(channel, first == NULL ? channel->sent : twill_ofi_private(first)->sequence);
     for (uint32_t i = 0; i < TWILL_OFI_CLEAR; i++) {
-        if (lane->clear[i].used)
+        if (channel->clear[i].used)
             continue;
-        lane->clear[i] = (struct twill_ofi_clear){.header = *header, .used = true};
+        channel->clear[i] = (struct twill_ofi_clear){.header = *header, .used = true};
         return TWILL_OK;
     }
     return TWILL_FAIL(error, TWILL_ERR_MISMATCH,
                       "ofi: %s waits for large messages on lane %u that this rank does not send",
-                      lane->peer->name, lane->lane);
+                      channel->peer->name, channel->lane);
 }
 
 twill_status twill_ofi_control(struct twill_ofi *t, const struct twill_ofi_op *op, uint32_t from,
@@ -184,13 +185,13 @@ twill_status twill_ofi_control(struct twill_ofi *t, const struct twill_ofi_op *o
                                TWILL_RANK_NAME(from < t->size ? t->job : NULL, from), bytes,
                                header.kind, header.lane);
     TWILL_TRY(error, twill_ofi_peer(t, from, &peer, error));
-    struct twill_ofi_lane *lane = &peer->lanes[header.lane];
-    if ((int32_t)(header.consumed - lane->sent) > 0)
+    struct twill_ofi_channel *channel = &peer->channels[header.lane];
+    if ((int32_t)(header.consumed - channel->sent) > 0)
         return TWILL_FAIL_RANK(error, TWILL_ERR_FABRIC, from,
                                "ofi: %s returned credit for message %u on lane %u, of %u sent",
-                               peer->name, header.consumed, lane->lane, lane->sent);
-    if ((int32_t)(header.consumed - lane->acked) > 0)
-        lane->acked = header.consumed;
-    twill_ofi_stuck(t, lane); /* its communicator's thread sends what this allows */
-    return header.kind == TWILL_OFI_CREDIT ? TWILL_OK : keep_clear(t, lane, &header, error);
+                               peer->name, header.consumed, channel->lane, channel->sent);
+    if ((int32_t)(header.consumed - channel->acked) > 0)
+        channel->acked = header.consumed;
+    twill_ofi_stuck(t, channel); /* its communicator's thread sends what this allows */
+    return header.kind == TWILL_OFI_CREDIT ? TWILL_OK : keep_clear(t, channel, &header, error);
 }

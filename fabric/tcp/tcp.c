@@ -36,35 +36,35 @@ static uint32_t tcp_priority(const struct twill_transport_params *params, char *
     return named ? TWILL_PRIORITY_NAMED : TWILL_PRIORITY_PLAIN;
 }
 
-typedef void (*lane_fn)(struct twill_tcp_lane *lane, void *with);
+typedef void (*channel_fn)(struct twill_tcp_channel *channel, void *with);
 
-static void apply_lanes(struct twill_tcp *t, lane_fn act, void *with)
+static void apply_channels(struct twill_tcp *t, channel_fn act, void *with)
 {
     for (uint32_t r = 0; t->peers != NULL && r < t->size; r++)
         for (unsigned l = 0; t->peers[r] != NULL && l < TWILL_LANES; l++)
-            act(&t->peers[r]->lanes[l], with);
+            act(&t->peers[r]->channels[l], with);
 }
 
-static void drop_lane(struct twill_tcp_lane *lane, void *with)
+static void drop_channel(struct twill_tcp_channel *channel, void *with)
 {
     (void)with;
-    twill_tcp_lane_close(lane, true);
-    lane->busy = false;
+    twill_tcp_channel_close(channel, true);
+    channel->busy = false;
 }
 
-static void hang_up_lane(struct twill_tcp_lane *lane, void *with)
+static void hang_up_channel(struct twill_tcp_channel *channel, void *with)
 {
     (void)with;
-    twill_tcp_lane_close(lane, false);
+    twill_tcp_channel_close(channel, false);
 }
 
-/* Count lanes with both unread input and unsent output: close() then resets the connection, which
- * may discard the output. Without unread input the kernel delivers it after close(). */
-static void count_unsafe(struct twill_tcp_lane *lane, void *with)
+/* Count channels with both unread input and unsent output: close() then resets the connection,
+ * which may discard the output. Without unread input the kernel delivers it after close(). */
+static void count_unsafe(struct twill_tcp_channel *channel, void *with)
 {
     int in = 0, out = 0;
-    if (lane->fd < 0 || ioctl(lane->fd, SIOCINQ, &in) != 0 || in == 0 ||
-        ioctl(lane->fd, SIOCOUTQ, &out) != 0)
+    if (channel->fd < 0 || ioctl(channel->fd, SIOCINQ, &in) != 0 || in == 0 ||
+        ioctl(channel->fd, SIOCOUTQ, &out) != 0)
         return;
     *(size_t *)with += out > 0;
 }
@@ -74,7 +74,7 @@ static void count_unsafe(struct twill_tcp_lane *lane, void *with)
 static void tcp_cancel(struct twill_transport *transport)
 {
     struct twill_tcp *t = (struct twill_tcp *)transport;
-    apply_lanes(t, drop_lane, NULL);
+    apply_channels(t, drop_channel, NULL);
     if (t->common != NULL)
         twill_tcp_common_forget(t); /* also closes connections that are not claimed yet */
     t->busy_count = 0;
@@ -105,7 +105,7 @@ static void flush(struct twill_tcp *t)
          t->failed == TWILL_OK && unsafe > 0 && (turn < POLLS_LEAST || twill_now() < limit);
          turn++) {
         unsafe = 0;
-        apply_lanes(t, count_unsafe, &unsafe);
+        apply_channels(t, count_unsafe, &unsafe);
         if (unsafe > 0)
             twill_nap(TWILL_FLUSH_NAP_NS);
     }
@@ -117,7 +117,7 @@ static void tcp_close(struct twill_transport *transport)
     if (t == NULL)
         return;
     flush(t);
-    apply_lanes(t, hang_up_lane, NULL);
+    apply_channels(t, hang_up_channel, NULL);
     if (t->common != NULL)
         twill_tcp_common_forget(t);
     if (t->common != NULL && t->owns_common)
@@ -190,7 +190,7 @@ static twill_status move_status(int moved)
     return moved < 0 ? (twill_status)moved : TWILL_OK;
 }
 
-/* Post: a SEND starts at once if its lane is free, a RECV at the next progress. */
+/* Post: a SEND starts at once if its channel is free, a RECV at the next progress. */
 static twill_status tcp_post(struct twill_transport *transport, struct twill_transfer *request,
                              struct twill_error *error)
 {
@@ -200,21 +200,21 @@ static twill_status tcp_post(struct twill_transport *transport, struct twill_tra
     if (request->lane >= TWILL_LANES || request->peer >= t->size || t->peers[request->peer] == NULL)
         return TWILL_FAIL(error, TWILL_ERR_INTERNAL, "tcp: rank %u, lane %u is not connected",
                           request->peer, request->lane);
-    struct twill_tcp_lane *lane = &t->peers[request->peer]->lanes[request->lane];
+    struct twill_tcp_channel *channel = &t->peers[request->peer]->channels[request->lane];
     bool sends = request->kind == TWILL_TRANSFER_SEND;
-    bool first = !twill_tcp_sends(lane);
-    twill_transfer_push(sends ? &lane->out.queue : &lane->in.queue, request);
+    bool first = !twill_tcp_sends(channel);
+    twill_transfer_push(sends ? &channel->out.queue : &channel->in.queue, request);
     twill_status status = TWILL_OK;
     t->cut_off = false;
-    if (lane->state == TWILL_TCP_CLOSED)
-        status = twill_tcp_lane_open(t, lane, error);
-    else if (lane->state == TWILL_TCP_LOST)
-        status = twill_tcp_lost(lane, lane->why, error);
-    else if (lane->state == TWILL_TCP_OPEN && sends && first)
-        status = move_status(twill_tcp_send(t, lane, error));
-    if (status == TWILL_OK && lane->state == TWILL_TCP_OPEN &&
-        (twill_tcp_sends(lane) || twill_tcp_receives(lane)))
-        twill_tcp_busy(t, lane);
+    if (channel->state == TWILL_TCP_CLOSED)
+        status = twill_tcp_channel_open(t, channel, error);
+    else if (channel->state == TWILL_TCP_LOST)
+        status = twill_tcp_lost(channel, channel->why, error);
+    else if (channel->state == TWILL_TCP_OPEN && sends && first)
+        status = move_status(twill_tcp_send(t, channel, error));
+    if (status == TWILL_OK && channel->state == TWILL_TCP_OPEN &&
+        (twill_tcp_sends(channel) || twill_tcp_receives(channel)))
+        twill_tcp_busy(t, channel);
     if (status != TWILL_OK)
         t->failed = status;
     return status;

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The tcp transport, between nodes whose network is Ethernet.
  *
- * Each lane between two ranks of a communicator has its own connection, opened when the first
- * request is posted on it. TCP then keeps a lane's messages in order; a lane whose receiver is late
- * fills the kernel's buffers and stalls without holding up other lanes or using the library's
- * memory; there is no "clear to send", and no socket is shared by threads. The price is
- * descriptors, of the peers that a plan uses only: 2 for a ring, log2(ranks) for recursive
- * doubling, with one or two lanes each.
+ * A channel is one lane between two ranks of a communicator. It has its own connection, opened when
+ * the first request is posted on it. TCP then keeps a channel's messages in order; a channel whose
+ * receiver is late fills the kernel's buffers and stalls without holding up other channels or using
+ * the library's memory; there is no "clear to send", and no socket is shared by threads. The price
+ * is descriptors, of the peers that a plan uses only: 2 for a ring, log2(ranks) for recursive
+ * doubling, with one or two channels each.
  *
  * A message is a header and its payload, sent from and received into the user's buffers. A receiver
  * reads only what a posted RECV asks for, so that it can compare the headers before it stores
- * anything: small messages through the lane's receive buffer, with the header in one system call,
- * larger ones directly into place; payload to be reduced from the receive buffer or from a scratch
- * buffer that stays in the caches. A receiver discards a message that does not match its RECV, and
- * reports so in the other direction of the lane (REFUSED).
+ * anything: small messages through the channel's receive buffer, with the header in one system
+ * call, larger ones directly into place; payload to be reduced from the receive buffer or from a
+ * scratch buffer that stays in the caches. A receiver discards a message that does not match its
+ * RECV, and reports so in the other direction of the channel (REFUSED).
  *
  * The lower of two ranks connects; both then prove that they belong to the job
  * (fabric/auth/handshake.h, one more round trip a connection). All communicators of a process share
@@ -30,21 +30,22 @@
 #include <netinet/in.h>
 #include <pthread.h>
 
-#define TWILL_TCP_RX_BYTES (8u << 10)   /* receive buffer of a lane: longer messages bypass it */
+#define TWILL_TCP_RX_BYTES (8u << 10)   /* receive buffer of a channel: longer messages bypass it */
 #define TWILL_TCP_SCRATCH  (128u << 10) /* most bytes reduced at a time: fits every known L2 */
 #define TWILL_TCP_ONCE     (1u << 20)   /* most bytes per system call: directions alternate */
 #define TWILL_TCP_PACED    (128u << 10) /* the same if congestion control paces: tcp_congestion.c */
-#define TWILL_TCP_DIRECT   8u           /* up to this many busy lanes are tried, more use epoll */
-#define TWILL_TCP_ALIGNED  16u          /* bytes: alignment of operands in the receive buffer */
-#define TWILL_TCP_GRAIN    64u          /* bytes: offsets at which a reduction may be split */
-#define TWILL_TCP_WIRE     0x77740107u  /* version of the wire format */
+#define TWILL_TCP_DIRECT   8u          /* up to this many busy channels are tried, more use epoll */
+#define TWILL_TCP_ALIGNED  16u         /* bytes: alignment of operands in the receive buffer */
+#define TWILL_TCP_GRAIN    64u         /* bytes: offsets at which a reduction may be split */
+#define TWILL_TCP_WIRE     0x77740107u /* version of the wire format */
 
 enum twill_tcp_kind { TWILL_TCP_MESSAGE = 1, TWILL_TCP_REFUSED };
 
 /* Precedes every message. Host byte order: open() refuses ranks of another. */
 struct twill_tcp_header {
     uint32_t signature;
-    uint32_t sequence; /* of the message on its lane; REFUSED: of the message that did not match */
+    uint32_t
+        sequence; /* of the message on its channel; REFUSED: of the message that did not match */
     uint64_t bytes : 56;
     uint64_t kind : 8;
     struct twill_message_call call;   /* REFUSED: of the RECV */
@@ -52,7 +53,7 @@ struct twill_tcp_header {
 };
 _Static_assert(sizeof(struct twill_tcp_header) == 48, "a multiple of TWILL_TCP_ALIGNED");
 
-/* State of a lane's connection. */
+/* State of a channel's connection. */
 enum twill_tcp_state {
     TWILL_TCP_CLOSED,     /* nothing was posted */
     TWILL_TCP_CONNECTING, /* this end connects */
@@ -63,12 +64,12 @@ enum twill_tcp_state {
 };
 
 /* One lane with one peer, both directions. */
-struct twill_tcp_lane {
+struct twill_tcp_channel {
     struct twill_tcp_peer *peer;
     int fd;
     uint8_t number;
     uint8_t state; /* enum twill_tcp_state */
-    bool busy;     /* in twill_tcp.busy, the lanes that progress works on */
+    bool busy;     /* in twill_tcp.busy, the channels that progress works on */
     bool in_epoll; /* in the epoll set; the next two are valid with it */
     bool readable, writable;
     uint8_t again;     /* failed attempts to connect */
@@ -100,17 +101,17 @@ struct twill_tcp_lane {
     } in;
 };
 
-/* The lanes of a peer. Created on first contact, freed with the transport. */
+/* The channels of a peer. Created on first contact, freed with the transport. */
 struct twill_tcp_peer {
     uint32_t rank;
     char name[TWILL_RANK_TEXT];              /* for messages, as the next is */
     const char *interface;                   /* of this rank; or NULL */
     const struct twill_tcp_address *address; /* of its listener */
-    bool met;                                /* a lane was open once */
+    bool met;                                /* a channel was open once */
     bool told;                               /* it was said that no answer comes */
     unsigned char *rx_buffers;
     struct twill_clock_filter clock;
-    struct twill_tcp_lane lanes[TWILL_LANES];
+    struct twill_tcp_channel channels[TWILL_LANES];
 };
 
 /* Socket address of a listener. */
@@ -127,7 +128,7 @@ struct twill_tcp_address {
 struct twill_tcp_incoming {
     struct twill_tcp_incoming *next;
     int fd;
-    bool whole; /* authenticated: its communicator and lane are known */
+    bool whole; /* authenticated: its communicator and channel are known */
     struct twill_session session;
     uint64_t until; /* not evicted before, unless silent while descriptors are short */
     struct twill_hello hello;
@@ -166,13 +167,14 @@ struct twill_tcp {
     bool owns_common;
     struct twill_tcp *next; /* in twill_tcp_common.users */
     uint32_t rank, size;
-    struct twill_tcp_peer **peers; /* [size], NULL until first contact */
-    struct twill_tcp_lane **busy;  /* [busy_capacity]: enough for all lanes of all peers */
+    struct twill_tcp_peer **peers;   /* [size], NULL until first contact */
+    struct twill_tcp_channel **busy; /* [busy_capacity]: enough for all channels of all peers */
     size_t busy_count, busy_capacity;
-    size_t waiting;       /* lanes that their peers have to connect */
-    unsigned polls, vain; /* progress calls while lanes wait for peers; calls that moved nothing */
+    size_t waiting; /* channels that their peers have to connect */
+    unsigned polls,
+        vain; /* progress calls while channels wait for peers; calls that moved nothing */
     uint64_t hosts_checked; /* twill_now() of the last check whether peers' hosts are alive */
-    int epoll;              /* -1 until there are many busy lanes */
+    int epoll;              /* -1 until there are many busy channels */
     size_t once;            /* most bytes per system call */
     unsigned char *scratch;
     struct twill_clock_pair start; /* when it was opened */
@@ -191,8 +193,8 @@ static inline uint32_t twill_tcp_rank_in_job(const struct twill_tcp *t, uint32_t
 /* --- tcp_shared.c: listener, addresses, unclaimed connections -------------------------------- */
 /* Attach to the common state. The first communicator creates it, collectively over its ranks. */
 twill_status twill_tcp_common_open(struct twill_tcp *t, struct twill_error *error);
-/* Accept connections, progress their handshakes and attach those of this transport to their lanes.
- * Returns how many progressed, or a negative status. */
+/* Accept connections, progress their handshakes and attach those of this transport to their
+ * channels. Returns how many progressed, or a negative status. */
 int twill_tcp_common_adopt(struct twill_tcp *t, struct twill_error *error);
 /* Detach from the common state, and close connections that no communicator will claim. */
 void twill_tcp_common_forget(struct twill_tcp *t);
@@ -204,12 +206,12 @@ twill_status twill_tcp_place(const struct twill_transport_params *params,
 /* --- tcp_link.c: contents of the handshake --------------------------------------------------- */
 /* Start a handshake, on the end that connected and on the end that accepted. False: no random
  * numbers. */
-bool twill_tcp_hello_call(const struct twill_tcp *t, const struct twill_tcp_lane *lane,
+bool twill_tcp_hello_call(const struct twill_tcp *t, const struct twill_tcp_channel *channel,
                           struct twill_hello *hello);
 bool twill_tcp_hello_expect(const struct twill_tcp_common *common, struct twill_hello *hello);
 /* Return the communicator number that a complete handshake names. */
 uint32_t twill_tcp_hello_comm(const struct twill_hello *hello);
-/* Find the rank and lane of this communicator that a handshake names. False if there is none. */
+/* Find the rank and channel of this communicator that a handshake names. False if there is none. */
 bool twill_tcp_hello_fits(const struct twill_tcp *t, const struct twill_hello *hello,
                           uint32_t *rank, unsigned *lane);
 
@@ -238,50 +240,55 @@ bool twill_tcp_needs_no_pace(const enum twill_tcp_control *controls, const uint6
 twill_status twill_tcp_peer(struct twill_tcp *t, uint32_t rank, struct twill_tcp_peer **peer,
                             struct twill_error *error);
 void twill_tcp_peer_free(struct twill_tcp_peer *peer);
-/* Say once that a lane gets no answer, if it has waited for one for long. */
-void twill_tcp_say_unanswered(struct twill_tcp *t, struct twill_tcp_lane *lane, uint64_t now);
-/* Describe the connection that a peer's messages wait for; empty if its lanes are open. */
+/* Say once that a channel gets no answer, if it has waited for one for long. */
+void twill_tcp_say_unanswered(struct twill_tcp *t, struct twill_tcp_channel *channel, uint64_t now);
+/* Describe the connection that a peer's messages wait for; empty if its channels are open. */
 void twill_tcp_awaits(const struct twill_transport *transport, uint32_t rank, char *text,
                       size_t bytes);
-/* Start to connect a lane, or to wait until the peer does. */
-twill_status twill_tcp_lane_open(struct twill_tcp *t, struct twill_tcp_lane *lane,
-                                 struct twill_error *error);
-/* Progress a lane that is CONNECTING or GREETING. Returns 1 if it moved, 0 if not, or a status. */
-int twill_tcp_lane_connect(struct twill_tcp *t, struct twill_tcp_lane *lane,
-                           struct twill_error *error);
+/* Start to connect a channel, or to wait until the peer does. */
+twill_status twill_tcp_channel_open(struct twill_tcp *t, struct twill_tcp_channel *channel,
+                                    struct twill_error *error);
+/* Progress a channel that is CONNECTING or GREETING. Returns 1 if it moved, 0 if not, or a status.
+ */
+int twill_tcp_channel_connect(struct twill_tcp *t, struct twill_tcp_channel *channel,
+                              struct twill_error *error);
 /* Use a connection that the peer has opened. */
-void twill_tcp_lane_attach(struct twill_tcp *t, struct twill_tcp_lane *lane, int fd,
-                           const struct twill_session *session);
-/* Close a lane's connection. at_once: reset it and discard unsent data, which the peer notices. */
-void twill_tcp_lane_close(struct twill_tcp_lane *lane, bool at_once);
-/* Add the lane to those that progress works on. */
-void twill_tcp_busy(struct twill_tcp *t, struct twill_tcp_lane *lane);
-/* Fail for a lost lane. why: errno; 0: the peer closed it; EPROTO: the peer is not of this job. The
- * status is TWILL_ERR_FABRIC where no connection to the peer was ever made, as it may live. */
-twill_status twill_tcp_lost(const struct twill_tcp_lane *lane, int why, struct twill_error *error);
+void twill_tcp_channel_attach(struct twill_tcp *t, struct twill_tcp_channel *channel, int fd,
+                              const struct twill_session *session);
+/* Close a channel's connection. at_once: reset it and discard unsent data, which the peer notices.
+ */
+void twill_tcp_channel_close(struct twill_tcp_channel *channel, bool at_once);
+/* Add the channel to those that progress works on. */
+void twill_tcp_busy(struct twill_tcp *t, struct twill_tcp_channel *channel);
+/* Fail for a lost channel. why: errno; 0: the peer closed it; EPROTO: the peer is not of this job.
+ * The status is TWILL_ERR_FABRIC where no connection to the peer was ever made, as it may live. */
+twill_status twill_tcp_lost(const struct twill_tcp_channel *channel, int why,
+                            struct twill_error *error);
 
 /* --- tcp_send.c, tcp_recv.c ------------------------------------------------------------------ */
 /* Send or receive what is posted. Return how many requests finished or moved, or a status. */
-int twill_tcp_send(struct twill_tcp *t, struct twill_tcp_lane *lane, struct twill_error *error);
-int twill_tcp_recv(struct twill_tcp *t, struct twill_tcp_lane *lane, struct twill_error *error);
+int twill_tcp_send(struct twill_tcp *t, struct twill_tcp_channel *channel,
+                   struct twill_error *error);
+int twill_tcp_recv(struct twill_tcp *t, struct twill_tcp_channel *channel,
+                   struct twill_error *error);
 /* Handle a failed send (why: errno): the cause may be a refusal that the peer sent before it
  * closed. Returns 1 if so, which ends the current SEND and this call of progress, so that the
  * caller learns of the refusal before another request on this connection fails; or a status. */
-int twill_tcp_send_lost(struct twill_tcp *t, struct twill_tcp_lane *lane, int why,
+int twill_tcp_send_lost(struct twill_tcp *t, struct twill_tcp_channel *channel, int why,
                         struct twill_error *error);
 /* Check whether the peer has refused the current SEND. Reads no payload. */
-int twill_tcp_recv_refusal(struct twill_tcp *t, struct twill_tcp_lane *lane,
+int twill_tcp_recv_refusal(struct twill_tcp *t, struct twill_tcp_channel *channel,
                            struct twill_error *error);
 /* See twill_transport_ops. */
 void twill_tcp_early(struct twill_transport *transport, bool all, twill_early_fn visit, void *user);
-static inline bool twill_tcp_sends(const struct twill_tcp_lane *lane)
+static inline bool twill_tcp_sends(const struct twill_tcp_channel *channel)
 {
-    return lane->out.queue.head != NULL || lane->out.refuses ||
-           (lane->records != NULL && twill_tcp_records_wait(lane->records));
+    return channel->out.queue.head != NULL || channel->out.refuses ||
+           (channel->records != NULL && twill_tcp_records_wait(channel->records));
 }
-static inline bool twill_tcp_receives(const struct twill_tcp_lane *lane)
+static inline bool twill_tcp_receives(const struct twill_tcp_channel *channel)
 {
-    return lane->in.queue.head != NULL || lane->in.skip > 0;
+    return channel->in.queue.head != NULL || channel->in.skip > 0;
 }
 
 /* --- tcp_protect.c: checksums and encryption -------------------------------------------------- */
@@ -295,16 +302,16 @@ twill_status twill_tcp_protection_find(struct twill_tcp_protection *protection,
 uint32_t twill_tcp_guard(const struct twill_tcp_protection *protection);
 twill_status twill_tcp_guard_agree(struct twill_tcp_protection *protection, uint32_t rank,
                                    uint32_t guard, struct twill_error *error);
-/* Read from a lane with records as recv() does, to be called instead of it. An error of a record
+/* Read from a channel with records as recv() does, to be called instead of it. An error of a record
  * fills *error and sets errno to EBADMSG. */
-ssize_t twill_tcp_protected_read(struct twill_tcp_lane *lane, void *to, size_t bytes,
+ssize_t twill_tcp_protected_read(struct twill_tcp_channel *channel, void *to, size_t bytes,
                                  struct twill_error *error);
-/* Send from a lane with records as sendmsg() does; -1 with EAGAIN: nothing was taken. */
-ssize_t twill_tcp_protected_write(struct twill_tcp_lane *lane, const struct iovec *iov, size_t n,
-                                  size_t bytes);
+/* Send from a channel with records as sendmsg() does; -1 with EAGAIN: nothing was taken. */
+ssize_t twill_tcp_protected_write(struct twill_tcp_channel *channel, const struct iovec *iov,
+                                  size_t n, size_t bytes);
 /* Send what lies in records, and read acknowledgements. Returns 1 if something moved, or a status.
  */
-int twill_tcp_protected_step(struct twill_tcp *t, struct twill_tcp_lane *lane,
+int twill_tcp_protected_step(struct twill_tcp *t, struct twill_tcp_channel *channel,
                              struct twill_error *error);
 
 /* --- tcp_progress.c -------------------------------------------------------------------------- */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Connections: a lane's is opened when the first request is posted on it. */
+/* Connections: a channel's is opened when the first request is posted on it. */
 #include "fabric/tcp/tcp.h"
 
 #include "lib/base/times.h"
@@ -11,25 +11,26 @@
 #include <unistd.h>
 
 /* Attempts to connect when the other end hangs up. Before its answer, it may have evicted this
- * connection in favour of others; after it, it does not expect this lane. */
+ * connection in favour of others; after it, it does not expect this channel. */
 #define AGAIN          100
 #define AGAIN_ANSWERED 3
 #define CHECK_HINT     "(firewall? twillrun --check)"
 #define RX_BYTES       (TWILL_TCP_RX_BYTES + sizeof(struct twill_tcp_header))
 _Static_assert(sizeof(struct twill_hello) <= RX_BYTES &&
                    RX_BYTES % _Alignof(struct twill_hello) == 0,
-               "the receive buffer holds the handshake while the lane connects");
+               "the receive buffer holds the handshake while the channel connects");
 
 static struct twill_tcp_peer *make_peer(struct twill_tcp *t, uint32_t rank)
 {
     size_t capacity = t->busy_capacity + TWILL_LANES;
-    struct twill_tcp_lane **busy = realloc(t->busy, capacity * sizeof(struct twill_tcp_lane *));
+    struct twill_tcp_channel **busy =
+        realloc(t->busy, capacity * sizeof(struct twill_tcp_channel *));
     if (busy == NULL)
         return NULL;
     t->busy = busy;
     struct twill_tcp_peer *peer = calloc(1, sizeof(*peer));
     unsigned char *rx_buffers =
-        malloc(TWILL_LANES * RX_BYTES); /* pages are touched by the lanes in use only */
+        malloc(TWILL_LANES * RX_BYTES); /* pages are touched by the channels in use only */
     if (peer == NULL || rx_buffers == NULL) {
         free(peer);
         free(rx_buffers);
@@ -43,14 +44,14 @@ static struct twill_tcp_peer *make_peer(struct twill_tcp *t, uint32_t rank)
     (void)twill_rank_text(t->params.job, rank, peer->name);
     peer->rx_buffers = rx_buffers;
     for (unsigned l = 0; l < TWILL_LANES; l++) {
-        struct twill_tcp_lane *lane = &peer->lanes[l];
-        lane->peer = peer;
-        lane->number = (uint8_t)l;
-        lane->fd = -1;
-        lane->in.bytes = rx_buffers + l * RX_BYTES;
+        struct twill_tcp_channel *channel = &peer->channels[l];
+        channel->peer = peer;
+        channel->number = (uint8_t)l;
+        channel->fd = -1;
+        channel->in.bytes = rx_buffers + l * RX_BYTES;
         if (twill_tcp_protects(&t->params, NULL) &&
-            (lane->records = twill_tcp_records_new(&t->common->protection, &t->base.counters, rank,
-                                                   peer->name)) == NULL) {
+            (channel->records = twill_tcp_records_new(&t->common->protection, &t->base.counters,
+                                                      rank, peer->name)) == NULL) {
             twill_tcp_peer_free(peer);
             return NULL;
         }
@@ -74,7 +75,7 @@ twill_status twill_tcp_peer(struct twill_tcp *t, uint32_t rank, struct twill_tcp
 void twill_tcp_peer_free(struct twill_tcp_peer *peer)
 {
     for (unsigned l = 0; peer != NULL && l < TWILL_LANES; l++)
-        twill_tcp_records_free(peer->lanes[l].records);
+        twill_tcp_records_free(peer->channels[l].records);
     if (peer != NULL)
         free(peer->rx_buffers);
     free(peer);
@@ -132,229 +133,233 @@ static twill_status way_is_closed(const struct twill_tcp_peer *peer, int why,
                            to.port);
 }
 
-twill_status twill_tcp_lost(const struct twill_tcp_lane *lane, int why, struct twill_error *error)
+twill_status twill_tcp_lost(const struct twill_tcp_channel *channel, int why,
+                            struct twill_error *error)
 {
-    const char *rank = lane->peer->name;
+    const char *rank = channel->peer->name;
     const char *local = local_trouble(why);
     if (local != NULL)
         return TWILL_FAIL(error, TWILL_ERR_SYSTEM, "tcp: trouble on this host, not with %s: %s%s",
                           rank, strerror(why), local);
     if (why == EPROTO)
-        return TWILL_FAIL_RANK(error, TWILL_ERR_PEER, lane->peer->rank,
+        return TWILL_FAIL_RANK(error, TWILL_ERR_PEER, channel->peer->rank,
                                "tcp: what answers at the address of %s is not of this job", rank);
-    const char *interface = lane->peer->interface;
-    if (!lane->peer->met && (why == ECONNREFUSED || why == ETIMEDOUT))
-        return way_is_closed(lane->peer, why, error);
+    const char *interface = channel->peer->interface;
+    if (!channel->peer->met && (why == ECONNREFUSED || why == ETIMEDOUT))
+        return way_is_closed(channel->peer, why, error);
     if (is_away(why))
-        return TWILL_FAIL_RANK(error, TWILL_ERR_PEER, lane->peer->rank,
+        return TWILL_FAIL_RANK(error, TWILL_ERR_PEER, channel->peer->rank,
                                "tcp: %s cannot be reached%s%s: %s", rank,
                                interface != NULL ? " from interface " : "",
                                interface != NULL ? interface : "", strerror(why));
-    return TWILL_FAIL_RANK(error, TWILL_ERR_PEER, lane->peer->rank,
+    return TWILL_FAIL_RANK(error, TWILL_ERR_PEER, channel->peer->rank,
                            "tcp: %s has died, ended or given up: %s", rank,
                            why == 0 ? "it has closed its connection" : strerror(why));
 }
 
-static void make_open(struct twill_tcp *t, struct twill_tcp_lane *lane,
+static void make_open(struct twill_tcp *t, struct twill_tcp_channel *channel,
                       const struct twill_session *session)
 {
-    if (lane->records != NULL)
-        twill_tcp_records_begin(lane->records, lane->fd, session);
-    lane->state = TWILL_TCP_OPEN;
-    lane->peer->met = true;
-    lane->readable = lane->writable = true;
-    lane->out.gone = 0;
-    lane->away_since = 0;
-    twill_tcp_busy(t, lane);
+    if (channel->records != NULL)
+        twill_tcp_records_begin(channel->records, channel->fd, session);
+    channel->state = TWILL_TCP_OPEN;
+    channel->peer->met = true;
+    channel->readable = channel->writable = true;
+    channel->out.gone = 0;
+    channel->away_since = 0;
+    twill_tcp_busy(t, channel);
 }
 
 /* Put off connecting, without a descriptor, if the network is away, but not for too long. */
-static bool put_off(struct twill_tcp_lane *lane, int why)
+static bool put_off(struct twill_tcp_channel *channel, int why)
 {
     uint64_t now = twill_now();
     if (!is_away(why))
         return false;
-    if (lane->away_since == 0)
-        lane->away_since = now;
-    if (now - lane->away_since > TWILL_TCP_AWAY_NS)
+    if (channel->away_since == 0)
+        channel->away_since = now;
+    if (now - channel->away_since > TWILL_TCP_AWAY_NS)
         return false;
-    close(lane->fd);
-    lane->fd = -1;
-    lane->retry_at = now + TWILL_TCP_AWAY_RETRY_NS;
+    close(channel->fd);
+    channel->fd = -1;
+    channel->retry_at = now + TWILL_TCP_AWAY_RETRY_NS;
     return true;
 }
 
-static twill_status open_one(struct twill_tcp *t, struct twill_tcp_lane *lane,
+static twill_status open_one(struct twill_tcp *t, struct twill_tcp_channel *channel,
                              struct twill_error *error)
 {
-    if (lane->state != TWILL_TCP_CLOSED)
+    if (channel->state != TWILL_TCP_CLOSED)
         return TWILL_OK;
-    if (lane->peer->rank < t->rank) {
-        lane->state = TWILL_TCP_WAITING;
+    if (channel->peer->rank < t->rank) {
+        channel->state = TWILL_TCP_WAITING;
         t->waiting++;
         return TWILL_OK;
     }
     const struct twill_tcp_address *to =
-        &t->common->address[twill_tcp_rank_in_job(t, lane->peer->rank)];
+        &t->common->address[twill_tcp_rank_in_job(t, channel->peer->rank)];
     const struct twill_tcp_address *from = &t->common->source;
-    lane->fd = twill_socket_new(to->at.any.sa_family);
-    if (lane->fd < 0)
-        return twill_tcp_lost(lane, errno, error);
-    TWILL_TRY(error, twill_tcp_congestion(&t->params, lane->fd, error));
+    channel->fd = twill_socket_new(to->at.any.sa_family);
+    if (channel->fd < 0)
+        return twill_tcp_lost(channel, errno, error);
+    TWILL_TRY(error, twill_tcp_congestion(&t->params, channel->fd, error));
     if (t->common->unpaced)
-        (void)twill_tcp_use_reno(lane->fd);
+        (void)twill_tcp_use_reno(channel->fd);
     /* From the chosen interface if it has the family; else the kernel chooses. */
     int late = 1;
-    (void)setsockopt(lane->fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &late, sizeof(late));
+    (void)setsockopt(channel->fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &late, sizeof(late));
     if (from->at.any.sa_family == to->at.any.sa_family)
-        (void)bind(lane->fd, &from->at.any, from->length);
-    if (twill_socket_connect(lane->fd, &to->at.any, to->length) < 0) {
+        (void)bind(channel->fd, &from->at.any, from->length);
+    if (twill_socket_connect(channel->fd, &to->at.any, to->length) < 0) {
         int why = errno;
-        if (!put_off(lane, why))
-            return twill_tcp_lost(lane, why, error);
+        if (!put_off(channel, why))
+            return twill_tcp_lost(channel, why, error);
     }
-    lane->state = TWILL_TCP_CONNECTING;
-    lane->asked_at = twill_now();
-    twill_tcp_busy(t, lane);
+    channel->state = TWILL_TCP_CONNECTING;
+    channel->asked_at = twill_now();
+    twill_tcp_busy(t, channel);
     return TWILL_OK;
 }
 
-/* Also open the lane that the next call will use. If that fails, that call retries. */
-twill_status twill_tcp_lane_open(struct twill_tcp *t, struct twill_tcp_lane *lane,
-                                 struct twill_error *error)
+/* Also open the channel that the next call will use. If that fails, that call retries. */
+twill_status twill_tcp_channel_open(struct twill_tcp *t, struct twill_tcp_channel *channel,
+                                    struct twill_error *error)
 {
-    unsigned next = (lane->number + TWILL_NODE_LANES / TWILL_WINDOW) % TWILL_NODE_LANES;
-    TWILL_TRY(error, open_one(t, lane, error));
-    if (lane->number != TWILL_POINT_LANE && open_one(t, &lane->peer->lanes[next], NULL) != TWILL_OK)
-        twill_tcp_lane_close(&lane->peer->lanes[next], false);
+    unsigned next = (channel->number + TWILL_NODE_LANES / TWILL_WINDOW) % TWILL_NODE_LANES;
+    TWILL_TRY(error, open_one(t, channel, error));
+    if (channel->number != TWILL_POINT_LANE &&
+        open_one(t, &channel->peer->channels[next], NULL) != TWILL_OK)
+        twill_tcp_channel_close(&channel->peer->channels[next], false);
     return TWILL_OK;
 }
 
-static struct twill_hello *hello_of(const struct twill_tcp_lane *lane)
+static struct twill_hello *hello_of(const struct twill_tcp_channel *channel)
 {
-    return (struct twill_hello *)(void *)lane->in.bytes;
+    return (struct twill_hello *)(void *)channel->in.bytes;
 }
 
-/* Handle a failed connect. It is an error if requests wait on the lane; else the peer may have
- * ended in order, and what it sent on other lanes is still to be received. */
-static int give_up_link(struct twill_tcp_lane *lane, int why, struct twill_error *error)
+/* Handle a failed connect. It is an error if requests wait on the channel; else the peer may have
+ * ended in order, and what it sent on other channels is still to be received. */
+static int give_up_link(struct twill_tcp_channel *channel, int why, struct twill_error *error)
 {
-    if (twill_tcp_sends(lane) || twill_tcp_receives(lane))
-        return twill_tcp_lost(lane, why, error);
-    twill_tcp_lane_close(lane, false);
-    lane->state = TWILL_TCP_LOST;
-    lane->why = why;
+    if (twill_tcp_sends(channel) || twill_tcp_receives(channel))
+        return twill_tcp_lost(channel, why, error);
+    twill_tcp_channel_close(channel, false);
+    channel->state = TWILL_TCP_LOST;
+    channel->why = why;
     return 0;
 }
 
-/* Open a lane again that is closed. Returns > 0 if it connects now. */
-static int open_again(struct twill_tcp *t, struct twill_tcp_lane *lane, int why,
+/* Open a channel again that is closed. Returns > 0 if it connects now. */
+static int open_again(struct twill_tcp *t, struct twill_tcp_channel *channel, int why,
                       struct twill_error *error)
 {
-    twill_status status = open_one(t, lane, error);
-    if (status == TWILL_OK || twill_tcp_sends(lane) || twill_tcp_receives(lane))
-        return status == TWILL_OK ? lane->fd >= 0 : status;
-    return give_up_link(lane, why, error);
+    twill_status status = open_one(t, channel, error);
+    if (status == TWILL_OK || twill_tcp_sends(channel) || twill_tcp_receives(channel))
+        return status == TWILL_OK ? channel->fd >= 0 : status;
+    return give_up_link(channel, why, error);
 }
 
 /* Connect again: the other end may have evicted the connection before the handshake. If the peer
  * has ended, this attempt fails. */
-static int call_again(struct twill_tcp *t, struct twill_tcp_lane *lane, struct twill_error *error)
+static int call_again(struct twill_tcp *t, struct twill_tcp_channel *channel,
+                      struct twill_error *error)
 {
-    struct twill_transfer_queue out = lane->out.queue, in = lane->in.queue;
-    lane->again++;
-    twill_tcp_lane_close(lane, false);
-    lane->out.queue = out;
-    lane->in.queue = in;
-    return open_again(t, lane, ECONNRESET, error);
+    struct twill_transfer_queue out = channel->out.queue, in = channel->in.queue;
+    channel->again++;
+    twill_tcp_channel_close(channel, false);
+    channel->out.queue = out;
+    channel->in.queue = in;
+    return open_again(t, channel, ECONNRESET, error);
 }
 
-static int greet_link(struct twill_tcp *t, struct twill_tcp_lane *lane, struct twill_error *error)
+static int greet_link(struct twill_tcp *t, struct twill_tcp_channel *channel,
+                      struct twill_error *error)
 {
     struct twill_session session;
-    struct twill_hello *hello = hello_of(lane);
+    struct twill_hello *hello = hello_of(channel);
     uint8_t step = hello->step;
-    enum twill_wire_moved outcome = twill_hello_move(hello, lane->fd, &session);
+    enum twill_wire_moved outcome = twill_hello_move(hello, channel->fd, &session);
     if (outcome == TWILL_WIRE_LATER)
         return hello->step != step;
     uint8_t most = hello->step > 1 ? AGAIN_ANSWERED : AGAIN; /* past the answer */
-    if (outcome == TWILL_WIRE_GONE && hello->fault == TWILL_FAULT_CLOSED && lane->again < most)
-        return call_again(t, lane, error);
+    if (outcome == TWILL_WIRE_GONE && hello->fault == TWILL_FAULT_CLOSED && channel->again < most)
+        return call_again(t, channel, error);
     if (outcome == TWILL_WIRE_GONE)
-        return give_up_link(lane, hello->fault == TWILL_FAULT_CLOSED ? errno : EPROTO, error);
-    make_open(t, lane, &session);
+        return give_up_link(channel, hello->fault == TWILL_FAULT_CLOSED ? errno : EPROTO, error);
+    make_open(t, channel, &session);
     twill_secret_wipe(&session, sizeof(session));
     twill_counter_add(&t->base.counters.header_bytes,
                       sizeof(hello->said.call) + sizeof(hello->reply));
     return 1;
 }
 
-int twill_tcp_lane_connect(struct twill_tcp *t, struct twill_tcp_lane *lane,
-                           struct twill_error *error)
+int twill_tcp_channel_connect(struct twill_tcp *t, struct twill_tcp_channel *channel,
+                              struct twill_error *error)
 {
-    if (lane->state == TWILL_TCP_CONNECTING && lane->fd < 0) { /* it was put off */
-        if (twill_now() < lane->retry_at)
+    if (channel->state == TWILL_TCP_CONNECTING && channel->fd < 0) { /* it was put off */
+        if (twill_now() < channel->retry_at)
             return 0;
-        lane->state = TWILL_TCP_CLOSED;
-        return open_again(t, lane, ENETUNREACH, error);
+        channel->state = TWILL_TCP_CLOSED;
+        return open_again(t, channel, ENETUNREACH, error);
     }
-    if (lane->state == TWILL_TCP_CONNECTING) {
-        struct pollfd one = {.fd = lane->fd, .events = POLLOUT};
+    if (channel->state == TWILL_TCP_CONNECTING) {
+        struct pollfd one = {.fd = channel->fd, .events = POLLOUT};
         if (poll(&one, 1, 0) <= 0)
             return 0;
-        int why = twill_socket_connected(lane->fd);
+        int why = twill_socket_connected(channel->fd);
         if (why != 0)
-            return put_off(lane, why) ? 0 : give_up_link(lane, why, error);
-        if (!twill_tcp_hello_call(t, lane, hello_of(lane)))
+            return put_off(channel, why) ? 0 : give_up_link(channel, why, error);
+        if (!twill_tcp_hello_call(t, channel, hello_of(channel)))
             return TWILL_FAIL(error, TWILL_ERR_SYSTEM, "tcp: no random numbers");
-        lane->state = TWILL_TCP_GREETING;
+        channel->state = TWILL_TCP_GREETING;
     }
-    return greet_link(t, lane, error);
+    return greet_link(t, channel, error);
 }
 
-void twill_tcp_lane_attach(struct twill_tcp *t, struct twill_tcp_lane *lane, int fd,
-                           const struct twill_session *session)
+void twill_tcp_channel_attach(struct twill_tcp *t, struct twill_tcp_channel *channel, int fd,
+                              const struct twill_session *session)
 {
-    if (lane->state == TWILL_TCP_WAITING)
+    if (channel->state == TWILL_TCP_WAITING)
         t->waiting--;
-    lane->fd = fd;
-    make_open(t, lane, session);
+    channel->fd = fd;
+    make_open(t, channel, session);
 }
 
-void twill_tcp_lane_close(struct twill_tcp_lane *lane, bool at_once)
+void twill_tcp_channel_close(struct twill_tcp_channel *channel, bool at_once)
 {
     struct linger now = {.l_onoff = 1, .l_linger = 0};
-    if (lane->fd >= 0) {
+    if (channel->fd >= 0) {
         if (at_once)
-            (void)setsockopt(lane->fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
-        close(lane->fd);
+            (void)setsockopt(channel->fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
+        close(channel->fd);
     }
-    lane->fd = -1;
-    if (lane->state == TWILL_TCP_GREETING)
-        twill_secret_wipe(lane->in.bytes, sizeof(struct twill_hello));
-    lane->state = TWILL_TCP_CLOSED;
-    lane->out.queue = lane->in.queue = (struct twill_transfer_queue){NULL, NULL};
+    channel->fd = -1;
+    if (channel->state == TWILL_TCP_GREETING)
+        twill_secret_wipe(channel->in.bytes, sizeof(struct twill_hello));
+    channel->state = TWILL_TCP_CLOSED;
+    channel->out.queue = channel->in.queue = (struct twill_transfer_queue){NULL, NULL};
 }
 
-void twill_tcp_busy(struct twill_tcp *t, struct twill_tcp_lane *lane)
+void twill_tcp_busy(struct twill_tcp *t, struct twill_tcp_channel *channel)
 {
-    if (lane->busy)
+    if (channel->busy)
         return;
-    lane->busy = true;
-    t->busy[t->busy_count++] = lane;
+    channel->busy = true;
+    t->busy[t->busy_count++] = channel;
 }
 
-void twill_tcp_say_unanswered(struct twill_tcp *t, struct twill_tcp_lane *lane, uint64_t now)
+void twill_tcp_say_unanswered(struct twill_tcp *t, struct twill_tcp_channel *channel, uint64_t now)
 {
     struct twill_endpoint to;
-    if (lane->state != TWILL_TCP_CONNECTING || lane->fd < 0 || lane->peer->told ||
-        now - lane->asked_at < TWILL_TCP_UNANSWERED_NS)
+    if (channel->state != TWILL_TCP_CONNECTING || channel->fd < 0 || channel->peer->told ||
+        now - channel->asked_at < TWILL_TCP_UNANSWERED_NS)
         return;
-    lane->peer->told = true;
-    find_listener(lane->peer, &to);
+    channel->peer->told = true;
+    find_listener(channel->peer, &to);
     twill_say(t->params.log, TWILL_LOG_WARN,
               "tcp: connecting to %s at %s, port %u: no answer for %.0f s " CHECK_HINT,
-              lane->peer->name, to.address, to.port, (double)TWILL_TCP_UNANSWERED_NS * 1e-9);
+              channel->peer->name, to.address, to.port, (double)TWILL_TCP_UNANSWERED_NS * 1e-9);
 }
 
 void twill_tcp_awaits(const struct twill_transport *transport, uint32_t rank, char *text,
@@ -366,31 +371,31 @@ void twill_tcp_awaits(const struct twill_transport *transport, uint32_t rank, ch
     unsigned l = 0;
     text[0] = '\0';
     while (peer != NULL && l < TWILL_LANES &&
-           (peer->lanes[l].state == TWILL_TCP_OPEN ||
-            (peer->lanes[l].out.queue.head == NULL && peer->lanes[l].in.queue.head == NULL)))
+           (peer->channels[l].state == TWILL_TCP_OPEN ||
+            (peer->channels[l].out.queue.head == NULL && peer->channels[l].in.queue.head == NULL)))
         l++;
     if (peer == NULL || l == TWILL_LANES)
         return;
     find_listener(peer, &to);
-    if (peer->lanes[l].state == TWILL_TCP_WAITING)
+    if (peer->channels[l].state == TWILL_TCP_WAITING)
         snprintf(text, bytes, "%s has not connected to %s", peer->name, t->common->at);
     else
         snprintf(text, bytes, "the connection to %s, port %u, is %s", to.address, to.port,
-                 peer->lanes[l].state == TWILL_TCP_GREETING ? "made, but not answered"
-                                                            : "not answered " CHECK_HINT);
+                 peer->channels[l].state == TWILL_TCP_GREETING ? "made, but not answered"
+                                                               : "not answered " CHECK_HINT);
 }
 
 /* --- handshakes ------------------------------------------------------------------------------- */
 
-bool twill_tcp_hello_call(const struct twill_tcp *t, const struct twill_tcp_lane *lane,
+bool twill_tcp_hello_call(const struct twill_tcp *t, const struct twill_tcp_channel *channel,
                           struct twill_hello *hello)
 {
-    const struct twill_hello_identity identity = {.role = TWILL_HELLO_DATA,
-                                                  .rank = twill_tcp_rank_in_job(t, t->rank),
-                                                  .to = twill_tcp_rank_in_job(t, lane->peer->rank),
-                                                  .size = t->common->size,
-                                                  .argument =
-                                                      (uint64_t)t->params.comm << 8 | lane->number};
+    const struct twill_hello_identity identity = {
+        .role = TWILL_HELLO_DATA,
+        .rank = twill_tcp_rank_in_job(t, t->rank),
+        .to = twill_tcp_rank_in_job(t, channel->peer->rank),
+        .size = t->common->size,
+        .argument = (uint64_t)t->params.comm << 8 | channel->number};
     return twill_hello_call(hello, &t->common->secret, &identity);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Progress: both directions of the lanes with posted requests in turn. A few lanes are simply
+/* Progress: both directions of the channels with posted requests in turn. A few channels are simply
  * tried; of many, epoll reports the ready ones. */
 #include "fabric/tcp/tcp.h"
 #include "lib/base/times.h"
@@ -8,84 +8,85 @@
 #include <string.h>
 #include <sys/epoll.h>
 
-/* Calls with a lane that waits for its peer between accepts, even if other lanes move. */
+/* Calls with a channel that waits for its peer between accepts, even if other channels move. */
 #define POLLS_PER_ADOPT 16u
 /* Idle polls between looks at the clock. Polls alone do not tell the time: on a busy machine a
  * yield between them may take 50 ms.
  */
 #define POLLS_PER_CLOCK 64u
-#define LANE_EVENTS     64
+#define CHANNEL_EVENTS  64
 
-static bool has_work(const struct twill_tcp_lane *lane)
+static bool has_work(const struct twill_tcp_channel *channel)
 {
-    if (lane->state == TWILL_TCP_LOST)
+    if (channel->state == TWILL_TCP_LOST)
         return false;
-    return lane->state != TWILL_TCP_OPEN || twill_tcp_sends(lane) || twill_tcp_receives(lane) ||
-           (lane->records != NULL && twill_tcp_records_kept(lane->records));
+    return channel->state != TWILL_TCP_OPEN || twill_tcp_sends(channel) ||
+           twill_tcp_receives(channel) ||
+           (channel->records != NULL && twill_tcp_records_kept(channel->records));
 }
 
-static bool has_bytes(const struct twill_tcp_lane *lane)
+static bool has_bytes(const struct twill_tcp_channel *channel)
 {
-    return lane->in.end > lane->in.begin ||
-           (lane->records != NULL && twill_tcp_records_have(lane->records));
+    return channel->in.end > channel->in.begin ||
+           (channel->records != NULL && twill_tcp_records_have(channel->records));
 }
 
-static bool may_read(const struct twill_tcp_lane *lane, bool direct)
+static bool may_read(const struct twill_tcp_channel *channel, bool direct)
 {
-    return direct || lane->readable || has_bytes(lane);
+    return direct || channel->readable || has_bytes(channel);
 }
 
-static int step_lane(struct twill_tcp *t, struct twill_tcp_lane *lane, bool direct,
-                     struct twill_error *error)
+static int step_channel(struct twill_tcp *t, struct twill_tcp_channel *channel, bool direct,
+                        struct twill_error *error)
 {
     int moved = 0, more;
-    if (lane->state != TWILL_TCP_OPEN) {
-        moved = twill_tcp_lane_connect(t, lane, error);
-        if (moved < 0 || lane->state != TWILL_TCP_OPEN)
+    if (channel->state != TWILL_TCP_OPEN) {
+        moved = twill_tcp_channel_connect(t, channel, error);
+        if (moved < 0 || channel->state != TWILL_TCP_OPEN)
             return moved;
     }
-    if (TWILL_UNLIKELY(lane->records != NULL)) {
-        TWILL_TRY(error, more = twill_tcp_protected_step(t, lane, error));
+    if (TWILL_UNLIKELY(channel->records != NULL)) {
+        TWILL_TRY(error, more = twill_tcp_protected_step(t, channel, error));
         moved += more;
     }
-    if (twill_tcp_sends(lane) && (direct || lane->writable) && !t->cut_off) {
-        TWILL_TRY(error, more = twill_tcp_send(t, lane, error));
+    if (twill_tcp_sends(channel) && (direct || channel->writable) && !t->cut_off) {
+        TWILL_TRY(error, more = twill_tcp_send(t, channel, error));
         moved += more;
     }
-    if (twill_tcp_receives(lane) && may_read(lane, direct) && !t->cut_off) {
-        TWILL_TRY(error, more = twill_tcp_recv(t, lane, error));
+    if (twill_tcp_receives(channel) && may_read(channel, direct) && !t->cut_off) {
+        TWILL_TRY(error, more = twill_tcp_recv(t, channel, error));
         moved += more;
     }
-    if (twill_tcp_sends(lane) && !twill_tcp_receives(lane) && may_read(lane, direct) &&
+    if (twill_tcp_sends(channel) && !twill_tcp_receives(channel) && may_read(channel, direct) &&
         !t->cut_off) {
-        TWILL_TRY(error, more = twill_tcp_recv_refusal(t, lane, error));
+        TWILL_TRY(error, more = twill_tcp_recv_refusal(t, channel, error));
         moved += more;
     }
     return moved;
 }
 
-/* Find the lanes that are ready, edge-triggered: each event is reported once. */
+/* Find the channels that are ready, edge-triggered: each event is reported once. */
 static twill_status gather_events(struct twill_tcp *t, struct twill_error *error)
 {
-    struct epoll_event events[LANE_EVENTS];
+    struct epoll_event events[CHANNEL_EVENTS];
     if (t->epoll < 0 &&
         (t->epoll = twill_fd_move(epoll_create1(EPOLL_CLOEXEC), TWILL_FD_LEAST)) < 0)
         return TWILL_FAIL(error, TWILL_ERR_SYSTEM, "tcp: epoll_create1: %s", strerror(errno));
     for (size_t i = 0; i < t->busy_count; i++) {
-        struct twill_tcp_lane *lane = t->busy[i];
+        struct twill_tcp_channel *channel = t->busy[i];
         struct epoll_event all = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET,
-                                  .data.ptr = lane};
-        if (lane->in_epoll || lane->state != TWILL_TCP_OPEN)
+                                  .data.ptr = channel};
+        if (channel->in_epoll || channel->state != TWILL_TCP_OPEN)
             continue;
-        if (epoll_ctl(t->epoll, EPOLL_CTL_ADD, lane->fd, &all) != 0)
+        if (epoll_ctl(t->epoll, EPOLL_CTL_ADD, channel->fd, &all) != 0)
             return TWILL_FAIL(error, TWILL_ERR_SYSTEM, "tcp: epoll_ctl: %s", strerror(errno));
-        lane->in_epoll = true;
+        channel->in_epoll = true;
     }
-    int n = epoll_wait(t->epoll, events, LANE_EVENTS, 0);
+    int n = epoll_wait(t->epoll, events, CHANNEL_EVENTS, 0);
     for (int i = 0; i < n; i++) {
-        struct twill_tcp_lane *lane = events[i].data.ptr;
-        lane->readable |= (events[i].events & ~(uint32_t)EPOLLOUT) != 0;
-        lane->writable |= (events[i].events & ~(uint32_t)EPOLLIN) != 0;
+        struct twill_tcp_channel *channel = events[i].data.ptr;
+        channel->readable |= (events[i].events & ~(uint32_t)EPOLLOUT) != 0;
+        channel->writable |= (events[i].events & ~(uint32_t)EPOLLIN) != 0;
     }
     return TWILL_OK;
 }
@@ -98,18 +99,18 @@ static int all_steps(struct twill_tcp *t, struct twill_error *error)
     if (!direct)
         TWILL_TRY(error, gather_events(t, error));
     for (size_t i = 0; i < t->busy_count;) {
-        struct twill_tcp_lane *lane = t->busy[i];
-        int more = step_lane(t, lane, direct, error);
+        struct twill_tcp_channel *channel = t->busy[i];
+        int more = step_channel(t, channel, direct, error);
         if (more < 0)
             return more;
         moved += more;
         if (TWILL_UNLIKELY(t->cut_off))
             break;
-        if (has_work(lane)) {
+        if (has_work(channel)) {
             i++;
             continue;
         }
-        lane->busy = false;
+        channel->busy = false;
         t->busy[i] = t->busy[--t->busy_count];
     }
     return moved;
@@ -124,11 +125,11 @@ static twill_status check_hosts(struct twill_tcp *t, struct twill_error *error)
         return TWILL_OK;
     t->hosts_checked = now;
     for (size_t i = 0; i < t->busy_count; i++) {
-        struct twill_tcp_lane *lane = t->busy[i];
-        twill_tcp_say_unanswered(t, lane, now);
-        bool connected = lane->state == TWILL_TCP_OPEN || lane->state == TWILL_TCP_GREETING;
-        if (connected && twill_socket_is_silent(lane->fd))
-            return twill_tcp_lost(lane, ETIMEDOUT, error);
+        struct twill_tcp_channel *channel = t->busy[i];
+        twill_tcp_say_unanswered(t, channel, now);
+        bool connected = channel->state == TWILL_TCP_OPEN || channel->state == TWILL_TCP_GREETING;
+        if (connected && twill_socket_is_silent(channel->fd))
+            return twill_tcp_lost(channel, ETIMEDOUT, error);
     }
     return TWILL_OK;
 }

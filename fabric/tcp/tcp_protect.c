@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Checksums and encryption of the tcp transport: which, and lanes whose bytes go through records.
+/* Checksums and encryption of the tcp transport: which, and channels whose bytes go through
+ * records.
  */
 #include "fabric/tcp/tcp.h"
 
 #include <errno.h>
 #include <string.h>
 
-/* Idle polls between looks at a lane that only keeps records for its receiver. */
+/* Idle polls between looks at a channel that only keeps records for its receiver. */
 #define POLLS_PER_LOOK 64u
 
 /* What a rank has, for the exchange of addresses. */
@@ -67,22 +68,22 @@ twill_status twill_tcp_guard_agree(struct twill_tcp_protection *protection, uint
     return TWILL_OK;
 }
 
-ssize_t twill_tcp_protected_read(struct twill_tcp_lane *lane, void *to, size_t bytes,
+ssize_t twill_tcp_protected_read(struct twill_tcp_channel *channel, void *to, size_t bytes,
                                  struct twill_error *error)
 {
-    return twill_tcp_records_read(lane->records, to, bytes, error);
+    return twill_tcp_records_read(channel->records, to, bytes, error);
 }
 
-ssize_t twill_tcp_protected_write(struct twill_tcp_lane *lane, const struct iovec *iov, size_t n,
-                                  size_t bytes)
+ssize_t twill_tcp_protected_write(struct twill_tcp_channel *channel, const struct iovec *iov,
+                                  size_t n, size_t bytes)
 {
     size_t taken = 0, used = 0;
     struct iovec rest[2] = {iov[0], n > 1 ? iov[1] : (struct iovec){.iov_len = 0}};
     struct iovec *at = rest;
     for (;;) {
-        size_t now = twill_tcp_records_write(lane->records, at, n, bytes - taken);
-        ssize_t gone = twill_tcp_records_push(lane->records);
-        lane->writable = !lane->records->out.blocked;
+        size_t now = twill_tcp_records_write(channel->records, at, n, bytes - taken);
+        ssize_t gone = twill_tcp_records_push(channel->records);
+        channel->writable = !channel->records->out.blocked;
         if (gone < 0)
             return -1;
         taken += now;
@@ -97,47 +98,48 @@ ssize_t twill_tcp_protected_write(struct twill_tcp_lane *lane, const struct iove
     return taken > 0 ? (ssize_t)taken : -1;
 }
 
-/* Handle the end of a connection that is not read for data now: it is an error if the lane sends,
- * else what the receiver has not acknowledged is no longer kept for it. */
-static int end_keeping(struct twill_tcp *t, struct twill_tcp_lane *lane, struct twill_error *error)
+/* Handle the end of a connection that is not read for data now: it is an error if the channel
+ * sends, else what the receiver has not acknowledged is no longer kept for it. */
+static int end_keeping(struct twill_tcp *t, struct twill_tcp_channel *channel,
+                       struct twill_error *error)
 {
     if (errno == EBADMSG)
         return TWILL_ERR_FABRIC;
-    if (twill_tcp_sends(lane))
-        return twill_tcp_send_lost(t, lane, errno, error);
-    twill_tcp_records_drop(lane->records);
+    if (twill_tcp_sends(channel))
+        return twill_tcp_send_lost(t, channel, errno, error);
+    twill_tcp_records_drop(channel->records);
     return 0;
 }
 
 /* Return whether the kernel has all of the current message: receiving may have sent its end. */
-static bool is_given(const struct twill_tcp_lane *lane)
+static bool is_given(const struct twill_tcp_channel *channel)
 {
-    const struct twill_transfer *first = lane->out.queue.head;
-    return first != NULL && lane->out.gone >= sizeof(lane->out.header) + first->bytes &&
-           !twill_tcp_records_unsent(lane->records);
+    const struct twill_transfer *first = channel->out.queue.head;
+    return first != NULL && channel->out.gone >= sizeof(channel->out.header) + first->bytes &&
+           !twill_tcp_records_unsent(channel->records);
 }
 
-int twill_tcp_protected_step(struct twill_tcp *t, struct twill_tcp_lane *lane,
+int twill_tcp_protected_step(struct twill_tcp *t, struct twill_tcp_channel *channel,
                              struct twill_error *error)
 {
-    struct twill_tcp_records *r = lane->records;
+    struct twill_tcp_records *r = channel->records;
     int moved = 0;
-    if (is_given(lane)) /* its receiver may have ended since, which a look would find */
-        TWILL_TRY(error, moved = twill_tcp_send(t, lane, error));
-    bool reads = twill_tcp_receives(lane); /* then acknowledgements are found on the way */
+    if (is_given(channel)) /* its receiver may have ended since, which a look would find */
+        TWILL_TRY(error, moved = twill_tcp_send(t, channel, error));
+    bool reads = twill_tcp_receives(channel); /* then acknowledgements are found on the way */
     bool looks = twill_tcp_records_kept(r) && !reads &&
-                 (lane->out.queue.head != NULL || t->vain % POLLS_PER_LOOK == 0);
+                 (channel->out.queue.head != NULL || t->vain % POLLS_PER_LOOK == 0);
     if (looks) {
         int more = twill_tcp_records_look(r, error);
         if (more < 0)
-            return end_keeping(t, lane, error);
+            return end_keeping(t, channel, error);
         moved += more;
     }
     if (twill_tcp_records_wait(r)) {
         ssize_t gone = twill_tcp_records_push(r);
-        lane->writable = !r->out.blocked;
-        if (gone < 0 && (r->out.gone < r->out.made || lane->out.queue.head != NULL))
-            return twill_tcp_send_lost(t, lane, errno, error);
+        channel->writable = !r->out.blocked;
+        if (gone < 0 && (r->out.gone < r->out.made || channel->out.queue.head != NULL))
+            return twill_tcp_send_lost(t, channel, errno, error);
         if (gone < 0)
             r->out.has_control = false; /* an acknowledgement for a peer that has ended */
         moved += gone > 0;

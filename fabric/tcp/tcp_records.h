@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Records: with TWILL_CHECKSUM or TWILL_ENCRYPT the bytes of a lane's connection, headers of
+/* Records: with TWILL_CHECKSUM or TWILL_ENCRYPT the bytes of a channel's connection, headers of
  * messages and payload, are cut into records, each with a checksum (CRC32C) or encrypted and
- * authenticated (fabric/auth/seal.h). Without them a lane has no records and none of this runs.
+ * authenticated (fabric/auth/seal.h). Without them a channel has no records and none of this runs.
  *
  * With checksums a sender keeps what it has sent until the receiver has used it, up to
  * TWILL_TCP_WINDOW records. A receiver that finds a record damaged discards it and what follows,
  * and asks for it (AGAIN); the sender then sends on from that record. If it is damaged again, or
- * its header is, so that the start of the next one is not known, the lane fails. A receiver
+ * its header is, so that the start of the next one is not known, the channel fails. A receiver
  * acknowledges records that it has used, in the headers of its own ones, or in a record of its own
  * (SEEN) for every fourth part of the window. It has memory for a whole window: a rank that sends
  * can always read what acknowledgements lie behind, even if it has no use yet for the data before
  * them.
  *
- * Encrypted records are not kept: damage cannot be told from an attack, so it ends the lane. */
+ * Encrypted records are not kept: damage cannot be told from an attack, so it ends the channel. */
 #ifndef TWILL_TCP_RECORDS_H
 #define TWILL_TCP_RECORDS_H
 
@@ -52,7 +52,7 @@ struct twill_tcp_protection {
     const char *interface; /* for messages */
 };
 
-/* The records of a lane. Created with the peer, used from the handshake on. */
+/* The records of a channel. Created with the peer, used from the handshake on. */
 struct twill_tcp_records {
     const struct twill_tcp_protection *how;
     struct twill_transport_counters *counters;
@@ -87,7 +87,7 @@ struct twill_tcp_records {
     } in;
 };
 
-/* Make the records of a lane; NULL: no memory. */
+/* Make the records of a channel; NULL: no memory. */
 struct twill_tcp_records *twill_tcp_records_new(const struct twill_tcp_protection *how,
                                                 struct twill_transport_counters *counters,
                                                 uint32_t rank, const char *peer);

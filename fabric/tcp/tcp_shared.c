@@ -393,9 +393,9 @@ static bool is_past(const struct twill_tcp_common *c, const struct twill_tcp_inc
     return user == NULL && comm <= c->newest && incoming->hello.step > 0;
 }
 
-/* Return the lane that a handshake names; NULL if it has none that can be connected. */
-static struct twill_tcp_lane *hello_lane(struct twill_tcp *t, const struct twill_hello *hello,
-                                         struct twill_error *error)
+/* Return the channel that a handshake names; NULL if it has none that can be connected. */
+static struct twill_tcp_channel *hello_channel(struct twill_tcp *t, const struct twill_hello *hello,
+                                               struct twill_error *error)
 {
     struct twill_tcp_peer *peer;
     uint32_t rank;
@@ -403,9 +403,9 @@ static struct twill_tcp_lane *hello_lane(struct twill_tcp *t, const struct twill
     if (!twill_tcp_hello_fits(t, hello, &rank, &number) ||
         twill_tcp_peer(t, rank, &peer, error) < 0)
         return NULL;
-    struct twill_tcp_lane *lane = &peer->lanes[number];
-    bool free = lane->state == TWILL_TCP_WAITING || lane->state == TWILL_TCP_CLOSED;
-    return free ? lane : NULL;
+    struct twill_tcp_channel *channel = &peer->channels[number];
+    bool free = channel->state == TWILL_TCP_WAITING || channel->state == TWILL_TCP_CLOSED;
+    return free ? channel : NULL;
 }
 
 static int claim_connections(struct twill_tcp *t, struct twill_error *error)
@@ -428,13 +428,13 @@ static int claim_connections(struct twill_tcp *t, struct twill_error *error)
             at = &incoming->next;
             continue;
         }
-        struct twill_tcp_lane *lane = ours ? hello_lane(t, &incoming->hello, error) : NULL;
-        if (lane != NULL) {
-            twill_tcp_lane_attach(t, lane, incoming->fd, &incoming->session);
+        struct twill_tcp_channel *channel = ours ? hello_channel(t, &incoming->hello, error) : NULL;
+        if (channel != NULL) {
+            twill_tcp_channel_attach(t, channel, incoming->fd, &incoming->session);
             incoming->fd = -1;
             adopted++;
         }
-        drop_incoming(c, at, !fine || (ours && lane == NULL));
+        drop_incoming(c, at, !fine || (ours && channel == NULL));
     }
     return adopted;
 }

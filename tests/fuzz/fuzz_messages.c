@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Messages of the tcp transport, as the rank at the other end of an open lane may send them: an
+/* Messages of the tcp transport, as the rank at the other end of an open channel may send them: an
  * input is a row of commands, which post requests and feed headers, near to valid ones or not, and
  * payload. Nothing may be written beyond a request's buffer, nor a request be touched again that
  * has ended. */
@@ -12,10 +12,10 @@
 static const size_t request_bytes[] = {0, 1, 64, 100, 500, 8192, 9000, 20000};
 static unsigned char pattern[20000];
 
-/* An input's lane, and the requests posted on it. */
-struct lane_input {
+/* An input's channel, and the requests posted on it. */
+struct channel_input {
     struct twill_tcp *transport;
-    struct twill_tcp_lane *lane;
+    struct twill_tcp_channel *channel;
     int other; /* end of the connection */
     size_t requests;
     struct twill_transfer request[REQUESTS];
@@ -50,26 +50,26 @@ static struct twill_tcp *open_transport(void)
     return &transport;
 }
 
-static void begin_input(struct lane_input *input)
+static void begin_input(struct channel_input *input)
 {
     int fd[2];
     fuzz_pair(fd);
     input->transport = open_transport();
     struct twill_tcp_peer *peer = input->transport->peers[1];
-    struct twill_tcp_lane *lane = &peer->lanes[0];
-    *lane = (struct twill_tcp_lane){.peer = peer,
-                                    .fd = fd[0],
-                                    .state = TWILL_TCP_OPEN,
-                                    .in.bytes = lane->in.bytes,
-                                    .readable = true};
+    struct twill_tcp_channel *channel = &peer->channels[0];
+    *channel = (struct twill_tcp_channel){.peer = peer,
+                                          .fd = fd[0],
+                                          .state = TWILL_TCP_OPEN,
+                                          .in.bytes = channel->in.bytes,
+                                          .readable = true};
     peer->clock = (struct twill_clock_filter){.at = 0};
-    input->lane = lane;
+    input->channel = channel;
     input->other = fd[1];
 }
 
-static void post_request(struct lane_input *input, unsigned kind, uint8_t argument)
+static void post_request(struct channel_input *input, unsigned kind, uint8_t argument)
 {
-    struct twill_tcp_lane *lane = input->lane;
+    struct twill_tcp_channel *channel = input->channel;
     if (input->requests == REQUESTS)
         return;
     struct twill_transfer *request = &input->request[input->requests++];
@@ -83,23 +83,23 @@ static void post_request(struct lane_input *input, unsigned kind, uint8_t argume
                                 .reduce = kind == 1 ? check_reduce : NULL};
     if (request->kind == TWILL_TRANSFER_SEND)
         memset(request->buffer, 0, bytes);
-    twill_transfer_push(kind == 2 ? &lane->out.queue : &lane->in.queue, request);
+    twill_transfer_push(kind == 2 ? &channel->out.queue : &channel->in.queue, request);
 }
 
 /* Feed a header, and payload of as many bytes as it says, up to 256 times `most`. */
-static void feed_message(struct lane_input *input, uint8_t changes, uint8_t most)
+static void feed_message(struct channel_input *input, uint8_t changes, uint8_t most)
 {
-    const struct twill_tcp_lane *lane = input->lane;
-    const struct twill_transfer *next = lane->in.queue.head;
+    const struct twill_tcp_channel *channel = input->channel;
+    const struct twill_transfer *next = channel->in.queue.head;
     struct twill_tcp_header header = {
         .signature = SIGNATURE + (changes % 8 == 1),
-        .sequence = lane->in.received + (changes % 8 == 2),
-        .bytes = (next != NULL && !lane->in.taking ? next->bytes : 100) + (changes % 8 == 3),
+        .sequence = channel->in.received + (changes % 8 == 2),
+        .bytes = (next != NULL && !channel->in.taking ? next->bytes : 100) + (changes % 8 == 3),
         .kind = changes % 8 == 4 ? 3 : TWILL_TCP_MESSAGE,
         .entry = {.sent = twill_now(), .age = changes, .rank = changes / 8}};
     if (changes % 8 >= 6) {
         header.kind = TWILL_TCP_REFUSED;
-        header.sequence = lane->out.sent + (changes % 8 == 7);
+        header.sequence = channel->out.sent + (changes % 8 == 7);
     }
     size_t bytes = header.kind == TWILL_TCP_REFUSED ? 0 : header.bytes;
     (void)!send(input->other, &header, sizeof(header), MSG_NOSIGNAL);
@@ -107,23 +107,23 @@ static void feed_message(struct lane_input *input, uint8_t changes, uint8_t most
     (void)!send(input->other, pattern, twill_min(bytes, sizeof(pattern)), MSG_NOSIGNAL);
 }
 
-/* As twill_tcp_progress() does for a lane. Returns false if the lane fails. */
-static bool progress(struct lane_input *input)
+/* As twill_tcp_progress() does for a channel. Returns false if the channel fails. */
+static bool progress(struct channel_input *input)
 {
     struct twill_error error = {0};
-    struct twill_tcp_lane *lane = input->lane;
-    lane->readable = lane->writable = true;
-    if (twill_tcp_sends(lane) && twill_tcp_send(input->transport, lane, &error) < 0)
+    struct twill_tcp_channel *channel = input->channel;
+    channel->readable = channel->writable = true;
+    if (twill_tcp_sends(channel) && twill_tcp_send(input->transport, channel, &error) < 0)
         return false;
-    if (twill_tcp_receives(lane))
-        return twill_tcp_recv(input->transport, lane, &error) >= 0;
-    return lane->out.queue.head == NULL ||
-           twill_tcp_recv_refusal(input->transport, lane, &error) >= 0;
+    if (twill_tcp_receives(channel))
+        return twill_tcp_recv(input->transport, channel, &error) >= 0;
+    return channel->out.queue.head == NULL ||
+           twill_tcp_recv_refusal(input->transport, channel, &error) >= 0;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static struct lane_input input;
+    static struct channel_input input;
     bool works = true;
     if (size == 0)
         return 0;

@@ -167,49 +167,49 @@ static unsigned char *deliver(uint64_t tag, const void *head, size_t head_bytes,
     return NULL;
 }
 
-static struct twill_ofi_lane *lane_of(struct twill_ofi *t, uint8_t number)
+static struct twill_ofi_channel *channel_of(struct twill_ofi *t, uint8_t number)
 {
     struct twill_ofi_peer *peer;
     fuzz_must(twill_ofi_peer(t, 1, &peer, NULL) == TWILL_OK);
-    return &peer->lanes[number % 2];
+    return &peer->channels[number % 2];
 }
 
 /* A header that the first receive waits for, but for what `changes` says. */
-static void send_header(struct twill_ofi *t, uint8_t changes, uint8_t lane_number)
+static void send_header(struct twill_ofi *t, uint8_t changes, uint8_t channel_number)
 {
-    struct twill_ofi_lane *lane = lane_of(t, lane_number);
-    const struct twill_transfer *next = lane->in.head;
+    struct twill_ofi_channel *channel = channel_of(t, channel_number);
+    const struct twill_transfer *next = channel->in.head;
     size_t bytes = next != NULL ? next->bytes : 100;
     struct twill_ofi_header header = {.signature = SIGNATURE + (changes % 16 == 1),
-                                      .sequence = lane->consumed + (changes % 16 == 2),
+                                      .sequence = channel->consumed + (changes % 16 == 2),
                                       .bytes = bytes + (changes % 16 == 3),
                                       .kind =
                                           bytes > EAGER ? TWILL_OFI_LARGE : TWILL_OFI_EAGER_DATA,
                                       .consumed = changes,
-                                      .lane = lane->lane,
+                                      .lane = channel->lane,
                                       .entry = {.sent = changes, .age = changes, .rank = changes}};
     header.kind = (uint8_t)(header.kind + (changes % 16 == 4));
     size_t follows = header.kind == TWILL_OFI_EAGER_DATA ? header.bytes : 0;
     follows += changes % 16 == 5;
     size_t all = changes % 16 == 6 ? changes : sizeof(header) + follows;
     if (changes % 16 == 7)
-        header.bytes = (uint64_t)changes << (lane_number % 57);
-    deliver(twill_ofi_tag(t->endpoint, t->comm, lane->lane, 1, TWILL_OFI_HEADER), &header,
+        header.bytes = (uint64_t)changes << (channel_number % 57);
+    deliver(twill_ofi_tag(t->endpoint, t->comm, channel->lane, 1, TWILL_OFI_HEADER), &header,
             sizeof(header), all);
 }
 
 /* A clear to send for the first large message, or a credit; or anything of that kind. */
 static void send_control_message(struct twill_ofi *t, uint8_t changes, uint8_t second)
 {
-    struct twill_ofi_lane *lane = lane_of(t, second);
-    struct twill_transfer *next = lane->payload_out.head;
+    struct twill_ofi_channel *channel = channel_of(t, second);
+    struct twill_transfer *next = channel->payload_out.head;
     struct twill_ofi_header header = {.kind = TWILL_OFI_CREDIT,
-                                      .lane = lane->lane,
-                                      .consumed = lane->sent + (changes % 8 == 1 ? second : 0)};
+                                      .lane = channel->lane,
+                                      .consumed = channel->sent + (changes % 8 == 1 ? second : 0)};
     if (changes / 128 == 0) {
         header.kind = TWILL_OFI_CLEAR_TO_SEND;
         header.signature = SIGNATURE + (changes % 8 == 2);
-        header.sequence = next != NULL ? twill_ofi_private(next)->sequence : lane->sent;
+        header.sequence = next != NULL ? twill_ofi_private(next)->sequence : channel->sent;
         header.sequence += changes % 8 == 3 ? second : 0;
         header.bytes = next != NULL ? next->bytes : 1000;
         header.bytes += changes % 8 == 4;
@@ -229,8 +229,8 @@ static void send_control_message(struct twill_ofi *t, uint8_t changes, uint8_t s
 /* A chunk for the first receive of one, of its size or another one. */
 static void send_chunk_message(struct twill_ofi *t, uint8_t changes, uint8_t second)
 {
-    const struct twill_ofi_lane *lane = lane_of(t, second);
-    uint64_t tag = twill_ofi_tag(t->endpoint, t->comm, lane->lane, 1, TWILL_OFI_PAYLOAD);
+    const struct twill_ofi_channel *channel = channel_of(t, second);
+    uint64_t tag = twill_ofi_tag(t->endpoint, t->comm, channel->lane, 1, TWILL_OFI_PAYLOAD);
     size_t bytes = CHUNK;
     for (size_t i = 0; i < POSTED; i++)
         if (operations[i].used && operations[i].tag == tag && operations[i].code < 0) {
@@ -282,7 +282,7 @@ static bool post_transfer(struct twill_ofi *t, uint8_t kind, uint8_t size)
                                 .bounce = kind % 4 == 1 ? calloc(bytes + 1, 1) : NULL,
                                 .bytes = bytes,
                                 .reduce = kind % 4 == 1 ? check_reduced : NULL};
-    (void)lane_of(t, request->lane);
+    (void)channel_of(t, request->lane);
     return twill_ofi_transport.post(&t->base, request, &error) == TWILL_OK;
 }
 
@@ -366,7 +366,8 @@ static struct twill_ofi *open_rank(uint8_t kind)
 static void check_credit(const struct twill_ofi *t)
 {
     for (uint32_t l = 0; t->peers[1] != NULL && l < TWILL_OFI_LANES; l++)
-        fuzz_must(t->peers[1]->lanes[l].sent - t->peers[1]->lanes[l].acked <= TWILL_OFI_CREDITS);
+        fuzz_must(t->peers[1]->channels[l].sent - t->peers[1]->channels[l].acked <=
+                  TWILL_OFI_CREDITS);
 }
 
 /* End it: nothing that comes afterwards may reach a request. */

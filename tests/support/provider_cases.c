@@ -269,11 +269,11 @@ static uint32_t receives_out(const struct twill_ofi *t)
     uint32_t n = 0;
     for (uint32_t r = 0; r < t->size; r++) {
         for (uint32_t l = 0; t->peers[r] != NULL && l < TWILL_OFI_LANES; l++) {
-            const struct twill_ofi_lane *lane = &t->peers[r]->lanes[l];
+            const struct twill_ofi_channel *channel = &t->peers[r]->channels[l];
             for (uint32_t i = 0; i < TWILL_OFI_HEADERS; i++)
-                n += lane->header_in[i].posted;
+                n += channel->header_in[i].posted;
             for (uint32_t i = 0; i < TWILL_OFI_CHUNKS; i++)
-                n += lane->chunk_in[i].posted;
+                n += channel->chunk_in[i].posted;
         }
     }
     return n;
@@ -432,7 +432,7 @@ static bool view_open(struct view *view, struct end *end, struct run *run)
     return twill_ofi_transport.connect(end->transport, peer, &end->error) == TWILL_OK;
 }
 
-/* Send to rank 0 with valid rank, communicator and lanes; may fail. */
+/* Send to rank 0 with valid rank, communicator and channels; may fail. */
 static void intrude(struct run *run, struct end *end)
 {
     struct twill_transfer r[4];

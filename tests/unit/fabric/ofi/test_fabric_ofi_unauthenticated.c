@@ -35,20 +35,20 @@ static bool intruder_open(struct intruder *s, const struct end *end)
 
 /* The tag derived from the nonce, which is visible in /proc/net/unix. */
 static uint64_t public_tag(const uint8_t nonce[TWILL_NONCE_BYTES], uint32_t from,
-                           enum twill_ofi_channel channel)
+                           enum twill_ofi_tag_kind tag_kind)
 {
     struct twill_ofi_endpoint endpoint = {.matching.tag_secret = 2166136261u};
     for (size_t i = 0; i < TWILL_NONCE_BYTES; i++)
         endpoint.matching.tag_secret = (endpoint.matching.tag_secret ^ nonce[i]) * 16777619u;
-    return twill_ofi_tag(&endpoint, NUMBER, 0, from, channel);
+    return twill_ofi_tag(&endpoint, NUMBER, 0, from, tag_kind);
 }
 
 /* Send a message in rank 1's name; return when it has left. */
-static bool forge_message(struct intruder *s, struct end *end, enum twill_ofi_channel channel,
+static bool forge_message(struct intruder *s, struct end *end, enum twill_ofi_tag_kind tag_kind,
                           const void *message, size_t bytes)
 {
-    uint64_t tag = s->informed ? twill_ofi_tag(endpoint_of(end), NUMBER, 0, 1, channel)
-                               : public_tag(end->oob->nonce, 1, channel);
+    uint64_t tag = s->informed ? twill_ofi_tag(endpoint_of(end), NUMBER, 0, 1, tag_kind)
+                               : public_tag(end->oob->nonce, 1, tag_kind);
     uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
     struct fi_context2 context;
     struct fi_cq_tagged_entry entry;
@@ -117,7 +117,7 @@ static void rank_lied_to(int rank, int size, twill_bootstrap *caller, void *user
             message_free(m, 1);
     }
     if (rank == 0 && good)
-        TWILL_NOTE(((struct twill_ofi *)(void *)end.transport)->peers[1]->lanes[0].acked < 1000,
+        TWILL_NOTE(((struct twill_ofi *)(void *)end.transport)->peers[1]->channels[0].acked < 1000,
                    "an unauthenticated credit was accepted");
     if (rank == 0 && asked)
         twill_ofi_endpoint_free(&s->endpoint);

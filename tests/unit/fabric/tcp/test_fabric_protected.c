@@ -219,21 +219,21 @@ static void rank_ended(int rank, int size, twill_bootstrap *caller, void *user)
         struct twill_transfer first = transfer(kind, 1u - (uint32_t)rank, 0, data, 1), last = first;
         last.bytes = rank == 0 ? ENDED_BYTES : early->wanted;
         TWILL_CHECK(post(&end, &first) && twill_test_await(&end.end, &first, 1));
-        struct twill_tcp_lane *lane =
-            &((struct twill_tcp *)end.end.transport)->peers[1 - rank]->lanes[0];
+        struct twill_tcp_channel *channel =
+            &((struct twill_tcp *)end.end.transport)->peers[1 - rank]->channels[0];
         kernel_takes = rank == 0 ? ENDED_TAKEN : SIZE_MAX;
         TWILL_CHECK((rank == 1 && fits) || post(&end, &last));
         while (rank == 0 && kernel_takes > 0 && !twill_test_failed())
             TWILL_CHECK(progress(&end) >= 0);
         TWILL_CHECK(rank == 1 || last.status == TWILL_PENDING);
         while (rank == 1 && !fits && !twill_test_failed() &&
-               (last.status == TWILL_PENDING || lane->out.refuses ||
-                twill_tcp_records_unsent(lane->records)))
+               (last.status == TWILL_PENDING || channel->out.refuses ||
+                twill_tcp_records_unsent(channel->records)))
             TWILL_CHECK(progress(&end) >= 0);
         TWILL_CHECK(rank_barrier(&end));
         kernel_takes = fits ? SIZE_MAX : 1; /* not read by rank 1, whose end is abrupt then */
-        while (rank == 0 && kernel_takes > 0 && twill_tcp_records_unsent(lane->records))
-            TWILL_CHECK(twill_tcp_records_push(lane->records) >= 0);
+        while (rank == 0 && kernel_takes > 0 && twill_tcp_records_unsent(channel->records))
+            TWILL_CHECK(twill_tcp_records_push(channel->records) >= 0);
         kernel_takes = SIZE_MAX;
         TWILL_CHECK(rank == 0 || !fits ||
                     (post(&end, &last) && twill_test_await(&end.end, &last, 1)));

@@ -116,11 +116,12 @@ TWILL_TEST_OF_RANKS(test_ahead, 2)
     end_close(&end);
 }
 
-/* --- a large message with a late RECV does not block other lanes ------------------------------ */
+/* --- a large message with a late RECV does not block other channels ------------------------------
+ */
 
 #define TCP_LARGE ((size_t)64 << 20)
 
-TWILL_TEST_OF_RANKS(test_lanes, 2)
+TWILL_TEST_OF_RANKS(test_channels, 2)
 {
     struct tcp_end end;
     uint32_t peer = (uint32_t)(1 - rank);
@@ -287,7 +288,7 @@ TWILL_TEST_OF_RANKS(test_connected, 2)
     char name[32];
     if (end_open(&end, bootstrap, user) && twill_test_sweep(&end.end, &bytes, 1)) {
         struct twill_tcp *t = (struct twill_tcp *)end.end.transport;
-        int fd = t->peers[1 - rank]->lanes[0].fd;
+        int fd = t->peers[1 - rank]->channels[0].fd;
         bool paces = strncmp(name_of(t->common->listener, name), "bbr", 3) == 0;
         TWILL_NOTE(!paces && !t->common->paced && t->once == TWILL_TCP_ONCE, "listener: %s", name);
         /* Also if rank 0 connects before rank 1 has set its listener to reno. */
@@ -300,7 +301,7 @@ TWILL_TEST_OF_RANKS(test_connected, 2)
 
 /* --- records ---------------------------------------------------------------------------------- */
 
-/* The records of a lane by themselves, two ends on a pair of sockets. */
+/* The records of a channel by themselves, two ends on a pair of sockets. */
 
 #define ENOUGH 8u /* records that are acknowledged without being asked for */
 

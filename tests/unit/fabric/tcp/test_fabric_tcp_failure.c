@@ -24,9 +24,9 @@ static int knock(const struct twill_tcp *t, const struct tcp_intruder *intruder)
 {
     const struct twill_tcp_address *to = &t->common->address[1];
     int fd = socket(to->at.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    struct twill_tcp_lane lane = {.peer = t->peers[1], .number = 4};
+    struct twill_tcp_channel channel = {.peer = t->peers[1], .number = 4};
     struct twill_hello hello;
-    if (fd < 0 || !twill_tcp_hello_call(t, &lane, &hello) ||
+    if (fd < 0 || !twill_tcp_hello_call(t, &channel, &hello) ||
         connect(fd, &to->at.any, to->length) != 0)
         return -1;
     struct twill_hello_call *call = &hello.said.call;
@@ -109,8 +109,8 @@ TWILL_TEST_OF_RANKS(test_away, 2)
     end_close(&end);
 }
 
-/* A peer ends before a lane is connected on which nothing was posted: only requests on that lane
- * fail. */
+/* A peer ends before a channel is connected on which nothing was posted: only requests on that
+ * channel fail. */
 TWILL_TEST_OF_RANKS(test_ended, 2)
 {
     struct tcp_end end;
@@ -122,7 +122,7 @@ TWILL_TEST_OF_RANKS(test_ended, 2)
                                            (uint32_t)(1 - rank), 0, data, sizeof(data));
         post(&end, &r);
         if (rank == 0)
-            t->busy_count--; /* the next lane, as if a packet was lost */
+            t->busy_count--; /* the next channel, as if a packet was lost */
         twill_test_await(&end.end, &r, 1);
         rank_barrier(&end);
         if (rank == 1) {
@@ -133,14 +133,14 @@ TWILL_TEST_OF_RANKS(test_ended, 2)
         }
         rank_barrier(&end);
         if (rank == 0) {
-            struct twill_tcp_lane *lane = &t->peers[1]->lanes[next];
+            struct twill_tcp_channel *channel = &t->peers[1]->channels[next];
             uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
             int moved = 0;
-            lane->busy = false;
-            twill_tcp_busy(t, lane);
-            while (lane->state != TWILL_TCP_LOST && moved >= 0 && twill_now() < limit)
+            channel->busy = false;
+            twill_tcp_busy(t, channel);
+            while (channel->state != TWILL_TCP_LOST && moved >= 0 && twill_now() < limit)
                 moved = progress(&end);
-            TWILL_NOTE(moved >= 0 && lane->state == TWILL_TCP_LOST, "%d: %s", moved,
+            TWILL_NOTE(moved >= 0 && channel->state == TWILL_TCP_LOST, "%d: %s", moved,
                        end.end.error.message);
             r = transfer(TWILL_TRANSFER_RECV, 1, next, data, sizeof(data));
             twill_status status = twill_tcp_transport.post(&t->base, &r, &end.end.error);
@@ -189,18 +189,18 @@ TWILL_TEST(test_past)
 
 /* --- failure --------------------------------------------------------------------------------- */
 
-/* Make progress until the first `lanes` lanes to a peer are connected. */
-static bool connect_lanes(struct tcp_end *end, uint32_t peer, unsigned lanes)
+/* Make progress until the first `channels` channels to a peer are connected. */
+static bool connect_channels(struct tcp_end *end, uint32_t peer, unsigned channels)
 {
     const struct twill_tcp *t = (const struct twill_tcp *)end->end.transport;
     uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
-    for (unsigned i = 0; i < lanes; i++)
-        while (t->peers[peer]->lanes[i].state != TWILL_TCP_OPEN)
+    for (unsigned i = 0; i < channels; i++)
+        while (t->peers[peer]->channels[i].state != TWILL_TCP_OPEN)
             TWILL_REQUIRE(progress(end) >= 0 && twill_now() < limit);
     return true;
 }
 
-/* Rank 0 gives up with everything posted; rank 1 detects it at once, on the lane it uses. */
+/* Rank 0 gives up with everything posted; rank 1 detects it at once, on the channel it uses. */
 TWILL_TEST_OF_RANKS(test_cancel, 2)
 {
     struct tcp_end end;
@@ -215,8 +215,8 @@ TWILL_TEST_OF_RANKS(test_cancel, 2)
             if (i != 0)
                 post(&end, &r[i]);
         }
-        (void)connect_lanes(&end, (uint32_t)(1 - rank),
-                            n / 2); /* or rank 1 has nothing to detect */
+        (void)connect_channels(&end, (uint32_t)(1 - rank),
+                               n / 2); /* or rank 1 has nothing to detect */
         uint64_t until = twill_now() + SECOND / 20;
         while (twill_now() < until && progress(&end) >= 0)
             ;
@@ -297,7 +297,7 @@ TWILL_TEST_OF_RANKS(test_vanishes, 2)
                                            (uint32_t)(1 - rank), 0, word, sizeof(word));
         if (post(&end, &r))
             twill_test_await(&end.end, &r, 1);
-        TWILL_CHECK(rank == 0 || twill_test_deafen(t->peers[0]->lanes[0].fd));
+        TWILL_CHECK(rank == 0 || twill_test_deafen(t->peers[0]->channels[0].fd));
         rank_barrier(&end);
         unsigned char *data = calloc(1, HUGE_BYTES);
         struct twill_transfer huge = transfer(TWILL_TRANSFER_SEND, 1, 0, data, HUGE_BYTES);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Refusals of the tcp transport that are hard to see: the receiver has closed the connection since,
- * the sender also receives on the lane, or the refusal was read while the sender looked for
+ * the sender also receives on the channel, or the refusal was read while the sender looked for
  * something else. Ranks are threads that connect over loopback. */
 #include "kernels/kernels.h"
 #include "tests/support/tcp_ends.h"
@@ -13,7 +13,7 @@
 /* What rank 1 does after its refusal. */
 struct refusal_case {
     bool half;          /* closes one direction only, so that rank 0 finds the end by reading */
-    bool receives;      /* rank 0 has posted a RECV on the lane, too */
+    bool receives;      /* rank 0 has posted a RECV on the channel, too */
     unsigned more_sent; /* messages of rank 1 before the refusal, for such RECVs */
 };
 
@@ -52,30 +52,30 @@ static void close_refusal_end(struct refusal_ends *ends)
     free(ends->large);
 }
 
-static struct twill_tcp_lane *lane_of(struct refusal_ends *ends)
+static struct twill_tcp_channel *channel_of(struct refusal_ends *ends)
 {
     struct twill_tcp *t = (struct twill_tcp *)ends->end.end.transport;
-    return &t->peers[1 - ends->end.end.rank]->lanes[0];
+    return &t->peers[1 - ends->end.end.rank]->channels[0];
 }
 
-/* Exchange a message on a lane, which connects it. */
-static bool connect_lane(struct refusal_ends *ends, uint32_t lane)
+/* Exchange a message on a channel, which connects it. */
+static bool connect_channel(struct refusal_ends *ends, uint32_t channel)
 {
     uint32_t peer = 1 - ends->end.end.rank;
     struct twill_transfer r = transfer(peer == 1 ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV, peer,
-                                       lane, ends->small[0], 1);
+                                       channel, ends->small[0], 1);
     return post(&ends->end, &r) && twill_test_await(&ends->end.end, &r, 1) && r.status == TWILL_OK;
 }
 
 /* Rank 1: receive less than what rank 0 sends, and have the kernel send the refusal. */
 static bool refuse_large(struct refusal_ends *ends)
 {
-    const struct twill_tcp_lane *lane = lane_of(ends);
+    const struct twill_tcp_channel *channel = channel_of(ends);
     uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
     ends->refused = transfer(TWILL_TRANSFER_RECV, 0, 0, ends->large, REFUSED_WANTS);
     TWILL_REQUIRE(post(&ends->end, &ends->refused));
-    while (ends->refused.status == TWILL_PENDING || lane->out.refuses || lane->out.refusing ||
-           (lane->records != NULL && twill_tcp_records_unsent(lane->records)))
+    while (ends->refused.status == TWILL_PENDING || channel->out.refuses || channel->out.refusing ||
+           (channel->records != NULL && twill_tcp_records_unsent(channel->records)))
         TWILL_REQUIRE(progress(&ends->end) >= 0 && twill_now() < limit);
     return ends->refused.status == TWILL_ERR_MISMATCH;
 }
@@ -110,7 +110,7 @@ static void rank_closed(int rank, int size, twill_bootstrap *caller, void *user)
 {
     const struct refusal_case *how = user;
     struct refusal_ends ends;
-    if (open_refusal_end(&ends, caller, false) && connect_lane(&ends, 0)) {
+    if (open_refusal_end(&ends, caller, false) && connect_channel(&ends, 0)) {
         uint32_t peer = 1 - (uint32_t)rank;
         struct tcp_end *end = &ends.end;
         ends.refused = transfer(TWILL_TRANSFER_SEND, 1, 0, ends.large, REFUSED_BYTES);
@@ -131,7 +131,7 @@ static void rank_closed(int rank, int size, twill_bootstrap *caller, void *user)
             TWILL_CHECK(post(end, &ends.early) && twill_test_await(&end->end, &ends.early, 1));
         TWILL_CHECK(rank == 0 || refuse_large(&ends));
         if (rank == 1 && how->half) {
-            TWILL_CHECK(shutdown(lane_of(&ends)->fd, SHUT_WR) == 0);
+            TWILL_CHECK(shutdown(channel_of(&ends)->fd, SHUT_WR) == 0);
         } else if (rank == 1) {
             twill_tcp_transport.close(end->end.transport);
             end->end.transport = NULL;
@@ -172,7 +172,7 @@ TWILL_TEST_OF_RANKS(test_read_already, 2)
         uint32_t peer = 1 - (uint32_t)rank;
         struct tcp_end *end = &ends.end;
         for (uint32_t l = 0; l <= REFUSED_LANES; l++)
-            TWILL_CHECK(connect_lane(&ends, l));
+            TWILL_CHECK(connect_channel(&ends, l));
         for (uint32_t l = 0; l < REFUSED_LANES; l++) {
             other[l] = transfer(rank == 0 ? TWILL_TRANSFER_RECV : TWILL_TRANSFER_SEND, peer, l + 1,
                                 ends.small[2], 0);
@@ -182,11 +182,11 @@ TWILL_TEST_OF_RANKS(test_read_already, 2)
         TWILL_CHECK(rank == 1 || post(end, &ends.refused));
         TWILL_CHECK(rank == 0 || refuse_large(&ends));
         TWILL_CHECK(rank_barrier(end));
-        struct twill_tcp_lane *lane = lane_of(&ends);
+        struct twill_tcp_channel *channel = channel_of(&ends);
         if (rank == 0)
-            TWILL_CHECK(twill_tcp_records_look(lane->records, &end->end.error) == 1);
+            TWILL_CHECK(twill_tcp_records_look(channel->records, &end->end.error) == 1);
         uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
-        for (lane->readable = false; rank == 0 && !lane->out.refused;)
+        for (channel->readable = false; rank == 0 && !channel->out.refused;)
             TWILL_CHECK(progress(end) >= 0 && twill_now() < limit);
         TWILL_CHECK(rank_barrier(end)); /* rank 1 has made no progress until here */
         for (uint32_t l = 0; l < REFUSED_LANES; l++)

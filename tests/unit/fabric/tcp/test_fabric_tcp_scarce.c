@@ -53,8 +53,8 @@ static bool arrives(struct tcp_end *end, struct twill_transfer *r)
     return twill_test_await(&end->end, r, 1) && strcmp(r->buffer, "message") == 0;
 }
 
-/* Rank 0 has a descriptor for the lane it uses and none for the next one, which is connected ahead
- * of its use; that one works once there is a descriptor. */
+/* Rank 0 has a descriptor for the channel it uses and none for the next one, which is connected
+ * ahead of its use; that one works once there is a descriptor. */
 TWILL_TEST_OF_PROCESSES(test_one_left, 2)
 {
     enum { next = TWILL_NODE_LANES / TWILL_WINDOW };
@@ -128,8 +128,8 @@ TWILL_TEST_OF_PROCESSES(test_no_random, 2)
 #define TCP_SCARCE_CROWD 600 /* connections, over twice as many as rank 1 may have */
 #define OWN              100 /* descriptors that the program itself needs */
 
-/* Silent connections without the key fill rank 1's listener while a lane is to be connected. The
- * lane connects, and the program still has descriptors. */
+/* Silent connections without the key fill rank 1's listener while a channel is to be connected. The
+ * channel connects, and the program still has descriptors. */
 TWILL_TEST_OF_PROCESSES(test_crowd, 2)
 {
     struct rlimit files;
@@ -264,12 +264,12 @@ TWILL_TEST(test_words)
     struct twill_tcp_address address = {.at.six = {.sin6_family = AF_INET6, .sin6_port = htons(80)},
                                         .length = sizeof(struct sockaddr_in6)};
     struct twill_tcp_peer peer = {.rank = 3, .name = "rank 3", .address = &address};
-    struct twill_tcp_lane lane = {.peer = &peer};
+    struct twill_tcp_channel channel = {.peer = &peer};
     assert_int_equal(inet_pton(AF_INET6, "fd77::2", &address.at.six.sin6_addr), 1);
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++) {
         struct twill_error error = {0};
         peer.met = i + 2 >= TWILL_ARRAY_LENGTH(cases); /* the last two: a connection was made */
-        assert_int_equal(twill_tcp_lost(&lane, cases[i].why, &error), cases[i].status);
+        assert_int_equal(twill_tcp_lost(&channel, cases[i].why, &error), cases[i].status);
         assert_int_equal(error.rank, error.status == TWILL_ERR_SYSTEM ? TWILL_NO_RANK : 3);
         if (strstr(error.message, cases[i].says) == NULL)
             fail_msg("\"%s\" does not say \"%s\"", error.message, cases[i].says);

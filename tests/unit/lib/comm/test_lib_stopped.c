@@ -111,7 +111,7 @@ static void closing_rank(int rank, int size, twill_bootstrap *caller, void *user
         data[STOPPED_BYTES - 1] = 77;
         TWILL_CHECK(post(&end, &out));
         const struct twill_tcp *tcp = (const struct twill_tcp *)end.end.transport;
-        while (tcp->peers[1]->lanes[0].state != TWILL_TCP_OPEN)
+        while (tcp->peers[1]->channels[0].state != TWILL_TCP_OPEN)
             TWILL_CHECK(progress(other) >= 0 && progress(&end) >= 0);
         leap = 2;
         twill_tcp_transport.close(end.end.transport);
