@@ -103,13 +103,19 @@ void twill_internode_guess(struct twill_transport_params *params, char *why, siz
     conclude(params, best_offer(&mine, SIZE_MAX), offer, 0, false, why, why_bytes);
 }
 
+static bool reaches(const struct twill_transport_ops *ops,
+                    const struct twill_transport_params *params, uint32_t from, uint32_t to)
+{
+    return ops->reaches != NULL ? ops->reaches(params, from, to) : from != to;
+}
+
 size_t twill_transport_between(const struct twill_transport_params *params, uint32_t from,
                                uint32_t to)
 {
     const struct twill_transport_ops *ops;
     size_t t = 0;
     while ((ops = twill_transport_at(t)) != NULL &&
-           ((ops->priority != NULL && ops != params->internode) || !ops->reaches(params, from, to)))
+           ((ops->priority != NULL && ops != params->internode) || !reaches(ops, params, from, to)))
         t++;
     return t;
 }

@@ -160,7 +160,8 @@ struct twill_transport_ops {
     /* Between nodes: return how well this rank could use it (TWILL_PRIORITY_...), and why. The
      * best for all ranks is used (internode.c). Not collective. NULL: not for use between nodes. */
     uint32_t (*priority)(const struct twill_transport_params *params, char *why, size_t bytes);
-    /* Return whether it can carry messages between two ranks. Pure: equal on all ranks. */
+    /* Return whether it can carry messages between two ranks. Pure: equal on all ranks. NULL:
+     * between any two that are not one. */
     bool (*reaches)(const struct twill_transport_params *params, uint32_t from, uint32_t to);
     twill_status (*open)(struct twill_transport **transport,
                          const struct twill_transport_params *params, struct twill_error *error);

@@ -16,6 +16,7 @@ extern const struct twill_transport_ops twill_ofi_transport;  /* between nodes: 
 /* Return the bytes of memory that the shm channels of two ranks need on each side, for
  * twill_node_attach(). */
 size_t twill_shm_pair_bytes(void);
+#define TWILL_SHM_FETCH_LEAST ((size_t)512 << 10) /* bytes of a message that is read in place */
 
 /* --- internode.c: which transport is used between nodes --------------------------------------- */
 

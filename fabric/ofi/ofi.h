@@ -342,13 +342,10 @@ twill_status twill_ofi_library_open(struct twill_libfabric *library,
 int twill_ofi_library_getinfo(const struct twill_libfabric *library, uint32_t version,
                               const struct fi_info *hints, struct fi_info **list);
 
-/* --- ofi_devices.c --- */
-
+/* --- ofi_choose.c: which provider, domain and interface -------------------------------------- */
 /* Return whether /sys (sys: where it is) shows no device of another network than Ethernet, so that
  * libfabric can have nothing better. False where anything is unknown. */
 bool twill_ofi_only_ethernet(const char *sys);
-
-/* --- ofi_choose.c: which provider, domain and interface -------------------------------------- */
 /* ops->priority: NAMED, FAST if there is a provider better than TCP, else POOR; NONE without
  * libfabric. */
 uint32_t twill_ofi_priority(const struct twill_transport_params *params, char *why, size_t bytes);
@@ -382,6 +379,15 @@ void twill_ofi_set_failure(struct twill_ofi *t, twill_status status,
                            const struct twill_error *error);
 /* Free the memory of a communicator. */
 void twill_ofi_destroy(struct twill_ofi *t);
+/* Exchange settings and addresses of all ranks. Collective; `local` is this rank's status so far,
+ * so that a rank that failed does not leave the others waiting. */
+twill_status twill_ofi_agree(struct twill_ofi_endpoint *endpoint, twill_status local,
+                             struct twill_error *error);
+/* Return the state of a peer; created at the first call, which also inserts its address. */
+twill_status twill_ofi_peer(struct twill_ofi *t, uint32_t rank, struct twill_ofi_peer **peer,
+                            struct twill_error *error);
+/* Return a rank of t at the provider; NULL if the endpoint does not have it. */
+struct twill_ofi_contact *twill_ofi_contact(const struct twill_ofi *t, uint32_t rank);
 
 /* --- ofi_endpoint.c: libfabric's objects ----------------------------------------------------- */
 twill_status twill_ofi_endpoint_open(struct twill_ofi_endpoint *endpoint,
@@ -413,18 +419,6 @@ void twill_ofi_monitor(struct twill_ofi_endpoint *endpoint);
 void twill_ofi_release_all(struct twill_ofi *t);
 void twill_ofi_unregister_peers(struct twill_ofi *t);
 void *twill_ofi_desc(const struct twill_ofi_registration *memory);
-
-/* --- ofi_address.c: agreement and peers ------------------------------------------------------ */
-/* Exchange settings and addresses of all ranks. Collective; `local` is this rank's status so far,
- * so that a rank that failed does not leave the others waiting. */
-twill_status twill_ofi_agree(struct twill_ofi_endpoint *endpoint, twill_status local,
-                             struct twill_error *error);
-/* Return the state of a peer; created at the first call, which also inserts its address. */
-twill_status twill_ofi_peer(struct twill_ofi *t, uint32_t rank, struct twill_ofi_peer **peer,
-                            struct twill_error *error);
-void twill_ofi_peer_free(struct twill_ofi_peer *peer);
-/* Return a rank of t at the provider; NULL if the endpoint does not have it. */
-struct twill_ofi_contact *twill_ofi_contact(const struct twill_ofi *t, uint32_t rank);
 
 /* --- ofi_post.c: single operations. Return 1: done, 0: busy, negative: status ---------------- */
 int twill_ofi_send(struct twill_ofi *t, struct twill_ofi_op *op, const void *data, size_t bytes,
@@ -473,9 +467,8 @@ twill_status twill_ofi_read(struct twill_ofi_endpoint *endpoint, struct twill_er
 void twill_ofi_drain(struct twill_ofi_endpoint *endpoint);
 int twill_ofi_progress(struct twill_transport *transport, struct twill_error *error);
 
-/* --- ofi_cancel.c ---------------------------------------------------------------------------- */
+/* --- ofi.c ----------------------------------------------------------------------------------- */
 void twill_ofi_cancel(struct twill_transport *transport);
-void twill_ofi_close(struct twill_transport *transport);
 
 /* --- ofi_locked.c: detect whether memory was unmapped, by locking it ------------------------- */
 /* Return whether this kernel allows all of it. */

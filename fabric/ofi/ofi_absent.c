@@ -15,12 +15,6 @@ static uint32_t ofi_priority(const struct twill_transport_params *params, char *
     return named ? TWILL_PRIORITY_NAMED : TWILL_PRIORITY_NONE;
 }
 
-static bool reaches(const struct twill_transport_params *params, uint32_t from, uint32_t to)
-{
-    (void)params;
-    return from != to;
-}
-
 static twill_status ofi_open(struct twill_transport **transport,
                              const struct twill_transport_params *params, struct twill_error *error)
 {
@@ -32,6 +26,5 @@ static twill_status ofi_open(struct twill_transport **transport,
 const struct twill_transport_ops twill_ofi_transport = {
     .name = "ofi",
     .priority = ofi_priority,
-    .reaches = reaches,
     .open = ofi_open,
 };

@@ -148,63 +148,62 @@ static twill_status open_fids(struct twill_ofi_endpoint *endpoint, struct twill_
     return TWILL_OK;
 }
 
-/* Return whether the provider stops reading from a peer after a few unexpected messages (net 5,
- * tcp of libfabric 1.18 on 64, shm and rxd 1024 in all). One communicator must not block another
- * that way, so each gets its own endpoint. */
-static bool limits_unexpected(const char *provider)
-{
-    static const char *const names[] = {"net", "tcp", "shm", "udp;ofi_rxd"};
-    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(names); i++)
-        if (strcmp(provider, names[i]) == 0)
-            return true;
-    return false;
-}
-
-/* Return whether injected messages leave at once. Elsewhere they may wait for a read of the
+/* How providers differ in ways that no attribute tells. All of these use manual progress.
+ *
+ * few_unexpected: stops reading from a peer after a few unexpected messages (net 5, tcp of
+ * libfabric 1.18 on 64, shm and rxd 1024 in all). One communicator must not block another that way,
+ * so each gets its own endpoint.
+ * injects_at_once: injected messages leave at once. Elsewhere they may wait for a read of the
  * completion queue, which a rank with nothing more to do may not do for long: there only a send
- * with a completion is known to have left. No attribute tells; all these use manual progress. */
-static bool injects_at_once(const char *provider)
-{
-    static const char *const names[] = {"tcp;ofi_rxm", "tcp", "net", "net;ofi_rxm",
-                                        "verbs;ofi_rxm"};
-    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(names); i++)
-        if (strcmp(provider, names[i]) == 0)
-            return true;
-    return false;
-}
+ * with a completion is known to have left.
+ * loses_pulled: may crash where a connection ends, by itself or in fi_close(), while one side pulls
+ * a message from the other's memory: what tcp and net receive then below rxm, they complete and
+ * free twice. Mended in libfabric 1.18.
+ * preposts: net of libfabric 1.17 (fixed in 1.18 and renamed tcp) stops reading from a peer at the
+ * fifth unexpected message, or at one above 128 bytes: we must not cause any. */
+static const struct provider_ways {
+    const char *name;
+    bool few_unexpected, injects_at_once, loses_pulled, preposts;
+} known_ways[] = {
+    {"tcp;ofi_rxm", .injects_at_once = true, .loses_pulled = true},
+    {"net;ofi_rxm", .injects_at_once = true, .loses_pulled = true},
+    {"verbs;ofi_rxm", .injects_at_once = true},
+    {"tcp", .few_unexpected = true, .injects_at_once = true},
+    {"net", .few_unexpected = true, .injects_at_once = true, .preposts = true},
+    {"shm", .few_unexpected = true},
+    {"udp;ofi_rxd", .few_unexpected = true},
+    {NULL} /* any other */
+};
 
-/* Return whether the provider may crash where a connection ends, by itself or in fi_close(), while
- * one side pulls a message from the other's memory: what tcp and net receive then below rxm, they
- * complete and free twice. Mended in libfabric 1.18. */
-static bool loses_pulled(const struct fi_fabric_attr *fabric)
+static const struct provider_ways *ways_of(const struct fi_info *info)
 {
-    return (strcmp(fabric->prov_name, "tcp;ofi_rxm") == 0 ||
-            strcmp(fabric->prov_name, "net;ofi_rxm") == 0) &&
-           FI_MAJOR(fabric->prov_version) < 118;
+    const struct provider_ways *p = known_ways;
+    while (p->name != NULL && strcmp(p->name, info->fabric_attr->prov_name) != 0)
+        p++;
+    return p;
 }
 
 /* Set the limits of this rank; max_message is agreed with the other ranks later. */
 static twill_status set_limits(struct twill_ofi_endpoint *endpoint, struct twill_error *error)
 {
-    const char *provider = endpoint->fi.info->fabric_attr->prov_name;
+    const struct provider_ways *ways = ways_of(endpoint->fi.info);
+    const struct fi_fabric_attr *fabric = endpoint->fi.info->fabric_attr;
     endpoint->limits.max_message = endpoint->fi.info->ep_attr->max_msg_size;
     if (endpoint->options.max_message != 0)
         endpoint->limits.max_message =
             twill_min(endpoint->limits.max_message, endpoint->options.max_message);
-    if (loses_pulled(endpoint->fi.info->fabric_attr))
+    if (ways->loses_pulled && FI_MAJOR(fabric->prov_version) < 118)
         endpoint->limits.max_message = twill_min(endpoint->limits.max_message, TWILL_OFI_PULLED);
     endpoint->limits.max_message =
         twill_min(endpoint->limits.max_message, TWILL_OFI_CHUNK) & ~(size_t)(TWILL_CACHE_LINE - 1);
     if (endpoint->limits.max_message < 2 * sizeof(struct twill_ofi_header))
         return TWILL_FAIL(error, TWILL_ERR_FABRIC,
-                          "libfabric %s sends messages of at most %zu bytes: too small", provider,
-                          endpoint->fi.info->ep_attr->max_msg_size);
-    bool at_once = injects_at_once(provider) && !endpoint->options.no_inject;
+                          "libfabric %s sends messages of at most %zu bytes: too small",
+                          fabric->prov_name, endpoint->fi.info->ep_attr->max_msg_size);
+    bool at_once = ways->injects_at_once && !endpoint->options.no_inject;
     endpoint->limits.inject = at_once ? endpoint->fi.info->tx_attr->inject_size : 0;
-    /* net of libfabric 1.17 (fixed in 1.18 and renamed tcp) stops reading from a peer at the fifth
-     * unexpected message, or at one above 128 bytes: we must not cause any. */
-    endpoint->limits.preposts = strcmp(provider, "net") == 0;
-    endpoint->exclusive = endpoint->exclusive || limits_unexpected(provider);
+    endpoint->limits.preposts = ways->preposts;
+    endpoint->exclusive = endpoint->exclusive || ways->few_unexpected;
     endpoint->limits.credits = endpoint->limits.preposts ? TWILL_OFI_HEADERS : TWILL_OFI_CREDITS;
     return TWILL_OK;
 }

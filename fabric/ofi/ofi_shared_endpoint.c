@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The endpoint that the communicators of a context share: created by the first, closed with the
- * context. */
+ * context. The exchange between ranks when it opens, and the state of a peer. */
 #include "fabric/ofi/ofi.h"
 
+#include <netinet/in.h>
+#include <rdma/fi_cm.h>
+#include <rdma/fi_errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,10 +36,18 @@ void twill_ofi_set_failure(struct twill_ofi *t, twill_status status,
     t->failure = *error;
 }
 
+static void peer_free(struct twill_ofi_peer *peer)
+{
+    if (peer == NULL)
+        return;
+    free(peer->memory);
+    free(peer);
+}
+
 void twill_ofi_destroy(struct twill_ofi *t)
 {
     for (uint32_t r = 0; t->peers != NULL && r < t->size; r++)
-        twill_ofi_peer_free(t->peers[r]);
+        peer_free(t->peers[r]);
     free(t->peers);
     free(t);
 }
@@ -199,4 +210,315 @@ void twill_ofi_leave(struct twill_ofi *t)
     pthread_mutex_unlock(&endpoint->lock);
     if (endpoint->exclusive)
         shared_endpoint_close(&endpoint->common);
+}
+
+/* --- the exchange between ranks when the endpoint opens, and the state of a peer -------------- */
+
+#define SHORT_ADDRESS   128         /* bytes of an address that travels with the limits */
+#define LONGEST_ADDRESS (64u << 10) /* more than any provider has */
+
+/* First exchange: status, limits and, if it is short, the address of a rank. */
+struct ofi_peer_info {
+    uint32_t wire; /* TWILL_OFI_WIRE: version and byte order */
+    int32_t status;
+    uint32_t comm;
+    uint32_t protocol;
+    uint32_t address_format;
+    uint32_t address_bytes;
+    uint32_t tag_bits;
+    uint32_t spare;
+    uint64_t max_message;
+    char provider[32];
+    char message[192]; /* when status is not OK */
+    unsigned char address[SHORT_ADDRESS];
+};
+
+/* Return the address of the own endpoint in *address, which the caller frees, also on failure. */
+static twill_status own_address(struct twill_ofi_endpoint *endpoint, unsigned char **address,
+                                size_t *bytes, struct twill_error *error)
+{
+    *bytes = 256;
+    for (int attempt = 0; attempt < 4; attempt++) {
+        size_t capacity = *bytes;
+        unsigned char *grown = realloc(*address, capacity);
+        if (grown == NULL)
+            return TWILL_FAIL(error, TWILL_ERR_MEMORY, "ofi: no memory for an address");
+        *address = grown;
+        int rc = fi_getname(&endpoint->fi.ep->fid, *address, bytes);
+        if (rc == 0 && *bytes > 0 && *bytes <= capacity)
+            return TWILL_OK;
+        if (rc != -FI_ETOOSMALL || *bytes <= capacity)
+            return TWILL_FAIL(error, TWILL_ERR_FABRIC, "libfabric %s: fi_getname: %s",
+                              endpoint->fi.info->fabric_attr->prov_name,
+                              endpoint->library.explain(abs(rc)));
+    }
+    return TWILL_FAIL(error, TWILL_ERR_FABRIC, "libfabric %s: fi_getname keeps growing",
+                      endpoint->fi.info->fabric_attr->prov_name);
+}
+
+static void describe_address(struct twill_ofi_endpoint *endpoint, const unsigned char *address,
+                             size_t bytes)
+{
+    char text[TWILL_ADDRESS_TEXT];
+    twill_ofi_address_text(endpoint->fi.info, address, bytes, text, sizeof(text));
+    snprintf(endpoint->description, sizeof(endpoint->description), "%s, domain %s, at %s%s: %s",
+             endpoint->fi.info->fabric_attr->prov_name, endpoint->fi.info->domain_attr->name, text,
+             endpoint->registrations.required ? ", registering" : "", endpoint->why);
+}
+
+static twill_status check_peer_info(struct twill_ofi_endpoint *endpoint,
+                                    const struct ofi_peer_info *mine,
+                                    const struct ofi_peer_info *theirs, uint32_t rank,
+                                    struct twill_error *error)
+{
+    const uint32_t *job = endpoint->params.job;
+    const char *they = TWILL_RANK_NAME(job, rank), *we = TWILL_RANK_NAME(job, endpoint->rank);
+    if (theirs->wire != mine->wire)
+        return TWILL_FAIL(error, TWILL_ERR_CONFIG,
+                          "ofi: %s has another wire format (%08x, here %08x)", they, theirs->wire,
+                          mine->wire);
+    if (theirs->status != TWILL_OK)
+        return TWILL_FAIL(error, twill_status_received(theirs->status), "%s: %.*s", they,
+                          (int)sizeof(theirs->message), theirs->message);
+    if (theirs->address_bytes < 1 || theirs->address_bytes > LONGEST_ADDRESS ||
+        theirs->max_message < 2 * sizeof(struct twill_ofi_header))
+        return TWILL_FAIL(error, TWILL_ERR_INTERNAL,
+                          "ofi: %s sends an address of %u bytes and messages of %llu: its "
+                          "memory is damaged, or it is of another version of twill",
+                          they, theirs->address_bytes, (unsigned long long)theirs->max_message);
+    if (theirs->protocol != mine->protocol || theirs->address_format != mine->address_format ||
+        strncmp(theirs->provider, mine->provider, sizeof(mine->provider)) != 0)
+        return TWILL_FAIL(error, TWILL_ERR_CONFIG,
+                          "ofi: %s uses provider %.32s, %s %.32s (protocols %u and %u, "
+                          "address formats %u and %u): set TWILL_PROVIDER and TWILL_INTERFACE",
+                          they, theirs->provider, we, mine->provider, theirs->protocol,
+                          mine->protocol, theirs->address_format, mine->address_format);
+    if (theirs->tag_bits != mine->tag_bits)
+        return TWILL_FAIL(error, TWILL_ERR_CONFIG,
+                          "ofi: libfabric %.32s of %s has tags of %u bits, of %s %u: is it "
+                          "another version?",
+                          mine->provider, they, theirs->tag_bits, we, mine->tag_bits);
+    if (theirs->comm != mine->comm)
+        return TWILL_FAIL(error, TWILL_ERR_INTERNAL, "ofi: %s opens communicator %u, %s %u", they,
+                          theirs->comm, we, mine->comm);
+    endpoint->limits.max_message =
+        twill_min(endpoint->limits.max_message, (size_t)theirs->max_message);
+    endpoint->addresses.stride = twill_max(endpoint->addresses.stride, theirs->address_bytes);
+    return TWILL_OK;
+}
+
+static void fill_peer_info(const struct twill_ofi_endpoint *endpoint, struct ofi_peer_info *mine,
+                           const unsigned char *address, size_t address_bytes, twill_status local,
+                           const struct twill_error *error)
+{
+    memset(mine, 0, sizeof(*mine));
+    mine->wire = TWILL_OFI_WIRE;
+    mine->status = local;
+    mine->comm = endpoint->params.comm;
+    if (local != TWILL_OK) {
+        snprintf(mine->message, sizeof(mine->message), "%.191s",
+                 error != NULL && error->message[0] != '\0' ? error->message
+                                                            : "ofi cannot be opened");
+        return;
+    }
+    mine->protocol = endpoint->fi.info->ep_attr->protocol;
+    mine->address_format = endpoint->fi.info->addr_format;
+    mine->address_bytes = (uint32_t)address_bytes;
+    if (address_bytes <= SHORT_ADDRESS)
+        memcpy(mine->address, address, address_bytes);
+    mine->tag_bits = endpoint->matching.tag_bits;
+    mine->max_message = endpoint->limits.max_message;
+    snprintf(mine->provider, sizeof(mine->provider), "%s",
+             endpoint->fi.info->fabric_attr->prov_name);
+}
+
+/* Take the addresses of all ranks, padded to the longest. If that is long, exchange them. */
+static twill_status gather_addresses(struct twill_ofi_endpoint *endpoint,
+                                     const struct ofi_peer_info *all, const unsigned char *address,
+                                     size_t bytes, struct twill_error *error)
+{
+    size_t stride = endpoint->addresses.stride;
+    endpoint->addresses.bytes = calloc(endpoint->size, stride);
+    unsigned char *mine = calloc(1, stride);
+    if (endpoint->addresses.bytes == NULL || mine == NULL) {
+        free(mine);
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "ofi: no memory for %u addresses",
+                          endpoint->size);
+    }
+    memcpy(mine, address, bytes);
+    twill_status status = TWILL_OK;
+    for (uint32_t r = 0; stride <= SHORT_ADDRESS && r < endpoint->size; r++)
+        memcpy(endpoint->addresses.bytes + r * stride, all[r].address, stride);
+    if (stride > SHORT_ADDRESS)
+        status = twill_oob_allgather(endpoint->params.oob, mine, endpoint->addresses.bytes, stride,
+                                     error);
+    free(mine);
+    return status;
+}
+
+/* Put our interface index into a peer's link-local address: it carries the index of the peer's. */
+static void localise_address(const struct fi_info *info, unsigned char *address, size_t bytes)
+{
+    struct sockaddr_in6 own, theirs;
+    if (info->addr_format != FI_SOCKADDR_IN6 || bytes < sizeof(theirs) ||
+        info->src_addrlen < sizeof(own))
+        return;
+    memcpy(&theirs, address, sizeof(theirs));
+    memcpy(&own, info->src_addr, sizeof(own));
+    if (!IN6_IS_ADDR_LINKLOCAL(&theirs.sin6_addr))
+        return;
+    theirs.sin6_scope_id = own.sin6_scope_id;
+    memcpy(address, &theirs, sizeof(theirs));
+}
+
+/* Insert the address of one rank; one at a time, as addresses that are strings have no fixed
+ * stride. */
+static twill_status insert_address(struct twill_ofi_endpoint *endpoint,
+                                   struct twill_ofi_contact *contact, struct twill_error *error)
+{
+    size_t rank = (size_t)(contact - endpoint->addresses.contact);
+    unsigned char *address = endpoint->addresses.bytes + rank * endpoint->addresses.stride;
+    localise_address(endpoint->fi.info, address, endpoint->addresses.length[rank]);
+    int rc = fi_av_insert(endpoint->fi.av, address, 1, &contact->address, 0, NULL);
+    if (rc != 1) {
+        char text[TWILL_ADDRESS_TEXT];
+        twill_ofi_address_text(endpoint->fi.info, address, endpoint->addresses.length[rank], text,
+                               sizeof(text));
+        return TWILL_FAIL(error, TWILL_ERR_FABRIC, "libfabric %s: fi_av_insert of %s at %s: %s",
+                          endpoint->fi.info->fabric_attr->prov_name,
+                          TWILL_RANK_NAME(endpoint->params.job, rank), text,
+                          rc < 0 ? endpoint->library.explain(-rc) : "refused");
+    }
+    contact->known = true;
+    return TWILL_OK;
+}
+
+/* Insert all addresses before the first message: libfabric files a message from an unknown address
+ * under no source, and a directed receive never finds it. */
+static twill_status insert_all(struct twill_ofi_endpoint *endpoint, struct twill_error *error)
+{
+    for (uint32_t r = 0; r < endpoint->size; r++)
+        if (r != endpoint->rank)
+            TWILL_TRY(error, insert_address(endpoint, &endpoint->addresses.contact[r], error));
+    return TWILL_OK;
+}
+
+static twill_status agree_addresses(struct twill_ofi_endpoint *endpoint,
+                                    const struct ofi_peer_info *mine, struct ofi_peer_info *all,
+                                    const unsigned char *address, struct twill_error *error)
+{
+    TWILL_TRY(error, twill_oob_allgather(endpoint->params.oob, mine, all, sizeof(*mine), error));
+    if (mine->status != TWILL_OK)
+        return mine->status;
+    endpoint->addresses.stride = 1;
+    for (uint32_t r = 0; r < endpoint->size; r++)
+        TWILL_TRY(error, check_peer_info(endpoint, mine, &all[r], r, error));
+    endpoint->addresses.stride = twill_round_up(endpoint->addresses.stride, sizeof(uint64_t));
+    for (uint32_t r = 0; r < endpoint->size; r++)
+        endpoint->addresses.length[r] = all[r].address_bytes;
+    endpoint->limits.eager =
+        twill_min(TWILL_OFI_EAGER, endpoint->limits.max_message - sizeof(struct twill_ofi_header));
+    TWILL_TRY(error, gather_addresses(endpoint, all, address, mine->address_bytes, error));
+    return endpoint->matching.directed ? insert_all(endpoint, error) : TWILL_OK;
+}
+
+twill_status twill_ofi_agree(struct twill_ofi_endpoint *endpoint, twill_status local,
+                             struct twill_error *error)
+{
+    unsigned char *address = NULL;
+    size_t bytes = 0;
+    struct ofi_peer_info mine;
+    if (local == TWILL_OK)
+        local = own_address(endpoint, &address, &bytes, error);
+    fill_peer_info(endpoint, &mine, address, bytes, local, error);
+    if (local == TWILL_OK)
+        describe_address(endpoint, address, bytes);
+    struct ofi_peer_info *all = calloc(endpoint->size, sizeof(*all));
+    endpoint->addresses.length = calloc(endpoint->size, sizeof(*endpoint->addresses.length));
+    twill_status status;
+    if (all == NULL || endpoint->addresses.length == NULL)
+        status = TWILL_FAIL(error, TWILL_ERR_MEMORY, "ofi: no memory for %u ranks", endpoint->size);
+    else
+        status = agree_addresses(endpoint, &mine, all, address, error);
+    free(all);
+    free(address);
+    return status;
+}
+
+/* Set up the operations of a channel and the buffers of its header receives. */
+static void channel_init(struct twill_ofi *t, struct twill_ofi_peer *peer, uint32_t number,
+                         unsigned char *memory, size_t stride)
+{
+    struct twill_ofi_channel *channel = &peer->channels[number];
+    channel->peer = peer;
+    channel->lane = (uint8_t)number;
+    for (uint32_t i = 0; i < TWILL_OFI_HEADERS; i++)
+        channel->header_in[i] = (struct twill_ofi_op){.kind = TWILL_OFI_OP_RECV_HEADER,
+                                                      .owner = t,
+                                                      .channel = channel,
+                                                      .buffer = memory + i * stride};
+    for (uint32_t i = 0; i < TWILL_OFI_CHUNKS; i++) {
+        channel->chunk_in[i] =
+            (struct twill_ofi_op){.kind = TWILL_OFI_OP_RECV_CHUNK, .owner = t, .channel = channel};
+        channel->chunk_out[i] =
+            (struct twill_ofi_op){.kind = TWILL_OFI_OP_SEND_CHUNK, .owner = t, .channel = channel};
+    }
+}
+
+/* An endpoint that communicators share was opened by the first one, which has all ranks of the job
+ * in order. If ranks were others there, the endpoint is that one communicator's. */
+struct twill_ofi_contact *twill_ofi_contact(const struct twill_ofi *t, uint32_t rank)
+{
+    const struct twill_ofi_endpoint *endpoint = t->endpoint;
+    uint32_t number = t->job == NULL || endpoint->params.job != NULL ? rank : t->job[rank];
+    return number < endpoint->size ? &endpoint->addresses.contact[number] : NULL;
+}
+
+static twill_status peer_create(struct twill_ofi *t, uint32_t rank, struct twill_ofi_peer **created,
+                                struct twill_error *error)
+{
+    size_t stride = twill_round_up(TWILL_OFI_BUFFER_BYTES, TWILL_CACHE_LINE);
+    size_t bytes = (size_t)TWILL_OFI_LANES * TWILL_OFI_HEADERS * stride;
+    struct twill_ofi_peer *peer = calloc(1, sizeof(*peer));
+    if (peer != NULL)
+        peer->memory = aligned_alloc(4096, twill_round_up(bytes, 4096));
+    if (peer == NULL || peer->memory == NULL) {
+        peer_free(peer);
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "ofi: no memory for the link to rank %u", rank);
+    }
+    peer->rank = rank;
+    (void)twill_rank_text(t->job, rank, peer->name);
+    peer->contact = twill_ofi_contact(t, rank);
+    for (uint32_t l = 0; l < TWILL_OFI_LANES; l++)
+        channel_init(t, peer, l, peer->memory + (size_t)l * TWILL_OFI_HEADERS * stride, stride);
+    twill_status status = twill_ofi_register(t->endpoint, peer->memory, bytes, &peer->mr, error);
+    if (status != TWILL_OK)
+        peer_free(peer);
+    else
+        *created = peer;
+    return status;
+}
+
+twill_status twill_ofi_peer(struct twill_ofi *t, uint32_t rank, struct twill_ofi_peer **peer,
+                            struct twill_error *error)
+{
+    if (rank >= t->size || rank == t->rank)
+        return TWILL_FAIL(error, TWILL_ERR_INTERNAL, "ofi: rank %u is no peer of rank %u of %u",
+                          rank, t->rank, t->size);
+    *peer = t->peers[rank];
+    if (*peer != NULL)
+        return TWILL_OK;
+    TWILL_TRY(error, peer_create(t, rank, peer, error));
+    if (!(*peer)->contact->known) {
+        twill_status status = insert_address(t->endpoint, (*peer)->contact, error);
+        if (status != TWILL_OK) {
+            twill_ofi_unregister(&(*peer)->mr);
+            peer_free(*peer);
+            return status;
+        }
+    }
+    t->peers[rank] = *peer;
+    for (uint32_t l = 0; t->endpoint->limits.preposts && l < TWILL_OFI_LANES; l++)
+        twill_ofi_stuck(t, &(*peer)->channels[l]); /* progress posts the header receives */
+    return TWILL_OK;
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shared memory of a node: creates it, agrees who shares it with whom, and proves that it works. */
 #include "fabric/host/host_identity.h"
-
 #include "fabric/shm/fd_passing.h"
 #include "fabric/shm/shared_region_state.h"
 
@@ -13,6 +12,69 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#define SHARE_RANK_NAME(share, rank) TWILL_RANK_NAME((share)->oob->job, rank)
+
+/* First exchange: a rank's host and socket. */
+struct share_info {
+    struct twill_host host;
+    uint64_t name, key; /* socket name and secret */
+    int32_t cause;      /* enum twill_share_cause */
+};
+
+/* Second exchange: the result of a rank. */
+struct share_result {
+    uint64_t mapping; /* address of its struct twill_mapping, valid in its process */
+    uint64_t bytes;
+    int32_t cause; /* enum twill_share_cause */
+    int32_t late;
+    int32_t phase; /* enum twill_fd_passing_phase of the one that timed out */
+    uint32_t lost;
+    uint64_t life;  /* of the first rank of a process: like `mapping`, of its life file */
+    int32_t locked; /* of the first rank of a process: it has locked the bytes of its ranks there */
+    uint32_t first; /* first rank of its process and label */
+};
+
+/* What opening a region needs. */
+struct share {
+    struct twill_shm_region *region;
+    struct twill_oob *oob;
+    struct share_info own_info, *info;       /* [size] */
+    struct share_result own_result, *result; /* [size] */
+    uint32_t *first;                         /* [size] the lowest rank with the same label */
+    int32_t *cause;                          /* [size] by lowest rank: why the label cannot share */
+    bool *crosses; /* [size] by lowest rank: whether the label spans processes */
+    bool threads;  /* other ranks of our label are threads of this process */
+    struct twill_fd_passing fd_passing;
+};
+
+/* Write the token that proves to others that they map this rank's memory; 0 when all ranks have
+ * checked it. */
+static void show_token(const struct twill_shm_region *region, uint64_t token)
+{
+    unsigned char *at = (unsigned char *)region->mine->at + region->token_at;
+    atomic_store_explicit((_Atomic uint64_t *)at, token, memory_order_release);
+}
+
+/* Return whether two ranks are threads of one process. If the pid namespace is unknown, two
+ * containers look alike; then threads share like processes, and the first to close drops the locks
+ * of the others, which are taken for dead. */
+static bool in_one_process(const struct twill_host *a, const struct twill_host *b)
+{
+    return a->pid_namespace != 0 && twill_host_same_process(a, b);
+}
+
+static bool is_ours(const struct share *share, uint32_t rank)
+{
+    return share->first[rank] == share->first[share->region->rank];
+}
+
+/* Return whether a rank of our label is a thread of this process. */
+static bool is_thread(const struct share *share, int rank)
+{
+    return is_ours(share, (uint32_t)rank) &&
+           in_one_process(&share->info[rank].host, &share->own_info.host);
+}
 
 /* --- memory ---------------------------------------------------------------------------------- */
 
@@ -46,7 +108,7 @@ static void hide_token(const struct twill_shm_region *region)
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     unsigned char *at = (unsigned char *)region->mine->at + region->token_at / page * page;
     if (region->given || madvise(at, page, MADV_REMOVE) != 0)
-        twill_share_show_token(region, 0);
+        show_token(region, 0);
 }
 
 /* Drop users of the own memory; the last one unmaps it. */
@@ -56,8 +118,177 @@ static void drop_mine(const struct twill_shm_region *region, int64_t users)
         twill_mapping_drop(region->mine, users);
 }
 
-/* --- agreement ------------------------------------------------------------------------------- */
+/* Unmap a rank's memory, or stop using the mapping of its thread. */
+static void close_view(const struct twill_shm_region *region, uint32_t rank)
+{
+    struct twill_rank_view *view = &region->view[rank];
+    if (view->mapping != NULL) {
+        twill_mapping_drop(view->mapping, 1);
+    } else {
+        if (view->at != NULL)
+            munmap(view->at, region->bytes);
+        if (view->pair != NULL)
+            munmap(view->pair, region->pair_bytes);
+    }
+    *view = (struct twill_rank_view){.local = view->local};
+}
 
+/* --- who lives ------------------------------------------------------------------------------- */
+
+/* Lock or unlock (F_WRLCK, F_UNLCK) the byte of a rank of this process in a life file. Returns
+ * whether that was possible. */
+static bool lock_life(const struct twill_mapping *life, short how, uint32_t rank)
+{
+    struct flock lock = {.l_type = how, .l_whence = SEEK_SET, .l_start = rank, .l_len = 1};
+    return fcntl(life->fd, F_SETLK, &lock) == 0;
+}
+
+/* Return whether another process has locked the byte of a rank; true if that cannot be found out.
+ */
+static bool is_life_locked(const struct twill_mapping *life, uint32_t rank)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = rank, .l_len = 1};
+    return fcntl(life->fd, F_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
+}
+
+/* --- files ------------------------------------------------------------------------------------ */
+
+static uint64_t token_of(const struct share_info *info)
+{
+    return info->key | 1; /* never 0, as new memory is */
+}
+
+/* Map what this rank uses of a peer's file, and check that this is what the peer writes to. */
+static enum twill_share_cause map_peer(struct share *share,
+                                       const struct twill_fd_passing_peer *peer, int file)
+{
+    struct twill_shm_region *region = share->region;
+    struct twill_rank_view *view = &region->view[peer->rank];
+    size_t pair_at = region->bytes + region->view[region->rank].local * region->pair_bytes;
+    struct stat about;
+    /* Mapped beyond its end, the first touch would be a SIGBUS. */
+    if (fstat(file, &about) != 0 || (uint64_t)about.st_size < region->own_bytes)
+        return TWILL_SHARE_MAP;
+    void *at = twill_mapping_map(file, region->bytes);
+    if (at == MAP_FAILED)
+        return TWILL_SHARE_MAP;
+    view->at = at;
+    void *pair =
+        region->pair_bytes == 0 ? NULL : twill_mapping_map_part(file, pair_at, region->pair_bytes);
+    if (pair == MAP_FAILED)
+        return TWILL_SHARE_MAP;
+    view->pair = pair;
+    if (peer->token_at > region->bytes - sizeof(uint64_t) ||
+        peer->token_at % sizeof(uint64_t) != 0 ||
+        atomic_load_explicit((_Atomic uint64_t *)((unsigned char *)at + peer->token_at),
+                             memory_order_acquire) != token_of(&share->info[peer->rank]))
+        return TWILL_SHARE_TOKEN;
+    return TWILL_SHARE_FINE;
+}
+
+/* Hold a descriptor of the life file for all ranks of this process, of which this is the first, and
+ * lock their bytes. It is closed on failure. */
+static enum twill_share_cause hold_life(struct share *share, int fd)
+{
+    struct twill_shm_region *region = share->region;
+    uint32_t lowest = share->first[region->rank];
+    region->life = twill_mapping_create(-1, 1);
+    if (region->life == NULL) {
+        close(fd);
+        return TWILL_SHARE_MAP;
+    }
+    region->life->fd = fd;
+    /* Where locks are not seen, nobody is ever taken for dead. */
+    bool works = lowest == (uint32_t)region->rank || is_life_locked(region->life, lowest);
+    for (int r = 0; r < region->size; r++)
+        if (r == region->rank || is_thread(share, r))
+            works = lock_life(region->life, F_WRLCK, (uint32_t)r) && works;
+    share->own_result.locked = works;
+    return TWILL_SHARE_FINE;
+}
+
+/* Create the life file, or ask for it. */
+static enum twill_share_cause begin_life(struct share *share)
+{
+    uint32_t me = (uint32_t)share->region->rank;
+    int fd;
+    share->fd_passing.asks = share->own_result.first == me && share->first[me] != me;
+    if (share->first[me] != me)
+        return TWILL_SHARE_FINE;
+    enum twill_share_cause cause = twill_mapping_memfd(&fd, TWILL_MAPPING_LIFE);
+    if (cause == TWILL_SHARE_FINE)
+        cause = hold_life(share, fd);
+    if (cause == TWILL_SHARE_FINE)
+        share->fd_passing.second = fd;
+    return cause;
+}
+
+/* Return the rank of our label that follows this one, cyclically, among the other processes'. */
+static uint32_t next_of(const struct share *share)
+{
+    uint32_t size = (uint32_t)share->region->size, rank = (uint32_t)share->region->rank;
+    for (uint32_t i = 1; i < size; i++)
+        if (is_ours(share, (rank + i) % size) && !is_thread(share, (int)((rank + i) % size)))
+            return (rank + i) % size;
+    return rank;
+}
+
+/* Take a peer's memory, and from the lowest rank the life file. */
+static enum twill_share_cause take_files(void *user, const struct twill_fd_passing_peer *peer,
+                                         const int fds[2])
+{
+    struct share *share = user;
+    struct twill_shm_region *region = share->region;
+    bool life = share->fd_passing.asks && peer->rank == share->first[region->rank];
+    enum twill_share_cause cause = map_peer(share, peer, fds[0]);
+    if (region->placer.visible && peer->rank == next_of(share))
+        region->next = fds[0];
+    else
+        close(fds[0]);
+    if (cause == TWILL_SHARE_FINE && life && fds[1] >= 0)
+        return hold_life(share, fds[1]);
+    if (fds[1] >= 0)
+        close(fds[1]);
+    else if (life) /* dropped by the kernel: this process has too many */
+        cause = TWILL_SHARE_DESCRIPTORS;
+    return cause;
+}
+
+static twill_status list_peers(struct share *share, struct twill_error *error)
+{
+    struct twill_shm_region *region = share->region;
+    struct twill_fd_passing *fd_passing = &share->fd_passing;
+    fd_passing->file = region->fd;
+    fd_passing->token_at = region->token_at;
+    fd_passing->take = take_files;
+    fd_passing->user = share;
+    fd_passing->peers = calloc((size_t)region->size, sizeof(*fd_passing->peers));
+    if (fd_passing->peers == NULL)
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "no memory to list %d ranks", region->size);
+    for (int r = 0; r < region->size; r++)
+        if (r != region->rank && is_ours(share, (uint32_t)r) && !is_thread(share, r))
+            fd_passing->peers[fd_passing->peer_count++] =
+                (struct twill_fd_passing_peer){.rank = (uint32_t)r,
+                                               .name = share->info[r].name,
+                                               .key = share->info[r].key,
+                                               .socket = -1};
+    return TWILL_OK;
+}
+
+/* Share this rank's memory with the other processes of the label, map theirs, and lock the bytes of
+ * this process's ranks in the life file. *cause: why that cannot be. */
+static twill_status share_files(struct share *share, enum twill_share_cause *cause,
+                                struct twill_error *error)
+{
+    show_token(share->region, token_of(&share->own_info));
+    TWILL_TRY(error, list_peers(share, error));
+    *cause = begin_life(share);
+    if (*cause == TWILL_SHARE_FINE)
+        *cause = twill_fd_passing_exchange(&share->fd_passing);
+    return TWILL_OK;
+}
+
+/* --- agreement ------------------------------------------------------------------------------- */
 static void find_first(uint32_t *first, const uint32_t *label, uint32_t size)
 {
     for (uint32_t r = 0; r < size; r++) {
@@ -88,7 +319,7 @@ static void size_memory(struct share *share, size_t bytes, size_t pair_bytes)
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     uint32_t ranks = 0;
     for (int r = 0; r < region->size; r++)
-        if (twill_share_is_ours(share, (uint32_t)r))
+        if (is_ours(share, (uint32_t)r))
             region->view[r].local = ranks++;
     region->bytes = twill_round_up(twill_max(bytes, 1), page);
     region->pair_bytes = twill_round_up(pair_bytes, page);
@@ -102,11 +333,11 @@ static void group_ranks(struct share *share, const uint32_t *label)
     uint32_t size = (uint32_t)share->oob->size, own = (uint32_t)share->oob->rank;
     find_first(share->first, label, size);
     for (uint32_t r = 0; r < size; r++)
-        if (!twill_share_in_one_process(&info[r].host, &info[share->first[r]].host))
+        if (!in_one_process(&info[r].host, &info[share->first[r]].host))
             share->crosses[share->first[r]] = true;
     share->own_result.first = own;
     for (uint32_t r = size; r-- > 0;) {
-        bool thread = r != own && twill_share_is_thread(share, (int)r);
+        bool thread = r != own && is_thread(share, (int)r);
         share->threads |= thread;
         if (thread && r < share->own_result.first)
             share->own_result.first = r;
@@ -127,9 +358,8 @@ static void adopt_life(struct share *share, int64_t users)
     else if (region->life != NULL)
         twill_mapping_drop(region->life, TWILL_MAPPING_USERS_UNKNOWN - users);
     for (int r = 0; region->life != NULL && r < region->size; r++)
-        region->view[r].locked = r != region->rank && twill_share_is_ours(share, (uint32_t)r) &&
-                                 !twill_share_is_thread(share, r) &&
-                                 result[r].first < (uint32_t)region->size &&
+        region->view[r].locked = r != region->rank && is_ours(share, (uint32_t)r) &&
+                                 !is_thread(share, r) && result[r].first < (uint32_t)region->size &&
                                  result[result[r].first].locked == 1;
 }
 
@@ -139,7 +369,7 @@ static void adopt_threads(struct share *share)
     struct twill_shm_region *region = share->region;
     int64_t users = 1;
     for (int r = 0; r < region->size; r++) {
-        if (r == region->rank || !twill_share_is_thread(share, r))
+        if (r == region->rank || !is_thread(share, r))
             continue;
         users++;
         struct twill_rank_view *view = &region->view[r];
@@ -180,7 +410,6 @@ static twill_status check_results(struct share *share, struct twill_error *error
 }
 
 /* --- public functions ------------------------------------------------------------------------ */
-
 static void close_peers(struct twill_shm_region *region)
 {
     if (region->next >= 0)
@@ -188,7 +417,7 @@ static void close_peers(struct twill_shm_region *region)
     region->next = -1;
     for (int r = 0; r < region->size; r++)
         if (r != region->rank)
-            twill_rank_view_close(region, (uint32_t)r);
+            close_view(region, (uint32_t)r);
 }
 
 /* Unlock this rank's byte of the life file, and drop users of it. */
@@ -196,7 +425,7 @@ static void leave_life(struct twill_shm_region *region, int64_t users)
 {
     if (region->life == NULL)
         return;
-    (void)twill_life_lock(region->life, F_UNLCK, (uint32_t)region->rank);
+    (void)lock_life(region->life, F_UNLCK, (uint32_t)region->rank);
     twill_mapping_drop(region->life, users);
     region->life = NULL;
 }
@@ -313,7 +542,7 @@ static twill_status attach(struct share *share, const char *name,
                           region->own_bytes, strerror(errno));
     region->view[region->rank].at = region->mine->at;
     if (shares && cause == TWILL_SHARE_FINE)
-        TWILL_TRY(error, twill_share_files(share, &cause, error));
+        TWILL_TRY(error, share_files(share, &cause, error));
     share->own_result = (struct share_result){.mapping = (uintptr_t)region->mine,
                                               .life = (uintptr_t)region->life,
                                               .bytes = region->own_bytes,
@@ -379,22 +608,6 @@ void twill_shm_region_close(struct twill_shm_region *region)
     free(region);
 }
 
-/* --- other ranks' memory ---------------------------------------------------------------------- */
-
-void twill_rank_view_close(const struct twill_shm_region *region, uint32_t rank)
-{
-    struct twill_rank_view *view = &region->view[rank];
-    if (view->mapping != NULL) {
-        twill_mapping_drop(view->mapping, 1);
-    } else {
-        if (view->at != NULL)
-            munmap(view->at, region->bytes);
-        if (view->pair != NULL)
-            munmap(view->pair, region->pair_bytes);
-    }
-    *view = (struct twill_rank_view){.local = view->local};
-}
-
 size_t twill_shm_region_bytes(const struct twill_shm_region *region)
 {
     return region->own_bytes;
@@ -413,30 +626,16 @@ void *twill_shm_region_pair(const struct twill_shm_region *region, uint32_t owne
     return (unsigned char *)view[owner].at + region->bytes + view[other].local * region->pair_bytes;
 }
 
-/* --- who lives ------------------------------------------------------------------------------- */
-
-bool twill_life_lock(const struct twill_mapping *life, short how, uint32_t rank)
-{
-    struct flock lock = {.l_type = how, .l_whence = SEEK_SET, .l_start = rank, .l_len = 1};
-    return fcntl(life->fd, F_SETLK, &lock) == 0;
-}
-
-bool twill_life_is_locked(const struct twill_mapping *life, uint32_t rank)
-{
-    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = rank, .l_len = 1};
-    return fcntl(life->fd, F_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
-}
-
 bool twill_shm_region_owner_dead(const struct twill_shm_region *region, uint32_t rank)
 {
     return rank < (uint32_t)region->size && region->view[rank].locked &&
-           !twill_life_is_locked(region->life, rank);
+           !is_life_locked(region->life, rank);
 }
 
 bool twill_shm_region_release(struct twill_shm_region *region, uint32_t rank)
 {
     bool released = rank != (uint32_t)region->rank && twill_shm_region_owner_dead(region, rank);
     if (released)
-        twill_rank_view_close(region, rank);
+        close_view(region, rank);
     return released;
 }

@@ -12,29 +12,77 @@
  * cannot have overwritten what others send. 8 slots of 16 KiB stay in an L2 cache and were the best
  * measured: with slots of 4 KiB a third is lost at 1 MiB, more than 16 KiB gains nothing.
  *
- * Messages of TWILL_SHM_FETCH_LEAST bytes or more are offered to be read in place: shm_offer.c.
+ * Messages of TWILL_SHM_FETCH_LEAST bytes or more are offered to be read in place.
  *
  * With TWILL_CHECKSUM=all the line carries the CRC32C of the chunk, made of the caller's buffer. A
  * receiver that finds another one reads the slot again, as the damage may have been on the way to
  * it, and then fails. */
-#include "fabric/shm/shm_channel.h"
+#include "fabric/shm/node_memory.h"
+#include "fabric/shm/shared_region.h"
+#include "fabric/shm/single_copy.h"
+#include "fabric/transports.h"
 #include "lib/base/plural.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#define SLOTS      8
+#define SLOT_BYTES 16384
+/* In line->bytes: the data is in the slot, the message's size in payload; or payload is the
+ * message's size and address. */
+#define STREAMED 0x80000000u
+#define OFFERED  0x40000000u
+/* Bytes read at once to be reduced: they fit an L2 cache. */
+#define FETCH_REDUCED ((size_t)128 << 10)
+
+_Static_assert((SLOTS & (SLOTS - 1)) == 0, "slot numbers wrap by masking");
+_Static_assert(SLOT_BYTES % TWILL_CACHE_LINE == 0, "chunks keep element boundaries and lines");
+
 /* With checksums, the end of a line's payload. */
 #define LINE_SUM   (TWILL_LINE_PAYLOAD - sizeof(uint32_t))
 #define READ_AGAIN 3 /* reads of a slot whose checksum is wrong */
+
+/* Slots consumed; 1 + the number of the last slot whose message could not be read to its end; how
+ * many bytes of an offered message have been read so far. Written by the consumer, read by the
+ * producer when the ring looks full or a message is offered. */
+struct shm_credit {
+    _Atomic uint64_t consumed, refused, fetched;
+} TWILL_ALIGNED(64);
+
+/* One direction of one lane with one peer, on this rank. */
+struct shm_channel {
+    struct twill_transfer_queue queue;
+    struct twill_line *line; /* [SLOTS] */
+    unsigned char *data;     /* [SLOTS][SLOT_BYTES] */
+    struct shm_credit *credit;
+    struct twill_single_copy *single_copy; /* reads the peer's memory; NULL: nothing is offered */
+    unsigned char *bounce;                 /* FETCH_REDUCED bytes, for reductions */
+    const struct twill_node *node;         /* receiver */
+    uint64_t offered;    /* sender: 1 + number of the slot that offers the first message, or 0 */
+    uint64_t index;      /* slots produced, or consumed, by this rank */
+    uint64_t seen;       /* sender: *consumed when last read */
+    uint64_t to_discard; /* receiver: bytes left of a message that did not match */
+    uint32_t local;      /* the peer's local rank */
+    uint32_t active;     /* 1 + position in shm->active, 0: not in it */
+    bool sends;
+    bool damaged; /* receiver: the slot's checksum is wrong */
+    uint32_t (*crc32c)(uint32_t crc, const void *data, size_t bytes); /* NULL: no checksums */
+};
+
+static inline void return_slot(struct shm_channel *channel)
+{
+    channel->index++;
+    atomic_store_explicit(&channel->credit->consumed, channel->index, memory_order_release);
+}
 
 struct shm {
     struct twill_transport base;
     const struct twill_world *world;
     const uint32_t *job; /* see twill_rank_text() */
     struct twill_node *node;
-    struct twill_shm_channel *channel; /* [2][size][TWILL_LANES]: sending, receiving */
-    struct twill_shm_channel **active; /* channels with requests */
+    struct shm_channel *channel; /* [2][size][TWILL_LANES]: sending, receiving */
+    struct shm_channel **active; /* channels with requests */
     uint32_t active_count;
     unsigned char *bounce; /* of all channels */
     char text[128];
@@ -47,28 +95,147 @@ static size_t channels_of(uint32_t node_size)
 
 /* The memory of a pair: the credits of all lanes, then their lines, and from DATA_AT on the data.
  */
-#define LINES_AT (TWILL_LANES * sizeof(struct twill_shm_credit))
+#define LINES_AT (TWILL_LANES * sizeof(struct shm_credit))
 #define DATA_AT  8192
-_Static_assert(LINES_AT + TWILL_LANES * TWILL_SHM_SLOTS * sizeof(struct twill_line) <= DATA_AT,
+_Static_assert(LINES_AT + TWILL_LANES * SLOTS * sizeof(struct twill_line) <= DATA_AT,
                "credits and lines lie before the data");
 
 size_t twill_shm_pair_bytes(void)
 {
-    return DATA_AT + (size_t)TWILL_LANES * TWILL_SHM_SLOTS * TWILL_SHM_SLOT_BYTES;
+    return DATA_AT + (size_t)TWILL_LANES * SLOTS * SLOT_BYTES;
+}
+
+/* --- messages that the receiver reads in place ------------------------------------------------ */
+
+/* Where single-copy access works, a message of TWILL_SHM_FETCH_LEAST bytes or more is not streamed
+ * through slots but offered: the line carries its address, the receiver reads it from there, and
+ * the slot counts as consumed when it has. It is copied once, and ranks that share a core need not
+ * take turns for each ring of data. A sender that gives up clears the line's epoch first, so that a
+ * receiver does not complete a message that may have changed while it was read. A receiver that
+ * cannot read a message, such as device memory, refuses it; what it has not read is streamed. */
+
+#define FETCH_ONCE ((size_t)1 << 20) /* most bytes read before other messages have their turn */
+
+/* Offer the first message, as a whole, to be read from the caller's buffer. */
+static void offer_message(struct shm_channel *channel, const struct twill_transfer *request)
+{
+    struct twill_line *line = &channel->line[channel->index % SLOTS];
+    const uint64_t message[] = {request->bytes, (uint64_t)(uintptr_t)request->buffer};
+    line->signature = request->signature;
+    line->bytes = OFFERED;
+    memcpy(line->payload, message, sizeof(message));
+    channel->offered = ++channel->index;
+    atomic_store_explicit(&line->epoch, channel->index, memory_order_release);
+}
+
+/* Withdraw the offer: a receiver that still reads will not complete the message. */
+static void withdraw_offer(struct shm_channel *channel)
+{
+    struct twill_line *line = &channel->line[(channel->offered - 1) % SLOTS];
+    /* Not a store, which later ones of the caller could pass. */
+    atomic_exchange_explicit(&line->epoch, 0, memory_order_seq_cst);
+    channel->offered = 0;
+}
+
+/* Complete the first message if it was read; if it was refused, stream what was not read. Returns
+ * false while it is being read; request->moved is how far. */
+static bool conclude_offer(struct shm_channel *channel, struct twill_transport_counters *counters)
+{
+    struct twill_transfer *request = channel->queue.head;
+    channel->seen = atomic_load_explicit(&channel->credit->consumed, memory_order_acquire);
+    uint64_t refused = atomic_load_explicit(&channel->credit->refused, memory_order_relaxed);
+    uint64_t fetched = atomic_load_explicit(&channel->credit->fetched, memory_order_relaxed);
+    request->moved = twill_min(fetched, request->bytes);
+    if (channel->seen < channel->offered)
+        return false;
+    bool streams = refused == channel->offered;
+    channel->offered = 0;
+    twill_counter_add(&counters->header_bytes, sizeof(struct twill_line));
+    if (streams) {
+        channel->single_copy = NULL;
+        return true;
+    }
+    twill_counter_add(&counters->messages, 1);
+    twill_counter_add(&counters->bytes, request->bytes);
+    twill_transfer_pop(&channel->queue, TWILL_OK);
+    return true;
+}
+
+/* Return whether the sender has withdrawn the message, or its process has ended: its memory may
+ * have changed, and its pid be another process's. Called after a read. */
+static bool has_given_up(const struct shm_channel *channel, const struct twill_line *line)
+{
+    return atomic_load_explicit(&line->epoch, memory_order_acquire) != channel->index + 1 ||
+           twill_shm_region_owner_dead(channel->node->region, channel->node->rank[channel->local]);
+}
+
+/* Have the sender stream what has not been read. */
+static void refuse(struct shm_channel *channel)
+{
+    atomic_store_explicit(&channel->credit->refused, channel->index + 1, memory_order_relaxed);
+    return_slot(channel);
+}
+
+/* Read the next bytes of an offered message. Returns 1 or 0 as receive_offer() does. */
+static int fetch_some(struct shm_channel *channel, const struct twill_line *line, uint64_t from)
+{
+    struct twill_transfer *request = channel->queue.head;
+    bool reduces = request->reduce != NULL;
+    size_t now = twill_min(request->bytes - request->moved, reduces ? FETCH_REDUCED : FETCH_ONCE);
+    void *to = reduces ? channel->bounce : (unsigned char *)request->buffer + request->moved;
+    int cause = twill_single_copy_fetch(channel->single_copy, channel->local, to,
+                                        from + request->moved, now);
+    if (cause == 0) {
+        if (reduces && now > 0)
+            request->reduce(request, request->moved, to, now);
+        request->moved += now;
+        if (request->moved < request->bytes) {
+            atomic_store_explicit(&channel->credit->fetched, request->moved, memory_order_relaxed);
+            return 1;
+        }
+    }
+    if (has_given_up(channel, line))
+        return 0;
+    if (cause != 0) {
+        refuse(channel);
+        return 1;
+    }
+    atomic_store_explicit(&channel->credit->fetched, 0, memory_order_relaxed);
+    return_slot(channel);
+    twill_transfer_pop(&channel->queue, TWILL_OK);
+    return 1;
+}
+
+/* Receive the next bytes from a slot that offers a message. Returns 1 if some were read, or the
+ * message was refused; 0 if its sender has ended or gave up: the failure detector reports that; -1
+ * if the slot is invalid. */
+static int receive_offer(struct shm_channel *channel, const struct twill_line *line)
+{
+    uint64_t message[2]; /* size, address */
+    memcpy(message, line->payload, sizeof(message));
+    struct twill_transfer *request = channel->queue.head;
+    if (channel->to_discard > 0 || channel->single_copy == NULL ||
+        message[0] < TWILL_SHM_FETCH_LEAST)
+        return -1;
+    if (request->moved > 0 || twill_transfer_matches(request, line->signature, message[0]))
+        return fetch_some(channel, line, message[1]);
+    return_slot(channel);
+    twill_transfer_pop(&channel->queue, TWILL_ERR_MISMATCH);
+    return 1;
 }
 
 /* --- the ring -------------------------------------------------------------------------------- */
 
 /* Return how many bytes of a message fit its line. */
-static size_t line_payload(const struct twill_shm_channel *channel)
+static size_t line_payload(const struct shm_channel *channel)
 {
     return channel->crc32c == NULL ? TWILL_LINE_PAYLOAD : LINE_SUM;
 }
 
-static void produce(struct twill_shm_channel *channel, const struct twill_transfer *request,
-                    size_t chunk, struct twill_transport_counters *counters)
+static void produce(struct shm_channel *channel, const struct twill_transfer *request, size_t chunk,
+                    struct twill_transport_counters *counters)
 {
-    uint64_t slot = channel->index % TWILL_SHM_SLOTS;
+    uint64_t slot = channel->index % SLOTS;
     struct twill_line *line = &channel->line[slot];
     const unsigned char *from = (const unsigned char *)request->buffer + request->moved;
     line->signature = request->signature;
@@ -83,9 +250,9 @@ static void produce(struct twill_shm_channel *channel, const struct twill_transf
         twill_counter_add(&counters->header_bytes, sizeof(*line) - TWILL_LINE_PAYLOAD);
     } else {
         uint64_t total = request->bytes;
-        line->bytes = (uint32_t)chunk | TWILL_SHM_STREAMED;
+        line->bytes = (uint32_t)chunk | STREAMED;
         memcpy(line->payload, &total, sizeof(total));
-        memcpy(channel->data + slot * TWILL_SHM_SLOT_BYTES, from, chunk);
+        memcpy(channel->data + slot * SLOT_BYTES, from, chunk);
         twill_counter_add(&counters->header_bytes, sizeof(*line));
         twill_counter_add(&counters->copied, chunk);
     }
@@ -95,34 +262,33 @@ static void produce(struct twill_shm_channel *channel, const struct twill_transf
 
 /* Send as much as fits the ring. Returns how many slots were filled, or how often a receiver was
  * seen to have read on. */
-static int push_channel(struct twill_shm_channel *channel,
-                        struct twill_transport_counters *counters)
+static int push_channel(struct shm_channel *channel, struct twill_transport_counters *counters)
 {
     int moved = 0;
     while (channel->queue.head != NULL) {
         struct twill_transfer *request = channel->queue.head;
         if (channel->offered != 0) {
             size_t before = request->moved;
-            bool concluded = twill_shm_conclude_offer(channel, counters);
+            bool concluded = conclude_offer(channel, counters);
             moved += concluded || request->moved != before; /* the latter restarts deadlines */
             if (!concluded)
                 break;
             continue;
         }
-        if (channel->index - channel->seen == TWILL_SHM_SLOTS) {
+        if (channel->index - channel->seen == SLOTS) {
             channel->seen = atomic_load_explicit(&channel->credit->consumed, memory_order_acquire);
-            if (channel->index - channel->seen == TWILL_SHM_SLOTS) {
+            if (channel->index - channel->seen == SLOTS) {
                 twill_counter_add(&counters->again, 1);
                 break;
             }
         }
         if (channel->single_copy != NULL && request->moved == 0 &&
             request->bytes >= TWILL_SHM_FETCH_LEAST) {
-            twill_shm_offer(channel, request);
+            offer_message(channel, request);
             moved++;
             continue;
         }
-        size_t chunk = twill_min(request->bytes - request->moved, TWILL_SHM_SLOT_BYTES);
+        size_t chunk = twill_min(request->bytes - request->moved, SLOT_BYTES);
         produce(channel, request, chunk, counters);
         moved++;
         request->moved += chunk;
@@ -146,8 +312,8 @@ static void deliver_slot(struct twill_transfer *request, const void *data, size_
 }
 
 /* Check the checksum of a slot's chunk. */
-static bool is_intact(struct twill_shm_channel *channel, const struct twill_line *line,
-                      const void *data, size_t chunk)
+static bool is_intact(struct shm_channel *channel, const struct twill_line *line, const void *data,
+                      size_t chunk)
 {
     uint32_t sum;
     for (int i = 0; i < READ_AGAIN; i++) {
@@ -161,37 +327,37 @@ static bool is_intact(struct twill_shm_channel *channel, const struct twill_line
 }
 
 /* Receive one slot. Returns false if its content is invalid. */
-static bool receive_slot(struct twill_shm_channel *channel)
+static bool receive_slot(struct shm_channel *channel)
 {
-    uint64_t slot = channel->index % TWILL_SHM_SLOTS;
+    uint64_t slot = channel->index % SLOTS;
     const struct twill_line *line = &channel->line[slot];
     uint32_t header = line->bytes;
-    size_t chunk = header & ~TWILL_SHM_STREAMED;
-    bool streamed = (header & TWILL_SHM_STREAMED) != 0;
+    size_t chunk = header & ~STREAMED;
+    bool streamed = (header & STREAMED) != 0;
     uint64_t total = chunk;
     if (streamed)
         memcpy(&total, line->payload, sizeof(total));
-    const void *data = streamed ? channel->data + slot * TWILL_SHM_SLOT_BYTES : line->payload;
-    if (chunk > (streamed ? TWILL_SHM_SLOT_BYTES : line_payload(channel)) || chunk > total)
+    const void *data = streamed ? channel->data + slot * SLOT_BYTES : line->payload;
+    if (chunk > (streamed ? SLOT_BYTES : line_payload(channel)) || chunk > total)
         return false;
     if (TWILL_UNLIKELY(channel->crc32c != NULL) && !is_intact(channel, line, data, chunk))
         return false;
     if (channel->to_discard > 0) {
         channel->to_discard -= twill_min(chunk, channel->to_discard);
-        twill_shm_return_slot(channel);
+        return_slot(channel);
         return true;
     }
     struct twill_transfer *request = channel->queue.head;
     if (request->moved == 0 && !twill_transfer_matches(request, line->signature, total)) {
         channel->to_discard = total - chunk;
-        twill_shm_return_slot(channel);
+        return_slot(channel);
         twill_transfer_pop(&channel->queue, TWILL_ERR_MISMATCH);
         return true;
     }
     if (chunk > request->bytes - request->moved)
         return false;
     deliver_slot(request, data, chunk);
-    twill_shm_return_slot(channel);
+    return_slot(channel);
     request->moved += chunk;
     if (request->moved == request->bytes)
         twill_transfer_pop(&channel->queue, TWILL_OK);
@@ -199,15 +365,15 @@ static bool receive_slot(struct twill_shm_channel *channel)
 }
 
 /* Receive what has arrived for posted requests. Returns how many slots, or -1 if one is invalid. */
-static int pull_channel(struct twill_shm_channel *channel)
+static int pull_channel(struct shm_channel *channel)
 {
     int moved = 0;
     while (channel->queue.head != NULL || channel->to_discard > 0) {
-        const struct twill_line *line = &channel->line[channel->index % TWILL_SHM_SLOTS];
+        const struct twill_line *line = &channel->line[channel->index % SLOTS];
         if (atomic_load_explicit(&line->epoch, memory_order_acquire) != channel->index + 1)
             break;
-        if ((line->bytes & TWILL_SHM_OFFERED) != 0) {
-            int more = twill_shm_receive_offer(channel, line);
+        if ((line->bytes & OFFERED) != 0) {
+            int more = receive_offer(channel, line);
             return more < 0 ? more : moved + more;
         }
         if (!receive_slot(channel))
@@ -219,12 +385,12 @@ static int pull_channel(struct twill_shm_channel *channel)
 
 /* --- progress -------------------------------------------------------------------------------- */
 
-static bool channel_is_idle(const struct twill_shm_channel *channel)
+static bool channel_is_idle(const struct shm_channel *channel)
 {
     return channel->queue.head == NULL && channel->to_discard == 0;
 }
 
-static void activate_channel(struct shm *shm, struct twill_shm_channel *channel)
+static void activate_channel(struct shm *shm, struct shm_channel *channel)
 {
     if (channel->active != 0)
         return;
@@ -232,18 +398,17 @@ static void activate_channel(struct shm *shm, struct twill_shm_channel *channel)
     channel->active = shm->active_count;
 }
 
-static void deactivate(struct shm *shm, struct twill_shm_channel *channel)
+static void deactivate(struct shm *shm, struct shm_channel *channel)
 {
     if (channel->active == 0)
         return;
-    struct twill_shm_channel *last = shm->active[--shm->active_count];
+    struct shm_channel *last = shm->active[--shm->active_count];
     shm->active[channel->active - 1] = last;
     last->active = channel->active;
     channel->active = 0;
 }
 
-static int advance_channels(struct shm *shm, struct twill_shm_channel *channel,
-                            struct twill_error *error)
+static int advance_channels(struct shm *shm, struct shm_channel *channel, struct twill_error *error)
 {
     int moved = channel->sends ? push_channel(channel, &shm->base.counters) : pull_channel(channel);
     if (moved < 0 && channel->damaged)
@@ -289,7 +454,7 @@ static twill_status shm_post(struct twill_transport *transport, struct twill_tra
         return TWILL_FAIL(error, TWILL_ERR_INTERNAL, "shm: no channel to rank %u on lane %u",
                           request->peer, request->lane);
     size_t direction = request->kind == TWILL_TRANSFER_SEND ? 0 : channels_of(node->size);
-    struct twill_shm_channel *channel =
+    struct shm_channel *channel =
         &shm->channel[direction + local * (size_t)TWILL_LANES + request->lane];
     bool first = channel->queue.head == NULL;
     twill_transfer_push(&channel->queue, request);
@@ -308,9 +473,9 @@ static void shm_cancel(struct twill_transport *transport)
 {
     struct shm *shm = (struct shm *)transport;
     while (shm->active_count > 0) {
-        struct twill_shm_channel *channel = shm->active[shm->active_count - 1];
+        struct shm_channel *channel = shm->active[shm->active_count - 1];
         if (channel->offered != 0)
-            twill_shm_withdraw(channel);
+            withdraw_offer(channel);
         channel->queue.head = NULL;
         channel->to_discard = 0;
         deactivate(shm, channel);
@@ -336,12 +501,12 @@ static void shm_close(struct twill_transport *transport)
 
 /* Set where the channel lies: its credit in memory of the receiver, lines and data in the sender's.
  */
-static void place_channel(struct twill_shm_channel *channel, uint32_t lane, unsigned char *sender,
+static void place_channel(struct shm_channel *channel, uint32_t lane, unsigned char *sender,
                           unsigned char *receiver)
 {
-    channel->credit = (struct twill_shm_credit *)receiver + lane;
-    channel->line = (struct twill_line *)(sender + LINES_AT) + (size_t)lane * TWILL_SHM_SLOTS;
-    channel->data = sender + DATA_AT + (size_t)lane * TWILL_SHM_SLOTS * TWILL_SHM_SLOT_BYTES;
+    channel->credit = (struct shm_credit *)receiver + lane;
+    channel->line = (struct twill_line *)(sender + LINES_AT) + (size_t)lane * SLOTS;
+    channel->data = sender + DATA_AT + (size_t)lane * SLOTS * SLOT_BYTES;
 }
 
 static bool checks_all(const struct twill_transport_params *params)
@@ -356,8 +521,8 @@ static void place_all(struct shm *shm, const struct twill_transport_params *para
     const struct twill_node *node = shm->node;
     for (uint32_t l = 0; l < node->size; l++) {
         for (uint32_t lane = 0; lane < TWILL_LANES && l != node->me; lane++) {
-            struct twill_shm_channel *to = &shm->channel[l * (size_t)TWILL_LANES + lane];
-            struct twill_shm_channel *from = to + channels_of(node->size);
+            struct shm_channel *to = &shm->channel[l * (size_t)TWILL_LANES + lane];
+            struct shm_channel *from = to + channels_of(node->size);
             place_channel(to, lane, node->sends[l], node->receives[l]);
             place_channel(from, lane, node->receives[l], node->sends[l]);
             to->local = from->local = l;
@@ -387,7 +552,7 @@ static twill_status shm_open(struct twill_transport **transport,
         shm->channel = calloc(2 * channels_of(size), sizeof(*shm->channel));
         shm->active = calloc(2 * channels_of(size), sizeof(*shm->active));
         if (offers)
-            shm->bounce = aligned_alloc(4096, TWILL_SHM_FETCH_REDUCED);
+            shm->bounce = aligned_alloc(4096, FETCH_REDUCED);
     }
     if (shm == NULL || shm->channel == NULL || shm->active == NULL ||
         (offers && shm->bounce == NULL)) {
@@ -402,9 +567,8 @@ static twill_status shm_open(struct twill_transport **transport,
     shm->node = params->node;
     place_all(shm, params);
     snprintf(shm->text, sizeof(shm->text),
-             "shm: %u rank%s, " TWILL_TEXT_OF(
-                 TWILL_SHM_SLOTS) " slots of %u KiB per lane and direction%s%s",
-             size, TWILL_PLURAL(size), TWILL_SHM_SLOT_BYTES / 1024,
+             "shm: %u rank%s, " TWILL_TEXT_OF(SLOTS) " slots of %u KiB per lane and direction%s%s",
+             size, TWILL_PLURAL(size), SLOT_BYTES / 1024,
              offers ? "; from 512 KiB on read by cma" : "",
              shm->channel[0].crc32c != NULL ? "; checksums (CRC32C)" : "");
     *transport = &shm->base;

@@ -203,18 +203,6 @@ twill_status twill_tcp_place(const struct twill_transport_params *params,
                              char address[TWILL_ADDRESS_TEXT], char interface[32], char *why,
                              size_t why_bytes, struct twill_error *error);
 
-/* --- tcp_link.c: contents of the handshake --------------------------------------------------- */
-/* Start a handshake, on the end that connected and on the end that accepted. False: no random
- * numbers. */
-bool twill_tcp_hello_call(const struct twill_tcp *t, const struct twill_tcp_channel *channel,
-                          struct twill_hello *hello);
-bool twill_tcp_hello_expect(const struct twill_tcp_common *common, struct twill_hello *hello);
-/* Return the communicator number that a complete handshake names. */
-uint32_t twill_tcp_hello_comm(const struct twill_hello *hello);
-/* Find the rank and channel of this communicator that a handshake names. False if there is none. */
-bool twill_tcp_hello_fits(const struct twill_tcp *t, const struct twill_hello *hello,
-                          uint32_t *rank, unsigned *lane);
-
 /* --- tcp_congestion.c ------------------------------------------------------------------------ */
 /* Set the congestion control of a socket, and those accepted from it, to TWILL_TUNE=congestion. */
 twill_status twill_tcp_congestion(const struct twill_transport_params *params, int fd,
@@ -258,6 +246,9 @@ void twill_tcp_channel_attach(struct twill_tcp *t, struct twill_tcp_channel *cha
 /* Close a channel's connection. at_once: reset it and discard unsent data, which the peer notices.
  */
 void twill_tcp_channel_close(struct twill_tcp_channel *channel, bool at_once);
+/* Start the handshake of a channel on the end that connected. False: no random numbers. */
+bool twill_tcp_hello_call(const struct twill_tcp *t, const struct twill_tcp_channel *channel,
+                          struct twill_hello *hello);
 /* Add the channel to those that progress works on. */
 void twill_tcp_busy(struct twill_tcp *t, struct twill_tcp_channel *channel);
 /* Fail for a lost channel. why: errno; 0: the peer closed it; EPROTO: the peer is not of this job.
@@ -302,10 +293,6 @@ twill_status twill_tcp_protection_find(struct twill_tcp_protection *protection,
 uint32_t twill_tcp_guard(const struct twill_tcp_protection *protection);
 twill_status twill_tcp_guard_agree(struct twill_tcp_protection *protection, uint32_t rank,
                                    uint32_t guard, struct twill_error *error);
-/* Read from a channel with records as recv() does, to be called instead of it. An error of a record
- * fills *error and sets errno to EBADMSG. */
-ssize_t twill_tcp_protected_read(struct twill_tcp_channel *channel, void *to, size_t bytes,
-                                 struct twill_error *error);
 /* Send from a channel with records as sendmsg() does; -1 with EAGAIN: nothing was taken. */
 ssize_t twill_tcp_protected_write(struct twill_tcp_channel *channel, const struct iovec *iov,
                                   size_t n, size_t bytes);
@@ -313,8 +300,5 @@ ssize_t twill_tcp_protected_write(struct twill_tcp_channel *channel, const struc
  */
 int twill_tcp_protected_step(struct twill_tcp *t, struct twill_tcp_channel *channel,
                              struct twill_error *error);
-
-/* --- tcp_progress.c -------------------------------------------------------------------------- */
-int twill_tcp_progress(struct twill_transport *transport, struct twill_error *error);
 
 #endif

@@ -68,12 +68,6 @@ twill_status twill_tcp_guard_agree(struct twill_tcp_protection *protection, uint
     return TWILL_OK;
 }
 
-ssize_t twill_tcp_protected_read(struct twill_tcp_channel *channel, void *to, size_t bytes,
-                                 struct twill_error *error)
-{
-    return twill_tcp_records_read(channel->records, to, bytes, error);
-}
-
 ssize_t twill_tcp_protected_write(struct twill_tcp_channel *channel, const struct iovec *iov,
                                   size_t n, size_t bytes)
 {

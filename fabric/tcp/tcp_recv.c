@@ -19,7 +19,7 @@ static int read_some(struct twill_tcp *t, struct twill_tcp_channel *channel, voi
 {
     ssize_t n = TWILL_LIKELY(channel->records == NULL)
                     ? recv(channel->fd, to, bytes, MSG_DONTWAIT)
-                    : twill_tcp_protected_read(channel, to, bytes, error);
+                    : twill_tcp_records_read(channel->records, to, bytes, error);
     *got = n > 0 ? (size_t)n : 0;
     if (n > 0)
         return (size_t)n == bytes ? FULL : SHORT;

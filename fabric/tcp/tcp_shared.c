@@ -366,7 +366,8 @@ static bool accept_one(struct twill_tcp_common *c, int *why)
     if (c->unpaced) /* the connection may have been made before the listener had reno */
         (void)twill_tcp_use_reno(fd);
     struct twill_tcp_incoming *incoming = new_incoming(c);
-    if (incoming == NULL || !twill_tcp_hello_expect(c, &incoming->hello)) {
+    if (incoming == NULL ||
+        !twill_hello_expect(&incoming->hello, &c->secret, TWILL_HELLO_DATA, c->rank, c->size)) {
         *why = incoming == NULL ? ENOMEM : errno;
         if (incoming != NULL)
             twill_secret_wipe(&incoming->hello, sizeof(incoming->hello));
@@ -383,25 +384,33 @@ static bool accept_one(struct twill_tcp_common *c, int *why)
     return true;
 }
 
+/* Return the communicator number that a complete handshake names. */
+static uint32_t hello_comm(const struct twill_hello *hello)
+{
+    return (uint32_t)(hello->said.call.argument >> 8);
+}
+
 /* Report whether it is for a communicator that this rank had and freed. Numbers only grow. */
 static bool is_past(const struct twill_tcp_common *c, const struct twill_tcp_incoming *incoming)
 {
-    uint32_t comm = twill_tcp_hello_comm(&incoming->hello);
+    uint32_t comm = hello_comm(&incoming->hello);
     const struct twill_tcp *user = c->users;
     while (user != NULL && user->params.comm != comm)
         user = user->next;
     return user == NULL && comm <= c->newest && incoming->hello.step > 0;
 }
 
-/* Return the channel that a handshake names; NULL if it has none that can be connected. */
+/* Return the channel that a handshake names, of a lower rank; NULL if it has none that can be
+ * connected. */
 static struct twill_tcp_channel *hello_channel(struct twill_tcp *t, const struct twill_hello *hello,
                                                struct twill_error *error)
 {
     struct twill_tcp_peer *peer;
-    uint32_t rank;
-    unsigned number;
-    if (!twill_tcp_hello_fits(t, hello, &rank, &number) ||
-        twill_tcp_peer(t, rank, &peer, error) < 0)
+    uint32_t rank = 0;
+    unsigned number = hello->said.call.argument & 0xff;
+    while (rank < t->rank && twill_tcp_rank_in_job(t, rank) != hello->said.call.rank)
+        rank++;
+    if (rank == t->rank || number >= TWILL_LANES || twill_tcp_peer(t, rank, &peer, error) < 0)
         return NULL;
     struct twill_tcp_channel *channel = &peer->channels[number];
     bool free = channel->state == TWILL_TCP_WAITING || channel->state == TWILL_TCP_CLOSED;
@@ -422,8 +431,7 @@ static int claim_connections(struct twill_tcp *t, struct twill_error *error)
         uint8_t step = incoming->hello.step;
         bool fine = continue_hello(c, incoming);
         adopted += incoming->hello.step != step;
-        bool ours =
-            fine && incoming->whole && twill_tcp_hello_comm(&incoming->hello) == t->params.comm;
+        bool ours = fine && incoming->whole && hello_comm(&incoming->hello) == t->params.comm;
         if (fine && !ours && !is_past(c, incoming)) {
             at = &incoming->next;
             continue;
