@@ -6,7 +6,7 @@
 
 #include "harness.h"
 
-/* --- the calls, as a table (calls.c) ---------------------------------------------------------- */
+/* --- the calls, as a table (mpi_calls.c) ------------------------------------------------------ */
 
 enum call {
     BARRIER,
