@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The choice of the transport between nodes: the one with the highest priority on the rank where it
  * is lowest, so that it serves all ranks. All ranks choose alike. */
-#include "fabric/bootstrap/agreement.h"
+#include "fabric/bootstrap/oob_batch.h"
 #include "fabric/transports.h"
 
 #include <stdio.h>
@@ -62,11 +62,11 @@ static void conclude(struct twill_transport_params *params, size_t chosen,
 
 twill_status twill_internode_offer(const struct twill_transport_params *params,
                                    struct twill_internode_choice *choice,
-                                   struct twill_agreement *agreement, struct twill_error *error)
+                                   struct twill_oob_batch *batch, struct twill_error *error)
 {
     size_t size = (size_t)params->oob->size;
     *choice = (struct twill_internode_choice){.all = calloc(size, sizeof(*choice->all))};
-    twill_agreement_add(agreement, &choice->own, choice->all, sizeof(choice->own));
+    twill_oob_batch_add(batch, &choice->own, choice->all, sizeof(choice->own));
     if (choice->all == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "no memory for what %zu ranks offer", size);
     if (asks_transports(params, (uint32_t)params->oob->rank))

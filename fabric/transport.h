@@ -10,7 +10,7 @@
 #include "algorithms/world/world.h"
 #include "fabric/entry_times.h"
 
-struct twill_agreement;
+struct twill_oob_batch;
 struct twill_node;
 struct twill_oob;
 struct twill_single_copy;

@@ -24,7 +24,7 @@ size_t twill_shm_pair_bytes(void);
 struct twill_internode_offers {
     uint32_t priority[TWILL_TRANSPORTS_MOST];
 };
-/* The agreement on the transport between nodes: offer, exchange, conclude. Conclude sets
+/* How the ranks settle on the transport between nodes: offer, exchange, conclude. Conclude sets
  * params->internode, equal on all ranks, and `why`. The caller frees choice->all. */
 struct twill_internode_choice {
     struct twill_internode_offers own, *all; /* [size] */
@@ -32,7 +32,7 @@ struct twill_internode_choice {
 };
 twill_status twill_internode_offer(const struct twill_transport_params *params,
                                    struct twill_internode_choice *choice,
-                                   struct twill_agreement *agreement, struct twill_error *error);
+                                   struct twill_oob_batch *batch, struct twill_error *error);
 void twill_internode_conclude(struct twill_transport_params *params,
                               struct twill_internode_choice *choice, char *why, size_t why_bytes);
 /* Predict that decision from what this rank knows, for twill-info. Not collective. */

@@ -10,7 +10,7 @@
  * The sender of a notification may exit right after it, and the receiver may poll much later: so
  * the handshake is one-way (fabric/auth/handshake.h), under the secret of this run, and a call is
  * accepted only once. */
-#include "fabric/bootstrap/agreement.h"
+#include "fabric/bootstrap/oob_batch.h"
 #include "fabric/detector/detector_state.h"
 #include "lib/base/times.h"
 
@@ -87,14 +87,14 @@ static twill_status allocate_links(struct twill_detector *detector, struct twill
 }
 
 twill_status twill_detector_offer(struct twill_detector **out, struct twill_oob *oob, size_t most,
-                                  struct twill_agreement *agreement, struct twill_error *error)
+                                  struct twill_oob_batch *batch, struct twill_error *error)
 {
     twill_status status;
     struct twill_detector *detector = calloc(1, sizeof(*detector));
     *out = detector;
     if (!detector) {
-        twill_agreement_add(agreement, NULL, NULL, sizeof(detector->own));
-        (void)twill_hosts_offer(NULL, oob, most, agreement, NULL);
+        twill_oob_batch_add(batch, NULL, NULL, sizeof(detector->own));
+        (void)twill_hosts_offer(NULL, oob, most, batch, NULL);
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "rank %d: failure detector: no memory",
                           oob->rank);
     }
@@ -106,10 +106,10 @@ twill_status twill_detector_offer(struct twill_detector **out, struct twill_oob 
     for (size_t i = 0; i < TWILL_DETECTOR_HANDSHAKES; i++)
         detector->handshake[i].fd = -1;
     status = allocate_links(detector, error);
-    twill_agreement_add(agreement, &detector->own, detector->place, sizeof(detector->own));
+    twill_oob_batch_add(batch, &detector->own, detector->place, sizeof(detector->own));
     if (status == TWILL_OK && oob->size > 1)
         status = listen_here(detector, oob, &detector->own, error);
-    twill_status shares = twill_hosts_offer(detector, oob, most, agreement, error);
+    twill_status shares = twill_hosts_offer(detector, oob, most, batch, error);
     return status != TWILL_OK ? status : shares;
 }
 

@@ -15,7 +15,7 @@
 
 #include "lib/base/base.h"
 
-struct twill_agreement;
+struct twill_oob_batch;
 struct twill_detector;
 struct twill_oob;
 struct twill_rejected;
@@ -43,7 +43,7 @@ struct twill_notice {
  * size of 1 it never receives a notification. most: connections to other hosts that this process
  * may have. */
 twill_status twill_detector_offer(struct twill_detector **detector, struct twill_oob *oob,
-                                  size_t most, struct twill_agreement *agreement,
+                                  size_t most, struct twill_oob_batch *batch,
                                   struct twill_error *error);
 void twill_detector_close(struct twill_detector *detector); /* NULL is allowed */
 
@@ -54,7 +54,7 @@ void twill_detector_close(struct twill_detector *detector); /* NULL is allowed *
  * fail. */
 twill_status twill_detector_connect(struct twill_detector *detector, const struct twill_oob *oob,
                                     const uint32_t *host, uint32_t threads,
-                                    struct twill_agreement *agreement, struct twill_error *error);
+                                    struct twill_oob_batch *batch, struct twill_error *error);
 twill_status twill_detector_conclude(struct twill_detector *detector, struct twill_error *error);
 /* Conclude a detector of ranks that are all on one host, in place of connect and conclude. */
 void twill_detector_conclude_alone(struct twill_detector *detector);

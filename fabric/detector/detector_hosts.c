@@ -366,11 +366,11 @@ void twill_hosts_opening_end(struct twill_detector *detector)
 }
 
 twill_status twill_hosts_offer(struct twill_detector *detector, const struct twill_oob *oob,
-                               size_t most, struct twill_agreement *agreement,
+                               size_t most, struct twill_oob_batch *batch,
                                struct twill_error *error)
 {
     struct twill_detector_opening *o = detector != NULL ? opening_create(oob, most) : NULL;
-    twill_agreement_add(agreement, o != NULL ? &o->own : NULL, o != NULL ? o->infos : NULL,
+    twill_oob_batch_add(batch, o != NULL ? &o->own : NULL, o != NULL ? o->infos : NULL,
                         sizeof(struct detector_peer_info));
     if (detector != NULL)
         detector->opening = o;
@@ -391,14 +391,14 @@ twill_status twill_hosts_offer(struct twill_detector *detector, const struct twi
 
 twill_status twill_detector_connect(struct twill_detector *detector, const struct twill_oob *oob,
                                     const uint32_t *host, uint32_t threads,
-                                    struct twill_agreement *agreement, struct twill_error *error)
+                                    struct twill_oob_batch *batch, struct twill_error *error)
 {
     struct twill_hosts *hosts = &detector->hosts;
     struct twill_detector_opening *o = detector->opening;
     uint64_t most = UINT64_MAX;
     o->patience_ns = twill_min(TWILL_HOST_SET_UP_NS, oob->timeout_ns / 4);
     o->brief.timeout_ns = 2 * o->patience_ns;
-    twill_agreement_add(agreement, &o->own_omitted, o->omitted, sizeof(o->own_omitted));
+    twill_oob_batch_add(batch, &o->own_omitted, o->omitted, sizeof(o->own_omitted));
     for (int r = 0; r < detector->size; r++) {
         detector->place[r].address[sizeof(detector->place[r].address) - 1] = '\0';
         twill_address_localise(detector->place[r].address, oob->address);

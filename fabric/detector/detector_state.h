@@ -158,7 +158,7 @@ int twill_detector_adopt(struct twill_detector *detector, uint32_t peer);
 void twill_hosts_close(struct twill_hosts *hosts);
 /* Listen for the other ranks of this host, and add what they need. */
 twill_status twill_hosts_offer(struct twill_detector *detector, const struct twill_oob *oob,
-                               size_t most, struct twill_agreement *agreement,
+                               size_t most, struct twill_oob_batch *batch,
                                struct twill_error *error);
 void twill_hosts_opening_end(struct twill_detector *detector);
 /* Check which connections between hosts have ended. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Agents: start ssh or another program that runs twillrun --server on a host, with pipes to it. */
-#include "fabric/launcher/agent.h"
+/* The way to a host: ssh or another --agent, which runs the host agent (twillrun --server) there,
+ * with pipes to it. */
+#include "fabric/launcher/front.h"
 #include "lib/base/times.h"
 
 #include <errno.h>
@@ -77,14 +78,14 @@ static _Noreturn void be_agent(const struct twill_options *options, const struct
     _exit(126);
 }
 
-bool twill_agent_start(struct twill_agent *agent, const struct twill_options *options,
+bool twill_agent_start(struct twill_front_host *host, const struct twill_options *options,
                        const struct twill_site *site, const sigset_t *mask)
 {
     int in[2] = {-1, -1}, out[2] = {-1, -1}, said[2] = {-1, -1};
-    agent->name = site->name;
-    agent->local = site->local;
-    agent->alive = site->ranks;
-    snprintf(agent->label, sizeof(agent->label), TWILL_COMPLAINT "host %s: ", site->name);
+    host->name = site->name;
+    host->local = site->local;
+    host->alive = site->ranks;
+    snprintf(host->label, sizeof(host->label), TWILL_COMPLAINT "host %s: ", site->name);
     if (pipe2(in, O_CLOEXEC) != 0 || pipe2(out, O_CLOEXEC) != 0 || pipe2(said, O_CLOEXEC) != 0) {
         twill_complain("host %s: pipe: %s", site->name, strerror(errno));
         for (int i = 0; i < 2; i++) {
@@ -95,41 +96,41 @@ bool twill_agent_start(struct twill_agent *agent, const struct twill_options *op
     }
     const int files[3] = {in[0], out[1], said[1]};
     fflush(NULL);
-    agent->pid = fork();
-    if (agent->pid == 0)
+    host->pid = fork();
+    if (host->pid == 0)
         be_agent(options, site, mask, files);
-    if (agent->pid < 0)
+    if (host->pid < 0)
         twill_complain("host %s: fork: %s", site->name, strerror(errno));
     for (int i = 0; i < 3; i++)
         close(files[i]);
     (void)fcntl(in[1], F_SETFL, O_NONBLOCK | O_WRONLY);
     (void)fcntl(out[0], F_SETFL, O_NONBLOCK);
     (void)fcntl(said[0], F_SETFL, O_NONBLOCK);
-    agent->pipe = (struct twill_pipe){.in = out[0], .out = in[1]};
-    agent->said = (struct twill_stream){
-        .from = said[0], .to = STDERR_FILENO, .label = agent->label, .relayed = true};
-    agent->state = TWILL_HOST_CALLED;
-    if (agent->pid > 0)
+    host->pipe = (struct twill_pipe){.in = out[0], .out = in[1]};
+    host->said = (struct twill_stream){
+        .from = said[0], .to = STDERR_FILENO, .label = host->label, .relayed = true};
+    host->state = TWILL_HOST_CALLED;
+    if (host->pid > 0)
         return true;
-    agent->pid = 0;
+    host->pid = 0;
     return false;
 }
 
-void twill_agent_receive(struct twill_agent *agent)
+void twill_agent_receive(struct twill_front_host *host)
 {
-    if (agent->said.from >= 0 && !twill_stream_move(&agent->said))
-        twill_stream_end(&agent->said);
+    if (host->said.from >= 0 && !twill_stream_move(&host->said))
+        twill_stream_end(&host->said);
 }
 
 /* Wait for the agent's end. Returns its wait status, or -1 if it does not end in time. */
-static int await_end(struct twill_agent *agent, uint64_t time_ns)
+static int await_end(struct twill_front_host *host, uint64_t time_ns)
 {
     int status;
     for (uint64_t deadline = twill_now() + time_ns;;) {
-        pid_t got = waitpid(agent->pid, &status, WNOHANG);
-        twill_agent_receive(agent);
-        if (got == agent->pid || (got < 0 && errno != EINTR)) {
-            agent->pid = 0;
+        pid_t got = waitpid(host->pid, &status, WNOHANG);
+        twill_agent_receive(host);
+        if (got == host->pid || (got < 0 && errno != EINTR)) {
+            host->pid = 0;
             return got < 0 ? 0 : status;
         }
         if (twill_now() >= deadline)
@@ -138,10 +139,10 @@ static int await_end(struct twill_agent *agent, uint64_t time_ns)
     }
 }
 
-void twill_agent_how(struct twill_agent *agent, const struct twill_options *options, char *text,
+void twill_agent_how(struct twill_front_host *host, const struct twill_options *options, char *text,
                      size_t bytes)
 {
-    int status = agent->pid > 0 ? await_end(agent, TWILL_AGENT_REAP_NS) : 0;
+    int status = host->pid > 0 ? await_end(host, TWILL_AGENT_REAP_NS) : 0;
     if (status < 0)
         snprintf(text, bytes, "its agent closed its output");
     else if (WIFSIGNALED(status))
@@ -154,16 +155,16 @@ void twill_agent_how(struct twill_agent *agent, const struct twill_options *opti
         snprintf(text, bytes, "its agent ended with status %d", WEXITSTATUS(status));
 }
 
-void twill_agent_end(struct twill_agent *agent, uint64_t time_ns)
+void twill_agent_end(struct twill_front_host *host, uint64_t time_ns)
 {
-    agent->state = TWILL_HOST_IDLE;
-    agent->alive = 0;
-    twill_pipe_close(&agent->pipe);
-    if (agent->pid > 0 && await_end(agent, time_ns) < 0) {
-        (void)kill(-agent->pid, SIGKILL);
-        (void)kill(agent->pid, SIGKILL); /* it may not have called setsid() yet */
-        (void)await_end(agent, TWILL_AGENT_REAP_NS);
+    host->state = TWILL_HOST_IDLE;
+    host->alive = 0;
+    twill_pipe_close(&host->pipe);
+    if (host->pid > 0 && await_end(host, time_ns) < 0) {
+        (void)kill(-host->pid, SIGKILL);
+        (void)kill(host->pid, SIGKILL); /* it may not have called setsid() yet */
+        (void)await_end(host, TWILL_AGENT_REAP_NS);
     }
-    twill_agent_receive(agent);
-    twill_stream_end(&agent->said);
+    twill_agent_receive(host);
+    twill_stream_end(&host->said);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* twillrun --elastic: this host's folder by which new processes and ranks find each other
- * (fabric/bootstrap/elastic_files.h). In a job on several hosts each server has such a folder. It
- * sends changes that matter elsewhere to the twillrun in front, which passes them on, and writes
+ * (fabric/bootstrap/elastic_files.h). In a job on several hosts each host agent has such a folder.
+ * It sends changes that matter elsewhere to the twillrun in front, which passes them on, and writes
  * those of other hosts into its own:
  *
  *     started          to all hosts

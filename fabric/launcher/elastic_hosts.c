@@ -12,7 +12,7 @@ int twill_front_alive(const struct twill_front *front)
 {
     int alive = 0;
     for (int i = 0; i < front->options->sites; i++)
-        alive += front->agent[i].alive;
+        alive += front->host[i].alive;
     return alive;
 }
 
@@ -20,7 +20,7 @@ static int count_waiting_hosts(const struct twill_front *front)
 {
     int waiting = 0;
     for (int i = 0; i < front->options->sites; i++)
-        waiting += front->agent[i].state == TWILL_HOST_RUNNING ? front->agent[i].waiting : 0;
+        waiting += front->host[i].state == TWILL_HOST_RUNNING ? front->host[i].waiting : 0;
     return waiting;
 }
 
@@ -46,13 +46,13 @@ uint64_t twill_front_question_deadline(const struct twill_front *front)
     if (question->asked_ns == 0 || front->ending)
         return UINT64_MAX;
     for (int i = 0; i < front->options->sites; i++) {
-        const struct twill_agent *agent = &front->agent[i];
-        if (agent->state != TWILL_HOST_RUNNING)
+        const struct twill_front_host *host = &front->host[i];
+        if (host->state != TWILL_HOST_RUNNING)
             continue;
-        if (agent->answered != question->number) /* while our output is full, nothing is read */
+        if (host->answered != question->number) /* while our output is full, nothing is read */
             until =
-                twill_max(until, twill_max(question->asked_ns, agent->heard_ns) + TWILL_REPORT_NS);
-        else if (agent->joining > 0)
+                twill_max(until, twill_max(question->asked_ns, host->heard_ns) + TWILL_REPORT_NS);
+        else if (host->joining > 0)
             until = twill_max(until, question->asked_ns + TWILL_JOINING_NS);
     }
     return until;
@@ -65,8 +65,8 @@ static enum twill_ranks_left find_ranks_left(struct twill_front *front)
     if (twill_question_ask(&front->elastic.question, twill_front_alive(front),
                            count_waiting_hosts(front)))
         for (int i = 0; i < front->options->sites; i++)
-            if (front->agent[i].state == TWILL_HOST_RUNNING)
-                twill_front_send(&front->agent[i], TWILL_FRAME_PROBE,
+            if (front->host[i].state == TWILL_HOST_RUNNING)
+                twill_front_send(&front->host[i], TWILL_FRAME_PROBE,
                                  front->elastic.question.number);
     return twill_question_answer(&front->elastic.question, twill_front_question_deadline(front));
 }
@@ -91,7 +91,7 @@ static int count_free(const struct twill_front *front, int site)
 {
     const struct twill_options *options = front->options;
     int free_places = options->site[site].slots;
-    if (front->agent[site].state != TWILL_HOST_RUNNING)
+    if (front->host[site].state != TWILL_HOST_RUNNING)
         return INT_MIN;
     for (int rank = 0; rank < options->most; rank++)
         free_places -= front->living[rank] && options->place[rank] == site;
@@ -102,7 +102,7 @@ static int count_free(const struct twill_front *front, int site)
 static int choose_site(const struct twill_front *front, int rank)
 {
     int own = front->options->place[rank], best = 0;
-    if (front->agent[own].state == TWILL_HOST_RUNNING)
+    if (front->host[own].state == TWILL_HOST_RUNNING)
         return own;
     for (int i = 1; i < front->options->sites; i++)
         if (count_free(front, i) > count_free(front, best))
@@ -119,13 +119,13 @@ static int start_again(struct twill_front *front, int rank)
         twill_complain("no host has a place for rank %d: the job goes on without it", rank);
         return -1;
     }
-    struct twill_agent *agent = &front->agent[site];
+    struct twill_front_host *host = &front->host[site];
     front->input = front->input && rank != 0; /* the first rank 0 had standard input */
     front->options->place[rank] = site;
     front->living[rank] = true;
-    agent->alive++;
-    (void)twill_pipe_put(&agent->pipe, TWILL_FRAME_REPLACE, (uint32_t)rank, 0, NULL, 0);
-    (void)twill_pipe_flush(&agent->pipe);
+    host->alive++;
+    (void)twill_pipe_put(&host->pipe, TWILL_FRAME_REPLACE, (uint32_t)rank, 0, NULL, 0);
+    (void)twill_pipe_flush(&host->pipe);
     return site;
 }
 
@@ -141,7 +141,7 @@ bool twill_front_outlives(struct twill_front *front, int rank, int code, const c
     int others = twill_front_alive(front), site = start_again(front, rank);
     if (site >= 0)
         twill_complain("%s; %d others go on; starting restart %u on %s", who, others,
-                       front->elastic.restarts.count, front->agent[site].name);
+                       front->elastic.restarts.count, front->host[site].name);
     return true;
 }
 
@@ -160,32 +160,32 @@ static void replace_undecided(struct twill_front *front)
         int site = front->finish_ns == 0 ? start_again(front, child->rank) : -1;
         if (site >= 0)
             twill_complain("starting rank %d again on %s (restart %u)", child->rank,
-                           front->agent[site].name, front->elastic.restarts.count);
+                           front->host[site].name, front->elastic.restarts.count);
     }
 }
 
-bool twill_front_outlives_host(struct twill_front *front, struct twill_agent *agent,
+bool twill_front_outlives_host(struct twill_front *front, struct twill_front_host *host,
                                const char *how)
 {
-    int lost = (int)(agent - front->agent);
+    int lost = (int)(host - front->host);
     char name[32];
-    agent->alive = 0;
-    agent->waiting = 0;
+    host->alive = 0;
+    host->waiting = 0;
     front->elastic.last_code = 1;
     front->elastic.question.asked_ns = 0; /* as in ended() */
     enum twill_ranks_left left = find_survivors(front);
     if (left == TWILL_LEFT_NONE)
         return false;
     if (left == TWILL_LEFT_SOME)
-        twill_complain("host %s: lost: %s; %d others go on", agent->name, how,
+        twill_complain("host %s: lost: %s; %d others go on", host->name, how,
                        twill_front_alive(front));
     else
         twill_complain("host %s: lost: %s; asking the others whether a rank of the job is left",
-                       agent->name, how);
-    twill_agent_end(agent, 0);
+                       host->name, how);
+    twill_agent_end(host, 0);
     int bytes = snprintf(name, sizeof(name), "ended.%d.0", lost) + 1;
     twill_front_pass(
-        front, agent,
+        front, host,
         &(struct twill_frame){
             .kind = TWILL_FRAME_FILE, .value = 1, .data = name, .bytes = (size_t)bytes});
     for (int rank = 0; rank < front->options->most; rank++)
@@ -197,12 +197,12 @@ bool twill_front_outlives_host(struct twill_front *front, struct twill_agent *ag
     return true;
 }
 
-/* Send a frame to all hosts whose servers start ranks. */
+/* Send a frame to all hosts whose agents start ranks. */
 static void send_all(struct twill_front *front, enum twill_frame_kind kind)
 {
     for (int i = 0; i < front->options->sites; i++)
-        if (front->agent[i].state >= TWILL_HOST_STARTING)
-            twill_front_send(&front->agent[i], kind, 0);
+        if (front->host[i].state >= TWILL_HOST_STARTING)
+            twill_front_send(&front->host[i], kind, 0);
 }
 
 void twill_front_check(struct twill_front *front)
@@ -227,4 +227,39 @@ void twill_front_check(struct twill_front *front)
         put_over_hosts(front);
         twill_front_end(front, front->options->grace_ns);
     }
+}
+
+/* --- the question whether a rank is left, also for one host ------------------------------------
+ */
+
+bool twill_question_ask(struct twill_left_question *question, int alive, int waiting)
+{
+    bool open = question->asked_ns != 0;
+    if (waiting < alive)
+        question->asked_ns = 0;
+    if (waiting < alive || open)
+        return false;
+    question->asked_ns = twill_now();
+    question->number++;
+    return true;
+}
+
+enum twill_ranks_left twill_question_answer(struct twill_left_question *question, uint64_t until)
+{
+    if (question->asked_ns == 0)
+        return TWILL_LEFT_SOME;
+    if (twill_now() < until)
+        return TWILL_LEFT_UNKNOWN;
+    question->asked_ns = 0;
+    return TWILL_LEFT_NONE;
+}
+
+struct twill_child *twill_undecided_next(struct twill_child *child, int children)
+{
+    for (int i = 0; i < children; i++)
+        if (child[i].undecided) {
+            child[i].undecided = false;
+            return &child[i];
+        }
+    return NULL;
 }

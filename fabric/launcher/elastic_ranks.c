@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* twillrun --elastic: when a rank fails, the others go on, and a new process takes its place. On
  * one host twillrun decides that here; with several hosts the twillrun in front does
- * (elastic_hosts.c), and a server only starts and ends processes. */
+ * (elastic_hosts.c), and a host agent only starts and ends processes. */
 #include "fabric/launcher/launcher.h"
 #include "lib/base/times.h"
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A job on several hosts: sends each host's server its ranks, starts them when all hosts are ready,
- * and decides when the job ends. */
+/* A job on several hosts: sends each host's agent its ranks, starts them when all hosts are ready,
+ * decides when the job ends, and gives up hosts that do not answer in time. */
 #include "fabric/launcher/front.h"
-#include "fabric/launcher/launcher.h"
 #include "lib/base/times.h"
 
 #include <errno.h>
@@ -16,10 +15,10 @@
 
 /* --- ends ------------------------------------------------------------------------------------ */
 
-void twill_front_send(struct twill_agent *agent, enum twill_frame_kind kind, uint32_t value)
+void twill_front_send(struct twill_front_host *host, enum twill_frame_kind kind, uint32_t value)
 {
-    (void)twill_pipe_put(&agent->pipe, kind, 0, value, NULL, 0);
-    (void)twill_pipe_flush(&agent->pipe);
+    (void)twill_pipe_put(&host->pipe, kind, 0, value, NULL, 0);
+    (void)twill_pipe_flush(&host->pipe);
 }
 
 void twill_front_end(struct twill_front *front, uint64_t grace_ns)
@@ -29,16 +28,16 @@ void twill_front_end(struct twill_front *front, uint64_t grace_ns)
     front->ending = true;
     front->end_ns = twill_now() + grace_ns + TWILL_TERM_NS + TWILL_REPORT_NS;
     for (int i = 0; i < front->options->sites; i++) {
-        struct twill_agent *agent = &front->agent[i];
-        if (agent->state >= TWILL_HOST_STARTING)
-            twill_front_send(agent, TWILL_FRAME_END, (uint32_t)(grace_ns / 1000000));
-        else if (agent->state != TWILL_HOST_IDLE)
-            twill_agent_end(agent, agent->state == TWILL_HOST_CALLED ? 0 : TWILL_AGENT_END_NS);
+        struct twill_front_host *host = &front->host[i];
+        if (host->state >= TWILL_HOST_STARTING)
+            twill_front_send(host, TWILL_FRAME_END, (uint32_t)(grace_ns / 1000000));
+        else if (host->state != TWILL_HOST_IDLE)
+            twill_agent_end(host, host->state == TWILL_HOST_CALLED ? 0 : TWILL_AGENT_END_NS);
     }
 }
 
-/* Wait for ranks that were sent SIGTERM; their servers kill what does not end. */
-static void await_agents(struct twill_front *front)
+/* Wait for ranks that were sent SIGTERM; their host agents kill what does not end. */
+static void await_hosts(struct twill_front *front)
 {
     uint64_t last_ns = twill_now() + front->options->grace_ns + TWILL_TERM_NS;
     front->stop_request.until_ns = last_ns;
@@ -55,19 +54,19 @@ bool twill_front_fail(struct twill_front *front, int code)
     return first;
 }
 
-void twill_front_lose(struct twill_front *front, struct twill_agent *agent, const char *why,
+void twill_front_lose(struct twill_front *front, struct twill_front_host *host, const char *why,
                       const char *how)
 {
-    if (!front->ending || agent->alive > 0)
-        twill_complain("host %s: %s%s", agent->name, why, how);
+    if (!front->ending || host->alive > 0)
+        twill_complain("host %s: %s%s", host->name, why, how);
     (void)twill_front_fail(front, 1);
-    /* A remote server ends without its agent; the local one must not die before its ranks. */
-    twill_agent_end(agent, agent->local ? TWILL_AGENT_END_NS : 0);
+    /* A remote host agent ends without ssh; the local one must not die before its ranks. */
+    twill_agent_end(host, host->local ? TWILL_AGENT_END_NS : 0);
     twill_front_end(front, front->options->grace_ns);
 }
 
 /* Handle the end of an agent's output before its host was done. */
-static void agent_lost(struct twill_front *front, struct twill_agent *agent)
+static void host_lost(struct twill_front *front, struct twill_front_host *host)
 {
     static const char *const during[] = {
         [TWILL_HOST_CALLED] = "no answer from a twillrun there: ",
@@ -77,28 +76,28 @@ static void agent_lost(struct twill_front *front, struct twill_agent *agent)
         [TWILL_HOST_RUNNING] = "lost: ",
     };
     char how[256];
-    twill_agent_how(agent, front->options, how, sizeof(how));
-    if (agent->state == TWILL_HOST_RUNNING && twill_front_outlives_host(front, agent, how))
+    twill_agent_how(host, front->options, how, sizeof(how));
+    if (host->state == TWILL_HOST_RUNNING && twill_front_outlives_host(front, host, how))
         return;
-    twill_front_lose(front, agent, during[agent->state], how);
+    twill_front_lose(front, host, during[host->state], how);
 }
 
 static int hosts_left(const struct twill_front *front)
 {
     int left = 0;
     for (int i = 0; i < front->options->sites; i++)
-        left += front->agent[i].state != TWILL_HOST_IDLE;
+        left += front->host[i].state != TWILL_HOST_IDLE;
     return left;
 }
 
 /* --- frames ---------------------------------------------------------------------------------- */
 
-static void broken(struct twill_front *front, struct twill_agent *agent)
+static void broken(struct twill_front *front, struct twill_front_host *host)
 {
-    twill_front_lose(front, agent, "received data that is not from twillrun", "");
+    twill_front_lose(front, host, "received data that is not from twillrun", "");
 }
 
-static void hello(struct twill_front *front, struct twill_agent *agent,
+static void hello(struct twill_front *front, struct twill_front_host *host,
                   const struct twill_frame *frame)
 {
     char version[96];
@@ -107,65 +106,64 @@ static void hello(struct twill_front *front, struct twill_agent *agent,
              frame->data, frame->value);
     if (strcmp(version, TWILL_VERSION_TEXT " (protocol " TWILL_QUOTE(TWILL_FRAME_PROTOCOL) ")") !=
         0) {
-        twill_front_lose(front, agent,
+        twill_front_lose(front, host,
                          "has another version of twillrun than " TWILL_VERSION_TEXT
                          " (protocol " TWILL_QUOTE(TWILL_FRAME_PROTOCOL) "): ",
                          version);
         return;
     }
-    char *job = twill_job_write(front->options, (int)(agent - front->agent), front->key, &bytes);
-    if (!job || !twill_pipe_put(&agent->pipe, TWILL_FRAME_JOB, 0, 0, job, bytes)) {
-        twill_front_lose(front, agent, "cannot be sent its part of the job", "");
+    char *job = twill_job_write(front->options, (int)(host - front->host), front->key, &bytes);
+    if (!job || !twill_pipe_put(&host->pipe, TWILL_FRAME_JOB, 0, 0, job, bytes)) {
+        twill_front_lose(front, host, "cannot be sent its part of the job", "");
     } else {
-        agent->state = TWILL_HOST_ANSWERED;
+        host->state = TWILL_HOST_ANSWERED;
     }
     free(job);
 }
 
 /* Start the ranks when all hosts are ready and the address of rank 0 is known. */
-static void ready(struct twill_front *front, struct twill_agent *agent,
+static void ready(struct twill_front *front, struct twill_front_host *host,
                   const struct twill_frame *frame)
 {
     if (frame->bytes > 0)
         snprintf(front->where, sizeof(front->where), "%.*s", (int)twill_min(frame->bytes, 79),
                  frame->data);
-    agent->state = TWILL_HOST_READY;
+    host->state = TWILL_HOST_READY;
     for (int i = 0; i < front->options->sites; i++)
-        if (front->agent[i].state == TWILL_HOST_CALLED ||
-            front->agent[i].state == TWILL_HOST_ANSWERED)
+        if (front->host[i].state == TWILL_HOST_CALLED ||
+            front->host[i].state == TWILL_HOST_ANSWERED)
             return;
     for (int i = 0; i < front->options->sites; i++)
-        if (front->agent[i].state == TWILL_HOST_READY) {
-            front->agent[i].state = TWILL_HOST_STARTING;
-            (void)twill_pipe_put(&front->agent[i].pipe, TWILL_FRAME_START, 0, 0, front->where,
+        if (front->host[i].state == TWILL_HOST_READY) {
+            front->host[i].state = TWILL_HOST_STARTING;
+            (void)twill_pipe_put(&front->host[i].pipe, TWILL_FRAME_START, 0, 0, front->where,
                                  strlen(front->where));
         }
 }
 
 /* Print why ranks are not bound for the first such host only. */
-static void agent_started(struct twill_front *front, struct twill_agent *agent,
-                          const struct twill_frame *frame)
+static void host_started(struct twill_front *front, struct twill_front_host *host,
+                         const struct twill_frame *frame)
 {
-    agent->state = TWILL_HOST_RUNNING;
+    host->state = TWILL_HOST_RUNNING;
     if (frame->bytes > 0 && !front->unbound)
-        twill_complain("host %s: %.*s", agent->name, (int)twill_min(frame->bytes, 255),
-                       frame->data);
+        twill_complain("host %s: %.*s", host->name, (int)twill_min(frame->bytes, 255), frame->data);
     front->unbound = front->unbound || frame->bytes > 0;
 }
 
-static void ended(struct twill_front *front, struct twill_agent *agent,
+static void ended(struct twill_front *front, struct twill_front_host *host,
                   const struct twill_frame *frame)
 {
     int code = (int)frame->value;
     char who[320 + TWILL_HOW_TEXT];
-    if (!front->living[frame->rank] || agent->alive == 0)
+    if (!front->living[frame->rank] || host->alive == 0)
         return; /* reported before */
-    agent->alive--;
+    host->alive--;
     front->living[frame->rank] = false;
     front->elastic.question.asked_ns = 0; /* answers to an older question came before this end */
     if (code == 0 && front->finish_ns == 0)
         front->finish_ns = twill_now();
-    snprintf(who, sizeof(who), "rank %u on %s %.*s", frame->rank, agent->name,
+    snprintf(who, sizeof(who), "rank %u on %s %.*s", frame->rank, host->name,
              (int)twill_min(frame->bytes, TWILL_HOW_TEXT), frame->data);
     if (code != 0 && !twill_front_outlives(front, (int)frame->rank, code, who) &&
         twill_front_fail(front, code)) {
@@ -187,85 +185,175 @@ static void output(struct twill_front *front, const struct twill_frame *frame)
 }
 
 /* Report whether this rank is on the host that sent the frame. */
-static bool agent_has_rank(const struct twill_front *front, const struct twill_agent *agent,
-                           uint32_t rank)
+static bool host_has_rank(const struct twill_front *front, const struct twill_front_host *host,
+                          uint32_t rank)
 {
     return rank < (uint32_t)twill_options_places(front->options) &&
-           front->options->place[rank] == (int)(agent - front->agent);
+           front->options->place[rank] == (int)(host - front->host);
 }
 
-/* Send a frame to all hosts whose servers start ranks, but one. */
-void twill_front_pass(struct twill_front *front, const struct twill_agent *but,
+/* Send a frame to all hosts whose agents start ranks, but one. */
+void twill_front_pass(struct twill_front *front, const struct twill_front_host *but,
                       const struct twill_frame *frame)
 {
     for (int i = 0; i < front->options->sites; i++)
-        if (front->agent[i].state >= TWILL_HOST_STARTING && &front->agent[i] != but)
-            (void)twill_pipe_put(&front->agent[i].pipe, frame->kind, frame->rank, frame->value,
+        if (front->host[i].state >= TWILL_HOST_STARTING && &front->host[i] != but)
+            (void)twill_pipe_put(&front->host[i].pipe, frame->kind, frame->rank, frame->value,
                                  frame->data, frame->bytes);
 }
 
-static void frame_take(struct twill_front *front, struct twill_agent *agent,
+static void frame_take(struct twill_front *front, struct twill_front_host *host,
                        const struct twill_frame *frame)
 {
-    enum twill_agent_state state = agent->state;
+    enum twill_host_state state = host->state;
     if (frame->kind == TWILL_FRAME_HELLO && state == TWILL_HOST_CALLED) {
-        hello(front, agent, frame);
+        hello(front, host, frame);
     } else if (frame->kind == TWILL_FRAME_READY && state == TWILL_HOST_ANSWERED) {
-        ready(front, agent, frame);
+        ready(front, host, frame);
     } else if (frame->kind == TWILL_FRAME_STARTED && state == TWILL_HOST_STARTING) {
-        agent_started(front, agent, frame);
-    } else if (frame->kind == TWILL_FRAME_OUTPUT && agent_has_rank(front, agent, frame->rank) &&
+        host_started(front, host, frame);
+    } else if (frame->kind == TWILL_FRAME_OUTPUT && host_has_rank(front, host, frame->rank) &&
                frame->value < 2) {
         output(front, frame);
     } else if (frame->kind == TWILL_FRAME_SAID && frame->bytes <= TWILL_SAID_TEXT) {
         twill_sayings_add(&front->sayings, (int)frame->rank, frame->data, frame->bytes);
     } else if (frame->kind == TWILL_FRAME_CREDIT && frame->value <= TWILL_INPUT_WINDOW) {
         front->window = (uint32_t)twill_min(front->window + frame->value, TWILL_INPUT_WINDOW);
-    } else if (frame->kind == TWILL_FRAME_ENDED && agent_has_rank(front, agent, frame->rank) &&
+    } else if (frame->kind == TWILL_FRAME_ENDED && host_has_rank(front, host, frame->rank) &&
                frame->value < 256 && state >= TWILL_HOST_STARTING) {
-        ended(front, agent, frame);
-    } else if (frame->kind == TWILL_FRAME_GONE && agent_has_rank(front, agent, frame->rank)) {
+        ended(front, host, frame);
+    } else if (frame->kind == TWILL_FRAME_GONE && host_has_rank(front, host, frame->rank)) {
         twill_front_pass(front, NULL, frame);
     } else if (frame->kind == TWILL_FRAME_FILE && state >= TWILL_HOST_STARTING) {
-        twill_front_pass(front, agent, frame);
+        twill_front_pass(front, host, frame);
         front->elastic.begun = front->elastic.begun || twill_frame_names(frame, "started");
     } else if (frame->kind == TWILL_FRAME_WAITING && frame->value <= TWILL_MAX_RANKS) {
-        agent->waiting = (int)frame->value;
-        agent->joining = (int)twill_min(frame->rank, frame->value);
+        host->waiting = (int)frame->value;
+        host->joining = (int)twill_min(frame->rank, frame->value);
         twill_front_check(front);
-    } else if (frame->kind == TWILL_FRAME_FAILED) { /* the server has printed the reason */
-        agent->alive = 0;
+    } else if (frame->kind == TWILL_FRAME_FAILED) { /* the host agent has printed the reason */
+        host->alive = 0;
         (void)twill_front_fail(front,
                                frame->value > 0 && frame->value < 256 ? (int)frame->value : 1);
         twill_front_end(front, 0);
     } else if (frame->kind == TWILL_FRAME_PROBE && state == TWILL_HOST_RUNNING) {
-        agent->answered = frame->value; /* receive_frames() has recorded the time */
+        host->answered = frame->value; /* receive_frames() has recorded the time */
         twill_front_check(front);
     } else if (frame->kind == TWILL_FRAME_DONE) {
-        agent->state = TWILL_HOST_IDLE; /* twill_front_run() waits for the agent at the end */
-        twill_pipe_close(&agent->pipe);
+        host->state = TWILL_HOST_IDLE; /* twill_front_run() waits for the agent at the end */
+        twill_pipe_close(&host->pipe);
     } else {
-        broken(front, agent);
+        broken(front, host);
     }
 }
 
-static void receive_frames(struct twill_front *front, struct twill_agent *agent)
+static void receive_frames(struct twill_front *front, struct twill_front_host *host)
 {
     struct twill_frame frame;
     int got = 1;
-    bool there = twill_pipe_fill(&agent->pipe);
-    agent->heard_ns = twill_now();
-    if (!agent->marked) {
-        got = twill_pipe_find_mark(&agent->pipe);
-        agent->marked = got > 0;
+    bool there = twill_pipe_fill(&host->pipe);
+    host->heard_ns = twill_now();
+    if (!host->marked) {
+        got = twill_pipe_find_mark(&host->pipe);
+        host->marked = got > 0;
     }
-    while (got > 0 && agent->state != TWILL_HOST_IDLE &&
-           (got = twill_pipe_next(&agent->pipe, &frame)) > 0)
-        frame_take(front, agent, &frame);
-    if (agent->state != TWILL_HOST_IDLE && got < 0)
-        broken(front, agent);
-    else if (agent->state != TWILL_HOST_IDLE && !there)
-        agent_lost(front, agent);
+    while (got > 0 && host->state != TWILL_HOST_IDLE &&
+           (got = twill_pipe_next(&host->pipe, &frame)) > 0)
+        frame_take(front, host, &frame);
+    if (host->state != TWILL_HOST_IDLE && got < 0)
+        broken(front, host);
+    else if (host->state != TWILL_HOST_IDLE && !there)
+        host_lost(front, host);
+}
+
+/* --- silence --------------------------------------------------------------------------------- */
+
+/* A host that stays silent is probed, and then given up. */
+
+/* Report whether nothing has arrived. While our own output is full, nothing is read. */
+static bool host_is_silent(const struct twill_front_host *host)
+{
+    struct pollfd one = {.fd = host->pipe.in, .events = POLLIN};
+    return poll(&one, 1, 0) <= 0;
+}
+
+/* Return since when a host has been silent that must answer, as a rank has ended with status 0. */
+static uint64_t silent_since(const struct twill_front *front, const struct twill_front_host *host)
+{
+    bool must = host->state == TWILL_HOST_RUNNING && front->finish_ns != 0 && !front->ending;
+    return must ? twill_max(front->finish_ns, host->heard_ns) : UINT64_MAX;
+}
+
+/* Return when to probe a silent host; UINT64_MAX: never, or it was probed. */
+static uint64_t probe_time(const struct twill_front *front, const struct twill_front_host *host)
+{
+    uint64_t since = silent_since(front, host), after_ns = front->options->timeout_ns / 2;
+    return since != UINT64_MAX && host->probed_ns < since ? since + after_ns : UINT64_MAX;
+}
+
+/* Return when to give up a host if it stays silent; UINT64_MAX: never, or not before a probe. */
+static uint64_t answer_deadline(const struct twill_front *front,
+                                const struct twill_front_host *host)
+{
+    uint64_t timeout_ns = front->options->timeout_ns;
+    if (front->ending && host->state != TWILL_HOST_IDLE)
+        return twill_max(front->end_ns, host->heard_ns + TWILL_REPORT_NS);
+    if (host->state == TWILL_HOST_IDLE || host->state == TWILL_HOST_READY)
+        return UINT64_MAX;
+    if (host->state < TWILL_HOST_RUNNING)
+        return front->start_ns + timeout_ns;
+    return host->probed_ns >= silent_since(front, host) ? host->probed_ns + timeout_ns / 2
+                                                        : UINT64_MAX;
+}
+
+/* Give up a silent host. If its ranks have ended, those of other hosts go on. */
+static void give_up_host(struct twill_front *front, struct twill_front_host *host)
+{
+    uint64_t after_ns = front->ending ? TWILL_REPORT_NS : front->options->timeout_ns;
+    const char *what = host->state == TWILL_HOST_CALLED ? "no answer from a twillrun there within "
+                                                        : "its ranks were not started within ";
+    const char *then = "";
+    char after[96];
+    if (front->ending || host->state == TWILL_HOST_RUNNING) {
+        what = "no answer about its ranks for ";
+        then = host->alive > 0 ? ": they may still be running"
+                               : " after their end: the rest of their output may be missing";
+    }
+    twill_print(after, sizeof(after), "%g s%s", (double)after_ns / 1e9, then);
+    if (host->alive > 0 || host->state < TWILL_HOST_RUNNING) {
+        twill_front_lose(front, host, what, after);
+        return;
+    }
+    twill_complain("host %s: %s%s", host->name, what, after);
+    front->cut = true;
+    twill_agent_end(host, host->local ? TWILL_AGENT_END_NS : 0);
+}
+
+static void check_silence(struct twill_front *front)
+{
+    uint64_t now = twill_now();
+    for (int i = 0; i < front->options->sites; i++) {
+        struct twill_front_host *host = &front->host[i];
+        if (host->state != TWILL_HOST_IDLE && !host_is_silent(host)) {
+            host->heard_ns = now;
+        } else if (now >= answer_deadline(front, host)) {
+            give_up_host(front, host);
+        } else if (now >= probe_time(front, host)) {
+            host->probed_ns = now;
+            twill_front_send(host, TWILL_FRAME_PROBE, front->elastic.question.number);
+        }
+    }
+    if (now >= twill_front_question_deadline(front))
+        twill_front_check(front);
+}
+
+static uint64_t silence_deadline(const struct twill_front *front)
+{
+    uint64_t until = twill_front_question_deadline(front);
+    for (int i = 0; i < front->options->sites; i++)
+        until = twill_min(until, twill_min(answer_deadline(front, &front->host[i]),
+                                           probe_time(front, &front->host[i])));
+    return until;
 }
 
 /* --- the loop -------------------------------------------------------------------------------- */
@@ -279,21 +367,21 @@ static void read_front_signals(struct twill_front *front)
             continue;
         front->stop_request.times += interrupt;
         for (int i = 0; i < front->options->sites; i++)
-            if (front->agent[i].state >= TWILL_HOST_STARTING)
-                twill_front_send(&front->agent[i], TWILL_FRAME_SIGNAL, info.ssi_signo);
-            else if (front->agent[i].state != TWILL_HOST_IDLE && info.ssi_signo != SIGUSR1 &&
+            if (front->host[i].state >= TWILL_HOST_STARTING)
+                twill_front_send(&front->host[i], TWILL_FRAME_SIGNAL, info.ssi_signo);
+            else if (front->host[i].state != TWILL_HOST_IDLE && info.ssi_signo != SIGUSR1 &&
                      info.ssi_signo != SIGUSR2 &&
                      twill_front_fail(front, 128 + (int)info.ssi_signo))
                 twill_front_end(front, 0);
-        if (info.ssi_signo == SIGTERM && !front->ending) /* servers kill their ranks themselves */
-            await_agents(front);
+        if (info.ssi_signo == SIGTERM && !front->ending) /* host agents kill their ranks */
+            await_hosts(front);
         else if (interrupt && front->stop_request.times > 1)
             twill_front_end(front, 0);
     }
 }
 
 /* Forward standard input to the host of rank 0. */
-static void forward_stdin(struct twill_front *front, struct twill_agent *root)
+static void forward_stdin(struct twill_front *front, struct twill_front_host *root)
 {
     char data[16384];
     ssize_t n = read(STDIN_FILENO, data, twill_min(sizeof(data), front->window));
@@ -308,8 +396,7 @@ static void forward_stdin(struct twill_front *front, struct twill_agent *root)
 static int time_left(const struct twill_front *front)
 {
     uint64_t now = twill_now();
-    uint64_t until =
-        twill_min(twill_front_next_deadline(front), twill_sayings_deadline(&front->sayings));
+    uint64_t until = twill_min(silence_deadline(front), twill_sayings_deadline(&front->sayings));
     if (front->stop_request.until_ns > now) /* output without a reader is dropped then */
         until = twill_min(until, front->stop_request.until_ns);
     if (until == UINT64_MAX)
@@ -318,20 +405,20 @@ static int time_left(const struct twill_front *front)
 }
 
 /* Fill polls for agents that are open: poll() takes at most RLIMIT_NOFILE entries. */
-static nfds_t fill_agent_polls(struct twill_front *front, nfds_t used)
+static nfds_t fill_host_polls(struct twill_front *front, nfds_t used)
 {
     /* Nothing reads our output: stop reading, so that hosts wait and memory is bounded. */
     bool full = twill_output_full(STDOUT_FILENO) || twill_output_full(STDERR_FILENO);
     for (int i = 0; i < front->options->sites; i++) {
-        struct twill_agent *agent = &front->agent[i];
-        bool waiting = twill_pipe_waiting(&agent->pipe) > 0;
-        agent->polls = NULL;
-        if (agent->pipe.in < 0 && agent->said.from < 0)
+        struct twill_front_host *host = &front->host[i];
+        bool waiting = twill_pipe_waiting(&host->pipe) > 0;
+        host->polls = NULL;
+        if (host->pipe.in < 0 && host->said.from < 0)
             continue;
-        agent->polls = front->polls + used;
-        agent->polls[0] = (struct pollfd){.fd = full ? -1 : agent->pipe.in, .events = POLLIN};
-        agent->polls[1] = (struct pollfd){.fd = waiting ? agent->pipe.out : -1, .events = POLLOUT};
-        agent->polls[2] = (struct pollfd){.fd = full ? -1 : agent->said.from, .events = POLLIN};
+        host->polls = front->polls + used;
+        host->polls[0] = (struct pollfd){.fd = full ? -1 : host->pipe.in, .events = POLLIN};
+        host->polls[1] = (struct pollfd){.fd = waiting ? host->pipe.out : -1, .events = POLLOUT};
+        host->polls[2] = (struct pollfd){.fd = full ? -1 : host->said.from, .events = POLLIN};
         used += 3;
     }
     return used;
@@ -339,30 +426,30 @@ static nfds_t fill_agent_polls(struct twill_front *front, nfds_t used)
 
 static bool front_turn(struct twill_front *front)
 {
-    struct twill_agent *root = &front->agent[front->options->place[0]];
+    struct twill_front_host *root = &front->host[front->options->place[0]];
     struct pollfd *polls = front->polls;
     bool reading = front->input && front->window > 0 && root->state == TWILL_HOST_RUNNING;
     polls[0] = (struct pollfd){.fd = front->signals, .events = POLLIN};
     polls[1] = (struct pollfd){.fd = reading ? STDIN_FILENO : -1, .events = POLLIN};
     twill_output_polls(polls + 2);
-    if (poll(polls, fill_agent_polls(front, FRONT_POLLS), time_left(front)) < 0)
+    if (poll(polls, fill_host_polls(front, FRONT_POLLS), time_left(front)) < 0)
         return errno == EINTR;
     for (int i = 0; i < front->options->sites; i++) {
-        struct twill_agent *agent = &front->agent[i];
-        if (!agent->polls)
+        struct twill_front_host *host = &front->host[i];
+        if (!host->polls)
             continue;
-        if (agent->polls[2].revents != 0)
-            twill_agent_receive(agent);
-        if (agent->polls[1].revents != 0)
-            (void)twill_pipe_flush(&agent->pipe); /* if it is closed, its output ends, too */
-        if (agent->polls[0].revents != 0 && agent->state != TWILL_HOST_IDLE)
-            receive_frames(front, agent);
+        if (host->polls[2].revents != 0)
+            twill_agent_receive(host);
+        if (host->polls[1].revents != 0)
+            (void)twill_pipe_flush(&host->pipe); /* if it is closed, its output ends, too */
+        if (host->polls[0].revents != 0 && host->state != TWILL_HOST_IDLE)
+            receive_frames(front, host);
     }
     if (polls[1].revents != 0 && root->state == TWILL_HOST_RUNNING)
         forward_stdin(front, root);
     if (polls[0].revents != 0)
         read_front_signals(front);
-    twill_front_check_silence(front);
+    check_silence(front);
     twill_sayings_print(&front->sayings, twill_now());
     twill_output_flush(&front->stop_request);
     return true;
@@ -371,19 +458,19 @@ static bool front_turn(struct twill_front *front)
 static bool open_front(struct twill_front *front)
 {
     const struct twill_options *options = front->options;
-    front->agent = calloc((size_t)options->sites, sizeof(*front->agent));
+    front->host = calloc((size_t)options->sites, sizeof(*front->host));
     size_t ranks = (size_t)twill_options_places(options);
     front->sayings.ranks = (int)ranks;
     front->child = calloc(ranks, sizeof(*front->child));
     front->living = calloc(ranks, sizeof(*front->living));
     front->polls = calloc(FRONT_POLLS + 3 * (size_t)options->sites, sizeof(*front->polls));
-    if (!front->agent || !front->child || !front->living || !front->polls) {
+    if (!front->host || !front->child || !front->living || !front->polls) {
         twill_complain("no memory for %zu ranks", ranks);
         return false;
     }
     for (int i = 0; i < options->sites; i++)
-        front->agent[i] =
-            (struct twill_agent){.pipe = {.in = -1, .out = -1}, .said = {.from = -1, .label = ""}};
+        front->host[i] = (struct twill_front_host){.pipe = {.in = -1, .out = -1},
+                                                   .said = {.from = -1, .label = ""}};
     for (int rank = 0; rank < (int)ranks; rank++) {
         twill_child_name(options, &front->child[rank], rank);
         front->living[rank] = true;
@@ -397,8 +484,8 @@ static void run_front(struct twill_front *front)
     front->start_ns = twill_now();
     for (int i = 0; i < options->sites && !front->failed; i++)
         if (twill_site_is_used(options, i) &&
-            !twill_agent_start(&front->agent[i], options, &options->site[i], &front->mask))
-            twill_front_lose(front, &front->agent[i], "cannot be reached", "");
+            !twill_agent_start(&front->host[i], options, &options->site[i], &front->mask))
+            twill_front_lose(front, &front->host[i], "cannot be reached", "");
     while (hosts_left(front) > 0)
         if (!front_turn(front)) {
             twill_complain("cannot wait for the hosts: %s", strerror(errno));
@@ -416,13 +503,13 @@ int twill_front_run(const struct twill_options *options)
         twill_sayings_print(&front.sayings, UINT64_MAX);
         code = front.code == 0 && front.cut ? 1 : front.code;
         for (int i = 0; i < options->sites; i++)
-            twill_agent_end(&front.agent[i], TWILL_AGENT_END_NS);
+            twill_agent_end(&front.host[i], TWILL_AGENT_END_NS);
         for (int i = 0; i < 2 * twill_options_places(options); i++)
             twill_stream_end(&front.child[i / 2].out[i % 2]);
         if (!twill_output_drain(&front.stop_request) && code == 0)
             code = 1;
     }
-    free(front.agent);
+    free(front.host);
     free(front.child);
     free(front.living);
     free(front.polls);

@@ -1,16 +1,45 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The twillrun in front of a job on several hosts: front.c, front_silence.c, elastic_hosts.c. */
+/* The twillrun in front of a job on several hosts: front.c, agent.c, elastic_hosts.c. */
 #ifndef TWILL_FRONT_H
 #define TWILL_FRONT_H
 
-#include "fabric/launcher/agent.h"
+#include "fabric/launcher/launcher.h"
+
+/* Progress of a host. */
+enum twill_host_state {
+    TWILL_HOST_IDLE,     /* no ranks there, or over */
+    TWILL_HOST_CALLED,   /* its agent was started */
+    TWILL_HOST_ANSWERED, /* its agent was sent the job */
+    TWILL_HOST_READY,    /* its agent can start the ranks */
+    TWILL_HOST_STARTING, /* its agent was told to start them */
+    TWILL_HOST_RUNNING,
+};
+
+/* A host of the job: its host agent, and the agent program (ssh) over which it is reached. An
+ * element of struct twill_front. */
+struct twill_front_host {
+    const char *name;
+    enum twill_host_state state;
+    int alive;                    /* ranks there that have not ended */
+    int waiting;                  /* --elastic: those of them that are not in the job yet */
+    int joining;                  /* those of these that have a handle */
+    uint32_t answered;            /* question (struct twill_front) whose answer came last */
+    pid_t pid;                    /* of the agent, which leads a session; 0: none */
+    bool local;                   /* this host: no program is between */
+    bool marked;                  /* TWILL_FRAME_MARK was received */
+    uint64_t heard_ns, probed_ns; /* when it last sent something, and was last sent a probe */
+    char label[300];
+    struct twill_pipe pipe;
+    struct twill_stream said; /* its standard error */
+    struct pollfd *polls;     /* its 3 entries in front->polls; NULL: all closed */
+};
 
 /* The job on several hosts. A local variable of twill_front_run(). */
 struct twill_front {
     const struct twill_options *options;
-    struct twill_agent *agent; /* [sites] */
-    struct twill_child *child; /* [places]: only their output, and whether they are undecided */
-    bool *living;              /* [places] ranks that have not ended */
+    struct twill_front_host *host; /* [sites] */
+    struct twill_child *child;     /* [places]: only their output, and whether they are undecided */
+    bool *living;                  /* [places] ranks that have not ended */
     struct pollfd *polls;
     char key[TWILL_JOB_TEXT], where[80]; /* TWILL_JOB; "address port" of rank 0, once known */
     sigset_t mask;
@@ -36,23 +65,30 @@ struct twill_front {
 
 /* --- front.c --- */
 /* Send a frame without data at once. */
-void twill_front_send(struct twill_agent *agent, enum twill_frame_kind kind, uint32_t value);
-/* Send a frame to all hosts whose servers start ranks, but one (NULL: none). */
-void twill_front_pass(struct twill_front *front, const struct twill_agent *but,
+void twill_front_send(struct twill_front_host *host, enum twill_frame_kind kind, uint32_t value);
+/* Send a frame to all hosts whose agents start ranks, but one (NULL: none). */
+void twill_front_pass(struct twill_front *front, const struct twill_front_host *but,
                       const struct twill_frame *frame);
 /* Record a failure. The first one decides the exit code; returns whether this is the first. */
 bool twill_front_fail(struct twill_front *front, int code);
 /* End all ranks. Hosts that were not told to start have none. */
 void twill_front_end(struct twill_front *front, uint64_t grace_ns);
 /* Give up a host, with a message, and end the job. */
-void twill_front_lose(struct twill_front *front, struct twill_agent *agent, const char *why,
+void twill_front_lose(struct twill_front *front, struct twill_front_host *host, const char *why,
                       const char *how);
 
-/* --- front_silence.c --- */
-/* Give up hosts that have not answered in time, and probe those that soon would be. */
-void twill_front_check_silence(struct twill_front *front);
-/* Return when twill_front_check_silence() has something to do; UINT64_MAX: never. */
-uint64_t twill_front_next_deadline(const struct twill_front *front);
+/* --- agent.c --- */
+/* Start the host agent through the agent program, or directly if it is this host. */
+bool twill_agent_start(struct twill_front_host *host, const struct twill_options *options,
+                       const struct twill_site *site, const sigset_t *mask);
+/* Print what the agent has written to standard error. */
+void twill_agent_receive(struct twill_front_host *host);
+/* Write how the agent ended, the end of a sentence. Waits for its end for up to a second. */
+void twill_agent_how(struct twill_front_host *host, const struct twill_options *options, char *text,
+                     size_t bytes);
+/* Close the pipes, on which the host agent ends, and wait for the agent; kill it if time_ns passes.
+ */
+void twill_agent_end(struct twill_front_host *host, uint64_t time_ns);
 
 /* --- elastic_hosts.c --- */
 int twill_front_alive(const struct twill_front *front);
@@ -63,7 +99,7 @@ bool twill_frame_names(const struct twill_frame *frame, const char *name);
 bool twill_front_outlives(struct twill_front *front, int rank, int code, const char *who);
 /* A host is lost. Report whether the others go on, with new processes on other hosts in place of
  * its ranks; the agent is ended then. */
-bool twill_front_outlives_host(struct twill_front *front, struct twill_agent *agent,
+bool twill_front_outlives_host(struct twill_front *front, struct twill_front_host *host,
                                const char *how);
 /* End what is left: hosts without ranks when all have ended, processes that wait to join a job that
  * has. Replace ranks that were undecided if a rank of the job is left. */

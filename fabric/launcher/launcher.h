@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* twillrun: starts the ranks of a job, supervises them, and exits with the code of the first that
  * failed. On one host it does so itself (struct twill_launch). With several hosts it starts a
- * server of its own program on each (front.c), which does the same there (server.c) and reports
- * through frames (pipe.h). One thread. */
+ * host agent, its own program, on each (front.c), which does the same there (host_agent.c) and
+ * reports through frames (pipe.h). One thread. */
 #ifndef TWILL_LAUNCHER_H
 #define TWILL_LAUNCHER_H
 
@@ -57,7 +57,7 @@ struct twill_program {
     char **words; /* with its arguments, NULL-terminated; part of the options' command */
 };
 
-/* The parsed command line, or what a server was sent. */
+/* The parsed command line, or what a host agent was sent. */
 struct twill_options {
     int ranks;
     int least, most; /* --elastic: ranks to go on with, ranks to keep; most 0: off */
@@ -154,7 +154,7 @@ struct twill_sayings {
 
 struct twill_cpus;
 
-/* The ranks of a job on this host. A local variable of run_local() or twill_server_run(). */
+/* The ranks of a job on this host. A local variable of run_local() or twill_host_agent_run(). */
 struct twill_launch {
     const struct twill_options *options;
     struct twill_child *child; /* [here], at first in the order of ranks */
@@ -177,10 +177,10 @@ struct twill_launch {
     int rank_socket[2];      /* see fabric/bootstrap/exit_notice.h: ours, and the ranks' */
     bool notified;           /* the exit notice was sent */
     uint64_t oom_kills;      /* that the kernel has counted and that were said */
-    struct twill_pipe *link; /* server: to the twillrun that started it; or NULL */
+    struct twill_pipe *link; /* host agent: to the twillrun that started it; or NULL */
     struct {
         int from, to; /* terminal that is forwarded to rank 0, or -1; and the pipe to that */
-        char *held;   /* server: [TWILL_INPUT_WINDOW] input on its way to rank 0 */
+        char *held;   /* host agent: [TWILL_INPUT_WINDOW] input on its way to rank 0 */
         size_t used;
         bool ended;
     } input;
@@ -322,7 +322,7 @@ void twill_elastic_apply(const struct twill_launch *launch, const struct twill_f
 /* Remove the files of processes that have ended, and of all of a process group. */
 void twill_elastic_forget(const struct twill_launch *launch, pid_t group);
 
-/* --- elastic_question.c: --elastic, whether a rank is left --- */
+/* --- elastic_hosts.c: --elastic, whether a rank is left --- */
 /* Ask whether a rank of the job is left, of `alive` processes of which `waiting` are not in it.
  * Returns whether this is a new question, which the hosts are to be sent: not if a rank is left, or
  * if an older question is open. */
@@ -344,12 +344,12 @@ bool twill_elastic_outlives(struct twill_launch *launch, struct twill_child *chi
                             const char *how);
 /* Start a new process as this rank in the place of a child that was reaped. */
 void twill_elastic_replace(struct twill_launch *launch, struct twill_child *child, int rank);
-/* Server: start a new process as this rank in any free place. */
+/* Host agent: start a new process as this rank in any free place. */
 void twill_elastic_start(struct twill_launch *launch, int rank);
 /* End all processes: they wait to join a job that has ended. */
 void twill_elastic_dismiss(struct twill_launch *launch);
 /* Processes have ended, or begun or ceased to wait: if only those that wait are left, end them,
- * else replace children that were undecided; a server reports how many wait. */
+ * else replace children that were undecided; a host agent reports how many wait. */
 void twill_elastic_check(struct twill_launch *launch);
 /* Return when to call twill_elastic_check() although nothing has changed; UINT64_MAX: never. */
 uint64_t twill_elastic_deadline(const struct twill_launch *launch);
@@ -370,13 +370,15 @@ void twill_sayings_print(struct twill_sayings *sayings, uint64_t now);
 /* Return when something is due; UINT64_MAX: nothing is there. */
 uint64_t twill_sayings_deadline(const struct twill_sayings *sayings);
 
-/* --- server.c: ranks of a job that a twillrun on another host runs --- */
-int twill_server_run(void);
-/* Fill the entries that a server polls besides its ranks, and handle their events. */
-#define TWILL_SERVER_POLLS 3
-void twill_server_polls(struct twill_launch *launch, struct pollfd polls[TWILL_SERVER_POLLS]);
-void twill_server_turn(struct twill_launch *launch, const struct pollfd polls[TWILL_SERVER_POLLS]);
-void twill_server_report(struct twill_launch *launch, int rank, int code, const char *how);
+/* --- host_agent.c: ranks of a job that a twillrun on another host runs --- */
+int twill_host_agent_run(void);
+/* Fill the entries that a host agent polls besides its ranks, and handle their events. */
+#define TWILL_HOST_AGENT_POLLS 3
+void twill_host_agent_polls(struct twill_launch *launch,
+                            struct pollfd polls[TWILL_HOST_AGENT_POLLS]);
+void twill_host_agent_turn(struct twill_launch *launch,
+                           const struct pollfd polls[TWILL_HOST_AGENT_POLLS]);
+void twill_host_agent_report(struct twill_launch *launch, int rank, int code, const char *how);
 
 /* --- front.c: a job on several hosts --- */
 int twill_front_run(const struct twill_options *options);
@@ -399,10 +401,10 @@ bool twill_stream_add(struct twill_stream *stream, const char *data, size_t byte
 /* Write the incomplete line and close the stream. */
 void twill_stream_end(struct twill_stream *stream);
 
-/* What a server of twillrun is sent: a job and the ranks of its host. It goes over the standard
+/* What a host agent is sent: a job and the ranks of its host. It goes over the standard
  * input of an agent, as other users can read command lines. */
 
-/* A job, as one host's server parses it. Strings point into bytes. */
+/* A job, as one host's agent parses it. Strings point into bytes. */
 struct twill_host_job {
     struct twill_options options; /* ranks, elastic, bind, report, assignments, command */
     const char *key;              /* TWILL_JOB */

@@ -301,7 +301,7 @@ static int next_option(int argc, char **argv)
         {"map-by", required_argument, NULL, 'M'},
         {"check", no_argument, NULL, 'C'},
         {"json", optional_argument, NULL, 'J'},
-        {"server", no_argument, NULL, 'S'}, /* internal: started on other hosts */
+        {"server", no_argument, NULL, 'S'}, /* internal: the host agent */
         {"help", no_argument, NULL, 'h'},
         {"version", no_argument, NULL, 'V'},
         {NULL, 0, NULL, 0},

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Frames between twillrun and its servers on other hosts, over the pipes of an agent (ssh). */
+/* Frames between twillrun and its host agents, over the pipes of ssh or another --agent. */
 #ifndef TWILL_PIPE_H
 #define TWILL_PIPE_H
 
@@ -7,7 +7,7 @@
 
 /* Version of the protocol. Only twillruns of one version talk to each other. */
 #define TWILL_FRAME_PROTOCOL 6
-/* Written by a server before its first frame; what an agent printed before it is skipped. */
+/* Written by a host agent before its first frame; what ssh printed before it is skipped. */
 #define TWILL_FRAME_MARK       "\ntwillrun-server:\n"
 #define TWILL_FRAME_MOST       (64u * 1024) /* bytes of a frame other than a job */
 #define TWILL_FRAME_MOST_JOB   (16u << 20)
@@ -17,7 +17,7 @@
 
 /* Kind of a frame; comments name its value and data. */
 enum twill_frame_kind {
-    /* from a server */
+    /* from a host agent */
     TWILL_FRAME_HELLO = 1, /* value: protocol; data: version of twill */
     TWILL_FRAME_READY,     /* from rank 0's host: "address port" of its listener; others: empty */
     TWILL_FRAME_STARTED,   /* why ranks are not bound, or empty */
@@ -26,26 +26,26 @@ enum twill_frame_kind {
     TWILL_FRAME_ENDED,     /* of a rank; value: its exit code; data: how it ended */
     TWILL_FRAME_FAILED,    /* value: exit code; the reason is on standard error */
     TWILL_FRAME_DONE,      /* the last frame */
-    /* to a server */
+    /* to a host agent */
     TWILL_FRAME_JOB,    /* launcher_job.c */
     TWILL_FRAME_START,  /* "address port" of rank 0 */
     TWILL_FRAME_INPUT,  /* standard input; empty: its end */
     TWILL_FRAME_SIGNAL, /* value: number */
     TWILL_FRAME_END,    /* value: milliseconds of grace */
     /* both ways */
-    TWILL_FRAME_GONE, /* exit notice of a rank for those in twill_init; forwarded to all servers */
-    /* --elastic, from a server */
+    TWILL_FRAME_GONE, /* exit notice of a rank for those in twill_init; forwarded to all hosts */
+    /* --elastic, from a host agent */
     TWILL_FRAME_WAITING, /* value: ranks there that are not in the job yet; rank: how many of these
                             have a handle, and may be in it at any moment */
-    /* --elastic, to a server */
+    /* --elastic, to a host agent */
     TWILL_FRAME_REPLACE, /* start a new process as this rank */
     TWILL_FRAME_DISMISS, /* if all ranks there wait to join, end them: the job has ended */
     /* --elastic, both ways */
     TWILL_FRAME_FILE,  /* a file was written (value 1) or removed (0): elastic_folder.c; data: name,
-                          0, contents; passed on to the other servers */
-    TWILL_FRAME_PROBE, /* to a server, which sends it back: it still handles frames, and has
+                          0, contents; passed on to the other hosts */
+    TWILL_FRAME_PROBE, /* to a host agent, which sends it back: it still handles frames, and has
                           reported what has happened there before */
-    /* from a server */
+    /* from a host agent */
     TWILL_FRAME_SAID, /* by the library in a rank: a line for sayings.c */
     TWILL_FRAME_KINDS
 };

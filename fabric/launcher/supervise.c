@@ -124,7 +124,7 @@ static void child_ended(struct twill_launch *launch, struct twill_child *child,
     if (launch->elastic.folder[0])
         twill_elastic_check(launch);
     if (launch->link) /* the front decides what follows */
-        twill_server_report(launch, child->rank, code, how);
+        twill_host_agent_report(launch, child->rank, code, how);
 }
 
 /* Report whether it has ended, and how. Does not reap it. */
@@ -218,9 +218,9 @@ static struct pollfd relay_poll(const struct twill_launch *launch)
 }
 
 /* Before two for each rank: signals, terminal, rank socket, the folder of --elastic, twillrun's
- * output, a server's. */
+ * output, a host agent's. */
 #define OWN_POLLS   4
-#define OTHER_POLLS (OWN_POLLS + TWILL_OUTPUTS + TWILL_SERVER_POLLS)
+#define OTHER_POLLS (OWN_POLLS + TWILL_OUTPUTS + TWILL_HOST_AGENT_POLLS)
 
 /* Fill polls for open streams in order: poll() takes at most RLIMIT_NOFILE entries. */
 static nfds_t fill_launch_polls(const struct twill_launch *launch, struct pollfd *polls)
@@ -269,12 +269,12 @@ static bool launch_turn(struct twill_launch *launch, struct pollfd *polls)
     polls[2] = (struct pollfd){.fd = launch->rank_socket[0], .events = POLLIN};
     polls[3] = (struct pollfd){.fd = launch->elastic.watch, .events = POLLIN};
     twill_output_polls(polls + OWN_POLLS);
-    twill_server_polls(launch, polls + OWN_POLLS + TWILL_OUTPUTS);
+    twill_host_agent_polls(launch, polls + OWN_POLLS + TWILL_OUTPUTS);
     nfds_t streams = fill_launch_polls(launch, polls + OTHER_POLLS);
     if (poll(polls, OTHER_POLLS + streams, timeout) < 0)
         return errno == EINTR;
     read_output(launch, polls + OTHER_POLLS, streams);
-    twill_server_turn(launch, polls + OWN_POLLS + TWILL_OUTPUTS);
+    twill_host_agent_turn(launch, polls + OWN_POLLS + TWILL_OUTPUTS);
     if (polls[3].revents != 0)
         twill_elastic_receive(launch);
     if (polls[2].revents != 0)

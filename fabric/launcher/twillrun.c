@@ -182,7 +182,7 @@ int twill_launch_start(struct twill_launch *launch)
         if (i == 0) /* rank 0 is the first, if it is on this host */
             close_handed_over(launch);
     }
-    if (!launch->link && launch->unbound[0] != '\0') /* a server reports it in a frame */
+    if (!launch->link && launch->unbound[0] != '\0') /* a host agent reports it in a frame */
         twill_complain("%s", launch->unbound);
     close(launch->rank_socket[1]); /* else the ranks' last close would not be seen */
     launch->rank_socket[1] = -1;
@@ -240,12 +240,12 @@ int main(int argc, char **argv)
         int only = options.sites > 0 ? twill_sites_only(&options) : -1;
         if (options.check)
             return twill_check_run(&options);
-        if (!options.serve) { /* a server gets its options from the job */
+        if (!options.serve) { /* a host agent gets its options from the job */
             twill_output_open();
             twill_files_allow(&options);
         }
         if (options.serve)
-            code = twill_server_run();
+            code = twill_host_agent_run();
         else if (options.sites == 0 || (only >= 0 && options.site[only].local))
             code = run_local(&options);
         else

@@ -33,16 +33,17 @@ twill_status twill_rails_check(const struct twill_transport_ops *ops,
                                const struct twill_transport_params *params,
                                struct twill_error *error);
 
-/* The agreement on the rails, from what each rank has and what the user requests: offer, exchange,
- * conclude. Offer adds its part also if it fails, then *opening is NULL. Conclude returns the
- * choice for the transport's entry in the context (params->common), where twill_rails_open() finds
- * it; the result is the same on all ranks, errors included. End frees an opening; NULL is allowed.
+/* How the ranks settle on the rails, from what each has and what the user requests: offer,
+ * exchange, conclude. Offer adds its part also if it fails, then *opening is NULL. Conclude returns
+ * the choice for the transport's entry in the context (params->common), where twill_rails_open()
+ * finds it; the result is the same on all ranks, errors included. End frees an opening; NULL is
+ * allowed.
  */
 struct twill_rails_opening;
 twill_status twill_rails_offer(struct twill_rails_opening **opening,
                                const struct twill_transport_ops *ops,
                                const struct twill_transport_params *params,
-                               struct twill_agreement *agreement, struct twill_error *error);
+                               struct twill_oob_batch *batch, struct twill_error *error);
 twill_status twill_rails_conclude(const struct twill_rails_opening *opening,
                                   const struct twill_transport_params *params,
                                   struct twill_rails_choice **choice, struct twill_error *error);

@@ -5,7 +5,7 @@
  * By default (auto) only rails that are certain to help are used: real devices, up, as near and as
  * fast as the best, and present on every rank. That excludes a slower management network; and of
  * several interfaces in one IP network the kernel would use only one. */
-#include "fabric/bootstrap/agreement.h"
+#include "fabric/bootstrap/oob_batch.h"
 #include "fabric/rails/rails.h"
 #include "lib/base/plural.h"
 
@@ -190,7 +190,7 @@ static void fill_info(struct own_rails *own, twill_status status, const struct t
     }
 }
 
-/* --- agreement of all ranks ------------------------------------------------------------------ */
+/* --- settling with all ranks ------------------------------------------------------------------ */
 
 static twill_status check_rails(const struct twill_rails_info *infos, uint32_t ranks,
                                 struct twill_error *error)
@@ -337,14 +337,14 @@ static void describe_taken(struct twill_rails_choice *choice, const struct twill
 twill_status twill_rails_offer(struct twill_rails_opening **opening,
                                const struct twill_transport_ops *ops,
                                const struct twill_transport_params *params,
-                               struct twill_agreement *agreement, struct twill_error *error)
+                               struct twill_oob_batch *batch, struct twill_error *error)
 {
     struct twill_rails_opening *made = calloc(1, sizeof(*made));
     if (made != NULL)
         made->all = calloc((size_t)params->oob->size, sizeof(*made->all));
     bool fine = made != NULL && made->all != NULL;
     *opening = fine ? made : NULL;
-    twill_agreement_add(agreement, fine ? &made->own.info : NULL, fine ? made->all : NULL,
+    twill_oob_batch_add(batch, fine ? &made->own.info : NULL, fine ? made->all : NULL,
                         sizeof(struct twill_rails_info));
     if (!fine) {
         free(made);
@@ -495,10 +495,10 @@ static twill_status choose_rails(struct twill_rails_choice **choice,
                                  const struct twill_transport_params *params,
                                  struct twill_error *error)
 {
-    struct twill_agreement agreement = {.oob = params->oob};
+    struct twill_oob_batch batch = {.oob = params->oob};
     struct twill_rails_opening *opening;
-    twill_status status = twill_rails_offer(&opening, ops, params, &agreement, error);
-    status = twill_agreement_exchange(&agreement, status, error);
+    twill_status status = twill_rails_offer(&opening, ops, params, &batch, error);
+    status = twill_oob_batch_exchange(&batch, status, error);
     if (status == TWILL_OK)
         status = twill_rails_conclude(opening, params, choice, error);
     twill_rails_opening_end(opening);

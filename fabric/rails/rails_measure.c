@@ -5,7 +5,7 @@
  *
  * The first rank of each node sends to that of the next node and receives from that of the one
  * before, over one rail after the other, all nodes at the same time. The slowest node counts. */
-#include "fabric/bootstrap/agreement.h"
+#include "fabric/bootstrap/oob_batch.h"
 #include "fabric/rails/rails.h"
 #include "fabric/transports.h"
 #include "lib/base/rest.h"
@@ -133,15 +133,15 @@ twill_status twill_rails_measure(struct twill_rails_choice *choice,
                                  const struct twill_transport_params *params,
                                  struct twill_error *error)
 {
-    struct twill_agreement agreement = {.oob = params->oob};
+    struct twill_oob_batch batch = {.oob = params->oob};
     size_t size = (size_t)params->oob->size;
     uint32_t own[TWILL_RAILS_MOST] = {0}, least[TWILL_RAILS_MOST], weight[TWILL_RAILS_MOST];
     uint32_t(*all)[TWILL_RAILS_MOST] = calloc(size, sizeof(*all));
-    twill_agreement_add(&agreement, own, all, sizeof(own));
+    twill_oob_batch_add(&batch, own, all, sizeof(own));
     twill_status status =
         all == NULL ? TWILL_FAIL(error, TWILL_ERR_MEMORY, "rails: no memory for %zu ranks", size)
                     : measure_all(rail, choice->count, params, own, error);
-    status = twill_agreement_exchange(&agreement, status, error);
+    status = twill_oob_batch_exchange(&batch, status, error);
     for (uint32_t k = 0; status == TWILL_OK && k < choice->count; k++) {
         least[k] = UINT32_MAX;
         for (size_t r = 0; r < size; r++)

@@ -538,13 +538,13 @@ const char *twill_fd_passing_phase_text(int32_t phase)
 }
 
 void twill_fd_passing_suspect(const struct twill_fd_passing *fd_passing,
-                              struct twill_agreement *agreement)
+                              struct twill_oob_batch *batch)
 {
     if (fd_passing->lost == UINT32_MAX)
         return;
     const uint32_t *job = fd_passing->oob->job;
-    twill_agreement_suspect(
-        agreement, fd_passing->late ? TWILL_ERR_TIMEOUT : TWILL_ERR_PEER,
+    twill_oob_batch_suspect(
+        batch, fd_passing->late ? TWILL_ERR_TIMEOUT : TWILL_ERR_PEER,
         "%s lost %s while memory was being shared (%s)",
         TWILL_RANK_NAME(job, fd_passing->oob->rank), TWILL_RANK_NAME(job, fd_passing->lost),
         fd_passing->late ? twill_fd_passing_phase_text((int32_t)fd_passing->phase)

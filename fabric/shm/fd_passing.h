@@ -4,7 +4,7 @@
 #ifndef TWILL_FD_PASSING_H
 #define TWILL_FD_PASSING_H
 
-#include "fabric/bootstrap/agreement.h"
+#include "fabric/bootstrap/oob_batch.h"
 
 /* Why memory cannot be shared: a result, not an error. Sent between ranks. Of several ranks' causes
  * the first counts, but LOST and REFUSED, in this order, only if no rank has a later one: a rank
@@ -82,9 +82,9 @@ enum twill_share_cause twill_fd_passing_exchange(struct twill_fd_passing *fd_pas
 /* Return the text for a message; never NULL. */
 const char *twill_share_cause_text(int32_t cause);
 const char *twill_fd_passing_phase_text(int32_t phase);
-/* If a peer was lost, tell the agreement that follows. */
+/* If a peer was lost, note that for the exchange that follows. */
 void twill_fd_passing_suspect(const struct twill_fd_passing *fd_passing,
-                              struct twill_agreement *agreement);
+                              struct twill_oob_batch *batch);
 /* Close the sockets. */
 void twill_fd_passing_close(struct twill_fd_passing *fd_passing);
 

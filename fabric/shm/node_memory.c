@@ -114,11 +114,11 @@ static void populate(void *at, const struct twill_layout_line *layout)
 }
 
 twill_status twill_node_offer(struct twill_node **node, struct twill_oob *oob,
-                              struct twill_agreement *agreement, struct twill_error *error)
+                              struct twill_oob_batch *batch, struct twill_error *error)
 {
     struct twill_node *made = calloc(1, sizeof(*made));
     twill_status status =
-        twill_shm_region_offer(made != NULL ? &made->region : NULL, oob, agreement, error);
+        twill_shm_region_offer(made != NULL ? &made->region : NULL, oob, batch, error);
     size_t bytes = ((size_t)oob->size + 1) * sizeof(*made->layout);
     *node = made;
     if (made != NULL)
@@ -147,17 +147,17 @@ size_t twill_node_mapped_bytes(size_t shared_bytes, size_t pair_bytes, uint32_t 
 twill_status twill_node_attach(struct twill_node *node, const struct twill_oob *oob,
                                const uint32_t *label, size_t shared_bytes, size_t pair_bytes,
                                const struct twill_shm_region_placer *placer,
-                               struct twill_agreement *agreement, struct twill_error *error)
+                               struct twill_oob_batch *batch, struct twill_error *error)
 {
     struct twill_layout_line *layout = &node->layout[oob->size];
-    twill_agreement_add(agreement, layout, node->layout, sizeof(*layout));
+    twill_oob_batch_add(batch, layout, node->layout, sizeof(*layout));
     *layout = layout_of(twill_round_up(shared_bytes, TWILL_CACHE_LINE), pair_bytes);
     node->shared_bytes = layout->shared_bytes;
     node->pair_bytes = pair_bytes;
     node->trace_at = trace_offset(layout);
     TWILL_TRY(error, twill_shm_region_attach(
                          node->region, label, node->trace_at + page_round(TWILL_NODE_TRACE_BYTES),
-                         pair_bytes, TWILL_MAPPING_COMM, NULL, placer, agreement, error));
+                         pair_bytes, TWILL_MAPPING_COMM, NULL, placer, batch, error));
     /* Own memory before that of others: pages are placed where they are first touched. */
     unsigned char *own = twill_shm_region_at(node->region, (uint32_t)oob->rank);
     populate(own, layout);

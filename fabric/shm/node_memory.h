@@ -18,7 +18,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-struct twill_agreement;
+struct twill_oob_batch;
 struct twill_oob;
 struct twill_shm_region;
 struct twill_shm_region_placer;
@@ -177,11 +177,11 @@ struct twill_node {
  * with each rank; placer: for this rank's memory, or NULL. twill_node_conclude() changes label[]
  * and sets *why where ranks cannot share memory. */
 twill_status twill_node_offer(struct twill_node **node, struct twill_oob *oob,
-                              struct twill_agreement *agreement, struct twill_error *error);
+                              struct twill_oob_batch *batch, struct twill_error *error);
 twill_status twill_node_attach(struct twill_node *node, const struct twill_oob *oob,
                                const uint32_t *label, size_t shared_bytes, size_t pair_bytes,
                                const struct twill_shm_region_placer *placer,
-                               struct twill_agreement *agreement, struct twill_error *error);
+                               struct twill_oob_batch *batch, struct twill_error *error);
 twill_status twill_node_conclude(struct twill_node *node, const struct twill_oob *oob,
                                  uint32_t *label, const char **why, struct twill_error *error);
 void twill_node_close(struct twill_node *node);

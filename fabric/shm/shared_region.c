@@ -288,7 +288,7 @@ static twill_status share_files(struct share *share, enum twill_share_cause *cau
     return TWILL_OK;
 }
 
-/* --- agreement ------------------------------------------------------------------------------- */
+/* --- the two exchanges ----------------------------------------------------------------------- */
 static void find_first(uint32_t *first, const uint32_t *label, uint32_t size)
 {
     for (uint32_t r = 0; r < size; r++) {
@@ -507,14 +507,14 @@ static struct twill_shm_region *region_create(struct twill_oob *oob)
 }
 
 twill_status twill_shm_region_offer(struct twill_shm_region **made, struct twill_oob *oob,
-                                    struct twill_agreement *agreement, struct twill_error *error)
+                                    struct twill_oob_batch *batch, struct twill_error *error)
 {
     struct twill_shm_region *region = made != NULL ? region_create(oob) : NULL;
     struct share *share = region != NULL ? region->share : NULL;
     if (made != NULL)
         *made = region;
     struct share_info *own = share != NULL ? &share->own_info : NULL;
-    twill_agreement_add(agreement, own, share != NULL ? share->info : NULL, sizeof(*own));
+    twill_oob_batch_add(batch, own, share != NULL ? share->info : NULL, sizeof(*own));
     if (share == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "%s: no memory to share among %d ranks",
                           TWILL_RANK_NAME(oob->job, oob->rank), oob->size);
@@ -559,17 +559,17 @@ twill_status twill_shm_region_attach(struct twill_shm_region *region, const uint
                                      size_t bytes, size_t pair_bytes, const char *name,
                                      const struct twill_shm_region_given *given,
                                      const struct twill_shm_region_placer *placer,
-                                     struct twill_agreement *agreement, struct twill_error *error)
+                                     struct twill_oob_batch *batch, struct twill_error *error)
 {
     struct share *share = region->share;
-    twill_agreement_add(agreement, &share->own_result, share->result, sizeof(share->own_result));
+    twill_oob_batch_add(batch, &share->own_result, share->result, sizeof(share->own_result));
     if (placer != NULL)
         region->placer = *placer;
     group_ranks(share, label);
     size_memory(share, bytes, pair_bytes);
     twill_status status = attach(share, name, given, error);
     twill_fd_passing_close(&share->fd_passing); /* if this rank gives up, no other waits for it */
-    twill_fd_passing_suspect(&share->fd_passing, agreement);
+    twill_fd_passing_suspect(&share->fd_passing, batch);
     return status;
 }
 

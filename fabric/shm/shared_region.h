@@ -8,7 +8,7 @@
 
 #include "lib/base/base.h"
 
-struct twill_agreement;
+struct twill_oob_batch;
 struct twill_mapping;
 struct twill_oob;
 struct twill_shm_region; /* this rank's memory, and its mappings of the others' */
@@ -32,7 +32,7 @@ struct twill_shm_region_given {
     size_t token_at; /* offset where this caller may write 8 bytes */
 };
 
-/* A region is opened in three steps around two exchanges (fabric/bootstrap/agreement.h), collective
+/* A region is opened in three steps around two exchanges (fabric/bootstrap/oob_batch.h), collective
  * over `oob`:
  *
  *   offer      listen for descriptors         exchange: host, name of the listener
@@ -42,7 +42,7 @@ struct twill_shm_region_given {
  * offer: `oob` stays valid until the region is concluded. On failure *region is NULL. `region`
  * NULL: this rank has failed already, and adds an empty part. */
 twill_status twill_shm_region_offer(struct twill_shm_region **region, struct twill_oob *oob,
-                                    struct twill_agreement *agreement, struct twill_error *error);
+                                    struct twill_oob_batch *batch, struct twill_error *error);
 /* Share `bytes` of zeroed memory (sparse: an untouched page costs nothing) among the ranks whose
  * label[] equals this rank's, and `pair_bytes` more of it with each of them, which no third one
  * maps. label has oob->size entries. `name` is the memory's in
@@ -52,7 +52,7 @@ twill_status twill_shm_region_attach(struct twill_shm_region *region, const uint
                                      size_t bytes, size_t pair_bytes, const char *name,
                                      const struct twill_shm_region_given *given,
                                      const struct twill_shm_region_placer *placer,
-                                     struct twill_agreement *agreement, struct twill_error *error);
+                                     struct twill_oob_batch *batch, struct twill_error *error);
 /* If the ranks of a label cannot share (containers, namespaces), each of them becomes alone:
  * label[r] becomes unique for it, every other label becomes the lowest rank that has it, and *why
  * gives the reason, all equally on every rank; the text belongs to the region. Else *why is NULL.

@@ -195,12 +195,12 @@ bool twill_single_copy_applies(const struct twill_world *world, enum twill_singl
 twill_status twill_single_copy_offer(struct twill_single_copy **single_copy, uint32_t me,
                                      const struct twill_world *world,
                                      enum twill_single_copy_kind setting,
-                                     struct twill_agreement *agreement, struct twill_error *error)
+                                     struct twill_oob_batch *batch, struct twill_error *error)
 {
     struct twill_single_copy *made = single_copy_new(world->node_size[world->node[me]]);
     struct negotiation *negotiation = made != NULL ? negotiation_create(world->size) : NULL;
     struct twill_single_copy_info *own = negotiation != NULL ? &negotiation->own_info : NULL;
-    twill_agreement_add(agreement, own, own != NULL ? negotiation->info : NULL, sizeof(*own));
+    twill_oob_batch_add(batch, own, own != NULL ? negotiation->info : NULL, sizeof(*own));
     *single_copy = made;
     if (own == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "no memory for the peer info of %u ranks",
@@ -214,12 +214,12 @@ twill_status twill_single_copy_offer(struct twill_single_copy **single_copy, uin
 }
 
 void twill_single_copy_probe(struct twill_single_copy *single_copy, uint32_t me,
-                             const struct twill_world *world, struct twill_agreement *agreement)
+                             const struct twill_world *world, struct twill_oob_batch *batch)
 {
     struct negotiation *negotiation = single_copy->negotiation;
     for (unsigned w = 0; w < METHODS; w++)
         try_method(single_copy, w, world, me, negotiation->info, &negotiation->own_result);
-    twill_agreement_add(agreement, &negotiation->own_result, negotiation->result,
+    twill_oob_batch_add(batch, &negotiation->own_result, negotiation->result,
                         sizeof(negotiation->own_result));
 }
 

@@ -11,7 +11,7 @@
 #define TWILL_SINGLE_COPY_H
 
 #include "algorithms/world/world.h"
-#include "fabric/bootstrap/agreement.h"
+#include "fabric/bootstrap/oob_batch.h"
 
 enum twill_single_copy_kind {
     TWILL_SINGLE_COPY_AUTO,
@@ -39,9 +39,9 @@ bool twill_single_copy_applies(const struct twill_world *world, enum twill_singl
 twill_status twill_single_copy_offer(struct twill_single_copy **single_copy, uint32_t me,
                                      const struct twill_world *world,
                                      enum twill_single_copy_kind setting,
-                                     struct twill_agreement *agreement, struct twill_error *error);
+                                     struct twill_oob_batch *batch, struct twill_error *error);
 void twill_single_copy_probe(struct twill_single_copy *single_copy, uint32_t me,
-                             const struct twill_world *world, struct twill_agreement *agreement);
+                             const struct twill_world *world, struct twill_oob_batch *batch);
 void twill_single_copy_conclude(struct twill_single_copy **single_copy, uint32_t me,
                                 const struct twill_world *world, char *how, size_t how_bytes);
 /* Return whether the result for any subset of these ranks is known without asking them; equal on

@@ -135,7 +135,7 @@
 #define TWILL_REPORT_NS TWILL_S(5)
 /* Between SIGTERM and SIGKILL: a program writes its last lines. */
 #define TWILL_TERM_NS TWILL_S(2)
-/* An agent or server ends: above TWILL_TERM_NS. */
+/* An agent program or host agent ends: above TWILL_TERM_NS. */
 #define TWILL_AGENT_END_NS TWILL_S(5)
 /* An agent that has closed its output, or was killed, is reaped. */
 #define TWILL_AGENT_REAP_NS       TWILL_S(1)

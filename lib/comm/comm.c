@@ -222,7 +222,7 @@ struct number_info {
 /* A communicator that is being opened. */
 struct opening {
     struct twill_comm *comm;
-    struct twill_agreement agreement;
+    struct twill_oob_batch batch;
     const struct twill_comm *parent;  /* or NULL */
     const uint32_t *ranks;            /* [size] in the parent */
     struct number_info own, *numbers; /* [size] */
@@ -241,7 +241,7 @@ static enum twill_single_copy_kind single_copy_setting(const struct twill_comm *
 
 /* Say all that this rank knows by itself. The sizes must not depend on ranks[]: that they differ
  * between ranks is found by this exchange. */
-static twill_status offer_members(struct opening *o, struct twill_agreement *agreement)
+static twill_status offer_members(struct opening *o, struct twill_oob_batch *batch)
 {
     struct twill_comm *comm = o->comm;
     uint32_t size = comm->world->size;
@@ -249,22 +249,22 @@ static twill_status offer_members(struct opening *o, struct twill_agreement *agr
     o->own.next = comm->context->comms.next_number;
     o->numbers = calloc(size, sizeof(*o->numbers));
     o->label = calloc(size, sizeof(*o->label));
-    twill_agreement_add(agreement, &o->own, o->numbers, sizeof(o->own));
-    twill_status status = twill_node_offer(&comm->node, comm->oob, agreement, &comm->error);
+    twill_oob_batch_add(batch, &o->own, o->numbers, sizeof(o->own));
+    twill_status status = twill_node_offer(&comm->node, comm->oob, batch, &comm->error);
     o->probes = !known && twill_single_copy_applies(comm->world, single_copy_setting(comm), o->how,
                                                     sizeof(o->how));
     if (!o->probes || status != TWILL_OK)
-        twill_agreement_add(agreement, NULL, NULL, sizeof(struct twill_single_copy_info));
+        twill_oob_batch_add(batch, NULL, NULL, sizeof(struct twill_single_copy_info));
     else
         status = twill_single_copy_offer(&comm->links.single_copy, comm->rank, comm->world,
-                                         single_copy_setting(comm), agreement, &comm->error);
+                                         single_copy_setting(comm), batch, &comm->error);
     if (known && status == TWILL_OK)
         status = twill_single_copy_derive(&comm->links.single_copy, o->parent->links.single_copy,
                                           o->parent->world, o->ranks, comm->world, comm->rank,
                                           &comm->error);
     o->chooses = twill_comm_chooses_internode(comm);
     if (o->chooses) {
-        twill_status offers = twill_comm_offer_internode(comm, &o->choice, agreement);
+        twill_status offers = twill_comm_offer_internode(comm, &o->choice, batch);
         status = status != TWILL_OK ? status : offers;
     }
     if (status == TWILL_OK && (o->numbers == NULL || o->label == NULL))
@@ -320,13 +320,13 @@ static twill_status attach_members(struct opening *o)
     struct twill_shm_region_placer placer = twill_context_placer(comm->context);
     twill_status status = twill_node_attach(
         comm->node, comm->oob, o->label, twill_context_shared_bytes(comm->context),
-        twill_shm_pair_bytes(), &placer, &o->agreement, &comm->error);
+        twill_shm_pair_bytes(), &placer, &o->batch, &comm->error);
     if (status == TWILL_OK)
         introduce(comm);
     if (o->probes)
-        twill_single_copy_probe(comm->links.single_copy, comm->rank, comm->world, &o->agreement);
+        twill_single_copy_probe(comm->links.single_copy, comm->rank, comm->world, &o->batch);
     if (o->chooses) {
-        twill_status rails = twill_comm_offer_rails(comm, &o->rails, &o->agreement);
+        twill_status rails = twill_comm_offer_rails(comm, &o->rails, &o->batch);
         status = status != TWILL_OK ? status : rails;
     }
     return status;
@@ -394,22 +394,22 @@ static twill_status open_members(struct opening *o)
 {
     struct twill_comm *comm = o->comm;
     struct twill_error *error = &comm->error;
-    struct twill_agreement *agreement = &o->agreement;
+    struct twill_oob_batch *batch = &o->batch;
     const struct twill_comm_observer *observer = comm->context->comms.observer;
     if (observer != NULL)
         TWILL_TRY(error, observer->opening(comm->context, error));
     TWILL_TRY(error, locate_ranks(comm, o->parent, o->ranks));
-    TWILL_TRY(error, twill_agreement_exchange(agreement, offer_members(o, agreement), error));
+    TWILL_TRY(error, twill_oob_batch_exchange(batch, offer_members(o, batch), error));
     configure(comm);
     TWILL_TRY(error, take_number(o));
     if (o->chooses)
         twill_comm_conclude_internode(comm, &o->choice);
-    TWILL_TRY(error, twill_agreement_exchange(agreement, attach_members(o), error));
+    TWILL_TRY(error, twill_oob_batch_exchange(batch, attach_members(o), error));
     TWILL_TRY(error, conclude_members(o));
     TWILL_TRY(error, twill_comm_conclude_rails(comm, o->rails));
     TWILL_TRY(error, twill_comm_open_transports(comm));
     TWILL_TRY(error, twill_context_add(comm->context, comm, error));
-    twill_status status = twill_agreement_exchange(agreement, TWILL_OK, error);
+    twill_status status = twill_oob_batch_exchange(batch, TWILL_OK, error);
     if (status == TWILL_OK)
         log_comm(comm);
     else
@@ -440,7 +440,7 @@ twill_status twill_comm_open(struct twill_comm **made, struct twill_context *con
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory");
     }
     struct opening o = {.comm = comm,
-                        .agreement = {.oob = oob},
+                        .batch = {.oob = oob},
                         .parent = parent,
                         .ranks = ranks,
                         .own = {.what = what}};

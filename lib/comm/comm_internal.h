@@ -35,12 +35,12 @@ twill_status twill_comm_make_over(struct twill_comm **made, const struct twill_c
 bool twill_comm_chooses_internode(const struct twill_comm *comm);
 twill_status twill_comm_offer_internode(struct twill_comm *comm,
                                         struct twill_internode_choice *choice,
-                                        struct twill_agreement *agreement);
+                                        struct twill_oob_batch *batch);
 void twill_comm_conclude_internode(struct twill_comm *comm, struct twill_internode_choice *choice);
-/* The agreement on the rails of that transport, which adds a part only if they are not known yet.
+/* How the ranks settle on the rails of that transport. Adds a part only if they are not known yet.
  * *opening is left alone then. The caller ends it. */
 twill_status twill_comm_offer_rails(struct twill_comm *comm, struct twill_rails_opening **opening,
-                                    struct twill_agreement *agreement);
+                                    struct twill_oob_batch *batch);
 twill_status twill_comm_conclude_rails(struct twill_comm *comm,
                                        const struct twill_rails_opening *opening);
 /* Note that the communicator has endpoints of its own; and close those. */

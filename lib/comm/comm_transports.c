@@ -108,10 +108,10 @@ bool twill_comm_chooses_internode(const struct twill_comm *comm)
 
 twill_status twill_comm_offer_internode(struct twill_comm *comm,
                                         struct twill_internode_choice *choice,
-                                        struct twill_agreement *agreement)
+                                        struct twill_oob_batch *batch)
 {
     struct twill_transport_params params = params_of(comm);
-    return twill_internode_offer(&params, choice, agreement, &comm->error);
+    return twill_internode_offer(&params, choice, batch, &comm->error);
 }
 
 void twill_comm_conclude_internode(struct twill_comm *comm, struct twill_internode_choice *choice)
@@ -163,13 +163,13 @@ void twill_comm_end_alone(struct twill_comm *comm)
 }
 
 twill_status twill_comm_offer_rails(struct twill_comm *comm, struct twill_rails_opening **opening,
-                                    struct twill_agreement *agreement)
+                                    struct twill_oob_batch *batch)
 {
     struct twill_transport_params params = params_of(comm);
     const struct twill_transport_ops *ops = params.internode;
     if (ops == NULL || ops->rails == NULL || *internode_common(comm) != NULL)
         return TWILL_OK;
-    return twill_rails_offer(opening, ops, &params, agreement, &comm->error);
+    return twill_rails_offer(opening, ops, &params, batch, &comm->error);
 }
 
 twill_status twill_comm_conclude_rails(struct twill_comm *comm,

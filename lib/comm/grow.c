@@ -3,9 +3,9 @@
  * all connect there (fabric/bootstrap/bootstrap_handle.c) and make a new context and communicator
  * as at the start of a job, and the old ranks agree whether all of them have it. A last exchange
  * tells the new processes the result. The old communicator is not touched by any of this. */
-#include "fabric/bootstrap/agreement.h"
 #include "fabric/bootstrap/elastic_files.h"
 #include "fabric/bootstrap/join_handle.h"
+#include "fabric/bootstrap/oob_batch.h"
 #include "lib/comm/comm_internal.h"
 
 #include <stdio.h>
@@ -145,8 +145,8 @@ static twill_status extend_layout(struct growing *g, char text[LAYOUT])
 static twill_status conclude_growth(struct twill_context *context, twill_status status,
                                     struct twill_error *error)
 {
-    struct twill_agreement agreement = {.oob = context->job.oob};
-    return twill_agreement_exchange(&agreement, status, error);
+    struct twill_oob_batch batch = {.oob = context->job.oob};
+    return twill_oob_batch_exchange(&batch, status, error);
 }
 
 static void drop_larger(struct growing *g)

@@ -2,7 +2,7 @@
 /* Opens the job of a context, in two exchanges: infos of the ranks (what they must agree on is
  * compared here, once), then the heap and connections between hosts. */
 #include "algorithms/select/tuning_file.h"
-#include "fabric/bootstrap/agreement.h"
+#include "fabric/bootstrap/oob_batch.h"
 #include "fabric/host/host_identity.h"
 #include "lib/job/find_levels.h"
 #include "lib/job/job_internal.h"
@@ -157,7 +157,7 @@ struct job_opening {
 
 /* Say all that this rank knows by itself. */
 static twill_status offer_job(struct twill_context *context, struct job_opening *job,
-                              struct twill_agreement *agreement)
+                              struct twill_oob_batch *batch)
 {
     size_t size = (size_t)context->job.oob->size;
     describe_rank(context, &job->own);
@@ -165,9 +165,9 @@ static twill_status offer_job(struct twill_context *context, struct job_opening 
     job->heap = calloc(size, sizeof(*job->heap));
     context->job.level = calloc(size, sizeof(*context->job.level));
     context->job.label = calloc(size, sizeof(*context->job.label));
-    twill_agreement_add(agreement, &job->own, job->all, sizeof(job->own));
-    twill_status heap = twill_heap_offer(context, &job->opening, agreement);
-    twill_status detects = twill_context_offer_detector(context, agreement);
+    twill_oob_batch_add(batch, &job->own, job->all, sizeof(job->own));
+    twill_status heap = twill_heap_offer(context, &job->opening, batch);
+    twill_status detects = twill_context_offer_detector(context, batch);
     TWILL_TRY(&context->error, heap);
     TWILL_TRY(&context->error, detects);
     if (job->all == NULL || job->heap == NULL || context->job.label == NULL ||
@@ -194,11 +194,11 @@ static twill_status compare_ranks(struct twill_context *context, struct job_open
 /* Share the heap and connect hosts: the nodes are as expected unless memory cannot be shared. Every
  * step adds its parts also after a failure. */
 static twill_status attach_job(struct twill_context *context, struct job_opening *job,
-                               struct twill_agreement *agreement)
+                               struct twill_oob_batch *batch)
 {
     twill_status counts = count_threads(context, job->all);
-    twill_status heap = twill_heap_attach(context, &job->opening, job->heap, agreement);
-    twill_status connects = twill_context_connect_detector(context, agreement);
+    twill_status heap = twill_heap_attach(context, &job->opening, job->heap, batch);
+    twill_status connects = twill_context_connect_detector(context, batch);
     TWILL_TRY(&context->error, counts);
     TWILL_TRY(&context->error, heap);
     return connects;
@@ -217,14 +217,14 @@ static twill_status conclude_job(struct twill_context *context, struct job_openi
 twill_status twill_context_open_job(struct twill_context *context)
 {
     struct twill_error *error = &context->error;
-    struct twill_agreement agreement = {.oob = context->job.oob};
+    struct twill_oob_batch batch = {.oob = context->job.oob};
     struct job_opening job = {.all = NULL};
-    twill_status status = offer_job(context, &job, &agreement);
-    status = twill_agreement_exchange(&agreement, status, error);
+    twill_status status = offer_job(context, &job, &batch);
+    status = twill_oob_batch_exchange(&batch, status, error);
     if (status == TWILL_OK)
         status = compare_ranks(context, &job);
     if (status == TWILL_OK)
-        status = twill_agreement_exchange(&agreement, attach_job(context, &job, &agreement), error);
+        status = twill_oob_batch_exchange(&batch, attach_job(context, &job, &batch), error);
     if (status == TWILL_OK)
         status = conclude_job(context, &job);
     twill_heap_opening_end(&job.opening);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A context's failure detector, from the first record of set-up to the last: fabric/detector. */
-#include "fabric/bootstrap/agreement.h"
+#include "fabric/bootstrap/oob_batch.h"
 #include "fabric/detector/detector.h"
 #include "lib/job/job_internal.h"
 
@@ -10,34 +10,34 @@
 
 /* Connections between hosts take at most a quarter of this process's descriptors. */
 twill_status twill_context_offer_detector(struct twill_context *context,
-                                          struct twill_agreement *agreement)
+                                          struct twill_oob_batch *batch)
 {
     struct rlimit files;
     size_t most = MOST_HOSTS;
     if (getrlimit(RLIMIT_NOFILE, &files) == 0)
         most = twill_min(most, (size_t)files.rlim_cur / 4);
-    return twill_detector_offer(&context->health.detector, context->job.oob, most, agreement,
+    return twill_detector_offer(&context->health.detector, context->job.oob, most, batch,
                                 &context->error);
 }
 
 twill_status twill_context_connect_detector(struct twill_context *context,
-                                            struct twill_agreement *agreement)
+                                            struct twill_oob_batch *batch)
 {
     const struct twill_world *world = &context->job.world;
     if (world->nodes == 1)
         return TWILL_OK;
     return twill_detector_connect(context->health.detector, context->job.oob, world->node,
-                                  context->job.threads, agreement, &context->error);
+                                  context->job.threads, batch, &context->error);
 }
 
 twill_status twill_context_reopen_detector(struct twill_context *context)
 {
-    struct twill_agreement agreement = {.oob = context->job.oob};
+    struct twill_oob_batch batch = {.oob = context->job.oob};
     twill_detector_close(context->health.detector);
-    twill_status status = twill_context_offer_detector(context, &agreement);
-    TWILL_TRY(&context->error, twill_agreement_exchange(&agreement, status, &context->error));
-    status = twill_context_connect_detector(context, &agreement);
-    return twill_agreement_exchange(&agreement, status, &context->error);
+    twill_status status = twill_context_offer_detector(context, &batch);
+    TWILL_TRY(&context->error, twill_oob_batch_exchange(&batch, status, &context->error));
+    status = twill_context_connect_detector(context, &batch);
+    return twill_oob_batch_exchange(&batch, status, &context->error);
 }
 
 twill_status twill_context_conclude_detector(struct twill_context *context)

@@ -122,21 +122,20 @@ twill_status twill_heap_make_world(struct twill_context *context)
 }
 
 twill_status twill_heap_offer(struct twill_context *context, struct twill_heap_opening *opening,
-                              struct twill_agreement *agreement)
+                              struct twill_oob_batch *batch)
 {
     *opening = (struct twill_heap_opening){
         .outcome = calloc((size_t)context->job.oob->size, sizeof(*opening->outcome))};
     if (context->job.oob->size > 1)
-        TWILL_TRY(&context->error, twill_shm_region_offer(&opening->region, context->job.oob,
-                                                          agreement, &context->error));
+        TWILL_TRY(&context->error, twill_shm_region_offer(&opening->region, context->job.oob, batch,
+                                                          &context->error));
     if (opening->outcome == NULL)
         return TWILL_FAIL(&context->error, TWILL_ERR_MEMORY, "out of memory");
     return TWILL_OK;
 }
 
 twill_status twill_heap_attach(struct twill_context *context, struct twill_heap_opening *opening,
-                               const struct twill_heap_info *info,
-                               struct twill_agreement *agreement)
+                               const struct twill_heap_info *info, struct twill_oob_batch *batch)
 {
     struct twill_preloaded *preloaded = &context->memory->preloaded;
     uint32_t ranks;
@@ -145,13 +144,12 @@ twill_status twill_heap_attach(struct twill_context *context, struct twill_heap_
     opening->bytes = limit > 0 ? twill_round_up(limit, TWILL_HUGE_PAGE) : opening->default_bytes;
     if (ranks > 1)
         twill_preloaded_make(preloaded, opening->bytes);
-    twill_agreement_add(agreement, &preloaded->outcome, opening->outcome,
-                        sizeof(*opening->outcome));
+    twill_oob_batch_add(batch, &preloaded->outcome, opening->outcome, sizeof(*opening->outcome));
     if (opening->region == NULL)
         return TWILL_OK;
     return twill_shm_region_attach(
         opening->region, context->job.label, opening->bytes, 0, TWILL_MAPPING_HEAP,
-        preloaded->token != NULL ? &preloaded->given : NULL, NULL, agreement, &context->error);
+        preloaded->token != NULL ? &preloaded->given : NULL, NULL, batch, &context->error);
 }
 
 void twill_heap_opening_end(struct twill_heap_opening *opening)

@@ -59,9 +59,9 @@ bool twill_persistent_is_used(const struct twill_context *context);
  * decides them; it adds nothing if there is one. reopen, collective: if there are others, before
  * conclude, with two exchanges of its own. */
 twill_status twill_context_offer_detector(struct twill_context *context,
-                                          struct twill_agreement *agreement);
+                                          struct twill_oob_batch *batch);
 twill_status twill_context_connect_detector(struct twill_context *context,
-                                            struct twill_agreement *agreement);
+                                            struct twill_oob_batch *batch);
 twill_status twill_context_reopen_detector(struct twill_context *context);
 twill_status twill_context_conclude_detector(struct twill_context *context);
 
@@ -85,10 +85,9 @@ struct twill_heap_opening {
     uint32_t *outcome; /* [size] enum twill_preloaded_outcome of all ranks */
 };
 twill_status twill_heap_offer(struct twill_context *context, struct twill_heap_opening *opening,
-                              struct twill_agreement *agreement);
+                              struct twill_oob_batch *batch);
 twill_status twill_heap_attach(struct twill_context *context, struct twill_heap_opening *opening,
-                               const struct twill_heap_info *info,
-                               struct twill_agreement *agreement);
+                               const struct twill_heap_info *info, struct twill_oob_batch *batch);
 twill_status twill_heap_conclude(struct twill_context *context, struct twill_heap_opening *opening);
 void twill_heap_opening_end(struct twill_heap_opening *opening);
 void twill_heap_note(struct twill_context *context);

@@ -165,19 +165,19 @@ static twill_status open_node(struct twill_node **node, struct twill_single_copy
                               const struct twill_world *world, struct twill_error *error)
 {
     struct twill_oob *oob = &exchange.base;
-    struct twill_agreement agreement = {.oob = oob};
+    struct twill_oob_batch batch = {.oob = oob};
     uint32_t label[FUZZ_RANKS] = {0}, me = (uint32_t)oob->rank;
     const char *why = NULL;
     char how[240];
-    twill_status status = twill_node_offer(node, oob, &agreement, error);
+    twill_status status = twill_node_offer(node, oob, &batch, error);
     twill_status offers =
-        twill_single_copy_offer(copy, me, world, TWILL_SINGLE_COPY_CMA, &agreement, error);
+        twill_single_copy_offer(copy, me, world, TWILL_SINGLE_COPY_CMA, &batch, error);
     fuzz_must(status == TWILL_OK && offers == TWILL_OK);
-    TWILL_TRY(error, twill_agreement_exchange(&agreement, TWILL_OK, error));
+    TWILL_TRY(error, twill_oob_batch_exchange(&batch, TWILL_OK, error));
     status =
-        twill_node_attach(*node, oob, label, 4096, twill_shm_pair_bytes(), NULL, &agreement, error);
-    twill_single_copy_probe(*copy, me, world, &agreement);
-    TWILL_TRY(error, twill_agreement_exchange(&agreement, status, error));
+        twill_node_attach(*node, oob, label, 4096, twill_shm_pair_bytes(), NULL, &batch, error);
+    twill_single_copy_probe(*copy, me, world, &batch);
+    TWILL_TRY(error, twill_oob_batch_exchange(&batch, status, error));
     TWILL_TRY(error, twill_node_conclude(*node, oob, label, &why, error));
     fuzz_must((*node)->size >= 1 && (*node)->size <= FUZZ_RANKS);
     for (uint32_t l = 0; l < (*node)->size; l++)
@@ -224,14 +224,14 @@ static void choose_rails(const struct twill_transport_params *params, uint8_t ki
     static const char *const settings[] = {NULL, "3", "eth0,eth1,eth2", "8"};
     const struct twill_transport_ops ops = {.name = "rails", .rails = two_rails};
     struct twill_transport_params own = *params;
-    struct twill_agreement agreement = {.oob = params->oob};
+    struct twill_oob_batch batch = {.oob = params->oob};
     struct twill_rails_opening *opening;
     struct twill_rails_choice *choice = NULL;
     struct twill_error error = {0};
     own.setting = setting_of;
     own.settings = settings[kind % 4];
-    twill_status status = twill_rails_offer(&opening, &ops, &own, &agreement, &error);
-    status = twill_agreement_exchange(&agreement, status, &error);
+    twill_status status = twill_rails_offer(&opening, &ops, &own, &batch, &error);
+    status = twill_oob_batch_exchange(&batch, status, &error);
     if (status == TWILL_OK)
         status = twill_rails_conclude(opening, &own, &choice, &error);
     check_outcome(status, &error);
@@ -246,13 +246,13 @@ static void choose_rails(const struct twill_transport_params *params, uint8_t ki
 
 static void choose_internode(struct twill_transport_params *params)
 {
-    struct twill_agreement agreement = {.oob = params->oob};
+    struct twill_oob_batch batch = {.oob = params->oob};
     struct twill_internode_choice choice;
     struct twill_error error = {0};
     char why[320];
     params->provider = "tcp";
-    twill_status status = twill_internode_offer(params, &choice, &agreement, &error);
-    status = twill_agreement_exchange(&agreement, status, &error);
+    twill_status status = twill_internode_offer(params, &choice, &batch, &error);
+    status = twill_oob_batch_exchange(&batch, status, &error);
     check_outcome(status, &error);
     if (status == TWILL_OK)
         twill_internode_conclude(params, &choice, why, sizeof(why));

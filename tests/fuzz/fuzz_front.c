@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The twillrun in front of a job on several hosts, with servers that send what the input says. The
- * first byte selects whether ranks are replaced (--elastic). Then each frame is four bytes (host,
- * kind, rank, value) and data as the host's byte says; a turn of the front is between frames. */
+/* The twillrun in front of a job on several hosts, with host agents that send what the input says.
+ * The first byte selects whether ranks are replaced (--elastic). Then each frame is four bytes
+ * (host, kind, rank, value) and data as the host's byte says; a turn of the front is between
+ * frames. */
 #include "fabric/launcher/front.h"
 #include "tests/fuzz/fuzz_input.h"
 
@@ -16,44 +17,44 @@
 static const uint8_t *frames;
 static size_t frames_size;
 static int to_front[SITES];
-static struct twill_agent *agents; /* agents[0] */
+static struct twill_front_host *hosts; /* hosts[0] */
 
 /* --- in the place of the launcher's ------------------------------------------------------------
  */
 
-bool twill_agent_start(struct twill_agent *agent, const struct twill_options *options,
+bool twill_agent_start(struct twill_front_host *host, const struct twill_options *options,
                        const struct twill_site *site, const sigset_t *mask)
 {
     static const char begin[] = "a motto of the host" TWILL_FRAME_MARK;
     int in[2], out = open("/dev/null", O_WRONLY | O_CLOEXEC);
     int number = (int)(site - options->site);
     fuzz_must(out >= 0 && pipe2(in, O_CLOEXEC | O_NONBLOCK) == 0);
-    agent->name = site->name;
-    agent->alive = site->ranks;
-    agent->state = TWILL_HOST_CALLED;
-    agent->pipe = (struct twill_pipe){.in = in[0], .out = out};
-    agents = agent - number;
+    host->name = site->name;
+    host->alive = site->ranks;
+    host->state = TWILL_HOST_CALLED;
+    host->pipe = (struct twill_pipe){.in = in[0], .out = out};
+    hosts = host - number;
     to_front[number] = in[1];
     fuzz_must(write(in[1], begin, sizeof(begin) - 1) > 0);
     return true;
 }
 
-void twill_agent_receive(struct twill_agent *agent)
+void twill_agent_receive(struct twill_front_host *host)
 {
-    fuzz_must(agent->said.from < 0);
+    fuzz_must(host->said.from < 0);
 }
 
-void twill_agent_how(struct twill_agent *agent, const struct twill_options *options, char *text,
+void twill_agent_how(struct twill_front_host *host, const struct twill_options *options, char *text,
                      size_t bytes)
 {
-    snprintf(text, bytes, "%s", agent->name);
+    snprintf(text, bytes, "%s", host->name);
 }
 
-void twill_agent_end(struct twill_agent *agent, uint64_t time_ns)
+void twill_agent_end(struct twill_front_host *host, uint64_t time_ns)
 {
-    agent->state = TWILL_HOST_IDLE;
-    agent->alive = 0;
-    twill_pipe_close(&agent->pipe);
+    host->state = TWILL_HOST_IDLE;
+    host->alive = 0;
+    twill_pipe_close(&host->pipe);
 }
 
 void twill_child_name(const struct twill_options *options, struct twill_child *child, int rank)
@@ -122,10 +123,11 @@ bool twill_output_drain(const struct twill_stop_request *stop_request)
     return true;
 }
 
-/* --- the servers' turn -------------------------------------------------------------------------
+/* --- the host agents' turn
+ * -------------------------------------------------------------------------
  */
 
-/* Send a frame; false: its host has ended. Those of a server that has all right go through its
+/* Send a frame; false: its host has ended. Those of a host agent that has all right go through its
  * states. */
 static bool send_frame(void)
 {
@@ -148,7 +150,7 @@ static bool send_frame(void)
         header.bytes += 1u << 15;
     header.magic = (uint16_t)(header.magic + (frames[2] == 200));
     int fd = to_front[host % SITES];
-    bool open = fd >= 0 && agents[host % SITES].pipe.in >= 0;
+    bool open = fd >= 0 && hosts[host % SITES].pipe.in >= 0;
     if (open) {
         (void)!write(fd, &header, sizeof(header));
         (void)!write(fd, data, here + (host / 32 < 4 ? lengths[host / 32] : 0));
@@ -165,8 +167,8 @@ void twill_output_polls(struct pollfd polls[TWILL_OUTPUTS])
     for (int i = 0; i < TWILL_OUTPUTS; i++)
         polls[i] = (struct pollfd){.fd = -1};
     for (int i = 0; i < SITES; i++) {
-        fuzz_must(agents[i].alive >= 0 && agents[i].alive <= MOST);
-        alive += agents[i].alive;
+        fuzz_must(hosts[i].alive >= 0 && hosts[i].alive <= MOST);
+        alive += hosts[i].alive;
     }
     fuzz_must(alive <= MOST);
     while (frames_size >= 4)

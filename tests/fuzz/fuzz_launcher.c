@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What twillrun and its servers on other hosts send each other: frames over a pipe, and the job in
+/* What twillrun and its host agents send each other: frames over a pipe, and the job in
  * one. The first byte selects: frames, a job alone, or (254) a hostfile. */
 #include "fabric/launcher/launcher.h"
 #include "fabric/launcher/pipe.h"

@@ -3,7 +3,7 @@
  * of a handshake, a failure detector from the first byte on, one after a valid handshake, or one
  * that gets a frame whose contents are fuzzed. No input without the key may be authenticated. The
  * detector is made once. */
-#include "fabric/bootstrap/agreement.h"
+#include "fabric/bootstrap/oob_batch.h"
 #include "fabric/detector/detector_state.h"
 #include "tests/fuzz/fuzz_socket.h"
 
@@ -51,10 +51,10 @@ static struct twill_detector *make_detector(void)
     static const struct twill_bootstrap_ops ops = {.allgather = copy};
     static struct twill_oob oob = {
         .ops = &ops, .rank = 0, .size = 2, .address = "127.0.0.1", .secret = {{1, 2, 3}}};
-    struct twill_agreement agreement = {.oob = &oob};
+    struct twill_oob_batch batch = {.oob = &oob};
     struct twill_detector *detector;
-    fuzz_must(twill_detector_offer(&detector, &oob, 0, &agreement, NULL) == TWILL_OK);
-    fuzz_must(twill_agreement_exchange(&agreement, TWILL_OK, NULL) == TWILL_OK);
+    fuzz_must(twill_detector_offer(&detector, &oob, 0, &batch, NULL) == TWILL_OK);
+    fuzz_must(twill_oob_batch_exchange(&batch, TWILL_OK, NULL) == TWILL_OK);
     return detector;
 }
 

@@ -42,7 +42,7 @@ may_know() # module includer included
         esac
         return 1 ;;
     # Messages are also measured without the library above the transport.
-    bench:fabric/transports.h | bench:fabric/shm/node_memory.h | bench:fabric/bootstrap/agreement.h)
+    bench:fabric/transports.h | bench:fabric/shm/node_memory.h | bench:fabric/bootstrap/oob_batch.h)
         case $2 in bench/tools/bench/fabric/fabric_transport.c) return 0 ;; esac
         return 1 ;;
     # Events are timed alone.

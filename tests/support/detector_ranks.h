@@ -23,9 +23,9 @@ static inline twill_status test_detector_start(struct twill_detector **detector,
                                                struct twill_oob *oob, size_t most,
                                                struct twill_error *error)
 {
-    struct twill_agreement agreement = {.oob = oob};
-    twill_status status = twill_detector_offer(detector, oob, most, &agreement, error);
-    return twill_agreement_exchange(&agreement, status, error);
+    struct twill_oob_batch batch = {.oob = oob};
+    twill_status status = twill_detector_offer(detector, oob, most, &batch, error);
+    return twill_oob_batch_exchange(&batch, status, error);
 }
 
 static inline bool test_detector_open(struct test_detector *w, const struct twill_test_job *job,

@@ -9,13 +9,13 @@
 
 void twill_test_share_over(struct twill_test_share *o, size_t bytes)
 {
-    struct twill_agreement agreement = {.oob = o->oob};
-    o->status = twill_shm_region_offer(&o->region, o->oob, &agreement, &o->error);
-    o->status = twill_agreement_exchange(&agreement, o->status, &o->error);
+    struct twill_oob_batch batch = {.oob = o->oob};
+    o->status = twill_shm_region_offer(&o->region, o->oob, &batch, &o->error);
+    o->status = twill_oob_batch_exchange(&batch, o->status, &o->error);
     if (o->status == TWILL_OK) {
         o->status = twill_shm_region_attach(o->region, o->label, bytes, TWILL_TEST_SHARE_PAIR,
-                                            TWILL_MAPPING_COMM, NULL, NULL, &agreement, &o->error);
-        o->status = twill_agreement_exchange(&agreement, o->status, &o->error);
+                                            TWILL_MAPPING_COMM, NULL, NULL, &batch, &o->error);
+        o->status = twill_oob_batch_exchange(&batch, o->status, &o->error);
     }
     if (o->status == TWILL_OK)
         o->status = twill_shm_region_conclude(o->region, o->label, &o->why, &o->error);

@@ -13,13 +13,13 @@ twill_status twill_test_open_node(struct twill_node **node, struct twill_oob *oo
                                   size_t shared_bytes, size_t pair_bytes, const char **why,
                                   struct twill_error *error)
 {
-    struct twill_agreement agreement = {.oob = oob};
-    twill_status status = twill_node_offer(node, oob, &agreement, error);
-    status = twill_agreement_exchange(&agreement, status, error);
+    struct twill_oob_batch batch = {.oob = oob};
+    twill_status status = twill_node_offer(node, oob, &batch, error);
+    status = twill_oob_batch_exchange(&batch, status, error);
     if (status == TWILL_OK) {
         status =
-            twill_node_attach(*node, oob, label, shared_bytes, pair_bytes, NULL, &agreement, error);
-        status = twill_agreement_exchange(&agreement, status, error);
+            twill_node_attach(*node, oob, label, shared_bytes, pair_bytes, NULL, &batch, error);
+        status = twill_oob_batch_exchange(&batch, status, error);
     }
     return status == TWILL_OK ? twill_node_conclude(*node, oob, label, why, error) : status;
 }
@@ -28,13 +28,13 @@ twill_status twill_test_open_node(struct twill_node **node, struct twill_oob *oo
 static bool open_single_copy(struct twill_test_shm *f)
 {
     char how[200];
-    struct twill_agreement agreement = {.oob = f->oob};
+    struct twill_oob_batch batch = {.oob = f->oob};
     twill_status status = twill_single_copy_offer(&f->single_copy, f->end.rank, &f->world,
-                                                  TWILL_SINGLE_COPY_CMA, &agreement, &f->end.error);
-    if (twill_agreement_exchange(&agreement, status, &f->end.error) != TWILL_OK)
+                                                  TWILL_SINGLE_COPY_CMA, &batch, &f->end.error);
+    if (twill_oob_batch_exchange(&batch, status, &f->end.error) != TWILL_OK)
         return false;
-    twill_single_copy_probe(f->single_copy, f->end.rank, &f->world, &agreement);
-    if (twill_agreement_exchange(&agreement, TWILL_OK, &f->end.error) != TWILL_OK)
+    twill_single_copy_probe(f->single_copy, f->end.rank, &f->world, &batch);
+    if (twill_oob_batch_exchange(&batch, TWILL_OK, &f->end.error) != TWILL_OK)
         return false;
     twill_single_copy_conclude(&f->single_copy, f->end.rank, &f->world, how, sizeof(how));
     return TWILL_NOTE(f->single_copy != NULL, "%s", how);

@@ -59,7 +59,7 @@ join:*,1,*)
     put "wait.1.$$"
     await test -e "$dir/counted"
     case $mode in
-    stopped*) kill -STOP $PPID ;; # its server reports nothing more
+    stopped*) kill -STOP $PPID ;; # its host agent reports nothing more
     *) put "joining.1.$$" ;;
     esac
     rm "$folder/wait.1.$$"

@@ -39,7 +39,7 @@ job unknown sh -c 'export TWILL_JOBS="$TWILL_JOB"; exec "$0"' "$info"
 job short sh -c '[ "$RANK" = 0 ] || exit 3; export TWILL_TIMEOUT=1; exec "$0"' "$info"
 [ ! -x "$bin/hello" ] || job hello "$bin/hello"
 
-# Nor is it in a command line of any process: of twillrun, of the agents and servers of two "hosts", and of ranks.
+# Nor is it in a command line of any process: of twillrun, of the agents and host agents of two "hosts", and of ranks.
 printf '#!/bin/sh\nshift\nexec sh -c "$*"\n' >"$scratch/agent"
 chmod 755 "$scratch/agent"
 timeout -k 10 "$patience" "$run" --hosts a@localhost:1,b@localhost:1 --agent "$scratch/agent" sh -c \

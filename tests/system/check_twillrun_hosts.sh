@@ -133,7 +133,7 @@ hosts_job h0,h1 -x SECRET sh -c '[ "$SECRET" = swordfish ] && cat /proc/[0-9]*/c
 unset SECRET
 for r in 0 1; do
     tr '\0' '\n' <"$scratch/seen.$r" >"$scratch/lines"
-    grep -q -e --server "$scratch/lines" || fail "no server is seen"
+    grep -q -e --server "$scratch/lines" || fail "no host agent is seen"
     ! grep -qF -e "$(head -n 1 "$scratch/out")" "$scratch/lines" || fail "the key can be seen"
     ! grep -q '^SECRET=swordfish' "$scratch/lines" || fail "-x can be seen"
 done
@@ -193,13 +193,13 @@ wait_for all_gone
 : >"$scratch/pids"
 said 3 "rank 1 on h1" h0,h1 sh -c '[ "$RANK" = 0 ] || { sleep 600 & echo $! >>"$0"; exit 3; }' "$scratch/pids"
 wait_for all_gone
-# If twillrun cannot parse what the server of this host sends, the server still ends its ranks and their children before it is killed.
+# If twillrun cannot parse what the host agent here sends, it still ends its ranks and their children before it is killed.
 : >"$scratch/pids"
 said 1 "host h0: received data that is not from twillrun" h0,h1 --grace 0.1 sh -c '[ "$RANK" = 0 ] || exec sleep 600
     sleep 600 & echo $! >>"$0"
     for fd in /proc/$PPID/fd/*; do # a pipe of its own that it writes to: O_CLOEXEC, O_WRONLY
         if [ -p "$fd" ] && grep -q "^flags:[[:space:]]*02[0-7]*1$" "/proc/$PPID/fdinfo/${fd##*/}"; then
-            echo "this is no frame of a server" >"$fd"
+            echo "this is no frame of a host agent" >"$fd"
         fi
     done
     wait' "$scratch/pids"
@@ -262,7 +262,7 @@ plain_only
 agent_is "echo Welcome to \$1; echo; echo motd >&2; exec '$hosts_agent' \"\$@\""
 said 0 "host h1: motd" h0,h1 --agent "$scratch/agent" true
 
-# --- fuzz: whatever a server receives, it ends at once with a complaint, and leaves nothing
+# --- fuzz: whatever a host agent receives, it ends at once with a complaint, and leaves nothing
 seed=${TEST_SEED:-1}
 for turn in 1 2 3 4 5 6 7 8; do
     code=0
@@ -271,7 +271,7 @@ for turn in 1 2 3 4 5 6 7 8; do
         substr($frame, int(rand(length($frame))), 1) = chr(int(rand(256))) for 1 .. 1 + int(rand(4));
         print $frame' "$((seed + turn))" |
         timeout -k 10 "$patience" "$run" --server >"$scratch/out" 2>"$scratch/err" || code=$?
-    [ $code -lt 2 ] || fail "status $code of a server with seed $((seed + turn))"
+    [ $code -lt 2 ] || fail "status $code of a host agent with seed $((seed + turn))"
 done
 expect 1 "is not from twillrun" sh -c 'head -c 100000 /dev/urandom | "$0" --server' "$run"
 perl -e 'my $job = join("", map { "$_\0" } qw(n1 b0 k12 d/ 1 r0 atrue));
@@ -280,7 +280,7 @@ perl -e 'my $job = join("", map { "$_\0" } qw(n1 b0 k12 d/ 1 r0 atrue));
 expect 1 "no address and port of rank 0" sh -c '"$0" --server <"$1"' "$run" "$scratch/frames"
 expect 1 "is not a job of twillrun" sh -c 'printf "Tw\\011\\0\\0\\0\\0\\0\\0\\0\\0\\0\\003\\0\\0\\0n2\\0" | "$0" --server' "$run"
 
-# --- an agent dies, as ssh may, while the server that it started lives on
+# --- an agent dies, as ssh may, while the host agent that it started lives on
 agent_is 'echo $$ >>'"$scratch/agents"'; cat | "'"$hosts_agent"'" "$@" | cat'
 : >"$scratch/pids"
 : >"$scratch/agents"
@@ -295,9 +295,9 @@ wait $pid || code=$?
 grep -q "^twillrun: host h1: lost: its agent was killed by signal 9" "$scratch/err" || fail "the host is not named"
 wait_for all_gone
 
-# --- a server is frozen: once a rank has ended well, its host is given up by name. If its ranks have ended, those of other hosts,
-# whose servers answer, go on
-# (A server that sleeps has sent what it had to: that its ranks have started, or the end of a rank that it has reaped.)
+# --- a host agent is frozen: once a rank has ended well, its host is given up by name. If its ranks have ended, those of other hosts,
+# whose agents answer, go on
+# (A host agent that sleeps has sent what it had to: that its ranks have started, or the end of a rank that it has reaped.)
 said 1 "host h1: no answer about its ranks for 6 s: they may still be running" h0,h1 --timeout 6 --grace 0.1 \
     sh -c '[ "$RANK" = 0 ] || {
         until grep -q "State:.S" /proc/$PPID/status; do sleep 0.05; done; kill -STOP $PPID; }'
@@ -308,9 +308,9 @@ said 1 "host h1: no answer about its ranks for 6 s after their end: the rest of 
         exec mv "$0.part" "$0"
     fi
     until [ -s "$0" ]; do sleep 0.05; done
-    read -r rank server <"$0"
-    while kill -0 "$rank" 2>/dev/null || ! grep -q "State:.S" "/proc/$server/status"; do sleep 0.05; done
-    kill -STOP "$server"
+    read -r rank host_agent <"$0"
+    while kill -0 "$rank" 2>/dev/null || ! grep -q "State:.S" "/proc/$host_agent/status"; do sleep 0.05; done
+    kill -STOP "$host_agent"
     until grep -q "no answer" "$1"; do sleep 0.05; done
     echo "rank 0 went on"' "$scratch/frozen" "$scratch/err"
 grep -q "^rank 0 went on" "$scratch/out" || fail "the rank of the other host was ended"

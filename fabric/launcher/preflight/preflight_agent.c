@@ -21,7 +21,7 @@
 #define POLL_MS 50 /* how late a deadline may be noticed */
 
 /* An agent. A local variable of preflight_agent(). */
-struct preflight_server {
+struct preflight_agent {
     struct preflight_facts facts;
     struct preflight_links links;
     bool connecting; /* a reply is due when all attempts are over */
@@ -29,11 +29,11 @@ struct preflight_server {
     size_t used;
 };
 
-static void say_facts(const struct preflight_server *server, const char *reply)
+static void say_facts(const struct preflight_agent *agent, const char *reply)
 {
     struct json_object *object = json_object_new_object();
     preflight_put_text(object, "reply", reply);
-    preflight_facts_put(object, &server->facts);
+    preflight_facts_put(object, &agent->facts);
     preflight_say(object);
 }
 
@@ -62,11 +62,11 @@ static void resolve_name(char address[TWILL_ADDRESS_TEXT], const char *name)
 }
 
 /* Listen where a rank of this host would: at TWILL_INTERFACE, or on the route to another host. */
-static void begin_listening(struct preflight_server *server, char *names)
+static void begin_listening(struct preflight_agent *agent, char *names)
 {
     char peer[TWILL_ADDRESS_TEXT] = "", why[128], *rest = NULL;
     struct twill_error error = {0};
-    struct preflight_facts *facts = &server->facts;
+    struct preflight_facts *facts = &agent->facts;
     const char *requested = getenv("TWILL_INTERFACE");
     char address[TWILL_ADDRESS_TEXT] = "", interface[32] = "", faster[32];
     uint32_t mbits;
@@ -85,15 +85,15 @@ static void begin_listening(struct preflight_server *server, char *names)
             snprintf(facts->faster_interface, sizeof(facts->faster_interface), "%s", faster);
             facts->faster_mbits = mbits;
         }
-        facts->port = preflight_links_listen(&server->links, address);
+        facts->port = preflight_links_listen(&agent->links, address);
         if (facts->port == 0)
             snprintf(facts->listen_error, sizeof(facts->listen_error), "cannot listen on %s: %s",
                      address, strerror(errno));
     }
-    say_facts(server, "listen");
+    say_facts(agent, "listen");
 }
 
-static void begin_connecting(struct preflight_server *server, char *words)
+static void begin_connecting(struct preflight_agent *agent, char *words)
 {
     char *rest = NULL, *host, *address, *port;
     for (char *next = words; (host = strtok_r(next, " ", &rest)); next = NULL) {
@@ -101,22 +101,21 @@ static void begin_connecting(struct preflight_server *server, char *words)
         port = strtok_r(NULL, " ", &rest);
         if (!address || !port)
             break;
-        (void)preflight_links_call(&server->links, atoi(host), address, port,
-                                   server->facts.address);
+        (void)preflight_links_call(&agent->links, atoi(host), address, port, agent->facts.address);
     }
-    server->connecting = true;
+    agent->connecting = true;
 }
 
 /* Reply once all attempts are over. */
-static void finish_connecting(struct preflight_server *server)
+static void finish_connecting(struct preflight_agent *agent)
 {
     struct preflight_link result;
-    if (!server->connecting || preflight_links_pending(&server->links) > 0)
+    if (!agent->connecting || preflight_links_pending(&agent->links) > 0)
         return;
     struct json_object *object = json_object_new_object(), *array = json_object_new_array();
-    for (int i = 0; i < server->links.attempts; i++) {
+    for (int i = 0; i < agent->links.attempts; i++) {
         struct json_object *one = json_object_new_object();
-        preflight_put_number(one, "to", preflight_links_result(&server->links, i, &result));
+        preflight_put_number(one, "to", preflight_links_result(&agent->links, i, &result));
         preflight_put_number(one, "reach", result.reach);
         preflight_put_number(one, "error", result.error);
         preflight_put_number(one, "path_mtu", result.path_mtu);
@@ -126,57 +125,57 @@ static void finish_connecting(struct preflight_server *server)
     preflight_put_text(object, "reply", "connect");
     json_object_object_add(object, "links", array);
     preflight_say(object);
-    preflight_links_clear(&server->links);
-    server->connecting = false;
+    preflight_links_clear(&agent->links);
+    agent->connecting = false;
 }
 
-static void handle_command(struct preflight_server *server, char *line)
+static void handle_command(struct preflight_agent *agent, char *line)
 {
     if (strcmp(line, "clock") == 0)
         say_clock();
     else if (strncmp(line, "listen", 6) == 0)
-        begin_listening(server, line + 6);
+        begin_listening(agent, line + 6);
     else if (strncmp(line, "connect", 7) == 0)
-        begin_connecting(server, line + 7);
+        begin_connecting(agent, line + 7);
 }
 
 /* Read commands. False: the front has ended. */
-static bool read_commands(struct preflight_server *server)
+static bool read_commands(struct preflight_agent *agent)
 {
     ssize_t n =
-        read(STDIN_FILENO, server->line + server->used, PREFLIGHT_LINE_MOST - 1 - server->used);
+        read(STDIN_FILENO, agent->line + agent->used, PREFLIGHT_LINE_MOST - 1 - agent->used);
     if (n <= 0)
         return n < 0 && (errno == EAGAIN || errno == EINTR);
-    server->used += (size_t)n;
-    server->line[server->used] = '\0';
-    for (char *end; (end = strchr(server->line, '\n'));) {
+    agent->used += (size_t)n;
+    agent->line[agent->used] = '\0';
+    for (char *end; (end = strchr(agent->line, '\n'));) {
         *end = '\0';
-        handle_command(server, server->line);
-        server->used -= (size_t)(end + 1 - server->line);
-        memmove(server->line, end + 1, server->used + 1);
+        handle_command(agent, agent->line);
+        agent->used -= (size_t)(end + 1 - agent->line);
+        memmove(agent->line, end + 1, agent->used + 1);
     }
-    return server->used < PREFLIGHT_LINE_MOST - 1;
+    return agent->used < PREFLIGHT_LINE_MOST - 1;
 }
 
-static int serve_front(struct preflight_server *server)
+static int answer_front(struct preflight_agent *agent)
 {
     for (;;) {
-        size_t count = (size_t)preflight_links_count(&server->links);
+        size_t count = (size_t)preflight_links_count(&agent->links);
         struct pollfd *polls = calloc(count + 1, sizeof(*polls));
         if (!polls)
             return 1;
         polls[0] = (struct pollfd){.fd = STDIN_FILENO, .events = POLLIN};
-        preflight_links_polls(&server->links, polls + 1);
-        int ready = poll(polls, count + 1, server->connecting ? POLL_MS : -1);
+        preflight_links_polls(&agent->links, polls + 1);
+        int ready = poll(polls, count + 1, agent->connecting ? POLL_MS : -1);
         bool more = true;
         if (ready > 0) {
-            preflight_links_turn(&server->links, polls + 1);
-            more = polls[0].revents == 0 || read_commands(server);
+            preflight_links_turn(&agent->links, polls + 1);
+            more = polls[0].revents == 0 || read_commands(agent);
         }
         free(polls);
         if (!more || (ready < 0 && errno != EINTR))
             return more;
-        finish_connecting(server);
+        finish_connecting(agent);
     }
 }
 
@@ -195,19 +194,19 @@ static void say_rank(void)
 
 int preflight_agent(const char *program)
 {
-    struct preflight_server server = {.links = {.listener = -1}};
+    struct preflight_agent agent = {.links = {.listener = -1}};
     const char *local = getenv("LOCAL_RANK");
     say_rank();
     if (local && strcmp(local, "0") != 0)
         return 0;
-    server.line = malloc(PREFLIGHT_LINE_MOST);
-    if (!server.line)
+    agent.line = malloc(PREFLIGHT_LINE_MOST);
+    if (!agent.line)
         return 1;
-    server.line[0] = '\0';
-    preflight_facts_find(&server.facts, program);
-    say_facts(&server, "facts");
-    int code = serve_front(&server);
-    preflight_links_close(&server.links);
-    free(server.line);
+    agent.line[0] = '\0';
+    preflight_facts_find(&agent.facts, program);
+    say_facts(&agent, "facts");
+    int code = answer_front(&agent);
+    preflight_links_close(&agent.links);
+    free(agent.line);
     return code;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The choice of the transport between nodes, among three of this program's own: the best that all
  * ranks have, or the one that is named. */
-#include "fabric/bootstrap/agreement.h"
+#include "fabric/bootstrap/oob_batch.h"
 #include "fabric/transports.h"
 #include "tests/support/messages.h"
 #include "tests/support/unit.h"
@@ -57,10 +57,10 @@ static void rank_agrees(int rank, int size, twill_bootstrap *caller, void *user)
     char why[256];
     TWILL_CHECK(twill_test_world(&world, (uint32_t)size, 1));
     struct twill_transport_params params = {.oob = oob, .world = &world, .provider = c->provider};
-    struct twill_agreement agreement = {.oob = oob};
+    struct twill_oob_batch batch = {.oob = oob};
     struct twill_internode_choice choice;
-    twill_status status = twill_internode_offer(&params, &choice, &agreement, &error);
-    TWILL_CHECK_OK(&error, twill_agreement_exchange(&agreement, status, &error));
+    twill_status status = twill_internode_offer(&params, &choice, &batch, &error);
+    TWILL_CHECK_OK(&error, twill_oob_batch_exchange(&batch, status, &error));
     twill_internode_conclude(&params, &choice, why, sizeof(why));
     free(choice.all);
     const char *name = params.internode != NULL ? params.internode->name : NULL;

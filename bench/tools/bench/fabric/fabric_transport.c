@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Messages by a transport alone: what the library's calls cost on top is the difference. */
 #include "bench/tools/bench/fabric/fabric.h"
-#include "fabric/bootstrap/agreement.h"
+#include "fabric/bootstrap/oob_batch.h"
 #include "fabric/shm/node_memory.h"
 #include "fabric/transports.h"
 
@@ -158,14 +158,14 @@ static const struct fabric_channel_ops alone_ops = {.send = alone_send,
 /* Share memory with all ranks, which must be on one host. */
 static twill_status share_node(struct alone *alone, uint32_t *label)
 {
-    struct twill_agreement agreement = {.oob = alone->oob};
+    struct twill_oob_batch batch = {.oob = alone->oob};
     struct twill_error *error = &alone->error;
     const char *why = NULL;
-    twill_status status = twill_node_offer(&alone->node, alone->oob, &agreement, error);
-    TWILL_BENCH_TRY(twill_agreement_exchange(&agreement, status, error));
+    twill_status status = twill_node_offer(&alone->node, alone->oob, &batch, error);
+    TWILL_BENCH_TRY(twill_oob_batch_exchange(&batch, status, error));
     status = twill_node_attach(alone->node, alone->oob, label, 4096, twill_shm_pair_bytes(), NULL,
-                               &agreement, error);
-    TWILL_BENCH_TRY(twill_agreement_exchange(&agreement, status, error));
+                               &batch, error);
+    TWILL_BENCH_TRY(twill_oob_batch_exchange(&batch, status, error));
     TWILL_BENCH_TRY(twill_node_conclude(alone->node, alone->oob, label, &why, error));
     return why == NULL ? TWILL_OK
                        : TWILL_FAIL(error, TWILL_ERR_FABRIC, "ranks share no memory: %s", why);

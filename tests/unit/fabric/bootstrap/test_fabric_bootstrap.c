@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Bootstraps without a network: one rank, the caller's callback, bad variables; hosts and
  * interfaces. */
-#include "fabric/bootstrap/agreement.h"
 #include "fabric/bootstrap/frames.h"
+#include "fabric/bootstrap/oob_batch.h"
 #include "fabric/host/host_identity.h"
 #include "fabric/rails/rails.h"
 #include "fabric/shm/shared_region.h"
@@ -259,27 +259,27 @@ TWILL_TEST(addresses)
     }
 }
 
-/* --- agreements ------------------------------------------------------------------------------- */
+/* --- batches ---------------------------------------------------------------------------------- */
 
-/* Agreement: parts of several modules in one exchange, and the failure of a rank on all ranks. */
+/* Parts of several modules in one exchange, and the failure of a rank on all ranks. */
 
-enum { AGREEING = 3 };
+enum { BATCHED = 3 };
 
 /* Two parts, of which rank 1 has none to send and rank 2 takes none; one exchange after another. */
-TWILL_TEST_OF_RANKS(test_parts, AGREEING)
+TWILL_TEST_OF_RANKS(test_parts, BATCHED)
 {
     struct twill_oob *oob = twill_test_oob(bootstrap);
-    struct twill_agreement agreement = {.oob = oob};
+    struct twill_oob_batch batch = {.oob = oob};
     struct twill_error error = {0};
     for (unsigned turn = 1; turn <= 2; turn++) {
-        uint64_t wide = 100 * turn + (unsigned)rank, wides[AGREEING] = {0};
-        char narrow = (char)('a' + rank), narrows[AGREEING] = {0};
-        twill_agreement_add(&agreement, rank == 1 ? NULL : &narrow, narrows, sizeof(narrow));
-        twill_agreement_add(&agreement, &wide, rank == 2 ? NULL : wides, sizeof(wide));
-        TWILL_CHECK_OK(&error, twill_agreement_exchange(&agreement, TWILL_OK, &error));
-        TWILL_CHECK(size == AGREEING && agreement.parts == 0 && oob->rounds == turn);
+        uint64_t wide = 100 * turn + (unsigned)rank, wides[BATCHED] = {0};
+        char narrow = (char)('a' + rank), narrows[BATCHED] = {0};
+        twill_oob_batch_add(&batch, rank == 1 ? NULL : &narrow, narrows, sizeof(narrow));
+        twill_oob_batch_add(&batch, &wide, rank == 2 ? NULL : wides, sizeof(wide));
+        TWILL_CHECK_OK(&error, twill_oob_batch_exchange(&batch, TWILL_OK, &error));
+        TWILL_CHECK(size == BATCHED && batch.parts == 0 && oob->rounds == turn);
         TWILL_CHECK(narrows[0] == 'a' && narrows[1] == '\0' && narrows[2] == 'c');
-        for (unsigned r = 0; r < AGREEING; r++)
+        for (unsigned r = 0; r < BATCHED; r++)
             TWILL_CHECK(wides[r] == (rank == 2 ? 0 : 100 * turn + r));
     }
     twill_test_oob_close(oob);
@@ -289,17 +289,17 @@ TWILL_TEST_OF_RANKS(test_parts, AGREEING)
 static void failing_rank(int rank, int size, twill_bootstrap *caller, void *user)
 {
     struct twill_oob *oob = twill_test_oob(caller);
-    struct twill_agreement agreement = {.oob = oob};
+    struct twill_oob_batch batch = {.oob = oob};
     struct twill_error error = {0};
     const bool *names = user;
     twill_status status = TWILL_OK;
-    uint8_t mine = (uint8_t)(rank + 1), all[AGREEING] = {0};
+    uint8_t mine = (uint8_t)(rank + 1), all[BATCHED] = {0};
     if (rank == 1)
         status = TWILL_FAIL(&error, TWILL_ERR_SYSTEM, "%sno socket", *names ? "rank 1: " : "");
     if (rank == 2)
         status = TWILL_FAIL(&error, TWILL_ERR_MEMORY, "no memory");
-    twill_agreement_add(&agreement, &mine, all, sizeof(mine));
-    TWILL_CHECK(twill_agreement_exchange(&agreement, status, &error) == TWILL_ERR_SYSTEM);
+    twill_oob_batch_add(&batch, &mine, all, sizeof(mine));
+    TWILL_CHECK(twill_oob_batch_exchange(&batch, status, &error) == TWILL_ERR_SYSTEM);
     TWILL_CHECK(all[0] == 1 && all[1] == 2 && all[2] == 3);
     TWILL_CHECK(error.status == TWILL_ERR_SYSTEM &&
                 strcmp(error.message, rank == 1 && !*names ? "no socket" : "rank 1: no socket") ==
@@ -311,7 +311,7 @@ TWILL_TEST(test_failure)
 {
     for (int i = 0; i < 2; i++) {
         bool names = i == 1;
-        twill_test_run_ranks(AGREEING, failing_rank, &names);
+        twill_test_run_ranks(BATCHED, failing_rank, &names);
     }
 }
 
@@ -326,16 +326,15 @@ TWILL_TEST(test_suspicion)
 {
     static const struct twill_bootstrap_ops ops = {.allgather = broken};
     struct twill_oob oob = {.ops = &ops, .size = 2};
-    struct twill_agreement agreement = {.oob = &oob};
+    struct twill_oob_batch batch = {.oob = &oob};
     struct twill_error error = {0}, again = {0}, own = {0};
-    twill_agreement_suspect(&agreement, TWILL_ERR_PEER, "lost rank %d", 1);
-    assert_int_equal(twill_agreement_exchange(&agreement, TWILL_OK, &error), TWILL_ERR_PEER);
+    twill_oob_batch_suspect(&batch, TWILL_ERR_PEER, "lost rank %d", 1);
+    assert_int_equal(twill_oob_batch_exchange(&batch, TWILL_OK, &error), TWILL_ERR_PEER);
     assert_string_equal(error.message, "lost rank 1; then: no answer");
-    assert_int_equal(twill_agreement_exchange(&agreement, TWILL_OK, &again), TWILL_ERR_BOOTSTRAP);
+    assert_int_equal(twill_oob_batch_exchange(&batch, TWILL_OK, &again), TWILL_ERR_BOOTSTRAP);
     assert_string_equal(again.message, "no answer");
     (void)TWILL_FAIL(&own, TWILL_ERR_MEMORY, "mine");
-    assert_int_equal(twill_agreement_exchange(&agreement, TWILL_ERR_MEMORY, &own),
-                     TWILL_ERR_MEMORY);
+    assert_int_equal(twill_oob_batch_exchange(&batch, TWILL_ERR_MEMORY, &own), TWILL_ERR_MEMORY);
     assert_string_equal(own.message, "mine");
 }
 
@@ -380,9 +379,9 @@ static struct twill_oob oob_of_two(void)
 TWILL_TEST(test_status)
 {
     struct damaged damaged = {oob_of_two(), 1, 1, {{0, 5}}};
-    struct twill_agreement agreement = {.oob = &damaged.oob};
+    struct twill_oob_batch batch = {.oob = &damaged.oob};
     struct twill_error error = {0};
-    assert_int_equal(twill_agreement_exchange(&agreement, TWILL_OK, &error), TWILL_ERR_INTERNAL);
+    assert_int_equal(twill_oob_batch_exchange(&batch, TWILL_OK, &error), TWILL_ERR_INTERNAL);
     assert_memory_equal(error.message, "rank 1 sends 5 as its status: ", 30);
     assert_int_equal(twill_status_received(TWILL_STATUS_LOWEST), TWILL_STATUS_LOWEST);
     assert_int_equal(twill_status_received(TWILL_STATUS_LOWEST - 1), TWILL_ERR_INTERNAL);
@@ -430,17 +429,17 @@ TWILL_TEST(test_shared_memory)
 {
     static const uint32_t job[] = {7, 9};
     struct damaged damaged = {oob_of_two(), 2, 2, {{256 + 20, 1}, {256 + 28, -1}}};
-    struct twill_agreement agreement = {.oob = &damaged.oob};
+    struct twill_oob_batch batch = {.oob = &damaged.oob};
     struct twill_error error = {0};
     struct twill_shm_region *region;
     uint32_t label[] = {0, 0};
     const char *why;
     damaged.oob.job = job;
-    twill_status status = twill_shm_region_offer(&region, &damaged.oob, &agreement, &error);
-    assert_int_equal(twill_agreement_exchange(&agreement, status, &error), TWILL_OK);
-    status = twill_shm_region_attach(region, label, 4096, 0, "twill-comm", NULL, NULL, &agreement,
-                                     &error);
-    assert_int_equal(twill_agreement_exchange(&agreement, status, &error), TWILL_OK);
+    twill_status status = twill_shm_region_offer(&region, &damaged.oob, &batch, &error);
+    assert_int_equal(twill_oob_batch_exchange(&batch, status, &error), TWILL_OK);
+    status =
+        twill_shm_region_attach(region, label, 4096, 0, "twill-comm", NULL, NULL, &batch, &error);
+    assert_int_equal(twill_oob_batch_exchange(&batch, status, &error), TWILL_OK);
     assert_int_equal(twill_shm_region_conclude(region, label, &why, &error), TWILL_ERR_TIMEOUT);
     assert_non_null(strstr(error.message, "rank 9 of the job (1 here) waited 2 s for the memory of "
                                           "another rank"));

@@ -2,7 +2,7 @@
 /* Hostile bytes, drawn from fixed seeds: rendezvous and failure detector get recordings that were
  * changed, truncated, repeated or reordered, and noise. No process without the key is
  * authenticated, nothing crashes or stays open, and the ranks still connect. */
-#include "fabric/bootstrap/agreement.h"
+#include "fabric/bootstrap/oob_batch.h"
 #include "fabric/bootstrap/tcp/bootstrap_tcp.h"
 #include "fabric/detector/detector_state.h"
 #include "tests/support/detector_ranks.h"

@@ -2,7 +2,7 @@
 /* The failure detector: dead peers are detected, live ones are not declared dead, notifications
  * arrive complete, malformed and unauthenticated connections change nothing. Ranks are threads that
  * connect over TCP. */
-#include "fabric/bootstrap/agreement.h"
+#include "fabric/bootstrap/oob_batch.h"
 #include "fabric/detector/detector_state.h"
 #include "tests/support/detector_ranks.h"
 #include "tests/support/noise.h"

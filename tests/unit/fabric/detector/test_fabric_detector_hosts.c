@@ -2,7 +2,7 @@
 /* The failure detector between hosts: a vanished host is detected by ranks without a connection to
  * it, by one rank of a host alone, and if not all hosts are connected; a live host is not declared
  * lost. Ranks are processes that connect over TCP. */
-#include "fabric/bootstrap/agreement.h"
+#include "fabric/bootstrap/oob_batch.h"
 #include "fabric/detector/detector_state.h"
 #include "fabric/shm/fd_message.h"
 #include "tests/support/detector_ranks.h"
@@ -52,10 +52,10 @@ static bool connect_all(struct connected *c, struct hosts_place *place, int rank
         status = test_detector_start(&w->detector, w->oob, place->most, &w->error);
     if (status == TWILL_OK)
         mislead(w, place, rank);
-    struct twill_agreement agreement = {.oob = w->oob};
+    struct twill_oob_batch batch = {.oob = w->oob};
     if (status == TWILL_OK) {
-        status = twill_detector_connect(w->detector, w->oob, place->host, 1, &agreement, &w->error);
-        status = twill_agreement_exchange(&agreement, status, &w->error);
+        status = twill_detector_connect(w->detector, w->oob, place->host, 1, &batch, &w->error);
+        status = twill_oob_batch_exchange(&batch, status, &w->error);
     }
     if (status == TWILL_OK)
         status = twill_detector_conclude(w->detector, &w->error);

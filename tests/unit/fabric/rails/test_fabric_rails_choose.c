@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which rails a job uses: the nearest ones, on recorded machines; and the agreement of ranks, for
+/* Which rails a job uses: the nearest ones, on recorded machines; and how ranks settle on them, for
  * each value of TWILL_RAILS. */
-#include "fabric/bootstrap/agreement.h"
+#include "fabric/bootstrap/oob_batch.h"
 #include "fabric/host/interfaces.h"
 #include "fabric/rails/rails.h"
 #include "tests/support/machines.h"
@@ -196,11 +196,11 @@ static void rank_choice(int rank, int size, twill_bootstrap *caller, void *user)
                                             .setting = test_setting,
                                             .settings = settings,
                                             .interface = c->rank[rank][INTERFACE]};
-    struct twill_agreement agreement = {.oob = oob};
+    struct twill_oob_batch batch = {.oob = oob};
     struct twill_rails_opening *opening;
     struct twill_rails_choice *choice = NULL;
-    twill_status status = twill_rails_offer(&opening, &ops, &params, &agreement, &error);
-    status = twill_agreement_exchange(&agreement, status, &error);
+    twill_status status = twill_rails_offer(&opening, &ops, &params, &batch, &error);
+    status = twill_oob_batch_exchange(&batch, status, &error);
     if (status == TWILL_OK)
         status = twill_rails_conclude(opening, &params, &choice, &error);
     twill_rails_opening_end(opening);

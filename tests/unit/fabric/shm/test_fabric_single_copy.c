@@ -66,15 +66,15 @@ struct access_end {
 static twill_status negotiate(struct access_end *end, enum twill_single_copy_kind setting,
                               struct twill_error *error)
 {
-    struct twill_agreement agreement = {.oob = end->oob};
+    struct twill_oob_batch batch = {.oob = end->oob};
     uint32_t me = (uint32_t)end->oob->rank;
     if (!twill_single_copy_applies(&end->world, setting, end->how, sizeof(end->how)))
         return TWILL_OK;
     twill_status status =
-        twill_single_copy_offer(&end->single_copy, me, &end->world, setting, &agreement, error);
-    TWILL_TRY(error, twill_agreement_exchange(&agreement, status, error));
-    twill_single_copy_probe(end->single_copy, me, &end->world, &agreement);
-    TWILL_TRY(error, twill_agreement_exchange(&agreement, TWILL_OK, error));
+        twill_single_copy_offer(&end->single_copy, me, &end->world, setting, &batch, error);
+    TWILL_TRY(error, twill_oob_batch_exchange(&batch, status, error));
+    twill_single_copy_probe(end->single_copy, me, &end->world, &batch);
+    TWILL_TRY(error, twill_oob_batch_exchange(&batch, TWILL_OK, error));
     twill_single_copy_conclude(&end->single_copy, me, &end->world, end->how, sizeof(end->how));
     return TWILL_OK;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* twillrun --server: the ranks of one host, for a twillrun on another. It gets frames on standard
- * input, and ends its ranks and itself when that ends. */
+/* The host agent, twillrun --server: the ranks of one host, for a twillrun on another. It gets
+ * frames on standard input, and ends its ranks and itself when that ends. */
 #include "fabric/host/local_address.h"
 #include "fabric/launcher/launcher.h"
 #include "lib/base/times.h"
@@ -124,10 +124,11 @@ static void feed_stdin(struct twill_launch *launch)
     }
 }
 
-void twill_server_polls(struct twill_launch *launch, struct pollfd polls[TWILL_SERVER_POLLS])
+void twill_host_agent_polls(struct twill_launch *launch,
+                            struct pollfd polls[TWILL_HOST_AGENT_POLLS])
 {
     const struct twill_pipe *link = launch->link;
-    for (int i = 0; i < TWILL_SERVER_POLLS; i++)
+    for (int i = 0; i < TWILL_HOST_AGENT_POLLS; i++)
         polls[i] = (struct pollfd){.fd = -1};
     if (!link)
         return;
@@ -138,7 +139,8 @@ void twill_server_polls(struct twill_launch *launch, struct pollfd polls[TWILL_S
         polls[2] = (struct pollfd){.fd = launch->input.to, .events = POLLOUT};
 }
 
-void twill_server_turn(struct twill_launch *launch, const struct pollfd polls[TWILL_SERVER_POLLS])
+void twill_host_agent_turn(struct twill_launch *launch,
+                           const struct pollfd polls[TWILL_HOST_AGENT_POLLS])
 {
     struct twill_pipe *link = launch->link;
     struct twill_frame frame;
@@ -155,7 +157,7 @@ void twill_server_turn(struct twill_launch *launch, const struct pollfd polls[TW
     (void)twill_pipe_flush(link); /* if it is closed, input ends, too */
 }
 
-void twill_server_report(struct twill_launch *launch, int rank, int code, const char *how)
+void twill_host_agent_report(struct twill_launch *launch, int rank, int code, const char *how)
 {
     (void)twill_pipe_put(launch->link, TWILL_FRAME_ENDED, (uint32_t)rank, (uint32_t)code, how,
                          strlen(how));
@@ -259,7 +261,7 @@ static bool prepare_launch(struct twill_launch *launch, struct twill_host_job *j
 /* Run the ranks from start to end. */
 static bool serve_launch(struct twill_launch *launch, struct twill_host_job *job)
 {
-    const struct pollfd nothing[TWILL_SERVER_POLLS] = {{.fd = -1}};
+    const struct pollfd nothing[TWILL_HOST_AGENT_POLLS] = {{.fd = -1}};
     struct twill_frame frame;
     char where[80];
     if (!prepare_launch(launch, job))
@@ -279,12 +281,12 @@ static bool serve_launch(struct twill_launch *launch, struct twill_host_job *job
                ? twill_pipe_put(launch->link, TWILL_FRAME_STARTED, 0, 0, launch->unbound,
                                 strlen(launch->unbound))
                : twill_pipe_put(launch->link, TWILL_FRAME_FAILED, 0, (uint32_t)code, NULL, 0));
-    twill_server_turn(launch, nothing); /* frames received together with START */
+    twill_host_agent_turn(launch, nothing); /* frames received together with START */
     (void)twill_launch_supervise(launch);
     return true;
 }
 
-int twill_server_run(void)
+int twill_host_agent_run(void)
 {
     struct twill_pipe link = {.in = -1, .out = -1};
     struct twill_frame frame;

@@ -1,39 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "fabric/bootstrap/agreement.h"
+#include "fabric/bootstrap/oob_batch.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* The first part of every exchange: how a rank fares. */
-struct agreement_status {
+struct batch_status {
     int32_t status;
     char message[252]; /* if status is not TWILL_OK */
 };
 
-void twill_agreement_add(struct twill_agreement *agreement, const void *mine, void *all,
-                         size_t bytes)
+void twill_oob_batch_add(struct twill_oob_batch *batch, const void *mine, void *all, size_t bytes)
 {
-    if (agreement->parts < TWILL_AGREEMENT_PARTS)
-        agreement->part[agreement->parts] = (struct twill_agreement_part){mine, all, bytes};
-    agreement->parts++;
+    if (batch->parts < TWILL_OOB_BATCH_PARTS)
+        batch->part[batch->parts] = (struct twill_oob_batch_part){mine, all, bytes};
+    batch->parts++;
 }
 
-void twill_agreement_suspect(struct twill_agreement *agreement, twill_status status,
-                             const char *format, ...)
+void twill_oob_batch_suspect(struct twill_oob_batch *batch, twill_status status, const char *format,
+                             ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    (void)twill_error_set_list(&agreement->suspicion, status, TWILL_NO_RANK, __FILE__, __LINE__, "",
+    (void)twill_error_set_list(&batch->suspicion, status, TWILL_NO_RANK, __FILE__, __LINE__, "",
                                format, arguments);
     va_end(arguments);
 }
 
 /* Concatenate status and parts at `at`. */
-static void pack(const struct twill_agreement *agreement, twill_status status,
+static void pack(const struct twill_oob_batch *batch, twill_status status,
                  const struct twill_error *error, unsigned char *at)
 {
-    struct agreement_status own;
+    struct batch_status own;
     memset(&own, 0, sizeof(own)); /* all of it is sent */
     own.status = (int32_t)status;
     if (status != TWILL_OK)
@@ -41,8 +40,8 @@ static void pack(const struct twill_agreement *agreement, twill_status status,
                  error != NULL && error->message[0] != '\0' ? error->message : "failed");
     memcpy(at, &own, sizeof(own));
     at += sizeof(own);
-    for (size_t i = 0; i < agreement->parts; i++) {
-        const struct twill_agreement_part *part = &agreement->part[i];
+    for (size_t i = 0; i < batch->parts; i++) {
+        const struct twill_oob_batch_part *part = &batch->part[i];
         if (part->mine != NULL)
             memcpy(at, part->mine, part->bytes);
         at += part->bytes;
@@ -50,10 +49,10 @@ static void pack(const struct twill_agreement *agreement, twill_status status,
 }
 
 /* Store the parts of one rank, which begin at `at`. */
-static void unpack(const struct twill_agreement *agreement, size_t rank, const unsigned char *at)
+static void unpack(const struct twill_oob_batch *batch, size_t rank, const unsigned char *at)
 {
-    for (size_t i = 0; i < agreement->parts; i++) {
-        const struct twill_agreement_part *part = &agreement->part[i];
+    for (size_t i = 0; i < batch->parts; i++) {
+        const struct twill_oob_batch_part *part = &batch->part[i];
         if (part->all != NULL)
             memcpy((unsigned char *)part->all + rank * part->bytes, at, part->bytes);
         at += part->bytes;
@@ -62,7 +61,7 @@ static void unpack(const struct twill_agreement *agreement, size_t rank, const u
 
 /* Fail if a rank did; the message names it. This rank's own failure may be another one. */
 static twill_status check_status(const struct twill_oob *oob, int rank,
-                                 const struct agreement_status *theirs, struct twill_error *error)
+                                 const struct batch_status *theirs, struct twill_error *error)
 {
     char name[TWILL_RANK_TEXT];
     twill_status status = twill_status_received(theirs->status);
@@ -83,11 +82,11 @@ static twill_status check_status(const struct twill_oob *oob, int rank,
                       (int)sizeof(theirs->message) - 1, theirs->message);
 }
 
-static twill_status gather(struct twill_agreement *agreement, const unsigned char *mine,
+static twill_status gather(struct twill_oob_batch *batch, const unsigned char *mine,
                            unsigned char *all, size_t bytes, struct twill_error *error)
 {
-    struct twill_oob *oob = agreement->oob;
-    const struct twill_error *suspicion = &agreement->suspicion;
+    struct twill_oob *oob = batch->oob;
+    const struct twill_error *suspicion = &batch->suspicion;
     struct twill_error why = {0};
     twill_status status = twill_oob_allgather(oob, mine, all, bytes, &why);
     if (status == TWILL_OK)
@@ -98,16 +97,16 @@ static twill_status gather(struct twill_agreement *agreement, const unsigned cha
     return TWILL_FAIL(error, status, "%s", why.message);
 }
 
-twill_status twill_agreement_exchange(struct twill_agreement *agreement, twill_status status,
+twill_status twill_oob_batch_exchange(struct twill_oob_batch *batch, twill_status status,
                                       struct twill_error *error)
 {
-    struct twill_oob *oob = agreement->oob;
-    size_t size = (size_t)oob->size, bytes = sizeof(struct agreement_status);
-    if (agreement->parts > TWILL_AGREEMENT_PARTS)
+    struct twill_oob *oob = batch->oob;
+    size_t size = (size_t)oob->size, bytes = sizeof(struct batch_status);
+    if (batch->parts > TWILL_OOB_BATCH_PARTS)
         return TWILL_FAIL(error, TWILL_ERR_INTERNAL, "%zu parts of an exchange are more than %d",
-                          agreement->parts, TWILL_AGREEMENT_PARTS);
-    for (size_t i = 0; i < agreement->parts; i++)
-        bytes += agreement->part[i].bytes;
+                          batch->parts, TWILL_OOB_BATCH_PARTS);
+    for (size_t i = 0; i < batch->parts; i++)
+        bytes += batch->part[i].bytes;
     unsigned char *mine = calloc(1, bytes), *all = calloc(size, bytes);
     if (mine == NULL || all == NULL) {
         free(mine);
@@ -116,18 +115,18 @@ twill_status twill_agreement_exchange(struct twill_agreement *agreement, twill_s
                           "%s: no memory to exchange %zu bytes with %zu ranks",
                           TWILL_RANK_NAME(oob->job, oob->rank), bytes, size);
     }
-    pack(agreement, status, error, mine);
-    twill_status outcome = gather(agreement, mine, all, bytes, error);
+    pack(batch, status, error, mine);
+    twill_status outcome = gather(batch, mine, all, bytes, error);
     bool complete = outcome == TWILL_OK;
     for (size_t r = 0; r < size && complete; r++) {
-        struct agreement_status theirs;
+        struct batch_status theirs;
         memcpy(&theirs, all + r * bytes, sizeof(theirs));
-        unpack(agreement, r, all + r * bytes + sizeof(theirs));
+        unpack(batch, r, all + r * bytes + sizeof(theirs));
         if (outcome == TWILL_OK)
             outcome = check_status(oob, (int)r, &theirs, error);
     }
     free(mine);
     free(all);
-    *agreement = (struct twill_agreement){.oob = oob};
+    *batch = (struct twill_oob_batch){.oob = oob};
     return complete || status == TWILL_OK ? outcome : status;
 }
