@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Pools. A BIND never takes more than is free: the kernel would kill the process at first touch,
  * not return NULL. */
+#include "numa/cgroup.h"
 #include "numa/memory_internal.h"
 
 #include <errno.h>
@@ -313,36 +314,16 @@ static uint64_t left_of(int resource, unsigned long pages)
     return limit.rlim_cur > used ? limit.rlim_cur - used : 0;
 }
 
-/* Read a number from a file of a cgroup. False: there is none ("max"). */
-static bool read_number_of(const char *folder, const char *name, uint64_t *number)
-{
-    char path[PATH_MAX + 32];
-    unsigned long long value = 0;
-    snprintf(path, sizeof(path), "/sys/fs/cgroup%s/%s", folder, name);
-    FILE *file = fopen(path, "re");
-    bool found = file != NULL && fscanf(file, "%llu", &value) == 1;
-    if (file != NULL)
-        fclose(file);
-    *number = value;
-    return found;
-}
-
 /* Return what is left of the memory of this process's cgroup (version 2). */
 static uint64_t left_of_cgroup(void)
 {
-    char folder[PATH_MAX] = "";
-    uint64_t limit, used;
-    FILE *file = fopen("/proc/self/cgroup", "re");
-    while (file != NULL && fgets(folder, sizeof(folder), file) != NULL &&
-           strncmp(folder, "0::/", 4) != 0)
-        folder[0] = '\0';
-    if (file != NULL)
-        fclose(file);
-    folder[strcspn(folder, "\n")] = '\0';
-    if (folder[0] == '\0' || !read_number_of(folder + 3, "memory.max", &limit) ||
-        !read_number_of(folder + 3, "memory.current", &used))
+    struct twill_cgroup cgroup;
+    uint64_t limit[2], used[2];
+    if (!twill_cgroup_find(&cgroup, "memory", "") || !cgroup.unified ||
+        twill_cgroup_numbers(&cgroup, "memory.max", limit) < 1 ||
+        twill_cgroup_numbers(&cgroup, "memory.current", used) < 1)
         return UINT64_MAX;
-    return limit > used ? limit - used : 0;
+    return limit[0] > used[0] ? limit[0] - used[0] : 0;
 }
 
 bool twill_memory_allows(uint64_t bytes, const char **limit)

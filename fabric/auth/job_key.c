@@ -15,11 +15,6 @@
 _Static_assert(TWILL_SECRET_BYTES == crypto_auth_hmacsha256_KEYBYTES, "size of a key");
 _Static_assert(TWILL_PROOF_BYTES == crypto_auth_hmacsha256_BYTES, "size of a proof");
 
-static bool given(const char *text)
-{
-    return text && *text;
-}
-
 static bool is_zero(const struct twill_secret *secret)
 {
     return sodium_is_zero(secret->key, sizeof(secret->key)) != 0;
@@ -125,22 +120,22 @@ twill_status twill_secret_find(struct twill_secret *secret,
     char path[256];
     if (sodium_init() < 0)
         return TWILL_FAIL(error, TWILL_ERR_SYSTEM, "libsodium cannot be used");
-    if (given(sources->job)) {
+    if (twill_is_set(sources->job)) {
         snprintf(how, how_bytes, "TWILL_JOB");
         TWILL_TRY(error, twill_secret_parse(secret, "TWILL_JOB", sources->job, error));
         return check_length("TWILL_JOB", sources->job, error);
     }
-    if (!given(sources->file) && sources->given) {
+    if (!twill_is_set(sources->file) && sources->given) {
         snprintf(how, how_bytes, "the launcher");
         *secret = *sources->given;
         return TWILL_OK;
     }
-    if (given(sources->file))
+    if (twill_is_set(sources->file))
         snprintf(path, sizeof(path), "%s", sources->file);
-    twill_status status = given(sources->file)
+    twill_status status = twill_is_set(sources->file)
                               ? twill_secret_read(secret, sources->file, error)
                               : twill_secret_of_user(secret, path, sizeof(path), error);
-    if (status != TWILL_OK && given(sources->file))
+    if (status != TWILL_OK && twill_is_set(sources->file))
         twill_error_prefix(error, "TWILL_KEY_FILE: ");
     TWILL_TRY(error, status);
     snprintf(how, how_bytes, "%s", path);
@@ -200,7 +195,7 @@ static twill_status find_folder(char *folder, size_t bytes, struct twill_error *
     struct passwd entry, *found = NULL;
     char storage[2048];
     const char *home = getenv("HOME");
-    if (!home || !*home) {
+    if (!twill_is_set(home)) {
         int failed = getpwuid_r(geteuid(), &entry, storage, sizeof(storage), &found);
         home = failed == 0 && found ? found->pw_dir : NULL;
     }

@@ -21,6 +21,12 @@ struct twill_secret {
     uint8_t key[TWILL_SECRET_BYTES];
 };
 
+/* Report whether a variable is set, and not empty. */
+static inline bool twill_is_set(const char *text)
+{
+    return text != NULL && *text != '\0';
+}
+
 /* Sources of a job's key. Strings may be NULL or empty when not set. */
 struct twill_secret_sources {
     const char *job;                  /* TWILL_JOB */

@@ -31,7 +31,7 @@ const struct twill_bootstrap_ops *
 twill_bootstrap_detect(const struct twill_bootstrap_params *params)
 {
     const char *only = params->launcher;
-    bool any = !only || !*only || strcmp(only, "auto") == 0 || params->caller || params->join;
+    bool any = !twill_is_set(only) || strcmp(only, "auto") == 0 || params->caller || params->join;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(candidates); i++)
         if (any ? candidates[i]->applies(params) : strcmp(only, candidates[i]->name) == 0)
             return candidates[i];
@@ -41,7 +41,7 @@ twill_bootstrap_detect(const struct twill_bootstrap_params *params)
 /* Return this process's rank as its launcher wrote it, or NULL. */
 static const char *rank_variable(const struct twill_bootstrap_params *params)
 {
-    const char *rank = params->rank && *params->rank ? params->rank : NULL;
+    const char *rank = twill_is_set(params->rank) ? params->rank : NULL;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(rank_names) && !rank; i++)
         rank = twill_launch_variable(params, rank_names[i]);
     return rank && strspn(rank, "0123456789") == strlen(rank) ? rank : NULL;
@@ -93,7 +93,7 @@ bool twill_bootstrap_is_first(const struct twill_bootstrap_params *params)
 {
     if (params->caller)
         return params->caller->rank == 0;
-    if (params->rank && *params->rank)
+    if (twill_is_set(params->rank))
         return strcmp(params->rank, "0") == 0;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(rank_names); i++) {
         const char *rank = twill_launch_variable(params, rank_names[i]);
@@ -116,6 +116,22 @@ void twill_oob_close(struct twill_oob *oob)
 {
     if (oob)
         oob->ops->close(oob);
+}
+
+twill_status twill_oob_alone(struct twill_oob *oob, const void *mine, void *all, size_t bytes,
+                             struct twill_error *error)
+{
+    (void)oob;
+    (void)error;
+    if (bytes > 0)
+        memmove(all, mine, bytes);
+    return TWILL_OK;
+}
+
+void twill_oob_free(struct twill_oob *oob)
+{
+    twill_secret_wipe(&oob->secret, sizeof(oob->secret));
+    free(oob);
 }
 
 twill_status twill_oob_new(struct twill_oob **oob, const struct twill_bootstrap_ops *ops,

@@ -74,7 +74,7 @@ struct twill_oob {
     const struct twill_log *log;       /* for what a long wait waits for; NULL: none */
 };
 
-/* How a process takes part in the growth of a job: with the text of its handle (join_handle.h), as
+/* How a process takes part in the growth of a job: with the text of its handle, as
  * a rank of the larger job, or as a new process, which is given a rank. */
 struct twill_join {
     const char *handle;
@@ -98,7 +98,7 @@ struct twill_bootstrap_params {
     const struct twill_secret *key; /* of the job, provided by the launcher; or NULL */
     const char *listen_fd; /* TWILL_LISTEN_FD, internal: the listening socket of MASTER_PORT, which
                               twillrun passes to rank 0 so that no process can take the port */
-    const char *launcher_fd; /* TWILL_LAUNCHER_FD, internal: see fabric/bootstrap/exit_notice.h */
+    const char *launcher_fd; /* TWILL_LAUNCHER_FD, internal: see fabric/bootstrap/twillrun.h */
     const char *interface;   /* TWILL_INTERFACE: name or address, or NULL */
     const char *launcher;    /* TWILL_LAUNCHER: the only method to use, or auto, or NULL */
     const char *const *environment; /* NAME=VALUE strings, NULL-terminated */
@@ -143,6 +143,11 @@ const char *twill_rank_text(const uint32_t *job, uint32_t rank, char text[TWILL_
 #define TWILL_RANK_NAME(job, rank)                                                                 \
     twill_rank_text((job), (uint32_t)(rank), (char[TWILL_RANK_TEXT]){0})
 
+/* allgather() and close() of a method without connections. */
+twill_status twill_oob_alone(struct twill_oob *oob, const void *mine, void *all, size_t bytes,
+                             struct twill_error *error);
+void twill_oob_free(struct twill_oob *oob);
+
 /* Derive the run's nonce from its secret. */
 void twill_oob_name_run(struct twill_oob *oob);
 /* Draw a random nonce. */
@@ -157,6 +162,29 @@ twill_status twill_oob_new(struct twill_oob **oob, const struct twill_bootstrap_
 twill_status twill_oob_lend(struct twill_oob **oob, const struct twill_oob *like,
                             const twill_bootstrap *lent, struct twill_error *error);
 void twill_oob_lend_seal(struct twill_oob *oob);
+
+/* --- bootstrap_handle.c ---------------------------------------------------------------------- */
+
+/* The handle by which new processes find a job that grows, or processes each other for a
+ * reconfiguration: a line of letters, digits and
+ * , : . % _ - that travels through whatever store the caller has. Nothing in it is secret: who
+ * joins must know the key of the job besides. */
+#define TWILL_JOIN_HANDLE_TEXT 256 /* bytes that a handle's text needs at most */
+
+struct twill_join_handle {
+    uint32_t epoch;        /* that the job is about to have; size 0: that it has */
+    uint32_t size, guests; /* ranks of the larger job; how many of them are new. 0, 0: of a single
+                              process, for a reconfiguration */
+    uint8_t origin[TWILL_NONCE_BYTES]; /* of the job: struct twill_oob; size 0: random */
+    uint16_t port;                     /* at which rank 0, or the process, waits */
+    char address[TWILL_ADDRESS_TEXT];
+};
+
+void twill_join_handle_write(const struct twill_join_handle *handle,
+                             char text[TWILL_JOIN_HANDLE_TEXT]);
+/* Returns TWILL_ERR_ARGUMENT unless twill_join_handle_write() has written the text. */
+twill_status twill_join_handle_read(struct twill_join_handle *handle, const char *text,
+                                    struct twill_error *error);
 
 extern const struct twill_bootstrap_ops twill_bootstrap_handle, twill_bootstrap_caller,
     twill_bootstrap_twillrun, twill_bootstrap_torchrun, twill_bootstrap_pmi, twill_bootstrap_pmix,

@@ -30,10 +30,8 @@ static twill_status caller_allgather(struct twill_oob *oob, const void *mine, vo
     const twill_bootstrap *lent = &((struct twill_oob_lent *)oob)->lent;
     if (bytes == 0)
         return TWILL_OK;
-    if (oob->size == 1) {
-        memmove(all, mine, bytes);
-        return TWILL_OK;
-    }
+    if (oob->size == 1)
+        return twill_oob_alone(oob, mine, all, bytes, error);
     if (lent->exchange == NULL)
         return TWILL_FAIL(error, TWILL_ERR_INTERNAL, "set-up by the caller's exchange is over");
     int code = lent->exchange(lent->user, mine, all, bytes);
@@ -44,13 +42,7 @@ static twill_status caller_allgather(struct twill_oob *oob, const void *mine, vo
     return TWILL_OK;
 }
 
-static void caller_close(struct twill_oob *oob)
-{
-    twill_secret_wipe(&oob->secret, sizeof(oob->secret));
-    free(oob);
-}
-
-/* Agree on the secret of this run (the caller's exchange is trusted with it) and find out whether
+/* Share the secret of this run (the caller's exchange is trusted with it) and find out whether
  * all ranks are on one host. */
 static twill_status caller_gather(struct twill_oob *oob,
                                   const struct twill_bootstrap_params *params,
@@ -75,7 +67,7 @@ static twill_status caller_gather(struct twill_oob *oob,
     TWILL_TRY(error, status);
     snprintf(oob->address, sizeof(oob->address), "127.0.0.1");
     snprintf(oob->address_why, sizeof(oob->address_why), "all ranks are on this host");
-    if (!together || (params->interface && *params->interface))
+    if (!together || twill_is_set(params->interface))
         TWILL_TRY(error,
                   twill_interface_choose(oob->address, oob->interface, params->interface, NULL,
                                          oob->address_why, sizeof(oob->address_why), error));
@@ -114,7 +106,7 @@ static twill_status caller_open(struct twill_oob **oob, const struct twill_boots
     TWILL_TRY_OR_FAIL(error, caller_gather(*oob, params, error));
     return TWILL_OK;
 fail:
-    caller_close(*oob);
+    twill_oob_free(*oob);
     *oob = NULL;
     return status;
 }
@@ -144,7 +136,7 @@ const struct twill_bootstrap_ops twill_bootstrap_caller = {
     .size_of = sizeof(struct twill_oob_lent),
     .name = "caller",
     .allgather = caller_allgather,
-    .close = caller_close,
+    .close = twill_oob_free,
     .applies = caller_applies,
     .open = caller_open,
 };

@@ -81,16 +81,12 @@ static twill_status find_pals(struct twill_job *job, const struct twill_bootstra
               twill_launch_ranks(job, "PALS_RANKID", twill_launch_variable(params, "PALS_RANKID"),
                                  known ? "the size in PALS_APINFO" : "PMI_SIZE",
                                  known ? text : size, error));
-    if (params->master_addr && *params->master_addr) {
-        job->source = "MASTER_ADDR";
-        snprintf(job->hosts, sizeof(job->hosts), "%s", params->master_addr);
-    } else if (!known) {
+    if (!twill_launch_master(job, params) && !known)
         return TWILL_FAIL(
             error, TWILL_ERR_CONFIG,
             "rank %d: PALS_APINFO=%.200s cannot be read, or does not say where rank 0 "
             "is: set MASTER_ADDR to its host",
             job->rank, path ? path : "");
-    }
     return TWILL_OK;
 }
 
@@ -139,18 +135,15 @@ static twill_status find_alps(struct twill_job *job, const struct twill_bootstra
 {
     const char *list = twill_launch_variable(params, "COBALT_PARTNAME");
     const char *rank = twill_launch_variable(params, "ALPS_APP_PE");
-    if (!params->world_size || !*params->world_size)
+    if (!twill_is_set(params->world_size))
         return TWILL_FAIL(error, TWILL_ERR_CONFIG,
                           "ALPS_APP_PE=%.16s: ALPS does not say how many ranks there are: set it, "
                           "as in aprun -n 64 -e WORLD_SIZE=64",
                           rank ? rank : "");
     TWILL_TRY(error, twill_launch_ranks(job, "ALPS_APP_PE", rank, "WORLD_SIZE", params->world_size,
                                         error));
-    if (params->master_addr && *params->master_addr) {
-        job->source = "MASTER_ADDR";
-        snprintf(job->hosts, sizeof(job->hosts), "%s", params->master_addr);
+    if (twill_launch_master(job, params))
         return TWILL_OK;
-    }
     job->source = "COBALT_PARTNAME";
     job->guessed = true; /* wrong with aprun -L, or for the second of two concurrent apruns */
     if (!list || !first_node(list, job->hosts, sizeof(job->hosts)))

@@ -3,7 +3,7 @@
  * handle says. The key is that of the job: TWILL_JOB, or the key file's with the job's origin, so
  * that a process of another epoch passes the handshake and is told why it is refused. */
 #include "algorithms/world/world.h"
-#include "fabric/bootstrap/join_handle.h"
+#include "fabric/bootstrap/bootstrap.h"
 #include "fabric/bootstrap/tcp/bootstrap_tcp.h"
 #include "lib/base/plural.h"
 

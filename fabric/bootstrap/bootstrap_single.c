@@ -30,22 +30,6 @@ static bool single_applies(const struct twill_bootstrap_params *params)
     return true;
 }
 
-static twill_status single_allgather(struct twill_oob *oob, const void *mine, void *all,
-                                     size_t bytes, struct twill_error *error)
-{
-    (void)oob;
-    (void)error;
-    if (bytes > 0)
-        memmove(all, mine, bytes);
-    return TWILL_OK;
-}
-
-static void single_close(struct twill_oob *oob)
-{
-    twill_secret_wipe(&oob->secret, sizeof(oob->secret));
-    free(oob);
-}
-
 /* Fail if some but not all of RANK WORLD_SIZE MASTER_ADDR MASTER_PORT are set. */
 static twill_status check_variables(const struct twill_bootstrap_params *params,
                                     struct twill_error *error)
@@ -64,7 +48,7 @@ static twill_status check_variables(const struct twill_bootstrap_params *params,
 twill_status twill_launch_check_alone(const struct twill_bootstrap_params *params,
                                       const char *cause, struct twill_error *error)
 {
-    if (params->launcher && *params->launcher && strcmp(params->launcher, "auto") != 0)
+    if (twill_is_set(params->launcher) && strcmp(params->launcher, "auto") != 0)
         return TWILL_OK; /* the user chose it */
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(witnesses); i++) {
         const char *text = twill_launch_variable(params, witnesses[i].name);
@@ -108,7 +92,7 @@ static twill_status single_open(struct twill_oob **oob, const struct twill_boots
                  "single: one rank, as no launcher has set its variables");
     return TWILL_OK;
 fail:
-    single_close(*oob);
+    twill_oob_free(*oob);
     *oob = NULL;
     return status;
 }
@@ -116,8 +100,8 @@ fail:
 const struct twill_bootstrap_ops twill_bootstrap_single = {
     .size_of = sizeof(struct twill_oob),
     .name = "none",
-    .allgather = single_allgather,
-    .close = single_close,
+    .allgather = twill_oob_alone,
+    .close = twill_oob_free,
     .applies = single_applies,
     .open = single_open,
 };

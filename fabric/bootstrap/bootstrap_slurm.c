@@ -27,10 +27,9 @@ static twill_status find_host(struct twill_job *job, const struct twill_bootstra
     const char *nodes = twill_launch_variable(params, "SLURM_STEP_NUM_NODES");
     const char *list = twill_launch_variable(params, "SLURM_STEP_NODELIST");
     job->source = "SLURM_STEP_NODELIST";
-    if (params->master_addr && *params->master_addr) {
-        job->source = "MASTER_ADDR";
-        snprintf(job->hosts, sizeof(job->hosts), "%s", params->master_addr);
-    } else if (nodes && strcmp(nodes, "1") == 0) {
+    if (twill_launch_master(job, params))
+        return TWILL_OK;
+    if (nodes && strcmp(nodes, "1") == 0) {
         snprintf(job->hosts, sizeof(job->hosts), "127.0.0.1");
     } else if (!list || !twill_launch_first_host(list, job->hosts, sizeof(job->hosts))) {
         return TWILL_FAIL(error, TWILL_ERR_CONFIG,

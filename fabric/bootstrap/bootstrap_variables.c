@@ -6,11 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static bool given(const char *text)
-{
-    return text && *text;
-}
-
 /* Fail with the names of the missing ones unless all four are set. */
 twill_status twill_launch_check_variables(const struct twill_bootstrap_params *params,
                                           struct twill_error *error)
@@ -25,13 +20,13 @@ twill_status twill_launch_check_variables(const struct twill_bootstrap_params *p
     };
     char missing[64] = "", present[64] = "";
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(needed); i++) {
-        char *list = given(needed[i].text) ? present : missing;
+        char *list = twill_is_set(needed[i].text) ? present : missing;
         size_t used = strlen(list);
         snprintf(list + used, sizeof(missing) - used, "%s%s", used ? " " : "", needed[i].name);
     }
     if (missing[0])
         return TWILL_FAIL(error, TWILL_ERR_CONFIG, "rank %s: %s set, but not %s",
-                          given(params->rank) ? params->rank : "unknown",
+                          twill_is_set(params->rank) ? params->rank : "unknown",
                           present[0] ? present : "nothing", missing);
     return TWILL_OK;
 }
@@ -44,7 +39,7 @@ static bool all_given(const struct twill_bootstrap_params *params)
 
 static bool twillrun_applies(const struct twill_bootstrap_params *params)
 {
-    return given(params->job) && all_given(params);
+    return twill_is_set(params->job) && all_given(params);
 }
 
 static bool torchrun_applies(const struct twill_bootstrap_params *params)
@@ -56,7 +51,7 @@ static twill_status variables_open(struct twill_oob **oob, const struct twill_bo
                                    const char *who, const struct twill_bootstrap_params *params,
                                    struct twill_error *error)
 {
-    struct twill_job job = {.listener = -1, .source = "MASTER_ADDR"};
+    struct twill_job job = {.listener = -1};
     const char *run = twill_launch_variable(params, "TORCHELASTIC_RUN_ID");
     TWILL_TRY(error, twill_launch_check_variables(params, error));
     TWILL_TRY(error, twill_launch_ranks(&job, "RANK", params->rank, "WORLD_SIZE",
@@ -64,8 +59,8 @@ static twill_status variables_open(struct twill_oob **oob, const struct twill_bo
     if (job.size == 1)
         TWILL_TRY(error, twill_launch_check_alone(params, "WORLD_SIZE=1 is set as well", error));
     TWILL_TRY(error, twill_launch_port(&job, params, error));
-    snprintf(job.hosts, sizeof(job.hosts), "%s", params->master_addr);
-    if (run) /* gives concurrent jobs of one user different keys */
+    (void)twill_launch_master(&job, params); /* it is set */
+    if (run)                                 /* gives concurrent jobs of one user different keys */
         snprintf(job.identity, sizeof(job.identity), "torchrun %.64s %u", run, job.port);
     snprintf(job.how, sizeof(job.how), "%s: RANK=%d of %d at %.88s", who, job.rank, job.size,
              TWILL_ADDRESS_AND_PORT(job.hosts, job.port));

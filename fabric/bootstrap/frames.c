@@ -230,6 +230,37 @@ int twill_socket_connect(int fd, const struct sockaddr *address, socklen_t lengt
     return errno == 0 ? 0 : -1;
 }
 
+int twill_socket_listen_at(const char *address, uint16_t port, int backlog)
+{
+    struct sockaddr_storage at;
+    socklen_t length;
+    errno = EAFNOSUPPORT;
+    int fd = twill_endpoint_address(address ? address : "::", port, &at, &length)
+                 ? twill_socket_listen((struct sockaddr *)&at, length, backlog)
+                 : -1;
+    if (fd < 0 && !address && errno == EAFNOSUPPORT)
+        fd = twill_socket_listen_at("0.0.0.0", port, backlog);
+    return fd;
+}
+
+int twill_socket_dial(const char *address, uint16_t port, bool *pending)
+{
+    struct sockaddr_storage at;
+    socklen_t length;
+    errno = EADDRNOTAVAIL;
+    int fd =
+        twill_endpoint_address(address, port, &at, &length) ? twill_socket_new(at.ss_family) : -1;
+    int outcome = fd < 0 ? -1 : twill_socket_connect(fd, (struct sockaddr *)&at, length);
+    *pending = outcome > 0;
+    if (outcome >= 0)
+        return fd;
+    int why = errno;
+    if (fd >= 0)
+        close(fd);
+    errno = why;
+    return -1;
+}
+
 int twill_socket_connected(int fd)
 {
     struct twill_endpoint here, there;

@@ -93,12 +93,16 @@ int twill_wire_poll(struct pollfd *polls, size_t count, uint64_t deadline);
 /* Return a descriptor, or -1 with errno set. */
 int twill_socket_new(int family);
 int twill_socket_listen(const struct sockaddr *address, socklen_t length, int backlog);
+/* Listen at numeric text; NULL: at all addresses, of IPv6 and IPv4. port 0: a free one. */
+int twill_socket_listen_at(const char *address, uint16_t port, int backlog);
 int twill_socket_accept(int listener);
 /* Report whether data of a connection was retransmitted and the peer's host has not answered
  * for 15 s. */
 bool twill_socket_is_silent(int fd);
 /* Start to connect. Returns 0 connected, 1 in progress, -1 failed with errno. */
 int twill_socket_connect(int fd, const struct sockaddr *address, socklen_t length);
+/* Start to connect to numeric text and a port. Returns a socket; *pending: not connected yet. */
+int twill_socket_dial(const char *address, uint16_t port, bool *pending);
 /* Return the result of a connect whose socket became writable: 0 or an errno. A socket that TCP
  * connected to itself (nothing listens, and its own port is the target) returns ECONNREFUSED. */
 int twill_socket_connected(int fd);

@@ -8,7 +8,6 @@
 #include <ctype.h>
 #include <errno.h>
 #include <limits.h>
-#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,12 +57,21 @@ twill_status twill_launch_ranks(struct twill_job *job, const char *rank_name, co
     return TWILL_OK;
 }
 
+bool twill_launch_master(struct twill_job *job, const struct twill_bootstrap_params *params)
+{
+    if (!twill_is_set(params->master_addr))
+        return false;
+    job->source = "MASTER_ADDR";
+    snprintf(job->hosts, sizeof(job->hosts), "%s", params->master_addr);
+    return true;
+}
+
 twill_status twill_launch_port(struct twill_job *job, const struct twill_bootstrap_params *params,
                                struct twill_error *error)
 {
     uint32_t hash = UINT32_C(2166136261); /* FNV-1a */
     long port;
-    if (params->master_port && *params->master_port) {
+    if (twill_is_set(params->master_port)) {
         TWILL_TRY(error,
                   twill_launch_number("MASTER_PORT", params->master_port, 1, 65535, &port, error));
         job->port = (uint16_t)port;
@@ -77,29 +85,10 @@ twill_status twill_launch_port(struct twill_job *job, const struct twill_bootstr
 
 /* --- rank 0's contact ------------------------------------------------------------------------ */
 
-/* Listen on a free port of the address; NULL: of all addresses. */
-static int listen_host(const char *address, int backlog)
-{
-    struct sockaddr_storage at;
-    socklen_t length;
-    struct sockaddr_in6 any6 = {.sin6_family = AF_INET6};
-    struct sockaddr_in any4 = {.sin_family = AF_INET};
-    if (address && !twill_endpoint_address(address, 0, &at, &length)) {
-        errno = EADDRNOTAVAIL;
-        return -1;
-    }
-    if (address)
-        return twill_socket_listen((struct sockaddr *)&at, length, backlog);
-    int fd = twill_socket_listen((struct sockaddr *)&any6, sizeof(any6), backlog);
-    if (fd < 0 && errno == EAFNOSUPPORT)
-        fd = twill_socket_listen((struct sockaddr *)&any4, sizeof(any4), backlog);
-    return fd;
-}
-
 /* Report whether all ranks were given a key: then it is left out of the contact. */
 static bool is_given(const struct twill_bootstrap_params *params)
 {
-    return (params->job && *params->job) || (params->key_file && *params->key_file);
+    return twill_is_set(params->job) || twill_is_set(params->key_file);
 }
 
 twill_status twill_launch_listen(struct twill_job *job, const struct twill_bootstrap_params *params,
@@ -107,7 +96,7 @@ twill_status twill_launch_listen(struct twill_job *job, const struct twill_boots
 {
     char interface[32], why[128];
     struct twill_endpoint here;
-    bool requested = params->interface && *params->interface;
+    bool requested = twill_is_set(params->interface);
     if (requested)
         TWILL_TRY(error, twill_interface_choose(job->hosts, interface, params->interface, NULL, why,
                                                 sizeof(why), error));
@@ -122,7 +111,8 @@ twill_status twill_launch_listen(struct twill_job *job, const struct twill_boots
     job->has_key = !is_given(params);
     if (job->has_key)
         TWILL_TRY(error, twill_secret_random(&job->key, error));
-    job->listener = listen_host(alone || requested ? job->hosts : NULL, job->size + 64);
+    job->listener =
+        twill_socket_listen_at(alone || requested ? job->hosts : NULL, 0, job->size + 64);
     if (job->listener < 0 || !twill_socket_name(job->listener, false, &here))
         return TWILL_FAIL(error, TWILL_ERR_SYSTEM, "rank 0 cannot listen: %s", strerror(errno));
     job->port = here.port;

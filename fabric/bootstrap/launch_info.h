@@ -53,6 +53,8 @@ twill_status twill_launch_check_alone(const struct twill_bootstrap_params *param
 /* Return why PMIx cannot be used, half a sentence; NULL if it can. */
 const char *twill_pmix_missing(const struct twill_bootstrap_params *params);
 
+/* Look for rank 0 where MASTER_ADDR says. Returns false if it is not set. */
+bool twill_launch_master(struct twill_job *job, const struct twill_bootstrap_params *params);
 /* Set the port, for launchers that name hosts only: MASTER_PORT, else a hash of the identity of the
  * job below the ephemeral ports. */
 twill_status twill_launch_port(struct twill_job *job, const struct twill_bootstrap_params *params,

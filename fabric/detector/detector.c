@@ -25,19 +25,11 @@
 /* Listen on a free port. Returns a socket, or -1 and errno. */
 static int listen_anywhere(const struct twill_oob *oob, uint64_t *port)
 {
-    struct sockaddr_storage address;
     struct twill_endpoint endpoint;
-    socklen_t length;
-    int backlog = oob->size + QUEUED;
-    errno = EAFNOSUPPORT;
-    if (!twill_endpoint_address(oob->address, 0, &address, &length))
-        return -1;
-    int fd = twill_socket_listen((struct sockaddr *)&address, length, backlog);
-    if (fd < 0 && errno == EADDRNOTAVAIL) { /* other hosts see it under a translated address */
-        (void)twill_endpoint_address(address.ss_family == AF_INET ? "0.0.0.0" : "::", 0, &address,
-                                     &length);
-        fd = twill_socket_listen((struct sockaddr *)&address, length, backlog);
-    }
+    int backlog = oob->size + QUEUED, fd = twill_socket_listen_at(oob->address, 0, backlog);
+    if (fd < 0 && errno == EADDRNOTAVAIL) /* other hosts see it under a translated address */
+        fd = twill_socket_listen_at(strchr(oob->address, ':') != NULL ? "::" : "0.0.0.0", 0,
+                                    backlog);
     if (fd >= 0 && twill_socket_name(fd, false, &endpoint)) {
         *port = endpoint.port;
         return fd;
@@ -242,19 +234,12 @@ static void greet_peer(struct twill_detector *detector, uint32_t peer)
 static void begin_link(struct twill_detector *detector, uint32_t peer)
 {
     struct twill_detector_link *link = &detector->link[peer];
-    struct sockaddr_storage address;
-    socklen_t length;
-    struct twill_listen_address *place = &detector->place[peer];
-    if (!twill_endpoint_address(place->address, (uint16_t)place->port, &address, &length)) {
-        fail_to_connect(detector, peer, EADDRNOTAVAIL);
-        return;
-    }
-    link->fd = twill_socket_new(address.ss_family);
-    int outcome =
-        link->fd < 0 ? -1 : twill_socket_connect(link->fd, (struct sockaddr *)&address, length);
-    if (outcome < 0) {
+    const struct twill_listen_address *place = &detector->place[peer];
+    bool pending;
+    link->fd = twill_socket_dial(place->address, (uint16_t)place->port, &pending);
+    if (link->fd < 0) {
         fail_to_connect(detector, peer, errno);
-    } else if (outcome == 0) {
+    } else if (!pending) {
         greet_peer(detector, peer);
     } else {
         link->state = LINK_CONNECTING;
@@ -337,8 +322,7 @@ static void step_witness(struct twill_detector *detector, uint32_t peer)
 {
     struct twill_detector_link *link = &detector->link[peer];
     const struct twill_listen_address *place = &detector->place[peer];
-    struct sockaddr_storage address;
-    socklen_t length;
+    bool pending;
     int why = 0;
     if (!link->missed && (link->state != LINK_OPEN || link->witnessed))
         return;
@@ -347,16 +331,11 @@ static void step_witness(struct twill_detector *detector, uint32_t peer)
         if (poll(&one, 1, 0) <= 0)
             return;
         why = twill_socket_connected(link->witness);
-    } else if (place->witness != 0 &&
-               twill_endpoint_address(place->address, (uint16_t)place->witness, &address,
-                                      &length)) {
-        link->witness = twill_socket_new(address.ss_family);
-        int outcome = link->witness < 0 ? -1
-                                        : twill_socket_connect(link->witness,
-                                                               (struct sockaddr *)&address, length);
-        if (outcome > 0)
+    } else if (place->witness != 0) {
+        link->witness = twill_socket_dial(place->address, (uint16_t)place->witness, &pending);
+        if (pending)
             return;
-        why = outcome < 0 ? errno : 0;
+        why = link->witness < 0 ? errno : 0;
     }
     end_witness(link);
     link->missed = false;

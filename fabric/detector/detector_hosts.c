@@ -124,24 +124,6 @@ static void keep_alive(int fd)
                          sizeof(options[i].value));
 }
 
-/* Start to connect to a rank. Returns a descriptor, or -1. */
-static int dial_host(const struct twill_detector *detector, uint32_t peer)
-{
-    const struct twill_listen_address *place = &detector->place[peer];
-    struct sockaddr_storage address;
-    socklen_t length;
-    if (!twill_endpoint_address(place->address, (uint16_t)place->port, &address, &length))
-        return -1;
-    int fd = twill_socket_new(address.ss_family);
-    if (fd >= 0 && twill_socket_connect(fd, (struct sockaddr *)&address, length) < 0) {
-        int why = errno;
-        close(fd);
-        errno = why;
-        fd = -1;
-    }
-    return fd;
-}
-
 /* Report whether the connection attempt to host h is over. If it failed, fd[h] is -1. */
 static bool has_connected(struct twill_detector *detector, uint32_t h)
 {
@@ -221,7 +203,9 @@ static void dial_all(struct twill_detector *detector, struct omitted *mine)
         if (!twill_hosts_connected(hosts, twill_hosts_own(detector), h) ||
             !twill_hosts_call(hosts, twill_hosts_own(detector), h))
             continue;
-        hosts->fd[h] = dial_host(detector, hosts->lowest[h]);
+        const struct twill_listen_address *place = &detector->place[hosts->lowest[h]];
+        bool pending;
+        hosts->fd[h] = twill_socket_dial(place->address, (uint16_t)place->port, &pending);
         if (hosts->fd[h] >= 0)
             continue;
         hosts->why[h] = errno;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* twillrun --elastic: this host's folder by which new processes and ranks find each other
- * (fabric/bootstrap/elastic_files.h). In a job on several hosts each host agent has such a folder.
+ * (fabric/bootstrap/twillrun.h). In a job on several hosts each host agent has such a folder.
  * It sends changes that matter elsewhere to the twillrun in front, which passes them on, and writes
  * those of other hosts into its own:
  *
@@ -9,7 +9,7 @@
  *     go.HOST.PID      to HOST
  *     ended.HOST.PID   from HOST to all
  */
-#include "fabric/bootstrap/elastic_files.h"
+#include "fabric/bootstrap/twillrun.h"
 #include "fabric/launcher/launcher.h"
 
 #include <dirent.h>

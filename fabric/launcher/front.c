@@ -205,7 +205,7 @@ void twill_front_pass(struct twill_front *front, const struct twill_front_host *
 static void frame_take(struct twill_front *front, struct twill_front_host *host,
                        const struct twill_frame *frame)
 {
-    enum twill_host_state state = host->state;
+    enum twill_front_state state = host->state;
     if (frame->kind == TWILL_FRAME_HELLO && state == TWILL_HOST_CALLED) {
         hello(front, host, frame);
     } else if (frame->kind == TWILL_FRAME_READY && state == TWILL_HOST_ANSWERED) {

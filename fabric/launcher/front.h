@@ -6,7 +6,7 @@
 #include "fabric/launcher/launcher.h"
 
 /* Progress of a host. */
-enum twill_host_state {
+enum twill_front_state {
     TWILL_HOST_IDLE,     /* no ranks there, or over */
     TWILL_HOST_CALLED,   /* its agent was started */
     TWILL_HOST_ANSWERED, /* its agent was sent the job */
@@ -19,7 +19,7 @@ enum twill_host_state {
  * element of struct twill_front. */
 struct twill_front_host {
     const char *name;
-    enum twill_host_state state;
+    enum twill_front_state state;
     int alive;                    /* ranks there that have not ended */
     int waiting;                  /* --elastic: those of them that are not in the job yet */
     int joining;                  /* those of these that have a handle */

@@ -6,7 +6,7 @@
 #ifndef TWILL_LAUNCHER_H
 #define TWILL_LAUNCHER_H
 
-#include "fabric/bootstrap/exit_notice.h"
+#include "fabric/bootstrap/twillrun.h"
 #include "fabric/launcher/pipe.h"
 
 #include <limits.h>
@@ -174,7 +174,7 @@ struct twill_launch {
     int phase;        /* of ending: 0 none, 1 grace, 2 SIGTERM sent, 3 SIGKILL sent */
     uint64_t next_ns; /* when the next phase begins */
     struct twill_sayings sayings;
-    int rank_socket[2];      /* see fabric/bootstrap/exit_notice.h: ours, and the ranks' */
+    int rank_socket[2];      /* see fabric/bootstrap/twillrun.h: ours, and the ranks' */
     bool notified;           /* the exit notice was sent */
     uint64_t oom_kills;      /* that the kernel has counted and that were said */
     struct twill_pipe *link; /* host agent: to the twillrun that started it; or NULL */

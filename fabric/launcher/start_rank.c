@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Start one rank. */
-#include "fabric/bootstrap/elastic_files.h"
+#include "fabric/bootstrap/twillrun.h"
 #include "fabric/launcher/launcher.h"
 
 #include <errno.h>

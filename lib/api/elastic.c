@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Jobs of twillrun --elastic. New processes and rank 0 exchange files in a folder of twillrun's,
- * which TWILL_ELASTIC names: fabric/bootstrap/elastic_files.h lists the files. */
-#include "fabric/bootstrap/elastic_files.h"
-#include "fabric/bootstrap/join_handle.h"
+ * which TWILL_ELASTIC names: fabric/bootstrap/twillrun.h lists the files. */
+#include "fabric/bootstrap/bootstrap.h"
+#include "fabric/bootstrap/twillrun.h"
 #include "lib/api/api_internal.h"
 #include "lib/base/times.h"
 #include "lib/comm/recovery.h"

@@ -3,7 +3,7 @@
  * before or not (twill_recover.h). The process of the first handle serves the rendezvous; the
  * others find it by the list of handles, which all have. Everything else is as at the start of a
  * job: fabric/bootstrap/bootstrap_handle.c. */
-#include "fabric/bootstrap/join_handle.h"
+#include "fabric/bootstrap/bootstrap.h"
 #include "lib/api/api_internal.h"
 #include "lib/comm/recovery.h"
 #include "lib/twill_recover.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Public calls for going on after ranks have failed: twill_recover.h. twill_comm_revoke() is in
  * lib/comm/claim.c, twill_comm_join() in lib/api/init.c. */
-#include "fabric/bootstrap/join_handle.h"
+#include "fabric/bootstrap/bootstrap.h"
 #include "lib/api/api_internal.h"
 #include "lib/comm/recovery.h"
 #include "lib/twill_recover.h"

@@ -3,9 +3,9 @@
  * all connect there (fabric/bootstrap/bootstrap_handle.c) and make a new context and communicator
  * as at the start of a job, and the old ranks agree whether all of them have it. A last exchange
  * tells the new processes the result. The old communicator is not touched by any of this. */
-#include "fabric/bootstrap/elastic_files.h"
-#include "fabric/bootstrap/join_handle.h"
+#include "fabric/bootstrap/bootstrap.h"
 #include "fabric/bootstrap/oob_batch.h"
+#include "fabric/bootstrap/twillrun.h"
 #include "lib/comm/comm_internal.h"
 
 #include <stdio.h>

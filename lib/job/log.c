@@ -3,7 +3,7 @@
  * the node's first rank and at level debug on the others. */
 #include "lib/job/log.h"
 #include "fabric/bootstrap/bootstrap.h"
-#include "fabric/bootstrap/exit_notice.h"
+#include "fabric/bootstrap/twillrun.h"
 #include "lib/base/times.h"
 
 #include <errno.h>

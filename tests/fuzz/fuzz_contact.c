@@ -3,7 +3,7 @@
  * handles of jobs that grow, and lists of hosts (Slurm's). The first byte selects. A handle that is
  * read is the same when it is written; its check digits are made here, as no input would guess
  * them. */
-#include "fabric/bootstrap/join_handle.h"
+#include "fabric/bootstrap/bootstrap.h"
 #include "fabric/bootstrap/launch_info.h"
 #include "tests/fuzz/fuzz_input.h"
 

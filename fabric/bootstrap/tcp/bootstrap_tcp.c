@@ -6,6 +6,7 @@
 #include "lib/base/times.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,11 +16,6 @@
 
 #define SPARE_FILES 320 /* descriptors to ask for beyond one a rank */
 #define LEAST_FILES 16  /* descriptors needed beyond one a rank */
-
-static bool given(const char *text)
-{
-    return text && *text;
-}
 
 void twill_bootstrap_tcp_name_run(struct twill_bootstrap_tcp *tcp,
                                   const uint8_t nonce[TWILL_NONCE_BYTES])
@@ -190,7 +186,7 @@ static twill_status serve(struct twill_bootstrap_tcp *tcp, const char *listen_fd
 static void choose_address(struct twill_oob *oob, const char *requested)
 {
     const char *why = "where other ranks reach rank 0";
-    if (given(requested)) {
+    if (twill_is_set(requested)) {
         snprintf(oob->address, sizeof(oob->address), "%s", requested);
         return;
     }
@@ -216,6 +212,55 @@ static void note_rejected(struct twill_oob *oob)
     twill_rejected_text(&oob->rejected, oob->how + used, sizeof(oob->how) - used);
 }
 
+/* --- exit notices of twillrun ---------------------------------------------------------------- */
+
+/* A rank that has ended will not join, so the others need not wait for it. All ranks of a host
+ * share one end of a socket pair and peek at the notice. */
+
+static bool socket_is_ours(int fd)
+{
+    int type = 0, domain = 0;
+    socklen_t length = sizeof(type);
+    return getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &length) == 0 && type == SOCK_SEQPACKET &&
+           getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &length) == 0 && domain == AF_UNIX;
+}
+
+void twill_bootstrap_tcp_open_launcher(struct twill_bootstrap_tcp *tcp, const char *text)
+{
+    struct twill_launcher_entered entered = {.rank = (uint32_t)tcp->oob.rank};
+    char *end;
+    tcp->launcher = -1;
+    if (!twill_is_set(text))
+        return;
+    long fd = strtol(text, &end, 10);
+    if ((*end != '\0' && *end != ',') || fd < 0 || fd > 1 << 20 || !socket_is_ours((int)fd))
+        return;
+    tcp->launcher = (int)fd;
+    (void)fcntl(tcp->launcher, F_SETFD, FD_CLOEXEC);
+    if (send(tcp->launcher, &entered, sizeof(entered), MSG_DONTWAIT | MSG_NOSIGNAL) < 0 &&
+        twill_wire_wait(tcp->launcher, POLLOUT, twill_wire_deadline(TWILL_PORT_LEAVE_NS)) ==
+            TWILL_WIRE_DONE)
+        (void)!send(tcp->launcher, &entered, sizeof(entered), MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+bool twill_bootstrap_tcp_exited(struct twill_bootstrap_tcp *tcp,
+                                struct twill_launcher_exited *exited)
+{
+    if (tcp->launcher < 0)
+        return false;
+    ssize_t n = recv(tcp->launcher, exited, sizeof(*exited), MSG_PEEK | MSG_DONTWAIT);
+    exited->how[sizeof(exited->how) - 1] = '\0';
+    /* Ranks may have been renumbered between twillrun and here. */
+    if (n == sizeof(*exited) && exited->size == (uint32_t)tcp->oob.size &&
+        exited->rank < exited->size && exited->rank != (uint32_t)tcp->oob.rank)
+        return true;
+    if (n >= 0) /* a notice of another job, or twillrun has ended */
+        tcp->launcher = -1;
+    return false;
+}
+
+/* --- open ------------------------------------------------------------------------------------- */
+
 twill_status twill_bootstrap_tcp_open(struct twill_oob **oob, const struct twill_bootstrap_ops *ops,
                                       const struct twill_job *job,
                                       const struct twill_bootstrap_params *params,
@@ -235,7 +280,7 @@ twill_status twill_bootstrap_tcp_open(struct twill_oob **oob, const struct twill
     twill_bootstrap_tcp_open_launcher(tcp, params->launcher_fd);
     TWILL_TRY_OR_FAIL(error, find_key(tcp, params, error));
     /* A wrong TWILL_INTERFACE is wrong on all ranks: fail before waiting for any of them. */
-    if (given(params->interface))
+    if (twill_is_set(params->interface))
         TWILL_TRY_OR_FAIL(error,
                           twill_interface_choose(requested, (*oob)->interface, params->interface,
                                                  params->master_addr, (*oob)->address_why,

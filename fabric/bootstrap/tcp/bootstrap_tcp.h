@@ -4,8 +4,8 @@
 #define TWILL_BOOTSTRAP_TCP_H
 
 #include "fabric/auth/handshake.h"
-#include "fabric/bootstrap/exit_notice.h"
 #include "fabric/bootstrap/launch_info.h"
+#include "fabric/bootstrap/twillrun.h"
 
 #define TWILL_BOOTSTRAP_PENDING 256 /* most unauthenticated connections at a time */
 

@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -47,8 +46,6 @@ static int listen_address(const struct twill_bootstrap_address *at, int backlog)
 static int bind_port(struct twill_bootstrap_tcp *tcp, const struct twill_bootstrap_addresses *found)
 {
     struct twill_endpoint endpoint;
-    struct sockaddr_in6 any6 = {.sin6_family = AF_INET6, .sin6_port = htons(tcp->job->port)};
-    struct sockaddr_in any4 = {.sin_family = AF_INET, .sin_port = htons(tcp->job->port)};
     int backlog = tcp->oob.size + TWILL_BOOTSTRAP_PENDING;
     const char *host = tcp->job->hosts;
     struct sockaddr_storage parsed;
@@ -70,10 +67,7 @@ static int bind_port(struct twill_bootstrap_tcp *tcp, const struct twill_bootstr
     }
     tcp->wide = numeric ? "no interface of this host has that one"
                         : "that is a name, which may be another address elsewhere";
-    int fd = twill_socket_listen((struct sockaddr *)&any6, sizeof(any6), backlog);
-    if (fd < 0 && errno == EAFNOSUPPORT)
-        fd = twill_socket_listen((struct sockaddr *)&any4, sizeof(any4), backlog);
-    return fd;
+    return twill_socket_listen_at(NULL, tcp->job->port, backlog);
 }
 
 /* Fail if the address was guessed and is not of this host. A given address is trusted, as it may be
@@ -109,7 +103,7 @@ twill_status twill_bootstrap_tcp_open_port(struct twill_bootstrap_tcp *tcp, cons
         return TWILL_OK;
     TWILL_TRY(error, twill_bootstrap_resolve(tcp, &found, error));
     TWILL_TRY(error, check_place(tcp, &found, error));
-    if (listen_fd && *listen_fd)
+    if (twill_is_set(listen_fd))
         tcp->listener =
             adopt_listener(listen_fd, tcp->job->port, tcp->oob.size + TWILL_BOOTSTRAP_PENDING);
     uint64_t give_up = twill_min(deadline, twill_wire_deadline(TWILL_PORT_IN_USE_NS));

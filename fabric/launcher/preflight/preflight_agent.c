@@ -101,7 +101,8 @@ static void begin_connecting(struct preflight_agent *agent, char *words)
         port = strtok_r(NULL, " ", &rest);
         if (!address || !port)
             break;
-        (void)preflight_links_call(&agent->links, atoi(host), address, port, agent->facts.address);
+        (void)preflight_links_call(&agent->links, atoi(host), address, (uint16_t)atoi(port),
+                                   agent->facts.address);
     }
     agent->connecting = true;
 }

@@ -35,7 +35,7 @@ struct preflight_links {
 int preflight_links_listen(struct preflight_links *links, const char *address);
 /* Begin to connect to a host. `own`: the address at which this agent listens. */
 bool preflight_links_call(struct preflight_links *links, int to, const char *address,
-                          const char *port, const char *own);
+                          uint16_t port, const char *own);
 /* Return how many entries preflight_links_polls() fills. */
 int preflight_links_count(const struct preflight_links *links);
 void preflight_links_polls(const struct preflight_links *links, struct pollfd *polls);

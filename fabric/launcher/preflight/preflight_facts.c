@@ -2,6 +2,7 @@
 /* What a host says of itself: limits, memory, the library, the key. */
 #include "fabric/auth/job_key.h"
 #include "fabric/launcher/preflight/preflight_agent.h"
+#include "numa/cgroup.h"
 #include "numa/topology.h"
 
 #include <dirent.h>
@@ -145,12 +146,12 @@ static void find_key(struct preflight_facts *facts)
     uint8_t proof[TWILL_PROOF_BYTES];
     if (job && strlen(job) >= TWILL_SECRET_LEAST)
         snprintf(facts->key, sizeof(facts->key), "drawn by twillrun");
-    if (file && *file)
+    if (twill_is_set(file))
         snprintf(path, sizeof(path), "%s", file);
-    else if (home && *home)
+    else if (twill_is_set(home))
         snprintf(path, sizeof(path), "%s/.twill/key", home);
-    facts->key_is_named = file && *file;
-    if (path[0] == '\0' || ((!file || !*file) && access(path, F_OK) != 0))
+    facts->key_is_named = twill_is_set(file);
+    if (path[0] == '\0' || (!twill_is_set(file) && access(path, F_OK) != 0))
         return; /* it is made when it is needed */
     if (twill_secret_read(&secret, path, &error) != TWILL_OK) {
         snprintf(facts->key_error, sizeof(facts->key_error), "%s", error.message);
@@ -206,6 +207,50 @@ void preflight_interface_find(struct preflight_facts *facts, const char *root)
     read_text(facts->interface_state, sizeof(facts->interface_state), path);
     snprintf(path, sizeof(path), "%s/sys/class/net/%s/duplex", root, facts->interface);
     read_text(facts->interface_duplex, sizeof(facts->interface_duplex), path);
+}
+
+/* Find the least memory limit of this process's cgroup and those above it, and what is used there.
+ */
+static void find_memory_limit(struct preflight_facts *facts, const char *root)
+{
+    struct twill_cgroup group;
+    uint64_t limit[2], used[2];
+    for (bool more = twill_cgroup_find(&group, "memory", root); more;
+         more = twill_cgroup_rise(&group)) {
+        int64_t *least = &facts->memory_limit_bytes;
+        const char *name = group.unified ? "memory.max" : "memory.limit_in_bytes";
+        if (twill_cgroup_numbers(&group, name, limit) < 1 ||
+            (*least >= 0 && (int64_t)limit[0] >= *least))
+            continue;
+        *least = (int64_t)limit[0];
+        name = group.unified ? "memory.current" : "memory.usage_in_bytes";
+        if (twill_cgroup_numbers(&group, name, used) > 0)
+            facts->memory_used_bytes = (int64_t)used[0];
+    }
+}
+
+static void find_cpu_limit(struct preflight_facts *facts, const char *root)
+{
+    struct twill_cgroup group;
+    uint64_t quota[2], period[2];
+    for (bool more = twill_cgroup_find(&group, "cpu", root); more;
+         more = twill_cgroup_rise(&group)) {
+        int known =
+            twill_cgroup_numbers(&group, group.unified ? "cpu.max" : "cpu.cfs_quota_us", quota);
+        if (!group.unified && twill_cgroup_numbers(&group, "cpu.cfs_period_us", period) > 0)
+            quota[known++] = period[0];
+        if (known != 2 || quota[0] == 0 || quota[1] == 0)
+            continue;
+        int64_t milli = (int64_t)(quota[0] * 1000 / quota[1]), *least = &facts->cpu_limit_milli;
+        *least = *least < 0 || milli < *least ? milli : *least;
+    }
+}
+
+void preflight_cgroup_find(struct preflight_facts *facts, const char *root)
+{
+    facts->memory_limit_bytes = facts->memory_used_bytes = facts->cpu_limit_milli = -1;
+    find_memory_limit(facts, root);
+    find_cpu_limit(facts, root);
 }
 
 void preflight_facts_find(struct preflight_facts *facts, const char *program)

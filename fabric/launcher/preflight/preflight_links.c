@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Connections between agents. The caller sends 64 KiB and waits for one byte: so a path that drops
  * large packets is found, too. Any process may connect; it can only have bytes counted. */
-#include "fabric/host/local_address.h"
+#include "fabric/bootstrap/frames.h"
 #include "fabric/launcher/preflight/preflight_agent.h"
 
 #include <errno.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,38 +25,11 @@ struct preflight_attempt {
 
 static const char nothing[PREFLIGHT_PROBE]; /* what is sent */
 
-static struct addrinfo *resolve_numeric(const char *address, const char *port)
-{
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
-                             .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV};
-    struct addrinfo *found = NULL;
-    return getaddrinfo(address, port, &hints, &found) == 0 ? found : NULL;
-}
-
 int preflight_links_listen(struct preflight_links *links, const char *address)
 {
-    struct sockaddr_storage bound;
-    socklen_t length = sizeof(bound);
-    struct addrinfo *found = resolve_numeric(address, "0");
-    if (!found) {
-        errno = EINVAL;
-        return 0;
-    }
-    int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    bool good = fd >= 0 && bind(fd, found->ai_addr, found->ai_addrlen) == 0 &&
-                listen(fd, SOMAXCONN) == 0 &&
-                getsockname(fd, (struct sockaddr *)&bound, &length) == 0;
-    int why = errno;
-    freeaddrinfo(found);
-    if (!good) {
-        if (fd >= 0)
-            close(fd);
-        errno = why;
-        return 0;
-    }
-    links->listener = fd;
-    return ntohs(bound.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&bound)->sin6_port
-                                             : ((struct sockaddr_in *)&bound)->sin_port);
+    struct twill_endpoint here;
+    links->listener = twill_socket_listen_at(address, 0, SOMAXCONN);
+    return links->listener >= 0 && twill_socket_name(links->listener, false, &here) ? here.port : 0;
 }
 
 /* --- calls from other agents ----------------------------------------------------------------- */
@@ -65,7 +37,7 @@ int preflight_links_listen(struct preflight_links *links, const char *address)
 static void accept_callers(struct preflight_links *links)
 {
     int fd;
-    while ((fd = accept4(links->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0) {
+    while ((fd = twill_socket_accept(links->listener)) >= 0) {
         size_t count = (size_t)links->callers + 1;
         int *caller = realloc(links->caller, count * sizeof(*caller));
         links->caller = caller ? caller : links->caller;
@@ -118,10 +90,11 @@ static void fail_attempt(struct preflight_attempt *attempt, int error)
     finish_attempt(attempt, reach, error);
 }
 
-bool preflight_links_call(struct preflight_links *links, int to, const char *address,
-                          const char *port, const char *own)
+bool preflight_links_call(struct preflight_links *links, int to, const char *address, uint16_t port,
+                          const char *own)
 {
     char there[TWILL_ADDRESS_TEXT];
+    bool pending;
     struct preflight_attempt *more =
         realloc(links->attempt, ((size_t)links->attempts + 1) * sizeof(*more));
     if (!more)
@@ -133,43 +106,34 @@ bool preflight_links_call(struct preflight_links *links, int to, const char *add
         .fd = -1, .to = to, .start_ns = now, .until_ns = now + PREFLIGHT_REACH_NS};
     snprintf(there, sizeof(there), "%s", address);
     twill_address_localise(there, own);
-    struct addrinfo *found = resolve_numeric(there, port);
-    if (!found) {
-        finish_attempt(attempt, PREFLIGHT_FAILED, EINVAL);
-        return true;
-    }
-    attempt->fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (attempt->fd < 0 ||
-        (connect(attempt->fd, found->ai_addr, found->ai_addrlen) != 0 && errno != EINPROGRESS))
+    attempt->fd = twill_socket_dial(there, port, &pending);
+    if (attempt->fd < 0)
         fail_attempt(attempt, errno);
-    freeaddrinfo(found);
     return true;
 }
 
 /* Ask the kernel for the MTU of the path, which sending may have taught it. */
 static int find_path_mtu(int fd)
 {
-    struct sockaddr_storage name;
-    socklen_t length = sizeof(name), bytes = sizeof(int);
+    struct twill_endpoint own;
+    socklen_t bytes = sizeof(int);
     int mtu = 0;
-    if (getsockname(fd, (struct sockaddr *)&name, &length) != 0)
+    if (!twill_socket_name(fd, false, &own))
         return 0;
-    bool six = name.ss_family == AF_INET6;
-    return getsockopt(fd, six ? IPPROTO_IPV6 : IPPROTO_IP, six ? IPV6_MTU : IP_MTU, &mtu, &bytes) ==
-                   0
-               ? mtu
-               : 0;
+    bool six = strchr(own.address, ':') != NULL;
+    int failed = six ? getsockopt(fd, IPPROTO_IPV6, IPV6_MTU, &mtu, &bytes)
+                     : getsockopt(fd, IPPROTO_IP, IP_MTU, &mtu, &bytes);
+    return failed == 0 ? mtu : 0;
 }
 
 /* Progress of an attempt whose socket has an event. */
 static void move_attempt(struct preflight_attempt *attempt)
 {
     char answer;
-    int error = 0;
-    socklen_t length = sizeof(error);
     if (!attempt->connected) {
-        if (getsockopt(attempt->fd, SOL_SOCKET, SO_ERROR, &error, &length) != 0 || error != 0) {
-            fail_attempt(attempt, error != 0 ? error : errno);
+        int error = twill_socket_connected(attempt->fd);
+        if (error != 0) {
+            fail_attempt(attempt, error);
             return;
         }
         attempt->connected = true;

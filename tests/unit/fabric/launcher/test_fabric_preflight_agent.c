@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* twillrun --check on a host: files of the kernel, lists of CPUs, lines between front and agents,
  * and connections over loopback. */
+#include "fabric/bootstrap/frames.h"
 #include "fabric/launcher/preflight/preflight_agent.h"
 #include "fabric/launcher/preflight/preflight_front.h"
 #include "lib/base/base.h"
 #include "tests/support/unit.h"
 
-#include <arpa/inet.h>
 #include <limits.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 
 /* --- numbers ---------------------------------------------------------------------------------- */
@@ -221,17 +220,13 @@ TWILL_TEST(test_said)
 /* --- connections ------------------------------------------------------------------------------ */
 
 /* Return a socket that listens and never accepts, or that does not listen; its port is set. */
-static int open_port(char port[8], bool listening)
+static int open_port(uint16_t *port, bool listening)
 {
-    struct sockaddr_in name = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
-    socklen_t length = sizeof(name);
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_true(fd >= 0);
-    assert_int_equal(bind(fd, (struct sockaddr *)&name, sizeof(name)), 0);
-    assert_int_equal(getsockname(fd, (struct sockaddr *)&name, &length), 0);
-    if (listening)
-        assert_int_equal(listen(fd, 4), 0);
-    snprintf(port, 8, "%d", ntohs(name.sin_port));
+    struct twill_endpoint here;
+    int fd = twill_socket_listen_at("127.0.0.1", 0, 4);
+    assert_true(fd >= 0 && twill_socket_name(fd, false, &here));
+    assert_true(listening || shutdown(fd, SHUT_RDWR) == 0);
+    *port = here.port;
     return fd;
 }
 
@@ -242,11 +237,9 @@ TWILL_TEST(test_links)
                                                   PREFLIGHT_REFUSED, PREFLIGHT_FAILED};
     struct preflight_links links = {.listener = -1};
     struct preflight_link result;
-    char own[8], deaf[8], closed[8];
-    int port = preflight_links_listen(&links, "127.0.0.1");
-    assert_true(port > 0);
-    snprintf(own, sizeof(own), "%d", port);
-    int silent = open_port(deaf, true), unused = open_port(closed, false);
+    uint16_t deaf, closed, own = (uint16_t)preflight_links_listen(&links, "127.0.0.1");
+    assert_true(own > 0);
+    int silent = open_port(&deaf, true), unused = open_port(&closed, false);
     assert_true(preflight_links_call(&links, 10, "127.0.0.1", own, "127.0.0.1"));
     assert_true(preflight_links_call(&links, 11, "127.0.0.1", deaf, "127.0.0.1"));
     assert_true(preflight_links_call(&links, 12, "127.0.0.1", closed, "127.0.0.1"));
@@ -276,11 +269,11 @@ TWILL_TEST(test_too_much)
 {
     static const char data[PREFLIGHT_PROBE + 1];
     struct preflight_links links = {.listener = -1};
-    struct sockaddr_in to = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
     struct pollfd polls[16];
-    to.sin_port = htons((uint16_t)preflight_links_listen(&links, "127.0.0.1"));
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    assert_true(connect(fd, (struct sockaddr *)&to, sizeof(to)) == 0 || errno == EINPROGRESS);
+    bool pending;
+    int port = preflight_links_listen(&links, "127.0.0.1");
+    int fd = twill_socket_dial("127.0.0.1", (uint16_t)port, &pending);
+    assert_true(fd >= 0);
     size_t sent = 0;
     bool ended = false;
     uint64_t until = twill_now() + PREFLIGHT_REACH_NS * 10;

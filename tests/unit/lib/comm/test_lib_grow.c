@@ -2,7 +2,7 @@
 /* New processes join a job (lib/twill_recover.h). All processes of a test hand the handle around by
  * the test's exchange, which here is the caller's store. */
 #include "fabric/auth/handshake.h"
-#include "fabric/bootstrap/join_handle.h"
+#include "fabric/bootstrap/bootstrap.h"
 #include "fabric/bootstrap/tcp/bootstrap_tcp.h"
 #include "lib/comm/comm.h"
 #include "lib/twill_recover.h"

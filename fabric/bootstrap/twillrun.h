@@ -1,4 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* What twillrun and the ranks that it has started tell each other: by a socket, and with --elastic
+ * by files. */
+#ifndef TWILL_TWILLRUN_H
+#define TWILL_TWILLRUN_H
+
+#include "lib/base/base.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Messages between twillrun and the ranks on its host, over a pair of SOCK_SEQPACKET sockets. All
+ * ranks share one end, TWILL_LAUNCHER_FD=FD,DEVICE,FILE, where the latter two are those of standard
+ * error; they peek at the notice, so that each of them sees it. */
+
+/* From twillrun, once: the first rank that ended, on any host. */
+struct twill_launcher_exited {
+    uint32_t rank, size;
+    char how[184]; /* "ended (exit code 0) before it called twill_init" */
+};
+
+/* From a rank: it has entered twill_init. */
+struct twill_launcher_entered {
+    uint32_t rank;
+};
+
+/* From a rank: a warning for twillrun to print. It is longer than the message above. */
+struct twill_log_line {
+    int32_t rank;    /* -1: not known */
+    char text[1020]; /* without the log's prefix; not terminated */
+};
+
 /* Files by which the new processes of twillrun --elastic, rank 0 and twillrun find each other. They
  * are in a folder of each host, "TWILL_ELASTIC=[join:]FOLDER,HOST,ADDRESS", where HOST is the
  * number that twillrun gives this host, and ADDRESS that at which other hosts of the job reach it,
@@ -12,16 +46,6 @@
  *     over               twillrun: all ranks have failed, new processes wait for nothing
  *     part.HOST.PID      a file that this process is writing
  */
-#ifndef TWILL_ELASTIC_FILES_H
-#define TWILL_ELASTIC_FILES_H
-
-#include "lib/base/base.h"
-
-#include <limits.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #define TWILL_ELASTIC_JOIN "join:" /* before the folder: this is a new process */
 
