@@ -35,15 +35,10 @@ static void check_outcome(twill_status status, const struct twill_error *error)
     check_message(error);
 }
 
-/* --- in the place of the kernel's and of modules that exchange nothing --------------------------
- */
+/* --- in the place of the kernel's and of modules that exchange nothing ------------------------ */
 
-#define FUZZ_WRAPPED(result, name, ...)                                                            \
-    result __wrap_##name(__VA_ARGS__);                                                             \
-    result __wrap_##name(__VA_ARGS__)
-
-FUZZ_WRAPPED(twill_status, twill_links_read, struct twill_link **links, size_t *count,
-             struct twill_error *error)
+FUZZ_REPLACED(twill_status, twill_links_read, struct twill_link **links, size_t *count,
+              struct twill_error *error)
 {
     *links = NULL;
     *count = 0;
@@ -51,9 +46,7 @@ FUZZ_WRAPPED(twill_status, twill_links_read, struct twill_link **links, size_t *
 }
 
 /* Reads /proc once. */
-void __real_twill_host_describe(struct twill_host *host);
-void __wrap_twill_host_describe(struct twill_host *host);
-void __wrap_twill_host_describe(struct twill_host *host)
+FUZZ_REPLACED(void, twill_host_describe, struct twill_host *host)
 {
     static struct twill_host here;
     if (here.pid == 0)
@@ -62,18 +55,18 @@ void __wrap_twill_host_describe(struct twill_host *host)
 }
 
 /* Of descriptors in memory, which the kernel does not know. */
-FUZZ_WRAPPED(int, epoll_ctl, int set, int operation, int fd, struct epoll_event *event)
+FUZZ_REPLACED(int, epoll_ctl, int set, int operation, int fd, struct epoll_event *event)
 {
     return 0;
 }
 
-FUZZ_WRAPPED(void, twill_memory_claim, const struct twill_memory *memory,
-             struct twill_memory_claim *claim)
+FUZZ_REPLACED(void, twill_memory_claim, const struct twill_memory *memory,
+              struct twill_memory_claim *claim)
 {
     *claim = (struct twill_memory_claim){.nodes = 1, .free_bytes = UINT64_MAX};
 }
 
-FUZZ_WRAPPED(void, twill_memory_limit, struct twill_memory *memory, uint64_t bytes)
+FUZZ_REPLACED(void, twill_memory_limit, struct twill_memory *memory, uint64_t bytes)
 {
 }
 

@@ -19,8 +19,7 @@ static size_t frames_size;
 static int to_front[SITES];
 static struct twill_front_host *hosts; /* hosts[0] */
 
-/* --- in the place of the launcher's ------------------------------------------------------------
- */
+/* --- in the place of the launcher's ----------------------------------------------------------- */
 
 bool twill_agent_start(struct twill_front_host *host, const struct twill_options *options,
                        const struct twill_site *site, const sigset_t *mask)
@@ -123,8 +122,7 @@ bool twill_output_drain(const struct twill_stop_request *stop_request)
     return true;
 }
 
-/* --- the host agents' turn
- * -------------------------------------------------------------------------
+/* --- the host agents' turn ----------------------------------------------------------------------
  */
 
 /* Send a frame; false: its host has ended. Those of a host agent that has all right go through its

@@ -16,6 +16,12 @@
 /* Called by libFuzzer with each input. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
+/* Define a function that the linker puts in the place of another one (--wrap). */
+#define FUZZ_REPLACED(result, name, ...)                                                           \
+    result __real_##name(__VA_ARGS__);                                                             \
+    result __wrap_##name(__VA_ARGS__);                                                             \
+    result __wrap_##name(__VA_ARGS__)
+
 /* What holds for every input. */
 static inline void fuzz_must(bool right)
 {

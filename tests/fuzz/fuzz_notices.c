@@ -21,26 +21,19 @@ static unsigned char message[DATA];
 static uint64_t now = 1000000000;
 static struct twill_comm *opened[COMMS];
 
-/* --- in the place of the failure detector's, and of others -------------------------------------
- */
+/* --- in the place of the failure detector's, and of others ------------------------------------ */
 
-#define FUZZ_WRAPPED(result, name, ...)                                                            \
-    result __wrap_##name(__VA_ARGS__);                                                             \
-    result __wrap_##name(__VA_ARGS__)
-
-uint64_t __wrap_twill_now(void);
-uint64_t __wrap_twill_now(void)
+FUZZ_REPLACED(uint64_t, twill_now, void)
 {
     return now += 1000000;
 }
 
-int __wrap_sched_yield(void);
-int __wrap_sched_yield(void)
+FUZZ_REPLACED(int, sched_yield, void)
 {
     return 0;
 }
 
-FUZZ_WRAPPED(int, nanosleep, const struct timespec *time, struct timespec *left)
+FUZZ_REPLACED(int, nanosleep, const struct timespec *time, struct timespec *left)
 {
     now += 100000000;
     return 0;
@@ -65,8 +58,8 @@ static size_t make_message(const uint8_t *data, size_t most)
     return bytes;
 }
 
-FUZZ_WRAPPED(bool, twill_detector_poll, struct twill_detector *detector,
-             struct twill_notice *notice)
+FUZZ_REPLACED(bool, twill_detector_poll, struct twill_detector *detector,
+              struct twill_notice *notice)
 {
     if (input_size < 6)
         return false;
@@ -95,8 +88,8 @@ FUZZ_WRAPPED(bool, twill_detector_poll, struct twill_detector *detector,
     return true;
 }
 
-FUZZ_WRAPPED(bool, twill_detector_send, struct twill_detector *detector, uint32_t peer,
-             const struct twill_notice *notice)
+FUZZ_REPLACED(bool, twill_detector_send, struct twill_detector *detector, uint32_t peer,
+              const struct twill_notice *notice)
 {
     uint32_t sum = 0;
     fuzz_must(peer < JOB_RANKS && notice->bytes <= DATA);
@@ -107,32 +100,32 @@ FUZZ_WRAPPED(bool, twill_detector_send, struct twill_detector *detector, uint32_
     return sum % 2 == 0;
 }
 
-FUZZ_WRAPPED(void, twill_detector_notify, struct twill_detector *detector,
-             const struct twill_notice *notice, const uint32_t *ranks, size_t count,
-             uint64_t patience_ns)
+FUZZ_REPLACED(void, twill_detector_notify, struct twill_detector *detector,
+              const struct twill_notice *notice, const uint32_t *ranks, size_t count,
+              uint64_t patience_ns)
 {
     for (size_t i = 0; i < count; i++)
         (void)__wrap_twill_detector_send(detector, ranks[i], notice);
 }
 
-FUZZ_WRAPPED(bool, twill_detector_is_dead, struct twill_detector *detector, uint32_t peer)
+FUZZ_REPLACED(bool, twill_detector_is_dead, struct twill_detector *detector, uint32_t peer)
 {
     return peer == RANKS - 1;
 }
 
-FUZZ_WRAPPED(const char *, twill_detector_lost_host, const struct twill_detector *detector,
-             uint32_t peer)
+FUZZ_REPLACED(const char *, twill_detector_lost_host, const struct twill_detector *detector,
+              uint32_t peer)
 {
     return peer == RANKS - 1 ? "a host" : NULL;
 }
 
-FUZZ_WRAPPED(void, twill_node_sleep, struct twill_node *node, uint32_t word, uint64_t timeout_ns)
+FUZZ_REPLACED(void, twill_node_sleep, struct twill_node *node, uint32_t word, uint64_t timeout_ns)
 {
     now += timeout_ns;
 }
 
-FUZZ_WRAPPED(twill_status, twill_comm_fail, struct twill_comm *comm, twill_status status,
-             enum twill_cause cause)
+FUZZ_REPLACED(twill_status, twill_comm_fail, struct twill_comm *comm, twill_status status,
+              enum twill_cause cause)
 {
     comm->broken = true;
     return status;
@@ -174,8 +167,7 @@ void twill_spread_put_off(struct twill_cpu_share *share, uint64_t at)
 {
 }
 
-/* --- a context with two communicators, each rank on a node of its own --------------------------
- */
+/* --- a context with two communicators, each rank on a node of its own ------------------------- */
 
 static void open_comm(struct twill_context *context, uint32_t number)
 {

@@ -30,8 +30,7 @@ static struct twill_transfer requests[REQUESTS];
 static size_t request_count;
 static unsigned busy_every, posts;
 
-/* --- the provider ------------------------------------------------------------------------------
- */
+/* --- the provider ----------------------------------------------------------------------------- */
 
 static ssize_t add_operation(struct fuzz_operation operation)
 {
@@ -146,8 +145,7 @@ static int insert(struct fid_av *av, const void *addr, size_t count, fi_addr_t *
     return (int)count;
 }
 
-/* --- messages of the other rank ----------------------------------------------------------------
- */
+/* --- messages of the other rank --------------------------------------------------------------- */
 
 /* Deliver a message to the first receive that it matches. Returns where its bytes went, or NULL. */
 static unsigned char *deliver(uint64_t tag, const void *head, size_t head_bytes, size_t bytes)
@@ -253,8 +251,7 @@ static void complete_one(uint8_t number, uint8_t code)
     }
 }
 
-/* --- the rank ----------------------------------------------------------------------------------
- */
+/* --- the rank --------------------------------------------------------------------------------- */
 
 static void check_reduced(struct twill_transfer *request, size_t offset, const void *data,
                           size_t bytes)

@@ -35,12 +35,8 @@ static const uint8_t *frames;
 static size_t frames_size;
 
 /* In the place of the library's: no name is looked up. */
-twill_status __wrap_twill_bootstrap_resolve(const struct twill_bootstrap_tcp *tcp,
-                                            struct twill_bootstrap_addresses *found,
-                                            struct twill_error *error);
-twill_status __wrap_twill_bootstrap_resolve(const struct twill_bootstrap_tcp *tcp,
-                                            struct twill_bootstrap_addresses *found,
-                                            struct twill_error *error)
+FUZZ_REPLACED(twill_status, twill_bootstrap_resolve, const struct twill_bootstrap_tcp *tcp,
+              struct twill_bootstrap_addresses *found, struct twill_error *error)
 {
     found->count = 1;
     return twill_endpoint_address("127.0.0.1", 2000, &found->at[0].address, &found->at[0].length)

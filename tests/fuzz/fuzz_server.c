@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/fuzz/fuzz_server.h"
 
+#include "kernels/kernels.h"
 #include "lib/comm/comm.h"
 #include "lib/twill_recover.h"
 
@@ -32,8 +33,7 @@ static struct twill_context context;
 static const size_t counts[2][KEYS] = {{1500, 40}, {600, 20}};
 static float parameters[1540], gradients[1540];
 
-/* --- the input ---------------------------------------------------------------------------------
- */
+/* --- the input -------------------------------------------------------------------------------- */
 
 void fuzz_server_feed(const uint8_t *data, size_t size)
 {
@@ -94,8 +94,7 @@ static void fill_message(const twill_comm *comm, unsigned char *bytes, size_t co
         bytes[i] = bytes[i - 4];
 }
 
-/* --- in the place of the library's -------------------------------------------------------------
- */
+/* --- in the place of the library's ------------------------------------------------------------ */
 
 static twill_status start_message(struct fuzz_message message, twill_request **request)
 {
@@ -259,8 +258,97 @@ twill_status twill_recv(twill_comm *comm, void *dst, size_t count, twill_type ty
     return TWILL_ERR_PEER; /* no other rank has a record */
 }
 
-/* --- a server ----------------------------------------------------------------------------------
- */
+/* Kernels: what they read and write must be memory. */
+
+static uint32_t add_bytes(uint32_t crc, const void *data, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++)
+        crc = crc * 31 + ((const unsigned char *)data)[i];
+    return crc;
+}
+
+static struct twill_kernels fuzz_kernels = {.crc32c = add_bytes};
+void twill_kernels_copy(const struct twill_kernels *table, void *dst, const void *src, size_t bytes,
+                        unsigned flags, int threads)
+{
+    fuzz_must(table == &fuzz_kernels && flags == 0 && threads == 1);
+    memcpy(dst, src, bytes);
+}
+
+void twill_kernels_reduce(const struct twill_kernels *table,
+                          const struct twill_reduction *reduction, void *dst,
+                          const void *const *src, unsigned nsrc, size_t count)
+{
+    size_t width = twill_type_size(reduction->type);
+    fuzz_must(table == &fuzz_kernels && nsrc >= 1 && nsrc <= 8 && reduction->divisor >= 1);
+    for (unsigned i = 0; i < nsrc; i++)
+        fuzz_must(fuzz_is_memory(src[i], count * width));
+    memmove(dst, src[0], count * width);
+}
+
+void twill_kernels_scale(const struct twill_kernels *table, twill_type type, void *dst,
+                         const void *src, const void *factor, bool rounds, size_t count,
+                         int threads)
+{
+    fuzz_must(table == &fuzz_kernels && type == TWILL_F32 && !rounds && threads == 1);
+    fuzz_must(fuzz_is_memory(dst, count * 4) && fuzz_is_memory(src, count * 4) &&
+              fuzz_is_memory(factor, 4));
+}
+
+void twill_accumulate(const struct twill_kernels *table, float *residual, twill_type type,
+                      const void *gradient, float prescale, size_t count, int threads)
+{
+    fuzz_must(table == &fuzz_kernels && threads == 1 &&
+              fuzz_is_memory(residual, count * sizeof(float)) &&
+              fuzz_is_memory(gradient, count * twill_type_size(type)));
+    residual[0] += 1;
+}
+
+size_t twill_block_bytes(struct twill_block_format format)
+{
+    return sizeof(float) + format.elements;
+}
+
+size_t twill_block_count(struct twill_block_format format, size_t count)
+{
+    return (count + format.elements - 1) / format.elements;
+}
+
+void twill_dequantize(const struct twill_kernels *table, struct twill_block_format format,
+                      twill_type type, void *dst, const void *const *blocks, unsigned sources,
+                      float scale, size_t count, int threads)
+{
+    fuzz_must(table == &fuzz_kernels && type == TWILL_F32 && sources == 1 && threads == 1);
+    fuzz_must(
+        fuzz_is_memory(blocks[0], twill_block_count(format, count) * twill_block_bytes(format)));
+    memset(dst, 0, count * sizeof(float));
+}
+
+/* Of workers, which are not here. */
+void twill_narrow(const struct twill_kernels *table, twill_type narrow, void *dst, twill_type type,
+                  const void *gradient, float *residual, float prescale, size_t count, int threads)
+{
+    fuzz_must(false);
+}
+
+void twill_quantize(const struct twill_kernels *table, struct twill_block_format format,
+                    void *blocks, twill_type type, const void *gradient, float *residual,
+                    float prescale, size_t count, int threads)
+{
+    fuzz_must(false);
+}
+
+void twill_optimizer_update(const struct twill_kernels *table,
+                            const struct twill_optimizer_step *step, size_t count)
+{
+    fuzz_must(table == &fuzz_kernels && step->sources >= 1 && step->sources <= 8);
+    for (unsigned i = 0; i < step->sources; i++)
+        fuzz_must(fuzz_is_memory(step->gradient[i], count * twill_type_size(step->gradient_type)));
+    memset(step->parameter, 0, count * sizeof(float));
+    memset(step->state[0], 0, count * sizeof(float));
+}
+
+/* --- a server --------------------------------------------------------------------------------- */
 
 static uint32_t server_ranks[SERVERS] = {0, 1}, worker_ranks[WORKERS] = {2, 3};
 
@@ -345,7 +433,7 @@ struct twill_server *fuzz_server_open(struct fuzz_server_kind kind)
     comms_made = 1;
     slow_sends = kind.slow;
     server->process.context = &context;
-    server->process.kernels = fuzz_server_kernels();
+    server->process.kernels = &fuzz_kernels;
     opened = server;
     server->comm = server->parent = &comms[0];
     server->options = (twill_server_options){.mode = kind.mode,

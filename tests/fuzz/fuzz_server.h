@@ -30,8 +30,6 @@ static inline bool fuzz_is_memory(const void *bytes, size_t count)
     return __asan_region_is_poisoned((void *)(uintptr_t)bytes, count) == NULL;
 }
 
-/* fuzz_server_kernels.c. Return kernels that check their memory. */
-const struct twill_kernels *fuzz_server_kernels(void);
 /* Make a server with two tensors. uncut: without chunks and shards. */
 struct twill_server *fuzz_server_open(struct fuzz_server_kind kind);
 /* Make its links and replicas. */

@@ -106,23 +106,15 @@ void fuzz_sockets_unix(bool refuse)
     unix_refuses = refuse;
 }
 
-/* --- in the place of the kernel's and of lib/base/base.c's
- * ----------------------------------------- */
+/* --- in the place of the kernel's and of lib/base/base.c's ------------------------------------ */
 
-#define FUZZ_REPLACED(result, name, ...)                                                           \
-    result __real_##name(__VA_ARGS__);                                                             \
-    result __wrap_##name(__VA_ARGS__);                                                             \
-    result __wrap_##name(__VA_ARGS__)
-
-uint64_t __wrap_twill_now(void);
-uint64_t __wrap_twill_now(void)
+FUZZ_REPLACED(uint64_t, twill_now, void)
 {
     return now += 1000;
 }
 
 /* The other ends run in fuzz_sockets_idle() only. */
-int __wrap_sched_yield(void);
-int __wrap_sched_yield(void)
+FUZZ_REPLACED(int, sched_yield, void)
 {
     return 0;
 }

@@ -163,8 +163,7 @@ static void write_xml(void)
     put("</object></topology>\n");
 }
 
-/* --- hwloc's own faults ------------------------------------------------------------------------
- */
+/* --- hwloc's own faults ----------------------------------------------------------------------- */
 
 static jmp_buf refused;
 static bool loading;
@@ -199,8 +198,7 @@ static twill_status load(struct twill_topology **topology, const char *text,
     return status;
 }
 
-/* --- what users do with it ---------------------------------------------------------------------
- */
+/* --- what users do with it -------------------------------------------------------------------- */
 
 static void check_machine(const struct twill_machine *m)
 {

@@ -18,37 +18,38 @@ files_of() # root pattern...
     done | sort
 }
 
+# Run a program once with all files that are listed: one a file would take most of the time.
+on_each()
+{
+    tr '\n' '\0' | xargs -0 -r "$@"
+}
+
 check_file_lengths() # root
 {
-    files_of "$1" '*.c' '*.h' '*.cpp' '*.sh' CMakeLists.txt | while read -r file; do
-        lines=$(wc -l <"$file")
-        [ "$lines" -le "$MOST_LINES" ] || echo "$file: $lines lines, $MOST_LINES at most"
-    done
+    files_of "$1" '*.c' '*.h' '*.cpp' '*.sh' CMakeLists.txt | on_each wc -l |
+        awk -v most="$MOST_LINES" '$1 > most && $2 != "total" {print $2 ": " $1 " lines, " most " at most"}'
 }
 
 check_function_lengths() # root
 {
-    files_of "$1" '*.c' '*.h' '*.cpp' | while read -r file; do
-        awk -v most="$MOST_LINES_OF_A_FUNCTION" '
-            /^(class|struct)[^(;{]*$/ {type = 1} # of C++: what is measured is its functions
-            /^\{/ {start = type ? 0 : FNR; members = type; type = 0}
-            members && /^    \{/ {start = FNR}
-            /^\}/ || (members && /^    \}/) {
-                if (start && FNR - start > most)
-                    printf "%s:%d: a function of %d lines\n", FILENAME, start, FNR - start
-                start = 0
-            }
-            /^\}/ {members = 0
-            }' "$file"
-    done
+    files_of "$1" '*.c' '*.h' '*.cpp' | on_each awk -v most="$MOST_LINES_OF_A_FUNCTION" '
+        FNR == 1 {start = members = type = 0}
+        /^(class|struct)[^(;{]*$/ {type = 1} # of C++: what is measured is its functions
+        /^\{/ {start = type ? 0 : FNR; members = type; type = 0}
+        members && /^    \{/ {start = FNR}
+        /^\}/ || (members && /^    \}/) {
+            if (start && FNR - start > most)
+                printf "%s:%d: a function of %d lines\n", FILENAME, start, FNR - start
+            start = 0
+        }
+        /^\}/ {members = 0}'
 }
 
 # An algorithm is short: in a file of algorithms/ that defines a struct twill_algorithm there is so
 # much code, comments and empty lines not counted.
 check_algorithm_lengths() # root
 {
-    files_of "$1/algorithms" '*.c' | tr '\n' '\0' |
-        xargs -0 -r grep -lE '^(static )?const struct twill_algorithm [a-z_]+ = ' |
+    files_of "$1/algorithms" '*.c' | on_each grep -lE '^(static )?const struct twill_algorithm [a-z_]+ = ' |
         while read -r file; do
             awk -v most="$MOST_CODE_OF_AN_ALGORITHM" '
                 {
@@ -72,27 +73,28 @@ check_algorithm_lengths() # root
 
 check_licence_lines() # root
 {
-    files_of "$1" '*.c' '*.h' '*.cpp' '*.sh' CMakeLists.txt | while read -r file; do
-        head -n 2 "$file" | sed '/^#!/d' | head -n 1 |
-            grep -q 'SPDX-License-Identifier: Apache-2.0' || echo "$file: no SPDX line first"
-    done
+    # shellcheck disable=SC2016 # perl's dollars
+    files_of "$1" '*.c' '*.h' '*.cpp' '*.sh' CMakeLists.txt | on_each perl -e '
+        for my $name (@ARGV) {
+            open(my $file, "<", $name) or die "$name: $!";
+            my $line = <$file> // "";
+            $line = <$file> // "" if $line =~ /^#!/;
+            print "$name: no SPDX line first\n" if $line !~ /SPDX-License-Identifier: Apache-2\.0/;
+        }'
 }
 
 check_nothing_open() # root
 {
     open='TO''DO|FIX''ME|XX''X|HA''CK'
-    files_of "$1" '*.c' '*.h' '*.cpp' '*.sh' '*.in' '*.map' '*.[17]' CMakeLists.txt |
-        while read -r file; do
-            grep -HnwE "$open" "$file"
-        done
+    files_of "$1" '*.c' '*.h' '*.cpp' '*.sh' '*.in' '*.map' '*.[17]' CMakeLists.txt | on_each grep -HnwE "$open"
 }
 
 # Two headers with one guard: who includes both gets one.
 check_guards() # root
 {
-    files_of "$1" '*.h' | while read -r file; do
-        sed -n 's/^#ifndef \([A-Z0-9_]*_H\)$/\1/p' "$file" | head -n 1 | sed "s|$| $file|"
-    done | sort | awk '$1 == last {print $2 " has the guard " $1 " of " file} {last = $1; file = $2}'
+    # shellcheck disable=SC2016 # awk's dollars
+    files_of "$1" '*.h' | on_each awk '/^#ifndef [A-Z0-9_]*_H$/ && !found[FILENAME]++ {print $2, FILENAME}' |
+        sort | awk '$1 == last {print $2 " has the guard " $1 " of " file} {last = $1; file = $2}'
 }
 
 # What the library writes is the same in every locale of the program: twill_print() prints its floats. (The preflight check is a
@@ -102,7 +104,7 @@ check_floats() # folder...
     # shellcheck disable=SC2016 # perl's dollars
     for folder in "$@"; do
         files_of "$folder" '*.c' '*.h'
-    done | grep -v /launcher/preflight/ | tr '\n' '\0' | xargs -0 -r perl -0777 -ne '
+    done | grep -v /launcher/preflight/ | on_each perl -0777 -ne '
         while (/[^a-z_](?:sn?|f|d)printf\(([^;]*);/g) {
             (my $call = $1) =~ s/%%//g;
             print "$ARGV: ", substr($call, 0, 60), "\n" if $call =~ /%[-+0-9.*]*[aefgEG]/;
@@ -116,7 +118,7 @@ check_plurals() # folder...
     # shellcheck disable=SC2016 # perl's dollars
     for folder in "$@"; do
         files_of "$folder" '*.c' '*.h'
-    done | grep -v '/recipes/' | tr '\n' '\0' | xargs -0 -r perl -0777 -ne '
+    done | grep -v '/recipes/' | on_each perl -0777 -ne '
         BEGIN {
             $of = join "|", map { "(?<!$_ )" } "more than", "at most", "up to", "than", "of", "\\bto", "between", "among";
             $noun = "ranks|nodes|hosts|packages|cores|PUs|CPUs|threads|workers|servers|tensors|buckets|calls|rails|steps|rounds|" .
@@ -147,8 +149,7 @@ check_top_level() # root
 
 check_format() # root
 {
-    files_of "$1" '*.c' '*.h' '*.cpp' | tr '\n' '\0' |
-        xargs -0 -r clang-format --dry-run -Werror 2>&1 | grep -E 'error:' | head -n 20
+    files_of "$1" '*.c' '*.h' '*.cpp' | on_each clang-format --dry-run -Werror 2>&1 | grep -E 'error:' | head -n 20
 }
 
 check_scripts() # root

@@ -16,15 +16,15 @@ export ASAN_OPTIONS="${ASAN_OPTIONS:-}:detect_leaks=1:detect_stack_use_after_ret
 # Print folders with inputs: the parser's archive, unpacked, and files of other parts of the tree that the parser reads.
 inputs() # parser
 {
-    case $1 in
-    schedule) # tests/data/golden.txt, each schedule in a file of its own
-        mkdir -p "$scratch/golden"
-        awk -v to="$scratch/golden/" '/^== / { file = to $2; next } { print > file }' "$source/tests/data/golden.txt"
-        echo "$scratch/golden"
-        ;;
-    tuning) echo "$source/lib/tuning" ;;
-    list) echo "$source/bench/gradients" ;;
-    esac
+    if [ "$1" = text ]; then # each with the byte of its parser: schedules of tests/data/golden.txt, tuning files, gradient lists
+        mkdir -p "$scratch/texts"
+        awk -v to="$scratch/texts/" '/^== / { file = to $2; printf "\005" > file; next } { print > file }' "$source/tests/data/golden.txt"
+        for file in "$source"/lib/tuning/*.tuning "$source"/bench/gradients/*.txt; do
+            case $file in *.tuning) byte=6 ;; *) byte=3 ;; esac
+            { printf '%b' "\\00$byte" && cat "$file"; } >"$scratch/texts/${file##*/}"
+        done
+        echo "$scratch/texts"
+    fi
     archive=$source/tests/fuzz/corpus/$1.txt
     if [ -f "$archive" ]; then
         python3 "$source/tests/fuzz/corpus.py" unpack "$archive" "$scratch/corpus/$1" && echo "$scratch/corpus/$1"

@@ -54,8 +54,7 @@ bool op_end(struct op *op, void **context)
     return delayed;
 }
 
-/* --- posting -----------------------------------------------------------------------------------
- */
+/* --- posting ---------------------------------------------------------------------------------- */
 
 static int check_context(struct endpoint *ep, const void *context)
 {

@@ -148,8 +148,7 @@ struct mr *mr_find(struct endpoint *ep, const void *start, size_t bytes, void *d
     return mr;
 }
 
-/* --- domain ------------------------------------------------------------------------------------
- */
+/* --- domain ----------------------------------------------------------------------------------- */
 
 static int domain_close(struct fid *fid)
 {
@@ -219,8 +218,7 @@ static int domain_open(struct fid_fabric *fabric, struct fi_info *info, struct f
     return 0;
 }
 
-/* --- fabric --------------------------------------------------------------------------------------
- */
+/* --- fabric ----------------------------------------------------------------------------------- */
 
 static int fabric_close(struct fid *fid)
 {

@@ -45,8 +45,7 @@ static void *shared(size_t bytes)
     return memory;
 }
 
-/* --- a job's processes -------------------------------------------------------------------------
- */
+/* --- a job's processes ------------------------------------------------------------------------ */
 
 struct processes {
     pid_t pid[CAMPAIGN_RANKS]; /* 0: has ended */

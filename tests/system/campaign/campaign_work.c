@@ -121,8 +121,7 @@ uint64_t campaign_begun(const struct campaign_buffers *buffers)
     return buffers->begun_ns;
 }
 
-/* --- values ------------------------------------------------------------------------------------
- */
+/* --- values ----------------------------------------------------------------------------------- */
 
 /* Element i of rank r's source. Sums of these are exact. */
 static float value(const struct campaign_call *call, int r, size_t i)
@@ -232,8 +231,7 @@ static size_t verify(const struct campaign_call *call)
     return 0;
 }
 
-/* --- calls -------------------------------------------------------------------------------------
- */
+/* --- calls ------------------------------------------------------------------------------------ */
 
 #define CALL(name, ...)                                                                            \
     (form == BLOCKING  ? twill_##name(__VA_ARGS__)                                                 \

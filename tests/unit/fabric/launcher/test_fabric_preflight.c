@@ -8,8 +8,7 @@
 
 #define HOSTS 4
 
-/* --- a job without faults, to which tests add one ----------------------------------------------
- */
+/* --- a job without faults, to which tests add one --------------------------------------------- */
 
 static void make_host(struct preflight_host *host, int index)
 {

@@ -133,8 +133,7 @@ TWILL_TEST(test_unexpected)
         twill_test_run_ranks(2, rank_unexpected, (void *)&setups[i]);
 }
 
-/* --- ranks that disagree
- * ----------------------------------------------------------------------------- */
+/* --- ranks that disagree ---------------------------------------------------------------------- */
 
 static const struct disagreement {
     size_t sent, received;
@@ -221,8 +220,7 @@ TWILL_TEST(test_early)
         twill_test_run_ranks(3, rank_early, (void *)&setups[i]);
 }
 
-/* --- two communicators
- * ------------------------------------------------------------------------------- */
+/* --- two communicators ------------------------------------------------------------------------ */
 
 static void rank_two_comms(int rank, int size, twill_bootstrap *caller, void *user)
 {

@@ -78,8 +78,7 @@ TWILL_TEST_OF_RANKS(test_other_provider, 3)
     twill_test_oob_close(oob);
 }
 
-/* --- failure: whatever was posted, cancel and close are safe
- * ----------------------------------------- */
+/* --- failure: whatever was posted, cancel and close are safe ---------------------------------- */
 
 static void rank_cancel(int rank, int size, twill_bootstrap *caller, void *user)
 {

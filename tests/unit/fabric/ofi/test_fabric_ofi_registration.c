@@ -44,8 +44,7 @@ TWILL_TEST(test_locked)
     assert_false(twill_locked_take(p, 5 * PAGE, false));
 }
 
-/* --- the same buffers again and again, and headers
- * -------------------------------------------------- */
+/* --- the same buffers again and again, and headers -------------------------------------------- */
 
 static void rank_steady(int rank, int size, twill_bootstrap *caller, void *user)
 {
@@ -172,8 +171,7 @@ TWILL_TEST_OF_RANKS(test_persistent, 2)
     pair_close(&pair);
 }
 
-/* --- a child that writes what the parent still sends
- * -------------------------------------------------- */
+/* --- a child that writes what the parent still sends ------------------------------------------ */
 
 static void rank_fork(int rank, int size, twill_bootstrap *caller, void *user)
 {
@@ -301,8 +299,7 @@ TWILL_TEST(test_moved)
     twill_test_run_processes(2, rank_moved, NULL);
 }
 
-/* --- on several rails
- * ----------------------------------------------------------------------------------- */
+/* --- on several rails ------------------------------------------------------------------------- */
 
 static twill_status open_registering(struct twill_transport **transport,
                                      const struct twill_transport_params *params,

@@ -52,8 +52,7 @@ static const struct provider providers[] = {
 
 static struct run runs[PROVIDERS];
 
-/* --- the runs ----------------------------------------------------------------------------------
- */
+/* --- the runs --------------------------------------------------------------------------------- */
 
 /* Print where it crashed, for machines without a debugger. */
 static void crashed(int signal_number)
@@ -193,8 +192,7 @@ static void test_provider(void **state)
     run->outcome->seconds = (double)(twill_now() - started) * 1e-9;
 }
 
-/* --- the matrix ----------------------------------------------------------------------------------
- */
+/* --- the matrix ------------------------------------------------------------------------------- */
 
 static uint32_t cases_of(const struct provider *provider)
 {

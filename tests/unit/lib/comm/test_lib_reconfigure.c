@@ -82,8 +82,7 @@ TWILL_TEST(test_lists)
     twill_test_run_processes(1, listed_rank, &set);
 }
 
-/* --- again and again ---------------------------------------------------------------------------
- */
+/* --- again and again -------------------------------------------------------------------------- */
 
 enum { ROUNDS = 5 };
 

@@ -399,8 +399,7 @@ TWILL_TEST(test_uniform)
         twill_test_run_processes(3, uniform_rank, &delay_us);
 }
 
-/* --- a rank that is silent for too long --------------------------------------------------------
- */
+/* --- a rank that is silent for too long ------------------------------------------------------- */
 
 static void silent_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {

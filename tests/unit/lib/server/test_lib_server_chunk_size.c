@@ -127,8 +127,7 @@ TWILL_TEST(test_scarce_memory)
         twill_test_run_ranks(2, rank_by_rule, &cases[i]);
 }
 
-/* --- the trial, and files -----------------------------------------------------------------------
- */
+/* --- the trial, and files --------------------------------------------------------------------- */
 
 /* The trial ends with one of its sizes, the same on all ranks, or, where it would take too long,
  * with the rule's. */
@@ -223,8 +222,7 @@ TWILL_TEST_OF_RANKS(test_damaged_file, 1)
     twill_test_disconnect(r.comm, r.context);
 }
 
-/* --- a new rank ---------------------------------------------------------------------------------
- */
+/* --- a new rank ------------------------------------------------------------------------------- */
 
 enum { JOINED_KIB = 1200 }; /* by the rule 128 KiB of two ranks, 64 KiB of three */
 

@@ -200,8 +200,7 @@ TWILL_TEST(test_server_is_late)
     twill_test_run_processes(c.size, rank_server_is_late, &c);
 }
 
-/* --- a server dies
- * -------------------------------------------------------------------------------- */
+/* --- a server dies ---------------------------------------------------------------------------- */
 
 static twill_status go_on(struct death_rank *r)
 {

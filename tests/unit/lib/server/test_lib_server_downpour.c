@@ -154,8 +154,7 @@ TWILL_TEST(test_adagrad)
     twill_test_run_ranks(c.size, rank_adagrad, &c);
 }
 
-/* --- what is refused
- * ------------------------------------------------------------------------------ */
+/* --- what is refused -------------------------------------------------------------------------- */
 
 static bool refuses(struct pour_rank *r, const twill_server_options *options, const char *text)
 {

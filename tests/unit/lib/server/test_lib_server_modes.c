@@ -133,8 +133,7 @@ TWILL_TEST(test_modes)
     }
 }
 
-/* --- learning rates, one worker that never pulls -----------------------------------------------
- */
+/* --- learning rates, one worker that never pulls ---------------------------------------------- */
 
 static void rank_rates(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
@@ -184,8 +183,7 @@ TWILL_TEST(test_rates)
     }
 }
 
-/* --- compression: what is not sent is added to the next push ------------------------------------
- */
+/* --- compression: what is not sent is added to the next push ---------------------------------- */
 
 static void rank_compressed(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
@@ -220,8 +218,7 @@ TWILL_TEST(test_compression)
     }
 }
 
-/* --- state in files -----------------------------------------------------------------------------
- */
+/* --- state in files --------------------------------------------------------------------------- */
 
 static void expect_refused_file(struct mode_rank *r, const twill_server_options *options,
                                 const char *why)
@@ -282,8 +279,7 @@ TWILL_TEST(test_state_files)
     assert_int_equal(rmdir(folder), 0);
 }
 
-/* --- hyperparameters that change ----------------------------------------------------------------
- */
+/* --- hyperparameters that change -------------------------------------------------------------- */
 
 /* Only the server changes the rate; the rebuilt server has it, though its ranks were created alike.
  */
@@ -322,8 +318,7 @@ TWILL_TEST(test_settings)
     twill_test_run_ranks(c.size, rank_settings, &c);
 }
 
-/* --- what is refused ----------------------------------------------------------------------------
- */
+/* --- what is refused -------------------------------------------------------------------------- */
 
 static void rank_refused(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {

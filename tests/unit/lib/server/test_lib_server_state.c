@@ -120,8 +120,7 @@ TWILL_TEST_OF_RANKS(test_files, 1)
     (void)unlink(r.path);
 }
 
-/* --- options that differ ------------------------------------------------------------------------
- */
+/* --- options that differ ---------------------------------------------------------------------- */
 
 TWILL_TEST_OF_RANKS(test_differences, 2)
 {
@@ -150,8 +149,7 @@ TWILL_TEST_OF_RANKS(test_differences, 2)
     twill_test_close(comm);
 }
 
-/* --- 100 exchanges ------------------------------------------------------------------------------
- */
+/* --- 100 exchanges ---------------------------------------------------------------------------- */
 
 TWILL_TEST_OF_RANKS(test_registrations, 2)
 {
@@ -170,8 +168,7 @@ TWILL_TEST_OF_RANKS(test_registrations, 2)
     twill_test_disconnect(r.comm, r.context);
 }
 
-/* --- too few ranks ------------------------------------------------------------------------------
- */
+/* --- too few ranks ---------------------------------------------------------------------------- */
 
 /* A server that is alone for a while cannot be rebuilt, but keeps its state. */
 static bool rebuild_alone(struct state_rank *r, twill_comm *alone)
