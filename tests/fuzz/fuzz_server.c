@@ -447,7 +447,7 @@ struct twill_server *fuzz_server_open(struct fuzz_server_kind kind)
                                              .compression_ratio = 0.1,
                                              .replicas = kind.replicas ? 2 : 1};
     if (kind.compression != TWILL_COMPRESS_NONE)
-        server->coder = twill_coder_of(fuzz_server_kernels(), kind.compression, 0.1, 0, false);
+        server->coder = twill_coder_of(&fuzz_kernels, kind.compression, 0.1, 0, false);
     server->rule = (struct twill_server_rule){
         .need = 1 + (kind.mode % 2), .has_optimizer = kind.slow % 2, .states = kind.slow % 2};
     set_roles(server, kind.worker);
