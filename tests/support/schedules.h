@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Worlds of many shapes, and the schedules of all their ranks, for tests. */
+/* For tests of algorithms: worlds of many shapes, the schedules of all their ranks, costs, measured
+ * timings, and a simulation. */
 #ifndef TWILL_SCHEDULES_H
 #define TWILL_SCHEDULES_H
 
 #include "algorithms/algorithms.h"
+#include "algorithms/select/tuning_file.h"
 #include "tests/support/run.h"
 
 /* Size of tables with a row per algorithm; test_algorithm_index() is an algorithm's row, its index
@@ -64,5 +66,30 @@ bool test_is_covered(struct test_seen *seen, const struct test_case *test,
  * should. */
 bool test_enters_alike(const struct test_case *test, const struct twill_schedule *schedules);
 void test_schedules_destroy(struct twill_schedule *schedules, uint32_t size);
+
+/* Sum and maximum over all ranks. */
+struct test_costs {
+    struct twill_schedule_cost sum, most;
+    uint32_t crossing; /* ranks that send to other nodes */
+};
+
+/* Return the costs for count elements of 4 bytes. */
+struct test_costs test_cost_of(const char *name, struct twill_world *world,
+                               const struct twill_shape *shape, size_t count);
+/* Create a world of `nodes` nodes of `ranks` ranks each. */
+void test_grid(struct twill_world *world, uint32_t nodes, uint32_t ranks);
+uint32_t test_floor_log(uint32_t n);
+uint32_t test_ceil_log(uint32_t n);
+
+/* Load lib/tuning/sapphire-rapids-2-cores.tuning. The caller destroys it. */
+struct twill_tuning *test_timings(void);
+
+/* The machine that file is for. */
+extern const struct twill_tuning_key test_timings_key;
+
+/* Simulate three runs, interleaved by seed. Returns NULL if every rank got the right values, equal
+ * on all ranks, in every run; else what went wrong. */
+const char *test_simulate(const struct twill_schedule *schedules, const struct twill_world *world,
+                          const struct twill_shape *shape, bool in_place, uint32_t seed);
 
 #endif

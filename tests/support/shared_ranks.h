@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks that share memory, for the tests of regions. */
+/* Ranks that share memory, for the tests of regions; and ranks of a node with node memory and a
+ * transport of fabric/shm, without the rest of the library. */
 #ifndef TWILL_SHARED_RANKS_H
 #define TWILL_SHARED_RANKS_H
 
 #include "fabric/shm/shared_region.h"
-#include "tests/support/ranks.h"
+#include "fabric/shm/single_copy.h"
+#include "fabric/transports.h"
+#include "tests/support/messages.h"
 
 #define TWILL_TEST_SHARE_RANKS 32
 #define TWILL_TEST_SHARE_PAIR  5000 /* bytes of each pair */
@@ -31,5 +34,34 @@ bool twill_test_share_barrier(struct twill_test_share *o);
 /* Check that memory of every rank with this rank's label is zero at first, and then holds what its
  * owner wrote. */
 bool twill_test_is_shared(struct twill_test_share *o, const uint32_t *label);
+
+#define TWILL_TEST_SHARED_BYTES 5000
+
+enum twill_test_shm_mode {
+    TWILL_TEST_PLAIN,
+    TWILL_TEST_CHECKSUMS, /* TWILL_CHECKSUM=all */
+    TWILL_TEST_READS      /* long messages are read in place */
+};
+
+/* A node with its transport, on one rank. */
+struct twill_test_shm {
+    struct twill_oob *oob;
+    struct twill_world world;
+    struct twill_node *node;
+    struct twill_single_copy *single_copy;
+    struct twill_test_end end;
+};
+
+/* Create node memory: all three steps. */
+twill_status twill_test_open_node(struct twill_node **node, struct twill_oob *oob, uint32_t *label,
+                                  size_t shared_bytes, size_t pair_bytes, const char **why,
+                                  struct twill_error *error);
+/* Open the transport on a rank of a job of nodes of per_node ranks; close it in any case. */
+bool twill_test_shm_open(struct twill_test_shm *f, twill_bootstrap *caller, uint32_t per_node,
+                         const struct twill_transport_ops *ops, enum twill_test_shm_mode mode);
+void twill_test_shm_close(struct twill_test_shm *f);
+/* Run `body` on a rank of a job on one node, with this transport. */
+void twill_test_shm_run(twill_bootstrap *caller, const struct twill_transport_ops *ops,
+                        bool (*body)(struct twill_test_shm *), enum twill_test_shm_mode mode);
 
 #endif

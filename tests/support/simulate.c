@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The simulation: see simulate.h. Each element is a sum (is each contribution in it once?), a word
- * that depends on the order of reductions (equal on all ranks?), and a count of divisions. Posted
- * messages move at any time before their WAIT; some ranks are made slow. */
-#include "tests/support/simulate.h"
+/* A simulation of schedules, independent of the verifier and simpler: it runs all ranks over small
+ * arrays in a random order of steps. Each element is a sum (is each contribution in it once?), a
+ * word that depends on the order of reductions (equal on all ranks?), and a count of divisions.
+ * Posted messages move at any time before their WAIT; some ranks are made slow. */
+#include "tests/support/schedules.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -230,7 +230,6 @@ bool campaign_time(const struct campaign_job *job, struct campaign_times *times)
 /* Return by how many seconds the error of a survivor was late. <= 0: none was. */
 double campaign_lateness(const struct campaign_times *times);
 
-/* campaign_delay.c */
 /* Return what a process has used so far, which may have ended but is not reaped. */
 struct campaign_usage campaign_usage_of(pid_t pid);
 /* Return how long this machine's cores were another one's. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Exact costs of algorithms: rounds, messages, bytes. */
-#include "tests/support/costs.h"
+#include "tests/support/schedules.h"
 #include "tests/support/unit.h"
 
 static struct test_costs cost_of(const char *name, struct twill_world *world,

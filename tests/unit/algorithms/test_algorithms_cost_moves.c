@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Exact costs of trees and of Bruck's algorithms: messages, bytes, rounds. */
-#include "tests/support/costs.h"
+#include "tests/support/schedules.h"
 #include "tests/support/unit.h"
 
 #define COST_MOVES_MOST_RANKS 130

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Exact costs of allreduces by messages, one rank per node: a table with a row for each algorithm;
  * n is the message in bytes. Recursive doubling is in test_algorithms_cost.c. */
-#include "tests/support/costs.h"
+#include "tests/support/schedules.h"
 #include "tests/support/unit.h"
 
 static uint64_t ring_rounds(uint32_t p)

@@ -2,7 +2,7 @@
 /* FETCHED: chosen where it was measured to be faster and is available, and never stores into peers'
  * memory (its schedules are verified in the sweep). And when measured timings apply. */
 #include "algorithms/algorithms.h"
-#include "tests/support/timings.h"
+#include "tests/support/schedules.h"
 #include "tests/support/unit.h"
 
 /* Buffer addresses are exchanged where FETCHED was measured to be faster, and it is chosen where

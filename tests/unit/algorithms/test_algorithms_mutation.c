@@ -4,7 +4,7 @@
  * must give right values in the simulation, and must not be one without a step that moves data. */
 #include "algorithms/schedule/step_table.h"
 #include "tests/support/mutants.h"
-#include "tests/support/simulate.h"
+#include "tests/support/schedules.h"
 #include "tests/support/unit.h"
 
 /* Counts of one algorithm. */

@@ -2,7 +2,6 @@
 /* What is chosen, with and without user overrides, and which overrides are refused. */
 #include "algorithms/select/candidates.h"
 #include "tests/support/schedules.h"
-#include "tests/support/timings.h"
 #include "tests/support/unit.h"
 
 static void make_text_world(struct twill_world *world, const char *nodes)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The verifier on small schedules written by hand: each wrong in one way, and what it says. */
 #include "tests/support/schedules.h"
-#include "tests/support/simulate.h"
 #include "tests/support/unit.h"
 
 #define VERIFY_HEAD "schedule shards 1 blocks 1 tmp 0 shared 0 peer_src 0 peer_dst 0\nlane\n"

@@ -3,7 +3,7 @@
 #include "fabric/shm/node_memory.h"
 #include "fabric/shm/shared_region_state.h"
 #include "fabric/transports.h"
-#include "tests/support/shm_fixture.h"
+#include "tests/support/shared_ranks.h"
 #include "tests/support/unit.h"
 
 #include <sys/uio.h>
