@@ -12,11 +12,8 @@ flags="-std=gnu11 -O1 -g -Wall -Wextra -Werror"
 {
     must_end 0 "the interposer compiles" "$cc" $flags -D_GNU_SOURCE -shared -fPIC \
         -o "$scratch/interposer.so" "$from/interposer.c" -ldl || finish
-    for name in steady steady_training; do
-        must_end 0 "$name compiles" "$cc" $flags -D_GNU_SOURCE -I"$source/lib" -rdynamic \
-            -o "$scratch/$name" "$from/$name.c" -L"$build/lib" -ltwill -ldl \
-            -Wl,-rpath,"$build/lib" || finish
-    done
+    must_end 0 "steady compiles" "$cc" $flags -D_GNU_SOURCE -I"$source/lib" -rdynamic \
+        -o "$scratch/steady" "$from/steady.c" -L"$build/lib" -ltwill -ldl -Wl,-rpath,"$build/lib" || finish
 }
 
 # Observe the program, not the launcher.
@@ -50,7 +47,7 @@ done
 # Gradient sets allocate nothing after the commit.
 for nodes in 2 2x1; do
     must_end 0 "gradient sets, TWILL_LAYOUT=nodes=$nodes" env TWILL_LAYOUT=nodes="$nodes" "$run" -n 2 \
-        env LD_PRELOAD="$scratch/interposer.so" "$scratch/steady_training"
+        "$scratch/observed" training
     [ "$(grep -c ': 0 allocations with an optimizer, 0 late' "$scratch/output")" -eq 2 ] ||
         fault "not both ranks have counted: $(cat "$scratch/output")"
 done

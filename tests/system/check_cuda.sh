@@ -40,9 +40,9 @@ readelf -d "$cuda/lib/libtwill.so" | grep NEEDED | grep -i cuda && fault "libtwi
     must_end 0 "the double compiles (no GPU)" "$cc" $flags -shared -fPIC -o "$double" \
         "$source/tests/doubles/cuda/cuda_double.c" || finish
     must_end 0 "the program compiles" "$cc" $flags -o "$program" "$source/tests/system/cuda/program.c" \
-        "$source/tests/system/cuda/device_buffers.c" "$source/tests/system/cuda/gpu.c" -L"$cuda/lib" -ltwill -ldl -Wl,-rpath,"$cuda/lib" || finish
+        "$source/tests/system/cuda/gpu.c" -L"$cuda/lib" -ltwill -ldl -Wl,-rpath,"$cuda/lib" || finish
     must_end 0 "the program compiles" "$cc" $flags -o "$usual" "$source/tests/system/cuda/program.c" \
-        "$source/tests/system/cuda/device_buffers.c" "$source/tests/system/cuda/gpu.c" -L"$build/lib" -ltwill -ldl -Wl,-rpath,"$build/lib" || finish
+        "$source/tests/system/cuda/gpu.c" -L"$build/lib" -ltwill -ldl -Wl,-rpath,"$build/lib" || finish
     if [ -f /usr/local/cuda/include/cuda.h ]; then
         must_end 0 "the driver's ABI is that of cuda.h" "$cc" $flags \
             -I/usr/local/cuda/include -fsyntax-only "$source/tests/system/cuda/abi.c"

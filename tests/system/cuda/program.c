@@ -5,7 +5,8 @@
  * what; freed: memory that is no more; hang: a rank that others go on without; overlap: a wrong
  * argument; fail: calls until one fails, which is reported; touch: read device memory, which must
  * kill. */
-#include "tests/system/cuda/device_buffers.h"
+#include "tests/system/cuda/gpu.h"
+#include "twill.h"
 #include "twill_recover.h"
 
 #include <signal.h>
@@ -15,9 +16,151 @@
 #include <string.h>
 #include <unistd.h>
 
+#define CUDA_MOST   300000u /* floats: many segments */
+#define CUDA_BEYOND 16u     /* floats behind the last one, which no call may write */
+
+enum memory_place { HOST, CUDA_SHARED, CUDA_DEVICE, MANAGED, CUDA_OTHER, POOL, PINNED, PLACES };
+
+struct buffers {
+    twill_comm *comm;
+    int rank, size, tried;
+    float *at[2][PLACES];
+    float *scratch;
+};
+
+#define SPACE ((CUDA_MOST + CUDA_BEYOND) * sizeof(float))
+
+static const char *const place_names[PLACES] = {"host",          "twill_alloc", "device", "managed",
+                                                "other context", "pool",        "pinned"};
+
+static const enum gpu_memory kinds[PLACES] = {[CUDA_DEVICE] = GPU_DEVICE,
+                                              [MANAGED] = GPU_MANAGED,
+                                              [CUDA_OTHER] = GPU_OTHER,
+                                              [POOL] = GPU_POOL,
+                                              [PINNED] = GPU_PINNED};
+
+static bool is_on_device(enum memory_place place)
+{
+    return place == CUDA_DEVICE || place == CUDA_OTHER || place == POOL;
+}
+
+/* Allocate two buffers of each kind of memory; `device`: also of the kinds that need CUDA. */
+static bool cuda_allocate_buffers(struct buffers *b, bool device)
+{
+    b->scratch = malloc(SPACE);
+    for (size_t i = 0; i < 2; i++) {
+        void *shared = NULL;
+        b->at[i][HOST] = malloc(SPACE);
+        if (b->scratch == NULL || b->at[i][HOST] == NULL ||
+            twill_alloc(twill_comm_context(b->comm), &shared, SPACE) != TWILL_OK)
+            return false;
+        b->at[i][CUDA_SHARED] = shared;
+        for (unsigned place = CUDA_DEVICE; place < PLACES && device; place++) {
+            b->at[i][place] = gpu_alloc(kinds[place], SPACE);
+            if (b->at[i][place] == NULL)
+                return false;
+        }
+    }
+    return true;
+}
+
+static void cuda_free_buffers(struct buffers *b, bool device)
+{
+    for (int i = 0; i < 2; i++) {
+        for (unsigned place = CUDA_DEVICE; place < PLACES && device; place++)
+            (void)gpu_free(kinds[place], b->at[i][place]);
+        free(b->at[i][HOST]);
+        (void)twill_free(twill_comm_context(b->comm), b->at[i][CUDA_SHARED]);
+    }
+    free(b->scratch);
+}
+
+/* --- contents --------------------------------------------------------------------------------- */
+
+/* Write a buffer's first floats, from host memory. */
+static void write_floats(const struct buffers *b, enum memory_place place, int which,
+                         const float *from, size_t count)
+{
+    float *to = b->at[which][place];
+    if (!is_on_device(place))
+        memcpy(to, from, count * sizeof(float));
+    else if (count > 0 && gpu_write(kinds[place], to, from, count * sizeof(float)) != 0)
+        exit(1);
+}
+
+/* Return a buffer's first floats, in host memory that the next call reuses if it is a device's. */
+static const float *cuda_get(const struct buffers *b, enum memory_place place, int which,
+                             size_t count)
+{
+    if (!is_on_device(place))
+        return b->at[which][place];
+    if (gpu_read(kinds[place], b->scratch, b->at[which][place], count * sizeof(float)) != 0)
+        exit(1);
+    return b->scratch;
+}
+
+static float rank_input(int rank, size_t i)
+{
+    return (float)(rank + 1) * (float)(i % 1000 + 1);
+}
+
+static float sum_inputs(int size, size_t i)
+{
+    return (float)(size * (size + 1) / 2) * (float)(i % 1000 + 1);
+}
+
+/* Write the rank's input, or a poison, to the first floats of a buffer. */
+static void cuda_fill_input(const struct buffers *b, enum memory_place place, int which,
+                            size_t count)
+{
+    for (size_t i = 0; i < count + CUDA_BEYOND; i++)
+        b->scratch[i] = i < count ? rank_input(b->rank, i) : -1;
+    write_floats(b, place, which, b->scratch, count + CUDA_BEYOND);
+}
+
+static void cuda_fill_poison(const struct buffers *b, enum memory_place place, int which,
+                             size_t count)
+{
+    for (size_t i = 0; i < count + CUDA_BEYOND; i++)
+        b->scratch[i] = -1;
+    write_floats(b, place, which, b->scratch, count + CUDA_BEYOND);
+}
+
+static bool cuda_value_is_wrong(const struct buffers *b, const char *what, size_t i, float got,
+                                float expected)
+{
+    if (got == expected)
+        return false;
+    printf("rank %d: %s: element %zu is %g, not %g\n", b->rank, what, i, (double)got,
+           (double)expected);
+    return true;
+}
+
+/* Check that a buffer has the sum of all ranks' inputs, or, with a root of 0 or more, that one's,
+ * and that what is beyond is as it was. Returns 1, and says why, if not. */
+static int cuda_check_values(const struct buffers *b, const char *what, const float *at,
+                             size_t count, int root)
+{
+    for (size_t i = 0; i < count + CUDA_BEYOND; i++) {
+        float expected = root < 0 ? sum_inputs(b->size, i) : rank_input(root, i);
+        if (cuda_value_is_wrong(b, what, i, at[i], i < count ? expected : -1))
+            return 1;
+    }
+    return 0;
+}
+
+static int cuda_check_status(const struct buffers *b, twill_status status, const char *what)
+{
+    if (status == TWILL_OK)
+        return 0;
+    printf("rank %d: %s: %s: %s\n", b->rank, what, twill_strerror(status),
+           twill_comm_message(b->comm));
+    return 1;
+}
+
 /* --- collectives ------------------------------------------------------------------------------ */
 
-static twill_status broadcast_buffers(const struct cuda_buffers *b, bool in_place, float *src,
+static twill_status broadcast_buffers(const struct buffers *b, bool in_place, float *src,
                                       float *dst, size_t count, int root)
 {
     bool is_root = b->rank == root;
@@ -26,7 +169,7 @@ static twill_status broadcast_buffers(const struct cuda_buffers *b, bool in_plac
 }
 
 /* A root's data is only read, and the others' buffers are only written. */
-static int try_copies(const struct cuda_buffers *b)
+static int try_copies(const struct buffers *b)
 {
     bool is_root = b->rank == 0;
     float *at = b->at[0][CUDA_DEVICE];
@@ -44,8 +187,8 @@ static int try_copies(const struct cuda_buffers *b)
 }
 
 /* Twice: the second call uses the cached plan, and bounce memory that is pinned for it. */
-static int try_allreduce(const struct cuda_buffers *b, const char *what, enum memory_place s,
-                         int si, enum memory_place d, int di, size_t count)
+static int try_allreduce(const struct buffers *b, const char *what, enum memory_place s, int si,
+                         enum memory_place d, int di, size_t count)
 {
     bool in_place = s == d && si == di;
     for (int again = 0; again < 2; again++) {
@@ -65,14 +208,14 @@ static int try_allreduce(const struct cuda_buffers *b, const char *what, enum me
 }
 
 /* One kind of memory for src, one for dst; exchanged on odd ranks if `mixed`. */
-static int try_places(const struct cuda_buffers *b, enum memory_place from, enum memory_place to,
+static int try_places(const struct buffers *b, enum memory_place from, enum memory_place to,
                       bool mixed, bool in_place, size_t count)
 {
     bool turn = mixed && b->rank % 2 == 1;
     enum memory_place s = turn ? to : from, d = in_place ? s : turn ? from : to;
     int di = in_place ? 0 : 1, root = b->size - 1;
     char what[100];
-    snprintf(what, sizeof(what), "%s to %s%s, %zu floats", cuda_place_name(s), cuda_place_name(d),
+    snprintf(what, sizeof(what), "%s to %s%s, %zu floats", place_names[s], place_names[d],
              in_place ? ", in place" : "", count);
     if (try_allreduce(b, what, s, 0, d, di, count))
         return 1;
@@ -91,7 +234,7 @@ static bool is_pair(enum memory_place from, enum memory_place to)
 }
 
 /* An odd number of bytes, which are not copied as rows. */
-static int try_bytes(const struct cuda_buffers *b)
+static int try_bytes(const struct buffers *b)
 {
     unsigned char bytes[8] = {1, 2, 3, 4, 5, 6, 7, 99}, got[8];
     void *at = b->at[0][CUDA_DEVICE];
@@ -105,7 +248,7 @@ static int try_bytes(const struct cuda_buffers *b)
     return 0;
 }
 
-static int try_all(struct cuda_buffers *b, enum memory_place most, bool has_cuda)
+static int try_all(struct buffers *b, enum memory_place most, bool has_cuda)
 {
     static const size_t counts[] = {0, 1, 5, 1000, CUDA_MOST};
     int failures = 0;
@@ -133,7 +276,7 @@ static int try_all(struct cuda_buffers *b, enum memory_place most, bool has_cuda
 }
 
 /* Small calls of a group are one call; one of them has host memory. */
-static int try_group(const struct cuda_buffers *b)
+static int try_group(const struct buffers *b)
 {
     static const enum memory_place places[] = {CUDA_DEVICE, POOL, HOST, CUDA_OTHER};
     twill_status status = TWILL_OK;
@@ -149,7 +292,7 @@ static int try_group(const struct cuda_buffers *b)
         if (status == TWILL_OK)
             status = twill_group_end(b->comm);
         for (size_t i = 0; i < 4 && status == TWILL_OK; i++)
-            if (cuda_check_values(b, cuda_place_name(places[i]),
+            if (cuda_check_values(b, place_names[places[i]],
                                   cuda_get(b, places[i], 1, 5 + CUDA_BEYOND), 5, -1))
                 return 1;
     }
@@ -164,7 +307,7 @@ static int try_group(const struct cuda_buffers *b)
 /* To the next rank, from the previous one, in each form of a call. */
 enum cuda_form { BLOCKING, CUDA_STARTED, CUDA_PERSISTENT, GROUPED, FORMS };
 
-static twill_status pass_on_call(const struct cuda_buffers *b, enum cuda_form form, float *src,
+static twill_status pass_on_call(const struct buffers *b, enum cuda_form form, float *src,
                                  float *dst, size_t count)
 {
     int to = (b->rank + 1) % b->size, from = (b->rank + b->size - 1) % b->size;
@@ -194,7 +337,7 @@ static twill_status pass_on_call(const struct cuda_buffers *b, enum cuda_form fo
     }
 }
 
-static int try_messages(const struct cuda_buffers *b)
+static int try_messages(const struct buffers *b)
 {
     static const size_t counts[] = {0, 1, 1000, CUDA_MOST};
     int from = (b->rank + b->size - 1) % b->size, tried = 0;
@@ -223,7 +366,7 @@ static int try_messages(const struct cuda_buffers *b)
 
 #define FILL_TWO 0x40000000u /* 2.0f */
 
-static int check_twos(const struct cuda_buffers *b, const char *what, const float *at)
+static int check_twos(const struct buffers *b, const char *what, const float *at)
 {
     for (size_t i = 0; i < CUDA_MOST; i++)
         if (cuda_value_is_wrong(b, what, i, at[i], 2.0F * (float)b->size))
@@ -233,7 +376,7 @@ static int check_twos(const struct cuda_buffers *b, const char *what, const floa
 
 /* A call waits for work on the default stream, and its result is there for other streams when it
  * returns; it does not wait for other streams, which is the caller's duty. */
-static int try_streams(const struct cuda_buffers *b)
+static int try_streams(const struct buffers *b)
 {
     float *src = b->at[0][CUDA_DEVICE], *dst = b->at[1][CUDA_DEVICE], *pinned = b->at[0][PINNED];
     int rounds = gpu_copies(0) < 0 ? 200 : 3; /* that a GPU is still at them when the call begins */
@@ -256,7 +399,7 @@ static int try_streams(const struct cuda_buffers *b)
 
 /* --- failures --------------------------------------------------------------------------------- */
 
-static int try_overlap(const struct cuda_buffers *b)
+static int try_overlap(const struct buffers *b)
 {
     float *at = b->at[0][CUDA_DEVICE];
     twill_status status = twill_allreduce(b->comm, at, at + 1, 8, TWILL_F32, TWILL_SUM);
@@ -266,7 +409,7 @@ static int try_overlap(const struct cuda_buffers *b)
 
 /* A short call and a long one, whose copies differ. A later one shows whether ranks had completed
  * the failed one. */
-static int try_failing(const struct cuda_buffers *b)
+static int try_failing(const struct buffers *b)
 {
     twill_status status = TWILL_OK;
     float *at = b->at[0][CUDA_DEVICE];
@@ -276,7 +419,7 @@ static int try_failing(const struct cuda_buffers *b)
     return status == TWILL_OK || gpu_current() != NULL;
 }
 
-static int try_freed(const struct cuda_buffers *b)
+static int try_freed(const struct buffers *b)
 {
     float *at = gpu_alloc(GPU_DEVICE, 8 << 20);
     for (int i = 0; i < 2; i++)
@@ -300,12 +443,12 @@ static void leave_job(int signal_number)
 
 /* The last rank hangs, and the others go on without it. As it could still write to memory that the
  * node shares, theirs moves to other pages, which may not stay pinned for the device. */
-static int try_hang(struct cuda_buffers *b)
+static int try_hang(struct buffers *b)
 {
     int64_t pids[64] = {0}, pid = getpid();
     int last = b->size - 1;
     twill_comm *smaller;
-    struct cuda_buffers part = *b; /* of a communicator that the last rank is not in */
+    struct buffers part = *b; /* of a communicator that the last rank is not in */
     signal(SIGUSR1, leave_job);
     if (cuda_check_status(b, twill_comm_split(&part.comm, b->comm, b->rank == last, 0), "split"))
         return 1;
@@ -338,7 +481,7 @@ static int try_hang(struct cuda_buffers *b)
 
 /* --- the program ------------------------------------------------------------------------------ */
 
-static int run_mode(struct cuda_buffers *b, const char *mode)
+static int run_mode(struct buffers *b, const char *mode)
 {
     if (strcmp(mode, "host") == 0)
         return try_all(b, CUDA_DEVICE, false);
@@ -363,7 +506,7 @@ int main(int argc, char **argv)
 {
     const char *mode = argc > 1 ? argv[1] : "values";
     bool device = strcmp(mode, "host") != 0;
-    struct cuda_buffers b = {0};
+    struct buffers b = {0};
     if (twill_init(&b.comm) != TWILL_OK)
         return 1;
     signal(SIGSEGV, SIG_DFL); /* providers of libfabric install a handler that writes a file */
