@@ -14,10 +14,11 @@ for candidate in ${TEST_PYTHON:-} python3; do
 done
 if [ -z "$python" ]; then
     python=$scratch/venv/bin/python
-    { python3 -m venv "$scratch/venv" && timeout 300 "$python" -m pip install -q lightgbm; } >"$scratch/out" 2>&1 ||
+    { python3 -m venv --without-pip "$scratch/venv" && timeout 300 python3 -m pip --python "$python" install -q --no-compile lightgbm; } >"$scratch/out" 2>&1 ||
         skip "LightGBM is not here, and PyPI cannot be reached"
 fi
-export PYTHONPATH="$build/python" PYTHONDONTWRITEBYTECODE=1 OMP_NUM_THREADS=1
+# Modules are compiled as they are imported, once for all processes.
+export PYTHONPATH="$build/python" PYTHONPYCACHEPREFIX="$scratch/compiled" OMP_NUM_THREADS=1
 for data in wdbc digits; do # the label comes first
     sed 1d "$source/examples/data/$data.csv" | awk -F, '{printf "%s", $NF; for (i = 1; i < NF; i++) printf ",%s", $i; print ""}' \
         >"$scratch/$data.csv"

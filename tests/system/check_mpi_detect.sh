@@ -139,7 +139,8 @@ find_abi()
 {
     abi=${TEST_MPI_ABI:-$scratch/venv}
     [ -e "$abi/lib/libmpi_abi.so.1" ] || {
-        python3 -m venv "$scratch/venv" && timeout 120 "$scratch/venv/bin/pip" install -q mpich==5.0.2
+        python3 -m venv --without-pip "$scratch/venv" &&
+            timeout 120 python3 -m pip --python "$scratch/venv/bin/python" install -q mpich==5.0.2
     } >"$scratch/pip" 2>&1 || return 1
     compile_abi "$scratch/opened.so" -shared -fPIC "$here/system/mpi/opened.c"
 }

@@ -58,7 +58,7 @@ wheel()
     wheel_python=$scratch/venv/bin/python
     unset PYTHONPATH
     rm -rf "$build-wheel"
-    { "$python" -m venv --system-site-packages "$scratch/venv" && timeout 120 "$wheel_python" -m pip install -q --disable-pip-version-check \
+    { "$python" -m venv --without-pip --system-site-packages "$scratch/venv" && timeout 120 "$wheel_python" -m pip install -q --disable-pip-version-check \
         'scikit-build-core>=0.9'; } >"$scratch/out" 2>&1 || { echo "left out: the wheel: $(tail -n 1 "$scratch/out")" && return; }
     timeout -k 10 "$patience" "$wheel_python" -m pip install -q --disable-pip-version-check --no-build-isolation --no-deps \
         --config-settings=build-dir="$build-wheel" --config-settings=cmake.define.TWILL_WERROR=ON \

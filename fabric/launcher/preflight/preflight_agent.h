@@ -34,8 +34,8 @@ struct preflight_links {
 /* Listen at an address on a free port, which is returned; 0 with errno on failure. */
 int preflight_links_listen(struct preflight_links *links, const char *address);
 /* Begin to connect to a host. `own`: the address at which this agent listens. */
-bool preflight_links_call(struct preflight_links *links, int to, const char *address,
-                          uint16_t port, const char *own);
+bool preflight_links_call(struct preflight_links *links, int to, const char *address, uint16_t port,
+                          const char *own);
 /* Return how many entries preflight_links_polls() fills. */
 int preflight_links_count(const struct preflight_links *links);
 void preflight_links_polls(const struct preflight_links *links, struct pollfd *polls);
