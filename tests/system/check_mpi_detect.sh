@@ -160,7 +160,7 @@ abi_calls()
 {
     started_ranks=3
     for program in random_calls handles ${TEST_MPI_LONG:+matrix}; do
-        (cd "$here/system/mpi" && compile_abi "$scratch/$program" "$program.c" harness.c calls.c operands.c cases.c sides.c) ||
+        (cd "$here/system/mpi" && compile_abi "$scratch/$program" "$program.c" harness.c mpi_calls.c operands.c cases.c sides.c) ||
             fault "abi: $program.c does not compile"
         must_end 0 "abi: $program" started abi "$programs/yield.so $lib/libtwill-mpi-abi.so" \
             TEST_MPI_LONG= TEST_SEED=1 TWILL_MPI_REPORT="$scratch/report.$program" "$scratch/$program"
