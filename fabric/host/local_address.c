@@ -5,6 +5,7 @@
 #include "fabric/host/interfaces.h"
 
 #include <net/if.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -148,6 +149,34 @@ twill_status twill_interface_choose(char address[TWILL_ADDRESS_TEXT], char inter
     free(choice.links);
     TWILL_TRY(error, status);
     return TWILL_OK;
+}
+
+bool twill_address_is_loopback(const char *address)
+{
+    return strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0;
+}
+
+void twill_address_resolve(char address[TWILL_ADDRESS_TEXT], const char *name)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found;
+    address[0] = '\0';
+    if (getaddrinfo(name, NULL, &hints, &found) != 0)
+        return;
+    if (getnameinfo(found->ai_addr, found->ai_addrlen, address, TWILL_ADDRESS_TEXT, NULL, 0,
+                    NI_NUMERICHOST) != 0 ||
+        twill_address_is_loopback(address))
+        address[0] = '\0';
+    freeaddrinfo(found);
+}
+
+const char *twill_host_alias(const char *name, char mine[TWILL_HOST_TEXT])
+{
+    const char *at = strchr(name, '@');
+    if (strcmp(name, "localhost") != 0)
+        return at != NULL ? at + 1 : name;
+    mine[0] = mine[TWILL_HOST_TEXT - 1] = '\0';
+    (void)gethostname(mine, TWILL_HOST_TEXT - 1);
+    return mine;
 }
 
 void twill_interface_of(char interface[32], const char *address)

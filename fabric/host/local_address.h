@@ -23,6 +23,13 @@ const char *twill_address_with_port(char text[TWILL_ADDRESS_PORT_TEXT], const ch
 /* Find an interface that is up and faster than the named one, as twill_link_faster() does.
  * Returns false if there is none. */
 bool twill_interface_faster(char faster[32], uint32_t *mbits, const char *name);
+/* Report whether a numeric address is one of loopback. */
+bool twill_address_is_loopback(const char *address);
+/* Get the numeric address of a host. Empty if its name does not resolve, or to loopback. */
+void twill_address_resolve(char address[TWILL_ADDRESS_TEXT], const char *name);
+/* Return how other hosts call a host: without "user@", and not "localhost". */
+#define TWILL_HOST_TEXT 256
+const char *twill_host_alias(const char *name, char mine[TWILL_HOST_TEXT]);
 /* Find the interface of a local address. Empty if there is none. */
 void twill_interface_of(char interface[32], const char *address);
 /* Replace the zone of another host's link-local address ("fe80::1%eth1"), which names an interface

@@ -8,7 +8,6 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -189,35 +188,22 @@ static bool open_link(struct twill_pipe *link)
                           strlen(TWILL_VERSION_TEXT));
 }
 
-static bool name_is_loopback(const char *address)
-{
-    return strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0;
-}
-
 /* Find this host's address on the route to another host, the first that resolves. */
 static bool find_host_address(const struct twill_host_job *job, char address[TWILL_ADDRESS_TEXT])
 {
     char interface[32], why[128], peer[TWILL_ADDRESS_TEXT] = "";
     struct twill_error error = {0};
-    for (int i = 0; i < job->others && peer[0] == '\0'; i++) {
-        struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found;
-        if (getaddrinfo(job->other[i], NULL, &hints, &found) != 0)
-            continue;
-        if (getnameinfo(found->ai_addr, found->ai_addrlen, peer, sizeof(peer), NULL, 0,
-                        NI_NUMERICHOST) != 0 ||
-            name_is_loopback(peer))
-            peer[0] = '\0';
-        freeaddrinfo(found);
-    }
+    for (int i = 0; i < job->others && peer[0] == '\0'; i++)
+        twill_address_resolve(peer, job->other[i]);
     bool good = twill_interface_choose(address, interface, getenv("TWILL_INTERFACE"), peer, why,
                                        sizeof(why), &error) == TWILL_OK;
     if (!good)
         twill_complain("%s", error.message);
-    else if (name_is_loopback(address))
+    else if (twill_address_is_loopback(address))
         twill_complain("rank 0 %s here, but other hosts cannot reach %s, the address of %s (%s)",
                        job->here > 0 && job->rank[0] == 0 ? "is to be" : "may come to be", address,
                        interface, why);
-    return good && !name_is_loopback(address);
+    return good && !twill_address_is_loopback(address);
 }
 
 /* Set up all that must exist before ranks can be started on any host. */

@@ -4,7 +4,9 @@
 
 #include <fcntl.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/auxv.h>
 #include <unistd.h>
 
@@ -31,4 +33,44 @@ void twill_hwloc_quieten(void)
 {
     if (access("/sys/devices/system/cpu", F_OK) != 0)
         (void)setenv("HWLOC_HIDE_ERRORS", "2", 0);
+}
+
+/* --- TWILL_HEAP=shared ----------------------------------------------------------------------- */
+
+/* Ranks need libtwill-heap.so preloaded, from the folder beside twillrun where it was built or
+ * installed. */
+
+#define HEAP_LIBRARY "libtwill-heap.so"
+
+/* Find the library relative to this program. False: not there, or LD_PRELOAD cannot name it. */
+static bool library_find(char path[PATH_MAX], const char *folder)
+{
+    char self[PATH_MAX];
+    char *name = twill_self_find(self) ? strrchr(self, '/') : NULL;
+    if (name == NULL)
+        return false;
+    *name = '\0';
+    int n = snprintf(path, PATH_MAX, "%s/%s/" HEAP_LIBRARY, self, folder);
+    return n > 0 && n < PATH_MAX && strpbrk(path, " :") == NULL && access(path, R_OK) == 0;
+}
+
+bool twill_preload_set(void)
+{
+    char path[PATH_MAX];
+    const char *setting = getenv("TWILL_HEAP"), *others = getenv("LD_PRELOAD");
+    if (setting == NULL || strncmp(setting, "shared", 6) != 0 ||
+        (others != NULL && strstr(others, HEAP_LIBRARY) != NULL))
+        return true;
+    if (!library_find(path, TWILL_LIBRARY_FOLDER) && !library_find(path, "../lib"))
+        return true; /* libtwill reports it */
+    if (others == NULL || *others == '\0')
+        return setenv("LD_PRELOAD", path, 1) == 0;
+    size_t size = strlen(path) + strlen(others) + 2;
+    char *both = malloc(size);
+    if (both == NULL)
+        return false;
+    snprintf(both, size, "%s:%s", path, others);
+    bool done = setenv("LD_PRELOAD", both, 1) == 0;
+    free(both);
+    return done;
 }

@@ -236,15 +236,9 @@ int twill_null_open(void);
 bool twill_self_find(char path[PATH_MAX]);
 /* Keep hwloc from printing a line in each process where there is no /sys. */
 void twill_hwloc_quieten(void);
+/* Add libtwill-heap.so to LD_PRELOAD if TWILL_HEAP=shared. False: no memory. */
+bool twill_preload_set(void);
 
-/* --- launcher_foreign.c --- */
-/* Return what to use instead of an option of another launcher, or NULL. */
-const char *twill_option_hint(const char *word);
-
-/* --- launcher_programs.c --- */
-/* Note the programs in the words after the options; with split ':' begins another one. False: a
- * message was printed. */
-bool twill_programs_read(struct twill_options *options, char **words, bool split);
 /* Return the program of a rank with its arguments, NULL-terminated. */
 char **twill_program_of(const struct twill_options *options, int rank);
 
@@ -354,7 +348,7 @@ void twill_elastic_check(struct twill_launch *launch);
 /* Return when to call twill_elastic_check() although nothing has changed; UINT64_MAX: never. */
 uint64_t twill_elastic_deadline(const struct twill_launch *launch);
 
-/* --- exit_notice.c: messages with ranks in twill_init --- */
+/* --- supervise.c: messages with ranks in twill_init --- */
 bool twill_rank_socket_open(struct twill_launch *launch);
 void twill_rank_socket_close(struct twill_launch *launch);
 /* Receive which ranks have called twill_init. */
@@ -382,9 +376,6 @@ void twill_host_agent_report(struct twill_launch *launch, int rank, int code, co
 
 /* --- front.c: a job on several hosts --- */
 int twill_front_run(const struct twill_options *options);
-
-/* Add libtwill-heap.so to LD_PRELOAD if TWILL_HEAP=shared. False: no memory. */
-bool twill_preload_set(void);
 
 /* --- bind_ranks.c --- */
 /* Choose what each rank of this host is bound to, and print that if requested. */

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The hosts of a job: their names, which of them is this host, and which rank goes where. */
+#include "fabric/bootstrap/frames.h"
 #include "fabric/launcher/launcher.h"
 #include "lib/base/plural.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <ifaddrs.h>
 #include <netdb.h>
-#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,43 +25,21 @@ static bool host_name_is_valid(const char *text, size_t bytes)
     return bytes > 0 && bytes <= MOST_NAME && text[0] != '-' && strspn(text, good) >= bytes;
 }
 
-/* Compare addresses. The zone of "fe80::1%eth0" must match, too; without a zone, any does. */
-static bool address_is_same(const struct sockaddr_in6 *wanted, const struct sockaddr_in6 *own)
-{
-    return memcmp(&wanted->sin6_addr, &own->sin6_addr, sizeof(own->sin6_addr)) == 0 &&
-           (wanted->sin6_scope_id == 0 || wanted->sin6_scope_id == own->sin6_scope_id);
-}
-
-/* Report whether it is an address of an interface of this host. */
-static bool is_here(const struct sockaddr *address, const struct ifaddrs *list)
-{
-    bool six = address->sa_family == AF_INET6;
-    for (const struct ifaddrs *entry = list; entry; entry = entry->ifa_next) {
-        if (!entry->ifa_addr || entry->ifa_addr->sa_family != address->sa_family)
-            continue;
-        if (six ? address_is_same((const struct sockaddr_in6 *)address,
-                                  (const struct sockaddr_in6 *)entry->ifa_addr)
-                : ((const struct sockaddr_in *)address)->sin_addr.s_addr ==
-                      ((const struct sockaddr_in *)entry->ifa_addr)->sin_addr.s_addr)
-            return true;
-    }
-    return !six && (ntohl(((const struct sockaddr_in *)address)->sin_addr.s_addr) >> 24) == 127;
-}
-
+/* Report whether it resolves to an address of an interface of this host. */
 static bool resolves_here(const char *name)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found;
-    struct ifaddrs *list;
     bool here = false;
-    if (getifaddrs(&list) != 0)
+    if (getaddrinfo(name, NULL, &hints, &found) != 0)
         return false;
-    if (getaddrinfo(name, NULL, &hints, &found) == 0) {
-        for (const struct addrinfo *one = found; one && !here; one = one->ai_next)
-            here = (one->ai_family == AF_INET || one->ai_family == AF_INET6) &&
-                   is_here(one->ai_addr, list);
-        freeaddrinfo(found);
+    for (const struct addrinfo *one = found; one && !here; one = one->ai_next) {
+        struct twill_endpoint endpoint;
+        char interface[32] = "";
+        if (twill_endpoint_of(one->ai_addr, one->ai_addrlen, &endpoint))
+            twill_interface_of(interface, endpoint.address);
+        here = interface[0] != '\0' || endpoint.loopback;
     }
-    freeifaddrs(list);
+    freeaddrinfo(found);
     return here;
 }
 

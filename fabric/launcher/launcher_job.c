@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A job as bytes: strings, each with a leading letter for its kind and a terminating 0. */
+#include "fabric/host/local_address.h"
 #include "fabric/launcher/launcher.h"
 
 #include <errno.h>
@@ -51,17 +52,6 @@ static bool is_common(const char *variable)
            strncmp(variable, "FI_", 3) == 0;
 }
 
-/* Return the name by which other hosts can reach a host. */
-static const char *site_name(const struct twill_site *site, char mine[256])
-{
-    const char *at = strchr(site->name, '@');
-    if (!site->local || strcmp(site->name, "localhost") != 0)
-        return at ? at + 1 : site->name;
-    mine[0] = mine[255] = '\0';
-    (void)gethostname(mine, 255);
-    return mine;
-}
-
 /* Report whether no other host has ranks, or may get some. */
 static bool is_only(const struct twill_options *options, int site)
 {
@@ -74,7 +64,7 @@ static bool is_only(const struct twill_options *options, int site)
 static void put_all(FILE *file, const struct twill_options *options, int site, const char *key,
                     const char *directory)
 {
-    char mine[256], elastic[64];
+    char mine[TWILL_HOST_TEXT], elastic[64];
     put_number(file, ITEM_RANKS, options->ranks);
     snprintf(elastic, sizeof(elastic), "%d:%d:%d", options->least, options->most, site);
     if (options->most > 0)
@@ -95,7 +85,7 @@ static void put_all(FILE *file, const struct twill_options *options, int site, c
     for (int i = 0, others = 0; i < options->sites && others < MOST_OTHERS; i++) {
         if (i == site || !twill_site_is_used(options, i))
             continue;
-        write_item(file, ITEM_OTHER, site_name(&options->site[i], mine));
+        write_item(file, ITEM_OTHER, twill_host_alias(options->site[i].name, mine));
         others++;
     }
     for (char **variable = environ; *variable; variable++)

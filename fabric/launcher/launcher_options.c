@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* twillrun's command line. */
+/* twillrun's command line, and the programs in it. */
 #include "fabric/launcher/launcher.h"
 #include "lib/base/times.h"
 
@@ -278,6 +278,123 @@ static bool read_option(struct twill_options *options, int option, int *code)
     }
 }
 
+/* --- options of mpirun, mpiexec, srun and torchrun -------------------------------------------- */
+
+/* What to use instead of options that twillrun does not have. Names are without the leading dashes,
+ * '_' as '-', with a blank around each. */
+static const struct {
+    const char *theirs, *hint;
+} foreign[] = {
+    {" N c ppn npernode n-per-node nproc nproc-per-node ntasks ntasks-per-node ",
+     "-n RANKS is the number of all ranks, --hosts HOST:RANKS,... has those of each host"},
+    {" nnodes nodes nodelist node-rank w ",
+     "--hosts HOST:RANKS,... starts the ranks of all hosts from one place"},
+    {" f ", "--hostfile FILE names a file of hosts"},
+    {" mca gmca prtemca pmixmca tune env genv genvlist export ",
+     "-x NAME=VALUE sets a variable for all ranks; those of twill are in twill(7)"},
+    {" tag-output prepend-rank tee ", "-l puts \"[rank] \" before each line of output"},
+    {" wdir wd chdir D ", "ranks start in the current directory: cd there first"},
+    {" cpu-bind bind-to-core bind-to-socket cpus-per-task cpus-per-rank ",
+     "--bind core, l3, numa, package or none says what each rank may use"},
+    {" rank-by ranks-by ", "--map core or node says which ranks go where"},
+    {" display-map display ", "--report-bindings prints what each rank is bound to"},
+    {" rsh launcher ", "--agent COMMAND says how to reach a host"},
+    {" prefix ", "--remote PATH says where twillrun is on the other hosts"},
+    {" max-restarts enable-recovery ", "--elastic MIN:MAX replaces ranks that fail"},
+    {" genvall allow-run-as-root standalone master-addr master-port rdzv-backend rdzv-endpoint "
+     "rdzv-id ",
+     "it is not needed here"},
+};
+
+/* Return what to use instead of an option, or NULL. */
+static const char *find_hint(const char *word)
+{
+    char name[32];
+    word += strspn(word, "-");
+    int length = (int)strcspn(word, "=");
+    if (length == 0 || snprintf(name, sizeof(name), " %.*s ", length, word) >= (int)sizeof(name))
+        return NULL;
+    for (char *at = name; *at; at++)
+        *at = *at == '_' ? '-' : *at;
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(foreign); i++)
+        if (strchr(name + 1, ' ') == name + length + 1 && strstr(foreign[i].theirs, name))
+            return foreign[i].hint;
+    return NULL;
+}
+
+/* --- several programs in one job, as with mpirun: -n 1 first argument : -n 3 second ------------
+ */
+
+static bool is_ranks_option(const char *word)
+{
+    static const char *const names[] = {"-n", "-np", "--np", "--ranks"};
+    for (size_t i = 0; word && i < TWILL_ARRAY_LENGTH(names); i++)
+        if (strcmp(word, names[i]) == 0)
+            return true;
+    return false;
+}
+
+/* Parse "-n RANKS program" after a ':'. */
+static bool read_program(struct twill_options *options, char **words)
+{
+    struct twill_program *program = &options->program[options->programs++];
+    if (!is_ranks_option(words[0]) || !words[1] || !words[2] || words[2][0] == '-') {
+        twill_complain("after ':' there must be -n RANKS and another program (an argument ':' of "
+                       "a program needs -- before the program)");
+        return false;
+    }
+    if (options->most > 0 || options->check) {
+        twill_complain("%s takes one program", options->check ? "--check" : "--elastic");
+        return false;
+    }
+    if (options->ranks == 0) {
+        twill_complain("with several programs there must be -n RANKS before each");
+        return false;
+    }
+    if (!twill_read_number(words[1], 1, TWILL_MAX_RANKS - options->ranks, &program->ranks)) {
+        twill_complain("%s %s: not a number of ranks from 1 to %d", words[0], words[1],
+                       TWILL_MAX_RANKS - options->ranks);
+        return false;
+    }
+    program->words = words + 2;
+    options->ranks += program->ranks;
+    return true;
+}
+
+/* Note the programs in the words after the options; with split ':' begins another one. */
+static bool read_programs(struct twill_options *options, char **words, bool split)
+{
+    size_t most = 1;
+    for (char **word = words; *word; word++)
+        most += strcmp(*word, ":") == 0;
+    options->command = words;
+    options->program = calloc(most, sizeof(*options->program));
+    if (!options->program) {
+        twill_complain("no memory for the programs");
+        return false;
+    }
+    options->program[options->programs++] =
+        (struct twill_program){.ranks = options->ranks, .words = words};
+    for (char **word = words; split && *word; word++) {
+        if (strcmp(*word, ":") != 0 || !word[1]) /* a last one, as in sh -c :, is an argument */
+            continue;
+        *word = NULL;
+        if (!read_program(options, ++word))
+            return false;
+    }
+    return true;
+}
+
+char **twill_program_of(const struct twill_options *options, int rank)
+{
+    for (int i = 0; i < options->programs; rank -= options->program[i++].ranks)
+        if (rank < options->program[i].ranks)
+            return options->program[i].words;
+    return options->command; /* one that --elastic adds */
+}
+
+/* --- the command line ------------------------------------------------------------------------- */
+
 static int next_option(int argc, char **argv)
 {
     static const struct option names[] = {
@@ -309,7 +426,7 @@ static int next_option(int argc, char **argv)
     const char *word = argv[optind];
     int option =
         getopt_long_only(argc, argv, "+n:lx:H:hV", names, NULL); /* mpirun has -np, -host */
-    const char *hint = option == '?' ? twill_option_hint(word) : NULL;
+    const char *hint = option == '?' ? find_hint(word) : NULL;
     if (hint) /* after getopt's message */
         twill_complain("instead of %.*s: %s", (int)strcspn(word, "="), word, hint);
     return option;
@@ -329,7 +446,7 @@ int twill_options_read(struct twill_options *options, int argc, char **argv, int
             return -1;
     if (options->serve)
         return 0;
-    if (!twill_programs_read(options, argv + optind, strcmp(argv[optind - 1], "--") != 0) ||
+    if (!read_programs(options, argv + optind, strcmp(argv[optind - 1], "--") != 0) ||
         !check_elastic(options))
         return -1;
     if (options->sites > 0 && !twill_sites_place(options))

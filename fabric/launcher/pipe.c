@@ -20,8 +20,7 @@ struct frame_header {
 };
 _Static_assert(sizeof(struct frame_header) == 16, "identical layout on all machines");
 
-/* Make space for `bytes` more beyond `used`. False: no memory. */
-static bool grow_buffer(char **buffer, size_t used, size_t *capacity, size_t bytes)
+bool twill_buffer_grow(char **buffer, size_t used, size_t *capacity, size_t bytes)
 {
     size_t needed = *capacity ? *capacity : 4096;
     while (needed - used < bytes)
@@ -43,7 +42,7 @@ bool twill_pipe_append(struct twill_pipe *pipe, const void *data, size_t bytes)
         pipe->out_used -= pipe->sent;
         pipe->sent = 0;
     }
-    if (!grow_buffer(&pipe->outbox, pipe->out_used, &pipe->out_capacity, bytes))
+    if (!twill_buffer_grow(&pipe->outbox, pipe->out_used, &pipe->out_capacity, bytes))
         return false;
     if (bytes > 0)
         memcpy(pipe->outbox + pipe->out_used, data, bytes);
@@ -96,7 +95,7 @@ bool twill_pipe_fill(struct twill_pipe *pipe)
         pipe->in_used -= pipe->taken;
         pipe->taken = 0;
     }
-    if (!grow_buffer(&pipe->inbox, pipe->in_used, &pipe->in_capacity, READ_BYTES + 1))
+    if (!twill_buffer_grow(&pipe->inbox, pipe->in_used, &pipe->in_capacity, READ_BYTES + 1))
         return false;
     ssize_t n = read(pipe->in, pipe->inbox + pipe->in_used, READ_BYTES);
     if (n > 0)

@@ -66,6 +66,8 @@ struct twill_pipe {
     size_t sent, out_used, out_capacity; /* [sent, out_used) is not written yet */
 };
 
+/* Make space in a buffer for `bytes` more beyond `used`. False: no memory. */
+bool twill_buffer_grow(char **buffer, size_t used, size_t *capacity, size_t bytes);
 /* Queue bytes that are not a frame. False: no memory. */
 bool twill_pipe_append(struct twill_pipe *pipe, const void *data, size_t bytes);
 /* Queue a frame. False: no memory, or the pipe is closed; nothing more is written then. */

@@ -8,8 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define FIRST_CAPACITY 4096
-#define MAX_CAPACITY   (1u << 20) /* a longer line is split */
+#define MAX_CAPACITY (1u << 20) /* a longer line is split */
 
 static void write_all(struct twill_stream *stream, const char *data, size_t bytes)
 {
@@ -66,18 +65,11 @@ static void write_lines(struct twill_stream *stream)
 
 static bool grow_stream(struct twill_stream *stream)
 {
-    if (stream->used < stream->capacity)
+    if (twill_buffer_grow(&stream->line, stream->used, &stream->capacity, 1))
         return true;
-    size_t capacity = stream->capacity ? 2 * stream->capacity : FIRST_CAPACITY;
-    char *line = realloc(stream->line, capacity);
-    if (!line) {
-        twill_complain("output is lost: %s", strerror(ENOMEM));
-        stream->lost = true;
-        return false;
-    }
-    stream->line = line;
-    stream->capacity = capacity;
-    return true;
+    twill_complain("output is lost: %s", strerror(ENOMEM));
+    stream->lost = true;
+    return false;
 }
 
 bool twill_stream_add(struct twill_stream *stream, const char *data, size_t bytes)

@@ -195,7 +195,7 @@ static void choose_address(struct twill_oob *oob, const char *requested)
         snprintf(oob->address, sizeof(oob->address), "127.0.0.1");
     if (oob->size == 1)
         why = "there is no other rank";
-    else if (strncmp(oob->address, "127.", 4) == 0 || strcmp(oob->address, "::1") == 0)
+    else if (twill_address_is_loopback(oob->address))
         why = "all ranks are on this host";
     else if (oob->rank > 0)
         why = "the route to rank 0";

@@ -107,17 +107,11 @@ struct preflight {
     bool no_memory;
 };
 
-/* One check: its name, what it stands for, and the function that adds its findings. The function
- * returns false if there was nothing to look at. */
+/* One check: its name, and what it stands for. */
 struct preflight_check_kind {
     const char *name, *help;
-    bool (*look)(struct preflight *all);
 };
 extern const struct preflight_check_kind preflight_checks[PREFLIGHT_CHECK_COUNT];
-
-#define PREFLIGHT_DECLARED(NOUN, name, help) bool preflight_check_##name(struct preflight *all);
-PREFLIGHT_CHECKS(PREFLIGHT_DECLARED)
-#undef PREFLIGHT_DECLARED
 
 /* Allocate for this many hosts; names and ranks are the caller's to fill. False: no memory. */
 bool preflight_open(struct preflight *all, int hosts);
@@ -126,10 +120,6 @@ void preflight_close(struct preflight *all);
 void preflight_look(struct preflight *all);
 /* Count findings that are problems, or that are warnings. */
 size_t preflight_count(const struct preflight *all, bool problems);
-/* Add a finding of a host, or of none (-1). Findings with equal words are one, of several hosts. */
-void preflight_add(struct preflight *all, enum preflight_check check, bool problem, int host,
-                   const char *advice, const char *format, ...)
-    __attribute__((format(printf, 6, 7)));
 struct preflight_link *preflight_link_of(const struct preflight *all, int from, int to);
 /* Report whether both ends of a connection have answered. */
 bool preflight_link_counts(const struct preflight *all, int from, int to);

@@ -11,10 +11,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <netdb.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -47,20 +45,6 @@ static void say_clock(void)
     preflight_say(object);
 }
 
-/* Get the address of a name as text. Empty if there is none, or if it is of loopback. */
-static void resolve_name(char address[TWILL_ADDRESS_TEXT], const char *name)
-{
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found;
-    address[0] = '\0';
-    if (getaddrinfo(name, NULL, &hints, &found) != 0)
-        return;
-    if (getnameinfo(found->ai_addr, found->ai_addrlen, address, TWILL_ADDRESS_TEXT, NULL, 0,
-                    NI_NUMERICHOST) != 0 ||
-        strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0)
-        address[0] = '\0';
-    freeaddrinfo(found);
-}
-
 /* Listen where a rank of this host would: at TWILL_INTERFACE, or on the route to another host. */
 static void begin_listening(struct preflight_agent *agent, char *names)
 {
@@ -72,7 +56,7 @@ static void begin_listening(struct preflight_agent *agent, char *names)
     uint32_t mbits;
     for (char *name = strtok_r(names, " ", &rest); name && peer[0] == '\0';
          name = strtok_r(NULL, " ", &rest))
-        resolve_name(peer, name);
+        twill_address_resolve(peer, name);
     if (twill_interface_choose(address, interface, requested, peer, why, sizeof(why), &error) !=
         TWILL_OK) {
         snprintf(facts->listen_error, sizeof(facts->listen_error), "%s", error.message);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The front: starts an agent on each host by a twillrun of its own, so that one host that does not
- * answer does not keep the others from it, and asks them in turn. */
+ * answer does not keep the others from it, and asks them in turn. Then the test job. */
 #include "fabric/launcher/preflight/preflight_front.h"
+#include "fabric/host/local_address.h"
 #include "lib/base/base.h"
 
 #include <errno.h>
@@ -16,19 +17,29 @@
 #define REPLY_NS     (10 * PREFLIGHT_SECOND_NS) /* for a reply; name servers may be slow */
 #define CLOCK_NS     (3 * PREFLIGHT_SECOND_NS)
 #define CLOCK_ROUNDS 5
+#define JOB_NS                                                                                     \
+    (60 * PREFLIGHT_SECOND_NS) /* for the whole job, after twillrun's limit for its start */
+#define JOB_TIMEOUT "20"       /* seconds: its TWILL_TIMEOUT, unless the user has set it */
 
 /* A preflight as it runs. A local variable of preflight_collect(). */
 struct preflight_front {
     struct preflight *all;
     const struct preflight_request *request;
     struct preflight_program *program; /* [hosts] */
-    uint64_t *sent_ns;                 /* [hosts] when the clock was asked for */
-    int64_t *sent_real_ns;             /* [hosts] the same by this host's clock */
 };
 
 /* --- arguments ------------------------------------------------------------------------------- */
 
-void preflight_words_add(struct preflight_words *words, const char *format, ...)
+/* Arguments of a twillrun, each allocated. */
+struct words {
+    char **word; /* NULL-terminated */
+    size_t count;
+    bool failed; /* no memory */
+};
+static void add_word(struct words *words, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+static void add_word(struct words *words, const char *format, ...)
 {
     char *text = NULL, **more;
     va_list list;
@@ -48,32 +59,42 @@ void preflight_words_add(struct preflight_words *words, const char *format, ...)
     more[words->count] = NULL;
 }
 
-void preflight_words_free(struct preflight_words *words)
+static void free_words(struct words *words)
 {
     for (size_t i = 0; i < words->count; i++)
         free(words->word[i]);
     free(words->word);
 }
 
-void preflight_words_begin(struct preflight_words *words, const struct preflight_request *request)
-{
-    *words = (struct preflight_words){.count = 0};
-    preflight_words_add(words, "%s", request->launcher);
-    for (char **word = request->common; *word; word++)
-        preflight_words_add(words, "%s", *word);
-    preflight_words_add(words, "--label"); /* whole lines, with their ranks */
-    preflight_words_add(words, "--grace");
-    preflight_words_add(words, "0.5");
-    preflight_words_add(words, "--timeout");
-    preflight_words_add(words, "%g", request->timeout);
-}
-
-void preflight_site_add(char *list, size_t bytes, const struct preflight_host *host)
+static void add_site(char *list, size_t bytes, const struct preflight_host *host)
 {
     size_t used = strlen(list);
     bool six = strchr(host->name, ':') != NULL;
     snprintf(list + used, bytes - used, "%s%s%s%s:%d", used > 0 ? "," : "", six ? "[" : "",
              host->name, six ? "]" : "", host->ranks);
+}
+
+/* Start a twillrun on hosts, whose ranks are this program in a role with an argument, or NULL. */
+static bool start_twillrun(struct preflight_program *program,
+                           const struct preflight_request *request, const char *sites,
+                           const char *role, const char *argument)
+{
+    const char *const mine[] = {"--hosts", sites, "--", request->worker, role, argument};
+    struct words words = {.count = 0};
+    add_word(&words, "%s", request->launcher);
+    for (char **word = request->common; *word; word++)
+        add_word(&words, "%s", *word);
+    add_word(&words, "--label"); /* whole lines, with their ranks */
+    add_word(&words, "--grace");
+    add_word(&words, "0.5");
+    add_word(&words, "--timeout");
+    add_word(&words, "%g", request->timeout);
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(mine) && mine[i]; i++)
+        add_word(&words, "%s", mine[i]);
+    bool good = !words.failed &&
+                preflight_program_start(program, (const char *const *)words.word, &request->files);
+    free_words(&words);
+    return good;
 }
 
 /* --- replies --------------------------------------------------------------------------------- */
@@ -89,11 +110,11 @@ static int64_t real_now(void)
 static void take_clock(struct preflight_front *front, int host, int64_t there_ns)
 {
     struct preflight_facts *facts = &front->all->host[host].facts;
-    int64_t half_ns = (int64_t)(twill_now() - front->sent_ns[host]) / 2;
+    int64_t half_ns = (int64_t)(twill_now() - front->program[host].sent_ns) / 2;
     if (facts->clock_error_ns >= 0 && half_ns >= facts->clock_error_ns)
         return;
     facts->clock_error_ns = half_ns;
-    facts->clock_ns = there_ns - front->sent_real_ns[host] - half_ns;
+    facts->clock_ns = there_ns - front->program[host].sent_real_ns - half_ns;
 }
 
 static void take_rank(struct preflight_host *host, const struct json_object *object)
@@ -171,40 +192,17 @@ static void await_replies(struct preflight_front *front, uint64_t time_ns)
 static bool start_agents(struct preflight_front *front)
 {
     for (int i = 0; i < front->all->hosts; i++) {
-        struct preflight_words words;
         char site[PREFLIGHT_TEXT + 32] = "";
-        preflight_site_add(site, sizeof(site), &front->all->host[i]);
-        preflight_words_begin(&words, front->request);
-        preflight_words_add(&words, "--hosts");
-        preflight_words_add(&words, "%s", site);
-        preflight_words_add(&words, "--");
-        preflight_words_add(&words, "%s", front->request->worker);
-        preflight_words_add(&words, "--agent");
-        if (front->request->program)
-            preflight_words_add(&words, "%s", front->request->program);
-        bool good = !words.failed &&
-                    preflight_program_start(&front->program[i], (const char *const *)words.word,
-                                            &front->request->files);
-        front->program[i].owed = front->all->host[i].ranks + 1;
-        preflight_words_free(&words);
-        if (!good) {
+        add_site(site, sizeof(site), &front->all->host[i]);
+        if (!start_twillrun(&front->program[i], front->request, site, "--agent",
+                            front->request->program)) {
             fprintf(stderr, "twillrun --check: cannot start %s: %s\n", front->request->launcher,
                     strerror(errno));
             return false;
         }
+        front->program[i].owed = front->all->host[i].ranks + 1;
     }
     return true;
-}
-
-/* Return how a host is called by others. */
-static const char *host_alias(const struct preflight_host *host, char mine[PREFLIGHT_TEXT])
-{
-    const char *at = strchr(host->name, '@');
-    if (strcmp(host->name, "localhost") != 0)
-        return at ? at + 1 : host->name;
-    mine[0] = mine[PREFLIGHT_TEXT - 1] = '\0';
-    (void)gethostname(mine, PREFLIGHT_TEXT - 1);
-    return mine;
 }
 
 /* Ask a host for the time, which it is to say at once. */
@@ -215,8 +213,8 @@ static void ask_clocks(struct preflight_front *front)
             if (!front->all->host[i].answered)
                 continue;
             front->program[i].owed = 1;
-            front->sent_ns[i] = twill_now();
-            front->sent_real_ns[i] = real_now();
+            front->program[i].sent_ns = twill_now();
+            front->program[i].sent_real_ns = real_now();
             preflight_program_tell(&front->program[i], "clock\n");
         }
         await_replies(front, CLOCK_NS);
@@ -228,20 +226,20 @@ static void ask_to_listen(struct preflight_front *front, int first, int last, co
 {
     const struct preflight *all = front->all;
     for (int i = first; i < last; i++) {
-        struct preflight_words line = {.count = 0};
-        char mine[PREFLIGHT_TEXT];
+        struct words line = {.count = 0};
+        char mine[TWILL_HOST_TEXT];
         if (!all->host[i].answered)
             continue;
         preflight_program_tell(&front->program[i], "listen");
         if (towards[0] != '\0')
-            preflight_words_add(&line, " %s", towards);
+            add_word(&line, " %s", towards);
         for (int k = 0; k < all->hosts && towards[0] == '\0'; k++)
             if (k != i)
-                preflight_words_add(&line, " %s", host_alias(&all->host[k], mine));
+                add_word(&line, " %s", twill_host_alias(all->host[k].name, mine));
         for (size_t k = 0; k < line.count; k++)
             preflight_program_tell(&front->program[i], line.word[k]);
         preflight_program_tell(&front->program[i], "\n");
-        preflight_words_free(&line);
+        free_words(&line);
         front->program[i].owed = 1;
     }
     await_replies(front, REPLY_NS);
@@ -267,6 +265,151 @@ static void ask_to_connect(struct preflight_front *front)
         front->program[i].owed = 1;
     }
     await_replies(front, 2 * PREFLIGHT_REACH_NS + REPLY_NS);
+}
+
+/* --- the test job ---------------------------------------------------------------------------- */
+
+/* Return how many connections of a host to and from chosen ones do not work. */
+static int count_broken(const struct preflight *all, const bool *chosen, int host)
+{
+    int broken = 0;
+    for (int k = 0; k < all->hosts; k++)
+        if (k != host && chosen[k])
+            broken += (preflight_link_of(all, host, k)->reach != PREFLIGHT_GOOD) +
+                      (preflight_link_of(all, k, host)->reach != PREFLIGHT_GOOD);
+    return broken;
+}
+
+int preflight_job_choose(const struct preflight *all, bool *chosen)
+{
+    int ranks = 0;
+    for (int i = 0; i < all->hosts; i++)
+        chosen[i] = all->host[i].answered;
+    for (int worst = 0; worst >= 0;) {
+        int most = 0;
+        worst = -1;
+        for (int i = 0; i < all->hosts; i++) {
+            int broken = chosen[i] ? count_broken(all, chosen, i) : 0;
+            if (broken > 0 && broken >= most) {
+                most = broken;
+                worst = i;
+            }
+        }
+        if (worst >= 0)
+            chosen[worst] = false;
+    }
+    for (int i = 0; i < all->hosts; i++)
+        ranks += chosen[i] ? all->host[i].ranks : 0;
+    return ranks;
+}
+
+/* What the replies of the job's ranks go to. */
+struct job_reader {
+    struct preflight_job *job;
+    struct preflight_program program;
+    bool *replied; /* [ranks] */
+    int replies;
+};
+
+static void take_pairs(struct preflight_job *job, int rank, const struct json_object *object)
+{
+    struct json_object *array = preflight_get_array(object, "pairs");
+    size_t more = array ? json_object_array_length(array) : 0;
+    if (more == 0)
+        return;
+    struct preflight_pair *pair = realloc(job->pair, (job->pairs + more) * sizeof(*pair));
+    if (!pair)
+        return;
+    job->pair = pair;
+    for (size_t i = 0; i < more; i++) {
+        struct json_object *one = json_object_array_get_idx(array, i);
+        int64_t with = preflight_get_number(one, "with", -1);
+        if (with > rank && with < job->ranks)
+            pair[job->pairs++] =
+                (struct preflight_pair){.a = rank,
+                                        .b = (int)with,
+                                        .round_trip_us = preflight_get_real(one, "round_trip_us"),
+                                        .megabytes = preflight_get_real(one, "megabytes")};
+    }
+}
+
+static void take_result(void *user, int index, int rank, struct json_object *object)
+{
+    struct job_reader *reader = user;
+    (void)index;
+    if (strcmp(preflight_get_text(object, "reply"), "job") != 0 || rank >= reader->job->ranks ||
+        reader->replied[rank])
+        return;
+    reader->replied[rank] = true;
+    reader->replies++;
+    reader->program.owed--;
+    double allreduce_us = preflight_get_real(object, "allreduce_us");
+    if (allreduce_us > reader->job->allreduce_us)
+        reader->job->allreduce_us = allreduce_us;
+    reader->job->wrong = reader->job->wrong || preflight_get_number(object, "wrong", 1) != 0;
+    take_pairs(reader->job, rank, object);
+}
+
+/* List the chosen hosts for twillrun, and note which rank is where: they are filled in order. */
+static char *list_sites(struct preflight *all, const bool *chosen)
+{
+    size_t bytes = (size_t)all->hosts * (PREFLIGHT_TEXT + 16) + 1;
+    char *sites = calloc(bytes, 1);
+    int rank = 0;
+    for (int i = 0; sites && i < all->hosts; i++) {
+        if (!chosen[i])
+            continue;
+        add_site(sites, bytes, &all->host[i]);
+        for (int k = 0; k < all->host[i].ranks; k++)
+            all->job.host[rank++] = i;
+    }
+    return sites;
+}
+
+static void read_job(struct preflight *all, const struct preflight_request *request,
+                     const char *sites)
+{
+    struct preflight_job *job = &all->job;
+    struct job_reader reader = {.job = job};
+    reader.replied = calloc((size_t)job->ranks, sizeof(*reader.replied));
+    (void)setenv("TWILL_TIMEOUT", JOB_TIMEOUT, 0); /* twillrun sends it to the hosts */
+    bool good = reader.replied && start_twillrun(&reader.program, request, sites, "--ranks", NULL);
+    if (!good) {
+        snprintf(job->error, sizeof(job->error), "cannot start twillrun: %s", strerror(errno));
+        free(reader.replied);
+        return;
+    }
+    reader.program.owed = job->ranks;
+    preflight_programs_wait(&reader.program, 1,
+                            twill_now() + (uint64_t)(request->timeout * 1e9) + JOB_NS, take_result,
+                            &reader);
+    job->ran = reader.replies == job->ranks;
+    bool ended = reader.program.over;
+    preflight_programs_end(&reader.program, 1, job->ran ? 10 * PREFLIGHT_SECOND_NS : 0);
+    if (!job->ran) {
+        preflight_program_said(&reader.program, "", job->error, sizeof(job->error));
+        if (job->error[0] == '\0')
+            snprintf(job->error, sizeof(job->error), "%d of %d ranks have reported%s",
+                     reader.replies, job->ranks, ended ? "" : " in time");
+    }
+    free(reader.replied);
+}
+
+static void run_job(struct preflight *all, const struct preflight_request *request)
+{
+    struct preflight_job *job = &all->job;
+    bool *chosen = calloc((size_t)all->hosts, sizeof(*chosen));
+    job->ranks = chosen ? preflight_job_choose(all, chosen) : 0;
+    job->host = calloc((size_t)job->ranks + 1, sizeof(*job->host));
+    char *sites = chosen && job->host ? list_sites(all, chosen) : NULL;
+    if (!sites)
+        all->no_memory = true;
+    else if (job->ranks == 0)
+        job->skipped = "no host answered";
+    else
+        read_job(all, request, sites);
+    free(sites);
+    free(chosen);
 }
 
 /* --- the whole ------------------------------------------------------------------------------- */
@@ -317,9 +460,7 @@ bool preflight_collect(struct preflight *all, const struct preflight_request *re
     struct preflight_front front = {.all = all, .request = request};
     size_t hosts = (size_t)all->hosts;
     front.program = calloc(hosts, sizeof(*front.program));
-    front.sent_ns = calloc(hosts, sizeof(*front.sent_ns));
-    front.sent_real_ns = calloc(hosts, sizeof(*front.sent_real_ns));
-    bool good = front.program && front.sent_ns && front.sent_real_ns;
+    bool good = front.program != NULL;
     for (size_t i = 0; good && i < hosts; i++)
         front.program[i] = (struct preflight_program){.in = -1, .out = -1, .err = -1, .over = true};
     good = good && start_agents(&front);
@@ -332,9 +473,7 @@ bool preflight_collect(struct preflight *all, const struct preflight_request *re
     if (good)
         explain_silence(&front);
     free(front.program);
-    free(front.sent_ns);
-    free(front.sent_real_ns);
     if (good)
-        preflight_job_run(all, request);
+        run_job(all, request);
     return good;
 }

@@ -19,7 +19,9 @@ struct preflight_program {
     size_t used, capacity;
     char said[1024]; /* what it wrote to standard error, from the beginning */
     size_t said_used;
-    int owed; /* replies that are due */
+    int owed;             /* replies that are due */
+    uint64_t sent_ns;     /* when the clock was asked for */
+    int64_t sent_real_ns; /* the same by this host's clock */
 };
 
 /* Handle a line's object from program `index`; rank is that of its job. Counts it in owed. */
@@ -40,22 +42,6 @@ void preflight_programs_end(struct preflight_program *program, int n, uint64_t p
 void preflight_program_said(const struct preflight_program *program, const char *host, char *text,
                             size_t bytes);
 
-/* Arguments of a twillrun. Those that are made here are freed by preflight_words_free(). */
-struct preflight_words {
-    char **word; /* NULL-terminated */
-    size_t count;
-    bool failed; /* no memory */
-};
-void preflight_words_add(struct preflight_words *words, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-void preflight_words_free(struct preflight_words *words);
-/* Begin the arguments of a twillrun with what all have in common. */
-void preflight_words_begin(struct preflight_words *words, const struct preflight_request *request);
-/* Append "NAME:RANKS" of a host, with brackets around an IPv6 address. */
-void preflight_site_add(char *list, size_t bytes, const struct preflight_host *host);
-
-/* Run the test job on the hosts that all reach each other. */
-void preflight_job_run(struct preflight *all, const struct preflight_request *request);
 /* Choose the hosts of the test job: those that answered, without those whose connections fail.
  * chosen: [hosts]. Returns their number of ranks. */
 int preflight_job_choose(const struct preflight *all, bool *chosen);

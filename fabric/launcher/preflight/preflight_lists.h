@@ -4,48 +4,53 @@
 #ifndef TWILL_PREFLIGHT_LISTS_H
 #define TWILL_PREFLIGHT_LISTS_H
 
-/* X(NOUN, name, help): a check, in the order in which the page has them. The name is its key in
- * JSON, and preflight_check_<name>() looks for its findings. */
+/* X(NOUN, name, ANSWERED_HOST, of, help): a check, in the order in which the page has them. The
+ * name is its key in JSON; of says what look_at_<name>() (preflight_checks.c) looks at. */
 #define PREFLIGHT_CHECKS(X)                                                                        \
-    X(ANSWER, answer,                                                                              \
+    X(ANSWER, answer, HOST,                                                                        \
       "Every host starts this check by the launcher's own way, and answers in "                    \
       "time")                                                                                      \
-    X(CONNECT, connect,                                                                            \
+    X(CONNECT, connect, ANSWERED_HOST,                                                             \
       "Every host connects to every other one over TCP, in both directions, at "                   \
       "ports of the kind that a job uses; a deadline distinguishes packets "                       \
       "that are dropped from a refusal")                                                           \
-    X(DATA, data, "64 KiB arrive over each of these connections: large packets pass, too")         \
-    X(MTU, mtu, "The interfaces of the job have one MTU, and no path has a smaller one")           \
-    X(NIC, nic,                                                                                    \
+    X(DATA, data, ANSWERED_HOST,                                                                   \
+      "64 KiB arrive over each of these connections: large packets pass, too")                     \
+    X(MTU, mtu, ANSWERED_HOST,                                                                     \
+      "The interfaces of the job have one MTU, and no path has a smaller one")                     \
+    X(NIC, nic, ANSWERED_HOST,                                                                     \
       "The interfaces of the job are up, with full duplex and one speed, and are the fastest")     \
-    X(CLOCK, clock, "The clocks of the hosts differ by less than 0.1 s")                           \
-    X(LIBRARY, library, "All hosts load the same libtwill: version and contents")                  \
-    X(PROGRAM, program,                                                                            \
+    X(CLOCK, clock, ANSWERED_HOST, "The clocks of the hosts differ by less than 0.1 s")            \
+    X(LIBRARY, library, ANSWERED_HOST, "All hosts load the same libtwill: version and contents")   \
+    X(PROGRAM, program, ANSWERED_HOST,                                                             \
       "The program, if one is given, is there on each host, can be run, and is "                   \
       "the same")                                                                                  \
-    X(KEY, key,                                                                                    \
+    X(KEY, key, ANSWERED_HOST,                                                                     \
       "There is a key of the job; a key file, if one is set, can be read, is safe from "           \
       "other users, and is the same on all hosts")                                                 \
-    X(MEMLOCK, memlock,                                                                            \
+    X(MEMLOCK, memlock, ANSWERED_HOST,                                                             \
       "The limit of locked memory (ulimit -l) is enough for the network "                          \
       "adapters that there are")                                                                   \
-    X(NOFILE, nofile, "The limit of open files (ulimit -n) is enough for this number of ranks")    \
-    X(SHM, shm,                                                                                    \
+    X(NOFILE, nofile, ANSWERED_HOST,                                                               \
+      "The limit of open files (ulimit -n) is enough for this number of ranks")                    \
+    X(SHM, shm, ANSWERED_HOST,                                                                     \
       "/dev/shm is there and has space: twill does not use it, but MPI libraries, "                \
       "libfabric and data loaders do")                                                             \
-    X(CMA, cma, "Ranks of a host may read each other's memory (process_vm_readv)")                 \
-    X(THP, thp, "Transparent huge pages are not off, and are set alike on all hosts")              \
-    X(MEMORY, memory, "The memory limit of the cgroup leaves enough for each rank")                \
-    X(CPU, cpu, "The CPU limit of the cgroup allows a core for each rank")                         \
-    X(BINDING, binding, "Every rank has a core, and no two ranks share one")                       \
-    X(JOB, job, "A job of these ranks starts, and its allreduce has the right result")             \
-    X(ROUND_TRIP, round_trip,                                                                      \
+    X(CMA, cma, ANSWERED_HOST, "Ranks of a host may read each other's memory (process_vm_readv)")  \
+    X(THP, thp, ANSWERED_HOST,                                                                     \
+      "Transparent huge pages are not off, and are set alike on all hosts")                        \
+    X(MEMORY, memory, ANSWERED_HOST, "The memory limit of the cgroup leaves enough for each rank") \
+    X(CPU, cpu, ANSWERED_HOST, "The CPU limit of the cgroup allows a core for each rank")          \
+    X(BINDING, binding, HOST, "Every rank has a core, and no two ranks share one")                 \
+    X(JOB, job, JOB, "A job of these ranks starts, and its allreduce has the right result")        \
+    X(ROUND_TRIP, round_trip, JOB,                                                                 \
       "No pair of ranks has a round trip far above the median of its "                             \
       "kind: on a host, or between hosts")                                                         \
-    X(BANDWIDTH, bandwidth, "No pair of ranks has a bandwidth far below the median of its kind")
+    X(BANDWIDTH, bandwidth, JOB,                                                                   \
+      "No pair of ranks has a bandwidth far below the median of its kind")
 
 enum preflight_check {
-#define PREFLIGHT_VALUE(NOUN, name, help) PREFLIGHT_##NOUN,
+#define PREFLIGHT_VALUE(NOUN, name, of, help) PREFLIGHT_##NOUN,
     PREFLIGHT_CHECKS(PREFLIGHT_VALUE)
 #undef PREFLIGHT_VALUE
         PREFLIGHT_CHECK_COUNT

@@ -2,11 +2,10 @@
 /* What is known and found: memory, findings, and arithmetic. */
 #include "fabric/launcher/preflight/preflight.h"
 
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define PREFLIGHT_KIND(NOUN, name, help) {#name, help, preflight_check_##name},
+#define PREFLIGHT_KIND(NOUN, name, of, help) {#name, help},
 const struct preflight_check_kind preflight_checks[PREFLIGHT_CHECK_COUNT] = {
     PREFLIGHT_CHECKS(PREFLIGHT_KIND)};
 #undef PREFLIGHT_KIND
@@ -34,53 +33,12 @@ void preflight_close(struct preflight *all)
     *all = (struct preflight){.hosts = 0};
 }
 
-void preflight_look(struct preflight *all)
-{
-    for (int i = 0; i < PREFLIGHT_CHECK_COUNT; i++)
-        all->checked[i] = preflight_checks[i].look(all);
-}
-
 size_t preflight_count(const struct preflight *all, bool problems)
 {
     size_t count = 0;
     for (size_t i = 0; i < all->findings; i++)
         count += all->finding[i].problem == problems;
     return count;
-}
-
-/* Return the finding of these words, made if it is not there; NULL: no memory. */
-static struct preflight_finding *find_or_make(struct preflight *all,
-                                              const struct preflight_finding *wanted)
-{
-    for (size_t i = 0; i < all->findings; i++)
-        if (all->finding[i].check == wanted->check && all->finding[i].problem == wanted->problem &&
-            strcmp(all->finding[i].what, wanted->what) == 0)
-            return &all->finding[i];
-    bool *host = calloc((size_t)all->hosts + 1, sizeof(*host));
-    struct preflight_finding *more =
-        host ? realloc(all->finding, (all->findings + 1) * sizeof(*more)) : NULL;
-    if (!more) {
-        free(host);
-        all->no_memory = true;
-        return NULL;
-    }
-    all->finding = more;
-    more[all->findings] = *wanted;
-    more[all->findings].host = host;
-    return &more[all->findings++];
-}
-
-void preflight_add(struct preflight *all, enum preflight_check check, bool problem, int host,
-                   const char *advice, const char *format, ...)
-{
-    struct preflight_finding wanted = {.check = check, .problem = problem, .advice = advice};
-    va_list list;
-    va_start(list, format);
-    vsnprintf(wanted.what, sizeof(wanted.what), format, list);
-    va_end(list);
-    struct preflight_finding *finding = find_or_make(all, &wanted);
-    if (finding && host >= 0)
-        finding->host[host] = true;
 }
 
 struct preflight_link *preflight_link_of(const struct preflight *all, int from, int to)
