@@ -16,6 +16,7 @@ struct test_detector {
     struct twill_oob *oob;
     struct twill_detector *detector;
     struct twill_error error;
+    twill_bootstrap *bootstrap; /* of the test's ranks */
 };
 
 /* Create a detector without connections between hosts. */
@@ -49,22 +50,50 @@ static inline bool rank_barrier(struct test_detector *w)
     return twill_test_gather(w->oob, 1, 0);
 }
 
-/* Close it once all ranks have come here. */
-static inline void test_detector_end(struct test_detector *w)
+/* A test whose ranks have a detector each. */
+struct test_detector_scene {
+    struct twill_test_job job;
+    void (*fn)(struct test_detector *w, int rank, int size, struct twill_test_job *job);
+};
+
+static inline void test_detector_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    TWILL_CHECK(rank_barrier(w));
-    test_detector_close(w);
+    struct test_detector_scene *scene = user;
+    struct test_detector w;
+    if (!test_detector_open(&w, &scene->job, rank))
+        return;
+    w.bootstrap = bootstrap;
+    scene->fn(&w, rank, size, &scene->job);
+    test_detector_close(&w);
 }
 
-/* Run ranks, which are given their job. run: twill_test_run_ranks() or twill_test_run_processes();
- * odd: the job's odd rank, or -1. */
+/* Define a test of ranks, by twill_test_run_ranks() or twill_test_run_processes(). The body is what
+ * each does with its detector. odd: the job's odd rank, or -1. */
+#define DETECTOR_TEST(name, run, ranks, odd)                                                       \
+    static void rank_of_##name(struct test_detector *w, int rank, int size,                        \
+                               struct twill_test_job *job);                                        \
+    TWILL_TEST(name)                                                                               \
+    {                                                                                              \
+        test_detector_run(run, ranks, odd, rank_of_##name);                                        \
+    }                                                                                              \
+    static void rank_of_##name(struct test_detector *w, int rank, int size,                        \
+                               struct twill_test_job *job)
+
 static inline void test_detector_run(void (*run)(int, twill_rank_fn, void *), int ranks, int odd,
-                                     twill_rank_fn fn)
+                                     void (*fn)(struct test_detector *, int, int,
+                                                struct twill_test_job *))
 {
-    struct twill_test_job job;
-    twill_test_job_init(&job, "127.0.0.1", ranks);
-    job.odd = odd;
-    run(ranks, fn, &job);
+    struct test_detector_scene scene = {.fn = fn};
+    twill_test_job_init(&scene.job, "127.0.0.1", ranks);
+    scene.job.odd = odd;
+    run(ranks, test_detector_rank, &scene);
+}
+
+/* Close the detector of a rank that is to look dead. */
+static inline void detector_dies(struct test_detector *w)
+{
+    twill_detector_close(w->detector);
+    w->detector = NULL;
 }
 
 static inline bool dies(struct test_detector *w, uint32_t peer)

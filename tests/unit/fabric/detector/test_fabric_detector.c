@@ -11,35 +11,30 @@
 #include <sys/resource.h>
 
 /* The odd rank closes; all others detect it, and find each other alive, before and after. */
-static void rank_notices(int rank, int size, twill_bootstrap *unused, void *user)
+static void rank_notices(struct test_detector *w, int rank, int size, struct twill_test_job *job)
 {
-    struct twill_test_job *job = user;
     struct twill_notice notice;
-    struct test_detector w;
-    if (!test_detector_open(&w, job, rank))
-        return;
-    TWILL_CHECK(!twill_detector_is_dead(w.detector, (uint32_t)rank));
-    TWILL_CHECK(!twill_detector_is_dead(w.detector, (uint32_t)size));
+    TWILL_CHECK(!twill_detector_is_dead(w->detector, (uint32_t)rank));
+    TWILL_CHECK(!twill_detector_is_dead(w->detector, (uint32_t)size));
     for (int turns = 0; turns < 50; turns++) {
         for (int peer = 0; peer < size; peer++)
-            TWILL_CHECK(!twill_detector_is_dead(w.detector, (uint32_t)peer));
-        TWILL_CHECK(!twill_detector_poll(w.detector, &notice));
+            TWILL_CHECK(!twill_detector_is_dead(w->detector, (uint32_t)peer));
+        TWILL_CHECK(!twill_detector_poll(w->detector, &notice));
         usleep(1000);
     }
-    TWILL_CHECK(rank_barrier(&w));
+    TWILL_CHECK(rank_barrier(w));
     if (rank == job->odd) {
-        twill_detector_close(w.detector);
-        w.detector = NULL;
+        detector_dies(w);
     } else if (size > 1) {
-        TWILL_CHECK(dies(&w, (uint32_t)job->odd));
+        TWILL_CHECK(dies(w, (uint32_t)job->odd));
         for (int turns = 0; turns < 50; turns++) {
             for (int peer = 0; peer < size; peer++)
-                TWILL_CHECK(twill_detector_is_dead(w.detector, (uint32_t)peer) ==
+                TWILL_CHECK(twill_detector_is_dead(w->detector, (uint32_t)peer) ==
                             (peer == job->odd));
-            (void)twill_detector_poll(w.detector, &notice);
+            (void)twill_detector_poll(w->detector, &notice);
         }
     }
-    test_detector_end(&w);
+    TWILL_CHECK(rank_barrier(w));
 }
 
 TWILL_TEST(notices)
@@ -50,89 +45,64 @@ TWILL_TEST(notices)
 }
 
 /* A process that is killed. */
-static void process_notices(int rank, int size, twill_bootstrap *oob, void *user)
+DETECTOR_TEST(notices_processes, twill_test_run_processes, 3, 2)
 {
-    struct twill_test_job *job = user;
     struct twill_notice notice;
-    struct test_detector w;
     if (rank == job->odd)
         twill_test_expect_death(rank);
-    if (!test_detector_open(&w, job, rank))
-        return;
     for (int peer = 0; peer < size; peer++)
-        TWILL_CHECK(!twill_detector_is_dead(w.detector, (uint32_t)peer));
-    TWILL_CHECK(twill_test_barrier(oob));
+        TWILL_CHECK(!twill_detector_is_dead(w->detector, (uint32_t)peer));
+    TWILL_CHECK(twill_test_barrier(w->bootstrap));
     if (rank == job->odd)
         raise(SIGKILL);
-    TWILL_CHECK(dies(&w, (uint32_t)job->odd));
-    TWILL_CHECK(!twill_detector_is_dead(w.detector, (uint32_t)(1 - rank)));
-    notify(&w, rank, 3); /* each stays until the other has looked */
-    TWILL_CHECK(receives(&w, &notice) && notice.from == (uint32_t)(1 - rank) && notice.comm == 3);
-    test_detector_close(&w);
-}
-
-TWILL_TEST(notices_processes)
-{
-    test_detector_run(twill_test_run_processes, 3, 2, process_notices);
+    TWILL_CHECK(dies(w, (uint32_t)job->odd));
+    TWILL_CHECK(!twill_detector_is_dead(w->detector, (uint32_t)(1 - rank)));
+    notify(w, rank, 3); /* each stays until the other has looked */
+    TWILL_CHECK(receives(w, &notice) && notice.from == (uint32_t)(1 - rank) && notice.comm == 3);
 }
 
 /* A process that is no rank gets the port of one that has closed, accepts and stays silent. */
-static void rank_whose_port_is_taken(int rank, int size, twill_bootstrap *unused, void *user)
+DETECTOR_TEST(notices_though_port_is_taken, twill_test_run_ranks, 3, -1)
 {
-    struct twill_test_job *job = user;
-    struct test_detector w;
     struct sockaddr_storage address;
     socklen_t length;
     int unauthenticated = -1;
-    if (!test_detector_open(&w, job, rank))
-        return;
     if (rank == 1) /* rank 0 connects before, rank 2 after that */
-        TWILL_CHECK(!twill_detector_is_dead(w.detector, 0));
+        TWILL_CHECK(!twill_detector_is_dead(w->detector, 0));
     if (rank == 0)
-        TWILL_CHECK(!twill_detector_is_dead(w.detector, 1));
-    TWILL_CHECK(rank_barrier(&w));
+        TWILL_CHECK(!twill_detector_is_dead(w->detector, 1));
+    TWILL_CHECK(rank_barrier(w));
     if (rank == 1) {
-        uint16_t port = (uint16_t)w.detector->place[1].port;
-        twill_detector_close(w.detector);
-        w.detector = NULL;
+        uint16_t port = (uint16_t)w->detector->place[1].port;
+        detector_dies(w);
         TWILL_CHECK(twill_endpoint_address("127.0.0.1", port, &address, &length));
         unauthenticated = twill_socket_listen((struct sockaddr *)&address, length, 16);
         TWILL_CHECK(unauthenticated >= 0);
     }
-    TWILL_CHECK(rank_barrier(&w));
+    TWILL_CHECK(rank_barrier(w));
     if (rank != 1) {
-        TWILL_CHECK(dies(&w, 1));
-        TWILL_CHECK(!twill_detector_is_dead(w.detector, rank == 0 ? 2 : 0));
+        TWILL_CHECK(dies(w, 1));
+        TWILL_CHECK(!twill_detector_is_dead(w->detector, rank == 0 ? 2 : 0));
     }
-    TWILL_CHECK(rank_barrier(&w));
+    TWILL_CHECK(rank_barrier(w));
     if (unauthenticated >= 0)
         close(unauthenticated);
-    test_detector_close(&w);
-}
-
-TWILL_TEST(notices_though_port_is_taken)
-{
-    test_detector_run(twill_test_run_ranks, 3, -1, rank_whose_port_is_taken);
 }
 
 /* --- notifications --------------------------------------------------------------------------- */
 
-static void rank_notifies(int rank, int size, twill_bootstrap *unused, void *user)
+static void rank_notifies(struct test_detector *w, int rank, int size, struct twill_test_job *job)
 {
-    struct twill_test_job *job = user;
-    struct test_detector w;
     int received[16] = {0};
-    if (!test_detector_open(&w, job, rank))
-        return;
     if (rank % 2) /* with and without an open connection */
         for (int peer = 0; peer < size; peer++)
-            TWILL_CHECK(!twill_detector_is_dead(w.detector, (uint32_t)peer));
+            TWILL_CHECK(!twill_detector_is_dead(w->detector, (uint32_t)peer));
     for (uint32_t comm = 0; comm < 3; comm++)
-        notify(&w, rank, comm);
+        notify(w, rank, comm);
     for (int n = 0; n < 3 * (size - 1); n++) {
         struct twill_notice notice;
         char expected[64];
-        TWILL_CHECK(receives(&w, &notice));
+        TWILL_CHECK(receives(w, &notice));
         TWILL_CHECK(notice.from < (uint32_t)size && notice.from != (uint32_t)rank);
         TWILL_CHECK(notice.comm < 3 && notice.status == TWILL_ERR_MISMATCH);
         snprintf(expected, sizeof(expected), "rank %u reports %u", notice.from, notice.comm);
@@ -141,7 +111,7 @@ static void rank_notifies(int rank, int size, twill_bootstrap *unused, void *use
     }
     for (int peer = 0; peer < size; peer++)
         TWILL_CHECK(received[peer] == (peer == rank ? 0 : 7));
-    test_detector_end(&w);
+    TWILL_CHECK(rank_barrier(w));
 }
 
 TWILL_TEST(notifies)
@@ -152,63 +122,42 @@ TWILL_TEST(notifies)
 }
 
 /* One is dead already: the others are notified all the same. */
-static void rank_notifies_survivors(int rank, int size, twill_bootstrap *unused, void *user)
+DETECTOR_TEST(notifies_survivors, twill_test_run_ranks, 4, -1)
 {
-    struct twill_test_job *job = user;
-    struct test_detector w;
     struct twill_notice notice;
-    if (!test_detector_open(&w, job, rank))
-        return;
     if (rank == 1) {
-        twill_detector_close(w.detector);
-        w.detector = NULL;
+        detector_dies(w);
     }
-    TWILL_CHECK(rank_barrier(&w));
+    TWILL_CHECK(rank_barrier(w));
     if (rank == 0)
-        notify(&w, 0, 9);
+        notify(w, 0, 9);
     else if (rank > 1)
-        TWILL_CHECK(receives(&w, &notice) && notice.from == 0 && notice.comm == 9);
-    TWILL_CHECK(rank_barrier(&w));
-    TWILL_CHECK(rank == 1 || dies(&w, 1));
-    test_detector_close(&w);
-}
-
-TWILL_TEST(notifies_survivors)
-{
-    test_detector_run(twill_test_run_ranks, 4, -1, rank_notifies_survivors);
+        TWILL_CHECK(receives(w, &notice) && notice.from == 0 && notice.comm == 9);
+    TWILL_CHECK(rank_barrier(w));
+    TWILL_CHECK(rank == 1 || dies(w, 1));
 }
 
 /* No process has a descriptor left: each notifies the others all the same, and is notified. */
-static void process_without_descriptors(int rank, int size, twill_bootstrap *oob, void *user)
+DETECTOR_TEST(notifies_without_descriptors, twill_test_run_processes, 3, -1)
 {
-    struct twill_test_job *job = user;
     struct twill_notice notice;
-    struct test_detector w;
     struct rlimit few, before;
-    if (!test_detector_open(&w, job, rank))
-        return;
     few.rlim_max = getrlimit(RLIMIT_NOFILE, &before) == 0 ? before.rlim_max : 0;
     few.rlim_cur = 256;
     TWILL_CHECK(setrlimit(RLIMIT_NOFILE, &few) == 0);
-    while (dup(w.detector->listener) >= 0) /* the process ends soon */
+    while (dup(w->detector->listener) >= 0) /* the process ends soon */
         ;
     TWILL_CHECK(errno == EMFILE);
-    TWILL_CHECK(twill_test_barrier(oob));
+    TWILL_CHECK(twill_test_barrier(w->bootstrap));
     for (int from = 0; from < size; from++) {
         if (rank == from)
-            notify(&w, rank, (uint32_t)from);
+            notify(w, rank, (uint32_t)from);
         else
-            TWILL_CHECK(receives(&w, &notice) && notice.from == (uint32_t)from &&
+            TWILL_CHECK(receives(w, &notice) && notice.from == (uint32_t)from &&
                         notice.comm == (uint32_t)from);
-        TWILL_CHECK(twill_test_barrier(oob));
+        TWILL_CHECK(twill_test_barrier(w->bootstrap));
     }
     TWILL_CHECK(setrlimit(RLIMIT_NOFILE, &before) == 0);
-    test_detector_close(&w);
-}
-
-TWILL_TEST(notifies_without_descriptors)
-{
-    test_detector_run(twill_test_run_processes, 3, -1, process_without_descriptors);
 }
 
 /* --- unauthenticated connections ------------------------------------------------------------- */
@@ -259,88 +208,76 @@ static void send_wrong(int fd, const struct twill_oob *oob, int which)
 #define WATCH_WRONG                                                                                \
     30 /* WRONG_KINDS of them differ, the rest is silent; above TWILL_DETECTOR_HANDSHAKES */
 
-static void rank_among_intruders(int rank, int size, twill_bootstrap *unused, void *user)
+DETECTOR_TEST(intruders, twill_test_run_processes, 3, -1)
 {
-    struct twill_test_job *job = user;
-    struct test_detector w;
     struct twill_notice notice;
     int32_t ports[4], mine = 0, fds[WATCH_WRONG];
-    if (!test_detector_open(&w, job, rank))
-        return;
     mine = rank == 0 ? newest_listener() : 0;
-    TWILL_CHECK_OK(&w.error, twill_oob_allgather(w.oob, &mine, ports, sizeof(mine), &w.error));
+    TWILL_CHECK_OK(&w->error, twill_oob_allgather(w->oob, &mine, ports, sizeof(mine), &w->error));
     if (rank == 1)
-        notify(&w, 1, 4);
+        notify(w, 1, 4);
     if (rank == 0)
-        TWILL_CHECK(receives(&w, &notice) && notice.from == 1 && notice.comm == 4);
-    TWILL_CHECK(rank_barrier(&w));
+        TWILL_CHECK(receives(w, &notice) && notice.from == 1 && notice.comm == 4);
+    TWILL_CHECK(rank_barrier(w));
     if (rank == 1) {
         struct twill_test_job there = *job;
         snprintf(there.port, sizeof(there.port), "%d", ports[0]);
         for (int i = 0; i < WATCH_WRONG; i++) {
             fds[i] = twill_test_dial(&there);
             TWILL_CHECK(fds[i] >= 0);
-            send_wrong(fds[i], w.oob, i);
+            send_wrong(fds[i], w->oob, i);
         }
     }
-    TWILL_CHECK(rank_barrier(&w));
+    TWILL_CHECK(rank_barrier(w));
     if (rank == 0) /* the valid one is received, once a place is free again */
-        TWILL_CHECK(receives(&w, &notice) && notice.from == 2 && notice.comm == 5 &&
+        TWILL_CHECK(receives(w, &notice) && notice.from == 2 && notice.comm == 5 &&
                     strcmp(notice.message, "rank 2 reports 5") == 0);
     if (rank == 2)
-        notify(&w, 2, 5);
-    TWILL_CHECK(rank_barrier(&w));
-    TWILL_CHECK(rank == 2 || !twill_detector_is_dead(w.detector, 2));
+        notify(w, 2, 5);
+    TWILL_CHECK(rank_barrier(w));
+    TWILL_CHECK(rank == 2 || !twill_detector_is_dead(w->detector, 2));
     if (rank == 0) {
-        const unsigned *count = twill_detector_rejected(w.detector)->count;
-        TWILL_CHECK(!twill_detector_poll(w.detector, &notice));
+        const unsigned *count = twill_detector_rejected(w->detector)->count;
+        TWILL_CHECK(!twill_detector_poll(w->detector, &notice));
         TWILL_CHECK(count[TWILL_FAULT_KEY] == 3 && count[TWILL_FAULT_REFUSED] == 2);
         TWILL_CHECK(count[TWILL_FAULT_MALFORMED] == 3 && count[TWILL_FAULT_REPLAYED] == 2);
     }
     for (int i = 0; rank == 1 && i < WATCH_WRONG; i++)
         close(fds[i]);
-    test_detector_end(&w);
-}
-
-TWILL_TEST(intruders)
-{
-    test_detector_run(twill_test_run_processes, 3, -1, rank_among_intruders);
+    TWILL_CHECK(rank_barrier(w));
 }
 
 /* Rank 1 starts to connect to rank 0 and is elsewhere for a while. Rank 0 has no free place, and
  * closes what says nothing. Rank 1 connects again, and holds nothing against rank 0. If the odd one
  * is rank 0, it also sends a byte, as a process would that has got the port of a dead rank: then
  * rank 1 suspects it. */
-static void rank_is_away(int rank, int size, twill_bootstrap *unused, void *user)
+static void rank_is_away(struct test_detector *w, int rank, int size, struct twill_test_job *job)
 {
-    struct twill_test_job *job = user, there = *job;
-    struct test_detector w;
+    struct twill_test_job there = *job;
     struct twill_notice notice;
-    if (!test_detector_open(&w, job, rank))
-        return;
-    struct twill_detector_link *link = &w.detector->link[0];
+    struct twill_detector_link *link = &w->detector->link[0];
     if (rank == 1) {
-        snprintf(there.port, sizeof(there.port), "%d", (int)w.detector->place[0].port);
+        snprintf(there.port, sizeof(there.port), "%d", (int)w->detector->place[0].port);
         link->fd = twill_test_dial(&there);
         link->state = LINK_CONNECTING; /* as begin_link() leaves it, some time ago */
         link->point = twill_now() + UINT64_C(1000000000);
     }
-    TWILL_CHECK(rank_barrier(&w));
+    TWILL_CHECK(rank_barrier(w));
     if (rank == 0) {
-        int fd = accept(w.detector->listener, NULL, NULL);
+        int fd = accept(w->detector->listener, NULL, NULL);
         TWILL_CHECK(fd >= 0 && (job->odd != 0 || send(fd, "x", 1, 0) == 1) && close(fd) == 0);
     }
-    TWILL_CHECK(rank_barrier(&w));
+    TWILL_CHECK(rank_barrier(w));
     if (rank == 1) {
         const uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
         for (int i = 0; (i < 5 || link->state != LINK_OPEN) && !twill_test_failed(); i++)
-            TWILL_CHECK(!twill_detector_is_dead(w.detector, 0) && twill_now() < limit);
+            TWILL_CHECK(!twill_detector_is_dead(w->detector, 0) && twill_now() < limit);
         TWILL_CHECK(link->suspected == (job->odd == 0));
-        notify(&w, 1, 6);
+        notify(w, 1, 6);
     }
     if (rank == 0)
-        TWILL_CHECK(receives(&w, &notice) && notice.from == 1 && notice.comm == 6);
-    test_detector_end(&w);
+        TWILL_CHECK(receives(w, &notice) && notice.from == 1 && notice.comm == 6);
+    TWILL_CHECK(rank_barrier(w));
 }
 
 TWILL_TEST(closed_while_away)

@@ -21,7 +21,7 @@ struct hosts_place {
 };
 
 struct connected {
-    struct test_detector test_detector;
+    struct test_detector w;
     bool before[FILES]; /* descriptors of other things */
 };
 
@@ -39,11 +39,11 @@ static void mislead(struct test_detector *w, const struct hosts_place *place, in
         w->detector->place[1].port = (uint64_t)newest_listener();
 }
 
-static bool connect_all(struct connected *c, struct hosts_place *place, int rank)
+static bool connect_all(struct connected *c, const struct hosts_place *place, int rank)
 {
     for (int fd = 0; fd < FILES; fd++)
         c->before[fd] = false;
-    struct test_detector *w = &c->test_detector;
+    struct test_detector *w = &c->w;
     memset(w, 0, sizeof(*w));
     twill_status status = twill_test_job_open(&place->job, rank, &w->oob, &w->error);
     for (int fd = 0; fd < FILES; fd++)
@@ -92,175 +92,165 @@ static int take_kept(int keeper)
     return c != NULL ? (int)((c->cmsg_len - CMSG_LEN(0)) / sizeof(int)) : -1;
 }
 
-static void scene_run(struct hosts_place *place, int size, twill_rank_fn fn)
+struct scene {
+    struct hosts_place place;
+    void (*fn)(struct connected *c, int rank, int size, const struct hosts_place *place);
+};
+
+static void rank_of_scene(int rank, int size, twill_bootstrap *unused, void *user)
 {
-    twill_test_job_init(&place->job, "127.0.0.1", size);
-    place->job.odd = -1;
-    twill_test_run_processes(size, fn, place);
+    struct scene *scene = user;
+    struct connected c;
+    if (!connect_all(&c, &scene->place, rank))
+        return;
+    scene->fn(&c, rank, size, &scene->place);
+    test_detector_close(&c.w);
+}
+
+/* Run ranks, as processes, that are connected as the place says. */
+static void scene_run(struct hosts_place place, int size,
+                      void (*fn)(struct connected *, int, int, const struct hosts_place *))
+{
+    struct scene scene = {.place = place, .fn = fn};
+    twill_test_job_init(&scene.place.job, "127.0.0.1", size);
+    scene.place.job.odd = -1;
+    twill_test_run_processes(size, rank_of_scene, &scene);
 }
 
 /* Two hosts of two ranks. No rank has connected to another before the second host vanishes; then
  * only rank 1 checks, which has no connection between hosts itself. */
-static void rank_of_two(int rank, int size, twill_bootstrap *unused, void *user)
+static void rank_of_two(struct connected *c, int rank, int size, const struct hosts_place *place)
 {
-    struct connected c;
     char text[160];
-    if (!connect_all(&c, user, rank))
-        return;
-    TWILL_CHECK(twill_detector_describe(c.test_detector.detector, text, sizeof(text)) == 0);
-    TWILL_CHECK(rank_barrier(&c.test_detector));
-    TWILL_CHECK(rank < 2 || sockets_vanish(&c) >= 1);
-    TWILL_CHECK(rank_barrier(&c.test_detector));
-    TWILL_CHECK(rank != 1 || dies(&c.test_detector, 3));
-    TWILL_CHECK(rank != 1 || twill_detector_lost_host(c.test_detector.detector, 3) != NULL);
-    TWILL_CHECK(rank != 1 || twill_detector_is_dead(c.test_detector.detector,
-                                                    2)); /* at once: its host is known */
-    TWILL_CHECK(rank != 1 || !twill_detector_is_dead(c.test_detector.detector, 0));
-    TWILL_CHECK(rank_barrier(&c.test_detector));
-    test_detector_close(&c.test_detector);
+    TWILL_CHECK(twill_detector_describe(c->w.detector, text, sizeof(text)) == 0);
+    TWILL_CHECK(rank_barrier(&c->w));
+    TWILL_CHECK(rank < 2 || sockets_vanish(c) >= 1);
+    TWILL_CHECK(rank_barrier(&c->w));
+    TWILL_CHECK(rank != 1 || dies(&c->w, 3));
+    TWILL_CHECK(rank != 1 || twill_detector_lost_host(c->w.detector, 3) != NULL);
+    TWILL_CHECK(rank != 1 ||
+                twill_detector_is_dead(c->w.detector, 2)); /* at once: its host is known */
+    TWILL_CHECK(rank != 1 || !twill_detector_is_dead(c->w.detector, 0));
+    TWILL_CHECK(rank_barrier(&c->w));
 }
 
 TWILL_TEST(vanishes)
 {
-    struct hosts_place place = {.host = {0, 0, 1, 1}, .most = 8};
-    scene_run(&place, 4, rank_of_two);
+    scene_run((struct hosts_place){.host = {0, 0, 1, 1}, .most = 8}, 4, rank_of_two);
 }
 
 /* As above, but the lowest rank of a host has closed its connections before: they stay open. */
-static void rank_outlived(int rank, int size, twill_bootstrap *unused, void *user)
+static void rank_outlived(struct connected *c, int rank, int size, const struct hosts_place *place)
 {
-    const struct hosts_place *place = user;
-    struct connected c;
-    if (!connect_all(&c, user, rank))
-        return;
-    struct twill_hosts *hosts = &c.test_detector.detector->hosts;
-    TWILL_CHECK(rank_barrier(&c.test_detector));
+    struct twill_hosts *hosts = &c->w.detector->hosts;
+    TWILL_CHECK(rank_barrier(&c->w));
     if (rank == place->ends) /* its listener stays, unresponsive: else this machine would refuse */
         twill_hosts_close(hosts);
-    TWILL_CHECK(rank_barrier(&c.test_detector));
+    TWILL_CHECK(rank_barrier(&c->w));
     for (uint64_t until = twill_now() + TWILL_TEST_SECOND; rank == 1 && twill_now() < until;
          usleep(1000))
-        TWILL_CHECK(!twill_detector_is_dead(c.test_detector.detector, 3));
+        TWILL_CHECK(!twill_detector_is_dead(c->w.detector, 3));
     TWILL_CHECK(rank != 1 || hosts->state[1] == HOST_MONITORED);
     TWILL_CHECK(rank != 3 || take_kept(hosts->keeper) == 1);
-    TWILL_CHECK(rank < 2 || sockets_vanish(&c) >= 1);
-    TWILL_CHECK(rank_barrier(&c.test_detector));
-    TWILL_CHECK(rank != 1 || dies(&c.test_detector, 3));
-    TWILL_CHECK(rank != 1 || twill_detector_lost_host(c.test_detector.detector, 3) != NULL);
-    TWILL_CHECK(rank_barrier(&c.test_detector));
-    test_detector_close(&c.test_detector);
+    TWILL_CHECK(rank < 2 || sockets_vanish(c) >= 1);
+    TWILL_CHECK(rank_barrier(&c->w));
+    TWILL_CHECK(rank != 1 || dies(&c->w, 3));
+    TWILL_CHECK(rank != 1 || twill_detector_lost_host(c->w.detector, 3) != NULL);
+    TWILL_CHECK(rank_barrier(&c->w));
 }
 
 TWILL_TEST(outlives)
 {
     for (int ends = 0; ends <= 2; ends += 2) {
-        struct hosts_place place = {.host = {0, 0, 1, 1}, .most = 8, .ends = ends};
-        scene_run(&place, 4, rank_outlived);
+        scene_run((struct hosts_place){.host = {0, 0, 1, 1}, .most = 8, .ends = ends}, 4,
+                  rank_outlived);
     }
 }
 
 /* Nine hosts, each with connections to those 1, 2 and 4 away: hosts 3 and 6 have none to host 0. */
-static void rank_of_many(int rank, int size, twill_bootstrap *unused, void *user)
+static void rank_of_many(struct connected *c, int rank, int size, const struct hosts_place *place)
 {
-    struct connected c;
     struct twill_notice notice;
-    if (!connect_all(&c, user, rank))
-        return;
     uint64_t deadline = twill_now() + TWILL_TEST_PATIENCE;
-    TWILL_CHECK(c.test_detector.detector->hosts.fd[(rank + 3) % size] < 0);
-    TWILL_CHECK(c.test_detector.detector->hosts.fd[(rank + 4) % size] >= 0);
-    TWILL_CHECK(rank_barrier(&c.test_detector));
-    TWILL_CHECK(rank != 0 || sockets_vanish(&c) >= 7); /* listener and connections */
-    TWILL_CHECK(rank_barrier(&c.test_detector));
-    while (rank != 0 && !twill_detector_is_dead(c.test_detector.detector, 0) &&
-           twill_now() < deadline) {
-        TWILL_CHECK(!twill_detector_poll(c.test_detector.detector,
-                                         &notice)); /* handled by the detector itself */
+    TWILL_CHECK(c->w.detector->hosts.fd[(rank + 3) % size] < 0);
+    TWILL_CHECK(c->w.detector->hosts.fd[(rank + 4) % size] >= 0);
+    TWILL_CHECK(rank_barrier(&c->w));
+    TWILL_CHECK(rank != 0 || sockets_vanish(c) >= 7); /* listener and connections */
+    TWILL_CHECK(rank_barrier(&c->w));
+    while (rank != 0 && !twill_detector_is_dead(c->w.detector, 0) && twill_now() < deadline) {
+        TWILL_CHECK(
+            !twill_detector_poll(c->w.detector, &notice)); /* handled by the detector itself */
         usleep(1000);
     }
     TWILL_CHECK(twill_now() < deadline);
     for (uint32_t r = 1; rank != 0 && r < (uint32_t)size; r++)
-        TWILL_CHECK(!twill_detector_is_dead(c.test_detector.detector, r));
-    TWILL_CHECK(rank_barrier(&c.test_detector));
-    test_detector_close(&c.test_detector);
+        TWILL_CHECK(!twill_detector_is_dead(c->w.detector, r));
+    TWILL_CHECK(rank_barrier(&c->w));
 }
 
 TWILL_TEST(passes_it_on)
 {
-    struct hosts_place place = {.host = {0, 1, 2, 3, 4, 5, 6, 7, 8}, .most = 2};
-    scene_run(&place, 9, rank_of_many);
+    scene_run((struct hosts_place){.host = {0, 1, 2, 3, 4, 5, 6, 7, 8}, .most = 2}, 9,
+              rank_of_many);
 }
 
 /* A connection that is cut makes a suspect, which answers; one that is closed does not. */
-static void rank_answers(int rank, int size, twill_bootstrap *unused, void *user)
+static void rank_answers(struct connected *c, int rank, int size, const struct hosts_place *place)
 {
-    struct connected c;
     struct linger now = {.l_onoff = 1, .l_linger = 0};
-    if (!connect_all(&c, user, rank))
-        return;
-    struct twill_hosts *hosts = &c.test_detector.detector->hosts;
-    TWILL_CHECK(rank_barrier(&c.test_detector));
+    struct twill_hosts *hosts = &c->w.detector->hosts;
+    TWILL_CHECK(rank_barrier(&c->w));
     for (uint32_t h = 1; rank == 0 && h < 3; h++) {
         if (h == 1)
             TWILL_CHECK(setsockopt(hosts->fd[h], SOL_SOCKET, SO_LINGER, &now, sizeof(now)) == 0);
         close(hosts->fd[h]);
         hosts->fd[h] = -1;
     }
-    TWILL_CHECK(rank_barrier(&c.test_detector));
+    TWILL_CHECK(rank_barrier(&c->w));
     for (uint64_t until = twill_now() + 4 * TWILL_TEST_SECOND; rank != 0 && twill_now() < until;
          usleep(1000))
-        TWILL_CHECK(!twill_detector_is_dead(c.test_detector.detector, 0));
+        TWILL_CHECK(!twill_detector_is_dead(c->w.detector, 0));
     TWILL_CHECK(rank == 0 || hosts->state[0] == HOST_CLOSED);
-    TWILL_CHECK(rank_barrier(&c.test_detector));
+    TWILL_CHECK(rank_barrier(&c->w));
     if (rank == 0) {
-        twill_detector_close(c.test_detector.detector);
-        c.test_detector.detector = NULL;
+        detector_dies(&c->w);
     }
-    TWILL_CHECK(rank == 0 || dies(&c.test_detector, 0));
-    TWILL_CHECK(rank == 0 ||
-                twill_detector_lost_host(c.test_detector.detector, 0) == NULL); /* not its host */
-    TWILL_CHECK(rank_barrier(&c.test_detector));
-    test_detector_close(&c.test_detector);
+    TWILL_CHECK(rank == 0 || dies(&c->w, 0));
+    TWILL_CHECK(rank == 0 || twill_detector_lost_host(c->w.detector, 0) == NULL); /* not its host */
+    TWILL_CHECK(rank_barrier(&c->w));
 }
 
 TWILL_TEST(answers)
 {
-    struct hosts_place place = {.host = {0, 1, 2}, .most = 8};
-    scene_run(&place, 3, rank_answers);
+    scene_run((struct hosts_place){.host = {0, 1, 2}, .most = 8}, 3, rank_answers);
 }
 
 /* If a connection between hosts fails, the job starts without it. */
-static void rank_does_without(int rank, int size, twill_bootstrap *unused, void *user)
+static void rank_does_without(struct connected *c, int rank, int size,
+                              const struct hosts_place *place)
 {
-    const struct hosts_place *place = user;
-    struct connected c;
     char text[160];
-    if (!connect_all(&c, user, rank))
-        return;
-    TWILL_CHECK(rank_barrier(&c.test_detector));
-    size_t missing = twill_detector_describe(c.test_detector.detector, text, sizeof(text));
+    TWILL_CHECK(rank_barrier(&c->w));
+    size_t missing = twill_detector_describe(c->w.detector, text, sizeof(text));
     TWILL_CHECK(missing == (rank == 1 || (rank == 0 && place->zero == CANNOT_CALL)));
-    TWILL_CHECK(rank_barrier(&c.test_detector));
-    test_detector_close(&c.test_detector);
+    TWILL_CHECK(rank_barrier(&c->w));
 }
 
 TWILL_TEST(does_without)
 {
     struct hosts_place cannot = {.host = {0, 1, 2}, .most = 8, .zero = CANNOT_CALL};
     struct hosts_place astray = {.host = {0, 1, 2}, .most = 8, .zero = IS_LED_ASTRAY};
-    scene_run(&cannot, 3, rank_does_without);
-    scene_run(&astray, 3, rank_does_without);
+    scene_run(cannot, 3, rank_does_without);
+    scene_run(astray, 3, rank_does_without);
 }
 
 /* An attempt to connect that started long ago and failed does not make a suspect a lost host. */
-static void rank_tries_afresh(int rank, int size, twill_bootstrap *unused, void *user)
+static void rank_tries_afresh(struct connected *c, int rank, int size,
+                              const struct hosts_place *place)
 {
-    struct connected c;
     int ends[2];
-    if (!connect_all(&c, user, rank))
-        return;
-    struct twill_detector *detector = c.test_detector.detector;
-    TWILL_CHECK(rank_barrier(&c.test_detector));
+    struct twill_detector *detector = c->w.detector;
+    TWILL_CHECK(rank_barrier(&c->w));
     if (rank == 0) {
         TWILL_CHECK(pipe(ends) == 0);
         detector->link[1].fd = ends[0]; /* never reports an event */
@@ -273,14 +263,12 @@ static void rank_tries_afresh(int rank, int size, twill_bootstrap *unused, void 
         TWILL_CHECK(detector->hosts.state[1] == HOST_CLOSED);
         close(ends[1]);
     }
-    TWILL_CHECK(rank_barrier(&c.test_detector));
-    test_detector_close(&c.test_detector);
+    TWILL_CHECK(rank_barrier(&c->w));
 }
 
 TWILL_TEST(tries_afresh)
 {
-    struct hosts_place place = {.host = {0, 1}, .most = 8};
-    scene_run(&place, 2, rank_tries_afresh);
+    scene_run((struct hosts_place){.host = {0, 1}, .most = 8}, 2, rank_tries_afresh);
 }
 
 /* --- connections that are cut ----------------------------------------------------------------- */
@@ -319,51 +307,42 @@ static bool begin_frame(int fd, struct twill_session *session, uint32_t comm, si
 
 /* Rank 1 connects, leaves the library for long and then continues; and stops in the middle of many
  * notifications. None of that blocks the notifications of others. */
-static void rank_among_halves(int rank, int size, twill_bootstrap *unused, void *user)
+DETECTOR_TEST(halves, twill_test_run_processes, 3, -1)
 {
-    struct twill_test_job there = *(const struct twill_test_job *)user;
+    struct twill_test_job there = *job;
     struct twill_session session;
-    struct test_detector w;
     struct twill_notice notice;
     int32_t ports[3], mine = 0;
     int slow = -1;
-    if (!test_detector_open(&w, user, rank))
-        return;
     mine = rank == 0 ? newest_listener() : 0;
-    TWILL_CHECK_OK(&w.error, twill_oob_allgather(w.oob, &mine, ports, sizeof(mine), &w.error));
+    TWILL_CHECK_OK(&w->error, twill_oob_allgather(w->oob, &mine, ports, sizeof(mine), &w->error));
     snprintf(there.port, sizeof(there.port), "%d", ports[0]);
     if (rank == 1)
         TWILL_CHECK((slow = twill_test_dial(&there)) >= 0);
     for (uint64_t i = 0; rank == 1 && i < HALVES; i++) {
         int fd = twill_test_dial(&there);
-        TWILL_CHECK(fd >= 0 && call(fd, w.oob, i + 1, &session) &&
+        TWILL_CHECK(fd >= 0 && call(fd, w->oob, i + 1, &session) &&
                     begin_frame(fd, &session, 1, 100));
         close(fd);
     }
-    TWILL_CHECK(rank_barrier(&w));
+    TWILL_CHECK(rank_barrier(w));
     for (uint64_t until = twill_now() + 3 * TWILL_TEST_SECOND; rank == 0 && twill_now() < until;
          usleep(10000))
-        TWILL_CHECK(!twill_detector_poll(w.detector, &notice));
-    TWILL_CHECK(rank_barrier(&w));
+        TWILL_CHECK(!twill_detector_poll(w->detector, &notice));
+    TWILL_CHECK(rank_barrier(w));
     if (rank == 1)
-        TWILL_CHECK(call(slow, w.oob, HALVES + 1, &session) &&
+        TWILL_CHECK(call(slow, w->oob, HALVES + 1, &session) &&
                     begin_frame(slow, &session, 2, sizeof(struct twill_notice_frame)));
     if (rank == 0)
-        TWILL_CHECK(receives(&w, &notice) && notice.from == 1 && notice.comm == 2);
-    TWILL_CHECK(rank_barrier(&w));
+        TWILL_CHECK(receives(w, &notice) && notice.from == 1 && notice.comm == 2);
+    TWILL_CHECK(rank_barrier(w));
     if (rank == 2)
-        notify(&w, 2, 5);
+        notify(w, 2, 5);
     if (rank == 0)
-        TWILL_CHECK(receives(&w, &notice) && notice.from == 2 && notice.comm == 5);
-    TWILL_CHECK(rank_barrier(&w));
+        TWILL_CHECK(receives(w, &notice) && notice.from == 2 && notice.comm == 5);
+    TWILL_CHECK(rank_barrier(w));
     if (rank == 1)
         close(slow);
-    test_detector_close(&w);
-}
-
-TWILL_TEST(halves)
-{
-    test_detector_run(twill_test_run_processes, 3, -1, rank_among_halves);
 }
 
 /* Reset the connections that were accepted at this port, as a device on the way may. How many. */
@@ -395,33 +374,25 @@ static bool lasts(struct test_detector *w, uint32_t peer)
 }
 
 /* Rank 0's connection is cut again and again. It counts as alive until it ends. */
-static void rank_cut_off(int rank, int size, twill_bootstrap *unused, void *user)
+DETECTOR_TEST(cut_off_twice, twill_test_run_processes, 2, -1)
 {
-    struct test_detector w;
     struct twill_notice notice;
-    if (!test_detector_open(&w, user, rank))
-        return;
     int port = rank == 0 ? newest_listener() : 0;
     for (int turn = 0; turn < 3; turn++) {
-        TWILL_CHECK(rank == 0 || lasts(&w, 0));
-        TWILL_CHECK(rank_barrier(&w));
+        TWILL_CHECK(rank == 0 || lasts(w, 0));
+        TWILL_CHECK(rank_barrier(w));
         uint64_t deadline = twill_now() + TWILL_TEST_PATIENCE;
         while (rank == 0 && turn < 2 && cut_off(port) == 0 && twill_now() < deadline)
-            TWILL_CHECK(!twill_detector_poll(w.detector, &notice));
-        TWILL_CHECK(twill_now() < deadline && rank_barrier(&w));
-        TWILL_CHECK(rank != 0 || !twill_detector_poll(w.detector, &notice)); /* drops the cut one */
+            TWILL_CHECK(!twill_detector_poll(w->detector, &notice));
+        TWILL_CHECK(twill_now() < deadline && rank_barrier(w));
+        TWILL_CHECK(rank != 0 ||
+                    !twill_detector_poll(w->detector, &notice)); /* drops the cut one */
     }
     if (rank == 0) {
-        twill_detector_close(w.detector);
-        w.detector = NULL;
+        detector_dies(w);
     }
-    TWILL_CHECK(rank == 0 || dies(&w, 0));
-    test_detector_end(&w);
-}
-
-TWILL_TEST(cut_off_twice)
-{
-    test_detector_run(twill_test_run_processes, 2, -1, rank_cut_off);
+    TWILL_CHECK(rank == 0 || dies(w, 0));
+    TWILL_CHECK(rank_barrier(w));
 }
 
 /* --- connections that are closed again at once ----------------------------------------------- */
@@ -450,42 +421,32 @@ static void close_again(struct test_detector *w, const struct twill_test_job *th
 
 /* Rank 1 is always elsewhere while its connection to rank 0 is closed: by rank 0, as where many
  * others wait, which proves nothing; then by a process that has got one of its ports. */
-static void rank_closes_again(int rank, int size, twill_bootstrap *unused, void *user)
+DETECTOR_TEST(closes_again, twill_test_run_processes, 2, -1)
 {
-    struct twill_test_job there = *(const struct twill_test_job *)user;
+    struct twill_test_job there = *job;
     struct sockaddr_storage address;
-    struct test_detector w;
     socklen_t length;
     bool dead = false;
     int taken = -1;
-    if (!test_detector_open(&w, user, rank))
-        return;
-    uint16_t port = (uint16_t)w.detector->place[0].port;
+    uint16_t port = (uint16_t)w->detector->place[0].port;
     snprintf(there.port, sizeof(there.port), "%u", (unsigned)port);
     for (int turn = 0; turn < CLOSED_TURNS; turn++)
-        close_again(&w, &there, rank, w.detector->listener, &dead);
-    TWILL_CHECK(!dead && !w.detector->link[0].suspected);
-    TWILL_CHECK(rank_barrier(&w));
+        close_again(w, &there, rank, w->detector->listener, &dead);
+    TWILL_CHECK(!dead && !w->detector->link[0].suspected);
+    TWILL_CHECK(rank_barrier(w));
     if (rank == 0) {
-        twill_detector_close(w.detector);
-        w.detector = NULL;
+        detector_dies(w);
         TWILL_CHECK(twill_endpoint_address("127.0.0.1", port, &address, &length));
         taken = twill_socket_listen((struct sockaddr *)&address, length, 16);
         TWILL_CHECK(taken >= 0);
     }
-    TWILL_CHECK(rank_barrier(&w));
+    TWILL_CHECK(rank_barrier(w));
     for (int turn = 0; turn < CLOSED_TURNS; turn++)
-        close_again(&w, &there, rank, taken, &dead);
+        close_again(w, &there, rank, taken, &dead);
     TWILL_CHECK(dead == (rank == 1));
-    TWILL_CHECK(rank_barrier(&w));
+    TWILL_CHECK(rank_barrier(w));
     if (taken >= 0)
         close(taken);
-    test_detector_close(&w);
-}
-
-TWILL_TEST(closes_again)
-{
-    test_detector_run(twill_test_run_processes, 2, -1, rank_closes_again);
 }
 
 /* --- a rank that calls many others ----------------------------------------------------------- */
@@ -493,32 +454,24 @@ TWILL_TEST(closes_again)
 #define WATCH_CUT_OTHERS 100 /* calls to others: above the window of struct twill_taken */
 
 /* Rank 0 calls rank 1, then another many times, then rank 1 again, which only now polls. */
-static void rank_calls_others(int rank, int size, twill_bootstrap *unused, void *user)
+DETECTOR_TEST(calls_others, twill_test_run_processes, 3, -1)
 {
-    struct test_detector w;
     struct twill_notice notice = {.comm = 1, .status = TWILL_ERR_MISMATCH};
     uint32_t received = 0, one = 1, two = 2;
-    if (!test_detector_open(&w, user, rank))
-        return;
     if (rank == 0) {
-        twill_detector_notify(w.detector, &notice, &one, 1, TWILL_TEST_PATIENCE);
+        twill_detector_notify(w->detector, &notice, &one, 1, TWILL_TEST_PATIENCE);
         for (int i = 0; i < WATCH_CUT_OTHERS; i++)
-            twill_detector_notify(w.detector, &notice, &two, 1, TWILL_TEST_PATIENCE);
+            twill_detector_notify(w->detector, &notice, &two, 1, TWILL_TEST_PATIENCE);
         notice.comm = 2;
-        twill_detector_notify(w.detector, &notice, &one, 1, TWILL_TEST_PATIENCE);
+        twill_detector_notify(w->detector, &notice, &one, 1, TWILL_TEST_PATIENCE);
     }
-    TWILL_CHECK(rank_barrier(&w));
+    TWILL_CHECK(rank_barrier(w));
     for (int i = 0; rank == 1 && i < 2; i++) {
-        TWILL_CHECK(receives(&w, &notice));
+        TWILL_CHECK(receives(w, &notice));
         received |= notice.comm;
     }
     TWILL_CHECK(rank != 1 || received == 3);
-    test_detector_end(&w);
-}
-
-TWILL_TEST(calls_others)
-{
-    test_detector_run(twill_test_run_processes, 3, -1, rank_calls_others);
+    TWILL_CHECK(rank_barrier(w));
 }
 
 /* --- a host that vanishes -------------------------------------------------------------------- */
@@ -535,30 +488,22 @@ static int port_vanish(int port)
 }
 
 /* Rank 1 sends all the time, as a rank that waits does: then there is no keep-alive. */
-static void rank_vanishes(int rank, int size, twill_bootstrap *unused, void *user)
+DETECTOR_TEST(single_rank_vanishes, twill_test_run_processes, 2, -1)
 {
-    struct test_detector w;
     struct twill_notice notice = {.from = 1, .status = TWILL_OK};
-    if (!test_detector_open(&w, user, rank))
-        return;
     int port = rank == 0 ? newest_listener() : 0;
     uint64_t deadline = twill_now() + TWILL_TEST_PATIENCE;
-    TWILL_CHECK(rank == 0 || lasts(&w, 0)); /* it is steady */
+    TWILL_CHECK(rank == 0 || lasts(w, 0)); /* it is steady */
     if (rank == 1)
-        twill_detector_send(w.detector, 0, &notice);
+        twill_detector_send(w->detector, 0, &notice);
     if (rank == 0)
-        TWILL_CHECK(receives(&w, &notice));
+        TWILL_CHECK(receives(w, &notice));
     TWILL_CHECK(rank == 1 || port_vanish(port) >= 2); /* listener and connection */
-    TWILL_CHECK(rank_barrier(&w));
-    while (rank == 1 && !twill_detector_is_dead(w.detector, 0) && twill_now() < deadline) {
-        twill_detector_send(w.detector, 0, &notice);
+    TWILL_CHECK(rank_barrier(w));
+    while (rank == 1 && !twill_detector_is_dead(w->detector, 0) && twill_now() < deadline) {
+        twill_detector_send(w->detector, 0, &notice);
         usleep(100000);
     }
     TWILL_CHECK(twill_now() < deadline);
-    test_detector_end(&w);
-}
-
-TWILL_TEST(single_rank_vanishes)
-{
-    test_detector_run(twill_test_run_processes, 2, -1, rank_vanishes);
+    TWILL_CHECK(rank_barrier(w));
 }
