@@ -2,6 +2,7 @@
 /* A job on several hosts: sends each host's agent its ranks, starts them when all hosts are ready,
  * decides when the job ends, and gives up hosts that do not answer in time. */
 #include "fabric/launcher/front.h"
+#include "fabric/bootstrap/frames.h"
 #include "lib/base/times.h"
 
 #include <errno.h>
@@ -392,16 +393,13 @@ static void forward_stdin(struct twill_front *front, struct twill_front_host *ro
     (void)twill_pipe_put(&root->pipe, TWILL_FRAME_INPUT, 0, 0, data, n > 0 ? (size_t)n : 0);
 }
 
-/* Return the milliseconds until the next deadline, or -1. */
-static int time_left(const struct twill_front *front)
+/* Return when there is something to do although no event has come; UINT64_MAX: never. */
+static uint64_t next_deadline(const struct twill_front *front)
 {
-    uint64_t now = twill_now();
     uint64_t until = twill_min(silence_deadline(front), twill_sayings_deadline(&front->sayings));
-    if (front->stop_request.until_ns > now) /* output without a reader is dropped then */
+    if (front->stop_request.until_ns > twill_now()) /* output without a reader is dropped then */
         until = twill_min(until, front->stop_request.until_ns);
-    if (until == UINT64_MAX)
-        return -1;
-    return until > now ? (int)((until - now) / 1000000) + 1 : 0;
+    return until;
 }
 
 /* Fill polls for agents that are open: poll() takes at most RLIMIT_NOFILE entries. */
@@ -432,8 +430,8 @@ static bool front_turn(struct twill_front *front)
     polls[0] = (struct pollfd){.fd = front->signals, .events = POLLIN};
     polls[1] = (struct pollfd){.fd = reading ? STDIN_FILENO : -1, .events = POLLIN};
     twill_output_polls(polls + 2);
-    if (poll(polls, fill_host_polls(front, FRONT_POLLS), time_left(front)) < 0)
-        return errno == EINTR;
+    if (twill_wire_poll(polls, fill_host_polls(front, FRONT_POLLS), next_deadline(front)) < 0)
+        return false;
     for (int i = 0; i < front->options->sites; i++) {
         struct twill_front_host *host = &front->host[i];
         if (!host->polls)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The host agent, twillrun --server: the ranks of one host, for a twillrun on another. It gets
  * frames on standard input, and ends its ranks and itself when that ends. */
+#include "fabric/bootstrap/frames.h"
 #include "fabric/host/local_address.h"
 #include "fabric/launcher/launcher.h"
 #include "lib/base/times.h"
@@ -19,14 +20,11 @@
 /* Read and write once. False: the other side has ended, or the deadline has passed. */
 static bool exchange_pipe(struct twill_pipe *link, uint64_t deadline)
 {
-    uint64_t now = twill_now();
     struct pollfd polls[2] = {
         {.fd = link->in, .events = POLLIN},
         {.fd = twill_pipe_waiting(link) > 0 ? link->out : -1, .events = POLLOUT},
     };
-    if (now >= deadline ||
-        (poll(polls, 2, (int)twill_min((deadline - now) / 1000000 + 1, 1000000)) < 0 &&
-         errno != EINTR))
+    if (twill_now() >= deadline || twill_wire_poll(polls, 2, deadline) < 0)
         return false;
     if (polls[1].revents != 0 && !twill_pipe_flush(link))
         return false;

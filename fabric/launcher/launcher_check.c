@@ -17,16 +17,12 @@ struct check_words {
     size_t count, most;
 };
 
-static void add_check_word(struct check_words *words, const char *word)
+/* Add a word, and one that belongs to it, or NULL. */
+static void add_check_words(struct check_words *words, const char *word, const char *value)
 {
-    if (words->count + 1 < words->most)
-        words->word[words->count++] = word;
-}
-
-static void add_check_option(struct check_words *words, const char *name, const char *value)
-{
-    add_check_word(words, name);
-    add_check_word(words, value);
+    for (const char *one = word; one && words->count + 1 < words->most;
+         one = one == word ? value : NULL)
+        words->word[words->count++] = one;
 }
 
 /* Write the path of twill-check beside a twillrun, in one of the two folders. */
@@ -43,20 +39,20 @@ static bool path_beside(char path[PATH_MAX], const char *launcher, const char *f
  * by name: its value appears on no command line. */
 static void add_common(struct check_words *words, const struct twill_options *options)
 {
-    add_check_option(words, "--agent", options->agent);
+    add_check_words(words, "--agent", options->agent);
     if (options->remote)
-        add_check_option(words, "--remote", options->remote);
+        add_check_words(words, "--remote", options->remote);
     if (options->bind != TWILL_BIND_AUTO)
-        add_check_option(words, "--bind", twill_bind_names[options->bind]);
+        add_check_words(words, "--bind", twill_bind_names[options->bind]);
     if (options->oversubscribe)
-        add_check_word(words, "--oversubscribe");
+        add_check_words(words, "--oversubscribe", NULL);
     for (int i = 0; i < options->assigned; i++) {
         char *name = strdup(options->assignments[i]);
         if (!name)
             return;
         name[strcspn(name, "=")] = '\0';
         if (setenv(name, options->assignments[i] + strlen(name) + 1, 1) == 0)
-            add_check_option(words, "-x", name);
+            add_check_words(words, "-x", name);
     }
 }
 
@@ -65,7 +61,7 @@ static void add_check_site(struct check_words *words, const char *name, int rank
 {
     char *site;
     if (asprintf(&site, "%d:%s", ranks, name) >= 0)
-        add_check_option(words, "--site", site);
+        add_check_words(words, "--site", site);
 }
 
 int twill_check_run(const struct twill_options *options)
@@ -95,20 +91,20 @@ int twill_check_run(const struct twill_options *options)
     twill_print(timeout, sizeof(timeout), "%g", (double)options->timeout_ns / 1e9);
     snprintf(json, sizeof(json), "--json%s%s", options->json_file ? "=" : "",
              options->json_file ? options->json_file : "");
-    add_check_word(&words, local);
-    add_check_option(&words, "--launcher", self);
-    add_check_option(&words, "--worker", worker);
-    add_check_option(&words, "--timeout", timeout);
+    add_check_words(&words, local, NULL);
+    add_check_words(&words, "--launcher", self);
+    add_check_words(&words, "--worker", worker);
+    add_check_words(&words, "--timeout", timeout);
     if (options->json)
-        add_check_word(&words, json);
+        add_check_words(&words, json, NULL);
     if (options->command[0])
-        add_check_option(&words, "--program", options->command[0]);
+        add_check_words(&words, "--program", options->command[0]);
     for (int i = 0; i < options->sites; i++)
         if (options->site[i].ranks > 0)
             add_check_site(&words, options->site[i].name, options->site[i].ranks);
     if (options->sites == 0)
         add_check_site(&words, "localhost", options->ranks);
-    add_check_word(&words, "--");
+    add_check_words(&words, "--", NULL);
     add_common(&words, options);
     execv(words.word[0], (char *const *)words.word);
     twill_complain("--check: %s: %s", words.word[0], strerror(errno));

@@ -89,9 +89,7 @@ static void look_up_hosts(struct twill_options *options)
     if (pid < 0)
         twill_complain("names of hosts cannot be looked up: %s", strerror(errno));
     for (int i = 0; i < options->sites && pid > 0; i++) {
-        uint64_t now = twill_now();
-        int left = now < until ? (int)((until - now) / 1000000) + 1 : 0;
-        if (poll(&answers, 1, left) <= 0 || read(answers.fd, &here, 1) != 1) {
+        if (twill_wire_poll(&answers, 1, until) <= 0 || read(answers.fd, &here, 1) != 1) {
             twill_complain("host %s: its name was not looked up within %g s: taken for another "
                            "host than this",
                            options->site[i].name, (double)options->timeout_ns / 1e9);

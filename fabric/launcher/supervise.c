@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Supervise the ranks: their ends, signals for them, their output, and the end of the job. */
+#include "fabric/bootstrap/frames.h"
 #include "fabric/launcher/launcher.h"
 #include "lib/base/times.h"
 
@@ -310,7 +311,6 @@ static void read_output(struct twill_launch *launch, const struct pollfd *polls,
 
 static bool launch_turn(struct twill_launch *launch, struct pollfd *polls)
 {
-    int timeout = -1;
     uint64_t now = twill_now();
     if (is_ending(launch) && now >= launch->next_ns)
         next_phase(launch);
@@ -319,8 +319,6 @@ static bool launch_turn(struct twill_launch *launch, struct pollfd *polls)
     twill_sayings_print(&launch->sayings, now);
     uint64_t until = is_ending(launch) ? launch->next_ns : twill_elastic_deadline(launch);
     until = twill_min(until, twill_sayings_deadline(&launch->sayings));
-    if (until != UINT64_MAX)
-        timeout = until > now ? (int)((until - now) / 1000000) + 1 : 0;
     polls[0] = (struct pollfd){.fd = launch->signals, .events = POLLIN};
     polls[1] = relay_poll(launch);
     polls[2] = (struct pollfd){.fd = launch->rank_socket[0], .events = POLLIN};
@@ -328,8 +326,8 @@ static bool launch_turn(struct twill_launch *launch, struct pollfd *polls)
     twill_output_polls(polls + OWN_POLLS);
     twill_host_agent_polls(launch, polls + OWN_POLLS + TWILL_OUTPUTS);
     nfds_t streams = fill_launch_polls(launch, polls + OTHER_POLLS);
-    if (poll(polls, OTHER_POLLS + streams, timeout) < 0)
-        return errno == EINTR;
+    if (twill_wire_poll(polls, OTHER_POLLS + streams, until) < 0)
+        return false;
     read_output(launch, polls + OTHER_POLLS, streams);
     twill_host_agent_turn(launch, polls + OWN_POLLS + TWILL_OUTPUTS);
     if (polls[3].revents != 0)

@@ -174,20 +174,26 @@ int twill_test_dial(const struct twill_test_job *job)
     return -1;
 }
 
+enum twill_wire_moved twill_test_hello_finish(int fd, struct twill_hello *hello,
+                                              struct twill_session *session)
+{
+    enum twill_wire_moved outcome;
+    do
+        outcome = twill_hello_move(hello, fd, session);
+    while (outcome == TWILL_WIRE_LATER &&
+           twill_wire_wait(fd, hello->events, twill_wire_deadline(TWILL_TEST_PATIENCE)) ==
+               TWILL_WIRE_DONE);
+    return outcome;
+}
+
 bool twill_test_hello(int fd, const struct twill_hello_identity *identity,
                       struct twill_session *session)
 {
     struct twill_secret secret;
     struct twill_hello hello;
-    enum twill_wire_moved outcome;
     TWILL_REQUIRE(twill_secret_parse(&secret, "key", TWILL_TEST_KEY, NULL) == TWILL_OK);
     TWILL_REQUIRE(twill_hello_call(&hello, &secret, identity));
-    do
-        outcome = twill_hello_move(&hello, fd, session);
-    while (outcome == TWILL_WIRE_LATER &&
-           twill_wire_wait(fd, hello.events, twill_wire_deadline(TWILL_TEST_PATIENCE)) ==
-               TWILL_WIRE_DONE);
-    return outcome == TWILL_WIRE_DONE;
+    return twill_test_hello_finish(fd, &hello, session) == TWILL_WIRE_DONE;
 }
 
 bool twill_test_outcome_is(int rank, twill_status status, const struct twill_error *error,

@@ -38,6 +38,17 @@ bool twill_test_gather(struct twill_oob *oob, size_t bytes, int round);
 void twill_test_rank_gathers(int rank, int size, twill_bootstrap *unused, void *user);
 /* Connect to the job's port; retries until it is open. Returns -1 on failure. */
 int twill_test_dial(const struct twill_test_job *job);
+/* Return what a rank claims when it joins. */
+static inline struct twill_hello_identity twill_test_joins(uint32_t rank, int size)
+{
+    return (struct twill_hello_identity){.role = TWILL_HELLO_JOIN,
+                                         .rank = rank,
+                                         .size = (uint32_t)size,
+                                         .argument = TWILL_TEST_PATIENCE / 1000000};
+}
+/* Run a handshake to its end. Returns LATER if that takes too long. */
+enum twill_wire_moved twill_test_hello_finish(int fd, struct twill_hello *hello,
+                                              struct twill_session *session);
 /* Run the handshake over a connection, with TWILL_TEST_KEY. */
 bool twill_test_hello(int fd, const struct twill_hello_identity *identity,
                       struct twill_session *session);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Start twillruns, write to them and read from them, always with a deadline. */
+#include "fabric/bootstrap/frames.h"
 #include "fabric/launcher/preflight/preflight_front.h"
 #include "lib/base/base.h"
 
@@ -158,17 +159,14 @@ void preflight_programs_wait(struct preflight_program *program, int n, uint64_t 
     struct pollfd *polls = calloc(2 * (size_t)n + 1, sizeof(*polls));
     for (;;) {
         int waiting = 0;
-        uint64_t now = twill_now();
         for (int i = 0; i < n && polls; i++) {
             waiting += owes(&program[i]);
             polls[2 * i] =
                 (struct pollfd){.fd = program[i].over ? -1 : program[i].out, .events = POLLIN};
             polls[2 * i + 1] = (struct pollfd){.fd = program[i].err, .events = POLLIN};
         }
-        if (waiting == 0 || now >= until_ns ||
-            (poll(polls, 2 * (nfds_t)n, (int)twill_min((until_ns - now) / 1000000 + 1, 60000)) <
-                 0 &&
-             errno != EINTR))
+        if (waiting == 0 || twill_now() >= until_ns ||
+            twill_wire_poll(polls, 2 * (size_t)n, until_ns) < 0)
             break;
         for (int i = 0; i < n; i++) {
             if (polls[2 * i].revents != 0)

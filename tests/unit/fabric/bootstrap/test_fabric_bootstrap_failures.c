@@ -62,10 +62,7 @@ static void rank_joins_and_goes(int rank, int size, twill_bootstrap *unused, voi
     struct twill_error error = {0};
     struct twill_oob *oob;
     if (rank == job->odd) {
-        const struct twill_hello_identity identity = {.role = TWILL_HELLO_JOIN,
-                                                      .rank = (uint32_t)rank,
-                                                      .size = (uint32_t)size,
-                                                      .argument = TWILL_TEST_PATIENCE / 1000000};
+        const struct twill_hello_identity identity = twill_test_joins((uint32_t)rank, size);
         struct twill_session session;
         int fd = twill_test_dial(job);
         TWILL_CHECK(fd >= 0 && twill_test_hello(fd, &identity, &session));

@@ -21,22 +21,14 @@
 /* What a rank with the key once sent: recorded from a handshake of its own. */
 static bool record(const struct twill_test_job *job, struct twill_noise *said)
 {
-    const struct twill_hello_identity identity = {.role = TWILL_HELLO_JOIN,
-                                                  .rank = 2,
-                                                  .size = HOSTILE_RANKS,
-                                                  .argument = TWILL_TEST_PATIENCE / 1000000};
+    const struct twill_hello_identity identity = twill_test_joins(2, HOSTILE_RANKS);
     struct twill_secret key;
     struct twill_hello hello;
     struct twill_session session;
-    enum twill_wire_moved outcome;
     int fd = twill_test_dial(job);
     TWILL_REQUIRE(fd >= 0 && twill_secret_parse(&key, "key", TWILL_TEST_KEY, NULL) == TWILL_OK &&
                   twill_hello_call(&hello, &key, &identity));
-    do
-        outcome = twill_hello_move(&hello, fd, &session);
-    while (outcome == TWILL_WIRE_LATER &&
-           twill_wire_wait(fd, hello.events, twill_wire_deadline(TWILL_TEST_PATIENCE)) ==
-               TWILL_WIRE_DONE);
+    enum twill_wire_moved outcome = twill_test_hello_finish(fd, &hello, &session);
     said->count = 0;
     twill_noise_add(said, &hello.said.call, sizeof(hello.said.call));
     twill_noise_add(said, hello.reply, sizeof(hello.reply));
@@ -145,8 +137,7 @@ static void send_lie(int fd, struct twill_session *session, struct liar *liar,
 static void rank_receives_lies(int rank, int size, twill_bootstrap *unused, void *user)
 {
     struct liar *liar = user;
-    const struct twill_hello_identity identity = {
-        .role = TWILL_HELLO_JOIN, .rank = 1, .size = 2, .argument = TWILL_TEST_PATIENCE / 1000000};
+    const struct twill_hello_identity identity = twill_test_joins(1, 2);
     struct twill_error error = {0};
     struct twill_oob *oob;
     char mine[100] = "", all[200];
@@ -190,12 +181,7 @@ static void rank_is_welcomed_by_liar(int rank, int size, twill_bootstrap *unused
     int fd = twill_socket_accept(listener);
     TWILL_CHECK(fd >= 0 && twill_secret_parse(&key, "key", TWILL_TEST_KEY, NULL) == TWILL_OK);
     TWILL_CHECK(twill_hello_expect(&hello, &key, TWILL_HELLO_JOIN, 0, 2));
-    enum twill_wire_moved outcome;
-    do
-        outcome = twill_hello_move(&hello, fd, &session);
-    while (outcome == TWILL_WIRE_LATER &&
-           twill_wire_wait(fd, hello.events, twill_wire_deadline(TWILL_TEST_PATIENCE)) ==
-               TWILL_WIRE_DONE);
+    enum twill_wire_moved outcome = twill_test_hello_finish(fd, &hello, &session);
     liar->late = outcome != TWILL_WIRE_DONE;
     if (!liar->late)
         send_lie(fd, &session, liar, TWILL_WIRE_WELCOME, &body, sizeof(body));

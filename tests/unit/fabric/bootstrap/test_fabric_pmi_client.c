@@ -72,20 +72,28 @@ static twill_status converse(struct twill_pmi *pmi, char *value, size_t bytes,
     return status;
 }
 
+/* Converse with a thread that plays the script. */
+static twill_status converse_with(struct script *script, struct twill_pmi *pmi, char *value,
+                                  size_t bytes, struct twill_error *error)
+{
+    pthread_t server;
+    int ends[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+    pmi->fd = ends[0];
+    script->fd = ends[1];
+    assert_int_equal(pthread_create(&server, NULL, play, script), 0);
+    twill_status status = converse(pmi, value, bytes, error);
+    close(ends[0]);
+    pthread_join(server, NULL);
+    return status;
+}
+
 static void run_script(const struct talk *talk, char *value, size_t bytes)
 {
     struct script script = talk->script;
     struct twill_error error = {0};
-    pthread_t server;
-    int ends[2];
-    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
-    script.fd = ends[1];
-    assert_int_equal(pthread_create(&server, NULL, play, &script), 0);
-    struct twill_pmi pmi = {
-        .fd = ends[0], .rank = "3", .deadline = twill_wire_deadline(talk->timeout_ns)};
-    twill_status status = converse(&pmi, value, bytes, &error);
-    close(ends[0]);
-    pthread_join(server, NULL);
+    struct twill_pmi pmi = {.rank = "3", .deadline = twill_wire_deadline(talk->timeout_ns)};
+    twill_status status = converse_with(&script, &pmi, value, bytes, &error);
     if (status != talk->status || (talk->says && !strstr(error.message, talk->says)))
         fail_msg("%s: status %d, \"%s\"", talk->name, status, error.message);
     if (strstr(error.message, "secret"))
@@ -190,8 +198,6 @@ TWILL_TEST(damage)
         struct script script = {.torn = i % 7 == 0};
         struct twill_error error = {0};
         char value[8] = "";
-        int ends[2];
-        pthread_t server;
         for (size_t k = 0; k < TWILL_ARRAY_LENGTH(good); k++) {
             snprintf(lines[k], sizeof(lines[k]), "%s", good[k]);
             script.answers[k] = lines[k];
@@ -200,14 +206,8 @@ TWILL_TEST(damage)
         char *line = lines[(unsigned)rand_r(&seed) % (TWILL_ARRAY_LENGTH(good) - 1)];
         for (unsigned n = (unsigned)rand_r(&seed) % 3 + 1; n > 0; n--)
             line[(unsigned)rand_r(&seed) % strlen(line)] = (char)(rand_r(&seed) % 255 + 1);
-        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
-        script.fd = ends[1];
-        assert_int_equal(pthread_create(&server, NULL, play, &script), 0);
-        struct twill_pmi pmi = {.fd = ends[0],
-                                .deadline = twill_wire_deadline(TWILL_TEST_SECOND / 50)};
-        twill_status status = converse(&pmi, value, sizeof(value), &error);
-        close(ends[0]);
-        pthread_join(server, NULL);
+        struct twill_pmi pmi = {.deadline = twill_wire_deadline(TWILL_TEST_SECOND / 50)};
+        twill_status status = converse_with(&script, &pmi, value, sizeof(value), &error);
         assert_true(strlen(value) < sizeof(value));
         for (const char *c = error.message; *c; c++)
             assert_true((unsigned char)*c >= ' ' && *c != 127);
@@ -229,6 +229,7 @@ struct manager {
     char value[1024]; /* of the only key */
     const char *mapping;
 };
+#define NEW_MANAGER .lock = PTHREAD_MUTEX_INITIALIZER, .all = PTHREAD_COND_INITIALIZER
 struct seat {
     struct manager *manager;
     int fd, rank;
@@ -381,10 +382,7 @@ TWILL_TEST(jobs)
                                            "(vector,(0,2,2))"};
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(mappings); i++)
         for (int size = 1; size <= 4; size += 3) {
-            struct manager m = {.lock = PTHREAD_MUTEX_INITIALIZER,
-                                .all = PTHREAD_COND_INITIALIZER,
-                                .size = size,
-                                .mapping = mappings[i]};
+            struct manager m = {NEW_MANAGER, .size = size, .mapping = mappings[i]};
             twill_test_run_ranks(size, rank_by_pmi, &m);
             /* If all ranks are on one host, rank 0 may only listen there. */
             assert_int_equal(strstr(m.value, ",127.0.0.1") != NULL, i < 2);
@@ -393,10 +391,7 @@ TWILL_TEST(jobs)
 
 TWILL_TEST(dialled)
 {
-    struct manager m = {.lock = PTHREAD_MUTEX_INITIALIZER,
-                        .all = PTHREAD_COND_INITIALIZER,
-                        .size = 4,
-                        .mapping = "(vector,(0,1,4))"};
+    struct manager m = {NEW_MANAGER, .size = 4, .mapping = "(vector,(0,1,4))"};
     pthread_t thread;
     char port[8];
     m.listener = twill_test_listen("127.0.0.1", port);

@@ -112,23 +112,13 @@ struct rendezvous_intruder {
     bool silent;         /* sends nothing and stays open */
 };
 
-#define KNOWS_KEY(r, n, t, reason)                                                                 \
-    {                                                                                              \
-        .identity = {.role = TWILL_HELLO_JOIN,                                                     \
-                     .rank = (r),                                                                  \
-                     .size = (n),                                                                  \
-                     .to = (t),                                                                    \
-                     .argument = TWILL_TEST_PATIENCE / 1000000},                                   \
-        .fault = TWILL_FAULT_REFUSED, .refusal = (reason)                                          \
-    }
-#define KNOWS_NOT(field, why)                                                                      \
-    {                                                                                              \
-        .identity = {.role = TWILL_HELLO_JOIN,                                                     \
-                     .rank = 1,                                                                    \
-                     .size = 4,                                                                    \
-                     .argument = TWILL_TEST_PATIENCE / 1000000},                                   \
-        .field = true, .fault = (why)                                                              \
-    }
+#define JOINS(r, n, t)                                                                             \
+    .identity = {.role = TWILL_HELLO_JOIN,                                                         \
+                 .rank = (r),                                                                      \
+                 .size = (n),                                                                      \
+                 .to = (t),                                                                        \
+                 .argument = TWILL_TEST_PATIENCE / 1000000}
+#define REFUSED(reason) .fault = TWILL_FAULT_REFUSED, .refusal = (reason)
 
 static const struct rendezvous_intruder intruders[] = {
     {.says = "GET / HTTP/1.1\r\nHost: x\r\n\r\n", .fault = TWILL_FAULT_MALFORMED},
@@ -139,14 +129,14 @@ static const struct rendezvous_intruder intruders[] = {
     {.silent = true, .fault = TWILL_FAULT_SLOW},
     {.says = "W", .silent = true, .fault = TWILL_FAULT_SLOW},
     {.says = "WTWL", .silent = true, .fault = TWILL_FAULT_SLOW},
-    KNOWS_NOT(other_version, TWILL_FAULT_VERSION),
-    KNOWS_NOT(other_key, TWILL_FAULT_KEY),
-    KNOWS_KEY(1, 5, 0, "WORLD_SIZE"),
-    KNOWS_KEY(0, 4, 0, "RANK"),
-    KNOWS_KEY(4, 4, 0, "RANK"),
-    KNOWS_KEY(UINT32_MAX, 4, 0, "RANK"),
-    KNOWS_KEY(1, 4, 1, "RANK"),
-    KNOWS_KEY(2, 4, 0, "taken"), /* by the false rank 2 */
+    {JOINS(1, 4, 0), .other_version = true, .fault = TWILL_FAULT_VERSION},
+    {JOINS(1, 4, 0), .other_key = true, .fault = TWILL_FAULT_KEY},
+    {JOINS(1, 5, 0), REFUSED("WORLD_SIZE")},
+    {JOINS(0, 4, 0), REFUSED("RANK")},
+    {JOINS(4, 4, 0), REFUSED("RANK")},
+    {JOINS(UINT32_MAX, 4, 0), REFUSED("RANK")},
+    {JOINS(1, 4, 1), REFUSED("RANK")},
+    {JOINS(2, 4, 0), REFUSED("taken")}, /* by the false rank 2 */
     {.identity = {.role = TWILL_HELLO_DATA, .rank = 1, .size = 4}, .fault = TWILL_FAULT_MALFORMED},
 };
 
@@ -160,12 +150,7 @@ static bool be_refused(int fd, const struct rendezvous_intruder *s)
     secret.key[0] ^= s->other_key;
     TWILL_REQUIRE(twill_hello_call(&hello, &secret, &s->identity));
     hello.said.call.version = (uint16_t)(hello.said.call.version + s->other_version);
-    enum twill_wire_moved outcome;
-    do
-        outcome = twill_hello_move(&hello, fd, &session);
-    while (outcome == TWILL_WIRE_LATER &&
-           twill_wire_wait(fd, hello.events, twill_wire_deadline(TWILL_TEST_PATIENCE)) ==
-               TWILL_WIRE_DONE);
+    enum twill_wire_moved outcome = twill_test_hello_finish(fd, &hello, &session);
     bool refusal = s->fault != TWILL_FAULT_MALFORMED;
     TWILL_REQUIRE(outcome == TWILL_WIRE_GONE && hello.refused == refusal);
     TWILL_REQUIRE(hello.fault == (refusal ? s->fault : TWILL_FAULT_CLOSED));
@@ -212,10 +197,7 @@ static bool intrude(const struct twill_test_job *job, const struct rendezvous_in
 /* Join as rank 2 from another process; it is admitted before this returns. */
 static int be_false(const struct twill_test_job *job)
 {
-    const struct twill_hello_identity identity = {.role = TWILL_HELLO_JOIN,
-                                                  .rank = 2,
-                                                  .size = (uint32_t)job->size,
-                                                  .argument = TWILL_TEST_PATIENCE / 1000000};
+    const struct twill_hello_identity identity = twill_test_joins(2, job->size);
     struct twill_session session;
     char garbage[200] = "garbage";
     int fd = twill_test_dial(job), probe = twill_test_dial(job);

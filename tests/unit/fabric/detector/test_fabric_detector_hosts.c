@@ -92,14 +92,14 @@ static int take_kept(int keeper)
     return c != NULL ? (int)((c->cmsg_len - CMSG_LEN(0)) / sizeof(int)) : -1;
 }
 
-struct scene {
+struct hosts_scene {
     struct hosts_place place;
     void (*fn)(struct connected *c, int rank, int size, const struct hosts_place *place);
 };
 
 static void rank_of_scene(int rank, int size, twill_bootstrap *unused, void *user)
 {
-    struct scene *scene = user;
+    struct hosts_scene *scene = user;
     struct connected c;
     if (!connect_all(&c, &scene->place, rank))
         return;
@@ -111,7 +111,7 @@ static void rank_of_scene(int rank, int size, twill_bootstrap *unused, void *use
 static void scene_run(struct hosts_place place, int size,
                       void (*fn)(struct connected *, int, int, const struct hosts_place *))
 {
-    struct scene scene = {.place = place, .fn = fn};
+    struct hosts_scene scene = {.place = place, .fn = fn};
     twill_test_job_init(&scene.place.job, "127.0.0.1", size);
     scene.place.job.odd = -1;
     twill_test_run_processes(size, rank_of_scene, &scene);
