@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 #define HANG_NS       UINT64_C(120000000000) /* from the fault: longer than any deadline of a trial */
-#define NO_FAULT_NS   UINT64_C(400000000)    /* of work after a fault that kills no rank */
+#define NO_FAULT_NS   UINT64_C(200000000)    /* of work after a fault that kills no rank */
 #define START_SECONDS 60                     /* to find each other, on a machine that is busy */
 #define TRACE_SLOW_NS UINT64_C(3000000000)
 #define SLOW          1.5 /* seconds until survivors of a death go on that are worth a line */
@@ -259,6 +259,16 @@ static void strike_again(struct campaign_job *job, struct processes *p)
     signal_rank(p, trial->second, SIGKILL);
 }
 
+/* Return when a fault that kills no rank is over: links flap for twice as long as a rank pauses. */
+static uint64_t end_of_fault(const struct campaign_job *job)
+{
+    const struct campaign_trial *trial = &job->trial;
+    uint64_t pause = UINT64_C(1000) * trial->pause_us;
+    return job->fault_ns + (trial->fault == FAULT_STOP_SHORT   ? pause
+                            : trial->fault == FAULT_LINK_FLAPS ? 2 * pause
+                                                               : 0);
+}
+
 /* Return whether there is a handle for the process that joins, if one does: packets that are lost,
  * also while a link is down for a moment, may delay it beyond NO_FAULT_NS. */
 static bool has_grown(const struct campaign_job *job)
@@ -298,13 +308,13 @@ static bool finish(struct campaign_job *job, struct processes *p)
                     trial->fault == FAULT_STOP_EVER;
     uint64_t fault = atomic_load(&job->fault_ns);
     bool traced = false;
-    for (uint64_t now; (now = campaign_now()) < fault + HANG_NS; usleep(300)) {
+    for (uint64_t now; (now = campaign_now()) < fault + HANG_NS; usleep(1000)) {
         if (reap(job, p) == 0)
             return true;
         trace_slow(job, p, now, &traced);
         if (trial->work == WORK_FINALIZE ||
             (recovers ? all_are(job, p, STATE_RECOVERED, true)
-                      : now > fault + NO_FAULT_NS && has_grown(job)))
+                      : now > end_of_fault(job) + NO_FAULT_NS && has_grown(job)))
             atomic_store(&job->stop, true);
         /* A stopped rank wakes up when the others are gone, or have gone on for a while. */
         if (trial->fault == FAULT_STOP_EVER && all_are(job, p, STATE_ENDED, true))
