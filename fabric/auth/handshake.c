@@ -126,7 +126,6 @@ static enum twill_wire_moved receive_call(struct twill_hello *hello, int fd)
     }
     answer->magic = TWILL_WIRE_MAGIC;
     answer->version = TWILL_WIRE_VERSION;
-    answer->argument = hello->answers;
     twill_secret_prove(&hello->secret, "answer", &hello->said, proven - sizeof(answer->proof),
                        answer->proof);
     return outcome;

@@ -4,7 +4,7 @@
  *
  *      caller (connects)                               called end (accepts)
  *      call   rank, to, size, epoch, argument, nonce, proof ->
- *          <- answer   argument, nonce, proof of both nonces
+ *          <- answer   nonce, proof of both nonces
  *      reply  proof of both nonces                   ->
  *      frames, sealed with a key derived from both   <->
  *
@@ -55,7 +55,7 @@ struct twill_hello_answer {
     uint32_t magic;
     uint16_t version;
     uint16_t refusal; /* enum twill_fault; if not 0, the rest is zero */
-    uint64_t argument;
+    uint64_t argument; /* 0 */
     uint8_t nonce[TWILL_HELLO_NONCE];
     uint8_t proof[TWILL_PROOF_BYTES];
 };
@@ -65,7 +65,6 @@ _Static_assert(sizeof(struct twill_hello_answer) == 80, "identical layout on all
 struct twill_hello {
     struct twill_secret secret;
     struct twill_hello_identity self; /* called end: role, rank and size are what it expects */
-    uint64_t answers;                 /* called end: argument of the answer, set by the owner */
     uint8_t step;                     /* current message: 0 call, 1 answer, 2 reply */
     bool caller;
     bool refused; /* caller: the called end sent a refusal; fault is its reason */

@@ -41,7 +41,12 @@ twill_status twill_secret_parse(struct twill_secret *secret, const char *name, c
 
 void twill_secret_text(const struct twill_secret *secret, char text[TWILL_SECRET_TEXT])
 {
-    (void)sodium_bin2hex(text, TWILL_SECRET_TEXT, secret->key, sizeof(secret->key));
+    (void)twill_hex_text(secret->key, sizeof(secret->key), text);
+}
+
+char *twill_hex_text(const uint8_t *bytes, size_t count, char *text)
+{
+    return sodium_bin2hex(text, 2 * count + 1, bytes, count);
 }
 
 /* Reject short keys of users: one recorded handshake is enough to try keys offline. */

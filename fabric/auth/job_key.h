@@ -46,6 +46,8 @@ twill_status twill_secret_parse(struct twill_secret *secret, const char *name, c
                                 struct twill_error *error);
 /* Write a key as hex digits, for an environment variable or a key-value store. */
 void twill_secret_text(const struct twill_secret *secret, char text[TWILL_SECRET_TEXT]);
+/* Write bytes as hex digits, two for each. Returns text. */
+char *twill_hex_text(const uint8_t *bytes, size_t count, char *text);
 /* Read a file of hex digits. Fails unless this user owns it and no other has access to it. */
 twill_status twill_secret_read(struct twill_secret *secret, const char *path,
                                struct twill_error *error);

@@ -14,14 +14,6 @@
 #define HANDLE_FORMAT "twill-join-1,"
 #define CHECK_BYTES   4
 
-/* Write bytes as hex digits. Returns text. */
-static char *hex_of(const uint8_t *bytes, size_t count, char *text)
-{
-    for (size_t i = 0; i < count; i++)
-        snprintf(text + 2 * i, 3, "%02x", bytes[i]);
-    return text;
-}
-
 /* Append the check digits, which detect a text that was cut or altered. */
 static void append_check(char text[TWILL_JOIN_HANDLE_TEXT])
 {
@@ -30,7 +22,7 @@ static void append_check(char text[TWILL_JOIN_HANDLE_TEXT])
     size_t used = strlen(text);
     twill_secret_digest(text, used, digest);
     snprintf(text + used, TWILL_JOIN_HANDLE_TEXT - used, ",%s",
-             hex_of(digest, CHECK_BYTES, digits));
+             twill_hex_text(digest, CHECK_BYTES, digits));
 }
 
 void twill_join_handle_write(const struct twill_join_handle *handle,
@@ -38,8 +30,9 @@ void twill_join_handle_write(const struct twill_join_handle *handle,
 {
     char origin[2 * TWILL_NONCE_BYTES + 1];
     snprintf(text, TWILL_JOIN_HANDLE_TEXT, HANDLE_FORMAT "%u,%u,%u,%s,%u,%s", handle->epoch,
-             handle->size, handle->guests, hex_of(handle->origin, TWILL_NONCE_BYTES, origin),
-             handle->port, handle->address);
+             handle->size, handle->guests,
+             twill_hex_text(handle->origin, TWILL_NONCE_BYTES, origin), handle->port,
+             handle->address);
     append_check(text);
 }
 
@@ -100,7 +93,7 @@ static twill_status handle_open(struct twill_oob **oob, const struct twill_boots
                             .user = join->user};
     snprintf(job.hosts, sizeof(job.hosts), "%s", handle.address);
     snprintf(job.identity, sizeof(job.identity), "growing %s",
-             hex_of(handle.origin, TWILL_NONCE_BYTES, origin));
+             twill_hex_text(handle.origin, TWILL_NONCE_BYTES, origin));
     snprintf(job.how, sizeof(job.how), "handle: epoch %u, %u rank%s, %u of them new, at %.88s",
              handle.epoch, handle.size, TWILL_PLURAL(handle.size), handle.guests,
              TWILL_ADDRESS_AND_PORT(handle.address, handle.port));

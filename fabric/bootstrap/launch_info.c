@@ -27,8 +27,9 @@ const char *twill_launch_variable(const struct twill_bootstrap_params *params, c
     return NULL;
 }
 
-twill_status twill_launch_number(const char *name, const char *text, long low, long high, long *out,
-                                 struct twill_error *error)
+/* Parse a decimal number in low .. high; the error names the variable. */
+static twill_status read_number(const char *name, const char *text, long low, long high, long *out,
+                                struct twill_error *error)
 {
     char *end;
     errno = 0;
@@ -47,8 +48,8 @@ twill_status twill_launch_ranks(struct twill_job *job, const char *rank_name, co
     long number, count;
     if (!rank || !size)
         return TWILL_FAIL(error, TWILL_ERR_CONFIG, "%s is not set", rank ? size_name : rank_name);
-    TWILL_TRY(error, twill_launch_number(size_name, size, 1, TWILL_WORLD_MAX_RANKS, &count, error));
-    TWILL_TRY(error, twill_launch_number(rank_name, rank, 0, LONG_MAX, &number, error));
+    TWILL_TRY(error, read_number(size_name, size, 1, TWILL_WORLD_MAX_RANKS, &count, error));
+    TWILL_TRY(error, read_number(rank_name, rank, 0, LONG_MAX, &number, error));
     if (number >= count)
         return TWILL_FAIL(error, TWILL_ERR_CONFIG, "%s=%ld must be below %s=%ld", rank_name, number,
                           size_name, count);
@@ -72,8 +73,7 @@ twill_status twill_launch_port(struct twill_job *job, const struct twill_bootstr
     uint32_t hash = UINT32_C(2166136261); /* FNV-1a */
     long port;
     if (twill_is_set(params->master_port)) {
-        TWILL_TRY(error,
-                  twill_launch_number("MASTER_PORT", params->master_port, 1, 65535, &port, error));
+        TWILL_TRY(error, read_number("MASTER_PORT", params->master_port, 1, 65535, &port, error));
         job->port = (uint16_t)port;
         return TWILL_OK;
     }

@@ -34,9 +34,6 @@ struct twill_job {
 
 /* Return the value of a launcher's variable; NULL if it is not set or empty. */
 const char *twill_launch_variable(const struct twill_bootstrap_params *params, const char *name);
-/* Parse a decimal number in low .. high; the error names the variable. */
-twill_status twill_launch_number(const char *name, const char *text, long low, long high, long *out,
-                                 struct twill_error *error);
 /* Parse rank and size; fails unless rank is below size. */
 twill_status twill_launch_ranks(struct twill_job *job, const char *rank_name, const char *rank,
                                 const char *size_name, const char *size, struct twill_error *error);

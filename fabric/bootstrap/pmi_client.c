@@ -29,7 +29,8 @@ static twill_status fail_pmi(struct twill_pmi *pmi, struct twill_error *error, t
                       text);
 }
 
-bool twill_pmi_value(const struct twill_pmi *pmi, const char *name, char *value, size_t bytes)
+/* Copy a value of the last answer: rc of "cmd=x rc=0". False if it has none, or it does not fit. */
+static bool get_value(const struct twill_pmi *pmi, const char *name, char *value, size_t bytes)
 {
     size_t length = strlen(name);
     for (const char *at = pmi->line; *at;) {
@@ -131,7 +132,7 @@ static twill_status ask_pmi(struct twill_pmi *pmi, const char *answer, struct tw
     twill_secret_wipe(line, sizeof(line)); /* it may contain the key */
     TWILL_TRY(error, status);
     TWILL_TRY(error, read_pmi(pmi, asked, error));
-    if (!twill_pmi_value(pmi, "cmd", command, sizeof(command)) || strcmp(command, answer) != 0)
+    if (!get_value(pmi, "cmd", command, sizeof(command)) || strcmp(command, answer) != 0)
         return fail_pmi(pmi, error, TWILL_ERR_BOOTSTRAP,
                         "the launcher answers \"%s\" with \"%.100s\"", asked, pmi->line);
     return TWILL_OK;
@@ -141,7 +142,7 @@ static twill_status ask_pmi(struct twill_pmi *pmi, const char *answer, struct tw
 static bool is_fine(const struct twill_pmi *pmi)
 {
     char code[16];
-    return !twill_pmi_value(pmi, "rc", code, sizeof(code)) || strcmp(code, "0") == 0;
+    return !get_value(pmi, "rc", code, sizeof(code)) || strcmp(code, "0") == 0;
 }
 
 static twill_status ask_fine(struct twill_pmi *pmi, const char *answer, const char *line,
@@ -189,8 +190,8 @@ static twill_status dial_pmi(struct twill_pmi *pmi, const char *where, const cha
     TWILL_TRY(error, ask_pmi(pmi, "initack", error, "cmd=initack pmiid=%.32s", id));
     for (int i = 0; i < 3; i++) {
         TWILL_TRY(error, read_pmi(pmi, "cmd=initack", error));
-        (void)twill_pmi_value(pmi, "size", pmi->size, sizeof(pmi->size));
-        (void)twill_pmi_value(pmi, "rank", pmi->rank, sizeof(pmi->rank));
+        (void)get_value(pmi, "size", pmi->size, sizeof(pmi->size));
+        (void)get_value(pmi, "rank", pmi->rank, sizeof(pmi->rank));
     }
     return TWILL_OK;
 }
@@ -205,13 +206,13 @@ twill_status twill_pmi_open(struct twill_pmi *pmi, int fd, const char *port, con
     TWILL_TRY(error,
               ask_fine(pmi, "response_to_init", "cmd=init pmi_version=1 pmi_subversion=1", error));
     TWILL_TRY(error, ask_fine(pmi, "maxes", "cmd=get_maxes", error));
-    long most = twill_pmi_value(pmi, "vallen_max", number, sizeof(number)) ? atol(number) : 0;
+    long most = get_value(pmi, "vallen_max", number, sizeof(number)) ? atol(number) : 0;
     if (most < 1)
         return fail_pmi(pmi, error, TWILL_ERR_BOOTSTRAP,
                         "the launcher answers \"cmd=get_maxes\" with \"%.100s\"", pmi->line);
     pmi->most_value = (size_t)twill_min(most, TWILL_PMI_LINE);
     TWILL_TRY(error, ask_fine(pmi, "my_kvsname", "cmd=get_my_kvsname", error));
-    if (!twill_pmi_value(pmi, "kvsname", pmi->kvs, sizeof(pmi->kvs)) || !pmi->kvs[0])
+    if (!get_value(pmi, "kvsname", pmi->kvs, sizeof(pmi->kvs)) || !pmi->kvs[0])
         return fail_pmi(pmi, error, TWILL_ERR_BOOTSTRAP,
                         "the launcher answers \"cmd=get_my_kvsname\" with \"%.100s\"", pmi->line);
     /* Room for the rest of a put request: cmd=put kvsname= key= value= and twill's key. */
@@ -243,7 +244,7 @@ twill_status twill_pmi_get(struct twill_pmi *pmi, const char *key, char *value, 
 {
     value[0] = '\0';
     TWILL_TRY(error, ask_pmi(pmi, "get_result", error, "cmd=get kvsname=%s key=%s", pmi->kvs, key));
-    if (is_fine(pmi) && !twill_pmi_value(pmi, "value", value, bytes))
+    if (is_fine(pmi) && !get_value(pmi, "value", value, bytes))
         return fail_pmi(
             pmi, error, TWILL_ERR_BOOTSTRAP,
             "the launcher answers \"cmd=get\" of %s with no value, or one that is too long", key);

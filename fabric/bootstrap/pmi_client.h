@@ -35,8 +35,6 @@ twill_status twill_pmi_barrier(struct twill_pmi *pmi, struct twill_error *error)
 /* Get a value. Empty if no rank has put it. */
 twill_status twill_pmi_get(struct twill_pmi *pmi, const char *key, char *value, size_t bytes,
                            struct twill_error *error);
-/* Copy a value of the last answer: rc of "cmd=x rc=0". False if it has none, or it does not fit. */
-bool twill_pmi_value(const struct twill_pmi *pmi, const char *name, char *value, size_t bytes);
 /* Finalize PMI unless the connection is broken, and close the connection if twill opened it. */
 void twill_pmi_close(struct twill_pmi *pmi);
 

@@ -55,7 +55,8 @@ bool twill_front_fail(struct twill_front *front, int code)
     return first;
 }
 
-void twill_front_lose(struct twill_front *front, struct twill_front_host *host, const char *why,
+/* Give up a host, with a message, and end the job. */
+static void lose_host(struct twill_front *front, struct twill_front_host *host, const char *why,
                       const char *how)
 {
     if (!front->ending || host->alive > 0)
@@ -80,7 +81,7 @@ static void host_lost(struct twill_front *front, struct twill_front_host *host)
     twill_agent_how(host, front->options, how, sizeof(how));
     if (host->state == TWILL_HOST_RUNNING && twill_front_outlives_host(front, host, how))
         return;
-    twill_front_lose(front, host, during[host->state], how);
+    lose_host(front, host, during[host->state], how);
 }
 
 static int hosts_left(const struct twill_front *front)
@@ -95,7 +96,7 @@ static int hosts_left(const struct twill_front *front)
 
 static void broken(struct twill_front *front, struct twill_front_host *host)
 {
-    twill_front_lose(front, host, "received data that is not from twillrun", "");
+    lose_host(front, host, "received data that is not from twillrun", "");
 }
 
 static void hello(struct twill_front *front, struct twill_front_host *host,
@@ -107,15 +108,15 @@ static void hello(struct twill_front *front, struct twill_front_host *host,
              frame->data, frame->value);
     if (strcmp(version, TWILL_VERSION_TEXT " (protocol " TWILL_QUOTE(TWILL_FRAME_PROTOCOL) ")") !=
         0) {
-        twill_front_lose(front, host,
-                         "has another version of twillrun than " TWILL_VERSION_TEXT
-                         " (protocol " TWILL_QUOTE(TWILL_FRAME_PROTOCOL) "): ",
-                         version);
+        lose_host(front, host,
+                  "has another version of twillrun than " TWILL_VERSION_TEXT
+                  " (protocol " TWILL_QUOTE(TWILL_FRAME_PROTOCOL) "): ",
+                  version);
         return;
     }
     char *job = twill_job_write(front->options, (int)(host - front->host), front->key, &bytes);
     if (!job || !twill_pipe_put(&host->pipe, TWILL_FRAME_JOB, 0, 0, job, bytes)) {
-        twill_front_lose(front, host, "cannot be sent its part of the job", "");
+        lose_host(front, host, "cannot be sent its part of the job", "");
     } else {
         host->state = TWILL_HOST_ANSWERED;
     }
@@ -322,7 +323,7 @@ static void give_up_host(struct twill_front *front, struct twill_front_host *hos
     }
     twill_print(after, sizeof(after), "%g s%s", (double)after_ns / 1e9, then);
     if (host->alive > 0 || host->state < TWILL_HOST_RUNNING) {
-        twill_front_lose(front, host, what, after);
+        lose_host(front, host, what, after);
         return;
     }
     twill_complain("host %s: %s%s", host->name, what, after);
@@ -483,7 +484,7 @@ static void run_front(struct twill_front *front)
     for (int i = 0; i < options->sites && !front->failed; i++)
         if (twill_site_is_used(options, i) &&
             !twill_agent_start(&front->host[i], options, &options->site[i], &front->mask))
-            twill_front_lose(front, &front->host[i], "cannot be reached", "");
+            lose_host(front, &front->host[i], "cannot be reached", "");
     while (hosts_left(front) > 0)
         if (!front_turn(front)) {
             twill_complain("cannot wait for the hosts: %s", strerror(errno));

@@ -73,9 +73,6 @@ void twill_front_pass(struct twill_front *front, const struct twill_front_host *
 bool twill_front_fail(struct twill_front *front, int code);
 /* End all ranks. Hosts that were not told to start have none. */
 void twill_front_end(struct twill_front *front, uint64_t grace_ns);
-/* Give up a host, with a message, and end the job. */
-void twill_front_lose(struct twill_front *front, struct twill_front_host *host, const char *why,
-                      const char *how);
 
 /* --- agent.c --- */
 /* Start the host agent through the agent program, or directly if it is this host. */

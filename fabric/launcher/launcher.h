@@ -351,8 +351,6 @@ uint64_t twill_elastic_deadline(const struct twill_launch *launch);
 /* --- supervise.c: messages with ranks in twill_init --- */
 bool twill_rank_socket_open(struct twill_launch *launch);
 void twill_rank_socket_close(struct twill_launch *launch);
-/* Receive which ranks have called twill_init. */
-void twill_rank_socket_receive(struct twill_launch *launch);
 /* Notify the ranks that a rank has ended, on any host. Only the first call has an effect. */
 void twill_rank_socket_notify(struct twill_launch *launch, int rank, const char *how);
 

@@ -24,7 +24,8 @@ bool twill_rank_socket_open(struct twill_launch *launch)
     return false;
 }
 
-void twill_rank_socket_receive(struct twill_launch *launch)
+/* Receive which ranks have called twill_init, and what they say. */
+static void receive_from_ranks(struct twill_launch *launch)
 {
     struct twill_log_line line; /* or struct twill_launcher_entered, whose rank comes first, too */
     const size_t head = offsetof(struct twill_log_line, text);
@@ -200,7 +201,7 @@ static bool has_ended(const struct twill_child *child, siginfo_t *info)
 static void reap_children(struct twill_launch *launch)
 {
     siginfo_t info;
-    twill_rank_socket_receive(launch); /* what ended ranks have sent */
+    receive_from_ranks(launch); /* what ended ranks have sent */
     for (int i = 0; i < launch->here; i++)
         launch->child[i].seen = has_ended(&launch->child[i], &info);
     for (int i = 0; i < launch->here; i++)
@@ -333,7 +334,7 @@ static bool launch_turn(struct twill_launch *launch, struct pollfd *polls)
     if (polls[3].revents != 0)
         twill_elastic_receive(launch);
     if (polls[2].revents != 0)
-        twill_rank_socket_receive(launch);
+        receive_from_ranks(launch);
     if (polls[1].revents != 0)
         forward_terminal(launch);
     if (polls[0].revents != 0)
@@ -352,7 +353,7 @@ static void drain_outputs(struct twill_launch *launch)
                 break;
         twill_stream_end(stream);
     }
-    twill_rank_socket_receive(launch);
+    receive_from_ranks(launch);
     twill_sayings_print(&launch->sayings, UINT64_MAX);
     if (!launch->link && !twill_output_drain(&launch->stop_request) && launch->options->label &&
         launch->code == 0)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* twillrun: sets up a job on this host. */
+#include "fabric/auth/job_key.h"
 #include "fabric/launcher/launcher.h"
 #include "lib/base/times.h"
 
@@ -79,15 +80,15 @@ void twill_files_allow(struct twill_options *options)
 
 bool twill_job_make(char job[TWILL_JOB_TEXT])
 {
-    unsigned char bytes[32];
-    if (!twill_random(bytes, sizeof(bytes))) {
-        twill_complain("getrandom: %s", strerror(errno));
-        return false;
-    }
-    bytes[0] |= 1; /* zero is not a valid key */
-    for (size_t i = 0; i < sizeof(bytes); i++)
-        snprintf(job + 2 * i, 3, "%02x", bytes[i]);
-    return true;
+    struct twill_secret secret;
+    struct twill_error error = {0};
+    bool good = twill_secret_random(&secret, &error) == TWILL_OK;
+    if (good)
+        twill_secret_text(&secret, job);
+    else
+        twill_complain("%s", error.message);
+    twill_secret_wipe(&secret, sizeof(secret));
+    return good;
 }
 
 int twill_signals_take(sigset_t *mask)

@@ -225,7 +225,9 @@ static bool socket_is_ours(int fd)
            getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &length) == 0 && domain == AF_UNIX;
 }
 
-void twill_bootstrap_tcp_open_launcher(struct twill_bootstrap_tcp *tcp, const char *text)
+/* Adopt TWILL_LAUNCHER_FD if it is a socket of the right type, and notify twillrun that this rank
+ * is in twill_init. */
+static void open_launcher(struct twill_bootstrap_tcp *tcp, const char *text)
 {
     struct twill_launcher_entered entered = {.rank = (uint32_t)tcp->oob.rank};
     char *end;
@@ -277,7 +279,7 @@ twill_status twill_bootstrap_tcp_open(struct twill_oob **oob, const struct twill
     (*oob)->size = job->size;
     snprintf((*oob)->address, sizeof((*oob)->address), "127.0.0.1");
     snprintf((*oob)->how, sizeof((*oob)->how), "%s", job->how);
-    twill_bootstrap_tcp_open_launcher(tcp, params->launcher_fd);
+    open_launcher(tcp, params->launcher_fd);
     TWILL_TRY_OR_FAIL(error, find_key(tcp, params, error));
     /* A wrong TWILL_INTERFACE is wrong on all ranks: fail before waiting for any of them. */
     if (twill_is_set(params->interface))

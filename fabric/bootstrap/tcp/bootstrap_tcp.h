@@ -85,9 +85,6 @@ void twill_bootstrap_tcp_stop_listening(struct twill_bootstrap_tcp *tcp);
 /* Rank 0: wait until all other ranks have joined, then welcome them. */
 twill_status twill_bootstrap_tcp_serve(struct twill_bootstrap_tcp *tcp, const char *listen_fd,
                                        struct twill_error *error);
-/* Adopt TWILL_LAUNCHER_FD if it is a socket of the right type, and notify twillrun that this rank
- * is in twill_init. */
-void twill_bootstrap_tcp_open_launcher(struct twill_bootstrap_tcp *tcp, const char *text);
 /* Peek for a notice that a rank of this job ended. False: none; poll tcp->launcher for it. */
 bool twill_bootstrap_tcp_exited(struct twill_bootstrap_tcp *tcp,
                                 struct twill_launcher_exited *exited);

@@ -91,8 +91,7 @@ static void digest_file(char text[PREFLIGHT_TEXT], const char *path)
         void *data = mmap(NULL, (size_t)state.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
         if (data != MAP_FAILED) {
             twill_secret_digest(data, (size_t)state.st_size, digest);
-            for (int i = 0; i < 8; i++)
-                snprintf(text + 2 * i, 3, "%02x", digest[i]);
+            (void)twill_hex_text(digest, 8, text);
             munmap(data, (size_t)state.st_size);
         }
     }
@@ -158,8 +157,7 @@ static void find_key(struct preflight_facts *facts)
         return;
     }
     twill_secret_prove(&secret, "preflight", "", 0, proof);
-    for (int i = 0; i < 4; i++)
-        snprintf(facts->key_digest + 2 * i, 3, "%02x", proof[i]);
+    (void)twill_hex_text(proof, 4, facts->key_digest);
     twill_secret_wipe(&secret, sizeof(secret));
 }
 
