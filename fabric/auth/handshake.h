@@ -54,7 +54,7 @@ _Static_assert(sizeof(struct twill_hello_call) == 96, "identical layout on all m
 struct twill_hello_answer {
     uint32_t magic;
     uint16_t version;
-    uint16_t refusal; /* enum twill_fault; if not 0, the rest is zero */
+    uint16_t refusal;  /* enum twill_fault; if not 0, the rest is zero */
     uint64_t argument; /* 0 */
     uint8_t nonce[TWILL_HELLO_NONCE];
     uint8_t proof[TWILL_PROOF_BYTES];

@@ -271,7 +271,8 @@ TWILL_TEST(tries_afresh)
     scene_run((struct hosts_place){.host = {0, 1}, .most = 8}, 2, rank_tries_afresh);
 }
 
-/* --- connections that are slow, stop in the middle, or are cut --------------------------------- */
+/* --- connections that are slow, stop in the middle, or are cut ---------------------------------
+ */
 
 /* Connect to rank 0's detector and send this rank's handshake with that number. */
 static bool call(int fd, const struct twill_oob *oob, uint64_t number,
