@@ -157,11 +157,11 @@ void twill_test_rank_gathers(int rank, int size, twill_bootstrap *unused, void *
     twill_oob_close(oob);
 }
 
-int twill_test_dial(const struct twill_test_job *job)
+int twill_test_dial_port(const struct twill_test_job *job, int port)
 {
     struct sockaddr_storage address;
     socklen_t length;
-    (void)twill_endpoint_address(job->host, (uint16_t)atoi(job->port), &address, &length);
+    (void)twill_endpoint_address(job->host, (uint16_t)port, &address, &length);
     uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
     while (twill_now() < limit && !twill_test_failed()) {
         int fd = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -172,6 +172,11 @@ int twill_test_dial(const struct twill_test_job *job)
         usleep(20000);
     }
     return -1;
+}
+
+int twill_test_dial(const struct twill_test_job *job)
+{
+    return twill_test_dial_port(job, atoi(job->port));
 }
 
 enum twill_wire_moved twill_test_hello_finish(int fd, struct twill_hello *hello,

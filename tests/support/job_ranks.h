@@ -38,6 +38,7 @@ bool twill_test_gather(struct twill_oob *oob, size_t bytes, int round);
 void twill_test_rank_gathers(int rank, int size, twill_bootstrap *unused, void *user);
 /* Connect to the job's port; retries until it is open. Returns -1 on failure. */
 int twill_test_dial(const struct twill_test_job *job);
+int twill_test_dial_port(const struct twill_test_job *job, int port);
 /* Return what a rank claims when it joins. */
 static inline struct twill_hello_identity twill_test_joins(uint32_t rank, int size)
 {

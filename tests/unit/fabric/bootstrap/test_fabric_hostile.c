@@ -217,17 +217,15 @@ TWILL_TEST(liars)
 static void pester_port(const struct twill_test_job *job, const struct twill_detector *detector,
                         const struct twill_secret *run, const struct twill_hello_identity *identity)
 {
-    struct twill_test_job there = *job;
     struct twill_noise said = {.count = 0};
     struct twill_hello hello;
     uint64_t seed = 6;
     char byte;
-    snprintf(there.port, sizeof(there.port), "%u", (unsigned)detector->place[0].port);
     TWILL_CHECK(twill_hello_call(&hello, run, identity));
     twill_noise_add(&said, &hello.said.call, sizeof(hello.said.call));
     for (int i = 0; i < 600; i++) {
         struct twill_noise noise = said;
-        int fd = twill_test_dial(&there);
+        int fd = twill_test_dial_port(job, (int)detector->place[0].port);
         TWILL_CHECK(fd >= 0);
         if (i % 4 != 0)
             twill_noise_change(&noise, &seed);

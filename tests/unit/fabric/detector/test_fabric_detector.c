@@ -64,8 +64,6 @@ DETECTOR_TEST(notices_processes, twill_test_run_processes, 3, 2)
 /* A process that is no rank gets the port of one that has closed, accepts and stays silent. */
 DETECTOR_TEST(notices_though_port_is_taken, twill_test_run_ranks, 3, -1)
 {
-    struct sockaddr_storage address;
-    socklen_t length;
     int unauthenticated = -1;
     if (rank == 1) /* rank 0 connects before, rank 2 after that */
         TWILL_CHECK(!twill_detector_is_dead(w->detector, 0));
@@ -75,8 +73,7 @@ DETECTOR_TEST(notices_though_port_is_taken, twill_test_run_ranks, 3, -1)
     if (rank == 1) {
         uint16_t port = (uint16_t)w->detector->place[1].port;
         detector_dies(w);
-        TWILL_CHECK(twill_endpoint_address("127.0.0.1", port, &address, &length));
-        unauthenticated = twill_socket_listen((struct sockaddr *)&address, length, 16);
+        unauthenticated = twill_socket_listen_at("127.0.0.1", port, 16);
         TWILL_CHECK(unauthenticated >= 0);
     }
     TWILL_CHECK(rank_barrier(w));
@@ -211,19 +208,15 @@ static void send_wrong(int fd, const struct twill_oob *oob, int which)
 DETECTOR_TEST(intruders, twill_test_run_processes, 3, -1)
 {
     struct twill_notice notice;
-    int32_t ports[4], mine = 0, fds[WATCH_WRONG];
-    mine = rank == 0 ? newest_listener() : 0;
-    TWILL_CHECK_OK(&w->error, twill_oob_allgather(w->oob, &mine, ports, sizeof(mine), &w->error));
+    int fds[WATCH_WRONG];
     if (rank == 1)
         notify(w, 1, 4);
     if (rank == 0)
         TWILL_CHECK(receives(w, &notice) && notice.from == 1 && notice.comm == 4);
     TWILL_CHECK(rank_barrier(w));
     if (rank == 1) {
-        struct twill_test_job there = *job;
-        snprintf(there.port, sizeof(there.port), "%d", ports[0]);
         for (int i = 0; i < WATCH_WRONG; i++) {
-            fds[i] = twill_test_dial(&there);
+            fds[i] = twill_test_dial_port(job, (int)w->detector->place[0].port);
             TWILL_CHECK(fds[i] >= 0);
             send_wrong(fds[i], w->oob, i);
         }
@@ -253,12 +246,10 @@ DETECTOR_TEST(intruders, twill_test_run_processes, 3, -1)
  * rank 1 suspects it. */
 static void rank_is_away(struct test_detector *w, int rank, int size, struct twill_test_job *job)
 {
-    struct twill_test_job there = *job;
     struct twill_notice notice;
     struct twill_detector_link *link = &w->detector->link[0];
     if (rank == 1) {
-        snprintf(there.port, sizeof(there.port), "%d", (int)w->detector->place[0].port);
-        link->fd = twill_test_dial(&there);
+        link->fd = twill_test_dial_port(job, (int)w->detector->place[0].port);
         link->state = LINK_CONNECTING; /* as begin_link() leaves it, some time ago */
         link->point = twill_now() + UINT64_C(1000000000);
     }

@@ -305,18 +305,14 @@ static bool begin_frame(int fd, struct twill_session *session, uint32_t comm, si
  * notifications. None of that blocks the notifications of others. */
 DETECTOR_TEST(halves, twill_test_run_processes, 3, -1)
 {
-    struct twill_test_job there = *job;
     struct twill_session session;
     struct twill_notice notice;
-    int32_t ports[3], mine = 0;
     int slow = -1;
-    mine = rank == 0 ? newest_listener() : 0;
-    TWILL_CHECK_OK(&w->error, twill_oob_allgather(w->oob, &mine, ports, sizeof(mine), &w->error));
-    snprintf(there.port, sizeof(there.port), "%d", ports[0]);
+    int port = (int)w->detector->place[0].port;
     if (rank == 1)
-        TWILL_CHECK((slow = twill_test_dial(&there)) >= 0);
+        TWILL_CHECK((slow = twill_test_dial_port(job, port)) >= 0);
     for (uint64_t i = 0; rank == 1 && i < HALVES; i++) {
-        int fd = twill_test_dial(&there);
+        int fd = twill_test_dial_port(job, port);
         TWILL_CHECK(fd >= 0 && call(fd, w->oob, i + 1, &session) &&
                     begin_frame(fd, &session, 1, 100));
         close(fd);
@@ -397,13 +393,13 @@ DETECTOR_TEST(cut_off_twice, twill_test_run_processes, 2, -1)
 
 /* Leave the link to rank 0 as begin_link() does, some time ago, and let it be closed by what
  * listens on `listener` of rank 0. *dead: rank 1 then finds rank 0 dead. */
-static void close_again(struct test_detector *w, const struct twill_test_job *there, int rank,
+static void close_again(struct test_detector *w, const struct twill_test_job *job, int rank,
                         int listener, bool *dead)
 {
     struct pollfd ends = {.fd = -1, .events = POLLRDHUP};
     if (rank == 1 && w->detector->link[0].state == LINK_IDLE) {
         struct twill_detector_link *link = &w->detector->link[0];
-        ends.fd = link->fd = twill_test_dial(there);
+        ends.fd = link->fd = twill_test_dial_port(job, (int)w->detector->place[0].port);
         link->state = LINK_CONNECTING;
         link->point = twill_now() + UINT64_C(1000000000);
     }
@@ -419,26 +415,21 @@ static void close_again(struct test_detector *w, const struct twill_test_job *th
  * others wait, which proves nothing; then by a process that has got one of its ports. */
 DETECTOR_TEST(closes_again, twill_test_run_processes, 2, -1)
 {
-    struct twill_test_job there = *job;
-    struct sockaddr_storage address;
-    socklen_t length;
     bool dead = false;
     int taken = -1;
     uint16_t port = (uint16_t)w->detector->place[0].port;
-    snprintf(there.port, sizeof(there.port), "%u", (unsigned)port);
     for (int turn = 0; turn < CLOSED_TURNS; turn++)
-        close_again(w, &there, rank, w->detector->listener, &dead);
+        close_again(w, job, rank, w->detector->listener, &dead);
     TWILL_CHECK(!dead && !w->detector->link[0].suspected);
     TWILL_CHECK(rank_barrier(w));
     if (rank == 0) {
         detector_dies(w);
-        TWILL_CHECK(twill_endpoint_address("127.0.0.1", port, &address, &length));
-        taken = twill_socket_listen((struct sockaddr *)&address, length, 16);
+        taken = twill_socket_listen_at("127.0.0.1", port, 16);
         TWILL_CHECK(taken >= 0);
     }
     TWILL_CHECK(rank_barrier(w));
     for (int turn = 0; turn < CLOSED_TURNS; turn++)
-        close_again(w, &there, rank, taken, &dead);
+        close_again(w, job, rank, taken, &dead);
     TWILL_CHECK(dead == (rank == 1));
     TWILL_CHECK(rank_barrier(w));
     if (taken >= 0)
