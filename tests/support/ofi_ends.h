@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define SECOND 1000000000ull
 
@@ -115,11 +116,22 @@ static inline bool rank_barrier(struct end *end)
     return twill_oob_allgather(end->oob, &mine, all, sizeof(mine), &end->error) == TWILL_OK;
 }
 
+/* Yield to the other ranks if nothing has moved, and after some turns sleep for a moment: ranks
+ * that wait together would take whole cores. */
+static inline void rest_unless(bool moved)
+{
+    static _Thread_local unsigned idle;
+    idle = moved ? 0 : idle + 1;
+    if (idle > 100)
+        usleep(100);
+    else if (idle > 0)
+        sched_yield();
+}
+
 static inline bool progress(struct end *end)
 {
     int moved = end->transport->ops->progress(end->transport, &end->error);
-    if (moved == 0)
-        sched_yield();
+    rest_unless(moved != 0);
     return TWILL_NOTE(moved >= 0, "rank %u: progress: %s", end->rank, end->error.message);
 }
 

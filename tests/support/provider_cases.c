@@ -36,9 +36,8 @@ static bool gather(struct run *run, struct end *end, int rank, int size)
         }
         TWILL_REQUIRE(!twill_test_failed());
         TWILL_REQUIRE(twill_now() < limit, "rank %d waits for rank %d to arrive", rank, r);
-        if (end->transport != NULL && twill_ofi_transport.progress(end->transport, &end->error) < 0)
-            usleep(1000);
-        sched_yield();
+        rest_unless(end->transport != NULL &&
+                    twill_ofi_transport.progress(end->transport, &end->error) > 0);
     }
     return true;
 }
@@ -448,7 +447,7 @@ static void intrude(struct run *run, struct end *end)
     }
     uint64_t until = twill_now() + SECOND / 5;
     while (twill_now() < until && twill_ofi_transport.progress(end->transport, NULL) >= 0)
-        sched_yield();
+        rest_unless(false);
     gather(run, end, 2, 3);
     gather(run, end, 2, 3);
     twill_ofi_transport.cancel(end->transport);
@@ -512,8 +511,10 @@ static bool case_death(struct run *run, twill_bootstrap *caller)
     bool posted = post_hopeless(&end, r, PROVIDER_CASES_HOPELESS, data);
     uint64_t until = twill_now() + SECOND / 2;
     int moved = posted ? 0 : (int)TWILL_ERR_PEER;
-    while (twill_now() < until && moved >= 0)
+    while (twill_now() < until && moved >= 0) {
         moved = twill_ofi_transport.progress(end.transport, &end.error);
+        rest_unless(moved > 0);
+    }
     bool fine = TWILL_NOTE(moved >= 0 || moved == TWILL_ERR_PEER || moved == TWILL_ERR_FABRIC,
                            "status %d: %s", moved, end.error.message);
     for (size_t i = 0; posted && i < PROVIDER_CASES_HOPELESS; i += 2)
