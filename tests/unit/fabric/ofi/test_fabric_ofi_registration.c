@@ -6,11 +6,6 @@
 #include "tests/support/ofi_ends.h"
 #include "tests/support/unit.h"
 
-#include <pthread.h>
-#include <stdatomic.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 /* --- two ends whose provider needs registration, and memory that is unmapped and mapped again - */
 
 #define PAGE  4096u
