@@ -144,7 +144,7 @@ run_tests()
 CORE='test_kernels_reduce test_kernels_convert test_kernels_optimizer test_kernels_quantize test_algorithms_cost test_fabric_shm test_fabric_tcp test_fabric_handshake
 test_fabric_job_key test_lib_point_to_point test_lib_request test_lib_run_ahead'
 # Built for aarch64 besides: the library and its tools.
-AARCH64='twill twill_static twillrun twill-check twill-bench twill-info twill-place twill-simulate'
+AARCH64='twill twill_static twillrun twill-check twill-bench twill-info twill-place simulate-run'
 # Optimised less than as released, kernels apart; gcc's warnings that follow values are wrong there.
 # shellcheck disable=SC2086 # words
 build_aarch64()

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # plot_training.sh BIN FOLDER: the plots of docs/training.md, by gnuplot: what is exposed of ResNet-50's reductions over the
 # bucket size, and a step with compressed gradients over the rate of the link. Both are measured between two hosts of this
-# machine (root only; some 5 minutes) by overlap_hosts.sh and compression_hosts.sh, whose output is kept in FOLDER as
+# machine (root only; some 5 minutes) by overlap_hosts.sh and between_hosts.sh, whose output is kept in FOLDER as
 # overlap.txt and compression-RATE.txt; those that are there are not measured again. BIN: the folder of twillrun.
 set -eu
 bin=$(cd "$1" && pwd) folder=$2
@@ -14,7 +14,7 @@ cd "$folder"
 rm -f steps.dat
 for rate in 250mbit 1gbit 4gbit 10gbit 40gbit; do
     [ -s compression-$rate.txt ] ||
-        "$studies/compression_hosts.sh" "$bin" $rate 4194304 >compression-$rate.txt
+        "$studies/between_hosts.sh" "$bin" $rate compression.py 4194304 >compression-$rate.txt
     awk -v rate=$rate '
         BEGIN { mbit = rate ~ /gbit/ ? 1000 * rate : rate + 0 }
         $1 == 4194304 { ratio[$2] = $5 }

@@ -108,11 +108,7 @@ static void end(struct peer *peer)
 static int barrier(struct peer *peer)
 {
     char all[TWILL_COMPARE_RANKS], mine = 0;
-    if (peer_exchange_post(peer, &mine, 1) != 0)
-        return 1;
-    while (!peer_exchange_test(peer, all, 1))
-        sched_yield();
-    return 0;
+    return peer_exchange(peer, &mine, all, 1);
 }
 static int run(struct peer *peer, const struct peer_call *call)
 {
@@ -120,10 +116,13 @@ static int run(struct peer *peer, const struct peer_call *call)
     size_t bytes = call->count * sizeof(float);
     if (call->collective == TWILL_COMPARE_BARRIER)
         return WRONG == 2 ? 0 : barrier(peer);
+    int answer = 0;
     if (peer_exchange_post(peer, call->src, bytes) != 0)
         return 1;
-    while (!peer_exchange_test(peer, all, bytes))
+    while ((answer = peer_exchange_test(peer, all, bytes)) == 0)
         sched_yield();
+    if (answer < 0)
+        return 1;
     for (size_t i = 0; i < call->count; i++)
         call->dst[i] = all[i] + all[call->count + i] * (WRONG == 1 ? 0 : 1);
     return 0;
@@ -269,11 +268,10 @@ else
     double mpirun.openmpi "$launcher" "exec $bin/twillrun --hosts h0:1,h1:1 --agent \"\$TEST_AGENT\" \"\$@\""
     # shellcheck disable=SC2154 # here is of rules.sh
     TEST_AGENT=$here/support/agent.sh PATH="$doubles:$PATH" timeout -k 10 "$patience" \
-        sh "$(dirname "$0")/../../bench/tools/compare/compare_hosts.sh" "$compare" 1 --quick --peers ompi --sizes 8 --rounds 1 \
+        sh "$(dirname "$0")/../../bench/tools/compare/compare_hosts.sh" "$compare" 1 --quick --peers ompi --sizes 8 --rounds 3 \
         --only allreduce_in,barrier --timeout 300 --bind shared --json "$scratch/c.json" >"$scratch/out" 2>&1 ||
         fail "status $? with a peer that is faster than the wire"
-    # (Beside other load raw TCP may be slower than the driver that carries its allreduce, too.)
-    grep -q '^# ompi[a-z-]*: [12] of its results (!) \(is\|are\) faster than the wire' "$scratch/out" || fail "a result off the wire is not marked"
+    grep -q '^# ompi[a-z-]*: 1 of its results (!) is faster than the wire' "$scratch/out" || fail "a result off the wire is not marked"
     cmake -DFILE="$scratch/c.json" -P "$(dirname "$0")/../support/check_compare.cmake" >"$scratch/err" 2>&1 || fail "the JSON"
     grep -q '^row barrier 0 [a-z-]* - -$' "$scratch/err" || fail "a result off the wire is the best"
 fi

@@ -29,14 +29,15 @@ bin/twill-trace
 bin/twill-compare
 libexec/twill/compare-bound
 libexec/twill/compare-twill
+libexec/twill/simulate-run
 libexec/twill/twill-check
 share/twill/compare/peer.h
 share/twill/compare/peer_link.h
 share/twill/tools/tool.py
 share/twill/tools/compare.py
 share/twill/tools/trace_tool.py
+share/twill/tools/simulate_tool.py
 share/twill/compare/peer_mpi.c
-share/twill/compare/peer_steps.h
 share/twill/compare/played_compute.h
 share/man/man1/twillrun.1
 share/man/man1/twill-bench.1

@@ -173,7 +173,7 @@ class Ranks:
         self.run, self.process = run, process
         self.token = f"{run.links.token}-{run.contenders.index(contender)}"
         self.links, self.cpus, self.pids, self.results, self.posts = {}, {}, [], {}, {}
-        self.message, self.closed = "", 0.0
+        self.message, self.closed, self.failed = "", 0.0, 0.0  # since when: a connection is closed, a rank has failed
         self.selector = selectors.DefaultSelector()
         self.selector.register(run.links.listener, selectors.EVENT_READ)
 
@@ -215,8 +215,7 @@ class Ranks:
         huge = 2 << 20
         capacity = (max(options.sizes) * options.ranks + huge - 1) // huge * huge
         for rank in self.links:
-            patience = int(options.timeout) if options.hosts else 0
-            self.send(rank, WELCOME, SAYS_WELCOME.pack(options.ranks, run.bind, run.core[rank], patience, capacity))
+            self.send(rank, WELCOME, SAYS_WELCOME.pack(options.ranks, run.bind, run.core[rank], options.timeout, capacity))
 
     def take(self, rank):
         """Process a message of a rank."""
@@ -235,6 +234,8 @@ class Ranks:
         elif kind == RESULT and n == RESULTS.size:
             self.results[rank] = Result(data)
             self.message = self.results[rank].message or self.message
+            if self.results[rank].failed:
+                self.failed = self.failed or time.monotonic()
         else:
             raise ConnectionError
 
@@ -307,6 +308,8 @@ def wait(run, contender, what):
             return give_up(contender, "interrupted")
         if ranks.closed and time.monotonic() - ranks.closed > 2:  # the launcher may say more meanwhile
             return give_up(contender, "a rank closed its connection")
+        if ranks.failed and time.monotonic() - ranks.failed > 2:  # others may wait for it without end
+            break
         if waited > run.options.timeout:
             return give_up(contender, f"it hangs: {what} took more than {run.options.timeout:g} s")
     if any(result.failed for result in ranks.results.values()):

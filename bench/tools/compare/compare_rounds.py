@@ -15,8 +15,6 @@ NAMES = COMMON + ["reduce", "gather", "scatter", "alltoall"] + SELF
 ALL = "all"
 SHARDS = dict(allreduce_in=(1, 0), allreduce_out=(1, 1), broadcast=(1, 0), allgather=(1, ALL), reduce_scatter=(ALL, 1),
               reduce=(1, 1), gather=(1, ALL), scatter=(ALL, 1), alltoall=(ALL, ALL))  # fmt: skip
-# A call of these ends on no rank before every rank has begun it: it takes the time of a message. Others may overlap.
-WAIT_FOR_ALL = ("allreduce_in", "allreduce_out", "allgather", "reduce_scatter", "barrier", "alltoall")
 OFF_WIRE = 3  # times faster than raw TCP: more than a better program gains
 BY_TENSOR, FUSED = 1, 2
 
@@ -25,13 +23,21 @@ class Cell:
     """A contender's results in a row, in seconds per call."""
 
     def __init__(self):
-        self.samples = []  # of all rounds: a batch's mean on its slowest rank
-        self.rounds = []  # median of each round
+        self.turns = {}  # of each round that it took part in: batches' means on the slowest rank
         self.calls, self.wrong, self.off_wire = 0, False, False
         self.median = self.min = self.p99 = 0.0
 
+    @property
+    def samples(self):
+        return [seconds for turn in self.turns.values() for seconds in turn]
+
+    @property
+    def rounds(self):
+        """The median of each round."""
+        return [tool.median(turn) for turn in self.turns.values()]
+
     def conclude(self):
-        if self.samples:
+        if self.turns:
             self.median, self.min = tool.median(self.samples), min(self.samples)
             self.p99 = tool.quantile(self.samples, 0.99)
 
@@ -47,7 +53,7 @@ class Row:
     def best(self, kind, tuned=False):
         """Return the fastest contender of a kind, or None. Results off the wire do not count."""
         cells = [(self.cells[one.name], one) for one in self.run.of_kind(kind) if one.tuned == tuned]
-        good = [(cell.median, one) for cell, one in cells if cell.samples and not cell.wrong and not cell.off_wire]
+        good = [(cell.median, one) for cell, one in cells if cell.turns and not cell.wrong and not cell.off_wire]
         return min(good, key=lambda pair: pair[0])[1] if good else None
 
     def median(self, contender):
@@ -117,9 +123,8 @@ def take_turn(row, contender, round_, keep):
         calls = results[0].calls
         samples = [max(result.seconds[i] for result in results) for i in range(results[0].batches)]
     if samples:
-        cell.samples += samples
+        cell.turns[round_] = samples
         cell.calls += calls * len(samples)
-        cell.rounds.append(tool.median(samples))
 
 
 def free_memory():
@@ -153,7 +158,8 @@ def measure_row(row):
     take_turns(row, keep)
     for cell in row.cells.values():
         cell.conclude()
-    row.line = row.median(row.best("trip")) if run.options.hosts else tool.median(row.lines) if row.lines else 0
+    lines = [line for line in row.lines if line > 0]
+    row.line = row.median(row.best("trip")) if run.options.hosts else tool.median(lines) if lines else 0
     row.seconds = time.monotonic() - begin
 
 
@@ -176,20 +182,23 @@ def first_ranks(run):
 
 
 def mark_off_wire(run):
-    """Between hosts that are namespaces of one machine, mark results that are faster than the wire: the library has found
-    a way through the machine's memory."""
+    """Between hosts that are namespaces of one machine, mark results that are faster than the wire in most rounds: the
+    library has found a way through the machine's memory."""
     hellos = [run.links.hellos.get(rank) for rank in first_ranks(run)]
     machines = [hello.boot_id for hello in hellos if hello]
     if not run.options.hosts or (run.options.bind != "shared" and len(set(machines)) == len(machines)):
         return
-    least = min((row.line for row in run.rows if row.line > 0), default=0)  # one way of the shortest message over raw TCP
     for row in run.rows:
-        wire = row.median(row.best("bound"))
-        if row.collective in WAIT_FOR_ALL:
-            wire = max(wire, least)
         for one in run.of_kind("peer"):
             cell = row.cells[one.name]
-            cell.off_wire = bool(cell.samples) and cell.median < wire / OFF_WIRE
+            faster = sum(tool.median(turn) < wire_of(row, round_) / OFF_WIRE for round_, turn in cell.turns.items())
+            cell.off_wire = 2 * faster > len(cell.turns)
+
+
+def wire_of(row, round_):
+    """Return what raw TCP took at least in a round. Other rounds may have had less of the machine."""
+    turns = [row.cells[one.name].turns.get(round_, []) for one in row.run.of_kind("bound")]
+    return min((seconds for turn in turns for seconds in turn), default=0)
 
 
 # --- --steps: training steps whose computing is played -------------------------------------------

@@ -53,7 +53,19 @@ struct peer_call {
     size_t count; /* elements; of one shard where there are shards */
 };
 
-struct peer_steps;
+/* What a program implements for TWILL_COMPARE_BY_TENSOR. Functions return 0, or non-zero after
+ * peer_say(). */
+struct peer_steps {
+    /* May be NULL: before the first reduction, and after the last. */
+    int (*open)(struct peer *peer, const struct twill_compare_model *model);
+    void (*close)(struct peer *peer);
+    /* May be NULL: the gradient's memory, if it is the library's. */
+    float *(*memory)(struct peer *peer, uint32_t tensor);
+    /* Start the reduction of a gradient, in place. Called from the last tensor to the first. */
+    int (*start)(struct peer *peer, uint32_t tensor, float *gradient, uint64_t count);
+    int (*wait)(struct peer *peer); /* for all of them */
+    int (*test)(struct peer *peer); /* advance them; NULL: a thread does */
+};
 
 /* What a program implements. Functions return 0, or non-zero after peer_say(). */
 struct peer_program {
@@ -69,9 +81,7 @@ struct peer_program {
     void (*free_buffer)(struct peer *peer, int which, void *memory);
     /* Return 0 for an unsupported collective. NULL: supports the common ones */
     int (*supports)(struct peer *peer, enum twill_compare_collective collective);
-    /* May be NULL: peer_play() of peer_steps.h, and what it needs. */
-    int (*play)(const struct peer_program *program, struct peer *peer);
-    const struct peer_steps *steps;
+    const struct peer_steps *steps; /* NULL: plays no steps */
     /* 1: moves bytes only, so there are no values to check */
     int bytes_only;
 };
@@ -120,7 +130,7 @@ static inline void peer_name(struct peer *peer, const char *name, const char *ve
 }
 
 /* An allgather through the driver, for programs that need one before they can communicate: post,
- * then test until it returns 1. */
+ * then test until it returns 1. It returns 0 while data is missing, -1 if the driver has ended. */
 static inline int peer_exchange_post(struct peer *peer, const void *mine, size_t bytes)
 {
     if (bytes > TWILL_COMPARE_EXCHANGE)
@@ -130,9 +140,10 @@ static inline int peer_exchange_post(struct peer *peer, const void *mine, size_t
 
 static inline int peer_exchange_test(struct peer *peer, void *all, size_t bytes)
 {
-    return peer_link_pending(&peer->link) &&
-           peer_link_receive(&peer->link, TWILL_COMPARE_POSTED, all, bytes * (size_t)peer->size) ==
-               0;
+    bytes *= (size_t)peer->size;
+    if (!peer_link_pending(&peer->link))
+        return 0;
+    return peer_link_receive(&peer->link, TWILL_COMPARE_POSTED, all, bytes) == 0 ? 1 : -1;
 }
 
 /* Post, and wait for all. */
@@ -310,21 +321,25 @@ static inline int peer_check(const struct peer_program *program, struct peer *pe
 /* --- time ------------------------------------------------------------------------------------- */
 
 /* Measure the latency of a cache line between the cores of ranks 0 and 1, half a round trip: they
- * write it in turn. */
+ * write it in turn. A rank gives up if the other one does not run: there is no result then. */
 static inline void peer_time_line(struct peer *peer)
 {
     const uint64_t warm = 100, times = 600;
-    uint64_t *line = &peer->shared->ping.value;
-    double from = 0;
+    const double patience = 0.05; /* seconds; it takes 0.1 ms */
+    uint64_t *line = &peer->shared->ping.value, first = peer->pings + 1;
+    double begin = twill_compare_now(), from = begin;
+    peer->pings += 2 * (warm + times) + 1; /* no value is written in two turns */
+    if (peer->rank == 0)
+        __atomic_store_n(line, first, __ATOMIC_RELEASE);
     for (uint64_t i = 0; i < warm + times; i++) {
         if (i == warm)
             from = twill_compare_now();
-        uint64_t mine = peer->pings + 2 * i + (uint64_t)peer->rank;
-        while (__atomic_load_n(line, __ATOMIC_ACQUIRE) != mine)
-            ;
+        uint64_t mine = first + 2 * i + (uint64_t)peer->rank;
+        for (uint64_t polls = 1; __atomic_load_n(line, __ATOMIC_ACQUIRE) != mine; polls++)
+            if (polls % 4096 == 0 && twill_compare_now() - begin > patience)
+                return;
         __atomic_store_n(line, mine + 1, __ATOMIC_RELEASE);
     }
-    peer->pings += 2 * (warm + times);
     if (peer->rank == 0)
         peer->result.line_seconds = (twill_compare_now() - from) / (2 * (double)times);
 }
@@ -425,6 +440,128 @@ static inline int peer_measure(const struct peer_program *program, struct peer *
     return failed;
 }
 
+/* --- played steps ------------------------------------------------------------------------------
+ */
+
+/* A step: a backward pass, the reduction of its gradients, and a forward pass, with the computing
+ * played (played_compute.h). A turn: gradients are reduced once with known values; then, `least`
+ * times, the computing alone and a step, each after a barrier. */
+
+/* A program's state in a turn. */
+struct peer_play {
+    const struct peer_program *program;
+    struct peer *peer;
+    const struct twill_compare_model *model;
+    struct peer_call all; /* of all tensors together */
+    int by_tensor;
+    struct played_compute compute;
+};
+
+static inline int peer_play_test(void *of)
+{
+    const struct peer_play *play = (const struct peer_play *)of;
+    return play->program->steps->test(play->peer);
+}
+
+static inline float *peer_gradient(const struct peer_play *play, uint32_t tensor)
+{
+    const struct peer_steps *steps = play->program->steps;
+    if (play->by_tensor && steps->memory != NULL)
+        return steps->memory(play->peer, tensor);
+    return play->peer->buffer[0] + play->model->tensor[tensor].first;
+}
+
+/* Make the backward pass, the reductions unless `reduces` is 0, and the forward pass. */
+static inline int peer_play_step(struct peer_play *play, int reduces)
+{
+    const struct peer_steps *steps = play->program->steps;
+    const struct twill_compare_model *model = play->model;
+    int by_tensor = reduces && play->by_tensor;
+    play->compute.test = by_tensor && steps->test != NULL ? peer_play_test : NULL;
+    played_launch(&play->compute);
+    for (uint32_t i = model->tensors; i-- > 0;) {
+        if (played_for(&play->compute, 2 * model->tensor[i].forward) != 0)
+            return 1;
+        if (by_tensor &&
+            steps->start(play->peer, i, peer_gradient(play, i), model->tensor[i].elements) != 0)
+            return 1;
+    }
+    if (reduces &&
+        (by_tensor ? steps->wait(play->peer) : play->program->run(play->peer, &play->all)) != 0)
+        return 1;
+    play->compute.test = NULL;
+    played_launch(&play->compute);
+    for (uint32_t i = 0; i < model->tensors; i++)
+        (void)played_for(&play->compute, model->tensor[i].forward);
+    return 0;
+}
+
+/* Make a step with known values, and count the wrong sums. All gradients are zero afterwards. */
+static inline int peer_check_step(struct peer_play *play)
+{
+    struct peer *peer = play->peer;
+    uint64_t wrong = 0;
+    for (uint32_t i = 0; i < play->model->tensors; i++)
+        for (uint64_t k = 0; k < play->model->tensor[i].elements; k++)
+            peer_gradient(play, i)[k] = peer_value(play->model->tensor[i].first + k, peer->rank);
+    if (play->program->barrier(peer) != 0 || peer_play_step(play, 1) != 0)
+        return 1;
+    for (uint32_t i = 0; i < play->model->tensors; i++) {
+        float *gradient = peer_gradient(play, i);
+        for (uint64_t k = 0; k < play->model->tensor[i].elements; k++)
+            wrong += !(gradient[k] == peer_sum(play->model->tensor[i].first + k, peer->size));
+        memset(gradient, 0, play->model->tensor[i].elements * sizeof(float));
+    }
+    peer->result.wrong = wrong;
+    return play->program->barrier(peer);
+}
+
+/* Measure the computing alone, then a step, in turns: seconds[even] and seconds[odd]. */
+static inline int peer_time_steps(struct peer_play *play, uint32_t steps)
+{
+    struct peer *peer = play->peer;
+    uint32_t batches = 2 * steps < TWILL_COMPARE_BATCHES ? 2 * steps : TWILL_COMPARE_BATCHES;
+    for (uint32_t i = 0; i < batches; i++) {
+        if (play->program->barrier(peer) != 0)
+            return 1;
+        double from = twill_compare_now();
+        if (peer_play_step(play, i % 2 != 0) != 0)
+            return 1;
+        peer->result.seconds[i] = twill_compare_now() - from;
+    }
+    peer->result.calls = 1;
+    peer->result.batches = batches;
+    return play->program->barrier(peer);
+}
+
+/* Execute an order of steps. */
+static inline int peer_play(const struct peer_program *program, struct peer *peer)
+{
+    struct peer_play play;
+    memset(&play, 0, sizeof(play));
+    play.program = program;
+    play.peer = peer;
+    play.model = peer->model;
+    play.by_tensor = peer->order.step == TWILL_COMPARE_BY_TENSOR;
+    play.compute.device = (int)play.model->device;
+    play.compute.turns_per_second = play.model->turns_per_second;
+    play.compute.of = &play;
+    int failed = 0, opened = 0;
+    if (!play.by_tensor || program->steps->memory == NULL)
+        failed = peer_call_of(program, peer, &play.all);
+    if (failed == 0 && play.by_tensor && program->steps->open != NULL)
+        failed = program->steps->open(peer, play.model);
+    opened = failed == 0 && play.by_tensor;
+    if (failed == 0)
+        failed = peer_check_step(&play);
+    if (failed == 0)
+        failed = peer_time_steps(&play, peer->order.least);
+    if (opened && program->steps->close != NULL)
+        program->steps->close(peer);
+    peer_free(program, peer, 0);
+    return failed;
+}
+
 /* --- turns ------------------------------------------------------------------------------------ */
 
 static inline void peer_done(struct peer *peer, int failed)
@@ -444,14 +581,20 @@ static inline int peer_turn(const struct peer_program *program, struct peer *pee
 {
     enum twill_compare_collective what = (enum twill_compare_collective)peer->order.collective;
     if (peer->order.step != TWILL_COMPARE_NO_STEP)
-        return program->play != NULL && program->play(program, peer) != 0;
+        return program->steps != NULL && peer_play(program, peer) != 0;
     if (program->supports != NULL ? !program->supports(peer, what) : what >= TWILL_COMPARE_COMMON)
         return 0;
     return peer_measure(program, peer);
 }
 
-/* Sleep until there is an order, and execute it. A rank on another host that hangs ends itself by
- * SIGALRM, as the driver may be unable to kill it. */
+/* Let SIGALRM end this rank if it hangs and the driver is unable to kill it: on another host, or as
+ * the driver was killed. */
+static inline void peer_hurry(const struct peer *peer)
+{
+    alarm(peer->welcome.patience + 5);
+}
+
+/* Sleep until there is an order, and execute it. */
 static inline int peer_turns(const struct peer_program *program, struct peer *peer)
 {
     for (;;) {
@@ -464,8 +607,7 @@ static inline int peer_turns(const struct peer_program *program, struct peer *pe
             peer_link_receive(&peer->link, TWILL_COMPARE_MODEL, peer->model,
                               sizeof(*peer->model)) != 0)
             return 1;
-        if (peer->welcome.patience > 0)
-            alarm(peer->welcome.patience + 5);
+        peer_hurry(peer);
         peer_done(peer, peer_turn(program, peer));
     }
 }
@@ -508,6 +650,7 @@ static inline int peer_open(struct peer *peer, const char *text)
 
 static inline int peer_begin(const struct peer_program *program, struct peer *peer)
 {
+    peer_hurry(peer);
     peer_bind(peer);
     if (program->begin(peer) != 0)
         return 1;

@@ -305,7 +305,12 @@ static void free_buffer(struct peer *peer, int which, void *memory)
 
 int main(int argc, char **argv)
 {
-    static const struct peer_program program = {
-        begin, end, run, barrier, prepare, NULL, alloc_buffer, free_buffer, NULL, NULL, NULL, 0};
+    static const struct peer_program program = {.begin = begin,
+                                                .end = end,
+                                                .run = run,
+                                                .barrier = barrier,
+                                                .prepare = prepare,
+                                                .alloc_buffer = alloc_buffer,
+                                                .free_buffer = free_buffer};
     return peer_main(argc, argv, &program);
 }

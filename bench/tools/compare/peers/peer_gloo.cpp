@@ -2,7 +2,7 @@
 /* twill-compare's program for Gloo over TCP, on loopback or between hosts; compiled when a
  * comparison runs. Argument: ring (Gloo's default), bcube, or halving (halving and doubling of the
  * older interface: allreduce in place and reduce_scatter only). */
-#include "peer_steps.h"
+#include "peer.h"
 
 #include <condition_variable>
 #include <deque>
@@ -299,7 +299,7 @@ int main(int argc, char **argv)
 {
     static const struct peer_steps steps = {steps_open,  steps_close, NULL,
                                             steps_start, steps_wait,  NULL};
-    static const struct peer_program program = {begin, end,  run,      barrier,   prepare, release,
-                                                NULL,  NULL, supports, peer_play, &steps,  0};
+    static const struct peer_program program = {begin, end,  run,      barrier, prepare, release,
+                                                NULL,  NULL, supports, &steps,  0};
     return peer_main(argc, argv, &program);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A rank's connection to twill-compare's driver: what to measure, and what came of it. The structs
- * are packed and parsed by links.py, too. Ranks sleep on it between turns, so that many programs
- * stay started and take turns without disturbing each other. For C and C++. */
+ * are packed and parsed by compare_links.py, too. Ranks sleep on it between turns, so that many
+ * programs stay started and take turns without disturbing each other. For C and C++. */
 #ifndef TWILL_PEER_LINK_H
 #define TWILL_PEER_LINK_H
 
@@ -85,7 +85,7 @@ struct twill_compare_hello {
 struct twill_compare_welcome {
     int32_t ranks;
     uint32_t bind, core; /* bind: each rank binds itself to its core before it starts the library */
-    uint32_t patience;   /* seconds in which a turn must end; 0: the driver looks after that */
+    uint32_t patience;   /* seconds in which the start and each turn must end */
     uint64_t capacity;   /* bytes of the largest buffer */
 };
 
@@ -182,8 +182,8 @@ static inline int peer_link_pending(const struct peer_link *link)
     return poll(&wait, 1, 0) == 1;
 }
 
-/* Connect within 1.5 s. Returns the socket, or -1. */
-static inline int peer_link_dial(const struct sockaddr *to, socklen_t length)
+/* Connect within so many milliseconds. Returns the socket, or -1. */
+static inline int peer_link_dial(const struct sockaddr *to, socklen_t length, int patience)
 {
     int one = 1, error = 0;
     int link = socket(to->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -191,7 +191,7 @@ static inline int peer_link_dial(const struct sockaddr *to, socklen_t length)
     struct pollfd wait = {link, POLLOUT, 0};
     if (link >= 0 &&
         (connect(link, to, length) == 0 ||
-         (errno == EINPROGRESS && poll(&wait, 1, 1500) == 1 &&
+         (errno == EINPROGRESS && poll(&wait, 1, patience) == 1 &&
           getsockopt(link, SOL_SOCKET, SO_ERROR, &error, &bytes) == 0 && error == 0))) {
         if (to->sa_family == AF_INET)
             setsockopt(link, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
@@ -202,7 +202,7 @@ static inline int peer_link_dial(const struct sockaddr *to, socklen_t length)
     return -1;
 }
 
-static inline int peer_link_dial_inet(const char *address, int port)
+static inline int peer_link_dial_inet(const char *address, int port, int patience)
 {
     struct sockaddr_in to;
     memset(&to, 0, sizeof(to));
@@ -210,7 +210,7 @@ static inline int peer_link_dial_inet(const char *address, int port)
     to.sin_port = htons((uint16_t)port);
     if (inet_pton(AF_INET, address, &to.sin_addr) != 1)
         return -1;
-    return peer_link_dial((struct sockaddr *)&to, sizeof(to));
+    return peer_link_dial((struct sockaddr *)&to, sizeof(to), patience);
 }
 
 static inline int peer_link_dial_local(const char *path)
@@ -219,7 +219,7 @@ static inline int peer_link_dial_local(const char *path)
     memset(&to, 0, sizeof(to));
     to.sun_family = AF_UNIX;
     strncpy(to.sun_path, path, sizeof(to.sun_path) - 1);
-    return peer_link_dial((struct sockaddr *)&to, sizeof(to));
+    return peer_link_dial((struct sockaddr *)&to, sizeof(to), 10000);
 }
 
 /* Read the first line of a file; "" on failure. */
@@ -280,7 +280,7 @@ static inline int peer_link_open(struct peer_link *link, const char *text, int r
         strncat(link->path, strrchr(token, '-') != NULL ? strrchr(token, '-') : "", 8);
     }
     while (link->socket < 0 && !link->local && (address = strsep(&rest, ",")) != NULL)
-        link->socket = peer_link_dial_inet(address, atoi(port));
+        link->socket = peer_link_dial_inet(address, atoi(port), 1500); /* some may not answer */
     return link->socket < 0 ? -1 : peer_link_greet(link, rank, token, welcome);
 }
 

@@ -3,7 +3,7 @@
  * allocator is MPI_Alloc_mem(); with the argument "nonblocking" calls are nonblocking and waited
  * for at once. It does not use twill, but reports if libtwill-mpi should have been loaded before
  * the MPI and was not. */
-#include "peer_steps.h"
+#include "peer.h"
 
 #include <dlfcn.h>
 #include <mpi.h>
@@ -171,8 +171,7 @@ static int steps_wait(struct peer *peer)
 int main(int argc, char **argv)
 {
     static const struct peer_steps steps = {NULL, NULL, NULL, steps_start, steps_wait, steps_test};
-    static const struct peer_program program = {begin,    end,       run,          barrier,
-                                                NULL,     NULL,      alloc_buffer, free_buffer,
-                                                supports, peer_play, &steps,       0};
+    static const struct peer_program program = {
+        begin, end, run, barrier, NULL, NULL, alloc_buffer, free_buffer, supports, &steps, 0};
     return peer_main(argc, argv, &program);
 }

@@ -104,6 +104,6 @@ int barrier(struct peer *peer)
 int main(int argc, char **argv)
 {
     static const struct peer_program program = {begin, end,  run,  barrier, NULL, NULL,
-                                                NULL,  NULL, NULL, NULL,    NULL, 0};
+                                                NULL,  NULL, NULL, NULL,    0};
     return peer_main(argc, argv, &program);
 }

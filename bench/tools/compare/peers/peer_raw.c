@@ -82,7 +82,7 @@ static int connect_ring(struct peer *peer)
     bool last = peer->rank + state->places >= peer->size;
     const struct raw_address *to = &all[(peer->rank + state->places) % peer->size];
     if (state->hosts > 2 || !last)
-        state->next = configure_socket(peer_link_dial_inet(to->host, to->port));
+        state->next = configure_socket(peer_link_dial_inet(to->host, to->port, 10000));
     if (state->hosts > 2 || last)
         state->before = configure_socket(accept(listener, NULL, NULL));
     if (state->hosts == 2 && last)

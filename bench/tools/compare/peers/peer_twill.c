@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* twill-compare's program for twill. Its own allocator is twill_alloc(); with the argument
  * "persistent" calls are persistent. */
-#include "bench/tools/compare/peers/peer_steps.h"
+#include "bench/tools/compare/peers/peer.h"
 #include "lib/twill_train.h"
 
 #include <stdbool.h>
@@ -191,8 +191,7 @@ int main(int argc, char **argv)
 {
     static const struct peer_steps steps = {steps_open,  steps_close, steps_memory,
                                             steps_start, steps_wait,  steps_test};
-    static const struct peer_program program = {begin,    end,       run,          barrier,
-                                                prepare,  release,   alloc_buffer, free_buffer,
-                                                supports, peer_play, &steps,       0};
+    static const struct peer_program program = {
+        begin, end, run, barrier, prepare, release, alloc_buffer, free_buffer, supports, &steps, 0};
     return peer_main(argc, argv, &program);
 }

@@ -36,7 +36,8 @@ static ucc_status_t exchange(void *mine, void *all, size_t bytes, void *user, vo
 static ucc_status_t exchange_test(void *request)
 {
     struct ucc_state *state = (struct ucc_state *)request;
-    return peer_exchange_test(state->peer, state->all, state->bytes) ? UCC_OK : UCC_INPROGRESS;
+    int answer = peer_exchange_test(state->peer, state->all, state->bytes);
+    return answer > 0 ? UCC_OK : answer == 0 ? UCC_INPROGRESS : UCC_ERR_NO_MESSAGE;
 }
 
 static ucc_status_t exchange_free(void *request)
@@ -192,7 +193,7 @@ static int barrier(struct peer *peer)
 
 int main(int argc, char **argv)
 {
-    static const struct peer_program program = {begin, end,  run,  barrier, NULL, NULL,
-                                                NULL,  NULL, NULL, NULL,    NULL, 0};
+    static const struct peer_program program = {
+        .begin = begin, .end = end, .run = run, .barrier = barrier};
     return peer_main(argc, argv, &program);
 }

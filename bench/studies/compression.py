@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When compression pays: the time of a gradient set's step without computing, for one tensor of f32, as it is and compressed,
+the codings in turns; then what compression_automatic chooses. compression.py [BYTES...], by twillrun; README.md."""
+import statistics
+import sys
+import time
+
+import numpy
+import twill
+
+TIMED_STEPS, AUTOMATIC_STEPS = 15, 20
+CODINGS = {"f32": "none", "f16": "f16", "int8": "int8", "f8e4m3": "f8e4m3", "top_k": "top_k", "threshold": "threshold"}
+
+
+def make_set(comm, coding, count, automatic):
+    options = dict(compression=CODINGS[coding], compression_automatic=automatic, compression_threshold=0.99)  # 1 of 100
+    made = twill.GradientSet(comm, **options)
+    made.add("tensor", count)
+    return made.commit()
+
+
+def time_step(comm, gradients, seed):
+    """Return the seconds of a step, after gradients in -1 .. 1 have been written."""
+    tensor = gradients.tensors[0]
+    draw = numpy.random.default_rng([seed, comm.rank])
+    tensor.gradient[:] = draw.uniform(-1, 1, tensor.shape)
+    comm.barrier()
+    start = time.monotonic()
+    tensor.ready()
+    gradients.wait_all()
+    return time.monotonic() - start
+
+
+def measure(comm, count):
+    sets = {coding: make_set(comm, coding, count, 0) for coding in CODINGS}
+    seconds = {coding: [] for coding in CODINGS}
+    for step in range(TIMED_STEPS + 1):
+        for coding, gradients in sets.items():
+            seconds[coding].append(time_step(comm, gradients, step))
+    medians = {coding: statistics.median(times[1:]) for coding, times in seconds.items()}  # the first is not counted
+    for coding, gradients in sets.items():
+        counters = gradients.counters
+        gradients.free()
+        automatic = make_set(comm, coding, count, 1)
+        for step in range(AUTOMATIC_STEPS):
+            time_step(comm, automatic, step)
+        chosen = "" if coding == "f32" else "compresses" if "compressed to" in automatic.describe()[1] else "does not"
+        automatic.free()
+        if comm.rank == 0:
+            exchanged, median = counters.bytes_exchanged // counters.steps, medians[coding]
+            print(f"{4 * count:10}  {coding:9}  {exchanged:9}  {median * 1e6:10.1f}  {median / medians['f32']:5.2f}  {chosen}")
+
+
+with twill.init() as comm:
+    if comm.rank == 0:
+        print(f"{'bytes':>10}  {'coding':9}  {'exchanged':>9}  {'us a step':>10}  {'ratio':>5}  automatic")
+    for size in sys.argv[1:] or (65536, 1048576, 16777216):
+        measure(comm, max(1, int(size) // 4))
