@@ -2,6 +2,7 @@
 /* What a timeline adds to a training step, and what an event of the ring costs: README.md. */
 #include "bench/common/gradient_list.h"
 #include "bench/common/report.h"
+#include "bench/common/tool_calls.h"
 #include "bench/tools/compare/peers/played_compute.h"
 #include "lib/base/plural.h"
 #include "lib/base/trace.h"
@@ -42,16 +43,10 @@ static bool fails(const char *call, twill_status status, const char *message)
     return status != TWILL_OK;
 }
 
-static int exchange(void *user, const void *mine, void *all, size_t bytes)
-{
-    return twill_allgather(user, mine, all, bytes, TWILL_U8) == TWILL_OK ? 0 : -1;
-}
-
 /* Open a context with this setting, and a set of the list's tensors. */
 static bool open_side(struct overhead *o, struct overhead_side *side, const char *setting)
 {
-    const twill_bootstrap bootstrap = {twill_comm_rank(o->comm), twill_comm_size(o->comm), exchange,
-                                       o->comm};
+    const twill_bootstrap bootstrap = twill_bench_bootstrap(o->comm);
     const char *const settings[] = {setting, NULL};
     char message[512] = "";
     if (fails("init", twill_init_with(&side->comm, &bootstrap, settings, message, sizeof(message)),

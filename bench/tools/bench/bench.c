@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* twill-bench: time the collectives in the manner of nccl-tests and check every value. */
-#include "bench/common/exit_status.h"
 #include "bench/common/option_names.h"
+#include "bench/common/tool_calls.h"
 #include "bench/tools/bench/bench_run.h"
 #include "bench/tools/bench/calibrate/calibrate.h"
 #include "bench/tools/bench/fabric/fabric.h"
@@ -17,11 +17,8 @@
 
 static int fail_run(struct twill_bench_run *run, twill_status status)
 {
-    const char *message = run->comm != NULL ? twill_comm_message(run->comm) : "";
-    if (message[0] == '\0' && run->context != NULL)
-        message = twill_context_message(run->context);
     twill_bench_progress_clear(&run->work.progress);
-    fprintf(stderr, "twill-bench: %s\n", message[0] != '\0' ? message : twill_strerror(status));
+    fprintf(stderr, "twill-bench: %s\n", twill_bench_why(run->comm, run->context, status));
     return STATUS_FAILED;
 }
 
@@ -283,12 +280,6 @@ static twill_status split_groups(struct twill_bench_run *run)
     return twill_comm_split(&run->comm, run->world, rank % (int)groups, rank);
 }
 
-/* twill_bootstrap's exchange for a second context, by an allgather over the first. */
-static int exchange(void *user, const void *mine, void *all, size_t bytes)
-{
-    return twill_allgather(user, mine, all, bytes, TWILL_U8) != TWILL_OK;
-}
-
 /* --reduce-delay: a sum that takes longer, asleep, so that the core is free for other ranks. A
  * sleep lasts some 50 us longer than asked for, so a rank sleeps a millisecond or more at once. */
 static void add_slowly(const void *left, const void *right, void *result, size_t count,
@@ -314,10 +305,7 @@ static void add_slowly(const void *left, const void *right, void *result, size_t
 /* --reproducible: set up a second context for all ranks, with other settings. */
 static twill_status connect_strictly(struct twill_bench_run *run, const char *const *settings)
 {
-    twill_bootstrap bootstrap = {.rank = twill_comm_rank(run->world),
-                                 .size = twill_comm_size(run->world),
-                                 .exchange = exchange,
-                                 .user = run->world};
+    twill_bootstrap bootstrap = twill_bench_bootstrap(run->world);
     twill_status status = twill_context_create(&run->sums.strict_context, &bootstrap, settings);
     return status == TWILL_OK ? twill_comm_create(&run->sums.strict, run->sums.strict_context)
                               : status;

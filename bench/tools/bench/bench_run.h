@@ -4,9 +4,9 @@
 #define TWILL_BENCH_RUN_H
 
 #include "bench/common/energy.h"
-#include "bench/common/exit_status.h"
 #include "bench/common/gradient_list.h"
 #include "bench/common/progress_line.h"
+#include "bench/common/tool_calls.h"
 #include "bench/tools/bench/bench_collective.h"
 #include "bench/tools/bench/bench_options.h"
 

@@ -5,6 +5,7 @@
 #include "bench/common/option_names.h"
 #include "bench/common/option_table.h"
 #include "bench/common/report.h"
+#include "bench/common/tool_calls.h"
 #include "lib/twill.h"
 
 #include <getopt.h>
@@ -409,8 +410,7 @@ int main(int argc, char **argv)
     if (status == TWILL_OK)
         result = show_context(context, &request);
     else
-        fprintf(stderr, "twill-info: %s\n",
-                context != NULL ? twill_context_message(context) : twill_strerror(status));
+        fprintf(stderr, "twill-info: %s\n", twill_bench_why(NULL, context, status));
     twill_context_destroy(context);
     return result;
 }

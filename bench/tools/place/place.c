@@ -47,22 +47,6 @@ static twill_status open_kind(struct memory_kind *kind, const struct place_run *
     return twill_comm_create(&kind->comm, kind->context);
 }
 
-/* twill_bootstrap's exchange for the second kind's context, over the first's communicator: a sum in
- * which all other ranks' entries are zero. */
-static int exchange(void *user, const void *mine, void *all, size_t bytes)
-{
-    const struct place_run *run = user;
-    size_t total = (size_t)run->size * bytes, words = total / sizeof(int32_t) + 1;
-    int32_t *sum = calloc(words, sizeof(*sum));
-    if (sum == NULL)
-        return -1;
-    memcpy((char *)sum + (size_t)run->rank * bytes, mine, bytes);
-    twill_status status = twill_allreduce(run->comm, sum, sum, words, TWILL_I32, TWILL_SUM);
-    memcpy(all, sum, total);
-    free(sum);
-    return status;
-}
-
 /* Return whether all ranks have this kind. A context of one rank each finds out, so that no rank
  * waits for another that lacks it. */
 static twill_status find_kind(const struct place_run *run, const struct memory_kind *kind,
@@ -133,11 +117,8 @@ static void print_kind(const struct place_run *run, const struct memory_kind *ki
 
 static int kind_fail(const struct memory_kind *kind, twill_status status)
 {
-    const char *message = kind->comm != NULL ? twill_comm_message(kind->comm) : "";
-    if (message[0] == '\0' && kind->context != NULL)
-        message = twill_context_message(kind->context);
     fprintf(stderr, "twill-place: %s: %s\n", kind->name,
-            message[0] != '\0' ? message : twill_strerror(status));
+            twill_bench_why(kind->comm, kind->context, status));
     return 1;
 }
 
@@ -161,7 +142,7 @@ static twill_status compare_kinds(struct place_run *run, struct memory_kind *kin
         struct memory_kind *kind = &kinds[*count];
         *kind = (struct memory_kind){
             .name = kinds[k].name, .title = kinds[k].title, .memory = kinds[k].memory};
-        twill_bootstrap bootstrap = {run->rank, run->size, exchange, run};
+        twill_bootstrap bootstrap = twill_bench_bootstrap(run->comm);
         ++*count;
         TWILL_BENCH_TRY(open_kind(kind, run, &bootstrap));
         TWILL_BENCH_TRY(measure_kind(run, kind));

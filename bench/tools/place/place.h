@@ -3,8 +3,8 @@
 #ifndef TWILL_PLACE_H
 #define TWILL_PLACE_H
 
-#include "bench/common/exit_status.h"
 #include "bench/common/report.h"
+#include "bench/common/tool_calls.h"
 #include "lib/twill.h"
 
 struct twill_kernels;

@@ -7,8 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static twill_status triad(const struct place_run *run, const struct memory_kind *kind)
+static twill_status triad(const struct place_run *run, const struct memory_kind *kind, int work)
 {
+    (void)work;
     double *restrict a = kind->array[PLACE_RESULT];
     const double *restrict b = kind->array[PLACE_LEFT], *restrict c = kind->array[PLACE_RIGHT];
     size_t n = run->options.bytes / sizeof(*a);
@@ -20,8 +21,9 @@ static twill_status triad(const struct place_run *run, const struct memory_kind 
     return TWILL_OK;
 }
 
-static twill_status copy(const struct place_run *run, const struct memory_kind *kind)
+static twill_status copy(const struct place_run *run, const struct memory_kind *kind, int work)
 {
+    (void)work;
     char *to = kind->array[PLACE_RESULT];
     const char *from = kind->array[PLACE_LEFT];
     size_t threads = run->options.threads, each = run->options.bytes / threads;
@@ -35,8 +37,9 @@ static twill_status copy(const struct place_run *run, const struct memory_kind *
 }
 
 /* twill's own kernel, as a collective uses it: the sum of two arrays of floats. */
-static twill_status reduce(const struct place_run *run, const struct memory_kind *kind)
+static twill_status reduce(const struct place_run *run, const struct memory_kind *kind, int work)
 {
+    (void)work;
     const void *sources[] = {kind->array[PLACE_LEFT], kind->array[PLACE_RIGHT]};
     twill_kernels_reduce_raw(run->kernels, TWILL_F32, TWILL_SUM, kind->array[PLACE_RESULT], sources,
                              2, run->options.bytes / sizeof(float), 1, 0,
@@ -62,34 +65,14 @@ static twill_status sum_up(const struct place_run *run, const struct memory_kind
                            run->options.bytes / sizeof(float), TWILL_F32, TWILL_SUM);
 }
 
-static twill_status sum_all(const struct place_run *run, const struct memory_kind *kind)
-{
-    return sum_up(run, kind, PLACE_ALLREDUCE);
-}
-
-static twill_status sum_send(const struct place_run *run, const struct memory_kind *kind)
-{
-    return sum_up(run, kind, PLACE_SEND);
-}
-
-static twill_status sum_receive(const struct place_run *run, const struct memory_kind *kind)
-{
-    return sum_up(run, kind, PLACE_RECEIVE);
-}
-
-static twill_status sum_scratch(const struct place_run *run, const struct memory_kind *kind)
-{
-    return sum_up(run, kind, PLACE_SCRATCH);
-}
-
 const char *const place_work_names[PLACE_WORKS] = {"triad", "copy",    "reduce", "allreduce",
                                                    "send",  "receive", "scratch"};
 
 static const struct place_work {
-    twill_status (*run)(const struct place_run *run, const struct memory_kind *kind);
+    twill_status (*run)(const struct place_run *run, const struct memory_kind *kind, int work);
     double traffic; /* bytes moved per byte of an array, as STREAM counts them */
-} works[PLACE_WORKS] = {{triad, 3},    {copy, 2},        {reduce, 3},     {sum_all, 1},
-                        {sum_send, 1}, {sum_receive, 1}, {sum_scratch, 1}};
+} works[PLACE_WORKS] = {{triad, 3},  {copy, 2},   {reduce, 3}, {sum_up, 1},
+                        {sum_up, 1}, {sum_up, 1}, {sum_up, 1}};
 
 /* Return a small integer, exact in float and different from its neighbours. */
 static double input_value(size_t i, int factor)
@@ -146,7 +129,7 @@ static twill_status measure_work(struct place_run *run, struct memory_kind *kind
     for (size_t i = 0; i <= repeats; i++) {
         TWILL_BENCH_TRY(twill_barrier(run->comm));
         double start = twill_bench_now();
-        TWILL_BENCH_TRY(works[work].run(run, kind));
+        TWILL_BENCH_TRY(works[work].run(run, kind, work));
         double seconds = twill_bench_now() - start;
         TWILL_BENCH_TRY(twill_allreduce(run->comm, &seconds, &seconds, 1, TWILL_F64, TWILL_MAX));
         if (i > 0)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The simulations of twill-simulate, which simulate_tool.py starts. Arguments: NAME=VALUE sets a
  * member of the setup, MODE simulates it so. Each run prints a line of NAME=VALUE words. */
-#include "bench/common/exit_status.h"
+#include "bench/common/tool_calls.h"
 #include "bench/tools/simulate/simulation.h"
 
 #include <inttypes.h>

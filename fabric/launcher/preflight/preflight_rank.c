@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A rank of the test job: an allreduce with a known result, then messages with every other rank, in
  * rounds in which each rank has one partner. */
-#include "bench/common/exit_status.h"
 #include "bench/common/report.h"
+#include "bench/common/tool_calls.h"
 #include "fabric/launcher/preflight/preflight_wire.h"
 #include "lib/twill.h"
 

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Calibration: measure each candidate of each collective at the sizes where the price model gives
  * it a chance. Candidates are selected by name, one of each collective at a time, in a context of
- * their own; its out-of-band exchange is a broadcast over the communicator of the environment. */
+ * their own, which is set up over the communicator of the environment. */
 #include "bench/tools/bench/calibrate/calibrate.h"
-#include "bench/common/exit_status.h"
-#include "bench/common/measured_collectives.h"
 #include "bench/common/report.h"
+#include "bench/common/tool_calls.h"
 #include "lib/base/plural.h"
 
 #include <errno.h>
@@ -27,75 +26,17 @@ static size_t largest(const struct twill_bench_calibration *c)
     return sizes[i];
 }
 
-/* --- the collectives -------------------------------------------------------------------------- */
-
-static twill_status allreduce(twill_comm *comm, void *src, void *dst, size_t count, twill_type type)
+/* Return whether a collective is calibrated: all but sendrecv and those of uneven shards. */
+static bool is_calibrated(size_t collective)
 {
-    return twill_allreduce(comm, src, dst, count, type, TWILL_SUM);
+    return collective != TWILL_BENCH_SENDRECV &&
+           !twill_bench_facts((enum twill_bench_collective)collective)->vector;
 }
 
-static twill_status reduce(twill_comm *comm, void *src, void *dst, size_t count, twill_type type)
+static const char *name_of(size_t collective)
 {
-    return twill_reduce(comm, src, dst, count, type, TWILL_SUM, 0);
+    return twill_bench_facts((enum twill_bench_collective)collective)->name;
 }
-
-static twill_status broadcast(twill_comm *comm, void *src, void *dst, size_t count, twill_type type)
-{
-    return twill_broadcast(comm, src, dst, count, type, 0);
-}
-
-static twill_status barrier(twill_comm *comm, void *src, void *dst, size_t count, twill_type type)
-{
-    (void)src, (void)dst, (void)count, (void)type;
-    return twill_barrier(comm);
-}
-
-static twill_status allgather(twill_comm *comm, void *src, void *dst, size_t count, twill_type type)
-{
-    return twill_allgather(comm, src, dst, count, type);
-}
-
-static twill_status reduce_scatter(twill_comm *comm, void *src, void *dst, size_t count,
-                                   twill_type type)
-{
-    return twill_reduce_scatter(comm, src, dst, count, type, TWILL_SUM);
-}
-
-static twill_status gather(twill_comm *comm, void *src, void *dst, size_t count, twill_type type)
-{
-    return twill_gather(comm, src, dst, count, type, 0);
-}
-
-static twill_status scatter(twill_comm *comm, void *src, void *dst, size_t count, twill_type type)
-{
-    return twill_scatter(comm, src, dst, count, type, 0);
-}
-
-static twill_status alltoall(twill_comm *comm, void *src, void *dst, size_t count, twill_type type)
-{
-    return twill_alltoall(comm, src, dst, count, type);
-}
-
-static const struct collective {
-    const char *name;
-    twill_bench_timed_fn call;
-    bool sharded, joins;
-    /* how to measure it in place, too */
-    enum { NOT_IN_PLACE, SAME, SRC_IN_DST, DST_IN_SRC } in_place;
-} collectives[] = {
-    {"allreduce", allreduce, false, true, SAME},
-    {"reduce", reduce, false, false, SAME},
-    {"broadcast", broadcast, false, false, SAME},
-    {"barrier", barrier, false, true, NOT_IN_PLACE},
-    {"allgather", allgather, true, true, SRC_IN_DST},
-    {"reduce_scatter", reduce_scatter, true, true, DST_IN_SRC},
-    {"gather", gather, true, false, NOT_IN_PLACE},
-    {"scatter", scatter, true, false, NOT_IN_PLACE},
-    {"alltoall", alltoall, true, true, NOT_IN_PLACE},
-};
-enum { CALIBRATE_COLLECTIVES = sizeof(collectives) / sizeof(collectives[0]) };
-_Static_assert(CALIBRATE_COLLECTIVES == TWILL_BENCH_COLLECTIVE_COUNT - 6,
-               "all but the five of uneven shards and sendrecv");
 
 /* --- what to measure -------------------------------------------------------------------------- */
 
@@ -157,19 +98,6 @@ static bool reads_peers(struct twill_bench_calibration *c)
 
 /* --- contexts --------------------------------------------------------------------------------- */
 
-/* twill_bootstrap's exchange: an allgather by broadcasts. */
-static int exchange(void *user, const void *mine, void *all, size_t bytes)
-{
-    struct twill_bench_calibration *c = user;
-    memcpy((char *)all + (size_t)c->rank * bytes, mine, bytes);
-    for (int r = 0; r < c->size; r++) {
-        char *shard = (char *)all + (size_t)r * bytes;
-        if (twill_broadcast(c->comm, shard, shard, bytes, TWILL_U8, r) != TWILL_OK)
-            return 1;
-    }
-    return 0;
-}
-
 struct calibration_session {
     twill_context *context;
     twill_comm *comm;
@@ -189,9 +117,9 @@ static void end_session(struct calibration_session *s)
 static twill_status begin_session(struct twill_bench_calibration *c, const char *override,
                                   struct calibration_session *s)
 {
-    char setting[CALIBRATE_COLLECTIVES * (NAME_BYTES + 24)];
+    char setting[TWILL_BENCH_COLLECTIVE_COUNT * (NAME_BYTES + 24)];
     const char *settings[] = {setting, "TWILL_TUNING=", "TWILL_LOG=none", NULL};
-    twill_bootstrap bootstrap = {c->rank, c->size, exchange, c};
+    twill_bootstrap bootstrap = twill_bench_bootstrap(c->comm);
     *s = (struct calibration_session){.context = NULL};
     snprintf(setting, sizeof(setting), "TWILL_ALGORITHM=%s", override);
     twill_status status = twill_context_create(&s->context, &bootstrap, settings);
@@ -203,7 +131,7 @@ static twill_status begin_session(struct twill_bench_calibration *c, const char 
         status = twill_alloc(s->context, &s->dst, largest(c));
     if (status != TWILL_OK)
         fprintf(stderr, "twill-bench: --calibrate: %s: %s\n", override,
-                s->context != NULL ? twill_context_message(s->context) : twill_strerror(status));
+                twill_bench_why(NULL, s->context, status));
     if (status == TWILL_OK) {
         memset(s->src, 0, largest(c));
         memset(s->dst, 0, largest(c));
@@ -214,18 +142,19 @@ static twill_status begin_session(struct twill_bench_calibration *c, const char 
 /* --- timing ----------------------------------------------------------------------------------- */
 
 twill_status twill_bench_time_calls(struct twill_bench_calibration *c, twill_comm *comm,
-                                    twill_bench_timed_fn call, void *src, void *dst, size_t count,
-                                    twill_type type, bool joins, double *seconds)
+                                    const struct twill_bench_subject *subject,
+                                    struct twill_bench_pointers at, double *seconds)
 {
     const double patience = 0.01; /* seconds */
     double first = 0;
     size_t samples = 0, needed = TWILL_BENCH_SAMPLES;
+    bool joins = !twill_bench_facts(subject->collective)->rooted; /* no rank runs ahead */
     twill_status status = TWILL_OK;
     /* Two calls to warm up; the second determines how many samples there is time for, equal on all
      * ranks. */
     for (int i = 0; i < 2 && status == TWILL_OK; i++) {
         first = twill_bench_now();
-        status = call(comm, src, dst, count, type);
+        status = twill_bench_begin(subject, comm, at, NULL, TWILL_BENCH_BLOCKING, NULL);
         first = twill_bench_now() - first;
     }
     if (status == TWILL_OK)
@@ -237,7 +166,7 @@ twill_status twill_bench_time_calls(struct twill_bench_calibration *c, twill_com
             status = twill_barrier(comm);
         double begin = twill_bench_now();
         if (status == TWILL_OK)
-            status = call(comm, src, dst, count, type);
+            status = twill_bench_begin(subject, comm, at, NULL, TWILL_BENCH_BLOCKING, NULL);
         c->samples[samples++] = twill_bench_now() - begin;
     }
     *seconds = samples > 0 ? twill_bench_statistics(c->samples, samples).median : 0;
@@ -246,62 +175,76 @@ twill_status twill_bench_time_calls(struct twill_bench_calibration *c, twill_com
     return status;
 }
 
+struct twill_bench_subject twill_bench_calibrated(const struct twill_bench_calibration *c,
+                                                  size_t collective, twill_type type, size_t bytes)
+{
+    const struct twill_bench_facts *facts =
+        twill_bench_facts((enum twill_bench_collective)collective);
+    size_t shards = facts->sharded ? (size_t)c->size : 1;
+    return (struct twill_bench_subject){.collective = (enum twill_bench_collective)collective,
+                                        .type = type,
+                                        .op = TWILL_SUM,
+                                        .called = TWILL_SUM,
+                                        .rank = c->rank,
+                                        .ranks = c->size,
+                                        .root = facts->rooted ? 0 : -1,
+                                        .count = bytes / twill_type_size(type) / shards,
+                                        .bytes = bytes};
+}
+
 /* Measure out of place and, where possible, in place; return the mean of both. */
 static twill_status time_both(struct twill_bench_calibration *c,
                               const struct calibration_session *s,
-                              const struct collective *collective, size_t count, double *seconds)
+                              struct twill_bench_subject *subject, double *seconds)
 {
-    size_t own = (size_t)c->rank * count * sizeof(float);
+    const struct twill_bench_facts *facts = twill_bench_facts(subject->collective);
+    bool apart = facts->sharded && (facts->rooted || facts->src == facts->dst);
     double in_place = 0;
-    void *src = collective->in_place == SRC_IN_DST ? (char *)s->dst + own : s->src;
-    void *dst = collective->in_place == SAME         ? s->src
-                : collective->in_place == DST_IN_SRC ? (char *)s->src + own
-                                                     : s->dst;
-    twill_status status = twill_bench_time_calls(c, s->comm, collective->call, s->src, s->dst,
-                                                 count, TWILL_F32, collective->joins, seconds);
-    if (status != TWILL_OK || collective->in_place == NOT_IN_PLACE)
-        return status;
-    status = twill_bench_time_calls(c, s->comm, collective->call, src, dst, count, TWILL_F32,
-                                    collective->joins, &in_place);
+    TWILL_BENCH_TRY(twill_bench_time_calls(c, s->comm, subject,
+                                           (struct twill_bench_pointers){s->src, s->dst}, seconds));
+    if (apart || subject->collective == TWILL_BENCH_BARRIER)
+        return TWILL_OK;
+    subject->in_place = true;
+    TWILL_BENCH_TRY(twill_bench_time_calls(
+        c, s->comm, subject, twill_bench_pointers(subject, s->src, s->dst), &in_place));
     *seconds = (*seconds + in_place) / 2;
-    return status;
+    return TWILL_OK;
 }
 
 /* Return whether an algorithm of a collective is measured at a size. */
-static bool is_measured(const struct twill_bench_calibration *c,
-                        const struct collective *collective, const struct plan *plan, size_t index,
-                        size_t size)
+static bool is_measured(const struct twill_bench_calibration *c, size_t collective,
+                        const struct plan *plan, size_t index, size_t size)
 {
-    size_t count = sizes[size] / sizeof(float) / (collective->sharded ? (size_t)c->size : 1);
-    return plan->selected[index][size] && count > 0 && (collective->call != barrier || size == 0);
+    bool some = twill_bench_calibrated(c, collective, TWILL_F32, sizes[size]).count > 0;
+    return plan->selected[index][size] && some && (collective != TWILL_BENCH_BARRIER || size == 0);
 }
 
 static twill_status measure_candidate(struct twill_bench_calibration *c,
-                                      struct calibration_session *s,
-                                      const struct collective *collective, const struct plan *plan,
-                                      size_t index)
+                                      struct calibration_session *s, size_t collective,
+                                      const struct plan *plan, size_t index)
 {
     int nodes = twill_comm_nodes(c->comm), widest = twill_comm_local_size(c->comm);
     char what[NAME_BYTES + 64];
     twill_status status = twill_allreduce(c->comm, &widest, &widest, 1, TWILL_I32, TWILL_MAX);
     for (size_t i = 0; i < CALIBRATE_SIZES && status == TWILL_OK; i++) {
-        size_t count = sizes[i] / sizeof(float) / (collective->sharded ? (size_t)c->size : 1);
-        bool nothing = collective->call == barrier;
+        struct twill_bench_subject subject =
+            twill_bench_calibrated(c, collective, TWILL_F32, sizes[i]);
+        bool nothing = collective == TWILL_BENCH_BARRIER;
         double seconds;
         if (!is_measured(c, collective, plan, index, i))
             continue;
-        status = time_both(c, s, collective, count, &seconds);
+        status = time_both(c, s, &subject, &seconds);
         if (status == TWILL_OK && c->rank == 0)
-            fprintf(c->file, "measured %s %s %dx%d %zu %.0f\n", collective->name, plan->name[index],
-                    nodes, widest, nothing ? (size_t)0 : sizes[i],
+            fprintf(c->file, "measured %s %s %dx%d %zu %.0f\n", name_of(collective),
+                    plan->name[index], nodes, widest, nothing ? (size_t)0 : sizes[i],
                     seconds > 0 ? seconds * 1e12 : 1);
         c->done++;
-        snprintf(what, sizeof(what), "%s %s %zu", collective->name, plan->name[index], sizes[i]);
+        snprintf(what, sizeof(what), "%s %s %zu", name_of(collective), plan->name[index], sizes[i]);
         twill_bench_progress_show(&c->progress, c->done, c->total, what);
     }
     if (status != TWILL_OK) {
         twill_bench_progress_clear(&c->progress);
-        fprintf(stderr, "twill-bench: --calibrate: %s %s: %s\n", collective->name,
+        fprintf(stderr, "twill-bench: --calibrate: %s %s: %s\n", name_of(collective),
                 plan->name[index], twill_comm_message(s->comm));
     }
     return status;
@@ -311,36 +254,37 @@ static twill_status measure_candidate(struct twill_bench_calibration *c,
 static twill_status measure_together(struct twill_bench_calibration *c, const struct plan *plans,
                                      size_t index)
 {
-    char override[CALIBRATE_COLLECTIVES * (NAME_BYTES + 24)] = "";
+    char override[TWILL_BENCH_COLLECTIVE_COUNT * (NAME_BYTES + 24)] = "";
     size_t used = 0;
     struct calibration_session session;
-    for (size_t i = 0; i < CALIBRATE_COLLECTIVES; i++)
+    for (size_t i = 0; i < TWILL_BENCH_COLLECTIVE_COUNT; i++)
         if (index < plans[i].count)
-            used += (size_t)snprintf(override + used, sizeof(override) - used, "%s:%s;",
-                                     collectives[i].name, plans[i].name[index]);
+            used += (size_t)snprintf(override + used, sizeof(override) - used, "%s:%s;", name_of(i),
+                                     plans[i].name[index]);
     twill_status status = begin_session(c, override, &session);
-    for (size_t i = 0; i < CALIBRATE_COLLECTIVES && status == TWILL_OK; i++)
+    for (size_t i = 0; i < TWILL_BENCH_COLLECTIVE_COUNT && status == TWILL_OK; i++)
         if (index < plans[i].count)
-            status = measure_candidate(c, &session, &collectives[i], &plans[i], index);
+            status = measure_candidate(c, &session, i, &plans[i], index);
     end_session(&session);
     return status;
 }
 
 static twill_status measure_tables(struct twill_bench_calibration *c)
 {
-    struct plan *plans = calloc(CALIBRATE_COLLECTIVES, sizeof(*plans));
+    struct plan *plans = calloc(TWILL_BENCH_COLLECTIVE_COUNT, sizeof(*plans));
     size_t most = 0;
     twill_status status = plans != NULL ? TWILL_OK : TWILL_ERR_MEMORY;
-    for (size_t i = 0; i < CALIBRATE_COLLECTIVES && status == TWILL_OK; i++) {
+    for (size_t i = 0; i < TWILL_BENCH_COLLECTIVE_COUNT && status == TWILL_OK; i++) {
+        if (!is_calibrated(i))
+            continue;
         for (size_t s = 0; s < CALIBRATE_SIZES && sizes[s] <= c->max_bytes; s++)
-            query_plan(c, collectives[i].name, s, c->size > 1 ? " mapped" : "", &plans[i]);
+            query_plan(c, name_of(i), s, c->size > 1 ? " mapped" : "", &plans[i]);
         /* Fetched protocols compete with staged ones here. */
         for (size_t s = 0; s < CALIBRATE_SIZES && sizes[s] <= c->max_bytes && reads_peers(c); s++)
-            query_plan(c, collectives[i].name, s, " fetched", &plans[i]);
+            query_plan(c, name_of(i), s, " fetched", &plans[i]);
         most = plans[i].count > most ? plans[i].count : most;
         for (size_t k = 0; k < plans[i].count * CALIBRATE_SIZES; k++)
-            c->total += is_measured(c, &collectives[i], &plans[i], k / CALIBRATE_SIZES,
-                                    k % CALIBRATE_SIZES);
+            c->total += is_measured(c, i, &plans[i], k / CALIBRATE_SIZES, k % CALIBRATE_SIZES);
     }
     twill_bench_progress_begin(&c->progress, c->rank == 0);
     for (size_t index = 0; index < most && status == TWILL_OK; index++) {
@@ -426,8 +370,7 @@ int twill_bench_calibrate(const char *path, size_t max_bytes)
     if (status == TWILL_OK)
         status = twill_comm_create(&c.comm, c.context);
     if (status != TWILL_OK)
-        fprintf(stderr, "twill-bench: %s\n",
-                c.context != NULL ? twill_context_message(c.context) : twill_strerror(status));
+        fprintf(stderr, "twill-bench: %s\n", twill_bench_why(NULL, c.context, status));
     c.rank = twill_comm_rank(c.comm);
     c.size = twill_comm_size(c.comm);
     if (status == TWILL_OK)

@@ -4,6 +4,7 @@
 #define TWILL_CALIBRATE_H
 
 #include "bench/common/progress_line.h"
+#include "bench/tools/bench/bench_collective.h"
 #include "lib/twill.h"
 
 #include <stdbool.h>
@@ -31,13 +32,13 @@ struct twill_bench_calibration {
 /* calibrate_links.c: measure the model's messages and reductions. */
 twill_status twill_bench_calibrate_links(struct twill_bench_calibration *c);
 
-/* One call on a communicator; src and dst are as large as the whole message. */
-typedef twill_status (*twill_bench_timed_fn)(twill_comm *comm, void *src, void *dst, size_t count,
-                                             twill_type type);
-/* Measure the median time of a call in seconds, the maximum over the ranks. `joins`: calls back to
- * back, else each after a barrier. */
+/* Return a sum, or a call with root 0, of a message of `bytes`. */
+struct twill_bench_subject twill_bench_calibrated(const struct twill_bench_calibration *c,
+                                                  size_t collective, twill_type type, size_t bytes);
+/* Measure the median time of a call in seconds, the maximum over the ranks: calls back to back, or
+ * each after a barrier if it has a root. Buffers are as large as the whole message. */
 twill_status twill_bench_time_calls(struct twill_bench_calibration *c, twill_comm *comm,
-                                    twill_bench_timed_fn call, void *src, void *dst, size_t count,
-                                    twill_type type, bool joins, double *seconds);
+                                    const struct twill_bench_subject *subject,
+                                    struct twill_bench_pointers at, double *seconds);
 
 #endif

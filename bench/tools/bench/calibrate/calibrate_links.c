@@ -85,17 +85,6 @@ static twill_status measure_link(struct twill_bench_calibration *c, const char *
     return status;
 }
 
-static twill_status barrier(twill_comm *comm, void *src, void *dst, size_t count, twill_type type)
-{
-    (void)src, (void)dst, (void)count, (void)type;
-    return twill_barrier(comm);
-}
-
-static twill_status sum_call(twill_comm *comm, void *src, void *dst, size_t count, twill_type type)
-{
-    return twill_allreduce(comm, src, dst, count, type, TWILL_SUM);
-}
-
 /* Measure the cost of reducing each type beyond that of f32: the difference of two allreduces of
  * equal bytes, divided by the (P-1)/P of them that a rank reduces. */
 static twill_status measure_types(struct twill_bench_calibration *c)
@@ -105,9 +94,10 @@ static twill_status measure_types(struct twill_bench_calibration *c)
     double seconds, base = 0;
     twill_status status = src != NULL && dst != NULL ? TWILL_OK : TWILL_ERR_MEMORY;
     for (int type = 0; type < TWILL_TYPE_COUNT && status == TWILL_OK && c->size > 1; type++) {
-        size_t count = CALIBRATE_LINKS_LARGE / twill_type_size((twill_type)type);
-        status = twill_bench_time_calls(c, c->comm, sum_call, src, dst, count, (twill_type)type,
-                                        true, &seconds);
+        struct twill_bench_subject subject = twill_bench_calibrated(
+            c, TWILL_BENCH_ALLREDUCE, (twill_type)type, CALIBRATE_LINKS_LARGE);
+        status = twill_bench_time_calls(c, c->comm, &subject,
+                                        (struct twill_bench_pointers){src, dst}, &seconds);
         if (type == TWILL_F32)
             base = seconds;
         double reduced = (double)(CALIBRATE_LINKS_LARGE / 1024) * (c->size - 1) / c->size;
@@ -142,8 +132,10 @@ twill_status twill_bench_calibrate_links(struct twill_bench_calibration *c)
         status = measure_link(c, "network", remote);
     double seconds;
     if (status == TWILL_OK && near > 0 && remote == 0) {
-        status =
-            twill_bench_time_calls(c, c->comm, barrier, NULL, NULL, 0, TWILL_F32, true, &seconds);
+        struct twill_bench_subject subject =
+            twill_bench_calibrated(c, TWILL_BENCH_BARRIER, TWILL_F32, 0);
+        status = twill_bench_time_calls(c, c->comm, &subject,
+                                        (struct twill_bench_pointers){NULL, NULL}, &seconds);
         print_field(c, "node", "signal", seconds * 0.8); /* the rest is the call and the polling */
     }
     if (status == TWILL_OK)

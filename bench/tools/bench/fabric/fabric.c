@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* twill-bench latency, bandwidth, ...: the transports in turn, and for each the sizes. */
 #include "bench/tools/bench/fabric/fabric.h"
-#include "bench/common/exit_status.h"
 #include "bench/common/report.h"
+#include "bench/common/tool_calls.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -11,14 +11,12 @@
 
 static int fail_fabric(const struct fabric_run *run, twill_status status)
 {
-    const char *message = run->channel != NULL ? run->channel->what : "";
-    if (run->channel == NULL && run->world != NULL)
-        message = twill_comm_message(run->world);
-    if (message[0] == '\0' && run->context != NULL)
-        message = twill_context_message(run->context);
-    fprintf(stderr, "twill-bench: %s%s%s\n", run->channel != NULL ? run->channel->transport : "",
-            run->channel != NULL ? ": " : "",
-            message[0] != '\0' ? message : twill_strerror(status));
+    const struct fabric_channel *channel = run->channel;
+    const char *message = channel != NULL ? channel->what : "";
+    if (message[0] == '\0')
+        message = twill_bench_why(channel == NULL ? run->world : NULL, run->context, status);
+    fprintf(stderr, "twill-bench: %s%s%s\n", channel != NULL ? channel->transport : "",
+            channel != NULL ? ": " : "", message);
     return STATUS_FAILED;
 }
 

@@ -4,7 +4,7 @@
 #ifndef TWILL_BENCH_FABRIC_H
 #define TWILL_BENCH_FABRIC_H
 
-#include "bench/common/exit_status.h"
+#include "bench/common/tool_calls.h"
 #include "lib/twill.h"
 
 #include <stdbool.h>
@@ -92,8 +92,6 @@ twill_status fabric_calls_open(struct fabric_channel *channel, twill_comm *world
                                const struct fabric_options *options);
 twill_status fabric_alone_open(struct fabric_channel *channel, twill_comm *world,
                                const struct fabric_options *options);
-/* twill_bootstrap's exchange over a communicator. */
-int fabric_exchange(void *comm, const void *mine, void *all, size_t bytes);
 
 /* --- fabric_measure.c ------------------------------------------------------------------------- */
 

@@ -11,11 +11,6 @@ struct calls {
     twill_request **requests; /* [slots] */
 };
 
-int fabric_exchange(void *comm, const void *mine, void *all, size_t bytes)
-{
-    return twill_allgather(comm, mine, all, bytes, TWILL_U8) != TWILL_OK;
-}
-
 static twill_status calls_send(struct fabric_channel *channel, size_t slot, void *data,
                                size_t bytes, int to)
 {
@@ -103,10 +98,7 @@ static twill_status connect_calls(struct fabric_channel *channel, struct calls *
     char provider[FABRIC_TRANSPORT_NAME + 24], layout[48], timeout[48];
     const char *settings[] = {NULL, NULL, NULL, NULL};
     size_t given = 0;
-    twill_bootstrap bootstrap = {.rank = twill_comm_rank(channel->world),
-                                 .size = twill_comm_size(channel->world),
-                                 .exchange = fabric_exchange,
-                                 .user = channel->world};
+    twill_bootstrap bootstrap = twill_bench_bootstrap(channel->world);
     bool shm = strcmp(channel->transport, "shm") == 0;
     snprintf(layout, sizeof(layout), "TWILL_LAYOUT=nodes=%dx1", bootstrap.size);
     snprintf(provider, sizeof(provider), "TWILL_PROVIDER=%s", channel->transport);
@@ -145,11 +137,8 @@ twill_status fabric_calls_open(struct fabric_channel *channel, twill_comm *world
         channel->context = calls->context;
         describe_calls(channel, calls);
     } else if (channel->what[0] == '\0') {
-        const char *why = calls->comm != NULL ? twill_comm_message(calls->comm) : "";
-        if (why[0] == '\0' && calls->context != NULL)
-            why = twill_context_message(calls->context);
         snprintf(channel->what, sizeof(channel->what), "%.250s",
-                 why[0] != '\0' ? why : twill_strerror(status));
+                 twill_bench_why(calls->comm, calls->context, status));
     }
     return status;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The command line of twill-bench latency and its kin. */
-#include "bench/common/exit_status.h"
 #include "bench/common/option_table.h"
 #include "bench/common/report.h"
+#include "bench/common/tool_calls.h"
 #include "bench/tools/bench/fabric/fabric.h"
 
 #include <getopt.h>

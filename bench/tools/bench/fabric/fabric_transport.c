@@ -176,10 +176,7 @@ static twill_status connect_alone(struct fabric_channel *channel, struct alone *
     struct twill_error *error = &alone->error;
     const char *name = channel->transport;
     bool shm = strcmp(name, "shm") == 0;
-    twill_bootstrap caller = {.rank = twill_comm_rank(channel->world),
-                              .size = twill_comm_size(channel->world),
-                              .exchange = fabric_exchange,
-                              .user = channel->world};
+    twill_bootstrap caller = twill_bench_bootstrap(channel->world);
     uint32_t ranks = (uint32_t)caller.size;
     struct twill_bootstrap_params boot = {
         .caller = &caller, .interface = getenv("TWILL_INTERFACE"), .timeout_ns = alone->patience};

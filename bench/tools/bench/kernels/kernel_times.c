@@ -2,7 +2,7 @@
 /* twill-bench kernels: a kernel, its scalar twin and a triad take turns, so that all three see the
  * same machine; medians count. */
 #include "bench/tools/bench/kernels/kernel_times.h"
-#include "bench/common/exit_status.h"
+#include "bench/common/tool_calls.h"
 #include "kernels/kernels.h"
 
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* twill-bench train: how a training step scales. */
-#include "bench/common/exit_status.h"
+#include "bench/common/tool_calls.h"
 #include "bench/tools/bench/train/study.h"
 
 #include <stdlib.h>
@@ -9,11 +9,7 @@
 static int fail_study(const struct twill_study *study, twill_status status)
 {
     const struct twill_bench_run *run = &study->run;
-    const char *message = run->comm != NULL ? twill_comm_message(run->comm) : "";
-    if (message[0] == '\0' && run->context != NULL)
-        message = twill_context_message(run->context);
-    fprintf(stderr, "twill-bench: train: %s\n",
-            message[0] != '\0' ? message : twill_strerror(status));
+    fprintf(stderr, "twill-bench: train: %s\n", twill_bench_why(run->comm, run->context, status));
     return STATUS_FAILED;
 }
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Exit statuses of the tools, and how their calls into twill fail. */
-#ifndef TWILL_EXIT_STATUS_H
-#define TWILL_EXIT_STATUS_H
+/* Exit statuses of the tools, and their calls into twill. */
+#ifndef TWILL_TOOL_CALLS_H
+#define TWILL_TOOL_CALLS_H
+
+#include "lib/twill.h"
 
 enum { STATUS_GOOD = 0, STATUS_FAILED = 1, STATUS_USAGE = 2 };
-
-/* Error propagation for the tools' calls into twill. */
 
 /* Return the call's status unless it is TWILL_OK. */
 #define TWILL_BENCH_TRY(call)                                                                      \
@@ -14,5 +14,13 @@ enum { STATUS_GOOD = 0, STATUS_FAILED = 1, STATUS_USAGE = 2 };
         if (try_status_ != TWILL_OK)                                                               \
             return try_status_;                                                                    \
     } while (0)
+
+/* Return why a call has failed: what the communicator or else the context says, if anything. Either
+ * may be NULL. */
+const char *twill_bench_why(const twill_comm *comm, const twill_context *context,
+                            twill_status status);
+
+/* Return how to set up another context for all ranks of a communicator. */
+twill_bootstrap twill_bench_bootstrap(twill_comm *comm);
 
 #endif
