@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* twill-bench latency, bandwidth, ...: the transports in turn, and for each the sizes. */
 #include "bench/tools/bench/fabric/fabric.h"
+#include "bench/common/json_file.h"
 #include "bench/common/report.h"
 #include "bench/common/tool_calls.h"
+#include "lib/base/plural.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -58,28 +60,148 @@ static void buffers_close(struct fabric_run *run)
     }
 }
 
+/* --- output: OSU's table, CSV and JSON -------------------------------------------------------- */
+
+static bool has_latency(const struct fabric_run *run)
+{
+    return run->options.measurement == FABRIC_LATENCY;
+}
+
+static void print_header(const struct fabric_run *run)
+{
+    const struct fabric_options *options = &run->options;
+    const struct fabric_channel *channel = run->channel;
+    const struct fabric_column *columns = fabric_columns(options->measurement);
+    if (run->rank != 0)
+        return;
+    if (options->csv) {
+        printf("transport,interface,bytes");
+        for (size_t i = 0; i < FABRIC_COLUMNS && columns[i].title != NULL; i++)
+            printf(",%s", columns[i].key);
+        printf(",wrong,fi_pingpong\n");
+        return;
+    }
+    printf("# twill-bench version %s: %s, ranks %d on %d node%s\n", twill_version(),
+           fabric_name(options->measurement), run->size, twill_comm_nodes(run->world),
+           TWILL_PLURAL(twill_comm_nodes(run->world)));
+    printf("# %s by %s: %s\n", channel->transport,
+           strcmp(channel->interface, "calls") == 0 ? "twill's calls" : "the transport alone",
+           channel->what);
+    if (options->measurement == FABRIC_MULTI_PAIR)
+        printf("# [ pairs: %d ] [ window size: %zu ]\n", run->size / 2, options->window);
+    printf("# %-10s", "Size");
+    for (size_t i = 0; i < FABRIC_COLUMNS && columns[i].title != NULL; i++)
+        printf("%18s", columns[i].title);
+    printf("%8s", "#wrong");
+    if (options->pingpong)
+        printf("%20s", has_latency(run) ? "fi_pingpong (us)" : "fi_pingpong (MB/s)");
+    printf("\n");
+}
+
+static void print_row(const struct fabric_run *run, const struct fabric_row *row)
+{
+    const struct fabric_options *options = &run->options;
+    const struct fabric_column *columns = fabric_columns(options->measurement);
+    if (run->rank != 0)
+        return;
+    if (options->csv)
+        printf("%s,%s,%zu", run->channel->transport, run->channel->interface, row->bytes);
+    else
+        printf("%-12zu", row->bytes);
+    for (size_t i = 0; i < FABRIC_COLUMNS && columns[i].title != NULL; i++)
+        printf(options->csv ? ",%.*f" : "%18.*f", columns[i].decimals + (options->csv ? 3 : 0),
+               row->value[i]);
+    if (row->wrong >= 0)
+        printf(options->csv ? ",%lld" : "%8lld", row->wrong);
+    else
+        printf(options->csv ? "," : "%8s", "N/A");
+    if (options->csv)
+        printf(row->pingpong > 0 ? ",%.3f\n" : ",\n", row->pingpong);
+    else if (!options->pingpong)
+        printf("\n");
+    else if (row->pingpong > 0)
+        printf("%20.2f\n", row->pingpong);
+    else
+        printf("%20s\n", "N/A");
+    fflush(stdout);
+}
+
+static bool open_json(struct fabric_run *run)
+{
+    const struct fabric_options *options = &run->options;
+    if (!twill_json_file_create(&run->json, options->output))
+        return false;
+    struct json_object *root = run->json.root;
+    run->json_rows = json_object_new_array();
+    run->json_absent = json_object_new_array();
+    twill_json_text(root, "measurement", fabric_name(options->measurement));
+    json_object_object_add(root, "ranks", json_object_new_int(run->size));
+    json_object_object_add(root, "nodes", json_object_new_int(twill_comm_nodes(run->world)));
+    twill_json_count(root, "window", options->window);
+    twill_json_text(root, "memory", options->placed ? "twill" : "malloc");
+    json_object_object_add(root, "rows", run->json_rows);
+    json_object_object_add(root, "absent", run->json_absent);
+    return true;
+}
+
+static struct json_object *channel_json(const struct fabric_channel *channel)
+{
+    struct json_object *one = json_object_new_object();
+    twill_json_text(one, "transport", channel->transport);
+    twill_json_text(one, "interface", channel->interface);
+    twill_json_text(one, "description", channel->what);
+    return one;
+}
+
+static void add_json_row(const struct fabric_run *run, const struct fabric_row *row)
+{
+    const struct fabric_column *columns = fabric_columns(run->options.measurement);
+    struct json_object *one = channel_json(run->channel);
+    twill_json_count(one, "bytes", row->bytes);
+    twill_json_count(one, "iterations", row->iterations);
+    for (size_t i = 0; i < FABRIC_COLUMNS && columns[i].title != NULL; i++)
+        twill_json_real(one, columns[i].key, row->value[i]);
+    json_object_object_add(one, "wrong",
+                           row->wrong >= 0 ? json_object_new_int64(row->wrong) : NULL);
+    if (run->options.pingpong)
+        json_object_object_add(one,
+                               has_latency(run) ? "fi_pingpong_us" : "fi_pingpong_mb_per_second",
+                               row->pingpong > 0 ? json_object_new_double(row->pingpong) : NULL);
+    json_object_array_add(run->json_rows, one);
+}
+
+static void print_absent(const struct fabric_run *run, const struct fabric_channel *channel)
+{
+    if (run->json_absent != NULL)
+        json_object_array_add(run->json_absent, channel_json(channel));
+    if (run->rank == 0)
+        fprintf(run->options.csv ? stderr : stdout, "# %s by %s is not here: %s\n",
+                channel->transport, channel->interface, channel->what);
+}
+
+/* --- the run ---------------------------------------------------------------------------------- */
+
 /* Measure all sizes over the channel of the run. */
-static twill_status measure_sizes(struct fabric_run *run, struct fabric_json *json,
-                                  long long *wrong)
+static twill_status measure_sizes(struct fabric_run *run, long long *wrong)
 {
     const struct fabric_options *options = &run->options;
     struct fabric_row row;
     TWILL_BENCH_TRY(buffers_open(run));
-    fabric_print_header(run);
+    print_header(run);
     for (size_t bytes = options->min_bytes; bytes <= options->max_bytes;
          bytes = twill_bench_next_size(bytes, 0, options->factor)) {
         TWILL_BENCH_TRY(fabric_measure(run, bytes, &row));
         *wrong += row.wrong > 0 ? row.wrong : 0;
-        fabric_print_row(run, &row);
-        if (json != NULL)
-            fabric_json_row(json, run, &row);
+        print_row(run, &row);
+        if (run->json_rows != NULL)
+            add_json_row(run, &row);
     }
     return TWILL_OK;
 }
 
 /* Measure by one channel. Returns the exit status. */
 static int measure_channel(struct fabric_run *run, const char *transport, bool alone,
-                           struct fabric_json *json, long long *wrong)
+                           long long *wrong)
 {
     struct fabric_channel channel = {.transport = transport,
                                      .slots = fabric_slots(&run->options, run->size)};
@@ -93,12 +215,10 @@ static int measure_channel(struct fabric_run *run, const char *transport, bool a
     if (any && run->options.all) {
         if (!bad)
             snprintf(channel.what, sizeof(channel.what), "another rank could not open it");
-        fabric_print_absent(run, &channel);
-        if (json != NULL)
-            fabric_json_absent(json, &channel);
+        print_absent(run, &channel);
     } else {
         if (!any)
-            status = measure_sizes(run, json, wrong);
+            status = measure_sizes(run, wrong);
         if (any || status != TWILL_OK)
             outcome = fail_fabric(run, status);
     }
@@ -108,7 +228,7 @@ static int measure_channel(struct fabric_run *run, const char *transport, bool a
     return outcome;
 }
 
-static int measure_all(struct fabric_run *run, struct fabric_json *json)
+static int measure_all(struct fabric_run *run)
 {
     const struct fabric_options *options = &run->options;
     long long wrong = 0;
@@ -116,7 +236,7 @@ static int measure_all(struct fabric_run *run, struct fabric_json *json)
     for (size_t i = 0; i < options->transports && outcome == STATUS_GOOD; i++)
         for (int alone = 0; alone < 2 && outcome == STATUS_GOOD; alone++)
             if (alone ? options->alone : options->calls)
-                outcome = measure_channel(run, options->transport[i], alone, json, &wrong);
+                outcome = measure_channel(run, options->transport[i], alone, &wrong);
     if (wrong > 0 && run->rank == 0)
         fprintf(stderr, "twill-bench: %lld bytes are wrong\n", wrong);
     return wrong > 0 ? STATUS_FAILED : outcome;
@@ -143,7 +263,6 @@ static twill_status join_pairs(struct fabric_run *run)
 int fabric_main(int argc, char **argv, bool speak)
 {
     struct fabric_run run = {0};
-    struct fabric_json *json = NULL;
     int outcome;
     if (!fabric_parse(&run.options, argc, argv, speak, &outcome))
         return outcome;
@@ -154,16 +273,15 @@ int fabric_main(int argc, char **argv, bool speak)
         fprintf(stderr, "twill-bench %s: at least two ranks are needed\n", argv[1]);
         mistake = STATUS_USAGE;
     } else if (status == TWILL_OK && run.rank == 0 && run.options.output != NULL) {
-        json = fabric_json_open(&run);
-        mistake = json != NULL ? STATUS_GOOD : STATUS_FAILED;
+        mistake = open_json(&run) ? STATUS_GOOD : STATUS_FAILED;
     }
     if (status == TWILL_OK)
         status = twill_allreduce(run.world, &mistake, &mistake, 1, TWILL_I32, TWILL_MAX);
     if (status != TWILL_OK)
         outcome = fail_fabric(&run, status);
     else
-        outcome = mistake != STATUS_GOOD ? mistake : measure_all(&run, json);
-    if (json != NULL && !fabric_json_close(json))
+        outcome = mistake != STATUS_GOOD ? mistake : measure_all(&run);
+    if (run.json_rows != NULL && !twill_json_file_close(&run.json))
         outcome = STATUS_FAILED;
     free(run.samples);
     twill_comm_destroy(run.world);

@@ -4,6 +4,7 @@
 #ifndef TWILL_BENCH_FABRIC_H
 #define TWILL_BENCH_FABRIC_H
 
+#include "bench/common/json_file.h"
 #include "bench/common/tool_calls.h"
 #include "lib/twill.h"
 
@@ -124,6 +125,8 @@ struct fabric_run {
     size_t buffers, stride;
     double *samples; /* [iterations at most] */
     size_t most_samples;
+    struct twill_json_file json; /* rank 0 with --json */
+    struct json_object *json_rows, *json_absent;
 };
 
 /* Measure one size; collective. Values are set on every rank. */
@@ -131,8 +134,6 @@ twill_status fabric_measure(struct fabric_run *run, size_t bytes, struct fabric_
 size_t fabric_iterations(const struct fabric_options *options, size_t bytes);
 /* Return how many slots the measurement needs on a rank. */
 size_t fabric_slots(const struct fabric_options *options, int size);
-/* Send known bytes, and count those that arrive wrong on all ranks. */
-twill_status fabric_check(struct fabric_run *run, size_t bytes, long long *wrong);
 /* Set who sends to whom: at most size - 1 ranks to receive from. */
 struct fabric_flow {
     int to;           /* -1: none */
@@ -140,29 +141,11 @@ struct fabric_flow {
 };
 struct fabric_flow fabric_flow(const struct fabric_run *run);
 
-/* --- fabric_overlap.c: measurements beside the windows -------------------------------------------
- */
-
-twill_status fabric_overlap(struct fabric_run *run, size_t bytes, struct fabric_row *row);
-twill_status fabric_registration(struct fabric_run *run, size_t bytes, struct fabric_row *row);
-
 /* --- fabric_pingpong.c ------------------------------------------------------------------------ */
 
 /* Run libfabric's fi_pingpong between the ranks of the first pair and return what it says of one
  * size on rank 0, in microseconds, or MB/s for bandwidths; 0 if it does not run. Collective. */
 twill_status fabric_pingpong(struct fabric_run *run, size_t bytes, double *value);
-
-/* --- fabric_report.c -------------------------------------------------------------------------- */
-
-struct fabric_json;
-struct fabric_json *fabric_json_open(const struct fabric_run *run);
-void fabric_json_row(struct fabric_json *json, const struct fabric_run *run,
-                     const struct fabric_row *row);
-void fabric_json_absent(struct fabric_json *json, const struct fabric_channel *channel);
-bool fabric_json_close(struct fabric_json *json);
-void fabric_print_header(const struct fabric_run *run);
-void fabric_print_row(const struct fabric_run *run, const struct fabric_row *row);
-void fabric_print_absent(const struct fabric_run *run, const struct fabric_channel *channel);
 
 /* --- fabric.c --------------------------------------------------------------------------------- */
 

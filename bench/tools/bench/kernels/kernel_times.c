@@ -2,6 +2,7 @@
 /* twill-bench kernels: a kernel, its scalar twin and a triad take turns, so that all three see the
  * same machine; medians count. */
 #include "bench/tools/bench/kernels/kernel_times.h"
+#include "bench/common/json_file.h"
 #include "bench/common/tool_calls.h"
 #include "kernels/kernels.h"
 
@@ -44,9 +45,75 @@ struct kernel_run {
     float *triad;                        /* of the triad */
     size_t allocated;                    /* bytes of each */
     double *samples[3];
-    struct twill_bench_kernel_json *json;
+    struct twill_json_file json;   /* -J */
+    struct json_object *json_rows; /* NULL without */
     size_t rows, different;
 };
+
+/* --- output ----------------------------------------------------------------------------------- */
+
+static void print_head(const struct kernel_run *run)
+{
+    const size_t *cache = run->cache;
+    printf("# twill-bench version %s: kernels of %s, one core; L1 %zu KiB, L2 %zu KiB, L3 %zu KiB\n"
+           "# GB/s: bytes loaded and stored. Ratios of time, medians of turns: scalar and triad (a "
+           "= b + s c) over the kernel.\n#\n",
+           twill_version(), run->kernels->isa, cache[0] >> 10, cache[1] >> 10, cache[2] >> 10);
+    printf("# %-22s %-7s %10s %10s %9s %9s %8s %8s %6s\n", "kernel", "level", "bytes", "elements",
+           "ns/elem", "GB/s", "/scalar", "/triad", "equal");
+}
+
+static bool open_json(struct kernel_run *run, const char *path)
+{
+    static const char *const names[] = {"l1_bytes", "l2_bytes", "l3_bytes"};
+    if (!twill_json_file_create(&run->json, path))
+        return false;
+    twill_json_text(run->json.root, "isa", run->kernels->isa);
+    for (size_t i = 0; i < LEVELS; i++)
+        twill_json_count(run->json.root, names[i], run->cache[i]);
+    run->json_rows = json_object_new_array();
+    json_object_object_add(run->json.root, "kernels", run->json_rows);
+    return true;
+}
+
+/* A kernel at one size. */
+struct kernel_row {
+    const char *name, *level; /* level: "L2", "L3", "memory", or "" for a size that was asked for */
+    size_t elements, bytes;   /* bytes: all arrays together */
+    double seconds, scalar, triad; /* medians of a pass; triad: for as many bytes as a pass moves */
+    double moved;                  /* bytes that a pass loads and stores */
+    bool equal;                    /* the scalar kernel's result has the same bits */
+};
+
+static double ratio(double a, double b)
+{
+    return b > 0 ? a / b : 0;
+}
+
+static void print_kernel(const struct kernel_run *run, const struct kernel_row *row)
+{
+    double nanoseconds = ratio(row->seconds * 1e9, (double)row->elements);
+    double rate = ratio(row->moved * 1e-9, row->seconds);
+    double scalar = ratio(row->scalar, row->seconds), triad = ratio(row->triad, row->seconds);
+    printf("  %-22s %-7s %10zu %10zu %9.4f %9.2f %8.2f %8.2f %6s\n", row->name,
+           row->level[0] ? row->level : "-", row->bytes, row->elements, nanoseconds, rate, scalar,
+           triad, row->equal ? "yes" : "NO");
+    if (run->json_rows == NULL)
+        return;
+    struct json_object *one = json_object_new_object();
+    twill_json_text(one, "kernel", row->name);
+    twill_json_text(one, "level", row->level);
+    twill_json_count(one, "bytes", row->bytes);
+    twill_json_count(one, "elements", row->elements);
+    twill_json_real(one, "ns_per_element", nanoseconds);
+    twill_json_real(one, "gb_per_second", rate);
+    twill_json_real(one, "scalar_ratio", scalar);
+    twill_json_real(one, "triad_ratio", triad);
+    json_object_object_add(one, "equal", json_object_new_boolean(row->equal));
+    json_object_array_add(run->json_rows, one);
+}
+
+/* --- turns ------------------------------------------------------------------------------------ */
 
 static void run_triad(const struct kernel_run *run, size_t bytes)
 {
@@ -157,13 +224,13 @@ static twill_status time_kernel(struct kernel_run *run, const struct twill_bench
     for (size_t i = 0; i < 3; i++)
         set_passes(&contenders[i]);
     time_contenders(run, contenders, medians);
-    struct twill_bench_kernel_row row = {.name = name,
-                                         .level = level,
-                                         .elements = count,
-                                         .bytes = bytes,
-                                         .seconds = medians[0],
-                                         .scalar = medians[1],
-                                         .moved = twill_bench_kernel_moved(one) * (double)count};
+    struct kernel_row row = {.name = name,
+                             .level = level,
+                             .elements = count,
+                             .bytes = bytes,
+                             .seconds = medians[0],
+                             .scalar = medians[1],
+                             .moved = twill_bench_kernel_moved(one) * (double)count};
     row.triad = medians[2] * row.moved / (double)bytes;
     size_t all = run->allocated;
     run->allocated = twill_min(all, (size_t)1 << 20); /* few elements need no more */
@@ -172,9 +239,7 @@ static twill_status time_kernel(struct kernel_run *run, const struct twill_bench
     run->allocated = all;
     run->different += !row.equal;
     run->rows++;
-    twill_bench_kernel_print(&row);
-    if (run->json)
-        twill_bench_kernel_json_row(run->json, &row);
+    print_kernel(run, &row);
     return TWILL_OK;
 }
 
@@ -266,15 +331,10 @@ int twill_bench_kernels(const struct twill_bench_options *options)
     (void)twill_kernels_select(&run.kernels, NULL, NULL); /* the scalar ones run everywhere */
     if (!prepare(&run)) {
         fprintf(stderr, "twill-bench: no memory for two times %zu bytes\n", run.allocated);
-    } else {
-        if (options->report.output != NULL)
-            run.json =
-                twill_bench_kernel_json_open(options->report.output, run.kernels->isa, run.cache);
-        if (options->report.output == NULL || run.json != NULL) {
-            twill_bench_kernel_header(run.kernels->isa, run.cache);
-            outcome = time_all(&run);
-        }
-        if (run.json != NULL && !twill_bench_kernel_json_close(run.json))
+    } else if (options->report.output == NULL || open_json(&run, options->report.output)) {
+        print_head(&run);
+        outcome = time_all(&run);
+        if (run.json_rows != NULL && !twill_json_file_close(&run.json))
             outcome = STATUS_FAILED;
     }
     for (size_t i = 0; i < 3; i++)

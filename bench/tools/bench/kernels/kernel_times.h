@@ -10,21 +10,11 @@
  * options->report.output write JSON as well. Returns an exit status. */
 int twill_bench_kernels(const struct twill_bench_options *options);
 
-/* A kernel at one size. */
-struct twill_bench_kernel_row {
-    const char *name, *level; /* level: "L2", "L3", "memory", or "" for a size that was asked for */
-    size_t elements, bytes;   /* bytes: all arrays together */
-    double seconds, scalar, triad; /* medians of a pass; triad: for as many bytes as a pass moves */
-    double moved;                  /* bytes that a pass loads and stores */
-    bool equal;                    /* the scalar kernel's result has the same bits */
-};
-
 /* kernel_cases.c: the kernels. */
 
 /* Arrays of one kernel: up to 16, each for `count` elements. */
 struct twill_bench_kernel_arrays {
     unsigned char *array[16];
-    size_t stride; /* bytes from one to the next */
     unsigned used;
 };
 struct twill_bench_kernel_case;
@@ -46,17 +36,5 @@ bool twill_bench_kernel_fill(const struct twill_bench_kernel_case *one,
 void twill_bench_kernel_run(const struct twill_bench_kernel_case *one,
                             const struct twill_kernels *kernels,
                             const struct twill_bench_kernel_arrays *arrays, size_t count);
-
-/* kernel_report.c: output. */
-struct twill_bench_kernel_json;
-void twill_bench_kernel_header(const char *isa, const size_t *caches);
-void twill_bench_kernel_print(const struct twill_bench_kernel_row *row);
-/* Open the JSON file, never an existing one. Returns NULL after a message on standard error. */
-struct twill_bench_kernel_json *twill_bench_kernel_json_open(const char *path, const char *isa,
-                                                             const size_t *caches);
-void twill_bench_kernel_json_row(struct twill_bench_kernel_json *json,
-                                 const struct twill_bench_kernel_row *row);
-/* Write and close. Returns false after a message if that failed. */
-bool twill_bench_kernel_json_close(struct twill_bench_kernel_json *json);
 
 #endif
