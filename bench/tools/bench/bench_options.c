@@ -6,11 +6,109 @@
 #include "bench/common/option_names.h"
 #include "bench/common/option_table.h"
 #include "bench/tools/bench/bench_collective.h"
+#include "bench/tools/bench/fabric/fabric.h"
 #include "bench/tools/bench/steps/played_step.h"
 
 #include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* Lists of the text: each name after a blank. */
+#define QUOTED(NOUN, name, ...)               " " name
+#define NAMES_WHOLE                           TWILL_MEASURED_WHOLE(QUOTED)
+#define NAMES_SHARDS                          TWILL_MEASURED_SHARDS(QUOTED)
+#define NAMES_UNEVEN                          TWILL_MEASURED_UNEVEN(QUOTED)
+#define NAMES_TYPES                           TWILL_TYPES(TWILL_BENCH_NAME, )
+#define MESSAGES_NAME(enumerator, name, help) " " name
+#define NAMES_MESSAGES                        FABRIC_MEASUREMENTS(MESSAGES_NAME)
+
+static const char usage[] =
+    "Usage: twill-bench COLLECTIVE [options]\n"
+    "       twill-bench kernels [NAME] [-b -e -f -n -J]\n"
+    "       twill-bench MEASUREMENT [options]\n"
+    "       twill-bench train --help\n"
+    "COLLECTIVE:   " NAMES_WHOLE "\n"
+    "  of shards:  " NAMES_SHARDS "\n"
+    "  uneven ones:" NAMES_UNEVEN "\n"
+    "Time a collective over the ranks it was started on (see twillrun) and check\n"
+    "every value.\n"
+    "kernels: time this machine's sums, optimizer steps and codes, those with NAME in\n"
+    "their name, against the scalar ones and memory bandwidth, on one core.\n"
+    "MEASUREMENT: " NAMES_MESSAGES "\n"
+    "Messages between ranks over each transport: twill-bench latency -h has their\n"
+    "options.\n"
+    "train: how the training step of a model scales.\n"
+    "\n"
+    "Sizes take K, M, G, or KB, MiB ... (binary). Options and columns are those of\n"
+    "nccl-tests, and so are names: all_reduce, fp32.\n"
+    "  -b, --minbytes SIZE       first size (32M)\n"
+    "  -e, --maxbytes SIZE       last size (32M)\n"
+    "  -i, --stepbytes SIZE      add this for the next size (1M)\n"
+    "  -f, --stepfactor N        or multiply by this (off)\n"
+    "  -n, --iters N             timed iterations (20)\n"
+    "  -w, --warmup_iters N      iterations before those (1)\n"
+    "  -m, --agg_iters N         operations in each iteration (1)\n"
+    "  -N, --run_cycles N        repeat the whole table (1; 0: for ever)\n"
+    "  -a, --average 0|1|2|3     time of rank 0, average, minimum, maximum over ranks\n"
+    "                            (1)\n"
+    "  -c, --check N             check results N times for each size (1; 0: never)\n"
+    "  -o, --op NAME|all        " TWILL_BENCH_NAMES_OF_OPS "\n"
+    "                            (sum)\n"
+    "  -d, --datatype NAME|all   as nccl-tests has them (float, bfloat16, uint8 ...),\n"
+    "                            or of (f32)\n"
+    "       " NAMES_TYPES "\n"
+    "  -r, --root RANK|all       root of a rooted collective (0)\n"
+    "  -z, --blocking 0|1        a barrier after each operation (0)\n"
+    "  -T, --timeout SECONDS     give up a wait after this long (TWILL_TIMEOUT)\n"
+    "  -J, --output_file FILE    write the results as JSON too; never overwrites\n"
+    "      --csv                 print the table as comma-separated values only\n"
+    "  -u, --unalign N           index of the first element in each buffer (0)\n"
+    "  -I, --per_iter_timing 0|1 columns i_min i_max i_p99 i_cv% over iterations (0)\n"
+    "  -K, --per_iter_skip N     leave the first N iterations out of those (0)\n"
+    "      --list FILE           sizes from a gradient list, reduced last to first as\n"
+    "                            one step\n"
+    "      --memory malloc|twill where buffers come from (twill)\n"
+    "      --align BYTES         alignment of the buffers, a power of two (64)\n"
+    "      --form FORM           calls: blocking, nonblocking or persistent\n"
+    "                            (blocking)\n"
+    "      --verify              check all three forms of the call, not only the one\n"
+    "                            timed\n"
+    "      --overlap test|none   columns overall compute pure overlap: start a call,\n"
+    "                            compute for as long as it takes alone (with\n"
+    "                            twill_test() or without), wait; with --list: a\n"
+    "                            training step with its computing played, and the\n"
+    "                            gradients reduced by a gradient set\n"
+    "      --batch N             samples of that step (32)\n"
+    "      --device-gflops N     speed of what computes (10000)\n"
+    "      --device              a device computes, not the rank's core\n"
+    "      --bucket SIZE,...     bucket sizes to measure (that of the library)\n"
+    "      --gradients SETTINGS  TWILL_GRADIENTS for this run, such as compress=int8\n"
+    "      --priority            the first layers' buckets first\n"
+    "      --times               columns wait wire stack: of the time, waiting for\n"
+    "                            the last rank, for data, and the rest (copying,\n"
+    "                            reducing, sending)\n"
+    "      --reproducible        columns repro ratio: the same calls with\n"
+    "                            TWILL_REPRODUCIBLE=1\n"
+    "      --narrow TYPE         columns time ratio bytes: as many elements of f16,\n"
+    "                            bf16, f8e4m3 or f8e5m2 with narrow partial sums,\n"
+    "                            against f32\n"
+    "      --reduce-delay NS     each sum of a KiB takes NS nanoseconds more, asleep:\n"
+    "                            what a slower reduction, and segments beside it,\n"
+    "                            would cost\n"
+    "      --energy              columns node rank: joules and mean watts of the\n"
+    "                            timed calls, by pm_counters, RAPL or hwmon; n/a\n"
+    "                            where there is none\n"
+    "      --sysfs DIR           where their counters are (/sys)\n"
+    "      --algorithm NAME      TWILL_ALGORITHM for this run\n"
+    "      --split N|LEVEL       N groups of ranks (rank modulo N) at once, or one\n"
+    "                            for each unit of a level:\n"
+    "                           " TWILL_BENCH_NAMES_OF_LEVELS ";\n"
+    "                            the table is that of the slowest\n"
+    "      --calibrate FILE      instead: measure all algorithms, at sizes up to\n"
+    "                            --maxbytes, and write FILE for TWILL_TUNING\n"
+    "  -h, --help  -V, --version\n"
+    "\n"
+    "Exit status: 0 success, 1 a wrong value or a failure, 2 a wrong command line.\n";
 
 static bool read_type(void *member, const char *text)
 {
@@ -252,7 +350,7 @@ enum twill_parsed twill_bench_parse(struct twill_bench_options *options, int arg
         .report = {.average = TWILL_BENCH_AVERAGE},
         .played = {.batch = 32, .gflops = 10000, .buckets = {SIZE_MAX}, .n_buckets = 1},
     };
-    const struct twill_command command = {"twill-bench", twill_bench_usage, table,
+    const struct twill_command command = {"twill-bench", usage, table,
                                           sizeof(table) / sizeof(table[0])};
     enum twill_parsed parsed = twill_options_parse(&command, options, argc, argv, speak);
     if (parsed != TWILL_PARSED_RUN)

@@ -19,8 +19,6 @@
     TWILL_OPS_BITWISE(TWILL_BENCH_NAME, )                                                          \
     TWILL_OPS_LOGICAL(TWILL_BENCH_NAME, )
 
-extern const char twill_bench_usage[]; /* the text of --help: bench_usage.c */
-
 enum { TWILL_BENCH_BUCKETS_MOST = 32 };
 
 /* How the ranks' times are combined into one, as by nccl-tests' -a. */

@@ -110,11 +110,6 @@ void twill_bench_clear(const struct twill_bench_run *run,
 /* Count one more unit of work and update the progress line on a terminal. */
 void twill_bench_show_progress(struct twill_bench_run *run, const char *what);
 
-/* overlap.c: measure a call with computing in between, for --overlap. */
-twill_status twill_bench_measure_overlap(struct twill_bench_run *run,
-                                         const struct twill_bench_subject *subject,
-                                         struct twill_bench_timing *timing);
-
 /* Measure one size; fills both halves of the row. */
 twill_status twill_bench_measure(struct twill_bench_run *run, twill_type type, twill_op op,
                                  int root, size_t bytes, struct twill_bench_row *row);
@@ -131,7 +126,7 @@ twill_status twill_bench_measure_step(struct twill_bench_run *run, twill_type ty
 twill_status twill_bench_locate(struct twill_bench_run *run);
 void twill_bench_print_places(FILE *out, const struct twill_bench_run *run);
 
-/* bench_energy.c, --energy: find the counters of each machine of the job, after the places are
+/* --energy: find the counters of each machine of the job, after the places are
  * known. Collective over the world. */
 twill_status twill_bench_energy_open(struct twill_bench_run *run);
 /* Read the counters: before the barrier that the timed calls begin with, */

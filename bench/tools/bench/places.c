@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where each rank runs: the lines of the header, exchanged by the library under test. */
+/* Where each rank runs, exchanged by the library under test, and what the machines use.
+ *
+ * --energy: the first rank of each machine reads its counters before and after the timed calls.
+ * Virtual nodes and hosts that are namespaces share the counters of their machine. */
 #include "bench/tools/bench/bench_run.h"
 #include "lib/base/plural.h"
 
@@ -54,4 +57,114 @@ void twill_bench_print_places(FILE *out, const struct twill_bench_run *run)
     }
     if (run->world_size > PLACES_SHOWN)
         fprintf(out, "#  ... and %d more\n", run->world_size - PLACES_SHOWN);
+}
+
+/* --- energy ----------------------------------------------------------------------------------- */
+
+/* Return whether no lower rank runs on this rank's machine. */
+static bool first_of_machine(const struct twill_bench_run *run, int rank)
+{
+    for (int other = 0; other < rank; other++)
+        if (run->places[other].boot_id == run->places[rank].boot_id)
+            return false;
+    return true;
+}
+
+/* Allocate the meter and open it. Without counters there is none, and meter_says has the reason. */
+static twill_status open_meter(struct twill_bench_run *run)
+{
+    const char *sysfs = run->options.measures.sysfs != NULL ? run->options.measures.sysfs : "/sys";
+    run->meters.own = calloc(1, sizeof(*run->meters.own));
+    if (run->meters.own == NULL)
+        return TWILL_ERR_MEMORY;
+    if (twill_energy_open(run->meters.own, sysfs)) {
+        twill_energy_describe(run->meters.own, run->meters.says, sizeof(run->meters.says));
+        return TWILL_OK;
+    }
+    snprintf(run->meters.says, sizeof(run->meters.says), "%s", run->meters.own->message);
+    free(run->meters.own);
+    run->meters.own = NULL;
+    return TWILL_OK;
+}
+
+twill_status twill_bench_energy_open(struct twill_bench_run *run)
+{
+    bool first = first_of_machine(run, run->world_rank);
+    twill_status status = first ? open_meter(run) : TWILL_OK;
+    int64_t counts[3] = {first, run->meters.own != NULL, status != TWILL_OK};
+    TWILL_BENCH_TRY(twill_allreduce(run->world, counts, counts, 3, TWILL_I64, TWILL_SUM));
+    run->meters.machines = (size_t)counts[0];
+    run->meters.count = (size_t)counts[1];
+    if (run->world_rank == 0 && run->meters.own == NULL && run->options.report.csv)
+        fprintf(stderr, "twill-bench: --energy: %s\n", run->meters.says);
+    return counts[2] > 0 ? TWILL_ERR_MEMORY : TWILL_OK;
+}
+
+/* Read the meter, if this rank has one. The first failure of a run is printed. */
+static void read_meter(struct twill_bench_run *run, struct twill_energy_reading *reading)
+{
+    *reading = (struct twill_energy_reading){.known = false};
+    if (!run->options.measures.energy || run->meters.own == NULL)
+        return;
+    bool good = twill_energy_read(run->meters.own, twill_bench_now(), reading);
+    if (good || run->meters.own->gaps > 1)
+        return;
+    twill_bench_progress_clear(&run->work.progress);
+    fprintf(stderr, "twill-bench: --energy: %s\n", run->meters.own->message);
+}
+
+void twill_bench_energy_begin(struct twill_bench_run *run, struct twill_energy_reading *from)
+{
+    read_meter(run, from);
+}
+
+twill_status twill_bench_energy_end(struct twill_bench_run *run,
+                                    const struct twill_energy_reading *from,
+                                    struct twill_bench_energy *energy)
+{
+    enum { SECONDS, WATTS, KNOWN, CPU_KNOWN, MEMORY_KNOWN, JOULES };
+    double sums[JOULES + TWILL_ENERGY_PARTS] = {0};
+    struct twill_energy_reading to;
+    *energy = (struct twill_bench_energy){.machines = 0};
+    if (!run->options.measures.energy)
+        return TWILL_OK;
+    read_meter(run, &to);
+    if (run->meters.own != NULL && twill_energy_between(from, &to, &sums[JOULES], &sums[SECONDS])) {
+        sums[WATTS] = sums[JOULES + TWILL_ENERGY_ALL] / sums[SECONDS];
+        sums[KNOWN] = 1;
+        sums[CPU_KNOWN] = run->meters.own->parts >> TWILL_ENERGY_CPU & 1;
+        sums[MEMORY_KNOWN] = run->meters.own->parts >> TWILL_ENERGY_MEMORY & 1;
+    }
+    TWILL_BENCH_TRY(twill_allreduce(run->world, sums, sums, sizeof(sums) / sizeof(sums[0]),
+                                    TWILL_F64, TWILL_SUM));
+    double machines = (double)run->meters.machines;
+    *energy = (struct twill_bench_energy){
+        .machines = run->meters.machines,
+        .ranks = (size_t)run->world_size,
+        .known = sums[KNOWN] >= machines,
+        .seconds = sums[SECONDS] / machines,
+        .joules = sums[JOULES + TWILL_ENERGY_ALL],
+        .watts = sums[WATTS],
+        .cpu = sums[CPU_KNOWN] >= machines ? sums[JOULES + TWILL_ENERGY_CPU] : -1,
+        .memory = sums[MEMORY_KNOWN] >= machines ? sums[JOULES + TWILL_ENERGY_MEMORY] : -1};
+    return TWILL_OK;
+}
+
+void twill_bench_print_energy_source(FILE *out, const struct twill_bench_run *run)
+{
+    fprintf(out, "# energy: %s%s", run->meters.own == NULL ? "n/a: " : "", run->meters.says);
+    if (run->meters.own != NULL && run->meters.count < run->meters.machines)
+        fprintf(out, "; n/a, as %zu of %zu machines have no counters",
+                run->meters.machines - run->meters.count, run->meters.machines);
+    fprintf(out, "\n");
+}
+
+void twill_bench_print_energy(FILE *out, const struct twill_bench_energy *energy)
+{
+    struct twill_bench_shares shares = twill_bench_shares(energy);
+    if (energy->known)
+        fprintf(out, "# of the steps: %.6g J and %.6g W a node, %.6g J and %.6g W a rank\n",
+                shares.machine_joules, shares.machine_watts, shares.rank_joules, shares.rank_watts);
+    else
+        fprintf(out, "# of the steps: energy n/a\n");
 }

@@ -55,9 +55,9 @@ static const char *translate_name(const char *name)
     return name;
 }
 
-static bool is_line(const struct twill_job_line *line, const char *kind, const char *rank)
+static bool is_line(const struct twill_info_line *line, const char *kind, const char *rank)
 {
-    return strcmp(line->field[0], kind) == 0 && strcmp(line->field[LINE_RANK], rank) == 0;
+    return twill_info_is(line, kind) && strcmp(line->field[LINE_RANK], rank) == 0;
 }
 
 static size_t element_bytes(const char *type)
@@ -71,7 +71,7 @@ static size_t element_bytes(const char *type)
 }
 
 /* Make [[elements]] of the bytes of an event. */
-static struct json_object *event_sizes(const struct twill_job_line *event)
+static struct json_object *event_sizes(const struct twill_info_line *event)
 {
     struct json_object *all = json_object_new_array(), *one = json_object_new_array();
     long long elements = strtoll(event->field[EVENT_BYTES], NULL, 10) /
@@ -81,7 +81,7 @@ static struct json_object *event_sizes(const struct twill_job_line *event)
     return all;
 }
 
-static struct json_object *event_types(const struct twill_job_line *event)
+static struct json_object *event_types(const struct twill_info_line *event)
 {
     struct json_object *all = json_object_new_array();
     json_object_array_add(all, json_object_new_string(translate_name(event->field[EVENT_TYPE])));
@@ -95,10 +95,10 @@ static void add_integer(struct json_object *object, const char *name, long long 
 
 /* Find the event in which the call of this one has ended. Returns its nanoseconds ago, -1: none. */
 static long long find_end(const twill_job_view *view, size_t index,
-                          const struct twill_job_line *begin)
+                          const struct twill_info_line *begin)
 {
-    struct twill_job_line line;
-    for (size_t i = index + 1; twill_job_split(view, i, &line); i++)
+    struct twill_info_line line;
+    for (size_t i = index + 1; twill_info_cut(twill_job_view_line(view, i), &line); i++)
         if (is_line(&line, "event", begin->field[LINE_RANK]) &&
             strcmp(line.field[EVENT_COMM], begin->field[EVENT_COMM]) == 0 &&
             strcmp(line.field[EVENT_KIND], "call_end") == 0 &&
@@ -109,7 +109,7 @@ static long long find_end(const twill_job_view *view, size_t index,
 
 /* Make the entry of a call that line `index` begins. now: nanoseconds of the day's clock. */
 static struct json_object *make_entry(const twill_job_view *view, size_t index,
-                                      const struct twill_job_line *event, long long now)
+                                      const struct twill_info_line *event, long long now)
 {
     struct json_object *entry = json_object_new_object(), *group = json_object_new_array();
     char name[64];
@@ -148,14 +148,14 @@ static struct json_object *make_entry(const twill_job_view *view, size_t index,
 static void add_groups(const twill_job_view *view, const char *rank, struct json_object *root)
 {
     struct json_object *config = json_object_new_object(), *status = json_object_new_object();
-    struct twill_job_line call, other;
-    for (size_t i = 0; twill_job_split(view, i, &call); i++) {
+    struct twill_info_line call, other;
+    for (size_t i = 0; twill_info_cut(twill_job_view_line(view, i), &call); i++) {
         if (!is_line(&call, "call", rank))
             continue;
         char ranks[1024] = "[";
-        for (size_t k = 0; twill_job_split(view, k, &other); k++) {
+        for (size_t k = 0; twill_info_cut(twill_job_view_line(view, k), &other); k++) {
             size_t used = strlen(ranks);
-            if (strcmp(other.field[0], "call") == 0 &&
+            if (twill_info_is(&other, "call") &&
                 strcmp(other.field[CALL_COMM], call.field[CALL_COMM]) == 0)
                 snprintf(ranks + used, sizeof(ranks) - used, "%s%s", used > 1 ? ", " : "",
                          other.field[LINE_RANK]);
@@ -181,14 +181,14 @@ static void add_groups(const twill_job_view *view, const char *rank, struct json
 static int write_rank(const twill_job_view *view, const char *rank, const char *prefix)
 {
     struct json_object *root = json_object_new_object(), *entries = json_object_new_array();
-    struct twill_job_line line;
+    struct twill_info_line line;
     struct timespec clock;
     char path[4096];
     clock_gettime(CLOCK_REALTIME, &clock);
     long long now = (long long)clock.tv_sec * 1000000000 + clock.tv_nsec;
     json_object_object_add(root, "version", json_object_new_string("2.9"));
     add_groups(view, rank, root);
-    for (size_t i = 0; twill_job_split(view, i, &line); i++)
+    for (size_t i = 0; twill_info_cut(twill_job_view_line(view, i), &line); i++)
         if (is_line(&line, "event", rank) && strcmp(line.field[EVENT_KIND], "call_begin") == 0)
             json_object_array_add(entries, make_entry(view, i, &line, now));
     json_object_object_add(root, "entries", entries);
@@ -202,10 +202,10 @@ static int write_rank(const twill_job_view *view, const char *rank, const char *
 
 int twill_job_record(const twill_job_view *view, const char *prefix)
 {
-    struct twill_job_line line;
+    struct twill_info_line line;
     int result = 0;
-    for (size_t i = 0; twill_job_split(view, i, &line) && result == 0; i++)
-        if (strcmp(line.field[0], "rank") == 0)
+    for (size_t i = 0; twill_info_cut(twill_job_view_line(view, i), &line) && result == 0; i++)
+        if (twill_info_is(&line, "rank"))
             result = write_rank(view, line.field[LINE_RANK], prefix);
     return result;
 }

@@ -78,47 +78,24 @@ struct request {
 
 enum { FIELD_NAME, FIELD_VALUE, FIELD_DEFAULT, FIELD_SOURCE, FIELD_HELP, FIELD_COUNT };
 
-struct info_field {
-    const char *text;
-    int length;
-};
-
-/* Split a line of the variable table at its tabs; missing fields are empty. */
-static void split_fields(const char *line, struct info_field fields[FIELD_COUNT])
-{
-    for (int i = 0; i < FIELD_COUNT; i++) {
-        size_t length = i == FIELD_HELP ? strlen(line) : strcspn(line, "\t");
-        fields[i] = (struct info_field){line, (int)length};
-        line += length;
-        if (*line == '\t')
-            line++;
-    }
-}
-
 static void print_environment(twill_context *context)
 {
-    static const struct info_field titles[FIELD_COUNT] = {
-        {"variable", 8}, {"value", 5}, {"default", 7}, {"source", 6}, {"help", 4}};
-    struct info_field fields[FIELD_COUNT];
-    int widths[FIELD_COUNT];
-    const char *line;
-    for (int i = 0; i < FIELD_COUNT; i++)
-        widths[i] = titles[i].length;
-    for (size_t n = 0; (line = twill_context_variable(context, n)) != NULL; n++) {
-        split_fields(line, fields);
-        for (int i = 0; i < FIELD_COUNT; i++)
-            if (fields[i].length > widths[i])
-                widths[i] = fields[i].length < 40 ? fields[i].length : 40;
-    }
-    memcpy(fields, titles, sizeof(fields));
-    line = "";
-    for (size_t n = 0; line != NULL; n++) {
+    static const struct twill_info_line titles = {
+        .field = {"variable", "value", "default", "source", "help"}};
+    struct twill_info_line line = titles;
+    int widths[FIELD_COUNT] = {0};
+    for (size_t n = 0; n == 0 || twill_info_cut(twill_context_variable(context, n - 1), &line); n++)
+        for (int i = 0; i < FIELD_COUNT; i++) {
+            size_t length = strlen(line.field[i]);
+            int most = length < 40 ? (int)length : 40;
+            widths[i] = most > widths[i] ? most : widths[i];
+        }
+    line = titles;
+    for (size_t n = 0; n == 0 || twill_info_cut(twill_context_variable(context, n - 1), &line);
+         n++) {
         for (int i = 0; i < FIELD_HELP; i++)
-            printf("%-*.*s  ", widths[i], fields[i].length, fields[i].text);
-        printf("%.*s\n", fields[FIELD_HELP].length, fields[FIELD_HELP].text);
-        line = twill_context_variable(context, n);
-        if (line != NULL)
-            split_fields(line, fields);
+            printf("%-*s  ", widths[i], line.field[i]);
+        printf("%s\n", line.field[FIELD_HELP]);
     }
 }
 
@@ -152,15 +129,11 @@ struct placement_request {
 static struct placement_request find_placement_request(twill_context *context)
 {
     struct placement_request placement_request = {"?", false, false};
-    struct info_field fields[FIELD_COUNT];
-    const char *line;
-    for (size_t n = 0; (line = twill_context_variable(context, n)) != NULL; n++) {
-        split_fields(line, fields);
-        if (fields[FIELD_NAME].length == 12 &&
-            memcmp(fields[FIELD_NAME].text, "TWILL_MEMORY", 12) == 0)
-            snprintf(placement_request.value, sizeof(placement_request.value), "%.*s",
-                     fields[FIELD_VALUE].length, fields[FIELD_VALUE].text);
-    }
+    struct twill_info_line line;
+    for (size_t n = 0; twill_info_cut(twill_context_variable(context, n), &line); n++)
+        if (strcmp(line.field[FIELD_NAME], "TWILL_MEMORY") == 0)
+            snprintf(placement_request.value, sizeof(placement_request.value), "%s",
+                     line.field[FIELD_VALUE]);
     const char *bind = strstr(placement_request.value, ":bind");
     const char *comma = strchr(placement_request.value, ',');
     placement_request.user = bind != NULL && (comma == NULL || bind < comma);

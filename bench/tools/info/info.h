@@ -10,6 +10,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* A line of fields between tabs, as the library's descriptions have them; missing fields are "". */
+#define TWILL_INFO_FIELDS 17
+struct twill_info_line {
+    char text[4096];
+    const char *field[TWILL_INFO_FIELDS];
+};
+/* Cut a line. Returns false if there is none. */
+bool twill_info_cut(const char *text, struct twill_info_line *line);
+/* Return whether it is of a kind: its first field. */
+bool twill_info_is(const struct twill_info_line *line, const char *kind);
+
 /* Where the kernel says that pages of memory are; the evidence behind twill-info --memory. */
 
 enum { TWILL_BENCH_NODES = 64 };
@@ -38,15 +49,6 @@ int twill_bench_pages_find_named(const char *name, struct twill_bench_pages *pag
 bool twill_bench_pages_bound(const struct twill_bench_pages *pages);
 
 /* twill-info --job: what the ranks of a running job do. */
-
-/* A line of a view, cut at its tabs; missing fields are "". */
-#define TWILL_JOB_FIELDS 17
-struct twill_job_line {
-    char text[1024];
-    const char *field[TWILL_JOB_FIELDS];
-};
-/* Cut line `index`. Returns false behind the last one. */
-bool twill_job_split(const twill_job_view *view, size_t index, struct twill_job_line *line);
 
 struct twill_job_options {
     const char *name;     /* PID or program */

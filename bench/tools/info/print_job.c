@@ -6,24 +6,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool twill_job_split(const twill_job_view *view, size_t index, struct twill_job_line *line)
+bool twill_info_cut(const char *text, struct twill_info_line *line)
 {
-    const char *text = twill_job_view_line(view, index);
     if (text == NULL)
         return false;
     snprintf(line->text, sizeof(line->text), "%s", text);
     char *at = line->text;
-    for (int i = 0; i < TWILL_JOB_FIELDS; i++) {
-        char *tab = strchr(at, '\t');
+    for (int i = 0; i < TWILL_INFO_FIELDS; i++) {
         line->field[i] = at;
-        if (tab != NULL)
-            *tab = '\0';
-        at = tab != NULL ? tab + 1 : at + strlen(at);
+        at += strcspn(at, "\t");
+        if (*at == '\t')
+            *at++ = '\0';
     }
     return true;
 }
 
-static bool is_kind(const struct twill_job_line *line, const char *kind)
+bool twill_info_is(const struct twill_info_line *line, const char *kind)
 {
     return strcmp(line->field[0], kind) == 0;
 }
@@ -31,16 +29,16 @@ static bool is_kind(const struct twill_job_line *line, const char *kind)
 /* --- text ------------------------------------------------------------------------------------ */
 
 /* Return the PID and state of a rank, as "4711" and "stopped". */
-static void find_rank(const twill_job_view *view, const char *rank, struct twill_job_line *found)
+static void find_rank(const twill_job_view *view, const char *rank, struct twill_info_line *found)
 {
-    for (size_t i = 0; twill_job_split(view, i, found); i++)
-        if (is_kind(found, "rank") && strcmp(found->field[1], rank) == 0)
+    for (size_t i = 0; twill_info_cut(twill_job_view_line(view, i), found); i++)
+        if (twill_info_is(found, "rank") && strcmp(found->field[1], rank) == 0)
             return;
 }
 
-static void print_call(const twill_job_view *view, const struct twill_job_line *call)
+static void print_call(const twill_job_view *view, const struct twill_info_line *call)
 {
-    struct twill_job_line rank;
+    struct twill_info_line rank;
     char waits[32] = "-", what[160], age[32] = "-";
     find_rank(view, call->field[1], &rank);
     if (strcmp(call->field[14], "-1") != 0)
@@ -59,7 +57,7 @@ static void print_call(const twill_job_view *view, const struct twill_job_line *
         printf("      failed: %s\n", call->field[16]);
 }
 
-static void print_event(const struct twill_job_line *event)
+static void print_event(const struct twill_info_line *event)
 {
     char ago[32] = "-";
     if (strcmp(event->field[4], "-") != 0)
@@ -76,24 +74,24 @@ static void print_event(const struct twill_job_line *event)
 
 static void print_text(const twill_job_view *view, bool events)
 {
-    struct twill_job_line line;
+    struct twill_info_line line;
     unsigned findings = 0;
-    for (size_t i = 0; twill_job_split(view, i, &line); i++)
-        if (is_kind(&line, "job"))
+    for (size_t i = 0; twill_info_cut(twill_job_view_line(view, i), &line); i++)
+        if (twill_info_is(&line, "job"))
             printf("%s: %s of %s ranks are on this host\n\n", line.field[1], line.field[2],
                    line.field[3]);
     printf("%4s  %7s  %-13s  %4s  %-44s  %10s  %10s  %s\n", "rank", "PID", "state", "comm", "call",
            "bytes", "for", "waits for");
-    for (size_t i = 0; twill_job_split(view, i, &line); i++)
-        if (is_kind(&line, "call"))
+    for (size_t i = 0; twill_info_cut(twill_job_view_line(view, i), &line); i++)
+        if (twill_info_is(&line, "call"))
             print_call(view, &line);
     if (events)
         printf("\n%4s  %4s  %8s  %14s  %s\n", "rank", "comm", "event", "ago", "last events");
-    for (size_t i = 0; twill_job_split(view, i, &line); i++)
-        if (is_kind(&line, "event"))
+    for (size_t i = 0; twill_info_cut(twill_job_view_line(view, i), &line); i++)
+        if (twill_info_is(&line, "event"))
             print_event(&line);
-    for (size_t i = 0; twill_job_split(view, i, &line); i++)
-        if (is_kind(&line, "finding"))
+    for (size_t i = 0; twill_info_cut(twill_job_view_line(view, i), &line); i++)
+        if (twill_info_is(&line, "finding"))
             printf("%s%s\n", findings++ == 0 ? "\n" : "", line.field[1]);
 }
 
@@ -135,9 +133,9 @@ static struct json_object *list_lines(const twill_job_view *view, const char *ki
                                       const struct field_name *fields, int count)
 {
     struct json_object *list = json_object_new_array();
-    struct twill_job_line line;
-    for (size_t i = 0; twill_job_split(view, i, &line); i++) {
-        if (!is_kind(&line, kind))
+    struct twill_info_line line;
+    for (size_t i = 0; twill_info_cut(twill_job_view_line(view, i), &line); i++) {
+        if (!twill_info_is(&line, kind))
             continue;
         struct json_object *object = json_object_new_object();
         for (int f = 0; f < count; f++)
@@ -151,11 +149,11 @@ static struct json_object *list_lines(const twill_job_view *view, const char *ki
 static void print_json(const twill_job_view *view)
 {
     struct json_object *root = json_object_new_object(), *findings = json_object_new_array();
-    struct twill_job_line line;
-    for (size_t i = 0; twill_job_split(view, i, &line); i++) {
-        if (is_kind(&line, "finding"))
+    struct twill_info_line line;
+    for (size_t i = 0; twill_info_cut(twill_job_view_line(view, i), &line); i++) {
+        if (twill_info_is(&line, "finding"))
             json_object_array_add(findings, json_object_new_string(line.field[1]));
-        if (!is_kind(&line, "job"))
+        if (!twill_info_is(&line, "job"))
             continue;
         json_object_object_add(root, "program", json_object_new_string(line.field[1]));
         json_object_object_add(root, "ranks_here", field_value(line.field[2], FIELD_INTEGER));

@@ -8,25 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FIELDS = 7 };
-
-struct line {
-    char text[512];
-    const char *field[FIELDS]; /* "" if missing */
-};
-
-static void cut_fields(struct line *line, const char *text)
-{
-    char *at = line->text;
-    snprintf(line->text, sizeof(line->text), "%s", text);
-    for (int i = 0; i < FIELDS; i++) {
-        line->field[i] = at;
-        at += strcspn(at, "\t");
-        if (*at == '\t')
-            *at++ = '\0';
-    }
-}
-
 /* Format microseconds, with fewer decimals the larger they are. */
 static const char *format_time(const char *picoseconds, char text[32])
 {
@@ -38,14 +19,14 @@ static const char *format_time(const char *picoseconds, char text[32])
     return text;
 }
 
-static void print_call(const struct line *l)
+static void print_call(const struct twill_info_line *l)
 {
     printf("%s of %s bytes, %s: %s rank%s, %s (nodes x ranks), machine %s\n", l->field[1],
            l->field[2], l->field[3], l->field[5], TWILL_PLURAL(strtoul(l->field[5], NULL, 10)),
            l->field[4], l->field[6]);
 }
 
-static void print_candidate(const struct line *l, bool first)
+static void print_candidate(const struct twill_info_line *l, bool first)
 {
     char price[32], cost[32];
     bool measured = strcmp(l->field[4], "0") != 0;
@@ -55,14 +36,14 @@ static void print_candidate(const struct line *l, bool first)
            measured ? format_time(l->field[3], cost) : "-");
 }
 
-static void print_choice(const struct line *l)
+static void print_choice(const struct twill_info_line *l)
 {
     char price[32];
     printf("\n%s is chosen (price %s us), by: %s\n", l->field[1], format_time(l->field[2], price),
            l->field[3]);
 }
 
-static void print_narrow(const struct line *l)
+static void print_narrow(const struct twill_info_line *l)
 {
     char narrow[32], conversion[32], wide[32];
     printf("narrow: %s would take %s us and converting %s us, f32 %s us: %s\n", l->field[1],
@@ -70,7 +51,7 @@ static void print_narrow(const struct line *l)
            format_time(l->field[4], wide), l->field[5]);
 }
 
-static void print_factors(const struct line *l)
+static void print_factors(const struct twill_info_line *l)
 {
     char gathered[32], reduced[32];
     printf("factors, set %s an optimizer: gathered %s us, the gradient reduced %s us, products "
@@ -90,7 +71,7 @@ static const char *title_of(const char *kind)
 }
 
 /* Print a line below its title, which is printed when the kind of line changes. */
-static void print_listed(const struct line *l, bool first)
+static void print_listed(const struct twill_info_line *l, bool first)
 {
     char price[32];
     if (first)
@@ -105,30 +86,30 @@ int twill_bench_print_why(twill_context *context, const char *question)
 {
     const char *text = twill_context_why(context, question, 0);
     char before[32] = ""; /* kind of the previous line */
-    struct line line;
+    struct twill_info_line line;
     if (text == NULL) {
         fprintf(stderr, "twill-info: --why: %s\n", twill_context_message(context));
         return 2;
     }
-    for (size_t i = 0; text != NULL; text = twill_context_why(context, question, ++i)) {
-        cut_fields(&line, text);
+    for (size_t i = 0; twill_info_cut(text, &line);
+         text = twill_context_why(context, question, ++i)) {
         const char *kind = line.field[0];
         bool first = strcmp(kind, before) != 0;
-        if (strcmp(kind, "call") == 0)
+        if (twill_info_is(&line, "call"))
             print_call(&line);
-        else if (strcmp(kind, "hierarchy") == 0)
+        else if (twill_info_is(&line, "hierarchy"))
             printf("hierarchy: %s\n", line.field[1]);
-        else if (strcmp(kind, "candidate") == 0)
+        else if (twill_info_is(&line, "candidate"))
             print_candidate(&line, first);
-        else if (strcmp(kind, "chosen") == 0)
+        else if (twill_info_is(&line, "chosen"))
             print_choice(&line);
-        else if (strcmp(kind, "decided") == 0)
+        else if (twill_info_is(&line, "decided"))
             printf("times are of: %s\n", line.field[1]);
-        else if (strcmp(kind, "used") == 0)
+        else if (twill_info_is(&line, "used"))
             printf("%s\n", line.field[1]);
-        else if (strcmp(kind, "narrow") == 0)
+        else if (twill_info_is(&line, "narrow"))
             print_narrow(&line);
-        else if (strcmp(kind, "factors") == 0)
+        else if (twill_info_is(&line, "factors"))
             print_factors(&line);
         else
             print_listed(&line, first);
