@@ -292,7 +292,6 @@ twill_status twill_bench_split_time(struct twill_bench_run *run, const twill_cou
 
 /* First the pure time: the call is started and waited for at once. Then the call is started, the
  * rank computes for as long, testing the call now and then, and waits. */
-#define OVERLAP_TESTS 16 /* calls of twill_test() while computing */
 
 /* Make one call, with `turns` of computing between start and wait. */
 static twill_status overlap_once(struct twill_bench_run *run,
@@ -304,8 +303,8 @@ static twill_status overlap_once(struct twill_bench_run *run,
     struct twill_bench_pointers at = twill_bench_place(run, subject, iteration);
     TWILL_BENCH_TRY(twill_bench_begin(subject, run->comm, at, &run->memory.vectors,
                                       TWILL_BENCH_NONBLOCKING, &request));
-    for (int test = 0; test < OVERLAP_TESTS && turns > 0; test++) {
-        played_turns(turns / OVERLAP_TESTS);
+    for (int test = 0; test < PLAYED_TESTS && turns > 0; test++) {
+        played_turns(turns / PLAYED_TESTS);
         if (!done && run->options.measures.tests)
             TWILL_BENCH_TRY(twill_test(&request, &done));
     }

@@ -202,8 +202,6 @@ static twill_status check_bytes(struct fabric_run *run, size_t bytes, long long 
     return TWILL_OK;
 }
 
-#define OVERLAP_TESTS 16 /* calls that make progress while computing */
-
 /* --- beside computing, and out of memory that the network has not seen ---------------------------
  */
 
@@ -213,8 +211,8 @@ static twill_status exchange_once(struct fabric_run *run, size_t bytes, size_t t
     struct fabric_channel *channel = run->channel;
     TWILL_BENCH_TRY(channel->ops->recv(channel, 0, run->in, bytes, run->peer));
     TWILL_BENCH_TRY(channel->ops->send(channel, 1, run->out, bytes, run->peer));
-    for (size_t test = 0; test < OVERLAP_TESTS && turns > 0; test++) {
-        played_turns(turns / OVERLAP_TESTS);
+    for (size_t test = 0; test < PLAYED_TESTS && turns > 0; test++) {
+        played_turns(turns / PLAYED_TESTS);
         TWILL_BENCH_TRY(channel->ops->test(channel, test % 2));
     }
     return channel->ops->wait(channel, 0, 2);
@@ -243,8 +241,8 @@ static twill_status measure_overlap(struct fabric_run *run, size_t bytes, struct
     size_t turns = (size_t)(pure * played_speed()) + 1;
     double start = twill_bench_now();
     for (size_t i = 0; run->peer >= 0 && i < row->iterations; i++)
-        for (size_t test = 0; test < OVERLAP_TESTS; test++)
-            played_turns(turns / OVERLAP_TESTS);
+        for (size_t test = 0; test < PLAYED_TESTS; test++)
+            played_turns(turns / PLAYED_TESTS);
     compute = run->peer >= 0 ? (twill_bench_now() - start) / (double)row->iterations / 2 : 0;
     TWILL_BENCH_TRY(twill_allreduce(run->world, &compute, &compute, 1, TWILL_F64, TWILL_SUM));
     TWILL_BENCH_TRY(time_exchanges(run, bytes, turns, row->iterations, &overall));

@@ -13,6 +13,7 @@
 #include <time.h>
 
 #define PLAYED_SLICE 200e-6 /* seconds of computing between two tests */
+#define PLAYED_TESTS 16     /* calls that make progress beside a computation of one length */
 
 struct played_compute {
     int device;              /* 1: a device computes; 0: this core does */
