@@ -5,7 +5,6 @@
 #include "group_recovery.h"
 #include "list_calls.h"
 #include "point_to_point.h"
-#include "sparse.h"
 #include "tensor_calls.h"
 
 #include <pybind11/chrono.h>
@@ -22,14 +21,15 @@ inline std::shared_ptr<Messages> messages_of(const std::shared_ptr<Job> &job)
     std::lock_guard<Mutex> lock(creation_mutex());
     std::shared_ptr<Messages> messages = std::static_pointer_cast<Messages>(job->messages.lock());
     if (!messages) {
-        messages = Messages::make(job);
+        messages = shared_but_in_children(new Messages(job));
         job->messages = messages;
     }
     return messages;
 }
 
 Backend::Backend(StoreRef store, Membership group, int rank, int size, Milliseconds timeout)
-    : Base(rank, size), store_(std::move(store)), calls_(CallQueue::make(std::move(group))),
+    : Base(rank, size), store_(std::move(store)),
+      calls_(shared_but_in_children(new CallQueue(std::move(group)))),
       messages_(messages_of(job())), timeout_(timeout)
 {
 #if TWILL_TORCH_VERSION < 200

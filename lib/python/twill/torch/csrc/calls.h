@@ -41,7 +41,10 @@ class Call : public Pending
     std::weak_ptr<CallQueue> queue;            /* not set if it ran at once */
 
   protected:
-    void block(Milliseconds timeout) override;
+    void block(Milliseconds timeout) override
+    {
+        block_in(queue, this, timeout);
+    }
 };
 
 using CallRef = c10::intrusive_ptr<Call>;
@@ -56,15 +59,6 @@ class CallQueue : public std::enable_shared_from_this<CallQueue>
     ~CallQueue()
     {
         stop(Milliseconds(0));
-    }
-
-    /* Make a queue. In a forked child it is not destroyed: the parent's threads wait in it. */
-    static std::shared_ptr<CallQueue> make(Membership group)
-    {
-        return std::shared_ptr<CallQueue>(new CallQueue(std::move(group)), [](CallQueue *made) {
-            if (!made->group_.job->forked())
-                delete made;
-        });
     }
 
     /* Submit a call; run it now if the caller waits at once and nothing is before it. */
@@ -106,6 +100,11 @@ class CallQueue : public std::enable_shared_from_this<CallQueue>
     const Membership &group() const
     {
         return group_;
+    }
+
+    bool forked() const
+    {
+        return group_.job->forked();
     }
 
     bool failed() const
@@ -227,7 +226,7 @@ inline void CallQueue::finish(Call *call, Milliseconds timeout)
 
 inline void CallQueue::stop(Milliseconds patience)
 {
-    if (group_.job->forked())
+    if (forked())
         return;
     std::unique_lock<std::mutex> lock(mutex_);
     if (stopped_)
@@ -421,15 +420,6 @@ inline bool CallQueue::serve(std::unique_lock<std::mutex> &lock)
     }
     serves_ = false;
     return false;
-}
-
-inline void Call::block(Milliseconds timeout)
-{
-    std::shared_ptr<CallQueue> owner = queue.lock();
-    if (owner)
-        owner->finish(this, timeout);
-    while (!isCompleted())
-        std::this_thread::yield();
 }
 
 } // namespace twill_torch

@@ -185,6 +185,16 @@ struct Job {
     }
 };
 
+/* Share what has threads. In a forked child it is not destroyed: the parent's threads wait in it.
+ */
+template <class Threaded> std::shared_ptr<Threaded> shared_but_in_children(Threaded *made)
+{
+    return std::shared_ptr<Threaded>(made, [](Threaded *last) {
+        if (!last->forked())
+            delete last;
+    });
+}
+
 /* Memory of twill_alloc() as a storage: freed when the last tensor in it is. */
 inline at::Tensor allocate_tensor(const std::shared_ptr<Job> &job, int64_t count,
                                   const at::TensorOptions &options)

@@ -224,12 +224,15 @@ inline WorkRef Backend::alltoall(Tensors &outputs, Tensors &inputs,
         to.stored());
 }
 
-/* Run a call for each element of a list, as one Work. */
-template <class One> WorkRef each(int rank, size_t count, One &&one)
+/* Run a call for each pair of tensors of two lists, as one Work. */
+template <class One>
+WorkRef each(const char *call, int rank, Tensors &outputs, Tensors &inputs, One &&one)
 {
+    if (outputs.size() != inputs.size())
+        refuse(call, "requires input and output tensor lists to have the same length");
     std::vector<WorkRef> works;
-    for (size_t i = 0; i < count; i++)
-        if (WorkRef work = one(i))
+    for (size_t i = 0; i < inputs.size(); i++)
+        if (WorkRef work = one(outputs[i], inputs[i]))
             works.push_back(work);
     auto joined = c10::make_intrusive<Joined>(rank, std::move(works));
     joined->watch();
@@ -273,21 +276,19 @@ inline WorkRef Backend::allgather_coalesced(std::vector<Tensors> &outputs, Tenso
 inline WorkRef Backend::allgather_into_tensor_coalesced(Tensors &outputs, Tensors &inputs,
                                                         const c10d::AllgatherOptions &opts)
 {
-    if (outputs.size() != inputs.size())
-        refuse("allgather_into_tensor_coalesced", "requires input and output tensor lists to have "
-                                                  "the same length");
-    return each(rank_, inputs.size(),
-                [&](size_t i) { return _allgather_base(outputs[i], inputs[i], opts); });
+    return each("allgather_into_tensor_coalesced", rank_, outputs, inputs,
+                [&](at::Tensor &output, at::Tensor &input) {
+                    return _allgather_base(output, input, opts);
+                });
 }
 
 inline WorkRef Backend::reduce_scatter_tensor_coalesced(Tensors &outputs, Tensors &inputs,
                                                         const c10d::ReduceScatterOptions &opts)
 {
-    if (outputs.size() != inputs.size())
-        refuse("reduce_scatter_tensor_coalesced", "requires input and output tensor lists to have "
-                                                  "the same length");
-    return each(rank_, inputs.size(),
-                [&](size_t i) { return _reduce_scatter_base(outputs[i], inputs[i], opts); });
+    return each("reduce_scatter_tensor_coalesced", rank_, outputs, inputs,
+                [&](at::Tensor &output, at::Tensor &input) {
+                    return _reduce_scatter_base(output, input, opts);
+                });
 }
 
 inline void Backend::startCoalescing()

@@ -108,6 +108,17 @@ class Pending : public c10d::Work
     /* Return when it is complete, or throw after the timeout, unless that is kNoTimeout. */
     virtual void block(Milliseconds timeout) = 0;
 
+    /* Wait in what makes this progress, if that still exists. */
+    template <class Owner, class Self>
+    void block_in(const std::weak_ptr<Owner> &in, Self *self, Milliseconds timeout)
+    {
+        std::shared_ptr<Owner> owner = in.lock();
+        if (owner)
+            owner->finish(self, timeout);
+        while (!isCompleted())
+            std::this_thread::yield();
+    }
+
   private:
     /* Return the name of a call with that of the backend which the program has asked for. */
     static std::string named(const char *title)

@@ -7,6 +7,8 @@
 
 #include <ATen/MemoryOverlap.h>
 
+#include <functional>
+
 namespace twill_torch
 {
 
@@ -18,58 +20,34 @@ struct Elements {
 
 inline bool find_type(at::ScalarType scalar, twill_type *type)
 {
-    switch (scalar) {
-    case at::kFloat:
-    case at::kComplexFloat:
-        *type = TWILL_F32;
-        return true;
-    case at::kDouble:
-    case at::kComplexDouble:
-        *type = TWILL_F64;
-        return true;
-    case at::kHalf:
-    case at::ScalarType::ComplexHalf:
-        *type = TWILL_F16;
-        return true;
-    case at::kBFloat16:
-        *type = TWILL_BF16;
-        return true;
-    case at::kChar:
-        *type = TWILL_I8;
-        return true;
-    case at::kByte:
-    case at::kBool:
-        *type = TWILL_U8;
-        return true;
-    case at::kShort:
-        *type = TWILL_I16;
-        return true;
-    case at::kInt:
-        *type = TWILL_I32;
-        return true;
-    case at::kLong:
-        *type = TWILL_I64;
-        return true;
+    static constexpr std::pair<at::ScalarType, twill_type> TYPES[] = {
+        {at::kFloat, TWILL_F32},
+        {at::kComplexFloat, TWILL_F32},
+        {at::kDouble, TWILL_F64},
+        {at::kComplexDouble, TWILL_F64},
+        {at::kHalf, TWILL_F16},
+        {at::ScalarType::ComplexHalf, TWILL_F16},
+        {at::kBFloat16, TWILL_BF16},
+        {at::kChar, TWILL_I8},
+        {at::kByte, TWILL_U8},
+        {at::kBool, TWILL_U8},
+        {at::kShort, TWILL_I16},
+        {at::kInt, TWILL_I32},
+        {at::kLong, TWILL_I64},
 #if TWILL_TORCH_VERSION >= 203
-    case at::ScalarType::UInt16:
-        *type = TWILL_U16;
-        return true;
-    case at::ScalarType::UInt32:
-        *type = TWILL_U32;
-        return true;
-    case at::ScalarType::UInt64:
-        *type = TWILL_U64;
-        return true;
-    case at::ScalarType::Float8_e4m3fn:
-        *type = TWILL_F8E4M3;
-        return true;
-    case at::ScalarType::Float8_e5m2:
-        *type = TWILL_F8E5M2;
-        return true;
+        {at::ScalarType::UInt16, TWILL_U16},
+        {at::ScalarType::UInt32, TWILL_U32},
+        {at::ScalarType::UInt64, TWILL_U64},
+        {at::ScalarType::Float8_e4m3fn, TWILL_F8E4M3},
+        {at::ScalarType::Float8_e5m2, TWILL_F8E5M2},
 #endif
-    default:
-        return false;
-    }
+    };
+    for (const auto &[from, to] : TYPES)
+        if (from == scalar) {
+            *type = to;
+            return true;
+        }
+    return false;
 }
 
 inline Elements elements_of(const char *call, const at::Tensor &tensor)
@@ -156,27 +134,16 @@ inline twill_op Operation::of_numbers(const char *call, c10d::ReduceOp::RedOpTyp
                          at::toString(tensor.scalar_type()));
     if (tensor.is_complex() && which != c10d::ReduceOp::SUM && which != c10d::ReduceOp::AVG)
         refuse(call, "complex tensors have sum and average only");
-    switch (which) {
-    case c10d::ReduceOp::SUM:
-    case c10d::ReduceOp::PREMUL_SUM:
-        return TWILL_SUM;
-    case c10d::ReduceOp::AVG:
-        return TWILL_AVG;
-    case c10d::ReduceOp::PRODUCT:
-        return TWILL_PROD;
-    case c10d::ReduceOp::MIN:
-        return TWILL_MIN;
-    case c10d::ReduceOp::MAX:
-        return TWILL_MAX;
-    case c10d::ReduceOp::BAND:
-        return TWILL_BAND;
-    case c10d::ReduceOp::BOR:
-        return TWILL_BOR;
-    case c10d::ReduceOp::BXOR:
-        return TWILL_BXOR;
-    default:
-        refuse(call, "unknown reduction operation");
-    }
+    static constexpr std::pair<c10d::ReduceOp::RedOpType, twill_op> OPERATIONS[] = {
+        {c10d::ReduceOp::SUM, TWILL_SUM},   {c10d::ReduceOp::PREMUL_SUM, TWILL_SUM},
+        {c10d::ReduceOp::AVG, TWILL_AVG},   {c10d::ReduceOp::PRODUCT, TWILL_PROD},
+        {c10d::ReduceOp::MIN, TWILL_MIN},   {c10d::ReduceOp::MAX, TWILL_MAX},
+        {c10d::ReduceOp::BAND, TWILL_BAND}, {c10d::ReduceOp::BOR, TWILL_BOR},
+        {c10d::ReduceOp::BXOR, TWILL_BXOR}};
+    for (const auto &[from, to] : OPERATIONS)
+        if (from == which)
+            return to;
+    refuse(call, "unknown reduction operation");
 }
 
 inline at::Tensor Operation::factor_of(const char *call, const c10d::ReduceOp &op,
@@ -353,6 +320,72 @@ inline void unpack(const at::Tensor &block, const Tensors &tensors)
         flat.store();
         at += bytes;
     }
+}
+
+/* Several tensors of one rank in one call, which c10d allows, are combined before the call, and
+ * each gets the result after it. */
+inline void combine(const char *call, at::Tensor &sum, const at::Tensor &other,
+                    c10d::ReduceOp::RedOpType which)
+{
+    switch (which) {
+    case c10d::ReduceOp::SUM:
+    case c10d::ReduceOp::PREMUL_SUM:
+        sum.add_(other);
+        return;
+    case c10d::ReduceOp::PRODUCT:
+        sum.mul_(other);
+        return;
+    case c10d::ReduceOp::MIN:
+        sum.copy_(at::minimum(sum, other));
+        return;
+    case c10d::ReduceOp::MAX:
+        sum.copy_(at::maximum(sum, other));
+        return;
+    case c10d::ReduceOp::BAND:
+        sum.bitwise_and_(other);
+        return;
+    case c10d::ReduceOp::BOR:
+        sum.bitwise_or_(other);
+        return;
+    case c10d::ReduceOp::BXOR:
+        sum.bitwise_xor_(other);
+        return;
+    default:
+        refuse(call, "several tensors of one rank have no average");
+    }
+}
+
+/* Return the one tensor of a list, or its tensors combined in new memory. */
+inline at::Tensor combined(const char *call, const Tensors &tensors, const c10d::ReduceOp &op)
+{
+    if (tensors.size() == 1)
+        return tensors[0];
+    at::NoGradGuard no_gradients;
+    at::Tensor sum = tensors[0].clone(at::MemoryFormat::Contiguous);
+    for (size_t i = 1; i < tensors.size(); i++)
+        combine(call, sum, tensors[i].reshape(sum.sizes()), op);
+    return sum;
+}
+
+/* Copy tensors to those of another list, one by one. */
+inline void copy_each(const Tensors &from, const Tensors &to)
+{
+    at::NoGradGuard no_gradients;
+    for (size_t i = 0; i < to.size(); i++)
+        at::Tensor(to[i]).copy_(from[i].reshape(to[i].sizes()));
+}
+
+/* Return what copies the result of a call to all tensors of a list; nothing to do as a rule. */
+inline std::function<void()> stored_in_all(const Flat &flat, const Tensors &tensors)
+{
+    for (size_t i = 0; tensors.size() > 1 && i < tensors.size(); i++)
+        Flat(tensors[i], false).check_written();
+    if (tensors.size() > 1)
+        return [flat, tensors] { copy_each(Tensors(tensors.size(), flat.flat()), tensors); };
+    if (!flat.copied())
+        return nullptr;
+    flat.check_written();
+    return [flat] { flat.store(); };
 }
 
 } // namespace twill_torch
