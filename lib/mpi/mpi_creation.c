@@ -103,7 +103,7 @@ int MPIX_Comm_revoke(MPI_Comm comm)
 bool twill_mpi_is_agreement(const struct twill_mpi_call *call)
 {
     return call->kind == TWILL_MPI_Allreduce && call->form == TWILL_MPI_NONBLOCKING &&
-           call->op == MPI_BAND && call->recv_count == 1 && call->recv_type == MPI_INT &&
+           call->op == MPI_BAND && call->recv.count == 1 && call->recv.type == MPI_INT &&
            !twill_mpi.has_iagree;
 }
 

@@ -51,10 +51,13 @@ static twill_mpi_function *newer_of(const struct twill_mpi_call *call)
 /* --- int counts ------------------------------------------------------------------------------- */
 
 /* A call with its counts as int. */
+struct narrowed_end {
+    int count;
+    int *counts, *displs;
+};
 struct narrowed_call {
     struct twill_mpi_call call;
-    int send_count, recv_count;
-    int *send_counts, *send_displs, *recv_counts, *recv_displs;
+    struct narrowed_end send, recv;
     int *memory, *unused; /* of the arrays: the block, and what is left of it */
     int size;             /* elements of each array */
     bool fails;           /* a count does not fit, or no memory */
@@ -82,8 +85,8 @@ static void narrow_open(struct narrowed_call *narrow, const struct twill_mpi_cal
 {
     int inter = 0, rank = 0;
     *narrow = (struct narrowed_call){.call = *call};
-    narrow->send_count = narrowed(narrow, call->send_count);
-    narrow->recv_count = narrowed(narrow, call->recv_count);
+    narrow->send.count = narrowed(narrow, call->send.count);
+    narrow->recv.count = narrowed(narrow, call->recv.count);
     bool gatherv = call->kind == TWILL_MPI_Gatherv, scatterv = call->kind == TWILL_MPI_Scatterv;
     bool to_all = call->kind == TWILL_MPI_Alltoallv;
     bool received = gatherv || to_all || call->kind == TWILL_MPI_Allgatherv ||
@@ -99,14 +102,14 @@ static void narrow_open(struct narrowed_call *narrow, const struct twill_mpi_cal
         PMPI_Comm_size(call->comm, &narrow->size);
     bool root = inter ? call->root == MPI_ROOT : call->root == rank;
     received = received && (!gatherv || root);
-    bool sent = (scatterv && root) || (to_all && call->send != MPI_IN_PLACE);
+    bool sent = (scatterv && root) || (to_all && call->send.buffer != MPI_IN_PLACE);
     bool placed = call->kind != TWILL_MPI_Reduce_scatter;
     narrow->memory = narrow->unused = malloc(((size_t)narrow->size + 1) * 4 * sizeof(int));
     narrow->fails = narrow->fails || narrow->memory == NULL;
-    narrow->send_counts = narrowed_array(narrow, call->send_counts, sent);
-    narrow->send_displs = narrowed_array(narrow, call->send_displs, sent);
-    narrow->recv_counts = narrowed_array(narrow, call->recv_counts, received);
-    narrow->recv_displs = narrowed_array(narrow, call->recv_displs, received && placed);
+    narrow->send.counts = narrowed_array(narrow, call->send.counts, sent);
+    narrow->send.displs = narrowed_array(narrow, call->send.displs, sent);
+    narrow->recv.counts = narrowed_array(narrow, call->recv.counts, received);
+    narrow->recv.displs = narrowed_array(narrow, call->recv.displs, received && placed);
 }
 
 /* Make the call of each kind in its form. Of the arguments each kind uses its own. */
@@ -117,14 +120,14 @@ static void narrow_open(struct narrowed_call *narrow, const struct twill_mpi_cal
         int (*persistent)(PARAMETERS_##name(int, int), MPI_Info, MPI_Request *) =                  \
             (int (*)(PARAMETERS_##name(int, int), MPI_Info, MPI_Request *))newer_of(call);         \
         const bool scatterv = call->kind == TWILL_MPI_Scatterv;                                    \
-        const void *sendbuf = call->send;                                                          \
-        void *recvbuf = call->recv, *buffer = recvbuf;                                             \
-        const int sendcount = narrow->send_count, recvcount = narrow->recv_count;                  \
+        const void *sendbuf = call->send.buffer;                                                   \
+        void *recvbuf = (void *)call->recv.buffer, *buffer = recvbuf;                              \
+        const int sendcount = narrow->send.count, recvcount = narrow->recv.count;                  \
         const int count = sendcount, root = call->root;                                            \
-        const int *sendcounts = narrow->send_counts, *recvcounts = narrow->recv_counts;            \
-        const int *sdispls = narrow->send_displs, *rdispls = narrow->recv_displs;                  \
+        const int *sendcounts = narrow->send.counts, *recvcounts = narrow->recv.counts;            \
+        const int *sdispls = narrow->send.displs, *rdispls = narrow->recv.displs;                  \
         const int *displs = scatterv ? sdispls : rdispls;                                          \
-        const MPI_Datatype sendtype = call->send_type, recvtype = call->recv_type;                 \
+        const MPI_Datatype sendtype = call->send.type, recvtype = call->recv.type;                 \
         const MPI_Datatype datatype = sendtype;                                                    \
         const MPI_Op op = call->op;                                                                \
         const MPI_Comm comm = call->comm;                                                          \
@@ -180,41 +183,35 @@ static int pass_older(const struct twill_mpi_call *call, MPI_Request *request)
 
 /* --- entry points ----------------------------------------------------------------------------- */
 
+/* How a call gets its arguments. Members that its kind has no use for are not set. */
+#define END(end, at, n, of) call.end.buffer = (at), call.end.count = (n), call.end.type = (of)
+#define VECTOR(end, at, n, from, of)                                                               \
+    call.end.buffer = (at), call.end.counts = (n), call.end.displs = (from), call.end.type = (of)
 #define CALL_Allreduce                                                                             \
-    call.send = sendbuf, call.recv = recvbuf, call.send_count = count, call.recv_count = count,    \
-    call.send_type = datatype, call.recv_type = datatype, call.op = op
+    END(send, sendbuf, count, datatype), END(recv, recvbuf, count, datatype), call.op = op
 #define CALL_Reduce CALL_Allreduce, call.root = root
 #define CALL_Scan   CALL_Allreduce
 #define CALL_Exscan CALL_Allreduce
 #define CALL_Reduce_scatter                                                                        \
-    call.send = sendbuf, call.recv = recvbuf, call.recv_counts = recvcounts,                       \
-    call.send_type = datatype, call.recv_type = datatype, call.op = op
+    END(send, sendbuf, 0, datatype), VECTOR(recv, recvbuf, recvcounts, NULL, datatype), call.op = op
 #define CALL_Reduce_scatter_block                                                                  \
-    call.send = sendbuf, call.recv = recvbuf, call.send_count = recvcount,                         \
-    call.recv_count = recvcount, call.send_type = datatype, call.recv_type = datatype,             \
-    call.op = op
+    END(send, sendbuf, recvcount, datatype), END(recv, recvbuf, recvcount, datatype), call.op = op
 #define CALL_Bcast                                                                                 \
-    call.send = buffer, call.recv = buffer, call.send_count = count, call.recv_count = count,      \
-    call.send_type = datatype, call.recv_type = datatype, call.root = root
+    END(send, buffer, count, datatype), END(recv, buffer, count, datatype), call.root = root
 #define CALL_Allgather                                                                             \
-    call.send = sendbuf, call.send_count = sendcount, call.send_type = sendtype,                   \
-    call.recv = recvbuf, call.recv_count = recvcount, call.recv_type = recvtype
+    END(send, sendbuf, sendcount, sendtype), END(recv, recvbuf, recvcount, recvtype)
 #define CALL_Alltoall CALL_Allgather
 #define CALL_Gather   CALL_Allgather, call.root = root
 #define CALL_Scatter  CALL_Gather
 #define CALL_Allgatherv                                                                            \
-    call.send = sendbuf, call.send_count = sendcount, call.send_type = sendtype,                   \
-    call.recv = recvbuf, call.recv_counts = recvcounts, call.recv_displs = displs,                 \
-    call.recv_type = recvtype
+    END(send, sendbuf, sendcount, sendtype), VECTOR(recv, recvbuf, recvcounts, displs, recvtype)
 #define CALL_Gatherv CALL_Allgatherv, call.root = root
 #define CALL_Scatterv                                                                              \
-    call.send = sendbuf, call.send_counts = sendcounts, call.send_displs = displs,                 \
-    call.send_type = sendtype, call.recv = recvbuf, call.recv_count = recvcount,                   \
-    call.recv_type = recvtype, call.root = root
+    VECTOR(send, sendbuf, sendcounts, displs, sendtype), END(recv, recvbuf, recvcount, recvtype),  \
+        call.root = root
 #define CALL_Alltoallv                                                                             \
-    call.send = sendbuf, call.send_counts = sendcounts, call.send_displs = sdispls,                \
-    call.send_type = sendtype, call.recv = recvbuf, call.recv_counts = recvcounts,                 \
-    call.recv_displs = rdispls, call.recv_type = recvtype
+    VECTOR(send, sendbuf, sendcounts, sdispls, sendtype),                                          \
+        VECTOR(recv, recvbuf, recvcounts, rdispls, recvtype)
 #define CALL_Barrier (void)0
 
 /* The body of an entry point: take the call, or pass it on. */
@@ -222,7 +219,7 @@ static int pass_older(const struct twill_mpi_call *call, MPI_Request *request)
     {                                                                                              \
         struct twill_mpi_call call; /* partly set: clearing it would cost most of the time here */ \
         call.kind = TWILL_MPI_##name, call.form = (asked), call.large = (is_large);                \
-        call.root = 0, call.send_count = call.recv_count = 0, call.comm = comm;                    \
+        call.root = 0, call.send.count = call.recv.count = 0, call.comm = comm;                    \
         CALL_##name;                                                                               \
         struct twill_mpi_clock clock = twill_mpi_clock_start();                                    \
         int code = MPI_SUCCESS;                                                                    \

@@ -29,14 +29,14 @@ struct buffer {
 /* --- sides ------------------------------------------------------------------------------------ */
 
 /* Look up the type. Returns what is wrong, or 0. */
-static inline unsigned check_span_type(struct buffer *buffer, const void *user, MPI_Datatype type)
+static inline unsigned check_span_type(struct buffer *buffer, const struct twill_mpi_end *end)
 {
-    buffer->handle = type;
-    buffer->user = user;
-    if (user == MPI_IN_PLACE)
+    buffer->handle = end->type;
+    buffer->user = end->buffer;
+    if (end->buffer == MPI_IN_PLACE)
         return TWILL_MPI_WRONG_PLACE;
-    buffer->type = twill_mpi_type_find(type, &buffer->storage);
-    return buffer->type != NULL ? 0 : twill_mpi_wrong_type(type);
+    buffer->type = twill_mpi_type_find(end->type, &buffer->storage);
+    return buffer->type != NULL ? 0 : twill_mpi_wrong_type(end->type);
 }
 
 /* A missing buffer is an error unless it has no bytes or its type has absolute addresses. */
@@ -47,24 +47,24 @@ static inline unsigned check_address(const struct buffer *buffer)
                : TWILL_MPI_WRONG_ADDRESS;
 }
 
-static inline unsigned check_buffer(struct buffer *buffer, const void *user, MPI_Count count,
-                                    int shards, MPI_Datatype type)
+static inline unsigned check_buffer(struct buffer *buffer, const struct twill_mpi_end *end,
+                                    int shards)
 {
     MPI_Count shard_bytes;
-    const unsigned wrong = count < 0 ? TWILL_MPI_WRONG_COUNT : check_span_type(buffer, user, type);
+    const unsigned wrong = end->count < 0 ? TWILL_MPI_WRONG_COUNT : check_span_type(buffer, end);
     if (TWILL_UNLIKELY(wrong != 0))
         return wrong;
-    if (__builtin_mul_overflow(count, buffer->type->size, &shard_bytes) ||
+    if (__builtin_mul_overflow(end->count, buffer->type->size, &shard_bytes) ||
         shard_bytes > BYTES_MOST / shards)
         return TWILL_MPI_WRONG_SIZE;
-    buffer->count = count;
+    buffer->count = end->count;
     buffer->shards = shards;
     buffer->large = false;
     buffer->counts = buffer->displs = NULL;
     buffer->lengths = buffer->offsets = NULL;
     buffer->shard_bytes = (size_t)shard_bytes;
     buffer->bytes = buffer->extent = (size_t)shard_bytes * (size_t)shards;
-    buffer->begin = twill_mpi_at(user, buffer->type->true_lb);
+    buffer->begin = twill_mpi_at(end->buffer, buffer->type->true_lb);
     return check_address(buffer);
 }
 
@@ -109,16 +109,15 @@ static unsigned measure_counts(struct buffer *buffer)
 }
 
 /* Check shards given by counts and displacements. numbers: [2][shards] to write to. */
-static unsigned check_shards(struct buffer *buffer, const void *user, const void *counts,
-                             const void *displs, const struct twill_mpi_call *call,
-                             MPI_Datatype type, int shards, size_t *numbers)
+static unsigned check_shards(struct buffer *buffer, const struct twill_mpi_end *end, bool large,
+                             int shards, size_t *numbers)
 {
-    unsigned wrong = counts == NULL ? TWILL_MPI_WRONG_ARRAY : check_span_type(buffer, user, type);
+    unsigned wrong = end->counts == NULL ? TWILL_MPI_WRONG_ARRAY : check_span_type(buffer, end);
     if (TWILL_UNLIKELY(wrong != 0))
         return wrong;
-    buffer->counts = counts;
-    buffer->displs = displs;
-    buffer->large = call->large;
+    buffer->counts = end->counts;
+    buffer->displs = end->displs;
+    buffer->large = large;
     buffer->shards = shards;
     buffer->count = 0; /* each has its own */
     buffer->shard_bytes = 0;
@@ -202,10 +201,9 @@ enum twill_mpi_why twill_mpi_bind_bcast(const struct twill_mpi_call *call,
                                         struct twill_mpi_bound *bound)
 {
     struct buffer buffer;
-    const unsigned wrong =
-        call->root < 0 || call->root >= bound->comm->size
-            ? TWILL_MPI_WRONG_ROOT
-            : check_buffer(&buffer, call->recv, call->recv_count, 1, call->recv_type);
+    const unsigned wrong = call->root < 0 || call->root >= bound->comm->size
+                               ? TWILL_MPI_WRONG_ROOT
+                               : check_buffer(&buffer, &call->recv, 1);
     if (TWILL_UNLIKELY(wrong != 0))
         return twill_mpi_wrong(call, bound, wrong);
     bound->src = bound->dst = buffer.begin;
@@ -302,26 +300,19 @@ static void bind_in_place(struct twill_mpi_bound *bound, struct move_shape shape
 static inline unsigned check_whole(struct buffer *whole, const struct twill_mpi_call *call,
                                    struct twill_mpi_bound *bound, struct move_shape shape)
 {
+    const struct twill_mpi_end *end = shape.gathers ? &call->recv : &call->send;
     const int size = bound->comm->size;
-    const void *user = shape.gathers ? call->recv : call->send;
-    MPI_Datatype type = shape.gathers ? call->recv_type : call->send_type;
-    unsigned wrong;
-    if (!shape.vector)
-        wrong = check_buffer(whole, user, shape.gathers ? call->recv_count : call->send_count, size,
-                             type);
-    else
-        wrong = check_shards(whole, user, shape.gathers ? call->recv_counts : call->send_counts,
-                             shape.gathers ? call->recv_displs : call->send_displs, call, type,
-                             size, bound->comm->scratch.numbers);
+    const unsigned wrong =
+        shape.vector ? check_shards(whole, end, call->large, size, bound->comm->scratch.numbers)
+                     : check_buffer(whole, end, size);
     return shape.gathers ? twill_mpi_received(wrong) : wrong;
 }
 
 static inline unsigned check_shard(struct buffer *shard, const struct twill_mpi_call *call,
                                    struct move_shape shape)
 {
-    return shape.gathers ? check_buffer(shard, call->send, call->send_count, 1, call->send_type)
-                         : twill_mpi_received(check_buffer(shard, call->recv, call->recv_count, 1,
-                                                           call->recv_type));
+    return shape.gathers ? check_buffer(shard, &call->send, 1)
+                         : twill_mpi_received(check_buffer(shard, &call->recv, 1));
 }
 
 /* A rank's shard is not as long as its place in the whole. MPI forbids that, but the MPIs do it,
@@ -369,7 +360,8 @@ bind_shards(const struct twill_mpi_call *call, struct twill_mpi_bound *bound,
     struct buffer shard, whole;
     struct twill_mpi_comm *comm = bound->comm;
     const bool has_whole = !shape.rooted || call->root == comm->rank;
-    const bool in_place = has_whole && (shape.gathers ? call->send : call->recv) == MPI_IN_PLACE;
+    const bool in_place =
+        has_whole && (shape.gathers ? call->send.buffer : call->recv.buffer) == MPI_IN_PLACE;
     unsigned wrong = shape.rooted && (call->root < 0 || call->root >= comm->size)
                          ? TWILL_MPI_WRONG_ROOT
                      : has_whole ? check_whole(&whole, call, bound, shape)
@@ -413,11 +405,10 @@ enum twill_mpi_why twill_mpi_bind_alltoall(const struct twill_mpi_call *call,
 {
     struct buffer src, dst;
     const int size = bound->comm->size;
-    const bool in_place = call->send == MPI_IN_PLACE;
-    unsigned wrong =
-        twill_mpi_received(check_buffer(&dst, call->recv, call->recv_count, size, call->recv_type));
+    const bool in_place = call->send.buffer == MPI_IN_PLACE;
+    unsigned wrong = twill_mpi_received(check_buffer(&dst, &call->recv, size));
     if (wrong == 0 && !in_place)
-        wrong = check_buffer(&src, call->send, call->send_count, size, call->send_type);
+        wrong = check_buffer(&src, &call->send, size);
     if (TWILL_UNLIKELY(wrong != 0))
         return twill_mpi_wrong(call, bound, wrong);
     if (!in_place && src.shard_bytes != dst.shard_bytes) { /* no other rank can know */
@@ -445,14 +436,12 @@ enum twill_mpi_why twill_mpi_bind_alltoallv(const struct twill_mpi_call *call,
 {
     struct buffer src, dst;
     const int size = bound->comm->size, rank = bound->comm->rank;
-    const bool in_place = call->send == MPI_IN_PLACE;
+    const bool in_place = call->send.buffer == MPI_IN_PLACE;
     size_t *numbers = bound->comm->scratch.numbers;
     unsigned wrong =
-        twill_mpi_received(check_shards(&dst, call->recv, call->recv_counts, call->recv_displs,
-                                        call, call->recv_type, size, numbers + 2 * size));
+        twill_mpi_received(check_shards(&dst, &call->recv, call->large, size, numbers + 2 * size));
     if (wrong == 0 && !in_place)
-        wrong = check_shards(&src, call->send, call->send_counts, call->send_displs, call,
-                             call->send_type, size, numbers);
+        wrong = check_shards(&src, &call->send, call->large, size, numbers);
     if (TWILL_UNLIKELY(wrong != 0))
         return twill_mpi_wrong(call, bound, wrong);
     if (!in_place && src.lengths[rank] != dst.lengths[rank]) /* no other rank can know */

@@ -216,7 +216,7 @@ static enum twill_mpi_why take_native(const struct twill_mpi_type *type, twill_o
 static bool op_is_valid(const struct twill_mpi_call *call, int *commutative)
 {
     char nothing[1];
-    return PMPI_Allreduce(MPI_IN_PLACE, nothing, 0, call->recv_type, call->op,
+    return PMPI_Allreduce(MPI_IN_PLACE, nothing, 0, call->recv.type, call->op,
                           twill_mpi.self.comm) == MPI_SUCCESS &&
            PMPI_Op_commutative(call->op, commutative) == MPI_SUCCESS;
 }
@@ -231,7 +231,7 @@ static enum twill_mpi_why take_made(const struct twill_mpi_call *call,
     if (!op_is_valid(call, &commutative))
         return TWILL_MPI_WHY_ERRONEOUS;
     const struct twill_mpi_operation want = {
-        .handle = {(uintptr_t)call->op, (uintptr_t)call->recv_type},
+        .handle = {(uintptr_t)call->op, (uintptr_t)call->recv.type},
         .element = element,
         .commutative = commutative != 0};
     *found = (struct twill_mpi_reduction){.type = TWILL_U8, .components = 1, .element = element};

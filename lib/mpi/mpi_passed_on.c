@@ -66,18 +66,18 @@ bool twill_mpi_quicker_below(const struct twill_mpi_call *call, const struct twi
     bool gives = call->kind == TWILL_MPI_Gather
                      ? comm->rank != call->root
                      : call->kind == TWILL_MPI_Scatter && comm->rank == call->root;
+    const struct twill_mpi_end *end = gives ? &call->send : &call->recv;
     struct twill_mpi_type storage;
-    const MPI_Datatype handle = gives ? call->send_type : call->recv_type;
-    const struct twill_mpi_type *type = twill_mpi_type_find(handle, &storage);
+    const struct twill_mpi_type *type = twill_mpi_type_find(end->type, &storage);
     MPI_Count size = 0;
     const unsigned wrong =
         gives ? TWILL_MPI_WRONG_UNCOMMITTED : twill_mpi_received(TWILL_MPI_WRONG_UNCOMMITTED);
     /* An uncommitted type is this rank's error only: the others decide by their size. */
     if (type != NULL)
         size = type->size;
-    else if (handle == MPI_DATATYPE_NULL || twill_mpi_is_refused(call, comm, wrong) ||
-             PMPI_Type_size_x(handle, &size) != MPI_SUCCESS)
+    else if (end->type == MPI_DATATYPE_NULL || twill_mpi_is_refused(call, comm, wrong) ||
+             PMPI_Type_size_x(end->type, &size) != MPI_SUCCESS)
         return false;
-    MPI_Count bytes = (gives ? call->send_count : call->recv_count) * size;
+    MPI_Count bytes = end->count * size;
     return bytes >= range->least && bytes <= range->most;
 }

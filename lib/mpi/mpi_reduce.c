@@ -10,16 +10,16 @@ static unsigned check_buffers(const struct twill_mpi_call *call, struct twill_mp
                               size_t given, size_t received)
 {
     const bool receives = call->kind != TWILL_MPI_Reduce || comm->rank == call->root;
-    const bool in_place = call->send == MPI_IN_PLACE;
+    const bool in_place = call->send.buffer == MPI_IN_PLACE;
     if (in_place && !receives)
         return TWILL_MPI_WRONG_PLACE;
-    if (receives && call->recv == MPI_IN_PLACE)
+    if (receives && call->recv.buffer == MPI_IN_PLACE)
         return twill_mpi_received(TWILL_MPI_WRONG_PLACE);
-    if (!in_place && given > 0 && call->send == NULL)
+    if (!in_place && given > 0 && call->send.buffer == NULL)
         return TWILL_MPI_WRONG_ADDRESS;
-    if (receives && (in_place ? given : received) > 0 && call->recv == NULL)
+    if (receives && (in_place ? given : received) > 0 && call->recv.buffer == NULL)
         return twill_mpi_received(TWILL_MPI_WRONG_ADDRESS);
-    if (receives && received > 0 && call->send == call->recv &&
+    if (receives && received > 0 && call->send.buffer == call->recv.buffer &&
         twill_mpi_is_refused(call, comm, TWILL_MPI_WRONG_ALIAS))
         return TWILL_MPI_WRONG_ALIAS;
     return 0;
@@ -32,10 +32,10 @@ static enum twill_mpi_why find_reduction(const struct twill_mpi_call *call,
                                          size_t received)
 {
     struct twill_mpi_type storage;
-    const struct twill_mpi_type *type = twill_mpi_type_find(call->recv_type, &storage);
-    unsigned wrong = call->recv_count < 0                                ? TWILL_MPI_WRONG_COUNT
+    const struct twill_mpi_type *type = twill_mpi_type_find(call->recv.type, &storage);
+    unsigned wrong = call->recv.count < 0                                ? TWILL_MPI_WRONG_COUNT
                      : call->root < 0 || call->root >= bound->comm->size ? TWILL_MPI_WRONG_ROOT
-                     : type == NULL ? twill_mpi_wrong_type(call->recv_type)
+                     : type == NULL ? twill_mpi_wrong_type(call->recv.type)
                                     : 0;
     if (wrong != 0)
         return twill_mpi_wrong(call, bound, wrong);
@@ -52,7 +52,7 @@ static enum twill_mpi_why find_reduction(const struct twill_mpi_call *call,
     }
     if (found->lacks)
         twill_mpi_bound_fail(bound, TWILL_ERR_MEMORY);
-    bound->count = (size_t)call->recv_count * found->components;
+    bound->count = (size_t)call->recv.count * found->components;
     bound->type = found->type;
     bound->op = found->op;
     bound->root = call->root;
@@ -87,8 +87,8 @@ static void write_to(struct twill_mpi_bound *bound, void *user, size_t elements,
 static bool buffers_overlap(const struct twill_mpi_call *call, size_t given, size_t received,
                             const struct twill_mpi_reduction *found)
 {
-    const uintptr_t from = (uintptr_t)call->send, to = (uintptr_t)call->recv;
-    return call->send != MPI_IN_PLACE && from < to + received * found->element &&
+    const uintptr_t from = (uintptr_t)call->send.buffer, to = (uintptr_t)call->recv.buffer;
+    return call->send.buffer != MPI_IN_PLACE && from < to + received * found->element &&
            to < from + given * found->element;
 }
 
@@ -96,10 +96,11 @@ static bool buffers_overlap(const struct twill_mpi_call *call, size_t given, siz
 static void place_result(const struct twill_mpi_call *call, struct twill_mpi_bound *bound,
                          const struct twill_mpi_reduction *found)
 {
-    size_t elements = (size_t)call->recv_count;
-    bool in_place = call->send == MPI_IN_PLACE;
-    bound->src = in_place ? call->recv : call->send;
-    write_to(bound, call->recv, elements, found, buffers_overlap(call, elements, elements, found));
+    size_t elements = (size_t)call->recv.count;
+    bool in_place = call->send.buffer == MPI_IN_PLACE;
+    bound->src = in_place ? call->recv.buffer : call->send.buffer;
+    write_to(bound, (void *)call->recv.buffer, elements, found,
+             buffers_overlap(call, elements, elements, found));
     bound->src_at = bound->dst_at = 0;
 }
 
@@ -113,7 +114,7 @@ enum twill_mpi_why twill_mpi_bind_allreduce(const struct twill_mpi_call *call,
                                             struct twill_mpi_bound *bound)
 {
     struct twill_mpi_reduction found;
-    const size_t elements = (size_t)call->recv_count;
+    const size_t elements = (size_t)call->recv.count;
     enum twill_mpi_why why = find_reduction(call, bound, &found, elements, elements);
     if (reduction_goes_on(bound, why))
         place_result(call, bound, &found);
@@ -124,7 +125,7 @@ enum twill_mpi_why twill_mpi_bind_reduce(const struct twill_mpi_call *call,
                                          struct twill_mpi_bound *bound)
 {
     struct twill_mpi_reduction found;
-    const size_t elements = (size_t)call->recv_count;
+    const size_t elements = (size_t)call->recv.count;
     enum twill_mpi_why why = find_reduction(call, bound, &found, elements, elements);
     if (!reduction_goes_on(bound, why))
         return why;
@@ -132,7 +133,7 @@ enum twill_mpi_why twill_mpi_bind_reduce(const struct twill_mpi_call *call,
     if (bound->comm->rank == call->root)
         place_result(call, bound, &found);
     else
-        bound->src = call->send;
+        bound->src = call->send.buffer;
     return why;
 }
 
@@ -141,16 +142,17 @@ enum twill_mpi_why twill_mpi_bind_reduce(const struct twill_mpi_call *call,
 static void place_shard(const struct twill_mpi_call *call, struct twill_mpi_bound *bound,
                         const struct twill_mpi_reduction *found, size_t all, size_t shard)
 {
-    bool in_place = call->send == MPI_IN_PLACE;
-    bound->src = in_place ? call->recv : call->send;
-    write_to(bound, call->recv, shard, found, in_place || buffers_overlap(call, all, shard, found));
+    bool in_place = call->send.buffer == MPI_IN_PLACE;
+    bound->src = in_place ? call->recv.buffer : call->send.buffer;
+    write_to(bound, (void *)call->recv.buffer, shard, found,
+             in_place || buffers_overlap(call, all, shard, found));
 }
 
 enum twill_mpi_why twill_mpi_bind_reduce_scatter_block(const struct twill_mpi_call *call,
                                                        struct twill_mpi_bound *bound)
 {
     struct twill_mpi_reduction found;
-    const size_t shard = (size_t)call->recv_count, all = shard * (size_t)bound->comm->size;
+    const size_t shard = (size_t)call->recv.count, all = shard * (size_t)bound->comm->size;
     enum twill_mpi_why why = find_reduction(call, bound, &found, all, shard);
     if (reduction_goes_on(bound, why))
         place_shard(call, bound, &found, all, shard);
@@ -163,10 +165,10 @@ enum twill_mpi_why twill_mpi_bind_reduce_scatter(const struct twill_mpi_call *ca
     struct twill_mpi_reduction found;
     struct twill_mpi_comm *comm = bound->comm;
     size_t *counts = comm->scratch.numbers, all = 0;
-    if (call->recv_counts == NULL)
+    if (call->recv.counts == NULL)
         return twill_mpi_wrong(call, bound, twill_mpi_received(TWILL_MPI_WRONG_ARRAY));
     for (int r = 0; r < comm->size; r++) {
-        MPI_Count count = twill_mpi_number(call->recv_counts, call->large, r);
+        MPI_Count count = twill_mpi_number(call->recv.counts, call->large, r);
         if (count < 0)
             return twill_mpi_wrong(call, bound, twill_mpi_received(TWILL_MPI_WRONG_COUNT));
         counts[r] = (size_t)count;

@@ -81,7 +81,7 @@ static bool call_is_refused(const struct twill_mpi_call *call, const struct twil
     case TWILL_MPI_WRONG_PLACE:
         return call->kind != TWILL_MPI_Bcast && (!rooted || call->root == comm->rank);
     case TWILL_MPI_WRONG_UNCOMMITTED:
-        return call->kind != TWILL_MPI_Bcast || call->recv_count > 0;
+        return call->kind != TWILL_MPI_Bcast || call->recv.count > 0;
     default:
         return false;
     }

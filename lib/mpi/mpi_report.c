@@ -2,7 +2,7 @@
 /* TWILL_MPI_REPORT: which calls were taken, which were passed on and why, summed over the ranks and
  * written at the end. Each line is "twill-mpi:" and columns, for people and for awk. */
 #include "lib/base/plural.h"
-#include "lib/mpi/shim.h"
+#include "lib/mpi/mpi_call.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,7 +55,7 @@ static uint64_t sum_of(const void *counts, bool large, int size)
 {
     uint64_t sum = 0;
     for (int r = 0; counts != NULL && r < size; r++)
-        sum += (uint64_t)(large ? ((const MPI_Count *)counts)[r] : ((const int *)counts)[r]);
+        sum += (uint64_t)twill_mpi_number(counts, large, r);
     return sum;
 }
 
@@ -69,43 +69,31 @@ static uint64_t type_bytes(MPI_Datatype type)
 /* Return the bytes that this rank contributes, to all ranks together where each gets its own. */
 static uint64_t bytes_given(const struct twill_mpi_call *call, int rank, int size)
 {
-    if (call->kind == TWILL_MPI_Barrier) /* the other members are not set */
-        return 0;
-    uint64_t count = (uint64_t)call->send_count;
-    bool in_place = call->send == MPI_IN_PLACE;
-    MPI_Datatype type = in_place ? call->recv_type : call->send_type;
+    const bool by_root = call->kind == TWILL_MPI_Bcast || call->kind == TWILL_MPI_Scatter ||
+                         call->kind == TWILL_MPI_Scatterv;
+    if (call->kind == TWILL_MPI_Barrier || (by_root && rank != call->root))
+        return 0; /* what is sent is not set, or not looked at */
+    const struct twill_mpi_end *end = call->send.buffer == MPI_IN_PLACE ? &call->recv : &call->send;
+    const uint64_t one = type_bytes(end->type), shard = (uint64_t)end->count * one;
     switch (call->kind) {
-    case TWILL_MPI_Bcast:
-        return rank == call->root ? count * type_bytes(type) : 0;
-    case TWILL_MPI_Reduce_scatter:
-        return sum_of(call->recv_counts, call->large, size) * type_bytes(type);
     case TWILL_MPI_Reduce_scatter_block:
-        return count * (uint64_t)size * type_bytes(type);
-    case TWILL_MPI_Scatterv:
-        return rank == call->root
-                   ? sum_of(call->send_counts, call->large, size) * type_bytes(call->send_type)
-                   : 0;
     case TWILL_MPI_Scatter:
-        return rank == call->root ? count * (uint64_t)size * type_bytes(call->send_type) : 0;
     case TWILL_MPI_Alltoall:
-        count = in_place ? (uint64_t)call->recv_count : count;
-        return count * (uint64_t)size * type_bytes(type);
+        return shard * (uint64_t)size;
+    case TWILL_MPI_Reduce_scatter:
+        return sum_of(call->recv.counts, call->large, size) * one;
+    case TWILL_MPI_Scatterv:
     case TWILL_MPI_Alltoallv:
-        return sum_of(in_place ? call->recv_counts : call->send_counts, call->large, size) *
-               type_bytes(type);
+        return sum_of(end->counts, call->large, size) * one;
     case TWILL_MPI_Allgatherv:
     case TWILL_MPI_Gatherv:
-        if (!in_place)
-            return count * type_bytes(type);
-        return call->recv_counts == NULL || rank >= size ? 0
-               : call->large
-                   ? (uint64_t)((const MPI_Count *)call->recv_counts)[rank] * type_bytes(type)
-                   : (uint64_t)((const int *)call->recv_counts)[rank] * type_bytes(type);
-    case TWILL_MPI_Allgather:
-    case TWILL_MPI_Gather:
-        return (in_place ? (uint64_t)call->recv_count : count) * type_bytes(type);
+        if (end == &call->send)
+            return shard;
+        return end->counts == NULL || rank >= size
+                   ? 0
+                   : (uint64_t)twill_mpi_number(end->counts, call->large, rank) * one;
     default:
-        return count * type_bytes(type);
+        return shard;
     }
 }
 

@@ -61,17 +61,21 @@ void twill_mpi_form_name(enum twill_mpi_kind kind, enum twill_mpi_form form, cha
 enum twill_mpi_why { TWILL_MPI_REASONS(TWILL_MPI_REASON) TWILL_MPI_WHY_COUNT };
 #undef TWILL_MPI_REASON
 
-/* The arguments of a collective call as the program gave them. */
+/* What a collective call sends, or what it receives, as the program gave it. */
+struct twill_mpi_end {
+    const void *buffer;
+    MPI_Count count;
+    const void *counts, *displs; /* of calls that have such arrays */
+    MPI_Datatype type;
+};
+
+/* The arguments of a collective call. Calls with one type or count have it at both ends. */
 struct twill_mpi_call {
     enum twill_mpi_kind kind;
     enum twill_mpi_form form;
     bool large; /* a _c call: counts are MPI_Count and displacements MPI_Aint; else both are int */
     int root;
-    const void *send;
-    void *recv;
-    MPI_Count send_count, recv_count;
-    const void *send_counts, *send_displs, *recv_counts, *recv_displs;
-    MPI_Datatype send_type, recv_type; /* equal in calls that have one type */
+    struct twill_mpi_end send, recv;
     MPI_Op op;
     MPI_Comm comm;
 };
