@@ -127,6 +127,8 @@ void twill_detector_notify(struct twill_detector *detector, const struct twill_n
         detector->link[r].notified = true;
         detector->link[r].temporary = false;
         detector->link[r].done = 0;
+        if (detector->link[r].state == LINK_IDLE) /* even if it lacked a descriptor just now */
+            detector->link[r].point = 0;
     }
     for (size_t i = 0; i < count; i++)
         detector->link[ranks[i]].notified = ranks[i] == (uint32_t)detector->rank ||

@@ -161,7 +161,7 @@ static void rank_has_few(int rank, int size, twill_bootstrap *bootstrap, void *u
     TWILL_CHECK(bootstrap->exchange(bootstrap->user, &status, statuses, sizeof(status)) == 0);
     TWILL_CHECK(statuses[0] == statuses[size - 1] && statuses[1] == statuses[0]);
     twill_server_destroy(server);
-    TWILL_CHECK(status == TWILL_OK || twill_now() - from < FEW_NS);
+    TWILL_CHECK(twill_now() - from < FEW_NS); /* also where descriptors lack only in the end */
     twill_comm_leave(comm);
     twill_context_destroy(context);
 }
@@ -171,8 +171,9 @@ TWILL_TEST(test_few_descriptors)
 {
     for (int left = 2; left < 12; left++)
         for (int rank = 0; rank < 2; rank++) {
-            struct few_descriptors few = {rank, left,
-                                          left % 4 == 3 ? TWILL_SERVER_CS : TWILL_SERVER_NC};
-            twill_test_run_processes(2 + left % 2, rank_has_few, &few);
+            static const twill_server_layout layouts[] = {TWILL_SERVER_NC, TWILL_SERVER_CC,
+                                                          TWILL_SERVER_NC, TWILL_SERVER_CS};
+            struct few_descriptors few = {rank, left, layouts[left % 4]};
+            twill_test_run_processes(3 - left % 2, rank_has_few, &few);
         }
 }
