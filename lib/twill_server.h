@@ -208,9 +208,8 @@ TWILL_API twill_status twill_server_wait_pull(twill_server *server, int key);
 /** \brief Return the version of the parameters that were pulled last: updates, of the chunk that
  *  has the fewest. 0 for an unknown key. Any thread may call it. */
 TWILL_API uint64_t twill_server_version(const twill_server *server, int key);
-/** \brief Serve until all workers have left or died; ::TWILL_ERR_PEER if another server dies. On
- *  servers; a server that works, too, leaves
- *  first, as with twill_server_leave(). */
+/** \brief Serve until all workers have left or died; ::TWILL_ERR_PEER if another server dies
+ *  before. On servers; a server that works, too, leaves first, as with twill_server_leave(). */
 TWILL_API twill_status twill_server_serve(twill_server *server);
 /** \brief Push and pull no more. The others go on, in ::TWILL_SERVER_SYNC without this worker. On
  *  a worker, once what it has started is complete. */

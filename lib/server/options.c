@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Options: defaults and checks. */
+/* Options: defaults, checks, and their comparison over the ranks, with that of the tensors: the
+ * least and the greatest of each option, and of each tensor's hash, are equal if all are. */
 #include "kernels/training/optimizer.h"
+#include "lib/base/plural.h"
 #include "lib/server/server.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define CREDITS_MOST    1024
@@ -114,4 +118,174 @@ twill_status twill_server_set_options(struct twill_server *server,
         server->rule.states = twill_optimizer_states(&server->rule.optimizer);
     }
     return TWILL_OK;
+}
+
+/* --- comparison over the ranks ---------------------------------------------------------------- */
+
+/* An option as it is compared. */
+struct compared_option {
+    const char *name;
+    bool is_number; /* a double, else an integer */
+    double number;
+    uint64_t integer;
+};
+
+enum { OPTIONS_MOST = 32 };
+
+static uint64_t option_word(const struct compared_option *option)
+{
+    uint64_t word = option->integer;
+    if (option->is_number)
+        memcpy(&word, &option->number, sizeof(word));
+    return word;
+}
+
+static uint64_t hash_servers(const struct twill_server *server)
+{
+    uint64_t hash = server->roles.servers;
+    for (uint32_t s = 0; s < server->roles.servers; s++)
+        hash = twill_hash_mix(hash, server->roles.server_rank[s]);
+    return hash;
+}
+
+/* List the options; returns how many. */
+static size_t list_options(const struct twill_server *server, struct compared_option *list)
+{
+    const twill_server_options *o = &server->options;
+    const twill_optimizer none = {0},
+                          *rule = server->rule.has_optimizer ? &server->rule.declared : &none;
+    const struct compared_option all[] = {
+        {.name = "layout", .integer = (uint64_t)o->layout},
+        {.name = "servers or ranks (a hash)", .integer = hash_servers(server)},
+        {.name = "mode", .integer = (uint64_t)o->mode},
+        {.name = "k", .integer = (uint64_t)o->k},
+        {.name = "op", .integer = (uint64_t)o->op},
+        {.name = "rate", .integer = (uint64_t)o->rate},
+        {.name = "chunk_bytes", .integer = o->chunk_bytes},
+        {.name = "threads", .integer = (uint64_t)o->threads},
+        {.name = "replicas", .integer = (uint64_t)o->replicas},
+        {.name = "credits", .integer = (uint64_t)o->credits},
+        {.name = "compression", .integer = (uint64_t)o->compression},
+        {.name = "error_feedback", .integer = o->error_feedback != 0},
+        {.name = "distance_c", .is_number = true, .number = o->distance_c},
+        {.name = "distance_most", .is_number = true, .number = o->distance_most},
+        {.name = "compression_ratio", .is_number = true, .number = o->compression_ratio},
+        {.name = "compression_threshold", .is_number = true, .number = o->compression_threshold},
+        {.name = "optimizer (whether there is one)", .integer = server->rule.has_optimizer},
+        {.name = "optimizer->rule", .integer = (uint64_t)rule->rule},
+        {.name = "optimizer->nesterov", .integer = rule->nesterov != 0},
+        {.name = "optimizer->rate", .is_number = true, .number = rule->rate},
+        {.name = "optimizer->weight_decay", .is_number = true, .number = rule->weight_decay},
+        {.name = "optimizer->momentum", .is_number = true, .number = rule->momentum},
+        {.name = "optimizer->dampening", .is_number = true, .number = rule->dampening},
+        {.name = "optimizer->rate_decay", .is_number = true, .number = rule->rate_decay},
+        {.name = "optimizer->beta1", .is_number = true, .number = rule->beta1},
+        {.name = "optimizer->beta2", .is_number = true, .number = rule->beta2},
+        {.name = "optimizer->epsilon", .is_number = true, .number = rule->epsilon}};
+    _Static_assert(TWILL_ARRAY_LENGTH(all) <= OPTIONS_MOST, "OPTIONS_MOST is too small");
+    memcpy(list, all, sizeof(all));
+    return TWILL_ARRAY_LENGTH(all);
+}
+
+static uint64_t hash_key(const struct twill_server_key *key)
+{
+    uint64_t hash = twill_hash_mix(twill_hash_mix(7, key->count), (uint64_t)key->type);
+    return twill_hash_mix(twill_hash_text(hash, key->name), key->coded);
+}
+
+/* Explain a difference on all ranks: each describes what it has itself. */
+static twill_status explain_key(struct twill_server *server, uint64_t key)
+{
+    const struct twill_server_key *own = &server->key[key];
+    return TWILL_SERVER_FAIL(
+        server, TWILL_ERR_MISMATCH,
+        "rank %u: tensor %llu is not the same on all ranks: here it is '%.80s', "
+        "%zu %s",
+        server->rank, (unsigned long long)key, own->name, own->count, twill_type_name(own->type));
+}
+
+/* Explain a difference of options, as explain_key() does. */
+static twill_status explain_option(struct twill_server *server,
+                                   const struct compared_option *option)
+{
+    char value[40];
+    if (option->is_number)
+        twill_print(value, sizeof(value), "%g", option->number);
+    else
+        snprintf(value, sizeof(value), "%llu", (unsigned long long)option->integer);
+    return TWILL_SERVER_FAIL(server, TWILL_ERR_MISMATCH,
+                             "rank %u: options.%s is not the same on all ranks: here it is %s",
+                             server->rank, option->name, value);
+}
+
+/* Explain why no rank goes on: `worst` is the status of one, `status` of this one. */
+static twill_status explain_lack(struct twill_server *server, twill_status status,
+                                 twill_status worst)
+{
+    if (status != TWILL_OK)
+        return TWILL_SERVER_FAIL(server, status, "rank %u: %s", server->rank,
+                                 server->failure.error.message[0] != '\0'
+                                     ? server->failure.error.message
+                                     : twill_strerror(status));
+    return TWILL_SERVER_FAIL(server, worst, "rank %u: another rank cannot go on: %s", server->rank,
+                             twill_strerror(worst));
+}
+
+/* Compare options, and how many tensors there are; all fail if the status of one is not OK. */
+static twill_status compare_options(struct twill_server *server, twill_status own)
+{
+    struct compared_option list[OPTIONS_MOST];
+    uint64_t words[2 * (OPTIONS_MOST + 2)];
+    size_t n = list_options(server, list), found;
+    for (size_t i = 0; i < n; i++)
+        words[i] = option_word(&list[i]);
+    words[n] = server->keys;
+    words[n + 1] = (uint64_t)-own;
+    TWILL_TRY(NULL,
+              twill_server_check_call(server, server->parent,
+                                      twill_find_difference(server->parent, words, n + 2, &found)));
+    /* No rank's old shards run: all have come here. */
+    twill_server_drop_old(server, TWILL_SERVER_END_STOPPED);
+    uint64_t worst = ~words[2 * n + 3];
+    if (worst != 0)
+        return explain_lack(server, own, (twill_status) - (int)worst);
+    if (found < n)
+        return explain_option(server, &list[found]);
+    if (found == n)
+        return TWILL_SERVER_FAIL(server, TWILL_ERR_MISMATCH,
+                                 "rank %u has %u tensor%s, not as many as other ranks",
+                                 server->rank, server->keys, TWILL_PLURAL(server->keys));
+    return TWILL_OK;
+}
+
+twill_status twill_server_fail_compare(struct twill_server *server, twill_status status)
+{
+    (void)compare_options(server, status);
+    return status;
+}
+
+/* Compare tensors: hash[2n + 1] is scratch. */
+static twill_status compare_keys(struct twill_server *server, uint64_t *hash)
+{
+    size_t n = server->keys, found;
+    for (size_t k = 0; k < n; k++)
+        hash[k] = hash_key(&server->key[k]);
+    TWILL_TRY(NULL,
+              twill_server_check_call(server, server->parent,
+                                      twill_find_difference(server->parent, hash, n, &found)));
+    return found < n ? explain_key(server, found) : TWILL_OK;
+}
+
+twill_status twill_server_compare(struct twill_server *server)
+{
+    uint64_t *hash = calloc(2 * (size_t)server->keys + 1, sizeof(*hash));
+    twill_status status = server->past.lacking;
+    if (hash == NULL && status == TWILL_OK)
+        status = TWILL_FAIL(&server->failure.error, TWILL_ERR_MEMORY,
+                            "out of memory to compare %u tensors", server->keys);
+    status = compare_options(server, status);
+    if (status == TWILL_OK)
+        status = compare_keys(server, hash);
+    free(hash);
+    return status;
 }

@@ -151,6 +151,32 @@ static uint32_t find_lost(struct twill_server *server)
     return c;
 }
 
+/* Return whether a shard of this rank waits for a worker that lives, and has not left; false while
+ * another thread has the shard. */
+static bool awaits_worker(const struct twill_server *server, struct twill_shard *shard)
+{
+    bool awaits = false;
+    if (!twill_shard_try_lock(shard))
+        return false;
+    for (uint32_t w = 0; w < server->roles.workers && !awaits; w++) {
+        uint32_t rank = shard->worker[w].rank;
+        awaits = !shard->worker[w].gone && rank != server->rank &&
+                 !twill_extend_is_dead(server->comm, rank);
+    }
+    twill_shard_unlock(shard);
+    return awaits;
+}
+
+/* Return whether this rank only waits to find that all workers have left or died: another server
+ * may have found it before, and have ended. */
+static bool has_served(const struct twill_server *server)
+{
+    bool served = twill_server_serves(server) && (!twill_server_works(server) || server->work.left);
+    for (uint32_t t = 0; served && t < server->roles.threads; t++)
+        served = !awaits_worker(server, &server->shard[t]);
+    return served;
+}
+
 /* Look whether another rank lacks something, and for servers that were found dead at the last look,
  * too: answers of theirs may have been on the way. */
 static twill_status check_servers(struct twill_server *server, int key)
@@ -165,7 +191,7 @@ static twill_status check_servers(struct twill_server *server, int key)
         if (!needs_server(server, s, key))
             continue;
         bool dead = twill_extend_is_dead(server->comm, server->roles.server_rank[s]);
-        if (dead && atomic_exchange(&server->roles.suspect[s], true))
+        if (dead && atomic_exchange(&server->roles.suspect[s], true) && !has_served(server))
             return fail_server(server, s);
     }
     return TWILL_OK;

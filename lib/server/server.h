@@ -26,13 +26,10 @@ enum twill_server_end {
  * is kept, with a warning, and with it its communicator and the context. */
 void twill_server_close(struct twill_server *server, twill_context *context,
                         enum twill_server_end end);
-/* Have no thread that waits advance the server any more. Returns false if one has been in it for
- * TWILL_TIMEOUT: then all that it uses must stay. */
-bool twill_server_unhook(struct twill_server *server, const twill_context *context);
 /* End those that a server has replaced, if any. */
 void twill_server_drop_old(struct twill_server *server, enum twill_server_end end);
 
-/* --- options.c, compare_keys.c --- */
+/* --- options.c --- */
 
 twill_status twill_server_set_options(struct twill_server *server,
                                       const twill_server_options *options,

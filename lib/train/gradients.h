@@ -18,34 +18,17 @@ twill_status twill_gradients_prepare(struct twill_gradients *set);
 
 /* --- lib/train/step.c --- */
 
-/* Check that a tensor may be marked ready, and find its bucket of this step. */
-twill_status twill_gradients_check_ready(struct twill_gradients *set, const char *call, int index,
-                                         struct twill_bucket **bucket);
-/* Mark a tensor ready, of any kind. */
-twill_status twill_gradients_mark(struct twill_gradients *set, int index);
-/* Wait for the results of step number `step`, and deliver them. */
-twill_status twill_gradients_wait_step(struct twill_gradients *set, uint64_t step);
 /* Wait until no reduction is under way, on any reducer: all ranks have then started the same ones.
  * Nothing is delivered. Between steps. */
 twill_status twill_gradients_finish_late(struct twill_gradients *set);
 /* Complete the result that is outstanding, so that the buckets may be divided anew: it lies in the
- * memory of its tensors, and twill_late_deliver_outstanding() delivers it. Collective, after a step
+ * memory of its tensors, and the next step delivers it. Collective, after a step
  * of the last generation. */
 twill_status twill_gradients_carry(struct twill_gradients *set);
 /* Wait until no thread is in twill_gradients_ready(). */
 void twill_gradients_await_markers(struct twill_gradients *set);
 
-/* --- lib/train/late.c --- */
-
-/* Fill the memory of a generation with zeros: there is no result to deliver. */
-void twill_late_clear(struct twill_gradients *set, uint32_t generation);
-/* Copy a tensor's result that is carried to the caller's memory, if it has some. */
-void twill_late_deliver(struct twill_gradients *set, uint32_t tensor);
-/* Wait for the result that is outstanding, of step number `step` unless it is carried, and deliver
- * it. */
-twill_status twill_late_deliver_outstanding(struct twill_gradients *set, uint64_t step);
-
-/* --- lib/train/set_entries.c --- */
+/* --- lib/train/options.c --- */
 
 #define TWILL_COMPRESSIONS (TWILL_COMPRESS_THRESHOLD + 1)
 /* Return the name of a twill_compression as TWILL_GRADIENTS has it. */
@@ -64,14 +47,12 @@ size_t twill_set_entries_describe(const struct twill_gradients *set, char *text,
 twill_status twill_entries_apply(twill_gradients_options *options, const char *value,
                                  struct twill_error *error);
 
-/* --- lib/train/settings.c --- */
-
 /* Check the options and apply TWILL_GRADIENTS to them. */
 twill_status twill_gradients_set_options(struct twill_gradients *set,
                                          const twill_gradients_options *options,
                                          struct twill_error *error);
 
-/* --- lib/train/set_traffic.c --- */
+/* --- lib/train/set_report.c --- */
 
 /* Print where the time went, a line a reducer on rank 0, at the end of every N-th step as
  * options.report_every asks; or all at the end. */

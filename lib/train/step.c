@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The calls of a training step. */
+/* The calls of a training step: of tensors, of dense layers, and of sets that run one step late. */
+#include "kernels/training/factors.h"
 #include "lib/base/plural.h"
 #include "lib/train/gradients.h"
 #include "lib/wait/wait.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -52,8 +55,9 @@ static twill_status refuse_second_mark(struct twill_gradients *set,
                             tensor->name);
 }
 
-twill_status twill_gradients_check_ready(struct twill_gradients *set, const char *call, int index,
-                                         struct twill_bucket **bucket)
+/* Check that a tensor may be marked ready, and find its bucket of this step. */
+static twill_status check_ready(struct twill_gradients *set, const char *call, int index,
+                                struct twill_bucket **bucket)
 {
     TWILL_TRY(NULL, twill_set_check_usable(set, call));
     TWILL_TRY(NULL, check_index(set, call, index));
@@ -61,18 +65,6 @@ twill_status twill_gradients_check_ready(struct twill_gradients *set, const char
     uint64_t step = atomic_load_explicit(&set->step, memory_order_acquire);
     *bucket = bucket_of_step(set, tensor->bucket, step);
     return atomic_load(&tensor->marked) == step ? TWILL_OK : refuse_second_mark(set, tensor);
-}
-
-twill_status twill_gradients_ready(twill_gradients *set, int index)
-{
-    TWILL_TRY(NULL, twill_set_check_usable(set, "twill_gradients_ready"));
-    TWILL_TRY(NULL, check_index(set, "twill_gradients_ready", index));
-    if (set->tensor[index].dense != NULL)
-        return TWILL_SET_REFUSE(set,
-                                "tensor '%s' is a dense layer: "
-                                "twill_gradients_ready_factors() marks it ready",
-                                set->tensor[index].name);
-    return twill_gradients_mark(set, index);
 }
 
 /* Mark a tensor; the set knows that this thread does. */
@@ -98,7 +90,8 @@ static twill_status mark_tensor(struct twill_gradients *set, int index)
     return set->broken ? TWILL_ERR_BROKEN : TWILL_OK;
 }
 
-twill_status twill_gradients_mark(struct twill_gradients *set, int index)
+/* Mark a tensor ready, of any kind. */
+static twill_status mark_any(struct twill_gradients *set, int index)
 {
     uint64_t from = twill_now();
     atomic_fetch_add(&set->markers, 1);
@@ -106,6 +99,18 @@ twill_status twill_gradients_mark(struct twill_gradients *set, int index)
     count_exposed(set, from);
     atomic_fetch_sub(&set->markers, 1);
     return status;
+}
+
+twill_status twill_gradients_ready(twill_gradients *set, int index)
+{
+    TWILL_TRY(NULL, twill_set_check_usable(set, "twill_gradients_ready"));
+    TWILL_TRY(NULL, check_index(set, "twill_gradients_ready", index));
+    if (set->tensor[index].dense != NULL)
+        return TWILL_SET_REFUSE(set,
+                                "tensor '%s' is a dense layer: "
+                                "twill_gradients_ready_factors() marks it ready",
+                                set->tensor[index].name);
+    return mark_any(set, index);
 }
 
 static bool is_unmarked(const void *markers)
@@ -322,6 +327,22 @@ static uint64_t awaited_step(const struct twill_gradients *set)
     return step;
 }
 
+/* Copy a tensor's result that is carried to the caller's memory, if it has some. */
+static void deliver_carried(struct twill_gradients *set, uint32_t t)
+{
+    const struct twill_train_tensor *tensor = &set->tensor[t];
+    uint32_t last = set->generations - 1;
+    bool updates = set->update != NULL;
+    unsigned char *to = updates ? tensor->parameters : tensor->own;
+    if (to == NULL)
+        return;
+    memcpy(to,
+           updates ? twill_update_arena_place(set, tensor, last)
+                   : twill_tensor_place(set, tensor, last),
+           tensor->bytes);
+    atomic_fetch_add_explicit(&set->usage.bytes_copied, tensor->bytes, memory_order_relaxed);
+}
+
 twill_status twill_gradients_wait(twill_gradients *set, int index)
 {
     uint64_t from = twill_now();
@@ -329,7 +350,7 @@ twill_status twill_gradients_wait(twill_gradients *set, int index)
     TWILL_TRY(NULL, check_index(set, "twill_gradients_wait", index));
     uint64_t step = awaited_step(set);
     if (set->late.carried)
-        twill_late_deliver(set, (uint32_t)index);
+        deliver_carried(set, (uint32_t)index);
     if (step == UINT64_MAX)
         return TWILL_OK;
     struct twill_bucket *bucket = bucket_of_step(set, set->tensor[index].bucket, step);
@@ -388,7 +409,8 @@ twill_status twill_gradients_test(twill_gradients *set, int index, int *done)
     return TWILL_OK;
 }
 
-twill_status twill_gradients_wait_step(struct twill_gradients *set, uint64_t step)
+/* Wait for the results of step number `step`, and deliver them. */
+static twill_status wait_step(struct twill_gradients *set, uint64_t step)
 {
     for (uint32_t b = 0; b < twill_buckets_of_step(set); b++) {
         struct twill_bucket *bucket = bucket_of_step(set, b, step);
@@ -399,17 +421,43 @@ twill_status twill_gradients_wait_step(struct twill_gradients *set, uint64_t ste
     return TWILL_OK;
 }
 
+/* Wait for the result that is outstanding, of step number `step` unless it is carried, and deliver
+ * it. */
+static twill_status deliver_outstanding(struct twill_gradients *set, uint64_t step)
+{
+    if (!set->late.carried)
+        return wait_step(set, step);
+    for (uint32_t t = 0; t < set->tensors; t++)
+        deliver_carried(set, t);
+    set->late.delivered = set->generations - 1;
+    set->late.carried = false;
+    return TWILL_OK;
+}
+
+/* Fill the memory of a generation with zeros: there is no result to deliver. */
+static void clear_generation(struct twill_gradients *set, uint32_t generation)
+{
+    for (int type = 0; type < TWILL_TYPE_COUNT; type++) {
+        const struct twill_arena_of_type *arena = &set->arena[type];
+        if (arena->memory != NULL)
+            memset(arena->memory + generation * arena->bytes, 0, arena->bytes);
+    }
+    for (uint32_t t = 0; t < set->tensors; t++)
+        if (set->tensor[t].own != NULL)
+            memset(set->tensor[t].own, 0, set->tensor[t].bytes);
+}
+
 /* End a late step: deliver the result of the one before, or zeros. */
 static twill_status end_late_step(struct twill_gradients *set, uint64_t step)
 {
     for (uint32_t b = 0; b < twill_buckets_of_step(set); b++)
         TWILL_TRY(NULL, wait_for(set, bucket_of_step(set, b, step), true, step));
     if (set->late.outstanding) {
-        TWILL_TRY(NULL, twill_late_deliver_outstanding(set, step - 1));
+        TWILL_TRY(NULL, deliver_outstanding(set, step - 1));
     } else {
         set->late.delivered = (uint32_t)((step + 1) % set->generations);
         if (set->update == NULL)
-            twill_late_clear(set, set->late.delivered);
+            clear_generation(set, set->late.delivered);
     }
     set->late.outstanding = true;
     return TWILL_OK;
@@ -420,7 +468,7 @@ twill_status twill_gradients_wait_all(twill_gradients *set)
     uint64_t from = twill_now();
     TWILL_TRY(NULL, twill_set_check_usable(set, "twill_gradients_wait_all"));
     uint64_t step = atomic_load(&set->step);
-    TWILL_TRY(NULL, set->late.on ? end_late_step(set, step) : twill_gradients_wait_step(set, step));
+    TWILL_TRY(NULL, set->late.on ? end_late_step(set, step) : wait_step(set, step));
     atomic_fetch_add(&set->step, 1);
     twill_counter_add(&set->usage.steps, 1);
     twill_update_end_step(set);
@@ -430,4 +478,133 @@ twill_status twill_gradients_wait_all(twill_gradients *set)
         TWILL_TRY(NULL, twill_gradients_check(set));
     twill_gradients_report(set, false);
     return twill_reducers_check(set, twill_searches_end_step(set));
+}
+
+/* --- dense layers ----------------------------------------------------------------------------- */
+
+twill_status twill_gradients_add_dense(twill_gradients *set, const twill_tensor *tensor,
+                                       size_t rows, size_t columns, size_t samples, int *index)
+{
+    if (set == NULL)
+        return TWILL_ERR_ARGUMENT;
+    const char *name = tensor != NULL && tensor->name != NULL ? tensor->name : "?";
+    if (rows == 0 || columns == 0 || samples == 0 || rows > SIZE_MAX / 16 / columns ||
+        samples > SIZE_MAX / 16 / (rows + columns))
+        return TWILL_SET_REFUSE(set, "tensor '%s': %zu row%s, %zu column%s, %zu sample%s", name,
+                                rows, TWILL_PLURAL(rows), columns, TWILL_PLURAL(columns), samples,
+                                TWILL_PLURAL(samples));
+    if (tensor != NULL && (tensor->count != rows * columns || tensor->type != TWILL_F32))
+        return TWILL_SET_REFUSE(set,
+                                "tensor '%s': a dense layer of %zu x %zu has as many f32, not "
+                                "%zu %s",
+                                name, rows, columns, tensor->count, twill_type_name(tensor->type));
+    struct twill_dense *dense = calloc(1, sizeof(*dense));
+    if (dense == NULL)
+        return TWILL_ERR_MEMORY;
+    *dense = (struct twill_dense){.rows = rows, .columns = columns, .samples = samples};
+    twill_status status = twill_gradients_add(set, tensor, index);
+    if (status != TWILL_OK) {
+        free(dense);
+        return status;
+    }
+    set->tensor[set->tensors - 1].dense = dense;
+    set->tensor[set->tensors - 1].raw = true;
+    return TWILL_OK;
+}
+
+/* Store this rank's factors where they are gathered from. */
+static void store_factors(struct twill_gradients *set, struct twill_bucket *bucket,
+                          const float *errors, const float *activations, size_t samples)
+{
+    const struct twill_dense *d = bucket->dense;
+    size_t rest = d->samples - samples;
+    float *to = bucket->factors + twill_dense_floats(d) * (size_t)twill_comm_rank(set->parent);
+    if (samples > 0)
+        memcpy(to, errors, samples * d->rows * sizeof(*to));
+    memset(to + samples * d->rows, 0, rest * d->rows * sizeof(*to));
+    to += d->samples * d->rows;
+    if (samples > 0)
+        memcpy(to, activations, samples * d->columns * sizeof(*to));
+    memset(to + samples * d->columns, 0, rest * d->columns * sizeof(*to));
+    atomic_fetch_add_explicit(&set->usage.bytes_copied,
+                              samples * (d->rows + d->columns) * sizeof(*to), memory_order_relaxed);
+}
+
+twill_status twill_gradients_ready_factors(twill_gradients *set, int index, const float *errors,
+                                           const float *activations, size_t samples)
+{
+    struct twill_bucket *bucket = NULL;
+    TWILL_TRY(NULL, check_ready(set, "twill_gradients_ready_factors", index, &bucket));
+    struct twill_train_tensor *tensor = &set->tensor[index];
+    const struct twill_dense *dense = tensor->dense;
+    if (dense == NULL)
+        return TWILL_SET_REFUSE(set,
+                                "tensor '%s' is no dense layer: twill_gradients_ready() marks "
+                                "it ready",
+                                tensor->name);
+    if (samples > dense->samples)
+        return TWILL_SET_REFUSE(set, "tensor '%s': %zu sample%s, registered for at most %zu",
+                                tensor->name, samples, TWILL_PLURAL(samples), dense->samples);
+    if (samples > 0 && (errors == NULL || activations == NULL))
+        return TWILL_SET_REFUSE(set, "tensor '%s': its factors are NULL", tensor->name);
+    const struct twill_factors factors = {.errors = errors,
+                                          .activations = activations,
+                                          .parts = samples > 0,
+                                          .samples = samples,
+                                          .rows = dense->rows,
+                                          .columns = dense->columns,
+                                          .scale = 1};
+    if (dense->gathers)
+        store_factors(set, bucket, errors, activations, samples);
+    else
+        twill_factors_multiply(set->process.kernels, &factors, twill_gradients_memory(set, index),
+                               0, dense->rows, set->process.threads);
+    return mark_any(set, index);
+}
+
+/* --- one step late ---------------------------------------------------------------------------- */
+/* Cray PE ML Plugin's pipelined mode: a step delivers the result of the one before. Steps use the
+ * two generations of buckets in turn, whether lateness is on or off.
+ *
+ * Searches of the first steps divide buckets anew, always after a step of the second generation.
+ * The result of that step is then complete, but not to be delivered yet: it is carried in its
+ * memory, which no division moves, and the next step delivers it tensor by tensor. */
+
+void *twill_gradients_result(const twill_gradients *set, int index)
+{
+    if (set == NULL || index < 0 || (uint32_t)index >= set->tensors)
+        return NULL;
+    const struct twill_train_tensor *tensor = &set->tensor[index];
+    if (tensor->own != NULL)
+        return tensor->own;
+    return set->committed ? twill_tensor_place(set, tensor, set->late.delivered) : NULL;
+}
+
+/* Check that a call between steps may be made on a late set. */
+static twill_status check_late(struct twill_gradients *set, const char *call)
+{
+    TWILL_TRY(NULL, twill_set_check_usable(set, call));
+    if (set->generations == 1)
+        return TWILL_SET_REFUSE(set, "%s: the set was created without options.late", call);
+    return TWILL_OK;
+}
+
+twill_status twill_gradients_set_late(twill_gradients *set, int late)
+{
+    TWILL_TRY(NULL, check_late(set, "twill_gradients_set_late"));
+    if (set->late.outstanding && !late)
+        return TWILL_SET_REFUSE(set, "twill_gradients_set_late: the result of the last step "
+                                     "is outstanding; twill_gradients_drain() delivers it");
+    set->late.on = late != 0;
+    return TWILL_OK;
+}
+
+twill_status twill_gradients_drain(twill_gradients *set)
+{
+    TWILL_TRY(NULL, check_late(set, "twill_gradients_drain"));
+    if (!set->late.outstanding)
+        return TWILL_SET_REFUSE(set, "twill_gradients_drain: no result is outstanding");
+    TWILL_TRY(NULL, deliver_outstanding(set, atomic_load(&set->step) - 1));
+    set->late.outstanding = false;
+    return TWILL_OK;
 }

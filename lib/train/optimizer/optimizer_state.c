@@ -57,6 +57,32 @@ uint64_t twill_state_tensors_hash(const struct twill_gradients *set)
     return hash;
 }
 
+/* Has the set a residual? */
+static bool has_residual(const struct twill_gradients *set)
+{
+    return set->compressor != NULL && set->compressor->residual != NULL;
+}
+
+size_t twill_residual_floats(const struct twill_gradients *set)
+{
+    size_t floats = 0;
+    for (uint32_t t = 0; has_residual(set) && t < set->tensors; t++)
+        floats += set->tensor[t].raw ? 0 : set->tensor[t].count;
+    return floats;
+}
+
+static void write_residual(const struct twill_gradients *set, unsigned char *to)
+{
+    const struct twill_compressor *c = set->compressor;
+    for (uint32_t t = 0; has_residual(set) && t < set->tensors; t++) {
+        const struct twill_train_tensor *tensor = &set->tensor[t];
+        for (size_t i = 0; !tensor->raw && i < tensor->count; i++, to += sizeof(float)) {
+            float value = c->residual[tensor->residual + i] * c->after;
+            memcpy(to, &value, sizeof(value));
+        }
+    }
+}
+
 /* Return the bytes of an export of these ranges and of `residuals` floats. */
 static size_t export_bytes(const struct twill_state_place *places, uint32_t ranges,
                            size_t residuals)
@@ -98,7 +124,7 @@ static void write_export(const struct twill_gradients *set, const struct twill_s
             to += bytes;
         }
     if (residuals > 0)
-        twill_residual_write(set, to);
+        write_residual(set, to);
 }
 
 /* List this rank's ranges in memory of malloc(). */

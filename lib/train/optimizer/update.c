@@ -2,6 +2,8 @@
 /* The steps of a sharded update: norms, the optimizer on the shard, the all-gather. */
 #include "lib/train/optimizer/update_internal.h"
 
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* --- the shard ------------------------------------------------------------------------------- */
@@ -59,7 +61,8 @@ static struct twill_update_bucket *shared_bucket(const struct twill_gradients *s
     return &set->update->bucket[b % twill_buckets_of_step(set)];
 }
 
-const twill_optimizer *twill_update_optimizer(const struct twill_gradients *set, uint32_t bucket)
+/* Return the hyperparameters of the step that uses a bucket. */
+static const twill_optimizer *optimizer_of(const struct twill_gradients *set, uint32_t bucket)
 {
     return &set->update->used[set->bucket[bucket].generation];
 }
@@ -142,7 +145,7 @@ static struct twill_optimizer_norms update_part(const struct twill_update_queue 
     size_t width = twill_type_size(bucket->type), from = part.first - segment->shard_first;
     float scale = bucket->wire.used ? 1 : update->scale;
     const void *gradient = bucket->memory + part.first * width;
-    struct twill_optimizer_step step = {.optimizer = twill_update_optimizer(set, b),
+    struct twill_optimizer_step step = {.optimizer = optimizer_of(set, b),
                                         .step = shared_bucket(set, b)->steps + 1,
                                         .gradient_type = bucket->type,
                                         .sources = 1,
@@ -208,7 +211,7 @@ static void update_shard(const struct twill_update_queue *queue, uint32_t b,
     }
     for (uint32_t i = 0; i < bucket->tensors; i++) {
         struct twill_bucket_range part = twill_update_range_of_tensor(set, bucket, i, shard);
-        float trust = twill_optimizer_trust(twill_update_optimizer(set, b), update->norms[i]);
+        float trust = twill_optimizer_trust(optimizer_of(set, b), update->norms[i]);
         if (part.count > 0)
             (void)update_part(queue, b, segment, part, false, trust);
     }
@@ -216,15 +219,21 @@ static void update_shard(const struct twill_update_queue *queue, uint32_t b,
 
 /* --- the queue ------------------------------------------------------------------------------- */
 
+/* Return a unit of the queue. */
+static struct twill_update_unit *unit_at(const struct twill_update_queue *queue, uint32_t i)
+{
+    return &queue->unit[i & (queue->units_most - 1)];
+}
+
 void twill_update_enqueue(struct twill_update_queue *queue, uint32_t bucket, uint32_t segment)
 {
     const struct twill_update_bucket *updated = &queue->set->update->bucket[bucket];
     const struct twill_bucket *reduced = &queue->set->bucket[bucket];
     if (updated->norms_request == NULL && !reduced->wire.used)
-        *twill_update_unit_at(queue, queue->end++) = (struct twill_update_unit){
+        *unit_at(queue, queue->end++) = (struct twill_update_unit){
             .bucket = bucket, .segment = segment, .segments = 1, .reductions = 1};
     else if (segment == reduced->segments - 1)
-        *twill_update_unit_at(queue, queue->end++) = (struct twill_update_unit){
+        *unit_at(queue, queue->end++) = (struct twill_update_unit){
             .bucket = bucket, .segments = updated->segments, .reductions = reduced->segments};
 }
 
@@ -244,7 +253,7 @@ twill_request *twill_update_gather_awaited(const struct twill_update_queue *queu
 {
     if (queue == NULL || queue->oldest == queue->next)
         return NULL;
-    return *first_gather(queue->set->update, twill_update_unit_at(queue, queue->oldest));
+    return *first_gather(queue->set->update, unit_at(queue, queue->oldest));
 }
 
 twill_request *twill_update_norms_awaited(const struct twill_update_queue *queue)
@@ -253,14 +262,14 @@ twill_request *twill_update_norms_awaited(const struct twill_update_queue *queue
         return queue->clip.request;
     if (queue == NULL || !queue->norms_started)
         return NULL;
-    const struct twill_update_unit *unit = twill_update_unit_at(queue, queue->next);
+    const struct twill_update_unit *unit = unit_at(queue, queue->next);
     return queue->set->update->bucket[unit->bucket].norms_request;
 }
 
 twill_status twill_update_collect(struct twill_update_queue *queue)
 {
     while (queue->oldest != queue->next) {
-        struct twill_update_unit *unit = twill_update_unit_at(queue, queue->oldest);
+        struct twill_update_unit *unit = unit_at(queue, queue->oldest);
         if (!twill_extend_has_ended(twill_update_gather_awaited(queue)))
             break;
         TWILL_TRY(NULL, twill_set_check(queue->set, queue->comm,
@@ -309,7 +318,8 @@ static twill_status update_unit(struct twill_update_queue *queue,
     return TWILL_OK;
 }
 
-void twill_update_decode(struct twill_gradients *set, struct twill_update_unit *unit)
+/* Compute the gradients of a unit from what was exchanged, if that is not the gradients. */
+static void decode_unit(struct twill_gradients *set, struct twill_update_unit *unit)
 {
     const struct twill_bucket *bucket = &set->bucket[unit->bucket];
     const struct twill_update_segment *segment =
@@ -320,14 +330,106 @@ void twill_update_decode(struct twill_gradients *set, struct twill_update_unit *
     unit->decoded = true;
 }
 
+/* --- clipping ----------------------------------------------------------------------------------
+ */
+
+/* By the norm of all gradients of a step (Pascanu, Mikolov and Bengio 2013): each rank adds the
+ * squares of its shards, as they are reduced, a reducer at a time; their queues exchange their
+ * sums, and each waits for those of the others before it updates anything. Sums are added in the
+ * order of the reducers, so all have the same bits. */
+#define NORM_EPSILON 1e-6 /* that of torch.nn.utils.clip_grad_norm_ */
+
+/* Add the squares of what this rank has of a unit. */
+static void add_squares(struct twill_update_queue *queue, struct twill_update_unit *unit)
+{
+    struct twill_gradients *set = queue->set;
+    const struct twill_bucket *bucket = &set->bucket[unit->bucket];
+    double scale = bucket->wire.used ? 1 : (double)set->update->scale, sum = 0;
+    decode_unit(set, unit);
+    for (uint32_t s = unit->segment; s < unit->segment + unit->segments; s++) {
+        const struct twill_update_segment *segment = &set->update->bucket[unit->bucket].segment[s];
+        sum += twill_kernels_sum_of_squares(set->process.kernels, bucket->type,
+                                            bucket->memory + segment->shard_first *
+                                                                 twill_type_size(bucket->type),
+                                            segment->shard_count, set->process.threads);
+    }
+    queue->clip.sum += sum * scale * scale;
+}
+
+/* Exchange the sum of this queue, and publish it for the others. Returns TWILL_PENDING until then,
+ * and when it is done. */
+static twill_status publish_sum(struct twill_update_queue *queue)
+{
+    struct twill_gradients *set = queue->set;
+    struct twill_update_clip *clip = &queue->clip;
+    if (!clip->started)
+        TWILL_TRY(NULL, twill_set_check(set, queue->comm, twill_request_start(clip->request)));
+    clip->started = true;
+    if (!twill_extend_has_ended(clip->request))
+        return TWILL_PENDING;
+    clip->started = false;
+    TWILL_TRY(NULL, twill_set_check(set, queue->comm, twill_wait(&clip->request)));
+    set->update->sums[clip->published_steps % 2][queue - set->update->queue] = clip->sum;
+    clip->published = true;
+    clip->published_steps++;
+    /* In one order with `wanted` of the others' reducers, which they clear before they read this.
+     */
+    atomic_fetch_add(&set->update->summed, 1);
+    return TWILL_PENDING;
+}
+
+/* Compute the factor of a step from the sums of all reducers. */
+static float factor_of(struct twill_gradients *set, double limit, uint64_t step)
+{
+    double sum = 0;
+    for (uint32_t l = 0; l < set->update->queues; l++)
+        if (set->update->queue[l].of_step > 0)
+            sum += set->update->sums[step % 2][l];
+    double norm = sqrt(sum), factor = limit / (norm + NORM_EPSILON);
+    set->update->norm = norm;
+    return factor < 1 || isnan(factor) ? (float)factor : 1;
+}
+
+/* Find by what the gradients of the step of the next unit are multiplied: queue->clip.factor.
+ * Returns TWILL_PENDING while that is not known, as gradients are missing, of this queue or
+ * another, and once when this queue has published its part, for the others. */
+static twill_status advance_clip(struct twill_update_queue *queue)
+{
+    struct twill_update_clip *clip = &queue->clip;
+    struct twill_update *update = queue->set->update;
+    if (queue->left == 0) { /* a step begins */
+        queue->left = queue->of_step;
+        clip->units = 0;
+        clip->sum = 0;
+        clip->published = false;
+        clip->factor = 1;
+    }
+    double limit = optimizer_of(queue->set, unit_at(queue, queue->next)->bucket)->clip_norm;
+    if (!(limit > 0) || queue->left < queue->of_step)
+        return TWILL_OK;
+    for (; clip->units < queue->of_step && queue->next + clip->units != queue->end; clip->units++)
+        add_squares(queue, unit_at(queue, queue->next + clip->units));
+    if (clip->units < queue->of_step)
+        return TWILL_PENDING;
+    if (!clip->published)
+        return publish_sum(queue);
+    if (atomic_load(&update->summed) < clip->published_steps * update->summing_queues)
+        return TWILL_PENDING;
+    clip->factor = factor_of(queue->set, limit, clip->published_steps - 1);
+    return TWILL_OK;
+}
+
+/* --- the next unit ------------------------------------------------------------------------------
+ */
+
 /* Update the next unit, which is queued. Returns TWILL_PENDING until its norms are known. */
 static twill_status advance_unit(struct twill_update_queue *queue)
 {
-    struct twill_update_unit *unit = twill_update_unit_at(queue, queue->next);
-    twill_status status = twill_clip_advance(queue);
+    struct twill_update_unit *unit = unit_at(queue, queue->next);
+    twill_status status = advance_clip(queue);
     if (status != TWILL_OK)
         return status;
-    twill_update_decode(queue->set, unit);
+    decode_unit(queue->set, unit);
     if (queue->set->update->bucket[unit->bucket].norms_request != NULL)
         status = exchange_norms(queue, unit);
     if (status != TWILL_OK)

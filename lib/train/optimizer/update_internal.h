@@ -31,29 +31,6 @@ struct twill_bucket_range twill_update_range_of_tensor(const struct twill_gradie
                                                        uint32_t i, struct twill_bucket_range range);
 /* Take the master weights from the parameters where that is still to be done. Between steps. */
 void twill_update_load(struct twill_gradients *set);
-/* Compute the gradients of a unit from what was exchanged, if that is not the gradients. */
-void twill_update_decode(struct twill_gradients *set, struct twill_update_unit *unit);
-/* Return a unit of the queue. */
-static inline struct twill_update_unit *twill_update_unit_at(const struct twill_update_queue *queue,
-                                                             uint32_t i)
-{
-    return &queue->unit[i & (queue->units_most - 1)];
-}
-/* Return the hyperparameters of the step that uses a bucket. */
-const twill_optimizer *twill_update_optimizer(const struct twill_gradients *set, uint32_t bucket);
-
-/* --- update_clip.c --- */
-
-twill_status twill_clip_open(struct twill_gradients *set);
-void twill_clip_close(struct twill_gradients *set);
-/* Prepare the exchange of a queue. */
-twill_status twill_clip_prepare(struct twill_update_queue *queue);
-void twill_clip_unprepare(struct twill_update_queue *queue);
-/* Find by what the gradients of the step of the next unit are multiplied: queue->clip.factor.
- * Returns TWILL_PENDING while that is not known, as gradients are missing, of this queue or
- * another, and once when this queue has published its part, for the others. */
-twill_status twill_clip_advance(struct twill_update_queue *queue);
-
 /* --- optimizer_state.c, state_import.c --- */
 
 #define TWILL_STATE_MAGIC UINT64_C(0x3274617473777774) /* "twstats2" of a little-endian machine */
@@ -90,31 +67,8 @@ float *twill_state_array(const struct twill_gradients *set, const struct twill_s
 /* Return the hash that exports and imports compare. */
 uint64_t twill_state_tensors_hash(const struct twill_gradients *set);
 
-/* --- state_residual.c --- */
-
 #define TWILL_RESIDUAL_RANKS (1u << 24) /* most ranks of an export */
-
-/* A rank's residual in an export. */
-struct twill_residual_of {
-    const unsigned char *data; /* or NULL: it had none */
-    uint32_t rank, ranks;
-};
-
-/* Those that this rank brings. Free the list with free(). */
-struct twill_residuals {
-    struct twill_residual_of *list;
-    size_t count;
-};
 
 /* Return the elements of this rank's residual; 0 without compression or error feedback. */
 size_t twill_residual_floats(const struct twill_gradients *set);
-void twill_residual_write(const struct twill_gradients *set, unsigned char *to);
-/* Note the residual of an export, of which `left` bytes are behind its ranges. */
-twill_status twill_residual_read(struct twill_gradients *set, struct twill_residuals *residuals,
-                                 const struct twill_state_header *header, const unsigned char *data,
-                                 size_t left);
-/* Replace the residuals of all ranks by those that they bring. Collective. */
-twill_status twill_residual_import(struct twill_gradients *set, twill_comm *comm,
-                                   const struct twill_residuals *residuals);
-
 #endif

@@ -212,7 +212,9 @@ twill_status twill_update_open(struct twill_gradients *set)
     update->loads = 1;
     update->used[0] = update->used[1] = update->optimizer;
     TWILL_NEW(&set->error, update->counts, (size_t)size, "shards");
-    return twill_clip_open(set);
+    for (int i = 0; i < 2; i++)
+        TWILL_NEW(&set->error, update->sums[i], update->queues, "norms");
+    return TWILL_OK;
 }
 
 void twill_update_close(struct twill_gradients *set)
@@ -220,7 +222,8 @@ void twill_update_close(struct twill_gradients *set)
     struct twill_update *update = set->update;
     if (update == NULL)
         return;
-    twill_clip_close(set);
+    free(update->sums[0]);
+    free(update->sums[1]);
     for (int type = 0; type < TWILL_TYPE_COUNT; type++)
         (void)twill_free(set->process.context, update->arena[type].memory);
     free(update->counts);
@@ -378,7 +381,11 @@ static twill_status prepare_queue(struct twill_update_queue *queue)
     queue->units_most = held;
     TWILL_NEW(&queue->set->error, queue->unit, queue->units_most, "segments");
     queue->set->update->summing_queues += queue->of_step > 0;
-    return twill_clip_prepare(queue);
+    struct twill_update_clip *clip = &queue->clip;
+    *clip = (struct twill_update_clip){.factor = 1};
+    return twill_set_check(queue->set, queue->comm,
+                           twill_allreduce_init(queue->comm, &clip->sum, &clip->sum, 1, TWILL_F64,
+                                                TWILL_SUM, &clip->request));
 }
 
 twill_status twill_update_prepare(struct twill_gradients *set)
@@ -406,7 +413,7 @@ void twill_update_unprepare(struct twill_gradients *set)
     }
     for (uint32_t q = 0; q < update->queues; q++) {
         struct twill_update_queue *queue = &update->queue[q];
-        twill_clip_unprepare(queue);
+        (void)twill_request_free(&queue->clip.request);
         free(queue->unit);
         /* But for its communicator, whose counters another thread may be reading. */
         const size_t after = offsetof(struct twill_update_queue, unit);

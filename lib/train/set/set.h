@@ -8,7 +8,7 @@
  *
  * A set that may run one step late (options.late) has two generations of everything: buckets and
  * arenas, used by alternate steps, so that the gradients of a step are computed while those of the
- * step before are reduced. lib/train/late.c.
+ * step before are reduced. lib/train/step.c.
  *
  * Steps are counted, not flagged: a tensor has been marked ready n times, a bucket has been
  * reduced m times. So the threads that mark tensors ready need no lock and nothing is reset.

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Parameter servers of processes that are killed: workers go on without a worker, with the right
  * divisor, and from replicas without a server; what is lost is named. */
+#include "lib/base/times.h"
 #include "lib/server/server.h"
 #include "lib/twill_recover.h"
 #include "tests/support/unit.h"
@@ -56,10 +57,11 @@ static twill_status await_step(struct death_rank *r)
     return status;
 }
 
-/* Push ones until the version is DEATH_STEPS: averages of them are one, whoever lives. */
+/* Push ones until the version is DEATH_STEPS: averages of them are one, whoever lives. The version
+ * may pass half of that and all of it at once. */
 static twill_status train(struct death_rank *r, int rank)
 {
-    while (twill_server_version(r->server, 0) < DEATH_STEPS) {
+    while (twill_server_version(r->server, 0) < DEATH_STEPS || rank == r->c->dies) {
         float *gradient = twill_server_gradient(r->server, 0);
         if (rank == r->c->dies && twill_server_version(r->server, 0) >= DEATH_STEPS / 2) {
             twill_test_expect_death(rank);
@@ -109,9 +111,11 @@ static void rank_worker_dies(int rank, int size, twill_bootstrap *bootstrap, voi
     TWILL_CHECK(open_death_server(&r));
     twill_server_counters n;
     if (twill_server_role(r.server) == TWILL_SERVER_SERVES) {
-        TWILL_CHECK(twill_server_serve(r.server) == TWILL_OK);
+        twill_status status = twill_server_serve(r.server);
+        TWILL_CHECK(status == TWILL_OK, "%s", twill_server_message(r.server));
         TWILL_CHECK(twill_server_count(r.server, &n) == TWILL_OK);
-        TWILL_CHECK(n.deaths == 1 && n.duplicates == 0);
+        TWILL_CHECK(n.deaths == 1 && n.duplicates == 0, "%d deaths, %d duplicates", (int)n.deaths,
+                    (int)n.duplicates);
         if (r.c->mode == TWILL_SERVER_SYNC)
             TWILL_CHECK(n.versions == DEATH_STEPS * n.chunks_here);
     } else {
@@ -175,6 +179,35 @@ TWILL_TEST(test_worker_dies_server_shrinks)
         twill_test_run_processes(cases[i].size, rank_shrinks_early, &cases[i]);
 }
 
+/* Two servers, a worker that leaves and one that dies. The first server finds that and ends. The
+ * second one serves only then, and finds that the other one has ended before it looks at the
+ * workers: nobody needs the other one any more. */
+static void rank_ends_apart(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    struct death_rank r = {.c = user};
+    TWILL_CHECK(twill_test_join(&r.context, &r.comm, bootstrap, r.c->nodes, TWILL_TEST_PATIENT,
+                                "TWILL_LOG=none"));
+    TWILL_CHECK(open_death_server(&r) && twill_barrier(r.comm) == TWILL_OK);
+    if (rank == r.c->dies) {
+        twill_test_expect_death(rank);
+        (void)raise(SIGKILL);
+    }
+    while (rank == 1 && !twill_test_failed() &&
+           !(twill_extend_is_dead(r.server->comm, 0) && twill_extend_is_dead(r.server->comm, 2)))
+        (void)usleep(1000);
+    if (rank == 1)
+        r.server->shard[0].next_check = twill_now() + TWILL_SERVER_CHECK_NS / 2;
+    twill_status status = rank < 2 ? twill_server_serve(r.server) : twill_server_leave(r.server);
+    TWILL_CHECK(status == TWILL_OK, "%s", twill_server_message(r.server));
+    end_rank(&r);
+}
+
+TWILL_TEST(test_servers_end_apart)
+{
+    struct death_case c = {"", TWILL_SERVER_NCS, TWILL_SERVER_ASYNC, 4, 3, 1, 0, 0, false};
+    twill_test_run_processes(c.size, rank_ends_apart, &c);
+}
+
 /* A server that lives and does not come is named by the worker whose time is over. */
 static void rank_server_is_late(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
@@ -223,7 +256,7 @@ static void rank_server_dies(int rank, int size, twill_bootstrap *bootstrap, voi
     struct death_rank r = {.c = user};
     TWILL_CHECK(twill_test_join(&r.context, &r.comm, bootstrap, r.c->nodes, TWILL_TEST_PATIENT,
                                 "TWILL_LOG=none"));
-    TWILL_CHECK(open_death_server(&r));
+    TWILL_CHECK(open_death_server(&r) && twill_barrier(r.comm) == TWILL_OK);
     if (rank == r.c->dies) {
         twill_test_expect_death(rank);
         (void)ualarm(300000, 0);

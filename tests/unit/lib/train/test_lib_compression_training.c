@@ -5,7 +5,7 @@
  * of one gradient in a hundred, without error feedback, the ranks do not learn what they did. */
 #include "examples/dataset.h"
 #include "examples/network.h"
-#include "lib/twill_train.h"
+#include "tests/support/gradient_sets.h"
 #include "tests/support/unit.h"
 
 enum { RANKS = 4, FEATURES = 30, HIDDEN = 32, BATCH = 16 /* of a rank */, STEPS = 600 };
@@ -72,36 +72,30 @@ static void measure(struct training_run *run, struct example_network *network)
 static void rank_trains(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct training_run *run = user;
-    const char *settings[] = {TWILL_TEST_PATIENT, run->settings, NULL};
-    twill_context *context = NULL;
-    twill_comm *comm = NULL;
-    twill_gradients *set = NULL;
+    struct twill_test_set s = {NULL, NULL, NULL};
     struct example_network network = {0};
     bool ok = example_network_create(&network, FEATURES, HIDDEN, 2, BATCH) == 0 &&
-              twill_test_connect(&context, &comm, bootstrap, "", NULL, settings) &&
-              twill_gradients_create(&set, comm, NULL) == TWILL_OK;
+              twill_test_set_open(&s, bootstrap, "", TWILL_TEST_PATIENT, run->settings, NULL);
     float *weights = calloc(network.parameters, sizeof(float));
     const twill_tensor tensor = {
         .name = "network", .count = network.parameters, .parameters = weights};
     place(&network, weights, network.weights);
-    ok = ok && weights != NULL && twill_gradients_add(set, &tensor, NULL) == TWILL_OK &&
-         twill_gradients_commit(set) == TWILL_OK;
+    ok = ok && weights != NULL && twill_gradients_add(s.set, &tensor, NULL) == TWILL_OK &&
+         twill_gradients_commit(s.set) == TWILL_OK;
     if (ok)
         example_network_randomise(&network, 1);
     for (unsigned step = 0; ok && step < STEPS; step++)
-        ok = do_step(set, &network, rank, step);
-    (void)TWILL_NOTE(ok && twill_gradients_check(set) == TWILL_OK, "%s",
-                     twill_gradients_message(set));
+        ok = do_step(s.set, &network, rank, step);
+    (void)TWILL_NOTE(ok && twill_gradients_check(s.set) == TWILL_OK, "%s",
+                     twill_gradients_message(s.set));
     if (ok && rank == 0) {
         twill_gradients_counters counters;
         measure(run, &network);
-        (void)twill_gradients_count(set, &counters);
+        (void)twill_gradients_count(s.set, &counters);
         run->bytes = counters.bytes;
         run->exchanged = counters.bytes_exchanged;
     }
-    (void)twill_test_barrier(bootstrap);
-    twill_gradients_destroy(set);
-    twill_test_disconnect(comm, context);
+    twill_test_set_close(&s, bootstrap);
     example_network_free(&network);
     free(weights);
 }

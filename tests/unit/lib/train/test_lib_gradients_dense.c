@@ -2,7 +2,7 @@
 /* Dense layers: gradients from the factors of all ranks, and from a reduction, against f64; kernels
  * of all instruction sets; bad input. */
 #include "kernels/training/factors.h"
-#include "lib/twill_train.h"
+#include "tests/support/gradient_sets.h"
 #include "tests/support/unit.h"
 
 #define DENSE_ROWS    39u
@@ -16,12 +16,6 @@ struct dense_case {
     int size;
     const char *nodes, *settings;
     bool updates; /* the set has an optimizer: SGD of rate 1 */
-};
-
-struct dense_ranks {
-    twill_context *context;
-    twill_comm *comm;
-    twill_gradients *set;
 };
 
 /* A rank has fewer samples in some steps. */
@@ -51,36 +45,27 @@ static double dense_mean(int size, unsigned step, size_t row, size_t column)
     return sum / size;
 }
 
-static bool dense_start(struct dense_ranks *r, twill_bootstrap *bootstrap,
+static bool dense_start(struct twill_test_set *r, twill_bootstrap *bootstrap,
                         const struct dense_case *c)
 {
-    const char *settings[] = {TWILL_TEST_PATIENT, c->settings, NULL};
     const twill_tensor layer = {.name = "dense", .count = DENSE_COUNT, .type = TWILL_F32},
                        before = {.name = "before", .count = PLAIN_COUNT, .type = TWILL_F32},
                        after = {.name = "after", .count = PLAIN_COUNT, .type = TWILL_F32};
     twill_optimizer sgd;
     twill_optimizer_defaults(&sgd, TWILL_OPTIMIZER_SGD);
     sgd.rate = 1;
-    if (!twill_test_connect(&r->context, &r->comm, bootstrap, c->nodes, NULL, settings))
-        return false;
-    TWILL_REQUIRE(twill_gradients_create(&r->set, r->comm, NULL) == TWILL_OK);
+    TWILL_REQUIRE(
+        twill_test_set_open(r, bootstrap, c->nodes, TWILL_TEST_PATIENT, c->settings, NULL));
     if (c->updates)
         TWILL_REQUIRE(twill_gradients_set_optimizer(r->set, &sgd) == TWILL_OK);
     TWILL_REQUIRE(twill_gradients_add(r->set, &before, NULL) == TWILL_OK);
     TWILL_REQUIRE(twill_gradients_add_dense(r->set, &layer, DENSE_ROWS, DENSE_COLUMNS,
                                             DENSE_SAMPLES, NULL) == TWILL_OK);
     TWILL_REQUIRE(twill_gradients_add(r->set, &after, NULL) == TWILL_OK);
-    return TWILL_NOTE(twill_gradients_commit(r->set) == TWILL_OK, "%s",
-                      twill_gradients_message(r->set));
+    return twill_test_set_commit(r);
 }
 
-static void dense_stop(struct dense_ranks *r)
-{
-    twill_gradients_destroy(r->set);
-    twill_test_disconnect(r->comm, r->context);
-}
-
-static bool mark_dense(struct dense_ranks *r, int rank, unsigned step)
+static bool mark_dense(struct twill_test_set *r, int rank, unsigned step)
 {
     float errors[DENSE_SAMPLES * DENSE_ROWS], activations[DENSE_SAMPLES * DENSE_COLUMNS];
     size_t samples = samples_of(rank, step);
@@ -96,14 +81,13 @@ static bool mark_dense(struct dense_ranks *r, int rank, unsigned step)
             plain[i] = (float)rank;
         TWILL_REQUIRE(twill_gradients_ready(r->set, t) == TWILL_OK);
     }
-    return TWILL_NOTE(twill_gradients_ready_factors(r->set, 1, samples > 0 ? errors : NULL,
-                                                    activations, samples) == TWILL_OK,
-                      "%s", twill_gradients_message(r->set));
+    return twill_test_set_ok(r, twill_gradients_ready_factors(
+                                    r->set, 1, samples > 0 ? errors : NULL, activations, samples));
 }
 
 /* Check the mean gradient of a step, or the parameters, from which those of all steps so far have
  * been subtracted. */
-static bool dense_is_right(struct dense_ranks *r, const struct dense_case *c, unsigned step)
+static bool dense_is_right(struct twill_test_set *r, const struct dense_case *c, unsigned step)
 {
     const float *result =
         c->updates ? twill_gradients_parameters(r->set, 1) : twill_gradients_result(r->set, 1);
@@ -120,20 +104,18 @@ static bool dense_is_right(struct dense_ranks *r, const struct dense_case *c, un
         TWILL_REQUIRE(fabs(is - right) <= 1e-6 * fabs(right), "step %u element %zu: %.9g, not %.9g",
                       step, i, is, right);
     }
-    return TWILL_NOTE(twill_gradients_check(r->set) == TWILL_OK, "%s",
-                      twill_gradients_message(r->set));
+    return twill_test_set_ok(r, twill_gradients_check(r->set));
 }
 
 static void rank_dense(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     const struct dense_case *c = user;
-    struct dense_ranks r = {0};
+    struct twill_test_set r;
     twill_gradients_counters counters = {0};
     bool ok = dense_start(&r, bootstrap, c);
     for (unsigned step = 0; ok && step < DENSE_STEPS; step++) {
         ok = mark_dense(&r, rank, step);
-        ok = ok && TWILL_NOTE(twill_gradients_wait_all(r.set) == TWILL_OK, "%s",
-                              twill_gradients_message(r.set));
+        ok = ok && twill_test_set_ok(&r, twill_gradients_wait_all(r.set));
         ok = ok && dense_is_right(&r, c, step);
     }
     if (ok && strstr(c->settings, "factors=gather") != NULL) {
@@ -143,8 +125,7 @@ static void rank_dense(int rank, int size, twill_bootstrap *bootstrap, void *use
                         ((uint64_t)2 * PLAIN_COUNT + DENSE_SAMPLES * (DENSE_ROWS + DENSE_COLUMNS)));
         TWILL_CHECK(strstr(twill_gradients_describe(r.set, 2), "factors gathered") != NULL);
     }
-    (void)twill_test_barrier(bootstrap);
-    dense_stop(&r);
+    twill_test_set_close(&r, bootstrap);
 }
 
 TWILL_TEST(gradients_equal_those_of_f64)
@@ -207,7 +188,7 @@ static bool says(twill_gradients *set, twill_status status, const char *named)
 
 static void rank_refused(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    struct dense_ranks r = {0};
+    struct twill_test_set r;
     const float factors[DENSE_COLUMNS] = {0};
     const twill_tensor wrong = {.name = "wrong", .count = 5, .type = TWILL_F32};
     twill_gradients *open = NULL;
@@ -227,8 +208,7 @@ static void rank_refused(int rank, int size, twill_bootstrap *bootstrap, void *u
         (void)says(open, twill_gradients_add_dense(open, &wrong, 5, 1, 0, NULL), "0 samples");
     }
     twill_gradients_destroy(open);
-    (void)twill_test_barrier(bootstrap);
-    dense_stop(&r);
+    twill_test_set_close(&r, bootstrap);
 }
 
 TWILL_TEST(bad_factors_are_refused)

@@ -105,8 +105,7 @@ static bool cool_down(struct late_ranks *r, int size)
     TWILL_REQUIRE(result_is(r, size, LATE_DRAINED - 1));
     TWILL_REQUIRE(twill_gradients_drain(r->s.set) == TWILL_ERR_ARGUMENT);
     TWILL_REQUIRE(strstr(twill_gradients_message(r->s.set), "no result is outstanding") != NULL);
-    return TWILL_NOTE(twill_gradients_set_late(r->s.set, 0) == TWILL_OK, "%s",
-                      twill_gradients_message(r->s.set));
+    return twill_test_set_ok(&r->s, twill_gradients_set_late(r->s.set, 0));
 }
 
 static void rank_late(int rank, int size, twill_bootstrap *bootstrap, void *user)

@@ -5,36 +5,21 @@
 #include "tests/support/gradient_sets.h"
 #include "tests/support/unit.h"
 
-struct search_ranks {
-    twill_context *context;
-    twill_comm *comm;
-    twill_gradients *set;
-};
-
-static bool search_start(struct search_ranks *r, twill_bootstrap *bootstrap, const char *options,
-                         const char *more)
+/* Open a set of three tensors with entries of TWILL_GRADIENTS, and a setting or NULL. */
+static bool search_start(struct twill_test_set *r, twill_bootstrap *bootstrap, const char *entries,
+                         const char *setting)
 {
-    *r = (struct search_ranks){NULL, NULL, NULL};
-    if (!twill_test_join(&r->context, &r->comm, bootstrap, "", TWILL_TEST_PATIENT, options, more))
-        return false;
-    TWILL_REQUIRE(twill_gradients_create(&r->set, r->comm, NULL) == TWILL_OK);
-    for (int t = 0; t < 3; t++) {
-        const char *const names[] = {"first", "second", "third"};
-        const twill_tensor tensor = {.name = names[t], .count = 700, .type = TWILL_F32};
-        TWILL_REQUIRE(twill_gradients_add(r->set, &tensor, NULL) == TWILL_OK);
-    }
-    TWILL_REQUIRE(twill_gradients_commit(r->set) == TWILL_OK);
-    return true;
+    twill_gradients_options options;
+    struct twill_error error = {0};
+    twill_gradients_defaults(&options);
+    TWILL_REQUIRE(twill_entries_apply(&options, entries, &error) == TWILL_OK);
+    TWILL_REQUIRE(twill_test_set_open(r, bootstrap, "", TWILL_TEST_PATIENT, setting, &options));
+    for (unsigned t = 0; t < 3; t++)
+        TWILL_REQUIRE(twill_test_set_add(r, t, 700, TWILL_F32, NULL, NULL));
+    return twill_test_set_commit(r);
 }
 
-static void search_stop(struct search_ranks *r, twill_bootstrap *bootstrap)
-{
-    (void)twill_test_barrier(bootstrap);
-    twill_gradients_destroy(r->set);
-    twill_test_disconnect(r->comm, r->context);
-}
-
-static bool search_step(struct search_ranks *r)
+static bool search_step(struct twill_test_set *r)
 {
     for (int t = 2; t >= 0; t--)
         TWILL_REQUIRE(twill_gradients_ready(r->set, t) == TWILL_OK);
@@ -43,7 +28,7 @@ static bool search_step(struct search_ranks *r)
 }
 
 /* Run up to the last step of a search. */
-static bool reach_last_step(struct search_ranks *r, const struct twill_step_search *search)
+static bool reach_last_step(struct twill_test_set *r, const struct twill_step_search *search)
 {
     TWILL_REQUIRE(!twill_search_is_over(search));
     while (search->at + 1 < search->candidates || search->steps + 1 < TWILL_SEARCH_STEPS)
@@ -54,8 +39,8 @@ static bool reach_last_step(struct search_ranks *r, const struct twill_step_sear
 /* Of sizes 3 and 5, the first is the fastest on rank 0 only; all others take a second. */
 static void rank_autotunes(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    struct search_ranks r;
-    TWILL_CHECK(search_start(&r, bootstrap, "TWILL_GRADIENTS=autotune=1", NULL));
+    struct twill_test_set r;
+    TWILL_CHECK(search_start(&r, bootstrap, "autotune=1", NULL));
     struct twill_step_search *search = &r.set->searches->sizes;
     TWILL_CHECK(reach_last_step(&r, search) && search->candidates > 6);
     struct twill_bucket_sizes expected = r.set->searches->candidates[5];
@@ -70,7 +55,7 @@ static void rank_autotunes(int rank, int size, twill_bootstrap *bootstrap, void 
     TWILL_CHECK(strstr(twill_gradients_describe(r.set, 0), "; autotuned") != NULL);
     TWILL_CHECK(search_step(&r)); /* it is over: nothing changes any more */
     TWILL_CHECK(r.set->options.bucket_bytes == expected.bucket);
-    search_stop(&r, bootstrap);
+    twill_test_set_close(&r, bootstrap);
 }
 
 /* Seconds of a step by choice on both ranks, and what is chosen. That of no compression is tried
@@ -91,16 +76,15 @@ static const struct search_trial trials[] = {
 static void rank_compresses(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     const struct search_trial *t = user;
-    struct search_ranks r;
-    TWILL_CHECK(
-        search_start(&r, bootstrap, "TWILL_GRADIENTS=compress=int8,automatic=1,bucket=4K", NULL));
+    struct twill_test_set r;
+    TWILL_CHECK(search_start(&r, bootstrap, "compress=int8,automatic=1,bucket=4K", NULL));
     struct twill_step_search *search = &r.set->searches->codes;
     TWILL_CHECK(reach_last_step(&r, search));
     memcpy(search->seconds, t->seconds[rank], sizeof(t->seconds[rank]));
     TWILL_CHECK(search_step(&r));
     TWILL_CHECK(twill_search_is_over(search));
     TWILL_CHECK(r.set->compressor->choice == t->chosen);
-    search_stop(&r, bootstrap);
+    twill_test_set_close(&r, bootstrap);
 }
 
 /* --- prices ---------------------------------------------------------------------------------- */
@@ -154,11 +138,11 @@ struct search_report {
 static void rank_reports(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     const struct search_report *report = user;
-    struct search_ranks r;
+    struct twill_test_set r;
     TWILL_CHECK(search_start(&r, bootstrap, report->options, report->setting));
     for (int step = 0; step < 7; step++)
         TWILL_CHECK(search_step(&r));
-    search_stop(&r, bootstrap);
+    twill_test_set_close(&r, bootstrap);
 }
 
 static unsigned count_lines(const char *path, const char *words, const char *more)
@@ -176,10 +160,9 @@ static unsigned count_lines(const char *path, const char *words, const char *mor
 /* Seven steps with report=3: a line after the third and the sixth one, and one for all. */
 TWILL_TEST(test_reports)
 {
-    static const char *const options[][2] = {
-        {"TWILL_GRADIENTS=report=3", "steps: "},
-        {"TWILL_GRADIENTS=report=3,threads=2,bucket=0", "steps: reducer 1: "},
-        {"TWILL_GRADIENTS=report=3,late=1", "steps: "}};
+    static const char *const options[][2] = {{"report=3", "steps: "},
+                                             {"report=3,threads=2,bucket=0", "steps: reducer 1: "},
+                                             {"report=3,late=1", "steps: "}};
     for (unsigned i = 0; i < TWILL_ARRAY_LENGTH(options); i++) {
         struct search_report report = {.options = options[i][0], .end = options[i][1]};
         char path[] = "/tmp/twill_report.XXXXXX", every[64], all[64];
