@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Internal to kernels/: the tables of the instruction sets, and the types of elements. */
+/* Internal to kernels/: the tables of the instruction sets, the types of elements, how work is
+ * split over threads, and the floating-point environment. */
 #ifndef TWILL_ISA_H
 #define TWILL_ISA_H
 
@@ -53,5 +54,52 @@ TWILL_TYPES(TWILL_PAIRS_DECLARE, )
 
 #define TWILL_PASTE_(a, b) a##_##b
 #define TWILL_PASTE(a, b)  TWILL_PASTE_(a, b)
+
+/* --- threads, and the floating-point environment -----------------------------------------------
+ */
+
+/* Process elements [first, first + count) of a job. */
+typedef void (*twill_range_fn)(const void *job, size_t first, size_t count);
+
+/* Call `apply` for elements 0 .. count-1, in one range or, if that pays, in one range for each of
+ * at most `threads` threads. `element` is the bytes of a destination's element, a power of two up
+ * to 64. */
+void twill_split(twill_range_fn apply, const void *job, size_t count, size_t element, int threads);
+
+/* As twill_split(), for blocks that each write `bytes` bytes. */
+void twill_split_blocks(twill_range_fn apply, const void *job, size_t blocks, size_t bytes,
+                        int threads);
+
+/* Set and restore the floating-point environment. A caller built with -ffast-math flushes
+ * denormals, another may round upwards, and ranks and threads may differ, but results must be the
+ * same bits. So reductions of floats round to nearest and keep denormals (MXCSR; 5 ns). Except on
+ * x86-64 the caller's environment is used. */
+#if defined(__x86_64__)
+static inline unsigned twill_environment_enter(bool floats)
+{
+    const unsigned modes = 0xe040; /* flush to zero, rounding, denormals are zero */
+    unsigned found = floats ? __builtin_ia32_stmxcsr() : 0;
+    if (TWILL_UNLIKELY(found & modes))
+        __builtin_ia32_ldmxcsr(found & ~modes);
+    return found & modes;
+}
+
+static inline void twill_environment_leave(unsigned modes)
+{
+    if (TWILL_UNLIKELY(modes))
+        __builtin_ia32_ldmxcsr(__builtin_ia32_stmxcsr() | modes);
+}
+#else
+static inline unsigned twill_environment_enter(bool floats)
+{
+    (void)floats;
+    return 0;
+}
+
+static inline void twill_environment_leave(unsigned modes)
+{
+    (void)modes;
+}
+#endif
 
 #endif

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reductions of raw and partial elements, scaling, copies: chooses the kernel, and sets the
  * floating-point environment. */
-#include "kernels/environment.h"
 #include "kernels/isa.h"
-#include "kernels/thread_split.h"
 
 #define NARROW_TYPES  TWILL_TYPES_OF_KIND(NARROW)
 #define FLOAT_TYPES   (NARROW_TYPES | TWILL_TYPES_OF_KIND(FLOAT))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Splits large reductions and copies over OpenMP threads. */
-#include "kernels/thread_split.h"
+#include "kernels/isa.h"
 
 #if defined(_OPENMP)
 #include <omp.h>

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Splits the product of factors over threads. */
 #include "kernels/training/factors.h"
-#include "kernels/environment.h"
-#include "kernels/thread_split.h"
+#include "kernels/isa.h"
 #include "kernels/training/training.h"
 
 #include <stdlib.h>

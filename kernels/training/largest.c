@@ -2,7 +2,6 @@
 /* The largest elements of an array: a radix selection on the bits of the magnitudes, whose order is
  * that of the numbers. */
 #include "kernels/convert.h"
-#include "kernels/environment.h"
 #include "kernels/isa.h"
 #include "kernels/training/quantize.h"
 #include "kernels/training/training.h"

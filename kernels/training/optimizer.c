@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Optimizer steps: hyperparameters, the constants of a step, and ranges for threads. */
 #include "kernels/training/optimizer.h"
-#include "kernels/environment.h"
 #include "kernels/isa.h"
-#include "kernels/thread_split.h"
 #include "kernels/training/training.h"
 
 #define RULE(NOUN)   (1u << TWILL_OPTIMIZER_##NOUN)

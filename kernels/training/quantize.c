@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Blocks of codes, and narrow codes, with error feedback: ranges for threads. */
 #include "kernels/training/quantize.h"
-#include "kernels/environment.h"
 #include "kernels/isa.h"
-#include "kernels/thread_split.h"
 #include "kernels/training/training.h"
 
 bool twill_block_format_valid(struct twill_block_format format)

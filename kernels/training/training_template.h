@@ -83,7 +83,6 @@ TWILL_INLINE vector_i32 magnitude_of(vector_f32 v)
 }
 
 #include "kernels/training/factors_template.h"
-#include "kernels/training/largest_template.h"
 #include "kernels/training/optimizer_template.h"
 #include "kernels/training/quantize_template.h"
 
