@@ -59,58 +59,61 @@ static void describe_nic(const struct twill_topology *topology, hwloc_obj_t devi
     nic->distance = distance_of(topology, near);
 }
 
-static hwloc_obj_t next_nic(const struct twill_topology *topology, hwloc_obj_t device)
+/* Describe the first NIC that `is_it` accepts. False: there is none. */
+static bool find_nic(const struct twill_topology *topology, bool (*is_it)(hwloc_obj_t, void *),
+                     void *what, struct twill_nic *nic)
 {
-    do
-        device = hwloc_get_next_osdev(topology->hwloc, device);
-    while (device != NULL && nic_kind(device) == NULL);
-    return device;
+    hwloc_obj_t device = NULL;
+    while ((device = hwloc_get_next_osdev(topology->hwloc, device)) != NULL) {
+        if (nic_kind(device) == NULL || !is_it(device, what))
+            continue;
+        describe_nic(topology, device, nic);
+        return true;
+    }
+    return false;
+}
+
+static bool is_numbered(hwloc_obj_t nic, void *index)
+{
+    (void)nic;
+    return (*(size_t *)index)-- == 0;
 }
 
 bool twill_topology_nic(const struct twill_topology *topology, size_t index, struct twill_nic *nic)
 {
-    hwloc_obj_t device = next_nic(topology, NULL);
-    while (device != NULL && index-- > 0)
-        device = next_nic(topology, device);
-    if (device != NULL)
-        describe_nic(topology, device, nic);
-    return device != NULL;
+    return find_nic(topology, is_numbered, &index, nic);
+}
+
+static bool is_named(hwloc_obj_t nic, void *name)
+{
+    return nic->name != NULL && strcmp(nic->name, name) == 0;
 }
 
 bool twill_topology_nic_named(const struct twill_topology *topology, const char *name,
                               struct twill_nic *nic)
 {
-    hwloc_obj_t device = next_nic(topology, NULL);
-    while (device != NULL && (device->name == NULL || strcmp(device->name, name) != 0))
-        device = next_nic(topology, device);
-    if (device != NULL)
-        describe_nic(topology, device, nic);
-    return device != NULL;
+    return find_nic(topology, is_named, (void *)(uintptr_t)name, nic);
 }
 
 /* Return whether a NIC is at a PCI address. PCI devices are excluded from this machine's topology
  * (numa/topology.c), but sysfs has the NIC's path: /sys/devices/pci0000:00/0000:00:02.0/virtio2. */
-static bool is_on(hwloc_obj_t nic, const char *pci)
+static bool is_on(hwloc_obj_t nic, void *pci)
 {
     static const char *const classes[] = {"net", "infiniband"};
     char path[256], where[PATH_MAX];
     bool found = false;
-    for (size_t i = 0; i < sizeof(classes) / sizeof(classes[0]) && !found; i++) {
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(classes) && nic->name != NULL && !found; i++) {
         snprintf(path, sizeof(path), "/sys/class/%s/%.64s/device", classes[i], nic->name);
         found = realpath(path, where) != NULL && strstr(where, pci) != NULL;
     }
     return found;
 }
 
-static bool nic_of_device(const struct twill_topology *topology, const char *pci,
-                          struct twill_nic *nic)
+static bool is_below(hwloc_obj_t nic, void *pci)
 {
-    hwloc_obj_t device = next_nic(topology, NULL);
-    while (device != NULL && (device->name == NULL || !is_on(device, pci)))
-        device = next_nic(topology, device);
-    if (device != NULL)
-        describe_nic(topology, device, nic);
-    return device != NULL;
+    while (nic != NULL && nic != pci)
+        nic = nic->parent;
+    return nic != NULL;
 }
 
 bool twill_topology_nic_at(const struct twill_topology *topology, unsigned domain, unsigned bus,
@@ -119,18 +122,8 @@ bool twill_topology_nic_at(const struct twill_topology *topology, unsigned domai
     if (topology->machine.is_this_machine) {
         char text[32];
         snprintf(text, sizeof(text), "%04x:%02x:%02x.%x", domain, bus, device, function);
-        return nic_of_device(topology, text, nic);
+        return find_nic(topology, is_on, text, nic);
     }
     hwloc_obj_t pci = hwloc_get_pcidev_by_busid(topology->hwloc, domain, bus, device, function);
-    for (hwloc_obj_t o = next_nic(topology, NULL); pci != NULL && o != NULL;
-         o = next_nic(topology, o)) {
-        hwloc_obj_t parent = o->parent;
-        while (parent != NULL && parent != pci)
-            parent = parent->parent;
-        if (parent == NULL)
-            continue;
-        describe_nic(topology, o, nic);
-        return true;
-    }
-    return false;
+    return pci != NULL && find_nic(topology, is_below, pci, nic);
 }

@@ -43,8 +43,9 @@ twill_status twill_topology_locate(struct twill_topology *topology, const char *
         return TWILL_FAIL(error, TWILL_ERR_ARGUMENT,
                           "the kernel decides which CPUs this process runs on, not \"%.100s\"",
                           cpus);
+    hwloc_bitmap_t set = NULL;
     if (cpus != NULL) {
-        hwloc_bitmap_t set = hwloc_bitmap_alloc();
+        set = hwloc_bitmap_alloc();
         twill_status status =
             set == NULL ? TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory for a set of CPUs")
                         : parse_cpus(topology, cpus, set, error);
@@ -52,12 +53,9 @@ twill_status twill_topology_locate(struct twill_topology *topology, const char *
             hwloc_bitmap_free(set);
             return status;
         }
-        hwloc_bitmap_free(topology->here);
-        topology->here = set;
-    } else {
-        hwloc_bitmap_free(topology->here);
-        topology->here = NULL;
     }
+    hwloc_bitmap_free(topology->here);
+    topology->here = set;
     hwloc_bitmap_t here = twill_topology_here(topology);
     if (here == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory for a set of CPUs");
@@ -101,11 +99,14 @@ static uint64_t hash_bitmap(hwloc_const_bitmap_t set)
     return hash;
 }
 
-/* Fill in the units that have all of a set of PUs. */
-static void place_set(const struct twill_topology *topology, hwloc_const_bitmap_t here,
+/* Fill in the units that have all of a set of PUs, and free that. NULL: none. */
+static void place_set(const struct twill_topology *topology, hwloc_bitmap_t here,
                       struct twill_place *place)
 {
     hwloc_topology_t hwloc = topology->hwloc;
+    *place = (struct twill_place){-1, -1, -1, -1, -1, -1, 0, 0};
+    if (here == NULL)
+        return;
     place->package = index_around(hwloc, here, HWLOC_OBJ_PACKAGE);
     place->numa = twill_numa_around(topology, here);
     place->l3 = index_around(hwloc, here, HWLOC_OBJ_L3CACHE);
@@ -114,25 +115,23 @@ static void place_set(const struct twill_topology *topology, hwloc_const_bitmap_
     place->pu = index_around(hwloc, here, HWLOC_OBJ_PU);
     place->cpuset_hash = hash_bitmap(here);
     place->cpus = (unsigned)hwloc_bitmap_weight(here);
+    hwloc_bitmap_free(here);
 }
 
 void twill_topology_place(const struct twill_topology *topology, struct twill_place *place)
 {
-    *place = (struct twill_place){-1, -1, -1, -1, -1, -1, 0, 0};
-    hwloc_bitmap_t here = twill_topology_here(topology);
-    if (here != NULL)
-        place_set(topology, here, place);
-    hwloc_bitmap_free(here);
+    place_set(topology, twill_topology_here(topology), place);
 }
 
 void twill_topology_place_pu(const struct twill_topology *topology, unsigned pu,
                              struct twill_place *place)
 {
-    *place = (struct twill_place){-1, -1, -1, -1, -1, -1, 0, 0};
     hwloc_bitmap_t here = hwloc_bitmap_alloc();
-    if (here != NULL && hwloc_bitmap_set(here, pu) == 0)
-        place_set(topology, here, place);
-    hwloc_bitmap_free(here);
+    if (here != NULL && hwloc_bitmap_set(here, pu) != 0) {
+        hwloc_bitmap_free(here);
+        here = NULL;
+    }
+    place_set(topology, here, place);
 }
 
 /* Return the first package inside the NUMA node if there are several nodes, else units->package:
