@@ -4,7 +4,7 @@
 #ifndef TWILL_TORCH_BACKEND_H
 #define TWILL_TORCH_BACKEND_H
 
-#include "messages.h"
+#include "sentences.h"
 #include "tensors.h"
 
 namespace twill_torch
