@@ -180,6 +180,15 @@ int twill_socket_new(int family)
     return fd;
 }
 
+int twill_socket_drop(int fd)
+{
+    int why = errno;
+    if (fd >= 0)
+        close(fd);
+    errno = why;
+    return -1;
+}
+
 /* A live host acknowledges retransmissions even if its process reads nothing. Require two without
  * an answer: probes of a closed window may be minutes apart, and the second is only sent if the
  * first was not answered. Linux itself gives up after a quarter of an hour. */
@@ -206,11 +215,8 @@ int twill_socket_listen(const struct sockaddr *address, socklen_t length, int ba
     if (bind(fd, address, length) != 0 || listen(fd, backlog) != 0)
         goto fail;
     return fd;
-fail:;
-    int why = errno;
-    close(fd);
-    errno = why;
-    return -1;
+fail:
+    return twill_socket_drop(fd);
 }
 
 int twill_socket_accept(int listener)
@@ -254,11 +260,7 @@ int twill_socket_dial(const char *address, uint16_t port, bool *pending)
     *pending = outcome > 0;
     if (outcome >= 0)
         return fd;
-    int why = errno;
-    if (fd >= 0)
-        close(fd);
-    errno = why;
-    return -1;
+    return twill_socket_drop(fd);
 }
 
 int twill_socket_connected(int fd)

@@ -92,6 +92,8 @@ int twill_wire_poll(struct pollfd *polls, size_t count, uint64_t deadline);
 
 /* Return a descriptor, or -1 with errno set. */
 int twill_socket_new(int family);
+/* Close a descriptor, unless it is -1, and keep errno. Returns -1. */
+int twill_socket_drop(int fd);
 int twill_socket_listen(const struct sockaddr *address, socklen_t length, int backlog);
 /* Listen at numeric text; NULL: at all addresses, of IPv6 and IPv4. port 0: a free one. */
 int twill_socket_listen_at(const char *address, uint16_t port, int backlog);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* twillrun: sets up a job on this host. */
 #include "fabric/auth/job_key.h"
+#include "fabric/bootstrap/frames.h"
 #include "fabric/launcher/launcher.h"
 #include "lib/base/times.h"
 
@@ -21,11 +22,7 @@ static int bind_socket(const struct sockaddr *address, socklen_t length)
     if (fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) == 0 &&
         bind(fd, address, length) == 0)
         return fd;
-    int why = errno;
-    if (fd >= 0)
-        close(fd);
-    errno = why;
-    return -1;
+    return twill_socket_drop(fd);
 }
 
 /* Return a socket bound to a free port by its number: a port that the kernel chose (0) would be
@@ -39,10 +36,7 @@ static int bind_free(const struct addrinfo *found, struct sockaddr_storage *boun
         fd = bind_socket((struct sockaddr *)bound, *length);
     if (fd >= 0)
         (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &off, sizeof(off));
-    int why = errno;
-    if (first >= 0)
-        close(first);
-    errno = why;
+    (void)twill_socket_drop(first);
     return fd;
 }
 

@@ -31,6 +31,18 @@ int policy_at(const void *pointer, uint64_t *nodes)
     return mode;
 }
 
+bool twill_test_two_pus(int pus[2])
+{
+    cpu_set_t all;
+    int n = 0;
+    if (sched_getaffinity(0, sizeof(all), &all) != 0)
+        abort();
+    for (int i = 0; i < CPU_SETSIZE && n < 2; i++)
+        if (CPU_ISSET((size_t)i, &all))
+            pus[n++] = i;
+    return n == 2;
+}
+
 unsigned twill_test_threads_on(const char *thread, int pu)
 {
     unsigned found = 0;

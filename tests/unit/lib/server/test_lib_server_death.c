@@ -95,6 +95,13 @@ static bool check_trained(struct death_rank *r)
     return true;
 }
 
+static void begin_rank(struct death_rank *r, twill_bootstrap *bootstrap)
+{
+    TWILL_CHECK(twill_test_join(&r->context, &r->comm, bootstrap, r->c->nodes, TWILL_TEST_PATIENT,
+                                "TWILL_LOG=none"));
+    TWILL_CHECK(open_death_server(r));
+}
+
 static void end_rank(struct death_rank *r)
 {
     twill_server_destroy(r->server);
@@ -106,9 +113,7 @@ static void end_rank(struct death_rank *r)
 static void rank_worker_dies(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct death_rank r = {.c = user};
-    TWILL_CHECK(twill_test_join(&r.context, &r.comm, bootstrap, r.c->nodes, TWILL_TEST_PATIENT,
-                                "TWILL_LOG=none"));
-    TWILL_CHECK(open_death_server(&r));
+    begin_rank(&r, bootstrap);
     twill_server_counters n;
     if (twill_server_role(r.server) == TWILL_SERVER_SERVES) {
         twill_status status = twill_server_serve(r.server);
@@ -146,9 +151,7 @@ static void rank_shrinks_early(int rank, int size, twill_bootstrap *bootstrap, v
     struct death_rank r = {.c = user};
     twill_comm *smaller = NULL;
     float one = 1, sum = 0;
-    TWILL_CHECK(twill_test_join(&r.context, &r.comm, bootstrap, r.c->nodes, TWILL_TEST_PATIENT,
-                                "TWILL_LOG=none"));
-    TWILL_CHECK(open_death_server(&r));
+    begin_rank(&r, bootstrap);
     if (rank == r.c->dies) {
         twill_test_expect_death(rank);
         (void)raise(SIGKILL);
@@ -185,9 +188,8 @@ TWILL_TEST(test_worker_dies_server_shrinks)
 static void rank_ends_apart(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct death_rank r = {.c = user};
-    TWILL_CHECK(twill_test_join(&r.context, &r.comm, bootstrap, r.c->nodes, TWILL_TEST_PATIENT,
-                                "TWILL_LOG=none"));
-    TWILL_CHECK(open_death_server(&r) && twill_barrier(r.comm) == TWILL_OK);
+    begin_rank(&r, bootstrap);
+    TWILL_CHECK(twill_barrier(r.comm) == TWILL_OK);
     if (rank == r.c->dies) {
         twill_test_expect_death(rank);
         (void)raise(SIGKILL);
@@ -212,9 +214,8 @@ TWILL_TEST(test_servers_end_apart)
 static void rank_server_is_late(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct death_rank r = {.c = user};
-    TWILL_CHECK(twill_test_join(&r.context, &r.comm, bootstrap, r.c->nodes, TWILL_TEST_PATIENT,
-                                "TWILL_LOG=none"));
-    TWILL_CHECK(open_death_server(&r) && twill_barrier(r.comm) == TWILL_OK);
+    begin_rank(&r, bootstrap);
+    TWILL_CHECK(twill_barrier(r.comm) == TWILL_OK);
     if (rank != 0) {
         TWILL_CHECK(twill_comm_set_timeout(r.server->comm, 0.5) == TWILL_OK);
         TWILL_CHECK(twill_server_push_pull(r.server, 0) == TWILL_OK);
@@ -254,9 +255,8 @@ static twill_status go_on(struct death_rank *r)
 static void rank_server_dies(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct death_rank r = {.c = user};
-    TWILL_CHECK(twill_test_join(&r.context, &r.comm, bootstrap, r.c->nodes, TWILL_TEST_PATIENT,
-                                "TWILL_LOG=none"));
-    TWILL_CHECK(open_death_server(&r) && twill_barrier(r.comm) == TWILL_OK);
+    begin_rank(&r, bootstrap);
+    TWILL_CHECK(twill_barrier(r.comm) == TWILL_OK);
     if (rank == r.c->dies) {
         twill_test_expect_death(rank);
         (void)ualarm(300000, 0);

@@ -49,13 +49,8 @@ static void rank_serves(int rank, int size, twill_bootstrap *bootstrap, void *us
 
 TWILL_TEST(threads_run_where_no_rank_does)
 {
-    cpu_set_t all;
-    int pus[2], n = 0;
-    assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
-    for (int i = 0; i < CPU_SETSIZE && n < 2; i++)
-        if (CPU_ISSET((size_t)i, &all))
-            pus[n++] = i;
-    if (n < 2)
+    int pus[2];
+    if (!twill_test_two_pus(pus))
         skip(); /* no PU is left on such a machine */
     twill_test_run_processes(1, rank_serves, pus);
 }
