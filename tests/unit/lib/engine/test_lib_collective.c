@@ -115,8 +115,8 @@ static const uint64_t *existing_calls(size_t size, size_t *count)
     return found[size].number;
 }
 
-/* Choose the calls of a sweep: all, or about `most`: fewer of the large ones, which take most of
- * the time, and always some barriers. */
+/* Choose the calls of a sweep: all, or about `most`, and at least one: fewer of the large ones,
+ * which take most of the time, and always some barriers. */
 static void choose_calls(struct calls_sweep *sweep, unsigned most, uint64_t *numbers)
 {
     size_t size = (size_t)sweep->world->size, existing = 0, there_are = 0;
@@ -126,8 +126,13 @@ static void choose_calls(struct calls_sweep *sweep, unsigned most, uint64_t *num
             numbers[there_are++] = all[i];
     sweep->numbers = numbers;
     sweep->calls = 0;
+    uint64_t least = UINT64_MAX, first = 0;
     for (size_t i = 0; i < there_are; i++) {
         uint64_t draw = hash(numbers[i] * 0x9e3779b97f4a7c15u + sweep->seed) % there_are;
+        if (draw < least) {
+            least = draw;
+            first = numbers[i];
+        }
         bool always = most == 0 || collective_of(numbers[i]) == TWILL_BARRIER;
         if (!always && draw >= most + 1u)
             continue;
@@ -137,6 +142,8 @@ static void choose_calls(struct calls_sweep *sweep, unsigned most, uint64_t *num
         if (always || draw < most / (large ? 8u : 1u) + 1u)
             numbers[sweep->calls++] = numbers[i];
     }
+    if (sweep->calls == 0 && there_are > 0)
+        numbers[sweep->calls++] = first;
 }
 
 /* --- one rank ------------------------------------------------------------------------------- */
