@@ -6,6 +6,7 @@
 #include "lib/api/api_internal.h"
 #include "lib/base/times.h"
 #include "lib/comm/recovery.h"
+#include "lib/job/config.h"
 #include "lib/twill_recover.h"
 
 #include <dirent.h>

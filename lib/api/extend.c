@@ -2,6 +2,7 @@
 /* What the layers above the public calls use besides those: each function claims the communicator
  * where it has to, and calls down. */
 #include "lib/extend.h"
+#include "lib/job/config.h"
 #include "lib/job/heap.h"
 
 #include "lib/base/times.h"
@@ -20,7 +21,7 @@ _Static_assert(TWILL_EXTEND_TEXT >= TWILL_DEATH_TEXT && TWILL_DEATH_TEXT >= TWIL
 
 struct twill_extend_process twill_extend_process(twill_context *context)
 {
-    const struct twill_config *config = &context->config;
+    const struct twill_config *config = context->config;
     return (struct twill_extend_process){
         .context = context,
         .log = &context->log,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Public functions that return messages, descriptions and counters. */
 #include "lib/comm/comm.h"
+#include "lib/job/config.h"
 #include "numa/memory.h"
 
 #include <stdio.h>
@@ -59,12 +60,12 @@ const char *twill_context_describe(twill_context *context, size_t index)
 const char *twill_context_variable(twill_context *context, size_t index)
 {
     if (!twill_context_is_live(context) || index >= TWILL_VARIABLE_COUNT ||
-        context->config.text[index] == NULL)
+        context->config->text[index] == NULL)
         return NULL;
     const struct twill_variable *v = &twill_variables[index];
-    const char *text = twill_config_shown(&context->config, (enum twill_variable_id)index);
+    const char *text = twill_config_shown(context->config, (enum twill_variable_id)index);
     snprintf(context->notes.variable_line, sizeof(context->notes.variable_line),
-             "%s\t%s\t%s\t%s\t%s", v->name, text, v->fallback, context->config.source[index],
+             "%s\t%s\t%s\t%s\t%s", v->name, text, v->fallback, context->config->source[index],
              v->help);
     return context->notes.variable_line;
 }

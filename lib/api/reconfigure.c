@@ -6,6 +6,7 @@
 #include "fabric/bootstrap/join_handle.h"
 #include "lib/api/api_internal.h"
 #include "lib/comm/recovery.h"
+#include "lib/job/config.h"
 #include "lib/twill_recover.h"
 
 #include <stdio.h>
@@ -35,7 +36,7 @@ static twill_status choose_address(const struct twill_comm *comm, const char *co
 {
     char interface[32], why[128];
     struct twill_config config = {.text = {NULL}};
-    twill_status status = comm != NULL ? twill_config_copy(&config, &comm->context->config, error)
+    twill_status status = comm != NULL ? twill_config_copy(&config, comm->context->config, error)
                                        : twill_config_load(&config, settings, error);
     if (status == TWILL_OK)
         status = twill_interface_choose(address, interface,

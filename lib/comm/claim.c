@@ -7,6 +7,7 @@
  * comm->claim.held says which call has it, and comm->live its state: comm.h has the table. */
 #include "lib/base/times.h"
 #include "lib/comm/comm_internal.h"
+#include "lib/job/config.h"
 #include "lib/twill_recover.h"
 
 #include <stdio.h>
@@ -64,7 +65,7 @@ static void fail_torn(struct twill_comm *comm)
  * calls may not return, or it was cancelled. */
 static uint64_t patience(const struct twill_comm *comm)
 {
-    return (uint64_t)comm->context->config.number[TWILL_VARIABLE_TIMEOUT];
+    return (uint64_t)comm->context->config->number[TWILL_VARIABLE_TIMEOUT];
 }
 
 /* Does no thread advance it? */

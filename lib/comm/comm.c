@@ -7,6 +7,7 @@
 #include "lib/base/times.h"
 #include "lib/comm/comm_internal.h"
 #include "lib/engine/trace_calls.h"
+#include "lib/job/config.h"
 #include "lib/job/find_levels.h"
 #include "lib/job/heap.h"
 #include "lib/job/log.h"
@@ -90,7 +91,7 @@ static twill_status locate_ranks(struct twill_comm *comm, const struct twill_com
  * slower; at 64 MiB reading is 30 % faster, too. */
 static size_t stream_from(const struct twill_comm *comm)
 {
-    size_t asked = (size_t)comm->context->config.number[TWILL_VARIABLE_STREAM];
+    size_t asked = (size_t)comm->context->config->number[TWILL_VARIABLE_STREAM];
     const struct twill_machine *machine = twill_topology_machine(comm->context->machine.topology);
     if (asked > 0)
         return asked;
@@ -102,7 +103,7 @@ static size_t stream_from(const struct twill_comm *comm)
 
 const char *twill_comm_timeout_name(const struct twill_comm *comm)
 {
-    int64_t set = comm->context->config.number[TWILL_VARIABLE_TIMEOUT];
+    int64_t set = comm->context->config->number[TWILL_VARIABLE_TIMEOUT];
     return comm->tuning.timeout_ns == (uint64_t)set ? "TWILL_TIMEOUT" : "set by the program";
 }
 
@@ -126,7 +127,7 @@ static uint32_t sharers(const struct twill_comm *comm)
 
 static void configure(struct twill_comm *comm)
 {
-    const struct twill_config *config = &comm->context->config;
+    const struct twill_config *config = comm->context->config;
     comm->agrees = config->number[TWILL_VARIABLE_AGREE] != 0;
     int64_t spin = config->number[TWILL_VARIABLE_SPIN];
     comm->traced = twill_log_enabled(&comm->context->log, TWILL_LOG_DEBUG);
@@ -236,7 +237,7 @@ struct opening {
 
 static enum twill_single_copy_kind single_copy_setting(const struct twill_comm *comm)
 {
-    return (enum twill_single_copy_kind)comm->context->config.number[TWILL_VARIABLE_REACH];
+    return (enum twill_single_copy_kind)comm->context->config->number[TWILL_VARIABLE_REACH];
 }
 
 /* Say all that this rank knows by itself. The sizes must not depend on ranks[]: that they differ
@@ -345,7 +346,7 @@ static void note_single_copy(const struct opening *o)
     if (unavailable)
         twill_say(&context->log, twill_log_once(TWILL_LOG_WARN, twill_log_is_first(&context->log)),
                   "TWILL_TUNE=reach=%s: %s",
-                  twill_config_text(&context->config, TWILL_VARIABLE_REACH), o->how);
+                  twill_config_text(context->config, TWILL_VARIABLE_REACH), o->how);
 }
 
 static twill_status conclude_members(struct opening *o)

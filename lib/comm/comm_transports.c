@@ -6,6 +6,7 @@
 #include "lib/base/plural.h"
 #include "lib/comm/comm_internal.h"
 #include "lib/engine/plan.h"
+#include "lib/job/config.h"
 #include "lib/job/heap.h"
 
 #include <stdio.h>
@@ -19,7 +20,7 @@ static const char *config_setting(const void *settings, const char *variable)
 static struct twill_transport_params params_of(struct twill_comm *comm)
 {
     struct twill_context *context = comm->context;
-    const struct twill_config *config = &context->config;
+    const struct twill_config *config = context->config;
     return (struct twill_transport_params){
         .oob = comm->oob,
         .world = comm->world,
@@ -189,7 +190,7 @@ twill_status twill_comm_conclude_rails(struct twill_comm *comm,
 static void suit_segments(struct twill_comm *comm)
 {
     comm->tuning.segment_exchange = comm->tuning.segment_net;
-    if (twill_config_is_set(&comm->context->config, TWILL_VARIABLE_SEGMENT_NET))
+    if (twill_config_is_set(comm->context->config, TWILL_VARIABLE_SEGMENT_NET))
         return;
     comm->tuning.segment_exchange =
         twill_exchange_segment(comm->tuning.segment_net, comm->world->size);

@@ -7,6 +7,7 @@
 #include "fabric/bootstrap/elastic_files.h"
 #include "fabric/bootstrap/join_handle.h"
 #include "lib/comm/comm_internal.h"
+#include "lib/job/config.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -59,7 +60,7 @@ static twill_status find_address(struct twill_comm *comm, char address[TWILL_ADD
 {
     char interface[32], why[128];
     struct twill_elastic_job job;
-    const char *set = twill_config_text(&comm->context->config, TWILL_VARIABLE_INTERFACE);
+    const char *set = twill_config_text(comm->context->config, TWILL_VARIABLE_INTERFACE);
     snprintf(address, TWILL_ADDRESS_TEXT, "%s",
              twill_detector_address(comm->context->health.detector, comm->job[0]));
     if (set == NULL && twill_elastic_read(&job) && job.address[0] != '\0')
@@ -123,7 +124,7 @@ static twill_status extend_layout(struct growing *g, char text[LAYOUT])
     size_t used = 0;
     uint32_t from = 0;
     text[0] = '\0';
-    if (twill_config_text(&g->comm->context->config, TWILL_VARIABLE_NODES) == NULL)
+    if (twill_config_text(g->comm->context->config, TWILL_VARIABLE_NODES) == NULL)
         return TWILL_OK;
     for (uint32_t r = 1; r <= world->size && used < LAYOUT; r++) {
         if (r < world->size && world->node[r] == world->node[from])
@@ -260,7 +261,8 @@ twill_status twill_grow(struct twill_comm **larger, struct twill_comm *comm,
     if (comm->owns_context)
         twill_context_chain(g.context, comm->context);
     g.made->tuning.timeout_ns = comm->tuning.timeout_ns;
-    g.context->job.oob->timeout_ns = (uint64_t)comm->context->config.number[TWILL_VARIABLE_TIMEOUT];
+    g.context->job.oob->timeout_ns =
+        (uint64_t)comm->context->config->number[TWILL_VARIABLE_TIMEOUT];
     g.made->owns_context = comm->owns_context;
     comm->owns_context = false;
     *larger = g.made;

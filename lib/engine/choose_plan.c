@@ -6,6 +6,7 @@
 #include "fabric/shm/single_copy.h"
 #include "lib/base/times.h"
 #include "lib/engine/engine_internal.h"
+#include "lib/job/config.h"
 #include "lib/job/context.h"
 #include "lib/job/heap.h"
 #include "lib/job/operation.h"
@@ -113,7 +114,7 @@ static twill_status have_chooser(struct twill_engine *engine)
         return TWILL_OK;
     return twill_engine_create_chooser(
         &engine->plan_cache.chooser, engine,
-        twill_config_text(&engine->context->config, TWILL_VARIABLE_ALGORITHM), &engine->error);
+        twill_config_text(engine->context->config, TWILL_VARIABLE_ALGORITHM), &engine->error);
 }
 
 twill_status twill_addresses_needed(struct twill_request *run, bool *exchanges, bool *any_exchanges)
@@ -168,7 +169,7 @@ static void log_substitute(struct twill_engine *engine, const struct twill_choic
     twill_say(
         &engine->context->log, TWILL_LOG_WARN,
         "TWILL_ALGORITHM=%s does not do every %s (order of operands, uneven shards); %s is used",
-        twill_config_text(&engine->context->config, TWILL_VARIABLE_ALGORITHM),
+        twill_config_text(engine->context->config, TWILL_VARIABLE_ALGORITHM),
         twill_collective_name(choice->shape.collective), choice->algorithm->name);
 }
 

@@ -2,6 +2,7 @@
 /* Spreads ranks over the cores that they share: see spread_ranks.h. */
 #include "lib/base/times.h"
 #include "lib/engine/engine_internal.h"
+#include "lib/job/config.h"
 #include "lib/job/find_levels.h"
 #include "numa/topology.h"
 
@@ -23,7 +24,7 @@ void twill_spread_prepare(struct twill_engine *engine)
         share.ranks += same;
     }
     if (own->cpus > 1 && share.ranks > own->cpus &&
-        context->config.number[TWILL_VARIABLE_SPREAD] != 0 &&
+        context->config->number[TWILL_VARIABLE_SPREAD] != 0 &&
         twill_topology_machine(context->machine.topology)->is_this_machine)
         share.cpus = own->cpus;
     engine->tuning.share = share;

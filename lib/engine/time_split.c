@@ -4,6 +4,7 @@
 #include "lib/base/plural.h"
 #include "lib/base/rest.h"
 #include "lib/engine/engine_internal.h"
+#include "lib/job/config.h"
 #include "lib/job/context.h"
 
 #include <stdio.h>
@@ -183,7 +184,7 @@ void twill_split_report_all(struct twill_engine *engine, const char *what)
 twill_status twill_split_open(struct twill_engine *engine)
 {
     struct twill_time_split *split = &engine->split;
-    uint64_t every = (uint64_t)engine->context->config.number[TWILL_VARIABLE_REPORT];
+    uint64_t every = (uint64_t)engine->context->config->number[TWILL_VARIABLE_REPORT];
     split->report_every = engine->rank == 0 ? every : 0;
     split->report_at = split->report_every > 0 ? every : UINT64_MAX;
     split->late = calloc(engine->world->size, (1 + TWILL_SPLIT_READERS) * sizeof(*split->late));

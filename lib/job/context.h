@@ -6,7 +6,6 @@
 
 #include "algorithms/world/world.h"
 #include "fabric/transports.h"
-#include "lib/job/config.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -20,6 +19,7 @@
 struct twill_advancer;        /* lib/wait/wait.h */
 struct twill_comm;            /* lib/comm/comm.h */
 struct twill_comm_observer;   /* lib/comm/comm.h */
+struct twill_config;          /* lib/job/config.h */
 struct twill_context_memory;  /* lib/job/heap.h */
 struct twill_context_staging; /* lib/engine/staging.c */
 struct twill_cpus;
@@ -196,7 +196,7 @@ struct twill_context {
     pthread_mutex_t lock;     /* protects error, comms, operations, memory and health.timed_out */
     struct twill_error error; /* the last failure */
     struct twill_log log;
-    struct twill_config config;
+    struct twill_config *config; /* lib/job/config.h */
     struct twill_context_job job;
     struct twill_context_machine machine;
     struct twill_context_transports transports;

@@ -4,6 +4,7 @@
 #include "algorithms/select/tuning_file.h"
 #include "fabric/bootstrap/agreement.h"
 #include "fabric/host/host_identity.h"
+#include "lib/job/config.h"
 #include "lib/job/find_levels.h"
 #include "lib/job/job_internal.h"
 
@@ -39,7 +40,7 @@ static twill_status check_agreement(struct twill_context *context, const struct 
                                   "%s must be the same on all ranks: rank %d differs from rank 0 "
                                   "(rank %d has \"%s\", by %s)",
                                   twill_variables[v].name, r, context->job.oob->rank,
-                                  context->config.text[v], context->config.source[v]);
+                                  context->config->text[v], context->config->source[v]);
     }
     context->selection.all_tuned = true;
     for (int r = 0; r < context->job.oob->size; r++)
@@ -118,7 +119,7 @@ static twill_status count_threads(struct twill_context *context, const struct pe
 static twill_status label_nodes(struct twill_context *context, const struct peer_info *all)
 {
     int size = context->job.oob->size;
-    const char *nodes = twill_config_text(&context->config, TWILL_VARIABLE_NODES);
+    const char *nodes = twill_config_text(context->config, TWILL_VARIABLE_NODES);
     if (nodes != NULL)
         return twill_world_parse_nodes(nodes, (uint32_t)size, context->job.label, &context->error);
     for (int r = 0; r < size; r++) {
@@ -144,7 +145,7 @@ static void describe_rank(struct twill_context *context, struct peer_info *mine)
     twill_memory_claim(context->memory->user, &mine->memory.user);
     twill_memory_claim(context->memory->library, &mine->memory.library);
     for (int v = 0; v < TWILL_VARIABLE_COUNT; v++)
-        mine->hash[v] = twill_config_hash(&context->config, v);
+        mine->hash[v] = twill_config_hash(context->config, v);
     twill_levels_describe(context->machine.topology, NULL, &mine->level);
 }
 

@@ -4,6 +4,7 @@
 #include "fabric/bootstrap/bootstrap.h"
 #include "lib/base/times.h"
 #include "lib/comm/comm.h"
+#include "lib/job/config.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -146,7 +147,7 @@ static void start_file(struct twill_timeline *t, const struct twill_oob *oob)
  * memory; a file that cannot be opened is only a warning, as other ranks go on. */
 static struct twill_timeline *open_timeline(const struct twill_context *context)
 {
-    const char *pattern = twill_config_text(&context->config, TWILL_VARIABLE_TIMELINE);
+    const char *pattern = twill_config_text(context->config, TWILL_VARIABLE_TIMELINE);
     char path[PATH_MAX];
     struct twill_timeline *t = calloc(1, sizeof(*t));
     if (t == NULL) {
@@ -256,7 +257,7 @@ static twill_status align_clock(struct twill_comm *comm, twill_gather_fn gather,
 void twill_timeline_attach(struct twill_comm *comm, twill_gather_fn gather)
 {
     struct twill_context *context = comm->context;
-    if (twill_config_text(&context->config, TWILL_VARIABLE_TIMELINE) == NULL)
+    if (twill_config_text(context->config, TWILL_VARIABLE_TIMELINE) == NULL)
         return;
     if (context->timeline == NULL && (context->timeline = open_timeline(context)) != NULL) {
         twill_context_lock(context);
@@ -280,7 +281,7 @@ void twill_timeline_align_again(struct twill_comm *comm, twill_gather_fn gather)
 {
     if (!twill_comm_is_live(comm) || comm->broken || twill_context_is_forked(comm->context) ||
         comm->oob != comm->context->job.oob ||
-        twill_config_text(&comm->context->config, TWILL_VARIABLE_TIMELINE) == NULL)
+        twill_config_text(comm->context->config, TWILL_VARIABLE_TIMELINE) == NULL)
         return;
     struct twill_timeline *t = comm->context->timeline;
     struct clock_offset offset;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What waits advance besides their own communicator. */
+#include "lib/job/config.h"
 #include "lib/job/context.h"
 #include "lib/wait/wait.h"
 
@@ -39,7 +40,7 @@ static bool is_left(const void *awaited)
 
 bool twill_advancer_remove(struct twill_advancer *advancer, const struct twill_context *context)
 {
-    const uint64_t patience = (uint64_t)context->config.number[TWILL_VARIABLE_TIMEOUT];
+    const uint64_t patience = (uint64_t)context->config->number[TWILL_VARIABLE_TIMEOUT];
     unlink_advancer(advancer);
     return twill_context_is_forked(context) ||
            twill_wait_for_thread(is_left, advancer, twill_now() + patience);

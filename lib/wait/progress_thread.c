@@ -6,6 +6,7 @@
  * operations. */
 #include "lib/base/rest.h"
 #include "lib/base/times.h"
+#include "lib/job/config.h"
 #include "lib/job/context.h"
 #include "lib/wait/wait.h"
 #include "numa/topology.h"
@@ -132,7 +133,7 @@ static void thread_start(struct twill_context *context)
     if (code != 0)
         twill_say(&context->log, TWILL_LOG_WARN,
                   "TWILL_PROGRESS=%s: no thread (%s): progress is made inside calls only",
-                  context->config.text[TWILL_VARIABLE_PROGRESS], strerror(code));
+                  context->config->text[TWILL_VARIABLE_PROGRESS], strerror(code));
 }
 
 void twill_progress_wake(struct twill_context *context)
