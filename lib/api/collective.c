@@ -151,7 +151,7 @@ static twill_status begin_request(struct twill_request *request, const struct tw
 static twill_status call_run(struct twill_comm *comm, const struct twill_call *call)
 {
     struct twill_request *request = &comm->issue.blocking;
-    uint64_t ticks = twill_ticks(), idle = comm->split.idle;
+    uint64_t ticks = twill_ticks(), idle = comm->usage.idle;
     twill_status status = twill_comm_usable(comm);
     if (TWILL_UNLIKELY(status != TWILL_OK))
         return status;

@@ -2,7 +2,10 @@
 /* What the layers above the public calls use besides those: each function claims the communicator
  * where it has to, and calls down. */
 #include "lib/extend.h"
+#include "fabric/shm/node_memory.h"
+#include "lib/engine/time_split.h"
 #include "lib/job/config.h"
+#include "lib/job/context.h"
 #include "lib/job/heap.h"
 
 #include "lib/base/times.h"
@@ -71,7 +74,7 @@ twill_status twill_extend_wait(twill_comm *comm, const char *call, bool (*done)(
 {
     TWILL_TRY(NULL, twill_comm_acquire(comm, call));
     twill_status status = TWILL_OK;
-    uint64_t from = twill_ticks(), idle = comm->split.idle;
+    uint64_t from = twill_ticks(), idle = comm->usage.idle;
     if (done == NULL) {
         status = twill_comm_progress(comm);
     } else if (!done(of) && !comm->broken) {

@@ -9,6 +9,7 @@
  */
 #include "lib/api/api_internal.h"
 #include "lib/engine/device_call.h"
+#include "lib/job/context.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -277,7 +278,7 @@ twill_status twill_group_end(twill_comm *comm)
     twill_status status = twill_comm_acquire(comm, "twill_group_end");
     if (status != TWILL_OK)
         return status;
-    uint64_t ticks = twill_ticks(), idle = comm->split.idle;
+    uint64_t ticks = twill_ticks(), idle = comm->usage.idle;
     if (!twill_group_is_open(comm->group)) {
         status = twill_comm_usable(comm);
         if (status == TWILL_OK)

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Public functions that return messages, descriptions and counters. */
 #include "lib/comm/comm.h"
+#include "lib/engine/time_split.h"
 #include "lib/job/config.h"
+#include "lib/job/context.h"
 #include "numa/memory.h"
 
 #include <stdio.h>
@@ -117,10 +119,10 @@ twill_status twill_comm_counters(const twill_comm *comm, twill_counters *counter
         .bytes_copied = twill_counter_read(&comm->usage.counters.bytes_copied),
         .seconds = twill_engine_seconds(&comm->engine, twill_counter_read(&comm->usage.ticks)),
         .seconds_waiting =
-            twill_engine_seconds(&comm->engine, twill_counter_read(&comm->split.now.waiting)),
+            twill_engine_seconds(&comm->engine, twill_counter_read(&comm->split->now.waiting)),
     };
     double blocked =
-        twill_engine_seconds(&comm->engine, twill_counter_read(&comm->split.now.blocked));
+        twill_engine_seconds(&comm->engine, twill_counter_read(&comm->split->now.blocked));
     counters->seconds_blocked =
         blocked > counters->seconds_waiting ? blocked - counters->seconds_waiting : 0;
     for (unsigned t = 0; t < comm->links.transports; t++) {

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Point-to-point calls. Messages have their own lane and are posted at once, so that they and
  * collectives do not wait for each other. */
+#include "fabric/shm/node_memory.h"
+#include "fabric/transports.h"
 #include "lib/api/api_internal.h"
 #include "lib/engine/device_call.h"
 #include "lib/engine/trace_calls.h"

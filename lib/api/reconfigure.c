@@ -7,6 +7,7 @@
 #include "lib/api/api_internal.h"
 #include "lib/comm/recovery.h"
 #include "lib/job/config.h"
+#include "lib/job/context.h"
 #include "lib/twill_recover.h"
 
 #include <stdio.h>
@@ -74,7 +75,7 @@ twill_status twill_handle_create(twill_handle **own, const twill_comm *comm,
         return status;
     }
     const struct twill_log log = {.level = TWILL_LOG_WARN, .rank = -1};
-    twill_say(comm != NULL ? &comm->context->log : &log, TWILL_LOG_WARN, "twill_handle_create: %s",
+    twill_say(comm != NULL ? comm->log : &log, TWILL_LOG_WARN, "twill_handle_create: %s",
               error.message);
     twill_handle_destroy(*own);
     *own = NULL;

@@ -28,7 +28,7 @@ static twill_status refuse_ended(const twill_request *handle, const char *call)
     return TWILL_ERR_ARGUMENT;
 }
 
-/* The start of a wait or test: twill_ticks() and comm->split.idle. */
+/* The start of a wait or test: twill_ticks() and comm->usage.idle. */
 struct wait_start {
     uint64_t ticks; /* 0: not counted, as the request is a message's or is complete */
     uint64_t idle;
@@ -37,7 +37,7 @@ struct wait_start {
 static struct wait_start begin_time(const struct twill_request *request)
 {
     bool counted = !request->is_point && !twill_request_done(request);
-    return (struct wait_start){counted ? twill_ticks() : 0, request->engine->split.idle};
+    return (struct wait_start){counted ? twill_ticks() : 0, request->engine->usage.idle};
 }
 
 /* Wait with a request's own timeout, if it has one. Returns the communicator's, to be set again

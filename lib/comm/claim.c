@@ -5,9 +5,11 @@
  * on its calls. Revocation by any thread ends a communicator in the same way.
  *
  * comm->claim.held says which call has it, and comm->live its state: comm.h has the table. */
+#include "fabric/shm/node_memory.h"
 #include "lib/base/times.h"
 #include "lib/comm/comm_internal.h"
 #include "lib/job/config.h"
+#include "lib/job/context.h"
 #include "lib/twill_recover.h"
 
 #include <stdio.h>
@@ -198,10 +200,10 @@ static bool acquire_last(struct twill_comm *comm, const char *call)
     if (twill_comm_acquire(comm, call) == TWILL_OK)
         return true;
     if (twill_comm_is_live(comm))
-        twill_say(&comm->context->log, TWILL_LOG_WARN, "%s: it is not destroyed",
+        twill_say(comm->log, TWILL_LOG_WARN, "%s: it is not destroyed",
                   comm->claim.refused.message);
     else if (comm->context != NULL) /* not retired yet, so its context is alive */
-        twill_say(&comm->context->log, TWILL_LOG_WARN, "%s: %s", call, ended);
+        twill_say(comm->log, TWILL_LOG_WARN, "%s: %s", call, ended);
     else
         twill_handle_warn(call, ended);
     return false;
@@ -239,7 +241,7 @@ static bool end_handle(struct twill_comm *comm, const char *call)
     char rank[TWILL_RANK_TEXT];
     if (twill_await(&waitable, &pace, twill_now() + patience(comm)) == TWILL_OK)
         return true;
-    twill_say(&comm->context->log, TWILL_LOG_WARN,
+    twill_say(comm->log, TWILL_LOG_WARN,
               "%s: %s: a thread has been in twill_comm_revoke() on communicator %u for %.1f s "
               "(TWILL_TIMEOUT): it is not destroyed",
               twill_engine_rank_text(&comm->engine, comm->rank, rank), call, comm->number,

@@ -2,11 +2,13 @@
 /* The transports of a communicator: which are needed, which one is used between nodes. */
 #include "fabric/bootstrap/bootstrap.h"
 #include "fabric/rails/rails.h"
+#include "fabric/transports.h"
 #include "kernels/kernels.h"
 #include "lib/base/plural.h"
 #include "lib/comm/comm_internal.h"
 #include "lib/engine/plan.h"
 #include "lib/job/config.h"
+#include "lib/job/context.h"
 #include "lib/job/heap.h"
 
 #include <stdio.h>
@@ -229,7 +231,7 @@ twill_status twill_comm_open_transports(struct twill_comm *comm)
     if (comm->oob != comm->context->job.oob) /* noted with the context's own communicator */
         return TWILL_OK;
     if (params.provider != NULL && comm->world->nodes == 1)
-        twill_say(&comm->context->log, twill_log_once(TWILL_LOG_INFO, comm->local == 0),
+        twill_say(comm->log, twill_log_once(TWILL_LOG_INFO, comm->local == 0),
                   "TWILL_PROVIDER=%s is not used: all ranks are on one node", params.provider);
     check_names(comm);
     for (unsigned t = 0; t < comm->links.transports; t++) {

@@ -5,6 +5,7 @@
 #include "lib/base/times.h"
 #include "lib/comm/comm_internal.h"
 #include "lib/engine/trace_calls.h"
+#include "lib/job/context.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -235,12 +236,21 @@ static twill_status check_awaited(struct twill_comm *comm, struct twill_waiting 
     return status;
 }
 
+int twill_comm_advance_others(struct twill_comm *self)
+{
+    unsigned own = atomic_load_explicit(&self->pending, memory_order_relaxed);
+    if (TWILL_LIKELY(atomic_load_explicit(&self->context->comms.pending, memory_order_relaxed) ==
+                     own))
+        return 0;
+    return twill_context_advance(self->context, self);
+}
+
 /* Advance this communicator; if that makes no progress, also the others of the context. */
 static int advance_comms(struct twill_comm *comm)
 {
     int moved = twill_engine_advance(&comm->engine);
     if (moved == 0)
-        (void)twill_context_advance_others(comm);
+        (void)twill_comm_advance_others(comm);
     return moved;
 }
 
@@ -348,7 +358,7 @@ static void record_idle(void *of, struct twill_waiting *state)
 static void end_idle(struct twill_comm *comm, struct twill_waiting *state)
 {
     if (state->idle_since != 0)
-        comm->split.idle += twill_ticks() - state->idle_since;
+        comm->usage.idle += twill_ticks() - state->idle_since;
     if (TWILL_UNLIKELY(state->recorded != 0))
         twill_trace_wait_end(&comm->engine);
 }
@@ -365,7 +375,7 @@ static void note_done(void *of, struct twill_waiting *state, bool moved)
 {
     end_idle(of, state);
     if (moved)
-        (void)twill_context_advance_others(of);
+        (void)twill_comm_advance_others(of);
 }
 
 twill_status twill_comm_wait(struct twill_comm *comm, bool (*done)(const void *of), const void *of)

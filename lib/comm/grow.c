@@ -8,6 +8,7 @@
 #include "fabric/bootstrap/join_handle.h"
 #include "lib/comm/comm_internal.h"
 #include "lib/job/config.h"
+#include "lib/job/context.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -85,13 +86,13 @@ twill_status twill_growth_open(struct twill_comm *comm, uint32_t joining, char *
                                struct twill_error *error)
 {
     twill_growth_close(comm);
-    comm->health.growth = calloc(1, sizeof(*comm->health.growth));
-    if (comm->health.growth == NULL)
+    comm->health->growth = calloc(1, sizeof(*comm->health->growth));
+    if (comm->health->growth == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory");
-    *comm->health.growth = (struct twill_growth){.listener = -1, .joining = joining};
-    twill_status status = listen_for_joiners(comm, comm->health.growth, error);
+    *comm->health->growth = (struct twill_growth){.listener = -1, .joining = joining};
+    twill_status status = listen_for_joiners(comm, comm->health->growth, error);
     if (status == TWILL_OK)
-        memcpy(handle, comm->health.growth->handle, TWILL_JOIN_HANDLE_TEXT);
+        memcpy(handle, comm->health->growth->handle, TWILL_JOIN_HANDLE_TEXT);
     else
         twill_growth_close(comm);
     return status;
@@ -99,11 +100,11 @@ twill_status twill_growth_open(struct twill_comm *comm, uint32_t joining, char *
 
 void twill_growth_close(struct twill_comm *comm)
 {
-    struct twill_growth *growth = comm->health.growth;
+    struct twill_growth *growth = comm->health->growth;
     if (growth != NULL && growth->listener >= 0)
         close(growth->listener);
     free(growth);
-    comm->health.growth = NULL;
+    comm->health->growth = NULL;
 }
 
 /* --- growing --------------------------------------------------------------------------------- */
@@ -169,7 +170,7 @@ uint64_t twill_growth_bound_ns(const struct twill_comm *comm)
 static twill_status make_larger(struct growing *g)
 {
     struct twill_comm *comm = g->comm;
-    struct twill_growth *growth = comm->health.growth;
+    struct twill_growth *growth = comm->health->growth;
     char handle[TWILL_JOIN_HANDLE_TEXT], nodes[LAYOUT];
     struct twill_join join = {.handle = handle,
                               .rank = (int)comm->rank,
@@ -217,7 +218,7 @@ static twill_status agree_whole(struct growing *g, uint64_t flags, uint64_t *agr
 
 static twill_status grow_by(struct growing *g)
 {
-    const struct twill_growth *growth = g->comm->health.growth;
+    const struct twill_growth *growth = g->comm->health->growth;
     uint64_t agreed = 0, what = UINT64_MAX;
     if (g->comm->rank == 0)
         what = growth != NULL ? (uint64_t)growth->joining << PORT_BITS | growth->port : 0;

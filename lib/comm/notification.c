@@ -5,6 +5,7 @@
 #include "fabric/shm/call_records.h"
 #include "fabric/shm/shared_region.h"
 #include "lib/comm/comm_internal.h"
+#include "lib/job/context.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -22,10 +23,10 @@ static bool says_more(const struct twill_notice *notice, const struct twill_noti
 
 static void record_failure(struct twill_comm *comm, const struct twill_notice *notice)
 {
-    if (comm->health.notified && !says_more(notice, &comm->health.notice))
+    if (comm->health->notified && !says_more(notice, &comm->health->notice))
         return;
-    comm->health.notified = true;
-    comm->health.notice = *notice;
+    comm->health->notified = true;
+    comm->health->notice = *notice;
 }
 
 uint32_t twill_comm_rank_of(const struct twill_comm *comm, uint32_t job)
@@ -69,7 +70,7 @@ static void deliver_notice(struct twill_context *context, struct twill_notice *n
     bool made = notice->comm < context->comms.next_number;
     struct twill_comm *comm = twill_context_comm_of(context, notice, &from);
     if (comm != NULL) {
-        struct twill_mailbox *mailbox = &comm->health.mailbox;
+        struct twill_mailbox *mailbox = &comm->health->mailbox;
         notice->from = from;
         if (notice->status == TWILL_OK) /* reports are repeated: the mailbox may overflow */
             mailbox->report[mailbox->reports++ % TWILL_MAILBOX_REPORTS] = *notice;
@@ -110,7 +111,7 @@ static twill_status empty_mailbox(struct twill_comm *comm)
     struct twill_notice report[TWILL_MAILBOX_REPORTS];
     struct twill_context *context = comm->context;
     twill_context_lock(context);
-    struct twill_mailbox *mailbox = &comm->health.mailbox;
+    struct twill_mailbox *mailbox = &comm->health->mailbox;
     unsigned reports =
         mailbox->reports < TWILL_MAILBOX_REPORTS ? mailbox->reports : TWILL_MAILBOX_REPORTS;
     memcpy(report, mailbox->report, reports * sizeof(*report));
@@ -197,7 +198,7 @@ const char *twill_comm_death_text(struct twill_comm *comm, uint32_t peer,
  * waits for. */
 static twill_status report_notice(struct twill_comm *comm)
 {
-    const struct twill_notice *notice = &comm->health.notice;
+    const struct twill_notice *notice = &comm->health->notice;
     char rank[TWILL_RANK_TEXT], connection[160] = "";
     uint32_t ranks[MOST_AWAITED];
     const char *step, *way = "";
@@ -223,7 +224,7 @@ twill_status twill_comm_poll_failures(struct twill_comm *comm, bool any)
         record_failure(comm, &notice);
     }
     TWILL_TRY(&comm->error, poll_detector(comm));
-    if (comm->health.notified && comm->health.notice.state[0] <= until)
+    if (comm->health->notified && comm->health->notice.state[0] <= until)
         return report_notice(comm);
     return TWILL_OK;
 }

@@ -167,7 +167,7 @@ static void log_substitute(struct twill_engine *engine, const struct twill_choic
         return;
     engine->plan_cache.logged_substitute = true;
     twill_say(
-        &engine->context->log, TWILL_LOG_WARN,
+        engine->log, TWILL_LOG_WARN,
         "TWILL_ALGORITHM=%s does not do every %s (order of operands, uneven shards); %s is used",
         twill_config_text(engine->context->config, TWILL_VARIABLE_ALGORITHM),
         twill_collective_name(choice->shape.collective), choice->algorithm->name);
@@ -188,7 +188,7 @@ static void log_choice(const struct twill_engine *engine, struct twill_plan *pla
     twill_why_choice(why, sizeof(why), engine->plan_cache.chooser, engine->world,
                      engine->context->selection.tuning, request, choice);
     const char *type = twill_type_name(request->type);
-    twill_say(&engine->context->log, twill_log_once(TWILL_LOG_INFO, engine->local == 0),
+    twill_say(engine->log, twill_log_once(TWILL_LOG_INFO, engine->local == 0),
               "communicator %u: %s%s of %zu bytes, %s: %s", engine->number,
               twill_collective_name(request->collective), request->vector ? "v" : "",
               request->bytes, type != NULL ? type : "?", why);
@@ -210,7 +210,7 @@ static twill_status find_plan(struct twill_request *run)
     TWILL_TRY(&engine->error, twill_plan_get(engine, &choice, &plan));
     plan->key = key;
     run->plan = engine->plan_cache.last = plan;
-    if (TWILL_UNLIKELY(twill_log_enabled(&engine->context->log, TWILL_LOG_INFO)))
+    if (TWILL_UNLIKELY(twill_log_enabled(engine->log, TWILL_LOG_INFO)))
         log_choice(engine, plan, &choice);
     return TWILL_OK;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Makes and caches plans. Everything that a run needs is sized and connected here, so that a call
  * of a known shape allocates nothing. */
+#include "fabric/shm/node_memory.h"
 #include "lib/engine/engine_internal.h"
 #include "lib/job/config.h"
 #include "lib/job/context.h"

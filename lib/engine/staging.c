@@ -18,6 +18,7 @@
  *
  * Broadcasts and their kin, where one rank writes and others read, are tried apart from exchanges.
  * Segments of reductions are always cached: results are written where the operands were read. */
+#include "fabric/shm/node_memory.h"
 #include "lib/engine/engine_internal.h"
 #include "lib/job/config.h"
 #include "lib/job/context.h"

@@ -68,7 +68,7 @@ static twill_status guard_against_fork(struct twill_context *context)
     uint64_t *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (page == MAP_FAILED)
         return TWILL_FAIL(&context->error, TWILL_ERR_MEMORY, "out of memory");
-    *page = TWILL_FORK_GUARD;
+    *page = 1;
     (void)madvise(page, 4096, MADV_WIPEONFORK); /* Linux 4.14; before it, forks go unnoticed */
     context->fork_guard = page;
     return TWILL_OK;
@@ -338,7 +338,7 @@ twill_status twill_context_create_by(struct twill_context **context,
     whole->context.config = &whole->config;
     whole->context.memory = &whole->memory;
     whole->context.operations = &whole->operations;
-    (*context)->live = TWILL_LIVE;
+    (*context)->live = TWILL_CONTEXT_LIVE;
     (*context)->comms.observer = source->observer != NULL || source->like == NULL
                                      ? source->observer
                                      : source->like->comms.observer;

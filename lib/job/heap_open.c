@@ -3,6 +3,7 @@
 #include "fabric/host/host_identity.h"
 #include "fabric/shm/mapping.h"
 #include "fabric/shm/node_memory.h"
+#include "fabric/transports.h"
 #include "lib/job/config.h"
 #include "lib/job/job_internal.h"
 

@@ -6,6 +6,18 @@
 #include "lib/job/context.h"
 #include "lib/job/heap.h"
 
+/* --- lib/job/handle.c --- */
+
+/* Map zeroed memory for an object. Returns NULL if out of memory. */
+void *twill_handle_map(size_t bytes);
+/* Return the pages of an object to the system. Its address range stays reserved and reads as zeros.
+ */
+void twill_handle_retire(void *memory, size_t bytes);
+/* Retire all memory in the pool. */
+void twill_handle_pool_retire(struct twill_handle_pool *pool);
+
+/* --- the steps --- */
+
 /* lib/job/context_bootstrap.c. Find the other ranks. */
 twill_status twill_context_open_bootstrap(struct twill_context *context,
                                           const struct twill_context_source *source);

@@ -5,7 +5,9 @@
 #include "algorithms/select/explain.h"
 #include "lib/comm/comm.h"
 #include "lib/engine/plan.h"
+#include "lib/engine/time_split.h"
 #include "lib/job/config.h"
+#include "lib/job/context.h"
 #include "lib/job/log.h"
 #include "lib/report/recording.h"
 
@@ -97,7 +99,7 @@ static void count_call(struct twill_request *request)
     twill_counter_add(&account->calls, 1);
     twill_counter_add(&account->bytes, request->bytes);
     twill_counter_add(&account->ticks, request->ended - request->ticks);
-    request->engine->split.observed = &account->waiting;
+    request->engine->split->observed = &account->waiting;
     uint64_t now = twill_now();
     if (now < atomic_load_explicit(&metrics->next_ns, memory_order_relaxed))
         return;

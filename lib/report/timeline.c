@@ -5,6 +5,7 @@
 #include "lib/base/times.h"
 #include "lib/comm/comm.h"
 #include "lib/job/config.h"
+#include "lib/job/context.h"
 
 #include <errno.h>
 #include <fcntl.h>

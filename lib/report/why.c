@@ -5,6 +5,7 @@
 #include "kernels/training/factors.h"
 #include "lib/engine/plan.h"
 #include "lib/job/config.h"
+#include "lib/job/context.h"
 #include "lib/job/find_levels.h"
 #include "numa/topology.h"
 

@@ -5,9 +5,11 @@
  * detector; the memory of a node; or the transport between nodes with its rails. */
 #include "tests/fuzz/fuzz_exchange.h"
 #include "algorithms/select/tuning_file.h"
+#include "fabric/detector/detector.h"
 #include "fabric/rails/rails.h"
 #include "fabric/shm/node_memory.h"
 #include "fabric/shm/single_copy.h"
+#include "fabric/transports.h"
 #include "lib/comm/comm.h"
 #include "lib/job/config.h"
 #include "lib/job/find_levels.h"

@@ -2,6 +2,7 @@
 #include "tests/fuzz/fuzz_server.h"
 
 #include "lib/comm/comm.h"
+#include "lib/job/context.h"
 #include "lib/twill_recover.h"
 
 #define SERVERS   2u

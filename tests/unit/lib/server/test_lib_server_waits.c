@@ -4,6 +4,7 @@
  * fails. A thread that does not come back keeps the server. */
 #include "lib/comm/comm.h"
 #include "lib/job/config.h"
+#include "lib/job/context.h"
 #include "lib/server/server.h"
 #include "tests/support/unit.h"
 
