@@ -121,12 +121,10 @@ twill_status twill_extend_fail(twill_comm *comm, enum twill_extend_failure what,
     if (what == TWILL_EXTEND_REFUSES) {
         twill_error_clear(&comm->error);
         status = TWILL_COMM_REFUSE(comm, status, "%s", message);
-    } else if (what == TWILL_EXTEND_FAILS) {
-        status =
-            twill_comm_fail(comm, TWILL_COMM_FAIL(comm, status, "%s", message), TWILL_CAUSE_ASKED);
-    } else if (!comm->broken) {
-        status =
-            twill_comm_fail(comm, TWILL_COMM_FAIL(comm, status, "%s", message), TWILL_CAUSE_KNOWN);
+    } else if (what == TWILL_EXTEND_FAILS || !comm->broken) {
+        status = TWILL_COMM_FAIL(comm, status, "%s", message);
+        status = twill_comm_fail(
+            comm, status, what == TWILL_EXTEND_FAILS ? TWILL_CAUSE_ASKED : TWILL_CAUSE_KNOWN);
     }
     twill_comm_release(comm);
     return status;

@@ -15,14 +15,13 @@ static bool request_is_idle(const struct twill_request *request)
 static twill_status refuse_ended(const twill_request *handle, const char *call)
 {
     struct twill_comm *comm = twill_comm_of(twill_request_past_engine(handle));
-    char rank[TWILL_RANK_TEXT];
     if (!twill_comm_is_live(comm) || !twill_comm_try_hold(comm))
         return TWILL_ERR_ARGUMENT;
     if (!comm->broken) {
         twill_error_clear(&comm->error);
         (void)TWILL_FAIL(&comm->error, TWILL_ERR_ARGUMENT,
                          "%s: %s: this request has been waited for, or freed, before",
-                         twill_engine_rank_text(&comm->engine, comm->rank, rank), call);
+                         TWILL_ENGINE_RANK_NAME(&comm->engine, comm->rank), call);
     }
     twill_comm_release(comm);
     return TWILL_ERR_ARGUMENT;

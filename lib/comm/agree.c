@@ -203,14 +203,13 @@ static bool check_awaited_ranks(struct twill_comm *comm, struct twill_recovery *
 twill_status twill_recovery_conclude(struct twill_comm *comm, twill_status status,
                                      const struct twill_error *error)
 {
-    char rank[TWILL_RANK_TEXT];
     if (status == TWILL_OK)
         return status;
     comm->error = *error;
     comm->error.status = status;
     if (strncmp(error->message, "rank ", 5) != 0)
         twill_error_prefix(&comm->error,
-                           "%s: %s: ", twill_engine_rank_text(&comm->engine, comm->rank, rank),
+                           "%s: %s: ", TWILL_ENGINE_RANK_NAME(&comm->engine, comm->rank),
                            atomic_load_explicit(&comm->claim.held, memory_order_relaxed));
     twill_context_lock(comm->context);
     /* While it is torn and not broken yet, its next holder breaks it with the cause that is there.
@@ -287,7 +286,6 @@ static twill_status exclude_self(struct twill_comm *comm, const char *why,
 static twill_status check_decision(struct twill_comm *comm, const struct twill_decision *decision,
                                    struct twill_error *error)
 {
-    char rank[TWILL_RANK_TEXT];
     uint32_t live = 0, lost = comm->rank;
     for (uint32_t r = comm->world->size; r-- > 0;) {
         bool failed = twill_rank_set_has(decision->set, r);
@@ -301,8 +299,7 @@ static twill_status check_decision(struct twill_comm *comm, const struct twill_d
         return TWILL_FAIL(error, TWILL_ERR_PEER,
                           "%s does not answer and may be going on, and the %u of %u ranks that "
                           "remain are no majority",
-                          twill_engine_rank_text(&comm->engine, lost, rank), live,
-                          comm->world->size);
+                          TWILL_ENGINE_RANK_NAME(&comm->engine, lost), live, comm->world->size);
     return TWILL_OK;
 }
 

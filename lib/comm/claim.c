@@ -27,13 +27,12 @@ static twill_status tear(struct twill_comm *comm, twill_status status, const cha
  * it may only read what never changes. Returns status. */
 static twill_status tear(struct twill_comm *comm, twill_status status, const char *format, ...)
 {
-    char rank[TWILL_RANK_TEXT], before[TWILL_RANK_TEXT + 2];
+    char before[TWILL_RANK_TEXT + 2];
     va_list arguments;
     va_start(arguments, format);
     twill_context_lock(comm->context);
     if (atomic_load(&comm->live) == TWILL_LIVE) {
-        snprintf(before, sizeof(before),
-                 "%s: ", twill_engine_rank_text(&comm->engine, comm->rank, rank));
+        snprintf(before, sizeof(before), "%s: ", TWILL_ENGINE_RANK_NAME(&comm->engine, comm->rank));
         (void)twill_error_set_list(&comm->claim.refused, status, TWILL_NO_RANK, __FILE__, __LINE__,
                                    before, format, arguments);
         atomic_store(&comm->live, TWILL_TORN);
@@ -94,11 +93,10 @@ bool twill_comm_hold(struct twill_comm *comm, const char *call, const char **ins
 
 static twill_status refuse_forked(struct twill_comm *comm, const char *call)
 {
-    char rank[TWILL_RANK_TEXT];
     twill_error_clear(&comm->error);
     return TWILL_FAIL(&comm->error, TWILL_ERR_FORKED,
                       "%s: %s: this process was forked after the context was created",
-                      twill_engine_rank_text(&comm->engine, comm->rank, rank), call);
+                      TWILL_ENGINE_RANK_NAME(&comm->engine, comm->rank), call);
 }
 
 twill_status twill_comm_acquire_slow(struct twill_comm *comm, const char *call)
@@ -238,13 +236,12 @@ static bool end_handle(struct twill_comm *comm, const char *call)
     const struct twill_waitable waitable = {
         .advance = end_if_alone, .done = has_ended, .of = comm, .awaited = comm};
     struct twill_pace pace = {.yields = END_YIELDS, .least_ns = TWILL_THREAD_NAP_NS};
-    char rank[TWILL_RANK_TEXT];
     if (twill_await(&waitable, &pace, twill_now() + patience(comm)) == TWILL_OK)
         return true;
     twill_say(comm->log, TWILL_LOG_WARN,
               "%s: %s: a thread has been in twill_comm_revoke() on communicator %u for %.1f s "
               "(TWILL_TIMEOUT): it is not destroyed",
-              twill_engine_rank_text(&comm->engine, comm->rank, rank), call, comm->number,
+              TWILL_ENGINE_RANK_NAME(&comm->engine, comm->rank), call, comm->number,
               (double)patience(comm) * 1e-9);
     twill_comm_release(comm);
     return false;

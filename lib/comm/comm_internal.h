@@ -10,6 +10,7 @@ struct twill_internode_choice;
 struct twill_rails_opening;
 
 #define TWILL_MAILBOX_REPORTS 4u
+#define TWILL_AWAITED_MOST    16u /* of the ranks that a call waits for, those that are looked at */
 
 /* Failures. Any thread puts notices into the mailbox, under the context's lock. */
 struct twill_comm_health {

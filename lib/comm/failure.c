@@ -93,12 +93,12 @@ static twill_status fail_past(struct twill_comm *comm, uint32_t peer, const char
                               const struct twill_call *theirs, const struct twill_call *ours,
                               uint64_t sequence)
 {
-    char name[128], own[128], rank[TWILL_RANK_TEXT];
+    char name[128], own[128];
     twill_call_describe(theirs, sequence, name, sizeof(name));
     twill_call_describe(ours, sequence, own, sizeof(own));
     return TWILL_COMM_FAIL(comm, TWILL_ERR_MISMATCH,
                            "%s %s %s, which was a different call here: %s",
-                           twill_engine_rank_text(&comm->engine, peer, rank), does, name, own);
+                           TWILL_ENGINE_RANK_NAME(&comm->engine, peer), does, name, own);
 }
 
 twill_status twill_comm_compare(struct twill_comm *comm, uint32_t peer,
@@ -112,10 +112,10 @@ twill_status twill_comm_compare(struct twill_comm *comm, uint32_t peer,
         comm->health->failed_call = sequence;
         return fail_past(comm, peer, "is still in", theirs, &ours, sequence);
     }
-    char name[128], rank[TWILL_RANK_TEXT];
+    char name[128];
     twill_call_describe(theirs, sequence, name, sizeof(name));
     return TWILL_COMM_FAIL(comm, TWILL_ERR_MISMATCH, "%s calls %s instead",
-                           twill_engine_rank_text(&comm->engine, peer, rank), name);
+                           TWILL_ENGINE_RANK_NAME(&comm->engine, peer), name);
 }
 
 twill_status twill_comm_compare_past(struct twill_comm *comm, uint32_t peer,

@@ -10,8 +10,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define MOST_AWAITED 16u /* ranks whose connections are looked at */
-
 /* --- failures -------------------------------------------------------------------------------- */
 
 /* Report whether a notice takes the place of the one before it: the first that has a reason counts.
@@ -180,9 +178,7 @@ const char *twill_comm_death_text(struct twill_comm *comm, uint32_t peer,
 {
     struct twill_context *context = comm->context;
     bool remote = comm->world->node[peer] != comm->world->node[comm->rank];
-    const char *host = NULL;
-    char rank[TWILL_RANK_TEXT];
-    (void)twill_engine_rank_text(&comm->engine, peer, rank);
+    const char *host = NULL, *rank = TWILL_ENGINE_RANK_NAME(&comm->engine, peer);
     pthread_mutex_lock(&context->health.detector_lock);
     if (remote)
         host = twill_detector_lost_host(context->health.detector, comm->job[peer]);
@@ -199,16 +195,16 @@ const char *twill_comm_death_text(struct twill_comm *comm, uint32_t peer,
 static twill_status report_notice(struct twill_comm *comm)
 {
     const struct twill_notice *notice = &comm->health->notice;
-    char rank[TWILL_RANK_TEXT], connection[160] = "";
-    uint32_t ranks[MOST_AWAITED];
+    char connection[160] = "";
+    uint32_t ranks[TWILL_AWAITED_MOST];
     const char *step, *way = "";
     if (notice->status == TWILL_ERR_TIMEOUT) {
-        unsigned n = twill_engine_waits_for(&comm->engine, ranks, MOST_AWAITED, &step);
+        unsigned n = twill_engine_waits_for(&comm->engine, ranks, TWILL_AWAITED_MOST, &step);
         way = twill_comm_describe_way(comm, ranks, n, "; here: ", connection, sizeof(connection));
     }
     return TWILL_COMM_FAIL(comm, notice->status, "reported by %s: %s%s",
-                           twill_engine_rank_text(&comm->engine, notice->from, rank),
-                           notice->message, way);
+                           TWILL_ENGINE_RANK_NAME(&comm->engine, notice->from), notice->message,
+                           way);
 }
 
 twill_status twill_comm_poll_failures(struct twill_comm *comm, bool any)

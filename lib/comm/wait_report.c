@@ -16,11 +16,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define IS_ANSWER      (UINT64_C(1) << 32) /* in state[3], with the rank that the sender waits for */
-#define IS_PAST        (UINT64_C(1) << 33) /* in state[3]: of a call that may have ended */
-#define PLACE_MARK     '@'                 /* in an answer, before where the sender is, in words */
-#define REPORTED_RANKS 16u                 /* ranks in a report */
-#define SEARCH_RANKS   64u                 /* ranks in a search */
+#define IS_ANSWER    (UINT64_C(1) << 32) /* in state[3], with the rank that the sender waits for */
+#define IS_PAST      (UINT64_C(1) << 33) /* in state[3]: of a call that may have ended */
+#define PLACE_MARK   '@'                 /* in an answer, before where the sender is, in words */
+#define SEARCH_RANKS 64u                 /* ranks in a search */
 /* After the first question; twice as many after each, as many ranks may ask one. */
 #define TURNS_PER_ASK 10u
 
@@ -109,9 +108,9 @@ static bool send_position(struct twill_comm *comm, uint32_t to, uint64_t answer)
                                              .what = twill_call_what(call),
                                              .root = call->root};
     struct twill_notice notice = {.bytes = 0};
-    uint32_t ranks[REPORTED_RANKS], missing = comm->rank;
+    uint32_t ranks[TWILL_AWAITED_MOST], missing = comm->rank;
     const char *step;
-    unsigned n = twill_engine_waits_for(&comm->engine, ranks, REPORTED_RANKS, &step);
+    unsigned n = twill_engine_waits_for(&comm->engine, ranks, TWILL_AWAITED_MOST, &step);
     size_t used = 0;
     for (unsigned i = 0; i < n; i++)
         used +=

@@ -359,6 +359,51 @@ static void close_locks(struct twill_context *context)
     pthread_mutex_destroy(&context->transports.alone_lock);
 }
 
+/* --- growth ---------------------------------------------------------------------------------- */
+
+/* When a job grows, its ranks get a new context. What a program has made in the old one goes on:
+ * operations, registrations and the idle function are copied; memory of twill_alloc() stays where
+ * it is, in the old context, which is kept for that. */
+
+twill_status twill_context_inherit(struct twill_context *context, struct twill_context *from,
+                                   struct twill_error *error)
+{
+    twill_context_lock(from);
+    for (size_t i = 0; i < TWILL_OPERATIONS; i++) {
+        context->operations->slot[i] = from->operations->slot[i];
+        atomic_store(&context->operations->taken[i], atomic_load(&from->operations->taken[i]));
+    }
+    context->idle_hook = from->idle_hook;
+    twill_status status = twill_persistent_inherit(context, from, error);
+    twill_context_unlock(from);
+    return status;
+}
+
+void twill_context_chain(struct twill_context *context, struct twill_context *older)
+{
+    context->older = older;
+    older->newer = context;
+}
+
+static void unchain(struct twill_context *context)
+{
+    if (context->newer != NULL)
+        context->newer->older = context->older;
+    if (context->older != NULL)
+        context->older->newer = context->newer;
+    context->older = context->newer = NULL;
+}
+
+void twill_context_drop_older(struct twill_context *context)
+{
+    if (context->newer == NULL || context->comms.opened > 0 || twill_persistent_is_used(context))
+        return;
+    unchain(context);
+    twill_context_destroy(context);
+}
+
+/* --- the end --------------------------------------------------------------------------------- */
+
 void twill_context_destroy(twill_context *context)
 {
     if (context == NULL)
@@ -375,7 +420,7 @@ void twill_context_destroy(twill_context *context)
         return;
     }
     struct twill_context *older = context->newer == NULL ? context->older : NULL;
-    twill_context_unchain(context);
+    unchain(context);
     while (context->closers.count > 0)
         context->closers.close[--context->closers.count](context);
     for (size_t t = 0; t < TWILL_TRANSPORTS_MOST; t++)

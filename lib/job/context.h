@@ -64,7 +64,7 @@ void twill_handle_warn(const char *call, const char *sentence);
 
 /* --- the context --- */
 
-/* The progress thread: lib/wait/progress_thread.c. */
+/* The progress thread: lib/wait/progress.c. */
 struct twill_progress {
     bool enabled, late; /* late: TWILL_PROGRESS=late, advances once per millisecond only */
     int core;           /* CPU to bind it to, or -1 */
@@ -209,7 +209,7 @@ struct twill_context_source {
 };
 twill_status twill_context_create_by(struct twill_context **context,
                                      const struct twill_context_source *source);
-/* lib/job/context_chain.c. Give `context` what a program has made in the context `from`, whose job
+/* lib/job/context.c. Give `context` what a program has made in the context `from`, whose job
  * it is larger than: operations, idle function, registered memory. */
 twill_status twill_context_inherit(struct twill_context *context, struct twill_context *from,
                                    struct twill_error *error);

@@ -3,6 +3,7 @@
  * compared here, once), then the heap and connections between hosts. */
 #include "algorithms/select/tuning_file.h"
 #include "fabric/bootstrap/agreement.h"
+#include "fabric/detector/detector.h"
 #include "fabric/host/host_identity.h"
 #include "lib/job/config.h"
 #include "lib/job/find_levels.h"
@@ -11,6 +12,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+
+#define MOST_HOSTS ((size_t)512) /* connections of the failure detector to other hosts */
 
 /* What ranks exchange at start-up; sent as it is in memory. */
 struct peer_info {
@@ -149,6 +153,60 @@ static void describe_rank(struct twill_context *context, struct peer_info *mine)
     twill_levels_describe(context->machine.topology, NULL, &mine->level);
 }
 
+/* --- the failure detector: fabric/detector --------------------------------------------------- */
+
+/* Connections between hosts take at most a quarter of this process's descriptors. */
+static twill_status offer_detector(struct twill_context *context, struct twill_agreement *agreement)
+{
+    struct rlimit files;
+    size_t most = MOST_HOSTS;
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0)
+        most = twill_min(most, (size_t)files.rlim_cur / 4);
+    return twill_detector_offer(&context->health.detector, context->job.oob, most, agreement,
+                                &context->error);
+}
+
+static twill_status connect_detector(struct twill_context *context,
+                                     struct twill_agreement *agreement)
+{
+    const struct twill_world *world = &context->job.world;
+    if (world->nodes == 1)
+        return TWILL_OK;
+    return twill_detector_connect(context->health.detector, context->job.oob, world->node,
+                                  context->job.threads, agreement, &context->error);
+}
+
+static twill_status reopen_detector(struct twill_context *context)
+{
+    struct twill_agreement agreement = {.oob = context->job.oob};
+    twill_detector_close(context->health.detector);
+    twill_status status = offer_detector(context, &agreement);
+    TWILL_TRY(&context->error, twill_agreement_exchange(&agreement, status, &context->error));
+    status = connect_detector(context, &agreement);
+    return twill_agreement_exchange(&agreement, status, &context->error);
+}
+
+twill_status twill_context_conclude_detector(struct twill_context *context)
+{
+    struct twill_detector *detector = context->health.detector;
+    char text[320];
+    if (context->job.world.nodes == 1) {
+        twill_detector_conclude_alone(detector);
+        return TWILL_OK;
+    }
+    TWILL_TRY(&context->error, twill_detector_conclude(detector, &context->error));
+    size_t missing = twill_detector_describe(detector, text, sizeof(text));
+    twill_context_note(context, "failure detector: %s", text);
+    if (missing > 0)
+        twill_say(&context->log, TWILL_LOG_WARN,
+                  "failure detector: %s: if a host that is not connected vanishes, that is "
+                  "noticed only after TWILL_TIMEOUT",
+                  text);
+    return TWILL_OK;
+}
+
+/* --- the job --------------------------------------------------------------------------------- */
+
 /* What the ranks exchange about themselves, and the heap that they open by it. */
 struct job_opening {
     struct peer_info own, *all;   /* [size] */
@@ -168,7 +226,7 @@ static twill_status offer_job(struct twill_context *context, struct job_opening 
     context->job.label = calloc(size, sizeof(*context->job.label));
     twill_agreement_add(agreement, &job->own, job->all, sizeof(job->own));
     twill_status heap = twill_heap_offer(context, &job->opening, agreement);
-    twill_status detects = twill_context_offer_detector(context, agreement);
+    twill_status detects = offer_detector(context, agreement);
     TWILL_TRY(&context->error, heap);
     TWILL_TRY(&context->error, detects);
     if (job->all == NULL || job->heap == NULL || context->job.label == NULL ||
@@ -199,7 +257,7 @@ static twill_status attach_job(struct twill_context *context, struct job_opening
 {
     twill_status counts = count_threads(context, job->all);
     twill_status heap = twill_heap_attach(context, &job->opening, job->heap, agreement);
-    twill_status connects = twill_context_connect_detector(context, agreement);
+    twill_status connects = connect_detector(context, agreement);
     TWILL_TRY(&context->error, counts);
     TWILL_TRY(&context->error, heap);
     return connects;
@@ -212,7 +270,7 @@ static twill_status conclude_job(struct twill_context *context, struct job_openi
     TWILL_TRY(&context->error, twill_heap_conclude(context, &job->opening));
     if (context->job.world.nodes == expected)
         return TWILL_OK;
-    return twill_context_reopen_detector(context);
+    return reopen_detector(context);
 }
 
 twill_status twill_context_open_job(struct twill_context *context)

@@ -26,9 +26,6 @@ twill_status twill_context_open_bootstrap(struct twill_context *context,
  * heap. Collective, two exchanges; four if ranks of a host turn out to share no memory. */
 twill_status twill_context_open_job(struct twill_context *context);
 
-/* lib/job/context_chain.c. Take a context out of its chain, before it ends. */
-void twill_context_unchain(struct twill_context *context);
-
 /* --- lib/job/registration.c: memory, of devices, of the program and of the library --- */
 
 /* Load the CUDA driver and note what was found; context->machine.device stays NULL without one. In
@@ -66,15 +63,7 @@ twill_status twill_persistent_inherit(struct twill_context *context,
 /* Is there memory of twill_alloc(), or of the library? */
 bool twill_persistent_is_used(const struct twill_context *context);
 
-/* lib/job/detector_setup.c. Open the failure detector in three steps around two exchanges, as in
- * fabric/detector/detector.h. connect: with the nodes that are expected, in the exchange that
- * decides them; it adds nothing if there is one. reopen, collective: if there are others, before
- * conclude, with two exchanges of its own. */
-twill_status twill_context_offer_detector(struct twill_context *context,
-                                          struct twill_agreement *agreement);
-twill_status twill_context_connect_detector(struct twill_context *context,
-                                            struct twill_agreement *agreement);
-twill_status twill_context_reopen_detector(struct twill_context *context);
+/* lib/job/context_job.c. Wait for the connections between hosts. */
 twill_status twill_context_conclude_detector(struct twill_context *context);
 
 /* lib/job/heap_open.c. What ranks exchange about their heaps before opening them. */

@@ -27,19 +27,15 @@ static void *map_large(size_t bytes)
 
 static void reduce_many(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    const char *settings[] = {TWILL_TEST_PATIENT, "TWILL_TUNE=heap_limit=4M", NULL};
-    twill_context *context = NULL;
-    twill_comm *comm = NULL;
-    twill_status status = twill_context_create(&context, bootstrap, settings);
-    if (status == TWILL_OK)
-        status = twill_comm_create(&comm, context);
-    TWILL_CHECK(status == TWILL_OK);
+    twill_comm *comm;
+    TWILL_CHECK(
+        twill_test_open(&comm, bootstrap, "", TWILL_TEST_PATIENT, "TWILL_TUNE=heap_limit=4M"));
     uint16_t *x = map_large(LARGE_COUNT * sizeof(*x));
     TWILL_CHECK(x != NULL);
     for (size_t i = 0; i < LARGE_COUNT; i += EVERY)
         x[i] = bf16_of(rank + 1 + (int)(i / EVERY % 50));
     x[LARGE_COUNT - 1] = bf16_of(7 * (rank + 1));
-    status = twill_allreduce(comm, x, x, LARGE_COUNT, TWILL_BF16, TWILL_SUM);
+    twill_status status = twill_allreduce(comm, x, x, LARGE_COUNT, TWILL_BF16, TWILL_SUM);
     TWILL_CHECK(TWILL_NOTE(status == TWILL_OK, "%s", twill_comm_message(comm)));
     for (size_t i = 0; i < LARGE_COUNT - 1; i += EVERY) {
         int k = (int)(i / EVERY % 50);
@@ -48,7 +44,7 @@ static void reduce_many(int rank, int size, twill_bootstrap *bootstrap, void *us
     }
     TWILL_CHECK(x[LARGE_COUNT - 1] == bf16_of(7 * size * (size + 1) / 2));
     munmap(x, LARGE_COUNT * sizeof(*x));
-    twill_test_disconnect(comm, context);
+    twill_test_close(comm);
 }
 
 #define LARGE_SHARD ((size_t)1 << 30 | 4321) /* bytes; two of them are more than 2^31 */
@@ -76,13 +72,9 @@ static bool bytes_hold(const uint8_t *at, int rank, int shard)
 /* Shards that end beyond 2^31 elements: offsets are size_t, too. */
 static void move_many(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    const char *settings[] = {TWILL_TEST_PATIENT, "TWILL_TUNE=heap_limit=4M", NULL};
-    twill_context *context = NULL;
-    twill_comm *comm = NULL;
-    twill_status status = twill_context_create(&context, bootstrap, settings);
-    if (status == TWILL_OK)
-        status = twill_comm_create(&comm, context);
-    TWILL_CHECK(status == TWILL_OK);
+    twill_comm *comm;
+    TWILL_CHECK(
+        twill_test_open(&comm, bootstrap, "", TWILL_TEST_PATIENT, "TWILL_TUNE=heap_limit=4M"));
     uint8_t *src = map_large(2 * LARGE_SHARD), *dst = map_large(2 * LARGE_SHARD);
     TWILL_CHECK(src != NULL && dst != NULL);
     for (int shard = 0; shard < size; shard++)
@@ -97,7 +89,7 @@ static void move_many(int rank, int size, twill_bootstrap *bootstrap, void *user
     TWILL_CHECK(dst[LARGE_SHARD - 1] == (byte_of(0, rank, 0) | byte_of(1, rank, 0)));
     munmap(src, 2 * LARGE_SHARD);
     munmap(dst, 2 * LARGE_SHARD);
-    twill_test_disconnect(comm, context);
+    twill_test_close(comm);
 }
 
 TWILL_TEST(more_than_two_billion)
