@@ -173,7 +173,7 @@ static twill_status call_run(struct twill_comm *comm, const struct twill_call *c
 static twill_status perform_call(struct twill_comm *comm, const struct twill_call *call)
 {
     if (TWILL_UNLIKELY(twill_group_is_open(comm->group)))
-        return twill_group_record(comm, call);
+        return twill_group_record(comm, call, NULL);
     twill_status status = call_run(comm, call);
     if (TWILL_UNLIKELY(comm->agrees) && twill_collective_facts(call->collective)->reduces)
         status = twill_agree_outcome(comm, status);

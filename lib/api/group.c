@@ -66,8 +66,8 @@ static twill_status record_group(struct twill_comm *comm, const struct twill_cal
     return TWILL_OK;
 }
 
-static twill_status record_or_fail(struct twill_comm *comm, const struct twill_call *call,
-                                   const struct twill_point *point)
+twill_status twill_group_record(struct twill_comm *comm, const struct twill_call *call,
+                                const struct twill_point *point)
 {
     bool alike = false;
     twill_status status = record_group(comm, call, point, &alike);
@@ -79,16 +79,6 @@ static twill_status record_or_fail(struct twill_comm *comm, const struct twill_c
         status = alike ? status : twill_comm_fail(comm, status, TWILL_CAUSE_ASKED);
     }
     return status;
-}
-
-twill_status twill_group_record(struct twill_comm *comm, const struct twill_call *call)
-{
-    return record_or_fail(comm, call, NULL);
-}
-
-twill_status twill_group_record_point(struct twill_comm *comm, const struct twill_point *point)
-{
-    return record_or_fail(comm, NULL, point);
 }
 
 /* --- fusing ---------------------------------------------------------------------------------- */

@@ -209,20 +209,14 @@ static twill_status run_point(struct twill_comm *comm, const struct twill_point 
     return status == TWILL_OK ? TWILL_OK : fail_point(comm, status);
 }
 
-static twill_status perform_point(struct twill_comm *comm, const struct twill_point *point)
-{
-    if (twill_group_is_open(comm->group))
-        return twill_group_record_point(comm, point);
-    return run_point(comm, point);
-}
-
 twill_status twill_point_run(struct twill_comm *comm, const struct twill_point *point,
                              const char *name)
 {
     twill_status status = twill_comm_acquire(comm, name);
     if (status != TWILL_OK)
         return status;
-    status = perform_point(comm, point);
+    status = twill_group_is_open(comm->group) ? twill_group_record(comm, NULL, point)
+                                              : run_point(comm, point);
     twill_comm_release(comm);
     return status;
 }
