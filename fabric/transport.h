@@ -217,6 +217,15 @@ struct twill_transport {
                             can cut them; 0: they are not. Equal on all ranks. */
 };
 
+/* The transports of a communicator, and of the registry, are at most as many. */
+#define TWILL_TRANSPORTS_MOST 8
+
+/* What a communicator that has endpoints of its own has in place of the process's. */
+struct twill_alone {
+    struct twill_common *common[TWILL_TRANSPORTS_MOST];
+    struct twill_alone *next;
+};
+
 /* Return a transport of the registry, or NULL past the end. Each pair of ranks uses the first whose
  * reaches() is true; of those with a priority() only the one that was agreed: there the order only
  * breaks ties. */

@@ -6,8 +6,6 @@
 
 #include "fabric/transport.h"
 
-#define TWILL_TRANSPORTS_MOST 8
-
 extern const struct twill_transport_ops twill_self_transport; /* messages of a rank to itself */
 extern const struct twill_transport_ops twill_shm_transport;  /* within a node */
 extern const struct twill_transport_ops twill_tcp_transport;  /* between nodes: TCP sockets */

@@ -40,13 +40,16 @@ struct twill_extend_process twill_extend_process(twill_context *context);
 /* Is this a forked child of the process that has made the context? */
 bool twill_extend_is_forked(const twill_context *context);
 
-/* Return which ranks are on which node. Claims nothing, as none of the next three does. */
-const struct twill_world *twill_extend_world(const twill_comm *comm);
-/* Return the time limit of waits, and store what has set it, for sentences, if `name` is not NULL.
- */
-uint64_t twill_extend_timeout_ns(const twill_comm *comm, const char **name);
-/* Print the network endpoints of the communicator: "; endpoint and queue of its own: ...". */
-void twill_extend_describe_endpoints(const twill_comm *comm, char *text, size_t bytes);
+/* What a communicator has: the pointers are valid as long as it is, the time limit is the present
+ * one. Claims nothing. */
+struct twill_extend_comm {
+    const struct twill_world *world; /* which ranks are on which node */
+    const struct twill_trace *trace; /* for twill_trace_emit_other() */
+    const struct twill_error *error; /* of its last call, for the thread that made that */
+    uint64_t timeout_ns;             /* of waits */
+    const char *timeout_name;        /* what has set it, for sentences */
+};
+struct twill_extend_comm twill_extend_comm(const twill_comm *comm);
 
 /* Do what twill_comm_dup() does, with network endpoints and completion queues that no other
  * communicator uses, for a thread of its own. */
@@ -75,49 +78,49 @@ void twill_extend_ring(twill_comm *comm, uint32_t rank);
 
 /* --- failures --------------------------------------------------------------------------------- */
 
-/* Refuse a call on the communicator, which stays usable: its message is "rank R: call: message".
- * Returns the status. */
-twill_status twill_extend_refuse(twill_comm *comm, const char *call, twill_status status,
-                                 const char *message);
-/* Break the communicator on all ranks with a sentence. Returns the status that it has failed with:
- * another rank's failure may be the cause of this one's, and then takes its place. */
-twill_status twill_extend_fail(twill_comm *comm, const char *call, twill_status status,
-                               const char *format, ...) TWILL_PRINTF(4, 5);
-/* Break the communicator on all ranks, unless it is NULL or broken, as what used it has failed with
- * `cause`: no other rank is asked for another one. `what` failed, in the sentence. */
-void twill_extend_end(twill_comm *comm, const char *call, const char *what,
-                      const struct twill_error *cause);
+/* What becomes of a communicator. */
+enum twill_extend_failure {
+    TWILL_EXTEND_REFUSES, /* it stays usable: its message is "rank R: call: ..." */
+    TWILL_EXTEND_FAILS,   /* it breaks on all ranks, unless another rank's failure is the cause of
+                             this one's: then it breaks with that */
+    TWILL_EXTEND_ENDS     /* it breaks on all ranks, unless it is broken, because what used it has
+                             failed with a known cause */
+};
+/* Fail a call with a sentence. Returns the status that it has failed with. */
+twill_status twill_extend_fail(twill_comm *comm, enum twill_extend_failure what, const char *call,
+                               twill_status status, const char *format, ...) TWILL_PRINTF(5, 6);
 /* Copy the failure that has broken the communicator; if `polls`, find out before whether another
  * rank has. Returns false if it is not broken, has ended, or a thread is in a call on it, which
  * then reports the failure. */
 bool twill_extend_failure(twill_comm *comm, bool polls, struct twill_error *failure);
-/* Return the last error of a call on the communicator, whose thread this is. Claims nothing. */
-const struct twill_error *twill_extend_error(const twill_comm *comm);
 /* Return whether a rank's process has ended, or destroyed its context; false while in doubt. Any
  * thread may ask. */
 bool twill_extend_is_dead(twill_comm *comm, uint32_t rank);
-/* Print "rank R", with its rank in the job, and if it is dead how that is known. Returns text. */
+/* Print what a sentence says of a rank, or of the communicator's endpoints. Returns text. */
 #define TWILL_EXTEND_TEXT 160
-const char *twill_extend_name_rank(twill_comm *comm, uint32_t rank, bool dead,
-                                   char text[TWILL_EXTEND_TEXT]);
+enum twill_extend_noun {
+    TWILL_EXTEND_RANK,      /* "rank R", with its rank in the job */
+    TWILL_EXTEND_DEAD_RANK, /* that, and how its death is known */
+    TWILL_EXTEND_ENDPOINTS  /* "; endpoint and queue of its own: ..." */
+};
+const char *twill_extend_describe(twill_comm *comm, enum twill_extend_noun noun, uint32_t rank,
+                                  char *text, size_t bytes);
 /* Shorten the deadlines of a communicator that is about to be destroyed, if a wait for one of its
  * ranks has just timed out. The communicator is in no other call. */
 void twill_extend_hurry(twill_comm *comm);
 
 /* --- memory of the node ----------------------------------------------------------------------- */
 
-/* Return where memory lies in what this process shares with the node, for twill_extend_map();
- * TWILL_EXTEND_NOWHERE: it is not shared, as all of twill_alloc() is unless that is full. */
-#define TWILL_EXTEND_NOWHERE UINT64_MAX
-uint64_t twill_extend_offset(const twill_context *context, const void *memory, size_t bytes);
-/* Return where memory that a rank of this node shares is mapped here. */
-void *twill_extend_map(const twill_comm *comm, uint32_t rank, uint64_t offset);
+/* Return where the memory that a rank of this node shares is mapped here, and its size; or zeros if
+ * it shares none. Of twill_alloc(), all is shared unless that is full. */
+struct twill_extend_memory {
+    unsigned char *base;
+    size_t bytes; /* of this rank's own; of another rank's 0 */
+};
+struct twill_extend_memory twill_extend_memory(const twill_comm *comm, uint32_t rank);
 
 /* --- what others see -------------------------------------------------------------------------- */
 
-/* Record an event of the communicator: an index (of a tensor, say) and bytes. Any thread. */
-void twill_extend_record(const twill_comm *comm, enum twill_trace_kind kind, uint32_t index,
-                         size_t bytes);
 /* Name tensor number `index` in the events that follow. */
 void twill_extend_name_tensor(twill_comm *comm, uint32_t index, const char *name);
 /* Print where the time of the communicator's calls went, after `what`: since the last report, or

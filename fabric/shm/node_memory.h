@@ -23,7 +23,6 @@ struct twill_oob;
 struct twill_shm_region;
 struct twill_shm_region_placer;
 
-#define TWILL_WINDOW       2                  /* instances in flight */
 #define TWILL_COPIES       (2 * TWILL_WINDOW) /* copies of SHARED */
 #define TWILL_LINES        32u                /* copies of IMM, and of SHARED where it is small */
 #define TWILL_SMALL_BYTES  ((size_t)4096)     /* SHARED up to this size is small */

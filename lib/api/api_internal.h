@@ -70,10 +70,10 @@ static inline bool twill_group_is_open(const struct twill_call_group *group)
     return group != NULL && group->open;
 }
 
-/* Check the arguments of a call and append it to the open group. A failure breaks the communicator.
- */
-twill_status twill_group_record(struct twill_comm *comm, const struct twill_call *call);
-twill_status twill_group_record_point(struct twill_comm *comm, const struct twill_point *point);
+/* Check the arguments of a collective, or of a point-to-point call, and append it to the open
+ * group; the other one is NULL. A failure breaks the communicator. */
+twill_status twill_group_record(struct twill_comm *comm, const struct twill_call *call,
+                                const struct twill_point *point);
 /* Free the group of a communicator that closes; its requests go with the others. */
 void twill_group_close(struct twill_comm *comm);
 

@@ -151,7 +151,7 @@ static twill_status begin_request(struct twill_request *request, const struct tw
 static twill_status call_run(struct twill_comm *comm, const struct twill_call *call)
 {
     struct twill_request *request = &comm->issue.blocking;
-    uint64_t ticks = twill_ticks(), idle = comm->split.idle;
+    uint64_t ticks = twill_ticks(), idle = comm->usage.idle;
     twill_status status = twill_comm_usable(comm);
     if (TWILL_UNLIKELY(status != TWILL_OK))
         return status;
@@ -173,7 +173,7 @@ static twill_status call_run(struct twill_comm *comm, const struct twill_call *c
 static twill_status perform_call(struct twill_comm *comm, const struct twill_call *call)
 {
     if (TWILL_UNLIKELY(twill_group_is_open(comm->group)))
-        return twill_group_record(comm, call);
+        return twill_group_record(comm, call, NULL);
     twill_status status = call_run(comm, call);
     if (TWILL_UNLIKELY(comm->agrees) && twill_collective_facts(call->collective)->reduces)
         status = twill_agree_outcome(comm, status);

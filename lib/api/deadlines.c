@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Public calls for deadlines: twill_recover.h. twill_request_set_timeout() is in requests.c. */
+#include "fabric/detector/detector.h"
 #include "lib/api/api_internal.h"
 #include "lib/base/times.h"
+#include "lib/job/config.h"
+#include "lib/job/context.h"
 #include "lib/twill_recover.h"
 
 twill_status twill_comm_check_timeout(struct twill_comm *comm, double seconds)
@@ -21,7 +24,7 @@ twill_status twill_comm_set_timeout(twill_comm *comm, double seconds)
     if (status == TWILL_OK)
         comm->tuning.timeout_ns =
             seconds > 0 ? (uint64_t)(seconds * 1e9)
-                        : (uint64_t)comm->context->config.number[TWILL_VARIABLE_TIMEOUT];
+                        : (uint64_t)comm->context->config->number[TWILL_VARIABLE_TIMEOUT];
     twill_comm_release(comm);
     return status;
 }

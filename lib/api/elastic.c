@@ -6,6 +6,7 @@
 #include "lib/api/api_internal.h"
 #include "lib/base/times.h"
 #include "lib/comm/recovery.h"
+#include "lib/job/config.h"
 #include "lib/twill_recover.h"
 
 #include <dirent.h>
@@ -66,8 +67,7 @@ void twill_elastic_started(const struct twill_comm *comm)
     struct twill_elastic_job job;
     if (twill_elastic_read(&job) && !file_exists(&job, "started", NULL) &&
         !write_file(&job, "started", NULL, ""))
-        twill_say(&comm->context->log, TWILL_LOG_WARN, "TWILL_ELASTIC=%s: %s", job.folder,
-                  strerror(errno));
+        twill_say(comm->log, TWILL_LOG_WARN, "TWILL_ELASTIC=%s: %s", job.folder, strerror(errno));
 }
 
 /* --- a new process --------------------------------------------------------------------------- */
@@ -198,8 +198,8 @@ static uint64_t invite(struct twill_comm *comm, struct elastic_waiting *waiting)
         return 0;
     for (size_t i = 0; i < waiting->count; i++)
         if (!write_file(waiting->job, "go", &waiting->process[i], handle)) {
-            twill_say(&comm->context->log, TWILL_LOG_WARN, "TWILL_ELASTIC=%s: %s",
-                      waiting->job->folder, strerror(errno));
+            twill_say(comm->log, TWILL_LOG_WARN, "TWILL_ELASTIC=%s: %s", waiting->job->folder,
+                      strerror(errno));
             twill_growth_close(comm);
             for (size_t j = 0; j < i; j++)
                 remove_file(waiting->job, "go", &waiting->process[j]);

@@ -2,6 +2,10 @@
 /* What the layers above the public calls use besides those: each function claims the communicator
  * where it has to, and calls down. */
 #include "lib/extend.h"
+#include "fabric/shm/node_memory.h"
+#include "lib/engine/time_split.h"
+#include "lib/job/config.h"
+#include "lib/job/context.h"
 #include "lib/job/heap.h"
 
 #include "lib/base/times.h"
@@ -13,15 +17,14 @@
 #define AWAIT_SPINS  200u /* polls of the node's memory */
 #define AWAIT_YIELDS 50u
 
-_Static_assert(TWILL_EXTEND_NOWHERE == TWILL_HEAP_NOWHERE, "offsets are those of the heap");
-_Static_assert(TWILL_EXTEND_TEXT >= TWILL_DEATH_TEXT && TWILL_EXTEND_TEXT >= TWILL_RANK_TEXT,
+_Static_assert(TWILL_EXTEND_TEXT >= TWILL_DEATH_TEXT && TWILL_DEATH_TEXT >= TWILL_RANK_TEXT,
                "texts of ranks are as long");
 
 /* --- what is there ---------------------------------------------------------------------------- */
 
 struct twill_extend_process twill_extend_process(twill_context *context)
 {
-    const struct twill_config *config = &context->config;
+    const struct twill_config *config = context->config;
     return (struct twill_extend_process){
         .context = context,
         .log = &context->log,
@@ -39,28 +42,13 @@ bool twill_extend_is_forked(const twill_context *context)
     return twill_context_is_forked(context);
 }
 
-const struct twill_world *twill_extend_world(const twill_comm *comm)
+struct twill_extend_comm twill_extend_comm(const twill_comm *comm)
 {
-    return comm->world;
-}
-
-uint64_t twill_extend_timeout_ns(const twill_comm *comm, const char **name)
-{
-    if (name != NULL)
-        *name = twill_comm_timeout_name(comm);
-    return comm->tuning.timeout_ns;
-}
-
-void twill_extend_describe_endpoints(const twill_comm *comm, char *text, size_t bytes)
-{
-    size_t used = 0;
-    text[0] = '\0';
-    for (unsigned t = 0; t < comm->links.transports && used < bytes; t++) {
-        struct twill_transport *transport = comm->links.transport[t];
-        used += (size_t)snprintf(text + used, bytes - used, "; %s of its own: %s",
-                                 comm->alone ? "endpoint and queue" : "no endpoint",
-                                 transport->ops->describe(transport));
-    }
+    return (struct twill_extend_comm){.world = comm->world,
+                                      .trace = &comm->trace,
+                                      .error = &comm->error,
+                                      .timeout_ns = comm->tuning.timeout_ns,
+                                      .timeout_name = twill_comm_timeout_name(comm)};
 }
 
 twill_status twill_extend_dup_alone(twill_comm **made, twill_comm *comm)
@@ -86,7 +74,7 @@ twill_status twill_extend_wait(twill_comm *comm, const char *call, bool (*done)(
 {
     TWILL_TRY(NULL, twill_comm_acquire(comm, call));
     twill_status status = TWILL_OK;
-    uint64_t from = twill_ticks(), idle = comm->split.idle;
+    uint64_t from = twill_ticks(), idle = comm->usage.idle;
     if (done == NULL) {
         status = twill_comm_progress(comm);
     } else if (!done(of) && !comm->broken) {
@@ -121,42 +109,25 @@ void twill_extend_ring(twill_comm *comm, uint32_t rank)
 
 /* --- failures --------------------------------------------------------------------------------- */
 
-twill_status twill_extend_refuse(twill_comm *comm, const char *call, twill_status status,
-                                 const char *message)
+twill_status twill_extend_fail(twill_comm *comm, enum twill_extend_failure what, const char *call,
+                               twill_status status, const char *format, ...)
 {
-    if (twill_comm_acquire(comm, call) != TWILL_OK)
-        return TWILL_ERR_ARGUMENT;
-    twill_error_clear(&comm->error);
-    status = TWILL_COMM_REFUSE(comm, status, "%s", message);
-    twill_comm_release(comm);
-    return status;
-}
-
-twill_status twill_extend_fail(twill_comm *comm, const char *call, twill_status status,
-                               const char *format, ...)
-{
-    struct twill_error error;
+    char message[sizeof(((struct twill_error *)NULL)->message)];
     va_list arguments;
     va_start(arguments, format);
-    (void)twill_print_list(error.message, sizeof(error.message), format, arguments);
+    (void)twill_print_list(message, sizeof(message), format, arguments);
     va_end(arguments);
     TWILL_TRY(NULL, twill_comm_acquire(comm, call));
-    status = twill_comm_fail(comm, TWILL_COMM_FAIL(comm, status, "%s", error.message),
-                             TWILL_CAUSE_ASKED);
+    if (what == TWILL_EXTEND_REFUSES) {
+        twill_error_clear(&comm->error);
+        status = TWILL_COMM_REFUSE(comm, status, "%s", message);
+    } else if (what == TWILL_EXTEND_FAILS || !comm->broken) {
+        status = TWILL_COMM_FAIL(comm, status, "%s", message);
+        status = twill_comm_fail(
+            comm, status, what == TWILL_EXTEND_FAILS ? TWILL_CAUSE_ASKED : TWILL_CAUSE_KNOWN);
+    }
     twill_comm_release(comm);
     return status;
-}
-
-void twill_extend_end(twill_comm *comm, const char *call, const char *what,
-                      const struct twill_error *cause)
-{
-    if (comm == NULL || twill_comm_acquire(comm, call) != TWILL_OK)
-        return;
-    if (!comm->broken)
-        (void)twill_comm_fail(comm,
-                              TWILL_COMM_FAIL(comm, cause->status, "%s: %s", what, cause->message),
-                              TWILL_CAUSE_KNOWN);
-    twill_comm_release(comm);
 }
 
 bool twill_extend_failure(twill_comm *comm, bool polls, struct twill_error *failure)
@@ -176,21 +147,35 @@ bool twill_extend_failure(twill_comm *comm, bool polls, struct twill_error *fail
     return fails;
 }
 
-const struct twill_error *twill_extend_error(const twill_comm *comm)
-{
-    return &comm->error;
-}
-
 bool twill_extend_is_dead(twill_comm *comm, uint32_t rank)
 {
     return twill_comm_is_dead(comm, rank);
 }
 
-const char *twill_extend_name_rank(twill_comm *comm, uint32_t rank, bool dead,
-                                   char text[TWILL_EXTEND_TEXT])
+static void describe_endpoints(const struct twill_comm *comm, char *text, size_t bytes)
 {
-    return dead ? twill_comm_death_text(comm, rank, text)
-                : twill_engine_rank_text(&comm->engine, rank, text);
+    size_t used = 0;
+    text[0] = '\0';
+    for (unsigned t = 0; t < comm->links.transports && used < bytes; t++) {
+        struct twill_transport *transport = comm->links.transport[t];
+        used += (size_t)snprintf(text + used, bytes - used, "; %s of its own: %s",
+                                 comm->alone ? "endpoint and queue" : "no endpoint",
+                                 transport->ops->describe(transport));
+    }
+}
+
+const char *twill_extend_describe(twill_comm *comm, enum twill_extend_noun noun, uint32_t rank,
+                                  char *text, size_t bytes)
+{
+    char death[TWILL_DEATH_TEXT];
+    if (noun == TWILL_EXTEND_ENDPOINTS)
+        describe_endpoints(comm, text, bytes);
+    else
+        snprintf(text, bytes, "%s",
+                 noun == TWILL_EXTEND_DEAD_RANK
+                     ? twill_comm_death_text(comm, rank, death)
+                     : twill_engine_rank_text(&comm->engine, rank, death));
+    return text;
 }
 
 void twill_extend_hurry(twill_comm *comm)
@@ -200,27 +185,17 @@ void twill_extend_hurry(twill_comm *comm)
 
 /* --- memory of the node ----------------------------------------------------------------------- */
 
-uint64_t twill_extend_offset(const twill_context *context, const void *memory, size_t bytes)
+struct twill_extend_memory twill_extend_memory(const twill_comm *comm, uint32_t rank)
 {
-    return memory == NULL ? TWILL_EXTEND_NOWHERE
-                          : twill_heap_offset(&context->memory->heap, memory, bytes);
-}
-
-void *twill_extend_map(const twill_comm *comm, uint32_t rank, uint64_t offset)
-{
-    return comm->links.view[comm->world->local[rank]].base + offset;
+    const struct twill_heap *heap = &comm->context->memory->heap;
+    if (rank != comm->rank)
+        return (struct twill_extend_memory){comm->links.view[comm->world->local[rank]].base, 0};
+    if (heap->region == NULL || heap->fenced)
+        return (struct twill_extend_memory){NULL, 0};
+    return (struct twill_extend_memory){heap->base, heap->bytes};
 }
 
 /* --- what others see -------------------------------------------------------------------------- */
-
-void twill_extend_record(const twill_comm *comm, enum twill_trace_kind kind, uint32_t index,
-                         size_t bytes)
-{
-    twill_trace_emit_other(&comm->trace, (struct twill_trace_event){.tick = twill_ticks(),
-                                                                    .bytes = bytes,
-                                                                    .peer = index,
-                                                                    .kind = (uint8_t)kind});
-}
 
 void twill_extend_name_tensor(twill_comm *comm, uint32_t index, const char *name)
 {

@@ -9,6 +9,7 @@
  */
 #include "lib/api/api_internal.h"
 #include "lib/engine/device_call.h"
+#include "lib/job/context.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -65,8 +66,8 @@ static twill_status record_group(struct twill_comm *comm, const struct twill_cal
     return TWILL_OK;
 }
 
-static twill_status record_or_fail(struct twill_comm *comm, const struct twill_call *call,
-                                   const struct twill_point *point)
+twill_status twill_group_record(struct twill_comm *comm, const struct twill_call *call,
+                                const struct twill_point *point)
 {
     bool alike = false;
     twill_status status = record_group(comm, call, point, &alike);
@@ -78,16 +79,6 @@ static twill_status record_or_fail(struct twill_comm *comm, const struct twill_c
         status = alike ? status : twill_comm_fail(comm, status, TWILL_CAUSE_ASKED);
     }
     return status;
-}
-
-twill_status twill_group_record(struct twill_comm *comm, const struct twill_call *call)
-{
-    return record_or_fail(comm, call, NULL);
-}
-
-twill_status twill_group_record_point(struct twill_comm *comm, const struct twill_point *point)
-{
-    return record_or_fail(comm, NULL, point);
 }
 
 /* --- fusing ---------------------------------------------------------------------------------- */
@@ -277,7 +268,7 @@ twill_status twill_group_end(twill_comm *comm)
     twill_status status = twill_comm_acquire(comm, "twill_group_end");
     if (status != TWILL_OK)
         return status;
-    uint64_t ticks = twill_ticks(), idle = comm->split.idle;
+    uint64_t ticks = twill_ticks(), idle = comm->usage.idle;
     if (!twill_group_is_open(comm->group)) {
         status = twill_comm_usable(comm);
         if (status == TWILL_OK)

@@ -3,6 +3,7 @@
 #include "fabric/bootstrap/bootstrap.h"
 #include "lib/api/api_internal.h"
 #include "lib/comm/recovery.h"
+#include "lib/job/context.h"
 #include "lib/report/recording.h"
 #include "lib/twill_recover.h"
 

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Public functions that return messages, descriptions and counters. */
 #include "lib/comm/comm.h"
+#include "lib/engine/time_split.h"
+#include "lib/job/config.h"
+#include "lib/job/context.h"
 #include "numa/memory.h"
 
 #include <stdio.h>
@@ -59,12 +62,12 @@ const char *twill_context_describe(twill_context *context, size_t index)
 const char *twill_context_variable(twill_context *context, size_t index)
 {
     if (!twill_context_is_live(context) || index >= TWILL_VARIABLE_COUNT ||
-        context->config.text[index] == NULL)
+        context->config->text[index] == NULL)
         return NULL;
     const struct twill_variable *v = &twill_variables[index];
-    const char *text = twill_config_shown(&context->config, (enum twill_variable_id)index);
+    const char *text = twill_config_shown(context->config, (enum twill_variable_id)index);
     snprintf(context->notes.variable_line, sizeof(context->notes.variable_line),
-             "%s\t%s\t%s\t%s\t%s", v->name, text, v->fallback, context->config.source[index],
+             "%s\t%s\t%s\t%s\t%s", v->name, text, v->fallback, context->config->source[index],
              v->help);
     return context->notes.variable_line;
 }
@@ -116,10 +119,10 @@ twill_status twill_comm_counters(const twill_comm *comm, twill_counters *counter
         .bytes_copied = twill_counter_read(&comm->usage.counters.bytes_copied),
         .seconds = twill_engine_seconds(&comm->engine, twill_counter_read(&comm->usage.ticks)),
         .seconds_waiting =
-            twill_engine_seconds(&comm->engine, twill_counter_read(&comm->split.now.waiting)),
+            twill_engine_seconds(&comm->engine, twill_counter_read(&comm->split->now.waiting)),
     };
     double blocked =
-        twill_engine_seconds(&comm->engine, twill_counter_read(&comm->split.now.blocked));
+        twill_engine_seconds(&comm->engine, twill_counter_read(&comm->split->now.blocked));
     counters->seconds_blocked =
         blocked > counters->seconds_waiting ? blocked - counters->seconds_waiting : 0;
     for (unsigned t = 0; t < comm->links.transports; t++) {

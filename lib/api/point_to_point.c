@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Point-to-point calls. Messages have their own lane and are posted at once, so that they and
  * collectives do not wait for each other. */
+#include "fabric/shm/node_memory.h"
+#include "fabric/transports.h"
 #include "lib/api/api_internal.h"
 #include "lib/engine/device_call.h"
 #include "lib/engine/trace_calls.h"
@@ -207,20 +209,14 @@ static twill_status run_point(struct twill_comm *comm, const struct twill_point 
     return status == TWILL_OK ? TWILL_OK : fail_point(comm, status);
 }
 
-static twill_status perform_point(struct twill_comm *comm, const struct twill_point *point)
-{
-    if (twill_group_is_open(comm->group))
-        return twill_group_record_point(comm, point);
-    return run_point(comm, point);
-}
-
 twill_status twill_point_run(struct twill_comm *comm, const struct twill_point *point,
                              const char *name)
 {
     twill_status status = twill_comm_acquire(comm, name);
     if (status != TWILL_OK)
         return status;
-    status = perform_point(comm, point);
+    status = twill_group_is_open(comm->group) ? twill_group_record(comm, NULL, point)
+                                              : run_point(comm, point);
     twill_comm_release(comm);
     return status;
 }

@@ -6,6 +6,8 @@
 #include "fabric/bootstrap/bootstrap.h"
 #include "lib/api/api_internal.h"
 #include "lib/comm/recovery.h"
+#include "lib/job/config.h"
+#include "lib/job/context.h"
 #include "lib/twill_recover.h"
 
 #include <stdio.h>
@@ -35,7 +37,7 @@ static twill_status choose_address(const struct twill_comm *comm, const char *co
 {
     char interface[32], why[128];
     struct twill_config config = {.text = {NULL}};
-    twill_status status = comm != NULL ? twill_config_copy(&config, &comm->context->config, error)
+    twill_status status = comm != NULL ? twill_config_copy(&config, comm->context->config, error)
                                        : twill_config_load(&config, settings, error);
     if (status == TWILL_OK)
         status = twill_interface_choose(address, interface,
@@ -73,7 +75,7 @@ twill_status twill_handle_create(twill_handle **own, const twill_comm *comm,
         return status;
     }
     const struct twill_log log = {.level = TWILL_LOG_WARN, .rank = -1};
-    twill_say(comm != NULL ? &comm->context->log : &log, TWILL_LOG_WARN, "twill_handle_create: %s",
+    twill_say(comm != NULL ? comm->log : &log, TWILL_LOG_WARN, "twill_handle_create: %s",
               error.message);
     twill_handle_destroy(*own);
     *own = NULL;

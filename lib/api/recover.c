@@ -4,6 +4,7 @@
 #include "fabric/bootstrap/bootstrap.h"
 #include "lib/api/api_internal.h"
 #include "lib/comm/recovery.h"
+#include "lib/job/context.h"
 #include "lib/twill_recover.h"
 
 #include <string.h>

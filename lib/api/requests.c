@@ -15,20 +15,40 @@ static bool request_is_idle(const struct twill_request *request)
 static twill_status refuse_ended(const twill_request *handle, const char *call)
 {
     struct twill_comm *comm = twill_comm_of(twill_request_past_engine(handle));
-    char rank[TWILL_RANK_TEXT];
     if (!twill_comm_is_live(comm) || !twill_comm_try_hold(comm))
         return TWILL_ERR_ARGUMENT;
     if (!comm->broken) {
         twill_error_clear(&comm->error);
         (void)TWILL_FAIL(&comm->error, TWILL_ERR_ARGUMENT,
                          "%s: %s: this request has been waited for, or freed, before",
-                         twill_engine_rank_text(&comm->engine, comm->rank, rank), call);
+                         TWILL_ENGINE_RANK_NAME(&comm->engine, comm->rank), call);
     }
     twill_comm_release(comm);
     return TWILL_ERR_ARGUMENT;
 }
 
-/* The start of a wait or test: twill_ticks() and comm->split.idle. */
+/* Find the request of a handle, and hold its communicator for `call`. */
+static twill_status hold_request(twill_request *handle, struct twill_request **request,
+                                 const char *call)
+{
+    if (handle == NULL)
+        return TWILL_ERR_ARGUMENT;
+    *request = twill_request_find(handle);
+    return *request != NULL ? twill_comm_acquire_live(twill_comm_of((*request)->engine), call)
+                            : refuse_ended(handle, call);
+}
+
+/* Refuse what may be done with persistent requests that are not under way only. */
+static twill_status check_rests(const struct twill_request *request)
+{
+    if (request->persistent && request_is_idle(request))
+        return TWILL_OK;
+    return TWILL_COMM_REFUSE(twill_comm_of(request->engine), TWILL_ERR_ARGUMENT,
+                             "the request is %s",
+                             request->persistent ? "under way" : "not persistent");
+}
+
+/* The start of a wait or test: twill_ticks() and comm->usage.idle. */
 struct wait_start {
     uint64_t ticks; /* 0: not counted, as the request is a message's or is complete */
     uint64_t idle;
@@ -37,7 +57,7 @@ struct wait_start {
 static struct wait_start begin_time(const struct twill_request *request)
 {
     bool counted = !request->is_point && !twill_request_done(request);
-    return (struct wait_start){counted ? twill_ticks() : 0, request->engine->split.idle};
+    return (struct wait_start){counted ? twill_ticks() : 0, request->engine->usage.idle};
 }
 
 /* Wait with a request's own timeout, if it has one. Returns the communicator's, to be set again
@@ -85,9 +105,7 @@ static twill_status restart_request(struct twill_request *request)
 {
     struct twill_comm *comm = twill_comm_of(request->engine);
     TWILL_TRY(&comm->error, twill_comm_usable(comm));
-    if (!request->persistent || !request_is_idle(request))
-        return TWILL_COMM_REFUSE(comm, TWILL_ERR_ARGUMENT, "the request is %s",
-                                 request->persistent ? "under way" : "not persistent");
+    TWILL_TRY(&comm->error, check_rests(request));
     if (twill_group_is_open(comm->group))
         return TWILL_COMM_REFUSE(comm, TWILL_ERR_ARGUMENT,
                                  "a nonblocking or persistent call inside a group");
@@ -107,17 +125,10 @@ static twill_status restart_request(struct twill_request *request)
 
 twill_status twill_request_start(twill_request *handle)
 {
-    if (handle == NULL)
-        return TWILL_ERR_ARGUMENT;
-    struct twill_request *request = twill_request_find(handle);
-    if (request == NULL)
-        return refuse_ended(handle, "twill_request_start");
-    struct twill_comm *comm = twill_comm_of(request->engine);
-    twill_status status = twill_comm_acquire_live(comm, "twill_request_start");
-    if (status != TWILL_OK)
-        return status;
-    status = restart_request(request);
-    twill_comm_release(comm);
+    struct twill_request *request;
+    TWILL_TRY(NULL, hold_request(handle, &request, "twill_request_start"));
+    twill_status status = restart_request(request);
+    twill_comm_release(twill_comm_of(request->engine));
     return status;
 }
 
@@ -274,17 +285,6 @@ static twill_status wait_on(struct twill_request *request, const struct several 
     return TWILL_OK;
 }
 
-static twill_status finish_one(struct twill_request *request, twill_request **handle)
-{
-    struct twill_comm *comm = twill_comm_of(request->engine);
-    twill_status status = twill_comm_acquire_live(comm, "twill_wait_any");
-    if (status != TWILL_OK)
-        return status;
-    status = finish_request(request, handle);
-    twill_comm_release(comm);
-    return status;
-}
-
 twill_status twill_wait_any(size_t count, twill_request **requests, int *index)
 {
     struct several several = {count, requests};
@@ -308,7 +308,11 @@ twill_status twill_wait_any(size_t count, twill_request **requests, int *index)
     if (i == count) /* the wait has failed, and a communicator of one rank stays usable */
         return TWILL_ERR_ARGUMENT;
     *index = (int)i;
-    return finish_one(active_at(&several, i), &requests[i]);
+    TWILL_TRY(NULL, hold_request(requests[i], &first, "twill_wait_any"));
+    struct twill_comm *comm = twill_comm_of(first->engine);
+    status = finish_request(first, &requests[i]);
+    twill_comm_release(comm);
+    return status;
 }
 
 twill_status twill_wait_all(size_t count, twill_request **requests)
@@ -329,17 +333,11 @@ twill_status twill_request_free(twill_request **handle)
 {
     if (handle == NULL || *handle == NULL)
         return TWILL_OK;
-    struct twill_request *request = twill_request_find(*handle);
-    if (request == NULL)
-        return refuse_ended(*handle, "twill_request_free");
+    struct twill_request *request;
+    TWILL_TRY(NULL, hold_request(*handle, &request, "twill_request_free"));
     struct twill_comm *comm = twill_comm_of(request->engine);
-    twill_status status = twill_comm_acquire_live(comm, "twill_request_free");
-    if (status != TWILL_OK)
-        return status;
-    if (!request->persistent || !request_is_idle(request)) {
-        status = TWILL_COMM_REFUSE(comm, TWILL_ERR_ARGUMENT, "the request is %s",
-                                   request->persistent ? "under way" : "not persistent");
-    } else {
+    twill_status status = check_rests(request);
+    if (status == TWILL_OK) {
         twill_request_give(request);
         *handle = NULL;
     }
@@ -349,13 +347,9 @@ twill_status twill_request_free(twill_request **handle)
 
 twill_status twill_request_set_timeout(twill_request *handle, double seconds)
 {
-    if (handle == NULL)
-        return TWILL_ERR_ARGUMENT;
-    struct twill_request *request = twill_request_find(handle);
-    if (request == NULL)
-        return refuse_ended(handle, "twill_request_set_timeout");
+    struct twill_request *request;
+    TWILL_TRY(NULL, hold_request(handle, &request, "twill_request_set_timeout"));
     struct twill_comm *comm = twill_comm_of(request->engine);
-    TWILL_TRY(NULL, twill_comm_acquire_live(comm, "twill_request_set_timeout"));
     twill_status status = twill_comm_check_timeout(comm, seconds);
     if (status == TWILL_OK)
         request->timeout_ns = (uint64_t)(seconds * 1e9);

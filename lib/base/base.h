@@ -9,6 +9,7 @@
 #include <stdbool.h>
 
 #define TWILL_CACHE_LINE 64
+#define TWILL_WINDOW     2 /* instances of schedules in flight, of a communicator */
 #define TWILL_HUGE_PAGE  (2u << 20)
 
 /* Internal status of a transfer or run that is not complete yet; never returned to callers. */

@@ -2,8 +2,10 @@
 /* Drives the agreements of consensus.h over the links of the failure detector: sends and receives
  * messages, notices which ranks have died or are silent, and waits. Messages are handled by
  * whichever thread polls the detector, under its lock. */
+#include "fabric/shm/node_memory.h"
 #include "lib/base/times.h"
 #include "lib/comm/comm_internal.h"
+#include "lib/job/context.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -56,7 +58,7 @@ static void send_message(void *user, uint32_t to, const void *message, size_t by
 static struct twill_recovery *recovery_of(struct twill_comm *comm)
 {
     uint32_t size = comm->world->size;
-    struct twill_recovery *recovery = comm->health.recovery;
+    struct twill_recovery *recovery = comm->health->recovery;
     if (recovery != NULL)
         return recovery;
     recovery = calloc(1, sizeof(*recovery));
@@ -74,7 +76,7 @@ static struct twill_recovery *recovery_of(struct twill_comm *comm)
     for (uint32_t r = 0; r < size; r++)
         near[r] = comm->world->node[r] == comm->world->node[comm->rank];
     *recovery = (struct twill_recovery){.consensus = consensus, .near = near, .heard = heard};
-    comm->health.recovery = recovery;
+    comm->health->recovery = recovery;
     return recovery;
 }
 
@@ -201,14 +203,13 @@ static bool check_awaited_ranks(struct twill_comm *comm, struct twill_recovery *
 twill_status twill_recovery_conclude(struct twill_comm *comm, twill_status status,
                                      const struct twill_error *error)
 {
-    char rank[TWILL_RANK_TEXT];
     if (status == TWILL_OK)
         return status;
     comm->error = *error;
     comm->error.status = status;
     if (strncmp(error->message, "rank ", 5) != 0)
         twill_error_prefix(&comm->error,
-                           "%s: %s: ", twill_engine_rank_text(&comm->engine, comm->rank, rank),
+                           "%s: %s: ", TWILL_ENGINE_RANK_NAME(&comm->engine, comm->rank),
                            atomic_load_explicit(&comm->claim.held, memory_order_relaxed));
     twill_context_lock(comm->context);
     /* While it is torn and not broken yet, its next holder breaks it with the cause that is there.
@@ -248,7 +249,7 @@ static int advance_decision(void *of)
     pthread_mutex_unlock(lock);
     if (!in)
         return TWILL_ERR_EXCLUDED;
-    return d->decided ? 0 : twill_context_advance_others(d->comm);
+    return d->decided ? 0 : twill_comm_advance_others(d->comm);
 }
 
 static bool is_decided(const void *awaited)
@@ -274,8 +275,8 @@ static twill_status exclude_self(struct twill_comm *comm, const char *why,
                                  struct twill_error *error)
 {
     pthread_mutex_lock(&comm->context->health.detector_lock);
-    if (comm->health.recovery != NULL && twill_agree_last(comm) == NULL)
-        twill_consensus_leave(comm->health.recovery->consensus);
+    if (comm->health->recovery != NULL && twill_agree_last(comm) == NULL)
+        twill_consensus_leave(comm->health->recovery->consensus);
     pthread_mutex_unlock(&comm->context->health.detector_lock);
     (void)twill_comm_fail(comm, TWILL_ERR_EXCLUDED, TWILL_CAUSE_OWN);
     return TWILL_FAIL(error, TWILL_ERR_EXCLUDED, "%s", why);
@@ -285,7 +286,6 @@ static twill_status exclude_self(struct twill_comm *comm, const char *why,
 static twill_status check_decision(struct twill_comm *comm, const struct twill_decision *decision,
                                    struct twill_error *error)
 {
-    char rank[TWILL_RANK_TEXT];
     uint32_t live = 0, lost = comm->rank;
     for (uint32_t r = comm->world->size; r-- > 0;) {
         bool failed = twill_rank_set_has(decision->set, r);
@@ -299,8 +299,7 @@ static twill_status check_decision(struct twill_comm *comm, const struct twill_d
         return TWILL_FAIL(error, TWILL_ERR_PEER,
                           "%s does not answer and may be going on, and the %u of %u ranks that "
                           "remain are no majority",
-                          twill_engine_rank_text(&comm->engine, lost, rank), live,
-                          comm->world->size);
+                          TWILL_ENGINE_RANK_NAME(&comm->engine, lost), live, comm->world->size);
     return TWILL_OK;
 }
 
@@ -331,7 +330,7 @@ bool twill_agree_is_over(struct twill_comm *comm)
 {
     pthread_mutex_lock(&comm->context->health.detector_lock);
     twill_context_receive_notices(comm->context);
-    const struct twill_consensus *consensus = comm->health.recovery->consensus;
+    const struct twill_consensus *consensus = comm->health->recovery->consensus;
     bool over = consensus->gathers > consensus->instance;
     pthread_mutex_unlock(&comm->context->health.detector_lock);
     return over;
@@ -359,7 +358,7 @@ twill_status twill_agree_outcome(struct twill_comm *comm, twill_status status)
 
 const struct twill_decision *twill_agree_last(const struct twill_comm *comm)
 {
-    const struct twill_recovery *recovery = comm->health.recovery;
+    const struct twill_recovery *recovery = comm->health->recovery;
     return recovery != NULL ? twill_consensus_decision(recovery->consensus) : NULL;
 }
 
@@ -378,7 +377,7 @@ static void forget_decisions(struct twill_context *context)
 static void keep_decision(struct twill_comm *comm)
 {
     struct twill_context *context = comm->context;
-    const struct twill_consensus *consensus = comm->health.recovery->consensus;
+    const struct twill_consensus *consensus = comm->health->recovery->consensus;
     const struct twill_decision *decision = twill_consensus_decision(consensus);
     if (context->health.departed == NULL) {
         context->health.departed = calloc(1, sizeof(*context->health.departed));
@@ -410,14 +409,14 @@ void twill_agree_close(struct twill_comm *comm)
     if (comm->context->health.detector == NULL)
         return;
     pthread_mutex_lock(&comm->context->health.detector_lock);
-    struct twill_recovery *recovery = comm->health.recovery;
+    struct twill_recovery *recovery = comm->health->recovery;
     if (recovery != NULL) {
         keep_decision(comm);
         twill_consensus_close(recovery->consensus);
         free(recovery->near);
         free(recovery->heard);
         free(recovery);
-        comm->health.recovery = NULL;
+        comm->health->recovery = NULL;
     }
     pthread_mutex_unlock(&comm->context->health.detector_lock);
 }

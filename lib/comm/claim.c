@@ -5,8 +5,11 @@
  * on its calls. Revocation by any thread ends a communicator in the same way.
  *
  * comm->claim.held says which call has it, and comm->live its state: comm.h has the table. */
+#include "fabric/shm/node_memory.h"
 #include "lib/base/times.h"
 #include "lib/comm/comm_internal.h"
+#include "lib/job/config.h"
+#include "lib/job/context.h"
 #include "lib/twill_recover.h"
 
 #include <stdio.h>
@@ -24,13 +27,12 @@ static twill_status tear(struct twill_comm *comm, twill_status status, const cha
  * it may only read what never changes. Returns status. */
 static twill_status tear(struct twill_comm *comm, twill_status status, const char *format, ...)
 {
-    char rank[TWILL_RANK_TEXT], before[TWILL_RANK_TEXT + 2];
+    char before[TWILL_RANK_TEXT + 2];
     va_list arguments;
     va_start(arguments, format);
     twill_context_lock(comm->context);
     if (atomic_load(&comm->live) == TWILL_LIVE) {
-        snprintf(before, sizeof(before),
-                 "%s: ", twill_engine_rank_text(&comm->engine, comm->rank, rank));
+        snprintf(before, sizeof(before), "%s: ", TWILL_ENGINE_RANK_NAME(&comm->engine, comm->rank));
         (void)twill_error_set_list(&comm->claim.refused, status, TWILL_NO_RANK, __FILE__, __LINE__,
                                    before, format, arguments);
         atomic_store(&comm->live, TWILL_TORN);
@@ -64,7 +66,7 @@ static void fail_torn(struct twill_comm *comm)
  * calls may not return, or it was cancelled. */
 static uint64_t patience(const struct twill_comm *comm)
 {
-    return (uint64_t)comm->context->config.number[TWILL_VARIABLE_TIMEOUT];
+    return (uint64_t)comm->context->config->number[TWILL_VARIABLE_TIMEOUT];
 }
 
 /* Does no thread advance it? */
@@ -91,11 +93,10 @@ bool twill_comm_hold(struct twill_comm *comm, const char *call, const char **ins
 
 static twill_status refuse_forked(struct twill_comm *comm, const char *call)
 {
-    char rank[TWILL_RANK_TEXT];
     twill_error_clear(&comm->error);
     return TWILL_FAIL(&comm->error, TWILL_ERR_FORKED,
                       "%s: %s: this process was forked after the context was created",
-                      twill_engine_rank_text(&comm->engine, comm->rank, rank), call);
+                      TWILL_ENGINE_RANK_NAME(&comm->engine, comm->rank), call);
 }
 
 twill_status twill_comm_acquire_slow(struct twill_comm *comm, const char *call)
@@ -197,10 +198,10 @@ static bool acquire_last(struct twill_comm *comm, const char *call)
     if (twill_comm_acquire(comm, call) == TWILL_OK)
         return true;
     if (twill_comm_is_live(comm))
-        twill_say(&comm->context->log, TWILL_LOG_WARN, "%s: it is not destroyed",
+        twill_say(comm->log, TWILL_LOG_WARN, "%s: it is not destroyed",
                   comm->claim.refused.message);
     else if (comm->context != NULL) /* not retired yet, so its context is alive */
-        twill_say(&comm->context->log, TWILL_LOG_WARN, "%s: %s", call, ended);
+        twill_say(comm->log, TWILL_LOG_WARN, "%s: %s", call, ended);
     else
         twill_handle_warn(call, ended);
     return false;
@@ -235,13 +236,12 @@ static bool end_handle(struct twill_comm *comm, const char *call)
     const struct twill_waitable waitable = {
         .advance = end_if_alone, .done = has_ended, .of = comm, .awaited = comm};
     struct twill_pace pace = {.yields = END_YIELDS, .least_ns = TWILL_THREAD_NAP_NS};
-    char rank[TWILL_RANK_TEXT];
     if (twill_await(&waitable, &pace, twill_now() + patience(comm)) == TWILL_OK)
         return true;
-    twill_say(&comm->context->log, TWILL_LOG_WARN,
+    twill_say(comm->log, TWILL_LOG_WARN,
               "%s: %s: a thread has been in twill_comm_revoke() on communicator %u for %.1f s "
               "(TWILL_TIMEOUT): it is not destroyed",
-              twill_engine_rank_text(&comm->engine, comm->rank, rank), call, comm->number,
+              TWILL_ENGINE_RANK_NAME(&comm->engine, comm->rank), call, comm->number,
               (double)patience(comm) * 1e-9);
     twill_comm_release(comm);
     return false;

@@ -2,11 +2,17 @@
 /* Creates communicators: what their ranks agree on, shared memory on the node, configuration. */
 #include "algorithms/world/world.h"
 #include "fabric/rails/rails.h"
+#include "fabric/shm/node_memory.h"
 #include "fabric/shm/single_copy.h"
+#include "fabric/transports.h"
 #include "lib/base/plural.h"
 #include "lib/base/times.h"
 #include "lib/comm/comm_internal.h"
+#include "lib/engine/spread_ranks.h"
+#include "lib/engine/time_split.h"
 #include "lib/engine/trace_calls.h"
+#include "lib/job/config.h"
+#include "lib/job/context.h"
 #include "lib/job/find_levels.h"
 #include "lib/job/heap.h"
 #include "lib/job/log.h"
@@ -64,11 +70,12 @@ static twill_status locate_ranks(struct twill_comm *comm, const struct twill_com
     comm->links.route = calloc(comm->world->size, sizeof(*comm->links.route));
     comm->links.connected = calloc(comm->world->size, sizeof(*comm->links.connected));
     comm->links.view = calloc(comm->local_size, sizeof(*comm->links.view));
-    comm->health.reported = calloc(comm->world->size, sizeof(*comm->health.reported));
-    if (comm->links.view == NULL || comm->health.reported == NULL || comm->links.route == NULL ||
+    comm->health->reported = calloc(comm->world->size, sizeof(*comm->health->reported));
+    if (comm->links.view == NULL || comm->health->reported == NULL || comm->links.route == NULL ||
         comm->links.connected == NULL || comm->job == NULL)
         return TWILL_FAIL(&comm->error, TWILL_ERR_MEMORY, "out of memory");
     comm->ports = &twill_comm_ports;
+    comm->observer = comm->context->observer;
     TWILL_TRY(&comm->error, twill_engine_open(&comm->engine));
     bool same = comm->world->size == comm->context->job.world.size;
     for (uint32_t r = 0; r < comm->world->size; r++) {
@@ -90,7 +97,7 @@ static twill_status locate_ranks(struct twill_comm *comm, const struct twill_com
  * slower; at 64 MiB reading is 30 % faster, too. */
 static size_t stream_from(const struct twill_comm *comm)
 {
-    size_t asked = (size_t)comm->context->config.number[TWILL_VARIABLE_STREAM];
+    size_t asked = (size_t)comm->context->config->number[TWILL_VARIABLE_STREAM];
     const struct twill_machine *machine = twill_topology_machine(comm->context->machine.topology);
     if (asked > 0)
         return asked;
@@ -102,7 +109,7 @@ static size_t stream_from(const struct twill_comm *comm)
 
 const char *twill_comm_timeout_name(const struct twill_comm *comm)
 {
-    int64_t set = comm->context->config.number[TWILL_VARIABLE_TIMEOUT];
+    int64_t set = comm->context->config->number[TWILL_VARIABLE_TIMEOUT];
     return comm->tuning.timeout_ns == (uint64_t)set ? "TWILL_TIMEOUT" : "set by the program";
 }
 
@@ -126,10 +133,10 @@ static uint32_t sharers(const struct twill_comm *comm)
 
 static void configure(struct twill_comm *comm)
 {
-    const struct twill_config *config = &comm->context->config;
+    const struct twill_config *config = comm->context->config;
     comm->agrees = config->number[TWILL_VARIABLE_AGREE] != 0;
     int64_t spin = config->number[TWILL_VARIABLE_SPIN];
-    comm->traced = twill_log_enabled(&comm->context->log, TWILL_LOG_DEBUG);
+    comm->traced = twill_log_enabled(comm->log, TWILL_LOG_DEBUG);
     comm->pace = (struct twill_pace){
         .spins = spin >= 0                    ? (uint32_t)spin
                  : comm->context->job.crowded ? TWILL_SPIN_SHARED
@@ -140,7 +147,7 @@ static void configure(struct twill_comm *comm)
         .learns = spin < 0,
         .ns = twill_now(),
         .ticks = twill_ticks(),
-        .share = &comm->tuning.share,
+        .share = comm->tuning.share,
     };
     comm->tuning.timeout_ns = (uint64_t)config->number[TWILL_VARIABLE_TIMEOUT];
     comm->tuning.segment = (size_t)config->number[TWILL_VARIABLE_SEGMENT];
@@ -151,6 +158,14 @@ static void configure(struct twill_comm *comm)
     comm->tuning.crowded = sharers(comm);
     comm->waits.ended_at_timeout = UINT64_MAX;
 }
+
+/* A communicator, and what is visible only where it is used. */
+struct whole_comm {
+    struct twill_comm comm;
+    struct twill_comm_health health;
+    struct twill_time_split split;
+    struct twill_cpu_share share;
+};
 
 /* Ended communicators kept readable, to detect late uses of their handles. */
 #define ENDED_KEPT 16u
@@ -174,7 +189,7 @@ void twill_comm_close(struct twill_comm *comm)
         twill_node_close(comm->node);
     free(comm->links.route);
     free(comm->links.connected);
-    free(comm->health.reported);
+    free(comm->health->reported);
     for (uint32_t l = 0; comm->links.view != NULL && l < comm->local_size; l++)
         twill_heap_view_close(&comm->links.view[l]);
     free(comm->links.view);
@@ -183,7 +198,7 @@ void twill_comm_close(struct twill_comm *comm)
     if (comm->oob != context->job.oob)
         twill_oob_close(comm->oob);
     twill_context_lock(context);
-    twill_handle_pool_put(&context->comms.ended, comm, sizeof(*comm));
+    twill_handle_pool_put(&context->comms.ended, comm, sizeof(struct whole_comm));
     twill_context_unlock(context);
 }
 
@@ -236,7 +251,7 @@ struct opening {
 
 static enum twill_single_copy_kind single_copy_setting(const struct twill_comm *comm)
 {
-    return (enum twill_single_copy_kind)comm->context->config.number[TWILL_VARIABLE_REACH];
+    return (enum twill_single_copy_kind)comm->context->config->number[TWILL_VARIABLE_REACH];
 }
 
 /* Say all that this rank knows by itself. The sizes must not depend on ranks[]: that they differ
@@ -345,7 +360,7 @@ static void note_single_copy(const struct opening *o)
     if (unavailable)
         twill_say(&context->log, twill_log_once(TWILL_LOG_WARN, twill_log_is_first(&context->log)),
                   "TWILL_TUNE=reach=%s: %s",
-                  twill_config_text(&context->config, TWILL_VARIABLE_REACH), o->how);
+                  twill_config_text(context->config, TWILL_VARIABLE_REACH), o->how);
 }
 
 static twill_status conclude_members(struct opening *o)
@@ -370,7 +385,7 @@ static twill_status conclude_members(struct opening *o)
 /* Log a new communicator: new notes, its ranks, its hierarchy and its transports. */
 static void log_comm(const struct twill_comm *comm)
 {
-    const struct twill_log *log = &comm->context->log;
+    const struct twill_log *log = comm->log;
     char levels[160];
     if (!twill_log_enabled(log, TWILL_LOG_INFO))
         return;
@@ -421,12 +436,21 @@ static twill_status open_members(struct opening *o)
 static struct twill_comm *create_empty(struct twill_context *context, struct twill_oob *oob)
 {
     twill_context_lock(context);
-    struct twill_comm *comm =
-        twill_handle_pool_get(&context->comms.ended, sizeof(*comm), ENDED_KEPT);
+    struct whole_comm *whole =
+        twill_handle_pool_get(&context->comms.ended, sizeof(*whole), ENDED_KEPT);
     twill_context_unlock(context);
-    if (comm != NULL)
-        *comm = (struct twill_comm){.context = context, .world = &context->job.world, .oob = oob};
-    return comm;
+    if (whole == NULL)
+        return NULL;
+    *whole = (struct whole_comm){.comm = {.context = context,
+                                          .world = &context->job.world,
+                                          .oob = oob,
+                                          .log = &context->log,
+                                          .kernels = context->machine.kernels,
+                                          .fork_guard = context->fork_guard,
+                                          .health = &whole->health,
+                                          .split = &whole->split,
+                                          .tuning.share = &whole->share}};
+    return &whole->comm;
 }
 
 twill_status twill_comm_open(struct twill_comm **made, struct twill_context *context,

@@ -3,14 +3,10 @@
 #ifndef TWILL_COMM_H
 #define TWILL_COMM_H
 
-#include "fabric/detector/detector.h"
 #include "lib/engine/engine.h"
-#include "lib/job/context.h"
 #include "lib/wait/wait.h"
 
 #include <stdatomic.h>
-
-#define TWILL_MAILBOX_REPORTS 4u
 
 /* Waits and their deadlines: lib/comm/comm_wait.c. Times are of twill_now(). */
 struct twill_comm_waits {
@@ -22,26 +18,6 @@ struct twill_comm_waits {
                                   under the context's lock; UINT64_MAX: this was made later */
 };
 
-/* Failures. Any thread puts notices into the mailbox, under the context's lock. */
-struct twill_comm_health {
-    struct twill_mailbox {
-        bool failed;
-        struct twill_notice failure;
-        unsigned reports; /* received; the last TWILL_MAILBOX_REPORTS are kept */
-        struct twill_notice report[TWILL_MAILBOX_REPORTS];
-    } mailbox;
-    bool notified;              /* notice is set */
-    struct twill_notice notice; /* the first failure that another rank reported */
-    struct twill_wait_report {
-        uint64_t in;                   /* this rank's call when it arrived */
-        uint32_t rank;                 /* the root cause as far as the reporter knows */
-    } * reported;                      /* [size] */
-    struct twill_cause_search *search; /* lib/comm/wait_report.c; NULL: none is under way */
-    uint64_t failed_call; /* number of the earlier call that has failed; 0: the current one */
-    struct twill_recovery *recovery; /* lib/comm/agree.c: NULL: there was no agreement */
-    struct twill_growth *growth;     /* lib/comm/grow.c: rank 0: a handle was made; or NULL */
-};
-
 /* Which thread is in a call on a communicator: lib/comm/claim.c. */
 struct twill_comm_claim {
     _Atomic(const char *) held; /* the public call that a thread is in, or NULL */
@@ -49,7 +25,8 @@ struct twill_comm_claim {
     _Atomic unsigned revoking;  /* threads in twill_comm_revoke() */
 };
 
-struct twill_call_group; /* lib/api/group.c */
+struct twill_call_group;  /* lib/api/group.c */
+struct twill_comm_health; /* lib/comm/comm_internal.h */
 
 /* What a layer above does for each communicator: see struct twill_context_source. */
 struct twill_comm_observer {
@@ -76,18 +53,19 @@ struct twill_comm {
     bool broken;
     bool agrees; /* on the outcome of each blocking reduction: TWILL_AGREE=every */
     struct twill_comm_claim claim;
-    bool owns_context;  /* made by twill_init() */
-    bool makes_alone;   /* communicators made out of this one have endpoints of their own */
-    const char *making; /* the call that makes a communicator out of this one, or NULL */
+    bool owns_context;          /* made by twill_init() */
+    const uint64_t *fork_guard; /* the context's */
+    bool makes_alone;           /* communicators made out of this one have endpoints of their own */
+    const char *making;         /* the call that makes a communicator out of this one, or NULL */
     struct twill_call_group *group; /* of calls, or NULL */
     struct twill_world own;         /* world, unless that is the context's */
 
     struct twill_comm_waits waits;
-    struct twill_pace pace; /* of waits */
-    struct twill_comm_health health;
-    bool alone;              /* its endpoints are its own: twill_comm_dup_alone() */
-    struct twill_alone ends; /* alone: what it has in place of the context's */
-    char rail_line[224];     /* result of twill_comm_rail() */
+    struct twill_pace pace;           /* of waits */
+    struct twill_comm_health *health; /* its failure and recovery */
+    bool alone;                       /* its endpoints are its own: twill_comm_dup_alone() */
+    struct twill_alone ends;          /* alone: what it has in place of the context's */
+    char rail_line[224];              /* result of twill_comm_rail() */
 };
 
 /* Return the communicator of an engine; NULL: none. */
@@ -110,6 +88,12 @@ void twill_context_preview(struct twill_context *context);
 twill_status twill_comm_dup_alone(twill_comm **made, twill_comm *comm);
 
 /* --- lib/comm/claim.c --- */
+
+/* comm->live. Any other value: the communicator has ended. */
+#define TWILL_GONE     0u
+#define TWILL_LIVE     0x7477696cu
+#define TWILL_TORN     0x7477696du
+#define TWILL_BREAKING 0x7477696eu
 
 /* How a communicator ends. comm->live is LIVE, TORN, BREAKING or GONE; comm->broken says that all
  * later calls are refused. Verbs, from the first that may come to the last:
@@ -152,10 +136,14 @@ void twill_comm_close(struct twill_comm *comm);
  * the parent may hold the communicator for ever. Pair with twill_comm_release(). _live: it has not
  * ended, because one of its requests has not. */
 twill_status twill_comm_acquire_slow(struct twill_comm *comm, const char *call);
+static inline bool twill_comm_is_forked(const struct twill_comm *comm)
+{
+    return comm->fork_guard != NULL && *comm->fork_guard == 0;
+}
 static inline twill_status twill_comm_acquire_live(struct twill_comm *comm, const char *call)
 {
     const char *expected = NULL;
-    if (TWILL_LIKELY(!twill_context_is_forked(comm->context) &&
+    if (TWILL_LIKELY(!twill_comm_is_forked(comm) &&
                      atomic_compare_exchange_strong_explicit(&comm->claim.held, &expected, call,
                                                              memory_order_acquire,
                                                              memory_order_relaxed)))
@@ -200,15 +188,6 @@ bool twill_comm_hold(struct twill_comm *comm, const char *call, const char **ins
  * is to be one. The communicator is held. */
 void twill_comm_pend(struct twill_comm *comm);
 
-static inline int twill_context_advance_others(struct twill_comm *self)
-{
-    unsigned own = atomic_load_explicit(&self->pending, memory_order_relaxed);
-    if (TWILL_LIKELY(atomic_load_explicit(&self->context->comms.pending, memory_order_relaxed) ==
-                     own))
-        return 0;
-    return twill_context_advance(self->context, self);
-}
-
 static inline bool twill_comm_is_torn(const struct twill_comm *comm)
 {
     uint32_t live = atomic_load_explicit(&comm->live, memory_order_acquire);
@@ -247,9 +226,6 @@ uint64_t twill_silence_bound_ns(const struct twill_comm *comm);
 /* Advance once, for callers that test repeatedly. An error has broken the communicator. */
 twill_status twill_comm_progress(struct twill_comm *comm);
 
-/* In twill_call.collective, as published: a communicator is being made out of this one. */
-#define TWILL_CALL_MAKES ((enum twill_collective)TWILL_COLLECTIVE_COUNT)
-
 /* lib/comm/shrink.c. Return how long survivors wait for each other to make a communicator. */
 uint64_t twill_rendezvous_bound_ns(const struct twill_comm *comm);
 /* lib/comm/agree.c. Return the most time that an agreement takes. */
@@ -267,14 +243,6 @@ uint64_t twill_growth_bound_ns(const struct twill_comm *comm);
     twill_engine_error(&(comm)->engine, status, false, __FILE__, __LINE__, __VA_ARGS__)
 /* Return what has set the time limit of waits, for sentences: TWILL_TIMEOUT or the program. */
 const char *twill_comm_timeout_name(const struct twill_comm *comm);
-
-/* What the engine of a communicator asks. */
-extern const struct twill_engine_ports twill_comm_ports;
-/* struct twill_engine_ports */
-twill_status twill_comm_check_peer(struct twill_engine *engine, uint32_t peer, bool past);
-/* Copy the published call of a rank of the node. Returns false if it has none or is writing it. */
-bool twill_comm_read_call(const struct twill_comm *comm, uint32_t peer, struct twill_call *call,
-                          uint64_t *sequence, uint64_t *entered);
 
 /* --- lib/comm/notification.c --- */
 

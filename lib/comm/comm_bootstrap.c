@@ -47,10 +47,9 @@ static twill_status round_outcome(struct round *round)
     struct twill_comm *over = round->over;
     for (unsigned i = 0; i < 2; i++) {
         const struct twill_transfer *transfer = &round->transfer[i];
-        char rank[TWILL_RANK_TEXT];
         if (transfer->status < 0)
             return TWILL_COMM_FAIL(over, (twill_status)transfer->status, "%s: %s",
-                                   twill_engine_rank_text(&over->engine, transfer->peer, rank),
+                                   TWILL_ENGINE_RANK_NAME(&over->engine, transfer->peer),
                                    transfer->status == TWILL_ERR_MISMATCH
                                        ? "is in another call, or in one with other ranks"
                                        : twill_strerror((twill_status)transfer->status));

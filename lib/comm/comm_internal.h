@@ -3,10 +3,34 @@
 #ifndef TWILL_COMM_INTERNAL_H
 #define TWILL_COMM_INTERNAL_H
 
+#include "fabric/detector/detector.h"
 #include "lib/comm/recovery.h"
 
 struct twill_internode_choice;
 struct twill_rails_opening;
+
+#define TWILL_MAILBOX_REPORTS 4u
+#define TWILL_AWAITED_MOST    16u /* of the ranks that a call waits for, those that are looked at */
+
+/* Failures. Any thread puts notices into the mailbox, under the context's lock. */
+struct twill_comm_health {
+    struct twill_mailbox {
+        bool failed;
+        struct twill_notice failure;
+        unsigned reports; /* received; the last TWILL_MAILBOX_REPORTS are kept */
+        struct twill_notice report[TWILL_MAILBOX_REPORTS];
+    } mailbox;
+    bool notified;              /* notice is set */
+    struct twill_notice notice; /* the first failure that another rank reported */
+    struct twill_wait_report {
+        uint64_t in;                   /* this rank's call when it arrived */
+        uint32_t rank;                 /* the root cause as far as the reporter knows */
+    } * reported;                      /* [size] */
+    struct twill_cause_search *search; /* lib/comm/wait_report.c; NULL: none is under way */
+    uint64_t failed_call; /* number of the earlier call that has failed; 0: the current one */
+    struct twill_recovery *recovery; /* lib/comm/agree.c: NULL: there was no agreement */
+    struct twill_growth *growth;     /* lib/comm/grow.c: rank 0: a handle was made; or NULL */
+};
 
 /* --- making and ending one --- */
 
@@ -63,6 +87,10 @@ void twill_oob_comm_seal(struct twill_oob *oob);
 
 /* --- lib/comm/comm_wait.c --- */
 
+/* Advance the other communicators of the context that have requests pending. Returns the steps
+ * made.
+ */
+int twill_comm_advance_others(struct twill_comm *self);
 /* Forget the last timeout if one of the ranks it was for has taken part in a call since. */
 void twill_context_forget_timeout(struct twill_context *context);
 /* Look whether one of ranks[n], which this rank waits for, has died; those of other nodes only if
@@ -73,6 +101,15 @@ twill_status twill_comm_look_for_death(struct twill_comm *comm, const uint32_t *
 
 /* --- lib/comm/failure.c --- */
 
+/* In twill_call.collective, as published: a communicator is being made out of this one. */
+#define TWILL_CALL_MAKES ((enum twill_collective)TWILL_COLLECTIVE_COUNT)
+/* What the engine of a communicator asks. */
+extern const struct twill_engine_ports twill_comm_ports;
+/* struct twill_engine_ports */
+twill_status twill_comm_check_peer(struct twill_engine *engine, uint32_t peer, bool past);
+/* Copy the published call of a rank of the node. Returns false if it has none or is writing it. */
+bool twill_comm_read_call(const struct twill_comm *comm, uint32_t peer, struct twill_call *call,
+                          uint64_t *sequence, uint64_t *entered);
 /* Describe the call that a rank of this node is in: "has been in allreduce #4 (...) for 1.0 s". */
 void twill_comm_describe_peer(const struct twill_comm *comm, uint32_t peer, char *text,
                               size_t bytes);

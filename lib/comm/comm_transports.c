@@ -2,10 +2,13 @@
 /* The transports of a communicator: which are needed, which one is used between nodes. */
 #include "fabric/bootstrap/bootstrap.h"
 #include "fabric/rails/rails.h"
+#include "fabric/transports.h"
 #include "kernels/kernels.h"
 #include "lib/base/plural.h"
 #include "lib/comm/comm_internal.h"
 #include "lib/engine/plan.h"
+#include "lib/job/config.h"
+#include "lib/job/context.h"
 #include "lib/job/heap.h"
 
 #include <stdio.h>
@@ -19,7 +22,7 @@ static const char *config_setting(const void *settings, const char *variable)
 static struct twill_transport_params params_of(struct twill_comm *comm)
 {
     struct twill_context *context = comm->context;
-    const struct twill_config *config = &context->config;
+    const struct twill_config *config = context->config;
     return (struct twill_transport_params){
         .oob = comm->oob,
         .world = comm->world,
@@ -189,7 +192,7 @@ twill_status twill_comm_conclude_rails(struct twill_comm *comm,
 static void suit_segments(struct twill_comm *comm)
 {
     comm->tuning.segment_exchange = comm->tuning.segment_net;
-    if (twill_config_is_set(&comm->context->config, TWILL_VARIABLE_SEGMENT_NET))
+    if (twill_config_is_set(comm->context->config, TWILL_VARIABLE_SEGMENT_NET))
         return;
     comm->tuning.segment_exchange =
         twill_exchange_segment(comm->tuning.segment_net, comm->world->size);
@@ -228,7 +231,7 @@ twill_status twill_comm_open_transports(struct twill_comm *comm)
     if (comm->oob != comm->context->job.oob) /* noted with the context's own communicator */
         return TWILL_OK;
     if (params.provider != NULL && comm->world->nodes == 1)
-        twill_say(&comm->context->log, twill_log_once(TWILL_LOG_INFO, comm->local == 0),
+        twill_say(comm->log, twill_log_once(TWILL_LOG_INFO, comm->local == 0),
                   "TWILL_PROVIDER=%s is not used: all ranks are on one node", params.provider);
     check_names(comm);
     for (unsigned t = 0; t < comm->links.transports; t++) {

@@ -5,13 +5,13 @@
 #include "lib/base/times.h"
 #include "lib/comm/comm_internal.h"
 #include "lib/engine/trace_calls.h"
+#include "lib/job/context.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#define TESTS_PER_CHECK    64u
-#define TEST_PASSES        8u /* of a test, as long as data moves */
-#define MOST_RANKS_CHECKED 16u
+#define TESTS_PER_CHECK 64u
+#define TEST_PASSES     8u /* of a test, as long as data moves */
 
 /* --- after a timeout: shorter deadlines for destruction --- */
 
@@ -110,10 +110,10 @@ void twill_comm_shorten_deadline(struct twill_comm *comm)
  * one nothing is asked: it follows another timeout. */
 static twill_status time_out(struct twill_comm *comm, uint64_t since)
 {
-    uint32_t ranks[MOST_RANKS_CHECKED];
+    uint32_t ranks[TWILL_AWAITED_MOST];
     const char *step = "message";
     char place[200] = "";
-    unsigned n = twill_engine_waits_for(&comm->engine, ranks, MOST_RANKS_CHECKED, &step);
+    unsigned n = twill_engine_waits_for(&comm->engine, ranks, TWILL_AWAITED_MOST, &step);
     uint32_t missing = n > 0 ? twill_comm_missing(comm, ranks[0]) : comm->rank;
     twill_status status = twill_comm_compare_early(comm, true);
     uint32_t known = n > 0 ? known_cause(comm, since) : UINT32_MAX;
@@ -128,24 +128,22 @@ static twill_status time_out(struct twill_comm *comm, uint64_t since)
         return status;
     char list[160] = "", doing[300] = "", connection[160];
     size_t used = 0;
-    char text[TWILL_RANK_TEXT];
     for (unsigned i = 0; i < n && used < sizeof(list); i++)
         used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%s", i ? ", " : "",
-                                 twill_engine_rank_text(&comm->engine, ranks[i], text) +
-                                     strlen("rank "));
+                                 TWILL_ENGINE_RANK_NAME(&comm->engine, ranks[i]) + strlen("rank "));
     bool awaited = n == 0;
     for (unsigned i = 0; i < n; i++)
         awaited = awaited || ranks[i] == missing;
     if (!awaited)
         used = (size_t)snprintf(doing, sizeof(doing), ", which waits for %s",
-                                twill_engine_rank_text(&comm->engine, missing, text));
+                                TWILL_ENGINE_RANK_NAME(&comm->engine, missing));
     else
         used = 0;
     if (n > 0 && comm->world->node[missing] == comm->world->node[comm->rank])
         twill_comm_describe_peer(comm, missing, place, sizeof(place));
     if (place[0] != '\0')
         snprintf(doing + used, sizeof(doing) - used, "; %s %s",
-                 twill_engine_rank_text(&comm->engine, missing, text), place);
+                 TWILL_ENGINE_RANK_NAME(&comm->engine, missing), place);
     const char *way = twill_comm_describe_way(comm, ranks, n, "; ", connection, sizeof(connection));
     return TWILL_COMM_FAIL(comm, TWILL_ERR_TIMEOUT, "no %s of rank %s within %.1f s (%s)%s%s", step,
                            n > 0 ? list : "?", (double)comm->tuning.timeout_ns * 1e-9,
@@ -209,13 +207,13 @@ static twill_status check_shortage(struct twill_comm *comm, const uint32_t *rank
 static twill_status check_awaited(struct twill_comm *comm, struct twill_waiting *state,
                                   bool distant, bool report)
 {
-    uint32_t ranks[MOST_RANKS_CHECKED];
+    uint32_t ranks[TWILL_AWAITED_MOST];
     const char *step;
     /* If another rank has failed in a later call, this one may yet end, but not without progress
      * for long: a rank that has failed sends nothing any more. */
     TWILL_TRY(&comm->error, twill_comm_poll_failures(comm, distant || comm->issue.points != NULL));
     TWILL_TRY(&comm->error, twill_engine_check_posted(&comm->engine));
-    unsigned n = twill_engine_waits_for(&comm->engine, ranks, MOST_RANKS_CHECKED, &step);
+    unsigned n = twill_engine_waits_for(&comm->engine, ranks, TWILL_AWAITED_MOST, &step);
     if (n > 0)
         record_wait(comm, state, ranks[0]);
     if (report) {
@@ -235,12 +233,21 @@ static twill_status check_awaited(struct twill_comm *comm, struct twill_waiting 
     return status;
 }
 
+int twill_comm_advance_others(struct twill_comm *self)
+{
+    unsigned own = atomic_load_explicit(&self->pending, memory_order_relaxed);
+    if (TWILL_LIKELY(atomic_load_explicit(&self->context->comms.pending, memory_order_relaxed) ==
+                     own))
+        return 0;
+    return twill_context_advance(self->context, self);
+}
+
 /* Advance this communicator; if that makes no progress, also the others of the context. */
 static int advance_comms(struct twill_comm *comm)
 {
     int moved = twill_engine_advance(&comm->engine);
     if (moved == 0)
-        (void)twill_context_advance_others(comm);
+        (void)twill_comm_advance_others(comm);
     return moved;
 }
 
@@ -348,7 +355,7 @@ static void record_idle(void *of, struct twill_waiting *state)
 static void end_idle(struct twill_comm *comm, struct twill_waiting *state)
 {
     if (state->idle_since != 0)
-        comm->split.idle += twill_ticks() - state->idle_since;
+        comm->usage.idle += twill_ticks() - state->idle_since;
     if (TWILL_UNLIKELY(state->recorded != 0))
         twill_trace_wait_end(&comm->engine);
 }
@@ -365,7 +372,7 @@ static void note_done(void *of, struct twill_waiting *state, bool moved)
 {
     end_idle(of, state);
     if (moved)
-        (void)twill_context_advance_others(of);
+        (void)twill_comm_advance_others(of);
 }
 
 twill_status twill_comm_wait(struct twill_comm *comm, bool (*done)(const void *of), const void *of)

@@ -5,6 +5,7 @@
 #include "lib/base/times.h"
 #include "lib/comm/comm_internal.h"
 #include "lib/engine/trace_calls.h"
+#include "lib/job/context.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -92,12 +93,12 @@ static twill_status fail_past(struct twill_comm *comm, uint32_t peer, const char
                               const struct twill_call *theirs, const struct twill_call *ours,
                               uint64_t sequence)
 {
-    char name[128], own[128], rank[TWILL_RANK_TEXT];
+    char name[128], own[128];
     twill_call_describe(theirs, sequence, name, sizeof(name));
     twill_call_describe(ours, sequence, own, sizeof(own));
     return TWILL_COMM_FAIL(comm, TWILL_ERR_MISMATCH,
                            "%s %s %s, which was a different call here: %s",
-                           twill_engine_rank_text(&comm->engine, peer, rank), does, name, own);
+                           TWILL_ENGINE_RANK_NAME(&comm->engine, peer), does, name, own);
 }
 
 twill_status twill_comm_compare(struct twill_comm *comm, uint32_t peer,
@@ -108,13 +109,13 @@ twill_status twill_comm_compare(struct twill_comm *comm, uint32_t peer,
         return TWILL_OK;
     bool over = comm->issue.queue == NULL && comm->making == NULL; /* it waits for a message */
     if (sequence != comm->issue.sequence || over) { /* the peer did not need our data in it */
-        comm->health.failed_call = sequence;
+        comm->health->failed_call = sequence;
         return fail_past(comm, peer, "is still in", theirs, &ours, sequence);
     }
-    char name[128], rank[TWILL_RANK_TEXT];
+    char name[128];
     twill_call_describe(theirs, sequence, name, sizeof(name));
     return TWILL_COMM_FAIL(comm, TWILL_ERR_MISMATCH, "%s calls %s instead",
-                           twill_engine_rank_text(&comm->engine, peer, rank), name);
+                           TWILL_ENGINE_RANK_NAME(&comm->engine, peer), name);
 }
 
 twill_status twill_comm_compare_past(struct twill_comm *comm, uint32_t peer,
@@ -219,7 +220,7 @@ static twill_status explain(struct twill_comm *comm, twill_status status)
     struct twill_error own = comm->error;
     uint64_t patience = status == TWILL_ERR_PEER ? TWILL_EXPLAIN_DEATH_NS : TWILL_EXPLAIN_NS;
     uint64_t deadline = twill_now() + patience;
-    bool notified = comm->health.notified; /* then the error is the notice */
+    bool notified = comm->health->notified; /* then the error is the notice */
     uint32_t peer = comm->issue.differs - 1;
     bool differs = status == TWILL_ERR_MISMATCH && !notified && comm->issue.differs > 0;
     bool waits = comm->context->job.world.nodes > 1 &&
@@ -238,7 +239,7 @@ static twill_status explain(struct twill_comm *comm, twill_status status)
         }
         left = twill_comm_poll_failures(comm, true);
         if (left != TWILL_OK &&
-            (left != TWILL_ERR_PEER || twill_notice_has_reason(&comm->health.notice)))
+            (left != TWILL_ERR_PEER || twill_notice_has_reason(&comm->health->notice)))
             return left;
         if (status == TWILL_ERR_FABRIC)
             status = check_death(comm, &own);
@@ -246,10 +247,10 @@ static twill_status explain(struct twill_comm *comm, twill_status status)
         twill_node_sleep(comm->node, word, TWILL_EXPLAIN_TURN_NS);
         twill_node_sleep_end(comm->node);
     }
-    bool same = own.status != TWILL_OK && own.rank == comm->health.notice.from;
+    bool same = own.status != TWILL_OK && own.rank == comm->health->notice.from;
     if (left != TWILL_OK && (notified || (!differs && same)))
         return left;
-    comm->health.notified = notified; /* else this rank's finding is for all */
+    comm->health->notified = notified; /* else this rank's finding is for all */
     comm->error = own;
     if (strncmp(own.message, "rank ", 5) == 0)
         return status;
@@ -264,19 +265,19 @@ static twill_status explain(struct twill_comm *comm, twill_status status)
  * sentence and sender; other nodes have been notified by that rank. */
 static void tell_others(struct twill_comm *comm, twill_status status)
 {
-    twill_say(&comm->context->log, TWILL_LOG_INFO, "communicator %u fails: %s: %s", comm->number,
+    twill_say(comm->log, TWILL_LOG_INFO, "communicator %u fails: %s: %s", comm->number,
               twill_strerror(status), comm->error.message);
     twill_trace_failure(&comm->engine, status,
-                        comm->health.notified ? comm->health.notice.from : comm->rank);
+                        comm->health->notified ? comm->health->notice.from : comm->rank);
     /* 0: whatever call others are in. Messages under way have no number, and are not sent now. */
     bool any = status == TWILL_ERR_REVOKED || comm->issue.points != NULL;
-    uint64_t sequence = any                            ? 0
-                        : comm->health.failed_call > 0 ? comm->health.failed_call
-                                                       : comm->issue.sequence;
+    uint64_t sequence = any                             ? 0
+                        : comm->health->failed_call > 0 ? comm->health->failed_call
+                                                        : comm->issue.sequence;
     twill_node_abort(comm->node, status,
-                     comm->health.notified ? comm->health.notice.from : comm->rank, sequence,
-                     comm->health.notified ? comm->health.notice.message : comm->error.message);
-    if (comm->context->job.world.nodes > 1 && !comm->health.notified) {
+                     comm->health->notified ? comm->health->notice.from : comm->rank, sequence,
+                     comm->health->notified ? comm->health->notice.message : comm->error.message);
+    if (comm->context->job.world.nodes > 1 && !comm->health->notified) {
         struct twill_notice notice = {.from = comm->rank, .comm = comm->number, .status = status};
         notice.state[0] = sequence;
         snprintf(notice.message, sizeof(notice.message), "%.*s", (int)sizeof(notice.message) - 1,

@@ -7,6 +7,8 @@
 #include "fabric/bootstrap/oob_batch.h"
 #include "fabric/bootstrap/twillrun.h"
 #include "lib/comm/comm_internal.h"
+#include "lib/job/config.h"
+#include "lib/job/context.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -59,7 +61,7 @@ static twill_status find_address(struct twill_comm *comm, char address[TWILL_ADD
 {
     char interface[32], why[128];
     struct twill_elastic_job job;
-    const char *set = twill_config_text(&comm->context->config, TWILL_VARIABLE_INTERFACE);
+    const char *set = twill_config_text(comm->context->config, TWILL_VARIABLE_INTERFACE);
     snprintf(address, TWILL_ADDRESS_TEXT, "%s",
              twill_detector_address(comm->context->health.detector, comm->job[0]));
     if (set == NULL && twill_elastic_read(&job) && job.address[0] != '\0')
@@ -84,13 +86,13 @@ twill_status twill_growth_open(struct twill_comm *comm, uint32_t joining, char *
                                struct twill_error *error)
 {
     twill_growth_close(comm);
-    comm->health.growth = calloc(1, sizeof(*comm->health.growth));
-    if (comm->health.growth == NULL)
+    comm->health->growth = calloc(1, sizeof(*comm->health->growth));
+    if (comm->health->growth == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory");
-    *comm->health.growth = (struct twill_growth){.listener = -1, .joining = joining};
-    twill_status status = listen_for_joiners(comm, comm->health.growth, error);
+    *comm->health->growth = (struct twill_growth){.listener = -1, .joining = joining};
+    twill_status status = listen_for_joiners(comm, comm->health->growth, error);
     if (status == TWILL_OK)
-        memcpy(handle, comm->health.growth->handle, TWILL_JOIN_HANDLE_TEXT);
+        memcpy(handle, comm->health->growth->handle, TWILL_JOIN_HANDLE_TEXT);
     else
         twill_growth_close(comm);
     return status;
@@ -98,11 +100,11 @@ twill_status twill_growth_open(struct twill_comm *comm, uint32_t joining, char *
 
 void twill_growth_close(struct twill_comm *comm)
 {
-    struct twill_growth *growth = comm->health.growth;
+    struct twill_growth *growth = comm->health->growth;
     if (growth != NULL && growth->listener >= 0)
         close(growth->listener);
     free(growth);
-    comm->health.growth = NULL;
+    comm->health->growth = NULL;
 }
 
 /* --- growing --------------------------------------------------------------------------------- */
@@ -123,7 +125,7 @@ static twill_status extend_layout(struct growing *g, char text[LAYOUT])
     size_t used = 0;
     uint32_t from = 0;
     text[0] = '\0';
-    if (twill_config_text(&g->comm->context->config, TWILL_VARIABLE_NODES) == NULL)
+    if (twill_config_text(g->comm->context->config, TWILL_VARIABLE_NODES) == NULL)
         return TWILL_OK;
     for (uint32_t r = 1; r <= world->size && used < LAYOUT; r++) {
         if (r < world->size && world->node[r] == world->node[from])
@@ -168,7 +170,7 @@ uint64_t twill_growth_bound_ns(const struct twill_comm *comm)
 static twill_status make_larger(struct growing *g)
 {
     struct twill_comm *comm = g->comm;
-    struct twill_growth *growth = comm->health.growth;
+    struct twill_growth *growth = comm->health->growth;
     char handle[TWILL_JOIN_HANDLE_TEXT], nodes[LAYOUT];
     struct twill_join join = {.handle = handle,
                               .rank = (int)comm->rank,
@@ -216,7 +218,7 @@ static twill_status agree_whole(struct growing *g, uint64_t flags, uint64_t *agr
 
 static twill_status grow_by(struct growing *g)
 {
-    const struct twill_growth *growth = g->comm->health.growth;
+    const struct twill_growth *growth = g->comm->health->growth;
     uint64_t agreed = 0, what = UINT64_MAX;
     if (g->comm->rank == 0)
         what = growth != NULL ? (uint64_t)growth->joining << PORT_BITS | growth->port : 0;
@@ -260,7 +262,8 @@ twill_status twill_grow(struct twill_comm **larger, struct twill_comm *comm,
     if (comm->owns_context)
         twill_context_chain(g.context, comm->context);
     g.made->tuning.timeout_ns = comm->tuning.timeout_ns;
-    g.context->job.oob->timeout_ns = (uint64_t)comm->context->config.number[TWILL_VARIABLE_TIMEOUT];
+    g.context->job.oob->timeout_ns =
+        (uint64_t)comm->context->config->number[TWILL_VARIABLE_TIMEOUT];
     g.made->owns_context = comm->owns_context;
     comm->owns_context = false;
     *larger = g.made;

@@ -5,11 +5,10 @@
 #include "fabric/shm/call_records.h"
 #include "fabric/shm/shared_region.h"
 #include "lib/comm/comm_internal.h"
+#include "lib/job/context.h"
 
 #include <stdio.h>
 #include <string.h>
-
-#define MOST_AWAITED 16u /* ranks whose connections are looked at */
 
 /* --- failures -------------------------------------------------------------------------------- */
 
@@ -22,10 +21,10 @@ static bool says_more(const struct twill_notice *notice, const struct twill_noti
 
 static void record_failure(struct twill_comm *comm, const struct twill_notice *notice)
 {
-    if (comm->health.notified && !says_more(notice, &comm->health.notice))
+    if (comm->health->notified && !says_more(notice, &comm->health->notice))
         return;
-    comm->health.notified = true;
-    comm->health.notice = *notice;
+    comm->health->notified = true;
+    comm->health->notice = *notice;
 }
 
 uint32_t twill_comm_rank_of(const struct twill_comm *comm, uint32_t job)
@@ -69,7 +68,7 @@ static void deliver_notice(struct twill_context *context, struct twill_notice *n
     bool made = notice->comm < context->comms.next_number;
     struct twill_comm *comm = twill_context_comm_of(context, notice, &from);
     if (comm != NULL) {
-        struct twill_mailbox *mailbox = &comm->health.mailbox;
+        struct twill_mailbox *mailbox = &comm->health->mailbox;
         notice->from = from;
         if (notice->status == TWILL_OK) /* reports are repeated: the mailbox may overflow */
             mailbox->report[mailbox->reports++ % TWILL_MAILBOX_REPORTS] = *notice;
@@ -110,7 +109,7 @@ static twill_status empty_mailbox(struct twill_comm *comm)
     struct twill_notice report[TWILL_MAILBOX_REPORTS];
     struct twill_context *context = comm->context;
     twill_context_lock(context);
-    struct twill_mailbox *mailbox = &comm->health.mailbox;
+    struct twill_mailbox *mailbox = &comm->health->mailbox;
     unsigned reports =
         mailbox->reports < TWILL_MAILBOX_REPORTS ? mailbox->reports : TWILL_MAILBOX_REPORTS;
     memcpy(report, mailbox->report, reports * sizeof(*report));
@@ -179,9 +178,7 @@ const char *twill_comm_death_text(struct twill_comm *comm, uint32_t peer,
 {
     struct twill_context *context = comm->context;
     bool remote = comm->world->node[peer] != comm->world->node[comm->rank];
-    const char *host = NULL;
-    char rank[TWILL_RANK_TEXT];
-    (void)twill_engine_rank_text(&comm->engine, peer, rank);
+    const char *host = NULL, *rank = TWILL_ENGINE_RANK_NAME(&comm->engine, peer);
     pthread_mutex_lock(&context->health.detector_lock);
     if (remote)
         host = twill_detector_lost_host(context->health.detector, comm->job[peer]);
@@ -197,17 +194,17 @@ const char *twill_comm_death_text(struct twill_comm *comm, uint32_t peer,
  * waits for. */
 static twill_status report_notice(struct twill_comm *comm)
 {
-    const struct twill_notice *notice = &comm->health.notice;
-    char rank[TWILL_RANK_TEXT], connection[160] = "";
-    uint32_t ranks[MOST_AWAITED];
+    const struct twill_notice *notice = &comm->health->notice;
+    char connection[160] = "";
+    uint32_t ranks[TWILL_AWAITED_MOST];
     const char *step, *way = "";
     if (notice->status == TWILL_ERR_TIMEOUT) {
-        unsigned n = twill_engine_waits_for(&comm->engine, ranks, MOST_AWAITED, &step);
+        unsigned n = twill_engine_waits_for(&comm->engine, ranks, TWILL_AWAITED_MOST, &step);
         way = twill_comm_describe_way(comm, ranks, n, "; here: ", connection, sizeof(connection));
     }
     return TWILL_COMM_FAIL(comm, notice->status, "reported by %s: %s%s",
-                           twill_engine_rank_text(&comm->engine, notice->from, rank),
-                           notice->message, way);
+                           TWILL_ENGINE_RANK_NAME(&comm->engine, notice->from), notice->message,
+                           way);
 }
 
 twill_status twill_comm_poll_failures(struct twill_comm *comm, bool any)
@@ -223,7 +220,7 @@ twill_status twill_comm_poll_failures(struct twill_comm *comm, bool any)
         record_failure(comm, &notice);
     }
     TWILL_TRY(&comm->error, poll_detector(comm));
-    if (comm->health.notified && comm->health.notice.state[0] <= until)
+    if (comm->health->notified && comm->health->notice.state[0] <= until)
         return report_notice(comm);
     return TWILL_OK;
 }

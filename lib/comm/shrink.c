@@ -4,8 +4,10 @@
  * all have it. If another rank has failed meanwhile, that agreement is the first of the next
  * attempt. */
 #include "fabric/bootstrap/tcp/bootstrap_tcp.h"
+#include "fabric/shm/node_memory.h"
 #include "lib/base/times.h"
 #include "lib/comm/comm_internal.h"
+#include "lib/job/context.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -105,7 +107,7 @@ twill_status twill_recovery_fence(struct twill_comm *comm, struct twill_error *e
     twill_status status = twill_context_fence(comm->context, error);
     if (status != TWILL_ERR_UNSUPPORTED)
         return status;
-    twill_say(&comm->context->log, TWILL_LOG_WARN,
+    twill_say(comm->log, TWILL_LOG_WARN,
               "a rank that is left behind may live and write to memory of malloc "
               "(TWILL_HEAP=shared) that it had received");
     twill_error_clear(error);
@@ -186,8 +188,7 @@ static void log_attempt(const struct attempt *a, uint32_t attempt, uint64_t begi
 {
     uint64_t took = twill_now() - begin;
     if (status != TWILL_OK)
-        twill_say(&a->comm->context->log,
-                  took > TWILL_SLOW_ATTEMPT_NS ? TWILL_LOG_WARN : TWILL_LOG_INFO,
+        twill_say(a->comm->log, took > TWILL_SLOW_ATTEMPT_NS ? TWILL_LOG_WARN : TWILL_LOG_INFO,
                   "rank %u: attempt %u to connect the survivors has failed after %.1f s: %s",
                   a->comm->rank, attempt + 1, (double)took * 1e-9, a->error.message);
 }

@@ -5,6 +5,7 @@
 #include "fabric/bootstrap/bootstrap.h"
 #include "fabric/shm/call_records.h"
 #include "lib/comm/comm_internal.h"
+#include "lib/job/context.h"
 
 #include <stdlib.h>
 

@@ -10,16 +10,16 @@
 #include "fabric/shm/call_records.h"
 #include "lib/base/times.h"
 #include "lib/comm/comm_internal.h"
+#include "lib/job/context.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define IS_ANSWER      (UINT64_C(1) << 32) /* in state[3], with the rank that the sender waits for */
-#define IS_PAST        (UINT64_C(1) << 33) /* in state[3]: of a call that may have ended */
-#define PLACE_MARK     '@'                 /* in an answer, before where the sender is, in words */
-#define REPORTED_RANKS 16u                 /* ranks in a report */
-#define SEARCH_RANKS   64u                 /* ranks in a search */
+#define IS_ANSWER    (UINT64_C(1) << 32) /* in state[3], with the rank that the sender waits for */
+#define IS_PAST      (UINT64_C(1) << 33) /* in state[3]: of a call that may have ended */
+#define PLACE_MARK   '@'                 /* in an answer, before where the sender is, in words */
+#define SEARCH_RANKS 64u                 /* ranks in a search */
 /* After the first question; twice as many after each, as many ranks may ask one. */
 #define TURNS_PER_ASK 10u
 
@@ -51,8 +51,8 @@ static uint32_t waits_for_on_node(const struct twill_comm *comm, uint32_t peer)
 uint32_t twill_comm_missing(const struct twill_comm *comm, uint32_t peer)
 {
     if (comm->world->node[peer] != comm->world->node[comm->rank])
-        return comm->health.reported[peer].in == comm->issue.sequence
-                   ? comm->health.reported[peer].rank
+        return comm->health->reported[peer].in == comm->issue.sequence
+                   ? comm->health->reported[peer].rank
                    : peer;
     for (uint32_t l = 0; l < comm->local_size; l++) {
         struct twill_call call;
@@ -108,9 +108,9 @@ static bool send_position(struct twill_comm *comm, uint32_t to, uint64_t answer)
                                              .what = twill_call_what(call),
                                              .root = call->root};
     struct twill_notice notice = {.bytes = 0};
-    uint32_t ranks[REPORTED_RANKS], missing = comm->rank;
+    uint32_t ranks[TWILL_AWAITED_MOST], missing = comm->rank;
     const char *step;
-    unsigned n = twill_engine_waits_for(&comm->engine, ranks, REPORTED_RANKS, &step);
+    unsigned n = twill_engine_waits_for(&comm->engine, ranks, TWILL_AWAITED_MOST, &step);
     size_t used = 0;
     for (unsigned i = 0; i < n; i++)
         used +=
@@ -258,12 +258,12 @@ twill_status twill_comm_take_report(struct twill_comm *comm, const struct twill_
     uint32_t missing = (uint32_t)notice->state[3];
     if (notice->state[0] <= comm->issue.sequence && missing != comm->rank &&
         missing < comm->world->size)
-        comm->health.reported[notice->from] =
+        comm->health->reported[notice->from] =
             (struct twill_wait_report){comm->issue.sequence, missing};
     if ((notice->state[3] & IS_ANSWER) == 0)
         (void)send_position(comm, notice->from, IS_ANSWER);
-    else if (comm->health.search != NULL)
-        take_answer(comm, comm->health.search, notice);
+    else if (comm->health->search != NULL)
+        take_answer(comm, comm->health->search, notice);
     return TWILL_OK;
 }
 
@@ -323,13 +323,13 @@ twill_status twill_comm_find_cause(struct twill_comm *comm, const uint32_t *rank
         add_rank(comm, &search, ranks[i]);
     if (comm->world->node[*cause] == comm->world->node[comm->rank]) /* it may be behind */
         add_rank(comm, &search, *cause);
-    comm->health.search = &search;
+    comm->health->search = &search;
     while (status == TWILL_OK && ask(comm, &search) &&
            twill_now() - begin < TWILL_SEARCH_NS - TWILL_SEARCH_SPREAD_MOST_NS)
         status = sleep_a_turn(comm);
     for (uint64_t end = twill_now(); status == TWILL_OK && twill_now() - end < spread;)
         status = sleep_a_turn(comm);
-    comm->health.search = NULL;
+    comm->health->search = NULL;
     const struct asked_rank *found = found_by(&search);
     if (found != NULL)
         *cause = found->rank;

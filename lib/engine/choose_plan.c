@@ -6,6 +6,7 @@
 #include "fabric/shm/single_copy.h"
 #include "lib/base/times.h"
 #include "lib/engine/engine_internal.h"
+#include "lib/job/config.h"
 #include "lib/job/context.h"
 #include "lib/job/heap.h"
 #include "lib/job/operation.h"
@@ -113,7 +114,7 @@ static twill_status have_chooser(struct twill_engine *engine)
         return TWILL_OK;
     return twill_engine_create_chooser(
         &engine->plan_cache.chooser, engine,
-        twill_config_text(&engine->context->config, TWILL_VARIABLE_ALGORITHM), &engine->error);
+        twill_config_text(engine->context->config, TWILL_VARIABLE_ALGORITHM), &engine->error);
 }
 
 twill_status twill_addresses_needed(struct twill_request *run, bool *exchanges, bool *any_exchanges)
@@ -166,9 +167,9 @@ static void log_substitute(struct twill_engine *engine, const struct twill_choic
         return;
     engine->plan_cache.logged_substitute = true;
     twill_say(
-        &engine->context->log, TWILL_LOG_WARN,
+        engine->log, TWILL_LOG_WARN,
         "TWILL_ALGORITHM=%s does not do every %s (order of operands, uneven shards); %s is used",
-        twill_config_text(&engine->context->config, TWILL_VARIABLE_ALGORITHM),
+        twill_config_text(engine->context->config, TWILL_VARIABLE_ALGORITHM),
         twill_collective_name(choice->shape.collective), choice->algorithm->name);
 }
 
@@ -187,7 +188,7 @@ static void log_choice(const struct twill_engine *engine, struct twill_plan *pla
     twill_why_choice(why, sizeof(why), engine->plan_cache.chooser, engine->world,
                      engine->context->selection.tuning, request, choice);
     const char *type = twill_type_name(request->type);
-    twill_say(&engine->context->log, twill_log_once(TWILL_LOG_INFO, engine->local == 0),
+    twill_say(engine->log, twill_log_once(TWILL_LOG_INFO, engine->local == 0),
               "communicator %u: %s%s of %zu bytes, %s: %s", engine->number,
               twill_collective_name(request->collective), request->vector ? "v" : "",
               request->bytes, type != NULL ? type : "?", why);
@@ -209,7 +210,7 @@ static twill_status find_plan(struct twill_request *run)
     TWILL_TRY(&engine->error, twill_plan_get(engine, &choice, &plan));
     plan->key = key;
     run->plan = engine->plan_cache.last = plan;
-    if (TWILL_UNLIKELY(twill_log_enabled(&engine->context->log, TWILL_LOG_INFO)))
+    if (TWILL_UNLIKELY(twill_log_enabled(engine->log, TWILL_LOG_INFO)))
         log_choice(engine, plan, &choice);
     return TWILL_OK;
 }

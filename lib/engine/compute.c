@@ -4,7 +4,6 @@
 #include "kernels/kernels.h"
 #include "lib/engine/engine_internal.h"
 #include "lib/engine/trace_calls.h"
-#include "lib/job/context.h"
 #include "lib/job/operation.h"
 
 #include <string.h>
@@ -54,10 +53,10 @@ static void reduce_by_kernel(const struct twill_request *run, const struct reduc
                                               .flags = f->stores,
                                               .threads = engine->tuning.threads};
     if (f->dsts == 1)
-        twill_kernels_reduce(engine->context->machine.kernels, &reduction, f->dst[0],
-                             (const void *const *)f->source, f->sources, count);
+        twill_kernels_reduce(engine->kernels, &reduction, f->dst[0], (const void *const *)f->source,
+                             f->sources, count);
     else
-        twill_kernels_spread(engine->context->machine.kernels, &reduction, f->dst, f->dsts,
+        twill_kernels_spread(engine->kernels, &reduction, f->dst, f->dsts,
                              (const void *const *)f->source, f->sources, count);
 }
 
@@ -195,8 +194,7 @@ static void copy_result(const struct twill_request *run, unsigned char *dst,
 {
     if (dst == src || bytes == 0)
         return;
-    twill_kernels_copy(run->engine->context->machine.kernels, dst, src, bytes, stores,
-                       run->engine->tuning.threads);
+    twill_kernels_copy(run->engine->kernels, dst, src, bytes, stores, run->engine->tuning.threads);
 }
 
 /* Return how a COPY stores to this space. */
@@ -430,7 +428,7 @@ static uint32_t shards_of(const struct twill_request *run, unsigned space)
 void twill_run_bounce_in(struct twill_request *run, const struct twill_instance *instance)
 {
     struct twill_engine *engine = run->engine;
-    const struct twill_kernels *kernels = engine->context->machine.kernels;
+    const struct twill_kernels *kernels = engine->kernels;
     for (uint32_t p = 0; p < shards_of(run, TWILL_SRC); p++) {
         struct segment segment = segment_of(run, instance, TWILL_SRC, p);
         if (segment.count == 0)
@@ -460,7 +458,6 @@ void twill_run_bounce_out(struct twill_request *run, const struct twill_instance
         struct segment segment = segment_of(run, instance, TWILL_DST, p);
         const void *source = segment.scratch;
         if (segment.count > 0)
-            twill_kernels_reduce(engine->context->machine.kernels, &narrow, segment.user, &source,
-                                 1, segment.count);
+            twill_kernels_reduce(engine->kernels, &narrow, segment.user, &source, 1, segment.count);
     }
 }

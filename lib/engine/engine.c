@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An engine's life, its links, and the sentences about its calls. */
 #include "fabric/bootstrap/bootstrap.h"
+#include "fabric/shm/node_memory.h"
 #include "lib/engine/engine_internal.h"
+#include "lib/engine/time_split.h"
 
 #include <stdio.h>
 

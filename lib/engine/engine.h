@@ -4,18 +4,16 @@
 #ifndef TWILL_ENGINE_H
 #define TWILL_ENGINE_H
 
-#include "fabric/shm/node_memory.h"
-#include "fabric/transports.h"
 #include "lib/base/trace.h"
 #include "lib/engine/request.h"
-#include "lib/engine/spread_ranks.h"
-#include "lib/engine/time_split.h"
 
 struct twill_chooser;
 struct twill_context;
+struct twill_cpu_share; /* lib/engine/spread_ranks.h */
 struct twill_heap_view;
 struct twill_observer;
 struct twill_single_copy;
+struct twill_time_split; /* lib/engine/time_split.h */
 
 /* How ranks reach each other. */
 struct twill_links {
@@ -65,7 +63,7 @@ struct twill_engine_tuning {
     size_t stream;               /* bytes from which stores bypass the caches */
     uint64_t timeout_ns;
     uint32_t crowded; /* ranks to a core, of one node; 0: each has its own; equal on all */
-    struct twill_cpu_share share;
+    struct twill_cpu_share *share;
     int threads;
     bool reproducible;
 };
@@ -89,6 +87,10 @@ struct twill_engine_usage {
     twill_counters counters;
     uint64_t ticks;
     uint64_t ticks_at_start, ns_at_start; /* twill_ticks() and twill_now() when it was made */
+    uint64_t idle;                        /* ticks in which waits found nothing to do */
+    uint64_t ended;                       /* number of the last collective that ended here ... */
+    struct twill_last_entry last;         /* ... and its last entry, as received with messages */
+    uint64_t report_at; /* calls at the next report of TWILL_REPORT; UINT64_MAX: none */
 };
 
 /* What the engine asks of its owner. */
@@ -112,10 +114,13 @@ struct twill_engine_ports {
     const struct twill_engine_ports *ports;                                                        \
     struct twill_error error;                                                                      \
     struct twill_context *context;                                                                 \
-    bool traced;                     /* log each call: TWILL_LOG=debug */                          \
-    const struct twill_world *world; /* the context's, or own */                                   \
-    uint32_t *job;                   /* [size] rank in the job of each rank */                     \
-    struct twill_oob *oob;           /* among its ranks, for set-up; the context's, or its own */  \
+    const struct twill_log *log;           /* the context's */                                     \
+    const struct twill_kernels *kernels;   /* those of the machine */                              \
+    const struct twill_observer *observer; /* NULL: no metrics are kept */                         \
+    bool traced;                           /* log each call: TWILL_LOG=debug */                    \
+    const struct twill_world *world;       /* the context's, or own */                             \
+    uint32_t *job;                         /* [size] rank in the job of each rank */               \
+    struct twill_oob *oob; /* among its ranks, for set-up; the context's, or its own */            \
     uint32_t rank;                                                                                 \
     uint32_t number; /* same on all its ranks; none of them has another of that number */          \
     uint32_t local, local_size;                                                                    \
@@ -127,19 +132,11 @@ struct twill_engine_ports {
     struct twill_engine_tuning tuning;                                                             \
     struct twill_staging staging[TWILL_STAGING_KINDS];                                             \
     struct twill_engine_usage usage;                                                               \
-    struct twill_time_split split;                                                                 \
+    struct twill_time_split *split;                                                                \
     struct twill_trace trace;
 
 struct twill_engine {
     TWILL_ENGINE_MEMBERS
-};
-
-/* Who is told of calls: lib/report/metrics.c. One branch where nobody listens. */
-struct twill_observer {
-    /* A run has been laid out: set run->layout.account, or leave it NULL. */
-    twill_status (*planned)(struct twill_request *run);
-    /* A collective whose run has an account has ended. */
-    void (*ended)(struct twill_request *request);
 };
 
 static inline struct twill_transport *twill_engine_link(const struct twill_engine *engine,
@@ -179,13 +176,6 @@ twill_status twill_engine_error(struct twill_engine *engine, twill_status status
 
 /* --- lib/engine/request_queue.c --- */
 
-/* Return an unused request, or NULL and engine->error when out of memory. twill_request_give()
- * releases it, which invalidates its handle. */
-struct twill_request *twill_request_take(struct twill_engine *engine);
-void twill_request_give(struct twill_request *request);
-/* Return the engine that an ended request belonged to; NULL if its memory has gone to another one,
- * or to none. */
-struct twill_engine *twill_request_past_engine(const twill_request *handle);
 /* Advance everything under way. Returns how many steps were made, or < 0: the caller then breaks
  * the communicator, unless it is broken. The communicator is held. */
 int twill_engine_advance(struct twill_engine *engine);
@@ -199,8 +189,6 @@ twill_status twill_engine_check_posted(struct twill_engine *engine);
 bool twill_engine_is_polled(const struct twill_engine *engine);
 /* Complete everything under way with the status that the communicator failed with. */
 void twill_requests_fail(struct twill_engine *engine, twill_status status);
-/* Is the request not active? Of a struct twill_request, for a wait. */
-bool twill_request_done(const void *request);
 /* Publish to the ranks of this node which call this rank is in. */
 void twill_engine_show(struct twill_engine *engine, const struct twill_call *call,
                        uint64_t sequence, uint64_t ticks);
@@ -216,53 +204,13 @@ static inline void twill_engine_count_pending(struct twill_engine *engine, unsig
 /* Complete the point-to-point requests whose messages have completed. Returns
  * how many, < 0 on error. */
 int twill_points_sweep(struct twill_engine *engine);
-/* lib/engine/trace_calls.c. Log the start of a request at level debug. Called if engine->traced. */
-void twill_log_begin(const struct twill_request *request);
-
-/* --- what comes before a call is begun, and its begin --- */
-
-/* lib/engine/layout.c. Set element widths and the two sides from run->call. Arguments may still be
- * invalid. */
-void twill_run_describe(struct twill_request *run);
-/* Use other buffers for the same call. */
-static inline void twill_run_move(struct twill_request *run, const void *src, void *dst)
-{
-    struct twill_side *side = run->buffers.side;
-    run->call.src = src;
-    run->call.dst = dst;
-    side[TWILL_SRC].base = side[TWILL_SRC].has ? (unsigned char *)(uintptr_t)src : NULL;
-    side[TWILL_DST].base = side[TWILL_DST].has ? dst : NULL;
-    run->fast_path.from = side[run->fast_path.side].base + run->fast_path.at;
-}
-/* lib/engine/layout.c. Map the pages of DST, before a call, if it is memory that was never
- * touched. Left to the stores where several threads make them, so that pages are near the thread
- * that stores first. */
-void twill_run_populate(const struct twill_request *run);
-#define TWILL_POPULATE_FROM ((size_t)4 << 20) /* bytes; smaller memory is mostly used again */
-/* lib/engine/fast_path.c. Compute the signature of a call and number it: part of
- * twill_request_begin(), for an exchange that is numbered like a call. */
-void twill_run_number(struct twill_request *run);
-/* Start a prepared call: compute its signature, post the fast path if it may be taken, number and
- * enqueue it. entered: twill_ticks() at the call's entry; 0: now, read after the fast path has sent
- * what peers wait for. */
-void twill_request_begin(struct twill_request *request, uint64_t entered);
-/* lib/engine/choose_plan.c. Select the plan. Returns 1 when selected, 0 while peers' buffer
- * addresses are outstanding, < 0 on error. */
-int twill_run_choose(struct twill_request *run);
-/* lib/engine/executor.c. Grow the memory of all free slots, so that later calls of this shape
- * allocate nothing. */
-twill_status twill_run_reserve_slots(struct twill_request *run);
-/* Restart the address exchange for the same call with other buffers; keep the plan to compare. */
-void twill_addresses_restart(struct twill_request *run);
-/* Find out whether this node's ranks exchange addresses, and whether those of any node do, which is
- * the same on all ranks. */
-twill_status twill_addresses_needed(struct twill_request *run, bool *exchanges,
-                                    bool *any_exchanges);
-/* lib/engine/buffer_addresses.c. Release what was attached of peers' memory. */
-void twill_run_detach_peers(struct twill_request *run);
 /* lib/engine/staging.c. Publish what the context knows of these ranks' copies, before any of them
  * uses the engine. */
 void twill_staging_recall(struct twill_engine *engine);
+
+/* lib/engine/spread_ranks.c. Move the calling thread to its CPU if the call that this rank is in is
+ * large. */
+void twill_spread_in_call(const struct twill_engine *engine);
 
 /* --- the time of calls --- */
 
@@ -276,8 +224,17 @@ static inline void twill_request_count_start(const struct twill_request *request
         twill_counter_add(&request->engine->usage.ticks, twill_ticks() - request->ticks);
 }
 
+#define TWILL_SPLIT_TICKS 16384u /* of twill_ticks(): some 6 us */
+#define TWILL_SPLIT_EVERY 64u
+/* lib/engine/time_split.c. Split the time of a call or wait from one tick to another, which has
+ * completed a collective. idle: engine->usage.idle before it. times: how often it counts. */
+void twill_split_add(struct twill_engine *engine, uint64_t from, uint64_t to, uint64_t idle,
+                     unsigned times);
+/* Print the report of TWILL_REPORT; called when report_at calls are complete. */
+void twill_split_report_due(struct twill_engine *engine);
+
 /* Count the time of a blocking call, or of a wait, between two twill_ticks(); split it if it is
- * long, or a sample of TWILL_SPLIT_EVERY calls. idle: engine->split.idle at its start. */
+ * long, or a sample of TWILL_SPLIT_EVERY calls. idle: engine->usage.idle at its start. */
 static inline void twill_engine_count_time(struct twill_engine *engine, uint64_t from, uint64_t to,
                                            uint64_t idle, bool is_call)
 {
@@ -287,7 +244,7 @@ static inline void twill_engine_count_time(struct twill_engine *engine, uint64_t
     twill_counter_add(&engine->usage.ticks, spent);
     if (TWILL_UNLIKELY(is_long || sample))
         twill_split_add(engine, from, to, idle, is_long ? 1 : TWILL_SPLIT_EVERY);
-    if (TWILL_UNLIKELY(engine->usage.counters.calls >= engine->split.report_at))
+    if (TWILL_UNLIKELY(engine->usage.counters.calls >= engine->usage.report_at))
         twill_split_report_due(engine);
 }
 

@@ -3,6 +3,7 @@
  * lib/wait does. */
 #include "fabric/shm/call_records.h"
 #include "lib/engine/engine_internal.h"
+#include "lib/engine/time_split.h"
 #include "lib/engine/trace_calls.h"
 
 #include <stdlib.h>

@@ -25,7 +25,6 @@
 #include "kernels/kernels.h"
 #include "lib/engine/engine_internal.h"
 #include "lib/engine/trace_calls.h"
-#include "lib/job/context.h"
 
 /* --- when a run is laid out ------------------------------------------------------------------ */
 
@@ -129,8 +128,8 @@ static void copy_to_shared(struct twill_engine *engine, const struct twill_reque
     const struct twill_fast_path *fast_path = &run->fast_path;
     unsigned char *shared = twill_node_shared(engine->node, engine->local, epoch,
                                               run->plan->alternates, run->layout.small);
-    twill_kernels_copy(engine->context->machine.kernels, shared + fast_path->to, fast_path->from,
-                       fast_path->bytes, 0, engine->tuning.threads);
+    twill_kernels_copy(engine->kernels, shared + fast_path->to, fast_path->from, fast_path->bytes,
+                       0, engine->tuning.threads);
     twill_counter_add(&engine->usage.counters.bytes_copied, fast_path->bytes);
 }
 

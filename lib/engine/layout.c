@@ -12,10 +12,10 @@
  * orders, so that both write to the same cache lines in turn.
  */
 #include "fabric/shm/mapping.h"
+#include "fabric/shm/node_memory.h"
 #include "kernels/kernels.h"
 #include "lib/base/lists.h"
 #include "lib/engine/engine_internal.h"
-#include "lib/job/context.h"
 #include "lib/job/operation.h"
 
 #include <sys/mman.h>
@@ -225,7 +225,7 @@ twill_status twill_run_lay_out(struct twill_request *run)
     run->started = run->finished = 0;
     twill_run_choose_stores(run);
     twill_run_find_fast_path(run);
-    const struct twill_observer *observer = run->engine->context->observer;
+    const struct twill_observer *observer = run->engine->observer;
     return TWILL_UNLIKELY(observer != NULL) ? observer->planned(run) : TWILL_OK;
 }
 

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Makes and caches plans. Everything that a run needs is sized and connected here, so that a call
  * of a known shape allocates nothing. */
+#include "fabric/shm/node_memory.h"
 #include "lib/engine/engine_internal.h"
+#include "lib/job/config.h"
 #include "lib/job/context.h"
 
 #include <stdlib.h>
@@ -66,7 +68,7 @@ static size_t staged_limit(const struct twill_engine *engine, const struct twill
 {
     bool reduces = twill_collective_facts(choice->shape.collective)->reduces;
     if (engine->tuning.crowded && !reduces &&
-        !twill_config_is_set(&engine->context->config, TWILL_VARIABLE_SEGMENT))
+        !twill_config_is_set(engine->context->config, TWILL_VARIABLE_SEGMENT))
         return twill_min(engine->tuning.segment_net, SEGMENT_RANK_CROWDED * engine->world->size);
     return twill_min(engine->tuning.segment, SEGMENT_RANK * engine->world->size);
 }

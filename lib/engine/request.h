@@ -295,4 +295,68 @@ static inline struct twill_call twill_call_of(uint32_t what, size_t count, uint3
 void twill_call_describe(const struct twill_call *call, uint64_t sequence, char *text,
                          size_t bytes);
 
+/* Who is told of calls: lib/report/metrics.c. One branch where nobody listens. */
+struct twill_observer {
+    /* A run has been laid out: set run->layout.account, or leave it NULL. */
+    twill_status (*planned)(struct twill_request *run);
+    /* A collective whose run has an account has ended. */
+    void (*ended)(struct twill_request *request);
+};
+
+/* --- lib/engine/request_queue.c --- */
+
+/* Return an unused request, or NULL and engine->error when out of memory. twill_request_give()
+ * releases it, which invalidates its handle. */
+struct twill_request *twill_request_take(struct twill_engine *engine);
+void twill_request_give(struct twill_request *request);
+/* Return the engine that an ended request belonged to; NULL if its memory has gone to another one,
+ * or to none. */
+struct twill_engine *twill_request_past_engine(const twill_request *handle);
+/* Is the request not active? Of a struct twill_request, for a wait. */
+bool twill_request_done(const void *request);
+/* lib/engine/trace_calls.c. Log the start of a request at level debug. Called if engine->traced. */
+void twill_log_begin(const struct twill_request *request);
+
+/* --- what comes before a call is begun, and its begin --- */
+
+/* lib/engine/layout.c. Set element widths and the two sides from run->call. Arguments may still be
+ * invalid. */
+void twill_run_describe(struct twill_request *run);
+/* Use other buffers for the same call. */
+static inline void twill_run_move(struct twill_request *run, const void *src, void *dst)
+{
+    struct twill_side *side = run->buffers.side;
+    run->call.src = src;
+    run->call.dst = dst;
+    side[TWILL_SRC].base = side[TWILL_SRC].has ? (unsigned char *)(uintptr_t)src : NULL;
+    side[TWILL_DST].base = side[TWILL_DST].has ? dst : NULL;
+    run->fast_path.from = side[run->fast_path.side].base + run->fast_path.at;
+}
+/* lib/engine/layout.c. Map the pages of DST, before a call, if it is memory that was never
+ * touched. Left to the stores where several threads make them, so that pages are near the thread
+ * that stores first. */
+void twill_run_populate(const struct twill_request *run);
+#define TWILL_POPULATE_FROM ((size_t)4 << 20) /* bytes; smaller memory is mostly used again */
+/* lib/engine/fast_path.c. Compute the signature of a call and number it: part of
+ * twill_request_begin(), for an exchange that is numbered like a call. */
+void twill_run_number(struct twill_request *run);
+/* Start a prepared call: compute its signature, post the fast path if it may be taken, number and
+ * enqueue it. entered: twill_ticks() at the call's entry; 0: now, read after the fast path has sent
+ * what peers wait for. */
+void twill_request_begin(struct twill_request *request, uint64_t entered);
+/* lib/engine/choose_plan.c. Select the plan. Returns 1 when selected, 0 while peers' buffer
+ * addresses are outstanding, < 0 on error. */
+int twill_run_choose(struct twill_request *run);
+/* lib/engine/executor.c. Grow the memory of all free slots, so that later calls of this shape
+ * allocate nothing. */
+twill_status twill_run_reserve_slots(struct twill_request *run);
+/* Restart the address exchange for the same call with other buffers; keep the plan to compare. */
+void twill_addresses_restart(struct twill_request *run);
+/* Find out whether this node's ranks exchange addresses, and whether those of any node do, which is
+ * the same on all ranks. */
+twill_status twill_addresses_needed(struct twill_request *run, bool *exchanges,
+                                    bool *any_exchanges);
+/* lib/engine/buffer_addresses.c. Release what was attached of peers' memory. */
+void twill_run_detach_peers(struct twill_request *run);
+
 #endif

@@ -98,10 +98,10 @@ void twill_request_complete(struct twill_request *request, twill_status status)
         dequeue(request);
         twill_trace_call_end(request, status);
         if (TWILL_UNLIKELY(request->layout.account != NULL))
-            engine->context->observer->ended(request);
+            engine->observer->ended(request);
         twill_node_leave_call(engine->node, request->sequence);
-        engine->split.ended = request->sequence;
-        engine->split.last = request->last;
+        engine->usage.ended = request->sequence;
+        engine->usage.last = request->last;
         twill_counter_add(&engine->usage.counters.calls, 1);
         publish_first(engine);
     } else {

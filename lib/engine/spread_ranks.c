@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Spreads ranks over the cores that they share: see spread_ranks.h. */
+#include "lib/engine/spread_ranks.h"
+#include "fabric/shm/node_memory.h"
 #include "lib/base/times.h"
 #include "lib/engine/engine_internal.h"
+#include "lib/job/config.h"
 #include "lib/job/find_levels.h"
 #include "numa/topology.h"
 
@@ -23,10 +26,10 @@ void twill_spread_prepare(struct twill_engine *engine)
         share.ranks += same;
     }
     if (own->cpus > 1 && share.ranks > own->cpus &&
-        context->config.number[TWILL_VARIABLE_SPREAD] != 0 &&
+        context->config->number[TWILL_VARIABLE_SPREAD] != 0 &&
         twill_topology_machine(context->machine.topology)->is_this_machine)
         share.cpus = own->cpus;
-    engine->tuning.share = share;
+    *engine->tuning.share = share;
 }
 
 /* Let the thread run again where it could before. It is bound to all CPUs, if that comes to the
@@ -63,11 +66,11 @@ bool twill_spread_move(const struct twill_cpu_share *share)
 void twill_spread_in_call(const struct twill_engine *engine)
 {
     const struct twill_request *first = engine->issue.queue;
-    if (TWILL_LIKELY(engine->tuning.share.cpus == 0) || first == NULL)
+    if (TWILL_LIKELY(engine->tuning.share->cpus == 0) || first == NULL)
         return;
     const struct twill_side *side = first->buffers.side;
     if (twill_max(side[TWILL_SRC].bytes, side[TWILL_DST].bytes) >= SPREAD_LEAST)
-        (void)twill_spread_move(&engine->tuning.share);
+        (void)twill_spread_move(engine->tuning.share);
 }
 
 void twill_spread_set_clock(struct twill_cpu_share *share, double rate)

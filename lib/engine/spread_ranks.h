@@ -36,8 +36,6 @@ void twill_spread_prepare(struct twill_engine *engine);
 /* Move the calling thread to its CPU, unless it is there, or may run on more or fewer CPUs than the
  * rank when the share was found. Returns whether it was moved. */
 bool twill_spread_move(const struct twill_cpu_share *share);
-/* Do so if the call that this rank is in is large. */
-void twill_spread_in_call(const struct twill_engine *engine);
 
 /* --- in small calls, by how long a yield took --- */
 

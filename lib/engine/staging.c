@@ -18,7 +18,9 @@
  *
  * Broadcasts and their kin, where one rank writes and others read, are tried apart from exchanges.
  * Segments of reductions are always cached: results are written where the operands were read. */
+#include "fabric/shm/node_memory.h"
 #include "lib/engine/engine_internal.h"
+#include "lib/job/config.h"
 #include "lib/job/context.h"
 
 #include <stdlib.h>
@@ -147,7 +149,7 @@ void twill_staging_begin(struct twill_request *run, struct twill_instance *insta
         staging->begun = trial;
     uint32_t number = staging->begun++ % TWILL_STAGING_PERIOD;
     instance->staging = kind;
-    int64_t setting = engine->context->config.number[TWILL_VARIABLE_STAGING];
+    int64_t setting = engine->context->config->number[TWILL_VARIABLE_STAGING];
     if (setting != SET_AUTO) {
         instance->streams = setting == SET_STREAMED;
         return;

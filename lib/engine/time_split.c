@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where the time of a communicator's calls goes. */
+#include "lib/engine/time_split.h"
 #include "fabric/shm/call_records.h"
 #include "lib/base/plural.h"
 #include "lib/base/rest.h"
 #include "lib/engine/engine_internal.h"
+#include "lib/job/config.h"
 #include "lib/job/context.h"
 
 #include <stdio.h>
@@ -35,10 +37,10 @@ bool twill_split_look(const struct twill_engine *engine, uint64_t sequence,
 static struct twill_last_entry find_last(const struct twill_engine *engine, uint64_t from,
                                          uint64_t to)
 {
-    struct twill_last_entry last = engine->split.last;
+    struct twill_last_entry last = engine->usage.last;
     uint64_t patience = twill_min((to - from) / LOOK_SHARE, LOOKED_MOST);
     for (unsigned looks = 0;
-         !twill_split_look(engine, engine->split.ended, &last) && twill_ticks() - to < patience;
+         !twill_split_look(engine, engine->usage.ended, &last) && twill_ticks() - to < patience;
          looks++)
         if (looks < LOOKS_ALONE)
             twill_pause();
@@ -55,8 +57,8 @@ static struct twill_split_sums sums_now(const struct twill_engine *engine)
         .calls = twill_counter_read(&engine->usage.counters.calls),
         .bytes = twill_counter_read(&engine->usage.counters.bytes_sent),
         .spent = twill_counter_read(&engine->usage.ticks),
-        .waiting = twill_counter_read(&engine->split.now.waiting),
-        .blocked = twill_counter_read(&engine->split.now.blocked),
+        .waiting = twill_counter_read(&engine->split->now.waiting),
+        .blocked = twill_counter_read(&engine->split->now.blocked),
     };
 }
 
@@ -64,7 +66,7 @@ static struct twill_split_sums sums_now(const struct twill_engine *engine)
 static struct twill_lateness lateness_of(const struct twill_engine *engine, uint32_t rank,
                                          enum twill_split_reader reader)
 {
-    const struct twill_lateness *now = &engine->split.late[rank],
+    const struct twill_lateness *now = &engine->split->late[rank],
                                 *start = now + (1 + reader) * engine->world->size;
     return (struct twill_lateness){now->calls - start->calls, now->ticks - start->ticks};
 }
@@ -97,7 +99,7 @@ static double percent(uint64_t part, uint64_t whole)
 static size_t describe_period(const struct twill_engine *engine, enum twill_split_reader reader,
                               char *text, size_t bytes)
 {
-    const struct twill_split_sums now = sums_now(engine), *start = &engine->split.start[reader];
+    const struct twill_split_sums now = sums_now(engine), *start = &engine->split->start[reader];
     uint64_t spent = now.spent - start->spent, waiting = now.waiting - start->waiting;
     uint64_t blocked = now.blocked - start->blocked;
     blocked = twill_min(twill_max(blocked, waiting), spent);
@@ -125,9 +127,9 @@ static void describe_rank(const struct twill_engine *engine, uint32_t rank,
 void twill_split_begin(struct twill_engine *engine, enum twill_split_reader reader)
 {
     size_t size = engine->world->size;
-    engine->split.start[reader] = sums_now(engine);
-    memcpy(engine->split.late + (1 + reader) * size, engine->split.late,
-           size * sizeof(*engine->split.late));
+    engine->split->start[reader] = sums_now(engine);
+    memcpy(engine->split->late + (1 + reader) * size, engine->split->late,
+           size * sizeof(*engine->split->late));
 }
 
 void twill_split_report(struct twill_engine *engine, const char *what)
@@ -137,15 +139,15 @@ void twill_split_report(struct twill_engine *engine, const char *what)
     describe_period(engine, TWILL_SPLIT_REPORTS, text, sizeof(text));
     if (rank != UINT32_MAX)
         describe_rank(engine, rank, TWILL_SPLIT_REPORTS, rank_text, sizeof(rank_text));
-    twill_say(&engine->context->log, TWILL_LOG_WARN, "%s%s%s%s", what, text,
-              rank_text[0] ? "; " : "", rank_text);
+    twill_say(engine->log, TWILL_LOG_WARN, "%s%s%s%s", what, text, rank_text[0] ? "; " : "",
+              rank_text);
     twill_split_begin(engine, TWILL_SPLIT_REPORTS);
 }
 
 void twill_split_report_due(struct twill_engine *engine)
 {
     twill_split_report(engine, "");
-    engine->split.report_at = engine->usage.counters.calls + engine->split.report_every;
+    engine->usage.report_at = engine->usage.counters.calls + engine->split->report_every;
 }
 
 /* --- counting -------------------------------------------------------------------------------- */
@@ -153,7 +155,7 @@ void twill_split_report_due(struct twill_engine *engine)
 void twill_split_add(struct twill_engine *engine, uint64_t from, uint64_t to, uint64_t idle,
                      unsigned times)
 {
-    struct twill_time_split *split = &engine->split;
+    struct twill_time_split *split = engine->split;
     struct twill_last_entry last = find_last(engine, from, to);
     uint64_t waiting = 0;
     if (last.ticks > from && last.rank != engine->rank)
@@ -161,7 +163,7 @@ void twill_split_add(struct twill_engine *engine, uint64_t from, uint64_t to, ui
     twill_counter_add(&split->now.waiting, times * waiting);
     if (TWILL_UNLIKELY(split->observed != NULL))
         twill_counter_add(split->observed, times * waiting);
-    twill_counter_add(&split->now.blocked, times * twill_max(split->idle - idle, waiting));
+    twill_counter_add(&split->now.blocked, times * twill_max(engine->usage.idle - idle, waiting));
     if (waiting > 0) {
         twill_counter_add(&split->late[last.rank].calls, times);
         twill_counter_add(&split->late[last.rank].ticks, times * waiting);
@@ -173,19 +175,19 @@ void twill_split_add(struct twill_engine *engine, uint64_t from, uint64_t to, ui
 void twill_split_report_all(struct twill_engine *engine, const char *what)
 {
     size_t size = engine->world->size;
-    engine->split.start[TWILL_SPLIT_REPORTS] = (struct twill_split_sums){0};
-    memset(engine->split.late + (1 + TWILL_SPLIT_REPORTS) * size, 0,
-           size * sizeof(*engine->split.late));
+    engine->split->start[TWILL_SPLIT_REPORTS] = (struct twill_split_sums){0};
+    memset(engine->split->late + (1 + TWILL_SPLIT_REPORTS) * size, 0,
+           size * sizeof(*engine->split->late));
     if (engine->usage.counters.calls > 0)
         twill_split_report(engine, what);
 }
 
 twill_status twill_split_open(struct twill_engine *engine)
 {
-    struct twill_time_split *split = &engine->split;
-    uint64_t every = (uint64_t)engine->context->config.number[TWILL_VARIABLE_REPORT];
+    struct twill_time_split *split = engine->split;
+    uint64_t every = (uint64_t)engine->context->config->number[TWILL_VARIABLE_REPORT];
     split->report_every = engine->rank == 0 ? every : 0;
-    split->report_at = split->report_every > 0 ? every : UINT64_MAX;
+    engine->usage.report_at = split->report_every > 0 ? every : UINT64_MAX;
     split->late = calloc(engine->world->size, (1 + TWILL_SPLIT_READERS) * sizeof(*split->late));
     return split->late != NULL ? TWILL_OK
                                : TWILL_FAIL(&engine->error, TWILL_ERR_MEMORY, "out of memory");
@@ -193,22 +195,22 @@ twill_status twill_split_open(struct twill_engine *engine)
 
 void twill_split_close(struct twill_engine *engine)
 {
-    if (engine->split.report_every > 0 && engine->split.late != NULL)
+    if (engine->split->report_every > 0 && engine->split->late != NULL)
         twill_split_report_all(engine, "in all ");
-    free(engine->split.late);
-    engine->split.late = NULL;
+    free(engine->split->late);
+    engine->split->late = NULL;
 }
 
 const char *twill_split_line(struct twill_engine *engine, size_t index)
 {
-    char *line = engine->split.line;
+    char *line = engine->split->line;
     if (index == 0) {
-        describe_period(engine, TWILL_SPLIT_PROGRAM, line, sizeof(engine->split.line));
+        describe_period(engine, TWILL_SPLIT_PROGRAM, line, sizeof(engine->split->line));
         return line;
     }
     uint32_t rank = rank_by_cost(engine, index - 1, TWILL_SPLIT_PROGRAM);
     if (rank == UINT32_MAX)
         return NULL;
-    describe_rank(engine, rank, TWILL_SPLIT_PROGRAM, line, sizeof(engine->split.line));
+    describe_rank(engine, rank, TWILL_SPLIT_PROGRAM, line, sizeof(engine->split->line));
     return line;
 }

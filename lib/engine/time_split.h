@@ -13,9 +13,6 @@
 
 #include "fabric/entry_times.h"
 
-#define TWILL_SPLIT_TICKS 16384u /* of twill_ticks(): some 6 us */
-#define TWILL_SPLIT_EVERY 64u
-
 struct twill_engine;
 
 /* What one rank's late entries have cost this rank. */
@@ -36,32 +33,21 @@ enum twill_split_reader { TWILL_SPLIT_PROGRAM, TWILL_SPLIT_REPORTS, TWILL_SPLIT_
 struct twill_time_split {
     struct twill_split_sums now; /* waiting and blocked only: the others are in the counters */
     struct twill_split_sums start[TWILL_SPLIT_READERS]; /* at the start of each reader's period */
-    uint64_t idle;                /* ticks in which waits found nothing to do */
-    uint64_t ended;               /* number of the last collective that ended here ... */
-    struct twill_last_entry last; /* ... and its last entry, as received with messages */
-    struct twill_lateness *late;  /* [1 + readers][size]: since creation, and at those starts */
-    uint64_t report_at;           /* calls at the next report of TWILL_REPORT; UINT64_MAX: none */
-    uint64_t report_every;
-    uint64_t *observed; /* waiting is also added here, for metrics; or NULL */
-    char line[256];     /* result of twill_comm_times() */
+    struct twill_lateness *late; /* [1 + readers][size]: since creation, and at those starts */
+    uint64_t report_every;       /* calls: TWILL_REPORT */
+    uint64_t *observed;          /* waiting is also added here, for metrics; or NULL */
+    char line[256];              /* result of twill_comm_times() */
 };
 
 /* Allocate and free. */
 twill_status twill_split_open(struct twill_engine *engine);
 void twill_split_close(struct twill_engine *engine);
 
-/* Split the time of a call or wait from one tick to another, which has completed a collective.
- * idle: engine->split.idle before it. times: how often it counts. */
-void twill_split_add(struct twill_engine *engine, uint64_t from, uint64_t to, uint64_t idle,
-                     unsigned times);
-
 /* Print the shares of the reports' period that ends now on one line, after `what`, and begin the
  * next one; or those of the communicator's whole life. The period of twill_comm_times() goes on.
  * The communicator's holder calls it. */
 void twill_split_report(struct twill_engine *engine, const char *what);
 void twill_split_report_all(struct twill_engine *engine, const char *what);
-/* Print the report of TWILL_REPORT; called when report_at calls are complete. */
-void twill_split_report_due(struct twill_engine *engine);
 
 /* Raise *last to the latest entry into a call among the ranks of this node that have published it.
  * Returns whether all have. */

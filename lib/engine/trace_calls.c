@@ -3,8 +3,8 @@
 #include "lib/engine/trace_calls.h"
 #include "algorithms/select/explain.h"
 #include "fabric/shm/mapping.h"
+#include "fabric/shm/node_memory.h"
 #include "lib/engine/engine_internal.h"
-#include "lib/job/context.h"
 
 #include <stdio.h>
 
@@ -114,7 +114,7 @@ void twill_log_begin(const struct twill_request *request)
     describe_request(request, call, sizeof(call));
     const void *src = request->is_point ? request->point.src : request->call.src;
     const void *dst = request->is_point ? request->point.dst : request->call.dst;
-    twill_say(&engine->context->log, TWILL_LOG_DEBUG, "communicator %u: %s begins: src %p, dst %p",
+    twill_say(engine->log, TWILL_LOG_DEBUG, "communicator %u: %s begins: src %p, dst %p",
               engine->number, call, src, dst);
 }
 
@@ -125,7 +125,7 @@ void twill_log_end(const struct twill_request *request, twill_status status)
     describe_request(request, call, sizeof(call));
     if (!request->is_point && request->plan != NULL)
         twill_why_name(&request->plan->choice, how);
-    twill_say(&engine->context->log, TWILL_LOG_DEBUG, "communicator %u: %s ends: %s, %s, %.1f us",
+    twill_say(engine->log, TWILL_LOG_DEBUG, "communicator %u: %s ends: %s, %s, %.1f us",
               engine->number, call, twill_strerror(status), how,
               1e6 * twill_engine_seconds(engine, twill_ticks() - request->ticks));
 }

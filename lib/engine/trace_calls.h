@@ -3,8 +3,17 @@
 #ifndef TWILL_TRACE_CALLS_H
 #define TWILL_TRACE_CALLS_H
 
-#include "lib/base/probes.h"
 #include "lib/engine/engine.h"
+
+/* Probes for SystemTap, bpftrace and perf, provider "twill", where <sys/sdt.h> is there: a nop in
+ * the code and a note in the library, no cost otherwise. name, then the number of the communicator,
+ * of its call, and one more value. */
+#ifdef TWILL_WITH_PROBES
+#include <sys/sdt.h>
+#define TWILL_PROBE(name, comm, sequence, value) DTRACE_PROBE3(twill, name, comm, sequence, value)
+#else
+#define TWILL_PROBE(name, comm, sequence, value) ((void)0)
+#endif
 
 /* Record events into this rank's node memory from now on. is_first: the context's first
  * communicator, whose ring is populated; that of others is as events come. */

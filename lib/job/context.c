@@ -7,6 +7,7 @@
 #include "fabric/host/interfaces.h"
 #include "kernels/kernels.h"
 #include "lib/base/plural.h"
+#include "lib/job/config.h"
 #include "lib/job/find_levels.h"
 #include "lib/job/job_internal.h"
 #include "lib/job/log.h"
@@ -67,7 +68,7 @@ static twill_status guard_against_fork(struct twill_context *context)
     uint64_t *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (page == MAP_FAILED)
         return TWILL_FAIL(&context->error, TWILL_ERR_MEMORY, "out of memory");
-    *page = TWILL_FORK_GUARD;
+    *page = 1;
     (void)madvise(page, 4096, MADV_WIPEONFORK); /* Linux 4.14; before it, forks go unnoticed */
     context->fork_guard = page;
     return TWILL_OK;
@@ -77,7 +78,7 @@ static twill_status guard_against_fork(struct twill_context *context)
 static twill_status configure_progress(struct twill_context *context)
 {
     struct twill_progress *progress = &context->progress;
-    const char *text = context->config.text[TWILL_VARIABLE_PROGRESS];
+    const char *text = context->config->text[TWILL_VARIABLE_PROGRESS];
     progress->core = -1;
     progress->late = strcmp(text, "late") == 0;
     progress->enabled = strncmp(text, "thread", 6) == 0 || progress->late;
@@ -130,7 +131,7 @@ static twill_status decide_memory(struct twill_context *context)
 {
     const struct twill_machine *machine = twill_topology_machine(context->machine.topology);
     const char *hbw = getenv("MEMKIND_HBW_NODES");
-    char *user = strdup(context->config.text[TWILL_VARIABLE_MEMORY]);
+    char *user = strdup(context->config->text[TWILL_VARIABLE_MEMORY]);
     if (user == NULL)
         return TWILL_FAIL(&context->error, TWILL_ERR_MEMORY, "out of memory");
     char *library = strchr(user, ',');
@@ -148,7 +149,7 @@ static twill_status decide_memory(struct twill_context *context)
 
 static twill_status memory_open(struct twill_context *context)
 {
-    uint64_t budget = (uint64_t)context->config.number[TWILL_VARIABLE_MEMORY_BUDGET];
+    uint64_t budget = (uint64_t)context->config->number[TWILL_VARIABLE_MEMORY_BUDGET];
     TWILL_TRY(&context->error, decide_memory(context));
     TWILL_TRY(&context->error,
               twill_memory_open(&context->memory->user, &context->memory->user_policy, budget,
@@ -263,8 +264,8 @@ static void note_job(struct twill_context *context)
     twill_context_note(context, "interface: %s address %s: %s", oob->interface, oob->address,
                        oob->address_why);
     twill_context_note(context, "kernels: %s, at most %lld thread%s", context->machine.kernels->isa,
-                       (long long)context->config.number[TWILL_VARIABLE_THREADS],
-                       TWILL_PLURAL(context->config.number[TWILL_VARIABLE_THREADS]));
+                       (long long)context->config->number[TWILL_VARIABLE_THREADS],
+                       TWILL_PLURAL(context->config->number[TWILL_VARIABLE_THREADS]));
     twill_context_note(context, "progress: %s", context->progress.how);
     note_policy(context, "for twill_alloc", context->memory->user_policy.why);
     note_policy(context, "of the library", context->memory->library_policy.why);
@@ -289,20 +290,20 @@ static twill_status create_context(struct twill_context *context,
     twill_persistent_init(context);
     TWILL_TRY(error, guard_against_fork(context));
     TWILL_TRY(error, source->like != NULL
-                         ? twill_config_copy(&context->config, &source->like->config, error)
-                         : twill_config_load(&context->config, source->settings, error));
+                         ? twill_config_copy(context->config, source->like->config, error)
+                         : twill_config_load(context->config, source->settings, error));
     TWILL_TRY(error, configure_progress(context));
     TWILL_TRY(error, twill_log_open(context));
     TWILL_TRY(error,
               twill_kernels_select(&context->machine.kernels,
-                                   twill_config_text(&context->config, TWILL_VARIABLE_ISA), error));
+                                   twill_config_text(context->config, TWILL_VARIABLE_ISA), error));
     TWILL_TRY(error, twill_topology_open(
                          &context->machine.topology,
-                         twill_config_text(&context->config, TWILL_VARIABLE_TOPOLOGY), error));
+                         twill_config_text(context->config, TWILL_VARIABLE_TOPOLOGY), error));
     TWILL_TRY(error, twill_context_open_tuning(context));
     TWILL_TRY(error, memory_open(context));
     TWILL_TRY(error, twill_preloaded_open(&context->memory->preloaded,
-                                          context->config.text[TWILL_VARIABLE_HEAP], error));
+                                          context->config->text[TWILL_VARIABLE_HEAP], error));
     TWILL_TRY(error, twill_context_open_bootstrap(context, source));
     TWILL_TRY(error, twill_context_open_job(context));
     TWILL_TRY(error, twill_levels_open(context, context->job.level));
@@ -322,6 +323,7 @@ static twill_status create_context(struct twill_context *context,
 /* A context, and what is visible only where it is used. */
 struct whole_context {
     struct twill_context context;
+    struct twill_config config;
     struct twill_context_memory memory;
     struct twill_operations operations;
 };
@@ -333,9 +335,10 @@ twill_status twill_context_create_by(struct twill_context **context,
     if (whole == NULL)
         return TWILL_ERR_MEMORY;
     *context = &whole->context;
+    whole->context.config = &whole->config;
     whole->context.memory = &whole->memory;
     whole->context.operations = &whole->operations;
-    (*context)->live = TWILL_LIVE;
+    (*context)->live = TWILL_CONTEXT_LIVE;
     (*context)->comms.observer = source->observer != NULL || source->like == NULL
                                      ? source->observer
                                      : source->like->comms.observer;
@@ -356,6 +359,51 @@ static void close_locks(struct twill_context *context)
     pthread_mutex_destroy(&context->transports.alone_lock);
 }
 
+/* --- growth ---------------------------------------------------------------------------------- */
+
+/* When a job grows, its ranks get a new context. What a program has made in the old one goes on:
+ * operations, registrations and the idle function are copied; memory of twill_alloc() stays where
+ * it is, in the old context, which is kept for that. */
+
+twill_status twill_context_inherit(struct twill_context *context, struct twill_context *from,
+                                   struct twill_error *error)
+{
+    twill_context_lock(from);
+    for (size_t i = 0; i < TWILL_OPERATIONS; i++) {
+        context->operations->slot[i] = from->operations->slot[i];
+        atomic_store(&context->operations->taken[i], atomic_load(&from->operations->taken[i]));
+    }
+    context->idle_hook = from->idle_hook;
+    twill_status status = twill_persistent_inherit(context, from, error);
+    twill_context_unlock(from);
+    return status;
+}
+
+void twill_context_chain(struct twill_context *context, struct twill_context *older)
+{
+    context->older = older;
+    older->newer = context;
+}
+
+static void unchain(struct twill_context *context)
+{
+    if (context->newer != NULL)
+        context->newer->older = context->older;
+    if (context->older != NULL)
+        context->older->newer = context->newer;
+    context->older = context->newer = NULL;
+}
+
+void twill_context_drop_older(struct twill_context *context)
+{
+    if (context->newer == NULL || context->comms.opened > 0 || twill_persistent_is_used(context))
+        return;
+    unchain(context);
+    twill_context_destroy(context);
+}
+
+/* --- the end --------------------------------------------------------------------------------- */
+
 void twill_context_destroy(twill_context *context)
 {
     if (context == NULL)
@@ -372,7 +420,7 @@ void twill_context_destroy(twill_context *context)
         return;
     }
     struct twill_context *older = context->newer == NULL ? context->older : NULL;
-    twill_context_unchain(context);
+    unchain(context);
     while (context->closers.count > 0)
         context->closers.close[--context->closers.count](context);
     for (size_t t = 0; t < TWILL_TRANSPORTS_MOST; t++)
@@ -401,7 +449,7 @@ void twill_context_destroy(twill_context *context)
     if (context->machine.topology != NULL)
         twill_topology_close(context->machine.topology);
     twill_context_close_device(context);
-    twill_config_destroy(&context->config);
+    twill_config_destroy(context->config);
     twill_log_close(context);
     twill_fd_guard_end(&context->fd_guard);
     free(context->comms.open);

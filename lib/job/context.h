@@ -5,8 +5,7 @@
 #define TWILL_CONTEXT_H
 
 #include "algorithms/world/world.h"
-#include "fabric/transports.h"
-#include "lib/job/config.h"
+#include "fabric/transport.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -20,6 +19,7 @@
 struct twill_advancer;        /* lib/wait/wait.h */
 struct twill_comm;            /* lib/comm/comm.h */
 struct twill_comm_observer;   /* lib/comm/comm.h */
+struct twill_config;          /* lib/job/config.h */
 struct twill_context_memory;  /* lib/job/heap.h */
 struct twill_context_staging; /* lib/engine/staging.c */
 struct twill_cpus;
@@ -42,18 +42,8 @@ struct twill_timeline;   /* lib/report/timeline.c */
  * and stays readable after the object's end, so that a stale handle is recognised: no other part of
  * the program can have reused the address. */
 
-/* Values of the word `live` of a context or communicator; a communicator's states are explained in
- * lib/comm/claim.c. Any other value: the object has ended. */
-#define TWILL_GONE     0u
-#define TWILL_LIVE     0x7477696cu
-#define TWILL_TORN     0x7477696du
-#define TWILL_BREAKING 0x7477696eu
-
-/* Map zeroed memory for an object. Returns NULL if out of memory. */
-void *twill_handle_map(size_t bytes);
-/* Return the pages of an object to the system. Its address range stays reserved and reads as zeros.
- */
-void twill_handle_retire(void *memory, size_t bytes);
+/* Value of the word `live` of a context. Any other one: it has ended. */
+#define TWILL_CONTEXT_LIVE 0x7477696cu
 
 /* Queue of the memory of ended objects of one size, oldest first. Part of a context, whose lock
  * protects it. */
@@ -69,15 +59,12 @@ struct twill_handle_pool {
 void *twill_handle_pool_get(struct twill_handle_pool *pool, size_t bytes, unsigned keep);
 /* Put the memory of an ended object into the pool. */
 void twill_handle_pool_put(struct twill_handle_pool *pool, void *memory, size_t bytes);
-/* Retire all memory in the pool. */
-void twill_handle_pool_retire(struct twill_handle_pool *pool);
-
 /* Print a warning of `call` where no context's log exists any more, unless TWILL_LOG=none. */
 void twill_handle_warn(const char *call, const char *sentence);
 
 /* --- the context --- */
 
-/* The progress thread: lib/wait/progress_thread.c. */
+/* The progress thread: lib/wait/progress.c. */
 struct twill_progress {
     bool enabled, late; /* late: TWILL_PROGRESS=late, advances once per millisecond only */
     int core;           /* CPU to bind it to, or -1 */
@@ -115,12 +102,6 @@ struct twill_context_machine {
     struct twill_topology *topology;
     const struct twill_kernels *kernels;
     struct twill_device *device; /* NULL without TWILL_WITH_CUDA or a driver */
-};
-
-/* What a communicator that has endpoints of its own has in place of the context's. */
-struct twill_alone {
-    struct twill_common *common[TWILL_TRANSPORTS_MOST];
-    struct twill_alone *next;
 };
 
 struct twill_context_transports {
@@ -190,13 +171,13 @@ struct twill_closers {
 /* Created and destroyed by twill_context_create() and _destroy(). Members are constant after
  * creation unless marked otherwise, here or in their types. */
 struct twill_context {
-    uint32_t live;            /* TWILL_LIVE, or it has ended */
+    uint32_t live;            /* TWILL_CONTEXT_LIVE, or it has ended */
     bool ready;               /* creation succeeded */
     bool lockable;            /* the locks are initialised */
     pthread_mutex_t lock;     /* protects error, comms, operations, memory and health.timed_out */
     struct twill_error error; /* the last failure */
     struct twill_log log;
-    struct twill_config config;
+    struct twill_config *config; /* lib/job/config.h */
     struct twill_context_job job;
     struct twill_context_machine machine;
     struct twill_context_transports transports;
@@ -208,7 +189,7 @@ struct twill_context {
     struct twill_progress progress;
     struct twill_idle_hook idle_hook;
     const struct twill_observer *observer; /* lib/report/metrics.c; NULL: no metrics are kept */
-    const uint64_t *fork_guard;            /* the kernel zeroes it in a child */
+    const uint64_t *fork_guard;            /* not 0, but that the kernel zeroes it in a child */
     struct twill_fd_guard fd_guard; /* closed standard streams while others open descriptors */
     struct twill_context_notes notes;
     struct twill_timeline *timeline; /* lib/report/timeline.c; NULL: none */
@@ -228,7 +209,7 @@ struct twill_context_source {
 };
 twill_status twill_context_create_by(struct twill_context **context,
                                      const struct twill_context_source *source);
-/* lib/job/context_chain.c. Give `context` what a program has made in the context `from`, whose job
+/* lib/job/context.c. Give `context` what a program has made in the context `from`, whose job
  * it is larger than: operations, idle function, registered memory. */
 twill_status twill_context_inherit(struct twill_context *context, struct twill_context *from,
                                    struct twill_error *error);
@@ -238,11 +219,9 @@ void twill_context_chain(struct twill_context *context, struct twill_context *ol
  */
 void twill_context_drop_older(struct twill_context *context);
 
-#define TWILL_FORK_GUARD 0x7477696c6c212121u
-
 static inline bool twill_context_is_forked(const struct twill_context *context)
 {
-    return context->fork_guard != NULL && *context->fork_guard != TWILL_FORK_GUARD;
+    return context->fork_guard != NULL && *context->fork_guard == 0;
 }
 
 /* Take the lock of what several threads change. Never held while waiting for another rank. In a
@@ -309,7 +288,7 @@ void twill_context_memory_stats(const struct twill_context *context,
 /* Is this the handle of a context that has not ended? */
 static inline bool twill_context_is_live(const struct twill_context *context)
 {
-    return context != NULL && context->live == TWILL_LIVE;
+    return context != NULL && context->live == TWILL_CONTEXT_LIVE;
 }
 
 #endif

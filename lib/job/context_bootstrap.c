@@ -2,6 +2,7 @@
 /* How a context finds the other ranks: by its launcher or the caller at the start of a job, by a
  * handle when the job grows. */
 #include "fabric/bootstrap/bootstrap.h"
+#include "lib/job/config.h"
 #include "lib/job/job_internal.h"
 #include "lib/job/log.h"
 
@@ -15,7 +16,7 @@
 static struct twill_bootstrap_params params_from(const struct twill_context *context,
                                                  const struct twill_context_source *source)
 {
-    const struct twill_config *config = &context->config;
+    const struct twill_config *config = context->config;
     bool starts = source->join == NULL; /* twillrun's sockets are for the start of a job */
     return (struct twill_bootstrap_params){
         .join = source->join,
@@ -52,8 +53,8 @@ static twill_status use_meeting(struct twill_context *context, const struct meet
     char *text = strndup(all[0].nodes, sizeof(all[0].nodes) - 1);
     if (text == NULL)
         return TWILL_FAIL(&context->error, TWILL_ERR_MEMORY, "out of memory");
-    free(context->config.text[TWILL_VARIABLE_NODES]);
-    context->config.text[TWILL_VARIABLE_NODES] = text;
+    free(context->config->text[TWILL_VARIABLE_NODES]);
+    context->config->text[TWILL_VARIABLE_NODES] = text;
     return TWILL_OK;
 }
 
@@ -64,7 +65,7 @@ static twill_status compare_meeting(struct twill_context *context, const struct 
     struct meeting_info *all = calloc((size_t)oob->size, sizeof(*all));
     const char *nodes = join->nodes != NULL
                             ? join->nodes
-                            : twill_config_text(&context->config, TWILL_VARIABLE_NODES);
+                            : twill_config_text(context->config, TWILL_VARIABLE_NODES);
     memcpy(mine.origin, oob->origin, sizeof(mine.origin));
     snprintf(mine.nodes, sizeof(mine.nodes), "%s", nodes != NULL ? nodes : "");
     twill_status status = all == NULL

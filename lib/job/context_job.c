@@ -3,13 +3,18 @@
  * compared here, once), then the heap and connections between hosts. */
 #include "algorithms/select/tuning_file.h"
 #include "fabric/bootstrap/oob_batch.h"
+#include "fabric/detector/detector.h"
 #include "fabric/host/host_identity.h"
+#include "lib/job/config.h"
 #include "lib/job/find_levels.h"
 #include "lib/job/job_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+
+#define MOST_HOSTS ((size_t)512) /* connections of the failure detector to other hosts */
 
 /* What ranks exchange at start-up; sent as it is in memory. */
 struct peer_info {
@@ -39,7 +44,7 @@ static twill_status check_agreement(struct twill_context *context, const struct 
                                   "%s must be the same on all ranks: rank %d differs from rank 0 "
                                   "(rank %d has \"%s\", by %s)",
                                   twill_variables[v].name, r, context->job.oob->rank,
-                                  context->config.text[v], context->config.source[v]);
+                                  context->config->text[v], context->config->source[v]);
     }
     context->selection.all_tuned = true;
     for (int r = 0; r < context->job.oob->size; r++)
@@ -118,7 +123,7 @@ static twill_status count_threads(struct twill_context *context, const struct pe
 static twill_status label_nodes(struct twill_context *context, const struct peer_info *all)
 {
     int size = context->job.oob->size;
-    const char *nodes = twill_config_text(&context->config, TWILL_VARIABLE_NODES);
+    const char *nodes = twill_config_text(context->config, TWILL_VARIABLE_NODES);
     if (nodes != NULL)
         return twill_world_parse_nodes(nodes, (uint32_t)size, context->job.label, &context->error);
     for (int r = 0; r < size; r++) {
@@ -144,9 +149,62 @@ static void describe_rank(struct twill_context *context, struct peer_info *mine)
     twill_memory_claim(context->memory->user, &mine->memory.user);
     twill_memory_claim(context->memory->library, &mine->memory.library);
     for (int v = 0; v < TWILL_VARIABLE_COUNT; v++)
-        mine->hash[v] = twill_config_hash(&context->config, v);
+        mine->hash[v] = twill_config_hash(context->config, v);
     twill_levels_describe(context->machine.topology, NULL, &mine->level);
 }
+
+/* --- the failure detector: fabric/detector --------------------------------------------------- */
+
+/* Connections between hosts take at most a quarter of this process's descriptors. */
+static twill_status offer_detector(struct twill_context *context, struct twill_oob_batch *batch)
+{
+    struct rlimit files;
+    size_t most = MOST_HOSTS;
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0)
+        most = twill_min(most, (size_t)files.rlim_cur / 4);
+    return twill_detector_offer(&context->health.detector, context->job.oob, most, batch,
+                                &context->error);
+}
+
+static twill_status connect_detector(struct twill_context *context, struct twill_oob_batch *batch)
+{
+    const struct twill_world *world = &context->job.world;
+    if (world->nodes == 1)
+        return TWILL_OK;
+    return twill_detector_connect(context->health.detector, context->job.oob, world->node,
+                                  context->job.threads, batch, &context->error);
+}
+
+static twill_status reopen_detector(struct twill_context *context)
+{
+    struct twill_oob_batch batch = {.oob = context->job.oob};
+    twill_detector_close(context->health.detector);
+    twill_status status = offer_detector(context, &batch);
+    TWILL_TRY(&context->error, twill_oob_batch_exchange(&batch, status, &context->error));
+    status = connect_detector(context, &batch);
+    return twill_oob_batch_exchange(&batch, status, &context->error);
+}
+
+twill_status twill_context_conclude_detector(struct twill_context *context)
+{
+    struct twill_detector *detector = context->health.detector;
+    char text[320];
+    if (context->job.world.nodes == 1) {
+        twill_detector_conclude_alone(detector);
+        return TWILL_OK;
+    }
+    TWILL_TRY(&context->error, twill_detector_conclude(detector, &context->error));
+    size_t missing = twill_detector_describe(detector, text, sizeof(text));
+    twill_context_note(context, "failure detector: %s", text);
+    if (missing > 0)
+        twill_say(&context->log, TWILL_LOG_WARN,
+                  "failure detector: %s: if a host that is not connected vanishes, that is "
+                  "noticed only after TWILL_TIMEOUT",
+                  text);
+    return TWILL_OK;
+}
+
+/* --- the job --------------------------------------------------------------------------------- */
 
 /* What the ranks exchange about themselves, and the heap that they open by it. */
 struct job_opening {
@@ -167,7 +225,7 @@ static twill_status offer_job(struct twill_context *context, struct job_opening 
     context->job.label = calloc(size, sizeof(*context->job.label));
     twill_oob_batch_add(batch, &job->own, job->all, sizeof(job->own));
     twill_status heap = twill_heap_offer(context, &job->opening, batch);
-    twill_status detects = twill_context_offer_detector(context, batch);
+    twill_status detects = offer_detector(context, batch);
     TWILL_TRY(&context->error, heap);
     TWILL_TRY(&context->error, detects);
     if (job->all == NULL || job->heap == NULL || context->job.label == NULL ||
@@ -198,7 +256,7 @@ static twill_status attach_job(struct twill_context *context, struct job_opening
 {
     twill_status counts = count_threads(context, job->all);
     twill_status heap = twill_heap_attach(context, &job->opening, job->heap, batch);
-    twill_status connects = twill_context_connect_detector(context, batch);
+    twill_status connects = connect_detector(context, batch);
     TWILL_TRY(&context->error, counts);
     TWILL_TRY(&context->error, heap);
     return connects;
@@ -211,7 +269,7 @@ static twill_status conclude_job(struct twill_context *context, struct job_openi
     TWILL_TRY(&context->error, twill_heap_conclude(context, &job->opening));
     if (context->job.world.nodes == expected)
         return TWILL_OK;
-    return twill_context_reopen_detector(context);
+    return reopen_detector(context);
 }
 
 twill_status twill_context_open_job(struct twill_context *context)

@@ -6,6 +6,7 @@
 #include "fabric/bootstrap/bootstrap.h"
 #include "lib/base/lists.h"
 #include "lib/base/plural.h"
+#include "lib/job/config.h"
 #include "numa/topology.h"
 
 #include <stdio.h>
@@ -267,8 +268,8 @@ twill_status twill_levels_open(struct twill_context *context, struct twill_level
 {
     struct twill_error *error = &context->error;
     struct twill_world *world = &context->job.world;
-    const char *units = twill_config_text(&context->config, TWILL_VARIABLE_UNITS);
-    const char *groups = twill_config_text(&context->config, TWILL_VARIABLE_GROUPS);
+    const char *units = twill_config_text(context->config, TWILL_VARIABLE_UNITS);
+    const char *groups = twill_config_text(context->config, TWILL_VARIABLE_GROUPS);
     uint32_t *seen = calloc(world->size, sizeof(*seen));
     if (seen == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory");

@@ -3,6 +3,8 @@
 #include "fabric/host/host_identity.h"
 #include "fabric/shm/mapping.h"
 #include "fabric/shm/node_memory.h"
+#include "fabric/transports.h"
+#include "lib/job/config.h"
 #include "lib/job/job_internal.h"
 
 #include <stdio.h>
@@ -117,7 +119,7 @@ twill_status twill_heap_make_world(struct twill_context *context)
               twill_world_create(&context->job.world, (uint32_t)context->job.oob->size,
                                  context->job.label, &context->error));
     context->job.world.by_messages = /* which alone have checksums */
-        strcmp(context->config.text[TWILL_VARIABLE_CHECKSUM], "all") == 0;
+        strcmp(context->config->text[TWILL_VARIABLE_CHECKSUM], "all") == 0;
     return TWILL_OK;
 }
 
@@ -139,7 +141,7 @@ twill_status twill_heap_attach(struct twill_context *context, struct twill_heap_
 {
     struct twill_preloaded *preloaded = &context->memory->preloaded;
     uint32_t ranks;
-    size_t limit = (size_t)context->config.number[TWILL_VARIABLE_HEAP_LIMIT];
+    size_t limit = (size_t)context->config->number[TWILL_VARIABLE_HEAP_LIMIT];
     TWILL_TRY(&context->error, default_bytes(context, info, &ranks, &opening->default_bytes));
     opening->bytes = limit > 0 ? twill_round_up(limit, TWILL_HUGE_PAGE) : opening->default_bytes;
     if (ranks > 1)
@@ -162,7 +164,7 @@ twill_status twill_heap_conclude(struct twill_context *context, struct twill_hea
 {
     const char *why = NULL;
     struct twill_preloaded *preloaded = &context->memory->preloaded;
-    size_t limit = (size_t)context->config.number[TWILL_VARIABLE_HEAP_LIMIT];
+    size_t limit = (size_t)context->config->number[TWILL_VARIABLE_HEAP_LIMIT];
     log_preloaded(context, opening->outcome);
     if (opening->region != NULL)
         TWILL_TRY(&context->error, twill_shm_region_conclude(opening->region, context->job.label,

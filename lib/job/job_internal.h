@@ -6,6 +6,18 @@
 #include "lib/job/context.h"
 #include "lib/job/heap.h"
 
+/* --- lib/job/handle.c --- */
+
+/* Map zeroed memory for an object. Returns NULL if out of memory. */
+void *twill_handle_map(size_t bytes);
+/* Return the pages of an object to the system. Its address range stays reserved and reads as zeros.
+ */
+void twill_handle_retire(void *memory, size_t bytes);
+/* Retire all memory in the pool. */
+void twill_handle_pool_retire(struct twill_handle_pool *pool);
+
+/* --- the steps --- */
+
 /* lib/job/context_bootstrap.c. Find the other ranks. */
 twill_status twill_context_open_bootstrap(struct twill_context *context,
                                           const struct twill_context_source *source);
@@ -13,9 +25,6 @@ twill_status twill_context_open_bootstrap(struct twill_context *context,
 /* lib/job/context_job.c. Compare the ranks, decide which of them are on one node, and share the
  * heap. Collective, two exchanges; four if ranks of a host turn out to share no memory. */
 twill_status twill_context_open_job(struct twill_context *context);
-
-/* lib/job/context_chain.c. Take a context out of its chain, before it ends. */
-void twill_context_unchain(struct twill_context *context);
 
 /* --- lib/job/registration.c: memory, of devices, of the program and of the library --- */
 
@@ -54,15 +63,7 @@ twill_status twill_persistent_inherit(struct twill_context *context,
 /* Is there memory of twill_alloc(), or of the library? */
 bool twill_persistent_is_used(const struct twill_context *context);
 
-/* lib/job/detector_setup.c. Open the failure detector in three steps around two exchanges, as in
- * fabric/detector/detector.h. connect: with the nodes that are expected, in the exchange that
- * decides them; it adds nothing if there is one. reopen, collective: if there are others, before
- * conclude, with two exchanges of its own. */
-twill_status twill_context_offer_detector(struct twill_context *context,
-                                          struct twill_oob_batch *batch);
-twill_status twill_context_connect_detector(struct twill_context *context,
-                                            struct twill_oob_batch *batch);
-twill_status twill_context_reopen_detector(struct twill_context *context);
+/* lib/job/context_job.c. Wait for the connections between hosts. */
 twill_status twill_context_conclude_detector(struct twill_context *context);
 
 /* lib/job/heap_open.c. What ranks exchange about their heaps before opening them. */
@@ -87,7 +88,8 @@ struct twill_heap_opening {
 twill_status twill_heap_offer(struct twill_context *context, struct twill_heap_opening *opening,
                               struct twill_oob_batch *batch);
 twill_status twill_heap_attach(struct twill_context *context, struct twill_heap_opening *opening,
-                               const struct twill_heap_info *info, struct twill_oob_batch *batch);
+                               const struct twill_heap_info *info,
+                               struct twill_oob_batch *batch);
 twill_status twill_heap_conclude(struct twill_context *context, struct twill_heap_opening *opening);
 void twill_heap_opening_end(struct twill_heap_opening *opening);
 void twill_heap_note(struct twill_context *context);

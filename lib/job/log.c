@@ -5,6 +5,7 @@
 #include "fabric/bootstrap/bootstrap.h"
 #include "fabric/bootstrap/twillrun.h"
 #include "lib/base/times.h"
+#include "lib/job/config.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -87,9 +88,9 @@ void twill_log_find_launcher(struct twill_log *log)
 twill_status twill_log_open(struct twill_context *context)
 {
     struct twill_log *log = &context->log;
-    const char *pattern = twill_config_text(&context->config, TWILL_VARIABLE_LOG_FILE);
+    const char *pattern = twill_config_text(context->config, TWILL_VARIABLE_LOG_FILE);
     char host[HOST_NAME_MAX + 1] = "", path[PATH_MAX];
-    log->level = (enum twill_log_level)context->config.number[TWILL_VARIABLE_LOG];
+    log->level = (enum twill_log_level)context->config->number[TWILL_VARIABLE_LOG];
     if (log->level > TWILL_LOG_WARN || pattern != NULL)
         log->print = NULL;
     (void)gethostname(host, sizeof(host) - 1);
@@ -135,7 +136,7 @@ void twill_log_notes(struct twill_context *context)
 
 void twill_log_process(struct twill_context *context)
 {
-    const struct twill_config *config = &context->config;
+    const struct twill_config *config = context->config;
     if (!twill_log_enabled(&context->log, TWILL_LOG_INFO))
         return;
     for (unsigned v = 0; v < TWILL_VARIABLE_COUNT; v++) /* lists: by their entries */

@@ -28,11 +28,16 @@ twill_op twill_context_operation_kind(const struct twill_context *context, twill
 _Static_assert(TWILL_OP_CREATED + (TWILL_OPERATION_MOST << 3) + 7 <= UINT16_MAX,
                "the kind of an operation fits the 16 bits that ranks compare");
 
+/* Store an operation of a public call, unless its arguments have given an error. */
 static twill_status store_operation(twill_context *context, twill_op *op,
                                     const struct twill_operation *operation,
                                     struct twill_error *error)
 {
     unsigned index = 0;
+    if (context == NULL || !context->ready)
+        return TWILL_ERR_ARGUMENT;
+    if (error->status != TWILL_OK)
+        return twill_context_outcome(context, error->status, error);
     twill_context_lock(context);
     while (index < TWILL_OPERATIONS &&
            atomic_load_explicit(&context->operations->taken[index], memory_order_relaxed))
@@ -44,39 +49,28 @@ static twill_status store_operation(twill_context *context, twill_op *op,
     }
     twill_context_unlock(context);
     if (index == TWILL_OPERATIONS)
-        return TWILL_FAIL(error, TWILL_ERR_MEMORY,
-                          "op: the context has %u operations already, which is the maximum",
-                          TWILL_OPERATIONS);
-    return TWILL_OK;
-}
-
-static twill_status create_operation(twill_context *context, twill_op *op, twill_op_fn function,
-                                     void *user, size_t element_bytes, int commutative,
-                                     struct twill_error *error)
-{
-    if (op == NULL || function == NULL)
-        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "twill_op_create: %s is NULL",
-                          op == NULL ? "op" : "function");
-    if (element_bytes > TWILL_OPERATION_MOST)
-        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT,
-                          "twill_op_create: element_bytes %zu is outside 0 .. %u", element_bytes,
-                          TWILL_OPERATION_MOST);
-    struct twill_operation operation = {.function = function,
-                                        .user = user,
-                                        .element = element_bytes,
-                                        .commutative = commutative != 0};
-    return store_operation(context, op, &operation, error);
+        (void)TWILL_FAIL(error, TWILL_ERR_MEMORY,
+                         "op: the context has %u operations already, which is the maximum",
+                         TWILL_OPERATIONS);
+    return twill_context_outcome(context, error->status, error);
 }
 
 twill_status twill_op_create(twill_context *context, twill_op *op, twill_op_fn function, void *user,
                              size_t element_bytes, int commutative)
 {
     struct twill_error error = {0};
-    if (context == NULL || !context->ready)
-        return TWILL_ERR_ARGUMENT;
-    twill_status status =
-        create_operation(context, op, function, user, element_bytes, commutative, &error);
-    return twill_context_outcome(context, status, &error);
+    const struct twill_operation operation = {.function = function,
+                                              .user = user,
+                                              .element = element_bytes,
+                                              .commutative = commutative != 0};
+    if (op == NULL || function == NULL)
+        (void)TWILL_FAIL(&error, TWILL_ERR_ARGUMENT, "twill_op_create: %s is NULL",
+                         op == NULL ? "op" : "function");
+    else if (element_bytes > TWILL_OPERATION_MOST)
+        (void)TWILL_FAIL(&error, TWILL_ERR_ARGUMENT,
+                         "twill_op_create: element_bytes %zu is outside 0 .. %u", element_bytes,
+                         TWILL_OPERATION_MOST);
+    return store_operation(context, op, &operation, &error);
 }
 
 /* Bytes of a factor, which is a float for narrow types. */
@@ -85,40 +79,26 @@ static size_t factor_bytes(twill_type type)
     return twill_type_is_narrow(type) ? sizeof(float) : twill_type_size(type);
 }
 
-static twill_status create_scaled(twill_context *context, twill_op *op, twill_type type,
-                                  const void *factor, struct twill_error *error)
-{
-    if (op == NULL || factor == NULL)
-        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "twill_op_create_scaled: %s is NULL",
-                          op == NULL ? "op" : "factor");
-    if (twill_type_size(type) == 0)
-        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT,
-                          "twill_op_create_scaled: type %d is not a twill_type", (int)type);
-    struct twill_operation operation = {.scaled = true, .commutative = true, .type = type};
-    memcpy(operation.factor, factor, factor_bytes(type));
-    return store_operation(context, op, &operation, error);
-}
-
 twill_status twill_op_create_scaled(twill_context *context, twill_op *op, twill_type type,
                                     const void *factor)
 {
     struct twill_error error = {0};
-    if (context == NULL || !context->ready)
-        return TWILL_ERR_ARGUMENT;
-    twill_status status = create_scaled(context, op, type, factor, &error);
-    return twill_context_outcome(context, status, &error);
+    struct twill_operation operation = {.scaled = true, .commutative = true, .type = type};
+    if (op == NULL || factor == NULL)
+        (void)TWILL_FAIL(&error, TWILL_ERR_ARGUMENT, "twill_op_create_scaled: %s is NULL",
+                         op == NULL ? "op" : "factor");
+    else if (twill_type_size(type) == 0)
+        (void)TWILL_FAIL(&error, TWILL_ERR_ARGUMENT,
+                         "twill_op_create_scaled: type %d is not a twill_type", (int)type);
+    else
+        memcpy(operation.factor, factor, factor_bytes(type));
+    return store_operation(context, op, &operation, &error);
 }
 
-static twill_status create_narrow(twill_context *context, twill_op *op, twill_type type,
-                                  const float *before, const float *after,
-                                  struct twill_error *error)
+twill_status twill_op_create_narrow(twill_context *context, twill_op *op, twill_type type,
+                                    const float *before, const float *after)
 {
-    if (op == NULL)
-        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "twill_op_create_narrow: op is NULL");
-    if (!twill_type_is_narrow(type))
-        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT,
-                          "twill_op_create_narrow: type %d is not a float of 8 or 16 bits",
-                          (int)type);
+    struct twill_error error = {0};
     struct twill_operation operation = {.narrow = true,
                                         .scaled = before != NULL,
                                         .finishes = after != NULL,
@@ -127,17 +107,13 @@ static twill_status create_narrow(twill_context *context, twill_op *op, twill_ty
                                         .type = type};
     if (before != NULL)
         memcpy(operation.factor, before, sizeof(*before));
-    return store_operation(context, op, &operation, error);
-}
-
-twill_status twill_op_create_narrow(twill_context *context, twill_op *op, twill_type type,
-                                    const float *before, const float *after)
-{
-    struct twill_error error = {0};
-    if (context == NULL || !context->ready)
-        return TWILL_ERR_ARGUMENT;
-    twill_status status = create_narrow(context, op, type, before, after, &error);
-    return twill_context_outcome(context, status, &error);
+    if (op == NULL)
+        (void)TWILL_FAIL(&error, TWILL_ERR_ARGUMENT, "twill_op_create_narrow: op is NULL");
+    else if (!twill_type_is_narrow(type))
+        (void)TWILL_FAIL(&error, TWILL_ERR_ARGUMENT,
+                         "twill_op_create_narrow: type %d is not a float of 8 or 16 bits",
+                         (int)type);
+    return store_operation(context, op, &operation, &error);
 }
 
 twill_status twill_op_destroy(twill_context *context, twill_op op)

@@ -5,6 +5,7 @@
 #ifdef TWILL_WITH_CUDA
 #include "kernels/cuda/cuda_device.h"
 #endif
+#include "lib/job/config.h"
 #include "lib/job/job_internal.h"
 
 #include <errno.h>
@@ -17,7 +18,7 @@
 #ifdef TWILL_WITH_CUDA
 twill_status twill_context_open_device(struct twill_context *context)
 {
-    const char *library = twill_config_text(&context->config, TWILL_VARIABLE_CUDA_LIBRARY);
+    const char *library = twill_config_text(context->config, TWILL_VARIABLE_CUDA_LIBRARY);
     char how[200];
     TWILL_TRY(&context->error, twill_device_open(&context->machine.device, library, how,
                                                  sizeof(how), &context->error));
@@ -61,7 +62,7 @@ twill_status twill_context_check_host(struct twill_context *context, const char 
 
 twill_status twill_context_open_device(struct twill_context *context)
 {
-    const char *library = twill_config_text(&context->config, TWILL_VARIABLE_CUDA_LIBRARY);
+    const char *library = twill_config_text(context->config, TWILL_VARIABLE_CUDA_LIBRARY);
     if (library != NULL)
         return TWILL_FAIL(
             &context->error, TWILL_ERR_CONFIG,
@@ -287,7 +288,7 @@ struct twill_shm_region_placer twill_context_placer(struct twill_context *contex
 
 size_t twill_context_shared_bytes(const struct twill_context *context)
 {
-    const int64_t *number = context->config.number;
+    const int64_t *number = context->config->number;
     int64_t most = twill_max(number[TWILL_VARIABLE_SEGMENT], number[TWILL_VARIABLE_SEGMENT_NET]);
     return twill_round_up((size_t)most, 4096);
 }

@@ -3,6 +3,7 @@
  * ~/.twill/tuning and in the installed folder it finds the one for the machine that this process
  * runs on. */
 #include "algorithms/select/tuning_file.h"
+#include "lib/job/config.h"
 #include "lib/job/job_internal.h"
 
 #include <dirent.h>
@@ -140,7 +141,7 @@ static twill_status find_timings(struct twill_tuning **timings, const struct twi
 /* Check the syntax of TWILL_ALGORITHM; whether it applies is known only when a call is made. */
 static twill_status check_overrides(struct twill_context *context)
 {
-    const char *requested = twill_config_text(&context->config, TWILL_VARIABLE_ALGORITHM);
+    const char *requested = twill_config_text(context->config, TWILL_VARIABLE_ALGORITHM);
     struct twill_override *overrides = NULL;
     size_t count = 0;
     if (requested != NULL)
@@ -153,8 +154,8 @@ static twill_status check_overrides(struct twill_context *context)
 twill_status twill_context_open_tuning(struct twill_context *context)
 {
     TWILL_TRY(&context->error, check_overrides(context));
-    const char *path = twill_config_text(&context->config, TWILL_VARIABLE_TUNING);
-    const char *machine = twill_config_text(&context->config, TWILL_VARIABLE_MACHINE);
+    const char *path = twill_config_text(context->config, TWILL_VARIABLE_TUNING);
+    const char *machine = twill_config_text(context->config, TWILL_VARIABLE_MACHINE);
     char *text = NULL;
     if (path != NULL)
         TWILL_TRY(&context->error, twill_tuning_read(&text, path, &context->error));

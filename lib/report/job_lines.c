@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The lines of a job: its ranks, their calls and last events. */
+/* The lines of a job: its ranks, their calls and last events; and what is wrong with it: ranks that
+ * are dead, stopped, behind the others, or in another call. */
 #include "algorithms/algorithms.h"
+#include "lib/base/plural.h"
 #include "lib/report/job_view.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define NAMED_RANKS 16 /* in a sentence */
 
 void twill_job_add_line(struct twill_job_view *view, const char *format, ...)
 {
@@ -34,8 +38,9 @@ void twill_job_add_line(struct twill_job_view *view, const char *format, ...)
     va_end(arguments);
 }
 
-int twill_job_rank_of(const struct twill_job_view *view, const struct twill_job_region *region,
-                      uint32_t rank)
+/* Return the rank in the job of a rank of the region's communicator, -1 if it is not known. */
+static int rank_in_job(const struct twill_job_view *view, const struct twill_job_region *region,
+                       uint32_t rank)
 {
     if (rank >= region->owner->size)
         return -1;
@@ -46,7 +51,8 @@ int twill_job_rank_of(const struct twill_job_view *view, const struct twill_job_
     return region->owner->size == region->owner->job_size ? (int)rank : -1;
 }
 
-double twill_job_age(const struct twill_job_view *view, const struct twill_job_region *region,
+/* Return the seconds since a tick of a region's owner. */
+static double age_of(const struct twill_job_view *view, const struct twill_job_region *region,
                      uint64_t ticks)
 {
     return view->ticks > ticks ? (double)(view->ticks - ticks) * region->rate * 1e-9 : 0;
@@ -63,7 +69,9 @@ static bool read_event(const struct twill_job_region *region, uint64_t back, uin
     return written > first + back && twill_trace_read(ring, false, *number, event);
 }
 
-uint64_t twill_job_last_call(const struct twill_job_region *region, uint64_t *bytes)
+/* Return the ticks at which the region's last call ended, 0 if that is not known; and in *bytes
+ * those of its last call. */
+static uint64_t find_last_call(const struct twill_job_region *region, uint64_t *bytes)
 {
     struct twill_trace_event event;
     uint64_t number;
@@ -80,7 +88,8 @@ uint64_t twill_job_last_call(const struct twill_job_region *region, uint64_t *by
     return 0;
 }
 
-int twill_job_awaited(const struct twill_job_view *view, const struct twill_job_region *region)
+/* Return the rank in the job that a region's owner waits for, -1: none. */
+static int awaited_by(const struct twill_job_view *view, const struct twill_job_region *region)
 {
     struct twill_trace_event event;
     uint64_t number;
@@ -88,7 +97,7 @@ int twill_job_awaited(const struct twill_job_view *view, const struct twill_job_
         if (!read_event(region, back, &number, &event))
             continue;
         if (event.kind == TWILL_TRACE_WAIT_BEGIN)
-            return twill_job_rank_of(view, region, event.peer);
+            return rank_in_job(view, region, event.peer);
         if (event.kind == TWILL_TRACE_WAIT_END || event.kind == TWILL_TRACE_CALL_BEGIN)
             break;
     }
@@ -129,7 +138,7 @@ static void list_call(struct twill_job_view *view, const struct twill_job_region
     struct twill_call call =
         twill_call_of(region->record.what, region->record.count, region->record.root);
     char words[160];
-    uint64_t bytes, ended = twill_job_last_call(region, &bytes);
+    uint64_t bytes, ended = find_last_call(region, &bytes);
     uint64_t since = region->in_call || ended == 0 ? region->entered : ended;
     twill_call_describe(&call, region->record.sequence, words, sizeof(words));
     twill_job_add_line(
@@ -137,9 +146,8 @@ static void list_call(struct twill_job_view *view, const struct twill_job_region
         owner->job_rank, owner->number, owner->rank, owner->size, region->in_call ? "in" : "out",
         (unsigned long long)region->record.sequence, collective_name(&call), call.count,
         name_or_dash(twill_type_name(call.type)), operation_name(&call), (int)call.root,
-        (unsigned long long)bytes, twill_job_age(view, region, since),
-        twill_job_awaited(view, region), words, (int)sizeof(failure->message),
-        failed ? failure->message : "-");
+        (unsigned long long)bytes, age_of(view, region, since), awaited_by(view, region), words,
+        (int)sizeof(failure->message), failed ? failure->message : "-");
 }
 
 static void list_event(struct twill_job_view *view, const struct twill_job_region *region,
@@ -150,11 +158,11 @@ static void list_event(struct twill_job_view *view, const struct twill_job_regio
                    event->kind == TWILL_TRACE_CALL_END;
     bool of_rank = event->kind < TWILL_TRACE_TENSOR_READY;
     int peer = event->peer == TWILL_TRACE_NO_PEER ? -1
-               : of_rank                          ? twill_job_rank_of(view, region, event->peer)
+               : of_rank                          ? rank_in_job(view, region, event->peer)
                                                   : (int)event->peer;
     char ago[32] = "-";
     if (event->tick != 0)
-        twill_print(ago, sizeof(ago), "%.0f", twill_job_age(view, region, event->tick) * 1e9);
+        twill_print(ago, sizeof(ago), "%.0f", age_of(view, region, event->tick) * 1e9);
     twill_job_add_line(view, "event\t%u\t%u\t%llu\t%s\t%s\t%u\t%s\t%s\t%s\t%llu\t%d\t%u",
                        region->owner->job_rank, region->owner->number, (unsigned long long)number,
                        ago, twill_trace_kind_name(event->kind), event->sequence,
@@ -164,7 +172,8 @@ static void list_event(struct twill_job_view *view, const struct twill_job_regio
                        peer, event->detail);
 }
 
-bool twill_job_is_first(const struct twill_job_view *view, size_t index)
+/* Is this region the first one of its rank? */
+static bool is_first_of_rank(const struct twill_job_view *view, size_t index)
 {
     size_t before = 0;
     uint32_t rank = view->region[index].owner->job_rank; /* others may change it meanwhile */
@@ -178,13 +187,13 @@ static void list_ranks(struct twill_job_view *view)
     const struct twill_node_owner *first = view->region[0].owner;
     unsigned ranks = 0;
     for (size_t i = 0; i < view->regions; i++)
-        ranks += twill_job_is_first(view, i);
+        ranks += is_first_of_rank(view, i);
     twill_job_add_line(view, "job\t%.*s\t%u\t%u", TWILL_PROGRAM_TEXT, first->program, ranks,
                        first->job_size);
     for (size_t i = 0; i < view->regions; i++) {
         const struct twill_job_region *region = &view->region[i];
         int pid = region->process.pid;
-        if (twill_job_is_first(view, i))
+        if (is_first_of_rank(view, i))
             twill_job_add_line(view, "rank\t%u\t%d\t%s", region->owner->job_rank, pid,
                                pid == 0 ? "dead" : twill_process_state_text(region->process.state));
     }
@@ -202,4 +211,140 @@ void twill_job_list(struct twill_job_view *view, size_t events)
             if (read_event(&view->region[i], back, &number, &event))
                 list_event(view, &view->region[i], number, &event);
         }
+}
+
+/* --- findings -------------------------------------------------------------------------------- */
+
+/* Describe the region's last call. */
+static const char *call_text(const struct twill_job_region *region, char *text, size_t bytes)
+{
+    struct twill_call call =
+        twill_call_of(region->record.what, region->record.count, region->record.root);
+    twill_call_describe(&call, region->record.sequence, text, bytes);
+    return text;
+}
+
+static bool is_stopped(const struct twill_job_region *region)
+{
+    return region->process.state == 'T' || region->process.state == 't';
+}
+
+/* Name ranks that do not run, each once. */
+static void find_dead_and_stopped(struct twill_job_view *view)
+{
+    char text[160];
+    for (size_t i = 0; i < view->regions; i++) {
+        const struct twill_job_region *region = &view->region[i];
+        if (!is_first_of_rank(view, i))
+            continue;
+        uint32_t rank = region->owner->job_rank;
+        const char *where = region->has_call ? call_text(region, text, sizeof(text)) : "none";
+        const char *when = region->in_call ? "was in" : "had left";
+        if (region->process.pid == 0)
+            twill_job_add_line(view, "finding\trank %u has died; it %s %s", rank, when, where);
+        else if (is_stopped(region))
+            twill_job_add_line(view, "finding\trank %u (process %d) is stopped; it %s %s", rank,
+                               region->process.pid, when, where);
+    }
+}
+
+/* Return the region that is farthest in its communicator's calls, NULL if none is in a call. */
+static const struct twill_job_region *find_farthest(const struct twill_job_view *view, size_t from,
+                                                    size_t to)
+{
+    const struct twill_job_region *farthest = NULL;
+    for (size_t i = from; i < to; i++)
+        if (view->region[i].in_call &&
+            (farthest == NULL || view->region[i].record.sequence > farthest->record.sequence))
+            farthest = &view->region[i];
+    return farthest;
+}
+
+/* Write "ranks 0, 2 have" or "rank 0 has": those in the call of this number. */
+static void name_ranks(const struct twill_job_view *view, size_t from, size_t to, uint64_t sequence,
+                       char *text, size_t bytes)
+{
+    unsigned ranks = 0;
+    char list[160] = "";
+    for (size_t i = from; i < to; i++) {
+        const struct twill_job_region *region = &view->region[i];
+        if (!region->in_call || region->record.sequence != sequence)
+            continue;
+        size_t used = strlen(list);
+        if (ranks++ < NAMED_RANKS)
+            snprintf(list + used, sizeof(list) - used, "%s%u", ranks > 1 ? ", " : "",
+                     region->owner->job_rank);
+    }
+    snprintf(text, bytes, "%s %s%s %s", ranks > 1 ? "ranks" : "rank", list,
+             ranks > NAMED_RANKS ? ", ..." : "", ranks > 1 ? "have" : "has");
+}
+
+/* Name the ranks that have not begun the farthest call. */
+static void find_behind(struct twill_job_view *view, size_t from, size_t to)
+{
+    const struct twill_job_region *farthest = find_farthest(view, from, to);
+    char call[160], last[160], others[240];
+    if (farthest == NULL)
+        return;
+    double age = age_of(view, farthest, farthest->entered);
+    call_text(farthest, call, sizeof(call));
+    name_ranks(view, from, to, farthest->record.sequence, others, sizeof(others));
+    for (size_t i = from; i < to; i++) {
+        const struct twill_job_region *region = &view->region[i];
+        uint64_t bytes, ended, behind = farthest->record.sequence - region->record.sequence;
+        if (region->record.sequence >= farthest->record.sequence)
+            continue;
+        if (!region->has_call) {
+            twill_job_add_line(view,
+                               "finding\trank %u has made no call yet on communicator %u, where "
+                               "%s been in %s for %.1f s",
+                               region->owner->job_rank, region->owner->number, others, call, age);
+            continue;
+        }
+        call_text(region, last, sizeof(last));
+        ended = find_last_call(region, &bytes);
+        double since = age_of(view, region, region->in_call || !ended ? region->entered : ended);
+        twill_job_add_line(view,
+                           "finding\trank %u is %llu call%s behind on communicator %u: %s been in "
+                           "%s for %.1f s, but it %s %s %.1f s %s",
+                           region->owner->job_rank, (unsigned long long)behind,
+                           TWILL_PLURAL(behind), region->owner->number, others, call, age,
+                           region->in_call ? "has been in" : "left", last, since,
+                           region->in_call ? "so far" : "ago");
+    }
+}
+
+/* Compare each rank's last call with the first rank's call of that number. */
+static void find_different(struct twill_job_view *view, size_t from, size_t to)
+{
+    const struct twill_job_region *first = &view->region[from];
+    for (size_t i = from + 1; i < to; i++) {
+        const struct twill_job_region *region = &view->region[i];
+        struct twill_call_record a, b;
+        uint64_t sequence = twill_min(first->record.sequence, region->record.sequence);
+        if (sequence == 0 || !twill_node_read_call(&first->view->node, 0, sequence, &a) ||
+            !twill_node_read_call(&region->view->node, 0, sequence, &b) ||
+            (a.what == b.what && a.count == b.count && a.root == b.root))
+            continue;
+        char ours[160], theirs[160];
+        struct twill_call call = twill_call_of(a.what, a.count, a.root);
+        twill_call_describe(&call, sequence, ours, sizeof(ours));
+        call = twill_call_of(b.what, b.count, b.root);
+        twill_call_describe(&call, sequence, theirs, sizeof(theirs));
+        twill_job_add_line(view, "finding\trank %u has called %s where rank %u has called %s",
+                           region->owner->job_rank, theirs, first->owner->job_rank, ours);
+    }
+}
+
+void twill_job_find(struct twill_job_view *view)
+{
+    find_dead_and_stopped(view);
+    for (size_t from = 0, to; from < view->regions; from = to) {
+        to = from + 1;
+        while (to < view->regions &&
+               view->region[to].owner->number == view->region[from].owner->number)
+            to++;
+        find_behind(view, from, to);
+        find_different(view, from, to);
+    }
 }

@@ -30,23 +30,11 @@ struct twill_job_view {
     bool short_of_memory;
 };
 
+/* --- lib/report/job_lines.c --- */
+
 /* Append a line. */
 void twill_job_add_line(struct twill_job_view *view, const char *format, ...) TWILL_PRINTF(2, 3);
-/* Is this region the first one of its rank? */
-bool twill_job_is_first(const struct twill_job_view *view, size_t index);
-/* Return the rank in the job of a rank of the region's communicator, -1 if it is not known. */
-int twill_job_rank_of(const struct twill_job_view *view, const struct twill_job_region *region,
-                      uint32_t rank);
-/* Return the rank in the job that a region's owner waits for, -1: none. */
-int twill_job_awaited(const struct twill_job_view *view, const struct twill_job_region *region);
-/* Return the seconds since a tick of a region's owner. */
-double twill_job_age(const struct twill_job_view *view, const struct twill_job_region *region,
-                     uint64_t ticks);
-/* Return the ticks at which the region's last call ended, 0 if that is not known; and in *bytes
- * those of its last call. */
-uint64_t twill_job_last_call(const struct twill_job_region *region, uint64_t *bytes);
-
-/* lib/report/job_lines.c, lib/report/job_findings.c: append the lines. */
+/* Append the lines, and the findings. */
 void twill_job_list(struct twill_job_view *view, size_t events);
 void twill_job_find(struct twill_job_view *view);
 

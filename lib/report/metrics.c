@@ -5,6 +5,9 @@
 #include "algorithms/select/explain.h"
 #include "lib/comm/comm.h"
 #include "lib/engine/plan.h"
+#include "lib/engine/time_split.h"
+#include "lib/job/config.h"
+#include "lib/job/context.h"
 #include "lib/job/log.h"
 #include "lib/report/recording.h"
 
@@ -96,7 +99,7 @@ static void count_call(struct twill_request *request)
     twill_counter_add(&account->calls, 1);
     twill_counter_add(&account->bytes, request->bytes);
     twill_counter_add(&account->ticks, request->ended - request->ticks);
-    request->engine->split.observed = &account->waiting;
+    request->engine->split->observed = &account->waiting;
     uint64_t now = twill_now();
     if (now < atomic_load_explicit(&metrics->next_ns, memory_order_relaxed))
         return;
@@ -235,7 +238,7 @@ static void close_metrics(struct twill_context *context)
 
 twill_status twill_metrics_open(struct twill_context *context, struct twill_error *error)
 {
-    const char *pattern = twill_config_text(&context->config, TWILL_VARIABLE_METRICS);
+    const char *pattern = twill_config_text(context->config, TWILL_VARIABLE_METRICS);
     if (pattern == NULL || context->observer != NULL)
         return TWILL_OK;
     struct twill_metrics *metrics = calloc(1, sizeof(*metrics));
@@ -251,7 +254,7 @@ twill_status twill_metrics_open(struct twill_context *context, struct twill_erro
     }
     metrics->ticks_at_start = twill_ticks();
     metrics->ns_at_start = twill_now();
-    metrics->every_ns = (uint64_t)context->config.number[TWILL_VARIABLE_METRICS_EVERY];
+    metrics->every_ns = (uint64_t)context->config->number[TWILL_VARIABLE_METRICS_EVERY];
     atomic_init(&metrics->next_ns, metrics->ns_at_start + metrics->every_ns);
     metrics->observer = (struct twill_observer){.planned = find_account, .ended = count_call};
     context->observer = &metrics->observer;

@@ -1,9 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The file of a timeline, its buffer, and how far the clocks of ranks are apart. */
-#include "lib/report/timeline.h"
+/* TWILL_TIMELINE: the events of a rank as Chrome trace JSON, which Perfetto and
+ * chrome://tracing open. One file for each rank, which is a process there; the times are those of
+ * rank 0's clock.
+ *
+ * The file is a JSON array, an event a line, and ends with "]" after every write: what has been
+ * written stays valid when the rank is killed. Events are kept in memory, and written when the
+ * buffer is full, when TWILL_TIMELINE_EVERY_NS have passed, and at the end. */
+#include "algorithms/algorithms.h"
 #include "fabric/bootstrap/bootstrap.h"
 #include "lib/base/times.h"
 #include "lib/comm/comm.h"
+#include "lib/job/config.h"
+#include "lib/job/context.h"
+#include "lib/report/recording.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -13,9 +22,39 @@
 #include <string.h>
 #include <unistd.h>
 
+#define EVENTS_KEPT  1024u
+#define LINE_MOST    384u /* most bytes of an event's line */
 #define TEXT_BYTES   ((size_t)64 << 10)
 #define FILE_END     "\n]\n"
 #define ALIGN_ROUNDS 16u
+#define NAME_MOST    80u  /* bytes of a tensor's name */
+#define OPEN_MOST    256u /* of more that overlap, the oldest are shown as instants */
+#define LANES_MOST   32u  /* lanes of one kind; further ones share the last */
+
+/* What a line of the timeline shows. */
+enum phase {
+    SHOWN_SPAN,    /* from `begin` to `end` */
+    SHOWN_INSTANT, /* at `end` */
+    SHOWN_BYTES,   /* bytes in flight from `end` on */
+    SHOWN_TRACK,   /* the name of a track, at its first use */
+};
+
+/* An event of the timeline. */
+struct shown_event {
+    uint64_t begin, end;  /* twill_ticks() */
+    uint64_t bytes, more; /* more: of BYTES, those to be received */
+    uint32_t comm, sequence, peer, what;
+    uint8_t phase, kind; /* enum phase, enum twill_trace_kind: that of its begin */
+    uint8_t lane;        /* of the track: events of one kind that overlap have different ones */
+    uint8_t detail;
+    const char *name; /* of the tensor, kept until the communicator is closed, or NULL */
+};
+
+/* The clocks between which events are converted, and what is added to this clock's ns. */
+struct clock_pair {
+    uint64_t ticks[2], ns[2];
+    int64_t offset;
+};
 
 /* The difference between this rank's clock and that of rank 0 (twill_now()), at one time. Both are
  * in ns; offset is this clock minus the other, true within error. */
@@ -33,11 +72,158 @@ struct twill_timeline {
     off_t end;                   /* where FILE_END begins */
     unsigned count;
     uint64_t flushed;                  /* twill_now() */
-    struct twill_timeline_clock clock; /* [0] of the last flush */
+    struct clock_pair clock;           /* [0] of the last flush */
     struct clock_offset offset, later; /* at the start, at the end */
-    struct twill_timeline_event events[TWILL_TIMELINE_EVENTS];
-    char text[TEXT_BYTES + TWILL_TIMELINE_LINE + sizeof(FILE_END)];
+    struct shown_event events[EVENTS_KEPT];
+    char text[TEXT_BYTES + LINE_MOST + sizeof(FILE_END)];
 };
+
+/* --- events as JSON; by hand, since printf would cost more than the events -------------------- */
+
+static const char *const names[TWILL_TRACE_KIND_COUNT] = {
+    [TWILL_TRACE_POINT_BEGIN] = "message",     [TWILL_TRACE_WAIT_BEGIN] = "wait for peer",
+    [TWILL_TRACE_FAILURE] = "failure",         [TWILL_TRACE_SEGMENT_BEGIN] = "segment",
+    [TWILL_TRACE_SEND_BEGIN] = "send",         [TWILL_TRACE_RECV_BEGIN] = "receive",
+    [TWILL_TRACE_REDUCE_BEGIN] = "reduce",     [TWILL_TRACE_TENSOR_READY] = "ready",
+    [TWILL_TRACE_BUCKET_BEGIN] = "bucket",     [TWILL_TRACE_FUSE_IN_BEGIN] = "fuse in",
+    [TWILL_TRACE_FUSE_OUT_BEGIN] = "fuse out", [TWILL_TRACE_UPDATE_BEGIN] = "update",
+    [TWILL_TRACE_STEP_END] = "step",
+};
+
+static char *put_text(char *to, const char *text)
+{
+    size_t length = strlen(text);
+    memcpy(to, text, length);
+    return to + length;
+}
+
+static char *put_number(char *to, uint64_t number)
+{
+    char digits[20];
+    unsigned n = 0;
+    do
+        digits[n++] = (char)('0' + number % 10);
+    while ((number /= 10) != 0);
+    while (n > 0)
+        *to++ = digits[--n];
+    return to;
+}
+
+static char *put_member(char *to, const char *name, uint64_t number)
+{
+    return put_number(put_text(to, name), number);
+}
+
+/* Write ns as microseconds with three decimals. */
+static char *put_time(char *to, const char *name, int64_t ns)
+{
+    uint64_t n = ns > 0 ? (uint64_t)ns : 0;
+    to = put_number(put_text(to, name), n / 1000);
+    *to++ = '.';
+    *to++ = (char)('0' + n / 100 % 10);
+    *to++ = (char)('0' + n / 10 % 10);
+    *to++ = (char)('0' + n % 10);
+    return to;
+}
+
+/* Write a blank and a name that a program has given, as JSON has it. */
+static char *put_name(char *to, const char *name)
+{
+    *to++ = ' ';
+    for (unsigned i = 0; name[i] != '\0' && i < NAME_MOST; i++)
+        *to++ = name[i] == '"' || name[i] == '\\' || (signed char)name[i] < ' ' ? '_' : name[i];
+    return to;
+}
+
+static const char *event_name(const struct shown_event *event)
+{
+    if (event->kind == TWILL_TRACE_CALL_BEGIN) {
+        enum twill_collective collective = (enum twill_collective)(event->what & 0x7f);
+        return collective < TWILL_COLLECTIVE_COUNT ? twill_collective_name(collective) : "set-up";
+    }
+    return names[event->kind] != NULL ? names[event->kind] : "?";
+}
+
+/* The number of a track in its process: communicators, kinds and lanes in this order. */
+static uint64_t track_of(const struct shown_event *event)
+{
+    return ((uint64_t)event->comm * TWILL_TRACE_KIND_COUNT + event->kind) * 100 + event->lane + 1;
+}
+
+static int64_t time_of(const struct clock_pair *clock, uint64_t ticks)
+{
+    double rate =
+        clock->ticks[1] > clock->ticks[0]
+            ? (double)(clock->ns[1] - clock->ns[0]) / (double)(clock->ticks[1] - clock->ticks[0])
+            : 0;
+    double after = (double)(int64_t)(ticks - clock->ticks[0]) * rate;
+    return (int64_t)clock->ns[0] + (int64_t)after - clock->offset;
+}
+
+static char *put_arguments(char *to, const struct shown_event *event)
+{
+    to = put_member(to, ",\"args\":{\"comm\":", event->comm);
+    if (event->sequence != 0)
+        to = put_member(to, ",\"seq\":", event->sequence);
+    if (event->kind != TWILL_TRACE_WAIT_BEGIN)
+        to = put_member(to, ",\"bytes\":", event->bytes);
+    if (event->peer != TWILL_TRACE_NO_PEER && event->kind != TWILL_TRACE_SEGMENT_BEGIN)
+        to = put_member(to, event->kind >= TWILL_TRACE_TENSOR_READY ? ",\"index\":" : ",\"peer\":",
+                        event->peer);
+    if (event->kind == TWILL_TRACE_CALL_BEGIN && event->detail != 0)
+        to = put_member(to, ",\"failed\":", event->detail);
+    return put_text(to, "}}");
+}
+
+/* Names of tracks: "call", "send 2" for the third that overlaps; with the communicator, unless it
+ * is the first. */
+static char *put_track(char *to, const struct shown_event *event, unsigned rank)
+{
+    to = put_member(to, ",\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":", rank);
+    to = put_member(to, ",\"tid\":", track_of(event));
+    to = put_text(put_text(to, ",\"args\":{\"name\":\""),
+                  event->kind == TWILL_TRACE_CALL_BEGIN ? "call" : event_name(event));
+    if (event->lane > 0)
+        to = put_member(to, " ", event->lane);
+    return put_text(put_member(to, " (", event->comm), ")\"}}");
+}
+
+static char *put_bytes(char *to, const struct shown_event *event, unsigned rank,
+                       const struct clock_pair *clock)
+{
+    to = put_member(to, ",\n{\"name\":\"bytes in flight\",\"ph\":\"C\",\"pid\":", rank);
+    to = put_time(to, ",\"ts\":", time_of(clock, event->end));
+    to = put_member(to, ",\"args\":{\"send\":", event->bytes);
+    return put_text(put_member(to, ",\"receive\":", event->more), "}}");
+}
+
+/* Write an event as a line ",\n{...}". Returns its length. */
+static size_t line_of(char *text, const struct shown_event *event, unsigned rank,
+                      const struct clock_pair *clock)
+{
+    if (event->phase == SHOWN_TRACK)
+        return (size_t)(put_track(text, event, rank) - text);
+    if (event->phase == SHOWN_BYTES)
+        return (size_t)(put_bytes(text, event, rank, clock) - text);
+    bool spans = event->phase == SHOWN_SPAN;
+    int64_t begin = time_of(clock, event->begin), end = time_of(clock, event->end);
+    if (event->kind == TWILL_TRACE_WAIT_BEGIN)
+        begin -= (int64_t)event->bytes; /* it had begun so long before */
+    char *to = put_text(put_text(text, ",\n{\"name\":\""), event_name(event));
+    if (event->name != NULL)
+        to = put_name(to, event->name);
+    to = put_text(to, "\",\"cat\":\"");
+    to = put_text(to, event->kind == TWILL_TRACE_CALL_BEGIN ? "call" : event_name(event));
+    to = put_text(to, spans ? "\",\"ph\":\"X\",\"pid\":" : "\",\"ph\":\"i\",\"s\":\"p\",\"pid\":");
+    to = put_member(put_number(to, rank), ",\"tid\":", track_of(event));
+    to = put_time(to, ",\"ts\":", begin);
+    if (spans)
+        to = put_time(to, ",\"dur\":", end - begin);
+    to = put_arguments(to, event);
+    return (size_t)(to - text);
+}
+
+/* --- the buffer and the file ----------------------------------------------------------------- */
 
 /* Write text behind what is there, and the end of the array behind it. Has the lock. */
 static void write_text(struct twill_timeline *t, size_t bytes)
@@ -66,7 +252,7 @@ static void flush_events(struct twill_timeline *t)
     t->clock.ticks[1] = twill_ticks();
     t->clock.ns[1] = t->flushed = twill_now();
     for (unsigned i = 0; i < t->count; i++) {
-        used += twill_timeline_line(t->text + used, &t->events[i], t->rank, &t->clock);
+        used += line_of(t->text + used, &t->events[i], t->rank, &t->clock);
         if (used < TEXT_BYTES)
             continue;
         write_text(t, used);
@@ -78,11 +264,11 @@ static void flush_events(struct twill_timeline *t)
     t->clock.ns[0] = t->clock.ns[1];
 }
 
-void twill_timeline_add(struct twill_timeline *timeline, const struct twill_timeline_event *event)
+static void add_event(struct twill_timeline *timeline, const struct shown_event *event)
 {
     pthread_mutex_lock(&timeline->lock);
     timeline->events[timeline->count++] = *event;
-    if (timeline->count == TWILL_TIMELINE_EVENTS ||
+    if (timeline->count == EVENTS_KEPT ||
         (timeline->count % 64 == 0 && twill_now() - timeline->flushed > TWILL_TIMELINE_EVERY_NS))
         flush_events(timeline);
     pthread_mutex_unlock(&timeline->lock);
@@ -92,7 +278,7 @@ void twill_timeline_add(struct twill_timeline *timeline, const struct twill_time
 static void write_clock(struct twill_timeline *t)
 {
     const struct clock_offset *at = &t->offset, *to = &t->later;
-    int n = snprintf(t->text, TWILL_TIMELINE_LINE,
+    int n = snprintf(t->text, LINE_MOST,
                      ",\n{\"name\":\"twill_clock\",\"ph\":\"M\",\"pid\":%u,\"args\":{\"at\":%lld,"
                      "\"offset\":%lld,\"error\":%lld,\"later\":%lld,\"later_offset\":%lld,"
                      "\"later_error\":%lld}}",
@@ -101,6 +287,187 @@ static void write_clock(struct twill_timeline *t)
                      to->at == 0 ? 0LL : (long long)((int64_t)to->at - to->offset),
                      (long long)to->offset, (long long)to->error);
     write_text(t, (size_t)n);
+}
+
+/* --- begins and ends of events become spans on tracks; messages become a counter of bytes ----- */
+
+/* How a begin and its end are recognised. */
+enum same { SAME_KIND, SAME_PEER = 1, SAME_SEQUENCE = 2, SAME_DETAIL = 4 };
+
+static const struct row {
+    uint8_t ends; /* kind of the end; 0: an instant */
+    uint8_t same; /* what the end has in common with the begin */
+} rows[TWILL_TRACE_KIND_COUNT] = {
+    [TWILL_TRACE_CALL_BEGIN] = {TWILL_TRACE_CALL_END, SAME_SEQUENCE},
+    [TWILL_TRACE_POINT_BEGIN] = {TWILL_TRACE_POINT_END, SAME_PEER},
+    [TWILL_TRACE_WAIT_BEGIN] = {TWILL_TRACE_WAIT_END, SAME_KIND},
+    /* On the fast path a segment begins before its call has a number. Its epoch is unique. */
+    [TWILL_TRACE_SEGMENT_BEGIN] = {TWILL_TRACE_SEGMENT_END, SAME_PEER},
+    [TWILL_TRACE_SEND_BEGIN] = {TWILL_TRACE_SEND_END, SAME_SEQUENCE | SAME_PEER | SAME_DETAIL},
+    [TWILL_TRACE_RECV_BEGIN] = {TWILL_TRACE_RECV_END, SAME_SEQUENCE | SAME_PEER | SAME_DETAIL},
+    [TWILL_TRACE_REDUCE_BEGIN] = {TWILL_TRACE_REDUCE_END, SAME_KIND},
+    [TWILL_TRACE_BUCKET_BEGIN] = {TWILL_TRACE_BUCKET_END, SAME_PEER},
+    [TWILL_TRACE_FUSE_IN_BEGIN] = {TWILL_TRACE_FUSE_IN_END, SAME_PEER},
+    [TWILL_TRACE_FUSE_OUT_BEGIN] = {TWILL_TRACE_FUSE_OUT_END, SAME_PEER},
+    [TWILL_TRACE_UPDATE_BEGIN] = {TWILL_TRACE_UPDATE_END, SAME_PEER},
+};
+
+/* The events of a communicator that have begun and not ended. */
+struct spans {
+    struct twill_timeline *timeline;
+    pthread_mutex_t lock; /* several threads record events of one communicator */
+    uint32_t comm;
+    char **name; /* [names] of tensors, or NULL */
+    size_t names;
+    unsigned count;
+    uint64_t in_flight[2];                  /* bytes to be sent, received */
+    uint32_t lanes[TWILL_TRACE_KIND_COUNT]; /* in use, a bit each */
+    uint32_t named[TWILL_TRACE_KIND_COUNT]; /* lanes whose track has a name */
+    struct twill_trace_event begun[OPEN_MOST];
+    uint8_t lane[OPEN_MOST];
+};
+
+static struct spans *new_spans(struct twill_timeline *timeline, uint32_t comm)
+{
+    struct spans *open = calloc(1, sizeof(*open));
+    if (open != NULL) {
+        open->timeline = timeline;
+        open->comm = comm;
+        pthread_mutex_init(&open->lock, NULL);
+    }
+    return open;
+}
+
+static void free_spans(struct spans *open)
+{
+    if (open == NULL)
+        return;
+    for (size_t i = 0; i < open->names; i++)
+        free(open->name[i]);
+    free(open->name);
+    pthread_mutex_destroy(&open->lock);
+    free(open);
+}
+
+static struct shown_event event_of(const struct spans *open, const struct twill_trace_event *event,
+                                   enum phase phase)
+{
+    return (struct shown_event){.begin = event->tick,
+                                .end = event->tick,
+                                .bytes = event->bytes,
+                                .comm = open->comm,
+                                .sequence = event->sequence,
+                                .peer = event->peer,
+                                .what = event->what,
+                                .phase = (uint8_t)phase,
+                                .kind = event->kind,
+                                .detail = (uint8_t)event->detail};
+}
+
+static void add_instant(struct spans *open, const struct twill_trace_event *event)
+{
+    struct shown_event added = event_of(open, event, SHOWN_INSTANT);
+    if (event->kind == TWILL_TRACE_TENSOR_READY && event->peer < open->names)
+        added.name = open->name[event->peer];
+    add_event(open->timeline, &added);
+}
+
+/* Show the bytes in flight after a message has begun (by = 1) or ended (-1). */
+static void count_bytes(struct spans *open, const struct twill_trace_event *event, bool receives,
+                        int by)
+{
+    struct shown_event added = event_of(open, event, SHOWN_BYTES);
+    open->in_flight[receives] += by > 0 ? event->bytes : -event->bytes;
+    added.bytes = open->in_flight[0];
+    added.more = open->in_flight[1];
+    add_event(open->timeline, &added);
+}
+
+/* Take the lowest free lane of a kind, and name its track when it is used first. */
+static uint8_t take_lane(struct spans *open, const struct twill_trace_event *event)
+{
+    uint32_t used = open->lanes[event->kind];
+    uint8_t lane = used == UINT32_MAX ? LANES_MOST - 1 : (uint8_t)__builtin_ctz(~used);
+    open->lanes[event->kind] |= UINT32_C(1) << lane;
+    if ((open->named[event->kind] >> lane & 1) == 0) {
+        struct shown_event name = event_of(open, event, SHOWN_TRACK);
+        name.lane = lane;
+        open->named[event->kind] |= UINT32_C(1) << lane;
+        add_event(open->timeline, &name);
+    }
+    return lane;
+}
+
+/* Forget an event that has begun, and free its lane. The oldest stay first. */
+static void drop_begun(struct spans *open, unsigned i)
+{
+    open->lanes[open->begun[i].kind] &= ~(UINT32_C(1) << open->lane[i]);
+    open->count--;
+    for (; i < open->count; i++) {
+        open->begun[i] = open->begun[i + 1];
+        open->lane[i] = open->lane[i + 1];
+    }
+}
+
+static void begin_event(struct spans *open, const struct twill_trace_event *event)
+{
+    if (open->count == OPEN_MOST) {
+        add_instant(open, &open->begun[0]);
+        drop_begun(open, 0);
+    }
+    open->lane[open->count] = take_lane(open, event);
+    open->begun[open->count++] = *event;
+    if (event->kind == TWILL_TRACE_SEND_BEGIN || event->kind == TWILL_TRACE_RECV_BEGIN)
+        count_bytes(open, event, event->kind == TWILL_TRACE_RECV_BEGIN, 1);
+}
+
+static bool are_pair(const struct twill_trace_event *begin, const struct twill_trace_event *end)
+{
+    const struct row *row = &rows[begin->kind];
+    return row->ends == end->kind && ((row->same & SAME_PEER) == 0 || begin->peer == end->peer) &&
+           ((row->same & SAME_SEQUENCE) == 0 || begin->sequence == end->sequence) &&
+           ((row->same & SAME_DETAIL) == 0 || begin->detail == end->detail);
+}
+
+/* Add the span of an event that ends. Returns false if its begin is not known. */
+static bool end_event(struct spans *open, const struct twill_trace_event *event)
+{
+    unsigned i = 0;
+    while (i < open->count && !are_pair(&open->begun[i], event))
+        i++;
+    if (i == open->count)
+        return false;
+    struct twill_trace_event begun = open->begun[i];
+    struct shown_event span = event_of(open, &begun, SHOWN_SPAN);
+    span.end = event->tick;
+    span.lane = open->lane[i];
+    if (begun.kind == TWILL_TRACE_CALL_BEGIN)
+        span.detail = (uint8_t)event->detail;
+    if (begun.kind == TWILL_TRACE_SEGMENT_BEGIN)
+        span.sequence = event->sequence;
+    drop_begun(open, i);
+    add_event(open->timeline, &span);
+    if (begun.kind == TWILL_TRACE_SEND_BEGIN || begun.kind == TWILL_TRACE_RECV_BEGIN) {
+        begun.tick = event->tick;
+        count_bytes(open, &begun, begun.kind == TWILL_TRACE_RECV_BEGIN, -1);
+    }
+    return true;
+}
+
+/* The consumer of a communicator's trace. */
+static void consume_event(void *user, const struct twill_trace_event *event)
+{
+    struct spans *open = user;
+    if (event->kind >= TWILL_TRACE_KIND_COUNT)
+        return;
+    pthread_mutex_lock(&open->lock);
+    if (rows[event->kind].ends != 0)
+        begin_event(open, event);
+    else if (!end_event(open, event) &&
+             (event->kind == TWILL_TRACE_FAILURE || event->kind == TWILL_TRACE_TENSOR_READY ||
+              event->kind == TWILL_TRACE_STEP_END))
+        add_instant(open, event);
+    pthread_mutex_unlock(&open->lock);
 }
 
 /* --- opening --------------------------------------------------------------------------------- */
@@ -146,7 +513,7 @@ static void start_file(struct twill_timeline *t, const struct twill_oob *oob)
  * memory; a file that cannot be opened is only a warning, as other ranks go on. */
 static struct twill_timeline *open_timeline(const struct twill_context *context)
 {
-    const char *pattern = twill_config_text(&context->config, TWILL_VARIABLE_TIMELINE);
+    const char *pattern = twill_config_text(context->config, TWILL_VARIABLE_TIMELINE);
     char path[PATH_MAX];
     struct twill_timeline *t = calloc(1, sizeof(*t));
     if (t == NULL) {
@@ -256,7 +623,7 @@ static twill_status align_clock(struct twill_comm *comm, twill_gather_fn gather,
 void twill_timeline_attach(struct twill_comm *comm, twill_gather_fn gather)
 {
     struct twill_context *context = comm->context;
-    if (twill_config_text(&context->config, TWILL_VARIABLE_TIMELINE) == NULL)
+    if (twill_config_text(context->config, TWILL_VARIABLE_TIMELINE) == NULL)
         return;
     if (context->timeline == NULL && (context->timeline = open_timeline(context)) != NULL) {
         twill_context_lock(context);
@@ -272,15 +639,15 @@ void twill_timeline_attach(struct twill_comm *comm, twill_gather_fn gather)
             t->clock.offset = offset.offset;
         }
     }
-    comm->trace.user = t != NULL ? twill_timeline_events_new(t, comm->number) : NULL;
-    comm->trace.consumer = comm->trace.user != NULL ? twill_timeline_consume : NULL;
+    comm->trace.user = t != NULL ? new_spans(t, comm->number) : NULL;
+    comm->trace.consumer = comm->trace.user != NULL ? consume_event : NULL;
 }
 
 void twill_timeline_align_again(struct twill_comm *comm, twill_gather_fn gather)
 {
     if (!twill_comm_is_live(comm) || comm->broken || twill_context_is_forked(comm->context) ||
         comm->oob != comm->context->job.oob ||
-        twill_config_text(&comm->context->config, TWILL_VARIABLE_TIMELINE) == NULL)
+        twill_config_text(comm->context->config, TWILL_VARIABLE_TIMELINE) == NULL)
         return;
     struct twill_timeline *t = comm->context->timeline;
     struct clock_offset offset;
@@ -293,8 +660,19 @@ void twill_timeline_align_again(struct twill_comm *comm, twill_gather_fn gather)
 
 void twill_timeline_name_tensor(struct twill_comm *comm, uint32_t index, const char *name)
 {
-    if (comm->context->timeline != NULL && comm->trace.user != NULL)
-        twill_timeline_events_name(comm->trace.user, index, name);
+    struct spans *open = comm->trace.user;
+    if (comm->context->timeline == NULL || open == NULL)
+        return;
+    pthread_mutex_lock(&open->lock);
+    if (index >= open->names) {
+        char **more = realloc(open->name, (index + 1) * sizeof(*more));
+        open->name = more != NULL ? more : open->name;
+        while (more != NULL && open->names <= index)
+            open->name[open->names++] = NULL;
+    }
+    if (index < open->names && open->name[index] == NULL)
+        open->name[index] = strdup(name); /* a name that is given again is kept for old events */
+    pthread_mutex_unlock(&open->lock);
 }
 
 void twill_timeline_detach(struct twill_comm *comm)
@@ -305,7 +683,7 @@ void twill_timeline_detach(struct twill_comm *comm)
     pthread_mutex_lock(&t->lock);
     flush_events(t);
     pthread_mutex_unlock(&t->lock);
-    twill_timeline_events_free(comm->trace.user);
+    free_spans(comm->trace.user);
     comm->trace.consumer = NULL;
     comm->trace.user = NULL;
 }

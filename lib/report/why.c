@@ -4,6 +4,8 @@
 #include "algorithms/select/ways.h"
 #include "kernels/training/factors.h"
 #include "lib/engine/plan.h"
+#include "lib/job/config.h"
+#include "lib/job/context.h"
 #include "lib/job/find_levels.h"
 #include "numa/topology.h"
 
@@ -227,11 +229,11 @@ static twill_status append_use(struct twill_context *context, const struct twill
 {
     char line[128];
     if (world->nodes == 1 || !twill_choice_exchanges(choice) ||
-        twill_config_is_set(&context->config, TWILL_VARIABLE_SEGMENT_NET))
+        twill_config_is_set(context->config, TWILL_VARIABLE_SEGMENT_NET))
         return TWILL_OK;
     snprintf(line, sizeof(line),
              "used\tmessages between nodes have up to %zu bytes, as none waits for another\n",
-             twill_exchange_segment((size_t)context->config.number[TWILL_VARIABLE_SEGMENT_NET],
+             twill_exchange_segment((size_t)context->config->number[TWILL_VARIABLE_SEGMENT_NET],
                                     world->size) /
                  world->size);
     return append_line(context, line);
@@ -257,8 +259,8 @@ static twill_status answer_query(struct twill_context *context, const char *text
         q.request.mapped = world->nodes == 1; /* as for the set's memory */
     if (status == TWILL_OK)
         status = twill_why(&context->selection.why, &choice, world, tuning,
-                           twill_config_text(&context->config, TWILL_VARIABLE_ALGORITHM),
-                           &q.request, &context->error);
+                           twill_config_text(context->config, TWILL_VARIABLE_ALGORITHM), &q.request,
+                           &context->error);
     if (status == TWILL_OK && q.dense.rows == 0)
         status = append_use(context, &choice, world);
     if (status == TWILL_OK && q.dense.rows > 0)

@@ -38,7 +38,7 @@ static bool divides(const struct twill_server *server, size_t size)
 static size_t size_by_rule(const struct twill_server *server)
 {
     size_t size =
-        twill_extend_world(server->parent)->nodes > 1 ? RULE_SEVERAL_NODES : RULE_ONE_NODE;
+        twill_extend_comm(server->parent).world->nodes > 1 ? RULE_SEVERAL_NODES : RULE_ONE_NODE;
     while (size > chunk_sizes[0] && !divides(server, size))
         size /= 2;
     return size;

@@ -36,7 +36,8 @@ twill_status twill_server_create(twill_server **made, twill_comm *comm,
         return TWILL_ERR_ARGUMENT;
     struct twill_server *server = calloc(1, sizeof(*server));
     if (server == NULL)
-        return twill_extend_refuse(comm, "twill_server_create", TWILL_ERR_MEMORY, "out of memory");
+        return twill_extend_fail(comm, TWILL_EXTEND_REFUSES, "twill_server_create",
+                                 TWILL_ERR_MEMORY, "out of memory");
     pthread_mutex_init(&server->failure.lock, NULL);
     pthread_mutex_init(&server->work.posting, NULL);
     server->process = twill_extend_process(context);
@@ -48,7 +49,8 @@ twill_status twill_server_create(twill_server **made, twill_comm *comm,
         error = server->failure.error;
     if (status != TWILL_OK) {
         free_server(server);
-        return twill_extend_refuse(comm, "twill_server_create", status, error.message);
+        return twill_extend_fail(comm, TWILL_EXTEND_REFUSES, "twill_server_create", status, "%s",
+                                 error.message);
     }
     *made = server;
     return TWILL_OK;

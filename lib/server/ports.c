@@ -117,7 +117,9 @@ static twill_status fail_server(struct twill_server *server, uint32_t number)
     twill_server_name_keys(server, number, keys, sizeof(keys));
     return TWILL_SERVER_FAIL(
         server, TWILL_ERR_PEER, "rank %u: server %s, which has chunks of %s; %s", server->rank,
-        twill_extend_name_rank(server->comm, server->roles.server_rank[number], true, text), keys,
+        twill_extend_describe(server->comm, TWILL_EXTEND_DEAD_RANK,
+                              server->roles.server_rank[number], text, sizeof(text)),
+        keys,
         twill_server_replicates(server)
             ? "another server has replicas of them: twill_server_rebuild()"
             : "there are no replicas of them");
@@ -231,9 +233,10 @@ static void list_silent_servers(struct twill_server *server, int key, char *text
         for (uint32_t t = 0; t < server->roles.threads; t++)
             owes = owes || owes_answer(server, s * server->roles.threads + t, key);
         if (owes)
-            used += (size_t)snprintf(
-                text + used, bytes - used, "%s%s", named++ > 0 ? ", " : ": ",
-                twill_extend_name_rank(server->comm, server->roles.server_rank[s], false, name));
+            used += (size_t)snprintf(text + used, bytes - used, "%s%s", named++ > 0 ? ", " : ": ",
+                                     twill_extend_describe(server->comm, TWILL_EXTEND_RANK,
+                                                           server->roles.server_rank[s], name,
+                                                           sizeof(name)));
     }
     if (named > 0)
         snprintf(text + used, bytes - used, " %s not answered, or %s for a worker",
@@ -243,14 +246,13 @@ static void list_silent_servers(struct twill_server *server, int key, char *text
 static twill_status time_out_wait(struct twill_server *server, int key, const char *what)
 {
     char tensor[100] = "", silent[300];
-    const char *limit;
-    uint64_t timeout_ns = twill_extend_timeout_ns(server->comm, &limit);
+    struct twill_extend_comm comm = twill_extend_comm(server->comm);
     list_silent_servers(server, key, silent, sizeof(silent));
     if (key >= 0)
         snprintf(tensor, sizeof(tensor), " of tensor '%.80s'", server->key[key].name);
     return TWILL_SERVER_FAIL(server, TWILL_ERR_TIMEOUT,
                              "rank %u: %s%s not complete within %.1f s (%s)%s", server->rank, what,
-                             tensor, (double)timeout_ns * 1e-9, limit, silent);
+                             tensor, (double)comm.timeout_ns * 1e-9, comm.timeout_name, silent);
 }
 
 /* A wait of this rank's thread; `since`: when something has moved, `moved` then. */
@@ -291,7 +293,7 @@ static twill_status check_wait(void *of, struct twill_waiting *state)
         wait->next_check = now + TWILL_SERVER_CHECK_NS;
         TWILL_TRY(NULL, check_servers(server, wait->key));
     }
-    if (now - wait->since > twill_extend_timeout_ns(server->comm, NULL))
+    if (now - wait->since > twill_extend_comm(server->comm).timeout_ns)
         return time_out_wait(server, wait->key, wait->what);
     return TWILL_OK;
 }

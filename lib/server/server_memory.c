@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WORDS_BEFORE_KEYS 1u /* of what a rank offers: where its control memory is */
+#define NOWHERE           UINT64_MAX /* in place of an offset: this rank does not share the memory */
+#define WORDS_BEFORE_KEYS 1u         /* of what a rank offers: where its control memory is */
 
 static uint64_t *offer_of(const struct twill_server *server, uint64_t *all, uint32_t rank)
 {
@@ -15,12 +16,22 @@ static uint64_t *offer_of(const struct twill_server *server, uint64_t *all, uint
 
 static uint64_t offset_of(const struct twill_server *server, const void *memory, size_t bytes)
 {
-    return twill_extend_offset(server->process.context, memory, bytes);
+    const struct twill_extend_memory own = twill_extend_memory(server->comm, server->rank);
+    const unsigned char *at = memory;
+    if (at == NULL || at < own.base || bytes > own.bytes || at > own.base + (own.bytes - bytes))
+        return NOWHERE;
+    return (uint64_t)(at - own.base);
+}
+
+/* Return where memory at an offset of another rank of this node is mapped here. */
+static void *mapped_at(const struct twill_server *server, uint32_t rank, uint64_t offset)
+{
+    return twill_extend_memory(server->comm, rank).base + offset;
 }
 
 static bool same_node(const struct twill_server *server, uint32_t rank)
 {
-    const struct twill_world *world = twill_extend_world(server->comm);
+    const struct twill_world *world = twill_extend_comm(server->comm).world;
     return world->node[rank] == world->node[server->rank];
 }
 
@@ -53,15 +64,15 @@ static size_t control_bytes(const struct twill_server *server)
 /* Can a worker and a server map each other's? Both of them find the same. */
 static bool maps(const struct twill_server *server, uint64_t *all, uint32_t worker, uint32_t rank)
 {
-    const struct twill_world *world = twill_extend_world(server->comm);
+    const struct twill_world *world = twill_extend_comm(server->comm).world;
     if (worker == rank)
         return true;
     if (world->node[worker] != world->node[rank])
         return false;
     const uint64_t *offer = offer_of(server, all, worker);
-    bool all_there = offer_of(server, all, rank)[0] != TWILL_EXTEND_NOWHERE;
+    bool all_there = offer_of(server, all, rank)[0] != NOWHERE;
     for (size_t i = 0; i < WORDS_BEFORE_KEYS + 2 * (size_t)server->keys; i++)
-        all_there &= offer[i] != TWILL_EXTEND_NOWHERE;
+        all_there &= offer[i] != NOWHERE;
     return all_there;
 }
 
@@ -101,10 +112,9 @@ static twill_status place_key(struct twill_server *server, struct twill_server_k
     }
     key->sent = key->gradient;
     key->landed = key->parameters;
-    if (key->coded ||
-        (mapped && offset_of(server, key->gradient, key->bytes) == TWILL_EXTEND_NOWHERE))
+    if (key->coded || (mapped && offset_of(server, key->gradient, key->bytes) == NOWHERE))
         TWILL_TRY(NULL, allocate_shared(server, &key->sent, key->wire_bytes));
-    if (mapped && offset_of(server, key->parameters, key->bytes) == TWILL_EXTEND_NOWHERE)
+    if (mapped && offset_of(server, key->parameters, key->bytes) == NOWHERE)
         TWILL_TRY(NULL, allocate_shared(server, &key->landed, key->bytes));
     if (key->coded && twill_coder_keeps(&server->coder))
         TWILL_NEW(&server->failure.error, key->residual, key->count, "residuals");
@@ -152,7 +162,7 @@ static twill_status open_ports(struct twill_server *server, uint64_t *all)
             unsigned char *control = server->memory.control;
             port->ring = (void *)(control + c * twill_ring_bytes(server->keys));
             if (rank != server->rank)
-                control = twill_extend_map(server->comm, rank, offer_of(server, all, rank)[0]);
+                control = mapped_at(server, rank, offer_of(server, all, rank)[0]);
             port->answer =
                 (void *)(control + answers_at(server, works, thread, server->roles.worker));
             continue;
@@ -179,16 +189,14 @@ static void map_worker(struct twill_server *server, uint64_t *all, struct twill_
     worker->answer = (void *)(own + answers_at(server, works, thread, w));
     if (!maps(server, all, rank, server->rank))
         return;
-    unsigned char *rings =
-        rank == server->rank ? own : twill_extend_map(server->comm, rank, offer[0]);
+    unsigned char *rings = rank == server->rank ? own : mapped_at(server, rank, offer[0]);
     worker->ring = (void *)(rings + shard->number * twill_ring_bytes(server->keys));
     for (uint32_t k = 0; k < server->keys; k++) {
         struct twill_shard_key *key = &worker->key[k];
         const uint64_t *place = offer + WORDS_BEFORE_KEYS + 2 * (size_t)k;
-        key->sent = rank == server->rank ? server->key[k].sent
-                                         : twill_extend_map(server->comm, rank, place[0]);
-        key->landed = rank == server->rank ? server->key[k].landed
-                                           : twill_extend_map(server->comm, rank, place[1]);
+        key->sent = rank == server->rank ? server->key[k].sent : mapped_at(server, rank, place[0]);
+        key->landed =
+            rank == server->rank ? server->key[k].landed : mapped_at(server, rank, place[1]);
     }
 }
 

@@ -21,14 +21,15 @@ twill_status twill_gradients_create(twill_gradients **made, twill_comm *comm,
         return TWILL_ERR_ARGUMENT;
     struct twill_gradients *set = calloc(1, sizeof(*set));
     if (set == NULL)
-        return twill_extend_refuse(comm, "twill_gradients_create", TWILL_ERR_MEMORY,
-                                   "out of memory");
+        return twill_extend_fail(comm, TWILL_EXTEND_REFUSES, "twill_gradients_create",
+                                 TWILL_ERR_MEMORY, "out of memory");
     set->process = twill_extend_process(context);
     set->parent = comm;
     twill_status status = twill_gradients_set_options(set, options, &error);
     if (status != TWILL_OK) {
         free(set);
-        return twill_extend_refuse(comm, "twill_gradients_create", status, error.message);
+        return twill_extend_fail(comm, TWILL_EXTEND_REFUSES, "twill_gradients_create", status, "%s",
+                                 error.message);
     }
     set->late.on = set->options.late != 0;
     set->generations = set->late.on ? 2 : 1;

@@ -177,13 +177,12 @@ static twill_status time_out(struct twill_reducer *reducer, const struct twill_b
         snprintf(more, sizeof(more), " and %u more", missing - 1);
     if (missing == 0)
         name = twill_bucket_tensor(set, bucket, 0)->name;
-    const char *limit;
-    uint64_t timeout_ns = twill_extend_timeout_ns(reducer->comm, &limit);
-    twill_status status =
-        twill_extend_fail(reducer->comm, "twill_gradients_wait", TWILL_ERR_TIMEOUT,
-                          "tensor '%s'%s was not marked ready%s within %.1f s (%s)", name, more,
-                          missing == 0 ? ", or one in its bucket, on another rank" : "",
-                          (double)timeout_ns * 1e-9, limit);
+    struct twill_extend_comm comm = twill_extend_comm(reducer->comm);
+    twill_status status = twill_extend_fail(
+        reducer->comm, TWILL_EXTEND_FAILS, "twill_gradients_wait", TWILL_ERR_TIMEOUT,
+        "tensor '%s'%s was not marked ready%s within %.1f s (%s)", name, more,
+        missing == 0 ? ", or one in its bucket, on another rank" : "",
+        (double)comm.timeout_ns * 1e-9, comm.timeout_name);
     return twill_reducer_fail(reducer, reducer->comm, status);
 }
 
@@ -227,7 +226,7 @@ static twill_status time_out_wait(const struct bucket_wait *wait)
 static twill_status wait_for_reducer_thread(const struct bucket_wait *wait)
 {
     struct twill_reducer *reducer = wait->reducer;
-    uint64_t timeout = twill_extend_timeout_ns(reducer->comm, NULL), from = twill_now();
+    uint64_t timeout = twill_extend_comm(reducer->comm).timeout_ns, from = twill_now();
     for (;;) {
         uint32_t seen = atomic_load(&reducer->own.ends);
         if (reducer->set->broken)
@@ -252,7 +251,7 @@ static twill_status wait_in_reducer(const struct bucket_wait *wait)
 {
     struct twill_reducer *reducer = wait->reducer;
     twill_status status = TWILL_OK;
-    uint64_t deadline = twill_now() + twill_extend_timeout_ns(reducer->comm, NULL);
+    uint64_t deadline = twill_now() + twill_extend_comm(reducer->comm).timeout_ns;
     twill_reducer_lock(reducer);
     while (status == TWILL_OK && !is_over(wait)) {
         uint32_t collected = twill_reducer_collected(reducer);
@@ -263,7 +262,7 @@ static twill_status wait_in_reducer(const struct bucket_wait *wait)
         if (status == TWILL_PENDING)
             status = time_out_wait(wait);
         else if (twill_reducer_collected(reducer) != collected)
-            deadline = twill_now() + twill_extend_timeout_ns(reducer->comm, NULL);
+            deadline = twill_now() + twill_extend_comm(reducer->comm).timeout_ns;
     }
     twill_reducer_unlock(reducer);
     return status;

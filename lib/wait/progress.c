@@ -1,7 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What waits advance besides their own communicator. */
+/* What waits advance besides their own communicator; and the thread of TWILL_PROGRESS=thread: one
+ * per context, started when a request is pending for the first time. It advances all communicators
+ * of the context that are not held, and sleeps when no request is pending. It runs on a PU that no
+ * rank of the host may run on, if there is one, else where the caller may run. It takes no signal,
+ * and of the caller's code it calls only reduction operations. */
+#include "lib/base/rest.h"
+#include "lib/base/times.h"
+#include "lib/job/config.h"
 #include "lib/job/context.h"
 #include "lib/wait/wait.h"
+#include "numa/topology.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define NAP_YIELDS 64u /* turns without progress, before it naps */
 
 void twill_advancer_add(struct twill_context *context, struct twill_advancer *advancer)
 {
@@ -39,7 +59,7 @@ static bool is_left(const void *awaited)
 
 bool twill_advancer_remove(struct twill_advancer *advancer, const struct twill_context *context)
 {
-    const uint64_t patience = (uint64_t)context->config.number[TWILL_VARIABLE_TIMEOUT];
+    const uint64_t patience = (uint64_t)context->config->number[TWILL_VARIABLE_TIMEOUT];
     unlink_advancer(advancer);
     return twill_context_is_forked(context) ||
            twill_wait_for_thread(is_left, advancer, twill_now() + patience);
@@ -75,4 +95,132 @@ int twill_context_advance(struct twill_context *context, const struct twill_comm
         atomic_load_explicit(&context->comms.advance, memory_order_acquire);
     int moved = comms != NULL ? comms(context, except) : 0;
     return moved + call_advancers(context);
+}
+
+/* --- the thread ------------------------------------------------------------------------------ */
+
+/* Sleep until a request is pending or the thread must stop. No wake-up is lost: kick() increments
+ * kicks and then reads asleep, this sets asleep and then compares kicks. */
+static void sleep_until_kicked(struct twill_context *context)
+{
+    struct twill_progress *progress = &context->progress;
+    uint32_t word = atomic_load(&progress->kicks);
+    atomic_store(&progress->asleep, true);
+    if (atomic_load(&context->comms.pending) == 0 && !atomic_load(&progress->stop))
+        syscall(SYS_futex, &progress->kicks, FUTEX_WAIT_PRIVATE, word, NULL, NULL, 0);
+    atomic_store(&progress->asleep, false);
+}
+
+/* Advance once per millisecond: for callers that neither wait nor test. */
+static void progress_late(struct twill_context *context)
+{
+    twill_nap(TWILL_PROGRESS_LATE_NS);
+    while (twill_context_advance(context, NULL) > 0 && !atomic_load(&context->progress.stop))
+        continue;
+}
+
+static void *progress_main(void *argument)
+{
+    struct twill_context *context = argument;
+    struct twill_progress *progress = &context->progress;
+    uint64_t nap_ns = TWILL_PROGRESS_NAP_LEAST_NS;
+    unsigned idle = 0;
+    while (!atomic_load(&progress->stop)) {
+        if (atomic_load(&context->comms.pending) == 0) {
+            sleep_until_kicked(context);
+            idle = 0;
+        } else if (progress->late) {
+            progress_late(context);
+        } else if (twill_context_advance(context, NULL) > 0) {
+            idle = 0;
+            nap_ns = TWILL_PROGRESS_NAP_LEAST_NS;
+        } else if (idle++ < NAP_YIELDS) {
+            twill_yield();
+        } else {
+            twill_nap(nap_ns);
+            nap_ns =
+                nap_ns * 2 < TWILL_PROGRESS_NAP_MOST_NS ? nap_ns * 2 : TWILL_PROGRESS_NAP_MOST_NS;
+        }
+    }
+    return NULL;
+}
+
+int twill_thread_choose_cpu(const struct twill_context *context, unsigned count, unsigned index,
+                            bool *own)
+{
+    const struct twill_topology *topology = context->machine.topology;
+    if (context->job.host_cpus == NULL || context->job.host_ranks == 0 ||
+        !twill_topology_machine(topology)->is_this_machine)
+        return -1;
+    return twill_topology_helper(topology, context->job.host_cpus, context->job.host_ranks,
+                                 context->job.host_rank, count, index, own);
+}
+
+int twill_thread_start(pthread_t *thread, const char *name, int core, void *(*run)(void *),
+                       void *argument)
+{
+    sigset_t all, before;
+    pthread_attr_t attributes;
+    cpu_set_t cpus;
+    CPU_ZERO(&cpus);
+    if (core >= 0)
+        CPU_SET((size_t)core, &cpus);
+    int code = pthread_attr_init(&attributes);
+    if (code == 0 && core >= 0)
+        code = pthread_attr_setaffinity_np(&attributes, sizeof(cpus), &cpus);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    if (code == 0)
+        code = pthread_create(thread, &attributes, run, argument);
+    if (code == EPERM && core >= 0) /* binding is refused, as in some containers */
+        code = pthread_create(thread, NULL, run, argument);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (code == 0)
+        (void)pthread_setname_np(*thread, name);
+    pthread_attr_destroy(&attributes);
+    return code;
+}
+
+static void kick(struct twill_progress *progress)
+{
+    atomic_fetch_add(&progress->kicks, 1);
+    if (atomic_load(&progress->asleep))
+        syscall(SYS_futex, &progress->kicks, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}
+
+static void stop_thread(struct twill_context *context)
+{
+    struct twill_progress *progress = &context->progress;
+    atomic_store(&progress->stop, true);
+    kick(progress);
+    pthread_join(progress->thread, NULL);
+    progress->running = false;
+}
+
+/* The context is locked. */
+static void thread_start(struct twill_context *context)
+{
+    struct twill_progress *progress = &context->progress;
+    int code = twill_thread_start(&progress->thread, "twill-progress", progress->core,
+                                  progress_main, context);
+    progress->running = code == 0;
+    if (progress->running)
+        twill_context_at_end(context, stop_thread);
+    if (code != 0)
+        twill_say(&context->log, TWILL_LOG_WARN,
+                  "TWILL_PROGRESS=%s: no thread (%s): progress is made inside calls only",
+                  context->config->text[TWILL_VARIABLE_PROGRESS], strerror(code));
+}
+
+void twill_progress_wake(struct twill_context *context)
+{
+    struct twill_progress *progress = &context->progress;
+    if (!atomic_load_explicit(&progress->tried, memory_order_acquire)) {
+        twill_context_lock(context);
+        if (!atomic_load_explicit(&progress->tried, memory_order_relaxed))
+            thread_start(context);
+        atomic_store_explicit(&progress->tried, true, memory_order_release);
+        twill_context_unlock(context);
+    }
+    kick(progress);
 }

@@ -103,8 +103,6 @@ void twill_advancer_add(struct twill_context *context, struct twill_advancer *ad
  * it. It may be called again. */
 bool twill_advancer_remove(struct twill_advancer *advancer, const struct twill_context *context);
 
-/* --- lib/wait/progress_thread.c --- */
-
 /* Start a thread of the library: with all signals blocked, as they are for the program's own
  * threads, and bound to a CPU unless core is -1. Returns 0 or an errno. */
 int twill_thread_start(pthread_t *thread, const char *name, int core, void *(*run)(void *),

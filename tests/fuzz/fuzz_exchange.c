@@ -5,10 +5,13 @@
  * detector; the memory of a node; or the transport between nodes with its rails. */
 #include "tests/fuzz/fuzz_exchange.h"
 #include "algorithms/select/tuning_file.h"
+#include "fabric/detector/detector.h"
 #include "fabric/rails/rails.h"
 #include "fabric/shm/node_memory.h"
 #include "fabric/shm/single_copy.h"
+#include "fabric/transports.h"
 #include "lib/comm/comm.h"
+#include "lib/job/config.h"
 #include "lib/job/find_levels.h"
 #include "lib/job/job_internal.h"
 #include "lib/wait/wait.h"
@@ -99,12 +102,13 @@ void twill_progress_place(struct twill_context *context, const struct twill_cpus
 /* Return what contexts have in common. */
 static const struct twill_context *first_context(void)
 {
-    static struct twill_context context;
+    static struct twill_config config;
+    static struct twill_context context = {.config = &config};
     static const char *const settings[] = {"TWILL_TUNE=heap_limit=2M", NULL};
     struct twill_error error = {0};
     if (context.machine.topology != NULL)
         return &context;
-    fuzz_must(twill_config_load(&context.config, settings, &error) == TWILL_OK);
+    fuzz_must(twill_config_load(context.config, settings, &error) == TWILL_OK);
     fuzz_must(twill_tuning_create(&context.selection.tuning, NULL, NULL, "", &error) == TWILL_OK);
     fuzz_must(twill_topology_open(&context.machine.topology, MACHINE, &error) == TWILL_OK);
     return &context;
@@ -131,11 +135,13 @@ static void open_job(uint8_t kind)
 {
     struct twill_context context = *first_context();
     struct twill_context_memory memory = {.spilled = false};
+    struct twill_config config = *context.config;
     char nodes[] = "2+1";
     context.memory = &memory;
+    context.config = &config;
     context.job.oob = &exchange.base;
     if (kind % 2 != 0)
-        context.config.text[TWILL_VARIABLE_NODES] = nodes;
+        context.config->text[TWILL_VARIABLE_NODES] = nodes;
     twill_status status = twill_context_open_job(&context);
     check_outcome(status, &context.error);
     if (status == TWILL_OK) {

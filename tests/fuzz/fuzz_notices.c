@@ -5,6 +5,8 @@
 #include "fabric/bootstrap/bootstrap.h"
 #include "fabric/shm/call_records.h"
 #include "lib/comm/comm_internal.h"
+#include "lib/engine/spread_ranks.h"
+#include "lib/job/context.h"
 #include "lib/wait/wait.h"
 #include "tests/fuzz/fuzz_input.h"
 
@@ -156,6 +158,11 @@ int twill_context_advance(struct twill_context *context, const struct twill_comm
     return 0;
 }
 
+int twill_comm_advance_others(struct twill_comm *self)
+{
+    return 0;
+}
+
 /* Waits learn nothing: no rank has a share of CPUs. */
 void twill_spread_set_clock(struct twill_cpu_share *share, double rate)
 {
@@ -177,9 +184,10 @@ static void open_comm(struct twill_context *context, uint32_t number)
     static struct twill_oob oob = {.size = RANKS, .job = job};
     static struct twill_node memory = {.size = 1, .area = &area, .rank = mine};
     struct twill_comm *comm = calloc(1, sizeof(*comm));
+    struct twill_comm_health *health = calloc(1, sizeof(*health));
     if (area == NULL)
         area = aligned_alloc(4096, 1u << 20);
-    fuzz_must(comm != NULL && area != NULL);
+    fuzz_must(comm != NULL && health != NULL && area != NULL);
     memset(area, 0, sizeof(*area));
     comm->context = context;
     comm->world = &world;
@@ -190,8 +198,9 @@ static void open_comm(struct twill_context *context, uint32_t number)
     comm->node = &memory;
     comm->issue.sequence = 5;
     comm->tuning.timeout_ns = 1000000000;
-    comm->health.reported = calloc(RANKS, sizeof(*comm->health.reported));
-    fuzz_must(comm->health.reported != NULL);
+    comm->health = health;
+    comm->health->reported = calloc(RANKS, sizeof(*comm->health->reported));
+    fuzz_must(comm->health->reported != NULL);
     const struct twill_call_record call = {.sequence = 5, .count = 4, .what = 0x201};
     twill_node_enter_call(&memory, &call, 1000);
     opened[number] = comm;
@@ -209,7 +218,8 @@ static void close_comm(struct twill_context *context, uint32_t number)
     for (uint32_t i = 0; i < COMMS; i++)
         if (opened[i] != NULL)
             context->comms.open[context->comms.opened++] = opened[i];
-    free(comm->health.reported);
+    free(comm->health->reported);
+    free(comm->health);
     free(comm);
 }
 
@@ -251,7 +261,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             }
             (void)twill_comm_poll_failures(opened[i], data[0] / 128 != 0);
             for (uint32_t r = 0; r < RANKS; r++)
-                fuzz_must(opened[i]->health.reported[r].rank < RANKS);
+                fuzz_must(opened[i]->health->reported[r].rank < RANKS);
             fuzz_must(memchr(opened[i]->error.message, '\0', sizeof(opened[i]->error.message)) !=
                       NULL);
         }

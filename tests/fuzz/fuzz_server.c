@@ -3,6 +3,7 @@
 
 #include "kernels/kernels.h"
 #include "lib/comm/comm.h"
+#include "lib/job/context.h"
 #include "lib/twill_recover.h"
 
 #define SERVERS   2u
@@ -173,10 +174,11 @@ twill_status twill_comm_counters(const twill_comm *comm, twill_counters *counter
     return TWILL_OK;
 }
 
-void twill_extend_end(twill_comm *comm, const char *call, const char *what,
-                      const struct twill_error *cause)
+twill_status twill_extend_fail(twill_comm *comm, enum twill_extend_failure what, const char *call,
+                               twill_status status, const char *format, ...)
 {
-    fuzz_must(cause == &opened->failure.error);
+    fuzz_must(what == TWILL_EXTEND_ENDS && status == opened->failure.error.status);
+    return status;
 }
 
 void twill_extend_ring(twill_comm *comm, uint32_t rank)
@@ -220,9 +222,9 @@ ANSWER(const char *, twill_comm_message, "", const twill_comm *comm)
 ANSWER(const char *, twill_context_message, "", const twill_context *of)
 ANSWER(bool, twill_extend_is_dead, false, twill_comm *comm, uint32_t rank)
 ANSWER(bool, twill_extend_is_forked, false, const twill_context *of)
-ANSWER(uint64_t, twill_extend_timeout_ns, comm->tuning.timeout_ns, const twill_comm *comm,
-       const char **name)
-ANSWER(const struct twill_error *, twill_extend_error, &comm->error, const twill_comm *comm)
+ANSWER(struct twill_extend_comm, twill_extend_comm,
+       ((struct twill_extend_comm){.timeout_ns = comm->tuning.timeout_ns, .error = &comm->error}),
+       const twill_comm *comm)
 ANSWER(twill_status, twill_extend_await,
        waitable.done(waitable.awaited) ? TWILL_OK : TWILL_ERR_TIMEOUT, twill_comm *comm,
        struct twill_waitable waitable, uint64_t deadline)

@@ -148,8 +148,9 @@ def figures(tree, uses):
     return [(f"files a reader opens for \"{title}\"", n, JOURNEYS[title]) for title, n in tree.opened_by_readers().items()] + [
         ("pairs of folders of lib that use each other", len(mutual), 0),
         ("pairs of folders of train or server that do", len(knots), 0),
-        ("headers of ours that a core .c file of lib sees, median", int(statistics.median(len(tree.seen_by(f)) for f in core)), 22),
-        ("files that see the widest header of lib above the base", max(wide.values()), 56),
+        ("headers of ours that a core .c file of lib sees, median", int(statistics.median(len(tree.seen_by(f)) for f in core)), 18),
+        ("files that see the widest header of lib above the base", max(wide.values()), 44),
+        ("functions of lib/extend.h", len(set(re.findall(r"\b(twill_extend_\w+)\(", tree.code["lib/extend.h"]))), 17),
         ("product files that sleep or yield", sum(1 for f in tree.product if re.search(SLEEPS, tree.text[f])), 1),
         ("files above lib/wait that rest by themselves, without a reason", len(tree.resting() - set(RESTS)), 0),
         ("those with a reason", len(tree.resting() & set(RESTS)), 6),

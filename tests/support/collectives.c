@@ -6,6 +6,7 @@
 #include "tests/support/ranks.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define UNTOUCHED         0xa5
@@ -396,4 +397,30 @@ bool test_call_check(const struct test_call *call, twill_comm *comm,
     TWILL_REQUIRE(status == TWILL_OK, "rank %d of %d: %s: %s", rank, size, name,
                   twill_comm_message(comm));
     return test_call_compare(call, rank, size, buffers);
+}
+
+bool test_buffers_get(struct test_buffers *buffers, twill_context *context, size_t bytes,
+                      size_t more, bool heap)
+{
+    void *memory[4] = {NULL};
+    for (int i = 0; i < 4; i++) {
+        if (heap && i < 2)
+            TWILL_REQUIRE(twill_alloc(context, &memory[i], bytes + more) == TWILL_OK);
+        else
+            memory[i] = malloc(i < 2 ? bytes + more : bytes);
+        TWILL_REQUIRE(memory[i] != NULL);
+    }
+    *buffers = (struct test_buffers){memory[0], memory[1], memory[2], memory[3], bytes};
+    return true;
+}
+
+void test_buffers_put(struct test_buffers *buffers, twill_context *context, bool heap)
+{
+    unsigned char *const memory[] = {buffers->src, buffers->dst, buffers->src_want,
+                                     buffers->dst_want};
+    for (int i = 0; i < 4; i++)
+        if (heap && i < 2)
+            (void)twill_free(context, memory[i]);
+        else
+            free(memory[i]);
 }

@@ -28,6 +28,12 @@ struct test_buffers {
     size_t bytes;                       /* of each buffer */
 };
 
+/* Allocate buffers of `bytes` bytes, src and dst with some more to move them in; heap: those two by
+ * twill_alloc(). Returns false after noting a failure. */
+bool test_buffers_get(struct test_buffers *buffers, twill_context *context, size_t bytes,
+                      size_t more, bool heap);
+void test_buffers_put(struct test_buffers *buffers, twill_context *context, bool heap);
+
 /* Return whether type, operation and variant exist together. */
 bool test_call_exists(const struct test_call *call);
 /* Return the bytes that each buffer needs on `size` ranks. */

@@ -104,7 +104,8 @@ static void open_node(struct test_node *node, const struct test_machine *machine
     uint32_t ranks = lay_out_ranks(machine, core, layout, at);
     for (uint32_t r = 0; r < ranks; r++)
         info[r] = core[at[r]].info;
-    assert_int_equal(twill_config_load(&c->config, NULL, &error), TWILL_OK);
+    c->config = &node->config;
+    assert_int_equal(twill_config_load(c->config, NULL, &error), TWILL_OK);
     assert_int_equal(twill_world_create(&c->job.world, ranks, one_node, &error), TWILL_OK);
     assert_int_equal(twill_levels_find(&c->job.world, info, &error), TWILL_OK);
 }
@@ -112,7 +113,7 @@ static void open_node(struct test_node *node, const struct test_machine *machine
 static void close_node(struct test_node *node)
 {
     twill_world_destroy(&node->context.job.world);
-    twill_config_destroy(&node->context.config);
+    twill_config_destroy(node->context.config);
     twill_topology_close(node->context.machine.topology);
 }
 

@@ -4,6 +4,7 @@
 #ifndef TWILL_NODES_H
 #define TWILL_NODES_H
 
+#include "lib/job/config.h"
 #include "lib/job/context.h"
 #include "tests/support/schedules.h"
 
@@ -22,6 +23,7 @@ enum test_layout { EACH_CORE, ROUND_ROBIN, ONE_A_UNIT, UNEVEN, SHUFFLED, LAYOUT_
 
 struct test_node {
     struct twill_context context; /* topology, config and world only */
+    struct twill_config config;
     struct twill_world *world;
     const struct test_machine *machine;
 };

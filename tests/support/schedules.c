@@ -155,6 +155,15 @@ static bool is_selected(const char *variable, const char *name)
     return selected == NULL || strcmp(selected, name) == 0;
 }
 
+void test_world_of_nodes(struct twill_world *world, const char *nodes, int size)
+{
+    uint32_t label[64] = {0};
+    struct twill_error error = {0};
+    if (nodes[0] != '\0')
+        assert_int_equal(twill_world_parse_nodes(nodes, (uint32_t)size, label, &error), TWILL_OK);
+    assert_int_equal(twill_world_create(world, (uint32_t)size, label, &error), TWILL_OK);
+}
+
 void test_each_case(struct twill_world *world, uint32_t roots, test_case_fn fn, void *user)
 {
     struct each each = {.test = {.world = world}, .roots = roots, .fn = fn, .user = user};

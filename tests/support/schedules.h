@@ -39,6 +39,8 @@ enum test_placement {
 
 /* Create the world; false if the shape is that of an earlier placement at this size. */
 bool test_world(struct twill_world *world, uint32_t size, unsigned placement, uint32_t seed);
+/* Create the world of ranks that are on nodes as TWILL_LAYOUT=nodes has them; "": on one. */
+void test_world_of_nodes(struct twill_world *world, const char *nodes, int size);
 /* Call fn for every algorithm, collective, protocol and order, vector or not, with some parameters,
  * that applies to this world, and `roots` roots of rooted collectives (0: all). Of cases that may
  * have equal schedules the strictest comes first. TEST_ALGORITHM=name and TEST_COLLECTIVE=name

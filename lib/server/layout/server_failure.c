@@ -23,7 +23,7 @@ twill_status twill_server_fail(struct twill_server *server, twill_status status,
 
 void twill_server_note_loss(struct twill_server *server, const twill_comm *comm)
 {
-    const struct twill_error *why = twill_extend_error(comm);
+    const struct twill_error *why = twill_extend_comm(comm).error;
     if (twill_server_is_loss(why->status))
         (void)TWILL_SERVER_FAIL(server, why->status, "%s", why->message);
 }
@@ -37,8 +37,9 @@ bool twill_server_lacks(const struct twill_server *server)
 void twill_server_tell_loss(struct twill_server *server)
 {
     if (twill_server_lacks(server) && !atomic_exchange(&server->failure.told, true))
-        twill_extend_end(server->comm, "twill_server_wait", "parameter server",
-                         &server->failure.error);
+        (void)twill_extend_fail(server->comm, TWILL_EXTEND_ENDS, "twill_server_wait",
+                                server->failure.error.status, "parameter server: %s",
+                                server->failure.error.message);
 }
 
 twill_status twill_server_refuse(struct twill_server *server, const char *file, int line,

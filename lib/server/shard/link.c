@@ -528,7 +528,7 @@ void twill_link_end_comm(struct twill_comm *comm, bool together)
 
 void twill_links_close(struct twill_server *server, bool together)
 {
-    uint64_t until = twill_now() + twill_extend_timeout_ns(server->comm, NULL); /* of all links */
+    uint64_t until = twill_now() + twill_extend_comm(server->comm).timeout_ns; /* of all links */
     for (uint32_t i = 0; i < server->links; i++) {
         struct twill_server_link *link = &server->link[i];
         if (together && link->comm != NULL)

@@ -366,7 +366,7 @@ static void close_replica(struct twill_replica_link *link, twill_context *contex
 
 void twill_replicas_close(struct twill_server *server, bool together)
 {
-    uint64_t until = together ? twill_now() + twill_extend_timeout_ns(server->comm, NULL) : 0;
+    uint64_t until = together ? twill_now() + twill_extend_comm(server->comm).timeout_ns : 0;
     if (together && twill_server_replicates(server))
         drain_replicas(server, until);
     for (uint32_t c = 0; c < server->roles.shards && twill_server_replicates(server); c++) {

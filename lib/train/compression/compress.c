@@ -174,7 +174,7 @@ static twill_status find_whether_it_pays(struct twill_gradients *set,
                                          const struct twill_bucket *bucket, bool *pays)
 {
     const struct twill_compressor *c = set->compressor;
-    const struct twill_world *world = twill_extend_world(set->comm);
+    const struct twill_world *world = twill_extend_comm(set->comm).world;
     const struct twill_tuning *tuning = set->process.timings;
     uint64_t plain = 0, coded = 0;
     struct twill_select_request request = {.collective = TWILL_ALLREDUCE,

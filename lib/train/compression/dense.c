@@ -76,7 +76,7 @@ static twill_status price_layer(struct twill_gradients *set,
 
 twill_status twill_dense_choose(struct twill_gradients *set)
 {
-    struct twill_dense_pricing pricing = {NULL, twill_extend_world(set->comm),
+    struct twill_dense_pricing pricing = {NULL, twill_extend_comm(set->comm).world,
                                           set->process.timings};
     struct twill_dense_rates rates;
     twill_status status = TWILL_OK;

@@ -60,7 +60,8 @@ static void break_reducer(const struct twill_error *cause, const struct twill_re
     twill_comm *comms[3];
     size_t n = comms_of(reducer, comms);
     for (size_t c = 0; c < n; c++)
-        twill_extend_end(comms[c], "twill_gradients", "gradient set", cause);
+        (void)twill_extend_fail(comms[c], TWILL_EXTEND_ENDS, "twill_gradients", cause->status,
+                                "gradient set: %s", cause->message);
 }
 
 /* End a reducer because the set is broken: break its communicators, and wake who waits for it. */

@@ -155,5 +155,6 @@ void twill_reducer_describe(const struct twill_reducer *reducer, char *text, siz
     size_t used = (size_t)snprintf(text, bytes, "thread %td: ", reducer - reducer->set->reducer);
     used += describe_core(reducer, text + used, bytes - used);
     if (used < bytes)
-        twill_extend_describe_endpoints(reducer->comm, text + used, bytes - used);
+        (void)twill_extend_describe(reducer->comm, TWILL_EXTEND_ENDPOINTS, 0, text + used,
+                                    bytes - used);
 }

@@ -173,7 +173,10 @@ static void count_copy(struct twill_gradients *set, size_t bytes)
 void twill_set_record(const struct twill_gradients *set, enum twill_trace_kind kind, uint32_t index,
                       size_t bytes)
 {
-    twill_extend_record(set->parent, kind, index, bytes);
+    twill_trace_emit_other(
+        twill_extend_comm(set->parent).trace,
+        (struct twill_trace_event){
+            .tick = twill_ticks(), .bytes = bytes, .peer = index, .kind = (uint8_t)kind});
 }
 
 void twill_bucket_fill(struct twill_gradients *set, const struct twill_bucket *bucket,

@@ -30,7 +30,8 @@ twill_status twill_set_fail(struct twill_gradients *set, const twill_comm *comm,
 twill_status twill_set_fail_with(struct twill_gradients *set, twill_comm *comm, const char *call,
                                  twill_status status, const char *message)
 {
-    return twill_set_fail(set, comm, twill_extend_fail(comm, call, status, "%s", message));
+    return twill_set_fail(set, comm,
+                          twill_extend_fail(comm, TWILL_EXTEND_FAILS, call, status, "%s", message));
 }
 
 twill_status twill_set_refuse(struct twill_gradients *set, const char *file, int line,

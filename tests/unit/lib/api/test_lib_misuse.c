@@ -45,8 +45,7 @@ static void ended_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
     twill_context *context;
     twill_comm *comm, *other, *more[20];
     void *memory;
-    if (!twill_test_connect(&context, &comm, bootstrap, "", NULL, quiet))
-        return;
+    TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "", NULL, quiet));
     TWILL_CHECK(twill_comm_dup(&other, comm) == TWILL_OK);
     twill_comm_destroy(other);
     check_ended(other);
@@ -98,8 +97,7 @@ static void waited_rank(int rank, int size, twill_bootstrap *bootstrap, void *us
     twill_comm *comm;
     twill_request *one, *copy, *next, *two[2];
     int done, index;
-    if (!twill_test_connect(&context, &comm, bootstrap, "", NULL, quiet))
-        return;
+    TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "", NULL, quiet));
     TWILL_CHECK(twill_barrier_start(comm, &one) == TWILL_OK);
     copy = one;
     TWILL_CHECK(twill_wait(&one) == TWILL_OK && one == NULL);
@@ -140,11 +138,9 @@ static const struct twill_request *memory_of(const twill_request *handle)
  * has its memory now, which gets no error at all. */
 static void innocent_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    twill_context *context;
     twill_comm *comm, *first, *second;
     twill_request *one, *copy, *next;
-    if (!twill_test_connect(&context, &comm, bootstrap, "", NULL, quiet))
-        return;
+    TWILL_CHECK(twill_test_open_with(&comm, bootstrap, "", quiet));
     TWILL_CHECK(twill_comm_dup(&first, comm) == TWILL_OK);
     TWILL_CHECK(twill_barrier_start(first, &one) == TWILL_OK);
     copy = one;
@@ -162,17 +158,15 @@ static void innocent_rank(int rank, int size, twill_bootstrap *bootstrap, void *
     TWILL_CHECK(twill_wait(&copy) == TWILL_ERR_ARGUMENT && second->error.status == TWILL_OK);
     TWILL_CHECK(twill_barrier(second) == TWILL_OK);
     twill_comm_destroy(second);
-    twill_test_disconnect(comm, context);
+    twill_test_close(comm);
 }
 
 /* The memory was reused so often that a small generation count would have wrapped around. */
 static void old_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    twill_context *context;
     twill_comm *comm;
     twill_request *one, *copy;
-    if (!twill_test_connect(&context, &comm, bootstrap, "", NULL, quiet))
-        return;
+    TWILL_CHECK(twill_test_open_with(&comm, bootstrap, "", quiet));
     TWILL_CHECK(twill_barrier_start(comm, &one) == TWILL_OK);
     copy = one;
     TWILL_CHECK(twill_wait(&one) == TWILL_OK);
@@ -183,7 +177,7 @@ static void old_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
     TWILL_CHECK(memory_of(copy)->handle.generation == TWILL_GENERATIONS); /* the same memory */
     TWILL_CHECK(twill_wait(&copy) == TWILL_ERR_ARGUMENT);
     SAYS(twill_comm_message(comm), "twill_wait: this request has been waited for");
-    twill_test_disconnect(comm, context);
+    twill_test_close(comm);
 }
 
 TWILL_TEST(ended_requests)
@@ -224,14 +218,12 @@ struct misused_pair {
 /* Rank 0 waits for rank 1, which enters the call only when that has failed. */
 static void two_threads_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    twill_context *context;
     twill_comm *comm;
     struct second_thread second = {.status = TWILL_OK};
     struct misused_pair *pair = user;
     twill_request *request;
     float x[2] = {0};
-    if (!twill_test_connect(&context, &comm, bootstrap, "", NULL, quiet))
-        return;
+    TWILL_CHECK(twill_test_open_with(&comm, bootstrap, "", quiet));
     second.comm = comm;
     twill_status status;
     if (rank == 0) {
@@ -260,7 +252,7 @@ static void two_threads_rank(int rank, int size, twill_bootstrap *bootstrap, voi
     }
     TWILL_CHECK(twill_barrier(comm) == TWILL_ERR_BROKEN);
     (void)twill_test_barrier(bootstrap);
-    twill_test_disconnect(comm, context);
+    twill_test_close(comm);
 }
 
 TWILL_TEST(two_threads_at_once)
@@ -287,17 +279,15 @@ static void *hammer(void *argument)
 /* Two threads with calls of one rank, which never wait. */
 TWILL_TEST_OF_RANKS(many_threads_at_once, 1)
 {
-    twill_context *context;
     twill_comm *comm;
     pthread_t thread[3];
     for (int time = 0; time < 10; time++) {
-        if (!twill_test_connect(&context, &comm, bootstrap, "", NULL, quiet))
-            return;
+        TWILL_CHECK(twill_test_open_with(&comm, bootstrap, "", quiet));
         for (int t = 0; t < 3; t++)
             TWILL_CHECK(pthread_create(&thread[t], NULL, hammer, comm) == 0);
         for (int t = 0; t < 3; t++)
             TWILL_CHECK(pthread_join(thread[t], NULL) == 0);
-        twill_test_disconnect(comm, context);
+        twill_test_close(comm);
     }
 }
 

@@ -225,17 +225,10 @@ struct group_scene {
 static void run_scene(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     const struct group_scene *scene = user;
-    char nodes[32];
-    snprintf(nodes, sizeof(nodes), "TWILL_LAYOUT=nodes=%s", scene->nodes);
-    const char *settings[] = {nodes, TWILL_TEST_PATIENT, "TWILL_INTERFACE=lo", NULL};
-    twill_context *context = NULL;
-    twill_comm *comm = NULL;
-    twill_status status = twill_context_create(&context, bootstrap, settings);
-    if (status == TWILL_OK)
-        status = twill_comm_create(&comm, context);
-    if (TWILL_NOTE(status == TWILL_OK, "%s", twill_context_message(context)))
+    twill_comm *comm;
+    if (twill_test_open(&comm, bootstrap, scene->nodes, TWILL_TEST_PATIENT))
         scene->run(comm, rank, size);
-    twill_test_disconnect(comm, context);
+    twill_test_close(comm);
 }
 
 static void on_all_nodes(void (*run)(twill_comm *comm, int rank, int size))

@@ -17,11 +17,9 @@ static bool says(const char *message, const char *words)
 
 TWILL_TEST_OF_PROCESSES(refusals_name_the_call, 1)
 {
-    twill_context *context;
     twill_comm *comm;
     twill_request *request = NULL;
-    if (!twill_test_connect(&context, &comm, bootstrap, "", NULL, quiet))
-        return;
+    TWILL_CHECK(twill_test_open_with(&comm, bootstrap, "", quiet));
     TWILL_CHECK(twill_group_end(comm) == TWILL_ERR_ARGUMENT); /* before any call */
     TWILL_CHECK(strcmp(twill_comm_message(comm),
                        "rank 0: twill_group_end: the group has not been started") == 0);
@@ -45,7 +43,7 @@ TWILL_TEST_OF_PROCESSES(refusals_name_the_call, 1)
     }
     int status;
     TWILL_CHECK(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    twill_test_disconnect(comm, context);
+    twill_test_close(comm);
 }
 
 /* The last rank destroys the communicator while the others are in another call. */
@@ -54,8 +52,7 @@ static void early_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
     twill_context *context;
     twill_comm *comm;
     float x = 1.0f;
-    if (!twill_test_connect(&context, &comm, bootstrap, user, NULL, quiet))
-        return;
+    TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, user, NULL, quiet));
     if (rank < size - 1) {
         twill_status status = twill_allreduce(comm, &x, &x, 1, TWILL_F32, TWILL_SUM);
         TWILL_CHECK(status == TWILL_ERR_MISMATCH);
@@ -182,14 +179,12 @@ static twill_status one_way(twill_comm *comm, enum way way, float *x)
 /* Rank 1 is late: most of the time that rank 0 counts is waiting. */
 static void late_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    twill_context *context;
     twill_comm *comm;
     twill_request *persistent;
     twill_counters before, after;
     enum way way = *(enum way *)user;
     float x = 0.0f;
-    if (!twill_test_connect(&context, &comm, bootstrap, "", NULL, quiet))
-        return;
+    TWILL_CHECK(twill_test_open_with(&comm, bootstrap, "", quiet));
     TWILL_CHECK(twill_allreduce_init(comm, &x, &x, 1, TWILL_F32, TWILL_SUM, &persistent) ==
                 TWILL_OK);
     TWILL_CHECK(twill_barrier(comm) == TWILL_OK);
@@ -210,7 +205,7 @@ static void late_rank(int rank, int size, twill_bootstrap *bootstrap, void *user
         (void)TWILL_NOTE(counted > (way == TESTED ? 0 : took / 4) && counted < took * 1.5,
                          "way %d: %g s are counted of %g s", way, counted, took);
     TWILL_CHECK(twill_request_free(&persistent) == TWILL_OK);
-    twill_test_disconnect(comm, context);
+    twill_test_close(comm);
 }
 
 TWILL_TEST(time_is_counted)

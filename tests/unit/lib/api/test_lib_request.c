@@ -78,33 +78,6 @@ static struct test_call call_from_seed(uint64_t seed, unsigned k, int size)
     }
 }
 
-static bool get_buffers(struct test_buffers *buffers, twill_context *context, bool heap)
-{
-    void *memory[4] = {NULL};
-    for (int i = 0; i < 4; i++) {
-        if (heap && i < 2)
-            TWILL_REQUIRE(twill_alloc(context, &memory[i], REQUEST_BYTES) == TWILL_OK);
-        else
-            memory[i] = malloc(REQUEST_BYTES);
-        TWILL_REQUIRE(memory[i] != NULL);
-    }
-    *buffers = (struct test_buffers){memory[0], memory[1], memory[2], memory[3], REQUEST_BYTES};
-    return true;
-}
-
-static void put_buffers(struct test_buffers *buffers, twill_context *context, bool heap)
-{
-    if (heap) {
-        (void)twill_free(context, buffers->src);
-        (void)twill_free(context, buffers->dst);
-    } else {
-        free(buffers->src);
-        free(buffers->dst);
-    }
-    free(buffers->src_want);
-    free(buffers->dst_want);
-}
-
 /* Wait for one of the remaining requests, in a way that varies. Returns its index. */
 static unsigned wait_for_one(twill_request **request, unsigned left, uint64_t chance, bool *ok)
 {
@@ -158,11 +131,11 @@ static void many_rank(int rank, int size, twill_bootstrap *bootstrap, void *user
     if (start(&job, bootstrap)) {
         bool fine = true;
         for (unsigned k = 0; k < REQUEST_FLIGHT; k++)
-            fine = fine && get_buffers(&buffers[k], job.context, k % 2);
+            fine = fine && test_buffers_get(&buffers[k], job.context, REQUEST_BYTES, 0, k % 2);
         for (uint64_t seed = 1; fine && seed <= ROUNDS; seed++)
             fine = one_round(&job, seed, buffers);
         for (unsigned k = 0; k < REQUEST_FLIGHT; k++)
-            put_buffers(&buffers[k], job.context, k % 2);
+            test_buffers_put(&buffers[k], job.context, k % 2);
     }
     stop(&job);
 }

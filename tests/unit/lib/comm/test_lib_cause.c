@@ -5,6 +5,7 @@
  * after that (once a second). */
 #include "fabric/shm/call_records.h"
 #include "lib/comm/comm_internal.h"
+#include "lib/job/context.h"
 #include "lib/twill_recover.h"
 #include "tests/support/unit.h"
 
@@ -86,7 +87,7 @@ TWILL_TEST_OF_RANKS(test_many_ask, ASKING)
         twill_test_open(&comm, bootstrap, ASKING_NODES, TWILL_TEST_PATIENT, "TWILL_PROVIDER=tcp"));
     TWILL_CHECK(twill_barrier(comm) == TWILL_OK);
     for (unsigned times = 0; times < 20; times++) {
-        comm->health.reported[0].in = 0;
+        comm->health->reported[0].in = 0;
         if (rank != 0)
             twill_comm_report(comm, &asked, 1);
         TWILL_CHECK(twill_test_barrier(bootstrap));
@@ -95,7 +96,7 @@ TWILL_TEST_OF_RANKS(test_many_ask, ASKING)
         TWILL_CHECK(rank == 0 || twill_comm_poll_failures(comm, true) == TWILL_OK);
         usleep(1000);
     }
-    TWILL_CHECK(rank == 0 || comm->health.reported[0].in == comm->issue.sequence,
+    TWILL_CHECK(rank == 0 || comm->health->reported[0].in == comm->issue.sequence,
                 "rank %d has no answer", rank);
     TWILL_CHECK(twill_test_barrier(bootstrap));
     twill_test_close(comm);
@@ -174,7 +175,7 @@ static _Thread_local const twill_comm *freezing; /* NULL: none */
 int clock_gettime(clockid_t clock, struct timespec *now)
 {
     static _Thread_local struct timespec last;
-    bool stands = freezing != NULL && freezing->health.notified && !twill_test_failed();
+    bool stands = freezing != NULL && freezing->health->notified && !twill_test_failed();
     if (clock == CLOCK_MONOTONIC && stands) {
         *now = last;
         return 0;
@@ -206,7 +207,7 @@ static void left_rank(int rank, int size, twill_bootstrap *bootstrap, void *user
     freezing = rank == 1 ? comm : NULL;
     if (rank == 0) {
         twill_detector_notify(context->health.detector, &notice, &to, 1, TWILL_TEST_PATIENCE);
-        while (!*(volatile bool *)&(*told)->health.notified && !twill_test_failed())
+        while (!*(volatile bool *)&(*told)->health->notified && !twill_test_failed())
             usleep(100);
         notice = (struct twill_notice){
             .comm = comm->number, .status = TWILL_ERR_TIMEOUT, .message = "no message of rank 2"};
@@ -248,7 +249,7 @@ static void finding_rank(int rank, int size, twill_bootstrap *bootstrap, void *u
                                   .state = {0, TWILL_NOTICE_LEFT}};
     if (rank == 0)
         twill_detector_notify(context->health.detector, &notice, &to, 1, TWILL_TEST_PATIENCE);
-    while (rank == 1 && !comm->health.mailbox.failed && !twill_test_failed()) {
+    while (rank == 1 && !comm->health->mailbox.failed && !twill_test_failed()) {
         pthread_mutex_lock(&context->health.detector_lock);
         twill_context_receive_notices(context);
         pthread_mutex_unlock(&context->health.detector_lock);

@@ -2,6 +2,7 @@
 /* Communicators made out of others, and failures: bad arguments, one that breaks while the others
  * work, a rank that dies while they are made. */
 #include "lib/comm/comm_internal.h"
+#include "lib/job/context.h"
 #include "tests/support/scene.h"
 #include "tests/support/unit.h"
 

@@ -317,17 +317,14 @@ static void stay_away(int rank, int size, twill_bootstrap *bootstrap, void *user
 /* The deadline holds however long TWILL_TUNE=spin lets a rank spin. */
 static void spin_on(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    const char *settings[] = {"TWILL_TUNE=spin=1000000000,heap_limit=4M", TWILL_TEST_HASTY, NULL};
-    twill_context *context = NULL;
-    twill_comm *comm = NULL;
-    twill_status status = twill_context_create(&context, bootstrap, settings);
-    if (status == TWILL_OK)
-        status = twill_comm_create(&comm, context);
-    if (rank == 0 && status == TWILL_OK)
+    twill_comm *comm;
+    bool opened = twill_test_open(&comm, bootstrap, "", "TWILL_TUNE=spin=1000000000,heap_limit=4M",
+                                  TWILL_TEST_HASTY);
+    if (rank == 0 && opened)
         (void)TWILL_NOTE(twill_barrier(comm) == TWILL_ERR_TIMEOUT, "no time-out: %s",
                          twill_comm_message(comm));
     (void)twill_test_barrier(bootstrap);
-    twill_test_disconnect(comm, context);
+    twill_test_close(comm);
 }
 
 TWILL_TEST(a_rank_that_never_comes)

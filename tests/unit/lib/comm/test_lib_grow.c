@@ -5,6 +5,7 @@
 #include "fabric/bootstrap/bootstrap.h"
 #include "fabric/bootstrap/tcp/bootstrap_tcp.h"
 #include "lib/comm/comm.h"
+#include "lib/job/context.h"
 #include "lib/twill_recover.h"
 #include "tests/support/unit.h"
 

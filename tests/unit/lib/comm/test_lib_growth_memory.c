@@ -4,6 +4,7 @@
  * TEST_SEED; all allocations with TEST_WHOLE. */
 #include "fabric/bootstrap/tcp/bootstrap_tcp.h"
 #include "lib/comm/comm.h"
+#include "lib/job/context.h"
 #include "lib/twill_recover.h"
 #include "tests/support/scarce.h"
 #include "tests/support/unit.h"

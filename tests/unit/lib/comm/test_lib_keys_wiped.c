@@ -4,6 +4,7 @@
  * variables. */
 #include "fabric/detector/detector_state.h"
 #include "lib/comm/comm.h"
+#include "lib/job/context.h"
 #include "tests/support/job_ranks.h"
 #include "tests/support/unit.h"
 

@@ -3,6 +3,7 @@
  * twill_comm_reconfigure()). Handles are handed around by the test's exchange, or, once a process
  * has died, by memory that all share. */
 #include "lib/comm/comm.h"
+#include "lib/job/context.h"
 #include "lib/twill_recover.h"
 #include "tests/support/unit.h"
 

@@ -3,6 +3,7 @@
  * of two of them is forced: CMakeLists.txt puts __wrap_*() below in place of calls by which the
  * library waits. */
 #include "lib/comm/comm_internal.h"
+#include "lib/job/config.h"
 #include "lib/job/context.h"
 #include "lib/twill_recover.h"
 #include "lib/wait/wait.h"
@@ -256,7 +257,7 @@ static void stuck_thread(int rank, int size, twill_bootstrap *bootstrap, void *u
     TWILL_CHECK(revoke_rank_open(&own, bootstrap, user));
     twill_comm *comm = own.comm;
     TWILL_CHECK(twill_comm_dup(&other, comm) == TWILL_OK);
-    own.context->config.number[TWILL_VARIABLE_TIMEOUT] = 100000000; /* 0.1 s */
+    own.context->config->number[TWILL_VARIABLE_TIMEOUT] = 100000000; /* 0.1 s */
     TWILL_CHECK(twill_comm_try_hold(comm));
     TWILL_CHECK(twill_barrier(comm) == TWILL_ERR_TIMEOUT);
     TWILL_CHECK(strstr(twill_comm_message(comm), "has held it for 0.1 s (TWILL_TIMEOUT)") != NULL);

@@ -5,6 +5,7 @@
  * later because it has waited for a silent rank itself. */
 #include "fabric/detector/detector.h"
 #include "lib/comm/comm.h"
+#include "lib/job/context.h"
 #include "lib/twill_recover.h"
 #include "tests/support/unit.h"
 

@@ -7,6 +7,7 @@
 #include "fabric/shm/call_records.h"
 #include "lib/base/times.h"
 #include "lib/comm/comm_internal.h"
+#include "lib/job/context.h"
 #include "tests/support/unit.h"
 
 #define RANKS      64u
@@ -83,6 +84,7 @@ TOGETHER_WRAPPED(void, twill_detector_notify, struct twill_detector *detector,
 struct together_rank {
     struct twill_context context;
     struct twill_comm comm, *open[1];
+    struct twill_comm_health health;
     struct twill_world world;
     struct twill_oob oob;
     struct twill_node node;
@@ -121,8 +123,9 @@ static void open_rank(struct together_rank *r, uint32_t rank)
     comm->local_size = 1;
     comm->node = &r->node;
     comm->issue.sequence = 5;
-    comm->health.reported = calloc(RANKS, sizeof(*comm->health.reported));
-    assert_non_null(comm->health.reported);
+    comm->health = &r->health;
+    comm->health->reported = calloc(RANKS, sizeof(*comm->health->reported));
+    assert_non_null(comm->health->reported);
     twill_node_enter_call(&r->node, &call, 1000);
 }
 
@@ -146,7 +149,7 @@ static uint64_t time_out_rank(uint32_t rank)
     assert_int_equal(twill_comm_fail(&r->comm, status, TWILL_CAUSE_ASKED), TWILL_ERR_TIMEOUT);
     assert_non_null(strstr(r->comm.error.message, "no message of rank 63"));
     assert_int_equal(r->context.health.searches, 1);
-    free(r->comm.health.reported);
+    free(r->comm.health->reported);
     free(r->area);
     free(r);
     return together_now - BEGIN_NS;

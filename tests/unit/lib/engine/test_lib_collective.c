@@ -180,65 +180,22 @@ static bool sweep_calls(struct calls_sweep *sweep, twill_comm *comm,
     return true;
 }
 
-static bool get_buffers(struct test_buffers *buffers, twill_comm *comm, bool heap)
-{
-    void *memory[2];
-    for (int i = 0; i < 2; i++) {
-        memory[i] = heap ? NULL : malloc(COLLECTIVE_MOST_BYTES + MOST_MOVED);
-        if (heap)
-            TWILL_REQUIRE(twill_alloc(twill_comm_context(comm), &memory[i],
-                                      COLLECTIVE_MOST_BYTES + MOST_MOVED) == TWILL_OK);
-        TWILL_REQUIRE(memory[i] != NULL);
-    }
-    *buffers = (struct test_buffers){.src = memory[0],
-                                     .dst = memory[1],
-                                     .src_want = malloc(COLLECTIVE_MOST_BYTES),
-                                     .dst_want = malloc(COLLECTIVE_MOST_BYTES),
-                                     .bytes = COLLECTIVE_MOST_BYTES};
-    TWILL_REQUIRE(buffers->src_want != NULL && buffers->dst_want != NULL);
-    return true;
-}
-
-static void put_buffers(struct test_buffers *buffers, twill_comm *comm, bool heap)
-{
-    if (heap) {
-        (void)twill_free(twill_comm_context(comm), buffers->src);
-        (void)twill_free(twill_comm_context(comm), buffers->dst);
-    } else {
-        free(buffers->src);
-        free(buffers->dst);
-    }
-    free(buffers->src_want);
-    free(buffers->dst_want);
-}
-
 static void sweep_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct calls_sweep *sweep = user;
-    char nodes[64], algorithm[512];
-    snprintf(nodes, sizeof(nodes), "TWILL_LAYOUT=nodes=%s", sweep->world->nodes);
+    char algorithm[512];
     snprintf(algorithm, sizeof(algorithm), "TWILL_ALGORITHM=%s", sweep->algorithm);
     /* Between nodes some worlds use libfabric, the others twill's own TCP. */
     const char *provider = size % 2 == 1 ? "TWILL_PROVIDER=ofi:tcp" : "TWILL_PROVIDER=tcp";
-    const char *settings[] = {nodes,
-                              algorithm,
-                              TWILL_TEST_PATIENT,
-                              "TWILL_INTERFACE=lo",
-                              provider,
-                              "TWILL_TUNE=heap_limit=16M,segment=64K,segment_net=128K,stream=200K",
-                              "TWILL_LOG=none",
-                              NULL};
-    twill_context *context = NULL;
-    twill_comm *comm = NULL;
+    twill_context *context;
+    twill_comm *comm;
     struct test_buffers buffers;
-    twill_status status = twill_context_create(&context, bootstrap, settings);
-    if (status == TWILL_OK)
-        status = twill_comm_create(&comm, context);
-    if (TWILL_NOTE(status == TWILL_OK, "%s: %s", sweep->algorithm,
-                   twill_context_message(context)) &&
-        get_buffers(&buffers, comm, sweep->heap)) {
+    if (twill_test_join(&context, &comm, bootstrap, sweep->world->nodes, algorithm,
+                        TWILL_TEST_PATIENT, provider, "TWILL_LOG=none",
+                        "TWILL_TUNE=heap_limit=16M,segment=64K,segment_net=128K,stream=200K") &&
+        test_buffers_get(&buffers, context, COLLECTIVE_MOST_BYTES, MOST_MOVED, sweep->heap)) {
         (void)sweep_calls(sweep, comm, &buffers);
-        put_buffers(&buffers, comm, sweep->heap);
+        test_buffers_put(&buffers, context, sweep->heap);
     }
     twill_test_disconnect(comm, context);
 }
@@ -257,17 +214,6 @@ static const struct test_parameter {
     const char *text;
 } parameters[] = {
     {0, {0}, ""}, {1, {2}, "=2"}, {1, {3}, "=3"}, {2, {2, 2}, "=2x2"}, {2, {2, 3}, "=2x3"}};
-
-static struct twill_world world_of(const struct world_case *c)
-{
-    struct twill_world world;
-    uint32_t label[64] = {0};
-    struct twill_error error = {0};
-    if (c->nodes[0] != '\0')
-        assert_int_equal(twill_world_parse_nodes(c->nodes, (uint32_t)c->size, label, &error), 0);
-    assert_int_equal(twill_world_create(&world, (uint32_t)c->size, label, &error), 0);
-    return world;
-}
 
 /* Can the algorithm do this collective here, with the protocol that works for every size? */
 static bool applies(const struct twill_algorithm *algorithm, const struct twill_world *world,
@@ -347,7 +293,8 @@ TWILL_TEST(chosen_algorithms)
 static uint32_t name_for(char *text, size_t bytes, unsigned w,
                          const struct twill_algorithm *algorithm, unsigned p)
 {
-    struct twill_world world = world_of(&worlds[w]);
+    struct twill_world world;
+    test_world_of_nodes(&world, worlds[w].nodes, worlds[w].size);
     uint32_t does = name_choice(text, bytes, algorithm, &world, &parameters[p]);
     twill_world_destroy(&world);
     return does;

@@ -3,6 +3,7 @@
  * persistent call to the store in shared memory that its peers wait for. Rank 1 single-steps rank 0
  * by ptrace and looks at shared memory after each instruction. For optimised x86-64 builds without
  * sanitizers, where tracing is allowed; else skipped. */
+#include "fabric/shm/node_memory.h"
 #include "lib/comm/comm.h"
 #include "tests/support/unit.h"
 

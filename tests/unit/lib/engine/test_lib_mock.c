@@ -16,31 +16,15 @@ struct mischief {
     const char *timeout;
 };
 
-static twill_status open_mock(twill_context **context, twill_comm **comm, const struct mischief *m,
-                              twill_bootstrap *bootstrap)
-{
-    char algorithm[80], nodes[40];
-    test_use_mock(m->script);
-    snprintf(algorithm, sizeof(algorithm), "TWILL_ALGORITHM=%s", m->algorithm);
-    snprintf(nodes, sizeof(nodes), "TWILL_LAYOUT=nodes=%s", m->nodes);
-    /* small segments: several in flight, on several lanes */
-    const char *settings[] = {algorithm,
-                              nodes,
-                              m->timeout,
-                              "TWILL_TUNE=segment_net=4K,heap_limit=4M",
-                              "TWILL_INTERFACE=lo",
-                              NULL};
-    twill_status status = twill_context_create(context, bootstrap, settings);
-    if (status == TWILL_OK)
-        status = twill_comm_create(comm, *context);
-    return status;
-}
-
 static bool start_mock(twill_context **context, twill_comm **comm, const struct mischief *m,
                        twill_bootstrap *bootstrap)
 {
-    twill_status status = open_mock(context, comm, m, bootstrap);
-    return TWILL_NOTE(status == TWILL_OK, "%s: %s", m->script, twill_context_message(*context));
+    char algorithm[80];
+    snprintf(algorithm, sizeof(algorithm), "TWILL_ALGORITHM=%s", m->algorithm);
+    /* small segments: several in flight, on several lanes */
+    return twill_test_connect(
+        context, comm, bootstrap, m->nodes, m->script,
+        TWILL_TEST_SETTINGS_OF(algorithm, m->timeout, "TWILL_TUNE=segment_net=4K,heap_limit=4M"));
 }
 
 static bool reduce_once(const struct mischief *m, twill_comm *comm, int rank, int size,
@@ -148,13 +132,15 @@ TWILL_TEST(failures_reach_all_ranks)
 /* A script that cannot be read fails where the transport is opened, on all ranks. */
 static void misread(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    struct mischief m = {
-        .script = user, .algorithm = "ring", .nodes = "", .timeout = TWILL_TEST_PATIENT};
+    const char *script = user, *const settings[] = {TWILL_TEST_PATIENT, "TWILL_INTERFACE=lo", NULL};
     twill_context *context = NULL;
     twill_comm *comm = NULL;
-    twill_status status = open_mock(&context, &comm, &m, bootstrap);
+    test_use_mock(script);
+    twill_status status = twill_context_create(&context, bootstrap, settings);
+    if (status == TWILL_OK)
+        status = twill_comm_create(&comm, context);
     TWILL_NOTE(status == TWILL_ERR_CONFIG && strstr(twill_context_message(context), "mock: "),
-               "\"%s\": status %d: %s", m.script, status, twill_context_message(context));
+               "\"%s\": status %d: %s", script, status, twill_context_message(context));
     twill_test_disconnect(comm, context);
 }
 

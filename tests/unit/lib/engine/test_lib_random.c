@@ -213,14 +213,9 @@ static void random_rank(int rank, int size, twill_bootstrap *bootstrap, void *us
 
 static bool applies(const struct twill_algorithm *algorithm, const struct random_run *run)
 {
-    uint32_t label[8] = {0};
     struct twill_world world;
-    struct twill_error error = {0};
     struct twill_shape shape = {.collective = TWILL_ALLREDUCE};
-    if (run->nodes[0] != '\0')
-        assert_int_equal(twill_world_parse_nodes(run->nodes, (uint32_t)run->size, label, &error),
-                         TWILL_OK);
-    assert_int_equal(twill_world_create(&world, (uint32_t)run->size, label, &error), TWILL_OK);
+    test_world_of_nodes(&world, run->nodes, run->size);
     bool yes = twill_algorithm_applies(algorithm, &world, &shape);
     twill_world_destroy(&world);
     return yes;

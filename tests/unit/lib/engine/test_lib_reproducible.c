@@ -4,6 +4,7 @@
  * it, other orders give other bits, so this test can fail. */
 #include "algorithms/algorithms.h"
 #include "lib/base/lists.h"
+#include "tests/support/collectives.h"
 #include "tests/support/numbers.h"
 #include "tests/support/schedules.h"
 #include "tests/support/unit.h"
@@ -120,44 +121,23 @@ static bool try_type(struct setting *s, twill_comm *comm, unsigned char *const m
 static void run_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct setting *s = user;
-    char text[5][128];
-    snprintf(text[0], sizeof(text[0]), "TWILL_LAYOUT=nodes=%s", s->nodes);
-    snprintf(text[1], sizeof(text[1]), "TWILL_ALGORITHM=%s", s->algorithm);
-    snprintf(text[2], sizeof(text[2]), "TWILL_TUNE=segment=%s,segment_net=%s", s->segment,
+    char text[4][128];
+    snprintf(text[0], sizeof(text[0]), "TWILL_ALGORITHM=%s", s->algorithm);
+    snprintf(text[1], sizeof(text[1]), "TWILL_TUNE=segment=%s,segment_net=%s", s->segment,
              s->segment);
-    snprintf(text[3], sizeof(text[3]), "TWILL_THREADS=%s", s->threads);
-    snprintf(text[4], sizeof(text[4]), "TWILL_REPRODUCIBLE=%s", s->reproducible);
-    const char *settings[] = {text[0],
-                              text[1],
-                              text[2],
-                              text[3],
-                              text[4],
-                              TWILL_TEST_PATIENT,
-                              "TWILL_INTERFACE=lo",
-                              "TWILL_LOG=none",
-                              NULL};
-    twill_context *context = NULL;
-    twill_comm *comm = NULL;
-    void *memory[2] = {NULL, NULL};
-    twill_status status = twill_context_create(&context, bootstrap, settings);
-    if (status == TWILL_OK)
-        status = twill_comm_create(&comm, context);
-    for (int i = 0; i < 2 && status == TWILL_OK; i++) {
-        if (s->heap)
-            status = twill_alloc(context, &memory[i], REPRODUCIBLE_COUNT * MOST_ELEMENT);
-        else
-            memory[i] = malloc(REPRODUCIBLE_COUNT * MOST_ELEMENT);
-    }
-    unsigned char *const buffers[2] = {memory[0], memory[1]};
-    bool good = TWILL_NOTE(status == TWILL_OK, "%s", twill_context_message(context));
+    snprintf(text[2], sizeof(text[2]), "TWILL_THREADS=%s", s->threads);
+    snprintf(text[3], sizeof(text[3]), "TWILL_REPRODUCIBLE=%s", s->reproducible);
+    twill_context *context;
+    twill_comm *comm;
+    struct test_buffers buffers = {.src = NULL};
+    bool good = twill_test_join(&context, &comm, bootstrap, s->nodes, text[0], text[1], text[2],
+                                text[3], TWILL_TEST_PATIENT, "TWILL_LOG=none") &&
+                test_buffers_get(&buffers, context, REPRODUCIBLE_COUNT * MOST_ELEMENT, 0, s->heap);
+    unsigned char *const memory[2] = {buffers.src, buffers.dst};
     for (size_t t = 0; good && t < TWILL_ARRAY_LENGTH(types); t++)
-        good = try_type(s, comm, buffers, t, TWILL_SUM) && try_type(s, comm, buffers, t, TWILL_AVG);
+        good = try_type(s, comm, memory, t, TWILL_SUM) && try_type(s, comm, memory, t, TWILL_AVG);
     (void)TWILL_NOTE(good, "%s", twill_comm_message(comm));
-    for (int i = 0; i < 2; i++)
-        if (s->heap)
-            (void)twill_free(context, memory[i]);
-        else
-            free(memory[i]);
+    test_buffers_put(&buffers, context, s->heap);
     twill_test_disconnect(comm, context);
 }
 
@@ -166,14 +146,9 @@ static const char *const nodes[] = {"", "2x4", "4x2", "8x1", "3+4+1"};
 /* Does the library accept this name for an allreduce here? */
 static bool applies(const struct twill_algorithm *a, const char *shape)
 {
-    uint32_t label[REPRODUCIBLE_RANKS] = {0};
     struct twill_world world;
-    struct twill_error error = {0};
     struct twill_shape wanted = {.collective = TWILL_ALLREDUCE, .protocol = TWILL_PROTOCOL_STAGED};
-    if (shape[0] != '\0')
-        assert_int_equal(twill_world_parse_nodes(shape, REPRODUCIBLE_RANKS, label, &error),
-                         TWILL_OK);
-    assert_int_equal(twill_world_create(&world, REPRODUCIBLE_RANKS, label, &error), TWILL_OK);
+    test_world_of_nodes(&world, shape, REPRODUCIBLE_RANKS);
     bool yes = twill_algorithm_applies(a, &world, &wanted);
     twill_world_destroy(&world);
     return yes;

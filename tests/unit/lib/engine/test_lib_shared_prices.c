@@ -97,26 +97,17 @@ static void run_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
     twill_test_close(comm);
 }
 
-TWILL_TEST(test_read)
+TWILL_TEST(prices_of_others)
 {
-    int what = READS;
-    twill_test_run_ranks(2, run_rank, &what);
-}
-
-TWILL_TEST(test_read_choice)
-{
-    int what = READS_CHOICE;
-    twill_test_run_ranks(16, run_rank, &what);
-}
-
-TWILL_TEST(test_other_dies)
-{
-    int what = DIES;
-    twill_test_run_processes(2, run_rank, &what);
-}
-
-TWILL_TEST(test_other_is_slow)
-{
-    int what = IS_SLOW;
-    twill_test_run_ranks(2, run_rank, &what);
+    static const struct {
+        int what, ranks;
+        void (*run)(int size, twill_rank_fn fn, void *user);
+    } tests[] = {{READS, 2, twill_test_run_ranks},
+                 {READS_CHOICE, 16, twill_test_run_ranks},
+                 {DIES, 2, twill_test_run_processes},
+                 {IS_SLOW, 2, twill_test_run_ranks}};
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(tests); i++) {
+        int what = tests[i].what;
+        tests[i].run(tests[i].ranks, run_rank, &what);
+    }
 }

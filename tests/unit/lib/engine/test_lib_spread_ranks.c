@@ -3,6 +3,7 @@
  * start of each large call, now and then in small ones, and that it may run where it could before.
  */
 #include "lib/comm/comm.h"
+#include "lib/engine/spread_ranks.h"
 #include "tests/support/unit.h"
 
 enum { RANKS = 3, CPUS = 2, LARGE = 1 << 20, FEW = 1000, MANY = 1000000 };
@@ -184,7 +185,7 @@ static void sharing_rank(int rank, int size, twill_bootstrap *bootstrap, void *u
     uint64_t *values = malloc(LARGE);
     twill_comm *comm;
     if (twill_test_open(&comm, bootstrap, "", two->setting, TWILL_TEST_PATIENT) && values != NULL) {
-        const struct twill_cpu_share *share = &comm->tuning.share;
+        const struct twill_cpu_share *share = comm->tuning.share;
         TWILL_CHECK(share->cpus == (shares ? CPUS : 0));
         TWILL_CHECK(share->index == (uint32_t)rank && share->ranks == (uint32_t)size);
         for (unsigned turn = 0; turn < 4; turn++) {

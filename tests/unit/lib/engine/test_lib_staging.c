@@ -2,8 +2,10 @@
 /* Copies into memory that the ranks of a node share: the trials of cached and streamed stores, what
  * they decide, and the longer segments of ranks that share cores. Values are checked in each way;
  * which way is quicker is not. */
+#include "fabric/shm/node_memory.h"
 #include "lib/comm/comm.h"
 #include "lib/engine/engine_internal.h"
+#include "lib/job/context.h"
 #include "tests/support/unit.h"
 
 enum {

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Address space of a job, twill_alloc() when a rank's heap is full, and the messages when there is
  * too little. */
+#include "fabric/shm/node_memory.h"
 #include "lib/comm/comm.h"
+#include "lib/job/context.h"
 #include "lib/job/heap.h"
 #include "tests/support/unit.h"
 

@@ -3,8 +3,10 @@
  * twill_alloc(), of the library and what communicators share is on the NUMA nodes of each rank. On
  * machines without MCDRAM or HBM (tests/system/vm/knl.sh emulates some) MEMKIND_HBW_NODES makes
  * NUMA node 0 stand in for it. */
+#include "fabric/shm/node_memory.h"
 #include "fabric/shm/shared_region.h"
 #include "lib/comm/comm.h"
+#include "lib/job/context.h"
 #include "lib/job/heap.h"
 #include "numa/memory.h"
 #include "numa/topology.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The event ring: what calls, waits and failures record, also as peers read it; unfinished and
  * overwritten slots; writers on other threads; the consumer of a timeline. */
+#include "fabric/shm/node_memory.h"
 #include "lib/comm/comm.h"
 #include "tests/support/unit.h"
 

@@ -6,6 +6,7 @@
  * touched each chunk. */
 #include "kernels/kernels.h"
 #include "lib/comm/comm.h"
+#include "lib/job/context.h"
 #include "lib/server/shard/shard.h"
 #include "tests/support/unit.h"
 

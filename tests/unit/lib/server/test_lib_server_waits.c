@@ -3,6 +3,8 @@
  * workers need its chunks before they come there. And a wait of one thread ends as another one
  * fails. A thread that does not come back keeps the server. */
 #include "lib/comm/comm.h"
+#include "lib/job/config.h"
+#include "lib/job/context.h"
 #include "lib/server/server.h"
 #include "tests/support/unit.h"
 
@@ -121,7 +123,7 @@ TWILL_TEST_OF_RANKS(test_is_kept, 1)
     TWILL_CHECK(twill_test_join(&context, &comm, bootstrap, "1", TWILL_TEST_PATIENT));
     TWILL_CHECK(open_waits(&server, comm));
     struct twill_server *same = server;
-    int64_t *timeout = &context->config.number[TWILL_VARIABLE_TIMEOUT], patient = *timeout;
+    int64_t *timeout = &context->config->number[TWILL_VARIABLE_TIMEOUT], patient = *timeout;
     *timeout = KEPT_NS; /* of the thread only: its communicators keep theirs */
     server->process.timeout_ns = KEPT_NS;
     TWILL_CHECK(check_locked(server));

@@ -4,6 +4,7 @@
 #include "algorithms/algorithms.h"
 #include "fabric/shm/single_copy.h"
 #include "lib/comm/comm.h"
+#include "lib/job/context.h"
 #include "tests/support/numbers.h"
 #include "tests/support/unit.h"
 

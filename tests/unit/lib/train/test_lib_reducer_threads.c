@@ -3,6 +3,7 @@
  * set's description names. If one cannot start, none runs when the reason is written. Any thread
  * may read the counters, also while sizes are searched. */
 #include "lib/comm/comm.h"
+#include "lib/job/context.h"
 #include "lib/train/gradients.h"
 #include "tests/support/gradient_sets.h"
 #include "tests/support/no_threads.h"
