@@ -88,8 +88,7 @@ struct twill_heap_opening {
 twill_status twill_heap_offer(struct twill_context *context, struct twill_heap_opening *opening,
                               struct twill_oob_batch *batch);
 twill_status twill_heap_attach(struct twill_context *context, struct twill_heap_opening *opening,
-                               const struct twill_heap_info *info,
-                               struct twill_oob_batch *batch);
+                               const struct twill_heap_info *info, struct twill_oob_batch *batch);
 twill_status twill_heap_conclude(struct twill_context *context, struct twill_heap_opening *opening);
 void twill_heap_opening_end(struct twill_heap_opening *opening);
 void twill_heap_note(struct twill_context *context);

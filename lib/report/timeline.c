@@ -32,7 +32,7 @@
 #define LANES_MOST   32u  /* lanes of one kind; further ones share the last */
 
 /* What a line of the timeline shows. */
-enum phase {
+enum mark_phase {
     SHOWN_SPAN,    /* from `begin` to `end` */
     SHOWN_INSTANT, /* at `end` */
     SHOWN_BYTES,   /* bytes in flight from `end` on */
@@ -44,7 +44,7 @@ struct shown_event {
     uint64_t begin, end;  /* twill_ticks() */
     uint64_t bytes, more; /* more: of BYTES, those to be received */
     uint32_t comm, sequence, peer, what;
-    uint8_t phase, kind; /* enum phase, enum twill_trace_kind: that of its begin */
+    uint8_t phase, kind; /* enum mark_phase, enum twill_trace_kind: that of its begin */
     uint8_t lane;        /* of the track: events of one kind that overlap have different ones */
     uint8_t detail;
     const char *name; /* of the tensor, kept until the communicator is closed, or NULL */
@@ -350,7 +350,7 @@ static void free_spans(struct spans *open)
 }
 
 static struct shown_event event_of(const struct spans *open, const struct twill_trace_event *event,
-                                   enum phase phase)
+                                   enum mark_phase phase)
 {
     return (struct shown_event){.begin = event->tick,
                                 .end = event->tick,
