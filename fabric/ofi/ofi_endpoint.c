@@ -172,7 +172,7 @@ static const struct provider_ways {
     {"net", .few_unexpected = true, .injects_at_once = true, .preposts = true},
     {"shm", .few_unexpected = true},
     {"udp;ofi_rxd", .few_unexpected = true},
-    {NULL} /* any other */
+    {.name = NULL} /* any other */
 };
 
 static const struct provider_ways *ways_of(const struct fi_info *info)
