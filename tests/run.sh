@@ -37,15 +37,6 @@ for name in $(awk 'BEGIN { for (name in ENVIRON) print name }'); do
     esac
 done
 
-# Some tests build trees with other options (check_sabotage, check_cuda), mostly of unchanged files.
-# They have their own HOME, so the cache is named. Its keys have no absolute paths, so that another
-# clone, or a tree that a test builds in a folder of its own, finds what has been compiled before.
-if command -v ccache >/dev/null 2>&1; then
-    export CCACHE_DIR="${CCACHE_DIR:-${HOME:-/tmp}/.cache/ccache}"
-    export CCACHE_BASEDIR="${CCACHE_BASEDIR:-$PWD}" CCACHE_NOHASHDIR="${CCACHE_NOHASHDIR:-1}"
-    export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache
-fi
-
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
@@ -236,6 +227,16 @@ machine()
 
 heading "packages"
 sh .ci/install.sh build test
+
+# ccache comes with the packages. Some tests build trees with other options (check_sabotage, check_cuda), mostly of
+# unchanged files. They have their own HOME, so the cache is named. Its keys have no absolute paths, so that another
+# clone, or a tree that a test builds in a folder of its own, finds what has been compiled before.
+if command -v ccache >/dev/null 2>&1; then
+    export CCACHE_DIR="${CCACHE_DIR:-${HOME:-/tmp}/.cache/ccache}"
+    export CCACHE_BASEDIR="${CCACHE_BASEDIR:-$PWD}" CCACHE_NOHASHDIR="${CCACHE_NOHASHDIR:-1}"
+    export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache
+fi
+
 heading "machine"
 machine
 echo "samples are drawn by TEST_SEED=$TEST_SEED"
