@@ -3,6 +3,7 @@
  * rounded here after each operation. Their 113 bits of mantissa are more than twice those of f64
  * plus two, so that rounding twice equals rounding once. */
 #include "tests/support/numbers.h"
+#include "kernels/convert.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -93,6 +94,40 @@ void twill_test_put(twill_type type, void *array, size_t index, uint64_t bits)
 {
     size_t size = layouts[type].bits / 8;
     memcpy((char *)array + index * size, &bits, size);
+}
+
+float twill_test_float(twill_type type, const void *array, size_t index)
+{
+    uint64_t bits = twill_test_get(type, array, index);
+    return twill_f32_from_bits(
+        (uint32_t)(type == TWILL_F32 ? bits : twill_test_convert(TWILL_F32, type, bits)));
+}
+
+void twill_test_put_float(twill_type type, void *array, size_t index, float value)
+{
+    uint32_t bits = twill_f32_bits(value);
+    twill_test_put(type, array, index,
+                   type == TWILL_F32 ? bits : twill_test_convert(type, TWILL_F32, bits));
+}
+
+const struct twill_kernels *twill_test_next_table(size_t *index)
+{
+    const struct twill_kernels *kernels;
+    while ((kernels = twill_kernels_at((*index)++)) != NULL && !kernels->supported())
+        continue;
+    return kernels;
+}
+
+bool twill_test_next_cell(twill_type *type, twill_op *op, int *index)
+{
+    while (*index < TWILL_TYPE_COUNT * TWILL_OP_COUNT) {
+        *type = (twill_type)(*index / TWILL_OP_COUNT);
+        *op = (twill_op)(*index % TWILL_OP_COUNT);
+        ++*index;
+        if (twill_test_takes(*type, *op))
+            return true;
+    }
+    return false;
 }
 
 static uint64_t ones(unsigned bits)

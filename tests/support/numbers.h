@@ -21,12 +21,23 @@ const struct twill_test_layout *twill_test_layout(twill_type type);
 bool twill_test_takes(twill_type type, twill_op op);
 size_t twill_test_element(twill_type type, twill_op op, bool partial);
 
+/* Return the next table of kernels that this machine runs, the scalar one first, or NULL. *index is
+ * 0 at first. */
+const struct twill_kernels *twill_test_next_table(size_t *index);
+/* Get the next type and operation that exist together; false: there is none. *index is 0 at first.
+ */
+bool twill_test_next_cell(twill_type *type, twill_op *op, int *index);
+
 /* Return a pseudo-random number; *state may start with any value. */
 uint64_t twill_test_random(uint64_t *state);
 
 /* Get or set the bits of an element that is not a pair. */
 uint64_t twill_test_get(twill_type type, const void *array, size_t index);
 void twill_test_put(twill_type type, void *array, size_t index, uint64_t bits);
+
+/* Get or set an element of a float type as a float. */
+float twill_test_float(twill_type type, const void *array, size_t index);
+void twill_test_put_float(twill_type type, void *array, size_t index, float value);
 
 /* Fill with numbers near one, random bits and special values: zeros, denormals, the largest,
  * infinities, NaNs with payloads, integer extremes. */

@@ -72,25 +72,13 @@ static size_t bytes_of(twill_type type)
     return twill_test_element(type, TWILL_SUM, false);
 }
 
-static double value_of(twill_type type, const void *array, size_t i)
-{
-    uint32_t bits = (uint32_t)twill_test_convert(TWILL_F32, type, twill_test_get(type, array, i));
-    float value;
-    memcpy(&value, &bits, sizeof(value));
-    return (double)value;
-}
-
 /* Fill with numbers in (-1, 1). */
 static void fill_numbers(twill_type type, void *array, size_t count, uint64_t seed)
 {
     uint64_t state = seed;
-    for (size_t i = 0; i < count; i++) {
-        float value = (float)((double)(int64_t)twill_test_random(&state) * 0x1p-63);
-        uint32_t bits;
-        memcpy(&bits, &value, sizeof(bits));
-        twill_test_put(type, array, i,
-                       type == TWILL_F32 ? bits : twill_test_convert(type, TWILL_F32, bits));
-    }
+    for (size_t i = 0; i < count; i++)
+        twill_test_put_float(type, array, i,
+                             (float)((double)(int64_t)twill_test_random(&state) * 0x1p-63));
 }
 
 /* Fill with such numbers, or with difficult bits. */
@@ -152,9 +140,9 @@ struct element {
 
 static double gradient_of(const struct step_call *call, size_t i)
 {
-    float sum = (float)value_of(call->step.gradient_type, call->gradient[0], i);
+    float sum = twill_test_float(call->step.gradient_type, call->gradient[0], i);
     for (unsigned s = 1; s < call->step.sources; s++)
-        sum += (float)value_of(call->step.gradient_type, call->gradient[s], i);
+        sum += twill_test_float(call->step.gradient_type, call->gradient[s], i);
     return (double)(sum * call->step.scale);
 }
 
@@ -239,10 +227,11 @@ static void check_step(const struct rule_variant *variant, const struct step_cal
         double u = lamb ? lamb_direction(o, t, want) : old.g;
         update += u * u;
         if (call->step.parameter_type != TWILL_F32) {
-            uint32_t bits;
-            memcpy(&bits, &after->weights[PAD / 2 + offset + i], sizeof(bits));
+            uint64_t narrow;
+            twill_test_put_float(call->step.parameter_type, &narrow, 0,
+                                 after->weights[PAD / 2 + offset + i]);
             assert_int_equal(twill_test_get(call->step.parameter_type, call->step.parameter, i),
-                             twill_test_convert(call->step.parameter_type, TWILL_F32, bits));
+                             twill_test_get(call->step.parameter_type, &narrow, 0));
         }
     }
     if (twill_optimizer_takes_norms(o->rule) && call->count > 0) {
@@ -290,15 +279,13 @@ static void check_tables(const struct rule_variant *variant, twill_type paramete
         if (variant->optimizer.rule == TWILL_OPTIMIZER_ADAGRAD)
             before.state[0][i] = fabsf(before.state[0][i]);
     }
-    for (size_t table = 0; (kernels = twill_kernels_at(table)); table++) {
-        struct arrays *arrays = table == 0 ? &first : &other;
+    for (size_t table = 0; (kernels = twill_test_next_table(&table));) {
+        struct arrays *arrays = table == 1 ? &first : &other;
         struct step_call call;
-        if (!kernels->supported())
-            continue;
         memcpy(arrays, &before, sizeof(before));
         make_call(&call, &variant->optimizer, arrays, parameter, gradient, sources, offset, count);
         again = step_all(kernels, &call);
-        if (table > 0) {
+        if (table > 1) {
             assert_memory_equal(&first, &other, sizeof(first));
             assert_memory_equal(&norms, &again, sizeof(norms));
             continue;
@@ -332,8 +319,8 @@ TWILL_TEST(sgd_sums_as_reductions_do)
     float sum[MOST];
     const twill_optimizer sgd = {.rule = TWILL_OPTIMIZER_SGD, .rate = 1};
     const struct twill_kernels *kernels;
-    for (size_t table = 0; (kernels = twill_kernels_at(table)); table++)
-        for (size_t g = 0; kernels->supported() && g < TWILL_ARRAY_LENGTH(types); g++) {
+    for (size_t table = 0; (kernels = twill_test_next_table(&table));)
+        for (size_t g = 0; g < TWILL_ARRAY_LENGTH(types); g++) {
             const struct twill_reduction reduction = {
                 .type = types[g], .op = TWILL_SUM, .divisor = 1, .partial_result = true};
             struct step_call call;
@@ -347,31 +334,6 @@ TWILL_TEST(sgd_sums_as_reductions_do)
                 sum[i] = -sum[i];
             assert_memory_equal(sum, call.step.parameter, call.count * sizeof(float));
         }
-}
-
-/* gamma / sqrt(sum of squares): with a constant gradient of 2 the steps are rate / sqrt(t). */
-TWILL_TEST(adagrad_steps_decay_as_the_root)
-{
-    float w = 0, s = 0, gradient = 2, last = 0;
-    const void *const gradients[] = {&gradient};
-    const struct twill_kernels *kernels;
-    twill_optimizer adagrad;
-    twill_optimizer_defaults(&adagrad, TWILL_OPTIMIZER_ADAGRAD);
-    assert_int_equal(twill_kernels_select(&kernels, NULL, NULL), TWILL_OK);
-    for (uint64_t t = 1; t <= 100; t++) {
-        const struct twill_optimizer_step step = {.optimizer = &adagrad,
-                                                  .step = t,
-                                                  .gradient_type = TWILL_F32,
-                                                  .sources = 1,
-                                                  .gradient = gradients,
-                                                  .scale = 1,
-                                                  .parameter_type = TWILL_F32,
-                                                  .parameter = &w,
-                                                  .state = {&s}};
-        twill_optimizer_update(kernels, &step, 1);
-        assert_close("step", t, (double)(last - w), 0.01 / sqrt((double)t), (double)fabsf(w));
-        last = w;
-    }
 }
 
 /* torch.optim.SGD has the first gradient as its first momentum, whatever the dampening. */
@@ -419,6 +381,7 @@ TWILL_TEST(hyperparameters_out_of_range_are_named)
         twill_optimizer_defaults(&good, (twill_optimizer_rule)rule);
         assert_int_equal(twill_optimizer_check(&good, NULL), TWILL_OK);
         assert_non_null(twill_optimizer_name(good.rule));
+        assert_true(rule != TWILL_OPTIMIZER_ADAGRAD || fabs(good.rate - 0.01) < 1e-15);
     }
     assert_null(twill_optimizer_name(TWILL_OPTIMIZER_COUNT));
 }
@@ -436,11 +399,11 @@ TWILL_TEST(squares_are_summed_alike_by_tables_and_threads)
             double first = 0, want = 0;
             fill_numbers(types[t], src, n, t);
             for (size_t i = 0; i < n; i++)
-                want += value_of(types[t], src, i) * value_of(types[t], src, i);
-            for (size_t table = 0; (kernels = twill_kernels_at(table)); table++)
-                for (int threads = 1; kernels->supported() && threads <= 2; threads++) {
+                want += pow((double)twill_test_float(types[t], src, i), 2);
+            for (size_t table = 0; (kernels = twill_test_next_table(&table));)
+                for (int threads = 1; threads <= 2; threads++) {
                     double got = twill_kernels_sum_of_squares(kernels, types[t], src, n, threads);
-                    if (table == 0 && threads == 1)
+                    if (table == 1 && threads == 1)
                         first = got;
                     assert_memory_equal(&got, &first, sizeof(got));
                     assert_close("sum of squares", n, got, want, 0);

@@ -93,8 +93,8 @@ static void check_lengths(const struct sample *sample)
     static const size_t counts[] = {0, 1, 2, 7, 33, 64, 479, 480, 481, 959, 960, 977, MOST - 3};
     static char kept[BUFFER];
     const struct twill_kernels *kernels;
-    for (size_t k = 0; (kernels = twill_kernels_at(k)); k++) {
-        for (size_t c = 0; kernels->supported() && c < TWILL_ARRAY_LENGTH(counts); c++) {
+    for (size_t k = 0; (kernels = twill_test_next_table(&k));) {
+        for (size_t c = 0; c < TWILL_ARRAY_LENGTH(counts); c++) {
             const size_t off = c % 4;
             check_sample(kernels, sample, counts[c], off, -1);
             for (unsigned s = c % 2; s < sample->nsrc; s += 2) {
@@ -137,19 +137,15 @@ static void check_mixes(twill_type type, twill_op op, unsigned nsrc)
  * fewer, of every other type and operation by TEST_SEED. */
 TWILL_TEST(any_mix_gives_the_oracles_bits)
 {
-    for (int t = 0; t < TWILL_TYPE_COUNT; t++) {
-        for (int o = 0; o < TWILL_OP_COUNT; o++) {
-            twill_type type = (twill_type)t;
-            twill_op op = (twill_op)o;
-            if (!twill_test_takes(type, op) ||
-                (TEST_FEWER && ((uint64_t)(t + o) + test_seed()) % 2 != 0))
-                continue;
-            bool wider = twill_test_element(type, op, true) != twill_test_element(type, op, false);
-            bool all = wider && !TEST_FEWER;
-            fill_arrays(type, op);
-            for (unsigned nsrc = 1; nsrc <= SOURCES; nsrc += nsrc < 3 || all ? 1 : 5)
-                check_mixes(type, op, nsrc);
-        }
+    twill_type type;
+    twill_op op;
+    for (int cell = 0; twill_test_next_cell(&type, &op, &cell);) {
+        if (TEST_FEWER && ((uint64_t)type + op + test_seed()) % 2 != 0)
+            continue;
+        bool wider = twill_test_element(type, op, true) != twill_test_element(type, op, false);
+        fill_arrays(type, op);
+        for (unsigned nsrc = 1; nsrc <= SOURCES; nsrc += nsrc < 3 || (wider && !TEST_FEWER) ? 1 : 5)
+            check_mixes(type, op, nsrc);
     }
 }
 
@@ -220,16 +216,11 @@ TWILL_TEST(a_result_goes_to_several_places)
     static const size_t counts[] = {0, 1, 15, 31, 33, 200, 481, 1300};
     const struct twill_kernels *kernels;
     unsigned turn = 0;
-    for (int cell = 0; cell < TWILL_TYPE_COUNT * TWILL_OP_COUNT; cell++) {
-        struct twill_reduction reduction = {.type = (twill_type)(cell / TWILL_OP_COUNT),
-                                            .op = (twill_op)(cell % TWILL_OP_COUNT),
-                                            .divisor = 3,
-                                            .threads = 1};
-        if (!twill_test_takes(reduction.type, reduction.op))
-            continue;
+    struct twill_reduction reduction = {.divisor = 3, .threads = 1};
+    for (int cell = 0; twill_test_next_cell(&reduction.type, &reduction.op, &cell);) {
         fill_arrays(reduction.type, reduction.op);
-        for (size_t k = 0; (kernels = twill_kernels_at(k)); k++) {
-            for (unsigned i = 0; kernels->supported() && i < 48; i++, turn++) {
+        for (size_t k = 0; (kernels = twill_test_next_table(&k));) {
+            for (unsigned i = 0; i < 48; i++, turn++) {
                 const void *src[SOURCES];
                 const unsigned nsrc = 1 + turn % 3 + (turn % 7 == 0 ? 4 : 0);
                 const unsigned ndst = turn % 5 == 0 ? 8 : 2 + i % 2;
@@ -252,28 +243,23 @@ TWILL_TEST(partials_carry_on)
 {
     static char half[2][BUFFER] TWILL_ALIGNED(64);
     const struct twill_kernels *kernels;
+    struct twill_reduction reduction = {.divisor = 5, .threads = 1};
     assert_int_equal(twill_kernels_select(&kernels, NULL, NULL), TWILL_OK);
-    for (int t = 0; t < TWILL_TYPE_COUNT; t++) {
-        for (int o = 0; o < TWILL_OP_COUNT; o++) {
-            struct twill_reduction reduction = {
-                .type = (twill_type)t, .op = (twill_op)o, .divisor = 5, .threads = 1};
-            const void *src[SOURCES];
-            if (!twill_test_takes(reduction.type, reduction.op))
-                continue;
-            fill_arrays(reduction.type, reduction.op);
-            for (unsigned s = 0; s < 5; s++)
-                src[s] = raw[s] + MARGIN;
-            twill_kernels_reduce(kernels, &reduction, expected, src, 5, MOST);
-            reduction.partial_result = true;
-            twill_kernels_reduce(kernels, &reduction, half[0], src, 3, MOST);
-            const void *on[] = {half[0], src[3], src[4]};
-            reduction.partial_sources = 1;
-            twill_kernels_reduce(kernels, &reduction, half[1], on, 3, MOST);
-            const void *end[] = {half[1]};
-            reduction.partial_result = false;
-            twill_kernels_reduce(kernels, &reduction, target, end, 1, MOST);
-            assert_memory_equal(target, expected, MOST * result_bytes(&reduction));
-        }
+    for (int cell = 0; twill_test_next_cell(&reduction.type, &reduction.op, &cell);) {
+        const void *src[SOURCES];
+        fill_arrays(reduction.type, reduction.op);
+        for (unsigned s = 0; s < 5; s++)
+            src[s] = raw[s] + MARGIN;
+        const void *on[] = {half[0], src[3], src[4]}, *end[] = {half[1]};
+        reduction.partial_sources = 0;
+        twill_kernels_reduce(kernels, &reduction, expected, src, 5, MOST);
+        reduction.partial_result = true;
+        twill_kernels_reduce(kernels, &reduction, half[0], src, 3, MOST);
+        reduction.partial_sources = 1;
+        twill_kernels_reduce(kernels, &reduction, half[1], on, 3, MOST);
+        reduction.partial_result = false;
+        twill_kernels_reduce(kernels, &reduction, target, end, 1, MOST);
+        assert_memory_equal(target, expected, MOST * result_bytes(&reduction));
     }
 }
 
@@ -310,10 +296,8 @@ TWILL_TEST(a_scaled_element_is_the_product)
                 memcpy(partial[0] + MARGIN + i * wide, partial[0] + MARGIN, wide);
             twill_test_reduce(&product, expected, src, 2, PERIOD);
             repeat(expected, wide);
-            for (size_t k = 0; (kernels = twill_kernels_at(k)); k++) {
+            for (size_t k = 0; (kernels = twill_test_next_table(&k));) {
                 size_t count = counts[f % TWILL_ARRAY_LENGTH(counts)];
-                if (!kernels->supported())
-                    continue;
                 memset(target, 0x5a, sizeof(target));
                 twill_kernels_scale(kernels, product.type, target + wide, src[1], src[0], false,
                                     count, 1);
@@ -333,36 +317,44 @@ TWILL_TEST(a_scaled_element_is_the_product)
 }
 
 #if defined(__x86_64__)
-/* Check one floating-point environment: a reduction of a mix, one that finishes, and a product. */
-static void some_of_each(const struct twill_kernels *kernels, twill_type type, char *out,
-                         size_t count, int threads)
+/* Reduce raw elements and a mix, to a result and to a partial, and scale. */
+static void some_of_each(const struct twill_kernels *kernels, twill_type type, twill_op op,
+                         char *out, size_t count)
 {
     const void *src[] = {raw[0] + MARGIN, partial[1] + MARGIN, raw[2] + MARGIN};
-    const struct twill_reduction sum = {
-        .type = type, .op = TWILL_AVG, .divisor = 3, .partial_sources = 2, .threads = threads};
-    struct twill_reduction finish = sum, on = sum;
-    finish.partial_sources = 1;
-    on.partial_result = true;
-    twill_kernels_reduce(kernels, &sum, out, src, 3, count);
-    twill_kernels_reduce(kernels, &finish, out + count * 8, src + 1, 1, count);
-    twill_kernels_reduce(kernels, &on, out + count * 16, src, 3, count);
-    twill_kernels_scale(kernels, type, out + count * 24, src[0], src[1], false, count, threads);
+    const void *raw_src[] = {raw[0] + MARGIN, raw[1] + MARGIN};
+    const size_t room = count * 16;
+    struct twill_reduction mix = {
+        .type = type, .op = op, .divisor = 3, .partial_sources = 2, .threads = 1};
+    twill_kernels_reduce_raw(kernels, type, op, out, raw_src, 2, count, 3, 0, 1);
+    twill_kernels_reduce(kernels, &mix, out + room, src, 3, count);
+    mix.partial_result = true;
+    twill_kernels_reduce(kernels, &mix, out + 2 * room, src, 3, count);
+    mix = (struct twill_reduction){
+        .type = type, .op = op, .divisor = 3, .partial_sources = 1, .threads = 1};
+    twill_kernels_reduce(kernels, &mix, out + 3 * room, src + 1, 1, count);
+    if (op == TWILL_PROD)
+        twill_kernels_scale(kernels, type, out + 4 * room, src[0], src[1], false, count, 1);
 }
 
 TWILL_TEST(the_callers_environment_changes_no_bit_and_is_kept)
 {
     enum { COUNT = 600 };
     static const unsigned environments[] = {0x8040, 0x2000, 0x4000, 0xe040};
-    static char want[COUNT * 32], got[COUNT * 32];
+    static char want[COUNT * 16 * 5], got[COUNT * 16 * 5];
     const unsigned mine = __builtin_ia32_stmxcsr();
     const struct twill_kernels *kernels;
-    for (size_t k = 0; (kernels = twill_kernels_at(k)); k++) {
-        for (int t = 0; t < TWILL_TYPE_COUNT && kernels->supported(); t++) {
-            fill_arrays((twill_type)t, TWILL_AVG);
-            some_of_each(kernels, (twill_type)t, want, COUNT, 1);
+    twill_type type;
+    twill_op op;
+    for (int cell = 0; twill_test_next_cell(&type, &op, &cell);) {
+        fill_arrays(type, op);
+        for (size_t k = 0; (kernels = twill_test_next_table(&k));) {
+            memset(got, 0, sizeof(got));
+            memset(want, 0, sizeof(want));
+            some_of_each(kernels, type, op, want, COUNT);
             for (size_t e = 0; e < TWILL_ARRAY_LENGTH(environments); e++) {
                 __builtin_ia32_ldmxcsr(mine | environments[e]);
-                some_of_each(kernels, (twill_type)t, got, COUNT, 1);
+                some_of_each(kernels, type, op, got, COUNT);
                 unsigned after = __builtin_ia32_stmxcsr();
                 __builtin_ia32_ldmxcsr(mine);
                 assert_int_equal(after & 0xffc0, (mine | environments[e]) & 0xffc0);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Blocks of codes and narrow codes: bounds of the error, what the residual keeps, numbers that are
  * none; every table against the scalar one, bit for bit. */
+#include "kernels/convert.h"
 #include "kernels/training/quantize.h"
 #include "tests/support/numbers.h"
 #include "tests/support/unit.h"
@@ -29,37 +30,14 @@ static size_t bytes_of(twill_type type)
     return twill_test_element(type, TWILL_SUM, false);
 }
 
-static uint32_t bits_of(float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof(bits));
-    return bits;
-}
-
-static float value_of(twill_type type, const void *array, size_t i)
-{
-    uint32_t bits = (uint32_t)twill_test_get(type, array, i);
-    float value;
-    if (type != TWILL_F32)
-        bits = (uint32_t)twill_test_convert(TWILL_F32, type, bits);
-    memcpy(&value, &bits, sizeof(value));
-    return value;
-}
-
-static void set_value(twill_type type, void *array, size_t i, float value)
-{
-    twill_test_put(type, array, i,
-                   type == TWILL_F32 ? bits_of(value)
-                                     : twill_test_convert(type, TWILL_F32, bits_of(value)));
-}
-
 /* Fill with numbers of many magnitudes: (-1, 1) times 2^0 .. 2^-15. */
 static void fill_magnitudes(twill_type type, void *array, size_t count, uint64_t seed)
 {
     uint64_t state = seed;
     for (size_t i = 0; i < count; i++) {
         double value = (double)(int64_t)twill_test_random(&state) * 0x1p-63;
-        set_value(type, array, i, (float)ldexp(value, -(int)(twill_test_random(&state) % 16)));
+        twill_test_put_float(type, array, i,
+                             (float)ldexp(value, -(int)(twill_test_random(&state) % 16)));
     }
 }
 
@@ -90,7 +68,7 @@ static double decoded(struct twill_block_format format, const unsigned char *blo
     const unsigned char *codes = block + sizeof(factor);
     double code = format.code == TWILL_I8
                       ? (double)(int8_t)codes[i % format.elements]
-                      : (double)value_of(format.code, codes, i % format.elements);
+                      : (double)twill_test_float(format.code, codes, i % format.elements);
     return code * (double)factor;
 }
 
@@ -104,7 +82,7 @@ static void check_codes(size_t f, const struct coded_arrays *before,
     size_t padded = twill_block_count(format, count) * format.elements;
     for (size_t i = 0; i < padded; i++) {
         double scale, value = decoded(format, after->blocks, i, &scale);
-        float v = i < count ? value_of(type, before->gradient, offset + i) * prescale +
+        float v = i < count ? twill_test_float(type, before->gradient, offset + i) * prescale +
                                   before->residual[offset + i]
                             : 0;
         double most =
@@ -112,7 +90,8 @@ static void check_codes(size_t f, const struct coded_arrays *before,
         if (!(fabs((double)v - value) <= most))
             fail_msg("format %zu: %g became %g, scale %g", f, (double)v, value, scale);
         if (i < count)
-            assert_int_equal(bits_of(after->residual[offset + i]), bits_of(v - (float)value));
+            assert_int_equal(twill_f32_bits(after->residual[offset + i]),
+                             twill_f32_bits(v - (float)value));
     }
     assert_memory_equal(before->gradient, after->gradient, sizeof(before->gradient));
     assert_memory_equal(before->residual, after->residual, offset * sizeof(float));
@@ -130,26 +109,24 @@ static void check_blocks(size_t f, twill_type type, size_t offset, size_t count,
     const struct twill_block_format format = block_formats[f].format;
     const struct twill_kernels *kernels;
     fill_arrays(&before, type, f + count, difficult);
-    for (size_t table = 0; (kernels = twill_kernels_at(table)); table++) {
-        struct coded_arrays *arrays = table == 0 ? &first : &other;
+    for (size_t table = 0; (kernels = twill_test_next_table(&table));) {
+        struct coded_arrays *arrays = table == 1 ? &first : &other;
         const void *const blocks[] = {arrays->blocks};
-        if (!kernels->supported())
-            continue;
         memcpy(arrays, &before, sizeof(before));
         twill_quantize(kernels, format, arrays->blocks, type,
                        (char *)arrays->gradient + offset * bytes_of(type),
                        arrays->residual + offset, 0.75f, count, 1);
-        if (table == 0 && !difficult)
+        if (table == 1 && !difficult)
             check_codes(f, &before, &first, type, offset, count, 0.75f);
         twill_dequantize(kernels, format, type, (char *)arrays->plain + offset * bytes_of(type),
                          blocks, 1, 0.5f, count, 1);
-        if (table > 0)
+        if (table > 1)
             assert_memory_equal(&first, &other, sizeof(first));
     }
     for (size_t i = 0; !difficult && i < count; i++) {
         double scale, value = decoded(format, first.blocks, i, &scale);
         float want;
-        set_value(type, &want, 0, (float)value * 0.5f);
+        twill_test_put_float(type, &want, 0, (float)value * 0.5f);
         assert_int_equal(twill_test_get(type, first.plain, offset + i),
                          twill_test_get(type, &want, 0));
     }
@@ -190,15 +167,14 @@ TWILL_TEST(sums_are_encoded_anew)
                 float want = (float)decoded(format, blocks[0], i, &scale);
                 for (unsigned s = 1; s < sources; s++)
                     want += (float)decoded(format, blocks[s], i, &scale);
-                assert_int_equal(bits_of(sum[i]), bits_of(want));
+                assert_int_equal(twill_f32_bits(sum[i]), twill_f32_bits(want));
             }
-            for (size_t table = 0; (kernels = twill_kernels_at(table)); table++)
-                if (kernels->supported()) {
-                    twill_quantized_add(kernels, format, table == 0 ? first : added, src, sources,
-                                        count, 1);
-                    if (table > 0)
-                        assert_memory_equal(first, added, bytes);
-                }
+            for (size_t table = 0; (kernels = twill_test_next_table(&table));) {
+                twill_quantized_add(kernels, format, table == 1 ? first : added, src, sources,
+                                    count, 1);
+                if (table > 1)
+                    assert_memory_equal(first, added, bytes);
+            }
             for (size_t i = 0; i < n; i++) {
                 double scale, value = decoded(format, first, i, &scale);
                 double most = fmax(block_formats[f].relative * fabs((double)sum[i]),
@@ -231,7 +207,7 @@ TWILL_TEST(a_nan_is_not_lost)
             twill_quantized_add(kernels, format, bad, both, 2, 2, 1);
             twill_dequantize(kernels, format, TWILL_F32, sum, both, 2, 1, 512, 1);
             for (size_t i = 0; i < 512; i++)
-                assert_int_equal(bits_of(sum[i]) == 0x7fc00000, i < 256);
+                assert_int_equal(twill_f32_bits(sum[i]) == 0x7fc00000, i < 256);
         }
 }
 
@@ -256,25 +232,23 @@ static void check_narrow(twill_type code, twill_type type, size_t offset, size_t
     static struct coded_arrays before, first, other;
     const struct twill_kernels *kernels;
     fill_arrays(&before, type, (uint64_t)code + count, difficult);
-    for (size_t table = 0; (kernels = twill_kernels_at(table)); table++) {
-        struct coded_arrays *arrays = table == 0 ? &first : &other;
-        if (!kernels->supported())
-            continue;
+    for (size_t table = 0; (kernels = twill_test_next_table(&table));) {
+        struct coded_arrays *arrays = table == 1 ? &first : &other;
         memcpy(arrays, &before, sizeof(before));
         twill_narrow(kernels, code, (char *)arrays->plain + offset * bytes_of(code), type,
                      (char *)arrays->gradient + offset * bytes_of(type), arrays->residual + offset,
                      0.75f, count, 1);
-        if (table > 0)
+        if (table > 1)
             assert_memory_equal(&first, &other, sizeof(first));
     }
     for (size_t i = offset; i < offset + count; i++) {
-        float v = value_of(type, before.gradient, i) * 0.75f + before.residual[i], want;
-        float sent = value_of(code, first.plain, i), left = before.residual[i];
-        set_value(code, &want, 0, v);
+        float v = twill_test_float(type, before.gradient, i) * 0.75f + before.residual[i], want;
+        float sent = twill_test_float(code, first.plain, i), left = before.residual[i];
+        twill_test_put_float(code, &want, 0, v);
         assert_int_equal(twill_test_get(code, first.plain, i), twill_test_get(code, &want, 0));
         if (isfinite(sent))
             left = v - sent;
-        assert_int_equal(bits_of(first.residual[i]), bits_of(left));
+        assert_int_equal(twill_f32_bits(first.residual[i]), twill_f32_bits(left));
     }
     assert_memory_equal((char *)before.plain + (offset + count) * bytes_of(code),
                         (char *)first.plain + (offset + count) * bytes_of(code), PAD);

@@ -27,19 +27,12 @@ struct cell {
     size_t element; /* bytes */
 };
 
-/* Get the next one; *index counts cells of the table. */
 static bool next_cell(struct cell *cell, int *index)
 {
-    for (; *index < TWILL_TYPE_COUNT * TWILL_OP_COUNT; ++*index) {
-        cell->type = (twill_type)(*index / TWILL_OP_COUNT);
-        cell->op = (twill_op)(*index % TWILL_OP_COUNT);
-        if (!twill_test_takes(cell->type, cell->op))
-            continue;
-        cell->element = twill_test_element(cell->type, cell->op, false);
-        ++*index;
-        return true;
-    }
-    return false;
+    if (!twill_test_next_cell(&cell->type, &cell->op, index))
+        return false;
+    cell->element = twill_test_element(cell->type, cell->op, false);
+    return true;
 }
 
 /* Return by how many bytes array `a` (sources, then the target) is misaligned to 64. In the last
@@ -156,22 +149,13 @@ static void check_cell(const struct twill_kernels *kernels, const struct cell *c
     }
 }
 
-/* Return the next table that this machine runs, and print those that it does not. */
-static const struct twill_kernels *next_table(size_t *index)
-{
-    const struct twill_kernels *kernels;
-    while ((kernels = twill_kernels_at((*index)++)) && !kernels->supported())
-        print_message("%s: not on this machine, not tested\n", kernels->isa);
-    return kernels;
-}
-
 /* All types and operations, or every other one by TEST_SEED under sanitizers. */
 TWILL_TEST(every_table_equals_the_scalar_one)
 {
     const struct twill_kernels *kernels;
     struct cell cell;
     size_t index = 0;
-    while ((kernels = next_table(&index))) {
+    while ((kernels = twill_test_next_table(&index))) {
         for (int cells = 0; next_cell(&cell, &cells);) {
             if (TEST_FEWER && ((uint64_t)cells + index + test_seed()) % 2 != 0)
                 continue;
@@ -201,7 +185,7 @@ TWILL_TEST(nothing_beyond_the_arrays_is_read)
     size_t index = 0;
     for (int a = 0; a < 3; a++)
         memory[a] = fenced_page(page);
-    while ((kernels = next_table(&index))) {
+    while ((kernels = twill_test_next_table(&index))) {
         for (int cells = 0; next_cell(&cell, &cells);) {
             for (int row = 0; row < 4; row++) {
                 for (size_t count = 1; count <= 150; count++) {
@@ -222,7 +206,7 @@ TWILL_TEST(copies_copy)
     const struct twill_kernels *kernels;
     size_t index = 0;
     twill_test_fill(TWILL_I64, sources[0][0], BUFFER / 8, 5);
-    while ((kernels = next_table(&index))) {
+    while ((kernels = twill_test_next_table(&index))) {
         for (size_t bytes = 0; bytes < 1200; bytes++) {
             for (unsigned flags = 0; flags <= TWILL_KERNEL_STREAM; flags++) {
                 size_t from = bytes % 7, to = MARGIN + bytes % 65;
