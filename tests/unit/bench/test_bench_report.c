@@ -7,9 +7,8 @@
 #include "bench/tools/bench/bench_collective.c"
 #include "bench/tools/bench/bench_payload.c"
 #include "bench/tools/bench/bench_table.c"
+#include "tests/support/numbers.h"
 #include "tests/support/unit.h"
-
-#define LENGTH(a) (sizeof(a) / sizeof((a)[0]))
 
 static void assert_near(double a, double b)
 {
@@ -28,11 +27,11 @@ TWILL_TEST(test_sizes)
                                       "8Ki", "8iB", "8KX",         "B",  "1e3", "0x10",
                                       "nan", "inf", "9999999999G", "1 K"};
     size_t bytes;
-    for (size_t i = 0; i < LENGTH(good); i++) {
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(good); i++) {
         assert_true(twill_bench_parse_size(good[i].text, &bytes));
         assert_int_equal(bytes, good[i].bytes);
     }
-    for (size_t i = 0; i < LENGTH(bad); i++)
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(bad); i++)
         assert_false(twill_bench_parse_size(bad[i], &bytes));
 }
 
@@ -54,7 +53,7 @@ TWILL_TEST(test_progress)
         {5, 0, 7, "x, 7 s"},
     };
     char text[LINE_BYTES];
-    for (size_t i = 0; i < LENGTH(rows); i++) {
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(rows); i++) {
         twill_bench_progress_text(text, sizeof(text), rows[i].done, rows[i].total, "x",
                                   rows[i].elapsed);
         assert_string_equal(text, rows[i].text);
@@ -96,9 +95,9 @@ TWILL_TEST(test_names)
                  {"floats", -1},
                  {"", -1},
                  {"all", -1}};
-    for (size_t i = 0; i < LENGTH(collectives); i++)
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(collectives); i++)
         assert_string_equal(twill_bench_collective_name(collectives[i].text), collectives[i].name);
-    for (size_t i = 0; i < LENGTH(types); i++)
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(types); i++)
         assert_int_equal(twill_bench_type_parse(types[i].text), types[i].type);
     for (int i = 0; i < TWILL_BENCH_COLLECTIVE_COUNT; i++) {
         const char *name = twill_bench_facts((enum twill_bench_collective)i)->name;
@@ -139,7 +138,7 @@ TWILL_TEST(test_bandwidth)
         {TWILL_BENCH_SCATTER, 8, 0.875},      {TWILL_BENCH_SCATTERV, 8, 0.875},
         {TWILL_BENCH_ALLTOALL, 8, 0.875},     {TWILL_BENCH_ALLTOALLV, 8, 0.875},
     };
-    for (size_t i = 0; i < LENGTH(table); i++)
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(table); i++)
         assert_near(twill_bench_bus_factor(table[i].collective, table[i].ranks), table[i].factor);
     assert_near(twill_bench_bandwidth(2000000000, 0.5), 4);
     assert_near(twill_bench_bandwidth(8, 0), 0);
@@ -176,7 +175,7 @@ TWILL_TEST(test_numbers)
                  {12345.67, 7, "12345.7"}, {123456.7, 7, " 123457"}, {1234567, 7, "1234567"},
                  {12345678, 7, "1.2e+07"}, {999.5, 6, "999.50"},     {12345.6, 6, " 12346"}};
     char text[32];
-    for (size_t i = 0; i < LENGTH(table); i++) {
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(table); i++) {
         twill_bench_format_number(table[i].value, table[i].width, text, sizeof(text));
         assert_string_equal(text, table[i].text);
     }
@@ -224,91 +223,39 @@ TWILL_TEST(test_encode)
                  {TWILL_F8E5M2, 11, 0x4A},
                  {TWILL_F32, 1, 0x3F800000},
                  {TWILL_F64, -0.5, 0xBFE0000000000000u}};
-    for (size_t i = 0; i < LENGTH(table); i++)
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(table); i++)
         assert_true(encode_float(&facts[table[i].type], table[i].value) == table[i].bits);
     assert_true(decode_float(&facts[TWILL_F16], 1) == 0x1p-24);
     assert_true(decode_float(&facts[TWILL_F32], 0xC0000000) == -2);
     assert_true(isnan(decode_float(&facts[TWILL_BF16], 0x7FC1)));
 }
 
-enum { REPORT_COUNT = 1031, REPORT_RANKS = 9 };
+enum { REPORT_COUNT = 509, REPORT_RANKS = 9 };
 
-/* Reduce the payloads by other code than the expected results': plain C in the type itself, or in
- * float with one rounding; in rank order, or another. */
-static uint64_t reduce_rows(const struct twill_bench_payload *payload,
-                            unsigned char rows[][REPORT_COUNT * 8], size_t i, int turn)
-{
-    const struct type_facts *fact = &facts[payload->type];
-    double real_sum = 0;
-    int64_t sum = 0;
-    for (int r = 0; r < payload->ranks; r++) {
-        uint64_t bits = load_bits(fact, rows[(r + turn) % payload->ranks], i);
-        double x = fact->integer ? 0 : decode_float(fact, bits);
-        int64_t v = fact->integer ? wrap(fact, bits) : 0;
-        bool first = r == 0;
-        switch (payload->op) {
-        case TWILL_MIN:
-            real_sum = first || x < real_sum ? x : real_sum;
-            sum = first || (fact->is_signed ? v < sum : (uint64_t)v < (uint64_t)sum) ? v : sum;
-            break;
-        case TWILL_MAX:
-            real_sum = first || x > real_sum ? x : real_sum;
-            sum = first || (fact->is_signed ? v > sum : (uint64_t)v > (uint64_t)sum) ? v : sum;
-            break;
-        case TWILL_PROD:
-            real_sum = first ? x : real_sum * x;
-            sum = first ? v : (int64_t)((uint64_t)sum * (uint64_t)v);
-            break;
-        case TWILL_BAND:
-            sum = first ? v : sum & v;
-            break;
-        case TWILL_BOR:
-            sum |= v;
-            break;
-        case TWILL_BXOR:
-            sum ^= v;
-            break;
-        case TWILL_LAND:
-            sum = first ? v != 0 : sum && v;
-            break;
-        case TWILL_LOR:
-            sum = sum || v;
-            break;
-        case TWILL_LXOR:
-            sum = sum != (v != 0);
-            break;
-        default:
-            real_sum = payload->type == TWILL_F64 ? real_sum + x : (double)(float)(real_sum + x);
-            sum = (int64_t)((uint64_t)sum + (uint64_t)v);
-        }
-    }
-    if (payload->op == TWILL_AVG) {
-        real_sum = payload->type == TWILL_F64 ? real_sum / payload->ranks
-                                              : (double)((float)real_sum / (float)payload->ranks);
-        sum = wrap(fact, (uint64_t)sum) / payload->ranks;
-    }
-    return fact->integer ? (uint64_t)sum : encode_float(fact, real_sum);
-}
-
+/* What the tests' reference of reductions makes of the payloads, in rank order or another, is what
+ * is expected. */
 TWILL_TEST(test_oracle)
 {
     static unsigned char rows[REPORT_RANKS][REPORT_COUNT * 8], result[REPORT_COUNT * 8];
+    const void *sources[REPORT_RANKS];
     for (int type = 0; type < TWILL_TYPE_COUNT; type++) {
         for (int cell = 0; cell < (TWILL_LXOR + 1) * (REPORT_RANKS - 1); cell++) {
             struct twill_bench_payload payload = {(twill_type)type,
                                                   (twill_op)(cell / (REPORT_RANKS - 1)),
                                                   cell % (REPORT_RANKS - 1) + 2, -1, 5};
+            const struct twill_reduction reduction = {
+                .type = payload.type, .op = payload.op, .divisor = (uint32_t)payload.ranks};
             if (!twill_bench_op_takes(payload.op, payload.type))
                 continue;
-            for (int r = 0; r < payload.ranks; r++)
+            for (int r = 0; r < payload.ranks; r++) {
                 twill_bench_fill(&payload, r, 70, rows[r], REPORT_COUNT);
-            for (size_t i = 0; i < REPORT_COUNT; i++)
-                store_bits(&facts[type], result, i, reduce_rows(&payload, rows, i, cell % 2));
+                sources[(r + cell % 2) % payload.ranks] = rows[r];
+            }
+            twill_test_reduce(&reduction, result, sources, (unsigned)payload.ranks, REPORT_COUNT);
             assert_int_equal(twill_bench_count_wrong(&payload, 70, result, REPORT_COUNT), 0);
             size_t size = facts[type].bits / 8;
             result[(REPORT_COUNT / 2) * size + size - 1] ^= 0x40;
             assert_int_equal(twill_bench_count_wrong(&payload, 70, result, REPORT_COUNT), 1);
-            result[(REPORT_COUNT / 2) * size + size - 1] ^= 0x40;
             /* a rank that kept its input is detected in most elements */
             if (payload.op == TWILL_SUM)
                 assert_true(twill_bench_count_wrong(&payload, 70, rows[0], REPORT_COUNT) >

@@ -63,7 +63,7 @@ TWILL_TEST(test_epochs)
     } rows[] = {{false, 1, 75, 750000, 10000}, {false, 4, 75, 750000, 2500},
                 {true, 4, 75, 750000, 10000},  {false, 3, 75, 750000, 3334},
                 {false, 7, 32, 224, 1},        {false, 7, 32, 225, 2}};
-    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(rows); i++) {
         struct twill_study_step step = {
             .strong = rows[i].strong, .ranks = rows[i].ranks, .batch = rows[i].batch};
         assert_int_equal(twill_study_steps(&step, rows[i].samples), rows[i].steps);
