@@ -37,6 +37,18 @@ static inline struct twill_topology *open_recorded(const char *file)
     return open_machine(recorded_path(file));
 }
 
+/* Write a file; return its name, which is valid until the next call. The caller unlinks it. */
+static inline const char *write_machine(const void *bytes, size_t count)
+{
+    static char name[40];
+    snprintf(name, sizeof(name), "/tmp/twill-topology-XXXXXX");
+    int fd = mkstemp(name);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, bytes, count), count);
+    close(fd);
+    return name;
+}
+
 /* Open a recorded machine with every `from` replaced by a shorter or equal `to`. */
 static inline struct twill_topology *open_altered(const char *file, const char *const (*changes)[2])
 {
@@ -55,11 +67,7 @@ static inline struct twill_topology *open_altered(const char *file, const char *
         }
         assert_true(done > 0);
     }
-    char name[] = "/tmp/twill-topology-XXXXXX";
-    int fd = mkstemp(name);
-    assert_true(fd >= 0);
-    assert_int_equal(write(fd, text, strlen(text)), strlen(text));
-    close(fd);
+    const char *name = write_machine(text, strlen(text));
     struct twill_topology *topology = open_machine(name);
     unlink(name);
     return topology;

@@ -7,99 +7,79 @@
 enum { DDR = TWILL_KIND_DDR, MCDRAM = TWILL_KIND_MCDRAM, CXL = TWILL_KIND_CXL };
 enum {
     PREFERRED = TWILL_MODE_PREFERRED,
-    DECIDE_BIND = TWILL_MODE_BIND,
-    LEAVE = TWILL_MODE_INTERLEAVE
+    BIND = TWILL_MODE_BIND,
+    INTERLEAVE = TWILL_MODE_INTERLEAVE
 };
+enum { REFUSED = -1 };
 
-/* The policy of a value on a machine; `why` and `error` are contained in its messages. */
+#define FLAT     "vm-knl-quadrant-flat.xml"
+#define CACHE    "vm-knl-quadrant-cache.xml"
+#define SNC4     "vm-knl-snc4-flat.xml"
+#define HYBRID25 "synth-knl-quadrant-hybrid25.xml"
+#define HYBRID50 "synth-knl-quadrant-hybrid50.xml"
+#define XEON     "linux-40intel64-2g2n4c+pci.xml"
+#define HBM_NVM  "synth-hbm-nvm.xml"
+#define HBM_CXL  "synth-hbm-cxl.xml"
+
+/* The policy of a value on a machine, and what its reason or the refusal says. */
 static const struct decision {
     const char *file, *cpus, *text, *hbw;
     int kind, mode;
     uint64_t nodes;
-    const char *why, *error;
+    const char *said;
 } decisions[] = {
-    {"vm-knl-quadrant-flat.xml", NULL, "auto", NULL, MCDRAM, PREFERRED, 0x2,
-     "251 MiB MCDRAM at NUMA 1", NULL},
-    {"vm-knl-quadrant-flat.xml", NULL, "", NULL, MCDRAM, PREFERRED, 0x2, "auto: ", NULL},
-    {"vm-knl-quadrant-flat.xml", NULL, NULL, NULL, MCDRAM, PREFERRED, 0x2, "auto: ", NULL},
-    {"vm-knl-quadrant-flat.xml", NULL, "ddr", NULL, DDR, PREFERRED, 0, "ddr: DDR", NULL},
-    {"vm-knl-quadrant-flat.xml", NULL, "ddr", "1", DDR, PREFERRED, 0, "ddr: DDR", NULL},
-    {"vm-knl-quadrant-flat.xml", NULL, "mcdram", NULL, MCDRAM, PREFERRED, 0x2, "preferred", NULL},
-    {"vm-knl-quadrant-flat.xml", NULL, "mcdram:bind", NULL, MCDRAM, DECIDE_BIND, 0x2, "bound",
-     NULL},
-    {"vm-knl-quadrant-flat.xml", NULL, "mcdram:interleave", NULL, MCDRAM, LEAVE, 0x2, "interleaved",
-     NULL},
-    {"vm-knl-snc4-flat.xml", "4-5", "auto", NULL, MCDRAM, PREFERRED, 0x40, "at NUMA 6", NULL},
-    {"vm-knl-snc4-flat.xml", "0", "mcdram:bind", NULL, MCDRAM, DECIDE_BIND, 0x10, "at NUMA 4",
-     NULL},
-    {"vm-knl-snc4-flat.xml", "2-3", "mcdram:interleave", NULL, MCDRAM, LEAVE, 0xf0,
-     "at NUMA 4,5,6,7", NULL},
-    {"vm-knl-snc4-flat.xml", NULL, "mcdram:preferred", NULL, MCDRAM, PREFERRED, 0xf0, "503 MiB",
-     NULL},
-    {"synth-knl-quadrant-hybrid50.xml", NULL, "auto", NULL, MCDRAM, PREFERRED, 0x2,
-     "125 MiB MCDRAM at NUMA 1", NULL},
-    {"synth-knl-quadrant-hybrid50.xml", NULL, "mcdram:bind", NULL, MCDRAM, DECIDE_BIND, 0x2,
-     "bound", NULL},
-    {"synth-knl-quadrant-hybrid25.xml", NULL, "auto", NULL, MCDRAM, PREFERRED, 0x2,
-     "188 MiB MCDRAM at NUMA 1", NULL},
-    {"synth-knl-quadrant-hybrid25.xml", NULL, "mcdram:interleave", NULL, MCDRAM, LEAVE, 0x2,
-     "interleaved", NULL},
-    {"vm-knl-quadrant-cache.xml", NULL, "auto", NULL, DDR, PREFERRED, 0, "memory mode Cache", NULL},
-    {"vm-knl-quadrant-cache.xml", NULL, "mcdram", NULL, DDR, PREFERRED, 0, "memory mode Cache",
-     NULL},
-    {"vm-knl-quadrant-cache.xml", NULL, "mcdram:bind", NULL, 0, 0, 0, NULL, "memory mode Cache"},
-    {"linux-64intel64-fakeKNL-A2A-cache.xml", NULL, "auto", NULL, DDR, PREFERRED, 0, "Cache", NULL},
-    {"linux-memorysidecaches.xml", NULL, "auto", NULL, DDR, PREFERRED, 0, "no MCDRAM", NULL},
-    {"linux-40intel64-2g2n4c+pci.xml", NULL, "auto", NULL, DDR, PREFERRED, 0, "no MCDRAM", NULL},
-    {"linux-40intel64-2g2n4c+pci.xml", NULL, "mcdram:interleave", NULL, DDR, PREFERRED, 0,
-     "no MCDRAM", NULL},
-    {"linux-40intel64-2g2n4c+pci.xml", NULL, "mcdram:bind", NULL, 0, 0, 0, NULL, "no MCDRAM"},
-    {"linux-40intel64-2g2n4c+pci.xml", NULL, "mcdram:bind", "", 0, 0, 0, NULL, "no MCDRAM"},
-    {"linux-40intel64-2g2n4c+pci.xml", NULL, "mcdram:bind", "1,3", MCDRAM, DECIDE_BIND, 0xa,
-     "MEMKIND_HBW_NODES", NULL},
-    {"linux-40intel64-2g2n4c+pci.xml", "1", "mcdram:bind", "0-2", MCDRAM, DECIDE_BIND, 0x2,
-     "at NUMA 1,", NULL},
-    {"linux-40intel64-2g2n4c+pci.xml", NULL, "auto", "2", MCDRAM, PREFERRED, 0x4, "at NUMA 2,",
-     NULL},
-    {"linux-40intel64-2g2n4c+pci.xml", NULL, "mcdram", "4", DDR, PREFERRED, 0,
-     "MEMKIND_HBW_NODES=4 names", NULL},
-    {"linux-40intel64-2g2n4c+pci.xml", NULL, "auto", "junk", DDR, PREFERRED, 0,
-     "MEMKIND_HBW_NODES=junk is no", NULL},
-    {"linux-40intel64-2g2n4c+pci.xml", NULL, "mcdram:bind", "4", 0, 0, 0, NULL,
-     "MEMKIND_HBW_NODES=4"},
-    {"linux-40intel64-2g2n4c+pci.xml", NULL, "mcdram:bind", "0,", 0, 0, 0, NULL,
-     "MEMKIND_HBW_NODES=0,"},
-    {"linux-40intel64-2g2n4c+pci.xml", NULL, "mcdram:bind", "3-1", 0, 0, 0, NULL,
-     "MEMKIND_HBW_NODES"},
-    {"linux-40intel64-2g2n4c+pci.xml", NULL, "mcdram:bind", "-1", 0, 0, 0, NULL,
-     "MEMKIND_HBW_NODES"},
-    {"linux-40intel64-2g2n4c+pci.xml", NULL, "mcdram:bind", "99999999999999999999", 0, 0, 0, NULL,
-     "MEMKIND_HBW_NODES"},
-    {"vm-knl-quadrant-flat.xml", NULL, "hbm", NULL, MCDRAM, PREFERRED, 0x2,
-     "hbm: 251 MiB MCDRAM at NUMA 1, preferred", NULL},
-    {"vm-knl-snc4-flat.xml", "0", "hbm:bind", NULL, MCDRAM, DECIDE_BIND, 0x10, "at NUMA 4, bound",
-     NULL},
-    {"vm-knl-quadrant-cache.xml", NULL, "hbm:bind", NULL, 0, 0, 0, NULL, "memory mode Cache"},
-    {"linux-40intel64-2g2n4c+pci.xml", NULL, "hbm:preferred", NULL, DDR, PREFERRED, 0, "no MCDRAM",
-     NULL},
-    {"synth-hbm-nvm.xml", "0", "hbm:bind", NULL, MCDRAM, DECIDE_BIND, 0x2,
-     "hbm:bind: 14 GiB HBM at NUMA 1, bound", NULL},
-    {"synth-hbm-nvm.xml", "2", "mcdram:bind", NULL, MCDRAM, DECIDE_BIND, 0x10,
-     "14 GiB HBM at NUMA 4", NULL},
-    {"synth-hbm-nvm.xml", NULL, "hbm:interleave", NULL, MCDRAM, LEAVE, 0x12, "HBM at NUMA 1,4",
-     NULL},
-    {"synth-hbm-cxl.xml", "0", "cxl:bind", NULL, CXL, DECIDE_BIND, 0x4,
-     "cxl:bind: 476 GiB CXL at NUMA 2, bound", NULL},
-    {"synth-hbm-cxl.xml", NULL, "cxl:interleave", "1", CXL, LEAVE, 0x24, "CXL at NUMA 2,5", NULL},
-    {"synth-hbm-cxl.xml", "0", "hbm:bind", NULL, MCDRAM, DECIDE_BIND, 0x2, "HBM at NUMA 1", NULL},
-    {"synth-hbm-nvm.xml", NULL, "cxl:bind", NULL, 0, 0, 0, NULL, "no CXL node"},
-    {"synth-hbm-nvm.xml", NULL, "cxl", NULL, DDR, PREFERRED, 0, "no CXL node", NULL},
-    {"vm-knl-quadrant-flat.xml", NULL, "nvm", NULL, 0, 0, 0, NULL, "TWILL_MEMORY=nvm"},
-    {"vm-knl-quadrant-flat.xml", NULL, "MCDRAM", NULL, 0, 0, 0, NULL, "mcdram:interleave"},
-    {"vm-knl-quadrant-flat.xml", NULL, "mcdram:", NULL, 0, 0, 0, NULL,
-     "valid are auto, ddr, mcdram"},
-    {"vm-knl-quadrant-flat.xml", NULL, "mcdram:bind ", NULL, 0, 0, 0, NULL, "mcdram:preferred"},
-    {"vm-knl-quadrant-flat.xml", NULL, "auto,ddr", NULL, 0, 0, 0, NULL, "TWILL_MEMORY"},
+    {FLAT, NULL, "auto", NULL, MCDRAM, PREFERRED, 0x2, "251 MiB MCDRAM at NUMA 1"},
+    {FLAT, NULL, "", NULL, MCDRAM, PREFERRED, 0x2, "auto: "},
+    {FLAT, NULL, NULL, NULL, MCDRAM, PREFERRED, 0x2, "auto: "},
+    {FLAT, NULL, "ddr", NULL, DDR, PREFERRED, 0, "ddr: DDR"},
+    {FLAT, NULL, "ddr", "1", DDR, PREFERRED, 0, "ddr: DDR"},
+    {FLAT, NULL, "mcdram", NULL, MCDRAM, PREFERRED, 0x2, "preferred"},
+    {FLAT, NULL, "mcdram:bind", NULL, MCDRAM, BIND, 0x2, "bound"},
+    {FLAT, NULL, "mcdram:interleave", NULL, MCDRAM, INTERLEAVE, 0x2, "interleaved"},
+    {SNC4, "4-5", "auto", NULL, MCDRAM, PREFERRED, 0x40, "at NUMA 6"},
+    {SNC4, "0", "mcdram:bind", NULL, MCDRAM, BIND, 0x10, "at NUMA 4"},
+    {SNC4, "2-3", "mcdram:interleave", NULL, MCDRAM, INTERLEAVE, 0xf0, "at NUMA 4,5,6,7"},
+    {SNC4, NULL, "mcdram:preferred", NULL, MCDRAM, PREFERRED, 0xf0, "503 MiB"},
+    {HYBRID50, NULL, "auto", NULL, MCDRAM, PREFERRED, 0x2, "125 MiB MCDRAM at NUMA 1"},
+    {HYBRID50, NULL, "mcdram:bind", NULL, MCDRAM, BIND, 0x2, "bound"},
+    {HYBRID25, NULL, "auto", NULL, MCDRAM, PREFERRED, 0x2, "188 MiB MCDRAM at NUMA 1"},
+    {HYBRID25, NULL, "mcdram:interleave", NULL, MCDRAM, INTERLEAVE, 0x2, "interleaved"},
+    {CACHE, NULL, "auto", NULL, DDR, PREFERRED, 0, "memory mode Cache"},
+    {CACHE, NULL, "mcdram", NULL, DDR, PREFERRED, 0, "memory mode Cache"},
+    {CACHE, NULL, "mcdram:bind", NULL, REFUSED, 0, 0, "memory mode Cache"},
+    {"linux-64intel64-fakeKNL-A2A-cache.xml", NULL, "auto", NULL, DDR, PREFERRED, 0, "Cache"},
+    {"linux-memorysidecaches.xml", NULL, "auto", NULL, DDR, PREFERRED, 0, "no MCDRAM"},
+    {XEON, NULL, "auto", NULL, DDR, PREFERRED, 0, "no MCDRAM"},
+    {XEON, NULL, "mcdram:interleave", NULL, DDR, PREFERRED, 0, "no MCDRAM"},
+    {XEON, NULL, "mcdram:bind", NULL, REFUSED, 0, 0, "no MCDRAM"},
+    {XEON, NULL, "mcdram:bind", "", REFUSED, 0, 0, "no MCDRAM"},
+    {XEON, NULL, "mcdram:bind", "1,3", MCDRAM, BIND, 0xa, "MEMKIND_HBW_NODES"},
+    {XEON, "1", "mcdram:bind", "0-2", MCDRAM, BIND, 0x2, "at NUMA 1,"},
+    {XEON, NULL, "auto", "2", MCDRAM, PREFERRED, 0x4, "at NUMA 2,"},
+    {XEON, NULL, "mcdram", "4", DDR, PREFERRED, 0, "MEMKIND_HBW_NODES=4 names"},
+    {XEON, NULL, "auto", "junk", DDR, PREFERRED, 0, "MEMKIND_HBW_NODES=junk is no"},
+    {XEON, NULL, "mcdram:bind", "4", REFUSED, 0, 0, "MEMKIND_HBW_NODES=4"},
+    {XEON, NULL, "mcdram:bind", "0,", REFUSED, 0, 0, "MEMKIND_HBW_NODES=0,"},
+    {XEON, NULL, "mcdram:bind", "3-1", REFUSED, 0, 0, "MEMKIND_HBW_NODES"},
+    {XEON, NULL, "mcdram:bind", "-1", REFUSED, 0, 0, "MEMKIND_HBW_NODES"},
+    {XEON, NULL, "mcdram:bind", "99999999999999999999", REFUSED, 0, 0, "MEMKIND_HBW_NODES"},
+    {FLAT, NULL, "hbm", NULL, MCDRAM, PREFERRED, 0x2, "hbm: 251 MiB MCDRAM at NUMA 1, preferred"},
+    {SNC4, "0", "hbm:bind", NULL, MCDRAM, BIND, 0x10, "at NUMA 4, bound"},
+    {CACHE, NULL, "hbm:bind", NULL, REFUSED, 0, 0, "memory mode Cache"},
+    {XEON, NULL, "hbm:preferred", NULL, DDR, PREFERRED, 0, "no MCDRAM"},
+    {HBM_NVM, "0", "hbm:bind", NULL, MCDRAM, BIND, 0x2, "hbm:bind: 14 GiB HBM at NUMA 1, bound"},
+    {HBM_NVM, "2", "mcdram:bind", NULL, MCDRAM, BIND, 0x10, "14 GiB HBM at NUMA 4"},
+    {HBM_NVM, NULL, "hbm:interleave", NULL, MCDRAM, INTERLEAVE, 0x12, "HBM at NUMA 1,4"},
+    {HBM_CXL, "0", "cxl:bind", NULL, CXL, BIND, 0x4, "cxl:bind: 476 GiB CXL at NUMA 2, bound"},
+    {HBM_CXL, NULL, "cxl:interleave", "1", CXL, INTERLEAVE, 0x24, "CXL at NUMA 2,5"},
+    {HBM_CXL, "0", "hbm:bind", NULL, MCDRAM, BIND, 0x2, "HBM at NUMA 1"},
+    {HBM_NVM, NULL, "cxl:bind", NULL, REFUSED, 0, 0, "no CXL node"},
+    {HBM_NVM, NULL, "cxl", NULL, DDR, PREFERRED, 0, "no CXL node"},
+    {FLAT, NULL, "nvm", NULL, REFUSED, 0, 0, "TWILL_MEMORY=nvm"},
+    {FLAT, NULL, "MCDRAM", NULL, REFUSED, 0, 0, "mcdram:interleave"},
+    {FLAT, NULL, "mcdram:", NULL, REFUSED, 0, 0, "valid are auto, ddr, mcdram"},
+    {FLAT, NULL, "mcdram:bind ", NULL, REFUSED, 0, 0, "mcdram:preferred"},
+    {FLAT, NULL, "auto,ddr", NULL, REFUSED, 0, 0, "TWILL_MEMORY"},
 };
 
 static void check_decision(const struct decision *d, const struct twill_machine *machine)
@@ -109,20 +89,18 @@ static void check_decision(const struct decision *d, const struct twill_machine 
     print_message("%s %s %s\n", d->file, d->text != NULL ? d->text : "(none)",
                   d->hbw != NULL ? d->hbw : "");
     twill_status status = twill_memory_decide(&policy, d->text, machine, d->hbw, &error);
-    if (d->error != NULL) {
-        assert_int_equal(status, TWILL_ERR_CONFIG);
+    const char *said = d->kind == REFUSED ? error.message : policy.why;
+    assert_int_equal(status, d->kind == REFUSED ? TWILL_ERR_CONFIG : TWILL_OK);
+    if (strstr(said, d->said) == NULL)
+        fail_msg("\"%s\" should say \"%s\"", said, d->said);
+    if (d->kind == REFUSED) {
         assert_non_null(strstr(error.message, "TWILL_MEMORY"));
-        if (strstr(error.message, d->error) == NULL)
-            fail_msg("\"%s\" should say \"%s\"", error.message, d->error);
         return;
     }
-    assert_int_equal(status, TWILL_OK);
     assert_int_equal(policy.kind, d->kind);
     assert_int_equal(policy.mode, d->mode);
     assert_int_equal(policy.nodes, d->nodes);
     assert_int_equal(policy.nominal != NULL, !machine->is_this_machine);
-    if (strstr(policy.why, d->why) == NULL)
-        fail_msg("\"%s\" should say \"%s\"", policy.why, d->why);
 }
 
 TWILL_TEST(test_decisions)
@@ -146,7 +124,7 @@ TWILL_TEST(test_nvm)
         bool has_cpus;
     } nodes[] = {{0, DDR, true},    {1, MCDRAM, false},           {2, TWILL_KIND_OTHER, false},
                  {4, MCDRAM, true}, {5, TWILL_KIND_OTHER, false}, {6, TWILL_KIND_OTHER, false}};
-    struct twill_topology *topology = open_recorded("synth-hbm-nvm.xml");
+    struct twill_topology *topology = open_recorded(HBM_NVM);
     const struct twill_machine *m = twill_topology_machine(topology);
     assert_int_equal(m->numa_nodes, TWILL_ARRAY_LENGTH(nodes));
     for (unsigned i = 0; i < m->numa_nodes; i++) {
@@ -162,9 +140,9 @@ TWILL_TEST(test_l3_caches)
     static const struct {
         const char *file;
         unsigned caches;
-    } machines[] = {{"synth-hbm-nvm.xml", 2},
+    } machines[] = {{HBM_NVM, 2},
                     {"x86-AMD-19h-Zen3-2xEpyc-7763.xml", 16},
-                    {"vm-knl-quadrant-cache.xml", 0},
+                    {CACHE, 0},
                     {"linux-memorysidecaches.xml", 2}};
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(machines); i++) {
         struct twill_topology *topology = open_recorded(machines[i].file);
@@ -187,16 +165,16 @@ TWILL_TEST(test_xeon_max)
             .local = i % 2 == 1,
         };
     static const struct decision rows[] = {
-        {"max", NULL, "auto", NULL, MCDRAM, PREFERRED, 0x8, "64 GiB HBM at NUMA 3", NULL},
-        {"max", NULL, "mcdram:bind", NULL, MCDRAM, DECIDE_BIND, 0x8, "64 GiB", NULL},
-        {"max", NULL, "mcdram:interleave", NULL, MCDRAM, LEAVE, 0xc, "128 GiB", NULL},
-        {"max", NULL, "mcdram:bind", "0", MCDRAM, DECIDE_BIND, 0x1, "at NUMA 0", NULL},
+        {"max", NULL, "auto", NULL, MCDRAM, PREFERRED, 0x8, "64 GiB HBM at NUMA 3"},
+        {"max", NULL, "mcdram:bind", NULL, MCDRAM, BIND, 0x8, "64 GiB"},
+        {"max", NULL, "mcdram:interleave", NULL, MCDRAM, INTERLEAVE, 0xc, "128 GiB"},
+        {"max", NULL, "mcdram:bind", "0", MCDRAM, BIND, 0x1, "at NUMA 0"},
     };
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(rows); i++)
         check_decision(&rows[i], &machine);
     static const struct decision beyond[] = {
-        {"max", NULL, "auto", NULL, DDR, PREFERRED, 0, "NUMA nodes of numbers above 127", NULL},
-        {"max", NULL, "mcdram:bind", NULL, 0, 0, 0, NULL, "NUMA nodes of numbers above 127"},
+        {"max", NULL, "auto", NULL, DDR, PREFERRED, 0, "NUMA nodes of numbers above 127"},
+        {"max", NULL, "mcdram:bind", NULL, REFUSED, 0, 0, "NUMA nodes of numbers above 127"},
     };
     machine.numa[2].os_index = 128;
     machine.numa[3].os_index = 129;
@@ -224,7 +202,7 @@ TWILL_TEST(test_hbm_is_faster)
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(rows); i++) {
         struct twill_error error = {0};
         struct twill_memory_policy policy;
-        struct twill_topology *topology = open_altered("vm-knl-snc4-flat.xml", rows[i].changes);
+        struct twill_topology *topology = open_altered(SNC4, rows[i].changes);
         assert_int_equal(twill_topology_locate(topology, rows[i].cpus, &error), TWILL_OK);
         const struct twill_machine *m = twill_topology_machine(topology);
         print_message("CPUs %s\n", rows[i].cpus != NULL ? rows[i].cpus : "all");
@@ -254,7 +232,7 @@ TWILL_TEST(test_restricted)
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(changes); i++) {
         struct twill_error error = {0};
         struct twill_memory_policy policy;
-        struct twill_topology *topology = open_altered("vm-knl-quadrant-flat.xml", changes[i]);
+        struct twill_topology *topology = open_altered(FLAT, changes[i]);
         const struct twill_machine *m = twill_topology_machine(topology);
         assert_int_equal(m->numa_nodes, 1);
         twill_status status = twill_memory_decide(&policy, "mcdram:bind", m, NULL, &error);
@@ -277,7 +255,7 @@ TWILL_TEST(test_no_memory)
 {
     static const char *const changes[][2] = {
         {"allowed_nodeset=\"0x0000000f\"", "allowed_nodeset=\"0x00000005\""}, {NULL, NULL}};
-    struct twill_topology *topology = open_altered("linux-40intel64-2g2n4c+pci.xml", changes);
+    struct twill_topology *topology = open_altered(XEON, changes);
     struct twill_units units[8];
     assert_int_equal(twill_topology_machine(topology)->numa_nodes, 2);
     for (unsigned pu = 0; pu < 8; pu++) { /* of packages 0, 1, 2, 3, 0, ... */

@@ -15,6 +15,13 @@
 #define MIB         ((size_t)1 << 20)
 #define MEMORY_PAGE 4096
 
+/* Return whether this is the process with MEMKIND_HBW_NODES=0, which runs tests called hbw_*. */
+static bool is_child(void)
+{
+    const char *only = getenv("TEST_ONLY");
+    return only != NULL && strcmp(only, "hbw_*") == 0;
+}
+
 /* A pool with a log that counts lines. */
 struct pool {
     struct twill_memory *memory;
@@ -68,7 +75,7 @@ static void expect_stats(struct pool *pool, uint64_t hbw, uint64_t fallbacks)
     assert_int_equal(pool->lines, fallbacks > 0);
 }
 
-static void test_alignment_and_contents(void **state)
+TWILL_TEST(test_alignment_and_contents)
 {
     struct pool pool;
     pool_open(&pool, TWILL_KIND_DDR, TWILL_MODE_PREFERRED, 0, 0);
@@ -97,7 +104,7 @@ static void test_alignment_and_contents(void **state)
     twill_memory_close(NULL);
 }
 
-static void test_absurd_sizes(void **state)
+TWILL_TEST(hbw_and_other_absurd_sizes)
 {
     static const size_t sizes[] = {SIZE_MAX, SIZE_MAX - 4096, SIZE_MAX / 2, (size_t)1 << 60};
     for (int kind = TWILL_KIND_DDR; kind <= TWILL_KIND_MCDRAM; kind++) {
@@ -117,7 +124,7 @@ static void test_absurd_sizes(void **state)
     }
 }
 
-static void test_where_counts_touched_pages(void **state)
+TWILL_TEST(test_where_counts_touched_pages)
 {
     uint64_t pages[TWILL_MAX_NUMA], sum = 0;
     size_t bytes = 64 * MEMORY_PAGE;
@@ -152,7 +159,7 @@ static void check_untouched(struct pool *pool)
     twill_memory_free(pool->memory, base, bytes);
 }
 
-static void test_alloc_touches_nothing(void **state)
+TWILL_TEST(test_alloc_touches_nothing)
 {
     struct pool pool;
     pool_open(&pool, TWILL_KIND_DDR, TWILL_MODE_PREFERRED, 0, 0);
@@ -210,7 +217,7 @@ static void check_free_limit(uint64_t nodes)
 
 /* Of four ranks that bind at once each is limited to a quarter, for both its pools together, before
  * a page is touched. */
-static void test_budget(void **state)
+TWILL_TEST(test_budget)
 {
     if (!can_mbind())
         skip();
@@ -247,7 +254,7 @@ static void test_budget(void **state)
 }
 
 /* Node 0 taken as MCDRAM: bound by mbind(), as memkind does not know it. */
-static void test_limits_by_mbind(void **state)
+TWILL_TEST(test_limits_by_mbind)
 {
     if (!can_mbind())
         skip();
@@ -255,7 +262,7 @@ static void test_limits_by_mbind(void **state)
     check_free_limit(1);
 }
 
-static void test_joined_pools(void **state)
+TWILL_TEST(test_joined_pools)
 {
     if (!can_mbind())
         skip();
@@ -273,7 +280,7 @@ static void test_joined_pools(void **state)
     twill_memory_close(two.memory);
 }
 
-static void test_place(void **state)
+TWILL_TEST(test_place)
 {
     static const struct {
         enum twill_memory_mode mode;
@@ -318,7 +325,7 @@ static void test_place(void **state)
 }
 
 /* For a node that does not exist the kernel refuses: the caller gets DDR, which is counted. */
-static void test_missing_node(void **state)
+TWILL_TEST(test_missing_node)
 {
     for (int mode = TWILL_MODE_PREFERRED; mode <= TWILL_MODE_INTERLEAVE; mode++) {
         struct pool pool;
@@ -330,7 +337,7 @@ static void test_missing_node(void **state)
 }
 
 /* With a policy for a recorded KNL nothing is bound on this machine, and that is logged. */
-static void test_replaced_machine(void **state)
+TWILL_TEST(test_replaced_machine)
 {
     struct twill_topology *topology = open_recorded("vm-knl-quadrant-flat.xml");
     struct twill_error error = {0};
@@ -382,8 +389,10 @@ static void check_shared(struct pool *pool, enum twill_memory_mode mode)
 }
 
 /* In the child with MEMKIND_HBW_NODES=0: decide, bind, and compare with what memkind says. */
-static void test_hbw_by_decree(void **state)
+TWILL_TEST(hbw_by_decree)
 {
+    if (!is_child())
+        skip();
     struct twill_topology *topology;
     struct twill_error error = {0};
     struct twill_memory_policy policy;
@@ -416,56 +425,36 @@ static void test_hbw_by_decree(void **state)
     twill_topology_close(topology);
 }
 
-static void test_hbw_limits(void **state)
+TWILL_TEST(hbw_limits)
 {
+    if (!is_child())
+        skip();
     check_budget(1);
     check_free_limit(1);
 }
 
-static int run_child(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_hbw_by_decree),
-        cmocka_unit_test(test_hbw_limits),
-        cmocka_unit_test(test_absurd_sizes),
-    };
-    return cmocka_run_group_tests_name("numa/memory, MEMKIND_HBW_NODES=0", tests, NULL, NULL);
-}
-
 /* memkind reads its variable once per process, so another value needs another process. */
-static void test_with_hbw_nodes(void **state)
+TWILL_TEST(test_with_hbw_nodes)
 {
     if (!can_mbind())
         skip();
     /* Not fork(): jemalloc takes all its locks there, more than the thread sanitizer can count. */
     pid_t child;
-    char *const arguments[] = {"test_numa_memory", "child", NULL};
+    char *const arguments[] = {"test_numa_memory", NULL};
     setenv("MEMKIND_HBW_NODES", "0", 1);
+    setenv("TEST_ONLY", "hbw_*", 1);
     assert_int_equal(posix_spawn(&child, "/proc/self/exe", NULL, NULL, arguments, environ), 0);
     unsetenv("MEMKIND_HBW_NODES");
+    unsetenv("TEST_ONLY");
     int status;
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFEXITED(status));
     assert_int_equal(WEXITSTATUS(status), 0);
 }
 
-int main(int argc, char **argv)
+static int forget_hbw_nodes(void **state)
 {
-    if (argc > 1 && strcmp(argv[1], "child") == 0)
-        return run_child();
-    unsetenv("MEMKIND_HBW_NODES");
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_alignment_and_contents),
-        cmocka_unit_test(test_absurd_sizes),
-        cmocka_unit_test(test_where_counts_touched_pages),
-        cmocka_unit_test(test_alloc_touches_nothing),
-        cmocka_unit_test(test_limits_by_mbind),
-        cmocka_unit_test(test_joined_pools),
-        cmocka_unit_test(test_budget),
-        cmocka_unit_test(test_place),
-        cmocka_unit_test(test_missing_node),
-        cmocka_unit_test(test_replaced_machine),
-        cmocka_unit_test(test_with_hbw_nodes),
-    };
-    return cmocka_run_group_tests_name("numa/memory", tests, NULL, NULL);
+    return is_child() ? 0 : unsetenv("MEMKIND_HBW_NODES");
 }
+
+TWILL_TEST_GROUP(forget_hbw_nodes, NULL)

@@ -309,11 +309,7 @@ static void refuse_topology(const char *text, const char *cause)
 
 static void refuse_bytes(const void *bytes, size_t count, const char *cause)
 {
-    char name[] = "/tmp/twill-topology-XXXXXX";
-    int fd = mkstemp(name);
-    assert_true(fd >= 0);
-    assert_int_equal(write(fd, bytes, count), count);
-    close(fd);
+    const char *name = write_machine(bytes, count);
     refuse_topology(name, cause);
     unlink(name);
 }
@@ -338,14 +334,13 @@ TWILL_TEST(test_bad_input)
             random[i] = (unsigned char)rand();
         refuse_bytes(random, sizeof(random), "not a topology XML");
     }
-    static const char html[] = "<?xml version=\"1.0\"?><html><body/></html>";
-    refuse_bytes(html, strlen(html), "not a topology XML");
-    static const char newer[] = "<topology version=\"9.0\"></topology>";
-    refuse_bytes(newer, strlen(newer), "newer hwloc");
-    static const char hollow[] = "<topology version=\"2.0\"></topology>";
-    refuse_bytes(hollow, strlen(hollow), "damaged");
-    static const char cut[] = "<topology version=\"2.0\"><object type=\"Machine\" os_in";
-    refuse_bytes(cut, strlen(cut), "hwloc can");
+    static const char *const texts[][2] = {
+        {"<?xml version=\"1.0\"?><html><body/></html>", "not a topology XML"},
+        {"<topology version=\"9.0\"></topology>", "newer hwloc"},
+        {"<topology version=\"2.0\"></topology>", "damaged"},
+        {"<topology version=\"2.0\"><object type=\"Machine\" os_in", "hwloc can"}};
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(texts); i++)
+        refuse_bytes(texts[i][0], strlen(texts[i][0]), texts[i][1]);
 }
 
 #define STRANGE(sets, objects)                                                                     \
@@ -376,16 +371,11 @@ TWILL_TEST(test_strange)
                 STRANGE_NODE("0xf") STRANGE_PU(0, "0x1") STRANGE_PU(1, "0x3") STRANGE_PU(2, "0x5")
                     STRANGE_PU(3, "0x9"));
     refuse_bytes(none, strlen(none), "the topology has no hardware threads");
-    char name[] = "/tmp/twill-strange-XXXXXX";
-    int fd = mkstemp(name);
-    struct twill_topology *topology;
     struct twill_error error = {0};
     struct twill_cpus cpus[4];
-    assert_int_equal(write(fd, overlap, strlen(overlap)), strlen(overlap));
-    close(fd);
-    twill_status status = twill_topology_open(&topology, name, &error);
+    const char *name = write_machine(overlap, strlen(overlap));
+    struct twill_topology *topology = open_machine(name);
     unlink(name);
-    assert_int_equal(status, TWILL_OK);
     for (unsigned ranks = 1; ranks <= 4; ranks++) {
         assert_int_equal(twill_topology_bind(topology, ranks, TWILL_BOUND_TO_CORES, cpus, &error),
                          TWILL_OK);
