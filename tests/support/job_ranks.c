@@ -90,6 +90,14 @@ void twill_test_job_init(struct twill_test_job *job, const char *host, int size)
     assert_int_equal(shutdown(ports.held, SHUT_RDWR), 0); /* it no longer listens */
 }
 
+void twill_test_job_run(const char *host, int size, int odd, twill_rank_fn fn)
+{
+    struct twill_test_job job;
+    twill_test_job_init(&job, host, size);
+    job.odd = odd;
+    twill_test_run_ranks(size, fn, &job);
+}
+
 twill_status twill_test_job_open(const struct twill_test_job *job, int rank, struct twill_oob **oob,
                                  struct twill_error *error)
 {

@@ -29,6 +29,8 @@ struct twill_test_job {
 int twill_test_listen(const char *host, char port[8]);
 /* Initialise a job of `size` ranks on an address, with a free port. */
 void twill_test_job_init(struct twill_test_job *job, const char *host, int size);
+/* Run the ranks of such a job, as threads; `user` of fn is the job. odd: the odd rank, or -1. */
+void twill_test_job_run(const char *host, int size, int odd, twill_rank_fn fn);
 /* Bootstrap as a rank of the job. */
 twill_status twill_test_job_open(const struct twill_test_job *job, int rank, struct twill_oob **oob,
                                  struct twill_error *error);

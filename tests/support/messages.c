@@ -5,74 +5,212 @@
 #include "tests/support/run.h"
 
 #include <sched.h>
-#include <stdlib.h>
-#include <string.h>
+#include <unistd.h>
 
 #define WINDOW    5 /* messages posted at a time on a stream of a flood */
 #define SIGNATURE 0x5157u
 /* The thread sanitizer is tens of times slower, and finds no more in longer messages. */
 #define TSAN_MOST_BYTES ((size_t)500 << 10)
 
-/* A message with its buffers, as both ends know it. */
-struct letter {
-    struct twill_transfer request;
-    uint32_t from, to, number;
-    size_t seen; /* bytes reduced */
-    bool wrong, in_chunks;
-    unsigned char *buffer, *bounce;
-};
-
 bool twill_test_world(struct twill_world *world, uint32_t size, uint32_t per_node)
 {
-    uint32_t nodes = (size + per_node - 1) / per_node;
-    uint32_t *all = calloc(4 * (size_t)size + 2 * (size_t)nodes + 1, sizeof(*all));
-    if (all == NULL)
-        return false;
-    *world = (struct twill_world){.size = size,
-                                  .nodes = nodes,
-                                  .node = all,
-                                  .local = all + size,
-                                  .member = all + 2 * size,
-                                  .node_size = all + 3 * size,
-                                  .node_first = all + 3 * size + nodes};
-    for (uint32_t r = 0; r < size; r++) {
-        world->node[r] = r / per_node;
-        world->local[r] = r % per_node;
-        world->member[r] = r;
-        world->node_size[r / per_node]++;
-        world->node_first[r / per_node + 1] = r + 1;
-    }
+    uint32_t label[64];
+    TWILL_REQUIRE(size <= TWILL_ARRAY_LENGTH(label));
+    for (uint32_t r = 0; r < size; r++)
+        label[r] = r / per_node;
+    return twill_world_create(world, size, label, NULL) == TWILL_OK;
+}
+
+/* --- ends ------------------------------------------------------------------------------------- */
+
+bool end_begin(struct twill_test_end *end, twill_bootstrap *caller)
+{
+    uint32_t rank = (uint32_t)caller->rank;
+    *end = (struct twill_test_end){.oob = twill_test_oob(caller),
+                                   .rank = rank,
+                                   .size = (uint32_t)caller->size,
+                                   .peer = 1 - rank};
+    end->params.oob = end->oob;
+    return TWILL_NOTE(end->oob != NULL, "no memory");
+}
+
+bool end_opened(struct twill_test_end *end, twill_status status)
+{
+    TWILL_REQUIRE(status == TWILL_OK, "rank %u: open: %d: %s", end->rank, status,
+                  end->error.message);
+    const struct twill_transport_ops *ops = end->transport->ops;
+    for (uint32_t r = 0; r < end->size && ops->connect != NULL; r++)
+        TWILL_REQUIRE(r == end->rank || ops->connect(end->transport, r, &end->error) == TWILL_OK,
+                      "rank %u: connect: %s", end->rank, end->error.message);
     return true;
 }
 
-void twill_test_world_free(struct twill_world *world)
+bool end_more(struct twill_test_end *end, const struct twill_test_end *first, uint32_t comm)
 {
-    free(world->node);
+    *end = *first;
+    end->transport = NULL;
+    end->params.comm = comm;
+    const struct twill_transport_ops *ops = first->transport->ops;
+    return end_opened(end, ops->open(&end->transport, &end->params, &end->error));
 }
 
-/* Set `text` to bytes of a letter's contents. Not instrumented, as it only writes memory of the
- * caller's own: most of the time under a thread sanitizer was spent here. */
-__attribute__((no_sanitize("thread"))) static void
-letter_text(const struct letter *letter, size_t offset, unsigned char *text, size_t bytes)
+void end_close_more(struct twill_test_end *end)
 {
-    unsigned start =
-        letter->from * 31 + letter->to * 17 + letter->request.lane * 5u + letter->number * 13 + 1;
+    if (end->transport != NULL)
+        end->transport->ops->close(end->transport);
+    end->transport = NULL;
+}
+
+void end_close(struct twill_test_end *end)
+{
+    end_close_more(end);
+    if (end->common != NULL)
+        end->common->close(end->common);
+    end->common = NULL;
+    twill_test_oob_close(end->oob);
+}
+
+bool end_barrier(struct twill_test_end *end)
+{
+    unsigned char all[64], mine = 0;
+    TWILL_REQUIRE(end->size <= sizeof(all));
+    return twill_oob_allgather(end->oob, &mine, all, 1, &end->error) == TWILL_OK;
+}
+
+/* Ranks that wait together would take whole cores: after some turns they sleep. */
+int end_progress(struct twill_test_end *end)
+{
+    static _Thread_local unsigned idle;
+    int moved = end->transport->ops->progress(end->transport, &end->error);
+    idle = moved > 0 ? 0 : idle + 1;
+    if (idle > 100)
+        usleep(100);
+    else if (idle > 0)
+        sched_yield();
+    return moved;
+}
+
+bool end_works(struct twill_test_end *end)
+{
+    return TWILL_NOTE(end_progress(end) >= 0, "rank %u: progress: %s", end->rank,
+                      end->error.message);
+}
+
+int end_linger(struct twill_test_end *end, uint64_t nanoseconds)
+{
+    int moved = 0;
+    for (uint64_t until = twill_now() + nanoseconds; moved >= 0 && twill_now() < until;)
+        moved = end_progress(end);
+    return moved;
+}
+
+int end_until_failure(struct twill_test_end *end)
+{
+    return end_linger(end, TWILL_TEST_PATIENCE);
+}
+
+struct twill_transfer end_transfer(enum twill_transfer_kind kind, uint32_t peer, uint32_t lane,
+                                   void *data, size_t bytes)
+{
+    return (struct twill_transfer){.kind = (uint8_t)kind,
+                                   .peer = peer,
+                                   .lane = (uint8_t)lane,
+                                   .signature = 7,
+                                   .buffer = data,
+                                   .bytes = bytes};
+}
+
+struct twill_transfer end_one_way(const struct twill_test_end *end, uint32_t lane, void *data,
+                                  size_t bytes)
+{
+    return end_transfer(end->rank == 0 ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV, end->peer, lane,
+                        data, bytes);
+}
+
+bool end_post(struct twill_test_end *end, struct twill_transfer *request)
+{
+    twill_status status = end->transport->ops->post(end->transport, request, &end->error);
+    return TWILL_NOTE(status == TWILL_OK, "rank %u: post: %s", end->rank, end->error.message);
+}
+
+bool end_await(struct twill_test_end *end, const struct twill_transfer *requests, size_t n)
+{
+    uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
+    for (size_t i = 0; i < n; i++)
+        while (requests[i].status == TWILL_PENDING) {
+            if (!end_works(end) || twill_test_failed())
+                return false;
+            TWILL_REQUIRE(twill_now() < limit,
+                          "rank %u: request %zu of %zu (%s, peer %u, lane %u, %zu bytes) hangs",
+                          end->rank, i, n,
+                          requests[i].kind == TWILL_TRANSFER_SEND ? "SEND" : "RECV",
+                          requests[i].peer, requests[i].lane, requests[i].bytes);
+        }
+    return true;
+}
+
+bool end_complete(struct twill_test_end *end, struct twill_transfer *request)
+{
+    return end_post(end, request) && end_await(end, request, 1);
+}
+
+static void end_rank(int rank, int size, twill_bootstrap *caller, void *user)
+{
+    const struct end_test *test = user;
+    struct twill_test_end end;
+    if (end_begin(&end, caller) && test->open(&end, test->how)) {
+        test->body(&end, test->user);
+        if (!twill_test_failed())
+            (void)end_barrier(&end); /* none closes while others still receive */
+    }
+    end_close(&end);
+}
+
+void end_test_run(struct end_test test)
+{
+    if (test.processes)
+        twill_test_run_processes(test.ranks, end_rank, &test);
+    else
+        twill_test_run_ranks(test.ranks, end_rank, &test);
+}
+
+/* --- letters ---------------------------------------------------------------------------------- */
+
+/* Loops over bytes are not instrumented for a thread sanitizer, which spent most of its time in
+ * them: they use memory of their own, and others' is read and written by memcpy() and memcmp(). */
+__attribute__((no_sanitize("thread"))) static void text_part(unsigned char *text, size_t offset,
+                                                             size_t bytes, unsigned seed)
+{
     for (size_t i = 0; i < bytes; i++)
-        text[i] = (unsigned char)((offset + i) * 7 + (offset + i) / 251 + start);
+        text[i] = (unsigned char)((offset + i) * 7 + (offset + i) / 251 + seed);
 }
 
-/* Return whether data is what a letter has at this offset. */
-static bool is_text(const struct letter *letter, size_t offset, const unsigned char *data,
-                    size_t bytes)
+void text_fill(unsigned char *data, size_t bytes, unsigned seed)
 {
     unsigned char text[4096];
     for (size_t at = 0, more; at < bytes; at += more) {
         more = twill_min(bytes - at, sizeof(text));
-        letter_text(letter, offset + at, text, more);
+        text_part(text, at, more, seed);
+        memcpy(data + at, text, more);
+    }
+}
+
+bool text_is(const unsigned char *data, size_t offset, size_t bytes, unsigned seed)
+{
+    unsigned char text[4096];
+    for (size_t at = 0, more; at < bytes; at += more) {
+        more = twill_min(bytes - at, sizeof(text));
+        text_part(text, offset + at, more, seed);
         if (memcmp(data + at, text, more) != 0)
             return false;
     }
     return true;
+}
+
+static unsigned seed_of(const struct letter *letter)
+{
+    return letter->from * 31 + letter->to * 17 + letter->request.lane * 5u + letter->number * 13 +
+           1;
 }
 
 static void reduce(struct twill_transfer *request, size_t offset, const void *data, size_t bytes)
@@ -82,43 +220,31 @@ static void reduce(struct twill_transfer *request, size_t offset, const void *da
     if ((offset != letter->seen && !letter->in_chunks) || offset + bytes > request->bytes ||
         (!last && bytes % 8 != 0))
         letter->wrong = true;
-    letter->wrong = letter->wrong || !is_text(letter, offset, data, bytes);
+    letter->wrong = letter->wrong || !text_is(data, offset, bytes, seed_of(letter));
     if (!letter->wrong)
         memcpy(letter->buffer + offset, data, bytes);
     letter->seen += bytes;
 }
 
-/* Write a letter's contents by memcpy(), which a thread sanitizer sees: others read the buffer. */
-static void write_text(struct letter *letter)
+void letter_write(struct letter *letter, const struct twill_test_end *end,
+                  enum twill_transfer_kind kind, uint32_t peer, uint32_t lane, uint32_t number,
+                  size_t bytes, bool reduces)
 {
-    unsigned char text[4096];
-    size_t bytes = letter->request.bytes;
-    for (size_t at = 0, more; at < bytes; at += more) {
-        more = twill_min(bytes - at, sizeof(text));
-        letter_text(letter, at, text, more);
-        memcpy(letter->buffer + at, text, more);
-    }
-}
-
-/* Prepare a letter for posting; its memory is reused. */
-static void write_letter(struct letter *letter, enum twill_transfer_kind kind, uint32_t lane,
-                         size_t bytes, bool reduces)
-{
+    bool sends = kind == TWILL_TRANSFER_SEND;
     struct twill_transfer *request = &letter->request;
+    letter->from = sends ? end->rank : peer;
+    letter->to = sends ? peer : end->rank;
+    letter->number = number;
+    letter->in_chunks = end->in_chunks;
     letter->seen = 0;
     letter->wrong = false;
     letter->buffer = realloc(letter->buffer, bytes + 16);
     letter->bounce = realloc(letter->bounce, reduces ? bytes + 16 : 16);
-    memset(request, 0, sizeof(*request));
-    request->kind = (uint8_t)kind;
-    request->lane = (uint8_t)lane;
-    request->peer = kind == TWILL_TRANSFER_SEND ? letter->to : letter->from;
-    request->signature = SIGNATURE + letter->number;
-    request->buffer = letter->buffer;
-    request->bytes = bytes;
+    *request = end_transfer(kind, peer, lane, letter->buffer, bytes);
+    request->signature = SIGNATURE + number;
     memset(letter->buffer, 0xee, bytes + 16);
-    if (kind == TWILL_TRANSFER_SEND) {
-        write_text(letter);
+    if (sends) {
+        text_fill(letter->buffer, bytes, seed_of(letter));
     } else if (reduces) {
         request->reduce = reduce;
         request->reduce_context = letter;
@@ -127,61 +253,14 @@ static void write_letter(struct letter *letter, enum twill_transfer_kind kind, u
     }
 }
 
-static void free_letters(struct letter *letters, size_t n)
-{
-    for (size_t i = 0; letters != NULL && i < n; i++) {
-        free(letters[i].buffer);
-        free(letters[i].bounce);
-    }
-    free(letters);
-}
-
-static bool post_letter(struct twill_test_end *end, struct letter *letter)
-{
-    letter->in_chunks = end->in_chunks;
-    int status = end->transport->ops->post(end->transport, &letter->request, &end->error);
-    return TWILL_NOTE(status == TWILL_OK, "rank %u: post: %s", end->rank, end->error.message);
-}
-
-static bool progress(struct twill_test_end *end)
-{
-    int moved = end->transport->ops->progress(end->transport, &end->error);
-    if (moved == 0)
-        sched_yield();
-    return TWILL_NOTE(moved >= 0, "rank %u: progress: %s", end->rank, end->error.message);
-}
-
-bool twill_test_await(struct twill_test_end *end, const struct twill_transfer *requests, size_t n)
-{
-    uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
-    for (size_t i = 0; i < n; i++) {
-        while (requests[i].status == TWILL_PENDING) {
-            if (!progress(end))
-                return false;
-            TWILL_REQUIRE(twill_now() < limit);
-        }
-    }
-    return true;
-}
-
-static bool await_letters(struct twill_test_end *end, struct letter *letters, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        if (!twill_test_await(end, &letters[i].request, 1))
-            return false;
-    }
-    return true;
-}
-
-/* Check that a letter arrived as it was written, and nothing was written beyond it. */
-static bool read_letter(const struct twill_test_end *end, struct letter *letter)
+bool letter_read(const struct twill_test_end *end, struct letter *letter)
 {
     const struct twill_transfer *request = &letter->request;
     size_t bytes = request->bytes;
     bool good = request->status == TWILL_OK && !letter->wrong;
     if (request->kind == TWILL_TRANSFER_RECV && request->reduce != NULL)
         good = good && letter->seen == bytes;
-    good = good && is_text(letter, 0, letter->buffer, bytes);
+    good = good && text_is(letter->buffer, 0, bytes, seed_of(letter));
     for (size_t i = 0; good && i < 16; i++)
         good = letter->buffer[bytes + i] == 0xee;
     return TWILL_NOTE(good,
@@ -190,6 +269,29 @@ static bool read_letter(const struct twill_test_end *end, struct letter *letter)
                       end->rank, letter->number, letter->from, letter->to, request->lane, bytes,
                       request->status, letter->seen, good ? "right" : "wrong");
 }
+
+bool letters_run(struct twill_test_end *end, struct letter *letters, size_t n)
+{
+    bool good = true;
+    for (size_t i = 0; good && i < n; i++)
+        good = end_post(end, &letters[i].request);
+    for (size_t i = 0; good && i < n; i++)
+        good = end_await(end, &letters[i].request, 1) && letter_read(end, &letters[i]);
+    return good;
+}
+
+void letters_free(const struct twill_test_end *end, struct letter *letters, size_t n)
+{
+    if (twill_test_failed() && end->transport != NULL)
+        end->transport->ops->cancel(end->transport);
+    for (size_t i = 0; letters != NULL && i < n; i++) {
+        free(letters[i].buffer);
+        free(letters[i].bounce);
+    }
+    free(letters);
+}
+
+/* --- sweep ------------------------------------------------------------------------------------ */
 
 static bool is_peer(const struct twill_test_end *end, uint32_t rank)
 {
@@ -203,25 +305,12 @@ static bool swap_all(struct twill_test_end *end, struct letter *letters, size_t 
     size_t n = 0;
     for (uint32_t half = 0; half < 2; half++) {
         bool sends = (half + end->rank + number) % 2 == 0;
-        for (uint32_t peer = 0; peer < end->size; peer++) {
-            if (!is_peer(end, peer))
-                continue;
-            struct letter *letter = &letters[n++];
-            letter->from = sends ? end->rank : peer;
-            letter->to = sends ? peer : end->rank;
-            letter->number = number;
-            write_letter(letter, sends ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV,
-                         number % TWILL_LANES, bytes, reduces);
-            if (!post_letter(end, letter))
-                return false;
-        }
+        for (uint32_t peer = 0; peer < end->size; peer++)
+            if (is_peer(end, peer))
+                letter_write(&letters[n++], end, sends ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV,
+                             peer, number % TWILL_LANES, number, bytes, reduces);
     }
-    if (!await_letters(end, letters, n))
-        return false;
-    for (size_t i = 0; i < n; i++)
-        if (!read_letter(end, &letters[i]))
-            return false;
-    return true;
+    return letters_run(end, letters, n);
 }
 
 bool twill_test_sweep(struct twill_test_end *end, const size_t *sizes, size_t n)
@@ -231,30 +320,32 @@ bool twill_test_sweep(struct twill_test_end *end, const size_t *sizes, size_t n)
     for (size_t i = 0; good && i < 2 * n; i++)
         if (!TEST_TSAN || n == 1 || sizes[i / 2] < TSAN_MOST_BYTES)
             good = swap_all(end, letters, sizes[i / 2], (uint32_t)i, i % 2 == 1);
-    free_letters(letters, 2 * (size_t)end->size);
+    letters_free(end, letters, 2 * (size_t)end->size);
     return good;
 }
 
 /* --- flood ------------------------------------------------------------------------------------ */
 
-static size_t size_of_letter(const struct letter *letter, uint32_t lane, size_t max_bytes)
+/* One direction of one lane with one peer: up to WINDOW letters posted, in order of their
+ * numbers. */
+struct stream {
+    struct letter letter[WINDOW];
+    uint32_t peer, lane, posted, done;
+    enum twill_transfer_kind kind;
+};
+
+static size_t size_of_letter(const struct twill_test_end *end, const struct stream *stream,
+                             uint32_t number, size_t max_bytes)
 {
-    uint32_t x = letter->from * 2654435761u + letter->to * 40503u + lane * 977u +
-                 letter->number * 2246822519u + 1;
+    bool sends = stream->kind == TWILL_TRANSFER_SEND;
+    uint32_t from = sends ? end->rank : stream->peer, to = sends ? stream->peer : end->rank;
+    uint32_t x = from * 2654435761u + to * 40503u + stream->lane * 977u + number * 2246822519u + 1;
     x ^= x >> 15;
     x *= 2246822519u;
     x ^= x >> 13;
     /* half of them fit into a line */
     return x & 1 ? (x >> 1) % 49 : (x >> 1) % (max_bytes + 1);
 }
-
-/* One direction of one lane with one peer: up to WINDOW letters posted, in order of their
- * numbers. */
-struct stream {
-    struct letter letter[WINDOW];
-    uint32_t lane, posted, done;
-    bool sends;
-};
 
 static bool stream_step(struct twill_test_end *end, struct stream *stream, uint32_t messages,
                         size_t max_bytes)
@@ -263,31 +354,19 @@ static bool stream_step(struct twill_test_end *end, struct stream *stream, uint3
         struct letter *oldest = &stream->letter[stream->done % WINDOW];
         if (oldest->request.status == TWILL_PENDING)
             break;
-        if (!read_letter(end, oldest))
+        if (!letter_read(end, oldest))
             return false;
         stream->done++;
     }
     while (stream->posted < messages && stream->posted < stream->done + WINDOW) {
         struct letter *letter = &stream->letter[stream->posted % WINDOW];
-        letter->number = stream->posted++;
-        write_letter(letter, stream->sends ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV,
-                     stream->lane, size_of_letter(letter, stream->lane, max_bytes),
-                     letter->number % 3 == 1);
-        if (!post_letter(end, letter))
+        uint32_t number = stream->posted++;
+        letter_write(letter, end, stream->kind, stream->peer, stream->lane, number,
+                     size_of_letter(end, stream, number, max_bytes), number % 3 == 1);
+        if (!end_post(end, &letter->request))
             return false;
     }
     return true;
-}
-
-static void stream_start(struct twill_test_end *end, struct stream *stream, uint32_t peer,
-                         uint32_t lane, bool sends)
-{
-    stream->lane = lane;
-    stream->sends = sends;
-    for (uint32_t w = 0; w < WINDOW; w++) {
-        stream->letter[w].from = sends ? end->rank : peer;
-        stream->letter[w].to = sends ? peer : end->rank;
-    }
 }
 
 bool twill_test_flood(struct twill_test_end *end, uint32_t messages, size_t max_bytes)
@@ -297,8 +376,10 @@ bool twill_test_flood(struct twill_test_end *end, uint32_t messages, size_t max_
     TWILL_REQUIRE(streams != NULL);
     for (uint32_t s = 0; s < end->size * TWILL_LANES * 2; s++)
         if (is_peer(end, s / (TWILL_LANES * 2)))
-            stream_start(end, &streams[n++], s / (TWILL_LANES * 2), s / 2 % TWILL_LANES,
-                         s % 2 == 0);
+            streams[n++] =
+                (struct stream){.peer = s / (TWILL_LANES * 2),
+                                .lane = s / 2 % TWILL_LANES,
+                                .kind = s % 2 == 0 ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV};
     uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
     bool good = true;
     while (good && finished < n) {
@@ -307,7 +388,7 @@ bool twill_test_flood(struct twill_test_end *end, uint32_t messages, size_t max_
             good = stream_step(end, &streams[s], messages, max_bytes);
             finished += streams[s].done == messages;
         }
-        good = good && progress(end) &&
+        good = good && end_works(end) &&
                TWILL_NOTE(twill_now() < limit, "rank %u: the flood hangs", end->rank);
     }
     for (size_t s = 0; s < n; s++)
@@ -334,16 +415,13 @@ bool twill_test_mismatch(struct twill_test_end *end)
     for (uint32_t i = 0; good && end->rank < 2 && i < TWILL_ARRAY_LENGTH(cases); i++) {
         bool sends = end->rank == 0;
         bool fits = cases[i].sent == cases[i].requested && cases[i].signature == 0;
-        letter->from = 0;
-        letter->to = 1;
-        letter->number = i;
-        write_letter(letter, sends ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV, 3,
-                     sends ? cases[i].sent : cases[i].requested, i % 2 == 1);
+        letter_write(letter, end, sends ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV, end->peer, 3,
+                     i, sends ? cases[i].sent : cases[i].requested, i % 2 == 1);
         letter->request.signature += sends ? cases[i].signature : 0;
         struct twill_transfer *request = &letter->request;
-        good = post_letter(end, letter) && twill_test_await(end, request, 1);
+        good = end_complete(end, request);
         if (!good || sends || fits) {
-            good = good && read_letter(end, letter);
+            good = good && letter_read(end, letter);
             continue;
         }
         good = TWILL_NOTE(request->status == TWILL_ERR_MISMATCH &&
@@ -355,7 +433,7 @@ bool twill_test_mismatch(struct twill_test_end *end)
         for (size_t b = 0; good && b < request->bytes + 16; b++)
             good = TWILL_NOTE(letter->buffer[b] == 0xee, "case %u: byte %zu was written", i, b);
     }
-    free_letters(letter, 1);
+    letters_free(end, letter, 1);
     return good;
 }
 
@@ -394,7 +472,7 @@ static bool await_early(struct twill_test_end *end)
         end->transport->ops->early(end->transport, true, see_early, &seen);
         if (seen.count > 0)
             times++;
-        if (!progress(end))
+        if (!end_works(end))
             return false;
         TWILL_REQUIRE(!seen.wrong && twill_now() < limit);
     }
@@ -412,26 +490,23 @@ bool twill_test_early(struct twill_test_end *end)
     bool good = letter != NULL;
     for (uint32_t i = 0; good && end->rank < 2 && i < TWILL_ARRAY_LENGTH(cases); i++) {
         bool sends = end->rank == 0;
-        letter->from = 0;
-        letter->to = 1;
-        letter->number = i;
-        write_letter(letter, sends ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV, 2, cases[i].bytes,
-                     false);
+        letter_write(letter, end, sends ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV, end->peer, 2,
+                     i, cases[i].bytes, false);
         struct twill_transfer *request = &letter->request;
         if (sends)
             request->call = early_call;
         else
             request->signature += cases[i].signature;
         good = (sends || await_early(end)) &&
-               ops->connect(end->transport, 1 - end->rank, &end->error) == TWILL_OK &&
-               post_letter(end, letter) && twill_test_await(end, request, 1);
+               ops->connect(end->transport, end->peer, &end->error) == TWILL_OK &&
+               end_complete(end, request);
         if (good && (sends || cases[i].signature == 0))
-            good = read_letter(end, letter);
+            good = letter_read(end, letter);
         else if (good)
             good = TWILL_NOTE(
                 request->status == TWILL_ERR_MISMATCH && is_early_call(&request->peer_call),
                 "status %d, peer's call %#x", request->status, request->peer_call.what);
     }
-    free_letters(letter, 1);
+    letters_free(end, letter, 1);
     return good;
 }

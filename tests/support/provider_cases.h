@@ -20,9 +20,7 @@ struct provider {
     bool refused;          /* twill must reject it, with a reason */
 };
 
-struct provider_case;
-
-/* Results of the processes of a run for their parent, in shared memory. */
+/* Results of the ranks of a run for their parent, in shared memory. */
 struct outcome {
     char at[64];            /* the current case */
     atomic_uint arrived[3]; /* how often each rank has arrived at a barrier */
@@ -36,24 +34,30 @@ struct outcome {
     double seconds;
 };
 
+struct provider_case;
+
 struct run {
     const struct provider *provider;
     const char *address; /* of the ranks, or NULL */
     struct outcome *outcome;
-    struct setup setup;
+    struct twill_ofi_options options;
     /* the case to run, or NULL: all that need no separate processes */
     const struct provider_case *only;
+    twill_bootstrap *caller; /* of the rank that runs a case */
 };
 
-/* A case; runs on every rank, opens its own ends and has a deadline. */
+/* A case, which every rank runs on an end that it opens; it has a deadline. */
 struct provider_case {
     const char *name; /* NULL: end of the table */
-    int ranks;        /* processes */
+    int ranks;        /* if it runs by itself */
     bool alone;       /* in separate processes */
     bool cancels;     /* also of doubles that differ in how they return what is cancelled */
-    bool (*fn)(struct run *run, twill_bootstrap *caller);
+    bool (*fn)(struct run *run, struct twill_test_end *end);
 };
 extern const struct provider_case test_provider_cases[];
+/* Run a case on a rank. */
+bool test_provider_run(const struct provider_case *c, const struct run *run,
+                       twill_bootstrap *caller);
 /* How a double returns what is cancelled; NULL: as soon as it can. */
 const char *test_provider_way_back(const struct provider *provider);
 /* Return whether a provider is to pass a case. */

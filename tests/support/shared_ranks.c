@@ -123,7 +123,7 @@ twill_status twill_test_open_node(struct twill_node **node, struct twill_oob *oo
 static bool open_single_copy(struct twill_test_shm *f)
 {
     char how[200];
-    struct twill_oob_batch batch = {.oob = f->oob};
+    struct twill_oob_batch batch = {.oob = f->end.oob};
     twill_status status = twill_single_copy_offer(&f->single_copy, f->end.rank, &f->world,
                                                   TWILL_SINGLE_COPY_CMA, &batch, &f->end.error);
     if (twill_oob_batch_exchange(&batch, status, &f->end.error) != TWILL_OK)
@@ -138,45 +138,48 @@ static bool open_single_copy(struct twill_test_shm *f)
 bool twill_test_shm_open(struct twill_test_shm *f, twill_bootstrap *caller, uint32_t per_node,
                          const struct twill_transport_ops *ops, enum twill_test_shm_mode mode)
 {
+    struct twill_test_end *end = &f->end;
     const struct twill_kernels *kernels;
-    f->end =
-        (struct twill_test_end){.rank = (uint32_t)caller->rank, .size = (uint32_t)caller->size};
-    struct twill_error *error = &f->end.error;
     const char *why = NULL;
-    f->oob = twill_test_oob(caller);
-    TWILL_REQUIRE(f->oob != NULL && twill_test_world(&f->world, f->end.size, per_node));
     uint32_t label[64];
-    memcpy(label, f->world.node, f->end.size * sizeof(*label));
-    twill_status status = twill_test_open_node(&f->node, f->oob, label, TWILL_TEST_SHARED_BYTES,
-                                               twill_shm_pair_bytes(), &why, error);
-    TWILL_REQUIRE(status == TWILL_OK, "%s", error->message);
+    TWILL_REQUIRE(end_begin(end, caller) && twill_test_world(&f->world, end->size, per_node));
+    memcpy(label, f->world.node, end->size * sizeof(*label));
+    twill_status status = twill_test_open_node(&f->node, end->oob, label, TWILL_TEST_SHARED_BYTES,
+                                               twill_shm_pair_bytes(), &why, &end->error);
+    TWILL_REQUIRE(status == TWILL_OK, "%s", end->error.message);
     TWILL_REQUIRE(why == NULL);
     TWILL_REQUIRE(mode != TWILL_TEST_READS || open_single_copy(f));
-    struct twill_transport_params params = {
-        .oob = f->oob, .world = &f->world, .node = f->node, .single_copy = f->single_copy};
     TWILL_REQUIRE(twill_kernels_select(&kernels, NULL, NULL) == TWILL_OK);
-    params.crc32c = kernels->crc32c;
-    params.setting = mode == TWILL_TEST_CHECKSUMS ? checksum_setting : NULL;
-    status = ops->open(&f->end.transport, &params, error);
-    f->end.to_self = ops == &twill_self_transport;
-    return TWILL_NOTE(status == TWILL_OK, "%s", error->message);
+    end->params.world = &f->world;
+    end->params.node = f->node;
+    end->params.single_copy = f->single_copy;
+    end->params.crc32c = kernels->crc32c;
+    end->params.setting = mode == TWILL_TEST_CHECKSUMS ? checksum_setting : NULL;
+    end->to_self = ops == &twill_self_transport;
+    return end_opened(end, ops->open(&end->transport, &end->params, &end->error));
 }
 
 void twill_test_shm_close(struct twill_test_shm *f)
 {
-    if (f->end.transport != NULL)
-        f->end.transport->ops->close(f->end.transport);
+    end_close_more(&f->end);
     twill_single_copy_close(f->single_copy);
     twill_node_close(f->node);
-    twill_test_world_free(&f->world);
-    twill_test_oob_close(f->oob);
+    twill_world_destroy(&f->world);
+    end_close(&f->end);
 }
 
-void twill_test_shm_run(twill_bootstrap *caller, const struct twill_transport_ops *ops,
-                        bool (*body)(struct twill_test_shm *), enum twill_test_shm_mode mode)
+static void shm_rank(int rank, int size, twill_bootstrap *caller, void *user)
 {
-    struct twill_test_shm f = {0};
-    if (twill_test_shm_open(&f, caller, (uint32_t)caller->size, ops, mode))
-        body(&f);
+    const struct twill_test_shm_run *run = user;
+    struct twill_test_shm f = {.node = NULL};
+    if (twill_test_shm_open(&f, caller, (uint32_t)size, run->ops, run->mode))
+        run->body(&f);
     twill_test_shm_close(&f);
+}
+
+void twill_test_shm_run(struct twill_test_shm_run run)
+{
+    if (run.ops == NULL)
+        run.ops = &twill_shm_transport;
+    (run.processes ? twill_test_run_processes : twill_test_run_ranks)(run.ranks, shm_rank, &run);
 }

@@ -45,7 +45,6 @@ enum twill_test_shm_mode {
 
 /* A node with its transport, on one rank. */
 struct twill_test_shm {
-    struct twill_oob *oob;
     struct twill_world world;
     struct twill_node *node;
     struct twill_single_copy *single_copy;
@@ -60,8 +59,14 @@ twill_status twill_test_open_node(struct twill_node **node, struct twill_oob *oo
 bool twill_test_shm_open(struct twill_test_shm *f, twill_bootstrap *caller, uint32_t per_node,
                          const struct twill_transport_ops *ops, enum twill_test_shm_mode mode);
 void twill_test_shm_close(struct twill_test_shm *f);
-/* Run `body` on a rank of a job on one node, with this transport. */
-void twill_test_shm_run(twill_bootstrap *caller, const struct twill_transport_ops *ops,
-                        bool (*body)(struct twill_test_shm *), enum twill_test_shm_mode mode);
+/* Run `body` on each rank of a node, with this transport; `processes`: each rank is one. */
+struct twill_test_shm_run {
+    int ranks;
+    bool processes;
+    enum twill_test_shm_mode mode;
+    const struct twill_transport_ops *ops; /* NULL: that of the node */
+    void (*body)(struct twill_test_shm *f);
+};
+void twill_test_shm_run(struct twill_test_shm_run run);
 
 #endif

@@ -51,29 +51,28 @@ const struct twill_transport_ops *twill_transport_at(size_t index)
 static void rank_agrees(int rank, int size, twill_bootstrap *caller, void *user)
 {
     const struct internode_case *c = user;
-    struct twill_oob *oob = twill_test_oob(caller);
-    struct twill_error error = {0};
+    struct twill_test_end end;
     struct twill_world world;
-    char why[256];
-    TWILL_CHECK(twill_test_world(&world, (uint32_t)size, 1));
-    struct twill_transport_params params = {.oob = oob, .world = &world, .provider = c->provider};
-    struct twill_oob_batch batch = {.oob = oob};
     struct twill_internode_choice choice;
-    twill_status status = twill_internode_offer(&params, &choice, &batch, &error);
-    TWILL_CHECK_OK(&error, twill_oob_batch_exchange(&batch, status, &error));
-    twill_internode_conclude(&params, &choice, why, sizeof(why));
+    char why[256];
+    TWILL_CHECK(end_begin(&end, caller) && twill_test_world(&world, (uint32_t)size, 1));
+    struct twill_transport_params *params = &end.params;
+    params->world = &world;
+    params->provider = c->provider;
+    struct twill_oob_batch batch = {.oob = end.oob};
+    twill_status status = twill_internode_offer(params, &choice, &batch, &end.error);
+    TWILL_CHECK_OK(&end.error, twill_oob_batch_exchange(&batch, status, &end.error));
+    twill_internode_conclude(params, &choice, why, sizeof(why));
     free(choice.all);
-    const char *name = params.internode != NULL ? params.internode->name : NULL;
-    TWILL_NOTE(name == NULL ? c->chosen == NULL : c->chosen != NULL && strcmp(name, c->chosen) == 0,
-               "rank %d: %s, not %s", rank, name != NULL ? name : "none",
-               c->chosen != NULL ? c->chosen : "none");
-    TWILL_NOTE(strstr(why, c->why[rank]) != NULL, "rank %d: %s", rank, why);
-    size_t number = twill_transport_between(&params, 0, 1);
-    TWILL_NOTE(c->chosen != NULL ? twill_transport_at(number) == params.internode
-                                 : twill_transport_at(number) == NULL,
-               "rank %d: number %zu", rank, number);
-    twill_test_world_free(&world);
-    twill_test_oob_close(oob);
+    const char *name = params->internode != NULL ? params->internode->name : "none";
+    TWILL_NOTE(strcmp(name, c->chosen != NULL ? c->chosen : "none") == 0 &&
+                   strstr(why, c->why[rank]) != NULL,
+               "rank %d: %s: %s", rank, name, why);
+    size_t number = twill_transport_between(params, 0, 1);
+    TWILL_NOTE(twill_transport_at(number) == params->internode, "rank %d: number %zu", rank,
+               number);
+    twill_world_destroy(&world);
+    end_close(&end);
 }
 
 TWILL_TEST(test_choice)

@@ -479,37 +479,23 @@ static void refuse_connections(int times, int connections)
 
 TWILL_TEST(tcp_rendezvous)
 {
-    struct twill_test_job job;
     for (int times = 0; times <= 20; times += 10) { /* and with the last descriptor */
-        twill_test_job_init(&job, "127.0.0.1", 5);
-        job.odd = -1;
         refuse_connections(times, 4);
-        twill_test_run_ranks(5, twill_test_rank_gathers, &job);
+        twill_test_job_run("127.0.0.1", 5, -1, twill_test_rank_gathers);
         assert_int_equal(atomic_load(&allowed), 0);
     }
 }
 
-static void rank_exchanges(int rank, int size, twill_bootstrap *caller, void *user)
+static void swap_ranks(struct twill_test_end *end, void *user)
 {
-    struct tcp_end end;
-    if (end_open(&end, caller, NULL)) {
-        uint32_t peer = (uint32_t)(size - 1 - rank), out = (uint32_t)rank + 5, in = 0;
-        struct twill_transfer one[2] = {
-            transfer(TWILL_TRANSFER_SEND, peer, 0, &out, sizeof(out)),
-            transfer(TWILL_TRANSFER_RECV, peer, 0, &in, sizeof(in)),
-        };
-        uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
-        bool good = post(&end, &one[0]) && post(&end, &one[1]);
-        while (good && (one[0].status == TWILL_PENDING || one[1].status == TWILL_PENDING) &&
-               twill_now() < limit)
-            good = progress(&end) >= 0;
-        TWILL_NOTE(good && one[0].status == TWILL_OK && one[1].status == TWILL_OK,
-                   "rank %d: %d, %d: %s", rank, one[0].status, one[1].status,
-                   end.end.error.message);
-        TWILL_NOTE(in == peer + 5, "rank %d got %u", rank, in);
-        rank_barrier(&end);
-    }
-    end_close(&end);
+    uint32_t out = end->rank + 5, in = 0;
+    struct twill_transfer one[2] = {
+        end_transfer(TWILL_TRANSFER_SEND, end->peer, 0, &out, sizeof(out)),
+        end_transfer(TWILL_TRANSFER_RECV, end->peer, 0, &in, sizeof(in)),
+    };
+    TWILL_CHECK(end_post(end, &one[0]) && end_post(end, &one[1]) && end_await(end, one, 2));
+    TWILL_CHECK(one[0].status == TWILL_OK && one[1].status == TWILL_OK && in == end->peer + 5,
+                "rank %u: %d, %d, got %u", end->rank, one[0].status, one[1].status, in);
 }
 
 #define CONNECTIONS 2 /* of the exchange: the lane's and the next one's */
@@ -518,7 +504,7 @@ TWILL_TEST(transport_connects)
 {
     for (int times = 0; times <= 20; times += 10) {
         refuse_connections(times, CONNECTIONS);
-        twill_test_run_ranks(2, rank_exchanges, NULL);
+        end_test_run((struct end_test){.ranks = 2, .open = tcp_open, .body = swap_ranks});
         assert_true(atomic_load(&allowed) < CONNECTIONS);
     }
 }

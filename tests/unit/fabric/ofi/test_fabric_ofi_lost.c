@@ -82,9 +82,9 @@ static const char *liar_strerror(struct fid_cq *cq, int code, const void *data, 
     return text;
 }
 
-static void receiver_lie(struct lying_rank *liar, struct end *end, const struct loss *loss)
+static void lie(struct lying_rank *liar, struct twill_test_end *end, const struct loss *loss)
 {
-    struct twill_ofi_endpoint *endpoint = ((struct twill_ofi *)end->transport)->endpoint;
+    struct twill_ofi_endpoint *endpoint = ofi_of(end)->endpoint;
     *liar = (struct lying_rank){.below = endpoint->fi.cq, .loss = loss};
     liar->ops = (struct fi_ops_cq){.size = sizeof(liar->ops),
                                    .read = liar_read,
@@ -95,79 +95,73 @@ static void receiver_lie(struct lying_rank *liar, struct end *end, const struct 
     endpoint->fi.cq = &liar->cq;
 }
 
-static void be_honest(struct lying_rank *liar, struct end *end)
-{
-    ((struct twill_ofi *)end->transport)->endpoint->fi.cq = liar->below;
-}
-
 /* Rank 1: progress until all is done or has failed. */
-static twill_status messages_go_on(struct end *end, const struct message *m, size_t n)
+static twill_status go_on(struct twill_test_end *end, const struct letter *letters, size_t n)
 {
     uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
     for (size_t i = 0; i < n && twill_now() < limit;) {
-        int moved = end->transport->ops->progress(end->transport, &end->error);
+        int moved = end_progress(end);
         if (moved < 0)
             return (twill_status)moved;
-        i += m[i].request.status != TWILL_PENDING;
-        if (moved == 0)
-            sched_yield();
+        i += letters[i].request.status != TWILL_PENDING;
     }
     return TWILL_OK;
 }
-
-static const struct setup plain = {"without inject", "tcp", {.no_inject = true}};
 
 struct loss_job {
     const struct loss *loss;
     atomic_int over; /* for rank 1 */
 };
 
+/* Rank 1, whose provider lies. */
+static void lose_one(struct twill_test_end *end, const struct loss *loss, struct letter *letters)
+{
+    struct lying_rank liar;
+    bool posted = true;
+    lie(&liar, end, loss);
+    for (int i = 0; i < loss->count; i++)
+        posted = posted && end_post(end, &letters[i].request);
+    twill_status status = go_on(end, letters, (size_t)loss->count);
+    ofi_of(end)->endpoint->fi.cq = liar.below;
+    TWILL_CHECK(posted && liar.count == 1 && status == loss->says, "%s: %u lost, status %d: %s",
+                loss->name, liar.count, status, end->error.message);
+    TWILL_CHECK(status == TWILL_OK || strstr(end->error.message, "rank 0, lane 2: ") != NULL,
+                "%s: no rank is named: %s", loss->name, end->error.message);
+}
+
 /* Rank 0 completes what can still complete; else it only keeps its provider going. */
-static void rank_loses(int rank, int size, twill_bootstrap *caller, void *user)
+static void lose(struct twill_test_end *end, void *user)
 {
     struct loss_job *job = user;
     const struct loss *loss = job->loss;
-    struct lying_rank liar;
-    struct end end;
-    if (!end_open(&end, caller, &plain, 5)) {
-        end_close(&end);
-        return;
-    }
+    bool sends = loss->sends == (end->rank == 1);
+    bool completes = loss->says == TWILL_OK || loss->kind == TWILL_OFI_OP_SEND_CHUNK;
     size_t n = (size_t)loss->count;
-    struct message *m = calloc(n, sizeof(*m));
-    for (size_t i = 0; i < n; i++)
-        message_make(&m[i], &end,
-                     loss->sends == (rank == 1) ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV,
-                     (uint32_t)(1 - rank), 2, (uint32_t)i, loss->bytes, false);
-    if (rank == 1) {
-        receiver_lie(&liar, &end, loss);
-        for (size_t i = 0; i < n; i++)
-            post(&end, &m[i].request);
-        twill_status status = messages_go_on(&end, m, n);
-        TWILL_NOTE(liar.count == 1 && status == loss->says, "%s: %u lost, status %d: %s",
-                   loss->name, liar.count, status, end.error.message);
-        TWILL_NOTE(status == TWILL_OK || strstr(end.error.message, "rank 0, lane 2: ") != NULL,
-                   "%s: no rank is named: %s", loss->name, end.error.message);
-        be_honest(&liar, &end);
+    struct letter *letters = calloc(n, sizeof(*letters));
+    for (uint32_t i = 0; i < n; i++)
+        letter_write(&letters[i], end, sends ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV, end->peer,
+                     2, i, loss->bytes, false);
+    if (end->rank == 1) {
+        lose_one(end, loss, letters);
         atomic_store(&job->over, 1);
-    } else if (loss->says == TWILL_OK || loss->kind == TWILL_OFI_OP_SEND_CHUNK) {
-        for (size_t i = 0; i < n; i++)
-            post(&end, &m[i].request);
-        wait_done(&end, &m[n - 1].request, 1);
     }
-    while (rank == 0 && !atomic_load(&job->over) && !twill_test_failed() && progress(&end))
-        ;
-    rank_barrier(&end);
-    twill_ofi_transport.cancel(end.transport);
-    rank_barrier(&end);
-    message_free(m, n);
-    end_close(&end);
+    for (size_t i = 0; end->rank == 0 && completes && i < n; i++)
+        TWILL_CHECK(end_post(end, &letters[i].request));
+    if (end->rank == 0 && completes)
+        TWILL_CHECK(end_await(end, &letters[n - 1].request, 1));
+    while (end->rank == 0 && !atomic_load(&job->over))
+        TWILL_CHECK(!twill_test_failed() && end_works(end));
+    TWILL_CHECK(end_barrier(end));
+    twill_ofi_transport.cancel(end->transport);
+    letters_free(end, letters, n);
 }
 
 static void test_loss(void **state)
 {
+    static const struct setup plain = {"tcp", {.no_inject = true}};
     struct loss_job job = {.loss = *state};
-    twill_test_run_ranks(2, rank_loses, &job);
+    end_test_run(
+        (struct end_test){.ranks = 2, .open = ofi_open, .how = &plain, .body = lose, .user = &job});
 }
 
 int main(void)

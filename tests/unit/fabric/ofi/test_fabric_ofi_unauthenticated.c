@@ -9,20 +9,21 @@
 
 #define NUMBER 3u /* of the communicator */
 
+static bool open_numbered(struct twill_test_end *end, const void *how)
+{
+    end->params.comm = NUMBER;
+    return ofi_open(end, how);
+}
+
 struct intruder {
     struct twill_ofi_endpoint endpoint; /* an endpoint that belongs to no job */
     fi_addr_t victim;
     bool informed; /* it knows the job's tags */
 };
 
-static struct twill_ofi_endpoint *endpoint_of(const struct end *end)
+static bool intruder_open(struct intruder *s, const struct twill_test_end *end)
 {
-    return ((struct twill_ofi *)(void *)end->transport)->endpoint;
-}
-
-static bool intruder_open(struct intruder *s, const struct end *end)
-{
-    const struct twill_ofi_endpoint *victim = endpoint_of(end);
+    const struct twill_ofi_endpoint *victim = ofi_of(end)->endpoint;
     struct twill_error error = {0};
     s->endpoint.params = end->params;
     s->endpoint.size = 2;
@@ -44,10 +45,10 @@ static uint64_t public_tag(const uint8_t nonce[TWILL_NONCE_BYTES], uint32_t from
 }
 
 /* Send a message in rank 1's name; return when it has left. */
-static bool forge_message(struct intruder *s, struct end *end, enum twill_ofi_tag_kind tag_kind,
-                          const void *message, size_t bytes)
+static bool forge_message(struct intruder *s, struct twill_test_end *end,
+                          enum twill_ofi_tag_kind tag_kind, const void *message, size_t bytes)
 {
-    uint64_t tag = s->informed ? twill_ofi_tag(endpoint_of(end), NUMBER, 0, 1, tag_kind)
+    uint64_t tag = s->informed ? twill_ofi_tag(ofi_of(end)->endpoint, NUMBER, 0, 1, tag_kind)
                                : public_tag(end->oob->nonce, 1, tag_kind);
     uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
     struct fi_context2 context;
@@ -56,22 +57,22 @@ static bool forge_message(struct intruder *s, struct end *end, enum twill_ofi_ta
     do {
         rc = fi_tsend(s->endpoint.fi.ep, message, bytes, NULL, s->victim, tag, &context);
         (void)fi_cq_read(s->endpoint.fi.cq, &entry, 0);
-    } while (rc == -FI_EAGAIN && progress(end) && twill_now() < limit);
+    } while (rc == -FI_EAGAIN && end_works(end) && twill_now() < limit);
     TWILL_REQUIRE(rc == 0);
     do
         rc = fi_cq_read(s->endpoint.fi.cq, &entry, 1);
-    while (rc == -FI_EAGAIN && progress(end) && twill_now() < limit);
+    while (rc == -FI_EAGAIN && end_works(end) && twill_now() < limit);
     return TWILL_NOTE(rc == 1, "an unauthenticated message did not leave: %d", (int)rc);
 }
 
-/* "666", as rank 1 would send it in its message of that number. */
-static bool rank_lie(struct intruder *s, struct end *end, uint32_t number)
+/* "666", as rank 1 would send it in place of this letter. */
+static bool rank_lie(struct intruder *s, struct twill_test_end *end, const struct letter *letter)
 {
     struct {
         struct twill_ofi_header header;
         uint64_t data;
-    } message = {{.signature = 1000 + number,
-                  .sequence = number,
+    } message = {{.signature = letter->request.signature,
+                  .sequence = letter->number,
                   .bytes = sizeof(uint64_t),
                   .kind = TWILL_OFI_EAGER_DATA},
                  666};
@@ -80,59 +81,60 @@ static bool rank_lie(struct intruder *s, struct end *end, uint32_t number)
         (!s->informed && !forge_message(s, end, TWILL_OFI_CONTROL, &credit, sizeof(credit))))
         return false;
     for (int turn = 0; turn < 100; turn++) { /* it has arrived by then */
-        if (!progress(end))
+        if (!end_works(end))
             return false;
         usleep(1000);
     }
     return true;
 }
 
-static bool is_received(struct end *end, struct message *m)
+/* Rank 0 gets a forged message before or after it posts its receive. */
+static bool receives_own(struct intruder *s, struct twill_test_end *end, uint32_t number)
 {
-    return wait_done(end, &m->request, 1) && all_ok(&m->request, 1) && message_check(m, end);
+    struct letter *letter = calloc(1, sizeof(*letter));
+    bool receives = end->rank == 0, before = number % 2 == 0;
+    TWILL_REQUIRE(letter != NULL);
+    letter_write(letter, end, receives ? TWILL_TRANSFER_RECV : TWILL_TRANSFER_SEND, end->peer, 0,
+                 number, sizeof(uint64_t), false);
+    TWILL_REQUIRE(!receives || !before || rank_lie(s, end, letter));
+    TWILL_REQUIRE(!receives || end_post(end, &letter->request));
+    TWILL_REQUIRE(!receives || before || rank_lie(s, end, letter));
+    TWILL_REQUIRE(end_barrier(end) && (receives || end_post(end, &letter->request)));
+    TWILL_REQUIRE(end_await(end, &letter->request, 1) && letter_read(end, letter));
+    letters_free(end, letter, 1);
+    return end_barrier(end);
 }
 
-/* Rank 0 gets forged messages before and after it posts its receive. */
-static void rank_lied_to(int rank, int size, twill_bootstrap *caller, void *user)
+static void lied_to(struct twill_test_end *end, void *user)
 {
-    const struct intruder *kind = user;
+    const bool *informed = user;
+    if (*informed && !ofi_of(end)->endpoint->matching.directed)
+        return; /* it cannot be told from rank 1 */
     struct intruder *s = calloc(1, sizeof(*s));
-    struct end end;
-    TWILL_CHECK(s != NULL && end_open(&end, caller, TCP, NUMBER));
-    s->informed = kind->informed;
-    bool asked = !s->informed || endpoint_of(&end)->matching.directed;
-    bool good = rank != 0 || !asked || intruder_open(s, &end);
-    for (uint32_t number = 0; number < 4 && asked && good; number++) {
-        struct message *m = calloc(1, sizeof(*m));
-        good = m != NULL &&
-               message_make(m, &end, rank == 0 ? TWILL_TRANSFER_RECV : TWILL_TRANSFER_SEND,
-                            1 - end.rank, 0, number, sizeof(uint64_t), false);
-        bool before = number % 2 == 0;
-        if (rank == 0)
-            good = good && (before ? rank_lie(s, &end, number) && post(&end, &m->request)
-                                   : post(&end, &m->request) && rank_lie(s, &end, number));
-        good = good && rank_barrier(&end) && (rank == 0 || post(&end, &m->request)) &&
-               is_received(&end, m) && rank_barrier(&end);
-        if (m != NULL)
-            message_free(m, 1);
-    }
-    if (rank == 0 && good)
-        TWILL_NOTE(((struct twill_ofi *)(void *)end.transport)->peers[1]->channels[0].acked < 1000,
-                   "an unauthenticated credit was accepted");
-    if (rank == 0 && asked)
+    TWILL_CHECK(s != NULL);
+    s->informed = *informed;
+    TWILL_CHECK(end->rank == 1 || intruder_open(s, end));
+    for (uint32_t number = 0; number < 4; number++)
+        TWILL_CHECK(receives_own(s, end, number));
+    TWILL_CHECK(end->rank == 1 || ofi_of(end)->peers[1]->channels[0].acked < 1000,
+                "an unauthenticated credit was accepted");
+    if (end->rank == 0)
         twill_ofi_endpoint_free(&s->endpoint);
-    end_close(&end);
     free(s);
+}
+
+static void run_intruder(bool informed)
+{
+    end_test_run((struct end_test){
+        .ranks = 2, .open = open_numbered, .how = &tcp, .body = lied_to, .user = &informed});
 }
 
 TWILL_TEST(test_public)
 {
-    struct intruder kind = {.informed = false};
-    twill_test_run_ranks(2, rank_lied_to, &kind);
+    run_intruder(false);
 }
 
 TWILL_TEST(test_elsewhere)
 {
-    struct intruder kind = {.informed = true};
-    twill_test_run_ranks(2, rank_lied_to, &kind);
+    run_intruder(true);
 }

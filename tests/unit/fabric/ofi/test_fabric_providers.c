@@ -11,7 +11,6 @@
 #include "tests/support/provider_cases.h"
 #include "tests/support/unit.h"
 
-#include <execinfo.h>
 #include <sys/stat.h>
 
 #define PROVIDERS_ALARM_S 480 /* per case: a provider may hang inside a call */
@@ -54,50 +53,28 @@ static struct run runs[PROVIDERS];
 
 /* --- the runs --------------------------------------------------------------------------------- */
 
-/* Print where it crashed, for machines without a debugger. */
-static void crashed(int signal_number)
-{
-    void *frames[32];
-    backtrace_symbols_fd(frames, backtrace(frames, 32), 2);
-    (void)raise(signal_number);
-}
-
-/* cmocka's handlers are the parent's: here a crash ends the process. */
-static void die_of_signals(void)
-{
-    static const int deadly[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGSYS, SIGALRM};
-    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(deadly); i++)
-        (void)signal(deadly[i], SIG_DFL);
-    struct sigaction action = {.sa_handler = crashed, .sa_flags = SA_RESETHAND};
-    (void)sigaction(SIGSEGV, &action, NULL);
-    (void)sigaction(SIGBUS, &action, NULL);
-}
-
 /* Return whether the provider exists. Asked in a new process, as libfabric reads its environment
  * once. */
 static void rank_probe(int rank, int size, twill_bootstrap *caller, void *user)
 {
     const struct run *run = user;
-    die_of_signals();
-    struct twill_oob *oob = twill_test_oob(caller);
-    TWILL_CHECK(oob != NULL);
+    struct twill_test_end end;
+    TWILL_CHECK(end_begin(&end, caller));
     if (run->address != NULL)
-        snprintf(oob->address, sizeof(oob->address), "%s", run->address);
-    struct twill_error error = {0};
+        snprintf(end.oob->address, sizeof(end.oob->address), "%s", run->address);
+    end.params.provider = run->provider->name;
+    end.params.interface = run->provider->interface;
     char text[256] = "";
-    struct twill_transport_params params = {
-        .oob = oob, .provider = run->provider->name, .interface = run->provider->interface};
     alarm(PROVIDERS_ALARM_S);
-    twill_status status = twill_ofi_transport.preview(&params, text, sizeof(text), &error);
+    twill_status status = twill_ofi_transport.preview(&end.params, text, sizeof(text), &end.error);
     run->outcome->absent = status != TWILL_OK;
-    snprintf(run->outcome->why, sizeof(run->outcome->why), "%.*s", 255, error.message);
-    twill_test_oob_close(oob);
+    snprintf(run->outcome->why, sizeof(run->outcome->why), "%.*s", 255, end.error.message);
+    end_close(&end);
 }
 
 static void rank_cases(int rank, int size, twill_bootstrap *caller, void *user)
 {
     struct run *run = user;
-    die_of_signals();
     for (const struct provider_case *c = test_provider_cases; c->name != NULL; c++) {
         if (run->only == NULL ? c->alone || !test_provider_has(run->provider, c) : run->only != c)
             continue;
@@ -105,7 +82,7 @@ static void rank_cases(int rank, int size, twill_bootstrap *caller, void *user)
             snprintf(run->outcome->at, sizeof(run->outcome->at), "%s", c->name);
         alarm(PROVIDERS_ALARM_S);
         uint64_t started = twill_now();
-        if (!c->fn(run, caller))
+        if (!test_provider_run(c, run, caller))
             return;
         if (rank == 0 && getenv("TEST_TIMES") != NULL)
             print_message("  %-30s %6.2f s\n", c->name, (double)(twill_now() - started) * 1e-9);

@@ -120,113 +120,105 @@ static twill_status have(const struct twill_transport_params *params, const char
 struct choice_case {
     const char *what;
     const char *rank[2][HAVING];
-    uint32_t count;
-    const char *names[3]; /* expected rails of each rank, or text of the error; then weights,
-                           * and "!": all ranks have a faster network that is not used */
+    uint32_t count;      /* of rails; 0: an error */
+    const char *weights; /* and "!": all ranks have a faster network that is not used */
+    const char *says[2]; /* expected rails of each rank (NULL: the same), or text of the error */
 };
 
 static const struct choice_case choices[] = {
-    {"two alike", {{"a1:100 b2:100"}, {"a1:100 b2:100", "auto"}}, 2, {"ab", "ab", "11"}},
-    {"the other way round", {{"a1:100 b2:100"}, {"b2:100 a1:100"}}, 2, {"ab", "ab", "11"}},
-    {"a slow network for management", {{"a1:100 m2:1"}, {"a1:100 m2:1"}}, 1, {"a", "a", "1"}},
-    {"the route leads over a slow network",
-     {{"m2:1 a1:100"}, {"m2:1 a1:100"}},
-     1,
-     {"m", "m", "1!"}},
-    {"a fast network that one rank is not in", {{"m2:1 a1:100"}, {"m2:1"}}, 1, {"m", "m", "1"}},
-    {"a virtual one, whose speed means nothing",
-     {{"m2:1 v1:100~"}, {"m2:1 v1:100~"}},
-     1,
-     {"m", "m", "1"}},
-    {"virtual, or of unknown speed", {{"a1:100 v2:100~"}, {"a1:100 v2:0~"}}, 1, {"a", "a", "1"}},
-    {"nothing is known about the first", {{"a1:0 b2:0"}, {"a1:0 b2:0"}}, 1, {"a", "a", "1"}},
-    {"distant", {{"a0:100 f0:100*"}, {"a0:100 f0:100*"}}, 1, {"a", "a", "1"}},
-    {"a network that one rank is not in", {{"a1:100 b2:100"}, {"a1:100"}}, 1, {"a", "a", "1"}},
-    {"no network in common: routed", {{"a1:100 b2:100"}, {"c3:100 d4:100"}}, 1, {"a", "c", "1"}},
-    {"a number takes on-demand ones",
+    {"two alike", {{"a1:100 b2:100"}, {"a1:100 b2:100", "auto"}}, 2, "11", {"ab"}},
+    {"the other way round", {{"a1:100 b2:100"}, {"b2:100 a1:100"}}, 2, "11", {"ab"}},
+    {"a slow one for management", {{"a1:100 m2:1"}, {"a1:100 m2:1"}}, 1, "1", {"a"}},
+    {"the route is over a slow one", {{"m2:1 a1:100"}, {"m2:1 a1:100"}}, 1, "1!", {"m"}},
+    {"one rank is not in a fast one", {{"m2:1 a1:100"}, {"m2:1"}}, 1, "1", {"m"}},
+    {"virtual: its speed means nothing", {{"m2:1 v1:100~"}, {"m2:1 v1:100~"}}, 1, "1", {"m"}},
+    {"virtual, or of unknown speed", {{"a1:100 v2:100~"}, {"a1:100 v2:0~"}}, 1, "1", {"a"}},
+    {"nothing is known about the first", {{"a1:0 b2:0"}, {"a1:0 b2:0"}}, 1, "1", {"a"}},
+    {"distant", {{"a0:100 f0:100*"}, {"a0:100 f0:100*"}}, 1, "1", {"a"}},
+    {"one rank is not in one", {{"a1:100 b2:100"}, {"a1:100"}}, 1, "1", {"a"}},
+    {"none in common: routed", {{"a1:100 b2:100"}, {"c3:100 d4:100"}}, 1, "1", {"a", "c"}},
+    {"a number takes virtual ones",
      {{"a1:100 v2:0~", "2"}, {"a1:100 v2:100~", "2"}},
      2,
-     {"av", "av", "11"}},
-    {"a number beyond what there is", {{"a1:100", "3"}, {"a1:100", "3"}}, 3, {"aaa", "aaa", "111"}},
-    {"one of two", {{"a1:100 b2:100", "1"}, {"a1:100 b2:100", "1"}}, 1, {"a", "a", "1"}},
-    {"listed, by speed",
-     {{"a1:100 b2:300", "a,b"}, {"x1:100 y2:300", "x,y"}},
-     2,
-     {"ab", "xy", "13"}},
+     "11",
+     {"av"}},
+    {"more than there are", {{"a1:100", "3"}, {"a1:100", "3"}}, 3, "111", {"aaa"}},
+    {"one of two", {{"a1:100 b2:100", "1"}, {"a1:100 b2:100", "1"}}, 1, "1", {"a"}},
+    {"by speed", {{"a1:100 b2:300", "a,b"}, {"x1:100 y2:300", "x,y"}}, 2, "13", {"ab", "xy"}},
     {"interfaces",
      {{"a1:100 b2:100", NULL, "b,a"}, {"x1:100 y2:100", NULL, "y,x"}},
      2,
-     {"ba", "yx", "11"}},
+     "11",
+     {"ba", "yx"}},
     {"a list wins over interfaces",
      {{"a1:100 b2:100", "a", "b,a"}, {"a1:100 b2:100", "a", "b,a"}},
      1,
-     {"a", "a", "1"}},
-    {"twice", {{"a1:100", "a,a"}, {"x1:100", "x,x"}}, 2, {"aa", "xx", "11"}},
-    {"what is not there",
-     {{"a1:100", "a,q"}, {"a1:100", "a,a"}},
-     0,
-     {"rank 0: there is no q", "rank 0: there is no q"}},
-    {"none", {{"a1:100", "0"}, {"a1:100"}}, 0, {"TWILL_RAILS=0", "TWILL_RAILS=0"}},
-    {"too many", {{"a1:100", "9"}, {"a1:100", "9"}}, 0, {"1 to 8 rails", "1 to 8 rails"}},
-    {"too long a list",
-     {{"a1:100", "a,a,a,a,a,a,a,a,a"}, {"a1:100", "a,a,a,a,a,a,a,a,a"}},
-     0,
-     {"more than 8 rails", "more than 8 rails"}},
-    {"an empty name",
-     {{"a1:100", "a,,a"}, {"a1:100", "a,,a"}},
-     0,
-     {"there is no name at", "there is no name at"}},
+     "1",
+     {"a"}},
+    {"twice", {{"a1:100", "a,a"}, {"x1:100", "x,x"}}, 2, "11", {"aa", "xx"}},
+    {"not there", {{"a1:100", "a,q"}, {"a1:100", "a,a"}}, 0, NULL, {"rank 0: there is no q"}},
+    {"none", {{"a1:100", "0"}, {"a1:100"}}, 0, NULL, {"TWILL_RAILS=0"}},
+    {"too many", {{"a1:100", "9"}, {"a1:100", "9"}}, 0, NULL, {"1 to 8 rails"}},
+    {"too long", {{"a1:100", "a,a,a,a,a,a,a,a,a"}, {"a1:100"}}, 0, NULL, {"more than 8 rails"}},
+    {"an empty name", {{"a1:100", "a,,a"}, {"a1:100"}}, 0, NULL, {"there is no name at"}},
     {"lists of two lengths",
      {{"a1:100", "a,a"}, {"a1:100", "a"}},
      0,
-     {"rank 1 lists 1 rail, rank 0 lists 2", "rank 1 lists 1 rail, rank 0 lists 2"}},
+     NULL,
+     {"rank 1 lists 1 rail, rank 0 lists 2"}},
 };
+
+/* Check what a rank is to use. */
+static void check_choice(const struct choice_case *c, int rank,
+                         const struct twill_rails_choice *choice)
+{
+    char names[TWILL_RAILS_MOST + 1] = "", weights[TWILL_RAILS_MOST + 2] = "", taken[32];
+    const char *says = rank == 1 && c->says[1] != NULL ? c->says[1] : c->says[0];
+    for (uint32_t k = 0; k < choice->count && k < TWILL_RAILS_MOST; k++) {
+        names[k] = choice->way[k].rail.name[0];
+        weights[k] = (char)('0' + choice->way[k].weight);
+    }
+    if (choice->faster)
+        strcat(weights, "!");
+    TWILL_CHECK(choice->count == c->count && strcmp(names, says) == 0 &&
+                    strcmp(weights, c->weights) == 0,
+                "%s, rank %d: %s (%s)", c->what, rank, names, weights);
+    snprintf(taken, sizeof(taken), "rank %d %c", rank, names[0]);
+    TWILL_CHECK(strncmp(choice->taken, taken, strlen(taken)) == 0, "%s, rank %d: taken: %s",
+                c->what, rank, choice->taken);
+}
 
 static void rank_choice(int rank, int size, twill_bootstrap *caller, void *user)
 {
     const struct choice_case *c = user;
     static const struct twill_transport_ops ops = {.name = "fake", .rails = have};
-    struct twill_oob *oob = twill_test_oob(caller);
-    struct twill_error error = {0};
-    struct twill_world world;
-    TWILL_CHECK(twill_test_world(&world, (uint32_t)size, 1));
     const struct test_setting settings[] = {{"TWILL_RAILS", c->rank[rank][RAILS]}, {NULL, NULL}};
-    struct twill_transport_params params = {.oob = oob,
-                                            .world = &world,
-                                            .setting = test_setting,
-                                            .settings = settings,
-                                            .interface = c->rank[rank][INTERFACE]};
-    struct twill_oob_batch batch = {.oob = oob};
+    struct twill_test_end end;
+    struct twill_world world;
     struct twill_rails_opening *opening;
     struct twill_rails_choice *choice = NULL;
-    twill_status status = twill_rails_offer(&opening, &ops, &params, &batch, &error);
-    status = twill_oob_batch_exchange(&batch, status, &error);
+    TWILL_CHECK(end_begin(&end, caller) && twill_test_world(&world, (uint32_t)size, 1));
+    end.params.world = &world;
+    end.params.setting = test_setting;
+    end.params.settings = settings;
+    end.params.interface = c->rank[rank][INTERFACE];
+    struct twill_oob_batch batch = {.oob = end.oob};
+    twill_status status = twill_rails_offer(&opening, &ops, &end.params, &batch, &end.error);
+    status = twill_oob_batch_exchange(&batch, status, &end.error);
     if (status == TWILL_OK)
-        status = twill_rails_conclude(opening, &params, &choice, &error);
+        status = twill_rails_conclude(opening, &end.params, &choice, &end.error);
     twill_rails_opening_end(opening);
-    if (c->count == 0) {
-        TWILL_NOTE(status == TWILL_ERR_CONFIG && strstr(error.message, c->names[rank]) != NULL,
-                   "%s, rank %d: %d: %s", c->what, rank, status, error.message);
-    } else if (TWILL_NOTE(choice != NULL, "%s", error.message)) {
-        char names[TWILL_RAILS_MOST + 1] = "", weights[TWILL_RAILS_MOST + 2] = "";
-        for (uint32_t k = 0; k < choice->count && k < TWILL_RAILS_MOST; k++) {
-            names[k] = choice->way[k].rail.name[0];
-            weights[k] = (char)('0' + choice->way[k].weight);
-        }
-        if (choice->faster)
-            strcat(weights, "!");
-        TWILL_NOTE(status == TWILL_OK && choice->count == c->count &&
-                       strcmp(names, c->names[rank]) == 0 && strcmp(weights, c->names[2]) == 0,
-                   "%s, rank %d: %d: %s (%s): %s", c->what, rank, status, names, weights,
-                   error.message);
-        char taken[32];
-        snprintf(taken, sizeof(taken), "rank %d %c", rank, names[0]);
-        TWILL_NOTE(strncmp(choice->taken, taken, strlen(taken)) == 0, "%s, rank %d: taken: %s",
-                   c->what, rank, choice->taken);
+    bool as_expected =
+        c->count > 0 ? status == TWILL_OK && choice != NULL
+                     : status == TWILL_ERR_CONFIG && strstr(end.error.message, c->says[0]) != NULL;
+    TWILL_NOTE(as_expected, "%s, rank %d: %d: %s", c->what, rank, status, end.error.message);
+    if (choice != NULL) {
+        if (as_expected)
+            check_choice(c, rank, choice);
         choice->common.close(&choice->common);
     }
-    twill_test_world_free(&world);
-    twill_test_oob_close(oob);
+    twill_world_destroy(&world);
+    end_close(&end);
 }
 
 TWILL_TEST(test_choices)

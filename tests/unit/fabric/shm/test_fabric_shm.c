@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Messages through shared memory and to oneself; node memory, doorbells and failures of a node. */
+#include "fabric/shm/mapping.h"
 #include "fabric/shm/node_memory.h"
 #include "fabric/shm/shared_region_state.h"
 #include "fabric/transports.h"
@@ -8,214 +9,154 @@
 
 #include <sys/uio.h>
 
+/* Run a body on threads, and on processes. */
+static void run_both(int ranks, enum twill_test_shm_mode mode,
+                     void (*body)(struct twill_test_shm *f))
+{
+    struct twill_test_shm_run run = {.ranks = ranks, .mode = mode, .body = body};
+    twill_test_shm_run(run);
+    run.processes = true;
+    twill_test_shm_run(run);
+}
+
+/* Define a test of that kind; the body follows. */
+#define SHM_TEST(name, ranks, mode)                                                                \
+    static void body_of_##name(struct twill_test_shm *f);                                          \
+    TWILL_TEST(name)                                                                               \
+    {                                                                                              \
+        run_both(ranks, mode, body_of_##name);                                                     \
+    }                                                                                              \
+    static void body_of_##name(struct twill_test_shm *f)
+
+static twill_status post(struct twill_test_shm *f, struct twill_transfer *request)
+{
+    return f->end.transport->ops->post(f->end.transport, request, &f->end.error);
+}
+
 /* --- messages -------------------------------------------------------------------------------- */
 
-static bool sweep(struct twill_test_shm *f)
+static void sweep(struct twill_test_shm *f)
 {
     static const size_t sizes[] = {0,     1,     7,     8,      47,     48,
                                    49,    64,    8191,  8192,   8193,   16384,
                                    65535, 65536, 65537, 131072, 131073, (1u << 20) + 3};
-    return twill_test_sweep(&f->end, sizes, TWILL_ARRAY_LENGTH(sizes));
+    (void)twill_test_sweep(&f->end, sizes, TWILL_ARRAY_LENGTH(sizes));
 }
-
-static bool flood(struct twill_test_shm *f)
-{
-    return twill_test_flood(&f->end, 60, 30000);
-}
-
-static bool mismatch(struct twill_test_shm *f)
-{
-    return twill_test_mismatch(&f->end);
-}
-
-#define RANK_FN(name, ops)                                                                         \
-    static void name##_rank(int rank, int size, twill_bootstrap *caller, void *user)               \
-    {                                                                                              \
-        (void)rank;                                                                                \
-        (void)size;                                                                                \
-        twill_test_shm_run(caller, ops, name,                                                      \
-                           user != NULL ? TWILL_TEST_CHECKSUMS : TWILL_TEST_PLAIN);                \
-    }
-RANK_FN(sweep, &twill_shm_transport)
-RANK_FN(flood, &twill_shm_transport)
-RANK_FN(mismatch, &twill_shm_transport)
 
 TWILL_TEST(test_sweep)
 {
-    twill_test_run_ranks(2, sweep_rank, NULL);
-    twill_test_run_ranks(4, sweep_rank, NULL);
-    twill_test_run_ranks(3, sweep_rank, "checksums");
-    twill_test_run_processes(2, sweep_rank, NULL);
+    for (int ranks = 2; ranks <= 4; ranks += 2)
+        run_both(ranks, TWILL_TEST_PLAIN, sweep);
+    twill_test_shm_run(
+        (struct twill_test_shm_run){.ranks = 3, .mode = TWILL_TEST_CHECKSUMS, .body = sweep});
 }
 
-TWILL_TEST(test_flood)
+SHM_TEST(test_flood, 3, TWILL_TEST_PLAIN)
 {
-    twill_test_run_ranks(3, flood_rank, NULL);
-    twill_test_run_mixed(4, 2, flood_rank, NULL);
+    (void)twill_test_flood(&f->end, 60, 30000);
 }
 
-TWILL_TEST(test_mismatch)
+SHM_TEST(test_mismatch, 2, TWILL_TEST_PLAIN)
 {
-    twill_test_run_ranks(2, mismatch_rank, NULL);
-    twill_test_run_processes(2, mismatch_rank, NULL);
+    (void)twill_test_mismatch(&f->end);
 }
 
 /* Far more than the ring holds, sent before the receiver reads and without its progress. */
-static bool fill(struct twill_test_shm *f)
+SHM_TEST(test_fill, 2, TWILL_TEST_PLAIN)
 {
     enum { COUNT = 40 };
-    uint64_t payload[COUNT];
+    const struct twill_transport_counters *c = &f->end.transport->counters;
     struct twill_transfer *requests = calloc(COUNT, sizeof(*requests));
-    TWILL_REQUIRE(requests != NULL);
-    bool sends = f->end.rank == 0, good = true;
-    uint32_t posted = 0;
-    for (int late = 0; late < 2; late++) {
-        for (uint32_t i = 0; good && sends == (late == 0) && i < COUNT; i++, posted++) {
-            payload[i] = sends ? 1000 + i : 0;
-            requests[i] =
-                (struct twill_transfer){.kind = sends ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV,
-                                        .peer = sends ? 1 : 0,
-                                        .buffer = &payload[i],
-                                        .bytes = sizeof(payload[i])};
-            good = f->end.transport->ops->post(f->end.transport, &requests[i], NULL) == TWILL_OK;
-        }
-        uint64_t all[2];
-        good = good && twill_oob_allgather(f->oob, all, all, 8, NULL) == TWILL_OK;
-        /* Only what fits the ring has been sent yet. */
-        for (uint32_t i = 0; good && sends && late == 0 && i < COUNT; i++)
-            good = TWILL_NOTE((requests[i].status == TWILL_PENDING) == (i >= 8), "message %u is %d",
-                              i, requests[i].status);
+    uint64_t payload[COUNT];
+    bool sends = f->end.rank == 0;
+    TWILL_CHECK(requests != NULL);
+    for (uint32_t i = 0; i < COUNT; i++) {
+        payload[i] = sends ? 1000 + i : 0;
+        requests[i] = end_one_way(&f->end, 0, &payload[i], sizeof(payload[i]));
+        TWILL_CHECK(!sends || end_post(&f->end, &requests[i]));
     }
-    good = good && twill_test_await(&f->end, requests, COUNT);
-    for (uint32_t i = 0; good && i < COUNT; i++)
-        good = TWILL_NOTE(payload[i] == 1000 + i, "message %u holds %llu", i,
-                          (unsigned long long)payload[i]);
-    good = good && (!sends || TWILL_NOTE(f->end.transport->counters.messages == COUNT &&
-                                             f->end.transport->counters.bytes == 8 * COUNT &&
-                                             f->end.transport->counters.copied == 0 &&
-                                             f->end.transport->counters.again > 0,
-                                         "counters"));
+    TWILL_CHECK(end_barrier(&f->end));
+    for (uint32_t i = 0; i < COUNT; i++) /* only what fits the ring has been sent yet */
+        TWILL_CHECK(sends ? (requests[i].status == TWILL_PENDING) == (i >= 8)
+                          : end_post(&f->end, &requests[i]),
+                    "message %u is %d", i, requests[i].status);
+    TWILL_CHECK(end_await(&f->end, requests, COUNT));
+    for (uint32_t i = 0; i < COUNT; i++)
+        TWILL_CHECK(payload[i] == 1000 + i, "message %u holds %llu", i,
+                    (unsigned long long)payload[i]);
+    TWILL_CHECK(!sends ||
+                (c->messages == COUNT && c->bytes == 8 * COUNT && c->copied == 0 && c->again > 0));
     free(requests);
-    return good;
-}
-RANK_FN(fill, &twill_shm_transport)
-
-TWILL_TEST(test_fill)
-{
-    twill_test_run_ranks(2, fill_rank, NULL);
 }
 
 /* One bit of a message that lies in shared memory flips: the receiver fails, and names the sender.
  */
-static bool flip(struct twill_test_shm *f)
+SHM_TEST(test_flip, 2, TWILL_TEST_CHECKSUMS)
 {
     static const size_t sizes[] = {30, 45, 3000}; /* in the line, or behind it */
-    unsigned char message[3000], all[2];
-    const struct twill_transport_ops *ops = f->end.transport->ops;
-    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(sizes); i++) {
-        struct twill_transfer request = {.kind = f->end.rank == 0 ? TWILL_TRANSFER_SEND
-                                                                  : TWILL_TRANSFER_RECV,
-                                         .peer = 1 - f->end.rank,
-                                         .lane = (uint8_t)i,
-                                         .buffer = message,
-                                         .bytes = sizes[i]};
+    unsigned char message[3000];
+    for (uint32_t i = 0; i < TWILL_ARRAY_LENGTH(sizes); i++) {
+        struct twill_transfer request = end_one_way(&f->end, i, message, sizes[i]);
         memset(message, 0xa0 + (int)i, sizeof(message));
         if (f->end.rank == 0)
-            TWILL_REQUIRE(ops->post(f->end.transport, &request, NULL) == TWILL_OK &&
-                          request.status == TWILL_OK);
-        TWILL_REQUIRE(twill_oob_allgather(f->oob, all, all, 1, NULL) == TWILL_OK);
+            TWILL_CHECK(end_post(&f->end, &request) && request.status == TWILL_OK);
+        TWILL_CHECK(end_barrier(&f->end));
         if (f->end.rank == 1) {
             unsigned char *at =
                 memmem(f->node->receives[0], twill_shm_pair_bytes(), message, sizes[i]);
-            TWILL_REQUIRE(at != NULL);
+            TWILL_CHECK(at != NULL);
             at[sizes[i] - 1] ^= 4;
-            twill_status status = ops->post(f->end.transport, &request, &f->end.error);
-            TWILL_REQUIRE(status == TWILL_ERR_FABRIC && request.status == TWILL_PENDING);
-            TWILL_REQUIRE(strstr(f->end.error.message, "from rank 0 arrived damaged") != NULL);
-            TWILL_REQUIRE(f->end.error.rank == 0);
+            TWILL_CHECK(post(f, &request) == TWILL_ERR_FABRIC && request.status == TWILL_PENDING);
+            TWILL_CHECK(strstr(f->end.error.message, "from rank 0 arrived damaged") != NULL);
+            TWILL_CHECK(f->end.error.rank == 0);
             twill_error_clear(&f->end.error);
         }
-        TWILL_REQUIRE(twill_oob_allgather(f->oob, all, all, 1, NULL) == TWILL_OK);
+        TWILL_CHECK(end_barrier(&f->end));
     }
-    return true;
-}
-RANK_FN(flip, &twill_shm_transport)
-
-TWILL_TEST(test_flip)
-{
-    twill_test_run_ranks(2, flip_rank, "checksums");
-    twill_test_run_processes(2, flip_rank, "checksums");
 }
 
 /* Cancelled requests are not touched, and nothing is left to do. */
-static bool cancelled(struct twill_test_shm *f)
+SHM_TEST(test_cancel, 2, TWILL_TEST_PLAIN)
 {
-    unsigned char buffer[64];
+    unsigned char buffer[64], message[64] = {0};
+    struct twill_transfer request = end_transfer(TWILL_TRANSFER_RECV, 1, 0, buffer, sizeof(buffer));
     memset(buffer, 0xee, sizeof(buffer));
-    const struct twill_transport_ops *ops = f->end.transport->ops;
-    struct twill_transfer request = {
-        .kind = TWILL_TRANSFER_RECV, .peer = 1, .buffer = buffer, .bytes = sizeof(buffer)};
-    unsigned char message[64] = {0}, all[2] = {0};
     if (f->end.rank == 0) {
-        TWILL_REQUIRE(ops->post(f->end.transport, &request, NULL) == TWILL_OK);
-        ops->cancel(f->end.transport);
+        TWILL_CHECK(end_post(&f->end, &request));
+        f->end.transport->ops->cancel(f->end.transport);
     }
-    TWILL_REQUIRE(twill_oob_allgather(f->oob, all, all, 1, NULL) == TWILL_OK);
+    TWILL_CHECK(end_barrier(&f->end));
     if (f->end.rank == 1) {
-        request = (struct twill_transfer){
-            .kind = TWILL_TRANSFER_SEND, .peer = 0, .buffer = message, .bytes = sizeof(message)};
-        TWILL_REQUIRE(ops->post(f->end.transport, &request, NULL) == TWILL_OK);
-        TWILL_REQUIRE(request.status == TWILL_OK);
+        request = end_transfer(TWILL_TRANSFER_SEND, 0, 0, message, sizeof(message));
+        TWILL_CHECK(end_post(&f->end, &request) && request.status == TWILL_OK);
     }
-    TWILL_REQUIRE(twill_oob_allgather(f->oob, all, all, 1, NULL) == TWILL_OK);
-    TWILL_REQUIRE(ops->progress(f->end.transport, NULL) == 0);
+    TWILL_CHECK(end_barrier(&f->end) && end_progress(&f->end) == 0);
     if (f->end.rank == 0)
-        TWILL_REQUIRE(request.status == TWILL_PENDING && buffer[0] == 0xee);
-    struct twill_transfer wrong = {.kind = TWILL_TRANSFER_SEND, .peer = f->end.rank};
-    TWILL_REQUIRE(ops->post(f->end.transport, &wrong, NULL) == TWILL_ERR_INTERNAL);
-    wrong = (struct twill_transfer){.kind = TWILL_TRANSFER_SEND, .peer = 7};
-    TWILL_REQUIRE(ops->post(f->end.transport, &wrong, NULL) == TWILL_ERR_INTERNAL);
-    return true;
-}
-RANK_FN(cancelled, &twill_shm_transport)
-
-TWILL_TEST(test_cancel)
-{
-    twill_test_run_ranks(2, cancelled_rank, NULL);
+        TWILL_CHECK(request.status == TWILL_PENDING && buffer[0] == 0xee);
+    struct twill_transfer wrong = end_transfer(TWILL_TRANSFER_SEND, f->end.rank, 0, NULL, 0);
+    TWILL_CHECK(post(f, &wrong) == TWILL_ERR_INTERNAL);
+    wrong = end_transfer(TWILL_TRANSFER_SEND, 7, 0, NULL, 0);
+    TWILL_CHECK(post(f, &wrong) == TWILL_ERR_INTERNAL);
 }
 
-static bool to_self(struct twill_test_shm *f)
+static void to_self(struct twill_test_shm *f)
 {
-    return sweep(f) && flood(f);
+    unsigned char from[16] = {1}, to[16];
+    struct twill_transfer send = end_transfer(TWILL_TRANSFER_SEND, 0, 0, from, 16);
+    struct twill_transfer recv = end_transfer(TWILL_TRANSFER_RECV, 0, 0, to, 8);
+    memset(to, 0xee, sizeof(to));
+    sweep(f);
+    TWILL_CHECK(twill_test_flood(&f->end, 60, 30000));
+    TWILL_CHECK(end_post(&f->end, &recv) && recv.status == TWILL_PENDING);
+    TWILL_CHECK(end_post(&f->end, &send) && send.status == TWILL_OK);
+    TWILL_CHECK(recv.status == TWILL_ERR_MISMATCH && recv.peer_bytes == 16 &&
+                recv.peer_signature == 7 && to[0] == 0xee);
 }
-RANK_FN(to_self, &twill_self_transport)
 
 TWILL_TEST(test_self)
 {
-    twill_test_run_ranks(1, to_self_rank, NULL);
-}
-
-static bool self_mismatch(struct twill_test_shm *f)
-{
-    unsigned char from[16] = {1}, to[16];
-    memset(to, 0xee, sizeof(to));
-    const struct twill_transport_ops *ops = f->end.transport->ops;
-    struct twill_transfer send = {
-        .kind = TWILL_TRANSFER_SEND, .signature = 4, .buffer = from, .bytes = 16};
-    struct twill_transfer recv = {
-        .kind = TWILL_TRANSFER_RECV, .signature = 4, .buffer = to, .bytes = 8};
-    TWILL_REQUIRE(ops->post(f->end.transport, &recv, NULL) == TWILL_OK);
-    TWILL_REQUIRE(recv.status == TWILL_PENDING);
-    TWILL_REQUIRE(ops->post(f->end.transport, &send, NULL) == TWILL_OK);
-    TWILL_REQUIRE(recv.status == TWILL_ERR_MISMATCH && send.status == TWILL_OK);
-    TWILL_REQUIRE(recv.peer_bytes == 16 && recv.peer_signature == 4 && to[0] == 0xee);
-    return true;
-}
-RANK_FN(self_mismatch, &twill_self_transport)
-
-TWILL_TEST(test_self_mismatch)
-{
-    twill_test_run_ranks(1, self_mismatch_rank, NULL);
+    twill_test_shm_run(
+        (struct twill_test_shm_run){.ranks = 1, .ops = &twill_self_transport, .body = to_self});
 }
 
 TWILL_TEST(test_reaches)
@@ -232,39 +173,42 @@ TWILL_TEST(test_reaches)
     }
     params.node = NULL;
     assert_false(twill_shm_transport.reaches(&params, 0, 1));
-    twill_test_world_free(&world);
+    twill_world_destroy(&world);
 }
 
 /* --- node ------------------------------------------------------------------------------------ */
 
 /* Two nodes of two: areas are separate; SHARED is zeroed, shared and of its size. */
+static void check_areas(struct twill_test_shm *f)
+{
+    struct twill_node *node = f->node;
+    const uint32_t rank = f->end.rank, other = 1 - node->me;
+    TWILL_CHECK(node->size == 2 && node->me == rank % 2 && node->rank[0] == rank / 2 * 2 &&
+                node->rank[1] == node->rank[0] + 1 &&
+                node->shared_bytes >= TWILL_TEST_SHARED_BYTES);
+    unsigned char *mine = node->shared[node->me], *peers = node->shared[other];
+    const size_t last = TWILL_COPIES * node->shared_bytes - 1;
+    for (size_t i = 0; i <= last; i++)
+        TWILL_CHECK(mine[i] == 0);
+    memset(mine, (int)rank + 1, last + 1);
+    uint64_t value = 77 + (uint64_t)rank;
+    twill_node_put(node, 5, 9, 3, &value, sizeof(value));
+    twill_node_signal(node, 2, 12, 3);
+    TWILL_CHECK(end_barrier(&f->end));
+    TWILL_CHECK(peers[0] == (rank ^ 1) + 1 && peers[last] == (rank ^ 1) + 1 &&
+                node->receives[other][0] == 0);
+    const struct twill_immediate *line = twill_node_imm(node, other, 5, 9);
+    TWILL_CHECK(line != NULL && line->signature == 3 && line->bytes == sizeof(value));
+    TWILL_CHECK(line->payload[0] == 77 + (rank ^ 1));
+    TWILL_CHECK(twill_node_imm(node, other, 5, 13) == NULL);
+    TWILL_CHECK(twill_node_flag(node, other, 2) == 12);
+}
+
 static void areas_rank(int rank, int size, twill_bootstrap *caller, void *user)
 {
-    struct twill_test_shm f = {0};
-    if (twill_test_shm_open(&f, caller, 2, &twill_shm_transport, TWILL_TEST_PLAIN)) {
-        struct twill_node *node = f.node;
-        int all[64];
-        bool good = node->size == 2 && node->me == (uint32_t)rank % 2 &&
-                    node->rank[0] == (uint32_t)rank / 2 * 2 && node->rank[1] == node->rank[0] + 1 &&
-                    node->shared_bytes >= TWILL_TEST_SHARED_BYTES;
-        unsigned char *mine = node->shared[node->me], *peers = node->shared[1 - node->me];
-        for (size_t i = 0; good && i < TWILL_COPIES * node->shared_bytes; i++)
-            good = mine[i] == 0;
-        memset(mine, rank + 1, TWILL_COPIES * node->shared_bytes);
-        uint64_t value = 77 + (uint64_t)rank;
-        twill_node_put(node, 5, 9, 3, &value, sizeof(value));
-        twill_node_signal(node, 2, 12, 3);
-        good = twill_oob_allgather(f.oob, &rank, all, sizeof(rank), NULL) == TWILL_OK && good;
-        good = good && peers[0] == (rank ^ 1) + 1 &&
-               peers[TWILL_COPIES * node->shared_bytes - 1] == (rank ^ 1) + 1 &&
-               node->receives[1 - node->me][0] == 0;
-        const struct twill_immediate *line = twill_node_imm(node, 1 - node->me, 5, 9);
-        good = good && line != NULL && line->signature == 3 && line->bytes == sizeof(value);
-        good = good && line->payload[0] == 77 + (rank ^ 1);
-        good = good && twill_node_imm(node, 1 - node->me, 5, 13) == NULL;
-        good = good && twill_node_flag(node, 1 - node->me, 2) == 12;
-        TWILL_NOTE(good, "areas of rank %d", rank);
-    }
+    struct twill_test_shm f = {.node = NULL};
+    if (twill_test_shm_open(&f, caller, 2, &twill_shm_transport, TWILL_TEST_PLAIN))
+        check_areas(&f);
     twill_test_shm_close(&f);
 }
 
@@ -301,35 +245,31 @@ TWILL_TEST(test_layout)
 }
 
 /* Ping-pong with sleeps: sleeping and waking lose no message. */
-static bool to_and_fro(struct twill_test_shm *f)
+SHM_TEST(test_sleep, 2, TWILL_TEST_PLAIN)
 {
-    const struct twill_transport_ops *ops = f->end.transport->ops;
     uint64_t started = twill_now();
     for (uint64_t i = 0; i < 400; i++) {
         uint64_t value = i;
         bool sends = f->end.rank == i % 2;
-        struct twill_transfer request = {.kind = sends ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV,
-                                         .peer = 1 - f->end.rank,
-                                         .buffer = &value,
-                                         .bytes = sizeof(value)};
+        struct twill_transfer request =
+            end_transfer(sends ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV, f->end.peer, 0, &value,
+                         sizeof(value));
         value += sends ? 7 : 0;
-        TWILL_REQUIRE(ops->post(f->end.transport, &request, &f->end.error) == TWILL_OK);
+        TWILL_CHECK(end_post(&f->end, &request));
         while (request.status == TWILL_PENDING) {
             uint32_t word = twill_node_sleep_begin(f->node);
-            TWILL_REQUIRE(ops->progress(f->end.transport, &f->end.error) >= 0);
+            TWILL_CHECK(f->end.transport->ops->progress(f->end.transport, &f->end.error) >= 0);
             if (request.status == TWILL_PENDING)
                 twill_node_sleep(f->node, word, 1000000);
             twill_node_sleep_end(f->node);
-            TWILL_REQUIRE(twill_now() - started < TWILL_TEST_PATIENCE);
+            TWILL_CHECK(twill_now() - started < TWILL_TEST_PATIENCE);
         }
-        TWILL_REQUIRE(request.status == TWILL_OK && value == i + 7);
+        TWILL_CHECK(request.status == TWILL_OK && value == i + 7);
     }
-    return true;
 }
-RANK_FN(to_and_fro, &twill_shm_transport)
 
 /* It is really woken: the sleeper's time limit is beyond that of the test. */
-static bool woken(struct twill_test_shm *f)
+SHM_TEST(test_woken, 2, TWILL_TEST_PLAIN)
 {
     struct twill_doorbell_line *doorbell = &f->node->area[0]->doorbell;
     uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
@@ -337,46 +277,30 @@ static bool woken(struct twill_test_shm *f)
         uint32_t word = twill_node_sleep_begin(f->node);
         twill_node_sleep(f->node, word, 2 * TWILL_TEST_PATIENCE);
         twill_node_sleep_end(f->node);
-        return TWILL_NOTE(twill_now() < limit, "rank 0 was not woken");
+        TWILL_CHECK(twill_now() < limit, "rank 0 was not woken");
+        return;
     }
     while (atomic_load(&doorbell->sleeping) == 0)
-        TWILL_REQUIRE(twill_now() < limit);
+        TWILL_CHECK(twill_now() < limit);
     twill_node_ring_doorbell(f->node, 0);
-    return true;
-}
-RANK_FN(woken, &twill_shm_transport)
-
-TWILL_TEST(test_sleep)
-{
-    twill_test_run_ranks(2, to_and_fro_rank, NULL);
-    twill_test_run_processes(2, to_and_fro_rank, NULL);
-    twill_test_run_ranks(2, woken_rank, NULL);
-    twill_test_run_processes(2, woken_rank, NULL);
 }
 
-static bool failure_notice(struct twill_test_shm *f)
+SHM_TEST(test_failure_notice, 3, TWILL_TEST_PLAIN)
 {
     struct twill_node *node = f->node;
     uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
     if (f->end.rank == 1) {
-        TWILL_REQUIRE(twill_node_aborted(node, 7) == UINT32_MAX);
+        TWILL_CHECK(twill_node_aborted(node, 7) == UINT32_MAX);
         twill_node_abort(node, TWILL_ERR_TIMEOUT, 1, 7, "rank 1 gave up");
         twill_node_abort(node, TWILL_ERR_PEER, 0, 7, "the second one does not count");
     }
-    TWILL_REQUIRE(twill_node_aborted(node, 6) == UINT32_MAX);
+    TWILL_CHECK(twill_node_aborted(node, 6) == UINT32_MAX);
     while (twill_node_aborted(node, 7) == UINT32_MAX)
-        TWILL_REQUIRE(twill_now() < limit);
-    TWILL_REQUIRE(twill_node_aborted(node, 8) == 1);
+        TWILL_CHECK(twill_now() < limit);
+    TWILL_CHECK(twill_node_aborted(node, 8) == 1);
     const struct twill_abort_line *line = &node->area[1]->abort;
-    TWILL_REQUIRE(line->status == TWILL_ERR_TIMEOUT && line->from == 1);
-    TWILL_REQUIRE(strcmp(line->message, "rank 1 gave up") == 0);
-    return true;
-}
-RANK_FN(failure_notice, &twill_shm_transport)
-
-TWILL_TEST(test_failure_notice)
-{
-    twill_test_run_ranks(3, failure_notice_rank, NULL);
+    TWILL_CHECK(line->status == TWILL_ERR_TIMEOUT && line->from == 1);
+    TWILL_CHECK(strcmp(line->message, "rank 1 gave up") == 0);
 }
 
 /* The transports of the library, and the mock among them. */
@@ -401,98 +325,116 @@ TWILL_TEST(test_registry)
 
 #define LONG TWILL_SHM_FETCH_LEAST
 
-/* Wait until all ranks are here. */
-static bool wait_for_all(struct twill_test_shm *f)
+/* The emulator of aarch64 has no process_vm_readv(). */
+static void skip_without_reads(void)
 {
-    unsigned char all[4];
-    return twill_oob_allgather(f->oob, all, all, 1, NULL) == TWILL_OK;
+    char byte = 0;
+    struct iovec piece = {&byte, 1};
+    if (process_vm_readv(getpid(), &piece, 1, &piece, 1, 0) < 0 && errno == ENOSYS)
+        skip();
 }
 
-/* Post a message between ranks 0 and 1, from the former. */
-static bool post(struct twill_test_shm *f, struct twill_transfer *request, void *buffer,
-                 size_t bytes)
+/* Define a test of two ranks that read from each other. */
+#define READING_TEST(name)                                                                         \
+    static void body_of_##name(struct twill_test_shm *f);                                          \
+    TWILL_TEST(name)                                                                               \
+    {                                                                                              \
+        skip_without_reads();                                                                      \
+        run_both(2, TWILL_TEST_READS, body_of_##name);                                             \
+    }                                                                                              \
+    static void body_of_##name(struct twill_test_shm *f)
+
+/* A message from rank 0 to rank 1, posted by rank 0, whose memory is mapped here. */
+struct offer {
+    struct twill_transfer request;
+    unsigned char *buffer;
+    size_t bytes;
+    bool sends;
+};
+
+static bool offer_message(struct twill_test_shm *f, struct offer *offer, size_t bytes)
 {
-    *request = (struct twill_transfer){.kind = f->end.rank == 0 ? TWILL_TRANSFER_SEND
-                                                                : TWILL_TRANSFER_RECV,
-                                       .peer = 1 - f->end.rank,
-                                       .buffer = buffer,
-                                       .bytes = bytes};
-    return f->end.transport->ops->post(f->end.transport, request, &f->end.error) == TWILL_OK;
+    bool sends = f->end.rank == 0;
+    *offer = (struct offer){.buffer = page_map(bytes), .bytes = bytes, .sends = sends};
+    TWILL_REQUIRE(offer->buffer != NULL);
+    memset(offer->buffer, sends ? 9 : 0, bytes);
+    offer->request = end_one_way(&f->end, 0, offer->buffer, bytes);
+    return !sends || end_post(&f->end, &offer->request);
+}
+
+/* Wait until the message has come, and compare it. */
+static bool offer_arrives(struct twill_test_shm *f, struct offer *offer)
+{
+    TWILL_REQUIRE(end_await(&f->end, &offer->request, 1) && offer->request.status == TWILL_OK);
+    for (size_t i = 0; i < offer->bytes; i++)
+        TWILL_REQUIRE(offer->buffer[i] == 9);
+    return munmap(offer->buffer, offer->bytes) == 0;
+}
+
+/* Give the receiver some turns, in which nothing fails and the message does not complete. */
+static bool stays_open(struct twill_test_shm *f, const struct offer *offer)
+{
+    for (int i = 0; i < 40; i++)
+        TWILL_REQUIRE(end_works(&f->end));
+    return TWILL_NOTE(offer->request.status == TWILL_PENDING, "%d", offer->request.status);
 }
 
 /* All arrive, stored and reduced, and nothing is copied by the sender. */
-static bool contents(struct twill_test_shm *f)
+READING_TEST(test_contents)
 {
     static const size_t sizes[] = {LONG, LONG + 1, (1u << 20) + 8, (3u << 20) - 3};
-    return twill_test_sweep(&f->end, sizes, TWILL_ARRAY_LENGTH(sizes)) &&
-           TWILL_NOTE(f->end.transport->counters.copied == 0, "copied");
+    TWILL_CHECK(twill_test_sweep(&f->end, sizes, TWILL_ARRAY_LENGTH(sizes)));
+    TWILL_CHECK(f->end.transport->counters.copied == 0);
 }
 
 /* Long and short messages keep their order. */
-static bool in_order(struct twill_test_shm *f)
+READING_TEST(test_in_order)
 {
-    return twill_test_flood(&f->end, 20, 2 * LONG);
+    (void)twill_test_flood(&f->end, 20, 2 * LONG);
 }
 
 /* A message of another size fails at the receiver; the next one arrives. */
-static bool other_size(struct twill_test_shm *f)
+READING_TEST(test_other_size)
 {
-    struct twill_transfer wrong, right;
-    unsigned char *buffer = calloc(2, LONG + 8);
-    TWILL_REQUIRE(buffer != NULL);
-    bool sends = f->end.rank == 0;
-    memset(buffer, sends ? 7 : 0, LONG);
-    bool good =
-        post(f, &wrong, buffer + LONG + 8, LONG + (sends ? 8 : 0)) && post(f, &right, buffer, LONG);
-    while (good && (wrong.status == TWILL_PENDING || right.status == TWILL_PENDING))
-        good = f->end.transport->ops->progress(f->end.transport, &f->end.error) >= 0;
-    good = good && wrong.status == (sends ? TWILL_OK : TWILL_ERR_MISMATCH) &&
-           right.status == TWILL_OK && buffer[0] == 7 && buffer[LONG - 1] == 7;
-    free(buffer);
-    return TWILL_NOTE(good, "%d %d", wrong.status, right.status);
+    unsigned char *other = calloc(1, LONG + 8);
+    struct offer right;
+    TWILL_CHECK(other != NULL);
+    struct twill_transfer wrong = end_one_way(&f->end, 0, other, LONG + (f->end.rank == 0 ? 8 : 0));
+    TWILL_CHECK(end_post(&f->end, &wrong) && offer_message(f, &right, LONG));
+    TWILL_CHECK(right.sends || end_post(&f->end, &right.request));
+    TWILL_CHECK(end_await(&f->end, &wrong, 1) && offer_arrives(f, &right));
+    TWILL_CHECK(wrong.status == (right.sends ? TWILL_OK : TWILL_ERR_MISMATCH), "%d", wrong.status);
+    free(other);
 }
 
 /* A message that the kernel refuses to read is streamed, and so are later ones. */
-static bool unreadable(struct twill_test_shm *f)
+READING_TEST(test_unreadable)
 {
-    struct twill_transfer request;
-    bool sends = f->end.rank == 0;
-    unsigned char *buffer =
-        mmap(NULL, LONG, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    TWILL_REQUIRE(buffer != MAP_FAILED);
-    memset(buffer, sends ? 9 : 0, LONG);
-    if (sends)
-        TWILL_REQUIRE(mprotect(buffer, LONG, PROT_NONE) == 0 && post(f, &request, buffer, LONG));
-    TWILL_REQUIRE(wait_for_all(f));
-    if (!sends)
-        TWILL_REQUIRE(post(f, &request, buffer, LONG) && request.status == TWILL_PENDING);
-    TWILL_REQUIRE(wait_for_all(f));
-    if (sends)
-        TWILL_REQUIRE(mprotect(buffer, LONG, PROT_READ | PROT_WRITE) == 0);
-    TWILL_REQUIRE(twill_test_await(&f->end, &request, 1) && request.status == TWILL_OK);
-    TWILL_REQUIRE(buffer[0] == 9 && buffer[LONG - 1] == 9);
-    TWILL_REQUIRE(!sends || f->end.transport->counters.copied == LONG);
-    return munmap(buffer, LONG) == 0;
+    struct offer offer;
+    TWILL_CHECK(offer_message(f, &offer, LONG));
+    TWILL_CHECK(!offer.sends || mprotect(offer.buffer, LONG, PROT_NONE) == 0);
+    TWILL_CHECK(end_barrier(&f->end));
+    TWILL_CHECK(offer.sends ||
+                (end_post(&f->end, &offer.request) && offer.request.status == TWILL_PENDING));
+    TWILL_CHECK(end_barrier(&f->end));
+    TWILL_CHECK(!offer.sends || mprotect(offer.buffer, LONG, PROT_READ | PROT_WRITE) == 0);
+    TWILL_CHECK(offer_arrives(f, &offer));
+    TWILL_CHECK(!offer.sends || f->end.transport->counters.copied == LONG);
 }
 
 /* A sender sees that its message is being read, so that a long one does not time out. */
-static bool followed(struct twill_test_shm *f)
+READING_TEST(test_followed)
 {
-    const struct twill_transport_ops *ops = f->end.transport->ops;
-    struct twill_transfer request;
-    unsigned char *buffer = calloc(1, 4 * LONG);
-    TWILL_REQUIRE(buffer != NULL);
-    bool sends = f->end.rank == 0, good = !sends || post(f, &request, buffer, 4 * LONG);
-    good = good && (!sends || ops->progress(f->end.transport, &f->end.error) == 0);
-    good = wait_for_all(f) && good &&
-           (sends || post(f, &request, buffer, 4 * LONG)); /* reads one half */
-    good = wait_for_all(f) && good;
-    for (int moved = 1; sends && moved >= 0; moved--)
-        good = good && ops->progress(f->end.transport, &f->end.error) == moved;
-    good = good && request.status == TWILL_PENDING && request.moved == 2 * LONG;
-    good = wait_for_all(f) && good && twill_test_await(&f->end, &request, 1);
-    free(buffer);
-    return TWILL_NOTE(good && request.status == TWILL_OK, "%d", request.status);
+    struct offer offer;
+    TWILL_CHECK(offer_message(f, &offer, 4 * LONG));
+    TWILL_CHECK(!offer.sends || end_progress(&f->end) == 0);
+    TWILL_CHECK(end_barrier(&f->end));
+    TWILL_CHECK(offer.sends || end_post(&f->end, &offer.request)); /* reads one half */
+    TWILL_CHECK(end_barrier(&f->end));
+    for (int moved = 1; offer.sends && moved >= 0; moved--)
+        TWILL_CHECK(end_progress(&f->end) == moved);
+    TWILL_CHECK(offer.request.status == TWILL_PENDING && offer.request.moved == 2 * LONG);
+    TWILL_CHECK(end_barrier(&f->end) && offer_arrives(f, &offer));
 }
 
 static void add(struct twill_transfer *request, size_t offset, const void *data, size_t bytes)
@@ -503,118 +445,66 @@ static void add(struct twill_transfer *request, size_t offset, const void *data,
 }
 
 /* Of a message whose first half alone can be read, the other one is streamed. */
-static bool read_by_half(struct twill_test_shm *f, bool reduces)
+static void read_by_half(struct twill_test_shm *f, bool reduces)
 {
     const size_t half = 2 * LONG;
-    struct twill_transfer request;
-    bool sends = f->end.rank == 0, good = true;
-    unsigned char *buffer =
-        mmap(NULL, 2 * half, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    TWILL_REQUIRE(buffer != MAP_FAILED);
-    memset(buffer, sends ? 9 : 0, 2 * half);
-    if (sends)
-        TWILL_REQUIRE(mprotect(buffer + half, half, PROT_NONE) == 0 &&
-                      post(f, &request, buffer, 2 * half));
-    TWILL_REQUIRE(wait_for_all(f));
-    if (!sends) {
-        request = (struct twill_transfer){.kind = TWILL_TRANSFER_RECV,
-                                          .buffer = buffer,
-                                          .bytes = 2 * half,
-                                          .reduce = reduces ? add : NULL};
-        const struct twill_transport_ops *ops = f->end.transport->ops;
-        TWILL_REQUIRE(ops->post(f->end.transport, &request, &f->end.error) == TWILL_OK);
-        for (int i = 0; i < 40; i++)
-            good = good && ops->progress(f->end.transport, &f->end.error) >= 0;
-        TWILL_REQUIRE(good && request.status == TWILL_PENDING && request.moved == half);
+    struct offer offer;
+    TWILL_CHECK(offer_message(f, &offer, 2 * half));
+    TWILL_CHECK(!offer.sends || mprotect(offer.buffer + half, half, PROT_NONE) == 0);
+    TWILL_CHECK(end_barrier(&f->end));
+    if (!offer.sends) {
+        offer.request.reduce = reduces ? add : NULL;
+        TWILL_CHECK(end_post(&f->end, &offer.request) && stays_open(f, &offer));
+        TWILL_CHECK(offer.request.moved == half);
     }
-    TWILL_REQUIRE(wait_for_all(f));
-    if (sends)
-        TWILL_REQUIRE(mprotect(buffer, 2 * half, PROT_READ | PROT_WRITE) == 0);
-    TWILL_REQUIRE(twill_test_await(&f->end, &request, 1) && request.status == TWILL_OK);
-    for (size_t i = 0; i < 2 * half; i++)
-        good = good && buffer[i] == 9;
-    TWILL_REQUIRE(good && (!sends || f->end.transport->counters.copied == half));
-    return munmap(buffer, 2 * half) == 0;
+    TWILL_CHECK(end_barrier(&f->end));
+    TWILL_CHECK(!offer.sends || mprotect(offer.buffer, 2 * half, PROT_READ | PROT_WRITE) == 0);
+    TWILL_CHECK(offer_arrives(f, &offer));
+    TWILL_CHECK(!offer.sends || f->end.transport->counters.copied == half);
 }
 
-static bool half_stored(struct twill_test_shm *f)
+READING_TEST(test_half_stored)
 {
-    return read_by_half(f, false);
+    read_by_half(f, false);
 }
 
-static bool half_reduced(struct twill_test_shm *f)
+READING_TEST(test_half_reduced)
 {
-    return read_by_half(f, true);
+    read_by_half(f, true);
 }
 
 /* A receiver does not complete a message whose sender's process has ended, even if its pid is in
- * use. The sender only looks as if it had: it has lost the lock of its memory. */
-static bool ended(struct twill_test_shm *f)
+ * use. The sender only looks as if it had: it has lost the lock that shows that it lives. */
+static void lose_lock(struct twill_test_shm *f)
 {
-    const struct twill_transport_ops *ops = f->end.transport->ops;
-    struct twill_transfer request;
-    unsigned char *buffer = calloc(1, LONG);
-    TWILL_REQUIRE(buffer != NULL);
-    bool sends = f->end.rank == 0, good = !sends || post(f, &request, buffer, LONG);
-    int lock = f->node->region->fd; /* -1: ranks are threads, and die together */
-    good = good && (!sends || lock < 0 || close(dup(lock)) == 0);
-    good = wait_for_all(f) && good && (sends || post(f, &request, buffer, LONG));
-    for (int i = 0; !sends && i < 10; i++)
-        good = good && ops->progress(f->end.transport, &f->end.error) >= 0;
-    good = good && (sends || request.status == (lock < 0 ? TWILL_OK : TWILL_PENDING));
-    good = wait_for_all(f) && good;
-    ops->cancel(f->end.transport);
-    free(buffer);
-    return TWILL_NOTE(good, "%d", request.status);
+    struct offer offer;
+    TWILL_CHECK(offer_message(f, &offer, LONG));
+    TWILL_CHECK(!offer.sends || close(dup(f->node->region->life->fd)) == 0);
+    TWILL_CHECK(end_barrier(&f->end));
+    TWILL_CHECK(offer.sends || (end_post(&f->end, &offer.request) && stays_open(f, &offer)));
+    TWILL_CHECK(end_barrier(&f->end));
+    f->end.transport->ops->cancel(f->end.transport);
+}
+
+TWILL_TEST(test_ended) /* of processes: threads end together */
+{
+    skip_without_reads();
+    twill_test_shm_run((struct twill_test_shm_run){
+        .ranks = 2, .processes = true, .mode = TWILL_TEST_READS, .body = lose_lock});
 }
 
 /* A receiver does not complete a message whose sender has given up. */
-static bool withdrawn(struct twill_test_shm *f)
+READING_TEST(test_withdrawn)
 {
-    const struct twill_transport_ops *ops = f->end.transport->ops;
-    struct twill_transfer request;
-    unsigned char *buffer = calloc(1, 4 * LONG);
-    TWILL_REQUIRE(buffer != NULL);
-    bool sends = f->end.rank == 0, good = !sends || post(f, &request, buffer, 4 * LONG);
-    good = wait_for_all(f) && good &&
-           (sends || post(f, &request, buffer, 4 * LONG)); /* reads a part */
-    good = wait_for_all(f) && good;
-    if (sends)
-        ops->cancel(f->end.transport);
-    good = wait_for_all(f) && good;
-    for (int i = 0; !sends && i < 10; i++)
-        good = good && ops->progress(f->end.transport, &f->end.error) >= 0;
-    good = good && request.status == TWILL_PENDING;
-    free(buffer);
-    return TWILL_NOTE(good, "%d", request.status);
+    struct offer offer;
+    TWILL_CHECK(offer_message(f, &offer, 4 * LONG));
+    TWILL_CHECK(end_barrier(&f->end));
+    TWILL_CHECK(offer.sends || end_post(&f->end, &offer.request)); /* reads a part */
+    TWILL_CHECK(end_barrier(&f->end));
+    if (offer.sends)
+        f->end.transport->ops->cancel(f->end.transport);
+    TWILL_CHECK(end_barrier(&f->end));
+    TWILL_CHECK(offer.sends || stays_open(f, &offer));
+    TWILL_CHECK(offer.request.status == TWILL_PENDING);
+    munmap(offer.buffer, offer.bytes);
 }
-
-/* The emulator of aarch64 has no process_vm_readv(). */
-static void skip_without_reads(void)
-{
-    char byte = 0;
-    struct iovec piece = {&byte, 1};
-    if (process_vm_readv(getpid(), &piece, 1, &piece, 1, 0) < 0 && errno == ENOSYS)
-        skip();
-}
-
-#define OFFER_TEST(name)                                                                           \
-    static void name##_rank(int rank, int size, twill_bootstrap *caller, void *user)               \
-    {                                                                                              \
-        twill_test_shm_run(caller, &twill_shm_transport, name, TWILL_TEST_READS);                  \
-    }                                                                                              \
-    TWILL_TEST(test_##name)                                                                        \
-    {                                                                                              \
-        skip_without_reads();                                                                      \
-        twill_test_run_ranks(2, name##_rank, NULL);                                                \
-        twill_test_run_processes(2, name##_rank, NULL);                                            \
-    }
-OFFER_TEST(contents)
-OFFER_TEST(in_order)
-OFFER_TEST(other_size)
-OFFER_TEST(unreadable)
-OFFER_TEST(followed)
-OFFER_TEST(half_stored)
-OFFER_TEST(half_reduced)
-OFFER_TEST(ended)
-OFFER_TEST(withdrawn)

@@ -11,11 +11,11 @@
 
 struct access_scene {
     enum twill_single_copy_kind setting;
-    int refused;  /* a rank whose kernel refuses process_vm_readv, or -1 */
-    int impostor; /* a rank that sends another process's data, or -1 */
     uint32_t nodes;
     bool fetches, maps; /* expected result */
     const char *says[2];
+    int refused;  /* a rank whose kernel refuses process_vm_readv; 0: none */
+    int impostor; /* a rank that sends another process's data; 0: none */
 };
 
 /* Let process_vm_readv fail with EPERM in this process from now on. */
@@ -91,7 +91,7 @@ static bool open_end(struct access_end *end, twill_bootstrap *caller,
         label[r] = (uint32_t)r % scene->nodes;
     TWILL_REQUIRE(twill_world_create(&end->world, (uint32_t)caller->size, label, &error) ==
                   TWILL_OK);
-    if (caller->rank == scene->impostor) {
+    if (scene->impostor > 0 && caller->rank == scene->impostor) {
         lying.ops = honest;
         lying.calls = 0;
         ops.allgather = gather_lie;
@@ -211,7 +211,7 @@ static void probing_rank(int rank, int size, twill_bootstrap *caller, void *user
 {
     const struct access_scene *scene = user;
     struct access_end end;
-    if (rank == scene->refused)
+    if (scene->refused > 0 && rank == scene->refused)
         TWILL_CHECK(refuse_reads());
     if (open_end(&end, caller, scene)) {
         bool fetches = twill_single_copy_fetches(end.single_copy),
@@ -232,68 +232,30 @@ static void probing_rank(int rank, int size, twill_bootstrap *caller, void *user
     close_end(&end);
 }
 
-#define NO_RANK (-1)
+#define AUTO TWILL_SINGLE_COPY_AUTO
+#define CMA  TWILL_SINGLE_COPY_CMA
 
 /* A refusal between any two ranks of a node disables the method for all. */
 TWILL_TEST(test_processes)
 {
     static const struct access_scene scenes[] = {
-        {TWILL_SINGLE_COPY_AUTO,
-         NO_RANK,
-         NO_RANK,
-         1,
-         true,
-         false,
-         {"cma: yes", "xpmem: none (rank 0"}},
-        {TWILL_SINGLE_COPY_CMA,
-         NO_RANK,
-         NO_RANK,
-         1,
-         true,
-         false,
-         {"cma: yes", "xpmem: not requested"}},
-        {TWILL_SINGLE_COPY_CMA, NO_RANK, NO_RANK, 2, true, false, {"cma: yes", ""}},
-        {TWILL_SINGLE_COPY_CMA, NO_RANK, NO_RANK, 4, false, false, {"no rank shares a node", ""}},
-        {TWILL_SINGLE_COPY_NONE, NO_RANK, NO_RANK, 1, false, false, {"TWILL_TUNE=reach", ""}},
-        {TWILL_SINGLE_COPY_XPMEM,
-         NO_RANK,
-         NO_RANK,
-         1,
-         false,
-         false,
-         {"xpmem: none", "cma: not requested"}},
-        {TWILL_SINGLE_COPY_AUTO,
-         2,
-         NO_RANK,
-         1,
-         false,
-         false,
-         {"cma: none (rank 2 reads rank 0: ", "not permitted"}},
-        {TWILL_SINGLE_COPY_AUTO,
-         3,
-         NO_RANK,
-         2,
-         false,
-         false,
-         {"cma: none (rank 3 reads rank 1: ", ""}},
-        {TWILL_SINGLE_COPY_AUTO,
-         NO_RANK,
-         1,
-         1,
-         false,
-         false,
-         {"cma: none (rank 0 reads rank 1: ", ""}},
+        {AUTO, 1, true, false, {"cma: yes", "xpmem: none (rank 0"}, 0, 0},
+        {CMA, 1, true, false, {"cma: yes", "xpmem: not requested"}, 0, 0},
+        {CMA, 2, true, false, {"cma: yes", ""}, 0, 0},
+        {CMA, 4, false, false, {"no rank shares a node", ""}, 0, 0},
+        {TWILL_SINGLE_COPY_NONE, 1, false, false, {"TWILL_TUNE=reach", ""}, 0, 0},
+        {TWILL_SINGLE_COPY_XPMEM, 1, false, false, {"xpmem: none", "cma: not requested"}, 0, 0},
+        {AUTO, 1, false, false, {"cma: none (rank 2 reads rank 0: ", "not permitted"}, 2, 0},
+        {AUTO, 2, false, false, {"cma: none (rank 3 reads rank 1: ", ""}, 3, 0},
+        {AUTO, 1, false, false, {"cma: none (rank 0 reads rank 1: ", ""}, 0, 1},
     };
-    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(scenes); i++) {
-        struct access_scene scene = scenes[i];
-        twill_test_run_processes(4, probing_rank, &scene);
-    }
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(scenes); i++)
+        twill_test_run_processes(4, probing_rank, (void *)(uintptr_t)&scenes[i]);
 }
 
 TWILL_TEST(test_threads)
 {
-    struct access_scene scene = {TWILL_SINGLE_COPY_AUTO,    NO_RANK, NO_RANK, 1, true, true,
-                                 {"cma: yes", "xpmem: yes"}};
+    struct access_scene scene = {AUTO, 1, true, true, {"cma: yes", "xpmem: yes"}, 0, 0};
     twill_test_run_ranks(3, probing_rank, &scene);
     scene.maps = false; /* the double cannot attach other processes */
     scene.says[1] = "xpmem: none (rank 0 reads rank 2";
@@ -302,7 +264,7 @@ TWILL_TEST(test_threads)
 
 TWILL_TEST_OF_PROCESSES(test_death, 3)
 {
-    struct access_scene scene = {TWILL_SINGLE_COPY_CMA, NO_RANK, NO_RANK, 1, true, false, {"", ""}};
+    struct access_scene scene = {CMA, 1, true, false, {"", ""}, 0, 0};
     struct access_end end;
     uint64_t all[8], mine;
     int value = 7, got = 0, cause = 0;

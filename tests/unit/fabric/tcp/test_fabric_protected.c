@@ -15,94 +15,76 @@ static const struct test_setting settings[][2] = {
     [SEALED_CHACHA] = {{"TWILL_ENCRYPT", "1"}, {NULL, NULL}},
 };
 
+/* How a rank's end is opened. */
+struct protection {
+    enum mode mode;
+    uint32_t epoch;
+};
+
 /* Open a rank's end on loopback. */
-static bool open_end_of(struct tcp_end *end, twill_bootstrap *caller, enum mode mode,
-                        uint32_t epoch)
+static bool open_protected(struct twill_test_end *end, const void *how)
 {
+    const struct protection *protection = how;
     const struct twill_kernels *kernels;
-    memset(end, 0, sizeof(*end));
-    end->oob = twill_test_oob(caller);
-    TWILL_REQUIRE(end->oob != NULL);
     memset(end->oob->nonce, 7, sizeof(end->oob->nonce)); /* all runs are of one job */
-    end->oob->epoch = epoch;
+    end->oob->epoch = protection->epoch;
     TWILL_REQUIRE(twill_kernels_select(&kernels, NULL, NULL) == TWILL_OK);
-    end->end.rank = (uint32_t)caller->rank;
-    end->end.size = (uint32_t)caller->size;
-    end->params = (struct twill_transport_params){.oob = end->oob,
-                                                  .interface = "127.0.0.1",
-                                                  .common = &end->common,
-                                                  .crc32c = kernels->crc32c,
-                                                  .setting = test_setting,
-                                                  .settings = settings[mode]};
-    TWILL_REQUIRE(end_more(end, end, 1));
-    if (mode == SEALED_CHACHA) /* as if a rank's CPU had no instructions for AES */
-        ((struct twill_tcp *)end->end.transport)->common->protection.aes = false;
+    end->params.crc32c = kernels->crc32c;
+    end->params.setting = test_setting;
+    end->params.settings = settings[protection->mode];
+    TWILL_REQUIRE(tcp_open(end, "127.0.0.1"));
+    if (protection->mode == SEALED_CHACHA) /* as if a rank's CPU had no instructions for AES */
+        tcp_of(end)->common->protection.aes = false;
     return true;
 }
 
-static bool open_end(struct tcp_end *end, twill_bootstrap *caller, enum mode mode)
+static void run_protected(enum mode mode, int ranks,
+                          void (*body)(struct twill_test_end *end, void *user), void *user)
 {
-    return open_end_of(end, caller, mode, 0);
+    const struct protection protection = {.mode = mode};
+    end_test_run((struct end_test){
+        .ranks = ranks, .open = open_protected, .how = &protection, .body = body, .user = user});
 }
 
 /* --- nothing happens on the way --------------------------------------------------------------- */
 
-static const size_t sizes[] = {0,
-                               1,
-                               65,
-                               TWILL_TCP_RX_BYTES + 1,
-                               TWILL_TCP_RECORD - 48,
-                               TWILL_TCP_RECORD - 47,
-                               TWILL_TCP_SCRATCH + 61,
-                               (3u << 20) + 5};
+enum { RECORDED = TWILL_TCP_RECORD - 48, LONGER = TWILL_TCP_SCRATCH + 61 };
+static const size_t sizes[] = {
+    0, 1, 65, TWILL_TCP_RX_BYTES + 1, RECORDED, RECORDED + 1, LONGER, (3u << 20) + 5};
 
-static void rank_sweep(int rank, int size, twill_bootstrap *caller, void *user)
+static void sweep(struct twill_test_end *end, void *user)
 {
-    struct tcp_end end;
-    if (open_end(&end, caller, *(enum mode *)user) &&
-        twill_test_sweep(&end.end, sizes, TWILL_ARRAY_LENGTH(sizes)) &&
-        twill_test_mismatch(&end.end) && twill_test_early(&end.end) &&
-        twill_test_flood(&end.end, 60, 40000))
-        rank_barrier(&end);
-    end_close(&end);
+    (void)(twill_test_sweep(end, sizes, TWILL_ARRAY_LENGTH(sizes)) && twill_test_mismatch(end) &&
+           twill_test_early(end) && twill_test_flood(end, 60, 40000));
 }
 
 TWILL_TEST(test_sweep)
 {
     for (enum mode mode = CHECKED; mode <= SEALED_CHACHA; mode++)
-        twill_test_run_ranks(mode == CHECKED ? 3 : 2, rank_sweep, &mode);
+        run_protected(mode, mode == CHECKED ? 3 : 2, sweep, NULL);
 }
 
 /* Rank 1 sends before rank 0 takes any of it, and acknowledgements lie behind that. */
-static void rank_crossed(int rank, int size, twill_bootstrap *caller, void *user)
+static void cross(struct twill_test_end *end, void *user)
 {
     const size_t bytes = 4u << 20;
-    struct tcp_end end;
     unsigned char *out = malloc(bytes), *in = calloc(1, bytes);
-    if (open_end(&end, caller, *(enum mode *)user)) {
-        uint32_t peer = 1 - (uint32_t)rank;
-        memset(out, rank + 1, bytes);
-        struct twill_transfer send = transfer(TWILL_TRANSFER_SEND, peer, 0, out, bytes);
-        struct twill_transfer recv = transfer(TWILL_TRANSFER_RECV, peer, 0, in, bytes);
-        bool fine = post(&end, &send) && (rank == 0 || post(&end, &recv)) &&
-                    (rank == 1 || twill_test_await(&end.end, &send, 1)) &&
-                    (rank == 1 || post(&end, &recv)) && twill_test_await(&end.end, &send, 1) &&
-                    twill_test_await(&end.end, &recv, 1);
-        if (fine && in[0] == 2 - rank && memcmp(in, in + 1, bytes - 1) == 0)
-            rank_barrier(&end);
-        else
-            TWILL_NOTE(false, "rank %d: %d %d, first byte %d", rank, send.status, recv.status,
-                       in[0]);
-    }
+    struct twill_transfer send = end_transfer(TWILL_TRANSFER_SEND, end->peer, 0, out, bytes);
+    struct twill_transfer recv = end_transfer(TWILL_TRANSFER_RECV, end->peer, 0, in, bytes);
+    memset(out, (int)end->rank + 1, bytes);
+    TWILL_CHECK(end_post(end, &send));
+    TWILL_CHECK(end->rank == 1 || end_await(end, &send, 1));
+    TWILL_CHECK(end_complete(end, &recv) && end_await(end, &send, 1));
+    TWILL_CHECK(in[0] == 2 - end->rank && memcmp(in, in + 1, bytes - 1) == 0,
+                "rank %u: %d %d, first byte %d", end->rank, send.status, recv.status, in[0]);
     free(out);
     free(in);
-    end_close(&end);
 }
 
 TWILL_TEST(test_crossed)
 {
     for (enum mode mode = CHECKED; mode <= SEALED; mode++)
-        twill_test_run_ranks(2, rank_crossed, &mode);
+        run_protected(mode, 2, cross, NULL);
 }
 
 /* Rank 0 sends until its kernel takes no more, and then makes no call: what was sent arrives. */
@@ -111,14 +93,15 @@ TWILL_TEST(test_crossed)
 #define FULL_POLLS    200u /* in vain */
 
 /* Send until a message is not complete, which is left in *send. Returns how many are complete. */
-static int send_until_full(struct tcp_end *end, struct twill_transfer *send, unsigned char *data)
+static int send_until_full(struct twill_test_end *end, struct twill_transfer *send,
+                           unsigned char *data)
 {
     for (int sent = 0; sent < (int)FULL_MESSAGES; sent++) {
-        *send = transfer(TWILL_TRANSFER_SEND, 1, 0, data, FULL_BYTES);
-        if (!post(end, send))
+        *send = end_one_way(end, 0, data, FULL_BYTES);
+        if (!end_post(end, send))
             return -1;
         for (unsigned vain = 0; send->status == TWILL_PENDING; vain++) {
-            int moved = progress(end);
+            int moved = end_progress(end);
             if (moved < 0)
                 return -1;
             vain = moved > 0 ? 0 : vain;
@@ -129,41 +112,34 @@ static int send_until_full(struct tcp_end *end, struct twill_transfer *send, uns
     return -1;
 }
 
-static void rank_full(int rank, int size, twill_bootstrap *caller, void *user)
+static void fill_up(struct twill_test_end *end, void *user)
 {
-    struct tcp_end end;
+    bool sends = end->rank == 0;
     unsigned char *data = calloc(1, FULL_BYTES);
-    struct twill_transfer first = {0}, send = {0};
+    struct twill_transfer one = end_one_way(end, 0, data, FULL_BYTES);
     int sent = -1, all[2];
-    if (open_end(&end, caller, *(enum mode *)user)) {
-        first = transfer(TWILL_TRANSFER_RECV, 0, 0, data, FULL_BYTES);
-        if (rank == 1) /* connect */
-            TWILL_CHECK(post(&end, &first) && twill_test_await(&end.end, &first, 1));
-        else
-            sent = send_until_full(&end, &send, data);
-        TWILL_CHECK(twill_oob_allgather(end.oob, &sent, all, sizeof(sent), &end.end.error) ==
-                        TWILL_OK &&
-                    all[0] > 1);
-        for (int i = 1; i < all[0] && rank == 1 && !twill_test_failed(); i++) {
-            struct twill_transfer next = transfer(TWILL_TRANSFER_RECV, 0, 0, data, FULL_BYTES);
-            TWILL_CHECK(post(&end, &next) && twill_test_await(&end.end, &next, 1));
-        }
-        TWILL_CHECK(rank_barrier(&end)); /* rank 0 has made no progress until here */
-        if (rank == 0)
-            TWILL_CHECK(twill_test_await(&end.end, &send, 1));
-        first = transfer(TWILL_TRANSFER_RECV, 0, 0, data, FULL_BYTES);
-        if (rank == 1)
-            TWILL_CHECK(post(&end, &first) && twill_test_await(&end.end, &first, 1));
-        TWILL_CHECK(rank_barrier(&end));
+    if (sends)
+        sent = send_until_full(end, &one, data);
+    else
+        TWILL_CHECK(end_complete(end, &one)); /* connect */
+    TWILL_CHECK_OK(&end->error,
+                   twill_oob_allgather(end->oob, &sent, all, sizeof(sent), &end->error));
+    TWILL_CHECK(all[0] > 1);
+    for (int i = 1; i < all[0] && !sends; i++) {
+        one = end_one_way(end, 0, data, FULL_BYTES);
+        TWILL_CHECK(end_complete(end, &one));
     }
+    TWILL_CHECK(end_barrier(end)); /* rank 0 has made no progress until here */
+    if (!sends)
+        one = end_one_way(end, 0, data, FULL_BYTES);
+    TWILL_CHECK(sends ? end_await(end, &one, 1) : end_complete(end, &one));
     free(data);
-    end_close(&end);
 }
 
 TWILL_TEST(test_full)
 {
     for (enum mode mode = PLAIN; mode <= SEALED; mode++)
-        twill_test_run_ranks(2, rank_full, &mode);
+        run_protected(mode, 2, fill_up, NULL);
 }
 
 /* Rank 0's kernel takes a part of a message, and rank 1 closes before rank 0 goes on. Either rank 1
@@ -197,58 +173,61 @@ struct early_end {
 
 /* Check that a message to a peer that has closed is not sent, though it is shorter than what was
  * sent of the one before, which the peer has refused. */
-static bool cannot_send(struct tcp_end *end, unsigned char *data)
+static bool cannot_send(struct twill_test_end *end, unsigned char *data)
 {
-    struct twill_transfer next = transfer(TWILL_TRANSFER_SEND, 1, 0, data, 1);
-    int moved = twill_tcp_transport.post(end->end.transport, &next, &end->end.error);
+    struct twill_transfer next = end_transfer(TWILL_TRANSFER_SEND, 1, 0, data, 1);
+    int moved = twill_tcp_transport.post(end->transport, &next, &end->error);
     while (moved >= 0 && next.status == TWILL_PENDING && !twill_test_failed())
-        moved = progress(end);
+        moved = end_progress(end);
     bool fails = moved < 0 && next.status == TWILL_PENDING;
-    twill_tcp_transport.cancel(end->end.transport);
+    twill_tcp_transport.cancel(end->transport);
     return fails;
 }
 
-static void rank_ended(int rank, int size, twill_bootstrap *caller, void *user)
+/* Rank 0: send a part of the message, and, after rank 1's barrier, what the kernel takes of the
+ * rest. */
+static void send_in_parts(struct twill_test_end *end, struct twill_transfer *last, bool fits)
+{
+    struct twill_tcp_records *records = tcp_channel(end, 0)->records;
+    kernel_takes = ENDED_TAKEN;
+    TWILL_CHECK(end_post(end, last));
+    while (kernel_takes > 0)
+        TWILL_CHECK(end_works(end));
+    TWILL_CHECK(last->status == TWILL_PENDING && end_barrier(end));
+    kernel_takes = fits ? SIZE_MAX : 1; /* not read by rank 1, whose end is abrupt then */
+    while (kernel_takes > 0 && twill_tcp_records_unsent(records))
+        TWILL_CHECK(twill_tcp_records_push(records) >= 0);
+    kernel_takes = SIZE_MAX;
+    TWILL_CHECK(end_barrier(end) && end_barrier(end));
+}
+
+/* Rank 1: receive the message once rank 0 has sent it, or refuse it before; then close. */
+static void receive_and_close(struct twill_test_end *end, struct twill_transfer *last, bool fits)
+{
+    const struct twill_tcp_channel *channel = tcp_channel(end, 0);
+    TWILL_CHECK(fits || end_complete(end, last));
+    while (!fits && (channel->out.refuses || twill_tcp_records_unsent(channel->records)))
+        TWILL_CHECK(end_works(end));
+    TWILL_CHECK(end_barrier(end));
+    TWILL_CHECK(!fits || end_complete(end, last));
+    TWILL_CHECK(end_barrier(end));
+    end_close_more(end);
+    TWILL_CHECK(end_barrier(end));
+}
+
+static void end_early(struct twill_test_end *end, void *user)
 {
     const struct early_end *early = user;
-    const bool fits = early->wanted == ENDED_BYTES;
-    struct tcp_end end;
+    const bool fits = early->wanted == ENDED_BYTES, sends = end->rank == 0;
     unsigned char *data = calloc(1, ENDED_BYTES);
-    if (open_end(&end, caller, early->mode)) {
-        enum twill_transfer_kind kind = rank == 0 ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV;
-        struct twill_transfer first = transfer(kind, 1u - (uint32_t)rank, 0, data, 1), last = first;
-        last.bytes = rank == 0 ? ENDED_BYTES : early->wanted;
-        TWILL_CHECK(post(&end, &first) && twill_test_await(&end.end, &first, 1));
-        struct twill_tcp_channel *channel =
-            &((struct twill_tcp *)end.end.transport)->peers[1 - rank]->channels[0];
-        kernel_takes = rank == 0 ? ENDED_TAKEN : SIZE_MAX;
-        TWILL_CHECK((rank == 1 && fits) || post(&end, &last));
-        while (rank == 0 && kernel_takes > 0 && !twill_test_failed())
-            TWILL_CHECK(progress(&end) >= 0);
-        TWILL_CHECK(rank == 1 || last.status == TWILL_PENDING);
-        while (rank == 1 && !fits && !twill_test_failed() &&
-               (last.status == TWILL_PENDING || channel->out.refuses ||
-                twill_tcp_records_unsent(channel->records)))
-            TWILL_CHECK(progress(&end) >= 0);
-        TWILL_CHECK(rank_barrier(&end));
-        kernel_takes = fits ? SIZE_MAX : 1; /* not read by rank 1, whose end is abrupt then */
-        while (rank == 0 && kernel_takes > 0 && twill_tcp_records_unsent(channel->records))
-            TWILL_CHECK(twill_tcp_records_push(channel->records) >= 0);
-        kernel_takes = SIZE_MAX;
-        TWILL_CHECK(rank == 0 || !fits ||
-                    (post(&end, &last) && twill_test_await(&end.end, &last, 1)));
-        TWILL_CHECK(rank_barrier(&end));
-        if (rank == 1) {
-            twill_tcp_transport.close(end.end.transport);
-            end.end.transport = NULL;
-        }
-        TWILL_CHECK(rank_barrier(&end) && (rank == 1 || twill_test_await(&end.end, &last, 1)));
-        TWILL_CHECK(last.status == (fits ? TWILL_OK : TWILL_ERR_MISMATCH));
-        TWILL_CHECK(rank == 1 || fits || cannot_send(&end, data));
-        TWILL_CHECK(rank_barrier(&end));
-    }
+    struct twill_transfer first = end_one_way(end, 0, data, 1);
+    struct twill_transfer last = end_one_way(end, 0, data, sends ? ENDED_BYTES : early->wanted);
+    TWILL_CHECK(end_complete(end, &first));
+    (sends ? send_in_parts : receive_and_close)(end, &last, fits);
+    TWILL_CHECK(!sends || end_await(end, &last, 1));
+    TWILL_CHECK(last.status == (fits ? TWILL_OK : TWILL_ERR_MISMATCH));
+    TWILL_CHECK(!sends || fits || cannot_send(end, data));
     free(data);
-    end_close(&end);
 }
 
 TWILL_TEST(test_ended)
@@ -256,7 +235,7 @@ TWILL_TEST(test_ended)
     static const struct early_end ends[] = {
         {CHECKED, ENDED_BYTES}, {CHECKED, 4711}, {SEALED, 4711}};
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(ends); i++)
-        twill_test_run_ranks(2, rank_ended, (void *)(uintptr_t)&ends[i]);
+        run_protected(ends[i].mode, 2, end_early, (void *)&ends[i]);
 }
 
 /* --- a proxy on the way ----------------------------------------------------------------------- */
@@ -270,8 +249,7 @@ TWILL_TEST(test_ended)
 
 /* Rank 0 sends messages with the marker to rank 1 through the proxy. */
 struct scene {
-    enum mode mode;
-    uint32_t epoch;
+    struct protection protection;
     struct twill_proxy proxy;
     unsigned arrived; /* at rank 1, all with the right bytes */
     bool failed;      /* on rank 1 */
@@ -286,37 +264,37 @@ static void fill_message(unsigned char *data, unsigned number)
     memcpy(data + 20, TWILL_PROXY_MARKER, strlen(TWILL_PROXY_MARKER));
 }
 
-static void send_all(struct tcp_end *end, struct scene *scene)
+static void send_all(struct twill_test_end *end, struct scene *scene)
 {
-    struct twill_tcp *t = (struct twill_tcp *)end->end.transport;
+    struct twill_tcp *t = tcp_of(end);
     unsigned char data[BYTES];
     scene->proxy.target = ntohs(t->common->address[1].at.four.sin_port);
     TWILL_CHECK(twill_proxy_start(&scene->proxy));
     t->common->address[1].at.four.sin_port = htons(scene->proxy.port);
     for (unsigned i = 0; i < MESSAGES; i++) {
-        struct twill_transfer send = transfer(TWILL_TRANSFER_SEND, 1, 0, data, BYTES);
+        struct twill_transfer send = end_one_way(end, 0, data, BYTES);
         fill_message(data, i);
-        if (twill_tcp_transport.post(end->end.transport, &send, &end->end.error) != TWILL_OK)
+        if (twill_tcp_transport.post(end->transport, &send, &end->error) != TWILL_OK)
             return;
         while (send.status == TWILL_PENDING)
-            if (progress(end) < 0)
+            if (end_progress(end) < 0)
                 return;
     }
 }
 
-static void receive_all(struct tcp_end *end, struct scene *scene)
+static void receive_all(struct twill_test_end *end, struct scene *scene)
 {
     for (; scene->arrived < MESSAGES; scene->arrived++) {
         unsigned char data[BYTES] = {0}, right[BYTES];
-        struct twill_transfer recv = transfer(TWILL_TRANSFER_RECV, 0, 0, data, BYTES);
-        TWILL_CHECK(post(end, &recv));
+        struct twill_transfer recv = end_one_way(end, 0, data, BYTES);
+        TWILL_CHECK(end_post(end, &recv));
         uint64_t until = twill_now() + TWILL_TEST_PATIENCE;
         while (recv.status == TWILL_PENDING && !scene->failed && twill_now() < until)
-            scene->failed = progress(end) < 0;
-        memcpy(scene->message, end->end.error.message, sizeof(scene->message));
-        scene->about = end->end.error.rank;
+            scene->failed = end_progress(end) < 0;
+        memcpy(scene->message, end->error.message, sizeof(scene->message));
+        scene->about = end->error.rank;
         if (scene->failed) {
-            twill_tcp_transport.cancel(end->end.transport); /* as the communicator does */
+            twill_tcp_transport.cancel(end->transport); /* as the communicator does */
             return;
         }
         fill_message(right, scene->arrived);
@@ -324,29 +302,26 @@ static void receive_all(struct tcp_end *end, struct scene *scene)
     }
 }
 
-static void rank_scene(int rank, int size, twill_bootstrap *caller, void *user)
+static void play_on_end(struct twill_test_end *end, void *user)
 {
     struct scene *scene = user;
-    struct tcp_end end;
-    if (open_end_of(&end, caller, scene->mode, scene->epoch)) {
-        if (rank == 0)
-            send_all(&end, scene);
-        else
-            receive_all(&end, scene);
-        if (rank == 1)
-            atomic_store(&scene->over, true);
-        while (!atomic_load(&scene->over) && progress(&end) >= 0)
-            ; /* rank 1 may ask rank 0 for a record */
-        rank_barrier(&end);
-        if (rank == 0)
-            twill_proxy_stop(&scene->proxy);
-    }
-    end_close(&end);
+    (end->rank == 0 ? send_all : receive_all)(end, scene);
+    if (end->rank == 1)
+        atomic_store(&scene->over, true);
+    while (!atomic_load(&scene->over) && end_progress(end) >= 0)
+        ; /* rank 1 may ask rank 0 for a record */
+    (void)end_barrier(end);
+    if (end->rank == 0)
+        twill_proxy_stop(&scene->proxy);
 }
 
 static void play(struct scene *scene)
 {
-    twill_test_run_ranks(2, rank_scene, scene);
+    end_test_run((struct end_test){.ranks = 2,
+                                   .open = open_protected,
+                                   .how = &scene->protection,
+                                   .body = play_on_end,
+                                   .user = scene});
 }
 
 static void expect_failure(const struct scene *scene, unsigned arrived, const char *words)
@@ -361,7 +336,7 @@ static void expect_failure(const struct scene *scene, unsigned arrived, const ch
 TWILL_TEST(test_sniffed)
 {
     for (enum mode mode = PLAIN; mode <= SEALED_CHACHA; mode++) {
-        struct scene scene = {.mode = mode};
+        struct scene scene = {.protection = {mode, 0}};
         play(&scene);
         assert_int_equal(scene.arrived, MESSAGES);
         assert_true(scene.proxy.forwarded > MESSAGES * BYTES);
@@ -371,15 +346,15 @@ TWILL_TEST(test_sniffed)
 
 TWILL_TEST(test_damaged)
 {
-    struct scene once = {.mode = CHECKED, .proxy = {.flips = 1}};
+    struct scene once = {{CHECKED, 0}, .proxy = {.flips = 1}};
     play(&once);
     assert_int_equal(once.arrived, MESSAGES);
     assert_int_equal(once.proxy.flips, 0);
     assert_true(once.proxy.markers > MESSAGES); /* that record, and those after it, twice */
-    struct scene always = {.mode = CHECKED, .proxy = {.flips = 1000}};
+    struct scene always = {{CHECKED, 0}, .proxy = {.flips = 1000}};
     play(&always);
     expect_failure(&always, 0, "over tcp lo arrived damaged, and damaged again");
-    struct scene head = {.mode = CHECKED,
+    struct scene head = {{CHECKED, 0},
                          .proxy = {.attack = TWILL_PROXY_FLIP, .offset = HELLO + 3 * RECORD + 1}};
     play(&head);
     expect_failure(&head, 3, "over tcp lo arrived damaged: the head");
@@ -402,7 +377,7 @@ TWILL_TEST(test_attacked)
     };
     for (enum mode mode = SEALED; mode <= SEALED_CHACHA; mode++)
         for (size_t i = 0; i < TWILL_ARRAY_LENGTH(rows); i++) {
-            struct scene scene = {.mode = mode,
+            struct scene scene = {{mode, 0},
                                   .proxy = {.attack = rows[i].attack,
                                             .offset = rows[i].offset,
                                             .bytes = rows[i].bytes}};
@@ -417,13 +392,13 @@ TWILL_TEST(test_replayed)
 {
     for (enum mode mode = SEALED; mode <= SEALED_CHACHA; mode++)
         for (uint32_t epoch = 0; epoch < 2; epoch++) {
-            struct scene scene = {.mode = mode,
+            struct scene scene = {{mode, 0},
                                   .proxy = {.attack = TWILL_PROXY_RECORD,
                                             .offset = HELLO + 5 * SEALED_RECORD,
                                             .bytes = SEALED_RECORD}};
             play(&scene);
             assert_int_equal(scene.arrived, MESSAGES);
-            struct scene later = {.mode = mode, .epoch = epoch, .proxy = scene.proxy};
+            struct scene later = {{mode, epoch}, .proxy = scene.proxy};
             later.proxy.attack = TWILL_PROXY_PASTE;
             later.proxy.used = 0;
             play(&later);

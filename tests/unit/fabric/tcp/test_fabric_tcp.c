@@ -11,33 +11,20 @@
 
 /* --- what every transport must do ------------------------------------------------------------ */
 
-static const size_t sizes[] = {0,
-                               1,
-                               8,
-                               63,
-                               64,
-                               65,
-                               1000,
-                               TWILL_TCP_RX_BYTES - 1,
-                               TWILL_TCP_RX_BYTES,
-                               TWILL_TCP_RX_BYTES + 1,
-                               TWILL_TCP_SCRATCH + 61,
-                               (3u << 20) + 5};
+enum { READ = TWILL_TCP_RX_BYTES, SCRATCH = TWILL_TCP_SCRATCH };
+static const size_t sizes[] = {0,    1,        8,    63,       64,           65,
+                               1000, READ - 1, READ, READ + 1, SCRATCH + 61, (3u << 20) + 5};
 
-static void rank_sweep(int rank, int size, twill_bootstrap *caller, void *user)
+static void sweep(struct twill_test_end *end, void *user)
 {
-    struct tcp_end end;
-    if (end_open(&end, caller, user) && twill_test_early(&end.end) &&
-        twill_test_sweep(&end.end, sizes, TWILL_ARRAY_LENGTH(sizes)) &&
-        twill_test_mismatch(&end.end))
-        rank_barrier(&end);
-    end_close(&end);
+    (void)(twill_test_early(end) && twill_test_sweep(end, sizes, TWILL_ARRAY_LENGTH(sizes)) &&
+           twill_test_mismatch(end));
 }
 
 TWILL_TEST(test_sweep)
 {
-    twill_test_run_ranks(2, rank_sweep, NULL);
-    twill_test_run_ranks(3, rank_sweep, NULL);
+    for (int ranks = 2; ranks <= 3; ranks++)
+        end_test_run((struct end_test){.ranks = ranks, .open = tcp_open, .body = sweep});
 }
 
 static bool has_six(void)
@@ -56,64 +43,51 @@ TWILL_TEST(test_six)
 {
     if (!has_six())
         skip();
-    twill_test_run_ranks(2, rank_sweep, (void *)"::1");
+    end_test_run((struct end_test){.ranks = 2, .open = tcp_open, .how = "::1", .body = sweep});
 }
 
-static void rank_flood(int rank, int size, twill_bootstrap *caller, void *user)
+static void flood(struct twill_test_end *end, void *user)
 {
-    struct tcp_end end;
-    if (end_open(&end, caller, user) && twill_test_flood(&end.end, 60, 40000)) {
-        const struct twill_transport_counters *c = &end.end.transport->counters;
-        uint64_t messages = (uint64_t)(size - 1) * TWILL_LANES * 60;
-        TWILL_NOTE(c->messages == messages && c->bytes > messages &&
-                       c->header_bytes >= 16 * messages && c->header_bytes < 64 * messages,
-                   "counters: %llu messages, %llu bytes, %llu of headers",
-                   (unsigned long long)c->messages, (unsigned long long)c->bytes,
-                   (unsigned long long)c->header_bytes);
-        rank_barrier(&end);
-    }
-    end_close(&end);
+    const struct twill_transport_counters *c = &end->transport->counters;
+    uint64_t messages = (uint64_t)(end->size - 1) * TWILL_LANES * 60;
+    TWILL_CHECK(twill_test_flood(end, 60, 40000));
+    TWILL_CHECK(c->messages == messages && c->bytes > messages &&
+                    c->header_bytes >= 16 * messages && c->header_bytes < 64 * messages,
+                "counters: %llu messages, %llu bytes, %llu of headers",
+                (unsigned long long)c->messages, (unsigned long long)c->bytes,
+                (unsigned long long)c->header_bytes);
 }
 
 TWILL_TEST(test_flood)
 {
-    twill_test_run_ranks(2, rank_flood, NULL);
-    twill_test_run_ranks(4, rank_flood, NULL);
+    for (int ranks = 2; ranks <= 4; ranks += 2)
+        end_test_run((struct end_test){.ranks = ranks, .open = tcp_open, .body = flood});
 }
 
 /* --- a sender far ahead of its receiver ------------------------------------------------------- */
 
 #define TCP_AHEAD 3000
 
-TWILL_TEST_OF_RANKS(test_ahead, 2)
+TCP_TEST(test_ahead, 2)
 {
-    struct tcp_end end;
-    if (end_open(&end, bootstrap, NULL)) {
-        struct twill_transfer *r = calloc(TCP_AHEAD, sizeof(*r));
-        uint32_t *data = calloc(TCP_AHEAD, sizeof(*data));
-        for (uint32_t i = 0; rank == 0 && i < TCP_AHEAD; i++)
-            data[i] = i;
-        for (uint32_t i = 0; rank == 0 && i < TCP_AHEAD; i++) {
-            r[i] = transfer(TWILL_TRANSFER_SEND, 1, 0, &data[i], sizeof(data[i]));
-            post(&end, &r[i]);
-        }
-        uint64_t until = twill_now() + SECOND / 10;
-        while (twill_now() < until && progress(&end) >= 0)
-            ;
-        for (uint32_t i = 0; rank == 1 && i < TCP_AHEAD; i++) {
-            r[i] = transfer(TWILL_TRANSFER_RECV, 0, 0, &data[i], sizeof(data[i]));
-            post(&end, &r[i]);
-        }
-        twill_test_await(&end.end, r, TCP_AHEAD);
-        for (uint32_t i = 0; i < TCP_AHEAD; i++)
-            if (!TWILL_NOTE(r[i].status == TWILL_OK && data[i] == i, "message %u: %d, holds %u", i,
-                            r[i].status, data[i]))
-                break;
-        rank_barrier(&end);
-        free(r);
-        free(data);
+    struct twill_transfer *r = calloc(TCP_AHEAD, sizeof(*r));
+    uint32_t *data = calloc(TCP_AHEAD, sizeof(*data));
+    TWILL_CHECK(r != NULL && data != NULL);
+    for (uint32_t i = 0; i < TCP_AHEAD; i++) {
+        data[i] = end->rank == 0 ? i : 0;
+        r[i] = end_one_way(end, 0, &data[i], sizeof(data[i]));
     }
-    end_close(&end);
+    for (uint32_t i = 0; end->rank == 0 && i < TCP_AHEAD; i++)
+        TWILL_CHECK(end_post(end, &r[i]));
+    TWILL_CHECK(end_linger(end, SECOND / 10) >= 0);
+    for (uint32_t i = 0; end->rank == 1 && i < TCP_AHEAD; i++)
+        TWILL_CHECK(end_post(end, &r[i]));
+    TWILL_CHECK(end_await(end, r, TCP_AHEAD));
+    for (uint32_t i = 0; i < TCP_AHEAD; i++)
+        TWILL_CHECK(r[i].status == TWILL_OK && data[i] == i, "message %u: %d, holds %u", i,
+                    r[i].status, data[i]);
+    free(r);
+    free(data);
 }
 
 /* --- a large message with a late RECV does not block other channels ------------------------------
@@ -121,109 +95,78 @@ TWILL_TEST_OF_RANKS(test_ahead, 2)
 
 #define TCP_LARGE ((size_t)64 << 20)
 
-TWILL_TEST_OF_RANKS(test_channels, 2)
+TCP_TEST(test_channels, 2)
 {
-    struct tcp_end end;
-    uint32_t peer = (uint32_t)(1 - rank);
+    bool sends = end->rank == 0;
     unsigned char *large = calloc(1, TCP_LARGE), small[64] = {0};
-    if (end_open(&end, bootstrap, NULL)) {
-        enum twill_transfer_kind kind = rank == 0 ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV;
-        struct twill_transfer slow = transfer(kind, peer, 0, large, TCP_LARGE), quick;
-        if (rank == 0)
-            large[TCP_LARGE - 1] = 9;
-        if (rank == 0)
-            post(&end, &slow);
-        for (unsigned i = 0; i < 20; i++) {
-            small[0] = rank == 0 ? (unsigned char)i : 0xff;
-            quick = transfer(kind, peer, 1, small, sizeof(small));
-            if (!post(&end, &quick) || !twill_test_await(&end.end, &quick, 1))
-                break;
-            TWILL_NOTE(small[0] == i && (rank == 1 || slow.status == TWILL_PENDING),
-                       "message %u, large one: %d", i, slow.status);
-        }
-        if (rank == 1)
-            post(&end, &slow);
-        twill_test_await(&end.end, &slow, 1);
-        TWILL_NOTE(slow.status == TWILL_OK && large[TCP_LARGE - 1] == 9, "large: %d", slow.status);
-        rank_barrier(&end);
+    struct twill_transfer slow = end_one_way(end, 0, large, TCP_LARGE), quick;
+    TWILL_CHECK(large != NULL);
+    large[TCP_LARGE - 1] = sends ? 9 : 0;
+    TWILL_CHECK(!sends || end_post(end, &slow));
+    for (unsigned i = 0; i < 20; i++) {
+        small[0] = sends ? (unsigned char)i : 0xff;
+        quick = end_one_way(end, 1, small, sizeof(small));
+        TWILL_CHECK(end_complete(end, &quick));
+        TWILL_CHECK(small[0] == i && (!sends || slow.status == TWILL_PENDING),
+                    "message %u, large one: %d", i, slow.status);
     }
-    end_close(&end);
+    TWILL_CHECK((sends || end_post(end, &slow)) && end_await(end, &slow, 1));
+    TWILL_CHECK(slow.status == TWILL_OK && large[TCP_LARGE - 1] == 9, "large: %d", slow.status);
     free(large);
 }
 
 /* --- both sides report a large message that does not match ------------------------------------ */
 
-TWILL_TEST_OF_RANKS(test_refused, 2)
+TCP_TEST(test_refused, 2)
 {
-    struct tcp_end end;
+    bool sends = end->rank == 0;
     unsigned char *large = calloc(1, TCP_LARGE);
-    if (end_open(&end, bootstrap, NULL)) {
-        struct twill_transfer r = rank == 0 ? transfer(TWILL_TRANSFER_SEND, 1, 2, large, TCP_LARGE)
-                                            : transfer(TWILL_TRANSFER_RECV, 0, 2, large, 4711);
-        r.signature += (uint32_t)rank;
-        post(&end, &r);
-        twill_test_await(&end.end, &r, 1);
-        TWILL_NOTE(r.status == TWILL_ERR_MISMATCH &&
-                       r.peer_bytes == (rank == 0 ? 4711 : TCP_LARGE) &&
-                       r.peer_signature == (rank == 0 ? 8 : 7),
-                   "rank %d: %d, %llu bytes, signature %u", rank, r.status,
-                   (unsigned long long)r.peer_bytes, r.peer_signature);
-        /* Later messages arrive. */
-        r = transfer(rank == 0 ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV, (uint32_t)(1 - rank), 2,
-                     large, 100000);
-        post(&end, &r);
-        twill_test_await(&end.end, &r, 1);
-        TWILL_NOTE(r.status == TWILL_OK, "then: %d", r.status);
-        rank_barrier(&end);
-    }
-    end_close(&end);
+    struct twill_transfer r = end_one_way(end, 2, large, sends ? TCP_LARGE : 4711);
+    r.signature += end->rank;
+    TWILL_CHECK(end_complete(end, &r));
+    TWILL_CHECK(r.status == TWILL_ERR_MISMATCH && r.peer_bytes == (sends ? 4711 : TCP_LARGE) &&
+                    r.peer_signature == (sends ? 8 : 7),
+                "rank %u: %d, %llu bytes, signature %u", end->rank, r.status,
+                (unsigned long long)r.peer_bytes, r.peer_signature);
+    /* Later messages arrive. */
+    r = end_one_way(end, 2, large, 100000);
+    TWILL_CHECK(end_complete(end, &r) && r.status == TWILL_OK, "then: %d", r.status);
     free(large);
 }
 
-/* Rank 1 has to discard what rank 0 still sends, in its next wait. */
 /* --- two communicators with one listener ------------------------------------------------------ */
 
-TWILL_TEST_OF_RANKS(test_comms, 2)
+TCP_TEST(test_comms, 2)
 {
-    struct tcp_end end, other = {0};
-    if (end_open(&end, bootstrap, NULL) && end_more(&other, &end, 17)) {
-        struct tcp_end *order[2] = {rank == 0 ? &end : &other, rank == 0 ? &other : &end};
-        struct twill_transfer r[4];
-        unsigned char data[4][100];
-        /* In opposite order, so that each accepts connections of the other first. */
-        for (unsigned i = 0; i < 4; i++) {
-            struct tcp_end *of = order[i / 2];
-            memset(data[i], of == &end ? 1 : 2, sizeof(data[i]));
-            r[i] = transfer(i % 2 == 0 ? TWILL_TRANSFER_RECV : TWILL_TRANSFER_SEND,
-                            (uint32_t)(1 - rank), 5, data[i], sizeof(data[i]));
-            if (i % 2 == 0)
-                data[i][50] = 0;
-            post(of, &r[i]);
-        }
-        uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
-        unsigned done = 0;
-        while (done < 4 && twill_now() < limit && progress(&end) >= 0 && progress(&other) >= 0)
-            done += r[done].status != TWILL_PENDING;
-        for (unsigned i = 0; i < 4; i++)
-            TWILL_NOTE(r[i].status == TWILL_OK && data[i][50] == data[i][0], "rank %d, %u: %d",
-                       rank, i, r[i].status);
-        rank_barrier(&end);
+    struct twill_test_end other;
+    TWILL_CHECK(end_more(&other, end, 17));
+    struct twill_test_end *order[2] = {end->rank == 0 ? end : &other,
+                                       end->rank == 0 ? &other : end};
+    struct twill_transfer r[4];
+    unsigned char data[4][100];
+    /* In opposite order, so that each accepts connections of the other first. */
+    for (unsigned i = 0; i < 4; i++) {
+        memset(data[i], order[i / 2] == end ? 1 : 2, sizeof(data[i]));
+        r[i] = end_transfer(i % 2 == 0 ? TWILL_TRANSFER_RECV : TWILL_TRANSFER_SEND, end->peer, 5,
+                            data[i], sizeof(data[i]));
+        if (i % 2 == 0)
+            data[i][50] = 0;
+        TWILL_CHECK(end_post(order[i / 2], &r[i]));
     }
-    if (other.end.transport != NULL)
-        twill_tcp_transport.close(other.end.transport);
-    end_close(&end);
+    uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
+    for (unsigned done = 0; done < 4; done += r[done].status != TWILL_PENDING)
+        TWILL_CHECK(end_works(end) && end_works(&other) && twill_now() < limit);
+    for (unsigned i = 0; i < 4; i++)
+        TWILL_CHECK(r[i].status == TWILL_OK && data[i][50] == data[i][0], "rank %u, %u: %d",
+                    end->rank, i, r[i].status);
+    TWILL_CHECK(end_barrier(end));
+    end_close_more(&other);
 }
 
 /* --- congestion control ----------------------------------------------------------------------- */
 
 /* Where reno replaces a congestion control that paces: which hosts, which settings, and that
  * connections then have it at both ends. */
-
-enum {
-    NO = TWILL_TCP_UNPACED,
-    SYSTEM = TWILL_TCP_PACED_BY_SYSTEM,
-    GOOD = TWILL_TCP_PACED_FOR_GOOD
-};
 
 TWILL_TEST(test_needs)
 {
@@ -281,22 +224,17 @@ TWILL_TEST(test_control)
 }
 
 /* Both ends of a connection over lo, which is one network. */
-TWILL_TEST_OF_RANKS(test_connected, 2)
+TCP_TEST(test_connected, 2)
 {
-    struct tcp_end end;
     size_t bytes = 100000;
     char name[32];
-    if (end_open(&end, bootstrap, user) && twill_test_sweep(&end.end, &bytes, 1)) {
-        struct twill_tcp *t = (struct twill_tcp *)end.end.transport;
-        int fd = t->peers[1 - rank]->channels[0].fd;
-        bool paces = strncmp(name_of(t->common->listener, name), "bbr", 3) == 0;
-        TWILL_NOTE(!paces && !t->common->paced && t->once == TWILL_TCP_ONCE, "listener: %s", name);
-        /* Also if rank 0 connects before rank 1 has set its listener to reno. */
-        TWILL_NOTE(!t->common->unpaced || strcmp(name_of(fd, name), "reno") == 0, "connection: %s",
-                   name);
-        rank_barrier(&end);
-    }
-    end_close(&end);
+    TWILL_CHECK(twill_test_sweep(end, &bytes, 1));
+    const struct twill_tcp *t = tcp_of(end);
+    bool paces = strncmp(name_of(t->common->listener, name), "bbr", 3) == 0;
+    TWILL_CHECK(!paces && !t->common->paced && t->once == TWILL_TCP_ONCE, "listener: %s", name);
+    /* Also if rank 0 connects before rank 1 has set its listener to reno. */
+    name_of(tcp_channel(end, 0)->fd, name);
+    TWILL_CHECK(!t->common->unpaced || strcmp(name, "reno") == 0, "connection: %s", name);
 }
 
 /* --- records ---------------------------------------------------------------------------------- */
@@ -304,35 +242,6 @@ TWILL_TEST_OF_RANKS(test_connected, 2)
 /* The records of a channel by themselves, two ends on a pair of sockets. */
 
 #define ENOUGH 8u /* records that are acknowledged without being asked for */
-
-struct records_pair {
-    struct twill_tcp_protection how;
-    struct twill_transport_counters counters[2];
-    struct twill_tcp_records *end[2];
-    int fd[2];
-};
-
-static void pair_open(struct records_pair *pair)
-{
-    const struct twill_kernels *kernels;
-    const struct twill_session session = {.caller = true};
-    assert_int_equal(twill_kernels_select(&kernels, NULL, NULL), TWILL_OK);
-    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair->fd), 0);
-    pair->how = (struct twill_tcp_protection){.crc32c = kernels->crc32c, .interface = "lo"};
-    for (uint32_t i = 0; i < 2; i++) {
-        pair->end[i] = twill_tcp_records_new(&pair->how, &pair->counters[i], 1 - i, "the other");
-        assert_non_null(pair->end[i]);
-        twill_tcp_records_begin(pair->end[i], pair->fd[i], &session);
-    }
-}
-
-static void pair_close(struct records_pair *pair)
-{
-    for (int i = 0; i < 2; i++) {
-        twill_tcp_records_free(pair->end[i]);
-        (void)close(pair->fd[i]);
-    }
-}
 
 /* Send these bytes in a record of their own. */
 static void send_record(struct twill_tcp_records *from, size_t bytes)
@@ -354,20 +263,35 @@ static void read_bytes(struct twill_tcp_records *at, size_t bytes)
  * arrives: a sender whose window is full waits for this one. */
 TWILL_TEST(test_acknowledged_behind_data)
 {
-    struct records_pair pair = {.fd = {-1, -1}};
+    const struct twill_session session = {.caller = true};
+    struct twill_tcp_protection how = {.interface = "lo"};
+    struct twill_transport_counters counters[2] = {{0}};
+    struct twill_tcp_records *end[2];
     struct twill_error error = {.status = TWILL_OK};
-    pair_open(&pair);
+    const struct twill_kernels *kernels;
+    int fd[2];
+    assert_int_equal(twill_kernels_select(&kernels, NULL, NULL), TWILL_OK);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, fd), 0);
+    how.crc32c = kernels->crc32c;
+    for (uint32_t i = 0; i < 2; i++) {
+        end[i] = twill_tcp_records_new(&how, &counters[i], 1 - i, "the other");
+        assert_non_null(end[i]);
+        twill_tcp_records_begin(end[i], fd[i], &session);
+    }
     for (unsigned i = 0; i < ENOUGH; i++)
-        send_record(pair.end[0], 1);
-    send_record(pair.end[1], 100);
-    read_bytes(pair.end[1], ENOUGH);
-    read_bytes(pair.end[0], 100);
-    assert_true(twill_tcp_records_kept(pair.end[0]));
-    assert_int_equal(twill_tcp_records_look(pair.end[0], &error), 1);
-    assert_false(twill_tcp_records_kept(pair.end[0]));
-    assert_int_equal(twill_tcp_records_look(pair.end[0], &error), 0);
+        send_record(end[0], 1);
+    send_record(end[1], 100);
+    read_bytes(end[1], ENOUGH);
+    read_bytes(end[0], 100);
+    assert_true(twill_tcp_records_kept(end[0]));
+    assert_int_equal(twill_tcp_records_look(end[0], &error), 1);
+    assert_false(twill_tcp_records_kept(end[0]));
+    assert_int_equal(twill_tcp_records_look(end[0], &error), 0);
     assert_int_equal(error.status, TWILL_OK);
-    pair_close(&pair);
+    for (int i = 0; i < 2; i++) {
+        twill_tcp_records_free(end[i]);
+        (void)close(fd[i]);
+    }
 }
 
 /* --- entry times ------------------------------------------------------------------------------ */

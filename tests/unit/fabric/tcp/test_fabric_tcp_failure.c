@@ -42,311 +42,245 @@ static int knock(const struct twill_tcp *t, const struct tcp_intruder *intruder)
     return fd;
 }
 
-TWILL_TEST_OF_RANKS(test_intruders, 2)
+/* Exchange a word from rank 0 to rank 1. */
+static bool word_arrives(struct twill_test_end *end, uint32_t lane, const char *word)
 {
-    struct tcp_end end;
+    char data[16] = "";
+    if (end->rank == 0)
+        strcpy(data, word);
+    struct twill_transfer r = end_one_way(end, lane, data, sizeof(data));
+    return end_complete(end, &r) &&
+           TWILL_NOTE(r.status == TWILL_OK && strcmp(data, word) == 0, "%d: %s", r.status, data);
+}
+
+TCP_TEST(test_intruders, 2)
+{
+    const unsigned count = TWILL_ARRAY_LENGTH(intruders);
     int fd[TWILL_ARRAY_LENGTH(intruders)];
-    if (end_open(&end, bootstrap, NULL)) {
-        struct twill_tcp *t = (struct twill_tcp *)end.end.transport;
-        for (size_t i = 0; rank == 0 && i < TWILL_ARRAY_LENGTH(intruders); i++)
-            TWILL_NOTE((fd[i] = knock(t, &intruders[i])) >= 0, "knock: %s", strerror(errno));
-        rank_barrier(&end);
-        char data[8] = "genuine";
-        struct twill_transfer r =
-            transfer(rank == 0 ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV, (uint32_t)(1 - rank), 4,
-                     rank == 0 ? data : memset(data, 0, 8), sizeof(data));
-        post(&end, &r);
-        twill_test_await(&end.end, &r, 1);
-        TWILL_NOTE(r.status == TWILL_OK && strcmp(data, "genuine") == 0, "%d: %s", r.status, data);
-        uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
-        while (rank == 1 && t->common->rejected < TWILL_ARRAY_LENGTH(intruders) &&
-               twill_now() < limit)
-            twill_tcp_common_adopt(t, &end.end.error);
-        TWILL_NOTE(t->common->rejected == (rank == 1 ? TWILL_ARRAY_LENGTH(intruders) : 0),
-                   "%u rejected", t->common->rejected);
-        rank_barrier(&end);
-        for (size_t i = 0; rank == 0 && i < TWILL_ARRAY_LENGTH(intruders); i++)
-            close(fd[i]);
-    }
-    end_close(&end);
+    struct twill_tcp *t = tcp_of(end);
+    for (size_t i = 0; end->rank == 0 && i < count; i++)
+        TWILL_CHECK((fd[i] = knock(t, &intruders[i])) >= 0, "knock: %s", strerror(errno));
+    TWILL_CHECK(end_barrier(end) && word_arrives(end, 4, "genuine"));
+    uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
+    while (end->rank == 1 && t->common->rejected < count && twill_now() < limit)
+        twill_tcp_common_adopt(t, &end->error);
+    TWILL_CHECK(t->common->rejected == (end->rank == 1 ? count : 0), "%u rejected",
+                t->common->rejected);
+    TWILL_CHECK(end_barrier(end));
+    for (size_t i = 0; end->rank == 0 && i < count; i++)
+        close(fd[i]);
 }
 
 /* --- slow connections ------------------------------------------------------------------------ */
 
-static bool incoming_are(struct tcp_end *end, unsigned count)
+static bool incoming_are(struct twill_test_end *end, unsigned count)
 {
-    struct twill_tcp *t = (struct twill_tcp *)end->end.transport;
+    const struct twill_tcp_common *common = tcp_of(end)->common;
     uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
-    while (t->common->incoming_count != count && twill_now() < limit)
-        TWILL_REQUIRE(progress(end) >= 0);
-    return TWILL_NOTE(t->common->incoming_count == count, "%u incoming, not %u",
-                      t->common->incoming_count, count);
+    while (common->incoming_count != count && twill_now() < limit)
+        TWILL_REQUIRE(end_works(end));
+    return TWILL_NOTE(common->incoming_count == count, "%u incoming, not %u",
+                      common->incoming_count, count);
 }
 
 /* Rank 0 starts to connect and leaves the library for long, while rank 1 waits for it. */
-TWILL_TEST_OF_RANKS(test_away, 2)
+TCP_TEST(test_away, 2)
 {
-    struct tcp_end end;
-    if (end_open(&end, bootstrap, NULL)) {
-        struct twill_tcp *t = (struct twill_tcp *)end.end.transport;
-        char data[8] = "late";
-        struct twill_transfer r =
-            transfer(rank == 0 ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV, (uint32_t)(1 - rank), 0,
-                     rank == 0 ? data : memset(data, 0, 8), sizeof(data));
-        post(&end, &r);
-        if (rank == 1 && incoming_are(&end, 2)) {
-            for (struct twill_tcp_incoming *g = t->common->incoming_list; g != NULL; g = g->next)
-                g->until = 0;
-            for (unsigned i = 0; i < 100; i++)
-                progress(&end);
-            incoming_are(&end, 2);
-        }
-        rank_barrier(&end);
-        twill_test_await(&end.end, &r, 1);
-        TWILL_NOTE(r.status == TWILL_OK && strcmp(data, "late") == 0, "%d: %s", r.status, data);
-        rank_barrier(&end);
+    char data[8] = "";
+    if (end->rank == 0)
+        strcpy(data, "late");
+    struct twill_transfer r = end_one_way(end, 0, data, sizeof(data));
+    TWILL_CHECK(end_post(end, &r));
+    if (end->rank == 1) {
+        TWILL_CHECK(incoming_are(end, 2));
+        struct twill_tcp_incoming *g = tcp_of(end)->common->incoming_list;
+        for (; g != NULL; g = g->next)
+            g->until = 0;
+        for (unsigned i = 0; i < 100; i++)
+            TWILL_CHECK(end_works(end));
+        TWILL_CHECK(incoming_are(end, 2));
     }
-    end_close(&end);
+    TWILL_CHECK(end_barrier(end) && end_await(end, &r, 1));
+    TWILL_CHECK(r.status == TWILL_OK && strcmp(data, "late") == 0, "%d: %s", r.status, data);
 }
 
 /* A peer ends before a channel is connected on which nothing was posted: only requests on that
  * channel fail. */
-TWILL_TEST_OF_RANKS(test_ended, 2)
+TCP_TEST(test_ended, 2)
 {
-    struct tcp_end end;
-    if (end_open(&end, bootstrap, NULL)) {
-        struct twill_tcp *t = (struct twill_tcp *)end.end.transport;
-        char data[8] = "last";
-        enum { next = TWILL_NODE_LANES / TWILL_WINDOW };
-        struct twill_transfer r = transfer(rank == 0 ? TWILL_TRANSFER_RECV : TWILL_TRANSFER_SEND,
-                                           (uint32_t)(1 - rank), 0, data, sizeof(data));
-        post(&end, &r);
-        if (rank == 0)
-            t->busy_count--; /* the next channel, as if a packet was lost */
-        twill_test_await(&end.end, &r, 1);
-        rank_barrier(&end);
-        if (rank == 1) {
-            twill_tcp_transport.close(end.end.transport);
-            end.common->close(end.common);
-            end.end.transport = NULL;
-            end.common = NULL;
-        }
-        rank_barrier(&end);
-        if (rank == 0) {
-            struct twill_tcp_channel *channel = &t->peers[1]->channels[next];
-            uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
-            int moved = 0;
-            channel->busy = false;
-            twill_tcp_busy(t, channel);
-            while (channel->state != TWILL_TCP_LOST && moved >= 0 && twill_now() < limit)
-                moved = progress(&end);
-            TWILL_NOTE(moved >= 0 && channel->state == TWILL_TCP_LOST, "%d: %s", moved,
-                       end.end.error.message);
-            r = transfer(TWILL_TRANSFER_RECV, 1, next, data, sizeof(data));
-            twill_status status = twill_tcp_transport.post(&t->base, &r, &end.end.error);
-            TWILL_NOTE(status == TWILL_ERR_PEER, "%d: %s", status, end.end.error.message);
-        }
+    enum { next = TWILL_NODE_LANES / TWILL_WINDOW };
+    struct twill_tcp *t = tcp_of(end);
+    char data[8] = "last";
+    struct twill_transfer r =
+        end_transfer(end->rank == 0 ? TWILL_TRANSFER_RECV : TWILL_TRANSFER_SEND, end->peer, 0, data,
+                     sizeof(data));
+    TWILL_CHECK(end_post(end, &r));
+    if (end->rank == 0)
+        t->busy_count--; /* the next channel, as if a packet was lost */
+    TWILL_CHECK(end_await(end, &r, 1) && end_barrier(end));
+    if (end->rank == 1) {
+        end_close_more(end);
+        end->common->close(end->common);
+        end->common = NULL;
     }
-    end_close(&end);
+    TWILL_CHECK(end_barrier(end));
+    if (end->rank == 0) {
+        struct twill_tcp_channel *channel = tcp_channel(end, next);
+        uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
+        channel->busy = false;
+        twill_tcp_busy(t, channel);
+        while (channel->state != TWILL_TCP_LOST)
+            TWILL_CHECK(end_works(end) && twill_now() < limit);
+        r = end_transfer(TWILL_TRANSFER_RECV, 1, next, data, sizeof(data));
+        twill_status status = twill_tcp_transport.post(&t->base, &r, &end->error);
+        TWILL_CHECK(status == TWILL_ERR_PEER, "%d: %s", status, end->error.message);
+    }
 }
 
 /* Connections for a communicator that was freed are not kept. */
-static void rank_past(int rank, int size, twill_bootstrap *caller, void *user)
+static void connect_to_past(struct twill_test_end *end, void *user)
 {
-    struct tcp_end end, other = {0};
     atomic_int *over = user;
-    if (end_open(&end, caller, NULL) && end_more(&other, &end, 17)) {
-        struct twill_tcp *t = (struct twill_tcp *)end.end.transport;
-        struct twill_transfer vain = transfer(TWILL_TRANSFER_SEND, 1, 0, NULL, 0);
-        uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
-        if (rank == 1) {
-            twill_tcp_transport.close(other.end.transport);
-            other.end.transport = NULL;
-        }
-        rank_barrier(&end);
-        if (rank == 0 && post(&other, &vain)) {
-            while (progress(&other) >= 0 && vain.status == TWILL_PENDING && twill_now() < limit)
-                ;
-            atomic_store(over, 1);
-        }
-        while (rank == 1 && (!atomic_load(over) || t->common->incoming_count > 1) &&
-               twill_now() < limit)
-            TWILL_CHECK(twill_tcp_common_adopt(t, &end.end.error) >= 0);
-        TWILL_NOTE(atomic_load(over) && t->common->incoming_count <= 1, "%u incoming",
-                   t->common->incoming_count);
-        rank_barrier(&end);
+    struct twill_test_end other;
+    struct twill_tcp *t = tcp_of(end);
+    struct twill_transfer vain = end_transfer(TWILL_TRANSFER_SEND, 1, 0, NULL, 0);
+    uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
+    TWILL_CHECK(end_more(&other, end, 17));
+    if (end->rank == 1)
+        end_close_more(&other);
+    TWILL_CHECK(end_barrier(end));
+    if (end->rank == 0) {
+        TWILL_CHECK(end_post(&other, &vain));
+        while (end_progress(&other) >= 0 && vain.status == TWILL_PENDING && twill_now() < limit)
+            ;
+        atomic_store(over, 1);
     }
-    if (other.end.transport != NULL)
-        twill_tcp_transport.close(other.end.transport);
-    end_close(&end);
+    while (end->rank == 1 && (!atomic_load(over) || t->common->incoming_count > 1) &&
+           twill_now() < limit)
+        TWILL_CHECK(twill_tcp_common_adopt(t, &end->error) >= 0);
+    TWILL_CHECK(atomic_load(over) && t->common->incoming_count <= 1, "%u incoming",
+                t->common->incoming_count);
+    TWILL_CHECK(end_barrier(end));
+    end_close_more(&other);
 }
 
 TWILL_TEST(test_past)
 {
     atomic_int over = 0;
-    twill_test_run_ranks(2, rank_past, &over);
+    end_test_run(
+        (struct end_test){.ranks = 2, .open = tcp_open, .body = connect_to_past, .user = &over});
 }
 
 /* --- failure --------------------------------------------------------------------------------- */
 
-/* Make progress until the first `channels` channels to a peer are connected. */
-static bool connect_channels(struct tcp_end *end, uint32_t peer, unsigned channels)
+/* Make progress until the first `channels` channels to the peer are connected. */
+static bool connect_channels(struct twill_test_end *end, unsigned channels)
 {
-    const struct twill_tcp *t = (const struct twill_tcp *)end->end.transport;
     uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
     for (unsigned i = 0; i < channels; i++)
-        while (t->peers[peer]->channels[i].state != TWILL_TCP_OPEN)
-            TWILL_REQUIRE(progress(end) >= 0 && twill_now() < limit);
+        while (tcp_channel(end, i)->state != TWILL_TCP_OPEN)
+            TWILL_REQUIRE(end_works(end) && twill_now() < limit);
     return true;
 }
 
 /* Rank 0 gives up with everything posted; rank 1 detects it at once, on the channel it uses. */
-TWILL_TEST_OF_RANKS(test_cancel, 2)
+TCP_TEST(test_cancel, 2)
 {
-    struct tcp_end end;
     enum { n = 6 };
-    if (end_open(&end, bootstrap, NULL)) {
-        struct twill_transfer *r = (struct twill_transfer *)(void *)page_map(1u << 20);
-        unsigned char *data = page_map((size_t)n << 24);
-        for (unsigned i = 0; i < n; i++) {
-            r[i] = transfer(i % 2 ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV, (uint32_t)(1 - rank),
-                            i / 2, data + ((size_t)i << 24), (1u << 24) - (unsigned)rank);
-            r[i].signature += (uint32_t)rank * (i % 2); /* none matches */
-            if (i != 0)
-                post(&end, &r[i]);
-        }
-        (void)connect_channels(&end, (uint32_t)(1 - rank),
-                               n / 2); /* or rank 1 has nothing to detect */
-        uint64_t until = twill_now() + SECOND / 20;
-        while (twill_now() < until && progress(&end) >= 0)
-            ;
-        rank_barrier(&end);
-        if (rank == 0) {
-            twill_tcp_transport.cancel(end.end.transport);
-            munmap(data, (size_t)n << 24);
-            munmap(r, 1u << 20);
-            struct twill_transfer late = transfer(TWILL_TRANSFER_SEND, 1, 0, NULL, 0);
-            TWILL_NOTE(twill_tcp_transport.post(end.end.transport, &late, NULL) ==
-                               TWILL_ERR_BROKEN &&
-                           twill_tcp_transport.progress(end.end.transport, NULL) < 0,
-                       "a cancelled transport still works");
-        } else {
-            post(&end, &r[0]); /* its message never comes */
-            int moved = 0;
-            uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
-            while ((moved = progress(&end)) >= 0 && twill_now() < limit)
-                ;
-            TWILL_NOTE(moved == TWILL_ERR_PEER && strstr(end.end.error.message, "rank 0") != NULL,
-                       "%d: %s", moved, end.end.error.message);
-            twill_tcp_transport.cancel(end.end.transport);
-            munmap(data, (size_t)n << 24);
-            munmap(r, 1u << 20);
-        }
-        rank_barrier(&end);
+    struct twill_transfer *r = (struct twill_transfer *)(void *)page_map(1u << 20);
+    unsigned char *data = page_map((size_t)n << 24);
+    for (unsigned i = 0; i < n; i++) {
+        r[i] = end_transfer(i % 2 ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV, end->peer, i / 2,
+                            data + ((size_t)i << 24), (1u << 24) - end->rank);
+        r[i].signature += end->rank * (i % 2); /* none matches */
+        TWILL_CHECK(i == 0 || end_post(end, &r[i]));
     }
-    end_close(&end);
+    TWILL_CHECK(connect_channels(end, n / 2)); /* or rank 1 has nothing to detect */
+    (void)end_linger(end, SECOND / 20);
+    TWILL_CHECK(end_barrier(end));
+    if (end->rank == 1) {
+        TWILL_CHECK(end_post(end, &r[0])); /* its message never comes */
+        int moved = end_until_failure(end);
+        TWILL_CHECK(moved == TWILL_ERR_PEER && strstr(end->error.message, "rank 0") != NULL,
+                    "%d: %s", moved, end->error.message);
+    }
+    twill_tcp_transport.cancel(end->transport);
+    munmap(data, (size_t)n << 24);
+    munmap(r, 1u << 20);
+    struct twill_transfer late = end_one_way(end, 0, NULL, 0);
+    TWILL_CHECK(twill_tcp_transport.post(end->transport, &late, NULL) == TWILL_ERR_BROKEN);
+    TWILL_CHECK(twill_tcp_transport.progress(end->transport, NULL) < 0);
 }
 
 #define HUGE_BYTES ((size_t)64 << 20)
 
 /* A killed peer is detected by a rank that receives from it, and by one that sends to it. */
-static void rank_death(int rank, int size, twill_bootstrap *caller, void *user)
+static void lose_peer(struct twill_test_end *end, void *user)
 {
-    struct tcp_end end;
-    enum twill_transfer_kind kind = *(const enum twill_transfer_kind *)user;
-    if (rank == 1)
+    const enum twill_transfer_kind *kind = user;
+    if (end->rank == 1)
         twill_test_expect_death(1);
-    TWILL_CHECK(end_open(&end, caller, NULL));
-    char word[8] = "hello";
-    struct twill_transfer r = transfer(rank == 0 ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV,
-                                       (uint32_t)(1 - rank), 0, word, sizeof(word));
-    TWILL_CHECK(post(&end, &r) && twill_test_await(&end.end, &r, 1));
-    if (rank == 1)
+    TWILL_CHECK(word_arrives(end, 0, "hello"));
+    if (end->rank == 1)
         _exit(9);
     unsigned char *data = calloc(1, HUGE_BYTES);
-    r = transfer(kind, 1, 0, data, HUGE_BYTES);
-    twill_status status = twill_tcp_transport.post(end.end.transport, &r, &end.end.error);
-    uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
-    while (status == TWILL_OK && twill_now() < limit) {
-        int moved = progress(&end);
-        status = moved < 0 ? (twill_status)moved : TWILL_OK;
-    }
-    TWILL_NOTE(status == TWILL_ERR_PEER && strstr(end.end.error.message, "rank 1") != NULL &&
-                   r.status == TWILL_PENDING,
-               "%d: %s", status, end.end.error.message);
-    twill_tcp_transport.cancel(end.end.transport);
+    struct twill_transfer r = end_transfer(*kind, 1, 0, data, HUGE_BYTES);
+    int status = twill_tcp_transport.post(end->transport, &r, &end->error);
+    if (status == TWILL_OK)
+        status = end_until_failure(end);
+    TWILL_CHECK(status == TWILL_ERR_PEER && strstr(end->error.message, "rank 1") != NULL &&
+                    r.status == TWILL_PENDING,
+                "%d: %s", status, end->error.message);
+    twill_tcp_transport.cancel(end->transport);
     free(data);
-    end_close(&end);
 }
 
 TWILL_TEST(test_death)
 {
     enum twill_transfer_kind kinds[] = {TWILL_TRANSFER_SEND, TWILL_TRANSFER_RECV};
-    twill_test_run_processes(2, rank_death, &kinds[0]);
-    twill_test_run_processes(2, rank_death, &kinds[1]);
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(kinds); i++)
+        end_test_run((struct end_test){
+            .ranks = 2, .processes = true, .open = tcp_open, .body = lose_peer, .user = &kinds[i]});
 }
 
 /* Rank 1's sockets drop all that arrives, as if its host had vanished, while rank 0 sends to it. */
-TWILL_TEST_OF_RANKS(test_vanishes, 2)
+TCP_TEST(test_vanishes, 2)
 {
-    struct tcp_end end;
-    if (end_open(&end, bootstrap, NULL)) {
-        struct twill_tcp *t = (struct twill_tcp *)end.end.transport;
-        char word[8] = "hello";
-        struct twill_transfer r = transfer(rank == 0 ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV,
-                                           (uint32_t)(1 - rank), 0, word, sizeof(word));
-        if (post(&end, &r))
-            twill_test_await(&end.end, &r, 1);
-        TWILL_CHECK(rank == 0 || twill_test_deafen(t->peers[0]->channels[0].fd));
-        rank_barrier(&end);
-        unsigned char *data = calloc(1, HUGE_BYTES);
-        struct twill_transfer huge = transfer(TWILL_TRANSFER_SEND, 1, 0, data, HUGE_BYTES);
-        uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
-        int moved = 0;
-        if (rank == 0 && post(&end, &huge)) {
-            while (moved >= 0 && twill_now() < limit)
-                moved = progress(&end);
-            TWILL_NOTE(moved == TWILL_ERR_PEER &&
-                           strstr(end.end.error.message, "rank 1 has died") != NULL &&
-                           strstr(end.end.error.message, strerror(ETIMEDOUT)) != NULL,
-                       "%d: %s", moved, end.end.error.message);
-        }
-        rank_barrier(&end);
-        twill_tcp_transport.cancel(end.end.transport);
-        free(data);
+    TWILL_CHECK(word_arrives(end, 0, "hello"));
+    TWILL_CHECK(end->rank == 0 || twill_test_deafen(tcp_channel(end, 0)->fd));
+    TWILL_CHECK(end_barrier(end));
+    unsigned char *data = calloc(1, HUGE_BYTES);
+    struct twill_transfer huge = end_transfer(TWILL_TRANSFER_SEND, 1, 0, data, HUGE_BYTES);
+    if (end->rank == 0) {
+        TWILL_CHECK(end_post(end, &huge));
+        int moved = end_until_failure(end);
+        TWILL_CHECK(moved == TWILL_ERR_PEER &&
+                        strstr(end->error.message, "rank 1 has died") != NULL &&
+                        strstr(end->error.message, strerror(ETIMEDOUT)) != NULL,
+                    "%d: %s", moved, end->error.message);
     }
-    end_close(&end);
+    TWILL_CHECK(end_barrier(end));
+    twill_tcp_transport.cancel(end->transport);
+    free(data);
 }
 
 #define FLUSHED (48u << 10) /* below what the kernel buffers for a peer that does not read */
 
 /* What was sent arrives although its sender closed at once, with unread input. */
-TWILL_TEST_OF_RANKS(test_flush, 2)
+TCP_TEST(test_flush, 2)
 {
-    struct tcp_end end;
     unsigned char *data = malloc(FLUSHED);
-    memset(data, rank == 0 ? 5 : 0, FLUSHED);
-    if (end_open(&end, bootstrap, NULL)) {
-        struct twill_transfer r = transfer(rank == 0 ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV,
-                                           (uint32_t)(1 - rank), 0, data, FLUSHED);
-        char more[100] = {0};
-        struct twill_transfer vain = transfer(TWILL_TRANSFER_SEND, 0, 0, more, sizeof(more));
-        if (rank == 1 && post(&end, &vain))
-            twill_test_await(&end.end, &vain, 1);
-        if (rank == 0 && post(&end, &r)) /* connects; the other waits for that */
-            twill_test_await(&end.end, &r, 1);
-        rank_barrier(&end);
-        if (rank == 0) {
-            twill_tcp_transport.close(end.end.transport);
-            end.end.transport = NULL;
-        }
-        rank_barrier(&end);
-        if (rank == 1 && post(&end, &r))
-            twill_test_await(&end.end, &r, 1);
-        TWILL_NOTE(r.status == TWILL_OK && data[0] == 5 && data[FLUSHED - 1] == 5, "%d", r.status);
-        rank_barrier(&end);
-    }
-    end_close(&end);
+    char more[100] = {0};
+    struct twill_transfer r = end_one_way(end, 0, data, FLUSHED);
+    struct twill_transfer vain = end_transfer(TWILL_TRANSFER_SEND, 0, 0, more, sizeof(more));
+    memset(data, end->rank == 0 ? 5 : 0, FLUSHED);
+    /* Rank 0 connects; the other waits for that. */
+    TWILL_CHECK(end_complete(end, end->rank == 0 ? &r : &vain) && end_barrier(end));
+    if (end->rank == 0)
+        end_close_more(end);
+    TWILL_CHECK(end_barrier(end));
+    TWILL_CHECK(end->rank == 0 || end_complete(end, &r));
+    TWILL_CHECK(r.status == TWILL_OK && data[0] == 5 && data[FLUSHED - 1] == 5, "%d", r.status);
     free(data);
 }
 

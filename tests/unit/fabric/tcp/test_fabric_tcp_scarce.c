@@ -41,86 +41,81 @@ static void end_shortage(struct shortage *shortage)
     setrlimit(RLIMIT_NOFILE, &shortage->before);
 }
 
-/* Send a message from rank 0 to rank 1 on this lane. */
-static struct twill_transfer message(int rank, uint32_t lane, char data[8])
+/* Prepare a message from rank 0 to rank 1. */
+static struct twill_transfer message(const struct twill_test_end *end, uint32_t lane, char data[8])
 {
-    return transfer(rank == 0 ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV, (uint32_t)(1 - rank),
-                    lane, rank == 0 ? data : memset(data, 0, 8), 8);
+    memcpy(data, end->rank == 0 ? "message" : "", end->rank == 0 ? 8 : 1);
+    return end_one_way(end, lane, data, 8);
 }
 
-static bool arrives(struct tcp_end *end, struct twill_transfer *r)
+static bool arrives(struct twill_test_end *end, struct twill_transfer *r)
 {
-    return twill_test_await(&end->end, r, 1) && strcmp(r->buffer, "message") == 0;
+    return end_await(end, r, 1) && strcmp(r->buffer, "message") == 0;
+}
+
+static bool is_exchanged(struct twill_test_end *end, uint32_t lane)
+{
+    char data[8];
+    struct twill_transfer r = message(end, lane, data);
+    return end_post(end, &r) && arrives(end, &r);
+}
+
+/* Connect to rank 1's listener without the key. Returns a socket, or -1. */
+static int intrude(const struct twill_tcp *t, int flags)
+{
+    const struct twill_tcp_address *to = &t->common->address[1];
+    int fd = socket(to->at.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | flags, 0);
+    bool connects = connect(fd, &to->at.any, to->length) == 0 || errno == EINPROGRESS;
+    return TWILL_NOTE(connects, "%s", strerror(errno)) ? fd : -1;
 }
 
 /* Rank 0 has a descriptor for the channel it uses and none for the next one, which is connected
  * ahead of its use; that one works once there is a descriptor. */
-TWILL_TEST_OF_PROCESSES(test_one_left, 2)
+TCP_PROCESSES(test_one_left, 2)
 {
-    enum { next = TWILL_NODE_LANES / TWILL_WINDOW };
     struct shortage shortage = {.count = 0};
-    struct tcp_end end;
-    char data[8] = "message";
-    TWILL_CHECK(end_open(&end, bootstrap, NULL));
-    struct twill_transfer r = message(rank, 0, data);
-    if (rank == 0)
+    if (end->rank == 0)
         make_scarce(&shortage, 1);
-    TWILL_CHECK(post(&end, &r) && arrives(&end, &r));
-    if (rank == 0)
+    TWILL_CHECK(is_exchanged(end, 0));
+    if (end->rank == 0)
         end_shortage(&shortage);
-    r = message(rank, next, data);
-    TWILL_CHECK(post(&end, &r) && arrives(&end, &r) && rank_barrier(&end));
-    end_close(&end);
+    TWILL_CHECK(is_exchanged(end, TWILL_NODE_LANES / TWILL_WINDOW));
 }
 
 /* Rank 1 has no descriptor left. Others connect, and then the peer that it waits for. */
-TWILL_TEST_OF_PROCESSES(test_none_left, 2)
+TCP_PROCESSES(test_none_left, 2)
 {
     struct shortage shortage = {.count = 0};
-    struct tcp_end end;
-    char data[8] = "message";
-    int intruder[3] = {-1, -1, -1};
-    TWILL_CHECK(end_open(&end, bootstrap, NULL));
-    struct twill_tcp *t = (struct twill_tcp *)end.end.transport;
-    const struct twill_tcp_address *to = &t->common->address[1];
-    struct twill_transfer r = message(rank, TWILL_POINT_LANE, data);
-    if (rank == 1)
+    int intruder[3];
+    if (end->rank == 1)
         make_scarce(&shortage, 0);
-    for (size_t i = 0; rank == 0 && i < TWILL_ARRAY_LENGTH(intruder); i++) {
-        intruder[i] = socket(to->at.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        TWILL_CHECK(connect(intruder[i], &to->at.any, to->length) == 0);
-    }
-    TWILL_CHECK(rank_barrier(&end));
-    for (int turn = 0; rank == 1 && turn < 100; turn++)
-        TWILL_CHECK(twill_tcp_common_adopt(t, &end.end.error) >= 0, "%s", end.end.error.message);
-    TWILL_CHECK(rank_barrier(&end) && post(&end, &r) && arrives(&end, &r) && rank_barrier(&end));
-    end_shortage(&shortage);
-    for (size_t i = 0; rank == 0 && i < TWILL_ARRAY_LENGTH(intruder); i++)
+    for (size_t i = 0; end->rank == 0 && i < TWILL_ARRAY_LENGTH(intruder); i++)
+        TWILL_CHECK((intruder[i] = intrude(tcp_of(end), 0)) >= 0);
+    TWILL_CHECK(end_barrier(end));
+    for (int turn = 0; end->rank == 1 && turn < 100; turn++)
+        TWILL_CHECK_OK(&end->error, twill_tcp_common_adopt(tcp_of(end), &end->error));
+    TWILL_CHECK(end_barrier(end) && is_exchanged(end, TWILL_POINT_LANE) && end_barrier(end));
+    if (end->rank == 1)
+        end_shortage(&shortage);
+    for (size_t i = 0; end->rank == 0 && i < TWILL_ARRAY_LENGTH(intruder); i++)
         close(intruder[i]);
-    end_close(&end);
 }
 
 /* Rank 1 gets no random numbers for its answer to a connection: the error says so. */
-TWILL_TEST_OF_PROCESSES(test_no_random, 2)
+TCP_PROCESSES(test_no_random, 2)
 {
-    struct tcp_end end;
-    TWILL_CHECK(end_open(&end, bootstrap, NULL));
-    struct twill_tcp *t = (struct twill_tcp *)end.end.transport;
-    const struct twill_tcp_address *to = &t->common->address[1];
-    int intruder = socket(to->at.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    TWILL_CHECK(rank == 1 || connect(intruder, &to->at.any, to->length) == 0);
-    TWILL_CHECK(rank_barrier(&end));
-    if (rank == 1) {
+    int intruder = end->rank == 0 ? intrude(tcp_of(end), 0) : -1;
+    TWILL_CHECK(end_barrier(end));
+    if (end->rank == 1) {
         scarce_random = true;
-        twill_status status = twill_tcp_common_adopt(t, &end.end.error);
+        twill_status status = twill_tcp_common_adopt(tcp_of(end), &end->error);
         scarce_random = false;
-        TWILL_NOTE(status == TWILL_ERR_SYSTEM &&
-                       strstr(end.end.error.message, "Operation not permitted") != NULL,
-                   "status %d: %s", status, end.end.error.message);
+        TWILL_CHECK(status == TWILL_ERR_SYSTEM &&
+                        strstr(end->error.message, "Operation not permitted") != NULL,
+                    "status %d: %s", status, end->error.message);
     }
-    TWILL_CHECK(rank_barrier(&end));
+    TWILL_CHECK(end_barrier(end));
     close(intruder);
-    end_close(&end);
 }
 
 /* --- silent connections ---------------------------------------------------------------------- */
@@ -128,62 +123,51 @@ TWILL_TEST_OF_PROCESSES(test_no_random, 2)
 #define TCP_SCARCE_CROWD 600 /* connections, over twice as many as rank 1 may have */
 #define OWN              100 /* descriptors that the program itself needs */
 
-/* Silent connections without the key fill rank 1's listener while a channel is to be connected. The
- * channel connects, and the program still has descriptors. */
-TWILL_TEST_OF_PROCESSES(test_crowd, 2)
+static bool open_with_few_files(struct twill_test_end *end, const void *how)
 {
     struct rlimit files;
-    struct tcp_end end;
-    char data[8] = "message";
-    int crowd[TCP_SCARCE_CROWD], own[OWN];
-    TWILL_CHECK(getrlimit(RLIMIT_NOFILE, &files) == 0);
-    files.rlim_cur = rank == 1 ? TCP_SCARCE_HELD : files.rlim_max;
-    TWILL_CHECK(setrlimit(RLIMIT_NOFILE, &files) == 0);
-    TWILL_CHECK(end_open(&end, bootstrap, NULL));
-    struct twill_tcp *t = (struct twill_tcp *)end.end.transport;
-    const struct twill_tcp_address *to = &t->common->address[1];
-    struct twill_transfer r = message(rank, TWILL_POINT_LANE, data);
-    for (size_t i = 0; rank == 0 && i < TCP_SCARCE_CROWD; i++) {
-        crowd[i] = socket(to->at.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-        TWILL_CHECK(connect(crowd[i], &to->at.any, to->length) == 0 || errno == EINPROGRESS);
-    }
-    TWILL_CHECK(rank_barrier(&end));
-    for (int turn = 0; rank == 1 && turn < TCP_SCARCE_CROWD; turn++)
-        TWILL_CHECK_OK(&end.end.error, twill_tcp_common_adopt(t, &end.end.error));
-    for (int i = 0; rank == 1 && i < OWN; i++)
-        TWILL_CHECK((own[i] = dup(0)) >= 0, "%d: %s, with %u silent connections", i,
+    TWILL_REQUIRE(getrlimit(RLIMIT_NOFILE, &files) == 0);
+    files.rlim_cur = end->rank == 1 ? TCP_SCARCE_HELD : files.rlim_max;
+    return TWILL_NOTE(setrlimit(RLIMIT_NOFILE, &files) == 0, "setrlimit") && tcp_open(end, how);
+}
+
+/* Silent connections without the key fill rank 1's listener while a channel is to be connected. The
+ * channel connects, and the program still has descriptors. */
+END_TEST(test_crowd, 2, true, open_with_few_files, NULL)
+{
+    struct twill_tcp *t = tcp_of(end);
+    int files[TCP_SCARCE_CROWD], count = end->rank == 1 ? OWN : TCP_SCARCE_CROWD;
+    for (int i = 0; end->rank == 0 && i < count; i++)
+        TWILL_CHECK((files[i] = intrude(t, SOCK_NONBLOCK)) >= 0);
+    TWILL_CHECK(end_barrier(end));
+    for (int turn = 0; end->rank == 1 && turn < TCP_SCARCE_CROWD; turn++)
+        TWILL_CHECK_OK(&end->error, twill_tcp_common_adopt(t, &end->error));
+    for (int i = 0; end->rank == 1 && i < count; i++)
+        TWILL_CHECK((files[i] = dup(0)) >= 0, "%d: %s, with %u silent connections", i,
                     strerror(errno), t->common->incoming_count);
-    TWILL_CHECK(rank == 0 || t->common->rejected > 0);
-    TWILL_CHECK(post(&end, &r) && arrives(&end, &r) && rank_barrier(&end));
-    for (int i = 0; i < (rank == 1 ? OWN : TCP_SCARCE_CROWD); i++)
-        close(rank == 1 ? own[i] : crowd[i]);
-    end_close(&end);
+    TWILL_CHECK(end->rank == 0 || t->common->rejected > 0);
+    TWILL_CHECK(is_exchanged(end, TWILL_POINT_LANE) && end_barrier(end));
+    for (int i = 0; i < count; i++)
+        close(files[i]);
 }
 
 /* --- evicted connections --------------------------------------------------------------------- */
 
 /* Rank 0 starts to connect and leaves the library; rank 1 evicts its connection meanwhile. */
-TWILL_TEST_OF_RANKS(test_sent_away, 2)
+TCP_TEST(test_sent_away, 2)
 {
-    struct tcp_end end;
-    char data[8] = "message";
-    if (end_open(&end, bootstrap, NULL)) {
-        struct twill_tcp *t = (struct twill_tcp *)end.end.transport;
-        struct twill_transfer r = message(rank, 0, data);
-        uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
-        post(&end, &r);
-        rank_barrier(&end);
-        while (rank == 1 && t->common->rejected < 2 && twill_now() < limit) {
-            for (struct twill_tcp_incoming *g = t->common->incoming_list; g != NULL; g = g->next)
-                shutdown(g->fd, SHUT_RDWR);
-            progress(&end);
-        }
-        TWILL_NOTE(rank == 0 || t->common->rejected == 2, "%u rejected", t->common->rejected);
-        rank_barrier(&end);
-        TWILL_NOTE(arrives(&end, &r), "rank %d: %d: %s", rank, r.status, end.end.error.message);
-        rank_barrier(&end);
+    char data[8];
+    const struct twill_tcp_common *common = tcp_of(end)->common;
+    struct twill_transfer r = message(end, 0, data);
+    uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
+    TWILL_CHECK(end_post(end, &r) && end_barrier(end));
+    while (end->rank == 1 && common->rejected < 2 && twill_now() < limit) {
+        for (struct twill_tcp_incoming *g = common->incoming_list; g != NULL; g = g->next)
+            shutdown(g->fd, SHUT_RDWR);
+        TWILL_CHECK(end_works(end));
     }
-    end_close(&end);
+    TWILL_CHECK(end->rank == 0 || common->rejected == 2, "%u rejected", common->rejected);
+    TWILL_CHECK(end_barrier(end) && arrives(end, &r));
 }
 
 /* --- a network that is away ------------------------------------------------------------------- */
@@ -201,37 +185,36 @@ int connect(int fd, __CONST_SOCKADDR_ARG address, socklen_t length)
 }
 
 /* Rank 0 has no route to rank 1 for a few attempts, or for good. */
-static void rank_without_route(int rank, int size, twill_bootstrap *caller, void *user)
+static void find_route(struct twill_test_end *end, void *user)
 {
     const unsigned *attempts = user;
-    struct tcp_end end;
-    char data[8] = "message";
-    TWILL_CHECK(end_open(&end, caller, "lo"));
-    struct twill_transfer r = message(rank, TWILL_POINT_LANE, data);
-    routeless = rank == 0 ? *attempts : 0;
+    char data[8];
+    struct twill_transfer r = message(end, TWILL_POINT_LANE, data);
+    routeless = end->rank == 0 ? *attempts : 0;
     if (*attempts < UINT32_MAX) {
-        TWILL_CHECK(post(&end, &r) && arrives(&end, &r) && routeless == 0);
-    } else if (rank == 0) {
-        int moved = 0;
-        TWILL_CHECK(post(&end, &r) && progress(&end) == 0);
+        TWILL_CHECK(end_post(end, &r) && arrives(end, &r) && routeless == 0);
+    } else if (end->rank == 0) {
+        TWILL_CHECK(end_post(end, &r) && end_progress(end) == 0);
         fast += 20;
-        for (uint64_t limit = twill_now() + TWILL_TEST_PATIENCE; moved >= 0 && twill_now() < limit;)
-            moved = progress(&end);
-        TWILL_NOTE(moved == TWILL_ERR_PEER &&
-                       strstr(end.end.error.message, "rank 1 cannot be reached from interface "
-                                                     "lo: Network is unreachable") != NULL,
-                   "%d: %s", moved, end.end.error.message);
+        int moved = end_until_failure(end);
+        TWILL_CHECK(moved == TWILL_ERR_PEER &&
+                        strstr(end->error.message, "rank 1 cannot be reached from interface "
+                                                   "lo: Network is unreachable") != NULL,
+                    "%d: %s", moved, end->error.message);
     }
     routeless = 0;
-    TWILL_CHECK(rank_barrier(&end));
-    end_close(&end);
 }
 
 TWILL_TEST(test_no_route)
 {
     unsigned attempts[] = {3, UINT32_MAX};
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(attempts); i++)
-        twill_test_run_processes(2, rank_without_route, &attempts[i]);
+        end_test_run((struct end_test){.ranks = 2,
+                                       .processes = true,
+                                       .open = tcp_open,
+                                       .how = "lo",
+                                       .body = find_route,
+                                       .user = &attempts[i]});
 }
 
 /* --- messages --------------------------------------------------------------------------------- */

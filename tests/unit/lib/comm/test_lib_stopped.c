@@ -83,55 +83,50 @@ TWILL_TEST(a_rank_reconnects)
 /* --- data on its way ------------------------------------------------------------------------- */
 
 /* Both ends run in one thread, in turns: the other end advances only when the closing one waits. */
-static struct tcp_end *other;
+static struct twill_test_end *other;
 
 int nanosleep(const struct timespec *time, struct timespec *left)
 {
     if (leap > 0 && other != NULL)
-        (void)progress(other);
+        (void)end_progress(other);
     return clock_nanosleep(CLOCK_MONOTONIC, 0, time, left);
 }
 
 enum { STOPPED_BYTES = 32 << 20 }; /* more than sockets hold */
 
-static void closing_rank(int rank, int size, twill_bootstrap *caller, void *user)
+static void close_and_receive(struct twill_test_end *end, void *user)
 {
-    struct tcp_end end;
     struct twill_transfer *in = user;
     unsigned char *data = calloc(STOPPED_BYTES, 1);
-    TWILL_CHECK(data != NULL && end_open(&end, caller, NULL));
-    if (rank == 1) {
-        *in = transfer(TWILL_TRANSFER_RECV, 0, 0, data, STOPPED_BYTES);
-        TWILL_CHECK(post(&end, in));
-        other = &end;
+    TWILL_CHECK(data != NULL);
+    if (end->rank == 1) {
+        *in = end_transfer(TWILL_TRANSFER_RECV, 0, 0, data, STOPPED_BYTES);
+        TWILL_CHECK(end_post(end, in));
+        other = end;
     }
-    TWILL_CHECK(rank_barrier(&end));
-    if (rank == 0) {
-        struct twill_transfer out = transfer(TWILL_TRANSFER_SEND, 1, 0, data, STOPPED_BYTES);
+    TWILL_CHECK(end_barrier(end));
+    if (end->rank == 0) {
+        struct twill_transfer out = end_transfer(TWILL_TRANSFER_SEND, 1, 0, data, STOPPED_BYTES);
         data[STOPPED_BYTES - 1] = 77;
-        TWILL_CHECK(post(&end, &out));
-        const struct twill_tcp *tcp = (const struct twill_tcp *)end.end.transport;
-        while (tcp->peers[1]->channels[0].state != TWILL_TCP_OPEN)
-            TWILL_CHECK(progress(other) >= 0 && progress(&end) >= 0);
+        TWILL_CHECK(end_post(end, &out));
+        while (tcp_channel(end, 0)->state != TWILL_TCP_OPEN)
+            TWILL_CHECK(end_progress(other) >= 0 && end_progress(end) >= 0);
         leap = 2;
-        twill_tcp_transport.close(end.end.transport);
+        end_close_more(end);
         leap = 0;
-        end.end.transport = NULL;
-        uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
-        while (in->status == TWILL_PENDING && progress(other) >= 0 && twill_now() < limit)
-            continue;
-        TWILL_NOTE(in->status == TWILL_OK, "%d: %s", in->status, other->end.error.message);
+        TWILL_CHECK(end_await(other, in, 1));
+        TWILL_NOTE(in->status == TWILL_OK, "%d", in->status);
     }
-    (void)rank_barrier(&end);
-    TWILL_CHECK(rank == 0 || data[STOPPED_BYTES - 1] == 77);
-    end_close(&end);
+    TWILL_CHECK(end_barrier(end));
+    TWILL_CHECK(end->rank == 0 || data[STOPPED_BYTES - 1] == 77);
     free(data);
 }
 
 TWILL_TEST(what_has_been_sent)
 {
     struct twill_transfer in = {0};
-    twill_test_run_ranks(2, closing_rank, &in);
+    end_test_run(
+        (struct end_test){.ranks = 2, .open = tcp_open, .body = close_and_receive, .user = &in});
     other = NULL;
 }
 
