@@ -16,6 +16,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         twill_pmi_barrier(&pmi, &error) == TWILL_OK &&
         twill_pmi_get(&pmi, "key", value, sizeof(value), &error) == TWILL_OK)
         fuzz_must(memchr(value, '\0', sizeof(value)) != NULL);
+    for (const char *c = error.message; *c != '\0'; c++) /* what it quotes commands no terminal */
+        fuzz_must((unsigned char)*c >= ' ' && *c != 127);
     twill_pmi_close(&pmi);
     fuzz_sockets_reset();
     return 0;

@@ -25,7 +25,8 @@ static void read_contact(const char *text)
     struct twill_job job = {.rank = 1, .size = 2, .listener = -1};
     struct twill_error error = {0};
     if (twill_launch_read_contact(&job, &params, text, &error) == TWILL_OK)
-        fuzz_must(memchr(job.hosts, '\0', sizeof(job.hosts)) != NULL && job.hosts[0] != '\0');
+        fuzz_must(memchr(job.hosts, '\0', sizeof(job.hosts)) != NULL && job.hosts[0] != '\0' &&
+                  job.port > 0 && job.has_key);
 }
 
 static void read_handle(const char *text, bool checked)

@@ -5,11 +5,10 @@
 
 #include "fabric/detector/detector.h"
 #include "tests/support/job_ranks.h"
+#include "tests/support/noise.h"
+#include "tests/support/unit.h"
 
 #include <netinet/in.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
 
 /* Out-of-band exchange and detector of a rank. */
 struct test_detector {
@@ -68,7 +67,7 @@ static inline void test_detector_rank(int rank, int size, twill_bootstrap *boots
 }
 
 /* Define a test of ranks, by twill_test_run_ranks() or twill_test_run_processes(). The body is what
- * each does with its detector. odd: the job's odd rank, or -1. */
+ * each does with its detector. odd: the job's odd rank, or -1. No descriptor may stay open. */
 #define DETECTOR_TEST(name, run, ranks, odd)                                                       \
     static void rank_of_##name(struct test_detector *w, int rank, int size,                        \
                                struct twill_test_job *job);                                        \
@@ -84,9 +83,11 @@ static inline void test_detector_run(void (*run)(int, twill_rank_fn, void *), in
                                                 struct twill_test_job *))
 {
     struct test_detector_scene scene = {.fn = fn};
+    int before = twill_test_open_files();
     twill_test_job_init(&scene.job, "127.0.0.1", ranks);
     scene.job.odd = odd;
     run(ranks, test_detector_rank, &scene);
+    assert_int_equal(twill_test_open_files(), before);
 }
 
 /* Close the detector of a rank that is to look dead. */

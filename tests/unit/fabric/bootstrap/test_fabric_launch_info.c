@@ -290,27 +290,6 @@ TWILL_TEST(keys_are_wiped)
         }
 }
 
-/* Random contacts, mostly good ones with a byte changed: an error, or plausible values. */
-TWILL_TEST(damaged_contacts)
-{
-    static const char good[] =
-        "twill1,12345,00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff,10.0.0.1";
-    unsigned seed = 17, refused = 0;
-    for (unsigned i = 0; i < 20000; i++) {
-        struct twill_bootstrap_params params = {0};
-        struct twill_job job = {.rank = 1};
-        struct twill_error error = {0};
-        char contact[sizeof(good)];
-        memcpy(contact, good, sizeof(contact));
-        for (unsigned k = rand_r(&seed) % 3 + 1; k > 0; k--)
-            contact[(unsigned)rand_r(&seed) % (sizeof(contact) - 1)] = (char)(rand_r(&seed) & 255);
-        twill_status status = twill_launch_read_contact(&job, &params, contact, &error);
-        refused += status != TWILL_OK;
-        assert_true(status != TWILL_OK || (job.port > 0 && job.hosts[0] && job.has_key));
-    }
-    assert_true(refused > 10000);
-}
-
 /* --- PALS ------------------------------------------------------------------------------------ */
 
 /* As in Slurm's apinfo.h, version 5. */

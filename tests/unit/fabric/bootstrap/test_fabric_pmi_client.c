@@ -182,39 +182,6 @@ TWILL_TEST(long_lines)
         value, sizeof(value));
 }
 
-/* Lines with bytes changed, dropped and doubled: an error or a success, in time. */
-TWILL_TEST(damage)
-{
-    static const char *const good[] = {INIT,
-                                       MAXES,
-                                       KVS,
-                                       "cmd=put_result rc=0\n",
-                                       "cmd=barrier_out\n",
-                                       "cmd=get_result rc=0 value=v\n",
-                                       "cmd=finalize_ack\n"};
-    unsigned seed = 99;
-    for (unsigned i = 0; i < 400; i++) {
-        static char lines[TWILL_ARRAY_LENGTH(good)][128];
-        struct script script = {.torn = i % 7 == 0};
-        struct twill_error error = {0};
-        char value[8] = "";
-        for (size_t k = 0; k < TWILL_ARRAY_LENGTH(good); k++) {
-            snprintf(lines[k], sizeof(lines[k]), "%s", good[k]);
-            script.answers[k] = lines[k];
-        }
-        /* Not the answer to "finalize", for which the client would wait. */
-        char *line = lines[(unsigned)rand_r(&seed) % (TWILL_ARRAY_LENGTH(good) - 1)];
-        for (unsigned n = (unsigned)rand_r(&seed) % 3 + 1; n > 0; n--)
-            line[(unsigned)rand_r(&seed) % strlen(line)] = (char)(rand_r(&seed) % 255 + 1);
-        struct twill_pmi pmi = {.deadline = twill_wire_deadline(TWILL_TEST_SECOND / 50)};
-        twill_status status = converse_with(&script, &pmi, value, sizeof(value), &error);
-        assert_true(strlen(value) < sizeof(value));
-        for (const char *c = error.message; *c; c++)
-            assert_true((unsigned char)*c >= ' ' && *c != 127);
-        assert_true(status == TWILL_OK || error.message[0]);
-    }
-}
-
 /* --- jobs ------------------------------------------------------------------------------------ */
 
 #define STACK_SEARCHED ((size_t)32768)

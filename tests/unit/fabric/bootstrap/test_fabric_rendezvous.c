@@ -2,6 +2,7 @@
 /* The TCP bootstrap between ranks that are threads, also with unauthenticated connections. */
 #include "fabric/bootstrap/tcp/bootstrap_tcp.h"
 #include "tests/support/job_ranks.h"
+#include "tests/support/noise.h"
 #include "tests/support/unit.h"
 
 #include <netdb.h>
@@ -36,9 +37,7 @@ TWILL_TEST(tcp_ipv6)
 
 TWILL_TEST(tcp_host_name)
 {
-    struct twill_test_job job;
-    twill_test_job_init(&job, "localhost", 3);
-    twill_test_run_ranks(3, twill_test_rank_gathers, &job);
+    twill_test_job_run("localhost", 3, 0, twill_test_rank_gathers);
 }
 
 /* Bind to the port from another socket, as another program would: 0, or an errno. */
@@ -262,8 +261,10 @@ static void rank_among_intruders(int rank, int size, twill_bootstrap *unused, vo
 TWILL_TEST(tcp_intruders)
 {
     struct twill_test_job job;
+    int before = twill_test_open_files();
     twill_test_job_init(&job, "127.0.0.1", 4);
     twill_test_run_ranks(5, rank_among_intruders, &job);
+    assert_int_equal(twill_test_open_files(), before);
 }
 
 /* A rank that finds another program at the port goes on searching. */
@@ -289,10 +290,7 @@ static void rank_finds_intruder(int rank, int size, twill_bootstrap *unused, voi
 
 TWILL_TEST(tcp_other_service)
 {
-    struct twill_test_job job;
-    twill_test_job_init(&job, "127.0.0.1", 2);
-    job.odd = -1;
-    twill_test_run_ranks(2, rank_finds_intruder, &job);
+    twill_test_job_run("127.0.0.1", 2, -1, rank_finds_intruder);
 }
 
 /* --- where rank 0 listens ------------------------------------------------------------------- */

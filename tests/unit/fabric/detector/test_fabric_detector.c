@@ -5,7 +5,6 @@
 #include "fabric/bootstrap/oob_batch.h"
 #include "fabric/detector/detector_state.h"
 #include "tests/support/detector_ranks.h"
-#include "tests/support/noise.h"
 #include "tests/support/unit.h"
 
 #include <sys/resource.h>
@@ -122,9 +121,8 @@ TWILL_TEST(notifies)
 DETECTOR_TEST(notifies_survivors, twill_test_run_ranks, 4, -1)
 {
     struct twill_notice notice;
-    if (rank == 1) {
+    if (rank == 1)
         detector_dies(w);
-    }
     TWILL_CHECK(rank_barrier(w));
     if (rank == 0)
         notify(w, 0, 9);
@@ -205,7 +203,7 @@ static void send_wrong(int fd, const struct twill_oob *oob, int which)
 #define WATCH_WRONG                                                                                \
     30 /* WRONG_KINDS of them differ, the rest is silent; above TWILL_DETECTOR_HANDSHAKES */
 
-DETECTOR_TEST(intruders, twill_test_run_processes, 3, -1)
+DETECTOR_TEST(intruders, twill_test_run_ranks, 3, -1)
 {
     struct twill_notice notice;
     int fds[WATCH_WRONG];
@@ -275,17 +273,4 @@ TWILL_TEST(closed_while_away)
 {
     for (int odd = -1; odd <= 0; odd++)
         test_detector_run(twill_test_run_processes, 2, odd, rank_is_away);
-}
-
-/* --- other cases ----------------------------------------------------------------------------- */
-
-TWILL_TEST(leaks_nothing)
-{
-    int before = twill_test_open_files();
-    for (int again = 0; again < 3; again++) {
-        test_detector_run(twill_test_run_ranks, 4, 1, rank_notices);
-        test_detector_run(twill_test_run_ranks, 4, -1, rank_notifies);
-    }
-    assert_int_equal(twill_test_open_files(), before);
-    twill_detector_close(NULL);
 }

@@ -117,9 +117,21 @@ static void scene_run(struct hosts_place place, int size,
     twill_test_run_processes(size, rank_of_scene, &scene);
 }
 
+/* Define such a test; the body is what each rank does. The other arguments are of struct
+ * hosts_place. */
+#define HOSTS_TEST(name, ranks, ...)                                                               \
+    static void rank_of_##name(struct connected *c, int rank, int size,                            \
+                               const struct hosts_place *place);                                   \
+    TWILL_TEST(name)                                                                               \
+    {                                                                                              \
+        scene_run((struct hosts_place){__VA_ARGS__}, ranks, rank_of_##name);                       \
+    }                                                                                              \
+    static void rank_of_##name(struct connected *c, int rank, int size,                            \
+                               const struct hosts_place *place)
+
 /* Two hosts of two ranks. No rank has connected to another before the second host vanishes; then
  * only rank 1 checks, which has no connection between hosts itself. */
-static void rank_of_two(struct connected *c, int rank, int size, const struct hosts_place *place)
+HOSTS_TEST(vanishes, 4, .host = {0, 0, 1, 1}, .most = 8)
 {
     char text[160];
     TWILL_CHECK(twill_detector_describe(c->w.detector, text, sizeof(text)) == 0);
@@ -132,11 +144,6 @@ static void rank_of_two(struct connected *c, int rank, int size, const struct ho
                 twill_detector_is_dead(c->w.detector, 2)); /* at once: its host is known */
     TWILL_CHECK(rank != 1 || !twill_detector_is_dead(c->w.detector, 0));
     TWILL_CHECK(rank_barrier(&c->w));
-}
-
-TWILL_TEST(vanishes)
-{
-    scene_run((struct hosts_place){.host = {0, 0, 1, 1}, .most = 8}, 4, rank_of_two);
 }
 
 /* As above, but the lowest rank of a host has closed its connections before: they stay open. */
@@ -168,7 +175,7 @@ TWILL_TEST(outlives)
 }
 
 /* Nine hosts, each with connections to those 1, 2 and 4 away: hosts 3 and 6 have none to host 0. */
-static void rank_of_many(struct connected *c, int rank, int size, const struct hosts_place *place)
+HOSTS_TEST(passes_it_on, 9, .host = {0, 1, 2, 3, 4, 5, 6, 7, 8}, .most = 2)
 {
     struct twill_notice notice;
     uint64_t deadline = twill_now() + TWILL_TEST_PATIENCE;
@@ -188,14 +195,8 @@ static void rank_of_many(struct connected *c, int rank, int size, const struct h
     TWILL_CHECK(rank_barrier(&c->w));
 }
 
-TWILL_TEST(passes_it_on)
-{
-    scene_run((struct hosts_place){.host = {0, 1, 2, 3, 4, 5, 6, 7, 8}, .most = 2}, 9,
-              rank_of_many);
-}
-
 /* A connection that is cut makes a suspect, which answers; one that is closed does not. */
-static void rank_answers(struct connected *c, int rank, int size, const struct hosts_place *place)
+HOSTS_TEST(answers, 3, .host = {0, 1, 2}, .most = 8)
 {
     struct linger now = {.l_onoff = 1, .l_linger = 0};
     struct twill_hosts *hosts = &c->w.detector->hosts;
@@ -212,17 +213,11 @@ static void rank_answers(struct connected *c, int rank, int size, const struct h
         TWILL_CHECK(!twill_detector_is_dead(c->w.detector, 0));
     TWILL_CHECK(rank == 0 || hosts->state[0] == HOST_CLOSED);
     TWILL_CHECK(rank_barrier(&c->w));
-    if (rank == 0) {
+    if (rank == 0)
         detector_dies(&c->w);
-    }
     TWILL_CHECK(rank == 0 || dies(&c->w, 0));
     TWILL_CHECK(rank == 0 || twill_detector_lost_host(c->w.detector, 0) == NULL); /* not its host */
     TWILL_CHECK(rank_barrier(&c->w));
-}
-
-TWILL_TEST(answers)
-{
-    scene_run((struct hosts_place){.host = {0, 1, 2}, .most = 8}, 3, rank_answers);
 }
 
 /* If a connection between hosts fails, the job starts without it. */
@@ -245,8 +240,7 @@ TWILL_TEST(does_without)
 }
 
 /* An attempt to connect that started long ago and failed does not make a suspect a lost host. */
-static void rank_tries_afresh(struct connected *c, int rank, int size,
-                              const struct hosts_place *place)
+HOSTS_TEST(tries_afresh, 2, .host = {0, 1}, .most = 8)
 {
     int ends[2];
     struct twill_detector *detector = c->w.detector;
@@ -264,11 +258,6 @@ static void rank_tries_afresh(struct connected *c, int rank, int size,
         close(ends[1]);
     }
     TWILL_CHECK(rank_barrier(&c->w));
-}
-
-TWILL_TEST(tries_afresh)
-{
-    scene_run((struct hosts_place){.host = {0, 1}, .most = 8}, 2, rank_tries_afresh);
 }
 
 /* --- connections that are slow, stop in the middle, or are cut ---------------------------------
@@ -380,9 +369,8 @@ DETECTOR_TEST(cut_off_twice, twill_test_run_processes, 2, -1)
         TWILL_CHECK(rank != 0 ||
                     !twill_detector_poll(w->detector, &notice)); /* drops the cut one */
     }
-    if (rank == 0) {
+    if (rank == 0)
         detector_dies(w);
-    }
     TWILL_CHECK(rank == 0 || dies(w, 0));
     TWILL_CHECK(rank_barrier(w));
 }

@@ -1,30 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shared memory among ranks: it is shared, or it is not where that is impossible, and all ranks
  * agree on it. */
-#include "fabric/shm/fd_message.h"
 #include "fabric/shm/fd_passing.h"
 #include "fabric/shm/mapping.h"
 #include "lib/base/base.h"
+#include "tests/support/noise.h"
 #include "tests/support/scarce.h"
 #include "tests/support/shared_ranks.h"
 #include "tests/support/unit.h"
 
-#include <dirent.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-
-static int open_descriptors(void)
-{
-    int count = 0;
-    DIR *dir = opendir("/proc/self/fd");
-    while (dir != NULL && readdir(dir) != NULL)
-        count++;
-    if (dir != NULL)
-        closedir(dir);
-    return count;
-}
 
 static int mappings_named(const char *name)
 {
@@ -57,9 +45,9 @@ TWILL_TEST(test_shared)
         {0}, {9, 9, 9, 9, 9, 9}, {7, 3, 7, 3, 3, 7}, {0, 1, 2, 3, 4, 5}, {5, 5, 5, 5, 2, 1}};
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(labels); i++) {
         int size = i == 0 ? 1 : 6;
-        int descriptors = open_descriptors();
+        int descriptors = twill_test_open_files();
         twill_test_run_ranks(size, shared_rank, labels[i]);
-        assert_int_equal(open_descriptors(), descriptors);
+        assert_int_equal(twill_test_open_files(), descriptors);
         assert_int_equal(mappings_named("memfd:twill-comm"), 0);
         twill_test_run_processes(size, shared_rank, labels[i]);
         twill_test_run_mixed(size, 2, shared_rank, labels[i]);
@@ -71,7 +59,7 @@ TWILL_TEST(test_shared)
 TWILL_TEST_OF_PROCESSES(test_tidy, 24)
 {
     uint32_t label[TWILL_TEST_SHARE_RANKS] = {0};
-    int before = open_descriptors();
+    int before = twill_test_open_files();
     struct twill_test_share o;
     twill_test_share(&o, bootstrap, label, TWILL_TEST_SHARE_BYTES);
     TWILL_NOTE(o.status == TWILL_OK && o.why == NULL, "rank %d: %s", rank, o.error.message);
@@ -79,11 +67,12 @@ TWILL_TEST_OF_PROCESSES(test_tidy, 24)
     TWILL_NOTE(mappings_named("memfd:twill-comm") == 2 * size - 1, "%d mappings are named",
                mappings_named("memfd:twill-comm"));
     /* What shows who lives, however many ranks there are. */
-    TWILL_NOTE(open_descriptors() == before + 1, "%d descriptors", open_descriptors() - before);
+    TWILL_NOTE(twill_test_open_files() == before + 1, "%d descriptors",
+               twill_test_open_files() - before);
     if (!twill_test_failed())
         twill_test_is_shared(&o, label);
     twill_test_share_end(&o);
-    TWILL_NOTE(open_descriptors() == before && mappings_named("memfd:twill-comm") == 0,
+    TWILL_NOTE(twill_test_open_files() == before && mappings_named("memfd:twill-comm") == 0,
                "something is left");
 }
 
@@ -275,9 +264,9 @@ TWILL_TEST(test_errors)
         {{TWILL_TEST_SHARE_BYTES, TWILL_TEST_SHARE_BYTES, too_much}, TWILL_ERR_MEMORY, "rank 2"},
     };
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++) {
-        int descriptors = open_descriptors();
+        int descriptors = twill_test_open_files();
         twill_test_run_ranks(3, wrong_rank, &cases[i]);
-        assert_int_equal(open_descriptors(), descriptors);
+        assert_int_equal(twill_test_open_files(), descriptors);
         twill_test_run_processes(3, wrong_rank, &cases[i]);
     }
 }
@@ -298,9 +287,9 @@ static void absent_rank(int rank, int size, twill_bootstrap *caller, void *user)
 TWILL_TEST(test_absent)
 {
     twill_test_run_processes(3, absent_rank, NULL);
-    int descriptors = open_descriptors();
+    int descriptors = twill_test_open_files();
     twill_test_run_ranks(3, absent_rank, NULL);
-    assert_int_equal(open_descriptors(), descriptors);
+    assert_int_equal(twill_test_open_files(), descriptors);
 }
 
 /* A core dump does not contain reserved memory: the mapping that begins here has the flag "dd". */
@@ -329,64 +318,6 @@ TWILL_TEST(test_dumps)
     assert_false(is_dumped(at));
     assert_true(is_dumped(NULL)); /* no such mapping: the check can fail */
     munmap(at, bytes);
-}
-
-/* --- messages with descriptors ---------------------------------------------------------------- */
-
-/* Messages with descriptors: none stays open, whatever a peer sends. */
-
-static int lowest_free(void)
-{
-    int fd = dup(0);
-    assert_true(fd >= 0);
-    close(fd);
-    return fd;
-}
-
-/* Send a message of some bytes with a number of descriptors, and receive it into 8 bytes. Returns
- * what was received; *had_fd: with a descriptor. */
-static ssize_t pass_message(size_t bytes, size_t count, bool *had_fd)
-{
-    char message[16] = "0123456789", got[8];
-    int ends[2], files[3], fd;
-    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends), 0);
-    int free_before = lowest_free();
-    for (size_t i = 0; i < count; i++)
-        files[i] = ends[0];
-    assert_true(twill_fds_send(ends[1], message, bytes, files, count));
-    close(ends[1]);
-    int peeked = twill_fds_peek(ends[0]);
-    assert_int_equal(peeked >= 0, bytes > 0 && count > 0);
-    if (peeked >= 0)
-        close(peeked);
-    ssize_t n = twill_fds_receive(ends[0], got, sizeof(got), 0, &fd, 1);
-    *had_fd = fd >= 0;
-    if (fd >= 0)
-        close(fd);
-    assert_int_equal(lowest_free(), ends[1] < free_before ? ends[1] : free_before);
-    close(ends[0]);
-    return n;
-}
-
-TWILL_TEST(test_descriptors)
-{
-    bool had_fd;
-    assert_int_equal(pass_message(5, 0, &had_fd), 5);
-    assert_false(had_fd);
-    assert_int_equal(pass_message(5, 1, &had_fd), 5);
-    assert_true(had_fd);
-    assert_int_equal(pass_message(10, 3, &had_fd), 8); /* too long; too many */
-    assert_true(had_fd);
-}
-
-/* As if the other end had closed. */
-TWILL_TEST(test_empty_message)
-{
-    bool had_fd;
-    assert_int_equal(pass_message(0, 1, &had_fd), 0);
-    assert_false(had_fd);
-    assert_int_equal(pass_message(0, 3, &had_fd), 0);
-    assert_false(had_fd);
 }
 
 /* --- passing descriptors ---------------------------------------------------------------------- */
