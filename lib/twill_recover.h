@@ -197,7 +197,9 @@ TWILL_API twill_status twill_request_set_timeout(twill_request *request, double 
  * live are in it, if their processes get a core. */
 typedef struct twill_bounds {
     double silent; /**< the awaited rank lives but does not come: the timeout, up to 1.2 s to ask
-                      which rank the awaited ones wait for, and the time until all ranks know */
+                      which rank the awaited ones wait for, and the time until all ranks know;
+                      where ranks share a node, also an eighth of the timeout, at most 0.25 s, as
+                      one of them computes prices for the others */
     double death;  /**< its process has died, on this host or one that answers. If others there
                       get both ports of its failure detector in that time, and do not close
                       connections that do not show the key, as `silent` */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The registry of bootstrap methods and their common functions. */
 #include "fabric/bootstrap/launch_info.h"
+#include "lib/base/times.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -116,6 +117,11 @@ void twill_oob_close(struct twill_oob *oob)
 {
     if (oob)
         oob->ops->close(oob);
+}
+
+uint64_t twill_oob_patience(const struct twill_oob *oob)
+{
+    return oob->late ? twill_min(oob->timeout_ns, TWILL_LEAVE_NS) : oob->timeout_ns;
 }
 
 twill_status twill_oob_alone(struct twill_oob *oob, const void *mine, void *all, size_t bytes,

@@ -43,9 +43,9 @@ struct twill_bootstrap_ops {
                               struct twill_error *error);
     void (*close)(struct twill_oob *oob);
     /* Optional. Called every TWILL_ATTEND_NS while this rank waits for another one otherwise than
-     * in an all-gather, for the ranks that wait for this one. Returns false if one has failed: the
-     * next all-gather then says why. */
-    bool (*attend)(struct twill_oob *oob, uint32_t awaited);
+     * in an all-gather, for the ranks that wait for this one. late: it has waited for timeout_ns
+     * and gives up. Returns false if one has failed: the next all-gather then says why. */
+    bool (*attend)(struct twill_oob *oob, uint32_t awaited, bool late);
     /* Report whether the environment belongs to this method. The registry is asked in order. */
     bool (*applies)(const struct twill_bootstrap_params *params);
     twill_status (*open)(struct twill_oob **oob, const struct twill_bootstrap_params *params,
@@ -60,6 +60,7 @@ struct twill_oob {
     int size;
     const uint32_t *job; /* [size] rank in the job of each rank; NULL: identical numbering */
     uint64_t timeout_ns;
+    bool late; /* this rank has given up another one that was late: an all-gather waits shortly */
     unsigned rounds;                   /* all-gathers so far */
     struct twill_secret secret;        /* of this run of the job, identical on all ranks */
     uint8_t nonce[TWILL_NONCE_BYTES];  /* public identifier of the run, identical on all ranks */
@@ -126,9 +127,13 @@ static inline twill_status twill_oob_allgather(struct twill_oob *oob, const void
     return oob->ops->allgather(oob, mine, all, bytes, error);
 }
 
-static inline bool twill_oob_attend(struct twill_oob *oob, uint32_t awaited)
+/* Return how long an all-gather waits for other ranks. */
+uint64_t twill_oob_patience(const struct twill_oob *oob);
+
+static inline bool twill_oob_attend(struct twill_oob *oob, uint32_t awaited, bool late)
 {
-    return oob->ops == NULL || oob->ops->attend == NULL || oob->ops->attend(oob, awaited);
+    oob->late = oob->late || late;
+    return oob->ops == NULL || oob->ops->attend == NULL || oob->ops->attend(oob, awaited, late);
 }
 
 /* Rank 0 serves the TCP rendezvous under every launcher, which only provides its address

@@ -9,6 +9,7 @@
 #include "fabric/rails/rails.h"
 #include "fabric/transports.h"
 #include "lib/base/rest.h"
+#include "lib/base/times.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,9 +29,11 @@ static uint32_t first_rank(const struct twill_world *world, uint32_t node)
 }
 
 /* Send a message and receive one; wait for both. */
-static twill_status exchange(struct twill_transport *rail, struct twill_transfer transfers[2],
-                             uint64_t deadline, struct twill_error *error)
+static twill_status exchange(struct twill_transport *rail, struct twill_oob *oob,
+                             struct twill_transfer transfers[2], uint64_t deadline,
+                             struct twill_error *error)
 {
+    uint64_t next = twill_now() + TWILL_ATTEND_NS;
     for (int i = 0; i < 2; i++) {
         transfers[i].status = TWILL_PENDING;
         TWILL_TRY(error, rail->ops->post(rail, &transfers[i], error));
@@ -39,12 +42,20 @@ static twill_status exchange(struct twill_transport *rail, struct twill_transfer
         int moved = rail->ops->progress(rail, error);
         if (moved < 0)
             return (twill_status)moved;
-        if (moved == 0 && twill_now() > deadline)
+        if (moved > 0)
+            continue;
+        uint32_t awaited = transfers[transfers[1].status == TWILL_PENDING].peer;
+        bool late = twill_now() > deadline, looks = late || twill_now() >= next;
+        if (looks && !twill_oob_attend(oob, awaited, late) && !late)
+            return TWILL_FAIL(error, TWILL_ERR_PEER, "rails: %s: another rank has failed",
+                              rail->label);
+        if (late)
             return TWILL_FAIL(error, TWILL_ERR_TIMEOUT,
                               "rails: %s: no message of rank %u, or none to rank %u", rail->label,
                               transfers[1].peer, transfers[0].peer);
-        if (moved == 0)
-            twill_yield();
+        if (looks)
+            next = twill_now() + TWILL_ATTEND_NS;
+        twill_yield();
     }
     for (int i = 0; i < 2; i++)
         if (transfers[i].status != TWILL_OK)
@@ -76,7 +87,7 @@ static twill_status measure_rail(struct twill_transport *rail,
     }
     for (int round = 0; round < MEASURE_ROUNDS && status == TWILL_OK; round++) {
         uint64_t begin = twill_now();
-        status = exchange(rail, transfers, deadline, error);
+        status = exchange(rail, params->oob, transfers, deadline, error);
         uint64_t ns = twill_max(twill_now() - begin, 1u);
         *mbits = (uint32_t)twill_max(MEASURED_BYTES * 8 * 1000 / ns, twill_max(*mbits, 1u));
     }

@@ -415,7 +415,7 @@ static bool attend(struct twill_fd_passing *fd_passing, uint64_t *next)
     *next = now + TWILL_ATTEND_NS;
     while (i + 1 < fd_passing->peer_count && is_served(&fd_passing->peers[i]))
         i++;
-    return twill_oob_attend(fd_passing->oob, fd_passing->peers[i].rank);
+    return twill_oob_attend(fd_passing->oob, fd_passing->peers[i].rank, false);
 }
 
 static enum twill_fd_passing_phase phase_of(const struct twill_fd_passing_peer *peer)
@@ -462,6 +462,7 @@ static enum twill_share_cause exchange_until_done(struct exchange *exchange)
         fd_passing->phase = phase_of(peer);
     }
     fd_passing->late = true;
+    (void)twill_oob_attend(fd_passing->oob, fd_passing->lost, true);
     return TWILL_SHARE_LOST;
 }
 

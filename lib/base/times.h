@@ -166,9 +166,10 @@
 
 /* --- lib/engine --- */
 
-/* The rank that prices a call for its node lives: it may have been stopped, or have little of a
- * core. */
-#define TWILL_PRICE_PATIENCE_NS TWILL_S(10)
+/* The most for a price from the rank of the node that computes it (and at most an eighth of the
+ * timeout): it takes milliseconds, but that rank may have been stopped, or have little of a core.
+ */
+#define TWILL_PRICE_PATIENCE_NS TWILL_MS(250)
 #define TWILL_PRICE_LOOK_NS     TWILL_MS(20) /* between looks whether it lives */
 /* Between looks at where ranks run, in small calls: one takes 1 us, and the kernel balances every 4
  * ms or later. */
@@ -215,8 +216,8 @@
 #define TWILL_WAIT_REPORT_NS TWILL_S(1)
 /* What was published counts for three of these. */
 #define TWILL_ELSEWHERE_SECONDS 3.0
-/* The deadline after a wait has timed out, for communicators that are destroyed: a row of them must
- * not wait for TWILL_TIMEOUT each. */
+/* The deadline after a wait has timed out: of communicators that are destroyed, as a row of them
+ * must not wait for TWILL_TIMEOUT each, and of an all-gather, as a wait for the same rank. */
 #define TWILL_LEAVE_NS TWILL_MS(100)
 /* The least rest of a deadline that is carried over to another wait. */
 #define TWILL_GRACE_NS TWILL_MS(10)

@@ -136,8 +136,9 @@ static twill_status comm_allgather(struct twill_oob *oob, const void *mine, void
     return TWILL_OK;
 }
 
-/* Answer ranks that ask whom this rank waits for, and look for failures. */
-static bool comm_attend(struct twill_oob *oob, uint32_t awaited)
+/* Answer ranks that ask whom this rank waits for, and look for failures. That it gives a rank up is
+ * one, too: an exchange with that rank would wait once more. */
+static bool comm_attend(struct twill_oob *oob, uint32_t awaited, bool late)
 {
     struct oob_comm *self = (struct oob_comm *)oob;
     struct twill_comm *over = self->over;
@@ -151,6 +152,8 @@ static bool comm_attend(struct twill_oob *oob, uint32_t awaited)
     if (status == TWILL_OK)
         status =
             twill_comm_look_for_death(over, &self->rank[awaited], 1, false, self->since, &doubt);
+    if (status == TWILL_OK && late)
+        status = twill_comm_time_out(over, twill_now() - oob->timeout_ns);
     over->issue.elsewhere = 0;
     if (status != TWILL_OK)
         (void)twill_comm_fail(over, status, TWILL_CAUSE_ASKED);

@@ -98,6 +98,9 @@ void twill_context_forget_timeout(struct twill_context *context);
  * yet. */
 twill_status twill_comm_look_for_death(struct twill_comm *comm, const uint32_t *ranks, unsigned n,
                                        bool distant, uint64_t quiet, bool *doubt);
+/* Fail with a timeout of a wait since that time; name the awaited ranks and the one that all of
+ * them wait for. After a short one nothing is asked: it follows another timeout. */
+twill_status twill_comm_time_out(struct twill_comm *comm, uint64_t since);
 
 /* --- lib/comm/failure.c --- */
 

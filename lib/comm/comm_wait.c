@@ -106,9 +106,7 @@ void twill_comm_shorten_deadline(struct twill_comm *comm)
         comm->tuning.timeout_ns = twill_min(comm->tuning.timeout_ns, TWILL_LEAVE_NS);
 }
 
-/* Fail with a timeout; name the awaited ranks and the one that all of them wait for. After a short
- * one nothing is asked: it follows another timeout. */
-static twill_status time_out(struct twill_comm *comm, uint64_t since)
+twill_status twill_comm_time_out(struct twill_comm *comm, uint64_t since)
 {
     uint32_t ranks[TWILL_AWAITED_MOST];
     const char *step = "message";
@@ -272,10 +270,14 @@ static uint64_t deadline_start(const struct twill_comm *comm, uint64_t now)
 /* The longest time between two looks of a rank that waits. */
 #define NOTICE_NS (TWILL_CHECK_EVERY_NS + TWILL_SLEEP_MOST_NS)
 
+/* A rank may wait twice for one that has stopped: for a price, which it then computes by itself,
+ * and in the call, until a look after its time is over. It asks, and the others learn it at a look
+ * of theirs. Set-up waits for that rank once, for its descriptor or for its message. */
 uint64_t twill_silence_bound_ns(const struct twill_comm *comm)
 {
     uint64_t notify = comm->context->job.world.nodes > 1 ? TWILL_FAILURE_NOTIFY_NS : 0;
-    return comm->tuning.timeout_ns + 2 * NOTICE_NS + TWILL_SEARCH_NS + notify;
+    return twill_engine_price_patience_ns(&comm->engine) + comm->tuning.timeout_ns + 2 * NOTICE_NS +
+           TWILL_SEARCH_NS + notify;
 }
 
 /* A rank of this node is seen dead twice, in two looks, and another rank learns it: four times the
@@ -311,7 +313,7 @@ static twill_status check_stall(struct twill_comm *comm, struct twill_waiting *s
         state->next_check = now + TWILL_CHECK_EVERY_NS;
     }
     if (now - state->started > comm->tuning.timeout_ns)
-        return time_out(comm, state->started);
+        return twill_comm_time_out(comm, state->started);
     return TWILL_OK;
 }
 

@@ -23,12 +23,18 @@ static bool has_died(struct twill_engine *engine, const struct twill_board_entry
            twill_shm_region_owner_dead(engine->node->region, engine->node->rank[l]);
 }
 
+uint64_t twill_engine_price_patience_ns(const struct twill_engine *engine)
+{
+    return engine->node != NULL && engine->node->size > 1
+               ? twill_min(TWILL_PRICE_PATIENCE_NS, engine->tuning.timeout_ns / 8)
+               : 0;
+}
+
 static enum twill_price_record ask(void *user, uint64_t key, bool wait,
                                    uint64_t words[TWILL_PRICE_WORDS])
 {
     struct twill_engine *engine = user;
-    uint64_t patience = twill_min(TWILL_PRICE_PATIENCE_NS, engine->tuning.timeout_ns / 2),
-             begin = 0;
+    uint64_t until = 0;
     bool mine;
     struct twill_board_entry *entry = twill_board_find(engine->node, key, &mine);
     if (entry == NULL || mine)
@@ -36,11 +42,12 @@ static enum twill_price_record ask(void *user, uint64_t key, bool wait,
     while (twill_board_state(entry) == TWILL_BOARD_COMPUTING) {
         if (!wait)
             return TWILL_RECORD_THEIRS;
-        if (begin == 0)
-            begin = twill_now();
-        else if (twill_now() - begin > patience || has_died(engine, entry))
+        uint64_t now = twill_now();
+        if (until == 0)
+            until = now + twill_engine_price_patience_ns(engine);
+        if (now >= until || has_died(engine, entry))
             return TWILL_RECORD_NONE;
-        twill_board_wait(entry, TWILL_PRICE_LOOK_NS);
+        twill_board_wait(entry, twill_min(TWILL_PRICE_LOOK_NS, until - now));
     }
     if (twill_board_state(entry) == TWILL_BOARD_ABANDONED)
         return TWILL_RECORD_NONE;

@@ -153,6 +153,9 @@ twill_status twill_engine_open(struct twill_engine *engine);
 void twill_engine_close(struct twill_engine *engine);
 /* Make the link to a peer ready, if it is not. */
 twill_status twill_engine_connect(struct twill_engine *engine, uint32_t peer);
+/* Return how long this rank waits for the one of its node that computes a price. It computes it by
+ * itself then, and so waits for that rank in the call once more. */
+uint64_t twill_engine_price_patience_ns(const struct twill_engine *engine);
 /* Create a chooser that shares prices with the choosers of the other ranks, on the board of their
  * node. It must not outlive the node memory. `requested` as for twill_chooser_create(). */
 twill_status twill_engine_create_chooser(struct twill_chooser **chooser,

@@ -350,8 +350,10 @@ unsigned twill_engine_waits_for(struct twill_engine *engine, uint32_t *ranks, un
     if (engine->issue.setting_up != NULL)
         n += transfers_wait_for(engine->issue.setting_up, ranks + n, most - n, "set-up message",
                                 step);
-    if (engine->issue.elsewhere != 0 && n < most)
+    if (engine->issue.elsewhere != 0 && n < most) {
         ranks[n++] = engine->issue.elsewhere - 1;
+        *step = "set-up message";
+    }
     return drop_repeated(ranks, n);
 }
 

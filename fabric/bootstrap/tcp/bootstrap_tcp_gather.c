@@ -197,7 +197,7 @@ static twill_status serve_gather(struct twill_bootstrap_tcp *tcp, const void *mi
     struct gather g = {.tcp = tcp, .error = error, .all = all, .bytes = bytes};
     uint8_t digest[TWILL_DIGEST_BYTES];
     size_t whole = bytes * (size_t)tcp->oob.size;
-    g.deadline = twill_wire_deadline(tcp->oob.timeout_ns);
+    g.deadline = twill_wire_deadline(twill_oob_patience(&tcp->oob));
     if (bytes > 0)
         memmove(all, mine, bytes);
     for (int r = 1; r < tcp->oob.size; r++)
@@ -236,8 +236,8 @@ static twill_status exchange_with_root(struct twill_bootstrap_tcp *tcp, const vo
                                        size_t bytes, struct twill_error *error)
 {
     struct twill_wire_header header;
-    uint64_t until =
-        twill_wire_later(twill_wire_deadline(tcp->oob.timeout_ns), TWILL_BOOTSTRAP_SLACK_NS);
+    uint64_t until = twill_wire_later(twill_wire_deadline(twill_oob_patience(&tcp->oob)),
+                                      TWILL_BOOTSTRAP_SLACK_NS);
     size_t whole = bytes * (size_t)tcp->oob.size;
     twill_wire_seal(&tcp->session, &header, TWILL_WIRE_GATHER, tcp->sequence, mine, bytes, NULL);
     enum twill_wire_moved outcome = twill_wire_write_by(tcp->root, &header, mine, bytes, until);

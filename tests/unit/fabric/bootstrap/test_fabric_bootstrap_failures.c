@@ -126,6 +126,33 @@ TWILL_TEST(tcp_misdeeds)
     }
 }
 
+/* Rank 0 has given up the odd one: it waits for it in an all-gather only shortly, though its
+ * timeout is long. The odd one takes part if it waits in vain for that. */
+static void rank_gives_up(int rank, int size, twill_bootstrap *unused, void *user)
+{
+    struct twill_test_job *job = user;
+    struct twill_error error = {0};
+    struct twill_oob *oob;
+    char mine[16] = "", all[2 * 16];
+    TWILL_CHECK_OK(&error, twill_test_job_open(job, rank, &oob, &error));
+    uint64_t until = twill_now() + 4 * TWILL_TEST_SOON;
+    if (rank == 0)
+        (void)twill_oob_attend(oob, 1, true);
+    while (rank == 1 && atomic_load(&job->arrived) == 0 && twill_now() < until)
+        usleep(10000);
+    twill_status status = twill_oob_allgather(oob, mine, all, sizeof(mine), &error);
+    atomic_store(&job->arrived, 1);
+    (void)twill_test_outcome_is(rank, status, &error, TWILL_ERR_TIMEOUT, "rank 1 did not reach");
+    twill_oob_close(oob);
+}
+
+TWILL_TEST(tcp_gives_up)
+{
+    struct twill_test_job job;
+    twill_test_job_init(&job, "127.0.0.1", 2);
+    twill_test_run_ranks(2, rank_gives_up, &job);
+}
+
 /* Rank 0 dies: the others report it. */
 static void rank_loses_root(int rank, int size, twill_bootstrap *unused, void *user)
 {

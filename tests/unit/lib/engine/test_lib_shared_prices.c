@@ -21,17 +21,21 @@ static twill_status choose(struct twill_comm *comm, struct twill_choice *choice)
     return status;
 }
 
-/* Claims every price, and computes none for others. */
+static int claims; /* of prices that rank 0 still makes */
+
+/* Claims prices, and computes none for others. */
 static enum twill_price_record claim(void *user, uint64_t key, bool wait,
                                      uint64_t words[TWILL_PRICE_WORDS])
 {
     bool mine;
+    if (claims-- <= 0)
+        return TWILL_RECORD_NONE;
     struct twill_board_entry *entry = twill_board_find(user, key, &mine);
     TWILL_NOTE(entry != NULL && mine == !wait, "claimed twice");
     return TWILL_RECORD_NONE;
 }
 
-static void claim_all(struct twill_comm *comm)
+static void claim_some(struct twill_comm *comm)
 {
     struct twill_chooser *chooser;
     struct twill_choice choice;
@@ -63,7 +67,7 @@ static void spoil(struct twill_node *node, uint64_t word, unsigned least, unsign
     TWILL_CHECK(entries >= least && entries <= most);
 }
 
-enum { READS, DIES, IS_SLOW, READS_CHOICE };
+enum { READS, DIES, IS_SLOW, IS_STOPPED, READS_CHOICE };
 
 static void run_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
@@ -79,15 +83,20 @@ static void run_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
         if (rank == 0 && choose(comm, &choice) == TWILL_OK)
             spoil(comm->node, 3, 1, 1);
     } else if (rank == 0) {
-        claim_all(comm);
+        claims = what == IS_STOPPED ? 1 : INT_MAX;
+        claim_some(comm);
     }
     TWILL_CHECK(twill_test_barrier(bootstrap));
     if (what == DIES && rank == 0)
         _exit(0);
     if (what == IS_SLOW)
         comm->tuning.timeout_ns = UINT64_C(20000000);
+    if (what == IS_STOPPED) /* rank 1 is to wait for it once more, in the call */
+        comm->tuning.timeout_ns = TWILL_TEST_SOON;
     if (rank == 1) {
+        uint64_t before = twill_now();
         TWILL_CHECK(choose(comm, &choice) == TWILL_OK);
+        TWILL_CHECK(what != IS_STOPPED || twill_now() - before < TWILL_TEST_SOON / 2);
         TWILL_CHECK((strcmp(choice.algorithm->name, "direct") == 0) ==
                     (what != READS && what != READS_CHOICE));
         TWILL_CHECK(what != READS_CHOICE || choice.algorithm == twill_algorithm_at(2));
@@ -105,7 +114,8 @@ TWILL_TEST(prices_of_others)
     } tests[] = {{READS, 2, twill_test_run_ranks},
                  {READS_CHOICE, 16, twill_test_run_ranks},
                  {DIES, 2, twill_test_run_processes},
-                 {IS_SLOW, 2, twill_test_run_ranks}};
+                 {IS_SLOW, 2, twill_test_run_ranks},
+                 {IS_STOPPED, 2, twill_test_run_ranks}};
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(tests); i++) {
         int what = tests[i].what;
         tests[i].run(tests[i].ranks, run_rank, &what);
