@@ -7,7 +7,7 @@ const struct twill_transport_ops *twill_transport_at(size_t index)
     static const struct twill_transport_ops *const transports[] = {
         &twill_self_transport,
         &twill_shm_transport,
-        &twill_tcp_transport,
+        &twill_tcp_transport, /* before those without encryption: of equals the first is taken */
         &twill_ofi_transport,
     };
     _Static_assert(TWILL_ARRAY_LENGTH(transports) <= TWILL_TRANSPORTS_MOST,

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define OVERHEAD_STEPS 1000
 #define STEPS_WARM     3

@@ -11,6 +11,7 @@
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { LOADED_SAMPLES = 20, MOST_WORKERS = 16, MOST_DEPTH = 64 };

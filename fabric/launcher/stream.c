@@ -3,6 +3,7 @@
 #include "fabric/launcher/launcher.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

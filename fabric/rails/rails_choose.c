@@ -9,6 +9,7 @@
 #include "fabric/rails/rails.h"
 #include "lib/base/plural.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -11,6 +11,7 @@
 #include "lib/base/rest.h"
 #include "lib/base/times.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #define MEASURED_BYTES ((size_t)256 << 10) /* 21 ms at 100 Mbit/s */

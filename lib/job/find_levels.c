@@ -9,6 +9,7 @@
 #include "lib/job/config.h"
 #include "numa/topology.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

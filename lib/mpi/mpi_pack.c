@@ -4,6 +4,7 @@
  * bytes themselves. */
 #include "lib/mpi/mpi_call.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -6,9 +6,7 @@
 #include "lib/base/times.h"
 #include "lib/mpi/mpi_requests.h"
 
-/* Fill in the status of an operation without a message; its MPI_ERROR is kept. MPI_STATUS_IGNORE is
- * allowed. */
-static void empty_status(MPI_Status *status)
+void twill_mpi_status_empty(MPI_Status *status)
 {
     MPI_Request none = MPI_REQUEST_NULL;
     int flag;
@@ -43,7 +41,7 @@ int MPI_Wait(MPI_Request *request, MPI_Status *status)
     if (mine == NULL)
         return twill_mpi_request_refuse(NULL);
     twill_mpi_request_wait(mine);
-    empty_status(status);
+    twill_mpi_status_empty(status);
     return collect_handle(mine, request);
 }
 
@@ -59,7 +57,7 @@ int MPI_Test(MPI_Request *request, int *flag, MPI_Status *status)
         twill_mpi_progress();
         return MPI_SUCCESS;
     }
-    empty_status(status);
+    twill_mpi_status_empty(status);
     return collect_handle(mine, request);
 }
 
@@ -72,7 +70,7 @@ int MPI_Request_get_status(MPI_Request request, int *flag, MPI_Status *status)
         return twill_mpi_request_refuse(NULL);
     *flag = twill_mpi_request_poll(mine);
     if (*flag)
-        empty_status(status);
+        twill_mpi_status_empty(status);
     else
         twill_mpi_progress();
     return MPI_SUCCESS;
@@ -290,7 +288,7 @@ static int test_each(int count, MPI_Request *requests, MPI_Status *statuses)
 static void empty_all(int count, MPI_Status *statuses)
 {
     for (int i = 0; statuses != MPI_STATUSES_IGNORE && i < count; i++)
-        empty_status(&statuses[i]);
+        twill_mpi_status_empty(&statuses[i]);
 }
 
 /* Complete all of ours; `code` is the MPI's for its own. */
@@ -365,7 +363,7 @@ static bool try_any(int count, struct taken *taken, int *index, MPI_Status *stat
         if (!twill_mpi_request_poll_pass(*at, pass))
             continue;
         *index = (*at)->index;
-        empty_status(status);
+        twill_mpi_status_empty(status);
         *code = collect_taken(taken, at);
         put_back(taken);
         return true;
@@ -376,7 +374,7 @@ static bool try_any(int count, struct taken *taken, int *index, MPI_Status *stat
     if (*code == MPI_SUCCESS && (!flag || *index == MPI_UNDEFINED)) {
         if (active || !flag)
             return false;
-        empty_status(status); /* MPICH leaves it unchanged */
+        twill_mpi_status_empty(status); /* MPICH leaves it unchanged */
     }
     put_back(taken);
     return true;
@@ -447,7 +445,7 @@ static bool collect_some(struct taken *taken, int *done, int *indices, MPI_Statu
             continue;
         }
         indices[*done] = (*at)->index;
-        empty_status(status_at(statuses, *done));
+        twill_mpi_status_empty(status_at(statuses, *done));
         int mine = collect_taken(taken, at);
         set_error(status_at(statuses, *done), mine);
         for (int i = 0; mine != MPI_SUCCESS && *code == MPI_SUCCESS && i < theirs; i++)
@@ -581,7 +579,7 @@ int MPI_Request_get_status_any(int count, const MPI_Request requests[], int *ind
     }
     *flag = !active;
     if (!active)
-        empty_status(status);
+        twill_mpi_status_empty(status);
     if (!active && status != MPI_STATUS_IGNORE)
         status->MPI_ERROR = MPI_SUCCESS; /* part of MPI's empty status */
     return MPI_SUCCESS;

@@ -271,9 +271,12 @@ static twill_status begin_even(const struct test_call *call, twill_comm *comm, s
         return COLLECTIVES_FORM(gather, comm, p.src, p.dst, call->count, call->type, call->root);
     case TWILL_SCATTER:
         return COLLECTIVES_FORM(scatter, comm, p.src, p.dst, call->count, call->type, call->root);
-    default:
+    case TWILL_ALLTOALL:
         return COLLECTIVES_FORM(alltoall, comm, p.src, p.dst, call->count, call->type);
+    case TWILL_COLLECTIVE_COUNT: /* no default: a new collective needs its call here */
+        break;
     }
+    return TWILL_ERR_INTERNAL;
 }
 
 static twill_status begin_vector(const struct test_call *call, twill_comm *comm, struct pointers p,

@@ -5,6 +5,7 @@
 #include "lib/base/base.h"
 #include "lib/base/plural.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>

@@ -3,6 +3,7 @@
 #include "lib/train/optimizer/update_internal.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* --- the shard ------------------------------------------------------------------------------- */
