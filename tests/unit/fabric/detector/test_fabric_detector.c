@@ -203,7 +203,7 @@ static void send_wrong(int fd, const struct twill_oob *oob, int which)
 #define WATCH_WRONG                                                                                \
     30 /* WRONG_KINDS of them differ, the rest is silent; above TWILL_DETECTOR_HANDSHAKES */
 
-DETECTOR_TEST(intruders, twill_test_run_ranks, 3, -1)
+DETECTOR_TEST(intruders, twill_test_run_processes, 3, -1)
 {
     struct twill_notice notice;
     int fds[WATCH_WRONG];

@@ -94,71 +94,65 @@ static struct preflight_facts *facts_of(struct preflight *all, int host)
     return &all->host[host].facts;
 }
 
+static struct preflight_pair *pair_of(struct preflight *all, int a, int b)
+{
+    struct preflight_pair *pair = all->job.pair;
+    while (pair->a != a || pair->b != b)
+        pair++;
+    return pair;
+}
+
+/* A fault, mostly of host 2: of its facts f, its ranks r, and its link to host 1. */
 #define FAULT(name, ...)                                                                           \
     static void fault_##name(struct preflight *all)                                                \
     {                                                                                              \
+        struct preflight_facts *f __attribute__((unused)) = facts_of(all, 2);                      \
+        struct preflight_rank *r __attribute__((unused)) = all->host[2].rank;                      \
+        struct preflight_link *link __attribute__((unused)) = preflight_link_of(all, 2, 1);        \
         __VA_ARGS__                                                                                \
     }
 FAULT(silent, all->host[2].answered = false; strcpy(all->host[2].error, "ssh: no route");)
-FAULT(deaf, strcpy(facts_of(all, 2)->listen_error, "no interface"); facts_of(all, 2)->port = 0;)
-FAULT(dropped, preflight_link_of(all, 2, 1)->reach = PREFLIGHT_DROPPED;)
-FAULT(refused, preflight_link_of(all, 2, 1)->reach = PREFLIGHT_REFUSED;)
-FAULT(unreachable, preflight_link_of(all, 2, 1)->reach = PREFLIGHT_UNREACHABLE;
-      preflight_link_of(all, 2, 1)->error = ENETUNREACH;)
-FAULT(failed, preflight_link_of(all, 2, 1)->reach = PREFLIGHT_FAILED;
-      preflight_link_of(all, 2, 1)->error = EMFILE;)
-FAULT(stalled, preflight_link_of(all, 2, 1)->reach = PREFLIGHT_STALLED;)
-FAULT(mtu, facts_of(all, 2)->interface_mtu = 9000;)
-FAULT(path_mtu, preflight_link_of(all, 2, 1)->path_mtu = 1400;)
-FAULT(half, strcpy(facts_of(all, 2)->interface_duplex, "half");)
-FAULT(down, strcpy(facts_of(all, 2)->interface_state, "down");)
-FAULT(slow_nic, facts_of(all, 2)->interface_mbits = 1000;)
-FAULT(faster_nic, strcpy(facts_of(all, 2)->faster_interface, "eth1");
-      facts_of(all, 2)->faster_mbits = 100000;)
-FAULT(clock, facts_of(all, 2)->clock_ns = -INT64_C(2000000000);)
-FAULT(version, strcpy(facts_of(all, 2)->library_version, "0.0.9");)
-FAULT(library, strcpy(facts_of(all, 2)->library_digest, "fedcba9876543210");)
-FAULT(no_program, all->has_program = true; strcpy(facts_of(all, 2)->program_error, "No such file");)
-FAULT(program, all->has_program = true; strcpy(facts_of(all, 0)->program_digest, "aa");
-      strcpy(facts_of(all, 1)->program_digest, "aa");
-      strcpy(facts_of(all, 3)->program_digest, "aa");
-      strcpy(facts_of(all, 2)->program_digest, "bb");)
-FAULT(no_key, facts_of(all, 2)->key[0] = '\0';)
-FAULT(key, strcpy(facts_of(all, 2)->key_error, "/k has mode 644");
-      facts_of(all, 2)->key_is_named = 1;)
-FAULT(home_key, strcpy(facts_of(all, 2)->key_error, "/home/k has mode 644");)
-FAULT(
-    keys, for (int i = 0; i < HOSTS; i++) {
-        facts_of(all, i)->key_is_named = 1;
-        strcpy(facts_of(all, i)->key_digest, i == 2 ? "22" : "11");
-    })
-FAULT(memlock, facts_of(all, 2)->memlock_bytes = 65536;)
-FAULT(rdma, facts_of(all, 2)->memlock_bytes = 8 << 20; facts_of(all, 2)->rdma_devices = 1;)
-FAULT(nofile, facts_of(all, 2)->nofile = 100;)
-FAULT(nofile_most, facts_of(all, 2)->nofile = facts_of(all, 2)->nofile_most = 100;)
-FAULT(no_shm, facts_of(all, 2)->shm_bytes = facts_of(all, 2)->shm_free_bytes = -1;)
-FAULT(shm, facts_of(all, 2)->shm_free_bytes = 1 << 20;)
-FAULT(cma, facts_of(all, 2)->cma_error = EPERM;)
-FAULT(yama, facts_of(all, 2)->cma_error = EPERM; facts_of(all, 2)->ptrace_scope = 1;)
-FAULT(no_thp, strcpy(facts_of(all, 2)->thp, "never");)
-FAULT(thp, strcpy(facts_of(all, 2)->thp, "always");)
-FAULT(memory, facts_of(all, 2)->memory_limit_bytes = INT64_C(2) << 30;
-      facts_of(all, 2)->memory_used_bytes = INT64_C(3) << 29;)
-FAULT(cpu, facts_of(all, 2)->cpu_limit_milli = 1500;)
-FAULT(
-    crowd, for (int k = 0; k < 2; k++) {
-        strcpy(all->host[2].rank[k].cpus, "0");
-        all->host[2].rank[k].cores = 1;
-    })
-FAULT(overlap, strcpy(all->host[2].rank[1].cpus, "3-6,9");)
+FAULT(deaf, strcpy(f->listen_error, "no interface"); f->port = 0;)
+FAULT(dropped, link->reach = PREFLIGHT_DROPPED;)
+FAULT(refused, link->reach = PREFLIGHT_REFUSED;)
+FAULT(unreachable, link->reach = PREFLIGHT_UNREACHABLE; link->error = ENETUNREACH;)
+FAULT(failed, link->reach = PREFLIGHT_FAILED; link->error = EMFILE;)
+FAULT(stalled, link->reach = PREFLIGHT_STALLED;)
+FAULT(mtu, f->interface_mtu = 9000;)
+FAULT(path_mtu, link->path_mtu = 1400;)
+FAULT(half, strcpy(f->interface_duplex, "half");)
+FAULT(down, strcpy(f->interface_state, "down");)
+FAULT(slow_nic, f->interface_mbits = 1000;)
+FAULT(faster_nic, strcpy(f->faster_interface, "eth1"); f->faster_mbits = 100000;)
+FAULT(clock, f->clock_ns = -INT64_C(2000000000);)
+FAULT(version, strcpy(f->library_version, "0.0.9");)
+FAULT(library, strcpy(f->library_digest, "fedcba9876543210");)
+FAULT(no_program, all->has_program = true; strcpy(f->program_error, "No such file");)
+FAULT(program, all->has_program = true; for (int i = 0; i < HOSTS; i++)
+          strcpy(facts_of(all, i)->program_digest, i == 2 ? "bb" : "aa");)
+FAULT(no_key, f->key[0] = '\0';)
+FAULT(key, strcpy(f->key_error, "/k has mode 644"); f->key_is_named = 1;)
+FAULT(home_key, strcpy(f->key_error, "/home/k has mode 644");)
+FAULT(keys, for (int i = 0; i < HOSTS; i++) facts_of(all, i)->key_is_named = 1;
+      for (int i = 0; i < HOSTS; i++) strcpy(facts_of(all, i)->key_digest, i == 2 ? "22" : "11");)
+FAULT(memlock, f->memlock_bytes = 65536;)
+FAULT(rdma, f->memlock_bytes = 8 << 20; f->rdma_devices = 1;)
+FAULT(nofile, f->nofile = 100;)
+FAULT(nofile_most, f->nofile = f->nofile_most = 100;)
+FAULT(no_shm, f->shm_bytes = f->shm_free_bytes = -1;)
+FAULT(shm, f->shm_free_bytes = 1 << 20;)
+FAULT(cma, f->cma_error = EPERM;)
+FAULT(yama, f->cma_error = EPERM; f->ptrace_scope = 1;)
+FAULT(no_thp, strcpy(f->thp, "never");)
+FAULT(thp, strcpy(f->thp, "always");)
+FAULT(memory, f->memory_limit_bytes = INT64_C(2) << 30; f->memory_used_bytes = INT64_C(3) << 29;)
+FAULT(cpu, f->cpu_limit_milli = 1500;)
+FAULT(crowd, r[0].cores = r[1].cores = 1; strcpy(r[0].cpus, "0"); strcpy(r[1].cpus, "0");)
+FAULT(overlap, strcpy(r[1].cpus, "3-6,9");)
 FAULT(job, all->job.ran = false; strcpy(all->job.error, "rank 3: no memory");)
 FAULT(wrong, all->job.wrong = true;)
-FAULT(round_trip, for (size_t i = 0; i < all->job.pairs;
-                       i++) if (all->job.pair[i].a == 1 && all->job.pair[i].b == 6) all->job.pair[i]
-                      .round_trip_us = 900;)
-FAULT(bandwidth, for (size_t i = 0; i < all->job.pairs;
-                      i++) if (all->job.pair[i].a == 1 && all->job.pair[i].b == 6) all->job.pair[i]
-                     .megabytes = 11;)
+FAULT(round_trip, pair_of(all, 1, 6)->round_trip_us = 900;)
+FAULT(bandwidth, pair_of(all, 1, 6)->megabytes = 11;)
 
 /* The one finding that a fault leads to. host -1: of no host. */
 static const struct fault_case {

@@ -331,56 +331,46 @@ TWILL_TEST_OF_RANKS(test_other_provider, 3)
 
 static const struct machine {
     const char *title;
-    const char *files[8]; /* path=text; a path that ends with a slash is a folder */
+    const char *files; /* path=text, between spaces; a path that ends with a slash is a folder */
     bool only_ethernet;
 } machines[] = {
-    {"no /sys", {NULL}, false},
-    {"no interface", {"class/net/", NULL}, false},
-    {"loopback", {"class/net/lo/type=772\n", NULL}, true},
-    {"Ethernet", {"class/net/lo/type=772\n", "class/net/eth0/type=1\n", NULL}, true},
-    {"a bond", {"class/net/bond0/type=1\n", "class/net/bonding_masters=bond0\n", NULL}, true},
-    {"tunnels",
-     {"class/net/eth0/type=1\n", "class/net/tun0/type=65534\n", "class/net/sit0/type=776\n", NULL},
-     true},
-    {"IP over Infiniband", {"class/net/eth0/type=1\n", "class/net/ib0/type=32\n", NULL}, false},
-    {"an interface of an unknown type", {"class/net/x0/type=4242\n", NULL}, false},
-    {"an interface without a type", {"class/net/x0/", NULL}, false},
-    {"RoCE, EFA", {"class/net/eth0/type=1\n", "class/infiniband/efa_0/", NULL}, false},
-    {"no RDMA device", {"class/net/eth0/type=1\n", "class/infiniband/", NULL}, true},
-    {"Slingshot", {"class/net/hsn0/type=1\n", "class/cxi_user/cxi0/", NULL}, false},
-    {"Omni-Path", {"class/net/eth0/type=1\n", "class/hfi1_user/hfi1_0/", NULL}, false},
-    {"a disk on PCI",
-     {"class/net/eth0/type=1\n", "bus/pci/devices/0/class=0x010802\n", NULL},
-     true},
-    {"Ethernet on PCI",
-     {"class/net/eth0/type=1\n", "bus/pci/devices/0/class=0x020000\n", NULL},
-     true},
+    {"no /sys", "", false},
+    {"no interface", "class/net/", false},
+    {"loopback", "class/net/lo/type=772", true},
+    {"Ethernet", "class/net/lo/type=772 class/net/eth0/type=1", true},
+    {"a bond", "class/net/bond0/type=1 class/net/bonding_masters=bond0", true},
+    {"tunnels", "class/net/eth0/type=1 class/net/tun0/type=65534 class/net/sit0/type=776", true},
+    {"IP over Infiniband", "class/net/eth0/type=1 class/net/ib0/type=32", false},
+    {"an interface of an unknown type", "class/net/x0/type=4242", false},
+    {"an interface without a type", "class/net/x0/", false},
+    {"RoCE, EFA", "class/net/eth0/type=1 class/infiniband/efa_0/", false},
+    {"no RDMA device", "class/net/eth0/type=1 class/infiniband/", true},
+    {"Slingshot", "class/net/hsn0/type=1 class/cxi_user/cxi0/", false},
+    {"Omni-Path", "class/net/eth0/type=1 class/hfi1_user/hfi1_0/", false},
+    {"a disk on PCI", "class/net/eth0/type=1 bus/pci/devices/0/class=0x010802", true},
+    {"Ethernet on PCI", "class/net/eth0/type=1 bus/pci/devices/0/class=0x020000", true},
     {"a fabric on PCI without a driver",
-     {"class/net/eth0/type=1\n", "bus/pci/devices/0/class=0x020000\n",
-      "bus/pci/devices/1/class=0x020800\n", NULL},
+     "class/net/eth0/type=1 bus/pci/devices/0/class=0x020000 bus/pci/devices/1/class=0x020800",
      false},
-    {"a device on PCI without a class",
-     {"class/net/eth0/type=1\n", "bus/pci/devices/0/", NULL},
-     false},
+    {"a device on PCI without a class", "class/net/eth0/type=1 bus/pci/devices/0/", false},
 };
 
-/* Make a file with its folders, or a folder. */
+/* Make a file with its folders, or a folder, from the first word of a text. */
 static void make(const char *root, const char *entry)
 {
     char path[256];
-    const char *text = strchr(entry, '=');
-    int length = text != NULL ? (int)(text - entry) : (int)strlen(entry);
+    int length = (int)strcspn(entry, "= "), end = (int)strcspn(entry, " ");
     assert_true(snprintf(path, sizeof(path), "%s/%.*s", root, length, entry) < (int)sizeof(path));
     for (char *slash = path + strlen(root) + 1; (slash = strchr(slash, '/')) != NULL; slash++) {
         *slash = '\0';
         (void)mkdir(path, 0700);
         *slash = '/';
     }
-    if (text == NULL)
+    if (end == length)
         return;
     FILE *file = fopen(path, "w");
     assert_non_null(file);
-    fputs(text + 1, file);
+    fprintf(file, "%.*s\n", end - length - 1, entry + length + 1);
     assert_int_equal(fclose(file), 0);
 }
 
@@ -389,8 +379,10 @@ TWILL_TEST(test_machines)
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(machines); i++) {
         char root[] = "/tmp/twill-sys-XXXXXX", remove[64];
         assert_non_null(mkdtemp(root));
-        for (const char *const *file = machines[i].files; *file != NULL; file++)
-            make(root, *file);
+        for (const char *at = machines[i].files; *at != '\0'; at += strspn(at, " ")) {
+            make(root, at);
+            at += strcspn(at, " ");
+        }
         bool only = twill_ofi_only_ethernet(root);
         snprintf(remove, sizeof(remove), "rm -r %s", root);
         assert_int_equal(system(remove), 0);

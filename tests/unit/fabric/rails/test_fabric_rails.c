@@ -378,11 +378,9 @@ TWILL_TEST(test_refused)
 
 /* --- rails that complete at once -------------------------------------------------------------- */
 
-/* The composite of rails over rails that complete every request in post(). */
-
-/* More large messages than slots, on several lanes, that all complete at once: those that wait go
- * on, on every lane. */
-#define RAILS_AT_ONCE_AT_ONCE 12u
+/* More large messages than slots, on several lanes, over rails that complete all of them at once:
+ * those that wait go on, on every lane. */
+#define AT_ONCE 12u
 
 static struct twill_transfer_queue *at_once(struct twill_transport *transport)
 {
@@ -414,7 +412,7 @@ TWILL_TEST(test_at_once)
     static const struct twill_transport_ops ops = {
         .post = at_once_post, .progress = at_once_progress, .close = at_once_close};
     static const uint32_t weight[2] = {1, 1};
-    static struct twill_transfer request[RAILS_AT_ONCE_AT_ONCE];
+    static struct twill_transfer request[AT_ONCE];
     static unsigned char data[1024];
     struct twill_oob oob = {.rank = 0, .size = 2};
     struct twill_transport_params params = {.oob = &oob};
@@ -428,17 +426,17 @@ TWILL_TEST(test_at_once)
     assert_int_equal(twill_rails_join(&rails, rail, weight, 2, sizeof(data), &params, &error),
                      TWILL_OK);
     assert_int_equal(rails->ops->connect(rails, 1, &error), TWILL_OK);
-    for (uint32_t i = 0; i < RAILS_AT_ONCE_AT_ONCE; i++) {
+    for (uint32_t i = 0; i < AT_ONCE; i++) {
         request[i] = (struct twill_transfer){.kind = TWILL_TRANSFER_RECV,
-                                             .lane = (uint8_t)(i * 2 / RAILS_AT_ONCE_AT_ONCE),
+                                             .lane = (uint8_t)(i * 2 / AT_ONCE),
                                              .peer = 1,
                                              .buffer = data,
                                              .bytes = sizeof(data)};
         assert_int_equal(rails->ops->post(rails, &request[i], &error), TWILL_OK);
     }
-    for (uint32_t i = 0; i < RAILS_AT_ONCE_AT_ONCE; i++)
+    for (uint32_t i = 0; i < AT_ONCE; i++)
         assert_true(rails->ops->progress(rails, &error) >= 0);
-    for (uint32_t i = 0; i < RAILS_AT_ONCE_AT_ONCE; i++)
+    for (uint32_t i = 0; i < AT_ONCE; i++)
         assert_int_equal(request[i].status, TWILL_OK);
     rails->ops->close(rails);
 }
