@@ -213,7 +213,8 @@ typedef struct twill_bounds {
                       four times more; without such a rank there are at most five attempts */
     double grow;   /**< twill_comm_grow(), twill_comm_admit(): a rank does not come further while
                       the new processes connect, which they are to do in three quarters of the
-                      timeout, or 10 s in twill_comm_admit() if that is less; then all agree */
+                      timeout, or 10 s in twill_comm_admit() if that is less; the others wait half
+                      as long for the reason of rank 0, at most 2 s, and 0.1 s; then all agree */
 } twill_bounds;
 /** \brief Read the bounds that hold for the communicator now. Local. \return ::TWILL_OK,
  * ::TWILL_ERR_ARGUMENT */

@@ -121,7 +121,13 @@ void twill_oob_close(struct twill_oob *oob)
 
 uint64_t twill_oob_patience(const struct twill_oob *oob)
 {
-    return oob->late ? twill_min(oob->timeout_ns, TWILL_LEAVE_NS) : oob->timeout_ns;
+    uint64_t left = oob->timeout_ns - twill_min(oob->waited_ns, oob->timeout_ns);
+    return twill_max(left, twill_min(oob->timeout_ns, TWILL_LEAVE_NS));
+}
+
+uint64_t twill_oob_slack(uint64_t timeout_ns)
+{
+    return twill_min(timeout_ns / 2, TWILL_BOOTSTRAP_SLACK_NS);
 }
 
 twill_status twill_oob_alone(struct twill_oob *oob, const void *mine, void *all, size_t bytes,

@@ -60,8 +60,9 @@ struct twill_oob {
     int size;
     const uint32_t *job; /* [size] rank in the job of each rank; NULL: identical numbering */
     uint64_t timeout_ns;
-    bool late; /* this rank has given up another one that was late: an all-gather waits shortly */
-    unsigned rounds;                   /* all-gathers so far */
+    uint64_t
+        waited_ns;   /* for other ranks, in vain, since the last all-gather: the next waits less */
+    unsigned rounds; /* all-gathers so far */
     struct twill_secret secret;        /* of this run of the job, identical on all ranks */
     uint8_t nonce[TWILL_NONCE_BYTES];  /* public identifier of the run, identical on all ranks */
     uint32_t epoch;                    /* how often the job has grown */
@@ -124,22 +125,27 @@ static inline twill_status twill_oob_allgather(struct twill_oob *oob, const void
                                                size_t bytes, struct twill_error *error)
 {
     oob->rounds++;
-    return oob->ops->allgather(oob, mine, all, bytes, error);
+    twill_status status = oob->ops->allgather(oob, mine, all, bytes, error);
+    oob->waited_ns = 0;
+    return status;
 }
 
-/* Return how long an all-gather waits for other ranks. */
+/* Return how long an all-gather waits for other ranks, and how much longer the others than rank 0,
+ * which sends them its reason, with a timeout. */
 uint64_t twill_oob_patience(const struct twill_oob *oob);
+uint64_t twill_oob_slack(uint64_t timeout_ns);
 
 static inline bool twill_oob_attend(struct twill_oob *oob, uint32_t awaited, bool late)
 {
-    oob->late = oob->late || late;
+    if (late)
+        oob->waited_ns = oob->timeout_ns;
     return oob->ops == NULL || oob->ops->attend == NULL || oob->ops->attend(oob, awaited, late);
 }
 
 /* Rank 0 serves the TCP rendezvous under every launcher, which only provides its address
  * (launch_info.h). twillrun picks a free port and sets RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE
  * MASTER_ADDR MASTER_PORT TWILL_JOB and, for rank 0, TWILL_LISTEN_FD. Rank 0 detects failures and
- * notifies the other ranks, which wait TWILL_BOOTSTRAP_SLACK_NS longer than it does. */
+ * notifies the other ranks, which wait twill_oob_slack() longer than it does. */
 
 /* Write the name of a rank for messages: "rank 5" in the job's numbering; if `job` shows that the
  * communicator numbers its ranks differently, "rank 5 of the job (1 here)". Returns text. */

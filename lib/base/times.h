@@ -16,7 +16,7 @@
 /* --- fabric/bootstrap: processes find each other --- */
 
 /* Rank 0 finds failures and notifies the others. They wait this much longer than it does, to get
- * its reason. */
+ * its reason (and at most half of the timeout longer). */
 #define TWILL_BOOTSTRAP_SLACK_NS TWILL_S(2)
 /* Between looks whether an awaited rank lives: one system call each. */
 #define TWILL_ATTEND_NS TWILL_MS(20)

@@ -6,6 +6,7 @@
 #include "fabric/bootstrap/bootstrap.h"
 #include "fabric/bootstrap/oob_batch.h"
 #include "fabric/bootstrap/twillrun.h"
+#include "lib/base/times.h"
 #include "lib/comm/comm_internal.h"
 #include "lib/job/config.h"
 #include "lib/job/context.h"
@@ -160,11 +161,16 @@ static void drop_larger(struct growing *g)
     g->context = NULL;
 }
 
-/* Shorter than the patience of a rank that could not come and is in the agreement after this: else
- * it would find the others silent. */
-uint64_t twill_growth_bound_ns(const struct twill_comm *comm)
+static uint64_t timeout_to_grow(const struct twill_comm *comm)
 {
     return comm->tuning.timeout_ns / 4 * 3;
+}
+
+/* Shorter than the patience of a rank that could not come and is in the agreement after this: else
+ * it would find the others silent. Rank 0 may have stopped while it passes descriptors. */
+uint64_t twill_growth_bound_ns(const struct twill_comm *comm)
+{
+    return timeout_to_grow(comm) + TWILL_LEAVE_NS + twill_oob_slack(timeout_to_grow(comm));
 }
 
 static twill_status make_larger(struct growing *g)
@@ -175,7 +181,7 @@ static twill_status make_larger(struct growing *g)
     struct twill_join join = {.handle = handle,
                               .rank = (int)comm->rank,
                               .nodes = nodes,
-                              .timeout_ns = twill_growth_bound_ns(comm),
+                              .timeout_ns = timeout_to_grow(comm),
                               .has_ended = has_ended,
                               .user = g};
     const struct twill_context_source source = {.join = &join, .like = comm->context};

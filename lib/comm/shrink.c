@@ -128,16 +128,22 @@ static twill_status fence_memory(struct attempt *a)
     return twill_recovery_fence(comm, &a->error);
 }
 
-/* Shorter than the patience of a rank that could not come and is in the next agreement. */
-uint64_t twill_rendezvous_bound_ns(const struct twill_comm *comm)
+static uint64_t timeout_to_meet(const struct twill_comm *comm)
 {
     return twill_min(comm->tuning.timeout_ns / 2, TWILL_RENDEZVOUS_NS);
+}
+
+/* Shorter than the patience of a rank that could not come and is in the next agreement, also if the
+ * rank that serves has stopped. */
+uint64_t twill_rendezvous_bound_ns(const struct twill_comm *comm)
+{
+    return timeout_to_meet(comm) + twill_oob_slack(timeout_to_meet(comm));
 }
 
 /* Make the communicator of the survivors that were agreed on. */
 static twill_status make_smaller(struct attempt *a, const struct twill_decision *decision)
 {
-    struct twill_bootstrap_params params = {.timeout_ns = twill_rendezvous_bound_ns(a->comm)};
+    struct twill_bootstrap_params params = {.timeout_ns = timeout_to_meet(a->comm)};
     struct twill_oob *oob = NULL;
     struct twill_job job;
     if (decision->by != a->rank[0] || decision->port == 0)

@@ -193,7 +193,9 @@ twill_status twill_context_conclude_detector(struct twill_context *context)
         twill_detector_conclude_alone(detector);
         return TWILL_OK;
     }
+    uint64_t begin = twill_now();
     TWILL_TRY(&context->error, twill_detector_conclude(detector, &context->error));
+    context->job.oob->waited_ns = twill_now() - begin;
     size_t missing = twill_detector_describe(detector, text, sizeof(text));
     twill_context_note(context, "failure detector: %s", text);
     if (missing > 0)

@@ -237,7 +237,7 @@ static twill_status exchange_with_root(struct twill_bootstrap_tcp *tcp, const vo
 {
     struct twill_wire_header header;
     uint64_t until = twill_wire_later(twill_wire_deadline(twill_oob_patience(&tcp->oob)),
-                                      TWILL_BOOTSTRAP_SLACK_NS);
+                                      twill_oob_slack(tcp->oob.timeout_ns));
     size_t whole = bytes * (size_t)tcp->oob.size;
     twill_wire_seal(&tcp->session, &header, TWILL_WIRE_GATHER, tcp->sequence, mine, bytes, NULL);
     enum twill_wire_moved outcome = twill_wire_write_by(tcp->root, &header, mine, bytes, until);

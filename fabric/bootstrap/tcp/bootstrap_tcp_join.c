@@ -205,8 +205,9 @@ static enum twill_wire_moved read_welcome(struct search *s, const struct twill_w
     struct twill_bootstrap_tcp *tcp = s->tcp;
     struct twill_endpoint here;
     struct twill_bootstrap_welcome body;
-    enum twill_wire_moved outcome = twill_wire_read_by(
-        tcp->root, &body, sizeof(body), twill_wire_later(s->deadline, TWILL_BOOTSTRAP_SLACK_NS));
+    enum twill_wire_moved outcome =
+        twill_wire_read_by(tcp->root, &body, sizeof(body),
+                           twill_wire_later(s->deadline, twill_oob_slack(tcp->oob.timeout_ns)));
     if (outcome != TWILL_WIRE_DONE)
         return outcome;
     if (!twill_wire_is_body(header, &body) || !twill_socket_name(tcp->root, false, &here) ||
@@ -221,13 +222,14 @@ static enum twill_wire_moved read_welcome(struct search *s, const struct twill_w
 /* Read the header of rank 0's answer. Rank 0 gets twillrun's notice, too, and sends its reason. */
 static enum twill_wire_moved root_answer_read(struct search *s, struct twill_wire_header *header)
 {
-    uint64_t until = twill_wire_later(s->deadline, TWILL_BOOTSTRAP_SLACK_NS);
+    uint64_t slack = twill_oob_slack(s->tcp->oob.timeout_ns);
+    uint64_t until = twill_wire_later(s->deadline, slack);
     enum twill_wire_moved outcome;
     size_t done = 0;
     do
         outcome = twill_wire_read(s->tcp->root, header, sizeof(*header), &done);
     while (outcome == TWILL_WIRE_LATER &&
-           wait_here(s, s->tcp->root, POLLIN, until, TWILL_BOOTSTRAP_SLACK_NS) == TWILL_WIRE_DONE);
+           wait_here(s, s->tcp->root, POLLIN, until, slack) == TWILL_WIRE_DONE);
     return outcome;
 }
 

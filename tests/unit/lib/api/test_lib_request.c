@@ -493,7 +493,8 @@ static void bad_calls(int rank, int size, twill_bootstrap *bootstrap, void *user
     TWILL_CHECK(bounds.grow > 1.7 * (bounds.silent - 1.5)); /* three quarters of the timeout more */
     TWILL_CHECK(twill_comm_set_timeout(l.comm, 2) == TWILL_OK);
     TWILL_CHECK(twill_comm_bounds(l.comm, &bounds) == TWILL_OK);
-    TWILL_CHECK(bounds.meet == 1 && bounds.silent > 2 && bounds.silent < 4);
+    TWILL_CHECK(bounds.meet == 1.5 && bounds.silent > 2 && bounds.silent < 4);
+    TWILL_CHECK(fabs(bounds.grow - bounds.silent - (1.5 + 0.75 + 0.1)) < 1e-6);
     TWILL_CHECK(twill_comm_set_timeout(l.comm, 0) == TWILL_OK);
     leave_late(&l);
 }
