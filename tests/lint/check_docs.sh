@@ -107,6 +107,15 @@ check_citations() # page tree
     done
 }
 
+# Tests that a page names by their topic, below the heading of their folder, are there: that of the folder or a neighbour.
+check_tests() # page folder
+{
+    awk -F'`' '/^#/ { folder = $2; next } folder != "" { for (i = 2; i <= NF; i += 2) if ($i ~ /^[a-z_0-9*]+$/) print folder, $i }' "$1" |
+        while read -r folder topic; do
+            [ -n "$(find "$2/${folder%%/*}" -name "test_*$topic*.c")" ] || echo "${1##*/} names a test $topic in $folder, which is not there"
+        done
+}
+
 # Names that begin with TWILL_ are variables (not old names of entries), names of the public headers, or options of CMake.
 check_names() # page tree
 {
@@ -173,6 +182,9 @@ self_test()
     must_complain 'cites nothing in lib/base/base.c' check_citations "$scratch/bad.md" "$source"
     must_complain 'names TWILL_NOWHERE' check_names "$scratch/bad.md" "$source"
     must_complain 'names TWILL_SEGMENT,' check_names "$scratch/bad.md" "$source"
+    # shellcheck disable=SC2016 # Markdown's
+    printf '## `fabric/tcp/`\n\nMessages (`tcp`), nothing (`gone`).\n' >"$scratch/bad.md"
+    must_complain 'names a test gone in fabric/tcp/' check_tests "$scratch/bad.md" "$source/tests/unit"
 }
 
 groff=$(command -v groff) || echo "no groff here: its warnings are not looked for"
@@ -217,5 +229,6 @@ done
 for page in "$source/docs/architecture.md" "$source/CONTRIBUTING.md"; do
     must_pass "citations of ${page##*/}" check_citations "$page" "$source"
 done
+must_pass "tests of tests/unit/README.md" check_tests "$source/tests/unit/README.md" "$source/tests/unit"
 must_pass "messages of docs/troubleshooting.md" check_messages "$source/docs/troubleshooting.md" "$source"
 finish
