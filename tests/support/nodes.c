@@ -9,24 +9,20 @@
 #include <string.h>
 
 static const struct test_machine machines[] = {
-    {"x86-Intel-Skylake-2xXeon6140.xml", "2 Xeon", 36, {36, 2, 2, 2}, TWILL_LEVEL_PACKAGE},
-    {"x86-AMD-19h-Zen3-2xEpyc-7763.xml", "2 EPYC", 128, {128, 16, 2, 2}, TWILL_LEVEL_PACKAGE},
-    {"linux-memorysidecaches.xml", "2 Xeon, SNC2", 40, {40, 4, 4, 2}, TWILL_LEVEL_PACKAGE},
-    {"linux-40intel64-2g2n4c+pci.xml", "4 Xeon", 40, {40, 4, 4, 4}, TWILL_LEVEL_PACKAGE},
-    {"linux-32amd64-4s2n4c-cgroup2.xml", "Opteron, 6 cores", 6, {6, 2, 2, 1}, TWILL_LEVEL_NUMA},
+    {"x86-Intel-Skylake-2xXeon6140.xml", 36, {36, 2, 2, 2}, TWILL_LEVEL_PACKAGE},
+    {"x86-AMD-19h-Zen3-2xEpyc-7763.xml", 128, {128, 16, 2, 2}, TWILL_LEVEL_PACKAGE},
+    {"linux-memorysidecaches.xml", 40, {40, 4, 4, 2}, TWILL_LEVEL_PACKAGE}, /* 2 Xeons, SNC2 */
+    {"linux-40intel64-2g2n4c+pci.xml", 40, {40, 4, 4, 4}, TWILL_LEVEL_PACKAGE},
+    {"linux-32amd64-4s2n4c-cgroup2.xml", 6, {6, 2, 2, 1}, TWILL_LEVEL_NUMA},
     /* 16 packages, 4 to a NUMA node: see struct twill_units */
-    {"96em64t-4n4d3ca2co-pci.xml", "4 x 4 Xeon", 96, {48, 16, 4, 4}, TWILL_LEVEL_PACKAGE},
-    {"vm-knl-snc4-flat.xml", "KNL, SNC4, 8 cores", 8, {8, 4, 4, 1}, TWILL_LEVEL_NUMA},
-    {"vm-knl-quadrant-flat.xml", "KNL, 4 cores", 4, {4, 1, 1, 1}, TWILL_LEVEL_TILE},
-    {"linux-64intel64-fakeKNL-A2A-cache.xml", "KNL, A2A", 16, {8, 0, 1, 1}, TWILL_LEVEL_TILE},
-    {"x86-Intel-KnightsLanding-XeonPhi-7210.xml", "KNL 7210", 64, {32, 0, 1, 1}, TWILL_LEVEL_TILE},
+    {"96em64t-4n4d3ca2co-pci.xml", 96, {48, 16, 4, 4}, TWILL_LEVEL_PACKAGE},
+    {"vm-knl-snc4-flat.xml", 8, {8, 4, 4, 1}, TWILL_LEVEL_NUMA},
+    {"vm-knl-quadrant-flat.xml", 4, {4, 1, 1, 1}, TWILL_LEVEL_TILE},
+    {"linux-64intel64-fakeKNL-A2A-cache.xml", 16, {8, 0, 1, 1}, TWILL_LEVEL_TILE},
+    {"x86-Intel-KnightsLanding-XeonPhi-7210.xml", 64, {32, 0, 1, 1}, TWILL_LEVEL_TILE},
     /* not recorded: EPYC with four NUMA nodes to a package, and a whole KNL in SNC4 */
-    {"pack:2 numa:4 l3:2 l2:8 core:1 pu:1",
-     "2 EPYC, NPS4",
-     128,
-     {128, 16, 8, 2},
-     TWILL_LEVEL_PACKAGE},
-    {"pack:1 numa:4 l2:8 core:2 pu:1", "KNL, SNC4", 64, {32, 0, 4, 1}, TWILL_LEVEL_NUMA},
+    {"pack:2 numa:4 l3:2 l2:8 core:1 pu:1", 128, {128, 16, 8, 2}, TWILL_LEVEL_PACKAGE},
+    {"pack:1 numa:4 l2:8 core:2 pu:1", 64, {32, 0, 4, 1}, TWILL_LEVEL_NUMA},
 };
 
 /* A core, and its index inside its slow unit. */

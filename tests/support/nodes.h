@@ -11,7 +11,7 @@
 /* A machine: the units of each level that hwloc shows, with a rank on each core; 0: unknown. `slow`
  * is the largest level below the node with several units. */
 struct test_machine {
-    const char *text, *what; /* a recorded file or hwloc's synthetic description, and a name */
+    const char *text;                        /* a recorded file or hwloc's synthetic description */
     unsigned cores, units[TWILL_LEVEL_NODE]; /* tiles, L3 caches, NUMA nodes, packages */
     twill_level slow;
 };

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Worlds, schedules of all their ranks, and what these cost. */
 #include "tests/support/schedules.h"
+#include "algorithms/select/candidates.h"
 #include "lib/job/job_internal.h"
 
 #include <setjmp.h>
@@ -186,6 +187,17 @@ void test_each_case(struct twill_world *world, uint32_t roots, test_case_fn fn, 
     }
 }
 
+void test_each_case_of(uint32_t size, uint32_t seed, uint32_t roots, test_case_fn fn, void *user)
+{
+    for (unsigned placement = 0; placement < TEST_PLACEMENT_COUNT; placement++) {
+        struct twill_world world;
+        if (!test_world(&world, size, placement, seed))
+            continue;
+        test_each_case(&world, roots, fn, user);
+        twill_world_destroy(&world);
+    }
+}
+
 struct twill_schedule *test_try_emit(const struct test_case *test, struct twill_error *error)
 {
     uint32_t size = test->world->size;
@@ -316,11 +328,9 @@ struct test_costs test_cost_of(const char *name, struct twill_world *world,
 
 void test_grid(struct twill_world *world, uint32_t nodes, uint32_t ranks)
 {
-    uint32_t label[512];
-    assert_true(nodes * ranks <= 512);
-    for (uint32_t r = 0; r < nodes * ranks; r++)
-        label[r] = r / ranks;
-    assert_int_equal(twill_world_create(world, nodes * ranks, label, NULL), TWILL_OK);
+    char text[32];
+    snprintf(text, sizeof(text), "%ux%u", nodes, ranks);
+    assert_int_equal(twill_world_declare(world, text, NULL), TWILL_OK);
 }
 
 uint32_t test_floor_log(uint32_t n)
@@ -334,6 +344,45 @@ uint32_t test_floor_log(uint32_t n)
 uint32_t test_ceil_log(uint32_t n)
 {
     return test_floor_log(n) + ((n & (n - 1)) != 0);
+}
+
+/* --- choices ------------------------------------------------------------------------------------
+ */
+
+const struct twill_candidate *test_cheapest(const struct twill_candidates *all, size_t bytes,
+                                            unsigned access)
+{
+    const struct twill_candidate *best = NULL;
+    for (const struct twill_candidate *c = all->candidate; c < all->candidate + all->count; c++)
+        if (twill_candidate_competes(c, bytes, access) &&
+            (best == NULL || twill_candidate_cost(c, bytes) < twill_candidate_cost(best, bytes)))
+            best = c;
+    return best;
+}
+
+void test_chooser_open(struct test_chooser *c, const char *world, const char *timings,
+                       const char *requested)
+{
+    struct twill_error error = {.status = TWILL_OK};
+    if (twill_world_declare(&c->world, world, &error) != TWILL_OK ||
+        twill_tuning_create(&c->tuning, NULL, timings, "file", &error) != TWILL_OK ||
+        twill_chooser_create(&c->chooser, &c->world, c->tuning, requested, &error) != TWILL_OK)
+        fail_msg("%s", error.message);
+}
+
+struct twill_choice test_chooser_choice(struct test_chooser *c,
+                                        const struct twill_select_request *request)
+{
+    struct twill_choice choice;
+    assert_int_equal(twill_select(&choice, c->chooser, request, NULL), TWILL_OK);
+    return choice;
+}
+
+void test_chooser_close(struct test_chooser *c)
+{
+    twill_chooser_destroy(c->chooser);
+    twill_tuning_destroy(c->tuning);
+    twill_world_destroy(&c->world);
 }
 
 /* --- the timings that are delivered with twill ---------------------------------------------------

@@ -46,6 +46,8 @@ void test_world_of_nodes(struct twill_world *world, const char *nodes, int size)
  * have equal schedules the strictest comes first. TEST_ALGORITHM=name and TEST_COLLECTIVE=name
  * select one. */
 void test_each_case(struct twill_world *world, uint32_t roots, test_case_fn fn, void *user);
+/* Do this in the worlds of all placements of `size` ranks. */
+void test_each_case_of(uint32_t size, uint32_t seed, uint32_t roots, test_case_fn fn, void *user);
 /* Return the schedules of all ranks, or NULL with an error. Released by test_schedules_destroy().
  */
 struct twill_schedule *test_try_emit(const struct test_case *test, struct twill_error *error);
@@ -82,6 +84,26 @@ struct test_costs test_cost_of(const char *name, struct twill_world *world,
 void test_grid(struct twill_world *world, uint32_t nodes, uint32_t ranks);
 uint32_t test_floor_log(uint32_t n);
 uint32_t test_ceil_log(uint32_t n);
+
+/* Return the cheapest candidate that may be chosen for these bytes with this access (enum
+ * twill_access), or NULL. */
+struct twill_candidates;
+const struct twill_candidate *test_cheapest(const struct twill_candidates *all, size_t bytes,
+                                            unsigned access);
+
+/* A chooser and what it needs. */
+struct test_chooser {
+    struct twill_world world;
+    struct twill_tuning *tuning;
+    struct twill_chooser *chooser;
+};
+/* Open one for a world as twill_world_declare() reads it, with the measurements of a tuning file's
+ * text and an override, each of which may be NULL. */
+void test_chooser_open(struct test_chooser *c, const char *world, const char *timings,
+                       const char *requested);
+struct twill_choice test_chooser_choice(struct test_chooser *c,
+                                        const struct twill_select_request *request);
+void test_chooser_close(struct test_chooser *c);
 
 /* Load lib/tuning/sapphire-rapids-2-cores.tuning. The caller destroys it. */
 struct twill_tuning *test_timings(void);

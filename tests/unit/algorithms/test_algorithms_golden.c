@@ -172,15 +172,8 @@ static void round_trip(const struct test_case *test, void *user)
 TWILL_TEST(test_round_trip)
 {
     unsigned count = 0;
-    for (uint32_t size = 1; size <= (TEST_FEWER ? 9 : 17); size += 4) {
-        for (unsigned placement = 0; placement < TEST_PLACEMENT_COUNT; placement++) {
-            struct twill_world world;
-            if (!test_world(&world, size, placement, 3))
-                continue;
-            test_each_case(&world, 2, round_trip, &count);
-            twill_world_destroy(&world);
-        }
-    }
+    for (uint32_t size = 1; size <= (TEST_FEWER ? 9 : 17); size += 4)
+        test_each_case_of(size, 3, 2, round_trip, &count);
     assert_true(count > (TEST_FEWER ? 100 : 500));
 }
 

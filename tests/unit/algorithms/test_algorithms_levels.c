@@ -26,41 +26,26 @@ static void verify_case(const struct test_case *test, void *user)
     test_schedules_destroy(schedules, test->world->size);
 }
 
-/* Create a world with fan[i] units of a level in one of the next, ranks first; 0: the level is
- * unknown. */
-static void regular_world(struct twill_world *world, const uint32_t fanout[TWILL_LEVEL_COUNT + 1])
-{
-    uint32_t size = 1, of = 1;
-    for (unsigned i = 0; i <= TWILL_LEVEL_COUNT; i++)
-        size *= fanout[i] > 0 ? fanout[i] : 1;
-    uint32_t *label[TWILL_LEVEL_COUNT];
-    for (unsigned level = 0; level < TWILL_LEVEL_COUNT; level++) {
-        label[level] = calloc(size, sizeof(**label));
-        assert_non_null(label[level]);
-        of *= fanout[level] > 0 ? fanout[level] : 1;
-        for (uint32_t r = 0; r < size; r++)
-            label[level][r] = r / of;
-    }
-    assert_int_equal(twill_world_create(world, size, label[TWILL_LEVEL_NODE], NULL), TWILL_OK);
-    for (unsigned level = 0; level < TWILL_LEVEL_COUNT; level++) {
-        if (level != TWILL_LEVEL_NODE && fanout[level] > 0)
-            assert_int_equal(twill_world_set_level(world, (twill_level)level, label[level], NULL),
-                             TWILL_OK);
-        free(label[level]);
-    }
-}
-
 TWILL_TEST(test_regular)
 {
-    static const uint32_t fanouts[][TWILL_LEVEL_COUNT + 1] = {
-        {2, 0, 2, 2, 1, 1, 1}, {2, 2, 2, 0, 2, 0, 1}, {2, 2, 1, 2, 2, 2, 1}, {2, 0, 2, 2, 2, 2, 2},
-        {0, 0, 4, 0, 4, 3, 2}, {3, 0, 0, 3, 0, 3, 0}, {2, 0, 0, 9, 1, 1, 1}, {12, 0, 0, 0, 2, 2, 1},
-        {1, 1, 1, 1, 1, 5, 3}, {2, 0, 2, 2, 1, 4, 1}, {10, 0, 2, 0, 0, 2, 0}};
+    static const char *const worlds[] = {
+        "groups=1,nodes=1,packages=1,numa=2,tiles=2,ranks=2",
+        "nodes=1,numa=2,l3=2,tiles=2,ranks=2",
+        "groups=1,nodes=2,packages=2,numa=2,l3=1,tiles=2,ranks=2",
+        "groups=2,nodes=2,packages=2,numa=2,tiles=2,ranks=2",
+        "groups=2,nodes=3,numa=4,ranks=4",
+        "groups=1,nodes=3,packages=1,tiles=3,ranks=3",
+        "groups=1,nodes=1,packages=1,tiles=9,ranks=2",
+        "groups=1,nodes=2,tiles=2,ranks=12",
+        "groups=3,nodes=5,packages=1,numa=1,l3=1,tiles=1,ranks=1",
+        "groups=1,nodes=4,packages=1,numa=2,tiles=2,ranks=2",
+        "groups=1,nodes=2,numa=1,tiles=2,ranks=10",
+    };
     struct levels_sweep sweep = {.window = 1};
-    for (size_t i = TEST_FEWER ? test_seed() % 4 : 0; i < TWILL_ARRAY_LENGTH(fanouts);
+    for (size_t i = TEST_FEWER ? test_seed() % 4 : 0; i < TWILL_ARRAY_LENGTH(worlds);
          i += TEST_FEWER ? 4 : 1) {
         struct twill_world world;
-        regular_world(&world, fanouts[i]);
+        assert_int_equal(twill_world_declare(&world, worlds[i], NULL), TWILL_OK);
         test_each_case(&world, 2, verify_case, &sweep);
         twill_world_destroy(&world);
     }
@@ -72,9 +57,10 @@ TWILL_TEST(test_regular)
  * and read one partner at each. */
 TWILL_TEST(test_all_levels_are_used)
 {
-    static const uint32_t fanout[TWILL_LEVEL_COUNT + 1] = {2, 0, 2, 2, 2, 3, 1};
     struct twill_world world;
-    regular_world(&world, fanout);
+    assert_int_equal(
+        twill_world_declare(&world, "groups=1,nodes=3,packages=2,numa=2,tiles=2,ranks=2", NULL),
+        TWILL_OK);
     struct test_case test = {.algorithm = twill_algorithm_find("levels"), .world = &world};
     test.shape.protocol = TWILL_PROTOCOL_MAPPED;
     struct twill_schedule *schedules = test_emit(&test);
@@ -141,34 +127,36 @@ TWILL_TEST(test_random_two_in_flight)
     sweep_random(2, TEST_FEWER ? 6 : 14, 1, 2);
 }
 
+static bool reads(const char *text)
+{
+    uint16_t parameter[TWILL_PARAMETERS] = {0};
+    return twill_algorithm_find("levels")->parse(text, strlen(text), parameter);
+}
+
 TWILL_TEST(test_parse)
 {
-    static const struct {
-        const char *text;
-        bool good;
-    } texts[] = {{"node:direct", true},
-                 {"tile:direct/numa:direct/node:direct/group:ring", true},
-                 {"tile:ring/all:recursive_doubling", true},
-                 {"", false},
-                 {"node", false},
-                 {"node:", false},
-                 {":direct", false},
-                 {"node:direct/", false},
-                 {"/node:direct", false},
-                 {"node:direct/tile:direct", false},
-                 {"node:direct/node:ring", false},
-                 {"group:direct", false},
-                 {"all:direct", false},
-                 {"nodes:direct", false},
-                 {"nod:direct", false},
-                 {"node:directly", false},
-                 {"node:rin", false},
-                 {"tile:direct/numa:direct/package:direct/node:direct/all:ring", false}};
-    const struct twill_algorithm *levels = twill_algorithm_find("levels");
-    assert_non_null(levels);
-    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(texts); i++) {
-        uint16_t parameter[TWILL_PARAMETERS] = {0};
-        if (levels->parse(texts[i].text, strlen(texts[i].text), parameter) != texts[i].good)
-            fail_msg("\"%s\": should be %s", texts[i].text, texts[i].good ? "read" : "refused");
-    }
+    static const char *const good[] = {"node:direct", "tile:ring/all:recursive_doubling",
+                                       "tile:direct/numa:direct/node:direct/group:ring"};
+    static const char *const bad[] = {
+        "",
+        "node",
+        "node:",
+        ":direct",
+        "node:direct/",
+        "/node:direct",
+        "node:direct/tile:direct",
+        "node:direct/node:ring",
+        "group:direct",
+        "all:direct",
+        "nodes:direct",
+        "nod:direct",
+        "node:directly",
+        "node:rin",
+        "tile:direct/numa:direct/package:direct/node:direct/all:ring"};
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(good); i++)
+        if (!reads(good[i]))
+            fail_msg("\"%s\" is refused", good[i]);
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(bad); i++)
+        if (reads(bad[i]))
+            fail_msg("\"%s\" is read", bad[i]);
 }

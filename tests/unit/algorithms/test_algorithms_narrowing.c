@@ -1,33 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* twill_narrowing_pays(): the three costs, the break-even, and what is refused. */
 #include "algorithms/select/ways.h"
+#include "tests/support/schedules.h"
 #include "tests/support/unit.h"
 
-/* Two nodes of one rank, and a chooser for them. */
-struct narrowing_case {
-    struct twill_world world;
-    struct twill_tuning *tuning;
-    struct twill_chooser *chooser;
-};
-
-static void open_case(struct narrowing_case *c, const char *text, const char *requested)
-{
-    const uint32_t label[] = {0, 1};
-    struct twill_error error = {.status = TWILL_OK};
-    assert_int_equal(twill_world_create(&c->world, 2, label, &error), TWILL_OK);
-    if (twill_tuning_create(&c->tuning, NULL, text, "file", &error) != TWILL_OK ||
-        twill_chooser_create(&c->chooser, &c->world, c->tuning, requested, &error) != TWILL_OK)
-        fail_msg("%s", error.message);
-}
-
-static void close_case(struct narrowing_case *c)
-{
-    twill_chooser_destroy(c->chooser);
-    twill_tuning_destroy(c->tuning);
-    twill_world_destroy(&c->world);
-}
-
-static struct twill_narrowing compare(const struct narrowing_case *c,
+static struct twill_narrowing compare(const struct test_chooser *c,
                                       enum twill_collective collective, size_t bytes,
                                       twill_type type, uint64_t rate)
 {
@@ -49,8 +26,8 @@ TWILL_TEST(test_measured)
                                "measured allreduce ring 2x1 1M 500000000\n"
                                "measured allreduce ring 2x1 2M 600000000\n"
                                "measured allreduce ring 2x1 4M 1000000000\n";
-    struct narrowing_case c;
-    open_case(&c, text, "allreduce:ring");
+    struct test_chooser c;
+    test_chooser_open(&c, "2x1", text, "allreduce:ring");
     struct twill_narrowing got = compare(&c, TWILL_ALLREDUCE, 4 << 20, TWILL_F16, 82397);
     assert_int_equal(got.wide, 1000000000);
     assert_int_equal(got.narrow, 600000000);
@@ -65,7 +42,7 @@ TWILL_TEST(test_measured)
     /* A reduce_scatter's result is half of its source, on two ranks. */
     got = compare(&c, TWILL_REDUCE_SCATTER, 4 << 20, TWILL_BF16, 1000);
     assert_int_equal(got.conversion, 1000 * 3072);
-    close_case(&c);
+    test_chooser_close(&c);
 }
 
 /* The slower the network, the more it pays; from some bandwidth on it does not. */
@@ -75,8 +52,8 @@ TWILL_TEST(test_break_even)
     for (size_t s = 0; s < TWILL_ARRAY_LENGTH(sizes); s++) {
         bool paid = true;
         for (uint64_t mb_s = 10; mb_s <= 1000000; mb_s *= 10) {
-            struct narrowing_case c;
-            open_case(&c, NULL, NULL);
+            struct test_chooser c;
+            test_chooser_open(&c, "2x1", NULL, NULL);
             struct twill_link_cost *network = &c.tuning->model.link[TWILL_LINK_NETWORK];
             network->gap = c.tuning->model.interface = 1024000000 / mb_s;
             bool pays = compare(&c, TWILL_ALLREDUCE, sizes[s], TWILL_F16, 0).pays;
@@ -84,14 +61,14 @@ TWILL_TEST(test_break_even)
             assert_true(mb_s > 1000 || pays);
             assert_true(mb_s < 1000000 || !pays);
             paid = pays;
-            close_case(&c);
+            test_chooser_close(&c);
         }
     }
 }
 
 TWILL_TEST(test_refused)
 {
-    struct narrowing_case c;
+    struct test_chooser c;
     struct twill_narrowing got;
     struct twill_error error = {.status = TWILL_OK};
     static const struct {
@@ -102,7 +79,7 @@ TWILL_TEST(test_refused)
         {{.collective = TWILL_ALLREDUCE, .bytes = 64, .type = TWILL_F32}, TWILL_F32},
         {{.collective = TWILL_BROADCAST, .bytes = 64, .type = TWILL_F32}, TWILL_F16},
     };
-    open_case(&c, NULL, NULL);
+    test_chooser_open(&c, "2x1", NULL, NULL);
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(bad); i++) {
         assert_int_equal(twill_narrowing_pays(&got, c.chooser, &c.world, c.tuning, &bad[i].request,
                                               bad[i].type, 0, &error),
@@ -110,5 +87,5 @@ TWILL_TEST(test_refused)
         assert_false(got.pays);
         twill_error_clear(&error);
     }
-    close_case(&c);
+    test_chooser_close(&c);
 }

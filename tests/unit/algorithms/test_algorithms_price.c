@@ -8,27 +8,37 @@
 #define KIB 1024ul
 #define US  UINT64_C(1000000)
 
-/* `ranks` ranks of `each` on a node. */
-static void make_even_world(struct twill_world *world, uint32_t ranks, uint32_t each)
-{
-    char text[32];
-    snprintf(text, sizeof(text), "%ux%u", ranks / each, each);
-    assert_int_equal(twill_world_declare(world, text, NULL), TWILL_OK);
-}
-
-static uint64_t price_of(const char *name, uint32_t ranks, const struct twill_machine_model *model,
-                         size_t bytes)
+/* Return the price of a call on `nodes` nodes of `each` ranks. */
+static uint64_t price_call(const char *name, struct twill_shape shape, uint32_t nodes,
+                           uint32_t each, const struct twill_machine_model *model, size_t bytes,
+                           struct twill_element_kind elements)
 {
     struct twill_world world;
     struct twill_error error = {.status = TWILL_OK};
-    struct twill_shape shape = {.collective = TWILL_ALLREDUCE};
-    uint64_t price;
-    make_even_world(&world, ranks, 1);
-    if (twill_price(&price, twill_algorithm_find(name), &world, &shape, model, bytes,
-                    twill_wide_elements(TWILL_F32), &error) != TWILL_OK)
-        fail_msg("%s, %u ranks: %s", name, ranks, error.message);
+    uint64_t all;
+    test_grid(&world, nodes, each);
+    if (twill_price(&all, twill_algorithm_find(name), &world, &shape, model, bytes, elements,
+                    &error) != TWILL_OK)
+        fail_msg("%s, %ux%u: %s", name, nodes, each, error.message);
     twill_world_destroy(&world);
-    return price;
+    return all;
+}
+
+static const struct twill_shape allreduce = {.collective = TWILL_ALLREDUCE};
+
+/* Of an allreduce of f32 among ranks each on its node. */
+static uint64_t price_of(const char *name, uint32_t ranks, const struct twill_machine_model *model,
+                         size_t bytes)
+{
+    return price_call(name, allreduce, ranks, 1, model, bytes, twill_wide_elements(TWILL_F32));
+}
+
+/* Of one among ranks of one node. */
+static uint64_t price_on_node(enum twill_protocol protocol, uint32_t ranks,
+                              const struct twill_machine_model *model, size_t bytes)
+{
+    struct twill_shape shape = {.collective = TWILL_ALLREDUCE, .protocol = protocol};
+    return price_call("direct", shape, 1, ranks, model, bytes, twill_wide_elements(TWILL_F32));
 }
 
 /* Partials of narrow sums cost what elements do: with equal speeds the price is that of f32. */
@@ -37,48 +47,14 @@ TWILL_TEST(test_narrow_partials)
     static const char *const names[] = {"ring", "halving_doubling", "recursive_doubling",
                                         "double_tree"};
     struct twill_machine_model model = *twill_machine_model_at(0);
-    const struct twill_element_kind narrow = {TWILL_BF16, true};
     model.reduce[TWILL_BF16] = model.reduce[TWILL_F32];
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(names); i++) {
-        const struct twill_algorithm *algorithm = twill_algorithm_find(names[i]);
-        struct twill_shape shape = {.collective = TWILL_ALLREDUCE};
-        struct twill_world world;
-        uint64_t price, wide;
-        make_even_world(&world, 4, 1);
-        assert_int_equal(
-            twill_price(&price, algorithm, &world, &shape, &model, 65536, narrow, NULL), TWILL_OK);
-        assert_int_equal(twill_price(&wide, algorithm, &world, &shape, &model, 65536,
-                                     twill_wide_elements(TWILL_BF16), NULL),
-                         TWILL_OK);
-        assert_int_equal(price, price_of(names[i], 4, &model, 65536));
-        if (wide <= price)
-            fail_msg("%s: narrow %llu, f32 partials %llu", names[i], (unsigned long long)price,
-                     (unsigned long long)wide);
-        twill_world_destroy(&world);
+        uint64_t narrow = price_call(names[i], allreduce, 4, 1, &model, 65536,
+                                     (struct twill_element_kind){TWILL_BF16, true});
+        assert_int_equal(narrow, price_of(names[i], 4, &model, 65536));
+        assert_true(narrow < price_call(names[i], allreduce, 4, 1, &model, 65536,
+                                        twill_wide_elements(TWILL_BF16)));
     }
-}
-
-/* Allreduce among ranks of one node. */
-static uint64_t price_on_node(enum twill_protocol protocol, uint32_t ranks,
-                              const struct twill_machine_model *model, size_t bytes)
-{
-    struct twill_world world;
-    struct twill_shape shape = {.collective = TWILL_ALLREDUCE, .protocol = protocol};
-    uint64_t price;
-    make_even_world(&world, ranks, ranks);
-    assert_int_equal(twill_price(&price, twill_algorithm_find("direct"), &world, &shape, model,
-                                 bytes, twill_wide_elements(TWILL_F32), NULL),
-                     TWILL_OK);
-    twill_world_destroy(&world);
-    return price;
-}
-
-static unsigned lg(uint32_t n)
-{
-    unsigned k = 0;
-    while (1u << (k + 1) <= n)
-        k++;
-    return k;
 }
 
 /* --- exact prices ----------------------------------------------------------------------------- */
@@ -95,11 +71,13 @@ TWILL_TEST(test_rounds)
         bool power = (p & (p - 1)) == 0;
         assert_int_equal(price_of("ring", p, &model, 4 * p), 2000 * (p - 1));
         if (power) {
-            assert_int_equal(price_of("recursive_doubling", p, &model, 64), 1000 * lg(p));
-            assert_int_equal(price_of("halving_doubling", p, &model, 4 * p), 2000 * lg(p));
+            assert_int_equal(price_of("recursive_doubling", p, &model, 64),
+                             1000 * test_floor_log(p));
+            assert_int_equal(price_of("halving_doubling", p, &model, 4 * p),
+                             2000 * test_floor_log(p));
         } else { /* the extra ranks' reductions may overlap with other rounds */
-            assert_in_range(price_of("recursive_doubling", p, &model, 64), 1000 * (lg(p) + 1),
-                            1000 * (lg(p) + 2));
+            assert_in_range(price_of("recursive_doubling", p, &model, 64),
+                            1000 * (test_floor_log(p) + 1), 1000 * (test_floor_log(p) + 2));
         }
     }
 }
@@ -119,12 +97,14 @@ TWILL_TEST(test_bytes)
         model.link[TWILL_LINK_NETWORK].gap = 1000;
         assert_int_equal(price_of("ring", p, &model, bytes), 2 * most * (p - 1) / p);
         assert_int_equal(price_of("halving_doubling", p, &model, bytes), 2 * most * (p - 1) / p);
-        assert_int_equal(price_of("recursive_doubling", p, &model, bytes), most * lg(p));
+        assert_int_equal(price_of("recursive_doubling", p, &model, bytes),
+                         most * test_floor_log(p));
         model.link[TWILL_LINK_NETWORK].gap = 0;
         model.reduce[TWILL_F32] = 1000;
         assert_int_equal(price_of("ring", p, &model, bytes), most * (p - 1) / p);
         assert_int_equal(price_of("halving_doubling", p, &model, bytes), most * (p - 1) / p);
-        assert_int_equal(price_of("recursive_doubling", p, &model, bytes), most * lg(p));
+        assert_int_equal(price_of("recursive_doubling", p, &model, bytes),
+                         most * test_floor_log(p));
     }
 }
 
@@ -132,22 +112,17 @@ TWILL_TEST(test_bytes)
  * what it takes to send the message once. */
 TWILL_TEST(test_blocks)
 {
-    const struct twill_algorithm *chain = twill_algorithm_find("chain");
     struct twill_machine_model model = {.segment = 1 << 20, .segment_net = 1 << 22, .window = 4};
-    struct twill_world world;
     const size_t bytes = 1 << 20;
     const uint32_t ranks = 8;
     model.link[TWILL_LINK_NETWORK].gap = 1000;
-    make_even_world(&world, ranks, 1);
     for (uint16_t blocks = 1; blocks <= 16; blocks *= 2) {
         struct twill_shape shape = {.collective = TWILL_BROADCAST, .parameter = {blocks}};
-        uint64_t price, once = 1000 * (bytes / KIB);
-        assert_int_equal(twill_price(&price, chain, &world, &shape, &model, bytes,
-                                     twill_wide_elements(TWILL_F32), NULL),
-                         TWILL_OK);
-        assert_int_equal(price, once * (ranks - 2 + blocks) / blocks);
+        uint64_t once = 1000 * (bytes / KIB);
+        assert_int_equal(
+            price_call("chain", shape, ranks, 1, &model, bytes, twill_wide_elements(TWILL_F32)),
+            once * (ranks - 2 + blocks) / blocks);
     }
-    twill_world_destroy(&world);
 }
 
 /* Where only signals cost: two barriers a segment, two segments in flight. Segments are those of
@@ -243,14 +218,8 @@ TWILL_TEST(test_sweep)
     struct price_sweep sweep = {.cases = 0};
     for (size_t m = 0; (sweep.model = twill_machine_model_at(m)) != NULL; m++)
         for (uint32_t size = 1; size <= (TEST_FEWER ? 6 : 11); size++)
-            for (unsigned placement = 0; placement < TEST_PLACEMENT_COUNT; placement++) {
-                struct twill_world world;
-                if ((TEST_FEWER && (m + size + placement + test_seed()) % 3 != 0) ||
-                    !test_world(&world, size, placement, 1))
-                    continue;
-                test_each_case(&world, 1, check_case, &sweep);
-                twill_world_destroy(&world);
-            }
+            if (!TEST_FEWER || (m + size + test_seed()) % 3 == 0)
+                test_each_case_of(size, 1, 1, check_case, &sweep);
     assert_true(sweep.cases > 1000);
 }
 
@@ -260,40 +229,8 @@ TWILL_TEST(test_sweep)
 static uint64_t price_of_doubling(const struct twill_machine_model *model, uint32_t nodes,
                                   uint32_t each, size_t bytes)
 {
-    const struct twill_shape shape = {.collective = TWILL_ALLREDUCE};
-    struct twill_world world;
-    uint64_t price;
-    make_even_world(&world, nodes * each, each);
-    assert_int_equal(twill_price(&price, twill_algorithm_find("recursive_doubling"), &world, &shape,
-                                 model, bytes, twill_wide_elements(TWILL_F32), NULL),
-                     TWILL_OK);
-    twill_world_destroy(&world);
-    return price;
-}
-
-/* Return the price of the cheapest algorithm. */
-static uint64_t best(const struct twill_machine_model *model, uint32_t nodes, uint32_t each,
-                     size_t bytes, const char **name)
-{
-    struct twill_world world;
-    struct twill_tuning tuning = {.model = *model};
-    struct twill_select_request request = {
-        .collective = TWILL_ALLREDUCE, .bytes = bytes, .type = TWILL_F32};
-    struct twill_candidates *all;
-    struct twill_error error = {.status = TWILL_OK};
-    uint64_t least = TWILL_PRICE_NEVER;
-    make_even_world(&world, nodes * each, each);
-    if (twill_candidates_create(&all, &world, &tuning, &request, NULL, NULL, &error) != TWILL_OK)
-        fail_msg("%s", error.message);
-    for (size_t i = 0; i < all->count; i++)
-        if (twill_candidate_takes(&all->candidate[i], bytes, false) &&
-            twill_candidate_cost(&all->candidate[i], bytes) < least) {
-            least = twill_candidate_cost(&all->candidate[i], bytes);
-            *name = all->candidate[i].algorithm->name;
-        }
-    twill_candidates_destroy(all);
-    twill_world_destroy(&world);
-    return least;
+    return price_call("recursive_doubling", allreduce, nodes, each, model, bytes,
+                      twill_wide_elements(TWILL_F32));
 }
 
 /* Return the latency at which the price on 12 nodes is the measured one: the model's should be it.
@@ -330,15 +267,13 @@ TWILL_TEST(test_theta)
     printf("theta: latency %.3f us, fitted again on 12 nodes %.3f\n", (double)preset / 1e6,
            (double)fitted / 1e6);
     assert_true(preset < fitted + fitted / 50 && fitted < preset + preset / 50);
-    printf("nodes x ranks   bytes  measured us   doubling  percent  cheapest us\n");
+    printf("nodes x ranks   bytes  measured us   doubling  percent\n");
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(figures); i++) {
-        const char *name = "";
         uint32_t nodes = figures[i].nodes, each = figures[i].each;
         double predicted = (double)price_of_doubling(theta, nodes, each, figures[i].bytes) / 1e6;
-        double cheapest = (double)best(theta, nodes, each, figures[i].bytes, &name) / 1e6;
         double percent = 100 * (predicted / figures[i].measured - 1);
-        printf("%5u x %-5u %8zu %12.1f %10.1f %+8.1f %12.1f  %s\n", nodes, each, figures[i].bytes,
-               figures[i].measured, predicted, percent, cheapest, name);
+        printf("%5u x %-5u %8zu %12.1f %10.1f %+8.1f\n", nodes, each, figures[i].bytes,
+               figures[i].measured, predicted, percent);
         if (figures[i].within > 0)
             assert_true(percent < figures[i].within && percent > -figures[i].within);
     }
@@ -391,33 +326,56 @@ TWILL_TEST(test_measured)
     struct twill_tuning *tuning;
     struct twill_world world;
     struct twill_candidates *all;
-    struct twill_error error = {.status = TWILL_OK};
     struct twill_select_request request = {.collective = TWILL_ALLREDUCE};
-    if (twill_tuning_create(&tuning, NULL, text, "file", &error) != TWILL_OK)
-        fail_msg("%s", error.message);
+    const struct twill_candidate *c = NULL;
+    assert_int_equal(twill_tuning_create(&tuning, NULL, text, "file", NULL), TWILL_OK);
     assert_int_equal(tuning->count, 4); /* only the faster of two for one case */
-    make_even_world(&world, 4, 4);
+    test_grid(&world, 1, 4);
     assert_int_equal(twill_candidates_create(&all, &world, tuning, &request, NULL, NULL, NULL),
                      TWILL_OK);
-    unsigned found = 0;
-    for (size_t i = 0; i < all->count; i++) {
-        const struct twill_candidate *c = &all->candidate[i];
-        if (strcmp(c->algorithm->name, "direct") != 0 || c->shape.protocol != TWILL_PROTOCOL_FLAT)
-            continue;
-        found++;
-        assert_int_equal(c->measured, 2);
-        assert_int_equal(twill_candidate_cost(c, 1024), 1000000);
-        assert_int_equal(twill_candidate_cost(c, 64 * KIB), 9000000);
-        assert_in_range(twill_candidate_cost(c, 32 * KIB + 512), 4990000, 5010000);
-        /* Beyond the measurements the scaled price continues them. */
-        assert_in_range(twill_candidate_cost(c, 64 * KIB + 4), 9000000, 9010000);
-        assert_in_range(twill_candidate_cost(c, 1020), 900000, 1000000);
-        assert_true(twill_candidate_cost(c, 1 << 20) > 9000000);
-    }
-    assert_int_equal(found, 1);
+    for (size_t i = 0; i < all->count; i++)
+        if (strcmp(all->candidate[i].algorithm->name, "direct") == 0 &&
+            all->candidate[i].shape.protocol == TWILL_PROTOCOL_FLAT) {
+            assert_null(c);
+            c = &all->candidate[i];
+        }
+    assert_non_null(c);
+    assert_int_equal(c->measured, 2);
+    assert_int_equal(twill_candidate_cost(c, 1024), 1000000);
+    assert_int_equal(twill_candidate_cost(c, 64 * KIB), 9000000);
+    assert_in_range(twill_candidate_cost(c, 32 * KIB + 512), 4990000, 5010000);
+    /* Beyond the measurements the scaled price continues them. */
+    assert_in_range(twill_candidate_cost(c, 64 * KIB + 4), 9000000, 9010000);
+    assert_in_range(twill_candidate_cost(c, 1020), 900000, 1000000);
+    assert_true(twill_candidate_cost(c, 1 << 20) > 9000000);
     twill_candidates_destroy(all);
     twill_tuning_destroy(tuning);
     twill_world_destroy(&world);
+}
+
+/* Timings are for one machine: with another CPU, other caches or more cores the file does not
+ * match. */
+TWILL_TEST(test_key)
+{
+    static const char text[] = "twill-tuning 1\n# for AMD\n\n for AuthenticAMD 25 17 1M 2 # EPYC\n";
+    static const struct {
+        struct twill_tuning_key here;
+        bool matches;
+    } cases[] = {{{"AuthenticAMD 25 17", 1 << 20, 2}, true},
+                 {{"AuthenticAMD 25 1", 1 << 20, 2}, false},
+                 {{"", 1 << 20, 2}, false},
+                 {{"AuthenticAMD 25 17", 1 << 19, 2}, false},
+                 {{"AuthenticAMD 25 17", 1 << 20, 4}, false}};
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++)
+        assert_int_equal(twill_tuning_is_for(text, &cases[i].here), cases[i].matches);
+    assert_false(twill_tuning_is_for("twill-tuning 1\nfor AuthenticAMD 25 17\n", &cases[0].here));
+    char printed[TWILL_TUNING_KEY_BYTES], line[TWILL_TUNING_KEY_BYTES + 8];
+    twill_tuning_key_print(printed, &test_timings_key);
+    snprintf(line, sizeof(line), "for %s\n", printed);
+    assert_true(twill_tuning_is_for(line, &test_timings_key));
+    struct twill_tuning *delivered = test_timings();
+    assert_true(delivered->count > 100);
+    twill_tuning_destroy(delivered);
 }
 
 TWILL_TEST(test_refusals)

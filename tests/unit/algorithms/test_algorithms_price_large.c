@@ -11,14 +11,6 @@
 #define KIB (size_t)1024
 #define MIB (KIB * KIB)
 
-/* `nodes` nodes of `each` ranks. */
-static void make_large_world(struct twill_world *world, uint32_t nodes, uint32_t each)
-{
-    char text[32];
-    snprintf(text, sizeof(text), "%ux%u", nodes, each);
-    assert_int_equal(twill_world_declare(world, text, NULL), TWILL_OK);
-}
-
 struct priced_shape {
     uint32_t nodes, each;
 };
@@ -73,12 +65,7 @@ static struct twill_candidates *candidates_of(const struct twill_world *world,
 /* Return what is chosen without mapped buffers. */
 static const struct twill_candidate *chosen(const struct twill_candidates *all, size_t bytes)
 {
-    const struct twill_candidate *best = NULL;
-    for (size_t i = 0; i < all->count; i++)
-        if (twill_candidate_competes(&all->candidate[i], bytes, 0) &&
-            (best == NULL ||
-             twill_candidate_cost(&all->candidate[i], bytes) < twill_candidate_cost(best, bytes)))
-            best = &all->candidate[i];
+    const struct twill_candidate *best = test_cheapest(all, bytes, 0);
     assert_non_null(best);
     return best;
 }
@@ -200,54 +187,48 @@ static void check_choice(const struct brute *b, const struct twill_world *world,
     twill_candidates_destroy(all);
 }
 
+/* Do this on several worlds for a set of collectives. modes: counts how prices were computed. */
+static void compare_whole(const struct priced_shape *worlds, size_t count, unsigned collectives,
+                          unsigned percent, size_t modes[TWILL_PRICE_SCALED + 1])
+{
+    struct brute *b = calloc(1, sizeof(*b));
+    const struct twill_machine_model *model;
+    assert_non_null(b);
+    for (size_t m = 0; (model = twill_machine_model_at(m)) != NULL; m++)
+        for (size_t i = 0; i < count * TWILL_COLLECTIVE_COUNT; i++) {
+            enum twill_collective collective = (enum twill_collective)(i % TWILL_COLLECTIVE_COUNT);
+            const struct priced_shape *shape = &worlds[i / TWILL_COLLECTIVE_COUNT];
+            struct twill_world world;
+            if ((collectives >> collective & 1) == 0 || left_out(m, i))
+                continue;
+            test_grid(&world, shape->nodes, shape->each);
+            brute_force(b, &world, collective, model);
+            check_near(b, &world, percent, modes);
+            if (world.size <= 200) /* all shapes have been run */
+                check_choice(b, &world, collective);
+            twill_world_destroy(&world);
+        }
+    free(b);
+}
+
 TWILL_TEST(test_brute_force)
 {
     static const struct priced_shape worlds[] = {{4, 16}, {5, 4},  {6, 8},  {3, 12},
                                                  {12, 4}, {2, 24}, {17, 2}, {24, 2},
                                                  {31, 1}, {33, 1}, {64, 1}, {8, 8}};
-    struct brute *b = calloc(1, sizeof(*b));
-    const struct twill_machine_model *model;
     size_t modes[TWILL_PRICE_SCALED + 1] = {0};
-    assert_non_null(b);
-    for (size_t m = 0; (model = twill_machine_model_at(m)) != NULL; m++)
-        for (size_t i = 0; i < TWILL_ARRAY_LENGTH(worlds) * TWILL_COLLECTIVE_COUNT; i++) {
-            enum twill_collective collective = (enum twill_collective)(i % TWILL_COLLECTIVE_COUNT);
-            const struct priced_shape *shape = &worlds[i / TWILL_COLLECTIVE_COUNT];
-            struct twill_world world;
-            if (collective == TWILL_BARRIER || left_out(m, i))
-                continue;
-            make_large_world(&world, shape->nodes, shape->each);
-            brute_force(b, &world, collective, model);
-            check_near(b, &world, 5, modes);
-            check_choice(b, &world, collective);
-            twill_world_destroy(&world);
-        }
+    compare_whole(worlds, TWILL_ARRAY_LENGTH(worlds), ~(1u << TWILL_BARRIER), 5, modes);
     assert_true(modes[TWILL_PRICE_NODE] > (TEST_SLOW ? 12 : 50));
-    free(b);
 }
 
 /* Worlds with too many ranks to run all of them in every test. */
 TWILL_TEST(test_scaled)
 {
     static const struct priced_shape worlds[] = {{33, 8}, {300, 1}, {72, 4}};
-    static const enum twill_collective collectives[] = {TWILL_ALLREDUCE, TWILL_BROADCAST,
-                                                        TWILL_REDUCE};
-    struct brute *b = calloc(1, sizeof(*b));
-    const struct twill_machine_model *model;
     size_t modes[TWILL_PRICE_SCALED + 1] = {0};
-    assert_non_null(b);
-    for (size_t m = 0; (model = twill_machine_model_at(m)) != NULL; m++)
-        for (size_t i = 0; i < TWILL_ARRAY_LENGTH(worlds) * 3; i++) {
-            if (left_out(m, i))
-                continue;
-            struct twill_world world;
-            make_large_world(&world, worlds[i / 3].nodes, worlds[i / 3].each);
-            brute_force(b, &world, collectives[i % 3], model);
-            check_near(b, &world, 25, modes);
-            twill_world_destroy(&world);
-        }
+    compare_whole(worlds, TWILL_ARRAY_LENGTH(worlds),
+                  1u << TWILL_ALLREDUCE | 1u << TWILL_BROADCAST | 1u << TWILL_REDUCE, 25, modes);
     assert_true(modes[TWILL_PRICE_SCALED] > (TEST_SLOW ? 2 : 10));
-    free(b);
 }
 
 /* --- of any size ------------------------------------------------------------------------------ */
@@ -329,7 +310,7 @@ TWILL_TEST(test_interface)
             if (left_out(m, i))
                 continue;
             struct twill_world world;
-            make_large_world(&world, large_worlds[i].nodes, large_worlds[i].each);
+            test_grid(&world, large_worlds[i].nodes, large_worlds[i].each);
             struct twill_candidates *all = candidates_of(&world, TWILL_ALLREDUCE, model);
             if (large_worlds[i].each >= 8)
                 check_hierarchical(&world, all, model->name);
@@ -344,7 +325,7 @@ static void shapes_best(uint64_t best[PRICE_LARGE_SIZES], const struct priced_sh
                         const struct twill_machine_model *model)
 {
     struct twill_world world;
-    make_large_world(&world, shape->nodes, shape->each);
+    test_grid(&world, shape->nodes, shape->each);
     struct twill_candidates *all = candidates_of(&world, TWILL_ALLREDUCE, model);
     for (size_t i = 0; i < PRICE_LARGE_SIZES; i++)
         best[i] = twill_candidate_cost(chosen(all, sizes[i]), sizes[i]);
@@ -361,21 +342,18 @@ static void allow_margins(uint32_t nodes, uint32_t each, size_t bytes, unsigned 
 {
     bool shared = each >= 8, large = bytes >= 512 * KIB;
     *falls = shared && large ? 2 : !large && (nodes & (nodes + 1)) == 0 ? 26 : 12;
-    *grows = !large ? UINT32_MAX : shared ? 10 : 20;
+    *grows = !large ? 0 : shared ? 10 : 20;
 }
 
-static void check_one_more(const struct twill_machine_model *model, uint32_t nodes, uint32_t each,
-                           const uint64_t few[PRICE_LARGE_SIZES],
-                           const uint64_t many[PRICE_LARGE_SIZES])
+/* grows: 0 if there is no limit. */
+static void check_growth(const struct twill_machine_model *model, const struct priced_shape *few,
+                         const struct priced_shape *many, size_t bytes, uint64_t before,
+                         uint64_t now, unsigned falls, unsigned grows)
 {
-    for (size_t s = 0; s < PRICE_LARGE_SIZES; s++) {
-        unsigned falls, grows;
-        allow_margins(nodes, each, sizes[s], &falls, &grows);
-        if (many[s] < few[s] / 100 * (100 - falls) ||
-            (grows < UINT32_MAX && many[s] > few[s] / 100 * (100 + grows)))
-            fail_msg("%s, %zu bytes: %.1f us on %ux%u, %.1f with a node more", model->name,
-                     sizes[s], (double)few[s] / 1e6, nodes, each, (double)many[s] / 1e6);
-    }
+    if (now < before / 100 * (100 - falls) || (grows > 0 && now > before / 100 * (100 + grows)))
+        fail_msg("%s, %zu bytes: %.1f us on %ux%u, %.1f on %ux%u", model->name, bytes,
+                 (double)before / 1e6, few->nodes, few->each, (double)now / 1e6, many->nodes,
+                 many->each);
 }
 
 /* The price of the choice does not jump at the size from which on not every rank is run. */
@@ -388,14 +366,19 @@ TWILL_TEST(test_one_node_more)
     for (size_t m = 0; (model = twill_machine_model_at(m)) != NULL; m++)
         for (uint32_t each = 1; each <= 8; each *= 8) {
             uint64_t before[PRICE_LARGE_SIZES], now[PRICE_LARGE_SIZES];
+            struct priced_shape few = {0}, many;
             if (left_out(m, each))
                 continue;
-            for (size_t i = 0; i < TWILL_ARRAY_LENGTH(nodes); i++) {
+            for (size_t i = 0; i < TWILL_ARRAY_LENGTH(nodes); i++, few = many) {
+                many = (struct priced_shape){nodes[i], each};
                 if (nodes[i] * each > (TEST_FEWER ? 128 : 8192))
                     break;
-                shapes_best(now, &(struct priced_shape){nodes[i], each}, model);
-                if (i > 0 && nodes[i] == nodes[i - 1] + 1)
-                    check_one_more(model, nodes[i - 1], each, before, now);
+                shapes_best(now, &many, model);
+                for (size_t s = 0; s < PRICE_LARGE_SIZES && many.nodes == few.nodes + 1; s++) {
+                    unsigned falls, grows;
+                    allow_margins(few.nodes, each, sizes[s], &falls, &grows);
+                    check_growth(model, &few, &many, sizes[s], before[s], now[s], falls, grows);
+                }
                 memcpy(before, now, sizeof(now));
             }
         }
@@ -421,12 +404,8 @@ TWILL_TEST(test_more_ranks)
             uint64_t few[PRICE_LARGE_SIZES], many[PRICE_LARGE_SIZES];
             shapes_best(few, &pairs[i].few, model);
             shapes_best(many, &pairs[i].many, model);
-            unsigned falls = pairs[i].falls;
             for (size_t s = 0; s < PRICE_LARGE_SIZES; s++)
-                if (many[s] < few[s] / 100 * (100 - falls) ||
-                    (pairs[i].grows > 0 && many[s] > few[s] + few[s] / 100 * pairs[i].grows))
-                    fail_msg("%s, %zu bytes: %.1f us on %ux%u, %.1f on %ux%u", model->name,
-                             sizes[s], (double)few[s] / 1e6, pairs[i].few.nodes, pairs[i].few.each,
-                             (double)many[s] / 1e6, pairs[i].many.nodes, pairs[i].many.each);
+                check_growth(model, &pairs[i].few, &pairs[i].many, sizes[s], few[s], many[s],
+                             pairs[i].falls, pairs[i].grows);
         }
 }

@@ -4,15 +4,6 @@
 #include "tests/support/schedules.h"
 #include "tests/support/unit.h"
 
-static void make_text_world(struct twill_world *world, const char *nodes)
-{
-    uint32_t label[64], size = 0;
-    struct twill_error error = {.status = TWILL_OK};
-    while (++size < 64 && twill_world_parse_nodes(nodes, size, label, NULL) != TWILL_OK)
-        continue;
-    assert_int_equal(twill_world_create(world, size, label, &error), TWILL_OK);
-}
-
 enum {
     A = TWILL_ALLREDUCE,
     B = TWILL_BROADCAST,
@@ -182,7 +173,7 @@ TWILL_TEST(test_table)
         struct twill_choice choice;
         struct twill_error error = {.status = TWILL_OK};
         char got[sizeof(error.message)];
-        make_text_world(&world, table[i].nodes);
+        assert_int_equal(twill_world_declare(&world, table[i].nodes, &error), TWILL_OK);
         twill_status status = choose_row(&choice, &world, i, &error);
         snprintf(got, sizeof(got), "%s", error.message);
         if (status == TWILL_OK)
@@ -305,9 +296,7 @@ static const struct twill_candidate *candidate_of(const struct twill_candidates 
                                                   const struct twill_choice *choice)
 {
     for (size_t i = 0; i < all->count; i++)
-        if (all->candidate[i].algorithm == choice->algorithm &&
-            all->candidate[i].shape.protocol == choice->shape.protocol &&
-            all->candidate[i].shape.parameter[0] == choice->shape.parameter[0])
+        if (twill_candidate_is(&all->candidate[i], choice))
             return &all->candidate[i];
     fail_msg("%s is chosen and no candidate", choice->algorithm->name);
     return NULL;
@@ -394,48 +383,59 @@ TWILL_TEST(test_no_cliffs)
  * `substituted` is set. */
 TWILL_TEST(test_substituted)
 {
-    struct twill_world world;
-    struct twill_chooser *chooser;
-    struct twill_choice choice;
-    make_text_world(&world, "4x1");
-    assert_int_equal(twill_chooser_create(&chooser, &world, NULL, "recursive_doubling", NULL),
-                     TWILL_OK);
+    struct test_chooser c;
     struct twill_select_request request = {.collective = TWILL_ALLREDUCE, .bytes = 64};
-    assert_int_equal(twill_select(&choice, chooser, &request, NULL), TWILL_OK);
+    test_chooser_open(&c, "4x1", NULL, "recursive_doubling");
+    struct twill_choice choice = test_chooser_choice(&c, &request);
     assert_string_equal(choice.algorithm->name, "recursive_doubling");
     assert_false(choice.substituted);
     request.order = TWILL_ORDER_LEFT;
-    assert_int_equal(twill_select(&choice, chooser, &request, NULL), TWILL_OK);
+    choice = test_chooser_choice(&c, &request);
     assert_string_not_equal(choice.algorithm->name, "recursive_doubling");
     assert_int_equal(choice.shape.order, TWILL_ORDER_LEFT);
     assert_true(choice.substituted);
     request = (struct twill_select_request){.collective = TWILL_BROADCAST, .bytes = 64};
-    assert_int_equal(twill_select(&choice, chooser, &request, NULL), TWILL_OK);
-    assert_false(choice.substituted); /* the override is for other collectives */
-    twill_chooser_destroy(chooser);
-    twill_world_destroy(&world);
+    assert_false(test_chooser_choice(&c, &request).substituted); /* it is for other collectives */
+    test_chooser_close(&c);
 }
 
-/* Measurements decide, whatever the price. */
+/* Measurements decide, whatever the price; FETCHED is chosen where it was measured to be faster and
+ * peers can be read, and then addresses of buffers are exchanged for it. */
 TWILL_TEST(test_measured_decides)
 {
-    static const char text[] = "twill-tuning 1\nmeasured allreduce ring 4x1 64K 5\n";
-    struct twill_world world;
-    struct twill_tuning *tuning;
-    struct twill_chooser *chooser;
-    struct twill_choice choice;
-    struct twill_select_request request = {.collective = TWILL_ALLREDUCE, .bytes = 64 * KIB};
-    make_text_world(&world, "4x1");
-    for (int measured = 0; measured < 2; measured++) {
-        assert_int_equal(twill_tuning_create(&tuning, NULL, measured ? text : NULL, "file", NULL),
-                         TWILL_OK);
-        assert_int_equal(twill_chooser_create(&chooser, &world, tuning, NULL, NULL), TWILL_OK);
-        assert_int_equal(twill_select(&choice, chooser, &request, NULL), TWILL_OK);
-        assert_int_equal(strcmp(choice.algorithm->name, "ring") == 0, measured);
-        twill_chooser_destroy(chooser);
-        twill_tuning_destroy(tuning);
+    static const struct {
+        const char *nodes, *measured;
+        unsigned access;
+        const char *with, *without; /* chosen with this measurement and without one */
+    } rows[] = {
+        {"4x1", "ring 4x1", 0, "ring", "torus"},
+        {"4x8", "torus 4x8", 0, "torus", "hierarchical:ring"},
+        {"4", "direct@fetched 1x4", 0, "direct@staged", "direct@staged"},
+        {"4", "direct@fetched 1x4", 1, "direct@mapped", "direct@mapped"},
+        {"4", "direct@fetched 1x4", FETCHED, "direct@fetched", "direct@staged"},
+        {"4", "direct@fetched 1x4", FETCHED | 1, "direct@fetched", "direct@mapped"},
+    };
+    for (size_t i = 0; i < 2 * TWILL_ARRAY_LENGTH(rows); i++) {
+        const size_t row = i / 2;
+        const bool with = i % 2 != 0;
+        const struct twill_select_request request = {.collective = TWILL_ALLREDUCE,
+                                                     .bytes = 1 << 20,
+                                                     .type = TWILL_F32,
+                                                     .mapped = (rows[row].access & 1) != 0,
+                                                     .fetched = (rows[row].access & FETCHED) != 0};
+        struct test_chooser c;
+        char timings[80], got[64];
+        snprintf(timings, sizeof(timings), "twill-tuning 1\nmeasured allreduce %s 1M 5\n",
+                 rows[row].measured);
+        test_chooser_open(&c, rows[row].nodes, with ? timings : NULL, NULL);
+        struct twill_choice choice = test_chooser_choice(&c, &request);
+        describe_choice(&choice, rows[row].with, got, sizeof(got));
+        assert_string_equal(got, with ? rows[row].with : rows[row].without);
+        if (strcmp(rows[row].nodes, "4") == 0)
+            assert_int_equal(twill_mapping_matters(c.chooser, &request),
+                             with && request.fetched ? TWILL_ACCESS_FETCHED : TWILL_ACCESS_MAPPED);
+        test_chooser_close(&c);
     }
-    twill_world_destroy(&world);
 }
 
 TWILL_TEST(test_registry)
@@ -455,7 +455,7 @@ TWILL_TEST(test_registry)
     struct twill_schedule schedule;
     struct twill_error error = {.status = TWILL_OK};
     struct twill_shape shape = {.collective = TWILL_BROADCAST, .root = 4};
-    make_text_world(&world, "4");
+    test_grid(&world, 1, 4);
     assert_int_equal(
         twill_schedule_emit(&schedule, twill_algorithm_find("tree"), &world, 0, &shape, &error),
         TWILL_ERR_UNSUPPORTED);
@@ -479,25 +479,15 @@ TWILL_TEST(test_shared_cores)
         const char *chosen;
     } rows[] = {{0, "recursive_doubling"}, {1, "recursive_doubling"}, {64, "hub"}, {128, "hub"}};
     const struct twill_select_request request = {.collective = TWILL_ALLREDUCE, .bytes = 4};
-    static const uint32_t label[256]; /* one node */
-    struct twill_world world;
-    assert_int_equal(twill_world_create(&world, TWILL_ARRAY_LENGTH(label), label, NULL), TWILL_OK);
     for (size_t row = 0; row < TWILL_ARRAY_LENGTH(rows); row++) {
         const struct twill_candidates *all;
-        struct twill_chooser *chooser;
-        struct twill_choice choice;
-        assert_int_equal(twill_chooser_create(&chooser, &world, NULL, NULL, NULL), TWILL_OK);
-        twill_chooser_crowd(chooser, rows[row].to_a_core);
-        assert_int_equal(twill_select(&choice, chooser, &request, NULL), TWILL_OK);
+        struct test_chooser c;
+        test_chooser_open(&c, "256", NULL, NULL);
+        twill_chooser_crowd(c.chooser, rows[row].to_a_core);
+        struct twill_choice choice = test_chooser_choice(&c, &request);
         assert_string_equal(choice.algorithm->name, rows[row].chosen);
-        const struct twill_candidate *best = NULL;
-        assert_int_equal(twill_chooser_candidates(chooser, &request, NULL, &all, NULL), TWILL_OK);
-        for (const struct twill_candidate *c = all->candidate; c < all->candidate + all->count; c++)
-            if (twill_candidate_competes(c, 4, 0) &&
-                (best == NULL || twill_candidate_cost(c, 4) < twill_candidate_cost(best, 4)))
-                best = c;
-        assert_true(twill_candidate_is(best, &choice));
-        twill_chooser_destroy(chooser);
+        assert_int_equal(twill_chooser_candidates(c.chooser, &request, NULL, &all, NULL), TWILL_OK);
+        assert_true(twill_candidate_is(test_cheapest(all, 4, 0), &choice));
+        test_chooser_close(&c);
     }
-    twill_world_destroy(&world);
 }

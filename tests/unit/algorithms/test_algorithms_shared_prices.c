@@ -20,6 +20,14 @@ struct records {
     } record[MOST];
 };
 
+static struct records *records_new(enum others mode)
+{
+    struct records *records = calloc(1, sizeof(*records));
+    assert_non_null(records);
+    records->mode = mode;
+    return records;
+}
+
 static enum twill_price_record ask(void *user, uint64_t key, bool wait,
                                    uint64_t words[TWILL_PRICE_WORDS])
 {
@@ -79,15 +87,11 @@ static const struct twill_select_request requests[] = {
 
 TWILL_TEST(test_computed_once)
 {
-    static const uint32_t sizes[] = {2, 5, 16, 24};
-    for (size_t s = 0; s < TWILL_ARRAY_LENGTH(sizes); s++) {
+    static const char *const worlds[] = {"2", "5", "12+4", "2x12"};
+    for (size_t w = 0; w < TWILL_ARRAY_LENGTH(worlds); w++) {
         struct twill_world world;
-        struct records *records = calloc(1, sizeof(*records));
-        uint32_t label[24];
-        assert_non_null(records);
-        for (uint32_t r = 0; r < sizes[s]; r++)
-            label[r] = r / 12;
-        assert_int_equal(twill_world_create(&world, sizes[s], label, NULL), TWILL_OK);
+        struct records *records = records_new(COMPUTE);
+        assert_int_equal(twill_world_declare(&world, worlds[w], NULL), TWILL_OK);
         for (size_t i = 0; i < TWILL_ARRAY_LENGTH(requests); i++) {
             unsigned before = records->given, first;
             compare_choosers(&world, records, 0, &requests[i]);
@@ -108,12 +112,9 @@ TWILL_TEST(test_computed_once)
 TWILL_TEST(test_without_others)
 {
     struct twill_world world;
-    uint32_t label[6] = {0};
-    assert_int_equal(twill_world_create(&world, 6, label, NULL), TWILL_OK);
+    test_grid(&world, 1, 6);
     for (enum others mode = ABANDONED; mode <= BEING_COMPUTED; mode++) {
-        struct records *records = calloc(1, sizeof(*records));
-        assert_non_null(records);
-        records->mode = mode;
+        struct records *records = records_new(mode);
         for (size_t i = 0; i < TWILL_ARRAY_LENGTH(requests); i++)
             compare_choosers(&world, records, 1, &requests[i]);
         assert_true(records->asked > 0 && records->given == 0);
@@ -127,44 +128,20 @@ TWILL_TEST(test_override_prices_nothing)
     static const char *const requested[] = {"recursive_doubling", "direct@staged",
                                             "multi_ring=2",       "direct",
                                             "multi_ring",         "broadcast:direct;ring"};
-    struct twill_world world;
-    uint32_t label[64] = {0};
-    assert_int_equal(twill_world_create(&world, 64, label, NULL), TWILL_OK);
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(requested); i++) {
-        struct records *records = calloc(1, sizeof(*records));
-        struct twill_chooser *chooser;
-        struct twill_choice choice;
-        assert_non_null(records);
-        assert_int_equal(twill_chooser_create(&chooser, &world, NULL, requested[i], NULL),
-                         TWILL_OK);
-        twill_chooser_share(chooser, &(struct twill_price_records){ask, give, records, 0});
-        assert_int_equal(twill_select(&choice, chooser, &requests[0], NULL), TWILL_OK);
-        assert_true(choice.requested);
+        struct records *records = records_new(COMPUTE);
+        struct test_chooser c;
+        test_chooser_open(&c, "64", NULL, requested[i]);
+        twill_chooser_share(c.chooser, &(struct twill_price_records){ask, give, records, 0});
+        assert_true(test_chooser_choice(&c, &requests[0]).requested);
         if (records->given + records->asked > 0)
             fail_msg("%s: %u prices", requested[i], records->given);
-        twill_chooser_destroy(chooser);
+        test_chooser_close(&c);
         free(records);
     }
-    twill_world_destroy(&world);
 }
 
 /* --- choices without all prices --------------------------------------------------------------- */
-
-/* Return the cheapest candidate that takes the request, or NULL. */
-static const struct twill_candidate *cheapest_of(const struct twill_candidates *all,
-                                                 const struct twill_world *world,
-                                                 const struct twill_select_request *request)
-{
-    const struct twill_candidate *best = NULL;
-    size_t bytes = twill_request_bytes(world, request);
-    for (size_t i = 0; i < all->count; i++) {
-        const struct twill_candidate *c = &all->candidate[i];
-        if (twill_candidate_competes(c, bytes, twill_request_access(world, request)) &&
-            (best == NULL || twill_candidate_cost(c, bytes) < twill_candidate_cost(best, bytes)))
-            best = c;
-    }
-    return best;
-}
 
 /* Compare early choices of requests like `request` at all sizes. Returns how many are decided. */
 static unsigned compare_sizes(const struct twill_world *world, const struct twill_tuning *tuning,
@@ -180,7 +157,8 @@ static unsigned compare_sizes(const struct twill_world *world, const struct twil
         struct twill_choice choice = {.algorithm = NULL};
         bool decided;
         request.bytes = sizes[s];
-        const struct twill_candidate *best = cheapest_of(all, world, &request);
+        const struct twill_candidate *best = test_cheapest(
+            all, twill_request_bytes(world, &request), twill_request_access(world, &request));
         assert_int_equal(twill_choose_early(&choice, &decided, world, tuning, &request, NULL, NULL),
                          TWILL_OK);
         if (!decided)
@@ -224,13 +202,9 @@ TWILL_TEST(test_early_choices)
     size_t tried = test_whole() ? TWILL_ARRAY_LENGTH(worlds) : TWILL_ARRAY_LENGTH(worlds) - 4;
     for (size_t w = 0; w < tried; w++) {
         struct twill_world world;
-        uint32_t label[256];
         if (!test_whole() && (w + test_seed()) % (TEST_SLOW ? 8 : 4) != 0)
             continue;
-        for (uint32_t r = 0; r < worlds[w].nodes * worlds[w].each; r++)
-            label[r] = r / worlds[w].each;
-        assert_int_equal(twill_world_create(&world, worlds[w].nodes * worlds[w].each, label, NULL),
-                         TWILL_OK);
+        test_grid(&world, worlds[w].nodes, worlds[w].each);
         compare_world(&world, twill_machine_model_at((w + test_seed()) % 2));
         twill_world_destroy(&world);
     }
@@ -239,19 +213,14 @@ TWILL_TEST(test_early_choices)
 /* One record tells another rank its choice; a program with many sizes gets all candidates. */
 TWILL_TEST(test_choice_is_one_record)
 {
-    struct twill_world world;
-    struct twill_choice choice, again;
-    struct twill_chooser *chooser;
-    uint32_t label[32] = {0};
-    struct records *records = calloc(1, sizeof(*records));
-    assert_non_null(records);
-    assert_int_equal(twill_world_create(&world, 32, label, NULL), TWILL_OK);
-    assert_int_equal(twill_chooser_create(&chooser, &world, NULL, NULL, NULL), TWILL_OK);
-    twill_chooser_share(chooser, &(struct twill_price_records){ask, give, records, 0});
-    assert_int_equal(twill_select(&choice, chooser, &requests[0], NULL), TWILL_OK);
+    struct records *records = records_new(COMPUTE);
+    struct test_chooser c;
+    test_chooser_open(&c, "32", NULL, NULL);
+    twill_chooser_share(c.chooser, &(struct twill_price_records){ask, give, records, 0});
+    struct twill_choice choice = test_chooser_choice(&c, &requests[0]), again;
     assert_int_equal(records->given, 1);
     assert_int_equal(records->asked, 1);
-    assert_int_equal(twill_select(&again, chooser, &requests[0], NULL), TWILL_OK);
+    again = test_chooser_choice(&c, &requests[0]);
     assert_int_equal(records->asked, 1);
     assert_ptr_equal(again.algorithm, choice.algorithm);
     assert_memory_equal(&again.shape, &choice.shape, sizeof(again.shape));
@@ -259,13 +228,12 @@ TWILL_TEST(test_choice_is_one_record)
         struct twill_select_request other = requests[0];
         other.bytes = bytes;
         assert_true(bytes < 100);
-        assert_int_equal(twill_select(&again, chooser, &other, NULL), TWILL_OK);
+        (void)test_chooser_choice(&c, &other);
     }
     unsigned given = records->given;
-    assert_int_equal(twill_select(&again, chooser, &requests[0], NULL), TWILL_OK);
+    again = test_chooser_choice(&c, &requests[0]);
     assert_int_equal(records->given, given);
     assert_ptr_equal(again.algorithm, choice.algorithm);
-    twill_chooser_destroy(chooser);
-    twill_world_destroy(&world);
+    test_chooser_close(&c);
     free(records);
 }

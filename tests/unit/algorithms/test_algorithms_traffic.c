@@ -105,13 +105,7 @@ static void check_sum(const struct test_case *test, void *user)
 TWILL_TEST(test_sums)
 {
     unsigned checked = 0;
-    for (unsigned placement = 0; placement < TEST_PLACEMENT_COUNT; placement++) {
-        struct twill_world world;
-        if (!test_world(&world, 7, placement, 7))
-            continue;
-        test_each_case(&world, 1, check_sum, &checked);
-        twill_world_destroy(&world);
-    }
+    test_each_case_of(7, 7, 1, check_sum, &checked);
     assert_true(checked > 100);
 }
 
@@ -252,37 +246,4 @@ static void check_node_chosen(struct test_node *node, enum test_layout layout, v
 TWILL_TEST(test_chosen)
 {
     test_each_node(check_node_chosen, NULL);
-}
-
-/* Print a table for the reader. */
-static void print_row(struct test_node *node, enum test_layout layout, void *user)
-{
-    size_t bytes = 64 * MIB / (256 * node->world->size) * 256 * node->world->size;
-    uint32_t units = test_units(node, node->machine->slow);
-    static const char *const names[] = {"direct", "levels"};
-    double gib[2], most[2];
-    if (layout != EACH_CORE)
-        return;
-    for (unsigned i = 0; i < 2; i++) {
-        struct test_case test = {.algorithm = twill_algorithm_find(names[i]), .world = node->world};
-        test.shape.protocol = TWILL_PROTOCOL_MAPPED;
-        struct twill_schedule *schedules = test_emit(&test);
-        struct test_crossing sum = test_cross(node, node->machine->slow, schedules, bytes);
-        gib[i] = (double)sum.all / (double)MIB;
-        most[i] = (double)sum.most / (double)MIB;
-        test_schedules_destroy(schedules, node->world->size);
-    }
-    print_message("%-18s %5u %-7s %3u  %8.0f %8.0f  %8.0f %8.0f\n", node->machine->what,
-                  node->world->size,
-                  twill_link_class_name((enum twill_link_class)node->machine->slow), units, gib[0],
-                  most[0], gib[1], most[1]);
-}
-
-TWILL_TEST(test_table)
-{
-    print_message(
-        "allreduce of 64 MiB, a rank on each core: MiB between units, and the most one way "
-        "of one\n%-18s %5s %-7s %3s  %8s %8s  %8s %8s\n",
-        "machine", "ranks", "unit", "", "direct", "of one", "levels", "of one");
-    test_each_node(print_row, NULL);
 }

@@ -183,74 +183,58 @@ TWILL_TEST(test_levels_without_memory)
     twill_world_destroy(&w);
 }
 
-static const struct {
-    const char *text;
-    uint32_t size;
-    const char *labels; /* NULL: refused, with `message` */
-    const char *message;
-} shapes[] = {
-    {"1", 1, "0", NULL},
-    {"4", 4, "0000", NULL},
-    {"2x2", 4, "0011", NULL},
-    {"3x1", 3, "012", NULL},
-    {"1x5", 5, "00000", NULL},
-    {"4+2+1", 7, "0000112", NULL},
-    {"1+1", 2, "01", NULL},
-    {"", 1, NULL, "cannot be read"},
-    {"x", 1, NULL, "cannot be read"},
-    {"2x", 2, NULL, "cannot be read"},
-    {"x2", 2, NULL, "cannot be read"},
-    {"0x2", 2, NULL, "cannot be read"},
-    {"2x0", 2, NULL, "cannot be read"},
-    {"0", 1, NULL, "cannot be read"},
-    {"2x2x2", 8, NULL, "cannot be read"},
-    {"1x2x2", 4, NULL, "cannot be read"},
-    {"2x2+1", 5, NULL, "cannot be read"},
-    {"1x2+1", 3, NULL, "cannot be read"},
-    {"1+2x2", 5, NULL, "cannot be read"},
-    {"4+", 4, NULL, "cannot be read"},
-    {"+4", 4, NULL, "cannot be read"},
-    {"4++2", 6, NULL, "cannot be read"},
-    {"4+0", 4, NULL, "cannot be read"},
-    {" 4", 4, NULL, "cannot be read"},
-    {"4 ", 4, NULL, "cannot be read"},
-    {"2X2", 4, NULL, "cannot be read"},
-    {"-1", 1, NULL, "cannot be read"},
-    {"2,2", 4, NULL, "cannot be read"},
-    {"99999999999999999999", 4, NULL, "cannot be read"},
-    {"70000x1", 4, NULL, "cannot be read"},
-    {"65535x65535", 4, NULL, "describes 4294836225 ranks, but there are 4"},
-    {"2x2:cyclic", 4, "0101", NULL},
-    {"3+1+2:cyclic", 6, "012020", NULL},
-    {"2x2:cyclic", 5, NULL, "describes 4 ranks, but there are 5"},
-    {":cyclic", 4, NULL, "cannot be read"},
-    {"2x2:block", 4, NULL, "cannot be read"},
-    {"2x2", 5, NULL, "describes 4 ranks, but there are 5"},
-    {"2x2", 3, NULL, "describes 4 ranks, but there are 3"},
-    {"4+2+1", 8, NULL, "describes 7 ranks, but there are 8"},
-};
-
 TWILL_TEST(test_parse_nodes)
 {
-    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(shapes); i++) {
-        uint32_t label[16];
-        memset(label, 0xff, sizeof(label));
+    static const struct {
+        const char *text, *labels;
+    } good[] = {{"1", "0"},     {"4", "0000"},          {"2x2", "0011"},
+                {"3x1", "012"}, {"1x5", "00000"},       {"4+2+1", "0000112"},
+                {"1+1", "01"},  {"2x2:cyclic", "0101"}, {"3+1+2:cyclic", "012020"}};
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(good); i++) {
+        uint32_t label[16], size = (uint32_t)strlen(good[i].labels);
         struct twill_error error = {.status = TWILL_OK};
-        twill_status status =
-            twill_world_parse_nodes(shapes[i].text, shapes[i].size, label, &error);
-        if (shapes[i].labels == NULL) {
-            if (status != TWILL_ERR_CONFIG || strstr(error.message, shapes[i].message) == NULL)
-                fail_msg("\"%s\" of %u: %d %s", shapes[i].text, shapes[i].size, status,
-                         error.message);
-            assert_non_null(strstr(error.message, "TWILL_LAYOUT=nodes"));
-            assert_int_equal(label[shapes[i].size], UINT32_MAX);
-            continue;
-        }
-        if (status != TWILL_OK)
-            fail_msg("\"%s\": %s", shapes[i].text, error.message);
-        for (uint32_t r = 0; r < shapes[i].size; r++)
-            assert_int_equal(label[r], shapes[i].labels[r] - '0');
+        if (twill_world_parse_nodes(good[i].text, size, label, &error) != TWILL_OK)
+            fail_msg("\"%s\": %s", good[i].text, error.message);
+        for (uint32_t r = 0; r < size; r++)
+            assert_int_equal(label[r], good[i].labels[r] - '0');
     }
+}
+
+/* Check that a text is refused with a message, and that nothing is stored. */
+static void refuse_nodes(const char *text, uint32_t size, const char *message)
+{
+    uint32_t label[16];
+    struct twill_error error = {.status = TWILL_OK};
+    memset(label, 0xff, sizeof(label));
+    if (twill_world_parse_nodes(text, size, label, &error) != TWILL_ERR_CONFIG ||
+        strstr(error.message, message) == NULL)
+        fail_msg("\"%s\" of %u: %s", text, size, error.message);
+    assert_non_null(strstr(error.message, "TWILL_LAYOUT=nodes"));
+    assert_int_equal(label[size], UINT32_MAX);
+}
+
+TWILL_TEST(test_refused_nodes)
+{
+    static const char *const unreadable[] = {"",         "x",
+                                             "2x",       "x2",
+                                             "0x2",      "2x0",
+                                             "0",        "2x2x2",
+                                             "1x2x2",    "2x2+1",
+                                             "1x2+1",    "1+2x2",
+                                             "4+",       "+4",
+                                             "4++2",     "4+0",
+                                             " 4",       "4 ",
+                                             "2X2",      "-1",
+                                             "2,2",      "99999999999999999999",
+                                             "70000x1",  ":cyclic",
+                                             "2x2:block"};
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(unreadable); i++)
+        refuse_nodes(unreadable[i], 4, "cannot be read");
+    refuse_nodes("65535x65535", 4, "describes 4294836225 ranks, but there are 4");
+    refuse_nodes("2x2:cyclic", 5, "describes 4 ranks, but there are 5");
+    refuse_nodes("2x2", 5, "describes 4 ranks, but there are 5");
+    refuse_nodes("2x2", 3, "describes 4 ranks, but there are 3");
+    refuse_nodes("4+2+1", 8, "describes 7 ranks, but there are 8");
 }
 
 static void check_ranges(size_t count, size_t element, uint32_t blocks)
