@@ -329,8 +329,8 @@ void twill_test_expect_death(int rank)
 
 bool twill_test_note(bool ok, const char *file, int line, const char *what, const char *format, ...)
 {
-    if (ok)
-        return true;
+    if (ok || current == NULL) /* a program without a run of ranks uses the checks by itself */
+        return ok;
     va_list arguments;
     va_start(arguments, format);
     pthread_mutex_lock(&current->mutex);

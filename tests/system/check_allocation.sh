@@ -9,17 +9,13 @@ from=$source/tests/system/allocation
 flags="-std=gnu11 -O1 -g -Wall -Wextra -Werror"
 
 # shellcheck disable=SC2086
-{
-    must_end 0 "the interposer compiles" "$cc" $flags -D_GNU_SOURCE -shared -fPIC \
-        -o "$scratch/interposer.so" "$from/interposer.c" -ldl || finish
-    must_end 0 "steady compiles" "$cc" $flags -D_GNU_SOURCE -I"$source/lib" -rdynamic \
-        -o "$scratch/steady" "$from/steady.c" -L"$build/lib" -ltwill -ldl -Wl,-rpath,"$build/lib" || finish
-}
+must_end 0 "the interposer compiles" "$cc" $flags -D_GNU_SOURCE -shared -fPIC \
+    -o "$scratch/interposer.so" "$from/interposer.c" -ldl || finish
 
 # Observe the program, not the launcher.
 cat >"$scratch/observed" <<PROGRAM
 #!/bin/sh
-LD_PRELOAD=$scratch/interposer.so exec "$scratch/steady" "\$@"
+LD_PRELOAD=$scratch/interposer.so exec "$build/tests/steady" "\$@"
 PROGRAM
 chmod +x "$scratch/observed"
 TWILL_TIMEOUT=300
@@ -59,12 +55,12 @@ for provider in tcp ofi:tcp; do
 done
 
 # Self-test: it fails without the interposer, and when the program allocates, directly or through libc.
-must_end 2 "self-test: no interposer" "$scratch/steady"
+must_end 2 "self-test: no interposer" "$build/tests/steady"
 for how in malloc strdup; do
     for nodes in 2 1+1; do
         must_end failure "self-test: one $how, TWILL_LAYOUT=nodes=$nodes" env TWILL_LAYOUT=nodes="$nodes" \
             "$run" -n 2 "$scratch/observed" "$how"
-        grep -q "allreduce of 4096 bytes in malloc memory: 2 allocations, the first by malloc" \
+        grep -q "allreduce f32 sum count 1024 .* in malloc memory: 2 allocations, the first by malloc" \
             "$scratch/output" || fault "one $how is not reported: $(cat "$scratch/output")"
     done
 done

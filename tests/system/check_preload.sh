@@ -14,12 +14,9 @@ TWILL_TIMEOUT=300
 TWILL_TUNE=reach=none # XPMEM would spare the staging without any of this
 export TWILL_TIMEOUT TWILL_TUNE
 
-for program in hammer buffers; do
-    # shellcheck disable=SC2086
-    must_end 0 "$program.c compiles" "$cc" $flags -o "$scratch/$program" \
-        "$source/tests/system/preload/$program.c" -L"$build/lib" -ltwill -ldl -lpthread \
-        -Wl,-rpath,"$build/lib" || finish
-done
+# shellcheck disable=SC2086
+must_end 0 "hammer.c compiles" "$cc" $flags -o "$scratch/hammer" "$source/tests/system/preload/hammer.c" \
+    -L"$build/lib" -ltwill -ldl -lpthread -Wl,-rpath,"$build/lib" || finish
 
 # --- ordinary programs: the library is loaded and does nothing ------------------------------
 
@@ -70,27 +67,27 @@ count() # pattern wanted
 
 for ranks in 2 4; do
     must_end 0 "$ranks ranks: nothing is staged" env TWILL_HEAP=shared "$run" -n "$ranks" \
-        "$scratch/buffers"
+        "$build/tests/buffers"
     count ': 0 wrong, nothing staged' "$ranks"
 done
-must_end 0 "self-test: without it, buffers are staged" "$run" -n 2 "$scratch/buffers"
+must_end 0 "self-test: without it, buffers are staged" "$run" -n 2 "$build/tests/buffers"
 count ': 0 wrong, staged' 2
 must_end 0 "blocks from a size up: smaller ones are staged" env TWILL_HEAP=shared:1M "$run" -n 2 \
-    "$scratch/buffers"
+    "$build/tests/buffers"
 count ': 0 wrong, staged' 2
-must_end 0 "on two nodes" env TWILL_HEAP=shared TWILL_LAYOUT=nodes=2x1 "$run" -n 2 "$scratch/buffers"
+must_end 0 "on two nodes" env TWILL_HEAP=shared TWILL_LAYOUT=nodes=2x1 "$run" -n 2 "$build/tests/buffers"
 count ': 0 wrong' 2
-must_end 0 "one rank" env TWILL_HEAP=shared "$run" -n 1 "$scratch/buffers"
+must_end 0 "one rank" env TWILL_HEAP=shared "$run" -n 1 "$build/tests/buffers"
 must_end 0 "a small region: what does not fit is staged" env TWILL_HEAP=shared \
-    TWILL_TUNE=reach=none,heap_limit=4M "$run" -n 2 "$scratch/buffers"
+    TWILL_TUNE=reach=none,heap_limit=4M "$run" -n 2 "$build/tests/buffers"
 count ': 0 wrong, staged' 2
-must_end 2 "a value that is none" env TWILL_HEAP=share "$run" -n 2 --grace 900 sh -c "$scratch/buffers || exit 2"
+must_end 2 "a value that is none" env TWILL_HEAP=share "$run" -n 2 --grace 900 sh -c "$build/tests/buffers || exit 2"
 count 'TWILL_HEAP=share: must be off, shared or shared:BYTES' 2
 
 cat >"$scratch/without" <<PROGRAM
 #!/bin/sh
 [ "\$RANK" = "\$1" ] && unset LD_PRELOAD
-exec "$scratch/buffers"
+exec "$build/tests/buffers"
 PROGRAM
 chmod +x "$scratch/without"
 for rank in 0 2; do

@@ -5,44 +5,34 @@
  * "training" it runs steps of gradient sets while the interposer counts, from the first after the
  * commit. */
 #include "interposer.h"
+#include "lib/twill_train.h"
+#include "tests/support/collectives.h"
 
 #include <dlfcn.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <twill_train.h>
 #include <unistd.h>
 
-#define CALLS_COUNTED     10
-#define STEADY_MOST_BYTES ((size_t)1 << 20)
-#define UNDER_WAY         3 /* requests */
-#define TENSORS           6
-#define ROWS              30
-#define COLUMNS           70
-#define STEPS             5
+#define CALLS_COUNTED 10
+#define UNDER_WAY     3 /* requests */
+#define TENSORS       6
+#define ROWS          30
+#define COLUMNS       70
+#define STEPS         5
 
-enum steady_call {
-    ALLREDUCE,
-    ALLREDUCE_IN_PLACE,
-    BROADCAST,
-    BARRIER,
-    ALLGATHERV,
-    ALLTOALL_IN_PLACE,
-    STARTED,
-    PERSISTENT,
-    EXCHANGED,
-    GROUPED,
-    CALLS
+static const size_t sizes[] = {8, 4096, (size_t)1 << 20};
+
+/* A collective in one of its forms, or something else. */
+struct steady_shape {
+    struct test_call call;
+    enum { COLLECTIVE, EXCHANGED, GROUPED } kind;
 };
-static const char *const call_names[CALLS] = {
-    "allreduce",         "allreduce in place", "broadcast",           "barrier",  "allgatherv",
-    "alltoall in place", "started allreduces", "persistent requests", "sendrecv", "group"};
-static const size_t sizes[] = {8, 4096, STEADY_MOST_BYTES};
 
 struct steady_program {
     twill_comm *comm;
-    float *src, *dst;
+    struct test_buffers buffers[UNDER_WAY];
+    twill_request *request[UNDER_WAY];
     const char *memory; /* "malloc", "twill_alloc" */
     const char *sabotage;
     allocation_begin_fn *begin;
@@ -50,134 +40,83 @@ struct steady_program {
     unsigned long network;
     int wrong;
     bool broken; /* a call failed: later ones would only repeat it */
-    twill_request *persistent[UNDER_WAY];
 };
-
-/* Nothing is allocated once as many requests have been in progress before. */
-static twill_status call_started(struct steady_program *program, size_t count)
-{
-    twill_request *request[UNDER_WAY];
-    for (int i = 0; i < UNDER_WAY; i++) {
-        size_t from = count / UNDER_WAY * (size_t)i;
-        twill_status status =
-            twill_allreduce_start(program->comm, program->src + from, program->dst + from,
-                                  count / UNDER_WAY, TWILL_F32, TWILL_SUM, &request[i]);
-        if (status != TWILL_OK)
-            return status;
-    }
-    return twill_wait_all(UNDER_WAY, request);
-}
-
-/* Initialise requests for `count` elements, if there are none; freed by the call after the last. */
-static twill_status prepare_requests(struct steady_program *program, size_t count)
-{
-    twill_comm *comm = program->comm;
-    int size = twill_comm_size(comm), rank = twill_comm_rank(comm);
-    twill_status status = twill_allreduce_init(comm, program->src, program->dst, count / 2,
-                                               TWILL_F32, TWILL_SUM, &program->persistent[0]);
-    if (status == TWILL_OK)
-        status = twill_broadcast_init(comm, program->dst, program->dst, count, TWILL_F32, 0,
-                                      &program->persistent[1]);
-    if (status == TWILL_OK)
-        status =
-            twill_sendrecv_init(comm, program->src, count, (rank + 1) % size, program->dst, count,
-                                (rank + size - 1) % size, TWILL_F32, &program->persistent[2]);
-    return status;
-}
-
-static twill_status call_persistent(struct steady_program *program)
-{
-    twill_status status = TWILL_OK;
-    for (int i = 0; i < UNDER_WAY && status == TWILL_OK; i++) {
-        status = twill_request_start(program->persistent[i]);
-        if (status == TWILL_OK)
-            status = twill_wait(&program->persistent[i]);
-    }
-    return status;
-}
-
-static twill_status call_vector(struct steady_program *program, size_t count)
-{
-    size_t counts[8] = {0};
-    int size = twill_comm_size(program->comm);
-    for (int r = 0; r < size; r++)
-        counts[r] = count / 8 + (size_t)r % 2;
-    return twill_allgatherv(program->comm, program->src, program->dst, counts, NULL, TWILL_F32);
-}
 
 static twill_status call_group(struct steady_program *program, size_t count)
 {
     twill_comm *comm = program->comm;
     int size = twill_comm_size(comm), rank = twill_comm_rank(comm);
-    float *half = program->dst + count / 2;
+    float *src = (float *)program->buffers[0].src, *dst = (float *)program->buffers[0].dst;
     twill_status status = twill_group_start(comm);
     if (status == TWILL_OK)
-        status = twill_allreduce(comm, program->src, program->dst, 5, TWILL_F32, TWILL_SUM);
+        status = twill_allreduce(comm, src, dst, 5, TWILL_F32, TWILL_SUM);
     if (status == TWILL_OK && count > 16)
-        status = twill_allreduce(comm, program->src, program->dst + 8, 7, TWILL_F32, TWILL_SUM);
+        status = twill_allreduce(comm, src, dst + 8, 7, TWILL_F32, TWILL_SUM);
     if (status == TWILL_OK && count > 16)
-        status = twill_send(comm, program->src, count / 2, TWILL_F32, (rank + 1) % size);
+        status = twill_send(comm, src, count / 2, TWILL_F32, (rank + 1) % size);
     if (status == TWILL_OK && count > 16)
-        status = twill_recv(comm, half, count / 2, TWILL_F32, (rank + size - 1) % size);
+        status = twill_recv(comm, dst + count / 2, count / 2, TWILL_F32, (rank + size - 1) % size);
     twill_status end = twill_group_end(comm);
     return status == TWILL_OK ? end : status;
 }
 
-static twill_status call(struct steady_program *program, enum steady_call which, size_t count)
+static twill_status call_exchange(struct steady_program *program, size_t count)
 {
-    twill_comm *comm = program->comm;
-    int size = twill_comm_size(comm), rank = twill_comm_rank(comm);
-    switch (which) {
-    case ALLREDUCE:
-        return twill_allreduce(comm, program->src, program->dst, count, TWILL_F32, TWILL_SUM);
-    case ALLREDUCE_IN_PLACE:
-        return twill_allreduce(comm, program->dst, program->dst, count, TWILL_F32, TWILL_MAX);
-    case BROADCAST:
-        return twill_broadcast(comm, program->src, program->dst, count, TWILL_F32, 0);
-    case BARRIER:
-        return twill_barrier(comm);
-    case ALLGATHERV:
-        return call_vector(program, count);
-    case ALLTOALL_IN_PLACE:
-        return twill_alltoall(comm, program->dst, program->dst,
-                              count / (size_t)twill_comm_size(comm), TWILL_F32);
-    case STARTED:
-        return call_started(program, count);
-    case PERSISTENT:
-        return call_persistent(program);
-    case EXCHANGED:
-        return twill_sendrecv(comm, program->src, count, (rank + 1) % size, program->dst, count,
-                              (rank + size - 1) % size, TWILL_F32);
-    default:
-        return call_group(program, count);
-    }
+    int size = twill_comm_size(program->comm), rank = twill_comm_rank(program->comm);
+    return twill_sendrecv(program->comm, program->buffers[0].src, count, (rank + 1) % size,
+                          program->buffers[0].dst, count, (rank + size - 1) % size, TWILL_F32);
 }
 
-/* Do what the check must detect; once, at a size in the middle. */
-static void misbehave(const struct steady_program *program, enum steady_call which, size_t bytes)
+/* Begin as many calls as are to be under way: start them, or initialise persistent ones. */
+static twill_status begin_calls(struct steady_program *program, const struct test_call *call)
 {
-    if (program->sabotage == NULL || strcmp(program->sabotage, "late") == 0 || which != ALLREDUCE ||
-        bytes != sizes[1])
-        return;
-    char *memory =
-        strcmp(program->sabotage, "strdup") == 0 ? strdup(program->memory) : malloc(bytes);
+    twill_status status = TWILL_OK;
+    for (int i = 0; i < UNDER_WAY && status == TWILL_OK; i++)
+        status = test_call_begin(call, program->comm, &program->buffers[i], &program->request[i]);
+    return status;
+}
+
+/* Nothing is allocated once as many requests have been in progress before. A persistent one has all
+ * that it needs before its first start. */
+static twill_status call(struct steady_program *program, const struct steady_shape *shape)
+{
+    twill_status status = TWILL_OK;
+    if (shape->kind == EXCHANGED)
+        return call_exchange(program, shape->call.count);
+    if (shape->kind == GROUPED)
+        return call_group(program, shape->call.count);
+    if (shape->call.form == TEST_BLOCKING)
+        return test_call_begin(&shape->call, program->comm, &program->buffers[0], NULL);
+    if (shape->call.form == TEST_STARTED)
+        status = begin_calls(program, &shape->call);
+    for (int i = 0; i < UNDER_WAY && shape->call.form == TEST_PERSISTENT; i++)
+        status = status == TWILL_OK ? twill_request_start(program->request[i]) : status;
+    return status == TWILL_OK ? twill_wait_all(UNDER_WAY, program->request) : status;
+}
+
+/* Return whether this is the shape, a plain allreduce, at which something happens on purpose. */
+static bool has_turn(const struct steady_program *program, const struct steady_shape *shape,
+                     const char *sabotage)
+{
+    return program->sabotage != NULL && strcmp(program->sabotage, sabotage) == 0 &&
+           shape->kind == COLLECTIVE && shape->call.collective == TWILL_ALLREDUCE &&
+           !shape->call.in_place && shape->call.count == sizes[1] / sizeof(float);
+}
+
+/* Do what the check must detect. */
+static void misbehave(const struct steady_program *program, const struct steady_shape *shape)
+{
+    char *memory = NULL;
+    if (has_turn(program, shape, "strdup"))
+        memory = strdup(program->memory);
+    else if (has_turn(program, shape, "malloc"))
+        memory = malloc(sizes[1]);
     if (memory != NULL)
         memory[0] = 1;
     free(memory);
 }
 
-/* "late": the last rank keeps the others waiting until they probe it, as may happen at any time on
- * a busy machine. */
-static void dally(const struct steady_program *program, enum steady_call which, size_t bytes,
-                  int turn)
-{
-    if (program->sabotage != NULL && strcmp(program->sabotage, "late") == 0 && turn == 0 &&
-        which == ALLREDUCE && bytes == sizes[1] &&
-        twill_comm_rank(program->comm) == twill_comm_size(program->comm) - 1)
-        usleep(2500000);
-}
-
-static void report_growth(struct steady_program *program, const char *what, size_t bytes,
+static void report_growth(struct steady_program *program, const char *what,
                           const struct allocation_count *count)
 {
     Dl_info info = {0};
@@ -186,50 +125,75 @@ static void report_growth(struct steady_program *program, const char *what, size
         return;
     if (count->caller != NULL)
         (void)dladdr(count->caller, &info);
-    printf("steady: rank %d: %s of %zu bytes in %s memory: %lu allocations, the first by %s from "
-           "%s+%#zx %s\n",
-           twill_comm_rank(program->comm), what, bytes, program->memory, count->ours, count->first,
+    printf("steady: rank %d: %s in %s memory: %lu allocations, the first by %s from %s+%#zx %s\n",
+           twill_comm_rank(program->comm), what, program->memory, count->ours, count->first,
            info.dli_fname != NULL ? info.dli_fname : "?",
            info.dli_fname != NULL ? (size_t)((char *)count->caller - (char *)info.dli_fbase) : 0,
            info.dli_sname != NULL ? info.dli_sname : "");
     program->wrong++;
 }
 
-static void count_calls(struct steady_program *program, enum steady_call which, size_t bytes)
+static void count_shape(struct steady_program *program, const struct steady_shape *shape)
 {
     struct allocation_count count;
-    size_t elements = bytes / sizeof(float);
-    /* A persistent request has all it needs before its first start. */
-    twill_status status =
-        which == PERSISTENT ? prepare_requests(program, elements) : call(program, which, elements);
+    char what[160] = "sendrecv";
+    bool persists = shape->kind == COLLECTIVE && shape->call.form == TEST_PERSISTENT;
+    int rank = twill_comm_rank(program->comm), size = twill_comm_size(program->comm);
+    if (shape->kind == COLLECTIVE)
+        test_call_name(&shape->call, what, sizeof(what));
+    else if (shape->kind == GROUPED)
+        snprintf(what, sizeof(what), "group");
+    for (int i = 0; i < UNDER_WAY; i++)
+        test_call_fill(&shape->call, rank, size, &program->buffers[i]);
+    twill_status status = persists ? begin_calls(program, &shape->call) : call(program, shape);
     program->begin();
     for (int i = 0; i < CALLS_COUNTED && status == TWILL_OK; i++) {
-        dally(program, which, bytes, i);
-        status = call(program, which, elements);
+        /* The last rank keeps the others waiting until they probe it, as may happen at any time on
+         * a busy machine. */
+        if (i == 0 && has_turn(program, shape, "late") && rank == size - 1)
+            usleep(2500000);
+        status = call(program, shape);
     }
-    misbehave(program, which, bytes);
+    misbehave(program, shape);
     program->end(&count);
-    for (int i = 0; i < UNDER_WAY && which == PERSISTENT; i++)
-        (void)twill_request_free(&program->persistent[i]);
+    for (int i = 0; i < UNDER_WAY && persists; i++)
+        (void)twill_request_free(&program->request[i]);
     if (status != TWILL_OK) {
-        printf("steady: %s: %s\n", call_names[which], twill_comm_message(program->comm));
+        printf("steady: %s: %s\n", what, twill_comm_message(program->comm));
         program->wrong++;
         program->broken = true;
     }
-    report_growth(program, call_names[which], bytes, &count);
+    report_growth(program, what, &count);
 }
 
-static void count_all_calls(struct steady_program *program, float *src, float *dst,
-                            const char *memory)
+/* Every collective, vector or not, in place and not, each size in another form. */
+static void count_all(struct steady_program *program, bool heap)
 {
-    program->src = src;
-    program->dst = dst;
-    program->memory = memory;
-    for (size_t i = 0; i < STEADY_MOST_BYTES / sizeof(float); i++)
-        src[i] = dst[i] = 1;
-    for (int which = 0; which < CALLS; which++)
-        for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]) && !program->broken; s++)
-            count_calls(program, (enum steady_call)which, sizes[s]);
+    twill_context *context = twill_comm_context(program->comm);
+    size_t size = (size_t)twill_comm_size(program->comm), most = sizes[2] + 4096;
+    program->memory = heap ? "twill_alloc" : "malloc";
+    for (int i = 0; i < UNDER_WAY; i++)
+        program->broken |= !test_buffers_get(&program->buffers[i], context, most, 0, heap);
+    for (unsigned i = 0; i < (TWILL_COLLECTIVE_COUNT * 4 + 2) * 3; i++) {
+        const unsigned which = i / 3, bytes = i % 3;
+        struct steady_shape shape = {
+            .kind = which / 4 < TWILL_COLLECTIVE_COUNT ? COLLECTIVE
+                    : which % 2 == 0                   ? EXCHANGED
+                                                       : GROUPED,
+            .call = {.type = TWILL_F32, .op = TWILL_SUM, .count = sizes[bytes] / sizeof(float)}};
+        if (shape.kind == COLLECTIVE) {
+            shape.call.collective = (enum twill_collective)(which / 4);
+            shape.call.vector = which % 2 != 0;
+            shape.call.in_place = which / 2 % 2 != 0;
+            shape.call.form = (enum test_form)((which + bytes) % TEST_FORM_COUNT);
+            if (twill_collective_facts(shape.call.collective)->sharded)
+                shape.call.count /= size;
+        }
+        if (test_call_exists(&shape.call) && !program->broken)
+            count_shape(program, &shape);
+    }
+    for (int i = 0; i < UNDER_WAY; i++)
+        test_buffers_put(&program->buffers[i], context, heap);
 }
 
 /* Return whether the interposer is loaded and detects the allocations of creating a
@@ -327,24 +291,13 @@ int main(int argc, char **argv)
     if (argc > 1 && strcmp(argv[1], "training") == 0)
         return train();
     struct steady_program program = {.sabotage = argc > 1 ? argv[1] : NULL};
-    void *src, *dst;
     if (start_program(&program) != 0)
         return 2;
-    twill_context *context = twill_comm_context(program.comm);
-    float *plain = malloc(2 * STEADY_MOST_BYTES);
-    if (plain == NULL || twill_alloc(context, &src, STEADY_MOST_BYTES) != TWILL_OK ||
-        twill_alloc(context, &dst, STEADY_MOST_BYTES) != TWILL_OK) {
-        fprintf(stderr, "steady: no memory: %s\n", twill_context_message(context));
-        return 2;
-    }
-    count_all_calls(&program, plain, plain + STEADY_MOST_BYTES / sizeof(float), "malloc");
-    count_all_calls(&program, src, dst, "twill_alloc");
+    count_all(&program, false);
+    count_all(&program, true);
     printf("steady: rank %d of %d on %d nodes: %d shapes allocated; libfabric %lu times\n",
            twill_comm_rank(program.comm), twill_comm_size(program.comm),
            twill_comm_nodes(program.comm), program.wrong, program.network);
-    free(plain);
-    (void)twill_free(context, src);
-    (void)twill_free(context, dst);
     twill_finalize(program.comm);
-    return program.wrong == 0 ? 0 : 1;
+    return program.wrong == 0 && !program.broken ? 0 : 1;
 }

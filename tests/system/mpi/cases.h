@@ -130,7 +130,7 @@ struct user_operation {
     int holes; /* the type is not contiguous */
 };
 
-enum { USER_OPERATIONS = 8 };
+enum { USER_OPERATIONS = 6 };
 extern struct user_operation user_operations[USER_OPERATIONS];
 void userops_make(void);
 void userops_free(void);

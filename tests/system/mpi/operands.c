@@ -318,9 +318,6 @@ void base_wipe_padding(const struct base *base, void *memory, size_t count)
 
 struct user_operation user_operations[USER_OPERATIONS];
 
-struct matrix {
-    uint32_t at[4];
-};
 struct op_text {
     unsigned char length, letter[39];
 };
@@ -333,25 +330,12 @@ struct affine {
 struct page {
     uint32_t word[1280]; /* larger than twill's limit for an element */
 };
-enum { MATRIX, USEROPS_TEXT, AFFINE, USEROPS_PAGE, USEROPS_ADD, USEROPS_LEFT, CROOKED, GAPS };
+enum { USEROPS_TEXT, AFFINE, USEROPS_PAGE, USEROPS_ADD, USEROPS_LEFT, CROOKED };
 
 static void check_type(MPI_Datatype type, int which)
 {
     if (type != user_operations[which].type)
         harness_fail("the operation '%s' is called with another type", user_operations[which].name);
-}
-
-static void multiply(void *in, void *inout, int *length, MPI_Datatype *type)
-{
-    check_type(*type, MATRIX);
-    const struct matrix *a = in;
-    struct matrix *b = inout;
-    for (int i = 0; i < *length; i++, a++, b++) {
-        struct matrix product = {
-            {a->at[0] * b->at[0] + a->at[1] * b->at[2], a->at[0] * b->at[1] + a->at[1] * b->at[3],
-             a->at[2] * b->at[0] + a->at[3] * b->at[2], a->at[2] * b->at[1] + a->at[3] * b->at[3]}};
-        *b = product;
-    }
 }
 
 static void concatenate(void *in, void *inout, int *length, MPI_Datatype *type)
@@ -411,15 +395,6 @@ static void crooked(void *in, void *inout, int *length, MPI_Datatype *type)
         ((unsigned char *)inout)[i] += ((const unsigned char *)in)[i];
 }
 
-/* Every second number. */
-static void gaps(void *in, void *inout, int *length, MPI_Datatype *type)
-{
-    check_type(*type, GAPS);
-    for (int i = 0; i < *length; i++)
-        for (int j = 0; j < 4; j += 2)
-            ((uint32_t *)inout)[4 * i + j] += ((const uint32_t *)in)[4 * i + j];
-}
-
 static void make_op(int which, const char *name, MPI_User_function *function, int commutes,
                     MPI_Datatype type, int own)
 {
@@ -428,8 +403,7 @@ static void make_op(int which, const char *name, MPI_User_function *function, in
     if (own)
         MPI_Type_commit(&type);
     PMPI_Type_get_extent(type, &lower, &extent);
-    *user = (struct user_operation){name,           MPI_OP_NULL, type,
-                                    (size_t)extent, own,         which == AFFINE || which == GAPS};
+    *user = (struct user_operation){name, MPI_OP_NULL, type, (size_t)extent, own, which == AFFINE};
     MPI_Op_create(function, commutes, &user->op);
 }
 
@@ -450,18 +424,8 @@ static MPI_Datatype affine_type(void)
     return whole;
 }
 
-static MPI_Datatype gaps_type(void)
-{
-    MPI_Datatype type, whole;
-    MPI_Type_vector(2, 1, 2, MPI_UINT32_T, &type);
-    MPI_Type_create_resized(type, 0, 16, &whole);
-    MPI_Type_free(&type);
-    return whole;
-}
-
 void userops_make(void)
 {
-    make_op(MATRIX, "matrix product", multiply, 0, contiguous(4, MPI_UINT32_T), 1);
     make_op(USEROPS_TEXT, "concatenation", concatenate, 0,
             contiguous(sizeof(struct op_text), MPI_BYTE), 1);
     make_op(AFFINE, "composition", compose_affine, 0, affine_type(), 1);
@@ -469,7 +433,6 @@ void userops_make(void)
     make_op(USEROPS_ADD, "add", add_op, 1, MPI_UINT32_T, 0);
     make_op(USEROPS_LEFT, "left", left, 0, MPI_DOUBLE, 0);
     make_op(CROOKED, "crooked", crooked, 1, contiguous(3, MPI_UNSIGNED_CHAR), 1);
-    make_op(GAPS, "gaps", gaps, 1, gaps_type(), 1);
 }
 
 void userops_free(void)
