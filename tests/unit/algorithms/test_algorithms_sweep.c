@@ -142,6 +142,6 @@ TWILL_TEST(test_mixed_protocols)
     struct sweep sweep = {.random = test_seed(), .one_in = test_whole() ? 1 : 8};
     for (uint32_t size = 2; size <= 20; size += 3)
         test_each_case_of(size, 1, 2, verify_mixed, &sweep);
-    assert_true(sweep.verified > 0);
+    assert_true(sweep.verified > 0 || getenv("TEST_ALGORITHM") != NULL);
     assert_int_equal(sweep.failed, 0);
 }
