@@ -230,8 +230,11 @@ DETECTOR_TEST(intruders, twill_test_run_processes, 3, -1)
     if (rank == 0) {
         const unsigned *count = twill_detector_rejected(w->detector)->count;
         TWILL_CHECK(!twill_detector_poll(w->detector, &notice));
-        TWILL_CHECK(count[TWILL_FAULT_KEY] == 3 && count[TWILL_FAULT_REFUSED] == 2);
-        TWILL_CHECK(count[TWILL_FAULT_MALFORMED] == 3 && count[TWILL_FAULT_REPLAYED] == 2);
+        TWILL_CHECK(count[TWILL_FAULT_KEY] == 3 && count[TWILL_FAULT_REFUSED] == 2 &&
+                        count[TWILL_FAULT_MALFORMED] == 3 && count[TWILL_FAULT_REPLAYED] == 2,
+                    "%u of another key, %u refused, %u malformed, %u replayed",
+                    count[TWILL_FAULT_KEY], count[TWILL_FAULT_REFUSED],
+                    count[TWILL_FAULT_MALFORMED], count[TWILL_FAULT_REPLAYED]);
     }
     for (int i = 0; rank == 1 && i < WATCH_WRONG; i++)
         close(fds[i]);
