@@ -270,11 +270,13 @@ static uint64_t end_of_fault(const struct campaign_job *job)
 }
 
 /* Return whether there is a handle for the process that joins, if one does: packets that are lost,
- * also while a link is down for a moment, may delay it beyond NO_FAULT_NS. */
+ * also while a link is down for a moment, may delay it beyond NO_FAULT_NS, and so may a rank that
+ * was stopped or has no core. */
 static bool has_grown(const struct campaign_job *job)
 {
-    bool loses = job->trial.fault == FAULT_LOSS || job->trial.fault == FAULT_LINK_FLAPS;
-    return !loses || job->trial.work != WORK_GROW || atomic_load(&job->has_handle);
+    bool late = job->trial.fault == FAULT_LOSS || job->trial.fault == FAULT_LINK_FLAPS ||
+                job->trial.fault == FAULT_STOP_SHORT;
+    return !late || job->trial.work != WORK_GROW || atomic_load(&job->has_handle);
 }
 
 /* Print the stack of a rank that runs. */
