@@ -9,7 +9,6 @@
  * Run: twillrun -n 4 grid. Trains a linear model and checks that it equals, bit for bit, the model
  * that a single rank trains on all samples: numbers are small integers, which add up exactly. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <twill.h>
 

@@ -5,7 +5,6 @@
 #include "numa/memory_internal.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -2,8 +2,6 @@
 /* Finds where the calling thread runs, and which units that is in. */
 #include "numa/topology_internal.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 hwloc_bitmap_t twill_topology_here(const struct twill_topology *topology)

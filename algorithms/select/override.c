@@ -3,7 +3,6 @@
 #include "algorithms/select/override.h"
 #include "lib/base/plural.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -51,8 +50,10 @@ static int lookup(struct text_view text, const char *(*name)(unsigned), unsigned
     return -1;
 }
 
-const char *twill_name_nearest(const char *text, size_t length, const char *(*name)(unsigned),
-                               unsigned count)
+/* Return which of the names name(0) .. name(count - 1) is most like text; NULL if none is near,
+ * which one never is that differs in more than half of the letters. */
+static const char *nearest_name(const char *text, size_t length, const char *(*name)(unsigned),
+                                unsigned count)
 {
     const char *nearest = NULL;
     unsigned least = SLIP;
@@ -95,7 +96,7 @@ static twill_status refuse_name(struct twill_error *error, const struct twill_ov
                                 const char *(*name)(unsigned), unsigned count)
 {
     char names[400] = "";
-    const char *nearest = twill_name_nearest(text.at, text.length, name, count);
+    const char *nearest = nearest_name(text.at, text.length, name, count);
     const int length = (int)twill_min(text.length, SHOWN);
     for (unsigned i = 0; i < count; i++)
         twill_text_list(names, sizeof(names), name(i));
@@ -181,8 +182,8 @@ static twill_status read_collective(struct twill_override *override, struct text
         /* Names of algorithms may have a colon, too: distinguish a misspelt collective. */
         struct text_view whole = {rest->at, head};
         if (lookup(whole, algorithm_name, algorithms()) < 0 &&
-            twill_name_nearest(name.at, name.length, collective_name, TWILL_COLLECTIVE_COUNT) &&
-            !twill_name_nearest(whole.at, whole.length, algorithm_name, algorithms()))
+            nearest_name(name.at, name.length, collective_name, TWILL_COLLECTIVE_COUNT) &&
+            !nearest_name(whole.at, whole.length, algorithm_name, algorithms()))
             return refuse_name(error, override, name, "a collective", collective_name,
                                TWILL_COLLECTIVE_COUNT);
         return TWILL_OK;

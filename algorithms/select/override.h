@@ -39,9 +39,5 @@ const struct twill_override *twill_override_find(const struct twill_override *ov
                                                  size_t bytes);
 /* Parse a size such as 64K. Returns the characters used, 0 if there is no number. */
 size_t twill_bytes_parse(const char *text, size_t length, size_t *bytes);
-/* Return which of the names name(0) .. name(count - 1) is most like text; NULL if none is near,
- * which one never is that differs in more than half of the letters. */
-const char *twill_name_nearest(const char *text, size_t length, const char *(*name)(unsigned),
-                               unsigned count);
 
 #endif

@@ -484,7 +484,8 @@ void twill_price_set_bytes(struct twill_pricing *p, size_t bytes)
     p->call.rest = bytes % p->facts.blocks;
 }
 
-uint64_t twill_price_entry(const struct twill_pricing *p)
+/* Return the time before the first step. */
+static uint64_t entry_price(const struct twill_pricing *p)
 {
     return p->call.model->start + (p->facts.exchanges ? p->call.model->addresses : 0);
 }
@@ -520,12 +521,11 @@ uint64_t twill_pricing_at(struct twill_pricing *p, const struct twill_machine_mo
     if (whole || p->one == 0) {
         uint64_t one = twill_price_run(p, whole ? bytes : segment);
         if (whole || one == TWILL_PRICE_NEVER)
-            return one == TWILL_PRICE_NEVER ? one : twill_price_entry(p) + one;
+            return one == TWILL_PRICE_NEVER ? one : entry_price(p) + one;
         p->one = one;
         p->more = twill_price_later(busiest(p), one / twill_price_later(model->window, 1));
     }
-    return twill_price_entry(p) + p->one +
-           twill_rate_time(p->more * 1024 / segment, bytes - segment);
+    return entry_price(p) + p->one + twill_rate_time(p->more * 1024 / segment, bytes - segment);
 }
 
 void twill_pricing_limit(struct twill_pricing *p, uint64_t most)

@@ -155,8 +155,6 @@ bool twill_price_set_call(struct twill_pricing *p, const struct twill_machine_mo
                           struct twill_element_kind elements);
 /* Remember the size. */
 void twill_price_set_bytes(struct twill_pricing *p, size_t bytes);
-/* Return the time before the first step. */
-uint64_t twill_price_entry(const struct twill_pricing *p);
 /* Return the bytes of a segment; 0 if messages are not divided into segments. */
 size_t twill_price_segment(const struct twill_pricing *p);
 /* Return how long a rank's core is busy with a step; for a RECV, when the message is there. */

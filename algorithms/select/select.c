@@ -8,7 +8,6 @@
 #include "algorithms/select/candidates.h"
 #include "lib/base/plural.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -6,8 +6,6 @@
 
 #include "lib/twill.h"
 
-#include <stdbool.h>
-
 /* Names of the element types in other programs. X(NOUN, names...): TWILL_NOUN; that of nccl-tests,
  * which reports use; then up to two others. */
 #define TWILL_BENCH_TYPE_NAMES(X)                                                                  \

@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define OVERHEAD_STEPS 1000
 #define STEPS_WARM     3

@@ -11,7 +11,6 @@
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { LOADED_SAMPLES = 20, MOST_WORKERS = 16, MOST_DEPTH = 64 };

@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* Ports for jobs without one: below 32768, where Linux' ephemeral ports begin. */
 enum { PORT_FIRST = 10240, PORT_COUNT = 20000 };

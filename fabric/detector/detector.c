@@ -15,7 +15,6 @@
 #include "lib/base/times.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

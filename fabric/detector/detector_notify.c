@@ -3,7 +3,6 @@
 #include "fabric/detector/detector_state.h"
 #include "lib/base/times.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>

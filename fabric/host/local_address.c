@@ -4,9 +4,7 @@
 #include "fabric/bootstrap/frames.h"
 #include "fabric/host/interfaces.h"
 
-#include <net/if.h>
 #include <netdb.h>
-#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -5,7 +5,6 @@
 #include "fabric/launcher/launcher.h"
 #include "lib/base/times.h"
 
-#include <stdio.h>
 #include <string.h>
 
 bool twill_restarts_add(struct twill_restarts *restarts)

@@ -6,7 +6,6 @@
 #include "fabric/launcher/launcher.h"
 #include "lib/base/times.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

@@ -291,12 +291,8 @@ void twill_launch_signal(struct twill_launch *launch, int number);
 /* Begin to end the job: SIGTERM after after_ns, then SIGKILL. */
 void twill_launch_end(struct twill_launch *launch, uint64_t after_ns);
 
-/* --- oom_kills.c --- */
 /* Note how many processes of this cgroup the kernel has killed for want of memory. */
 void twill_oom_open(struct twill_launch *launch);
-/* Write which limit of memory is reached, the end of a sentence about a process that was killed, if
- * the kernel has counted a kill since. */
-void twill_oom_explain(struct twill_launch *launch, char *text, size_t bytes);
 
 /* --- elastic_folder.c: --elastic, files --- */
 /* Make the folder, unless the job is not elastic. host: number of this host. */

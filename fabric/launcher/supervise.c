@@ -3,6 +3,7 @@
 #include "fabric/bootstrap/frames.h"
 #include "fabric/launcher/launcher.h"
 #include "lib/base/times.h"
+#include "numa/cgroup.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -138,6 +139,51 @@ static void notify_others(struct twill_launch *launch, const struct twill_child 
     twill_rank_socket_notify(launch, child->rank, how);
 }
 
+/* --- processes that the kernel kills for want of memory --------------------------------------- */
+
+/* Find the cgroup that counts the kills of this process's: its own, or where that cannot be seen
+ * the topmost one. */
+static bool find_kills(struct twill_cgroup *cgroup, uint64_t *kills)
+{
+    if (!twill_cgroup_find(cgroup, "memory", ""))
+        return false;
+    const char *name = cgroup->unified ? "memory.events" : "memory.oom_control";
+    if (twill_cgroup_count(cgroup, name, "oom_kill", kills))
+        return true;
+    cgroup->folder[cgroup->top] = '\0';
+    return twill_cgroup_count(cgroup, name, "oom_kill", kills);
+}
+
+void twill_oom_open(struct twill_launch *launch)
+{
+    struct twill_cgroup cgroup;
+    if (!find_kills(&cgroup, &launch->oom_kills))
+        launch->oom_kills = UINT64_MAX;
+}
+
+/* Write which limit of memory is reached, the end of a sentence about a process that was killed, if
+ * the kernel has counted a kill since. */
+static void explain_kill(struct twill_launch *launch, char *text, size_t bytes)
+{
+    struct twill_cgroup cgroup;
+    uint64_t kills, limit[2];
+    if (!find_kills(&cgroup, &kills) || kills <= launch->oom_kills)
+        return;
+    launch->oom_kills++;
+    const char *name = cgroup.unified ? "memory.max" : "memory.limit_in_bytes";
+    do { /* the limit may be that of a cgroup above */
+        if (twill_cgroup_numbers(&cgroup, name, limit) < 1)
+            continue;
+        snprintf(text, bytes, ", as memory ran out: %.120s/%s is %llu bytes (%llu MiB)",
+                 cgroup.folder, name, (unsigned long long)limit[0],
+                 (unsigned long long)limit[0] >> 20);
+        return;
+    } while (twill_cgroup_rise(&cgroup));
+    snprintf(text, bytes, ", as the memory of this machine ran out");
+}
+
+/* --- ends of ranks ---------------------------------------------------------------------------- */
+
 /* Handle the end of a rank. It is not reaped yet, so that its process group id is still its own. */
 static void child_ended(struct twill_launch *launch, struct twill_child *child,
                         const siginfo_t *info)
@@ -146,7 +192,7 @@ static void child_ended(struct twill_launch *launch, struct twill_child *child,
     int code = left ? info->si_status : 128 + info->si_status;
     char how[TWILL_HOW_TEXT], why[240] = "";
     if (code == 128 + SIGKILL) /* also of a child of the rank, if that is a shell */
-        twill_oom_explain(launch, why, sizeof(why));
+        explain_kill(launch, why, sizeof(why));
     if (left)
         snprintf(how, sizeof(how), "(pid %ld) exited with status %d%s", (long)info->si_pid, code,
                  why);

@@ -396,8 +396,6 @@ twill_status twill_ofi_endpoint_open(struct twill_ofi_endpoint *endpoint,
 void twill_ofi_endpoint_close(struct twill_ofi_endpoint *endpoint);
 /* Return whether both are closed: the provider uses no memory of an operation any more. */
 bool twill_ofi_is_closed(const struct twill_ofi_endpoint *endpoint);
-/* Return whether registrations are bound to the endpoint (FI_MR_ENDPOINT). */
-bool twill_ofi_binds_memory(const struct twill_ofi_endpoint *endpoint);
 /* Close it and its objects. Returns false if the provider may still write to its memory. */
 bool twill_ofi_endpoint_free(struct twill_ofi_endpoint *endpoint);
 

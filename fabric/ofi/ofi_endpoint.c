@@ -5,7 +5,6 @@
 #include "lib/base/times.h"
 
 #include <rdma/fi_errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -246,7 +245,8 @@ static void unregister_all(struct twill_ofi_endpoint *endpoint)
     }
 }
 
-bool twill_ofi_binds_memory(const struct twill_ofi_endpoint *endpoint)
+/* Return whether registrations are bound to the endpoint (FI_MR_ENDPOINT). */
+static bool binds_memory(const struct twill_ofi_endpoint *endpoint)
 {
     return endpoint->registrations.required &&
            (endpoint->fi.info->domain_attr->mr_mode & FI_MR_ENDPOINT) != 0;
@@ -287,7 +287,7 @@ bool twill_ofi_is_closed(const struct twill_ofi_endpoint *endpoint)
  * endpoint's users and closes it behind its caller's back). */
 void twill_ofi_endpoint_close(struct twill_ofi_endpoint *endpoint)
 {
-    bool bound = twill_ofi_binds_memory(endpoint);
+    bool bound = binds_memory(endpoint);
     if (bound) {
         drain_endpoint(endpoint);
         unregister_all(endpoint);

@@ -9,7 +9,6 @@
 #include "fabric/rails/rails.h"
 #include "lib/base/plural.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

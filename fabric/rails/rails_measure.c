@@ -11,7 +11,6 @@
 #include "lib/base/rest.h"
 #include "lib/base/times.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 #define MEASURED_BYTES ((size_t)256 << 10) /* 21 ms at 100 Mbit/s */

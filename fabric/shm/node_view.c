@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fabric/shm/node_view.h"
-#include "fabric/shm/mapping.h"
 
 #include <stdlib.h>
 #include <sys/mman.h>

@@ -256,7 +256,7 @@ void twill_tcp_busy(struct twill_tcp *t, struct twill_tcp_channel *channel);
 twill_status twill_tcp_lost(const struct twill_tcp_channel *channel, int why,
                             struct twill_error *error);
 
-/* --- tcp_send.c, tcp_recv.c ------------------------------------------------------------------ */
+/* --- tcp_transfer.c -------------------------------------------------------------------------- */
 /* Send or receive what is posted. Return how many requests finished or moved, or a status. */
 int twill_tcp_send(struct twill_tcp *t, struct twill_tcp_channel *channel,
                    struct twill_error *error);

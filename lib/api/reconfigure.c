@@ -10,7 +10,6 @@
 #include "lib/job/context.h"
 #include "lib/twill_recover.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

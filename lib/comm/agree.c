@@ -7,8 +7,6 @@
 #include "lib/comm/comm_internal.h"
 #include "lib/job/context.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

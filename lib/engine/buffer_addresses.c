@@ -32,7 +32,8 @@ static bool side_is_needed(const struct twill_request *run, unsigned side, uint3
     return !apart && twill_run_holds(run, facts->dst, rank);
 }
 
-size_t twill_run_side_bytes(const struct twill_request *run, unsigned side)
+/* Return the bytes of SRC or DST on a rank that has it. Not for vector calls. */
+static size_t side_bytes(const struct twill_request *run, unsigned side)
 {
     const struct twill_collective_facts *facts = twill_collective_facts(run->call.collective);
     enum twill_holder holder = side == TWILL_SRC ? facts->src : facts->dst;
@@ -50,8 +51,7 @@ static void find_own(const struct twill_request *run, unsigned side, uint64_t *o
     bool needed = side_is_needed(run, side, engine->rank);
     *offset = *address = needed ? TWILL_HEAP_NOWHERE : 0;
     if (needed && !s->bounced)
-        *offset = twill_heap_offset(&engine->context->memory->heap, s->base,
-                                    twill_run_side_bytes(run, side));
+        *offset = twill_heap_offset(&engine->context->memory->heap, s->base, side_bytes(run, side));
     if (needed && !s->bounced && engine->links.single_copy != NULL)
         *address = (uint64_t)(uintptr_t)s->base;
 }
@@ -98,9 +98,9 @@ static void collect_addresses(struct twill_request *run, uint32_t local,
     if (local == engine->local || (run->exchange.allowed & TWILL_ACCESS_MAPPED) == 0)
         return;
     if (peer->at[TWILL_SRC] != NULL)
-        twill_heap_view_touch(view, src, twill_run_side_bytes(run, TWILL_SRC));
+        twill_heap_view_touch(view, src, side_bytes(run, TWILL_SRC));
     if (peer->at[TWILL_DST] != NULL && dst != src)
-        twill_heap_view_touch(view, dst, twill_run_side_bytes(run, TWILL_DST));
+        twill_heap_view_touch(view, dst, side_bytes(run, TWILL_DST));
 }
 
 static bool publishes(const struct twill_request *run, uint32_t local)
@@ -229,7 +229,7 @@ static twill_status attach_side(struct twill_request *run, uint32_t local, unsig
     if (run->plan->fetches || peer->at[side] != NULL || address == 0)
         return TWILL_OK;
     void *at = NULL;
-    size_t bytes = twill_run_side_bytes(run, side);
+    size_t bytes = side_bytes(run, side);
     int cause = twill_single_copy_attach(engine->links.single_copy, local, address, bytes,
                                          &peer->region[side], &at);
     peer->at[side] = at;

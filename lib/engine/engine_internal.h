@@ -12,8 +12,6 @@ twill_status twill_request_open(struct twill_request *request, struct twill_engi
 void twill_requests_destroy(struct twill_engine *engine);
 /* Append a collective whose arguments have been checked to the queue. */
 void twill_request_enqueue(struct twill_request *request);
-/* Complete the request: dequeue and count it. Its waiter may reuse it at once. */
-void twill_request_complete(struct twill_request *request, twill_status status);
 /* Have all ranks of the node begun this instance? */
 bool twill_engine_poll_arrivals(struct twill_engine *engine, uint64_t epoch);
 static inline bool twill_engine_has_arrived(struct twill_engine *engine, uint64_t epoch)
@@ -32,8 +30,6 @@ void twill_log_end(const struct twill_request *request, twill_status status);
 int twill_addresses_exchange(struct twill_request *run);
 /* Store up to `most` ranks whose addresses are missing. Returns how many. */
 unsigned twill_addresses_missing(const struct twill_request *run, uint32_t *ranks, unsigned most);
-/* Return the bytes of SRC or DST on a rank that has it. Not for vector calls. */
-size_t twill_run_side_bytes(const struct twill_request *run, unsigned side);
 
 /* --- lib/engine/plan.c --- */
 

@@ -89,7 +89,8 @@ static void dequeue(struct twill_request *request)
         engine->issue.queue_tail = before;
 }
 
-void twill_request_complete(struct twill_request *request, twill_status status)
+/* Complete the request: dequeue and count it. Its waiter may reuse it at once. */
+static void complete_request(struct twill_request *request, twill_status status)
 {
     struct twill_engine *engine = request->engine;
     if (TWILL_UNLIKELY(engine->traced))
@@ -187,7 +188,7 @@ int twill_points_sweep(struct twill_engine *engine)
             continue;
         }
         *link = request->next;
-        twill_request_complete(request, TWILL_OK);
+        complete_request(request, TWILL_OK);
         completed++;
     }
     return completed;
@@ -290,7 +291,7 @@ int twill_engine_advance(struct twill_engine *engine)
             return answer;
         moved += answer;
         if (!slot->instance.active && run->finished == run->layout.segments)
-            twill_request_complete(run, TWILL_OK);
+            complete_request(run, TWILL_OK);
     }
     if (engine->issue.messaging > 0) {
         int answer = advance_transports(engine);

@@ -8,7 +8,6 @@
 #include "lib/job/config.h"
 #include "lib/job/context.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -6,7 +6,6 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <malloc.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -2,7 +2,6 @@
 /* Reads the variables from the caller's settings and the environment. */
 #include "lib/job/config.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -9,7 +9,6 @@
 #include "lib/job/config.h"
 #include "numa/topology.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -7,7 +7,6 @@
 #include "lib/mpi/detect/below.h"
 #include "lib/mpi/shim.h"
 
-#include <dlfcn.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,7 +4,6 @@
  * bytes themselves. */
 #include "lib/mpi/mpi_call.h"
 
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -6,7 +6,9 @@
 #include "lib/base/times.h"
 #include "lib/mpi/mpi_requests.h"
 
-void twill_mpi_status_empty(MPI_Status *status)
+/* Fill in the status of an operation without a message; its MPI_ERROR is kept. MPI_STATUS_IGNORE is
+ * allowed. */
+static void empty_status(MPI_Status *status)
 {
     MPI_Request none = MPI_REQUEST_NULL;
     int flag;
@@ -41,7 +43,7 @@ int MPI_Wait(MPI_Request *request, MPI_Status *status)
     if (mine == NULL)
         return twill_mpi_request_refuse(NULL);
     twill_mpi_request_wait(mine);
-    twill_mpi_status_empty(status);
+    empty_status(status);
     return collect_handle(mine, request);
 }
 
@@ -57,7 +59,7 @@ int MPI_Test(MPI_Request *request, int *flag, MPI_Status *status)
         twill_mpi_progress();
         return MPI_SUCCESS;
     }
-    twill_mpi_status_empty(status);
+    empty_status(status);
     return collect_handle(mine, request);
 }
 
@@ -70,7 +72,7 @@ int MPI_Request_get_status(MPI_Request request, int *flag, MPI_Status *status)
         return twill_mpi_request_refuse(NULL);
     *flag = twill_mpi_request_poll(mine);
     if (*flag)
-        twill_mpi_status_empty(status);
+        empty_status(status);
     else
         twill_mpi_progress();
     return MPI_SUCCESS;
@@ -288,7 +290,7 @@ static int test_each(int count, MPI_Request *requests, MPI_Status *statuses)
 static void empty_all(int count, MPI_Status *statuses)
 {
     for (int i = 0; statuses != MPI_STATUSES_IGNORE && i < count; i++)
-        twill_mpi_status_empty(&statuses[i]);
+        empty_status(&statuses[i]);
 }
 
 /* Complete all of ours; `code` is the MPI's for its own. */
@@ -363,7 +365,7 @@ static bool try_any(int count, struct taken *taken, int *index, MPI_Status *stat
         if (!twill_mpi_request_poll_pass(*at, pass))
             continue;
         *index = (*at)->index;
-        twill_mpi_status_empty(status);
+        empty_status(status);
         *code = collect_taken(taken, at);
         put_back(taken);
         return true;
@@ -374,7 +376,7 @@ static bool try_any(int count, struct taken *taken, int *index, MPI_Status *stat
     if (*code == MPI_SUCCESS && (!flag || *index == MPI_UNDEFINED)) {
         if (active || !flag)
             return false;
-        twill_mpi_status_empty(status); /* MPICH leaves it unchanged */
+        empty_status(status); /* MPICH leaves it unchanged */
     }
     put_back(taken);
     return true;
@@ -445,7 +447,7 @@ static bool collect_some(struct taken *taken, int *done, int *indices, MPI_Statu
             continue;
         }
         indices[*done] = (*at)->index;
-        twill_mpi_status_empty(status_at(statuses, *done));
+        empty_status(status_at(statuses, *done));
         int mine = collect_taken(taken, at);
         set_error(status_at(statuses, *done), mine);
         for (int i = 0; mine != MPI_SUCCESS && *code == MPI_SUCCESS && i < theirs; i++)
@@ -579,7 +581,7 @@ int MPI_Request_get_status_any(int count, const MPI_Request requests[], int *ind
     }
     *flag = !active;
     if (!active)
-        twill_mpi_status_empty(status);
+        empty_status(status);
     if (!active && status != MPI_STATUS_IGNORE)
         status->MPI_ERROR = MPI_SUCCESS; /* part of MPI's empty status */
     return MPI_SUCCESS;

@@ -74,10 +74,6 @@ void twill_mpi_request_free(struct twill_mpi_request *request);
  * handle) and return that code. */
 int twill_mpi_request_refuse(const struct twill_mpi_request *request);
 
-/* Fill in the status of an operation without a message; its MPI_ERROR is kept. MPI_STATUS_IGNORE is
- * allowed. */
-void twill_mpi_status_empty(MPI_Status *status);
-
 /* Wait a moment between polls: first spin, then progress the MPI and yield, then sleep. Starts as
  * {0}. */
 struct twill_mpi_backoff {

@@ -10,7 +10,6 @@
 #include "lib/base/lists.h"
 #include "lib/mpi/shim.h"
 
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 

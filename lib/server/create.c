@@ -261,8 +261,11 @@ static bool all_have_stopped(struct twill_server *server)
     return twill_barrier(server->comm) == TWILL_OK;
 }
 
-void twill_server_close(struct twill_server *server, twill_context *context,
-                        enum twill_server_end end)
+/* End a server: its memory is freed by `context`, but what a rank of this node that lives may still
+ * use is kept as long as the context. If another thread advances it for TWILL_TIMEOUT, the server
+ * is kept, with a warning, and with it its communicator and the context. */
+static void close_server(struct twill_server *server, twill_context *context,
+                         enum twill_server_end end)
 {
     bool together = end == TWILL_SERVER_END_TOGETHER;
     bool unused = unhook(server, context);
@@ -303,7 +306,7 @@ void twill_server_drop_old(struct twill_server *server, enum twill_server_end en
     struct twill_server *old = server->past.old;
     server->past.old = NULL;
     if (old != NULL)
-        twill_server_close(old, server->process.context, end);
+        close_server(old, server->process.context, end);
 }
 
 void twill_server_destroy(twill_server *server)
@@ -321,7 +324,7 @@ void twill_server_destroy(twill_server *server)
         if (twill_server_lacks(server)) /* nobody is waited for: all learn it */
             end = TWILL_SERVER_END_ALONE;
     }
-    twill_server_close(server, server->process.context, end);
+    close_server(server, server->process.context, end);
 }
 
 /* --- rebuild ---------------------------------------------------------------------------------- */

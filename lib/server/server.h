@@ -21,11 +21,6 @@ enum twill_server_end {
     TWILL_SERVER_END_STOPPED,  /* they use it no more, or are in no job with this rank */
     TWILL_SERVER_END_TOGETHER, /* they end it, too: wait for them */
 };
-/* End a server: its memory is freed by `context`, but what a rank of this node that lives may still
- * use is kept as long as the context. If another thread advances it for TWILL_TIMEOUT, the server
- * is kept, with a warning, and with it its communicator and the context. */
-void twill_server_close(struct twill_server *server, twill_context *context,
-                        enum twill_server_end end);
 /* End those that a server has replaced, if any. */
 void twill_server_drop_old(struct twill_server *server, enum twill_server_end end);
 

@@ -4,7 +4,9 @@
 #include "tests/doubles/mock_transport.h"
 #include "tests/support/ranks.h"
 
+#include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 bool twill_test_connect(twill_context **context, twill_comm **comm, twill_bootstrap *bootstrap,
@@ -51,4 +53,62 @@ void twill_test_close(twill_comm *comm)
 {
     if (comm != NULL)
         twill_test_disconnect(comm, twill_comm_context(comm));
+}
+
+int twill_test_size(const char *layout)
+{
+    char *end;
+    long size = strtol(layout, &end, 10);
+    if (*end == 'x')
+        size *= strtol(end + 1, &end, 10);
+    while (*end == '+')
+        size += strtol(end + 1, &end, 10);
+    return (int)size;
+}
+
+bool twill_test_begin(twill_comm **comm, twill_bootstrap *bootstrap, const char *layout,
+                      const char *const *settings)
+{
+    const char *mock = strchr(layout, ' ');
+    char nodes[64] = "";
+    twill_context *context;
+    if (strcspn(layout, "x+") < strcspn(layout, " "))
+        snprintf(nodes, sizeof(nodes), "%.*s", (int)strcspn(layout, " "), layout);
+    if (twill_test_connect(&context, comm, bootstrap, nodes, mock != NULL ? mock + 1 : NULL,
+                           settings))
+        return true;
+    twill_test_disconnect(*comm, context);
+    return false;
+}
+
+void twill_test_end(twill_comm *comm, twill_context *context, twill_bootstrap *bootstrap)
+{
+    (void)twill_test_barrier(bootstrap);
+    if (!twill_test_failed())
+        twill_test_disconnect(comm, context);
+}
+
+bool twill_test_fine(const twill_comm *comm, twill_status status)
+{
+    return TWILL_NOTE(status == TWILL_OK, "status %d: %s", status, twill_comm_message(comm));
+}
+
+const char *twill_test_text(const char *format, ...)
+{
+    static _Thread_local char texts[8][512];
+    static _Thread_local unsigned count;
+    char *text = texts[count++ % TWILL_ARRAY_LENGTH(texts)];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof(texts[0]), format, arguments);
+    va_end(arguments);
+    return text;
+}
+
+bool twill_test_ends(const twill_comm *comm, twill_status status, twill_status expected,
+                     const char *words, const char *call, const char *file, int line)
+{
+    const char *message = twill_comm_message(comm);
+    return twill_test_note(status == expected && strstr(message, words) != NULL, file, line, call,
+                           " status %d, not %d with \"%s\": %s", status, expected, words, message);
 }

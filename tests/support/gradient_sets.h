@@ -4,7 +4,7 @@
 #define TWILL_TEST_GRADIENT_SETS_H
 
 #include "lib/twill_train.h"
-#include "tests/support/ranks.h"
+#include "tests/support/unit.h"
 
 struct twill_test_set {
     twill_context *context;
@@ -28,5 +28,21 @@ bool twill_test_set_ok(const struct twill_test_set *s, twill_status status);
 bool twill_test_set_says(const struct twill_test_set *s, const char *words);
 /* Destroy all, when all ranks are here; bootstrap NULL: at once. */
 void twill_test_set_close(struct twill_test_set *s, twill_bootstrap *bootstrap);
+
+/* Define a test as by TWILL_TEST_CASES(), whose ranks have an empty set with the default options:
+ * the parameter r. It is destroyed when all ranks are here. */
+#define TWILL_TEST_SETS(name, run, cases, layout, ...)                                             \
+    static void set_of_##name(__typeof__((cases)[0]) *c, struct twill_test_set *r, int rank,       \
+                              int size, twill_bootstrap *bootstrap);                               \
+    TWILL_TEST_CASES(name, run, cases, layout, __VA_ARGS__)                                        \
+    {                                                                                              \
+        struct twill_test_set r = {twill_comm_context(comm), comm, NULL};                          \
+        TWILL_CHECK(twill_test_fine(comm, twill_gradients_create(&r.set, comm, NULL)));            \
+        set_of_##name(c, &r, rank, size, bootstrap);                                               \
+        (void)twill_test_barrier(bootstrap);                                                       \
+        twill_gradients_destroy(r.set);                                                            \
+    }                                                                                              \
+    static void set_of_##name(__typeof__((cases)[0]) *c, struct twill_test_set *r, int rank,       \
+                              int size, twill_bootstrap *bootstrap)
 
 #endif

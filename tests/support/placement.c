@@ -43,6 +43,15 @@ bool twill_test_two_pus(int pus[2])
     return n == 2;
 }
 
+void twill_test_bind(int pu)
+{
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET((size_t)pu, &one);
+    if (sched_setaffinity(0, sizeof(one), &one) != 0)
+        abort();
+}
+
 unsigned twill_test_threads_on(const char *thread, int pu)
 {
     unsigned found = 0;

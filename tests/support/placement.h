@@ -13,6 +13,8 @@ bool can_mbind(void);
 int policy_at(const void *pointer, uint64_t *nodes);
 /* Find the first two PUs that this process may run on. Returns false if it has only one. */
 bool twill_test_two_pus(int pus[2]);
+/* Let this thread run on one PU only. */
+void twill_test_bind(int pu);
 /* Count the threads of this process with this name that may run on one PU only, this one. */
 unsigned twill_test_threads_on(const char *thread, int pu);
 

@@ -327,6 +327,13 @@ void twill_test_expect_death(int rank)
     current->may_die[rank] = true;
 }
 
+void *twill_test_shared(size_t bytes)
+{
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(memory != MAP_FAILED);
+    return memory;
+}
+
 bool twill_test_note(bool ok, const char *file, int line, const char *what, const char *format, ...)
 {
     if (ok || current == NULL) /* a program without a run of ranks uses the checks by itself */
@@ -344,6 +351,12 @@ bool twill_test_note(bool ok, const char *file, int line, const char *what, cons
     pthread_mutex_unlock(&current->mutex);
     va_end(arguments);
     return false;
+}
+
+bool twill_test_says(const char *message, const char *words, const char *file, int line)
+{
+    return twill_test_note(strstr(message, words) != NULL, file, line, "TWILL_SAYS()",
+                           " \"%s\" is not in \"%s\"", words, message);
 }
 
 bool twill_test_failed(void)

@@ -31,6 +31,8 @@ void twill_test_run_processes(int size, twill_rank_fn fn, void *user);
 /* Run fn in forked processes of `threads` ranks each, as threads. */
 void twill_test_run_mixed(int size, int threads, twill_rank_fn fn, void *user);
 void twill_test_expect_death(int rank);
+/* Return zeroed memory that the ranks share, also as processes that are forked later. */
+void *twill_test_shared(size_t bytes);
 
 /* Wait for all ranks, by the exchange only. Needed before a call that is to fail, or a death, as an
  * error on one rank reaches all others wherever they are; and before leaving, as others may still
@@ -62,6 +64,20 @@ bool twill_test_open_with(twill_comm **comm, twill_bootstrap *bootstrap, const c
                           const char *const *more);
 void twill_test_close(twill_comm *comm);
 
+/* The ranks of a case (TWILL_TEST_CASES() in unit.h) are a text: "3" are three ranks without
+ * TWILL_LAYOUT, "2x3" or "1+2" so many on nodes that it declares, and "3x1 delay=3" use the mock
+ * transport with this script. Return their number. */
+int twill_test_size(const char *layout);
+bool twill_test_begin(twill_comm **comm, twill_bootstrap *bootstrap, const char *layout,
+                      const char *const *settings);
+/* Destroy both when all ranks are here; a communicator may have ended before. After a failed check
+ * all is left as it is, as other ranks may be in any call. */
+void twill_test_end(twill_comm *comm, twill_context *context, twill_bootstrap *bootstrap);
+/* Check that a call on a communicator succeeded; else record its message. */
+bool twill_test_fine(const twill_comm *comm, twill_status status);
+/* Return a text by a format, for a setting: valid until this thread has made eight more. */
+const char *twill_test_text(const char *format, ...) TWILL_PRINTF(1, 2);
+
 /* Record a failure unless ok; the first one is kept. Returns ok. */
 bool twill_test_note(bool ok, const char *file, int line, const char *what, const char *format, ...)
     TWILL_PRINTF(5, 6);
@@ -82,6 +98,15 @@ bool twill_test_failed(void);
         if (!twill_test_note((cond), __FILE__, __LINE__, #cond, " " __VA_ARGS__))                  \
             return false;                                                                          \
     } while (0)
+/* Return whether a message has these words; else record a failure here. */
+#define TWILL_SAYS(message, words) twill_test_says(message, words, __FILE__, __LINE__)
+bool twill_test_says(const char *message, const char *words, const char *file, int line);
+/* Return whether a call ended with this status, and the communicator's message then has these
+ * words; else record a failure here. */
+#define TWILL_ENDS(comm, call, expected, words)                                                    \
+    twill_test_ends(comm, call, expected, words, #call, __FILE__, __LINE__)
+bool twill_test_ends(const twill_comm *comm, twill_status status, twill_status expected,
+                     const char *words, const char *call, const char *file, int line);
 /* TWILL_CHECK for a twill_status; error is the struct twill_error * that explains it. */
 #define TWILL_CHECK_OK(error, call)                                                                \
     do {                                                                                           \

@@ -38,6 +38,8 @@ uint64_t test_seed(void);
 bool test_whole(void);
 /* Return a random number below `below`. */
 uint32_t test_draw(uint64_t *state, uint32_t below);
+/* Return the number of lines of a file that have both texts; 0 if it cannot be read. */
+unsigned test_count_lines(const char *path, const char *words, const char *more);
 /* Return the path of a file of tests/data. It is valid until this thread asks for another one. */
 const char *test_data(const char *name);
 

@@ -25,11 +25,6 @@ int twill_test_place(const struct twill_test_group *group, int job)
     return -1;
 }
 
-bool twill_test_fine(twill_comm *comm, twill_status status)
-{
-    return TWILL_NOTE(status == TWILL_OK, "status %d: %s", status, twill_comm_message(comm));
-}
-
 /* Check that every rank receives every root's identity in order, and that sums and barriers
  * work. */
 bool twill_test_works(twill_comm *comm, const struct twill_test_group *group, int me)
@@ -58,10 +53,9 @@ bool twill_test_works(twill_comm *comm, const struct twill_test_group *group, in
 static void scene_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct twill_test_scene own = *(const struct twill_test_scene *)user, *scene = &own;
-    const char *settings[8] = {"TWILL_TUNE=heap_limit=8M,segment=8K,segment_net=8K"};
+    const char *settings[] = {"TWILL_TUNE=heap_limit=8M,segment=8K,segment_net=8K", scene->setting,
+                              NULL};
     own.bootstrap = bootstrap;
-    for (size_t i = 0; scene->settings[i] != NULL; i++)
-        settings[1 + i] = scene->settings[i];
     twill_context *context;
     twill_comm *all;
     if (twill_test_connect(&context, &all, bootstrap, scene->shape->nodes, NULL, settings))
@@ -74,7 +68,7 @@ static void scene_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
 
 /* TSan misreads threads of several processes: it does not see that two threads of one process are
  * ordered by a third in another, nor that memkind's locks are new after a fork. */
-void twill_test_play(struct twill_test_scene *scene)
+static void play_scene(struct twill_test_scene *scene)
 {
     int threads = scene->shape->threads;
     if (threads == 0)
@@ -83,10 +77,11 @@ void twill_test_play(struct twill_test_scene *scene)
         twill_test_run_mixed(scene->shape->size, TEST_TSAN ? 1 : threads, scene_rank, scene);
 }
 
-void twill_test_play_all(void (*play)(struct twill_test_scene *, twill_comm *))
+void twill_test_play(const struct twill_test_shape *shapes, size_t count, uint64_t seed,
+                     const char *setting, void (*play)(struct twill_test_scene *, twill_comm *))
 {
-    for (size_t s = 0; s < TWILL_TEST_SHAPES; s += TEST_TSAN && !test_whole() ? 2 : 1) {
-        struct twill_test_scene scene = {.shape = &twill_test_shapes[s], .play = play, .seed = s};
-        twill_test_play(&scene);
-    }
+    bool fewer = TEST_TSAN && !test_whole() && shapes == twill_test_shapes;
+    for (size_t s = 0; s < count; s += fewer ? 2 : 1)
+        play_scene(&(struct twill_test_scene){
+            .shape = &shapes[s], .play = play, .setting = setting, .seed = seed});
 }

@@ -20,7 +20,7 @@ extern const struct twill_test_shape twill_test_shapes[TWILL_TEST_SHAPES];
 struct twill_test_scene {
     const struct twill_test_shape *shape;
     void (*play)(struct twill_test_scene *scene, twill_comm *all);
-    const char *settings[4];
+    const char *setting; /* or NULL */
     uint64_t seed;
     twill_bootstrap *bootstrap; /* of the rank that plays it */
 };
@@ -34,11 +34,22 @@ struct twill_test_group {
 struct twill_test_group twill_test_everyone(int size);
 /* Return the index of a rank of the job in a group, or -1. */
 int twill_test_place(const struct twill_test_group *group, int job);
-bool twill_test_fine(twill_comm *comm, twill_status status);
 /* Check rank, size, broadcasts, a sum and a barrier of a communicator. */
 bool twill_test_works(twill_comm *comm, const struct twill_test_group *group, int me);
-void twill_test_play(struct twill_test_scene *scene);
-/* Play on all shapes. */
-void twill_test_play_all(void (*play)(struct twill_test_scene *, twill_comm *));
+/* Play on `count` shapes, or on every second one of all under the thread sanitizer. */
+void twill_test_play(const struct twill_test_shape *shapes, size_t count, uint64_t seed,
+                     const char *setting, void (*play)(struct twill_test_scene *, twill_comm *));
+/* Define a test that is played on an array of shapes with each seed below `seeds`, and with a
+ * setting or NULL, which may use `seed`. The body has the parameters scene and all. */
+#define TWILL_TEST_SCENES(name, shapes, seeds, setting)                                            \
+    static void play_of_##name(struct twill_test_scene *scene, twill_comm *all);                   \
+    TWILL_TEST(name)                                                                               \
+    {                                                                                              \
+        for (uint64_t seed = 0; seed < (seeds); seed++)                                            \
+            twill_test_play(shapes, TWILL_ARRAY_LENGTH(shapes), seed, setting, play_of_##name);    \
+    }                                                                                              \
+    static void play_of_##name(struct twill_test_scene *scene, twill_comm *all)
+/* On all shapes. */
+#define TWILL_TEST_SCENE(name) TWILL_TEST_SCENES(name, twill_test_shapes, 1, NULL)
 
 #endif

@@ -37,9 +37,21 @@ void twill_test_share(struct twill_test_share *o, twill_bootstrap *caller, const
     twill_test_share_over(o, bytes);
 }
 
+bool twill_test_shares(struct twill_test_share *o, twill_bootstrap *caller, const uint32_t *label,
+                       size_t bytes)
+{
+    twill_test_share(o, caller, label, bytes);
+    return TWILL_NOTE(o->status == TWILL_OK && o->why == NULL, "rank %d: %d: %s, because %s",
+                      caller->rank, o->status, o->error.message, o->why) &&
+           TWILL_NOTE(memcmp(o->label, label, (size_t)caller->size * sizeof(*label)) == 0,
+                      "labels have changed") &&
+           twill_test_is_shared(o, label);
+}
+
 void twill_test_share_end(struct twill_test_share *o)
 {
     twill_shm_region_close(o->region);
+    o->region = NULL;
     twill_test_oob_close(o->oob);
 }
 

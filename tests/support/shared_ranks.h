@@ -28,6 +28,9 @@ void twill_test_share_over(struct twill_test_share *o, size_t bytes);
 /* The same over `caller`, by these labels. */
 void twill_test_share(struct twill_test_share *o, twill_bootstrap *caller, const uint32_t *label,
                       size_t bytes);
+/* The same; check that all share it. */
+bool twill_test_shares(struct twill_test_share *o, twill_bootstrap *caller, const uint32_t *label,
+                       size_t bytes);
 void twill_test_share_end(struct twill_test_share *o);
 /* Wait for all ranks. */
 bool twill_test_share_barrier(struct twill_test_share *o);

@@ -52,6 +52,37 @@
         run(ranks, rank_of_##name, NULL);                                                          \
     }                                                                                              \
     static void rank_of_##name(int rank, int size, twill_bootstrap *bootstrap, void *user)
+/* Define a test whose ranks have a communicator of all, once for each case of an array, by
+ * twill_test_run_ranks() or twill_test_run_processes() (run: ranks or processes). `c` is the case,
+ * `layout` its ranks (twill_test_size()), and what follows are settings; both may use c. The body
+ * is what each rank does, with the parameters c, comm, rank, size and bootstrap. Behind it all
+ * ranks meet, and the communicator and its context are destroyed (twill_test_end()). */
+#define TWILL_TEST_CASES(name, run, cases, layout, ...)                                            \
+    static void body_of_##name(__typeof__((cases)[0]) *c, twill_comm *comm, int rank, int size,    \
+                               twill_bootstrap *bootstrap);                                        \
+    static void rank_of_##name(int rank, int size, twill_bootstrap *bootstrap, void *user)         \
+    {                                                                                              \
+        __typeof__((cases)[0]) *c = user;                                                          \
+        twill_comm *comm;                                                                          \
+        if (!twill_test_begin(&comm, bootstrap, layout, TWILL_TEST_SETTINGS_OF(__VA_ARGS__)))      \
+            return;                                                                                \
+        twill_context *context = twill_comm_context(comm);                                         \
+        body_of_##name(c, comm, rank, size, bootstrap);                                            \
+        twill_test_end(comm, context, bootstrap);                                                  \
+    }                                                                                              \
+    TWILL_TEST(name)                                                                               \
+    {                                                                                              \
+        for (size_t i = 0; i < sizeof(cases) / sizeof((cases)[0]); i++) {                          \
+            __typeof__((cases)[0]) *c = &(cases)[i];                                               \
+            twill_test_run_##run(twill_test_size(layout), rank_of_##name, (void *)(uintptr_t)c);   \
+        }                                                                                          \
+    }                                                                                              \
+    static void body_of_##name(__typeof__((cases)[0]) *c, twill_comm *comm, int rank, int size,    \
+                               twill_bootstrap *bootstrap)
+/* The same where cases differ in their ranks only: TWILL_LAYOUTS("2", "2x1"), or an array. */
+#define TWILL_TEST_ON(name, run, layouts, ...)                                                     \
+    TWILL_TEST_CASES(name, run, layouts, *c __VA_OPT__(, ) __VA_ARGS__)
+#define TWILL_LAYOUTS(...) ((const char *const[]){__VA_ARGS__})
 /* Define what is set up before all tests of a program and torn down after them. */
 #define TWILL_TEST_GROUP(set_up, tear_down)                                                        \
     __attribute__((constructor)) static void list_group(void)                                      \

@@ -54,24 +54,19 @@ void make_buffers(gloo_central &c)
     c.sum.resize(extent);
     c.parameters.resize(extent);
     c.received.resize(c.rank == 0 ? extent * static_cast<size_t>(c.ranks) : 1);
+    exchange_fill(&c.list, c.gradient.data(), c.rank);
     for (int w = 1; w < (c.rank == 0 ? c.ranks : 2); w++)
         for (size_t k = 0; k < c.list.keys; k++) {
             float *push = c.rank == 0 ? c.received.data() + static_cast<size_t>(w) * extent
                                       : c.gradient.data();
             c.pushes.push_back(make_buffer(c, push, k));
             c.pulls.push_back(make_buffer(c, c.parameters.data(), k));
-            for (size_t i = 0; i < c.list.elements[k]; i++)
-                c.gradient[c.list.offsets[k] + i] = exchange_gradient(c.rank, i);
         }
 }
 
 void update(gloo_central &c, size_t at, size_t count)
 {
-    const float scale = EXCHANGE_RATE / static_cast<float>(c.ranks);
-    float *parameters = c.parameters.data() + at;
-    const float *sum = c.sum.data() + at;
-    for (size_t i = 0; i < count; i++)
-        parameters[i] -= scale * sum[i];
+    exchange_update(c.parameters.data() + at, c.sum.data() + at, count, c.ranks);
 }
 
 /* Rank 0: take keys in the order in which workers send them. */
@@ -135,15 +130,6 @@ void exchange(gloo_central &c)
     update(c, 0, c.list.extent);
 }
 
-size_t count_wrong(const gloo_central &c, size_t updates)
-{
-    size_t wrong = 0;
-    for (size_t k = 0; k < c.list.keys; k++)
-        for (size_t i = 0; i < c.list.elements[k]; i++)
-            wrong += exchange_is_wrong(c.parameters[c.list.offsets[k] + i], i, 0, c.ranks, updates);
-    return wrong;
-}
-
 int run(gloo_central &c, int steps, const std::string &folder)
 {
     gloo::transport::tcp::attr address("127.0.0.1");
@@ -162,9 +148,7 @@ int run(gloo_central &c, int steps, const std::string &folder)
     double seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     if (c.rank == 0)
-        std::printf("%.3f exchanges/s  %.3f GB/s aggregated  %zu wrong\n", steps / seconds,
-                    4.0 * static_cast<double>(c.list.total) * c.ranks * steps / seconds / 1e9,
-                    count_wrong(c, static_cast<size_t>(steps) + 2));
+        exchange_report(&c.list, c.parameters.data(), c.ranks, steps, seconds);
     gloo::barrier(barrier);
     return 0;
 }

@@ -21,13 +21,6 @@ struct central {
     int *missing; /* of keys: workers */
 };
 
-static void update(float *parameters, const float *sum, size_t count, int ranks)
-{
-    float scale = EXCHANGE_RATE / (float)ranks;
-    for (size_t i = 0; i < count; i++)
-        parameters[i] -= scale * sum[i];
-}
-
 /* Rank 0: take keys as they come. */
 static void serve(struct central *c)
 {
@@ -53,7 +46,7 @@ static void serve(struct central *c)
             c->sum[at + j] += from[j];
         if (--c->missing[k] > 0)
             continue;
-        update(c->parameters + at, c->sum + at, count, c->ranks);
+        exchange_update(c->parameters + at, c->sum + at, count, c->ranks);
         for (int to = 1; to < c->ranks; to++)
             MPI_Isend(c->parameters + at, (int)count, MPI_FLOAT, to, k, MPI_COMM_WORLD,
                       &answers[sends++]);
@@ -88,18 +81,7 @@ static void exchange(struct central *c, const char *mode)
     for (size_t k = c->list.keys; strcmp(mode, "allreduce") == 0 && k-- > 0;)
         MPI_Allreduce(c->gradient + c->list.offsets[k], c->sum + c->list.offsets[k],
                       (int)c->list.elements[k], MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
-    update(c->parameters, c->sum, extent, c->ranks);
-}
-
-static size_t count_wrong(const struct central *c, int updates)
-{
-    size_t wrong = 0;
-    for (size_t k = 0; k < c->list.keys; k++) {
-        for (size_t i = 0; i < c->list.elements[k]; i++)
-            wrong += exchange_is_wrong(c->parameters[c->list.offsets[k] + i], i, 0, c->ranks,
-                                       (size_t)updates);
-    }
-    return wrong;
+    exchange_update(c->parameters, c->sum, extent, c->ranks);
 }
 
 int main(int argc, char **argv)
@@ -124,10 +106,7 @@ int main(int argc, char **argv)
     if (c.gradient == NULL || c.sum == NULL || c.parameters == NULL || c.received == NULL ||
         c.requests == NULL || c.missing == NULL)
         MPI_Abort(MPI_COMM_WORLD, 1);
-    for (size_t k = 0; k < keys; k++) {
-        for (size_t i = 0; i < c.list.elements[k]; i++)
-            c.gradient[c.list.offsets[k] + i] = exchange_gradient(c.rank, i);
-    }
+    exchange_fill(&c.list, c.gradient, c.rank);
     for (int i = 0; i < 2; i++)
         exchange(&c, argv[3]);
     MPI_Barrier(MPI_COMM_WORLD);
@@ -136,9 +115,7 @@ int main(int argc, char **argv)
         exchange(&c, argv[3]);
     double seconds = MPI_Wtime() - begin;
     if (c.rank == 0)
-        printf("%.3f exchanges/s  %.3f GB/s aggregated  %zu wrong\n", steps / seconds,
-               4.0 * (double)c.list.total * c.ranks * steps / seconds / 1e9,
-               count_wrong(&c, steps + 2));
+        exchange_report(&c.list, c.parameters, c.ranks, steps, seconds);
     MPI_Finalize();
     return 0;
 }

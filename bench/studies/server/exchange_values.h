@@ -3,9 +3,10 @@
 #ifndef TWILL_EXCHANGE_VALUES_H
 #define TWILL_EXCHANGE_VALUES_H
 
+#include "bench/common/gradient_list.h"
+
 #include <math.h>
-#include <stdbool.h>
-#include <stddef.h>
+#include <stdio.h>
 
 #define EXCHANGE_RATE 0.125f /* of SGD, on parameters that begin as 0 */
 
@@ -25,6 +26,36 @@ static inline bool exchange_is_wrong(float parameter, size_t element, int first_
         sum += exchange_gradient(first_worker + worker, element);
     double expected = -EXCHANGE_RATE * sum / workers * (double)updates;
     return fabs(parameter - expected) > 1e-4 * (1 + fabs(expected));
+}
+
+/* --- of programs without twill, whose keys are at the list's offsets -----------------------------
+ */
+
+static inline void exchange_fill(const struct twill_bench_list *list, float *gradient, int worker)
+{
+    for (size_t k = 0; k < list->keys; k++)
+        for (size_t i = 0; i < list->elements[k]; i++)
+            gradient[list->offsets[k] + i] = exchange_gradient(worker, i);
+}
+
+static inline void exchange_update(float *parameters, const float *sum, size_t count, int ranks)
+{
+    float scale = EXCHANGE_RATE / (float)ranks;
+    for (size_t i = 0; i < count; i++)
+        parameters[i] -= scale * sum[i];
+}
+
+/* Print the line of a program after `steps` timed exchanges, and two before those. */
+static inline void exchange_report(const struct twill_bench_list *list, const float *parameters,
+                                   int ranks, int steps, double seconds)
+{
+    size_t wrong = 0;
+    for (size_t k = 0; k < list->keys; k++)
+        for (size_t i = 0; i < list->elements[k]; i++)
+            wrong +=
+                exchange_is_wrong(parameters[list->offsets[k] + i], i, 0, ranks, (size_t)steps + 2);
+    printf("%.3f exchanges/s  %.3f GB/s aggregated  %zu wrong\n", steps / seconds,
+           4.0 * (double)list->total * ranks * steps / seconds / 1e9, wrong);
 }
 
 #endif

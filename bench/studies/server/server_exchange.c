@@ -2,6 +2,7 @@
 /* Exchanges of a model's gradients with a parameter server: how many a second, with each of the
  * server's means switched off by an option, and how many bytes. Run it by twillrun; README.md. */
 #include "bench/common/gradient_list.h"
+#include "bench/common/option_table.h"
 #include "bench/common/report.h"
 #include "bench/studies/server/exchange_values.h"
 #include "lib/twill_server.h"
@@ -15,7 +16,9 @@
 struct exchanger {
     twill_server_options options;
     twill_optimizer optimizer;
-    size_t steps;
+    const char *file; /* --list */
+    size_t layout, servers, threads, chunk, credits, steps;
+    bool chunk_given;
     bool each;       /* register for each exchange */
     bool malloc_own; /* memory of malloc() */
     bool worker;     /* workers apply the optimizer to the mean that they pull */
@@ -40,91 +43,48 @@ static void require(bool good, const char *message)
     exit(1);
 }
 
-static void store(struct exchanger *x, int letter)
-{
-    static const char *const layouts[] = {"cs", "cc", "nc", "ncs"};
-    size_t number = 0;
-    char message[256];
-    bool good = true;
-    switch (letter) {
-    case 'l':
-        if (!twill_bench_list_read(&x->list, optarg, message, sizeof(message)))
-            require(false, message);
-        break;
-    case 'L':
-        good = false;
-        for (int i = 0; i < 4; i++) {
-            if (strcmp(optarg, layouts[i]) == 0) {
-                x->options.layout = (twill_server_layout)i;
-                good = true;
-            }
-        }
-        break;
-    case 'S':
-        good = twill_bench_parse_number(optarg, 1, 1024, &number);
-        x->options.servers = (int)number;
-        break;
-    case 't':
-        good = twill_bench_parse_number(optarg, 0, 64, &number);
-        x->options.threads = (int)number;
-        break;
-    case 'c':
-        good = twill_bench_parse_size(optarg, &x->options.chunk_bytes);
-        if (x->options.chunk_bytes == 0)
-            x->options.chunk_bytes = TWILL_SERVER_WHOLE_TENSORS;
-        break;
-    case 'n':
-        good = twill_bench_parse_number(optarg, 1, 1000000, &x->steps);
-        break;
-    case 'e':
-        x->each = true;
-        break;
-    case 'm':
-        x->malloc_own = true;
-        break;
-    case 'w':
-        x->worker = true;
-        break;
-    case 'b':
-        x->traffic = true;
-        break;
-    case 'C':
-        good = twill_bench_parse_number(optarg, 1, 1024, &number);
-        x->options.credits = (int)number;
-        break;
-    case 'T':
-        x->times = true;
-        break;
-    default:
-        good = false;
-    }
-    require(good, "options: --list FILE [--layout cs|cc|nc|ncs] [--servers N] [--threads N] "
-                  "[--chunk SIZE] [--steps N] [--register-each] [--malloc] [--worker-updates] "
-                  "[--credits N] [--traffic] [--times]");
-}
+static const char usage[] =
+    "Usage: server-exchange --list FILE [--layout cs|cc|nc|ncs] [--servers N] [--threads N]\n"
+    "                       [--chunk SIZE] [--steps N] [--register-each] [--malloc]\n"
+    "                       [--worker-updates] [--credits N] [--traffic] [--times]\n";
+
+#define EXCHANGE_AT(member) offsetof(struct exchanger, member)
+
+/* clang-format off */
+static const struct twill_option table[] = {
+    {0, "list", OPTION_TEXT, EXCHANGE_AT(file), 0, 0, NULL, NULL, 0},
+    {0, "layout", OPTION_CHOICE, EXCHANGE_AT(layout), 0, 0, "cs cc nc ncs", NULL, 0}, /* twill_server_layout */
+    {0, "servers", OPTION_COUNT, EXCHANGE_AT(servers), 1, 1024, "a number from 1 to 1024", NULL, 0},
+    {0, "threads", OPTION_COUNT, EXCHANGE_AT(threads), 0, 64, "a number from 0 to 64", NULL, 0},
+    {0, "chunk", OPTION_SIZE, EXCHANGE_AT(chunk), 0, 0, "a size", NULL, EXCHANGE_AT(chunk_given)},
+    {0, "steps", OPTION_COUNT, EXCHANGE_AT(steps), 1, 1000000, "a number from 1 to 1000000", NULL, 0},
+    {0, "register-each", OPTION_SWITCH, EXCHANGE_AT(each), 0, 0, NULL, NULL, 0},
+    {0, "malloc", OPTION_SWITCH, EXCHANGE_AT(malloc_own), 0, 0, NULL, NULL, 0},
+    {0, "worker-updates", OPTION_SWITCH, EXCHANGE_AT(worker), 0, 0, NULL, NULL, 0},
+    {0, "traffic", OPTION_SWITCH, EXCHANGE_AT(traffic), 0, 0, NULL, NULL, 0},
+    {0, "credits", OPTION_COUNT, EXCHANGE_AT(credits), 1, 1024, "a number from 1 to 1024", NULL, 0},
+    {0, "times", OPTION_SWITCH, EXCHANGE_AT(times), 0, 0, NULL, NULL, 0},
+};
+/* clang-format on */
 
 static void parse(struct exchanger *x, int argc, char **argv)
 {
-    static const struct option options[] = {
-        {"list", required_argument, NULL, 'l'},
-        {"layout", required_argument, NULL, 'L'},
-        {"servers", required_argument, NULL, 'S'},
-        {"threads", required_argument, NULL, 't'},
-        {"chunk", required_argument, NULL, 'c'},
-        {"steps", required_argument, NULL, 'n'},
-        {"register-each", no_argument, NULL, 'e'},
-        {"malloc", no_argument, NULL, 'm'},
-        {"worker-updates", no_argument, NULL, 'w'},
-        {"traffic", no_argument, NULL, 'b'},
-        {"credits", required_argument, NULL, 'C'},
-        {"times", no_argument, NULL, 'T'},
-        {NULL, 0, NULL, 0},
-    };
-    int letter;
+    const struct twill_command command = {"server-exchange", usage, table,
+                                          sizeof(table) / sizeof(table[0])};
+    char message[256] = "no --list FILE, or a word too many";
+    enum twill_parsed parsed = twill_options_parse(&command, x, argc, argv, true);
+    if (parsed != TWILL_PARSED_RUN)
+        exit(parsed == TWILL_PARSED_USAGE);
+    require(x->file != NULL && optind == argc &&
+                twill_bench_list_read(&x->list, x->file, message, sizeof(message)),
+            message);
     twill_server_defaults(&x->options);
-    while ((letter = getopt_long(argc, argv, "", options, NULL)) != -1)
-        store(x, letter);
-    require(x->list.keys > 0 && optind == argc, "no --list FILE, or a word too many");
+    x->options.layout = (twill_server_layout)x->layout;
+    x->options.servers = (int)x->servers;
+    x->options.threads = (int)x->threads;
+    x->options.credits = x->credits > 0 ? (int)x->credits : x->options.credits;
+    if (x->chunk_given)
+        x->options.chunk_bytes = x->chunk > 0 ? x->chunk : TWILL_SERVER_WHOLE_TENSORS;
     if (x->worker)
         return;
     twill_optimizer_defaults(&x->optimizer, TWILL_OPTIMIZER_SGD);
@@ -305,7 +265,7 @@ static void work(struct exchanger *x, int workers, int first_worker)
 
 int main(int argc, char **argv)
 {
-    struct exchanger x = {.steps = 10};
+    struct exchanger x = {.steps = 10, .servers = 1};
     parse(&x, argc, argv);
     require(twill_init(&x.comm) == TWILL_OK, "twill_init");
     x.context = twill_comm_context(x.comm);

@@ -5,7 +5,6 @@
 #include "bench/tools/bench/bench_run.h"
 #include "bench/tools/compare/peers/played_compute.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 

@@ -1,29 +1,273 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* twill-place: compare the kinds of memory: DDR, MCDRAM or HBM, and CXL, side by side. */
-#include "bench/tools/place/place.h"
 #include "bench/common/option_table.h"
+#include "bench/common/report.h"
+#include "bench/common/tool_calls.h"
 #include "kernels/kernels.h"
 #include "lib/base/plural.h"
+#include "lib/twill.h"
 
+#include <errno.h>
 #include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const char usage[] =
-    "Usage: twill-place [-b SIZE] [-n REPEATS] [-t THREADS] [-p FILE]\n"
-    "Compare the kinds of memory of this machine: STREAM's triad, a copy, twill's sum\n"
-    "of two arrays, and, on two or more ranks, allreduces: all in this kind, or only\n"
-    "what is sent, what is received, or the library's scratch.\n"
-    "\n"
-    "  -b, --bytes SIZE   size of each of a rank's three arrays (64M); K, M, G are\n"
-    "                     binary\n"
-    "  -n, --repeats N    repetitions, whose median is reported (7)\n"
-    "  -t, --threads N    OpenMP threads of each rank (1)\n"
-    "  -p, --plot FILE    draw the ratios to DDR as SVG; replaces it\n"
-    "  -h, --help  -V, --version\n"
-    "\n"
-    "Exit status: 0 success, also without MCDRAM; 1 a failure; 2 a wrong command\n"
-    "line.\n";
+enum {
+    PLACE_TRIAD,
+    PLACE_COPY,
+    PLACE_REDUCE,
+    PLACE_ALLREDUCE,
+    PLACE_SEND,
+    PLACE_RECEIVE,
+    PLACE_SCRATCH,
+    PLACE_WORKS
+};
+enum { PLACE_RESULT, PLACE_LEFT, PLACE_RIGHT, PLACE_ARRAYS };
+enum { PLACE_KINDS = 3 };
+
+struct place_options {
+    size_t bytes, repeats, threads;
+    const char *plot; /* file, or NULL */
+};
+
+/* One kind of memory with its results, rates in GB/s; 0: not measured. */
+struct memory_kind {
+    const char *name, *title, *memory; /* "ddr", "DDR", the setting TWILL_MEMORY=... */
+    twill_context *context;
+    twill_comm *comm;
+    void *array[PLACE_ARRAYS];
+    double rates[PLACE_WORKS];
+    int64_t fallbacks; /* allocations of all ranks that were placed elsewhere */
+};
+
+struct place_run {
+    struct place_options options;
+    const struct twill_kernels *kernels;
+    twill_comm *comm; /* of the first kind: carries the ranks' own messages */
+    int rank, size;
+    void *plain[2]; /* malloc's: what is sent and received by the columns that place one thing */
+    double *samples;
+    int64_t wrong; /* elements over all ranks */
+};
+
+/* --- works on arrays of one kind, and allreduces that have one thing only in it --------------- */
+
+static twill_status triad(const struct place_run *run, const struct memory_kind *kind, int work)
+{
+    (void)work;
+    double *restrict a = kind->array[PLACE_RESULT];
+    const double *restrict b = kind->array[PLACE_LEFT], *restrict c = kind->array[PLACE_RIGHT];
+    size_t n = run->options.bytes / sizeof(*a);
+#if defined(_OPENMP)
+#pragma omp parallel for num_threads((int)run->options.threads) if (run->options.threads > 1)
+#endif
+    for (size_t i = 0; i < n; i++)
+        a[i] = b[i] + 3 * c[i];
+    return TWILL_OK;
+}
+
+static twill_status copy(const struct place_run *run, const struct memory_kind *kind, int work)
+{
+    (void)work;
+    char *to = kind->array[PLACE_RESULT];
+    const char *from = kind->array[PLACE_LEFT];
+    size_t threads = run->options.threads, each = run->options.bytes / threads;
+#if defined(_OPENMP)
+#pragma omp parallel for num_threads((int)threads) if (threads > 1)
+#endif
+    for (size_t i = 0; i < threads; i++)
+        memcpy(to + i * each, from + i * each,
+               i + 1 < threads ? each : run->options.bytes - i * each);
+    return TWILL_OK;
+}
+
+/* twill's own kernel, as a collective uses it: the sum of two arrays of floats. */
+static twill_status reduce(const struct place_run *run, const struct memory_kind *kind, int work)
+{
+    (void)work;
+    const void *sources[] = {kind->array[PLACE_LEFT], kind->array[PLACE_RIGHT]};
+    twill_kernels_reduce_raw(run->kernels, TWILL_F32, TWILL_SUM, kind->array[PLACE_RESULT], sources,
+                             2, run->options.bytes / sizeof(float), 1, 0,
+                             (int)run->options.threads);
+    return TWILL_OK;
+}
+
+/* Return what an allreduce sends, and where its result goes: of the kind, or plain memory. */
+static void *sent_of(const struct place_run *run, const struct memory_kind *kind, int work)
+{
+    return work == PLACE_RECEIVE || work == PLACE_SCRATCH ? run->plain[0] : kind->array[PLACE_LEFT];
+}
+
+static void *result_of(const struct place_run *run, const struct memory_kind *kind, int work)
+{
+    return work == PLACE_SEND || work == PLACE_SCRATCH ? run->plain[1] : kind->array[PLACE_RESULT];
+}
+
+static twill_status sum_up(const struct place_run *run, const struct memory_kind *kind, int work)
+{
+    return twill_allreduce(work == PLACE_SEND || work == PLACE_RECEIVE ? run->comm : kind->comm,
+                           sent_of(run, kind, work), result_of(run, kind, work),
+                           run->options.bytes / sizeof(float), TWILL_F32, TWILL_SUM);
+}
+
+static const char *const work_names[PLACE_WORKS] = {"triad", "copy",    "reduce", "allreduce",
+                                                    "send",  "receive", "scratch"};
+
+static const struct place_work {
+    twill_status (*run)(const struct place_run *run, const struct memory_kind *kind, int work);
+    double traffic; /* bytes moved per byte of an array, as STREAM counts them */
+} works[PLACE_WORKS] = {{triad, 3},  {copy, 2},   {reduce, 3}, {sum_up, 1},
+                        {sum_up, 1}, {sum_up, 1}, {sum_up, 1}};
+
+/* Return a small integer, exact in float and different from its neighbours. */
+static double input_value(size_t i, int factor)
+{
+    return (double)(1 + i % 7) * factor;
+}
+
+/* Fill the inputs; each thread first touches what it will use. */
+static void fill_inputs(const struct place_run *run, const struct memory_kind *kind, int work)
+{
+    double *a = kind->array[PLACE_RESULT], *b = kind->array[PLACE_LEFT],
+           *c = kind->array[PLACE_RIGHT];
+    float *left = work < PLACE_ALLREDUCE ? kind->array[PLACE_LEFT] : sent_of(run, kind, work);
+    float *right = kind->array[PLACE_RIGHT];
+    double *result = work < PLACE_ALLREDUCE ? a : result_of(run, kind, work);
+    size_t n = run->options.bytes / sizeof(*a);
+#if defined(_OPENMP)
+#pragma omp parallel for num_threads((int)run->options.threads) if (run->options.threads > 1)
+#endif
+    for (size_t i = 0; i < n; i++) {
+        result[i] = -1;
+        b[i] = input_value(i, 1);
+        c[i] = input_value(i, 2);
+    }
+    for (size_t i = 0; work >= PLACE_REDUCE && i < run->options.bytes / sizeof(*left); i++) {
+        left[i] = (float)input_value(i, work == PLACE_REDUCE ? 1 : run->rank + 1);
+        if (work == PLACE_REDUCE)
+            right[i] = (float)input_value(i, 2);
+    }
+}
+
+static twill_status check_work(struct place_run *run, const struct memory_kind *kind, int work)
+{
+    int64_t wrong = 0;
+    int sum = work == PLACE_REDUCE ? 3 : run->size * (run->size + 1) / 2;
+    size_t n = run->options.bytes / (work >= PLACE_REDUCE ? sizeof(float) : sizeof(double));
+    const void *result =
+        work < PLACE_ALLREDUCE ? kind->array[PLACE_RESULT] : result_of(run, kind, work);
+    for (size_t i = 0; i < n; i++)
+        if (work >= PLACE_REDUCE)
+            wrong += ((const float *)result)[i] != (float)input_value(i, sum);
+        else
+            wrong += ((const double *)result)[i] != input_value(i, work == PLACE_TRIAD ? 7 : 1);
+    TWILL_BENCH_TRY(twill_allreduce(run->comm, &wrong, &wrong, 1, TWILL_I64, TWILL_SUM));
+    run->wrong += wrong;
+    return TWILL_OK;
+}
+
+/* Run once untimed, then take the median of the slowest rank's times. */
+static twill_status measure_work(struct place_run *run, struct memory_kind *kind, int work)
+{
+    size_t repeats = run->options.repeats;
+    fill_inputs(run, kind, work);
+    for (size_t i = 0; i <= repeats; i++) {
+        TWILL_BENCH_TRY(twill_barrier(run->comm));
+        double start = twill_bench_now();
+        TWILL_BENCH_TRY(works[work].run(run, kind, work));
+        double seconds = twill_bench_now() - start;
+        TWILL_BENCH_TRY(twill_allreduce(run->comm, &seconds, &seconds, 1, TWILL_F64, TWILL_MAX));
+        if (i > 0)
+            run->samples[i - 1] = seconds;
+    }
+    double median = twill_bench_statistics(run->samples, repeats).median;
+    double ranks = work >= PLACE_ALLREDUCE ? 1 : run->size;
+    kind->rates[work] =
+        twill_bench_bandwidth(run->options.bytes, median) * works[work].traffic * ranks;
+    return check_work(run, kind, work);
+}
+
+static twill_status measure_kind(struct place_run *run, struct memory_kind *kind)
+{
+    twill_counters counters;
+    for (int i = 0; i < PLACE_ARRAYS; i++)
+        TWILL_BENCH_TRY(twill_alloc(kind->context, &kind->array[i], run->options.bytes));
+    for (int work = 0; work < (run->size > 1 ? PLACE_WORKS : PLACE_ALLREDUCE); work++)
+        TWILL_BENCH_TRY(measure_work(run, kind, work));
+    TWILL_BENCH_TRY(twill_comm_counters(kind->comm, &counters));
+    kind->fallbacks = (int64_t)counters.memory_fallbacks;
+    return twill_allreduce(run->comm, &kind->fallbacks, &kind->fallbacks, 1, TWILL_I64, TWILL_SUM);
+}
+
+/* --- --plot: bars of the rates of each kind over those of the first --------------------------- */
+
+#define PLOT_LEFT   60.0
+#define PLOT_WIDTH  760.0
+#define PLOT_TOP    40.0
+#define PLOT_HEIGHT 240.0
+
+static double ratio_of(const struct memory_kind *kinds, size_t kind, int work)
+{
+    double base = kinds[0].rates[work];
+    return base > 0 ? kinds[kind].rates[work] / base : 0;
+}
+
+static void draw_bars(FILE *out, const struct memory_kind *kinds, size_t count, double most)
+{
+    static const char *const colours[PLACE_KINDS] = {"#8c8c8c", "#d6604d", "#2166ac"};
+    double group = PLOT_WIDTH / PLACE_WORKS, bar = group * 0.8 / (double)count;
+    for (int work = 0; work < PLACE_WORKS; work++) {
+        double x = PLOT_LEFT + group * (work + 0.1);
+        for (size_t k = 0; k < count; k++) {
+            double ratio = ratio_of(kinds, k, work), height = PLOT_HEIGHT * ratio / most;
+            fprintf(out,
+                    "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" fill=\"%s\">"
+                    "<title>%s %s: %.2f GB/s</title></rect>\n",
+                    x + bar * (double)k, PLOT_TOP + PLOT_HEIGHT - height, bar, height, colours[k],
+                    kinds[k].name, work_names[work], kinds[k].rates[work]);
+        }
+        fprintf(out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%s</text>\n",
+                x + group * 0.4, PLOT_TOP + PLOT_HEIGHT + 18, work_names[work]);
+    }
+    for (size_t k = 0; k < count; k++)
+        fprintf(out, "<text x=\"%.1f\" y=\"22\" fill=\"%s\">%s</text>\n",
+                PLOT_LEFT + 90 * (double)k, colours[k], kinds[k].name);
+}
+
+static bool plot_kinds(const char *path, const struct memory_kind *kinds, size_t count)
+{
+    double most = 1;
+    for (size_t k = 0; k < count; k++)
+        for (int work = 0; work < PLACE_WORKS; work++)
+            most = ratio_of(kinds, k, work) > most ? ratio_of(kinds, k, work) : most;
+    FILE *out = fopen(path, "w");
+    if (out == NULL) {
+        fprintf(stderr, "twill-place: -p: %s: %s\n", path, strerror(errno));
+        return false;
+    }
+    fprintf(out,
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" "
+            "font-family=\"sans-serif\" font-size=\"13\">\n"
+            "<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n",
+            PLOT_LEFT + PLOT_WIDTH + 20, PLOT_TOP + PLOT_HEIGHT + 40);
+    for (int tick = 0; tick <= (int)most; tick++)
+        fprintf(out,
+                "<line x1=\"%.0f\" x2=\"%.0f\" y1=\"%.1f\" y2=\"%.1f\" stroke=\"#cccccc\"/>"
+                "<text x=\"%.0f\" y=\"%.1f\" text-anchor=\"end\">%d</text>\n",
+                PLOT_LEFT, PLOT_LEFT + PLOT_WIDTH, PLOT_TOP + PLOT_HEIGHT * (1 - tick / most),
+                PLOT_TOP + PLOT_HEIGHT * (1 - tick / most), PLOT_LEFT - 8,
+                PLOT_TOP + PLOT_HEIGHT * (1 - tick / most) + 4, tick);
+    draw_bars(out, kinds, count, most);
+    fprintf(out,
+            "<text x=\"%.0f\" y=\"22\" text-anchor=\"end\">rate over that of ddr</text>\n</svg>\n",
+            PLOT_LEFT + PLOT_WIDTH);
+    bool good = fclose(out) == 0;
+    if (!good)
+        fprintf(stderr, "twill-place: -p: %s: could not be written\n", path);
+    return good;
+}
+
+/* --- the kinds -------------------------------------------------------------------------------- */
 
 static void close_kind(struct memory_kind *kind)
 {
@@ -86,7 +330,7 @@ static void print_header(const struct place_run *run)
         "#\n# %-8s",
         "memory");
     for (int work = 0; work < PLACE_WORKS; work++)
-        printf("  %9s %6s", place_work_names[work], "ratio");
+        printf("  %9s %6s", work_names[work], "ratio");
     printf("\n# %-8s", "");
     for (int work = 0; work < PLACE_WORKS; work++)
         printf("  %9s %6s", "(GB/s)", "to ddr");
@@ -150,6 +394,24 @@ static twill_status compare_kinds(struct place_run *run, struct memory_kind *kin
     }
     return TWILL_OK;
 }
+
+/* --- the program ------------------------------------------------------------------------------ */
+
+static const char usage[] =
+    "Usage: twill-place [-b SIZE] [-n REPEATS] [-t THREADS] [-p FILE]\n"
+    "Compare the kinds of memory of this machine: STREAM's triad, a copy, twill's sum\n"
+    "of two arrays, and, on two or more ranks, allreduces: all in this kind, or only\n"
+    "what is sent, what is received, or the library's scratch.\n"
+    "\n"
+    "  -b, --bytes SIZE   size of each of a rank's three arrays (64M); K, M, G are\n"
+    "                     binary\n"
+    "  -n, --repeats N    repetitions, whose median is reported (7)\n"
+    "  -t, --threads N    OpenMP threads of each rank (1)\n"
+    "  -p, --plot FILE    draw the ratios to DDR as SVG; replaces it\n"
+    "  -h, --help  -V, --version\n"
+    "\n"
+    "Exit status: 0 success, also without MCDRAM; 1 a failure; 2 a wrong command\n"
+    "line.\n";
 
 static bool read_bytes(void *member, const char *text)
 {

@@ -14,7 +14,8 @@ uint64_t random_word(struct random_source *source)
     return word ^ (word >> 31);
 }
 
-double random_unit(struct random_source *source)
+/* Return a number above 0 and at most 1. */
+static double random_unit(struct random_source *source)
 {
     return (double)((random_word(source) >> 11) + 1) * 0x1p-53;
 }

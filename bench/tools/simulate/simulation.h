@@ -67,8 +67,6 @@ struct random_source {
 };
 
 uint64_t random_word(struct random_source *source);
-/* Return a number above 0 and at most 1. */
-double random_unit(struct random_source *source);
 /* Return a number of the normal law of mean 0 and variance 1. */
 double random_normal(struct random_source *source);
 
@@ -199,7 +197,6 @@ struct simulation_result {
     struct simulation_point curve[SIMULATION_POINTS]; /* at equal distances in updates */
 };
 
-const char *simulation_mode_name(enum simulation_mode mode);
 /* Parse "k-sync:4". Returns false, and what is wrong, if that is no mode. */
 bool simulation_parse_choice(struct simulation_choice *choice, const char *text,
                              const char **wrong);

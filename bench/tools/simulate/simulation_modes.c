@@ -16,11 +16,6 @@ static const struct {
 #undef X
 };
 
-const char *simulation_mode_name(enum simulation_mode mode)
-{
-    return modes[mode].name;
-}
-
 bool simulation_parse_choice(struct simulation_choice *choice, const char *text, const char **wrong)
 {
     size_t length = strcspn(text, ":");

@@ -10,7 +10,6 @@
 #include "fabric/launcher/preflight/preflight_wire.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>

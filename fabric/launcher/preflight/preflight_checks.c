@@ -5,7 +5,6 @@
 #include "lib/base/base.h"
 #include "lib/base/plural.h"
 
-#include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>

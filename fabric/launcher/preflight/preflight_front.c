@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #define FACTS_NS                                                                                   \
     (10 * PREFLIGHT_SECOND_NS) /* for facts, after twillrun's own limit for an answer */

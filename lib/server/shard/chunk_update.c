@@ -138,7 +138,8 @@ void twill_chunk_update(struct twill_shard *shard, struct twill_chunk *chunk,
 /* --- learning rates ----------------------------------------------------------------------------
  */
 
-double twill_chunk_distance(const struct twill_chunk *chunk, uint32_t w)
+/* Return the squared distance of the chunk's parameters from those that a worker has pulled. */
+static double chunk_distance(const struct twill_chunk *chunk, uint32_t w)
 {
     size_t count = chunk->place->count;
     const float *now = (const void *)chunk->value, *then = chunk->fetched;
@@ -159,7 +160,7 @@ float twill_chunk_factor(const struct twill_shard *shard, const struct twill_chu
     if (o->rate == TWILL_SERVER_RATE_STALENESS && staleness > 1)
         return 1.0f / (float)staleness;
     if (o->rate == TWILL_SERVER_RATE_DISTANCE) {
-        double d = twill_chunk_distance(chunk, w);
+        double d = chunk_distance(chunk, w);
         return (float)(d * o->distance_most > o->distance_c ? o->distance_c / d : o->distance_most);
     }
     return 1;

@@ -214,7 +214,8 @@ static bool send_out(struct twill_server_link *link, bool idle)
     return moved;
 }
 
-bool twill_link_is_idle(const struct twill_server_link *link)
+/* Has all been sent? */
+static bool link_is_idle(const struct twill_server_link *link)
 {
     return link->lost ||
            (link->out.sent_first == link->out.sent_end && link->out.current == link->out.batches);
@@ -502,7 +503,7 @@ static int advance_link(void *link)
 static bool is_drained(const void *awaited)
 {
     const struct twill_server_link *link = awaited;
-    return link->lost || (twill_link_is_idle(link) && link->left);
+    return link->lost || (link_is_idle(link) && link->left);
 }
 
 /* Send what is left; the peer receives it until it has the last head. */

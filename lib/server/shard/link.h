@@ -100,7 +100,5 @@ void twill_link_order(struct twill_server_link *link, struct twill_server_order 
 /* Queue the answer to a push; a chunk's parameters. */
 void twill_link_answer(struct twill_server_link *link, uint32_t key, uint64_t push);
 void twill_link_deliver(struct twill_server_link *link, const struct twill_chunk *chunk);
-/* Has all been sent? */
-bool twill_link_is_idle(const struct twill_server_link *link);
 
 #endif

@@ -244,8 +244,6 @@ void twill_chunk_add(struct twill_shard *shard, const struct twill_chunk *chunk,
  * with its sum if n is 0, all times `scale`. */
 void twill_chunk_update(struct twill_shard *shard, struct twill_chunk *chunk,
                         const void *const *data, const float *factor, unsigned n, float scale);
-/* Return the squared distance of the chunk's parameters from those that a worker has pulled. */
-double twill_chunk_distance(const struct twill_chunk *chunk, uint32_t worker);
 /* Return what a gradient is multiplied by, by options.rate. */
 float twill_chunk_factor(const struct twill_shard *shard, const struct twill_chunk *chunk,
                          uint32_t worker);

@@ -3,7 +3,6 @@
 #include "lib/train/optimizer/update_internal.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* --- the shard ------------------------------------------------------------------------------- */

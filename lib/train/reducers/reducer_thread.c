@@ -7,7 +7,6 @@
 #include "lib/wait/wait.h"
 #include "numa/topology.h"
 
-#include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
 #include <stdio.h>

@@ -88,19 +88,6 @@ static int av_insert(struct fid_av *fid, const void *addresses, size_t count, fi
     return inserted;
 }
 
-static int av_remove(struct fid_av *fid, fi_addr_t *addresses, size_t count, uint64_t flags)
-{
-    return 0;
-}
-
-static const char *av_straddr(struct fid_av *fid, const void *address, char *text, size_t *bytes)
-{
-    if (*bytes > 0)
-        text[0] = '\0';
-    *bytes = 1;
-    return text;
-}
-
 int av_resolve(struct av *av, fi_addr_t address, fi_addr_t *lower, bool *first)
 {
     fi_addr_t index = av->type == FI_AV_MAP ? (address - FIRST) / 64 : address;
@@ -130,8 +117,7 @@ static int av_close(struct fid *fid)
 int av_open(struct fid_domain *fid, struct fi_av_attr *attr, struct fid_av **made, void *context)
 {
     static struct fi_ops ops = {sizeof(ops), av_close, no_bind, no_control, no_ops, NULL, NULL};
-    static struct fi_ops_av av_ops = {
-        .size = sizeof(av_ops), .insert = av_insert, .remove = av_remove, .straddr = av_straddr};
+    static struct fi_ops_av av_ops = {.size = sizeof(av_ops), .insert = av_insert};
     struct domain *domain = container_of(fid, struct domain, fid);
     enum fi_av_type only = domain->limits.av;
     if (only != FI_AV_UNSPEC && attr->type != FI_AV_UNSPEC && attr->type != only)

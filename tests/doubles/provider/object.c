@@ -73,8 +73,9 @@ static int mr_control(struct fid *fid, int command, void *argument)
     return 0;
 }
 
-int mr_register(struct fid *fid, const void *start, size_t bytes, uint64_t access, uint64_t offset,
-                uint64_t key, uint64_t flags, struct fid_mr **made, void *context)
+static int mr_register(struct fid *fid, const void *start, size_t bytes, uint64_t access,
+                       uint64_t offset, uint64_t key, uint64_t flags, struct fid_mr **made,
+                       void *context)
 {
     static struct fi_ops ops = {sizeof(ops), mr_close, mr_bind, mr_control, no_ops, NULL, NULL};
     struct domain *domain = container_of(fid, struct domain, fid.fid);
@@ -108,24 +109,7 @@ int mr_register(struct fid *fid, const void *start, size_t bytes, uint64_t acces
     return 0;
 }
 
-static int mr_regv(struct fid *fid, const struct iovec *iov, size_t count, uint64_t access,
-                   uint64_t offset, uint64_t key, uint64_t flags, struct fid_mr **mr, void *context)
-{
-    if (count != 1)
-        return refuse("%zu ranges in one registration: only one is possible", count);
-    return mr_register(fid, iov->iov_base, iov->iov_len, access, offset, key, flags, mr, context);
-}
-
-static int mr_regattr(struct fid *fid, const struct fi_mr_attr *attr, uint64_t flags,
-                      struct fid_mr **mr)
-{
-    if (attr->iface != FI_HMEM_SYSTEM || attr->auth_key_size != 0)
-        return refuse("memory of a device, or with a key of its own");
-    return mr_regv(fid, attr->mr_iov, attr->iov_count, attr->access, attr->offset,
-                   attr->requested_key, flags, mr, attr->context);
-}
-
-struct fi_ops_mr double_mr_ops = {sizeof(double_mr_ops), mr_register, mr_regv, mr_regattr};
+struct fi_ops_mr double_mr_ops = {.size = sizeof(double_mr_ops), .reg = mr_register};
 
 struct mr *mr_find(struct endpoint *ep, const void *start, size_t bytes, void *desc,
                    uint64_t access, int *rc)

@@ -161,8 +161,6 @@ void enter(struct domain *domain, const char *what);
 void leave(struct domain *domain);
 
 /* object.c */
-int mr_register(struct fid *fid, const void *start, size_t bytes, uint64_t access, uint64_t offset,
-                uint64_t key, uint64_t flags, struct fid_mr **mr, void *context);
 extern struct fi_ops_mr double_mr_ops;
 /* Return the registration that covers an operation's memory; NULL, with *rc set if one is
  * required. */

@@ -3,13 +3,31 @@
  * it a chance. Candidates are selected by name, one of each collective at a time, in a context of
  * their own, which is set up over the communicator of the environment. */
 #include "bench/tools/bench/calibrate/calibrate.h"
+#include "bench/common/progress_line.h"
 #include "bench/common/report.h"
 #include "bench/common/tool_calls.h"
+#include "bench/tools/bench/bench_collective.h"
 #include "lib/base/plural.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* The state of a calibration on one rank. */
+struct twill_bench_calibration {
+    twill_context *context; /* of the environment: answers queries, and carries the exchange */
+    twill_comm *comm;
+    int rank, size;
+    size_t max_bytes;
+    FILE *file; /* rank 0: the text of the file to be */
+    char *text;
+    size_t bytes;
+    double *samples; /* [TWILL_BENCH_SAMPLES] */
+    struct twill_bench_progress progress;
+    size_t done, total; /* measurements: an algorithm of a collective at a size */
+};
+#define TWILL_BENCH_SAMPLES 2000
 
 enum { NAMES = 48, NAME_BYTES = 96, CHANCE = 6 };
 
@@ -141,9 +159,11 @@ static twill_status begin_session(struct twill_bench_calibration *c, const char 
 
 /* --- timing ----------------------------------------------------------------------------------- */
 
-twill_status twill_bench_time_calls(struct twill_bench_calibration *c, twill_comm *comm,
-                                    const struct twill_bench_subject *subject,
-                                    struct twill_bench_pointers at, double *seconds)
+/* Measure the median time of a call in seconds, the maximum over the ranks: calls back to back, or
+ * each after a barrier if it has a root. Buffers are as large as the whole message. */
+static twill_status time_calls(struct twill_bench_calibration *c, twill_comm *comm,
+                               const struct twill_bench_subject *subject,
+                               struct twill_bench_pointers at, double *seconds)
 {
     const double patience = 0.01; /* seconds */
     double first = 0;
@@ -175,8 +195,9 @@ twill_status twill_bench_time_calls(struct twill_bench_calibration *c, twill_com
     return status;
 }
 
-struct twill_bench_subject twill_bench_calibrated(const struct twill_bench_calibration *c,
-                                                  size_t collective, twill_type type, size_t bytes)
+/* Return a sum, or a call with root 0, of a message of `bytes`. */
+static struct twill_bench_subject call_of(const struct twill_bench_calibration *c,
+                                          size_t collective, twill_type type, size_t bytes)
 {
     const struct twill_bench_facts *facts =
         twill_bench_facts((enum twill_bench_collective)collective);
@@ -192,6 +213,148 @@ struct twill_bench_subject twill_bench_calibrated(const struct twill_bench_calib
                                         .bytes = bytes};
 }
 
+/* --- messages within a node and between nodes, latency of flags, and reductions by type ---------
+ */
+
+enum { CALIBRATE_LARGE = 1 << 20, BURST = 64, CALIBRATE_TURNS = 200 };
+
+static void print_field(const struct twill_bench_calibration *c, const char *link,
+                        const char *field, double seconds)
+{
+    if (c->rank == 0)
+        fprintf(c->file, "model link.%s.%s %.0f\n", link, field,
+                seconds > 0 ? seconds * 1e12 : 0.0);
+}
+
+/* Measure half a round trip between rank 0 and `other`; 0 on the other ranks. */
+static twill_status ping_pong(struct twill_bench_calibration *c, int other, void *buffer,
+                              size_t bytes, double *seconds)
+{
+    size_t turns = bytes > 4096 ? 20 : CALIBRATE_TURNS;
+    twill_status status = twill_barrier(c->comm);
+    *seconds = 0;
+    for (size_t i = 0; i < turns && status == TWILL_OK; i++) {
+        double begin = twill_bench_now();
+        if (c->rank == 0) {
+            status = twill_send(c->comm, buffer, bytes, TWILL_U8, other);
+            if (status == TWILL_OK)
+                status = twill_recv(c->comm, buffer, bytes, TWILL_U8, other);
+        } else if (c->rank == other) {
+            status = twill_recv(c->comm, buffer, bytes, TWILL_U8, 0);
+            if (status == TWILL_OK)
+                status = twill_send(c->comm, buffer, bytes, TWILL_U8, 0);
+        }
+        c->samples[i] = (twill_bench_now() - begin) / 2;
+    }
+    *seconds = twill_bench_statistics(c->samples, turns).median;
+    return status;
+}
+
+/* Measure the sender's time per message, in a burst of small ones. */
+static twill_status burst(struct twill_bench_calibration *c, int other, char *buffer,
+                          double *seconds)
+{
+    twill_request *requests[BURST] = {NULL};
+    twill_status status = twill_barrier(c->comm);
+    double begin = twill_bench_now();
+    for (int i = 0; i < BURST && status == TWILL_OK; i++) {
+        if (c->rank == 0)
+            status = twill_send_start(c->comm, buffer, 8, TWILL_U8, other, &requests[i]);
+        else if (c->rank == other)
+            status = twill_recv_start(c->comm, buffer + 8 * i, 8, TWILL_U8, 0, &requests[i]);
+    }
+    if (status == TWILL_OK)
+        status = twill_wait_all(BURST, requests);
+    *seconds = (twill_bench_now() - begin) / BURST;
+    return status;
+}
+
+/* Fit h(8) = 2 o + L, and the rate of large messages. */
+static twill_status measure_link(struct twill_bench_calibration *c, const char *link, int other)
+{
+    double small = 0, large = 0, overhead = 0;
+    char *buffer = calloc(1, CALIBRATE_LARGE);
+    twill_status status = buffer != NULL ? TWILL_OK : TWILL_ERR_MEMORY;
+    if (status == TWILL_OK)
+        status = ping_pong(c, other, buffer, 8, &small);
+    for (int i = 0; i < 5 && status == TWILL_OK; i++) {
+        double once;
+        status = burst(c, other, buffer, &once);
+        overhead = i == 0 || once < overhead ? once : overhead;
+    }
+    if (status == TWILL_OK)
+        status = ping_pong(c, other, buffer, CALIBRATE_LARGE, &large);
+    overhead = overhead < small / 2 ? overhead : small / 2;
+    print_field(c, link, "overhead", overhead);
+    print_field(c, link, "latency", small - 2 * overhead);
+    /* On a busy machine the small message may have taken longer. */
+    print_field(c, link, "gap", (large > small ? large - small : large) / (CALIBRATE_LARGE / 1024));
+    free(buffer);
+    return status;
+}
+
+/* Measure the cost of reducing each type beyond that of f32: the difference of two allreduces of
+ * equal bytes, divided by the (P-1)/P of them that a rank reduces. */
+static twill_status measure_types(struct twill_bench_calibration *c)
+{
+    const double plain = 1024 / 100e9; /* f32 at 100 GB/s, as in the model of machine "auto" */
+    void *src = calloc(1, CALIBRATE_LARGE), *dst = calloc(1, CALIBRATE_LARGE);
+    double seconds, base = 0;
+    twill_status status = src != NULL && dst != NULL ? TWILL_OK : TWILL_ERR_MEMORY;
+    for (int type = 0; type < TWILL_TYPE_COUNT && status == TWILL_OK && c->size > 1; type++) {
+        struct twill_bench_subject subject =
+            call_of(c, TWILL_BENCH_ALLREDUCE, (twill_type)type, CALIBRATE_LARGE);
+        status =
+            time_calls(c, c->comm, &subject, (struct twill_bench_pointers){src, dst}, &seconds);
+        if (type == TWILL_F32)
+            base = seconds;
+        double reduced = (double)(CALIBRATE_LARGE / 1024) * (c->size - 1) / c->size;
+        double more = (seconds - base) / reduced;
+        if (status == TWILL_OK && c->rank == 0)
+            fprintf(c->file, "model reduce.%s %.0f\n", twill_type_name((twill_type)type),
+                    (plain + (more > 0 ? more : 0)) * 1e12);
+    }
+    free(src);
+    free(dst);
+    return status;
+}
+
+static twill_status calibrate_links(struct twill_bench_calibration *c)
+{
+    /* A rank on rank 0's node, and the first rank on another node. */
+    int node = twill_comm_node(c->comm), near = 0, remote = 0;
+    int64_t *nodes = calloc((size_t)c->size, sizeof(*nodes));
+    twill_status status = nodes != NULL ? TWILL_OK : TWILL_ERR_MEMORY;
+    if (status == TWILL_OK) {
+        nodes[c->rank] = node;
+        status = twill_allreduce(c->comm, nodes, nodes, (size_t)c->size, TWILL_I64, TWILL_SUM);
+    }
+    for (int r = c->size - 1; r > 0 && status == TWILL_OK; r--) {
+        near = nodes[r] == nodes[0] ? r : near;
+        remote = nodes[r] != nodes[0] ? r : remote;
+    }
+    free(nodes);
+    if (status == TWILL_OK && near > 0)
+        status = measure_link(c, "node", near);
+    if (status == TWILL_OK && remote > 0)
+        status = measure_link(c, "network", remote);
+    double seconds;
+    if (status == TWILL_OK && near > 0 && remote == 0) {
+        struct twill_bench_subject subject = call_of(c, TWILL_BENCH_BARRIER, TWILL_F32, 0);
+        status =
+            time_calls(c, c->comm, &subject, (struct twill_bench_pointers){NULL, NULL}, &seconds);
+        print_field(c, "node", "signal", seconds * 0.8); /* the rest is the call and the polling */
+    }
+    if (status == TWILL_OK)
+        status = measure_types(c);
+    if (status != TWILL_OK)
+        fprintf(stderr, "twill-bench: --calibrate: %s\n", twill_comm_message(c->comm));
+    return status;
+}
+
+/* --- algorithms --------------------------------------------------------------------------------
+ */
+
 /* Measure out of place and, where possible, in place; return the mean of both. */
 static twill_status time_both(struct twill_bench_calibration *c,
                               const struct calibration_session *s,
@@ -200,13 +363,13 @@ static twill_status time_both(struct twill_bench_calibration *c,
     const struct twill_bench_facts *facts = twill_bench_facts(subject->collective);
     bool apart = facts->sharded && (facts->rooted || facts->src == facts->dst);
     double in_place = 0;
-    TWILL_BENCH_TRY(twill_bench_time_calls(c, s->comm, subject,
-                                           (struct twill_bench_pointers){s->src, s->dst}, seconds));
+    TWILL_BENCH_TRY(
+        time_calls(c, s->comm, subject, (struct twill_bench_pointers){s->src, s->dst}, seconds));
     if (apart || subject->collective == TWILL_BENCH_BARRIER)
         return TWILL_OK;
     subject->in_place = true;
-    TWILL_BENCH_TRY(twill_bench_time_calls(
-        c, s->comm, subject, twill_bench_pointers(subject, s->src, s->dst), &in_place));
+    TWILL_BENCH_TRY(
+        time_calls(c, s->comm, subject, twill_bench_pointers(subject, s->src, s->dst), &in_place));
     *seconds = (*seconds + in_place) / 2;
     return TWILL_OK;
 }
@@ -215,7 +378,7 @@ static twill_status time_both(struct twill_bench_calibration *c,
 static bool is_measured(const struct twill_bench_calibration *c, size_t collective,
                         const struct plan *plan, size_t index, size_t size)
 {
-    bool some = twill_bench_calibrated(c, collective, TWILL_F32, sizes[size]).count > 0;
+    bool some = call_of(c, collective, TWILL_F32, sizes[size]).count > 0;
     return plan->selected[index][size] && some && (collective != TWILL_BENCH_BARRIER || size == 0);
 }
 
@@ -227,8 +390,7 @@ static twill_status measure_candidate(struct twill_bench_calibration *c,
     char what[NAME_BYTES + 64];
     twill_status status = twill_allreduce(c->comm, &widest, &widest, 1, TWILL_I32, TWILL_MAX);
     for (size_t i = 0; i < CALIBRATE_SIZES && status == TWILL_OK; i++) {
-        struct twill_bench_subject subject =
-            twill_bench_calibrated(c, collective, TWILL_F32, sizes[i]);
+        struct twill_bench_subject subject = call_of(c, collective, TWILL_F32, sizes[i]);
         bool nothing = collective == TWILL_BENCH_BARRIER;
         double seconds;
         if (!is_measured(c, collective, plan, index, i))
@@ -376,7 +538,7 @@ int twill_bench_calibrate(const char *path, size_t max_bytes)
     if (status == TWILL_OK)
         status = begin_text(&c, path, &good);
     if (status == TWILL_OK && good)
-        status = twill_bench_calibrate_links(&c);
+        status = calibrate_links(&c);
     if (status == TWILL_OK && good)
         status = measure_tables(&c);
     if (!end_text(&c, path, status == TWILL_OK && good))

@@ -131,7 +131,6 @@ struct fabric_run {
 
 /* Measure one size; collective. Values are set on every rank. */
 twill_status fabric_measure(struct fabric_run *run, size_t bytes, struct fabric_row *row);
-size_t fabric_iterations(const struct fabric_options *options, size_t bytes);
 /* Return how many slots the measurement needs on a rank. */
 size_t fabric_slots(const struct fabric_options *options, int size);
 /* Set who sends to whom: at most size - 1 ranks to receive from. */
@@ -140,12 +139,6 @@ struct fabric_flow {
     int first, count; /* ranks to receive from: first, first + 1, ... */
 };
 struct fabric_flow fabric_flow(const struct fabric_run *run);
-
-/* --- fabric_pingpong.c ------------------------------------------------------------------------ */
-
-/* Run libfabric's fi_pingpong between the ranks of the first pair and return what it says of one
- * size on rank 0, in microseconds, or MB/s for bandwidths; 0 if it does not run. Collective. */
-twill_status fabric_pingpong(struct fabric_run *run, size_t bytes, double *value);
 
 /* --- fabric.c --------------------------------------------------------------------------------- */
 

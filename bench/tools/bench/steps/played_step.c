@@ -225,6 +225,35 @@ static twill_status check_values(struct twill_bench_step *play, twill_type type,
     return TWILL_OK;
 }
 
+/* Print the time of a step and what of it is not computing. */
+static void print_way(FILE *out, const struct twill_bench_played *row, double step)
+{
+    fprintf(out, " %9.3f %9.3f", step * 1e3, (step - row->compute) * 1e3);
+}
+
+static void print_played(FILE *out, const struct twill_bench_played *row)
+{
+    char bucket[24] = "default";
+    double sum = row->compute + row->communication;
+    if (row->bucket != SIZE_MAX)
+        snprintf(bucket, sizeof(bucket), "%zu", row->bucket);
+    fprintf(out, "%10s %7llu %6llu %11llu %9.3f %9.3f %9.3f |", bucket,
+            (unsigned long long)row->buckets, (unsigned long long)row->operations,
+            (unsigned long long)row->bytes_copied, row->compute * 1e3, row->communication * 1e3,
+            sum * 1e3);
+    print_way(out, row, row->after);
+    fprintf(out, " |");
+    print_way(out, row, row->overlapped);
+    fprintf(out, " %6.2f |", row->overlapped / sum);
+    print_way(out, row, row->by_tensor);
+    fprintf(out, " %6.2f", row->by_tensor / sum);
+    if (row->wrong < 0)
+        fprintf(out, " %7s\n", "N/A");
+    else
+        fprintf(out, " %7lld\n", (long long)row->wrong);
+    fflush(out);
+}
+
 /* Return whether a step delivers the sums of its own gradients: they are neither compressed nor one
  * step late. The settings replace what the set's options ask for. */
 static bool delivers_sums(const struct twill_bench_options *options)
@@ -254,7 +283,7 @@ static twill_status measure_bucket(struct twill_bench_step *play, twill_type typ
     run->results.measured++;
     if (run->world_rank != 0)
         return TWILL_OK;
-    twill_bench_print_played(stdout, &row);
+    print_played(stdout, &row);
     twill_bench_json_played(run, type, op, &row);
     return TWILL_OK;
 }
@@ -312,33 +341,4 @@ void twill_bench_print_played_header(FILE *out, const struct twill_bench_run *ru
     fprintf(out, "#%9s %7s %6s %11s %9s %9s %9s | %9s %9s | %9s %9s %6s | %9s %9s %6s %7s\n",
             "bucket", "buckets", "ops", "(B/step)", "alone", "alone", "", "step", "exposed", "step",
             "exposed", "ratio", "step", "exposed", "ratio", "#wrong");
-}
-
-/* Print the time of a step and what of it is not computing. */
-static void print_way(FILE *out, const struct twill_bench_played *row, double step)
-{
-    fprintf(out, " %9.3f %9.3f", step * 1e3, (step - row->compute) * 1e3);
-}
-
-void twill_bench_print_played(FILE *out, const struct twill_bench_played *row)
-{
-    char bucket[24] = "default";
-    double sum = row->compute + row->communication;
-    if (row->bucket != SIZE_MAX)
-        snprintf(bucket, sizeof(bucket), "%zu", row->bucket);
-    fprintf(out, "%10s %7llu %6llu %11llu %9.3f %9.3f %9.3f |", bucket,
-            (unsigned long long)row->buckets, (unsigned long long)row->operations,
-            (unsigned long long)row->bytes_copied, row->compute * 1e3, row->communication * 1e3,
-            sum * 1e3);
-    print_way(out, row, row->after);
-    fprintf(out, " |");
-    print_way(out, row, row->overlapped);
-    fprintf(out, " %6.2f |", row->overlapped / sum);
-    print_way(out, row, row->by_tensor);
-    fprintf(out, " %6.2f", row->by_tensor / sum);
-    if (row->wrong < 0)
-        fprintf(out, " %7s\n", "N/A");
-    else
-        fprintf(out, " %7lld\n", (long long)row->wrong);
-    fflush(out);
 }

@@ -56,7 +56,6 @@ twill_status twill_bench_make_step(struct twill_bench_step *step, enum twill_ben
 /* Measure a step for each bucket size, and print and add to the JSON a row for each. */
 twill_status twill_bench_play_steps(struct twill_bench_run *run, twill_type type, twill_op op);
 void twill_bench_print_played_header(FILE *out, const struct twill_bench_run *run);
-void twill_bench_print_played(FILE *out, const struct twill_bench_played *row);
 /* json.c: add a result. */
 void twill_bench_json_played(struct twill_bench_run *run, twill_type type, twill_op op,
                              const struct twill_bench_played *row);

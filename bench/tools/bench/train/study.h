@@ -9,7 +9,6 @@
 
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 
 /* What a scaling study computes from times of steps. Pure functions, tested in tests/unit/bench. */
@@ -146,8 +145,8 @@ void twill_study_predict(struct twill_study *study, struct twill_study_row *row)
 /* Return the ranks of a node of jobs beyond this one. */
 size_t twill_study_per_node(const struct twill_study *study);
 
-/* study_report.c, study_json.c, study_plot.c: on rank 0. The last two return whether the file was
- * written, after a message; study_json.c closes it. */
+/* study_report.c: on rank 0. The last two return whether the file was written, after a message;
+ * twill_study_json() closes it. */
 void twill_study_print(const struct twill_study *study, FILE *out);
 bool twill_study_json(struct twill_study *study);
 bool twill_study_plot(const struct twill_study *study, const char *path);

@@ -1,136 +1,149 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The report of a scaling study as text and as comma-separated values. What makes rows comparable
- * stands above them: model, precision, batch, device, machine, and what T(1) is. */
+/* The report of a scaling study: a table, comma-separated values, JSON, and a plot by gnuplot. What
+ * makes rows comparable stands above the table: model, precision, batch, device, machine, and what
+ * T(1) is. */
 #include "bench/tools/bench/train/study.h"
 #include "lib/base/plural.h"
 
-#include <stdarg.h>
+#include <errno.h>
+#include <math.h>
 #include <string.h>
 
+static const char *const scalings[] = {"weak", "strong"};
 static const char *const patterns[] = {"allreduce", "bcast+reduce"};
+static const char *const bases[] = {"measured", "predicted"};
 
-enum { CELLS = 40, CELL = 24 };
+/* --- the values of a row ---------------------------------------------------------------------- */
 
-/* A row as text: a name and a value for each column. */
-struct cells {
-    const char *name[CELLS];
-    char value[CELLS][CELL];
+enum { STUDY_VALUES = 40 };
+
+/* A value: NAN if it is not known. */
+struct study_value {
+    const char *name;    /* of its column; NULL: not in the table */
+    const char *key;     /* in JSON, in seconds and bytes; NULL: not there */
+    double value, scale; /* scale: of the table */
+    int decimals;
+};
+struct study_values {
+    struct study_value value[STUDY_VALUES];
     size_t n;
 };
 
-__attribute__((format(printf, 3, 4))) static void add_cell(struct cells *cells, const char *name,
-                                                           const char *format, ...)
+static void add_value(struct study_values *values, const char *name, const char *key, bool known,
+                      double value, double scale, int decimals)
 {
-    va_list values;
-    va_start(values, format);
-    cells->name[cells->n] = name;
-    vsnprintf(cells->value[cells->n++], CELL, format, values);
-    va_end(values);
+    values->value[values->n++] =
+        (struct study_value){name, key, known ? value : NAN, scale, decimals};
 }
 
-/* Add a number, or n/a. */
-static void add_number(struct cells *cells, const char *name, bool known, int decimals,
-                       double value)
-{
-    if (known)
-        add_cell(cells, name, "%.*f", decimals, value);
-    else
-        add_cell(cells, name, "n/a");
-}
-
-/* The six columns of a comparison: scaling, throughput, speed-up, efficiency, overhead and the
- * ratio of computing to communication. */
-static void add_comparison(struct cells *cells, const struct twill_study_row *row)
+/* Add throughput, speed-up, efficiency, overhead, and computing against communication. */
+static void add_comparison(struct study_values *values, const struct twill_study_row *row)
 {
     const struct twill_study_step *step = &row->step;
     double speedup = 0, efficiency = 0, overhead = 0;
-    bool known = step->seconds >= 0;
+    bool known = step->seconds >= 0, several = step->ranks > 1;
     bool related = known && twill_study_speedup(step, &speedup, &efficiency) &&
                    twill_study_overhead(step, &overhead);
-    add_number(cells, "step_ms", known, 3, step->seconds * 1e3);
-    add_number(cells, "samples/s", known, 1, twill_study_throughput(step));
-    add_number(cells, "speed-up", related, 3, speedup);
-    add_number(cells, "efficiency", related, 3, efficiency);
-    add_number(cells, "overhead_ms", related, 3, overhead * 1e3);
-    add_number(cells, "exposed_ms", known, 3, row->exposed * 1e3);
-    add_number(cells, "apart_%", related && step->ranks > 1 && !row->predicted, 1,
-               twill_study_apart(overhead, row->exposed - row->exposed_alone));
-    add_number(cells, "ratio", row->communication > 0 && step->ranks > 1, 2,
-               row->communication > 0 ? row->compute / row->communication : 0);
-    add_number(cells, "share_%", known, 1, 100 * twill_study_share(row->exposed, step->seconds));
-    add_number(cells, "limit", known, 2, twill_study_limit(row->exposed, step->seconds));
-    add_number(cells, "model_ms", row->model >= 0, 3, row->model * 1e3);
+    double apart = twill_study_apart(overhead, row->exposed - row->exposed_alone);
+    add_value(values, "compute_ms", "compute", true, row->compute, 1e3, 3);
+    add_value(values, "step_ms", "step", known, step->seconds, 1e3, 3);
+    add_value(values, "samples/s", "throughput", known, twill_study_throughput(step), 1, 1);
+    add_value(values, "speed-up", "speedup", related, speedup, 1, 3);
+    add_value(values, "efficiency", "efficiency", related, efficiency, 1, 3);
+    add_value(values, "overhead_ms", "overhead", related, overhead, 1e3, 3);
+    add_value(values, "exposed_ms", "exposed", known, row->exposed, 1e3, 3);
+    add_value(values, "apart_%", NULL, related && several && !row->predicted, apart, 1, 1);
+    add_value(values, "ratio", "ratio", row->communication > 0 && several,
+              row->compute / row->communication, 1, 2);
+    add_value(values, "share_%", NULL, known, twill_study_share(row->exposed, step->seconds), 100,
+              1);
+    add_value(values, "limit", NULL, known, twill_study_limit(row->exposed, step->seconds), 1, 2);
+    add_value(values, "model_ms", "model", row->model >= 0, row->model, 1e3, 3);
+    add_value(values, NULL, "communication", row->communication >= 0, row->communication, 1, 0);
+    add_value(values, NULL, "alone", step->alone >= 0, step->alone, 1, 0);
+    add_value(values, NULL, "exposed_alone", step->alone >= 0, row->exposed_alone, 1, 0);
 }
 
-/* Joules and watts of a node and of a rank: names of four columns. */
-static void add_energy(struct cells *cells, const struct twill_bench_energy *energy,
-                       const char *const names[4])
-{
-    bool known = energy->known && energy->ranks > 0;
-    struct twill_bench_shares shares = {0};
-    if (known)
-        shares = twill_bench_shares(energy);
-    add_number(cells, names[0], known, 4, shares.machine_joules);
-    add_number(cells, names[1], known, 2, shares.machine_watts);
-    add_number(cells, names[2], known, 4, shares.rank_joules);
-    add_number(cells, names[3], known, 2, shares.rank_watts);
-}
-
-static void add_phases(struct cells *cells, const struct twill_study_row *row)
+/* Add joules and watts of a node and of a rank, by phase. */
+static void add_energy(struct study_values *values, const struct twill_study_row *row)
 {
     static const char *const names[TWILL_STUDY_PHASES][4] = {
         {"J/node", "W/node", "J/rank", "W/rank"},
         {"compute_J/node", "compute_W/node", "compute_J/rank", "compute_W/rank"},
         {"exchange_J/node", "exchange_W/node", "exchange_J/rank", "exchange_W/rank"}};
-    for (int phase = 0; phase < TWILL_STUDY_PHASES; phase++)
-        add_energy(cells, &row->energy[phase], names[phase]);
+    for (int phase = 0; phase < TWILL_STUDY_PHASES; phase++) {
+        const struct twill_bench_energy *energy = &row->energy[phase];
+        bool known = energy->known && energy->ranks > 0;
+        struct twill_bench_shares shares = {0};
+        if (known)
+            shares = twill_bench_shares(energy);
+        add_value(values, names[phase][0], NULL, known, shares.machine_joules, 1, 4);
+        add_value(values, names[phase][1], NULL, known, shares.machine_watts, 1, 2);
+        add_value(values, names[phase][2], NULL, known, shares.rank_joules, 1, 4);
+        add_value(values, names[phase][3], NULL, known, shares.rank_watts, 1, 2);
+    }
 }
 
-static struct cells cells_of(const struct twill_study *study, const struct twill_study_row *row)
+static struct study_values values_of(const struct twill_study *study,
+                                     const struct twill_study_row *row)
 {
-    struct cells cells = {.n = 0};
+    struct study_values values = {.n = 0};
     const struct twill_study_step *step = &row->step;
-    size_t samples = study->options.samples;
+    bool root = study->options.pattern[TWILL_STUDY_ROOT];
     double bytes = (double)study->run.list.total * sizeof(float);
-    add_cell(&cells, "scaling", step->strong ? "strong" : "weak");
-    add_cell(&cells, "pattern", "%s", patterns[row->pattern]);
-    add_cell(&cells, "ranks", "%zu", step->ranks);
-    add_cell(&cells, "nodes", "%zu", row->nodes);
-    add_cell(&cells, "batch", "%zu",
-             twill_study_rank_batch(step->strong, step->ranks, step->batch));
-    add_cell(&cells, "basis", row->predicted ? "predicted" : "measured");
-    add_number(&cells, "compute_ms", true, 3, row->compute * 1e3);
-    add_comparison(&cells, row);
-    if (study->options.pattern[TWILL_STUDY_ROOT]) {
-        add_number(&cells, "root_bytes", row->root >= 0, 0, row->root);
-        add_number(&cells, "by_formula", true, 0,
-                   row->pattern == TWILL_STUDY_ROOT ? twill_study_root_bytes(bytes, step->ranks)
-                                                    : twill_study_ring_bytes(bytes, step->ranks));
-    }
-    if (samples > 0) {
-        double steps = (double)twill_study_steps(step, samples);
-        add_number(&cells, "epoch_s", step->seconds >= 0, 3, steps * step->seconds);
-        add_number(&cells, "syncs", true, 0, steps);
+    add_comparison(&values, row);
+    add_value(&values, root ? "root_bytes" : NULL, "root_bytes", row->root >= 0, row->root, 1, 0);
+    if (root)
+        add_value(&values, "by_formula", NULL, true,
+                  row->pattern == TWILL_STUDY_ROOT ? twill_study_root_bytes(bytes, step->ranks)
+                                                   : twill_study_ring_bytes(bytes, step->ranks),
+                  1, 0);
+    if (study->options.samples > 0) {
+        double steps = (double)twill_study_steps(step, study->options.samples);
+        add_value(&values, "epoch_s", NULL, step->seconds >= 0, steps * step->seconds, 1, 3);
+        add_value(&values, "syncs", NULL, true, steps, 1, 0);
     }
     if (study->options.energy)
-        add_phases(&cells, row);
-    return cells;
+        add_energy(&values, row);
+    return values;
 }
 
-static int width_of(const struct cells *cells, size_t i)
+/* --- the table, and comma-separated values ---------------------------------------------------- */
+
+/* Print a cell: column number i. */
+static void print_cell(const struct twill_study *study, size_t i, bool head, int width,
+                       const char *text, FILE *out)
 {
-    int name = (int)strlen(cells->name[i]);
-    return name > 12 ? name : i < 3 || i > 5 ? 12 : name > 9 ? name : 9;
+    if (study->options.csv)
+        fprintf(out, "%s%s", i > 0 ? "," : "", text);
+    else
+        fprintf(out, "%s%*s", i > 0 ? " " : head ? "#" : " ", width, text);
 }
 
-static void print_cells(const struct cells *cells, bool names, bool csv, FILE *out)
+/* Print a row, or the names of the columns. */
+static void print_row(const struct twill_study *study, const struct twill_study_row *row, bool head,
+                      FILE *out)
 {
-    for (size_t i = 0; i < cells->n; i++) {
-        const char *text = names ? cells->name[i] : cells->value[i];
-        if (csv)
-            fprintf(out, "%s%s", i > 0 ? "," : "", text);
-        else
-            fprintf(out, "%s%*s", i > 0 ? " " : names ? "#" : " ", width_of(cells, i), text);
+    static const char *const names[] = {"scaling", "pattern", "ranks", "nodes", "batch", "basis"};
+    const struct twill_study_step *step = &row->step;
+    struct study_values values = values_of(study, row);
+    char number[3][24], text[24];
+    snprintf(number[0], sizeof(*number), "%zu", step->ranks);
+    snprintf(number[1], sizeof(*number), "%zu", row->nodes);
+    snprintf(number[2], sizeof(*number), "%zu",
+             twill_study_rank_batch(step->strong, step->ranks, step->batch));
+    const char *const cells[] = {
+        scalings[step->strong], patterns[row->pattern], number[0], number[1], number[2],
+        bases[row->predicted]};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+        print_cell(study, i, head, i < 3 ? 12 : 9, head ? names[i] : cells[i], out);
+    for (const struct study_value *one = values.value; one < values.value + values.n; one++) {
+        if (one->name == NULL)
+            continue;
+        int width = (int)strlen(one->name);
+        snprintf(text, sizeof(text), isnan(one->value) ? "n/a" : "%.*f", one->decimals,
+                 one->value * one->scale);
+        print_cell(study, 1, head, width > 12 ? width : 12, head ? one->name : text, out);
     }
     fprintf(out, "\n");
 }
@@ -189,10 +202,9 @@ void twill_study_print(const struct twill_study *study, FILE *out)
     if (!csv)
         print_settings(study, out);
     for (size_t i = 0; i < study->n_rows; i++) {
-        struct cells cells = cells_of(study, &study->rows[i]);
         if (i == 0)
-            print_cells(&cells, true, csv, out);
-        print_cells(&cells, false, csv, out);
+            print_row(study, &study->rows[i], true, out);
+        print_row(study, &study->rows[i], false, out);
         related = related && study->rows[i].step.alone >= 0;
     }
     if (!related)
@@ -200,4 +212,160 @@ void twill_study_print(const struct twill_study *study, FILE *out)
                 "# no speed-up, efficiency and overhead without T(1): --ranks lacks 1\n");
     if (!csv)
         print_agreement(study, out);
+}
+
+/* --- JSON: seconds, bytes and joules; what is unknown is null --------------------------------- */
+
+/* Energy of the machines of the job, all together, and a rank's share. */
+static void put_energy(struct json_object *object, const struct twill_bench_energy *energy)
+{
+    bool known = energy->known && energy->machines > 0, shared = known && energy->ranks > 0;
+    struct twill_bench_shares shares = {0};
+    if (shared)
+        shares = twill_bench_shares(energy);
+    twill_json_real(object, "joules", known ? energy->joules : NAN);
+    twill_json_real(object, "watts", known ? energy->watts : NAN);
+    twill_json_real(object, "joules_of_rank", shared ? shares.rank_joules : NAN);
+    twill_json_real(object, "watts_of_rank", shared ? shares.rank_watts : NAN);
+}
+
+static struct json_object *row_json(const struct twill_study *study,
+                                    const struct twill_study_row *row)
+{
+    const struct twill_study_step *step = &row->step;
+    struct study_values values = values_of(study, row);
+    struct json_object *object = json_object_new_object();
+    twill_json_text(object, "scaling", scalings[step->strong]);
+    twill_json_text(object, "pattern", patterns[row->pattern]);
+    twill_json_text(object, "basis", bases[row->predicted]);
+    twill_json_count(object, "ranks", step->ranks);
+    twill_json_count(object, "nodes", row->nodes);
+    twill_json_count(object, "batch", step->batch);
+    twill_json_count(object, "batch_of_rank",
+                     twill_study_rank_batch(step->strong, step->ranks, step->batch));
+    for (const struct study_value *one = values.value; one < values.value + values.n; one++)
+        if (one->key != NULL)
+            twill_json_real(object, one->key, one->value);
+    put_energy(object, &row->energy[TWILL_STUDY_STEP]);
+    struct json_object *phases[2] = {json_object_new_object(), json_object_new_object()};
+    put_energy(phases[0], &row->energy[TWILL_STUDY_COMPUTING]);
+    put_energy(phases[1], &row->energy[TWILL_STUDY_COMMUNICATION]);
+    json_object_object_add(object, "computing_energy", phases[0]);
+    json_object_object_add(object, "communication_energy", phases[1]);
+    return object;
+}
+
+bool twill_study_json(struct twill_study *study)
+{
+    struct json_object *object = study->json.root, *rows = json_object_new_array(),
+                       *lines = json_object_new_array();
+    twill_json_text(object, "list", study->options.list);
+    twill_json_count(object, "parameters", (size_t)study->run.list.total);
+    twill_json_text(object, "type", "f32");
+    twill_json_text(object, "played_by", study->options.core ? "core" : "device");
+    twill_json_real(object, "device_gflops",
+                    study->options.compute_us.n == 0 ? (double)study->options.gflops : NAN);
+    twill_json_count(object, "iterations", study->options.iterations);
+    twill_json_count(object, "ranks_of_a_node", twill_study_per_node(study));
+    twill_json_text(object, "machine", study->options.machine);
+    twill_json_count(object, "samples", study->options.samples);
+    const char *line;
+    for (size_t i = 0; (line = twill_context_describe(study->run.context, i)) != NULL; i++)
+        json_object_array_add(lines, json_object_new_string(line));
+    json_object_object_add(object, "description", lines);
+    for (size_t i = 0; i < study->n_rows; i++)
+        json_object_array_add(rows, row_json(study, &study->rows[i]));
+    json_object_object_add(object, "rows", rows);
+    return twill_json_file_close(&study->json);
+}
+
+/* --- a plot: speed-up, and efficiency, over the ranks ----------------------------------------- */
+
+/* The rows of a curve differ in their ranks only. */
+static bool same_curve(const struct twill_study_row *one, const struct twill_study_row *other)
+{
+    return one->pattern == other->pattern && one->step.strong == other->step.strong &&
+           one->step.batch == other->step.batch && one->compute_us == other->compute_us &&
+           one->predicted == other->predicted;
+}
+
+static bool is_first(const struct twill_study *study, size_t row)
+{
+    for (size_t i = 0; i < row; i++)
+        if (same_curve(&study->rows[i], &study->rows[row]))
+            return false;
+    return true;
+}
+
+static void write_curve(const struct twill_study *study, size_t row, FILE *out)
+{
+    fprintf(out, "$c%zu << EOD\n", row);
+    for (size_t i = row; i < study->n_rows; i++) {
+        const struct twill_study_step *step = &study->rows[i].step;
+        double speedup, efficiency;
+        if (same_curve(&study->rows[row], &study->rows[i]) && step->seconds >= 0 &&
+            twill_study_speedup(step, &speedup, &efficiency))
+            fprintf(out, "%zu %g %g\n", step->ranks, speedup, efficiency);
+    }
+    fprintf(out, "EOD\n");
+}
+
+static void write_panel(const struct twill_study *study, int column, FILE *out)
+{
+    fprintf(out, "plot %s with lines lc rgb '#999999' dt 3 title 'ideal'",
+            column == 2 ? "x" : "1.0");
+    for (size_t i = 0; i < study->n_rows; i++) {
+        const struct twill_study_row *row = &study->rows[i];
+        if (!is_first(study, i))
+            continue;
+        fprintf(out, ", $c%zu using 1:%d with linespoints lw 2 dt %d title '%s, %s, batch %zu", i,
+                column, row->predicted ? 2 : 1, scalings[row->step.strong], patterns[row->pattern],
+                row->step.batch);
+        if (row->compute_us > 0)
+            fprintf(out, ", %zu us", row->compute_us);
+        fprintf(out, "%s'", row->predicted ? ", predicted" : "");
+    }
+    fprintf(out, "\n");
+}
+
+static void write_script(const struct twill_study *study, const char *path, FILE *out)
+{
+    fprintf(out,
+            "set terminal svg size 1000,480 font 'sans-serif,11' background rgb 'white'\n"
+            "set output '%s'\n",
+            path);
+    for (size_t i = 0; i < study->n_rows; i++)
+        if (is_first(study, i))
+            write_curve(study, i, out);
+    fprintf(out,
+            "set multiplot layout 1,2 title '%s' noenhanced\nset grid\nset xlabel 'ranks'\n"
+            "set logscale x 2\nset xrange [1:]\nset key top left\nset ylabel 'speed-up'\n"
+            "set logscale y 2\n",
+            study->options.list);
+    write_panel(study, 2, out);
+    fprintf(out, "set ylabel 'efficiency'\nunset logscale y\nset yrange [0:1.1]\nunset key\n");
+    write_panel(study, 3, out);
+    fprintf(out, "unset multiplot\n");
+}
+
+bool twill_study_plot(const struct twill_study *study, const char *path)
+{
+    bool related = false;
+    for (size_t i = 0; i < study->n_rows; i++)
+        related = related || (study->rows[i].step.alone >= 0 && study->rows[i].step.seconds >= 0);
+    if (!related || strchr(path, '\'') != NULL || strchr(study->options.list, '\'') != NULL) {
+        fprintf(stderr, "twill-bench: train: --plot: %s\n",
+                related ? "a path with a quote" : "nothing to draw without T(1): --ranks lacks 1");
+        return false;
+    }
+    FILE *out = popen("gnuplot", "w");
+    if (out == NULL) {
+        fprintf(stderr, "twill-bench: train: --plot: gnuplot: %s\n", strerror(errno));
+        return false;
+    }
+    write_script(study, path, out);
+    if (pclose(out) == 0)
+        return true;
+    fprintf(stderr, "twill-bench: train: --plot: no plot: gnuplot failed\n");
+    return false;
 }

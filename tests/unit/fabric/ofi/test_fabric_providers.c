@@ -179,54 +179,27 @@ static uint32_t cases_of(const struct provider *provider)
     return n;
 }
 
-static void print_modes(int mode)
-{
-    static const struct {
-        int bit;
-        const char *name;
-    } modes[] = {{FI_MR_LOCAL, "LOCAL"},
-                 {FI_MR_VIRT_ADDR, "VIRT_ADDR"},
-                 {FI_MR_ALLOCATED, "ALLOCATED"},
-                 {FI_MR_PROV_KEY, "PROV_KEY"},
-                 {FI_MR_ENDPOINT, "ENDPOINT"}};
-    const char *between = "";
-    printf(", registration ");
-    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(modes); i++)
-        if ((mode & modes[i].bit) != 0) {
-            printf("%s%s", between, modes[i].name);
-            between = "|";
-        }
-    printf("%s", between[0] == '\0' ? "none" : "");
-}
-
 static void print_line(const struct run *run)
 {
     const struct outcome *o = run->outcome;
-    const char *title = run->provider->title;
-    if (run->provider->refused && o->absent) {
-        printf("matrix: %-30s refused: %s\n", title, o->why);
-        return;
+    const struct provider *p = run->provider;
+    printf("matrix: %-30s ", p->title);
+    if (p->refused && o->absent) {
+        printf("refused: %s\n", o->why);
+    } else if (o->absent) {
+        printf("skipped: not here%s%s\n", p->needs[0] == '\0' ? "" : ", needs ", p->needs);
+    } else if (o->cases != cases_of(p)) {
+        printf("FAILED at: %s\n", o->at);
+    } else {
+        char most[40] = "of any size";
+        if (o->max_message < SIZE_MAX / 2)
+            snprintf(most, sizeof(most), "up to %zu B", o->max_message);
+        int tag = o->tag_format == 0 ? 64 : 64 - __builtin_clzll(o->tag_format);
+        printf("ran %u cases in %.1f s: %s%s, addresses of %zu B, tags of %d bits, inject %zu, "
+               "messages %s, registration mode %#x\n",
+               o->cases, o->seconds, o->name, p->doubled != NULL ? " (a double)" : "",
+               o->address_bytes, tag, o->inject, most, (unsigned)o->mr_mode);
     }
-    if (o->absent) {
-        printf("matrix: %-30s skipped: not here%s%s\n", title,
-               run->provider->needs[0] == '\0' ? "" : ", needs ", run->provider->needs);
-        return;
-    }
-    if (o->cases != cases_of(run->provider)) {
-        printf("matrix: %-30s FAILED at: %s\n", title, o->at);
-        return;
-    }
-    int tag = o->tag_format == 0 ? 64 : 64 - __builtin_clzll(o->tag_format);
-    printf("matrix: %-30s ran %u cases in %.1f s: %s%s, addresses of %zu B, tags of %d bits, "
-           "inject %zu, ",
-           title, o->cases, o->seconds, o->name,
-           run->provider->doubled != NULL ? " (a double)" : "", o->address_bytes, tag, o->inject);
-    if (o->max_message > SIZE_MAX / 2)
-        printf("messages of any size");
-    else
-        printf("messages up to %zu B", o->max_message);
-    print_modes(o->mr_mode);
-    printf("\n");
 }
 
 int main(void)

@@ -28,14 +28,8 @@ static int mappings_named(const char *name)
 
 static void shared_rank(int rank, int size, twill_bootstrap *caller, void *user)
 {
-    const uint32_t *label = user;
     struct twill_test_share o;
-    twill_test_share(&o, caller, label, TWILL_TEST_SHARE_BYTES - 100);
-    if (TWILL_NOTE(o.status == TWILL_OK && o.why == NULL, "rank %d: %d: %s, because %s", rank,
-                   o.status, o.error.message, o.why) &&
-        TWILL_NOTE(memcmp(o.label, label, (size_t)size * sizeof(*label)) == 0,
-                   "labels have changed"))
-        twill_test_is_shared(&o, label);
+    (void)twill_test_shares(&o, caller, user, TWILL_TEST_SHARE_BYTES - 100);
     twill_test_share_end(&o);
 }
 
@@ -58,43 +52,43 @@ TWILL_TEST(test_shared)
 /* Many processes: no descriptor is left open in any of them, and the memory has its name. */
 TWILL_TEST_OF_PROCESSES(test_tidy, 24)
 {
-    uint32_t label[TWILL_TEST_SHARE_RANKS] = {0};
+    static const uint32_t label[TWILL_TEST_SHARE_RANKS];
     int before = twill_test_open_files();
     struct twill_test_share o;
-    twill_test_share(&o, bootstrap, label, TWILL_TEST_SHARE_BYTES);
-    TWILL_NOTE(o.status == TWILL_OK && o.why == NULL, "rank %d: %s", rank, o.error.message);
+    (void)twill_test_shares(&o, bootstrap, label, TWILL_TEST_SHARE_BYTES);
     /* Of each other rank its memory, and what it has for this one only. */
     TWILL_NOTE(mappings_named("memfd:twill-comm") == 2 * size - 1, "%d mappings are named",
                mappings_named("memfd:twill-comm"));
     /* What shows who lives, however many ranks there are. */
     TWILL_NOTE(twill_test_open_files() == before + 1, "%d descriptors",
                twill_test_open_files() - before);
-    if (!twill_test_failed())
-        twill_test_is_shared(&o, label);
     twill_test_share_end(&o);
     TWILL_NOTE(twill_test_open_files() == before && mappings_named("memfd:twill-comm") == 0,
                "something is left");
 }
 
+/* Close this rank's memory while the others still use theirs. */
+static void close_early(struct twill_test_share *o)
+{
+    twill_shm_region_close(o->region);
+    o->region = NULL;
+}
+
 /* Threads use each other's mappings, also when the owner has closed. */
 TWILL_TEST_OF_RANKS(test_outlive, 2)
 {
-    uint32_t label[2] = {0};
+    static const uint32_t label[2];
     struct twill_test_share o;
-    twill_test_share(&o, bootstrap, label, TWILL_TEST_SHARE_BYTES);
-    if (TWILL_NOTE(o.status == TWILL_OK, "%s", o.error.message)) {
-        unsigned char *mine = twill_shm_region_at(o.region, (uint32_t)rank);
-        mine[5] = 42;
-        TWILL_NOTE(twill_test_share_barrier(&o), "barrier");
-        if (rank == 0) {
-            twill_shm_region_close(o.region);
-            o.region = NULL;
-        }
-        TWILL_NOTE(twill_test_share_barrier(&o), "barrier");
-        if (rank == 1) {
-            unsigned char *other = twill_shm_region_at(o.region, 0);
-            TWILL_NOTE(other[5] == 42, "memory is gone");
-        }
+    TWILL_CHECK(twill_test_shares(&o, bootstrap, label, TWILL_TEST_SHARE_BYTES));
+    unsigned char *mine = twill_shm_region_at(o.region, (uint32_t)rank);
+    mine[5] = 42;
+    TWILL_CHECK(twill_test_share_barrier(&o));
+    if (rank == 0)
+        close_early(&o);
+    TWILL_CHECK(twill_test_share_barrier(&o));
+    if (rank == 1) {
+        const unsigned char *other = twill_shm_region_at(o.region, 0);
+        TWILL_CHECK(other[5] == 42, "memory is gone");
     }
     twill_test_share_end(&o);
 }
@@ -103,7 +97,7 @@ TWILL_TEST_OF_RANKS(test_outlive, 2)
  * dead. */
 static void blind_rank(int rank, int size, twill_bootstrap *caller, void *user)
 {
-    uint32_t label[4] = {0};
+    static const uint32_t label[4];
     bool blind[4], mine = unshare(CLONE_NEWNS) == 0 &&
                           mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
                           mount("tmpfs", "/proc", "tmpfs", 0, NULL) == 0;
@@ -111,19 +105,12 @@ static void blind_rank(int rank, int size, twill_bootstrap *caller, void *user)
     if (!blind[0] || !blind[1] || !blind[2] || !blind[3])
         return;
     struct twill_test_share o;
-    twill_test_share(&o, caller, label, TWILL_TEST_SHARE_BYTES);
-    if (TWILL_NOTE(o.status == TWILL_OK && o.why == NULL, "rank %d: %d: %s", rank, o.status,
-                   o.error.message)) {
-        twill_test_is_shared(&o, label);
-        if (rank == 1) {
-            twill_shm_region_close(o.region);
-            o.region = NULL;
-        }
-        TWILL_NOTE(twill_test_share_barrier(&o), "barrier");
-        if (rank >= 2)
-            TWILL_NOTE(!twill_shm_region_owner_dead(o.region, 0), "rank 0 seems to be dead");
-        TWILL_NOTE(twill_test_share_barrier(&o), "barrier");
-    }
+    TWILL_CHECK(twill_test_shares(&o, caller, label, TWILL_TEST_SHARE_BYTES));
+    if (rank == 1)
+        close_early(&o);
+    TWILL_CHECK(twill_test_share_barrier(&o));
+    TWILL_CHECK(rank < 2 || !twill_shm_region_owner_dead(o.region, 0), "rank 0 seems to be dead");
+    TWILL_CHECK(twill_test_share_barrier(&o));
     twill_test_share_end(&o);
 }
 
@@ -150,22 +137,20 @@ static void obstacle_rank(int rank, int size, twill_bootstrap *caller, void *use
     if (!possible[1])
         return;
     struct twill_test_share o;
-    twill_test_share(&o, caller, label, TWILL_TEST_SHARE_BYTES);
-    TWILL_NOTE(o.status == TWILL_OK && o.why != NULL && strstr(o.why, obstacle->says) != NULL,
-               "rank %d: %d, %s: %s", rank, o.status, o.why, o.error.message);
-    TWILL_NOTE(twill_test_failed() || !obstacle->own || strncmp(o.why, "rank 1: ", 8) == 0 ||
-                   strncmp(o.why, "rank 0: ", 8) == 0, /* of the same process */
-               "rank %d: %s", rank, o.why);
-    for (int a = 0; a < size && !twill_test_failed(); a++)
-        for (int b = 0; b < a; b++)
-            TWILL_NOTE((o.label[a] == o.label[b]) == (b == 3), "labels of %d and %d", a, b);
     uint32_t all[25];
-    TWILL_NOTE(!twill_test_failed() &&
-                   caller->exchange(caller->user, o.label, all, 5 * sizeof(uint32_t)) == 0 &&
-                   memcmp(all, o.label, 5 * sizeof(uint32_t)) == 0,
-               "rank 0 has other labels than rank %d", rank);
-    if (!twill_test_failed())
-        twill_test_is_shared(&o, o.label);
+    twill_test_share(&o, caller, label, TWILL_TEST_SHARE_BYTES);
+    TWILL_CHECK(o.status == TWILL_OK && o.why != NULL && strstr(o.why, obstacle->says) != NULL,
+                "rank %d: %d, %s: %s", rank, o.status, o.why, o.error.message);
+    TWILL_CHECK(!obstacle->own || strncmp(o.why, "rank 1: ", 8) == 0 ||
+                    strncmp(o.why, "rank 0: ", 8) == 0, /* of the same process */
+                "rank %d: %s", rank, o.why);
+    for (int a = 0; a < size; a++)
+        for (int b = 0; b < a; b++)
+            TWILL_CHECK((o.label[a] == o.label[b]) == (b == 3), "labels of %d and %d", a, b);
+    TWILL_CHECK(caller->exchange(caller->user, o.label, all, 5 * sizeof(uint32_t)) == 0 &&
+                    memcmp(all, o.label, 5 * sizeof(uint32_t)) == 0,
+                "rank 0 has other labels than rank %d", rank);
+    twill_test_is_shared(&o, o.label);
     twill_test_share_end(&o);
 }
 

@@ -13,12 +13,11 @@
 
 static void dying_rank(int rank, int size, twill_bootstrap *caller, void *user)
 {
+    static const uint32_t label[3];
     const bool *forks = user;
-    uint32_t label[3] = {0};
     struct twill_test_share o;
-    twill_test_share(&o, caller, label, TWILL_TEST_SHARE_BYTES);
-    TWILL_NOTE(o.status == TWILL_OK && o.why == NULL, "%s", o.error.message);
-    if (!twill_test_failed() && twill_test_is_shared(&o, label) && rank == 1) {
+    TWILL_CHECK(twill_test_shares(&o, caller, label, TWILL_TEST_SHARE_BYTES));
+    if (rank == 1) {
         twill_test_expect_death(1);
         pid_t child = *forks ? fork() : -1;
         if (child == 0) { /* it has the descriptor, too, and outlives its parent */
@@ -28,21 +27,20 @@ static void dying_rank(int rank, int size, twill_bootstrap *caller, void *user)
         raise(SIGKILL);
     }
     uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
-    while (!twill_test_failed() && !twill_shm_region_owner_dead(o.region, 1)) {
-        TWILL_NOTE(twill_now() < limit, "rank 1 is not noticed to be dead");
+    while (!twill_shm_region_owner_dead(o.region, 1)) {
+        TWILL_CHECK(twill_now() < limit, "rank 1 is not noticed to be dead");
         usleep(1000);
     }
-    TWILL_NOTE(!twill_shm_region_owner_dead(o.region, (uint32_t)(rank == 0 ? 0 : 2)),
-               "rank %d is alive", rank);
+    TWILL_CHECK(!twill_shm_region_owner_dead(o.region, (uint32_t)rank), "rank %d is alive", rank);
     twill_test_share_end(&o);
 }
 
 TWILL_TEST(test_death)
 {
-    bool forks = false;
-    twill_test_run_processes(3, dying_rank, &forks);
-    forks = true;
-    twill_test_run_processes(3, dying_rank, &forks);
+    for (int i = 0; i < 2; i++) {
+        bool forks = i == 1;
+        twill_test_run_processes(3, dying_rank, &forks);
+    }
 }
 
 /* A bootstrap that sends a signal to its own rank during sharing: when all listen, before they
@@ -170,26 +168,17 @@ static void pester_sockets(pid_t tester, long *visits)
     }
 }
 
-static void share_in_peace(int rank, twill_bootstrap *caller)
-{
-    uint32_t label[4] = {0};
-    struct twill_test_share o;
-    twill_test_share(&o, caller, label, TWILL_TEST_SHARE_BYTES);
-    TWILL_NOTE(o.status == TWILL_OK && o.why == NULL, "rank %d: %d: %s: %s", rank, o.status,
-               o.error.message, o.why);
-    if (!twill_test_failed())
-        twill_test_is_shared(&o, label);
-    twill_test_share_end(&o);
-}
-
 /* Share a few times, and until the expected event has happened to any rank, else nothing was
  * tested. The ranks agree on that. */
-static void share_until(int rank, twill_bootstrap *caller, int turns, const long *happened)
+static void share_until(twill_bootstrap *caller, int turns, const long *happened)
 {
     uint64_t limit = twill_now() + TWILL_TEST_PATIENCE;
     long mine = 0, all[4] = {0};
     for (int turn = 0; turn < turns || all[0] + all[1] + all[2] + all[3] == 0; turn++) {
-        share_in_peace(rank, caller);
+        static const uint32_t label[4];
+        struct twill_test_share o;
+        TWILL_CHECK(twill_test_shares(&o, caller, label, TWILL_TEST_SHARE_BYTES));
+        twill_test_share_end(&o);
         mine = __atomic_load_n(happened, __ATOMIC_RELAXED);
         TWILL_CHECK(twill_now() < limit && !twill_test_failed());
         TWILL_CHECK(caller->exchange(caller->user, &mine, all, sizeof(mine)) == 0);
@@ -201,7 +190,7 @@ static long *pest_visits;
 
 static void pestered_rank(int rank, int size, twill_bootstrap *caller, void *user)
 {
-    share_until(rank, caller, 30, pest_visits);
+    share_until(caller, 30, pest_visits);
 }
 
 static int begin_pest(void **state)
@@ -252,7 +241,7 @@ ssize_t recvmsg(int fd, struct msghdr *message, int flags)
 TWILL_TEST_OF_PROCESSES(test_early_end, 4)
 {
     between = true;
-    share_until(rank, bootstrap, 5, &early_ends);
+    share_until(bootstrap, 5, &early_ends);
 }
 
 /* A rank may give up between our connection and our hello: here it always does. */

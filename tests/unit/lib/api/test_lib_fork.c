@@ -75,6 +75,8 @@ static void call_on_comm(struct forker *f, twill_comm *comm)
     IS_FORKED(twill_send(comm, &x, 1, TWILL_F32, 0));
     IS_FORKED(twill_recv_start(comm, &x, 1, TWILL_F32, 0, &request));
     IS_FORKED(twill_group_start(comm));
+    if (strstr(twill_comm_message(comm), ": twill_group_start: this process was forked") == NULL)
+        _exit(2);
     IS_FORKED(twill_test(&f->received, &done));
     IS_FORKED(twill_wait(&f->received));
     IS_FORKED(twill_comm_dup(&made, comm));
@@ -82,8 +84,6 @@ static void call_on_comm(struct forker *f, twill_comm *comm)
     IS_FORKED(twill_comm_agree(comm, &flags));
     IS_FORKED(twill_comm_shrink(&made, comm));
     IS_FORKED(twill_comm_revoke(comm));
-    if (strstr(twill_comm_message(comm), "forked") == NULL)
-        _exit(2);
 }
 
 static void call_on_others(struct forker *f)
@@ -102,6 +102,8 @@ static void call_on_others(struct forker *f)
     IS_FORKED(twill_gradients_test(f->set, 0, &done));
     IS_FORKED(twill_gradients_wait_all(f->set));
     IS_FORKED(twill_gradients_check(f->set));
+    IS_FORKED(twill_gradients_drain(f->set));
+    IS_FORKED(twill_gradients_set_late(f->set, 1));
     IS_FORKED(twill_server_push(f->server, 0));
     IS_FORKED(twill_server_wait(f->server, 0));
     IS_FORKED(twill_server_leave(f->server));
@@ -192,6 +194,7 @@ static void fork_rank(int rank, int size, twill_bootstrap *bootstrap, void *user
 
 TWILL_TEST(forked_at_any_moment)
 {
+    twill_test_run_processes(1, fork_rank, "");
     twill_test_run_processes(2, fork_rank, "");
     twill_test_run_processes(2, fork_rank, "2x1");
 }

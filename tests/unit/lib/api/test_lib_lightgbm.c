@@ -72,16 +72,11 @@ static void refused(twill_comm *comm)
                 TWILL_ERR_BROKEN);
 }
 
-TWILL_TEST_OF_RANKS(as_lightgbm_calls, RANKS)
+TWILL_TEST_ON(as_lightgbm_calls, ranks, TWILL_LAYOUTS("3"), "TWILL_LOG=none")
 {
-    twill_comm *comm = NULL;
-    if (twill_test_open(&comm, bootstrap, "", "TWILL_LOG=none")) {
-        sums(comm, rank);
-        sums(comm, rank); /* the slot of the operation is used again */
-        best(comm, rank);
-        if (twill_test_barrier(bootstrap))
-            refused(comm);
-    }
-    (void)twill_test_barrier(bootstrap);
-    twill_test_close(comm);
+    sums(comm, rank);
+    sums(comm, rank); /* the slot of the operation is used again */
+    best(comm, rank);
+    if (twill_test_barrier(bootstrap))
+        refused(comm);
 }

@@ -5,14 +5,7 @@
 #include "lib/twill.h"
 #include "tests/support/unit.h"
 
-static const char *const quiet[] = {TWILL_TEST_PATIENT, "TWILL_TUNE=heap_limit=8M",
-                                    "TWILL_LOG=none", NULL};
-
-static bool says(const char *message, const char *words)
-{
-    return TWILL_NOTE(strstr(message, words) != NULL, "\"%s\" is not in \"%s\"", words, message);
-}
-#define SAYS(message, words) TWILL_CHECK(says((message), (words)))
+#define MISUSE_SETTINGS TWILL_TEST_PATIENT, "TWILL_TUNE=heap_limit=8M", "TWILL_LOG=none"
 
 /* --- communicators that have ended ----------------------------------------------------------- */
 
@@ -35,7 +28,7 @@ static void check_ended(twill_comm *comm)
     TWILL_CHECK(twill_comm_counters(comm, &counters) == TWILL_ERR_ARGUMENT);
     TWILL_CHECK(twill_comm_rank(comm) == -1 && twill_comm_local_size(comm) == -1);
     TWILL_CHECK(twill_comm_context(comm) == NULL && twill_comm_rail(comm, 0) == NULL);
-    SAYS(twill_comm_message(comm), "has been destroyed");
+    TWILL_CHECK(TWILL_SAYS(twill_comm_message(comm), "has been destroyed"));
     twill_comm_destroy(comm);
     twill_comm_leave(comm);
 }
@@ -45,7 +38,7 @@ static void ended_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
     twill_context *context;
     twill_comm *comm, *other, *more[20];
     void *memory;
-    TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "", NULL, quiet));
+    TWILL_CHECK(twill_test_join(&context, &comm, bootstrap, "", MISUSE_SETTINGS));
     TWILL_CHECK(twill_comm_dup(&other, comm) == TWILL_OK);
     twill_comm_destroy(other);
     check_ended(other);
@@ -63,7 +56,7 @@ static void ended_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
     TWILL_CHECK(twill_alloc(context, &memory, 8) == TWILL_ERR_ARGUMENT);
     TWILL_CHECK(twill_comm_create(&comm, context) == TWILL_ERR_ARGUMENT && comm == NULL);
     TWILL_CHECK(twill_context_describe(context, 0) == NULL);
-    SAYS(twill_context_message(context), "has been destroyed");
+    TWILL_CHECK(TWILL_SAYS(twill_context_message(context), "has been destroyed"));
     twill_context_destroy(context);
 }
 
@@ -91,18 +84,17 @@ TWILL_TEST(finalized_twice)
 
 /* --- requests that have ended ---------------------------------------------------------------- */
 
-static void waited_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_ON(ended_requests, ranks, TWILL_LAYOUTS("1", "2"), MISUSE_SETTINGS)
 {
-    twill_context *context;
-    twill_comm *comm;
+    twill_context *context = twill_comm_context(comm);
     twill_request *one, *copy, *next, *two[2];
     int done, index;
-    TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "", NULL, quiet));
     TWILL_CHECK(twill_barrier_start(comm, &one) == TWILL_OK);
     copy = one;
     TWILL_CHECK(twill_wait(&one) == TWILL_OK && one == NULL);
-    TWILL_CHECK(twill_wait(&copy) == TWILL_ERR_ARGUMENT && copy != NULL);
-    SAYS(twill_comm_message(comm), "twill_wait: this request has been waited for");
+    TWILL_CHECK(TWILL_ENDS(comm, twill_wait(&copy), TWILL_ERR_ARGUMENT,
+                           "twill_wait: this request has been waited for"));
+    TWILL_CHECK(copy != NULL);
     TWILL_CHECK(twill_test(&copy, &done) == TWILL_ERR_ARGUMENT && done == 1);
     for (int i = 0; i < 40; i++) { /* its memory is reused by others, which must not be affected */
         TWILL_CHECK(twill_barrier_start(comm, &next) == TWILL_OK && next != copy);
@@ -136,11 +128,10 @@ static const struct twill_request *memory_of(const twill_request *handle)
 
 /* An ended handle does not affect a thread in a call on its communicator, nor the communicator that
  * has its memory now, which gets no error at all. */
-static void innocent_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_ON(an_innocent_communicator, ranks, TWILL_LAYOUTS("1", "2"), MISUSE_SETTINGS)
 {
-    twill_comm *comm, *first, *second;
+    twill_comm *first, *second;
     twill_request *one, *copy, *next;
-    TWILL_CHECK(twill_test_open_with(&comm, bootstrap, "", quiet));
     TWILL_CHECK(twill_comm_dup(&first, comm) == TWILL_OK);
     TWILL_CHECK(twill_barrier_start(first, &one) == TWILL_OK);
     copy = one;
@@ -158,15 +149,12 @@ static void innocent_rank(int rank, int size, twill_bootstrap *bootstrap, void *
     TWILL_CHECK(twill_wait(&copy) == TWILL_ERR_ARGUMENT && second->error.status == TWILL_OK);
     TWILL_CHECK(twill_barrier(second) == TWILL_OK);
     twill_comm_destroy(second);
-    twill_test_close(comm);
 }
 
 /* The memory was reused so often that a small generation count would have wrapped around. */
-static void old_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_ON(an_old_request, ranks, TWILL_LAYOUTS("1"), MISUSE_SETTINGS)
 {
-    twill_comm *comm;
     twill_request *one, *copy;
-    TWILL_CHECK(twill_test_open_with(&comm, bootstrap, "", quiet));
     TWILL_CHECK(twill_barrier_start(comm, &one) == TWILL_OK);
     copy = one;
     TWILL_CHECK(twill_wait(&one) == TWILL_OK);
@@ -175,18 +163,8 @@ static void old_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
         TWILL_CHECK(twill_wait(&one) == TWILL_OK);
     }
     TWILL_CHECK(memory_of(copy)->handle.generation == TWILL_GENERATIONS); /* the same memory */
-    TWILL_CHECK(twill_wait(&copy) == TWILL_ERR_ARGUMENT);
-    SAYS(twill_comm_message(comm), "twill_wait: this request has been waited for");
-    twill_test_close(comm);
-}
-
-TWILL_TEST(ended_requests)
-{
-    twill_test_run_ranks(1, waited_rank, NULL);
-    twill_test_run_ranks(2, waited_rank, NULL);
-    twill_test_run_ranks(1, innocent_rank, NULL);
-    twill_test_run_ranks(2, innocent_rank, NULL);
-    twill_test_run_ranks(1, old_rank, NULL);
+    TWILL_CHECK(TWILL_ENDS(comm, twill_wait(&copy), TWILL_ERR_ARGUMENT,
+                           "twill_wait: this request has been waited for"));
 }
 
 /* --- two threads ----------------------------------------------------------------------------- */
@@ -210,58 +188,38 @@ static void *second_main(void *argument)
     return NULL;
 }
 
-struct misused_pair {
+static struct misused_pair {
     const char *waits_in;
     _Atomic bool over; /* rank 0's call has returned */
-};
+} pairs[] = {{"twill_allgather", false}, {"twill_wait", false}};
 
 /* Rank 0 waits for rank 1, which enters the call only when that has failed. */
-static void two_threads_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_CASES(two_threads_at_once, ranks, pairs, "2", MISUSE_SETTINGS)
 {
-    twill_comm *comm;
-    struct second_thread second = {.status = TWILL_OK};
-    struct misused_pair *pair = user;
-    twill_request *request;
+    static const char said[] = "rank 0: twill_allreduce on communicator 0 while ";
+    struct second_thread second = {.comm = comm, .status = TWILL_OK};
+    twill_request *request = NULL;
     float x[2] = {0};
-    TWILL_CHECK(twill_test_open_with(&comm, bootstrap, "", quiet));
-    second.comm = comm;
     twill_status status;
     if (rank == 0) {
-        if (strcmp(pair->waits_in, "twill_wait") == 0) {
-            TWILL_CHECK(twill_barrier_start(comm, &request) == TWILL_OK);
-            TWILL_CHECK(pthread_create(&second.thread, NULL, second_main, &second) == 0);
-            status = twill_wait(&request);
-        } else {
-            TWILL_CHECK(pthread_create(&second.thread, NULL, second_main, &second) == 0);
-            status = twill_allgather(comm, x, x, 1, TWILL_F32);
-        }
+        bool waits = strcmp(c->waits_in, "twill_wait") == 0;
+        TWILL_CHECK(!waits || twill_barrier_start(comm, &request) == TWILL_OK);
+        TWILL_CHECK(pthread_create(&second.thread, NULL, second_main, &second) == 0);
+        status = waits ? twill_wait(&request) : twill_allgather(comm, x, x, 1, TWILL_F32);
         TWILL_CHECK(pthread_join(second.thread, NULL) == 0);
-        TWILL_CHECK(status == TWILL_ERR_ARGUMENT && second.status == TWILL_ERR_ARGUMENT);
-        SAYS(second.message, "rank 0: twill_allreduce on communicator 0 while ");
-        SAYS(second.message, pair->waits_in);
-        SAYS(second.message, "one thread at a time");
-        SAYS(twill_comm_message(comm), second.message);
-        atomic_store(&pair->over, true);
+        TWILL_CHECK(second.status == TWILL_ERR_ARGUMENT);
+        TWILL_CHECK(TWILL_SAYS(second.message, said) && TWILL_SAYS(second.message, c->waits_in));
+        TWILL_CHECK(TWILL_SAYS(second.message, "one thread at a time"));
+        TWILL_CHECK(TWILL_ENDS(comm, status, TWILL_ERR_ARGUMENT, second.message));
+        atomic_store(&c->over, true);
     } else {
-        while (!atomic_load(&pair->over) && !twill_test_failed())
+        while (!atomic_load(&c->over) && !twill_test_failed())
             usleep(100);
         status = twill_barrier(comm); /* which may succeed if rank 0 did its part */
         status = status == TWILL_OK ? twill_barrier(comm) : status;
-        TWILL_CHECK(status == TWILL_ERR_ARGUMENT);
-        SAYS(twill_comm_message(comm), "rank 0: twill_allreduce on communicator 0 while ");
+        TWILL_CHECK(TWILL_ENDS(comm, status, TWILL_ERR_ARGUMENT, said));
     }
     TWILL_CHECK(twill_barrier(comm) == TWILL_ERR_BROKEN);
-    (void)twill_test_barrier(bootstrap);
-    twill_test_close(comm);
-}
-
-TWILL_TEST(two_threads_at_once)
-{
-    static const char *const calls[] = {"twill_allgather", "twill_wait"};
-    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(calls); i++) {
-        struct misused_pair pair = {.waits_in = calls[i]};
-        twill_test_run_ranks(2, two_threads_rank, &pair);
-    }
 }
 
 static void *hammer(void *argument)
@@ -276,32 +234,32 @@ static void *hammer(void *argument)
     return NULL;
 }
 
+static const int times[10];
+
 /* Two threads with calls of one rank, which never wait. */
-TWILL_TEST_OF_RANKS(many_threads_at_once, 1)
+TWILL_TEST_CASES(many_threads_at_once, ranks, times, "1", MISUSE_SETTINGS)
 {
-    twill_comm *comm;
     pthread_t thread[3];
-    for (int time = 0; time < 10; time++) {
-        TWILL_CHECK(twill_test_open_with(&comm, bootstrap, "", quiet));
-        for (int t = 0; t < 3; t++)
-            TWILL_CHECK(pthread_create(&thread[t], NULL, hammer, comm) == 0);
-        for (int t = 0; t < 3; t++)
-            TWILL_CHECK(pthread_join(thread[t], NULL) == 0);
-        twill_test_close(comm);
-    }
+    for (int t = 0; t < 3; t++)
+        TWILL_CHECK(pthread_create(&thread[t], NULL, hammer, comm) == 0);
+    for (int t = 0; t < 3; t++)
+        TWILL_CHECK(pthread_join(thread[t], NULL) == 0);
 }
 
 /* --- messages of a rank to itself ------------------------------------------------------------ */
 
-static void lonely_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
+static const struct lonely_case {
+    const char *layout;
+    enum { LONELY_SEND, LONELY_RECEIVE, LONELY_GROUP } way;
+} lonely_cases[] = {{"1", LONELY_SEND},    {"2", LONELY_SEND},  {"1", LONELY_RECEIVE},
+                    {"2", LONELY_RECEIVE}, {"1", LONELY_GROUP}, {"2", LONELY_GROUP}};
+
+TWILL_TEST_CASES(lonely_messages, ranks, lonely_cases, c->layout, TWILL_TEST_HASTY,
+                 "TWILL_TUNE=heap_limit=8M")
 {
-    twill_context *context;
-    twill_comm *comm;
+    twill_context *context = twill_comm_context(comm);
     twill_request *send, *recv;
-    int x = 5, y = 0, z = 0, way = *(int *)user;
-    if (!twill_test_join(&context, &comm, bootstrap, "", TWILL_TEST_HASTY,
-                         "TWILL_TUNE=heap_limit=8M"))
-        return;
+    int x = 5, y = 0, z = 0;
     /* with a counterpart: posted before, in sendrecv, in a group */
     TWILL_CHECK(twill_recv_start(comm, &y, 1, TWILL_I32, rank, &recv) == TWILL_OK);
     TWILL_CHECK(twill_send(comm, &x, 1, TWILL_I32, rank) == TWILL_OK);
@@ -309,8 +267,9 @@ static void lonely_rank(int rank, int size, twill_bootstrap *bootstrap, void *us
     TWILL_CHECK(twill_sendrecv(comm, &x, 1, rank, &z, 1, rank, TWILL_I32) == TWILL_OK && z == 5);
     /* a wait that cannot end does not change the message */
     TWILL_CHECK(twill_send_start(comm, &x, 1, TWILL_I32, rank, &send) == TWILL_OK);
-    TWILL_CHECK(twill_wait(&send) == TWILL_ERR_ARGUMENT && send != NULL);
-    SAYS(twill_comm_message(comm), "itself has no counterpart");
+    TWILL_CHECK(
+        TWILL_ENDS(comm, twill_wait(&send), TWILL_ERR_ARGUMENT, "itself has no counterpart"));
+    TWILL_CHECK(send != NULL);
     TWILL_CHECK(twill_sendrecv(comm, &x, 1, rank, &z, 1, rank, TWILL_I32) == TWILL_ERR_ARGUMENT ||
                 size > 1);
     if (size == 1) { /* a bad argument does not break the communicator */
@@ -320,47 +279,31 @@ static void lonely_rank(int rank, int size, twill_bootstrap *bootstrap, void *us
     (void)twill_test_barrier(bootstrap);
     twill_comm_destroy(comm);
     TWILL_CHECK(twill_comm_create(&comm, context) == TWILL_OK && twill_test_barrier(bootstrap));
-    twill_status status = TWILL_OK;
-    if (way == 0) {
-        status = twill_send(comm, &x, 1, TWILL_I32, rank);
-        SAYS(twill_comm_message(comm), "a send to this rank itself");
-    } else if (way == 1) {
-        status = twill_recv(comm, &x, 1, TWILL_I32, rank);
-        SAYS(twill_comm_message(comm), "a receive from this rank itself");
-    } else {
+    if (c->way == LONELY_GROUP)
         TWILL_CHECK(twill_group_start(comm) == TWILL_OK);
-        TWILL_CHECK(twill_send(comm, &x, 1, TWILL_I32, rank) == TWILL_OK);
+    twill_status status = c->way == LONELY_RECEIVE ? twill_recv(comm, &x, 1, TWILL_I32, rank)
+                                                   : twill_send(comm, &x, 1, TWILL_I32, rank);
+    if (c->way == LONELY_GROUP && status == TWILL_OK)
         status = twill_group_end(comm);
-        SAYS(twill_comm_message(comm), "a send to this rank itself");
-    }
-    TWILL_CHECK(status == TWILL_ERR_ARGUMENT);
+    TWILL_CHECK(TWILL_ENDS(comm, status, TWILL_ERR_ARGUMENT,
+                           c->way == LONELY_RECEIVE ? "a receive from this rank itself"
+                                                    : "a send to this rank itself"));
     (void)twill_test_barrier(bootstrap);
-    twill_test_disconnect(comm, context);
-}
-
-TWILL_TEST(lonely_messages)
-{
-    for (int way = 0; way < 3; way++) {
-        twill_test_run_ranks(1, lonely_rank, &way);
-        twill_test_run_ranks(2, lonely_rank, &way);
-    }
+    twill_comm_destroy(comm);
 }
 
 /* --- unmapped memory -------------------------------------------------------------------------- */
 
-static void unreadable_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_ON(memory_that_is_none, ranks, TWILL_LAYOUTS("2x1"), TWILL_TEST_PATIENT,
+              "TWILL_TUNE=heap_limit=8M", "TWILL_PROVIDER=tcp")
 {
-    twill_context *context;
-    twill_comm *comm;
+    twill_context *context = twill_comm_context(comm);
     size_t bytes = (size_t)1 << 20;
-    static const char *const tcp[] = {TWILL_TEST_PATIENT, "TWILL_TUNE=heap_limit=8M",
-                                      "TWILL_PROVIDER=tcp", NULL};
-    if (!twill_test_connect(&context, &comm, bootstrap, user, NULL, tcp))
-        return;
     unsigned char *none = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     TWILL_CHECK(none != MAP_FAILED);
     TWILL_CHECK(twill_register(context, none, bytes) == TWILL_ERR_ARGUMENT);
-    SAYS(twill_context_message(context), "are not memory that this process can read");
+    TWILL_CHECK(
+        TWILL_SAYS(twill_context_message(context), "are not memory that this process can read"));
     TWILL_CHECK(mprotect(none, bytes / 2, PROT_READ | PROT_WRITE) == 0);
     TWILL_CHECK(twill_register(context, none, bytes) == TWILL_ERR_ARGUMENT);
     TWILL_CHECK(twill_register(context, none, bytes / 2) == TWILL_OK);
@@ -371,16 +314,9 @@ static void unreadable_rank(int rank, int size, twill_bootstrap *bootstrap, void
     twill_status status = rank == 0 ? twill_send(comm, none, bytes, TWILL_U8, 1)
                                     : twill_recv(comm, some, bytes, TWILL_U8, 0);
     free(some);
-    TWILL_CHECK(status == TWILL_ERR_SYSTEM);
-    SAYS(twill_comm_message(comm), "a buffer that the kernel cannot read");
+    TWILL_CHECK(TWILL_ENDS(comm, status, TWILL_ERR_SYSTEM, "a buffer that the kernel cannot read"));
     (void)twill_test_barrier(bootstrap);
-    twill_test_disconnect(comm, context);
     munmap(none, bytes);
-}
-
-TWILL_TEST(memory_that_is_none)
-{
-    twill_test_run_ranks(2, unreadable_rank, "2x1");
 }
 
 /* --- arguments -------------------------------------------------------------------------------- */
@@ -391,15 +327,11 @@ TWILL_TEST(memory_that_is_none)
 
 #define MANY 20000
 
-struct arguments_job {
-    twill_context *context;
-    twill_comm *comm;
-    float *src, *dst;
-};
+static _Thread_local float src[MANY], dst[MANY];
 
-static twill_status reduce_right(struct arguments_job *j, size_t count)
+static twill_status reduce_right(twill_comm *comm, size_t count)
 {
-    return twill_allreduce(j->comm, j->src, j->dst, count, TWILL_F32, TWILL_SUM);
+    return twill_allreduce(comm, src, dst, count, TWILL_F32, TWILL_SUM);
 }
 
 static const struct alike_call {
@@ -415,100 +347,67 @@ static const struct alike_call {
              {"root 12", TWILL_F32, TWILL_SUM, 8, 12}};
 
 /* Between two good calls. Leaves the message of the one that is refused. */
-static twill_status call_in_group(struct arguments_job *j, const struct alike_call *w)
+static twill_status call_in_group(twill_comm *comm, const struct alike_call *w)
 {
-    (void)TWILL_NOTE(twill_group_start(j->comm) == TWILL_OK && reduce_right(j, 8) == TWILL_OK,
+    (void)TWILL_NOTE(twill_group_start(comm) == TWILL_OK && reduce_right(comm, 8) == TWILL_OK,
                      "the start of the group");
-    twill_status status = twill_reduce(j->comm, j->src, j->dst, w->count, w->type, w->op, w->root);
-    struct twill_error refused = j->comm->error;
-    (void)TWILL_NOTE(reduce_right(j, MANY) == TWILL_OK && twill_group_end(j->comm) == TWILL_OK,
-                     "the rest of the group: %s", twill_comm_message(j->comm));
-    j->comm->error = refused;
+    twill_status status = twill_reduce(comm, src, dst, w->count, w->type, w->op, w->root);
+    struct twill_error refused = comm->error;
+    (void)TWILL_NOTE(reduce_right(comm, MANY) == TWILL_OK && twill_group_end(comm) == TWILL_OK,
+                     "the rest of the group: %s", twill_comm_message(comm));
+    comm->error = refused;
     return status;
 }
 
-static twill_status call_wrong(struct arguments_job *j, const struct alike_call *w, int form)
+static twill_status call_wrong(twill_comm *comm, const struct alike_call *w, int form)
 {
     twill_request *request = NULL;
     switch (form) {
     case 0:
-        return twill_reduce(j->comm, j->src, j->dst, w->count, w->type, w->op, w->root);
+        return twill_reduce(comm, src, dst, w->count, w->type, w->op, w->root);
     case 1:
-        return twill_reduce_start(j->comm, j->src, j->dst, w->count, w->type, w->op, w->root,
-                                  &request);
+        return twill_reduce_start(comm, src, dst, w->count, w->type, w->op, w->root, &request);
     case 2:
-        return twill_reduce_init(j->comm, j->src, j->dst, w->count, w->type, w->op, w->root,
-                                 &request);
+        return twill_reduce_init(comm, src, dst, w->count, w->type, w->op, w->root, &request);
     default:
-        return call_in_group(j, w);
+        return call_in_group(comm, w);
     }
 }
 
-static void refuse_alike(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_ON(arguments_that_all_give_alike, ranks, TWILL_LAYOUTS("2", "3", "2x1"),
+              TWILL_TEST_PATIENT, "TWILL_TUNE=heap_limit=8M")
 {
-    struct arguments_job j = {.src = calloc(MANY, sizeof(float)),
-                              .dst = calloc(MANY, sizeof(float))};
-    const char *nodes = user;
-    if (!twill_test_join(&j.context, &j.comm, bootstrap, nodes, TWILL_TEST_PATIENT,
-                         "TWILL_TUNE=heap_limit=8M"))
-        return;
     for (size_t i = 0; i < 4 * TWILL_ARRAY_LENGTH(wrong); i++) {
         const struct alike_call *w = &wrong[i / 4];
-        twill_status status = call_wrong(&j, w, (int)(i % 4));
-        const char *message = twill_comm_message(j.comm);
-        TWILL_CHECK(status == TWILL_ERR_ARGUMENT && strstr(message, w->said) &&
-                        strncmp(message, "rank ", 5) == 0,
-                    "form %zu: %d: %s", i % 4, status, message);
-        j.src[0] = 1;
-        TWILL_CHECK(reduce_right(&j, 8) == TWILL_OK && j.dst[0] == (float)size);
+        twill_status status = call_wrong(comm, w, (int)(i % 4));
+        TWILL_CHECK(TWILL_ENDS(comm, status, TWILL_ERR_ARGUMENT, w->said));
+        TWILL_CHECK(strncmp(twill_comm_message(comm), "rank ", 5) == 0);
+        src[0] = 1;
+        TWILL_CHECK(reduce_right(comm, 8) == TWILL_OK && dst[0] == (float)size);
     }
     /* One rank alone: the others do not wait for it until the deadline. */
     bool odd = rank == size - 1;
-    twill_status status = odd ? call_wrong(&j, wrong, 0) : reduce_right(&j, 8);
+    twill_status status = odd ? call_wrong(comm, wrong, 0) : reduce_right(comm, 8);
     if (odd) {
         TWILL_CHECK(status == TWILL_ERR_ARGUMENT);
-        status = reduce_right(&j, 8);
+        status = reduce_right(comm, 8);
     }
-    (void)TWILL_NOTE(status == TWILL_ERR_MISMATCH, "rank %d: %d: %s", rank, status,
-                     twill_comm_message(j.comm));
-    TWILL_CHECK(odd || nodes[0] != '\0' ||
-                strstr(twill_comm_message(j.comm), "calls reduce #") != NULL);
-    (void)twill_test_barrier(bootstrap);
-    twill_test_disconnect(j.comm, j.context);
-    free(j.src);
-    free(j.dst);
+    TWILL_CHECK(TWILL_ENDS(comm, status, TWILL_ERR_MISMATCH,
+                           odd || twill_comm_nodes(comm) > 1 ? "" : "calls reduce #"));
 }
 
 /* A message from and to odd addresses, of one rank or of both. */
-static void message_anywhere(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_ON(messages_at_any_address, ranks, TWILL_LAYOUTS("2", "2x1"), TWILL_TEST_PATIENT)
 {
-    struct arguments_job j;
     char out[64], in[64];
-    if (!twill_test_connect(&j.context, &j.comm, bootstrap, user, NULL,
-                            (const char *const[]){TWILL_TEST_PATIENT, NULL}))
-        return;
     for (int odd = 0; odd < 4; odd++) {
         const int64_t mine[3] = {rank, odd, 7}, want[3] = {1 - rank, odd, 7};
         const int moved = odd >> rank & 1 ? 3 : 0;
         memcpy(out + moved, mine, sizeof(mine));
-        TWILL_CHECK(twill_sendrecv(j.comm, out + moved, 3, 1 - rank, in + moved, 3, 1 - rank,
+        TWILL_CHECK(twill_sendrecv(comm, out + moved, 3, 1 - rank, in + moved, 3, 1 - rank,
                                    TWILL_I64) == TWILL_OK);
         TWILL_CHECK(memcmp(in + moved, want, sizeof(want)) == 0);
     }
-    twill_test_disconnect(j.comm, j.context);
-}
-
-TWILL_TEST(messages_at_any_address)
-{
-    twill_test_run_ranks(2, message_anywhere, "");
-    twill_test_run_ranks(2, message_anywhere, "2x1");
-}
-
-TWILL_TEST(arguments_that_all_give_alike)
-{
-    twill_test_run_ranks(2, refuse_alike, "");
-    twill_test_run_ranks(3, refuse_alike, "");
-    twill_test_run_ranks(2, refuse_alike, "2x1");
 }
 
 /* --- registration ----------------------------------------------------------------------------- */

@@ -6,45 +6,19 @@
 #include "tests/support/collectives.h"
 #include "tests/support/unit.h"
 
-#define REQUEST_FLIGHT 24u /* calls in progress at a time */
-#define ROUNDS         (TEST_FEWER ? 2u : 6u)
-#define REQUEST_BYTES  ((size_t)64 << 10)
+#define REQUEST_FLIGHT   24u /* calls in progress at a time */
+#define ROUNDS           (TEST_FEWER ? 2u : 6u)
+#define REQUEST_BYTES    ((size_t)64 << 10)
+#define REQUEST_SETTINGS TWILL_TEST_PATIENT, "TWILL_TUNE=heap_limit=16M,segment=4K,segment_net=8K"
 
-struct request_world {
-    int size;
-    const char *nodes, *mock;
-};
-
-static const struct request_world worlds[] = {
-    {1, "", NULL},
-    {2, "", NULL},
-    {4, "", NULL},
-    {4, "2x2", NULL},
-    {3, "3x1", NULL},
-    {5, "3+2", NULL},
-    {4, "", "delay=3,reorder=1,again=20"},
-    {4, "2x2", "delay=5,reorder=1,chunk=64"},
-};
-
-struct request_job {
-    const struct request_world *world;
-    int rank, size;
-    twill_context *context;
-    twill_comm *comm;
-};
-
-static bool start(struct request_job *job, twill_bootstrap *bootstrap)
-{
-    static const char *const settings[] = {
-        TWILL_TEST_PATIENT, "TWILL_TUNE=heap_limit=16M,segment=4K,segment_net=8K", NULL};
-    return twill_test_connect(&job->context, &job->comm, bootstrap, job->world->nodes,
-                              job->world->mock, settings);
-}
-
-static void stop(struct request_job *job)
-{
-    twill_test_disconnect(job->comm, job->context);
-}
+static const char *const worlds[] = {"1",
+                                     "2",
+                                     "4",
+                                     "2x2",
+                                     "3x1",
+                                     "3+2",
+                                     "4 delay=3,reorder=1,again=20",
+                                     "2x2 delay=5,reorder=1,chunk=64"};
 
 static uint64_t hash(uint64_t x)
 {
@@ -98,25 +72,26 @@ static unsigned wait_for_one(twill_request **request, unsigned left, uint64_t ch
     return (unsigned)index;
 }
 
-static bool one_round(const struct request_job *job, uint64_t seed, struct test_buffers *buffers)
+static bool one_round(twill_comm *comm, uint64_t seed, struct test_buffers *buffers)
 {
+    int rank = twill_comm_rank(comm), size = twill_comm_size(comm);
     twill_request *request[REQUEST_FLIGHT];
     unsigned number[REQUEST_FLIGHT];
     for (unsigned k = 0; k < REQUEST_FLIGHT; k++) {
-        struct test_call call = call_from_seed(seed, k, job->size);
-        test_call_fill(&call, job->rank, job->size, &buffers[k]);
-        twill_status status = test_call_begin(&call, job->comm, &buffers[k], &request[k]);
-        TWILL_REQUIRE(status == TWILL_OK && request[k] != NULL, "start: %s",
-                      twill_comm_message(job->comm));
+        struct test_call call = call_from_seed(seed, k, size);
+        test_call_fill(&call, rank, size, &buffers[k]);
+        TWILL_REQUIRE(
+            twill_test_fine(comm, test_call_begin(&call, comm, &buffers[k], &request[k])));
+        TWILL_REQUIRE(request[k] != NULL);
         number[k] = k;
     }
     for (unsigned left = REQUEST_FLIGHT; left > 0; left--) {
         bool ok;
-        uint64_t chance = hash(seed * 31 + (uint64_t)job->rank * 7919 + left);
+        uint64_t chance = hash(seed * 31 + (uint64_t)rank * 7919 + left);
         unsigned i = wait_for_one(request, left, chance, &ok);
-        TWILL_REQUIRE(ok, "wait: %s", twill_comm_message(job->comm));
-        struct test_call call = call_from_seed(seed, number[i], job->size);
-        if (!test_call_compare(&call, job->rank, job->size, &buffers[number[i]]))
+        TWILL_REQUIRE(ok, "wait: %s", twill_comm_message(comm));
+        struct test_call call = call_from_seed(seed, number[i], size);
+        if (!test_call_compare(&call, rank, size, &buffers[number[i]]))
             return false;
         request[i] = request[left - 1];
         number[i] = number[left - 1];
@@ -124,26 +99,16 @@ static bool one_round(const struct request_job *job, uint64_t seed, struct test_
     return true;
 }
 
-static void many_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_ON(many_in_flight, ranks, worlds, REQUEST_SETTINGS)
 {
-    struct request_job job = {.world = user, .rank = rank, .size = size};
+    twill_context *context = twill_comm_context(comm);
     struct test_buffers buffers[REQUEST_FLIGHT];
-    if (start(&job, bootstrap)) {
-        bool fine = true;
-        for (unsigned k = 0; k < REQUEST_FLIGHT; k++)
-            fine = fine && test_buffers_get(&buffers[k], job.context, REQUEST_BYTES, 0, k % 2);
-        for (uint64_t seed = 1; fine && seed <= ROUNDS; seed++)
-            fine = one_round(&job, seed, buffers);
-        for (unsigned k = 0; k < REQUEST_FLIGHT; k++)
-            test_buffers_put(&buffers[k], job.context, k % 2);
-    }
-    stop(&job);
-}
-
-TWILL_TEST(many_in_flight)
-{
-    for (size_t w = 0; w < TWILL_ARRAY_LENGTH(worlds); w++)
-        twill_test_run_ranks(worlds[w].size, many_rank, (void *)(uintptr_t)&worlds[w]);
+    for (unsigned k = 0; k < REQUEST_FLIGHT; k++)
+        TWILL_CHECK(test_buffers_get(&buffers[k], context, REQUEST_BYTES, 0, k % 2));
+    for (uint64_t seed = 1; seed <= ROUNDS; seed++)
+        TWILL_CHECK(one_round(comm, seed, buffers));
+    for (unsigned k = 0; k < REQUEST_FLIGHT; k++)
+        test_buffers_put(&buffers[k], context, k % 2);
 }
 
 /* --- persistent ------------------------------------------------------------------------------ */
@@ -156,31 +121,29 @@ struct persistent {
     twill_request *request[REQUEST_PERSISTENT];
 };
 
-static bool prepare_calls(struct request_job *job, struct persistent *p)
+static bool prepare_calls(twill_comm *comm, struct persistent *p)
 {
-    twill_comm *c = job->comm;
+    int rank = twill_comm_rank(comm), size = twill_comm_size(comm);
     for (int i = 0; i < REQUEST_PERSISTENT; i++) {
         void *memory[2];
         for (int m = 0; m < 2; m++)
-            TWILL_REQUIRE(twill_alloc(job->context, &memory[m],
-                                      (size_t)job->size * REQUEST_COUNT * sizeof(int32_t)) ==
-                          TWILL_OK);
+            TWILL_REQUIRE(twill_alloc(twill_comm_context(comm), &memory[m],
+                                      (size_t)size * REQUEST_COUNT * sizeof(int32_t)) == TWILL_OK);
         p->src[i] = memory[0];
         p->dst[i] = memory[1];
     }
-    TWILL_REQUIRE(twill_allreduce_init(c, p->src[0], p->dst[0], REQUEST_COUNT, TWILL_I32, TWILL_SUM,
-                                       &p->request[0]) == TWILL_OK);
-    TWILL_REQUIRE(twill_allgather_init(c, p->src[1], p->dst[1], REQUEST_COUNT, TWILL_I32,
+    TWILL_REQUIRE(twill_allreduce_init(comm, p->src[0], p->dst[0], REQUEST_COUNT, TWILL_I32,
+                                       TWILL_SUM, &p->request[0]) == TWILL_OK);
+    TWILL_REQUIRE(twill_allgather_init(comm, p->src[1], p->dst[1], REQUEST_COUNT, TWILL_I32,
                                        &p->request[1]) == TWILL_OK);
-    TWILL_REQUIRE(twill_broadcast_init(c, p->src[2], p->dst[2], REQUEST_COUNT, TWILL_I32,
-                                       job->size - 1, &p->request[2]) == TWILL_OK);
-    TWILL_REQUIRE(twill_allreduce_init(c, p->src[3], p->dst[3], 3, TWILL_I32, TWILL_MAX,
+    TWILL_REQUIRE(twill_broadcast_init(comm, p->src[2], p->dst[2], REQUEST_COUNT, TWILL_I32,
+                                       size - 1, &p->request[2]) == TWILL_OK);
+    TWILL_REQUIRE(twill_allreduce_init(comm, p->src[3], p->dst[3], 3, TWILL_I32, TWILL_MAX,
                                        &p->request[3]) == TWILL_OK);
-    TWILL_REQUIRE(twill_alltoall_init(c, p->src[4], p->dst[4], 7, TWILL_I32, &p->request[4]) ==
+    TWILL_REQUIRE(twill_alltoall_init(comm, p->src[4], p->dst[4], 7, TWILL_I32, &p->request[4]) ==
                   TWILL_OK);
-    TWILL_REQUIRE(twill_sendrecv_init(c, p->src[5], REQUEST_COUNT, (job->rank + 1) % job->size,
-                                      p->dst[5], REQUEST_COUNT,
-                                      (job->rank + job->size - 1) % job->size, TWILL_I32,
+    TWILL_REQUIRE(twill_sendrecv_init(comm, p->src[5], REQUEST_COUNT, (rank + 1) % size, p->dst[5],
+                                      REQUEST_COUNT, (rank + size - 1) % size, TWILL_I32,
                                       &p->request[5]) == TWILL_OK);
     return true;
 }
@@ -190,9 +153,9 @@ static int32_t source_value(int rank, int time, int what)
     return rank * 1000 + time * 10 + what;
 }
 
-static bool is_right(const struct request_job *job, const struct persistent *p, int time)
+static bool is_right(twill_comm *comm, const struct persistent *p, int time)
 {
-    int n = job->size, before = (job->rank + n - 1) % n;
+    int n = twill_comm_size(comm), before = (twill_comm_rank(comm) + n - 1) % n;
     int32_t sum = 0;
     for (int r = 0; r < n; r++)
         sum += source_value(r, time, 0);
@@ -210,58 +173,41 @@ static bool is_right(const struct request_job *job, const struct persistent *p, 
     return true;
 }
 
-static void persistent_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_ON(persistent_ones_start_again, ranks, worlds, REQUEST_SETTINGS)
 {
-    struct request_job job = {.world = user, .rank = rank, .size = size};
     struct persistent p;
-    bool fine = start(&job, bootstrap) && prepare_calls(&job, &p);
     int done = 0;
-    fine = fine && TWILL_NOTE(twill_test(&p.request[0], &done) == TWILL_OK && done,
-                              "a request that was never started is not complete");
-    for (int time = 0; fine && time < (TEST_FEWER ? 6 : 20); time++) {
+    TWILL_CHECK(prepare_calls(comm, &p));
+    TWILL_CHECK(twill_test(&p.request[0], &done) == TWILL_OK && done); /* it was never started */
+    for (int time = 0; time < (TEST_FEWER ? 6 : 20); time++) {
         for (int i = 0; i < REQUEST_PERSISTENT; i++) {
             for (int k = 0; k < size * REQUEST_COUNT; k++)
                 p.src[i][k] = source_value(rank, time, i);
-            fine = fine && TWILL_NOTE(twill_request_start(p.request[i]) == TWILL_OK, "%s",
-                                      twill_comm_message(job.comm));
+            TWILL_CHECK(twill_test_fine(comm, twill_request_start(p.request[i])));
         }
-        fine = fine &&
-               TWILL_NOTE(twill_wait_all(REQUEST_PERSISTENT, p.request) == TWILL_OK, "%s",
-                          twill_comm_message(job.comm)) &&
-               is_right(&job, &p, time);
+        TWILL_CHECK(twill_test_fine(comm, twill_wait_all(REQUEST_PERSISTENT, p.request)));
+        TWILL_CHECK(is_right(comm, &p, time));
     }
-    for (int i = 0; fine && i < REQUEST_PERSISTENT; i++)
-        fine = TWILL_NOTE(twill_request_free(&p.request[i]) == TWILL_OK && p.request[i] == NULL,
-                          "free %d", i);
-    stop(&job);
-}
-
-TWILL_TEST(persistent_ones_start_again)
-{
-    for (size_t w = 0; w < TWILL_ARRAY_LENGTH(worlds); w++)
-        twill_test_run_ranks(worlds[w].size, persistent_rank, (void *)(uintptr_t)&worlds[w]);
+    for (int i = 0; i < REQUEST_PERSISTENT; i++)
+        TWILL_CHECK(twill_request_free(&p.request[i]) == TWILL_OK && p.request[i] == NULL);
 }
 
 /* --- several communicators, misuse, failure -------------------------------------------------- */
 
-static void apart_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_ON(communicators_apart, ranks, worlds, REQUEST_SETTINGS)
 {
-    struct request_job job = {.world = user, .rank = rank, .size = size};
     int32_t x[3][2000], index;
-    twill_comm *comm[3];
+    twill_comm *comms[3] = {comm};
     twill_request *request[3];
-    if (!start(&job, bootstrap))
-        return;
-    comm[0] = job.comm;
-    TWILL_CHECK(twill_comm_dup(&comm[1], job.comm) == TWILL_OK);
-    TWILL_CHECK(twill_comm_dup(&comm[2], job.comm) == TWILL_OK);
+    TWILL_CHECK(twill_comm_dup(&comms[1], comm) == TWILL_OK);
+    TWILL_CHECK(twill_comm_dup(&comms[2], comm) == TWILL_OK);
     for (int time = 0; time < 10; time++) {
         for (int k = 0; k < 3; k++) {
-            int c = (k + rank) % 3; /* in another order on each rank */
+            int own = (k + rank) % 3; /* in another order on each rank */
             for (int i = 0; i < 2000; i++)
-                x[c][i] = rank + c + i;
-            TWILL_CHECK(twill_allreduce_start(comm[c], x[c], x[c], 2000, TWILL_I32, TWILL_SUM,
-                                              &request[c]) == TWILL_OK);
+                x[own][i] = rank + own + i;
+            TWILL_CHECK(twill_allreduce_start(comms[own], x[own], x[own], 2000, TWILL_I32,
+                                              TWILL_SUM, &request[own]) == TWILL_OK);
         }
         for (int left = 3; left > 0; left--) {
             TWILL_CHECK(twill_wait_any(3, request, &index) == TWILL_OK && index >= 0);
@@ -270,31 +216,20 @@ static void apart_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
         }
         TWILL_CHECK(twill_wait_any(3, request, &index) == TWILL_OK && index == -1);
     }
-    twill_comm_destroy(comm[2]);
-    twill_comm_destroy(comm[1]);
-    stop(&job);
+    twill_comm_destroy(comms[2]);
+    twill_comm_destroy(comms[1]);
 }
 
-TWILL_TEST(communicators_apart)
+TWILL_TEST_ON(misuse_is_refused, ranks, TWILL_LAYOUTS("2"), REQUEST_SETTINGS)
 {
-    for (size_t w = 0; w < TWILL_ARRAY_LENGTH(worlds); w++)
-        twill_test_run_ranks(worlds[w].size, apart_rank, (void *)(uintptr_t)&worlds[w]);
-}
-
-static void misuse_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
-{
-    struct request_job job = {.world = user, .rank = rank, .size = size};
     int32_t x[4] = {0}, y[4];
     twill_request *request = NULL, *other = NULL;
-    if (!start(&job, bootstrap))
-        return;
     TWILL_CHECK(twill_wait(&request) == TWILL_OK && twill_request_free(&request) == TWILL_OK);
-    TWILL_CHECK(twill_barrier_start(job.comm, NULL) == TWILL_ERR_ARGUMENT);
-    TWILL_CHECK(twill_sendrecv_init(job.comm, x, 4, (rank + 1) % size, y, 4, (rank + 1) % size,
+    TWILL_CHECK(twill_barrier_start(comm, NULL) == TWILL_ERR_ARGUMENT);
+    TWILL_CHECK(twill_sendrecv_init(comm, x, 4, (rank + 1) % size, y, 4, (rank + 1) % size,
                                     TWILL_I32, &request) == TWILL_OK);
-    TWILL_CHECK(twill_barrier_start(job.comm, &other) == TWILL_OK);
-    TWILL_CHECK(twill_request_start(other) == TWILL_ERR_ARGUMENT);
-    TWILL_CHECK(strstr(twill_comm_message(job.comm), "not persistent") != NULL);
+    TWILL_CHECK(twill_barrier_start(comm, &other) == TWILL_OK);
+    TWILL_CHECK(TWILL_ENDS(comm, twill_request_start(other), TWILL_ERR_ARGUMENT, "not persistent"));
     TWILL_CHECK(twill_request_free(&other) == TWILL_ERR_ARGUMENT && other != NULL);
     TWILL_CHECK(twill_wait(&other) == TWILL_OK && other == NULL);
     (void)twill_test_barrier(bootstrap);
@@ -308,45 +243,28 @@ static void misuse_rank(int rank, int size, twill_bootstrap *bootstrap, void *us
         TWILL_CHECK(twill_request_start(request) == TWILL_OK);
     TWILL_CHECK(twill_wait(&request) == TWILL_OK && request != NULL);
     TWILL_CHECK(twill_request_free(&request) == TWILL_OK && request == NULL);
-    TWILL_CHECK(twill_barrier(job.comm) == TWILL_OK); /* misuse has not broken the communicator */
-    stop(&job);
+    TWILL_CHECK(twill_barrier(comm) == TWILL_OK); /* misuse has not broken the communicator */
 }
 
-TWILL_TEST(misuse_is_refused)
+TWILL_TEST_ON(failures_end_all, ranks, worlds, REQUEST_SETTINGS)
 {
-    static const struct request_world pair = {2, "", NULL};
-    twill_test_run_ranks(2, misuse_rank, (void *)(uintptr_t)&pair);
-}
-
-static void disagreeing_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
-{
-    struct request_job job = {.world = user, .rank = rank, .size = size};
     int32_t x[5][64] = {{0}};
     twill_request *request[5] = {NULL};
-    if (!start(&job, bootstrap))
+    if (size == 1)
         return;
     for (int k = 0; k < 5; k++) { /* the fourth has another count on the last rank */
         size_t count = k == 3 && rank == size - 1 ? 63 : 64;
         TWILL_CHECK(k != 3 || twill_test_barrier(bootstrap));
         twill_status status =
-            twill_allreduce_start(job.comm, x[k], x[k], count, TWILL_I32, TWILL_SUM, &request[k]);
+            twill_allreduce_start(comm, x[k], x[k], count, TWILL_I32, TWILL_SUM, &request[k]);
         TWILL_CHECK(status == TWILL_OK || k >= 3); /* others may have broken it */
     }
     twill_status status = twill_wait_all(5, request);
-    (void)TWILL_NOTE(status != TWILL_OK && strstr(twill_comm_message(job.comm), "rank") != NULL,
-                     "status %d: %s", status, twill_comm_message(job.comm));
+    TWILL_CHECK(status != TWILL_OK && TWILL_SAYS(twill_comm_message(comm), "rank"));
     for (int k = 0; k < 5; k++)
         TWILL_CHECK(request[k] == NULL);
-    TWILL_CHECK(twill_barrier(job.comm) == TWILL_ERR_BROKEN);
-    TWILL_CHECK(twill_barrier_start(job.comm, &request[0]) == TWILL_ERR_BROKEN);
-    (void)twill_test_barrier(bootstrap);
-    stop(&job);
-}
-
-TWILL_TEST(failures_end_all)
-{
-    for (size_t w = 1; w < TWILL_ARRAY_LENGTH(worlds); w++)
-        twill_test_run_ranks(worlds[w].size, disagreeing_rank, (void *)(uintptr_t)&worlds[w]);
+    TWILL_CHECK(twill_barrier(comm) == TWILL_ERR_BROKEN);
+    TWILL_CHECK(twill_barrier_start(comm, &request[0]) == TWILL_ERR_BROKEN);
 }
 
 /* --- deadlines -------------------------------------------------------------------------------- */
@@ -354,34 +272,12 @@ TWILL_TEST(failures_end_all)
 /* Deadlines of communicators and requests, and the bounds that are stated for them. Rank 1 does not
  * come to the call in which the others wait; TWILL_TIMEOUT would be much longer. */
 
-#define SHORT 0.3
+#define SHORT         0.3
+#define LATE_SETTINGS TWILL_TEST_PATIENT, "TWILL_PROVIDER=tcp"
 
-struct waiting_rank {
-    twill_context *context;
-    twill_comm *comm;
-    twill_bootstrap *bootstrap;
-    int rank;
-    float x[4];
-};
-
-static bool connect_late(struct waiting_rank *l, int rank, twill_bootstrap *bootstrap,
-                         const char *nodes)
+static twill_status start_sum(twill_comm *comm, float *x, twill_request **request)
 {
-    *l = (struct waiting_rank){.bootstrap = bootstrap, .rank = rank};
-    return twill_test_join(&l->context, &l->comm, bootstrap, nodes, TWILL_TEST_PATIENT,
-                           "TWILL_PROVIDER=tcp");
-}
-
-static void leave_late(struct waiting_rank *l)
-{
-    (void)twill_test_barrier(l->bootstrap);
-    twill_comm_leave(l->comm);
-    twill_context_destroy(l->context);
-}
-
-static twill_status start_sum(struct waiting_rank *l, twill_request **request)
-{
-    return twill_allreduce_start(l->comm, l->x, l->x, 4, TWILL_F32, TWILL_SUM, request);
+    return twill_allreduce_start(comm, x, x, 4, TWILL_F32, TWILL_SUM, request);
 }
 
 /* The call must have ended by the short deadline: not before it, and long before TWILL_TIMEOUT. */
@@ -397,86 +293,81 @@ static bool is_near(double bound, double seconds)
     return bound > seconds && bound < seconds + 2;
 }
 
-static void of_comm(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_ON(deadline_of_comm, ranks, TWILL_LAYOUTS("1x3", "2+1"), LATE_SETTINGS)
 {
-    struct waiting_rank l;
     twill_comm *copy = NULL;
     twill_bounds bounds;
-    TWILL_CHECK(connect_late(&l, rank, bootstrap, user));
-    TWILL_CHECK(twill_comm_set_timeout(l.comm, SHORT) == TWILL_OK);
-    TWILL_CHECK(twill_comm_bounds(l.comm, &bounds) == TWILL_OK && is_near(bounds.silent, SHORT));
-    TWILL_CHECK(twill_comm_set_timeout(l.comm, 0) == TWILL_OK);
-    TWILL_CHECK(twill_comm_bounds(l.comm, &bounds) == TWILL_OK && bounds.silent > 100);
-    TWILL_CHECK(twill_comm_dup(&copy, l.comm) == TWILL_OK);
+    TWILL_CHECK(twill_comm_set_timeout(comm, SHORT) == TWILL_OK);
+    TWILL_CHECK(twill_comm_bounds(comm, &bounds) == TWILL_OK && is_near(bounds.silent, SHORT));
+    TWILL_CHECK(twill_comm_set_timeout(comm, 0) == TWILL_OK);
+    TWILL_CHECK(twill_comm_bounds(comm, &bounds) == TWILL_OK && bounds.silent > 100);
+    TWILL_CHECK(twill_comm_dup(&copy, comm) == TWILL_OK);
     TWILL_CHECK(twill_comm_bounds(copy, &bounds) == TWILL_OK && bounds.silent > 100);
     twill_comm_leave(copy);
     TWILL_CHECK(twill_test_barrier(bootstrap));
     if (rank == 0)
-        TWILL_CHECK(twill_comm_set_timeout(l.comm, SHORT) == TWILL_OK);
+        TWILL_CHECK(twill_comm_set_timeout(comm, SHORT) == TWILL_OK);
     uint64_t since = twill_now();
-    twill_status status = rank == 1 ? TWILL_OK : twill_barrier(l.comm);
-    if (rank == 0)
-        TWILL_CHECK(status == TWILL_ERR_TIMEOUT && was_short(since));
     if (rank != 1) /* rank 2's own deadline has not expired */
-        TWILL_CHECK(status == TWILL_ERR_TIMEOUT, "%d: %s", status, twill_comm_message(l.comm));
-    leave_late(&l);
+        TWILL_CHECK(TWILL_ENDS(comm, twill_barrier(comm), TWILL_ERR_TIMEOUT, ""));
+    TWILL_CHECK(rank != 0 || was_short(since));
+    (void)twill_test_barrier(bootstrap);
+    twill_comm_leave(comm);
 }
 
-static void inherited(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_ON(inherited_deadline, ranks, TWILL_LAYOUTS("1x2"), LATE_SETTINGS)
 {
-    struct waiting_rank l;
     twill_comm *copy = NULL;
-    TWILL_CHECK(connect_late(&l, rank, bootstrap, user));
-    TWILL_CHECK(twill_comm_set_timeout(l.comm, SHORT * 100) == TWILL_OK);
-    TWILL_CHECK(twill_comm_dup(&copy, l.comm) == TWILL_OK);
     twill_bounds bounds;
+    TWILL_CHECK(twill_comm_set_timeout(comm, SHORT * 100) == TWILL_OK);
+    TWILL_CHECK(twill_comm_dup(&copy, comm) == TWILL_OK);
     TWILL_CHECK(twill_comm_bounds(copy, &bounds) == TWILL_OK &&
                 is_near(bounds.silent, SHORT * 100));
-    TWILL_CHECK(twill_test_barrier(bootstrap));
-    twill_comm_leave(copy);
-    leave_late(&l);
+    twill_comm_destroy(copy);
 }
 
-static void of_request(int rank, int size, twill_bootstrap *bootstrap, void *user)
+static const enum late_way {
+    LATE_WAIT,
+    LATE_ANY,
+    LATE_TEST
+} late_ways[] = {LATE_WAIT, LATE_ANY, LATE_TEST};
+
+TWILL_TEST_CASES(deadline_of_request, ranks, late_ways, "1x3", LATE_SETTINGS)
 {
-    struct waiting_rank l;
     twill_request *requests[2] = {NULL, NULL};
+    float x[2][4] = {{0}};
     int done = 0;
-    const char *how = user;
-    TWILL_CHECK(connect_late(&l, rank, bootstrap, "3"));
     uint64_t since = twill_now();
-    if (rank == 1) {
-        leave_late(&l);
-        return;
-    }
-    TWILL_CHECK(start_sum(&l, &requests[0]) == TWILL_OK && start_sum(&l, &requests[1]) == TWILL_OK);
-    if (rank == 0)
-        TWILL_CHECK(twill_request_set_timeout(requests[1], SHORT) == TWILL_OK);
-    twill_status status = TWILL_OK;
-    if (strcmp(how, "wait") == 0)
-        status = twill_wait(&requests[1]);
-    else if (strcmp(how, "any") == 0)
-        status = twill_wait_any(2, requests, &done);
-    else
-        while (status == TWILL_OK && done == 0)
+    if (rank != 1) {
+        TWILL_CHECK(start_sum(comm, x[0], &requests[0]) == TWILL_OK);
+        TWILL_CHECK(start_sum(comm, x[1], &requests[1]) == TWILL_OK);
+        if (rank == 0)
+            TWILL_CHECK(twill_request_set_timeout(requests[1], SHORT) == TWILL_OK);
+        twill_status status = TWILL_OK;
+        if (*c == LATE_WAIT)
+            status = twill_wait(&requests[1]);
+        else if (*c == LATE_ANY)
+            status = twill_wait_any(2, requests, &done);
+        while (*c == LATE_TEST && status == TWILL_OK && done == 0)
             status = twill_test(&requests[1], &done);
-    TWILL_CHECK(status == TWILL_ERR_TIMEOUT, "%d: %s", status, twill_comm_message(l.comm));
-    TWILL_CHECK(was_short(since));
-    (void)twill_wait_all(2, requests);
-    leave_late(&l);
+        TWILL_CHECK(TWILL_ENDS(comm, status, TWILL_ERR_TIMEOUT, ""));
+        TWILL_CHECK(was_short(since));
+        (void)twill_wait_all(2, requests);
+    }
+    (void)twill_test_barrier(bootstrap);
+    twill_comm_leave(comm);
 }
 
-static void bad_calls(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_ON(bad_deadlines, ranks, TWILL_LAYOUTS("1x2", "2x1"), LATE_SETTINGS)
 {
     static const double bad[] = {-1, 1e-9, 1e9, INFINITY, NAN};
-    struct waiting_rank l;
+    float x[4] = {0};
     twill_request *request = NULL;
     twill_bounds bounds;
-    TWILL_CHECK(connect_late(&l, rank, bootstrap, user));
-    TWILL_CHECK(start_sum(&l, &request) == TWILL_OK);
+    TWILL_CHECK(start_sum(comm, x, &request) == TWILL_OK);
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(bad); i++) {
-        TWILL_CHECK(twill_comm_set_timeout(l.comm, bad[i]) == TWILL_ERR_ARGUMENT);
-        TWILL_CHECK(strstr(twill_comm_message(l.comm), "twill_comm_set_timeout") != NULL);
+        TWILL_CHECK(TWILL_ENDS(comm, twill_comm_set_timeout(comm, bad[i]), TWILL_ERR_ARGUMENT,
+                               "twill_comm_set_timeout"));
         TWILL_CHECK(twill_request_set_timeout(request, bad[i]) == TWILL_ERR_ARGUMENT);
     }
     TWILL_CHECK(twill_request_set_timeout(request, 0) == TWILL_OK);
@@ -484,37 +375,16 @@ static void bad_calls(int rank, int size, twill_bootstrap *bootstrap, void *user
     TWILL_CHECK(twill_comm_set_timeout(NULL, 1) == TWILL_ERR_ARGUMENT);
     TWILL_CHECK(twill_request_set_timeout(NULL, 1) == TWILL_ERR_ARGUMENT);
     TWILL_CHECK(twill_comm_bounds(NULL, &bounds) == TWILL_ERR_ARGUMENT);
-    TWILL_CHECK(twill_comm_bounds(l.comm, NULL) == TWILL_ERR_ARGUMENT);
-    TWILL_CHECK(twill_comm_bounds(l.comm, &bounds) == TWILL_OK);
+    TWILL_CHECK(twill_comm_bounds(comm, NULL) == TWILL_ERR_ARGUMENT);
+    TWILL_CHECK(twill_comm_bounds(comm, &bounds) == TWILL_OK);
     TWILL_CHECK(bounds.silent > 100 && bounds.death > 0 && bounds.death < 2);
-    TWILL_CHECK((bounds.host > 0) == (twill_comm_nodes(l.comm) > 1));
+    TWILL_CHECK((bounds.host > 0) == (twill_comm_nodes(comm) > 1));
     /* Eight times `silent`, which has one tick of the agreement more, for every rank in turn. */
     TWILL_CHECK(fabs(bounds.agree / (8 * size * bounds.silent) - 1) < 0.01);
     TWILL_CHECK(bounds.grow > 1.7 * (bounds.silent - 1.5)); /* three quarters of the timeout more */
-    TWILL_CHECK(twill_comm_set_timeout(l.comm, 2) == TWILL_OK);
-    TWILL_CHECK(twill_comm_bounds(l.comm, &bounds) == TWILL_OK);
+    TWILL_CHECK(twill_comm_set_timeout(comm, 2) == TWILL_OK);
+    TWILL_CHECK(twill_comm_bounds(comm, &bounds) == TWILL_OK);
     TWILL_CHECK(bounds.meet == 1.5 && bounds.silent > 2 && bounds.silent < 4);
     TWILL_CHECK(fabs(bounds.grow - bounds.silent - (1.5 + 0.75 + 0.1)) < 1e-6);
-    TWILL_CHECK(twill_comm_set_timeout(l.comm, 0) == TWILL_OK);
-    leave_late(&l);
-}
-
-TWILL_TEST(test_of_comm)
-{
-    twill_test_run_ranks(3, of_comm, "3");
-    twill_test_run_ranks(3, of_comm, "2+1");
-    twill_test_run_ranks(2, inherited, "2");
-}
-
-TWILL_TEST(test_of_request)
-{
-    twill_test_run_ranks(3, of_request, "wait");
-    twill_test_run_ranks(3, of_request, "any");
-    twill_test_run_ranks(3, of_request, "test");
-}
-
-TWILL_TEST(test_bad_calls)
-{
-    twill_test_run_ranks(2, bad_calls, "2");
-    twill_test_run_ranks(2, bad_calls, "2x1");
+    TWILL_CHECK(twill_comm_set_timeout(comm, 0) == TWILL_OK);
 }

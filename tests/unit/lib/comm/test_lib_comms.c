@@ -16,7 +16,7 @@ TWILL_TEST_LEAKS("leak:libfabric.so")
 /* --- membership ------------------------------------------------------------------------------ */
 
 /* Colours by remainder, keys that reverse the order; a rank in no communicator. */
-static void play_split(struct twill_test_scene *scene, twill_comm *all)
+TWILL_TEST_SCENE(splits_and_dups)
 {
     int me = twill_comm_rank(all), size = scene->shape->size;
     struct twill_test_group group = {0};
@@ -37,11 +37,6 @@ static void play_split(struct twill_test_scene *scene, twill_comm *all)
     twill_comm_destroy(made);
     TWILL_CHECK(twill_test_works(again, &both, me));
     twill_comm_destroy(again);
-}
-
-TWILL_TEST(splits_and_dups)
-{
-    twill_test_play_all(play_split);
 }
 
 /* Draw from a seed that is the same on all ranks, so that each knows what all do. */
@@ -72,14 +67,16 @@ static struct twill_test_group split_group(const struct twill_test_group *from, 
 }
 
 /* A chain of splits; some in the middle are destroyed before those made out of them. */
-static void play_nest(struct twill_test_scene *scene, twill_comm *all)
+TWILL_TEST_SCENES(nested_splits, twill_test_shapes, TEST_FEWER ? 1 : 2, NULL)
 {
     int me = twill_comm_rank(all);
     struct twill_test_group group[6] = {twill_test_everyone(scene->shape->size)};
     twill_comm *comm[6] = {all};
     for (int d = 1; d < 6; d++) {
         int colour, key;
-        group[d] = split_group(&group[d - 1], scene->seed * 31 + (uint64_t)d, me, &colour, &key);
+        group[d] = split_group(&group[d - 1],
+                               (uint64_t)scene->shape->size * 100 + scene->seed * 31 + (uint64_t)d,
+                               me, &colour, &key);
         TWILL_CHECK(
             twill_test_fine(comm[d - 1], twill_comm_split(&comm[d], comm[d - 1], colour, key)));
         TWILL_CHECK(twill_test_works(comm[d], &group[d], me));
@@ -94,19 +91,9 @@ static void play_nest(struct twill_test_scene *scene, twill_comm *all)
         twill_comm_destroy(comm[d]);
 }
 
-TWILL_TEST(nested_splits)
-{
-    for (size_t s = 0; s < TWILL_TEST_SHAPES; s += TEST_TSAN && !test_whole() ? 2 : 1)
-        for (uint64_t seed = 0; seed < (TEST_FEWER ? 1 : 2); seed++) {
-            struct twill_test_scene scene = {
-                .shape = &twill_test_shapes[s], .play = play_nest, .seed = s * 100 + seed};
-            twill_test_play(&scene);
-        }
-}
-
 /* Overlapping groups, made by their members only, while the others do something else. The first and
  * the last rank are in two, those in the middle in three. */
-static void play_groups(struct twill_test_scene *scene, twill_comm *all)
+TWILL_TEST_SCENE(groups)
 {
     int me = twill_comm_rank(all), size = scene->shape->size;
     for (int first = 0; first + 1 < size; first++) {
@@ -122,13 +109,8 @@ static void play_groups(struct twill_test_scene *scene, twill_comm *all)
     TWILL_CHECK(twill_test_works(all, &group, me));
 }
 
-TWILL_TEST(groups)
-{
-    twill_test_play_all(play_groups);
-}
-
 /* Two halves make different numbers of communicators, and then one together. */
-static void play_uneven(struct twill_test_scene *scene, twill_comm *all)
+TWILL_TEST_SCENE(uneven_numbers)
 {
     int me = twill_comm_rank(all), size = scene->shape->size;
     struct twill_test_group whole = twill_test_everyone(size);
@@ -144,12 +126,9 @@ static void play_uneven(struct twill_test_scene *scene, twill_comm *all)
     twill_comm_destroy(half);
 }
 
-TWILL_TEST(uneven_numbers)
-{
-    twill_test_play_all(play_uneven);
-}
+static const struct twill_test_shape small_shapes[] = {{2, 0, ""}, {2, 1, ""}, {2, 0, "2x1"}};
 
-static void play_many(struct twill_test_scene *scene, twill_comm *all)
+TWILL_TEST_SCENES(many_one_after_the_other, small_shapes, 1, NULL)
 {
     const char *asked = getenv("TEST_COMMS");
     int count = asked != NULL ? atoi(asked) : TEST_FEWER ? 6 : 300;
@@ -166,19 +145,10 @@ static void play_many(struct twill_test_scene *scene, twill_comm *all)
     }
 }
 
-TWILL_TEST(many_one_after_the_other)
-{
-    static const struct twill_test_shape small[] = {{2, 0, ""}, {2, 1, ""}, {2, 0, "2x1"}};
-    for (size_t s = 0; s < TWILL_ARRAY_LENGTH(small); s++) {
-        struct twill_test_scene scene = {.shape = &small[s], .play = play_many};
-        twill_test_play(&scene);
-    }
-}
-
 /* --- hierarchy ------------------------------------------------------------------------------- */
 
 /* Each communicator places its ranks as the world of the job does. */
-static void play_places(struct twill_test_scene *scene, twill_comm *all)
+TWILL_TEST_SCENE(places)
 {
     int me = twill_comm_rank(all), size = scene->shape->size, node = twill_comm_node(all);
     twill_comm *turned, *on_node;
@@ -207,13 +177,11 @@ static void play_places(struct twill_test_scene *scene, twill_comm *all)
     twill_comm_destroy(on_node);
 }
 
-TWILL_TEST(places)
-{
-    twill_test_play_all(play_places);
-}
-
 /* What TWILL_UNITS and TWILL_GROUPS declare, in a communicator with another order of ranks. */
-static void play_levels(struct twill_test_scene *scene, twill_comm *all)
+static const struct twill_test_shape twelve[] = {{12, 0, "3x4"}};
+
+TWILL_TEST_SCENES(declared_levels, twelve, 1,
+                  "TWILL_LAYOUT=units=tile=1,numa=2,package=4;groups=2+1")
 {
     int me = twill_comm_rank(all), size = scene->shape->size;
     static const int node_of[] = {0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2};
@@ -242,19 +210,9 @@ static void play_levels(struct twill_test_scene *scene, twill_comm *all)
     twill_comm_destroy(turned);
 }
 
-TWILL_TEST(declared_levels)
-{
-    static const struct twill_test_shape twelve = {12, 0, "3x4"};
-    struct twill_test_scene scene = {
-        .shape = &twelve,
-        .play = play_levels,
-        .settings = {"TWILL_LAYOUT=units=tile=1,numa=2,package=4;groups=2+1"}};
-    twill_test_play(&scene);
-}
-
 /* Nothing declared: the ranks of this test are threads that may run anywhere, hence all in the
  * first unit of each level that the machine has. */
-static void play_found_levels(struct twill_test_scene *scene, twill_comm *all)
+TWILL_TEST_SCENE(found_levels)
 {
     twill_comm *made;
     for (int level = 0; level < TWILL_LEVEL_COUNT; level++) {
@@ -268,40 +226,7 @@ static void play_found_levels(struct twill_test_scene *scene, twill_comm *all)
     }
 }
 
-TWILL_TEST(found_levels)
-{
-    twill_test_play_all(play_found_levels);
-}
-
-TWILL_TEST(bad_levels)
-{
-    static const struct {
-        const char *setting, *message;
-    } table[] = {
-        {"TWILL_LAYOUT=units=tile", "\"tile\""},
-        {"TWILL_LAYOUT=units=core=2", "\"core=2\""},
-        {"TWILL_LAYOUT=units=numa=0", "\"0\""},
-        {"TWILL_LAYOUT=units=numa=2,", "\"2,\""},
-        {"TWILL_LAYOUT=units=numa=2,package=3", "no multiple"},
-        {"TWILL_LAYOUT=groups=2", "TWILL_LAYOUT=groups=2: describes 2 nodes, but there are 1"},
-        {"TWILL_LAYOUT=groups=x", "write groups x nodes"},
-        {"TWILL_PROGRESS=thread:", "TWILL_PROGRESS=thread:"},
-        {"TWILL_PROGRESS=thread:1x", "none, late, thread, or thread:CORE"},
-        {"TWILL_PROGRESS=threads", "none, late, thread, or thread:CORE"},
-        {"TWILL_REPRODUCIBLE=2", "TWILL_REPRODUCIBLE"},
-    };
-    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(table); i++) {
-        const char *settings[] = {table[i].setting, NULL};
-        twill_bootstrap alone = {.size = 1};
-        twill_context *context;
-        assert_int_equal(twill_context_create(&context, &alone, settings), TWILL_ERR_CONFIG);
-        if (strstr(twill_context_message(context), table[i].message) == NULL)
-            fail_msg("%s: %s", table[i].setting, twill_context_message(context));
-        twill_context_destroy(context);
-    }
-}
-
-static void play_counters(struct twill_test_scene *scene, twill_comm *all)
+TWILL_TEST_SCENE(counters_of_each)
 {
     struct twill_test_group whole = twill_test_everyone(scene->shape->size);
     twill_counters before, after, own;
@@ -316,13 +241,8 @@ static void play_counters(struct twill_test_scene *scene, twill_comm *all)
     twill_comm_destroy(made);
 }
 
-TWILL_TEST(counters_of_each)
-{
-    twill_test_play_all(play_counters);
-}
-
 /* Memory shared by the node is mapped in every communicator, whatever numbers its ranks have. */
-static void play_heap(struct twill_test_scene *scene, twill_comm *all)
+TWILL_TEST_SCENE(shared_memory)
 {
     int me = twill_comm_rank(all), size = scene->shape->size;
     twill_comm *turned;
@@ -339,11 +259,6 @@ static void play_heap(struct twill_test_scene *scene, twill_comm *all)
         TWILL_CHECK(data[i] == (int32_t)((size_t)(size * (size + 1) / 2) * i));
     twill_comm_destroy(turned);
     TWILL_CHECK(twill_free(twill_comm_context(all), memory) == TWILL_OK);
-}
-
-TWILL_TEST(shared_memory)
-{
-    twill_test_play_all(play_heap);
 }
 
 /* --- levels ----------------------------------------------------------------------------------- */
@@ -392,43 +307,26 @@ TWILL_TEST(test_found)
 /* On a described machine ranks are where twillrun would bind them; if they do not fit, nowhere. */
 static const struct described {
     const char *topology, *nodes, *hierarchy, *line;
-    int ranks;
 } described[] = {
     {"pack:2 l3:2 core:2 pu:2", "1x8", "hierarchy: 1 node x 2 packages x 2 L3 caches x 2 ranks",
-     "      L3 cache 1 (ranks 6-7)", 8},
+     "      L3 cache 1 (ranks 6-7)"},
     {"pack:2 l3:2 core:2 pu:2", "2x4", "hierarchy: 2 nodes x 2 packages x 2 L3 caches x 1 rank",
-     "    package 1", 8},
+     "    package 1"},
     {"pack:2 core:2 pu:1", "1x2", "hierarchy: 1 node x 2 packages x 1 rank",
-     "    package 1 (rank 1)", 2},
-    {"pack:2 core:2 pu:1", "1x5", "hierarchy: 1 node x 5 ranks", "  node 0 (ranks 0-4)", 5},
+     "    package 1 (rank 1)"},
+    {"pack:2 core:2 pu:1", "1x5", "hierarchy: 1 node x 5 ranks", "  node 0 (ranks 0-4)"},
 };
 
-static void report_levels(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_CASES(test_described, ranks, described, c->nodes,
+                 twill_test_text("TWILL_LAYOUT=topology=%s", c->topology), TWILL_TEST_PATIENT)
 {
-    const struct described *d = user;
-    char layout[96];
-    snprintf(layout, sizeof(layout), "TWILL_LAYOUT=nodes=%s;topology=%s", d->nodes, d->topology);
-    const char *const settings[] = {layout, TWILL_TEST_PATIENT, "TWILL_INTERFACE=lo", NULL};
-    twill_context *context;
     const char *line;
     bool hierarchy = false, detail = false;
-    twill_status status = twill_context_create(&context, bootstrap, settings);
-    TWILL_NOTE(status == TWILL_OK, "%s", twill_context_message(context));
-    for (size_t i = 0; (line = twill_context_describe(context, i)) != NULL; i++) {
-        hierarchy = hierarchy || strcmp(line, d->hierarchy) == 0;
-        detail = detail || strcmp(line, d->line) == 0;
+    for (size_t i = 0; (line = twill_context_describe(comm->context, i)) != NULL; i++) {
+        hierarchy = hierarchy || strcmp(line, c->hierarchy) == 0;
+        detail = detail || strcmp(line, c->line) == 0;
     }
-    TWILL_NOTE(hierarchy && detail, "not said: %s", d->hierarchy);
-    twill_test_barrier(bootstrap);
-    twill_context_destroy(context);
-}
-
-TWILL_TEST(test_described)
-{
-    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(described); i++) {
-        struct described one = described[i];
-        twill_test_run_ranks(one.ranks, report_levels, &one);
-    }
+    TWILL_CHECK(hierarchy && detail, "not said: %s", c->hierarchy);
 }
 
 /* --- streamed stores -------------------------------------------------------------------------- */
@@ -437,36 +335,21 @@ TWILL_TEST(test_described)
  * rank's part where ranks are more than cores, an L2 cache without any, or as it is set. */
 
 static const struct streamed {
-    const char *topology, *tune;
-    int ranks;
+    const char *topology, *tune, *ranks;
     size_t from; /* bytes */
 } streamed[] = {
-    {"pack:2 l3:2(size=16777216) core:4 pu:1", "", 2, (size_t)1536 << 10},
-    {"pack:2 l3:2(size=16777216) core:4 pu:1", "stream=5M", 2, (size_t)5 << 20},
-    {"pack:1 l3:1(size=33554432) core:2 pu:1", "", 4, (size_t)3 << 20},
-    {"pack:1 l2:2(size=1048576) core:1 pu:1", "", 2, (size_t)384 << 10},
+    {"pack:2 l3:2(size=16777216) core:4 pu:1", "", "2", (size_t)1536 << 10},
+    {"pack:2 l3:2(size=16777216) core:4 pu:1", "stream=5M", "2", (size_t)5 << 20},
+    {"pack:1 l3:1(size=33554432) core:2 pu:1", "", "4", (size_t)3 << 20},
+    {"pack:1 l2:2(size=1048576) core:1 pu:1", "", "2", (size_t)384 << 10},
 };
 
-static void streams_from(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_CASES(test_default, ranks, streamed, c->ranks,
+                 twill_test_text("TWILL_LAYOUT=topology=%s", c->topology),
+                 twill_test_text("TWILL_TUNE=%s", c->tune), TWILL_TEST_PATIENT)
 {
-    const struct streamed *row = user;
-    char layout[96], tune[32];
-    snprintf(layout, sizeof(layout), "TWILL_LAYOUT=topology=%s", row->topology);
-    snprintf(tune, sizeof(tune), "TWILL_TUNE=%s", row->tune);
-    twill_comm *comm;
-    if (twill_test_open(&comm, bootstrap, "", layout, tune, TWILL_TEST_PATIENT))
-        TWILL_NOTE(comm->tuning.stream == row->from, "%s, %d ranks: %zu", row->topology, row->ranks,
-                   comm->tuning.stream);
-    (void)twill_test_barrier(bootstrap);
-    twill_test_close(comm);
-}
-
-TWILL_TEST(test_default)
-{
-    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(streamed); i++) {
-        struct streamed one = streamed[i];
-        twill_test_run_ranks(one.ranks, streams_from, &one);
-    }
+    TWILL_CHECK(comm->tuning.stream == c->from, "%s, %d ranks: %zu", c->topology, size,
+                comm->tuning.stream);
 }
 
 /* --- exchanges -------------------------------------------------------------------------------- */
@@ -475,44 +358,46 @@ TWILL_TEST(test_default)
 
 static const struct rounds_case {
     const char *name, *nodes;
-    int size;
     unsigned first, dup; /* most exchanges: context and first communicator; a duplicate */
 } cases[] = {
-    {"one node", "1x4", 4, 5, 3},
-    {"two nodes", "2x2", 4, 6, 3},
-    {"a rank on each node", "3x1", 3, 6, 3},
+    {"one node", "1x4", 5, 3},
+    {"two nodes", "2x2", 6, 3},
+    {"a rank on each node", "3x1", 6, 3},
 };
 
-static void count_rounds(int rank, int size, twill_bootstrap *bootstrap, void *user)
+static void count_rounds(const struct rounds_case *c, twill_comm *comm, int rank)
 {
-    const struct rounds_case *c = user;
-    twill_context *context = NULL;
-    twill_comm *comm = NULL, *dup = NULL;
-    if (twill_test_join(&context, &comm, bootstrap, c->nodes, TWILL_TEST_PATIENT) &&
-        TWILL_NOTE(twill_comm_dup(&dup, comm) == TWILL_OK, "%s", twill_comm_message(comm))) {
-        if (rank == 0)
-            printf("%s: %u exchanges, %u for a duplicate\n", c->name, context->job.oob->rounds,
-                   dup->oob->rounds);
-        TWILL_NOTE(context->job.oob->rounds > 0 && context->job.oob->rounds <= c->first &&
-                       dup->oob->rounds > 0 && dup->oob->rounds <= c->dup,
-                   "rank %d of %d on %s: %u exchanges, %u for a duplicate", rank, size, c->name,
-                   context->job.oob->rounds, dup->oob->rounds);
-    }
+    twill_comm *dup;
+    TWILL_CHECK(twill_test_fine(comm, twill_comm_dup(&dup, comm)));
+    unsigned first = comm->context->job.oob->rounds, more = dup->oob->rounds;
     twill_comm_destroy(dup);
-    twill_test_disconnect(comm, context);
+    if (rank == 0)
+        printf("%s: %u exchanges, %u for a duplicate\n", c->name, first, more);
+    TWILL_CHECK(first > 0 && first <= c->first && more > 0 && more <= c->dup,
+                "rank %d on %s: %u exchanges, %u for a duplicate", rank, c->name, first, more);
+}
+
+TWILL_TEST_CASES(test_rounds, ranks, cases, c->nodes, TWILL_TEST_PATIENT)
+{
+    count_rounds(c, comm, rank);
+}
+
+TWILL_TEST_CASES(test_rounds_of_processes, processes, cases, c->nodes, TWILL_TEST_PATIENT)
+{
+    count_rounds(c, comm, rank);
 }
 
 /* The heap is shared for nodes that there are not: ranks that share no memory are nodes. */
 static void run_alone(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    const char *const *nodes = user;
+    const char *nodes = user;
     twill_context *context = NULL;
     twill_comm *comm = NULL, *dup = NULL;
     struct rlimit limit = {.rlim_cur = 4096, .rlim_max = RLIM_INFINITY};
     int32_t one = 1, sum = 0;
     TWILL_CHECK(signal(SIGXFSZ, SIG_IGN) != SIG_ERR);
     TWILL_CHECK(setrlimit(RLIMIT_FSIZE, &limit) == 0); /* of memory files, too */
-    if (twill_test_join(&context, &comm, bootstrap, *nodes, TWILL_TEST_PATIENT) &&
+    if (twill_test_join(&context, &comm, bootstrap, nodes, TWILL_TEST_PATIENT) &&
         TWILL_NOTE(twill_comm_dup(&dup, comm) == TWILL_OK, "%s", twill_comm_message(comm))) {
         TWILL_CHECK(context->job.world.nodes == (uint32_t)size && comm->local_size == 1);
         TWILL_CHECK(twill_allreduce(comm, &one, &sum, 1, TWILL_I32, TWILL_SUM) == TWILL_OK);
@@ -528,9 +413,8 @@ static void run_alone(int rank, int size, twill_bootstrap *bootstrap, void *user
 
 TWILL_TEST(test_no_sharing)
 {
-    const char *nodes[] = {"1x3", "2+1"};
-    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(nodes); i++)
-        twill_test_run_processes(3, run_alone, &nodes[i]);
+    twill_test_run_processes(3, run_alone, "1x3");
+    twill_test_run_processes(3, run_alone, "2+1");
 }
 
 /* A context can end without a communicator. */
@@ -540,13 +424,4 @@ TWILL_TEST_OF_RANKS(test_context_alone, 3)
     twill_context *context = NULL;
     TWILL_CHECK(twill_context_create(&context, bootstrap, settings) == TWILL_OK);
     twill_context_destroy(context);
-}
-
-TWILL_TEST(test_rounds)
-{
-    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++) {
-        struct rounds_case one = cases[i];
-        twill_test_run_ranks(one.size, count_rounds, &one);
-        twill_test_run_processes(one.size, count_rounds, &one);
-    }
 }

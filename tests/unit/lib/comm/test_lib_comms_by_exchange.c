@@ -50,7 +50,7 @@ static struct twill_test_group parity_of(int me, int size)
 /* The last rank starts the call that the others have under way only when all communicators are
  * made.
  */
-static void play_under_way(struct twill_test_scene *scene, twill_comm *all)
+TWILL_TEST_SCENE(with_requests_under_way)
 {
     int me = twill_comm_rank(all), size = scene->shape->size;
     struct twill_test_group half = parity_of(me, size), whole = twill_test_everyone(size);
@@ -89,13 +89,8 @@ static void play_under_way(struct twill_test_scene *scene, twill_comm *all)
     twill_comm_destroy(by_all.comm);
 }
 
-TWILL_TEST(with_requests_under_way)
-{
-    twill_test_play_all(play_under_way);
-}
-
 /* The parent is broken by a mismatch: what is made out of it works, and its message stays. */
-static void play_broken(struct twill_test_scene *scene, twill_comm *all)
+TWILL_TEST_SCENE(of_a_broken_one)
 {
     int me = twill_comm_rank(all), size = scene->shape->size;
     struct twill_test_group whole = twill_test_everyone(size);
@@ -117,13 +112,8 @@ static void play_broken(struct twill_test_scene *scene, twill_comm *all)
     twill_comm_destroy(lent.comm);
 }
 
-TWILL_TEST(of_a_broken_one)
-{
-    twill_test_play_all(play_broken);
-}
-
 /* Failures that do not break the parent. */
-static void play_wrong(struct twill_test_scene *scene, twill_comm *all)
+TWILL_TEST_SCENE(when_something_is_wrong)
 {
     int me = twill_comm_rank(all), size = scene->shape->size;
     struct twill_test_group whole = twill_test_everyone(size);
@@ -166,7 +156,7 @@ static void play_wrong(struct twill_test_scene *scene, twill_comm *all)
 
 /* The last rank fails in the last exchange, after which the others have the communicator: they do
  * not wait for it there. */
-static void play_half_made(struct twill_test_scene *scene, twill_comm *all)
+TWILL_TEST_SCENE(when_one_rank_lacks_it)
 {
     int me = twill_comm_rank(all), size = scene->shape->size, last = size - 1;
     struct twill_test_group whole = twill_test_everyone(size);
@@ -197,14 +187,4 @@ static void play_half_made(struct twill_test_scene *scene, twill_comm *all)
     TWILL_CHECK(twill_test_works(all, &whole, me));
     twill_comm_destroy(made);
     twill_comm_destroy(lent.comm);
-}
-
-TWILL_TEST(when_one_rank_lacks_it)
-{
-    twill_test_play_all(play_half_made);
-}
-
-TWILL_TEST(when_something_is_wrong)
-{
-    twill_test_play_all(play_wrong);
 }

@@ -18,7 +18,7 @@ static bool refused(twill_comm *comm, twill_status status, const twill_comm *mad
                       "status %d, expected \"%s\" in: %s", status, word, twill_comm_message(comm));
 }
 
-static void play_wrong(struct twill_test_scene *scene, twill_comm *all)
+TWILL_TEST_SCENE(wrong_arguments)
 {
     int me = twill_comm_rank(all), size = scene->shape->size;
     const int twice[] = {0, 0}, outside[] = {0, size}, negative[] = {-1, 0};
@@ -49,19 +49,16 @@ static void play_wrong(struct twill_test_scene *scene, twill_comm *all)
     twill_comm_destroy(made);
 }
 
-TWILL_TEST(wrong_arguments)
-{
-    twill_test_play_all(play_wrong);
-}
-
 /* A failure breaks its communicator only, and its message gives ranks in that communicator and in
  * the job. */
-static void play_failure(struct twill_test_scene *scene, twill_comm *all)
+TWILL_TEST_SCENE(failures_stay_apart)
 {
     int me = twill_comm_rank(all), size = scene->shape->size;
     twill_comm *upper, *turned;
     float data[8] = {0}, sum[8];
     struct twill_test_group whole = twill_test_everyone(size);
+    if (size <= 2)
+        return;
     TWILL_CHECK(twill_test_fine(all, twill_comm_split(&upper, all, me == 0, 0)));
     TWILL_CHECK(twill_test_fine(all, twill_comm_split(&turned, all, 0, -me)));
     if (me != 0) {
@@ -82,17 +79,10 @@ static void play_failure(struct twill_test_scene *scene, twill_comm *all)
     twill_comm_destroy(upper);
 }
 
-TWILL_TEST(failures_stay_apart)
-{
-    for (size_t s = 0; s < TWILL_TEST_SHAPES; s++) {
-        struct twill_test_scene scene = {.shape = &twill_test_shapes[s], .play = play_failure};
-        if (twill_test_shapes[s].size > 2)
-            twill_test_play(&scene);
-    }
-}
+static const struct twill_test_shape of_processes[] = {{3, 1, ""}, {4, 1, "2x2"}};
 
 /* The last rank ends instead of making the communicator; the others report that soon. */
-static void play_death(struct twill_test_scene *scene, twill_comm *all)
+TWILL_TEST_SCENES(death_while_it_is_made, of_processes, 1, NULL)
 {
     int me = twill_comm_rank(all), size = scene->shape->size;
     twill_comm *made = all;
@@ -100,20 +90,9 @@ static void play_death(struct twill_test_scene *scene, twill_comm *all)
     if (me == size - 1)
         _exit(0);
     twill_status status = twill_comm_split(&made, all, 0, 0);
-    const char *message = twill_comm_message(all);
-    TWILL_CHECK(status == TWILL_ERR_PEER && made == NULL &&
-                    strstr(message, "twill_comm_split") != NULL && strstr(message, "died") != NULL,
-                "rank %d: status %d: %s", me, status, message);
+    TWILL_CHECK(TWILL_ENDS(all, status, TWILL_ERR_PEER, "twill_comm_split") && made == NULL);
+    TWILL_CHECK(TWILL_SAYS(twill_comm_message(all), "died"));
     TWILL_CHECK(twill_barrier(all) == TWILL_ERR_BROKEN);
-}
-
-TWILL_TEST(death_while_it_is_made)
-{
-    static const struct twill_test_shape processes[] = {{3, 1, ""}, {4, 1, "2x2"}};
-    for (size_t s = 0; s < TWILL_ARRAY_LENGTH(processes); s++) {
-        struct twill_test_scene scene = {.shape = &processes[s], .play = play_death};
-        twill_test_play(&scene);
-    }
 }
 
 /* Does the message name ranks of this group only, by their numbers in the job and in the group? */
@@ -132,9 +111,12 @@ static bool names_ranks_of(const char *message, const struct twill_test_group *g
     return named >= 2;
 }
 
+static const struct twill_test_shape split_shapes[] = {{6, 1, ""}, {6, 1, "6x1"}, {6, 1, "2+3+1"}};
+
 /* A rank ends while others are in a call on a communicator with other numbers: their messages name
  * it by its number in the job. */
-static void play_death_in_a_split(struct twill_test_scene *scene, twill_comm *all)
+TWILL_TEST_SCENES(death_in_a_split, split_shapes, 2,
+                  seed == 0 ? "TWILL_PROVIDER=tcp" : "TWILL_PROVIDER=ofi:tcp")
 {
     int me = twill_comm_rank(all), size = scene->shape->size;
     twill_comm *made = NULL;
@@ -150,26 +132,10 @@ static void play_death_in_a_split(struct twill_test_scene *scene, twill_comm *al
     twill_status status = TWILL_OK;
     while (me % 2 == 0 && status == TWILL_OK)
         status = twill_allreduce(made, data, sum, 4096, TWILL_F32, TWILL_SUM);
-    const char *message = twill_comm_message(made);
-    TWILL_CHECK(me % 2 != 0 || TWILL_NOTE(status == TWILL_ERR_PEER &&
-                                              strstr(message, "rank 2 of the job (") != NULL &&
-                                              names_ranks_of(message, &group),
-                                          "rank %d: status %d: %s", me, status, message));
+    TWILL_CHECK(me % 2 != 0 || (TWILL_ENDS(made, status, TWILL_ERR_PEER, "rank 2 of the job (") &&
+                                TWILL_NOTE(names_ranks_of(twill_comm_message(made), &group), "%s",
+                                           twill_comm_message(made))));
     twill_comm_leave(made);
-}
-
-TWILL_TEST(death_in_a_split)
-{
-    static const struct twill_test_shape shapes[] = {{6, 1, ""}, {6, 1, "6x1"}, {6, 1, "2+3+1"}};
-    static const char *const providers[] = {"tcp", "ofi:tcp"};
-    for (size_t s = 0; s < TWILL_ARRAY_LENGTH(shapes); s++)
-        for (size_t p = 0; p < TWILL_ARRAY_LENGTH(providers); p++) {
-            char provider[32];
-            snprintf(provider, sizeof(provider), "TWILL_PROVIDER=%s", providers[p]);
-            struct twill_test_scene scene = {
-                .shape = &shapes[s], .play = play_death_in_a_split, .settings = {provider}};
-            twill_test_play(&scene);
-        }
 }
 
 /* --- one deadline for several communicators --------------------------------------------------- */
@@ -181,8 +147,10 @@ TWILL_TEST(death_in_a_split)
  * enough, and some more if a rank is so late that data still moves after a timeout. */
 #define COMMS_FAILURE_SEARCHES (COMMS_FAILURE_MANY / 3 * 2)
 
+static const struct twill_test_shape threes[] = {{3, 0, ""}, {3, 0, "3x1"}};
+
 /* The last rank neither destroys many communicators nor makes calls on them. */
-static void play_absence(struct twill_test_scene *scene, twill_comm *all)
+TWILL_TEST_SCENES(one_deadline, threes, 2, TWILL_TEST_HASTY)
 {
     int me = twill_comm_rank(all), odd = scene->shape->size - 1;
     twill_comm *made[COMMS_FAILURE_MANY];
@@ -208,9 +176,11 @@ static void play_absence(struct twill_test_scene *scene, twill_comm *all)
         twill_comm_leave(made[i]);
 }
 
+static const struct twill_test_shape apart[] = {{3, 0, "3x1"}};
+
 /* A rank is late for one communicator and arrives at another: destroying that one has the full
  * deadline. */
-static void play_late(struct twill_test_scene *scene, twill_comm *all)
+TWILL_TEST_SCENES(late_is_not_absent, apart, 1, TWILL_TEST_HASTY)
 {
     int me = twill_comm_rank(all), odd = scene->shape->size - 1;
     twill_comm *missed, *used, *idle;
@@ -237,34 +207,15 @@ static void play_late(struct twill_test_scene *scene, twill_comm *all)
     twill_comm_leave(missed);
 }
 
-TWILL_TEST(late_is_not_absent)
-{
-    static const struct twill_test_shape shape = {3, 0, "3x1"};
-    struct twill_test_scene scene = {
-        .shape = &shape, .play = play_late, .settings = {TWILL_TEST_HASTY}};
-    twill_test_play(&scene);
-}
-
-TWILL_TEST(one_deadline)
-{
-    static const struct twill_test_shape shapes[] = {{3, 0, ""}, {3, 0, "3x1"}};
-    for (size_t s = 0; s < TWILL_ARRAY_LENGTH(shapes); s++)
-        for (uint64_t seed = 0; seed < 2; seed++) {
-            struct twill_test_scene scene = {.shape = &shapes[s],
-                                             .play = play_absence,
-                                             .settings = {TWILL_TEST_HASTY},
-                                             .seed = seed};
-            twill_test_play(&scene);
-        }
-}
-
 /* One rank makes another kind of communicator than the rest, or calls a collective instead. */
-static void play_disagreement(struct twill_test_scene *scene, twill_comm *all)
+TWILL_TEST_SCENES(disagreement, twill_test_shapes, 3, NULL)
 {
     twill_comm *made = NULL;
     int me = twill_comm_rank(all), odd = scene->shape->size - 1;
     twill_status status;
     float value = 0, sum;
+    if (scene->shape->size == 1)
+        return;
     if (me != odd)
         status = twill_comm_split(&made, all, 0, 0);
     else if (scene->seed == 0)
@@ -275,14 +226,4 @@ static void play_disagreement(struct twill_test_scene *scene, twill_comm *all)
         status = twill_barrier(all);
     TWILL_CHECK(status == TWILL_ERR_MISMATCH && made == NULL, "rank %d: status %d: %s", me, status,
                 twill_comm_message(all));
-}
-
-TWILL_TEST(disagreement)
-{
-    for (size_t s = 1; s < TWILL_TEST_SHAPES; s++)
-        for (uint64_t seed = 0; seed < 3; seed++) {
-            struct twill_test_scene scene = {
-                .shape = &twill_test_shapes[s], .play = play_disagreement, .seed = seed};
-            twill_test_play(&scene);
-        }
 }

@@ -67,17 +67,10 @@ static bool sweep_collectives(twill_comm *comm)
                                      .root = root,
                                      .form = (enum test_form)((c + (unsigned)root) % 3),
                                      .turn = c};
-            size_t bytes = test_call_bytes(&call, size);
-            struct test_buffers b = {malloc(bytes), malloc(bytes), malloc(bytes), malloc(bytes),
-                                     bytes};
-            TWILL_REQUIRE(b.src != NULL && b.dst != NULL && b.src_want != NULL &&
-                          b.dst_want != NULL);
-            bool right = !test_call_exists(&call) || test_call_check(&call, comm, &b);
-            free(b.src);
-            free(b.dst);
-            free(b.src_want);
-            free(b.dst_want);
-            TWILL_REQUIRE(right);
+            struct test_buffers b;
+            TWILL_REQUIRE(test_buffers_get(&b, NULL, test_call_bytes(&call, size), 0, false));
+            TWILL_REQUIRE(!test_call_exists(&call) || test_call_check(&call, comm, &b));
+            test_buffers_put(&b, NULL, false);
         }
     return true;
 }
@@ -317,12 +310,11 @@ static void sweep_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
 {
     const struct sweep_way *way = user;
     int threads = way->threads > 1 && !test_whole() ? 1 : way->threads;
-    char provider[64];
-    snprintf(provider, sizeof(provider), "TWILL_PROVIDER=%s", way->provider);
     twill_comm *all;
     if (rank == 1)
         twill_test_expect_death(rank);
-    bool fine = twill_test_open(&all, bootstrap, way->nodes, provider,
+    bool fine = twill_test_open(&all, bootstrap, way->nodes,
+                                twill_test_text("TWILL_PROVIDER=%s", way->provider),
                                 "TWILL_INTERFACE=", TWILL_TEST_PATIENT,
                                 "TWILL_TUNE=heap_limit=8M,segment=16K,segment_net=16K");
     for (size_t k = 0; fine && k < TWILL_ARRAY_LENGTH(sweep_kinds); k++) {
@@ -339,29 +331,20 @@ static void sweep_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
     twill_test_close(all);
 }
 
-static void sweep_test(void **state)
+TWILL_TEST(every_layer)
 {
-    const struct sweep_way *way = *state;
-    char path[512];
-    snprintf(path, sizeof(path), "%s/%s", TEST_DOUBLES, way->provider);
-    if (way->doubled)
-        setenv("FI_PROVIDER_PATH", path, 1);
-    else
-        unsetenv("FI_PROVIDER_PATH");
-    twill_test_run_processes(SWEEP_RANKS, sweep_rank, *state);
-}
-
-int main(void)
-{
-    struct CMUnitTest tests[TWILL_ARRAY_LENGTH(sweep_ways)];
-    size_t count = 0;
     setenv("ALPS_APP_PE", "0", 1);
     setenv("TEST_DOUBLE_LOCAL", "1", 1);  /* memory must be registered */
     setenv("IPATH_NO_BACKTRACE", "1", 1); /* libfabric loads psm's library, which catches signals */
-    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(sweep_ways); i++)
-        if (test_whole() || !sweep_ways[i].rarely)
-            tests[count++] = (struct CMUnitTest){.name = sweep_ways[i].provider,
-                                                 .test_func = sweep_test,
-                                                 .initial_state = (void *)&sweep_ways[i]};
-    return _cmocka_run_group_tests("communicators of other ranks", tests, count, NULL, NULL);
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(sweep_ways); i++) {
+        const struct sweep_way *way = &sweep_ways[i];
+        if (way->rarely && !test_whole())
+            continue;
+        print_message("TWILL_PROVIDER=%s, nodes %s\n", way->provider, way->nodes);
+        if (way->doubled)
+            setenv("FI_PROVIDER_PATH", twill_test_text("%s/%s", TEST_DOUBLES, way->provider), 1);
+        else
+            unsetenv("FI_PROVIDER_PATH");
+        twill_test_run_processes(SWEEP_RANKS, sweep_rank, (void *)(uintptr_t)way);
+    }
 }

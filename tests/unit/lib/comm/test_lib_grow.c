@@ -2,11 +2,10 @@
 /* New processes join a job (lib/twill_recover.h). All processes of a test hand the handle around by
  * the test's exchange, which here is the caller's store. */
 #include "fabric/auth/handshake.h"
-#include "fabric/bootstrap/bootstrap.h"
-#include "fabric/bootstrap/tcp/bootstrap_tcp.h"
 #include "lib/comm/comm.h"
 #include "lib/job/context.h"
 #include "lib/twill_recover.h"
+#include "tests/support/job_ranks.h"
 #include "tests/support/unit.h"
 
 #include <linux/tcp.h>
@@ -51,54 +50,37 @@ struct growth_case {
     int nodes_after;   /* of the larger one */
 };
 
-/* Settings of a process of a job that starts by RANK, WORLD_SIZE and so on. */
-struct growth_settings {
-    char text[5][64];
-    const char *list[12];
-};
-
 static const char job_key[] = "TWILL_JOB=00112233445566778899aabbccddeeff";
+static struct twill_test_job job; /* its port */
 
-/* Start a job of the first `old` processes. Collective over all processes of the test, as rank 0's
- * port is handed around. */
-static void describe_start(struct growth_settings *s, int rank, const struct growth_case *test,
-                           twill_bootstrap *bootstrap, const char *timeout)
+/* Run a test of processes that start a job, or join it. */
+static void run_growth(int processes, twill_rank_fn fn, const void *user)
 {
-    struct sockaddr_in any = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    struct twill_endpoint here = {.port = 0};
-    uint16_t port[MOST_RANKS] = {0};
-    int fd = rank == 0 ? twill_socket_listen((struct sockaddr *)&any, sizeof(any), 16) : -1;
-    if (rank == 0)
-        TWILL_CHECK(fd >= 0 && twill_socket_name(fd, false, &here));
-    TWILL_CHECK(bootstrap->exchange(bootstrap->user, &here.port, port, sizeof(port[0])) == 0);
-    snprintf(s->text[0], sizeof(s->text[0]), "RANK=%d", rank);
-    snprintf(s->text[1], sizeof(s->text[1]), "WORLD_SIZE=%d", test->old);
-    snprintf(s->text[2], sizeof(s->text[2]), "MASTER_PORT=%u", port[0]);
-    snprintf(s->text[3], sizeof(s->text[3]), "TWILL_LISTEN_FD=%d", fd);
-    snprintf(s->text[4], sizeof(s->text[4]), "TWILL_LAYOUT=%s%s",
-             test->nodes[0] != '\0' ? "nodes=" : "", test->nodes);
-    size_t used = 0;
-    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(s->text); i++)
-        if (i != 3 || fd >= 0)
-            s->list[used++] = s->text[i];
-    s->list[used++] = "MASTER_ADDR=127.0.0.1";
-    s->list[used++] = "TWILL_PROVIDER=tcp";
-    s->list[used++] = "TWILL_INTERFACE=lo";
-    s->list[used++] = timeout;
-    s->list[used++] = job_key;
-    s->list[used] = NULL;
+    twill_test_job_init(&job, "127.0.0.1", processes);
+    twill_test_run_processes(processes, fn, (void *)(uintptr_t)user);
 }
 
+/* Start a job of the first `old` processes, when all of the test are here. */
 static bool start_job(twill_comm **comm, int rank, const struct growth_case *test,
                       twill_bootstrap *bootstrap, const char *timeout)
 {
-    struct growth_settings s = {.list = {NULL}};
+    const char *const settings[] = {
+        twill_test_text("RANK=%d", rank),
+        twill_test_text("WORLD_SIZE=%d", test->old),
+        twill_test_text("MASTER_PORT=%s", job.port),
+        twill_test_text("TWILL_LAYOUT=%s%s", *test->nodes != '\0' ? "nodes=" : "", test->nodes),
+        "MASTER_ADDR=127.0.0.1",
+        "TWILL_PROVIDER=tcp",
+        "TWILL_INTERFACE=lo",
+        timeout,
+        job_key,
+        NULL};
     char message[512] = "";
     *comm = NULL;
-    describe_start(&s, rank, test, bootstrap, timeout);
-    if (rank >= test->old || twill_test_failed())
-        return !twill_test_failed();
-    twill_status status = twill_init_with(comm, NULL, s.list, message, sizeof(message));
+    TWILL_REQUIRE(twill_test_barrier(bootstrap));
+    if (rank >= test->old)
+        return true;
+    twill_status status = twill_init_with(comm, NULL, settings, message, sizeof(message));
     return TWILL_NOTE(status == TWILL_OK, "%s", message);
 }
 
@@ -216,8 +198,7 @@ TWILL_TEST(test_joining)
         {2, 1, "2", 2}, {2, 2, "1+1", 3}, {3, 1, "1+2", 3},
     };
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(tests); i++)
-        twill_test_run_processes(tests[i].old + tests[i].joining, growing_rank,
-                                 (void *)(uintptr_t)&tests[i]);
+        run_growth(tests[i].old + tests[i].joining, growing_rank, &tests[i]);
 }
 
 /* --- one after the other --------------------------------------------------------------------- */
@@ -274,11 +255,7 @@ static void replaced_rank(int rank, int size, twill_bootstrap *bootstrap, void *
 
 TWILL_TEST(test_replacing)
 {
-    struct handle_store *store =
-        mmap(NULL, sizeof(*store), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    assert_true(store != MAP_FAILED);
-    twill_test_run_processes(2 + REPLACED, replaced_rank, store);
-    munmap(store, sizeof(*store));
+    run_growth(2 + REPLACED, replaced_rank, twill_test_shared(sizeof(struct handle_store)));
 }
 
 /* --- failures -------------------------------------------------------------------------------- */
@@ -323,7 +300,6 @@ static void join_in_vain(const struct failing_growth *test, char *handle, const 
 {
     twill_comm *comm = NULL;
     char message[512] = "";
-    const char *says = test->says;
     switch (test->trouble) {
     case NONE_COMES:
         return;
@@ -349,8 +325,7 @@ static void join_in_vain(const struct failing_growth *test, char *handle, const 
         break;
     }
     }
-    TWILL_CHECK(comm == NULL);
-    TWILL_CHECK(TWILL_NOTE(strstr(message, says) != NULL, "\"%s\"", message));
+    TWILL_CHECK(comm == NULL && TWILL_SAYS(message, test->says));
 }
 
 static void failing_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
@@ -374,7 +349,7 @@ static void failing_rank(int rank, int size, twill_bootstrap *bootstrap, void *u
     const char *message = twill_comm_message(comm);
     TWILL_CHECK(status == test->expected && larger == NULL, "status %d: %s", status, message);
     if (test->trouble <= DIES_CONNECTED)
-        TWILL_CHECK(strstr(message, test->says) != NULL, "\"%s\"", message);
+        TWILL_CHECK(TWILL_SAYS(message, test->says));
     TWILL_CHECK(sum_over(comm, buffer, 10)); /* as before */
     twill_finalize(comm);
 }
@@ -390,7 +365,7 @@ TWILL_TEST(test_failures)
         {{2, 1, "", 1}, OTHER_KEY, TWILL_ERR_TIMEOUT, "has another key"},
     };
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(tests); i++)
-        twill_test_run_processes(3, failing_rank, (void *)(uintptr_t)&tests[i]);
+        run_growth(3, failing_rank, &tests[i]);
 }
 
 /* Process 2 dies at some time after it has begun to join. The others have the larger communicator
@@ -429,11 +404,11 @@ static void abandoned_rank(int rank, int size, twill_bootstrap *bootstrap, void 
 TWILL_TEST(test_abandoned)
 {
     for (unsigned delay_us = 2000; delay_us < 50000; delay_us += delay_us)
-        twill_test_run_processes(3, abandoned_rank, &delay_us);
+        run_growth(3, abandoned_rank, &delay_us);
 }
 
 /* A process of an older epoch finds the port in use by a later growth, and is told so. */
-TWILL_TEST_OF_PROCESSES(test_late, 2)
+static void late_process(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     static const struct growth_case start = {1, 0, "", 1};
     char handle[TWILL_HANDLE_BYTES], message[512] = "";
@@ -446,8 +421,7 @@ TWILL_TEST_OF_PROCESSES(test_late, 2)
         late.epoch = 0;
         twill_join_handle_write(&late, handle);
         TWILL_CHECK(join_job(&larger, handle, TWILL_TEST_PATIENT, message) == TWILL_ERR_BOOTSTRAP);
-        TWILL_CHECK(strstr(message, "it is of epoch 0, and the job is at epoch 1"), "\"%s\"",
-                    message);
+        TWILL_CHECK(TWILL_SAYS(message, "it is of epoch 0, and the job is at epoch 1"));
         late.epoch = 1;
         twill_join_handle_write(&late, handle);
         TWILL_CHECK(join_job(&larger, handle, TWILL_TEST_PATIENT, message) == TWILL_OK);
@@ -459,7 +433,7 @@ TWILL_TEST_OF_PROCESSES(test_late, 2)
     twill_finalize(larger);
 }
 
-TWILL_TEST_OF_PROCESSES(test_bad_calls, 2)
+static void bad_process(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     static const struct growth_case start = {2, 0, "", 1};
     char handle[TWILL_HANDLE_BYTES], message[512] = "";
@@ -468,14 +442,20 @@ TWILL_TEST_OF_PROCESSES(test_bad_calls, 2)
     TWILL_CHECK(twill_comm_handle(NULL, 1, handle) == TWILL_ERR_ARGUMENT);
     TWILL_CHECK(twill_comm_handle(comm, 1, NULL) == TWILL_ERR_ARGUMENT);
     TWILL_CHECK(twill_comm_handle(comm, rank, handle) == TWILL_ERR_ARGUMENT); /* 0, and rank 1 */
-    TWILL_CHECK(strstr(twill_comm_message(comm), rank == 0 ? "joining = 0" : "only rank 0"));
+    TWILL_CHECK(TWILL_SAYS(twill_comm_message(comm), rank == 0 ? "joining = 0" : "only rank 0"));
     TWILL_CHECK(twill_comm_grow(NULL, comm) == TWILL_ERR_ARGUMENT);
     TWILL_CHECK(twill_comm_grow(&larger, comm) == TWILL_ERR_ARGUMENT);
-    TWILL_CHECK(strstr(twill_comm_message(comm), "rank 0 has made no handle") != NULL);
+    TWILL_CHECK(TWILL_SAYS(twill_comm_message(comm), "rank 0 has made no handle"));
     TWILL_CHECK(twill_comm_join(NULL, "", NULL, NULL, 0) == TWILL_ERR_ARGUMENT);
     TWILL_CHECK(join_job(&larger, "", TWILL_TEST_PATIENT, message) == TWILL_ERR_ARGUMENT);
     TWILL_CHECK(join_job(&larger, NULL, TWILL_TEST_PATIENT, message) == TWILL_ERR_ARGUMENT);
     TWILL_CHECK(twill_comm_epoch(NULL) == -1 && larger == NULL);
     TWILL_CHECK(twill_barrier(comm) == TWILL_OK);
     twill_finalize(comm);
+}
+
+TWILL_TEST(test_late_and_bad_calls)
+{
+    run_growth(2, late_process, NULL);
+    run_growth(2, bad_process, NULL);
 }

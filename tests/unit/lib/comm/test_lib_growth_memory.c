@@ -2,20 +2,19 @@
 /* A job of one rank grows by a process, and one of the two gets no memory from some allocation on:
  * neither keeps a descriptor, both end with a status, and the old communicator goes on. A sample by
  * TEST_SEED; all allocations with TEST_WHOLE. */
-#include "fabric/bootstrap/tcp/bootstrap_tcp.h"
 #include "lib/comm/comm.h"
 #include "lib/job/context.h"
 #include "lib/twill_recover.h"
+#include "tests/support/job_ranks.h"
+#include "tests/support/noise.h"
 #include "tests/support/scarce.h"
 #include "tests/support/unit.h"
-
-#include <dirent.h>
-#include <netinet/in.h>
 
 #define TRIES      6     /* allocations of the sample */
 #define MOST_ASKED 40000 /* more than either process makes */
 
 static const char job_key[] = "TWILL_JOB=00112233445566778899aabbccddeeff";
+static struct twill_test_job job; /* its port */
 
 /* Which process has no memory, whether for good or for one allocation, and after how many. */
 struct shortage_of_memory {
@@ -24,36 +23,18 @@ struct shortage_of_memory {
     int first, step;
 };
 
-static int count_descriptors(void)
-{
-    int count = 0;
-    DIR *folder = opendir("/proc/self/fd");
-    while (folder != NULL && readdir(folder) != NULL)
-        count++;
-    if (folder != NULL)
-        closedir(folder);
-    return count;
-}
-
 static bool start_alone(twill_comm **comm)
 {
-    char message[512] = "", port[64], listener[64];
-    struct sockaddr_in any = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    struct twill_endpoint here = {.port = 0};
-    int fd = twill_socket_listen((struct sockaddr *)&any, sizeof(any), 16);
-    TWILL_REQUIRE(fd >= 0 && twill_socket_name(fd, false, &here));
-    snprintf(port, sizeof(port), "MASTER_PORT=%u", here.port);
-    snprintf(listener, sizeof(listener), "TWILL_LISTEN_FD=%d", fd);
     const char *const settings[] = {"RANK=0",
                                     "WORLD_SIZE=1",
                                     "MASTER_ADDR=127.0.0.1",
-                                    port,
-                                    listener,
+                                    twill_test_text("MASTER_PORT=%s", job.port),
                                     "TWILL_PROVIDER=tcp",
                                     "TWILL_INTERFACE=lo",
                                     "TWILL_TIMEOUT=4",
                                     job_key,
                                     NULL};
+    char message[512] = "";
     twill_status status = twill_init_with(comm, NULL, settings, message, sizeof(message));
     return TWILL_NOTE(status == TWILL_OK, "%s", message);
 }
@@ -101,13 +82,13 @@ static void scarce_rank(int rank, int size, twill_bootstrap *bootstrap, void *us
     for (int left = test->first; left < MOST_ASKED; left += test->step) {
         char all[2][TWILL_HANDLE_BYTES] = {""}, handle[TWILL_HANDLE_BYTES] = "";
         int status[2];
-        int before = count_descriptors(); /* those of the exchange are among them */
+        int before = twill_test_open_files(); /* those of the exchange are among them */
         if (rank == 0)
             TWILL_CHECK(twill_comm_handle(comm, 1, handle) == TWILL_OK &&
                         has_no_secret(handle, comm));
         TWILL_CHECK(bootstrap->exchange(bootstrap->user, handle, all, sizeof(handle)) == 0);
         int own = grow_scarcely(comm, all[0], test, rank, left, &larger);
-        int kept = count_descriptors() - before;
+        int kept = twill_test_open_files() - before;
         TWILL_CHECK(kept == 0 || own == TWILL_OK,
                     "%d descriptors kept after %d allocations, status %d", kept, left, own);
         TWILL_CHECK(bootstrap->exchange(bootstrap->user, &own, status, sizeof(own)) == 0);
@@ -127,6 +108,7 @@ static void run_scarce(int rank, bool for_good, int most)
 {
     int step = test_whole() ? 1 : most / TRIES;
     struct shortage_of_memory test = {rank, for_good, (int)(test_seed() % (uint64_t)step), step};
+    twill_test_job_init(&job, "127.0.0.1", 1);
     twill_test_run_processes(2, scarce_rank, &test);
 }
 

@@ -88,15 +88,11 @@ static bool use_library(int rank, int size, const struct twill_test_job *job, co
 {
     twill_context *context;
     twill_comm *comm, *half;
-    char settings[4][48], where[512];
-    snprintf(settings[0], sizeof(settings[0]), "RANK=%d", rank);
-    snprintf(settings[1], sizeof(settings[1]), "WORLD_SIZE=%d", size);
-    snprintf(settings[2], sizeof(settings[2]), "MASTER_PORT=%s", job->port);
-    snprintf(settings[3], sizeof(settings[3]), "TWILL_LAYOUT=nodes=%s", layout);
-    const char *all[] = {settings[0],
-                         settings[1],
-                         settings[2],
-                         settings[3],
+    char where[512];
+    const char *all[] = {twill_test_text("RANK=%d", rank),
+                         twill_test_text("WORLD_SIZE=%d", size),
+                         twill_test_text("MASTER_PORT=%s", job->port),
+                         twill_test_text("TWILL_LAYOUT=nodes=%s", layout),
                          "TWILL_ENCRYPT=1",
                          "TWILL_JOB=" TWILL_TEST_KEY,
                          "MASTER_ADDR=127.0.0.1",
@@ -117,20 +113,23 @@ static bool use_library(int rank, int size, const struct twill_test_job *job, co
 
 static void rank_wipes(int rank, int size, twill_bootstrap *caller, void *user)
 {
+    static const struct {
+        const char *what;
+        const unsigned char *masked;
+    } keys[] = {{"secret of the run", run_secret},
+                {"key of the job", job_key},
+                {"session", called_key},
+                {"accepted session", accepted_key}};
     char where[512];
     struct twill_secret key;
     TWILL_CHECK(twill_secret_parse(&key, "", TWILL_TEST_KEY, NULL) == TWILL_OK);
     mask_copy(job_key, &key);
     twill_secret_wipe(&key, sizeof(key));
     TWILL_CHECK(use_library(rank, size, user, "2+1"));
-    unsigned left = count_copies(run_secret, where, sizeof(where));
-    TWILL_CHECK(left == 0, "secret of the run, %u copies:%s", left, where);
-    left = count_copies(job_key, where, sizeof(where));
-    TWILL_NOTE(left == 0, "key of the job, %u copies:%s", left, where);
-    left = count_copies(called_key, where, sizeof(where));
-    TWILL_NOTE(left == 0, "session, %u copies:%s", left, where);
-    left = count_copies(accepted_key, where, sizeof(where));
-    TWILL_NOTE(left == 0, "accepted session, %u copies:%s", left, where);
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(keys); i++) {
+        unsigned left = count_copies(keys[i].masked, where, sizeof(where));
+        (void)TWILL_NOTE(left == 0, "%s, %u copies:%s", keys[i].what, left, where);
+    }
 }
 
 TWILL_TEST(test_wiped)

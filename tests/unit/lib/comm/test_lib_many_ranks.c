@@ -26,9 +26,7 @@ struct crowd_report {
 
 static double now(void)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    return 1e-9 * (double)twill_now();
 }
 
 static size_t count_own(void)
@@ -47,7 +45,8 @@ static size_t count_own(void)
 
 struct crowd {
     int ranks;
-    char port[32], size[32], nodes[64];
+    const char *nodes;
+    char port[8];
     double started;
     unsigned soft; /* limit of descriptors, for all that a rank opens; 0: as it is */
     bool closed;   /* its standard streams are closed */
@@ -87,13 +86,12 @@ static unsigned count_streams(void)
 /* One rank: set-up, a report, and a barrier so that all ranks exist while each is measured. */
 static void be_rank(const struct crowd *crowd, int rank)
 {
-    char number[32];
     struct crowd_report *report = &crowd->report[rank];
-    const char *settings[] = {number,
-                              crowd->size,
+    const char *settings[] = {twill_test_text("RANK=%d", rank),
+                              twill_test_text("WORLD_SIZE=%d", crowd->ranks),
                               "MASTER_ADDR=127.0.0.1",
-                              crowd->port,
-                              crowd->nodes,
+                              twill_test_text("MASTER_PORT=%s", crowd->port),
+                              twill_test_text("TWILL_LAYOUT=nodes=%s", crowd->nodes),
                               "TWILL_JOB=c0ffeec0ffeec0ffee",
                               TWILL_TEST_PATIENT,
                               "TWILL_PROVIDER=tcp",
@@ -103,7 +101,6 @@ static void be_rank(const struct crowd *crowd, int rank)
     struct timespec cpu;
     float sum = 0, one = 1;
     prepare(crowd);
-    snprintf(number, sizeof(number), "RANK=%d", rank);
     report->status = twill_context_create(&context, NULL, settings);
     report->context = now() - crowd->started;
     if (report->status == TWILL_OK)
@@ -127,12 +124,8 @@ static void be_rank(const struct crowd *crowd, int rank)
 
 static void run_crowd(struct crowd *crowd)
 {
-    size_t bytes = (size_t)crowd->ranks * sizeof(*crowd->report);
-    crowd->report = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    assert_true(crowd->report != MAP_FAILED);
-    char port[8];
-    close(twill_test_listen("127.0.0.1", port));
-    snprintf(crowd->port, sizeof(crowd->port), "MASTER_PORT=%s", port);
+    crowd->report = twill_test_shared((size_t)crowd->ranks * sizeof(*crowd->report));
+    close(twill_test_listen("127.0.0.1", crowd->port));
     fflush(NULL);
     crowd->started = now();
     for (int r = 0; r < crowd->ranks; r++) {
@@ -177,11 +170,11 @@ static struct crowd_report report_most(const struct crowd *crowd)
     return most;
 }
 
-static void measure_crowd(int ranks, const char *nodes, const struct crowd_limits *limits)
+static void measure_crowd(const char *nodes, const struct crowd_limits *limits)
 {
-    struct crowd crowd = {.ranks = ranks, .soft = limits->soft, .closed = limits->closed};
-    snprintf(crowd.size, sizeof(crowd.size), "WORLD_SIZE=%d", ranks);
-    snprintf(crowd.nodes, sizeof(crowd.nodes), "TWILL_LAYOUT=nodes=%s", nodes);
+    int ranks = twill_test_size(nodes);
+    struct crowd crowd = {
+        .ranks = ranks, .nodes = nodes, .soft = limits->soft, .closed = limits->closed};
     run_crowd(&crowd);
     struct crowd_report most = report_most(&crowd), root = crowd.report[0];
     print_message("%d ranks, nodes %s: context after %.2f s, communicator after %.2f s, %.1f ms of "
@@ -202,9 +195,7 @@ TWILL_TEST(apart)
     const char *given = getenv("TEST_RANKS");
     unsigned ranks = given ? (unsigned)atoi(given) : CROWD_RANKS;
     struct crowd_limits limits = {2 * ranks + 15, ranks + 16, (2u << 20) + ranks * 2048, 0, false};
-    char nodes[32];
-    snprintf(nodes, sizeof(nodes), "%ux1", ranks);
-    measure_crowd((int)ranks, nodes, &limits);
+    measure_crowd(twill_test_text("%ux1", ranks), &limits);
 }
 
 /* One node: as many descriptors as with two ranks, and one for each connection of rank 0. A limit
@@ -212,15 +203,13 @@ TWILL_TEST(apart)
 TWILL_TEST(together)
 {
     struct crowd_limits limits = {ON_A_NODE + 17, 18, 4u << 20, 48, false};
-    char nodes[32];
-    snprintf(nodes, sizeof(nodes), "1x%d", ON_A_NODE);
-    measure_crowd(ON_A_NODE, nodes, &limits);
+    measure_crowd(twill_test_text("1x%d", ON_A_NODE), &limits);
 }
 
 /* Standard streams that were closed stay closed: what the program prints goes nowhere. */
 TWILL_TEST(closed_streams)
 {
     struct crowd_limits limits = {32, 32, 4u << 20, 0, true};
-    measure_crowd(4, "1x4", &limits);
-    measure_crowd(4, "2x2", &limits);
+    measure_crowd("1x4", &limits);
+    measure_crowd("2x2", &limits);
 }

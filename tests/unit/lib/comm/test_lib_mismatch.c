@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Calls that differ between ranks end as a mismatch that names a rank and what differs, on every
- * rank that waits, whatever they call next, or if the others leave the library for long: each
- * argument, small and large, over each transport, in the first call and in a later one. By default
- * a sample, with TEST_WHOLE all. */
+/* Calls that differ between ranks, or that one rank refuses, end in an error that names a rank and
+ * what differs, on every rank that waits, whatever they call next, or if the others leave the
+ * library for long: each argument, small and large, over each transport, in the first call and in a
+ * later one. By default each once and a sample, with TEST_WHOLE all. */
 #include "lib/api/api_internal.h"
 #include "tests/support/unit.h"
 
-enum { DIFFER_RANKS = 3, DIFFER_LARGE = 200000, DIFFER_SAMPLE = 8 };
+enum { DIFFER_RANKS = 3, DIFFER_LARGE = 200000, DIFFER_MORE = 20000, DIFFER_SAMPLE = 8 };
 
 /* libfabric 1.17 sometimes leaks a connection that is closed while it is being made, which failing
  * ranks do. */
@@ -18,39 +18,60 @@ struct differ_call {
     twill_type type;
     twill_op op;
     int root, count;
+    enum { BUFFERS_GOOD, NO_SRC, NO_DST, BUFFERS_OVERLAP } buffers;
 };
 
-/* What the ranks call, and the word for it in each message. */
+/* What the ranks call (of four, the first two the first call), and the word for it in each
+ * message. */
 struct differ_pair {
     struct differ_call call[DIFFER_RANKS];
     const char *expected;
+    bool refused; /* by rank 2 */
 };
 #define DIFFER_REDUCE(type, op, more)                                                              \
     {                                                                                              \
-        TWILL_ALLREDUCE, type, op, 0, more                                                         \
+        TWILL_ALLREDUCE, type, op, 0, more, BUFFERS_GOOD                                           \
     }
 #define DIFFER_ROOT(root)                                                                          \
     {                                                                                              \
-        TWILL_BROADCAST, TWILL_F32, TWILL_SUM, root, 0                                             \
+        TWILL_BROADCAST, TWILL_F32, TWILL_SUM, root, 0, BUFFERS_GOOD                               \
+    }
+#define DIFFER_TO(root)                                                                            \
+    {                                                                                              \
+        TWILL_REDUCE, TWILL_F32, TWILL_SUM, root, 0, BUFFERS_GOOD                                  \
+    }
+#define DIFFER_BAD(buffers)                                                                        \
+    {                                                                                              \
+        TWILL_ALLREDUCE, TWILL_F32, TWILL_SUM, 0, 0, buffers                                       \
     }
 #define DIFFER_USUAL DIFFER_REDUCE(TWILL_F32, TWILL_SUM, 0)
 static const struct differ_pair differ_pairs[] = {
-    {{DIFFER_USUAL, DIFFER_USUAL, DIFFER_ROOT(2)}, "broadcast"},
-    {{DIFFER_ROOT(0), DIFFER_ROOT(0), DIFFER_USUAL}, "broadcast"},
-    {{DIFFER_USUAL, DIFFER_USUAL, {TWILL_BARRIER, TWILL_U8, TWILL_SUM, 0, 0}}, "barrier"},
-    {{DIFFER_ROOT(0), DIFFER_ROOT(0), DIFFER_ROOT(2)}, "root"},
-    {{DIFFER_ROOT(0), DIFFER_ROOT(0), DIFFER_ROOT(1)}, "root"},
-    {{DIFFER_ROOT(0), DIFFER_ROOT(2), DIFFER_ROOT(2)}, "root"},
-    {{DIFFER_ROOT(0), DIFFER_ROOT(1), DIFFER_ROOT(2)}, "root"},
-    {{DIFFER_ROOT(1), DIFFER_ROOT(2), DIFFER_ROOT(0)}, "root"},
-    {{DIFFER_USUAL, DIFFER_USUAL, DIFFER_REDUCE(TWILL_I32, TWILL_SUM, 0)}, "i32"},
-    {{DIFFER_USUAL, DIFFER_USUAL, DIFFER_REDUCE(TWILL_F32, TWILL_SUM, -1)}, "count"},
-    {{DIFFER_USUAL, DIFFER_USUAL, DIFFER_REDUCE(TWILL_F32, TWILL_MAX, 0)}, "max"},
-    {{DIFFER_ROOT(0), DIFFER_ROOT(0), {TWILL_BROADCAST, TWILL_F32, TWILL_SUM, 0, -1}}, "count"},
-    {{{TWILL_REDUCE, TWILL_F32, TWILL_SUM, 0, 0},
-      {TWILL_REDUCE, TWILL_F32, TWILL_SUM, 0, 0},
-      {TWILL_REDUCE, TWILL_F32, TWILL_SUM, 2, 0}},
-     "root"},
+    {{DIFFER_USUAL, DIFFER_USUAL, DIFFER_ROOT(2)}, "broadcast", false},
+    {{DIFFER_ROOT(0), DIFFER_ROOT(0), DIFFER_USUAL}, "broadcast", false},
+    {{DIFFER_USUAL, DIFFER_USUAL, {TWILL_BARRIER, TWILL_U8, TWILL_SUM, 0, 0, BUFFERS_GOOD}},
+     "barrier",
+     false},
+    {{DIFFER_ROOT(0), DIFFER_ROOT(0), DIFFER_ROOT(2)}, "root", false},
+    {{DIFFER_ROOT(0), DIFFER_ROOT(0), DIFFER_ROOT(1)}, "root", false},
+    {{DIFFER_ROOT(0), DIFFER_ROOT(2), DIFFER_ROOT(2)}, "root", false},
+    {{DIFFER_ROOT(0), DIFFER_ROOT(1), DIFFER_ROOT(2)}, "root", false},
+    {{DIFFER_ROOT(1), DIFFER_ROOT(2), DIFFER_ROOT(0)}, "root", false},
+    {{DIFFER_ROOT(1), DIFFER_ROOT(1), DIFFER_ROOT(0)}, "root", false},
+    {{DIFFER_USUAL, DIFFER_USUAL, DIFFER_REDUCE(TWILL_I32, TWILL_SUM, 0)}, "i32", false},
+    {{DIFFER_USUAL, DIFFER_USUAL, DIFFER_REDUCE(TWILL_F32, TWILL_SUM, -1)}, "count", false},
+    {{DIFFER_USUAL, DIFFER_USUAL, DIFFER_REDUCE(TWILL_F32, TWILL_SUM, -8)}, "count", false},
+    {{DIFFER_USUAL, DIFFER_USUAL, DIFFER_REDUCE(TWILL_F32, TWILL_SUM, DIFFER_MORE)},
+     "count",
+     false},
+    {{DIFFER_USUAL, DIFFER_USUAL, DIFFER_REDUCE(TWILL_F32, TWILL_MAX, 0)}, "max", false},
+    {{DIFFER_ROOT(0), DIFFER_ROOT(0), {TWILL_BROADCAST, TWILL_F32, TWILL_SUM, 0, -1, BUFFERS_GOOD}},
+     "count",
+     false},
+    {{DIFFER_TO(0), DIFFER_TO(0), DIFFER_TO(2)}, "root", false},
+    {{DIFFER_TO(2), DIFFER_TO(2), DIFFER_TO(0)}, "root", false}, /* none receives in its call */
+    {{DIFFER_USUAL, DIFFER_USUAL, DIFFER_BAD(NO_SRC)}, "src is NULL", true},
+    {{DIFFER_USUAL, DIFFER_USUAL, DIFFER_BAD(NO_DST)}, "dst is NULL", true},
+    {{DIFFER_USUAL, DIFFER_USUAL, DIFFER_BAD(BUFFERS_OVERLAP)}, "overlap", true},
 };
 
 /* What follows, before a call in which all wait for all. NEXT_SLEEP: ranks whose call has ended
@@ -69,12 +90,17 @@ struct differ_way {
     const char *provider, *nodes;
     bool libfabric;
 };
-static const struct differ_way differ_ways[] = {
-    {"tcp", "", false}, {"tcp", "3x1", false}, {"tcp", "2+1", false}, {"ofi:tcp", "3x1", true}};
+static const struct differ_way differ_ways[] = {{"tcp", "3", false},
+                                                {"tcp", "3x1", false},
+                                                {"tcp", "2+1", false},
+                                                {"tcp", "2x2", false},
+                                                {"ofi:tcp", "3x1", true}};
 
 static twill_status differ_make(twill_comm *comm, const struct differ_call *call, size_t count)
 {
-    static _Thread_local float src[DIFFER_LARGE], dst[DIFFER_LARGE];
+    static _Thread_local float from[DIFFER_LARGE + DIFFER_MORE], to[DIFFER_LARGE + DIFFER_MORE];
+    const float *src = call->buffers == NO_SRC ? NULL : from;
+    float *dst = call->buffers == NO_DST ? NULL : call->buffers == BUFFERS_OVERLAP ? from + 4 : to;
     count = (size_t)((int)count + call->count);
     if (call->collective == TWILL_BARRIER)
         return twill_barrier(comm);
@@ -87,8 +113,7 @@ static twill_status differ_make(twill_comm *comm, const struct differ_call *call
 
 static twill_status differ_follow(twill_comm *comm, enum differ_next next, size_t count)
 {
-    static const struct differ_call broadcast = DIFFER_ROOT(0),
-                                    reduce = {TWILL_REDUCE, TWILL_F32, TWILL_SUM, 0, 0};
+    static const struct differ_call broadcast = DIFFER_ROOT(0), reduce = DIFFER_TO(0);
     static _Thread_local float data[DIFFER_LARGE];
     int me = twill_comm_rank(comm), from = next == NEXT_SEND_BACK ? 2 : 0;
     if (next == NEXT_BROADCAST)
@@ -119,23 +144,24 @@ static const struct differ_case differ_always[] = {
 
 static bool differ_check(const struct differ_case *c, twill_comm *comm, twill_status status)
 {
-    return TWILL_NOTE(status == TWILL_ERR_MISMATCH &&
-                          strstr(twill_comm_message(comm), c->pair->expected) != NULL &&
-                          strstr(twill_comm_message(comm), "rank") != NULL,
-                      "pair %d, next %d, count %zu, first %d: rank %d: %d: \"%s\"",
-                      (int)(c->pair - differ_pairs), (int)c->next, c->count, c->first,
-                      twill_comm_rank(comm), status, twill_comm_message(comm));
+    const char *message = twill_comm_message(comm);
+    return TWILL_NOTE(
+        status == (c->pair->refused ? TWILL_ERR_ARGUMENT : TWILL_ERR_MISMATCH) &&
+            strstr(message, c->pair->expected) != NULL && strstr(message, "rank") != NULL,
+        "pair %d, next %d, count %zu, first %d: rank %d: %d: \"%s\"", (int)(c->pair - differ_pairs),
+        (int)c->next, c->count, c->first, twill_comm_rank(comm), status, message);
 }
 
 static bool differ_play(const struct differ_case *c, twill_comm *all, twill_bootstrap *bootstrap)
 {
     twill_comm *comm;
     twill_status status = twill_comm_dup(&comm, all);
-    TWILL_REQUIRE(TWILL_NOTE(status == TWILL_OK, "%s", twill_comm_message(all)));
+    TWILL_REQUIRE(twill_test_fine(all, status));
+    int rank = twill_comm_rank(comm), call = rank - (twill_comm_size(comm) > DIFFER_RANKS);
     if (!c->first)
         status = twill_barrier(comm);
     if (status == TWILL_OK)
-        status = differ_make(comm, &c->pair->call[twill_comm_rank(comm)], c->count);
+        status = differ_make(comm, &c->pair->call[call > 0 ? call : 0], c->count);
     bool fine = status == TWILL_OK || differ_check(c, comm, status);
     if (c->next == NEXT_SLEEP)
         fine = twill_test_barrier(bootstrap) && fine;
@@ -148,6 +174,7 @@ static bool differ_play(const struct differ_case *c, twill_comm *all, twill_boot
         status = comm->error.status;
     }
     fine = differ_check(c, comm, status) && fine;
+    fine = TWILL_NOTE(c->last || twill_barrier(comm) == TWILL_ERR_BROKEN, "not broken") && fine;
     fine = twill_test_barrier(bootstrap) && fine;
     twill_comm_leave(comm);
     return fine && twill_test_barrier(bootstrap);
@@ -155,10 +182,9 @@ static bool differ_play(const struct differ_case *c, twill_comm *all, twill_boot
 
 static bool differ_open(const struct differ_way *way, twill_comm **all, twill_bootstrap *bootstrap)
 {
-    char provider[64];
-    snprintf(provider, sizeof(provider), "TWILL_PROVIDER=%s", way->provider);
-    return twill_test_open(all, bootstrap, way->nodes,
-                           way->libfabric ? "TWILL_TIMEOUT=20" : TWILL_TEST_PATIENT, provider);
+    const char *const settings[] = {way->libfabric ? "TWILL_TIMEOUT=20" : TWILL_TEST_PATIENT,
+                                    twill_test_text("TWILL_PROVIDER=%s", way->provider), NULL};
+    return twill_test_begin(all, bootstrap, way->nodes, settings);
 }
 
 /* Play a case in `all`. With libfabric, each case has a job of its own: where the provider does not
@@ -188,6 +214,11 @@ static void differ_rank(int rank, int size, twill_bootstrap *bootstrap, void *us
         c.first = !way->libfabric;
         TWILL_CHECK(differ_play_on(way, &c, all, bootstrap));
     }
+    for (unsigned i = 0; !way->libfabric && i < pairs * (TEST_FEWER ? 1 : 2); i++) {
+        struct differ_case c = {.pair = &differ_pairs[i % pairs],
+                                .count = i < pairs ? 8 : DIFFER_LARGE};
+        TWILL_CHECK(differ_play_on(way, &c, all, bootstrap));
+    }
     for (unsigned i = 0; i < (test_whole() ? cases : DIFFER_SAMPLE); i++) {
         unsigned n = test_whole() ? i : test_draw(&state, cases);
         struct differ_case c = {.pair = &differ_pairs[n / 8 / NEXT_COUNT],
@@ -204,18 +235,9 @@ static void differ_rank(int rank, int size, twill_bootstrap *bootstrap, void *us
     twill_test_close(all);
 }
 
-static void differ_test(void **state)
+TWILL_TEST(calls_that_differ)
 {
-    twill_test_run_ranks(DIFFER_RANKS, differ_rank, *state);
-}
-
-int main(void)
-{
-    struct CMUnitTest tests[TWILL_ARRAY_LENGTH(differ_ways)];
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(differ_ways); i++)
-        tests[i] = (struct CMUnitTest){.name = differ_ways[i].nodes,
-                                       .test_func = differ_test,
-                                       .initial_state = (void *)(uintptr_t)&differ_ways[i]};
-    return _cmocka_run_group_tests("calls that differ", tests, TWILL_ARRAY_LENGTH(tests), NULL,
-                                   NULL);
+        twill_test_run_ranks(twill_test_size(differ_ways[i].nodes), differ_rank,
+                             (void *)(uintptr_t)&differ_ways[i]);
 }

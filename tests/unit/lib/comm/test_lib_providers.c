@@ -7,7 +7,6 @@
 #include <sys/stat.h>
 
 static const char *const names[] = {"gni", "cxi", "psm2", "opx", "efa"};
-static char refusals[] = "/tmp/twill-doubles-XXXXXX";
 
 /* Sums of known numbers, also of odd counts, and larger than one message of any provider. */
 static bool sum_known(twill_comm *comm, size_t count)
@@ -46,51 +45,35 @@ static bool hand_on_bytes(twill_comm *comm, size_t bytes)
 static void rank_job(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     static const size_t counts[] = {0, 1, 2, 100, 5000, 65537, 300001};
-    char provider[64];
-    snprintf(provider, sizeof(provider), "TWILL_PROVIDER=%s", (const char *)user);
     twill_context *context = NULL;
     twill_comm *comm[6] = {NULL};
-    bool fine = twill_test_join(&context, &comm[0], bootstrap, "2x2", provider,
+    bool fine = twill_test_join(&context, &comm[0], bootstrap, "2x2",
+                                twill_test_text("TWILL_PROVIDER=%s", (const char *)user),
                                 "TWILL_INTERFACE=", TWILL_TEST_PATIENT);
     for (int c = 1; fine && c < 6; c++)
-        fine = TWILL_NOTE(twill_comm_dup(&comm[c], comm[0]) == TWILL_OK, "dup %d: %s", c,
-                          twill_comm_message(comm[0]));
+        fine = twill_test_fine(comm[0], twill_comm_dup(&comm[c], comm[0]));
     for (size_t i = 0; fine && i < TWILL_ARRAY_LENGTH(counts); i++)
         fine = sum_known(comm[i % 6], counts[i]) && hand_on_bytes(comm[(i + 1) % 6], counts[i] + 1);
     for (int c = 0; c < 6; c++)
         twill_test_disconnect(comm[c], context);
 }
 
-static void test_job(void **state)
+TWILL_TEST(jobs_over_doubles)
 {
-    char path[512];
-    struct stat before, after;
-    snprintf(path, sizeof(path), "%s/%s", TEST_DOUBLES, (const char *)*state);
-    setenv("FI_PROVIDER_PATH", path, 1);
-    assert_int_equal(stat(refusals, &before), 0);
-    twill_test_run_processes(4, rank_job, *state);
-    assert_int_equal(stat(refusals, &after), 0);
-    assert_int_equal(before.st_size, after.st_size);
-}
-
-int main(void)
-{
-    struct CMUnitTest tests[TWILL_ARRAY_LENGTH(names)];
+    char refusals[] = "/tmp/twill-doubles-XXXXXX";
     int file = mkstemp(refusals);
-    if (file < 0)
-        return 1;
-    close(file);
+    assert_true(file >= 0);
     setenv("TEST_DOUBLE_LOG", refusals, 1);
     setenv("ALPS_APP_PE", "0", 1);
-    setenv("IPATH_NO_BACKTRACE", "1",
-           1); /* psm's library, which libfabric loads, catches signals */
-    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(names); i++) {
+    setenv("IPATH_NO_BACKTRACE", "1", 1); /* libfabric loads psm's library, which catches signals */
+    for (size_t i = 0; i < (TEST_FEWER ? 2 : TWILL_ARRAY_LENGTH(names)); i++) {
+        struct stat after;
         print_message("a double stands for %s\n", names[i]);
-        tests[i] = (struct CMUnitTest){
-            .name = names[i], .test_func = test_job, .initial_state = (void *)names[i]};
+        setenv("FI_PROVIDER_PATH", twill_test_text("%s/%s", TEST_DOUBLES, names[i]), 1);
+        twill_test_run_processes(4, rank_job, (void *)(uintptr_t)names[i]);
+        assert_int_equal(fstat(file, &after), 0);
+        assert_int_equal(after.st_size, 0);
     }
-    int failed = _cmocka_run_group_tests("jobs over doubles", tests,
-                                         TEST_FEWER ? 2 : TWILL_ARRAY_LENGTH(names), NULL, NULL);
+    close(file);
     (void)unlink(refusals);
-    return failed;
 }

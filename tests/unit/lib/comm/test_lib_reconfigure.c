@@ -21,10 +21,11 @@ struct handles_of_all {
     const char *list[MOST];
 };
 
-static bool exchange_handles(struct handles_of_all *all, int size, twill_bootstrap *bootstrap)
+static bool exchange_handles(struct handles_of_all *all, twill_comm *comm, int size,
+                             twill_bootstrap *bootstrap)
 {
     char mine[TWILL_HANDLE_BYTES] = "";
-    TWILL_REQUIRE(twill_handle_create(&all->own, NULL, settings, mine) == TWILL_OK);
+    TWILL_REQUIRE(twill_handle_create(&all->own, comm, settings, mine) == TWILL_OK);
     TWILL_REQUIRE(bootstrap->exchange(bootstrap->user, mine, all->text, sizeof(mine)) == 0);
     for (int r = 0; r < size; r++)
         all->list[r] = all->text[r];
@@ -61,7 +62,7 @@ static void listed_rank(int rank, int size, twill_bootstrap *bootstrap, void *us
     twill_comm *comm;
     char message[512] = "";
     float buffer[COUNT];
-    TWILL_CHECK(exchange_handles(&all, size, bootstrap));
+    TWILL_CHECK(exchange_handles(&all, NULL, size, bootstrap));
     for (int r = 0; r < size; r++) /* a set in another order on each, or the same list */
         all.list[r] = all.text[*ordered ? size - 1 - r : (r + rank) % size];
     twill_reconfiguration how = reconfiguration_of(&all, size, *ordered, 0);
@@ -96,11 +97,7 @@ TWILL_TEST_OF_PROCESSES(test_repeated, 3)
     float *kept = NULL, buffer[COUNT];
     char message[512] = "";
     for (int round = 0; round < ROUNDS; round++) {
-        char mine[TWILL_HANDLE_BYTES] = "";
-        TWILL_CHECK(twill_handle_create(&all.own, comm, settings, mine) == TWILL_OK);
-        TWILL_CHECK(bootstrap->exchange(bootstrap->user, mine, all.text, sizeof(mine)) == 0);
-        for (int r = 0; r < size; r++)
-            all.list[r] = all.text[r];
+        TWILL_CHECK(exchange_handles(&all, comm, size, bootstrap));
         twill_reconfiguration how = reconfiguration_of(&all, size, 1, 0);
         twill_status status =
             twill_comm_reconfigure(&next, comm, all.own, &how, message, sizeof(message));
@@ -151,7 +148,7 @@ static void changed_rank(int rank, int size, twill_bootstrap *bootstrap, void *u
     float *kept = NULL, buffer[COUNT];
     if (rank == 2)
         twill_test_expect_death(rank);
-    TWILL_CHECK(exchange_handles(&all, size, bootstrap));
+    TWILL_CHECK(exchange_handles(&all, NULL, size, bootstrap));
     if (rank < 3) {
         twill_reconfiguration how = reconfiguration_of(&all, 3, 1, 0);
         TWILL_CHECK(twill_comm_reconfigure(&comm, NULL, all.own, &how, NULL, 0) == TWILL_OK);
@@ -182,11 +179,7 @@ static void changed_rank(int rank, int size, twill_bootstrap *bootstrap, void *u
 
 TWILL_TEST(test_changed)
 {
-    struct handle_board *board =
-        mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    assert_true(board != MAP_FAILED);
-    twill_test_run_processes(4, changed_rank, board);
-    munmap(board, sizeof(*board));
+    twill_test_run_processes(4, changed_rank, twill_test_shared(sizeof(struct handle_board)));
 }
 
 /* --- failures -------------------------------------------------------------------------------- */
@@ -198,7 +191,7 @@ static void failing_process(int rank, int size, twill_bootstrap *bootstrap, void
     twill_comm *comm;
     char message[512] = "", other[TWILL_HANDLE_BYTES];
     twill_handle *fourth = NULL;
-    TWILL_CHECK(exchange_handles(&all, size, bootstrap));
+    TWILL_CHECK(exchange_handles(&all, NULL, size, bootstrap));
     twill_reconfiguration how = reconfiguration_of(&all, size, 1, *absent ? 1 : 0);
     if (!*absent && rank == 1) {
         TWILL_CHECK(twill_handle_create(&fourth, NULL, settings, other) == TWILL_OK);
@@ -208,9 +201,8 @@ static void failing_process(int rank, int size, twill_bootstrap *bootstrap, void
         twill_status status =
             twill_comm_reconfigure(&comm, NULL, all.own, &how, message, sizeof(message));
         TWILL_CHECK(comm == NULL && status == (*absent ? TWILL_ERR_TIMEOUT : TWILL_ERR_MISMATCH));
-        TWILL_CHECK(strstr(message, *absent ? "1 of 3 ranks did not join"
-                                            : "other handles than rank 0") != NULL,
-                    "%s", message);
+        TWILL_CHECK(TWILL_SAYS(message, *absent ? "1 of 3 ranks did not join"
+                                                : "other handles than rank 0"));
     }
     TWILL_CHECK(twill_test_barrier(bootstrap));
     twill_handle_destroy(fourth);
@@ -230,7 +222,7 @@ TWILL_TEST_OF_PROCESSES(test_refused, 1)
     struct handles_of_all all;
     twill_comm *comm, *same;
     char message[512] = "", growth[TWILL_HANDLE_BYTES];
-    TWILL_CHECK(exchange_handles(&all, size, bootstrap));
+    TWILL_CHECK(exchange_handles(&all, NULL, size, bootstrap));
     twill_reconfiguration how = reconfiguration_of(&all, 1, 0, 0);
     TWILL_CHECK(twill_comm_reconfigure(NULL, NULL, all.own, &how, NULL, 0) == TWILL_ERR_ARGUMENT);
     TWILL_CHECK(twill_handle_create(NULL, NULL, NULL, growth) == TWILL_ERR_ARGUMENT);
@@ -254,7 +246,7 @@ TWILL_TEST_OF_PROCESSES(test_refused, 1)
         how = reconfiguration_of(&all, bad[i].count, 1, bad[i].seconds);
         TWILL_CHECK(twill_comm_reconfigure(&same, comm, all.own, &how, message, 512) ==
                     TWILL_ERR_ARGUMENT);
-        TWILL_CHECK(same == NULL && strstr(message, bad[i].says) != NULL, "%zu: %s", i, message);
+        TWILL_CHECK(same == NULL && TWILL_SAYS(message, bad[i].says));
     }
     TWILL_CHECK(twill_barrier(comm) == TWILL_OK);
     twill_handle_destroy(all.own);

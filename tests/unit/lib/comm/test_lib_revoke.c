@@ -94,135 +94,86 @@ static bool watched_waits(struct watched *thread, atomic_uint *done)
     return !atomic_load(&thread->ended);
 }
 
-/* A rank and its communicator. */
-struct revoke_rank {
-    twill_context *context;
-    twill_comm *comm;
-};
-
-static bool revoke_rank_open(struct revoke_rank *own, twill_bootstrap *bootstrap, void *layout)
-{
-    return twill_test_join(&own->context, &own->comm, bootstrap, layout, TWILL_TEST_PATIENT);
-}
-
 /* Rank 0 is in an agreement, which fails, and makes no other call. Another thread has begun to
  * revoke, and found it there: all learn of that. */
-static void late_call(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_ON(test_late_call, ranks, TWILL_LAYOUTS("1x2", "2x1"), TWILL_TEST_PATIENT)
 {
-    struct revoke_rank own;
     pthread_t thread;
-    TWILL_CHECK(revoke_rank_open(&own, bootstrap, user));
     if (rank == 0) {
-        struct watched revoker = {.comm = own.comm, .stops = true};
-        TWILL_CHECK(twill_comm_acquire(own.comm, "twill_comm_agree") == TWILL_OK);
+        struct watched revoker = {.comm = comm, .stops = true};
+        TWILL_CHECK(twill_comm_acquire(comm, "twill_comm_agree") == TWILL_OK);
         TWILL_CHECK(pthread_create(&thread, NULL, revoke_it, &revoker) == 0);
         bool waits = watched_waits(&revoker, &revoker.naps);
         struct twill_error error = {.message = "another rank is in another call"};
-        (void)twill_recovery_conclude(own.comm, TWILL_ERR_MISMATCH, &error);
-        twill_comm_release(own.comm);
+        (void)twill_recovery_conclude(comm, TWILL_ERR_MISMATCH, &error);
+        twill_comm_release(comm);
         atomic_store(&revoker.stops, false);
         pthread_join(thread, NULL);
-        TWILL_CHECK(waits && own.comm->broken);
-        TWILL_CHECK(own.comm->error.status == TWILL_ERR_REVOKED);
+        TWILL_CHECK(waits && comm->broken);
+        TWILL_CHECK(comm->error.status == TWILL_ERR_REVOKED);
     } else {
-        TWILL_CHECK(twill_barrier(own.comm) == TWILL_ERR_REVOKED);
-        TWILL_CHECK(strstr(twill_comm_message(own.comm), "has revoked communicator") != NULL);
+        TWILL_CHECK(
+            TWILL_ENDS(comm, twill_barrier(comm), TWILL_ERR_REVOKED, "has revoked communicator"));
     }
-    TWILL_CHECK(twill_test_barrier(bootstrap));
-    twill_comm_leave(own.comm);
-    twill_context_destroy(own.context);
-}
-
-TWILL_TEST(test_late_call)
-{
-    twill_test_run_ranks(2, late_call, "2");
-    twill_test_run_ranks(2, late_call, "2x1");
 }
 
 /* A thread is still in twill_comm_revoke(), which has found the communicator in a call, when that
  * has ended and another thread destroys the communicator. */
-static void late_revocation(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_ON(test_late_revocation, ranks, TWILL_LAYOUTS("1x1"), TWILL_TEST_PATIENT)
 {
-    struct revoke_rank own;
     pthread_t revoking, destroying;
-    TWILL_CHECK(revoke_rank_open(&own, bootstrap, user));
-    struct watched revoker = {.comm = own.comm, .stops = true}, destroyer = {.comm = own.comm};
-    TWILL_CHECK(twill_comm_acquire(own.comm, "twill_allreduce") == TWILL_OK);
+    struct watched revoker = {.comm = comm, .stops = true}, destroyer = {.comm = comm};
+    TWILL_CHECK(twill_comm_acquire(comm, "twill_allreduce") == TWILL_OK);
     TWILL_CHECK(pthread_create(&revoking, NULL, revoke_it, &revoker) == 0);
     TWILL_CHECK(watched_waits(&revoker, &revoker.naps));
-    twill_comm_release(own.comm);
+    twill_comm_release(comm);
     TWILL_CHECK(pthread_create(&destroying, NULL, destroy_it, &destroyer) == 0);
     bool waits = watched_waits(&destroyer, &destroyer.yields);
     atomic_store(&revoker.stops, false);
     pthread_join(revoking, NULL);
     pthread_join(destroying, NULL);
     TWILL_CHECK(waits && revoker.status == TWILL_OK);
-    twill_context_destroy(own.context);
-}
-
-TWILL_TEST(test_late_revocation)
-{
-    twill_test_run_ranks(1, late_revocation, "1");
 }
 
 /* Destruction while another thread in twill_comm_revoke() holds the communicator, which it breaks:
  * it is destroyed once that has ended. */
-static void held_revocation(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_ON(test_held_revocation, ranks, TWILL_LAYOUTS("1x1"), TWILL_TEST_PATIENT)
 {
-    struct revoke_rank own;
     pthread_t thread;
-    TWILL_CHECK(revoke_rank_open(&own, bootstrap, user));
-    TWILL_CHECK(twill_comm_revoke(own.comm) == TWILL_OK);
-    struct watched destroyer = {.comm = own.comm};
-    TWILL_CHECK(twill_comm_try_hold(own.comm));
+    TWILL_CHECK(twill_comm_revoke(comm) == TWILL_OK);
+    struct watched destroyer = {.comm = comm};
+    TWILL_CHECK(twill_comm_try_hold(comm));
     TWILL_CHECK(pthread_create(&thread, NULL, destroy_it, &destroyer) == 0);
     bool waits = watched_waits(&destroyer, &destroyer.yields);
-    twill_comm_release(own.comm);
+    twill_comm_release(comm);
     pthread_join(thread, NULL);
-    TWILL_CHECK(waits && !twill_comm_is_live(own.comm));
-    twill_context_destroy(own.context);
+    TWILL_CHECK(waits && !twill_comm_is_live(comm));
 }
 
-TWILL_TEST(test_held_revocation)
-{
-    twill_test_run_ranks(1, held_revocation, "1");
-}
+static const bool with_revocation[] = {false, true};
 
 /* A second call is refused, or a thread revokes, during a call: that may end, and look why, as soon
  * as the communicator is torn, so its sentence is written before. */
-static void refused(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_CASES(test_refused, ranks, with_revocation, "1x1", TWILL_TEST_PATIENT)
 {
-    struct revoke_rank own;
     pthread_t thread;
-    for (int revokes = 0; revokes < 2; revokes++) {
-        TWILL_CHECK(revoke_rank_open(&own, bootstrap, user));
-        struct watched other = {.comm = own.comm};
-        TWILL_CHECK(twill_comm_acquire(own.comm, "twill_allreduce") == TWILL_OK);
-        TWILL_CHECK(pthread_create(&thread, NULL, revokes ? revoke_it : call_it, &other) == 0);
-        while (!twill_comm_is_torn(own.comm))
-            (void)usleep(100);
-        twill_status torn = twill_comm_torn(own.comm);
-        twill_comm_release(own.comm);
-        pthread_join(thread, NULL);
-        TWILL_CHECK(torn == (revokes ? TWILL_ERR_REVOKED : TWILL_ERR_ARGUMENT));
-        TWILL_CHECK(other.sentences == 1 && !other.early);
-        twill_test_disconnect(own.comm, own.context);
-    }
-}
-
-TWILL_TEST(test_refused)
-{
-    twill_test_run_ranks(1, refused, "1");
+    struct watched other = {.comm = comm};
+    TWILL_CHECK(twill_comm_acquire(comm, "twill_allreduce") == TWILL_OK);
+    TWILL_CHECK(pthread_create(&thread, NULL, *c ? revoke_it : call_it, &other) == 0);
+    while (!twill_comm_is_torn(comm))
+        (void)usleep(100);
+    twill_status torn = twill_comm_torn(comm);
+    twill_comm_release(comm);
+    pthread_join(thread, NULL);
+    TWILL_CHECK(torn == (*c ? TWILL_ERR_REVOKED : TWILL_ERR_ARGUMENT));
+    TWILL_CHECK(other.sentences == 1 && !other.early);
 }
 
 /* Rank 0 begins to leave, then revokes the communicator in another thread before leaving has closed
  * it: the others learn that. */
-static void revoked_leaving(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_ON(test_revoked_leaving, ranks, TWILL_LAYOUTS("1x2", "2x1"), TWILL_TEST_PATIENT)
 {
-    struct revoke_rank own;
     pthread_t thread;
-    TWILL_CHECK(revoke_rank_open(&own, bootstrap, user));
-    twill_comm *comm = own.comm;
     if (rank == 0) {
         atomic_fetch_add(&comm->claim.revoking, 1); /* leaving waits for that */
         TWILL_CHECK(pthread_create(&thread, NULL, leave_it, comm) == 0);
@@ -233,37 +184,23 @@ static void revoked_leaving(int rank, int size, twill_bootstrap *bootstrap, void
         pthread_join(thread, NULL);
         TWILL_CHECK(twill_comm_revoke(comm) == TWILL_ERR_ARGUMENT);
     } else {
-        TWILL_CHECK(twill_barrier(comm) == TWILL_ERR_REVOKED);
-        TWILL_CHECK(strstr(twill_comm_message(comm), "has revoked communicator") != NULL);
+        TWILL_CHECK(
+            TWILL_ENDS(comm, twill_barrier(comm), TWILL_ERR_REVOKED, "has revoked communicator"));
     }
-    TWILL_CHECK(twill_test_barrier(bootstrap));
-    if (rank != 0)
-        twill_comm_leave(comm);
-    twill_context_destroy(own.context);
-}
-
-TWILL_TEST(test_revoked_leaving)
-{
-    twill_test_run_ranks(2, revoked_leaving, "2");
-    twill_test_run_ranks(2, revoked_leaving, "2x1");
 }
 
 /* A thread that advances a communicator, or is in twill_comm_revoke(), and does not come back: a
  * call fails, leaving keeps the communicator, and both work once it has come back. */
-static void stuck_thread(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_ON(test_stuck_thread, ranks, TWILL_LAYOUTS("1x1"), TWILL_TEST_PATIENT)
 {
-    struct revoke_rank own;
+    static const char held[] = "has held it for 0.1 s (TWILL_TIMEOUT)";
     twill_comm *other;
-    TWILL_CHECK(revoke_rank_open(&own, bootstrap, user));
-    twill_comm *comm = own.comm;
     TWILL_CHECK(twill_comm_dup(&other, comm) == TWILL_OK);
-    own.context->config->number[TWILL_VARIABLE_TIMEOUT] = 100000000; /* 0.1 s */
+    comm->context->config->number[TWILL_VARIABLE_TIMEOUT] = 100000000; /* 0.1 s */
     TWILL_CHECK(twill_comm_try_hold(comm));
-    TWILL_CHECK(twill_barrier(comm) == TWILL_ERR_TIMEOUT);
-    TWILL_CHECK(strstr(twill_comm_message(comm), "has held it for 0.1 s (TWILL_TIMEOUT)") != NULL);
+    TWILL_CHECK(TWILL_ENDS(comm, twill_barrier(comm), TWILL_ERR_TIMEOUT, held));
     twill_comm_release(comm);
-    TWILL_CHECK(twill_barrier(comm) == TWILL_ERR_BROKEN);
-    TWILL_CHECK(strstr(twill_comm_message(comm), "has held it for 0.1 s (TWILL_TIMEOUT)") != NULL);
+    TWILL_CHECK(TWILL_ENDS(comm, twill_barrier(comm), TWILL_ERR_BROKEN, held));
     twill_comm_leave(comm);
     atomic_fetch_add(&other->claim.revoking, 1);
     twill_comm_leave(other);
@@ -271,10 +208,4 @@ static void stuck_thread(int rank, int size, twill_bootstrap *bootstrap, void *u
     atomic_fetch_sub(&other->claim.revoking, 1);
     twill_comm_leave(other);
     TWILL_CHECK(!twill_comm_is_live(other));
-    twill_context_destroy(own.context);
-}
-
-TWILL_TEST(test_stuck_thread)
-{
-    twill_test_run_ranks(1, stuck_thread, "1");
 }

@@ -89,13 +89,11 @@ static void stuck_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
 }
 
 /* Rank 2 fails each attempt to meet: all give up together, and can do it once nothing is wrong. */
-TWILL_TEST_OF_PROCESSES(test_attempts_end, STUCK_RANKS)
+TWILL_TEST_ON(test_attempts_end, processes, TWILL_LAYOUTS("1x3"), TWILL_TEST_PATIENT,
+              "TWILL_PROVIDER=tcp")
 {
-    twill_context *context;
-    twill_comm *comm, *smaller = NULL;
+    twill_comm *smaller = NULL;
     float one = 1, sum = 0;
-    TWILL_CHECK(
-        twill_test_join(&context, &comm, bootstrap, "3", TWILL_TEST_PATIENT, "TWILL_PROVIDER=tcp"));
     TWILL_CHECK(twill_comm_set_timeout(comm, SHORT) == TWILL_OK);
     refuses = rank == STUCK;
     TWILL_CHECK(twill_comm_shrink(&smaller, comm) < 0 && smaller == NULL);
@@ -103,56 +101,42 @@ TWILL_TEST_OF_PROCESSES(test_attempts_end, STUCK_RANKS)
     TWILL_CHECK(rank != STUCK || (refused > 1 && refused < 20));
     refuses = false;
     TWILL_CHECK(twill_test_barrier(bootstrap));
-    TWILL_CHECK(twill_comm_shrink(&smaller, comm) == TWILL_OK, "%s", twill_comm_message(comm));
+    TWILL_CHECK(twill_test_fine(comm, twill_comm_shrink(&smaller, comm)));
     TWILL_CHECK(twill_allreduce(smaller, &one, &sum, 1, TWILL_F32, TWILL_SUM) == TWILL_OK);
     TWILL_CHECK(sum == (float)size);
     TWILL_CHECK(twill_test_barrier(bootstrap));
     twill_comm_leave(comm);
     twill_comm_leave(smaller);
-    twill_context_destroy(context);
 }
 
 #define LATE_TIMEOUT 0.5 /* seconds */
 
 /* Rank 0 may wait for rank 2, which makes no call, for as long as bounds.silent says, and comes to
  * the agreement then. Rank 1, which had all it needed in that call, waits for it there. */
-static void late_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_ON(test_waits_for_late, processes, TWILL_LAYOUTS("3x1"), TWILL_TEST_PATIENT,
+              "TWILL_PROVIDER=tcp")
 {
-    twill_context *context;
-    twill_comm *comm;
     twill_bounds bounds;
     uint64_t flags = 6u | (uint64_t)rank;
-    TWILL_CHECK(twill_test_join(&context, &comm, bootstrap, user, TWILL_TEST_PATIENT,
-                                "TWILL_PROVIDER=tcp"));
     TWILL_CHECK(twill_comm_set_timeout(comm, LATE_TIMEOUT) == TWILL_OK);
     TWILL_CHECK(twill_comm_bounds(comm, &bounds) == TWILL_OK && bounds.silent > LATE_TIMEOUT);
     TWILL_CHECK(twill_test_barrier(bootstrap));
     if (rank == 0) /* longer than the timeout by a quarter of what else it takes until it fails */
         usleep((useconds_t)((3 * LATE_TIMEOUT + bounds.silent) / 4 * 1e6));
     if (rank != STUCK) {
-        TWILL_CHECK(twill_comm_agree(comm, &flags) == TWILL_OK, "%s", twill_comm_message(comm));
+        TWILL_CHECK(twill_test_fine(comm, twill_comm_agree(comm, &flags)));
         TWILL_CHECK(flags == 6);
         TWILL_CHECK(twill_comm_failed_rank(comm, 0) == STUCK);
         TWILL_CHECK(twill_comm_failed_rank(comm, 1) == -1);
     }
     TWILL_CHECK(twill_test_barrier(bootstrap));
     twill_comm_leave(comm);
-    twill_context_destroy(context);
-}
-
-TWILL_TEST(test_waits_for_late)
-{
-    twill_test_run_processes(STUCK_RANKS, late_rank, "3x1");
 }
 
 static void run_stuck(const char *nodes, bool talks)
 {
-    struct stuck_case test = {nodes, talks, NULL};
-    test.gone_on =
-        mmap(NULL, sizeof(atomic_int), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    assert_true(test.gone_on != MAP_FAILED);
+    struct stuck_case test = {nodes, talks, twill_test_shared(sizeof(atomic_int))};
     twill_test_run_processes(STUCK_RANKS, stuck_rank, &test);
-    munmap(test.gone_on, sizeof(atomic_int));
 }
 
 TWILL_TEST(test_stops_sharing)

@@ -183,21 +183,21 @@ static bool sweep_calls(struct calls_sweep *sweep, twill_comm *comm,
 static void sweep_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct calls_sweep *sweep = user;
-    char algorithm[512];
-    snprintf(algorithm, sizeof(algorithm), "TWILL_ALGORITHM=%s", sweep->algorithm);
     /* Between nodes some worlds use libfabric, the others twill's own TCP. */
     const char *provider = size % 2 == 1 ? "TWILL_PROVIDER=ofi:tcp" : "TWILL_PROVIDER=tcp";
-    twill_context *context;
     twill_comm *comm;
     struct test_buffers buffers;
-    if (twill_test_join(&context, &comm, bootstrap, sweep->world->nodes, algorithm,
-                        TWILL_TEST_PATIENT, provider, "TWILL_LOG=none",
-                        "TWILL_TUNE=heap_limit=16M,segment=64K,segment_net=128K,stream=200K") &&
-        test_buffers_get(&buffers, context, COLLECTIVE_MOST_BYTES, MOST_MOVED, sweep->heap)) {
+    if (!twill_test_open(&comm, bootstrap, sweep->world->nodes,
+                         twill_test_text("TWILL_ALGORITHM=%s", sweep->algorithm),
+                         TWILL_TEST_PATIENT, provider, "TWILL_LOG=none",
+                         "TWILL_TUNE=heap_limit=16M,segment=64K,segment_net=128K,stream=200K"))
+        return;
+    twill_context *context = twill_comm_context(comm);
+    if (test_buffers_get(&buffers, context, COLLECTIVE_MOST_BYTES, MOST_MOVED, sweep->heap)) {
         (void)sweep_calls(sweep, comm, &buffers);
         test_buffers_put(&buffers, context, sweep->heap);
     }
-    twill_test_disconnect(comm, context);
+    twill_test_close(comm);
 }
 
 /* --- the sweeps ----------------------------------------------------------------------------- */

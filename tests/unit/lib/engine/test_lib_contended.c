@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ranks bound to cores that other programs use, too: a wait sleeps instead of yielding again and
  * again, each time for as long as the other programs take. */
+#include "tests/support/placement.h"
 #include "tests/support/unit.h"
 
 #include <sys/prctl.h>
@@ -10,21 +11,13 @@ enum { CONTENDED_RANKS = 2, BARRIERS = 200, WORK = 400000 };
 
 static int cpu_of[CONTENDED_RANKS];
 
-static void bind_cpu(int cpu)
-{
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    CPU_SET(cpu, &set);
-    (void)sched_setaffinity(0, sizeof(set), &set);
-}
-
 /* Another program: computes on a core. */
 static pid_t begin_hog(int cpu)
 {
     pid_t child = fork();
     if (child == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        bind_cpu(cpu);
+        twill_test_bind(cpu);
         for (volatile uint64_t i = 0;; i++)
             ;
     }
@@ -41,7 +34,7 @@ static long count_sleeps(void)
 static void be_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     twill_comm *comm;
-    bind_cpu(cpu_of[rank]);
+    twill_test_bind(cpu_of[rank]);
     if (twill_test_open(&comm, bootstrap, "1x2")) {
         twill_status status = TWILL_OK;
         long before = count_sleeps();
@@ -63,14 +56,8 @@ static void be_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 
 TWILL_TEST(ranks_beside_others)
 {
-    cpu_set_t here;
     pid_t hog[CONTENDED_RANKS];
-    int found = 0;
-    assert_int_equal(sched_getaffinity(0, sizeof(here), &here), 0);
-    for (int cpu = 0; cpu < CPU_SETSIZE && found < CONTENDED_RANKS; cpu++)
-        if (CPU_ISSET(cpu, &here))
-            cpu_of[found++] = cpu;
-    if (found < CONTENDED_RANKS)
+    if (!twill_test_two_pus(cpu_of))
         skip();
     for (int i = 0; i < CONTENDED_RANKS; i++)
         hog[i] = begin_hog(cpu_of[i]);

@@ -115,12 +115,9 @@ static void rank_starts(int rank, int size, twill_bootstrap *bootstrap, void *us
 
 TWILL_TEST(instructions)
 {
-    struct counted *counted =
-        mmap(NULL, sizeof(*counted), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    assert_true(counted != MAP_FAILED);
+    struct counted *counted = twill_test_shared(sizeof(*counted));
     twill_test_run_processes(2, rank_starts, counted);
-    struct counted result = *counted;
-    munmap(counted, sizeof(*counted));
+    const struct counted result = *counted;
     assert_true(result.right);
     if (result.trouble != 0) {
         print_message("skipped: ptrace: %s\n", strerror(result.trouble));

@@ -6,11 +6,14 @@
 #define IDLE_OFTEN 400 /* calls, one in 20 us: more than a wait makes before it sleeps */
 
 /* Rank 0 waits in a call that the others join when its function has been called often enough. */
-struct idle_scene {
-    const char *nodes, *spin, *progress;
+static struct idle_scene {
+    const char *layout, *progress, *tune;
     atomic_int calls, foreign_calls, phase;
     pthread_t waiter;
-};
+} scenes[] = {{.layout = "2", .progress = "none", .tune = ""},
+              {.layout = "2x1", .progress = "none", .tune = ""},
+              {.layout = "2", .progress = "thread", .tune = ""},
+              {.layout = "2", .progress = "none", .tune = "spin=1000000000"}};
 
 static void idle(void *user)
 {
@@ -18,11 +21,6 @@ static void idle(void *user)
     if (!pthread_equal(pthread_self(), scene->waiter))
         atomic_fetch_add(&scene->foreign_calls, 1);
     atomic_fetch_add(&scene->calls, 1);
-}
-
-static bool fine(twill_comm *comm, twill_status status)
-{
-    return TWILL_NOTE(status == TWILL_OK, "status %d: %s", status, twill_comm_message(comm));
 }
 
 /* Rank 0 passes at once; the others wait until it has, and has called its function IDLE_OFTEN
@@ -48,23 +46,24 @@ static bool idle_start(twill_comm *comm, twill_request **request)
 {
     static const int64_t one = 1;
     static _Thread_local int64_t sum;
-    return fine(comm, twill_allreduce_start(comm, &one, &sum, 1, TWILL_I64, TWILL_SUM, request));
+    return twill_test_fine(
+        comm, twill_allreduce_start(comm, &one, &sum, 1, TWILL_I64, TWILL_SUM, request));
 }
 
 static bool play_requests(struct idle_scene *scene, twill_comm *comm, int rank)
 {
     twill_request *request[2] = {NULL, NULL};
     int index;
-    TWILL_REQUIRE(hold_back(scene, rank, 1) && fine(comm, twill_barrier(comm)));
+    TWILL_REQUIRE(hold_back(scene, rank, 1) && twill_test_fine(comm, twill_barrier(comm)));
     TWILL_REQUIRE(hold_back(scene, rank, 2) && idle_start(comm, &request[0]));
-    TWILL_REQUIRE(fine(comm, twill_wait(&request[0])));
+    TWILL_REQUIRE(twill_test_fine(comm, twill_wait(&request[0])));
     TWILL_REQUIRE(hold_back(scene, rank, 3) && idle_start(comm, &request[0]) &&
                   idle_start(comm, &request[1]));
-    TWILL_REQUIRE(fine(comm, twill_wait_any(2, request, &index)));
-    TWILL_REQUIRE(fine(comm, twill_wait_all(2, request)));
+    TWILL_REQUIRE(twill_test_fine(comm, twill_wait_any(2, request, &index)));
+    TWILL_REQUIRE(twill_test_fine(comm, twill_wait_all(2, request)));
     TWILL_REQUIRE(hold_back(scene, rank, 4) && idle_start(comm, &request[0]) &&
                   idle_start(comm, &request[1]));
-    return fine(comm, twill_wait_all(2, request));
+    return twill_test_fine(comm, twill_wait_all(2, request));
 }
 
 static bool play_others(struct idle_scene *scene, twill_comm *comm, int rank)
@@ -73,12 +72,12 @@ static bool play_others(struct idle_scene *scene, twill_comm *comm, int rank)
     int other = 1 - rank;
     twill_comm *made;
     TWILL_REQUIRE(hold_back(scene, rank, 5));
-    TWILL_REQUIRE(fine(comm, rank == 0 ? twill_recv(comm, &data, 1, TWILL_I64, other)
-                                       : twill_send(comm, &data, 1, TWILL_I64, other)));
-    TWILL_REQUIRE(data == 1 && fine(comm, twill_group_start(comm)));
-    TWILL_REQUIRE(fine(comm, twill_barrier(comm)));
-    TWILL_REQUIRE(hold_back(scene, rank, 6) && fine(comm, twill_group_end(comm)));
-    TWILL_REQUIRE(hold_back(scene, rank, 7) && fine(comm, twill_comm_dup(&made, comm)));
+    TWILL_REQUIRE(twill_test_fine(comm, rank == 0 ? twill_recv(comm, &data, 1, TWILL_I64, other)
+                                                  : twill_send(comm, &data, 1, TWILL_I64, other)));
+    TWILL_REQUIRE(data == 1 && twill_test_fine(comm, twill_group_start(comm)));
+    TWILL_REQUIRE(twill_test_fine(comm, twill_barrier(comm)));
+    TWILL_REQUIRE(hold_back(scene, rank, 6) && twill_test_fine(comm, twill_group_end(comm)));
+    TWILL_REQUIRE(hold_back(scene, rank, 7) && twill_test_fine(comm, twill_comm_dup(&made, comm)));
     twill_comm_destroy(made);
     return true;
 }
@@ -87,86 +86,47 @@ static bool play_others(struct idle_scene *scene, twill_comm *comm, int rank)
 static bool play_without(struct idle_scene *scene, twill_comm *comm, int rank)
 {
     TWILL_REQUIRE(twill_context_idle(twill_comm_context(comm), NULL, NULL) == TWILL_OK);
-    TWILL_REQUIRE(fine(comm, twill_barrier(comm)));
+    TWILL_REQUIRE(twill_test_fine(comm, twill_barrier(comm)));
     int before = atomic_load(&scene->calls);
     if (rank != 0)
         usleep(20000);
-    TWILL_REQUIRE(fine(comm, twill_barrier(comm)));
+    TWILL_REQUIRE(twill_test_fine(comm, twill_barrier(comm)));
     return rank != 0 || atomic_load(&scene->calls) == before;
 }
 
-static void rank_waits(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_CASES(called_in_every_wait, ranks, scenes, c->layout,
+                 twill_test_text("TWILL_PROGRESS=%s", c->progress),
+                 twill_test_text("TWILL_TUNE=%s", c->tune))
 {
-    struct idle_scene *scene = user;
-    twill_context *context;
-    twill_comm *comm;
-    TWILL_CHECK(
-        twill_test_join(&context, &comm, bootstrap, scene->nodes, scene->progress, scene->spin));
     if (rank == 0) {
-        scene->waiter = pthread_self();
-        TWILL_CHECK(twill_context_idle(context, idle, scene) == TWILL_OK);
+        c->waiter = pthread_self();
+        TWILL_CHECK(twill_context_idle(twill_comm_context(comm), idle, c) == TWILL_OK);
     }
-    TWILL_CHECK(play_requests(scene, comm, rank) && play_others(scene, comm, rank));
-    TWILL_CHECK(play_without(scene, comm, rank));
-    TWILL_CHECK(rank != 0 || atomic_load(&scene->foreign_calls) == 0);
-    twill_test_disconnect(comm, context);
-}
-
-static void idle_play(const char *nodes, const char *progress, const char *spin)
-{
-    struct idle_scene scene = {.nodes = nodes, .progress = progress, .spin = spin};
-    twill_test_run_ranks(2, rank_waits, &scene);
-}
-
-TWILL_TEST(on_a_node)
-{
-    idle_play("", "TWILL_PROGRESS=none", NULL);
-}
-
-TWILL_TEST(between_nodes)
-{
-    idle_play("2x1", "TWILL_PROGRESS=none", NULL);
-}
-
-TWILL_TEST(beside_a_thread)
-{
-    idle_play("", "TWILL_PROGRESS=thread", NULL);
+    TWILL_CHECK(play_requests(c, comm, rank) && play_others(c, comm, rank));
+    TWILL_CHECK(play_without(c, comm, rank));
+    TWILL_CHECK(rank != 0 || atomic_load(&c->foreign_calls) == 0);
 }
 
 /* Rank 0 starts a call and waits outside twill until the others have the result: its progress
  * thread must advance the call. */
-static void rank_is_elsewhere(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_ON(progressed_late, ranks, TWILL_LAYOUTS("2", "3x1"), "TWILL_PROGRESS=late")
 {
     static const size_t COUNT = (size_t)1 << 18;
-    twill_comm *comm;
     twill_request *request;
     float *data = calloc(COUNT, sizeof(*data));
-    TWILL_CHECK(twill_test_open(&comm, bootstrap, user, "TWILL_PROGRESS=late"));
     for (int turn = 0; turn < 3; turn++) {
         for (size_t i = 0; i < COUNT; i++)
             data[i] = (float)(rank + 1);
-        TWILL_CHECK(fine(
+        TWILL_CHECK(twill_test_fine(
             comm, twill_allreduce_start(comm, data, data, COUNT, TWILL_F32, TWILL_SUM, &request)));
         if (rank == 0)
             TWILL_CHECK(twill_test_barrier(bootstrap));
-        TWILL_CHECK(fine(comm, twill_wait(&request)));
+        TWILL_CHECK(twill_test_fine(comm, twill_wait(&request)));
         if (rank != 0)
             TWILL_CHECK(twill_test_barrier(bootstrap));
         TWILL_CHECK(data[0] == (float)(size * (size + 1) / 2) && data[COUNT - 1] == data[0]);
     }
-    twill_test_close(comm);
     free(data);
-}
-
-TWILL_TEST(progressed_late)
-{
-    twill_test_run_ranks(2, rank_is_elsewhere, (void *)(uintptr_t) "");
-    twill_test_run_ranks(3, rank_is_elsewhere, (void *)(uintptr_t) "3x1");
-}
-
-TWILL_TEST(while_it_spins)
-{
-    idle_play("", "TWILL_PROGRESS=none", "TWILL_TUNE=spin=1000000000");
 }
 
 TWILL_TEST(no_peer_to_notify)

@@ -190,8 +190,6 @@ static void check_results(const struct random_run *run, const unsigned char *all
 static void random_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     const struct random_run *run = user;
-    char algorithm[256];
-    snprintf(algorithm, sizeof(algorithm), "TWILL_ALGORITHM=%s", run->algorithm);
     size_t bytes = 0;
     struct random_call call;
     for (size_t k = 0; call_at(run, k, &call); k++)
@@ -199,7 +197,8 @@ static void random_rank(int rank, int size, twill_bootstrap *bootstrap, void *us
     unsigned char *results = calloc(1, bytes), *all = malloc((size_t)size * bytes);
     twill_comm *comm;
     bool ok =
-        twill_test_open(&comm, bootstrap, run->nodes, algorithm,
+        twill_test_open(&comm, bootstrap, run->nodes,
+                        twill_test_text("TWILL_ALGORITHM=%s", run->algorithm),
                         "TWILL_TUNE=heap_limit=4M,segment=4K,segment_net=8K", TWILL_TEST_PATIENT) &&
         TWILL_NOTE(results != NULL && all != NULL && bytes <= TWILL_TEST_EXCHANGE_BYTES,
                    "%zu bytes of results", bytes) &&

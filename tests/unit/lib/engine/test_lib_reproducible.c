@@ -121,17 +121,16 @@ static bool try_type(struct setting *s, twill_comm *comm, unsigned char *const m
 static void run_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct setting *s = user;
-    char text[4][128];
-    snprintf(text[0], sizeof(text[0]), "TWILL_ALGORITHM=%s", s->algorithm);
-    snprintf(text[1], sizeof(text[1]), "TWILL_TUNE=segment=%s,segment_net=%s", s->segment,
-             s->segment);
-    snprintf(text[2], sizeof(text[2]), "TWILL_THREADS=%s", s->threads);
-    snprintf(text[3], sizeof(text[3]), "TWILL_REPRODUCIBLE=%s", s->reproducible);
     twill_context *context;
     twill_comm *comm;
     struct test_buffers buffers = {.src = NULL};
-    bool good = twill_test_join(&context, &comm, bootstrap, s->nodes, text[0], text[1], text[2],
-                                text[3], TWILL_TEST_PATIENT, "TWILL_LOG=none") &&
+    bool good = twill_test_join(
+                    &context, &comm, bootstrap, s->nodes,
+                    twill_test_text("TWILL_ALGORITHM=%s", s->algorithm),
+                    twill_test_text("TWILL_TUNE=segment=%s,segment_net=%s", s->segment, s->segment),
+                    twill_test_text("TWILL_THREADS=%s", s->threads),
+                    twill_test_text("TWILL_REPRODUCIBLE=%s", s->reproducible), TWILL_TEST_PATIENT,
+                    "TWILL_LOG=none") &&
                 test_buffers_get(&buffers, context, REPRODUCIBLE_COUNT * MOST_ELEMENT, 0, s->heap);
     unsigned char *const memory[2] = {buffers.src, buffers.dst};
     for (size_t t = 0; good && t < TWILL_ARRAY_LENGTH(types); t++)

@@ -8,41 +8,22 @@
 #define EAGER_RANKS 5u
 
 struct eager_job {
-    twill_context *context;
     twill_comm *comm;
     int32_t *src, *dst;
     uint32_t rank, size;
 };
 
-static uint64_t draw(uint64_t *state, uint64_t below)
-{
-    *state = *state * 6364136223846793005u + 1442695040888963407u;
-    return (*state >> 33) % below;
-}
+#define EAGER_TUNE "TWILL_TUNE=heap_limit=8M,segment=8K"
 
-static bool start(struct eager_job *job, twill_bootstrap *bootstrap, const char *nodes,
-                  const char *timeout)
+static bool start(struct eager_job *job, twill_comm *comm)
 {
-    bool connected = twill_test_join(&job->context, &job->comm, bootstrap, nodes, timeout,
-                                     "TWILL_TUNE=heap_limit=8M,segment=8K");
     void *memory[2] = {NULL, NULL};
-    for (int i = 0; connected && i < 2; i++)
-        connected =
-            twill_alloc(job->context, &memory[i], EAGER_RANKS * EAGER_MOST * sizeof(int32_t)) == 0;
-    job->src = memory[0];
-    job->dst = memory[1];
-    job->rank = connected ? (uint32_t)twill_comm_rank(job->comm) : 0;
-    job->size = connected ? (uint32_t)twill_comm_size(job->comm) : 0;
-    return TWILL_NOTE(connected, "no communicator");
-}
-
-static void stop(struct eager_job *job)
-{
-    if (job->context != NULL) {
-        (void)twill_free(job->context, job->src);
-        (void)twill_free(job->context, job->dst);
-    }
-    twill_test_disconnect(job->comm, job->context);
+    for (int i = 0; i < 2; i++)
+        TWILL_REQUIRE(twill_alloc(twill_comm_context(comm), &memory[i],
+                                  EAGER_RANKS * EAGER_MOST * sizeof(int32_t)) == TWILL_OK);
+    *job = (struct eager_job){comm, memory[0], memory[1], (uint32_t)twill_comm_rank(comm),
+                              (uint32_t)twill_comm_size(comm)};
+    return true;
 }
 
 /* Return element i that a rank sends to another in a call; `to` is 0 if it sends to all. */
@@ -113,59 +94,41 @@ static bool run_eager_call(const struct eager_job *j, uint64_t call, unsigned ki
 }
 
 /* Collectives and roots are repeated, so that ranks get far ahead; sometimes one sleeps. */
-static void run_ahead(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_ON(ahead_of_others, ranks, TWILL_LAYOUTS("2", "5", "2x2"), TWILL_TEST_PATIENT,
+              EAGER_TUNE)
 {
     static const size_t counts[] = {1, 12, 13, 100, 1000, 1100, 3000, EAGER_MOST};
-    struct eager_job job = {.context = NULL};
+    struct eager_job job;
     uint64_t same = 1, own = (uint64_t)rank + 100; /* seeds: of all ranks, and of this one */
     unsigned kind = 0, left = 0;
     uint32_t root = 0;
-    bool fine = start(&job, bootstrap, user, TWILL_TEST_PATIENT);
-    for (unsigned call = 0; fine && call < EAGER_CALLS && !twill_test_failed(); call++) {
+    TWILL_CHECK(start(&job, comm));
+    for (unsigned call = 0; call < EAGER_CALLS && !twill_test_failed(); call++) {
         if (left == 0) {
-            left = 1 + (unsigned)draw(&same, 80);
-            kind = (unsigned)draw(&same, KINDS);
-            root = (uint32_t)draw(&same, (uint64_t)size);
+            left = 1 + test_draw(&same, 80);
+            kind = test_draw(&same, KINDS);
+            root = test_draw(&same, (uint32_t)size);
         }
         left--;
-        size_t count = counts[draw(&same, draw(&same, 3) == 0 ? TWILL_ARRAY_LENGTH(counts) : 4)];
-        if (draw(&own, 100) == 0)
-            usleep((useconds_t)draw(&own, 800));
-        fine = run_eager_call(&job, call, kind, root, count);
+        size_t count =
+            counts[test_draw(&same, test_draw(&same, 3) == 0 ? TWILL_ARRAY_LENGTH(counts) : 4)];
+        if (test_draw(&own, 100) == 0)
+            usleep((useconds_t)test_draw(&own, 800));
+        TWILL_CHECK(run_eager_call(&job, call, kind, root, count));
     }
-    (void)twill_test_barrier(bootstrap);
-    stop(&job);
 }
 
-TWILL_TEST(ahead_of_others)
-{
-    twill_test_run_ranks(2, run_ahead, "");
-    twill_test_run_ranks(EAGER_RANKS, run_ahead, "");
-    twill_test_run_ranks(4, run_ahead, "2x2");
-}
+static const size_t vain_counts[] = {1, 200};
 
 /* The last rank never receives: a rank that sends to it times out, and names it. */
-static void give_in_vain(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_CASES(no_receiver, ranks, vain_counts, "2", TWILL_TEST_HASTY, EAGER_TUNE)
 {
-    struct eager_job job = {.context = NULL};
-    if (start(&job, bootstrap, "", TWILL_TEST_HASTY) && rank == 0) {
-        size_t count = *(const size_t *)user;
-        twill_status status = TWILL_OK;
-        unsigned calls = 0;
-        while (status == TWILL_OK && calls++ < 1000)
-            status = twill_broadcast(job.comm, job.src, job.dst, count, TWILL_I32, 0);
-        char name[32];
-        snprintf(name, sizeof(name), "rank %d", size - 1);
-        (void)TWILL_NOTE(status == TWILL_ERR_TIMEOUT && calls > 2 &&
-                             strstr(twill_comm_message(job.comm), name) != NULL,
-                         "call %u: status %d: \"%s\"", calls, status, twill_comm_message(job.comm));
-    }
-    (void)twill_test_barrier(bootstrap);
-    stop(&job);
-}
-
-TWILL_TEST(no_receiver)
-{
-    twill_test_run_ranks(2, give_in_vain, &(size_t){1});
-    twill_test_run_ranks(2, give_in_vain, &(size_t){200});
+    struct eager_job job;
+    twill_status status = TWILL_OK;
+    unsigned calls = 0;
+    TWILL_CHECK(start(&job, comm));
+    while (rank == 0 && status == TWILL_OK && calls++ < 1000)
+        status = twill_broadcast(comm, job.src, job.dst, *c, TWILL_I32, 0);
+    if (rank == 0)
+        TWILL_CHECK(calls > 2 && TWILL_ENDS(comm, status, TWILL_ERR_TIMEOUT, "rank 1"));
 }

@@ -18,21 +18,17 @@
 #define REACH_MOST_BYTES ((size_t)1 << 19)
 #define SAMPLED          (TEST_TSAN && !test_whole() ? 2u : 1u) /* one in this many calls, by the day */
 
+/* Settings by TWILL_REACH and an algorithm. */
+#define REACH_SETTINGS(reach, algorithm)                                                           \
+    twill_test_text("TWILL_TUNE=heap_limit=16M,reach=%s", reach), algorithm, "TWILL_LOG=none",     \
+        TWILL_TEST_PATIENT
+
 struct buffer_scene {
     const char *single_copy; /* TWILL_REACH */
     const char *algorithm;   /* a setting */
     bool mixed;              /* rank 0's memory is from twill_alloc() */
     const char *says;        /* expected note about other ranks' memory */
 };
-
-static bool connect_ranks(const struct buffer_scene *scene, twill_bootstrap *bootstrap,
-                          twill_context **context, twill_comm **comm)
-{
-    char tune[64];
-    snprintf(tune, sizeof(tune), "TWILL_TUNE=heap_limit=16M,reach=%s", scene->single_copy);
-    return twill_test_join(context, comm, bootstrap, "", tune, scene->algorithm, "TWILL_LOG=none",
-                           TWILL_TEST_PATIENT);
-}
 
 /* Check the note in twill_context_describe(). */
 static const char *how_of(twill_context *context)
@@ -43,23 +39,6 @@ static const char *how_of(twill_context *context)
         if (strncmp(line, head, sizeof(head) - 1) == 0)
             return line + sizeof(head) - 1;
     return "";
-}
-
-static bool take_memory(void **memory, twill_context *context, bool heap)
-{
-    *memory = heap ? NULL : malloc(REACH_MOST_BYTES);
-    if (heap)
-        TWILL_REQUIRE(twill_alloc(context, memory, REACH_MOST_BYTES) == TWILL_OK);
-    TWILL_REQUIRE(*memory != NULL);
-    return true;
-}
-
-static void memory_give(void *memory, twill_context *context, bool heap)
-{
-    if (heap)
-        (void)twill_free(context, memory);
-    else
-        free(memory);
 }
 
 static bool check_calls(twill_comm *comm, const struct test_buffers *buffers, bool requested)
@@ -89,26 +68,16 @@ static void calling_rank(int rank, int size, twill_bootstrap *bootstrap, void *u
 {
     const struct buffer_scene *scene = user;
     bool heap = scene->mixed && rank == 0, requested = strchr(scene->algorithm, '@') != NULL;
-    twill_context *context;
+    struct test_buffers buffers;
     twill_comm *comm;
-    void *src = NULL, *dst = NULL;
-    if (connect_ranks(scene, bootstrap, &context, &comm) && take_memory(&src, context, heap) &&
-        take_memory(&dst, context, heap)) {
-        struct test_buffers buffers = {.src = src,
-                                       .dst = dst,
-                                       .src_want = malloc(REACH_MOST_BYTES),
-                                       .dst_want = malloc(REACH_MOST_BYTES),
-                                       .bytes = REACH_MOST_BYTES};
-        TWILL_NOTE(strstr(how_of(context), scene->says) != NULL, "%s", how_of(context));
-        (void)check_calls(comm, &buffers, requested);
-        free(buffers.src_want);
-        free(buffers.dst_want);
-    }
-    if (src != NULL)
-        memory_give(src, context, heap);
-    if (dst != NULL)
-        memory_give(dst, context, heap);
-    twill_test_disconnect(comm, context);
+    TWILL_CHECK(twill_test_open(&comm, bootstrap, "",
+                                REACH_SETTINGS(scene->single_copy, scene->algorithm)));
+    twill_context *context = twill_comm_context(comm);
+    TWILL_CHECK(test_buffers_get(&buffers, context, REACH_MOST_BYTES, 0, heap));
+    TWILL_CHECK(TWILL_SAYS(how_of(context), scene->says));
+    TWILL_CHECK(check_calls(comm, &buffers, requested));
+    test_buffers_put(&buffers, context, heap);
+    twill_test_close(comm);
 }
 
 static void check_nothing_left(void)
@@ -160,60 +129,38 @@ TWILL_TEST(test_closed)
     twill_test_run_ranks(2, calling_rank, &scene);
 }
 
-static void unrequested_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
+static const bool fetched_or_mapped[] = {false, true};
+
+TWILL_TEST_CASES(test_needed, ranks, fetched_or_mapped, "2",
+                 REACH_SETTINGS("none", *c ? FETCHED_ALL : MAPPED_ALL))
 {
-    const bool *fetched = user;
-    struct buffer_scene scene = {.single_copy = "none",
-                                 .algorithm = *fetched ? FETCHED_ALL : MAPPED_ALL};
-    const char *wants = *fetched ? "TWILL_TUNE=reach" : "twill_alloc";
-    twill_context *context;
-    twill_comm *comm;
-    float *data = calloc(4096, sizeof(*data));
-    if (connect_ranks(&scene, bootstrap, &context, &comm)) {
-        twill_status status = twill_allreduce(comm, data, data, 4096, TWILL_F32, TWILL_SUM);
-        TWILL_NOTE(status == TWILL_ERR_CONFIG && strstr(twill_comm_message(comm), wants) != NULL,
-                   "status %d: %s", status, twill_comm_message(comm));
-    }
-    free(data);
-    twill_test_disconnect(comm, context);
+    float data[4096] = {0};
+    TWILL_CHECK(TWILL_ENDS(comm, twill_allreduce(comm, data, data, 4096, TWILL_F32, TWILL_SUM),
+                           TWILL_ERR_CONFIG, *c ? "TWILL_TUNE=reach" : "twill_alloc"));
 }
 
-TWILL_TEST(test_needed)
-{
-    for (int fetched = 0; fetched < 2; fetched++)
-        twill_test_run_ranks(2, unrequested_rank, &(bool){fetched != 0});
-}
-
-/* Access is refused after set-up: an error on every rank, with the cause on some, and no hang. */
+/* Access is refused after set-up: an error on every rank, with the cause, and no hang. */
 static void late_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    struct buffer_scene scene = {.single_copy = "xpmem", .algorithm = MAPPED_ALL};
-    twill_context *context;
     twill_comm *comm;
-    float *data = calloc(4096, sizeof(*data));
-    int *named = user;
-    if (connect_ranks(&scene, bootstrap, &context, &comm)) {
-        TWILL_NOTE(twill_barrier(comm) == TWILL_OK, "barrier");
-        if (twill_comm_rank(comm) == 0)
-            xpmem_double_reset(0);
-        TWILL_NOTE(twill_barrier(comm) == TWILL_OK, "barrier");
-        twill_status status = twill_allreduce(comm, data, data, 4096, TWILL_F32, TWILL_SUM);
-        const char *said = twill_comm_message(comm);
-        TWILL_NOTE(status == TWILL_ERR_SYSTEM, "status %d: %s", status, said);
-        named[twill_comm_rank(comm)] = strstr(said, "could not be attached") != NULL &&
-                                       strstr(said, "of rank ") != NULL &&
-                                       strstr(said, "TWILL_TUNE=reach") != NULL;
-    }
-    twill_test_disconnect(comm, context);
-    free(data);
+    float data[4096] = {0};
+    TWILL_CHECK(twill_test_open(&comm, bootstrap, "", REACH_SETTINGS("xpmem", MAPPED_ALL)));
+    TWILL_CHECK(twill_test_fine(comm, twill_barrier(comm)));
+    if (rank == 0)
+        xpmem_double_reset(0);
+    TWILL_CHECK(twill_test_fine(comm, twill_barrier(comm)));
+    TWILL_CHECK(TWILL_ENDS(comm, twill_allreduce(comm, data, data, 4096, TWILL_F32, TWILL_SUM),
+                           TWILL_ERR_SYSTEM, "could not be attached"));
+    TWILL_CHECK(TWILL_SAYS(twill_comm_message(comm), "of rank "));
+    TWILL_CHECK(TWILL_SAYS(twill_comm_message(comm), "TWILL_TUNE=reach"));
+    (void)twill_test_barrier(bootstrap);
+    twill_test_close(comm);
 }
 
 TWILL_TEST(test_late)
 {
-    int named[3] = {0};
     xpmem_double_reset(XPMEM_DOUBLE_NEVER);
-    twill_test_run_ranks(3, late_rank, named);
-    assert_true(named[0] + named[1] + named[2] == 3);
+    twill_test_run_ranks(3, late_rank, NULL);
     check_nothing_left();
 }
 
@@ -221,21 +168,18 @@ TWILL_TEST(test_late)
 static void many_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     enum { BUFFERS = 100, PERSISTENT = 80, COUNT = 2048 };
-    struct buffer_scene scene = {.single_copy = "xpmem", .algorithm = MAPPED_ALL};
-    twill_context *context;
     twill_comm *comm;
     static const size_t each = 3 * 4096; /* no two in one page */
     unsigned char *memory = aligned_alloc(4096, (BUFFERS + PERSISTENT) * each);
     twill_request *request[PERSISTENT] = {NULL};
     TWILL_CHECK(memory != NULL);
-    bool fine = connect_ranks(&scene, bootstrap, &context, &comm);
-    for (int i = 0; i < PERSISTENT && fine; i++) {
+    TWILL_CHECK(twill_test_open(&comm, bootstrap, "", REACH_SETTINGS("xpmem", MAPPED_ALL)));
+    for (int i = 0; i < PERSISTENT; i++) {
         float *data = (float *)(void *)(memory + (size_t)i * each);
-        fine = TWILL_NOTE(twill_allreduce_init(comm, data, data, COUNT, TWILL_F32, TWILL_SUM,
-                                               &request[i]) == TWILL_OK,
-                          "%s", twill_comm_message(comm));
+        TWILL_CHECK(twill_test_fine(comm, twill_allreduce_init(comm, data, data, COUNT, TWILL_F32,
+                                                               TWILL_SUM, &request[i])));
     }
-    for (int i = 0; i < PERSISTENT + BUFFERS && fine; i++) {
+    for (int i = 0; i < PERSISTENT + BUFFERS; i++) {
         float *data = (float *)(void *)(memory + (size_t)i * each);
         for (int e = 0; e < COUNT; e++)
             data[e] = (float)(i + e % 7);
@@ -246,14 +190,14 @@ static void many_rank(int rank, int size, twill_bootstrap *bootstrap, void *user
             status = twill_allreduce(comm, data, data, COUNT, TWILL_F32, TWILL_SUM);
         if (i < PERSISTENT && status == TWILL_OK)
             status = twill_wait(&request[i]);
-        fine = TWILL_NOTE(status == TWILL_OK, "%s", twill_comm_message(comm));
-        for (int e = 0; e < COUNT && fine; e++)
-            fine = TWILL_NOTE(data[e] == (float)(size * (i + e % 7)), "buffer %d, element %d: %f",
-                              i, e, (double)data[e]);
+        TWILL_CHECK(twill_test_fine(comm, status));
+        for (int e = 0; e < COUNT; e++)
+            TWILL_CHECK(data[e] == (float)(size * (i + e % 7)), "buffer %d, element %d: %f", i, e,
+                        (double)data[e]);
     }
     for (int i = 0; i < PERSISTENT; i++)
         (void)twill_request_free(&request[i]);
-    twill_test_disconnect(comm, context);
+    twill_test_close(comm);
     free(memory);
 }
 
@@ -284,59 +228,40 @@ TWILL_TEST(test_fetched)
 }
 
 /* A rank dies after publishing its address: the others' messages name it. */
-static void dying_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_ON(a_death_when_fetched, processes, TWILL_LAYOUTS("3"),
+              REACH_SETTINGS("cma", FETCHED_ALL))
 {
-    struct buffer_scene scene = {.single_copy = "cma", .algorithm = FETCHED_ALL};
-    twill_context *context;
-    twill_comm *comm;
     enum { COUNT = 1 << 20 };
     float *data = calloc(COUNT, sizeof(*data));
-    if (connect_ranks(&scene, bootstrap, &context, &comm)) {
-        twill_request *request = NULL;
-        int done = 0;
-        TWILL_NOTE(twill_barrier(comm) == TWILL_OK, "barrier");
-        if (rank == 1) {
-            twill_test_expect_death(1);
-            (void)twill_allreduce_start(comm, data, data, COUNT, TWILL_F32, TWILL_SUM, &request);
-            (void)twill_test(&request, &done);
-        }
-        /* It has published its address, and cannot have ended: no other rank has begun. */
-        TWILL_NOTE(twill_test_barrier(bootstrap), "barrier");
-        if (rank == 1)
-            raise(SIGKILL);
-        twill_status status = twill_allreduce(comm, data, data, COUNT, TWILL_F32, TWILL_SUM);
-        TWILL_NOTE(status == TWILL_ERR_PEER && strstr(twill_comm_message(comm), "rank 1") != NULL,
-                   "status %d: %s", status, twill_comm_message(comm));
+    twill_request *request = NULL;
+    int done = 0;
+    TWILL_CHECK(twill_test_fine(comm, twill_barrier(comm)));
+    if (rank == 1) {
+        twill_test_expect_death(1);
+        (void)twill_allreduce_start(comm, data, data, COUNT, TWILL_F32, TWILL_SUM, &request);
+        (void)twill_test(&request, &done);
     }
-    twill_test_disconnect(comm, context);
+    /* It has published its address, and cannot have ended: no other rank has begun. */
+    TWILL_CHECK(twill_test_barrier(bootstrap));
+    if (rank == 1)
+        raise(SIGKILL);
+    TWILL_CHECK(TWILL_ENDS(comm, twill_allreduce(comm, data, data, COUNT, TWILL_F32, TWILL_SUM),
+                           TWILL_ERR_PEER, "rank 1"));
     free(data);
 }
 
 /* Part of the root's buffer is not mapped; the root itself does not read it. */
-static void broken_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_ON(no_memory_when_fetched, processes, TWILL_LAYOUTS("3"),
+              REACH_SETTINGS("cma", FETCHED_ALL))
 {
-    struct buffer_scene scene = {.single_copy = "cma", .algorithm = FETCHED_ALL};
-    twill_context *context;
-    twill_comm *comm;
     enum { BYTES = 1 << 16 };
     unsigned char *data =
         mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     TWILL_CHECK(data != MAP_FAILED);
     if (rank == 0)
         TWILL_CHECK(mprotect(data + BYTES / 2, BYTES / 2, PROT_NONE) == 0);
-    if (connect_ranks(&scene, bootstrap, &context, &comm)) {
-        twill_status status = twill_broadcast(comm, data, data, BYTES, TWILL_U8, 0);
-        const char *said = twill_comm_message(comm);
-        TWILL_NOTE(status == TWILL_ERR_ARGUMENT && strstr(said, "of rank 0") != NULL &&
-                       strstr(said, "could not be read: Bad address") != NULL,
-                   "status %d: %s", status, said);
-    }
-    twill_test_disconnect(comm, context);
+    TWILL_CHECK(TWILL_ENDS(comm, twill_broadcast(comm, data, data, BYTES, TWILL_U8, 0),
+                           TWILL_ERR_ARGUMENT, "of rank 0"));
+    TWILL_CHECK(TWILL_SAYS(twill_comm_message(comm), "could not be read: Bad address"));
     munmap(data, BYTES);
-}
-
-TWILL_TEST(test_fetched_failures)
-{
-    twill_test_run_processes(3, dying_rank, NULL);
-    twill_test_run_processes(3, broken_rank, NULL);
 }

@@ -4,6 +4,7 @@
  */
 #include "lib/comm/comm.h"
 #include "lib/engine/spread_ranks.h"
+#include "tests/support/placement.h"
 #include "tests/support/unit.h"
 
 enum { RANKS = 3, CPUS = 2, LARGE = 1 << 20, FEW = 1000, MANY = 1000000 };
@@ -11,7 +12,7 @@ enum { RANKS = 3, CPUS = 2, LARGE = 1 << 20, FEW = 1000, MANY = 1000000 };
 /* The CPUs of this test: the first two that the process may run on. */
 struct two_cpus {
     cpu_set_t all, both;
-    size_t cpu[CPUS];
+    int cpu[CPUS];
     const char *setting;
 };
 
@@ -21,7 +22,7 @@ static _Thread_local struct {
     int at;
     bool unbound; /* it was to run on all CPUs, as a thread does without a mask of its own */
     unsigned moves;
-    size_t cpu; /* of the last move */
+    int cpu; /* of the last move */
 } moved;
 
 /* CMakeLists.txt puts these in place of the library's calls. */
@@ -39,32 +40,28 @@ int __wrap_sched_setaffinity(pid_t thread, size_t bytes, const cpu_set_t *set)
 {
     if (moved.counts && CPU_COUNT(set) == 1) {
         moved.moves++;
-        for (moved.cpu = 0; !CPU_ISSET(moved.cpu, set); moved.cpu++)
+        for (moved.cpu = 0; !CPU_ISSET((size_t)moved.cpu, set); moved.cpu++)
             ;
     }
     moved.unbound = moved.unbound || CPU_COUNT(set) == CPU_SETSIZE;
     return __real_sched_setaffinity(thread, bytes, set);
 }
 
-static bool find_two(struct two_cpus *two)
+/* Let the process run on two CPUs, or skip the test. */
+static void take_two(struct two_cpus *two)
 {
-    unsigned found = 0;
+    if (!twill_test_two_pus(two->cpu))
+        skip();
     CPU_ZERO(&two->both);
+    for (unsigned i = 0; i < CPUS; i++)
+        CPU_SET((size_t)two->cpu[i], &two->both);
     assert_int_equal(sched_getaffinity(0, sizeof(two->all), &two->all), 0);
-    for (size_t cpu = 0; cpu < CPU_SETSIZE && found < CPUS; cpu++)
-        if (CPU_ISSET(cpu, &two->all)) {
-            CPU_SET(cpu, &two->both);
-            two->cpu[found++] = cpu;
-        }
-    return found == CPUS;
+    assert_int_equal(sched_setaffinity(0, sizeof(two->both), &two->both), 0);
 }
 
-static void put_on(size_t cpu)
+static void give_all(const struct two_cpus *two)
 {
-    cpu_set_t one;
-    CPU_ZERO(&one);
-    CPU_SET(cpu, &one);
-    assert_int_equal(sched_setaffinity(0, sizeof(one), &one), 0);
+    assert_int_equal(sched_setaffinity(0, sizeof(two->all), &two->all), 0);
 }
 
 static bool may_run_on(const cpu_set_t *set)
@@ -92,23 +89,21 @@ TWILL_TEST(test_moves)
         unsigned cpu;
     } rows[] = {{0, 3, 0}, {1, 3, 0}, {2, 3, 1}, {1, 4, 0}, {2, 4, 1}, {3, 4, 1}, {4, 5, 1}};
     struct two_cpus two;
-    if (!find_two(&two))
-        skip();
-    assert_int_equal(sched_setaffinity(0, sizeof(two.both), &two.both), 0);
+    take_two(&two);
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(rows); i++) {
         struct twill_cpu_share share = {
             .index = rows[i].index, .ranks = rows[i].ranks, .cpus = CPUS};
-        size_t to = two.cpu[rows[i].cpu], from = two.cpu[1 - rows[i].cpu];
-        assert_int_equal(move_from((int)from, &share), 1);
+        int to = two.cpu[rows[i].cpu], from = two.cpu[1 - rows[i].cpu];
+        assert_int_equal(move_from(from, &share), 1);
         assert_int_equal(moved.cpu, to);
         assert_true(moved.unbound && may_run_on(&two.both));
-        assert_int_equal(move_from((int)to, &share), 0);
+        assert_int_equal(move_from(to, &share), 0);
     }
     /* A thread that has been bound since stays where it is. */
     struct twill_cpu_share last = {.index = 2, .ranks = 3, .cpus = CPUS};
-    put_on(two.cpu[0]);
+    twill_test_bind(two.cpu[0]);
     assert_int_equal(move_from(-1, &last), 0);
-    assert_int_equal(sched_setaffinity(0, sizeof(two.all), &two.all), 0);
+    give_all(&two);
 }
 
 /* Yield at a time: the core was a waiting rank's. Returns how often this thread was moved. */
@@ -128,9 +123,7 @@ TWILL_TEST(test_looks)
     const uint64_t least = 10000001, most = 10000000001; /* ns, rounded up */
     struct twill_cpu_share share = {.index = 1, .ranks = 3, .cpus = CPUS};
     struct two_cpus two;
-    if (!find_two(&two))
-        skip();
-    assert_int_equal(sched_setaffinity(0, sizeof(two.both), &two.both), 0);
+    take_two(&two);
     twill_spread_set_clock(&share, 1.0);
     uint64_t now = 1;
     assert_int_equal(share_core(&share, now), 1);
@@ -152,7 +145,7 @@ TWILL_TEST(test_looks)
     /* Ranks with a core each are never moved. */
     struct twill_cpu_share alone = {0};
     assert_int_equal(share_core(&alone, now + most), 0);
-    assert_int_equal(sched_setaffinity(0, sizeof(two.all), &two.all), 0);
+    give_all(&two);
 }
 
 /* Reduce `count` numbers in place, and count how often this thread is moved to a CPU. */
@@ -211,13 +204,11 @@ static void sharing_rank(int rank, int size, twill_bootstrap *bootstrap, void *u
 TWILL_TEST(test_calls)
 {
     struct two_cpus two;
-    if (!find_two(&two))
-        skip();
-    assert_int_equal(sched_setaffinity(0, sizeof(two.both), &two.both), 0);
+    take_two(&two);
     two.setting = "TWILL_TUNE=spread=auto";
     twill_test_run_ranks(RANKS, sharing_rank, &two);
     twill_test_run_ranks(CPUS, sharing_rank, &two); /* a core for each */
     two.setting = "TWILL_TUNE=spread=off";
     twill_test_run_ranks(RANKS, sharing_rank, &two);
-    assert_int_equal(sched_setaffinity(0, sizeof(two.all), &two.all), 0);
+    give_all(&two);
 }

@@ -6,6 +6,7 @@
 #include "lib/comm/comm.h"
 #include "lib/engine/engine_internal.h"
 #include "lib/job/context.h"
+#include "tests/support/placement.h"
 #include "tests/support/unit.h"
 
 enum {
@@ -134,19 +135,15 @@ static bool run_without_trials(twill_comm *first, struct staged_buffers *buffers
     return true;
 }
 
-TWILL_TEST_OF_RANKS(test_trials, STAGED_RANKS)
+#define STAGED_SETTINGS(tune) tune, "TWILL_LOG=none", TWILL_TEST_PATIENT
+
+/* The length is set, as ranks that share a core have longer segments else. */
+TWILL_TEST_ON(test_trials, ranks, TWILL_LAYOUTS("2"), STAGED_SETTINGS("TWILL_TUNE=segment=128K"))
 {
-    /* Set, as ranks that share a core have longer segments else. */
-    twill_comm *comm;
-    struct staged_buffers buffers = {0};
-    if (twill_test_open(&comm, bootstrap, "", "TWILL_TUNE=segment=128K", "TWILL_LOG=none",
-                        TWILL_TEST_PATIENT) &&
-        take_buffers(&buffers, STAGED_BYTES))
-        TWILL_NOTE(run_trials(comm, bootstrap, &buffers) && run_without_trials(comm, &buffers),
-                   "trials");
-    (void)twill_test_barrier(bootstrap);
+    struct staged_buffers buffers;
+    TWILL_CHECK(take_buffers(&buffers, STAGED_BYTES));
+    TWILL_CHECK(run_trials(comm, bootstrap, &buffers) && run_without_trials(comm, &buffers));
     give_buffers(&buffers);
-    twill_test_close(comm);
 }
 
 /* Run one broadcast on a communicator of a colour's ranks; it begins a trial. */
@@ -163,27 +160,20 @@ static bool begins_trial(twill_comm *world, int colour, struct staged_buffers *b
 }
 
 /* Costs that other ranks have found out are not used, nor those that only some ranks still have. */
-TWILL_TEST_OF_RANKS(test_other_ranks, 3)
+TWILL_TEST_ON(test_other_ranks, ranks, TWILL_LAYOUTS("3"),
+              STAGED_SETTINGS("TWILL_TUNE=segment=128K"))
 {
-    twill_context *context;
-    twill_comm *world;
-    struct staged_buffers buffers = {0};
-    if (twill_test_join(&context, &world, bootstrap, "", "TWILL_TUNE=segment=128K",
-                        "TWILL_LOG=none", TWILL_TEST_PATIENT) &&
-        take_buffers(&buffers, STAGED_BYTES)) {
-        bool good = true;
-        for (unsigned i = 0; good && i < TRIAL / SEGMENTS; i++)
-            good = run_broadcast(world, &buffers, STAGED_BYTES, i);
-        TWILL_NOTE(good && begins_trial(world, rank < 2, &buffers), "other ranks");
-        if (rank == 1) {
-            free(context->comms.staging);
-            context->comms.staging = NULL;
-        }
-        TWILL_NOTE(good && begins_trial(world, 0, &buffers), "only some ranks");
+    struct staged_buffers buffers;
+    TWILL_CHECK(take_buffers(&buffers, STAGED_BYTES));
+    for (unsigned i = 0; i < TRIAL / SEGMENTS; i++)
+        TWILL_CHECK(run_broadcast(comm, &buffers, STAGED_BYTES, i));
+    TWILL_CHECK(begins_trial(comm, rank < 2, &buffers));
+    if (rank == 1) { /* only some ranks still have costs */
+        free(comm->context->comms.staging);
+        comm->context->comms.staging = NULL;
     }
-    (void)twill_test_barrier(bootstrap);
+    TWILL_CHECK(begins_trial(comm, 0, &buffers));
     give_buffers(&buffers);
-    twill_test_disconnect(world, context);
 }
 
 /* The way is taken whose slowest rank is quicker, by a sixteenth at least, if both are known. */
@@ -208,32 +198,22 @@ static bool check_decisions(twill_comm *comm, twill_bootstrap *bootstrap)
     return true;
 }
 
-static void forced_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
-{
-    bool streams = strstr(user, "streamed") != NULL;
-    twill_comm *comm;
-    struct staged_buffers buffers = {0};
-    if (twill_test_open(&comm, bootstrap, "", user, "TWILL_LOG=none", TWILL_TEST_PATIENT) &&
-        take_buffers(&buffers, STAGED_BYTES)) {
-        (void)check_decisions(comm, bootstrap);
-        for (unsigned i = 0; i < 4 && run_broadcast(comm, &buffers, STAGED_BYTES - i, i) &&
-                             run_alltoall(comm, &buffers, STAGED_BYTES, i);
-             i++)
-            for (unsigned slot = 0; slot < TWILL_WINDOW; slot++) {
-                const struct twill_instance *last = &comm->issue.slot[slot].instance;
-                TWILL_NOTE(last->streams == streams && !last->is_measured, "%s",
-                           (const char *)user);
-            }
-    }
-    (void)twill_test_barrier(bootstrap);
-    give_buffers(&buffers);
-    twill_test_close(comm);
-}
+static const char *const forced[] = {"TWILL_TUNE=staging=streamed", "TWILL_TUNE=staging=cached"};
 
-TWILL_TEST(test_forced)
+TWILL_TEST_CASES(test_forced, ranks, forced, "2", STAGED_SETTINGS(*c))
 {
-    twill_test_run_ranks(STAGED_RANKS, forced_rank, "TWILL_TUNE=staging=streamed");
-    twill_test_run_ranks(STAGED_RANKS, forced_rank, "TWILL_TUNE=staging=cached");
+    bool streams = strstr(*c, "streamed") != NULL;
+    struct staged_buffers buffers;
+    TWILL_CHECK(take_buffers(&buffers, STAGED_BYTES) && check_decisions(comm, bootstrap));
+    for (unsigned i = 0; i < 4; i++) {
+        TWILL_CHECK(run_broadcast(comm, &buffers, STAGED_BYTES - i, i));
+        TWILL_CHECK(run_alltoall(comm, &buffers, STAGED_BYTES, i));
+        for (unsigned slot = 0; slot < TWILL_WINDOW; slot++) {
+            const struct twill_instance *last = &comm->issue.slot[slot].instance;
+            TWILL_CHECK(last->streams == streams && !last->is_measured, "%s", *c);
+        }
+    }
+    give_buffers(&buffers);
 }
 
 /* Ranks that share a core copy long segments, unless they reduce or the user has set the length. */
@@ -244,7 +224,7 @@ static void crowded_rank(int rank, int size, twill_bootstrap *bootstrap, void *u
     size_t reduced = strstr(user, "segment=") != NULL ? 64 << 10 : 128 << 10;
     twill_comm *comm;
     struct staged_buffers buffers = {0};
-    if (twill_test_open(&comm, bootstrap, "", user, "TWILL_LOG=none", TWILL_TEST_PATIENT) &&
+    if (twill_test_open(&comm, bootstrap, "", STAGED_SETTINGS(user)) &&
         take_buffers(&buffers, LONG) && run_broadcast(comm, &buffers, LONG, 0)) {
         TWILL_CHECK(comm->plan_cache.last->segment_bytes == copied);
         TWILL_CHECK(run_alltoall(comm, &buffers, LONG, 1));
@@ -260,13 +240,11 @@ static void crowded_rank(int rank, int size, twill_bootstrap *bootstrap, void *u
 
 TWILL_TEST(test_crowded)
 {
-    cpu_set_t all, one;
-    CPU_ZERO(&one);
+    cpu_set_t all;
+    int pus[2];
+    (void)twill_test_two_pus(pus);
     assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
-    for (int cpu = 0; CPU_COUNT(&one) == 0; cpu++)
-        if (CPU_ISSET(cpu, &all))
-            CPU_SET(cpu, &one);
-    assert_int_equal(sched_setaffinity(0, sizeof(one), &one), 0);
+    twill_test_bind(pus[0]);
     twill_test_run_processes(STAGED_RANKS, crowded_rank, "TWILL_TUNE=spin=-1");
     twill_test_run_processes(STAGED_RANKS, crowded_rank, "TWILL_TUNE=segment=64K");
     assert_int_equal(sched_setaffinity(0, sizeof(all), &all), 0);

@@ -30,18 +30,13 @@ struct worker {
     pthread_t thread;
 };
 
-static bool fine(twill_comm *comm, twill_status status)
-{
-    return TWILL_NOTE(status == TWILL_OK, "status %d: %s", status, twill_comm_message(comm));
-}
-
 static bool reduce_worker(struct worker *worker, size_t count, int64_t *data, uint64_t seed)
 {
     int rank = twill_comm_rank(worker->comm), size = worker->scene->size;
     for (size_t i = 0; i < count; i++)
         data[i] = (int64_t)(seed % 1000) + rank * (int64_t)i;
-    TWILL_REQUIRE(
-        fine(worker->comm, twill_allreduce(worker->comm, data, data, count, TWILL_I64, TWILL_SUM)));
+    TWILL_REQUIRE(twill_test_fine(
+        worker->comm, twill_allreduce(worker->comm, data, data, count, TWILL_I64, TWILL_SUM)));
     for (size_t i = 0; i < count; i++)
         TWILL_REQUIRE(data[i] ==
                       size * (int64_t)(seed % 1000) + size * (size - 1) / 2 * (int64_t)i);
@@ -54,8 +49,8 @@ static bool broadcast_worker(struct worker *worker, size_t count, int64_t *data,
     bool mine = twill_comm_rank(worker->comm) == root;
     for (size_t i = 0; i < count; i++)
         data[i] = mine ? (int64_t)(seed + i) : -1;
-    TWILL_REQUIRE(
-        fine(worker->comm, twill_broadcast(worker->comm, data, data, count, TWILL_I64, root)));
+    TWILL_REQUIRE(twill_test_fine(
+        worker->comm, twill_broadcast(worker->comm, data, data, count, TWILL_I64, root)));
     for (size_t i = 0; i < count; i++)
         TWILL_REQUIRE(data[i] == (int64_t)(seed + i));
     return true;
@@ -70,11 +65,11 @@ static bool begin_several(struct worker *worker, size_t count, int64_t *data, ui
     for (size_t i = 0; i < 3 * each; i++)
         data[i] = (int64_t)(seed % 100 + i);
     for (size_t r = 0; r < 3; r++)
-        TWILL_REQUIRE(
-            fine(worker->comm, twill_allreduce_start(worker->comm, data + r * each, data + r * each,
-                                                     each, TWILL_I64, TWILL_SUM, &request[r])));
+        TWILL_REQUIRE(twill_test_fine(
+            worker->comm, twill_allreduce_start(worker->comm, data + r * each, data + r * each,
+                                                each, TWILL_I64, TWILL_SUM, &request[r])));
     for (size_t r = 3; r-- > 0;)
-        TWILL_REQUIRE(fine(worker->comm, twill_wait(&request[r])));
+        TWILL_REQUIRE(twill_test_fine(worker->comm, twill_wait(&request[r])));
     for (size_t i = 0; i < 3 * each; i++)
         TWILL_REQUIRE(data[i] == size * (int64_t)(seed % 100 + i));
     return true;
@@ -114,7 +109,7 @@ static bool one_call(struct worker *worker, uint64_t *state, int64_t *own)
                       TWILL_OK);
     switch (seed % 7) {
     case 0:
-        TWILL_REQUIRE(fine(worker->comm, twill_barrier(worker->comm)));
+        TWILL_REQUIRE(twill_test_fine(worker->comm, twill_barrier(worker->comm)));
         TWILL_REQUIRE(use_context(worker, own));
         break;
     case 1:
@@ -129,7 +124,7 @@ static bool one_call(struct worker *worker, uint64_t *state, int64_t *own)
         TWILL_REQUIRE(reduce_worker(worker, count, memory, seed));
     }
     /* Peers may read the buffer until they have left the call, too. */
-    TWILL_REQUIRE(!shared || fine(worker->comm, twill_barrier(worker->comm)));
+    TWILL_REQUIRE(!shared || twill_test_fine(worker->comm, twill_barrier(worker->comm)));
     TWILL_REQUIRE(!shared || twill_free(context, memory) == TWILL_OK);
     return true;
 }
@@ -170,8 +165,8 @@ static bool come_and_go(const struct thread_scene *scene, twill_comm *all)
     struct worker self = {.scene = scene};
     int64_t data[64];
     for (int i = 0; i < 6; i++) {
-        TWILL_REQUIRE(fine(all, i % 2 ? twill_comm_split(&self.comm, all, 0, 0)
-                                      : twill_comm_dup(&self.comm, all)));
+        TWILL_REQUIRE(twill_test_fine(all, i % 2 ? twill_comm_split(&self.comm, all, 0, 0)
+                                                 : twill_comm_dup(&self.comm, all)));
         TWILL_REQUIRE(reduce_worker(&self, 64, data, (uint64_t)i));
         twill_comm_destroy(self.comm);
     }
@@ -200,7 +195,7 @@ static void work_together(const struct thread_scene *scene, twill_comm *all)
     pthread_t watcher;
     for (int t = 0; t < scene->threads; t++) {
         worker[t] = (struct worker){.scene = scene, .number = t};
-        TWILL_CHECK(fine(all, twill_comm_dup(&worker[t].comm, all)));
+        TWILL_CHECK(twill_test_fine(all, twill_comm_dup(&worker[t].comm, all)));
     }
     for (int t = 0; t < scene->threads; t++)
         pthread_create(&worker[t].thread, NULL, work, &worker[t]);
@@ -226,8 +221,8 @@ static bool begin_large(twill_comm *comm, int64_t *data, twill_request **request
 {
     for (size_t i = 0; i < THREADS_LARGE; i++)
         data[i] = (int64_t)i;
-    return fine(comm, twill_allreduce_start(comm, data, data, THREADS_LARGE, TWILL_I64, TWILL_SUM,
-                                            request));
+    return twill_test_fine(comm, twill_allreduce_start(comm, data, data, THREADS_LARGE, TWILL_I64,
+                                                       TWILL_SUM, request));
 }
 
 /* Return how often the progress threads of this process have gone to sleep; -1: one is awake. */
@@ -262,7 +257,7 @@ static long sleeps_of_progress(void)
  */
 static void threads_idle(twill_comm *all)
 {
-    TWILL_CHECK(fine(all, twill_barrier(all)));
+    TWILL_CHECK(twill_test_fine(all, twill_barrier(all)));
     if (twill_comm_rank(all) == 0) {
         uint64_t deadline = twill_now() + TWILL_TEST_PATIENCE;
         long before, now = -1;
@@ -273,7 +268,7 @@ static void threads_idle(twill_comm *all)
             TWILL_CHECK(twill_now() < deadline);
         } while (now <= 0 || now != before);
     }
-    TWILL_CHECK(fine(all, twill_barrier(all)));
+    TWILL_CHECK(twill_test_fine(all, twill_barrier(all)));
 }
 
 /* The request completes while no rank calls twill. */
@@ -286,7 +281,7 @@ static void progress_by_itself(const struct thread_scene *scene, twill_comm *all
     while (!twill_request_done(request) && twill_now() < deadline && !twill_test_failed())
         usleep(1000);
     TWILL_CHECK(twill_request_done(request));
-    TWILL_CHECK(fine(all, twill_wait(&request)) && summed(scene, data));
+    TWILL_CHECK(twill_test_fine(all, twill_wait(&request)) && summed(scene, data));
     free(data);
     threads_idle(all);
 }
@@ -298,15 +293,16 @@ static void progress_by_others(const struct thread_scene *scene, twill_comm *all
     twill_request *request;
     twill_comm *other;
     uint64_t deadline = twill_now() + TWILL_TEST_PATIENCE;
-    TWILL_CHECK(fine(all, twill_comm_dup(&other, all)));
+    TWILL_CHECK(twill_test_fine(all, twill_comm_dup(&other, all)));
     TWILL_CHECK(data != NULL && begin_large(all, data, &request));
     for (int32_t done = 0; done == 0 && twill_now() < deadline;) {
         int32_t mine = twill_request_done(request);
         usleep(twill_comm_rank(all) == 0 ? 2000 : 0); /* the others wait, and advance it */
-        TWILL_CHECK(fine(other, twill_allreduce(other, &mine, &done, 1, TWILL_I32, TWILL_MIN)));
+        TWILL_CHECK(
+            twill_test_fine(other, twill_allreduce(other, &mine, &done, 1, TWILL_I32, TWILL_MIN)));
     }
     TWILL_CHECK(twill_request_done(request));
-    TWILL_CHECK(fine(all, twill_wait(&request)) && summed(scene, data));
+    TWILL_CHECK(twill_test_fine(all, twill_wait(&request)) && summed(scene, data));
     twill_comm_destroy(other);
     free(data);
 }
@@ -314,16 +310,14 @@ static void progress_by_others(const struct thread_scene *scene, twill_comm *all
 static void scene_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct thread_scene own = *(const struct thread_scene *)user, *scene = &own;
-    char progress[64];
-    own.bootstrap = bootstrap;
-    snprintf(progress, sizeof(progress), "TWILL_PROGRESS=%s", scene->progress);
     twill_comm *all;
-    if (twill_test_open(&all, bootstrap, scene->nodes, progress,
+    own.bootstrap = bootstrap;
+    if (twill_test_open(&all, bootstrap, scene->nodes,
+                        twill_test_text("TWILL_PROGRESS=%s", scene->progress),
                         "TWILL_TUNE=heap_limit=8M,segment=8K,segment_net=8K"))
         scene->play(scene, all);
-    if (!twill_test_failed()) { /* else other threads may be in any state */
+    if (!twill_test_failed()) /* else other threads may be in any state */
         twill_test_close(all);
-    }
 }
 
 static const struct thread_scene scenes[] = {
@@ -340,21 +334,22 @@ static const struct thread_scene scenes[] = {
     {4, 0, 0, "2x2", -1, "none", NULL, progress_by_others},
 };
 
-TWILL_TEST(ranks_as_threads)
+static void run_scenes(void (*run)(int size, twill_rank_fn fn, void *user), bool all)
 {
     for (size_t s = 0; s < TWILL_ARRAY_LENGTH(scenes); s++) {
         struct thread_scene scene = scenes[s];
         scene.calls /= TEST_FEWER ? 2 : 1;
-        twill_test_run_ranks(scene.size, scene_rank, &scene);
+        if (all || scene.size == 3)
+            run(scene.size, scene_rank, &scene);
     }
+}
+
+TWILL_TEST(ranks_as_threads)
+{
+    run_scenes(twill_test_run_ranks, true);
 }
 
 TWILL_TEST(ranks_as_processes)
 {
-    for (size_t s = 0; s < TWILL_ARRAY_LENGTH(scenes); s++) {
-        struct thread_scene scene = scenes[s];
-        scene.calls /= TEST_FEWER ? 2 : 1;
-        if (scene.size == 3)
-            twill_test_run_processes(scene.size, scene_rank, &scene);
-    }
+    run_scenes(twill_test_run_processes, false);
 }

@@ -38,17 +38,16 @@ static bool sums(twill_comm *comm, float *at, int size)
 /* The heaps that ranks map of each other are smaller than the memory of the node. */
 static void run_small(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    twill_context *context;
     twill_comm *comm;
     size_t before = address_space();
-    TWILL_CHECK(twill_test_join(&context, &comm, bootstrap, "", TWILL_TEST_PATIENT));
-    size_t taken = address_space() - before, heap_bytes = context->memory->heap.bytes;
+    TWILL_CHECK(twill_test_open(&comm, bootstrap, "", TWILL_TEST_PATIENT));
+    size_t taken = address_space() - before, heap_bytes = comm->context->memory->heap.bytes;
     TWILL_CHECK(before > 0 && heap_bytes >= TWILL_HUGE_PAGE &&
                 heap_bytes * (size_t)size <= node_memory());
     TWILL_NOTE(taken > heap_bytes && taken <= node_memory(),
                "%d ranks take %zu MiB of address space, the node has %zu MiB of memory", size,
                taken / MIB, node_memory() / MIB);
-    twill_test_disconnect(comm, context);
+    twill_test_close(comm);
 }
 
 TWILL_TEST(test_address_space)
@@ -58,17 +57,17 @@ TWILL_TEST(test_address_space)
     twill_test_run_mixed(8, 4, run_small, NULL);
 }
 
+static const bool when_empty[] = {false, true}; /* large memory first, while the heap is empty */
+
 /* Memory beyond a rank's heap is private and works in calls; the heap is not affected. */
-static void run_spill(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_CASES(test_spill, processes, when_empty, "4", TWILL_TEST_PATIENT)
 {
-    twill_context *context;
-    twill_comm *comm;
+    twill_context *context = comm->context;
     void *large = NULL, *small = NULL, *again = NULL;
-    bool first = *(const bool *)user;
-    TWILL_CHECK(twill_test_join(&context, &comm, bootstrap, "", TWILL_TEST_PATIENT));
+    bool first = *c;
     const struct twill_heap *heap = &context->memory->heap;
     size_t beyond = heap->bytes + MIB;
-    if (first) /* while the heap is empty */
+    if (first)
         TWILL_CHECK(twill_alloc(context, &large, beyond) == TWILL_OK);
     TWILL_CHECK(twill_alloc(context, &small, 4 * MIB) == TWILL_OK);
     if (!first)
@@ -85,31 +84,28 @@ static void run_spill(int rank, int size, twill_bootstrap *bootstrap, void *user
     TWILL_CHECK(twill_alloc(context, &again, heap->bytes) == TWILL_OK); /* the whole heap */
     TWILL_CHECK(twill_heap_offset(heap, again, heap->bytes) == 0);
     TWILL_CHECK(twill_free(context, again) == TWILL_OK);
-    twill_test_disconnect(comm, context);
-}
-
-TWILL_TEST(test_spill)
-{
-    for (int first = 0; first < 2; first++) {
-        bool before = first == 1;
-        twill_test_run_processes(4, run_spill, &before);
-    }
 }
 
 /* A limit that is set holds for private memory, too. */
-TWILL_TEST_OF_PROCESSES(test_limit, 2)
+TWILL_TEST_ON(test_limit, processes, TWILL_LAYOUTS("2"), TWILL_TEST_PATIENT,
+              "TWILL_TUNE=heap_limit=4M")
 {
-    twill_context *context;
-    twill_comm *comm;
+    twill_context *context = comm->context;
     void *memory = NULL;
-    TWILL_CHECK(twill_test_join(&context, &comm, bootstrap, "", TWILL_TEST_PATIENT,
-                                "TWILL_TUNE=heap_limit=4M"));
     TWILL_CHECK(twill_alloc(context, &memory, 5 * MIB) == TWILL_ERR_MEMORY && memory == NULL);
     TWILL_CHECK(strstr(twill_context_message(context), "TWILL_TUNE=heap_limit") != NULL);
     TWILL_CHECK(twill_alloc(context, &memory, 3 * MIB) == TWILL_OK);
     TWILL_CHECK(sums(comm, memory, size));
     TWILL_CHECK(twill_free(context, memory) == TWILL_OK);
-    twill_test_disconnect(comm, context);
+}
+
+/* Leave this process so much address space above what it has. */
+static bool limit_address_space(size_t bytes)
+{
+    struct rlimit limit;
+    TWILL_REQUIRE(getrlimit(RLIMIT_AS, &limit) == 0);
+    limit.rlim_cur = address_space() + bytes;
+    return setrlimit(RLIMIT_AS, &limit) == 0;
 }
 
 /* ulimit -v: the default heap fits; TWILL_TUNE=heap_limit that does not fit is named in the error.
@@ -120,10 +116,7 @@ static void run_ulimit(int rank, int size, twill_bootstrap *bootstrap, void *use
     const char *settings[] = {TWILL_TEST_PATIENT, *named ? "TWILL_TUNE=heap_limit=8G" : NULL, NULL};
     twill_context *context = NULL;
     twill_comm *comm = NULL;
-    struct rlimit limit;
-    TWILL_CHECK(getrlimit(RLIMIT_AS, &limit) == 0);
-    limit.rlim_cur = address_space() + (rank == 0 ? 600 : 4000) * MIB;
-    TWILL_CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
+    TWILL_CHECK(limit_address_space((rank == 0 ? 600 : 4000) * MIB));
     if (!*named) {
         TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "", NULL, settings));
         void *memory = NULL;
@@ -144,10 +137,9 @@ TWILL_TEST(test_ulimit)
 {
     if (TEST_SLOW) /* sanitizers reserve terabytes of address space */
         skip();
-    for (int i = 0; i < 2; i++) {
-        bool named = i == 1;
-        twill_test_run_processes(4, run_ulimit, &named);
-    }
+    bool named[] = {false, true};
+    for (int i = 0; i < 2; i++)
+        twill_test_run_processes(4, run_ulimit, &named[i]);
 }
 
 /* Of many ranks, too: what a process maps grows with their number, not with its square, and all of
@@ -158,10 +150,7 @@ static void run_many(int rank, int size, twill_bootstrap *bootstrap, void *user)
     const char *settings[] = {TWILL_TEST_PATIENT, NULL};
     twill_context *context = NULL;
     twill_comm *comm = NULL;
-    struct rlimit limit;
-    TWILL_CHECK(getrlimit(RLIMIT_AS, &limit) == 0);
-    limit.rlim_cur = address_space() + *left * MIB;
-    TWILL_CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
+    TWILL_CHECK(limit_address_space(*left * MIB));
     if (*left >= 1000) {
         float sum = 0, one = (float)rank;
         TWILL_CHECK(twill_test_connect(&context, &comm, bootstrap, "", NULL, settings));

@@ -91,12 +91,11 @@ static bool check_times(twill_comm *comm)
 static void run_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct locale_job *job = user;
-    char metrics[128];
     float x = 1;
     twill_comm *comm;
-    snprintf(metrics, sizeof(metrics), "TWILL_METRICS=%s/metrics", job->folder);
-    if (twill_test_open(&comm, bootstrap, "", metrics, "TWILL_TIMEOUT=240.5",
-                        "TWILL_TUNE=metrics_every=1.5",
+    if (twill_test_open(&comm, bootstrap, "",
+                        twill_test_text("TWILL_METRICS=%s/metrics", job->folder),
+                        "TWILL_TIMEOUT=240.5", "TWILL_TUNE=metrics_every=1.5",
                         "TWILL_GRADIENTS=ratio=0.125,threshold=0.25")) {
         TWILL_CHECK_OK(&comm->error, twill_allreduce(comm, &x, &x, 1, TWILL_F32, TWILL_SUM));
         if (!check_times(comm) || !check_gradients(comm))
@@ -108,11 +107,10 @@ static void run_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 TWILL_TEST(settings_and_files_have_points)
 {
     struct locale_job *job = *state;
-    char path[96], line[512];
+    char line[512];
     unsigned seconds = 0;
     twill_test_run_ranks(2, run_rank, job);
-    snprintf(path, sizeof(path), "%s/metrics.1", job->folder);
-    FILE *file = fopen(path, "r");
+    FILE *file = fopen(twill_test_text("%s/metrics.1", job->folder), "r");
     assert_non_null(file);
     while (fgets(line, sizeof(line), file) != NULL)
         if (line[0] != '#' && strstr(line, "_seconds_total{") != NULL) {

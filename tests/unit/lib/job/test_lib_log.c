@@ -35,12 +35,10 @@ static void make_calls(twill_comm *comm, int rank)
 static void run_logged(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     const struct log_scene *scene = user;
-    char level[32], file[128], algorithm[64];
     twill_comm *comm = NULL;
-    snprintf(level, sizeof(level), "TWILL_LOG=%s", scene->level);
-    snprintf(file, sizeof(file), "TWILL_LOG_FILE=%s/100%%%%.%%r", scene->folder);
-    snprintf(algorithm, sizeof(algorithm), "TWILL_ALGORITHM=%s", scene->algorithm);
-    if (twill_test_open(&comm, bootstrap, "2x2", level, file, algorithm, "TWILL_JOB=" KEY))
+    if (twill_test_open(&comm, bootstrap, "2x2", twill_test_text("TWILL_LOG=%s", scene->level),
+                        twill_test_text("TWILL_LOG_FILE=%s/100%%%%.%%r", scene->folder),
+                        twill_test_text("TWILL_ALGORITHM=%s", scene->algorithm), "TWILL_JOB=" KEY))
         make_calls(comm, rank);
     twill_test_close(comm);
 }
@@ -65,8 +63,7 @@ static void run_scene(struct log_scene *scene, const char *level, const char *al
     assert_non_null(mkdtemp(scene->folder));
     twill_test_run_ranks(LOG_RANKS, run_logged, scene);
     for (int r = 0; r < LOG_RANKS; r++) {
-        char path[128];
-        snprintf(path, sizeof(path), "%s/100%%.%d", scene->folder, r);
+        const char *path = twill_test_text("%s/100%%.%d", scene->folder, r);
         scene->text[r] = read_whole(path);
         (void)unlink(path);
     }
@@ -103,11 +100,11 @@ static unsigned count_log(const struct log_scene *scene, int rank, const char *a
 /* Every line has the prefix of its rank, and the file ends with a newline. */
 static void check_lines(const struct log_scene *scene, int rank)
 {
-    char host[65] = "", prefix[128];
+    char host[65] = "";
     const char *text = scene->text[rank];
     assert_int_equal(gethostname(host, sizeof(host) - 1), 0);
-    snprintf(prefix, sizeof(prefix), "twill: %.50s:%d rank %d/%d ", host, (int)getpid(), rank,
-             LOG_RANKS);
+    const char *prefix =
+        twill_test_text("twill: %.50s:%d rank %d/%d ", host, (int)getpid(), rank, LOG_RANKS);
     assert_true(text[0] != '\0' && text[strlen(text) - 1] == '\n');
     for (const char *line = text; *line != '\0'; line += strcspn(line, "\n") + 1) {
         if (strncmp(line, prefix, strlen(prefix)) != 0)
@@ -174,36 +171,13 @@ TWILL_TEST(warnings_only_by_default)
     end_scene(&scene);
 }
 
-TWILL_TEST(a_file_that_cannot_be_opened_is_an_error)
-{
-    const char *settings[] = {"TWILL_LOG_FILE=/nowhere/log.%h", NULL};
-    twill_context *context = NULL;
-    assert_int_equal(twill_context_create(&context, NULL, settings), TWILL_ERR_CONFIG);
-    assert_non_null(strstr(twill_context_message(context), "TWILL_LOG_FILE=/nowhere/log.%h: "));
-    assert_non_null(strstr(twill_context_message(context), "No such file"));
-    twill_context_destroy(context);
-}
-
-TWILL_TEST(an_unknown_letter_is_an_error)
-{
-    static const char *const wrong[] = {"TWILL_LOG_FILE=/tmp/log.%x", "TWILL_LOG_FILE=/tmp/log%"};
-    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(wrong); i++) {
-        const char *settings[] = {wrong[i], NULL};
-        twill_context *context = NULL;
-        assert_int_equal(twill_context_create(&context, NULL, settings), TWILL_ERR_CONFIG);
-        assert_non_null(strstr(twill_context_message(context), wrong[i]));
-        assert_non_null(strstr(twill_context_message(context), "must be followed by h (host)"));
-        twill_context_destroy(context);
-    }
-}
-
 /* A FIFO without a reader is an error; a full one does not block. */
 TWILL_TEST(a_fifo_is_not_waited_for)
 {
-    char folder[] = "/tmp/twill-log-XXXXXX", path[64], setting[128];
+    char folder[] = "/tmp/twill-log-XXXXXX";
     assert_non_null(mkdtemp(folder));
-    snprintf(path, sizeof(path), "%s/fifo", folder);
-    snprintf(setting, sizeof(setting), "TWILL_LOG_FILE=%s", path);
+    const char *path = twill_test_text("%s/fifo", folder),
+               *setting = twill_test_text("TWILL_LOG_FILE=%s", path);
     assert_int_equal(mkfifo(path, 0600), 0);
     const char *settings[] = {setting, "TWILL_LOG=info", NULL};
     twill_context *context = NULL;

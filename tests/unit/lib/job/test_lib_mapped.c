@@ -15,23 +15,19 @@ extern void omp_set_num_threads(int threads) __attribute__((weak));
 struct mapped_job {
     int threads; /* TWILL_THREADS */
     twill_comm *comm;
-    unsigned char *memory[MEMORIES], *plain[2], *want[2];
+    unsigned char *memory[MEMORIES];
+    struct test_buffers plain; /* and what is expected */
 };
 
 static bool get_memories(struct mapped_job *job)
 {
+    twill_context *context = twill_comm_context(job->comm);
     for (int i = 0; i < MEMORIES; i++) {
         void *memory;
-        TWILL_REQUIRE(twill_alloc(twill_comm_context(job->comm), &memory, MAPPED_BYTES) ==
-                      TWILL_OK);
+        TWILL_REQUIRE(twill_alloc(context, &memory, MAPPED_BYTES) == TWILL_OK);
         job->memory[i] = memory;
     }
-    for (int i = 0; i < 2; i++) {
-        job->plain[i] = malloc(MAPPED_BYTES);
-        job->want[i] = malloc(MAPPED_BYTES);
-        TWILL_REQUIRE(job->plain[i] != NULL && job->want[i] != NULL);
-    }
-    return true;
+    return test_buffers_get(&job->plain, context, MAPPED_BYTES, 0, false);
 }
 
 /* Calls without any copy: all but an alltoall in place, which swaps through scratch. */
@@ -48,13 +44,13 @@ static bool check_turn(struct mapped_job *job, const struct test_call *call, uns
     const size_t bytes = test_call_bytes(call, size);
     struct test_buffers buffers = {.src = job->memory[turn % MEMORIES],
                                    .dst = job->memory[(turn + 1 + turn / 3 % 2) % MEMORIES],
-                                   .src_want = job->want[0],
-                                   .dst_want = job->want[1],
+                                   .src_want = job->plain.src_want,
+                                   .dst_want = job->plain.dst_want,
                                    .bytes = bytes};
     twill_counters before, after;
     if (rank == odd) {
-        buffers.src = job->plain[0];
-        buffers.dst = job->plain[1];
+        buffers.src = job->plain.src;
+        buffers.dst = job->plain.dst;
     }
     TWILL_REQUIRE(twill_comm_counters(job->comm, &before) == TWILL_OK);
     TWILL_REQUIRE(test_call_check(call, job->comm, &buffers));
@@ -109,75 +105,55 @@ static bool check_turns(struct mapped_job *job)
 
 static void run_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    struct mapped_job job = *(const struct mapped_job *)user;
-    char threads[32];
-    twill_context *context = NULL;
-    snprintf(threads, sizeof(threads), "TWILL_THREADS=%d", job.threads);
+    struct mapped_job job = {.threads = *(const int *)user};
     if (omp_set_num_threads)
         omp_set_num_threads(job.threads); /* even if the machine has fewer cores */
-    if (twill_test_join(&context, &job.comm, bootstrap, "", threads, TWILL_TEST_PATIENT) &&
-        get_memories(&job))
-        (void)check_turns(&job);
-    for (int i = 0; i < MEMORIES && job.memory[i] != NULL; i++)
+    TWILL_CHECK(twill_test_open(&job.comm, bootstrap, "",
+                                twill_test_text("TWILL_THREADS=%d", job.threads),
+                                TWILL_TEST_PATIENT));
+    TWILL_CHECK(get_memories(&job) && check_turns(&job));
+    twill_context *context = twill_comm_context(job.comm);
+    for (int i = 0; i < MEMORIES; i++)
         (void)twill_free(context, job.memory[i]);
-    for (int i = 0; i < 2; i++) {
-        free(job.plain[i]);
-        free(job.want[i]);
-    }
-    twill_test_disconnect(job.comm, context);
+    test_buffers_put(&job.plain, context, false);
+    twill_test_close(job.comm);
 }
 
 /* While one call is in progress and published, the next one has another count on rank 1: no rank
  * may use its buffer's address unchecked and store behind its end. */
-TWILL_TEST_OF_RANKS(counts_differ_behind_another, 2)
+TWILL_TEST_ON(counts_differ_behind_another, ranks, TWILL_LAYOUTS("2"), TWILL_TEST_PATIENT)
 {
     enum { LESS = 16 << 10, MORE = 64 << 10 };
     size_t count = rank == 0 ? LESS : MORE;
-    twill_context *context = NULL;
-    twill_comm *comm = NULL;
     twill_request *request[2] = {NULL, NULL};
     void *memory = NULL;
     int32_t first = 1, sum = 0;
-    if (twill_test_join(&context, &comm, bootstrap, "", TWILL_TEST_PATIENT) &&
-        TWILL_NOTE(twill_alloc(context, &memory, MORE) == TWILL_OK, "%s",
-                   twill_context_message(context))) {
-        unsigned char *at = memory;
-        memset(at, 1, MORE);
-        for (int turn = 0; turn < 2; turn++) { /* rank 0 is waiting when rank 1 enters the call */
-            if (turn == rank) {
-                (void)twill_allreduce_start(comm, &first, &sum, 1, TWILL_I32, TWILL_SUM,
-                                            &request[0]);
-                (void)twill_allreduce_start(comm, at, at, count, TWILL_U8, TWILL_SUM, &request[1]);
-            }
-            (void)twill_test_barrier(bootstrap);
+    TWILL_CHECK(twill_alloc(twill_comm_context(comm), &memory, MORE) == TWILL_OK);
+    unsigned char *at = memory;
+    memset(at, 1, MORE);
+    for (int turn = 0; turn < 2; turn++) { /* rank 0 is waiting when rank 1 enters the call */
+        if (turn == rank) {
+            (void)twill_allreduce_start(comm, &first, &sum, 1, TWILL_I32, TWILL_SUM, &request[0]);
+            (void)twill_allreduce_start(comm, at, at, count, TWILL_U8, TWILL_SUM, &request[1]);
         }
-        twill_status status = twill_wait_all(2, request);
-        (void)TWILL_NOTE(status == TWILL_ERR_MISMATCH, "status %d: %s", status,
-                         twill_comm_message(comm));
         (void)twill_test_barrier(bootstrap);
-        size_t kept = LESS;
-        while (rank == 0 && kept < MORE && at[kept] == 1)
-            kept++;
-        (void)TWILL_NOTE(rank != 0 || kept == MORE, "byte %zu behind the buffer has changed",
-                         kept - LESS);
     }
-    twill_comm_destroy(comm);
-    (void)twill_free(context, memory);
-    twill_context_destroy(context);
+    TWILL_CHECK(TWILL_ENDS(comm, twill_wait_all(2, request), TWILL_ERR_MISMATCH, ""));
+    (void)twill_test_barrier(bootstrap);
+    size_t kept = LESS;
+    while (rank == 0 && kept < MORE && at[kept] == 1)
+        kept++;
+    TWILL_CHECK(rank != 0 || kept == MORE, "byte %zu behind the buffer has changed", kept - LESS);
 }
 
 TWILL_TEST(threads_of_one_process)
 {
-    for (int threads = 1; threads <= (TEST_TSAN ? 1 : 2); threads++) {
-        struct mapped_job job = {.threads = threads};
-        twill_test_run_ranks(3, run_rank, &job);
-    }
+    for (int threads = 1; threads <= (TEST_TSAN ? 1 : 2); threads++)
+        twill_test_run_ranks(3, run_rank, &threads);
 }
 
 TWILL_TEST(processes)
 {
-    for (int threads = 1; threads <= (TEST_TSAN ? 1 : 4); threads *= 2) {
-        struct mapped_job job = {.threads = threads};
-        twill_test_run_processes(2, run_rank, &job);
-    }
+    for (int threads = 1; threads <= (TEST_TSAN ? 1 : 4); threads *= 2)
+        twill_test_run_processes(2, run_rank, &threads);
 }

@@ -25,6 +25,22 @@ static const struct bad_setting bad_settings[] = {
     {"TWILL_TOPOLOGY=/etc/passwd", {"TWILL_LAYOUT=topology", "/etc/passwd", ""}},
     {"TWILL_TOPOLOGY=/nowhere.xml", {"TWILL_LAYOUT=topology", "/nowhere.xml", ""}},
     {"RANK=1", {"WORLD_SIZE", "", ""}},
+    {"TWILL_LAYOUT=units=tile", {"\"tile\"", "", ""}},
+    {"TWILL_LAYOUT=units=core=2", {"\"core=2\"", "", ""}},
+    {"TWILL_LAYOUT=units=numa=0", {"\"0\"", "", ""}},
+    {"TWILL_LAYOUT=units=numa=2,", {"\"2,\"", "", ""}},
+    {"TWILL_LAYOUT=units=numa=2,package=3", {"no multiple", "", ""}},
+    {"TWILL_LAYOUT=groups=2",
+     {"TWILL_LAYOUT=groups=2: describes 2 nodes, but there are 1", "", ""}},
+    {"TWILL_LAYOUT=groups=x", {"write groups x nodes", "", ""}},
+    {"TWILL_PROGRESS=thread:", {"TWILL_PROGRESS=thread:", "", ""}},
+    {"TWILL_PROGRESS=thread:1x", {"none, late, thread, or thread:CORE", "", ""}},
+    {"TWILL_PROGRESS=threads", {"none, late, thread, or thread:CORE", "", ""}},
+    {"TWILL_REPRODUCIBLE=2", {"TWILL_REPRODUCIBLE", "", ""}},
+    {"TWILL_LOG_FILE=/nowhere/log.%h", {"TWILL_LOG_FILE=/nowhere/log.%h: ", "No such file", ""}},
+    {"TWILL_LOG_FILE=/tmp/log.%x",
+     {"TWILL_LOG_FILE=/tmp/log.%x", "must be followed by h (host)", ""}},
+    {"TWILL_LOG_FILE=/tmp/log%", {"TWILL_LOG_FILE=/tmp/log%", "must be followed by h (host)", ""}},
 };
 
 static void check_message(const char *what, const char *const *expected, const char *message)
@@ -83,6 +99,7 @@ TWILL_TEST(settings_that_fail_late)
         {"TWILL_PROVIDER=carrier-pigeon", {"TWILL_PROVIDER", "carrier-pigeon", "tcp"}},
         {"TWILL_INTERFACE=nope0", {"nope0", "", ""}},
         {"TWILL_ALGORITHM=allreduce:direct", {"direct", "", ""}},
+        {"TWILL_METRICS=/tmp/%x", {"TWILL_METRICS=/tmp/%x: % must be", "", ""}},
     };
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(bad); i++) {
         struct bad_setting one = bad[i];
@@ -100,28 +117,16 @@ static const struct carrier {
     {"TWILL_CONGESTION=reno", "congestion control reno", "between nodes: libfabric"},
 };
 
-static void carry(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_CASES(carriers_between_nodes, ranks, carriers, "2x1", c->setting)
 {
-    const struct carrier *carrier = user;
-    twill_context *context;
-    twill_comm *comm;
     double sum = 1;
-    if (twill_test_join(&context, &comm, bootstrap, "2x1", carrier->setting)) {
-        bool said = false;
-        const char *line;
-        for (size_t i = 0; (line = twill_context_describe(context, i)) != NULL; i++)
-            said = said || strstr(line, carrier->says) || strstr(line, carrier->or_else);
-        TWILL_CHECK(twill_allreduce(comm, &sum, &sum, 1, TWILL_F64, TWILL_SUM) == TWILL_OK);
-        (void)TWILL_NOTE(sum == size, "rank %d: %f", rank, sum);
-        (void)TWILL_NOTE(said, "%s: no line has \"%s\"", carrier->setting, carrier->says);
-    }
-    twill_test_disconnect(comm, context);
-}
-
-TWILL_TEST(carriers_between_nodes)
-{
-    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(carriers); i++)
-        twill_test_run_ranks(2, carry, (void *)&carriers[i]);
+    bool said = false;
+    const char *line;
+    for (size_t i = 0; (line = twill_context_describe(twill_comm_context(comm), i)) != NULL; i++)
+        said = said || strstr(line, c->says) || strstr(line, c->or_else);
+    TWILL_CHECK(twill_allreduce(comm, &sum, &sum, 1, TWILL_F64, TWILL_SUM) == TWILL_OK);
+    TWILL_CHECK(sum == size, "rank %d: %f", rank, sum);
+    TWILL_CHECK(said, "%s: no line has \"%s\"", c->setting, c->says);
 }
 
 /* A variable that must agree is set on rank 1 only. */
@@ -145,14 +150,12 @@ static void differ(int rank, int size, twill_bootstrap *bootstrap, void *user)
 
 TWILL_TEST(settings_that_differ)
 {
-    char file[48], tuning[64];
-    snprintf(file, sizeof(file), "/tmp/twill-settings-%d", (int)getpid());
+    const char *file = twill_test_text("/tmp/twill-settings-%d", (int)getpid());
     FILE *out = fopen(file, "w");
     assert_non_null(out);
     fputs("twill-tuning 1\nmachine auto\nmodel link.network.latency 4100000\n", out);
     assert_int_equal(fclose(out), 0);
-    snprintf(tuning, sizeof(tuning), "TWILL_TUNING=%s", file);
-    const struct difference differences[] = {
+    struct difference differences[] = {
         {"TWILL_SEGMENT=64K", "TWILL_TUNE=segment must"},
         {"TWILL_SEGMENT_NET=64K", "TWILL_TUNE=segment_net"},
         {"TWILL_ALGORITHM=ring", "TWILL_ALGORITHM"},
@@ -160,12 +163,15 @@ TWILL_TEST(settings_that_differ)
         {"TWILL_GROUPS=1x1", "TWILL_LAYOUT=groups"},
         {"TWILL_UNITS=numa=1", "TWILL_LAYOUT=units"},
         {"TWILL_MACHINE=theta", "TWILL_TUNE=machine"},
-        {tuning, "TWILL_TUNING"},
+        {twill_test_text("TWILL_TUNING=%s", file), "TWILL_TUNING"},
+        {"TWILL_TUNE=spin=1,segment=64K", "TWILL_TUNE=segment must be the same on all ranks"},
+        {"TWILL_TUNE=segment=256K", "TWILL_TUNE=segment must be the same on all ranks"},
+        {"TWILL_TUNE=segment_net=4M", "TWILL_TUNE=segment_net must be the same on all ranks"},
+        {"TWILL_LAYOUT=units=numa=1", "TWILL_LAYOUT=units must be the same on all ranks"},
+        {"TWILL_LAYOUT=1+1+1", "TWILL_LAYOUT=nodes must be the same on all ranks"},
     };
-    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(differences); i++) {
-        struct difference one = differences[i];
-        twill_test_run_ranks(3, differ, &one);
-    }
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(differences); i++)
+        twill_test_run_ranks(3, differ, &differences[i]);
     assert_int_equal(remove(file), 0);
 }
 
@@ -291,60 +297,18 @@ static void warn(int rank, int size, twill_bootstrap *bootstrap, void *user)
     twill_context_destroy(context);
 }
 
-static unsigned count_lines(FILE *file, const char *text)
-{
-    char line[512];
-    unsigned count = 0;
-    rewind(file);
-    while (fgets(line, sizeof(line), file) != NULL)
-        count += strstr(line, text) != NULL;
-    return count;
-}
-
 /* Old names in the environment: a warning each, of the first rank. None for those of settings. */
 TWILL_TEST(old_names_warn_once)
 {
-    char path[] = "/tmp/twill-variables-XXXXXX", setting[64];
-    int fd = mkstemp(path);
-    assert_true(fd >= 0);
-    snprintf(setting, sizeof(setting), "TWILL_LOG_FILE=%s", path);
+    const char *path = twill_test_text("/tmp/twill-variables-%d", (int)getpid());
     const struct given given = {.environment = {"TWILL_SPIN=3", "TWILL_GROUPS=1x1"}};
     set_environment(&given, true);
-    twill_test_run_ranks(3, warn, setting);
+    twill_test_run_ranks(3, warn, (void *)(uintptr_t)twill_test_text("TWILL_LOG_FILE=%s", path));
     set_environment(&given, false);
-    FILE *file = fdopen(fd, "r");
-    assert_non_null(file);
-    assert_int_equal(count_lines(file, "TWILL_SPIN is now TWILL_TUNE=spin=3"), 1);
-    assert_int_equal(count_lines(file, "TWILL_GROUPS is now TWILL_LAYOUT=groups=1x1"), 1);
-    assert_int_equal(count_lines(file, " is now "), 2);
-    fclose(file);
+    assert_int_equal(test_count_lines(path, "TWILL_SPIN is now TWILL_TUNE=spin=3", ""), 1);
+    assert_int_equal(test_count_lines(path, "TWILL_GROUPS is now TWILL_LAYOUT=groups=1x1", ""), 1);
+    assert_int_equal(test_count_lines(path, " is now ", ""), 2);
     assert_int_equal(unlink(path), 0);
-}
-
-/* A value that must agree is set on rank 1 only. */
-static void entries_differ(int rank, int size, twill_bootstrap *bootstrap, void *user)
-{
-    const char *const *given = user; /* setting, expected text */
-    const char *settings[] = {rank == 1 ? given[0] : NULL, NULL};
-    twill_context *context = NULL;
-    twill_status status = twill_context_create(&context, bootstrap, settings);
-    (void)TWILL_NOTE(status == TWILL_ERR_CONFIG &&
-                         strstr(twill_context_message(context), given[1]) != NULL,
-                     "%s: status %d: \"%s\"", given[0], status, twill_context_message(context));
-    twill_context_destroy(context);
-}
-
-TWILL_TEST(entries_that_differ)
-{
-    const char *given[][2] = {
-        {"TWILL_TUNE=spin=1,segment=64K", "TWILL_TUNE=segment must be the same on all ranks"},
-        {"TWILL_TUNE=segment=256K", "TWILL_TUNE=segment must be the same on all ranks"},
-        {"TWILL_TUNE=segment_net=4M", "TWILL_TUNE=segment_net must be the same on all ranks"},
-        {"TWILL_LAYOUT=units=numa=1", "TWILL_LAYOUT=units must be the same on all ranks"},
-        {"TWILL_LAYOUT=1+1+1", "TWILL_LAYOUT=nodes must be the same on all ranks"},
-    };
-    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(given); i++)
-        twill_test_run_ranks(3, entries_differ, (void *)given[i]);
 }
 
 /* The order of twill-info --env: users', those of MPI programs, the lists' entries, start-up's;

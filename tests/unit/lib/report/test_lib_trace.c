@@ -149,29 +149,25 @@ static void count_event(void *user, const struct twill_trace_event *event)
     ((unsigned *)user)[event->kind]++;
 }
 
-TWILL_TEST_OF_RANKS(calls_are_recorded, 3)
+TWILL_TEST_ON(calls_are_recorded, ranks, TWILL_LAYOUTS("3"))
 {
-    twill_comm *comm;
     double x[5] = {rank, 1, 2, 3, 4};
     unsigned seen[TWILL_TRACE_KIND_COUNT] = {0};
-    if (twill_test_open(&comm, bootstrap, "")) {
-        for (int i = 0; i < TRACED_CALLS; i++)
-            TWILL_CHECK_OK(&comm->error, twill_allreduce(comm, x, x, 5, TWILL_F64, TWILL_MAX));
-        TWILL_CHECK(twill_test_barrier(bootstrap));
-        for (uint32_t l = 0; l < (uint32_t)size; l++)
-            TWILL_CHECK(ring_has_calls(comm, l));
-        TWILL_CHECK(twill_test_barrier(bootstrap));
-        comm->trace.user = seen; /* as a timeline does */
-        comm->trace.consumer = count_event;
-        TWILL_CHECK_OK(&comm->error, twill_barrier(comm));
-        comm->trace.consumer = NULL;
-        comm->trace.user = NULL; /* a timeline frees what it has put there */
-        TWILL_CHECK(seen[TWILL_TRACE_CALL_BEGIN] == 1 && seen[TWILL_TRACE_CALL_END] == 1);
-        TWILL_CHECK(seen[TWILL_TRACE_SEGMENT_BEGIN] == 1 && seen[TWILL_TRACE_SEGMENT_END] == 1);
-        TWILL_CHECK(seen[TWILL_TRACE_WAIT_BEGIN] == seen[TWILL_TRACE_WAIT_END]);
-        TWILL_CHECK(twill_test_barrier(bootstrap));
-    }
-    twill_test_close(comm);
+    for (int i = 0; i < TRACED_CALLS; i++)
+        TWILL_CHECK_OK(&comm->error, twill_allreduce(comm, x, x, 5, TWILL_F64, TWILL_MAX));
+    TWILL_CHECK(twill_test_barrier(bootstrap));
+    for (uint32_t l = 0; l < (uint32_t)size; l++)
+        TWILL_CHECK(ring_has_calls(comm, l));
+    TWILL_CHECK(twill_test_barrier(bootstrap));
+    comm->trace.user = seen; /* as a timeline does */
+    comm->trace.consumer = count_event;
+    TWILL_CHECK_OK(&comm->error, twill_barrier(comm));
+    comm->trace.consumer = NULL;
+    comm->trace.user = NULL; /* a timeline frees what it has put there */
+    TWILL_CHECK(seen[TWILL_TRACE_CALL_BEGIN] == 1 && seen[TWILL_TRACE_CALL_END] == 1);
+    TWILL_CHECK(seen[TWILL_TRACE_SEGMENT_BEGIN] == 1 && seen[TWILL_TRACE_SEGMENT_END] == 1);
+    TWILL_CHECK(seen[TWILL_TRACE_WAIT_BEGIN] == seen[TWILL_TRACE_WAIT_END]);
+    TWILL_CHECK(twill_test_barrier(bootstrap));
 }
 
 /* --- a wait whose awaited rank changes -------------------------------------------------------- */
@@ -199,13 +195,11 @@ static bool all_were_awaited(const void *of)
 }
 
 /* The ring has a wait for each rank in turn, and one for a rank that is awaited twice in a row. */
-TWILL_TEST_OF_RANKS(waits_for_other_ranks_are_recorded, 4)
+TWILL_TEST_ON(waits_for_other_ranks_are_recorded, ranks, TWILL_LAYOUTS("4"), TWILL_TEST_PATIENT)
 {
     static const uint32_t ranks[] = {2, 2, 1, 3, 3, 2, 0}, expected[] = {2, 1, 3, 2};
-    twill_comm *comm;
     struct twill_trace_event event;
     uint64_t first;
-    TWILL_CHECK(twill_test_open(&comm, bootstrap, "", TWILL_TEST_PATIENT));
     uint64_t before = twill_trace_written(comm->trace.ring, false, &first);
     if (rank == 0) {
         awaited = ranks;
@@ -219,6 +213,4 @@ TWILL_TEST_OF_RANKS(waits_for_other_ranks_are_recorded, 4)
                         event.peer);
         }
     }
-    TWILL_CHECK(twill_test_barrier(bootstrap));
-    twill_test_close(comm);
 }

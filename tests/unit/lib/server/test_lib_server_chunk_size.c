@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The size of chunks that the options leave to the library: by the rule, by a trial, of files, and
  * of an older server, which new ranks take over. All ranks have the same. */
-#include "lib/twill_server.h"
+#include "tests/support/server_steps.h"
 #include "tests/support/unit.h"
 
 enum { KIB = 1024, TRIAL_KIB = 6144 };
 
 struct sized_rank {
-    twill_context *context;
     twill_comm *comm;
     twill_server *server;
     twill_server_options options;
@@ -22,8 +21,7 @@ static bool open_sized(struct sized_rank *r, twill_comm *comm, size_t bytes)
     TWILL_REQUIRE(twill_server_add(r->server, &tensor, NULL) == TWILL_OK);
     if (r->path[0] != '\0')
         TWILL_REQUIRE(twill_server_load(r->server, r->path) == TWILL_OK);
-    twill_status status = twill_server_commit(r->server);
-    return TWILL_NOTE(status == TWILL_OK, "%s", twill_server_message(r->server));
+    return twill_test_server_ok(r->server, twill_server_commit(r->server));
 }
 
 static void close_sized(struct sized_rank *r)
@@ -41,12 +39,8 @@ static size_t size_of_chunks(struct sized_rank *r)
 /* Push a gradient of ones, and find that all parameters are `wanted`. */
 static bool push_ones(struct sized_rank *r, size_t bytes, float wanted)
 {
-    float *gradient = twill_server_gradient(r->server, 0);
     const float *parameters = twill_server_parameters(r->server, 0);
-    for (size_t i = 0; i < bytes / sizeof(float); i++)
-        gradient[i] = 1;
-    TWILL_REQUIRE(twill_server_push_pull(r->server, 0) == TWILL_OK);
-    TWILL_REQUIRE(twill_server_wait(r->server, 0) == TWILL_OK);
+    TWILL_REQUIRE(twill_test_server_push(r->server, 0, bytes / sizeof(float), 1));
     for (size_t i = 0; i < bytes / sizeof(float); i++)
         TWILL_REQUIRE(parameters[i] == wanted);
     return true;
@@ -75,56 +69,40 @@ void *calloc(size_t count, size_t bytes)
 }
 #endif
 
-struct rule_case {
-    const char *nodes;
+/* Four chunks at least for each shard, of 64 or 128 KiB at most and 32 KiB at least. Small tensors
+ * and compressed ones are not tried. */
+static const struct rule_case {
+    const char *layout_of_ranks;
     size_t kib; /* of the tensor */
     twill_server_layout layout;
     twill_compression compression;
     size_t wanted; /* KiB */
     size_t scarce; /* scarce_candidates of rank 1 */
+} rules[] = {
+    {"2", 4, TWILL_SERVER_CS, TWILL_COMPRESS_NONE, 32, 0},
+    {"2", 2048, TWILL_SERVER_CS, TWILL_COMPRESS_NONE, 128, 0},
+    {"2", 600, TWILL_SERVER_CS, TWILL_COMPRESS_NONE, 64, 0},
+    {"2", 600, TWILL_SERVER_CC, TWILL_COMPRESS_NONE, 128, 0},
+    {"2x1", 2048, TWILL_SERVER_CS, TWILL_COMPRESS_NONE, 64, 0},
+    {"2", TRIAL_KIB, TWILL_SERVER_CS, TWILL_COMPRESS_BF16, 128, 0},
+    /* where one rank has no memory for the probe, or for the trial, all do without */
+    {"2", TRIAL_KIB, TWILL_SERVER_CS, TWILL_COMPRESS_NONE, 128, 1},
+    {"2", TRIAL_KIB, TWILL_SERVER_CS, TWILL_COMPRESS_NONE, 128, 4},
 };
 
-static void rank_by_rule(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_CASES(test_rule, ranks, rules, c->layout_of_ranks, TWILL_TEST_PATIENT)
 {
-    const struct rule_case *c = user;
-    struct sized_rank r = {.server = NULL};
-    TWILL_CHECK(twill_test_join(&r.context, &r.comm, bootstrap, c->nodes, TWILL_TEST_PATIENT));
+    struct sized_rank r = {.comm = comm};
+    if (TEST_SLOW && c->scarce > 0)
+        return;
     twill_server_defaults(&r.options);
     r.options.layout = c->layout;
     r.options.compression = c->compression;
     scarce_candidates = rank == 1 ? c->scarce : 0;
-    TWILL_CHECK(open_sized(&r, r.comm, c->kib * KIB));
+    TWILL_CHECK(open_sized(&r, comm, c->kib * KIB));
     TWILL_CHECK(has_size(&r, c->wanted, "by the rule"));
     TWILL_CHECK(push_ones(&r, c->kib * KIB, 1));
     close_sized(&r);
-    twill_test_disconnect(r.comm, r.context);
-}
-
-/* Four chunks at least for each shard, of 64 or 128 KiB at most and 32 KiB at least. Small tensors
- * and compressed ones are not tried. */
-TWILL_TEST(test_rule)
-{
-    struct rule_case cases[] = {
-        {"", 4, TWILL_SERVER_CS, TWILL_COMPRESS_NONE, 32, 0},
-        {"", 2048, TWILL_SERVER_CS, TWILL_COMPRESS_NONE, 128, 0},
-        {"", 600, TWILL_SERVER_CS, TWILL_COMPRESS_NONE, 64, 0},
-        {"", 600, TWILL_SERVER_CC, TWILL_COMPRESS_NONE, 128, 0},
-        {"2x1", 2048, TWILL_SERVER_CS, TWILL_COMPRESS_NONE, 64, 0},
-        {"", TRIAL_KIB, TWILL_SERVER_CS, TWILL_COMPRESS_BF16, 128, 0},
-    };
-    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++)
-        twill_test_run_ranks(2, rank_by_rule, &cases[i]);
-}
-
-/* Where one rank has no memory for the probe, or for the trial, all do without. */
-TWILL_TEST(test_scarce_memory)
-{
-    struct rule_case cases[] = {
-        {"", TRIAL_KIB, TWILL_SERVER_CS, TWILL_COMPRESS_NONE, 128, 1},
-        {"", TRIAL_KIB, TWILL_SERVER_CS, TWILL_COMPRESS_NONE, 128, 4},
-    };
-    for (size_t i = 0; !TEST_SLOW && i < TWILL_ARRAY_LENGTH(cases); i++)
-        twill_test_run_ranks(2, rank_by_rule, &cases[i]);
 }
 
 /* --- the trial, and files --------------------------------------------------------------------- */
@@ -154,23 +132,14 @@ static bool try_and_save(struct sized_rank *r)
     return push_ones(r, 40 * KIB, 1);
 }
 
-static void rank_tries(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_ON(test_trial, ranks, TWILL_LAYOUTS("2", "2x1"), TWILL_TEST_PATIENT)
 {
-    struct sized_rank r = {.server = NULL};
-    TWILL_CHECK(twill_test_join(&r.context, &r.comm, bootstrap, user, TWILL_TEST_PATIENT));
+    struct sized_rank r = {.comm = comm};
     twill_server_defaults(&r.options);
-    r.options.replicas = strcmp(user, "") == 0 ? 1 : 2;
+    r.options.replicas = twill_comm_nodes(comm);
     (void)try_and_save(&r);
     close_sized(&r);
-    twill_test_disconnect(r.comm, r.context);
-    snprintf(r.path, sizeof(r.path), "/tmp/twill-sized-%d.%d", (int)getpid(), rank);
-    (void)unlink(r.path);
-}
-
-TWILL_TEST(test_trial)
-{
-    twill_test_run_ranks(2, rank_tries, "");
-    twill_test_run_ranks(2, rank_tries, "2x1");
+    (void)unlink(twill_test_text("/tmp/twill-sized-%d.%d", (int)getpid(), rank));
 }
 
 /* Flip the last byte of a state file, its checksum's. */
@@ -212,14 +181,12 @@ static bool load_another(struct sized_rank *r)
     return push_ones(r, 40 * KIB, 1);
 }
 
-TWILL_TEST_OF_RANKS(test_damaged_file, 1)
+TWILL_TEST_ON(test_damaged_file, ranks, TWILL_LAYOUTS("1"), TWILL_TEST_PATIENT)
 {
-    struct sized_rank r = {.server = NULL};
-    TWILL_CHECK(twill_test_join(&r.context, &r.comm, bootstrap, "", TWILL_TEST_PATIENT));
+    struct sized_rank r = {.comm = comm};
     twill_server_defaults(&r.options);
     (void)load_another(&r);
     close_sized(&r);
-    twill_test_disconnect(r.comm, r.context);
 }
 
 /* --- a new rank ------------------------------------------------------------------------------- */
@@ -239,16 +206,14 @@ static bool grow_server(struct sized_rank *r, twill_comm *comm, int rank)
     return push_ones(r, (size_t)JOINED_KIB * KIB, 3);
 }
 
-TWILL_TEST_OF_RANKS(test_new_rank, 3)
+TWILL_TEST_ON(test_new_rank, ranks, TWILL_LAYOUTS("3"), TWILL_TEST_PATIENT)
 {
-    struct sized_rank r = {.server = NULL};
+    struct sized_rank r = {.comm = comm};
     twill_comm *two = NULL;
-    TWILL_CHECK(twill_test_join(&r.context, &r.comm, bootstrap, "", TWILL_TEST_PATIENT));
-    TWILL_CHECK(twill_comm_split(&two, r.comm, rank < 2 ? 0 : 1, rank) == TWILL_OK);
+    TWILL_CHECK(twill_comm_split(&two, comm, rank < 2 ? 0 : 1, rank) == TWILL_OK);
     twill_server_defaults(&r.options);
     r.options.op = TWILL_SUM;
     (void)grow_server(&r, two, rank);
     close_sized(&r);
     twill_comm_destroy(two);
-    twill_test_disconnect(r.comm, r.context);
 }

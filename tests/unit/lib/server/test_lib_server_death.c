@@ -4,6 +4,7 @@
 #include "lib/base/times.h"
 #include "lib/server/server.h"
 #include "lib/twill_recover.h"
+#include "tests/support/server_steps.h"
 #include "tests/support/unit.h"
 
 #define DEATH_STEPS 12u
@@ -13,14 +14,13 @@ struct death_case {
     const char *nodes;
     twill_server_layout layout;
     twill_server_mode mode;
-    int size, dies, replicas, threads; /* dies: rank, after half of its steps */
+    int dies, replicas, threads; /* dies: rank, after half of its steps */
     int late;   /* if not 0, `dies` has pushed before, and this rank pushes after its death only */
     bool polls; /* waits are loops of twill_server_test() */
 };
 
 struct death_rank {
     const struct death_case *c;
-    twill_context *context;
     twill_comm *comm;
     twill_server *server;
 };
@@ -39,11 +39,7 @@ static bool open_death_server(struct death_rank *r)
     options.threads = r->c->threads;
     options.chunk_bytes = 1024;
     options.optimizer = &sgd;
-    twill_tensor tensor = {.name = "weights", .count = DEATH_COUNT, .type = TWILL_F32};
-    TWILL_REQUIRE(twill_server_create(&r->server, r->comm, &options) == TWILL_OK);
-    TWILL_REQUIRE(twill_server_add(r->server, &tensor, NULL) == TWILL_OK);
-    twill_status status = twill_server_commit(r->server);
-    return TWILL_NOTE(status == TWILL_OK, "%s", twill_server_message(r->server));
+    return twill_test_server_open(&r->server, r->comm, &options, TWILL_TEST_WEIGHTS(DEATH_COUNT));
 }
 
 static twill_status await_step(struct death_rank *r)
@@ -95,143 +91,110 @@ static bool check_trained(struct death_rank *r)
     return true;
 }
 
-static void begin_rank(struct death_rank *r, twill_bootstrap *bootstrap)
-{
-    TWILL_CHECK(twill_test_join(&r->context, &r->comm, bootstrap, r->c->nodes, TWILL_TEST_PATIENT,
-                                "TWILL_LOG=none"));
-    TWILL_CHECK(open_death_server(r));
-}
+/* Define a test with processes that have a server each, by an array of cases. Its body has the
+ * parameters r, rank, size and bootstrap. */
+#define DEATH_TEST(name, cases)                                                                    \
+    static void name##_body(struct death_rank *r, int rank, int size, twill_bootstrap *bootstrap); \
+    TWILL_TEST_CASES(name, processes, cases, c->nodes, TWILL_TEST_PATIENT, "TWILL_LOG=none")       \
+    {                                                                                              \
+        struct death_rank r = {.c = c, .comm = comm};                                              \
+        TWILL_CHECK(open_death_server(&r));                                                        \
+        name##_body(&r, rank, size, bootstrap);                                                    \
+        twill_server_destroy(r.server);                                                            \
+        twill_comm_leave(r.comm);                                                                  \
+    }                                                                                              \
+    static void name##_body(struct death_rank *r, int rank, int size, twill_bootstrap *bootstrap)
 
-static void end_rank(struct death_rank *r)
-{
-    twill_server_destroy(r->server);
-    twill_comm_leave(r->comm);
-    twill_context_destroy(r->context);
-}
+static const struct death_case worker_deaths[] = {
+    {"4", TWILL_SERVER_NC, TWILL_SERVER_SYNC, 2, 1, 0, 0, false},
+    {"4", TWILL_SERVER_NC, TWILL_SERVER_SYNC, 3, 1, 0, 1, false},
+    {"4x1", TWILL_SERVER_NC, TWILL_SERVER_SYNC, 3, 1, 1, 0, false},
+    {"5", TWILL_SERVER_NCS, TWILL_SERVER_ASYNC, 4, 1, 2, 0, false},
+};
 
 /* A worker dies. */
-static void rank_worker_dies(int rank, int size, twill_bootstrap *bootstrap, void *user)
+DEATH_TEST(test_worker_dies, worker_deaths)
 {
-    struct death_rank r = {.c = user};
-    begin_rank(&r, bootstrap);
     twill_server_counters n;
-    if (twill_server_role(r.server) == TWILL_SERVER_SERVES) {
-        twill_status status = twill_server_serve(r.server);
-        TWILL_CHECK(status == TWILL_OK, "%s", twill_server_message(r.server));
-        TWILL_CHECK(twill_server_count(r.server, &n) == TWILL_OK);
+    if (twill_server_role(r->server) == TWILL_SERVER_SERVES) {
+        TWILL_CHECK(twill_test_server_ok(r->server, twill_server_serve(r->server)));
+        TWILL_CHECK(twill_server_count(r->server, &n) == TWILL_OK);
         TWILL_CHECK(n.deaths == 1 && n.duplicates == 0, "%d deaths, %d duplicates", (int)n.deaths,
                     (int)n.duplicates);
-        if (r.c->mode == TWILL_SERVER_SYNC)
+        if (r->c->mode == TWILL_SERVER_SYNC)
             TWILL_CHECK(n.versions == DEATH_STEPS * n.chunks_here);
     } else {
-        twill_status status = train(&r, rank);
-        TWILL_CHECK(status == TWILL_OK, "%s", twill_server_message(r.server));
-        TWILL_CHECK(check_trained(&r));
+        TWILL_CHECK(twill_test_server_ok(r->server, train(r, rank)));
+        TWILL_CHECK(check_trained(r));
     }
-    end_rank(&r);
 }
 
-TWILL_TEST(test_worker_dies)
-{
-    struct death_case cases[] = {
-        {"", TWILL_SERVER_NC, TWILL_SERVER_SYNC, 4, 2, 1, 0, 0, false},
-        {"", TWILL_SERVER_NC, TWILL_SERVER_SYNC, 4, 3, 1, 0, 1, false},
-        {"4x1", TWILL_SERVER_NC, TWILL_SERVER_SYNC, 4, 3, 1, 1, 0, false},
-        {"", TWILL_SERVER_NCS, TWILL_SERVER_ASYNC, 5, 4, 1, 2, 0, false},
-    };
-    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++) {
-        twill_test_run_processes(cases[i].size, rank_worker_dies, &cases[i]);
-    }
-}
+static const struct death_case early_shrinks[] = {
+    {"3", TWILL_SERVER_CC, TWILL_SERVER_SYNC, 2, 1, 0, 0, false},
+    {"4x1", TWILL_SERVER_CC, TWILL_SERVER_SYNC, 2, 1, 0, 0, false},
+    {"2x2", TWILL_SERVER_CC, TWILL_SERVER_SYNC, 3, 1, 0, 0, true},
+};
 
 /* A worker dies, and the server, which has no threads, is in twill_comm_shrink() when the others
  * still push and pull: it serves them there, without the dead one, and they come. */
-static void rank_shrinks_early(int rank, int size, twill_bootstrap *bootstrap, void *user)
+DEATH_TEST(test_worker_dies_server_shrinks, early_shrinks)
 {
-    struct death_rank r = {.c = user};
     twill_comm *smaller = NULL;
     float one = 1, sum = 0;
-    begin_rank(&r, bootstrap);
-    if (rank == r.c->dies) {
+    if (rank == r->c->dies) {
         twill_test_expect_death(rank);
         (void)raise(SIGKILL);
     }
     for (size_t i = 0; i < DEATH_COUNT; i++)
-        ((float *)twill_server_gradient(r.server, 0))[i] = 1;
-    TWILL_CHECK(twill_server_push_pull(r.server, 0) == TWILL_OK);
-    twill_status status = rank != 0 ? await_step(&r) : TWILL_OK;
-    TWILL_CHECK(status == TWILL_OK, "%s", twill_server_message(r.server));
-    TWILL_CHECK(twill_allreduce(r.comm, &one, &sum, 1, TWILL_F32, TWILL_SUM) == TWILL_ERR_PEER);
-    TWILL_CHECK(twill_comm_shrink(&smaller, r.comm) == TWILL_OK);
-    TWILL_CHECK(await_step(&r) == TWILL_OK && twill_server_version(r.server, 0) == 1);
+        ((float *)twill_server_gradient(r->server, 0))[i] = 1;
+    TWILL_CHECK(twill_server_push_pull(r->server, 0) == TWILL_OK);
+    TWILL_CHECK(rank == 0 || twill_test_server_ok(r->server, await_step(r)));
+    TWILL_CHECK(twill_allreduce(r->comm, &one, &sum, 1, TWILL_F32, TWILL_SUM) == TWILL_ERR_PEER);
+    TWILL_CHECK(twill_comm_shrink(&smaller, r->comm) == TWILL_OK);
+    TWILL_CHECK(await_step(r) == TWILL_OK && twill_server_version(r->server, 0) == 1);
     TWILL_CHECK(twill_allreduce(smaller, &one, &sum, 1, TWILL_F32, TWILL_SUM) == TWILL_OK);
-    TWILL_CHECK(sum == (float)(r.c->size - 1));
-    twill_comm_leave(r.comm);
-    r.comm = smaller;
-    end_rank(&r);
+    TWILL_CHECK(sum == (float)(size - 1));
+    twill_comm_leave(r->comm);
+    r->comm = smaller;
 }
 
-TWILL_TEST(test_worker_dies_server_shrinks)
-{
-    struct death_case cases[] = {
-        {"", TWILL_SERVER_CC, TWILL_SERVER_SYNC, 3, 2, 1, 0, 0, false},
-        {"4x1", TWILL_SERVER_CC, TWILL_SERVER_SYNC, 4, 2, 1, 0, 0, false},
-        {"2x2", TWILL_SERVER_CC, TWILL_SERVER_SYNC, 4, 3, 1, 0, 0, true},
-    };
-    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++)
-        twill_test_run_processes(cases[i].size, rank_shrinks_early, &cases[i]);
-}
+static const struct death_case ends_apart[] = {
+    {"4", TWILL_SERVER_NCS, TWILL_SERVER_ASYNC, 3, 1, 0, 0, false}};
 
 /* Two servers, a worker that leaves and one that dies. The first server finds that and ends. The
  * second one serves only then, and finds that the other one has ended before it looks at the
  * workers: nobody needs the other one any more. */
-static void rank_ends_apart(int rank, int size, twill_bootstrap *bootstrap, void *user)
+DEATH_TEST(test_servers_end_apart, ends_apart)
 {
-    struct death_rank r = {.c = user};
-    begin_rank(&r, bootstrap);
-    TWILL_CHECK(twill_barrier(r.comm) == TWILL_OK);
-    if (rank == r.c->dies) {
+    TWILL_CHECK(twill_barrier(r->comm) == TWILL_OK);
+    if (rank == r->c->dies) {
         twill_test_expect_death(rank);
         (void)raise(SIGKILL);
     }
     while (rank == 1 && !twill_test_failed() &&
-           !(twill_extend_is_dead(r.server->comm, 0) && twill_extend_is_dead(r.server->comm, 2)))
+           !(twill_extend_is_dead(r->server->comm, 0) && twill_extend_is_dead(r->server->comm, 2)))
         (void)usleep(1000);
     if (rank == 1)
-        r.server->shard[0].next_check = twill_now() + TWILL_SERVER_CHECK_NS / 2;
-    twill_status status = rank < 2 ? twill_server_serve(r.server) : twill_server_leave(r.server);
-    TWILL_CHECK(status == TWILL_OK, "%s", twill_server_message(r.server));
-    end_rank(&r);
+        r->server->shard[0].next_check = twill_now() + TWILL_SERVER_CHECK_NS / 2;
+    twill_status status = rank < 2 ? twill_server_serve(r->server) : twill_server_leave(r->server);
+    TWILL_CHECK(twill_test_server_ok(r->server, status));
 }
 
-TWILL_TEST(test_servers_end_apart)
-{
-    struct death_case c = {"", TWILL_SERVER_NCS, TWILL_SERVER_ASYNC, 4, 3, 1, 0, 0, false};
-    twill_test_run_processes(c.size, rank_ends_apart, &c);
-}
+static const struct death_case none_dies[] = {
+    {"2", TWILL_SERVER_CC, TWILL_SERVER_SYNC, -1, 1, 0, 0, false}};
 
 /* A server that lives and does not come is named by the worker whose time is over. */
-static void rank_server_is_late(int rank, int size, twill_bootstrap *bootstrap, void *user)
+DEATH_TEST(test_server_is_late, none_dies)
 {
-    struct death_rank r = {.c = user};
-    begin_rank(&r, bootstrap);
-    TWILL_CHECK(twill_barrier(r.comm) == TWILL_OK);
+    TWILL_CHECK(twill_barrier(r->comm) == TWILL_OK);
     if (rank != 0) {
-        TWILL_CHECK(twill_comm_set_timeout(r.server->comm, 0.5) == TWILL_OK);
-        TWILL_CHECK(twill_server_push_pull(r.server, 0) == TWILL_OK);
-        TWILL_CHECK(await_step(&r) == TWILL_ERR_TIMEOUT);
-        const char *message = twill_server_message(r.server);
-        TWILL_CHECK(strstr(message, ": rank 0 has not answered") != NULL, "%s", message);
+        TWILL_CHECK(twill_comm_set_timeout(r->server->comm, 0.5) == TWILL_OK);
+        TWILL_CHECK(twill_server_push_pull(r->server, 0) == TWILL_OK);
+        TWILL_CHECK(await_step(r) == TWILL_ERR_TIMEOUT);
+        TWILL_CHECK(TWILL_SAYS(twill_server_message(r->server), ": rank 0 has not answered"));
     }
     TWILL_CHECK(twill_test_barrier(bootstrap));
-    (void)twill_comm_revoke(r.comm);
-    end_rank(&r);
-}
-
-TWILL_TEST(test_server_is_late)
-{
-    struct death_case c = {"", TWILL_SERVER_CC, TWILL_SERVER_SYNC, 2, -1, 1, 0, 0, false};
-    twill_test_run_processes(c.size, rank_server_is_late, &c);
+    (void)twill_comm_revoke(r->comm);
 }
 
 /* --- a server dies ---------------------------------------------------------------------------- */
@@ -252,44 +215,32 @@ static twill_status go_on(struct death_rank *r)
     return rebuilt;
 }
 
-static void rank_server_dies(int rank, int size, twill_bootstrap *bootstrap, void *user)
+static const struct death_case server_deaths[] = {
+    {"4", TWILL_SERVER_CS, TWILL_SERVER_SYNC, 0, 2, 0, 0, false},
+    {"2", TWILL_SERVER_CS, TWILL_SERVER_SYNC, 0, 2, 0, 0, false}, /* one rank is left */
+    {"3", TWILL_SERVER_CS, TWILL_SERVER_SYNC, 0, 1, 0, 0, false},
+    {"3", TWILL_SERVER_NC, TWILL_SERVER_SYNC, 0, 1, 0, 0, true}, /* all parameters are lost */
+    {"4x1", TWILL_SERVER_CS, TWILL_SERVER_SYNC, 0, 2, 1, 0, false},
+};
+
+DEATH_TEST(test_server_dies, server_deaths)
 {
-    struct death_rank r = {.c = user};
-    begin_rank(&r, bootstrap);
-    TWILL_CHECK(twill_barrier(r.comm) == TWILL_OK);
-    if (rank == r.c->dies) {
+    TWILL_CHECK(twill_barrier(r->comm) == TWILL_OK);
+    if (rank == r->c->dies) {
         twill_test_expect_death(rank);
         (void)ualarm(300000, 0);
     }
     for (;;) {
-        bool serves = twill_server_role(r.server) == TWILL_SERVER_SERVES;
-        twill_status status = serves ? twill_server_serve(r.server) : train(&r, rank);
+        bool serves = twill_server_role(r->server) == TWILL_SERVER_SERVES;
+        twill_status status = serves ? twill_server_serve(r->server) : train(r, rank);
         if (status == TWILL_OK)
             break;
-        TWILL_CHECK(status == TWILL_ERR_PEER, "%s", twill_server_message(r.server));
-        TWILL_CHECK(strstr(twill_server_message(r.server), "'weights'") != NULL);
-        if (r.c->replicas == 1) {
-            TWILL_CHECK(go_on(&r) == TWILL_ERR_PEER);
-            end_rank(&r);
+        TWILL_CHECK(status == TWILL_ERR_PEER, "%s", twill_server_message(r->server));
+        TWILL_CHECK(TWILL_SAYS(twill_server_message(r->server), "'weights'"));
+        TWILL_CHECK(go_on(r) == (r->c->replicas == 1 ? TWILL_ERR_PEER : TWILL_OK));
+        if (r->c->replicas == 1)
             return;
-        }
-        TWILL_CHECK(go_on(&r) == TWILL_OK);
     }
-    if (twill_server_role(r.server) != TWILL_SERVER_SERVES)
-        TWILL_CHECK(check_trained(&r));
-    end_rank(&r);
-}
-
-TWILL_TEST(test_server_dies)
-{
-    struct death_case cases[] = {
-        {"", TWILL_SERVER_CS, TWILL_SERVER_SYNC, 4, 0, 2, 0, 0, false},
-        {"", TWILL_SERVER_CS, TWILL_SERVER_SYNC, 2, 0, 2, 0, 0, false}, /* one rank is left */
-        {"", TWILL_SERVER_CS, TWILL_SERVER_SYNC, 3, 0, 1, 0, 0, false},
-        {"", TWILL_SERVER_NC, TWILL_SERVER_SYNC, 3, 0, 1, 0, 0, true}, /* all parameters are lost */
-        {"4x1", TWILL_SERVER_CS, TWILL_SERVER_SYNC, 4, 0, 2, 1, 0, false},
-    };
-    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++) {
-        twill_test_run_processes(cases[i].size, rank_server_dies, &cases[i]);
-    }
+    if (twill_server_role(r->server) != TWILL_SERVER_SERVES)
+        TWILL_CHECK(check_trained(r));
 }

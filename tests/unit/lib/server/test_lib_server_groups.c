@@ -4,7 +4,7 @@
  * What all ranks get is of the gradients of all; only sums of racks cross between racks. If the
  * first rank of a group dies, which serves, too, the others go on from replicas. */
 #include "lib/twill_recover.h"
-#include "lib/twill_server.h"
+#include "tests/support/server_steps.h"
 #include "tests/support/unit.h"
 
 #define GROUPS_COUNT  3000u
@@ -13,7 +13,6 @@
 #define GROUPS_VICTIM 3 /* the first rank of the second group */
 
 struct group_case {
-    int size;
     const char *nodes;
     int width[GROUPS_LEVELS]; /* ranks of a group; groups of a rack */
     twill_server_mode mode;   /* across the groups of the last level */
@@ -22,7 +21,6 @@ struct group_case {
 
 struct group_rank {
     const struct group_case *c;
-    twill_context *context;
     twill_comm *comm;
     twill_comm *level[GROUPS_LEVELS], *across; /* NULL where this rank is not the first of below */
     twill_server *server;
@@ -69,10 +67,7 @@ static bool open_across(struct group_rank *r)
     options.mode = r->c->mode;
     options.optimizer = &sgd;
     options.chunk_bytes = 1024;
-    TWILL_REQUIRE(twill_server_create(&r->server, r->across, &options) == TWILL_OK);
-    TWILL_REQUIRE(twill_server_add(r->server, &tensor, NULL) == TWILL_OK);
-    twill_status status = twill_server_commit(r->server);
-    return TWILL_NOTE(status == TWILL_OK, "%s", twill_server_message(r->server));
+    return twill_test_server_open(&r->server, r->across, &options, &tensor);
 }
 
 static bool spread_parameters(struct group_rank *r)
@@ -93,10 +88,8 @@ static bool step_groups(struct group_rank *r, int rank, unsigned step)
         TWILL_REQUIRE(r->level[l] == NULL ||
                       twill_reduce(r->level[l], r->gradient, r->gradient, GROUPS_COUNT, TWILL_F32,
                                    TWILL_SUM, 0) == TWILL_OK);
-    if (r->server != NULL) {
-        TWILL_REQUIRE(twill_server_push_pull(r->server, 0) == TWILL_OK);
-        TWILL_REQUIRE(twill_server_wait(r->server, 0) == TWILL_OK);
-    }
+    if (r->server != NULL)
+        TWILL_REQUIRE(twill_test_server_step(r->server, 0));
     return spread_parameters(r);
 }
 
@@ -105,7 +98,7 @@ static float sum_gradients(const struct group_rank *r, size_t i, unsigned steps)
 {
     float sum = 0;
     for (unsigned step = 0; step < steps; step++)
-        for (int rank = 0; rank < r->c->size; rank++)
+        for (int rank = 0; rank < twill_test_size(r->c->nodes); rank++)
             sum += group_gradient(rank, i, step);
     return sum;
 }
@@ -152,21 +145,6 @@ static bool train_groups(struct group_rank *r, int rank)
     return spread_parameters(r) && check_sum(r, GROUPS_STEPS);
 }
 
-static void rank_groups(int rank, int size, twill_bootstrap *bootstrap, void *user)
-{
-    struct group_rank *r = calloc(1, sizeof(*r));
-    TWILL_CHECK(r != NULL);
-    r->c = user;
-    if (twill_test_join(&r->context, &r->comm, bootstrap, r->c->nodes, TWILL_TEST_PATIENT))
-        (void)train_groups(r, rank);
-    twill_server_destroy(r->server);
-    twill_comm_destroy(r->across);
-    for (unsigned l = 0; l < GROUPS_LEVELS; l++)
-        twill_comm_destroy(r->level[l]);
-    twill_test_disconnect(r->comm, r->context);
-    free(r);
-}
-
 /* --- a death ---------------------------------------------------------------------------------- */
 
 /* The victim dies beside a push of the other group, which may or may not succeed. */
@@ -206,8 +184,7 @@ static bool regroup(struct group_rank *r)
     TWILL_REQUIRE(split_groups(r, twill_comm_rank(smaller)));
     if (r->server == NULL)
         return open_across(r);
-    twill_status status = twill_server_rebuild(&r->server, r->across);
-    return TWILL_NOTE(status == TWILL_OK, "%s", twill_server_message(r->server));
+    return twill_test_server_ok(r->server, twill_server_rebuild(&r->server, r->across));
 }
 
 /* All updates are there, the one beside the death once or not; the survivors make another step. The
@@ -237,40 +214,43 @@ static bool train_survivors(struct group_rank *r)
     return true;
 }
 
-static void rank_loses_group(int rank, int size, twill_bootstrap *bootstrap, void *user)
+static const struct group_case losses[] = {
+    {"6", {3, 1}, TWILL_SERVER_ASYNC, true},
+    {"6x1", {3, 1}, TWILL_SERVER_ASYNC, true},
+};
+
+TWILL_TEST_CASES(test_group_loses_its_first_rank, processes, losses, c->nodes, TWILL_TEST_PATIENT,
+                 "TWILL_LOG=none")
 {
     struct group_rank *r = calloc(1, sizeof(*r));
     TWILL_CHECK(r != NULL);
-    r->c = user;
-    if (twill_test_join(&r->context, &r->comm, bootstrap, r->c->nodes, TWILL_TEST_PATIENT,
-                        "TWILL_LOG=none"))
-        TWILL_CHECK(train_groups(r, rank) && lose_first_rank(r, rank, bootstrap) && regroup(r) &&
-                    train_survivors(r));
+    r->c = c;
+    r->comm = comm;
+    TWILL_CHECK(train_groups(r, rank) && lose_first_rank(r, rank, bootstrap) && regroup(r) &&
+                train_survivors(r));
     twill_server_destroy(r->server);
     leave_groups(r);
-    twill_context_destroy(r->context);
     free(r);
 }
 
-TWILL_TEST(test_group_loses_its_first_rank)
-{
-    struct group_case cases[] = {
-        {6, "", {3, 1}, TWILL_SERVER_ASYNC, true},
-        {6, "6x1", {3, 1}, TWILL_SERVER_ASYNC, true},
-    };
-    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++)
-        twill_test_run_processes(cases[i].size, rank_loses_group, &cases[i]);
-}
+static const struct group_case groups[] = {
+    {"6", {3, 1}, TWILL_SERVER_ASYNC, false},   /* two groups in step */
+    {"6x1", {2, 1}, TWILL_SERVER_SYNC, false},  /* three, on hosts */
+    {"4x2", {2, 2}, TWILL_SERVER_SYNC, false},  /* two racks of two nodes of two ranks */
+    {"4x2", {2, 2}, TWILL_SERVER_ASYNC, false}, /* the same */
+};
 
 /* After the other one, which forks. */
-TWILL_TEST(test_groups)
+TWILL_TEST_CASES(test_groups, ranks, groups, c->nodes, TWILL_TEST_PATIENT)
 {
-    struct group_case cases[] = {
-        {6, "", {3, 1}, TWILL_SERVER_ASYNC, false},    /* two groups in step */
-        {6, "6x1", {2, 1}, TWILL_SERVER_SYNC, false},  /* three, on hosts */
-        {8, "4x2", {2, 2}, TWILL_SERVER_SYNC, false},  /* two racks of two nodes of two ranks */
-        {8, "4x2", {2, 2}, TWILL_SERVER_ASYNC, false}, /* the same */
-    };
-    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++)
-        twill_test_run_ranks(cases[i].size, rank_groups, &cases[i]);
+    struct group_rank *r = calloc(1, sizeof(*r));
+    TWILL_CHECK(r != NULL);
+    r->c = c;
+    r->comm = comm;
+    (void)train_groups(r, rank);
+    twill_server_destroy(r->server);
+    twill_comm_destroy(r->across);
+    for (unsigned l = 0; l < GROUPS_LEVELS; l++)
+        twill_comm_destroy(r->level[l]);
+    free(r);
 }

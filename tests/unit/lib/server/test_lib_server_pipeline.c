@@ -8,6 +8,7 @@
 #include "lib/comm/comm.h"
 #include "lib/job/context.h"
 #include "lib/server/shard/shard.h"
+#include "tests/support/server_steps.h"
 #include "tests/support/unit.h"
 
 enum { PIPELINE_SHARDS = 4, PIPELINE_COUNT = 16 * 1024, PIPELINE_STEPS = 3, CHUNKS_MOST = 64 };
@@ -65,8 +66,7 @@ static bool push_and_check(twill_server *server, int rank, double *seconds)
     for (unsigned step = 0; step < PIPELINE_STEPS; step++) {
         for (size_t i = 0; i < PIPELINE_COUNT; i++)
             gradient[i] = (float)((i + step) % 7) * (float)rank;
-        TWILL_REQUIRE(twill_server_push_pull(server, 0) == TWILL_OK);
-        TWILL_REQUIRE(twill_server_wait(server, 0) == TWILL_OK);
+        TWILL_REQUIRE(twill_test_server_step(server, 0));
         const float *parameters = twill_server_parameters(server, 0);
         for (size_t i = 0; i < PIPELINE_COUNT; i++)
             TWILL_REQUIRE(parameters[i] == (float)((i + step) % 7) * 3); /* of ranks 1 and 2 */
@@ -75,17 +75,15 @@ static bool push_and_check(twill_server *server, int rank, double *seconds)
     return true;
 }
 
-static void rank_pipelined(int rank, int size, twill_bootstrap *bootstrap, void *user)
+static struct pipeline_case pipelines[] = {{1, 0}, {2, 0}, {4, 0}, {16, 0}, {CHUNKS_MOST, 0}};
+
+TWILL_TEST_CASES(test_pipeline, ranks, pipelines, "3", TWILL_TEST_PATIENT)
 {
-    struct pipeline_case *c = user;
-    twill_context *context;
-    twill_comm *comm;
-    twill_server *server = NULL;
+    twill_context *context = twill_comm_context(comm);
+    twill_server *server;
     twill_server_options options;
     struct twill_kernels slow;
     double seconds;
-    twill_tensor tensor = {.name = "weights", .count = PIPELINE_COUNT, .type = TWILL_F32};
-    TWILL_CHECK(twill_test_join(&context, &comm, bootstrap, "", TWILL_TEST_PATIENT));
     slow = *context->machine.kernels;
     slow.reduce[TWILL_F32][TWILL_SUM] = reduce_slowly;
     context->machine.kernels = &slow;
@@ -94,9 +92,14 @@ static void rank_pipelined(int rank, int size, twill_bootstrap *bootstrap, void 
     options.threads = PIPELINE_SHARDS;
     options.op = TWILL_SUM;
     options.chunk_bytes = PIPELINE_COUNT * sizeof(float) / c->chunks;
-    TWILL_CHECK(twill_server_create(&server, comm, &options) == TWILL_OK);
-    TWILL_CHECK(twill_server_add(server, &tensor, NULL) == TWILL_OK);
-    TWILL_CHECK(twill_server_commit(server) == TWILL_OK);
+    TWILL_CHECK(
+        twill_test_server_open(&server, comm, &options, TWILL_TEST_WEIGHTS(PIPELINE_COUNT)));
+    if (rank == 0) {
+        touchers.count = 0;
+        TWILL_CHECK(twill_test_barrier(bootstrap));
+    } else {
+        TWILL_CHECK(twill_test_barrier(bootstrap));
+    }
     if (rank > 0)
         TWILL_CHECK(push_and_check(server, rank, rank == 1 ? &c->seconds : &seconds));
     else {
@@ -105,23 +108,11 @@ static void rank_pipelined(int rank, int size, twill_bootstrap *bootstrap, void 
             TWILL_CHECK(server->shard[t].count.updates ==
                         PIPELINE_STEPS * (uint64_t)server->shard[t].chunks);
     }
-    twill_server_destroy(server);
-    twill_test_disconnect(comm, context);
-}
-
-TWILL_TEST(test_pipeline)
-{
-    const unsigned chunks[] = {1, 2, 4, 16, CHUNKS_MOST};
-    printf("an exchange with %d shards; a sum of the whole tensor takes %.0f ms\n", PIPELINE_SHARDS,
-           PIPELINE_DELAY_NS * 1e-6);
-    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(chunks); i++) {
-        struct pipeline_case c = {chunks[i], 0};
-        double most = (double)((chunks[i] + PIPELINE_SHARDS - 1) / PIPELINE_SHARDS) / chunks[i];
-        touchers.count = 0;
-        twill_test_run_ranks(3, rank_pipelined, &c);
-        assert_int_equal(touchers.count, chunks[i]);
-        assert_int_equal(touchers.wrong, 0);
-        printf("%3u chunks: %6.1f ms, by the model %6.1f\n", chunks[i], c.seconds * 1e3,
+    if (rank == 0) {
+        double most = (double)((c->chunks + PIPELINE_SHARDS - 1) / PIPELINE_SHARDS) / c->chunks;
+        TWILL_CHECK(touchers.count == c->chunks && touchers.wrong == 0);
+        printf("%3u chunks: %6.1f ms, by the model %6.1f\n", c->chunks, c->seconds * 1e3,
                PIPELINE_DELAY_NS * 1e-6 * most);
     }
+    twill_server_destroy(server);
 }

@@ -5,6 +5,7 @@
 #include "lib/comm/comm.h"
 #include "lib/server/shard/link.h"
 #include "lib/twill_recover.h"
+#include "tests/support/server_steps.h"
 #include "tests/support/unit.h"
 
 /* Servers 0 and 1, workers 2, 3, which observes, and 4, which dies in the middle of a push. Of the
@@ -27,7 +28,6 @@ struct replica_case {
 struct replica_rank {
     const struct replica_case *c;
     int rank;
-    twill_context *context;
     twill_comm *comm;
     twill_server *server;
     twill_optimizer optimizer;
@@ -43,7 +43,6 @@ static float gradient_at(int rank, unsigned step, size_t i)
 static bool open_replicated(struct replica_rank *r)
 {
     twill_server_options options;
-    twill_tensor tensor = {.name = "weights", .count = REPLICA_COUNT, .type = TWILL_F32};
     twill_server_defaults(&options);
     twill_optimizer_defaults(&r->optimizer, r->c->rule);
     r->optimizer.rate = 0.25;
@@ -55,10 +54,7 @@ static bool open_replicated(struct replica_rank *r)
     options.replicas = 2;
     options.chunk_bytes = 1024;
     options.credits = 1; /* a push takes several messages */
-    TWILL_REQUIRE(twill_server_create(&r->server, r->comm, &options) == TWILL_OK);
-    TWILL_REQUIRE(twill_server_add(r->server, &tensor, NULL) == TWILL_OK);
-    twill_status status = twill_server_commit(r->server);
-    return TWILL_NOTE(status == TWILL_OK, "%s", twill_server_message(r->server));
+    return twill_test_server_open(&r->server, r->comm, &options, TWILL_TEST_WEIGHTS(REPLICA_COUNT));
 }
 
 static void set_gradient(struct replica_rank *r, unsigned step)
@@ -72,9 +68,7 @@ static bool push_steps(struct replica_rank *r, unsigned steps)
 {
     for (unsigned step = 0; step < steps; step++) {
         set_gradient(r, step);
-        TWILL_REQUIRE(twill_server_push_pull(r->server, 0) == TWILL_OK);
-        twill_status status = twill_server_wait(r->server, 0);
-        TWILL_REQUIRE(status == TWILL_OK, "%s", twill_server_message(r->server));
+        TWILL_REQUIRE(twill_test_server_step(r->server, 0));
     }
     return true;
 }
@@ -130,7 +124,7 @@ static bool rebuild_replicated(struct replica_rank *r)
     twill_status status = twill_server_rebuild(&r->server, smaller);
     twill_comm_leave(r->comm);
     r->comm = smaller;
-    return TWILL_NOTE(status == TWILL_OK, "%s", twill_server_message(r->server));
+    return twill_test_server_ok(r->server, status);
 }
 
 /* The bits are those of before. In softsync the victim's gradient of the dead server's chunks
@@ -163,14 +157,32 @@ static bool check_survived(struct replica_rank *r)
     return true;
 }
 
-static void rank_replicated(int rank, int size, twill_bootstrap *bootstrap, void *user)
+static struct replica_case cases[] = {
+    {"5", TWILL_SERVER_ASYNC, TWILL_OPTIMIZER_ADAGRAD, 0, NULL},
+    {"5", TWILL_SERVER_SOFTSYNC, TWILL_OPTIMIZER_SGD, 1, NULL},
+    {"5x1", TWILL_SERVER_SYNC, TWILL_OPTIMIZER_ADAM, 0, NULL},
+    {"2+1+1+1", TWILL_SERVER_SOFTSYNC, TWILL_OPTIMIZER_SGD, 0, NULL},
+    {"5", TWILL_SERVER_K_ASYNC, TWILL_OPTIMIZER_ADAGRAD, 2, NULL},
+    {"5", TWILL_SERVER_BOUNDED, TWILL_OPTIMIZER_ADAGRAD, 1, NULL},
+    {"2+1+1+1", TWILL_SERVER_BOUNDED, TWILL_OPTIMIZER_SGD, 0, NULL},
+};
+
+static int share_progress(void **state)
 {
-    struct replica_rank r = {.c = user, .rank = rank};
-    struct shared_progress *progress = r.c->progress;
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++)
+        cases[i].progress = twill_test_shared(sizeof(struct shared_progress));
+    return 0;
+}
+
+TWILL_TEST_GROUP(share_progress, NULL)
+
+TWILL_TEST_CASES(test_killed_in_a_push, processes, cases, c->nodes, TWILL_TEST_PATIENT,
+                 "TWILL_LOG=none")
+{
+    struct replica_rank r = {.c = c, .rank = rank, .comm = comm};
+    struct shared_progress *progress = c->progress;
     if (rank == 0)
         atomic_store(&progress->server_pid, (int)getpid());
-    TWILL_CHECK(twill_test_join(&r.context, &r.comm, bootstrap, r.c->nodes, TWILL_TEST_PATIENT,
-                                "TWILL_LOG=none"));
     TWILL_CHECK(open_replicated(&r));
     if (rank == 0)
         twill_test_expect_death(0);
@@ -195,26 +207,4 @@ static void rank_replicated(int rank, int size, twill_bootstrap *bootstrap, void
         TWILL_CHECK(check_survived(&r));
     twill_server_destroy(r.server);
     twill_comm_leave(r.comm);
-    twill_context_destroy(r.context);
-}
-
-TWILL_TEST(test_killed_in_a_push)
-{
-    struct replica_case cases[] = {
-        {"", TWILL_SERVER_ASYNC, TWILL_OPTIMIZER_ADAGRAD, 0, NULL},
-        {"", TWILL_SERVER_SOFTSYNC, TWILL_OPTIMIZER_SGD, 1, NULL},
-        {"5x1", TWILL_SERVER_SYNC, TWILL_OPTIMIZER_ADAM, 0, NULL},
-        {"2+1+1+1", TWILL_SERVER_SOFTSYNC, TWILL_OPTIMIZER_SGD, 0, NULL},
-        {"", TWILL_SERVER_K_ASYNC, TWILL_OPTIMIZER_ADAGRAD, 2, NULL},
-        {"", TWILL_SERVER_BOUNDED, TWILL_OPTIMIZER_ADAGRAD, 1, NULL},
-        {"2+1+1+1", TWILL_SERVER_BOUNDED, TWILL_OPTIMIZER_SGD, 0, NULL},
-    };
-    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++) {
-        struct shared_progress *progress = mmap(NULL, sizeof(*progress), PROT_READ | PROT_WRITE,
-                                                MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-        assert_ptr_not_equal(progress, MAP_FAILED);
-        cases[i].progress = progress;
-        twill_test_run_processes(REPLICA_RANKS, rank_replicated, &cases[i]);
-        munmap(progress, sizeof(*progress));
-    }
 }

@@ -3,6 +3,7 @@
  * all fail, and a second rebuild goes on with the state. One lacks descriptors, in the commit or
  * later: all ranks fail at once and name the cause, and no rank waits as it destroys the server. */
 #include "lib/server/server.h"
+#include "tests/support/server_steps.h"
 #include "tests/support/unit.h"
 
 #include <sys/resource.h>
@@ -29,13 +30,9 @@ void *calloc(size_t count, size_t bytes)
 
 static bool push_twos(twill_server *server)
 {
-    for (int k = 0; k < SCARCE_KEYS; k++) {
-        float *gradient = twill_server_gradient(server, k);
-        for (size_t i = 0; i < SCARCE_COUNT; i++)
-            gradient[i] = 2;
-        TWILL_REQUIRE(twill_server_push_pull(server, k) == TWILL_OK);
-    }
-    return twill_server_wait(server, -1) == TWILL_OK;
+    for (int k = 0; k < SCARCE_KEYS; k++)
+        TWILL_REQUIRE(twill_test_server_push(server, k, SCARCE_COUNT, 2));
+    return true;
 }
 
 /* Rank 1 has no memory for `array` in the first rebuild. */
@@ -46,10 +43,8 @@ static bool rebuild_twice(twill_server **server, twill_comm *comm, struct scarce
         scarce = array;
     TWILL_REQUIRE(twill_server_rebuild(server, comm) == TWILL_ERR_MEMORY);
     TWILL_REQUIRE(scarce.count == 0);
-    TWILL_REQUIRE(lacks || TWILL_NOTE(strstr(twill_server_message(*server), "another rank") != NULL,
-                                      "%s", twill_server_message(*server)));
-    twill_status status = twill_server_rebuild(server, comm);
-    return TWILL_NOTE(status == TWILL_OK, "%s", twill_server_message(*server));
+    TWILL_REQUIRE(lacks || TWILL_SAYS(twill_server_message(*server), "another rank"));
+    return twill_test_server_ok(*server, twill_server_rebuild(server, comm));
 }
 
 static bool run_scarce(twill_server **server, twill_comm *comm)
@@ -81,20 +76,13 @@ static bool run_scarce(twill_server **server, twill_comm *comm)
     return true;
 }
 
-static void rank_is_scarce(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_ON(test_scarce_rebuild, ranks, TWILL_LAYOUTS("2"), TWILL_TEST_PATIENT)
 {
-    twill_comm *comm = NULL;
     twill_server *server = NULL;
-    TWILL_CHECK(twill_test_open(&comm, bootstrap, "", TWILL_TEST_PATIENT));
+    if (TEST_SLOW)
+        return;
     TWILL_CHECK(run_scarce(&server, comm));
     twill_server_destroy(server);
-    twill_test_close(comm);
-}
-
-TWILL_TEST(test_scarce_rebuild)
-{
-    if (!TEST_SLOW)
-        twill_test_run_ranks(2, rank_is_scarce, NULL);
 }
 
 /* --- descriptors ----------------------------------------------------------------------------- */

@@ -4,6 +4,7 @@
 #include "lib/server/shard/shard.h"
 #include "numa/memory.h"
 #include "tests/support/placement.h"
+#include "tests/support/server_steps.h"
 #include "tests/support/unit.h"
 
 enum { SHARDS_THREADS = 2 };
@@ -29,19 +30,13 @@ static void rank_serves(int rank, int size, twill_bootstrap *bootstrap, void *us
 {
     const int *pus = user;
     twill_comm *comm;
-    twill_server *server = NULL;
+    twill_server *server;
     twill_server_options options;
-    twill_tensor tensor = {.name = "weights", .count = 100000, .type = TWILL_F32};
-    cpu_set_t one;
-    CPU_ZERO(&one);
-    CPU_SET((size_t)pus[0], &one);
-    TWILL_CHECK(sched_setaffinity(0, sizeof(one), &one) == 0);
+    twill_test_bind(pus[0]);
     TWILL_CHECK(twill_test_open(&comm, bootstrap, "", TWILL_TEST_PATIENT));
     twill_server_defaults(&options);
     options.threads = SHARDS_THREADS;
-    TWILL_CHECK(twill_server_create(&server, comm, &options) == TWILL_OK);
-    TWILL_CHECK(twill_server_add(server, &tensor, NULL) == TWILL_OK);
-    TWILL_CHECK(twill_server_commit(server) == TWILL_OK);
+    TWILL_CHECK(twill_test_server_open(&server, comm, &options, TWILL_TEST_WEIGHTS(100000)));
     TWILL_CHECK(shards_are_bound(server, pus[0]));
     twill_server_destroy(server);
     twill_test_close(comm);

@@ -3,12 +3,12 @@
  * mode and in another one. Ranks whose options differ are told which. Memory is registered with the
  * network in the first exchange, or before. */
 #include "lib/server/shard/shard.h"
+#include "tests/support/server_steps.h"
 #include "tests/support/unit.h"
 
 enum { STATE_COUNT = 600, STATE_KEYS = 2, LONG_NAME = 400 };
 
 struct state_rank {
-    twill_context *context;
     twill_comm *comm;
     twill_server *server;
     twill_optimizer sgd;
@@ -34,24 +34,16 @@ static bool open_state_server(struct state_rank *r, twill_server_mode mode, bool
         twill_tensor tensor = {.name = r->name[k], .count = STATE_COUNT, .type = TWILL_F32};
         TWILL_REQUIRE(twill_server_add(r->server, &tensor, NULL) == TWILL_OK);
     }
-    if (loads) {
-        twill_status status = twill_server_load(r->server, r->path);
-        TWILL_REQUIRE(status == TWILL_OK, "%s", twill_server_message(r->server));
-    }
-    twill_status status = twill_server_commit(r->server);
-    return TWILL_NOTE(status == TWILL_OK, "%s", twill_server_message(r->server));
+    if (loads)
+        TWILL_REQUIRE(twill_test_server_ok(r->server, twill_server_load(r->server, r->path)));
+    return twill_test_server_ok(r->server, twill_server_commit(r->server));
 }
 
 /* Push a constant of each key, and pull. */
 static bool push_constants(struct state_rank *r, float value)
 {
-    for (int k = 0; k < STATE_KEYS; k++) {
-        float *gradient = twill_server_gradient(r->server, k);
-        for (size_t i = 0; i < STATE_COUNT; i++)
-            gradient[i] = value * (float)(k + 1);
-        TWILL_REQUIRE(twill_server_push_pull(r->server, k) == TWILL_OK);
-        TWILL_REQUIRE(twill_server_wait(r->server, k) == TWILL_OK);
-    }
+    for (int k = 0; k < STATE_KEYS; k++)
+        TWILL_REQUIRE(twill_test_server_push(r->server, k, STATE_COUNT, value * (float)(k + 1)));
     return true;
 }
 
@@ -66,68 +58,62 @@ static bool check_parameters(struct state_rank *r, float value)
     return true;
 }
 
+static bool save(struct state_rank *r)
+{
+    return twill_test_server_ok(r->server, twill_server_save(r->server, r->path));
+}
+
+/* Replace the server by one that has what was saved. */
+static bool load(struct state_rank *r, twill_server_mode mode)
+{
+    twill_server_destroy(r->server);
+    return open_state_server(r, mode, true);
+}
+
 static bool save_and_load(struct state_rank *r)
 {
     /* Three gradients are an update; two more wait. */
     TWILL_REQUIRE(open_state_server(r, TWILL_SERVER_K_BATCH_ASYNC, false));
     for (unsigned i = 1; i <= 5; i++)
         TWILL_REQUIRE(push_constants(r, (float)i));
-    TWILL_REQUIRE(check_parameters(r, -6));
-    TWILL_REQUIRE(twill_server_save(r->server, r->path) == TWILL_OK);
-    twill_server_destroy(r->server);
-    r->server = NULL;
+    TWILL_REQUIRE(check_parameters(r, -6) && save(r));
     /* They still wait. */
-    TWILL_REQUIRE(open_state_server(r, TWILL_SERVER_K_BATCH_ASYNC, true));
-    TWILL_REQUIRE(check_parameters(r, -6));
-    TWILL_REQUIRE(push_constants(r, 6));
-    TWILL_REQUIRE(check_parameters(r, -21));
-    twill_server_destroy(r->server);
-    r->server = NULL;
+    TWILL_REQUIRE(load(r, TWILL_SERVER_K_BATCH_ASYNC) && check_parameters(r, -6));
+    TWILL_REQUIRE(push_constants(r, 6) && check_parameters(r, -21));
     /* One that holds gradients waits for none of them. */
-    TWILL_REQUIRE(open_state_server(r, TWILL_SERVER_SYNC, true));
+    TWILL_REQUIRE(load(r, TWILL_SERVER_SYNC));
     TWILL_REQUIRE(r->server->shard[0].chunk[0].version == 1 &&
                   r->server->shard[0].chunk[0].waiting == 0);
-    TWILL_REQUIRE(push_constants(r, 1));
-    TWILL_REQUIRE(check_parameters(r, -7));
-    twill_server_destroy(r->server);
-    r->server = NULL;
+    TWILL_REQUIRE(push_constants(r, 1) && check_parameters(r, -7));
     /* A mode that adds none takes the parameters only; what it saves, the first one takes. */
-    TWILL_REQUIRE(open_state_server(r, TWILL_SERVER_ASYNC, true));
-    TWILL_REQUIRE(push_constants(r, 1));
-    TWILL_REQUIRE(check_parameters(r, -7));
-    TWILL_REQUIRE(twill_server_save(r->server, r->path) == TWILL_OK);
-    twill_server_destroy(r->server);
-    r->server = NULL;
-    TWILL_REQUIRE(open_state_server(r, TWILL_SERVER_K_BATCH_ASYNC, true));
+    TWILL_REQUIRE(load(r, TWILL_SERVER_ASYNC));
+    TWILL_REQUIRE(push_constants(r, 1) && check_parameters(r, -7) && save(r));
+    TWILL_REQUIRE(load(r, TWILL_SERVER_K_BATCH_ASYNC));
     for (unsigned i = 0; i < 3; i++)
         TWILL_REQUIRE(push_constants(r, 1));
     return check_parameters(r, -10);
 }
 
-TWILL_TEST_OF_RANKS(test_files, 1)
+TWILL_TEST_ON(test_files, ranks, TWILL_LAYOUTS("1"), TWILL_TEST_PATIENT)
 {
-    struct state_rank r = {.server = NULL};
+    struct state_rank r = {.comm = comm};
     snprintf(r.path, sizeof(r.path), "/tmp/twill-state-%d", (int)getpid());
     for (int k = 0; k < STATE_KEYS; k++) {
         memset(r.name[k], 'n', LONG_NAME);
         r.name[k][LONG_NAME - 1] = (char)('a' + k);
     }
-    TWILL_CHECK(twill_test_join(&r.context, &r.comm, bootstrap, "", TWILL_TEST_PATIENT));
     (void)save_and_load(&r);
     twill_server_destroy(r.server);
-    twill_test_disconnect(r.comm, r.context);
     strcat(r.path, ".0");
     (void)unlink(r.path);
 }
 
 /* --- options that differ ---------------------------------------------------------------------- */
 
-TWILL_TEST_OF_RANKS(test_differences, 2)
+TWILL_TEST_ON(test_differences, ranks, TWILL_LAYOUTS("2"), TWILL_TEST_PATIENT, "TWILL_LOG=none")
 {
     static const char *const words[] = {"options.chunk_bytes", "options.optimizer->rate",
                                         "options.mode"};
-    twill_comm *comm;
-    TWILL_CHECK(twill_test_open(&comm, bootstrap, "", TWILL_TEST_PATIENT, "TWILL_LOG=none"));
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(words); i++) {
         twill_server *server = NULL;
         twill_server_options options;
@@ -141,21 +127,19 @@ TWILL_TEST_OF_RANKS(test_differences, 2)
         TWILL_CHECK(twill_server_create(&server, comm, &options) == TWILL_OK);
         TWILL_CHECK(twill_server_commit(server) == TWILL_ERR_MISMATCH);
         const char *message = twill_server_message(server);
-        TWILL_CHECK(TWILL_NOTE(strstr(message, words[i]) != NULL, "%s", message));
+        TWILL_CHECK(TWILL_SAYS(message, words[i]));
         if (i == 1)
             TWILL_CHECK(strstr(message, rank == 1 ? "here it is 0.25" : "here it is 0.5") != NULL);
         twill_server_destroy(server);
     }
-    twill_test_close(comm);
 }
 
 /* --- 100 exchanges ---------------------------------------------------------------------------- */
 
-TWILL_TEST_OF_RANKS(test_registrations, 2)
+TWILL_TEST_ON(test_registrations, ranks, TWILL_LAYOUTS("2x1"), TWILL_TEST_PATIENT)
 {
-    struct state_rank r = {.name = {"first", "second"}};
+    struct state_rank r = {.comm = comm, .name = {"first", "second"}};
     twill_server_counters first, last;
-    TWILL_CHECK(twill_test_join(&r.context, &r.comm, bootstrap, "2x1", TWILL_TEST_PATIENT));
     TWILL_CHECK(open_state_server(&r, TWILL_SERVER_ASYNC, false));
     TWILL_CHECK(push_constants(&r, 1));
     TWILL_CHECK(twill_server_count(r.server, &first) == TWILL_OK);
@@ -165,7 +149,6 @@ TWILL_TEST_OF_RANKS(test_registrations, 2)
     TWILL_CHECK(last.registrations == first.registrations);
     TWILL_CHECK(last.bytes_messages > 99 * sizeof(float) * STATE_COUNT);
     twill_server_destroy(r.server);
-    twill_test_disconnect(r.comm, r.context);
 }
 
 /* --- too few ranks ---------------------------------------------------------------------------- */
@@ -193,15 +176,12 @@ static bool rebuild_alone(struct state_rank *r, twill_comm *alone)
     return check_parameters(r, -4);
 }
 
-TWILL_TEST_OF_RANKS(test_too_few_ranks, 2)
+TWILL_TEST_ON(test_too_few_ranks, ranks, TWILL_LAYOUTS("2"), TWILL_TEST_PATIENT, "TWILL_LOG=none")
 {
-    struct state_rank r = {.name = {"first", "second"}, .layout = TWILL_SERVER_NC};
+    struct state_rank r = {.comm = comm, .name = {"first", "second"}, .layout = TWILL_SERVER_NC};
     twill_comm *alone = NULL;
-    TWILL_CHECK(
-        twill_test_join(&r.context, &r.comm, bootstrap, "", TWILL_TEST_PATIENT, "TWILL_LOG=none"));
     TWILL_CHECK(twill_comm_split(&alone, r.comm, rank, 0) == TWILL_OK);
     (void)rebuild_alone(&r, alone);
     twill_server_destroy(r.server);
     twill_comm_destroy(alone);
-    twill_test_disconnect(r.comm, r.context);
 }

@@ -1,22 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Parameter servers in synchronous mode: the bits of an allreduce, in every layout, with
  * optimizers, threads and chunks of any size; the bytes of the layouts; what is refused. */
-#include "lib/twill_server.h"
+#include "tests/support/server_steps.h"
 #include "tests/support/unit.h"
 
 #define SYNC_TENSORS 5u
 #define SYNC_STEPS   4u
 #define SYNC_MOST    30000u
+#define SYNC_RATE    0.25f
 
-struct sync_case {
-    int size;
+static const struct sync_case {
     const char *nodes;
     twill_server_layout layout;
     int servers, threads;
     size_t chunk_bytes;
     twill_type type;
-    bool own; /* memory of malloc() */
-    const twill_optimizer *optimizer;
+    bool own;     /* memory of malloc() */
+    bool updates; /* by sgd */
+} cases[] = {
+    {"1", TWILL_SERVER_CS, 1, 0, 1024, TWILL_F32, false, false},
+    {"2", TWILL_SERVER_CS, 1, 0, 1024, TWILL_F32, false, false},
+    {"4", TWILL_SERVER_CS, 1, 2, 4096, TWILL_F32, true, false},
+    {"4", TWILL_SERVER_CC, 1, 0, TWILL_SERVER_WHOLE_TENSORS, TWILL_I32, false, false},
+    {"3", TWILL_SERVER_NC, 1, 3, 1024, TWILL_F32, false, true},
+    {"6", TWILL_SERVER_NCS, 2, 0, 2048, TWILL_F32, true, true},
+    {"2x2", TWILL_SERVER_CS, 1, 0, 1024, TWILL_F32, false, false},
+    {"3x1", TWILL_SERVER_NC, 1, 2, 4096, TWILL_I32, true, false},
+    {"3x2", TWILL_SERVER_NCS, 2, 0, 2048, TWILL_F32, true, true},
+    {"10", TWILL_SERVER_NC, 1, 1, 32768, TWILL_I32, false, false},
 };
 
 static const size_t sync_counts[SYNC_TENSORS] = {1, 7, SYNC_MOST, 1000, 4096};
@@ -41,7 +52,6 @@ static void fill(void *memory, twill_type type, size_t count, int rank, unsigned
 
 struct sync_rank {
     const struct sync_case *c;
-    twill_context *context;
     twill_comm *comm;
     twill_server *server;
     void *memory[SYNC_TENSORS];
@@ -77,11 +87,10 @@ static bool compare_step(struct sync_rank *r, twill_comm *workers, int rank, uns
         fill(sum, r->c->type, sync_counts[t], rank, t, step);
         same = twill_allreduce(workers, sum, sum, sync_counts[t], r->c->type, TWILL_AVG) == 0;
         float *oracle = r->oracle + (size_t)t * SYNC_MOST;
-        if (r->c->optimizer != NULL)
-            for (size_t i = 0; i < sync_counts[t]; i++)
-                oracle[i] -= (float)r->c->optimizer->rate * ((const float *)sum)[i];
+        for (size_t i = 0; r->c->updates && i < sync_counts[t]; i++)
+            oracle[i] -= SYNC_RATE * ((const float *)sum)[i];
         same =
-            same && memcmp(r->c->optimizer != NULL ? (void *)oracle : sum,
+            same && memcmp(r->c->updates ? (void *)oracle : sum,
                            twill_server_parameters(r->server, (int)t), sync_counts[t] * width) == 0;
         same = same && twill_server_version(r->server, (int)t) == step + 1;
     }
@@ -99,8 +108,7 @@ static bool train_steps(struct sync_rank *r, twill_comm *workers, int rank)
             fill(gradient, r->c->type, sync_counts[t], rank, t, step);
             TWILL_REQUIRE(twill_server_push_pull(r->server, (int)t) == TWILL_OK);
         }
-        twill_status status = twill_server_wait(r->server, -1);
-        TWILL_REQUIRE(status == TWILL_OK, "%s", twill_server_message(r->server));
+        TWILL_REQUIRE(twill_test_server_ok(r->server, twill_server_wait(r->server, -1)));
         TWILL_REQUIRE(compare_step(r, workers, rank, step));
     }
     return true;
@@ -123,19 +131,21 @@ static bool check_counters(struct sync_rank *r)
 static bool run_server(struct sync_rank *r, int rank)
 {
     twill_server_options options;
+    twill_optimizer sgd;
     twill_server_defaults(&options);
+    twill_optimizer_defaults(&sgd, TWILL_OPTIMIZER_SGD);
+    sgd.rate = (double)SYNC_RATE;
     options.layout = r->c->layout;
     options.servers = r->c->servers;
     options.threads = r->c->threads;
     options.chunk_bytes = r->c->chunk_bytes;
-    options.optimizer = r->c->optimizer;
+    options.optimizer = r->c->updates ? &sgd : NULL;
     TWILL_REQUIRE(twill_server_create(&r->server, r->comm, &options) == TWILL_OK);
     TWILL_REQUIRE(add_tensors(r));
     bool works = (twill_server_role(r->server) & TWILL_SERVER_WORKS) != 0;
     twill_comm *workers = NULL;
     TWILL_REQUIRE(twill_comm_split(&workers, r->comm, works ? 0 : TWILL_COLOUR_NONE, rank) == 0);
-    twill_status status = twill_server_commit(r->server);
-    TWILL_REQUIRE(status == TWILL_OK, "%s", twill_server_message(r->server));
+    TWILL_REQUIRE(twill_test_server_ok(r->server, twill_server_commit(r->server)));
     bool good = works ? train_steps(r, workers, rank) : twill_server_serve(r->server) == TWILL_OK;
     good = good && check_counters(r);
     twill_comm_destroy(workers);
@@ -144,38 +154,12 @@ static bool run_server(struct sync_rank *r, int rank)
     return true;
 }
 
-static void rank_sync(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_CASES(test_layouts, ranks, cases, c->nodes, TWILL_TEST_PATIENT)
 {
-    struct sync_rank r = {.c = user};
+    struct sync_rank r = {.c = c, .comm = comm};
     r.oracle = calloc((size_t)SYNC_TENSORS * SYNC_MOST, sizeof(float));
-    if (r.oracle != NULL &&
-        twill_test_join(&r.context, &r.comm, bootstrap, r.c->nodes, TWILL_TEST_PATIENT))
-        (void)run_server(&r, rank);
-    twill_test_disconnect(r.comm, r.context);
+    TWILL_CHECK(r.oracle != NULL && run_server(&r, rank));
     for (unsigned t = 0; t < SYNC_TENSORS; t++)
         free(r.memory[t]);
     free(r.oracle);
-}
-
-TWILL_TEST(test_layouts)
-{
-    twill_optimizer sgd;
-    twill_optimizer_defaults(&sgd, TWILL_OPTIMIZER_SGD);
-    sgd.rate = 0.25;
-    const struct sync_case cases[] = {
-        {1, "", TWILL_SERVER_CS, 1, 0, 1024, TWILL_F32, false, NULL},
-        {2, "", TWILL_SERVER_CS, 1, 0, 1024, TWILL_F32, false, NULL},
-        {4, "", TWILL_SERVER_CS, 1, 2, 4096, TWILL_F32, true, NULL},
-        {4, "", TWILL_SERVER_CC, 1, 0, TWILL_SERVER_WHOLE_TENSORS, TWILL_I32, false, NULL},
-        {3, "", TWILL_SERVER_NC, 1, 3, 1024, TWILL_F32, false, &sgd},
-        {6, "", TWILL_SERVER_NCS, 2, 0, 2048, TWILL_F32, true, &sgd},
-        {4, "2x2", TWILL_SERVER_CS, 1, 0, 1024, TWILL_F32, false, NULL},
-        {3, "3x1", TWILL_SERVER_NC, 1, 2, 4096, TWILL_I32, true, NULL},
-        {6, "3x2", TWILL_SERVER_NCS, 2, 0, 2048, TWILL_F32, true, &sgd},
-        {10, "", TWILL_SERVER_NC, 1, 1, 32768, TWILL_I32, false, NULL},
-    };
-    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++) {
-        struct sync_case c = cases[i];
-        twill_test_run_ranks(c.size, rank_sync, &c);
-    }
 }

@@ -6,29 +6,18 @@
 #include "lib/job/config.h"
 #include "lib/job/context.h"
 #include "lib/server/server.h"
+#include "tests/support/server_steps.h"
 #include "tests/support/unit.h"
 
 #define WAITS_COUNT  20000u
 #define WAITS_PUSHES 3u
 #define KEPT_NS      10000000 /* patience with a thread that does not come back */
 
-struct waits_case {
-    int size;
-    const char *nodes;
-};
-
 /* Rank 0, which has all chunks, goes into a barrier at once; the others push and pull first. */
 static bool push_during_barrier(twill_comm *comm, twill_server *server, int rank)
 {
-    float *gradient = twill_server_gradient(server, 0);
-    TWILL_REQUIRE(gradient != NULL);
-    for (size_t i = 0; i < WAITS_COUNT; i++)
-        gradient[i] = (float)rank;
-    for (unsigned i = 0; rank > 0 && i < WAITS_PUSHES; i++) {
-        TWILL_REQUIRE(twill_server_push_pull(server, 0) == TWILL_OK);
-        twill_status status = twill_server_wait(server, 0);
-        TWILL_REQUIRE(status == TWILL_OK, "%s", twill_server_message(server));
-    }
+    for (unsigned i = 0; rank > 0 && i < WAITS_PUSHES; i++)
+        TWILL_REQUIRE(twill_test_server_push(server, 0, WAITS_COUNT, (float)rank));
     TWILL_REQUIRE(twill_barrier(comm) == TWILL_OK);
     twill_server_counters counters;
     TWILL_REQUIRE(twill_server_count(server, &counters) == TWILL_OK);
@@ -43,30 +32,15 @@ static bool open_waits(twill_server **server, twill_comm *comm)
     twill_server_defaults(&options);
     options.layout = TWILL_SERVER_CC;
     options.mode = TWILL_SERVER_ASYNC;
-    twill_tensor tensor = {.name = "weights", .count = WAITS_COUNT, .type = TWILL_F32};
-    return twill_server_create(server, comm, &options) == TWILL_OK &&
-           twill_server_add(*server, &tensor, NULL) == TWILL_OK &&
-           twill_server_commit(*server) == TWILL_OK;
+    return twill_test_server_open(server, comm, &options, TWILL_TEST_WEIGHTS(WAITS_COUNT));
 }
 
-static void rank_waits(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_ON(test_waits, ranks, TWILL_LAYOUTS("2", "3", "3x1"), TWILL_TEST_PATIENT)
 {
-    const struct waits_case *c = user;
-    twill_comm *comm = NULL;
-    twill_server *server = NULL;
-    bool good = twill_test_open(&comm, bootstrap, c->nodes, TWILL_TEST_PATIENT) &&
-                open_waits(&server, comm) && twill_barrier(comm) == TWILL_OK &&
-                push_during_barrier(comm, server, rank);
+    twill_server *server;
+    TWILL_CHECK(open_waits(&server, comm) && twill_barrier(comm) == TWILL_OK);
+    TWILL_CHECK(push_during_barrier(comm, server, rank));
     twill_server_destroy(server);
-    twill_test_close(comm);
-    TWILL_CHECK(good);
-}
-
-TWILL_TEST(test_waits)
-{
-    struct waits_case cases[] = {{2, ""}, {3, ""}, {3, "3x1"}};
-    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++)
-        twill_test_run_ranks(cases[i].size, rank_waits, &cases[i]);
 }
 
 static bool never_done(struct twill_server *server, int key)
@@ -82,19 +56,16 @@ static void *fail_server(void *server)
 
 /* Another thread fails the server while this one waits, which has its status and sentence then.
  * Only the thread sanitizer sees whether they are there for sure. */
-TWILL_TEST_OF_RANKS(test_fails, 1)
+TWILL_TEST_ON(test_fails, ranks, TWILL_LAYOUTS("1x1"), TWILL_TEST_PATIENT)
 {
-    twill_comm *comm = NULL;
-    twill_server *server = NULL;
+    twill_server *server;
     pthread_t thread;
-    TWILL_CHECK(twill_test_open(&comm, bootstrap, "1", TWILL_TEST_PATIENT));
     TWILL_CHECK(open_waits(&server, comm));
     TWILL_CHECK(pthread_create(&thread, NULL, fail_server, server) == 0);
     TWILL_CHECK(twill_server_await(server, never_done, 0, "this") == TWILL_ERR_PEER);
     TWILL_CHECK(strcmp(twill_server_message(server), "another thread has found this") == 0);
     pthread_join(thread, NULL);
     twill_server_destroy(server);
-    twill_test_close(comm);
 }
 
 /* Calls that read or change a shard do not wait for ever for a thread that is in it. */
@@ -115,15 +86,12 @@ static bool check_locked(struct twill_server *server)
 
 /* A thread that advances the server does not come back in time: the server is neither freed nor
  * rebuilt, and what the thread uses stays. Once it has come back, the server can be freed. */
-TWILL_TEST_OF_RANKS(test_is_kept, 1)
+TWILL_TEST_ON(test_is_kept, ranks, TWILL_LAYOUTS("1x1"), TWILL_TEST_PATIENT)
 {
-    twill_context *context = NULL;
-    twill_comm *comm = NULL;
-    twill_server *server = NULL;
-    TWILL_CHECK(twill_test_join(&context, &comm, bootstrap, "1", TWILL_TEST_PATIENT));
+    twill_server *server;
     TWILL_CHECK(open_waits(&server, comm));
     struct twill_server *same = server;
-    int64_t *timeout = &context->config->number[TWILL_VARIABLE_TIMEOUT], patient = *timeout;
+    int64_t *timeout = &comm->context->config->number[TWILL_VARIABLE_TIMEOUT], patient = *timeout;
     *timeout = KEPT_NS; /* of the thread only: its communicators keep theirs */
     server->process.timeout_ns = KEPT_NS;
     TWILL_CHECK(check_locked(server));
@@ -136,5 +104,4 @@ TWILL_TEST_OF_RANKS(test_is_kept, 1)
     atomic_fetch_sub(&server->hook->calls, 1);
     *timeout = patient;
     twill_server_destroy(server);
-    twill_test_disconnect(comm, context);
 }

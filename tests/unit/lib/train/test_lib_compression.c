@@ -2,6 +2,7 @@
 /* Compressed gradient sets: the same bits on all ranks, errors within what the codes allow, error
  * feedback that loses nothing, the automatic choice, values that are not finite. */
 #include "lib/train/gradients.h"
+#include "tests/support/gradient_sets.h"
 #include "tests/support/unit.h"
 
 enum {
@@ -29,17 +30,10 @@ static const struct coding codings[] = {
     {"compress=threshold,threshold=0.9,ratio=0.2", 0},
 };
 
-struct compression_world {
-    int size;
-    const char *nodes, *mock;
-};
-
-static const struct compression_world worlds[] = {
-    {1, "", NULL}, {2, "", NULL}, {4, "2x2", NULL}, {3, "3x1", NULL}, {3, "", "delay=3,reorder=1"},
-};
+static const char *const worlds[] = {"1", "2", "2x2", "3x1", "3 delay=3,reorder=1"};
 
 struct compression_case {
-    const struct compression_world *world;
+    const char *world; /* its ranks */
     const struct coding *coding;
     const char *more;   /* entries of TWILL_GRADIENTS */
     const char *tuning; /* TWILL_TUNING=..., or NULL */
@@ -85,9 +79,8 @@ struct rank_means {
     const struct compression_case *c;
     int rank, size;
     twill_bootstrap *bootstrap;
-    twill_context *context;
-    twill_comm *comm;
-    twill_gradients *set;
+    struct twill_test_set s;
+    twill_gradients *set; /* that of s */
     void *own[TENSORS];
 };
 
@@ -99,18 +92,17 @@ static twill_type type_of(unsigned tensor)
 static bool start_set(struct rank_means *m)
 {
     const struct compression_case *c = m->c;
-    char gradients[160], name[16];
-    snprintf(gradients, sizeof(gradients), "TWILL_GRADIENTS=%s%s", c->coding->settings, c->more);
-    const char *settings[] = {TWILL_TEST_PATIENT, gradients, c->tuning, NULL};
-    if (!twill_test_connect(&m->context, &m->comm, m->bootstrap, c->world->nodes, c->world->mock,
-                            settings))
-        return false;
-    TWILL_REQUIRE(twill_gradients_create(&m->set, m->comm, NULL) == TWILL_OK);
+    const char *const settings[] = {
+        TWILL_TEST_PATIENT, twill_test_text("TWILL_GRADIENTS=%s%s", c->coding->settings, c->more),
+        c->tuning, NULL};
+    TWILL_REQUIRE(twill_test_begin(&m->s.comm, m->bootstrap, c->world, settings));
+    m->s.context = twill_comm_context(m->s.comm);
+    TWILL_REQUIRE(twill_gradients_create(&m->s.set, m->s.comm, NULL) == TWILL_OK);
+    m->set = m->s.set;
     for (unsigned t = 0; t < TENSORS; t++) {
-        snprintf(name, sizeof(name), "tensor%u", t);
         if (c->own && t % 2 == 0)
             m->own[t] = malloc(tensor_counts[t] * twill_type_size(type_of(t)));
-        const twill_tensor tensor = {.name = name,
+        const twill_tensor tensor = {.name = twill_test_text("tensor%u", t),
                                      .count = tensor_counts[t],
                                      .type = type_of(t),
                                      .gradient = m->own[t],
@@ -118,17 +110,14 @@ static bool start_set(struct rank_means *m)
                                      .uncompressed = t == EXEMPT};
         TWILL_REQUIRE(twill_gradients_add(m->set, &tensor, NULL) == TWILL_OK);
     }
-    return TWILL_NOTE(twill_gradients_commit(m->set) == TWILL_OK, "%s",
-                      twill_gradients_message(m->set));
+    return twill_test_set_commit(&m->s);
 }
 
 static void stop_set(struct rank_means *m)
 {
-    (void)twill_test_barrier(m->bootstrap);
-    twill_gradients_destroy(m->set);
+    twill_test_set_close(&m->s, m->bootstrap);
     for (unsigned t = 0; t < TENSORS; t++)
         free(m->own[t]);
-    twill_test_disconnect(m->comm, m->context);
 }
 
 /* --- a step ----------------------------------------------------------------------------------- */
@@ -175,17 +164,14 @@ static bool run_step(struct rank_means *m, unsigned step)
     pthread_t thread[2];
     if (!m->c->threads) {
         mark_tensors(&all);
-        TWILL_REQUIRE(all.ok);
-        return TWILL_NOTE(twill_gradients_wait_all(m->set) == TWILL_OK, "%s",
-                          twill_gradients_message(m->set));
+        return all.ok && twill_test_set_ok(&m->s, twill_gradients_wait_all(m->set));
     }
     for (unsigned i = 0; i < 2; i++)
         TWILL_REQUIRE(pthread_create(&thread[i], NULL, mark_tensors, &half[i]) == 0);
-    bool ok = twill_gradients_wait_all(m->set) == TWILL_OK;
+    bool ok = twill_test_set_ok(&m->s, twill_gradients_wait_all(m->set));
     for (unsigned i = 0; i < 2; i++)
         pthread_join(thread[i], NULL);
-    TWILL_REQUIRE(ok && half[0].ok && half[1].ok);
-    return true;
+    return ok && half[0].ok && half[1].ok;
 }
 
 static double element_of(struct rank_means *m, unsigned tensor, size_t i)
@@ -259,10 +245,10 @@ static void rank_steps(int rank, int size, twill_bootstrap *bootstrap, void *use
     stop_set(&m);
 }
 
-static void run_case(const struct compression_case *c)
+static void run_case(struct compression_case *c, twill_rank_fn fn)
 {
     memset(&shared, 0, sizeof(shared));
-    twill_test_run_ranks(c->world->size, rank_steps, (void *)(uintptr_t)c);
+    twill_test_run_ranks(twill_test_size(c->world), fn, c);
 }
 
 TWILL_TEST(test_every_coding)
@@ -270,39 +256,39 @@ TWILL_TEST(test_every_coding)
     for (unsigned w = 0; w < TWILL_ARRAY_LENGTH(worlds); w++)
         for (unsigned k = TEST_FEWER ? w % 3 : 0; k < TWILL_ARRAY_LENGTH(codings);
              k += TEST_FEWER ? 3 : 1) {
-            struct compression_case c = {.world = &worlds[w],
+            struct compression_case c = {.world = worlds[w],
                                          .coding = &codings[k],
                                          .more = ",bucket=16K,first=1K",
                                          .steps = 3,
                                          .own = (w + k) % 2 == 0};
-            run_case(&c);
+            run_case(&c, rank_steps);
         }
 }
 
 TWILL_TEST(test_priority_and_threads)
 {
     for (unsigned k = 0; k < TWILL_ARRAY_LENGTH(codings); k++) {
-        struct compression_case c = {.world = &worlds[2],
+        struct compression_case c = {.world = worlds[2],
                                      .coding = &codings[k],
                                      .more = ",order=priority,bucket=64K,segment=4K",
                                      .steps = 3,
                                      .own = k % 2 == 1,
                                      .threads = true};
-        run_case(&c);
+        run_case(&c, rank_steps);
         c.more = ",bucket=0";
-        run_case(&c);
+        run_case(&c, rank_steps);
     }
 }
 
 TWILL_TEST(test_autotune)
 {
     for (unsigned k = 2; k < TWILL_ARRAY_LENGTH(codings); k += TEST_FEWER ? 5 : 3) {
-        struct compression_case c = {.world = &worlds[1],
+        struct compression_case c = {.world = worlds[1],
                                      .coding = &codings[k],
                                      .more = ",autotune=1",
                                      .steps = 70,
                                      .own = true};
-        run_case(&c);
+        run_case(&c, rank_steps);
     }
 }
 
@@ -344,12 +330,11 @@ TWILL_TEST(test_automatic)
 {
     for (unsigned k = 0; k < TWILL_ARRAY_LENGTH(codings); k += TEST_FEWER ? 5 : 2)
         for (unsigned w = 1; w < 3; w++) {
-            struct compression_case c = {.world = &worlds[w],
+            struct compression_case c = {.world = worlds[w],
                                          .coding = &codings[k],
                                          .more = ",automatic=1,bucket=32K",
                                          .steps = 18};
-            memset(&shared, 0, sizeof(shared));
-            twill_test_run_ranks(c.world->size, rank_automatic, &c);
+            run_case(&c, rank_automatic);
         }
 }
 
@@ -363,29 +348,26 @@ static void rank_priced(int rank, int size, twill_bootstrap *bootstrap, void *us
     if (start_set(&m))
         for (uint32_t b = 0; b < m.set->buckets; b++)
             used |= m.set->bucket[b].wire.used;
-    TWILL_CHECK(used == (c->world->nodes[0] != '\0'));
+    TWILL_CHECK(used == (strchr(c->world, 'x') != NULL));
     stop_set(&m);
 }
 
 TWILL_TEST(test_price)
 {
-    static const struct compression_world slow = {2, "2x1", NULL}, fast = {2, "", NULL};
-    char file[48], tuning[64];
-    snprintf(file, sizeof(file), "/tmp/twill-compression-%d", (int)getpid());
+    const char *file = twill_test_text("/tmp/twill-compression-%d", (int)getpid()),
+               *tuning = twill_test_text("TWILL_TUNING=%s", file);
     FILE *out = fopen(file, "w");
     assert_non_null(out);
     fputs("twill-tuning 1\nmachine auto\nmodel link.network.gap 8200000\n"
           "model interface 8200000\n",
           out);
     assert_int_equal(fclose(out), 0);
-    snprintf(tuning, sizeof(tuning), "TWILL_TUNING=%s", file);
     for (unsigned k = 0; k < TWILL_ARRAY_LENGTH(codings); k += TEST_FEWER ? 6 : 1) {
-        struct compression_case c = {.coding = &codings[k], .more = ",automatic=1"};
-        c.tuning = tuning;
-        c.world = &slow;
-        twill_test_run_ranks(2, rank_priced, &c);
-        c.world = &fast;
-        twill_test_run_ranks(2, rank_priced, &c);
+        struct compression_case c = {
+            .world = "2x1", .coding = &codings[k], .more = ",automatic=1", .tuning = tuning};
+        run_case(&c, rank_priced);
+        c.world = "2";
+        run_case(&c, rank_priced);
     }
     assert_int_equal(unlink(file), 0);
 }
@@ -429,9 +411,9 @@ TWILL_TEST(test_not_finite)
     for (unsigned k = 0; k < TWILL_ARRAY_LENGTH(codings); k++)
         for (unsigned w = TEST_FEWER ? 1 : 0; w < (TEST_FEWER ? 2 : 3); w++) {
             struct compression_case c = {
-                .world = &worlds[w], .coding = &codings[k], .more = "", .broken = true};
-            twill_test_run_ranks(c.world->size, rank_broken, &c);
+                .world = worlds[w], .coding = &codings[k], .more = "", .broken = true};
+            run_case(&c, rank_broken);
             c.flooded = true;
-            twill_test_run_ranks(c.world->size, rank_broken, &c);
+            run_case(&c, rank_broken);
         }
 }

@@ -4,16 +4,10 @@
 #include "tests/support/gradient_sets.h"
 #include "tests/support/unit.h"
 
-struct bytes_world {
-    int size;
-    const char *nodes;
-};
-
 enum { EVEN = 256 * 120 }; /* elements: whole blocks for 2 to 5 ranks */
 
 struct bytes_case {
-    const struct bytes_world *world;
-    const char *settings;
+    const char *world, *settings;
     uint64_t sent[2]; /* by rank 0's transports in a step: f32, compressed */
     uint64_t exchanged;
     unsigned at;
@@ -25,11 +19,9 @@ static void rank_bytes(int rank, int size, twill_bootstrap *bootstrap, void *use
     struct twill_test_set m = {NULL, NULL, NULL};
     const char *settings[] = {TWILL_TEST_PATIENT, "TWILL_ALGORITHM=allreduce:ring;allgather:ring",
                               c->at == 0 ? "TWILL_GRADIENTS=" : c->settings, NULL};
-    const twill_tensor tensor = {.name = "even", .count = EVEN};
-    bool ok = twill_test_connect(&m.context, &m.comm, bootstrap, c->world->nodes, NULL, settings) &&
+    bool ok = twill_test_connect(&m.context, &m.comm, bootstrap, c->world, NULL, settings) &&
               twill_gradients_create(&m.set, m.comm, NULL) == TWILL_OK &&
-              twill_gradients_add(m.set, &tensor, NULL) == TWILL_OK &&
-              twill_gradients_commit(m.set) == TWILL_OK;
+              twill_test_set_add(&m, 0, EVEN, TWILL_F32, NULL, NULL) && twill_test_set_commit(&m);
     twill_counters before = {0}, after = {0};
     twill_gradients_counters counters = {0};
     for (unsigned step = 0; ok && step < 2; step++) {
@@ -56,7 +48,7 @@ static void rank_bytes(int rank, int size, twill_bootstrap *bootstrap, void *use
 /* f16 sends half of f32's bytes, blocks 260 of 1024; a list of k entries from each rank 8 k. */
 TWILL_TEST(test_bytes)
 {
-    static const struct bytes_world spread[] = {{2, "2x1"}, {4, "4x1"}, {5, "5x1"}};
+    static const char *const spread[] = {"2x1", "4x1", "5x1"};
     static const struct {
         const char *settings;
         uint64_t bytes; /* of EVEN elements */
@@ -69,19 +61,20 @@ TWILL_TEST(test_bytes)
                 {"TWILL_GRADIENTS=compress=threshold,threshold=2,ratio=0.1", 3072 * 8 + 8, true}};
     for (unsigned w = 0; w < TWILL_ARRAY_LENGTH(spread); w++)
         for (unsigned k = 0; k < TWILL_ARRAY_LENGTH(rows); k++) {
-            struct bytes_case c = {.world = &spread[w], .settings = rows[k].settings};
-            uint64_t size = (uint64_t)spread[w].size;
+            struct bytes_case c = {.world = spread[w], .settings = rows[k].settings};
+            int size = twill_test_size(spread[w]);
             for (c.at = 0; c.at < 2; c.at++)
-                twill_test_run_ranks(spread[w].size, rank_bytes, &c);
+                twill_test_run_ranks(size, rank_bytes, &c);
             assert_int_equal(c.exchanged, rows[k].bytes);
             if (rows[k].sparse)
-                assert_int_equal(c.sent[1], (size - 1) * rows[k].bytes);
+                assert_int_equal(c.sent[1], (uint64_t)(size - 1) * rows[k].bytes);
             else
                 assert_int_equal(c.sent[1] * (EVEN * sizeof(float)), c.sent[0] * rows[k].bytes);
         }
 }
 
-/* --- small cases on one and on four ranks ----------------------------------------------------- */
+/* --- small cases on one and on four ranks
+ * ----------------------------------------------------- */
 
 struct small_case {
     twill_gradients_options options;
@@ -94,25 +87,23 @@ struct small_case {
 static void rank_small(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     struct small_case *c = user;
-    struct twill_test_set m = {NULL, NULL, NULL};
-    const twill_tensor tensor = {.name = "small", .count = c->count};
-    bool ok = twill_test_join(&m.context, &m.comm, bootstrap, "", TWILL_TEST_PATIENT) &&
-              twill_gradients_create(&m.set, m.comm, &c->options) == TWILL_OK &&
-              twill_gradients_add(m.set, &tensor, NULL) == TWILL_OK &&
-              twill_gradients_commit(m.set) == TWILL_OK;
+    struct twill_test_set m;
+    bool ok = twill_test_set_open(&m, bootstrap, "", TWILL_TEST_PATIENT, NULL, &c->options) &&
+              twill_test_set_add(&m, 0, c->count, TWILL_F32, NULL, NULL) &&
+              twill_test_set_commit(&m);
     for (unsigned step = 0; ok && step < c->steps; step++) {
         float *memory = twill_gradients_memory(m.set, 0);
         memcpy(memory, c->gradient, c->count * sizeof(float));
-        ok = twill_gradients_ready(m.set, 0) == TWILL_OK &&
-             twill_gradients_wait_all(m.set) == TWILL_OK;
+        ok = twill_test_set_ok(&m, twill_gradients_ready(m.set, 0)) &&
+             twill_test_set_ok(&m, twill_gradients_wait_all(m.set));
         for (size_t i = 0; rank == 0 && i < c->count; i++)
             c->sum[i] += memory[i];
     }
-    (void)TWILL_NOTE(ok, "%s", twill_gradients_message(m.set));
     twill_test_set_close(&m, bootstrap);
 }
 
-/* A gradient below half a step of the code gets through with error feedback, and never without. */
+/* A gradient below half a step of the code gets through with error feedback, and never without.
+ */
 TWILL_TEST(test_small_values)
 {
     static const twill_compression kinds[] = {TWILL_COMPRESS_INT8, TWILL_COMPRESS_F8E4M3,
@@ -150,9 +141,10 @@ TWILL_TEST(test_sum)
                     fabs((double)gradient[i]) * 0.005);
 }
 
-/* --- options ---------------------------------------------------------------------------------- */
+/* --- options
+ * ---------------------------------------------------------------------------------- */
 
-static const struct {
+static const struct refused_setting {
     const char *settings, *sentence;
 } refused_settings[] = {
     {"compress=f12", "must be none, f16, bf16, f8e4m3, f8e5m2, int8, top_k or threshold"},
@@ -163,47 +155,29 @@ static const struct {
     {"threshold=-1", "compression_threshold -1 is not a magnitude"},
 };
 
-static void rank_refused(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_CASES(bad_options, ranks, refused_settings, "1", TWILL_TEST_PATIENT,
+                 twill_test_text("TWILL_GRADIENTS=%s", c->settings))
 {
-    struct twill_test_set m = {NULL, NULL, NULL};
-    for (unsigned k = 0; k < TWILL_ARRAY_LENGTH(refused_settings); k++) {
-        char text[128];
-        snprintf(text, sizeof(text), "TWILL_GRADIENTS=%s", refused_settings[k].settings);
-        const char *settings[] = {TWILL_TEST_PATIENT, text, NULL};
-        TWILL_CHECK(twill_test_connect(&m.context, &m.comm, bootstrap, "", NULL, settings));
-        TWILL_CHECK(twill_gradients_create(&m.set, m.comm, NULL) != TWILL_OK && m.set == NULL);
-        (void)TWILL_NOTE(strstr(twill_comm_message(m.comm), refused_settings[k].sentence) != NULL,
-                         "%s: %s", text, twill_comm_message(m.comm));
-        twill_test_disconnect(m.comm, m.context);
-    }
+    twill_gradients *set;
+    TWILL_CHECK(twill_gradients_create(&set, comm, NULL) != TWILL_OK && set == NULL);
+    TWILL_CHECK(TWILL_SAYS(twill_comm_message(comm), c->sentence));
 }
 
-static void rank_differs(int rank, int size, twill_bootstrap *bootstrap, void *user)
+static const bool exempt[] = {false, true};
+
+TWILL_TEST_CASES(options_that_differ, ranks, exempt, "2", TWILL_TEST_PATIENT)
 {
-    struct twill_test_set m = {NULL, NULL, NULL};
-    const bool *exempt = user;
+    struct twill_test_set m = {twill_comm_context(comm), comm, NULL};
     twill_gradients_options options;
     twill_gradients_defaults(&options);
-    options.compression = *exempt || rank == 0 ? TWILL_COMPRESS_F16 : TWILL_COMPRESS_BF16;
-    const twill_tensor tensor = {.name = "bias", .count = 9, .uncompressed = *exempt && rank == 1};
-    TWILL_CHECK(twill_test_join(&m.context, &m.comm, bootstrap, "", TWILL_TEST_PATIENT));
-    TWILL_CHECK(twill_gradients_create(&m.set, m.comm, &options) == TWILL_OK);
+    options.compression = *c || rank == 0 ? TWILL_COMPRESS_F16 : TWILL_COMPRESS_BF16;
+    const twill_tensor tensor = {.name = "bias", .count = 9, .uncompressed = *c && rank == 1};
+    TWILL_CHECK(twill_gradients_create(&m.set, comm, &options) == TWILL_OK);
     TWILL_CHECK(twill_gradients_add(m.set, &tensor, NULL) == TWILL_OK);
     TWILL_CHECK(twill_gradients_commit(m.set) == TWILL_ERR_MISMATCH);
-    const char *message = twill_gradients_message(m.set);
-    bool named = *exempt ? strstr(message, "'bias' (9 f32, priority 0, memory of the set, "
-                                           "compressed) on rank 0") != NULL
-                         : strstr(message, "compress=bf16") != NULL &&
-                               strstr(message, "compress=f16") != NULL;
-    (void)TWILL_NOTE(named, "%s", message);
-    twill_test_set_close(&m, bootstrap);
-}
-
-TWILL_TEST(test_options)
-{
-    bool exempt = false;
-    twill_test_run_ranks(1, rank_refused, NULL);
-    twill_test_run_ranks(2, rank_differs, &exempt);
-    exempt = true;
-    twill_test_run_ranks(2, rank_differs, &exempt);
+    TWILL_CHECK(twill_test_set_says(
+        &m, *c ? "'bias' (9 f32, priority 0, memory of the set, compressed) on rank 0"
+               : "compress=bf16"));
+    TWILL_CHECK(*c || twill_test_set_says(&m, "compress=f16"));
+    twill_gradients_destroy(m.set);
 }

@@ -1,22 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Gradient sets: results, fusion, orders of readiness, copies, threads, bad input and failures. */
-#include "lib/twill_train.h"
+#include "tests/support/gradient_sets.h"
 #include "tests/support/unit.h"
 
 #define SET_TENSORS 24u
 #define SET_STEPS   3u
 
-struct set_world {
-    int size;
-    const char *nodes, *mock;
-};
-
-static const struct set_world set_worlds[] = {
-    {1, "", NULL}, {2, "", NULL}, {3, "", NULL}, {4, "2x2", NULL}, {3, "", "delay=3,reorder=1"},
-};
+static const char *const set_worlds[] = {"1", "2", "3", "2x2", "3 delay=3,reorder=1"};
 
 struct set_case {
-    const struct set_world *world;
+    const char *world;    /* its ranks */
     const char *settings; /* TWILL_GRADIENTS=... */
     bool own;             /* every second tensor has memory of its own */
     bool shuffled;        /* ranks mark tensors in different orders */
@@ -47,49 +40,31 @@ static double mean_of(int size, unsigned tensor, size_t i, unsigned step)
 }
 
 struct set_ranks {
-    twill_context *context;
-    twill_comm *comm;
-    twill_gradients *set;
+    struct twill_test_set s;
+    twill_gradients *set; /* that of s */
     void *own[SET_TENSORS];
-    char name[SET_TENSORS][16];
 };
-
-static bool add_tensors(struct set_ranks *r, bool own)
-{
-    for (unsigned t = 0; t < SET_TENSORS; t++) {
-        int index = -1;
-        snprintf(r->name[t], sizeof(r->name[t]), "tensor%u", t);
-        if (own && t % 2 == 0)
-            r->own[t] = malloc(count_of(t) * twill_type_size(type_of(t)));
-        const twill_tensor tensor = {.name = r->name[t],
-                                     .count = count_of(t),
-                                     .type = type_of(t),
-                                     .gradient = r->own[t],
-                                     .priority = (int)t};
-        TWILL_REQUIRE(twill_gradients_add(r->set, &tensor, &index) == TWILL_OK);
-        TWILL_REQUIRE(index == (int)t);
-    }
-    return true;
-}
 
 static bool set_start(struct set_ranks *r, twill_bootstrap *bootstrap, const struct set_case *c)
 {
-    const char *settings[] = {TWILL_TEST_PATIENT, c->settings, NULL};
-    if (!twill_test_connect(&r->context, &r->comm, bootstrap, c->world->nodes, c->world->mock,
-                            settings))
-        return false;
-    TWILL_REQUIRE(twill_gradients_create(&r->set, r->comm, NULL) == TWILL_OK);
-    TWILL_REQUIRE(add_tensors(r, c->own));
-    return TWILL_NOTE(twill_gradients_commit(r->set) == TWILL_OK, "%s",
-                      twill_gradients_message(r->set));
+    const char *const settings[] = {TWILL_TEST_PATIENT, c->settings, NULL};
+    TWILL_REQUIRE(twill_test_begin(&r->s.comm, bootstrap, c->world, settings));
+    r->s.context = twill_comm_context(r->s.comm);
+    TWILL_REQUIRE(twill_gradients_create(&r->s.set, r->s.comm, NULL) == TWILL_OK);
+    r->set = r->s.set;
+    for (unsigned t = 0; t < SET_TENSORS; t++) {
+        if (c->own && t % 2 == 0)
+            r->own[t] = malloc(count_of(t) * twill_type_size(type_of(t)));
+        TWILL_REQUIRE(twill_test_set_add(&r->s, t, count_of(t), type_of(t), r->own[t], NULL));
+    }
+    return twill_test_set_commit(&r->s);
 }
 
-static void set_stop(struct set_ranks *r)
+static void set_stop(struct set_ranks *r, twill_bootstrap *bootstrap)
 {
-    twill_gradients_destroy(r->set);
+    twill_test_set_close(&r->s, bootstrap);
     for (unsigned t = 0; t < SET_TENSORS; t++)
         free(r->own[t]);
-    twill_test_disconnect(r->comm, r->context);
 }
 
 static void fill_tensor(struct set_ranks *r, int rank, unsigned tensor, unsigned step)
@@ -194,8 +169,7 @@ static void rank_steps(int rank, int size, twill_bootstrap *bootstrap, void *use
                                 "thread ", 7) == 0);
         TWILL_CHECK(twill_gradients_describe(r.set, counters.buckets + threads + 1) == NULL);
     }
-    (void)twill_test_barrier(bootstrap);
-    set_stop(&r);
+    set_stop(&r, bootstrap);
 }
 
 static void run_all(bool own, bool shuffled, bool threads, const char *const *settings)
@@ -204,8 +178,8 @@ static void run_all(bool own, bool shuffled, bool threads, const char *const *se
         for (unsigned w = 0; w < TWILL_ARRAY_LENGTH(set_worlds); w++) {
             if (TEST_FEWER && (s + w) % 3 != 0)
                 continue;
-            struct set_case c = {&set_worlds[w], settings[s], own, shuffled, threads};
-            twill_test_run_ranks(c.world->size, rank_steps, &c);
+            struct set_case c = {set_worlds[w], settings[s], own, shuffled, threads};
+            twill_test_run_ranks(twill_test_size(c.world), rank_steps, &c);
         }
 }
 

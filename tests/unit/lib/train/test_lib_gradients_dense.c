@@ -179,12 +179,11 @@ TWILL_TEST(kernels_have_the_same_bits)
 
 /* --- bad input ------------------------------------------------------------------------------- */
 
-static bool says(twill_gradients *set, twill_status status, const char *named)
-{
-    return TWILL_NOTE(status == TWILL_ERR_ARGUMENT &&
-                          strstr(twill_gradients_message(set), named) != NULL,
-                      "'%s' is not in '%s'", named, twill_gradients_message(set));
-}
+#define REFUSED(set, call, words)                                                                  \
+    do {                                                                                           \
+        TWILL_CHECK((call) == TWILL_ERR_ARGUMENT);                                                 \
+        TWILL_CHECK(TWILL_SAYS(twill_gradients_message(set), words));                              \
+    } while (0)
 
 static void rank_refused(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
@@ -192,21 +191,21 @@ static void rank_refused(int rank, int size, twill_bootstrap *bootstrap, void *u
     const float factors[DENSE_COLUMNS] = {0};
     const twill_tensor wrong = {.name = "wrong", .count = 5, .type = TWILL_F32};
     twill_gradients *open = NULL;
-    if (dense_start(&r, bootstrap, user) &&
-        twill_gradients_create(&open, r.comm, NULL) == TWILL_OK) {
-        (void)says(r.set, twill_gradients_ready(r.set, 1), "'dense' is a dense layer");
-        (void)says(r.set, twill_gradients_ready_factors(r.set, 0, factors, factors, 1),
-                   "'before' is no dense layer");
-        (void)says(r.set, twill_gradients_ready_factors(r.set, 1, factors, NULL, 1), "are NULL");
-        (void)says(r.set, twill_gradients_ready_factors(r.set, 1, factors, factors, 7),
-                   "7 samples, registered for at most 6");
-        (void)says(r.set, twill_gradients_ready_factors(r.set, 3, factors, factors, 1),
-                   "tensor 3: the set has 3 tensors");
-        (void)(twill_gradients_ready_factors(r.set, 1, NULL, NULL, 0) == TWILL_OK &&
-               says(r.set, twill_gradients_ready_factors(r.set, 1, NULL, NULL, 0), "ready twice"));
-        (void)says(open, twill_gradients_add_dense(open, &wrong, 2, 3, 1, NULL), "2 x 3");
-        (void)says(open, twill_gradients_add_dense(open, &wrong, 5, 1, 0, NULL), "0 samples");
-    }
+    TWILL_CHECK(dense_start(&r, bootstrap, user) &&
+                twill_gradients_create(&open, r.comm, NULL) == TWILL_OK);
+    twill_gradients *set = r.set;
+    REFUSED(set, twill_gradients_ready(set, 1), "'dense' is a dense layer");
+    REFUSED(set, twill_gradients_ready_factors(set, 0, factors, factors, 1),
+            "'before' is no dense layer");
+    REFUSED(set, twill_gradients_ready_factors(set, 1, factors, NULL, 1), "are NULL");
+    REFUSED(set, twill_gradients_ready_factors(set, 1, factors, factors, 7),
+            "7 samples, registered for at most 6");
+    REFUSED(set, twill_gradients_ready_factors(set, 3, factors, factors, 1),
+            "tensor 3: the set has 3 tensors");
+    TWILL_CHECK(twill_gradients_ready_factors(set, 1, NULL, NULL, 0) == TWILL_OK);
+    REFUSED(set, twill_gradients_ready_factors(set, 1, NULL, NULL, 0), "ready twice");
+    REFUSED(open, twill_gradients_add_dense(open, &wrong, 2, 3, 1, NULL), "2 x 3");
+    REFUSED(open, twill_gradients_add_dense(open, &wrong, 5, 1, 0, NULL), "0 samples");
     twill_gradients_destroy(open);
     twill_test_set_close(&r, bootstrap);
 }

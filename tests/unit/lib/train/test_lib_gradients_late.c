@@ -329,19 +329,10 @@ static bool refuses_outstanding(twill_comm *comm)
     return refused;
 }
 
-TWILL_TEST_OF_RANKS(bad_calls_are_explained, 1)
+TWILL_TEST_SETS(bad_calls_are_explained, ranks, TWILL_LAYOUTS("1"), *c, TWILL_TEST_PATIENT)
 {
-    const twill_tensor tensor = {.name = "w", .count = 1, .type = TWILL_F32};
-    struct late_ranks r = {0};
-    if (twill_test_join(&r.s.context, &r.s.comm, bootstrap, "", TWILL_TEST_PATIENT) &&
-        twill_gradients_create(&r.s.set, r.s.comm, NULL) == TWILL_OK &&
-        twill_gradients_add(r.s.set, &tensor, NULL) == TWILL_OK &&
-        twill_gradients_commit(r.s.set) == TWILL_OK) {
-        (void)TWILL_NOTE(twill_gradients_set_late(r.s.set, 1) == TWILL_ERR_ARGUMENT &&
-                             strstr(twill_gradients_message(r.s.set), "without options.late"),
-                         "%s", twill_gradients_message(r.s.set));
-        (void)refuses_outstanding(r.s.comm);
-    }
-    (void)twill_test_barrier(bootstrap);
-    late_stop(&r);
+    TWILL_CHECK(twill_test_set_add(r, 0, 1, TWILL_F32, NULL, NULL) && twill_test_set_commit(r));
+    TWILL_CHECK(twill_gradients_set_late(r->set, 1) == TWILL_ERR_ARGUMENT);
+    TWILL_CHECK(twill_test_set_says(r, "without options.late"));
+    (void)refuses_outstanding(r->comm);
 }

@@ -8,13 +8,8 @@
 #define UPDATE_COUNT   5000u /* most elements of a tensor */
 #define UPDATE_WORLDS  4u
 
-struct update_world {
-    int size;
-    const char *nodes;
-};
-
 struct update_case {
-    const struct update_world *world;
+    const char *world; /* its ranks */
     const char *settings;
     twill_optimizer optimizer;
     twill_type type;
@@ -23,8 +18,7 @@ struct update_case {
     double norm;   /* of the gradients of the last step */
 };
 
-static const struct update_world update_worlds[UPDATE_WORLDS] = {
-    {1, ""}, {2, ""}, {3, ""}, {4, "2x2"}};
+static const char *const update_worlds[UPDATE_WORLDS] = {"1", "2", "3", "2x2"};
 
 static const size_t update_counts[UPDATE_TENSORS] = {1, 7,   1000, 64, UPDATE_COUNT,
                                                      3, 300, 2049, 31, 17};
@@ -97,12 +91,13 @@ static void oracle_step(const twill_optimizer *o, struct oracle_state *s, const 
 /* Fill mean[] with the mean gradient of a tensor in a step, and return its squares' sum. */
 static double update_mean(const struct update_case *c, unsigned tensor, unsigned step, double *mean)
 {
+    int size = twill_test_size(c->world);
     double squares = 0;
     for (size_t i = 0; i < update_counts[tensor]; i++) {
         mean[i] = 0;
-        for (int r = 0; r < c->world->size; r++)
+        for (int r = 0; r < size; r++)
             mean[i] += gradient_of(r, tensor, i, step);
-        mean[i] /= c->world->size;
+        mean[i] /= size;
         squares += mean[i] * mean[i];
     }
     return squares;
@@ -167,9 +162,10 @@ static float load(const void *memory, twill_type type, size_t i)
 static bool update_start(struct update_ranks *r, twill_bootstrap *bootstrap,
                          const struct update_case *c)
 {
-    if (!twill_test_set_open(&r->s, bootstrap, c->world->nodes, TWILL_TEST_PATIENT, c->settings,
-                             NULL))
-        return false;
+    const char *const settings[] = {TWILL_TEST_PATIENT, c->settings, NULL};
+    TWILL_REQUIRE(twill_test_begin(&r->s.comm, bootstrap, c->world, settings));
+    r->s.context = twill_comm_context(r->s.comm);
+    TWILL_REQUIRE(twill_gradients_create(&r->s.set, r->s.comm, NULL) == TWILL_OK);
     r->set = r->s.set;
     TWILL_REQUIRE(twill_gradients_set_optimizer(r->set, &c->optimizer) == TWILL_OK);
     for (unsigned t = 0; t < UPDATE_TENSORS; t++) {
@@ -288,7 +284,7 @@ static const char *const update_settings[] = {
 /* Is the case run with compression, too? Quotients by three have no exact f16. */
 static bool may_compress(const twill_optimizer *optimizer, twill_type type, unsigned world)
 {
-    return type == TWILL_F32 && update_worlds[world].size != 3 &&
+    return type == TWILL_F32 && twill_test_size(update_worlds[world]) != 3 &&
            (optimizer->rule == TWILL_OPTIMIZER_SGD || optimizer->rule == TWILL_OPTIMIZER_LAMB);
 }
 
@@ -298,12 +294,12 @@ static void run_rule(const twill_optimizer *optimizer, twill_type type)
     for (unsigned w = 0; w < UPDATE_WORLDS; w++)
         for (unsigned s = 0; s < (may_compress(optimizer, type, w) ? 3 : 2); s++) {
             unsigned settings = s == 2 ? 4 : (w + 2 * s + (unsigned)optimizer->rule) % 4;
-            struct update_case c = {&update_worlds[w],       update_settings[settings],
+            struct update_case c = {update_worlds[w],        update_settings[settings],
                                     .optimizer = *optimizer, .type = type,
                                     .own = (w + s) % 2 == 0, .oracle = oracle};
             if (s == 0)
                 run_oracle(&c);
-            twill_test_run_ranks(c.world->size, update_rank, &c);
+            twill_test_run_ranks(twill_test_size(c.world), update_rank, &c);
         }
     free(oracle);
 }
@@ -359,32 +355,21 @@ static const float *run_once(twill_gradients **set, twill_comm *comm, int rank,
     return optimizer != NULL ? twill_gradients_parameters(*set, 0) : gradient;
 }
 
-static void rank_bits(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_ON(sums_have_the_bits_of_an_allreduce, ranks, TWILL_LAYOUTS("3", "2x2"),
+              TWILL_TEST_PATIENT, "TWILL_REPRODUCIBLE=1")
 {
-    twill_comm *comm;
     twill_gradients *plain = NULL, *updating = NULL;
     twill_optimizer sgd;
     twill_optimizer_defaults(&sgd, TWILL_OPTIMIZER_SGD);
     sgd.rate = 1;
-    if (twill_test_open(&comm, bootstrap, user, TWILL_TEST_PATIENT, "TWILL_REPRODUCIBLE=1")) {
-        const float *sum = run_once(&plain, comm, rank, NULL),
-                    *parameters = run_once(&updating, comm, rank, &sgd);
-        size_t differ = 0;
-        for (size_t i = 0; sum != NULL && parameters != NULL && i < BITS_COUNT; i++)
-            differ += -parameters[i] < sum[i] || -parameters[i] > sum[i];
-        (void)TWILL_NOTE(sum != NULL && parameters != NULL && differ == 0, "%zu of %u sums differ",
-                         differ, BITS_COUNT);
-    }
+    const float *sum = run_once(&plain, comm, rank, NULL),
+                *parameters = run_once(&updating, comm, rank, &sgd);
+    TWILL_CHECK(sum != NULL && parameters != NULL);
+    for (size_t i = 0; i < BITS_COUNT; i++)
+        TWILL_CHECK(-parameters[i] >= sum[i] && -parameters[i] <= sum[i], "sum %zu differs", i);
     (void)twill_test_barrier(bootstrap);
     twill_gradients_destroy(plain);
     twill_gradients_destroy(updating);
-    twill_test_close(comm);
-}
-
-TWILL_TEST(sums_have_the_bits_of_an_allreduce)
-{
-    twill_test_run_ranks(3, rank_bits, "");
-    twill_test_run_ranks(4, rank_bits, "2x2");
 }
 
 /* --- rates, and bad input -------------------------------------------------------------------- */
@@ -455,24 +440,16 @@ static bool refuse_type(twill_comm *comm)
     return ok;
 }
 
-TWILL_TEST_OF_RANKS(bad_input_is_named, 2)
+TWILL_TEST_SETS(bad_input_is_named, ranks, TWILL_LAYOUTS("2"), *c, TWILL_TEST_PATIENT)
 {
-    twill_comm *comm;
-    twill_gradients *set = NULL;
     twill_optimizer o;
     twill_optimizer_defaults(&o, TWILL_OPTIMIZER_SGD);
     const twill_tensor tensor = {.name = "w", .count = 1, .type = TWILL_BF16};
-    if (twill_test_open(&comm, bootstrap, "", TWILL_TEST_PATIENT) &&
-        twill_gradients_create(&set, comm, NULL) == TWILL_OK && refuse_all(set) &&
-        twill_gradients_set_optimizer(set, &o) == TWILL_OK &&
-        twill_gradients_add(set, &tensor, NULL) == TWILL_OK) {
-        (void)TWILL_NOTE(twill_gradients_commit(set) == TWILL_OK, "%s",
-                         twill_gradients_message(set));
-        (void)(change_rate(set) && twill_test_barrier(bootstrap) && refuse_type(comm));
-    }
-    (void)twill_test_barrier(bootstrap);
-    twill_gradients_destroy(set);
-    twill_test_close(comm);
+    TWILL_CHECK(refuse_all(r->set));
+    TWILL_CHECK(twill_gradients_set_optimizer(r->set, &o) == TWILL_OK);
+    TWILL_CHECK(twill_gradients_add(r->set, &tensor, NULL) == TWILL_OK);
+    TWILL_CHECK(twill_test_set_commit(r) && change_rate(r->set));
+    TWILL_CHECK(twill_test_barrier(bootstrap) && refuse_type(r->comm));
 }
 
 /* --- modes ------------------------------------------------------------------------------------ */
@@ -498,7 +475,7 @@ TWILL_TEST(combinations_equal_the_oracle)
                  {TWILL_OPTIMIZER_LAMB, TWILL_F32, 2}};
     for (unsigned i = 0; i < TWILL_ARRAY_LENGTH(update_combinations); i++)
         for (unsigned k = 0; k < TWILL_ARRAY_LENGTH(kinds); k++) {
-            struct update_case c = {&update_worlds[(i + k) % 2 + 1], update_combinations[i],
+            struct update_case c = {update_worlds[(i + k) % 2 + 1], update_combinations[i],
                                     .type = kinds[k].type, .own = (i + k) % 2 == 0,
                                     .oracle = oracle};
             twill_optimizer_defaults(&c.optimizer, kinds[k].rule);
@@ -506,7 +483,7 @@ TWILL_TEST(combinations_equal_the_oracle)
             c.optimizer.epsilon = 1e-3;
             c.optimizer.clip_norm = kinds[k].clip;
             run_oracle(&c);
-            twill_test_run_ranks(c.world->size, update_rank, &c);
+            twill_test_run_ranks(twill_test_size(c.world), update_rank, &c);
         }
 }
 
@@ -519,12 +496,12 @@ TWILL_TEST(gradients_are_clipped_by_their_norm)
         const char *settings[] = {
             "TWILL_GRADIENTS=", "TWILL_GRADIENTS=order=priority,bucket=32K,first=4K,segment=4K",
             update_combinations[2]};
-        struct update_case c = {&update_worlds[i % 4], settings[i % 3], .type = TWILL_F32,
+        struct update_case c = {update_worlds[i % 4], settings[i % 3], .type = TWILL_F32,
                                 .own = i % 2 == 0, .oracle = oracle};
         twill_optimizer_defaults(&c.optimizer, TWILL_OPTIMIZER_SGD);
         c.optimizer.rate = 0.1;
         c.optimizer.clip_norm = 1.5;
         run_oracle(&c);
-        twill_test_run_ranks(c.world->size, update_rank, &c);
+        twill_test_run_ranks(twill_test_size(c.world), update_rank, &c);
     }
 }

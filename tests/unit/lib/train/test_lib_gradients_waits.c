@@ -11,11 +11,8 @@
 #define WAITS_COUNT   1024u /* elements, a segment of 4 KiB */
 #define WAITS_STEPS   12u
 
-/* Open a set of WAITS_TENSORS tensors. */
-static bool waits_start(struct twill_test_set *r, twill_bootstrap *bootstrap, const char *timeout,
-                        const char *setting)
+static bool waits_add(struct twill_test_set *r)
 {
-    TWILL_REQUIRE(twill_test_set_open(r, bootstrap, "", timeout, setting, NULL));
     for (unsigned t = 0; t < WAITS_TENSORS; t++)
         TWILL_REQUIRE(twill_test_set_add(r, t, WAITS_COUNT, TWILL_F32, NULL, NULL));
     return true;
@@ -60,174 +57,140 @@ static void pretend_steps(struct twill_gradients *set, uint32_t steps)
     bucket->started = (uint64_t)steps * bucket->segments;
 }
 
-TWILL_TEST_OF_RANKS(test_counters, 2)
+TWILL_TEST_SETS(test_counters, ranks, TWILL_LAYOUTS("2"), *c, TWILL_TEST_HASTY,
+                "TWILL_GRADIENTS=order=priority,segment=4096")
 {
-    struct twill_test_set r;
-    TWILL_CHECK(waits_start(&r, bootstrap, TWILL_TEST_HASTY,
-                            "TWILL_GRADIENTS=order=priority,segment=4096"));
-    TWILL_CHECK(twill_test_set_commit(&r));
-    TWILL_CHECK(r.set->buckets == 1 && r.set->bucket[0].segments == 3);
-    pretend_steps(r.set, UINT32_MAX / 3 - 1); /* 3 of these are 2^32 - 4 */
+    TWILL_CHECK(waits_add(r));
+    TWILL_CHECK(twill_test_set_commit(r));
+    TWILL_CHECK(r->set->buckets == 1 && r->set->bucket[0].segments == 3);
+    pretend_steps(r->set, UINT32_MAX / 3 - 1); /* 3 of these are 2^32 - 4 */
     for (unsigned step = 0; step < 4; step++) {
-        TWILL_CHECK(waits_mark(&r, rank, step));
-        TWILL_CHECK(twill_gradients_wait_all(r.set) == TWILL_OK);
-        TWILL_CHECK(waits_verify(&r, step));
+        TWILL_CHECK(waits_mark(r, rank, step));
+        TWILL_CHECK(twill_gradients_wait_all(r->set) == TWILL_OK);
+        TWILL_CHECK(waits_verify(r, step));
     }
-    twill_test_set_close(&r, bootstrap);
 }
 
 /* --- nothing comes --------------------------------------------------------------------------- */
 
-static void rank_misses_earlier(int rank, int size, twill_bootstrap *bootstrap, void *user)
+static const char *const missing[] = {"TWILL_GRADIENTS=bucket=0,threads=1",
+                                      "TWILL_GRADIENTS=bucket=0"};
+
+TWILL_TEST_SETS(test_missing, ranks, missing, "1", "TWILL_TIMEOUT=1", *c)
 {
-    struct twill_test_set r;
-    TWILL_CHECK(waits_start(&r, bootstrap, "TWILL_TIMEOUT=1", user));
-    TWILL_CHECK(twill_test_set_commit(&r));
-    TWILL_CHECK(twill_gradients_ready(r.set, 0) == TWILL_OK);
-    TWILL_CHECK(twill_gradients_ready(r.set, 2) == TWILL_OK);
-    TWILL_CHECK(twill_gradients_wait(r.set, 0) == TWILL_ERR_TIMEOUT);
-    TWILL_CHECK(twill_test_set_says(&r, "tensor 'tensor1' was not marked ready"));
-    twill_test_set_close(&r, bootstrap);
+    TWILL_CHECK(waits_add(r));
+    TWILL_CHECK(twill_test_set_commit(r));
+    TWILL_CHECK(twill_gradients_ready(r->set, 0) == TWILL_OK);
+    TWILL_CHECK(twill_gradients_ready(r->set, 2) == TWILL_OK);
+    TWILL_CHECK(twill_gradients_wait(r->set, 0) == TWILL_ERR_TIMEOUT);
+    TWILL_CHECK(twill_test_set_says(r, "tensor 'tensor1' was not marked ready"));
 }
 
-static void rank_lets_wait(int rank, int size, twill_bootstrap *bootstrap, void *user)
+static const char *const awaited[] = {"TWILL_GRADIENTS=bucket=0,order=priority",
+                                      "TWILL_GRADIENTS=bucket=0,order=priority,threads=1"};
+
+TWILL_TEST_SETS(test_awaited, ranks, awaited, "2", "TWILL_TIMEOUT=1", *c)
 {
-    struct twill_test_set r;
-    TWILL_CHECK(waits_start(&r, bootstrap, "TWILL_TIMEOUT=1", user));
-    TWILL_CHECK(twill_test_set_commit(&r));
-    TWILL_CHECK(twill_gradients_ready(r.set, 2) == TWILL_OK);
-    TWILL_CHECK(twill_gradients_ready(r.set, 1 - rank) == TWILL_OK); /* never the same one */
+    TWILL_CHECK(waits_add(r));
+    TWILL_CHECK(twill_test_set_commit(r));
+    TWILL_CHECK(twill_gradients_ready(r->set, 2) == TWILL_OK);
+    TWILL_CHECK(twill_gradients_ready(r->set, 1 - rank) == TWILL_OK); /* never the same one */
     if (rank == 0) {
-        TWILL_CHECK(twill_gradients_wait(r.set, 1) == TWILL_ERR_TIMEOUT);
-        TWILL_CHECK(twill_test_set_says(&r, "'tensor1'"));
-        TWILL_CHECK(twill_test_set_says(&r, "on another rank"));
+        TWILL_CHECK(twill_gradients_wait(r->set, 1) == TWILL_ERR_TIMEOUT);
+        TWILL_CHECK(twill_test_set_says(r, "'tensor1'"));
+        TWILL_CHECK(twill_test_set_says(r, "on another rank"));
     } else {
         int done;
         uint64_t until = twill_now() + TWILL_TEST_SOON;
-        while (twill_now() < until && twill_gradients_test(r.set, -1, &done) == TWILL_OK)
+        while (twill_now() < until && twill_gradients_test(r->set, -1, &done) == TWILL_OK)
             (void)sched_yield();
     }
-    twill_test_set_close(&r, bootstrap);
 }
 
 /* Rank 0's reducer waits for rank 1, and is interrupted all the time: its wait times out all the
  * same.
  */
-static void rank_interrupted(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_SETS(test_interrupted, ranks, TWILL_LAYOUTS("2"), *c, TWILL_TEST_PATIENT,
+                "TWILL_GRADIENTS=bucket=0,threads=1")
 {
-    struct twill_test_set r;
-    TWILL_CHECK(waits_start(&r, bootstrap, TWILL_TEST_PATIENT, user));
-    TWILL_CHECK(twill_test_set_commit(&r));
+    TWILL_CHECK(waits_add(r));
+    TWILL_CHECK(twill_test_set_commit(r));
     if (rank == 0) {
-        struct twill_reducer *reducer = &r.set->reducer[0];
+        struct twill_reducer *reducer = &r->set->reducer[0];
         const uint64_t until = twill_now() + TWILL_TEST_PATIENCE / 2;
         reducer->comm->tuning.timeout_ns = UINT64_C(1000000000);
-        TWILL_CHECK(waits_mark(&r, rank, 0));
-        while (!atomic_load(&r.set->broken) && twill_now() < until) {
+        TWILL_CHECK(waits_mark(r, rank, 0));
+        while (!atomic_load(&r->set->broken) && twill_now() < until) {
             twill_reducer_interrupt(reducer);
             twill_reducer_unlock(reducer);
             (void)usleep(20000);
         }
-        TWILL_CHECK(atomic_load(&r.set->broken) && twill_test_set_says(&r, "within 1.0 s"));
+        TWILL_CHECK(atomic_load(&r->set->broken) && twill_test_set_says(r, "within 1.0 s"));
     }
-    TWILL_CHECK(twill_test_barrier(bootstrap));
-    twill_test_set_close(&r, bootstrap);
-}
-
-TWILL_TEST(test_missing)
-{
-    twill_test_run_ranks(1, rank_misses_earlier, "TWILL_GRADIENTS=bucket=0,threads=1");
-    twill_test_run_ranks(1, rank_misses_earlier, "TWILL_GRADIENTS=bucket=0");
-    twill_test_run_ranks(2, rank_lets_wait, "TWILL_GRADIENTS=bucket=0,order=priority");
-    twill_test_run_ranks(2, rank_lets_wait, "TWILL_GRADIENTS=bucket=0,order=priority,threads=1");
-    twill_test_run_ranks(2, rank_interrupted, "TWILL_GRADIENTS=bucket=0,threads=1");
 }
 
 /* --- a commit that one rank refuses ---------------------------------------------------------- */
 
-static void rank_refuses(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_SETS(test_refusing, ranks, TWILL_LAYOUTS("2"), *c, TWILL_TEST_HASTY)
 {
     static float memory[2][16];
-    struct twill_test_set r;
     twill_optimizer optimizer;
-    TWILL_CHECK(waits_start(&r, bootstrap, TWILL_TEST_HASTY, NULL));
+    TWILL_CHECK(waits_add(r));
     const twill_tensor tensor = {.name = "bad",
                                  .count = 4,
                                  .type = TWILL_F32,
                                  .gradient = memory[rank],
                                  .parameters = memory[rank] + (rank == 0 ? 8 : 2)};
-    TWILL_CHECK(twill_gradients_add(r.set, &tensor, NULL) == TWILL_OK);
+    TWILL_CHECK(twill_gradients_add(r->set, &tensor, NULL) == TWILL_OK);
     twill_optimizer_defaults(&optimizer, TWILL_OPTIMIZER_SGD);
-    TWILL_CHECK(twill_gradients_set_optimizer(r.set, &optimizer) == TWILL_OK);
-    TWILL_CHECK(twill_gradients_commit(r.set) < 0);
-    TWILL_CHECK(twill_test_set_says(&r, "'bad'"));
-    TWILL_CHECK(twill_test_set_says(&r, "overlap"));
-    TWILL_CHECK(twill_barrier(r.comm) == TWILL_OK); /* it is the caller's, and unharmed */
-    twill_test_set_close(&r, bootstrap);
+    TWILL_CHECK(twill_gradients_set_optimizer(r->set, &optimizer) == TWILL_OK);
+    TWILL_CHECK(twill_gradients_commit(r->set) < 0);
+    TWILL_CHECK(twill_test_set_says(r, "'bad'"));
+    TWILL_CHECK(twill_test_set_says(r, "overlap"));
+    TWILL_CHECK(twill_barrier(r->comm) == TWILL_OK); /* it is the caller's, and unharmed */
 }
 
-static void rank_has_none(int rank, int size, twill_bootstrap *bootstrap, void *user)
-{
-    struct twill_test_set r;
-    TWILL_CHECK(waits_start(&r, bootstrap, TWILL_TEST_HASTY, user));
-    twill_gradients_destroy(r.set); /* never committed */
-    r.set = NULL;
-    TWILL_CHECK(twill_gradients_create(&r.set, r.comm, NULL) == TWILL_OK);
-    TWILL_CHECK(twill_gradients_commit(r.set) == TWILL_OK);
-    TWILL_CHECK(twill_gradients_ready(r.set, 0) == TWILL_ERR_ARGUMENT);
-    TWILL_CHECK(twill_test_set_says(&r, "the set has 0"));
-    TWILL_CHECK(twill_gradients_wait_all(r.set) == TWILL_OK);
-    TWILL_CHECK(twill_gradients_check(r.set) == TWILL_OK);
-    twill_test_set_close(&r, bootstrap);
-}
+static const struct empty_set {
+    const char *ranks, *setting;
+} empty_sets[] = {{"2", "TWILL_GRADIENTS="},
+                  {"2", "TWILL_GRADIENTS=threads=2,order=priority,autotune=1"},
+                  {"1", "TWILL_GRADIENTS=late=1,compress=int8"}};
 
-TWILL_TEST(test_commits)
+TWILL_TEST_SETS(test_empty, ranks, empty_sets, c->ranks, TWILL_TEST_HASTY, c->setting)
 {
-    twill_test_run_ranks(2, rank_refuses, NULL);
-    twill_test_run_ranks(2, rank_has_none, NULL);
-    twill_test_run_ranks(2, rank_has_none, "TWILL_GRADIENTS=threads=2,order=priority,autotune=1");
-    twill_test_run_ranks(1, rank_has_none, "TWILL_GRADIENTS=late=1,compress=int8");
+    TWILL_CHECK(waits_add(r));
+    twill_gradients_destroy(r->set); /* never committed */
+    r->set = NULL;
+    TWILL_CHECK(twill_gradients_create(&r->set, r->comm, NULL) == TWILL_OK);
+    TWILL_CHECK(twill_gradients_commit(r->set) == TWILL_OK);
+    TWILL_CHECK(twill_gradients_ready(r->set, 0) == TWILL_ERR_ARGUMENT);
+    TWILL_CHECK(twill_test_set_says(r, "the set has 0"));
+    TWILL_CHECK(twill_gradients_wait_all(r->set) == TWILL_OK);
+    TWILL_CHECK(twill_gradients_check(r->set) == TWILL_OK);
 }
 
 /* --- threads --------------------------------------------------------------------------------- */
 
+static const char *const checked[] = {
+    "TWILL_GRADIENTS=late=1,check=1,bucket=0",
+    "TWILL_GRADIENTS=late=1,check=1,bucket=0,order=priority,segment=4096",
+    "TWILL_GRADIENTS=late=1,check=1,bucket=0,threads=2"};
+
 /* Comparisons while the result of the last step is under way. */
-static void rank_checks(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_SETS(test_checks, ranks, checked, "2", TWILL_TEST_PATIENT, *c)
 {
-    struct twill_test_set r;
-    TWILL_CHECK(waits_start(&r, bootstrap, TWILL_TEST_PATIENT, user));
-    TWILL_CHECK(twill_test_set_commit(&r));
+    TWILL_CHECK(waits_add(r));
+    TWILL_CHECK(twill_test_set_commit(r));
     for (unsigned step = 0; step < WAITS_STEPS; step++) {
-        TWILL_CHECK(waits_mark(&r, rank, step));
+        TWILL_CHECK(waits_mark(r, rank, step));
         for (int i = 0; i < (rank + (int)step) % 2 * 50; i++)
             (void)sched_yield();
-        twill_status status = twill_gradients_wait_all(r.set);
-        TWILL_CHECK(status == TWILL_OK || twill_test_set_says(&r, "no failure"));
-        TWILL_CHECK(step == 0 || waits_verify(&r, step - 1));
+        twill_status status = twill_gradients_wait_all(r->set);
+        TWILL_CHECK(status == TWILL_OK || twill_test_set_says(r, "no failure"));
+        TWILL_CHECK(step == 0 || waits_verify(r, step - 1));
     }
-    TWILL_CHECK(twill_gradients_drain(r.set) == TWILL_OK);
-    TWILL_CHECK(waits_verify(&r, WAITS_STEPS - 1));
-    twill_test_set_close(&r, bootstrap);
-}
-
-static void rank_forks(int rank, int size, twill_bootstrap *bootstrap, void *user)
-{
-    struct twill_test_set r;
-    TWILL_CHECK(
-        waits_start(&r, bootstrap, TWILL_TEST_PATIENT, "TWILL_GRADIENTS=threads=2,bucket=0"));
-    TWILL_CHECK(twill_test_set_commit(&r));
-    pid_t child = fork();
-    if (child == 0) {
-        alarm(20);
-        bool refused = twill_gradients_drain(r.set) == TWILL_ERR_FORKED &&
-                       twill_gradients_set_late(r.set, 1) == TWILL_ERR_FORKED;
-        twill_gradients_destroy(r.set);
-        _exit(refused ? 0 : 1);
-    }
-    int how = -1;
-    TWILL_CHECK(waitpid(child, &how, 0) == child);
-    TWILL_CHECK(WIFEXITED(how) && WEXITSTATUS(how) == 0);
-    twill_test_set_close(&r, bootstrap);
+    TWILL_CHECK(twill_gradients_drain(r->set) == TWILL_OK);
+    TWILL_CHECK(waits_verify(r, WAITS_STEPS - 1));
 }
 
 struct waits_marker {
@@ -250,35 +213,25 @@ static void *mark_steps(void *argument)
     return NULL;
 }
 
+static const char *const tuned[] = {"TWILL_GRADIENTS=autotune=1",
+                                    "TWILL_GRADIENTS=autotune=1,threads=2"};
+
 /* A thread marks tensors; it may still be in twill_gradients_ready() when buckets change. */
-static void rank_divides_anew(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_SETS(test_divided_anew, ranks, tuned, "2", TWILL_TEST_PATIENT, *c)
 {
-    struct twill_test_set r;
-    struct waits_marker marker = {&r, rank, 0};
+    struct waits_marker marker = {r, rank, 0};
     pthread_t thread;
-    TWILL_CHECK(waits_start(&r, bootstrap, TWILL_TEST_PATIENT, user));
-    TWILL_CHECK(twill_test_set_commit(&r));
+    TWILL_CHECK(waits_add(r));
+    TWILL_CHECK(twill_test_set_commit(r));
     TWILL_CHECK(pthread_create(&thread, NULL, mark_steps, &marker) == 0);
     bool well = true;
     for (unsigned step = 0; well && step < WAITS_TUNED; step++) {
-        well = twill_gradients_wait_all(r.set) == TWILL_OK && waits_verify(&r, step);
+        well = twill_gradients_wait_all(r->set) == TWILL_OK && waits_verify(r, step);
         atomic_store(&marker.step, step + 1);
     }
-    well = TWILL_NOTE(well, "%s", twill_gradients_message(r.set));
+    well = TWILL_NOTE(well, "%s", twill_gradients_message(r->set));
     pthread_join(thread, NULL);
     TWILL_CHECK(well);
-    twill_test_set_close(&r, bootstrap);
-}
-
-TWILL_TEST(test_threads)
-{
-    twill_test_run_ranks(2, rank_checks, "TWILL_GRADIENTS=late=1,check=1,bucket=0");
-    twill_test_run_ranks(2, rank_checks,
-                         "TWILL_GRADIENTS=late=1,check=1,bucket=0,order=priority,segment=4096");
-    twill_test_run_ranks(2, rank_checks, "TWILL_GRADIENTS=late=1,check=1,bucket=0,threads=2");
-    twill_test_run_ranks(1, rank_forks, NULL);
-    twill_test_run_ranks(2, rank_divides_anew, "TWILL_GRADIENTS=autotune=1");
-    twill_test_run_ranks(2, rank_divides_anew, "TWILL_GRADIENTS=autotune=1,threads=2");
 }
 
 /* --- reducers -----------------------------------------------------------------------------------

@@ -16,13 +16,7 @@ enum {
     NARROW_FEW = 8 /* elements per rank that fit IMM */
 };
 
-struct narrow_world {
-    int size;
-    const char *nodes; /* of TWILL_LAYOUT */
-};
-
-static const struct narrow_world worlds[] = {{2, "1x2"}, {3, "1x3"}, {4, "1x4"}, {5, "1x5"},
-                                             {8, "1x8"}, {4, "2x2"}, {6, "2x3"}, {5, "5x1"}};
+static const char *const worlds[] = {"1x2", "1x3", "1x4", "1x5", "1x8", "2x2", "2x3", "5x1"};
 
 /* A type under test: unit roundoff, half of the distance of its denormals, and the distance of
  * input values. */
@@ -236,16 +230,19 @@ static bool prepare_rank(struct narrow_rank *n, twill_context *context, int rank
 
 static void sweep_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
-    const struct narrow_world *world = user;
     struct narrow_rank n = {.bootstrap = bootstrap};
-    twill_context *context = NULL;
-    if (twill_test_join(&context, &n.comm, bootstrap, world->nodes, TWILL_TEST_PATIENT,
-                        "TWILL_PROVIDER=tcp", "TWILL_LOG=none", "TWILL_TUNE=heap_limit=16M") &&
-        TWILL_NOTE(prepare_rank(&n, context, rank), "%s", twill_context_message(context)))
-        (void)try_algorithms(&n);
-    for (int i = 0; context != NULL && i < 4; i++)
-        (void)twill_free(context, n.memory[i / 2][i % 2]);
-    twill_test_disconnect(n.comm, context);
+    TWILL_CHECK(twill_test_open(&n.comm, bootstrap, user, TWILL_TEST_PATIENT, "TWILL_PROVIDER=tcp",
+                                "TWILL_LOG=none", "TWILL_TUNE=heap_limit=16M"));
+    TWILL_CHECK(prepare_rank(&n, twill_comm_context(n.comm), rank) && try_algorithms(&n));
+    twill_test_close(n.comm);
+}
+
+static void sweep(const struct narrow_type *type, const char *world, bool halves)
+{
+    int size = twill_test_size(world);
+    fill_data(type, size);
+    data.halves = halves;
+    twill_test_run_ranks(size, sweep_rank, (void *)(uintptr_t)world);
 }
 
 /* --- the tests -------------------------------------------------------------------------------- */
@@ -253,11 +250,8 @@ static void sweep_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
 TWILL_TEST(f16_moves_half_of_the_bytes)
 {
     for (size_t w = 0; w < TWILL_ARRAY_LENGTH(worlds); w++) {
-        struct narrow_world world = worlds[w];
-        fill_data(&types[0], world.size);
-        data.halves = true;
-        twill_test_run_ranks(world.size, sweep_rank, &world);
-        print_message("%s: %llu allreduces, %llu reduces, %llu reduce_scatters\n", world.nodes,
+        sweep(&types[0], worlds[w], true);
+        print_message("%s: %llu allreduces, %llu reduces, %llu reduce_scatters\n", worlds[w],
                       (unsigned long long)data.tried[TWILL_ALLREDUCE],
                       (unsigned long long)data.tried[TWILL_REDUCE],
                       (unsigned long long)data.tried[TWILL_REDUCE_SCATTER]);
@@ -267,58 +261,46 @@ TWILL_TEST(f16_moves_half_of_the_bytes)
 
 TWILL_TEST(other_types_stay_within_their_error)
 {
-    for (size_t t = 1; t < TWILL_ARRAY_LENGTH(types); t++) {
-        struct narrow_world world = worlds[t % 2 ? 3 : 5];
-        fill_data(&types[t], world.size);
-        twill_test_run_ranks(world.size, sweep_rank, &world);
-    }
+    for (size_t t = 1; t < TWILL_ARRAY_LENGTH(types); t++)
+        sweep(&types[t], worlds[t % 2 ? 3 : 5], false);
 }
 
 /* Eight times 40960 exceeds f16's 65504 unless it is divided first. */
-TWILL_TEST_OF_RANKS(an_average_need_not_overflow, 8)
+TWILL_TEST_ON(an_average_need_not_overflow, ranks, TWILL_LAYOUTS("1x8"), TWILL_TEST_PATIENT,
+              "TWILL_LOG=none")
 {
     static const char *const algorithms[] = {"direct@staged", "ring", "recursive_doubling"};
     const uint16_t infinite = 0x7c00, large = 0x7900; /* 40960 */
     const float part = 1.0F / (float)size;
-    twill_context *context = NULL;
-    twill_comm *comm = NULL;
+    twill_context *context = twill_comm_context(comm);
     twill_op first, last;
     uint16_t src[512], dst[512];
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(src); i++)
         src[i] = large;
-    bool good =
-        twill_test_join(&context, &comm, bootstrap, "1x8", TWILL_TEST_PATIENT, "TWILL_LOG=none") &&
-        twill_op_create_narrow(context, &first, TWILL_F16, &part, NULL) == TWILL_OK &&
-        twill_op_create_narrow(context, &last, TWILL_F16, NULL, &part) == TWILL_OK;
-    for (size_t a = 0; good && a < TWILL_ARRAY_LENGTH(algorithms); a++) {
-        good = ask_for(comm, algorithms[a]) &&
-               twill_allreduce(comm, src, dst, 512, TWILL_F16, first) == TWILL_OK;
-        TWILL_NOTE(good && dst[0] == large && dst[511] == large,
-                   "%s: divided first: %#x and %#x: %s", algorithms[a], dst[0], dst[511],
-                   comm != NULL ? twill_comm_message(comm) : "");
+    TWILL_CHECK(twill_op_create_narrow(context, &first, TWILL_F16, &part, NULL) == TWILL_OK);
+    TWILL_CHECK(twill_op_create_narrow(context, &last, TWILL_F16, NULL, &part) == TWILL_OK);
+    for (size_t a = 0; a < TWILL_ARRAY_LENGTH(algorithms); a++) {
+        TWILL_CHECK(ask_for(comm, algorithms[a]));
+        TWILL_CHECK(twill_test_fine(comm, twill_allreduce(comm, src, dst, 512, TWILL_F16, first)));
+        TWILL_CHECK(dst[0] == large && dst[511] == large, "%s: divided first: %#x and %#x",
+                    algorithms[a], dst[0], dst[511]);
         /* Where one pass adds up all ranks, the sum is divided before it is rounded. */
-        good = good && twill_allreduce(comm, src, dst, 512, TWILL_F16, last) == TWILL_OK;
+        TWILL_CHECK(twill_test_fine(comm, twill_allreduce(comm, src, dst, 512, TWILL_F16, last)));
         uint16_t want = a == 0 ? large : infinite;
-        TWILL_NOTE(good && dst[0] == want && dst[511] == want, "%s: divided last: %#x and %#x",
-                   algorithms[a], dst[0], dst[511]);
+        TWILL_CHECK(dst[0] == want && dst[511] == want, "%s: divided last: %#x and %#x",
+                    algorithms[a], dst[0], dst[511]);
     }
-    twill_test_disconnect(comm, context);
 }
 
 /* Ranks whose factors of the sum differ would get other bits. */
-TWILL_TEST_OF_RANKS(the_sums_factor_is_compared, 2)
+TWILL_TEST_ON(the_sums_factor_is_compared, ranks, TWILL_LAYOUTS("1x2"), TWILL_TEST_PATIENT,
+              "TWILL_LOG=none")
 {
     const float after = (float)(rank + 1);
-    twill_context *context = NULL;
-    twill_comm *comm = NULL;
     twill_op op;
     uint16_t src[64] = {0}, dst[64];
-    if (twill_test_join(&context, &comm, bootstrap, "1x2", TWILL_TEST_PATIENT, "TWILL_LOG=none") &&
-        twill_op_create_narrow(context, &op, TWILL_F16, NULL, &after) == TWILL_OK) {
-        bool equal = twill_test_barrier(bootstrap);
-        twill_status status = twill_allreduce(comm, src, dst, 64, TWILL_F16, op);
-        TWILL_NOTE(equal && status == TWILL_ERR_MISMATCH, "status %d", status);
-        (void)twill_test_barrier(bootstrap);
-    }
-    twill_test_disconnect(comm, context);
+    TWILL_CHECK(twill_op_create_narrow(twill_comm_context(comm), &op, TWILL_F16, NULL, &after) ==
+                TWILL_OK);
+    TWILL_CHECK(twill_test_barrier(bootstrap));
+    TWILL_CHECK(twill_allreduce(comm, src, dst, 64, TWILL_F16, op) == TWILL_ERR_MISMATCH);
 }

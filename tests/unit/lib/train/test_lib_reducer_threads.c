@@ -12,11 +12,12 @@
 
 #define REDUCER_THREADS 3u
 
+#define THREE_THREADS "TWILL_GRADIENTS=threads=3,bucket=0,order=priority"
+
 /* Commit a set with a tensor for each thread, and reduce once. */
-static bool reducers_start(struct twill_test_set *s, twill_bootstrap *bootstrap, const char *nodes)
+static bool reducers_start(struct twill_test_set *s)
 {
-    TWILL_REQUIRE(twill_test_set_open(s, bootstrap, nodes, TWILL_TEST_PATIENT,
-                                      "TWILL_GRADIENTS=threads=3,bucket=0,order=priority", NULL));
+    TWILL_REQUIRE(twill_test_fine(s->comm, twill_gradients_create(&s->set, s->comm, NULL)));
     for (unsigned t = 0; t < REDUCER_THREADS; t++)
         TWILL_REQUIRE(twill_test_set_add(s, t, 1000, TWILL_F32, NULL, NULL));
     TWILL_REQUIRE(twill_test_set_commit(s));
@@ -59,17 +60,13 @@ static bool endpoints_are_their_own(const struct twill_test_set *s)
     return TWILL_NOTE(endpoints == n, "%u endpoints of %u communicators", endpoints, n);
 }
 
-static void rank_has_endpoints(int rank, int size, twill_bootstrap *bootstrap, void *user)
+TWILL_TEST_ON(no_two_threads_share_an_endpoint, ranks, TWILL_LAYOUTS("2x1"), TWILL_TEST_PATIENT,
+              THREE_THREADS)
 {
-    struct twill_test_set s;
-    if (reducers_start(&s, bootstrap, user))
+    struct twill_test_set s = {comm->context, comm, NULL};
+    if (reducers_start(&s))
         (void)endpoints_are_their_own(&s);
-    twill_test_set_close(&s, bootstrap);
-}
-
-TWILL_TEST(no_two_threads_share_an_endpoint)
-{
-    twill_test_run_ranks(2, rank_has_endpoints, "2x1");
+    twill_gradients_destroy(s.set);
 }
 
 /* --- binding --------------------------------------------------------------------------------- */
@@ -78,13 +75,10 @@ TWILL_TEST(no_two_threads_share_an_endpoint)
 static void rank_is_bound(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     const int *pus = user;
-    struct twill_test_set s;
-    cpu_set_t one;
-    CPU_ZERO(&one);
-    CPU_SET((size_t)pus[0], &one);
-    TWILL_CHECK(sched_setaffinity(0, sizeof(one), &one) == 0);
-    if (reducers_start(&s, bootstrap, "")) {
-        char words[32];
+    struct twill_test_set s = {NULL, NULL, NULL};
+    twill_test_bind(pus[0]);
+    if (twill_test_join(&s.context, &s.comm, bootstrap, "", TWILL_TEST_PATIENT, THREE_THREADS) &&
+        reducers_start(&s)) {
         unsigned named = 0, found = 0;
         const char *line;
         for (size_t i = 0; (line = twill_gradients_describe(s.set, i)) != NULL; i++) {
@@ -93,9 +87,8 @@ static void rank_is_bound(int rank, int size, twill_bootstrap *bootstrap, void *
             named += at != NULL && sscanf(at, "PU %d", &pu) == 1 && pu != pus[0];
             found += at != NULL && twill_test_threads_on("twill-reducer", pu) > 0;
         }
-        snprintf(words, sizeof(words), "%u and %u", named, found);
         (void)TWILL_NOTE(named == REDUCER_THREADS && found == REDUCER_THREADS,
-                         "threads named and found: %s of %u", words, REDUCER_THREADS);
+                         "threads named and found: %u and %u of %u", named, found, REDUCER_THREADS);
     }
     twill_test_set_close(&s, bootstrap);
 }
@@ -112,21 +105,19 @@ TWILL_TEST(threads_run_where_no_rank_does)
 
 /* The thread of reducer 1 cannot start again: the sentence is written when no other reducer's
  * thread runs any more, which might fail the set at the same moment. */
-TWILL_TEST_OF_RANKS(lacks_thread, 2)
+TWILL_TEST_ON(lacks_thread, ranks, TWILL_LAYOUTS("2"), TWILL_TEST_PATIENT, THREE_THREADS)
 {
-    struct twill_test_set s;
-    bool fine = reducers_start(&s, bootstrap, "");
-    if (fine) {
-        twill_reducer_thread_stop(&s.set->reducer[1]);
-        TWILL_CHECK(s.set->reducer[0].own.running && s.set->reducer[2].own.running);
-        no_threads = true;
-        TWILL_CHECK(twill_reducer_thread_start(&s.set->reducer[1]) == TWILL_ERR_SYSTEM);
-        no_threads = false;
-        TWILL_CHECK(strstr(s.set->error.message, "no thread for reducer 1") != NULL);
-        for (uint32_t l = 0; l < REDUCER_THREADS; l++)
-            TWILL_CHECK(!s.set->reducer[l].own.running);
-    }
-    twill_test_set_close(&s, bootstrap);
+    struct twill_test_set s = {comm->context, comm, NULL};
+    TWILL_CHECK(reducers_start(&s));
+    twill_reducer_thread_stop(&s.set->reducer[1]);
+    TWILL_CHECK(s.set->reducer[0].own.running && s.set->reducer[2].own.running);
+    no_threads = true;
+    TWILL_CHECK(twill_reducer_thread_start(&s.set->reducer[1]) == TWILL_ERR_SYSTEM);
+    no_threads = false;
+    TWILL_CHECK(TWILL_SAYS(s.set->error.message, "no thread for reducer 1"));
+    for (uint32_t l = 0; l < REDUCER_THREADS; l++)
+        TWILL_CHECK(!s.set->reducer[l].own.running);
+    twill_gradients_destroy(s.set);
 }
 
 /* --- counters -------------------------------------------------------------------------------- */
@@ -174,25 +165,22 @@ static bool search_sizes(struct twill_test_set *s, struct set_reader *reader)
     return true;
 }
 
-TWILL_TEST_OF_RANKS(any_thread_reads_counters, 2)
+TWILL_TEST_SETS(any_thread_reads_counters, ranks, TWILL_LAYOUTS("2"), *c, TWILL_TEST_PATIENT,
+                "TWILL_GRADIENTS=autotune=1,threads=2")
 {
-    struct twill_test_set s;
     pthread_t thread;
     twill_optimizer optimizer;
     twill_optimizer_defaults(&optimizer, TWILL_OPTIMIZER_SGD);
     optimizer.momentum = 0.9;
-    bool fine = twill_test_set_open(&s, bootstrap, "", TWILL_TEST_PATIENT,
-                                    "TWILL_GRADIENTS=autotune=1,threads=2", NULL) &&
-                twill_gradients_set_optimizer(s.set, &optimizer) == TWILL_OK;
-    for (unsigned t = 0; fine && t < REDUCER_THREADS; t++)
-        fine = twill_test_set_add(&s, t, 1000, TWILL_F32, NULL, NULL);
-    TWILL_CHECK(fine && twill_test_set_commit(&s));
-    struct set_reader reader = {.set = s.set};
+    TWILL_CHECK(twill_gradients_set_optimizer(r->set, &optimizer) == TWILL_OK);
+    for (unsigned t = 0; t < REDUCER_THREADS; t++)
+        TWILL_CHECK(twill_test_set_add(r, t, 1000, TWILL_F32, NULL, NULL));
+    TWILL_CHECK(twill_test_set_commit(r));
+    struct set_reader reader = {.set = r->set};
     TWILL_CHECK(pthread_create(&thread, NULL, read_set, &reader) == 0);
-    (void)search_sizes(&s, &reader);
+    (void)search_sizes(r, &reader);
     atomic_store(&reader.stop, true);
     pthread_join(thread, NULL);
     (void)TWILL_NOTE(reader.wrong == 0, "%u of %u reads are wrong", reader.wrong,
                      atomic_load(&reader.reads));
-    twill_test_set_close(&s, bootstrap);
 }
