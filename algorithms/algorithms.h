@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The module's interface: collectives, algorithms and their registry, choosing an algorithm for a
- * call, and emitting, checking, verifying, costing and printing schedules.
+ * call, and emitting, checking and verifying schedules.
  *
  *   shard    the part of a buffer that belongs to one rank
  *   block    the unit in which a schedule's steps address a buffer: a fraction of a shard
@@ -108,7 +108,6 @@ struct twill_algorithm {
 };
 
 const struct twill_algorithm *twill_algorithm_at(size_t index); /* NULL past the end */
-const struct twill_algorithm *twill_algorithm_find(const char *name);
 
 /* Return whether the algorithm supports this collective, protocol and shape on this world. Call
  * this instead of applies(). Barriers have no protocol. */
@@ -262,27 +261,5 @@ twill_status twill_schedule_verify_fingerprint(const struct twill_schedule *sche
                                                const struct twill_world *world,
                                                const struct twill_shape *shape, bool in_place,
                                                struct twill_error *error);
-
-/* Costs of one rank's schedule for a message of `count` elements, all shards together, shards of
- * one size. */
-struct twill_schedule_cost {
-    uint32_t messages;     /* SENDs */
-    uint32_t rounds;       /* WAITs with messages posted before them */
-    uint32_t peers;        /* distinct ranks sent to or received from */
-    uint32_t signals;      /* SIGNALs and PUT_IMMs */
-    uint64_t bytes_sent;   /* by SEND, to all ranks */
-    uint64_t bytes_remote; /* by SEND, to ranks of other nodes */
-    uint64_t bytes_shared; /* read from or written to peers' memory on the node */
-    uint64_t bytes_reduced;
-};
-void twill_schedule_cost(struct twill_schedule_cost *cost, const struct twill_schedule *schedule,
-                         const struct twill_world *world, uint32_t rank, size_t count,
-                         size_t element);
-
-/* Print a schedule as text, one step a line; the format is stable, for golden files. Returns the
- * length as snprintf() does. */
-size_t twill_schedule_print(const struct twill_schedule *schedule, char *text, size_t capacity);
-twill_status twill_schedule_parse(struct twill_schedule *schedule, const char *text,
-                                  struct twill_error *error);
 
 #endif

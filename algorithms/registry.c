@@ -13,14 +13,6 @@ const struct twill_algorithm *twill_algorithm_at(size_t index)
     return index < TWILL_ARRAY_LENGTH(algorithms) ? algorithms[index] : NULL;
 }
 
-const struct twill_algorithm *twill_algorithm_find(const char *name)
-{
-    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(algorithms); i++)
-        if (strcmp(algorithms[i]->name, name) == 0)
-            return algorithms[i];
-    return NULL;
-}
-
 const struct twill_collective_facts *twill_collective_facts(enum twill_collective collective)
 {
 #define FACTS(NOUN, noun, reads, writes, ...)                                                      \

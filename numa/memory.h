@@ -86,8 +86,4 @@ void twill_memory_stats(const struct twill_memory *memory, struct twill_memory_s
  * only this process uses; -1: the default again. Returns 0 or an errno. */
 int twill_memory_near(void *pointer, size_t bytes, int node);
 
-/* Count the touched pages of a range per NUMA node, with move_pages(). Returns the number of pages
- * found, or a negative status. */
-long twill_memory_where(const void *pointer, size_t bytes, uint64_t pages[TWILL_MAX_NUMA]);
-
 #endif

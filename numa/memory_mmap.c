@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Placement by the kernel: mmap() and mbind(), and move_pages() to find pages. The system calls are
- * made directly: libnuma would add a library for four constants. */
+/* Placement by the kernel: mmap() and mbind(). The system calls are made directly: libnuma would
+ * add a library for four constants. */
 #include "numa/memory_internal.h"
 
 #include <ctype.h>
@@ -21,8 +21,6 @@
 
 /* MPOL_PREFERRED_MANY of newer headers; in the kernel since 5.15. */
 #define PREFERRED_MANY 5
-/* MADV_POPULATE_READ of newer headers; in the kernel since 5.14. */
-#define POPULATE_READ 22
 
 /* Have the kernel place a range on these nodes. */
 static int mbind_mode(void *pointer, size_t bytes, int mode, twill_numa_set nodes, unsigned flags)
@@ -113,53 +111,6 @@ twill_numa_set twill_memory_allowed(void)
     long failed =
         syscall(SYS_get_mempolicy, NULL, mask, sizeof(mask) * 8, NULL, MPOL_F_MEMS_ALLOWED);
     return failed ? 0 : set_of(mask);
-}
-
-enum { MOVE_BATCH = 512 };
-
-/* Make pages present that NUMA balancing has unmapped to sample accesses: Linux 6.1 to 6.4 report
- * them as absent. Reads those that are in memory. Returns whether there were any. */
-static bool bring_back(void *const addresses[], const int nodes[], unsigned long n, size_t page)
-{
-    unsigned char resident[MOVE_BATCH];
-    bool any = false;
-    if (mincore(addresses[0], n * page, resident) != 0)
-        return false;
-    for (unsigned long i = 0; i < n; i++)
-        if (nodes[i] < 0 && (resident[i] & 1)) /* -ENOENT or -EFAULT, by version */
-            any |= madvise(addresses[i], page, POPULATE_READ) == 0;
-    return any;
-}
-
-long twill_memory_where(const void *pointer, size_t bytes, uint64_t pages[TWILL_MAX_NUMA])
-{
-    void *addresses[MOVE_BATCH];
-    int nodes[MOVE_BATCH];
-    long found = 0;
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    uintptr_t at = (uintptr_t)pointer & ~(page - 1), end = (uintptr_t)pointer + bytes;
-    if (pages == NULL || (pointer == NULL && bytes > 0) || end < (uintptr_t)pointer)
-        return TWILL_ERR_ARGUMENT;
-    for (unsigned i = 0; i < TWILL_MAX_NUMA; i++)
-        pages[i] = 0;
-    while (at < end) {
-        unsigned long n = 0;
-        for (; n < MOVE_BATCH && at < end; n++, at += page)
-            addresses[n] = (void *)at;
-        long failed = syscall(SYS_move_pages, 0, n, addresses, NULL, nodes, 0);
-        if (!failed && bring_back(addresses, nodes, n, page))
-            failed = syscall(SYS_move_pages, 0, n, addresses, NULL, nodes, 0);
-        if (failed)
-            return errno == ENOSYS ? TWILL_ERR_UNSUPPORTED : TWILL_ERR_SYSTEM;
-        for (unsigned long i = 0; i < n; i++) {
-            if (nodes[i] < 0) /* not touched yet */
-                continue;
-            found++;
-            if (nodes[i] < TWILL_MAX_NUMA)
-                pages[nodes[i]]++;
-        }
-    }
-    return found;
 }
 
 /* --- the C library's -------------------------------------------------------------------------- */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A schedule: what one rank does in one collective, as plain data. No pointer into buffers, no byte
- * count, no transport. One executor runs it, one verifier checks it, one printer shows it.
+ * count, no transport. One executor runs it, one verifier checks it, one model prices it.
  *
  * The message is divided into `shards` (1, or one per rank), each shard into blocks / shards
  * blocks: block b is number b % (blocks / shards) of shard b / (blocks / shards). Steps address
@@ -138,8 +138,8 @@ struct twill_step {
 };
 _Static_assert(sizeof(struct twill_step) == 32, "two steps to a cache line");
 
-/* The schedule of one rank. Emitted by twill_schedule_emit() or parsed by twill_schedule_parse(),
- * released by twill_schedule_destroy(); constant in between. */
+/* The schedule of one rank. Emitted by twill_schedule_emit(), released by
+ * twill_schedule_destroy(); constant in between. */
 struct twill_schedule {
     struct twill_step *steps; /* lane by lane: all of lane 0, then all of lane 1, ... */
     uint32_t lane_first[TWILL_SCHEDULE_LANES + 1]; /* index of a lane's first step */

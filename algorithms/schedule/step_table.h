@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What each step operation contains: one table for the checker, the printer and the parser.
- * Internal to algorithms/. */
+/* What each step operation contains: one table for the checker and for schedules as text. Internal
+ * to algorithms/. */
 #ifndef TWILL_STEP_TABLE_H
 #define TWILL_STEP_TABLE_H
 

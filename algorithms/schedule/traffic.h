@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Count from schedules the bytes that move between ranks, by class of link or by single link.
+/* Count from schedules the bytes that move between ranks.
  *
  * A message moves its bytes from sender to receiver. An operand in a peer's memory moves them from
  * that peer when it is read, and to it when it is written: SRC, DST, SHARED and IMM of a rank are
@@ -22,10 +22,5 @@ void twill_traffic_each(const struct twill_schedule *schedule, uint32_t rank, si
 void twill_traffic_by_class(uint64_t bytes[TWILL_LINK_COUNT], const struct twill_schedule *schedule,
                             const struct twill_world *world, uint32_t rank, size_t count,
                             struct twill_element_kind elements);
-/* Add the bytes from unit i of a level to unit j to bytes[i * units + j]; the diagonal is what
- * stays inside a unit. `unit` is as in struct twill_world, with numbers 0 to units - 1. */
-void twill_traffic_by_link(uint64_t *bytes, uint32_t units, const uint32_t *unit,
-                           const struct twill_schedule *schedule, uint32_t rank, size_t count,
-                           struct twill_element_kind elements);
 
 #endif

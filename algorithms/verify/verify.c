@@ -3,10 +3,8 @@
  * progress and happens-before. The caller is part of it: it writes its buffers right
  * before a run starts and right after it ends. */
 #include "algorithms/verify/verify.h"
-#include "algorithms/schedule/step_table.h"
 #include "lib/base/plural.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 static uint32_t *run_started(const struct twill_checker *c, uint32_t run, uint32_t rank)

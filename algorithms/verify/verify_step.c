@@ -3,7 +3,6 @@
 #include "algorithms/schedule/step_table.h"
 #include "algorithms/verify/verify.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 struct cell_place {

@@ -80,14 +80,6 @@ static void arrange_ranks(struct twill_world *world, uint32_t *first)
         world->position[world->order[i]] = i;
 }
 
-uint32_t twill_world_crossings(uint32_t size, const uint32_t *ranks, const uint32_t *unit)
-{
-    uint32_t crossings = 0;
-    for (uint32_t i = 0; i < size; i++)
-        crossings += unit[ranks[i]] != unit[ranks[(i + 1) % size]];
-    return crossings;
-}
-
 twill_status twill_world_create(struct twill_world *world, uint32_t size, const uint32_t *label,
                                 struct twill_error *error)
 {

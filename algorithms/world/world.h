@@ -40,8 +40,6 @@ twill_status twill_world_create(struct twill_world *world, uint32_t size, const 
 twill_status twill_world_set_level(struct twill_world *world, twill_level level,
                                    const uint32_t *label, struct twill_error *error);
 void twill_world_destroy(struct twill_world *world);
-/* Return how often a closed ring over these ranks crosses between units. */
-uint32_t twill_world_crossings(uint32_t size, const uint32_t *ranks, const uint32_t *unit);
 /* Return the largest, and the smallest, number of ranks on a node. */
 uint32_t twill_world_widest(const struct twill_world *world);
 uint32_t twill_world_narrowest(const struct twill_world *world);
@@ -54,10 +52,6 @@ twill_status twill_world_parse_nodes(const char *text, uint32_t size, uint32_t *
 /* Parse "2x3" (groups x nodes), or a list, into a label per node, for TWILL_LAYOUT=groups. */
 twill_status twill_world_parse_groups(const char *text, uint32_t nodes, uint32_t *label,
                                       struct twill_error *error);
-
-/* Parse a number of ranks or units from 1. Returns 0 if there is none, or if it is too large; *end
- * is behind its digits. */
-uint32_t twill_world_read_count(const char *text, const char **end);
 
 /* Create a world from a text: "24x8" (nodes x ranks), "24x2x8" (nodes x packages x ranks),
  * "24x2x4x8" (nodes x packages x L3 caches x ranks), "4+2" (ranks of each node), or by name, each

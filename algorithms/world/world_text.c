@@ -15,7 +15,9 @@ const char *twill_level_name(twill_level level)
     return (unsigned)level < TWILL_LEVEL_COUNT ? names[level] : "?";
 }
 
-uint32_t twill_world_read_count(const char *text, const char **end)
+/* Parse a number of ranks or units from 1. Returns 0 if there is none, or if it is too large; *end
+ * is behind its digits. */
+static uint32_t read_count(const char *text, const char **end)
 {
     uint64_t value = 0;
     for (*end = text; **end >= '0' && **end <= '9'; ++*end)
@@ -31,11 +33,11 @@ static twill_status parse_shape(const char *variable, const char *container, con
     const char *at = text;
     uint64_t total = 0;
     for (uint32_t node = 0;;) {
-        uint32_t times = 1, ranks = twill_world_read_count(at, &at);
+        uint32_t times = 1, ranks = read_count(at, &at);
         if (node == 0 && *at == 'x') {
             at++;
             times = ranks;
-            ranks = twill_world_read_count(at, &at);
+            ranks = read_count(at, &at);
         }
         bool only = times != 1 || (at != text && memchr(text, 'x', (size_t)(at - text)) != NULL);
         if (ranks == 0 || times == 0 || (*at != '\0' && (only || *at != '+')))
@@ -133,7 +135,7 @@ static bool read_sizes(struct declared *d, const char *text, const char **at)
     unsigned numbers = 0;
     for (*at = text; numbers < TWILL_ARRAY_LENGTH(number);) {
         const char *from = *at;
-        number[numbers] = twill_world_read_count(from, at);
+        number[numbers] = read_count(from, at);
         if (number[numbers] == 0) {
             *at = from;
             return false;
@@ -170,7 +172,7 @@ static bool read_names(struct declared *d, const char *text, const char **at)
         const char *end = *at + length + 1;
         if (key == KEYS || d->count[key] != 0)
             return false;
-        d->count[key] = twill_world_read_count(end, &end);
+        d->count[key] = read_count(end, &end);
         if (d->count[key] == 0 || (*end != ',' && *end != '\0'))
             return false;
         *at = end;
@@ -186,7 +188,7 @@ static twill_status create_uneven(struct twill_world *world, const char *text,
 {
     uint64_t ranks = 0;
     for (const char *at = text; *at != '\0'; at += *at == '+') {
-        uint32_t more = twill_world_read_count(at, &at);
+        uint32_t more = read_count(at, &at);
         ranks += more;
         if (more == 0 || (*at != '+' && *at != '\0') || ranks > TWILL_WORLD_MAX_RANKS)
             return refuse_declaration(text, at, error);

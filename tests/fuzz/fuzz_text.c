@@ -11,6 +11,7 @@
 #include "fabric/bootstrap/launch_info.h"
 #include "fabric/launcher/preflight/preflight_wire.h"
 #include "tests/fuzz/fuzz_input.h"
+#include "tests/support/schedules.h"
 
 #include <sys/stat.h>
 
@@ -142,12 +143,12 @@ static void fuzz_schedule(const char *text)
     static char printed[PRINTED_MOST], again[PRINTED_MOST];
     struct twill_schedule schedule, copy;
     struct twill_error error = {0};
-    if (twill_schedule_parse(&schedule, text, &error) != TWILL_OK)
+    if (test_schedule_parse(&schedule, text, &error) != TWILL_OK)
         return;
-    size_t length = twill_schedule_print(&schedule, printed, PRINTED_MOST);
+    size_t length = test_schedule_print(&schedule, printed, PRINTED_MOST);
     if (length < PRINTED_MOST) {
-        fuzz_must(twill_schedule_parse(&copy, printed, &error) == TWILL_OK);
-        fuzz_must(twill_schedule_print(&copy, again, PRINTED_MOST) == length);
+        fuzz_must(test_schedule_parse(&copy, printed, &error) == TWILL_OK);
+        fuzz_must(test_schedule_print(&copy, again, PRINTED_MOST) == length);
         fuzz_must(memcmp(printed, again, length) == 0);
         twill_schedule_destroy(&copy);
     }

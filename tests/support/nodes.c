@@ -138,6 +138,26 @@ void test_each_node(void (*fn)(struct test_node *node, enum test_layout layout, 
     }
 }
 
+struct by_link {
+    uint64_t *bytes;
+    uint32_t units;
+    const uint32_t *unit;
+};
+
+static void add_to_link(void *user, uint32_t from, uint32_t to, uint64_t bytes)
+{
+    struct by_link *t = user;
+    t->bytes[(size_t)t->unit[from] * t->units + t->unit[to]] += bytes;
+}
+
+void test_traffic_by_link(uint64_t *bytes, uint32_t units, const uint32_t *unit,
+                          const struct twill_schedule *schedule, uint32_t rank, size_t count,
+                          struct twill_element_kind elements)
+{
+    struct by_link t = {.bytes = bytes, .units = units, .unit = unit};
+    twill_traffic_each(schedule, rank, count, elements, add_to_link, &t);
+}
+
 struct test_crossing test_cross(const struct test_node *node, unsigned level,
                                 const struct twill_schedule *schedules, size_t bytes)
 {
@@ -146,8 +166,8 @@ struct test_crossing test_cross(const struct test_node *node, unsigned level,
     uint64_t *link = calloc((size_t)units * units, sizeof(*link));
     assert_non_null(link);
     for (uint32_t r = 0; r < node->world->size; r++)
-        twill_traffic_by_link(link, units, node->world->unit[level], &schedules[r], r, bytes / 4,
-                              twill_wide_elements(TWILL_F32));
+        test_traffic_by_link(link, units, node->world->unit[level], &schedules[r], r, bytes / 4,
+                             twill_wide_elements(TWILL_F32));
     for (uint32_t i = 0; i < units; i++) {
         uint64_t in = 0, out = 0;
         for (uint32_t j = 0; j < units; j++) {

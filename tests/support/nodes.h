@@ -34,6 +34,12 @@ void test_each_node(void (*fn)(struct test_node *node, enum test_layout layout, 
 /* Return the number of units of a level that have ranks; 0 if the level is unknown. */
 uint32_t test_units(const struct test_node *node, unsigned level);
 
+/* Add the bytes from unit i of a level to unit j to bytes[i * units + j]; the diagonal is what
+ * stays inside a unit. `unit` is as in struct twill_world, with numbers 0 to units - 1. */
+void test_traffic_by_link(uint64_t *bytes, uint32_t units, const uint32_t *unit,
+                          const struct twill_schedule *schedule, uint32_t rank, size_t count,
+                          struct twill_element_kind elements);
+
 /* Bytes that cross between units of a level: in all, and the most into or out of one unit. */
 struct test_crossing {
     uint64_t all, most;

@@ -3,6 +3,8 @@
 #ifndef TWILL_PLACEMENT_H
 #define TWILL_PLACEMENT_H
 
+#include "numa/memory.h"
+
 #include <linux/mempolicy.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -17,5 +19,9 @@ bool twill_test_two_pus(int pus[2]);
 void twill_test_bind(int pu);
 /* Count the threads of this process with this name that may run on one PU only, this one. */
 unsigned twill_test_threads_on(const char *thread, int pu);
+
+/* Count the touched pages of a range per NUMA node, with move_pages(). Returns the number of pages
+ * found, or a negative status. */
+long test_memory_where(const void *pointer, size_t bytes, uint64_t pages[TWILL_MAX_NUMA]);
 
 #endif

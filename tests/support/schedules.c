@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Worlds, schedules of all their ranks, and what these cost. */
 #include "tests/support/schedules.h"
+#include "algorithms/schedule/step_table.h"
 #include "algorithms/select/candidates.h"
 #include "lib/job/job_internal.h"
 
@@ -150,6 +151,15 @@ size_t test_algorithm_index(const struct twill_algorithm *algorithm)
     return a;
 }
 
+const struct twill_algorithm *test_algorithm_find(const char *name)
+{
+    const struct twill_algorithm *algorithm;
+    for (size_t a = 0; (algorithm = twill_algorithm_at(a)) != NULL; a++)
+        if (strcmp(algorithm->name, name) == 0)
+            break;
+    return algorithm;
+}
+
 static bool is_selected(const char *variable, const char *name)
 {
     const char *selected = getenv(variable);
@@ -288,7 +298,85 @@ void test_schedules_destroy(struct twill_schedule *schedules, uint32_t size)
 /* --- costs --------------------------------------------------------------------------------------
  */
 
-static void add_costs(struct test_costs *costs, const struct twill_schedule_cost *one)
+struct counting {
+    struct test_schedule_cost *cost;
+    const struct twill_schedule *schedule;
+    const struct twill_world *world;
+    uint32_t rank;
+    size_t count, element;
+};
+
+static void count_step(const struct counting *c, const struct twill_step *step)
+{
+    struct test_schedule_cost *cost = c->cost;
+    twill_operand operand = step->op == TWILL_STEP_SEND ? step->src : step->dst;
+    uint64_t bytes = twill_step_bytes(c->schedule, operand, step->blocks, c->count, c->element);
+    uint64_t operands = 0;
+    switch (step->op) {
+    case TWILL_STEP_SEND:
+        cost->messages++;
+        cost->bytes_sent += bytes;
+        if (c->world->node[step->peer[0]] != c->world->node[c->rank])
+            cost->bytes_remote += bytes;
+        break;
+    case TWILL_STEP_RECV_REDUCE:
+        cost->bytes_reduced += bytes;
+        break;
+    case TWILL_STEP_REDUCE:
+        for (unsigned i = 0; i < twill_step_peers(step); i++)
+            cost->bytes_shared += step->peer[i] == c->rank ? 0 : bytes;
+        operands = step->nsrc + (uint64_t)((step->flags & TWILL_STEP_ACC) != 0);
+        cost->bytes_reduced += (operands - 1) * bytes;
+        break;
+    case TWILL_STEP_COPY:
+        cost->bytes_shared += twill_step_peers(step) > 0 ? bytes : 0;
+        break;
+    case TWILL_STEP_SIGNAL:
+    case TWILL_STEP_PUT_IMM:
+        cost->signals++;
+        break;
+    default:
+        break;
+    }
+}
+
+/* Return whether this is the first message with that peer. Quadratic in messages, but costs of
+ * thousands of peers are not needed fast. */
+static bool is_new_peer(const struct twill_schedule *schedule, uint32_t step)
+{
+    for (uint32_t i = 0; i < step; i++)
+        if (twill_step_shape(schedule->steps[i].op)->posts &&
+            schedule->steps[i].peer[0] == schedule->steps[step].peer[0])
+            return false;
+    return true;
+}
+
+void test_schedule_cost(struct test_schedule_cost *cost, const struct twill_schedule *schedule,
+                        const struct twill_world *world, uint32_t rank, size_t count,
+                        size_t element)
+{
+    struct counting c = {.cost = cost,
+                         .schedule = schedule,
+                         .world = world,
+                         .rank = rank,
+                         .count = count,
+                         .element = element};
+    memset(cost, 0, sizeof(*cost));
+    for (uint32_t l = 0; l < schedule->lanes; l++) {
+        bool posted = false;
+        for (uint32_t i = schedule->lane_first[l]; i < schedule->lane_first[l + 1]; i++) {
+            const struct twill_step *step = &schedule->steps[i];
+            bool posts = twill_step_shape(step->op)->posts;
+            count_step(&c, step);
+            if (step->op == TWILL_STEP_WAIT && posted)
+                cost->rounds++;
+            posted = step->op != TWILL_STEP_WAIT && (posted || posts);
+            cost->peers += posts && is_new_peer(schedule, i);
+        }
+    }
+}
+
+static void add_costs(struct test_costs *costs, const struct test_schedule_cost *one)
 {
 #define COSTS_ADD(field)                                                                           \
     do {                                                                                           \
@@ -311,15 +399,15 @@ struct test_costs test_cost_of(const char *name, struct twill_world *world,
                                const struct twill_shape *shape, size_t count)
 {
     struct test_case test = {
-        .algorithm = twill_algorithm_find(name), .world = world, .shape = *shape};
+        .algorithm = test_algorithm_find(name), .world = world, .shape = *shape};
     snprintf(test.name, sizeof(test.name), "%s", name);
     assert_non_null(test.algorithm);
     struct twill_schedule *schedules = test_emit(&test);
     struct test_costs costs;
     memset(&costs, 0, sizeof(costs));
     for (uint32_t r = 0; r < world->size; r++) {
-        struct twill_schedule_cost one;
-        twill_schedule_cost(&one, &schedules[r], world, r, count, 4);
+        struct test_schedule_cost one;
+        test_schedule_cost(&one, &schedules[r], world, r, count, 4);
         add_costs(&costs, &one);
     }
     test_schedules_destroy(schedules, world->size);
@@ -331,6 +419,14 @@ void test_grid(struct twill_world *world, uint32_t nodes, uint32_t ranks)
     char text[32];
     snprintf(text, sizeof(text), "%ux%u", nodes, ranks);
     assert_int_equal(twill_world_declare(world, text, NULL), TWILL_OK);
+}
+
+uint32_t test_crossings(uint32_t size, const uint32_t *ranks, const uint32_t *unit)
+{
+    uint32_t crossings = 0;
+    for (uint32_t i = 0; i < size; i++)
+        crossings += unit[ranks[i]] != unit[ranks[(i + 1) % size]];
+    return crossings;
 }
 
 uint32_t test_floor_log(uint32_t n)

@@ -12,6 +12,8 @@
  * in the registry. */
 #define TEST_ALGORITHMS 64
 size_t test_algorithm_index(const struct twill_algorithm *algorithm);
+/* Return the algorithm of this name, or NULL. */
+const struct twill_algorithm *test_algorithm_find(const char *name);
 
 /* What to emit: an algorithm, a world and a shape, with a name for messages. */
 struct test_case {
@@ -71,9 +73,31 @@ bool test_is_covered(struct test_seen *seen, const struct test_case *test,
 bool test_enters_alike(const struct test_case *test, const struct twill_schedule *schedules);
 void test_schedules_destroy(struct twill_schedule *schedules, uint32_t size);
 
+/* Costs of one rank's schedule for a message of `count` elements, all shards together, shards of
+ * one size. */
+struct test_schedule_cost {
+    uint32_t messages;     /* SENDs */
+    uint32_t rounds;       /* WAITs with messages posted before them */
+    uint32_t peers;        /* distinct ranks sent to or received from */
+    uint32_t signals;      /* SIGNALs and PUT_IMMs */
+    uint64_t bytes_sent;   /* by SEND, to all ranks */
+    uint64_t bytes_remote; /* by SEND, to ranks of other nodes */
+    uint64_t bytes_shared; /* read from or written to peers' memory on the node */
+    uint64_t bytes_reduced;
+};
+void test_schedule_cost(struct test_schedule_cost *cost, const struct twill_schedule *schedule,
+                        const struct twill_world *world, uint32_t rank, size_t count,
+                        size_t element);
+
+/* Print a schedule as text, one step a line; the format is stable, for golden files. Returns the
+ * length as snprintf() does. */
+size_t test_schedule_print(const struct twill_schedule *schedule, char *text, size_t capacity);
+twill_status test_schedule_parse(struct twill_schedule *schedule, const char *text,
+                                 struct twill_error *error);
+
 /* Sum and maximum over all ranks. */
 struct test_costs {
-    struct twill_schedule_cost sum, most;
+    struct test_schedule_cost sum, most;
     uint32_t crossing; /* ranks that send to other nodes */
 };
 
@@ -115,5 +139,8 @@ extern const struct twill_tuning_key test_timings_key;
  * on all ranks, in every run; else what went wrong. */
 const char *test_simulate(const struct twill_schedule *schedules, const struct twill_world *world,
                           const struct twill_shape *shape, bool in_place, uint32_t seed);
+
+/* Return how often a closed ring over these ranks crosses between units. */
+uint32_t test_crossings(uint32_t size, const uint32_t *ranks, const uint32_t *unit);
 
 #endif

@@ -29,7 +29,7 @@ static struct test_costs expect(struct twill_world *world, const char *name,
                                 struct twill_shape shape, uint64_t n, struct test_costs expected)
 {
     char what[100];
-    if (!twill_algorithm_applies(twill_algorithm_find(name), world, &shape)) {
+    if (!twill_algorithm_applies(test_algorithm_find(name), world, &shape)) {
         assert_int_not_equal(world->size % 4, 0);
         return COSTS(0);
     }
@@ -67,8 +67,8 @@ static void each_size(uint32_t most, void (*fn)(struct twill_world *world, uint3
 static void check_rings(struct twill_world *world, uint32_t p, uint64_t n)
 {
     const struct twill_shape allreduce = SHAPE(.collective = TWILL_ALLREDUCE);
-    const struct twill_schedule_cost all = {.bytes_sent = 2 * n * (p - 1),
-                                            .bytes_reduced = n * (p - 1)};
+    const struct test_schedule_cost all = {.bytes_sent = 2 * n * (p - 1),
+                                           .bytes_reduced = n * (p - 1)};
     uint32_t x = 1; /* of a torus that is as square as possible */
     for (uint32_t d = 1; d * d <= p; d++)
         x = p % d == 0 ? d : x;
@@ -99,8 +99,8 @@ static void check_rings(struct twill_world *world, uint32_t p, uint64_t n)
 static void check_allreduces(struct twill_world *world, uint32_t p, uint64_t n)
 {
     const struct twill_shape allreduce = SHAPE(.collective = TWILL_ALLREDUCE);
-    const struct twill_schedule_cost all = {.bytes_sent = 2 * n * (p - 1),
-                                            .bytes_reduced = n * (p - 1)};
+    const struct test_schedule_cost all = {.bytes_sent = 2 * n * (p - 1),
+                                           .bytes_reduced = n * (p - 1)};
     const uint32_t log = test_ceil_log(p);
     expect(world, "pairwise", allreduce, n,
            COSTS(.most = {.bytes_sent = 2 * n / p * (p - 1)}, .sum = all));
@@ -304,7 +304,7 @@ TWILL_TEST(test_staged_lines)
         test_grid(&world, 1, l);
         for (uint32_t rank = 0; rank < l; rank++) {
             struct twill_schedule s;
-            const struct twill_algorithm *direct = twill_algorithm_find("direct");
+            const struct twill_algorithm *direct = test_algorithm_find("direct");
             memset(shared.stores, 0, sizeof(shared.stores));
             memset(shared.loads, 0, sizeof(shared.loads));
             assert_int_equal(twill_schedule_emit(&s, direct, &world, rank, &shape, NULL), TWILL_OK);

@@ -6,10 +6,10 @@
 
 static char *print(const struct twill_schedule *schedule)
 {
-    size_t length = twill_schedule_print(schedule, NULL, 0);
+    size_t length = test_schedule_print(schedule, NULL, 0);
     char *text = malloc(length + 1);
     assert_non_null(text);
-    assert_int_equal(twill_schedule_print(schedule, text, length + 1), length);
+    assert_int_equal(test_schedule_print(schedule, text, length + 1), length);
     assert_int_equal(strlen(text), length);
     return text;
 }
@@ -117,7 +117,7 @@ static void check_golden(struct golden *golden, const struct golden_row *row)
     struct twill_error error = {.status = TWILL_OK};
     struct twill_world world;
     assert_int_equal(twill_world_declare(&world, row->nodes, &error), TWILL_OK);
-    struct test_case test = {.algorithm = twill_algorithm_find(row->algorithm),
+    struct test_case test = {.algorithm = test_algorithm_find(row->algorithm),
                              .world = &world,
                              .shape = {.collective = row->collective, .protocol = row->protocol}};
     assert_non_null(test.algorithm);
@@ -148,7 +148,7 @@ static void round_trip(const struct test_case *test, void *user)
         struct twill_schedule now;
         struct twill_error error = {.status = TWILL_OK};
         char *text = print(was);
-        if (twill_schedule_parse(&now, text, &error) != TWILL_OK)
+        if (test_schedule_parse(&now, text, &error) != TWILL_OK)
             fail_msg("%s: %s", test->name, error.message);
         assert_int_equal(now.count, was->count);
         assert_memory_equal(now.steps, was->steps, was->count * sizeof(*was->steps));
@@ -192,7 +192,7 @@ TWILL_TEST(test_lanes)
     struct twill_shape shape = {.collective = TWILL_ALLREDUCE};
     assert_true(test_world(&world, 2, TEST_ALL_NODES, 0));
     for (int r = 0; r < 2; r++) {
-        assert_int_equal(twill_schedule_parse(&schedules[r], texts[r], NULL), TWILL_OK);
+        assert_int_equal(test_schedule_parse(&schedules[r], texts[r], NULL), TWILL_OK);
         assert_int_equal(schedules[r].lanes, 2);
         char *text = print(&schedules[r]);
         assert_string_equal(text, texts[r]);
@@ -246,7 +246,7 @@ TWILL_TEST(test_bad_text)
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(bad); i++) {
         struct twill_schedule schedule;
         struct twill_error error = {.status = TWILL_OK};
-        if (twill_schedule_parse(&schedule, bad[i], &error) != TWILL_ERR_ARGUMENT)
+        if (test_schedule_parse(&schedule, bad[i], &error) != TWILL_ERR_ARGUMENT)
             fail_msg("accepted: %s", bad[i]);
         assert_true(error.message[0] != '\0');
         assert_null(schedule.steps);

@@ -61,7 +61,7 @@ TWILL_TEST(test_all_levels_are_used)
     assert_int_equal(
         twill_world_declare(&world, "groups=1,nodes=3,packages=2,numa=2,tiles=2,ranks=2", NULL),
         TWILL_OK);
-    struct test_case test = {.algorithm = twill_algorithm_find("levels"), .world = &world};
+    struct test_case test = {.algorithm = test_algorithm_find("levels"), .world = &world};
     test.shape.protocol = TWILL_PROTOCOL_MAPPED;
     struct twill_schedule *schedules = test_emit(&test);
     for (uint32_t r = 0; r < world.size; r++) {
@@ -130,7 +130,7 @@ TWILL_TEST(test_random_two_in_flight)
 static bool reads(const char *text)
 {
     uint16_t parameter[TWILL_PARAMETERS] = {0};
-    return twill_algorithm_find("levels")->parse(text, strlen(text), parameter);
+    return test_algorithm_find("levels")->parse(text, strlen(text), parameter);
 }
 
 TWILL_TEST(test_parse)

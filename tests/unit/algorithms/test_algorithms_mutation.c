@@ -36,7 +36,7 @@ static void print_step(char *text, size_t capacity, const struct twill_schedule 
         return;
     one.steps = &schedule->steps[at];
     one.lane_first[1] = 1;
-    twill_schedule_print(&one, whole, sizeof(whole));
+    test_schedule_print(&one, whole, sizeof(whole));
     char *step = strstr(whole, "lane\n") + strlen("lane\n");
     snprintf(text, capacity, "%.*s", (int)strcspn(step, "\n"), step);
 }

@@ -157,7 +157,7 @@ static void check_ring(struct test_node *node, enum test_layout layout, void *us
 {
     unsigned *better = user;
     const struct twill_world *world = node->world;
-    struct test_case test = {.algorithm = twill_algorithm_find("ring"), .world = node->world};
+    struct test_case test = {.algorithm = test_algorithm_find("ring"), .world = node->world};
     size_t bytes = (size_t)256 * world->size;
     if (!twill_algorithm_applies(test.algorithm, world, &test.shape))
         return;
@@ -166,11 +166,10 @@ static void check_ring(struct test_node *node, enum test_layout layout, void *us
         uint32_t units = test_units(node, level);
         if (units < 2)
             continue;
-        assert_int_equal(twill_world_crossings(world->size, world->order, world->unit[level]),
-                         units);
+        assert_int_equal(test_crossings(world->size, world->order, world->unit[level]), units);
         assert_int_equal(test_cross(node, level, schedules, bytes).all,
                          units * 2 * (bytes - bytes / world->size));
-        uint32_t plain = twill_world_crossings(world->size, world->member, world->unit[level]);
+        uint32_t plain = test_crossings(world->size, world->member, world->unit[level]);
         assert_true(plain >= units);
         if (layout == SHUFFLED && world->size >= 8 * units) {
             assert_true(plain >= 3 * units);

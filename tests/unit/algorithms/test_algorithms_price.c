@@ -17,7 +17,7 @@ static uint64_t price_call(const char *name, struct twill_shape shape, uint32_t 
     struct twill_error error = {.status = TWILL_OK};
     uint64_t all;
     test_grid(&world, nodes, each);
-    if (twill_price(&all, twill_algorithm_find(name), &world, &shape, model, bytes, elements,
+    if (twill_price(&all, test_algorithm_find(name), &world, &shape, model, bytes, elements,
                     &error) != TWILL_OK)
         fail_msg("%s, %ux%u: %s", name, nodes, each, error.message);
     twill_world_destroy(&world);

@@ -443,13 +443,13 @@ TWILL_TEST(test_registry)
     const struct twill_algorithm *a;
     size_t count = 0;
     for (; (a = twill_algorithm_at(count)) != NULL; count++) {
-        assert_ptr_equal(twill_algorithm_find(a->name), a);
+        assert_ptr_equal(test_algorithm_find(a->name), a);
         assert_true(strlen(a->help) > 10);
         assert_true(a->collectives != 0 && a->collectives >> TWILL_COLLECTIVE_COUNT == 0);
         assert_true(a->protocols >> TWILL_PROTOCOL_COUNT == 0);
     }
     assert_true(count >= 7);
-    assert_null(twill_algorithm_find("none"));
+    assert_null(test_algorithm_find("none"));
     /* Emitting fails, and does not crash. */
     struct twill_world world;
     struct twill_schedule schedule;
@@ -457,14 +457,14 @@ TWILL_TEST(test_registry)
     struct twill_shape shape = {.collective = TWILL_BROADCAST, .root = 4};
     test_grid(&world, 1, 4);
     assert_int_equal(
-        twill_schedule_emit(&schedule, twill_algorithm_find("tree"), &world, 0, &shape, &error),
+        twill_schedule_emit(&schedule, test_algorithm_find("tree"), &world, 0, &shape, &error),
         TWILL_ERR_UNSUPPORTED);
     shape.root = 0;
     assert_int_equal(
-        twill_schedule_emit(&schedule, twill_algorithm_find("tree"), &world, 4, &shape, NULL),
+        twill_schedule_emit(&schedule, test_algorithm_find("tree"), &world, 4, &shape, NULL),
         TWILL_ERR_ARGUMENT);
     assert_int_equal(
-        twill_schedule_emit(&schedule, twill_algorithm_find("ring"), &world, 0, &shape, NULL),
+        twill_schedule_emit(&schedule, test_algorithm_find("ring"), &world, 0, &shape, NULL),
         TWILL_ERR_UNSUPPORTED);
     assert_null(schedule.steps);
     twill_world_destroy(&world);

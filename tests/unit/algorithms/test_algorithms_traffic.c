@@ -66,7 +66,7 @@ TWILL_TEST(test_counter)
         uint64_t partial = narrow == 1 ? 128 : 64;
         for (uint32_t r = 0; r < 4; r++) {
             twill_traffic_by_class(bytes, &schedules[r], &world, r, count, elements);
-            twill_traffic_by_link(link, 2, numa, &schedules[r], r, count, elements);
+            test_traffic_by_link(link, 2, numa, &schedules[r], r, count, elements);
         }
         assert_int_equal(bytes[TWILL_LINK_NUMA], 128 + 192);
         assert_int_equal(bytes[TWILL_LINK_NODE], 2 * 128 + partial);
@@ -92,9 +92,9 @@ static void check_sum(const struct test_case *test, void *user)
     unsigned *checked = user;
     struct twill_schedule *schedules = test_emit(test);
     for (uint32_t r = 0; r < test->world->size; r++) {
-        struct twill_schedule_cost cost;
+        struct test_schedule_cost cost;
         uint64_t sum = 0;
-        twill_schedule_cost(&cost, &schedules[r], test->world, r, 10080, 4);
+        test_schedule_cost(&cost, &schedules[r], test->world, r, 10080, 4);
         twill_traffic_each(&schedules[r], r, 10080, twill_wide_elements(TWILL_F32), add_up, &sum);
         assert_int_equal(sum, cost.bytes_sent + cost.bytes_shared);
     }
@@ -177,7 +177,7 @@ static void each_large(struct test_node *node, enum test_layout layout, large_fn
 static void check_composed(const struct test_node *node, enum test_layout layout,
                            struct test_case *test, size_t bytes, struct twill_chooser *chooser)
 {
-    test->algorithm = twill_algorithm_find("levels");
+    test->algorithm = test_algorithm_find("levels");
     if (!twill_algorithm_applies(test->algorithm, test->world, &test->shape)) {
         assert_int_equal(test->shape.collective, TWILL_BROADCAST); /* not over one level */
         return;
@@ -191,7 +191,7 @@ static void check_composed(const struct test_node *node, enum test_layout layout
  * units are equal. */
 static void check_completed(const struct test_node *node)
 {
-    struct test_case test = {.algorithm = twill_algorithm_find("levels"), .world = node->world};
+    struct test_case test = {.algorithm = test_algorithm_find("levels"), .world = node->world};
     test.shape.protocol = TWILL_PROTOCOL_MAPPED;
     struct twill_schedule *schedules = test_emit(&test);
     for (uint32_t r = 0; r < node->world->size; r++) {
@@ -224,7 +224,7 @@ static void check_chosen(const struct test_node *node, enum test_layout layout,
 {
     uint32_t units = test_units(node, node->machine->slow);
     struct test_case flat = {
-        .algorithm = twill_algorithm_find("direct"), .world = node->world, .shape = test->shape};
+        .algorithm = test_algorithm_find("direct"), .world = node->world, .shape = test->shape};
     test_choose(test, bytes, chooser);
     struct twill_schedule *chosen = test_emit(test), *all = test_emit(&flat);
     if (node->world->size >= 4 * units)

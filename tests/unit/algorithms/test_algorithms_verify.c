@@ -325,7 +325,7 @@ static bool check_row(size_t i, bool in_place, uint32_t window)
     assert_int_equal(twill_world_create(&world, 2, label, NULL), TWILL_OK);
     const char *texts[2] = {table[i].rank0, table[i].rank1};
     for (int r = 0; r < 2; r++)
-        if (twill_schedule_parse(&schedules[r], texts[r], &error) != TWILL_OK)
+        if (test_schedule_parse(&schedules[r], texts[r], &error) != TWILL_OK)
             fail_msg("%s: %s", table[i].what, error.message);
     twill_status status =
         twill_schedule_verify_window(schedules, &world, &shape, in_place, window, &error);

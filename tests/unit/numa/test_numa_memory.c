@@ -132,17 +132,17 @@ TWILL_TEST(test_where_counts_touched_pages)
         mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     assert_ptr_not_equal(base, MAP_FAILED);
     assert_int_equal(madvise(base, bytes, MADV_NOHUGEPAGE), 0);
-    assert_int_equal(twill_memory_where(base, bytes, pages), 0);
+    assert_int_equal(test_memory_where(base, bytes, pages), 0);
     for (size_t i = 0; i < 5; i++)
         base[7 * i * MEMORY_PAGE] = 1;
-    assert_int_equal(twill_memory_where(base, bytes, pages), 5);
+    assert_int_equal(test_memory_where(base, bytes, pages), 5);
     for (unsigned i = 0; i < TWILL_MAX_NUMA; i++)
         sum += pages[i];
     assert_int_equal(sum, 5);
-    assert_int_equal(twill_memory_where(base + 100, 1, pages), 1);
-    assert_int_equal(twill_memory_where(base, 0, pages), 0);
-    assert_true(twill_memory_where(NULL, 1, pages) < 0);
-    assert_true(twill_memory_where(base, SIZE_MAX, pages) < 0);
+    assert_int_equal(test_memory_where(base + 100, 1, pages), 1);
+    assert_int_equal(test_memory_where(base, 0, pages), 0);
+    assert_true(test_memory_where(NULL, 1, pages) < 0);
+    assert_true(test_memory_where(base, SIZE_MAX, pages) < 0);
     munmap(base, bytes);
 }
 
@@ -152,10 +152,10 @@ static void check_untouched(struct pool *pool)
     uint64_t pages[TWILL_MAX_NUMA];
     size_t bytes = 16 * MIB;
     unsigned char *base = take_pool(pool, bytes);
-    long found = twill_memory_where(base, bytes, pages);
+    long found = test_memory_where(base, bytes, pages);
     assert_in_range(found, 0, 1); /* an allocator may store a word next to it */
     memset(base, 1, bytes);
-    assert_int_equal(twill_memory_where(base, bytes, pages), bytes / MEMORY_PAGE);
+    assert_int_equal(test_memory_where(base, bytes, pages), bytes / MEMORY_PAGE);
     twill_memory_free(pool->memory, base, bytes);
 }
 
@@ -187,7 +187,7 @@ static void check_budget(uint64_t nodes)
     expect_stats(&pool, 8 * MIB, 2);
     uint64_t pages[TWILL_MAX_NUMA];
     memset(first, 1, 8 * MIB);
-    assert_int_equal(twill_memory_where(first, 8 * MIB, pages), 8 * MIB / MEMORY_PAGE);
+    assert_int_equal(test_memory_where(first, 8 * MIB, pages), 8 * MIB / MEMORY_PAGE);
     assert_int_equal(pages[0], 8 * MIB / MEMORY_PAGE);
     assert_int_equal(policy_at(first, NULL), MPOL_BIND);
     memset(third, 1, 6 * MIB);
@@ -304,9 +304,9 @@ TWILL_TEST(test_place)
         assert_int_equal(twill_memory_place(pool.memory, base, bytes, &placed, &error), TWILL_OK);
         expect_stats(&pool, bytes, 0);
         assert_int_equal(policy_at(base, NULL), modes[i].kernel);
-        assert_int_equal(twill_memory_where(base, bytes, pages), 0);
+        assert_int_equal(test_memory_where(base, bytes, pages), 0);
         base[0] = base[bytes - 1] = 1;
-        long found = twill_memory_where(base, bytes, pages);
+        long found = test_memory_where(base, bytes, pages);
         assert_true(found >= 2 && pages[0] == (uint64_t)found);
         /* Over the budget: still usable, in DDR. */
         assert_int_equal(twill_memory_place(pool.memory, base, bytes, &placed, &error), TWILL_OK);
@@ -376,7 +376,7 @@ static void check_shared(struct pool *pool, enum twill_memory_mode mode)
     memset(other, 1, bytes);
     assert_int_equal(policy_at(mine, &nodes), modes[mode]);
     assert_int_equal(nodes, 1);
-    assert_int_equal(twill_memory_where(other, bytes, pages), bytes / MEMORY_PAGE);
+    assert_int_equal(test_memory_where(other, bytes, pages), bytes / MEMORY_PAGE);
     assert_int_equal(pages[0], bytes / MEMORY_PAGE);
 #ifdef TWILL_WITH_MEMKIND
     assert_int_equal(hbw_verify_memory_region(mine, bytes, HBW_TOUCH_PAGES), 0);
@@ -411,7 +411,7 @@ TWILL_TEST(hbw_by_decree)
             unsigned char *base = take_pool(&pool, bytes);
             sum += (bytes + MEMORY_PAGE - 1) / MEMORY_PAGE * MEMORY_PAGE;
             memset(base, 1, bytes);
-            long found = twill_memory_where(base, bytes, pages);
+            long found = test_memory_where(base, bytes, pages);
             assert_true(found >= 1 && pages[0] == (uint64_t)found);
 #ifdef TWILL_WITH_MEMKIND
             assert_int_equal(hbw_verify_memory_region(base, bytes, HBW_TOUCH_PAGES), 0);

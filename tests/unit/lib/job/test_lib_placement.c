@@ -61,7 +61,7 @@ static bool is_bound(const char *what, const void *at, size_t bytes, twill_numa_
 {
     uint64_t bound = 0, pages[TWILL_MAX_NUMA];
     int mode = policy_at(at, &bound);
-    long found = twill_memory_where(at, bytes, pages), right = 0;
+    long found = test_memory_where(at, bytes, pages), right = 0;
     for (unsigned i = 0; i < TWILL_MAX_NUMA; i++)
         right += nodes >> i & 1 ? (long)pages[i] : 0;
     return TWILL_NOTE(mode == MPOL_BIND && bound == nodes && found > 0 && right == found,

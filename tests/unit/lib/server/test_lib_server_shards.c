@@ -86,7 +86,7 @@ TWILL_TEST(pages_are_moved)
     assert_ptr_not_equal(memory, MAP_FAILED);
     memset(memory, 1, bytes);
     assert_int_equal(twill_memory_near(memory + 5, bytes - 5, 0), 0);
-    assert_int_equal(twill_memory_where(memory, bytes, pages), 16);
+    assert_int_equal(test_memory_where(memory, bytes, pages), 16);
     assert_int_equal(pages[0], 16);
     assert_int_equal(twill_memory_near(memory, bytes, TWILL_MAX_NUMA), EINVAL);
     assert_int_equal(twill_memory_near(memory + 1, 4096, 0), 0); /* no whole page */

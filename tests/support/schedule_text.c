@@ -12,8 +12,8 @@
  *
  * The PEER bit is @; the head of an eager schedule ends with the word eager. What follows from the
  * steps (lanes, counts, most_posted) is not printed. */
-#include "algorithms/algorithms.h"
 #include "algorithms/schedule/step_table.h"
+#include "tests/support/schedules.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -80,7 +80,7 @@ static void put_step(struct text_buffer *text, const struct twill_step *step)
     print_text(text, "\n");
 }
 
-size_t twill_schedule_print(const struct twill_schedule *schedule, char *text, size_t capacity)
+size_t test_schedule_print(const struct twill_schedule *schedule, char *text, size_t capacity)
 {
     struct text_buffer out = {.at = text, .capacity = capacity};
     print_text(&out, "schedule shards %u blocks %u tmp %u shared %u peer_src %d peer_dst %d%s\n",
@@ -227,8 +227,8 @@ static bool line_read(struct twill_schedule *schedule, char *line)
     return true;
 }
 
-twill_status twill_schedule_parse(struct twill_schedule *schedule, const char *text,
-                                  struct twill_error *error)
+twill_status test_schedule_parse(struct twill_schedule *schedule, const char *text,
+                                 struct twill_error *error)
 {
     memset(schedule, 0, sizeof(*schedule));
     size_t lines = 1;
