@@ -60,9 +60,9 @@ struct twill_oob {
     int size;
     const uint32_t *job; /* [size] rank in the job of each rank; NULL: identical numbering */
     uint64_t timeout_ns;
-    uint64_t
-        waited_ns;   /* for other ranks, in vain, since the last all-gather: the next waits less */
-    unsigned rounds; /* all-gathers so far */
+    /* Waited in vain for other ranks since the last all-gather: the next one waits less. */
+    uint64_t waited_ns;
+    unsigned rounds;                   /* all-gathers so far */
     struct twill_secret secret;        /* of this run of the job, identical on all ranks */
     uint8_t nonce[TWILL_NONCE_BYTES];  /* public identifier of the run, identical on all ranks */
     uint32_t epoch;                    /* how often the job has grown */

@@ -44,16 +44,19 @@ static twill_status exchange(struct twill_transport *rail, struct twill_oob *oob
         if (moved > 0)
             continue;
         uint32_t awaited = transfers[transfers[1].status == TWILL_PENDING].peer;
-        bool late = twill_now() > deadline, looks = late || twill_now() >= next;
-        if (looks && !twill_oob_attend(oob, awaited, late) && !late)
-            return TWILL_FAIL(error, TWILL_ERR_PEER, "rails: %s: another rank has failed",
-                              rail->label);
-        if (late)
-            return TWILL_FAIL(error, TWILL_ERR_TIMEOUT,
-                              "rails: %s: no message of rank %u, or none to rank %u", rail->label,
-                              transfers[1].peer, transfers[0].peer);
-        if (looks)
-            next = twill_now() + TWILL_ATTEND_NS;
+        uint64_t now = twill_now();
+        bool late = now > deadline;
+        if (late || now >= next) {
+            bool alive = twill_oob_attend(oob, awaited, late);
+            if (late)
+                return TWILL_FAIL(error, TWILL_ERR_TIMEOUT,
+                                  "rails: %s: no message of rank %u, or none to rank %u",
+                                  rail->label, transfers[1].peer, transfers[0].peer);
+            if (!alive)
+                return TWILL_FAIL(error, TWILL_ERR_PEER, "rails: %s: another rank has failed",
+                                  rail->label);
+            next = now + TWILL_ATTEND_NS;
+        }
         twill_yield();
     }
     for (int i = 0; i < 2; i++)

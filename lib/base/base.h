@@ -18,7 +18,6 @@
 #define TWILL_ARRAY_LENGTH(a) (sizeof(a) / sizeof((a)[0]))
 #define TWILL_ALIGNED(n)      __attribute__((aligned(n)))
 #define TWILL_PRINTF(f, a)    __attribute__((format(printf, f, a)))
-#define TWILL_INLINED         __attribute__((always_inline))
 #define TWILL_LIKELY(x)       __builtin_expect(!!(x), 1)
 #define TWILL_UNLIKELY(x)     __builtin_expect(!!(x), 0)
 /* An exported function of a library whose others are hidden. */

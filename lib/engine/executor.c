@@ -239,10 +239,10 @@ static int signature_differs(struct twill_request *run, uint64_t epoch, uint32_t
     return twill_run_differs(run, peer, is_known);
 }
 
-/* Check for the peer's flag, or immediate. Inline, as every small call waits for it. */
-static inline TWILL_INLINED int check_arrival(struct twill_request *run,
-                                              const struct twill_instance *instance,
-                                              const struct twill_step *step, uint32_t peer)
+/* Check for the peer's flag, or immediate. Always inline, as every small call waits for it. */
+__attribute__((always_inline)) static inline int
+check_arrival(struct twill_request *run, const struct twill_instance *instance,
+              const struct twill_step *step, uint32_t peer)
 {
     const struct twill_node *node = run->engine->node;
     uint32_t local = run->engine->world->local[peer];
