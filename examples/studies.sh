@@ -3,7 +3,7 @@
 # studies.sh [--quick] [--bin FOLDER] [--out FOLDER] [--update FILE] [STUDY...]: what was published of distributed training, measured on this
 # machine: a table and, with gnuplot, a plot for each study (all without names; --list names them), in some 5 minutes, with --quick in half of
 # one. Numbers of ranks that this machine lacks are predicted by the price model and say so. FOLDER of the programs: build/bin; of what is
-# kept: studies, with report.md, one line a study. --update writes these lines into the column "here" of FILE, docs/studies.md, which says what
+# kept: studies, with report.md, one line a study. --update writes these lines into the column "here" of FILE, docs/results/studies.md, which says what
 # each study shows.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What studies.sh keeps of a study (STUDY.txt) as one line: our figures, for the column "here" of docs/studies.md.
+# What studies.sh keeps of a study (STUDY.txt) as one line: our figures, for the column "here" of docs/results/studies.md.
 # Usage: awk -v study=STUDY -f studies_figures.awk STUDY.txt
 
 # add(NAME, TEXT): add it to the list of that name, with commas.

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# plot_elastic.sh BIN FOLDER: the plot of docs/recovery.md, by gnuplot: the loss of train.c on four ranks, one of which is killed
+# plot_elastic.sh BIN FOLDER: the plot of docs/guides/recovery.md, by gnuplot: the loss of train.c on four ranks, one of which is killed
 # every three seconds and replaced, beside that of four ranks that live. BIN: the folder of twillrun and train. What is measured
 # (half a minute) is kept in FOLDER as elastic.txt and undisturbed.txt, and not measured again if it is there.
 set -eu

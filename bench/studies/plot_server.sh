@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# plot_server.sh BIN FOLDER: the plot of docs/server.md, by gnuplot: the loss of worker.c, four workers and a server, over updates and over time, in
+# plot_server.sh BIN FOLDER: the plot of docs/guides/servers.md, by gnuplot: the loss of worker.c, four workers and a server, over updates and over time, in
 # all modes, on the tumours and on the digits. Worker r sleeps 5 r ms in each step, so that the last one is a straggler. BIN: the folder of twillrun
 # and worker. What is measured (some three minutes) is kept in FOLDER as DATA-MODE.RANK, and not measured again if it is there.
 set -eu

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# plot_simulation.sh BIN FOLDER: the plots of docs/simulation.md, by gnuplot (half a minute). BIN: the folder of twill-simulate. What was
+# plot_simulation.sh BIN FOLDER: the plots of docs/results/simulation.md, by gnuplot (half a minute). BIN: the folder of twill-simulate. What was
 # simulated is kept in FOLDER as *.csv.
 set -eu
 simulate=$(cd "$1" && pwd)/twill-simulate folder=$2

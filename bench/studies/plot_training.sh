@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# plot_training.sh BIN FOLDER: the plots of docs/training.md, by gnuplot: what is exposed of ResNet-50's reductions over the
+# plot_training.sh BIN FOLDER: the plots of docs/guides/training.md, by gnuplot: what is exposed of ResNet-50's reductions over the
 # bucket size, and a step with compressed gradients over the rate of the link. Both are measured between two hosts of this
 # machine (root only; some 5 minutes) by overlap_hosts.sh and between_hosts.sh, whose output is kept in FOLDER as
 # overlap.txt and compression-RATE.txt; those that are there are not measured again. BIN: the folder of twillrun.

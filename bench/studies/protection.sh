@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# protection.sh TWILL-BIN-DIRECTORY [ROUNDS]: what checksums and encryption cost (docs/security.md). Two ranks sum 8 bytes, 64 KiB and
+# protection.sh TWILL-BIN-DIRECTORY [ROUNDS]: what checksums and encryption cost (docs/inside/security.md). Two ranks sum 8 bytes, 64 KiB and
 # 8 MiB with TWILL_CHECKSUM and TWILL_ENCRYPT, as two nodes over loopback, and on one node, all variants in turns in each
 # of ROUNDS (7) rounds. Prints the median time of each, and how many times as long as without it that is.
 bin=$1 rounds=${2:-7}

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # The acceptance run of a cluster: in about an hour, collect every figure that the cost model wants, and those that
-# docs/theta.md has of Theta, into one file for TWILL_TUNING and twill-info --model.
+# docs/results/theta.md has of Theta, into one file for TWILL_TUNING and twill-info --model.
 # Usage: acceptance.sh FILE
 #   LAUNCH_SPREAD  command that starts a program with one rank on each node: "aprun -n 24 -N 1", "srun -n 24 -N 24" ...
 #   LAUNCH_FULL    the same with all ranks of each node (default: not measured)
@@ -59,7 +59,7 @@ short()
     [ -z "${MPI_ALLREDUCE:-}" ] || comment "the MPI's own allreduce, $1" $2 $MPI_ALLREDUCE
 }
 
-# figures NAME LAUNCH: what docs/theta.md has of Theta, and bandwidths, as comments.
+# figures NAME LAUNCH: what docs/results/theta.md has of Theta, and bandwidths, as comments.
 figures()
 {
     short "$1" "$2"

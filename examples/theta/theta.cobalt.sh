@@ -9,7 +9,7 @@ first=$(aprun -q -b -n 1 hostname)
 LAUNCH_SPREAD="aprun -q -n $nodes -N 1 -d 64 -j 1 --cc depth $common -e WORLD_SIZE=$nodes -e MASTER_ADDR=$first"
 LAUNCH_FULL="aprun -q -n $((nodes * 64)) -N 64 -d 1 -j 1 --cc depth $common -e WORLD_SIZE=$((nodes * 64)) -e MASTER_ADDR=$first"
 LAUNCH_NODE="aprun -q -n 64 -N 64 -d 1 -j 1 --cc depth $common -e WORLD_SIZE=64 -e MASTER_ADDR=$first"
-# The published rows of docs/theta.md, as far as the job has nodes, and their part inside a node. What decides between the causes named
+# The published rows of docs/results/theta.md, as far as the job has nodes, and their part inside a node. What decides between the causes named
 # there: whether the fastest of 1,000 calls on 384 nodes is slow, too; what 16 ranks of a node take alone; MPI_ALLREDUCE of Cray's MPI.
 LAUNCH_SHAPES=$(for shape in 12x1 24x1 48x1 384x1 48x4 48x16 1x4 1x16; do
     [ "${shape%x*}" -gt "$nodes" ] ||

@@ -219,16 +219,16 @@ for name in README.md CONTRIBUTING.md CHANGELOG.md; do
     must_pass "links of $name" check_links "$source/$name" "$source"
 done
 must_pass "names of README.md" check_names "$source/README.md" "$source"
-for page in "$source/README.md" "$source/CONTRIBUTING.md" "$source"/docs/*.md; do
-    must_pass "paths of ${page##*/}" check_paths "$page" "$source"
+for page in "$source/README.md" "$source/CONTRIBUTING.md" "$source"/docs/*/*.md; do
+    must_pass "paths of ${page#"$source/"}" check_paths "$page" "$source"
 done
-for page in "$source"/docs/*.md; do
-    must_pass "links of docs/${page##*/}" check_links "$page" "$source/docs"
-    must_pass "names of docs/${page##*/}" check_names "$page" "$source"
+for page in "$source"/docs/*/*.md; do
+    must_pass "links of ${page#"$source/"}" check_links "$page" "${page%/*}"
+    must_pass "names of ${page#"$source/"}" check_names "$page" "$source"
 done
-for page in "$source/docs/architecture.md" "$source/CONTRIBUTING.md"; do
+for page in "$source/docs/inside/architecture.md" "$source/CONTRIBUTING.md"; do
     must_pass "citations of ${page##*/}" check_citations "$page" "$source"
 done
 must_pass "tests of tests/unit/README.md" check_tests "$source/tests/unit/README.md" "$source/tests/unit"
-must_pass "messages of docs/troubleshooting.md" check_messages "$source/docs/troubleshooting.md" "$source"
+must_pass "messages of docs/guides/troubleshooting.md" check_messages "$source/docs/guides/troubleshooting.md" "$source"
 finish

@@ -89,7 +89,7 @@ verdict()
 {
     ! grep -q ' ends at [0-9.]*: [^0]' "$scratch/out" || fault "$trial: wrong results"
     if [ -e "$scratch/lingers" ]; then
-        echo "mpirun did not end after its ranks: $trial" # Open MPI's, on two hosts: docs/limits.md
+        echo "mpirun did not end after its ranks: $trial" # Open MPI's, on two hosts: docs/reference/limits.md
         [ "$1,$where" = "openmpi,two hosts" ] || fault "$trial: mpirun hangs"
     elif grep -q '^timeout: ' "$scratch/err"; then
         fault "$trial: hangs"
@@ -123,7 +123,7 @@ trials()
             split("kill kill abort exit kill stop pause reset descriptors memory", kinds)
             srand(seed); ranks = 2 + int(3 * rand())
             print kinds[1 + int(10 * rand())], ranks, int(ranks * rand()), int(2 ^ (17 * rand()))}')
-        case $where,$1 in # with Open MPI the job then does not end: docs/limits.md
+        case $where,$1 in # with Open MPI the job then does not end: docs/reference/limits.md
         "two hosts,descriptors")
             shift
             set -- exit "$@"

@@ -48,7 +48,7 @@ share/man/man1/twill-trace.1
 share/man/man1/twill-compare.1
 share/doc/twill/LICENSE
 share/doc/twill/README.md
-share/doc/twill/docs/tutorial.md
+share/doc/twill/docs/tutorials/first-program.md
 share/doc/twill/examples/CMakeLists.txt
 share/doc/twill/examples/train.c
 share/twill/gradients/README.md
@@ -186,23 +186,23 @@ by_pkg_config()
         fault "pkg-config: version"
 }
 
-# The lines of docs/install.md for an installation in a folder of the user's, as they stand there.
+# The lines of docs/guides/install.md for an installation in a folder of the user's, as they stand there.
 by_install_page()
 {
     {
-        sed -n '/^## For yourself/,/^## As Debian/s/^    \(export PATH=.*PKG_CONFIG_PATH=.*\)/\1/p' "$source/docs/install.md"
-        sed -n '/^## For yourself/,/^## As Debian/s/^    \(cc .*-rpath.*\|twillrun .*\)/\1/p' "$source/docs/install.md"
-        grep -o '\. ~/opt/twill/share/bash-completion/[a-z/]*' "$source/docs/install.md" | sed 's/^/bash -c "/; s/$/ \&\& complete -p twillrun"/'
+        sed -n '/^## For yourself/,/^## As Debian/s/^    \(export PATH=.*PKG_CONFIG_PATH=.*\)/\1/p' "$source/docs/guides/install.md"
+        sed -n '/^## For yourself/,/^## As Debian/s/^    \(cc .*-rpath.*\|twillrun .*\)/\1/p' "$source/docs/guides/install.md"
+        grep -o '\. ~/opt/twill/share/bash-completion/[a-z/]*' "$source/docs/guides/install.md" | sed 's/^/bash -c "/; s/$/ \&\& complete -p twillrun"/'
         sed -n 's/^    \(cc examples.*-rpath.*\)/\1/p' "$source/README.md"
-        [ -z "$(command -v gfortran)" ] || sed -n 's/^    \(include=.*\|gfortran .*\)/\1/p' "$source/docs/install.md"
+        [ -z "$(command -v gfortran)" ] || sed -n 's/^    \(include=.*\|gfortran .*\)/\1/p' "$source/docs/guides/install.md"
         echo 'twillrun -n 2 ./a.out'
     } >"$scratch/lines"
-    [ "$(wc -l <"$scratch/lines")" -ge 6 ] || fault "docs/install.md: its lines for a folder of the user are not found"
+    [ "$(wc -l <"$scratch/lines")" -ge 6 ] || fault "docs/guides/install.md: its lines for a folder of the user are not found"
     mkdir -p "$HOME/here" "$HOME/opt"
     ln -s "$prefix" "$HOME/opt/twill"
     [ "$libdir" = lib ] || ln -s "$prefix/$libdir" "$prefix/lib" # the path on the page is that of most systems
     cp -r "$source/examples" "$HOME/here"
-    (cd "$HOME/here" && must_end 0 "docs/install.md: its lines" env -u PKG_CONFIG_PATH sh -e "$scratch/lines" && finish)
+    (cd "$HOME/here" && must_end 0 "docs/guides/install.md: its lines" env -u PKG_CONFIG_PATH sh -e "$scratch/lines" && finish)
 }
 
 # Configure a tree with pkg-config files of these names only, which are made up.

@@ -149,7 +149,7 @@ if [ -n "$hydra" ]; then
     # One rank never joins.
     stay_away PMI_RANK
     complains "some rank has not called twill_init" "$hydra" -n 2 "$scratch/stay-away"
-    # Hydra ends all when a rank is killed, unless its status is hidden (docs/recovery.md): the others then shrink.
+    # Hydra ends all when a rank is killed, unless its status is hidden (docs/guides/recovery.md): the others then shrink.
     for option in "" -disable-auto-cleanup; do
         # shellcheck disable=SC2086 # no option
         expect 0 "a rank: status 137" "$hydra" $option -n 3 sh -c '"$0" "$@" || echo "a rank: status $?"' "$where" -k

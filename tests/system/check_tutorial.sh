@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-# docs/tutorial.md: its program is compiled and its commands run literally, with an installed twill.
+# docs/tutorials/first-program.md: its program is compiled and its commands run literally, with an installed twill.
 # shellcheck source=../support/rules.sh
 . "$(dirname "$0")/../support/rules.sh"
 
-page=$source/docs/tutorial.md
+page=$source/docs/tutorials/first-program.md
 
 blocks() # language page
 {

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # own_lists.sh BUILD SOURCE OUT [FILE...]: PyTorch's own distributed tests with twill in Gloo's place, those that failed once more over Gloo itself, and a
-# line for each file (docs/pytorch-tests.md). BUILD: twill's build folder. SOURCE: an unpacked source of PyTorch: apt-get source pytorch. OUT: a folder for
+# line for each file (docs/results/pytorch-tests.md). BUILD: twill's build folder. SOURCE: an unpacked source of PyTorch: apt-get source pytorch. OUT: a folder for
 # the results; a file whose results are there is not run again. FILE: of SOURCE/test/distributed, without .py (all of the list below). PYTHON: a Python with
 # PyTorch (python3). LIMIT: seconds for a file (1500); SECONDS_A_TEST: for a test (120).
 # ON_CPU: if set, tests that want CUDA devices run, too, on the CPU (own_tests.py --on-cpu).

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# tables.sh BUILD [SECONDS]: the tables of docs/pytorch.md as Markdown: torch.distributed over twill and Gloo in turns, with 2 and 4 ranks on one node
+# tables.sh BUILD [SECONDS]: the tables of docs/guides/pytorch.md as Markdown: torch.distributed over twill and Gloo in turns, with 2 and 4 ranks on one node
 # and on two hosts (network namespaces of this machine, tests/support/hosts.sh; root only), in SECONDS (330), and what each layer of a call costs.
 # RATE: if set, such as 1gbit, what each host receives is limited to it. HOOKS: if set, only a training step on two hosts with gradients in 32 and in 16 bits.
 # RANKS: if set, such as "2 4 8", one node only (without root), with as many ranks in turn, in SECONDS; ONLY: collectives, separated by commas.

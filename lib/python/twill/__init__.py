@@ -7,7 +7,7 @@
         gradient = comm.context.zeros(1000) # an array in memory that the ranks of a node share
         comm.allreduce(gradient, op=twill.AVG)
 
-docs/python.md is the guide; the functions of the C interface (man 3 twill.h) have the details of each call."""
+docs/guides/python.md is the guide; the functions of the C interface (man 3 twill.h) have the details of each call."""
 from __future__ import annotations
 
 from ._declarations import (BucketOrder, Compression, FactorsChoice, Level, Op, OptimizerRule, ServerLayout,

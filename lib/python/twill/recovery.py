@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Going on after ranks have died, and with new ones: docs/recovery.md tells how."""
+"""Going on after ranks have died, and with new ones: docs/guides/recovery.md tells how."""
 from __future__ import annotations
 
 import ctypes

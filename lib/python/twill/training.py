@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gradient sets: the communication of a training step, overlapped with the backward pass. docs/training.md tells how to
+"""Gradient sets: the communication of a training step, overlapped with the backward pass. docs/guides/training.md tells how to
 use them; the functions of man 3 twill_train.h have the details."""
 from __future__ import annotations
 

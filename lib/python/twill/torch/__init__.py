@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""twill as a backend of torch.distributed; see docs/pytorch.md.
+"""twill as a backend of torch.distributed; see docs/guides/pytorch.md.
 
     import twill.torch
     torch.distributed.init_process_group("twill")       # or "cpu:twill", "cpu:twill,cuda:nccl"
@@ -32,7 +32,7 @@ def _create(store: dist.Store, rank: int, size: int, timeout: datetime.timedelta
         except build.NoCompiler as error:
             if os.environ.get("RANK", "0") == "0":
                 print(f"{error}: groups are made without it, which lacks messages and what runs beside computation "
-                      "(docs/pytorch.md)", file=sys.stderr, flush=True)
+                      "(docs/guides/pytorch.md)", file=sys.stderr, flush=True)
             os.environ["TORCH_TWILL_PYTHON"] = "1"  # say it once, and decide it once
     from .python_group import Group
     return Group(store, rank, size, timeout)
