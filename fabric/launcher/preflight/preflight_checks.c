@@ -518,7 +518,8 @@ static bool look_at_job(const struct look *look, const struct preflight_facts *f
     if (job->skipped || job->ranks == 0)
         return false;
     if (!job->ran)
-        add(look, true, "The sentence is of twill or twillrun: docs/guides/troubleshooting.md explains it",
+        add(look, true,
+            "The sentence is of twill or twillrun: docs/guides/troubleshooting.md explains it",
             "the test job failed: %s", job->error);
     if (job->wrong)
         add(look, true, "Try TWILL_CHECKSUM=network, and a memory test: data is damaged on the way",
