@@ -35,7 +35,7 @@ static bool is_entry(const struct twill_variable *variable)
     return variable->scope == TWILL_SCOPE_LAYOUT || variable->scope == TWILL_SCOPE_EXPERT;
 }
 
-/* The name of the environment variable: an entry's old one. */
+/* Return the environment variable that sets the value. For an entry it is the old name. */
 static const char *environment_name(const struct twill_variable *variable)
 {
     return is_entry(variable) ? variable->old : variable->name;
@@ -51,7 +51,7 @@ static int find_variable(const char *name, size_t length)
     return -1;
 }
 
-/* Write "; did you mean X?" for the nearest variable, or "" if none is within 3 edits. */
+/* Write "; did you mean X?" with the nearest variable, or "" if none is within 3 edits. */
 static const char *hint(const char *name, size_t length, char text[64])
 {
     int best = -1;
@@ -69,7 +69,7 @@ static const char *hint(const char *name, size_t length, char text[64])
     return text;
 }
 
-/* Index of text among choices "a|b|c", or -1. */
+/* Return the index of `text` among choices "a|b|c", or -1. */
 static int64_t choice_index(const char *choices, const char *text)
 {
     size_t length = strlen(text);
@@ -131,7 +131,8 @@ static twill_status parse_variable(const struct twill_variable *variable, const 
     return TWILL_ERR_INTERNAL;
 }
 
-/* Return a variable's value in the settings, or in the environment if there are none. */
+/* Return the value in `settings`, or in the environment if that is NULL. Returns NULL if not
+ * set. */
 static const char *find_in_source(const char *const *settings, const char *name)
 {
     size_t length = strlen(name);
@@ -146,7 +147,7 @@ static const char *find_in_source(const char *const *settings, const char *name)
 
 /* --- entries of TWILL_LAYOUT and TWILL_TUNE --------------------------------------------------- */
 
-/* An entry "name=value" of a list; not terminated. A missing value is NULL. */
+/* An entry "name=value" of a list, as ranges of its text. `value` is NULL if it is missing. */
 struct config_entry {
     const char *name, *value;
     size_t name_length, value_length;
@@ -154,16 +155,16 @@ struct config_entry {
 
 /* A variable that holds a list of entries. */
 static const struct entry_list {
-    enum twill_variable_scope scope; /* of its entries */
+    enum twill_variable_scope scope; /* of the entries */
     const char *variable;
-    char separator[2]; /* units=l3=2,numa=4 has commas */
-    const char *bare;  /* the name of an entry without one, or NULL */
+    char separator[2]; /* not a comma, as units=l3=2,numa=4 has some */
+    const char *bare;  /* name of an entry that is only a value, or NULL */
 } lists[] = {
     {TWILL_SCOPE_LAYOUT, "TWILL_LAYOUT", ";", "nodes"},
     {TWILL_SCOPE_EXPERT, "TWILL_TUNE", ",", NULL},
 };
 
-/* Read the next entry and advance *rest. Return false at the end; empty entries are skipped. */
+/* Read the next entry and advance *rest. Skips empty entries. Returns false at the end. */
 static bool read_entry(const struct entry_list *list, const char **rest, struct config_entry *entry)
 {
     const char *text = *rest + strspn(*rest, list->separator);
@@ -184,7 +185,7 @@ static bool read_entry(const struct entry_list *list, const char **rest, struct 
     return end != text;
 }
 
-/* The variable's name in its list: "segment". */
+/* Return the variable's name in its list, such as "segment". */
 static const char *entry_name(const struct twill_variable *variable)
 {
     return strchr(variable->name, '=') + 1;
@@ -196,7 +197,7 @@ static bool is_named(const struct twill_variable *variable, const struct config_
     return strlen(name) == entry->name_length && memcmp(name, entry->name, entry->name_length) == 0;
 }
 
-/* Report an unknown entry with the nearest name, or all of them if none is near. */
+/* Fail with the known entry nearest to the unknown one, or with all of them if none is near. */
 static twill_status fail_unknown_entry(const struct entry_list *list,
                                        const struct config_entry *entry, struct twill_error *error)
 {
@@ -222,7 +223,7 @@ static twill_status fail_unknown_entry(const struct entry_list *list,
                       list->variable, (int)entry->name_length, entry->name, names);
 }
 
-/* Check that all entries of the source's lists have a known name and a value. */
+/* Check that each entry in the source's lists has a known name and a value. */
 static twill_status check_entries(const char *const *settings, struct twill_error *error)
 {
     for (size_t l = 0; l < TWILL_ARRAY_LENGTH(lists); l++) {
@@ -243,8 +244,7 @@ static twill_status check_entries(const char *const *settings, struct twill_erro
     return TWILL_OK;
 }
 
-/* Find an entry's value in a source, by its own name or its old one; found->value is NULL if it has
- * none. */
+/* Find an entry's value in a source by its current or old name. found->value is NULL if not set. */
 static twill_status find_entry(const struct twill_variable *variable, const char *const *settings,
                                struct config_entry *found, struct twill_error *error)
 {

@@ -1,26 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Configuration: one table of all environment variables, for the parser, for twill-info --env
- * and for the manual: in lib/man/twill.7 ".It @name@" becomes a row's name, default and help. */
+/* Configuration. One table of all environment variables, for the parser, twill-info --env and the
+ * manual. In lib/man/twill.7 ".It @name@" is replaced by a row's name, default and help. */
 #ifndef TWILL_CONFIG_H
 #define TWILL_CONFIG_H
 
 #include "lib/base/base.h"
 
 enum twill_variable_kind {
-    TWILL_TEXT,    /* any text; checked where it is used */
+    TWILL_TEXT,    /* any text, checked by the code that uses it */
     TWILL_CHOICE,  /* one of `choices`, which are separated by | */
     TWILL_NUMBER,  /* integer in [least, most] */
-    TWILL_BYTES,   /* integer in [least, most], may end in K, M, G or T (binary) */
+    TWILL_BYTES,   /* integer in [least, most], with an optional binary suffix K, M, G or T */
     TWILL_SECONDS, /* decimal number in [least, most] */
 };
 
-/* Who sets a variable, and how. Before 1.0 every value had a variable of its own, TWILL_ and its
- * id: those old names are still read. */
+/* How a variable is set, and by whom. Before 1.0 every value had its own environment variable,
+ * named TWILL_ and its id. Those old names are still read. */
 enum twill_variable_scope {
     TWILL_SCOPE_USER,   /* users, as an environment variable */
     TWILL_SCOPE_MPI,    /* users of libtwill-mpi, as an environment variable */
-    TWILL_SCOPE_LAYOUT, /* TWILL_LAYOUT=name=value;...: a machine as declared */
-    TWILL_SCOPE_EXPERT, /* TWILL_TUNE=name=value,...: experts, and experiments */
+    TWILL_SCOPE_LAYOUT, /* a declared machine, as TWILL_LAYOUT=name=value;... */
+    TWILL_SCOPE_EXPERT, /* experts and experiments, as TWILL_TUNE=name=value,... */
     TWILL_SCOPE_START,  /* launchers, or users without one, as an environment variable */
 };
 
@@ -28,11 +28,11 @@ enum twill_variable_scope {
 enum twill_variable_agreement {
     TWILL_AGREE_ANY,
     TWILL_AGREE_SAME,
-    TWILL_AGREE_SAME_OR_UNSET, /* and set on all or on none, as a default adapts to what is sent */
+    TWILL_AGREE_SAME_OR_UNSET, /* and set on all or none, as a default adapts to the message */
 };
 
-/* X(id, scope, name, kind, default, least, most, choices, agree, help), in the order in which
- * twill-info prints them. agree: TWILL_AGREE_, what context creation checks. */
+/* The rows are X(id, scope, name, kind, default, least, most, choices, agree, help), in the order
+ * in which twill-info prints them. agree is a TWILL_AGREE_ value, which context creation checks. */
 #define TWILL_VARIABLES(X)                                                                         \
     X(MEMORY, USER, "TWILL_MEMORY", TWILL_TEXT, "auto", 0, 0, NULL, ANY,                           \
       "Placement of twill_alloc() memory and, after a comma, of the library's: "                   \
@@ -175,51 +175,52 @@ enum twill_variable_id {
         TWILL_VARIABLE_COUNT
 };
 
-/* A row of the table; constant. */
+/* A row of the table. */
 struct twill_variable {
-    const char *name; /* as users write it: "TWILL_LOG", "TWILL_TUNE=segment" */
-    const char *old;  /* an entry's old name, TWILL_ and its id */
+    const char *name; /* as users write it, such as "TWILL_LOG" or "TWILL_TUNE=segment" */
+    const char *old;  /* TWILL_ and the id: the environment variable that set an entry before 1.0 */
     enum twill_variable_scope scope;
     enum twill_variable_kind kind;
-    const char *fallback; /* default */
-    int64_t least, most;  /* most 0: no limit */
+    const char *fallback; /* the default */
+    int64_t least, most;  /* most is 0 if there is no upper limit */
     const char *choices;
     enum twill_variable_agreement agree;
     const char *help;
 };
 extern const struct twill_variable twill_variables[TWILL_VARIABLE_COUNT];
 
-/* Values of all variables; one per context, constant once loaded. */
+/* The values of all variables. Each context has one, which is constant once loaded. */
 struct twill_config {
     char *text[TWILL_VARIABLE_COUNT];         /* never NULL once loaded */
     const char *source[TWILL_VARIABLE_COUNT]; /* "default", "environment", "caller" */
-    int64_t number[TWILL_VARIABLE_COUNT];     /* CHOICE: index; NUMBER, BYTES; SECONDS: in ns */
+    int64_t number[TWILL_VARIABLE_COUNT];     /* CHOICE: index, SECONDS: in ns */
 };
 
-/* Read every value from the settings ("NAME=value", NULL-terminated, or NULL), else from the
- * environment, else take the default. Each entry of TWILL_LAYOUT and TWILL_TUNE is a value of its
- * own: settings may replace one and leave the environment's others. Returns TWILL_ERR_CONFIG for an
- * unknown setting or entry, for an entry and its old name that differ, or for a bad value; the
- * message names variable, value and what is allowed. */
+/* Read every value from `settings` ("NAME=value" strings, NULL-terminated, or NULL). A value that
+ * is not there is read from the environment, and otherwise takes its default. Each entry of
+ * TWILL_LAYOUT and TWILL_TUNE is a separate value, so settings may replace one entry and leave the
+ * others to the environment. Returns TWILL_ERR_CONFIG for an unknown setting or entry, for a bad
+ * value, and if an entry and its old name contradict each other. The message names the variable,
+ * its value and what is allowed. */
 twill_status twill_config_load(struct twill_config *config, const char *const *settings,
                                struct twill_error *error);
-/* Copy values that are loaded. */
+/* Copy loaded values. `config` owns the copies, also those made before a failure. */
 twill_status twill_config_copy(struct twill_config *config, const struct twill_config *from,
                                struct twill_error *error);
 void twill_config_destroy(struct twill_config *config);
-/* Warn about environment variables that begin with TWILL_ and are not in the table, or have the old
- * name of an entry. */
+/* Warn about each environment variable that begins with TWILL_ and is not in the table, and about
+ * each that uses the old name of an entry. */
 void twill_config_warn_environment(const struct twill_log *log);
 /* Return the value as text, or NULL if it is empty. */
 const char *twill_config_text(const struct twill_config *config, enum twill_variable_id id);
-/* Return the value with this name, "TWILL_RAILS" or "TWILL_TUNE=domain", or NULL if it is empty. */
+/* Return the value of variable `name`, such as "TWILL_TUNE=domain", or NULL if empty or unknown. */
 const char *twill_config_find(const struct twill_config *config, const char *name);
-/* Return the value as it may be printed: secrets are masked. */
+/* Return the value in a form that may be printed, with secrets masked. */
 const char *twill_config_shown(const struct twill_config *config, enum twill_variable_id id);
-/* Return whether the value is set, by the caller or in the environment. */
+/* Return whether the caller or the environment has set the value. */
 bool twill_config_is_set(const struct twill_config *config, enum twill_variable_id id);
-/* Return a hash of what must be the same on all ranks: the value, and whether it is set where the
- * variable asks for that. */
+/* Return a hash of what must be equal on all ranks. For TWILL_AGREE_SAME_OR_UNSET it also covers
+ * whether the value is set. */
 uint32_t twill_config_hash(const struct twill_config *config, enum twill_variable_id id);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Creates a context: configuration, machine, memory, bootstrap, the job (context_job.c), levels,
- * failure detector. */
+/* Creates a context in this order: configuration, machine, memory, bootstrap, the job
+ * (context_job.c), levels, failure detector. */
 #include "algorithms/select/tuning_file.h"
 #include "fabric/bootstrap/bootstrap.h"
 #include "fabric/detector/detector.h"
@@ -63,18 +63,19 @@ void twill_context_memory_stats(const struct twill_context *context,
     twill_context_unlock(locked);
 }
 
+/* Create the page behind context->fork_guard, which the kernel zeroes in a forked child. */
 static twill_status guard_against_fork(struct twill_context *context)
 {
     uint64_t *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (page == MAP_FAILED)
         return TWILL_FAIL(&context->error, TWILL_ERR_MEMORY, "out of memory");
     *page = 1;
-    (void)madvise(page, 4096, MADV_WIPEONFORK); /* Linux 4.14; before it, forks go unnoticed */
+    (void)madvise(page, 4096, MADV_WIPEONFORK); /* since Linux 4.14; forks go unnoticed before */
     context->fork_guard = page;
     return TWILL_OK;
 }
 
-/* TWILL_PROGRESS */
+/* Parse TWILL_PROGRESS. */
 static twill_status configure_progress(struct twill_context *context)
 {
     struct twill_progress *progress = &context->progress;
@@ -126,7 +127,7 @@ void twill_progress_place(struct twill_context *context, const struct twill_cpus
                  "for all communicators and links of this process");
 }
 
-/* TWILL_MEMORY=<user>[,<library>] */
+/* Parse TWILL_MEMORY=<user>[,<library>]. The library's default is auto. */
 static twill_status decide_memory(struct twill_context *context)
 {
     const struct twill_machine *machine = twill_topology_machine(context->machine.topology);
@@ -161,7 +162,7 @@ static twill_status memory_open(struct twill_context *context)
     return TWILL_OK;
 }
 
-/* Format a size in binary units; 0: hwloc and the kernel do not know it. */
+/* Format a size in binary units, or "unknown" if it is 0. */
 static const char *size_text(char *text, size_t space, uint64_t bytes, unsigned shift)
 {
     snprintf(text, space, "unknown");
@@ -204,7 +205,6 @@ static const char *distance_name(unsigned distance)
     return names[twill_min(distance, TWILL_ARRAY_LENGTH(names) - 1)];
 }
 
-/* Note a line for each NIC. */
 static void note_nics(struct twill_context *context)
 {
     struct twill_nic nic;
@@ -244,7 +244,7 @@ static void note_machine(struct twill_context *context)
     note_nics(context);
 }
 
-/* Note where memory is placed. With several NUMA nodes that depends on where a rank runs. */
+/* Note where memory is placed. With several NUMA nodes this differs between ranks. */
 static void note_policy(struct twill_context *context, const char *whose, const char *why)
 {
     bool differs = twill_topology_machine(context->machine.topology)->numa_nodes > 1;
@@ -320,7 +320,7 @@ static twill_status create_context(struct twill_context *context,
     return TWILL_OK;
 }
 
-/* A context, and what is visible only where it is used. */
+/* A context with the objects that other files of this folder do not look into. */
 struct whole_context {
     struct twill_context context;
     struct twill_config config;
@@ -344,7 +344,7 @@ twill_status twill_context_create_by(struct twill_context **context,
                                      : source->like->comms.observer;
     twill_fd_guard_begin(&(*context)->fd_guard);
     twill_status status = create_context(*context, source);
-    /* What connects nodes may be a library that opens descriptors at any time. */
+    /* A transport between nodes may be a library that opens descriptors at any time. */
     if (status != TWILL_OK || (*context)->job.world.nodes == 1)
         twill_fd_guard_end(&(*context)->fd_guard);
     return status;
@@ -361,9 +361,8 @@ static void close_locks(struct twill_context *context)
 
 /* --- growth ---------------------------------------------------------------------------------- */
 
-/* When a job grows, its ranks get a new context. What a program has made in the old one goes on:
- * operations, registrations and the idle function are copied; memory of twill_alloc() stays where
- * it is, in the old context, which is kept for that. */
+/* When a job grows, its ranks get a new context. Operations, registrations and the idle function
+ * are copied. The old context is kept for its memory of twill_alloc(), which stays where it is. */
 
 twill_status twill_context_inherit(struct twill_context *context, struct twill_context *from,
                                    struct twill_error *error)

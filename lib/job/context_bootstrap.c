@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How a context finds the other ranks: by its launcher or the caller at the start of a job, by a
- * handle when the job grows. */
+/* How a context finds the other ranks. At the start of a job the launcher or the caller connects
+ * them. When the job grows, a handle does. */
 #include "fabric/bootstrap/bootstrap.h"
 #include "lib/job/config.h"
 #include "lib/job/job_internal.h"
@@ -37,13 +37,13 @@ static struct twill_bootstrap_params params_from(const struct twill_context *con
     };
 }
 
-/* What the ranks of a job that changes compare before all else; sent as it is in memory. */
+/* Facts that the ranks of a growing job compare first. Sent as it is in memory. */
 struct meeting_info {
     uint8_t origin[TWILL_NONCE_BYTES];
-    char nodes[LAYOUT_BYTES]; /* TWILL_LAYOUT=nodes: rank 0's counts */
+    char nodes[LAYOUT_BYTES]; /* TWILL_LAYOUT=nodes, of which rank 0's counts */
 };
 
-/* Check that all ranks mean the same job, and take rank 0's layout. */
+/* Check that all ranks were given handles of the same job, and take rank 0's layout. */
 static twill_status use_meeting(struct twill_context *context, const struct meeting_info *all)
 {
     for (int r = 1; r < context->job.oob->size; r++)
@@ -83,7 +83,7 @@ twill_status twill_context_open_bootstrap(struct twill_context *context,
     struct twill_bootstrap_params params = params_from(context, source);
     if (source->join != NULL && source->join->timeout_ns > 0)
         params.timeout_ns = source->join->timeout_ns;
-    if (source->join == NULL && twill_bootstrap_is_first(&params)) /* before any failure */
+    if (source->join == NULL && twill_bootstrap_is_first(&params)) /* even if the rest fails */
         twill_config_warn_environment(&context->log);
     TWILL_TRY(&context->error, twill_bootstrap_open(&context->job.oob, &params, &context->error));
     if (context->job.oob->size > TWILL_WORLD_MAX_RANKS)

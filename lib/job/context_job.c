@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opens the job of a context, in two exchanges: infos of the ranks (what they must agree on is
- * compared here, once), then the heap and connections between hosts. */
+/* Opens the job of a context in two exchanges. The first carries facts about each rank. What all
+ * ranks must agree on is compared here, once. The second opens the heap and connects hosts. */
 #include "algorithms/select/tuning_file.h"
 #include "fabric/bootstrap/oob_batch.h"
 #include "fabric/detector/detector.h"
@@ -14,18 +14,18 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#define MOST_HOSTS ((size_t)512) /* connections of the failure detector to other hosts */
+#define MOST_HOSTS ((size_t)512) /* most connections of the failure detector to other hosts */
 
-/* What ranks exchange at start-up; sent as it is in memory. */
+/* Facts about a rank that ranks exchange at start-up. Sent as it is in memory. */
 struct peer_info {
     char version[16];
     struct twill_host host;
-    struct twill_cpus where; /* CPUs it may run on */
+    struct twill_cpus where; /* CPUs that the rank may run on */
     struct twill_memory_claims memory;
-    uint64_t tuning;                     /* hash of TWILL_TUNING's contents */
-    uint64_t timings;                    /* hash of this machine's timings, 0: none */
-    uint64_t started;                    /* twill_now() of its host */
-    uint32_t hash[TWILL_VARIABLE_COUNT]; /* of variables' values */
+    uint64_t tuning;                     /* hash of the contents of TWILL_TUNING */
+    uint64_t timings;                    /* hash of the machine's timings, or 0 if none */
+    uint64_t started;                    /* twill_now() on its host */
+    uint32_t hash[TWILL_VARIABLE_COUNT]; /* of the variables' values */
     struct twill_heap_info heap;
     struct twill_level_info level;
 };
@@ -56,7 +56,7 @@ static twill_status check_agreement(struct twill_context *context, const struct 
                               "TWILL_TUNING must have the same contents on all ranks: rank %d has "
                               "read other timings than rank 0",
                               r);
-    /* Ranks of this machine, in any namespace, on exactly these cores. */
+    /* Count the ranks of this machine, in any namespace, that run on exactly these CPUs. */
     unsigned sharing = 0;
     for (int r = 0; r < context->job.oob->size; r++)
         sharing += strcmp(all[r].host.boot_id, mine->host.boot_id) == 0 &&
@@ -65,9 +65,9 @@ static twill_status check_agreement(struct twill_context *context, const struct 
     return TWILL_OK;
 }
 
-/* Divide what ranks of this host share, whatever TWILL_LAYOUT=nodes says. Free MCDRAM: no rank has
- * allocated yet, and pages that a rank has not touched are not visible to others, so each gets a
- * part. PUs: the progress thread gets one that no rank may run on. */
+/* Divide what the ranks of this host share, whatever TWILL_LAYOUT=nodes says. Each rank gets a
+ * share of the free MCDRAM now, because ranks cannot see what others allocate but have not touched.
+ * The progress thread gets a PU that no rank may run on, if there is one. */
 static void share_host(struct twill_context *context, const struct peer_info *all)
 {
     const struct peer_info *mine = &all[context->job.oob->rank];
@@ -101,7 +101,7 @@ static int compare_processes(const void *of, const void *with)
     return (a > b) - (a < b);
 }
 
-/* Find the most ranks that are threads of one process. */
+/* Set job.threads to the largest number of ranks that are threads of one process. */
 static twill_status count_threads(struct twill_context *context, const struct peer_info *all)
 {
     size_t size = (size_t)context->job.oob->size;
@@ -137,7 +137,7 @@ static twill_status label_nodes(struct twill_context *context, const struct peer
 
 static void describe_rank(struct twill_context *context, struct peer_info *mine)
 {
-    memset(mine, 0, sizeof(*mine)); /* padding is sent, too */
+    memset(mine, 0, sizeof(*mine)); /* padding is also sent */
     snprintf(mine->version, sizeof(mine->version), "%s", twill_version());
     twill_host_describe(&mine->host);
     twill_topology_cpus(context->machine.topology, &mine->where);
@@ -155,7 +155,7 @@ static void describe_rank(struct twill_context *context, struct peer_info *mine)
 
 /* --- the failure detector: fabric/detector --------------------------------------------------- */
 
-/* Connections between hosts take at most a quarter of this process's descriptors. */
+/* Offer at most a quarter of this process's descriptors for connections between hosts. */
 static twill_status offer_detector(struct twill_context *context, struct twill_oob_batch *batch)
 {
     struct rlimit files;
@@ -208,14 +208,14 @@ twill_status twill_context_conclude_detector(struct twill_context *context)
 
 /* --- the job --------------------------------------------------------------------------------- */
 
-/* What the ranks exchange about themselves, and the heap that they open by it. */
+/* State of twill_context_open_job(): facts that the ranks exchange, and the heap opened by them. */
 struct job_opening {
     struct peer_info own, *all;   /* [size] */
     struct twill_heap_info *heap; /* [size] */
     struct twill_heap_opening opening;
 };
 
-/* Say all that this rank knows by itself. */
+/* Add to the batch all that this rank can tell before it knows anything about the others. */
 static twill_status offer_job(struct twill_context *context, struct job_opening *job,
                               struct twill_oob_batch *batch)
 {
@@ -236,8 +236,8 @@ static twill_status offer_job(struct twill_context *context, struct job_opening 
     return TWILL_OK;
 }
 
-/* Compare what the ranks have said, and expect those of a label to share memory. All come to the
- * same result, errors included, unless one has no memory for the world. */
+/* Compare the facts of all ranks, and expect ranks with the same label to share memory. All ranks
+ * come to the same result, even an error, unless one is out of memory for the world. */
 static twill_status compare_ranks(struct twill_context *context, struct job_opening *job)
 {
     for (int r = 0; r < context->job.oob->size; r++) {
@@ -251,8 +251,8 @@ static twill_status compare_ranks(struct twill_context *context, struct job_open
     return twill_heap_make_world(context);
 }
 
-/* Share the heap and connect hosts: the nodes are as expected unless memory cannot be shared. Every
- * step adds its parts also after a failure. */
+/* Share the heap and connect hosts, assuming that the nodes are as expected. Every step adds its
+ * parts to the batch even after a failure, so that the batches of all ranks match. */
 static twill_status attach_job(struct twill_context *context, struct job_opening *job,
                                struct twill_oob_batch *batch)
 {
@@ -264,7 +264,7 @@ static twill_status attach_job(struct twill_context *context, struct job_opening
     return connects;
 }
 
-/* Decide the nodes. If they are not those expected, the detector is opened again. */
+/* Decide which ranks form the nodes. If some could not share memory, open the detector again. */
 static twill_status conclude_job(struct twill_context *context, struct job_opening *job)
 {
     uint32_t expected = context->job.world.nodes;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which tile, L3 cache, NUMA node and package each rank is in, and which group its node: found or
- * declared. All ranks come to the same answer, because all have the same infos. */
+/* Finds or reads which tile, L3 cache, NUMA node and package each rank is in, and which group its
+ * node is in. All ranks compute the same result, because all have the same infos. */
 #include "lib/job/find_levels.h"
 #include "algorithms/world/world.h"
 #include "fabric/bootstrap/bootstrap.h"
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Labels of ranks that are in no unit start here, above all indices. */
+/* Labels of ranks that are in no unit start here, above all unit indices. */
 #define LEVEL_ALONE 0x10000u
 
 void twill_levels_describe(const struct twill_topology *topology, const struct twill_cpus *cpus,
@@ -22,7 +22,7 @@ void twill_levels_describe(const struct twill_topology *topology, const struct t
     struct twill_place place;
     twill_topology_units(topology, cpus, &units);
     twill_topology_place(topology, &place);
-    memset(info, 0, sizeof(*info)); /* padding is sent, too */
+    memset(info, 0, sizeof(*info)); /* padding is also sent */
 #define SET_UNIT(NOUN, name, noun, with) info->unit[TWILL_LEVEL_##NOUN] = (int16_t)units.name;
     TWILL_LEVELS_INSIDE_NODE(SET_UNIT, )
     info->roams = units.roams;
@@ -46,7 +46,7 @@ static bool level_is_named(twill_level level, const char *text, size_t length)
     return strlen(name) == length && strncmp(name, text, length) == 0;
 }
 
-/* Parse the declared ranks per unit of each level; 0: not declared. */
+/* Parse the declared number of ranks per unit of each level, which stays 0 if not declared. */
 static twill_status parse_units(const char *text, uint32_t ranks[TWILL_LEVEL_NODE],
                                 struct twill_error *error)
 {
@@ -80,7 +80,7 @@ static twill_status parse_units(const char *text, uint32_t ranks[TWILL_LEVEL_NOD
     return TWILL_OK;
 }
 
-/* Set a level from infos, if any rank knows its unit. Ranks in no unit form one each. */
+/* Set a level from infos, unless no rank knows its unit. A rank in no unit gets one for itself. */
 static twill_status set_found(struct twill_world *world, const struct twill_level_info *info,
                               twill_level level, uint32_t *label, struct twill_error *error)
 {
@@ -97,7 +97,8 @@ static twill_status set_declared(struct twill_world *world, const char *text, ui
 {
     uint32_t ranks[TWILL_LEVEL_NODE] = {0};
     TWILL_TRY(error, parse_units(text, ranks, error));
-    for (unsigned level = TWILL_LEVEL_NODE; level-- > 0;) { /* units nest: outermost first */
+    /* units nest, so the outermost comes first */
+    for (unsigned level = TWILL_LEVEL_NODE; level-- > 0;) {
         for (uint32_t r = 0; ranks[level] != 0 && r < world->size; r++)
             label[r] = world->local[r] / ranks[level];
         if (ranks[level] != 0)
@@ -148,7 +149,7 @@ twill_status twill_levels_find(struct twill_world *world, const struct twill_lev
     return status;
 }
 
-/* Describe where the ranks of a node would be bound. There must be a core for each. */
+/* Describe where the ranks of a node would be bound. The machine must have a core for each. */
 static twill_status place_node(const struct twill_topology *topology, uint32_t ranks,
                                struct twill_level_info *info, struct twill_error *error)
 {
@@ -177,7 +178,7 @@ twill_status twill_levels_place(struct twill_world *world, const struct twill_to
     if (node == NULL || info == NULL)
         status = TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory");
     for (uint32_t n = 0; n < world->nodes && status == TWILL_OK; n++) {
-        if (world->node_size[n] != placed) /* else as on the node before */
+        if (world->node_size[n] != placed) /* else the same as the node before */
             status = place_node(topology, world->node_size[n], node, error);
         placed = world->node_size[n];
         for (uint32_t l = 0; l < placed; l++)
@@ -192,8 +193,8 @@ twill_status twill_levels_place(struct twill_world *world, const struct twill_to
 
 /* --- of a context ----------------------------------------------------------------------------- */
 
-/* Exchange infos again if TWILL_LAYOUT=topology replaces a rank's machine: ranks cannot be bound
- * there, so assume that each is where twillrun would bind it. */
+/* If TWILL_LAYOUT=topology replaces any rank's machine, exchange infos again. No rank can be bound
+ * on such a machine, so each of its ranks is assumed to be where twillrun would bind it. */
 static twill_status exchange_places(struct twill_context *context, struct twill_level_info *info)
 {
     struct twill_error *error = &context->error;
@@ -217,15 +218,14 @@ static twill_status exchange_places(struct twill_context *context, struct twill_
     return twill_oob_allgather(context->job.oob, &mine, info, sizeof(mine), error);
 }
 
-/* Return the lowest rank that may run on several cores which a later rank of its node may run on,
- * too; the world's size if there is none. */
+/* Return the lowest rank that may run on several cores and shares them with a later rank of its
+ * node, or the world's size if there is none. seen[size] is scratch memory. */
 static uint32_t first_unbound(const struct twill_world *world, const struct twill_level_info *info,
                               uint32_t *seen)
 {
     memset(seen, 0, world->size * sizeof(*seen));
     for (uint32_t r = 0; r < world->size; r++) {
-        uint32_t *first =
-            &seen[world->node[r]]; /* 1 + the first rank of the node that roams; 0: none */
+        uint32_t *first = &seen[world->node[r]]; /* 1 + the node's first rank that roams, or 0 */
         if (!info[r].roams || info[r].elsewhere)
             continue;
         if (*first == 0)
@@ -236,8 +236,8 @@ static uint32_t first_unbound(const struct twill_world *world, const struct twil
     return world->size;
 }
 
-/* Say that ranks are not bound, once a job. It is a warning if they could be bound and the machine
- * has levels that are therefore unknown. */
+/* Log, once per job, that ranks are not bound. It is a warning if they could be bound and levels of
+ * the machine are unknown because they are not. */
 static void warn_unbound(struct twill_context *context, const struct twill_level_info *info,
                          uint32_t first)
 {

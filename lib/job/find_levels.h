@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The levels of the world's hierarchy: units within nodes (tile, L3, NUMA node, package), found
- * or declared, and declared groups of nodes. */
+/* The levels of the world's hierarchy. Units within a node (tile, L3, NUMA node, package) are found
+ * or declared. Groups of nodes are declared. */
 #ifndef TWILL_FIND_LEVELS_H
 #define TWILL_FIND_LEVELS_H
 
@@ -8,32 +8,32 @@
 
 /* Where a rank runs. Exchanged between ranks as it is in memory. */
 struct twill_level_info {
-    int16_t unit[TWILL_LEVEL_NODE]; /* logical index on the host; -1: in none, or in several */
-    uint8_t roams;        /* may run on several cores: struct twill_units. No bool: another rank may
-                             send any byte */
-    uint8_t elsewhere;    /* on a machine that TWILL_LAYOUT=topology has replaced */
-    uint32_t cpus;        /* number of CPUs it may run on */
+    int16_t unit[TWILL_LEVEL_NODE]; /* logical index on the host, -1 if in none or several */
+    uint8_t roams;        /* may run on several cores; no bool, as another rank may send any byte */
+    uint8_t elsewhere;    /* 1 if its machine is replaced by TWILL_LAYOUT=topology */
+    uint32_t cpus;        /* number of CPUs that the rank may run on */
     uint64_t cpuset_hash; /* of these CPUs */
 };
-/* Describe a rank that may run on `cpus`; NULL: those of the calling thread. */
+/* Describe a rank that may run on `cpus`. NULL means the CPUs of the calling thread. */
 void twill_levels_describe(const struct twill_topology *topology, const struct twill_cpus *cpus,
                            struct twill_level_info *info);
-/* Set the levels of the context's world, whose nodes are known: units as info[size] says, unless
- * TWILL_LAYOUT=units declares them, and groups as TWILL_LAYOUT=groups declares. Collective: ranks
- * on a machine that TWILL_LAYOUT=topology has replaced exchange where they would be bound there. */
+/* Set the levels of the context's world, whose nodes are known. Units come from info[size] unless
+ * TWILL_LAYOUT=units declares them, and groups from TWILL_LAYOUT=groups. Collective, because all
+ * ranks exchange where they would be bound if TWILL_LAYOUT=topology replaces the machine of any. */
 twill_status twill_levels_open(struct twill_context *context, struct twill_level_info *info);
-/* Set the levels of a world: from info[size]; or from the values of TWILL_LAYOUT=groups and
- * TWILL_LAYOUT=units (NULL: not set). */
+/* Set the levels of a world. The first takes the units from info[size], the second takes the values
+ * of TWILL_LAYOUT=groups and TWILL_LAYOUT=units, each NULL if not set. */
 twill_status twill_levels_find(struct twill_world *world, const struct twill_level_info *info,
                                struct twill_error *error);
 twill_status twill_levels_declare(struct twill_world *world, const char *groups, const char *units,
                                   struct twill_error *error);
-/* Set the levels of a world as if twillrun had bound the ranks of each node on this machine. */
+/* Set the levels of a world as if twillrun had bound the ranks of each node on this machine.
+ * Returns TWILL_ERR_ARGUMENT if a node has more ranks than the machine has cores. */
 twill_status twill_levels_place(struct twill_world *world, const struct twill_topology *topology,
                                 struct twill_error *error);
 
-/* Note for twill-info: the hierarchy as a tree; where this rank runs, with advice if ranks are not
- * bound. */
+/* Add notes for twill-info. The first draws the hierarchy as a tree. The second says where this
+ * rank runs, with advice if ranks are not bound. */
 void twill_levels_log_world(struct twill_context *context);
 void twill_levels_log_binding(struct twill_context *context);
 

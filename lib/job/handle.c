@@ -6,9 +6,9 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define HANDLE_PAGE ((size_t)4096) /* mmap rounds up where pages are larger */
+#define HANDLE_PAGE ((size_t)4096) /* mmap rounds up to larger pages */
 
-/* Stored at the end of pooled memory, so that the object's states stay as they are. */
+/* Link of a pool, stored at the end of the memory so that the object's state stays intact. */
 struct twill_handle_link {
     struct twill_handle_link *next;
     void *memory;

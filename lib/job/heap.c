@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* First fit over extents in address order; freed extents merge with their neighbours. The list is
- * kept outside the region, so that no bookkeeping lies between the caller's data. */
+/* First fit over extents in address order. Freed extents merge with their neighbours. The list lies
+ * outside the region, so that no bookkeeping lies between the program's data. */
 #include "lib/job/heap.h"
 
 #include "fabric/shm/mapping.h"
@@ -12,17 +12,17 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* A range of memory, free or taken. */
+/* A range of memory, free or taken. Outside extents are always taken. */
 struct twill_extent {
     struct twill_extent *next;
     unsigned char *start;
     size_t bytes;
     bool taken;
-    bool outside; /* from the malloc library or twill_memory_alloc(): does not merge */
+    bool outside; /* from the malloc library or twill_memory_alloc(), never merges */
 };
 
-/* What a chunk of the region, TWILL_HUGE_PAGE bytes, is: not placed yet or free again, or taken,
- * with the policy or in DDR. */
+/* State of a chunk (TWILL_HUGE_PAGE bytes of the region). NEW means not placed yet or free again.
+ * DDR and PLACED chunks are in use, PLACED ones with the policy. */
 enum chunk_state { CHUNK_NEW, CHUNK_DDR, CHUNK_PLACED };
 
 static size_t block_alignment(size_t bytes)
@@ -41,7 +41,7 @@ void twill_heap_init(struct twill_heap *heap, struct twill_shm_region *region, u
     }
 }
 
-/* Is it from the malloc library? Else it is private. */
+/* Return whether the extent came from the malloc library. If not, it is private memory. */
 static bool is_of_preload(const struct twill_heap *heap, const struct twill_extent *extent)
 {
     return heap->preload != NULL &&
@@ -113,7 +113,8 @@ static bool split_extent(struct twill_extent *extent, size_t bytes)
     return true;
 }
 
-/* Place the new chunks of [from, to), offsets, before they are touched; each run of them as one. */
+/* Place the new chunks in the range [from, to) of offsets, before they are touched. Each run of
+ * adjacent new chunks is placed at once. */
 static twill_status place_chunks(struct twill_heap *heap, size_t from, size_t to,
                                  struct twill_error *error)
 {
@@ -132,7 +133,7 @@ static twill_status place_chunks(struct twill_heap *heap, size_t from, size_t to
     return TWILL_OK;
 }
 
-/* Take `bytes` of a free extent from offset `skip` on. */
+/* Take `bytes` of a free extent, starting at offset `skip` in it. */
 static twill_status take_extent(struct twill_heap *heap, struct twill_extent *extent, size_t skip,
                                 size_t bytes, void **pointer, struct twill_error *error)
 {
@@ -154,8 +155,8 @@ static twill_status out_of_heap(size_t bytes, size_t limit, struct twill_error *
                       bytes, limit);
 }
 
-/* Allocate from the malloc library, or private memory, which peers cannot map, if its region is
- * full. */
+/* Allocate from the malloc library. Without one, or if its region is full, allocate private memory,
+ * which peers cannot map. */
 static twill_status take_outside(struct twill_heap *heap, void **pointer, size_t bytes,
                                  struct twill_error *error)
 {
@@ -164,7 +165,7 @@ static twill_status take_outside(struct twill_heap *heap, void **pointer, size_t
     if (heap->preload != NULL)
         *pointer = heap->preload->alloc(bytes, block_alignment(bytes));
     if (*pointer != NULL && twill_heap_offset(heap, *pointer, bytes) == TWILL_HEAP_NOWHERE) {
-        heap->preload->release(*pointer); /* beyond what this context shares of the region */
+        heap->preload->release(*pointer); /* outside the part that this context shares */
         *pointer = NULL;
     }
     if (*pointer == NULL)
@@ -230,7 +231,7 @@ twill_status twill_heap_alloc(struct twill_heap *heap, void **pointer, size_t by
     return alloc_shared(heap, pointer, rounded, error);
 }
 
-/* Merge a free extent with the next one, if that is free. */
+/* Merge a free extent with the next one if both are free. */
 static void merge_next(struct twill_extent *extent)
 {
     struct twill_extent *next = extent->next;
@@ -241,9 +242,9 @@ static void merge_next(struct twill_extent *extent)
     free(next);
 }
 
-/* Free the pages of a block of `bytes` at offset `from`, which is part of the extent `unused` now.
- * Chunks of which nothing is in use any more become new: what was refused for want of room may be
- * placed next time, and what was placed is there for others. */
+/* Free the pages of the block of `bytes` bytes at offset `from`, which is now part of the extent
+ * `unused`. Chunks that are unused as a whole become new again. They may be placed next time, and
+ * what they occupied is available to others. */
 static void drop_pages(struct twill_heap *heap, const struct twill_extent *unused, size_t from,
                        size_t bytes)
 {
@@ -262,7 +263,7 @@ static void drop_pages(struct twill_heap *heap, const struct twill_extent *unuse
     size_t to = twill_max(from + bytes, chunks_end);
     from = twill_min(from, first * TWILL_HUGE_PAGE);
     (void)madvise(heap->base + from, (to - from) & ~(size_t)4095, MADV_REMOVE);
-    if (placed) /* the default policy, as the next block may have to be in DDR */
+    if (placed) /* back to the default policy, as the next block may have to be in DDR */
         (void)twill_memory_near(heap->base + first * TWILL_HUGE_PAGE,
                                 chunks_end - first * TWILL_HUGE_PAGE, -1);
 }
@@ -312,7 +313,7 @@ uint64_t twill_heap_offset(const struct twill_heap *heap, const void *pointer, s
     return (uint64_t)(p - heap->base);
 }
 
-/* Put new pages in the place of a chunk, with the same contents, in one step. */
+/* Replace the pages of a chunk by private ones with the same contents, in one step. */
 static twill_status replace_pages(struct twill_heap *heap, size_t chunk, struct twill_error *error)
 {
     unsigned char resident[TWILL_HUGE_PAGE / 4096], *at = heap->base + chunk * TWILL_HUGE_PAGE;
@@ -325,7 +326,8 @@ static twill_status replace_pages(struct twill_heap *heap, size_t chunk, struct 
     twill_status status = twill_memory_place(heap->memory, new, bytes, &placed, error);
     bool known = mincore(at, bytes, resident) == 0;
     for (size_t offset = 0; status == TWILL_OK && offset < bytes; offset += 4096)
-        if (!known || (resident[offset / 4096] & 1) != 0) /* others are zero, and not touched */
+        /* other pages are zero, so they are not touched */
+        if (!known || (resident[offset / 4096] & 1) != 0)
             memcpy(new + offset, at + offset, 4096);
     if (status == TWILL_OK &&
         mremap(new, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, at) == MAP_FAILED)
@@ -340,7 +342,7 @@ static twill_status replace_pages(struct twill_heap *heap, size_t chunk, struct 
     return TWILL_OK;
 }
 
-/* Put private memory in the place of chunks that nobody has touched. */
+/* Replace chunks that were never touched by private memory. */
 static twill_status replace_new(struct twill_heap *heap, size_t first, size_t end,
                                 struct twill_error *error)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Heap of twill_alloc(): one sparse region per rank, mapped by all ranks of the node, so that an
- * allocation is local and yet visible to them at once; private memory if the rank is alone on its
- * node. With TWILL_HEAP=shared malloc() is served from the same region. */
+/* Heap of twill_alloc(). Each rank has one sparse region, which all ranks of its node map, so that
+ * an allocation is made locally and is visible to the other ranks at once. A rank that is alone on
+ * its node uses private memory. With TWILL_HEAP=shared malloc() is served from the same region. */
 #ifndef TWILL_HEAP_H
 #define TWILL_HEAP_H
 
@@ -12,70 +12,72 @@
 #define TWILL_HEAP_NOWHERE UINT64_MAX
 
 struct twill_preload;
-struct twill_extent; /* a range of the region, free or taken, or an allocation outside it */
+struct twill_extent; /* lib/job/heap.c */
 
 /* The heap of a context, whose lock protects it. */
 struct twill_heap {
-    struct twill_shm_region *region; /* NULL: private memory only */
+    struct twill_shm_region *region; /* NULL if all memory is private */
     struct twill_memory *memory;
-    const struct twill_preload *preload; /* manages the region; NULL: this heap does */
-    unsigned char *base;                 /* of the region */
+    const struct twill_preload *preload; /* manages the region; NULL if this heap does */
+    unsigned char *base;                 /* start of the region */
     size_t bytes;
-    size_t limit;   /* TWILL_TUNE=heap_limit: most bytes, private memory included; 0: no limit */
-    size_t outside; /* bytes taken from the malloc library or as private memory */
-    unsigned char *chunk;         /* of each 2 MiB from base on: enum twill_chunk_state */
-    bool fenced;                  /* twill_heap_fence(): the region is private memory now */
-    struct twill_extent *extents; /* by address; those outside the region first */
+    size_t limit;   /* TWILL_TUNE=heap_limit: most bytes, private memory included. 0 if unlimited */
+    size_t outside; /* bytes allocated by the malloc library or as private memory */
+    unsigned char *chunk;         /* [each 2 MiB from base] an enum chunk_state */
+    bool fenced;                  /* twill_heap_fence() has made the region private memory */
+    struct twill_extent *extents; /* those outside the region first, then by address */
 };
 
-/* Initialise the heap over this rank's part of `region`, or, if that is NULL, over at most `limit`
- * bytes of private memory (0: no limit). Without a limit private memory is also used when the
- * region is full. preload may be NULL. */
+/* Initialise the heap. With a region it covers this rank's part. Without one it allocates private
+ * memory, at most `limit` bytes, where 0 means no limit. Without a limit a full region also falls
+ * back to private memory. `preload` is the malloc library that manages the region, or NULL. */
 void twill_heap_init(struct twill_heap *heap, struct twill_shm_region *region, uint32_t rank,
                      struct twill_memory *memory, const struct twill_preload *preload,
                      size_t limit);
-/* Free all allocations; region and memory belong to the caller. */
+/* Free all allocations. The caller keeps the region and the twill_memory. */
 void twill_heap_destroy(struct twill_heap *heap);
-/* Allocate bytes aligned to a cache line, or to TWILL_HUGE_PAGE if that large. Returns
- * TWILL_ERR_MEMORY if neither region nor private memory suffices. */
+/* Allocate memory aligned to a cache line, or to TWILL_HUGE_PAGE if it is at least that large.
+ * Returns TWILL_ERR_MEMORY if neither the region nor private memory has room. */
 twill_status twill_heap_alloc(struct twill_heap *heap, void **pointer, size_t bytes,
                               struct twill_error *error);
 /* Free an allocation. Returns TWILL_ERR_ARGUMENT if the heap has none at this address. */
 twill_status twill_heap_free(struct twill_heap *heap, void *pointer, struct twill_error *error);
-/* Move the heap to pages that no other process has, at the same addresses, with their contents: a
- * rank that others go on without may still write to the old ones. From then on it is private
- * memory. No thread may write to it meanwhile. Returns TWILL_ERR_UNSUPPORTED if the malloc library
- * manages it, TWILL_ERR_MEMORY. */
+/* Replace the pages of the heap, at the same addresses and with the same contents, by pages that no
+ * other process maps. Needed when the others continue without a rank, because that rank may still
+ * write to the old pages. The heap is private memory afterwards. No thread may write to it during
+ * the call. Returns TWILL_ERR_UNSUPPORTED if the malloc library manages the heap, and
+ * TWILL_ERR_MEMORY if out of memory. */
 twill_status twill_heap_fence(struct twill_heap *heap, struct twill_error *error);
-/* A peer's heap as it is mapped here; belongs to a communicator. */
+/* A peer's heap as mapped by this process. It belongs to a communicator. */
 struct twill_heap_view {
     unsigned char *base;
-    uint64_t *seen; /* bitmap of TWILL_HUGE_PAGE ranges that have been populated */
+    uint64_t *seen; /* bitmap of the TWILL_HUGE_PAGE ranges that have been populated */
 };
-/* Open a view of the heap of `rank`; it stays empty if there is no region. */
+/* Open a view of the heap of `rank`. The view stays empty if there is no region. */
 twill_status twill_heap_view_open(struct twill_heap_view *view, const struct twill_heap *heap,
                                   uint32_t rank, struct twill_error *error);
 void twill_heap_view_close(struct twill_heap_view *view);
-/* Populate the page tables of a range of a peer's heap before its first access: page faults one by
- * one cost several times as much. bytes > 0. */
+/* Populate the page tables for a range of a peer's heap (bytes > 0) before its first access. Taking
+ * the page faults one by one costs several times more. */
 void twill_heap_view_touch(struct twill_heap_view *view, uint64_t offset, size_t bytes);
-/* Offset of [pointer, pointer + bytes) in this rank's region, or TWILL_HEAP_NOWHERE. */
+/* Return the offset of [pointer, pointer + bytes) in this rank's region, or TWILL_HEAP_NOWHERE if
+ * the range is not in it or the heap is fenced. */
 uint64_t twill_heap_offset(const struct twill_heap *heap, const void *pointer, size_t bytes);
 
 /* --- lib/job/malloc_heap.c --- */
 
-/* TWILL_HEAP=shared: the heap of a context is the region that libtwill-heap.so serves malloc()
- * from, so that peers access malloc'd buffers as they access those of twill_alloc(). */
+/* With TWILL_HEAP=shared the heap of a context is the region that libtwill-heap.so serves malloc()
+ * from. Peers then access malloc'd buffers as they access those of twill_alloc(). */
 
-/* Whether TWILL_HEAP=shared takes effect, or why not. Exchanged between ranks. */
+/* Whether TWILL_HEAP=shared takes effect, and if not, why. Exchanged between ranks. */
 enum twill_preloaded_outcome {
     TWILL_PRELOADED_OFF, /* not requested */
     TWILL_PRELOADED_READY,
     TWILL_PRELOADED_ABSENT,  /* the library is not loaded */
-    TWILL_PRELOADED_VERSION, /* it is of another version of twill */
-    TWILL_PRELOADED_CHILD,   /* forked from a process that has a region */
-    TWILL_PRELOADED_SMALL,   /* the region of an earlier context is too small */
-    TWILL_PRELOADED_MEMORY,  /* no memory for a region, or none left in it */
+    TWILL_PRELOADED_VERSION, /* the library belongs to another version of twill */
+    TWILL_PRELOADED_CHILD,   /* this process was forked from one that has a region */
+    TWILL_PRELOADED_SMALL,   /* the region, made for an earlier context, is too small */
+    TWILL_PRELOADED_MEMORY,  /* no memory for a region, or its start is full */
     TWILL_PRELOADED_OUTCOMES
 };
 
@@ -83,43 +85,42 @@ enum twill_preloaded_outcome {
 struct twill_preloaded {
     const struct twill_preload *library; /* NULL unless READY */
     enum twill_preloaded_outcome outcome;
-    size_t least;                        /* bytes of the smallest block that is served */
-    struct twill_shm_region_given given; /* the region */
-    void *token;                         /* 8 bytes allocated in it */
+    size_t least;                        /* size in bytes of the smallest block that is served */
+    struct twill_shm_region_given given; /* the region, as it is shared with other ranks */
+    void *token;                         /* 8 bytes allocated in the region */
     bool serving;                        /* serve() has been called */
 };
 
-/* Parse TWILL_HEAP (`setting`) and, if it requests the library, find that. Returns an error only if
- * the value is bad; else see the outcome. */
+/* Parse TWILL_HEAP (`setting`) and look for the library if it requests one. Returns an error only
+ * if the value is bad. `outcome` says whether the library was found. */
 twill_status twill_preloaded_open(struct twill_preloaded *preloaded, const char *setting,
                                   struct twill_error *error);
-/* If the library was found, find this process's region or create one of `bytes`. token is NULL
- * unless the outcome is READY. */
+/* If the library was found, use this process's region, or create one of `bytes` if it has none.
+ * `token` is NULL unless the outcome is READY. */
 void twill_preloaded_make(struct twill_preloaded *preloaded, size_t bytes);
-/* Start to serve malloc() from the region if several ranks of the node share it. Up to `kept` bytes
- * of freed blocks stay resident for reuse: to free and fault pages costs more than most messages.
- */
+/* Start serving malloc() from the region if several ranks of the node share it. Up to `kept` bytes
+ * of freed blocks stay resident for reuse, since freeing pages and faulting them in again costs
+ * more than most messages. */
 void twill_preloaded_begin(struct twill_preloaded *preloaded, size_t kept, uint32_t ranks);
-/* Warn that TWILL_HEAP has no effect on `ineffective` ranks, of which this is the first (0: it is
- * not), and, if `mcdram`, that TWILL_MEMORY does not place memory of the region. */
+/* If `ineffective` is positive, warn that TWILL_HEAP has no effect on that many ranks, this being
+ * the first. If `mcdram`, warn that TWILL_MEMORY does not place the region's memory. */
 void twill_preloaded_warn(const struct twill_preloaded *preloaded, const struct twill_log *log,
                           int ineffective, bool mcdram);
-/* Stop serving. Blocks and region stay, as they may outlive the context. */
+/* Stop serving. The region and its blocks stay, because they may outlive the context. */
 void twill_preloaded_close(struct twill_preloaded *preloaded);
 
 /* --- a context's memory --- */
 
-/* Memory of twill_alloc() (user) and of the library. What is allocated is protected by
- * context->lock. */
+/* Memory of twill_alloc() (user) and of the library. context->lock protects the allocations. */
 struct twill_context_memory {
     struct twill_memory *user, *library;
     struct twill_memory_policy user_policy, library_policy;
     struct twill_preloaded preloaded;
     struct twill_heap heap;
-    bool spilled; /* has said that the heap is full and twill_alloc() uses private memory */
+    bool spilled; /* has warned that the heap is full and memory private */
     struct twill_persistent_region *regions; /* lib/job/registration.c */
     struct twill_persistent persistent;
-    size_t pinned; /* bytes of regions */
+    size_t pinned; /* bytes locked by all transports outside of `regions` */
 };
 
 #endif

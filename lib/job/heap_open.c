@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opens a context's heap: decides its size and shares its region with the ranks of the node. */
+/* Opens a context's heap. Decides its size and shares its region with the ranks of the node. */
 #include "fabric/host/host_identity.h"
 #include "fabric/shm/mapping.h"
 #include "fabric/shm/node_memory.h"
@@ -13,7 +13,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* Bytes of address space left to this process (ulimit -v); UINT64_MAX: unlimited. */
+/* Return the bytes of address space left (ulimit -v), or UINT64_MAX if unlimited. */
 static uint64_t address_space_left(void)
 {
     struct rlimit limit;
@@ -41,9 +41,9 @@ void twill_heap_describe(const struct twill_context *context, struct twill_heap_
     info->preloaded = context->memory->preloaded.outcome;
 }
 
-/* What the process of one rank maps of its node: the heaps of its own ranks (one if malloc() is
- * served from it), for each of its ranks those of all ranks of other processes, and the node memory
- * of the first communicator. */
+/* Part of a node's memory that the process of one rank maps: the heaps of its own ranks (only one
+ * if malloc() is served from it) and, for each of its ranks, those of all ranks of other processes.
+ * It also maps the node memory of the first communicator. */
 struct mapped {
     uint32_t heaps;
     uint64_t node_bytes;
@@ -64,9 +64,9 @@ static struct mapped count_mapped(const struct twill_context *context,
         .node_bytes = twill_node_mapped_bytes(shared, twill_shm_pair_bytes(), ranks, threads)};
 }
 
-/* Set the default heap size on this node, the same on all its ranks: all heaps have three quarters
- * of its memory, and half of the address space that is left to any of its processes. *ranks: how
- * many there are. Fails, alike on all of them, if a process cannot map the node memory. */
+/* Set *ranks to the number of ranks on this node and *bytes to their default heap size, equal for
+ * all. Together the heaps get three quarters of the host's memory, and half of the address space
+ * left to any process. Fails on all ranks of the node if a process cannot map the node memory. */
 static twill_status default_bytes(struct twill_context *context, const struct twill_heap_info *info,
                                   uint32_t *ranks, size_t *bytes)
 {
@@ -97,7 +97,7 @@ static twill_status default_bytes(struct twill_context *context, const struct tw
     return TWILL_OK;
 }
 
-/* If any rank requested TWILL_HEAP, the first rank where it has no effect warns. */
+/* Warn on the first rank where TWILL_HEAP has no effect, if any rank requested it. */
 static void log_preloaded(struct twill_context *context, const uint32_t *outcome)
 {
     uint32_t size = (uint32_t)context->job.oob->size, first = size, ineffective = 0;
@@ -118,7 +118,7 @@ twill_status twill_heap_make_world(struct twill_context *context)
     TWILL_TRY(&context->error,
               twill_world_create(&context->job.world, (uint32_t)context->job.oob->size,
                                  context->job.label, &context->error));
-    context->job.world.by_messages = /* which alone have checksums */
+    context->job.world.by_messages = /* only messages have checksums */
         strcmp(context->config->text[TWILL_VARIABLE_CHECKSUM], "all") == 0;
     return TWILL_OK;
 }
@@ -175,13 +175,13 @@ twill_status twill_heap_conclude(struct twill_context *context, struct twill_hea
     twill_heap_init(&context->memory->heap, opening->region, (uint32_t)context->job.oob->rank,
                     context->memory->user, preloaded->token != NULL ? preloaded->library : NULL,
                     limit);
-    opening->region = NULL; /* the context closes it */
+    opening->region = NULL; /* now owned by the context */
     if (why != NULL) {
         twill_world_destroy(&context->job.world);
         TWILL_TRY(&context->error, twill_heap_make_world(context));
     }
     uint32_t node = context->job.world.node[context->job.oob->rank];
-    if (context->job.world.node_size[node] == 1) { /* alone on the node: private memory only */
+    if (context->job.world.node_size[node] == 1) { /* alone on the node, so all memory is private */
         twill_shm_region_close(context->memory->heap.region);
         twill_heap_init(&context->memory->heap, NULL, 0, context->memory->user, NULL, limit);
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The steps by which a context is set up, and what else only the files of this folder use. */
+/* The steps by which a context is set up, and other functions that only this folder uses. */
 #ifndef TWILL_JOB_INTERNAL_H
 #define TWILL_JOB_INTERNAL_H
 
@@ -10,33 +10,32 @@
 
 /* Map zeroed memory for an object. Returns NULL if out of memory. */
 void *twill_handle_map(size_t bytes);
-/* Return the pages of an object to the system. Its address range stays reserved and reads as zeros.
- */
+/* Return an object's pages to the system. Its address range stays reserved and reads as zeros. */
 void twill_handle_retire(void *memory, size_t bytes);
-/* Retire all memory in the pool. */
+/* Retire all memory in the pool and empty it. */
 void twill_handle_pool_retire(struct twill_handle_pool *pool);
 
 /* --- the steps --- */
 
-/* lib/job/context_bootstrap.c. Find the other ranks. */
+/* lib/job/context_bootstrap.c. Find the other ranks and open the log. */
 twill_status twill_context_open_bootstrap(struct twill_context *context,
                                           const struct twill_context_source *source);
 
-/* lib/job/context_job.c. Compare the ranks, decide which of them are on one node, and share the
- * heap. Collective, two exchanges; four if ranks of a host turn out to share no memory. */
+/* lib/job/context_job.c. Compare the ranks, decide which are on one node, and share the heap.
+ * Collective. Takes two exchanges, or four if ranks of a host turn out to share no memory. */
 twill_status twill_context_open_job(struct twill_context *context);
 
 /* --- lib/job/registration.c: memory, of devices, of the program and of the library --- */
 
-/* Load the CUDA driver and note what was found; context->machine.device stays NULL without one. In
- * a library built without TWILL_WITH_CUDA, naming a driver library is an error. */
+/* Load the CUDA driver and add a note about the result. context->machine.device stays NULL without
+ * a driver. In a library built without TWILL_WITH_CUDA, naming a driver library is an error. */
 twill_status twill_context_open_device(struct twill_context *context);
 void twill_context_close_device(struct twill_context *context);
 
 #ifdef TWILL_WITH_CUDA
-/* Undo the pinning of memory of the library, before its pages go. */
+/* Unpin memory of the library before its pages are freed. */
 void twill_context_unpin(struct twill_context *context, void *memory);
-/* Return an error if this is device memory. `call`: the public function, for the message. */
+/* Return TWILL_ERR_ARGUMENT, with a message that names `call`, if this is device memory. */
 twill_status twill_context_check_host(struct twill_context *context, const char *call,
                                       const void *memory, struct twill_error *error);
 #else
@@ -52,38 +51,39 @@ static inline twill_status twill_context_check_host(struct twill_context *contex
 }
 #endif
 
-/* lib/job/registration.c. Let the transports of all communicators drop what they keep of this
- * memory (registrations), which is about to be freed. Call without the context's lock. */
+/* lib/job/registration.c. Make the transports of all communicators drop their registrations of this
+ * memory, which is about to be freed. The caller must not hold the context's lock. */
 void twill_context_forget_memory(struct twill_context *context, const void *start, size_t bytes);
 void twill_persistent_init(struct twill_context *context);
-void twill_persistent_clear(struct twill_context *context); /* drop all regions */
-/* Register what is registered in `from`. */
+void twill_persistent_clear(struct twill_context *context); /* frees the list, not the memory */
+/* Register with `context` what twill_register() has registered with `from`. */
 twill_status twill_persistent_inherit(struct twill_context *context,
                                       const struct twill_context *from, struct twill_error *error);
-/* Is there memory of twill_alloc(), or of the library? */
+/* Return whether the context has memory of twill_alloc() or of the library. */
 bool twill_persistent_is_used(const struct twill_context *context);
 
-/* lib/job/context_job.c. Wait for the connections between hosts. */
+/* lib/job/context_job.c. Wait for connections between hosts, and warn about missing ones. */
 twill_status twill_context_conclude_detector(struct twill_context *context);
 
-/* lib/job/heap_open.c. What ranks exchange about their heaps before opening them. */
+/* lib/job/heap_open.c. Facts about a rank's heap that ranks exchange before they open heaps. */
 struct twill_heap_info {
-    uint64_t memory; /* bytes of the node */
+    uint64_t memory; /* bytes of the host */
     uint64_t space;  /* bytes of address space left to this process (ulimit -v) */
     uint64_t pid_namespace, pid;
     uint32_t preloaded; /* enum twill_preloaded_outcome */
 };
 void twill_heap_describe(const struct twill_context *context, struct twill_heap_info *info);
-/* Make context->job.world, by the labels of its nodes. */
+/* Make context->job.world from the node labels in context->job.label. */
 twill_status twill_heap_make_world(struct twill_context *context);
-/* Open the heap in three steps around two exchanges: see fabric/shm/shared_region.h. attach: with
- * the info of all ranks. conclude: make the world again if ranks that were expected to share it
- * cannot. twill_heap_opening_end() comes last, also after a failure. */
+/* A heap while it is being opened, in three steps around two exchanges
+ * (fabric/shm/shared_region.h). First twill_heap_offer(). Then twill_heap_attach(), with the infos
+ * of all ranks. Then twill_heap_conclude(), which makes the world again if ranks cannot share
+ * memory as expected. Last, also after a failure, twill_heap_opening_end(). */
 struct twill_heap_opening {
-    struct twill_shm_region *region; /* NULL: there is one rank */
-    size_t bytes;                    /* of the region, and by default */
-    size_t default_bytes;
-    uint32_t *outcome; /* [size] enum twill_preloaded_outcome of all ranks */
+    struct twill_shm_region *region; /* NULL if there is only one rank */
+    size_t bytes;                    /* of the region */
+    size_t default_bytes;            /* without TWILL_TUNE=heap_limit */
+    uint32_t *outcome;               /* [size] enum twill_preloaded_outcome of each rank */
 };
 twill_status twill_heap_offer(struct twill_context *context, struct twill_heap_opening *opening,
                               struct twill_oob_batch *batch);
@@ -93,18 +93,18 @@ twill_status twill_heap_conclude(struct twill_context *context, struct twill_hea
 void twill_heap_opening_end(struct twill_heap_opening *opening);
 void twill_heap_note(struct twill_context *context);
 
-/* Choose the CPU of the progress thread, given where the n ranks of this host may run; `me` is this
- * rank. */
+/* Choose the CPU of the progress thread and describe it for twill-info. ranks[n] says where each
+ * rank of this host may run, and `me` is this rank's index. */
 void twill_progress_place(struct twill_context *context, const struct twill_cpus *ranks, unsigned n,
                           unsigned me);
 
-/* lib/job/tuning.c. Read a whole tuning file into `text`, which the caller frees; *text is NULL if
- * it is empty. Return TWILL_ERR_CONFIG, with a message that names TWILL_TUNING, if it cannot be
- * read. */
+/* lib/job/tuning.c. Read a whole tuning file into *text, which the caller frees. *text is NULL if
+ * the file is empty. Returns TWILL_ERR_CONFIG, with a message that names TWILL_TUNING, if it cannot
+ * be read or is no text file. */
 twill_status twill_tuning_read(char **text, const char *path, struct twill_error *error);
 /* Load the timings that algorithms are selected by. */
 twill_status twill_context_open_tuning(struct twill_context *context);
-/* Use the timings of this machine, if all ranks have the same. */
+/* Use this machine's timings if all ranks have the same (`all_have_it`), and note what is used. */
 twill_status twill_context_agree_tuning(struct twill_context *context, bool all_have_it);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The log at info and debug. A line that all ranks of a node would write alike is at level info on
- * the node's first rank and at level debug on the others. */
+/* The log at levels info and debug. A line that would be the same on all ranks of a node is logged
+ * at info by the node's first rank and at debug by the others. */
 #include "lib/job/log.h"
 #include "fabric/bootstrap/bootstrap.h"
 #include "fabric/bootstrap/twillrun.h"
@@ -45,11 +45,10 @@ const char *twill_log_name_file(const struct twill_log *log, const char *pattern
     return used < PATH_MAX - 1 ? NULL : "the path is too long";
 }
 
-/* --- warnings printed by twillrun ---------------------------------------------------------------
- */
+/* --- warnings printed by twillrun ------------------------------------------------------------- */
 
-/* The log's print(): send a warning to twillrun's socket `user`, or else write it as twill_say()
- * does. */
+/* The log's print(). Send a warning to twillrun through the socket `user`. If that fails, write it
+ * to standard error as twill_say() does. */
 static void print_by_launcher(void *user, const char *line)
 {
     const char *rank = getenv("RANK"), *text = strstr(line, ": ");
@@ -139,7 +138,7 @@ void twill_log_process(struct twill_context *context)
     const struct twill_config *config = context->config;
     if (!twill_log_enabled(&context->log, TWILL_LOG_INFO))
         return;
-    for (unsigned v = 0; v < TWILL_VARIABLE_COUNT; v++) /* lists: by their entries */
+    for (unsigned v = 0; v < TWILL_VARIABLE_COUNT; v++) /* a list appears as its entries */
         if (twill_config_is_set(config, (enum twill_variable_id)v) && v != TWILL_VARIABLE_LAYOUT &&
             v != TWILL_VARIABLE_TUNE)
             twill_say(&context->log, twill_log_once(TWILL_LOG_INFO, context_is_first(context)),

@@ -7,22 +7,22 @@
 
 #include <limits.h>
 
-/* Have twillrun print warnings, once for all ranks, if it has started this process and both have
- * the same standard error. */
+/* Let twillrun print the warnings, once for all ranks, if it started this process and has the same
+ * standard error. */
 void twill_log_find_launcher(struct twill_log *log);
-/* Set the level and open the file of the configuration. Call it again once the rank is known, to
- * open a file with %r in its name. Returns TWILL_ERR_CONFIG if the file cannot be opened. */
+/* Set the level and open the log file. A file with %r in its name is opened by a second call, once
+ * the rank is known. Returns TWILL_ERR_CONFIG if its name is wrong or it cannot be opened. */
 twill_status twill_log_open(struct twill_context *context);
 void twill_log_close(struct twill_context *context);
-/* Expand %h, %p, %r and %% of a file's name. Returns NULL, or what is wrong with the pattern. */
+/* Expand %h, %p, %r and %% in a file name. Returns NULL, or a text that says what is wrong. */
 const char *twill_log_name_file(const struct twill_log *log, const char *pattern,
                                 char path[PATH_MAX]);
 
-/* Log the notes since the last call. Those of twill_context_note(), which all ranks of a node have
- * alike, are logged by its first rank at level info and by the others at debug; those of
- * twill_context_note_rank() by all at info. */
+/* Log the notes added since the last call. A line of twill_context_note(), which is equal on all
+ * ranks of a node, is logged at level info by the node's first rank and at debug by the others. A
+ * line of twill_context_note_rank() is logged by every rank at info. */
 void twill_log_notes(struct twill_context *context);
-/* Log the variables that are not at their defaults. */
+/* Log each variable that is not at its default. */
 void twill_log_process(struct twill_context *context);
 
 #endif

@@ -13,7 +13,7 @@
 
 #define LEAST_BYTES ((size_t)64 << 10) /* smallest block served, by default */
 
-/* The reason of an outcome, for people, and the remedy. */
+/* Return the reason for an outcome, with the remedy, for messages. */
 static const char *text_of(enum twill_preloaded_outcome outcome)
 {
     static const char *const texts[TWILL_PRELOADED_OUTCOMES] = {
@@ -31,7 +31,7 @@ static const char *text_of(enum twill_preloaded_outcome outcome)
     return texts[outcome];
 }
 
-/* Parse off, shared or shared:BYTES. */
+/* Parse "off", "shared" or "shared:BYTES". */
 static twill_status parse_preloaded(const char *text, bool *requested, size_t *least,
                                     struct twill_error *error)
 {
@@ -48,7 +48,7 @@ static twill_status parse_preloaded(const char *text, bool *requested, size_t *l
     return TWILL_OK;
 }
 
-/* Return the region of this process, created if there is none, or NULL and *why. */
+/* Return this process's region, creating it if there is none, or NULL and the reason in *why. */
 static const struct twill_preload_region *region_of(const struct twill_preload *library,
                                                     size_t bytes, enum twill_preloaded_outcome *why)
 {

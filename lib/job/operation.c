@@ -28,7 +28,7 @@ twill_op twill_context_operation_kind(const struct twill_context *context, twill
 _Static_assert(TWILL_OP_CREATED + (TWILL_OPERATION_MOST << 3) + 7 <= UINT16_MAX,
                "the kind of an operation fits the 16 bits that ranks compare");
 
-/* Store an operation of a public call, unless its arguments have given an error. */
+/* Store the operation and set *op, unless checking the arguments left an error in `error`. */
 static twill_status store_operation(twill_context *context, twill_op *op,
                                     const struct twill_operation *operation,
                                     struct twill_error *error)
@@ -73,7 +73,7 @@ twill_status twill_op_create(twill_context *context, twill_op *op, twill_op_fn f
     return store_operation(context, op, &operation, &error);
 }
 
-/* Bytes of a factor, which is a float for narrow types. */
+/* Return the bytes of a factor, which is a float for narrow types. */
 static size_t factor_bytes(twill_type type)
 {
     return twill_type_is_narrow(type) ? sizeof(float) : twill_type_size(type);

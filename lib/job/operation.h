@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* User-defined operations: a function over elements, or a sum of scaled inputs. A context holds
- * them in a table; operation i is twill_op TWILL_OP_CREATED + i. */
+/* User-defined operations. Each is a function over elements, or a sum of scaled inputs. A context
+ * holds them in a table, where entry i is the twill_op TWILL_OP_CREATED + i. */
 #ifndef TWILL_OPERATION_H
 #define TWILL_OPERATION_H
 
@@ -18,29 +18,29 @@ struct twill_context;
 struct twill_operation {
     twill_op_fn function; /* NULL if scaled or narrow */
     void *user;
-    size_t element;   /* bytes of an opaque element; 0: elements have the type of the call */
+    size_t element;   /* bytes of an opaque element, or 0 if elements have the type of the call */
     bool commutative; /* operands may be combined in any order */
     bool scaled;      /* sum of inputs multiplied by factor */
     bool narrow;      /* sum whose partial results are elements of type */
-    bool finishes;    /* narrow: the sum is multiplied by after, the same on all ranks */
+    bool finishes; /* for narrow: the sum is multiplied by `after`, which is equal on all ranks */
     float after;
-    twill_type type;                          /* scaled or narrow: the type of calls */
-    TWILL_ALIGNED(8) unsigned char factor[8]; /* an element of type, or a float for a narrow one */
+    twill_type type; /* for scaled or narrow: the type that calls must use */
+    TWILL_ALIGNED(8) unsigned char factor[8]; /* one element of `type`, or a float if narrow */
 };
 
-/* The table of a context. The context's lock protects writes. Reads need no lock: the caller must
- * not create or destroy an operation while a call uses it. */
+/* The operations of a context. Its lock protects writes. Reads need no lock, because the caller
+ * must not create or destroy an operation that a call is using. */
 struct twill_operations {
     struct twill_operation slot[TWILL_OPERATIONS];
     _Atomic bool taken[TWILL_OPERATIONS];
 };
 
-/* Return the user-defined operation, or NULL if op is built in or unknown. */
+/* Return the user-defined operation, or NULL if `op` is built in or unknown. */
 const struct twill_operation *twill_context_operation(const struct twill_context *context,
                                                       twill_op op);
-/* Return what ranks compare of an operation: a built-in one itself; for a user-defined one its
- * element size and flags, because each rank numbers its own. At most 16 bits; twill_op_name()
- * names it "created". */
+/* Return the value by which ranks compare an operation. It is `op` itself for a built-in one. For a
+ * user-defined one it is made of element size and flags, because each rank numbers its own. It has
+ * at most 16 bits, and twill_op_name() calls it "created". */
 twill_op twill_context_operation_kind(const struct twill_context *context, twill_op op);
 
 #endif

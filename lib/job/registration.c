@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Allocation and registration of memory, of callers and of the library. A context lists its
- * persistent regions (from twill_alloc(), by twill_register(), the library's own), so that a
- * network which needs registered memory registers each of them once. */
+/* Allocation and registration of memory, the program's and the library's. A context lists its
+ * persistent regions, so that a network that needs registered memory registers each region once. A
+ * region comes from twill_alloc(), twill_register() or the library itself. */
 #ifdef TWILL_WITH_CUDA
 #include "kernels/cuda/cuda_device.h"
 #endif
@@ -24,7 +24,7 @@ twill_status twill_context_open_device(struct twill_context *context)
                                                  sizeof(how), &context->error));
     const char *found = context->machine.device != NULL ? "staged through the host" : "unavailable";
     twill_context_note(context, "device memory: %s: %s", found, how);
-    /* A user who names a library expects it to be used. */
+    /* A user who names a library expects it to be used, so failure is a warning. */
     bool unavailable = context->machine.device == NULL && library != NULL;
     if (unavailable)
         twill_say(&context->log, TWILL_LOG_WARN, "device memory: %s: %s", found, how);
@@ -79,16 +79,16 @@ void twill_context_close_device(struct twill_context *context)
 
 /* --- persistent regions ----------------------------------------------------------------------- */
 
-/* Memory that stays mapped until it is removed from the context's list; its lock protects it. */
+/* Memory that stays mapped until it is removed from the list. The context's lock protects it. */
 struct twill_persistent_region {
     struct twill_persistent_region *next;
     void *start;
     size_t bytes;
-    bool registered; /* of twill_register() */
+    bool registered; /* by twill_register() */
     bool pinned;     /* for a device: twill_context_set_pinned() */
 };
 
-/* Find the region that contains [start, start + bytes). A callback of transports. */
+/* Find the region that contains [start, start + bytes), or return false. Transports call this. */
 static bool find(void *user, const void *start, size_t bytes, void **region, size_t *region_bytes)
 {
     struct twill_context *context = user;
@@ -106,7 +106,7 @@ static bool find(void *user, const void *start, size_t bytes, void **region, siz
     return p != NULL;
 }
 
-/* Add a region to the list. The context's lock is held. */
+/* Add a region to the list. The caller holds the context's lock. */
 static twill_status persistent_add(struct twill_context *context, void *start, size_t bytes,
                                    bool registered, struct twill_error *error)
 {
@@ -119,8 +119,8 @@ static twill_status persistent_add(struct twill_context *context, void *start, s
     return TWILL_OK;
 }
 
-/* Remove a region, before its memory is freed, from the list and from all transports; false if
- * there is none. Takes the lock itself: transports' locks must be taken before the context's. */
+/* Remove a region from the list and from all transports, before its memory is freed. Returns false
+ * if there is none. Takes the context's lock itself, because transports' locks come before it. */
 static bool persistent_remove(struct twill_context *context, const void *start, bool registered)
 {
     twill_context_lock(context);
@@ -157,7 +157,7 @@ twill_status twill_context_fence(struct twill_context *context, struct twill_err
     struct twill_heap *heap = &context->memory->heap;
     twill_context_lock(context);
     for (struct twill_persistent_region *p = context->memory->regions; p != NULL; p = p->next) {
-        if (p->pinned) /* a device would copy to and from the old pages */
+        if (p->pinned) /* a device would copy to or from the old pages */
             twill_context_unpin(context, p->start);
         p->pinned = false;
     }
@@ -257,8 +257,8 @@ void twill_context_set_pinned(struct twill_context *context, const void *memory)
         p->pinned |= p->start == memory && !p->registered;
 }
 
-/* Place memory that communicators share. As with twill_memory_alloc(), what cannot be placed falls
- * back to DDR and is counted. */
+/* Place memory that communicators share. As in twill_memory_alloc(), memory that cannot be placed
+ * falls back to DDR and is counted. */
 static bool place(void *user, void *at, size_t bytes)
 {
     struct twill_context *context = user;
@@ -293,19 +293,18 @@ size_t twill_context_shared_bytes(const struct twill_context *context)
     return twill_round_up((size_t)most, 4096);
 }
 
-/* Check that the process was not forked. `error` is the caller's: several threads may be in here.
- */
+/* Fail if the process was forked. `error` belongs to the caller, as several threads may be here. */
 static twill_status check_use(const struct twill_context *context, const char *call,
                               struct twill_error *error)
 {
-    if (twill_context_is_forked(context)) /* the region and its data are the parent's */
+    if (twill_context_is_forked(context)) /* the region and its data belong to the parent */
         return TWILL_FAIL(error, TWILL_ERR_FORKED,
                           "%s: this process was forked after the context was created", call);
     return TWILL_OK;
 }
 
-/* Warn once that the heap is full and memory private, which is slower. At level warn on rank 0
- * only, because most programs allocate alike on all ranks. */
+/* Warn once that the heap is full and that memory is private, and thus slower. Only rank 0 logs it
+ * at level warn, because most programs allocate the same amounts on all ranks. */
 static void log_spill(struct twill_context *context, const void *memory, size_t bytes)
 {
     const struct twill_heap *heap = &context->memory->heap;
@@ -344,7 +343,7 @@ twill_status twill_alloc(twill_context *context, void **memory, size_t bytes)
     return twill_context_outcome(context, status, &error);
 }
 
-/* Free memory of this context, or of one that it goes on for. */
+/* Free memory of this context or of an older one that it has replaced. */
 static twill_status free_memory(struct twill_context *context, void *memory,
                                 struct twill_error *error)
 {

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads TWILL_TUNING, TWILL_TUNE=machine and TWILL_ALGORITHM. Of the tuning files in
- * ~/.twill/tuning and in the installed folder it finds the one for the machine that this process
- * runs on. */
+/* Reads TWILL_TUNING, TWILL_TUNE=machine and TWILL_ALGORITHM. Looks in ~/.twill/tuning and in the
+ * installed folder for the tuning file of the machine that this process runs on. */
 #include "algorithms/select/tuning_file.h"
 #include "lib/job/config.h"
 #include "lib/job/job_internal.h"
@@ -40,7 +39,7 @@ twill_status twill_tuning_read(char **text, const char *path, struct twill_error
     return status;
 }
 
-/* Load the file if it is for this machine. A file that cannot be read is skipped. */
+/* Load the file into *timings if it is for this machine. A file that cannot be read is skipped. */
 static twill_status load_file(struct twill_tuning **timings, const char *path, const char *name,
                               const struct twill_tuning_key *here, struct twill_error *error)
 {
@@ -68,7 +67,7 @@ static int is_visible(const struct dirent *entry)
     return entry->d_name[0] != '.';
 }
 
-/* Does a file begin as tuning files do? */
+/* Return whether a file begins with the heading of tuning files. */
 static bool begins_as_tuning(const char *path)
 {
     char start[sizeof(TWILL_TUNING_HEADING)] = "";
@@ -80,7 +79,8 @@ static bool begins_as_tuning(const char *path)
     return read && strcmp(start, TWILL_TUNING_HEADING) == 0;
 }
 
-/* Search the *.tuning files of a folder in order of name. A missing folder has none. */
+/* Search the *.tuning files of a folder in order of name and load the first for this machine. A
+ * missing folder counts as empty. `ignored` is as in find_timings(). */
 static twill_status search_folder(struct twill_tuning **timings, const char *folder,
                                   const struct twill_tuning_key *here, char *ignored, size_t bytes,
                                   struct twill_error *error)
@@ -103,8 +103,8 @@ static twill_status search_folder(struct twill_tuning **timings, const char *fol
     return status;
 }
 
-/* Write the installed folder's path, relative to the shared library or to the program that twill is
- * linked into. Return false if that cannot be found. */
+/* Write the path of the installed folder, which is `relative` to the shared library or program that
+ * contains twill. Returns false if that is not known or the path is too long. */
 static bool find_installed(char folder[PATH_MAX], const char *relative)
 {
     Dl_info self;
@@ -116,10 +116,10 @@ static bool find_installed(char folder[PATH_MAX], const char *relative)
            PATH_MAX;
 }
 
-/* Set *timings to those of the first file for this machine, which the caller destroys, or to NULL
- * if there is none. A file that is for this machine and cannot be parsed is an error: its message
- * names file and line. `ignored`, of `bytes` bytes, receives the path of a tuning file in these
- * folders whose name does not end in .tuning, or "". */
+/* Set *timings to those of the first file for this machine, which the caller destroys, or to NULL.
+ * A file for this machine that cannot be parsed is an error, whose message names file and line.
+ * `ignored`, of `bytes` bytes, receives the path of a tuning file in these folders whose name does
+ * not end in .tuning, or "". */
 static twill_status find_timings(struct twill_tuning **timings, const struct twill_tuning_key *here,
                                  char *ignored, size_t bytes, struct twill_error *error)
 {
@@ -130,7 +130,7 @@ static twill_status find_timings(struct twill_tuning **timings, const struct twi
     if (home != NULL && home[0] == '/' &&
         (size_t)snprintf(folder, sizeof(folder), "%s/.twill/tuning", home) < sizeof(folder))
         TWILL_TRY(error, search_folder(timings, folder, here, ignored, bytes, error));
-    /* From the installed library, and from a build tree's or a program in bin/. */
+    /* For an installed library, and for a program in bin/ or in a build tree. */
     const char *relative[] = {TWILL_TUNING_FOLDER, "../share/twill/tuning"};
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(relative) && *timings == NULL; i++)
         if (find_installed(folder, relative[i]))
@@ -138,7 +138,7 @@ static twill_status find_timings(struct twill_tuning **timings, const struct twi
     return TWILL_OK;
 }
 
-/* Check the syntax of TWILL_ALGORITHM; whether it applies is known only when a call is made. */
+/* Check the syntax of TWILL_ALGORITHM. Whether it applies is known only when a call is made. */
 static twill_status check_overrides(struct twill_context *context)
 {
     const char *requested = twill_config_text(context->config, TWILL_VARIABLE_ALGORITHM);
