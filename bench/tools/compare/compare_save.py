@@ -3,35 +3,13 @@
 import csv
 import json
 import os
-import platform
 import shutil
 
 import compare_links
+import study_file
 import tool
 from compare_rounds import NAMES, first_ranks, ratio
 from tool import real
-
-
-def rest_of_line(path, key=""):
-    """Return the rest of the line that begins with `key`: "model name : Intel ...", or None."""
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return next((line[len(key) :].strip(" \t:\n") for line in file if line.startswith(key)), None)
-    except OSError:
-        return None
-
-
-def machine(run):
-    pages = "/sys/kernel/mm/transparent_hugepage/"
-    return {
-        "kernel": platform.release(),
-        "architecture": platform.machine(),
-        "processor": rest_of_line("/proc/cpuinfo", "model name"),
-        "memory": rest_of_line("/proc/meminfo", "MemTotal:"),
-        "cores": run.cores,
-        "huge_pages": rest_of_line(pages + "enabled"),
-        "shared_huge_pages": rest_of_line(pages + "shmem_enabled"),
-    }
 
 
 def name_of(contender):
@@ -123,7 +101,7 @@ def save_json(run):
     whole = {
         "version": 1,
         "date": run.date,
-        "machine": machine(run),
+        "machine": {**study_file.machine(), "cores": run.cores},
         "ranks": run.options.ranks,
         "hosts": hosts_json(run),
         "bound_to_cores": run.bind,

@@ -1,0 +1,163 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Write bench/results/NAME.json, the file of a study; bench/results/make_pages.py has its format and makes pages of it.
+
+study_file.py NAME TABLE COLUMN[:UNIT],... [-- COMMAND WORD...] <rows
+    Replace one table of the file by the rows on standard input, whose cells are separated by blanks or, if there is one in the
+    row, by tabs. Date, machine, revision, versions and load are those of now. COMMAND is what made the rows.
+study_file.py --compare NAME RAW.json COMMAND WORD...
+    Write the file from what twill-compare --json has written: medians, and how far the rounds lie apart.
+"""
+import datetime
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+RESULTS = os.environ.get("STUDY_RESULTS") or os.path.join(HERE, "../results")
+PACKAGES = {"Open MPI": "libopenmpi3", "MPICH": "libmpich12", "Gloo": "libgloo0", "libfabric": "libfabric1", "hwloc": "libhwloc15",
+            "PyTorch of Debian": "python3-torch", "SimGrid": "libsimgrid-dev"}  # fmt: skip
+
+
+def rest_of_line(path, key=""):
+    """Return the rest of the line that begins with `key`: "model name : Intel ...", or None."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return next((line[len(key) :].strip(" \t:\n") for line in file if line.startswith(key)), None)
+    except OSError:
+        return None
+
+
+def machine():
+    """Describe this machine."""
+    pages = "/sys/kernel/mm/transparent_hugepage/"
+    return {
+        "processor": rest_of_line("/proc/cpuinfo", "model name"),
+        "cores": len(os.sched_getaffinity(0)),
+        "kernel": platform.release(),
+        "architecture": platform.machine(),
+        "memory": rest_of_line("/proc/meminfo", "MemTotal:"),
+        "huge_pages": rest_of_line(pages + "enabled"),
+        "shared_huge_pages": rest_of_line(pages + "shmem_enabled"),
+    }
+
+
+def output(*words):
+    """Return what a command prints, or None if it fails."""
+    try:
+        return subprocess.run(words, capture_output=True, text=True, check=True, cwd=HERE).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def versions():
+    """Return the versions of twill and of those packages of Debian that are installed."""
+    with open(os.path.join(HERE, "../../CMakeLists.txt"), encoding="utf-8") as file:
+        found = {"twill": re.search(r"VERSION ([0-9.]+)", file.read().split("project(", 1)[1]).group(1)}
+    for name, package in PACKAGES.items():
+        version = output("dpkg-query", "-W", "-f", "${Version}", package)
+        if version:
+            found[name] = re.sub(r"^[0-9]+:|-[^-]*$", "", version)
+    return found
+
+
+def head(name, command):
+    """Return all of a study's file but its tables."""
+    return {
+        "study": name,
+        "command": command,
+        "date": datetime.date.today().isoformat(),
+        "machine": machine(),
+        "revision": output("git", "describe", "--always", "--dirty"),
+        "versions": versions(),
+        "load": f"{os.getloadavg()[2]:.1f}",
+        "tables": {},
+    }
+
+
+def text_of(study):
+    """Return the text of a file: a row of a table in a line."""
+    tables = study["tables"]
+    whole = json.dumps({**study, "tables": "@"}, indent=1, ensure_ascii=False)
+    parts = []
+    for name, table in tables.items():
+        rows = ",\n".join("   " + json.dumps(row, ensure_ascii=False) for row in table["rows"])
+        units = json.dumps(table["units"], ensure_ascii=False)
+        parts.append(f'  {json.dumps(name)}: {{"units": {units}, "rows": [\n{rows}]}}')
+    return whole.replace('"@"', "{\n" + ",\n".join(parts) + "\n }") + "\n"
+
+
+def path_of(name):
+    return os.path.join(RESULTS, name + ".json")
+
+
+def save(study):
+    with open(path_of(study["study"]), "w", encoding="utf-8") as file:
+        file.write(text_of(study))
+
+
+def value(word):
+    """Return a cell as a number, if it is one, or as text."""
+    try:
+        return None if word == "-" else int(word) if re.fullmatch("-?[0-9]+", word) else float(word)
+    except ValueError:
+        return word
+
+
+def add_table(name, table, columns, command):
+    """Put the rows on standard input into the file of a study, with the tables that it has from the same command's other calls."""
+    study = head(name, command)
+    if os.path.exists(path_of(name)):
+        with open(path_of(name), encoding="utf-8") as file:
+            before = json.load(file)
+        if not before.get("transcribed"):
+            study["tables"] = before["tables"]
+    units = dict((column.split(":") + [""])[:2] for column in columns.split(","))
+    rows = [[value(word) for word in (line.rstrip("\n").split("\t") if "\t" in line else line.split())] for line in sys.stdin]
+    wrong = [row for row in rows if len(row) != len(units)]
+    if wrong or not rows:
+        sys.exit(f"study_file.py: {name}, {table}: " + (f"not {len(units)} cells: {wrong[0]}" if wrong else "no rows"))
+    study["tables"][table] = {"units": units, "rows": rows}
+    save(study)
+
+
+def condense(name, raw_path, command):
+    """Write the file of a comparison."""
+    with open(raw_path, encoding="utf-8") as file:
+        raw = json.load(file)
+    study = head(name, command)
+    lines = sorted(row["line_ns"] for row in raw["results"] if row.get("line_ns"))
+    study["machine"]["line_ns"] = f"{lines[0]:.0f} to {lines[-1]:.0f}" if lines else None
+    there = [one for one in raw["contenders"] if not one["left_out"]]
+    columns = {"collective": "", "bytes": "B", **{one["name"]: "us" for one in there}}
+    medians, apart = [], []
+    for row in raw["results"]:
+        cells = {one["name"]: one for one in row["times"]}
+        rounds = {key: one["rounds"] for key, one in cells.items()}
+        medians.append([row["collective"], row["bytes"]] + [cells[key]["median"] if key in cells else None for key in list(columns)[2:]])
+        apart.append([row["collective"], row["bytes"]] + [
+            round(100 * (max(rounds[key]) - min(rounds[key])) / cells[key]["median"]) if key in cells else None
+            for key in list(columns)[2:]])  # fmt: skip
+    kinds = [[one["name"], one["kind"], one["memory"], one["tuned"]] for one in there]
+    study["ranks"], study["rounds"] = raw["ranks"], raw["rounds"]
+    study["tables"] = {
+        "contenders": {"units": {"name": "", "kind": "", "memory": "", "tuned": ""}, "rows": kinds},
+        "times": {"units": columns, "rows": medians},
+        "apart": {"units": {key: unit and (unit if unit == "B" else "%") for key, unit in columns.items()}, "rows": apart},
+    }
+    save(study)
+
+
+def main(arguments):
+    if arguments[:1] == ["--compare"] and len(arguments) > 3:
+        return condense(arguments[1], arguments[2], " ".join(arguments[3:]))
+    if len(arguments) > 4 and arguments[3] == "--":
+        return add_table(*arguments[:3], " ".join(arguments[4:]))
+    sys.exit(__doc__)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
