@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The handshake: connecting and accepting end. */
+/* The handshake: both ends. */
 #include "fabric/auth/handshake.h"
 #include "lib/base/plural.h"
 
@@ -43,6 +43,7 @@ bool twill_hello_expect(struct twill_hello *hello, const struct twill_secret *se
     return twill_random(hello->said.answer.nonce, sizeof(hello->said.answer.nonce));
 }
 
+/* Record why the handshake failed, wipe the key and return TWILL_WIRE_GONE. */
 static enum twill_wire_moved give_up_hello(struct twill_hello *hello, enum twill_fault fault)
 {
     hello->fault = fault;
@@ -50,6 +51,7 @@ static enum twill_wire_moved give_up_hello(struct twill_hello *hello, enum twill
     return TWILL_WIRE_GONE;
 }
 
+/* Derive the session from the complete handshake, wipe the key and return TWILL_WIRE_DONE. */
 static enum twill_wire_moved finish_hello(struct twill_hello *hello, struct twill_session *session)
 {
     twill_secret_derive(&hello->secret, "session", &hello->said, sizeof(hello->said),
@@ -60,7 +62,7 @@ static enum twill_wire_moved finish_hello(struct twill_hello *hello, struct twil
     return TWILL_WIRE_DONE;
 }
 
-/* Length of the data that both ends have proven after a complete handshake. */
+/* Bytes of `said`, which both ends have proven after a complete handshake. */
 static const size_t proven =
     offsetof(struct twill_hello, reply) - offsetof(struct twill_hello, said);
 
@@ -69,7 +71,7 @@ static bool is_one_way(const struct twill_hello *hello)
     return hello->self.role == TWILL_HELLO_DETECTOR;
 }
 
-/* Go on to the next message: the current one was written, or read and verified. */
+/* Start with the next message, after the current one was written, or read and verified. */
 static void proceed(struct twill_hello *hello)
 {
     hello->step++;
@@ -77,9 +79,8 @@ static void proceed(struct twill_hello *hello)
     hello->events = (hello->step == STEP_ANSWER) == hello->caller ? POLLIN : POLLOUT;
 }
 
-/* --- the accepting end ----------------------------------------------------------------------- */
-
-/* Check the part of the call that has arrived. */
+/* Check the part of the call that has arrived. Returns TWILL_FAULT_NONE if nothing is wrong so
+ * far. */
 static enum twill_fault find_fault(const struct twill_hello *hello)
 {
     const struct twill_hello_call *call = &hello->said.call;
@@ -105,6 +106,7 @@ static enum twill_fault find_fault(const struct twill_hello *hello)
     return TWILL_FAULT_NONE;
 }
 
+/* Read the call and prepare the answer. A caller of another version or key gets a refusal. */
 static enum twill_wire_moved receive_call(struct twill_hello *hello, int fd)
 {
     struct twill_hello_answer *answer = &hello->said.answer;
@@ -143,8 +145,6 @@ static enum twill_wire_moved receive_reply(struct twill_hello *hello, int fd)
     return outcome;
 }
 
-/* --- the connecting end ---------------------------------------------------------------------- */
-
 static enum twill_wire_moved hello_answer_read(struct twill_hello *hello, int fd)
 {
     struct twill_hello_answer *answer = &hello->said.answer;
@@ -162,8 +162,6 @@ static enum twill_wire_moved hello_answer_read(struct twill_hello *hello, int fd
     twill_secret_prove(&hello->secret, "reply", &hello->said, proven, hello->reply);
     return outcome;
 }
-
-/* --- both ------------------------------------------------------------------------------------ */
 
 static enum twill_wire_moved hello_send(struct twill_hello *hello, int fd, const void *message,
                                         size_t bytes)

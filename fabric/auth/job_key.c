@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The key of a job, and ~/.twill/key. With seal.c the only file that uses libsodium. */
+/* The key of a job, and ~/.twill/key. Only this file and seal.c use libsodium. */
 #include "fabric/auth/job_key.h"
 
 #include <errno.h>
@@ -49,7 +49,7 @@ char *twill_hex_text(const uint8_t *bytes, size_t count, char *text)
     return sodium_bin2hex(text, 2 * count + 1, bytes, count);
 }
 
-/* Reject short keys of users: one recorded handshake is enough to try keys offline. */
+/* Fail if a key that a user set is short: who records one handshake can try keys offline. */
 static twill_status check_length(const char *name, const char *text, struct twill_error *error)
 {
     size_t digits = strlen(text);
@@ -60,7 +60,7 @@ static twill_status check_length(const char *name, const char *text, struct twil
     return TWILL_OK;
 }
 
-/* Fail unless it is a regular file of this user to which no other user has access. */
+/* Fail unless the file is a regular file of this user to which no other user has access. */
 static twill_status check_file(int fd, const char *path, struct twill_error *error)
 {
     struct stat about;
@@ -148,7 +148,7 @@ twill_status twill_secret_find(struct twill_secret *secret,
     return TWILL_OK;
 }
 
-/* The label's terminating zero separates it from the data. */
+/* Separate the label from the data by the label's terminating zero. */
 void twill_secret_prove(const struct twill_secret *secret, const char *label, const void *data,
                         size_t bytes, uint8_t proof[TWILL_PROOF_BYTES])
 {
@@ -174,7 +174,7 @@ void twill_secret_derive(const struct twill_secret *secret, const char *label, c
                          size_t bytes, struct twill_secret *derived)
 {
     uint8_t key[TWILL_PROOF_BYTES];
-    twill_secret_prove(secret, label, data, bytes, key); /* derived may alias secret */
+    twill_secret_prove(secret, label, data, bytes, key);
     memcpy(derived->key, key, sizeof(derived->key));
     sodium_memzero(key, sizeof(key));
 }
@@ -191,10 +191,11 @@ void twill_secret_wipe(void *secret, size_t bytes)
 
 /* --- the key of a user ------------------------------------------------------------------------ */
 
-/* ~/.twill/key: the key of a user whose launcher provides none. It is written to a temporary file
- * that is then linked to its name: readers see a complete file, and the first writer wins, also
- * over NFS. */
+/* The file ~/.twill/key is the key of a user whose launcher provides none. It is written to a
+ * temporary file that is then linked to its name. Readers see a complete file, and the first writer
+ * wins, also over NFS. */
 
+/* Write the path of ~/.twill. Fails if HOME is not known or too long. */
 static twill_status find_folder(char *folder, size_t bytes, struct twill_error *error)
 {
     struct passwd entry, *found = NULL;
@@ -213,6 +214,7 @@ static twill_status find_folder(char *folder, size_t bytes, struct twill_error *
     return TWILL_OK;
 }
 
+/* Write a random key to a new file. Returns false, with errno or `error` set, on failure. */
 static bool write_key(const char *path, struct twill_error *error)
 {
     struct twill_secret secret;
@@ -234,7 +236,7 @@ static bool write_key(const char *path, struct twill_error *error)
     return good;
 }
 
-/* Create the file unless another process does at this time. */
+/* Create the key file, unless another process creates it at the same time. */
 static twill_status make_keyfile(const char *folder, const char *path, struct twill_error *error)
 {
     char own[320];

@@ -45,7 +45,7 @@ void twill_seal_start(struct twill_seal *seal, const struct twill_secret *sessio
     use_key(seal);
 }
 
-/* Make the nonce of the next record, and its key if it needs another one. */
+/* Write the nonce of the next record, and replace the key if its records are used up. */
 static void next_nonce(struct twill_seal *seal, unsigned char nonce[NONCE_BYTES])
 {
     if (seal->number == seal->rekey) {
