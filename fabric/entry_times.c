@@ -34,7 +34,7 @@ struct twill_last_entry twill_entry_unpack(const struct twill_entry_message *mes
         *filter = (struct twill_clock_filter){difference, now.ns};
     if (message->age == AGE_UNKNOWN || now.ns <= start->ns)
         return last;
-    /* How long ago it was here: the message's age and the time that it waited to be read. */
+    /* The time since the entry is the message's age plus the time that it waited to be read. */
     int64_t ago = (int64_t)message->age + difference - filter->least;
     double rate = (double)(now.ticks - start->ticks) / (double)(now.ns - start->ns);
     double ticks = ago > 0 ? (double)ago * rate : 0;

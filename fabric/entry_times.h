@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Times at which ranks entered a call, carried by messages between nodes, whose clocks differ.
  *
- * A message carries the sender's clock and how long before it the last rank that the sender knows
- * of had entered. The receiver takes the least difference that it has seen between the two clocks
- * for the difference of the clocks (as NTP's clock filter does): an entry then appears late by the
- * shortest time that a message from that rank has taken, and by TWILL_CLOCK_DRIFT since that
- * message, but not by the time that messages wait until they are read. */
+ * A message carries the time on the sender's clock, and how long ago the last rank that the sender
+ * knows of had entered. As the difference of two hosts' clocks, the receiver takes the least
+ * difference between a message's sending and its arrival that it has seen (as NTP's clock filter
+ * does). An entry therefore appears late by the shortest time that a message from that rank has
+ * taken, plus TWILL_CLOCK_DRIFT_PPM of the time since that message. The time that messages wait
+ * before they are read is not added. */
 #ifndef TWILL_ENTRY_TIMES_H
 #define TWILL_ENTRY_TIMES_H
 
@@ -13,37 +14,40 @@
 
 #define TWILL_CLOCK_DRIFT_PPM 50
 
-/* The latest entry into a call that is known. */
+/* The latest known entry of a rank into a call. */
 struct twill_last_entry {
-    uint64_t ticks; /* twill_ticks() of this host; 0: none is known */
+    uint64_t ticks; /* twill_ticks() of this host; 0: no entry is known */
     uint32_t rank;
 };
 
-/* The same in a message. */
+/* A struct twill_last_entry in a message. `age` is the nanoseconds from the entry to `sent`. */
 struct twill_entry_message {
     uint64_t sent; /* twill_now() of the sender */
     uint64_t age : 40, rank : 24;
 };
 _Static_assert(sizeof(struct twill_entry_message) == 16, "half of a header");
 
-/* This host's two clocks at one time, and so the rate of twill_ticks(). */
+/* This host's two clocks, read at one time. Two such pairs give the rate of twill_ticks(). */
 struct twill_clock_pair {
     uint64_t ticks, ns;
 };
 
-/* What is known of a peer's clock. */
+/* An estimate of how far a peer's clock is from this host's. One for each link from a peer. */
 struct twill_clock_filter {
-    int64_t least; /* difference in ns of this clock and the peer's, with a message's way */
-    uint64_t at;   /* twill_now() of that; 0: no message yet */
+    int64_t least; /* ns that this clock is ahead, plus the time of the fastest message */
+    uint64_t at;   /* twill_now() when `least` was set; 0: no message yet */
 };
 
-/* Read both clocks. */
+/* Read both clocks of this host. */
 struct twill_clock_pair twill_clock_read(void);
 
-/* Fill what a message carries. start: read when the link was opened. */
+/* Fill in what a message sent now carries about an entry. start: the clocks when the link was
+ * opened, from which the rate of twill_ticks() follows. */
 void twill_entry_pack(const struct twill_last_entry *last, const struct twill_clock_pair *start,
                       struct twill_entry_message *message);
-/* Return the entry that a message from a peer carries, in this host's ticks. */
+/* Return the entry that a message carries, in ticks of this host, and update the filter of the
+ * peer's clock. The ticks are 0 if the sender knew no entry. start: the clocks when the link
+ * opened. */
 struct twill_last_entry twill_entry_unpack(const struct twill_entry_message *message,
                                            const struct twill_clock_pair *start,
                                            struct twill_clock_filter *filter);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The choice of the transport between nodes: the one with the highest priority on the rank where it
- * is lowest, so that it serves all ranks. All ranks choose alike. */
+/* The choice of the transport between nodes. For each transport, the rank with the lowest priority
+ * counts, so that the choice serves all ranks. The transport with the highest of these wins. All
+ * ranks choose the same. */
 #include "fabric/bootstrap/oob_batch.h"
 #include "fabric/transports.h"
 
@@ -8,8 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Return whether this rank asks its transports. That can take 0.1 s of a core and all ranks of a
- * node would get one answer, so only the first asks, unless interfaces or domains are named. */
+/* Return whether this rank asks its transports for their priority. Asking can take 0.1 s of a core,
+ * and all ranks of a node would get the same answer. So only the first of them asks, unless the
+ * user names interfaces or domains. */
 static bool asks_transports(const struct twill_transport_params *params, uint32_t rank)
 {
     return (params->interface != NULL && params->interface[0] != '\0') ||
@@ -26,8 +28,8 @@ static void ask_transports(const struct twill_transport_params *params,
             offers->priority[t] = ops->priority(params, why[t], TWILL_OFFER_BYTES);
 }
 
-/* Return the transport with the highest priority, SIZE_MAX if none can carry messages. The first of
- * equals wins; `except` is passed over. */
+/* Return the transport with the highest priority, apart from `except`, or SIZE_MAX if none can
+ * carry messages. The first of several equal ones wins. */
 static size_t best_offer(const struct twill_internode_offers *offers, size_t except)
 {
     size_t best = SIZE_MAX;
@@ -38,14 +40,14 @@ static size_t best_offer(const struct twill_internode_offers *offers, size_t exc
     return best;
 }
 
-/* Set the choice, and say why: the chosen transport's reason, and what another one says of itself.
- */
+/* Set params->internode, and write to `why` the reason of the chosen transport and what another one
+ * says about itself. */
 static void conclude(struct twill_transport_params *params, size_t chosen,
                      char (*offer)[TWILL_OFFER_BYTES], uint32_t worst_rank, bool other_rank,
                      char *why, size_t why_bytes)
 {
     const char *other = "", *chosen_text = "";
-    if (chosen != SIZE_MAX) /* a rank that did not ask has no reason of its own */
+    if (chosen != SIZE_MAX) /* a rank that did not ask has no reason */
         chosen_text = offer[chosen][0] != '\0' ? offer[chosen] : twill_transport_at(chosen)->name;
     for (size_t t = 0; twill_transport_at(t) != NULL && other[0] == '\0'; t++)
         if (t != chosen)

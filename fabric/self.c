@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A rank's messages to itself: the n-th SEND of a lane matches its n-th RECV. */
+/* The transport for a rank's messages to itself. The n-th SEND of a lane matches its n-th RECV. */
 #include "fabric/bootstrap/bootstrap.h"
 #include "fabric/shm/node_memory.h"
 #include "fabric/transports.h"
@@ -10,7 +10,7 @@ struct self {
     struct twill_transport base;
     struct twill_transfer_queue send[TWILL_LANES], recv[TWILL_LANES];
     uint32_t rank;
-    uint32_t waiting; /* bit per lane: a request is queued */
+    uint32_t waiting; /* bit per lane: requests are queued */
 };
 
 static bool self_reaches(const struct twill_transport_params *params, uint32_t from, uint32_t to)
@@ -19,8 +19,8 @@ static bool self_reaches(const struct twill_transport_params *params, uint32_t f
     return from == to;
 }
 
-/* Complete pairs of SEND and RECV of a lane, up to a RECV with reduce unless may_reduce: that may
- * only run in progress(). Returns how many. */
+/* Complete pairs of SEND and RECV of a lane, and return their number. Stop at a RECV with reduce
+ * unless may_reduce is set, as reduce() may run only in progress(). */
 static int match(struct self *self, uint32_t lane, bool may_reduce)
 {
     struct twill_transfer_queue *sends = &self->send[lane], *recvs = &self->recv[lane];
@@ -110,7 +110,7 @@ static const char *self_describe(const struct twill_transport *transport)
 const struct twill_transport_ops twill_self_transport = {
     .name = "self",
     .needs_bounce = false,
-    /* Only this rank's own posts create work: a sleeping wait misses nothing. */
+    /* Only this rank's own posts create work, so a sleeping wait misses nothing. */
     .sleeps_on_doorbell = true,
     .reaches = self_reaches,
     .open = self_open,

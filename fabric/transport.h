@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The interface of a transport: it moves messages between two ranks, in order per (from, to, lane).
- * The executor posts requests and calls progress(). A transport never waits, allocates nothing once
- * it is open and connected, and queues what its network cannot take yet.
+/* The interface of a transport. A transport moves messages between two ranks, in the order in which
+ * they were posted for each sender, receiver and lane. The executor posts requests and calls
+ * progress(). A transport never waits, and it allocates no memory once it is open and connected. It
+ * queues requests that its network cannot take yet.
  *
  * A transport belongs to one communicator and is used by one thread at a time. */
 #ifndef TWILL_TRANSPORT_H
@@ -16,73 +17,74 @@ struct twill_oob;
 struct twill_single_copy;
 struct twill_transfer;
 
-/* Reduce `bytes` of message data, which begin `offset` bytes into the message, into the caller's
- * buffer. Both are multiples of 8 except at the end of the message, so no element is cut. Called
- * from progress(). */
+/* Reduce `bytes` of received data into the caller's buffer. The data begins `offset` bytes into the
+ * message. Both are multiples of 8, except at the end of the message, so no element is cut.
+ * Transports call this function from progress() only. */
 typedef void (*twill_transfer_reduce_fn)(struct twill_transfer *request, size_t offset,
                                          const void *data, size_t bytes);
 
 enum twill_transfer_kind { TWILL_TRANSFER_SEND, TWILL_TRANSFER_RECV };
 
-/* The call that a message belongs to, as headers carry it: ranks whose calls differ name by it what
- * differs, even if the sender does not answer. */
+/* The call that a message belongs to, as message headers carry it. When the calls of two ranks
+ * differ, a rank can name the difference even if the sender does not answer. */
 struct twill_message_call {
-    uint32_t sequence;              /* low bits of the call's number; 0: of no collective */
+    uint32_t sequence;              /* low bits of the call's number; 0: no collective */
     uint32_t what;                  /* collective, type, operation: twill_call_what() */
-    uint64_t count : 48, root : 16; /* low bits of a count that is a hash */
+    uint64_t count : 48, root : 16; /* low bits of a count, or of a hash of counts */
 };
 _Static_assert(sizeof(struct twill_message_call) == 16 && TWILL_WORLD_MAX_RANKS <= 1 << 16,
                "a part of a header");
 
-/* One message to send or receive. The poster owns it, fills `kind` to `bounce`, and must not touch
- * it from post() until `status` is no longer TWILL_PENDING. */
+/* One message to send or receive. The poster owns it and fills in the members from `kind` to
+ * `bounce`. It must not touch them from post() until `status` is no longer TWILL_PENDING. */
 struct twill_transfer {
-    int32_t status; /* TWILL_PENDING, then TWILL_OK or an error; written last */
+    int32_t status; /* TWILL_PENDING, then TWILL_OK or an error, set last */
     uint8_t kind;
-    uint8_t lane; /* < TWILL_LANES */
+    uint8_t lane; /* below TWILL_LANES */
     uint16_t spare;
-    uint32_t peer;      /* rank */
-    uint32_t signature; /* call hash: sent with the message, compared on arrival */
-    void *buffer;       /* SEND: the data; RECV: where it goes, unless `reduce` is set */
-    size_t bytes;       /* exact size of the message; may be 0 */
-    twill_transfer_reduce_fn reduce; /* RECV: called with the data instead of storing it, or NULL */
-    void *reduce_context;            /* for reduce() */
-    void *bounce; /* RECV with reduce: `bytes` of scratch, for a transport that cannot reduce from
-                     its own buffers (ops->needs_bounce); else NULL */
-    /* Into the call: SEND: given by the poster; RECV: what the message carried, from transports
-     * that carry it, else ticks is 0. */
+    uint32_t peer;      /* rank of the communicator */
+    uint32_t signature; /* hash of the call, sent along and compared on arrival */
+    void *buffer;       /* SEND: the data. RECV: its destination, unless `reduce` is set */
+    size_t bytes;       /* exact size of the message, may be 0 */
+    twill_transfer_reduce_fn reduce; /* RECV: gets the data instead of `buffer`; or NULL */
+    void *reduce_context;            /* for use by reduce() */
+    void *bounce; /* RECV with reduce: `bytes` of scratch space if ops->needs_bounce is set, because
+                     the transport cannot reduce from its own buffers; else NULL */
+    /* The last entry into the call. The poster of a SEND sets it. On a RECV it is what the message
+     * carried, or has ticks 0 if the transport does not carry it. */
     struct twill_last_entry last;
     struct twill_message_call call; /* sent with a message to another node */
-    uint32_t peer_signature;        /* on TWILL_ERR_MISMATCH: the values the message carried */
+    uint32_t peer_signature;        /* after TWILL_ERR_MISMATCH: what the message carried */
     uint64_t peer_bytes;
-    struct twill_message_call peer_call; /* sequence 0: unknown */
-    struct twill_transfer *next;         /* from here on for the transport only */
+    struct twill_message_call peer_call; /* sequence 0: not known */
+    struct twill_transfer *next;         /* from here, only the transport uses the members */
     size_t moved;
     TWILL_ALIGNED(16) unsigned char private_[256];
 };
 
 struct twill_transport;
 
-/* Look at a message that has arrived from a rank. */
+/* Look at a message that has arrived from rank `from`. user: the argument of early(). */
 typedef void (*twill_early_fn)(void *user, uint32_t from, const struct twill_message_call *call);
 
-/* What all communicators of a process share of one transport: endpoint, listener, addresses.
- * Created by the first communicator that opens the transport, which holds all ranks of the job, and
- * closed with the context. Has its own lock: threads may use several communicators at a time. */
+/* The part of a transport that all communicators of a process share, such as endpoint, listener and
+ * addresses. The first communicator that opens the transport creates it and contains all ranks of
+ * the job. It is closed with the context. It has its own lock, as several threads may use different
+ * communicators at the same time. */
 struct twill_common {
     void (*close)(struct twill_common *common);
-    /* Drop whatever is kept of this memory (registrations), as it is about to be freed. May be
-     * NULL. */
+    /* Drop what is kept for this memory (registrations), which is about to be freed. May be NULL.
+     */
     void (*forget)(struct twill_common *common, const void *start, size_t bytes);
 };
 
-/* Publish `common`: another thread may call twill_common_forget() at the same time. */
+/* Publish a transport's shared state to threads that may call twill_common_forget() meanwhile. */
 static inline void twill_common_put(struct twill_common **place, struct twill_common *common)
 {
     __atomic_store_n(place, common, __ATOMIC_RELEASE);
 }
 
-/* Drop what the transport keeps of this memory, if its shared state exists already. */
+/* Drop what the transport keeps for this memory, if its shared state exists. */
 static inline void twill_common_forget(struct twill_common *const *place, const void *start,
                                        size_t bytes)
 {
@@ -91,147 +93,156 @@ static inline void twill_common_forget(struct twill_common *const *place, const 
         common->forget(common, start, bytes);
 }
 
-/* Memory that stays valid until common->forget() is called for it. */
+/* The regions of memory that stay valid until common->forget() is called for them. */
 struct twill_persistent {
-    /* Find the whole persistent region these bytes lie in. Returns false if they lie in none. */
+    /* Find the persistent region that contains these bytes and return true, or return false if no
+     * region contains them. */
     bool (*find)(void *user, const void *start, size_t bytes, void **region, size_t *region_bytes);
     void *user;
-    /* Bytes of other memory locked (mlock) by all transports together; atomic. May be NULL. */
+    /* Atomic sum of the other bytes that all transports have locked (mlock). May be NULL. */
     size_t *pinned;
 };
 
-/* Arguments of open(). All pointers stay valid until the transport is closed. */
+/* The arguments of open(). All pointers stay valid until the transport is closed, except `oob`. */
 struct twill_transport_params {
     struct twill_oob *oob; /* for open() only, which is collective */
     const struct twill_world *world;
     uint32_t comm;                /* number of the communicator, equal on all its ranks */
-    const uint32_t *job;          /* [size] each rank's rank in the job; NULL: equal */
-    struct twill_common **common; /* this transport's entry in the context; NULL: shares nothing */
-    struct twill_node *node;      /* of the communicator; NULL if this rank shares no memory */
-    struct twill_single_copy *single_copy;       /* of the communicator; NULL: there is none */
-    const struct twill_transport_ops *internode; /* chosen between nodes; see internode.c */
+    const uint32_t *job;          /* [size] rank in the job of each rank; NULL: the same rank */
+    struct twill_common **common; /* the transport's place in the context; NULL: none */
+    struct twill_node *node;      /* of the communicator; NULL: this rank shares no memory */
+    struct twill_single_copy *single_copy;       /* of the communicator; NULL: none */
+    const struct twill_transport_ops *internode; /* the choice of internode.c */
     const char *provider;                        /* TWILL_PROVIDER, or NULL */
     const char *interface;                     /* TWILL_INTERFACE or the name of a rail, or NULL */
     const struct twill_topology *topology;     /* NULL: all devices are equally near */
     const struct twill_persistent *persistent; /* or NULL */
-    /* Return the CRC32C of the data that `crc` is of, followed by these bytes. NULL: there are no
-     * checksums. */
+    /* Return the CRC32C of earlier data, whose CRC32C is `crc`, followed by these bytes. NULL:
+     * messages have no checksums. */
     uint32_t (*crc32c)(uint32_t crc, const void *data, size_t bytes);
     struct twill_log *log;
-    /* Return the text of another environment variable, NULL if it is empty: what a transport alone
-     * reads. `settings` is passed to it. May be NULL: none is set. */
+    /* Return the value of an environment variable that only the transport reads, or NULL if it is
+     * not set or empty. Its first argument is `settings`. May be NULL, and then none is set. */
     const char *(*setting)(const void *settings, const char *variable);
     const void *settings;
 };
 
-/* Return the text of a variable, NULL if it is not set. */
+/* Return the value of a variable, or NULL if it is not set or empty. */
 static inline const char *twill_transport_setting(const struct twill_transport_params *params,
                                                   const char *variable)
 {
     return params->setting != NULL ? params->setting(params->settings, variable) : NULL;
 }
 
-/* Priorities of transports between nodes. */
+/* How well a rank can use a transport between nodes. */
 enum {
-    TWILL_PRIORITY_NONE = 0,   /* cannot be used, or TWILL_PROVIDER names another one */
+    TWILL_PRIORITY_NONE = 0,   /* not usable, or TWILL_PROVIDER names another one */
     TWILL_PRIORITY_POOR = 10,  /* works, but another one does the same faster */
     TWILL_PRIORITY_PLAIN = 50, /* works on any network */
-    TWILL_PRIORITY_FAST = 60,  /* has a network that is better than TCP */
+    TWILL_PRIORITY_FAST = 60,  /* has a better network than TCP */
     TWILL_PRIORITY_NAMED = 90, /* TWILL_PROVIDER names it */
 };
 #define TWILL_OFFER_BYTES 192
 
-/* One network path of a transport: an interface, or a libfabric domain. */
+/* One network path of a transport, such as an interface or a libfabric domain. */
 struct twill_rail {
     char name[TWILL_ADDRESS_TEXT]; /* value of params->interface that opens it */
     char label[96];                /* for people: "eth0 10.0.0.1, 25000 Mbit/s, NUMA node 0" */
-    uint64_t network;  /* equal on ranks that reach each other over it; 0: reaches all */
-    uint32_t mbits;    /* 0: unknown */
-    uint32_t distance; /* from the cores of this rank; 0: nearest */
-    bool is_default;   /* used if the user names none */
-    bool on_demand;    /* only if asked for: virtual, speed unknown, or shares a wire */
+    uint64_t network;  /* ranks with equal values reach each other over it; 0: reaches all */
+    uint32_t mbits;    /* speed in Mbit/s; 0: not known */
+    uint32_t distance; /* from this rank's cores; 0: nearest */
+    bool is_default;   /* used if the user names no rail */
+    bool on_demand;    /* only if the user names it: virtual, of unknown speed, or shares a wire */
 };
 
+/* The operations of one kind of transport. */
 struct twill_transport_ops {
     const char *name;
     bool needs_bounce;
-    bool hides_shortage;     /* says nothing where there is no descriptor for a connection */
-    bool sleeps_on_doorbell; /* arrivals ring the node's doorbell: waits may sleep */
-    /* Between nodes: return how well this rank could use it (TWILL_PRIORITY_...), and why. The
-     * best for all ranks is used (internode.c). Not collective. NULL: not for use between nodes. */
+    bool hides_shortage;     /* reports no error if it has no descriptor for a connection */
+    bool sleeps_on_doorbell; /* arrivals ring the node's doorbell, so waits may sleep */
+    /* Return how well this rank could use the transport between nodes (TWILL_PRIORITY_...), and
+     * write the reason to `why`. internode.c then chooses the best transport for all ranks. Not
+     * collective. NULL: the transport is not for use between nodes. */
     uint32_t (*priority)(const struct twill_transport_params *params, char *why, size_t bytes);
-    /* Return whether it can carry messages between two ranks. Pure: equal on all ranks. NULL:
-     * between any two that are not one. */
+    /* Return whether the transport can carry messages between two ranks. The result is equal on all
+     * ranks. NULL: it can, between any two different ranks. */
     bool (*reaches)(const struct twill_transport_params *params, uint32_t from, uint32_t to);
     twill_status (*open)(struct twill_transport **transport,
                          const struct twill_transport_params *params, struct twill_error *error);
     void (*close)(struct twill_transport *transport);
-    /* Set up the link to a peer. Called once, before the first post to it. May be NULL. */
+    /* Set up the link to a peer. Called once, before the first post() to it. May be NULL. */
     twill_status (*connect)(struct twill_transport *transport, uint32_t peer,
                             struct twill_error *error);
-    /* Post a request; sets request->status at once if it completes. An error is fatal for the
-     * communicator. A busy network is no error: the transport queues the request. */
+    /* Post a request. Sets request->status at once if the request completes. An error is fatal for
+     * the communicator. A busy network is no error, because the transport queues the request. */
     twill_status (*post)(struct twill_transport *transport, struct twill_transfer *request,
                          struct twill_error *error);
-    /* Make progress. Returns how many requests completed or moved data, or an error. */
+    /* Make progress. Returns how many requests completed or moved data, or a negative status. */
     int (*progress)(struct twill_transport *transport, struct twill_error *error);
-    /* Drop all posted requests (the communicator failed); they are not touched afterwards. */
+    /* Drop all posted requests of a failed communicator. They are not touched afterwards. */
     void (*cancel)(struct twill_transport *transport);
-    /* Return one line for the log: provider, interface, reason. */
+    /* Return one line for the log, with provider, interface and reason. The transport owns it. */
     const char *(*describe)(const struct twill_transport *transport);
-    /* Describe the connection that messages from or to a peer wait for, half a sentence; empty if
-     * it is there. May be NULL: not known. */
+    /* Write half a sentence about the connection to a peer that messages still wait for, or an
+     * empty text if it exists. May be NULL: this is not known. */
     void (*awaits)(const struct twill_transport *transport, uint32_t peer, char *text,
                    size_t bytes);
-    /* Visit the messages that have arrived and for which no RECV is posted: the first of each lane,
-     * nothing else is done to it. Those of ranks that connect() was not called for may be found
-     * only if `all`, which may cost memory. May be NULL: they are not known. */
+    /* Call visit() for the messages that have arrived and for which no RECV is posted. Only the
+     * first message of each lane is visited, and it stays where it is. Messages of ranks that
+     * connect() was not called for may be found only if `all` is set, which may cost memory. May be
+     * NULL: such messages are not known. */
     void (*early)(struct twill_transport *transport, bool all, twill_early_fn visit, void *user);
-    /* Describe what it would use, without opening it (twill-info). Not collective. May be NULL. */
+    /* Describe what it would use, without opening it, for twill-info. Not collective. May be NULL.
+     */
     twill_status (*preview)(const struct twill_transport_params *params, char *text, size_t bytes,
                             struct twill_error *error);
-    /* List the rails it could use, up to `most`; the first is the one it uses alone. With a
-     * name (interface, address or domain), only that one. Not collective. NULL: there is one
-     * only. */
+    /* List the rails that the transport could use, up to `most`. The first is the one that it uses
+     * by default. If `name` (interface, address or domain) is not NULL, list only that one. Not
+     * collective. NULL: there is only one rail. */
     twill_status (*rails)(const struct twill_transport_params *params, const char *name,
                           struct twill_rail *rails, size_t most, size_t *count,
                           struct twill_error *error);
-    /* Return the transport of a rail, NULL past the last. NULL: it is not made of rails. */
+    /* Return the transport of a rail, or NULL past the last one. NULL: it is not made of rails. */
     struct twill_transport *(*rail)(const struct twill_transport *transport, size_t index);
 };
 
-/* One thread at a time counts, with twill_counter_add(). */
+/* Counters of a transport. One thread at a time changes them, with twill_counter_add(), and any
+ * thread may read them. */
 struct twill_transport_counters {
     uint64_t messages, bytes; /* payload of SENDs */
-    uint64_t header_bytes;    /* sent besides the payload */
+    uint64_t header_bytes;    /* sent in addition to the payload */
     uint64_t copied;          /* payload bytes that went through an intermediate buffer */
-    uint64_t again;           /* times the network was busy */
+    uint64_t again;           /* times that the network was busy */
     uint64_t registrations, deregistrations, registration_hits; /* of memory */
 };
 
+/* An open transport, the first member of a struct that open() allocates and close() frees. */
 struct twill_transport {
     const struct twill_transport_ops *ops;
     struct twill_transport_counters counters;
-    const char *label;   /* name of its rail, set by the opener; NULL: use describe() */
-    size_t best_message; /* Larger messages are faster in segments of this size, where the schedule
-                            can cut them; 0: they are not. Equal on all ranks. */
+    const char *label; /* its rail, set by twill_rails_open(); NULL: use describe() */
+    /* Larger messages are faster in segments of this size, if the schedule can cut them. 0: they
+     * are not. Equal on all ranks. */
+    size_t best_message;
 };
 
-/* The transports of a communicator, and of the registry, are at most as many. */
+/* The most transports that the registry, and so a communicator, can have. */
 #define TWILL_TRANSPORTS_MOST 8
 
-/* What a communicator that has endpoints of its own has in place of the process's. */
+/* The transports' shared state of a communicator with its own endpoints, used instead of the
+ * process's. Part of the communicator, and linked in a list of the context. */
 struct twill_alone {
     struct twill_common *common[TWILL_TRANSPORTS_MOST];
     struct twill_alone *next;
 };
 
-/* Return a transport of the registry, or NULL past the end. Each pair of ranks uses the first whose
- * reaches() is true; of those with a priority() only the one that was agreed: there the order only
- * breaks ties. */
+/* Return transport number `index` of the registry, or NULL past the end. A pair of ranks uses the
+ * first transport whose reaches() is true. Of the transports with a priority(), only the agreed one
+ * is considered, and the order of the registry only breaks ties between them. */
 const struct twill_transport_ops *twill_transport_at(size_t index);
 
-/* Read the counters of a transport, the sum of its rails if it has any. Any thread may call it. */
+/* Read the counters of a transport, with those of its rails added. Any thread may call it. */
 void twill_transport_count(const struct twill_transport *transport,
                            struct twill_transport_counters *sum);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The registry of transports, in this order, and what all of them have. */
+/* The registry of transports, and the sums of their counters. */
 #include "fabric/transports.h"
 
 const struct twill_transport_ops *twill_transport_at(size_t index)
@@ -7,7 +7,7 @@ const struct twill_transport_ops *twill_transport_at(size_t index)
     static const struct twill_transport_ops *const transports[] = {
         &twill_self_transport,
         &twill_shm_transport,
-        &twill_tcp_transport, /* before those without encryption: of equals the first is taken */
+        &twill_tcp_transport, /* before those without encryption: the first of equals wins */
         &twill_ofi_transport,
     };
     _Static_assert(TWILL_ARRAY_LENGTH(transports) <= TWILL_TRANSPORTS_MOST,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The transports that exist, and what they share. A new one needs its own files and a line here and
- * in transports.c. */
+/* The list of transports, and what they share. A new transport needs its own files, a line here and
+ * one in transports.c. */
 #ifndef TWILL_TRANSPORTS_H
 #define TWILL_TRANSPORTS_H
 
@@ -11,21 +11,20 @@ extern const struct twill_transport_ops twill_shm_transport;  /* within a node *
 extern const struct twill_transport_ops twill_tcp_transport;  /* between nodes: TCP sockets */
 extern const struct twill_transport_ops twill_ofi_transport;  /* between nodes: libfabric */
 
-/* Return the bytes of memory that the shm channels of two ranks need on each side, for
+/* Return the bytes of memory that the shm channels between two ranks need on each side, for
  * twill_node_attach(). */
 size_t twill_shm_pair_bytes(void);
 #define TWILL_SHM_FETCH_LEAST ((size_t)512 << 10) /* bytes of a message that is read in place */
 
-/* --- internode.c: which transport is used between nodes --------------------------------------- */
-
-/* What the transports of a rank offer, by number in the registry. */
+/* The priority of each transport on one rank, by number in the registry. */
 struct twill_internode_offers {
     uint32_t priority[TWILL_TRANSPORTS_MOST];
 };
-/* How the ranks settle on the transport between nodes: offer, exchange, conclude. Conclude sets
- * params->internode, equal on all ranks, and `why`. The caller frees choice->all. */
+/* The choice of the transport between nodes, a local variable of the caller. The ranks offer their
+ * priorities, exchange them in a batch, and conclude. twill_internode_conclude() sets
+ * params->internode, equal on all ranks, and writes the reason to `why`. */
 struct twill_internode_choice {
-    struct twill_internode_offers own, *all; /* [size] */
+    struct twill_internode_offers own, *all; /* all: [size], freed by the caller */
     char text[TWILL_TRANSPORTS_MOST][TWILL_OFFER_BYTES];
 };
 twill_status twill_internode_offer(const struct twill_transport_params *params,
@@ -33,14 +32,15 @@ twill_status twill_internode_offer(const struct twill_transport_params *params,
                                    struct twill_oob_batch *batch, struct twill_error *error);
 void twill_internode_conclude(struct twill_transport_params *params,
                               struct twill_internode_choice *choice, char *why, size_t why_bytes);
-/* Predict that decision from what this rank knows, for twill-info. Not collective. */
+/* Predict the choice from what this rank knows, for twill-info, and set params->internode and
+ * `why`. Not collective. */
 void twill_internode_guess(struct twill_transport_params *params, char *why, size_t why_bytes);
-/* Return the number in the registry of the transport between two ranks; past the end if none. */
+/* Return the number in the registry of the transport between two ranks. If there is none, it is the
+ * number past the end. */
 size_t twill_transport_between(const struct twill_transport_params *params, uint32_t from,
                                uint32_t to);
 
-/* --- shared by transports: a queue of requests in posting order ------------------------------ */
-
+/* A queue of requests in posting order. It owns none of them. */
 struct twill_transfer_queue {
     struct twill_transfer *head, *tail;
 };
@@ -58,7 +58,7 @@ static inline void twill_transfer_push(struct twill_transfer_queue *queue,
     queue->tail = request;
 }
 
-/* Remove and complete the first request. It may be freed as soon as its status is set. */
+/* Remove and complete the first request. The poster may free it as soon as its status is set. */
 static inline void twill_transfer_pop(struct twill_transfer_queue *queue, twill_status status)
 {
     struct twill_transfer *request = queue->head;
@@ -66,7 +66,7 @@ static inline void twill_transfer_pop(struct twill_transfer_queue *queue, twill_
     twill_transfer_finish(request, status);
 }
 
-/* Return whether an arriving message matches the request. If not, record what it carried there. */
+/* Return whether an arriving message matches the request. If not, record its values there. */
 static inline bool twill_transfer_matches(struct twill_transfer *request, uint32_t signature,
                                           uint64_t bytes)
 {

@@ -79,8 +79,7 @@ static void proceed(struct twill_hello *hello)
     hello->events = (hello->step == STEP_ANSWER) == hello->caller ? POLLIN : POLLOUT;
 }
 
-/* Check the part of the call that has arrived. Returns TWILL_FAULT_NONE if nothing is wrong so
- * far. */
+/* Check what has arrived of the call. Returns TWILL_FAULT_NONE if nothing is wrong so far. */
 static enum twill_fault find_fault(const struct twill_hello *hello)
 {
     const struct twill_hello_call *call = &hello->said.call;

@@ -36,8 +36,7 @@ struct twill_secret_sources {
     const char *identity;             /* tells jobs apart that use one file */
 };
 
-/* Find the key of a job in the first source that is set. Write the name of that source to `how`,
- * for messages. */
+/* Find the key of a job in the first source that is set. Writes that source's name to `how`. */
 twill_status twill_secret_find(struct twill_secret *secret,
                                const struct twill_secret_sources *sources, char *how,
                                size_t how_bytes, struct twill_error *error);
@@ -61,8 +60,7 @@ twill_status twill_secret_of_user(struct twill_secret *secret, char *path, size_
 /* Draw a random key. */
 twill_status twill_secret_random(struct twill_secret *secret, struct twill_error *error);
 
-/* Derive a key from a secret, for the purpose `label` and the instance `data`. derived may be
- * secret. */
+/* Derive a key from a secret, for the purpose `label` and the data. derived may be secret. */
 void twill_secret_derive(const struct twill_secret *secret, const char *label, const void *data,
                          size_t bytes, struct twill_secret *derived);
 /* Compute a proof of knowing the secret: the HMAC of label and data. */
