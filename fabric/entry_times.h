@@ -41,12 +41,12 @@ struct twill_clock_filter {
 /* Read both clocks of this host. */
 struct twill_clock_pair twill_clock_read(void);
 
-/* Fill in what a message sent now carries about an entry. start: the clocks when the link was
+/* Fill in what a message sent now carries about an entry. `start` is the clocks when the link
  * opened, from which the rate of twill_ticks() follows. */
 void twill_entry_pack(const struct twill_last_entry *last, const struct twill_clock_pair *start,
                       struct twill_entry_message *message);
 /* Return the entry that a message carries, in ticks of this host, and update the filter of the
- * peer's clock. The ticks are 0 if the sender knew no entry. start: the clocks when the link
+ * peer's clock. The ticks are 0 if the sender knew no entry. `start` is the clocks when the link
  * opened. */
 struct twill_last_entry twill_entry_unpack(const struct twill_entry_message *message,
                                            const struct twill_clock_pair *start,

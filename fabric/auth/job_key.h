@@ -41,8 +41,8 @@ twill_status twill_secret_find(struct twill_secret *secret,
                                const struct twill_secret_sources *sources, char *how,
                                size_t how_bytes, struct twill_error *error);
 
-/* Parse 1 to 64 hex digits into a key, right-aligned. Other text, and zero, are errors. name: what
- * the message calls the text, which it does not contain itself. */
+/* Parse 1 to 64 hex digits into a key, right-aligned. Other text, and zero, are errors. The message
+ * calls the text `name` and does not contain it. */
 twill_status twill_secret_parse(struct twill_secret *secret, const char *name, const char *text,
                                 struct twill_error *error);
 /* Write a key as hex digits, for an environment variable or a key-value store. */

@@ -8,23 +8,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* In the order of detection: methods whose variables are set for this very process come first,
- * those whose variables may be inherited (from a batch job or its shell) last. "none" always
- * applies. The names are the values of TWILL_LAUNCHER. */
+/* The methods in the order of detection. First come methods whose variables are set for this very
+ * process, and last those whose variables may be inherited from a batch job or its shell. "none"
+ * always applies. The names of the methods are the values of TWILL_LAUNCHER. */
 static const struct twill_bootstrap_ops *const candidates[] = {
     &twill_bootstrap_handle,   /* the job grows */
     &twill_bootstrap_caller,   /* the program's own exchange */
     &twill_bootstrap_twillrun, /* TWILL_JOB and RANK, whatever launcher started twillrun */
     &twill_bootstrap_torchrun, /* RANK WORLD_SIZE MASTER_ADDR MASTER_PORT */
     &twill_bootstrap_pmi,      /* PMI_FD is an open socket, or PMI_PORT: Hydra, srun --mpi=pmi2 */
-    &twill_bootstrap_pmix,     /* PMIX_NAMESPACE: mpirun of Open MPI, prterun, srun --mpi=pmix */
+    &twill_bootstrap_pmix,     /* PMIX_NAMESPACE: Open MPI's mpirun, prterun, srun --mpi=pmix */
     &twill_bootstrap_pals,     /* PALS_RANKID; PALS' aprun also sets ALPS_APP_PE */
     &twill_bootstrap_alps,     /* ALPS_APP_PE */
     &twill_bootstrap_slurm,    /* a step of several tasks without any of the above */
     &twill_bootstrap_single,
 };
 
-/* Variables of this process's rank, for launchers that do not set RANK. */
+/* Variables with this process's rank, of launchers that do not set RANK. */
 static const char *const rank_names[] = {"PMI_RANK",    "PMIX_RANK",   "OMPI_COMM_WORLD_RANK",
                                          "PALS_RANKID", "ALPS_APP_PE", "SLURM_PROCID"};
 
@@ -39,7 +39,7 @@ twill_bootstrap_detect(const struct twill_bootstrap_params *params)
     return NULL;
 }
 
-/* Return this process's rank as its launcher wrote it, or NULL. */
+/* Return this process's rank as its launcher wrote it, or NULL if it is not known. */
 static const char *rank_variable(const struct twill_bootstrap_params *params)
 {
     const char *rank = twill_is_set(params->rank) ? params->rank : NULL;
@@ -48,7 +48,7 @@ static const char *rank_variable(const struct twill_bootstrap_params *params)
     return rank && strspn(rank, "0123456789") == strlen(rank) ? rank : NULL;
 }
 
-/* Begin the message with the rank: the output of all ranks is mixed. */
+/* Begin the message with the rank, because the output of all ranks is mixed. */
 static void prefix_rank(const struct twill_bootstrap_params *params, struct twill_error *error)
 {
     const char *rank = rank_variable(params);
@@ -56,7 +56,7 @@ static void prefix_rank(const struct twill_bootstrap_params *params, struct twil
         twill_error_prefix(error, "rank %.16s: ", rank);
 }
 
-/* Return MASTER_ADDR without the brackets that an IPv6 address has in URLs. */
+/* Return an address without the brackets of IPv6 addresses in URLs. `host` is space for a copy. */
 static const char *without_brackets(const char *address, char *host, size_t bytes)
 {
     size_t length = address ? strlen(address) : 0;

@@ -13,7 +13,7 @@ struct twill_oob_lent {
     twill_bootstrap lent;
 };
 
-/* What ranks exchange first. */
+/* The first exchange of the ranks. */
 struct twill_caller_info {
     struct twill_secret secret; /* rank 0's is used */
     struct twill_host host;
@@ -42,8 +42,8 @@ static twill_status caller_allgather(struct twill_oob *oob, const void *mine, vo
     return TWILL_OK;
 }
 
-/* Share the secret of this run (the caller's exchange is trusted with it) and find out whether
- * all ranks are on one host. */
+/* Share the secret of this run through the caller's exchange, which is trusted with it. Set the
+ * address of this host, which is loopback if all ranks are on one host. */
 static twill_status caller_gather(struct twill_oob *oob,
                                   const struct twill_bootstrap_params *params,
                                   struct twill_error *error)
@@ -74,6 +74,7 @@ static twill_status caller_gather(struct twill_oob *oob,
     return TWILL_OK;
 }
 
+/* Fail with TWILL_ERR_ARGUMENT unless the program's rank, size and callback make sense. */
 static twill_status check_lent(const twill_bootstrap *lent, struct twill_error *error)
 {
     if (lent->size < 1 || lent->rank < 0 || lent->rank >= lent->size)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bootstrap on Cray systems from their launchers' variables: PALS (mpiexec and aprun of EX, also
- * Slurm's cray_shasta plugin) and ALPS (aprun of XC). NOT RUN ON HARDWARE: written to the
- * documented variables and tested with processes that get them. */
+/* Bootstrap on Cray systems, from the variables of their launchers: PALS (mpiexec and aprun of EX,
+ * also Slurm's cray_shasta plugin) and ALPS (aprun of XC). NOT RUN ON HARDWARE. It follows the
+ * documented variables and was tested with processes that get them. */
 #include "fabric/bootstrap/tcp/bootstrap_tcp.h"
 
 #include <fcntl.h>
@@ -10,10 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* --- PALS ------------------------------------------------------------------------------------ */
-
-/* Head of the file that PALS_APINFO names, in versions 1 to 5 (Slurm's mpi/cray_shasta/apinfo.h):
- * row size, offset and number of rows of each table. */
+/* The head of the file that PALS_APINFO names, in versions 1 to 5 (Slurm's
+ * mpi/cray_shasta/apinfo.h). Each table has a row size, an offset and a number of rows. */
 struct apinfo {
     int version;
     size_t total;
@@ -30,14 +28,15 @@ struct apinfo_node {
     char host[64];
 };
 
-/* Read `want` bytes of a row. False if the file is too short or its head makes no sense. */
+/* Read `want` bytes of a row of a table. Returns false if the file is too short or the table's head
+ * makes no sense. */
 static bool read_row(int fd, size_t bytes, size_t offset, int rows, int row, void *out, size_t want)
 {
     return row >= 0 && row < rows && bytes >= want && bytes < 1 << 20 && offset < 1ul << 40 &&
            pread(fd, out, want, (off_t)(offset + (size_t)row * bytes)) == (ssize_t)want;
 }
 
-/* Read the number of ranks and the host of rank 0. */
+/* Read the number of ranks and the host of rank 0 from the file. Returns false on failure. */
 static bool read_apinfo(const char *path, struct twill_job *job, int *ranks)
 {
     struct apinfo head;
@@ -98,7 +97,7 @@ static twill_status pals_open(struct twill_oob **oob, const struct twill_bootstr
     const char *secret = twill_launch_variable(params, "PMI_SHARED_SECRET");
     TWILL_TRY(error, find_pals(&job, params, error));
     snprintf(job.identity, sizeof(job.identity), "pals %.80s", number ? number : "");
-    if (secret) { /* text of any form: hash it into a key */
+    if (secret) { /* of any form, so hash it into a key */
         twill_secret_digest(secret, strlen(secret), job.key.key);
         job.has_key = true;
     }
@@ -111,15 +110,13 @@ static twill_status pals_open(struct twill_oob **oob, const struct twill_bootstr
 const struct twill_bootstrap_ops twill_bootstrap_pals = {
     TWILL_BOOTSTRAP_BY_TCP, .name = "pals", .applies = pals_applies, .open = pals_open};
 
-/* --- ALPS ------------------------------------------------------------------------------------ */
-
 static bool alps_applies(const struct twill_bootstrap_params *params)
 {
     return twill_launch_variable(params, "ALPS_APP_PE") != NULL;
 }
 
-/* Write the host name of the first of a job's nodes. Cobalt lists their numbers, "12,40-43"; the
- * host name is "nid" and five digits, such as nid00012. */
+/* Write the host name of a job's first node. Cobalt lists the numbers of nodes, as in "12,40-43",
+ * and a host name is "nid" and five digits, such as nid00012. Returns false for other lists. */
 static bool first_node(const char *list, char *host, size_t bytes)
 {
     char *end;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bootstrap of a job that grows: its ranks and the new processes connect to rank 0, where the
- * handle says. The key is that of the job: TWILL_JOB, or the key file's with the job's origin, so
- * that a process of another epoch passes the handshake and is told why it is refused. */
+/* Bootstrap of a job that grows. Its ranks and the new processes connect to rank 0, at the address
+ * in the handle. The key is TWILL_JOB, or comes from the key file and the job's origin. A process
+ * of another epoch therefore passes the handshake and learns why it is refused. */
 #include "algorithms/world/world.h"
 #include "fabric/bootstrap/bootstrap.h"
 #include "fabric/bootstrap/tcp/bootstrap_tcp.h"
@@ -14,7 +14,7 @@
 #define HANDLE_FORMAT "twill-join-1,"
 #define CHECK_BYTES   4
 
-/* Append the check digits, which detect a text that was cut or altered. */
+/* Append check digits, which detect a text that was cut or altered. */
 static void append_check(char text[TWILL_JOIN_HANDLE_TEXT])
 {
     uint8_t digest[TWILL_DIGEST_BYTES];

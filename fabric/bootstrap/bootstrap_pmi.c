@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bootstrap by PMI-1: rank 0 puts its contact (address and key) into the launcher's key-value
- * store, all ranks enter a barrier, the others get the contact. PMI is finalized at once: it serves
- * set-up only. */
+/* Bootstrap by PMI-1. Rank 0 puts its contact (address and key) into the launcher's key-value
+ * store, all ranks enter a barrier, and the others get the contact. PMI is then finalized at once,
+ * because only set-up needs it. */
 #include "fabric/bootstrap/pmi_client.h"
 #include "fabric/bootstrap/tcp/bootstrap_tcp.h"
 
@@ -14,8 +14,8 @@
 
 #define PMI_CONTACT_KEY "twill-card"
 
-/* Return the descriptor in PMI_FD if it is an open socket, else -1. The launcher's variables also
- * reach processes that did not inherit its descriptor, such as ranks of a nested launcher. */
+/* Return the descriptor in PMI_FD if it is an open socket, else -1. The launcher's variables may
+ * also reach processes that did not inherit its descriptor, such as ranks of a nested launcher. */
 static int descriptor(const struct twill_bootstrap_params *params)
 {
     struct stat about;
@@ -33,8 +33,8 @@ static bool pmi_applies(const struct twill_bootstrap_params *params)
            (twill_launch_variable(params, "PMI_PORT") && twill_launch_variable(params, "PMI_ID"));
 }
 
-/* Report whether all ranks are on one host: "(vector,(0,1,4))" is 4 ranks on each of 1 node from
- * node 0 on. */
+/* Return whether PMI_process_mapping says that all ranks are on one host. For example,
+ * "(vector,(0,1,4))" puts 4 ranks on each of 1 node, from node 0 on. */
 static bool is_one_host(const char *mapping)
 {
     unsigned node, nodes, ranks;
@@ -59,8 +59,8 @@ static const char *pmi_job_name(const struct twill_bootstrap_params *params)
     return twill_launch_variable(params, "SLURM_STEP_ID") ? "Slurm" : "PMI";
 }
 
-/* Publish rank 0's contact through the launcher, or read it. contact: for its text, which contains
- * the key. */
+/* Publish rank 0's contact through the launcher on rank 0, and read it on others. `contact` is
+ * space for its text, which contains the key. */
 static twill_status exchange_contact(struct twill_pmi *pmi, struct twill_job *job,
                                      const struct twill_bootstrap_params *params,
                                      char contact[TWILL_JOB_CONTACT], struct twill_error *error)
@@ -82,7 +82,7 @@ static twill_status exchange_contact(struct twill_pmi *pmi, struct twill_job *jo
     return twill_launch_read_contact(job, params, contact, error);
 }
 
-/* Exchange the contact, finalize PMI, and wipe the copies of the key but that of the job. */
+/* Exchange the contact, finalize PMI, and wipe all copies of the key except the job's. */
 static twill_status exchange_pmi(struct twill_pmi *pmi, struct twill_job *job,
                                  const struct twill_bootstrap_params *params,
                                  struct twill_error *error)
@@ -94,8 +94,8 @@ static twill_status exchange_pmi(struct twill_pmi *pmi, struct twill_job *job,
     return status;
 }
 
-/* Report whether the program's MPI holds the connection. PMI lines of twill between MPI's own would
- * make the launcher abort the job, at the latest when MPI finalizes after twill did. All MPIs
+/* Return whether the program's MPI holds the connection. If twill's lines of PMI came between MPI's
+ * own, the launcher would abort the job, at the latest when MPI finalizes after twill did. All MPIs
  * export MPI_Initialized with this signature. */
 static bool is_in_use(void)
 {

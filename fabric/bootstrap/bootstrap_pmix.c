@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bootstrap by PMIx, under Open MPI's mpirun, prterun and srun --mpi=pmix: rank 0 publishes its
- * contact, a fence, the others get it. The only file that includes pmix.h. The library is opened at
- * run time, so that programs also start where it is not installed.
+/* Bootstrap by PMIx, under Open MPI's mpirun, prterun and srun --mpi=pmix. Rank 0 publishes its
+ * contact, all ranks enter a fence, and the others get the contact. Only this file includes pmix.h.
+ * The library is opened at run time, so that programs also start where it is not installed.
  *
  * PMIx_Init starts a thread. PMIx is finalized at the end of set-up, so that no thread is left when
- * twill_init() returns. PMIx counts its users: an initialised MPI keeps its own. */
+ * twill_init() returns. PMIx counts its users, so an initialised MPI keeps its own. */
 #include "fabric/bootstrap/tcp/bootstrap_tcp.h"
 
 #ifdef TWILL_WITH_PMIX
@@ -24,7 +24,7 @@
 #define PMIX_SONAME      "libpmix.so.2"
 #define PMIX_CONTACT_KEY "twill.card"
 
-/* The functions of libpmix that are used. */
+/* The functions of libpmix that are used, and the handle of dlopen(). */
 struct pmix_library {
     void *handle;
     __typeof__(PMIx_Init) *init;
@@ -37,21 +37,23 @@ struct pmix_library {
     __typeof__(PMIx_Value_destruct) *destruct; /* NULL before PMIx 4.2 */
 };
 
-/* This process's PMIx client during set-up. */
+/* This process's PMIx client during set-up, a local variable of pmix_open(). */
 struct pmix_session {
     struct pmix_library library;
     pmix_proc_t me;
     uint64_t deadline;
 };
 
-/* A fence in progress, shared by its callback and its waiter: the last of the two frees it. */
+/* A fence in progress, shared by its callback and the thread that waits. The last of them to
+ * release it frees it. */
 struct fence {
     sem_t done;
     atomic_int users;
     pmix_status_t status;
 };
 
-/* Load the library, never to be unmapped (RTLD_NODELETE): its threads may still be exiting. */
+/* Load the library. It is never unmapped (RTLD_NODELETE), as its threads may still be exiting.
+ * Returns false if it is not installed or lacks a function. */
 static bool load_pmix(struct pmix_library *l)
 {
     l->handle = dlopen(PMIX_SONAME, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
@@ -88,6 +90,7 @@ static bool pmix_applies(const struct twill_bootstrap_params *params)
     return twill_pmix_missing(params) == NULL;
 }
 
+/* Fail with the explanation of PMIx for the call `what` unless it returned PMIX_SUCCESS. */
 static twill_status check_pmix(const struct pmix_session *s, pmix_status_t outcome,
                                const char *what, struct twill_error *error)
 {
@@ -104,7 +107,7 @@ static int seconds_left(const struct pmix_session *s)
     return (int)twill_min(left / 1000000000 + 1, INT_MAX);
 }
 
-/* Free a value of PMIx_Get(), and the memory that it points to. */
+/* Free a value of PMIx_Get() and the memory that it points to. */
 static void free_value(const struct pmix_session *s, pmix_value_t *value)
 {
     if (value && s->library.destruct)
@@ -114,7 +117,8 @@ static void free_value(const struct pmix_session *s, pmix_value_t *value)
     free(value);
 }
 
-/* Get a value of a rank, or of the job with PMIX_RANK_WILDCARD. The caller frees it. */
+/* Get a value of a rank, or of the job with PMIX_RANK_WILDCARD. Fails if it has another type. The
+ * caller frees *value. */
 static twill_status get_pmix(const struct pmix_session *s, pmix_rank_t rank, const char *key,
                              pmix_data_type_t type, pmix_value_t **value, struct twill_error *error)
 {
@@ -163,7 +167,8 @@ static void fence_done(pmix_status_t status, void *user)
     release_fence(fence);
 }
 
-/* Wait until all ranks' data is exchanged. PMIx_Fence() has no timeout. */
+/* Publish this rank's data to all ranks and wait for theirs until the deadline. The non-blocking
+ * call is used because PMIx_Fence() has no timeout. */
 static twill_status fence(const struct pmix_session *s, struct twill_error *error)
 {
     pmix_proc_t all = s->me;
@@ -182,7 +187,7 @@ static twill_status fence(const struct pmix_session *s, struct twill_error *erro
     collect.value.data.flag = true;
     pmix_status_t outcome = s->library.fence(&all, 1, &collect, 1, fence_done, fence);
     if (outcome != PMIX_SUCCESS) {
-        release_fence(fence); /* the callback's reference: it will not be called */
+        release_fence(fence); /* for the callback, which will not be called */
         release_fence(fence);
         return check_pmix(s, outcome, "PMIx_Fence", error);
     }
@@ -213,7 +218,7 @@ static twill_status publish_pmix(const struct pmix_session *s, const struct twil
     return check_pmix(s, s->library.commit(), "PMIx_Commit", error);
 }
 
-/* Publish rank 0's contact through PMIx, or read it. */
+/* Publish rank 0's contact through PMIx on rank 0, and read it on others. */
 static twill_status exchange_pmix(const struct pmix_session *s, struct twill_job *job,
                                   const struct twill_bootstrap_params *params,
                                   struct twill_error *error)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bootstrap of a job of one rank. Variables of a launcher of several ranks that no other method
- * could use are an error: running the program once per rank would be worse than not starting. */
+/* Bootstrap of a job of one rank. If variables show a launcher of several ranks that no other
+ * method could use, it fails. It would be worse to run the program once for each rank. */
 #include "fabric/bootstrap/launch_info.h"
 
 #include <stdio.h>
@@ -8,8 +8,8 @@
 #include <string.h>
 
 /* Variables that prove that there are other ranks if their value is above `alone`, and why the
- * method for them did not apply. Slurm's are left out: SLURM_NTASKS is also set in a batch script,
- * which is one process. */
+ * method for them did not apply. Slurm's are left out, because SLURM_NTASKS is also set in a batch
+ * script, which is one process. */
 static const char no_pmi[] = "neither is PMI_FD an open socket nor are PMI_PORT and PMI_ID set";
 static const struct {
     const char *name;

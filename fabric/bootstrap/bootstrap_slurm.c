@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bootstrap in a Slurm step started without PMI (srun --mpi=none): its variables give rank, size
- * and hosts. Nothing carries data between ranks, so the port is derived from the numbers of job and
- * step, and the key from the user's key file. */
+/* Bootstrap in a Slurm step that was started without PMI (srun --mpi=none). Its variables give
+ * rank, size and hosts. Nothing carries data between the ranks, so the port is derived from the
+ * numbers of job and step, and the key from the user's key file. */
 #include "fabric/bootstrap/tcp/bootstrap_tcp.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Larger step numbers are reserved, such as those of batch scripts and interactive shells
- * (SLURM_BATCH_SCRIPT and others in slurm.h). */
+/* The largest number of a step. Larger ones are reserved, as for batch scripts and interactive
+ * shells (SLURM_BATCH_SCRIPT and others in slurm.h). */
 #define LAST_STEP 0xfffffff0ul
 
-/* A batch script has SLURM_PROCID, too, but is no step; a step of one task needs no rendezvous. */
+/* A batch script also has SLURM_PROCID, but is no step. A step of one task needs no rendezvous. */
 static bool slurm_applies(const struct twill_bootstrap_params *params)
 {
     const char *step = twill_launch_variable(params, "SLURM_STEP_ID");
@@ -21,6 +21,7 @@ static bool slurm_applies(const struct twill_bootstrap_params *params)
            strtoul(step, NULL, 10) <= LAST_STEP && strcmp(tasks, "1") != 0;
 }
 
+/* Set the job's host of rank 0. Fails if neither MASTER_ADDR nor the step's variables name it. */
 static twill_status find_host(struct twill_job *job, const struct twill_bootstrap_params *params,
                               struct twill_error *error)
 {

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Fail with the names of the missing ones unless all four are set. */
 twill_status twill_launch_check_variables(const struct twill_bootstrap_params *params,
                                           struct twill_error *error)
 {
@@ -60,7 +59,7 @@ static twill_status variables_open(struct twill_oob **oob, const struct twill_bo
         TWILL_TRY(error, twill_launch_check_alone(params, "WORLD_SIZE=1 is set as well", error));
     TWILL_TRY(error, twill_launch_port(&job, params, error));
     (void)twill_launch_master(&job, params); /* it is set */
-    if (run)                                 /* gives concurrent jobs of one user different keys */
+    if (run)                                 /* gives one user's concurrent jobs different keys */
         snprintf(job.identity, sizeof(job.identity), "torchrun %.64s %u", run, job.port);
     snprintf(job.how, sizeof(job.how), "%s: RANK=%d of %d at %.88s", who, job.rank, job.size,
              TWILL_ADDRESS_AND_PORT(job.hosts, job.port));

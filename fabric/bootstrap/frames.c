@@ -63,6 +63,7 @@ bool twill_wire_is_body(const struct twill_wire_header *header, const void *body
     return memcmp(digest, header->digest, sizeof(digest)) == 0;
 }
 
+/* Return what a send or receive call that returned n, with errno, amounts to. */
 static enum twill_wire_moved moved(ssize_t n)
 {
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
@@ -105,7 +106,7 @@ int twill_wire_poll(struct pollfd *polls, size_t count, uint64_t deadline)
 {
     for (;;) {
         uint64_t now = twill_now();
-        /* Rounded up, so that a wait never ends just before its deadline and spins. */
+        /* Round up, so that a wait never ends just before its deadline and spins. */
         uint64_t ms = deadline > now ? (deadline - now + 999999) / 1000000 : 0;
         int n = poll(polls, count, ms > 1000000 ? 1000000 : (int)ms);
         if (n > 0 || (n == 0 && twill_now() >= deadline))
@@ -153,8 +154,8 @@ enum twill_wire_moved twill_wire_write_by(int fd, const struct twill_wire_header
     }
 }
 
-/* Set the options of a socket; failures are ignored. Keep-alive detects a vanished host in about
- * 15 s, but only while no data is unacknowledged: see twill_socket_is_silent(). */
+/* Set the options of a socket, ignoring failures. Keep-alive detects a vanished host in about 15 s,
+ * but only while all data is acknowledged (see twill_socket_is_silent()). */
 static void tune(int fd)
 {
     static const struct {
@@ -190,8 +191,8 @@ int twill_socket_drop(int fd)
 }
 
 /* A live host acknowledges retransmissions even if its process reads nothing. Require two without
- * an answer: probes of a closed window may be minutes apart, and the second is only sent if the
- * first was not answered. Linux itself gives up after a quarter of an hour. */
+ * an answer, because probes of a closed window may be minutes apart, and the second is sent only if
+ * the first was not answered. Linux itself gives up after a quarter of an hour. */
 bool twill_socket_is_silent(int fd)
 {
     struct tcp_info info;
@@ -279,7 +280,8 @@ int twill_socket_connected(int fd)
     return 0;
 }
 
-/* Convert "::ffff:1.2.3.4", the form of IPv4 on a dual-stack socket, to 1.2.3.4. */
+/* Convert "::ffff:1.2.3.4", the form of IPv4 on a dual-stack socket, to 1.2.3.4. Other addresses
+ * stay. `storage` is space for the new address. */
 static void unmap(const struct sockaddr **address, socklen_t *length, struct sockaddr_in *storage)
 {
     const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)(const void *)*address;
@@ -323,7 +325,8 @@ bool twill_socket_name(int fd, bool other_end, struct twill_endpoint *endpoint)
     return failed == 0 && twill_endpoint_of((struct sockaddr *)&address, length, endpoint);
 }
 
-/* Parse the zone of "fe80::1%eth0": name or number of an interface. */
+/* Parse the zone of "fe80::1%eth0", which is the name or number of an interface. Returns false if
+ * there is no such interface. */
 static bool read_scope(const char *text, uint32_t *scope)
 {
     char *end;
@@ -335,7 +338,7 @@ static bool read_scope(const char *text, uint32_t *scope)
     return *scope > 0;
 }
 
-/* Not getaddrinfo(), which allocates: peers may be connected to in any call. */
+/* getaddrinfo() is not used because it allocates, and any call may connect to peers. */
 bool twill_endpoint_address(const char *text, uint16_t port, struct sockaddr_storage *address,
                             socklen_t *length)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Frames and sockets of set-up, shared by the TCP bootstrap and the failure detector. All sockets
- * are non-blocking and close-on-exec; every wait has a deadline. */
+/* Frames and sockets of set-up, used by the TCP bootstrap and the failure detector. All sockets are
+ * non-blocking and close-on-exec. Every wait has a deadline. */
 #ifndef TWILL_FRAMES_H
 #define TWILL_FRAMES_H
 
@@ -9,39 +9,39 @@
 #include <poll.h>
 #include <sys/socket.h>
 
-#define TWILL_WIRE_MAGIC   UINT32_C(0x4c575457) /* "WTWL"; a job of mixed byte order is refused */
+#define TWILL_WIRE_MAGIC   UINT32_C(0x4c575457) /* "WTWL", so other byte orders are refused */
 #define TWILL_WIRE_VERSION 3
-#define TWILL_WIRE_TEXT    448 /* bytes of the sentence in a REFUSE or FAIL frame */
+#define TWILL_WIRE_TEXT    448 /* most bytes of the sentence in a REFUSE or FAIL frame */
 
-/* What the body of a frame is. */
+/* The kinds of frames, with the contents of their bodies. */
 enum twill_wire_kind {
-    TWILL_WIRE_WELCOME = 1, /* from rank 0: all ranks joined; struct twill_bootstrap_welcome */
-    TWILL_WIRE_REFUSE,      /* from rank 0: this rank cannot join; a sentence */
-    TWILL_WIRE_FAIL,        /* from rank 0: set-up failed; argument = status, a sentence */
-    TWILL_WIRE_GATHER,      /* a rank's shard; argument = sequence number */
-    TWILL_WIRE_RESULT,      /* all shards; argument = sequence number */
-    TWILL_WIRE_NOTICE,      /* failure notification; see fabric/detector/detector_state.h */
+    TWILL_WIRE_WELCOME = 1, /* from rank 0 to all: struct twill_bootstrap_welcome */
+    TWILL_WIRE_REFUSE,      /* from rank 0, this rank cannot join: a sentence */
+    TWILL_WIRE_FAIL,        /* from rank 0, set-up failed: a sentence; argument = status */
+    TWILL_WIRE_GATHER,      /* a rank's part of an all-gather; argument = its number */
+    TWILL_WIRE_RESULT,      /* the parts of all ranks; argument = number of the all-gather */
+    TWILL_WIRE_NOTICE,      /* failure notification, see fabric/detector/detector_state.h */
 };
 
-/* One end of an authenticated connection (fabric/auth/handshake.h): the key of its frames and how
- * many were sent and received. */
+/* One end of an authenticated connection (fabric/auth/handshake.h), with the key of its frames and
+ * the number of frames sent and received. */
 struct twill_session {
     struct twill_secret key;
     uint64_t sent, received;
-    bool caller; /* this end connected: gives each direction its own proof */
+    bool caller; /* this end connected; each direction has its own proofs */
 };
 
-/* Precedes every frame. Host byte order. */
+/* The header of every frame, in host byte order. */
 struct twill_wire_header {
     uint32_t magic;
     uint16_t version;
     uint16_t kind;
-    uint64_t sequence; /* number of the frame on this connection, in this direction */
+    uint64_t sequence; /* number of the frame in its direction of the connection */
     int64_t argument;
     uint64_t length;                    /* bytes of the body */
     uint8_t digest[TWILL_DIGEST_BYTES]; /* of the body */
-    uint8_t proof[TWILL_PROOF_BYTES];   /* of all fields above: the length is verified before memory
-                                           is allocated for it */
+    /* Proof of all members above. The length is verified before memory is allocated for it. */
+    uint8_t proof[TWILL_PROOF_BYTES];
 };
 _Static_assert(sizeof(struct twill_wire_header) == 96, "identical layout on all machines");
 
@@ -52,67 +52,76 @@ struct twill_endpoint {
     bool loopback;
 };
 
-/* Result of a transfer: complete, would block (or the deadline passed), or the connection ended. */
+/* The result of moving bytes. In this order, all bytes were moved, the socket would block or the
+ * deadline passed, and the connection ended or failed. */
 enum twill_wire_moved { TWILL_WIRE_DONE, TWILL_WIRE_LATER, TWILL_WIRE_GONE };
 
-/* Build the header of the session's next frame. digest: of the body, if the caller already has
- * it; NULL: compute it. */
+/* Build the header of the session's next frame. `digest` is the body's, or NULL to compute it. */
 void twill_wire_seal(struct twill_session *session, struct twill_wire_header *header,
                      enum twill_wire_kind kind, int64_t argument, const void *body, size_t bytes,
                      const uint8_t *digest);
-/* Verify that this is the header of the session's next frame. On TWILL_FAULT_NONE, length and
- * digest are authentic, and the frame counts as received. */
+/* Verify the header of the session's next frame. Returns TWILL_FAULT_NONE if it is authentic and in
+ * order, and then counts the frame as received. Otherwise returns the reason. */
 enum twill_fault twill_wire_check(struct twill_session *session,
                                   const struct twill_wire_header *header);
-/* Verify a body against the digest in its header. */
+/* Return whether a body has the digest that its header says. */
 bool twill_wire_is_body(const struct twill_wire_header *header, const void *body);
 
-/* Read up to `bytes` in all; *done counts across calls. GONE: closed (errno 0) or failed. */
+/* Read without blocking until *done is `bytes`. *done counts the bytes of all calls for one buffer.
+ * Returns TWILL_WIRE_DONE or TWILL_WIRE_LATER, or TWILL_WIRE_GONE with errno, which is 0 if the
+ * peer closed the connection. */
 enum twill_wire_moved twill_wire_read(int fd, void *buffer, size_t bytes, size_t *done);
-/* Write header and body; *done counts the bytes of both across calls. */
+/* Write header and body without blocking. *done counts the bytes of both over all calls. */
 enum twill_wire_moved twill_wire_write(int fd, const struct twill_wire_header *header,
                                        const void *body, size_t bytes, size_t *done);
-/* Wait for POLLIN or POLLOUT. LATER: the deadline passed. */
+/* Wait for POLLIN or POLLOUT. Returns TWILL_WIRE_LATER if the deadline passes first. */
 enum twill_wire_moved twill_wire_wait(int fd, short events, uint64_t deadline);
-/* Read or write all, waiting until the deadline. LATER: it passed. */
+/* Read or write all bytes. Returns TWILL_WIRE_LATER if the deadline passes first. */
 enum twill_wire_moved twill_wire_read_by(int fd, void *buffer, size_t bytes, uint64_t deadline);
 enum twill_wire_moved twill_wire_write_by(int fd, const struct twill_wire_header *header,
                                           const void *body, size_t bytes, uint64_t deadline);
-/* Add a duration to a point in time; saturates. */
+/* Add a duration to a point in time, with saturation. */
 static inline uint64_t twill_wire_later(uint64_t point, uint64_t while_ns)
 {
     return while_ns > UINT64_MAX - point ? UINT64_MAX : point + while_ns;
 }
+/* Return the time that is after_ns from now, with saturation. */
 static inline uint64_t twill_wire_deadline(uint64_t after_ns)
 {
     return twill_wire_later(twill_now(), after_ns);
 }
-/* poll() until a point in time of twill_now(); restarts after signals. */
+/* poll() until a time of twill_now(), and restart after signals. Returns what poll() returns. */
 int twill_wire_poll(struct pollfd *polls, size_t count, uint64_t deadline);
 
-/* Return a descriptor, or -1 with errno set. */
+/* Return a new socket for connections, or -1 with errno set. */
 int twill_socket_new(int family);
-/* Close a descriptor, unless it is -1, and keep errno. Returns -1. */
+/* Close a descriptor unless it is negative, keep errno, and return -1. */
 int twill_socket_drop(int fd);
+/* Return a socket that listens at an address, or -1 with errno set. */
 int twill_socket_listen(const struct sockaddr *address, socklen_t length, int backlog);
-/* Listen at numeric text; NULL: at all addresses, of IPv6 and IPv4. port 0: a free one. */
+/* Listen at a numeric address. NULL: at all addresses of IPv6 and IPv4. port 0: at a free port.
+ * Returns a socket, or -1 with errno set. */
 int twill_socket_listen_at(const char *address, uint16_t port, int backlog);
+/* Accept a connection. Returns its socket, or -1 with errno set. */
 int twill_socket_accept(int listener);
-/* Report whether data of a connection was retransmitted and the peer's host has not answered
- * for 15 s. */
+/* Return whether the peer's host is silent. It is if data was retransmitted to it and nothing has
+ * arrived from it for 15 s. */
 bool twill_socket_is_silent(int fd);
-/* Start to connect. Returns 0 connected, 1 in progress, -1 failed with errno. */
+/* Start to connect. Returns 0 if connected, 1 if in progress, or -1 with errno set. */
 int twill_socket_connect(int fd, const struct sockaddr *address, socklen_t length);
-/* Start to connect to numeric text and a port. Returns a socket; *pending: not connected yet. */
+/* Start to connect to a numeric address and port. Returns a socket, with *pending set if it is not
+ * connected yet, or -1 with errno set. */
 int twill_socket_dial(const char *address, uint16_t port, bool *pending);
-/* Return the result of a connect whose socket became writable: 0 or an errno. A socket that TCP
- * connected to itself (nothing listens, and its own port is the target) returns ECONNREFUSED. */
+/* Return 0 or the errno of a connect() whose socket became writable. A socket that TCP connected to
+ * itself (nothing listens, and its own port is the target) yields ECONNREFUSED. */
 int twill_socket_connected(int fd);
-/* Get the address of this end or of the other. IPv4-mapped IPv6 is converted to IPv4. */
+/* Get the address of this end of a connection, or of the other. IPv4-mapped IPv6 becomes IPv4.
+ * Returns false on failure. */
 bool twill_socket_name(int fd, bool other_end, struct twill_endpoint *endpoint);
+/* Convert a socket address to text and port. Returns false on failure. */
 bool twill_endpoint_of(const struct sockaddr *address, socklen_t length,
                        struct twill_endpoint *endpoint);
-/* Convert numeric text and a port to a socket address. False if the text is not numeric. */
+/* Convert a numeric address and port to a socket address. Returns false if it is not numeric. */
 bool twill_endpoint_address(const char *text, uint16_t port, struct sockaddr_storage *address,
                             socklen_t *length);
 

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Ports for jobs without one: below 32768, where Linux' ephemeral ports begin. */
+/* Ports for jobs without MASTER_PORT, below 32768, where Linux' ephemeral ports begin. */
 enum { PORT_FIRST = 10240, PORT_COUNT = 20000 };
 
 #define CONTACT_VERSION "twill1"
@@ -26,7 +26,7 @@ const char *twill_launch_variable(const struct twill_bootstrap_params *params, c
     return NULL;
 }
 
-/* Parse a decimal number in low .. high; the error names the variable. */
+/* Parse a decimal number in low .. high. The message of a failure contains the variable's name. */
 static twill_status read_number(const char *name, const char *text, long low, long high, long *out,
                                 struct twill_error *error)
 {
@@ -82,9 +82,7 @@ twill_status twill_launch_port(struct twill_job *job, const struct twill_bootstr
     return TWILL_OK;
 }
 
-/* --- rank 0's contact ------------------------------------------------------------------------ */
-
-/* Report whether all ranks were given a key: then it is left out of the contact. */
+/* Return whether all ranks were given a key, which is then left out of the contact. */
 static bool is_given(const struct twill_bootstrap_params *params)
 {
     return twill_is_set(params->job) || twill_is_set(params->key_file);
@@ -145,7 +143,7 @@ twill_status twill_launch_write_contact(const struct twill_job *job, char *conta
     return TWILL_OK;
 }
 
-/* Report whether the text is a comma-separated list of numeric addresses, with optional zones. */
+/* Return whether the text is a comma-separated list of numeric addresses, with optional zones. */
 static bool are_addresses(const char *text)
 {
     static const char scope[] =
@@ -161,7 +159,7 @@ static bool are_addresses(const char *text)
     return true;
 }
 
-/* Parse rank 0's contact. key: for the text of its key, which the caller wipes. */
+/* Parse rank 0's contact. `key` is space for the text of its key, which the caller wipes. */
 static twill_status parse_contact(struct twill_job *job, const char *contact,
                                   char key[TWILL_SECRET_TEXT], struct twill_error *error)
 {
@@ -201,13 +199,11 @@ twill_status twill_launch_read_contact(struct twill_job *job,
     return TWILL_OK;
 }
 
-/* --- names of hosts -------------------------------------------------------------------------- */
-
 bool twill_launch_first_host(const char *list, char *host, size_t bytes)
 {
     size_t used = 0;
     const char *c = list;
-    /* Copy up to the first comma outside of brackets; of a bracket, copy its first number. */
+    /* Copy up to the first comma outside of brackets, and of a bracket only its first number. */
     while (*c && *c != ',') {
         if (*c == '[') {
             size_t digits = strspn(++c, "0123456789"), rest = strcspn(c, "]");

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The first part of every exchange: how a rank fares. */
+/* The first part of every exchange, the status of one rank. */
 struct batch_status {
     int32_t status;
     char message[252]; /* if status is not TWILL_OK */
@@ -28,7 +28,7 @@ void twill_oob_batch_suspect(struct twill_oob_batch *batch, twill_status status,
     va_end(arguments);
 }
 
-/* Concatenate status and parts at `at`. */
+/* Concatenate this rank's status and parts at `at`. */
 static void pack(const struct twill_oob_batch *batch, twill_status status,
                  const struct twill_error *error, unsigned char *at)
 {
@@ -59,7 +59,8 @@ static void unpack(const struct twill_oob_batch *batch, size_t rank, const unsig
     }
 }
 
-/* Fail if a rank did; the message names it. This rank's own failure may be another one. */
+/* Return the status of a rank. If another rank failed, replace the error by that rank's message,
+ * with its name in front. A status that does not exist becomes TWILL_ERR_INTERNAL. */
 static twill_status check_status(const struct twill_oob *oob, int rank,
                                  const struct batch_status *theirs, struct twill_error *error)
 {
@@ -82,6 +83,7 @@ static twill_status check_status(const struct twill_oob *oob, int rank,
                       (int)sizeof(theirs->message) - 1, theirs->message);
 }
 
+/* Run the all-gather. If it fails, report the suspicion first, if there is one. */
 static twill_status gather(struct twill_oob_batch *batch, const unsigned char *mine,
                            unsigned char *all, size_t bytes, struct twill_error *error)
 {

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Fail with the rank and a message, and mark the connection as broken. */
 static twill_status fail_pmi(struct twill_pmi *pmi, struct twill_error *error, twill_status status,
                              const char *format, ...) TWILL_PRINTF(4, 5);
 static twill_status fail_pmi(struct twill_pmi *pmi, struct twill_error *error, twill_status status,
@@ -29,7 +30,8 @@ static twill_status fail_pmi(struct twill_pmi *pmi, struct twill_error *error, t
                       text);
 }
 
-/* Copy a value of the last answer: rc of "cmd=x rc=0". False if it has none, or it does not fit. */
+/* Copy the value of `name` in the last answer, such as rc in "cmd=x rc=0". Returns false if the
+ * answer has none or it does not fit. */
 static bool get_value(const struct twill_pmi *pmi, const char *name, char *value, size_t bytes)
 {
     size_t length = strlen(name);
@@ -48,7 +50,8 @@ static bool get_value(const struct twill_pmi *pmi, const char *name, char *value
     return false;
 }
 
-/* The launcher closed the connection, as it does after a finalize. */
+/* Fail because the launcher closed the connection, as it does after a finalize. `asked` is the
+ * request, and `why` an errno or 0. */
 static twill_status closed(struct twill_pmi *pmi, struct twill_error *error, const char *asked,
                            int why)
 {
@@ -60,7 +63,7 @@ static twill_status closed(struct twill_pmi *pmi, struct twill_error *error, con
         (int)strcspn(asked, "\n "), asked, why ? ": " : "", why ? strerror(why) : "");
 }
 
-/* Read the next line into pmi->line. Input after it stays in pmi->next. */
+/* Read the next line into pmi->line. Input after it stays in pmi->next. `asked` is the request. */
 static twill_status read_pmi(struct twill_pmi *pmi, const char *asked, struct twill_error *error)
 {
     for (;;) {
@@ -111,7 +114,7 @@ static twill_status write_pmi(struct twill_pmi *pmi, const char *line, struct tw
     return TWILL_OK;
 }
 
-/* Send a request and wait for an answer with this cmd. */
+/* Send a request and read its answer. Fails unless the answer's cmd is `answer`. */
 static twill_status ask_pmi(struct twill_pmi *pmi, const char *answer, struct twill_error *error,
                             const char *format, ...) TWILL_PRINTF(4, 5);
 static twill_status ask_pmi(struct twill_pmi *pmi, const char *answer, struct twill_error *error,
@@ -122,7 +125,7 @@ static twill_status ask_pmi(struct twill_pmi *pmi, const char *answer, struct tw
     va_start(list, format);
     int length = twill_print_list(line, sizeof(line), format, list);
     va_end(list);
-    if (length >= (int)sizeof(line) - 1) /* nothing was sent: the connection stays usable */
+    if (length >= (int)sizeof(line) - 1) /* nothing was sent, so the connection stays usable */
         return TWILL_FAIL(error, TWILL_ERR_INTERNAL, "PMI: %d bytes are too long a line", length);
     snprintf(asked, sizeof(asked), "%.47s", line);
     asked[strcspn(asked, "\n")] = '\0';
@@ -138,13 +141,14 @@ static twill_status ask_pmi(struct twill_pmi *pmi, const char *answer, struct tw
     return TWILL_OK;
 }
 
-/* Report whether the answer has rc=0, or no rc. */
+/* Return whether the answer has rc=0, or no rc. */
 static bool is_fine(const struct twill_pmi *pmi)
 {
     char code[16];
     return !get_value(pmi, "rc", code, sizeof(code)) || strcmp(code, "0") == 0;
 }
 
+/* Send a request as ask_pmi() does. Fails also if the answer has another rc than 0. */
 static twill_status ask_fine(struct twill_pmi *pmi, const char *answer, const char *line,
                              struct twill_error *error)
 {
@@ -155,7 +159,7 @@ static twill_status ask_fine(struct twill_pmi *pmi, const char *answer, const ch
     return TWILL_OK;
 }
 
-/* Connect to PMI_PORT=host:port and announce PMI_ID. */
+/* Connect to PMI_PORT=host:port, announce PMI_ID, and read this process's rank and size. */
 static twill_status dial_pmi(struct twill_pmi *pmi, const char *where, const char *id,
                              struct twill_error *error)
 {
@@ -186,7 +190,7 @@ static twill_status dial_pmi(struct twill_pmi *pmi, const char *where, const cha
         return fail_pmi(pmi, error, TWILL_ERR_BOOTSTRAP, "PMI_PORT=%.64s: connect: %s", where,
                         strerror(why));
     pmi->own = true;
-    /* The answer has four lines: initack, then cmd=set with size, rank and debug. */
+    /* The answer has four lines, first initack, then cmd=set with size, rank and debug. */
     TWILL_TRY(error, ask_pmi(pmi, "initack", error, "cmd=initack pmiid=%.32s", id));
     for (int i = 0; i < 3; i++) {
         TWILL_TRY(error, read_pmi(pmi, "cmd=initack", error));
@@ -215,7 +219,7 @@ twill_status twill_pmi_open(struct twill_pmi *pmi, int fd, const char *port, con
     if (!get_value(pmi, "kvsname", pmi->kvs, sizeof(pmi->kvs)) || !pmi->kvs[0])
         return fail_pmi(pmi, error, TWILL_ERR_BOOTSTRAP,
                         "the launcher answers \"cmd=get_my_kvsname\" with \"%.100s\"", pmi->line);
-    /* Room for the rest of a put request: cmd=put kvsname= key= value= and twill's key. */
+    /* Leave room for the rest of a request, "cmd=put kvsname= key= value=" and twill's key. */
     size_t frame = strlen(pmi->kvs) + 64;
     pmi->most_value = twill_min(pmi->most_value, TWILL_PMI_LINE - frame);
     return TWILL_OK;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What twillrun and the ranks that it has started tell each other: by a socket, and with --elastic
- * by files. */
+/* Communication of twillrun with its ranks, over a socket and, with --elastic, through files. */
 #ifndef TWILL_TWILLRUN_H
 #define TWILL_TWILLRUN_H
 
@@ -13,8 +12,8 @@
 #include <unistd.h>
 
 /* Messages between twillrun and the ranks on its host, over a pair of SOCK_SEQPACKET sockets. All
- * ranks share one end, TWILL_LAUNCHER_FD=FD,DEVICE,FILE, where the latter two are those of standard
- * error; they peek at the notice, so that each of them sees it. */
+ * ranks share one end, which is FD in TWILL_LAUNCHER_FD=FD,DEVICE,FILE. DEVICE and FILE are the
+ * device and inode numbers of standard error. The ranks only peek at the notice, so all see it. */
 
 /* From twillrun, once: the first rank that ended, on any host. */
 struct twill_launcher_exited {
@@ -22,7 +21,7 @@ struct twill_launcher_exited {
     char how[184]; /* "ended (exit code 0) before it called twill_init" */
 };
 
-/* From a rank: it has entered twill_init. */
+/* From a rank: it has entered twill_init(). */
 struct twill_launcher_entered {
     uint32_t rank;
 };
@@ -30,13 +29,13 @@ struct twill_launcher_entered {
 /* From a rank: a warning for twillrun to print. It is longer than the message above. */
 struct twill_log_line {
     int32_t rank;    /* -1: not known */
-    char text[1020]; /* without the log's prefix; not terminated */
+    char text[1020]; /* without the log's prefix, and not terminated */
 };
 
 /* Files by which the new processes of twillrun --elastic, rank 0 and twillrun find each other. They
- * are in a folder of each host, "TWILL_ELASTIC=[join:]FOLDER,HOST,ADDRESS", where HOST is the
- * number that twillrun gives this host, and ADDRESS that at which other hosts of the job reach it,
- * or empty; twillrun copies them to the folders of other hosts (elastic_folder.c there).
+ * are in one folder of each host, TWILL_ELASTIC=[join:]FOLDER,HOST,ADDRESS. HOST is the number that
+ * twillrun gives this host. ADDRESS is where other hosts of the job reach it, or empty. twillrun
+ * copies the files to the folders of other hosts (elastic_folder.c).
  *
  *     started            a rank of each host: all ranks are in twill_init()
  *     wait.HOST.PID      a new process waits for a handle
@@ -44,26 +43,25 @@ struct twill_log_line {
  *     joining.HOST.PID   it has read the handle; the file is removed when it is a rank of the job
  *     ended.HOST.PID     twillrun: this process of another host has ended; PID 0: all of that host
  *     over               twillrun: all ranks have failed, new processes wait for nothing
- *     part.HOST.PID      a file that this process is writing
- */
+ *     part.HOST.PID      a file that this process is writing */
 
-#define TWILL_ELASTIC_JOIN "join:" /* before the folder: this is a new process */
+#define TWILL_ELASTIC_JOIN "join:" /* before the folder, in a new process */
 
-/* A process of the job, as files name it. */
+/* A process of the job, as the names of files identify it. */
 struct twill_elastic_process {
     int host;
     long pid;
 };
 
-/* This process in an elastic job. */
+/* This process in an elastic job, as twill_elastic_read() fills it in. */
 struct twill_elastic_job {
     char folder[PATH_MAX];
-    char address[TWILL_ADDRESS_TEXT]; /* of this host for others, or empty */
+    char address[TWILL_ADDRESS_TEXT]; /* where other hosts reach this one, or empty */
     bool joins;                       /* it is a new process */
     struct twill_elastic_process self;
 };
 
-/* Report whether this is an elastic job, and describe it, from TWILL_ELASTIC. */
+/* Read TWILL_ELASTIC. Returns false if this is no elastic job, or the variable is malformed. */
 static inline bool twill_elastic_read(struct twill_elastic_job *job)
 {
     const char *text = getenv("TWILL_ELASTIC");
@@ -78,7 +76,7 @@ static inline bool twill_elastic_read(struct twill_elastic_job *job)
            snprintf(job->folder, sizeof(job->folder), "%.*s", (int)length, text) > 0;
 }
 
-/* Parse the name of a file of this kind ("wait") about a process. */
+/* Parse the name of a file about a process. Returns false if it is not of this kind ("wait"). */
 static inline bool twill_elastic_parse(const char *name, const char *kind,
                                        struct twill_elastic_process *process)
 {
@@ -89,7 +87,8 @@ static inline bool twill_elastic_parse(const char *name, const char *kind,
            name[length + (size_t)end] == '\0' && process->host >= 0 && process->pid >= 0;
 }
 
-/* Write the path of a file about a process, or of one about none (NULL). False: it is too long. */
+/* Write the path of a file about a process, or of a file about no process (NULL). Returns false if
+ * it is too long. */
 static inline bool twill_elastic_path(char *path, size_t bytes, const char *folder,
                                       const char *kind, const struct twill_elastic_process *process)
 {

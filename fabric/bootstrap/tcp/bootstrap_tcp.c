@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bootstrap over TCP with rank 0's address from a launcher (launch_info.h). Opens and closes; the
- * rendezvous is in bootstrap_tcp_accept.c and bootstrap_tcp_join.c, the all-gather in
+/* Open and close the bootstrap over TCP, with rank 0's address from a launcher (launch_info.h). The
+ * rendezvous is in bootstrap_tcp_accept.c and bootstrap_tcp_join.c, and the all-gather in
  * bootstrap_tcp_gather.c. */
 #include "fabric/bootstrap/tcp/bootstrap_tcp.h"
 #include "lib/base/times.h"
@@ -13,8 +13,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define SPARE_FILES 320 /* descriptors to ask for beyond one a rank */
-#define LEAST_FILES 16  /* descriptors needed beyond one a rank */
+#define SPARE_FILES 320 /* wanted descriptors, in addition to one for each rank */
+#define LEAST_FILES 16  /* needed descriptors, in addition to one for each rank */
 
 void twill_bootstrap_tcp_name_run(struct twill_bootstrap_tcp *tcp,
                                   const uint8_t nonce[TWILL_NONCE_BYTES])
@@ -37,7 +37,7 @@ static twill_status find_key(struct twill_bootstrap_tcp *tcp,
                              const struct twill_bootstrap_params *params, struct twill_error *error)
 {
     const struct twill_job *job = tcp->job;
-    char port[16]; /* identical on all ranks, unlike their names of rank 0's host */
+    char port[16]; /* equal on all ranks, unlike their names of rank 0's host */
     struct twill_secret_sources sources = {.job = params->job,
                                            .file = params->key_file,
                                            .given = job->has_key ? &job->key : NULL,
@@ -48,8 +48,8 @@ static twill_status find_key(struct twill_bootstrap_tcp *tcp,
     return twill_secret_find(&tcp->key, &sources, tcp->key_how, sizeof(tcp->key_how), error);
 }
 
-/* In "fe80::1%eth0", which names an interface of rank 0's host, use the interface of
- * TWILL_INTERFACE if there is none of that name here. */
+/* An address such as "fe80::1%eth0" names an interface of rank 0's host. If this host has no
+ * interface of that name, put in the interface of TWILL_INTERFACE. */
 static void localise_host(const struct twill_bootstrap_tcp *tcp, char *host, size_t bytes)
 {
     struct sockaddr_storage as_it_is;
@@ -59,6 +59,7 @@ static void localise_host(const struct twill_bootstrap_tcp *tcp, char *host, siz
         snprintf(scope + 1, bytes - (size_t)(scope + 1 - host), "%s", tcp->oob.interface);
 }
 
+/* Append the addresses of one name to `found`. Fails if it does not resolve. */
 static twill_status resolve_one(const struct twill_bootstrap_tcp *tcp, const char *name,
                                 struct twill_bootstrap_addresses *found, struct twill_error *error)
 {
@@ -112,7 +113,7 @@ void twill_bootstrap_tcp_close(struct twill_oob *oob)
     twill_bootstrap_tcp_stop_listening(tcp);
     if (tcp->root >= 0)
         close(tcp->root);
-    if (tcp->peer != NULL) /* keys of sessions */
+    if (tcp->peer != NULL) /* wipe the keys of sessions */
         twill_secret_wipe(tcp->peer, (size_t)oob->size * sizeof(*tcp->peer));
     free(tcp->peer);
     free(tcp->polls);
@@ -120,9 +121,9 @@ void twill_bootstrap_tcp_close(struct twill_oob *oob)
     free(tcp);
 }
 
-/* Find out whether the connections to all ranks, of which rank 0 has one each, need more
- * descriptors than the limit allows, which is 1024 by default on many systems. poll() accepts no
- * more entries than that, either. */
+/* Find out whether rank 0's connections to all ranks need more descriptors than the limit allows,
+ * which is often 1024. poll() accepts no more entries than the limit, either. Fails if even the
+ * hard limit is too low. */
 static twill_status allow_files(struct twill_bootstrap_tcp *tcp, struct twill_error *error)
 {
     uint64_t ranks = (uint64_t)tcp->oob.size;
@@ -141,7 +142,7 @@ static twill_status allow_files(struct twill_bootstrap_tcp *tcp, struct twill_er
     return TWILL_OK;
 }
 
-/* Rank 0: allocate the peers and draw the nonce of this run. */
+/* On rank 0, allocate the peers and draw the nonce of this run. */
 static twill_status prepare_root(struct twill_bootstrap_tcp *tcp, struct twill_error *error)
 {
     uint8_t nonce[TWILL_NONCE_BYTES];
@@ -149,7 +150,7 @@ static twill_status prepare_root(struct twill_bootstrap_tcp *tcp, struct twill_e
     tcp->peer = calloc(size, sizeof(*tcp->peer));
     tcp->polls = calloc(size + 1 + TWILL_BOOTSTRAP_PENDING, sizeof(*tcp->polls));
     for (size_t r = 0; tcp->peer && r < size;
-         r++) /* at once: closing must not close descriptor 0 */
+         r++) /* at once, as closing must not close descriptor 0 */
         tcp->peer[r].fd = -1;
     if (!tcp->peer || !tcp->polls)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "rank 0: no memory for %zu ranks", size);
@@ -180,8 +181,8 @@ static twill_status serve(struct twill_bootstrap_tcp *tcp, const char *listen_fd
     return status;
 }
 
-/* Set the address of this host: that of TWILL_INTERFACE, else the local address of the connections,
- * which is loopback if all ranks are on this host. */
+/* Set the address of this host to `requested`, the address of TWILL_INTERFACE. If it is empty, keep
+ * the local address of the connections, which is loopback if all ranks are on this host. */
 static void choose_address(struct twill_oob *oob, const char *requested)
 {
     const char *why = "where other ranks reach rank 0";
@@ -189,8 +190,8 @@ static void choose_address(struct twill_oob *oob, const char *requested)
         snprintf(oob->address, sizeof(oob->address), "%s", requested);
         return;
     }
-    if (strncmp(oob->address, "127.", 4) == 0) /* such as 127.0.1.1 for the host name: no interface
-                                                * has it, yet all of 127/8 is loopback */
+    if (strncmp(oob->address, "127.", 4) == 0) /* A host name may mean 127.0.1.1, which no interface
+                                                  has, yet all of 127/8 is loopback. */
         snprintf(oob->address, sizeof(oob->address), "127.0.0.1");
     if (oob->size == 1)
         why = "there is no other rank";
@@ -201,7 +202,7 @@ static void choose_address(struct twill_oob *oob, const char *requested)
     snprintf(oob->address_why, sizeof(oob->address_why), "%s", why);
 }
 
-/* Append the count of rejected connections to `how`: of interest even after a success. */
+/* Append the count of rejected connections to `how`, as it is of interest even after a success. */
 static void note_rejected(struct twill_oob *oob)
 {
     size_t used = strlen(oob->how);
@@ -211,10 +212,8 @@ static void note_rejected(struct twill_oob *oob)
     twill_rejected_text(&oob->rejected, oob->how + used, sizeof(oob->how) - used);
 }
 
-/* --- exit notices of twillrun ---------------------------------------------------------------- */
-
-/* A rank that has ended will not join, so the others need not wait for it. All ranks of a host
- * share one end of a socket pair and peek at the notice. */
+/* Exit notices of twillrun. A rank that has ended will not join, so the others do not wait for it.
+ * All ranks of a host share one end of a socket pair and peek at the notice. */
 
 static bool socket_is_ours(int fd)
 {
@@ -225,7 +224,7 @@ static bool socket_is_ours(int fd)
 }
 
 /* Adopt TWILL_LAUNCHER_FD if it is a socket of the right type, and notify twillrun that this rank
- * is in twill_init. */
+ * is in twill_init(). */
 static void open_launcher(struct twill_bootstrap_tcp *tcp, const char *text)
 {
     struct twill_launcher_entered entered = {.rank = (uint32_t)tcp->oob.rank};
@@ -260,8 +259,6 @@ bool twill_bootstrap_tcp_exited(struct twill_bootstrap_tcp *tcp,
     return false;
 }
 
-/* --- open ------------------------------------------------------------------------------------- */
-
 twill_status twill_bootstrap_tcp_open(struct twill_oob **oob, const struct twill_bootstrap_ops *ops,
                                       const struct twill_job *job,
                                       const struct twill_bootstrap_params *params,
@@ -280,7 +277,7 @@ twill_status twill_bootstrap_tcp_open(struct twill_oob **oob, const struct twill
     snprintf((*oob)->how, sizeof((*oob)->how), "%s", job->how);
     open_launcher(tcp, params->launcher_fd);
     TWILL_TRY_OR_FAIL(error, find_key(tcp, params, error));
-    /* A wrong TWILL_INTERFACE is wrong on all ranks: fail before waiting for any of them. */
+    /* A wrong TWILL_INTERFACE is wrong on all ranks, so fail before waiting for any of them. */
     if (twill_is_set(params->interface))
         TWILL_TRY_OR_FAIL(error,
                           twill_interface_choose(requested, (*oob)->interface, params->interface,
@@ -294,8 +291,7 @@ twill_status twill_bootstrap_tcp_open(struct twill_oob **oob, const struct twill
         TWILL_TRY_OR_FAIL(error, twill_bootstrap_tcp_join(tcp, error));
     choose_address(*oob, requested);
     note_rejected(*oob);
-    twill_secret_wipe(&tcp->key,
-                      sizeof(tcp->key)); /* from here on, the secret of the run is used */
+    twill_secret_wipe(&tcp->key, sizeof(tcp->key)); /* the secret of the run replaces it */
     tcp->job = NULL;
     return TWILL_OK;
 fail:

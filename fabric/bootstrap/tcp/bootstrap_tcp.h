@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Internals of the TCP bootstrap: a star around rank 0. */
+/* Internals of the TCP bootstrap, whose connections form a star around rank 0. */
 #ifndef TWILL_BOOTSTRAP_TCP_H
 #define TWILL_BOOTSTRAP_TCP_H
 
@@ -13,42 +13,43 @@
 struct twill_bootstrap_peer {
     int fd;                          /* -1: not connected */
     uint64_t back_by;                /* deadline to reconnect after it left; 0: none */
-    bool overdue;                    /* that deadline passed once and was extended */
+    bool overdue;                    /* the deadline passed once and was extended */
     bool silent;                     /* its host stopped answering */
-    size_t done;                     /* bytes moved of the current frame; SIZE_MAX: all */
+    size_t done;                     /* bytes of the current frame moved so far; SIZE_MAX: all */
     struct twill_wire_header header; /* of the current frame */
     struct twill_session session;
 };
 
-/* Sent by rank 0 to every rank when all have joined. */
+/* The body of the frame that rank 0 sends to every rank when all have joined. */
 struct twill_bootstrap_welcome {
     char address[TWILL_ADDRESS_TEXT]; /* of rank 0's host */
     uint8_t nonce[TWILL_NONCE_BYTES];
     uint32_t rank; /* of the receiver */
 };
 
-/* The TCP bootstrap of one rank. */
+/* The TCP bootstrap of one rank. twill_bootstrap_tcp_open() makes it, and
+ * twill_bootstrap_tcp_close() frees it. */
 struct twill_bootstrap_tcp {
     struct twill_oob oob;
     int64_t sequence; /* number of the last all-gather */
-    bool broken;      /* an all-gather failed */
+    bool broken;      /* an all-gather has failed */
 
-    /* While opening. */
+    /* During twill_bootstrap_tcp_open(). */
     struct twill_secret key;     /* of the job */
     char key_how[80];            /* source of the key, for messages */
     const struct twill_job *job; /* borrowed */
     int launcher;                /* TWILL_LAUNCHER_FD; -1: none */
 
-    /* Rank 0. */
-    int listener;                      /* while opening */
+    /* On rank 0. */
+    int listener;                      /* during opening; -1: none */
     struct twill_bootstrap_peer *peer; /* [size] */
     struct pollfd *polls;              /* [size + 1 + TWILL_BOOTSTRAP_PENDING] */
-    size_t places;                     /* most pending connections, as far as descriptors allow */
-    bool raises;                       /* so many ranks need more than the limit of descriptors */
-    struct twill_fd_limit files;       /* while it is raised */
-    const char *wide;                  /* why it listens on all addresses, or NULL */
+    size_t places;                     /* most pending connections that descriptors allow */
+    bool raises;                       /* this many ranks need more than the limit of descriptors */
+    struct twill_fd_limit files;       /* the limit, before and after it is raised */
+    const char *wide;                  /* why it listens at all addresses, or NULL */
 
-    /* Other ranks: the connection to rank 0. */
+    /* On other ranks, the connection to rank 0; root -1: none. */
     int root;
     struct twill_session session;
 };
@@ -58,57 +59,62 @@ struct twill_bootstrap_tcp {
     .size_of = sizeof(struct twill_bootstrap_tcp), .allgather = twill_bootstrap_tcp_allgather,     \
     .close = twill_bootstrap_tcp_close
 
-/* Run the rendezvous and return an OOB. Closes job->listener in any case. */
+/* Run the rendezvous and set *oob, which is NULL on failure. Closes job->listener in any case. */
 twill_status twill_bootstrap_tcp_open(struct twill_oob **oob, const struct twill_bootstrap_ops *ops,
                                       const struct twill_job *job,
                                       const struct twill_bootstrap_params *params,
                                       struct twill_error *error);
 void twill_bootstrap_tcp_close(struct twill_oob *oob);
 
-/* Rank 0: raise the limit of descriptors, and restore it, around what accepts connections or polls
- * all of them, if there are so many. */
+/* On rank 0, raise the limit of descriptors before accepting connections or polling all of them,
+ * and restore it afterwards. They do nothing unless so many ranks need it. */
 void twill_bootstrap_tcp_raise(struct twill_bootstrap_tcp *tcp);
 void twill_bootstrap_tcp_restore(struct twill_bootstrap_tcp *tcp);
 
-/* Set the nonce of this run and derive the secret of the run from it and the key. */
+/* Set the nonce of this run, and derive the secret of the run from it and the key. */
 void twill_bootstrap_tcp_name_run(struct twill_bootstrap_tcp *tcp,
                                   const uint8_t nonce[TWILL_NONCE_BYTES]);
-/* Rank 0: listen at the job's address and port, on the socket of twillrun if it has that port. */
+/* On rank 0, listen at the job's address and port, on twillrun's socket if that has the port. Waits
+ * a few seconds if the port is in use. */
 twill_status twill_bootstrap_tcp_open_port(struct twill_bootstrap_tcp *tcp, const char *listen_fd,
                                            uint64_t deadline, struct twill_error *error);
-/* Set or clear SO_REUSEADDR. Of listeners: set while they listen, so that remains of earlier
- * connections do not block the port; cleared afterwards, so that no other program can bind it. Of
- * connections: set, so that what remains of them does not block it. */
+/* Set or clear SO_REUSEADDR. It is set on listeners while they listen, so that remains of earlier
+ * connections do not block the port. It is cleared afterwards, so that no other program can bind
+ * the port. It is set on connections, so that their remains do not block the port later. */
 void twill_bootstrap_tcp_share_port(int fd, int shared);
-/* Rank 0: stop listening. Inherited copies of the socket keep the port without accepting. */
+/* On rank 0, stop listening. Inherited copies of the socket keep the port without accepting. */
 void twill_bootstrap_tcp_stop_listening(struct twill_bootstrap_tcp *tcp);
-/* Rank 0: wait until all other ranks have joined, then welcome them. */
+/* On rank 0, wait until all other ranks have joined, then send them the welcome. */
 twill_status twill_bootstrap_tcp_serve(struct twill_bootstrap_tcp *tcp, const char *listen_fd,
                                        struct twill_error *error);
-/* Peek for a notice that a rank of this job ended. False: none; poll tcp->launcher for it. */
+/* Peek for a notice that a rank of this job has ended. Returns false if there is none yet, and
+ * tcp->launcher can be polled for it. */
 bool twill_bootstrap_tcp_exited(struct twill_bootstrap_tcp *tcp,
                                 struct twill_launcher_exited *exited);
-/* Other ranks: connect to rank 0 and wait until all have joined. */
+/* On other ranks, connect to rank 0 and wait until all ranks have joined. */
 twill_status twill_bootstrap_tcp_join(struct twill_bootstrap_tcp *tcp, struct twill_error *error);
+/* Gather `bytes` of every rank into `all` through rank 0. After a failure, all later ones fail. */
 twill_status twill_bootstrap_tcp_allgather(struct twill_oob *oob, const void *mine, void *all,
                                            size_t bytes, struct twill_error *error);
-/* Name this process for messages: "rank 3", or "this process" if it has no rank yet. */
+/* Write the name of this process for messages, and return `text`. It is "rank 3", or "this process"
+ * if it has no rank yet. */
 const char *twill_bootstrap_tcp_self(const struct twill_bootstrap_tcp *tcp,
                                      char text[TWILL_RANK_TEXT]);
 #define TWILL_BOOTSTRAP_SELF(tcp) twill_bootstrap_tcp_self((tcp), (char[TWILL_RANK_TEXT]){0})
-/* Rank 0: fail with this sentence, and send it to every connected rank. */
+/* On rank 0, fail with this sentence and send it to every connected rank. Returns `status`. */
 twill_status twill_bootstrap_tcp_fail(struct twill_bootstrap_tcp *tcp, struct twill_error *error,
                                       twill_status status, const char *format, ...)
     TWILL_PRINTF(4, 5);
-/* Other ranks: read the sentence of a REFUSE or FAIL frame and fail with it. */
+/* On other ranks, read the sentence of a REFUSE or FAIL frame and fail with it. */
 twill_status twill_bootstrap_tcp_read_failure(struct twill_bootstrap_tcp *tcp,
                                               const struct twill_wire_header *header,
                                               struct twill_error *error);
-/* Write the list of ranks for which missing() is true: "3, 5-7". */
+/* Write the list of ranks for which missing() returns true, such as "3, 5-7". */
 void twill_bootstrap_tcp_list(const struct twill_bootstrap_tcp *tcp,
                               bool (*missing)(const struct twill_bootstrap_peer *), char *text,
                               size_t bytes);
 #define TWILL_BOOTSTRAP_ADDRESSES 16
+/* The addresses to which the name of rank 0's host resolves. */
 struct twill_bootstrap_address {
     struct sockaddr_storage address;
     socklen_t length;
@@ -117,7 +123,7 @@ struct twill_bootstrap_addresses {
     size_t count;
     struct twill_bootstrap_address at[TWILL_BOOTSTRAP_ADDRESSES];
 };
-/* Resolve hosts and port of the job. At least one address if it returns TWILL_OK. */
+/* Resolve the hosts of the job. There is at least one address if it returns TWILL_OK. */
 twill_status twill_bootstrap_resolve(const struct twill_bootstrap_tcp *tcp,
                                      struct twill_bootstrap_addresses *found,
                                      struct twill_error *error);

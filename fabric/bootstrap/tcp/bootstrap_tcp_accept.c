@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rank 0's side of the rendezvous: one poll loop over the listener, pending (unauthenticated)
- * connections, and ranks that have joined. Each pending connection has its own short deadline, so
- * that silent or malformed ones delay no rank. bootstrap_tcp_port.c opens the port. */
+/* Rank 0's side of the rendezvous. One poll loop serves the listener, the pending (unauthenticated)
+ * connections and the ranks that have joined. Each pending connection has its own short deadline,
+ * so silent or malformed ones delay no rank. bootstrap_tcp_port.c opens the port. */
 #include "fabric/bootstrap/tcp/bootstrap_tcp.h"
 #include "lib/base/plural.h"
 #include "lib/base/times.h"
@@ -19,26 +19,27 @@ struct pending {
     struct twill_hello hello;
 };
 
-/* State of the poll loop. */
+/* State of the poll loop, a local variable of twill_bootstrap_tcp_serve(). */
 struct rendezvous {
     struct twill_bootstrap_tcp *tcp;
     uint64_t deadline;
-    uint64_t say_at; /* when to say who is absent; UINT64_MAX: it is said */
+    uint64_t say_at; /* when to report absent ranks; UINT64_MAX: never again */
     int absent;      /* ranks that have not joined */
     size_t count;
     size_t places;           /* most pending connections at a time */
-    uint64_t pause;          /* accept no connection before */
+    uint64_t pause;          /* time before which no connection is accepted */
     int trouble;             /* errno of the accept that caused the pause, or 0 */
     struct pending *pending; /* [TWILL_BOOTSTRAP_PENDING], oldest first */
 };
 
-/* Remove a pending connection. The others keep their order, which is by age. */
+/* Remove a pending connection without closing it. The others stay ordered by age. */
 static void forget_pending(struct rendezvous *m, size_t i)
 {
     m->count--;
     memmove(&m->pending[i], &m->pending[i + 1], (m->count - i) * sizeof(*m->pending));
 }
 
+/* Close and remove a pending connection, and count it as rejected. */
 static void reject_pending(struct rendezvous *m, size_t i, enum twill_fault fault)
 {
     m->tcp->oob.rejected.count[fault]++;
@@ -46,7 +47,7 @@ static void reject_pending(struct rendezvous *m, size_t i, enum twill_fault faul
     forget_pending(m, i);
 }
 
-/* Report whether the other end of a rank's connection is closed. */
+/* Return whether the other end of a rank's connection is closed. */
 static bool is_gone(int fd)
 {
     char byte;
@@ -54,13 +55,13 @@ static bool is_gone(int fd)
     return n >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
 }
 
-/* A rank that has joined and then left. It sends nothing while it waits, so that any event on its
- * connection means that it left. */
+/* Close the connection of a rank that joined and then left. It has some time to come back. A rank
+ * sends nothing while it waits, so any event on its connection means that it left. */
 static void drop_rank(struct rendezvous *m, struct twill_bootstrap_peer *peer)
 {
     int rank = (int)(peer - m->tcp->peer), size = m->tcp->oob.size;
     bool guest = rank >= size - (int)m->tcp->job->guests;
-    /* The kernel has already waited for an answer of its host. */
+    /* The kernel has already waited for its host to answer. */
     peer->silent = twill_socket_connected(peer->fd) == ETIMEDOUT;
     close(peer->fd);
     peer->fd = -1;
@@ -71,7 +72,7 @@ static void drop_rank(struct rendezvous *m, struct twill_bootstrap_peer *peer)
     m->absent++;
 }
 
-/* Return a rank for a process that comes without one; 0: all are taken. */
+/* Return a free rank for a process that comes without one, or 0 if all are taken. */
 static uint32_t find_place(const struct rendezvous *m)
 {
     uint32_t size = (uint32_t)m->tcp->oob.size, rank = size - m->tcp->job->guests;
@@ -80,7 +81,8 @@ static uint32_t find_place(const struct rendezvous *m)
     return rank < size ? rank : 0;
 }
 
-/* Set the rank of an authenticated process, or return why it cannot join. text: space for that. */
+/* Set the rank of an authenticated process and return NULL, or return the reason why it cannot
+ * join. `text` is space for the reason. */
 static const char *objection(struct rendezvous *m, const struct twill_hello_call *call,
                              uint32_t *rank, char text[TWILL_WIRE_TEXT])
 {
@@ -106,7 +108,7 @@ static const char *objection(struct rendezvous *m, const struct twill_hello_call
     return NULL;
 }
 
-/* Admit an authenticated process as a rank, or send it the reason why not. */
+/* Admit an authenticated process as a rank, or send it the reason why it cannot join. */
 static void admit_pending(struct rendezvous *m, size_t i, struct twill_session *session)
 {
     const struct twill_hello_call *call = &m->pending[i].hello.said.call;
@@ -133,6 +135,7 @@ static void admit_pending(struct rendezvous *m, size_t i, struct twill_session *
     reject_pending(m, i, TWILL_FAULT_REFUSED);
 }
 
+/* Continue the handshake of a pending connection, and admit or reject it when that ends. */
 static void receive_calls(struct rendezvous *m, size_t i)
 {
     struct pending *p = &m->pending[i];
@@ -146,7 +149,7 @@ static void receive_calls(struct rendezvous *m, size_t i)
         twill_secret_wipe(&session, sizeof(session));
 }
 
-/* Report whether the connection has not sent a complete call. */
+/* Return whether the connection has not sent a complete call. */
 static bool pending_is_silent(const struct pending *pending)
 {
     return pending->hello.step == 0;
@@ -160,9 +163,9 @@ static size_t count_silent(const struct rendezvous *m)
     return silent;
 }
 
-/* When all places are taken and another connection waits, close the older half of those that have
- * sent no complete call. There may be thousands of unauthenticated connections; a rank among those
- * closed connects again. */
+/* When all places are taken and another connection waits, close the older half of the connections
+ * without a complete call. There may be thousands of unauthenticated connections. A rank that loses
+ * its connection here connects again. */
 static void evict_pending(struct rendezvous *m)
 {
     if (m->count < m->places || m->tcp->polls[m->tcp->oob.size].revents == 0)
@@ -178,8 +181,9 @@ static void evict_pending(struct rendezvous *m)
     }
 }
 
-/* Handle a failed accept. Without descriptors (EMFILE), take no more pending connections than there
- * are: they are ranks or will be closed. A shortage of the whole host may pass: pause. */
+/* Handle a failed accept. If this process has no descriptor left (EMFILE), take no more pending
+ * connections than there are now, as each will become a rank or be closed. Fail if there are none.
+ * A shortage of the whole host may pass, so pause. */
 static twill_status check_accept(struct rendezvous *m, struct twill_error *error)
 {
     if (errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
@@ -207,7 +211,7 @@ static twill_status accept_pending(struct rendezvous *m, struct twill_error *err
             return check_accept(m, error);
         if (m->tcp->raises) /* the program keeps the numbers that it had */
             fd = twill_fd_move(fd, (int)m->tcp->files.before);
-        /* A rank may have connected before this one took the launcher's socket. */
+        /* A rank may have connected before this process took over the launcher's socket. */
         twill_bootstrap_tcp_share_port(fd, 1);
         p->fd = fd;
         p->since = twill_now();
@@ -222,7 +226,8 @@ static twill_status accept_pending(struct rendezvous *m, struct twill_error *err
     return TWILL_OK;
 }
 
-/* Drop the connections of ranks that left. Fail if one does not reconnect in time. */
+/* Drop the connections of ranks that left. Fails if one of them does not reconnect in time. Sets
+ * *wake to the next such deadline if that is earlier. */
 static twill_status check_waiting(struct rendezvous *m, uint64_t *wake, struct twill_error *error)
 {
     struct twill_bootstrap_tcp *tcp = m->tcp;
@@ -253,7 +258,7 @@ static twill_status check_exited(struct rendezvous *m, struct twill_error *error
     if (tcp->polls[0].revents == 0 || !twill_bootstrap_tcp_exited(tcp, &exited))
         return TWILL_OK;
     struct twill_bootstrap_peer *peer = &tcp->peer[exited.rank];
-    if (peer->fd >= 0 && !is_gone(peer->fd)) { /* another process than twillrun's has that rank */
+    if (peer->fd >= 0 && !is_gone(peer->fd)) { /* another process has that rank */
         tcp->launcher = -1;
         return TWILL_OK;
     }
@@ -261,7 +266,7 @@ static twill_status check_exited(struct rendezvous *m, struct twill_error *error
                                     exited.how);
 }
 
-/* Fail if a rank has died before it joined. */
+/* Fail if a rank has died before it joined. Sets *wake to the time of the next look. */
 static twill_status check_ended(const struct rendezvous *m, uint64_t *wake,
                                 struct twill_error *error)
 {
@@ -281,7 +286,7 @@ static twill_status wait_any(struct rendezvous *m, uint64_t wake, struct twill_e
 {
     struct twill_bootstrap_tcp *tcp = m->tcp;
     size_t ranks = (size_t)tcp->oob.size, used = 0;
-    /* polls[0] is the launcher, polls[r] rank r; the listener and the pending ones follow. */
+    /* polls[0] is the launcher, polls[r] rank r. The listener and pending connections follow. */
     tcp->polls[used++] = (struct pollfd){.fd = tcp->launcher, .events = POLLIN};
     for (; used < ranks; used++)
         tcp->polls[used] = (struct pollfd){.fd = tcp->peer[used].fd, .events = POLLIN | POLLRDHUP};
@@ -299,7 +304,7 @@ static twill_status wait_any(struct rendezvous *m, uint64_t wake, struct twill_e
     return TWILL_OK;
 }
 
-/* Set this host's address to that which a connection from another host used, if there is one. */
+/* Set this host's address to the one that a connection from another host used, if there is one. */
 static void find_own_address(struct twill_bootstrap_tcp *tcp)
 {
     struct twill_endpoint endpoint = {.loopback = true};
@@ -308,7 +313,7 @@ static void find_own_address(struct twill_bootstrap_tcp *tcp)
             memcpy(tcp->oob.address, endpoint.address, sizeof(tcp->oob.address));
 }
 
-/* Send the welcome to all ranks. The first all-gather detects a rank that dies now. A new socket
+/* Send the welcome to all ranks. If a rank dies now, the first all-gather detects it. A new socket
  * buffers a message of this size at once, unless the kernel is short of memory. */
 static void welcome_ranks(struct twill_bootstrap_tcp *tcp)
 {
@@ -330,7 +335,7 @@ static bool is_absent(const struct twill_bootstrap_peer *peer)
     return peer->fd < 0;
 }
 
-/* Say once, after a while, which ranks are absent. */
+/* Warn once, after TWILL_ABSENT_SAY_NS, which ranks are absent. Sets *wake to that time. */
 static void say_absent(struct rendezvous *m, uint64_t *wake)
 {
     const struct twill_bootstrap_tcp *tcp = m->tcp;
@@ -349,7 +354,7 @@ static void say_absent(struct rendezvous *m, uint64_t *wake)
     *wake = twill_min(*wake, m->say_at);
 }
 
-/* One iteration of the loop. */
+/* Run the poll loop once. Fails if a rank has failed or the deadline has passed. */
 static twill_status rendezvous_turn(struct rendezvous *m, struct twill_error *error)
 {
     struct twill_bootstrap_tcp *tcp = m->tcp;
@@ -397,7 +402,7 @@ twill_status twill_bootstrap_tcp_serve(struct twill_bootstrap_tcp *tcp, const ch
                           TWILL_BOOTSTRAP_PENDING);
     while (m.absent > 0 && status == TWILL_OK)
         status = rendezvous_turn(&m, error);
-    /* All ranks are here: what is still pending does not belong to this job. */
+    /* All ranks are here, so what is still pending does not belong to this job. */
     while (m.count > 0)
         reject_pending(&m, m.count - 1, TWILL_FAULT_SLOW);
     twill_secret_wipe(m.pending, TWILL_BOOTSTRAP_PENDING * sizeof(*m.pending));

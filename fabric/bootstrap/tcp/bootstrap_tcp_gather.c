@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* All-gather over the star: ranks send their shard to rank 0, which returns the whole. Rank 0
+/* The all-gather over the star. Ranks send their shard to rank 0, which returns the whole. Rank 0
  * progresses all connections concurrently, so that a slow rank delays no other, and determines the
  * cause of a failure. */
 #include "fabric/bootstrap/tcp/bootstrap_tcp.h"
@@ -41,7 +41,7 @@ twill_status twill_bootstrap_tcp_fail(struct twill_bootstrap_tcp *tcp, struct tw
     for (int r = 1; r < tcp->oob.size; r++) {
         struct twill_bootstrap_peer *peer = &tcp->peer[r];
         size_t done = 0;
-        /* A rank that has received a part of the result would take the sentence for data: it only
+        /* A rank that has received a part of the result would take the sentence for data. It only
          * sees the connection end. */
         bool result = peer->header.kind == TWILL_WIRE_RESULT;
         if (peer->fd < 0 || (result && peer->done > 0 && peer->done != SIZE_MAX))
@@ -55,16 +55,14 @@ twill_status twill_bootstrap_tcp_fail(struct twill_bootstrap_tcp *tcp, struct tw
     return TWILL_FAIL(error, status, "rank 0: %s", text);
 }
 
-/* --- rank 0 ---------------------------------------------------------------------------------- */
-
-/* One all-gather on rank 0. */
+/* One all-gather on rank 0, a local variable of serve_gather(). */
 struct gather {
     struct twill_bootstrap_tcp *tcp;
     struct twill_error *error;
     char *all;
     size_t bytes;
     uint64_t deadline;
-    int waiting; /* ranks whose frame is incomplete */
+    int waiting; /* ranks whose frame is not complete */
 };
 
 static bool is_unfinished(const struct twill_bootstrap_peer *peer)
@@ -72,7 +70,7 @@ static bool is_unfinished(const struct twill_bootstrap_peer *peer)
     return peer->done != SIZE_MAX;
 }
 
-/* Fail because rank r died or closed its connection. */
+/* Fail because rank r died or closed its connection, with errno as the reason. */
 static twill_status rank_lost(struct gather *g, int r)
 {
     int why = errno;
@@ -81,7 +79,7 @@ static twill_status rank_lost(struct gather *g, int r)
         (long long)g->tcp->sequence, why ? strerror(why) : "its connection was closed");
 }
 
-/* Account for what moving the frame of rank r returned. */
+/* Count rank r as finished if its frame is complete, and fail if its connection ended. */
 static twill_status account(struct gather *g, int r, enum twill_wire_moved outcome)
 {
     if (outcome == TWILL_WIRE_GONE)
@@ -93,7 +91,8 @@ static twill_status account(struct gather *g, int r, enum twill_wire_moved outco
     return TWILL_OK;
 }
 
-/* Check the header of rank r's shard before its body is received. */
+/* Check the header of rank r's shard before its body is received. Fails if it is not a shard of
+ * this all-gather. */
 static twill_status check_header(struct gather *g, int r)
 {
     struct twill_bootstrap_peer *peer = &g->tcp->peer[r];
@@ -154,7 +153,8 @@ static twill_status send_rank(struct gather *g, int r)
     return account(g, r, outcome);
 }
 
-/* Call move() for every rank whose connection is ready, until all frames are complete. */
+/* Call move() for every rank whose connection is ready, until all frames are complete. Fails at the
+ * deadline, and `what` is then a part of the message. */
 static twill_status move_ranks(struct gather *g, twill_status (*move)(struct gather *, int),
                                short events, const char *what)
 {
@@ -168,7 +168,7 @@ static twill_status move_ranks(struct gather *g, twill_status (*move)(struct gat
         tcp->polls[0].fd = -1;
         for (int r = 1; r < size; r++) {
             bool done = !is_unfinished(&tcp->peer[r]);
-            /* A rank must stay after it sent its shard; it may leave once it has the result. */
+            /* A rank must stay after it sent its shard, but may leave once it has the result. */
             tcp->polls[r] = (struct pollfd){.fd = done && events == POLLOUT ? -1 : tcp->peer[r].fd,
                                             .events = done ? POLLRDHUP : events};
         }
@@ -191,6 +191,7 @@ static twill_status move_ranks(struct gather *g, twill_status (*move)(struct gat
     return TWILL_OK;
 }
 
+/* Run an all-gather on rank 0: receive all shards, then send the result. */
 static twill_status serve_gather(struct twill_bootstrap_tcp *tcp, const void *mine, void *all,
                                  size_t bytes, struct twill_error *error)
 {
@@ -203,14 +204,12 @@ static twill_status serve_gather(struct twill_bootstrap_tcp *tcp, const void *mi
     for (int r = 1; r < tcp->oob.size; r++)
         tcp->peer[r].header.kind = TWILL_WIRE_GATHER;
     TWILL_TRY(error, move_ranks(&g, receive_rank, POLLIN, "reach"));
-    twill_secret_digest(all, whole, digest); /* once: it is long, and identical for all ranks */
+    twill_secret_digest(all, whole, digest); /* once, as it is long and equal for all ranks */
     for (int r = 1; r < tcp->oob.size; r++)
         twill_wire_seal(&tcp->peer[r].session, &tcp->peer[r].header, TWILL_WIRE_RESULT,
                         tcp->sequence, all, whole, digest);
     return move_ranks(&g, send_rank, POLLOUT, "take the result of");
 }
-
-/* --- the others ------------------------------------------------------------------------------ */
 
 /* Fail because rank 0 cannot be written to or read from. */
 static twill_status root_lost(struct twill_bootstrap_tcp *tcp, enum twill_wire_moved outcome,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The other ranks' side of the rendezvous: find rank 0, authenticate, wait for the welcome. Rank 0
- * may start later, and another program may answer at its port first: retry until the deadline. */
+/* The other ranks' side of the rendezvous: find rank 0, authenticate, and wait for the welcome.
+ * Rank 0 may start later, and another program may answer at its port first, so all of this is
+ * repeated until the deadline. */
 #include "fabric/bootstrap/tcp/bootstrap_tcp.h"
 #include "lib/base/times.h"
 
@@ -10,23 +11,23 @@
 #include <string.h>
 #include <unistd.h>
 
-/* State of the search for rank 0. */
+/* State of the search for rank 0, a local variable of twill_bootstrap_tcp_join(). */
 struct search {
     struct twill_bootstrap_tcp *tcp;
     uint64_t deadline;
-    bool several;           /* several addresses: limit the time for each to answer */
-    char last[256];         /* what stopped the last attempt */
-    bool hopeless;          /* that cannot pass */
-    bool away;              /* that was the want of a route */
-    uint64_t away_since;    /* since when no address has a route; 0: some had */
-    enum twill_fault fault; /* KEY or VERSION: the last peer that answered has another; else NONE */
-    uint64_t until;         /* when to believe that and give up; UINT64_MAX: not set */
-    bool said;              /* that the search takes long */
-    bool notified;          /* twillrun reported that a rank ended: */
+    bool several;           /* there are several addresses, so each has a time limit to answer */
+    char last[256];         /* why the last attempt failed */
+    bool hopeless;          /* waiting cannot help against that */
+    bool away;              /* that was the lack of a route */
+    uint64_t away_since;    /* since when no address has a route; 0: one has */
+    enum twill_fault fault; /* if the last peer that answered has another KEY or VERSION */
+    uint64_t until;         /* when to give up, for `fault` or a closed port; UINT64_MAX: not set */
+    bool said;              /* a warning that the search takes long was written */
+    bool notified;          /* a rank has ended, as `exited` says */
     struct twill_launcher_exited exited;
 };
 
-/* Note the end of rank 0 as if twillrun had reported it. */
+/* Record the end of rank 0 as if twillrun had reported it, and return true. */
 static bool root_has_ended(struct search *s)
 {
     s->exited.rank = 0;
@@ -34,8 +35,9 @@ static bool root_has_ended(struct search *s)
     return true;
 }
 
-/* Wait for the connection `fd` and for a notice of twillrun. After a notice, wait slack_ns at most,
- * the time in which rank 0's own failure message arrives. LATER: nothing came in time. */
+/* Wait for the connection `fd` and for a notice of twillrun. After a notice, wait only slack_ns
+ * more, the time in which rank 0's own failure message arrives. Returns TWILL_WIRE_DONE if `fd` is
+ * ready, TWILL_WIRE_LATER if the time is over, and TWILL_WIRE_GONE if poll() failed. */
 static enum twill_wire_moved wait_here(struct search *s, int fd, short events, uint64_t until,
                                        uint64_t slack_ns)
 {
@@ -55,15 +57,15 @@ static enum twill_wire_moved wait_here(struct search *s, int fd, short events, u
     return twill_wire_wait(fd, events, twill_min(until, twill_wire_deadline(slack_ns)));
 }
 
-/* Report whether connections over loopback get no answer: a socket of this process would answer at
- * once, also where rank 0's queue of connections is full. */
+/* Return whether connections over loopback get no answer. A socket of this process would answer at
+ * once, even if rank 0's queue of connections is full. */
 static bool loopback_is_dropped(const struct twill_bootstrap_address *at)
 {
     struct sockaddr_storage own = at->address;
     struct sockaddr *address = (struct sockaddr *)&own;
     socklen_t length = at->length;
     bool dropped = false;
-    ((struct sockaddr_in *)(void *)&own)->sin_port = 0; /* in its place with IPv6, too */
+    ((struct sockaddr_in *)(void *)&own)->sin_port = 0; /* at the same place with IPv6 */
     int listener = twill_socket_listen(address, length, 1);
     int fd = listener >= 0 ? twill_socket_new(address->sa_family) : -1;
     if (fd >= 0 && getsockname(listener, address, &length) == 0 &&
@@ -77,7 +79,8 @@ static bool loopback_is_dropped(const struct twill_bootstrap_address *at)
     return dropped;
 }
 
-/* Return a hint for what stopped an attempt to connect. *hopeless: waiting cannot help. */
+/* Return a hint why a connection failed, or an empty text. Sets *hopeless if waiting cannot
+ * help. */
 static const char *judge_failure(const struct twill_bootstrap_address *at, bool loopback, int why,
                                  bool *hopeless)
 {
@@ -94,7 +97,7 @@ static const char *judge_failure(const struct twill_bootstrap_address *at, bool 
     return barred ? " (firewall? twillrun --check)" : "";
 }
 
-/* Note what stopped an attempt to connect, and whether waiting can help. */
+/* Record in `s` why a connection failed, and whether waiting can help. */
 static void note_failure(struct search *s, const struct twill_bootstrap_address *at, int why)
 {
     struct twill_endpoint there = {.loopback = false};
@@ -106,7 +109,7 @@ static void note_failure(struct search *s, const struct twill_bootstrap_address 
              why == ETIMEDOUT ? "no answer" : strerror(why), hint);
 }
 
-/* Connect to one address. Returns a connected socket, or -1 and the reason in s->last. */
+/* Connect to one address. Returns a connected socket, or -1 with the reason in s->last. */
 static int try_address(struct search *s, const struct twill_bootstrap_address *at)
 {
     const struct sockaddr *address = (const struct sockaddr *)&at->address;
@@ -128,7 +131,7 @@ static int try_address(struct search *s, const struct twill_bootstrap_address *a
     if (why == 0)
         return one.fd;
     note_failure(s, at, why);
-    /* The process that had the port has ended; or rank 0, which listened before, has given up. */
+    /* The process that had the port has ended. Or rank 0, which listened before, has given up. */
     bool given_up = s->tcp->job->has_ended != NULL && why == ECONNREFUSED;
     s->until = given_up ? 0 : UINT64_MAX;
     close(one.fd);
@@ -154,7 +157,8 @@ twill_status twill_bootstrap_tcp_read_failure(struct twill_bootstrap_tcp *tcp,
                       *text ? text : "(no reason)");
 }
 
-/* Authenticate this rank to the other end and the other end to this rank. */
+/* Run the handshake with the other end. Sets s->last, and s->fault if it has another key or
+ * version, unless the result is TWILL_WIRE_DONE. */
 static enum twill_wire_moved say_hello(struct search *s)
 {
     struct twill_bootstrap_tcp *tcp = s->tcp;
@@ -190,7 +194,7 @@ static enum twill_wire_moved say_hello(struct search *s)
     return outcome;
 }
 
-/* Take the rank that the welcome says, or check it against the own one. */
+/* Take the rank in the welcome if this process has none. Returns false if its rank is another. */
 static bool take_rank(struct twill_oob *oob, uint32_t rank)
 {
     if (oob->rank == TWILL_JOIN_ANY && rank > 0 && rank < (uint32_t)oob->size)
@@ -198,8 +202,8 @@ static bool take_rank(struct twill_oob *oob, uint32_t rank)
     return oob->rank != TWILL_JOIN_ANY && (uint32_t)oob->rank == rank;
 }
 
-/* Read the body of the welcome: this process's rank, the nonce of the run and rank 0's address,
- * which is also this host's if the connection is over loopback. */
+/* Read the body of the welcome: this process's rank, the nonce of the run and rank 0's address. If
+ * the connection is over loopback, that is also this host's address. */
 static enum twill_wire_moved read_welcome(struct search *s, const struct twill_wire_header *header)
 {
     struct twill_bootstrap_tcp *tcp = s->tcp;
@@ -219,7 +223,7 @@ static enum twill_wire_moved read_welcome(struct search *s, const struct twill_w
     return TWILL_WIRE_DONE;
 }
 
-/* Read the header of rank 0's answer. Rank 0 gets twillrun's notice, too, and sends its reason. */
+/* Read the header of rank 0's answer. Rank 0 also gets twillrun's notice, and sends its reason. */
 static enum twill_wire_moved root_answer_read(struct search *s, struct twill_wire_header *header)
 {
     uint64_t slack = twill_oob_slack(s->tcp->oob.timeout_ns);
@@ -233,7 +237,8 @@ static enum twill_wire_moved root_answer_read(struct search *s, struct twill_wir
     return outcome;
 }
 
-/* Authenticate and wait for the answer. *final: rank 0 answered; else the search goes on. */
+/* Authenticate and wait for the answer. Sets *final if rank 0 answered. Else the search continues,
+ * and the result is TWILL_OK. */
 static twill_status greet_root(struct search *s, bool *final, struct twill_error *error)
 {
     struct twill_bootstrap_tcp *tcp = s->tcp;
@@ -260,7 +265,8 @@ static twill_status greet_root(struct search *s, bool *final, struct twill_error
     return TWILL_OK;
 }
 
-/* Try each address of rank 0 once. s->hopeless, s->away: so it is with all of them. */
+/* Try each address of rank 0 once. Afterwards, s->hopeless and s->away hold for all of them. Sets
+ * *final if rank 0 answered, and then returns TWILL_OK if it admitted this rank. */
 static twill_status attempt(struct search *s, const struct twill_bootstrap_addresses *found,
                             bool *final, struct twill_error *error)
 {
@@ -286,7 +292,7 @@ static twill_status attempt(struct search *s, const struct twill_bootstrap_addre
     return TWILL_OK;
 }
 
-/* Say once, after a while, what is searched for in vain. */
+/* Warn once, after TWILL_SEARCH_SAY_NS, that rank 0 is not found. */
 static void say_search(struct search *s, uint64_t since)
 {
     const struct twill_bootstrap_tcp *tcp = s->tcp;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The port of rank 0: twillrun's socket, or a new one. */
+/* The port of rank 0, on twillrun's socket or a new one. */
 #include "fabric/bootstrap/tcp/bootstrap_tcp.h"
 #include "lib/base/times.h"
 
@@ -14,9 +14,9 @@ void twill_bootstrap_tcp_share_port(int fd, int shared)
     (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &shared, sizeof(shared));
 }
 
-/* Duplicate twillrun's socket and listen, if it has the right port; else -1. The original keeps the
- * port for a later context of this process and is closed in programs that this one executes. An
- * earlier context may have stopped it (twill_bootstrap_tcp_stop_listening). */
+/* Duplicate twillrun's socket and listen on it. Returns -1 if it does not have the right port. The
+ * original keeps the port for a later context of this process, and is closed in programs that this
+ * one executes. An earlier context may have stopped it (twill_bootstrap_tcp_stop_listening()). */
 static int adopt_listener(const char *text, uint16_t port, int backlog)
 {
     struct twill_endpoint endpoint;
@@ -40,9 +40,10 @@ static int listen_address(const struct twill_bootstrap_address *at, int backlog)
     return twill_socket_listen((const struct sockaddr *)&at->address, at->length, backlog);
 }
 
-/* Listen on the job's address if it is a numeric one of this host or localhost; else on all
- * addresses, and set tcp->wide to the reason: a name may resolve to another address elsewhere (a
- * host's own is often 127.0.1.1), and an address of no local interface may be translated (NAT). */
+/* Listen at the job's address if it is localhost or a numeric address of this host. Else listen at
+ * all addresses and set tcp->wide to the reason. A name may resolve to another address elsewhere (a
+ * host's own is often 127.0.1.1), and an address of no local interface may be translated (NAT).
+ * Returns the socket, or -1 with errno set. */
 static int bind_port(struct twill_bootstrap_tcp *tcp, const struct twill_bootstrap_addresses *found)
 {
     struct twill_endpoint endpoint;
@@ -70,8 +71,7 @@ static int bind_port(struct twill_bootstrap_tcp *tcp, const struct twill_bootstr
     return twill_socket_listen_at(NULL, tcp->job->port, backlog);
 }
 
-/* Fail if the address was guessed and is not of this host. A given address is trusted, as it may be
- * translated. */
+/* Fail if the address was guessed and is not of this host. A given address may be translated. */
 static twill_status check_place(const struct twill_bootstrap_tcp *tcp,
                                 const struct twill_bootstrap_addresses *found,
                                 struct twill_error *error)
@@ -122,8 +122,8 @@ twill_status twill_bootstrap_tcp_open_port(struct twill_bootstrap_tcp *tcp, cons
     return TWILL_OK;
 }
 
-/* shutdown() affects all copies of the socket, also those of other processes: it stays bound, so
- * that no other program gets the port, but does not listen. */
+/* shutdown() affects all copies of the socket, also those of other processes. The socket stays
+ * bound, so that no other program gets the port, but it does not listen. */
 void twill_bootstrap_tcp_stop_listening(struct twill_bootstrap_tcp *tcp)
 {
     if (tcp->listener < 0)
