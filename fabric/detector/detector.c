@@ -150,8 +150,6 @@ void twill_detector_close(struct twill_detector *detector)
     free(detector);
 }
 
-/* --- outgoing links -------------------------------------------------------------------------- */
-
 /* Report whether a peer has connected to this rank, and lives. */
 static bool is_calling(const struct twill_detector *detector, uint32_t peer)
 {

@@ -76,8 +76,6 @@ static bool is_lowest(const struct twill_detector *detector)
     return detector->hosts.lowest[twill_hosts_own(detector)] == (uint32_t)detector->rank;
 }
 
-/* --- set-up ---------------------------------------------------------------------------------- */
-
 static twill_status number_hosts(struct twill_detector *detector, const uint32_t *host,
                                  struct twill_error *error)
 {
@@ -413,8 +411,6 @@ twill_status twill_detector_conclude(struct twill_detector *detector, struct twi
     return TWILL_OK;
 }
 
-/* --- after set-up ---------------------------------------------------------------------------- */
-
 /* If not all hosts are connected, notify those that are neighbours of this one: the rank with this
  * rank's number on each, so that the notification spreads by whichever ranks are in the library. */
 static void forward_loss(struct twill_detector *detector, uint32_t host)
@@ -461,8 +457,6 @@ uint64_t twill_host_bound_ns(void)
 {
     return TWILL_HOST_FOUND_NS;
 }
-
-/* --- connections that failed in set-up -------------------------------------------------------- */
 
 size_t twill_detector_describe(const struct twill_detector *detector, char *text, size_t bytes)
 {

@@ -65,8 +65,6 @@ void twill_elastic_close(struct twill_launch *launch)
     launch->elastic.watch = -1;
 }
 
-/* --- files ----------------------------------------------------------------------------------- */
-
 static bool has_file(const struct twill_launch *launch, const char *kind,
                      const struct twill_elastic_process *process)
 {
@@ -144,8 +142,6 @@ int twill_elastic_waiting(const struct twill_launch *launch, int *joining)
     }
     return waiting;
 }
-
-/* --- changes --------------------------------------------------------------------------------- */
 
 /* Send the twillrun in front that a file was written or removed. */
 static void send_change(const struct twill_launch *launch, const char *name, bool made,

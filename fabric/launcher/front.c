@@ -14,8 +14,6 @@
 
 #define FRONT_POLLS (2 + TWILL_OUTPUTS) /* signals, input, output; then three for each host */
 
-/* --- ends ------------------------------------------------------------------------------------ */
-
 void twill_front_send(struct twill_front_host *host, enum twill_frame_kind kind, uint32_t value)
 {
     (void)twill_pipe_put(&host->pipe, kind, 0, value, NULL, 0);
@@ -91,8 +89,6 @@ static int hosts_left(const struct twill_front *front)
         left += front->host[i].state != TWILL_HOST_IDLE;
     return left;
 }
-
-/* --- frames ---------------------------------------------------------------------------------- */
 
 static void broken(struct twill_front *front, struct twill_front_host *host)
 {
@@ -268,8 +264,6 @@ static void receive_frames(struct twill_front *front, struct twill_front_host *h
         host_lost(front, host);
 }
 
-/* --- silence --------------------------------------------------------------------------------- */
-
 /* A host that stays silent is probed, and then given up. */
 
 /* Report whether nothing has arrived. While our own output is full, nothing is read. */
@@ -357,8 +351,6 @@ static uint64_t silence_deadline(const struct twill_front *front)
                                            probe_time(front, &front->host[i])));
     return until;
 }
-
-/* --- the loop -------------------------------------------------------------------------------- */
 
 static void read_front_signals(struct twill_front *front)
 {

@@ -14,8 +14,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* --- frames ---------------------------------------------------------------------------------- */
-
 /* Read and write once. False: the other side has ended, or the deadline has passed. */
 static bool exchange_pipe(struct twill_pipe *link, uint64_t deadline)
 {
@@ -158,8 +156,6 @@ void twill_host_agent_report(struct twill_launch *launch, int rank, int code, co
     (void)twill_pipe_put(launch->link, TWILL_FRAME_ENDED, (uint32_t)rank, (uint32_t)code, how,
                          strlen(how));
 }
-
-/* --- start and end --------------------------------------------------------------------------- */
 
 /* Move frames to descriptors of their own, so that no other output gets between them. */
 static bool open_link(struct twill_pipe *link)

@@ -35,8 +35,6 @@ void twill_hwloc_quieten(void)
         (void)setenv("HWLOC_HIDE_ERRORS", "2", 0);
 }
 
-/* --- TWILL_HEAP=shared ----------------------------------------------------------------------- */
-
 /* Ranks need libtwill-heap.so preloaded, from the folder beside twillrun where it was built or
  * installed. */
 

@@ -278,8 +278,6 @@ static bool read_option(struct twill_options *options, int option, int *code)
     }
 }
 
-/* --- options of mpirun, mpiexec, srun and torchrun -------------------------------------------- */
-
 /* What to use instead of options that twillrun does not have. Names are without the leading dashes,
  * '_' as '-', with a blank around each. */
 static const struct {
@@ -392,8 +390,6 @@ char **twill_program_of(const struct twill_options *options, int rank)
             return options->program[i].words;
     return options->command; /* one that --elastic adds */
 }
-
-/* --- the command line ------------------------------------------------------------------------- */
 
 static int next_option(int argc, char **argv)
 {

@@ -15,8 +15,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* --- the socket to the ranks (TWILL_LAUNCHER_FD) ---------------------------------------------- */
-
 bool twill_rank_socket_open(struct twill_launch *launch)
 {
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, launch->rank_socket) == 0)
@@ -139,8 +137,6 @@ static void notify_others(struct twill_launch *launch, const struct twill_child 
     twill_rank_socket_notify(launch, child->rank, how);
 }
 
-/* --- processes that the kernel kills for want of memory --------------------------------------- */
-
 /* Find the cgroup that counts the kills of this process's: its own, or where that cannot be seen
  * the topmost one. */
 static bool find_kills(struct twill_cgroup *cgroup, uint64_t *kills)
@@ -181,8 +177,6 @@ static void explain_kill(struct twill_launch *launch, char *text, size_t bytes)
     } while (twill_cgroup_rise(&cgroup));
     snprintf(text, bytes, ", as the memory of this machine ran out");
 }
-
-/* --- ends of ranks ---------------------------------------------------------------------------- */
 
 /* Handle the end of a rank. It is not reaped yet, so that its process group id is still its own. */
 static void child_ended(struct twill_launch *launch, struct twill_child *child,

@@ -72,8 +72,6 @@ static struct rails *rails_from(const struct twill_transport *transport)
     return (struct rails *)(uintptr_t)transport;
 }
 
-/* --- messages --------------------------------------------------------------------------------- */
-
 /* Prefix a rail's error message with "rail N: ". */
 static twill_status prefix_rail(uint32_t rail, twill_status status, struct twill_error *error)
 {
@@ -84,8 +82,6 @@ static twill_status prefix_rail(uint32_t rail, twill_status status, struct twill
     snprintf(error->message, sizeof(error->message), "rail %u: %.480s", rail, said);
     return status;
 }
-
-/* --- large messages -------------------------------------------------------------------------- */
 
 static void reduce_chunk(struct twill_transfer *transfer, size_t offset, const void *data,
                          size_t bytes)
@@ -206,8 +202,6 @@ static twill_status post_chunks(struct rails *t, struct rails_slot *slot,
     return TWILL_OK;
 }
 
-/* --- streams --------------------------------------------------------------------------------- */
-
 static bool can_start(const struct rails *t, struct rails_stream *stream,
                       const struct twill_transfer *request)
 {
@@ -261,8 +255,6 @@ static int complete_slots(struct rails *t, struct twill_error *error)
         TWILL_TRY(error, start_waiting(t, slot->stream, error));
     return finished;
 }
-
-/* --- the transport --------------------------------------------------------------------------- */
 
 static twill_status rails_post(struct twill_transport *transport, struct twill_transfer *request,
                                struct twill_error *error)

@@ -27,8 +27,6 @@ struct twill_rails_opening {
     struct twill_rails_info *all; /* [size] */
 };
 
-/* --- order ----------------------------------------------------------------------------------- */
-
 static bool goes_before(const struct twill_rail *a, const struct twill_rail *b)
 {
     return a->distance != b->distance ? a->distance < b->distance : a->mbits > b->mbits;
@@ -51,8 +49,6 @@ void twill_rails_order(struct twill_rail *rails, size_t count, uint32_t l)
         rails[equal - 1] = first;
     }
 }
-
-/* --- what this rank has ---------------------------------------------------------------------- */
 
 static twill_status parse_setting(const char *text, struct twill_rails_info *info,
                                   struct twill_error *error)
@@ -188,8 +184,6 @@ static void fill_info(struct own_rails *own, twill_status status, const struct t
                twill_min(strcspn(label, " "), sizeof(info->rail[i].name) - 1));
     }
 }
-
-/* --- settling with all ranks ------------------------------------------------------------------ */
 
 static twill_status check_rails(const struct twill_rails_info *infos, uint32_t ranks,
                                 struct twill_error *error)
@@ -419,8 +413,6 @@ twill_status twill_rails_conclude(const struct twill_rails_opening *opening,
     *choice = made;
     return TWILL_OK;
 }
-
-/* --- opening --------------------------------------------------------------------------------- */
 
 /* Open the rails that are used, in rail[0 .. *opened-1]; also after a failure. */
 static twill_status rails_open(struct twill_rails_choice *choice, struct twill_transport **rail,

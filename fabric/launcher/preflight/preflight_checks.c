@@ -110,8 +110,6 @@ static struct usual find_usual(const struct preflight *all)
     return usual;
 }
 
-/* --- findings --------------------------------------------------------------------------------- */
-
 /* Return the finding of these words, made if it is not there; NULL: no memory. */
 static struct preflight_finding *find_or_make(struct preflight *all,
                                               const struct preflight_finding *wanted)
@@ -154,8 +152,6 @@ static const struct preflight_host *host_of(const struct look *look)
 {
     return &look->all->host[look->host];
 }
-
-/* --- what a host says of itself --------------------------------------------------------------- */
 
 /* A check returns false if there is nothing to look at. */
 
@@ -357,8 +353,6 @@ static bool look_at_clock(const struct look *look, const struct preflight_facts 
     return look->usual->clocks > 1;
 }
 
-/* --- connections ------------------------------------------------------------------------------ */
-
 static void report_connection(const struct look *look, int to)
 {
     const struct preflight *all = look->all;
@@ -457,8 +451,6 @@ static bool look_at_mtu(const struct look *look, const struct preflight_facts *f
     return look->usual->mtu > 0;
 }
 
-/* --- cores ----------------------------------------------------------------------------------- */
-
 /* Report ranks that may run on just the CPUs of rank `local`, if they are more than its cores. */
 static void report_crowd(const struct look *look, int local)
 {
@@ -508,8 +500,6 @@ static bool look_at_binding(const struct look *look, const struct preflight_fact
     }
     return known;
 }
-
-/* --- the test job ---------------------------------------------------------------------------- */
 
 static bool look_at_job(const struct look *look, const struct preflight_facts *facts)
 {
@@ -633,8 +623,6 @@ static bool look_at_bandwidth(const struct look *look, const struct preflight_fa
     (void)facts;
     return report_outliers(look, true);
 }
-
-/* --- all of them ------------------------------------------------------------------------------ */
 
 static const struct check_kind {
     enum { HOST, ANSWERED_HOST, JOB } of; /* what is looked at */

@@ -27,8 +27,6 @@ struct preflight_front {
     struct preflight_program *program; /* [hosts] */
 };
 
-/* --- arguments ------------------------------------------------------------------------------- */
-
 /* Arguments of a twillrun, each allocated. */
 struct words {
     char **word; /* NULL-terminated */
@@ -95,8 +93,6 @@ static bool start_twillrun(struct preflight_program *program,
     free_words(&words);
     return good;
 }
-
-/* --- replies --------------------------------------------------------------------------------- */
 
 static int64_t real_now(void)
 {
@@ -186,8 +182,6 @@ static void await_replies(struct preflight_front *front, uint64_t time_ns)
     }
 }
 
-/* --- questions ------------------------------------------------------------------------------- */
-
 static bool start_agents(struct preflight_front *front)
 {
     for (int i = 0; i < front->all->hosts; i++) {
@@ -265,8 +259,6 @@ static void ask_to_connect(struct preflight_front *front)
     }
     await_replies(front, 2 * PREFLIGHT_REACH_NS + REPLY_NS);
 }
-
-/* --- the test job ---------------------------------------------------------------------------- */
 
 /* Return how many connections of a host to and from chosen ones do not work. */
 static int count_broken(const struct preflight *all, const bool *chosen, int host)
@@ -410,8 +402,6 @@ static void run_job(struct preflight *all, const struct preflight_request *reque
     free(sites);
     free(chosen);
 }
-
-/* --- the whole ------------------------------------------------------------------------------- */
 
 static void ask_agents(struct preflight_front *front)
 {

@@ -32,8 +32,6 @@ int preflight_links_listen(struct preflight_links *links, const char *address)
     return links->listener >= 0 && twill_socket_name(links->listener, false, &here) ? here.port : 0;
 }
 
-/* --- calls from other agents ----------------------------------------------------------------- */
-
 static void accept_callers(struct preflight_links *links)
 {
     int fd;
@@ -66,8 +64,6 @@ static bool serve_caller(int fd, size_t *received)
     }
     return n < 0 && (errno == EAGAIN || errno == EINTR);
 }
-
-/* --- calls to other agents ------------------------------------------------------------------- */
 
 static void finish_attempt(struct preflight_attempt *attempt, enum preflight_reach reach, int error)
 {
@@ -158,8 +154,6 @@ static void move_attempt(struct preflight_attempt *attempt)
     else
         fail_attempt(attempt, n < 0 ? errno : ECONNRESET);
 }
-
-/* --- the agent's loop ------------------------------------------------------------------------ */
 
 int preflight_links_count(const struct preflight_links *links)
 {

@@ -160,8 +160,6 @@ int preflight_print_page(const struct preflight *all, FILE *out)
     return preflight_count(all, true) > 0;
 }
 
-/* --- JSON ------------------------------------------------------------------------------------- */
-
 static struct json_object *findings_json(const struct preflight *all, bool problems)
 {
     struct json_object *array = json_object_new_array();
