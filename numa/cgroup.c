@@ -7,9 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#define LIMIT_NONE_FROM (UINT64_C(1) << 60) /* version 1 writes a huge number for "none" */
+#define LIMIT_NONE_FROM (UINT64_C(1) << 60) /* for "none" version 1 writes a huge number */
 
-/* Report whether a list such as "cpu,cpuacct" has a word. */
+/* Return whether a list such as "cpu,cpuacct" has a word. */
 static bool list_has(const char *list, size_t bytes, const char *word)
 {
     for (size_t at = 0, length; at < bytes; at += length + 1) {
@@ -21,7 +21,7 @@ static bool list_has(const char *list, size_t bytes, const char *word)
 }
 
 /* Parse a line of /proc/self/cgroup: "0::/path", or "4:cpu,cpuacct:/path" in version 1. A mounted
- * controller of version 1 has precedence over the unified cgroups: it is in one of the two. */
+ * controller of version 1 has precedence, as a controller is in only one of the two. */
 static void parse_line(struct twill_cgroup *cgroup, char *line, const char *controller,
                        const char *root)
 {

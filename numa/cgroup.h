@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The cgroup that limits this process, and those above it, in version 1 or 2. */
+/* The cgroup that limits this process and those above it, in version 1 or 2 of cgroups. */
 #ifndef TWILL_CGROUP_H
 #define TWILL_CGROUP_H
 
@@ -7,22 +7,23 @@
 
 #include <limits.h>
 
+/* One folder of a controller, filled by twill_cgroup_find(). */
 struct twill_cgroup {
     char folder[PATH_MAX];
-    size_t top; /* bytes of the mount point, which is the folder of the topmost one */
+    size_t top; /* bytes of `folder` that are the mount point, the topmost cgroup */
     bool unified;
 };
 
-/* Find the cgroup of this process for a controller ("memory", "cpu"). root: "", or where a test has
- * its files. Returns false if there is none. In a container its path may be one of the host, and
- * not be there: what is mounted is the container's. */
+/* Find the cgroup of this process for a controller ("memory", "cpu"). `root` is "", or where a test
+ * has its files. Returns false if there is none. In a container the path may be that of the host
+ * and not exist, as only the container's cgroups are mounted. */
 bool twill_cgroup_find(struct twill_cgroup *cgroup, const char *controller, const char *root);
-/* Go to the cgroup above. Returns false at the topmost. */
+/* Go to the cgroup above. Returns false if this is the topmost one. */
 bool twill_cgroup_rise(struct twill_cgroup *cgroup);
-/* Read up to two numbers from the beginning of a file. Returns how many there are: "max" is none,
- * and neither is the huge number that version 1 writes for it. */
+/* Read up to two numbers from the beginning of a file. Returns how many there are. "max" does not
+ * count, and neither does the huge number that version 1 writes for it. */
 int twill_cgroup_numbers(const struct twill_cgroup *cgroup, const char *name, uint64_t number[2]);
-/* Read the number that follows a word in a file. Returns false if it is not there. */
+/* Read the number that follows a word in a file. Returns false if the word is not there. */
 bool twill_cgroup_count(const struct twill_cgroup *cgroup, const char *name, const char *word,
                         uint64_t *number);
 

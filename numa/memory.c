@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pools. A BIND never takes more than is free: the kernel would kill the process at first touch,
- * not return NULL. */
+/* Pools. A BIND takes no more than is free, as the kernel would kill the process at first touch. */
 #include "numa/cgroup.h"
 #include "numa/memory_internal.h"
 
@@ -17,20 +16,20 @@ struct memory_block {
     struct memory_block *next;
     void *pointer;
     size_t bytes; /* rounded up to cache lines, or to pages if it is placed */
-    bool hbw;     /* placed; else it is the system's */
+    bool hbw;     /* placed by the policy, else the system's memory */
 };
 
 struct twill_memory {
     struct twill_memory_policy policy;
     uint64_t budget;
-    uint64_t limit; /* most bytes by this pool and its sibling: what was free at first on the
-                       policy's nodes, and this rank's share of it */
-    bool shared;    /* twill_memory_limit() was called */
+    uint64_t limit; /* most bytes for this pool and its sibling: what was free at first on the
+                       policy's nodes, or this rank's share of it */
+    bool shared;    /* twill_memory_limit() has set a limit */
     struct twill_log *log;
     const struct twill_memory_placer *placer;
     struct memory_block *blocks;
     struct twill_memory_stats stats;
-    struct twill_memory *sibling; /* shares the budget */
+    struct twill_memory *sibling; /* shares the budget, may be NULL */
     bool warned;                  /* a fallback has been logged */
 };
 
@@ -61,7 +60,7 @@ twill_status twill_memory_open(struct twill_memory **memory,
     (*memory)->log = log;
     (*memory)->limit = free_bytes(policy);
     bool placed = policy->kind != TWILL_KIND_DDR && policy->nominal == NULL && policy->nodes != 0;
-    /* memkind has no kind for CXL. By default it is not loaded: its jemalloc touches 6 MiB. */
+    /* memkind has no kind for CXL. "auto" does not load it, as its jemalloc touches 6 MiB. */
     if (placed && policy->kind == TWILL_KIND_MCDRAM && !policy->automatic)
         (*memory)->placer = twill_memory_placer_memkind(policy, log);
     if ((*memory)->placer == NULL)
@@ -85,12 +84,13 @@ void twill_memory_claim(const struct twill_memory *memory, struct twill_memory_c
     claim->free_bytes = bound ? memory->limit : UINT64_MAX;
 }
 
+/* Return whether a rank's memory may be on one of these nodes. */
 static bool meets(const struct twill_memory_claims *claims, twill_numa_set nodes)
 {
     return ((claims->user.nodes | claims->library.nodes) & nodes) != 0;
 }
 
-/* Return an equal part of a claim for all ranks whose memory may be on its nodes. */
+/* Return each rank's equal part of a claim, or UINT64_MAX if the claim does not bind. */
 static uint64_t part_of(const struct twill_memory_claim *claim,
                         const struct twill_memory_claims *ranks, unsigned n)
 {
@@ -100,8 +100,8 @@ static uint64_t part_of(const struct twill_memory_claim *claim,
     return sharing > 0 ? claim->free_bytes / sharing : UINT64_MAX;
 }
 
-/* For every rank that binds: the shares of all ranks that may take from its nodes are together no
- * more than was free there, whichever of their nodes the kernel takes pages from. */
+/* Together the ranks that may take from a binding rank's nodes get no more than was free there,
+ * from whichever of their nodes the kernel takes pages. */
 uint64_t twill_memory_share(const struct twill_memory_claims *ranks, unsigned n, unsigned me)
 {
     uint64_t share = UINT64_MAX;
@@ -132,8 +132,8 @@ void twill_memory_close(struct twill_memory *memory)
 }
 
 /* Return why these bytes cannot be in MCDRAM, or NULL. The kernel counts memory that is allocated
- * but not touched as free, hence the second check. Where a rank binds, the pools that only prefer
- * are limited, too: the kernel spills their pages over to DDR, but not those of the other rank. */
+ * but not touched as free, hence the second check. Where a rank binds, pools that only prefer are
+ * also limited: the kernel moves their pages to DDR, but not those of the other rank. */
 static const char *refusal(const struct twill_memory *memory, size_t bytes)
 {
     const struct twill_memory_policy *policy = &memory->policy;
@@ -155,7 +155,6 @@ static const char *refusal(const struct twill_memory *memory, size_t bytes)
     return NULL;
 }
 
-/* Name the cause of an error of mbind(). */
 static const char *placing_failed(int error)
 {
     return error == EPERM    ? "mbind() is not permitted, as in containers (docker run --cap-add "
@@ -165,8 +164,8 @@ static const char *placing_failed(int error)
                              : strerror(error);
 }
 
-/* Count a fallback to DDR, and log the first. What is not this rank's own (that the machine has no
- * MCDRAM, say) only rank 0 warns of, once for both pools. */
+/* Count a fallback to DDR, and log the first. `own` means that the cause is this rank's. Other
+ * causes, as a machine without MCDRAM, only rank 0 reports, once for both pools. */
 static void fall_back(struct twill_memory *memory, size_t bytes, const char *cause, bool own)
 {
     bool first = own || twill_log_is_first(memory->log);
@@ -187,7 +186,6 @@ static bool wants_kind(const struct twill_memory *memory)
     return memory->policy.kind != TWILL_KIND_DDR;
 }
 
-/* Map memory and place it. Returns 0 or an errno. */
 static int map_placed(const struct twill_memory *memory, struct memory_block *record,
                       size_t alignment)
 {
@@ -238,7 +236,7 @@ twill_status twill_memory_alloc(struct twill_memory *memory, void **pointer, siz
         free(record);
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "%zu bytes: %s", bytes, strerror(failed));
     }
-    if (bytes >= TWILL_HUGE_PAGE) /* only advice: a kernel without huge pages refuses */
+    if (bytes >= TWILL_HUGE_PAGE) /* only advice, which a kernel without huge pages refuses */
         (void)madvise(record->pointer, record->bytes & ~((size_t)TWILL_HUGE_PAGE - 1),
                       MADV_HUGEPAGE);
     record->next = memory->blocks;
@@ -303,7 +301,7 @@ void twill_memory_stats(const struct twill_memory *memory, struct twill_memory_s
 
 /* --- what limits leave ------------------------------------------------------------------------ */
 
-/* Return what is left of a limit of which these pages are used; UINT64_MAX: there is none. */
+/* Return the bytes that a limit leaves beyond these pages, or UINT64_MAX if there is no limit. */
 static uint64_t left_of(int resource, unsigned long pages)
 {
     struct rlimit limit;
@@ -313,7 +311,7 @@ static uint64_t left_of(int resource, unsigned long pages)
     return limit.rlim_cur > used ? limit.rlim_cur - used : 0;
 }
 
-/* Return what is left of the memory of this process's cgroup (version 2). */
+/* Return the bytes that the cgroup of this process (version 2) leaves, or UINT64_MAX. */
 static uint64_t left_of_cgroup(void)
 {
     struct twill_cgroup cgroup;

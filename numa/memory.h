@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory placement: whether buffers are in DDR or MCDRAM. memkind's types are not visible outside
- * numa/memory_memkind.c; without memkind mbind() applies the same policies. Set-up only: nothing
- * here runs in steady state. */
+/* Memory placement: whether buffers are in DDR, MCDRAM or CXL memory. memkind's types are not
+ * visible outside numa/memory_memkind.c. Without memkind, mbind() applies the same policies.
+ * Nothing here runs in the steady state. */
 #ifndef TWILL_MEMORY_H
 #define TWILL_MEMORY_H
 
@@ -9,44 +9,42 @@
 
 enum twill_memory_mode { TWILL_MODE_PREFERRED, TWILL_MODE_BIND, TWILL_MODE_INTERLEAVE };
 
-/* TWILL_MEMORY's setting for one kind of buffers, resolved against a machine. */
+/* The setting of TWILL_MEMORY for one kind of buffers, resolved for a machine. */
 struct twill_memory_policy {
     enum twill_memory_kind kind; /* DDR, MCDRAM or CXL */
     enum twill_memory_mode mode;
-    twill_numa_set nodes; /* 0: the system's default */
-    bool missed;          /* MCDRAM was requested by name, and there is none */
-    bool automatic;       /* of "auto" */
-    const char *nominal;  /* why nothing is bound: it is decided for another machine; else NULL */
-    char why[160];        /* "auto: 16 GiB MCDRAM at NUMA 1", for people; HBM unless on a KNL */
+    twill_numa_set nodes; /* 0 for the system's default */
+    bool missed;          /* a kind of memory was requested by name, and there is none */
+    bool automatic;       /* decided by "auto" */
+    const char *nominal;  /* why nothing is bound although decided (another machine), or NULL */
+    char why[160];        /* for people: "auto: 16 GiB MCDRAM at NUMA 1, preferred" */
 };
 
-/* Parse "auto", "ddr", "mcdram", "mcdram:bind", "hbm", "cxl", ... and decide for a machine. Without
- * MCDRAM, mcdram:bind is TWILL_ERR_CONFIG, and other settings fall back to DDR, as `why` says.
- * auto: MCDRAM if the machine has it as separate memory (flat, hybrid), else DDR (cache mode,
- * ordinary Xeons). hbw_nodes: the value of MEMKIND_HBW_NODES or NULL; these nodes count as MCDRAM,
- * as in memkind. */
+/* Parse "auto", "ddr", "mcdram", "mcdram:bind", "hbm", "cxl", ... and decide for a machine. If it
+ * has no MCDRAM, mcdram:bind is TWILL_ERR_CONFIG, and other settings fall back to DDR, as `why`
+ * says. "auto" chooses MCDRAM that is separate memory (flat, hybrid), else DDR (cache mode,
+ * ordinary Xeons). The nodes in hbw_nodes (MEMKIND_HBW_NODES or NULL) count as MCDRAM. */
 twill_status twill_memory_decide(struct twill_memory_policy *policy, const char *text,
                                  const struct twill_machine *machine, const char *hbw_nodes,
                                  struct twill_error *error);
 
 /* A pool: memory under one policy and one budget. Not thread-safe. */
 struct twill_memory;
-
-/* Open a pool. budget: most bytes of MCDRAM to take, 0: all that is free. Free is what the kernel
- * reports; ranks of a host that bind at the same time do not see each other's untouched pages, so
- * twill_memory_limit() limits each of them. */
+/* Open a pool that may take `budget` bytes of MCDRAM, or all that is free if that is 0. Free is
+ * what the kernel reports. Ranks of a host that bind at the same time do not see each other's
+ * untouched pages, so twill_memory_limit() limits each of them. */
 twill_status twill_memory_open(struct twill_memory **memory,
                                const struct twill_memory_policy *policy, uint64_t budget,
                                struct twill_log *log, struct twill_error *error);
+/* Free a pool, which may be NULL, and all that was allocated from it. */
 void twill_memory_close(struct twill_memory *memory);
-
-/* Join two pools of a process (the user's and the library's): each counts the other's bytes against
- * its budget and against what is free. Either may be closed first. */
+/* Join two pools of a process, the user's and the library's. Each then counts the other's bytes
+ * against its budget and against what is free. Either may be closed first. */
 void twill_memory_join(struct twill_memory *memory, struct twill_memory *sibling);
 
-/* What ranks of a host tell each other, for twill_memory_share(): for each of the two pools the
- * NUMA nodes its memory may be on, and if it binds, the bytes that were free there when it was
- * opened, else UINT64_MAX. */
+/* Part of the exchange of a host's ranks for twill_memory_share(). For each of the two pools these
+ * are the NUMA nodes that its memory may be on. For a pool that binds they include the bytes that
+ * were free there when it was opened, otherwise UINT64_MAX. */
 struct twill_memory_claim {
     twill_numa_set nodes;
     uint64_t free_bytes;
@@ -54,22 +52,24 @@ struct twill_memory_claim {
 struct twill_memory_claims {
     struct twill_memory_claim user, library;
 };
+/* Get a pool's part of that exchange. */
 void twill_memory_claim(const struct twill_memory *memory, struct twill_memory_claim *claim);
 /* Return the most bytes that rank `me` of n may place, so that no rank that binds is killed for
- * what the others take. UINT64_MAX: none that shares a node with it binds. */
+ * what others take. Returns UINT64_MAX if no rank that shares a node with it binds. */
 uint64_t twill_memory_share(const struct twill_memory_claims *ranks, unsigned n, unsigned me);
-/* Limit what this pool and its sibling place, together. All ranks must open their pools before the
- * first one allocates. */
+/* Limit a pool and its sibling together, when all ranks have opened theirs and none has
+ * allocated. */
 void twill_memory_limit(struct twill_memory *memory, uint64_t bytes);
 
-/* Allocate private memory, aligned to 64 bytes; from 2 MiB up to 2 MiB, and advised to use huge
- * pages. BIND never takes more than is free or than the budget allows: beyond that the memory is
+/* Allocate private memory. It is aligned to 64 bytes, or from 2 MiB on to 2 MiB with the advice to
+ * use huge pages. BIND takes no more than is free and the budget allows. Memory beyond that is in
  * DDR, counted as a fallback and logged once. */
 twill_status twill_memory_alloc(struct twill_memory *memory, void **pointer, size_t bytes,
                                 struct twill_error *error);
+/* Free what twill_memory_alloc() returned. Does nothing if `pointer` is not of this pool. */
 void twill_memory_free(struct twill_memory *memory, void *pointer, size_t bytes);
 /* Apply the policy to a page-aligned mapping of the caller's, by the rules of twill_memory_alloc().
- * Call it before a page is touched. *placed: it is, and not in DDR. */
+ * Call it before any page is touched. *placed becomes true unless the memory is in DDR. */
 twill_status twill_memory_place(struct twill_memory *memory, void *pointer, size_t bytes,
                                 bool *placed, struct twill_error *error);
 /* Give back to the budget what twill_memory_place() took. The policy of the mapping stays. */
@@ -77,13 +77,13 @@ void twill_memory_unplace(struct twill_memory *memory, size_t bytes, bool placed
 
 struct twill_memory_stats {
     uint64_t bytes;     /* allocated or placed now, rounded up to pages or cache lines */
-    uint64_t bytes_hbw; /* of those, in MCDRAM */
+    uint64_t bytes_hbw; /* those of them in MCDRAM, HBM or CXL memory */
     uint64_t fallbacks; /* allocations that did not get the requested kind */
 };
+/* Get the counts of one pool. */
 void twill_memory_stats(const struct twill_memory *memory, struct twill_memory_stats *stats);
-
-/* Prefer a NUMA node, by Linux's number, for the whole pages of a range, and move there those that
- * only this process uses; -1: the default again. Returns 0 or an errno. */
+/* Prefer a NUMA node (Linux's number) for the whole pages of a range, and move there those that
+ * only this process uses. -1 restores the default. Returns 0 or an errno. */
 int twill_memory_near(void *pointer, size_t bytes, int node);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Resolves TWILL_MEMORY against a machine. Allocates nothing. */
+/* Resolves TWILL_MEMORY for a machine. Allocates nothing. */
 #include "numa/memory.h"
 
 #include <ctype.h>
@@ -7,12 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A value of TWILL_MEMORY. mcdram and hbm both mean high-bandwidth memory, whatever the machine
- * calls it. */
+/* A value of TWILL_MEMORY. "mcdram" and "hbm" both mean any high-bandwidth memory. */
 struct policy_form {
     const char *text;
     enum twill_memory_kind kind;
-    bool required; /* without this kind it is an error */
+    bool required; /* it is an error if there is no such memory */
     enum twill_memory_mode mode;
 };
 
@@ -43,7 +42,7 @@ static twill_numa_set bit_of(const struct twill_numa_node *node)
     return twill_numa_bit(node->os_index);
 }
 
-/* Return the machine's nodes of a kind; with `nearest` only the local ones, if there are any. */
+/* Return the machine's nodes of a kind, or with `nearest` only the local ones, if there are any. */
 static twill_numa_set nodes_of(const struct twill_machine *machine, enum twill_memory_kind kind,
                                bool nearest)
 {
@@ -58,7 +57,7 @@ static twill_numa_set nodes_of(const struct twill_machine *machine, enum twill_m
     return nearest && local != 0 ? local : all;
 }
 
-/* Parse a list such as "0,2-3" into bits. Returns false if it is none. */
+/* Parse a list such as "0,2-3" into bits. Returns false if it is no such list. */
 static bool parse_nodes(const char *text, twill_numa_set *nodes)
 {
     *nodes = 0;
@@ -81,8 +80,7 @@ static bool parse_nodes(const char *text, twill_numa_set *nodes)
     }
 }
 
-/* Parse MEMKIND_HBW_NODES, which declares nodes to be high-bandwidth. Returns why it cannot be
- * used, or NULL. */
+/* Parse MEMKIND_HBW_NODES, which names high-bandwidth nodes. Returns NULL, or why that fails. */
 static const char *named_nodes(const struct twill_machine *machine, const char *text,
                                twill_numa_set *nodes)
 {
@@ -120,7 +118,7 @@ static const char *hbm_name(const struct twill_machine *machine)
     return machine->is_knl ? "MCDRAM" : "HBM";
 }
 
-/* Print a reason such as "auto: 16 GiB MCDRAM at NUMA 1, preferred"; HBM unless on a KNL. */
+/* Print a reason such as "auto: 16 GiB MCDRAM at NUMA 1, preferred", with HBM unless on a KNL. */
 static void describe_policy(struct twill_memory_policy *policy, const char *form,
                             const struct twill_machine *machine, bool by_name)
 {
@@ -151,7 +149,6 @@ static bool is_beyond(const struct twill_machine *machine, enum twill_memory_kin
     return beyond && nodes_of(machine, kind, false) == 0;
 }
 
-/* Print why there is no memory of the kind. */
 static void describe_none(char *text, size_t bytes, const struct twill_machine *machine,
                           enum twill_memory_kind kind, const char *hbw_nodes, const char *unusable)
 {

@@ -10,8 +10,8 @@
 
 #define TWILL_MEMORY_PAGE 4096u
 
-/* A way to apply a policy to untouched pages of a mapping, shared or private. A structure, so that
- * memkind, which is no longer developed, can be replaced. */
+/* A way to apply a policy to untouched pages of a mapping, shared or private. It is a structure so
+ * that memkind, which is no longer developed, can be replaced. */
 struct twill_memory_placer {
     const char *name;
     /* Returns 0 or an errno. */
@@ -20,29 +20,25 @@ struct twill_memory_placer {
 
 /* The kernel's mbind(). */
 extern const struct twill_memory_placer twill_memory_placer_mbind;
-/* Return memkind's, or NULL if it is not built in, would use other nodes than the policy's, or has
- * not the memory to be loaded, which the log says. */
+/* Return memkind's placer. Returns NULL if it is not built in, would use other nodes than the
+ * policy's, or lacks the memory to be loaded, which is logged. */
 const struct twill_memory_placer *
 twill_memory_placer_memkind(const struct twill_memory_policy *policy, struct twill_log *log);
 
-/* Map private memory that is not placed yet, in whole pages, aligned to a power of two. Touches no
- * page. Returns 0 or an errno. */
+/* Map untouched private memory in whole pages, aligned to a power of two. Returns 0 or an errno. */
 int twill_memory_map(void **pointer, size_t bytes, size_t alignment);
 void twill_memory_unmap(void *pointer, size_t bytes);
-/* Take memory that no policy places; of 128 KiB and more no page has been touched. Returns 0 or an
- * errno. */
+/* Take memory that no policy places. If it has 128 KiB or more, no page of it has been touched.
+ * Returns 0 or an errno. The caller returns it with twill_memory_give() and the same size. */
 int twill_memory_take(void **pointer, size_t bytes, size_t alignment);
 void twill_memory_give(void *pointer, size_t bytes);
-
-/* Return whether limits allow this process that many more bytes; *limit: what leaves less, or NULL.
- */
+/* Return whether limits allow this process `bytes` more. If not, *limit says which leaves less. */
 bool twill_memory_allows(uint64_t bytes, const char **limit);
-
-/* Return the bytes that can be had of a NUMA node, by its meminfo. */
+/* Return the bytes that can be taken from a NUMA node, given its meminfo. */
 uint64_t twill_numa_free_in(FILE *meminfo);
-/* Return the NUMA nodes of which this process may use memory (cpuset); 0: unknown. */
+/* Return the NUMA nodes whose memory this process may use (cpuset), or 0 if unknown. */
 twill_numa_set twill_memory_allowed(void);
-/* Return the nodes in the kernel's policy of the memory at the pointer; 0: none or unknown. */
+/* Return the nodes in the kernel's policy of the memory at the pointer, or 0 if none or unknown. */
 twill_numa_set twill_memory_bound_to(void *pointer);
 
 #endif

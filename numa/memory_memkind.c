@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Placement by memkind, if it is built in and finds high-bandwidth memory itself (KNL by CPUID,
- * HMAT, or MEMKIND_HBW_NODES). The library is opened when memory is first to be placed there: it
- * loads eight others, which would delay every program that links twill, and its jemalloc ends the
- * process (SIGSEGV, SIGABRT) if there is no memory while it is loaded. Only its policies are used,
- * not its heap, which has four arenas for each CPU, each with a huge page of DDR: 8 MiB a CPU. */
+ * HMAT, or MEMKIND_HBW_NODES). The library is opened when memory is first to be placed there. It
+ * loads eight others, which would delay every program that links twill, and its jemalloc crashes
+ * the process if there is no memory while it is loaded. Only its policies are used. Its heap has
+ * four arenas per CPU, each with a huge page of DDR, which is 8 MiB per CPU. */
 #include "numa/memory_internal.h"
 
 #ifdef TWILL_WITH_MEMKIND
@@ -12,10 +12,11 @@
 #include <stdlib.h>
 
 #define MEMKIND_SONAME "libmemkind.so.0"
-#define LOADED_BYTES   (UINT64_C(64) << 20) /* address space left: loading it takes 19 MiB */
+#define LOADED_BYTES                                                                               \
+    (UINT64_C(64) << 20) /* bytes of address space required, as loading it takes 19 MiB */
 
-/* Look up a symbol of memkind, or NULL. Repeated for each call, so that there is no global state:
- * it takes 1 us, placing memory many. */
+/* Look up a symbol of memkind, or return NULL. This is repeated for each call, which avoids global
+ * state and takes 1 us, much less than placing memory. */
 static void *symbol(const char *name)
 {
     void *library = dlopen(MEMKIND_SONAME, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
@@ -35,10 +36,10 @@ static memkind_t kind_for(const struct twill_memory_policy *policy)
     return found != NULL ? *found : NULL;
 }
 
-/* Have memkind apply the policy to a mapping that it did not make, by a function that it exports
- * for its kinds without a public header. memkind chooses the nodes itself. Returns whether these
- * are the policy's, all of them: the pool counts what is free on those. It is false where the
- * thread has moved, or the kernel tells memkind of the local nodes only. */
+/* Let memkind apply the policy to a mapping that it did not make, by a function that it exports
+ * without a public header. memkind chooses the nodes itself. Returns whether they are exactly the
+ * policy's, as the pool counts what is free on those. Returns false if the thread has moved or the
+ * kernel reports only local nodes to memkind. */
 static bool apply(const struct twill_memory_policy *policy, void *pointer, size_t bytes)
 {
     int (*bind_mapping)(memkind_t, void *, size_t) =
@@ -57,8 +58,7 @@ static int memkind_place(const struct twill_memory_policy *policy, void *pointer
 
 static const struct twill_memory_placer memkind_placer = {"memkind", memkind_place};
 
-/* Return whether memkind would use the policy's nodes. Tries it with a page, which is not touched.
- */
+/* Return whether memkind would use the policy's nodes. Tries it with an untouched page. */
 static bool agrees(const struct twill_memory_policy *policy)
 {
     void *page = NULL;
@@ -69,7 +69,7 @@ static bool agrees(const struct twill_memory_policy *policy)
     return same;
 }
 
-/* Report whether the library is loaded, or may be. */
+/* Return whether memkind is loaded or may be. If not, warn. */
 static bool may_load(struct twill_log *log)
 {
     const char *limit;
@@ -88,8 +88,7 @@ static bool may_load(struct twill_log *log)
 const struct twill_memory_placer *
 twill_memory_placer_memkind(const struct twill_memory_policy *policy, struct twill_log *log)
 {
-    /* memkind uses hwloc: with these variables it counts another machine's CPUs and writes past the
-     * end of its tables. */
+    /* With these variables of hwloc, memkind counts other CPUs and overruns its tables. */
     if (getenv("HWLOC_XMLFILE") != NULL || getenv("HWLOC_SYNTHETIC") != NULL || !may_load(log))
         return NULL;
     return agrees(policy) ? &memkind_placer : NULL;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Placement by the kernel: mmap() and mbind(). The system calls are made directly: libnuma would
+/* Placement by the kernel: mmap() and mbind(). The system calls are made directly, as libnuma would
  * add a library for four constants. */
 #include "numa/memory_internal.h"
 
@@ -19,10 +19,10 @@
 /* Words that the kernel may fill: as many nodes as it was built for, at most 1024. */
 #define KERNEL_WORDS 16
 
-/* MPOL_PREFERRED_MANY of newer headers; in the kernel since 5.15. */
+/* MPOL_PREFERRED_MANY of newer headers, in the kernel since 5.15. */
 #define PREFERRED_MANY 5
 
-/* Have the kernel place a range on these nodes. */
+/* Let the kernel place a range on these nodes. Returns 0 or an errno. */
 static int mbind_mode(void *pointer, size_t bytes, int mode, twill_numa_set nodes, unsigned flags)
 {
     unsigned long mask[NODE_WORDS];
@@ -33,7 +33,7 @@ static int mbind_mode(void *pointer, size_t bytes, int mode, twill_numa_set node
     return failed ? errno : 0;
 }
 
-/* Convert what the kernel has filled; 0 if that is more than a set can have. */
+/* Convert a mask that the kernel has filled. Returns 0 if it has nodes beyond those of a set. */
 static twill_numa_set set_of(const unsigned long mask[KERNEL_WORDS])
 {
     twill_numa_set set = 0;
@@ -113,12 +113,12 @@ twill_numa_set twill_memory_allowed(void)
     return failed ? 0 : set_of(mask);
 }
 
-/* --- the C library's -------------------------------------------------------------------------- */
+/* --- the C library's memory ------------------------------------------------------------------- */
 
-/* Memory that no policy places: the C library's. Large blocks come from the kernel, so that they
- * are untouched: what malloc() takes again was touched by whoever had it before. */
+/* Memory that no policy places comes from the C library. Large blocks come from the kernel to be
+ * untouched, as those that malloc() hands out again are not. */
 
-#define LARGE ((size_t)128 << 10) /* bytes; a page's rounding is lost in it */
+#define LARGE ((size_t)128 << 10) /* bytes from which rounding up to pages costs little */
 
 int twill_memory_take(void **pointer, size_t bytes, size_t alignment)
 {
@@ -144,7 +144,7 @@ static FILE *node_file(unsigned os_index, const char *name)
     return fopen(path, "re");
 }
 
-/* Clean pages of files are dropped when memory is needed, also for memory that is bound. */
+/* Clean pages of files count as free: they are dropped when memory is needed, even for a BIND. */
 uint64_t twill_numa_free_in(FILE *meminfo)
 {
     static const struct {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Loads a topology: this machine, an XML file, or a synthetic description. Errors for which hwloc
- * returns only EINVAL, or takes minutes, are checked beforehand, so that the message says what is
- * wrong. hwloc itself prints nothing unless HWLOC_XML_VERBOSE or HWLOC_SYNTHETIC_VERBOSE is set. */
+ * returns only EINVAL, or takes minutes, are found beforehand, so that the message says what is
+ * wrong. hwloc prints nothing unless HWLOC_XML_VERBOSE or HWLOC_SYNTHETIC_VERBOSE is set. */
 #include "numa/topology_internal.h"
 
 #include <ctype.h>
@@ -14,12 +14,11 @@
 /* hwloc's time grows with the square of the PUs: 16k take seconds, 64k minutes. */
 #define MOST_SYNTHETIC_PUS 16384
 
-/* Exclude components of hwloc. */
+/* Exclude components of hwloc. Those for GPUs start drivers and threads, which a library must not.
+ * pci uses libpciaccess, which leaks memory, and sysfs shows its devices. */
 static void leave_out(hwloc_topology_t hwloc)
 {
 #if HWLOC_API_VERSION >= 0x00020100
-    /* Those for GPUs start drivers and threads, which a library must not. pci's libpciaccess leaks
-     * memory, and hwloc finds these devices in sysfs without it. */
     static const char *const names[] = {"cuda", "nvml", "opencl", "rsmi", "levelzero", "gl", "pci"};
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(names); i++)
         hwloc_topology_set_components(hwloc, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, names[i]);
@@ -28,8 +27,8 @@ static void leave_out(hwloc_topology_t hwloc)
 #endif
 }
 
-/* Check that the file starts with a <topology> element of a version that this hwloc reads. Returns
- * what is wrong, or NULL. */
+/* Return what is wrong with a topology XML: it must start with a <topology> element of a version
+ * that this hwloc reads. NULL if nothing is. */
 static const char *check_xml(FILE *file)
 {
     char head[8192];
@@ -74,8 +73,7 @@ static twill_status set_file(hwloc_topology_t hwloc, const char *path, const str
     return TWILL_OK;
 }
 
-/* Return the PUs of a synthetic description: the product of its levels, outside of [memory] and
- * (attributes). */
+/* Return the PUs of a synthetic description: the product of its levels without [] and (). */
 static double count_leaves(const char *text)
 {
     double leaves = 1;
@@ -141,7 +139,6 @@ static void leave_out_pci(hwloc_topology_t hwloc)
     hwloc_topology_set_type_filter(hwloc, HWLOC_OBJ_BRIDGE, HWLOC_TYPE_FILTER_KEEP_NONE);
 }
 
-/* Name what describes another machine than this one. */
 static const char *another_machine(bool replaced)
 {
     return replaced ? "TWILL_LAYOUT=topology describes another machine than this one"
@@ -180,8 +177,7 @@ static twill_status load_topology(struct twill_topology *topology, const char *t
         return TWILL_FAIL(error, TWILL_ERR_SYSTEM, "hwloc cannot read this machine: %s",
                           errno != 0 ? strerror(errno) : "no reason given");
     }
-    /* Some versions of hwloc load a file without any, of which hwloc_get_type_or_below_depth()
-     * crashes. */
+    /* Some versions of hwloc load a file without PUs and crash when asked for their depth. */
     if (hwloc_get_nbobjs_by_type(topology->hwloc, HWLOC_OBJ_PU) < 1)
         return TWILL_FAIL(
             error, TWILL_ERR_CONFIG, "%s%.200s: the topology has no hardware threads (PU)",
@@ -196,8 +192,8 @@ static twill_status load_topology(struct twill_topology *topology, const char *t
     return TWILL_OK;
 }
 
-/* Where some NUMA nodes are not allowed, what the others are shows only beside them: load all. On
- * failure the kinds stay as they were found. */
+/* If some NUMA nodes are not allowed, load all of them and correct the kinds of the others, which
+ * show only by comparison. If that fails, the kinds stay as they were found. */
 static void compare_with_barred(struct twill_topology *topology, const char *text)
 {
     struct twill_topology all = {0};

@@ -2,10 +2,9 @@
 /* Computes which cores each rank of a host is bound to.
  *
  * At each level (package, NUMA node, L3 cache, tile, core) the ranks are dealt in order to the
- * units, in proportion to their cores, until a rank has units for itself. So consecutive ranks are
- * near each other, no rank spans two units that could be within one, and the memory of all units is
- * used. Finally all ranks are cut to the least number of cores that a rank has: ranks of a job wait
- * for their slowest. */
+ * units, in proportion to their cores, until a rank has its own. So consecutive ranks are near each
+ * other, no rank spans two units that could be within one, and all memory is used. Finally all
+ * ranks are cut to the lowest number of cores of any rank, as a job waits for its slowest. */
 #include "numa/topology_internal.h"
 
 #include <stdlib.h>
@@ -13,8 +12,8 @@
 static const hwloc_obj_type_t levels[] = {HWLOC_OBJ_PACKAGE, HWLOC_OBJ_NUMANODE, HWLOC_OBJ_L3CACHE,
                                           HWLOC_OBJ_L2CACHE, HWLOC_OBJ_CORE};
 
-/* Return the number of cores with a PU in `here`. If `set` is not NULL, add the PUs in `here` of
- * the cores number from .. to - 1 to it. Without known cores, each PU is a core. */
+/* Return the number of cores with a PU in `here`. If `set` is not NULL, add to it the PUs in `here`
+ * of the cores number `from` to `to` - 1. If cores are not known, each PU counts as one. */
 static unsigned walk_cores(hwloc_topology_t hwloc, hwloc_const_bitmap_t here, unsigned from,
                            unsigned to, hwloc_bitmap_t set)
 {
@@ -33,7 +32,7 @@ static unsigned walk_cores(hwloc_topology_t hwloc, hwloc_const_bitmap_t here, un
     return seen;
 }
 
-/* Return the unit of a level after `unit`, or NULL. */
+/* Return the unit of a level after `unit`, or NULL past the last. The first follows NULL. */
 static hwloc_obj_t next_unit(const struct twill_topology *topology, hwloc_obj_type_t type,
                              hwloc_obj_t unit)
 {
@@ -50,8 +49,8 @@ static hwloc_obj_t next_unit(const struct twill_topology *topology, hwloc_obj_ty
     return unit;
 }
 
-/* Divide a set by the units of a level, into subset[] unless that is NULL; PUs of no unit are the
- * last subset. Returns the number of subsets, 0: out of memory. */
+/* Divide a set by the units of a level, into subset[] unless that is NULL. PUs of no unit are the
+ * last subset. Returns the number of subsets, or 0 if out of memory. */
 static unsigned cut_cpuset(const struct twill_topology *topology, hwloc_const_bitmap_t set,
                            hwloc_obj_type_t type, hwloc_bitmap_t *subset)
 {
@@ -94,8 +93,8 @@ static hwloc_bitmap_t *new_sets(unsigned count)
     return NULL;
 }
 
-/* Divide a set by the level that makes the fewest subsets, but more than one. NULL: the set is one
- * core, or out of memory. */
+/* Divide a set by the level that makes the fewest subsets, but more than one. Returns NULL if out
+ * of memory or, with *subsets 0, if the set is one core. The caller frees it with free_sets(). */
 static hwloc_bitmap_t *split_coarsely(const struct twill_topology *topology,
                                       hwloc_const_bitmap_t set, unsigned *subsets)
 {
@@ -123,7 +122,7 @@ static bool deal_cpuset(const struct twill_topology *topology, hwloc_const_bitma
     unsigned subsets = 0;
     hwloc_bitmap_t *subset = ranks > 1 ? split_coarsely(topology, set, &subsets) : NULL;
     bool good = subset != NULL || subsets == 0;
-    /* If there are several ranks, their cores overlap: in a strange file. */
+    /* Several ranks get here only if cores overlap, as in a strange file. */
     for (unsigned r = 0; subsets == 0 && r < ranks; r++)
         good = hwloc_bitmap_copy(of_rank[r], set) == 0 && good;
     unsigned cores = walk_cores(topology->hwloc, set, 0, 0, NULL), before = 0, dealt = 0;
@@ -144,8 +143,8 @@ static bool deal_cpuset(const struct twill_topology *topology, hwloc_const_bitma
     return good;
 }
 
-/* Give each rank as many cores as the one with the fewest has. If that is at most half of an equal
- * share, because the usable units are too uneven, deal the cores without regard to units. */
+/* Give each rank as many cores as the rank with the fewest has. If units are so uneven that this is
+ * at most half of an equal share, deal the cores without them. Returns false without memory. */
 static bool even_out(const struct twill_topology *topology, hwloc_const_bitmap_t here,
                      unsigned cores, unsigned ranks, hwloc_bitmap_t *of_rank)
 {
@@ -167,7 +166,7 @@ static bool even_out(const struct twill_topology *topology, hwloc_const_bitmap_t
     return whole != NULL;
 }
 
-/* Add to a set all PUs of `here` in units that it intersects. */
+/* Add to a set all PUs of `here` in those units that it intersects. */
 static void widen_cpuset(const struct twill_topology *topology, hwloc_const_bitmap_t here,
                          enum twill_bound_to to, hwloc_bitmap_t set)
 {
@@ -247,8 +246,8 @@ twill_status twill_topology_advise(const struct twill_topology *topology, unsign
     return TWILL_OK;
 }
 
-/* PUs for threads of the library: such as no rank of the machine may run on, or of a rank's own.
- * Each rank finds its own without communication, from the sets of PUs of all ranks. */
+/* PUs for threads of the library, which no rank of the machine may run on or which are a rank's.
+ * Each rank finds its PUs without communication, from the sets of PUs of all ranks. */
 
 void twill_cpus_from(struct twill_cpus *cpus, hwloc_const_bitmap_t set)
 {
@@ -290,7 +289,7 @@ void twill_topology_cpus(const struct twill_topology *topology, struct twill_cpu
     hwloc_bitmap_free(here);
 }
 
-/* Return the NUMA node that a rank runs in: the first with CPUs that it may run on. */
+/* Return the NUMA node that a rank runs in: the first with CPUs that it may run on, or NULL. */
 static hwloc_obj_t numa_of(const struct twill_topology *topology, const struct twill_cpus *cpus)
 {
     hwloc_obj_t found = NULL;
@@ -305,8 +304,8 @@ static hwloc_obj_t numa_of(const struct twill_topology *topology, const struct t
     return found;
 }
 
-/* Return the k-th PU of a set, or -1 past the end; *count becomes the number of PUs counted. First
- * comes one PU of each core without ranks, then all others. */
+/* Return the k-th PU of a set, or -1 past the end, and in *count the number of PUs counted. One PU
+ * of each core that is not in `taken` comes first, then all others. */
 static int pick(hwloc_topology_t hwloc, hwloc_const_bitmap_t set, hwloc_const_bitmap_t taken,
                 unsigned k, unsigned *count)
 {
@@ -329,11 +328,13 @@ static int pick(hwloc_topology_t hwloc, hwloc_const_bitmap_t set, hwloc_const_bi
     return -1;
 }
 
-/* One of several threads that a rank has. */
+/* Thread k of the `threads` that a rank has. */
 struct helper {
     unsigned rank, threads, k;
 };
 
+/* Return a PU of `spare` for a helper thread, in its rank's NUMA node if that has one, or -1.
+ * Earlier ranks of the node count, so that each gets another. Cuts `spare` to that node. */
 static int pick_core(const struct twill_topology *topology, hwloc_bitmap_t spare,
                      hwloc_bitmap_t taken, const struct twill_cpus *ranks, struct helper helper)
 {
@@ -373,8 +374,8 @@ int twill_topology_spare(const struct twill_topology *topology, const struct twi
     return find_spare(topology, ranks, n, (struct helper){.rank = me, .threads = 1});
 }
 
-/* Find one of the PUs that a rank may run on, from the last, as other ranks that may run on some of
- * them do, if that leaves one for computing. */
+/* Return one of the PUs that a rank may run on, counted from the last, in order of the ranks that
+ * share some of them. Returns -1 if that would leave none for computing. */
 static int find_own(const struct twill_topology *topology, const struct twill_cpus *ranks,
                     unsigned n, struct helper helper)
 {

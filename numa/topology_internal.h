@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Internal to numa/topology*.c; the only header that includes hwloc. */
+/* Internal to numa/topology*.c. The only header that includes hwloc. */
 #ifndef TWILL_TOPOLOGY_INTERNAL_H
 #define TWILL_TOPOLOGY_INTERNAL_H
 
@@ -9,34 +9,28 @@
 
 struct twill_topology {
     hwloc_topology_t hwloc;
-    hwloc_bitmap_t here; /* described machine: where twill_topology_locate() says the process runs;
-                            else NULL */
+    hwloc_bitmap_t here; /* where a described process runs, NULL if everywhere or this machine */
     struct twill_machine machine;
 };
 
-/* Return the CPUs that the calling thread may run on, of those the topology allows. The caller
- * frees the set. NULL: out of memory. */
+/* Return the CPUs that the calling thread may run on, of those that the topology allows. The caller
+ * frees the set. Returns NULL if out of memory. */
 hwloc_bitmap_t twill_topology_here(const struct twill_topology *topology);
-
-/* Return the logical index of the NUMA node that holds these CPUs, -1: none. A node with CPUs is
- * preferred to MCDRAM without. */
+/* Return the logical index of the NUMA node that holds these CPUs, or -1 if none does. A node with
+ * CPUs comes before MCDRAM without. */
 int twill_numa_around(const struct twill_topology *topology, hwloc_const_bitmap_t here);
-
 /* Fill in topology->machine, except `source` and `is_this_machine`, from the loaded topology. */
 void twill_machine_describe(struct twill_topology *topology);
-/* Return whether the machine has NUMA nodes that the topology leaves out, as this process may not
- * use their memory. */
+/* Return whether the topology leaves out NUMA nodes whose memory this process may not use. */
 bool twill_machine_is_restricted(const struct twill_topology *topology);
-/* Take over the kinds of memory from the same machine with all its NUMA nodes. */
+/* Copy kinds of memory from `all`, the same machine with all its NUMA nodes. Set barred_hbm. */
 void twill_machine_compare(struct twill_machine *machine, const struct twill_machine *all);
 /* Fill in what depends on where the process runs: allowed_pus, hbm_is_faster and `local`. */
 void twill_machine_locate(struct twill_topology *topology, hwloc_const_bitmap_t here);
-
-/* Convert a set of PUs to hwloc's. The caller frees it. NULL: out of memory. */
+/* Convert a set of PUs to hwloc's, which the caller frees. Returns NULL if out of memory. */
 hwloc_bitmap_t twill_cpus_bitmap(const struct twill_cpus *cpus);
 void twill_cpus_from(struct twill_cpus *cpus, hwloc_const_bitmap_t set);
-
-/* Return whether a cache is on the memory's side. On KNL hwloc calls it an L3. */
+/* Return whether a cache is on the memory's side. On KNL hwloc calls such a cache an L3. */
 bool twill_is_side_cache(hwloc_obj_t object);
 
 #endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Fills in struct twill_machine from hwloc's tree: counts, caches, and the kind of memory of each
- * NUMA node. */
+/* Fills in struct twill_machine from hwloc's tree: counts, caches, kinds of memory. */
 #include "numa/memory_internal.h"
 #include "numa/topology_internal.h"
 
@@ -37,7 +36,7 @@ static void copy_info(hwloc_topology_t hwloc, const char *name, char *to, size_t
         to[n - 1] = '\0'; /* CPUID pads brand strings */
 }
 
-/* Print "GenuineIntel 6 143". The brand string is no use: in virtual machines it is arbitrary. */
+/* Print "GenuineIntel 6 143". The brand string is useless, as virtual machines may choose any. */
 static void name_cpu(hwloc_topology_t hwloc, char *to, size_t bytes)
 {
     char vendor[32], family[8], model[8];
@@ -58,7 +57,7 @@ static bool is_knl(hwloc_topology_t hwloc)
            (strcmp(model, "87") == 0 || strcmp(model, "133") == 0);
 }
 
-/* Those who access a NUMA node, by hwloc's Bandwidth attribute in MB/s. */
+/* The CPUs that access a NUMA node, with hwloc's Bandwidth attribute in MB/s. */
 #define INITIATORS_MOST 64
 struct initiators {
     unsigned count;
@@ -88,8 +87,8 @@ static void find_initiators(hwloc_topology_t hwloc, hwloc_obj_t node, struct ini
 #endif
 }
 
-/* Return the highest bandwidth in MB/s to the node that an initiator has, of these CPUs if they are
- * not NULL; 0: unknown. */
+/* Return the highest bandwidth in MB/s of an initiator to the node, or 0 if unknown. If `cpus` is
+ * not NULL, only initiators that intersect it count. */
 static unsigned bandwidth_of(hwloc_topology_t hwloc, hwloc_obj_t node, hwloc_const_bitmap_t cpus)
 {
     struct initiators from;
@@ -111,7 +110,7 @@ static bool is_hbm(hwloc_obj_t node)
     return is_subtype(node, "MCDRAM") || is_subtype(node, "HBM");
 }
 
-/* Return whether the node is memory on CXL: hwloc's tiers CXL-DRAM, CXL-HBM, CXL-NVM. */
+/* Return whether the node is memory on CXL (hwloc's tiers CXL-DRAM, CXL-HBM, CXL-NVM). */
 static bool is_cxl(hwloc_obj_t node)
 {
     return node->subtype != NULL && twill_words_equal(node->subtype, "CXL", 3);
@@ -123,7 +122,7 @@ static bool is_not_main(hwloc_obj_t node)
     return is_subtype(node, "NVM") || is_subtype(node, "GPUMemory") || is_cxl(node);
 }
 
-/* Rate by its name how unlikely the node is to have CPUs: 0 for DRAM. */
+/* Rate by its name how unlikely the node is to have CPUs, from 0 for DRAM to 3. */
 static unsigned remoteness(hwloc_obj_t node)
 {
     if (node->subtype == NULL || is_subtype(node, "DRAM"))
@@ -132,7 +131,7 @@ static unsigned remoteness(hwloc_obj_t node)
 }
 
 /* Return whether the node has CPUs. hwloc gives a node without CPUs those next to it, so several
- * nodes may have one set: it is taken to belong to DRAM rather than HBM, else to the first node. */
+ * nodes may have one set. It is taken to be of DRAM rather than HBM, else of the first. */
 static bool has_cpus(hwloc_topology_t hwloc, unsigned i, unsigned count)
 {
     hwloc_obj_t node = numa_at(hwloc, i);
@@ -150,7 +149,7 @@ static bool has_cpus(hwloc_topology_t hwloc, unsigned i, unsigned count)
 }
 
 /* Return whether a node without CPUs has more bandwidth than the DDR of the initiators that are
- * nearest to it. Another socket's DDR does not count: it may be slower than any. */
+ * nearest to it. Another socket's DDR does not count, as it may be slower than any. */
 static bool is_faster(const struct twill_topology *topology, hwloc_obj_t node)
 {
     struct initiators from;
@@ -204,8 +203,7 @@ static void describe_numa(struct twill_topology *topology)
         }
         without += !numa->has_cpus;
     }
-    /* hwloc 3 does not know KNL. As memkind does: if half of a KNL's nodes have no CPUs, these are
-     * MCDRAM. */
+    /* hwloc 3 does not know KNL. If half of its nodes lack CPUs, these are MCDRAM. */
     bool legacy = machine->is_knl && without * 2 == machine->numa_nodes;
     for (unsigned i = 0; i < machine->numa_nodes; i++)
         machine->numa[i].kind = node_kind(topology, &machine->numa[i], numa_at(hwloc, i), legacy);
@@ -305,7 +303,7 @@ void twill_machine_describe(struct twill_topology *topology)
     describe_numa(topology);
 }
 
-/* Return 2 if the node's CPUs include `here`, 1 if they intersect, else 0. */
+/* Return 2 if the node's CPUs include `here`, 1 if they intersect it, else 0. */
 static int nearness(hwloc_const_bitmap_t node, hwloc_const_bitmap_t here)
 {
     if (!hwloc_bitmap_intersects(node, here))
@@ -313,7 +311,7 @@ static int nearness(hwloc_const_bitmap_t node, hwloc_const_bitmap_t here)
     return hwloc_bitmap_isincluded(here, node) ? 2 : 1;
 }
 
-/* Set `local` of the nodes of a kind: the nearest, of these the fastest. */
+/* Set `local` of the nodes of a kind: of the nearest nodes, those with the most bandwidth. */
 static void locate_kind(struct twill_topology *topology, enum twill_memory_kind kind,
                         hwloc_const_bitmap_t here)
 {
@@ -337,8 +335,8 @@ static void locate_kind(struct twill_topology *topology, enum twill_memory_kind 
     }
 }
 
-/* Return the highest bandwidth of a kind of memory to these CPUs, 0: unknown; *near: some of it is
- * next to them. */
+/* Return the highest bandwidth of a kind of memory to these CPUs in MB/s, or 0 if unknown. Sets
+ * *near to whether some of that memory is next to them. */
 static unsigned kind_bandwidth(const struct twill_topology *topology, enum twill_memory_kind kind,
                                hwloc_const_bitmap_t cpus, bool *near)
 {
@@ -354,8 +352,8 @@ static unsigned kind_bandwidth(const struct twill_topology *topology, enum twill
     return best;
 }
 
-/* Return whether MCDRAM is faster than DDR for these CPUs; where the kernel does not tell the
- * bandwidth of both, whether it is near: that of another socket is slower than own DDR. */
+/* Return whether MCDRAM is faster than DDR for these CPUs. If the bandwidth of either is unknown,
+ * return whether MCDRAM is near. That of another socket is slower than own DDR. */
 static bool hbm_pays(const struct twill_topology *topology, hwloc_const_bitmap_t cpus)
 {
     bool near, beside;
@@ -364,7 +362,7 @@ static bool hbm_pays(const struct twill_topology *topology, hwloc_const_bitmap_t
     return hbm > 0 && ddr > 0 ? hbm > ddr : near;
 }
 
-/* Compare for the CPUs of each NUMA node that the process may run on. */
+/* Return whether MCDRAM is faster for the CPUs of each NUMA node that the process may run on. */
 static bool hbm_is_faster(const struct twill_topology *topology, hwloc_const_bitmap_t here)
 {
     bool faster = hbm_pays(topology, here);
@@ -378,9 +376,9 @@ static bool hbm_is_faster(const struct twill_topology *topology, hwloc_const_bit
     return faster;
 }
 
-/* Local are the nodes whose CPUs include `here`, or for a process that spans several (unbound on
- * SNC4) all that it spans; of these the fastest. hwloc_get_local_numanode_objs() with larger, then
- * smaller localities does this for each kind, but only since hwloc 2.3. */
+/* Local are the nodes whose CPUs include `here`. If a process spans several (unbound on SNC4), all
+ * of these are. Only the fastest of these count. hwloc_get_local_numanode_objs() could do this for
+ * each kind, but only since hwloc 2.3. */
 void twill_machine_locate(struct twill_topology *topology, hwloc_const_bitmap_t here)
 {
     int weight = hwloc_bitmap_weight(here);

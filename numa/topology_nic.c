@@ -7,8 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Return "openfabrics", "network", or NULL for another device. hwloc 3 has a set of types, hwloc 2
- * one type. */
+/* Return "openfabrics", "network", or NULL. hwloc 3 has a set of types, hwloc 2 one type. */
 static const char *nic_kind(hwloc_obj_t device)
 {
 #if HWLOC_API_VERSION >= 0x00030000
@@ -59,7 +58,7 @@ static void describe_nic(const struct twill_topology *topology, hwloc_obj_t devi
     nic->distance = distance_of(topology, near);
 }
 
-/* Describe the first NIC that `is_it` accepts. False: there is none. */
+/* Describe the first NIC that `is_it` accepts. Returns false if there is none. */
 static bool find_nic(const struct twill_topology *topology, bool (*is_it)(hwloc_obj_t, void *),
                      void *what, struct twill_nic *nic)
 {
@@ -73,6 +72,7 @@ static bool find_nic(const struct twill_topology *topology, bool (*is_it)(hwloc_
     return false;
 }
 
+/* Count *index down and return whether it was 0. */
 static bool is_numbered(hwloc_obj_t nic, void *index)
 {
     (void)nic;

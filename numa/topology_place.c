@@ -16,12 +16,12 @@ hwloc_bitmap_t twill_topology_here(const struct twill_topology *topology)
         hwloc_get_cpubind(topology->hwloc, here, HWLOC_CPUBIND_THREAD) != 0)
         hwloc_bitmap_copy(here, hwloc_topology_get_topology_cpuset(topology->hwloc));
     hwloc_bitmap_and(here, here, allowed);
-    if (hwloc_bitmap_iszero(here)) /* bound to CPUs the topology does not show */
+    if (hwloc_bitmap_iszero(here)) /* bound to CPUs that the topology does not show */
         hwloc_bitmap_copy(here, allowed);
     return here;
 }
 
-/* Parse a list of CPUs, and keep the allowed ones; fail if none is left. */
+/* Parse a list of CPUs, and keep the allowed ones. Fail if none is left. */
 static twill_status parse_cpus(const struct twill_topology *topology, const char *cpus,
                                hwloc_bitmap_t set, struct twill_error *error)
 {
@@ -97,7 +97,7 @@ static uint64_t hash_bitmap(hwloc_const_bitmap_t set)
     return hash;
 }
 
-/* Fill in the units that have all of a set of PUs, and free that. NULL: none. */
+/* Fill in the units that have all of a set of PUs, and free the set. If it is NULL, all are -1. */
 static void place_set(const struct twill_topology *topology, hwloc_bitmap_t here,
                       struct twill_place *place)
 {
@@ -132,8 +132,8 @@ void twill_topology_place_pu(const struct twill_topology *topology, unsigned pu,
     place_set(topology, here, place);
 }
 
-/* Return the first package inside the NUMA node if there are several nodes, else units->package:
- * see struct twill_units. */
+/* Return the first package inside the NUMA node if the machine has several nodes with CPUs, else
+ * units->package. See struct twill_units. */
 static int merge_packages(const struct twill_topology *topology, const struct twill_units *units)
 {
     unsigned nodes = 0;
@@ -149,8 +149,8 @@ static int merge_packages(const struct twill_topology *topology, const struct tw
     return units->package;
 }
 
-/* Return a number for the NUMA node of PUs whose node the topology does not have: see struct
- * twill_units. -1: they have one or span several. */
+/* Return a number for the NUMA node of PUs whose node the topology does not have (see struct
+ * twill_units), or -1 if they have a node or span several packages. */
 static int node_without_memory(const struct twill_topology *topology, hwloc_const_bitmap_t here,
                                int package)
 {
@@ -178,7 +178,7 @@ void twill_topology_units(const struct twill_topology *topology, const struct tw
     units->package = index_around(hwloc, here, HWLOC_OBJ_PACKAGE);
     units->numa = twill_numa_around(topology, here);
     if (units->numa >= 0 && !topology->machine.numa[units->numa].has_cpus)
-        units->numa = -1; /* MCDRAM beside several nodes with cores */
+        units->numa = -1; /* MCDRAM near several nodes with cores */
     if (units->numa >= 0)
         units->package = merge_packages(topology, units);
     else

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The operations of the ofi transport: open, connect, post, describe, cancel, close. */
+/* The operations of the ofi transport except progress. */
 #include "fabric/ofi/ofi.h"
 #include "lib/base/rest.h"
 #include "lib/base/times.h"
@@ -107,7 +107,7 @@ static const char *ofi_describe(const struct twill_transport *transport)
     return ((const struct twill_ofi *)transport)->endpoint->description;
 }
 
-/* Describe a connection that is not there, as far as it shows: nothing has come from the peer. */
+/* Describe in `text` that nothing has come from the peer, or set it to "". */
 static void ofi_await(const struct twill_transport *transport, uint32_t rank, char *text,
                       size_t bytes)
 {
@@ -116,7 +116,7 @@ static void ofi_await(const struct twill_transport *transport, uint32_t rank, ch
     char address[TWILL_ADDRESS_TEXT];
     text[0] = '\0';
     pthread_mutex_lock(&endpoint->lock);
-    const struct twill_ofi_peer *peer = t->peers[rank]; /* any thread's read may make it */
+    const struct twill_ofi_peer *peer = t->peers[rank]; /* another thread may create it */
     if (peer != NULL && !peer->heard) {
         size_t number = (size_t)(peer->contact - endpoint->addresses.contact);
         twill_ofi_address_text(endpoint->fi.info,
@@ -142,8 +142,8 @@ static twill_status ofi_preview(const struct twill_transport_params *params, cha
 }
 
 /* The end of a communicator. Afterwards nothing that peers still send may arrive in callers'
- * buffers. On a shared endpoint the provider is asked to return every operation; if it does not,
- * the endpoint is closed, and with it all other communicators fail. */
+ * buffers. On a shared endpoint the provider is asked to return every operation. If it does not,
+ * the endpoint is closed, and all other communicators on it fail. */
 
 static void cancel_op(struct twill_ofi_endpoint *endpoint, struct twill_ofi_op *op)
 {
@@ -181,7 +181,7 @@ static void visit_channels(struct twill_ofi *t, void (*what)(struct twill_ofi_en
             what(t->endpoint, &t->peers[r]->channels[l]);
 }
 
-/* Wait until *busy is 0, or until `limit`. Releases the lock between polls. */
+/* Wait until *busy is 0, or until the time `limit`. Releases the lock between polls. */
 static void wait_operations(struct twill_ofi *t, const uint32_t *busy, uint64_t limit)
 {
     struct twill_ofi_endpoint *endpoint = t->endpoint;
@@ -195,9 +195,9 @@ static void wait_operations(struct twill_ofi *t, const uint32_t *busy, uint64_t 
     }
 }
 
-/* Get all operations back from the provider, even if no other communicator uses the endpoint:
- * fi_close() of an rxm endpoint with transfers in flight may crash in libfabric 1.17. Callers'
- * buffers must be free afterwards; header receives and send buffers lie in the transport's memory,
+/* Get all operations back from the provider, even if no other communicator uses the endpoint, as
+ * closing an rxm endpoint with transfers in flight may crash in libfabric 1.17. Closes the endpoint
+ * if it keeps callers' buffers. Header receives and send buffers lie in the transport's memory,
  * which stays until they are returned. */
 static void reclaim_operations(struct twill_ofi *t)
 {
@@ -219,7 +219,7 @@ static void reclaim_operations(struct twill_ofi *t)
     twill_ofi_endpoint_fail(endpoint, TWILL_ERR_FABRIC, message);
 }
 
-/* Detach the communicator from its send buffers, which the provider still sends. */
+/* Detach the communicator from its send buffers, which the provider continues to send. */
 static void disown_sends(struct twill_ofi *t)
 {
     for (uint32_t i = 0; i < TWILL_OFI_BUFFERS; i++) {
@@ -241,7 +241,7 @@ void twill_ofi_cancel(struct twill_transport *transport)
         disown_sends(t);
         reclaim_operations(t);
         if (t->chunks_busy == 0 || twill_ofi_is_closed(t->endpoint))
-            twill_ofi_release_all(t); /* else the provider may use what is registered */
+            twill_ofi_release_all(t); /* else the provider may still use that memory */
         visit_channels(t, forget_channel);
         t->stuck_head = t->stuck_tail = NULL;
         t->sent = t->sent_last = NULL;

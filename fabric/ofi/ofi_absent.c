@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The ofi transport of a build without libfabric: every use returns an error that says so. */
+/* The ofi transport of a build without libfabric. Every use returns an error that says so. */
 #include "fabric/transports.h"
 
 #include <stdio.h>

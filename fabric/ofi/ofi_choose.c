@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Chooses provider, domain and interface: those the user set, else the best fabric that works, on
- * the interface where the other ranks reach this host. */
+/* Chooses provider, domain and interface: those that the user set, else the best fabric that works,
+ * on the interface where the other ranks reach this host. */
 #include "fabric/ofi/ofi.h"
 
 #include <arpa/inet.h>
@@ -13,9 +13,9 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Providers used by default, best first. Left out on purpose: shm (twill has its own), udp and
- * sockets (slow), net (stops reading from a peer at an unexpected message). An IP provider is bound
- * to the interface it is opened on; the others know their network. */
+/* Providers used by default, best first. Left out are shm (twill has its own), udp and sockets
+ * (slow) and net (stops reading from a peer at an unexpected message). IP providers are bound to
+ * the interface they are opened on. The others know their network. */
 static const struct preference {
     const char *name;
     bool ip;
@@ -23,7 +23,7 @@ static const struct preference {
                    {"psm2", false}, {"opx", false}, {"efa", false},
                    {"tcp", true}};
 
-/* Providers that are refused even if the user sets them, and why: found by
+/* Providers that are refused even if the user sets them, and why. The faults were found by
  * tests/unit/fabric/ofi/test_fabric_providers.c. */
 static const struct refusal {
     const char *name, *why;
@@ -35,14 +35,14 @@ static const struct refusal {
             "(1.17); use tcp"},
 };
 
-/* Return the libfabric provider in TWILL_PROVIDER: NAME, or ofi:NAME where NAME alone means a
- * transport of twill. */
+/* Return the libfabric provider in the value of TWILL_PROVIDER, which is NAME, or ofi:NAME where
+ * NAME alone would mean a transport of twill. */
 static const char *provider_name(const char *asked)
 {
     return asked != NULL && strncmp(asked, "ofi:", 4) == 0 ? asked + 4 : asked;
 }
 
-/* Return whether the provider is this one, or this one with layers: "tcp" matches tcp;ofi_rxm. */
+/* Return whether the provider is `asked`, perhaps with layers ("tcp" matches tcp;ofi_rxm). */
 static bool name_matches(const char *provider, const char *asked)
 {
     size_t n = strlen(asked);
@@ -74,7 +74,8 @@ static struct fi_info *hints_create(const struct twill_libfabric *library)
     if (hints == NULL)
         return NULL;
     hints->caps = FI_TAGGED;
-    hints->mode = FI_CONTEXT | FI_CONTEXT2 | FI_ASYNC_IOV; /* opx; vectors are never sent */
+    hints->mode =
+        FI_CONTEXT | FI_CONTEXT2 | FI_ASYNC_IOV; /* opx needs the last one; we never send vectors */
     hints->ep_attr->type = FI_EP_RDM;
     hints->tx_attr->msg_order = FI_ORDER_SAS;
     hints->rx_attr->msg_order = FI_ORDER_SAS;
@@ -87,7 +88,7 @@ static struct fi_info *hints_create(const struct twill_libfabric *library)
     return hints;
 }
 
-/* An older library only knows older versions of the interface. */
+/* Asks for ever older versions of the interface, as an older library knows only those. */
 twill_status twill_ofi_list(const struct twill_libfabric *library, struct fi_info **list,
                             struct twill_error *error)
 {
@@ -107,7 +108,7 @@ twill_status twill_ofi_list(const struct twill_libfabric *library, struct fi_inf
     return TWILL_OK;
 }
 
-/* Return the address bytes in a socket address and their number; 0: another family. */
+/* Return the size of the IP address in a socket address and set *bytes to it, or return 0. */
 static size_t address_bytes(const void *address, size_t length, const void **bytes)
 {
     const struct sockaddr *any = address;
@@ -140,7 +141,7 @@ static bool same_address(const struct fi_info *info, const void *address, size_t
     return n > 0 && address_bytes(address, length, &b) == n && memcmp(a, b, n) == 0;
 }
 
-/* Return whether the info has this numeric address. */
+/* Return whether the info has the numeric address in `text`, whose scope (%eth0) is ignored. */
 static bool at_address(const struct fi_info *info, const char *text)
 {
     char plain[TWILL_ADDRESS_TEXT];
@@ -153,8 +154,8 @@ static bool at_address(const struct fi_info *info, const char *text)
     return inet_pton(AF_INET6, plain, &v6.sin6_addr) == 1 && same_address(info, &v6, sizeof(v6));
 }
 
-/* Return whether the info's address belongs to this interface; for domains with other names
- * (mlx5_0). */
+/* Return whether the info's address belongs to this interface. Finds it where the domain has
+ * another name than the interface (mlx5_0). */
 static bool at_interface(const struct fi_info *info, const char *name, struct ifaddrs *interfaces)
 {
     for (struct ifaddrs *i = interfaces; i != NULL; i = i->ifa_next) {
@@ -201,7 +202,8 @@ bool twill_ofi_is_ip(const struct fi_info *info)
     return has_socket_address(info) && !name_matches(info->fabric_attr->prov_name, "verbs");
 }
 
-/* Return the provider's place in the order of preference; UINT32_MAX: not used by default. */
+/* Return the provider's place in the order of preference, or UINT32_MAX if it is not to be used.
+ * Sets *ip if it is bound to an IP interface. */
 static uint32_t provider_rank(const struct fi_info *info, const char *asked, bool *ip)
 {
     const char *name = info->fabric_attr->prov_name;
@@ -219,7 +221,7 @@ static uint32_t provider_rank(const struct fi_info *info, const char *asked, boo
     return UINT32_MAX;
 }
 
-/* Return how well the info suits: smaller is better, UINT32_MAX: not at all. */
+/* Return how well the info suits, where smaller is better, or UINT32_MAX if it must not be used. */
 static uint32_t info_rank(const struct fi_info *info, const struct twill_transport_params *params,
                           struct ifaddrs *interfaces)
 {
@@ -246,7 +248,7 @@ static uint32_t info_rank(const struct fi_info *info, const struct twill_transpo
     return provider * 16 + penalty;
 }
 
-/* Append to a list of names unless it contains the name. */
+/* Append a name to a list that does not contain it. If it does not fit, append "..." once. */
 static void add_name(char *list, size_t bytes, const char *name)
 {
     size_t n = strlen(name), used = strlen(list);
@@ -255,7 +257,7 @@ static void add_name(char *list, size_t bytes, const char *name)
             return;
     if (used + n + 8 < bytes)
         snprintf(list + used, bytes - used, "%s%s", used == 0 ? "" : ", ", name);
-    else if (strcmp(list + used - 3, "...") != 0) /* the list is full */
+    else if (strcmp(list + used - 3, "...") != 0)
         snprintf(list + used, bytes - used, ", ...");
 }
 
@@ -303,8 +305,8 @@ static twill_status explain_none(const struct fi_info *list,
                       params->oob->address, places);
 }
 
-/* Return whether libfabric has a provider better than TCP here, and its name. `error` is set if
- * libfabric could not be asked. */
+/* Write the name of the best libfabric provider that is better than TCP and return true, or return
+ * false if there is none. Sets `error` if libfabric could not be asked. */
 static bool find_better(const struct twill_transport_params *params, char *name, size_t bytes,
                         struct twill_error *error)
 {
@@ -330,7 +332,7 @@ static bool find_better(const struct twill_transport_params *params, char *name,
     return best != UINT32_MAX;
 }
 
-/* Return whether the user asks for what only twill's tcp has. */
+/* Return whether the user asks for encryption or checksums, which only twill's tcp has. */
 static bool is_protected(const struct twill_transport_params *params)
 {
     const char *encrypt = twill_transport_setting(params, "TWILL_ENCRYPT");
@@ -339,11 +341,11 @@ static bool is_protected(const struct twill_transport_params *params)
            (checksum != NULL && strcmp(checksum, "none") != 0);
 }
 
-/* Return whether the user chooses libfabric, its domain or its provider, in a way that does not
- * settle the transport. */
+/* Return whether the user sets libfabric's file, domain or provider by a variable that does not
+ * also choose the transport. Then libfabric is asked in any case. */
 static bool is_named(const struct twill_transport_params *params)
 {
-    static const char provider[] = "FI_PROVIDER"; /* FI_PROVIDER_PATH, too */
+    static const char provider[] = "FI_PROVIDER"; /* matches FI_PROVIDER_PATH as well */
     bool named = is_set(domain_of(params)) ||
                  twill_transport_setting(params, "TWILL_TUNE=libfabric") != NULL;
     for (char *const *at = environ; at != NULL && *at != NULL && !named; at++)
@@ -377,7 +379,7 @@ uint32_t twill_ofi_priority(const struct twill_transport_params *params, char *w
         snprintf(why, bytes, "libfabric has nothing better here");
         return TWILL_PRIORITY_POOR;
     }
-    /* A warning only if the user names the library. */
+    /* Warn only if the user names the library. */
     bool named = twill_transport_setting(params, "TWILL_TUNE=libfabric") != NULL;
     twill_say(params->log, named ? TWILL_LOG_WARN : TWILL_LOG_INFO, "libfabric is not used: %s",
               trouble.message);
@@ -442,10 +444,10 @@ void twill_ofi_address_text(const struct fi_info *info, const void *address, siz
         snprintf(text, text_bytes, "%s", TWILL_ADDRESS_AND_PORT(plain, port));
 }
 
-/* Whether /sys shows a network that is better than TCP and that libfabric can know: to ask
- * libfabric takes 0.2 s of a core a rank, more than a second where several ranks load it. */
+/* Find out whether /sys shows a network that is better than TCP and that libfabric may know. Asking
+ * libfabric takes 0.2 s of a core per rank, and over a second where several ranks load it. */
 
-/* Return the next entry of a folder, NULL past the last. */
+/* Return the next entry of a folder that begins with no dot, or NULL past the last. */
 static const char *next_entry(DIR *folder)
 {
     const struct dirent *entry = readdir(folder);
@@ -465,7 +467,7 @@ static bool has_entries(const char *sys, const char *path)
     return found;
 }
 
-/* Read a number of a file; -1: there is none. */
+/* Return the number in a file, or -1 if there is none. */
 static long read_number(const char *path)
 {
     char text[32] = "", *end;
@@ -478,7 +480,7 @@ static long read_number(const char *path)
     return n > 0 && end != text ? number : -1;
 }
 
-/* Return whether a network interface is known to be no fabric: Ethernet, loopback, or a tunnel. */
+/* Return whether a type of network interface is no fabric: Ethernet, loopback, or a tunnel. */
 static bool is_plain_type(long type)
 {
     static const long plain[] = {ARPHRD_ETHER,   ARPHRD_LOOPBACK, ARPHRD_TUNNEL, ARPHRD_TUNNEL6,
@@ -498,7 +500,7 @@ static bool has_plain_interfaces(const char *sys)
     snprintf(path, sizeof(path), "%s/class/net", sys);
     DIR *folder = opendir(path);
     while (folder != NULL && plain && (name = next_entry(folder)) != NULL) {
-        if (strcmp(name, "bonding_masters") == 0) /* a file */
+        if (strcmp(name, "bonding_masters") == 0) /* a file, no interface */
             continue;
         snprintf(path, sizeof(path), "%s/class/net/%.200s/type", sys, name);
         plain = is_plain_type(read_number(path));
@@ -510,9 +512,9 @@ static bool has_plain_interfaces(const char *sys)
 }
 
 #define PCI_NETWORK  0x02L   /* class of network controllers, in bits 16 to 23 */
-#define PCI_ETHERNET 0x0200L /* in bits 8 to 23 */
+#define PCI_ETHERNET 0x0200L /* class of Ethernet controllers, in bits 8 to 23 */
 
-/* Return whether all network controllers on PCI are for Ethernet. Without PCI there are none. */
+/* Return whether all network controllers on PCI are for Ethernet. True if there is no PCI. */
 static bool has_plain_controllers(const char *sys)
 {
     char path[512];
@@ -532,7 +534,7 @@ static bool has_plain_controllers(const char *sys)
 
 bool twill_ofi_only_ethernet(const char *sys)
 {
-    /* Also of fabrics whose controllers and interfaces look like Ethernet: Slingshot, EFA, RoCE. */
+    /* Some of these fabrics look like Ethernet otherwise: Slingshot, EFA, RoCE. */
     static const char *const fabrics[] = {"class/infiniband",     "class/infiniband_verbs",
                                           "class/infiniband_mad", "class/cxi",
                                           "class/cxi_user",       "class/cxi_core",

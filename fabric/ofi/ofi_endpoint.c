@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The shared endpoint and the libfabric objects below it. */
+/* Opens and closes libfabric's objects below the shared endpoint. */
 #include "fabric/ofi/ofi.h"
 #include "lib/base/rest.h"
 #include "lib/base/times.h"
@@ -10,9 +10,10 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#define NEEDED_FILES 8 /* most that a provider opens for an endpoint */
+#define NEEDED_FILES 8 /* most files that a provider opens for an endpoint */
 
-/* Return whether descriptors are short: providers do not say so, and have closed what they had. */
+/* Return a text about missing file descriptors if they are short now, else "". Providers do not
+ * report it, and have closed what they opened. */
 static const char *shortage(void)
 {
     int fds[NEEDED_FILES];
@@ -37,7 +38,7 @@ static const char *shortage(void)
                               endpoint->library.explain(abs(ofi_rc_)), shortage());                \
     } while (0)
 
-/* Set tag_bits: tags use the low bits; the highest bit set in the format limits them. */
+/* Set tag_bits, limited by the highest bit of the provider's tag format, and cut the seal to it. */
 static twill_status check_tag(struct twill_ofi_endpoint *endpoint, struct twill_error *error)
 {
     uint64_t format = endpoint->fi.info->ep_attr->mem_tag_format;
@@ -53,8 +54,8 @@ static twill_status check_tag(struct twill_ofi_endpoint *endpoint, struct twill_
     return TWILL_OK;
 }
 
-/* Receive by source address, if the provider can, where addresses are socket addresses: any process
- * can send to those. Other fabrics separate jobs by themselves. */
+/* Let receives name their sender's address, if the provider can and addresses are socket addresses,
+ * to which any process can send. Other fabrics separate jobs themselves. */
 static void enable_directed_recv(struct twill_ofi_endpoint *endpoint)
 {
     uint32_t format = endpoint->fi.info->addr_format;
@@ -125,7 +126,7 @@ static twill_status open_buffers(struct twill_ofi_endpoint *endpoint, struct twi
 
 static twill_status open_fids(struct twill_ofi_endpoint *endpoint, struct twill_error *error)
 {
-    /* Sends that do not fit are retried. Receives must all fit: keep the provider's size. */
+    /* Sends that do not fit are retried. Receives must all fit, so keep the provider's size. */
     endpoint->fi.info->tx_attr->size =
         twill_min(endpoint->fi.info->tx_attr->size, TWILL_OFI_IN_FLIGHT);
     struct fi_cq_attr cq = {.size = queue_bytes(endpoint->fi.info),
@@ -147,19 +148,21 @@ static twill_status open_fids(struct twill_ofi_endpoint *endpoint, struct twill_
     return TWILL_OK;
 }
 
-/* How providers differ in ways that no attribute tells. All of these use manual progress.
+/* Differences of providers that no attribute shows. All of these use manual progress.
  *
- * few_unexpected: stops reading from a peer after a few unexpected messages (net 5, tcp of
- * libfabric 1.18 on 64, shm and rxd 1024 in all). One communicator must not block another that way,
- * so each gets its own endpoint.
- * injects_at_once: injected messages leave at once. Elsewhere they may wait for a read of the
- * completion queue, which a rank with nothing more to do may not do for long: there only a send
- * with a completion is known to have left.
- * loses_pulled: may crash where a connection ends, by itself or in fi_close(), while one side pulls
- * a message from the other's memory: what tcp and net receive then below rxm, they complete and
- * free twice. Mended in libfabric 1.18.
- * preposts: net of libfabric 1.17 (fixed in 1.18 and renamed tcp) stops reading from a peer at the
- * fifth unexpected message, or at one above 128 bytes: we must not cause any. */
+ * few_unexpected: stops reading from a peer after a few unexpected messages (net after 5, tcp of
+ * libfabric 1.18 after 64, shm and rxd after 1024 in all). Each communicator then gets its own
+ * endpoint, so that none can block another.
+ *
+ * injects_at_once: injected messages leave at once. With others they may wait until the completion
+ * queue is read, which a rank without work may not do for long. There only a send with a completion
+ * is known to have left.
+ *
+ * loses_pulled: may crash when a connection ends while one side pulls a message from the other's
+ * memory, as tcp and net below rxm then complete and free it twice. Fixed in libfabric 1.18.
+ *
+ * preposts: must get no unexpected message. net of libfabric 1.17 (fixed and renamed tcp in 1.18)
+ * stops reading from a peer at the fifth one, or at one above 128 bytes. */
 static const struct provider_ways {
     const char *name;
     bool few_unexpected, injects_at_once, loses_pulled, preposts;
@@ -182,7 +185,7 @@ static const struct provider_ways *ways_of(const struct fi_info *info)
     return p;
 }
 
-/* Set the limits of this rank; max_message is agreed with the other ranks later. */
+/* Set the limits of this rank. max_message is agreed with the other ranks later. */
 static twill_status set_limits(struct twill_ofi_endpoint *endpoint, struct twill_error *error)
 {
     const struct provider_ways *ways = ways_of(endpoint->fi.info);
@@ -259,7 +262,7 @@ static bool is_posted(const struct twill_ofi_op *ops, uint32_t n)
     return n > 0;
 }
 
-/* Get all operations back before memory that is bound to the endpoint is unregistered. */
+/* Wait up to TWILL_OFI_DRAIN_NS for all operations, so that bound memory can be unregistered. */
 static void drain_endpoint(struct twill_ofi_endpoint *endpoint)
 {
     uint64_t limit = twill_now() + TWILL_OFI_DRAIN_NS;
@@ -282,9 +285,9 @@ bool twill_ofi_is_closed(const struct twill_ofi_endpoint *endpoint)
     return endpoint->fi.ep == NULL && endpoint->fi.cq == NULL;
 }
 
-/* Unregisters memory before the endpoint closes if bound to it; else after, when nothing can access
- * it any more. A completion queue that does not close is still used by transfers (gni counts the
- * endpoint's users and closes it behind its caller's back). */
+/* Memory that is bound to the endpoint is unregistered before the endpoint closes. Other memory is
+ * unregistered after that, when nothing can access it any more. A completion queue that does not
+ * close is still used by transfers: gni counts the endpoint's users and closes it later. */
 void twill_ofi_endpoint_close(struct twill_ofi_endpoint *endpoint)
 {
     bool bound = binds_memory(endpoint);

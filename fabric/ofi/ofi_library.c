@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opens libfabric when it is needed. If we were linked with it, every program would load the
- * libraries of all fabrics (psm, psm2, verbs, efa) before main(): 0.2 s, and signal handlers. */
+/* Opens libfabric at run time. A program linked with it would load the libraries of all fabrics
+ * (psm, psm2, verbs, efa) before main(), which takes 0.2 s and replaces signal handlers. */
 #include "fabric/ofi/ofi.h"
 
 #include <dlfcn.h>
@@ -14,7 +14,7 @@
 #endif
 
 /* Signal actions of the process. PSM's libraries replace those of crash signals while they are
- * loaded; we restore the program's. */
+ * loaded. We restore the program's. */
 struct signal_actions {
     struct sigaction of[NSIG];
     bool known[NSIG];
@@ -55,14 +55,14 @@ static twill_status find_functions(struct twill_libfabric *library, void *handle
     return TWILL_OK;
 }
 
-/* Try the soname first, which LD_LIBRARY_PATH and run paths may redirect, then the library twill
- * was built with. */
+/* Open `path` or, if it is NULL, the soname, which LD_LIBRARY_PATH and run paths may redirect, or
+ * else the library twill was built with. Returns NULL and the reason in `why` if none opens. */
 static void *open_any(const char *path, char *why, size_t bytes)
 {
     const char *const places[] = {path != NULL ? path : OFI_SONAME, TWILL_LIBFABRIC_BUILT_WITH};
     void *handle = NULL;
     for (size_t i = 0; handle == NULL && i < (path != NULL ? 1 : 2); i++) {
-        /* Never unload it: threads and handlers of its providers would outlive it. */
+        /* Never unload it, as threads and handlers of its providers would outlive it. */
         handle = dlopen(places[i], RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
         if (handle == NULL && i == 0)
             snprintf(why, bytes, "%s", dlerror());

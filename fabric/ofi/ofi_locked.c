@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Detects whether memory is still the same mapping, without hooks or a thread: it is locked
- * (mlock); no mapping is locked by itself, so memory that was unmapped and mapped again is not. Two
- * system calls that change nothing show it: madvise(MADV_COLD) refuses locked memory; and mremap()
- * that would grow a range in place over its own next page fails with another error for one mapping
- * than for several. MADV_DONTNEED, which would replace pages under a mapping, is refused for locked
- * memory, too.
+/* Detects whether memory is still the same mapping, without hooks or a thread. The memory is locked
+ * (mlock), and as no mapping is locked by default, memory that was unmapped and mapped again is
+ * not. Two system calls show it without changing anything. madvise(MADV_COLD) refuses locked
+ * memory. mremap() that would grow a range in place over its own next page fails with another error
+ * for one mapping than for several. MADV_DONTNEED, which would replace pages under a mapping, is
+ * also refused for locked memory.
  *
- * It is blind to locking by others. It refuses memory that is locked already, but a process that
- * locks future mappings (mlockall(MCL_FUTURE)), swaps memory or moves parts of it by mremap()
- * should set TWILL_TUNE=registration=off. Whole blocks that were moved (realloc()) are found by the
- * caller, as their old place is no longer locked: ofi_registration.c. */
+ * Locking by others cannot be told from ours. Memory that is locked already is refused. A process
+ * that locks future mappings (mlockall(MCL_FUTURE)), swaps memory or moves parts of it with
+ * mremap() should set TWILL_TUNE=registration=off. The caller finds blocks that were moved whole
+ * (realloc()), as their old place is no longer locked (ofi_registration.c). */
 #include "fabric/ofi/ofi.h"
 
 #include <errno.h>
@@ -33,7 +33,7 @@ static enum lock lock_of(void *page)
 }
 
 /* Return whether the range, except perhaps its last page, is one mapping. Growing fails where the
- * next page is mapped; if it succeeds, the page was a hole, and is unmapped again. */
+ * next page is mapped. If it succeeds, the page was a hole, and it is unmapped again. */
 static bool is_one(void *start, size_t bytes)
 {
     if (bytes <= TWILL_PINNED_PAGE)
@@ -100,7 +100,7 @@ size_t twill_locked_bytes(void)
     return bytes;
 }
 
-/* Tries all answers on memory of our own. */
+/* Tries each answer on memory of our own. */
 bool twill_locked_works(void)
 {
     unsigned char *p = mmap(NULL, 4 * TWILL_PINNED_PAGE, PROT_READ | PROT_WRITE,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Single operations: a libfabric call; "busy" is a normal result, errors get a message. */
+/* Single operations, one call of libfabric each. A busy provider is no error. */
 #include "fabric/ofi/ofi.h"
 
 #include <rdma/fi_errno.h>
@@ -14,8 +14,8 @@ _Static_assert(TWILL_OFI_COMM_BITS + LANE_BITS + FROM_BITS + 2 == TWILL_OFI_TAG_
 _Static_assert(TWILL_OFI_LANES <= 1 << LANE_BITS, "a lane fits into a tag");
 _Static_assert(TWILL_WORLD_MAX_RANKS < 1 << FROM_BITS, "a rank fits into a tag");
 
-/* The secret of the job is added to the communicator number, and lies above it: messages of another
- * job or user to this address match no receive. */
+/* The secret of the job is added to the communicator number and lies above it, so that messages of
+ * another job or user to this address match no receive. */
 uint64_t twill_ofi_tag(const struct twill_ofi_endpoint *endpoint, uint32_t comm, uint32_t lane,
                        uint32_t from, enum twill_ofi_tag_kind tag_kind)
 {
@@ -54,8 +54,8 @@ static bool is_peer_gone(int code)
     case FI_EHOSTUNREACH:
     case FI_EHOSTDOWN:
     case FI_ENETUNREACH:
-    case FI_ECANCELED: /* not by us: in flight when a connection ended */
-    case FI_ENOENT:    /* sockets */
+    case FI_ECANCELED: /* in flight when a connection ended, as we did not cancel it */
+    case FI_ENOENT:    /* from the sockets provider */
     case EPIPE:
         return true;
     default:
@@ -81,7 +81,7 @@ twill_status twill_ofi_fail(const struct twill_ofi_endpoint *endpoint, struct tw
                            gone ? ": the rank is gone" : "");
 }
 
-/* Convert the result of a post: 1 done, 0 busy, or a negative status. */
+/* Convert the result of a post to 1 if it was accepted, 0 if the provider is busy, or a status. */
 static int post_result(struct twill_ofi *t, ssize_t rc, const char *what,
                        const struct twill_ofi_channel *channel, struct twill_error *error)
 {
@@ -93,13 +93,14 @@ static int post_result(struct twill_ofi *t, ssize_t rc, const char *what,
     return 0;
 }
 
-/* For tests of the retry path: return whether to report the provider as busy. */
+/* Return whether a test wants the provider reported as busy now, to try the retry path. */
 static bool pretend_busy(struct twill_ofi_endpoint *endpoint)
 {
     return endpoint->options.again != 0 && ++endpoint->posts % endpoint->options.again == 0;
 }
 
-/* Send a message: a chunk of payload, or a send buffer with a header and maybe payload. */
+/* Post a send buffer or, with the tag of payload, a chunk. `desc` describes its registration.
+ * Returns 1 if the provider took it, 0 if it is busy, or a negative status. */
 static int send_message(struct twill_ofi *t, struct twill_ofi_op *op, const void *data,
                         size_t bytes, void *desc, const struct twill_ofi_channel *channel,
                         enum twill_ofi_tag_kind tag_kind, struct twill_error *error)
@@ -142,13 +143,15 @@ int twill_ofi_recv(struct twill_ofi *t, struct twill_ofi_op *op, void *data, siz
     return done;
 }
 
-/* Return how much of a header a message has. */
+/* Return how many bytes of a header a message of this kind has. */
 static size_t header_bytes(enum twill_ofi_tag_kind tag_kind)
 {
     return tag_kind == TWILL_OFI_CONTROL ? TWILL_OFI_CONTROL_BYTES
                                          : sizeof(struct twill_ofi_header);
 }
 
+/* Send a header and the payload with fi_tinject(), so that both have left on return. Returns 1 if
+ * sent, 0 if the provider is busy, or a negative status. */
 static int inject(struct twill_ofi *t, const struct twill_ofi_channel *channel,
                   const struct twill_ofi_header *header, const struct twill_transfer *payload,
                   enum twill_ofi_tag_kind tag_kind, struct twill_error *error)
@@ -166,7 +169,8 @@ static int inject(struct twill_ofi *t, const struct twill_ofi_channel *channel,
     return post_result(t, rc, "fi_tinject", channel, error);
 }
 
-/* Send from a send buffer. Returns 0 also if none is free, or the peer uses its share of them. */
+/* Send from a send buffer. Returns 1 if the provider took it, or a negative status. Returns 0 if it
+ * is busy, no buffer is free, or the peer uses its share of them. */
 static int send_buffer(struct twill_ofi *t, struct twill_ofi_channel *channel,
                        const struct twill_ofi_header *header, struct twill_transfer *request,
                        enum twill_ofi_tag_kind tag_kind, struct twill_error *error)
@@ -212,7 +216,6 @@ int twill_ofi_send_small(struct twill_ofi *t, struct twill_ofi_channel *channel,
     return done;
 }
 
-/* Control receives match every rank of every communicator. */
 twill_status twill_ofi_controls_post(struct twill_ofi_endpoint *endpoint, struct twill_error *error)
 {
     void *desc = endpoint->buffers.mr == NULL ? NULL : fi_mr_desc(endpoint->buffers.mr);

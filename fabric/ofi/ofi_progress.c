@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Batches read by one call, which must return in time for its caller's deadline. */
+/* batches read by one call, which must return in time for its caller's deadline */
 #define BATCHES 4
 
 static int channel_advance(struct twill_ofi *t, struct twill_ofi_channel *channel,
@@ -31,8 +31,8 @@ static void free_send(struct twill_ofi_endpoint *endpoint, struct twill_ofi_op *
     endpoint->buffers.free_sends = op;
 }
 
-/* Queue a SEND to be finished by the thread that uses the communicator: no other thread may touch
- * its requests, except `next`. */
+/* Queue a SEND for the thread that uses the communicator, which will finish it. Other threads must
+ * not touch its requests except for `next`. */
 static void leave_sent(struct twill_ofi *t, struct twill_transfer *request)
 {
     request->next = NULL;
@@ -45,7 +45,7 @@ static void leave_sent(struct twill_ofi *t, struct twill_transfer *request)
 
 static bool is_one_of(const struct twill_ofi_op *op, const struct twill_ofi_op *ops, size_t n)
 {
-    size_t offset = (uintptr_t)op - (uintptr_t)ops; /* before them: beyond any */
+    size_t offset = (uintptr_t)op - (uintptr_t)ops; /* an `op` before `ops` gives a huge offset */
     return offset < n * sizeof(*ops) && offset % sizeof(*ops) == 0;
 }
 
@@ -60,8 +60,7 @@ static bool is_of_peer(const struct twill_ofi_op *op, const struct twill_ofi_pee
            is_one_of(op, channel->chunk_out, TWILL_OFI_CHUNKS);
 }
 
-/* Return whether a context that the provider names is an operation of this endpoint, without
- * looking into it. */
+/* Return whether a provider's pointer is an operation of this endpoint, without reading it. */
 static bool is_ours(const struct twill_ofi_endpoint *endpoint, const struct twill_ofi_op *op)
 {
     const struct twill_ofi *const lists[] = {endpoint->open, endpoint->deferred};
@@ -74,8 +73,8 @@ static bool is_ours(const struct twill_ofi_endpoint *endpoint, const struct twil
     return found;
 }
 
-/* Count a completion of an operation that the provider does not have: it came twice, the provider
- * had refused the post, or it names memory of its own. */
+/* Count a completion of an operation that the provider does not have. It came twice, or its post
+ * had been refused, or it names the provider's own memory. */
 static void count_stray(struct twill_ofi_endpoint *endpoint)
 {
     if (endpoint->strays++ == 0)
@@ -107,7 +106,7 @@ static void fail_endpoint(struct twill_ofi_endpoint *endpoint, const char *what,
     twill_ofi_endpoint_fail(endpoint, status, error.message);
 }
 
-/* Post the idle control receives, if there are any and more may come. */
+/* Post the control receives that are idle, unless the endpoint has failed or is closed. */
 static void post_controls(struct twill_ofi_endpoint *endpoint)
 {
     struct twill_error error;
@@ -119,8 +118,8 @@ static void post_controls(struct twill_ofi_endpoint *endpoint)
         twill_ofi_endpoint_fail(endpoint, status, error.message);
 }
 
-/* Handle a control message. An error in it fails its communicator only; one for a communicator that
- * is closed or failed is ignored. */
+/* Handle a control message. An error in it fails only its communicator. A message for one that is
+ * closed or cancelled is ignored. */
 static void control_arrived(struct twill_ofi_endpoint *endpoint, struct twill_ofi_op *op,
                             const struct fi_cq_tagged_entry *entry)
 {
@@ -177,7 +176,7 @@ static void handle_completion(struct twill_ofi_endpoint *endpoint,
         fail_chunk_size(op, entry->len);
     op->done = true;
     op->owner->noticed++;
-    twill_ofi_stuck(op->owner, op->channel); /* its communicator's thread continues there */
+    twill_ofi_stuck(op->owner, op->channel); /* the communicator's thread continues it */
 }
 
 static struct twill_transfer *find_transfer(struct twill_transfer *request, uint32_t sequence)
@@ -187,7 +186,7 @@ static struct twill_transfer *find_transfer(struct twill_transfer *request, uint
     return request;
 }
 
-/* Return whether the large SEND whose header this was is in progress. */
+/* Return whether the large SEND whose header this was is still in progress. */
 static bool is_sending(const struct twill_ofi_op *op)
 {
     const struct twill_ofi_channel *channel = op->channel;
@@ -210,9 +209,9 @@ static bool is_waiting(const struct twill_ofi_op *op)
     return !came;
 }
 
-/* Return whether a request of the owner waits for this operation. A lost credit concerns only a
- * peer that still sends, whose own failure detector finds this rank if it died; and a peer that has
- * finished and closed must not fail this rank. */
+/* Return whether a request of the owner needs an operation that failed. None needs a lost credit.
+ * It concerns only a peer that still sends, whose failure detector notices if this rank died. A
+ * peer that has finished and closed must not fail this rank. */
 static bool is_needed(const struct twill_ofi_op *op)
 {
     if (op->kind == TWILL_OFI_OP_RECV_CHUNK)
@@ -224,7 +223,8 @@ static bool is_needed(const struct twill_ofi_op *op)
                : op->message == TWILL_OFI_CLEAR_TO_SEND && is_waiting(op);
 }
 
-/* An operation, or one that is not known (NULL), has ended with an error. */
+/* Handle an operation that ended with an error. If a request needs it, its communicator fails. If
+ * it is a control receive, the endpoint fails. `op` is NULL if the operation is not known. */
 static void fail_operation(struct twill_ofi_endpoint *endpoint, struct twill_ofi_op *op,
                            const char *what, int code)
 {
@@ -245,11 +245,12 @@ static void fail_operation(struct twill_ofi_endpoint *endpoint, struct twill_ofi
 }
 
 /* Handle the error of one operation. Some providers use negative codes. The context is looked up
- * before it is used: rxm before libfabric 2.0 names a buffer of its own where it cannot read a
- * large message. Returns whether there may be more completions. */
+ * before it is used, as rxm before libfabric 2.0 names its own buffer if it cannot read a large
+ * message. Returns whether there may be more completions. */
 static bool failed_completion(struct twill_ofi_endpoint *endpoint)
 {
-    struct fi_cq_err_entry entry = {0}; /* err_data_size 0: the provider's own memory */
+    struct fi_cq_err_entry entry = {
+        0}; /* with err_data_size 0, err_data is the provider's memory */
     ssize_t rc = fi_cq_readerr(endpoint->fi.cq, &entry, 0);
     if (rc < 0 && rc != -FI_EAGAIN)
         fail_endpoint(endpoint, "fi_cq_readerr", (int)rc);
@@ -269,7 +270,7 @@ static bool failed_completion(struct twill_ofi_endpoint *endpoint)
     return true;
 }
 
-/* Read and handle one batch of completions: all of it, as what was read does not come again.
+/* Read and handle one batch of completions, all of it, as what was read does not come again.
  * Returns whether there may be more. */
 static bool read_batch(struct twill_ofi_endpoint *endpoint)
 {
@@ -304,7 +305,7 @@ twill_status twill_ofi_read(struct twill_ofi_endpoint *endpoint, struct twill_er
     return TWILL_OK;
 }
 
-/* Finish the SENDs whose send buffer has left. */
+/* Finish the SENDs whose send buffer has left, and return their number. */
 static int finish_sent(struct twill_ofi *t)
 {
     int moved = 0;
@@ -317,7 +318,8 @@ static int finish_sent(struct twill_ofi *t)
     return moved;
 }
 
-/* Advance each channel in the list once; channels that are refused again put themselves back. */
+/* Advance each channel in the list once. Channels that are refused again put themselves back.
+ * Returns how many requests completed, or a negative status. */
 static int retry_channels(struct twill_ofi *t, struct twill_error *error)
 {
     struct twill_ofi_channel *channel = t->stuck_head;
@@ -352,7 +354,6 @@ static int advance_ofi(struct twill_ofi *t, struct twill_error *error)
     return moved;
 }
 
-/* Returns at once if another thread has the lock: that thread reads completions for all. */
 int twill_ofi_progress(struct twill_transport *transport, struct twill_error *error)
 {
     struct twill_ofi *t = (struct twill_ofi *)transport;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Libfabric domains as rails: those of the chosen provider. For a provider over IP the interfaces
- * are the rails. A fabric's domains are sorted by distance; ranks of a node that are equally near
- * to several begin with different ones. */
+/* Rails of libfabric: the domains of the chosen provider, or the interfaces if it is over IP.
+ * Domains are sorted by distance. Ranks of a node as near to several begin with different ones. */
 #include "fabric/ofi/ofi.h"
 #include "fabric/rails/rails.h"
 #include "numa/topology.h"
@@ -54,7 +53,7 @@ static uint32_t local_of(const struct twill_transport_params *params)
     return params->world != NULL ? params->world->local[params->oob->rank] : 0;
 }
 
-/* List the domains of the chosen provider. */
+/* List the domains of the chosen provider, and mark the chosen one as default. */
 static twill_status list_domains(const struct twill_libfabric *library,
                                  const struct fi_info *chosen,
                                  const struct twill_transport_params *params,
@@ -97,7 +96,7 @@ twill_status twill_ofi_rails(const struct twill_transport_params *params, const 
         status = twill_links_rails(params, name, rails, most, count, error);
     } else if (alone || name != NULL || (params->interface != NULL && params->interface[0])) {
         rail_from_info(&rails[0], chosen, params);
-        if (name != NULL) /* may be an interface or an address */
+        if (name != NULL) /* the name may be an interface or an address */
             snprintf(rails[0].name, sizeof(rails[0].name), "%s", name);
         rails[0].is_default = name == NULL;
         *count = 1;

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Receiving: one header per message, in order; then the chunks of a large message, in order. */
+/* Receiving: one header per message, in order, then the chunks of a large message, in order. */
 #include "fabric/ofi/ofi.h"
 
 #include <string.h>
 
-#define REDUCE_CHUNK   (1u << 20) /* chunk of a message that is reduced: overlaps with the next */
-#define PROVIDER_EAGER 16384u     /* most providers send this much without a rendezvous */
-#define EARLY_PEERS    32u        /* ranks of a communicator that are all looked at */
+#define REDUCE_CHUNK                                                                               \
+    (1u << 20) /* bytes of a chunk of a message that is reduced while the next arrives */
+#define PROVIDER_EAGER 16384u /* bytes that most providers send without a rendezvous */
+#define EARLY_PEERS    32u    /* most ranks of a communicator of which all are looked at */
 
 static bool transfer_is_large(const struct twill_ofi *t, const struct twill_transfer *request)
 {
@@ -22,7 +23,8 @@ void twill_ofi_recv_add(struct twill_ofi *t, struct twill_ofi_channel *channel,
         channel->next_large = request;
 }
 
-/* Post header receives until there were `wanted` of the channel, a few at a time. */
+/* Post header receives, as far as operations are free, until the channel has had `wanted` in all.
+ * Returns 0 if the provider is busy, else 1 or a negative status. */
 static int post_headers(struct twill_ofi *t, struct twill_ofi_channel *channel, uint32_t wanted,
                         struct twill_error *error)
 {
@@ -41,14 +43,15 @@ static int post_headers(struct twill_ofi *t, struct twill_ofi_channel *channel, 
     return 1;
 }
 
+/* Return where the provider writes the data of a RECV. */
 static unsigned char *landing(const struct twill_transfer *request)
 {
     return request->reduce != NULL ? request->bounce : request->buffer;
 }
 
-/* Return the size of the chunks of a RECV. Most providers do a rendezvous for more than some 16
- * KiB, although our receiver has agreed already: a few chunks below that are faster than one above
- * (over tcp;ofi_rxm 32 KiB in 28 us instead of 39; no gain at 64 KiB). net does no rendezvous. */
+/* Return the size of the chunks of a RECV. Most providers do a rendezvous above some 16 KiB,
+ * although our receiver has agreed already, so a few smaller chunks are faster than one large one
+ * (32 KiB over tcp;ofi_rxm in 28 us instead of 39). net does no rendezvous. */
 static size_t chunk_of(const struct twill_ofi *t, const struct twill_transfer *request)
 {
     size_t most = t->endpoint->limits.max_message;
@@ -57,7 +60,8 @@ static size_t chunk_of(const struct twill_ofi *t, const struct twill_transfer *r
     return request->reduce != NULL ? twill_min(most, REDUCE_CHUNK) : most;
 }
 
-/* Post receives for the chunks of a large RECV, as long as operations are free. */
+/* Post receives for a large RECV's chunks while operations are free. Returns 0 if busy, else 1 or a
+ * status. */
 static int recv_post_chunks(struct twill_ofi *t, struct twill_ofi_channel *channel,
                             struct twill_transfer *request, struct twill_error *error)
 {
@@ -110,7 +114,8 @@ static int send_clear(struct twill_ofi *t, struct twill_ofi_channel *channel,
     return done;
 }
 
-/* Send a clear to send for each large RECV, in order, once its first chunk is posted. */
+/* Send a clear to send for each large RECV, in order, once its first chunk is posted. Returns 0 if
+ * the provider is busy, else 1 or a negative status. */
 static int clear_large(struct twill_ofi *t, struct twill_ofi_channel *channel,
                        struct twill_error *error)
 {
@@ -137,7 +142,8 @@ static int clear_large(struct twill_ofi *t, struct twill_ofi_channel *channel,
     return 1;
 }
 
-/* Compare a header with its RECV. Returns 1 if they match, 0 if not, or an error. */
+/* Compare a header with its RECV. Returns 1 if they match, 0 if not, or TWILL_ERR_FABRIC if the
+ * provider broke the order or the content. */
 static int compare_header(struct twill_ofi *t, struct twill_ofi_channel *channel,
                           struct twill_transfer *request, const struct twill_ofi_header *header,
                           size_t bytes, struct twill_error *error)
@@ -170,8 +176,8 @@ static void finish_recv(struct twill_ofi *t, struct twill_ofi_channel *channel,
     twill_transfer_pop(&channel->in, status);
 }
 
-/* Fail the first RECV, which does not match. No payload will arrive, as the sender compares, too,
- * but the receives are at the provider. The channel receives nothing more. */
+/* Fail the first RECV, as it does not match. No payload will arrive, as the sender also compares,
+ * but the provider still has the receives. The channel receives nothing more. */
 static void abandon_recv(struct twill_ofi *t, struct twill_ofi_channel *channel,
                          struct twill_transfer *request)
 {
@@ -191,7 +197,8 @@ static void abandon_recv(struct twill_ofi *t, struct twill_ofi_channel *channel,
     finish_recv(t, channel, request, TWILL_ERR_MISMATCH);
 }
 
-/* Handle the header of the first RECV. Returns 1 if that completed it. */
+/* Handle the header of the first RECV if it is there. Returns 1 if that completed the RECV, 0 if it
+ * did not, or a negative status. */
 static int header_take(struct twill_ofi *t, struct twill_ofi_channel *channel,
                        struct twill_transfer *request, bool *moved, struct twill_error *error)
 {
@@ -227,7 +234,7 @@ static int header_take(struct twill_ofi *t, struct twill_ofi_channel *channel,
     return 1;
 }
 
-/* Handle what has arrived for the first RECV, in order. Returns 1 if that completed it. */
+/* Handle what has arrived for the first RECV. Returns 1 if it completed, else 0 or a status. */
 static int take_recv(struct twill_ofi *t, struct twill_ofi_channel *channel, bool *moved,
                      struct twill_error *error)
 {
@@ -259,7 +266,7 @@ static int take_recv(struct twill_ofi *t, struct twill_ofi_channel *channel, boo
     return 1;
 }
 
-/* Return credit when half of it is used. */
+/* Return credit when half of it is used. Returns 0 if the provider is busy, else 1 or a status. */
 static int send_credit(struct twill_ofi *t, struct twill_ofi_channel *channel,
                        struct twill_error *error)
 {
@@ -276,7 +283,7 @@ int twill_ofi_recv_advance(struct twill_ofi *t, struct twill_ofi_channel *channe
     bool moved = true;
     while (moved && !channel->broken) {
         moved = false;
-        /* One for each RECV; or always some, if the endpoint preposts. */
+        /* One for each RECV, or always some if the endpoint preposts. */
         uint32_t wanted = t->endpoint->limits.preposts ? channel->consumed + TWILL_OFI_HEADERS
                                                        : channel->received;
         int headers = post_headers(t, channel, wanted, error);
@@ -298,7 +305,7 @@ int twill_ofi_recv_advance(struct twill_ofi *t, struct twill_ofi_channel *channe
     return total;
 }
 
-/* Visit the message at the head of a channel, if it has arrived and no RECV waits for it. */
+/* Visit the message at the head of a channel if it has arrived and no RECV waits for it. */
 static void visit_early(const struct twill_ofi_channel *channel, twill_early_fn visit, void *user)
 {
     const struct twill_ofi_op *op = &channel->header_in[channel->consumed % TWILL_OFI_HEADERS];
@@ -310,8 +317,8 @@ static void visit_early(const struct twill_ofi_channel *channel, twill_early_fn 
     visit(user, channel->peer->rank, &header.call);
 }
 
-/* Look at the channels of a peer: post a receive where there is none, and look the next time, too.
- * An error is left to the next request. */
+/* Visit the messages of a peer that wait for a RECV. Where no receive is posted, post one, which
+ * may find a message at the next look. Errors are left to the next request. */
 static void look_at_peer(struct twill_ofi *t, struct twill_ofi_peer *peer, twill_early_fn visit,
                          void *user)
 {

@@ -2,18 +2,18 @@
 /* Memory registration, for providers that require it (FI_MR_LOCAL).
  *
  * Memory known to stay (twill_alloc(), twill_register(), the library's own) is registered whole at
- * its first use, until it is freed. Other memory may be unmapped any time and something else mapped
- * at its address. Without malloc hooks or a thread this can be found out only at the next use: so
- * we lock the memory (ofi_locked.c) and check before each use that all of it is still the locked
- * mapping. If the kernel cannot tell, or refuses to lock, a registration ends with its request.
+ * its first use, until it is freed. Other memory may be unmapped at any time and replaced by
+ * something else. Without malloc hooks or a thread we can find that out only at the next use. So we
+ * lock the memory (ofi_locked.c) and check before each use that all of it is still the locked
+ * mapping. If the kernel cannot say, or refuses to lock, a registration ends with its request.
  *
- * A lock moves with its memory (mremap(), realloc() of large blocks): locked memory may have come
- * from elsewhere. Its old place is then no longer locked, so each use checks all cached
- * registrations, and if one has moved none is trusted any more. As long as the process has more
- * memory locked than before, the moved memory may still exist, and nothing is cached.
+ * A lock moves with its memory (mremap(), realloc() of large blocks), so locked memory may have
+ * come from elsewhere. As its old place is then no longer locked, each use checks all cached
+ * registrations. If one has moved, none is trusted any more. While the process has more memory
+ * locked than before, the moved memory may still exist, and nothing is cached.
  *
- * Providers with a cache (verbs, efa, gni) count our registration as a user of theirs, which
- * therefore lives longer than ours and is looked up only when ours is missing. */
+ * Providers with a cache (verbs, efa, gni) count our registration as one user of theirs. Theirs
+ * therefore lives longer and is looked up only when ours is missing. */
 #include "fabric/ofi/ofi.h"
 
 #include <rdma/fi_errno.h>
@@ -23,9 +23,11 @@ enum registration_kind {
     ONCE,            /* for one request */
     CACHED,          /* while the memory stays locked in place */
     KEEP_PERSISTENT, /* until twill_ofi_forget() */
-    DEAD             /* removed, but in use */
+    DEAD             /* removed from the list but in use */
 };
 
+/* A registered range. It is in the endpoint's list unless its kind is ONCE or DEAD, and freed when
+ * it is in no list and has no user. The endpoint's lock protects it. */
 struct twill_ofi_registration {
     struct twill_ofi_registration *next;
     struct fid_mr *mr;
@@ -98,7 +100,7 @@ void twill_ofi_monitor(struct twill_ofi_endpoint *endpoint)
     endpoint->registrations.locked_before = locked > pinned ? locked - pinned : 0;
 }
 
-/* Unlock a range except the pages that other registrations use, too. */
+/* Unlock a range except for the pages that other registrations also use. */
 static void unpin(struct twill_ofi_endpoint *endpoint, unsigned char *start, unsigned char *end)
 {
     for (struct twill_ofi_registration *r = endpoint->registrations.list; r != NULL; r = r->next) {
@@ -113,8 +115,7 @@ static void unpin(struct twill_ofi_endpoint *endpoint, unsigned char *start, uns
     twill_locked_drop(start, (size_t)(end - start));
 }
 
-/* Remove a registration from the list; it ends with its last user. Returns true if it ended at
- * once. */
+/* Remove a registration from the list. It ends with its last user. Returns true if it has ended. */
 static bool unlink_registration(struct twill_ofi_endpoint *endpoint,
                                 struct twill_ofi_registration **at)
 {
@@ -148,7 +149,7 @@ void twill_ofi_forget(struct twill_ofi_endpoint *endpoint, const void *start, si
     }
 }
 
-/* Return the least recently used cached one that is not in use, or NULL. */
+/* Return the least recently used cached registration that is not in use, or NULL. */
 static struct twill_ofi_registration **oldest_cached(struct twill_ofi_endpoint *endpoint)
 {
     struct twill_ofi_registration **found = NULL;
@@ -159,7 +160,7 @@ static struct twill_ofi_registration **oldest_cached(struct twill_ofi_endpoint *
     return found;
 }
 
-/* Evict until one more registration of `more` bytes fits the cache. Returns false if it cannot. */
+/* Evict until a registration of `more` bytes fits into the cache. Returns false if it cannot. */
 static bool evict_cache(struct twill_ofi *t, size_t more)
 {
     struct twill_ofi_endpoint *endpoint = t->endpoint;
@@ -175,7 +176,7 @@ static bool evict_cache(struct twill_ofi *t, size_t more)
     return true;
 }
 
-/* Return whether all cached memory is where it was locked, and `hit` wholly so. */
+/* Return whether the first page of all cached memory is still locked, and all of `hit`. */
 static bool all_still(const struct twill_ofi_endpoint *endpoint,
                       const struct twill_ofi_registration *hit)
 {
@@ -200,8 +201,8 @@ static void drop_cached(struct twill_ofi *t)
     }
 }
 
-/* After locked memory has moved: drop the cache, and return whether no more is locked in the
- * process than before. What others lock may have become less. */
+/* Drop the cache if locked memory has moved. Returns true if none has, or if others in the process
+ * have locked no more than before (what they lock may become less). */
 static bool is_clear(struct twill_ofi *t)
 {
     struct twill_ofi_endpoint *endpoint = t->endpoint;
@@ -218,7 +219,8 @@ static bool is_clear(struct twill_ofi *t)
     return !endpoint->registrations.suspects;
 }
 
-/* Find a registration that contains the range and can be trusted, and move it to the front. */
+/* Find a registration that contains the range and can be trusted, and move it to the front. Returns
+ * NULL if there is none. Drops the cache if it is found not to be trusted. */
 static struct twill_ofi_registration *look_up_registration(struct twill_ofi *t,
                                                            const unsigned char *start, size_t bytes)
 {

@@ -4,7 +4,8 @@
 
 #include <string.h>
 
-/* Send the header of the first SEND, with its payload if eager. Returns 1 if sent, 0 if busy. */
+/* Send the header of the first SEND, with its payload if it is eager, and add to *finished if that
+ * completed the SEND. Returns 1 if sent, 0 if the provider is busy, or a negative status. */
 static int send_header(struct twill_ofi *t, struct twill_ofi_channel *channel, int *finished,
                        struct twill_error *error)
 {
@@ -57,8 +58,8 @@ static struct twill_ofi_op *idle_chunk(struct twill_ofi_channel *channel)
     return NULL;
 }
 
-/* Post the chunks of a request. Returns 1 if all are at the provider, 0 if not now: the channel is
- * in the list to retry, or a completion brings it back. */
+/* Post the chunks of a request. Returns 1 if the provider has all of them, or a negative status.
+ * Returns 0 if some remain, to be posted at a completion or, if the provider is busy, a retry. */
 static int send_chunks(struct twill_ofi *t, struct twill_ofi_channel *channel,
                        struct twill_transfer *request, size_t chunk, struct twill_error *error)
 {
@@ -83,6 +84,8 @@ static int send_chunks(struct twill_ofi *t, struct twill_ofi_channel *channel,
     return 1;
 }
 
+/* Post the payload of the large SENDs that are cleared to send. Returns how many requests completed
+ * because they did not match, or a negative status. */
 static int send_payload(struct twill_ofi *t, struct twill_ofi_channel *channel,
                         struct twill_error *error)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The endpoint that the communicators of a context share: created by the first, closed with the
- * context. The exchange between ranks when it opens, and the state of a peer. */
+/* The endpoint that the communicators of a context share: who creates, joins and leaves it, the
+ * exchange between ranks when it opens, and the state of a peer. */
 #include "fabric/ofi/ofi.h"
 
 #include <netinet/in.h>
@@ -52,7 +52,7 @@ void twill_ofi_destroy(struct twill_ofi *t)
     free(t);
 }
 
-/* Free closed communicators with no operation left at the provider, or all. */
+/* Free the closed communicators with no operation left at the provider, or all closed ones. */
 static void sweep_closed(struct twill_ofi_endpoint *endpoint, bool all)
 {
     struct twill_ofi **at = &endpoint->deferred;
@@ -68,8 +68,7 @@ static void sweep_closed(struct twill_ofi_endpoint *endpoint, bool all)
     }
 }
 
-/* Leaks the memory if the provider cannot close its endpoint or its completion queue, as it may
- * still write to it. */
+/* Leaks the memory if the provider cannot close, as it may then still write to it. */
 static void shared_endpoint_close(struct twill_common *common)
 {
     struct twill_ofi_endpoint *endpoint = (struct twill_ofi_endpoint *)(void *)common;
@@ -99,8 +98,7 @@ static twill_status set_up_endpoint(struct twill_ofi_endpoint *endpoint, struct 
     return twill_ofi_endpoint_open(endpoint, error);
 }
 
-/* Derive the secret bits of tags from the job's key. The nonce would not do: it is visible in
- * /proc/net/unix. */
+/* Derive the secret bits of tags from the job's key (/proc/net/unix shows the nonce). */
 static void derive_secret(struct twill_ofi_endpoint *endpoint)
 {
     const struct twill_oob *oob = endpoint->params.oob;
@@ -140,7 +138,7 @@ static twill_status shared_endpoint_open(struct twill_ofi_endpoint **made,
     return TWILL_OK;
 }
 
-/* All ranks come to the same result, so none waits for one that refuses. */
+/* Refuse a communicator number that tags cannot hold, which all ranks do alike. */
 static twill_status check_number(const struct twill_transport_params *params,
                                  struct twill_error *error)
 {
@@ -214,12 +212,12 @@ void twill_ofi_leave(struct twill_ofi *t)
 
 /* --- the exchange between ranks when the endpoint opens, and the state of a peer -------------- */
 
-#define SHORT_ADDRESS   128         /* bytes of an address that travels with the limits */
+#define SHORT_ADDRESS   128         /* bytes of an address that travels in the first exchange */
 #define LONGEST_ADDRESS (64u << 10) /* more than any provider has */
 
-/* First exchange: status, limits and, if it is short, the address of a rank. */
+/* A rank's part of the first exchange: its status, limits and, if it is short, address. */
 struct ofi_peer_info {
-    uint32_t wire; /* TWILL_OFI_WIRE: version and byte order */
+    uint32_t wire; /* TWILL_OFI_WIRE, which also shows the byte order */
     int32_t status;
     uint32_t comm;
     uint32_t protocol;
@@ -229,11 +227,11 @@ struct ofi_peer_info {
     uint32_t spare;
     uint64_t max_message;
     char provider[32];
-    char message[192]; /* when status is not OK */
+    char message[192]; /* if `status` is an error */
     unsigned char address[SHORT_ADDRESS];
 };
 
-/* Return the address of the own endpoint in *address, which the caller frees, also on failure. */
+/* Get the address of the own endpoint in *address, which the caller frees also after an error. */
 static twill_status own_address(struct twill_ofi_endpoint *endpoint, unsigned char **address,
                                 size_t *bytes, struct twill_error *error)
 {
@@ -332,7 +330,7 @@ static void fill_peer_info(const struct twill_ofi_endpoint *endpoint, struct ofi
              endpoint->fi.info->fabric_attr->prov_name);
 }
 
-/* Take the addresses of all ranks, padded to the longest. If that is long, exchange them. */
+/* Take the addresses of all ranks, padded to the longest. Exchange them if that is a long one. */
 static twill_status gather_addresses(struct twill_ofi_endpoint *endpoint,
                                      const struct ofi_peer_info *all, const unsigned char *address,
                                      size_t bytes, struct twill_error *error)
@@ -356,7 +354,7 @@ static twill_status gather_addresses(struct twill_ofi_endpoint *endpoint,
     return status;
 }
 
-/* Put our interface index into a peer's link-local address: it carries the index of the peer's. */
+/* Put our interface index into a peer's link-local address, which carries the peer's index. */
 static void localise_address(const struct fi_info *info, unsigned char *address, size_t bytes)
 {
     struct sockaddr_in6 own, theirs;
@@ -371,8 +369,7 @@ static void localise_address(const struct fi_info *info, unsigned char *address,
     memcpy(address, &theirs, sizeof(theirs));
 }
 
-/* Insert the address of one rank; one at a time, as addresses that are strings have no fixed
- * stride. */
+/* Insert the address of one rank alone, as addresses that are strings have no fixed stride. */
 static twill_status insert_address(struct twill_ofi_endpoint *endpoint,
                                    struct twill_ofi_contact *contact, struct twill_error *error)
 {
@@ -465,8 +462,8 @@ static void channel_init(struct twill_ofi *t, struct twill_ofi_peer *peer, uint3
     }
 }
 
-/* An endpoint that communicators share was opened by the first one, which has all ranks of the job
- * in order. If ranks were others there, the endpoint is that one communicator's. */
+/* The communicator that opens a shared endpoint has all ranks of the job, in order. If the opener
+ * has others, no other communicator uses the endpoint. */
 struct twill_ofi_contact *twill_ofi_contact(const struct twill_ofi *t, uint32_t rank)
 {
     const struct twill_ofi_endpoint *endpoint = t->endpoint;
@@ -474,6 +471,7 @@ struct twill_ofi_contact *twill_ofi_contact(const struct twill_ofi *t, uint32_t 
     return number < endpoint->size ? &endpoint->addresses.contact[number] : NULL;
 }
 
+/* Allocate a peer and register the buffers of its channels. */
 static twill_status peer_create(struct twill_ofi *t, uint32_t rank, struct twill_ofi_peer **created,
                                 struct twill_error *error)
 {
