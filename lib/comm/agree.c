@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Drives the agreements of consensus.h over the links of the failure detector: sends and receives
- * messages, notices which ranks have died or are silent, and waits. Messages are handled by
- * whichever thread polls the detector, under its lock. */
+/* Drives the agreements of consensus.h over the links of the failure detector. It sends and
+ * receives messages, notices which ranks have died or are silent, and waits. The thread that polls
+ * the detector handles messages, under the detector's lock. */
 #include "fabric/shm/node_memory.h"
 #include "lib/base/times.h"
 #include "lib/comm/comm_internal.h"
@@ -12,30 +12,30 @@
 
 #define POLLS_FIRST   20u /* polls before a wait sleeps */
 #define DEPARTED_KEPT 16u
-/* Times the patience with a silent rank, for a step of the agreement in which the awaited ranks are
- * heard and yet do not come further: of a coordinator, and of a rank that waits for one, which may
- * come that late itself and then makes two such steps. */
+/* Longest step of an agreement, as a multiple of the patience with a silent rank, if the awaited
+ * ranks are heard but make no progress. A rank that waits for a coordinator waits longer: the
+ * coordinator may come that late itself and then makes two such steps. */
 #define STEP_COORDINATOR 2u
 #define STEP_JOINED      8u
 
-/* The agreements of a communicator; under the context's detector_lock. */
+/* The agreements of one communicator, under the context's detector_lock. Made at first use. */
 struct twill_recovery {
     struct twill_consensus *consensus;
-    uint8_t *near; /* [size] ranks of this node */
-    /* Patience with each rank begins when it was last heard, but not before this rank's last step:
-     * a new coordinator gives all ranks time to find it. */
-    uint64_t *heard; /* [size] */
-    uint64_t since;  /* that step */
+    uint8_t *near; /* [size] nonzero for ranks of this node */
+    /* Patience with each rank begins when it was last heard, but not before this rank's last step,
+     * so that all ranks have time to find a new coordinator. */
+    uint64_t *heard; /* [size] twill_now() */
+    uint64_t since;  /* twill_now() of that step */
     enum twill_consensus_state state;
     uint32_t ballot;
 };
 
-/* The last decisions of communicators that have ended, as messages that answer late ranks. */
+/* The last decisions of communicators that have ended, as messages to answer late ranks with. */
 struct twill_departed_comms {
     size_t next;
     struct twill_departed {
         uint32_t number;
-        size_t bytes; /* 0: unused */
+        size_t bytes; /* 0 if unused */
         unsigned char *message;
     } comm[DEPARTED_KEPT];
 };
@@ -52,7 +52,7 @@ static void send_message(void *user, uint32_t to, const void *message, size_t by
         twill_detector_send(detector, comm->job[to], &notice);
 }
 
-/* Return the agreements of a communicator, created upon first use; NULL: out of memory. */
+/* Return the agreements of a communicator, creating them at first use, or NULL if out of memory. */
 static struct twill_recovery *recovery_of(struct twill_comm *comm)
 {
     uint32_t size = comm->world->size;
@@ -109,15 +109,15 @@ void twill_agree_receive(struct twill_context *context, const struct twill_notic
     }
     struct twill_recovery *recovery = recovery_of(comm);
     if (recovery == NULL)
-        return; /* it is sent again */
+        return; /* the sender repeats it */
     recovery->heard[from] = twill_now();
     twill_consensus_receive(recovery->consensus, from, notice->data, notice->bytes);
 }
 
 /* --- failures -------------------------------------------------------------------------------- */
 
-/* A rank of this node that is silent is shut out before the others go on, so that it cannot do the
- * same. Returns false if this rank is shut out itself. */
+/* Shut out a silent rank if it is on this node, before the others continue, so that it cannot shut
+ * them out. Returns false if this rank has been shut out itself. */
 static bool shut_out(const struct twill_comm *comm, uint32_t rank)
 {
     if (comm->world->node[rank] != comm->world->node[comm->rank])
@@ -126,14 +126,14 @@ static bool shut_out(const struct twill_comm *comm, uint32_t rank)
     return !twill_node_is_excluded(comm->node, comm->local);
 }
 
-/* Report whether another rank of this node has found this one silent. */
+/* Return whether a rank of this node has been found silent by another one. */
 static bool is_shut_out(const struct twill_comm *comm, uint32_t rank)
 {
     return comm->world->node[rank] == comm->world->node[comm->rank] &&
            twill_node_is_excluded(comm->node, comm->world->local[rank]);
 }
 
-/* A rank on a host that does not answer may be going on. */
+/* Return whether a dead rank may in fact be running: its host does not answer. */
 static bool may_live(const struct twill_comm *comm, uint32_t rank)
 {
     return comm->world->node[rank] != comm->world->node[comm->rank] &&
@@ -150,9 +150,9 @@ static void renew_patience(const struct twill_comm *comm, struct twill_recovery 
     recovery->ballot = recovery->consensus->ballot;
 }
 
-/* Return how long a rank may be silent. It may still wait in the call before, of which this rank
- * had all it needs, for as long as twill_silence_bound_ns() says; before a shrink that call has
- * failed here, too. */
+/* Return how long a rank may be silent, in ns. It may still wait in the previous call, whose data
+ * has already reached this rank, for up to twill_silence_bound_ns(). Before a shrink that call has
+ * failed here too, so less is enough. */
 static uint64_t patience_ns(const struct twill_comm *comm, const struct twill_consensus *consensus)
 {
     bool shrinks = consensus->own->calls == 1u << TWILL_AGREEING_SHRINK;
@@ -171,8 +171,8 @@ uint64_t twill_agree_bound_ns(const struct twill_comm *comm)
     return twill_min(step, UINT64_MAX / 2 / ranks) * ranks;
 }
 
-/* Look for ranks that this one waits for and that have died, or have been silent for too long.
- * Returns false if this rank is shut out. */
+/* Record the failure of awaited ranks that have died or have been silent for too long. Returns
+ * false if this rank has been shut out. */
 static bool check_awaited_ranks(struct twill_comm *comm, struct twill_recovery *recovery)
 {
     struct twill_consensus *consensus = recovery->consensus;
@@ -210,8 +210,7 @@ twill_status twill_recovery_conclude(struct twill_comm *comm, twill_status statu
                            "%s: %s: ", TWILL_ENGINE_RANK_NAME(&comm->engine, comm->rank),
                            atomic_load_explicit(&comm->claim.held, memory_order_relaxed));
     twill_context_lock(comm->context);
-    /* While it is torn and not broken yet, its next holder breaks it with the cause that is there.
-     */
+    /* If it is torn but not yet broken, its next holder breaks it with the cause given there. */
     if (comm->broken && twill_comm_is_torn(comm))
         comm->claim.refused = comm->error;
     twill_context_unlock(comm->context);
@@ -224,12 +223,12 @@ twill_status twill_recovery_conclude(struct twill_comm *comm, twill_status statu
 struct deciding {
     struct twill_comm *comm;
     struct twill_recovery *recovery;
-    uint64_t tick, next; /* between checks, and the time of the next one */
+    uint64_t tick, next; /* ns between checks, and twill_now() of the next one */
     bool decided;
 };
 
-/* Receive messages and look at the awaited ranks; advance what else is under way: another rank may
- * come only when its call on another communicator, or on a parameter server here, ends. */
+/* Receive messages, check the awaited ranks and advance other communicators. Another rank may come
+ * only once its call on one of those, or on a parameter server here, has ended. */
 static int advance_decision(void *of)
 {
     struct deciding *d = of;
@@ -255,9 +254,9 @@ static bool is_decided(const void *awaited)
     return ((const struct deciding *)awaited)->decided;
 }
 
-/* Wait until the agreement is decided. Returns false if this rank is shut out. The wait ends: each
- * awaited rank answers, dies, or counts as silent, which a rank that is heard but makes no progress
- * does, too. */
+/* Wait until the agreement is decided. Returns false if this rank has been shut out. The loop
+ * terminates: each awaited rank answers, dies, or counts as silent. A rank whose messages still
+ * arrive but that makes no progress also counts as silent. */
 static bool await_decision(struct twill_comm *comm, struct twill_recovery *recovery)
 {
     struct deciding deciding = {comm, recovery, TWILL_AGREE_TICK_FIRST_NS,
@@ -268,7 +267,8 @@ static bool await_decision(struct twill_comm *comm, struct twill_recovery *recov
     return twill_await(&waitable, &pace, UINT64_MAX) == TWILL_OK;
 }
 
-/* The communicator is of no use any more, and what ends it is not to wait for the others. */
+/* Break the communicator, for this rank only, because the others continue without it. Nothing that
+ * ends it may then wait for them. Returns TWILL_ERR_EXCLUDED. */
 static twill_status exclude_self(struct twill_comm *comm, const char *why,
                                  struct twill_error *error)
 {
@@ -280,7 +280,7 @@ static twill_status exclude_self(struct twill_comm *comm, const char *why,
     return TWILL_FAIL(error, TWILL_ERR_EXCLUDED, "%s", why);
 }
 
-/* Fail if this rank is not among the survivors, or they may not go on. */
+/* Return an error if this rank is not among the survivors or the survivors may not continue. */
 static twill_status check_decision(struct twill_comm *comm, const struct twill_decision *decision,
                                    struct twill_error *error)
 {
@@ -370,8 +370,7 @@ static void forget_decisions(struct twill_context *context)
     context->health.departed = NULL;
 }
 
-/* Keep the last decision of a communicator that ends. Without memory, a late rank gets no answer
- * and times out. */
+/* Keep the last decision of a communicator that ends. If out of memory, late ranks time out. */
 static void keep_decision(struct twill_comm *comm)
 {
     struct twill_context *context = comm->context;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Exclusive use of a communicator, by one call or by a thread that advances it or breaks a revoked
- * one. A call waits for the latter two, which are short. A second call at the same time is refused
- * before it touches anything, and the communicator fails on all ranks, because they no longer agree
- * on its calls. Revocation by any thread ends a communicator in the same way.
+/* Exclusive use of a communicator: by one call, or by a thread that advances it or breaks a revoked
+ * one. A call waits for such a thread, which is done soon. A second call at the same time is
+ * refused before it touches anything. The communicator then fails on all ranks, because they no
+ * longer agree on its calls. A revocation by any thread ends it in the same way.
  *
- * comm->claim.held says which call has it, and comm->live its state: comm.h has the table. */
+ * comm->claim.held names the call that holds it, and comm->live is its state (see comm.h). */
 #include "fabric/shm/node_memory.h"
 #include "lib/base/times.h"
 #include "lib/comm/comm_internal.h"
@@ -15,16 +15,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define BREAK_NAPS 1000u /* of a revocation that waits: the call may have no core */
-#define END_YIELDS 100u  /* a revocation is short; then its thread may have no core */
+#define BREAK_NAPS 1000u /* of a revocation that waits, as the call may have no core */
+#define END_YIELDS 100u  /* a revocation is short; after these its thread may have no core */
 
 const char twill_held_by_progress[] = "progress";
 
 static twill_status tear(struct twill_comm *comm, twill_status status, const char *format, ...)
     TWILL_PRINTF(3, 4);
 
-/* Have the communicator's holder break it, unless it is torn already. The caller does not hold it:
- * it may only read what never changes. Returns status. */
+/* Mark the communicator as torn with this error, unless it is torn already, so that its holder
+ * breaks it. The caller does not hold it and may only read what never changes. Returns `status`. */
 static twill_status tear(struct twill_comm *comm, twill_status status, const char *format, ...)
 {
     char before[TWILL_RANK_TEXT + 2];
@@ -54,7 +54,6 @@ twill_status twill_comm_torn(struct twill_comm *comm)
     return comm->error.status;
 }
 
-/* Break a communicator that is torn. */
 static void fail_torn(struct twill_comm *comm)
 {
     twill_status torn = twill_comm_torn(comm);
@@ -62,14 +61,14 @@ static void fail_torn(struct twill_comm *comm)
         (void)twill_comm_fail(comm, torn, TWILL_CAUSE_ASKED);
 }
 
-/* How long to wait for another thread, which waits for no rank: an operation of the program that it
- * calls may not return, or it was cancelled. */
+/* Return how long to wait, in ns, for another thread of this process. It waits for no rank, but an
+ * operation of the program that it calls may not return, or it was cancelled. */
 static uint64_t patience(const struct twill_comm *comm)
 {
     return (uint64_t)comm->context->config->number[TWILL_VARIABLE_TIMEOUT];
 }
 
-/* Does no thread advance it? */
+/* Return whether no thread advances it. */
 static bool is_settled(const void *awaited)
 {
     const struct twill_comm *comm = awaited;
@@ -79,7 +78,7 @@ static bool is_settled(const void *awaited)
 bool twill_comm_hold(struct twill_comm *comm, const char *call, const char **inside)
 {
     uint64_t deadline = twill_now() + patience(comm);
-    do { /* without naps: they would miss the moments in which a busy progress thread lets go */
+    do { /* without naps, which would miss the moments in which a busy progress thread lets go */
         *inside = NULL;
         if (atomic_compare_exchange_strong_explicit(&comm->claim.held, inside, call,
                                                     memory_order_acquire, memory_order_relaxed))
@@ -121,14 +120,14 @@ twill_status twill_comm_acquire_slow(struct twill_comm *comm, const char *call)
                 call, comm->number, (double)patience(comm) * 1e-9);
 }
 
-/* A communicator that is torn, and until when it is waited for. */
+/* A wait until a torn communicator is broken. */
 struct tearing {
     struct twill_comm *comm;
     uint64_t until;
     bool over; /* it is broken, or its holder is about to break it */
 };
 
-/* Break it, if no thread is in a call on it. */
+/* Break it if no thread is in a call on it. Returns 0. */
 static int break_if_free(void *of)
 {
     struct tearing *tearing = of;
@@ -146,8 +145,8 @@ static bool is_over(const void *awaited)
     return ((const struct tearing *)awaited)->over;
 }
 
-/* Wake the thread that has it, and give up after a while. Naps are counted, too: that thread may
- * have no core. */
+/* Wake the thread that holds it. Returns TWILL_ERR_TIMEOUT once the time is over and enough naps
+ * have passed, as the thread may have no core, and TWILL_OK before that. */
 static twill_status wake_holder(void *of, struct twill_waiting *state)
 {
     const struct tearing *tearing = of;
@@ -156,8 +155,8 @@ static twill_status wake_holder(void *of, struct twill_waiting *state)
                                                                          : TWILL_OK;
 }
 
-/* Break a communicator that is torn, unless the thread that is in a call on it does. That thread
- * may be past its last look, and makes no other call: then this one does it when the call ends. */
+/* Wait until a torn communicator is broken. The thread in a call on it does that, but it may be
+ * past its last check and make no other call. Then this thread does it when the call ends. */
 static void break_torn(struct twill_comm *comm)
 {
     struct tearing tearing = {.comm = comm, .until = twill_now() + TWILL_BREAK_NS};
@@ -177,10 +176,9 @@ twill_status twill_comm_revoke(twill_comm *comm)
     if (twill_context_is_forked(comm->context))
         return TWILL_ERR_FORKED;
     atomic_fetch_add(&comm->claim.revoking, 1);
-    /* Of this load and the one after end_if_alone()'s store, one sees what the other thread has
-     * stored, as all four are sequentially consistent. If it lives, it stays while this thread is
-     * counted.
-     */
+    /* This load and the one after the store of end_if_alone() are sequentially consistent, like the
+     * stores before them, so one of the two threads sees what the other has stored. If the
+     * communicator lives, it stays alive while this thread is counted. */
     bool live = atomic_load(&comm->live) != TWILL_GONE;
     if (live) {
         (void)tear(comm, TWILL_ERR_REVOKED,
@@ -191,7 +189,7 @@ twill_status twill_comm_revoke(twill_comm *comm)
     return live ? TWILL_OK : TWILL_ERR_ARGUMENT;
 }
 
-/* Hold the communicator to end it. Returns false, after a warning, if that is not allowed. */
+/* Hold the communicator to end it. Returns false, after a warning, if it cannot be held. */
 static bool acquire_last(struct twill_comm *comm, const char *call)
 {
     static const char ended[] = "the communicator has already been destroyed";
@@ -207,8 +205,8 @@ static bool acquire_last(struct twill_comm *comm, const char *call)
     return false;
 }
 
-/* End the handle, if no thread is in twill_comm_revoke(). One that begins to revoke finds that it
- * has ended, or is counted. */
+/* End the handle unless a thread is in twill_comm_revoke(). A thread that enters it now finds that
+ * the handle has ended, or is counted. Returns 0. */
 static int end_if_alone(void *of)
 {
     struct twill_comm *comm = of;
@@ -229,8 +227,8 @@ static bool has_ended(const void *awaited)
     return !twill_comm_is_live(awaited);
 }
 
-/* End the handle of a held communicator, once all ranks are told of a revocation that has begun.
- * Returns false, after a warning and the release, if a thread is in one for TWILL_TIMEOUT. */
+/* End the handle of a held communicator, once a revocation that has begun has notified all ranks.
+ * Returns false, after a warning and the release, if a thread revokes for TWILL_TIMEOUT. */
 static bool end_handle(struct twill_comm *comm, const char *call)
 {
     const struct twill_waitable waitable = {
@@ -251,7 +249,7 @@ bool twill_comm_leave_by(struct twill_comm *comm, const char *call,
                          void (*barrier)(struct twill_comm *comm))
 {
     if (twill_comm_is_live(comm) && twill_context_is_forked(comm->context))
-        return true; /* all that is in it belongs to the parent */
+        return true; /* its contents belong to the parent */
     if (!acquire_last(comm, call))
         return false;
     if (barrier != NULL && !comm->broken) {
@@ -279,9 +277,8 @@ void twill_comm_pend(struct twill_comm *comm)
         twill_progress_wake(comm->context);
 }
 
-/* Return the i-th open communicator, NULL past the end; hold it, and set *taken, if it has requests
- * pending. While it is held it stays open: a thread that destroys it holds it before removing it.
- */
+/* Return the i-th open communicator, or NULL past the end. If it has requests pending, is not
+ * `except` and is free, hold it and set *taken. Being held, it stays open. */
 static struct twill_comm *take_comm(struct twill_context *context, size_t i,
                                     const struct twill_comm *except, bool *taken)
 {
@@ -294,7 +291,7 @@ static struct twill_comm *take_comm(struct twill_context *context, size_t i,
     return comm;
 }
 
-/* Advance all others: context->comms.advance. */
+/* Advance all open communicators except one, and return the number of steps made. */
 static int advance_open(struct twill_context *context, const struct twill_comm *except)
 {
     int moved = 0;

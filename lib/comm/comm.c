@@ -22,7 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define YIELDS 200u /* of a wait, before it sleeps */
+#define YIELDS 200u /* of a wait before it sleeps */
 
 static twill_status open_views(struct twill_comm *comm)
 {
@@ -33,7 +33,7 @@ static twill_status open_views(struct twill_comm *comm)
     return TWILL_OK;
 }
 
-/* Make the world of ranks[] of the parent, with its nodes and levels. */
+/* Make the world of ranks[] of `parent`, with the parent's nodes and levels. */
 static twill_status world_make(struct twill_comm *comm, const struct twill_comm *parent,
                                const uint32_t *ranks)
 {
@@ -88,13 +88,11 @@ static twill_status locate_ranks(struct twill_comm *comm, const struct twill_com
 }
 
 /* Return the message size, in bytes, from which stores bypass the caches: SRC and DST of all ranks
- * fill three quarters of the last-level caches. A rank counts on a core's part of them only, also
- * where other cores are idle: a virtual machine reports the caches of its whole host, others may be
- * on it, and streaming makes calls quicker before a result exceeds the caches. Measured on Emerald
- * Rapids (2 ranks on 16 virtual cores, 300 MiB of L3), 32 MiB: alltoall takes 3.7 to 3.9 ms
- * by streaming, else 5.2 to 6.4 (PyTorch). On Sapphire Rapids (2 ranks, 260 MiB), allreduce out of
- * place: from 4 MiB on streaming makes the call 20 % faster, but reading the result afterwards 25 %
- * slower; at 64 MiB reading is 30 % faster, too. */
+ * then fill three quarters of the last-level caches. Each rank counts one core's share only, even
+ * if other cores are idle. A virtual machine reports all caches of its host, which it may share,
+ * and streaming pays before a result exceeds them. On Emerald Rapids (2 ranks on 16 virtual cores,
+ * 300 MiB of L3) an alltoall of 32 MiB takes 3.8 ms with streaming and at least 5.2 without.
+ * Streaming earlier makes the call faster but the first read of its result slower. */
 static size_t stream_from(const struct twill_comm *comm)
 {
     size_t asked = (size_t)comm->context->config->number[TWILL_VARIABLE_STREAM];
@@ -113,7 +111,7 @@ const char *twill_comm_timeout_name(const struct twill_comm *comm)
     return comm->tuning.timeout_ns == (uint64_t)set ? "TWILL_TIMEOUT" : "set by the program";
 }
 
-/* Return how many ranks, all of one node, there are at most to a core; 0: each has its own. */
+/* Return the most ranks per core, if all are on one node, or 0 if each rank has its own. */
 static uint32_t sharers(const struct twill_comm *comm)
 {
     const struct twill_level_info *level = comm->context->job.level;
@@ -122,7 +120,7 @@ static uint32_t sharers(const struct twill_comm *comm)
         const struct twill_level_info *one = &level[comm->job[r]];
         uint32_t sharing = 0;
         if (r > 0 && level[comm->job[r - 1]].cpuset_hash == one->cpuset_hash)
-            continue; /* counted: ranks that share cores are often all */
+            continue; /* ranks that share cores are mostly neighbours */
         for (uint32_t other = 0; other < comm->world->size; other++)
             sharing += level[comm->job[other]].cpuset_hash == one->cpuset_hash;
         if (one->cpus > 0 && sharing > one->cpus)
@@ -159,7 +157,7 @@ static void configure(struct twill_comm *comm)
     comm->waits.ended_at_timeout = UINT64_MAX;
 }
 
-/* A communicator, and what is visible only where it is used. */
+/* A communicator, with the parts that only the files that use them can see. */
 struct whole_comm {
     struct twill_comm comm;
     struct twill_comm_health health;
@@ -167,7 +165,7 @@ struct whole_comm {
     struct twill_cpu_share share;
 };
 
-/* Ended communicators kept readable, to detect late uses of their handles. */
+/* Number of ended communicators that stay readable, to detect late uses of their handles. */
 #define ENDED_KEPT 16u
 
 void twill_comm_close(struct twill_comm *comm)
@@ -202,8 +200,7 @@ void twill_comm_close(struct twill_comm *comm)
     twill_context_unlock(context);
 }
 
-/* --- memory of dead ranks -----------------------------------------------------------------------
- */
+/* --- memory of dead ranks --------------------------------------------------------------------- */
 
 static bool is_in_open_comm(const struct twill_context *context, uint32_t job)
 {
@@ -231,7 +228,7 @@ void twill_heap_release_dead(struct twill_context *context)
 
 struct number_info {
     uint64_t what; /* hash of the ranks */
-    uint64_t next; /* the lowest number that this rank has not used */
+    uint64_t next; /* lowest number that this rank has not used */
 };
 
 /* A communicator that is being opened. */
@@ -239,14 +236,14 @@ struct opening {
     struct twill_comm *comm;
     struct twill_oob_batch batch;
     const struct twill_comm *parent;  /* or NULL */
-    const uint32_t *ranks;            /* [size] in the parent */
+    const uint32_t *ranks;            /* [size] ranks in the parent */
     struct number_info own, *numbers; /* [size] */
     uint32_t *label;                  /* [size] */
     bool probes;                      /* single-copy access is to be tried */
-    char how[240];                    /* result of that */
+    char how[240];                    /* how that went, in words */
     bool chooses;                     /* the transport between nodes is to be chosen */
     struct twill_internode_choice choice;
-    struct twill_rails_opening *rails; /* or NULL: they are known, or there are none */
+    struct twill_rails_opening *rails; /* NULL if they are known, or if there are none */
 };
 
 static enum twill_single_copy_kind single_copy_setting(const struct twill_comm *comm)
@@ -254,8 +251,8 @@ static enum twill_single_copy_kind single_copy_setting(const struct twill_comm *
     return (enum twill_single_copy_kind)comm->context->config->number[TWILL_VARIABLE_REACH];
 }
 
-/* Say all that this rank knows by itself. The sizes must not depend on ranks[]: that they differ
- * between ranks is found by this exchange. */
+/* Contribute all that this rank knows by itself. The sizes must not depend on ranks[], because this
+ * exchange is what finds that ranks[] differ. */
 static twill_status offer_members(struct opening *o, struct twill_oob_batch *batch)
 {
     struct twill_comm *comm = o->comm;
@@ -287,7 +284,7 @@ static twill_status offer_members(struct opening *o, struct twill_oob_batch *bat
     return status;
 }
 
-/* Take the communicator's number: the lowest that none of its ranks has used. */
+/* Set the communicator's number to the lowest that none of its ranks has used. */
 static twill_status take_number(struct opening *o)
 {
     struct twill_comm *comm = o->comm;
@@ -309,7 +306,7 @@ static twill_status take_number(struct opening *o)
     return TWILL_OK;
 }
 
-/* Write down for readers outside the job whose memory it is. */
+/* Record the owner of the node memory (job, rank, program) for readers outside the job. */
 static void introduce(struct twill_comm *comm)
 {
     struct twill_node_owner owner = {
@@ -326,7 +323,7 @@ static void introduce(struct twill_comm *comm)
     twill_node_introduce(comm->node, comm->oob, &owner);
 }
 
-/* Share the node memory, try single-copy access, and say which rails this rank has. */
+/* Share the node memory, try single-copy access, and contribute the rails of this rank. */
 static twill_status attach_members(struct opening *o)
 {
     struct twill_comm *comm = o->comm;
@@ -347,7 +344,8 @@ static twill_status attach_members(struct opening *o)
     return status;
 }
 
-/* Noted for the context's own communicator only: others have the same ranks. */
+/* Note the result of single-copy access, for the context's own communicator only, as it covers all
+ * ranks. Warn if the kind that was asked for does not work. */
 static void note_single_copy(const struct opening *o)
 {
     struct twill_context *context = o->comm->context;
@@ -382,14 +380,14 @@ static twill_status conclude_members(struct opening *o)
     return open_views(comm);
 }
 
-/* Log a new communicator: new notes, its ranks, its hierarchy and its transports. */
+/* Log a new communicator: its ranks, hierarchy and transports. */
 static void log_comm(const struct twill_comm *comm)
 {
     const struct twill_log *log = comm->log;
     char levels[160];
     if (!twill_log_enabled(log, TWILL_LOG_INFO))
         return;
-    if (comm->oob == comm->context->job.oob) /* only that of all ranks adds notes */
+    if (comm->oob == comm->context->job.oob) /* only this one adds notes */
         twill_log_notes(comm->context);
     (void)twill_world_summarize(comm->world, levels, sizeof(levels));
     twill_say(log, twill_log_once(TWILL_LOG_INFO, comm->local == 0),
@@ -403,8 +401,8 @@ static void log_comm(const struct twill_comm *comm)
                   comm->links.transport[t]->ops->describe(comm->links.transport[t]));
 }
 
-/* Open everything, in three exchanges, and those of transports that exchange addresses. The last is
- * a barrier: no rank uses the communicator before all are ready, and no later step can fail. */
+/* Open everything in three exchanges, besides those of transports that exchange addresses. The last
+ * is a barrier: no rank uses the communicator before all are ready, and no later step can fail. */
 static twill_status open_members(struct opening *o)
 {
     struct twill_comm *comm = o->comm;
@@ -432,7 +430,7 @@ static twill_status open_members(struct opening *o)
     return status;
 }
 
-/* Return a communicator that has nothing yet; NULL: out of memory. */
+/* Return an empty communicator, or NULL if out of memory. */
 static struct twill_comm *create_empty(struct twill_context *context, struct twill_oob *oob)
 {
     twill_context_lock(context);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An all-gather among some ranks of a communicator, by dissemination (Bruck et al., "Efficient
- * algorithms for all-to-all communications", 1997): in round k each rank sends the shards it has to
- * the rank 2^k before it and receives as many from the one 2^k behind it. log2(size) rounds; each
- * shard arrives once.
+ * algorithms for all-to-all communications", 1997). In round k each rank sends the shards that it
+ * has to the rank 2^k before it and receives the same number from the rank 2^k behind it. There are
+ * log2(size) rounds, and each shard arrives once.
  *
  *      4 ranks     have        round 0 (1 away)    round 1 (2 away)
  *      rank 0      0           0 1                 0 1 2 3
@@ -10,8 +10,8 @@
  *      rank 2      2           2 3                 2 3 0 1
  *      rank 3      3           3 0                 3 0 1 2
  *
- * Lane 0 is free: the communicator has nothing else under way between these ranks, and messages
- * between two ranks are in order. */
+ * It can use lane 0: the communicator has nothing else under way between these ranks, and messages
+ * between two ranks stay in order. */
 #include "fabric/bootstrap/bootstrap.h"
 #include "lib/comm/comm_internal.h"
 
@@ -23,16 +23,16 @@
 
 struct oob_comm {
     struct twill_oob oob;
-    struct twill_comm *over; /* NULL: sealed */
+    struct twill_comm *over; /* NULL once it is sealed */
     uint64_t since;          /* twill_now() when it was opened */
     uint32_t exchanges;
-    uint32_t rank[]; /* [size] in over */
+    uint32_t rank[]; /* [size] ranks in `over` */
 };
 
-/* One round under way. */
+/* A round under way. */
 struct round {
     struct twill_comm *over;
-    struct twill_transfer transfer[2]; /* out, in */
+    struct twill_transfer transfer[2]; /* send, receive */
 };
 
 static bool round_done(const void *of)
@@ -72,8 +72,8 @@ static twill_status post_round(struct round *round, unsigned i, enum twill_trans
     return link->ops->post(link, &round->transfer[i], &over->error);
 }
 
-/* Send `bytes` to one rank of the group and receive as many from another. A failure breaks the
- * communicator. */
+/* Send `bytes` to rank `to` of the group and receive the same number from rank `from`. Returns
+ * TWILL_OK, or the error with which it has broken the communicator. */
 static twill_status exchange_round(struct oob_comm *self, uint32_t to, uint32_t from, void *out,
                                    void *in, size_t bytes)
 {
@@ -94,7 +94,7 @@ static twill_status exchange_round(struct oob_comm *self, uint32_t to, uint32_t 
     if (status == TWILL_OK)
         return status;
     return twill_comm_fail(self->over, status,
-                           TWILL_CAUSE_ASKED); /* nothing touches the round after this */
+                           TWILL_CAUSE_ASKED); /* nothing uses the round after this */
 }
 
 static twill_status gather_round(struct oob_comm *self, unsigned char *rotated, size_t bytes)
@@ -117,12 +117,13 @@ static twill_status comm_allgather(struct twill_oob *oob, const void *mine, void
     if (self->over == NULL)
         return TWILL_FAIL(error, TWILL_ERR_INTERNAL, "set-up of this communicator is over");
     const struct twill_error *earlier = &self->over->error;
-    if (self->over->broken) /* in an earlier exchange, or since: comm_attend() */
+    if (self->over->broken) /* in an earlier exchange, or by comm_attend() */
         return TWILL_FAIL(error, earlier->status < 0 ? earlier->status : TWILL_ERR_BROKEN, "%s",
                           earlier->message);
     if (bytes == 0)
         return TWILL_OK;
-    unsigned char *rotated = malloc(n * bytes); /* of this rank and those behind it, wrapping */
+    unsigned char *rotated =
+        malloc(n * bytes); /* shards of this rank and those behind it, wrapping around */
     if (rotated == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "no memory to gather %zu bytes of %zu ranks",
                           bytes, n);
@@ -136,8 +137,9 @@ static twill_status comm_allgather(struct twill_oob *oob, const void *mine, void
     return TWILL_OK;
 }
 
-/* Answer ranks that ask whom this rank waits for, and look for failures. That it gives a rank up is
- * one, too: an exchange with that rank would wait once more. */
+/* Answer ranks that ask whom this rank waits for, and look for failures while a socket is waited
+ * on. If `late`, this rank gives the awaited one up: that counts as a failure, as an exchange with
+ * that rank would only wait again. Returns whether the communicator is still usable. */
 static bool comm_attend(struct twill_oob *oob, uint32_t awaited, bool late)
 {
     struct oob_comm *self = (struct oob_comm *)oob;
@@ -181,7 +183,7 @@ twill_status twill_oob_comm_open(struct twill_oob **oob, struct twill_comm *over
     struct oob_comm *self = calloc(1, sizeof(*self) + size * sizeof(*self->rank));
     if (self == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "no memory for a group of %u ranks", size);
-    self->oob = *over->oob; /* addresses, and the job's nonce */
+    self->oob = *over->oob; /* addresses, and the nonce of the job */
     self->oob.ops = &oob_comm_ops;
     self->oob.rounds = 0;
     self->oob.rank = (int)rank;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What only this folder uses of a communicator and of its failure and recovery. */
+/* Declarations for this folder only: communicators, their failure and their recovery. */
 #ifndef TWILL_COMM_INTERNAL_H
 #define TWILL_COMM_INTERNAL_H
 
@@ -10,187 +10,190 @@ struct twill_internode_choice;
 struct twill_rails_opening;
 
 #define TWILL_MAILBOX_REPORTS 4u
-#define TWILL_AWAITED_MOST    16u /* of the ranks that a call waits for, those that are looked at */
+#define TWILL_AWAITED_MOST    16u /* ranks that are looked at, of those that a call waits for */
 
-/* Failures. Any thread puts notices into the mailbox, under the context's lock. */
+/* Failure and recovery of one communicator, which contains it. Any thread puts notices into the
+ * mailbox, under the context's lock; `recovery` is under its detector_lock. */
 struct twill_comm_health {
     struct twill_mailbox {
         bool failed;
         struct twill_notice failure;
-        unsigned reports; /* received; the last TWILL_MAILBOX_REPORTS are kept */
+        unsigned reports; /* number received; the last TWILL_MAILBOX_REPORTS are kept */
         struct twill_notice report[TWILL_MAILBOX_REPORTS];
     } mailbox;
-    bool notified;              /* notice is set */
-    struct twill_notice notice; /* the first failure that another rank reported */
+    bool notified;              /* `notice` is set */
+    struct twill_notice notice; /* failure that another rank reported */
     struct twill_wait_report {
-        uint64_t in;                   /* this rank's call when it arrived */
-        uint32_t rank;                 /* the root cause as far as the reporter knows */
+        uint64_t in;                   /* number of this rank's call when it arrived */
+        uint32_t rank;                 /* root cause, as far as the reporter knows */
     } * reported;                      /* [size] */
-    struct twill_cause_search *search; /* lib/comm/wait_report.c; NULL: none is under way */
-    uint64_t failed_call; /* number of the earlier call that has failed; 0: the current one */
-    struct twill_recovery *recovery; /* lib/comm/agree.c: NULL: there was no agreement */
-    struct twill_growth *growth;     /* lib/comm/grow.c: rank 0: a handle was made; or NULL */
+    struct twill_cause_search *search; /* search under way (wait_report.c), or NULL */
+    uint64_t failed_call; /* number of the earlier call that has failed, or 0: the current one */
+    struct twill_recovery *recovery; /* agree.c; NULL before the first agreement */
+    struct twill_growth *growth;     /* grow.c; NULL unless rank 0 has made a handle */
 };
 
 /* --- making and ending one --- */
 
-/* Add a communicator to its context's list of open ones, and remove it: from then on only the
- * caller uses it. */
+/* Add a communicator to its context's list of open ones, or remove it from the list. */
 twill_status twill_context_add(struct twill_context *context, struct twill_comm *comm,
                                struct twill_error *error);
 void twill_context_remove(struct twill_context *context, struct twill_comm *comm);
-/* Return why its holder must break the communicator; TWILL_OK: it need not, or it is broken. */
+/* Return the status with which the holder must break this communicator, or TWILL_OK if it has no
+ * reason to or has already done so. */
 twill_status twill_comm_torn(struct twill_comm *comm);
-/* Give back the memory of ranks of this node that have died and are in no open communicator: no
- * call uses it any more. Does nothing for a context that is at its end, where ranks have only ended
- * earlier than this one. */
+/* Unmap the memory of ranks of this node that have died and are in no open communicator, as no call
+ * uses it any more. Does nothing in a context at its end, where ranks have merely ended earlier. */
 void twill_heap_release_dead(struct twill_context *context);
 
 /* --- lib/comm/split.c, lib/comm/comm_transports.c, lib/comm/comm_bootstrap.c --- */
 
-/* Make a communicator of ranks[0 .. lent->size-1] of comm by an exchange
- * function, waiting timeout_ns at most in each step. Does not hold comm, which other threads may
- * use: reads only what never changes. */
+/* Make a communicator of ranks[0 .. lent->size-1] of `comm`, set up by an exchange function. Each
+ * step waits at most timeout_ns. Reads only what never changes in `comm` and does not hold it. */
 twill_status twill_comm_make_over(struct twill_comm **made, const struct twill_comm *comm,
                                   const uint32_t *ranks, const twill_bootstrap *lent,
                                   uint64_t timeout_ns, struct twill_error *error);
-/* The transport between nodes is chosen once, with the context's own
- * communicator, which has all ranks. */
+/* Choose the transport between nodes. Only the context's own communicator, which has all ranks,
+ * does that. twill_comm_chooses_internode() returns whether this is the one. The function _offer_
+ * adds this rank's part to an exchange, and _conclude_ evaluates the result. */
 bool twill_comm_chooses_internode(const struct twill_comm *comm);
 twill_status twill_comm_offer_internode(struct twill_comm *comm,
                                         struct twill_internode_choice *choice,
                                         struct twill_oob_batch *batch);
 void twill_comm_conclude_internode(struct twill_comm *comm, struct twill_internode_choice *choice);
-/* How the ranks settle on the rails of that transport. Adds a part only if they are not known yet.
- * *opening is left alone then. The caller ends it. */
+/* Settle with the other ranks on the rails of that transport. The function _offer_ adds this rank's
+ * part to an exchange. If the rails are known already, it adds none and leaves *opening unchanged.
+ * The caller ends *opening after _conclude_, which evaluates the result. */
 twill_status twill_comm_offer_rails(struct twill_comm *comm, struct twill_rails_opening **opening,
                                     struct twill_oob_batch *batch);
 twill_status twill_comm_conclude_rails(struct twill_comm *comm,
                                        const struct twill_rails_opening *opening);
-/* Note that the communicator has endpoints of its own; and close those. */
+/* Note that the communicator has its own endpoints, or close these. */
 void twill_comm_begin_alone(struct twill_comm *comm);
 void twill_comm_end_alone(struct twill_comm *comm);
-/* Open the transports that the ranks need. Collective. */
+/* Open the transports that the ranks need. Collective over the communicator. */
 twill_status twill_comm_open_transports(struct twill_comm *comm);
 /* Note the rails for twill-info. */
 void twill_comm_note_rails(struct twill_comm *comm);
-/* Out-of-band exchange over an existing communicator, for setting up a new one. Only the new one's
- * members take part, so disjoint groups proceed independently.
- *
- * Open an exchange among ranks[0 .. size-1] of `over`, of which this is number `rank`. Messages use
- * the transports of `over`, which must have nothing under way; a failure breaks `over`. */
+/* Open an out-of-band exchange over an existing communicator, to set up a new one. Its members are
+ * ranks[0 .. size-1] of `over`, and this rank is number `rank` of them. No other rank takes part,
+ * so disjoint groups proceed independently. Messages use the transports of `over`, which must have
+ * nothing under way. A failure breaks `over`. */
 twill_status twill_oob_comm_open(struct twill_oob **oob, struct twill_comm *over,
                                  const uint32_t *ranks, uint32_t size, uint32_t rank,
                                  struct twill_error *error);
-/* End set-up: `over` is not used any more and may be destroyed. Later exchanges fail. */
+/* End set-up: the exchange no longer uses `over`, which may be destroyed. Later exchanges fail. */
 void twill_oob_comm_seal(struct twill_oob *oob);
 
 /* --- lib/comm/comm_wait.c --- */
 
-/* Advance the other communicators of the context that have requests pending. Returns the steps
- * made.
- */
+/* Advance the other communicators of the context that have requests pending. Returns the steps. */
 int twill_comm_advance_others(struct twill_comm *self);
-/* Forget the last timeout if one of the ranks it was for has taken part in a call since. */
+/* Forget the context's last timeout if a rank that it was for has taken part in a call since. */
 void twill_context_forget_timeout(struct twill_context *context);
-/* Look whether one of ranks[n], which this rank waits for, has died; those of other nodes only if
- * `distant`. Nothing has come since `quiet`. Returns the error if it is sure; *doubt: it is not
- * yet. */
+/* Look whether one of ranks[0 .. n-1], which this rank waits for, has died. Looks at ranks of other
+ * nodes only if `distant`. Nothing has arrived since `quiet`, a twill_now(). Returns TWILL_OK, or
+ * TWILL_ERR_PEER if a death is certain. Sets *doubt if one seems dead but may have sent more. */
 twill_status twill_comm_look_for_death(struct twill_comm *comm, const uint32_t *ranks, unsigned n,
                                        bool distant, uint64_t quiet, bool *doubt);
-/* Fail with a timeout of a wait since that time; name the awaited ranks and the one that all of
- * them wait for. After a short one nothing is asked: it follows another timeout. */
+/* Return the error of a wait that has timed out and began at `since`. It names the awaited ranks
+ * and the rank that all of them wait for. If the deadline was a shortened one, because of an
+ * earlier timeout, no rank is asked. */
 twill_status twill_comm_time_out(struct twill_comm *comm, uint64_t since);
 
 /* --- lib/comm/failure.c --- */
 
-/* In twill_call.collective, as published: a communicator is being made out of this one. */
+/* Value of a published twill_call.collective while a communicator is being made out of this one. */
 #define TWILL_CALL_MAKES ((enum twill_collective)TWILL_COLLECTIVE_COUNT)
-/* What the engine of a communicator asks. */
+/* The functions of a communicator that its engine calls. */
 extern const struct twill_engine_ports twill_comm_ports;
-/* struct twill_engine_ports */
+/* Compare this rank's calls with the last published call of a rank of its node and, if `past`, with
+ * its last TWILL_PAST. Returns TWILL_ERR_MISMATCH if one differs, and TWILL_OK otherwise. */
 twill_status twill_comm_check_peer(struct twill_engine *engine, uint32_t peer, bool past);
-/* Copy the published call of a rank of the node. Returns false if it has none or is writing it. */
+/* Copy the last published call of a rank of this node, its number, and when it was entered in
+ * twill_ticks(). Returns false if the rank has made no call or is just publishing one. */
 bool twill_comm_read_call(const struct twill_comm *comm, uint32_t peer, struct twill_call *call,
                           uint64_t *sequence, uint64_t *entered);
-/* Describe the call that a rank of this node is in: "has been in allreduce #4 (...) for 1.0 s". */
+/* Describe the call of a rank of this node, such as "has been in allreduce #4 (...) for 1.0 s". */
 void twill_comm_describe_peer(const struct twill_comm *comm, uint32_t peer, char *text,
                               size_t bytes);
-/* Return the error if a peer's call of number `sequence` was another one here. */
+/* Compare a peer's call number `sequence`, which it is in, with this rank's call of that number.
+ * Returns TWILL_ERR_MISMATCH if they differ, and TWILL_OK if not or if this rank's is not known. */
 twill_status twill_comm_compare(struct twill_comm *comm, uint32_t peer,
                                 const struct twill_call *theirs, uint64_t sequence);
-/* The same by the messages that have arrived too early (twill_transport_ops.early): a rank that
- * does not answer may have sent one. */
+/* Compare the calls of messages that have arrived too early (twill_transport_ops.early), as a rank
+ * that does not answer may have sent one. Passes `all` on. Returns TWILL_OK or the first error. */
 twill_status twill_comm_compare_early(struct twill_comm *comm, bool all);
-/* Return the error if a peer's call of number `sequence`, which may have ended there, was another
- * one here. */
+/* The same as twill_comm_compare() for a call that may have ended on the peer. */
 twill_status twill_comm_compare_past(struct twill_comm *comm, uint32_t peer,
                                      const struct twill_call *theirs, uint64_t sequence);
 
 /* --- lib/comm/notification.c --- */
 
-/* In state[1] of the notice of a failure: the sender has left the communicator, and does not say
- * why. Another notice may. */
+/* The value of state[1] in the notice of a failure if the sender has left the communicator without
+ * stating a reason. Another rank's notice may state it. */
 #define TWILL_NOTICE_LEFT 1
 static inline bool twill_notice_has_reason(const struct twill_notice *notice)
 {
     return notice->state[1] != TWILL_NOTICE_LEFT;
 }
-/* Notify all ranks of a failure, within patience_ns. */
+/* Notify all ranks of a failure, blocking for at most patience_ns. */
 void twill_comm_notify(struct twill_comm *comm, const struct twill_notice *notice,
                        uint64_t patience_ns);
-/* twill_comm_is_dead() for a caller that holds detector_lock. */
+/* The same as twill_comm_is_dead() for a caller that holds detector_lock. */
 bool twill_comm_is_dead_locked(struct twill_comm *comm, uint32_t peer);
-/* Is it dead, and all that it sent before has arrived: twill_detector_is_sure()? If not, *doubt
- * tells whether it is dead. */
+/* Return whether a rank is dead and all that it sent before has arrived (twill_detector_is_sure()).
+ * Nothing has arrived since `quiet`, a twill_now(). *doubt says whether the rank seems dead now. */
 bool twill_comm_is_surely_dead(struct twill_comm *comm, uint32_t peer, uint64_t quiet, bool *doubt);
-/* Deliver what the detector has received, for all communicators. The caller holds detector_lock. */
+/* Deliver the notices that the detector has received. The caller holds detector_lock. */
 void twill_context_receive_notices(struct twill_context *context);
-/* Return the open communicator that a notice is for, or NULL; set *from to the sender's rank in it.
- * Two communicators may have the same number if no rank is in both: the sender identifies the right
- * one. The context is locked. */
+/* Return the open communicator that a notice is for, or NULL, and set *from to the sender's rank in
+ * it. Communicators without a common rank may have the same number, so the sender identifies the
+ * right one. The caller has locked the context. */
 struct twill_comm *twill_context_comm_of(struct twill_context *context,
                                          const struct twill_notice *notice, uint32_t *from);
-/* Return the rank in this communicator of a rank of the job, or UINT32_MAX. */
+/* Return the rank in this communicator of a rank of the job, or UINT32_MAX if it is no member. */
 uint32_t twill_comm_rank_of(const struct twill_comm *comm, uint32_t job);
 
 /* --- lib/comm/wait_report.c --- */
 
-/* Handle the report of another rank: answer it. Returns the error if that rank is in a call of this
- * rank's number with other arguments. */
+/* Handle another rank's report, and answer it if it asks. Returns TWILL_ERR_MISMATCH if the rank
+ * has made another call than this rank under one number, and TWILL_OK otherwise. */
 twill_status twill_comm_take_report(struct twill_comm *comm, const struct twill_notice *notice);
-/* Report whether a notice is a report that is to be answered. */
+/* Return whether a notice is a report that asks for an answer. */
 bool twill_report_asks(const struct twill_notice *notice);
-/* Ask ranks[n], for which this rank has waited for too long, whom they wait for, and so on. Sets
- * *cause to the rank that does not answer or waits for none; else as twill_comm_missing(); and
- * place[bytes] to where it is, if it was asked. Returns the error if another rank reports a failure
- * meanwhile. Takes TWILL_SEARCH_NS at most. */
+/* Find the rank that blocks ranks[0 .. n-1], for which this rank has waited too long. Ask them whom
+ * they wait for, then ask those, and so on. Sets *cause to the first rank that does not answer or
+ * waits for none, or else to the result of twill_comm_missing(). If that rank was asked, writes
+ * where it is to place[bytes]. Returns the error if another rank reports a failure meanwhile, and
+ * TWILL_OK otherwise. Takes at most TWILL_SEARCH_NS. */
 twill_status twill_comm_find_cause(struct twill_comm *comm, const uint32_t *ranks, unsigned n,
                                    uint32_t *cause, char *place, size_t bytes);
-/* Report to ranks[n] on other nodes that this rank waits for them, in which call, and which rank is
- * the root cause as far as it knows. On the node, publish that rank. */
+/* Report to those of ranks[0 .. n-1] that are on other nodes that this rank waits for them, in
+ * which call, and which rank it knows as the root cause. Publish that rank on this node. */
 void twill_comm_report(struct twill_comm *comm, const uint32_t *ranks, unsigned n);
-/* Return the root cause when this rank waits for `peer`: the rank that has not arrived, as far as
- * published calls and reports say. */
+/* Return the rank that a wait for `peer` is due to, as far as published calls and reports show. */
 uint32_t twill_comm_missing(const struct twill_comm *comm, uint32_t peer);
-/* Describe, after `before`, the first missing connection to these ranks. Returns text, or "". */
+/* Describe the first missing connection to one of ranks[0 .. n-1], after the text `before`. Returns
+ * `text`, or "" if none is missing. */
 const char *twill_comm_describe_way(const struct twill_comm *comm, const uint32_t *ranks,
                                     unsigned n, const char *before, char *text, size_t bytes);
-/* Send a rank of another node the last calls of this one, the oldest first: it fails by the first
- * that was another one there. Returns whether all were sent: not while the connection is made. */
+/* Send this rank's last calls, the oldest first, to a rank of another node, which fails on the
+ * first that differs from its own. Returns whether all were sent, which is not so while the
+ * connection is being made. */
 bool twill_comm_tell_calls(struct twill_comm *comm, uint32_t to);
-/* Answer a question to a communicator that no thread of this process is in a call on: where this
- * rank is. The context is locked. */
+/* Say where this rank is, in answer to a question to a communicator that no thread of this process
+ * is in a call on. The caller has locked the context. */
 void twill_comm_answer_idle(struct twill_comm *comm, uint32_t to);
 
 /* --- lib/comm/agree.c --- */
 
-/* Handle a notice with data. The caller holds detector_lock. */
+/* Handle a notice that carries a message of an agreement. The caller holds detector_lock. */
 void twill_agree_receive(struct twill_context *context, const struct twill_notice *notice);
-/* While the ranks connect after an agreement: answer those that have not learnt its decision.
- * Returns whether a rank has begun the next agreement, as it could not connect. */
+/* Answer ranks that have not learned the last decision, while the survivors connect. Returns
+ * whether a rank has begun the next agreement because it could not connect. */
 bool twill_agree_is_over(struct twill_comm *comm);
-/* A communicator ends: keep its last decision for ranks that ask for it later. */
+/* Free the agreements of a communicator that ends, but keep its last decision for late ranks. */
 void twill_agree_close(struct twill_comm *comm);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The transports of a communicator: which are needed, which one is used between nodes. */
+/* The transports of a communicator: which it needs, and which one is used between nodes. */
 #include "fabric/bootstrap/bootstrap.h"
 #include "fabric/rails/rails.h"
 #include "fabric/transports.h"
@@ -42,8 +42,8 @@ static struct twill_transport_params params_of(struct twill_comm *comm)
     };
 }
 
-/* Return the transports that the world needs, as bits. Opening them is collective, so all ranks
- * must come to the same answer: neighbours in node order cover every kind of pair. */
+/* Return the transports that the world needs, as a bit set of registry indices. As opening them is
+ * collective, all ranks must get the same result: neighbours in node order cover all kinds. */
 static uint32_t transports_needed(const struct twill_transport_params *params)
 {
     const struct twill_world *world = params->world;
@@ -55,8 +55,8 @@ static uint32_t transports_needed(const struct twill_transport_params *params)
     return needed;
 }
 
-/* Warn, on rank 0, if TWILL_PROVIDER or TWILL_RAILS name something that does not exist. On one node
- * they are not used, and the first job on several would fail. May open libfabric. */
+/* On rank 0 of a job on one node, warn if TWILL_PROVIDER or TWILL_RAILS names something that does
+ * not exist. It is unused there, but a job on several nodes would fail. May open libfabric. */
 static void check_names(struct twill_comm *comm)
 {
     struct twill_context *context = comm->context;
@@ -91,7 +91,7 @@ void twill_context_preview(struct twill_context *context)
         twill_context_note(context, "between hosts it would be: %s address %s: %s", oob.interface,
                            oob.address, oob.address_why);
     char why[320], text[320];
-    if (params.interface != NULL) /* may be a list, of which the first counts */
+    if (params.interface != NULL) /* may be a list, whose first entry counts */
         params.interface = oob.address;
     twill_internode_guess(&params, why, sizeof(why));
     const struct twill_transport_ops *ops = params.internode;
@@ -132,7 +132,7 @@ static struct twill_common **place_of_common(struct twill_comm *comm, size_t t)
     return comm->alone ? &comm->ends.common[t] : &comm->context->transports.common[t];
 }
 
-/* The same of the transport between nodes. */
+/* Return where the shared state of the transport between nodes is kept. */
 static struct twill_common **internode_common(struct twill_comm *comm)
 {
     size_t t = 0;
@@ -188,7 +188,7 @@ twill_status twill_comm_conclude_rails(struct twill_comm *comm,
 }
 
 /* Unless TWILL_TUNE=segment_net is set, limit segments to the transport's best message size in a
- * ring over the nodes, and have longer ones where messages do not wait for others. */
+ * ring over the nodes. Where messages do not wait for others, allow longer ones. */
 static void suit_segments(struct twill_comm *comm)
 {
     comm->tuning.segment_exchange = comm->tuning.segment_net;
@@ -209,7 +209,7 @@ twill_status twill_comm_open_transports(struct twill_comm *comm)
     struct twill_error *error = &comm->error;
     struct twill_transport_params params = params_of(comm);
     uint32_t needed = transports_needed(&params);
-    uint8_t place[32] = {0}; /* of registry entry t in comm->links.transport */
+    uint8_t place[32] = {0}; /* index in comm->links.transport of registry entry t */
     for (size_t t = 0; twill_transport_at(t) != NULL; t++) {
         if (!(needed >> t & 1))
             continue;
@@ -228,7 +228,7 @@ twill_status twill_comm_open_transports(struct twill_comm *comm)
         comm->links.route[r] = place[t];
     }
     suit_segments(comm);
-    if (comm->oob != comm->context->job.oob) /* noted with the context's own communicator */
+    if (comm->oob != comm->context->job.oob) /* only the context's own communicator notes them */
         return TWILL_OK;
     if (params.provider != NULL && comm->world->nodes == 1)
         twill_say(comm->log, twill_log_once(TWILL_LOG_INFO, comm->local == 0),
@@ -248,7 +248,7 @@ twill_status twill_comm_open_transports(struct twill_comm *comm)
 
 /* --- rails, for twill-info -------------------------------------------------------------------- */
 
-/* Count the rails of a transport; 0 if it is not between nodes. */
+/* Return the number of rails of a transport, or 0 if it is not used between nodes. */
 static size_t rails_count(const struct twill_transport *transport)
 {
     size_t count = 0;

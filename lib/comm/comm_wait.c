@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a call on a communicator waits for: whether it can still come, and the deadline. The loop is
- * twill_await(). */
+/* What a call on a communicator checks while it waits: failures, mismatches and the deadline. The
+ * loop is twill_await(). */
 #include "fabric/shm/call_records.h"
 #include "lib/base/times.h"
 #include "lib/comm/comm_internal.h"
@@ -15,14 +15,13 @@
 
 /* --- after a timeout: shorter deadlines for destruction --- */
 
-/* Return the number of the last collective that ended here. The communicator is open, but may be in
- * use by another thread. */
+/* Return the number of the last collective that ended here. Another thread may be using `comm`. */
 static uint64_t last_ended(const struct twill_comm *comm)
 {
     return twill_node_left_call(comm->node, comm->local);
 }
 
-/* Record that a wait for these ranks has timed out, which `missing` is the cause of. */
+/* Record that a wait for ranks[0 .. n-1] since `since` has timed out because of `missing`. */
 static void note_timeout(struct twill_comm *comm, uint64_t since, const uint32_t *ranks, unsigned n,
                          uint32_t missing)
 {
@@ -41,8 +40,8 @@ static void note_timeout(struct twill_comm *comm, uint64_t since, const uint32_t
     twill_context_unlock(comm->context);
 }
 
-/* Return the place in timed_out.job of the first of those ranks that a communicator contains (0:
- * the cause), and its rank there; -1: it contains none. */
+/* Return the index in timed_out.job of the first of those ranks that this communicator contains,
+ * and set *rank to its rank here. Index 0 is the cause. Returns -1 if there is none. */
 static int find_timed_out(const struct twill_comm *comm, uint32_t *rank)
 {
     const struct twill_timed_out *timed_out = &comm->context->health.timed_out;
@@ -60,8 +59,8 @@ static bool has_timed_out_rank(const struct twill_comm *comm)
     return find_timed_out(comm, &rank) >= 0;
 }
 
-/* Has a communicator that contains any of those ranks completed a collective, or been made, since?
- */
+/* Return whether a communicator that contains one of those ranks has completed a collective, or has
+ * been made, since the timeout. */
 static bool is_back(const struct twill_context *context)
 {
     for (size_t i = 0; i < context->comms.opened; i++)
@@ -80,8 +79,7 @@ void twill_context_forget_timeout(struct twill_context *context)
 }
 
 /* Return the rank that was found to be the cause when a wait on another communicator timed out
- * during this one; UINT32_MAX: none was. Many calls that share a deadline need not ask one after
- * the other. */
+ * after `since`, or UINT32_MAX. This saves many calls with one deadline from all asking. */
 static uint32_t known_cause(const struct twill_comm *comm, uint64_t since)
 {
     uint32_t rank;
@@ -119,7 +117,7 @@ twill_status twill_comm_time_out(struct twill_comm *comm, uint64_t since)
         missing = known;
     else if (status == TWILL_OK && n > 0 && comm->tuning.timeout_ns > TWILL_LEAVE_NS)
         status = twill_comm_find_cause(comm, ranks, n, &missing, place, sizeof(place));
-    if (status == TWILL_OK) /* what a transport was asked for above may have come */
+    if (status == TWILL_OK) /* the transports may have received more meanwhile */
         status = twill_comm_compare_early(comm, true);
     note_timeout(comm, since, ranks, n, missing);
     if (status != TWILL_OK)
@@ -148,7 +146,7 @@ twill_status twill_comm_time_out(struct twill_comm *comm, uint64_t since)
                            twill_comm_timeout_name(comm), doing, way);
 }
 
-/* Record that this wait has begun, and for which rank; or that it is for another one now. */
+/* Record for a timeline that this wait has begun, or is now for another rank. */
 static void record_wait(struct twill_comm *comm, struct twill_waiting *state, uint32_t rank)
 {
     uint64_t ns = 0;
@@ -182,8 +180,8 @@ twill_status twill_comm_look_for_death(struct twill_comm *comm, const uint32_t *
     return TWILL_OK;
 }
 
-/* Fail if this process has no descriptor for a connection from an awaited rank, and the transport
- * would not say so. */
+/* Return an error if this process lacks a descriptor for a connection from an awaited rank and the
+ * transport would hide that. Otherwise return TWILL_OK. */
 static twill_status check_shortage(struct twill_comm *comm, const uint32_t *ranks, unsigned n)
 {
     char connection[160];
@@ -200,15 +198,16 @@ static twill_status check_shortage(struct twill_comm *comm, const uint32_t *rank
     return TWILL_OK;
 }
 
-/* Check whether the awaited ranks can still arrive: those of this node each time, as that costs one
- * system call a rank, those of other nodes if `distant`. */
+/* Return an error if an awaited rank can no longer arrive, and TWILL_OK otherwise. Ranks of this
+ * node are checked each time, which costs one system call a rank, those of other nodes only if
+ * `distant`. If `report`, also report to the awaited ranks. */
 static twill_status check_awaited(struct twill_comm *comm, struct twill_waiting *state,
                                   bool distant, bool report)
 {
     uint32_t ranks[TWILL_AWAITED_MOST];
     const char *step;
-    /* If another rank has failed in a later call, this one may yet end, but not without progress
-     * for long: a rank that has failed sends nothing any more. */
+    /* If another rank has failed in a later call, this one may still complete. It cannot wait long
+     * without progress, however, because a rank that has failed sends nothing more. */
     TWILL_TRY(&comm->error, twill_comm_poll_failures(comm, distant || comm->issue.points != NULL));
     TWILL_TRY(&comm->error, twill_engine_check_posted(&comm->engine));
     unsigned n = twill_engine_waits_for(&comm->engine, ranks, TWILL_AWAITED_MOST, &step);
@@ -240,7 +239,8 @@ int twill_comm_advance_others(struct twill_comm *self)
     return twill_context_advance(self->context, self);
 }
 
-/* Advance this communicator; if that makes no progress, also the others of the context. */
+/* Advance this communicator and, if that makes no progress, the others of the context. Returns the
+ * number of steps made on this one, or an error. */
 static int advance_comms(struct twill_comm *comm)
 {
     int moved = twill_engine_advance(&comm->engine);
@@ -255,8 +255,8 @@ static bool others_pend(const struct twill_comm *comm)
            atomic_load_explicit(&comm->pending, memory_order_relaxed);
 }
 
-/* Return the time at which this wait's deadline began: now, or earlier if the wait carries over the
- * deadline of others (comm->wait_since), less any progress made since. */
+/* Return the time at which this wait's deadline began: now, or earlier if the wait inherits the
+ * deadline of others (comm->waits.wait_since). At least TWILL_GRACE_NS are left. */
 static uint64_t deadline_start(const struct twill_comm *comm, uint64_t now)
 {
     uint64_t grace = twill_min(TWILL_GRACE_NS, comm->tuning.timeout_ns),
@@ -270,9 +270,9 @@ static uint64_t deadline_start(const struct twill_comm *comm, uint64_t now)
 /* The longest time between two looks of a rank that waits. */
 #define NOTICE_NS (TWILL_CHECK_EVERY_NS + TWILL_SLEEP_MOST_NS)
 
-/* A rank may wait twice for one that has stopped: for a price, which it then computes by itself,
- * and in the call, until a look after its time is over. It asks, and the others learn it at a look
- * of theirs. Set-up waits for that rank once, for its descriptor or for its message. */
+/* A rank may wait twice for a rank that has stopped: for a price, which it then computes itself,
+ * and in the call, until the first look after its time is over. It asks, and the others notice that
+ * at one of their looks. Set-up waits once for that rank, for a descriptor or a message. */
 uint64_t twill_silence_bound_ns(const struct twill_comm *comm)
 {
     uint64_t notify = comm->context->job.world.nodes > 1 ? TWILL_FAILURE_NOTIFY_NS : 0;
@@ -280,15 +280,16 @@ uint64_t twill_silence_bound_ns(const struct twill_comm *comm)
            TWILL_SEARCH_NS + notify;
 }
 
-/* A rank of this node is seen dead twice, in two looks, and another rank learns it: four times the
- * notice bound at most. One of another node may have been seen alive just now. In agreements, and
- * while descriptors are passed on, looks are up to 200 ms apart, too. */
+/* A rank of this node is seen dead in two looks, and then another rank learns it: at most four
+ * times the bound on a notice. A rank of another node may have been seen alive just before. In
+ * agreements, and while descriptors are passed on, looks may also be 200 ms apart. */
 uint64_t twill_death_bound_ns(void)
 {
     return TWILL_LIVENESS_EVERY_NS + 4 * NOTICE_NS;
 }
 
-/* Check for failures, mismatches and the deadline, at their intervals. */
+/* Check for revocation, failures, mismatches and the deadline, each at its interval. Returns
+ * TWILL_OK, or the error that ends the wait. */
 static twill_status check_stall(struct twill_comm *comm, struct twill_waiting *state)
 {
     uint64_t now = twill_now();
@@ -317,7 +318,7 @@ static twill_status check_stall(struct twill_comm *comm, struct twill_waiting *s
     return TWILL_OK;
 }
 
-/* Call the caller's idle function, after TWILL_IDLE_AFTER_NS without progress. */
+/* Call the program's idle function if there has been no progress for TWILL_IDLE_AFTER_NS. */
 static void call_idle(const struct twill_comm *comm, const struct twill_waiting *state)
 {
     const struct twill_context *context = comm->context;
@@ -343,7 +344,7 @@ static twill_status blocked_on(void *of, struct twill_waiting *state)
     return status;
 }
 
-/* Record the begin of any wait, for a timeline. */
+/* Record the beginning of any wait, for a timeline. */
 static void record_idle(void *of, struct twill_waiting *state)
 {
     struct twill_comm *comm = of;
@@ -353,7 +354,7 @@ static void record_idle(void *of, struct twill_waiting *state)
         record_wait(comm, state, rank);
 }
 
-/* Count the ticks since the wait found nothing to do, and record its end, if its begin is. */
+/* Count the ticks since the wait found nothing to do, and record its end if recorded. */
 static void end_idle(struct twill_comm *comm, struct twill_waiting *state)
 {
     if (state->idle_since != 0)
@@ -369,7 +370,7 @@ static void note_moved(void *of, struct twill_waiting *state)
     comm->waits.wait_since = 0;
 }
 
-/* Other communicators need progress even if calls on this one never wait. */
+/* Advance other communicators, which need progress even if calls on this one never wait. */
 static void note_done(void *of, struct twill_waiting *state, bool moved)
 {
     end_idle(of, state);
@@ -380,7 +381,7 @@ static void note_done(void *of, struct twill_waiting *state, bool moved)
 twill_status twill_comm_wait(struct twill_comm *comm, bool (*done)(const void *of), const void *of)
 {
     twill_spread_in_call(&comm->engine);
-    /* One look ends most small calls, as the others have come first: it needs no waitable. */
+    /* One pass completes most small calls, as the others have come first. It needs no waitable. */
     int moved = advance_comms(comm);
     if (TWILL_UNLIKELY(moved < 0))
         return (twill_status)moved;
@@ -415,8 +416,8 @@ twill_status twill_comm_progress(struct twill_comm *comm)
 {
     struct twill_waiting *state = &comm->waits.test_wait;
     int moved = advance_comms(comm), more = moved;
-    /* A pass moves at most 128 KiB a connection where the congestion control paces: tests that come
-     * every 0.2 ms would move 0.5 GB/s. */
+    /* Where congestion control paces, a pass moves at most 128 KiB a connection. A test every 0.2
+     * ms would move only 0.5 GB/s. */
     for (unsigned pass = 1; more > 0 && pass < TEST_PASSES; pass++)
         more = advance_comms(comm);
     if (more < 0)

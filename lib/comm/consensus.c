@@ -15,7 +15,7 @@ static bool has_failed(const struct twill_consensus *c, uint32_t rank)
     return twill_rank_set_has(c->own->set, rank);
 }
 
-/* Return the lowest rank in neither set; `size` if there is none. other: NULL: one set. */
+/* Return the lowest rank >= `from` in neither set, or c->size if none. `other` may be NULL. */
 static uint32_t first_outside(const struct twill_consensus *c, const uint64_t *set,
                               const uint64_t *other, uint32_t from)
 {
@@ -25,7 +25,7 @@ static uint32_t first_outside(const struct twill_consensus *c, const uint64_t *s
     return from;
 }
 
-/* Add the failed ranks of `more` to `sum`. A rank is only silent if none has proof of its death. */
+/* Add the failed ranks of `more` to `sum`. A rank stays silent if neither knows that it is dead. */
 static void merge_failed(const struct twill_consensus *c, struct twill_decision *sum,
                          const struct twill_decision *more)
 {
@@ -62,7 +62,8 @@ static void post_join(struct twill_consensus *c)
          false);
 }
 
-/* Keep the decision of an agreement and pass it on. */
+/* Keep the decision of an agreement and pass it on: to all ranks if this rank `coordinates`,
+ * otherwise to the ranks 1, 2, 4, ... above it. */
 static void decide(struct twill_consensus *c, uint32_t instance, const struct twill_decision *value,
                    bool coordinates)
 {
@@ -84,9 +85,9 @@ static void decide(struct twill_consensus *c, uint32_t instance, const struct tw
 
 /* --- the coordinator ------------------------------------------------------------------------- */
 
-/* May the survivors go on? Yes if all that have failed are dead. If some are only silent, they and
- * ranks that have died since may have decided otherwise: then only a majority of all ranks may, or
- * half with rank 0. */
+/* Return whether the survivors may continue. They may if all failed ranks are dead. Ranks that are
+ * only silent, and ranks that have died since, may have decided otherwise. Then a majority of all
+ * ranks is needed, or half of them with rank 0. */
 static bool may_go_on(const struct twill_consensus *c)
 {
     const uint64_t *failed = c->own->set, *silent = c->own->set + words_of(c);
@@ -99,7 +100,7 @@ static bool may_go_on(const struct twill_consensus *c)
            (2 * live == c->size && !twill_rank_set_has(failed, 0));
 }
 
-/* Leave, with those that have not failed, without a decision. Others may decide. */
+/* End the agreement without a decision, as all live ranks do. Other ranks may still decide. */
 static void refuse(struct twill_consensus *c)
 {
     memcpy(c->proposal->set, c->own->set, 2 * words_of(c) * sizeof(uint64_t));
@@ -108,7 +109,7 @@ static void refuse(struct twill_consensus *c)
     decide(c, c->instance, c->proposal, true);
 }
 
-/* Decide if all that live have accepted. */
+/* Decide if all live ranks have accepted. */
 static void check_accepted(struct twill_consensus *c)
 {
     if (first_outside(c, c->own->set, c->answered, 0) < c->size)
@@ -119,7 +120,7 @@ static void check_accepted(struct twill_consensus *c)
         refuse(c);
 }
 
-/* Propose if all that live have joined. */
+/* Propose if all live ranks have joined. */
 static void check_joined(struct twill_consensus *c)
 {
     if (first_outside(c, c->own->set, c->joined, 0) < c->size)
@@ -144,7 +145,7 @@ static void check_joined(struct twill_consensus *c)
     check_accepted(c);
 }
 
-/* Take a rank's JOIN into the sum. */
+/* Add a JOIN to the sum, or replace the sum if the JOIN carries a proposal of a higher ballot. */
 static void gather(struct twill_consensus *c, uint32_t instance, uint32_t from, uint32_t accepted,
                    const struct twill_decision *value)
 {
@@ -171,7 +172,8 @@ static void gather(struct twill_consensus *c, uint32_t instance, uint32_t from, 
 
 /* --- every rank ------------------------------------------------------------------------------ */
 
-/* Join the lowest rank that is not considered failed, which may be this one. */
+/* Join the lowest rank that is not considered failed, which may be this one. As coordinator, check
+ * whether the agreement can advance. */
 static void elect(struct twill_consensus *c)
 {
     if (c->state == TWILL_CONSENSUS_GATHERS) {
@@ -205,7 +207,7 @@ void twill_consensus_enter(struct twill_consensus *c, enum twill_agreeing_call c
     c->own->calls = 1u << call;
     c->state = TWILL_CONSENSUS_OUT;
     if (c->decided[c->instance % 2] == c->instance)
-        return; /* the others have decided without this rank */
+        return; /* the others have decided meanwhile */
     c->ballot = 0;
     c->state = TWILL_CONSENSUS_JOINED;
     if (first_outside(c, c->own->set, NULL, 0) == 0 && c->rank > 0)
@@ -240,8 +242,8 @@ static void receive_join(struct twill_consensus *c, uint32_t from,
     elect(c);
 }
 
-/* Join the coordinator of a higher ballot. It regards all ranks below it as failed: it is not
- * followed by those. Returns whether the sender is this rank's coordinator now. */
+/* Join the coordinator of a higher ballot, unless it is above this rank: it regards all ranks below
+ * itself as failed. Returns whether `coordinator` is now this rank's coordinator. */
 static bool follow(struct twill_consensus *c, uint32_t coordinator)
 {
     if (c->state != TWILL_CONSENSUS_JOINED || coordinator < c->ballot || coordinator >= c->rank)
@@ -253,8 +255,8 @@ static bool follow(struct twill_consensus *c, uint32_t coordinator)
     return true;
 }
 
-/* The sender, and the rank whose refusal it passes on, have left without a decision for good. They
- * regard this rank as failed. */
+/* Record that the sender, and the rank whose refusal it passes on, have ended this agreement
+ * without a decision. They regard this rank as failed and do not come back to it. */
 static void count_out(struct twill_consensus *c, uint32_t from, uint32_t instance,
                       const struct twill_decision *value)
 {
@@ -265,15 +267,14 @@ static void count_out(struct twill_consensus *c, uint32_t from, uint32_t instanc
         twill_consensus_fail(c, value->by, false);
 }
 
-/* A late decision of a rank that is known to be dead is ignored: if it binds this rank, the ranks
- * that live have accepted it and will propose it; in a cut network they may have gone another way.
- */
+/* Return whether a rank is known to be dead. A late decision of such a rank is ignored. If it binds
+ * this rank, the live ranks have accepted it and will propose it. If the network is cut, they may
+ * have decided otherwise. */
 static bool is_dead(const struct twill_consensus *c, uint32_t rank)
 {
     return has_failed(c, rank) && !twill_rank_set_has(c->own->set + words_of(c), rank);
 }
 
-/* Handle a message of the present agreement, or of the next one. */
 static void handle(struct twill_consensus *c, uint32_t from,
                    const struct twill_consensus_header *header, const struct twill_decision *value)
 {
@@ -313,7 +314,7 @@ static void handle(struct twill_consensus *c, uint32_t from,
     }
 }
 
-/* A decision of a later agreement than this rank can be in: the others go on without it. */
+/* Handle a decision of a later agreement than this rank can be in: the others have excluded it. */
 static void learn_exclusion(struct twill_consensus *c, const struct twill_decision *value)
 {
     if (!twill_rank_set_has(value->set, c->rank))
@@ -340,7 +341,7 @@ void twill_consensus_receive(struct twill_consensus *c, uint32_t from, const voi
         bytes != sizeof(header) + twill_decision_bytes(c->size))
         return;
     memcpy(&header, message, sizeof(header));
-    struct twill_decision *value = c->received; /* aligned */
+    struct twill_decision *value = c->received; /* aligned, unlike `message` */
     memcpy(value, (const unsigned char *)message + sizeof(header), bytes - sizeof(header));
     bool out = c->state == TWILL_CONSENSUS_OUT;
     bool past = header.instance < c->instance || (header.instance == c->instance && out);
@@ -419,7 +420,8 @@ struct twill_consensus *twill_consensus_open(
     c->near = near;
     c->send = send;
     c->user = user;
-    c->own = (struct twill_decision *)memory; /* the first of all: twill_consensus_close() */
+    c->own = (struct twill_decision *)
+        memory; /* start of the block, which twill_consensus_close() frees */
     c->proposal = (struct twill_decision *)(memory + decision);
     c->last[0] = (struct twill_decision *)(memory + 2 * decision);
     c->last[1] = (struct twill_decision *)(memory + 3 * decision);

@@ -1,24 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Agreement among the ranks of a communicator of which some may fail while it runs: all that leave
- * it leave with the same decision. A state machine: messages, failures and ticks go in, messages
- * come out; no clock, no input or output.
+/* Agreement among the ranks of a communicator, some of which may fail meanwhile. All ranks that
+ * complete it have the same decision. It is a state machine without clock, input or output. Its
+ * caller feeds it messages, failures and ticks, and it passes messages to a function.
  *
- * The coordinator is the lowest rank that is not considered failed, and its rank is its ballot
- * (Lamport, "The part-time parliament", 1998, with the quorum replaced by "all ranks that live", as
- * failures are detected):
+ * The coordinator is the lowest rank that is not considered failed, and its rank is its ballot.
+ * (See Lamport, "The part-time parliament", 1998. As failures are detected, the quorum is replaced
+ * by all live ranks.) The messages of an agreement, in order:
  *
- *   JOIN     rank -> coordinator   its contribution, or the proposal it has accepted
- *   CALL     coordinator -> rank   asks for its JOIN, and shows that the coordinator is there
- *   PROPOSE  coordinator -> ranks  when all that live have joined: the accepted proposal of the
- * highest ballot, else the sum of the contributions ACCEPT   rank -> coordinator   unless it has
- * joined a higher ballot DECIDE   coordinator -> ranks  when all that live have accepted; each
- * forwards it to the ranks 1, 2, 4, ... above it and leaves
+ *   JOIN     rank -> coordinator   carries the rank's contribution, or the proposal it accepted
+ *   CALL     coordinator -> rank   asks for the JOIN and shows that the coordinator is alive
+ *   PROPOSE  coordinator -> ranks  once all live ranks have joined. Carries the accepted proposal
+ *                                  of the highest ballot, or else the sum of the contributions.
+ *   ACCEPT   rank -> coordinator   unless the rank has joined a higher ballot
+ *   DECIDE   coordinator -> ranks  once all live ranks have accepted. Each receiver forwards it to
+ *                                  the ranks 1, 2, 4, ... above it and leaves.
  *
- * Messages may be lost, doubled and late: a tick sends again what is not answered. A rank that has
- * left answers messages of that agreement with DECIDE. Agreements of a communicator are numbered
- * (`instance`, from 1); the last two decisions are kept, as no rank is further behind but those
- * that the others go on without, which learn a later one. consensus.pml is the model that Spin
- * checks. */
+ * Messages may be lost, doubled and late. A tick repeats what has not been answered, and a rank
+ * that has left answers messages of that agreement with DECIDE. The agreements of a communicator
+ * are numbered from 1 (`instance`). Each rank keeps the last two decisions. Only ranks that the
+ * others have excluded are further behind, and those learn a later decision. Spin checks the model
+ * in consensus.pml. */
 #ifndef TWILL_CONSENSUS_H
 #define TWILL_CONSENSUS_H
 
@@ -28,22 +29,22 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What ranks agree on. Sent as it is in memory, followed by two sets of ranks, of
- * twill_consensus_words() words each: the failed ones, and those of them that are only silent. */
+/* The value that ranks agree on. It is sent as it lies in memory. set[] holds two sets of ranks, of
+ * twill_consensus_words() words each: the failed ranks, and those of them that are only silent. */
 struct twill_decision {
     uint64_t flags;       /* bitwise AND of the contributions */
-    uint64_t least, most; /* least and most of the numbers that were contributed */
-    uint32_t port;        /* coordinator: its port, for what comes next; 0: none */
-    uint32_t by;          /* rank that proposed it */
-    uint32_t refused; /* no decision: the ranks outside the set may not go on without those in it */
-    uint32_t calls;   /* sum of 1 << enum twill_agreeing_call of the ranks that contributed */
+    uint64_t least, most; /* minimum and maximum of the contributed numbers */
+    uint32_t port;        /* TCP port of the coordinator for the step after the agreement, or 0 */
+    uint32_t by;          /* rank of the proposer */
+    uint32_t refused;     /* nonzero: not decided, as ranks outside set[] may not continue alone */
+    uint32_t calls; /* bitwise OR of 1 << enum twill_agreeing_call of the contributing ranks */
     uint64_t set[];
 };
 
-/* What a rank agrees for. Ranks that are in different calls learn it by the decision. */
+/* The call that a rank agrees for. Ranks in different calls learn that from the decision. */
 enum twill_agreeing_call {
     TWILL_AGREEING_ONLY,
-    TWILL_AGREEING_OUTCOME, /* whether a reduction is complete */
+    TWILL_AGREEING_OUTCOME, /* agree whether a reduction is complete */
     TWILL_AGREEING_SHRINK,
     TWILL_AGREEING_GROW
 };
@@ -56,47 +57,47 @@ enum twill_consensus_kind {
     TWILL_CONSENSUS_DECIDE
 };
 
-/* Precedes a decision in a message. */
+/* First part of each message. A struct twill_decision follows. */
 struct twill_consensus_header {
     uint32_t kind, instance;
-    uint32_t ballot;   /* rank of the coordinator that it is to or from */
-    uint32_t accepted; /* JOIN: 1 + ballot of the proposal that follows; 0: the rank's own
-                          contribution follows */
+    uint32_t ballot;   /* ballot that the sender has joined */
+    uint32_t accepted; /* JOIN: 1 + ballot of the accepted proposal that follows, or 0 if the
+                          sender's own contribution does */
 };
 
 enum twill_consensus_state {
     TWILL_CONSENSUS_OUT,     /* this rank is in no agreement */
     TWILL_CONSENSUS_JOINED,  /* waits for the coordinator */
     TWILL_CONSENSUS_GATHERS, /* this rank is the coordinator and waits for JOINs */
-    TWILL_CONSENSUS_PROPOSES /* it waits for ACCEPTs */
+    TWILL_CONSENSUS_PROPOSES /* this rank is the coordinator and waits for ACCEPTs */
 };
 
-/* One rank's state. Created by twill_consensus_open(); protected by the caller. */
+/* State of one rank. Made by twill_consensus_open() and protected by the caller. */
 struct twill_consensus {
     uint32_t size, rank;
-    uint32_t instance; /* of the present or last agreement */
-    uint32_t ballot;   /* the highest that this rank has joined */
-    uint32_t accepted; /* 1 + ballot of `proposal`; 0: none */
+    uint32_t instance; /* number of the present or last agreement */
+    uint32_t ballot;   /* highest ballot that this rank has joined */
+    uint32_t accepted; /* 1 + ballot of the proposal that this rank has accepted, or 0 */
     enum twill_consensus_state state;
-    struct twill_decision *own;      /* contribution; its sets are the failed ranks as known now */
-    struct twill_decision *proposal; /* accepted, or made */
-    struct twill_decision *last[2];  /* decision of instance i at i % 2 */
-    uint32_t decided[2];             /* their instances; 0: none */
-    bool excluded; /* the others go on without this rank, or it may not go on: `proposal` says so */
+    struct twill_decision *own; /* this rank's contribution, with the failed ranks known so far */
+    struct twill_decision *proposal; /* proposal that this rank has accepted or made */
+    struct twill_decision *last[2];  /* [i % 2] is the decision of instance i */
+    uint32_t decided[2];             /* instances of last[], or 0 */
+    bool excluded; /* shut out, or may not continue: `proposal` is the last decision here */
 
-    /* Coordinator. Also gathers JOINs of the next agreement, which this rank has not entered. */
-    uint32_t gathers;            /* instance that the following is of */
-    uint32_t gathered_accepted;  /* 1 + highest ballot accepted by a rank that has joined */
-    struct twill_decision *sum;  /* of the contributions, or that proposal */
-    uint64_t *joined, *answered; /* sets of ranks: joined; accepted */
+    /* The coordinator may gather JOINs of the next agreement before it enters that one. */
+    uint32_t gathers;            /* instance that the next members belong to */
+    uint32_t gathered_accepted;  /* 1 + highest ballot that a joined rank has accepted, or 0 */
+    struct twill_decision *sum;  /* sum of the contributions, or the proposal of that ballot */
+    uint64_t *joined, *answered; /* sets: ranks that have joined, that have accepted */
 
-    const uint8_t *near; /* [size] ranks whose silence proves that they cannot go on; NULL: none */
-    /* Send a message if that is possible without blocking. last: the sender may not come back for
-     * long, so it is worth waiting for a moment. */
+    const uint8_t *near; /* [size] nonzero if a silent rank surely cannot continue; or NULL */
+    /* Send a message if that is possible without blocking. If `last`, the caller may not return for
+     * long, so the function may wait a moment until the message is out. */
     void (*send)(void *user, uint32_t to, const void *message, size_t bytes, bool last);
     void *user;
-    unsigned char *message;          /* being sent */
-    struct twill_decision *received; /* of the message that is being handled */
+    unsigned char *message;          /* buffer of the message to send */
+    struct twill_decision *received; /* aligned copy of the message being handled */
 };
 
 static inline size_t twill_consensus_words(uint32_t size)
@@ -116,33 +117,32 @@ static inline void twill_rank_set_add(uint64_t *set, uint32_t rank)
     set[rank / 64] |= UINT64_C(1) << rank % 64;
 }
 
-/* Create the state of one rank. NULL: out of memory. `near` is borrowed, or NULL. */
+/* Create the state of a rank. Returns NULL if out of memory. `near` is borrowed and may be NULL. */
 struct twill_consensus *twill_consensus_open(uint32_t size, uint32_t rank, const uint8_t *near,
                                              void (*send)(void *user, uint32_t to,
                                                           const void *message, size_t bytes,
                                                           bool last),
                                              void *user);
-void twill_consensus_close(struct twill_consensus *consensus); /* NULL is allowed */
+void twill_consensus_close(struct twill_consensus *consensus); /* also for NULL */
 
-/* Enter the next agreement with this contribution, for a call. Failed ranks that are known already
- * stay known.
- */
+/* Enter the next agreement, for `call`, with this rank's contribution (struct twill_decision).
+ * Ranks that are known to have failed remain so. Does nothing if this rank is excluded. */
 void twill_consensus_enter(struct twill_consensus *consensus, enum twill_agreeing_call call,
                            uint64_t flags, uint64_t number, uint32_t port);
-/* Handle a message of a rank. Ignores what is malformed. */
+/* Handle a message from a rank. Ignores a malformed one. */
 void twill_consensus_receive(struct twill_consensus *consensus, uint32_t from, const void *message,
                              size_t bytes);
-/* A rank has failed: it is dead, or silent for too long. */
+/* Record that a rank has failed and continue without it. It is dead, or `silent` for too long. */
 void twill_consensus_fail(struct twill_consensus *consensus, uint32_t rank, bool silent);
-/* The other ranks go on without this one, which has not learned their decision: it takes part in no
- * agreement any more, and answers none. */
+/* The other ranks continue without this one, which has not learned their decision: take part in no
+ * agreement any more, and answer no messages. */
 void twill_consensus_leave(struct twill_consensus *consensus);
-/* Send again what has not been answered. */
+/* Repeat the messages that have not been answered. */
 void twill_consensus_tick(struct twill_consensus *consensus);
-/* Return the next rank from `from` on that this one waits for; UINT32_MAX: no more. */
+/* Return the lowest rank >= `from` that this rank waits for, or UINT32_MAX if there is none. */
 uint32_t twill_consensus_awaits(const struct twill_consensus *consensus, uint32_t from);
-/* Return the decision of the present agreement, NULL while it is under way. Once the others have
- * decided to go on without this rank, that is the decision of all its agreements. */
+/* Return the decision of the present agreement, or NULL while it is under way. Once the others have
+ * decided to continue without this rank, return that decision for every agreement. */
 const struct twill_decision *twill_consensus_decision(const struct twill_consensus *consensus);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How a communicator fails: the sentence that says which rank, which call and why; comparison of
- * calls; and breaking the communicator on all ranks. README.md has the whole story. */
+/* How a communicator fails: the sentence that names the rank, the call and the reason, the
+ * comparison of calls, and breaking the communicator on all ranks. README.md explains the whole. */
 #include "fabric/shm/call_records.h"
 #include "lib/base/times.h"
 #include "lib/comm/comm_internal.h"
@@ -11,10 +11,10 @@
 #include <string.h>
 
 #define COUNT_SENT    ((UINT64_C(1) << 48) - 1) /* bits of a count that a message carries */
-#define EXPLAIN_TELLS 10u /* turns between attempts to tell what the calls were */
+#define EXPLAIN_TELLS 10u                       /* turns between attempts to send the last calls */
 
-/* Read call number `sequence` of a local rank. Returns false if it has not made it, or more than
- * TWILL_PAST calls ago. */
+/* Read call number `sequence` of a local rank. Returns false if it has not made that call, or has
+ * made it more than TWILL_PAST calls ago. */
 static bool read_past(const struct twill_comm *comm, uint32_t local, uint64_t sequence,
                       struct twill_call *call)
 {
@@ -34,8 +34,8 @@ bool twill_comm_read_call(const struct twill_comm *comm, uint32_t peer, struct t
     return valid;
 }
 
-/* Describe where a rank of this node waits, if that is in no collective of this communicator and
- * was published in the last seconds. Returns false if it is not known. */
+/* Describe where a rank of this node waits, if that is outside the collectives of this communicator
+ * and was published in the last seconds. Returns false if it is not known. */
 static bool describe_elsewhere(const struct twill_comm *comm, uint32_t peer, char *text,
                                size_t bytes)
 {
@@ -78,8 +78,8 @@ void twill_comm_describe_peer(const struct twill_comm *comm, uint32_t peer, char
         snprintf(text, bytes, "has made no call yet");
 }
 
-/* Was it the same call as this rank's of that number, which is stored? True if that is not known
- * any more. */
+/* Return whether a peer's call is the same as this rank's of that number, which is copied to *ours.
+ * Returns true if this rank's is not known any more. */
 static bool call_is_same(const struct twill_comm *comm, const struct twill_call *theirs,
                          uint64_t sequence, struct twill_call *ours)
 {
@@ -88,7 +88,7 @@ static bool call_is_same(const struct twill_comm *comm, const struct twill_call 
             theirs->root == ours->root);
 }
 
-/* Fail as an earlier call of a peer, which `does` something in it, was another one here. */
+/* Return the error that an earlier call of a peer differs. `does` is the verb before that call. */
 static twill_status fail_past(struct twill_comm *comm, uint32_t peer, const char *does,
                               const struct twill_call *theirs, const struct twill_call *ours,
                               uint64_t sequence)
@@ -107,7 +107,7 @@ twill_status twill_comm_compare(struct twill_comm *comm, uint32_t peer,
     struct twill_call ours;
     if (call_is_same(comm, theirs, sequence, &ours))
         return TWILL_OK;
-    bool over = comm->issue.queue == NULL && comm->making == NULL; /* it waits for a message */
+    bool over = comm->issue.queue == NULL && comm->making == NULL; /* waits for a message */
     if (sequence != comm->issue.sequence || over) { /* the peer did not need our data in it */
         comm->health->failed_call = sequence;
         return fail_past(comm, peer, "is still in", theirs, &ours, sequence);
@@ -127,7 +127,7 @@ twill_status twill_comm_compare_past(struct twill_comm *comm, uint32_t peer,
                : fail_past(comm, peer, "called", theirs, &ours, sequence);
 }
 
-/* Return the error if the call that a message of a peer carries was another one here. */
+/* Return the error if a peer's message is of a call that was a different one here, or TWILL_OK. */
 static twill_status check_message(struct twill_engine *engine, uint32_t peer,
                                   const struct twill_message_call *call)
 {
@@ -137,7 +137,7 @@ static twill_status check_message(struct twill_engine *engine, uint32_t peer,
     uint64_t sequence = comm->issue.sequence + (uint64_t)(int64_t)ahead;
     if (call->sequence == 0 || ahead > 0 || !read_past(comm, comm->local, sequence, &ours))
         return TWILL_OK;
-    theirs.count |= ours.count & ~(size_t)COUNT_SENT; /* the rest of a hash */
+    theirs.count |= ours.count & ~(size_t)COUNT_SENT; /* a message carries only part of a hash */
     return ahead == 0 ? twill_comm_compare(comm, peer, &theirs, sequence)
                       : twill_comm_compare_past(comm, peer, &theirs, sequence);
 }
@@ -145,7 +145,7 @@ static twill_status check_message(struct twill_engine *engine, uint32_t peer,
 /* The comparison of all messages that have arrived early. */
 struct early_look {
     struct twill_comm *comm;
-    twill_status status; /* of the first that differs */
+    twill_status status; /* TWILL_OK, or the error of the first that differs */
 };
 
 static void compare_early(void *user, uint32_t from, const struct twill_message_call *call)
@@ -166,8 +166,8 @@ twill_status twill_comm_compare_early(struct twill_comm *comm, bool all)
     return look.status;
 }
 
-/* Return the error if one of the last TWILL_PAST calls of a peer on this node was another one here.
- * Calls may differ unnoticed for a while if no rank waits for another in them. */
+/* Return TWILL_OK, or the error if one of the last TWILL_PAST calls of a peer on this node was a
+ * different one here. Calls in which no rank waits for another may differ unnoticed. */
 static twill_status check_past(struct twill_comm *comm, uint32_t peer)
 {
     uint64_t first = comm->issue.sequence > TWILL_PAST ? comm->issue.sequence - TWILL_PAST + 1 : 1;
@@ -192,8 +192,8 @@ twill_status twill_comm_check_peer(struct twill_engine *engine, uint32_t peer, b
     return past ? check_past(comm, peer) : TWILL_OK;
 }
 
-/* Replace this rank's finding that a peer cannot be reached by the peer's death, if it has died.
- * Returns the finding's status. */
+/* If this rank has found that a peer cannot be reached and the peer is dead, replace *own by the
+ * error that it has died. Returns the status of *own. */
 static twill_status check_death(struct twill_comm *comm, struct twill_error *own)
 {
     char text[TWILL_DEATH_TEXT];
@@ -209,12 +209,12 @@ static twill_status check_death(struct twill_comm *comm, struct twill_error *own
     return own->status;
 }
 
-/* Wait for a notice of the root cause when a transport or a peer has failed, as a rank that fails
- * closes its connections and its own notice says more; or when a rank has answered that it has left
- * the communicator: a notice of the failure that it has left for may come from a third rank. That a
- * rank has left takes the place of this rank's own finding only if that is about the same rank, and
- * no mismatch: a connection that closes may be how leaving looks from here.
- * Returns the status to fail with, its sentence in comm->error. */
+/* If a transport or a peer has failed or calls differ, wait for a notice of the root cause. A rank
+ * that fails closes its connections, and its own notice says more than that. If a rank has answered
+ * that it has left the communicator, a third rank may know why. A notice that a rank has left
+ * overrides this rank's own finding only if both are about the same rank and the finding is not a
+ * mismatch, since leaving may look like a closed connection from here. Returns the status to fail
+ * with and leaves its sentence in comm->error. */
 static twill_status explain(struct twill_comm *comm, twill_status status)
 {
     struct twill_error own = comm->error;
@@ -228,8 +228,8 @@ static twill_status explain(struct twill_comm *comm, twill_status status)
     twill_status left = TWILL_OK;
     twill_error_clear(&comm->error);
     bool told = !differs;
-    /* The notice may be about a later call than ours. Turns are counted, too, because nothing
-     * arrives while this machine is stopped. */
+    /* The notice may be about a later call than ours. Turns are also counted, because nothing
+     * arrives while this host is stopped. */
     for (uint64_t turn = 0;
          waits && (turn < patience / TWILL_EXPLAIN_TURN_NS || twill_now() < deadline); turn++) {
         twill_error_clear(&comm->error);
@@ -250,7 +250,7 @@ static twill_status explain(struct twill_comm *comm, twill_status status)
     bool same = own.status != TWILL_OK && own.rank == comm->health->notice.from;
     if (left != TWILL_OK && (notified || (!differs && same)))
         return left;
-    comm->health->notified = notified; /* else this rank's finding is for all */
+    comm->health->notified = notified; /* otherwise this rank's own finding is sent to all */
     comm->error = own;
     if (strncmp(own.message, "rank ", 5) == 0)
         return status;
@@ -261,15 +261,15 @@ static twill_status explain(struct twill_comm *comm, twill_status status)
     return status;
 }
 
-/* Tell the others. A failure reported by another rank is published on the node with its original
- * sentence and sender; other nodes have been notified by that rank. */
+/* Notify the other ranks. Publish a failure that another rank has reported on this node only, with
+ * its original sentence and sender, as that rank has notified the other nodes. */
 static void tell_others(struct twill_comm *comm, twill_status status)
 {
     twill_say(comm->log, TWILL_LOG_INFO, "communicator %u fails: %s: %s", comm->number,
               twill_strerror(status), comm->error.message);
     twill_trace_failure(&comm->engine, status,
                         comm->health->notified ? comm->health->notice.from : comm->rank);
-    /* 0: whatever call others are in. Messages under way have no number, and are not sent now. */
+    /* 0 means any call. Messages under way have no number and can no longer be sent. */
     bool any = status == TWILL_ERR_REVOKED || comm->issue.points != NULL;
     uint64_t sequence = any                             ? 0
                         : comm->health->failed_call > 0 ? comm->health->failed_call
@@ -292,7 +292,7 @@ twill_status twill_comm_fail(struct twill_comm *comm, twill_status status, enum 
         status = explain(comm, status);
     if (comm->world->size == 1 && status == TWILL_ERR_ARGUMENT && cause == TWILL_CAUSE_ASKED &&
         atomic_load(&comm->live) != TWILL_BREAKING)
-        return status; /* no other rank is concerned: the communicator stays usable */
+        return status; /* no other rank is concerned */
     comm->broken = true;
     if (cause != TWILL_CAUSE_OWN)
         tell_others(comm, status);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Takes new processes into a job. The ranks agree that none has failed and where rank 0 listens,
- * all connect there (fabric/bootstrap/bootstrap_handle.c) and make a new context and communicator
+/* Takes new processes into a job. The ranks agree that none has failed and where rank 0 listens.
+ * All connect there (fabric/bootstrap/bootstrap_handle.c) and make a new context and communicator
  * as at the start of a job, and the old ranks agree whether all of them have it. A last exchange
- * tells the new processes the result. The old communicator is not touched by any of this. */
+ * tells the new processes the result. None of this touches the old communicator. */
 #include "fabric/bootstrap/bootstrap.h"
 #include "fabric/bootstrap/oob_batch.h"
 #include "fabric/bootstrap/twillrun.h"
@@ -19,7 +19,7 @@
 #define PORT_BITS 16
 #define LAYOUT    256 /* bytes of TWILL_LAYOUT=nodes */
 
-/* Rank 0: a handle that was made, until it is used. */
+/* A handle that rank 0 has made, until it is used or replaced. */
 struct twill_growth {
     int listener;
     uint32_t joining;
@@ -27,7 +27,7 @@ struct twill_growth {
     char handle[TWILL_JOIN_HANDLE_TEXT];
 };
 
-/* One growth under way, on a rank of the old communicator. */
+/* A growth under way on a rank of the old communicator. */
 struct growing {
     struct twill_comm *comm;
     const struct twill_growth_limits *limits; /* or NULL */
@@ -40,8 +40,7 @@ struct growing {
 
 /* --- the handle ------------------------------------------------------------------------------ */
 
-/* Describe the growth of this job to `joining` more ranks that connect to a port of rank 0's host.
- */
+/* Write the handle by which `joining` more ranks join, by connecting to rank 0's host and port. */
 static void describe_growth(const struct twill_comm *comm, const char *address, uint16_t port,
                             uint32_t joining, char text[TWILL_JOIN_HANDLE_TEXT])
 {
@@ -55,8 +54,8 @@ static void describe_growth(const struct twill_comm *comm, const char *address, 
     twill_join_handle_write(&handle, text);
 }
 
-/* Return the address at which rank 0 is found. A rank that was alone may have none but loopback's:
- * then TWILL_INTERFACE counts, or what twillrun --elastic has found. */
+/* Find the address at which other hosts reach rank 0. A rank that was alone may only have a
+ * loopback address: then use TWILL_INTERFACE or the address found by twillrun --elastic. */
 static twill_status find_address(struct twill_comm *comm, char address[TWILL_ADDRESS_TEXT],
                                  struct twill_error *error)
 {
@@ -118,8 +117,8 @@ static bool has_ended(void *user, uint32_t rank)
     return g->limits != NULL && g->limits->lacks(g->limits->user);
 }
 
-/* If nodes were declared (TWILL_LAYOUT), write them down for the larger job: the new processes are
- * one node more. */
+/* If TWILL_LAYOUT declares nodes, write the declaration for the larger job, in which the new
+ * processes are one more node. Otherwise text is empty. */
 static twill_status extend_layout(struct growing *g, char text[LAYOUT])
 {
     const struct twill_world *world = g->comm->world;
@@ -144,7 +143,7 @@ static twill_status extend_layout(struct growing *g, char text[LAYOUT])
     return TWILL_OK;
 }
 
-/* End with the others: a new process returns from twill_comm_join() by this exchange. */
+/* Exchange the status with all ranks. On the new processes this ends twill_comm_join(). */
 static twill_status conclude_growth(struct twill_context *context, twill_status status,
                                     struct twill_error *error)
 {
@@ -166,8 +165,8 @@ static uint64_t timeout_to_grow(const struct twill_comm *comm)
     return comm->tuning.timeout_ns / 4 * 3;
 }
 
-/* Shorter than the patience of a rank that could not come and is in the agreement after this: else
- * it would find the others silent. Rank 0 may have stopped while it passes descriptors. */
+/* This is shorter than the patience of a rank that could not come and is in the agreement that
+ * follows: else it would find the others silent. Rank 0 may stop while it passes descriptors. */
 uint64_t twill_growth_bound_ns(const struct twill_comm *comm)
 {
     return timeout_to_grow(comm) + TWILL_LEAVE_NS + twill_oob_slack(timeout_to_grow(comm));
@@ -205,7 +204,8 @@ static twill_status make_larger(struct growing *g)
     return twill_comm_open(&g->made, g->context, NULL, g->context->job.oob, NULL, 0, &g->error);
 }
 
-/* Agree on `flags`, and that no rank has failed. */
+/* Agree on `flags` and that no rank has failed. Sets *agreed to the bitwise AND of all ranks'
+ * flags. Returns an error if a rank has failed or is in another call. */
 static twill_status agree_whole(struct growing *g, uint64_t flags, uint64_t *agreed)
 {
     const struct twill_decision *decision;
@@ -237,7 +237,7 @@ static twill_status grow_by(struct growing *g)
     twill_status status = make_larger(g);
     struct twill_error own = g->error;
     if (status != TWILL_OK)
-        drop_larger(g); /* else others may wait for this rank there */
+        drop_larger(g); /* others may wait for this rank there */
     twill_error_clear(&g->error);
     twill_status whole = agree_whole(g, g->made != NULL, &agreed);
     if (whole == TWILL_OK && agreed == 0)
@@ -246,7 +246,7 @@ static twill_status grow_by(struct growing *g)
         g->error = own;
     else
         status = whole;
-    /* From here on all old ranks have it or none. A new process that has died is found later. */
+    /* From here on all old ranks have it or none. A death of a new process is found later. */
     if (g->made != NULL) {
         own = g->error;
         (void)conclude_growth(g->context, status, &own);

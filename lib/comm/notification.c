@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Notices between ranks: a rank has failed, or reports whom it waits for (wait_report.c). README.md
- * has the whole story. */
+/* Notices between ranks that say that a rank has failed or which ranks it waits for
+ * (wait_report.c). README.md explains the whole. */
 #include "fabric/bootstrap/bootstrap.h"
 #include "fabric/shm/call_records.h"
 #include "fabric/shm/shared_region.h"
@@ -10,10 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* --- failures -------------------------------------------------------------------------------- */
-
-/* Report whether a notice takes the place of the one before it: the first that has a reason counts.
- */
+/* Return whether a notice replaces the one before it. The first notice with a reason is kept. */
 static bool says_more(const struct twill_notice *notice, const struct twill_notice *before)
 {
     return twill_notice_has_reason(notice) && !twill_notice_has_reason(before);
@@ -37,8 +34,8 @@ uint32_t twill_comm_rank_of(const struct twill_comm *comm, uint32_t job)
     return UINT32_MAX;
 }
 
-/* Answer a rank that waits in a communicator that has ended here, or could not be made: it is not
- * to wait for this one. The notice of its failure may not have arrived. */
+/* Answer a rank that waits in a communicator that has ended here, or could not be made, so that it
+ * does not wait for this rank. The notice of that failure may not have arrived. */
 static void refuse_report(struct twill_context *context, const struct twill_notice *notice)
 {
     struct twill_notice answer = {
@@ -60,7 +57,8 @@ struct twill_comm *twill_context_comm_of(struct twill_context *context,
     return NULL;
 }
 
-/* Put a notice into the mailbox of its communicator, which may be in use by another thread. */
+/* Put a notice into the mailbox of its communicator, which another thread may be using. Answer it
+ * at once if it asks and no thread does. */
 static void deliver_notice(struct twill_context *context, struct twill_notice *notice)
 {
     uint32_t from;
@@ -70,7 +68,7 @@ static void deliver_notice(struct twill_context *context, struct twill_notice *n
     if (comm != NULL) {
         struct twill_mailbox *mailbox = &comm->health->mailbox;
         notice->from = from;
-        if (notice->status == TWILL_OK) /* reports are repeated: the mailbox may overflow */
+        if (notice->status == TWILL_OK) /* they are repeated, so the mailbox may overflow */
             mailbox->report[mailbox->reports++ % TWILL_MAILBOX_REPORTS] = *notice;
         else if (!mailbox->failed || says_more(notice, &mailbox->failure))
             mailbox->failure = *notice;
@@ -103,7 +101,7 @@ void twill_context_receive_notices(struct twill_context *context)
         continue;
 }
 
-/* Handle the mailbox of a communicator. */
+/* Handle the notices in a communicator's mailbox. Returns TWILL_OK or the first report's error. */
 static twill_status empty_mailbox(struct twill_comm *comm)
 {
     struct twill_notice report[TWILL_MAILBOX_REPORTS];
@@ -122,10 +120,9 @@ static twill_status empty_mailbox(struct twill_comm *comm)
     return TWILL_OK;
 }
 
-/* Deliver everything that the detector has received, for all communicators of the context, and
- * handle this one's mailbox, before more reports come than it holds: when a timeout is over, all
- * ranks that wait for this one ask at the same time, and each takes a missing answer for its cause.
- */
+/* Deliver all that the detector has received, for all communicators of the context, and handle this
+ * one's mailbox before it overflows. At the end of a timeout all ranks that wait for this one ask
+ * at the same time, and each would take a missing answer for the cause. */
 static twill_status poll_detector(struct twill_comm *comm)
 {
     struct twill_context *context = comm->context;
@@ -190,8 +187,8 @@ const char *twill_comm_death_text(struct twill_comm *comm, uint32_t peer,
     return text;
 }
 
-/* Fail with the notice. That another rank's time is over may be due to a connection that this rank
- * waits for. */
+/* Return the error that the notice states. After another rank's timeout, add which connection this
+ * rank waits for, as that may be the reason. */
 static twill_status report_notice(struct twill_comm *comm)
 {
     const struct twill_notice *notice = &comm->health->notice;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Makes a communicator of the survivors: agree who they are, let the lowest of them serve a
- * rendezvous for the rest (fabric/bootstrap), make the communicator over that, and agree whether
- * all have it. If another rank has failed meanwhile, that agreement is the first of the next
- * attempt. */
+/* Makes a communicator of the survivors. They agree who survives, the lowest of them serves a
+ * rendezvous (fabric/bootstrap), they make the communicator over that, and they agree whether all
+ * have it. If another rank has failed meanwhile, the next attempt begins with that agreement. */
 #include "fabric/bootstrap/tcp/bootstrap_tcp.h"
 #include "fabric/shm/node_memory.h"
 #include "lib/base/times.h"
@@ -15,20 +14,20 @@
 #include <string.h>
 #include <unistd.h>
 
-#define ATTEMPTS 4u /* besides the first one and one for each rank */
+#define ATTEMPTS 4u /* in addition to the first one and one for each rank */
 
 static const struct twill_bootstrap_ops survivors_ops = {TWILL_BOOTSTRAP_BY_TCP,
                                                          .name = "survivors"};
 
-/* One attempt to make the communicator. */
+/* A shrink under way, with the result of its present attempt. */
 struct attempt {
     struct twill_comm *comm;
     struct twill_comm *made; /* or NULL */
-    int listener;            /* of the rendezvous, in case this rank serves it */
+    int listener;            /* of the rendezvous, if this rank serves it; or -1 */
     uint16_t port;
-    uint32_t size, self; /* survivors, and this rank among them */
-    uint32_t *rank;      /* [size] */
-    uint64_t *failed;    /* set of the ranks that `made` is without */
+    uint32_t size, self; /* number of survivors, and this rank's index */
+    uint32_t *rank;      /* [size] ranks in `comm` */
+    uint64_t *failed;    /* set of the ranks that are not in `made` */
     struct twill_error error;
 };
 
@@ -48,7 +47,7 @@ twill_status twill_recovery_listen(const char *address, uint32_t ranks, int *lis
     return TWILL_OK;
 }
 
-/* Listen where the others would find this rank. */
+/* Listen where the others would find this rank. Sets a->port to 0 if that fails. */
 static twill_status listen_for_survivors(struct attempt *a)
 {
     struct twill_comm *comm = a->comm;
@@ -57,7 +56,7 @@ static twill_status listen_for_survivors(struct attempt *a)
         return TWILL_OK;
     const char *address =
         twill_detector_address(comm->context->health.detector, comm->job[comm->rank]);
-    a->port = 0; /* a rank that cannot serve: the others learn it with the agreement */
+    a->port = 0; /* cannot serve; the others learn that from the agreement */
     return twill_recovery_listen(address, comm->world->size, &a->listener, &a->port, &a->error);
 }
 
@@ -80,7 +79,8 @@ static bool has_ended(void *user, uint32_t rank)
     return twill_agree_is_over(a->comm) || twill_comm_is_dead(a->comm, a->rank[rank]);
 }
 
-/* Describe the rendezvous of the survivors, whose port has been agreed on. */
+/* Fill in the rendezvous of the survivors, whose port has been agreed on. If this rank serves it,
+ * the job takes over the listener. */
 static void describe_rendezvous(struct attempt *a, const struct twill_decision *decision,
                                 struct twill_job *job)
 {
@@ -133,8 +133,8 @@ static uint64_t timeout_to_meet(const struct twill_comm *comm)
     return twill_min(comm->tuning.timeout_ns / 2, TWILL_RENDEZVOUS_NS);
 }
 
-/* Shorter than the patience of a rank that could not come and is in the next agreement, also if the
- * rank that serves has stopped. */
+/* This is shorter than the patience of a rank that could not come and is in the next agreement,
+ * even if the rank that serves has stopped. */
 uint64_t twill_rendezvous_bound_ns(const struct twill_comm *comm)
 {
     return timeout_to_meet(comm) + twill_oob_slack(timeout_to_meet(comm));
@@ -174,7 +174,7 @@ static void find_survivors(struct attempt *a, const struct twill_decision *decis
            twill_consensus_words(a->comm->world->size) * sizeof(*a->failed));
 }
 
-/* Give up what an attempt has made; the other survivors do the same. */
+/* Close what an attempt has made, as the other survivors also do. */
 static void drop_made(struct attempt *a)
 {
     if (a->made != NULL)
@@ -188,7 +188,7 @@ static bool same_failed(const struct attempt *a, const struct twill_decision *de
                   twill_consensus_words(a->comm->world->size) * sizeof(*a->failed)) == 0;
 }
 
-/* Log an attempt that has failed, as its error is lost if a later one does not. */
+/* Log an attempt that has failed, because its error is lost if a later attempt succeeds. */
 static void log_attempt(const struct attempt *a, uint32_t attempt, uint64_t begin,
                         twill_status status)
 {

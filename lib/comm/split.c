@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Communicators made out of others. The ranks agree over the old one on who is in which new one;
- * then each group sets up its own, independently. twill_comm_create_over() uses the caller's
- * exchange function instead. */
+/* Makes communicators out of others. The ranks agree over the old one which of them are in which
+ * new one. Then each group sets up its own, independently. twill_comm_create_over() uses the
+ * caller's exchange function instead. */
 #include "fabric/bootstrap/bootstrap.h"
 #include "fabric/shm/call_records.h"
 #include "lib/comm/comm_internal.h"
@@ -13,10 +13,10 @@
 
 enum split_kind { KIND_DUP, KIND_SPLIT, KIND_LEVEL }; /* KIND_LEVEL + twill_level */
 
-/* What each rank asks for; sent as it is in memory. */
+/* The request of one rank. Sent as it lies in memory. */
 struct split_entry {
     int32_t kind, colour, key;
-    uint32_t rank; /* filled in on arrival */
+    uint32_t rank; /* set by the receiver */
 };
 
 static const char *kind_name(int32_t kind)
@@ -26,14 +26,14 @@ static const char *kind_name(int32_t kind)
                                 : "twill_comm_split_level";
 }
 
-/* Check the parent. It must have nothing under way: its links carry the set-up. */
+/* Check `made` and the parent. The parent must have nothing under way, as its links carry the
+ * set-up. Otherwise it fails on all ranks, as others may have completed that request. */
 static twill_status check_parent(struct twill_comm **made, struct twill_comm *comm)
 {
     if (made == NULL)
         return TWILL_COMM_FAIL(comm, TWILL_ERR_ARGUMENT, "made is NULL");
     if (atomic_load_explicit(&comm->pending, memory_order_acquire) == 0)
         return TWILL_OK;
-    /* Other ranks may have completed that request and go on: the failure must reach them. */
     return twill_comm_fail(
         comm, TWILL_COMM_FAIL(comm, TWILL_ERR_ARGUMENT, "a request on it is under way"),
         TWILL_CAUSE_ASKED);
@@ -60,8 +60,8 @@ static twill_status begin_split(struct twill_comm **made, struct twill_comm *com
     return status;
 }
 
-/* End a call that makes a communicator. A failure other than bad arguments breaks the parent, so
- * that ranks that wait for this one return. */
+/* End a call that makes a communicator, and return its status. A failure other than bad arguments
+ * breaks the parent, so that ranks that wait for this one return. */
 static twill_status end_split(struct twill_comm *comm, twill_status status,
                               const struct twill_error *error)
 {
@@ -77,17 +77,17 @@ static twill_status end_split(struct twill_comm *comm, twill_status status,
     return status;
 }
 
-/* Make a communicator of ranks[] of comm, set up by `oob`. */
+/* Make a communicator of ranks[] of `comm`, set up over `oob`. */
 static twill_status make_by(struct twill_comm **made, const struct twill_comm *comm,
                             struct twill_oob *oob, const uint32_t *ranks, struct twill_error *error)
 {
-    uint64_t what = (uint64_t)oob->size; /* FNV-1a */
+    uint64_t what = (uint64_t)oob->size; /* an FNV-1a hash */
     for (int i = 0; i < oob->size; i++)
         what = (what ^ ranks[i]) * UINT64_C(0x100000001b3);
     return twill_comm_open(made, comm->context, comm, oob, ranks, what, error);
 }
 
-/* Make a communicator of ranks[0 .. size-1] of comm, of which this is number `mine`, over comm. */
+/* Make a communicator of ranks[0 .. size-1] of `comm`, over `comm`. This rank is ranks[mine]. */
 static twill_status make_child(struct twill_comm **made, struct twill_comm *comm,
                                const uint32_t *ranks, uint32_t size, uint32_t mine,
                                struct twill_error *error)
@@ -140,9 +140,7 @@ static twill_status gather_entries(struct twill_comm *comm, const struct split_e
     return status;
 }
 
-/* Make the communicator of this rank's colour. entry and rank have an element for each rank of
- * comm.
- */
+/* Make the communicator of this rank's colour. The arrays have comm->world->size elements. */
 static twill_status divide_comm(struct twill_comm **made, struct twill_comm *comm,
                                 const struct split_entry *mine, struct split_entry *entry,
                                 uint32_t *rank, struct twill_error *error)
@@ -166,8 +164,8 @@ static twill_status divide_comm(struct twill_comm **made, struct twill_comm *com
     return make_child(made, comm, rank, size, self, error);
 }
 
-/* Make a communicator by colour. The call is numbered and published like a collective, so that a
- * rank in a different call is detected. */
+/* Make a communicator by colour. The call has a number and is published like a collective, so that
+ * a rank in a different call is detected. */
 static twill_status split_by(struct twill_comm **made, struct twill_comm *comm, int32_t kind,
                              int32_t colour, int32_t key)
 {
@@ -205,8 +203,8 @@ twill_status twill_comm_split(twill_comm **made, twill_comm *comm, int colour, i
     return split_by(made, comm, KIND_SPLIT, colour, key);
 }
 
-/* Return the unit of a level that a rank is in. If a level is unknown, each rank is a unit by
- * itself below the node, and all nodes form one group. */
+/* Return the number of a rank's unit on a level. If the level is unknown, each rank is its own unit
+ * below the node, and all nodes form one group. */
 static uint32_t unit_of(const struct twill_world *world, twill_level level, uint32_t rank)
 {
     if (level == TWILL_LEVEL_NODE)
@@ -219,7 +217,7 @@ static uint32_t unit_of(const struct twill_world *world, twill_level level, uint
 twill_status twill_comm_split_level(twill_comm **made, twill_comm *comm, twill_level level, int key)
 {
     TWILL_TRY(NULL, begin_split(made, comm, "twill_comm_split_level"));
-    /* An unknown level is refused by all ranks together, like a bad colour. */
+    /* All ranks together refuse an unknown level, like a bad colour. */
     bool known = (unsigned)level < TWILL_LEVEL_COUNT;
     int32_t colour = known ? (int32_t)unit_of(comm->world, level, comm->rank) : BAD_LEVEL;
     return split_by(made, comm, KIND_LEVEL + (int32_t)level, colour, key);
@@ -227,7 +225,7 @@ twill_status twill_comm_split_level(twill_comm **made, twill_comm *comm, twill_l
 
 /* --- by name --------------------------------------------------------------------------------- */
 
-/* The list of ranks, checked, and this rank's index in it. */
+/* The checked list of ranks, and this rank's index in it. */
 struct rank_list {
     uint32_t size, self;
     uint32_t *rank; /* [size] */
@@ -257,7 +255,7 @@ static twill_status check_named(const struct twill_comm *comm, struct rank_list 
     return TWILL_OK;
 }
 
-/* Check and copy the list. The caller frees named->rank, also upon a failure. */
+/* Check and copy the list. The caller frees named->rank, also on failure. */
 static twill_status ranks_read(const struct twill_comm *comm, struct rank_list *named, int count,
                                const int *ranks, struct twill_error *error)
 {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reports between ranks: which call a rank is in and which ranks it waits for, so that a timeout
- * names its root cause.
+/* Reports between ranks, which say in which call a rank is and which ranks it waits for, so that a
+ * timeout names its root cause.
  *
  * Waiting ranks report to awaited ranks of other nodes now and then. That is not enough if rank 0
- * waits for rank 1, and rank 1 has only just begun to wait for rank 2, which is stopped: so a rank
- * whose time is over asks those that it waits for, and those that they wait for, before it fails
- * (twill_comm_find_cause()). A rank that waits answers at its next check; the one that does not is
- * the cause. */
+ * waits for rank 1, and rank 1 has only just begun to wait for rank 2, which is stopped. Therefore
+ * a rank whose time is over asks the ranks that it waits for, and then the ranks that those wait
+ * for, before it fails (twill_comm_find_cause()). A rank that waits answers at its next check, and
+ * the rank that does not answer is the cause. */
 #include "fabric/shm/call_records.h"
 #include "lib/base/times.h"
 #include "lib/comm/comm_internal.h"
@@ -17,37 +17,36 @@
 #include <string.h>
 
 #define IS_ANSWER    (UINT64_C(1) << 32) /* in state[3], with the rank that the sender waits for */
-#define IS_PAST      (UINT64_C(1) << 33) /* in state[3]: of a call that may have ended */
-#define PLACE_MARK   '@'                 /* in an answer, before where the sender is, in words */
-#define SEARCH_RANKS 64u                 /* ranks in a search */
-/* After the first question; twice as many after each, as many ranks may ask one. */
+#define IS_PAST      (UINT64_C(1) << 33) /* in state[3]: the call may have ended */
+#define PLACE_MARK   '@' /* in an answer, before the words that say where the sender is */
+#define SEARCH_RANKS 64u /* ranks in a search */
+/* Turns after the first question. They double after each question, as many ranks may ask one. */
 #define TURNS_PER_ASK 10u
 
-/* A search for the rank that others wait for. In the order in which they were found: breadth first
- * from the awaited ranks. */
+/* A search for the rank that others wait for. asked[] is in the order in which ranks were found,
+ * breadth first from the awaited ranks. */
 struct twill_cause_search {
     unsigned count;
     struct asked_rank {
         uint32_t rank;
-        unsigned turns;    /* since it was first asked: nothing arrives while this machine stops */
-        unsigned next;     /* turn at which it is asked again */
-        unsigned pause;    /* turns between the last question and that */
-        uint64_t asked_at; /* twill_now(), first */
+        unsigned turns; /* since it was first asked; nothing arrives while this host is stopped */
+        unsigned next;  /* turn of the next question */
+        unsigned pause; /* turns between the last question and the next */
+        uint64_t asked_at; /* twill_now() of the first question */
         bool answered;
-        bool waits;      /* for another rank; once it has answered */
-        char place[200]; /* in words, once it has answered */
+        bool waits;      /* for another rank, if it has answered */
+        char place[200]; /* where it is, in words, if it has answered */
     } asked[SEARCH_RANKS];
 };
 
-/* Return the rank that a peer on this node waits for; the peer itself if it waits for none, or for
- * this rank. */
+/* Return the rank that a peer on this node waits for, or the peer if that is none or this rank. */
 static uint32_t waits_for_on_node(const struct twill_comm *comm, uint32_t peer)
 {
     uint32_t theirs = twill_node_waits_for(comm->node, comm->world->local[peer]);
     return theirs != UINT32_MAX && theirs != comm->rank ? theirs : peer;
 }
 
-/* On the node published calls are read: a rank that is behind is the cause, or waits for it. */
+/* On a node, published calls are read: a rank that is behind is the cause or waits for it. */
 uint32_t twill_comm_missing(const struct twill_comm *comm, uint32_t peer)
 {
     if (comm->world->node[peer] != comm->world->node[comm->rank])
@@ -65,8 +64,8 @@ uint32_t twill_comm_missing(const struct twill_comm *comm, uint32_t peer)
     return waits_for_on_node(comm, peer);
 }
 
-/* Publish to the ranks of this node, in the memory of each communicator, that this rank waits in
- * comm. In comm itself that is known of collectives. */
+/* Publish to the ranks of this node, in the node memory of each communicator, that this rank waits
+ * in `comm`. For a collective, the memory of `comm` itself says that already. */
 static void publish_place(struct twill_comm *comm)
 {
     struct twill_elsewhere at = {.ticks = twill_ticks(), .comm = comm->number};
@@ -84,7 +83,7 @@ static void publish_place(struct twill_comm *comm)
     twill_context_unlock(comm->context);
 }
 
-/* Send a notice that says which call this rank is, or was, in. detector_lock is held. */
+/* Send a notice of a call of this rank. Returns whether it was sent. detector_lock is held. */
 static bool send_call(struct twill_comm *comm, uint32_t to, struct twill_notice *notice,
                       const struct twill_call_record *call, uint64_t flags)
 {
@@ -98,8 +97,9 @@ static bool send_call(struct twill_comm *comm, uint32_t to, struct twill_notice 
     return twill_detector_send(comm->context->health.detector, comm->job[to], notice);
 }
 
-/* Send which call this rank is in, whom it waits for (as text, " 3 7"), and the root cause. Returns
- * whether it was sent: not while the connection is made. */
+/* Send a rank which call this one is in, which ranks it waits for (as text, " 3 7") and the root
+ * cause. `answer` is IS_ANSWER or 0. Returns whether it was sent, which is not so while the
+ * connection is being made. */
 static bool send_position(struct twill_comm *comm, uint32_t to, uint64_t answer)
 {
     const struct twill_call *call = &comm->issue.call;
@@ -174,8 +174,8 @@ bool twill_report_asks(const struct twill_notice *notice)
     return notice->status == TWILL_OK && (notice->state[3] & (IS_ANSWER | IS_PAST)) == 0;
 }
 
-/* Describe the call of a thread of this process on another communicator. Returns false if there is
- * none. The context is locked. */
+/* Describe the call that a thread of this process is in on another communicator. Returns false if
+ * there is none. The caller has locked the context. */
 static bool describe_other_call(const struct twill_comm *comm, char *text, size_t bytes)
 {
     const struct twill_context *context = comm->context;
@@ -224,7 +224,7 @@ static void add_rank(const struct twill_comm *comm, struct twill_cause_search *s
         (struct asked_rank){.rank = rank, .pause = TURNS_PER_ASK / 2, .asked_at = twill_now()};
 }
 
-/* Take an answer: the ranks that it names are asked, too. */
+/* Take a rank's answer into the search, and add the ranks that it names. */
 static void take_answer(const struct twill_comm *comm, struct twill_cause_search *search,
                         const struct twill_notice *notice)
 {
@@ -267,7 +267,7 @@ twill_status twill_comm_take_report(struct twill_comm *comm, const struct twill_
     return TWILL_OK;
 }
 
-/* Ask the ranks that have not answered. Returns whether answers may still come. */
+/* Ask the ranks that have not answered and are due. Returns whether answers may still come. */
 static bool ask(struct twill_comm *comm, struct twill_cause_search *search)
 {
     bool open = false;
@@ -286,7 +286,7 @@ static bool ask(struct twill_comm *comm, struct twill_cause_search *search)
     return open;
 }
 
-/* Return the first rank that has not answered, or else waits for none; NULL: all wait. */
+/* Return the first rank that has not answered, else the first that waits for none, or else NULL. */
 static const struct asked_rank *found_by(const struct twill_cause_search *search)
 {
     const struct asked_rank *idle = NULL;
@@ -299,7 +299,7 @@ static const struct asked_rank *found_by(const struct twill_cause_search *search
     return idle;
 }
 
-/* Wait for notices during a turn of a search. */
+/* Wait for one turn of a search and receive notices. Returns TWILL_OK or another rank's failure. */
 static twill_status sleep_a_turn(struct twill_comm *comm)
 {
     uint32_t word = twill_node_sleep_begin(comm->node);
