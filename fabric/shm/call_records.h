@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the ranks of a node publish about their calls: the call each is in and its last ones, whom
- * it waits for, its buffers' addresses, a failure. Written by the rank itself, read by any other of
- * the node; all functions may be called by one thread of the rank at a time. */
+/* Records that the ranks of a node publish: their current and last calls, the rank they wait for,
+ * the addresses of their buffers, a failure. Each rank writes its own records and reads those of
+ * all others. One thread of a rank at a time may call these functions. */
 #ifndef TWILL_CALL_RECORDS_H
 #define TWILL_CALL_RECORDS_H
 
@@ -14,14 +14,14 @@ struct twill_call_record {
     uint32_t what, root;
 };
 
-/* Publish that this rank enters a call; ticks: twill_ticks() at entry. Readers may see it late, but
- * never mixed with another one: each record is invalid (0) while it is written. */
+/* Publish that this rank enters a call, with twill_ticks() at entry. Readers may see it late but
+ * never mixed with another call, as each record is invalid (0) while it is written. */
 static inline void twill_node_enter_call(struct twill_node *node,
                                          const struct twill_call_record *call, uint64_t ticks)
 {
     struct twill_call_line *line = &node->area[node->me]->call;
     struct twill_past *past = &node->area[node->me]->past[call->sequence % TWILL_PAST];
-    /* Release stores: readers must see the 0 before the new contents. */
+    /* Release stores, as readers must see the 0 before the new contents. */
     atomic_store_explicit(&past->sequence, 0, memory_order_relaxed);
     atomic_store_explicit(&past->count, call->count, memory_order_release);
     atomic_store_explicit(&past->what, call->what, memory_order_release);
@@ -32,21 +32,19 @@ static inline void twill_node_enter_call(struct twill_node *node,
     atomic_store_explicit(&line->waits_for, 0, memory_order_release);
     atomic_store_explicit(&line->sequence, call->sequence, memory_order_release);
 }
-
 /* Publish that this rank's call of this number has ended. */
 static inline void twill_node_leave_call(struct twill_node *node, uint64_t sequence)
 {
     atomic_store_explicit(&node->area[node->me]->call.left, sequence, memory_order_relaxed);
 }
-
 /* Return the number of the last call of local rank l that has ended. */
 static inline uint64_t twill_node_left_call(const struct twill_node *node, uint32_t l)
 {
     return atomic_load_explicit(&node->area[l]->call.left, memory_order_relaxed);
 }
 
-/* Read call number `sequence` of local rank l. Returns false if it has not made it, or more than
- * TWILL_PAST calls ago. */
+/* Read call number `sequence` of local rank l. Returns false if l has not made that call, or has
+ * made TWILL_PAST calls since. */
 static inline bool twill_node_read_call(const struct twill_node *node, uint32_t l,
                                         uint64_t sequence, struct twill_call_record *call)
 {
@@ -59,8 +57,8 @@ static inline bool twill_node_read_call(const struct twill_node *node, uint32_t 
            atomic_load_explicit(&past->sequence, memory_order_relaxed) == sequence;
 }
 
-/* Read the last call that local rank l has entered, and when. Returns false if it has made none, or
- * enters another one just now. */
+/* Read the last call that local rank l has entered, and when. Returns false if l has made no call,
+ * or is entering another one just now. */
 static inline bool twill_node_read_last_call(const struct twill_node *node, uint32_t l,
                                              struct twill_call_record *call, uint64_t *entered)
 {
@@ -83,7 +81,8 @@ static inline void twill_node_note_entry(struct twill_node *node, uint64_t seque
 }
 
 /* Read the last entry into a call that local rank l knows of. Returns false if l has not entered
- * that call, or is just writing. Sets last->ticks to 0 if that was TWILL_PAST calls ago. */
+ * it, or is writing just now. Sets last->ticks to 0 if the record is gone after TWILL_PAST
+ * calls. */
 static inline bool twill_node_last_entry(const struct twill_node *node, uint32_t l,
                                          uint64_t sequence, struct twill_last_entry *last)
 {
@@ -97,27 +96,25 @@ static inline bool twill_node_last_entry(const struct twill_node *node, uint32_t
            (found == sequence &&
             atomic_load_explicit(&entry->sequence, memory_order_relaxed) == sequence);
 }
-
-/* Publish that this rank has been waiting for a rank of the communicator, in the call it is in. */
+/* Publish that this rank has been waiting for a rank of the communicator in its current call. */
 static inline void twill_node_wait_for(struct twill_node *node, uint32_t rank)
 {
     atomic_store_explicit(&node->area[node->me]->call.waits_for, rank + 1, memory_order_release);
 }
-
-/* Return the rank that local rank l waits for, UINT32_MAX if none. */
+/* Return the rank of the communicator that local rank l waits for, or UINT32_MAX if none. */
 static inline uint32_t twill_node_waits_for(const struct twill_node *node, uint32_t l)
 {
     return atomic_load_explicit(&node->area[l]->call.waits_for, memory_order_acquire) - 1;
 }
 
-/* Where a rank waits, for those that miss it in another communicator's collectives. */
+/* Where a rank waits. Ranks that miss it in a collective of another communicator read this. */
 struct twill_elsewhere {
-    struct twill_call_record call; /* sequence 0: it waits for a message of that communicator */
-    uint64_t ticks;                /* twill_ticks() as it was published; 0: never */
+    struct twill_call_record call; /* sequence 0 if it waits for a message of that communicator */
+    uint64_t ticks;                /* twill_ticks() when it was published, 0 if it never was */
     uint32_t comm;                 /* number of that communicator */
 };
 
-/* Publish where this rank waits. Repeated while it waits: an old record counts for nothing. */
+/* Publish where this rank waits. Repeated while it waits, as readers ignore old records. */
 static inline void twill_node_be_elsewhere(struct twill_node *node,
                                            const struct twill_elsewhere *at)
 {
@@ -144,7 +141,7 @@ static inline struct twill_elsewhere twill_node_elsewhere(const struct twill_nod
     return at;
 }
 
-/* The addresses of a rank's buffers in one call: see struct twill_address_line. */
+/* The addresses of a rank's buffers in one call, with the members of struct twill_address_line. */
 struct twill_buffer_addresses {
     uint64_t src, dst;
     uint64_t src_at, dst_at;
@@ -165,7 +162,7 @@ static inline void twill_node_put_addresses(struct twill_node *node, uint64_t se
     twill_node_ring_doorbells(node);
 }
 
-/* Read the addresses of local rank l for a call. Returns false if it has not published them. */
+/* Read the addresses of local rank l for a call. Returns false if l has not published them. */
 static inline bool twill_node_get_addresses(const struct twill_node *node, uint32_t l,
                                             uint64_t sequence,
                                             struct twill_buffer_addresses *addresses)
@@ -180,8 +177,7 @@ static inline bool twill_node_get_addresses(const struct twill_node *node, uint3
     addresses->signature = atomic_load_explicit(&line->signature, memory_order_relaxed);
     return true;
 }
-
-/* Return the failure that local rank l has published (twill_node_aborted()). */
+/* Return the failure that local rank l has published. Valid if twill_node_aborted() returned l. */
 static inline const struct twill_abort_line *twill_node_failure(const struct twill_node *node,
                                                                 uint32_t l)
 {

@@ -37,8 +37,8 @@ static bool has_descriptors(struct msghdr *message)
 }
 
 /* Receive a message. Returns 0 if the other end has closed and all it sent was received. Linux may
- * return 0 too early, if the last message and the close arrive while it looks; a second call after
- * a 0 finds any such message. */
+ * return 0 too early if the last message and the close arrive while it looks. A second call finds
+ * it. */
 static ssize_t receive_message(int from, struct msghdr *message, int flags)
 {
     struct msghdr again = *message;
@@ -82,7 +82,8 @@ ssize_t twill_fds_receive(int from, void *bytes, size_t capacity, int flags, int
     for (struct cmsghdr *c = CMSG_FIRSTHDR(&message); c != NULL; c = CMSG_NXTHDR(&message, c))
         if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS)
             take_descriptors(c, fds, most, &taken);
-    for (; got == 0 && taken > 0; fds[taken] = -1) /* no message of ours is empty: an end */
+    for (; got == 0 && taken > 0;
+         fds[taken] = -1) /* no message of ours is empty, so this is the end */
         close(fds[--taken]);
     return got;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Descriptor passing. Nothing blocks except poll(), until the deadline. */
+/* Descriptor passing. Only poll() blocks, until the deadline. */
 #include "fabric/shm/fd_passing.h"
 
 #include "fabric/shm/fd_message.h"
@@ -16,18 +16,19 @@
 #include <unistd.h>
 
 #define PASSING_BACKLOG                                                                            \
-    4096               /* clipped by the kernel (somaxconn); unrelated processes can fill it */
+    4096               /* clipped by the kernel (somaxconn), and unrelated processes can fill it */
 #define MAX_PENDING 16 /* accepted, not yet authenticated */
-#define MAX_OPEN    32 /* connections to peers, and as many accepted, at a time */
-#define LEFT_FREE   8  /* descriptors that connections leave: for files that arrive, and others */
+#define MAX_OPEN    32 /* connections to peers, and accepted ones, each at a time */
+#define LEFT_FREE   8  /* descriptors left for files that arrive, and for others */
 
+/* Message by which a rank authenticates itself. The files travel with a second one. */
 struct hello {
     uint8_t nonce[TWILL_NONCE_BYTES];
     uint64_t key;
     uint32_t rank;
     uint32_t version;
     uint64_t token_at; /* offset of the token in the file */
-    uint64_t asks;     /* 1: the sender asks for the second file, too */
+    uint64_t asks;     /* 1 if the sender asks for the second file */
 };
 #define HELLO_VERSION 0x74770003u
 
@@ -45,7 +46,7 @@ static socklen_t socket_name(struct sockaddr_un *address, const struct twill_oob
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
 }
 
-/* Return why a call could not make a descriptor. */
+/* Return why a call could not make a descriptor, by its errno. */
 static enum twill_share_cause scarcity(int error)
 {
     if (error == ENOMEM || error == ENOBUFS)
@@ -53,7 +54,7 @@ static enum twill_share_cause scarcity(int error)
     return error == EMFILE || error == ENFILE ? TWILL_SHARE_DESCRIPTORS : TWILL_SHARE_SOCKET;
 }
 
-/* Open a socket. Returns why there is none (*fd is -1). */
+/* Open a socket. Returns TWILL_SHARE_FINE, or why there is none with *fd -1. */
 static enum twill_share_cause open_socket(int *fd)
 {
     *fd = twill_fd_move(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0),
@@ -94,8 +95,7 @@ static int send_hello(const struct twill_fd_passing *fd_passing, int to, size_t 
     memcpy(hello.nonce, fd_passing->oob->nonce, sizeof(hello.nonce));
     if (twill_fds_send(to, &hello, sizeof(hello), files, count))
         return 1;
-    /* ETOOMANYREFS: descriptors in flight are limited per user; it passes as others receive
-     * theirs. */
+    /* ETOOMANYREFS: the descriptors in flight per user are limited, until others receive theirs. */
     return errno == EAGAIN || errno == EINTR || errno == ETOOMANYREFS || errno == ENOBUFS ? 0 : -1;
 }
 
@@ -112,9 +112,9 @@ static bool same_user(int socket)
     return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &who, &length) == 0 && who.uid == geteuid();
 }
 
-/* Connect to the listener of a peer. *fd is -1 if that fails, or (FINE) if it must be tried again.
- * REFUSED: it has died, has given up, or is in another network namespace. OTHER_USER: the listener
- * is not ours; anybody may take the name once its owner has closed it. */
+/* Connect to the listener of a peer. If *fd is -1 with FINE, it must be tried again. Returns
+ * REFUSED if the peer has died, has given up, or is in another network namespace. Returns
+ * OTHER_USER if the listener is not ours: anyone may take a name that its owner has closed. */
 static enum twill_share_cause dial(const struct twill_fd_passing *fd_passing,
                                    const struct twill_fd_passing_peer *peer, int *fd)
 {
@@ -134,7 +134,7 @@ static enum twill_share_cause dial(const struct twill_fd_passing *fd_passing,
     return cause;
 }
 
-/* Connect and authenticate, or leave it for later: a full backlog may stay full until its owner,
+/* Connect and authenticate, or leave it for later. A full backlog may stay full until its owner,
  * who might be waiting for us elsewhere, comes to the exchange. */
 static enum twill_share_cause connect_peer(struct twill_fd_passing *fd_passing,
                                            struct twill_fd_passing_peer *peer)
@@ -152,8 +152,8 @@ static enum twill_share_cause connect_peer(struct twill_fd_passing *fd_passing,
     return cause;
 }
 
-/* Look whether the peers that are to connect to this rank still listen. Another user's process may
- * have taken the name of one that does not. */
+/* Check that the peers that are to connect to this rank still listen. Another user's process may
+ * have taken the name of a peer that does not. Returns FINE, REFUSED or OTHER_USER. */
 static enum twill_share_cause probe_peers(struct twill_fd_passing *fd_passing)
 {
     for (size_t i = 0; i < fd_passing->peer_count; i++) {
@@ -172,7 +172,7 @@ static enum twill_share_cause probe_peers(struct twill_fd_passing *fd_passing)
     return TWILL_SHARE_FINE;
 }
 
-/* Receive a hello and the files in it (-1 where there is none). Returns the bytes received. */
+/* Receive a hello and its files, -1 where there is none. Returns the bytes received. */
 static ssize_t receive_hello(int from, struct hello *hello, int fds[2])
 {
     return twill_fds_receive(from, hello, sizeof(*hello), 0, fds, 2);
@@ -197,7 +197,8 @@ static struct twill_fd_passing_peer *find_peer(struct twill_fd_passing *fd_passi
     return NULL;
 }
 
-/* Authenticate an accepted connection. FINE with *peer NULL: it has not sent its hello yet. */
+/* Authenticate an accepted connection. Returns FINE with *peer NULL before its hello has
+ * arrived. */
 static enum twill_share_cause identify(struct twill_fd_passing *fd_passing, int from,
                                        struct twill_fd_passing_peer **peer)
 {
@@ -233,7 +234,7 @@ static enum twill_share_cause receive_file(struct twill_fd_passing *fd_passing,
         close_both(fds);
         return TWILL_SHARE_OTHER_USER;
     }
-    if (fds[0] < 0) /* dropped by the kernel: this process has too many */
+    if (fds[0] < 0) /* dropped by the kernel, as this process has too many */
         return TWILL_SHARE_DESCRIPTORS;
     fd_passing->lost = UINT32_MAX;
     peer->received = true;
@@ -243,18 +244,19 @@ static enum twill_share_cause receive_file(struct twill_fd_passing *fd_passing,
 
 /* --- the exchange ---------------------------------------------------------------------------- */
 
+/* State of one exchange, local to twill_fd_passing_exchange(). */
 struct exchange {
     struct twill_fd_passing *fd_passing;
     struct pollfd *polls; /* listener, pending connections, peers */
     int pending[MAX_PENDING];
     size_t pending_count;
-    size_t connected, accepted; /* peers whose connection is open, by who has opened it */
-    size_t most;                /* of each at a time */
+    size_t connected, accepted; /* peers whose connection is open, opened by us or by them */
+    size_t most;                /* most of each at a time */
     bool starved;               /* no descriptor was left for another connection */
 };
 
-/* Return whether to wait for a descriptor that could not be had: a connection that is open now will
- * give back its own, and one that never does ends with the deadline. */
+/* Return whether to wait for a missing descriptor. A connection that is open now will return its
+ * own, and the deadline ends one that never does. */
 static bool can_wait(struct exchange *exchange, enum twill_share_cause cause)
 {
     bool scarce = cause == TWILL_SHARE_DESCRIPTORS || cause == TWILL_SHARE_MEMORY;
@@ -296,7 +298,7 @@ static void drop_other_users(struct exchange *exchange)
 }
 
 /* Authenticate pending connections and close those that fail. Returns OTHER_USER for a real peer
- * that runs as another user: it must not get the memory, and waiting for it is useless. */
+ * that runs as another user. It must not get the memory, and waiting for it is useless. */
 static enum twill_share_cause identify_pending(struct exchange *exchange)
 {
     for (size_t i = exchange->pending_count; i-- > 0;) {
@@ -321,7 +323,6 @@ static enum twill_share_cause identify_pending(struct exchange *exchange)
     return TWILL_SHARE_FINE;
 }
 
-/* Send our file to a peer. */
 static enum twill_share_cause send_file(struct twill_fd_passing *fd_passing,
                                         struct twill_fd_passing_peer *peer)
 {
@@ -339,7 +340,7 @@ static bool is_served(const struct twill_fd_passing_peer *peer)
     return peer->received && peer->sent;
 }
 
-/* Connect to a peer if it is this rank's turn to, and there are not too many connections. */
+/* Connect to a peer, unless there are too many connections or too few descriptors for now. */
 static enum twill_share_cause open_connection(struct exchange *exchange,
                                               struct twill_fd_passing_peer *peer)
 {
@@ -371,8 +372,8 @@ static enum twill_share_cause serve_peer(struct exchange *exchange,
     return cause;
 }
 
-/* Advance all peers. *missing: files not received yet; *unsent: ours not sent yet to peers that
- * could be tried. */
+/* Advance all peers. Counts in *missing the files not received yet, and in *unsent those not sent
+ * yet to peers that could be tried. */
 static enum twill_share_cause serve_peers(struct exchange *exchange, size_t *missing,
                                           size_t *unsent)
 {
@@ -405,7 +406,8 @@ static void await_traffic(struct exchange *exchange, bool sending)
     poll(polls, n, sending ? TWILL_FD_RETRY_MS : (int)(TWILL_ATTEND_NS / 1000000));
 }
 
-/* Answer the ranks that wait for this one. Returns whether to go on. */
+/* Answer the ranks that wait for this one, if the time *next has come. Returns whether to
+ * continue. */
 static bool attend(struct twill_fd_passing *fd_passing, uint64_t *next)
 {
     uint64_t now = twill_now();
@@ -434,7 +436,8 @@ static enum twill_share_cause exchange_until_done(struct exchange *exchange)
     uint64_t interval = TWILL_FD_PROBE_NS, probe = twill_now() + interval, next = twill_now();
     for (bool over = false; !over;) {
         size_t missing, unsent;
-        over = twill_now() > deadline; /* before the work: one last round after a late wake-up */
+        over =
+            twill_now() > deadline; /* before the work, for one last round after a late wake-up */
         enum twill_share_cause cause = accept_pending(exchange);
         if (cause == TWILL_SHARE_FINE)
             cause = identify_pending(exchange);
@@ -504,7 +507,7 @@ void twill_fd_passing_close(struct twill_fd_passing *fd_passing)
     }
 }
 
-/* --- in words --------------------------------------------------------------------------------- */
+/* --- texts ------------------------------------------------------------------------------------ */
 
 const char *twill_share_cause_text(int32_t cause)
 {

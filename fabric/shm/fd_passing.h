@@ -6,9 +6,9 @@
 
 #include "fabric/bootstrap/oob_batch.h"
 
-/* Why memory cannot be shared: a result, not an error. Sent between ranks. Of several ranks' causes
- * the first counts, but LOST and REFUSED, in this order, only if no rank has a later one: a rank
- * that gives up closes its sockets, which others notice as these. */
+/* Why memory cannot be shared, which is no error. Sent between ranks. The first rank's cause
+ * counts, but LOST gives way to all others and REFUSED to all but LOST: a rank that gives up closes
+ * its sockets, and others then find one of these two. */
 enum twill_share_cause {
     TWILL_SHARE_FINE,
     TWILL_SHARE_LOST,
@@ -29,60 +29,60 @@ enum twill_share_cause {
 struct twill_fd_passing_peer {
     uint32_t rank;
     uint64_t name;     /* last part of its socket's name */
-    uint64_t key;      /* secret it must present; never visible in a name */
-    int socket;        /* connected socket, or -1 */
-    uint64_t token_at; /* out: offset of the token in its file */
+    uint64_t key;      /* secret that it must present, never visible in a name */
+    int socket;        /* connected to it, or -1 */
+    uint64_t token_at; /* result: offset of the token in its file */
     bool identified;   /* it has authenticated itself */
     bool asks;         /* it has asked for `second` */
-    bool sent;         /* our file went out */
-    bool received;     /* its file came */
+    bool sent;         /* our file was sent */
+    bool received;     /* its file has arrived */
 };
 
-/* Takes the files of a peer, which belong to it: fds[0], and in fds[1] that peer's `second`, -1 if
- * none was sent. Returns why they cannot be used. */
+/* Takes the files of a peer and owns them: fds[0], and in fds[1] that peer's `second`, or -1 if
+ * none was sent. Returns TWILL_SHARE_FINE, or why they cannot be used. */
 typedef enum twill_share_cause
 twill_fd_passing_take(void *user, const struct twill_fd_passing_peer *peer, const int fds[2]);
 
 /* How far the exchange with a peer that timed out had come. Sent between ranks. */
 enum twill_fd_passing_phase {
     TWILL_FD_PASSING_UNCONNECTED, /* not connected, or not authenticated */
-    TWILL_FD_PASSING_CONNECTED,   /* no file went either way */
-    TWILL_FD_PASSING_SENT,        /* our file went out */
-    TWILL_FD_PASSING_RECEIVED,    /* its file came, ours could not go out */
+    TWILL_FD_PASSING_CONNECTED,   /* no file was sent either way */
+    TWILL_FD_PASSING_SENT,        /* our file was sent */
+    TWILL_FD_PASSING_RECEIVED,    /* its file has arrived, ours could not be sent */
     TWILL_FD_PASSING_PHASES
 };
 
-/* The exchange of one rank: listen, exchange, close. */
+/* The exchange of one rank: listen, fill in `file` to `peer_count`, exchange, close. */
 struct twill_fd_passing {
     struct twill_oob *oob;
     uint64_t name, key;
     int listener;
-    int file;                    /* the file to send */
-    int second;                  /* a file to send with it to each peer that asks, or -1 */
-    bool asks;                   /* ask every peer of a lower rank for its `second` */
-    uint64_t token_at;           /* offset of the token in `file`; peers receive it with the file */
+    int file;          /* the file to send */
+    int second;        /* a file to send with it to each peer that asks, or -1 */
+    bool asks;         /* ask every peer of a lower rank for its `second` */
+    uint64_t token_at; /* offset of the token in `file`, which peers receive with the file */
     twill_fd_passing_take *take; /* called with what a peer has sent, once for each */
     void *user;
     struct twill_fd_passing_peer *peers;
     size_t peer_count;
     uint32_t lost;                     /* the peer that hung up or timed out, or UINT32_MAX */
-    bool late;                         /* it timed out */
-    enum twill_fd_passing_phase phase; /* how far that one had come */
+    bool late;                         /* the lost peer has timed out */
+    enum twill_fd_passing_phase phase; /* how far the exchange with that peer had come */
 };
 
-/* Start to listen, under a random name and with a random key. */
+/* Initialise and listen, under a random name and with a random key. Returns FINE or the cause. */
 enum twill_share_cause twill_fd_passing_listen(struct twill_fd_passing *fd_passing,
                                                struct twill_oob *oob);
-/* Exchange files with all peers, at any moment with a few of them only: what this needs of the
- * process's descriptors does not grow with their number. Waits until the deadline, or until a peer
- * that is still needed no longer listens: it has given up, has died, or cannot be seen from here.
- * `lost` then names it. Also ends when the `attend` of the out-of-band exchange says so; then
- * `lost` is not set. */
+/* Exchange files with all peers, a few at a time, so that the descriptors needed do not grow with
+ * their number. Waits until the deadline, or until a peer that is still needed no longer listens:
+ * it has given up, has died, or cannot be seen from here. `lost` then names that peer. Also ends
+ * when the `attend` of the out-of-band exchange says so, without setting `lost`. Returns FINE or
+ * the cause. */
 enum twill_share_cause twill_fd_passing_exchange(struct twill_fd_passing *fd_passing);
-/* Return the text for a message; never NULL. */
+/* Return the text for a message, which is never NULL. */
 const char *twill_share_cause_text(int32_t cause);
 const char *twill_fd_passing_phase_text(int32_t phase);
-/* If a peer was lost, note that for the exchange that follows. */
+/* If a peer was lost, record it for the exchange that follows. */
 void twill_fd_passing_suspect(const struct twill_fd_passing *fd_passing,
                               struct twill_oob_batch *batch);
 /* Close the sockets. */

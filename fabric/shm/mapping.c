@@ -7,7 +7,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* Linux 5.14. An older kernel refuses it, and pages fault one by one. */
+/* In Linux since 5.14. An older kernel refuses it, and pages fault one by one. */
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
 #endif
@@ -81,7 +81,7 @@ enum twill_share_cause twill_mapping_file(int *fd, const char *name, size_t byte
 
 struct twill_mapping *twill_mapping_create(int fd, size_t bytes)
 {
-    /* Not from malloc: it may have to be leaked if others might still use it. */
+    /* Not from malloc, as it may have to be leaked if others might still use it. */
     struct twill_mapping *mapping =
         mmap(NULL, sizeof(*mapping), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (mapping == MAP_FAILED)

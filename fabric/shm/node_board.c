@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The board of a node: see node_board.h. */
 #include "fabric/shm/node_board.h"
 
 #include <limits.h>
@@ -11,10 +10,10 @@
 /* Entries in the memory of each rank. */
 #define ENTRIES                                                                                    \
     ((uint32_t)((TWILL_NODE_TRACE_BYTES - TWILL_NODE_BOARD_AT) / sizeof(struct twill_board_entry)))
-/* Entries that are looked at for a key before the board counts as full. */
+/* Entries that are tried for a key before the board counts as full. */
 #define MOST_TRIED 64u
 
-/* Return an entry. Neighbours lie on different ranks, so that small boards fill one page a rank. */
+/* Return an entry. Neighbours lie on different ranks, so small boards fill one page per rank. */
 static struct twill_board_entry *entry_at(const struct twill_node *node, uint64_t index)
 {
     unsigned char *memory = twill_node_trace(node, (uint32_t)(index % node->size));

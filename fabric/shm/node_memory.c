@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The node memory, one region per rank: area | copies of SHARED | copies of small SHARED | events,
- * mapped by all ranks of the node, and behind them the channels to each of them, mapped by the two
- * only. What a process maps therefore grows with the ranks of the node, not with their square. And
- * sleeping on a doorbell. */
+/* The node memory, one region per rank. All ranks of the node map the area, the copies of SHARED,
+ * those of small SHARED, and the events. Behind these are the channels to each other rank, which
+ * only the two map. A process therefore maps memory in proportion to the ranks of the node, not to
+ * their square. Also sleeping on a doorbell. */
 #include "fabric/shm/node_memory.h"
 #include "fabric/shm/mapping.h"
 #include "fabric/shm/shared_region.h"
@@ -63,6 +63,7 @@ static twill_status check_layouts(const struct twill_node *node, const struct tw
     return TWILL_OK;
 }
 
+/* Allocate and fill the arrays by local rank. */
 static twill_status find_members(struct twill_node *node, const struct twill_oob *oob,
                                  const struct twill_layout_line *layout, struct twill_error *error)
 {
@@ -99,13 +100,13 @@ static twill_status find_members(struct twill_node *node, const struct twill_oob
     return TWILL_OK;
 }
 
-/* Up to this many ranks of a node, each populates what small messages use of all others' memory, 65
- * pages a peer, so that first calls do not fault. With more ranks that is many pages, of peers that
- * a rank may never read. It then faults when it does, once for 16 pages, as their owner has
- * populated them. */
+/* With up to this many ranks on a node, each populates the part of all others' memory that small
+ * messages use, 65 pages per peer, so that first calls do not fault. With more ranks that would be
+ * many pages of peers that a rank may never read. It then faults when it does, once for 16 pages,
+ * as their owner has populated them. */
 #define POPULATED_RANKS 32u
 
-/* Populate what small messages use of the memory at `at`. */
+/* Populate the part of the memory at `at` that small messages use. */
 static void populate(void *at, const struct twill_layout_line *layout)
 {
     size_t small = layout->area_bytes + page_round(TWILL_COPIES * layout->shared_bytes);
@@ -126,7 +127,7 @@ twill_status twill_node_offer(struct twill_node **node, struct twill_oob *oob,
     if (made == NULL || made->layout == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "%s: no memory for a node",
                           TWILL_RANK_NAME(oob->job, oob->rank));
-    memset(made->layout, 0, bytes); /* padding is sent, too */
+    memset(made->layout, 0, bytes); /* padding is also sent */
     return status;
 }
 
@@ -158,7 +159,7 @@ twill_status twill_node_attach(struct twill_node *node, const struct twill_oob *
     TWILL_TRY(error, twill_shm_region_attach(
                          node->region, label, node->trace_at + page_round(TWILL_NODE_TRACE_BYTES),
                          pair_bytes, TWILL_MAPPING_COMM, NULL, placer, batch, error));
-    /* Own memory before that of others: pages are placed where they are first touched. */
+    /* Own memory before that of others, as pages are placed where they are first touched. */
     unsigned char *own = twill_shm_region_at(node->region, (uint32_t)oob->rank);
     populate(own, layout);
     ((struct twill_node_area *)(void *)own)->layout = *layout;
@@ -237,9 +238,8 @@ uint32_t twill_node_sleep_begin(struct twill_node *node)
 {
     struct twill_doorbell_line *doorbell = &node->area[node->me]->doorbell;
     uint32_t word = atomic_load_explicit(&doorbell->rings, memory_order_acquire);
-    /* An atomic exchange, as a full barrier: the poll that follows must not run before others
-     * can see this. (A fence would say so better, but the thread sanitizer does not know
-     * fences.) */
+    /* An atomic exchange is a full barrier: the poll that follows must not run before others can
+     * see this. (The thread sanitizer does not know fences, which would be clearer.) */
     atomic_exchange_explicit(&doorbell->sleeping, 1, memory_order_seq_cst);
     return word;
 }
@@ -249,7 +249,7 @@ void twill_node_sleep(struct twill_node *node, uint32_t word, uint64_t timeout_n
     struct twill_doorbell_line *doorbell = &node->area[node->me]->doorbell;
     struct timespec limit = {.tv_sec = (time_t)(timeout_ns / 1000000000u),
                              .tv_nsec = (long)(timeout_ns % 1000000000u)};
-    /* The result does not matter (doorbell, signal, timeout): the caller polls in any case. */
+    /* The result does not matter (doorbell, signal, timeout), as the caller polls in any case. */
     syscall(SYS_futex, &doorbell->rings, FUTEX_WAIT, word, &limit, NULL, 0);
 }
 
@@ -274,8 +274,8 @@ void twill_node_abort(struct twill_node *node, twill_status status, uint32_t fro
     twill_node_ring_doorbells(node);
 }
 
-/* Sequentially consistent, as is the load: of two ranks that shut out each other, at least one sees
- * it before it goes on. */
+/* Sequentially consistent, as is the load. So of two ranks that shut out each other, at least one
+ * sees it before it continues. */
 void twill_node_exclude(struct twill_node *node, uint32_t l)
 {
     atomic_store(&node->area[l]->abort.excluded, 1);

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the ranks of a node publish to each other, in cache lines: flags, immediates (small payloads
- * with their epoch), the call they are in, failures, doorbells; and SHARED, the scratch memory of
- * schedules. One area per rank and communicator, at the start of its region. Only its owner writes
- * to it, except doorbells, and immediates and SHARED where two ranks alternate them.
+/* Node memory: cache lines in which the ranks of a node publish flags, immediates (small payloads
+ * with their epoch), calls, failures and doorbells. And SHARED, the scratch memory of schedules.
+ * Each rank has one area per communicator, at the start of its region. Only its owner writes to it,
+ * except for doorbells, and for immediates and SHARED where two ranks alternate them.
  *
- * Epochs: instance e of a communicator uses slot e % TWILL_WINDOW, copy e % TWILL_COPIES of SHARED
- * and copy e % TWILL_LINES of immediates; its physical lanes are slot * TWILL_SCHEDULE_LANES +
- * lane. Flags only grow, nothing is ever reset.
+ * Instance e of a communicator (its epoch) uses slot e % TWILL_WINDOW, copy e % TWILL_COPIES of
+ * SHARED and copy e % TWILL_LINES of immediates. Its physical lanes are slot * TWILL_SCHEDULE_LANES
+ * + lane. Flags only grow, and nothing is ever reset.
  *
  * Ranks may be ahead of each other (see eager in algorithms/schedule/schedule.h), with small
- * messages by many instances: small SHARED therefore has as many copies as immediates. */
+ * messages by many instances. Small SHARED therefore has as many copies as immediates. */
 #ifndef TWILL_NODE_MEMORY_H
 #define TWILL_NODE_MEMORY_H
 
@@ -23,21 +23,20 @@ struct twill_oob;
 struct twill_shm_region;
 struct twill_shm_region_placer;
 
-#define TWILL_COPIES       (2 * TWILL_WINDOW) /* copies of SHARED */
-#define TWILL_LINES        32u                /* copies of IMM, and of SHARED where it is small */
-#define TWILL_SMALL_BYTES  ((size_t)4096)     /* SHARED up to this size is small */
-#define TWILL_NODE_LANES   (TWILL_WINDOW * 4) /* physical lanes */
-#define TWILL_POINT_LANE   TWILL_NODE_LANES   /* lane of point-to-point messages */
+#define TWILL_COPIES       (2 * TWILL_WINDOW)     /* copies of SHARED */
+#define TWILL_LINES        32u                    /* copies of immediates and of small SHARED */
+#define TWILL_SMALL_BYTES  ((size_t)4096)         /* SHARED up to this size is small */
+#define TWILL_NODE_LANES   (TWILL_WINDOW * 4)     /* physical lanes */
+#define TWILL_POINT_LANE   TWILL_NODE_LANES       /* lane of point-to-point messages */
 #define TWILL_LANES        (TWILL_NODE_LANES + 1) /* lanes of messages */
 #define TWILL_LINE_PAYLOAD 48
 #define TWILL_NODE_PAYLOAD (TWILL_LINE_PAYLOAD + 5 * 64) /* payload of an immediate */
 #define TWILL_ABORT_TEXT   320
 
-/* A small payload with its epoch: one cache line, one transfer. Also the head of a slot of a shm
- * channel. */
+/* A small payload with its epoch, one cache line. Also the head of a slot of a shm channel. */
 struct twill_line {
     _Atomic uint64_t epoch; /* written last */
-    uint32_t signature;     /* call hash: ranks that disagree find out here */
+    uint32_t signature;     /* call hash, by which ranks find that their calls differ */
     uint32_t bytes;
     unsigned char payload[TWILL_LINE_PAYLOAD];
 } TWILL_ALIGNED(64);
@@ -52,18 +51,19 @@ struct twill_immediate {
 } TWILL_ALIGNED(128); /* caches fetch pairs of lines */
 _Static_assert(sizeof(struct twill_immediate) == 384, "pairs of lines, no power of two apart");
 
+/* A flag that SIGNAL steps of one lane raise. */
 struct twill_flag {
     _Atomic uint64_t value; /* epoch << 16 | ordinal */
     _Atomic uint32_t signature;
 } TWILL_ALIGNED(64);
 
-/* The call a rank is in, read by others only to explain a failure. What call it is stands in struct
- * twill_past. */
+/* The call a rank is in, read by others only to explain a failure. Its collective, type and
+ * operation are in struct twill_past. */
 struct twill_call_line {
-    _Atomic uint64_t sequence;  /* number of the call, from 1; 0 while it is being written */
+    _Atomic uint64_t sequence;  /* number of the call, from 1, 0 while it is being written */
     _Atomic uint64_t entered;   /* twill_ticks() at entry */
     _Atomic uint64_t left;      /* sequence of the last call that ended */
-    _Atomic uint32_t waits_for; /* 1 + the rank it has been waiting for for long, or 0 */
+    _Atomic uint32_t waits_for; /* 1 + the rank it has long been waiting for, or 0 */
     /* struct twill_elsewhere: */
     _Atomic uint32_t elsewhere, elsewhere_what, elsewhere_root;
     _Atomic uint64_t elsewhere_sequence, elsewhere_count, elsewhere_at;
@@ -71,62 +71,63 @@ struct twill_call_line {
 
 /* The instances a rank has started, and for the last TWILL_LINES of them the call hash. */
 struct twill_started_line {
-    _Atomic uint64_t epoch; /* of the last one; written last */
+    _Atomic uint64_t epoch; /* of the last one, written last */
     _Atomic uint32_t signature[TWILL_LINES];
 } TWILL_ALIGNED(64);
 
 /* One of the last TWILL_PAST calls, including the current one. */
 #define TWILL_PAST 32u
 struct twill_past {
-    _Atomic uint64_t sequence, count; /* sequence: 0 while it is being written */
-    _Atomic uint32_t what, root;      /* what: twill_call_what() */
+    _Atomic uint64_t sequence, count; /* sequence is 0 while it is being written */
+    _Atomic uint32_t what, root;      /* as twill_call_what() returns it */
 };
 
-/* The last entry that a rank knows of into one of its last TWILL_PAST calls: its own when it starts
- * the call, then later ones of ranks of other nodes. */
+/* The last entry that a rank knows of into one of its last TWILL_PAST calls. This is its own when
+ * it starts the call, then later ones by ranks of other nodes. */
 struct twill_entry {
-    _Atomic uint64_t sequence; /* of the call, written last; 0 while it is being written */
+    _Atomic uint64_t sequence; /* of the call, written last, 0 while it is being written */
     _Atomic uint64_t ticks;    /* twill_ticks() at entry */
     _Atomic uint32_t rank;
 } TWILL_ALIGNED(32);
 
-/* Addresses of a rank's buffers in a call: in its heap region, for zero-copy, and in its process,
- * for single-copy access. */
+/* Addresses of a rank's buffers in a call: in its heap region and, for single copy, its process. */
 struct twill_address_line {
     _Atomic uint64_t sequence;       /* of the call, written last */
-    _Atomic uint64_t src, dst;       /* offset in the heap region; UINT64_MAX: outside */
-    _Atomic uint64_t src_at, dst_at; /* address; 0: not needed, UINT64_MAX: not accessible */
+    _Atomic uint64_t src, dst;       /* offset in the heap region, UINT64_MAX if outside */
+    _Atomic uint64_t src_at, dst_at; /* address, 0 if not needed, UINT64_MAX if not accessible */
     _Atomic uint32_t signature;
 } TWILL_ALIGNED(64);
 
+/* The doorbell on which a rank sleeps. */
 struct twill_doorbell_line {
     _Atomic uint32_t rings;    /* futex word */
     _Atomic uint32_t sleeping; /* owner sleeps, or is about to */
 } TWILL_ALIGNED(64);
 
-/* What copying through SHARED has cost a rank: lib/engine/staging.c. */
+/* The cost to a rank of copying through SHARED (lib/engine/staging.c). */
 struct twill_staging_line {
-    _Atomic uint32_t cost[2][2]; /* of one-way segments and of exchanges; cached and streamed */
+    _Atomic uint32_t
+        cost[2][2]; /* of one-way segments and of exchanges, each cached and streamed */
 } TWILL_ALIGNED(64);
 
-/* The failure of a communicator, as one rank reports it. */
+/* The failure of a communicator, as one rank reports it. Valid once `set` is 1. */
 struct twill_abort_line {
     _Atomic uint32_t set;
-    _Atomic uint32_t excluded; /* set by other ranks: they go on without the owner */
+    _Atomic uint32_t excluded; /* set by other ranks, which continue without the owner */
     int32_t status;
     uint32_t from;
-    uint64_t sequence; /* of the failed call: earlier ones may still succeed */
+    uint64_t sequence; /* of the failed call (earlier ones may still succeed) */
     char message[TWILL_ABORT_TEXT];
 } TWILL_ALIGNED(64);
 
 /* The layout of the region, so that different builds of twill cannot misread each other. */
 struct twill_layout_line {
-    uint64_t magic; /* TWILL_NODE_MAGIC: version of the layout, with the sizes */
+    uint64_t magic; /* TWILL_NODE_MAGIC, the version of the layout */
     uint64_t area_bytes, shared_bytes, pair_bytes;
 } TWILL_ALIGNED(64);
 #define TWILL_NODE_MAGIC UINT64_C(0x7477696c6c00000d)
 
-/* Whose area it is, for readers outside the job (node_view.h). */
+/* The owner of an area, for readers outside the job (node_view.h). */
 #define TWILL_PROGRAM_TEXT 64
 struct twill_node_owner {
     uint64_t job;                /* the same on all ranks of the job */
@@ -137,6 +138,7 @@ struct twill_node_owner {
     char program[TWILL_PROGRAM_TEXT];
 } TWILL_ALIGNED(64);
 
+/* One rank's records in one communicator, at the start of its region. */
 struct twill_node_area {
     struct twill_layout_line layout;
     struct twill_node_owner owner;
@@ -158,23 +160,23 @@ struct twill_node {
     struct twill_shm_region *region;
     uint32_t me;                      /* own local rank */
     uint32_t size;                    /* ranks on this node */
-    uint32_t alternate;               /* 1 if there are two, else 0: see */
+    uint32_t alternate;               /* 1 if there are two, else 0 (twill_node_area_index()) */
     struct twill_node_area **area;    /* [size] */
     unsigned char **shared;           /* [size] first copy of SHARED */
     size_t shared_bytes;              /* bytes of one copy */
     unsigned char **small;            /* [size] first copy of small SHARED */
-    unsigned char **sends;            /* [size] own memory that only this rank and that one map */
-    unsigned char **receives;         /* [size] that rank's memory which only the two map */
-    size_t pair_bytes;                /* of each, laid out by the shm transport */
+    unsigned char **sends;            /* [size] own memory that only this rank and that rank map */
+    unsigned char **receives;         /* [size] memory of that rank that only the two map */
+    size_t pair_bytes;                /* of each of these, laid out by the shm transport */
     size_t trace_at;                  /* offset of the memory for events in a region */
     uint32_t *rank;                   /* [size] rank in the communicator, ascending */
-    struct twill_layout_line *layout; /* [ranks + 1] of all ranks, and own; until concluded */
+    struct twill_layout_line *layout; /* [ranks + 1] of all ranks, then own, until concluded */
 };
 
 /* Create the node memory in three steps around two exchanges, as a region is (shared_region.h), all
- * with the same `oob`. shared_bytes: of one copy of SHARED; pair_bytes: for the shm transport,
- * with each rank; placer: for this rank's memory, or NULL. twill_node_conclude() changes label[]
- * and sets *why where ranks cannot share memory. */
+ * with the same `oob`. shared_bytes is the size of one copy of SHARED, pair_bytes that of the shm
+ * transport's memory with each rank. `placer` places this rank's memory and may be NULL. If ranks
+ * cannot share memory, twill_node_conclude() changes label[] and sets *why. */
 twill_status twill_node_offer(struct twill_node **node, struct twill_oob *oob,
                               struct twill_oob_batch *batch, struct twill_error *error);
 twill_status twill_node_attach(struct twill_node *node, const struct twill_oob *oob,
@@ -183,26 +185,27 @@ twill_status twill_node_attach(struct twill_node *node, const struct twill_oob *
                                struct twill_oob_batch *batch, struct twill_error *error);
 twill_status twill_node_conclude(struct twill_node *node, const struct twill_oob *oob,
                                  uint32_t *label, const char **why, struct twill_error *error);
+/* Free the node memory in any state. `node` may be NULL. */
 void twill_node_close(struct twill_node *node);
 /* Return the address space that the node memory of a communicator takes in a process that has
  * `threads` of its `ranks` on a node. */
 size_t twill_node_mapped_bytes(size_t shared_bytes, size_t pair_bytes, uint32_t ranks,
                                uint32_t threads);
 
-/* Write down whose area it is; between attach and conclude. */
+/* Record the owner of the area, between attach and conclude. */
 void twill_node_introduce(struct twill_node *node, const struct twill_oob *oob,
                           const struct twill_node_owner *owner);
-/* Set node->trace_at by what the area of its only rank says, which another process has written.
- * Returns false if another build has laid it out, or it does not fit `bytes`. */
+/* Set node->trace_at by what another process has written into the area of the only rank. Returns
+ * false if another build has laid it out, or if it does not fit `bytes`. */
 bool twill_node_find_trace(struct twill_node *node, size_t bytes);
-/* Return the memory in which local rank l records events, zero at first: lib/base/trace.h. At its
+/* Return the memory in which local rank l records events (lib/base/trace.h), zero at first. At its
  * end lies that rank's part of the board (node_board.h). */
 #define TWILL_NODE_BOARD_AT    ((size_t)164 << 10)
 #define TWILL_NODE_TRACE_BYTES (TWILL_NODE_BOARD_AT + ((size_t)4 << 10))
 void *twill_node_trace(const struct twill_node *node, uint32_t l);
 
-/* Wake local rank l if it sleeps; cheap if it does not. Call it after the store l waits for. There
- * is no fence: a sleeper wakes by itself after about a millisecond, so a lost wake costs little. */
+/* Wake local rank l if it sleeps (cheap if not). Call it after the store that l waits for. There is
+ * no fence: a sleeper wakes by itself after about a millisecond, so a lost wake costs little. */
 void twill_node_wake(struct twill_node *node, uint32_t l);
 static inline void twill_node_ring_doorbell(struct twill_node *node, uint32_t l)
 {
@@ -216,33 +219,33 @@ static inline void twill_node_ring_doorbells(struct twill_node *node)
         if (l != node->me)
             twill_node_ring_doorbell(node, l);
 }
-/* Sleep until the doorbell rings, at most timeout_ns: call sleep_begin(), which returns `word`,
- * poll once more, sleep(word), sleep_end(). */
+/* Sleep until the doorbell rings, or at most timeout_ns. Call sleep_begin(), which returns `word`,
+ * then poll once more, then sleep(word) and sleep_end(). */
 uint32_t twill_node_sleep_begin(struct twill_node *node);
 void twill_node_sleep(struct twill_node *node, uint32_t word, uint64_t timeout_ns);
 void twill_node_sleep_end(struct twill_node *node);
 
-/* Return the value of a flag: it grows with the epoch, and within one with each SIGNAL step. */
+/* Return the value of a flag, which grows with the epoch and in it with each SIGNAL step. */
 static inline uint64_t twill_node_flag_value(uint64_t epoch, uint32_t ordinal)
 {
     return epoch << 16 | ordinal;
 }
 
+/* Raise this rank's flag of a lane and wake the others. */
 static inline void twill_node_signal(struct twill_node *node, uint32_t lane, uint64_t value,
                                      uint32_t signature)
 {
     struct twill_flag *flag = &node->area[node->me]->flag[lane];
-    /* Release: who reads it also finds the hashes of earlier instances (twill_node_signature()). */
+    /* Release, as readers also use hashes of earlier instances (twill_node_signature()). */
     atomic_store_explicit(&flag->signature, signature, memory_order_release);
     atomic_store_explicit(&flag->value, value, memory_order_release);
     twill_node_ring_doorbells(node);
 }
-
+/* Return the value of local rank l's flag of a lane. */
 static inline uint64_t twill_node_flag(const struct twill_node *node, uint32_t l, uint32_t lane)
 {
     return atomic_load_explicit(&node->area[l]->flag[lane].value, memory_order_acquire);
 }
-
 /* Return the call hash that came with the last value of a flag. */
 static inline uint32_t twill_node_flag_signature(const struct twill_node *node, uint32_t l,
                                                  uint32_t lane)
@@ -251,8 +254,8 @@ static inline uint32_t twill_node_flag_signature(const struct twill_node *node, 
 }
 
 /* Return the local rank whose area holds what local rank l publishes, when the copies are used for
- * the `round`-th time. Two ranks alternate areas every round: a line is then written where it was
- * read last and need not be fetched for it, which saves a fifth of a line's round trip, and half of
+ * the `round`-th time. Two ranks alternate areas every round. A line is then written where it was
+ * read last and need not be fetched first, which saves a fifth of a line's round trip, and half of
  * that of a few KiB (on the machine of docs/results/performance.md). It is as safe as reusing a
  * copy: when an epoch begins anywhere, the previous user of its copy is complete everywhere. */
 static inline uint32_t twill_node_area_index(const struct twill_node *node, uint32_t l,
@@ -261,9 +264,9 @@ static inline uint32_t twill_node_area_index(const struct twill_node *node, uint
     return l ^ ((uint32_t)round & node->alternate);
 }
 
-/* Return local rank l's copy of SHARED in an epoch. `alternates`: two ranks alternate it as above.
- * `small`: among the copies for small messages, which lie no power of two apart, as they would then
- * compete for one set of a cache. */
+/* Return local rank l's copy of SHARED in an epoch. With `alternates` two ranks alternate it as
+ * above. With `small` it is one of the copies for small messages. These lie no power of two apart,
+ * as they would then compete for one set of a cache. */
 static inline unsigned char *twill_node_shared(const struct twill_node *node, uint32_t l,
                                                uint64_t epoch, bool alternates, bool small)
 {
@@ -273,7 +276,7 @@ static inline unsigned char *twill_node_shared(const struct twill_node *node, ui
                  : node->shared[area] + epoch % copies * node->shared_bytes;
 }
 
-/* Publish this rank's cost of copying, and return that of local rank l; 0: not known. */
+/* Publish this rank's cost of copying, and return that of local rank l, or 0 if not known. */
 static inline void twill_node_put_staging_cost(struct twill_node *node, unsigned kind, unsigned way,
                                                uint32_t cost)
 {
@@ -285,7 +288,6 @@ static inline uint32_t twill_node_staging_cost(const struct twill_node *node, ui
 {
     return atomic_load_explicit(&node->area[l]->staging.cost[kind][way], memory_order_relaxed);
 }
-
 /* Return where local rank l publishes its immediate of this epoch. */
 static inline struct twill_immediate *twill_node_imm_at(const struct twill_node *node, uint32_t l,
                                                         uint32_t lane, uint64_t epoch)
@@ -293,7 +295,6 @@ static inline struct twill_immediate *twill_node_imm_at(const struct twill_node 
     struct twill_node_area *area = node->area[twill_node_area_index(node, l, epoch / TWILL_LINES)];
     return &area->imm[lane][epoch % TWILL_LINES];
 }
-
 /* Publish an immediate whose payload is written. */
 static inline void twill_node_show_imm(struct twill_immediate *imm, uint64_t epoch,
                                        uint32_t signature, size_t bytes)
@@ -303,8 +304,7 @@ static inline void twill_node_show_imm(struct twill_immediate *imm, uint64_t epo
     atomic_store_explicit(&imm->epoch, epoch, memory_order_release);
 }
 
-/* Publish an immediate of 8 to 16 bytes as two words, which may overlap. The caller then rings the
- * doorbells. */
+/* Publish an immediate of 8 to 16 bytes as two words, which may overlap. Rings no doorbells. */
 static inline void twill_node_put_words(struct twill_node *node, uint32_t lane, uint64_t epoch,
                                         uint32_t signature, const unsigned char *payload,
                                         size_t bytes)
@@ -315,7 +315,6 @@ static inline void twill_node_put_words(struct twill_node *node, uint32_t lane, 
     memcpy(imm->payload + last, payload + last, sizeof(uint64_t));
     twill_node_show_imm(imm, epoch, signature, bytes);
 }
-
 /* Publish an immediate and ring the doorbells. */
 static inline void twill_node_put(struct twill_node *node, uint32_t lane, uint64_t epoch,
                                   uint32_t signature, const void *payload, size_t bytes)
@@ -342,15 +341,13 @@ static inline void twill_node_start(struct twill_node *node, uint64_t epoch, uin
                           memory_order_relaxed);
     atomic_store_explicit(&started->epoch, epoch, memory_order_release);
 }
-
 /* Return the last instance that local rank l has started. */
 static inline uint64_t twill_node_started(const struct twill_node *node, uint32_t l)
 {
     return atomic_load_explicit(&node->area[l]->started.epoch, memory_order_acquire);
 }
-
-/* Return the call hash of an instance l has started. Valid for the last TWILL_LINES, thus for any
- * instance this rank is in. */
+/* Return the call hash of an instance that l has started. Valid for its last TWILL_LINES, and thus
+ * for any instance this rank is in. */
 static inline uint32_t twill_node_signature(const struct twill_node *node, uint32_t l,
                                             uint64_t epoch)
 {
@@ -363,9 +360,9 @@ void twill_node_abort(struct twill_node *node, twill_status status, uint32_t fro
                       uint64_t sequence, const char *message);
 /* Return a local rank that has published a failure of a call up to this one, or UINT32_MAX. */
 uint32_t twill_node_aborted(const struct twill_node *node, uint64_t sequence);
-/* Shut out local rank l, which is silent: the others go on without it. */
+/* Shut out local rank l, which is silent. The others continue without it. */
 void twill_node_exclude(struct twill_node *node, uint32_t l);
-/* Report whether local rank l has been shut out. */
+/* Return whether local rank l has been shut out. */
 bool twill_node_is_excluded(const struct twill_node *node, uint32_t l);
 
 #endif

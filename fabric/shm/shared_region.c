@@ -15,27 +15,27 @@
 
 #define SHARE_RANK_NAME(share, rank) TWILL_RANK_NAME((share)->oob->job, rank)
 
-/* First exchange: a rank's host and socket. */
+/* A rank's part of the first exchange: its host and socket. */
 struct share_info {
     struct twill_host host;
-    uint64_t name, key; /* socket name and secret */
+    uint64_t name, key; /* name and secret of its socket */
     int32_t cause;      /* enum twill_share_cause */
 };
 
-/* Second exchange: the result of a rank. */
+/* A rank's part of the second exchange: its result. */
 struct share_result {
     uint64_t mapping; /* address of its struct twill_mapping, valid in its process */
     uint64_t bytes;
     int32_t cause; /* enum twill_share_cause */
     int32_t late;
-    int32_t phase; /* enum twill_fd_passing_phase of the one that timed out */
+    int32_t phase; /* enum twill_fd_passing_phase of the rank that timed out */
     uint32_t lost;
-    uint64_t life;  /* of the first rank of a process: like `mapping`, of its life file */
-    int32_t locked; /* of the first rank of a process: it has locked the bytes of its ranks there */
+    uint64_t life;  /* of the first rank of a process: as `mapping`, of its life file */
+    int32_t locked; /* of the first rank of a process: it has locked its ranks' bytes there */
     uint32_t first; /* first rank of its process and label */
 };
 
-/* What opening a region needs. */
+/* State of a region while it is opened. */
 struct share {
     struct twill_shm_region *region;
     struct twill_oob *oob;
@@ -48,8 +48,7 @@ struct share {
     struct twill_fd_passing fd_passing;
 };
 
-/* Write the token that proves to others that they map this rank's memory; 0 when all ranks have
- * checked it. */
+/* Write the token by which others check that they map this rank's memory, or 0 after that. */
 static void show_token(const struct twill_shm_region *region, uint64_t token)
 {
     unsigned char *at = (unsigned char *)region->mine->at + region->token_at;
@@ -57,8 +56,8 @@ static void show_token(const struct twill_shm_region *region, uint64_t token)
 }
 
 /* Return whether two ranks are threads of one process. If the pid namespace is unknown, two
- * containers look alike; then threads share like processes, and the first to close drops the locks
- * of the others, which are taken for dead. */
+ * containers look alike. Then threads share like processes, and the first to close drops the locks
+ * of the others, which then count as dead. */
 static bool in_one_process(const struct twill_host *a, const struct twill_host *b)
 {
     return a->pid_namespace != 0 && twill_host_same_process(a, b);
@@ -78,8 +77,8 @@ static bool is_thread(const struct share *share, int rank)
 
 /* --- memory ---------------------------------------------------------------------------------- */
 
-/* Create this rank's memory, in a file if it is `shared`. Returns why it cannot be shared. Without
- * any memory region->mine is NULL and errno is set. */
+/* Create this rank's memory, in a file if it is `shared`. Returns why it cannot be shared. If there
+ * is no memory at all, region->mine is NULL and errno is set. */
 static enum twill_share_cause make_memory(struct twill_shm_region *region, const char *name,
                                           const struct twill_shm_region_given *given, bool shared)
 {
@@ -101,8 +100,7 @@ static enum twill_share_cause make_memory(struct twill_shm_region *region, const
     return cause;
 }
 
-/* Clear the token when all ranks have checked it. New memory also gives the page back, as its owner
- * may want it on another NUMA node. */
+/* Clear the token. A page of new memory is given back, to be placed on any NUMA node later. */
 static void hide_token(const struct twill_shm_region *region)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -111,7 +109,7 @@ static void hide_token(const struct twill_shm_region *region)
         show_token(region, 0);
 }
 
-/* Drop users of the own memory; the last one unmaps it. */
+/* Drop users of the own memory. The last one unmaps it. */
 static void drop_mine(const struct twill_shm_region *region, int64_t users)
 {
     if (!region->given)
@@ -133,18 +131,17 @@ static void close_view(const struct twill_shm_region *region, uint32_t rank)
     *view = (struct twill_rank_view){.local = view->local};
 }
 
-/* --- who lives ------------------------------------------------------------------------------- */
+/* --- the life file, which shows which ranks live ---------------------------------------------- */
 
-/* Lock or unlock (F_WRLCK, F_UNLCK) the byte of a rank of this process in a life file. Returns
- * whether that was possible. */
+/* Lock or unlock (F_WRLCK, F_UNLCK) the byte of this process's rank in a life file. Returns
+ * success. */
 static bool lock_life(const struct twill_mapping *life, short how, uint32_t rank)
 {
     struct flock lock = {.l_type = how, .l_whence = SEEK_SET, .l_start = rank, .l_len = 1};
     return fcntl(life->fd, F_SETLK, &lock) == 0;
 }
 
-/* Return whether another process has locked the byte of a rank; true if that cannot be found out.
- */
+/* Return whether another process has locked the byte of a rank, or true if that is not known. */
 static bool is_life_locked(const struct twill_mapping *life, uint32_t rank)
 {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = rank, .l_len = 1};
@@ -158,7 +155,7 @@ static uint64_t token_of(const struct share_info *info)
     return info->key | 1; /* never 0, as new memory is */
 }
 
-/* Map what this rank uses of a peer's file, and check that this is what the peer writes to. */
+/* Map the part of a peer's file that this rank uses, and check that the peer writes to it. */
 static enum twill_share_cause map_peer(struct share *share,
                                        const struct twill_fd_passing_peer *peer, int file)
 {
@@ -166,7 +163,7 @@ static enum twill_share_cause map_peer(struct share *share,
     struct twill_rank_view *view = &region->view[peer->rank];
     size_t pair_at = region->bytes + region->view[region->rank].local * region->pair_bytes;
     struct stat about;
-    /* Mapped beyond its end, the first touch would be a SIGBUS. */
+    /* Beyond the end of the file the first touch would be a SIGBUS. */
     if (fstat(file, &about) != 0 || (uint64_t)about.st_size < region->own_bytes)
         return TWILL_SHARE_MAP;
     void *at = twill_mapping_map(file, region->bytes);
@@ -187,7 +184,7 @@ static enum twill_share_cause map_peer(struct share *share,
 }
 
 /* Hold a descriptor of the life file for all ranks of this process, of which this is the first, and
- * lock their bytes. It is closed on failure. */
+ * lock their bytes. Closes the descriptor on failure. */
 static enum twill_share_cause hold_life(struct share *share, int fd)
 {
     struct twill_shm_region *region = share->region;
@@ -198,7 +195,7 @@ static enum twill_share_cause hold_life(struct share *share, int fd)
         return TWILL_SHARE_MAP;
     }
     region->life->fd = fd;
-    /* Where locks are not seen, nobody is ever taken for dead. */
+    /* Where locks are not seen, no rank is ever taken for dead. */
     bool works = lowest == (uint32_t)region->rank || is_life_locked(region->life, lowest);
     for (int r = 0; r < region->size; r++)
         if (r == region->rank || is_thread(share, r))
@@ -223,7 +220,7 @@ static enum twill_share_cause begin_life(struct share *share)
     return cause;
 }
 
-/* Return the rank of our label that follows this one, cyclically, among the other processes'. */
+/* Return the next rank of our label, cyclically, that is not of this process, or the own rank. */
 static uint32_t next_of(const struct share *share)
 {
     uint32_t size = (uint32_t)share->region->size, rank = (uint32_t)share->region->rank;
@@ -249,7 +246,7 @@ static enum twill_share_cause take_files(void *user, const struct twill_fd_passi
         return hold_life(share, fds[1]);
     if (fds[1] >= 0)
         close(fds[1]);
-    else if (life) /* dropped by the kernel: this process has too many */
+    else if (life) /* dropped by the kernel, as this process has too many */
         cause = TWILL_SHARE_DESCRIPTORS;
     return cause;
 }
@@ -276,7 +273,7 @@ static twill_status list_peers(struct share *share, struct twill_error *error)
 }
 
 /* Share this rank's memory with the other processes of the label, map theirs, and lock the bytes of
- * this process's ranks in the life file. *cause: why that cannot be. */
+ * this process's ranks in the life file. *cause says why that cannot be. */
 static twill_status share_files(struct share *share, enum twill_share_cause *cause,
                                 struct twill_error *error)
 {
@@ -289,6 +286,7 @@ static twill_status share_files(struct share *share, enum twill_share_cause *cau
 }
 
 /* --- the two exchanges ----------------------------------------------------------------------- */
+/* Set first[r] to the lowest rank with the label of rank r. */
 static void find_first(uint32_t *first, const uint32_t *label, uint32_t size)
 {
     for (uint32_t r = 0; r < size; r++) {
@@ -312,7 +310,7 @@ static void record_cause(struct share *share, uint32_t rank, int32_t cause)
              twill_share_cause_text(cause));
 }
 
-/* Set the size of this rank's memory: of what all ranks of the label map, and of the pairs'. */
+/* Set the size of this rank's memory: the part that all ranks of the label map, and the pairs'. */
 static void size_memory(struct share *share, size_t bytes, size_t pair_bytes)
 {
     struct twill_shm_region *region = share->region;
@@ -347,7 +345,7 @@ static void group_ranks(struct share *share, const uint32_t *label)
             record_cause(share, r, info[r].cause);
 }
 
-/* Use the life file of this process's first rank, and note whose lives it shows. */
+/* Use the life file of this process's first rank, and record whose lives it shows. */
 static void adopt_life(struct share *share, int64_t users)
 {
     struct twill_shm_region *region = share->region;
@@ -382,8 +380,7 @@ static void adopt_threads(struct share *share)
     adopt_life(share, users);
 }
 
-/* Check the results, and record why labels cannot share. All ranks come to the same result, errors
- * included. */
+/* Check the results, record why labels cannot share. All ranks get the same result, even errors. */
 static twill_status check_results(struct share *share, struct twill_error *error)
 {
     const struct share_result *result = share->result;
@@ -430,7 +427,7 @@ static void leave_life(struct twill_shm_region *region, int64_t users)
     region->life = NULL;
 }
 
-/* Clear the token, close what is not needed, and set new labels where memory cannot be shared. */
+/* Clear the token, close files that are no longer needed, and set new labels where necessary. */
 static void decide_labels(struct share *share, uint32_t *label, const char **why)
 {
     struct twill_shm_region *region = share->region;
@@ -568,7 +565,8 @@ twill_status twill_shm_region_attach(struct twill_shm_region *region, const uint
     group_ranks(share, label);
     size_memory(share, bytes, pair_bytes);
     twill_status status = attach(share, name, given, error);
-    twill_fd_passing_close(&share->fd_passing); /* if this rank gives up, no other waits for it */
+    twill_fd_passing_close(
+        &share->fd_passing); /* so that no other rank waits for this one if it gives up */
     twill_fd_passing_suspect(&share->fd_passing, batch);
     return status;
 }
@@ -589,8 +587,8 @@ void twill_shm_region_close(struct twill_shm_region *region)
 {
     if (region == NULL)
         return;
-    /* Not concluded: no thread uses this memory if there is none, or if all results have arrived,
-     * as then every rank knows that this failed. */
+    /* If it is not concluded, other threads may use this memory, unless there are none or all
+     * results have arrived: then every rank knows that this failed. */
     const struct share *share = region->share;
     bool unused = share != NULL && region->mine != NULL &&
                   (share->result[region->rank].bytes != 0 || !share->threads);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shared memory of the ranks of a node: one memfd per rank, mapped by all of them. Nothing lies in
- * /dev/shm. Descriptors are passed over an abstract unix socket, and closed when they are mapped: a
- * region keeps three at most, however many ranks share it. Ranks that are threads of one process
- * use the owner's mapping (so that a thread sanitizer sees one address). */
+ * /dev/shm. Descriptors are passed over an abstract unix socket and closed when they are mapped. A
+ * region keeps at most three, however many ranks share it. Ranks that are threads of one process
+ * use the owner's mapping, so that a thread sanitizer sees one address. */
 #ifndef TWILL_SHARED_REGION_H
 #define TWILL_SHARED_REGION_H
 
@@ -13,9 +13,9 @@ struct twill_mapping;
 struct twill_oob;
 struct twill_shm_region; /* this rank's memory, and its mappings of the others' */
 
-/* Places this rank's memory on NUMA nodes. place() is called once, before any page exists, by the
- * thread that shares the region, and returns whether the memory is placed, not in DDR; unplace()
- * gets that back when the region is closed. */
+/* Places this rank's memory on NUMA nodes. The thread that shares the region calls place() once,
+ * before any page exists. place() returns whether the memory is placed, and not in DDR. unplace()
+ * gets that result when the region is closed. */
 struct twill_shm_region_placer {
     bool (*place)(void *user, void *at, size_t bytes);
     void (*unplace)(void *user, size_t bytes, bool placed);
@@ -23,9 +23,9 @@ struct twill_shm_region_placer {
     bool visible; /* in a file even if no other rank maps it, for readers outside the job */
 };
 
-/* Existing memory to share: the heap of twill_alloc(), which places its memory later. Outlives
- * every region. Several threads of a process may share it at a time, each with its own token; the
- * users of its mapping are never dropped; the region may have fewer bytes than it. */
+/* Existing memory to share: the heap of twill_alloc(), which places its memory later. It outlives
+ * every region, and the users of its mapping are never dropped. Several threads of a process may
+ * share it at a time, each with its own token. The region may be smaller than the memory. */
 struct twill_shm_region_given {
     int fd;
     struct twill_mapping *mapping;
@@ -39,46 +39,44 @@ struct twill_shm_region_given {
  *   attach     create, pass and map memory    exchange: results
  *   conclude   agree who shares
  *
- * offer: `oob` stays valid until the region is concluded. On failure *region is NULL. `region`
- * NULL: this rank has failed already, and adds an empty part. */
+ * `oob` stays valid until the region is concluded. If offer fails, *region is NULL. A rank that has
+ * failed already passes `region` NULL to add an empty part. */
 twill_status twill_shm_region_offer(struct twill_shm_region **region, struct twill_oob *oob,
                                     struct twill_oob_batch *batch, struct twill_error *error);
-/* Share `bytes` of zeroed memory (sparse: an untouched page costs nothing) among the ranks whose
- * label[] equals this rank's, and `pair_bytes` more of it with each of them, which no third one
- * maps. label has oob->size entries. `name` is the memory's in
- * /proc/PID/maps; `given`, if not NULL, is shared instead of new memory. The placer is copied; NULL
- * leaves placement to the system. Waits for the ranks of the label. */
+/* Share `bytes` of zeroed memory among the ranks whose label[] equals this rank's, and with each of
+ * them `pair_bytes` more that no third rank maps. Untouched pages cost nothing. label[] has
+ * oob->size entries. `name` is the memory's name in /proc/PID/maps. If `given` is not NULL, it is
+ * shared instead of new memory. The placer is copied, and NULL leaves placement to the system.
+ * Waits for the ranks of the label. */
 twill_status twill_shm_region_attach(struct twill_shm_region *region, const uint32_t *label,
                                      size_t bytes, size_t pair_bytes, const char *name,
                                      const struct twill_shm_region_given *given,
                                      const struct twill_shm_region_placer *placer,
                                      struct twill_oob_batch *batch, struct twill_error *error);
-/* If the ranks of a label cannot share (containers, namespaces), each of them becomes alone:
- * label[r] becomes unique for it, every other label becomes the lowest rank that has it, and *why
- * gives the reason, all equally on every rank; the text belongs to the region. Else *why is NULL.
+/* Agree who shares. *why is NULL if each label's ranks can. Otherwise (containers, namespaces) each
+ * rank r of a label that cannot is alone with label[r] = r, other labels become the lowest rank
+ * that has them, and *why, a text of the region, gives the reason. All ranks get the same result.
  *
  * Threads of one process keep a mapping alive until the last of them closes. */
 twill_status twill_shm_region_conclude(struct twill_shm_region *region, uint32_t *label,
                                        const char **why, struct twill_error *error);
-/* Close a region, in any state; NULL is allowed. If the second exchange has failed and other
- * ranks are threads of this process, this rank's memory stays mapped: they may have received more,
- * and use it. */
+/* Close a region, which may be NULL, in any state. If the second exchange has failed and other
+ * ranks are threads of this process, this rank's memory stays mapped, as they may still use it. */
 void twill_shm_region_close(struct twill_shm_region *region);
 
 /* Return the bytes of this rank's memory, with those of all pairs. */
 size_t twill_shm_region_bytes(const struct twill_shm_region *region);
-/* Return where the memory of a rank is mapped, the own rank included; NULL if it is not on this
- * node. */
+/* Return where the memory of a rank or of this one is mapped, NULL if it is not on this node. */
 void *twill_shm_region_at(const struct twill_shm_region *region, uint32_t rank);
-/* Return where this process maps the memory of `owner` that only `other` maps, too; one of the two
- * is this rank, and both are on this node. */
+/* Return where this process maps the memory of `owner` that else only `other` maps. Both are on
+ * this node, and one of them is this rank. */
 void *twill_shm_region_pair(const struct twill_shm_region *region, uint32_t owner, uint32_t other);
-/* Return whether the owner's process has ended, or has closed the region: its POSIX lock on a byte
+/* Return whether the owner's process has ended or has closed the region: its POSIX lock on a byte
  * of a file of the node is then gone, in any pid namespace. Always false for threads of this
  * process. Costs a system call. */
 bool twill_shm_region_owner_dead(const struct twill_shm_region *region, uint32_t rank);
-/* Unmap the memory of a rank whose process has ended: once all ranks have, the kernel has it back.
- * Nothing here may use it any more. Returns whether it was unmapped now. */
+/* Unmap the memory of a rank whose process has ended. Once all ranks have done so, the kernel
+ * reuses it. Nothing here may access it afterwards. Returns whether it was unmapped now. */
 bool twill_shm_region_release(struct twill_shm_region *region, uint32_t rank);
 
 #endif

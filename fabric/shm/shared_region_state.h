@@ -8,31 +8,31 @@
 
 /* This rank's mapping of one rank's memory. */
 struct twill_rank_view {
-    void *at;                      /* what all ranks of the node map */
-    void *pair;                    /* what only its owner and this rank map, or NULL */
+    void *at;                      /* the part that all ranks of the node map */
+    void *pair;                    /* the part that only its owner and this rank map, or NULL */
     struct twill_mapping *mapping; /* if it is a thread of this process */
     uint32_t local;                /* its place among the ranks of its label, from 0 */
     bool locked;                   /* it is another process's, which has locked its byte */
 };
 
 struct twill_shm_region {
-    size_t bytes;      /* that all ranks of the label map; 0: not attached */
+    size_t bytes;      /* that all ranks of the label map, 0 if not attached */
     size_t pair_bytes; /* behind them for each rank of the label */
-    size_t own_bytes;  /* of this rank's memory: both */
+    size_t own_bytes;  /* of this rank's memory, which is both */
     int rank, size;
-    int fd;     /* own memfd, or -1; closing it or any duplicate in this process drops the lock */
-    int next;   /* that of the next rank if memory is visible: where that has died, readers outside
-                   the job find it here; else -1 */
+    int fd;     /* own memfd, or -1 (closing any duplicate in this process drops the lock) */
+    int next;   /* that of the next rank if memory is visible, where readers outside the job find it
+                   after that rank has died, else -1 */
     bool given; /* fd and mine belong to the caller */
     char why[TWILL_RANK_TEXT + 96]; /* why memory is not shared */
     struct twill_mapping *mine;
     size_t token_at;                       /* offset of the token in `mine` */
-    struct twill_shm_region_placer placer; /* placer of mine; all NULL: none */
-    bool placed;                           /* as it says */
+    struct twill_shm_region_placer placer; /* placer of `mine`, all NULL if there is none */
+    bool placed;                           /* result of its place() */
     struct twill_rank_view *view;          /* [size] */
-    /* The file that shows who lives: the lowest rank of the label creates it, and every process has
-     * one descriptor of it and locks the bytes of its ranks. Of all threads of this process, as
-     * closing any descriptor of it drops all locks of the process. NULL: not shared. */
+    /* The file that shows which ranks live, NULL if memory is not shared. The lowest rank of the
+     * label creates it. Every process has one descriptor of it and locks the bytes of its ranks.
+     * All threads of the process share that descriptor, as closing any of them drops all locks. */
     struct twill_mapping *life;
     struct share *share; /* until it is concluded */
 };

@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Messages between ranks of a node, through slots in shared memory.
  *
- * Per (from, to, lane) there is a ring of slots with one producer and one consumer. A slot is a
- * line with its epoch (slot number + 1, never reset) and a chunk of data. Up to 48 bytes travel in
- * the line itself: one cache miss per message. Longer messages stream through several slots; sender
- * and receiver work on different ones at the same time, and a receiver reduces straight from the
- * slot.
+ * Each (from, to, lane) has a ring of slots with one producer and one consumer. A slot is a line
+ * with its epoch (slot number + 1, never reset) and a chunk of data. Up to 48 bytes travel in the
+ * line itself, with one cache miss per message. Longer messages stream through several slots.
+ * Sender and receiver then work on different slots at the same time, and a receiver reduces
+ * directly from the slot.
  *
- * Slots lie in the sender's region, the count of consumed slots in the receiver's: only its owner
- * writes to a region, pages are first touched by the rank that fills them, and a dead receiver
- * cannot have overwritten what others send. 8 slots of 16 KiB stay in an L2 cache and were the best
- * measured: with slots of 4 KiB a third is lost at 1 MiB, more than 16 KiB gains nothing.
+ * Slots lie in the sender's region, and the count of consumed slots in the receiver's. So only its
+ * owner writes to a region, pages are first touched by the rank that fills them, and a dead
+ * receiver cannot have overwritten what others send. 8 slots of 16 KiB stay in an L2 cache and were
+ * the best measured: 4 KiB lose a third at 1 MiB, and more than 16 KiB gains nothing.
  *
  * Messages of TWILL_SHM_FETCH_LEAST bytes or more are offered to be read in place.
  *
- * With TWILL_CHECKSUM=all the line carries the CRC32C of the chunk, made of the caller's buffer. A
- * receiver that finds another one reads the slot again, as the damage may have been on the way to
- * it, and then fails. */
+ * With TWILL_CHECKSUM=all the line carries the CRC32C of the chunk, computed from the caller's
+ * buffer. A receiver that finds a different one reads the slot again, as the damage may have
+ * happened on the way to it, and then fails. */
 #include "fabric/shm/node_memory.h"
 #include "fabric/shm/shared_region.h"
 #include "fabric/shm/single_copy.h"
@@ -29,11 +29,11 @@
 
 #define SLOTS      8
 #define SLOT_BYTES 16384
-/* In line->bytes: the data is in the slot, the message's size in payload; or payload is the
- * message's size and address. */
+/* Bits of line->bytes. STREAMED: the data is in the slot, and the message's size in the payload.
+ * OFFERED: the payload is the message's size and address. */
 #define STREAMED 0x80000000u
 #define OFFERED  0x40000000u
-/* Bytes read at once to be reduced: they fit an L2 cache. */
+/* Bytes read at once to be reduced. They fit an L2 cache. */
 #define FETCH_REDUCED ((size_t)128 << 10)
 
 _Static_assert((SLOTS & (SLOTS - 1)) == 0, "slot numbers wrap by masking");
@@ -43,9 +43,9 @@ _Static_assert(SLOT_BYTES % TWILL_CACHE_LINE == 0, "chunks keep element boundari
 #define LINE_SUM   (TWILL_LINE_PAYLOAD - sizeof(uint32_t))
 #define READ_AGAIN 3 /* reads of a slot whose checksum is wrong */
 
-/* Slots consumed; 1 + the number of the last slot whose message could not be read to its end; how
- * many bytes of an offered message have been read so far. Written by the consumer, read by the
- * producer when the ring looks full or a message is offered. */
+/* Slots consumed, 1 + the number of the last slot whose message could not be read to its end, and
+ * the bytes read so far of an offered message. Written by the consumer, read by the producer when
+ * the ring looks full or a message is offered. */
 struct shm_credit {
     _Atomic uint64_t consumed, refused, fetched;
 } TWILL_ALIGNED(64);
@@ -56,20 +56,21 @@ struct shm_channel {
     struct twill_line *line; /* [SLOTS] */
     unsigned char *data;     /* [SLOTS][SLOT_BYTES] */
     struct shm_credit *credit;
-    struct twill_single_copy *single_copy; /* reads the peer's memory; NULL: nothing is offered */
+    struct twill_single_copy *single_copy; /* reads the peer's memory, NULL if nothing is offered */
     unsigned char *bounce;                 /* FETCH_REDUCED bytes, for reductions */
-    const struct twill_node *node;         /* receiver */
-    uint64_t offered;    /* sender: 1 + number of the slot that offers the first message, or 0 */
-    uint64_t index;      /* slots produced, or consumed, by this rank */
-    uint64_t seen;       /* sender: *consumed when last read */
-    uint64_t to_discard; /* receiver: bytes left of a message that did not match */
+    const struct twill_node *node;         /* of a receiver */
+    uint64_t offered; /* of a sender: 1 + number of the slot that offers the first message, or 0 */
+    uint64_t index;   /* slots produced or consumed by this rank */
+    uint64_t seen;    /* of a sender: credit->consumed when last read */
+    uint64_t to_discard; /* of a receiver: bytes left of a message that did not match */
     uint32_t local;      /* the peer's local rank */
-    uint32_t active;     /* 1 + position in shm->active, 0: not in it */
+    uint32_t active;     /* 1 + position in shm->active, 0 if not in it */
     bool sends;
-    bool damaged; /* receiver: the slot's checksum is wrong */
-    uint32_t (*crc32c)(uint32_t crc, const void *data, size_t bytes); /* NULL: no checksums */
+    bool damaged; /* of a receiver: the slot's checksum is wrong */
+    uint32_t (*crc32c)(uint32_t crc, const void *data, size_t bytes); /* NULL without checksums */
 };
 
+/* Count a slot as consumed, so that the sender may fill it again. */
 static inline void return_slot(struct shm_channel *channel)
 {
     channel->index++;
@@ -81,7 +82,7 @@ struct shm {
     const struct twill_world *world;
     const uint32_t *job; /* see twill_rank_text() */
     struct twill_node *node;
-    struct shm_channel *channel; /* [2][size][TWILL_LANES]: sending, receiving */
+    struct shm_channel *channel; /* [2][size][TWILL_LANES], sending and receiving */
     struct shm_channel **active; /* channels with requests */
     uint32_t active_count;
     unsigned char *bounce; /* of all channels */
@@ -93,8 +94,7 @@ static size_t channels_of(uint32_t node_size)
     return (size_t)node_size * TWILL_LANES;
 }
 
-/* The memory of a pair: the credits of all lanes, then their lines, and from DATA_AT on the data.
- */
+/* The memory of a pair: credits of all lanes, then their lines, and from DATA_AT on the data. */
 #define LINES_AT (TWILL_LANES * sizeof(struct shm_credit))
 #define DATA_AT  8192
 _Static_assert(LINES_AT + TWILL_LANES * SLOTS * sizeof(struct twill_line) <= DATA_AT,
@@ -108,13 +108,13 @@ size_t twill_shm_pair_bytes(void)
 /* --- messages that the receiver reads in place ------------------------------------------------ */
 
 /* Where single-copy access works, a message of TWILL_SHM_FETCH_LEAST bytes or more is not streamed
- * through slots but offered: the line carries its address, the receiver reads it from there, and
- * the slot counts as consumed when it has. It is copied once, and ranks that share a core need not
- * take turns for each ring of data. A sender that gives up clears the line's epoch first, so that a
- * receiver does not complete a message that may have changed while it was read. A receiver that
- * cannot read a message, such as device memory, refuses it; what it has not read is streamed. */
+ * through slots but offered. The line carries its address, the receiver reads it from there, and
+ * then counts the slot as consumed. So the message is copied once, and ranks that share a core need
+ * not take turns for each ring of data. A sender that gives up clears the line's epoch first, so
+ * that a receiver does not complete a message that may have changed while it was read. A receiver
+ * that cannot read a message (device memory) refuses it, and what it has not read is streamed. */
 
-#define FETCH_ONCE ((size_t)1 << 20) /* most bytes read before other messages have their turn */
+#define FETCH_ONCE ((size_t)1 << 20) /* most bytes read before other messages are handled */
 
 /* Offer the first message, as a whole, to be read from the caller's buffer. */
 static void offer_message(struct shm_channel *channel, const struct twill_transfer *request)
@@ -128,17 +128,17 @@ static void offer_message(struct shm_channel *channel, const struct twill_transf
     atomic_store_explicit(&line->epoch, channel->index, memory_order_release);
 }
 
-/* Withdraw the offer: a receiver that still reads will not complete the message. */
+/* Withdraw the offer. A receiver that still reads will not complete the message. */
 static void withdraw_offer(struct shm_channel *channel)
 {
     struct twill_line *line = &channel->line[(channel->offered - 1) % SLOTS];
-    /* Not a store, which later ones of the caller could pass. */
+    /* Not a store, which later stores of the caller could pass. */
     atomic_exchange_explicit(&line->epoch, 0, memory_order_seq_cst);
     channel->offered = 0;
 }
 
-/* Complete the first message if it was read; if it was refused, stream what was not read. Returns
- * false while it is being read; request->moved is how far. */
+/* Complete the first message if it was read. If it was refused, let the rest be streamed. Returns
+ * false while it is being read, with its progress in request->moved. */
 static bool conclude_offer(struct shm_channel *channel, struct twill_transport_counters *counters)
 {
     struct twill_transfer *request = channel->queue.head;
@@ -161,15 +161,15 @@ static bool conclude_offer(struct shm_channel *channel, struct twill_transport_c
     return true;
 }
 
-/* Return whether the sender has withdrawn the message, or its process has ended: its memory may
- * have changed, and its pid be another process's. Called after a read. */
+/* Return whether the sender has withdrawn the message or its process has ended. Its memory may have
+ * changed, and its pid may be another process's. Called after a read. */
 static bool has_given_up(const struct shm_channel *channel, const struct twill_line *line)
 {
     return atomic_load_explicit(&line->epoch, memory_order_acquire) != channel->index + 1 ||
            twill_shm_region_owner_dead(channel->node->region, channel->node->rank[channel->local]);
 }
 
-/* Have the sender stream what has not been read. */
+/* Refuse the offer, so that the sender streams what has not been read. */
 static void refuse(struct shm_channel *channel)
 {
     atomic_store_explicit(&channel->credit->refused, channel->index + 1, memory_order_relaxed);
@@ -207,8 +207,8 @@ static int fetch_some(struct shm_channel *channel, const struct twill_line *line
 }
 
 /* Receive the next bytes from a slot that offers a message. Returns 1 if some were read, or the
- * message was refused; 0 if its sender has ended or gave up: the failure detector reports that; -1
- * if the slot is invalid. */
+ * message was refused or did not match. Returns 0 if its sender has ended, which the failure
+ * detector reports, or gave up. Returns -1 if the slot is invalid. */
 static int receive_offer(struct shm_channel *channel, const struct twill_line *line)
 {
     uint64_t message[2]; /* size, address */
@@ -232,6 +232,7 @@ static size_t line_payload(const struct shm_channel *channel)
     return channel->crc32c == NULL ? TWILL_LINE_PAYLOAD : LINE_SUM;
 }
 
+/* Fill the next slot with the next `chunk` bytes of a message. */
 static void produce(struct shm_channel *channel, const struct twill_transfer *request, size_t chunk,
                     struct twill_transport_counters *counters)
 {
@@ -260,8 +261,8 @@ static void produce(struct shm_channel *channel, const struct twill_transfer *re
     atomic_store_explicit(&line->epoch, channel->index, memory_order_release);
 }
 
-/* Send as much as fits the ring. Returns how many slots were filled, or how often a receiver was
- * seen to have read on. */
+/* Send as much as fits the ring. Returns how many slots were filled, plus how often a receiver was
+ * seen to have read more. */
 static int push_channel(struct shm_channel *channel, struct twill_transport_counters *counters)
 {
     int moved = 0;
@@ -311,7 +312,7 @@ static void deliver_slot(struct twill_transfer *request, const void *data, size_
         memcpy((unsigned char *)request->buffer + request->moved, data, chunk);
 }
 
-/* Check the checksum of a slot's chunk. */
+/* Return whether a slot's chunk has its checksum. Sets `damaged` if not. */
 static bool is_intact(struct shm_channel *channel, const struct twill_line *line, const void *data,
                       size_t chunk)
 {
@@ -433,7 +434,7 @@ static int shm_progress(struct twill_transport *transport, struct twill_error *e
 {
     struct shm *shm = (struct shm *)transport;
     int moved = 0;
-    /* Downwards: deactivate() moves a channel that was handled already into the gap. */
+    /* Downwards, as deactivate() moves a channel that was handled already into the gap. */
     for (uint32_t i = shm->active_count; i-- > 0;) {
         int rc = advance_channels(shm, shm->active[i], error);
         if (rc < 0)
@@ -458,7 +459,7 @@ static twill_status shm_post(struct twill_transport *transport, struct twill_tra
         &shm->channel[direction + local * (size_t)TWILL_LANES + request->lane];
     bool first = channel->queue.head == NULL;
     twill_transfer_push(&channel->queue, request);
-    /* Most requests complete at once; reduce() may be called in progress only. */
+    /* Most requests complete at once. reduce() may be called in progress only. */
     if (first && request->reduce == NULL) {
         int rc = advance_channels(shm, channel, error);
         if (rc < 0)
@@ -499,8 +500,8 @@ static void shm_close(struct twill_transport *transport)
     free(shm);
 }
 
-/* Set where the channel lies: its credit in memory of the receiver, lines and data in the sender's.
- */
+/* Set where the channel lies: its credit in the receiver's memory, lines and data in the
+ * sender's. */
 static void place_channel(struct shm_channel *channel, uint32_t lane, unsigned char *sender,
                           unsigned char *receiver)
 {

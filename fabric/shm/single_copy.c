@@ -7,30 +7,30 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of those that fetch, and of those that map, the first one that works is used. */
+/* The first method that works is used, of those that fetch and of those that map. */
 static const struct twill_single_copy_method *const methods[] = {&twill_single_copy_cma,
                                                                  &twill_single_copy_xpmem};
 enum { METHODS = TWILL_ARRAY_LENGTH(methods) };
 
 struct twill_single_copy {
-    uint32_t peers; /* ranks of the node */
+    uint32_t peers; /* number of ranks of the node */
     void *state[METHODS];
-    const struct twill_single_copy_method *fetches, *maps; /* or NULL */
+    const struct twill_single_copy_method *fetches, *maps; /* method in use, or NULL */
     void *fetcher, *mapper;                                /* their state */
-    unsigned char token[TWILL_NONCE_BYTES];                /* which peers read here */
+    unsigned char token[TWILL_NONCE_BYTES];                /* read by peers */
     uint64_t *pid;                                         /* [peers] */
     struct negotiation *negotiation;                       /* until it is concluded */
 };
 
 /* The result of one rank's probe of each method. */
 struct probe_result {
-    uint8_t requested[METHODS]; /* no bool: another rank may send any byte */
+    uint8_t requested[METHODS]; /* not bool, as another rank may send any byte */
     uint8_t open[METHODS];      /* works to all ranks of its node */
-    uint32_t denied[METHODS];   /* the rank it failed with; the own rank: not tried */
+    uint32_t denied[METHODS];   /* the rank it failed with, or the own rank if it was not tried */
     int32_t cause[METHODS];     /* errno */
 };
 
-/* What ranks exchange to find out which methods work. */
+/* Data that ranks exchange to find out which methods work. */
 struct negotiation {
     struct twill_single_copy_info own_info, *info; /* [ranks] */
     struct probe_result own_result, *result;       /* [ranks] */
@@ -38,6 +38,7 @@ struct negotiation {
 
 /* --- trying ---------------------------------------------------------------------------------- */
 
+/* Read a peer's token by a method. Returns 0 if it is right, else an errno. */
 static int read_token(struct twill_single_copy *single_copy, unsigned method, uint32_t peer,
                       const struct twill_single_copy_info *info)
 {
@@ -102,6 +103,7 @@ static int describe_closed(const struct probe_result *results, uint32_t size, un
                     results[r].denied[method], cause);
 }
 
+/* Keep the first methods that worked on all ranks, close the others, and describe each in how[]. */
 static void agree_access(struct twill_single_copy *single_copy, const struct probe_result *results,
                          uint32_t size, char *how, size_t how_bytes)
 {
@@ -239,7 +241,7 @@ void twill_single_copy_conclude(struct twill_single_copy **single_copy, uint32_t
     *single_copy = NULL;
 }
 
-/* With cma a process is read by its pid: the result holds for any subset of the ranks. */
+/* With cma a process is read by its pid, so the result holds for any subset of the ranks. */
 bool twill_single_copy_is_known(const struct twill_single_copy *of)
 {
     return of != NULL && of->fetches == &twill_single_copy_cma && of->maps == NULL;

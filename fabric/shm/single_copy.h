@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Single-copy access to memory of another rank of the node that is not shared: plain malloc'd
- * buffers. Whether a method works is found out by trying it when a communicator is created: every
- * rank reads a token of every other, and a method is used only if it worked between all ranks.
+/* Single-copy access to memory of another rank of the node that is not shared, such as malloc'd
+ * buffers. When a communicator is created, each rank tries each method by reading a token of every
+ * other rank. A method is used only if it worked between all ranks.
  *
  *   cma    process_vm_readv: the kernel copies, one call per chunk (single_copy_cma.c)
  *   xpmem  the peer's pages are mapped here: zero-copy (single_copy_xpmem.c)
@@ -24,7 +24,7 @@ struct twill_single_copy;
 /* Mapped pages of a peer, in use until twill_region_release(). */
 struct twill_region;
 
-/* Return whether methods are to be tried: equal on all ranks. If not, how[] gives the reason. */
+/* Return whether methods are to be tried, equally on all ranks. If not, how[] gives the reason. */
 bool twill_single_copy_applies(const struct twill_world *world, enum twill_single_copy_kind setting,
                                char *how, size_t how_bytes);
 /* Try all methods between the ranks of `world`, of which this is rank `me`, in three steps around
@@ -34,7 +34,7 @@ bool twill_single_copy_applies(const struct twill_world *world, enum twill_singl
  *   probe      read every peer's token    exchange: results
  *   conclude   keep what works everywhere
  *
- * conclude: *single_copy becomes NULL if no method works between all of them; how[] describes the
+ * If no method works between all ranks, conclude sets *single_copy to NULL. how[] describes the
  * result, or the reason. */
 twill_status twill_single_copy_offer(struct twill_single_copy **single_copy, uint32_t me,
                                      const struct twill_world *world,
@@ -44,9 +44,9 @@ void twill_single_copy_probe(struct twill_single_copy *single_copy, uint32_t me,
                              const struct twill_world *world, struct twill_oob_batch *batch);
 void twill_single_copy_conclude(struct twill_single_copy **single_copy, uint32_t me,
                                 const struct twill_world *world, char *how, size_t how_bytes);
-/* Return whether the result for any subset of these ranks is known without asking them; equal on
- * all of them. If so, twill_single_copy_derive() creates it from `of`, locally: for the ranks
- * ranks[] of of_world, which are the ranks of `world`, where this is rank `me`. */
+/* Return whether the result for any subset of these ranks is known without asking them, equally on
+ * all of them. If so, twill_single_copy_derive() creates the subset's object from `of`, locally.
+ * The ranks of `world`, where this is rank `me`, are the ranks ranks[] of of_world. */
 bool twill_single_copy_is_known(const struct twill_single_copy *of);
 twill_status twill_single_copy_derive(struct twill_single_copy **single_copy,
                                       const struct twill_single_copy *of,
@@ -55,36 +55,38 @@ twill_status twill_single_copy_derive(struct twill_single_copy **single_copy,
                                       struct twill_error *error);
 void twill_single_copy_close(struct twill_single_copy *single_copy);
 
-/* Return whether it can copy (cma), or map (xpmem); false for NULL. */
+/* Return whether it can copy (cma), or map (xpmem), each false for NULL. */
 bool twill_single_copy_fetches(const struct twill_single_copy *single_copy);
 bool twill_single_copy_maps(const struct twill_single_copy *single_copy);
 
-/* Copy from a peer's memory. Returns 0 or an errno value; ESRCH: its process has ended. */
+/* Copy from address `from` of a peer. Returns 0 or an errno, ESRCH if its process has ended. */
 int twill_single_copy_fetch(struct twill_single_copy *single_copy, uint32_t peer, void *to,
                             uint64_t from, size_t bytes);
-/* Map [from, from + bytes) of a peer; *at is where. Returns 0 or an errno value. */
+/* Map [from, from + bytes) of a peer and set *at to its place. Returns 0 or an errno. */
 int twill_single_copy_attach(struct twill_single_copy *single_copy, uint32_t peer, uint64_t from,
                              size_t bytes, struct twill_region **region, void **at);
+/* Stop using mapped pages. `region` may be NULL. */
 void twill_region_release(struct twill_region *region);
 
 /* --- the methods ----------------------------------------------------------------------------- */
 
-/* What a rank sends the others so that they can access its memory. */
+/* The information that a rank sends the others so that they can access its memory. */
 struct twill_single_copy_info {
-    uint64_t pid, segment; /* for cma; for xpmem, 0 if none */
+    uint64_t pid, segment; /* for cma and for xpmem, 0 if none */
     uint64_t token_at;     /* address of the token */
     unsigned char token[TWILL_NONCE_BYTES];
 };
 
+/* The functions of one method. */
 struct twill_single_copy_method {
     const char *name;
     enum twill_single_copy_kind setting;
-    /* Fill in what peers need for this method. Returns 0 or an errno value; *state is closed in any
+    /* Fill in what peers need for this method. Returns 0 or an errno. *state is closed in either
      * case. */
     int (*open)(void **state, uint32_t peers, struct twill_single_copy_info *mine);
-    /* Prepare access to a peer. Returns 0 or an errno value. */
+    /* Prepare access to a peer. Returns 0 or an errno. */
     int (*connect_peer)(void *state, uint32_t peer, const struct twill_single_copy_info *theirs);
-    /* See twill_single_copy_fetch() and twill_single_copy_attach(); a method has one of the two. */
+    /* See twill_single_copy_fetch() and twill_single_copy_attach(). A method has one of the two. */
     int (*fetch)(void *state, uint32_t peer, void *to, uint64_t from, size_t bytes);
     int (*attach)(void *state, uint32_t peer, uint64_t from, size_t bytes,
                   struct twill_region **region, void **at);

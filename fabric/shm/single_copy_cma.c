@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Single-copy access by cross memory attach: process_vm_readv (Linux 3.2). The kernel checks as for
- * ptrace: another user, a container without the capability, or Yama's ptrace_scope of 1 or more
- * forbid it (a program may allow it with prctl(PR_SET_PTRACER); a library must not do that for it).
- * Device memory and XPMEM attachments cannot be read.
+/* Single-copy access by cross memory attach: process_vm_readv (Linux 3.2). The kernel checks access
+ * as for ptrace. It is denied to another user, in a container without the capability, or if Yama's
+ * ptrace_scope is 1 or more. (A program may allow it by prctl(PR_SET_PTRACER), which a library must
+ * not do.) Device memory and XPMEM attachments cannot be read.
  *
  * A process is named by its pid. In another pid namespace that may be another process, which the
- * token detects; that a pid is reused after its process has died is not detected here, but by the
- * failure detector. */
+ * token detects. The failure detector, not this file, notices when a process has died and its pid
+ * is reused. */
 #include "fabric/shm/single_copy.h"
 
 #include <errno.h>
@@ -49,7 +49,7 @@ static int cma_fetch(void *state, uint32_t peer, void *to, uint64_t from, size_t
 {
     const struct cma *cma = state;
     size_t done = 0;
-    while (done < bytes) { /* short reads: at 2 GiB, or before an unmapped page */
+    while (done < bytes) { /* short reads happen at 2 GiB and before an unmapped page */
         struct iovec here = {(unsigned char *)to + done, bytes - done};
         struct iovec there = {(void *)(uintptr_t)(from + done), bytes - done};
         ssize_t n = process_vm_readv(cma->pid[peer], &here, 1, &there, 1, 0);

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Single-copy access by XPMEM (SGI, Cray; github.com/hpc/xpmem), which Cray XC has: a process
+/* Single-copy access by XPMEM (SGI, Cray; github.com/hpc/xpmem), which Cray XC has. A process
  * exports its whole address space as a segment, and others map pages of it. libxpmem.so.0 is opened
- * at run time; its behaviour is taken from its header and kernel module. As segment numbers can be
- * guessed, only processes of one user may attach, as for cma (and root); the module checks the mode
- * of the caller that asks for access. NOT RUN ON HARDWARE: tested with a double
- * (tests/doubles/xpmem); with a real one the token decides.
+ * at run time, and its behaviour is taken from its header and kernel module. As segment numbers can
+ * be guessed, only processes of one user (and root) may attach, as for cma. The module checks this
+ * for the caller that asks for access. NOT RUN ON HARDWARE: tested with a double
+ * (tests/doubles/xpmem). With a real module the token decides.
  *
- * An attachment maps addresses, not pages: pages appear when touched and vanish when the owner
- * unmaps them (the module has an MMU notifier), and whatever is mapped there later appears then. So
- * attachments are kept when a buffer is freed and are valid for the next buffer at that address.
- * Touching an address that the owner has unmapped, or whose owner has died, is a SIGBUS, as with
- * any shared mapping: a rank that frees a buffer in use by a call, or dies in it, takes the readers
- * down. So it is in Open MPI's smsc/xpmem; MPICH's issue 3515 says what went wrong where the module
- * did not follow unmapping.
+ * An attachment maps addresses, not pages. Pages appear when touched and vanish when the owner
+ * unmaps them (the module has an MMU notifier), and pages mapped there later appear then. So
+ * attachments are kept when a buffer is freed, and are valid for the next buffer at that address.
+ * As with any shared mapping, touching an address that the owner has unmapped, or whose owner has
+ * died, is a SIGBUS. A rank that frees a buffer in use by a call, or dies in the call, thus crashes
+ * the readers, as with Open MPI's smsc/xpmem. MPICH's issue 3515 shows what fails if the module
+ * does not follow unmapping.
  *
- * At most REGIONS attachments of a peer are kept besides those in use; the least recently used is
- * given up for a new one. */
+ * At most REGIONS attachments of a peer are kept besides those in use. The least recently used one
+ * is given up for a new one. */
 #include "fabric/shm/single_copy.h"
 
 #include <dlfcn.h>
@@ -52,20 +52,20 @@ struct xpmem_library {
 
 struct twill_region {
     struct twill_region *next; /* most recently used first */
-    uint64_t from;             /* pages of the peer */
+    uint64_t from;             /* address of the pages in the peer */
     size_t bytes;
     unsigned char *at;
     unsigned users;
 };
 
 struct xpmem_peer {
-    apid_type apid; /* 0: none */
+    apid_type apid; /* 0 if there is none */
     struct twill_region *regions;
 };
 
 struct xpmem {
     struct xpmem_library library;
-    segid_type segment; /* this rank's; 0: none */
+    segid_type segment; /* of this rank, 0 if there is none */
     uint64_t page;
     uint32_t peers;
     struct xpmem_peer *peer;
@@ -73,8 +73,8 @@ struct xpmem {
 
 /* --- the library ----------------------------------------------------------------------------- */
 
-/* Load libxpmem. Never unload it: it would lose the descriptor it keeps open. Returns 0 or
- * errno. */
+/* Load libxpmem. It is never unloaded, as the descriptor that it keeps open would be lost. Returns
+ * 0 or an errno. */
 static int load_xpmem(struct xpmem_library *library)
 {
     const struct {
@@ -113,8 +113,8 @@ static void give_up_region(struct xpmem *x, struct twill_region **link)
     free(region);
 }
 
-/* Give up the least recently used idle attachment, if there are more than `most`. Returns false if
- * there is none. */
+/* Give up the least recently used idle attachment if there are more than `most`. Returns whether
+ * one was given up. */
 static bool give_up_oldest(struct xpmem *x, struct xpmem_peer *peer, size_t most)
 {
     struct twill_region **oldest = NULL;
