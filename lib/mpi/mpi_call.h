@@ -1,88 +1,89 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bound calls: an MPI call translated to a twill call. Bound by mpi_move.c and mpi_reduce.c, run by
- * mpi_run.c and mpi_requests.c; mpi_pack.c copies through bounce memory. */
+/* Bound calls. A bound call is an MPI call translated to a twill call. mpi_move.c and mpi_reduce.c
+ * bind it, mpi_run.c and mpi_requests.c run it, and mpi_pack.c copies through bounce memory. */
 #ifndef TWILL_MPI_CALL_H
 #define TWILL_MPI_CALL_H
 
 #include "lib/mpi/shim.h"
 
-/* One side of a call for which twill cannot use the program's memory: `shards` runs of elements,
- * packed into or unpacked from contiguous bytes. */
+/* One side of a call whose memory twill cannot use directly. It consists of `shards` runs of
+ * elements, which are packed into or unpacked from contiguous bytes. */
 struct twill_mpi_side {
-    const void *user;   /* the program's buffer */
-    MPI_Datatype type;  /* for PMPI_Pack; unused if plain */
-    MPI_Count size;     /* of a packed element, bytes */
-    MPI_Count extent;   /* distance of elements in the program's memory, bytes */
-    MPI_Count true_lb;  /* plain: offset of the first byte */
-    bool plain;         /* count * size contiguous bytes per run: copied with memcpy */
-    bool large;         /* counts are MPI_Count and displs MPI_Aint; else int */
-    int shards, skip;   /* skip: this shard is not copied; -1: none */
-    MPI_Count count;    /* elements of each shard ... */
-    const void *counts; /* ... or NULL */
-    const void *displs; /* in extents; NULL: shards are contiguous */
+    const void *user;  /* the program's buffer */
+    MPI_Datatype type; /* for PMPI_Pack; unused if plain */
+    MPI_Count size;    /* bytes of a packed element */
+    MPI_Count extent;  /* distance in bytes of elements in the program's memory */
+    MPI_Count true_lb; /* for plain: offset in bytes of the first byte */
+    bool plain;        /* each run is count * size contiguous bytes, copied with memcpy */
+    bool large;        /* counts are MPI_Count and displs MPI_Aint, not int */
+    int shards, skip;  /* `skip` is a shard that is not copied, or -1 */
+    MPI_Count count;   /* elements of each shard, if counts is NULL */
+    const void *counts;
+    const void *displs; /* in extents; NULL if the shards are contiguous */
     size_t bytes;       /* of all shards */
     unsigned char *bounce;
 };
 
-/* Flags of twill_mpi_bound. BOUNCES_IN: `in` is packed before every run; BOUNCES_OUT: `out` is
- * unpacked after it. FAILS: this rank alone lacks something. The other ranks wait for it, so it
- * takes part with a barrier, which does not match their call, and all ranks get an error. */
+/* Flags of twill_mpi_bound. BOUNCES_IN means that `in` is packed before every run, and BOUNCES_OUT
+ * that `out` is unpacked after it. FAILS means that this rank alone lacks something. As the others
+ * wait for it, it makes a barrier, which their call does not match, and all get an error. */
 enum { TWILL_MPI_BOUNCES_IN = 1, TWILL_MPI_BOUNCES_OUT = 2, TWILL_MPI_FAILS = 4 };
 
-/* An MPI call as twill will make it. The caller of twill_mpi_bind() owns it. Members that the
- * collective does not use are undefined, and so are the sides that `bounced` does not name. */
+/* An MPI call as twill will make it. The caller of twill_mpi_bind() owns it. Undefined are members
+ * that the collective does not use, and sides that `bounced` does not name. */
 struct twill_mpi_bound {
     enum twill_mpi_kind kind;
     enum twill_mpi_form form;
     struct twill_mpi_comm *comm;
     const void *src;
     void *dst;
-    size_t count; /* elements; of the side without counts where one side has counts */
+    size_t count; /* elements. If only one side has counts, those of the other side */
     const size_t *src_counts, *src_offsets, *dst_counts, *dst_offsets; /* [size], or NULL */
     twill_type type;
     twill_op op;
     int root;
     struct twill_mpi_operation *made; /* operation to release, or NULL */
     unsigned bounced;                 /* TWILL_MPI_BOUNCES_*, TWILL_MPI_FAILS */
-    bool shared; /* in place: src and dst are both in the bounce memory, at these offsets */
+    bool shared; /* in place: src and dst are both in bounce memory, at these offsets */
     size_t src_at, dst_at;
-    void *memory;         /* the bounce memory; owned by nonblocking and persistent calls */
-    twill_status failure; /* what a call that FAILS returns */
+    void *memory;         /* bounce memory, owned by the call unless it is blocking */
+    twill_status failure; /* status that a call that FAILS returns */
     struct twill_mpi_side in, out;
 };
 
-/* What is wrong with a call's arguments; 0: nothing. RECEIVED is added for the receive side. */
+/* Faults of a call's arguments, or 0. RECEIVED is added if the fault is on the receive side. */
 enum {
     TWILL_MPI_WRONG_ROOT = 1,
     TWILL_MPI_WRONG_TYPE,
     TWILL_MPI_WRONG_UNCOMMITTED,
     TWILL_MPI_WRONG_COUNT,
     TWILL_MPI_WRONG_ARRAY,   /* missing */
-    TWILL_MPI_WRONG_PLACE,   /* MPI_IN_PLACE not allowed */
+    TWILL_MPI_WRONG_PLACE,   /* MPI_IN_PLACE where it is not allowed */
     TWILL_MPI_WRONG_ADDRESS, /* bytes, but no buffer */
     TWILL_MPI_WRONG_ALIAS,   /* one buffer for both sides */
-    TWILL_MPI_WRONG_SIZE,    /* beyond any memory */
+    TWILL_MPI_WRONG_SIZE,    /* larger than any memory */
     TWILL_MPI_WRONG_RECEIVED = 64
 };
 static inline unsigned twill_mpi_received(unsigned wrong)
 {
     return wrong == 0 ? 0 : wrong | TWILL_MPI_WRONG_RECEIVED;
 }
-/* Return whether the MPI below refuses such a call at once, whatever other ranks do. */
+/* Return whether the MPI below refuses a call with this fault at once, whatever other ranks do. */
 bool twill_mpi_is_refused(const struct twill_mpi_call *call, const struct twill_mpi_comm *comm,
                           unsigned wrong);
-/* Return what a binder returns for wrong arguments: ERRONEOUS, or TAKEN with a call that FAILS. */
+/* Handle wrong arguments in a binder. Returns ERRONEOUS if the MPI refuses the call. Otherwise
+ * reports the fault, makes the call FAIL and returns TAKEN. */
 enum twill_mpi_why twill_mpi_wrong(const struct twill_mpi_call *call, struct twill_mpi_bound *bound,
                                    unsigned wrong);
-/* Return why twill_mpi_type_find() found nothing. */
+/* Return the fault of a type for which twill_mpi_type_find() returned NULL. */
 static inline unsigned twill_mpi_wrong_type(MPI_Datatype type)
 {
     return type == MPI_DATATYPE_NULL ? TWILL_MPI_WRONG_TYPE : TWILL_MPI_WRONG_UNCOMMITTED;
 }
 
-/* The binder of each collective. Fills in what the call needs of *bound beyond what
- * twill_mpi_bind() sets: of sides all but `bounce`; src and dst only where they need no bounce
- * memory. Returns TAKEN or why the call is passed on. */
+/* The binder of each collective. It fills in the members of *bound that the call needs and
+ * twill_mpi_bind() does not set. Of a side it sets all but `bounce`, and src and dst only if they
+ * need no bounce memory. Returns TAKEN, or the reason for passing the call on. */
 typedef enum twill_mpi_why twill_mpi_bind_fn(const struct twill_mpi_call *call,
                                              struct twill_mpi_bound *bound);
 #define TWILL_MPI_BINDER(name, lower) twill_mpi_bind_fn twill_mpi_bind_##lower;
@@ -90,17 +91,17 @@ TWILL_MPI_TAKEN(TWILL_MPI_BINDER)
 TWILL_MPI_BINDER(Barrier, barrier)
 #undef TWILL_MPI_BINDER
 
-/* Bind a call, to be run in the given form: the program's, or nonblocking instead of blocking.
- * Returns TAKEN, and the caller must end with twill_mpi_bound_free(), or why the call is passed on,
- * with nothing to free. A bound call may be moved in memory.
+/* Bind a call, to be run in `form`: the program's, or nonblocking for a blocking call. Returns
+ * TAKEN, and the caller must end with twill_mpi_bound_free(), or the reason for passing the call
+ * on, with nothing to free. A bound call may be moved in memory.
  *
- * With threads the caller holds the communicator's lock until twill_mpi_issue(): calls share the
- * communicator's arrays of counts, which twill copies. The order of calls:
+ * With threads the caller holds the communicator's lock until twill_mpi_issue() returns. Calls
+ * share the communicator's arrays of counts, which twill copies. The order of calls:
  *
  *   blocking      bind, pack, issue, unpack, free
- *   nonblocking   bind, pack, issue; when complete: unpack, free
- *   persistent    bind, issue; each start: pack, twill_request_start() (if it FAILS: issue it as
- *                 nonblocking); when complete: unpack; at the end: free */
+ *   nonblocking   bind, pack, issue, and after completion unpack, free
+ *   persistent    bind, issue, then for each start pack, twill_request_start() (if the call FAILS,
+ *                 issue it as nonblocking), and after completion unpack. At the end free. */
 enum twill_mpi_why twill_mpi_bind(const struct twill_mpi_call *call, enum twill_mpi_form form,
                                   struct twill_mpi_comm *comm, struct twill_mpi_bound *bound);
 static inline void twill_mpi_bound_fail(struct twill_mpi_bound *bound, twill_status failure)
@@ -108,8 +109,7 @@ static inline void twill_mpi_bound_fail(struct twill_mpi_bound *bound, twill_sta
     bound->bounced |= TWILL_MPI_FAILS;
     bound->failure = failure;
 }
-/* Return element i of an array of counts or displacements; return base + bytes, where base may be
- * MPI_BOTTOM. */
+/* Return element i of an array of counts or displacements. */
 static inline MPI_Count twill_mpi_number(const void *array, bool large, int i)
 {
     return large ? ((const MPI_Count *)array)[i] : ((const int *)array)[i];
@@ -118,8 +118,7 @@ static inline void *twill_mpi_at(const void *base, MPI_Count bytes)
 {
     return (void *)((uintptr_t)base + (uintptr_t)bytes);
 }
-/* Most calls need no bounce memory and have nothing to free, so the inline functions below test
- * that first. */
+/* The slow paths. Most calls need no bounce memory, which the inline functions below test first. */
 void twill_mpi_pack_bounced(struct twill_mpi_bound *bound);
 twill_status twill_mpi_unpack_bounced(const struct twill_mpi_bound *bound);
 void twill_mpi_bound_free_owned(struct twill_mpi_bound *bound);
@@ -140,10 +139,10 @@ static inline void twill_mpi_bound_free(struct twill_mpi_bound *bound)
     if (bound->made != NULL || bound->memory != NULL)
         twill_mpi_bound_free_owned(bound);
 }
-/* Copy elements within this process as a message would. Returns MPI's code. */
+/* Copy elements within this process, as a message to itself would. Returns MPI's code. */
 int twill_mpi_to_self(const void *from, int count, MPI_Datatype type, void *to, int to_count,
                       MPI_Datatype to_type);
-/* Allocate bounce memory and set src and dst. Without memory the call FAILS. */
+/* Allocate bounce memory and set src and dst. If out of memory, the call FAILS. */
 void twill_mpi_bounce(struct twill_mpi_bound *bound);
 /* Make the twill call. *request is set for nonblocking and persistent calls. */
 twill_status twill_mpi_issue(const struct twill_mpi_bound *bound, twill_request **request);

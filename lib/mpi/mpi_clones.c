@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Communicators of persistent collectives: created, kept while idle, used again. To create one
- * takes several exchanges and maps memory; to use one again takes two exchanges. */
+/* Communicators of persistent collectives. They are created, kept while idle and used again.
+ * Creating one takes several exchanges and maps memory, using one again takes two exchanges. */
 #include "lib/mpi/mpi_clones.h"
 #include "lib/twill_recover.h"
 
 #include <stdlib.h>
 
-/* Clones of one parent that are kept: each holds descriptors and memory of the node. */
+/* Bit in a rank's offer that says that the rank lacks nothing. The other bits are idle clones. */
 #define KEPT 32u
 /* In a rank's offer, beside a bit for each idle clone: this rank lacks nothing. */
 #define LACKS_NOTHING (UINT64_C(1) << 63)
@@ -31,7 +31,7 @@ struct twill_mpi_comm *twill_mpi_clone_create(struct twill_mpi_comm *parent)
     return comm;
 }
 
-/* Return this rank's offer: which of its clones are idle. */
+/* Return this rank's offer, with a bit for each clone that is idle and not broken. */
 static uint64_t offer_idle(const struct twill_mpi_comm *parent)
 {
     uint64_t offer = LACKS_NOTHING;
@@ -43,7 +43,7 @@ static uint64_t offer_idle(const struct twill_mpi_comm *parent)
     return offer;
 }
 
-/* Take the first clone that all ranks have idle. */
+/* Take the first clone that is idle on all ranks (`common`). Returns NULL if there is none. */
 static struct twill_mpi_comm *take_idle(struct twill_mpi_comm *parent, uint64_t common)
 {
     if (common == 0)
@@ -58,7 +58,7 @@ static struct twill_mpi_comm *take_idle(struct twill_mpi_comm *parent, uint64_t 
     return clone;
 }
 
-/* Number a new clone. All ranks count alike, as a clone is created on all or on none. */
+/* Number and list a new clone. All ranks number alike, as it is created on all or on none. */
 static void list_clone(struct twill_mpi_comm *parent, struct twill_mpi_comm *clone)
 {
     pthread_mutex_lock(&twill_mpi.comms.lock);
@@ -68,7 +68,7 @@ static void list_clone(struct twill_mpi_comm *parent, struct twill_mpi_comm *clo
     pthread_mutex_unlock(&twill_mpi.comms.lock);
 }
 
-/* Remove a clone from its parent's list, if it is still in it. comms.lock is held. */
+/* Remove a clone from its parent's list if it is still in it. The caller holds comms.lock. */
 static void unlist_clone(struct twill_mpi_comm *clone)
 {
     struct twill_mpi_comm **at = &clone->as_clone.parent->clones;
@@ -80,8 +80,8 @@ static void unlist_clone(struct twill_mpi_comm *clone)
         *at = clone->as_clone.next;
 }
 
-/* Make the bound request on a clone that has served before. `fresh` has the arrays that the call is
- * bound to. On failure the clone stays idle for good. */
+/* Make the bound request on a clone that has served before, and release `fresh`, whose arrays the
+ * call is bound to. Returns false if a rank fails. The clone then stays idle for ever. */
 static bool use_again(struct twill_mpi_comm *clone, struct twill_mpi_comm *fresh,
                       struct twill_mpi_oob *oob, struct twill_mpi_bound *bound,
                       twill_request **request)
@@ -162,8 +162,7 @@ void twill_mpi_clones_close(struct twill_mpi_comm *parent)
     }
 }
 
-/* Mark the next clone that is not revoked yet, and keep it from being released. Returns NULL if all
- * are. */
+/* Mark the next clone that is not revoked and keep it from being released. NULL if none is left. */
 static struct twill_mpi_comm *hold_unrevoked(struct twill_mpi_comm *parent)
 {
     pthread_mutex_lock(&twill_mpi.comms.lock);
@@ -184,7 +183,7 @@ void twill_mpi_clones_revoke(struct twill_mpi_comm *parent)
     atomic_store(&parent->revoked, true);
     (void)twill_comm_revoke(parent->comm);
     while ((clone = hold_unrevoked(parent)) !=
-           NULL) { /* it notifies other hosts: without the lock */
+           NULL) { /* without the lock, as it notifies other hosts */
         (void)twill_comm_revoke(clone->comm);
         atomic_fetch_sub(&clone->revoking, 1);
     }

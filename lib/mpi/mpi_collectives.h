@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* MPI's collectives, and their parameters, without those that a form adds: N is the type of counts,
- * D that of displacements. */
+/* MPI's collectives with their parameters, except those that only one form has. N is the type of
+ * counts and D that of displacements. */
 #ifndef TWILL_MPI_COLLECTIVES_H
 #define TWILL_MPI_COLLECTIVES_H
 
@@ -39,7 +39,7 @@
         const N recvcounts[], const D rdispls[], MPI_Datatype recvtype, MPI_Comm comm
 #define PARAMETERS_Barrier(N, D) MPI_Comm comm
 
-/* Their arguments. */
+/* The arguments for the parameters above. */
 #define ARGUMENTS_Allreduce            sendbuf, recvbuf, count, datatype, op, comm
 #define ARGUMENTS_Reduce               sendbuf, recvbuf, count, datatype, op, root, comm
 #define ARGUMENTS_Scan                 ARGUMENTS_Allreduce
@@ -61,8 +61,8 @@
     sendbuf, sendcounts, sdispls, sendtype, recvbuf, recvcounts, rdispls, recvtype, comm
 #define ARGUMENTS_Barrier comm
 
-/* Collectives as X(name, lower case): those that twill takes and that have counts, those that have
- * counts, and all, which are counted for the report. */
+/* Lists of collectives, as X(name, lower case). First those that twill takes and that have counts,
+ * then all that have counts, then all, which the report counts. */
 #define TWILL_MPI_TAKEN(X)                                                                         \
     X(Allreduce, allreduce)                                                                        \
     X(Reduce, reduce)                                                                              \

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Communicators: looked up by handle, adopted when they are created, released when they are freed.
+/* Communicators. They are looked up by handle, adopted when created, and released when freed.
  *
- * The table is read without locks. Entries are pushed to the front of their bucket and stay there
- * until the process ends; the entry of a freed communicator serves another one of the same bucket.
+ * The table is read without locks. An entry is pushed to the front of its bucket and stays there
+ * until the process ends. When its communicator is freed it is used for another of the bucket.
  *
- * An attribute's callback reports that a communicator is freed, by whatever call. MPI_Comm_free()
- * need not synchronise the ranks, so each rank starts a barrier as its last call on the twill
- * communicator, once its requests are complete. When the barrier is complete the communicator is
- * released; that is tested whenever another one is created or freed. It cannot be done in the
- * callback: MPICH calls it when the last message is gone, which may be while twill waits and lets
+ * An attribute's callback reports that a communicator is freed, whichever call frees it.
+ * MPI_Comm_free() need not synchronise the ranks. Each rank therefore starts a barrier as its last
+ * call on the twill communicator, once its requests are complete. When the barrier is complete the
+ * communicator is released, which is tested whenever another one is created or freed. The callback
+ * cannot do it. MPICH calls it when the last message is gone, perhaps while twill waits and lets
  * the MPI progress. */
 #include "lib/base/rest.h"
 #include "lib/base/times.h"
@@ -55,14 +55,14 @@ MPI_Comm twill_mpi_error_comm(const struct twill_mpi_comm *comm)
         handle = atomic_load(&comm->handle);
     else if (comm != NULL)
         handle = atomic_load(&comm->as_clone.parent->handle);
-    /* After the handle: of an entry that serves another communicator now, that is another's. */
+    /* Read after the handle, which is another communicator's if the entry serves another now. */
     if (comm != NULL && comm->as_clone.parent != NULL &&
         atomic_load(&comm->as_clone.parent->generation) != comm->as_clone.generation)
         handle = MPI_COMM_NULL;
     return handle != MPI_COMM_NULL ? handle : MPI_COMM_WORLD;
 }
 
-/* Return an unused entry in the bucket of `handle`, which lookups do not find yet. NULL: no
+/* Return an unused entry, hidden from lookups, in the bucket of `handle`, or NULL if out of
  * memory. */
 static struct twill_mpi_comm *take_entry(MPI_Comm handle, int size)
 {
@@ -115,9 +115,9 @@ void twill_mpi_comm_release(struct twill_mpi_comm *comm)
 
 /* --- release ---------------------------------------------------------------------------------- */
 
-/* Return whether this rank's calls on `comm` are complete, and so is the barrier that follows them.
- * at_once: ignore requests that the program never completed. Never blocks on the lock: its holder
- * may be in a function of the program that wants a lock of the MPI's, which this thread holds. */
+/* Return whether this rank's calls on `comm` and the barrier after them are complete. `at_once`
+ * ignores requests that the program never completed. Never blocks on the lock, because its holder
+ * may be in a function of the program that wants a lock of the MPI, which this thread holds. */
 static bool has_closed(struct twill_mpi_comm *comm, bool at_once)
 {
     int done = 0;
@@ -126,7 +126,7 @@ static bool has_closed(struct twill_mpi_comm *comm, bool at_once)
     if (!comm->closing && (at_once || atomic_load(&comm->requests) == 0)) {
         comm->closing = true;
         if (twill_barrier_start(comm->comm, &comm->close_barrier) != TWILL_OK)
-            comm->close_barrier = NULL; /* comm is broken: no rank to wait for */
+            comm->close_barrier = NULL; /* comm is broken, so there is no rank to wait for */
     }
     if (comm->closing && comm->close_barrier != NULL)
         (void)twill_test(&comm->close_barrier, &done);
@@ -135,7 +135,6 @@ static bool has_closed(struct twill_mpi_comm *comm, bool at_once)
     return closed;
 }
 
-/* Append to the ring of deferred frees. */
 void twill_mpi_comm_defer_free(struct twill_mpi_comm *comm)
 {
     struct twill_mpi_comms *comms = &twill_mpi.comms;
@@ -148,7 +147,7 @@ void twill_mpi_comm_defer_free(struct twill_mpi_comm *comm)
     pthread_mutex_unlock(&comms->lock);
 }
 
-/* Return and remove the first of the ring; NULL if it is empty or has come round to `end`. */
+/* Remove and return the ring's first entry. Returns NULL if the ring is empty or `end` is first. */
 static struct twill_mpi_comm *take_deferred(const struct twill_mpi_comm *end)
 {
     struct twill_mpi_comms *comms = &twill_mpi.comms;
@@ -167,9 +166,9 @@ static struct twill_mpi_comm *take_deferred(const struct twill_mpi_comm *end)
 
 #define DEFERRED_CHECKED 4
 
-/* Release what can be released; `making` is held. Returns how many of those tested remain. A
- * program may free a thousand communicators long before the other ranks do, so few are tested in a
- * call, in turn. */
+/* Release what can be released. The caller holds `making`. Returns the number of tested
+ * communicators that remain. A program may free a thousand communicators long before the other
+ * ranks do, so each call tests only a few, always the ones tested longest ago. */
 static unsigned reap_comms(bool at_once)
 {
     unsigned left = 0;
@@ -194,7 +193,7 @@ void twill_mpi_comms_reap(void)
     }
 }
 
-/* The program's communicator has been freed. */
+/* Release an entry whose communicator the program has freed, now or later. */
 static void free_or_defer(struct twill_mpi_comm *comm)
 {
     atomic_store(&comm->handle, MPI_COMM_NULL);
@@ -205,8 +204,7 @@ static void free_or_defer(struct twill_mpi_comm *comm)
         twill_mpi_comm_defer_free(comm);
 }
 
-/* The attribute's delete callback. It runs inside the MPI, perhaps while twill waits, and another
- * thread may hold `making`. */
+/* The attribute's delete callback. Runs in the MPI, perhaps while another thread holds `making`. */
 static int comm_freed(MPI_Comm handle, int keyval, void *value, void *extra)
 {
     struct twill_mpi_comm *comm = value;
@@ -220,10 +218,9 @@ static int comm_freed(MPI_Comm handle, int keyval, void *value, void *extra)
 /* --- adoption --------------------------------------------------------------------------------- */
 
 #define COMM_KEEPS 4  /* most descriptors that a communicator keeps */
-#define COMM_NEEDS 70 /* most that it needs more while it is made, but no more than one a rank */
+#define COMM_NEEDS 70 /* most that it also needs while it is made, but at most one per rank */
 
-/* Return whether the process has descriptors for a communicator. The program keeps at least half of
- * the limit. */
+/* Return whether descriptors suffice for a communicator, with half of the limit for the program. */
 static bool descriptors_suffice(int size)
 {
     struct rlimit limit;
@@ -236,9 +233,8 @@ static bool descriptors_suffice(int size)
 
 #define RANKS_AT_ONCE 64
 
-/* Translate all ranks of a communicator to those of twill's world, in ranks[] (NULL: there was no
- * memory for them). FOREIGN ranks have no twill to agree with, so every rank must find that by
- * itself, with memory or without. */
+/* Translate all ranks of a communicator to ranks of twill's world, in ranks[], which may be NULL
+ * for lack of memory. FOREIGN ranks have no twill, so every rank must find them by itself. */
 static enum twill_mpi_fate find_ranks(MPI_Group here, MPI_Group world, int size, int *ranks)
 {
     int own[RANKS_AT_ONCE], there[RANKS_AT_ONCE];
@@ -273,7 +269,7 @@ bool twill_mpi_world_ranks(MPI_Comm handle, int size, int *ranks)
     return find_world_ranks(handle, size, ranks) == TWILL_MPI_FATE_ADOPTED;
 }
 
-/* Return what all ranks know without communication. */
+/* Return the part of a communicator's fate that all ranks know without communication. */
 static enum twill_mpi_fate comm_fate(MPI_Comm handle, int *size, int *rank)
 {
     int between = 0;
@@ -306,7 +302,8 @@ static twill_status make_comm(struct twill_mpi_comm *comm, const int *ranks,
     return status;
 }
 
-/* Set up on all ranks. Those whose fate is still ADOPTED hold `making`. */
+/* Set up a communicator on all ranks, or on none. `fate` is ADOPTED, or the reason why this rank
+ * cannot. If it is ADOPTED, this rank holds `making`. Returns the fate, equal on all ranks. */
 static enum twill_mpi_fate set_up_comm(struct twill_mpi_comm *comm, MPI_Comm handle,
                                        const int *ranks, enum twill_mpi_fate fate,
                                        const struct twill_mpi_bound *bound, twill_request **request)
@@ -314,7 +311,7 @@ static enum twill_mpi_fate set_up_comm(struct twill_mpi_comm *comm, MPI_Comm han
     struct twill_mpi_oob oob;
     if (!twill_mpi_oob_open(&oob, handle) && fate == TWILL_MPI_FATE_ADOPTED)
         fate = TWILL_MPI_FATE_MEMORY;
-    /* Communicators that share a rank differ in their numbers. */
+    /* Communicators that share a rank have different numbers. */
     int worst[] = {(int)fate, atomic_load(&twill_mpi.comms.numbers)};
     twill_mpi_most(handle, worst, 2);
     if (worst[0] != TWILL_MPI_FATE_ADOPTED) {
@@ -327,14 +324,14 @@ static enum twill_mpi_fate set_up_comm(struct twill_mpi_comm *comm, MPI_Comm han
     twill_status status = make_comm(comm, ranks, &oob, bound, request);
     if (status != TWILL_OK)
         note_failure();
-    /* Either all ranks have a communicator or none: only what follows it needs agreement. */
+    /* All ranks have a communicator or none has, so only the request after it needs agreement. */
     bool fine = (status == TWILL_OK && bound == NULL) || twill_mpi_agree(&oob, status == TWILL_OK);
     twill_mpi_oob_close(&oob);
     if (fine)
         return TWILL_MPI_FATE_ADOPTED;
     if (request != NULL)
         (void)twill_request_free(request);
-    twill_comm_leave(comm->comm); /* no rank has used it, or will */
+    twill_comm_leave(comm->comm); /* no rank has used it or will */
     comm->comm = NULL;
     return TWILL_MPI_FATE_FAILED;
 }
@@ -392,7 +389,7 @@ void twill_mpi_comm_adopt(MPI_Comm handle)
         return;
     enum twill_mpi_fate fate = comm_fate(handle, &size, &rank);
     struct twill_mpi_comm *comm = twill_mpi_comm_find(handle);
-    if (comm != NULL) /* freed, and the callback was not called */
+    if (comm != NULL) /* freed without a call of the callback */
         free_or_defer(comm);
     comm = take_entry(handle, size);
     if (comm != NULL && PMPI_Comm_set_attr(handle, twill_mpi.comms.keyval, comm) != MPI_SUCCESS) {

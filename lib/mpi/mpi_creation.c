@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The calls that create, revoke and free what the MPI below makes: communicators, which twill then
- * adopts, windows, files and memory. Left alone are calls that return before all ranks have made
- * them (MPI_Comm_idup), and processes of another MPI_COMM_WORLD (MPI_Comm_spawn, sessions). */
+/* The calls that create, revoke and free objects of the MPI below. They are communicators, which
+ * twill then adopts, windows, files and memory. Calls that return before all ranks have made them
+ * (MPI_Comm_idup) and other MPI_COMM_WORLDs (MPI_Comm_spawn, sessions) are left alone. */
 #include "lib/mpi/mpi_clones.h"
 
 #include <limits.h>
@@ -13,8 +13,8 @@ static int comm_made(int code, const MPI_Comm *comm)
     return code;
 }
 
-/* Define a call that makes *made. A forked child must not make the MPI exchange messages of its
- * parent. */
+/* Define a call that makes *made. It is refused in a forked child, which must not let the MPI
+ * exchange messages of its parent. */
 #define MAKES(name, parameters, made, ...)                                                         \
     int MPI_##name parameters                                                                      \
     {                                                                                              \
@@ -45,13 +45,13 @@ MAKES(Dist_graph_create_adjacent,
       (MPI_Comm comm, int in, const int sources[], const int source_weights[], int out,
        const int targets[], const int target_weights[], MPI_Info info, int reorder, MPI_Comm *made),
       made, comm, in, sources, source_weights, out, targets, target_weights, info, reorder)
-/* Never taken, but its calls then appear in the report as those of an intercommunicator. */
+/* Never adopted, but its calls then appear in the report as calls on an intercommunicator. */
 MAKES(Intercomm_create,
       (MPI_Comm comm, int leader, MPI_Comm peer, int remote_leader, int tag, MPI_Comm *made), made,
       comm, leader, peer, remote_leader, tag)
 MAKES(Intercomm_merge, (MPI_Comm comm, int high, MPI_Comm *made), made, comm, high)
 
-/* A communicator that goes by another call is released when the next one is created or freed. */
+/* A communicator freed by another call is released when the next one is created or freed. */
 int MPI_Comm_free(MPI_Comm *comm)
 {
     if (twill_mpi.forked)
@@ -61,7 +61,7 @@ int MPI_Comm_free(MPI_Comm *comm)
     return code;
 }
 
-/* It waits for what is under way, including twill's requests. */
+/* Waits for everything under way on the communicator, including twill's requests. */
 int MPI_Comm_disconnect(MPI_Comm *comm)
 {
     if (twill_mpi.forked)
@@ -76,10 +76,9 @@ int MPI_Comm_disconnect(MPI_Comm *comm)
 
 /* --- failure ---------------------------------------------------------------------------------- */
 
-/* Of user-level failure mitigation the MPIs do all but this: a revoked communicator also ends
- * twill's collectives, on all its ranks. Those that follow are passed on, and the MPI refuses them.
- * Communicators of MPIX_Comm_shrink() are not adopted. Agreements are the MPI's, under either
- * name. */
+/* MPIs support user-level failure mitigation themselves, with one exception. A revoked communicator
+ * also ends twill's collectives on all its ranks. Later ones are passed on, and the MPI refuses
+ * them. Communicators of MPIX_Comm_shrink() are not adopted. Agreements are the MPI's. */
 
 #if !defined(MPI_ABI_VERSION)
 int MPIX_Comm_revoke(MPI_Comm comm)
@@ -97,9 +96,9 @@ int MPIX_Comm_revoke(MPI_Comm comm)
 }
 #endif
 
-/* mpi4py makes MPIX_Comm_iagree() of this reduction where the MPI has none, as MPICH. Programs call
- * it before a collective on one rank and after it on another, as the function's name allows, and
- * also when a rank has failed, after which twill's communicator takes no calls any more. */
+/* mpi4py implements MPIX_Comm_iagree() by this reduction if the MPI has none, as MPICH. As with
+ * that function, programs call it before a collective on one rank and after it on another. They
+ * also call it when a rank has failed, after which twill's communicator takes no more calls. */
 bool twill_mpi_is_agreement(const struct twill_mpi_call *call)
 {
     return call->kind == TWILL_MPI_Allreduce && call->form == TWILL_MPI_NONBLOCKING &&
@@ -129,7 +128,7 @@ void twill_mpi_windows_close(void)
         PMPI_Win_free_keyval(&twill_mpi.windows.keyval);
 }
 
-/* A window without the attribute is counted until the end. */
+/* A window that could not get the attribute is counted until the end. */
 int twill_mpi_window_made(int code, const MPI_Win *window)
 {
     if (code != MPI_SUCCESS)
@@ -157,7 +156,7 @@ WINDOW(allocate_shared,
        unit, info, comm, base)
 WINDOW(create_dynamic, (MPI_Info info, MPI_Comm comm, MPI_Win *window), info, comm)
 
-/* Those of MPI 4: without them the MPI has units of type int. */
+/* Windows of MPI 4, with units of MPI_Aint. If the MPI lacks these calls, units must fit an int. */
 #define LARGE_WINDOW(name, parameters, older, ...)                                                 \
     TWILL_EXPORTED int MPI_Win_##name##_c parameters;                                              \
     int MPI_Win_##name##_c parameters                                                              \
@@ -195,7 +194,7 @@ int twill_mpi_file_opened(int code)
 int twill_mpi_file_closed(int code)
 {
     unsigned open = atomic_load(&twill_mpi.windows.open);
-    /* Not below 0: it may have been opened before we counted. */
+    /* Never below 0, as the file may have been opened before files were counted. */
     while (code == MPI_SUCCESS && open > 0 &&
            !atomic_compare_exchange_weak(&twill_mpi.windows.open, &open, open - 1))
         ;
@@ -214,10 +213,10 @@ int MPI_File_close(MPI_File *file)
 
 /* --- memory ----------------------------------------------------------------------------------- */
 
-/* Memory of twill_alloc() need not be copied by collectives on a node. If twill has none left, the
- * MPI allocates. twill has no use for the info argument. */
+/* Collectives on a node need not copy memory of twill_alloc(). If it has no room left, the MPI
+ * allocates. The info argument is ignored. */
 
-/* Works as long as the context exists, also in callbacks that run at the very end. */
+/* Works as long as the context exists, even in callbacks that run at the very end. */
 int MPI_Alloc_mem(MPI_Aint size, MPI_Info info, void *baseptr)
 {
     struct twill_mpi_memory *memory = &twill_mpi.memory;
@@ -240,7 +239,7 @@ int MPI_Free_mem(void *base)
 {
     struct twill_mpi_memory *memory = &twill_mpi.memory;
     if (twill_mpi.forked)
-        return MPI_SUCCESS; /* twill's is the parent's, and the MPI would take it for its own */
+        return MPI_SUCCESS; /* the parent has twill's, and the MPI would mistake it for its own */
     if (base == NULL || atomic_load(&memory->out) == 0 ||
         twill_free(twill_mpi.context, base) != TWILL_OK)
         return PMPI_Free_mem(base);

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The entry points of the collectives, all forms of each generated from one description: its
+/* The entry points of the collectives. All forms of each are generated from one description: its
  * parameters (N is the type of counts, D that of displacements), its arguments, and where they go
  * in a twill_mpi_call.
  *
- * Functions of MPI 4 and later are shown whatever the MPI below has, as one library serves several
- * releases: bindings such as mpi4py call what they find. Those that the MPI has are looked up by
- * name. In place of the others, calls with large counts become calls with int counts if the counts
- * fit. */
+ * Functions of MPI 4 and later are exported whatever the MPI below has. One library serves several
+ * releases, and bindings such as mpi4py call what they find. The MPI's functions are looked up by
+ * name. If it lacks one for large counts, the call is made with int counts if they fit. */
 #include "lib/mpi/mpi_requests.h"
 
 #include <dlfcn.h>
@@ -37,7 +36,7 @@ static twill_mpi_function *look_up(enum twill_mpi_kind kind, enum twill_mpi_form
     return twill_mpi_below(name);
 }
 
-/* Return the function of the MPI below that makes a call of MPI 4, or NULL. */
+/* Return the function of the MPI below that makes this call of MPI 4, or NULL if it has none. */
 static twill_mpi_function *newer_of(const struct twill_mpi_call *call)
 {
     struct twill_mpi_newer *newer = &twill_mpi.newer[call->kind][call->form][call->large];
@@ -50,25 +49,28 @@ static twill_mpi_function *newer_of(const struct twill_mpi_call *call)
 
 /* --- int counts ------------------------------------------------------------------------------- */
 
-/* A call with its counts as int. */
+/* One end of a call with its counts as int. */
 struct narrowed_end {
     int count;
     int *counts, *displs;
 };
+/* A call whose counts are converted to int. */
 struct narrowed_call {
     struct twill_mpi_call call;
     struct narrowed_end send, recv;
-    int *memory, *unused; /* of the arrays: the block, and what is left of it */
+    int *memory, *unused; /* the block of the arrays, and its unused rest */
     int size;             /* elements of each array */
-    bool fails;           /* a count does not fit, or no memory */
+    bool fails;           /* a count does not fit, or out of memory */
 };
 
+/* Return `value` as int. If it does not fit, narrow->fails is set. */
 static int narrowed(struct narrowed_call *narrow, MPI_Count value)
 {
     narrow->fails = narrow->fails || value > INT_MAX || value < INT_MIN;
     return (int)value;
 }
 
+/* Return a converted copy of an array, or NULL if it is missing or the call does not use it. */
 static int *narrowed_array(struct narrowed_call *narrow, const void *array, bool used)
 {
     if (!used || array == NULL || narrow->fails)
@@ -80,7 +82,7 @@ static int *narrowed_array(struct narrowed_call *narrow, const void *array, bool
     return copy;
 }
 
-/* Arrays count the ranks of the other side of an intercommunicator. */
+/* Convert a call's counts to int. An intercommunicator's arrays have an entry per remote rank. */
 static void narrow_open(struct narrowed_call *narrow, const struct twill_mpi_call *call)
 {
     int inter = 0, rank = 0;
@@ -94,7 +96,7 @@ static void narrow_open(struct narrowed_call *narrow, const struct twill_mpi_cal
     if (!received && !scatterv)
         return;
     if (call->comm == MPI_COMM_NULL || PMPI_Comm_test_inter(call->comm, &inter) != MPI_SUCCESS)
-        return; /* the MPI refuses the communicator */
+        return; /* the MPI will refuse the communicator */
     PMPI_Comm_rank(call->comm, &rank);
     if (inter && call->kind != TWILL_MPI_Reduce_scatter)
         PMPI_Comm_remote_size(call->comm, &narrow->size);
@@ -112,7 +114,7 @@ static void narrow_open(struct narrowed_call *narrow, const struct twill_mpi_cal
     narrow->recv.displs = narrowed_array(narrow, call->recv.displs, received && placed);
 }
 
-/* Make the call of each kind in its form. Of the arguments each kind uses its own. */
+/* Define a function that makes the call of one kind in its form, with the arguments it uses. */
 #define RUN(name, lower)                                                                           \
     static int run_##lower(const struct narrowed_call *narrow, MPI_Request *request)               \
     {                                                                                              \
@@ -170,8 +172,7 @@ static int pass_older(const struct twill_mpi_call *call, MPI_Request *request)
         twill_mpi_say("%s: the MPI below has no such call%s", twill_mpi_kind_names[call->kind],
                       call->large ? " with so large counts" : " that is persistent");
     int code = narrow.fails ? MPI_ERR_OTHER : run(&narrow, request);
-    /* An MPI may read the arrays until a request has completed. Without memory for a request of
-     * ours they stay. */
+    /* An MPI may read the arrays until a request is complete. If it is not wrapped, they stay. */
     if (call->form == TWILL_MPI_BLOCKING || code != MPI_SUCCESS)
         free(narrow.memory);
     else if (narrow.memory != NULL)
@@ -183,7 +184,7 @@ static int pass_older(const struct twill_mpi_call *call, MPI_Request *request)
 
 /* --- entry points ----------------------------------------------------------------------------- */
 
-/* How a call gets its arguments. Members that its kind has no use for are not set. */
+/* Assign an entry point's arguments to the call. Members that the kind does not use are not set. */
 #define END(end, at, n, of) call.end.buffer = (at), call.end.count = (n), call.end.type = (of)
 #define VECTOR(end, at, n, from, of)                                                               \
     call.end.buffer = (at), call.end.counts = (n), call.end.displs = (from), call.end.type = (of)
@@ -214,7 +215,7 @@ static int pass_older(const struct twill_mpi_call *call, MPI_Request *request)
         VECTOR(recv, recvbuf, recvcounts, rdispls, recvtype)
 #define CALL_Barrier (void)0
 
-/* The body of an entry point: take the call, or pass it on. */
+/* The body of an entry point, which takes the call or passes it on. */
 #define BODY(name, is_large, asked, request, passed)                                               \
     {                                                                                              \
         struct twill_mpi_call call; /* partly set: clearing it would cost most of the time here */ \
@@ -232,7 +233,7 @@ static int pass_older(const struct twill_mpi_call *call, MPI_Request *request)
         return code;                                                                               \
     }
 
-/* Pass on to a function that the MPI below may lack, as it is of MPI 4. */
+/* Pass on to a function of MPI 4, which the MPI below may lack. */
 #define NEWER(call, request, parameters, ...)                                                      \
     (newer_of(&(call)) != NULL ? ((int(*) parameters)newer_of(&(call)))(__VA_ARGS__)               \
                                : pass_older(&(call), request))
@@ -264,7 +265,7 @@ static int pass_older(const struct twill_mpi_call *call, MPI_Request *request)
              NEWER(call, request, (PARAMETERS_##name(N, D), MPI_Info, MPI_Request *),              \
                    ARGUMENTS_##name, info, request))
 
-/* Open MPI 4 has persistent collectives by another name. */
+/* Open MPI 4 has persistent collectives under another name. */
 #if defined(OMPI_HAVE_MPI_EXT_PCOLLREQ)
 #define PERSISTENT_EXTENSION(name) PERSISTENT_FORM(MPIX, name, false, int, int, )
 #else

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Report twill's failures as MPI does: the message on standard error, then the communicator's error
- * handler, with a code for which MPI_Error_string() returns the message. */
+/* Reports twill's failures as MPI does. The message goes to standard error. Then the communicator's
+ * error handler is called with a code for which MPI_Error_string() returns the message. */
 #include "lib/mpi/shim.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-/* The class of operations on what has been revoked, in MPIs with user-level failure mitigation. */
+/* Error class of operations on a revoked object, in MPIs with user-level failure mitigation. */
 #if defined(MPIX_ERR_REVOKED)
 #define CLASS_REVOKED MPIX_ERR_REVOKED
 #elif defined(OPEN_MPI)
@@ -25,12 +25,13 @@ bool twill_mpi_is_revoked(struct twill_mpi_comm *comm, twill_status status)
     return atomic_load(&comm->revoked);
 }
 
+/* Return the MPI error class of a status, which is MPI_ERR_OTHER if no class describes it. */
 static int status_class(twill_status status)
 {
     switch (status) {
     case TWILL_ERR_ARGUMENT:
         return MPI_ERR_ARG;
-    case TWILL_ERR_MISMATCH: /* as the MPI would report it: one rank sends more than another
+    case TWILL_ERR_MISMATCH: /* the MPI would report that one rank sends more than another
                                 receives */
         return MPI_ERR_TRUNCATE;
     case TWILL_ERR_MEMORY:
@@ -42,8 +43,8 @@ static int status_class(twill_status status)
     }
 }
 
-/* Return an error code whose string is `sentence`, of one class that stands for all failures
- * without an MPI class. MPICH can add codes only to classes that were added, too. */
+/* Return a new error code whose string is `sentence`, in a class for failures that no MPI class
+ * describes. MPICH can add codes only to added classes. Returns MPI_ERR_OTHER on failure. */
 static int code_with(const char *sentence)
 {
     struct twill_mpi *mpi = &twill_mpi;
@@ -71,8 +72,8 @@ void twill_mpi_say(const char *format, ...)
         fprintf(stderr, "libtwill-mpi: %s\n", text);
 }
 
-/* Return the error code of a failure. It is made when the failure is first seen and kept for those
- * that follow from it; two threads that see it at the same moment make one each. */
+/* Return the error code of a failure. It is made, and the message printed, when the failure is
+ * first seen, and kept for those that follow. Two threads that see it at once make one each. */
 static int code_of(struct twill_mpi_comm *comm, twill_status status)
 {
     char given_up[160];

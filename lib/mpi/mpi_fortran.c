@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Fortran entry points that would reach the MPI by PMPI_X and so bypass this library: defined
- * again, with MPI_X.
+/* Fortran entry points that would call PMPI_X and so bypass this library. They are defined again
+ * here and call MPI_X.
  *
- * With Open MPI these are all of them. The old and the new module share ompi_x_f(), except calls
- * with a LOGICAL, where the new one calls pmpi_x_(). With MPICH they are the calls of module
- * mpi_f08 without buffers, mpi_x_f08_(): there a handle is a structure of one integer, a status is
- * C's, and the error code is NULL if it was left out. All other calls of MPICH use MPI_X, which
- * this library defines. */
+ * With Open MPI these are all entry points. The old and the new module share ompi_x_f(), except for
+ * calls with a LOGICAL, where the new one calls pmpi_x_(). With MPICH they are mpi_x_f08_(), the
+ * calls of module mpi_f08 without buffers. There a handle is a structure of one integer, a status
+ * is C's, and the address of the error code is NULL if it was omitted. All other calls of MPICH use
+ * MPI_X, which this library defines. */
 #include "lib/mpi/shim.h"
 
 #include <dlfcn.h>
@@ -16,7 +16,7 @@
 typedef MPI_Fint fint;
 _Static_assert(sizeof(fint) == sizeof(int), "arrays of numbers are handed on as they are");
 
-/* Define an entry point under the names that compilers give it; its body follows. ENTRY_OF: with an
+/* Define an entry point under the names that compilers give it. Its body follows. ENTRY_OF has an
  * `x` in its names, for MPIX. */
 #if defined(OPEN_MPI)
 #define ALIAS(name, of) extern __typeof(of) name TWILL_EXPORTED __attribute__((alias(#of)))
@@ -46,11 +46,11 @@ static void store_code(fint *code, int result)
         *code = result;
 }
 
-/* Return the MPI's own entry point of this name, or NULL. Programs and libtwill-mpi.so show others.
- */
+/* Return the MPI's own entry point of this name, or NULL. Looks only in the MPI's library, because
+ * programs and libtwill-mpi.so export others. */
 static twill_mpi_function *own_entry(const char *name)
 {
-    void *other = dlsym(RTLD_DEFAULT, "mpi_abort_"); /* in the MPI's library, and not here */
+    void *other = dlsym(RTLD_DEFAULT, "mpi_abort_"); /* exported by the MPI, not by this library */
     void *library = NULL;
     twill_mpi_function *function = NULL;
     Dl_info info;
@@ -101,8 +101,8 @@ static void hand_out_comm(int result, MPI_Comm made, fint *comm, fint *code)
     store_code(code, result);
 }
 
-/* Define an entry point that makes a communicator; MAKE is the C call that does. LOGICALs serve as
- * C's ints: what is not .FALSE. is not 0. */
+/* Define an entry point that makes a communicator by the C call MAKE. A LOGICAL can be passed as a
+ * C int, because all values but .FALSE. are not 0. */
 #define MAKES_COMM(lower, UPPER, MAKE, ...)                                                        \
     ENTRY(lower, UPPER, __VA_ARGS__, fint *made, fint *code)                                       \
     {                                                                                              \
@@ -135,7 +135,7 @@ MAKES_COMM(graph_create, GRAPH_CREATE,
            MPI_Graph_create(COMM(comm), *n, index, edges, *reorder, &out), fint *comm, fint *n,
            fint *index, fint *edges, fint *reorder)
 
-/* Define an entry point that ends a handle. */
+/* Define an entry point that frees a handle. */
 #define ENDS(lower, UPPER, Name, Type, type)                                                       \
     ENTRY(lower, UPPER, fint *handle, fint *code)                                                  \
     {                                                                                              \
@@ -180,8 +180,8 @@ MAKES_COMM(dist_graph_create_adjacent, DIST_GRAPH_CREATE_ADJACENT,
 
 #else
 
-/* The name that stands for MPI_UNWEIGHTED depends on the program's compiler. The MPI's own entry
- * point was made by that compiler: call it, and adopt what it made. */
+/* The symbol that means MPI_UNWEIGHTED depends on the program's compiler. The MPI's own entry point
+ * was built by that compiler, so call it, and adopt the communicator that it made. */
 static void adopt_made_comm(fint *comm, const fint *made, fint *code, int result)
 {
     if (result == MPI_SUCCESS)
@@ -245,7 +245,7 @@ static void hand_out_request(int result, MPI_Request made, fint *request, fint *
     store_code(code, result);
 }
 
-/* Define an entry point that makes a request; MAKE is the C call that does. */
+/* Define an entry point that makes a request by the C call MAKE. */
 #define REQUEST(x, X, lower, UPPER, MAKE, ...)                                                     \
     ENTRY_OF(x, X, lower, UPPER, __VA_ARGS__, fint *request, fint *code)                           \
     {                                                                                              \
@@ -263,7 +263,7 @@ static void hand_out_request(int result, MPI_Request made, fint *request, fint *
 #define PERSISTENT(...)
 #endif
 
-/* Define the blocking, the nonblocking and the persistent form. */
+/* Define the blocking, the nonblocking and the persistent form of a collective. */
 #define COLLECTIVE(lower, UPPER, Name, ARGUMENTS, ...)                                             \
     ENTRY(lower, UPPER, __VA_ARGS__, fint *code)                                                   \
     {                                                                                              \
@@ -351,7 +351,7 @@ COLLECTIVE(alltoallv, ALLTOALLV, Alltoallv,
 /* An array of requests with statuses, and its C form. */
 struct request_array {
     int count;
-    fint *request, *status; /* status NULL: ignored */
+    fint *request, *status; /* `status` is NULL if ignored */
     MPI_Request *c_request;
     MPI_Status *c_status;
 };
@@ -361,7 +361,7 @@ struct request_array {
 #define STATUS_FINTS (sizeof(MPI_Status) / sizeof(fint))
 extern fint mpi_fortran_status_ignore_, mpi_fortran_statuses_ignore_;
 
-/* Most calls keep a status's MPI_ERROR, so it is converted both ways. */
+/* Most calls keep a status's MPI_ERROR, so statuses are converted both ways. */
 static MPI_Status *status_open(const fint *status, MPI_Status *own)
 {
     if (status == &mpi_fortran_status_ignore_)
@@ -394,7 +394,7 @@ static bool many_open(struct request_array *many, fint count, fint *request, fin
     return many->c_request != NULL && many->c_status != NULL;
 }
 
-/* Convert back and free. `statuses` of the statuses were written. */
+/* Convert back and free the C form. Only the first `statuses` statuses were written. */
 static void many_close(struct request_array *many, int statuses)
 {
     for (int i = 0; many->c_request != NULL && i < many->count; i++)
@@ -409,7 +409,7 @@ static void many_close(struct request_array *many, int statuses)
 
 #else
 
-/* Requests and statuses have C's form. A library of MPICH's ABI may have no mpi_f08. */
+/* Requests and statuses have the same form as in C. A library with MPICH's ABI may lack mpi_f08. */
 _Static_assert(sizeof(MPI_Request) == sizeof(fint), "a request is a number");
 _Static_assert(sizeof(MPI_Status) == sizeof(MPIR_F08_MPI_STATUS_IGNORE_OBJ), "a status is C's");
 #pragma weak MPIR_F08_MPI_STATUS_IGNORE_OBJ
@@ -443,7 +443,7 @@ static void many_close(struct request_array *many, int statuses)
 
 #endif
 
-/* Return a C index as Fortran counts. (The mpi_f08 of MPICH 4.0 does not convert.) */
+/* Return a C index as a Fortran index. (The mpi_f08 of MPICH 4.0 does not convert it.) */
 static fint counted_from_one(int index)
 {
     return index == MPI_UNDEFINED ? MPI_UNDEFINED : index + 1;
@@ -477,7 +477,7 @@ ENTRY(request_get_status, REQUEST_GET_STATUS, fint *request, fint *flag, fint *s
     store_code(code, result);
 }
 
-/* Define an entry point that changes a request, without a status. */
+/* Define an entry point that changes a request and has no status. */
 #define CHANGES_REQUEST(lower, UPPER, Name)                                                        \
     ENTRY(lower, UPPER, fint *request, fint *code)                                                 \
     {                                                                                              \
@@ -555,7 +555,7 @@ ENTRY(testany, TESTANY, fint *count, fint *requests, fint *index, fint *flag, fi
     store_code(code, result);
 }
 
-/* MPI_Waitsome and MPI_Testsome; C's indices are converted. */
+/* Define MPI_Waitsome and MPI_Testsome. C's indices are converted. */
 #define SOME(lower, UPPER, Name)                                                                   \
     ENTRY(lower, UPPER, fint *count, fint *requests, fint *done, fint *indices, fint *statuses,    \
           fint *code)                                                                              \
@@ -576,8 +576,8 @@ SOME(testsome, TESTSOME, Testsome)
 
 /* --- windows ---------------------------------------------------------------------------------- */
 
-/* The MPI's own entry point makes windows and opens files, as it knows what stands for MPI_BOTTOM,
- * and the result is counted. */
+/* The MPI's own entry point makes windows and opens files, as it knows the symbol for MPI_BOTTOM.
+ * The result is counted here. */
 static void window_made(fint result, const fint *window, fint *code)
 {
     if (result == MPI_SUCCESS) {

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Set up twill over the MPI below in MPI_Init, and tear it down in MPI_Finalize. Tear-down is the
- * delete callback of an attribute of MPI_COMM_SELF: MPI calls these in reverse order of setting, so
- * collectives still work in the program's own callbacks, and it does not matter which language
- * finalizes. */
+/* Sets up twill over the MPI below in MPI_Init, and tears it down in MPI_Finalize, in whatever
+ * language. Tear-down is the delete callback of an attribute of MPI_COMM_SELF. MPI calls these in
+ * reverse order of setting, so collectives still work in the program's own callbacks. */
 #include "lib/base/rest.h"
 #include "lib/mpi/detect/below.h"
 #include "lib/mpi/shim.h"
@@ -37,9 +36,9 @@ struct twill_mpi twill_mpi = {
 #define OWN_KIND TWILL_BELOW_MPICH
 #endif
 
-/* End the process if its MPI is not one that this library was compiled for: handles differ, so
- * nothing could be passed on. A program that opens its MPI at run time, such as Python's mpi4py,
- * has it in local scope: make it visible to this library. */
+/* End the process if its MPI is not the kind that this library was compiled for. Handles differ, so
+ * no call could be passed on. A program that opens its MPI at run time, such as Python's mpi4py,
+ * has it in local scope. Make it visible to this library. */
 static void check_program(const void *caller)
 {
     struct twill_below below;
@@ -54,7 +53,7 @@ static void check_program(const void *caller)
 
 #else
 
-/* What has opened this library (detect/) has found the MPI. */
+/* The library that opened this one (detect/) has found the MPI. */
 static void check_program(const void *caller)
 {
     (void)caller;
@@ -64,8 +63,8 @@ static void check_program(const void *caller)
 
 /* --- what ranks agree on ---------------------------------------------------------------------- */
 
-/* Wait for a collective of set-up. Yield in between: MPIs would spin on a core that another rank
- * may need. */
+/* Wait for a collective of set-up, and return MPI's code. Yields in between, where MPIs would spin
+ * on a core that another rank may need. */
 static int finish_setup(int code, MPI_Request *request)
 {
     int done = 0;
@@ -108,8 +107,7 @@ void twill_mpi_oob_close(struct twill_mpi_oob *oob)
     free(oob->frame);
 }
 
-/* Exchange one frame. Returns true, with all ranks' frames in oob->frame, unless a rank has
- * failed. */
+/* Exchange one frame. Returns true, with all frames in oob->frame, unless a rank has failed. */
 static bool oob_round(struct twill_mpi_oob *oob, const struct twill_mpi_frame *mine)
 {
     MPI_Request request = MPI_REQUEST_NULL;
@@ -154,15 +152,15 @@ void twill_mpi_share_text(char *text, size_t bytes)
 
 /* --- set-up ----------------------------------------------------------------------------------- */
 
-/* twill calls this while it waits, so that the MPI's messages go on. */
+/* Called by twill while it waits, so that the MPI's messages make progress. */
 static void on_idle(void *user)
 {
     (void)user;
     twill_mpi_progress();
 }
 
-/* List the settings that differ from twill's defaults, unless the user set them: MPI programs may
- * keep other ranks waiting as long as they like, and their calls progress in any MPI call. */
+/* List settings that differ from twill's defaults, except those that the user set. MPI programs may
+ * keep other ranks waiting for any time, and expect requests to progress in any MPI call. */
 static void list_settings(const char *list[3])
 {
     if (getenv("TWILL_TIMEOUT") == NULL)
@@ -172,6 +170,7 @@ static void list_settings(const char *list[3])
     *list = NULL;
 }
 
+/* Create the context and its world communicator. Collective over oob->comm. */
 static twill_status context_open(struct twill_mpi_oob *oob)
 {
     twill_bootstrap bootstrap = {.exchange = twill_mpi_exchange, .user = oob};
@@ -187,8 +186,8 @@ static twill_status context_open(struct twill_mpi_oob *oob)
     return status == TWILL_OK && !twill_mpi_comms_open() ? TWILL_ERR_MEMORY : status;
 }
 
-/* Undo set-up, on all ranks, and report the cause from the lowest rank that found one. `told`:
- * another rank has reported a failure, of which this rank's is the consequence. */
+/* Undo set-up on all ranks and report the cause from the lowest rank that found one. `told` says
+ * that another rank has reported a failure, which caused this rank's. */
 static void give_up_setup(twill_status status, bool told)
 {
     int rank = -1;
@@ -209,7 +208,7 @@ static void give_up_setup(twill_status status, bool told)
     twill_mpi.context = NULL;
 }
 
-/* Set up twill; take collectives from then on, if all ranks can. */
+/* Set up twill. If all ranks can, collectives are taken from now on. */
 static void open_world(void)
 {
     struct twill_mpi_oob oob;
@@ -222,7 +221,7 @@ static void open_world(void)
     twill_mpi_most(twill_mpi.shadow, &lacks, 1);
     if (!lacks) {
         status = context_open(&oob);
-        told = oob.failed; /* before this rank's own failure is exchanged, too */
+        told = oob.failed; /* before this rank's own failure is exchanged as well */
         fine = twill_mpi_agree(&oob, status == TWILL_OK);
     } else {
         status = fine ? TWILL_OK : status;
@@ -235,6 +234,7 @@ static void open_world(void)
     twill_mpi_oob_close(&oob);
 }
 
+/* Delete callback of an attribute of MPI_COMM_SELF, which tears everything down. */
 static int world_freed(MPI_Comm comm, int keyval, void *value, void *extra)
 {
     (void)comm, (void)keyval, (void)value, (void)extra;
@@ -249,7 +249,7 @@ static int world_freed(MPI_Comm comm, int keyval, void *value, void *extra)
         twill_mpi_windows_close();
     }
     twill_mpi_report();
-    /* Memory that the program still holds must stay mapped; the process ends soon. */
+    /* Memory that the program still holds must stay mapped. The process ends soon. */
     if (gone && twill_mpi.world != NULL && atomic_load(&twill_mpi.memory.out) == 0) {
         twill_context_destroy(twill_mpi.context);
         twill_mpi.context = NULL;
@@ -259,8 +259,8 @@ static int world_freed(MPI_Comm comm, int keyval, void *value, void *extra)
     return MPI_SUCCESS;
 }
 
-/* Environments may differ between ranks: twill is off if one rank turned it off, and there is a
- * report if one rank asked for it. Levels of threads may differ, too. */
+/* Agree on settings and levels of threads, which may differ between ranks. twill is off if one rank
+ * turned it off, and one rank can ask for a report. Returns false if there is nothing to do. */
 static bool agree_on_settings(void)
 {
     const char *take = getenv("TWILL_MPI"), *report = getenv("TWILL_MPI_REPORT");
@@ -283,7 +283,7 @@ static void after_fork_in_child(void)
     atomic_store(&twill_mpi.ready, false);
 }
 
-/* Start after the MPI has been initialised. Any failure leaves the program to the MPI. */
+/* Start the library once the MPI is initialised. After a failure the MPI runs the program alone. */
 static void start_library(void)
 {
     int size = 0, level = MPI_THREAD_SINGLE, keyval = MPI_KEYVAL_INVALID;
@@ -302,7 +302,7 @@ static void start_library(void)
     twill_mpi_checks_find();
     twill_mpi.has_iagree = twill_mpi_below("PMPIX_Comm_iagree") != NULL;
     twill_mpi_windows_open();
-    twill_mpi_types_open(); /* a report asks for bytes, with one rank or twill off, too */
+    twill_mpi_types_open(); /* a report needs bytes even with one rank or with twill off */
     PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, world_freed, &keyval, NULL);
     PMPI_Comm_set_attr(MPI_COMM_SELF, keyval, NULL);
     PMPI_Comm_free_keyval(&keyval);
@@ -333,7 +333,7 @@ int MPI_Init_thread(int *argc, char ***argv, int required, int *provided)
     return code;
 }
 
-/* Sessions are left to the MPI; but they may be all that a program initialises. */
+/* Sessions are left to the MPI, but a program may initialise nothing else. */
 int MPI_Session_init(MPI_Info info, MPI_Errhandler errhandler, twill_mpi_session *session)
 {
     check_program(__builtin_return_address(0));

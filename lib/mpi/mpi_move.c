@@ -1,34 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Calls that only move data, bound as bytes. Ranks may describe the same data by different types,
- * so a type with holes or in another order is packed here rather than passed on. Packed are also
- * buffers that twill cannot use in place: interleaved ones, and shards at absolute addresses.
- * Arguments that a rank need not give are not looked at. */
+/* Binders of calls that only move data, as bytes. Ranks may describe the same data by different
+ * types, so a type with holes or in another order is packed here rather than passed on. Buffers
+ * that twill cannot use directly are also packed. These are interleaved buffers, and shards at
+ * absolute addresses. Arguments that are not significant on a rank are not looked at. */
 #include "lib/mpi/mpi_call.h"
 
 #include <limits.h>
 
-/* Beyond any memory; twill would reject as many bytes. */
+/* More bytes than any memory has. twill would reject them. */
 #define BYTES_MOST ((MPI_Count)1 << 50)
 
-/* A side of a call as the program describes it. Lives on the binder's stack. */
+/* One side of a call as the program describes it, on the binder's stack. */
 struct buffer {
     const struct twill_mpi_type *type;
     struct twill_mpi_type storage; /* for derived types that could not be cached */
     MPI_Datatype handle;
     const void *user;
-    MPI_Count count; /* elements of each shard; unused with counts */
+    MPI_Count count; /* elements of each shard; unused with `counts` */
     const void *counts, *displs;
     bool large;
     int shards;
-    size_t *lengths, *offsets; /* of each shard in bytes, offsets from `begin`; or NULL */
-    size_t shard_bytes, bytes; /* of each shard (without counts), and of all */
-    char *begin;               /* first byte, if the shards are plain */
-    size_t extent;             /* bytes from `begin` to the end, with gaps */
+    size_t *lengths, *offsets; /* [shards] in bytes, offsets from `begin`; or NULL */
+    size_t shard_bytes, bytes; /* of each shard (without counts), and of all shards */
+    char *begin;               /* first byte, if the type is plain */
+    size_t extent;             /* bytes from `begin` to the end, including gaps */
 };
 
 /* --- sides ------------------------------------------------------------------------------------ */
 
-/* Look up the type. Returns what is wrong, or 0. */
+/* Look up the type of an end. Returns its fault, or 0. */
 static inline unsigned check_span_type(struct buffer *buffer, const struct twill_mpi_end *end)
 {
     buffer->handle = end->type;
@@ -39,7 +39,7 @@ static inline unsigned check_span_type(struct buffer *buffer, const struct twill
     return buffer->type != NULL ? 0 : twill_mpi_wrong_type(end->type);
 }
 
-/* A missing buffer is an error unless it has no bytes or its type has absolute addresses. */
+/* Return the fault of a missing buffer, unless it is empty or its type has absolute addresses. */
 static inline unsigned check_address(const struct buffer *buffer)
 {
     return buffer->bytes == 0 || buffer->begin != NULL || !buffer->type->plain
@@ -47,6 +47,7 @@ static inline unsigned check_address(const struct buffer *buffer)
                : TWILL_MPI_WRONG_ADDRESS;
 }
 
+/* Check an end with one count and fill in *buffer. Returns the fault, or 0. */
 static inline unsigned check_buffer(struct buffer *buffer, const struct twill_mpi_end *end,
                                     int shards)
 {
@@ -68,8 +69,8 @@ static inline unsigned check_buffer(struct buffer *buffer, const struct twill_mp
     return check_address(buffer);
 }
 
-/* Translate counts to lengths, and displacements to offsets from the lowest one, which is `begin`.
- * The displacement of an empty shard is not used. */
+/* Translate counts to lengths, and displacements to offsets from the lowest, which is `begin`. An
+ * empty shard's displacement is not used. Returns the fault, or 0. */
 static unsigned measure_counts(struct buffer *buffer)
 {
     MPI_Count low = 0, high = 0, bytes = 0;
@@ -108,7 +109,8 @@ static unsigned measure_counts(struct buffer *buffer)
     return 0;
 }
 
-/* Check shards given by counts and displacements. numbers: [2][shards] to write to. */
+/* Check shards given by counts and displacements, and fill in *buffer, with its lengths and offsets
+ * in numbers[2][shards]. Returns the fault, or 0. */
 static unsigned check_shards(struct buffer *buffer, const struct twill_mpi_end *end, bool large,
                              int shards, size_t *numbers)
 {
@@ -119,7 +121,7 @@ static unsigned check_shards(struct buffer *buffer, const struct twill_mpi_end *
     buffer->displs = end->displs;
     buffer->large = large;
     buffer->shards = shards;
-    buffer->count = 0; /* each has its own */
+    buffer->count = 0; /* each shard has its own */
     buffer->shard_bytes = 0;
     buffer->lengths = numbers;
     buffer->offsets = numbers + shards;
@@ -127,7 +129,8 @@ static unsigned check_shards(struct buffer *buffer, const struct twill_mpi_end *
     return TWILL_UNLIKELY(wrong != 0) ? wrong : check_address(buffer);
 }
 
-/* twill takes one base and offsets, so absolute addresses must be packed. */
+/* Return whether twill can use the memory itself. It takes one base and offsets, so shards at
+ * absolute addresses must be packed. */
 static inline bool is_direct(const struct buffer *buffer)
 {
     return buffer->type->plain && (buffer->lengths == NULL || buffer->user != MPI_BOTTOM);
@@ -139,7 +142,7 @@ static inline bool sides_overlap(const struct buffer *a, const struct buffer *b)
            b->bytes != 0;
 }
 
-/* Let twill work on a copy of this side; the shard `skip` is not copied. */
+/* Let twill work on a copy of this side. The shard `skip` is not copied, unless it is -1. */
 static void bounce(struct twill_mpi_bound *bound, unsigned which, const struct buffer *buffer,
                    int skip)
 {
@@ -163,7 +166,7 @@ static void bounce(struct twill_mpi_bound *bound, unsigned which, const struct b
     bound->bounced |= which;
 }
 
-/* Set where twill finds this side. */
+/* Set where twill finds this side, or that it goes through bounce memory. */
 static inline void bind_side(struct twill_mpi_bound *bound, unsigned which,
                              const struct buffer *buffer, int skip)
 {
@@ -182,10 +185,10 @@ static inline void bind_side(struct twill_mpi_bound *bound, unsigned which,
         bounce(bound, which, buffer, skip);
 }
 
-/* Return whether the MPI rejects overlapping buffers. MPICH does if they are at one address, of one
- * type and by one array of counts. Other overlaps, and shards between another buffer's shards,
- * which are legal, are copied: what the MPI does not reject must not be passed on by this rank
- * alone. */
+/* Return whether the MPI refuses overlapping buffers. MPICH does if they are at one address and
+ * have one type and one array of counts. Other overlaps are copied, and so are shards that lie
+ * between another buffer's shards, which is legal. If the MPI does not refuse the call, this rank
+ * alone must not pass it on. */
 static inline bool overlap_is_refused(const struct twill_mpi_call *call,
                                       struct twill_mpi_bound *bound, const struct buffer *a,
                                       const void *a_at, const struct buffer *b, const void *b_at)
@@ -228,14 +231,14 @@ enum twill_mpi_why twill_mpi_bind_barrier(const struct twill_mpi_call *call,
 
 /* --- one shard on one side, all shards on the other ------------------------------------------- */
 
-/* What distinguishes the collectives of this shape. */
+/* Properties of a collective of this shape. */
 struct move_shape {
-    bool gathers; /* the shard is sent and the whole received; else the reverse */
+    bool gathers; /* shards are sent and the whole is received, not the reverse */
     bool rooted;  /* only the root has the whole */
     bool vector;
 };
 
-/* Return the offset of this rank's shard in the whole, in packed bytes or (direct) in memory. */
+/* Return the offset of this rank's shard in the whole, in bytes of memory (direct) or packed. */
 static size_t own_at(const struct buffer *whole, int rank, bool direct)
 {
     size_t at = 0;
@@ -264,8 +267,8 @@ static struct buffer own_shard(const struct buffer *whole, int rank)
     return own;
 }
 
-/* Copy a rank's data to itself, by the MPI. The sizes are compared here as not every MPI reports
- * truncation. */
+/* Copy a rank's data to itself by the MPI, or return false. Not every MPI reports truncation, so
+ * the sizes are compared. */
 static bool move_own(const struct buffer *from, const struct buffer *to)
 {
     return from->bytes <= to->bytes && from->count <= INT_MAX && to->count <= INT_MAX &&
@@ -273,7 +276,7 @@ static bool move_own(const struct buffer *from, const struct buffer *to)
                              (int)to->count, to->handle) == MPI_SUCCESS;
 }
 
-/* MPI_IN_PLACE: the shard is in the whole. */
+/* Bind a call with MPI_IN_PLACE, whose shard is in the whole. */
 static void bind_in_place(struct twill_mpi_bound *bound, struct move_shape shape,
                           const struct buffer *whole)
 {
@@ -315,8 +318,8 @@ static inline unsigned check_shard(struct buffer *shard, const struct twill_mpi_
                          : twill_mpi_received(check_buffer(shard, &call->recv, 1));
 }
 
-/* A rank's shard is not as long as its place in the whole. MPI forbids that, but the MPIs do it,
- * and other ranks cannot know. Run it as in place, with the local copy made at once. */
+/* Bind a call whose shard is not as long as its place in the whole. MPI forbids this, but MPIs run
+ * it and other ranks cannot know. Run it as if in place, with the local copy made at once. */
 static enum twill_mpi_why bind_unequal(struct twill_mpi_bound *bound, struct move_shape shape,
                                        const struct buffer *shard, const struct buffer *whole)
 {
@@ -329,7 +332,7 @@ static enum twill_mpi_why bind_unequal(struct twill_mpi_bound *bound, struct mov
     return TWILL_MPI_WHY_TAKEN;
 }
 
-/* This rank has both sides, separately. */
+/* Bind a call on a rank that has both sides, separately. */
 static inline enum twill_mpi_why bind_both(const struct twill_mpi_call *call,
                                            struct twill_mpi_bound *bound, struct move_shape shape,
                                            const struct buffer *shard, const struct buffer *whole)
@@ -352,7 +355,7 @@ static inline enum twill_mpi_why bind_both(const struct twill_mpi_call *call,
     return TWILL_MPI_WHY_TAKEN;
 }
 
-/* Inlined into each binder, so that the shape is a constant there. */
+/* Bind a call of this shape. Inlined into each binder, so that the shape is a constant there. */
 static inline __attribute__((always_inline)) enum twill_mpi_why
 bind_shards(const struct twill_mpi_call *call, struct twill_mpi_bound *bound,
             struct move_shape shape)
@@ -430,7 +433,7 @@ enum twill_mpi_why twill_mpi_bind_alltoall(const struct twill_mpi_call *call,
     return TWILL_MPI_WHY_TAKEN;
 }
 
-/* twill has no in-place form of it: what is sent is copied first. */
+/* twill has no in-place form, so the data to send are copied first. */
 enum twill_mpi_why twill_mpi_bind_alltoallv(const struct twill_mpi_call *call,
                                             struct twill_mpi_bound *bound)
 {

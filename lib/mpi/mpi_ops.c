@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* MPI operations in twill: native where twill has type and operation, else a twill operation that
- * calls PMPI_Reduce_local() on opaque elements. These are kept for later calls, by handles:
- * whatever the handles mean at the time of a call is what PMPI_Reduce_local() does. */
+/* MPI operations in twill. They are native where twill has type and operation. Otherwise a twill
+ * operation calls PMPI_Reduce_local() on opaque elements. These are kept for later calls and found
+ * by handles. At each call PMPI_Reduce_local() uses what the handles mean then. */
 #include "lib/mpi/shim.h"
 
 #include <limits.h>
@@ -16,7 +16,7 @@
 #define BITWISE       (INTEGER_KINDS | 1u << TWILL_MPI_BITS)
 #define PAIR_KINDS    (1u << TWILL_MPI_PAIR)
 
-/* Predefined operations, and the classes of types that MPI allows for them (MPI 4.0, 6.9.2). */
+/* Predefined operations, with the classes of types that MPI allows for them (MPI 4.0, 6.9.2). */
 static const struct {
     MPI_Op op;
     twill_op native;
@@ -34,6 +34,7 @@ _Static_assert(sizeof(predefined) / sizeof(*predefined) == TWILL_OP_COUNT - 1,
 
 /* --- operations by PMPI_Reduce_local ---------------------------------------------------------- */
 
+/* Combine any number of elements with PMPI_Reduce_local(), which overwrites `right`. */
 static void reduce_local(const void *left, void *right, size_t count,
                          const struct twill_mpi_operation *operation)
 {
@@ -47,8 +48,9 @@ static void reduce_local(const void *left, void *right, size_t count,
     }
 }
 
-/* twill_op_create()'s function. MPI overwrites the right operand: for another destination it is
- * copied there first, and for the left one the result is made in a copy of the right. */
+/* The function given to twill_op_create(). MPI overwrites the right operand. If the destination is
+ * a third buffer, the right operand is copied there first. If it is the left operand, the result is
+ * computed in a copy of the right one. */
 static void apply_operation(const void *left, const void *right, void *result, size_t count,
                             twill_type type, void *user)
 {
@@ -82,7 +84,8 @@ static bool operation_is_same(const struct twill_mpi_operation *have,
            have->element == want->element && have->commutative == want->commutative;
 }
 
-/* Return a slot that holds the wanted operation, else a free one, else an unused one; or NULL. */
+/* Return a slot that holds the wanted operation, otherwise an empty one, otherwise one without
+ * users, whose operation is destroyed. Returns NULL if all are in use. */
 static struct twill_mpi_operation *slot_for(const struct twill_mpi_operation *want)
 {
     struct twill_mpi_operation *slot = NULL;
@@ -100,8 +103,8 @@ static struct twill_mpi_operation *slot_for(const struct twill_mpi_operation *wa
     return slot;
 }
 
-/* Return *want as a twill operation, with one more user, or NULL if no slot is left. The table is
- * locked. */
+/* Return *want as a twill operation with one more user, or NULL if no slot is left. `keeps` says
+ * that the user is a persistent request. The table is locked. */
 static struct twill_mpi_operation *operation_make(const struct twill_mpi_operation *want,
                                                   bool keeps)
 {
@@ -133,8 +136,8 @@ static struct twill_mpi_operation *user_of(enum twill_mpi_handle which, uintptr_
     return NULL;
 }
 
-/* `operation` has no user left. Return true if the program has freed the handle meanwhile and no
- * other operation uses it, so that the caller must free it. */
+/* Return whether the caller must free a handle of `operation`, which has no user left. This is so
+ * if the program has freed the handle and no other operation uses it. */
 static bool is_last(struct twill_mpi_operation *operation, enum twill_mpi_handle which)
 {
     if (!operation->freed[which])
@@ -166,8 +169,8 @@ void twill_mpi_operation_release(struct twill_mpi_operation *operation, bool kep
         PMPI_Type_free(&type);
 }
 
-/* MPI lets a program free operations and types that are in use. Return true if the handle is; its
- * last user then frees it. */
+/* MPI lets a program free operations and types that are in use. If the handle is in use, return
+ * true, and its last user frees it. */
 static bool put_off(enum twill_mpi_handle which, uintptr_t handle)
 {
     struct twill_mpi_operations *all = &twill_mpi.operations;
@@ -210,9 +213,9 @@ static enum twill_mpi_why take_native(const struct twill_mpi_type *type, twill_o
     return TWILL_MPI_WHY_TAKEN;
 }
 
-/* Return whether the MPI accepts operation and type together, and whether the operation commutes.
- * First an empty reduction on a communicator that returns errors: those of the question would go to
- * the program's handler. */
+/* Return whether the MPI accepts operation and type together, and in that case whether the
+ * operation commutes. First tries an empty reduction on a communicator that returns errors, because
+ * errors of the query itself would go to the program's handler. */
 static bool op_is_valid(const struct twill_mpi_call *call, int *commutative)
 {
     char nothing[1];
@@ -243,9 +246,9 @@ static enum twill_mpi_why take_made(const struct twill_mpi_call *call,
     return TWILL_MPI_WHY_TAKEN;
 }
 
-/* Below MPI_THREAD_MULTIPLE only the thread that called MPI may call a function of the program. All
- * ranks' levels decide together. (Predefined operations keep no state in either MPI and run
- * anywhere.) */
+/* Return whether any thread may run a function of the program. Below MPI_THREAD_MULTIPLE only the
+ * thread that called MPI may. The levels of all ranks decide together. (Predefined operations keep
+ * no state in either MPI and may run anywhere.) */
 static bool may_run_anywhere(enum twill_mpi_form form)
 {
     return form == TWILL_MPI_BLOCKING || twill_mpi.all_multiple;

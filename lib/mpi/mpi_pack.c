@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bounce memory: a side whose elements are not contiguous bytes in order is packed before the call
- * and unpacked after it. PMPI_Pack does that: between machines of one kind, the packed form is the
- * bytes themselves. */
+/* Bounce memory. If the elements of a side are not contiguous bytes in order, they are packed
+ * before the call and unpacked after it. PMPI_Pack does this. Between machines of one kind, the
+ * packed form consists of the bytes themselves. */
 #include "lib/mpi/mpi_call.h"
 
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 
 /* Most bytes for one PMPI_Pack, which counts in int. */
 #define PACKED_AT_ONCE ((MPI_Count)1 << 30)
-/* Of the parts of one allocation, bytes. */
+/* Alignment in bytes of the parts of one allocation. */
 #define PACK_ALIGNMENT ((size_t)64)
 
 int twill_mpi_to_self(const void *from, int count, MPI_Datatype type, void *to, int to_count,
@@ -17,14 +17,15 @@ int twill_mpi_to_self(const void *from, int count, MPI_Datatype type, void *to, 
 {
     int me = 0;
     PMPI_Comm_rank(twill_mpi.shadow, &me);
-    pthread_mutex_lock(&twill_mpi.self.lock); /* messages of other threads match, too */
+    pthread_mutex_lock(&twill_mpi.self.lock); /* messages of other threads would also match */
     int code = PMPI_Sendrecv(from, count, type, me, 0, to, to_count, to_type, me, 0,
                              twill_mpi.shadow, MPI_STATUS_IGNORE);
     pthread_mutex_unlock(&twill_mpi.self.lock);
     return code;
 }
 
-/* Copy an element larger than INT_MAX bytes, by a message to this process. */
+/* Copy one element larger than INT_MAX bytes, to `bytes` if `packs`, else back, by a message to
+ * self. */
 static int move_giant(const struct twill_mpi_side *side, char *user, unsigned char *bytes,
                       bool packs)
 {
@@ -47,8 +48,8 @@ static int move_giant(const struct twill_mpi_side *side, char *user, unsigned ch
     return code;
 }
 
-/* Copy some contiguous elements. MPICH takes MPI_BOTTOM for a missing argument here, so the base is
- * moved up and the type moved back. */
+/* Copy `some` contiguous elements. MPICH takes MPI_BOTTOM for a missing argument here, so in this
+ * case the base is moved up and the type moved down. */
 static int move_some(const struct twill_mpi_side *side, char *user, int some, unsigned char *bytes,
                      bool packs)
 {
@@ -72,7 +73,7 @@ static int move_some(const struct twill_mpi_side *side, char *user, int some, un
     return code;
 }
 
-/* Copy contiguous elements to or from bytes. */
+/* Copy a run of contiguous elements to or from `bytes`. Returns MPI's code. */
 static int move_run(const struct twill_mpi_side *side, char *user, MPI_Count count,
                     unsigned char *bytes, bool packs)
 {
@@ -95,6 +96,7 @@ static int move_run(const struct twill_mpi_side *side, char *user, MPI_Count cou
     return code;
 }
 
+/* Copy all shards of a side to or from its bounce memory. */
 static twill_status move_side(const struct twill_mpi_side *side, bool packs)
 {
     unsigned char *bytes = side->bounce;
@@ -104,7 +106,7 @@ static twill_status move_side(const struct twill_mpi_side *side, bool packs)
             side->counts == NULL ? side->count : twill_mpi_number(side->counts, side->large, shard);
         MPI_Count at =
             side->displs == NULL ? next : twill_mpi_number(side->displs, side->large, shard);
-        /* Fails for a type that was freed or never committed; the binder has seen that, too. */
+        /* Fails for a type that was freed or never committed, which the binder has also noticed. */
         if (shard != side->skip && count * side->size != 0 &&
             move_run(side, twill_mpi_at(side->user, at * side->extent), count, bytes, packs) !=
                 MPI_SUCCESS)
@@ -131,7 +133,7 @@ twill_status twill_mpi_unpack_bounced(const struct twill_mpi_bound *bound)
 
 /* --- memory ----------------------------------------------------------------------------------- */
 
-/* Return the communicator's bounce memory, for a blocking call. */
+/* Return the communicator's bounce memory for a blocking call, or NULL if out of memory. */
 static void *scratch(struct twill_mpi_comm *comm, size_t bytes)
 {
     if (comm->scratch.bounce_bytes < bytes) {
@@ -142,8 +144,8 @@ static void *scratch(struct twill_mpi_comm *comm, size_t bytes)
     return comm->scratch.bounce;
 }
 
-/* Copy the program's arrays to *more and keep its type: both may be gone when the call has
- * returned. Returns false if the MPI fails. */
+/* Copy the program's arrays of a side to *more, and keep its type, because both may be gone when
+ * the call has returned. Returns false if the MPI fails. */
 static bool keep_side(struct twill_mpi_side *side, unsigned char **more)
 {
     const size_t bytes = (size_t)side->shards * (side->large ? sizeof(MPI_Count) : sizeof(int));
@@ -155,7 +157,7 @@ static bool keep_side(struct twill_mpi_side *side, unsigned char **more)
         }
     if (side->plain)
         return true;
-    /* Not PMPI_Type_dup(): that would call the program's attribute callbacks. */
+    /* PMPI_Type_dup() would call the program's attribute callbacks. */
     MPI_Datatype kept = MPI_DATATYPE_NULL;
     if (PMPI_Type_contiguous(1, side->type, &kept) != MPI_SUCCESS)
         kept = MPI_DATATYPE_NULL;
@@ -195,7 +197,7 @@ void twill_mpi_bounce(struct twill_mpi_bound *bound)
         bound->src = bound->in.bounce = memory + bound->src_at;
     if (out || bound->shared)
         bound->dst = bound->out.bounce = memory + bound->dst_at;
-    /* Both, even after a failure: freeing expects each side to have a type of its own, or none. */
+    /* Both, even after a failure, because freeing expects each side to have a kept type or none. */
     const bool kept_in = !outlives || !in || keep_side(&bound->in, &more);
     const bool kept_out = !outlives || !out || keep_side(&bound->out, &more);
     if (!kept_in || !kept_out)

@@ -1,25 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The sizes for which the MPI below is faster than twill, so that blocking calls are passed on. A
- * call is looked up by what is equal on all its ranks: kind, bytes and communicator. Measured by
- * twill-compare --mpi, calls back to back, with malloc'd memory, on two cores of a virtual Sapphire
- * Rapids; nothing was found between nodes, or with more ranks.
+/* Sizes for which the MPI below is faster than twill, so that blocking calls are passed on. A call
+ * is looked up by kind, bytes and communicator, which are equal on all its ranks. Measured by
+ * twill-compare --mpi, with calls back to back and malloc'd memory, on two cores of a virtual
+ * Sapphire Rapids. No such size was found between nodes or with more ranks.
  *
- * Open MPI puts several messages of a few bytes into one cache line of a ring and returns: 0.08 to
- * 0.11 us for 8 bytes, where twill has a line for each message and takes 0.17 to 0.25 us. A
- * broadcast of 64 to 256 bytes takes 5 % less than in twill, and half as long on two cores of a
- * virtual Zen 5: twill's root runs at most two calls ahead. MPICH's cells of 8 KiB are a ring, too,
- * where twill's root waits for half of its own: a gather of 4 KiB takes 0.47 us there and 0.77
- * here, a broadcast of 8 KiB 0.79 and 1.09. */
+ * Open MPI puts several messages of a few bytes into one cache line of a ring, so 8 bytes take
+ * about 0.1 us. twill has a line for each message and takes 0.2 us. In broadcasts twill's root runs
+ * at most two calls ahead. MPICH's cells of 8 KiB also form a ring, while twill's root waits for
+ * half of its cells. */
 #include "lib/mpi/mpi_call.h"
 
 #include <string.h>
 
+/* One row of a table. The sizes hold for communicators of at most `ranks` ranks. */
 struct threshold {
     enum twill_mpi_kind kind;
-    int ranks; /* at most; 0: the end of the table */
+    int ranks; /* 0 ends the table */
     struct twill_mpi_range bytes;
 };
-/* In each table the first match counts. */
+/* The first match in a table counts. */
 static const struct threshold openmpi_table[] = {
     {TWILL_MPI_Bcast, 2, {1, 256}},  {TWILL_MPI_Bcast, 4, {1, 32}},
     {TWILL_MPI_Reduce, 2, {1, 256}}, {TWILL_MPI_Gather, 2, {1, 256}},
@@ -30,8 +29,8 @@ static const struct threshold mpich_table[] = {{TWILL_MPI_Bcast, 2, {6 << 10, 8 
                                                {TWILL_MPI_Scatter, 2, {4 << 10, 8 << 10}},
                                                {.ranks = 0}};
 
-/* Return the table of the MPI below. The standard ABI serves several, so the name decides; MPIs
- * with the own ABI of Open MPI or of MPICH are like these, whatever they are called. */
+/* Return the table of the MPI below. The standard ABI serves several MPIs, so the name decides.
+ * MPIs with Open MPI's or MPICH's own ABI are treated like these, whatever they are called. */
 static const struct threshold *find_table(void)
 {
     char name[MPI_MAX_LIBRARY_VERSION_STRING] = "";
@@ -45,7 +44,7 @@ static const struct threshold *find_table(void)
         return openmpi_table;
 #if defined(MPI_ABI_VERSION)
     if (strstr(name, "MPICH") == NULL)
-        return &mpich_table[TWILL_ARRAY_LENGTH(mpich_table) - 1]; /* nothing is known of it */
+        return &mpich_table[TWILL_ARRAY_LENGTH(mpich_table) - 1]; /* nothing is known about it */
 #endif
     return mpich_table;
 }
@@ -72,7 +71,7 @@ bool twill_mpi_quicker_below(const struct twill_mpi_call *call, const struct twi
     MPI_Count size = 0;
     const unsigned wrong =
         gives ? TWILL_MPI_WRONG_UNCOMMITTED : twill_mpi_received(TWILL_MPI_WRONG_UNCOMMITTED);
-    /* An uncommitted type is this rank's error only: the others decide by their size. */
+    /* Only this rank has the error of an uncommitted type. The others decide by their size. */
     if (type != NULL)
         size = type->size;
     else if (end->type == MPI_DATATYPE_NULL || twill_mpi_is_refused(call, comm, wrong) ||

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How the MPI below makes progress: between the polls of a waiting loop, and after collectives
+/* Lets the MPI below make progress, between the polls of a waiting loop, and after collectives
  * while the program has operations that progress only inside calls of the MPI (windows, files,
- * persistent and partitioned messages). Then a collective that twill has completed lets the MPI
- * make progress before it returns, as the MPI's own collective would. MPICH, for one, reports a
- * window as exposed until the target has read the messages of origins that are done. */
+ * persistent and partitioned messages). A collective that twill has completed then lets the MPI
+ * progress before it returns, as the MPI's own would. For example, MPICH reports a window as
+ * exposed until the target has read the messages of origins that are done. */
 #include "lib/base/rest.h"
 #include "lib/base/times.h"
 #include "lib/mpi/mpi_requests.h"
@@ -12,12 +12,11 @@
 #define SPINS_LOG          9u
 #define TURNS_PER_PROGRESS 64u
 
-/* Let the MPI's own messages progress. */
 void twill_mpi_progress(void)
 {
     int flag;
     if (twill_mpi.shadow == MPI_COMM_NULL)
-        return; /* twill takes nothing, and only requests of the MPI are waited for */
+        return; /* twill takes no calls, so all requests are the MPI's */
     if (PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, twill_mpi.shadow, &flag, MPI_STATUS_IGNORE) ==
             MPI_SUCCESS &&
         TWILL_UNLIKELY(flag))
@@ -26,8 +25,8 @@ void twill_mpi_progress(void)
         twill_mpi_refusals_check();
 }
 
-/* Adapt the spins to the time that a yield took, as twill's own waits do: where others want the
- * core, spinning delays them, and one of them may be the one waited for. */
+/* Adapt the number of spins to the time a yield took, as twill's own waits do. If others want the
+ * core, spinning delays them, and one of them may be the rank that is waited for. */
 static void adapt_spins(uint64_t ns)
 {
     unsigned contention =
@@ -67,7 +66,7 @@ void twill_mpi_started(void)
         atomic_store(&twill_mpi.windows.messages, true);
 }
 
-/* One call progresses about one message of each sender. */
+/* One turn makes progress on about one message of each sender. */
 #define TURNS_LEAST 4u
 #define TURNS_MOST  64u
 

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reductions. MPI demands equal count, type and operation on all ranks, so decisions by these are
- * equal. */
+/* Binders of reductions. MPI demands equal count, type and operation on all ranks, so decisions
+ * that depend on these are equal. */
 #include "lib/mpi/mpi_call.h"
 
-/* Return what is wrong with buffers of these numbers of elements, or 0. One buffer for both sides
- * is an error, but where the MPI does not report it there is a result, and so there is with
- * twill. */
+/* Return the fault of buffers with these numbers of elements, or 0. MPI forbids one buffer for both
+ * sides. Where the MPI below does not report this, it computes a result, and so does twill. */
 static unsigned check_buffers(const struct twill_mpi_call *call, struct twill_mpi_comm *comm,
                               size_t given, size_t received)
 {
@@ -25,7 +24,8 @@ static unsigned check_buffers(const struct twill_mpi_call *call, struct twill_mp
     return 0;
 }
 
-/* Find type and operation, and check all arguments. Buffers are not bound yet. */
+/* Find type and operation of a reduction and check all arguments. The buffers are not bound yet.
+ * Returns TAKEN, even if the call FAILS, or the reason for passing it on. */
 static enum twill_mpi_why find_reduction(const struct twill_mpi_call *call,
                                          struct twill_mpi_bound *bound,
                                          struct twill_mpi_reduction *found, size_t given,
@@ -72,7 +72,7 @@ static struct twill_mpi_side elements_at(const void *user, size_t elements,
                                    .bytes = elements * found->element};
 }
 
-/* elsewhere: the result is copied from bounce memory. */
+/* Set the destination. If `elsewhere`, the result goes through bounce memory. */
 static void write_to(struct twill_mpi_bound *bound, void *user, size_t elements,
                      const struct twill_mpi_reduction *found, bool elsewhere)
 {
@@ -83,7 +83,7 @@ static void write_to(struct twill_mpi_bound *bound, void *user, size_t elements,
     bound->out = elements_at(user, elements, found);
 }
 
-/* Return whether two buffers, not in place, overlap. */
+/* Return whether the two buffers overlap. False if the call is in place. */
 static bool buffers_overlap(const struct twill_mpi_call *call, size_t given, size_t received,
                             const struct twill_mpi_reduction *found)
 {
@@ -92,7 +92,7 @@ static bool buffers_overlap(const struct twill_mpi_call *call, size_t given, siz
            to < from + given * found->element;
 }
 
-/* Bind buffers of equal length. */
+/* Bind the buffers of a reduction whose source and result have equal length. */
 static void place_result(const struct twill_mpi_call *call, struct twill_mpi_bound *bound,
                          const struct twill_mpi_reduction *found)
 {
@@ -104,7 +104,7 @@ static void place_result(const struct twill_mpi_call *call, struct twill_mpi_bou
     bound->src_at = bound->dst_at = 0;
 }
 
-/* Return whether to bind the buffers. A call that FAILS needs none. */
+/* Return whether the buffers must be bound. A call that FAILS needs none. */
 static bool reduction_goes_on(const struct twill_mpi_bound *bound, enum twill_mpi_why why)
 {
     return why == TWILL_MPI_WHY_TAKEN && (bound->bounced & TWILL_MPI_FAILS) == 0;
@@ -137,8 +137,8 @@ enum twill_mpi_why twill_mpi_bind_reduce(const struct twill_mpi_call *call,
     return why;
 }
 
-/* Bind the buffers of a reduce-scatter. In place, MPI wants this rank's shard at the start of the
- * buffer, where twill leaves it at its own offset: so it goes through bounce memory. */
+/* Bind the buffers of a reduce-scatter. If in place, MPI wants this rank's shard at the start of
+ * the buffer, but twill leaves it at the shard's own offset. It then goes through bounce memory. */
 static void place_shard(const struct twill_mpi_call *call, struct twill_mpi_bound *bound,
                         const struct twill_mpi_reduction *found, size_t all, size_t shard)
 {

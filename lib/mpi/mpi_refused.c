@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Arguments that MPI does not allow. What the MPI below refuses at once is passed on to it: it has
- * the error class and the message. What it does not check must not be passed on, as it would crash,
- * or wait for ranks that are in twill; such a call FAILS instead. What is refused was found by one
- * rank making each wrong call alone, with Open MPI 4.1.4 and MPICH 4.0.2; what is not known to be
- * refused is not passed on. */
+/* Arguments that MPI does not allow. A call that the MPI below refuses at once is passed on to it,
+ * as it has the error class and the message. A call that it does not check must not be passed on,
+ * because it would crash, or wait for ranks that are in twill. Such a call FAILS instead. Which
+ * calls are refused was found by making each wrong call on one rank alone, with Open MPI 4.1.4 and
+ * MPICH 4.0.2. A call that is not known to be refused is not passed on. */
 #include "lib/base/times.h"
 #include "lib/mpi/mpi_requests.h"
 #include "lib/twill_recover.h"
@@ -22,8 +22,8 @@ static const char *const wrong_names[] = {
     [TWILL_MPI_WRONG_SIZE] = "counts, displacements and types exceed any memory",
 };
 
-/* Users may turn argument checks off, and MPIs may be built without them. An invalid tag in a
- * message to MPI_PROC_NULL shows it without sending anything. */
+/* Users may turn argument checks off, and MPIs may be built without them. A message to
+ * MPI_PROC_NULL with an invalid tag shows this without sending anything. */
 void twill_mpi_checks_find(void)
 {
     const int none = 0, no_tag = -5;
@@ -33,7 +33,8 @@ void twill_mpi_checks_find(void)
 
 #if defined(OPEN_MPI)
 
-/* Open MPI checks handles and numbers, but not all of them, and no address. */
+/* Return whether Open MPI refuses fault `what`. It checks handles and most numbers, no
+ * addresses. */
 static bool call_is_refused(const struct twill_mpi_call *call, const struct twill_mpi_comm *comm,
                             unsigned what, bool received)
 {
@@ -60,7 +61,7 @@ static bool call_is_refused(const struct twill_mpi_call *call, const struct twil
 
 #else
 
-/* MPICH checks most arguments, but not arrays. */
+/* Return whether MPICH refuses fault `what`. It checks most arguments, but not arrays. */
 static bool call_is_refused(const struct twill_mpi_call *call, const struct twill_mpi_comm *comm,
                             unsigned what, bool received)
 {
@@ -92,7 +93,7 @@ static bool call_is_refused(const struct twill_mpi_call *call, const struct twil
 bool twill_mpi_is_refused(const struct twill_mpi_call *call, const struct twill_mpi_comm *comm,
                           unsigned wrong)
 {
-    /* For a persistent call all ranks decide together. */
+    /* All ranks decide together about a persistent call. */
     return twill_mpi.checks && call->form != TWILL_MPI_PERSISTENT &&
            call_is_refused(call, comm, wrong & ~(unsigned)TWILL_MPI_WRONG_RECEIVED,
                            (wrong & TWILL_MPI_WRONG_RECEIVED) != 0);
@@ -111,11 +112,11 @@ enum twill_mpi_why twill_mpi_wrong(const struct twill_mpi_call *call, struct twi
 
 /* --- calls that were refused ------------------------------------------------------------------ */
 
-/* Calls that the MPI below refuses to one rank. The program goes on, but the other ranks may be in
- * that call, in twill, and would wait for this one for ever. So it sends each of them a notice on
- * `shadow`, which they find while they wait. Those that are in this very call, and still are
- * TWILL_MPI_REFUSED_NS later, revoke the twill communicator, so that the call fails on all of them.
- * In the meantime the rank may make the call again, rightly. */
+/* When the MPI below refuses a call on one rank, the program continues. The other ranks may be in
+ * that call in twill, and would wait for this rank for ever. It therefore sends each of them a
+ * notice on `shadow`, which they find while they wait. If a rank is in this very call, and still is
+ * TWILL_MPI_REFUSED_NS later, it revokes the twill communicator, so that the call fails on all
+ * ranks. In the meantime the first rank may repeat the call with valid arguments. */
 
 #define NOTICE_INTS ((int)(sizeof(struct twill_mpi_notice) / sizeof(int)))
 
@@ -123,7 +124,7 @@ void twill_mpi_refused(const struct twill_mpi_call *call)
 {
     struct twill_mpi_comm *comm = twill_mpi_comm_find(call->comm);
     if (comm == NULL || comm->comm == NULL || comm->refusal.own == comm->refusal.calls + 1)
-        return; /* not twill's, or told already */
+        return; /* not twill's, or the others know already */
     struct twill_mpi_refusal *mine = &comm->refusal;
     int *ranks = malloc(sizeof(*ranks) * (size_t)comm->size);
     mine->own = mine->calls + 1;
@@ -175,7 +176,7 @@ void twill_mpi_refusals_read(void)
     MPI_Status status;
     int there = 0;
     if (pthread_mutex_trylock(&twill_mpi.self.lock) != 0)
-        return; /* a later poll reads them */
+        return; /* a later poll reads the notices */
     while (PMPI_Iprobe(MPI_ANY_SOURCE, TWILL_MPI_TAG_REFUSED, twill_mpi.shadow, &there, &status) ==
                MPI_SUCCESS &&
            there) {
@@ -187,7 +188,7 @@ void twill_mpi_refusals_read(void)
     pthread_mutex_unlock(&twill_mpi.self.lock);
 }
 
-/* Return whether this rank waits in the call that another one was refused. */
+/* Return whether this rank waits in the call that another rank was refused. */
 static bool waits_for_refused(struct twill_mpi_comm *comm, int refused)
 {
     const struct twill_mpi_refusal *refusal = &comm->refusal;
@@ -202,7 +203,8 @@ static bool waits_for_refused(struct twill_mpi_comm *comm, int refused)
     return waits;
 }
 
-/* A call that was refused to this rank, too, nobody waits in. */
+/* Revoke a communicator if this rank has long waited in a call that another rank was refused. A
+ * call that this rank was also refused does not count. */
 static void give_up(struct twill_mpi_comm *comm, void *user)
 {
     struct twill_mpi_refusal *refusal = &comm->refusal;

@@ -13,10 +13,10 @@
 #define FORM_COUNT TWILL_MPI_FORM_COUNT
 #define WHY_COUNT  TWILL_MPI_WHY_COUNT
 
-/* The sums of one call in one form. All members are uint64_t, so that one reduction sums them. */
+/* Sums for one call in one form. All members are uint64_t, so that one reduction adds them up. */
 struct form_row {
     uint64_t calls[WHY_COUNT];
-    uint64_t ns[2]; /* taken, passed on */
+    uint64_t ns[2]; /* of calls taken, of calls passed on */
     uint64_t bytes;
 };
 struct sums {
@@ -29,7 +29,7 @@ _Static_assert(sizeof(struct sums) % sizeof(uint64_t) == 0, "an array of numbers
 struct mpi_report {
     struct sums mine, all;
     uint64_t slowest[KIND_COUNT][FORM_COUNT],
-        own[KIND_COUNT][FORM_COUNT]; /* ns, of the slowest rank */
+        own[KIND_COUNT][FORM_COUNT]; /* ns of the slowest rank, and of this rank */
     uint64_t slowest_of_all, own_of_all;
 };
 
@@ -66,13 +66,13 @@ static uint64_t type_bytes(MPI_Datatype type)
     return found != NULL ? (uint64_t)found->size : 0;
 }
 
-/* Return the bytes that this rank contributes, to all ranks together where each gets its own. */
+/* Return the bytes that this rank contributes, summed over its parts if each rank gets one. */
 static uint64_t bytes_given(const struct twill_mpi_call *call, int rank, int size)
 {
     const bool by_root = call->kind == TWILL_MPI_Bcast || call->kind == TWILL_MPI_Scatter ||
                          call->kind == TWILL_MPI_Scatterv;
     if (call->kind == TWILL_MPI_Barrier || (by_root && rank != call->root))
-        return 0; /* what is sent is not set, or not looked at */
+        return 0; /* the send arguments are not set, or not significant */
     const struct twill_mpi_end *end = call->send.buffer == MPI_IN_PLACE ? &call->recv : &call->send;
     const uint64_t one = type_bytes(end->type), shard = (uint64_t)end->count * one;
     switch (call->kind) {
@@ -102,7 +102,7 @@ void twill_mpi_measure(const struct twill_mpi_call *call, enum twill_mpi_why why
     struct twill_mpi_tally *tally = &twill_mpi.tally[call->kind][call->form];
     struct twill_mpi_comm *comm = twill_mpi_comm_find(call->comm);
     twill_mpi_add(&tally->ticks[why != TWILL_MPI_WHY_TAKEN], ticks);
-    /* No size may be asked of an unknown communicator or of arguments that the MPI refused. */
+    /* The size of unknown communicators and refused arguments must not be asked for. */
     if (comm != NULL && why != TWILL_MPI_WHY_ERRONEOUS && why != TWILL_MPI_WHY_INTER)
         twill_mpi_add(&tally->bytes, bytes_given(call, comm->rank, comm->size));
 }
@@ -235,7 +235,7 @@ static void write_rest(FILE *file, const struct mpi_report *report)
                 (unsigned long long)all->refused);
 }
 
-/* Shorten "MPICH Version: 4.0.2, ..." to name and version. */
+/* Shorten a text like "MPICH Version: 4.0.2, ..." to name and version. */
 static void shorten_version(char *version)
 {
     static const char noise[] = "Version:";
@@ -264,7 +264,7 @@ static void write_report(FILE *file, const struct mpi_report *report)
     write_rest(file, report);
 }
 
-/* Write to the file that TWILL_MPI_REPORT names, else to standard error. */
+/* Write the report to the file that TWILL_MPI_REPORT names, or to standard error. */
 static void deliver_report(const struct mpi_report *report)
 {
     const char *name = getenv("TWILL_MPI_REPORT");

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The entry points that take requests. One of the MPI's is passed on after one comparison, an array
- * without our requests after one scan. Of other arrays ours are taken out of the program's memory,
- * which leaves one that the MPI below understands, with MPI_REQUEST_NULL in their places, and put
- * back before the program sees it again: no copy is made. */
+/* The entry points that take requests. A request of the MPI is passed on after one comparison, and
+ * an array without our requests after one scan. From other arrays our requests are taken out, in
+ * the program's memory, and MPI_REQUEST_NULL is put in their places, so that the MPI understands
+ * the array. They are put back before the program sees the array again. No copy is made. */
 #include "lib/base/times.h"
 #include "lib/mpi/mpi_requests.h"
 
-/* Fill in the status of an operation without a message; its MPI_ERROR is kept. MPI_STATUS_IGNORE is
- * allowed. */
+/* Set the status of an operation without a message, except its MPI_ERROR. May be
+ * MPI_STATUS_IGNORE. */
 static void empty_status(MPI_Status *status)
 {
     MPI_Request none = MPI_REQUEST_NULL;
@@ -26,7 +26,7 @@ static bool handle_is_ours(const MPI_Request *request)
     return request != NULL && twill_mpi_request_is_ours(*request);
 }
 
-/* Complete a request that is not under way. */
+/* Complete a request that is not under way, and return MPI's code. */
 static int collect_handle(struct twill_mpi_request *mine, MPI_Request *request)
 {
     struct twill_mpi_fault fault = TWILL_MPI_NO_FAULT;
@@ -78,8 +78,8 @@ int MPI_Request_get_status(MPI_Request request, int *flag, MPI_Status *status)
     return MPI_SUCCESS;
 }
 
-/* Return whether the MPI refuses to free such a request while it is under way. MPI forbids it for
- * nonblocking collectives. Persistent ones Open MPI refuses, too, and MPICH frees once complete. */
+/* Return whether the MPI refuses to free such a request while it is under way. MPI forbids that for
+ * nonblocking ones. Open MPI also refuses persistent ones, which MPICH frees once complete. */
 static bool free_is_refused(enum twill_mpi_form form)
 {
 #if defined(OPEN_MPI)
@@ -121,7 +121,7 @@ int MPI_Start(MPI_Request *request)
     return PMPI_Start(request);
 }
 
-/* In array order, which matters for collectives. */
+/* Starts in array order, which matters for collectives. */
 int MPI_Startall(int count, MPI_Request requests[])
 {
     int code = MPI_SUCCESS, first = 0;
@@ -144,11 +144,11 @@ int MPI_Startall(int count, MPI_Request requests[])
 
 /* --- several requests ------------------------------------------------------------------------- */
 
-/* Our requests of an array, in its order. */
+/* Our requests that have been taken out of an array, in its order. */
 struct taken {
     MPI_Request *requests;
     struct twill_mpi_request *first;
-    int theirs; /* number of requests of the MPI */
+    int theirs; /* number of the MPI's requests, without null handles */
     struct twill_mpi_fault fault;
 };
 
@@ -160,8 +160,7 @@ static bool has_ours(int count, const MPI_Request *requests)
     return false;
 }
 
-/* Restore the program's array, and only then call its error handler, which may look at the
- * array. */
+/* Restore the program's array. Only then call its error handler, which may look at the array. */
 static void put_back(struct taken *taken)
 {
     for (struct twill_mpi_request *at = taken->first; at != NULL; at = at->next) {
@@ -171,8 +170,8 @@ static void put_back(struct taken *taken)
     twill_mpi_raise(&taken->fault);
 }
 
-/* Take our requests out of the array. For an invalid or repeated handle the array is restored and
- * MPI's error code returned. */
+/* Take our requests out of the array. If a handle is invalid or repeated, restore the array and
+ * return MPI's error code. */
 static int take_out_requests(int count, MPI_Request *requests, struct taken *taken)
 {
     struct twill_mpi_request **end = &taken->first;
@@ -197,7 +196,7 @@ static int take_out_requests(int count, MPI_Request *requests, struct taken *tak
     return MPI_SUCCESS;
 }
 
-/* Complete *link, which is not under way: unlink it and return its code. */
+/* Complete *link, which is not under way. Unlinks it and returns its code. */
 static int collect_taken(struct taken *taken, struct twill_mpi_request **link)
 {
     struct twill_mpi_request *mine = *link;
@@ -216,7 +215,7 @@ static void set_error(MPI_Status *status, int code)
 
 /* --- all -------------------------------------------------------------------------------------- */
 
-/* Return whether none of ours is under way; stops at the first that is. */
+/* Return whether none of ours is under way. Stops at the first that is. */
 static bool poll_all(const struct taken *taken)
 {
     for (struct twill_mpi_request *at = taken->first; at != NULL; at = at->next)
@@ -225,8 +224,8 @@ static bool poll_all(const struct taken *taken)
     return true;
 }
 
-/* As poll_all(), but progress every communicator in each pass: their deadlines, which start when a
- * communicator stops moving, then do not add up. */
+/* Like poll_all(), but make progress on every communicator in each pass. A deadline starts when a
+ * communicator stops moving, so deadlines of several communicators do not add up. */
 static bool poll_each(const struct taken *taken)
 {
     const uint64_t pass = twill_mpi_request_next_pass();
@@ -236,7 +235,7 @@ static bool poll_each(const struct taken *taken)
     return all;
 }
 
-/* Return whether those of ours under way are on more than one communicator. */
+/* Return whether those of ours that are under way belong to more than one communicator. */
 static bool on_several(const struct taken *taken)
 {
     const struct twill_mpi_comm *comm = NULL;
@@ -250,6 +249,7 @@ static bool on_several(const struct taken *taken)
     return false;
 }
 
+/* Wait until none of ours is under way. */
 static void wait_taken(const struct taken *taken)
 {
     struct twill_mpi_backoff backoff = {0};
@@ -258,7 +258,7 @@ static void wait_taken(const struct taken *taken)
         while (!poll_each(taken)) {
             twill_mpi_backoff(&backoff);
             if (twill_now() < busy_until)
-                backoff.started = 0; /* no sleep */
+                backoff.started = 0; /* do not sleep yet */
         }
     }
     while (taken->theirs > 0 && !poll_all(taken))
@@ -275,7 +275,7 @@ static bool any_failed(const struct taken *taken)
     return false;
 }
 
-/* One of ours has failed: test the MPI's requests without waiting, as they may never complete. */
+/* Test the MPI's requests without waiting. They may never complete, as one of ours has failed. */
 static int test_each(int count, MPI_Request *requests, MPI_Status *statuses)
 {
     for (int i = 0; i < count; i++) {
@@ -293,7 +293,7 @@ static void empty_all(int count, MPI_Status *statuses)
         empty_status(&statuses[i]);
 }
 
-/* Complete all of ours; `code` is the MPI's for its own. */
+/* Complete all of ours and restore the array. `code` is the MPI's code for its own requests. */
 static int collect_all(struct taken *taken, MPI_Status *statuses, int code)
 {
     while (taken->first != NULL) {
@@ -350,8 +350,8 @@ int MPI_Testall(int count, MPI_Request requests[], int *flag, MPI_Status statuse
 
 /* --- any -------------------------------------------------------------------------------------- */
 
-/* Poll ours, then the MPI's. Return true if one is complete or none is active (*index is
- * MPI_UNDEFINED): the array is restored, and *code is to be returned. */
+/* Poll our requests, then the MPI's. Returns true if one is complete, or if none is active and
+ * *index is MPI_UNDEFINED. The array is then restored, and *code must be returned. */
 static bool try_any(int count, struct taken *taken, int *index, MPI_Status *status, int *code)
 {
     const uint64_t pass = twill_mpi_request_next_pass();
@@ -382,7 +382,7 @@ static bool try_any(int count, struct taken *taken, int *index, MPI_Status *stat
     return true;
 }
 
-/* If one request is left in all and it is ours, wait for it without a loop. */
+/* If the only request left is ours, wait for it without a loop. */
 static void wait_for_only(const struct taken *taken)
 {
     struct twill_mpi_request *only = NULL;
@@ -431,8 +431,8 @@ int MPI_Testany(int count, MPI_Request requests[], int *index, int *flag, MPI_St
 
 /* --- some ------------------------------------------------------------------------------------- */
 
-/* Complete those of ours that can be, after the *done ones of the MPI. Returns whether any of ours
- * was active. */
+/* Complete those of ours that can be, and append them to the *done ones of the MPI. Returns whether
+ * any of ours was active. */
 static bool collect_some(struct taken *taken, int *done, int *indices, MPI_Status *statuses,
                          int *code)
 {
@@ -458,7 +458,7 @@ static bool collect_some(struct taken *taken, int *done, int *indices, MPI_Statu
     return active;
 }
 
-/* Return true if some are complete or none is active (*done is MPI_UNDEFINED). */
+/* Complete some. Returns true if any is complete, or if none is active (*done is MPI_UNDEFINED). */
 static bool try_some(int count, struct taken *taken, int *done, int *indices, MPI_Status *statuses,
                      int *code)
 {
@@ -510,9 +510,8 @@ int MPI_Testsome(int incount, MPI_Request requests[], int *outcount, int indices
 
 /* --- several requests that are only looked at (MPI 4.1) --------------------------------------- */
 
-/* Arrays without our requests are passed on to MPIs that have these calls; otherwise each request
- * is looked at in turn, where a persistent request of the MPI that was not started counts as
- * complete. */
+/* Arrays without our requests are passed on if the MPI has these calls. Otherwise each request is
+ * looked at. A persistent request of the MPI that was not started then counts as complete. */
 
 TWILL_EXPORTED int MPI_Request_get_status_all(int count, const MPI_Request requests[], int *flag,
                                               MPI_Status statuses[]);
@@ -521,7 +520,7 @@ TWILL_EXPORTED int MPI_Request_get_status_any(int count, const MPI_Request reque
 TWILL_EXPORTED int MPI_Request_get_status_some(int incount, const MPI_Request requests[],
                                                int *outcount, int indices[], MPI_Status statuses[]);
 
-/* Return the MPI's function if the array is to be passed on, else NULL. */
+/* Return the MPI's function if the array can be passed on, otherwise NULL. */
 static twill_mpi_function *passed_to(int count, const MPI_Request *requests, const char *name)
 {
     for (int i = 0; requests != NULL && i < count; i++)
@@ -530,8 +529,7 @@ static twill_mpi_function *passed_to(int count, const MPI_Request *requests, con
     return twill_mpi_below(name);
 }
 
-/* Return whether a request takes part: no null handle, and no persistent one of ours that was not
- * started. */
+/* Return whether a request is active. Null handles and our unstarted persistent ones are not. */
 static bool is_active(MPI_Request request)
 {
     if (request == MPI_REQUEST_NULL)
@@ -615,8 +613,8 @@ int MPI_Request_get_status_some(int incount, const MPI_Request requests[], int *
 
 /* --- requests as integers --------------------------------------------------------------------- */
 
-/* Integers of our requests: beyond any index of Open MPI's tables; of MPICH's and the ABI's the
- * handles themselves, see TWILL_MPI_REQUESTS_BASE. MPICH's handles are integers. */
+/* Our requests as integers. For Open MPI they lie beyond any index of its tables. For MPICH and the
+ * ABI they are the handles themselves (TWILL_MPI_REQUESTS_BASE). MPICH's handles are integers. */
 #undef MPI_Request_c2f
 #undef MPI_Request_f2c
 #if defined(OPEN_MPI)

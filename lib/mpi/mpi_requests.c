@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Requests of the calls that twill runs: handles, and the way from start to completion. */
+/* Requests of the calls that twill runs, their handles, and the way from start to completion. */
 #include "lib/mpi/mpi_requests.h"
 #include "lib/mpi/mpi_clones.h"
 
@@ -7,8 +7,7 @@
 
 /* --- the pool --------------------------------------------------------------------------------- */
 
-/* Each slab is twice as large as the one before, so that a few hold all numbers; a request never
- * moves. */
+/* Each slab is twice as large as the last, so a few hold all numbers. Requests never move. */
 #define FIRST_SLAB     64u
 #define FIRST_SLAB_LOG 6u
 
@@ -22,7 +21,7 @@ static struct twill_mpi_request *request_of(uint32_t number)
 struct twill_mpi_request *twill_mpi_request_find(MPI_Request handle)
 {
     uint32_t number = (uint32_t)twill_mpi_request_number(handle);
-    if (twill_mpi.forked) /* all requests are the parent's */
+    if (twill_mpi.forked) /* all requests belong to the parent */
         return NULL;
     if (!twill_mpi_request_is_ours(handle) || number > atomic_load(&twill_mpi.requests.made))
         return NULL;
@@ -48,7 +47,7 @@ static void push_request(struct twill_mpi_request *_Atomic *list, struct twill_m
     atomic_store_explicit(list, request, memory_order_relaxed);
 }
 
-/* Add a slab. The pool is locked and empty. */
+/* Add a slab. The pool is locked and empty. If out of memory or numbers, it stays empty. */
 static void grow(void)
 {
     struct twill_mpi_requests *pool = &twill_mpi.requests;
@@ -67,6 +66,7 @@ static void grow(void)
     }
 }
 
+/* Take a request out of the pool, or return NULL if out of memory. */
 static struct twill_mpi_request *alloc_request(void)
 {
     lock_pool();
@@ -102,7 +102,7 @@ static void count_requests(struct twill_mpi_comm *comm, int more)
                               memory_order_relaxed);
 }
 
-/* The communicator is locked, here and below. */
+/* Append to the requests under way on the communicator, which is locked here and below. */
 static void activate_request(struct twill_mpi_request *request)
 {
     struct twill_mpi_comm *comm = request->bound.comm;
@@ -116,8 +116,8 @@ static void activate_request(struct twill_mpi_request *request)
     atomic_store_explicit(&request->state, TWILL_MPI_REQUEST_ACTIVE, memory_order_release);
 }
 
-/* The last access to the request is the store of its state: from then on its owner, which takes no
- * lock to see that, may release it. */
+/* Take a request off the list and make it complete. The store of its state is the last access to
+ * it, because its owner sees that without a lock and may then release it. */
 static void complete_request(struct twill_mpi_request *request, twill_status status)
 {
     struct twill_mpi_comm *comm = request->bound.comm;
@@ -161,7 +161,7 @@ static bool test_request(struct twill_mpi_request *request)
     return done;
 }
 
-/* Never waits for another thread: the holder of the communicator's lock makes progress on it. */
+/* Never waits for another thread. If one holds the communicator's lock, it makes progress on it. */
 bool twill_mpi_request_poll(struct twill_mpi_request *request)
 {
     if (twill_mpi_request_state(request) != TWILL_MPI_REQUEST_ACTIVE)
@@ -175,8 +175,8 @@ bool twill_mpi_request_poll(struct twill_mpi_request *request)
     return twill_mpi_request_state(request) != TWILL_MPI_REQUEST_ACTIVE;
 }
 
-/* Each test of an incomplete request makes progress on the whole communicator, so few are tested:
- * the oldest, mostly the first to complete, and one of the others in turn. */
+/* Test the oldest request, which usually completes first, and one of the others, a different one
+ * each time. A test of an incomplete request makes progress on the whole communicator. */
 static void test_some(struct twill_mpi_comm *comm)
 {
     while (comm->active != NULL && test_request(comm->active))
@@ -222,7 +222,7 @@ void twill_mpi_request_wait(struct twill_mpi_request *request)
 
 /* --- start and end ---------------------------------------------------------------------------- */
 
-/* Take part in a call without memory for a request: the other ranks wait for this one. */
+/* Take part in a call without memory for a request, because the other ranks wait for this one. */
 static twill_status come_without(struct twill_mpi_bound *bound)
 {
     twill_mpi_bound_free(bound);
@@ -232,7 +232,7 @@ static twill_status come_without(struct twill_mpi_bound *bound)
     return status == TWILL_OK ? twill_mpi_unpack(bound) : status;
 }
 
-/* Start a nonblocking call. The communicator is locked. request: NULL if none was left. */
+/* Start a nonblocking call. The communicator is locked. `request` is NULL if none was left. */
 static enum twill_mpi_why start_request(const struct twill_mpi_call *call,
                                         struct twill_mpi_comm *comm,
                                         struct twill_mpi_request *request, twill_status *status)
@@ -256,7 +256,7 @@ static enum twill_mpi_why start_request(const struct twill_mpi_call *call,
     return twill_mpi_is_revoked(comm, *status) ? TWILL_MPI_WHY_REVOKED : why;
 }
 
-/* Start a nonblocking call. *made: NULL if it is passed on, or if *status is an error. */
+/* Start a nonblocking call. *made is NULL if the call is passed on or *status is an error. */
 static enum twill_mpi_why request_make(const struct twill_mpi_call *call,
                                        struct twill_mpi_comm *comm, struct twill_mpi_request **made,
                                        twill_status *status)
@@ -295,8 +295,7 @@ bool twill_mpi_request_wrap(MPI_Request *handle, enum twill_mpi_form form, void 
     return true;
 }
 
-/* Initialise a persistent call. All ranks decide together, so that a lack on one is known to
- * all. */
+/* Initialise a persistent call. All ranks decide together, so that all know if one cannot. */
 static enum twill_mpi_why init_request(const struct twill_mpi_call *call,
                                        struct twill_mpi_comm *parent, MPI_Request *handle)
 {
@@ -344,8 +343,8 @@ enum twill_mpi_why twill_mpi_run_request(const struct twill_mpi_call *call,
     return why;
 }
 
-/* With nothing under way, no other thread may legally use the communicator before this call
- * returns. Else threads may be waiting for requests, and the call must let them take the lock. */
+/* If nothing is under way, no other thread may legally use the communicator before this call
+ * returns. Else threads may wait for requests, and the call must let them take the lock. */
 enum twill_mpi_why twill_mpi_run_shared(const struct twill_mpi_call *call,
                                         struct twill_mpi_comm *comm, int *code)
 {
@@ -370,7 +369,7 @@ enum twill_mpi_why twill_mpi_run_shared(const struct twill_mpi_call *call,
     return why;
 }
 
-/* The communicator is locked. */
+/* Start a persistent call, or a substitute if packing FAILS. The communicator is locked. */
 static twill_status restart_persistent(struct twill_mpi_request *request)
 {
     struct twill_mpi_bound *bound = &request->bound, other;
@@ -415,7 +414,7 @@ int twill_mpi_request_collect(struct twill_mpi_request *request, MPI_Request *ha
     twill_mpi_bound_free(&request->bound);
     release_request(request);
     *handle = MPI_REQUEST_NULL;
-    count_requests(comm, -1); /* now the communicator may be released */
+    count_requests(comm, -1); /* the communicator may be released from now on */
     return code;
 }
 
@@ -426,7 +425,7 @@ static void defer_request(struct twill_mpi_request *request)
     unlock_pool();
 }
 
-/* MPI_Request_free() waits neither for the call nor for a thread that holds its communicator. */
+/* MPI_Request_free() waits neither for the call nor for a thread with the communicator's lock. */
 void twill_mpi_request_free(struct twill_mpi_request *request)
 {
     struct twill_mpi_comm *comm = request->bound.comm;
@@ -460,8 +459,8 @@ void twill_mpi_requests_sweep(void)
     }
 }
 
-/* As the MPI does for its own requests in MPI_Comm_disconnect(). A thread that waits for one of
- * them may release it at any time, so no pointer is kept. */
+/* The MPI does the same for its own requests in MPI_Comm_disconnect(). Keeps no pointer, because a
+ * thread that waits for one of the requests may release it at any time. */
 void twill_mpi_requests_complete(struct twill_mpi_comm *comm)
 {
     struct twill_mpi_backoff backoff = {0};
@@ -477,8 +476,8 @@ void twill_mpi_requests_complete(struct twill_mpi_comm *comm)
     }
 }
 
-/* Wait for requests that the program freed while under way. Persistent ones that it did not free
- * are freed; nonblocking ones that it did not complete are abandoned. */
+/* Wait for requests that the program freed while under way. Free the persistent ones that it did
+ * not free, and abandon nonblocking ones that it did not complete. */
 void twill_mpi_requests_end(void)
 {
     struct twill_mpi_requests *pool = &twill_mpi.requests;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bind a call's arguments and run it on twill. */
+/* Binds a call's arguments and runs it on twill. */
 #include "lib/mpi/mpi_call.h"
 
 static twill_mpi_bind_fn *const binders[TWILL_MPI_KIND_COUNT] = {
@@ -57,7 +57,7 @@ twill_status twill_mpi_issue(const struct twill_mpi_bound *b, twill_request **re
 enum twill_mpi_why twill_mpi_bind(const struct twill_mpi_call *call, enum twill_mpi_form form,
                                   struct twill_mpi_comm *comm, struct twill_mpi_bound *bound)
 {
-    /* Not all of it: the struct is large, and most calls need little of it. */
+    /* Not the whole struct, which is large and of which most calls need little. */
     bound->kind = call->kind;
     bound->form = form;
     bound->comm = comm;

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* MPI types in twill. What is known of a predefined type is in a table by its handle, filled at the
- * start, and later with those that mpi.h does not name. A derived type is inspected when it is
- * first used, and the result is kept in an attribute of the type, so that both are freed together.
- * Predefined types get none: some of Intel MPI's share their attributes.
+/* MPI types in twill. The properties of a predefined type are in a table by its handle. It is
+ * filled at the start, and later with types that mpi.h does not name. A derived type is inspected
+ * when it is first used, and the result is kept in an attribute of the type, so that both are freed
+ * together. Predefined types get no attribute, because some of Intel MPI's share theirs.
  *
- * An MPI is asked about a handle only once it has accepted it on `shadow`, where errors are
- * returned: questions about types have no communicator, and their errors would go to the program's
- * handler. */
+ * The MPI is asked about a handle only after it has accepted the handle on `shadow`, where errors
+ * are returned. Questions about types have no communicator, and their errors would go to the
+ * program's handler. */
 #include "lib/base/lists.h"
 #include "lib/mpi/shim.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* bytes of an element whose offsets have DIGITS digits of 8 bits */
+/* Most bytes of an element that in_order() probes. Its offsets have DIGITS digits of 8 bits. */
 #define PROBED_MOST ((MPI_Count)1 << 24)
 #define DIGITS      3
 
@@ -21,7 +21,7 @@
 static const struct {
     enum twill_mpi_class class;
     bool is_signed;
-    MPI_Datatype type[CLASS_TYPES]; /* then 0, which is no handle of any MPI */
+    MPI_Datatype type[CLASS_TYPES]; /* ends with 0, which is no handle of any MPI */
 } predefined[] = {
     {TWILL_MPI_INTEGER,
      true,
@@ -75,7 +75,7 @@ static const struct {
     {TWILL_MPI_TEXT, true, {MPI_CHAR, MPI_WCHAR, MPI_CHARACTER, MPI_PACKED}},
 };
 
-/* Return twill's type of this kind and size in bytes, or -1. */
+/* Return the twill type of this kind and size in bytes, or -1. */
 static int number_of(enum twill_type_kind kind, MPI_Count size)
 {
 #define IS_NUMBER(NOUN, name, bits, its_kind, pairs, with)                                         \
@@ -85,7 +85,7 @@ static int number_of(enum twill_type_kind kind, MPI_Count size)
     return -1;
 }
 
-/* The pairs that twill has: a value and an int, laid out as a C struct. */
+/* Return the twill type of a pair's value, or -1. twill's pairs have an int at the end, as in C. */
 static int pair_of(MPI_Datatype type, MPI_Count size)
 {
     if (type == MPI_FLOAT_INT)
@@ -126,7 +126,7 @@ static size_t type_slot(MPI_Datatype type)
            TWILL_MPI_TYPES;
 }
 
-/* Query size, extent and lower bound. */
+/* Query size, extent and lower bound. Returns false if the MPI fails. */
 static bool measure_type(MPI_Datatype type, struct twill_mpi_type *found)
 {
     MPI_Count lb, true_extent;
@@ -139,15 +139,15 @@ static bool measure_type(MPI_Datatype type, struct twill_mpi_type *found)
     return true;
 }
 
-/* Add to the table. The caller holds its lock, or is alone. A full table leaves it to be asked for
- * each time. */
+/* Add a type to the table. The caller holds its lock, or is the only thread. If the table is full,
+ * the type is inspected again at each use. */
 static void enter_type(MPI_Datatype type, const struct twill_mpi_type *found)
 {
     struct twill_mpi_types *types = &twill_mpi.types;
     size_t bucket = type_slot(type);
     for (; types->known[bucket]; bucket = (bucket + 1) % TWILL_MPI_TYPES)
         if (types->handle[bucket] == type)
-            return; /* under another name */
+            return; /* entered under another name */
     if (types->entered == TWILL_MPI_TYPES / 2)
         return;
     types->entered++;
@@ -160,7 +160,7 @@ static void add_predefined(MPI_Datatype type, enum twill_mpi_class class, bool i
 {
     struct twill_mpi_type found;
     if (type == MPI_DATATYPE_NULL || !measure_type(type, &found) || found.size <= 0)
-        return; /* this MPI has the name only */
+        return; /* this MPI has only the name */
     found.class = class;
     found.native = native_of(class, type, found.size, is_signed);
     found.components = class == TWILL_MPI_COMPLEX_NUMBER ? 2 : 1;
@@ -180,9 +180,9 @@ static const struct twill_mpi_type *find_entered(MPI_Datatype type)
 
 /* --- derived types ---------------------------------------------------------------------------- */
 
-/* Return whether the bytes of an element are packed in order: pack elements whose bytes hold one
- * digit of their offset. Types that may be reduced need no malloc here, as all ranks must find the
- * same; others are packed if there is no memory. */
+/* Return whether the bytes of an element are packed in order. Packs elements whose bytes hold one
+ * digit of their own offset. Types that may be reduced need no malloc here, because all ranks must
+ * get the same result. Other types are packed if out of memory. */
 static bool in_order(MPI_Datatype type, const struct twill_mpi_type *found)
 {
     unsigned char small[2 * TWILL_MPI_ELEMENT_MOST];
@@ -204,7 +204,7 @@ static bool in_order(MPI_Datatype type, const struct twill_mpi_type *found)
     return same;
 }
 
-/* How a type was made: the numbers of its arguments, and by which function. */
+/* How a type was made: the number of arguments of each kind, and by which function. */
 struct envelope {
     MPI_Count integers, addresses, counts, types;
     int combiner;
@@ -213,8 +213,8 @@ typedef int large_envelope(MPI_Datatype, MPI_Count *, MPI_Count *, MPI_Count *, 
 typedef int large_contents(MPI_Datatype, MPI_Count, MPI_Count, MPI_Count, MPI_Count, int *,
                            MPI_Aint *, MPI_Count *, MPI_Datatype *);
 
-/* By the function of MPI 4 if there is one: MPICH answers the older one with an error for a type
- * that was made with large counts. */
+/* Query how a type was made, or return false. Uses the function of MPI 4 if there is one, because
+ * MPICH's older function fails for types with large counts. */
 static bool find_envelope(MPI_Datatype type, struct envelope *e)
 {
     large_envelope *large = (large_envelope *)twill_mpi.types.envelope;
@@ -235,8 +235,8 @@ static bool is_predefined(const struct envelope *e)
            e->combiner == MPI_COMBINER_F90_COMPLEX || e->combiner == MPI_COMBINER_F90_INTEGER;
 }
 
-/* Return the type that `type` duplicates or repeats contiguously, else MPI_DATATYPE_NULL. *free_it:
- * the caller must free it. */
+/* Return the type that `type` duplicates or repeats contiguously, or MPI_DATATYPE_NULL. If *free_it
+ * is set to true, the caller must free it. */
 static MPI_Datatype made_of(MPI_Datatype type, bool *free_it)
 {
     large_contents *large = (large_contents *)twill_mpi.types.contents;
@@ -259,8 +259,8 @@ static MPI_Datatype made_of(MPI_Datatype type, bool *free_it)
     return inner;
 }
 
-/* Its extent has no holes; return whether its bytes are in order, too. Rows of plain elements are.
- * What cannot be shown to be so is packed, which is right for any type. */
+/* Return whether a type without holes has its bytes in order. This holds for rows of plain
+ * elements. A type that cannot be shown to be plain is packed, which is right for any type. */
 static bool is_plain(MPI_Datatype type, const struct twill_mpi_type *found)
 {
     bool free_it = false;
@@ -282,7 +282,8 @@ static int type_freed(MPI_Datatype type, int keyval, void *value, void *extra)
     return MPI_SUCCESS;
 }
 
-/* Return what is kept of a type, unless it is another's. *taken: the attribute has a value. */
+/* Return the properties kept for a type, or NULL if there are none or they are another type's.
+ * *taken says whether the attribute has a value. */
 static const struct twill_mpi_type *recall(MPI_Datatype type, bool *taken)
 {
     void *value = NULL;
@@ -298,7 +299,7 @@ static const struct twill_mpi_type *recall(MPI_Datatype type, bool *taken)
                : NULL;
 }
 
-/* Return whether the MPI accepts the handle, and the type is committed: MPI has no query for that,
+/* Return whether the MPI accepts the handle and the type is committed. MPI has no query for this,
  * but does not pack an uncommitted type. */
 static bool is_committed(MPI_Datatype type)
 {
@@ -308,8 +309,8 @@ static bool is_committed(MPI_Datatype type)
            PMPI_Pack(nothing, 0, type, nothing, 1, &position, twill_mpi.shadow) == MPI_SUCCESS;
 }
 
-/* Keep what has been found: of a derived type unless `taken` by another's. Of what the MPI cannot
- * explain nothing is kept. */
+/* Keep the properties of a type, in an attribute if it is derived and the attribute is not `taken`
+ * by another type's. If the MPI cannot say how the type was made, nothing is kept. */
 static void keep_type(MPI_Datatype type, const struct twill_mpi_type *found, bool taken)
 {
     struct envelope e;
@@ -327,7 +328,7 @@ static void keep_type(MPI_Datatype type, const struct twill_mpi_type *found, boo
         free(kept);
 }
 
-/* Threads may use a new type at the same time: one inspects it. */
+/* Inspect a type unless another thread has. Returns its properties, or NULL if the MPI fails. */
 static const struct twill_mpi_type *inspect_type(MPI_Datatype type, struct twill_mpi_type *storage)
 {
     bool taken;

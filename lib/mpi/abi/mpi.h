@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* MPI's standard ABI (MPI 5.0, chapter 20): the types, constants and functions of it that lib/mpi
- * uses, for libtwill-mpi-abi.so. A predefined handle is a small number in a pointer.
+/* MPI's standard ABI (MPI 5.0, chapter 20). Contains the types, constants and functions that
+ * lib/mpi uses, for libtwill-mpi-abi.so. A predefined handle is a small number in a pointer.
  * tests/system/mpi/compare_abi.sh compares all of this with an MPI's own header. */
 #ifndef TWILL_MPI_ABI_H
 #define TWILL_MPI_ABI_H
@@ -169,7 +169,7 @@ enum {
 
 /* --- functions -------------------------------------------------------------------------------- */
 
-/* Each has two names: MPI_X, which a library may replace, and PMPI_X. */
+/* Each function has two names: MPI_X, which a library may replace, and PMPI_X. */
 #define TWILL_ABI(result, name, ...) result MPI_##name(__VA_ARGS__), PMPI_##name(__VA_ARGS__);
 TWILL_ABI(int, Abi_get_version, int *, int *)
 TWILL_ABI(int, Add_error_class, int *)
@@ -270,7 +270,7 @@ TWILL_ABI(int, Win_create_keyval, MPI_Win_copy_attr_function *, MPI_Win_delete_a
 TWILL_ABI(int, Win_free_keyval, int *)
 TWILL_ABI(int, Win_set_attr, MPI_Win, int, void *)
 
-/* Collectives: six forms of each. */
+/* The six forms of each collective. */
 #define TWILL_ABI_FORMS(name, lower, N, D, suffix)                                                 \
     TWILL_ABI(int, name##suffix, PARAMETERS_##name(N, D))                                          \
     TWILL_ABI(int, I##lower##suffix, PARAMETERS_##name(N, D), MPI_Request *)                       \

@@ -15,10 +15,10 @@ const char *twill_below_variant(enum twill_below_kind kind)
     return variants[kind];
 }
 
-/* Names of the MPIs whose handles are MPICH's. */
+/* Names of MPIs that use MPICH's handles. */
 static const char *const like_mpich[] = {"MPICH", "Intel(R) MPI", "MVAPICH", "ParaStation MPI"};
 
-/* Look up a function of a library. */
+/* Return a function of a library, or NULL. */
 typedef void any_function(void);
 static any_function *function_of(void *handle, const char *name)
 {
@@ -28,7 +28,7 @@ static any_function *function_of(void *handle, const char *name)
     return function;
 }
 
-/* Find out the kind of the MPI. These of its functions may be called before it is initialised. */
+/* Find out kind and version of the MPI. The functions used may be called before MPI_Init. */
 static void find_kind(const void *init, struct twill_below *below)
 {
     void *scope = dlsym(RTLD_DEFAULT, "PMPI_Init") == init ? RTLD_DEFAULT : below->handle;
@@ -44,7 +44,7 @@ static void find_kind(const void *init, struct twill_below *below)
     below->kind = TWILL_BELOW_OTHER;
     if (abi != NULL && abi(&major, &minor) == 0 && major > 0) {
         below->kind = major == 1 ? TWILL_BELOW_ABI : TWILL_BELOW_OTHER;
-        /* Seen with libmpi_abi.so of 2021.18: MPI_ERRORS_RETURN has no effect. */
+        /* Describe the library that contains `init`, its PMPI_Init, unless it is not found. */
         if (strstr(text, "Intel(R) MPI") != NULL)
             below->trouble = "with the standard ABI this MPI ends programs in place of returning "
                              "errors";
@@ -70,7 +70,7 @@ static void describe(const void *init, struct twill_below *below)
     find_kind(init, below);
 }
 
-/* Call `visit` with the PMPI_Init of each MPI that is loaded, until it returns true. */
+/* Call `visit` with the PMPI_Init of each loaded MPI, until it returns true. */
 static void each_mpi(bool (*visit)(const void *init, void *user), void *user)
 {
     struct link_map *map = NULL;
@@ -81,7 +81,7 @@ static void each_mpi(bool (*visit)(const void *init, void *user), void *user)
         void *object = dlopen(map->l_name, RTLD_LAZY | RTLD_NOLOAD);
         const void *init = object != NULL ? dlsym(object, "PMPI_Init") : NULL;
         Dl_info info;
-        /* dlsym() also finds what the object needs. */
+        /* dlsym() also searches the libraries that the object needs. */
         if (init != NULL && dladdr(init, &info) != 0 && (ElfW(Addr))info.dli_fbase == map->l_addr)
             done = visit(init, user);
         if (object != NULL)

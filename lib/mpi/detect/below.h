@@ -1,41 +1,42 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Find the MPI of a process: which library it is, and whose handles it has. Used by the libraries
- * for one MPI and by the one that detects the MPI. */
+/* Finds the MPI of a process, which library it is and whose handles it uses. Part of the library
+ * that detects the MPI, and of the libraries for one MPI if built without it. */
 #ifndef TWILL_BELOW_H
 #define TWILL_BELOW_H
 
 #include <limits.h>
 #include <stdbool.h>
 
-/* Kinds of MPIs by the types and values of their handles. */
+/* Kinds of MPI, by the types and values of their handles. */
 enum twill_below_kind {
     TWILL_BELOW_NONE, /* no MPI is loaded */
     TWILL_BELOW_OPENMPI,
-    TWILL_BELOW_MPICH, /* and those of its ABI */
+    TWILL_BELOW_MPICH, /* and MPIs with its ABI */
     TWILL_BELOW_ABI,   /* the standard ABI of MPI 5 */
     TWILL_BELOW_OTHER,
     TWILL_BELOW_KINDS
 };
-/* Return the name of a kind as part of the name of its library, "" for the others. */
+/* Return the part of a library's name that denotes this kind, or "" if there is no such library. */
 const char *twill_below_variant(enum twill_below_kind kind);
 
+/* An MPI that has been found. */
 struct twill_below {
     enum twill_below_kind kind;
-    void *handle;        /* of dlopen; never closed */
-    const void *base;    /* where the library lies */
+    void *handle;        /* of dlopen, never closed */
+    const void *base;    /* address at which the library is loaded */
     char path[PATH_MAX]; /* of its file */
-    char version[128];   /* how it calls itself */
-    const char *trouble; /* several MPIs, and nothing says which one is meant; else NULL */
+    char version[128];   /* as the MPI calls itself */
+    const char *trouble; /* reason why it cannot be used, or NULL */
 };
 
-/* Find the MPI whose functions calls from `caller`, an address in code, reach: one in global scope,
- * else one that the caller's library needs, else the only one in the process. */
+/* Find the MPI that calls made at the code address `caller` reach. It is the one in global scope,
+ * otherwise the one that the caller's library needs, otherwise the only one in the process. */
 void twill_below_find(const void *caller, struct twill_below *below);
-/* Find the MPI that the library of `caller` needs. */
+/* Find the MPI that the library containing `caller` needs. */
 void twill_below_needed(const void *caller, struct twill_below *below);
 /* Make the functions of the MPI visible in global scope. */
 void twill_below_publish(const struct twill_below *below);
-/* Return whether an MPI of another kind than `kind` is loaded, which `below` then is. */
+/* Return whether an MPI of another kind than `kind` is loaded. If so, *below describes it. */
 bool twill_below_differs(enum twill_below_kind kind, struct twill_below *below);
 
 #endif

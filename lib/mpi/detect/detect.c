@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* libtwill-mpi.so and libtwill-mpi-VARIANT.so: show the names that the libraries for one MPI show
- * (lib/mpi/), find out with the first call which MPI the process has, and open the library for it,
- * libtwill-mpi-calls-VARIANT.so. Each name is a jump through a slot. A slot first leads to the
- * search, then to the function of that library; where there is none, to the MPI's own. So arguments
- * of any MPI pass unchanged. TWILL_MPI_NAME is the name of the file; TWILL_MPI_FOR the only variant
- * that it opens, or "". */
+/* libtwill-mpi.so and libtwill-mpi-VARIANT.so. They export the names that the libraries for one MPI
+ * export (lib/mpi/). On the first call they find out which MPI the process has, and open the
+ * library for it, libtwill-mpi-calls-VARIANT.so. Each name is a jump through a slot. A slot leads
+ * to the search at first, and later to the function of that library, or of the MPI if that library
+ * has none. Arguments of any MPI thus pass unchanged. TWILL_MPI_NAME is the name of the file.
+ * TWILL_MPI_FOR is the only variant that it opens, or "". */
 #include "lib/base/base.h"
 #include "lib/mpi/detect/below.h"
 
@@ -17,14 +17,14 @@
 #include <string.h>
 #include <unistd.h>
 
-/* TWILL_MPI_NAMES(X) is made from the other libraries by names.cmake, and included by an option. */
+/* names.cmake makes TWILL_MPI_NAMES(X) from the other libraries. A compiler option includes it. */
 static const char *const names[] = {
 #define TEXT(name) #name,
     TWILL_MPI_NAMES(TEXT)
 #undef TEXT
 };
 
-/* Slots lie in the order of the names in a section of their own. twill_mpi_first saves the
+/* The slots are in a separate section, in the order of the names. twill_mpi_first saves the
  * registers that may hold arguments and calls twill_mpi_resolve(slot, return address). */
 #if defined(__x86_64__)
 __asm__(".text\n"
@@ -91,14 +91,14 @@ struct twill_mpi_detected {
     pthread_mutex_t lock; /* protects `caller` until the search is over */
     const void *caller;
     struct twill_below below;
-    void *library; /* NULL: calls go to the MPI */
+    void *library; /* NULL if calls go to the MPI */
 };
 extern struct twill_mpi_detected twill_mpi_detected;
 struct twill_mpi_detected twill_mpi_detected = {.once = PTHREAD_ONCE_INIT,
                                                 .lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* Print a line for the whole job: by the rank that its launcher calls 0, or by every process if it
- * does not say. */
+/* Print a line once for the whole job, on the rank that its launcher numbers 0. Every process
+ * prints it if the launcher does not number them. */
 static void TWILL_PRINTF(1, 2) say(const char *format, ...)
 {
     static const char *const ranks[] = {"PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK",
@@ -119,7 +119,7 @@ static void TWILL_PRINTF(1, 2) say(const char *format, ...)
     fprintf(stderr, TWILL_MPI_NAME ": %s\n", text);
 }
 
-/* Open the library for an MPI from the folder of this one, or from where the linker looks. */
+/* Open the library for an MPI, from this library's folder or from where the linker looks. */
 static void *open_library(const char *variant)
 {
     char path[PATH_MAX], name[64];
@@ -136,7 +136,7 @@ static void *open_library(const char *variant)
     return library != NULL ? library : dlopen(name, RTLD_LAZY | RTLD_LOCAL);
 }
 
-/* Return whether the library calls the MPI that was found, and not another one that it brought. */
+/* Return whether the library calls the MPI that was found, not another one that came with it. */
 static bool calls_below(void *library, const struct twill_below *below)
 {
     const void *init = dlsym(library, "PMPI_Init");
@@ -152,7 +152,7 @@ static void detect(void)
     twill_below_find(detected->caller, below);
     const char *variant = twill_below_variant(below->kind);
     if (below->kind == TWILL_BELOW_NONE)
-        return; /* the call itself will say so */
+        return; /* the call itself will report it */
     if (below->trouble != NULL || *variant == '\0') {
         say("%s (%s): all calls go to the MPI, twill takes none",
             below->trouble != NULL ? below->trouble : "twill does not know the handles of this MPI",
@@ -181,8 +181,8 @@ static void detect(void)
     }
 }
 
-/* End the process if an initialisation comes from a library that uses another MPI than the one that
- * was found: one table of slots cannot serve two. */
+/* End the process if an initialisation comes from a library that uses another MPI than the one
+ * found, because one table of slots cannot serve two. */
 static void check_again(const char *name, const void *caller)
 {
     struct twill_below below;
@@ -198,7 +198,7 @@ static void check_again(const char *name, const void *caller)
     _exit(1);
 }
 
-/* Return the function behind a name, and keep it in the slot. Called by twill_mpi_first. */
+/* Return the function behind a name and store it in the slot. twill_mpi_first calls this. */
 void *twill_mpi_resolve(entry_slot *from, const void *caller)
     __attribute__((used, visibility("hidden")));
 void *twill_mpi_resolve(entry_slot *from, const void *caller)
@@ -222,7 +222,7 @@ void *twill_mpi_resolve(entry_slot *from, const void *caller)
                 detected->below.path);
         _exit(1);
     }
-    if (strncasecmp(name, "MPI_Init", 8) != 0) /* these are checked each time */
+    if (strncasecmp(name, "MPI_Init", 8) != 0) /* initialisations are checked each time */
         atomic_store_explicit(from, function, memory_order_release);
     return function;
 }

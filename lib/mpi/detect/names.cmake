@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Define TWILL_MPI_NAMES(X), with each name of MPI that one of LIBRARIES shows. Run by cmake -P with NM, LIBRARIES and OUTPUT.
+# Write OUTPUT, which defines TWILL_MPI_NAMES(X) with each name that any of LIBRARIES exports. Run by cmake -P, with NM, the
+# path of nm.
 set(names "")
 foreach(library ${LIBRARIES})
     execute_process(COMMAND ${NM} -D --defined-only ${library} OUTPUT_VARIABLE shown COMMAND_ERROR_IS_FATAL ANY)
