@@ -122,8 +122,7 @@ static twill_status comm_allgather(struct twill_oob *oob, const void *mine, void
                           earlier->message);
     if (bytes == 0)
         return TWILL_OK;
-    unsigned char *rotated =
-        malloc(n * bytes); /* shards of this rank and those behind it, wrapping around */
+    unsigned char *rotated = malloc(n * bytes); /* of this rank and the ones behind it */
     if (rotated == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "no memory to gather %zu bytes of %zu ranks",
                           bytes, n);

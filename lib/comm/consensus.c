@@ -420,8 +420,7 @@ struct twill_consensus *twill_consensus_open(
     c->near = near;
     c->send = send;
     c->user = user;
-    c->own = (struct twill_decision *)
-        memory; /* start of the block, which twill_consensus_close() frees */
+    c->own = (struct twill_decision *)memory; /* first: twill_consensus_close() frees it */
     c->proposal = (struct twill_decision *)(memory + decision);
     c->last[0] = (struct twill_decision *)(memory + 2 * decision);
     c->last[1] = (struct twill_decision *)(memory + 3 * decision);

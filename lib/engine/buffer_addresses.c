@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The exchange of buffer addresses, for zero-copy and single copy: ranks of a node publish where
+/* The exchange of buffer addresses, for zero-copy and single copy. Ranks of a node publish where
  * their buffers are, in the shared heap and in their process, and collect the others' addresses. A
- * buffer in the heap, or one that can be attached, is mapped; one that a system call can read is
- * fetched. A rank whose own buffers allow neither need not collect: the result is neither.
+ * buffer in the heap, or one that can be attached, is mapped. A buffer that a system call can read
+ * is fetched. A rank whose own buffers allow neither need not collect, as the result is neither.
  *
- * Each of a rank's two lines serves every other call. A line is free when all ranks have begun the
- * instance TWILL_WINDOW before, hence collected from it. Waiting for that takes no time where
- * schedules are not eager: the executor starts the exchange only when a slot is free.
+ * Each rank has two lines, which its calls use alternately. A line is free once all ranks have
+ * begun the instance TWILL_WINDOW before, and so have collected from it. If schedules are not
+ * eager, this takes no wait, since the executor starts the exchange only when a slot is free.
  *
- * If all ranks publish, a complete exchange proves that all are in the call with their buffers
- * ready. It replaces the entry barrier of the schedule, whose first segment then begins behind it
- * (twill_schedule_entry_steps). Those schedules have a later barrier, which proves that all ranks
- * have completed the exchange. */
+ * If all ranks publish, a complete exchange proves that all of them are in the call with their
+ * buffers ready. It then replaces the entry barrier of the schedule, and the first segment begins
+ * behind that barrier (twill_schedule_entry_steps). Such schedules have a later barrier, which
+ * proves that all ranks have completed the exchange. */
 #include "fabric/shm/call_records.h"
 #include "fabric/shm/single_copy.h"
 #include "lib/engine/engine_internal.h"
@@ -21,8 +21,8 @@
 #include <errno.h>
 #include <string.h>
 
-/* In a broadcast to several nodes only the root's source is shared: representatives forward it out
- * of their own buffers. On one node peers' destinations are shared, too. */
+/* Return whether peers need a rank's side. In a broadcast to several nodes only the root's source
+ * is shared, as representatives forward it from their own buffers. On one node, dst also is. */
 static bool side_is_needed(const struct twill_request *run, unsigned side, uint32_t rank)
 {
     const struct twill_collective_facts *facts = twill_collective_facts(run->call.collective);
@@ -41,8 +41,8 @@ static size_t side_bytes(const struct twill_request *run, unsigned side)
     return shards * run->call.count * run->layout.element;
 }
 
-/* Find this rank's side in its heap and in this process: TWILL_HEAP_NOWHERE if peers cannot access
- * it there, 0 if they need not. */
+/* Find this rank's side in its heap and in this process. Both are TWILL_HEAP_NOWHERE if peers
+ * cannot access it there, and 0 if they need not. */
 static void find_own(const struct twill_request *run, unsigned side, uint64_t *offset,
                      uint64_t *address)
 {
@@ -56,7 +56,7 @@ static void find_own(const struct twill_request *run, unsigned side, uint64_t *o
         *address = (uint64_t)(uintptr_t)s->base;
 }
 
-/* Withdraw the accesses that a side at this heap offset and address does not allow. */
+/* Withdraw the kinds of access that a side at this heap offset and address does not allow. */
 static void restrict_access(struct twill_request *run, uint64_t offset, uint64_t address)
 {
     bool reachable = address != TWILL_HEAP_NOWHERE;
@@ -109,7 +109,7 @@ static bool publishes(const struct twill_request *run, uint32_t local)
     return side_is_needed(run, TWILL_SRC, rank) || side_is_needed(run, TWILL_DST, rank);
 }
 
-/* Does every rank of the node publish? */
+/* Return whether every rank of the node publishes. */
 static bool all_publish(const struct twill_request *run)
 {
     bool all = true;
@@ -168,11 +168,10 @@ unsigned twill_addresses_missing(const struct twill_request *run, uint32_t *rank
     return n;
 }
 
-/* --- buffers in peers' processes: attached if the plan maps them, else fetched in chunks ---------
- */
+/* --- buffers in peers' processes: attached if the plan maps them, or else fetched in chunks --- */
 
-/* Return the error of a fetch or an attach. A peer that has ended because the call had failed has
- * notified us before: then that is the cause. */
+/* Return the error of a fetch or an attach. If the peer has ended because the call failed, its
+ * notice has come before, and is the cause. */
 static twill_status fail_access(struct twill_request *run, uint32_t peer, const char *what,
                                 uint64_t from, size_t bytes, int cause)
 {
@@ -217,8 +216,7 @@ void twill_run_detach_peers(struct twill_request *run)
         }
 }
 
-/* Set where this rank can access the side of a peer, which is its place in the peer's mapped heap,
- * or NULL. */
+/* Set where this rank can access a peer's side: in the peer's mapped heap, or attached memory. */
 static twill_status attach_side(struct twill_request *run, uint32_t local, unsigned side)
 {
     struct twill_engine *engine = run->engine;

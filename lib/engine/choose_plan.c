@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From a call to its plan: the request to the selector, prices that the ranks of a node compute
- * together, and whether they exchange buffer addresses first. */
+/* From a call to its plan: the request to the selector, the prices that the ranks of a node compute
+ * together, and whether the ranks exchange buffer addresses first. */
 #include "algorithms/select/explain.h"
 #include "fabric/shm/node_board.h"
 #include "fabric/shm/single_copy.h"
@@ -15,7 +15,7 @@
 
 _Static_assert(TWILL_PRICE_WORDS == TWILL_BOARD_WORDS, "a record of prices is an entry");
 
-/* Has the rank that computes an entry died? */
+/* Return whether the rank that computes an entry has died. */
 static bool has_died(struct twill_engine *engine, const struct twill_board_entry *entry)
 {
     uint32_t l = atomic_load_explicit(&entry->rank, memory_order_relaxed) - 1;
@@ -86,7 +86,7 @@ static enum twill_order order_of(const struct twill_request *run)
     return commutes ? TWILL_ORDER_ANY : TWILL_ORDER_RANKS;
 }
 
-/* Return the elements of all shards; 0 if this rank does not know them. */
+/* Return the number of elements of all shards, or 0 if this rank does not know it. */
 static size_t elements_of(const struct twill_request *run)
 {
     bool sharded = twill_collective_facts(run->call.collective)->sharded;
@@ -145,8 +145,8 @@ twill_status twill_addresses_needed(struct twill_request *run, bool *exchanges, 
     return TWILL_OK;
 }
 
-/* Nodes may differ in whether their buffers are mapped, but must agree on everything else. So with
- * several nodes, mapped buffers change the protocol within this node only. */
+/* Choose an algorithm. Nodes may differ in whether their buffers are mapped, but must agree on
+ * everything else. So with several nodes, mapped buffers change the protocol on this node only. */
 static twill_status find_choice(struct twill_choice *choice, struct twill_engine *engine,
                                 const struct twill_select_request *key)
 {
@@ -180,8 +180,8 @@ static void log_substitute(struct twill_engine *engine, const struct twill_choic
         twill_collective_name(choice->shape.collective), choice->algorithm->name);
 }
 
-/* Log the choice of a plan for a call, once for each plan and power of two of bytes; at level info
- * on the first rank of each node, because nodes may differ. */
+/* Log the choice of a plan, once for each plan and power of two of bytes. The first rank of each
+ * node logs it at level info, because nodes may differ. */
 static void log_choice(const struct twill_engine *engine, struct twill_plan *plan,
                        const struct twill_choice *choice)
 {

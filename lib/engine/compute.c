@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The steps that compute: REDUCE, COPY, and the reduction of received messages. And SRC and DST
- * that are copied through scratch. */
+/* The steps that compute: REDUCE, COPY and the reduction of received messages, and SRC and DST that
+ * are copied through scratch. */
 #include "kernels/kernels.h"
 #include "lib/engine/engine_internal.h"
 #include "lib/engine/trace_calls.h"
@@ -8,23 +8,22 @@
 
 #include <string.h>
 
-/* Results that go to many places are reduced and copied this many bytes at a time, so that copies
- * read them from the cache. */
+/* Results for many places are reduced and copied by this many bytes, to copy from the cache. */
 #define FUSED_BYTES ((size_t)32 << 10)
-/* Intermediate results of a caller's function; at least one element. */
+/* Bytes for intermediate results of a caller's function, at least one element. */
 #define BETWEEN_BYTES ((size_t)2 * TWILL_OPERATION_MOST)
 
 #define HERE UINT32_MAX
 
-/* Operands to reduce, in order, into each of dst. */
+/* A reduction of source[], in order, into each of dst[]. */
 struct reduction {
-    unsigned flags; /* of the step */
+    unsigned flags; /* flags of the step */
     void *dst[TWILL_KERNEL_MAX_DESTINATIONS];
     const void *source[TWILL_STEP_PEERS + 1];
     uint32_t peer[TWILL_STEP_PEERS + 1]; /* rank to fetch source[i] from, or HERE */
     unsigned dsts, sources;
     bool fetches;             /* some sources must be fetched */
-    uint32_t partial_sources; /* bit i: source[i] is a partial */
+    uint32_t partial_sources; /* bit i is set if source[i] is a partial */
     unsigned stores;          /* TWILL_KERNEL_STREAM, or 0 */
 };
 
@@ -60,14 +59,14 @@ static void reduce_by_kernel(const struct twill_request *run, const struct reduc
                              (const void *const *)f->source, f->sources, count);
 }
 
-/* Return the alignment that a caller's function may rely on: that of the type, of opaque elements
- * the largest power of two, up to 16, that divides their size. */
+/* Return the alignment that a caller's function may rely on: the alignment of the type, and for
+ * opaque elements the largest power of two, up to 16, that divides their size. */
 static uintptr_t operand_alignment(size_t element)
 {
     return twill_min(element & (~element + 1), (size_t)16);
 }
 
-/* Call a caller's function on copies of its operands. They fit BETWEEN_BYTES. */
+/* Call a caller's function on copies of its operands, which fit BETWEEN_BYTES. */
 static __attribute__((noinline)) void call_on_copies(const struct twill_request *run,
                                                      const void *left, const void *right,
                                                      void *result, size_t n)
@@ -92,8 +91,8 @@ static void call_function(const struct twill_request *run, const void *left, con
         created->function(left, right, result, n, run->layout.type, created->user);
 }
 
-/* Reduce two operands at a time. Intermediate results must not go to dst, which may be one of the
- * operands still to be read. */
+/* Reduce two operands at a time. Intermediate results must not go to dst, which may be an operand
+ * that is still to be read. */
 static void reduce_by_function(const struct twill_request *run, const struct reduction *f,
                                size_t count)
 {
@@ -133,7 +132,7 @@ static void reduce_run(const struct twill_request *run, const struct reduction *
                            count * run->layout.element, 0);
 }
 
-/* Initialise a reduction. Its arrays are not cleared: they are large. */
+/* Initialise a reduction with one destination and no sources. Its large arrays are not cleared. */
 static void begin_reduction(struct reduction *f, unsigned flags, unsigned char *dst)
 {
     f->flags = flags;
@@ -197,7 +196,7 @@ static void copy_result(const struct twill_request *run, unsigned char *dst,
     twill_kernels_copy(run->engine->kernels, dst, src, bytes, stores, run->engine->tuning.threads);
 }
 
-/* Return how a COPY stores to this space. */
+/* Return how a COPY stores to this space: TWILL_KERNEL_STREAM or 0. */
 static unsigned stores_to(const struct twill_request *run, const struct twill_instance *instance,
                           unsigned space)
 {
@@ -206,7 +205,7 @@ static unsigned stores_to(const struct twill_request *run, const struct twill_in
     return space == TWILL_SHARED && instance->streams ? TWILL_KERNEL_STREAM : 0;
 }
 
-/* Copy, and account the time if it is asked for. */
+/* Copy and, if this segment is measured, account the time. */
 static void copy_staged(struct twill_request *run, const struct twill_instance *instance,
                         const struct twill_step *step, unsigned char *dst, const unsigned char *src,
                         size_t bytes)
@@ -217,7 +216,7 @@ static void copy_staged(struct twill_request *run, const struct twill_instance *
         twill_staging_add(run, instance, twill_ticks() - begin);
 }
 
-/* A rank alone reduces by a COPY, which a narrow sum must still multiply. */
+/* Return whether a COPY must still multiply: a single rank reduces a narrow sum by a COPY. */
 static bool finishes_alone(const struct twill_request *run)
 {
     return run->layout.after != NULL && run->engine->world->size == 1;
@@ -257,7 +256,7 @@ twill_status twill_run_copy(struct twill_request *run, const struct twill_instan
     return TWILL_OK;
 }
 
-/* Return the reduction of the elements from number `done` on. */
+/* Return the rest of a reduction, from element number `done` on. */
 static struct reduction section_of(const struct twill_request *run, const struct reduction *f,
                                    size_t done)
 {
@@ -271,8 +270,8 @@ static struct reduction section_of(const struct twill_request *run, const struct
     return section;
 }
 
-/* Reduce with operands in other processes: fetch them in chunks into scratch, which stays in the
- * cache, and reduce there. */
+/* Reduce with operands in other processes. They are fetched in chunks into scratch, which stays in
+ * the cache, and reduced there. */
 static twill_status reduce_fetched(struct twill_request *run, const struct twill_instance *instance,
                                    const struct reduction *f, size_t count)
 {
@@ -313,8 +312,8 @@ static unsigned char *taken_to(const struct twill_request *run,
     return locate(run, instance, copy, copy->dst, at, blocks, partial).start;
 }
 
-/* Reduce adjacent blocks and execute the COPYs that follow. The kernel stores to the destinations
- * of the first COPYs itself; if there are more than it can take, it works by FUSED_BYTES. */
+/* Reduce adjacent blocks and execute the COPYs that follow. The kernel itself stores to the
+ * destinations of the first COPYs. If there are more than it can take, work by FUSED_BYTES. */
 static twill_status reduce_blocks(struct twill_request *run, const struct twill_instance *instance,
                                   const struct twill_step *step, uint32_t copies, uint32_t at,
                                   uint32_t blocks)
@@ -347,7 +346,7 @@ static twill_status reduce_blocks(struct twill_request *run, const struct twill_
     return TWILL_OK;
 }
 
-/* Count the COPYs behind a REDUCE whose source is its result. */
+/* Return the number of COPYs right after a REDUCE whose source is its result. */
 static uint32_t copies_count(const struct twill_step *step, const struct twill_step *end)
 {
     uint32_t copies = 0;
@@ -394,8 +393,8 @@ void twill_run_reduce(struct twill_transfer *request, size_t offset, const void 
     reduce_run(run, &f, bytes / twill_run_width(run, partial));
 }
 
-/* --- SRC and DST copied through scratch, segment by segment: scaled inputs, scaled sums of narrow
- *     floats, and the source of an all-to-all in place, which the call overwrites -------------- */
+/* --- SRC and DST copied through scratch by segments: scaled inputs, scaled sums of narrow floats,
+ *     and the source of an in-place all-to-all, which the call overwrites ---------------------- */
 
 /* A segment of a shard, in the caller's buffer and in scratch. */
 struct segment {
@@ -445,7 +444,7 @@ void twill_run_bounce_in(struct twill_request *run, const struct twill_instance 
     }
 }
 
-/* A reduction of one operand does no more than round it. */
+/* A reduction of one operand only rounds it. */
 void twill_run_bounce_out(struct twill_request *run, const struct twill_instance *instance)
 {
     const struct twill_engine *engine = run->engine;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Device memory in calls: copied to the host as a whole, the call run there, the result copied
- * back. It is copied to the heap of twill_alloc(), where the ranks of the node read and write it in
- * place, and into pages that are pinned, which the device copies to and from by itself. */
+/* Device memory in calls. It is copied to the host as a whole, the call runs there, and the result
+ * is copied back. The host copy lies in the heap of twill_alloc(), where the ranks of the node read
+ * and write it in place. Its pages are pinned, so the device copies to and from them by itself. */
 #include "lib/engine/device_call.h"
 #include "lib/engine/engine_internal.h"
 #include "lib/job/context.h"
@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-/* Record the driver's error with this rank and call, which need not be the first one under way. */
+/* Record the driver's error with this rank and this call, first or not. Returns `status`. */
 static twill_status record_error(const struct twill_request *request, twill_status status,
                                  const struct twill_error *said)
 {
@@ -28,9 +28,9 @@ static twill_status record_error(const struct twill_request *request, twill_stat
 
 /* --- which memory it is ---------------------------------------------------------------------- */
 
-/* Look up a buffer. Memory of twill_alloc() is never a device's. Memory that CUDA, once
- * initialised, does not know is read by a system call the first time: it may be freed memory of a
- * device. */
+/* Look up a buffer. Memory of twill_alloc() never belongs to a device. Memory that CUDA, once
+ * initialised, does not know is read by a system call the first time, because it may be device
+ * memory that has been freed. */
 static twill_status find_buffer(struct twill_request *request, unsigned side, const void *at,
                                 size_t bytes, struct twill_device_memory *found)
 {
@@ -54,16 +54,15 @@ static twill_status find_buffer(struct twill_request *request, unsigned side, co
 
 /* --- bounce memory --------------------------------------------------------------------------- */
 
-/* Bounce memory begins with its first whole page: what is pinned shares no page with other memory.
- */
+/* Return the first whole page of the bounce memory, so that pinned pages hold nothing else. */
 static unsigned char *bounce_pages(const struct twill_request *request)
 {
     return (unsigned char *)twill_round_up((uintptr_t)request->buffers.device.bounce,
                                            TWILL_DEVICE_PAGE);
 }
 
-/* Pin the bounce memory and note that, in one step: a fence of another thread between the two would
- * leave the device with the pages that it replaces. */
+/* Pin the bounce memory and note that, in one step under the lock. If another thread fenced in
+ * between, the device would keep the pages that the fence replaces. */
 static void pin_bounce(struct twill_request *request, const struct twill_device_memory *memory)
 {
     struct twill_context *context = request->engine->context;
@@ -74,8 +73,8 @@ static void pin_bounce(struct twill_request *request, const struct twill_device_
     twill_context_unlock(context);
 }
 
-/* Grow the bounce memory to at least `bytes`; contents are not preserved. It is pinned when it is
- * used for the second time, because pinning takes about as long as a call's copies. */
+/* Grow the bounce memory to at least `bytes`, without its contents. It is pinned when it is used
+ * for the second time, because pinning takes about as long as the copies of a call. */
 static twill_status reserve_bounce(struct twill_request *request, size_t bytes,
                                    const struct twill_device_memory *memory)
 {
@@ -99,7 +98,7 @@ static twill_status reserve_bounce(struct twill_request *request, size_t bytes,
     return TWILL_OK;
 }
 
-/* Copy to the host at `host`, or from there if `out`. */
+/* Copy `bytes` to the host at `host`, or from there if `out`. */
 static twill_status copy_memory(struct twill_request *request, void *host,
                                 const struct twill_device_memory *memory, size_t bytes, bool out)
 {
@@ -115,9 +114,9 @@ static twill_status copy_memory(struct twill_request *request, void *host,
 
 /* --- collectives ----------------------------------------------------------------------------- */
 
-/* Bounce memory has the layout of the caller's buffer. Both sides of an allreduce are one, which is
- * twice as fast as two, and so are those of other calls in place. If dst may have gaps between its
- * shards it is copied in, too, because all of it is copied back. */
+/* Copy device sides into bounce memory, which has the layout of the caller's buffers. Both sides of
+ * an allreduce, or of another call in place, share it, which is twice as fast as two. If dst may
+ * have gaps between its shards it is also copied in, because all of it is copied back. */
 static twill_status copy_sides_in(struct twill_request *request,
                                   const struct twill_device_memory found[TWILL_SIDES])
 {

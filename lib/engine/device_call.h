@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Calls on memory of a CUDA device (TWILL_WITH_CUDA): bounced through host memory. */
+/* Calls on memory of a CUDA device (TWILL_WITH_CUDA), which are bounced through host memory. */
 #ifndef TWILL_DEVICE_CALL_H
 #define TWILL_DEVICE_CALL_H
 
@@ -8,13 +8,13 @@
 #include <string.h>
 
 #ifdef TWILL_WITH_CUDA
-/* Redirect sides that are device memory to the request's bounce memory, and copy src there. */
+/* Redirect the sides that are device memory to the request's bounce memory, and copy src there. */
 twill_status twill_request_bounce_in(struct twill_request *request);
-/* Do that for a point-to-point request. */
+/* Do the same for a point-to-point request. */
 twill_status twill_point_bounce_in(struct twill_request *request);
-/* Copy the result to the caller's device memory. */
+/* Copy the result from bounce memory to the caller's device memory, if it belongs there. */
 twill_status twill_request_bounce_out(struct twill_request *request);
-/* Copy run.call.src or .dst of a collective that is not run by itself, on a device or not. */
+/* Copy from call.src, or to call.dst, of a collective that is not run by itself. Host or device. */
 twill_status twill_request_read(struct twill_request *request, void *to, size_t bytes);
 twill_status twill_request_write(struct twill_request *request, const void *from, size_t bytes);
 #else

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An engine's life, its links, and the sentences about its calls. */
+/* Opens and closes an engine, and writes the sentences about its calls. */
 #include "fabric/bootstrap/bootstrap.h"
 #include "fabric/shm/node_memory.h"
 #include "lib/engine/engine_internal.h"

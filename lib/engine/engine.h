@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What calls run on: ranks, the links between them, plans, and the queue of calls. It never waits,
- * and knows no communicator: each has one, and tells it by ports what it needs of that one. */
+/* The engine that runs calls: ranks, the links between them, plans, and the queue of calls. It
+ * never waits and knows no communicators. Each communicator contains one, and supplies what it
+ * needs as functions (struct twill_engine_ports). */
 #ifndef TWILL_ENGINE_H
 #define TWILL_ENGINE_H
 
@@ -15,117 +16,117 @@ struct twill_observer;
 struct twill_single_copy;
 struct twill_time_split; /* lib/engine/time_split.h */
 
-/* How ranks reach each other. */
+/* The links from this rank to the others. */
 struct twill_links {
     struct twill_transport *transport[TWILL_TRANSPORTS_MOST];
     unsigned transports;
-    uint8_t *route;                        /* [size] index into transport, for each peer */
-    uint8_t *connected;                    /* [size] */
+    uint8_t *route;                        /* [size] index into transport[] for each peer */
+    uint8_t *connected;                    /* [size] nonzero once connected */
     struct twill_heap_view *view;          /* [local_size] heaps of the ranks of this node */
-    struct twill_single_copy *single_copy; /* other memory of theirs; NULL: inaccessible */
+    struct twill_single_copy *single_copy; /* access to their other memory, or NULL */
 };
 
-/* The plans: lib/engine/plan.c. */
+/* The cached plans (lib/engine/plan.c). */
 struct twill_plan_cache {
-    struct twill_plan *last; /* of the last call */
+    struct twill_plan *last; /* plan of the last call */
     struct twill_plan *plans;
     struct twill_chooser *chooser;
     bool logged_substitute; /* has warned that TWILL_ALGORITHM was not followed */
 };
 
-/* The issue queue: calls in the order they were started, and their numbers. */
+/* The issue queue: the calls under way in the order of their start, and their numbers. */
 struct twill_issue_queue {
     struct twill_slot slot[TWILL_WINDOW];
-    struct twill_request *queue, *queue_tail; /* collectives under way, in order of start */
-    struct twill_request *filling;            /* the first with segments that have not begun */
-    struct twill_request *points;             /* point-to-point requests under way */
-    struct twill_request *spare;              /* requests for reuse */
-    struct twill_request_slab *slab;          /* their memory */
-    unsigned unused;                          /* requests never used, in the first slab */
-    const struct twill_transfer *setting_up;  /* [2] messages of a set-up under way, or NULL */
-    uint32_t elsewhere; /* 1 + the rank that set-up waits for by a socket of its own */
-    struct twill_request *exchanging; /* persistent call being initialised: addresses outstanding */
-    unsigned messaging;               /* requests under way that may have messages */
+    struct twill_request *queue, *queue_tail; /* collectives under way, the oldest first */
+    struct twill_request *filling;   /* the first of them with segments that have not begun */
+    struct twill_request *points;    /* point-to-point requests under way */
+    struct twill_request *spare;     /* free requests */
+    struct twill_request_slab *slab; /* memory of the requests */
+    unsigned unused;                 /* number of requests in the first slab that were never used */
+    const struct twill_transfer *setting_up; /* [2] messages of a set-up under way, or NULL */
+    uint32_t elsewhere; /* 1 + the rank that set-up waits for on its own socket, or 0 */
+    struct twill_request *exchanging; /* persistent call whose addresses are still missing */
+    unsigned messaging;               /* number of requests under way that may have messages */
     struct twill_request blocking, blocking_point;
 
-    struct twill_call call; /* as published: the first that is not complete, or the last one */
-    uint64_t sequence;      /* its number, from 1; 0: none yet */
-    uint64_t started;       /* calls started */
-    uint64_t chain_hash;    /* of all calls so far, for the next one's signature */
-    uint64_t epoch;         /* of the next instance */
-    uint64_t arrived;       /* the last instance that all ranks of the node have begun */
-    uint32_t differs;       /* 1 + the rank whose message was of another, unknown call; or 0 */
+    struct twill_call call; /* call as published: the oldest under way, or else the last one */
+    uint64_t sequence;      /* number of that call, from 1, or 0 before the first */
+    uint64_t started;       /* number of calls started */
+    uint64_t chain_hash;    /* hash of all calls so far, for the next call's signature */
+    uint64_t epoch;         /* epoch of the next instance */
+    uint64_t arrived;       /* last instance that all ranks of the node are known to have begun */
+    uint32_t differs;       /* 1 + the rank whose message belonged to an unknown other call, or 0 */
 };
 
 struct twill_engine_tuning {
-    size_t segment, segment_net; /* bytes: TWILL_TUNE=segment, TWILL_TUNE=segment_net */
-    size_t segment_exchange;     /* bytes: of algorithms whose messages do not wait for others */
+    size_t segment, segment_net; /* bytes: TWILL_TUNE=segment and segment_net */
+    size_t segment_exchange;     /* bytes: for algorithms whose messages do not wait for others */
     size_t stream;               /* bytes from which stores bypass the caches */
     uint64_t timeout_ns;
-    uint32_t crowded; /* ranks to a core, of one node; 0: each has its own; equal on all */
+    uint32_t crowded; /* most ranks per core on one node, the same on all, or 0: each has its own */
     struct twill_cpu_share *share;
     int threads;
     bool reproducible;
 };
 
-/* Copies into SHARED: lib/engine/staging.c. */
+/* Kinds of copies into SHARED that are measured separately (lib/engine/staging.c). */
 enum twill_staging_kind { TWILL_STAGING_ONE_WAY, TWILL_STAGING_EXCHANGE, TWILL_STAGING_KINDS };
 
-/* What is known of one kind. cost[0] is of cached stores, cost[1] of streamed ones: ticks per 64
- * KiB of a segment, at least 1; 0: not known. */
+/* Measurements of one kind. cost[0] is for cached stores and cost[1] for streamed ones: ticks per
+ * 64 KiB of a segment, at least 1, or 0 if unknown. */
 struct twill_staging {
-    uint32_t begun; /* segments */
+    uint32_t begun; /* number of segments begun */
     uint32_t cost[2];
-    uint64_t ticks, bytes; /* of the group that is being measured */
-    uint32_t ended;        /* measured segments of it */
-    bool streams;          /* outside trials */
+    uint64_t ticks, bytes; /* sums over the group being measured */
+    uint32_t ended;        /* number of its measured segments that have ended */
+    bool streams;          /* stream stores when no trial is under way */
 };
 
-/* What has been done, and the twill_ticks() spent in calls. The holder adds with
- * twill_counter_add(), any thread reads. */
+/* Counters, and the twill_ticks() spent in calls. The holder adds with twill_counter_add(), and any
+ * thread reads with twill_counter_read(). */
 struct twill_engine_usage {
     twill_counters counters;
     uint64_t ticks;
-    uint64_t ticks_at_start, ns_at_start; /* twill_ticks() and twill_now() when it was made */
+    uint64_t ticks_at_start, ns_at_start; /* twill_ticks() and twill_now() at creation */
     uint64_t idle;                        /* ticks in which waits found nothing to do */
-    uint64_t ended;                       /* number of the last collective that ended here ... */
-    struct twill_last_entry last;         /* ... and its last entry, as received with messages */
-    uint64_t report_at; /* calls at the next report of TWILL_REPORT; UINT64_MAX: none */
+    uint64_t ended;                       /* number of the last collective that ended here, */
+    struct twill_last_entry last;         /* and its last entry as received with messages */
+    uint64_t report_at; /* number of calls at the next TWILL_REPORT, or UINT64_MAX */
 };
 
-/* What the engine asks of its owner. */
+/* Functions of its communicator that the engine calls. */
 struct twill_engine_ports {
-    /* Return the public call that an error is of, where it is not of a call of the queue, which is
-     * numbered; or NULL. */
+    /* Return the name of the public call that an error belongs to, or NULL if it belongs to the
+     * numbered call of the queue. If not `numbered`, the call has no number. */
     const char *(*call_of_error)(const struct twill_engine *engine, bool numbered);
     /* Return the error if a rank of this node has made another call than this rank under the
-     * present number; or, if `past` is checked, too, under one of the last. */
+     * present number or, if `past`, under one of the last numbers. Otherwise return TWILL_OK. */
     twill_status (*check_peer)(struct twill_engine *engine, uint32_t peer, bool past);
-    /* Return the error if the call that a message of a peer carries was another one here. */
+    /* Return TWILL_OK, or the error if a peer's message is of a call that was different here. */
     twill_status (*check_message)(struct twill_engine *engine, uint32_t peer,
                                   const struct twill_message_call *call);
-    /* Return the error if another rank has failed in this call, or before. */
+    /* Return TWILL_OK, or the error if another rank has failed in this call or before. */
     twill_status (*poll_failures)(struct twill_engine *engine);
 };
 
-/* A communicator has the same members, to be read there by name: struct twill_comm. The thread that
- * holds it uses them, but for those marked otherwise. */
+/* The members of an engine, which are also members of struct twill_comm. Only the thread that holds
+ * the communicator uses them, except where marked otherwise. */
 #define TWILL_ENGINE_MEMBERS                                                                       \
     const struct twill_engine_ports *ports;                                                        \
     struct twill_error error;                                                                      \
     struct twill_context *context;                                                                 \
-    const struct twill_log *log;           /* the context's */                                     \
-    const struct twill_kernels *kernels;   /* those of the machine */                              \
-    const struct twill_observer *observer; /* NULL: no metrics are kept */                         \
-    bool traced;                           /* log each call: TWILL_LOG=debug */                    \
-    const struct twill_world *world;       /* the context's, or own */                             \
+    const struct twill_log *log;           /* of the context */                                    \
+    const struct twill_kernels *kernels;   /* for this CPU */                                      \
+    const struct twill_observer *observer; /* NULL if no metrics are kept */                       \
+    bool traced;                           /* TWILL_LOG=debug: log each call */                    \
+    const struct twill_world *world;       /* the context's, or its own */                         \
     uint32_t *job;                         /* [size] rank in the job of each rank */               \
-    struct twill_oob *oob; /* among its ranks, for set-up; the context's, or its own */            \
+    struct twill_oob *oob; /* for set-up among its ranks; the context's, or its own */             \
     uint32_t rank;                                                                                 \
-    uint32_t number; /* same on all its ranks; none of them has another of that number */          \
+    uint32_t number; /* the same on its ranks, each of which uses it for no other communicator */  \
     uint32_t local, local_size;                                                                    \
     struct twill_node *node;                                                                       \
-    _Atomic unsigned pending; /* requests that other threads may advance; written by the holder */ \
+    _Atomic unsigned pending; /* requests that other threads may advance; the holder writes */     \
     struct twill_links links;                                                                      \
     struct twill_plan_cache plan_cache;                                                            \
     struct twill_issue_queue issue;                                                                \
@@ -147,30 +148,31 @@ static inline struct twill_transport *twill_engine_link(const struct twill_engin
 
 /* --- lib/engine/engine.c --- */
 
-/* Prepare an engine whose ranks are known; it is zero but for what is given. */
+/* Prepare an engine whose ranks and borrowed members are set and whose other members are zero.
+ * Returns TWILL_OK, or TWILL_ERR_MEMORY. */
 twill_status twill_engine_open(struct twill_engine *engine);
-/* Free what it has; no call is under way. */
+/* Free what the engine contains. No call may be under way. */
 void twill_engine_close(struct twill_engine *engine);
-/* Make the link to a peer ready, if it is not. */
+/* Connect to a peer unless that has been done. Returns TWILL_OK, or the transport's error. */
 twill_status twill_engine_connect(struct twill_engine *engine, uint32_t peer);
-/* Return how long this rank waits for the one of its node that computes a price. It computes it by
- * itself then, and so waits for that rank in the call once more. */
+/* Return how long, in ns, this rank waits for the rank of its node that computes a price. After
+ * that it computes the price itself, and so may wait for that rank once more in the call. */
 uint64_t twill_engine_price_patience_ns(const struct twill_engine *engine);
-/* Create a chooser that shares prices with the choosers of the other ranks, on the board of their
- * node. It must not outlive the node memory. `requested` as for twill_chooser_create(). */
+/* Create a chooser that shares prices with those of the other ranks of the node, in the node
+ * memory, which must outlive it. `requested` is as for twill_chooser_create(). */
 twill_status twill_engine_create_chooser(struct twill_chooser **chooser,
                                          struct twill_engine *engine, const char *requested,
                                          struct twill_error *error);
-/* Convert twill_ticks() to seconds. */
+/* Convert a number of twill_ticks() to seconds. */
 double twill_engine_seconds(const struct twill_engine *engine, uint64_t ticks);
 
-/* Write "rank R" with the rank in the job: twill_rank_text(). Returns text. */
+/* Write "rank R", with the rank in the job, to `text` (twill_rank_text()). Returns `text`. */
 const char *twill_engine_rank_text(const struct twill_engine *engine, uint32_t rank,
                                    char text[TWILL_RANK_TEXT]);
 #define TWILL_ENGINE_RANK_NAME(engine, rank)                                                       \
     twill_engine_rank_text((engine), (rank), (char[TWILL_RANK_TEXT]){0})
-/* Set engine->error to "rank R: call #N (...): ...", or with the call that the port names, and
- * return the status. Use the macro for a numbered call. */
+/* Set engine->error to "rank R: call #N (...): ...", or with the name from the port call_of_error
+ * in place of the call. Returns `status`. The macro is for a numbered call. */
 twill_status twill_engine_error(struct twill_engine *engine, twill_status status, bool numbered,
                                 const char *file, int line, const char *format, ...)
     TWILL_PRINTF(6, 7);
@@ -179,45 +181,42 @@ twill_status twill_engine_error(struct twill_engine *engine, twill_status status
 
 /* --- lib/engine/request_queue.c --- */
 
-/* Advance everything under way. Returns how many steps were made, or < 0: the caller then breaks
- * the communicator, unless it is broken. The communicator is held. */
+/* Advance everything under way without waiting. Returns the number of steps made, or an error below
+ * 0, with which the caller breaks the communicator unless it is broken. It is held. */
 int twill_engine_advance(struct twill_engine *engine);
-/* Store up to `most` ranks that requests under way wait for, each once, and what for: "signal",
- * "message", "entry" ... Returns how many. */
+/* Store up to `most` ranks that requests under way wait for, each once. Returns how many, and sets
+ * *step to what they are awaited for: "signal", "message", "entry" or "set-up message". */
 unsigned twill_engine_waits_for(struct twill_engine *engine, uint32_t *ranks, unsigned most,
                                 const char **step);
-/* Return the error of a message that has failed behind one that is still under way. */
+/* Return TWILL_OK, or the error of a failed message that is behind one still under way. */
 twill_status twill_engine_check_posted(struct twill_engine *engine);
-/* Does a request under way use a transport that must be polled? */
+/* Return whether a request under way uses a transport that must be polled. */
 bool twill_engine_is_polled(const struct twill_engine *engine);
-/* Complete everything under way with the status that the communicator failed with. */
+/* Complete all requests under way with the status that the communicator has failed with. */
 void twill_requests_fail(struct twill_engine *engine, twill_status status);
-/* Publish to the ranks of this node which call this rank is in. */
+/* Publish to the ranks of this node which call this rank is in. `ticks` is when it was entered. */
 void twill_engine_show(struct twill_engine *engine, const struct twill_call *call,
                        uint64_t sequence, uint64_t ticks);
-/* Grow *memory, of *held bytes, to at least `bytes`. Contents are not preserved. */
+/* Replace *memory, of *held bytes, by `bytes` bytes or more if it is smaller. Contents are lost. */
 twill_status twill_engine_reserve(struct twill_engine *engine, unsigned char **memory, size_t *held,
                                   size_t bytes);
-/* Add to engine->pending. Only the holder changes it, so the addition need not be atomic. */
+/* Add to engine->pending. Only the holder writes, so this need not be an atomic addition. */
 static inline void twill_engine_count_pending(struct twill_engine *engine, unsigned more)
 {
     unsigned pending = atomic_load_explicit(&engine->pending, memory_order_relaxed);
     atomic_store_explicit(&engine->pending, pending + more, memory_order_release);
 }
-/* Complete the point-to-point requests whose messages have completed. Returns
- * how many, < 0 on error. */
+/* Complete the point-to-point requests whose messages are complete. Returns how many, or < 0. */
 int twill_points_sweep(struct twill_engine *engine);
-/* lib/engine/staging.c. Publish what the context knows of these ranks' copies, before any of them
- * uses the engine. */
+/* lib/engine/staging.c. Publish what the context knows of these ranks' copies, before any call. */
 void twill_staging_recall(struct twill_engine *engine);
 
-/* lib/engine/spread_ranks.c. Move the calling thread to its CPU if the call that this rank is in is
- * large. */
+/* lib/engine/spread_ranks.c. Move the calling thread to its CPU if the present call is large. */
 void twill_spread_in_call(const struct twill_engine *engine);
 
 /* --- the time of calls --- */
 
-/* Count the time that starting a nonblocking call took. Small ones are left out: they take less
+/* Count the time that starting a nonblocking call took. Small calls are left out, as they take less
  * time than reading the clock twice. */
 #define TWILL_COUNTED_BYTES 4096u
 static inline void twill_request_count_start(const struct twill_request *request)
@@ -227,17 +226,17 @@ static inline void twill_request_count_start(const struct twill_request *request
         twill_counter_add(&request->engine->usage.ticks, twill_ticks() - request->ticks);
 }
 
-#define TWILL_SPLIT_TICKS 16384u /* of twill_ticks(): some 6 us */
+#define TWILL_SPLIT_TICKS 16384u /* of twill_ticks(), about 6 us */
 #define TWILL_SPLIT_EVERY 64u
-/* lib/engine/time_split.c. Split the time of a call or wait from one tick to another, which has
- * completed a collective. idle: engine->usage.idle before it. times: how often it counts. */
+/* lib/engine/time_split.c. Split the time, in ticks, of a call or wait that has completed a
+ * collective. `idle` is engine->usage.idle before it. The time counts `times` times. */
 void twill_split_add(struct twill_engine *engine, uint64_t from, uint64_t to, uint64_t idle,
                      unsigned times);
-/* Print the report of TWILL_REPORT; called when report_at calls are complete. */
+/* Print the report of TWILL_REPORT, when report_at calls are complete. */
 void twill_split_report_due(struct twill_engine *engine);
 
-/* Count the time of a blocking call, or of a wait, between two twill_ticks(); split it if it is
- * long, or a sample of TWILL_SPLIT_EVERY calls. idle: engine->usage.idle at its start. */
+/* Count the time of a blocking call or of a wait, from and to in ticks. Split it if it is long, or
+ * if this is one of every TWILL_SPLIT_EVERY calls. `idle` is engine->usage.idle at its start. */
 static inline void twill_engine_count_time(struct twill_engine *engine, uint64_t from, uint64_t to,
                                            uint64_t idle, bool is_call)
 {

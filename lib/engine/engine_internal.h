@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of lib/engine need of each other. */
+/* Declarations that only the files of lib/engine use. */
 #ifndef TWILL_ENGINE_INTERNAL_H
 #define TWILL_ENGINE_INTERNAL_H
 
@@ -12,7 +12,7 @@ twill_status twill_request_open(struct twill_request *request, struct twill_engi
 void twill_requests_destroy(struct twill_engine *engine);
 /* Append a collective whose arguments have been checked to the queue. */
 void twill_request_enqueue(struct twill_request *request);
-/* Have all ranks of the node begun this instance? */
+/* Return whether all ranks of the node have begun instance `epoch`. */
 bool twill_engine_poll_arrivals(struct twill_engine *engine, uint64_t epoch);
 static inline bool twill_engine_has_arrived(struct twill_engine *engine, uint64_t epoch)
 {
@@ -20,78 +20,78 @@ static inline bool twill_engine_has_arrived(struct twill_engine *engine, uint64_
            twill_engine_poll_arrivals(engine, epoch);
 }
 
-/* lib/engine/trace_calls.c. Log the completion of a request. Called if engine->traced. */
+/* lib/engine/trace_calls.c. Log the end of a request. Call it only if engine->traced. */
 void twill_log_end(const struct twill_request *request, twill_status status);
 
 /* --- lib/engine/buffer_addresses.c --- */
 
-/* Advance the address exchange. Returns 1 when complete, 0 while ranks are missing, < 0 on error.
- */
+/* Advance the exchange of buffer addresses. Returns 1 once it is complete, 0 while ranks are
+ * missing, and an error below 0. */
 int twill_addresses_exchange(struct twill_request *run);
-/* Store up to `most` ranks whose addresses are missing. Returns how many. */
+/* Store up to `most` ranks whose addresses are missing. Returns their number. */
 unsigned twill_addresses_missing(const struct twill_request *run, uint32_t *ranks, unsigned most);
 
 /* --- lib/engine/plan.c --- */
 
-/* Return the plan for this choice; make it at the first use. */
+/* Find the plan for a choice, or make it at first use. The engine owns it. */
 twill_status twill_plan_get(struct twill_engine *engine, const struct twill_choice *choice,
                             struct twill_plan **plan);
 void twill_plans_destroy(struct twill_engine *engine);
 
-/* --- lib/engine/staging.c: how data are copied into SHARED --- */
+/* --- lib/engine/staging.c: how data is copied into SHARED --- */
 
-#define TWILL_STAGING_GROUP    16u   /* segments */
-#define TWILL_STAGING_MEASURED 4u    /* of them, the last */
-#define TWILL_STAGING_GROUPS   6u    /* of a trial */
-#define TWILL_STAGING_PERIOD   8192u /* segments from one trial to the next: 1 GiB of two ranks */
+#define TWILL_STAGING_GROUP    16u   /* segments in a group */
+#define TWILL_STAGING_MEASURED 4u    /* segments measured at the end of a group */
+#define TWILL_STAGING_GROUPS   6u    /* groups in a trial */
+#define TWILL_STAGING_PERIOD   8192u /* segments between two trials: 1 GiB of two ranks */
 
-/* Return whether segments of `elements` in each shard are copied through SHARED, count, and are as
- * long on all ranks. */
+/* Return whether segments with `elements` elements per shard are copied through SHARED, are
+ * counted, and are equally long on all ranks. */
 bool twill_staging_applies(const struct twill_request *run, size_t elements);
-/* Set instance->staging and instance->streams, for a segment that begins. */
+/* Set instance->staging, streams and is_measured for a segment that begins. */
 void twill_staging_begin(struct twill_request *run, struct twill_instance *instance);
-/* Account `ticks` of copying for this segment. */
+/* Add `ticks` of copying to the measurement of this segment. */
 void twill_staging_add(struct twill_request *run, const struct twill_instance *instance,
                        uint64_t ticks);
-/* The segment, of which twill_staging_begin() has said that it is measured, has ended. */
+/* Record that a segment with instance->is_measured set has ended. */
 void twill_staging_end(struct twill_request *run, const struct twill_instance *instance);
 /* Return whether streamed stores pay, by the costs that the ranks of the node have published. */
 bool twill_staging_decide(const struct twill_engine *engine, enum twill_staging_kind kind);
 
-/* --- lib/engine/layout.c: where everything is --- */
+/* --- lib/engine/layout.c: where everything lies --- */
 
-/* Apply the selected plan to the call: segments, scratch, fast path. */
+/* Fit the selected plan to the call: segments, scratch and fast path. */
 twill_status twill_run_lay_out(struct twill_request *run);
 
-/* Decide whether stores bypass the caches; depends on where the buffers are. */
+/* Decide whether stores bypass the caches, which depends on where the buffers lie. */
 void twill_run_choose_stores(struct twill_request *run);
 
-/* Consecutive elements. */
+/* Consecutive elements in memory. */
 struct twill_elements {
     unsigned char *start;
     size_t count;
 };
-/* `blocks` blocks of an operand, from its block `at` on. */
+/* A reference to `blocks` blocks of an operand, from its block `at` on. */
 struct twill_operand_place {
     twill_operand operand;
     uint32_t at, blocks;
-    uint32_t peer; /* used with the PEER bit only */
+    uint32_t peer; /* meaningful only with the PEER bit */
     uint8_t lane;
     bool partial;
 };
-/* Has a rank the buffer with this holder? */
+/* Return whether a rank has the buffer that `holder` describes. */
 static inline bool twill_run_holds(const struct twill_request *run, enum twill_holder holder,
                                    uint32_t rank)
 {
     return holder == TWILL_HOLDS_ALL || holder == TWILL_HOLDS_OWN ||
            (holder == TWILL_HOLDS_ROOT && rank == run->call.root);
 }
-/* Return where these blocks are. They must be adjacent: see twill_run_together(). For SRC and DST
- * of a peer whose memory is fetched, the address is one in the peer's process. */
+/* Return where these blocks are. They must be adjacent (twill_run_together()). SRC and DST of a
+ * peer whose memory is fetched give an address in that peer's process. */
 struct twill_elements twill_run_locate(const struct twill_request *run,
                                        const struct twill_instance *instance,
                                        const struct twill_operand_place *where);
-/* Return how many of an operand's blocks, from block `at` on, are adjacent in memory. */
+/* Return how many of an operand's `blocks` blocks, from block `at` on, are adjacent in memory. */
 static inline uint32_t twill_run_together(const struct twill_request *run, twill_operand operand,
                                           uint32_t at, uint32_t blocks)
 {
@@ -109,40 +109,40 @@ static inline size_t twill_run_width(const struct twill_request *run, bool parti
 
 /* --- lib/engine/executor.c --- */
 
-/* Begin the next segment in the slot of its epoch, which must be free. */
+/* Begin the next segment in the slot of its epoch, which must be free. Fails if out of memory. */
 twill_status twill_run_begin_segment(struct twill_request *run, struct twill_slot *slot,
                                      uint64_t epoch);
-/* Issue the steps of each lane up to the first that may wait. For calls without messages. */
+/* Issue the steps of each lane up to the first that may wait. Only for calls without messages. */
 void twill_run_advance_ready(struct twill_slot *slot);
-/* Issue all steps that do not block. Returns their number, 0 if blocked, < 0 on error. */
+/* Issue all steps that do not block. Returns their number, 0 if blocked, or an error below 0. */
 int twill_run_advance(struct twill_slot *slot);
-/* Store up to `most` ranks that the instance waits for, and what it waits for. Returns how many. */
+/* Store up to `most` ranks that the instance waits for, and in *step what for. Returns how many. */
 unsigned twill_run_waits_for(const struct twill_slot *slot, uint32_t *ranks, unsigned most,
                              const char **step);
 
-/* Have both this rank and the peer, on this node, published their call of this run's number? A call
- * is published after its first stores, and not before earlier calls have ended. */
+/* Return whether this rank and a peer on its node have both published their call of this run's
+ * number. A rank publishes a call after its first stores, once its earlier calls have ended. */
 bool twill_run_is_written_down(const struct twill_request *run, uint32_t peer);
-/* Handle a peer on this node that has another signature: return the error that says how its call
- * differs, or 0 while that is unknown. is_known: twill_run_is_written_down(), read before the
- * signature. */
+/* Handle a peer on this node with another signature. Returns the error that says how its call
+ * differs, or 0 while that is unknown. `is_known` is what twill_run_is_written_down() returned
+ * before the signature was read. */
 int twill_run_differs(struct twill_request *run, uint32_t peer, bool is_known);
 
 /* --- lib/engine/fast_path.c --- */
 
-/* Set run->fast_path, for a run that is laid out. */
+/* Set run->fast_path of a run that is laid out. */
 void twill_run_find_fast_path(struct twill_request *run);
 /* --- lib/engine/compute.c: the steps that compute --- */
 
-/* Execute a REDUCE and the COPYs of its result that follow, in one pass. *copies: COPYs done. */
+/* Execute a REDUCE and, in the same pass, the COPYs of its result that follow it before `end`. Sets
+ * *copies to the number of COPYs done. */
 twill_status twill_run_reduce_and_copy(struct twill_request *run,
                                        const struct twill_instance *instance,
                                        const struct twill_step *step, const struct twill_step *end,
                                        uint32_t *copies);
 twill_status twill_run_copy(struct twill_request *run, const struct twill_instance *instance,
                             const struct twill_step *step);
-/* Reduce a chunk of a RECV_REDUCE message: `bytes` bytes at `offset` of it. Called by transports.
- */
+/* Reduce a chunk of a RECV_REDUCE message, the `bytes` bytes from `offset` on, for a transport. */
 void twill_run_reduce(struct twill_transfer *request, size_t offset, const void *data,
                       size_t bytes);
 
@@ -151,20 +151,20 @@ void twill_run_reduce(struct twill_transfer *request, size_t offset, const void 
 /* Bytes that a reduction fetches of each remote operand at a time. */
 #define TWILL_FETCH_CHUNK ((size_t)128 << 10)
 
-/* Make the peers' buffers accessible, once addresses are collected and the plan is selected. */
+/* Make the peers' buffers accessible, once the addresses are collected and the plan is selected. */
 twill_status twill_run_attach_peers(struct twill_request *run);
-/* Copy `bytes` bytes from a peer's process; `from` is what twill_run_locate() returned. */
+/* Copy `bytes` bytes from a peer's process. `from` is an address of twill_run_locate(). */
 twill_status twill_run_fetch(struct twill_request *run, uint32_t peer, void *to, const void *from,
                              size_t bytes);
-/* Must this operand be fetched from a peer's process? */
+/* Return whether an operand must be fetched from a peer's process. */
 static inline bool twill_run_fetches(const struct twill_request *run, twill_operand operand)
 {
     return TWILL_UNLIKELY(run->plan->fetches) && twill_operand_is_peer(operand) &&
            twill_operand_space(operand) <= TWILL_DST;
 }
 
-/* Copy a segment of SRC into scratch, scaling it if the operation does; and of DST back, rounding
- * narrow floats. */
+/* Copy a segment of SRC into scratch, scaled if the operation scales, or a segment of DST out of
+ * scratch, rounded if the type is a narrow float. */
 void twill_run_bounce_in(struct twill_request *run, const struct twill_instance *instance);
 void twill_run_bounce_out(struct twill_request *run, const struct twill_instance *instance);
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The executor: issues the steps of the instances in flight, lane by lane. It never waits;
- * lib/wait does. */
+/* The executor issues the steps of the instances in flight, lane by lane. lib/wait waits. */
 #include "fabric/shm/call_records.h"
 #include "lib/engine/engine_internal.h"
 #include "lib/engine/time_split.h"
@@ -11,7 +10,7 @@
 _Static_assert(TWILL_IMM_BYTES == TWILL_NODE_PAYLOAD,
                "immediates have the size that schedules assume");
 
-/* Results of a step, besides errors. */
+/* Results of a step other than errors. */
 enum { BLOCKED = 0, ADVANCED = 1 };
 
 static unsigned physical_lane(const struct twill_instance *instance, unsigned lane)
@@ -39,8 +38,8 @@ static void *bounce_at(const struct twill_request *run, const struct twill_slot 
     return slot->scratch + run->plan->tmp_bytes + index * each;
 }
 
-/* Return the last entry into the run's call that this rank knows of, for a message. Entries of the
- * ranks of its node matter once its own is some time ago. */
+/* Return the last entry into the run's call that this rank knows of, to send with a message. It
+ * looks at the ranks of its node only once its own entry is some time ago. */
 static struct twill_last_entry last_entry(struct twill_request *run)
 {
     uint64_t entered = run->ticks;
@@ -51,7 +50,7 @@ static struct twill_last_entry last_entry(struct twill_request *run)
     return run->last;
 }
 
-/* Post adjacent blocks as one message. */
+/* Post adjacent blocks as one message. Returns ADVANCED or an error. */
 static int post_blocks(struct twill_request *run, struct twill_instance *instance,
                        const struct twill_step *step, uint32_t at, uint32_t blocks)
 {
@@ -120,9 +119,9 @@ static int post_transfer(struct twill_request *run, struct twill_instance *insta
     return ADVANCED;
 }
 
-/* Fail because a message of another call has arrived. On the node the peer's published calls say
- * which; for other nodes the message does, or if that was a later call, or an earlier one differed,
- * twill_comm_fail() asks the peer, by engine->issue.differs. */
+/* Return the error that a message of another call has arrived. On this node, the peer's published
+ * calls show which. Between nodes, the message does. If it belongs to a later call, or an earlier
+ * call differed, twill_comm_fail() asks the peer that engine->issue.differs names. */
 static int call_differs(struct twill_engine *engine, const struct twill_transfer *request)
 {
     if (engine->world->node[request->peer] == engine->world->node[engine->rank])
@@ -141,7 +140,7 @@ static int call_differs(struct twill_engine *engine, const struct twill_transfer
                              (unsigned long long)request->peer_bytes, request->bytes);
 }
 
-/* Learn from complete messages which rank has entered the call last, and tell the node. */
+/* Learn from complete messages which rank has entered the call last, and publish it on the node. */
 static void note_entries(struct twill_request *run, const struct twill_slot *slot, uint32_t count,
                          unsigned lane)
 {
@@ -170,7 +169,7 @@ static void record_messages(struct twill_request *run, const struct twill_instan
     }
 }
 
-/* Return the error of a message that has failed. */
+/* Return the error of a message that has failed, or TWILL_OK. */
 static twill_status posted_outcome(struct twill_engine *engine,
                                    const struct twill_transfer *request)
 {
@@ -227,9 +226,10 @@ int twill_run_differs(struct twill_request *run, uint32_t peer, bool is_known)
                              TWILL_ENGINE_RANK_NAME(engine, peer));
 }
 
-/* Handle a signature that is not ours. A flag's may belong to a later instance already; what counts
- * is the one that the peer stored when it began this instance. It does that before it publishes the
- * call, so read in the opposite order. */
+/* Handle a signature other than this rank's. A flag may carry that of a later instance, so what
+ * counts is the signature that the peer stored when it began this instance. The peer stores it
+ * before it publishes the call, so they are read in the opposite order. Returns ADVANCED, BLOCKED
+ * or an error. */
 static int signature_differs(struct twill_request *run, uint64_t epoch, uint32_t peer)
 {
     bool is_known = twill_run_is_written_down(run, peer);
@@ -239,7 +239,8 @@ static int signature_differs(struct twill_request *run, uint64_t epoch, uint32_t
     return twill_run_differs(run, peer, is_known);
 }
 
-/* Check for the peer's flag, or immediate. Always inline, as every small call waits for it. */
+/* Check whether the peer's flag or immediate has arrived. Returns ADVANCED, BLOCKED or an error.
+ * Always inline, as every small call waits here. */
 __attribute__((always_inline)) static inline int
 check_arrival(struct twill_request *run, const struct twill_instance *instance,
               const struct twill_step *step, uint32_t peer)
@@ -331,7 +332,8 @@ static int issue_step(struct twill_request *run, struct twill_instance *instance
     return TWILL_ENGINE_FAIL(run->engine, TWILL_ERR_INTERNAL, "unknown step %u", step->op);
 }
 
-/* Issue the steps of a lane until one blocks; if nonblocking, until one might. Returns how many. */
+/* Issue the steps of a lane until one blocks or, if `nonblocking`, until one may block. Returns how
+ * many, or an error below 0. */
 static int advance_lane(struct twill_request *run, struct twill_instance *instance, unsigned lane,
                         bool nonblocking)
 {
@@ -392,7 +394,7 @@ twill_status twill_run_begin_segment(struct twill_request *run, struct twill_slo
     struct twill_instance *instance = &slot->instance;
     size_t bounced_at = run->layout.bounced_at, skip = run->started * run->layout.segment_length;
     TWILL_TRY(&run->engine->error, reserve_slot(run, slot));
-    /* Field by field: gcc clears the whole with a string instruction, which takes 10 ns. */
+    /* Field by field: gcc would clear all of it with a string instruction that takes 10 ns. */
     instance->active = true;
     instance->epoch = epoch;
     instance->run = run;
@@ -422,7 +424,7 @@ twill_status twill_run_begin_segment(struct twill_request *run, struct twill_slo
         twill_trace_detail(run, TWILL_TRACE_SEGMENT_BEGIN, (uint32_t)epoch,
                            instance->length * run->layout.element, 0);
     twill_node_start(run->engine->node, epoch, run->signature);
-    if (run->plan->schedule.eager) /* a rank may wait for just that: ranks_behind() */
+    if (run->plan->schedule.eager) /* a rank may wait just for that: ranks_behind() */
         twill_node_ring_doorbells(run->engine->node);
     return TWILL_OK;
 }
@@ -463,7 +465,7 @@ int twill_run_advance(struct twill_slot *slot)
     return moved + 1;
 }
 
-/* Store the ranks that a lane's next step waits for. */
+/* Store up to `most` ranks that a lane's next step waits for. Returns how many. */
 static unsigned lane_waits_for(const struct twill_slot *slot, unsigned lane, uint32_t *ranks,
                                unsigned most, const char **name)
 {

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The start of a call, and the fast path of small ones. Peers wait for the first store that a rank
- * shows them, so a call that repeats an earlier one posts that store before it does any
- * bookkeeping: PUT_IMM, or COPY to SHARED and SIGNAL, or SIGNAL. Operands are looked up once, when
- * the run is laid out.
+/* The start of a call, and the fast path of small calls. Peers wait for the first store that a
+ * rank shows them. So a call that repeats an earlier one makes that store before any bookkeeping:
+ * a PUT_IMM, a COPY to SHARED and a SIGNAL, or a SIGNAL. Operands are looked up once, when the run
+ * is laid out.
  *
- * Order, in twill_request_begin(), which gets a request whose arguments have been checked: compute
- * the signature; post_stores(); then enter_call(): begin the segment and issue the steps that
- * cannot wait, number the call, enqueue it, publish it to the node. So a peer may see the signature
- * of a call before it can read which call that is: twill_run_is_written_down().
+ * twill_request_begin() gets a request whose arguments have been checked. It computes the
+ * signature and calls post_stores(). Then enter_call() begins the segment, issues the steps that
+ * cannot wait, and numbers, enqueues and publishes the call. So a peer may see the signature of a
+ * call before it can read which call that is (twill_run_is_written_down()).
  *
  * Invariants:
- * - The fast path is taken only if the queue is empty (no instance is in flight, so the slot of
- *   engine->issue.epoch is free), the run has its plan, and all ranks of the node have begun the
- *   instance run->layout.max_ahead before (so the lines and copies of this epoch are free). A run
- *   whose buffer addresses must be exchanged has no plan at that time.
- * - run->fast_path is set by twill_run_lay_out(); twill_run_move() updates `from`. Its kind is NONE
+ * - The fast path is taken only under three conditions. The queue is empty, so no instance is in
+ *   flight and the slot of engine->issue.epoch is free. The run has its plan, so it need not
+ *   exchange buffer addresses. All ranks of the node have begun the instance
+ *   run->layout.max_ahead before, so the lines and copies of this epoch are free.
+ * - twill_run_lay_out() sets run->fast_path, and twill_run_move() updates `from`. Its kind is NONE
  *   unless the run has one segment, one lane, no messages, and first steps as above that read the
  *   caller's buffer directly.
  * - The stores are those of the first `steps` steps of lane 0, with the same lane, epoch and
@@ -96,15 +96,15 @@ void twill_run_find_fast_path(struct twill_request *run)
 
 /* --- when a call starts ---------------------------------------------------------------------- */
 
-/* Combine the hash of the call with that of all calls before: a past mismatch in which no rank had
- * to wait for another is detected by the next call in which one does. */
+/* Combine the hash of the call with that of all calls before. Even if no rank had to wait for
+ * another in calls that differed, the next call in which one has to wait then detects that. */
 static inline void compute_signature(const struct twill_engine *engine, struct twill_request *run)
 {
     run->signature =
         (uint32_t)((run->call_hash ^ engine->issue.chain_hash) * 0x9e3779b97f4a7c15u >> 32);
 }
 
-/* Number a hashed call and add it to the chain hash. */
+/* Number a call whose signature is set, and add it to the chain hash. */
 static inline void number_call(struct twill_engine *engine, struct twill_request *run)
 {
     run->sequence = engine->issue.started;
@@ -133,7 +133,7 @@ static void copy_to_shared(struct twill_engine *engine, const struct twill_reque
     twill_counter_add(&engine->usage.counters.bytes_copied, fast_path->bytes);
 }
 
-/* Post the stores of all kinds but IMM16. */
+/* Post the stores of all kinds except IMM16. */
 static __attribute__((noinline)) void post_others(struct twill_engine *engine,
                                                   const struct twill_request *run)
 {
@@ -155,8 +155,8 @@ static __attribute__((noinline)) void ring_doorbells(struct twill_node *node)
     twill_node_ring_doorbells(node);
 }
 
-/* Post the fast path's stores in the next epoch. What follows the first store or is seldom is out
- * of line, so that no register is saved for it before that store. */
+/* Post the fast path's stores in the next epoch. Code that runs after the first store, or rarely,
+ * is out of line, so that no register is saved for it before that store. */
 static inline void post_stores(struct twill_engine *engine, const struct twill_request *run)
 {
     const struct twill_fast_path *fast_path = &run->fast_path;
@@ -171,22 +171,22 @@ static inline void post_stores(struct twill_engine *engine, const struct twill_r
     }
 }
 
-/* Begin the first segment behind the steps that are posted, and run it up to the first step that
- * may wait. For calls without messages. */
+/* Begin the first segment after the steps that are posted, and run it up to the first step that may
+ * wait. Only for calls without messages. */
 static void start_instance(struct twill_engine *engine, struct twill_request *run)
 {
     struct twill_slot *slot = &engine->issue.slot[engine->issue.epoch % TWILL_WINDOW];
     if (run->plan->most_posted > 0 ||
         twill_run_begin_segment(run, slot, engine->issue.epoch) != TWILL_OK)
-        return; /* begin_segments() tries again, and reports the error */
+        return; /* begin_segments() tries again and reports the error */
     engine->issue.epoch++;
     slot->instance.at[0] = run->fast_path.steps;
     slot->instance.signalled[0] = run->fast_path.signals;
     twill_run_advance_ready(slot);
 }
 
-/* Publish that this rank enters the call that has just been counted. entered: when, in ticks; 0:
- * now. Returns when. */
+/* Publish that this rank enters the call that was counted last. `entered` is the time in ticks, or
+ * 0 for now. Returns that time. */
 static inline uint64_t note_entry(struct twill_engine *engine, uint64_t entered)
 {
     struct twill_last_entry own = {entered != 0 ? entered : twill_ticks(), engine->rank};
@@ -194,7 +194,7 @@ static inline uint64_t note_entry(struct twill_engine *engine, uint64_t entered)
     return own.ticks;
 }
 
-/* Do the bookkeeping of a call that is hashed, and posted if is_fast. */
+/* Do the bookkeeping of a call whose signature is set. If `is_fast`, its stores are posted. */
 static __attribute__((noinline)) void enter_call(struct twill_request *request, uint64_t entered,
                                                  bool is_fast)
 {
@@ -218,7 +218,7 @@ void twill_request_begin(struct twill_request *request, uint64_t entered)
     struct twill_engine *engine = request->engine;
     compute_signature(engine, request);
     if (entered != 0 || engine->world->nodes > 1)
-        entered = note_entry(engine, entered); /* before peers can end the call, or tell others */
+        entered = note_entry(engine, entered); /* before peers can end the call or report it */
     bool is_fast =
         engine->issue.queue == NULL && request->plan != NULL &&
         twill_engine_has_arrived(engine, engine->issue.epoch - request->layout.max_ahead);

@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where everything is: shards of the caller's buffers, blocks of scratch, and segments.
+/* Where everything lies: shards of the caller's buffers, blocks of scratch, and segments.
  *
- * A copy of TMP or SHARED holds a segment of each shard, one after the other. If partials are wider
- * than elements it has two halves, raw and final contents in the first and partials in the second,
- * so that blocks never overlap:
+ * A copy of TMP or SHARED holds a segment of each shard, one after the other. If partials are
+ * wider than elements, it has two halves, so that blocks never overlap. Raw and final contents are
+ * in the first half and partials in the second:
  *
  *     | shard 0 | shard 1 | ... |  shard 0  |  shard 1  | ... |
  *      <-------- elements -----> <--------- partials -------->
  *
- * Two ranks that exchange the halves of SHARED (plan->alternates) store the shards in opposite
- * orders, so that both write to the same cache lines in turn.
- */
+ * Two ranks that swap the halves of SHARED (plan->alternates) store the shards in opposite orders,
+ * so that both write alternately to the same cache lines. */
 #include "fabric/shm/mapping.h"
 #include "fabric/shm/node_memory.h"
 #include "kernels/kernels.h"
@@ -21,8 +20,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* A narrow sum. With TWILL_REPRODUCIBLE its partial results are f32 all the same: where they are
- * rounded depends on the algorithm. */
+/* Describe a sum of narrow floats. With TWILL_REPRODUCIBLE its partial results are always f32, as
+ * the algorithm determines where they would be rounded. */
 static void describe_narrow(struct twill_request *run)
 {
     const struct twill_operation *created = run->layout.created;
@@ -34,7 +33,8 @@ static void describe_narrow(struct twill_request *run)
                                              : twill_kernels_partial(run->layout.type, TWILL_SUM);
 }
 
-/* A scaled sum of narrow floats is computed as a sum of f32; only its buffers are narrow. */
+/* Set type, operation and widths. A scaled sum of narrow floats is computed as a sum of f32, and
+ * only its buffers are narrow. */
 static void describe_operation(struct twill_request *run)
 {
     const struct twill_call *call = &run->call;
@@ -130,7 +130,7 @@ static size_t largest_shard(const struct twill_request *run)
     return most;
 }
 
-/* Return the most elements of a segment in a shard such that a copy takes at most segment_bytes. */
+/* Return the most elements of a segment in a shard for which a copy takes at most segment_bytes. */
 static size_t segment_limit(const struct twill_request *run)
 {
     size_t width = run->layout.element +
@@ -143,7 +143,7 @@ static size_t segment_limit(const struct twill_request *run)
     return bytes > TWILL_COPY_SLACK ? (bytes - TWILL_COPY_SLACK) / all : 0;
 }
 
-/* A slot's scratch: TMP, bounces of messages, bounced sides, fetched chunks. */
+/* Lay out a slot's scratch: TMP, bounces of messages, bounced sides, fetched chunks. */
 static void size_scratch(struct twill_request *run)
 {
     const struct twill_plan *plan = run->plan;
@@ -163,8 +163,9 @@ static void size_scratch(struct twill_request *run)
             twill_min(run->engine->local_size, TWILL_STEP_PEERS) * TWILL_FETCH_CHUNK;
 }
 
-/* Is this rank's call, and with mapped buffers that of its peers, out of place? In place, dst has
- * just been read and is in the cache, where streaming stores take two to three times as long. */
+/* Return whether this rank's call is out of place and, with mapped buffers, those of its peers also
+ * are. In place, dst has just been read and is in the cache, where streaming stores take two to
+ * three times as long. Calls that do not reduce count as out of place. */
 static bool lies_apart(const struct twill_request *run)
 {
     bool apart = run->buffers.side[TWILL_SRC].base != run->buffers.side[TWILL_DST].base;
@@ -231,7 +232,7 @@ twill_status twill_run_lay_out(struct twill_request *run)
 
 /* --- operands -------------------------------------------------------------------------------- */
 
-/* Return the first byte of a space, for this instance's segment. */
+/* Return the first byte of a space for this instance's segment. */
 static unsigned char *base_of(const struct twill_request *run,
                               const struct twill_instance *instance, unsigned space, bool of_peer,
                               uint32_t local)
@@ -247,7 +248,7 @@ static unsigned char *base_of(const struct twill_request *run,
                              run->layout.small);
 }
 
-/* Return the elements of the instance's segment in a shard. */
+/* Return the number of elements of the instance's segment in a shard. */
 static size_t segment_elements(const struct twill_request *run,
                                const struct twill_instance *instance, unsigned space,
                                uint32_t shard)
@@ -304,7 +305,7 @@ struct twill_elements twill_run_locate(const struct twill_request *run,
         return (struct twill_elements){base, 0};
     uint32_t first = twill_operand_block(where->operand) + where->at;
     if (where->blocks == 1 && run->layout.shard_blocks == 1 &&
-        first < s->blocks) /* a shard: no division */
+        first < s->blocks) /* one shard: no division */
         return (struct twill_elements){base +
                                            offset_of(run, space, local, 0, first, where->partial),
                                        segment_elements(run, instance, space, first)};
@@ -326,14 +327,12 @@ struct twill_elements twill_run_locate(const struct twill_request *run,
 }
 
 /* --- results in memory that was never touched. Programs that allocate each result get such memory
- * from the system each time it is large: glibc maps what is larger than 32 MiB anew, and JAX's
- * arrays of that size are always new. A page fault for each page costs more than all the copying;
- * mapping the pages in one call costs about half of that. */
+ * for every large one: glibc maps allocations above 32 MiB anew, and JAX's arrays of that size are
+ * always new. Page faults cost more than all the copying, and mapping in one call half of that. */
 #define POPULATE_AT_ONCE ((size_t)64 << 20) /* bytes; about 0.03 s */
 #define POPULATE_SHARE   8u                 /* of the timeout */
 
-/* Return whether a buffer's middle has no page yet. (Its first page may have the allocator's
- * header.) */
+/* Return whether a buffer's middle has no page. (The first may have the allocator's header.) */
 static bool is_untouched(const struct twill_side *side)
 {
     const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
@@ -342,8 +341,9 @@ static bool is_untouched(const struct twill_side *side)
     return mincore((void *)middle, 1, &resident) == 0 && (resident & 1) == 0;
 }
 
-/* Return whether all of DST is also SRC. Of a call in place the root does not write its result: the
- * pages of a file that is mapped privately would be copied, those of a shared one written back. */
+/* Return whether all of DST is also SRC. The root does not write the result of an in-place call,
+ * although it would store the same bytes: the store would copy the pages of a private file mapping
+ * and dirty those of a shared one. */
 static bool lies_in_src(const struct twill_run_buffers *buffers)
 {
     const struct twill_side *src = &buffers->side[TWILL_SRC], *dst = &buffers->side[TWILL_DST];
@@ -351,8 +351,8 @@ static bool lies_in_src(const struct twill_run_buffers *buffers)
     return to >= from && to + dst->bytes <= from + src->bytes;
 }
 
-/* Map the pages of a buffer for a part of the timeout only: until they are there this rank sends
- * nothing. The stores map the rest. */
+/* Map the pages of a buffer, but only for a part of the timeout, as this rank sends nothing
+ * meanwhile. The stores map the rest. */
 static void populate(const struct twill_side *side, uint64_t timeout_ns)
 {
     const uint64_t begin = twill_now();

@@ -9,15 +9,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Bytes per rank of a segment that goes through SHARED on one node; of two ranks each then gives
+/* Bytes per rank of a segment that goes through SHARED on one node. Each of two ranks then gives
  * the other 32 KiB. With less, lines are still dirty in L1 when the peer fetches them, which takes
- * longer; with more, fewer segments overlap and less stays in L2. The price model has the same
+ * longer. With more, fewer segments overlap and less stays in L2. The price model has the same
  * value as segment_rank (algorithms/select/machine_model.h). */
 #define SEGMENT_RANK ((size_t)64 << 10)
-/* The same where ranks share cores, nothing is reduced and TWILL_TUNE=segment is not set: each
- * segment takes a change of ranks on a core, long where other programs run. Four ranks on two
- * cores, broadcast of 64 MiB: 8 ms with either and the cores to themselves, else 39 ms instead of
- * 127. Reductions of 32 MiB take a quarter longer: their segments no longer stay in L2. */
+/* The same if ranks share cores, nothing is reduced and TWILL_TUNE=segment is not set. Each segment
+ * takes a change of ranks on a core, which is slow when other programs run: a broadcast of 64 MiB
+ * among four ranks on two cores then took 39 ms instead of 127. Reductions of 32 MiB take a quarter
+ * longer, as their segments no longer stay in L2. */
 #define SEGMENT_RANK_CROWDED ((size_t)1 << 20)
 /* Most bytes of TMP in an instance. */
 #define SCRATCH_MOST ((size_t)64 << 20)
@@ -39,8 +39,8 @@ static void plan_count_copies(struct copies *copies, const struct twill_schedule
     copies->shared = twill_max(copies->shared, s->shared_blocks / s->blocks);
 }
 
-/* Nodes may differ in whether their buffers are mapped, but not in their segments: take the larger
- * needs of both protocols. */
+/* Count the scratch that the schedules declare. Nodes may differ in whether their buffers are
+ * mapped but not in their segments, so take the larger need of both protocols. */
 static twill_status count_declared(struct twill_engine *engine, const struct twill_plan *plan,
                                    struct copies *copies)
 {
@@ -73,9 +73,9 @@ static size_t staged_limit(const struct twill_engine *engine, const struct twill
     return twill_min(engine->tuning.segment, SEGMENT_RANK * engine->world->size);
 }
 
-/* Segments must be the same on all ranks, so their size depends on the world and the choice, not on
- * this rank's schedule. What goes through SHARED should stay in the caches; messages between nodes
- * should not be too small; mapped and fetched buffers need no segments. */
+/* Set the size of segments. As it must be the same on all ranks, it depends on the world and the
+ * choice, not on this rank's schedule. Data that goes through SHARED should stay in the caches, and
+ * messages between nodes should not be too small. Mapped and fetched buffers need no segments. */
 static void size_segments(const struct twill_engine *engine, struct twill_plan *plan,
                           const struct copies *copies)
 {
@@ -102,8 +102,8 @@ static void size_segments(const struct twill_engine *engine, struct twill_plan *
         plan->tmp_bytes = (bytes + TWILL_COPY_SLACK) * (s->tmp_blocks / s->blocks);
 }
 
-/* Size the largest message that must be received before it is reduced. A block is at most a cache
- * line longer than the even division, four with partials; this allows for eight. */
+/* Size the largest message that must be received before it is reduced. A block is at most one cache
+ * line longer than the even division, or four with partials. This allows for eight. */
 static void size_bounces(const struct twill_engine *engine, struct twill_plan *plan)
 {
     const struct twill_schedule *s = &plan->schedule;
@@ -120,7 +120,7 @@ static void size_bounces(const struct twill_engine *engine, struct twill_plan *p
     }
 }
 
-/* Return the messages of a step if each shard is one of its own. */
+/* Return the number of messages of a step if each shard is sent separately. */
 static uint32_t messages_of(const struct twill_schedule *s, const struct twill_step *step)
 {
     uint32_t first = twill_operand_block(step->op == TWILL_STEP_SEND ? step->src : step->dst);
@@ -166,9 +166,9 @@ static bool writes_to_peers(const struct twill_schedule *s)
     return writes;
 }
 
-/* Decide whether two ranks exchange the halves of SHARED every time round: twill_node_area_index().
- * That pays if they only read each other's SHARED; if one writes results to the other's, lines
- * return by themselves. Both ranks look at both schedules, to decide alike. */
+/* Decide whether two ranks swap the halves of SHARED every time round (twill_node_area_index()).
+ * This pays if they only read each other's SHARED. If one writes results to the other's, lines
+ * return anyway. Both ranks look at both schedules, so they decide the same. */
 static twill_status decide_alternation(struct twill_engine *engine, struct twill_plan *plan)
 {
     struct twill_schedule other = {0};
@@ -182,7 +182,7 @@ static twill_status decide_alternation(struct twill_engine *engine, struct twill
     return TWILL_OK;
 }
 
-/* Return the steps of the entry barrier: the same on all ranks, which
+/* Return the number of steps of the entry barrier. It is the same on all ranks, which
  * tests/unit/algorithms/test_algorithms_sweep.c checks. */
 static uint32_t entry_steps_of(const struct twill_engine *engine, const struct twill_plan *plan)
 {
@@ -208,7 +208,7 @@ static twill_status bind_plan(struct twill_engine *engine, struct twill_plan *pl
 }
 
 #ifndef NDEBUG
-/* Verify all ranks' schedules before the first use, in debug builds and up to 32 ranks. */
+/* Verify all ranks' schedules before the first use, in debug builds with up to 32 ranks. */
 static twill_status verify_schedules(struct twill_engine *engine, const struct twill_choice *choice)
 {
     const struct twill_world *world = engine->world;

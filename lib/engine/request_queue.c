@@ -14,7 +14,7 @@ static void set_state(struct twill_request *request, enum twill_request_state st
     atomic_store_explicit(&request->state, state, memory_order_release);
 }
 
-/* Hand a request to its waiter, and uncount it if other threads might have advanced it. */
+/* Hand a request to its waiter. If other threads could advance it, uncount it. */
 static void set_complete(struct twill_request *request, twill_status status)
 {
     struct twill_engine *engine = request->engine;
@@ -89,7 +89,7 @@ static void dequeue(struct twill_request *request)
         engine->issue.queue_tail = before;
 }
 
-/* Complete the request: dequeue and count it. Its waiter may reuse it at once. */
+/* Complete a request: dequeue, record and count it. Its waiter may reuse it at once. */
 static void complete_request(struct twill_request *request, twill_status status)
 {
     struct twill_engine *engine = request->engine;
@@ -138,8 +138,7 @@ void twill_requests_fail(struct twill_engine *engine, twill_status status)
     fail_list(points, status);
 }
 
-/* --- point to point: which have completed, and how; lib/api/point_to_point.c begins them --------
- */
+/* --- point to point: which requests have completed (begun by lib/api/point_to_point.c) -------- */
 
 static twill_status point_differs(struct twill_request *request, int way)
 {
@@ -206,7 +205,7 @@ bool twill_engine_poll_arrivals(struct twill_engine *engine, uint64_t epoch)
     return engine->issue.arrived >= epoch;
 }
 
-/* Store the ranks of the node that keep the next instance from beginning. */
+/* Store up to `most` ranks of the node that keep the next instance waiting. Returns how many. */
 static unsigned ranks_behind(const struct twill_engine *engine, uint32_t *ranks, unsigned most)
 {
     const struct twill_request *run =
@@ -223,10 +222,10 @@ static unsigned ranks_behind(const struct twill_engine *engine, uint32_t *ranks,
     return n;
 }
 
-/* Begin the segments that may begin. A segment needs the slot of the one TWILL_WINDOW before it,
- * and a copy of SHARED and immediates that all ranks of the node are done with: they are if they
- * have begun the instance max_ahead before it, hence ended the one TWILL_WINDOW before that.
- * Returns how many have begun, < 0 on error. */
+/* Begin the segments that may begin. A segment needs the slot of the segment TWILL_WINDOW before
+ * it. It also needs a copy of SHARED, and immediates, that no rank of the node uses any more. They
+ * are unused once all have begun the instance max_ahead before, as each has then ended the one
+ * TWILL_WINDOW before that. Returns how many have begun, or an error below 0. */
 static int begin_segments(struct twill_engine *engine)
 {
     int started = 0;
@@ -314,7 +313,7 @@ static unsigned transfers_wait_for(const struct twill_transfer transfer[2], uint
     return n;
 }
 
-/* Remove repeated ranks: several calls may wait for one rank. */
+/* Remove repeated ranks, as several calls may wait for one rank. Returns how many are left. */
 static unsigned drop_repeated(uint32_t *ranks, unsigned n)
 {
     unsigned kept = 0;
@@ -436,7 +435,7 @@ static twill_status take_slab(struct twill_engine *engine)
     return TWILL_OK;
 }
 
-/* Give an unused request its handle. */
+/* Give an unused request its handle. Returns the request. */
 static struct twill_request *assign_handle(struct twill_request *request)
 {
     uintptr_t turn = request->handle.generation % TWILL_GENERATIONS;

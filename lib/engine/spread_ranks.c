@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Spreads ranks over the cores that they share: see spread_ranks.h. */
+/* Spreads ranks over the cores that they share (see spread_ranks.h). */
 #include "lib/engine/spread_ranks.h"
 #include "fabric/shm/node_memory.h"
 #include "lib/base/times.h"
@@ -11,7 +11,7 @@
 #include <sched.h>
 #include <string.h>
 
-/* Bytes of a buffer from which a call is large: it takes some 300 us, to move a thread some 30. */
+/* Bytes of a large call's buffer. Such a call takes about 300 us, and moving a thread about 30. */
 #define SPREAD_LEAST ((size_t)1 << 20)
 
 void twill_spread_prepare(struct twill_engine *engine)
@@ -32,9 +32,8 @@ void twill_spread_prepare(struct twill_engine *engine)
     *engine->tuning.share = share;
 }
 
-/* Let the thread run again where it could before. It is bound to all CPUs, if that comes to the
- * same: with a mask of its own, which it may not have had, it would not follow if its cpuset grew.
- */
+/* Let the thread run again where it could before. It is allowed all CPUs if that comes to the same.
+ * With a mask, which it may not have had before, it would not follow if its cpuset grew. */
 static void release_thread(const cpu_set_t *before)
 {
     cpu_set_t all, now;

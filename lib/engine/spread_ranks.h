@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks that share cores spread over them evenly: the calling thread is moved to one CPU, those of
- * neighbouring ranks to the same one, and may run where it could before at once.
+/* Spreads ranks that share cores evenly over these cores. The calling thread is moved to one CPU,
+ * the same one for neighbouring ranks, and may at once run again wherever it could before.
  *
- * The kernel spreads such ranks, too, but late: a rank that waits gives its core away again and
- * again, so every core looks busy, and busy cores are balanced seldom. Of four ranks on two cores,
- * three stayed on one of them for 3 to 15 calls of 10 ms after something else had run, and the
- * crowded core decides how long a call takes; in small calls they stayed so for seconds. To bind
- * them during calls takes a third longer than that where another program has one of the cores;
- * after a move the kernel can still place them otherwise.
+ * The kernel also spreads such ranks, but late. A waiting rank yields its core again and again, so
+ * every core looks busy, and busy cores are rarely balanced. Of four ranks on two cores, three
+ * stayed on one for 3 to 15 calls of 10 ms after something else had run. The crowded core
+ * determines how long a call takes. In small calls they stayed there for seconds. Binding the ranks
+ * for the duration of a call is a third slower when another program runs on one of the cores. After
+ * a mere move the kernel can still place them otherwise.
  *
- * A large call moves its thread when it starts. Small ones look every 10 ms while yields show that
- * ranks share the core. Where another program has the other core, ranks crowded on one are quicker
- * (the kernel moves the program away): a yield that takes long after a move puts the next one off.
- */
+ * A large call moves its thread when it starts. Small calls look every 10 ms while yields show that
+ * ranks share the core. If another program has the other core, ranks crowded on one are faster, as
+ * the kernel moves that program away. So a yield that takes long after a move delays the next. */
 #ifndef TWILL_SPREAD_RANKS_H
 #define TWILL_SPREAD_RANKS_H
 
@@ -21,29 +20,28 @@
 
 struct twill_engine;
 
-/* Those ranks of a communicator that may run on the same CPUs as this one. */
+/* The ranks of a communicator that may run on the same CPUs as this one. */
 struct twill_cpu_share {
-    uint32_t index, ranks; /* this one's number among them, and how many they are */
-    uint32_t cpus;         /* fewer than they are; 0: they do not spread */
-    /* in ticks: when to look again; how long not to after another job had the core, and its bounds
-     */
+    uint32_t index, ranks; /* number of this rank among them, and their number */
+    uint32_t cpus;         /* number of CPUs, fewer than ranks, or 0 if they do not spread */
+    /* In ticks: when to look next, how long to wait after another job had the core, and bounds. */
     uint64_t next, hold, hold_least, hold_most;
-    bool moved; /* in a small call, since another job had the core */
+    bool moved; /* moved in a small call since another job had the core */
 };
 
 /* Find the share of a communicator whose ranks are known. */
 void twill_spread_prepare(struct twill_engine *engine);
-/* Move the calling thread to its CPU, unless it is there, or may run on more or fewer CPUs than the
- * rank when the share was found. Returns whether it was moved. */
+/* Move the calling thread to its CPU. Does nothing if the thread is there, or may run on more or
+ * fewer CPUs than when the share was found. Returns whether it was moved. */
 bool twill_spread_move(const struct twill_cpu_share *share);
 
 /* --- in small calls, by how long a yield took --- */
 
-/* Set the clock's rate, in ticks a nanosecond. */
+/* Set the rate of the clock, in ticks per nanosecond. */
 void twill_spread_set_clock(struct twill_cpu_share *share, double rate);
-/* A rank that waits, too, had the core: move to the own CPU, if the last look was long ago. */
+/* Record that another waiting rank had the core. If the last look was long ago, move the thread. */
 void twill_spread_while_shared(struct twill_cpu_share *share, uint64_t now);
-/* Another job had the core: look later, each time twice as late if a move led there. */
+/* Record that another job had the core. Look later, after twice the time if a move led to it. */
 void twill_spread_put_off(struct twill_cpu_share *share, uint64_t now);
 
 #endif

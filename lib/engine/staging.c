@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How data are copied into SHARED: into the caches, or past them. Stores into the caches are
- * quicker where writer and readers share one; where they do not, each line must be taken back from
- * the reader before it is written again. Nothing that the system says distinguishes the two on a
- * virtual machine, whose cores may even move between caches, so it is measured.
+/* How data is copied into SHARED: into the caches, or past them. Stores into the caches are faster
+ * if writer and readers share a cache. Otherwise each line must be taken back from the reader
+ * before it is written again. On a virtual machine nothing tells these cases apart, and its cores
+ * may even move between caches, so twill measures.
  *
- * A communicator tries both from time to time: its segments are counted, and those of a trial are
- * copied in groups of TWILL_STAGING_GROUP, in turns cached and streamed. Each rank sums the ticks
- * that it spends copying (not waiting) in the last segments of a group, when all copies of SHARED
- * have been used in this way, and publishes the least sum of each way in
- * node memory. Until the next trial it then stores in the way whose slowest rank was quicker. All
- * ranks count the same segments, so that they try the same way at the same time; how a rank stores
- * changes no result, so that they need not decide alike.
+ * A communicator tries both from time to time. It counts its segments, and copies those of a trial
+ * in groups of TWILL_STAGING_GROUP, alternately cached and streamed. Each rank sums the ticks that
+ * it spends copying (not waiting) in the last segments of a group, when all copies of SHARED have
+ * been used in this way. It publishes the least sum of each way in node memory. Until the next
+ * trial it then stores in the way whose slowest rank was faster. All ranks count the same segments,
+ * so they try the same way at the same time. They need not decide the same, since results do not
+ * depend on it.
  *
  * The context keeps the costs for later communicators of the same ranks of the node. If all of
- * these ranks have some when a communicator is made, it begins with them in place of its first
+ * these ranks have costs when a communicator is made, it starts with them instead of its first
  * trial.
  *
- * Broadcasts and their kin, where one rank writes and others read, are tried apart from exchanges.
- * Segments of reductions are always cached: results are written where the operands were read. */
+ * Broadcasts and similar calls, where one rank writes and others read, are tried separately from
+ * exchanges. Reductions are always cached, as they write results where the operands were read. */
 #include "fabric/shm/node_memory.h"
 #include "lib/engine/engine_internal.h"
 #include "lib/job/config.h"
@@ -26,16 +26,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Bytes of a segment from which it counts: smaller ones stay in the first-level cache. */
+/* Bytes from which a segment counts. Smaller ones stay in the first-level cache. */
 #define STAGING_LEAST ((size_t)16 << 10)
 #define COST_UNIT     ((size_t)64 << 10)
 /* Streamed stores must take less than 15/16 of the time of cached ones. */
 #define STAGING_GAIN 16u
-/* Segments after a trial in which ranks publish their costs. */
+/* Segments after a trial during which ranks publish their costs. */
 #define STAGING_SETTLES 64u
 
 enum { WAY_CACHED, WAY_STREAMED };
-/* TWILL_TUNE=staging, in the order of its choices. */
+/* Values of TWILL_TUNE=staging. */
 enum { SET_AUTO, SET_CACHED, SET_STREAMED };
 
 bool twill_staging_applies(const struct twill_request *run, size_t elements)
@@ -46,8 +46,8 @@ bool twill_staging_applies(const struct twill_request *run, size_t elements)
            elements * run->layout.element * s->shards >= STAGING_LEAST;
 }
 
-/* Set worst[] to the most that each way has cost a rank of the node. Returns whether all ranks have
- * published both. */
+/* Set worst[] to the highest cost of each way among the ranks of the node. Returns whether all
+ * ranks have published both. */
 static bool read_costs(const struct twill_engine *engine, enum twill_staging_kind kind,
                        uint32_t worst[2])
 {
@@ -70,7 +70,7 @@ bool twill_staging_decide(const struct twill_engine *engine, enum twill_staging_
            worst[WAY_STREAMED] < worst[WAY_CACHED] - worst[WAY_CACHED] / STAGING_GAIN;
 }
 
-/* Return a hash of the ranks of the node, which is the same in any order and never 0. */
+/* Return a hash of the ranks of the node that does not depend on their order and is never 0. */
 static uint64_t hash_of_local_ranks(const struct twill_engine *engine)
 {
     uint64_t sum = 0;
@@ -79,20 +79,20 @@ static uint64_t hash_of_local_ranks(const struct twill_engine *engine)
     return twill_max(sum, UINT64_C(1));
 }
 
-/* Costs that the context keeps, as of struct twill_staging. */
+/* Costs that the context keeps (struct twill_staging). */
 struct known {
-    uint64_t ranks; /* hash of the ranks of the node, in any order; 0: unused */
+    uint64_t ranks; /* hash of the ranks of the node, or 0 if unused */
     uint32_t cost[TWILL_STAGING_KINDS][2];
 };
 
-/* What communicators have measured; under the context's lock. */
+/* Measurements of a context's communicators, under the context's lock. */
 struct twill_context_staging {
     struct known known[8];
     unsigned next; /* place of the next set of ranks, modulo 8 */
 };
 
-/* Return where the context keeps the costs of some ranks, or the unused or oldest place if it has
- * none of them. Under the context's lock. */
+/* Return where the context keeps the costs of some ranks or, if it has none of them, the unused or
+ * oldest place. The caller has locked the context. */
 static struct known *find_known(struct twill_context_staging *known, uint64_t ranks)
 {
     for (unsigned i = 0; i < TWILL_ARRAY_LENGTH(known->known); i++)
@@ -107,7 +107,7 @@ void twill_staging_recall(struct twill_engine *engine)
     uint64_t ranks = hash_of_local_ranks(engine);
     struct known known = {.ranks = 0};
     twill_context_lock(context);
-    if (context->comms.staging == NULL) /* without memory nothing is kept */
+    if (context->comms.staging == NULL) /* without memory, nothing is kept */
         context->comms.staging = calloc(1, sizeof(*context->comms.staging));
     if (context->comms.staging != NULL)
         known = *find_known(context->comms.staging, ranks);

@@ -12,8 +12,8 @@
 #include <string.h>
 
 #define LOOKS_ALONE 64u
-#define LOOKED_MOST 33554432u /* ticks, some 12 ms: for a peer's entry to be published */
-#define LOOK_SHARE  16u       /* 1/16 of the call's time is the most that is spent on that */
+#define LOOKED_MOST 33554432u /* ticks, about 12 ms, until a peer has published its entry */
+#define LOOK_SHARE  16u       /* at most 1/16 of the call's time is spent on that */
 
 /* --- the last rank --------------------------------------------------------------------------- */
 
@@ -32,7 +32,7 @@ bool twill_split_look(const struct twill_engine *engine, uint64_t sequence,
 }
 
 /* Find the last entry into the call that ended last. A peer that starts a nonblocking call stores
- * what others wait for just before it publishes its entry: look again for a while. */
+ * what others wait for just before it publishes its entry, so look again for a while. */
 static struct twill_last_entry find_last(const struct twill_engine *engine, uint64_t from,
                                          uint64_t to)
 {
@@ -70,11 +70,11 @@ static struct twill_lateness lateness_of(const struct twill_engine *engine, uint
     return (struct twill_lateness){now->calls - start->calls, now->ticks - start->ticks};
 }
 
-/* Return the rank that has cost the index-th most waiting, from 0; UINT32_MAX: none has. */
+/* Return the rank whose late entries have cost the index-th most, counted from 0, or UINT32_MAX. */
 static uint32_t rank_by_cost(const struct twill_engine *engine, size_t index,
                              enum twill_split_reader reader)
 {
-    uint64_t most = UINT64_MAX; /* ranks that have cost it, or more, are before the index-th */
+    uint64_t most = UINT64_MAX; /* ranks with this cost or more come before the index-th */
     while (most > 0) {
         uint64_t next = 0;
         for (uint32_t r = 0; r < engine->world->size; r++) {
@@ -94,7 +94,7 @@ static double percent(uint64_t part, uint64_t whole)
     return whole > 0 ? 100.0 * (double)part / (double)whole : 0;
 }
 
-/* Describe a reader's period. */
+/* Describe a reader's period. Returns the length of the text. */
 static size_t describe_period(const struct twill_engine *engine, enum twill_split_reader reader,
                               char *text, size_t bytes)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Events of calls that are too rare to be recorded inline; and calls in the log, at level debug. */
+/* Events of calls that are too rare to be recorded inline, and calls in the log at level debug. */
 #include "lib/engine/trace_calls.h"
 #include "algorithms/select/explain.h"
 #include "fabric/shm/mapping.h"

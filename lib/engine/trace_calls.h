@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The events of a communicator's calls, waits and messages. For the thread that holds it. */
+/* Events of a communicator's calls, waits and messages, recorded by the thread that holds it. */
 #ifndef TWILL_TRACE_CALLS_H
 #define TWILL_TRACE_CALLS_H
 
 #include "lib/engine/engine.h"
 
-/* Probes for SystemTap, bpftrace and perf, provider "twill", where <sys/sdt.h> is there: a nop in
- * the code and a note in the library, no cost otherwise. name, then the number of the communicator,
- * of its call, and one more value. */
+/* Probes for SystemTap, bpftrace and perf, provider "twill", if <sys/sdt.h> exists. An unused probe
+ * costs a nop. Arguments: the numbers of the communicator and of its call, and one more value. */
 #ifdef TWILL_WITH_PROBES
 #include <sys/sdt.h>
 #define TWILL_PROBE(name, comm, sequence, value) DTRACE_PROBE3(twill, name, comm, sequence, value)
@@ -15,8 +14,8 @@
 #define TWILL_PROBE(name, comm, sequence, value) ((void)0)
 #endif
 
-/* Record events into this rank's node memory from now on. is_first: the context's first
- * communicator, whose ring is populated; that of others is as events come. */
+/* Record events into this rank's node memory from now on. The ring of the context's first
+ * communicator (`is_first`) is mapped at once, and that of others as events come. */
 void twill_trace_open(struct twill_engine *engine, bool is_first);
 
 static inline void twill_trace_call(const struct twill_request *request, enum twill_trace_kind kind,
@@ -32,14 +31,14 @@ static inline void twill_trace_call(const struct twill_request *request, enum tw
                                                 .kind = (uint8_t)kind});
 }
 
-/* Record that a call has begun; its ticks are set. */
+/* Record that a call has begun, at request->ticks. */
 static inline void twill_trace_call_begin(const struct twill_request *request)
 {
     twill_trace_call(request, TWILL_TRACE_CALL_BEGIN, request->ticks, TWILL_OK);
     TWILL_PROBE(call_begin, request->engine->number, request->sequence, request->bytes);
 }
 
-/* Record that a call has ended, and when. */
+/* Record that a call has ended, and set request->ended. */
 static inline void twill_trace_call_end(struct twill_request *request, twill_status status)
 {
     request->ended = twill_ticks();
@@ -47,16 +46,15 @@ static inline void twill_trace_call_end(struct twill_request *request, twill_sta
     TWILL_PROBE(call_end, request->engine->number, request->sequence, status);
 }
 
-/* Record the begin and end of a point-to-point call. */
+/* Record the beginning or end of a point-to-point call. */
 void twill_trace_point_begin(const struct twill_request *request);
 void twill_trace_point_end(const struct twill_request *request, twill_status status);
-/* Record that a wait for `peer` began `ns` nanoseconds ago, and that it has ended. */
+/* Record that a wait for `peer` began `ns` nanoseconds ago, or that it has ended. */
 void twill_trace_wait_begin(const struct twill_engine *engine, uint32_t peer, uint64_t ns);
 void twill_trace_wait_end(const struct twill_engine *engine);
 void twill_trace_failure(const struct twill_engine *engine, twill_status status, uint32_t from);
 
-/* Record a detail of a run; call it only if twill_trace_is_detailed(). Messages that are found
- * complete, and segments. */
+/* Record a detail of a run, if twill_trace_is_detailed(): a complete message, or a segment. */
 void twill_trace_detail(const struct twill_request *run, enum twill_trace_kind kind, uint32_t peer,
                         size_t bytes, unsigned detail);
 
