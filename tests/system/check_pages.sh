@@ -73,6 +73,10 @@ PATH=$prefix/bin:$PATH
 PKG_CONFIG_PATH=$(dirname "$(find "$prefix" -name twill.pc)")
 PYTHONPATH=$build/python TORCH_TWILL_CACHE=${TORCH_TWILL_CACHE:-$build/torch} PYTHONDONTWRITEBYTECODE=1
 export PATH PKG_CONFIG_PATH PYTHONPATH TORCH_TWILL_CACHE PYTHONDONTWRITEBYTECODE
+# Open MPI refuses root, and more ranks than cores, unless it is told otherwise.
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+CXX="$(command -v ccache) ${CXX:-c++}" # nearly all of the time is compiling PyTorch's headers
+export CXX
 torch=1
 pip_torch >"$scratch/output" 2>&1 || { torch=0; echo "no PyTorch here: blocks that need it are left out"; }
 self_test
