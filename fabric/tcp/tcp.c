@@ -14,14 +14,11 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-/* Fewest polls until a close gives up: a suspended machine sends nothing while its clock goes on.
- */
+/* fewest polls until a close gives up, as a suspended machine's clock continues */
 #define POLLS_LEAST 1000
-/* Calls with a channel that waits for its peer between accepts, even if other channels move. */
+/* calls with a channel that waits for its peer between accepts, even if other channels move */
 #define POLLS_PER_ADOPT 16u
-/* Idle polls between looks at the clock. Polls alone do not tell the time: on a busy machine a
- * yield between them may take 50 ms.
- */
+/* idle polls between looks at the clock, as on a busy machine a yield may take 50 ms */
 #define POLLS_PER_CLOCK 64u
 #define CHANNEL_EVENTS  64
 
@@ -39,8 +36,8 @@ static uint32_t tcp_priority(const struct twill_transport_params *params, char *
     return named ? TWILL_PRIORITY_NAMED : TWILL_PRIORITY_PLAIN;
 }
 
-/* Progress: both directions of the channels with posted requests in turn. A few channels are simply
- * tried; of many, epoll reports the ready ones. */
+/* Progress: both directions of each channel with posted requests. If they are few, all are tried.
+ * If they are many, epoll reports the ready ones. */
 
 static bool has_work(const struct twill_tcp_channel *channel)
 {
@@ -51,6 +48,7 @@ static bool has_work(const struct twill_tcp_channel *channel)
            (channel->records != NULL && twill_tcp_records_kept(channel->records));
 }
 
+/* Return whether bytes that were read are not processed yet. */
 static bool has_bytes(const struct twill_tcp_channel *channel)
 {
     return channel->in.end > channel->in.begin ||
@@ -62,6 +60,8 @@ static bool may_read(const struct twill_tcp_channel *channel, bool direct)
     return direct || channel->readable || has_bytes(channel);
 }
 
+/* Connect a channel, or send and receive on it, as far as possible now. `direct` tries it without
+ * an event of epoll. Returns how many requests finished or moved, or a status. */
 static int step_channel(struct twill_tcp *t, struct twill_tcp_channel *channel, bool direct,
                         struct twill_error *error)
 {
@@ -91,7 +91,7 @@ static int step_channel(struct twill_tcp *t, struct twill_tcp_channel *channel, 
     return moved;
 }
 
-/* Find the channels that are ready, edge-triggered: each event is reported once. */
+/* Find the channels that are ready. Events are edge-triggered, so each is reported once. */
 static twill_status gather_events(struct twill_tcp *t, struct twill_error *error)
 {
     struct epoll_event events[CHANNEL_EVENTS];
@@ -117,6 +117,7 @@ static twill_status gather_events(struct twill_tcp *t, struct twill_error *error
     return TWILL_OK;
 }
 
+/* Step all busy channels and remove those without work. Returns as step_channel() does. */
 static int all_steps(struct twill_tcp *t, struct twill_error *error)
 {
     int moved = 0;
@@ -142,8 +143,8 @@ static int all_steps(struct twill_tcp *t, struct twill_error *error)
     return moved;
 }
 
-/* Once a second, fail if a peer's host has vanished: keep-alive misses it while data is
- * unacknowledged. Say whose host does not answer. */
+/* Once a second, fail if a peer's host has vanished, as keep-alive misses that while data is
+ * unacknowledged. Also log which hosts do not answer. */
 static twill_status check_hosts(struct twill_tcp *t, struct twill_error *error)
 {
     uint64_t now = twill_now();
@@ -200,7 +201,7 @@ static void hang_up_channel(struct twill_tcp_channel *channel, void *with)
     twill_tcp_channel_close(channel, false);
 }
 
-/* Count channels with both unread input and unsent output: close() then resets the connection,
+/* Count channels with both unread input and unsent output. close() would reset their connections,
  * which may discard the output. Without unread input the kernel delivers it after close(). */
 static void count_unsafe(struct twill_tcp_channel *channel, void *with)
 {
@@ -211,8 +212,7 @@ static void count_unsafe(struct twill_tcp_channel *channel, void *with)
     *(size_t *)with += out > 0;
 }
 
-/* Close all sockets at once: no later message is stored in the callers' buffers, and peers see that
- * this rank gave up. */
+/* Close all sockets at once, so that no message reaches callers' buffers and peers notice it. */
 static void tcp_cancel(struct twill_transport *transport)
 {
     struct twill_tcp *t = (struct twill_tcp *)transport;
@@ -233,7 +233,7 @@ static bool has_sends(const struct twill_tcp *t)
     return false;
 }
 
-/* Wait until all is sent that was posted, for TWILL_TCP_FLUSH_NS at most. */
+/* Wait until all that was posted is sent, for TWILL_TCP_FLUSH_NS at most. */
 static void flush(struct twill_tcp *t)
 {
     uint64_t limit = twill_now() + TWILL_TCP_FLUSH_NS;

@@ -2,23 +2,23 @@
 /* The tcp transport, between nodes whose network is Ethernet.
  *
  * A channel is one lane between two ranks of a communicator. It has its own connection, opened when
- * the first request is posted on it. TCP then keeps a channel's messages in order; a channel whose
- * receiver is late fills the kernel's buffers and stalls without holding up other channels or using
- * the library's memory; there is no "clear to send", and no socket is shared by threads. The price
- * is descriptors, of the peers that a plan uses only: 2 for a ring, log2(ranks) for recursive
+ * the first request is posted on it. TCP then keeps a channel's messages in order. A channel whose
+ * receiver is late fills the kernel's buffers and stalls, without holding up other channels or
+ * using the library's memory. No "clear to send" is needed, and threads share no socket. The price
+ * is descriptors, but only for the peers that a plan uses: 2 for a ring, log2(ranks) for recursive
  * doubling, with one or two channels each.
  *
  * A message is a header and its payload, sent from and received into the user's buffers. A receiver
  * reads only what a posted RECV asks for, so that it can compare the headers before it stores
- * anything: small messages through the channel's receive buffer, with the header in one system
- * call, larger ones directly into place; payload to be reduced from the receive buffer or from a
+ * anything. It reads small messages with their header through the channel's receive buffer, and
+ * larger payload directly into place. Payload to be reduced goes through the receive buffer or a
  * scratch buffer that stays in the caches. A receiver discards a message that does not match its
- * RECV, and reports so in the other direction of the channel (REFUSED).
+ * RECV, and reports that in the other direction of the channel (REFUSED).
  *
- * The lower of two ranks connects; both then prove that they belong to the job
- * (fabric/auth/handshake.h, one more round trip a connection). All communicators of a process share
- * one listener, in the common state: the rank that accepts a connection for another communicator
- * completes its handshake and leaves it there. */
+ * The lower of two ranks connects. Both then prove that they belong to the job
+ * (fabric/auth/handshake.h), which takes one more round trip per connection. All communicators of a
+ * process share one listener, in the common state. A rank that accepts a connection for another
+ * communicator completes its handshake and leaves it there. */
 #ifndef TWILL_TCP_H
 #define TWILL_TCP_H
 
@@ -30,25 +30,24 @@
 #include <netinet/in.h>
 #include <pthread.h>
 
-#define TWILL_TCP_RX_BYTES (8u << 10)   /* receive buffer of a channel: longer messages bypass it */
-#define TWILL_TCP_SCRATCH  (128u << 10) /* most bytes reduced at a time: fits every known L2 */
-#define TWILL_TCP_ONCE     (1u << 20)   /* most bytes per system call: directions alternate */
-#define TWILL_TCP_PACED    (128u << 10) /* the same if congestion control paces: tcp_congestion.c */
-#define TWILL_TCP_DIRECT   8u          /* up to this many busy channels are tried, more use epoll */
-#define TWILL_TCP_ALIGNED  16u         /* bytes: alignment of operands in the receive buffer */
-#define TWILL_TCP_GRAIN    64u         /* bytes: offsets at which a reduction may be split */
-#define TWILL_TCP_WIRE     0x77740107u /* version of the wire format */
+#define TWILL_TCP_RX_BYTES (8u << 10)   /* payload that fits the receive buffer of a channel */
+#define TWILL_TCP_SCRATCH  (128u << 10) /* most bytes reduced at a time (fits every known L2) */
+#define TWILL_TCP_ONCE     (1u << 20)   /* most bytes per system call, to alternate directions */
+#define TWILL_TCP_PACED    (128u << 10) /* the same if congestion control paces */
+#define TWILL_TCP_DIRECT   8u           /* most busy channels that are tried without epoll */
+#define TWILL_TCP_ALIGNED  16u          /* bytes: alignment of operands in the receive buffer */
+#define TWILL_TCP_GRAIN    64u          /* bytes: offsets at which a reduction may be split */
+#define TWILL_TCP_WIRE     0x77740107u  /* version of the wire format */
 
 enum twill_tcp_kind { TWILL_TCP_MESSAGE = 1, TWILL_TCP_REFUSED };
 
-/* Precedes every message. Host byte order: open() refuses ranks of another. */
+/* Precedes every message, in host byte order, as open() refuses ranks of another one. */
 struct twill_tcp_header {
     uint32_t signature;
-    uint32_t
-        sequence; /* of the message on its channel; REFUSED: of the message that did not match */
+    uint32_t sequence; /* number on its channel, in REFUSED that of the refused message */
     uint64_t bytes : 56;
     uint64_t kind : 8;
-    struct twill_message_call call;   /* REFUSED: of the RECV */
+    struct twill_message_call call;   /* in REFUSED that of the RECV */
     struct twill_entry_message entry; /* the last entry into the call that the sender knows of */
 };
 _Static_assert(sizeof(struct twill_tcp_header) == 48, "a multiple of TWILL_TCP_ALIGNED");
@@ -57,7 +56,7 @@ _Static_assert(sizeof(struct twill_tcp_header) == 48, "a multiple of TWILL_TCP_A
 enum twill_tcp_state {
     TWILL_TCP_CLOSED,     /* nothing was posted */
     TWILL_TCP_CONNECTING, /* this end connects */
-    TWILL_TCP_GREETING,   /* this end connected; handshake in progress */
+    TWILL_TCP_GREETING,   /* this end has connected, the handshake is in progress */
     TWILL_TCP_WAITING,    /* the peer will connect */
     TWILL_TCP_OPEN,
     TWILL_TCP_LOST /* connecting failed while nothing was posted */
@@ -70,12 +69,12 @@ struct twill_tcp_channel {
     uint8_t number;
     uint8_t state; /* enum twill_tcp_state */
     bool busy;     /* in twill_tcp.busy, the channels that progress works on */
-    bool in_epoll; /* in the epoll set; the next two are valid with it */
+    bool in_epoll; /* in the epoll set, which makes the next two valid */
     bool readable, writable;
     uint8_t again;     /* failed attempts to connect */
-    int why;           /* LOST: errno */
-    uint64_t asked_at; /* CONNECTING: twill_now() when it began to */
-    /* CONNECTING without a descriptor, as the network is away: since when; when to try again */
+    int why;           /* errno if LOST */
+    uint64_t asked_at; /* twill_now() when CONNECTING began */
+    /* CONNECTING without a descriptor, as the network is away: since when, and when to try again */
     uint64_t away_since, retry_at;
 
     struct twill_tcp_records *records; /* with checksums or encryption, else NULL */
@@ -84,7 +83,7 @@ struct twill_tcp_channel {
         struct twill_transfer_queue queue;
         struct twill_tcp_header header; /* of the first in the queue */
         size_t gone;                    /* bytes sent of the current header and payload */
-        uint32_t sent;                  /* messages sent */
+        uint32_t sent;                  /* messages sent so far */
         bool refused;                   /* the peer refused the first in the queue */
         bool refuses;                   /* `refusal` is to be sent between messages */
         bool refusing;                  /* `gone` counts the refusal */
@@ -94,21 +93,21 @@ struct twill_tcp_channel {
     struct {
         struct twill_transfer_queue queue;
         bool taking;          /* the first in the queue has received a matching header */
-        uint32_t received;    /* message headers received */
+        uint32_t received;    /* message headers received so far */
         size_t skip;          /* bytes to discard of a refused message */
         unsigned char *bytes; /* receive buffer: a header and TWILL_TCP_RX_BYTES */
-        size_t begin, end;    /* those of them that are not processed */
+        size_t begin, end;    /* the range in it that is not processed */
     } in;
 };
 
-/* The channels of a peer. Created on first contact, freed with the transport. */
+/* The channels of a peer. Created at the first contact, freed with the transport. */
 struct twill_tcp_peer {
     uint32_t rank;
     char name[TWILL_RANK_TEXT];              /* for messages, as the next is */
-    const char *interface;                   /* of this rank; or NULL */
-    const struct twill_tcp_address *address; /* of its listener */
+    const char *interface;                   /* of this rank, or NULL */
+    const struct twill_tcp_address *address; /* of its listener, NULL in set-up */
     bool met;                                /* a channel was open once */
-    bool told;                               /* it was said that no answer comes */
+    bool told;                               /* it was logged that no answer comes */
     unsigned char *rx_buffers;
     struct twill_clock_filter clock;
     struct twill_tcp_channel channels[TWILL_LANES];
@@ -128,31 +127,30 @@ struct twill_tcp_address {
 struct twill_tcp_incoming {
     struct twill_tcp_incoming *next;
     int fd;
-    bool whole; /* authenticated: its communicator and channel are known */
+    bool whole; /* authenticated, so that its communicator and channel are known */
     struct twill_session session;
-    uint64_t until; /* not evicted before, unless silent while descriptors are short */
+    uint64_t until; /* not evicted before this time, unless silent while descriptors are short */
     struct twill_hello hello;
 };
 
-/* State of the tcp transports of a process, shared by its communicators. Created by the first,
- * freed with the context. */
+/* State that the communicators of a process share. Created by the first, freed with the context. */
 struct twill_tcp_common {
     struct twill_common base;
-    pthread_mutex_t lock; /* protects the first group */
+    pthread_mutex_t lock; /* protects the members down to `rejected` */
     int listener;
     int reserve; /* spare descriptor, closed to accept a connection when there is no other */
     struct twill_tcp_incoming *incoming_list;
     struct twill_tcp_incoming *spare;
     unsigned incoming_count;
-    unsigned silent, most_silent; /* connections that have sent no complete call; their limit */
+    unsigned silent, most_silent; /* connections without a complete call, and their limit */
     struct twill_tcp *users;      /* open transports */
-    uint32_t newest;              /* highest communicator number among all users so far */
-    unsigned rejected;            /* connections that were rejected */
+    uint32_t newest;              /* highest communicator number of any user so far */
+    unsigned rejected;            /* connections rejected so far */
     /* Constant after creation. */
     struct twill_secret secret; /* of the job, for handshakes */
     struct twill_tcp_protection protection;
-    bool paced;                        /* some rank has paced congestion control */
-    bool unpaced;                      /* this rank's own connections use reno instead of that */
+    bool paced;                        /* a rank has paced congestion control */
+    bool unpaced;                      /* this rank's own connections use reno instead of it */
     uint32_t rank, size;               /* in the job */
     struct twill_tcp_address *address; /* [size] of the ranks' listeners */
     struct twill_tcp_address source;   /* of this rank, with port 0 */
@@ -167,24 +165,22 @@ struct twill_tcp {
     bool owns_common;
     struct twill_tcp *next; /* in twill_tcp_common.users */
     uint32_t rank, size;
-    struct twill_tcp_peer **peers;   /* [size], NULL until first contact */
-    struct twill_tcp_channel **busy; /* [busy_capacity]: enough for all channels of all peers */
+    struct twill_tcp_peer **peers;   /* [size] NULL until the first contact */
+    struct twill_tcp_channel **busy; /* [busy_capacity] enough for all channels of all peers */
     size_t busy_count, busy_capacity;
-    size_t waiting; /* channels that their peers have to connect */
-    unsigned polls,
-        vain; /* progress calls while channels wait for peers; calls that moved nothing */
+    size_t waiting;         /* number of channels that their peers have to connect */
+    unsigned polls, vain;   /* progress calls while channels wait, and those that moved nothing */
     uint64_t hosts_checked; /* twill_now() of the last check whether peers' hosts are alive */
     int epoll;              /* -1 until there are many busy channels */
     size_t once;            /* most bytes per system call */
     unsigned char *scratch;
-    struct twill_clock_pair start; /* when it was opened */
+    struct twill_clock_pair start; /* when the transport was opened */
     twill_status failed;
-    bool cut_off; /* a refused SEND has ended with its connection: the caller sees that first */
+    bool cut_off; /* a refused SEND ended with its connection, which the caller learns first */
     char description[576];
 };
 
-/* Return a rank's number in the job. Handshakes and addresses use it: the end that accepts need not
- * have the communicator. */
+/* Return a rank's number in the job, which also an end without the communicator can use. */
 static inline uint32_t twill_tcp_rank_in_job(const struct twill_tcp *t, uint32_t rank)
 {
     return t->params.job != NULL ? t->params.job[rank] : rank;
@@ -198,61 +194,63 @@ twill_status twill_tcp_common_open(struct twill_tcp *t, struct twill_error *erro
 int twill_tcp_common_adopt(struct twill_tcp *t, struct twill_error *error);
 /* Detach from the common state, and close connections that no communicator will claim. */
 void twill_tcp_common_forget(struct twill_tcp *t);
-/* Find where a rank would listen: address, interface, and why, for messages. Not collective. */
+/* Find the address and interface where a rank would listen, and say why. Not collective. */
 twill_status twill_tcp_place(const struct twill_transport_params *params,
                              char address[TWILL_ADDRESS_TEXT], char interface[32], char *why,
                              size_t why_bytes, struct twill_error *error);
 
 /* --- tcp_congestion.c ------------------------------------------------------------------------ */
-/* Set the congestion control of a socket, and those accepted from it, to TWILL_TUNE=congestion. */
+/* Set a socket, and those accepted from it, to the congestion control in TWILL_TUNE=congestion. */
 twill_status twill_tcp_congestion(const struct twill_transport_params *params, int fd,
                                   struct twill_error *error);
 /* Describe a socket's congestion control. Returns whether it paces. */
 bool twill_tcp_congestion_text(int fd, char *text, size_t bytes);
-/* How a rank's connections come to their congestion control, which ranks tell each other. */
+/* How a rank's connections get their congestion control. Ranks exchange this. */
 enum twill_tcp_control {
     TWILL_TCP_UNPACED,
     TWILL_TCP_PACED_BY_SYSTEM, /* could have reno instead */
     TWILL_TCP_PACED_FOR_GOOD   /* the user asks for it, or the kernel allows nothing else */
 };
+/* Return that of a rank whose listener is `fd`. */
 enum twill_tcp_control twill_tcp_control_of(const struct twill_transport_params *params, int fd);
-/* Have a socket, and those accepted from it, use reno. Returns whether that is allowed. */
+/* Let a socket, and those accepted from it, use reno. Returns whether that is allowed. */
 bool twill_tcp_use_reno(int fd);
-/* Return whether all hosts are in one network and need not pace: controls[] and networks[] of the
- * ranks, 0: unknown. *paced: whether some rank paces nevertheless. The same on all ranks. */
+/* Return whether all hosts are in one network, and so need not pace, by the ranks' controls[] and
+ * networks[] (0 if unknown). Sets *paced if a rank still paces. The same on all ranks. */
 bool twill_tcp_needs_no_pace(const enum twill_tcp_control *controls, const uint64_t *networks,
                              uint32_t ranks, bool *paced);
 
 /* --- tcp_link.c: connections ----------------------------------------------------------------- */
-/* Return a peer; on first contact, allocate all memory that it will need. */
+/* Get a peer. The first call for a peer allocates all memory that it will need. */
 twill_status twill_tcp_peer(struct twill_tcp *t, uint32_t rank, struct twill_tcp_peer **peer,
                             struct twill_error *error);
+/* Free a peer, which may be NULL. */
 void twill_tcp_peer_free(struct twill_tcp_peer *peer);
-/* Say once that a channel gets no answer, if it has waited for one for long. */
+/* Log once that a channel gets no answer, if it has long waited for one. */
 void twill_tcp_say_unanswered(struct twill_tcp *t, struct twill_tcp_channel *channel, uint64_t now);
-/* Describe the connection that a peer's messages wait for; empty if its channels are open. */
+/* Describe the connection that a peer's messages wait for, or set `text` to "" if there is none. */
 void twill_tcp_awaits(const struct twill_transport *transport, uint32_t rank, char *text,
                       size_t bytes);
-/* Start to connect a channel, or to wait until the peer does. */
+/* Start to connect a channel, or to wait until the peer connects it. */
 twill_status twill_tcp_channel_open(struct twill_tcp *t, struct twill_tcp_channel *channel,
                                     struct twill_error *error);
-/* Progress a channel that is CONNECTING or GREETING. Returns 1 if it moved, 0 if not, or a status.
- */
+/* Progress a CONNECTING or GREETING channel. Returns 1 if it moved, 0 if not, or a status. */
 int twill_tcp_channel_connect(struct twill_tcp *t, struct twill_tcp_channel *channel,
                               struct twill_error *error);
 /* Use a connection that the peer has opened. */
 void twill_tcp_channel_attach(struct twill_tcp *t, struct twill_tcp_channel *channel, int fd,
                               const struct twill_session *session);
-/* Close a channel's connection. at_once: reset it and discard unsent data, which the peer notices.
- */
+/* Close a channel's connection and drop its requests. With `at_once` reset it and discard unsent
+ * data, which the peer notices. */
 void twill_tcp_channel_close(struct twill_tcp_channel *channel, bool at_once);
-/* Start the handshake of a channel on the end that connected. False: no random numbers. */
+/* Start a channel's handshake on the end that connected. Returns false without random numbers. */
 bool twill_tcp_hello_call(const struct twill_tcp *t, const struct twill_tcp_channel *channel,
                           struct twill_hello *hello);
 /* Add the channel to those that progress works on. */
 void twill_tcp_busy(struct twill_tcp *t, struct twill_tcp_channel *channel);
-/* Fail for a lost channel. why: errno; 0: the peer closed it; EPROTO: the peer is not of this job.
- * The status is TWILL_ERR_FABRIC where no connection to the peer was ever made, as it may live. */
+/* Fail for a lost channel. `why` is an errno, 0 if the peer closed it, or EPROTO if the peer is not
+ * of this job. Returns TWILL_ERR_SYSTEM for trouble of this host, TWILL_ERR_FABRIC if a first
+ * connection is refused or not answered (the peer may live), else TWILL_ERR_PEER. */
 twill_status twill_tcp_lost(const struct twill_tcp_channel *channel, int why,
                             struct twill_error *error);
 
@@ -262,16 +260,17 @@ int twill_tcp_send(struct twill_tcp *t, struct twill_tcp_channel *channel,
                    struct twill_error *error);
 int twill_tcp_recv(struct twill_tcp *t, struct twill_tcp_channel *channel,
                    struct twill_error *error);
-/* Handle a failed send (why: errno): the cause may be a refusal that the peer sent before it
- * closed. Returns 1 if so, which ends the current SEND and this call of progress, so that the
- * caller learns of the refusal before another request on this connection fails; or a status. */
+/* Handle a failed send, with `why` an errno. The peer may have sent a refusal before it closed. If
+ * so, end the current SEND and this call of progress and return 1, so that the caller learns of the
+ * refusal before another request on this connection fails. Otherwise return a negative status. */
 int twill_tcp_send_lost(struct twill_tcp *t, struct twill_tcp_channel *channel, int why,
                         struct twill_error *error);
-/* Check whether the peer has refused the current SEND. Reads no payload. */
+/* Check whether the peer has refused the current SEND. Returns 1 after a header, 0, or a status. */
 int twill_tcp_recv_refusal(struct twill_tcp *t, struct twill_tcp_channel *channel,
                            struct twill_error *error);
 /* See twill_transport_ops. */
 void twill_tcp_early(struct twill_transport *transport, bool all, twill_early_fn visit, void *user);
+/* Return whether the channel has something to send, or to receive. */
 static inline bool twill_tcp_sends(const struct twill_tcp_channel *channel)
 {
     return channel->out.queue.head != NULL || channel->out.refuses ||
@@ -283,21 +282,21 @@ static inline bool twill_tcp_receives(const struct twill_tcp_channel *channel)
 }
 
 /* --- tcp_protect.c: checksums and encryption -------------------------------------------------- */
-/* Return whether the user asks for what only this transport has, and for what. */
+/* Return whether the user asks for protection, which only this transport has. *what names it. */
 bool twill_tcp_protects(const struct twill_transport_params *params, const char **what);
 /* Find how connections are protected, without what ranks have to agree on. */
 twill_status twill_tcp_protection_find(struct twill_tcp_protection *protection,
                                        const struct twill_transport_params *params,
                                        struct twill_error *error);
-/* Return what this rank has, for the others; take into account what another rank has. */
+/* Return this rank's protection as a number for the others, and adjust it to that of another rank.
+ * Fails if the two differ in more than the cipher. */
 uint32_t twill_tcp_guard(const struct twill_tcp_protection *protection);
 twill_status twill_tcp_guard_agree(struct twill_tcp_protection *protection, uint32_t rank,
                                    uint32_t guard, struct twill_error *error);
-/* Send from a channel with records as sendmsg() does; -1 with EAGAIN: nothing was taken. */
+/* Send from a channel with records, as sendmsg() does (-1 with EAGAIN if nothing was taken). */
 ssize_t twill_tcp_protected_write(struct twill_tcp_channel *channel, const struct iovec *iov,
                                   size_t n, size_t bytes);
-/* Send what lies in records, and read acknowledgements. Returns 1 if something moved, or a status.
- */
+/* Send records and read acknowledgements. Returns 1 or more if any moved, else 0 or a status. */
 int twill_tcp_protected_step(struct twill_tcp *t, struct twill_tcp_channel *channel,
                              struct twill_error *error);
 

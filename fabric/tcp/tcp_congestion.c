@@ -2,16 +2,18 @@
 /* The congestion control of connections.
  *
  * bbr, version 1 of Linux, paces by an estimated bandwidth. Between hosts of one network that only
- * costs time, and much where segments overtake each other, as when sender or receiver move between
- * cores while packets wait for both (virtual machines and containers of one host): the sender takes
- * some for lost, sends them again, is told that it need not have (D-SACK), and keeps a small window
- * for long, while reno and cubic undo their reduction. Alltoall of 16 MiB, 2x2 ranks in namespaces
- * on two cores: bbr 64 ms in the median, 17 at best, reno 9.6 and 9.2. A connection that has begun
- * with bbr stays paced whatever it is set to, so this is decided before: where the system's control
- * paces, TWILL_TUNE=congestion is not set, and all ranks have addresses in one network, connections
- * use reno, which every kernel has. A connection from a rank that has decided earlier than the one
- * that accepts it is set to reno then: the kernel spaces its segments still, but with reno's
- * window. */
+ * costs time, and much time where segments overtake each other, as when sender or receiver move
+ * between cores while packets wait for both (virtual machines and containers of one host). The
+ * sender then takes some segments for lost and sends them again. The receiver reports that this was
+ * unnecessary (D-SACK), which lets reno and cubic undo their reduction, while bbr keeps a small
+ * window for long. An alltoall of 16 MiB, 2x2 ranks in namespaces on two cores, takes 64 ms with
+ * bbr and 9.6 with reno (medians).
+ *
+ * A connection that has begun with bbr stays paced whatever it is set to, so this is decided
+ * before. Connections use reno, which every kernel has, if the system's control paces,
+ * TWILL_TUNE=congestion is not set, and all addresses are in one network. A connection made before
+ * its listener had reno is set to it when accepted. The kernel then still spaces segments, but with
+ * reno's window. */
 #include "fabric/tcp/tcp.h"
 
 #include <errno.h>
@@ -40,10 +42,10 @@ twill_status twill_tcp_congestion(const struct twill_transport_params *params, i
                       name, strerror(errno));
 }
 
-/* bbr estimates the network's rate from what it is given: a sender that hands over everything at
- * once and then serves the other direction gets a third of the rate of many small steps, in which
- * bbr knows that the application is the limit. 1 MiB both ways between two hosts, in us: bbr at
- * once 760, in steps of 128 KiB 260; cubic 230 and 260. */
+/* bbr estimates the network's rate from the data that it is given. A sender that hands over
+ * everything at once and then serves the other direction gets a third of the rate of many small
+ * steps, in which bbr knows that the application is the limit. For 1 MiB both ways between two
+ * hosts bbr takes 760 us at once and 260 us in steps of 128 KiB. */
 bool twill_tcp_congestion_text(int fd, char *text, size_t bytes)
 {
     char name[32] = "";

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Connections: a channel's is opened when the first request is posted on it. */
+/* Connections of channels, opened when the first request is posted. */
 #include "fabric/tcp/tcp.h"
 
 #include "lib/base/times.h"
@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 /* Attempts to connect when the other end hangs up. Before its answer, it may have evicted this
- * connection in favour of others; after it, it does not expect this channel. */
+ * connection in favour of others. After its answer, it does not expect this channel. */
 #define AGAIN          100
 #define AGAIN_ANSWERED 3
 #define CHECK_HINT     "(firewall? twillrun --check)"
@@ -30,7 +30,7 @@ static struct twill_tcp_peer *make_peer(struct twill_tcp *t, uint32_t rank)
     t->busy = busy;
     struct twill_tcp_peer *peer = calloc(1, sizeof(*peer));
     unsigned char *rx_buffers =
-        malloc(TWILL_LANES * RX_BYTES); /* pages are touched by the channels in use only */
+        malloc(TWILL_LANES * RX_BYTES); /* only the channels in use touch its pages */
     if (peer == NULL || rx_buffers == NULL) {
         free(peer);
         free(rx_buffers);
@@ -81,7 +81,7 @@ void twill_tcp_peer_free(struct twill_tcp_peer *peer)
     free(peer);
 }
 
-/* Return a hint for an errno that is this host's trouble, not the peer's; else NULL. */
+/* Return a hint for an errno that is this host's trouble and not the peer's, else NULL. */
 static const char *local_trouble(int why)
 {
     switch (why) {
@@ -107,7 +107,7 @@ static const char *local_trouble(int why)
     }
 }
 
-/* Report whether an errno of connect() says that the network is away, perhaps for a moment. */
+/* Return whether an errno of connect() says that the network is away, perhaps for a moment. */
 static bool is_away(int why)
 {
     return why == ENETUNREACH || why == EHOSTUNREACH || why == ENETDOWN;
@@ -121,7 +121,7 @@ static void find_listener(const struct twill_tcp_peer *peer, struct twill_endpoi
         (void)twill_endpoint_of(&peer->address->at.any, peer->address->length, listener);
 }
 
-/* Fail for a peer to which no connection was ever made: the way may be closed, or it has ended. */
+/* Fail for a peer to which no connection was ever made. The way may be closed, or it has ended. */
 static twill_status way_is_closed(const struct twill_tcp_peer *peer, int why,
                                   struct twill_error *error)
 {
@@ -170,7 +170,7 @@ static void make_open(struct twill_tcp *t, struct twill_tcp_channel *channel,
     twill_tcp_busy(t, channel);
 }
 
-/* Put off connecting, without a descriptor, if the network is away, but not for too long. */
+/* Put off connecting, without a descriptor. Returns false unless the network is briefly away. */
 static bool put_off(struct twill_tcp_channel *channel, int why)
 {
     uint64_t now = twill_now();
@@ -186,6 +186,7 @@ static bool put_off(struct twill_tcp_channel *channel, int why)
     return true;
 }
 
+/* Start to connect a channel that is closed, or to wait for a peer of a lower rank. */
 static twill_status open_one(struct twill_tcp *t, struct twill_tcp_channel *channel,
                              struct twill_error *error)
 {
@@ -205,7 +206,7 @@ static twill_status open_one(struct twill_tcp *t, struct twill_tcp_channel *chan
     TWILL_TRY(error, twill_tcp_congestion(&t->params, channel->fd, error));
     if (t->common->unpaced)
         (void)twill_tcp_use_reno(channel->fd);
-    /* From the chosen interface if it has the family; else the kernel chooses. */
+    /* From the chosen interface if it has the family, else the kernel chooses. */
     int late = 1;
     (void)setsockopt(channel->fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &late, sizeof(late));
     if (from->at.any.sa_family == to->at.any.sa_family)
@@ -233,13 +234,14 @@ twill_status twill_tcp_channel_open(struct twill_tcp *t, struct twill_tcp_channe
     return TWILL_OK;
 }
 
+/* Return the handshake, which lies in the receive buffer while the channel connects. */
 static struct twill_hello *hello_of(const struct twill_tcp_channel *channel)
 {
     return (struct twill_hello *)(void *)channel->in.bytes;
 }
 
-/* Handle a failed connect. It is an error if requests wait on the channel; else the peer may have
- * ended in order, and what it sent on other channels is still to be received. */
+/* Handle a failed connect. It is an error if requests wait on the channel. Otherwise the peer may
+ * have ended in order, and what it sent on other channels is still to be received. */
 static int give_up_link(struct twill_tcp_channel *channel, int why, struct twill_error *error)
 {
     if (twill_tcp_sends(channel) || twill_tcp_receives(channel))
@@ -250,7 +252,7 @@ static int give_up_link(struct twill_tcp_channel *channel, int why, struct twill
     return 0;
 }
 
-/* Open a channel again that is closed. Returns > 0 if it connects now. */
+/* Open a channel again that is closed. Returns 1 if it connects now, 0 if not, or a status. */
 static int open_again(struct twill_tcp *t, struct twill_tcp_channel *channel, int why,
                       struct twill_error *error)
 {
@@ -260,7 +262,7 @@ static int open_again(struct twill_tcp *t, struct twill_tcp_channel *channel, in
     return give_up_link(channel, why, error);
 }
 
-/* Connect again: the other end may have evicted the connection before the handshake. If the peer
+/* Connect again, as the other end may have evicted the connection before the handshake. If the peer
  * has ended, this attempt fails. */
 static int call_again(struct twill_tcp *t, struct twill_tcp_channel *channel,
                       struct twill_error *error)
@@ -273,6 +275,7 @@ static int call_again(struct twill_tcp *t, struct twill_tcp_channel *channel,
     return open_again(t, channel, ECONNRESET, error);
 }
 
+/* Continue the handshake. Returns 1 if it moved, 0 if not, or a status. */
 static int greet_link(struct twill_tcp *t, struct twill_tcp_channel *channel,
                       struct twill_error *error)
 {

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Checksums and encryption of the tcp transport: which, and channels whose bytes go through
- * records.
- */
+/* Chooses checksums or encryption of the tcp transport, and sends and receives records. */
 #include "fabric/tcp/tcp.h"
 
 #include <errno.h>
@@ -10,7 +8,7 @@
 /* Idle polls between looks at a channel that only keeps records for its receiver. */
 #define POLLS_PER_LOOK 64u
 
-/* What a rank has, for the exchange of addresses. */
+/* A rank's protection, for the exchange of addresses. */
 enum { GUARD_NONE, GUARD_CHECKSUM, GUARD_CHACHA, GUARD_AES };
 
 static bool asked_for(const struct twill_transport_params *params, const char *variable,
@@ -92,8 +90,8 @@ ssize_t twill_tcp_protected_write(struct twill_tcp_channel *channel, const struc
     return taken > 0 ? (ssize_t)taken : -1;
 }
 
-/* Handle the end of a connection that is not read for data now: it is an error if the channel
- * sends, else what the receiver has not acknowledged is no longer kept for it. */
+/* Handle the end of a connection that is not read for data now. It is an error if the channel
+ * sends. Otherwise records that the receiver has not acknowledged are no longer kept. */
 static int end_keeping(struct twill_tcp *t, struct twill_tcp_channel *channel,
                        struct twill_error *error)
 {
@@ -105,7 +103,7 @@ static int end_keeping(struct twill_tcp *t, struct twill_tcp_channel *channel,
     return 0;
 }
 
-/* Return whether the kernel has all of the current message: receiving may have sent its end. */
+/* Return whether the kernel has all of the current message, whose end receiving may have sent. */
 static bool is_given(const struct twill_tcp_channel *channel)
 {
     const struct twill_transfer *first = channel->out.queue.head;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Records. The sending side builds them in slots, sends from there and keeps them until they are
- * acknowledged; the receiving side verifies one after the other before anything is made of them. */
+ * acknowledged. The receiving side verifies each one before anything is made of it. */
 #include "fabric/tcp/tcp_records.h"
 
 #include <errno.h>
@@ -58,7 +58,7 @@ static uint32_t crc_of_head(const struct twill_tcp_records *r,
     return r->how->crc32c(0, head, offsetof(struct twill_tcp_record_head, head));
 }
 
-/* Note that the sender will know of all records that were used. */
+/* Return the number of used records, which the caller then reports to the sender. */
 static uint32_t acknowledge(struct twill_tcp_records *r)
 {
     r->in.acknowledged = r->in.expected - r->in.held;
@@ -95,7 +95,7 @@ static void close_record(struct twill_tcp_records *r, size_t bytes)
 size_t twill_tcp_records_write(struct twill_tcp_records *r, const struct iovec *iov, size_t n,
                                size_t bytes)
 {
-    size_t taken = 0, used = 0; /* used: of iov[0] */
+    size_t taken = 0, used = 0; /* of iov[0] */
     while (taken < bytes) {
         uint64_t first = r->how->encrypts ? r->out.gone : r->out.seen;
         if (r->out.made - first >= (r->how->encrypts ? TWILL_TCP_SEALED : TWILL_TCP_WINDOW))
@@ -139,7 +139,7 @@ static void make_control(struct twill_tcp_records *r)
     twill_counter_add(&r->counters->header_bytes, TWILL_TCP_HEAD);
 }
 
-/* List what is to be sent next: the rest of a control record or of a data record, and others. */
+/* List the next bytes to send, the rest of a record first. Returns the number of entries. */
 static size_t list_records(struct twill_tcp_records *r, struct iovec iov[PER_CALL])
 {
     size_t n = 0, skip = r->out.gone_bytes;
@@ -204,7 +204,7 @@ ssize_t twill_tcp_records_push(struct twill_tcp_records *r)
 /* Results of a step besides -1 with errno. */
 enum { NOTHING = 0, PROGRESSED = 1, REFUSED = 2 };
 
-/* Fail for good; what was verified before can still be read. */
+/* Fail for good. Bytes that were verified before can still be read. */
 static int refuse_record(struct twill_tcp_records *r, size_t bytes, const char *what)
 {
     (void)TWILL_FAIL_RANK(&r->in.refusal, TWILL_ERR_FABRIC, r->rank,
@@ -222,7 +222,7 @@ static int report_refusal(const struct twill_tcp_records *r, struct twill_error 
     return -1;
 }
 
-/* Extend a number of 32 bits to the one of 64 bits that is nearest to `near`. */
+/* Extend a number of 32 bits to the number of 64 bits that is nearest to `near`. */
 static uint64_t extended(uint32_t number, uint64_t near)
 {
     return near + (uint64_t)(int64_t)(int32_t)(number - (uint32_t)near);
@@ -247,6 +247,7 @@ static void accept_body(struct twill_tcp_records *r, unsigned char *body, size_t
     r->in.expected++;
 }
 
+/* Decrypt and verify a record. Returns PROGRESSED or REFUSED, as the next three do. */
 static int take_sealed(struct twill_tcp_records *r, const struct twill_tcp_record_head *head,
                        unsigned char *body)
 {
@@ -271,6 +272,7 @@ static int ask_again(struct twill_tcp_records *r, size_t bytes)
     return PROGRESSED;
 }
 
+/* Verify a record by its checksum, and handle acknowledgements and requests in it. */
 static int take_checked(struct twill_tcp_records *r, const struct twill_tcp_record_head *head,
                         unsigned char *body)
 {
@@ -296,7 +298,7 @@ static int take_checked(struct twill_tcp_records *r, const struct twill_tcp_reco
     return PROGRESSED;
 }
 
-/* Verify the next record, if all of it has arrived. */
+/* Verify the next record. Returns NOTHING if a part is missing, else PROGRESSED or REFUSED. */
 static int take_record(struct twill_tcp_records *r)
 {
     struct twill_tcp_record_head head;
@@ -321,7 +323,7 @@ static int take_record(struct twill_tcp_records *r)
     return sealed ? take_sealed(r, &head, body) : take_checked(r, &head, body);
 }
 
-/* Move what is kept to the begin of the memory. */
+/* Move the bytes that are kept to the begin of the memory. */
 static void compact(struct twill_tcp_records *r)
 {
     size_t verified = r->in.ready - r->in.begin, arrived = r->in.end - r->in.raw;
@@ -332,7 +334,8 @@ static void compact(struct twill_tcp_records *r)
     r->in.end = verified + arrived;
 }
 
-/* Read from the socket. *last: nothing more is there. */
+/* Read from the socket and set *last if that emptied it. Returns PROGRESSED, NOTHING at the end of
+ * the connection, or -1 with errno. */
 static int fill(struct twill_tcp_records *r, bool *last)
 {
     if (r->in.begin == r->in.ready && r->in.raw == r->in.end)
@@ -340,7 +343,7 @@ static int fill(struct twill_tcp_records *r, bool *last)
     if (TWILL_TCP_ARRIVALS - r->in.end < TWILL_TCP_ARRIVED)
         compact(r);
     size_t most = twill_min(TWILL_TCP_ARRIVALS - r->in.end, TWILL_TCP_ARRIVED);
-    if (most == 0) { /* a peer that exceeds its window; more is read when some was used */
+    if (most == 0) { /* a peer that exceeds its window, which is read again when some was used */
         errno = EAGAIN;
         return -1;
     }

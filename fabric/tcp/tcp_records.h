@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Records: with TWILL_CHECKSUM or TWILL_ENCRYPT the bytes of a channel's connection, headers of
- * messages and payload, are cut into records, each with a checksum (CRC32C) or encrypted and
- * authenticated (fabric/auth/seal.h). Without them a channel has no records and none of this runs.
+/* Records: with TWILL_CHECKSUM or TWILL_ENCRYPT the bytes of a channel's connection (headers of
+ * messages and payload) are cut into records. Each has a checksum (CRC32C) or is encrypted and
+ * authenticated (fabric/auth/seal.h). Otherwise a channel has no records and none of this runs.
  *
- * With checksums a sender keeps what it has sent until the receiver has used it, up to
- * TWILL_TCP_WINDOW records. A receiver that finds a record damaged discards it and what follows,
- * and asks for it (AGAIN); the sender then sends on from that record. If it is damaged again, or
- * its header is, so that the start of the next one is not known, the channel fails. A receiver
- * acknowledges records that it has used, in the headers of its own ones, or in a record of its own
- * (SEEN) for every fourth part of the window. It has memory for a whole window: a rank that sends
- * can always read what acknowledgements lie behind, even if it has no use yet for the data before
- * them.
+ * With checksums a sender keeps up to TWILL_TCP_WINDOW records until the receiver has used them. A
+ * receiver that finds a damaged record discards it and what follows, and asks for it (AGAIN). The
+ * sender then continues from that record. The channel fails if the record is damaged again, or if
+ * its head is, as the start of the next one is then unknown. A receiver acknowledges used records
+ * in the heads of its records, or for every fourth part of the window in a separate one (SEEN). It
+ * has memory for a whole window, so that a rank that sends can always read the acknowledgements
+ * behind data that it cannot use yet.
  *
- * Encrypted records are not kept: damage cannot be told from an attack, so it ends the channel. */
+ * Encrypted records are not kept. Damage could be an attack, so it ends the channel. */
 #ifndef TWILL_TCP_RECORDS_H
 #define TWILL_TCP_RECORDS_H
 
@@ -29,11 +28,11 @@
 
 enum twill_tcp_record_kind { TWILL_TCP_DATA = 1, TWILL_TCP_SEEN, TWILL_TCP_AGAIN };
 
-/* Precedes every record. Host byte order, as all of this transport. */
+/* Precedes every record, in host byte order, as all of this transport. */
 struct twill_tcp_record_head {
     uint32_t bytes : 24; /* of the body, without the tag */
     uint32_t kind : 8;
-    uint32_t number; /* of this record; AGAIN: of the one that is wanted */
+    uint32_t number; /* of this record, in AGAIN of the wanted one */
     uint32_t seen;   /* checksums: records of the other direction that were used */
     uint32_t body;   /* checksums: CRC32C of the body */
     uint32_t head;   /* checksums: CRC32C of the fields above */
@@ -43,11 +42,12 @@ _Static_assert(sizeof(struct twill_tcp_record_head) == 20, "identical layout on 
 #define TWILL_TCP_SLOT     (TWILL_TCP_HEAD + TWILL_TCP_RECORD + TWILL_SEAL_TAG)
 #define TWILL_TCP_ARRIVALS ((TWILL_TCP_WINDOW + 1) * TWILL_TCP_SLOT + TWILL_TCP_ARRIVED)
 
-/* What the records of a transport have in common. */
+/* Properties common to the records of a transport. */
 struct twill_tcp_protection {
-    bool encrypts; /* TWILL_ENCRYPT; takes the place of checksums */
+    bool encrypts; /* TWILL_ENCRYPT, which replaces checksums */
     bool aes;      /* all ranks have the instructions for AES */
-    uint32_t (*crc32c)(uint32_t crc, const void *data, size_t bytes); /* TWILL_CHECKSUM, or NULL */
+    uint32_t (*crc32c)(uint32_t crc, const void *data,
+                       size_t bytes); /* for TWILL_CHECKSUM, or NULL */
     struct twill_log *log;
     const char *interface; /* for messages */
 };
@@ -60,12 +60,13 @@ struct twill_tcp_records {
     const char *peer; /* its name, for messages */
     int fd;
 
-    /* Records are numbered from 0; record n is in slot n % window. */
+    /* Records are numbered from 0. Record n is in slot n % window. */
     struct {
-        uint64_t made, gone, seen; /* built; given to the kernel; used by the receiver */
-        uint64_t back_to;          /* record that the receiver asked for, if goes_back */
-        size_t gone_bytes;         /* sent of record `gone` */
-        size_t control_gone;       /* sent of `control` */
+        uint64_t made, gone,
+            seen;          /* numbers of records built, given to the kernel, used by the receiver */
+        uint64_t back_to;  /* record that the receiver asked for, if goes_back */
+        size_t gone_bytes; /* sent of record number `gone` */
+        size_t control_gone; /* sent of `control` */
         uint32_t slot_bytes[TWILL_TCP_WINDOW];
         bool goes_back, has_control, asks, blocked; /* blocked: the kernel's buffer is full */
         struct twill_tcp_record_head control;
@@ -78,16 +79,16 @@ struct twill_tcp_records {
         unsigned char *bytes; /* [TWILL_TCP_ARRIVALS] */
         size_t begin, ready, raw, end;
         uint64_t expected;     /* number of the next record */
-        uint64_t held;         /* records of bytes[begin, ready) */
-        uint64_t acknowledged; /* records that the sender knows of as used */
+        uint64_t held;         /* records of which bytes[begin, ready) consists */
+        uint64_t acknowledged; /* used records that were reported to the sender */
         bool discards;         /* until the record arrives that was asked for */
-        bool refuses;          /* a record is damaged or altered, as `refusal` says */
+        bool refuses;          /* a record is damaged or altered, as `refusal` explains */
         struct twill_error refusal;
         struct twill_seal seal;
     } in;
 };
 
-/* Make the records of a channel; NULL: no memory. */
+/* Make the records of a channel. Returns NULL if out of memory. */
 struct twill_tcp_records *twill_tcp_records_new(const struct twill_tcp_protection *how,
                                                 struct twill_transport_counters *counters,
                                                 uint32_t rank, const char *peer);
@@ -96,17 +97,17 @@ void twill_tcp_records_free(struct twill_tcp_records *records);
 void twill_tcp_records_begin(struct twill_tcp_records *records, int fd,
                              const struct twill_session *session);
 
-/* Build records of these bytes. Returns how many bytes were taken: fewer if the window is full. */
+/* Build records of these bytes. Returns how many bytes were taken, fewer if the window is full. */
 size_t twill_tcp_records_write(struct twill_tcp_records *records, const struct iovec *iov, size_t n,
                                size_t bytes);
-/* Send what was built. Returns the bytes that the kernel took, -1: failed, with errno. */
+/* Send what was built. Returns the bytes that the kernel took, or -1 with errno. */
 ssize_t twill_tcp_records_push(struct twill_tcp_records *records);
-/* Return whether the kernel has not taken all records that were made, or is to get some again. */
+/* Return whether the kernel has not taken all records that were made, or must get some again. */
 static inline bool twill_tcp_records_unsent(const struct twill_tcp_records *r)
 {
     return r->out.gone < r->out.made || r->out.goes_back;
 }
-/* Return whether something is left that the kernel would take. */
+/* Return whether anything is left to give to the kernel. */
 static inline bool twill_tcp_records_wait(const struct twill_tcp_records *r)
 {
     return twill_tcp_records_unsent(r) || r->out.has_control;
@@ -116,7 +117,7 @@ static inline bool twill_tcp_records_kept(const struct twill_tcp_records *r)
 {
     return !r->how->encrypts && r->out.seen < r->out.made;
 }
-/* Forget what was not sent, or is kept for the receiver, which has closed the connection. */
+/* Forget records that are not sent, or kept for the receiver, which has closed the connection. */
 static inline void twill_tcp_records_drop(struct twill_tcp_records *r)
 {
     r->out.gone = r->out.seen = r->out.made;
@@ -124,14 +125,14 @@ static inline void twill_tcp_records_drop(struct twill_tcp_records *r)
     r->out.goes_back = r->out.has_control = r->out.asks = false;
 }
 
-/* Read up to `bytes` verified bytes. Returns how many; 0: the connection has ended; -1 with errno,
- * EAGAIN: there are none now, EBADMSG: *error says what is wrong with a record. */
+/* Read up to `bytes` verified bytes. Returns how many, or 0 if the connection has ended. Returns -1
+ * with errno EAGAIN if there are none now, or EBADMSG if *error says what is wrong. */
 ssize_t twill_tcp_records_read(struct twill_tcp_records *records, void *to, size_t bytes,
                                struct twill_error *error);
-/* Read and verify what has arrived, for its acknowledgements. Returns 1 if something did, 0 if not,
- * -1 as above, with errno 0 if the connection has ended. */
+/* Read and verify what has arrived, for its acknowledgements. Returns 1 if anything did and 0 if
+ * not. Returns -1 as above, with errno 0 if the connection has ended. */
 int twill_tcp_records_look(struct twill_tcp_records *records, struct twill_error *error);
-/* Return whether verified bytes, or some that are to be verified, are there. */
+/* Return whether there are bytes that are verified or to be verified. */
 static inline bool twill_tcp_records_have(const struct twill_tcp_records *r)
 {
     return r->in.end > r->in.begin;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the communicators of a process share: the listener, the listen addresses of the job's ranks,
- * and connections that no communicator has claimed. */
+/* State that the communicators of a process share: the listener, the listen addresses of the job's
+ * ranks, and connections that no communicator has claimed. */
 #include "fabric/host/interfaces.h"
 #include "fabric/tcp/tcp.h"
 #include "lib/base/times.h"
@@ -16,19 +16,19 @@
 #define BACKLOG        4096 /* the kernel has its own limit */
 #define INCOMING_MOST  4096u
 #define SPARE          16u  /* preallocated connection records */
-#define SILENT         128u /* most connections without a complete call, and of the descriptors: */
-#define SILENT_DIVISOR 8u   /* at most one in 8 */
+#define SILENT         128u /* most connections without a complete call */
+#define SILENT_DIVISOR 8u   /* and at most one in 8 of the descriptors */
 #define ACCEPTED       16   /* most connections accepted at a time */
 #define ADDRESSED      "tcp: cannot listen at %s: %s"
 
-/* What ranks exchange when the common state is created. */
+/* A rank's part of the exchange when the common state is created. */
 struct tcp_peer_info {
     uint32_t wire; /* version and byte order */
     int32_t status;
     uint32_t port;    /* of the listener */
     uint32_t control; /* enum twill_tcp_control */
-    uint64_t network; /* of its address: see fabric/host/interfaces.h; 0: unknown */
-    uint32_t guard;   /* what protects its messages: tcp_protect.c */
+    uint64_t network; /* of its address (fabric/host/interfaces.h), 0 if unknown */
+    uint32_t guard;   /* twill_tcp_guard() */
     char address[TWILL_ADDRESS_TEXT];
     char message[192]; /* if status is not TWILL_OK */
 };
@@ -49,7 +49,7 @@ twill_status twill_tcp_place(const struct twill_transport_params *params,
     return TWILL_OK;
 }
 
-/* Return the network of one of this host's addresses, 0 if it is not found. */
+/* Return the network of one of this host's addresses, or 0 if it is not found. */
 static uint64_t network_at(const char *address)
 {
     struct twill_link *links = NULL;
@@ -158,8 +158,7 @@ static twill_status exchange_ports(struct twill_tcp *t, struct tcp_peer_info *mi
     return status;
 }
 
-/* Without the reserve, one unauthenticated connection would fail a process that has no descriptor
- * left. */
+/* Without it, one unauthenticated connection would fail a process that has no descriptor left. */
 static void keep_reserve(struct twill_tcp_common *c)
 {
     if (c->reserve < 0 && c->listener >= 0)
@@ -175,6 +174,7 @@ static bool give_reserve(struct twill_tcp_common *c)
     return had;
 }
 
+/* Unlink and close a connection, and keep its record for later ones. */
 static void drop_incoming(struct twill_tcp_common *c, struct twill_tcp_incoming **at, bool rejected)
 {
     struct twill_tcp_incoming *incoming = *at;
@@ -291,7 +291,7 @@ twill_status twill_tcp_common_open(struct twill_tcp *t, struct twill_error *erro
 
 /* --- incoming connections -------------------------------------------------------------------- */
 
-/* Progress a handshake. False: it failed. */
+/* Progress a handshake. Returns false if it failed. */
 static bool continue_hello(struct twill_tcp_common *c, struct twill_tcp_incoming *incoming)
 {
     bool silent = incoming->hello.step == 0;
@@ -304,10 +304,9 @@ static bool continue_hello(struct twill_tcp_common *c, struct twill_tcp_incoming
     return outcome != TWILL_WIRE_GONE;
 }
 
-/* Close one connection to make room: preferably one that has sent nothing, the oldest first, and of
- * the others one that is overdue. pressing: do not wait for `until` of those that have sent
- * nothing. Otherwise connections may take long: a rank may leave the library during its handshake
- * and continue when it returns. */
+/* Close one overdue connection to make room, and return whether there was one. With `pressing` one
+ * that has sent nothing need not be overdue. The oldest goes first, of those that have sent nothing
+ * if there are any. Others may take long, as a rank may leave the library during its handshake. */
 static bool evict_connections(struct twill_tcp_common *c, bool pressing)
 {
     struct twill_tcp_incoming **worst = NULL;
@@ -326,8 +325,8 @@ static bool evict_connections(struct twill_tcp_common *c, bool pressing)
     return worst != NULL;
 }
 
-/* Keep the number of silent connections below its limit: any process can open connections and send
- * nothing. Closes the oldest; a rank among them connects again. */
+/* Keep the number of silent connections below its limit, as any process can open connections and
+ * send nothing. Closes the oldest. A rank among them connects again. */
 static void bound_silence(struct twill_tcp_common *c)
 {
     while (c->silent >= c->most_silent) {
@@ -339,15 +338,15 @@ static void bound_silence(struct twill_tcp_common *c)
     }
 }
 
-/* Report whether a connection waits: accept() fails for want of descriptors even if none does. */
+/* Return whether a connection waits. Without descriptors accept() fails even if none does. */
 static bool connection_waits(const struct twill_tcp_common *c)
 {
     struct pollfd listener = {.fd = c->listener, .events = POLLIN};
     return poll(&listener, 1, 0) > 0;
 }
 
-/* Accept a connection. False: none waits, or no place is free; *why is the errno of a shortage of
- * this process, which does not pass. A shortage of the host may pass, and waits have deadlines. */
+/* Accept a connection. Returns false if none waits or no place is free, and in *why the errno of a
+ * lasting shortage of this process, else 0. A shortage of the host may pass. */
 static bool accept_one(struct twill_tcp_common *c, int *why)
 {
     *why = 0;
@@ -390,7 +389,7 @@ static uint32_t hello_comm(const struct twill_hello *hello)
     return (uint32_t)(hello->said.call.argument >> 8);
 }
 
-/* Report whether it is for a communicator that this rank had and freed. Numbers only grow. */
+/* Return whether it is for a communicator that this rank had and freed. Numbers only grow. */
 static bool is_past(const struct twill_tcp_common *c, const struct twill_tcp_incoming *incoming)
 {
     uint32_t comm = hello_comm(&incoming->hello);
@@ -400,8 +399,7 @@ static bool is_past(const struct twill_tcp_common *c, const struct twill_tcp_inc
     return user == NULL && comm <= c->newest && incoming->hello.step > 0;
 }
 
-/* Return the channel that a handshake names, of a lower rank; NULL if it has none that can be
- * connected. */
+/* Return the channel to a lower rank that a handshake names, or NULL if it cannot be connected. */
 static struct twill_tcp_channel *hello_channel(struct twill_tcp *t, const struct twill_hello *hello,
                                                struct twill_error *error)
 {
@@ -417,6 +415,7 @@ static struct twill_tcp_channel *hello_channel(struct twill_tcp *t, const struct
     return free ? channel : NULL;
 }
 
+/* Do the work of twill_tcp_common_adopt(). Call with the lock. */
 static int claim_connections(struct twill_tcp *t, struct twill_error *error)
 {
     struct twill_tcp_common *c = t->common;

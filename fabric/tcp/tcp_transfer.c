@@ -8,8 +8,8 @@
 #include <string.h>
 #include <sys/uio.h>
 
-/* Send the rest of header and payload. Returns 1: the kernel has all of it, 0: would block, -1: see
- * errno. */
+/* Send the rest of header and payload. Returns 1 if the kernel has all of it, 0 if it would block,
+ * or -1 with errno. *moved counts the bytes sent. */
 static int write_channel(struct twill_tcp *t, struct twill_tcp_channel *channel,
                          const struct twill_tcp_header *header, void *payload, size_t bytes,
                          size_t *moved)
@@ -42,7 +42,7 @@ static int write_channel(struct twill_tcp *t, struct twill_tcp_channel *channel,
         if (TWILL_LIKELY(channel->records == NULL))
             channel->writable = n == (ssize_t)asked || (n < 0 && errno == EINTR);
         if (channel->out.gone < all)
-            return 0; /* let the other direction have its turn */
+            return 0; /* the other direction is next */
     }
     /* Records that the kernel has not taken would stay here if this rank made no other call. */
     if (TWILL_UNLIKELY(channel->records != NULL && twill_tcp_records_unsent(channel->records)))
@@ -140,13 +140,13 @@ int twill_tcp_send(struct twill_tcp *t, struct twill_tcp_channel *channel,
 /* --- receiving -------------------------------------------------------------------------------- */
 
 #define HEADER sizeof(struct twill_tcp_header)
-/* Most reads of one channel before the next channel's turn. */
+/* most reads of one channel before the next channel */
 #define RECV_TURNS 8
 
 /* Results of a read besides errors. SHORT: the socket is empty now. */
 enum { EMPTY = 0, SHORT = 1, FULL = 2 };
 
-/* Read up to `bytes`; *got counts them. */
+/* Read up to `bytes`, counted in *got. Returns EMPTY, SHORT, FULL, or a status. */
 static int read_some(struct twill_tcp *t, struct twill_tcp_channel *channel, void *to, size_t bytes,
                      size_t *got, struct twill_error *error)
 {
@@ -181,7 +181,7 @@ static void consume(struct twill_tcp_channel *channel, size_t bytes)
         channel->in.begin = channel->in.end = 0;
 }
 
-/* Read a header into the receive buffer; for a small message, also its payload and more. */
+/* Read a header into the receive buffer and, if the next message is small, its payload and more. */
 static int read_header(struct twill_tcp *t, struct twill_tcp_channel *channel,
                        struct twill_error *error)
 {
@@ -199,7 +199,7 @@ static int read_header(struct twill_tcp *t, struct twill_tcp_channel *channel,
     return answer;
 }
 
-/* Refuse the message whose header was read: it does not match the first RECV. */
+/* Refuse the message whose header was read, as it does not match the first RECV. */
 static void refuse_message(struct twill_tcp_channel *channel, const struct twill_tcp_header *header)
 {
     struct twill_transfer *request = channel->in.queue.head;
@@ -216,6 +216,7 @@ static void refuse_message(struct twill_tcp_channel *channel, const struct twill
     twill_transfer_pop(&channel->in.queue, TWILL_ERR_MISMATCH);
 }
 
+/* Record that the peer has refused the current SEND. */
 static void refusal_read(struct twill_tcp_channel *channel, const struct twill_tcp_header *header)
 {
     struct twill_transfer *first = channel->out.queue.head;
@@ -227,7 +228,7 @@ static void refusal_read(struct twill_tcp_channel *channel, const struct twill_t
     channel->out.refused = true;
 }
 
-/* Process the header in the receive buffer. Returns 0 if no RECV is posted for it, else 1. */
+/* Process the header in the receive buffer. Returns 1, 0 if it waits for a RECV, or a status. */
 static int channel_take_header(const struct twill_tcp *t, struct twill_tcp_channel *channel,
                                int *finished, struct twill_error *error)
 {
@@ -307,7 +308,7 @@ static size_t reduce_buffered(struct twill_transfer *request, const unsigned cha
     return now;
 }
 
-/* Align the receive buffer for reading operands: a preceding message may have had an odd length. */
+/* Align the receive buffer for reading operands, as a preceding message may have an odd length. */
 static void align_rx(struct twill_tcp_channel *channel)
 {
     size_t have = buffered(channel);
@@ -318,7 +319,7 @@ static void align_rx(struct twill_tcp_channel *channel)
     channel->in.end = have;
 }
 
-/* Reduce payload from the receive buffer, then through the scratch buffer; a remainder smaller than
+/* Reduce payload from the receive buffer, then through the scratch buffer. A remainder smaller than
  * a grain stays in the receive buffer. */
 static int reduce_payload(struct twill_tcp *t, struct twill_tcp_channel *channel,
                           struct twill_error *error)
@@ -343,7 +344,7 @@ static int reduce_payload(struct twill_tcp *t, struct twill_tcp_channel *channel
     return answer;
 }
 
-/* Do the next step of receiving on a channel. */
+/* Do the next step of receiving on a channel. Returns as read_some() does. */
 static int take_channel(struct twill_tcp *t, struct twill_tcp_channel *channel, int *finished,
                         struct twill_error *error)
 {
