@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The size of chunks where options.chunk_bytes is 0: that of the server before, or of its files;
- * else the fastest of a few in a trial during the commit; else, for small tensors, slow networks
- * and compressed pushes, one by a rule. It is the same on all ranks. */
+/* The size of chunks if options.chunk_bytes is 0. It is the size of the previous server, or of its
+ * files. Otherwise it is the fastest of a few in a trial during the commit. For small tensors, slow
+ * networks and compressed pushes a rule sets it. It is equal on all ranks. */
 #include "lib/base/times.h"
 #include "lib/server/server.h"
 #include "lib/train/shared/shared.h"
@@ -13,13 +13,15 @@ static const size_t chunk_sizes[] = {(size_t)32 << 10, (size_t)64 << 10, (size_t
 
 #define RULE_ONE_NODE      ((size_t)128 << 10)
 #define RULE_SEVERAL_NODES ((size_t)64 << 10)
-#define CHUNKS_OF_SHARD    4u /* at least, so that the shards' loads are alike */
+#define CHUNKS_OF_SHARD    4u /* at least, so that the shards' loads are similar */
 
 /* A trial exchanges a sample of the tensors in synchronous mode. */
 #define TRIAL_BYTES_MOST  ((size_t)16 << 20) /* bytes */
 #define TRIAL_BYTES_LEAST ((size_t)4 << 20)
-#define TRIAL_BYTES_PROBE ((size_t)512 << 10) /* of the exchange by which the sample is sized, */
-#define TRIAL_BYTES_FIRST ((size_t)4 << 10)   /* and of one before it, which slow networks end */
+/* of the exchange that determines the size of the sample */
+#define TRIAL_BYTES_PROBE ((size_t)512 << 10)
+/* of one before it, which is the last on a slow network */
+#define TRIAL_BYTES_FIRST ((size_t)4 << 10)
 
 static uint64_t total_bytes(const struct twill_server *server)
 {
@@ -29,7 +31,7 @@ static uint64_t total_bytes(const struct twill_server *server)
     return bytes;
 }
 
-/* Return whether chunks of a size divide the tensors well among the shards. */
+/* Return whether chunks of this size divide the tensors evenly among the shards. */
 static bool divides(const struct twill_server *server, size_t size)
 {
     return size * CHUNKS_OF_SHARD * server->roles.shards <= total_bytes(server);
@@ -44,11 +46,10 @@ static size_t size_by_rule(const struct twill_server *server)
     return size;
 }
 
-/* --- the trial ----------------------------------------------------------------------------------
- */
+/* --- the trial -------------------------------------------------------------------------------- */
 
-/* Go on with the trial if all ranks can; else return why not, the same status on all. Without
- * memory the server stays usable. */
+/* Return TWILL_OK if all ranks can continue with the trial. Otherwise return why not, with the same
+ * status on all ranks. The server stays usable if the status is TWILL_ERR_MEMORY. */
 static twill_status agree_to_go_on(struct twill_server *server, twill_status status,
                                    const char *message)
 {
@@ -63,7 +64,7 @@ static twill_status agree_to_go_on(struct twill_server *server, twill_status sta
                              server->rank, twill_strerror(worst));
 }
 
-/* Add the first of the server's tensors, up to some bytes, to another server. */
+/* Add the first tensors of `server`, up to `bytes` bytes, to another server. */
 static twill_status add_sample(struct twill_server *to, const struct twill_server *server,
                                size_t bytes)
 {
@@ -78,11 +79,11 @@ static twill_status add_sample(struct twill_server *to, const struct twill_serve
     return TWILL_OK;
 }
 
-/* Take the steps of the search's present candidate. */
+/* Run the steps of the search's present candidate. */
 static twill_status exchange_sample(struct twill_server *sample, struct twill_step_search *search)
 {
     if (!twill_server_works(sample)) {
-        search->at++; /* its seconds are the workers' */
+        search->at++; /* the workers measure its seconds */
         return twill_server_serve(sample);
     }
     twill_search_restart(search);
@@ -94,8 +95,7 @@ static twill_status exchange_sample(struct twill_server *sample, struct twill_st
     return TWILL_OK;
 }
 
-/* Try a size as the search's next candidate, by a server like this one over a sample of its
- * tensors. */
+/* Try a size as the search's next candidate, with a similar server over a sample of the tensors. */
 static twill_status try_size(struct twill_server *server, size_t size, size_t bytes,
                              struct twill_step_search *search)
 {
@@ -122,7 +122,7 @@ static twill_status try_size(struct twill_server *server, size_t size, size_t by
     return status;
 }
 
-/* Try sizes and agree on the seconds of each. Ends the search. */
+/* Try sizes and agree on the seconds of each. The caller frees the search. */
 static twill_status try_sizes(struct twill_server *server, const size_t *sizes, unsigned count,
                               size_t bytes, struct twill_step_search *search)
 {
@@ -134,9 +134,8 @@ static twill_status try_sizes(struct twill_server *server, const size_t *sizes, 
                                    twill_search_agree(search, server->parent));
 }
 
-/* Find by short exchanges how many bytes a trial may exchange; 0: none is worth its time. The
- * second one takes no less time than the first, so it is not begun where that was too slow already.
- */
+/* Find by short exchanges how many bytes a trial may exchange, or 0 if no trial is worth its time.
+ * The second takes at least as long as the first, so it is not begun if that was too slow. */
 static twill_status size_sample(struct twill_server *server, size_t *bytes)
 {
     static const size_t probes[] = {TRIAL_BYTES_FIRST, TRIAL_BYTES_PROBE};
@@ -156,7 +155,7 @@ static twill_status size_sample(struct twill_server *server, size_t *bytes)
     return TWILL_OK;
 }
 
-/* Take the fastest size of a trial. */
+/* Choose the fastest size of a trial. Leaves cut.chunk_bytes at 0 if no trial is made. */
 static twill_status choose_by_trial(struct twill_server *server)
 {
     struct twill_step_search search = {0};
@@ -184,10 +183,9 @@ static twill_status choose_by_trial(struct twill_server *server)
     return status;
 }
 
-/* --- all ----------------------------------------------------------------------------------------
- */
+/* --- all -------------------------------------------------------------------------------------- */
 
-/* Take the size of ranks that have chunks. */
+/* Take the size of ranks that have chunks. Fails if they differ. */
 static twill_status take_known(struct twill_server *server)
 {
     uint64_t own = server->cut.chunk_bytes, word[2] = {own, own == 0 ? 0 : ~own};
@@ -213,7 +211,7 @@ twill_status twill_server_choose_chunk_bytes(struct twill_server *server)
     if (server->cut.chunk_bytes == 0 && server->options.compression == TWILL_COMPRESS_NONE) {
         twill_status status = choose_by_trial(server);
         bool lacks_memory = status == TWILL_ERR_MEMORY && !atomic_load(&server->failure.broken);
-        if (status != TWILL_OK && !lacks_memory) /* which all ranks know of */
+        if (status != TWILL_OK && !lacks_memory) /* which all ranks know */
             return status;
     }
     if (server->cut.chunk_bytes == 0) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A server from its creation to its end. */
+/* A server from creation to end. */
 #include "lib/base/lists.h"
 #include "lib/server/server.h"
 #include "lib/server/state/state.h"
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Free what a server has before its commit, and itself. */
+/* Free what a server has before its commit, and the server. */
 static void free_server(struct twill_server *server)
 {
     for (uint32_t k = 0; k < server->keys; k++)
@@ -146,12 +146,12 @@ twill_status twill_server_worst_status(twill_comm *comm, twill_status status, tw
     return (twill_status)worst;
 }
 
-/* Fail on all ranks if one has: the status of the worst. */
+/* Fail on all ranks if one has failed, with its own status or the worst of all. */
 static twill_status agree_status(struct twill_server *server, twill_comm *comm, twill_status status)
 {
     twill_status call, worst = twill_server_worst_status(comm, status, &call);
     if (call == TWILL_OK && worst != TWILL_OK && !server->starts)
-        server->memory.offered = false; /* no rank goes on, and no shard runs yet */
+        server->memory.offered = false; /* no rank continues, and no shard runs yet */
     if (status != TWILL_OK)
         return TWILL_SERVER_FAIL(server, status, "%s", server->failure.error.message);
     TWILL_TRY(NULL, twill_server_check_call(server, comm, call));
@@ -162,6 +162,7 @@ static twill_status agree_status(struct twill_server *server, twill_comm *comm, 
     return TWILL_OK;
 }
 
+/* Set the number of gradients of an update. */
 static void set_need(struct twill_server *server)
 {
     uint32_t k = (uint32_t)server->options.k;
@@ -208,8 +209,7 @@ static twill_status pull_all(struct twill_server *server)
     return twill_server_works(server) ? twill_server_wait(server, -1) : TWILL_OK;
 }
 
-/* A server's chunks advance also while its rank waits for something else, as others may be waiting
- * for them. */
+/* Called by threads that wait for something else, as other ranks may wait for a server's chunks. */
 static bool advance_server(void *server)
 {
     return twill_server_progress(server);
@@ -242,8 +242,8 @@ twill_status twill_server_commit(twill_server *server)
 
 /* --- the end --------------------------------------------------------------------------------- */
 
-/* Have no thread that waits advance the server any more. Returns false if one has been in it for
- * TWILL_TIMEOUT: then all that it uses must stay. */
+/* Remove the server from what waiting threads advance. Returns false if one of them has been in it
+ * for TWILL_TIMEOUT. All that it uses must stay then. */
 static bool unhook(struct twill_server *server, const twill_context *context)
 {
     if (server->hook != NULL && !twill_advancer_remove(server->hook, context))
@@ -253,17 +253,16 @@ static bool unhook(struct twill_server *server, const twill_context *context)
     return true;
 }
 
-/* Wait for all ranks: until then shards of others map this rank's memory. Returns false if one did
- * not come. */
+/* Wait for all ranks, as their shards map this rank's memory. Returns false if one did not come. */
 static bool all_have_stopped(struct twill_server *server)
 {
     twill_extend_hurry(server->comm);
     return twill_barrier(server->comm) == TWILL_OK;
 }
 
-/* End a server: its memory is freed by `context`, but what a rank of this node that lives may still
- * use is kept as long as the context. If another thread advances it for TWILL_TIMEOUT, the server
- * is kept, with a warning, and with it its communicator and the context. */
+/* End a server. `context` frees its memory, but memory that a live rank of this node may still use
+ * is kept as long as the context. If another thread has been advancing the server for
+ * TWILL_TIMEOUT, a warning is given, and server, communicator and context are kept. */
 static void close_server(struct twill_server *server, twill_context *context,
                          enum twill_server_end end)
 {
@@ -312,7 +311,7 @@ void twill_server_drop_old(struct twill_server *server, enum twill_server_end en
 void twill_server_destroy(twill_server *server)
 {
     if (server == NULL ||
-        twill_extend_is_forked(server->process.context)) /* then it is the parent's */
+        twill_extend_is_forked(server->process.context)) /* it belongs to the parent */
         return;
     enum twill_server_end end =
         server->committed ? TWILL_SERVER_END_TOGETHER : TWILL_SERVER_END_ALONE;
@@ -321,7 +320,7 @@ void twill_server_destroy(twill_server *server)
             (void)twill_server_leave(server);
         if (twill_server_serves(server))
             (void)twill_server_serve(server);
-        if (twill_server_lacks(server)) /* nobody is waited for: all learn it */
+        if (twill_server_lacks(server)) /* wait for no rank, as all learn of it */
             end = TWILL_SERVER_END_ALONE;
     }
     close_server(server, server->process.context, end);
@@ -346,7 +345,7 @@ static twill_status add_again(struct twill_server *to, const struct twill_server
     return TWILL_OK;
 }
 
-/* Give the successor what this rank has of the old one. */
+/* Give the successor what this rank has of the old server. */
 static twill_status hand_over(struct twill_server *to, struct twill_server *from)
 {
     to->past.old = from;
@@ -355,12 +354,12 @@ static twill_status hand_over(struct twill_server *to, struct twill_server *from
     to->rule.settings = from->rule.settings;
     to->cut.chunk_bytes = from->cut.chunk_bytes;
     TWILL_TRY(NULL, add_again(to, from));
-    if (to->cut.chunk_bytes == 0) /* the other's commit has failed early */
+    if (to->cut.chunk_bytes == 0) /* the commit of `from` failed early */
         return TWILL_OK;
     TWILL_TRY(NULL, twill_server_place(to));
     if (from->committed)
         return twill_server_hold_state(to, from);
-    to->past.held = from->past.held; /* a rebuild that failed */
+    to->past.held = from->past.held; /* of a rebuild that failed */
     from->past.held = NULL;
     return TWILL_OK;
 }
@@ -385,7 +384,7 @@ twill_status twill_server_rebuild(twill_server **server, twill_comm *comm)
         old->parent = comm;
         return twill_server_fail_compare(old, status);
     }
-    /* Too few ranks for the layout: the old one keeps the state until there are more. */
+    /* With too few ranks for the layout, the old server keeps the state until there are more. */
     TWILL_TRY(NULL, status);
     made->past.lacking = hand_over(made, old);
     *server = made;

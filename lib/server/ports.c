@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A worker's end: what it pushes and pulls, orders to shards, progress and waits. */
+/* A worker's end. Encodes and lands tensors, posts orders to shards, advances and waits. */
 #include "lib/server/server.h"
 
 #include "lib/base/times.h"
@@ -10,7 +10,7 @@
 
 /* --- between a worker's tensors and what servers read and write ------------------------------- */
 
-/* Encode the gradient of a chunk. A list is behind its length. */
+/* Encode the gradient of a chunk. A list follows its length. */
 static void encode_chunk(const struct twill_server *server, const struct twill_server_key *key,
                          const struct twill_chunk_place *place)
 {
@@ -80,7 +80,7 @@ twill_status twill_server_post(struct twill_server *server, int key, unsigned ki
 
 /* --- progress --------------------------------------------------------------------------------- */
 
-/* Advance this worker's links, unless another thread does. */
+/* Advance this worker's links, unless another thread does so. */
 static unsigned poll_links(struct twill_server *server)
 {
     unsigned moved = 0;
@@ -110,7 +110,7 @@ bool twill_server_progress(struct twill_server *server)
     return moved > 0;
 }
 
-/* Fail as a server, by its number, has died. */
+/* Fail because the server with this number has died. */
 static twill_status fail_server(struct twill_server *server, uint32_t number)
 {
     char keys[300], text[TWILL_EXTEND_TEXT];
@@ -125,8 +125,8 @@ static twill_status fail_server(struct twill_server *server, uint32_t number)
             : "there are no replicas of them");
 }
 
-/* Return whether this rank needs a server for a key, for its chunks or their replicas; -1: for any.
- * A server needs all others: without them the job cannot go on as it is. */
+/* Return whether this rank needs a server for its chunks of `key` or their replicas, or for any key
+ * if it is -1. A rank that only serves needs all others, without which the job cannot continue. */
 static bool needs_server(const struct twill_server *server, uint32_t number, int key)
 {
     bool needed = key < 0 || !twill_server_works(server);
@@ -139,7 +139,7 @@ static bool needs_server(const struct twill_server *server, uint32_t number, int
     return needed && server->roles.server_rank[number] != server->rank;
 }
 
-/* Return the first shard whose link is lost, or server->roles.shards. */
+/* Return the first shard whose link is lost, or server->roles.shards if there is none. */
 static uint32_t find_lost(struct twill_server *server)
 {
     uint32_t c = 0;
@@ -153,8 +153,8 @@ static uint32_t find_lost(struct twill_server *server)
     return c;
 }
 
-/* Return whether a shard of this rank waits for a worker that lives, and has not left; false while
- * another thread has the shard. */
+/* Return whether a shard of this rank waits for a live worker that has not left. Returns false
+ * while another thread has the shard. */
 static bool awaits_worker(const struct twill_server *server, struct twill_shard *shard)
 {
     bool awaits = false;
@@ -169,8 +169,8 @@ static bool awaits_worker(const struct twill_server *server, struct twill_shard 
     return awaits;
 }
 
-/* Return whether this rank only waits to find that all workers have left or died: another server
- * may have found it before, and have ended. */
+/* Return whether this rank only waits to find that all workers have left or died. Another server
+ * may have found this before, and have ended. */
 static bool has_served(const struct twill_server *server)
 {
     bool served = twill_server_serves(server) && (!twill_server_works(server) || server->work.left);
@@ -179,8 +179,8 @@ static bool has_served(const struct twill_server *server)
     return served;
 }
 
-/* Look whether another rank lacks something, and for servers that were found dead at the last look,
- * too: answers of theirs may have been on the way. */
+/* Fail if another rank lacks something or a server that is needed has died. It must also have been
+ * dead at the last look, because its answers may have been on the way then. */
 static twill_status check_servers(struct twill_server *server, int key)
 {
     struct twill_error failure;
@@ -209,7 +209,7 @@ twill_status twill_server_check(struct twill_server *server, int key)
     return check_servers(server, key);
 }
 
-/* Return whether a shard has yet to answer for a key; -1: for any. */
+/* Return whether a shard has yet to answer for a key, or for any key if it is -1. */
 static bool owes_answer(const struct twill_server *server, uint32_t shard, int key)
 {
     const struct twill_port *port = &server->work.port[shard];
@@ -221,7 +221,7 @@ static bool owes_answer(const struct twill_server *server, uint32_t shard, int k
     return false;
 }
 
-/* List the ranks whose answers are missing: ": rank 0, rank 3 have not answered". */
+/* List the ranks whose answers are missing, such as ": rank 0, rank 3 have not answered". */
 static void list_silent_servers(struct twill_server *server, int key, char *text, size_t bytes)
 {
     char name[TWILL_EXTEND_TEXT];
@@ -255,7 +255,7 @@ static twill_status time_out_wait(struct twill_server *server, int key, const ch
                              tensor, (double)comm.timeout_ns * 1e-9, comm.timeout_name, silent);
 }
 
-/* A wait of this rank's thread; `since`: when something has moved, `moved` then. */
+/* A wait of this rank's thread. `since` is when server->moved last changed, to `moved`. */
 struct port_wait {
     struct twill_server *server;
     bool (*done)(struct twill_server *server, int key);
@@ -277,7 +277,7 @@ static bool is_over(const void *awaited)
            wait->done(wait->server, wait->key);
 }
 
-/* Look for servers that have died, and at the time. */
+/* Look for servers that have died, and fail if the time is over. */
 static twill_status check_wait(void *of, struct twill_waiting *state)
 {
     struct port_wait *wait = of;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A parameter server from its creation to its end, and the calls of a step. */
+/* A parameter server from creation to end, and the calls of a training step. */
 #ifndef TWILL_SERVER_INTERNAL_H
 #define TWILL_SERVER_INTERNAL_H
 
@@ -7,62 +7,62 @@
 
 /* --- chunk_size.c --- */
 
-/* Choose the size of chunks where the options do not. Collective, before twill_server_place(). */
+/* Choose the size of chunks if the options do not. Collective, before twill_server_place(). */
 twill_status twill_server_choose_chunk_bytes(struct twill_server *server);
 
 /* --- create.c --- */
 
-/* Return the worst status of all ranks, of which `status` is this one's; *call: of the exchange.
- * Collective. */
+/* Return the worst status of all ranks; `status` is this rank's. *call is set to that of the
+ * exchange. Collective. */
 twill_status twill_server_worst_status(twill_comm *comm, twill_status status, twill_status *call);
-/* What a rank that ends a server knows of the other ranks, whose shards may map its memory. */
+/* Relation of a rank that ends a server to the other ranks, whose shards may map its memory. */
 enum twill_server_end {
-    TWILL_SERVER_END_ALONE,    /* they may still use it */
-    TWILL_SERVER_END_STOPPED,  /* they use it no more, or are in no job with this rank */
-    TWILL_SERVER_END_TOGETHER, /* they end it, too: wait for them */
+    TWILL_SERVER_END_ALONE,    /* they may still use the memory */
+    TWILL_SERVER_END_STOPPED,  /* they do not use it any more, or share no job with this rank */
+    TWILL_SERVER_END_TOGETHER, /* they end the server too, and are waited for */
 };
-/* End those that a server has replaced, if any. */
+/* End the chain of servers that this server has replaced, if there are any. */
 void twill_server_drop_old(struct twill_server *server, enum twill_server_end end);
 
-/* --- options.c --- */
+/* --- server_options.c --- */
 
+/* Check the options and take them. Returns an error if one of them is bad. */
 twill_status twill_server_set_options(struct twill_server *server,
                                       const twill_server_options *options,
                                       struct twill_error *error);
-/* Compare options and tensors over the ranks, unless a rank lacks memory: then all fail.
- * Collective.
- */
+/* Compare options and tensors over the ranks. All fail if any differ or lack memory. Collective. */
 twill_status twill_server_compare(struct twill_server *server);
-/* Let the comparison fail on all ranks, as this one cannot go on: `status`, which is returned. */
+/* Take part in the comparison so that it fails on all ranks, as this one has failed with `status`.
+ * Returns `status`. */
 twill_status twill_server_fail_compare(struct twill_server *server, twill_status status);
 
 /* --- server_memory.c --- */
 
-/* Allocate and exchange what workers and servers of a node map. Collective. */
+/* Allocate and exchange the memory that workers and servers of a node map. Collective. */
 twill_status twill_server_open_memory(struct twill_server *server);
-/* Return the lowest rank of this node, but this one, that lives and may use what this one offers;
- * TWILL_NO_RANK: none. */
+/* Return the lowest other rank of this node that lives and may use what this one offers, or
+ * TWILL_NO_RANK. */
 uint32_t twill_server_memory_user(const struct twill_server *server);
-/* Free it; keeps: but for what was offered. */
+/* Free that memory. If `keeps`, the memory that was offered stays allocated. */
 void twill_server_close_memory(struct twill_server *server, bool keeps);
 
 /* --- ports.c --- */
 
-/* Make key->sent of the gradient, before a push. */
+/* Encode or copy the gradient of a key to key->sent, before a push. */
 void twill_server_encode(struct twill_server *server, struct twill_server_key *key);
-/* Make the parameters of key->landed, after a pull. */
+/* Copy key->landed to the parameters of a key, after a pull. */
 void twill_server_land(struct twill_server *server, struct twill_server_key *key);
 
-/* Advance what this rank's calls advance. Returns whether something moved. */
+/* Advance everything that this rank's calls must advance. Returns whether something moved. */
 bool twill_server_progress(struct twill_server *server);
-/* Fail if a server has died that this rank needs for a key; -1: for any. Looks from time to time.
- */
+/* Fail if a server has died that this rank needs for `key`, or for any key if it is -1. Looks only
+ * from time to time, and otherwise returns TWILL_OK. */
 twill_status twill_server_check(struct twill_server *server, int key);
-/* Wait until done(server, argument), whose message is about keys `what`; -1: of all. */
+/* Wait until done(server, key), where `key` -1 means all keys. A timeout's message names `what`. */
 twill_status twill_server_await(struct twill_server *server,
                                 bool (*done)(struct twill_server *server, int key), int key,
                                 const char *what);
-/* Post an order of a key to all its shards. */
+/* Post an order for a key to all shards that have chunks of it. */
 twill_status twill_server_post(struct twill_server *server, int key, unsigned kind);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The calls of a training step: push, pull, test, wait, and those that end a part. */
+/* The calls of a training step (push, pull, test, wait) and those that end a rank's part. */
 #include "lib/server/server.h"
 
 /* Check that this rank may push or pull a key. */
@@ -29,7 +29,7 @@ static bool is_under_way(_Atomic uint64_t *begun, _Atomic uint64_t *ended)
            atomic_load_explicit(begun, memory_order_relaxed);
 }
 
-/* Begin what `kind` says. */
+/* Begin a push, a pull or both, as `kind` says. */
 static twill_status begin(struct twill_server *server, int index, unsigned kind, const char *call)
 {
     TWILL_TRY(NULL, check_key(server, call, index));
@@ -111,7 +111,8 @@ static bool pull_has_ended(struct twill_server *server, int index)
     return true;
 }
 
-/* Look at both halves of a key, as looking advances them; -1: of all keys. */
+/* Return whether a key, or every key if `index` is -1, has neither a push nor a pull under way.
+ * Looks at both, because looking advances them. */
 static bool key_has_ended(struct twill_server *server, int index)
 {
     if (index >= 0) {
@@ -154,8 +155,7 @@ twill_status twill_server_wait_pull(twill_server *server, int key)
     return twill_server_await(server, pull_has_ended, key, "the pull");
 }
 
-/* --- the end of a part --------------------------------------------------------------------------
- */
+/* --- the end of a part ------------------------------------------------------------------------ */
 
 static bool all_have_left(struct twill_server *server, int key)
 {

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What workers and servers of a node map of each other: rings, answers, gradients and parameters.
- * It is all in memory of twill_alloc(), so its place in a peer is an offset. */
+/* Memory that workers and servers of a node map of each other: rings, answers, gradients and
+ * parameters. All of it comes from twill_alloc(), so a place in a peer's memory is an offset. */
 #include "lib/server/server.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define NOWHERE           UINT64_MAX /* in place of an offset: this rank does not share the memory */
-#define WORDS_BEFORE_KEYS 1u         /* of what a rank offers: where its control memory is */
+#define NOWHERE           UINT64_MAX /* in place of an offset: not shared by this rank */
+#define WORDS_BEFORE_KEYS 1u         /* of a rank's offer, the offset of its control memory */
 
 static uint64_t *offer_of(const struct twill_server *server, uint64_t *all, uint32_t rank)
 {
     return all + (size_t)rank * (WORDS_BEFORE_KEYS + 2 * (size_t)server->keys);
 }
 
+/* Return the offset of memory in this rank's heap, or NOWHERE. */
 static uint64_t offset_of(const struct twill_server *server, const void *memory, size_t bytes)
 {
     const struct twill_extend_memory own = twill_extend_memory(server->comm, server->rank);
@@ -23,7 +24,7 @@ static uint64_t offset_of(const struct twill_server *server, const void *memory,
     return (uint64_t)(at - own.base);
 }
 
-/* Return where memory at an offset of another rank of this node is mapped here. */
+/* Return where this process maps the memory at an offset of another rank of this node. */
 static void *mapped_at(const struct twill_server *server, uint32_t rank, uint64_t offset)
 {
     return twill_extend_memory(server->comm, rank).base + offset;
@@ -42,8 +43,8 @@ static size_t rings_bytes(const struct twill_server *server)
     return twill_server_works(server) ? server->roles.shards * twill_ring_bytes(server->keys) : 0;
 }
 
-/* Return the offset of the answers of a shard, by its thread, to a worker. Whether the server
- * works, too, moves them. */
+/* Return the offset of a shard's answers to a worker in the server's control memory. `thread` is
+ * the shard's, and `works` says whether the server also works, which moves the answers. */
 static size_t answers_at(const struct twill_server *server, bool works, uint32_t thread,
                          uint32_t worker)
 {
@@ -61,7 +62,7 @@ static size_t control_bytes(const struct twill_server *server)
     return rings_bytes(server) + answers;
 }
 
-/* Can a worker and a server map each other's? Both of them find the same. */
+/* Return whether a worker and a server can map each other's memory. Both find the same result. */
 static bool maps(const struct twill_server *server, uint64_t *all, uint32_t worker, uint32_t rank)
 {
     const struct twill_world *world = twill_extend_comm(server->comm).world;
@@ -89,7 +90,7 @@ static twill_status allocate_shared(struct twill_server *server, void *pointer, 
     return TWILL_OK;
 }
 
-/* Return whether servers of this node, other than this rank, must map a worker's memory. */
+/* Return whether servers of this node, other than this rank, must map this worker's memory. */
 static bool is_mapped_by_others(const struct twill_server *server)
 {
     for (uint32_t s = 0; s < server->roles.servers; s++)
@@ -132,7 +133,7 @@ static twill_status place_memory(struct twill_server *server)
 
 /* --- ports ------------------------------------------------------------------------------------ */
 
-/* Count the chunks of each key on each shard. */
+/* Count the chunks and bytes of each key on each shard. */
 static void count_chunks(struct twill_server *server)
 {
     for (uint32_t i = 0; i < server->cut.places; i++) {
@@ -174,8 +175,7 @@ static twill_status open_ports(struct twill_server *server, uint64_t *all)
     return TWILL_OK;
 }
 
-/* --- a shard's view of workers ------------------------------------------------------------------
- */
+/* --- a shard's view of workers ---------------------------------------------------------------- */
 
 static void map_worker(struct twill_server *server, uint64_t *all, struct twill_shard *shard,
                        uint32_t w)
@@ -221,10 +221,9 @@ static twill_status open_workers(struct twill_server *server, uint64_t *all)
     return TWILL_OK;
 }
 
-/* --- all ---------------------------------------------------------------------------------------
- */
+/* --- all -------------------------------------------------------------------------------------- */
 
-/* Offer where this rank's memory is, and receive what all offer. */
+/* Offer the offsets of this rank's memory, and receive those of all ranks. Collective. */
 static twill_status exchange_offers(struct twill_server *server, uint64_t *mine, uint64_t *all)
 {
     size_t words = WORDS_BEFORE_KEYS + 2 * (size_t)server->keys;

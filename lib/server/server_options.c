@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Options: defaults, checks, and their comparison over the ranks, with that of the tensors: the
- * least and the greatest of each option, and of each tensor's hash, are equal if all are. */
+/* Options: defaults, checks, and comparison over the ranks together with the tensors. An option, or
+ * a tensor's hash, is equal on all ranks if its minimum and maximum are. */
 #include "kernels/training/optimizer.h"
 #include "lib/base/plural.h"
 #include "lib/server/server.h"
@@ -122,10 +122,10 @@ twill_status twill_server_set_options(struct twill_server *server,
 
 /* --- comparison over the ranks ---------------------------------------------------------------- */
 
-/* An option as it is compared. */
+/* An option in the form in which it is compared. */
 struct compared_option {
     const char *name;
-    bool is_number; /* a double, else an integer */
+    bool is_number; /* a double, otherwise an integer */
     double number;
     uint64_t integer;
 };
@@ -148,7 +148,7 @@ static uint64_t hash_servers(const struct twill_server *server)
     return hash;
 }
 
-/* List the options; returns how many. */
+/* List the options. Returns how many there are. */
 static size_t list_options(const struct twill_server *server, struct compared_option *list)
 {
     const twill_server_options *o = &server->options;
@@ -193,7 +193,7 @@ static uint64_t hash_key(const struct twill_server_key *key)
     return twill_hash_mix(twill_hash_text(hash, key->name), key->coded);
 }
 
-/* Explain a difference on all ranks: each describes what it has itself. */
+/* Explain a difference on all ranks. Each describes its own tensor. */
 static twill_status explain_key(struct twill_server *server, uint64_t key)
 {
     const struct twill_server_key *own = &server->key[key];
@@ -204,7 +204,7 @@ static twill_status explain_key(struct twill_server *server, uint64_t key)
         server->rank, (unsigned long long)key, own->name, own->count, twill_type_name(own->type));
 }
 
-/* Explain a difference of options, as explain_key() does. */
+/* Explain a difference of options. Each rank describes its own. */
 static twill_status explain_option(struct twill_server *server,
                                    const struct compared_option *option)
 {
@@ -218,7 +218,7 @@ static twill_status explain_option(struct twill_server *server,
                              server->rank, option->name, value);
 }
 
-/* Explain why no rank goes on: `worst` is the status of one, `status` of this one. */
+/* Explain why no rank continues. `status` is this rank's, and `worst` the worst of all. */
 static twill_status explain_lack(struct twill_server *server, twill_status status,
                                  twill_status worst)
 {
@@ -231,7 +231,7 @@ static twill_status explain_lack(struct twill_server *server, twill_status statu
                              twill_strerror(worst));
 }
 
-/* Compare options, and how many tensors there are; all fail if the status of one is not OK. */
+/* Compare the options and the number of tensors. Fails everywhere if `own` is an error anywhere. */
 static twill_status compare_options(struct twill_server *server, twill_status own)
 {
     struct compared_option list[OPTIONS_MOST];
@@ -244,7 +244,7 @@ static twill_status compare_options(struct twill_server *server, twill_status ow
     TWILL_TRY(NULL,
               twill_server_check_call(server, server->parent,
                                       twill_find_difference(server->parent, words, n + 2, &found)));
-    /* No rank's old shards run: all have come here. */
+    /* No rank's old shards are running, because all ranks have come here. */
     twill_server_drop_old(server, TWILL_SERVER_END_STOPPED);
     uint64_t worst = ~words[2 * n + 3];
     if (worst != 0)
@@ -264,7 +264,7 @@ twill_status twill_server_fail_compare(struct twill_server *server, twill_status
     return status;
 }
 
-/* Compare tensors: hash[2n + 1] is scratch. */
+/* Compare the tensors. hash[2n + 1] is scratch memory. */
 static twill_status compare_keys(struct twill_server *server, uint64_t *hash)
 {
     size_t n = server->keys, found;

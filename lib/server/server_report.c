@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a server tells about itself: parts, memory, versions, counters, staleness, description. */
+/* Information about a server: parts, memory, versions, counters, staleness, description. */
 #include "lib/base/plural.h"
 #include "lib/server/server.h"
 
@@ -128,8 +128,7 @@ twill_status twill_server_set_optimizer(twill_server *server, const twill_optimi
     return TWILL_OK;
 }
 
-/* --- description --------------------------------------------------------------------------------
- */
+/* --- description ------------------------------------------------------------------------------ */
 
 static const char *mode_text(const struct twill_server *server, char *text, size_t bytes)
 {

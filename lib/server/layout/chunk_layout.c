@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which ranks serve and work, how tensors are cut into chunks, and which shard has which. All of it
- * is the same on all ranks, as it depends on what they have compared only. */
+/* Decides which ranks serve and work, how tensors are cut into chunks, and which shard has which
+ * chunk. All of it is equal on all ranks, because it depends only on values that they have
+ * compared. */
 #include "lib/base/balance.h"
 #include "lib/server/layout/layout.h"
 
@@ -19,7 +20,7 @@ static uint32_t servers_of_layout(const struct twill_server *server)
     }
 }
 
-/* Number ranks as servers and workers. `serves`: [size]. */
+/* Number the ranks as servers and workers. serves[size] says which ranks serve. */
 static void number_ranks(struct twill_server *server, const bool *serves)
 {
     bool both = server->options.layout <= TWILL_SERVER_CC;
@@ -50,7 +51,7 @@ twill_status twill_server_cast(struct twill_server *server)
         return TWILL_FAIL(&server->failure.error, TWILL_ERR_ARGUMENT,
                           "options.servers %d: %u ranks are servers and at least one worker",
                           o->servers, server->size);
-    /* Where all ranks serve, a survivor may be alone, until others join it. */
+    /* If all ranks serve, a survivor may be alone until others join it. */
     if (o->replicas > (int)n && o->layout != TWILL_SERVER_CS)
         return TWILL_FAIL(&server->failure.error, TWILL_ERR_ARGUMENT,
                           "options.replicas %d: there is 1 server", o->replicas);
@@ -102,7 +103,6 @@ static size_t chunk_elements(const struct twill_server *server, const struct twi
     return bytes == TWILL_SERVER_WHOLE_TENSORS ? key->count : bytes / twill_type_size(key->type);
 }
 
-/* Cut all tensors. */
 static twill_status cut_tensors(struct twill_server *server)
 {
     size_t places = 0;
@@ -132,7 +132,7 @@ static twill_status cut_tensors(struct twill_server *server)
     return TWILL_OK;
 }
 
-/* Divide the chunks among the shards. */
+/* Divide the chunks among the shards, so that the shards' bytes are balanced. */
 static twill_status divide_chunks(struct twill_server *server)
 {
     struct twill_load *load;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Failures of a server, and refused arguments. Any thread may fail. */
+/* Failures of a server, and refused arguments. Any thread may record them. */
 #include "lib/server/layout/layout.h"
 
 #include <stdio.h>

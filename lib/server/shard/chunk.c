@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* When a chunk is updated, and when a worker gets it. Chunks know nothing of each other.
+/* When a chunk is updated, and when a worker gets it. Chunks are independent of each other.
  *
  *     mode           gradients of an update         older ones   a pull waits
  *     sync           one of each worker             take part    for the worker's push
@@ -12,12 +12,12 @@
  *     bounded        one                            take part    for slow workers
  *
  * Modes that take at most one gradient of each worker hold it in the worker's memory until the
- * update, which reads all in one pass. The others add it as it comes, or update at once.
+ * update, which reads all in one pass. The other modes add it as it comes, or update at once.
  *
- * A chunk with a replica is sent there whenever it has changed, and stays as it is until the
- * replica has it: pushes that come meanwhile wait in the workers' memory. Only then are the pushes
- * that it was made of answered, and its parameters handed out. So whatever was answered or handed
- * out outlives the death of either. */
+ * A chunk with a replica is sent there whenever it has changed, and does not change until the
+ * replica has it. Pushes that come in the meantime wait in the workers' memory. Only then are the
+ * pushes in it answered, and its parameters handed out. Whatever was answered or handed out thus
+ * survives the death of either. */
 #include "lib/server/shard/shard.h"
 
 static bool holds(const struct twill_shard *shard)
@@ -41,9 +41,8 @@ static uint32_t held_of_gone(const struct twill_shard *shard, const struct twill
     return held;
 }
 
-/* Return how many gradients the next update takes. Fewer workers than K cannot hold K. A gradient
- * of a worker that has died since counts beside those of the others, which are waited for as well.
- */
+/* Return how many gradients the next update takes. K is limited to the number of workers. Gradients
+ * of workers that have died count in addition to those of the others, which are also waited for. */
 static uint32_t needed(const struct twill_shard *shard, const struct twill_chunk *chunk)
 {
     uint32_t most = atomic_load_explicit(&shard->present, memory_order_relaxed);
@@ -62,10 +61,9 @@ static float scale_of(const struct twill_shard *shard, uint32_t n)
     return shard->server->options.op == TWILL_AVG ? 1.0f / (float)n : 1.0f;
 }
 
-/* --- pulls --------------------------------------------------------------------------------------
- */
+/* --- pulls ------------------------------------------------------------------------------------ */
 
-/* Return how many gradients the chunk has taken of the slowest worker that is present. */
+/* Return how many gradients the chunk has taken from the slowest worker that is present. */
 static uint64_t slowest(const struct twill_shard *shard, const struct twill_chunk *chunk)
 {
     uint64_t least = UINT64_MAX;
@@ -75,6 +73,7 @@ static uint64_t slowest(const struct twill_shard *shard, const struct twill_chun
     return least;
 }
 
+/* Return whether the chunk may be delivered to a worker now. */
 static bool may_pull(const struct twill_shard *shard, const struct twill_chunk *chunk, uint32_t w)
 {
     if (chunk->changed || chunk->replicating || chunk->worker[w].push != NULL)
@@ -100,8 +99,7 @@ void twill_chunk_pull(struct twill_shard *shard, struct twill_chunk *chunk, uint
         chunk->worker[w].pulls = true;
 }
 
-/* --- updates ------------------------------------------------------------------------------------
- */
+/* --- updates ---------------------------------------------------------------------------------- */
 
 static void end_update(struct twill_shard *shard, struct twill_chunk *chunk)
 {
@@ -111,7 +109,7 @@ static void end_update(struct twill_shard *shard, struct twill_chunk *chunk)
     shard->count.updates++;
 }
 
-/* A worker's gradient is in the chunk. Answer its push, or leave that to twill_chunk_copied(). */
+/* A worker's gradient is in the chunk. Answer its push, or leave this to twill_chunk_copied(). */
 static void answer_push(struct twill_shard *shard, struct twill_chunk *chunk, uint32_t w)
 {
     if (shard->to == NULL) {
@@ -132,7 +130,7 @@ static void replicate(struct twill_shard *shard, struct twill_chunk *chunk)
     twill_replica_send(shard, chunk);
 }
 
-/* Update with the gradients that workers hold, in the order of ranks: the bits of an allreduce. */
+/* Update with the held gradients in the order of ranks, which gives the bits of an allreduce. */
 static void update_held(struct twill_shard *shard, struct twill_chunk *chunk)
 {
     const void **data = shard->data;
@@ -155,7 +153,7 @@ static void update_held(struct twill_shard *shard, struct twill_chunk *chunk)
     deliver_where_allowed(shard, chunk);
 }
 
-/* Update if there are enough gradients. */
+/* Update the chunk if there are enough gradients. */
 static void update_if_due(struct twill_shard *shard, struct twill_chunk *chunk)
 {
     if (chunk->replicating || chunk->waiting == 0 || chunk->waiting < needed(shard, chunk))
@@ -177,10 +175,9 @@ void twill_chunk_recheck(struct twill_shard *shard, struct twill_chunk *chunk)
     replicate(shard, chunk);
 }
 
-/* --- pushes -------------------------------------------------------------------------------------
- */
+/* --- pushes ----------------------------------------------------------------------------------- */
 
-/* Return whether the gradient is not to be used, and count it. */
+/* Return whether the gradient must not be used. Counts it in either case. */
 static bool is_refused(struct twill_shard *shard, const struct twill_chunk *chunk, uint32_t w,
                        uint64_t number)
 {
@@ -198,7 +195,7 @@ static bool is_refused(struct twill_shard *shard, const struct twill_chunk *chun
     return false;
 }
 
-/* Take a gradient where the mode holds none: add it to the sum, or update. */
+/* Take a gradient in a mode that holds none. Add it to the sum, or update. */
 static void take_gradient(struct twill_shard *shard, struct twill_chunk *chunk, uint32_t w,
                           const void *data)
 {
@@ -221,7 +218,7 @@ static void take_gradient(struct twill_shard *shard, struct twill_chunk *chunk, 
         deliver_where_allowed(shard, chunk);
 }
 
-/* Hold a gradient until the update. */
+/* Hold a gradient until the update, unless it is refused. */
 static void hold_gradient(struct twill_shard *shard, struct twill_chunk *chunk, uint32_t w,
                           const void *data, uint64_t number)
 {
@@ -246,7 +243,7 @@ void twill_chunk_push(struct twill_shard *shard, struct twill_chunk *chunk, uint
     replicate(shard, chunk);
 }
 
-/* Take the gradients that have come while the chunk was sent. */
+/* Take the gradients that arrived while the chunk was being sent. */
 static void take_late(struct twill_shard *shard, struct twill_chunk *chunk)
 {
     for (uint32_t w = 0; w < shard->server->roles.workers; w++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Gradients of a chunk to its parameters: up to TWILL_KERNEL_MAX_SOURCES gradients are added, and
- * the optimizer applied, in one pass over memory. */
+/* Applies the gradients of a chunk to its parameters. Up to TWILL_KERNEL_MAX_SOURCES gradients are
+ * added, and the optimizer is applied, in one pass over memory. */
 #include "lib/server/shard/shard.h"
 
 #include "lib/base/lists.h"
@@ -17,8 +17,7 @@ static const struct twill_kernels *kernels_of(const struct twill_shard *shard)
     return shard->server->process.kernels;
 }
 
-/* Return the type in which a chunk's gradients can be added, or TWILL_TYPE_COUNT if they must be
- * decoded first. */
+/* Return the type in which a chunk's gradients are added, or TWILL_TYPE_COUNT if decoded first. */
 static twill_type plain_type(const struct twill_shard *shard, const struct twill_chunk *chunk)
 {
     const struct twill_coder *coder = &shard->server->coder;
@@ -46,7 +45,7 @@ void twill_chunk_add(struct twill_shard *shard, const struct twill_chunk *chunk,
     }
 }
 
-/* Apply the optimizer, or make the sum the parameters. */
+/* Apply the optimizer to n gradients, or without one make their sum the parameters. */
 static void apply(struct twill_shard *shard, struct twill_chunk *chunk, twill_type type,
                   const void *const *gradient, unsigned n, float scale)
 {
@@ -135,10 +134,9 @@ void twill_chunk_update(struct twill_shard *shard, struct twill_chunk *chunk,
     apply(shard, chunk, TWILL_F32, &sum, 1, scale);
 }
 
-/* --- learning rates ----------------------------------------------------------------------------
- */
+/* --- learning rates --------------------------------------------------------------------------- */
 
-/* Return the squared distance of the chunk's parameters from those that a worker has pulled. */
+/* Return the squared distance of the chunk's parameters from those that a worker pulled last. */
 static double chunk_distance(const struct twill_chunk *chunk, uint32_t w)
 {
     size_t count = chunk->place->count;

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BATCHES_BESIDES 64u /* queued, besides those of queue_bound() */
-#define RUN_MOST        8u  /* chunks whose parameters follow one head: they wait for each other */
+#define BATCHES_BESIDES 64u /* batches that may be queued in addition to queue_bound() */
+#define RUN_MOST        8u  /* most chunks behind a head; they wait for each other */
 
 static const struct twill_chunk_place *place_of(const struct twill_server_link *link, uint32_t i)
 {
@@ -25,7 +25,7 @@ static void lose_link(struct twill_server_link *link)
         twill_shard_lose(link->shard, link->worker, true);
 }
 
-/* Count bytes of this end, all of them of messages. */
+/* Count bytes at this end. `heads` is part of neither the sent nor the received bytes. */
 static void count_bytes(struct twill_server_link *link, size_t sent, size_t received, size_t heads)
 {
     twill_usage_add(link->shard != NULL ? &link->shard->usage : &link->server->work.usage, sent,
@@ -34,13 +34,15 @@ static void count_bytes(struct twill_server_link *link, size_t sent, size_t rece
 
 /* --- sending ---------------------------------------------------------------------------------- */
 
-/* Return how many batches are queued at most: the chunks of a pull of each key, and the answer to a
- * push of each. */
+/* Return the most batches queued, which are a key's chunks and the answer to a push, for all
+ * keys. */
 static uint32_t queue_bound(const struct twill_server_link *link)
 {
     return link->key_first[link->server->keys] + link->server->keys;
 }
 
+/* Append a head to the queue and return its batch. Returns NULL and loses the link if out of
+ * memory, or if the peer has ordered too much. */
 static struct twill_link_batch *queue_batch(struct twill_server_link *link,
                                             struct twill_link_head head)
 {
@@ -116,7 +118,7 @@ void twill_link_deliver(struct twill_server_link *link, const struct twill_chunk
         (void)queue_batch(link, head);
 }
 
-/* Remember a send, with the key of parameters. */
+/* Remember a send; `key` is that of parameters. Returns false and loses the link if it failed. */
 static bool note_send(struct twill_server_link *link, twill_status status, uint32_t key)
 {
     if (status != TWILL_OK) {
@@ -141,7 +143,7 @@ static bool send_head(struct twill_server_link *link, struct twill_link_batch *b
                      UINT32_MAX);
 }
 
-/* Send the next chunk of a batch. Returns false if it must wait for a credit. */
+/* Send the next chunk of a batch. Returns false if it must wait for a credit or has failed. */
 static bool send_chunk(struct twill_server_link *link, struct twill_link_batch *batch)
 {
     const struct twill_chunk_place *place = place_of(link, batch->next);
@@ -171,7 +173,7 @@ static bool send_chunk(struct twill_server_link *link, struct twill_link_batch *
         link->shard != NULL ? place->key : UINT32_MAX);
 }
 
-/* Is it better to wait for more chunks behind this head? */
+/* Return whether it is better to wait for more chunks behind this head. */
 static bool may_grow(const struct twill_server_link *link, const struct twill_link_batch *batch)
 {
     return batch->head.kind == TWILL_LINK_PULLED &&
@@ -180,6 +182,8 @@ static bool may_grow(const struct twill_server_link *link, const struct twill_li
            batch->head.end < link->key_first[batch->head.key + 1];
 }
 
+/* Complete sends and start new ones. If `idle`, nothing was received and heads go out at once.
+ * Returns whether something moved. */
 static bool send_out(struct twill_server_link *link, bool idle)
 {
     bool moved = false;
@@ -214,7 +218,7 @@ static bool send_out(struct twill_server_link *link, bool idle)
     return moved;
 }
 
-/* Has all been sent? */
+/* Return whether everything has been sent, or the link is lost. */
 static bool link_is_idle(const struct twill_server_link *link)
 {
     return link->lost ||
@@ -249,7 +253,8 @@ static void post_chunk(struct twill_server_link *link)
         lose_link(link);
 }
 
-/* A chunk has been received. */
+/* Take a chunk that has been received. At a server its gradient is pushed, and pulled if ordered.
+ * At a worker the pull is answered after its last chunk. */
 static void take_chunk(struct twill_server_link *link, uint32_t i)
 {
     const struct twill_chunk_place *place = place_of(link, i);
@@ -273,7 +278,7 @@ static void take_chunk(struct twill_server_link *link, uint32_t i)
     atomic_store_explicit(&answer->pulled, link->in.head.pull, memory_order_release);
 }
 
-/* May a worker send this head? A push has all chunks of a key that has no push under way. */
+/* Return whether a worker may send this head. A push has all chunks of a key not being pushed. */
 static bool is_order(const struct twill_server_link *link, const struct twill_link_head *head)
 {
     if (head->kind == TWILL_ORDER_LEAVE)
@@ -291,7 +296,7 @@ static bool is_order(const struct twill_server_link *link, const struct twill_li
     }
 }
 
-/* May a server send this head? Parameters are those of a pull under way. */
+/* Return whether a server may send this head. Parameters must belong to a pull under way. */
 static bool is_answer(const struct twill_server_link *link, const struct twill_link_head *head)
 {
     if (head->kind == TWILL_LINK_LEFT)
@@ -311,8 +316,8 @@ static bool is_valid_head(const struct twill_server_link *link)
     return link->shard != NULL ? is_order(link, &link->in.head) : is_answer(link, &link->in.head);
 }
 
-/* Begin to receive what follows a head. Returns false if it must wait: parameters that would change
- * with this push are still being sent. */
+/* Begin to receive what follows a head. Returns false if this must wait, because parameters that
+ * the push would change are still being sent. */
 static bool begin_head(struct twill_server_link *link)
 {
     struct twill_link_head *head = &link->in.head;
@@ -330,7 +335,7 @@ static bool begin_head(struct twill_server_link *link)
     return true;
 }
 
-/* All chunks of a head are there. */
+/* Do what a head orders once all its chunks have arrived. */
 static void end_head(struct twill_server_link *link)
 {
     const struct twill_link_head head = link->in.head;
@@ -353,6 +358,7 @@ static void end_head(struct twill_server_link *link)
         post_head(link);
 }
 
+/* Receive heads and chunks. Returns whether something moved. */
 static bool take_in(struct twill_server_link *link)
 {
     bool moved = false;
@@ -416,8 +422,8 @@ static twill_status list_chunks(struct twill_server_link *link, uint32_t shard)
     return TWILL_OK;
 }
 
-/* Allocate where gradients arrive, and, where an update may come while parameters are sent, where
- * they are sent from: only in step do all workers have them before the next update. */
+/* Allocate the inbox for gradients. Also allocate the outbox for parameters if an update may come
+ * while they are sent. In sync mode it cannot, as all workers have them before the next update. */
 static twill_status allocate_boxes(struct twill_server_link *link)
 {
     struct twill_server *server = link->server;
@@ -470,7 +476,7 @@ static twill_status open_link(struct twill_server *server, uint32_t w, uint32_t 
     return twill_explain(&server->failure.error, status, twill_comm_message(link->comm));
 }
 
-/* Does this rank have an end of the link between a worker and a shard? */
+/* Return whether this rank has an end of the link between a worker and a shard. */
 static bool has_end(const struct twill_server *server, uint32_t w, uint32_t shard)
 {
     return server->roles.worker_rank[w] == server->rank ||
@@ -506,7 +512,7 @@ static bool is_drained(const void *awaited)
     return link->lost || (link_is_idle(link) && link->left);
 }
 
-/* Send what is left; the peer receives it until it has the last head. */
+/* Send what is left. The peer also receives until it has the last head. */
 static void drain(struct twill_server_link *link, uint64_t until)
 {
     const struct twill_waitable waitable = {
@@ -529,7 +535,7 @@ void twill_link_end_comm(struct twill_comm *comm, bool together)
 
 void twill_links_close(struct twill_server *server, bool together)
 {
-    uint64_t until = twill_now() + twill_extend_comm(server->comm).timeout_ns; /* of all links */
+    uint64_t until = twill_now() + twill_extend_comm(server->comm).timeout_ns; /* for all links */
     for (uint32_t i = 0; i < server->links; i++) {
         struct twill_server_link *link = &server->link[i];
         if (together && link->comm != NULL)

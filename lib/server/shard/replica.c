@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Replicas: a shard sends its chunks, whenever they have changed, to the shard of the next server
- * that has their replicas (a chain of two), by messages on a communicator of the two ranks.
+/* Replicas. A shard sends each of its chunks, whenever it has changed, to the shard of the next
+ * server that has the replicas (a chain of two). It uses messages on a communicator of the two
+ * ranks.
  *
- * A head names up to REPLICA_RUN chunks and their versions; the memory of each follows as one
- * message, out of the chunk itself, which does not change meanwhile. The other side receives it
- * beside the replica and copies it once it is whole, so that a death leaves the replica as it was
- * before or after. It acknowledges the head when all of its chunks are copied. A head without
- * chunks is the last one. */
+ * A head names up to REPLICA_RUN chunks with their versions. The memory of each follows as one
+ * message, sent from the chunk itself, which does not change in the meantime. The receiver stores
+ * it separately and copies it to the replica when it is complete. A death thus leaves the replica
+ * as it was before or after. The receiver acknowledges the head when all its chunks are copied. A
+ * head without chunks is the last. */
 #include "lib/server/shard/link.h"
 
 #include "lib/base/times.h"
@@ -16,43 +17,45 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define REPLICA_RUN     8u
-#define REPLICA_BATCHES 2u
+#define REPLICA_RUN     8u /* most chunks of a head */
+#define REPLICA_BATCHES 2u /* most heads under way */
 
+/* Head of a batch, sent as it is in memory. */
 struct twill_replica_head {
     uint32_t count, chunk[REPLICA_RUN], waiting[REPLICA_RUN];
     uint64_t version[REPLICA_RUN];
 };
 
+/* A head with its chunks, being sent or received. */
 struct replica_batch {
     struct twill_replica_head head;
     twill_request *request[REPLICA_RUN + 1]; /* of the head, then of the chunks */
-    uint32_t next; /* of those received, the chunk that is complete next */
+    uint32_t next;                           /* when receiving: the chunk that completes next */
 };
 
-/* One end, under the shard's lock. */
+/* One end of the connection, under the shard's lock. */
 struct twill_replica_link {
     struct twill_shard *shard;
     twill_comm *comm;
-    int peer;                                    /* in comm */
-    uint32_t rank;                               /* the peer's in server->comm */
+    int peer;                                    /* rank in comm */
+    uint32_t rank;                               /* the peer's rank in server->comm */
     bool lost;                                   /* the peer has died */
-    bool ended;                                  /* the last head is acknowledged */
-    struct replica_batch batch[REPLICA_BATCHES]; /* by number; one of the receiver's is used */
-    uint32_t acknowledged; /* chunks of the head that is acknowledged; 0: the last one */
+    bool ended;                                  /* the last head has been acknowledged */
+    struct replica_batch batch[REPLICA_BATCHES]; /* by number; the receiver uses only one */
+    uint32_t acknowledged; /* chunks of the acknowledged head, or 0 if it is the last */
     twill_request *acknowledgement;
 
-    /* The sender's */
-    uint32_t *changed; /* [chunks] a queue of their numbers */
+    /* Only at the sender. */
+    uint32_t *changed; /* [chunks] queue of numbers of changed chunks */
     uint32_t changed_first, changed_count;
-    uint32_t sent, complete; /* batches */
-    bool is_acknowledged;    /* the batch `complete` */
-    bool closing, closed;    /* the last head is to be sent, is sent */
+    uint32_t sent, complete; /* numbers of batches */
+    bool is_acknowledged;    /* the batch number `complete` */
+    bool closing, closed;    /* the last head must be sent, has been sent */
 
-    /* The receiver's */
+    /* Only at the receiver. */
     unsigned char *inbox; /* [REPLICA_RUN] of the largest chunk */
     size_t stride;
-    bool begun; /* the head is received, its chunks are being received */
+    bool begun; /* the head has been received, and its chunks are being received */
 };
 
 static void lose_replica(struct twill_replica_link *link)
@@ -61,7 +64,7 @@ static void lose_replica(struct twill_replica_link *link)
     twill_server_note_loss(link->shard->server, link->comm);
 }
 
-/* Is the request complete, or none? */
+/* Return whether the request is complete or NULL. Returns false if the link is lost. */
 static bool is_complete(struct twill_replica_link *link, twill_request **request)
 {
     int done = 1;
@@ -95,7 +98,7 @@ void twill_replica_send(struct twill_shard *shard, struct twill_chunk *chunk)
     link->changed[at] = (uint32_t)(chunk - shard->chunk); /* a chunk is queued at most once */
 }
 
-/* Send what has changed, or the last head. */
+/* Send chunks that have changed, or the last head if there are none. */
 static void send_batch(struct twill_replica_link *link)
 {
     struct twill_shard *shard = link->shard;
@@ -121,7 +124,7 @@ static void send_batch(struct twill_replica_link *link)
     twill_extend_ring(shard->server->comm, link->rank);
 }
 
-/* Complete a batch that the replica has acknowledged, once its messages are complete here, too. */
+/* Complete the oldest batch once the replica has acknowledged it. Returns false if not yet. */
 static bool complete_batch(struct twill_replica_link *link)
 {
     struct replica_batch *batch = &link->batch[link->complete % REPLICA_BATCHES];
@@ -169,7 +172,7 @@ static void begin_batch(struct twill_replica_link *link)
     link->lost = head->count > REPLICA_RUN;
     for (uint32_t i = 0; i < head->count && !link->lost; i++) {
         if (head->chunk[i] >= shard->copies) {
-            link->lost = true; /* no chunk of the peer's */
+            link->lost = true; /* not a chunk of the peer */
             return;
         }
         start_receive(link, link->inbox + i * link->stride,
@@ -180,7 +183,7 @@ static void begin_batch(struct twill_replica_link *link)
     link->begun = true;
 }
 
-/* Copy a chunk that is received to its replica. */
+/* Copy a received chunk to its replica. */
 static void take_copy(struct twill_replica_link *link, uint32_t i)
 {
     const struct twill_replica_head *head = &link->batch[0].head;
@@ -239,8 +242,7 @@ bool twill_replicas_poll(struct twill_shard *shard)
     return moved;
 }
 
-/* --- from creation to end ----------------------------------------------------------------------
- */
+/* --- from creation to end --------------------------------------------------------------------- */
 
 /* Allocate what one end needs, and post its first receive. */
 static twill_status prepare(struct twill_replica_link *link, bool sends)
@@ -291,8 +293,8 @@ static twill_status open_replica(struct twill_server *server, uint32_t from, uin
     return prepare(link, sends);
 }
 
-/* All servers go through the pairs in the same order, so that no two wait for each other in a
- * circle; twill_replicas_close() does, too. */
+/* All servers go through the pairs in the same order, so that they do not wait for each other in a
+ * circle. twill_replicas_close() does the same. */
 twill_status twill_replicas_open(struct twill_server *server)
 {
     for (uint32_t c = 0; c < server->roles.shards && twill_server_replicates(server); c++) {
@@ -344,7 +346,7 @@ static bool acknowledged_or_lost(const void *awaited)
     return is_complete(link, &link->acknowledgement) || link->lost;
 }
 
-/* Wait until the last acknowledgement has left this rank. */
+/* Wait until the last acknowledgement has left this rank. Returns false if it could not. */
 static bool has_acknowledged(struct twill_replica_link *link, uint64_t until)
 {
     const struct twill_waitable waitable = {.done = acknowledged_or_lost, .awaited = &link};
@@ -352,7 +354,7 @@ static bool has_acknowledged(struct twill_replica_link *link, uint64_t until)
            !link->lost;
 }
 
-/* until: for the peer, which closes its end, too; 0: it does not. */
+/* Close one end. If the peer closes its end too, wait for it until `until`. Otherwise that is 0. */
 static void close_replica(struct twill_replica_link *link, twill_context *context, uint64_t until)
 {
     if (link == NULL)

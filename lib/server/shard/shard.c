@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A shard: its memory, the orders that it takes, and what it answers. */
+/* A shard. Contains its memory, the orders that it takes, and its answers. */
 #include "lib/server/shard/link.h"
 
 #include "kernels/kernels.h"
@@ -33,7 +33,7 @@ size_t twill_chunk_bytes(const struct twill_server *server, const struct twill_c
                twill_round_up(place->count * sizeof(float), CHUNK_ALIGN);
 }
 
-/* Return the bytes of a chunk's memory. */
+/* Return the bytes of a chunk's memory, including parameters as pulled. */
 static size_t memory_bytes(const struct twill_server *server, const struct twill_chunk *chunk)
 {
     size_t bytes = twill_chunk_bytes(server, chunk->place);
@@ -43,7 +43,7 @@ static size_t memory_bytes(const struct twill_server *server, const struct twill
     return bytes;
 }
 
-/* Divide a chunk's memory. Returns where it ends. */
+/* Set the parts of a chunk within `memory`. Returns where they end. */
 static unsigned char *divide_chunk(const struct twill_server *server, struct twill_chunk *chunk,
                                    unsigned char *memory)
 {
@@ -192,8 +192,7 @@ void twill_shards_unlock(struct twill_server *server)
         twill_shard_unlock(&server->shard[t]);
 }
 
-/* --- answers -----------------------------------------------------------------------------------
- */
+/* --- answers ---------------------------------------------------------------------------------- */
 
 void twill_shard_pushed(struct twill_shard *shard, const struct twill_chunk *chunk, uint32_t w)
 {
@@ -209,7 +208,7 @@ void twill_shard_pushed(struct twill_shard *shard, const struct twill_chunk *chu
         twill_extend_ring(shard->server->comm, worker->rank);
 }
 
-/* Remember what a worker has got, and its version. */
+/* Note the version that a worker has got, and the parameters if distances need them. */
 static void note_fetch(struct twill_chunk *chunk, uint32_t w)
 {
     size_t count = chunk->place->count,
@@ -243,8 +242,7 @@ void twill_shard_deliver(struct twill_shard *shard, struct twill_chunk *chunk, u
     twill_extend_ring(server->comm, worker->rank);
 }
 
-/* --- orders ------------------------------------------------------------------------------------
- */
+/* --- orders ----------------------------------------------------------------------------------- */
 
 void twill_shard_begin_push(struct twill_shard *shard, uint32_t w, uint32_t k, uint64_t number)
 {
@@ -268,8 +266,7 @@ void twill_shard_take_pull(struct twill_shard *shard, uint32_t w, uint32_t k, ui
         twill_chunk_pull(shard, &shard->chunk[i], w);
 }
 
-/* Take the push of a key, whose gradient is in the worker's memory, and the pull if it is ordered,
- * too. */
+/* Take the push of a key, whose gradient is in the worker's memory, and its pull if it has one. */
 static void take_push(struct twill_shard *shard, uint32_t w, struct twill_server_order order)
 {
     struct twill_shard_key *key = &shard->worker[w].key[order.key];
@@ -293,7 +290,7 @@ static void take_order(struct twill_shard *shard, uint32_t w, struct twill_serve
         twill_shard_lose(shard, w, false);
         return;
     }
-    if (order.key >= shard->server->keys) /* no key: the order is ignored */
+    if (order.key >= shard->server->keys) /* no such key, so the order is ignored */
         return;
     if ((order.kind & TWILL_ORDER_PUSH) != 0)
         take_push(shard, w, order);
@@ -319,8 +316,7 @@ unsigned twill_shard_poll(struct twill_shard *shard)
     return taken + twill_replicas_poll(shard);
 }
 
-/* --- workers that go ----------------------------------------------------------------------------
- */
+/* --- workers that go -------------------------------------------------------------------------- */
 
 void twill_shard_lose(struct twill_shard *shard, uint32_t w, bool died)
 {
@@ -348,7 +344,7 @@ void twill_shard_check(struct twill_shard *shard)
             continue;
         bool dead = twill_extend_is_dead(server->comm, worker->rank);
         if (dead && worker->suspect) {
-            (void)twill_shard_poll(shard); /* what it has ordered before it died counts */
+            (void)twill_shard_poll(shard); /* orders from before its death count */
             twill_shard_lose(shard, w, true);
         }
         worker->suspect = dead;

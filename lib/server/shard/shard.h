@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A shard of a server: its chunks and what workers have ordered of them. Whoever has `locked` works
- * on it; that is always its thread if there are threads, but for calls that read counters or
+/* A shard of a server, with its chunks and the orders of workers. Whoever has set `locked` works on
+ * it. If there are threads, that is the shard's own, except in calls that read counters or
  * state. */
 #ifndef TWILL_SERVER_SHARD_H
 #define TWILL_SERVER_SHARD_H
@@ -10,34 +10,34 @@
 
 struct twill_replica_link;
 
-/* --- orders of a worker, and answers, in memory that both map -----------------------------------
- */
+/* --- orders of a worker, and answers, in memory that both map --------------------------------- */
 
-/* No lock: the worker alone writes a ring, in its memory, and the shard alone answers, in the
+/* No locks: only the worker writes a ring, in its memory, and only the shard answers, in the
  * server's. */
 
-/* Kinds of orders; PUSH | PULL is one order. */
+/* Kinds of orders. PUSH | PULL is one order. */
 #define TWILL_ORDER_PUSH  1u
 #define TWILL_ORDER_PULL  2u
 #define TWILL_ORDER_LEAVE 4u
 
+/* An order of a worker. */
 struct twill_server_order {
     uint32_t key, kind;
-    uint64_t push, pull; /* their numbers, for the kinds that it has */
+    uint64_t push, pull; /* numbers of the push and the pull, if the kind includes them */
     uint64_t unused;
 };
 _Static_assert(sizeof(struct twill_server_order) == 32, "two in a cache line");
 
-/* A worker has at most one push and one pull of a key under way, and a shard takes an order before
- * it answers it: two slots a key, and one to leave, never overrun. */
+/* Ring of orders. A worker has at most one push and one pull of a key under way, and a shard takes
+ * an order before it answers. Two slots per key and one for leaving never overrun. */
 struct twill_order_ring {
-    _Atomic uint64_t head; /* orders written, ever */
+    _Atomic uint64_t head; /* number of orders ever written */
     unsigned char gap[TWILL_CACHE_LINE - sizeof(uint64_t)];
     struct twill_server_order order[];
 };
 
-/* The numbers of the last push and pull of a key of a worker that are complete on a shard, and the
- * version that the pull got: of the chunk that has the fewest updates. */
+/* A shard's answers for one key of a worker. `pushed` and `pulled` are the numbers of the last
+ * complete push and pull. `version` is that of the pull's chunk with the fewest updates. */
 struct twill_answer {
     _Atomic uint64_t pushed, pulled;
     _Atomic uint64_t version;
@@ -66,63 +66,63 @@ static inline void twill_ring_put(struct twill_order_ring *ring, uint32_t keys,
     atomic_store_explicit(&ring->head, head + 1, memory_order_release);
 }
 
-/* --- chunks and shards ---------------------------------------------------------------------------
- */
+/* --- chunks and shards
+ * -------------------------------------------------------------------------- */
 
-/* What a chunk knows of a worker. */
+/* State of a worker at a chunk. */
 struct twill_chunk_worker {
-    const void *push; /* its gradient that waits, for an update or for the replica, or NULL */
-    uint64_t base;    /* version that it has pulled last */
-    uint64_t taken;   /* gradients of it that are in the chunk, in modes that hold none */
-    bool pulls;       /* a pull waits */
-    bool owed;        /* its push is answered once the replica has what it has changed */
+    const void *push; /* its gradient that waits for an update or for the replica, or NULL */
+    uint64_t base;    /* version that it pulled last */
+    uint64_t taken;   /* its gradients that are in the chunk, in modes that hold none */
+    bool pulls;       /* a pull is waiting */
+    bool owed;        /* its push is answered once the replica has the change */
 };
 
-/* A chunk on a shard, or the replica of one of another server. */
+/* A chunk on a shard, or the replica of another server's chunk. */
 struct twill_chunk {
     const struct twill_chunk_place *place;
-    unsigned char *value; /* parameters; state and sum follow in memory: twill_chunk_bytes() */
+    unsigned char *value; /* parameters, then state and sum: twill_chunk_bytes() */
     float *state[TWILL_OPTIMIZER_MAX_STATES];
-    float *sum;       /* of gradients that wait for an update, where the mode adds them, or NULL */
-    float *fetched;   /* [workers][count] parameters as pulled, for the distance, or NULL */
-    uint32_t waiting; /* gradients that wait */
-    uint64_t version; /* updates */
-    bool changed;     /* since it was last sent to its replica, if it has one */
-    bool replicating; /* is being sent: it does not change until the replica has it */
-    struct twill_chunk_worker *worker; /* [workers]; of a replica NULL */
+    float *sum;       /* of gradients that wait for an update, if the mode adds them, or NULL */
+    float *fetched;   /* [workers][count] parameters as pulled, to compute the distance, or NULL */
+    uint32_t waiting; /* number of gradients that wait */
+    uint64_t version; /* number of updates */
+    bool changed;     /* since it was last sent to its replica */
+    bool replicating; /* being sent, and must not change until the replica has it */
+    struct twill_chunk_worker *worker; /* [workers]; NULL in a replica */
 };
 
-/* What a shard knows of a worker's key. */
+/* State of a worker's key at a shard. */
 struct twill_shard_key {
-    const unsigned char *sent;     /* the worker's memory, or the inbox of its link */
-    unsigned char *landed;         /* or NULL: parameters go by messages */
-    uint64_t push, pull;           /* numbers under way */
-    uint32_t push_left, pull_left; /* chunks */
-    uint64_t version;              /* least that the pull has got so far */
+    const unsigned char *sent;     /* in the worker's memory, or the inbox of its link */
+    unsigned char *landed;         /* NULL if parameters are sent in messages */
+    uint64_t push, pull;           /* numbers of those under way */
+    uint32_t push_left, pull_left; /* chunks that are not complete */
+    uint64_t version;              /* lowest version that the pull has got so far */
 };
 
-/* What a shard knows of a worker. */
+/* State of a worker at a shard. */
 struct twill_shard_worker {
     uint32_t rank; /* in server->comm */
-    bool gone;     /* has left or died */
-    bool suspect;  /* found dead; its last messages may come */
+    bool gone;     /* it has left or died */
+    bool suspect;  /* found dead, but its last messages may arrive */
     const struct twill_order_ring *ring;
-    uint64_t tail;               /* orders taken */
+    uint64_t tail;               /* number of orders taken */
     struct twill_answer *answer; /* [keys] */
     struct twill_shard_key *key; /* [keys] */
     struct twill_server_link *link;
 };
 
 struct twill_shard_count {
-    uint64_t *staleness; /* [TWILL_STALENESS_MOST] gradients by how many updates they lag behind */
+    uint64_t *staleness; /* [TWILL_STALENESS_MOST] gradients by how many updates they lag */
     uint64_t versions, updates, gradients, dropped, duplicates;
     uint32_t deaths;
 };
 
 struct twill_shard_thread {
     pthread_t id;
-    int pu;        /* that it runs on, by Linux's number, and its NUMA node; -1: any */
-    int numa_node; /* where the shard's memory is, too */
+    int pu;        /* CPU it runs on, as numbered by Linux, or -1 for any */
+    int numa_node; /* node of that CPU, which also has the shard's memory, or -1 */
     bool running;
     _Atomic bool stop;
 };
@@ -131,26 +131,26 @@ struct twill_shard {
     struct twill_server *server;
     uint32_t number;
     _Atomic bool locked;
-    struct twill_chunk *chunk; /* [chunks] by key */
+    struct twill_chunk *chunk; /* [chunks] ordered by key */
     uint32_t chunks;
     uint32_t *key_first;      /* [keys + 1] index of the first chunk of each key */
-    struct twill_chunk *copy; /* [copies] replicas of another shard's, in its order */
+    struct twill_chunk *copy; /* [copies] replicas of another shard's chunks, in its order */
     uint32_t copies;
-    struct twill_replica_link *to, *from; /* the shard with the replicas of this one's chunks; the
-                                             shard whose replicas are here; or NULL */
+    struct twill_replica_link *to, *from; /* the shard with this one's replicas, the shard whose
+                                             replicas are here, or NULL */
     struct twill_shard_worker *worker;
-    struct twill_chunk_worker *chunk_worker; /* of all chunks */
-    struct twill_shard_key *worker_key;      /* of all workers */
-    unsigned char *memory;                   /* of twill_alloc(): values, states, sums */
+    struct twill_chunk_worker *chunk_worker; /* memory of all chunks' `worker` */
+    struct twill_shard_key *worker_key;      /* memory of all workers' `key` */
+    unsigned char *memory;                   /* from twill_alloc(), for values, states and sums */
     size_t memory_bytes;
     float *scratch, *decoded; /* [largest chunk] */
-    const void **data;        /* [workers] gradients of an update, and their */
-    float *factor;            /* [workers] factors */
+    const void **data;        /* [workers] gradients of an update */
+    float *factor;            /* [workers] and their factors */
     uint64_t next_check;
 
     struct twill_shard_count count;
     struct twill_server_usage usage;
-    _Atomic uint32_t present; /* workers that are not gone */
+    _Atomic uint32_t present; /* workers that have neither left nor died */
     struct twill_shard_thread thread;
 };
 
@@ -160,11 +160,10 @@ twill_status twill_shards_open(struct twill_server *server);
 void twill_shards_close(struct twill_server *server);
 /* Take orders of workers. Returns how many. The shard is locked, as for all that follow. */
 unsigned twill_shard_poll(struct twill_shard *shard);
-/* Look for workers that have died, from time to time. */
+/* Look for workers that have died. Does so only from time to time. */
 void twill_shard_check(struct twill_shard *shard);
-/* Begin to take a push, or a pull, whose chunks follow by twill_chunk_push() and
- * twill_chunk_pull(): of an order that is both, each chunk is pushed and then pulled, so that its
- * parameters are on the way while the next chunk comes. */
+/* Begin to take a push or a pull. Its chunks follow by twill_chunk_push() and twill_chunk_pull().
+ * If an order is both, each chunk is pushed and then pulled, to overlap its transfers. */
 void twill_shard_begin_push(struct twill_shard *shard, uint32_t worker, uint32_t key,
                             uint64_t number);
 void twill_shard_begin_pull(struct twill_shard *shard, uint32_t worker, uint32_t key,
@@ -172,17 +171,16 @@ void twill_shard_begin_pull(struct twill_shard *shard, uint32_t worker, uint32_t
 /* Take a pull of all chunks of a key. */
 void twill_shard_take_pull(struct twill_shard *shard, uint32_t worker, uint32_t key,
                            uint64_t number);
-/* A chunk's gradient has been taken: the worker may write it anew. */
+/* Note that a chunk's gradient may be overwritten. The last chunk of a push answers it. */
 void twill_shard_pushed(struct twill_shard *shard, const struct twill_chunk *chunk,
                         uint32_t worker);
-/* Hand a chunk's parameters to a worker that pulls. */
+/* Hand a chunk's parameters to a worker that pulls. Answers the pull after its last chunk. */
 void twill_shard_deliver(struct twill_shard *shard, struct twill_chunk *chunk, uint32_t worker);
-/* Does the mode add gradients as they come, instead of holding them until the update? */
+/* Return whether the mode adds gradients as they arrive instead of holding them. */
 bool twill_server_adds(const struct twill_server *server);
-/* Return the bytes of a chunk's parameters, optimizer state and sum, which lie one behind another.
- */
+/* Return the bytes of a chunk's parameters, optimizer state and sum, which are adjacent. */
 size_t twill_chunk_bytes(const struct twill_server *server, const struct twill_chunk_place *place);
-/* A worker has left or died. */
+/* Note that a worker has left or, if `died`, died. */
 void twill_shard_lose(struct twill_shard *shard, uint32_t worker, bool died);
 bool twill_shard_try_lock(struct twill_shard *shard);
 static inline void twill_shard_unlock(struct twill_shard *shard)
@@ -190,61 +188,62 @@ static inline void twill_shard_unlock(struct twill_shard *shard)
     atomic_store_explicit(&shard->locked, false, memory_order_release);
 }
 
-/* Lock all shards of this rank, if it serves, for a public call; refuse it with TWILL_ERR_TIMEOUT
- * if another thread is in one for TWILL_TIMEOUT. */
+/* Lock all shards of this rank for a public call, if it serves. Returns TWILL_ERR_TIMEOUT if
+ * another thread has held one for TWILL_TIMEOUT, or TWILL_ERR_FORKED in a forked child. */
 twill_status twill_shards_lock(struct twill_server *server, const char *call);
 void twill_shards_unlock(struct twill_server *server);
 
 /* --- shard_thread.c --- */
 
-/* Return the NUMA node of a PU, both by Linux's numbers; -1: unknown, or the machine has one. */
+/* Return the NUMA node of a PU, both by Linux's numbers, or -1 if unknown or if there is only
+ * one. */
 int twill_shard_numa_node(const struct twill_topology *topology, int pu);
-/* Choose where the threads of the shards run. */
+/* Choose the CPUs on which the shards' threads run. */
 void twill_shard_threads_place(struct twill_server *server);
-/* Prefer the shard's NUMA node for its memory, unless TWILL_MEMORY says where memory is to be;
- * before it is touched. */
+/* Prefer the shard's NUMA node for memory that has not been touched yet, unless TWILL_MEMORY says
+ * where memory must be. `memory` may be NULL. */
 void twill_shard_place_memory(const struct twill_shard *shard, void *memory, size_t bytes);
-/* Undo this before the memory is freed. memory may be NULL. */
+/* Undo twill_shard_place_memory() before the memory is freed. */
 void twill_shard_unplace_memory(const struct twill_shard *shard, void *memory, size_t bytes);
 
 twill_status twill_shard_threads_start(struct twill_server *server);
 void twill_shard_threads_stop(struct twill_server *server);
 
-/* --- chunk.c: when --- */
+/* --- chunk.c: when chunks are updated and delivered --- */
 
-/* Take a gradient of a worker. `data` stays valid until twill_shard_pushed(). */
+/* Take a gradient of a worker. `data` must stay valid until twill_shard_pushed(). */
 void twill_chunk_push(struct twill_shard *shard, struct twill_chunk *chunk, uint32_t worker,
                       const void *data, uint64_t number);
-/* Deliver to a worker at once, or when the mode lets it. */
+/* Deliver the chunk to a worker at once, or as soon as the mode allows it. */
 void twill_chunk_pull(struct twill_shard *shard, struct twill_chunk *chunk, uint32_t worker);
-/* Do what waited for a worker that is gone. */
+/* Do what was waiting for a worker that has left or died. */
 void twill_chunk_recheck(struct twill_shard *shard, struct twill_chunk *chunk);
-/* The replica has the chunk as it is: do what waited for that. */
+/* Do what was waiting for the replica, which now has the chunk in its present state. */
 void twill_chunk_copied(struct twill_shard *shard, struct twill_chunk *chunk);
 
 /* --- replica.c --- */
 
-/* Connect each shard with the one that has its replicas. Collective over the servers. */
+/* Connect each shard with the shard that has its replicas. Collective over the servers. */
 twill_status twill_replicas_open(struct twill_server *server);
-/* End the connections, with the peers where nothing has failed. */
+/* End the connections. If `together`, the peers do so too, where nothing has failed. */
 void twill_replicas_close(struct twill_server *server, bool together);
 /* Advance a shard's two connections. Returns whether something moved. */
 bool twill_replicas_poll(struct twill_shard *shard);
-/* Queue a chunk that has changed to be sent to its replica; twill_chunk_copied() follows. */
+/* Queue a changed chunk for its replica. twill_chunk_copied() is called when the replica has it. */
 void twill_replica_send(struct twill_shard *shard, struct twill_chunk *chunk);
-/* Return the registrations with the network of a shard's connections. */
+/* Return how many registrations with the network a shard's connections hold. */
 uint64_t twill_replicas_registrations(const struct twill_shard *shard);
 
-/* --- chunk_update.c: what --- */
+/* --- chunk_update.c: how chunks are updated --- */
 
-/* Add `factor` times a gradient to the chunk's sum. */
+/* Add `factor` times a gradient to `sum`. */
 void twill_chunk_add(struct twill_shard *shard, const struct twill_chunk *chunk, float *sum,
                      const void *data, float factor);
-/* Update the chunk with gradients data[n], each times its factor (NULL: 1), summed in order, or
- * with its sum if n is 0, all times `scale`. */
+/* Update the chunk with n gradients data[n], summed in order, each multiplied by its factor unless
+ * `factor` is NULL. If n is 0, use the chunk's sum instead. The result is multiplied by `scale`. */
 void twill_chunk_update(struct twill_shard *shard, struct twill_chunk *chunk,
                         const void *const *data, const float *factor, unsigned n, float scale);
-/* Return what a gradient is multiplied by, by options.rate. */
+/* Return the factor of a worker's gradient that options.rate demands. */
 float twill_chunk_factor(const struct twill_shard *shard, const struct twill_chunk *chunk,
                          uint32_t worker);
 

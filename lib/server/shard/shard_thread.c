@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The threads of options.threads: one a shard. Each runs on a PU of its own, if one is left for it,
- * and has the chunks of its shard in memory of that NUMA node. */
+/* The threads of options.threads, one per shard. Each runs on its own PU if there is one for it.
+ * The chunks of its shard are in memory of that NUMA node. */
 #include "lib/server/shard/shard.h"
 
 #include "lib/wait/wait.h"
@@ -8,8 +8,7 @@
 
 #include <string.h>
 
-/* --- where threads and memory are --------------------------------------------------------------
- */
+/* --- where threads and memory are ------------------------------------------------------------- */
 
 int twill_shard_numa_node(const struct twill_topology *topology, int pu)
 {
@@ -42,7 +41,7 @@ static bool is_placed(const struct twill_shard *shard, const void *memory)
 
 void twill_shard_place_memory(const struct twill_shard *shard, void *memory, size_t bytes)
 {
-    if (is_placed(shard, memory)) /* where it fails memory stays where it is */
+    if (is_placed(shard, memory)) /* if this fails, memory stays where it is */
         (void)twill_memory_near(memory, bytes, shard->thread.numa_node);
 }
 
@@ -52,10 +51,9 @@ void twill_shard_unplace_memory(const struct twill_shard *shard, void *memory, s
         (void)twill_memory_near(memory, bytes, -1);
 }
 
-/* --- the thread --------------------------------------------------------------------------------
- */
+/* --- the thread ------------------------------------------------------------------------------- */
 
-/* Take orders, unless another thread has the shard. */
+/* Take orders, unless another thread has the shard. Returns whether something moved. */
 static int serve(void *of)
 {
     struct twill_shard *shard = of;
@@ -109,7 +107,7 @@ twill_status twill_shard_threads_start(struct twill_server *server)
         if (code == 0)
             continue;
         shard->thread.running = false;
-        /* The threads of other shards may fail the server at the same moment. */
+        /* Threads of other shards may fail the server at the same moment. */
         return TWILL_SERVER_FAIL(server, TWILL_ERR_SYSTEM, "no thread for shard %d: %s", t,
                                  strerror(code));
     }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The state of chunks: who has the newest, and how it gets to the shards.
+/* The state of chunks. Finds who has the newest, and brings it to the shards.
  *
  * A record is a chunk's version, the number of gradients that wait for its update, its parameters,
- * the optimizer's state and the sum of those gradients. A rank brings records of an older server,
- * or of files; if no rank brings any, the lowest worker's parameters are version 0. Of each chunk
- * the record with the highest version is taken, of equals that with the most gradients, then that
- * of the lowest rank. */
+ * the optimizer's state and the sum of those gradients. A rank contributes records of an older
+ * server, or of files. If no rank has any, the lowest worker's parameters become version 0. For
+ * each chunk the record with the highest version is taken, among equals the one with the most
+ * gradients, then the one of the lowest rank. */
 #include "lib/server/state/state.h"
 
 #include <stdio.h>
@@ -27,8 +27,8 @@ size_t twill_record_bytes(const struct twill_server *server, const struct twill_
            place->count * (twill_type_size(server->key[place->key].type) + floats * sizeof(float));
 }
 
-/* The parts of a chunk's memory in the order of a record: parameters, optimizer state, sum. Returns
- * the next one with its bytes, or NULL. */
+/* Return part number `part` of a chunk's memory, in the order of a record: parameters, optimizer
+ * state, sum. *bytes receives its size. Returns NULL after the last part. */
 static void *record_part(const struct twill_server *server, const struct twill_chunk *chunk,
                          uint32_t part, size_t *bytes)
 {
@@ -81,7 +81,7 @@ bool twill_record_check(unsigned char *record, bool has_sum)
     return head.version <= VERSION_MOST && head.waiting <= WAITING_MOST;
 }
 
-/* Return a number that is higher the newer a record is, never 0. */
+/* Return a number that is higher the newer a record is. It is never 0. */
 static uint64_t order_record(const unsigned char *record)
 {
     struct record_head head;
@@ -94,8 +94,7 @@ static uint64_t version_of(uint64_t order)
     return (order >> WAITING_BITS) - 1;
 }
 
-/* --- records of an older server -----------------------------------------------------------------
- */
+/* --- records of an older server --------------------------------------------------------------- */
 
 void twill_server_drop_state(struct twill_server *server)
 {
@@ -138,16 +137,15 @@ twill_status twill_server_hold_state(struct twill_server *to, const struct twill
     return TWILL_OK;
 }
 
-/* --- who has the newest --------------------------------------------------------------------------
- */
+/* --- who has the newest ----------------------------------------------------------------------- */
 
-/* What all ranks know of the records, after find_newest(). */
+/* Facts about the records that all ranks have after find_newest(), in one allocation. */
 struct newest {
-    uint64_t *order;  /* [places] order_record() of each chunk's newest, or 0 if no rank has one */
-    uint64_t *holder; /* [places] size less the lowest rank that has it */
-    uint64_t *settings;        /* as `order`, of the optimizer's settings, */
-    uint64_t *settings_holder; /* and as `holder` */
-    uint64_t *successor;       /* whether any rank brings an older server */
+    uint64_t *order;           /* [places] order_record() of each chunk's newest, or 0 if none */
+    uint64_t *holder;          /* [places] size - the lowest rank that has it */
+    uint64_t *settings;        /* how often the optimizer's settings were changed, at most */
+    uint64_t *settings_holder; /* size - the lowest rank with these settings */
+    uint64_t *successor;       /* 1 if any rank brings an older server, otherwise 0 */
 };
 
 static uint32_t holder_of(const struct twill_server *server, const struct newest *newest,
@@ -169,7 +167,7 @@ static uint64_t own_order(const struct twill_server *server, uint32_t place)
     return held ? order_record(server->past.held[place]) : 0;
 }
 
-/* Find the newest records, then the lowest ranks that have them. */
+/* Find the newest records, then the lowest ranks that have them. Collective. */
 static twill_status find_newest(struct twill_server *server, struct newest *newest)
 {
     const uint64_t own = server->size - server->rank;
@@ -184,7 +182,7 @@ static twill_status find_newest(struct twill_server *server, struct newest *newe
     return find_greatest(server, newest->holder, (size_t)server->cut.places + 1);
 }
 
-/* Name the keys of which a chunk is lost, the same on all ranks. */
+/* Fail with the names of the keys that have lost a chunk, equally on all ranks. */
 static twill_status fail_lost(struct twill_server *server, const struct newest *newest)
 {
     char text[300] = "";
@@ -204,7 +202,7 @@ static twill_status fail_lost(struct twill_server *server, const struct newest *
                                 : "files of twill_server_save() are missing");
 }
 
-/* Take the lowest worker's parameters as version 0. Sets who has them. */
+/* Take the lowest worker's parameters as version 0, and set *newest accordingly. */
 static twill_status hold_initial(struct twill_server *server, struct newest *newest)
 {
     uint32_t from = server->roles.worker_rank[0];
@@ -226,10 +224,9 @@ static twill_status hold_initial(struct twill_server *server, struct newest *new
     return TWILL_OK;
 }
 
-/* --- to the shards -------------------------------------------------------------------------------
- */
+/* --- to the shards ---------------------------------------------------------------------------- */
 
-/* Find a chunk, or its replica, by its place in a list in the order of places. */
+/* Find a chunk, or its replica, by its place in a list that is ordered by place. */
 static struct twill_chunk *find_chunk(struct twill_chunk *list, uint32_t count,
                                       const struct twill_chunk_place *place)
 {
@@ -244,8 +241,8 @@ static struct twill_chunk *find_chunk(struct twill_chunk *list, uint32_t count,
     return &list[first];
 }
 
-/* Bring a record from a rank to a shard, as its chunk or as a replica. Ranks do this in the order
- * of chunks. */
+/* Bring a record from a rank to a shard, as chunk or replica. Ranks do this in the order of
+ * chunks. */
 static twill_status bring_record(struct twill_server *server, uint32_t place, uint32_t from,
                                  uint32_t number, unsigned char *scratch)
 {
@@ -268,8 +265,7 @@ static twill_status bring_record(struct twill_server *server, uint32_t place, ui
     return twill_server_check_call(server, server->comm, status);
 }
 
-/* Set the numbers of the last pushes: chunks of version V have taken V pushes of each worker where
- * these are in step. */
+/* Set the numbers of last pushes. Workers in step have pushed V times to chunks of version V. */
 static void set_numbers(struct twill_server *server, const struct newest *newest)
 {
     for (uint32_t k = 0; k < server->keys; k++) {
@@ -290,8 +286,8 @@ static void set_numbers(struct twill_server *server, const struct newest *newest
     }
 }
 
-/* Take the optimizer's hyperparameters of the rank that has changed them most often: ranks that are
- * new, and those that do not serve, have others. */
+/* Take the optimizer's hyperparameters from the rank that changed them most often. New ranks have
+ * others, and so have ranks that do not serve. */
 static twill_status spread_optimizer(struct twill_server *server, const struct newest *newest)
 {
     twill_optimizer taken = server->rule.optimizer;
@@ -306,12 +302,14 @@ static twill_status spread_optimizer(struct twill_server *server, const struct n
     return TWILL_OK;
 }
 
+/* Bring the newest records to the shards, or the initial parameters if there are no records. Fails
+ * if some chunks have records and others have none. */
 static twill_status spread(struct twill_server *server, struct newest *newest,
                            unsigned char *scratch)
 {
     bool all = true;
     TWILL_TRY(NULL, find_newest(server, newest));
-    bool any = *newest->successor != 0; /* an older server has had all of them */
+    bool any = *newest->successor != 0; /* an older server had all chunks */
     TWILL_TRY(NULL, spread_optimizer(server, newest));
     for (uint32_t i = 0; i < server->cut.places; i++) {
         any |= newest->order[i] != 0;

@@ -1,27 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Records of chunks: a version, parameters, the optimizer's state, and gradients that wait. */
+/* Records of chunks: a version, parameters, optimizer state, and the sum of waiting gradients. */
 #ifndef TWILL_SERVER_STATE_H
 #define TWILL_SERVER_STATE_H
 
 #include "lib/server/shard/shard.h"
 
 size_t twill_record_bytes(const struct twill_server *server, const struct twill_chunk_place *place);
-/* Return what of these a record has only where the mode adds gradients: the sum, at its end. */
+/* Return the bytes of the sum at the end of a record, which only modes that add gradients have. */
 static inline size_t twill_record_sum_bytes(const struct twill_chunk_place *place)
 {
     return place->count * sizeof(float);
 }
 void twill_record_write(const struct twill_server *server, const struct twill_chunk *chunk,
                         unsigned char *record);
-/* Check the record that a file has of a chunk. Gradients that wait are forgotten without their sum.
- * Returns false if no server has written its version. */
+/* Check the record of a chunk that was read from a file. Without a sum, forget the number of
+ * gradients that wait. Returns false if no server writes such a version. */
 bool twill_record_check(unsigned char *record, bool has_sum);
-/* Return memory for the record that this rank brings of a chunk, by its place; NULL: no memory. */
+/* Return memory for this rank's record of the chunk at index `place`, or NULL if out of memory. */
 unsigned char *twill_server_hold(struct twill_server *server, uint32_t place);
 
-/* Bring each chunk's newest state to its shards. Collective. */
+/* Bring the newest record of each chunk to its shards. Collective. */
 twill_status twill_server_spread_state(struct twill_server *server);
-/* Take copies of the chunks here into *held of `to`, which has the same tensors. */
+/* Copy this rank's chunks of `from` into to->past.held. Both servers have the same tensors. */
 twill_status twill_server_hold_state(struct twill_server *to, const struct twill_server *from);
 void twill_server_drop_state(struct twill_server *server);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The state of a server's chunks in a file: a head, then for each chunk a description and its
- * record (state.h), then a CRC32C of all before. It is written beside its place, synced, and
- * renamed, so that a crash leaves the old file or the new one. A record of a mode that adds
- * gradients ends with their sum, which other modes do without. */
+/* The state of a server's chunks in a file. The file has a head, then for each chunk a description
+ * and its record (state.h), then a CRC32C of everything before. It is written under another name,
+ * synced and renamed, so that a crash leaves the old file or the new one. In modes that add
+ * gradients, a record ends with their sum. Other modes can do without it. */
 #include "lib/server/state/state.h"
 
 #include "kernels/kernels.h"
@@ -18,20 +18,21 @@
 #define STATE_MAGIC UINT64_C(0x3330767265737774) /* "twserv03" */
 #define STATE_NAME  256u
 
+/* Head of the file, as it is in memory. */
 struct state_head {
     uint64_t magic, chunks, chunk_bytes;
 };
 
-/* What a record is of. */
+/* Description of a record. */
 struct state_chunk {
-    char name[STATE_NAME];          /* of the tensor, cut, */
-    uint64_t name_bytes, name_hash; /* which these tell from others that begin alike */
+    char name[STATE_NAME];          /* of the tensor, truncated */
+    uint64_t name_bytes, name_hash; /* distinguish it from names that begin alike */
     uint64_t first, count;
-    uint64_t sum_bytes, record_bytes; /* record_bytes: without the sum's */
-    uint32_t type, states;            /* states: of the optimizer, with its rule */
+    uint64_t sum_bytes, record_bytes; /* record_bytes does not include the sum */
+    uint32_t type, states;            /* number of states of the optimizer, with its rule */
 };
 
-/* A file being written or read, with the CRC of what has been. */
+/* A file that is being written or read, with the CRC of the bytes so far. */
 struct state_stream {
     struct twill_server *server;
     FILE *file;
@@ -96,7 +97,7 @@ static bool write_chunks(struct state_stream *s)
     return good && fwrite(&crc, 1, sizeof(crc), s->file) == sizeof(crc);
 }
 
-/* Sync the folder of a file, so that its new name is kept. */
+/* Sync the folder of a file, so that its new name is kept. Returns false on failure. */
 static bool sync_folder(const char *path)
 {
     char folder[PATH_MAX];
@@ -170,8 +171,8 @@ static bool read_all(struct state_stream *s, void *data, size_t bytes)
     return true;
 }
 
-/* Return the place of a chunk of a file, whatever its sum is, or UINT32_MAX. It is looked for from
- * `from` on: files have chunks in the order of places. */
+/* Return the place of a chunk in a file, whatever its sum, or UINT32_MAX. Searches from `from`,
+ * because files have chunks in the order of places. */
 static uint32_t find_place(const struct twill_server *server, const struct state_chunk *chunk,
                            uint32_t from)
 {
@@ -186,8 +187,7 @@ static uint32_t find_place(const struct twill_server *server, const struct state
     return UINT32_MAX;
 }
 
-/* Read the record of a chunk. A sum that it has not is zeros; one that is of no use here is
- * skipped. */
+/* Read the record of a chunk. A missing sum becomes zeros, and a superfluous one is skipped. */
 static twill_status read_file_record(struct state_stream *s, uint32_t place,
                                      const struct state_chunk *about)
 {
@@ -211,7 +211,7 @@ static twill_status read_file_record(struct state_stream *s, uint32_t place,
     return status;
 }
 
-/* Cut tensors as the file does, unless they are cut already: then find_place() compares. */
+/* Cut tensors as the file does. If they are already cut, find_place() compares them. */
 static twill_status take_chunk_bytes(struct state_stream *s, uint64_t bytes)
 {
     struct twill_server *server = s->server;
@@ -269,7 +269,7 @@ twill_status twill_server_load(twill_server *server, const char *path)
         fclose(s.file);
         if (status != TWILL_OK) {
             twill_server_drop_state(server);
-            if (cuts) { /* the size may be of a damaged file */
+            if (cuts) { /* the size may come from a damaged file */
                 twill_server_unplace(server);
                 server->cut.chunk_bytes = server->options.chunk_bytes;
             }
