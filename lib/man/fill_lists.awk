@@ -1,18 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-# awk -v to=FILE -v between=TEXT -f fill_lists.awk LISTS PAGE: copy PAGE to FILE with the lists of lists.in. @name@ becomes
-# the words of a list with TEXT between them. ".It @NAME@" becomes the item of a variable or of an entry: its name,
-# default, help and values, and whether it must be the same on all ranks. A page that has such items must have all of them.
+# awk -v to=FILE -v between=TEXT -f fill_lists.awk LISTS PAGE
+# Copy PAGE to FILE and fill in the lists of lists.in, which LISTS has. @name@ becomes the words of a list, with TEXT between
+# them. ".It @NAME@" becomes the item of a variable or an entry, with its name, default, help and values, and whether it must
+# be the same on all ranks. If a page has such items, it must have all of them. Unknown names are errors.
+# Print an error. The exit status is then 1.
 function complain(text)
 {
     print FILENAME ": " text >"/dev/stderr"
     failed = 1
 }
 
+# Fill item[] with the mdoc item of each variable or entry, by its name.
 function read_variables(rows, count, row, field, i)
 {
     count = split(rows, row, /ROW_ /)
     for (i = 2; i <= count; i++) {
-        gsub(/" +"/, "", row[i]) # adjacent literals are one string
+        gsub(/" +"/, "", row[i]) # join adjacent literals
         gsub(/"/, "", row[i])
         split(row[i], field, / *FIELD_ */)
         help = field[6]
@@ -24,7 +27,7 @@ function read_variables(rows, count, row, field, i)
     }
 }
 
-# The checks of twillrun --check, as items of a list.
+# Return the checks of twillrun --check as the items of an mdoc list.
 function read_checks(rows, count, row, field, i, text)
 {
     count = split(rows, row, /ITEM_ /)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# make_pages.sh DOXYGEN DOXYFILE GUIDE TO: make the man 3 pages of the public headers in the folder TO, with the date of the page
-# GUIDE. Doxygen's XML goes to the folder of the Doxyfile.
+# make_pages.sh DOXYGEN DOXYFILE GUIDE TO
+# Make the man 3 pages of the public headers in the folder TO, which is emptied first. They get the date of the page GUIDE.
+# Doxygen's XML is put into the folder of the Doxyfile.
 set -eu
 here=$(dirname "$0")
 xml=$(dirname "$2")/xml

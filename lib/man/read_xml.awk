@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-# Read Doxygen's XML, a record for each tag and the text after it, into tables for write_pages.awk. Their keys are the
-# names of groups, functions, types and values; text and returns are mdoc. list is a function's arguments, or a type's
-# values or members.
+# Read Doxygen's XML into tables for write_pages.awk. Each record is a tag and the text after it. The keys of the tables are
+# names of groups, functions, types and values. text[] and returns[] hold mdoc. list[] holds a function's arguments, or a
+# type's values or members.
 BEGIN { RS = "<" }
 
-function tidy(t) # paragraphs only between two texts, one sentence a line
+# Return mdoc text with one sentence per line, and with .Pp only between two texts.
+function tidy(t)
 {
     t = "\n" t "\n"
     gsub(/ *\n[ \n]*/, "\n", t)
@@ -28,7 +29,7 @@ function tidy(t) # paragraphs only between two texts, one sentence a line
     s = substr($0, end + 1)
     if (tag != "verbatim") gsub(/[ \n]+/, " ", s)
     gsub(/\\/, "\\e", s)
-    if (tag == "verbatim") gsub(/ /, "\\ ", s) # as it stands: code
+    if (tag == "verbatim") gsub(/ /, "\\ ", s) # code stays as it is
     gsub(/&lt;/, "<", s)
     gsub(/&gt;/, ">", s)
     gsub(/&quot;/, "\"", s)
@@ -66,7 +67,7 @@ tag ~ /^(brief|detailed)description$/ { described = 1 }
 tag ~ /^\/(brief|detailed)description$/ {
     described = 0
     b = tidy(b)
-    if (!index(text[key], b)) text[key] = tidy(text[key] "\n.Pp\n" b) # an enum and its typedef have the same
+    if (!index(text[key], b)) text[key] = tidy(text[key] "\n.Pp\n" b) # an enum and its typedef have the same text
 }
 tag == "/enumvalue" {
     if (text[value] != "" && !(member in seen)) list[member] = list[member] ".It Dv " value "\n" text[value]

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# Write the pages into the folder TO: one for each function with its forms _start and _init, one for each group, and
-# twill.h(3) for all types, one for each further header; other names are links to these.
+# Write the pages into the folder `to`. There is a page for each function with its forms _start and _init, for each group,
+# for each header, and twill.h(3) also has all types. All other names are links to these pages.
+#
+# Begin the page of `name`, up to its synopsis. `also` lists the forms, and the first clause of `what` is the description.
 function start(name, also, what, included)
 {
     page = to "/" name ".3"
@@ -12,6 +14,7 @@ function start(name, also, what, included)
     print ".Sh SYNOPSIS\n.In " included >page
 }
 
+# Write the prototype of a function.
 function synopsis(f, a)
 {
     a = substr(list[f], 2, length(list[f]) - 2)
@@ -19,6 +22,7 @@ function synopsis(f, a)
     printf ".Ft %s\n.Fo %s\n.Fa \"%s\"\n.Fc\n", result[f], f, a >page
 }
 
+# Write a section, unless it is empty.
 function section(heading, body)
 {
     sub(/^\.Pp\n/, "", body)
@@ -27,9 +31,11 @@ function section(heading, body)
 
 function list_of(items, compact) { return items == "" ? "" : ".Bl -tag -width Ds" compact "\n" items ".El\n" }
 
+# Return both texts with a paragraph between them.
 function and(a, b) { return a == "" || b == "" ? a b : a ".Pp\n" b }
 
-function errors(named, i, all) # those that are named, or all
+# Return the list of errors that the text `named` mentions, or of all errors if it mentions none.
+function errors(named, i, all)
 {
     for (i = 1; i <= n_values; i++)
         if (values[i] ~ /^TWILL_ERR/ && (named !~ /TWILL_ERR/ || index(named, values[i] "\\")))
@@ -37,6 +43,7 @@ function errors(named, i, all) # those that are named, or all
     return list_of(all, " -compact")
 }
 
+# Make the page of `name` a link to the page `target`.
 function link(name, target)
 {
     page = to "/" name ".3"
@@ -48,7 +55,7 @@ END {
     threads = text["twill.h"]
     sub(/.*\nThreads: /, "", threads)
     sub(/\n\.It\n.*/, "\n", threads)
-    for (i = 1; i <= n; i++) # a form has no text of its own
+    for (i = 1; i <= n; i++) # forms have no text
         if (text[f = functions[i]] == "" && sub(/_(start|init)$/, "", f)) {
             base[functions[i]] = f
             forms[f] = forms[f] " " functions[i]
