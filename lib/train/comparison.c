@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Comparisons over the ranks: of what they register, and of their parameters. Each tensor is
- * hashed; the least and the greatest hash over the ranks are equal if all are. */
+/* Compares over the ranks what they register, and their parameters. Each tensor is hashed. If the
+ * minimum of a hash over the ranks equals its maximum, all ranks have the same. */
 #include "lib/base/plural.h"
 #include "lib/train/gradients.h"
 
@@ -8,16 +8,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DESCRIBED_BYTES TWILL_ENTRY_BYTES /* of a tensor or an option, in a message */
-#define VALUES_MOST     4u                /* different ones that a message lists */
+#define DESCRIBED_BYTES TWILL_ENTRY_BYTES /* bytes of a tensor or an option in a message */
+#define VALUES_MOST     4u                /* most different values that a message lists */
 
-/* The caller's communicator, until the set has its own. */
+/* Return the caller's communicator until the set has its own. */
 static twill_comm *comm_to_compare(const struct twill_gradients *set)
 {
     return set->comm != NULL ? set->comm : set->parent;
 }
 
-/* Return the failure of a collective on that communicator. */
+/* Return TWILL_OK, or the failure of a collective on that communicator. */
 static twill_status check_call(struct twill_gradients *set, twill_status status)
 {
     if (status == TWILL_OK)
@@ -27,7 +27,7 @@ static twill_status check_call(struct twill_gradients *set, twill_status status)
     return TWILL_FAIL(&set->error, status, "%s", twill_comm_message(set->parent));
 }
 
-/* Fail on all ranks alike, which know the reason already. */
+/* Break the set on all ranks, which all know the reason. Returns TWILL_ERR_MISMATCH. */
 static twill_status fail_alike(struct twill_gradients *set, const char *text)
 {
     (void)TWILL_FAIL(&set->error, TWILL_ERR_MISMATCH, "%s", text);
@@ -48,7 +48,7 @@ static uint64_t hash_bytes(uint64_t hash, const void *data, size_t bytes)
     return twill_hash_mix(hash, word ^ (uint64_t)bytes << 56);
 }
 
-/* Find the first of n hashes that is not the same on all ranks; n: none. */
+/* Set *found to the first of n hashes that is not the same on all ranks, or to n. */
 static twill_status find_difference(struct twill_gradients *set, const uint64_t *hash, size_t n,
                                     size_t *found)
 {
@@ -73,7 +73,7 @@ static void append(char *text, size_t bytes, const char *format, ...)
     va_end(arguments);
 }
 
-/* Append "WHAT on ranks 0, 2; OTHER on rank 1", of one text a rank. */
+/* Append "WHAT on ranks 0, 2; OTHER on rank 1", given one text for each rank. */
 static void group_ranks(char *text, size_t bytes, const char *described, int size)
 {
     unsigned values = 0;
@@ -97,7 +97,7 @@ static void group_ranks(char *text, size_t bytes, const char *described, int siz
     }
 }
 
-/* Gather one text from each rank and fail on all ranks with those that differ. */
+/* Gather one text from each rank, and fail on all ranks with those that differ. */
 static twill_status explain_difference(struct twill_gradients *set, const char *what,
                                        const char *mine)
 {
@@ -122,7 +122,7 @@ static twill_status explain_difference(struct twill_gradients *set, const char *
 
 /* --- what is registered ---------------------------------------------------------------------- */
 
-/* Hash all entries into hash[TWILL_SET_ENTRIES]. Returns the hash of them. */
+/* Store the hashes of all entries in hash[TWILL_SET_ENTRIES], and return the hash of these. */
 static uint64_t hash_entries(const struct twill_gradients *set, uint64_t *hash)
 {
     char text[TWILL_ENTRY_BYTES];
@@ -133,7 +133,7 @@ static uint64_t hash_entries(const struct twill_gradients *set, uint64_t *hash)
     return hash_bytes(1, hash, TWILL_SET_ENTRIES * sizeof(*hash));
 }
 
-/* Name the first entry that is not the same on all ranks. Some is. */
+/* Fail with the name of the first entry that is not the same on all ranks. There must be one. */
 static twill_status explain_entries(struct twill_gradients *set, const uint64_t *hash)
 {
     char text[TWILL_ENTRY_BYTES];
@@ -163,7 +163,7 @@ static void describe_tensor(const struct twill_train_tensor *tensor, char text[D
              tensor->own == NULL ? ", memory of the set" : "", tensor->raw ? "" : ", compressed");
 }
 
-/* Compare tensors one by one, up to the least number that a rank has registered. */
+/* Compare the first `least` tensors one by one, and then the number of tensors. */
 static twill_status compare_each(struct twill_gradients *set, uint64_t least)
 {
     char text[DESCRIBED_BYTES] = "", what[48];

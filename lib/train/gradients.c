@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A set from its creation to its end. */
+/* A gradient set from its creation to its end. */
 #include "lib/train/gradients.h"
 
 #include "lib/base/lists.h"
@@ -37,7 +37,7 @@ twill_status twill_gradients_create(twill_gradients **made, twill_comm *comm,
     return TWILL_OK;
 }
 
-/* Check a tensor that is to be registered. */
+/* Check a tensor that is to be registered. Returns TWILL_OK or TWILL_ERR_ARGUMENT. */
 static twill_status check_tensor(struct twill_gradients *set, const twill_tensor *tensor)
 {
     if (set->committed)
@@ -62,7 +62,7 @@ static twill_status check_tensor(struct twill_gradients *set, const twill_tensor
     return TWILL_OK;
 }
 
-/* Check that neither name nor memory is registered already. */
+/* Check that neither the name nor the memory of a tensor is registered already. */
 static twill_status check_new(struct twill_gradients *set, const twill_tensor *tensor)
 {
     const unsigned char *own = tensor->gradient;
@@ -85,7 +85,7 @@ twill_status twill_gradients_add(twill_gradients *set, const twill_tensor *tenso
         return TWILL_ERR_ARGUMENT;
     TWILL_TRY(NULL, check_tensor(set, tensor));
     TWILL_TRY(NULL, check_new(set, tensor));
-    if ((set->tensors & (set->tensors - 1)) == 0) { /* as many as there is memory for */
+    if ((set->tensors & (set->tensors - 1)) == 0) { /* the allocated memory is full */
         void *grown = realloc(set->tensor, twill_max(2 * set->tensors, 1) * sizeof(*set->tensor));
         if (grown == NULL)
             return TWILL_ERR_MEMORY;
@@ -126,7 +126,7 @@ static twill_status prepare_buckets(struct twill_gradients *set)
     return twill_reducers_prepare(set);
 }
 
-/* Divide the tensors, and keep the optimizer's state if there is one. */
+/* Divide the tensors into buckets, and keep the optimizer's state if there is one. */
 static twill_status divide_anew(struct twill_gradients *set)
 {
     void *state = NULL;
@@ -173,7 +173,7 @@ static twill_status commit_set(struct twill_gradients *set)
     return twill_set_check(set, set->comm, twill_barrier(set->comm)); /* fails if a rank has */
 }
 
-/* Fail on all ranks with this one's reason. */
+/* Fail on all ranks with this rank's reason. Returns the status. */
 static twill_status fail_commit(struct twill_gradients *set, twill_status status)
 {
     struct twill_error own = set->error;
@@ -220,8 +220,7 @@ void *twill_gradients_memory(const twill_gradients *set, int index)
     return twill_tensor_place(set, tensor, (uint32_t)(step % set->generations));
 }
 
-/* --- the optimizer's state ----------------------------------------------------------------------
- */
+/* --- the optimizer's state -------------------------------------------------------------------- */
 
 twill_status twill_gradients_state_import(twill_gradients *set, const void *const *states,
                                           const size_t *bytes, size_t count)
@@ -263,7 +262,7 @@ twill_status twill_gradients_count(const twill_gradients *set, twill_gradients_c
 
 void twill_gradients_destroy(twill_gradients *set)
 {
-    if (set == NULL || twill_extend_is_forked(set->process.context)) /* then it is the parent's */
+    if (set == NULL || twill_extend_is_forked(set->process.context)) /* it belongs to the parent */
         return;
     if (set->committed) {
         twill_gradients_await_markers(set);

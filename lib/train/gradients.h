@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The calls of a gradient set (lib/twill_train.h), and what they share: a set from its creation to
- * its end, its steps, its options, searches in its first steps. What they use is in the folders
- * below: README.md. */
+/* The calls of a gradient set (lib/twill_train.h) and what their files share: creation and end,
+ * steps, options, and the searches in the first steps. README.md has the folders that they use. */
 #ifndef TWILL_TRAIN_GRADIENTS_H
 #define TWILL_TRAIN_GRADIENTS_H
 
@@ -18,12 +17,12 @@ twill_status twill_gradients_prepare(struct twill_gradients *set);
 
 /* --- lib/train/step.c --- */
 
-/* Wait until no reduction is under way, on any reducer: all ranks have then started the same ones.
- * Nothing is delivered. Between steps. */
+/* Wait until no reduction is under way on any reducer, so that all ranks have started the same
+ * ones. Delivers nothing. Between steps. */
 twill_status twill_gradients_finish_late(struct twill_gradients *set);
-/* Complete the result that is outstanding, so that the buckets may be divided anew: it lies in the
- * memory of its tensors, and the next step delivers it. Collective, after a step
- * of the last generation. */
+/* Complete the result that is outstanding, so that buckets may be divided anew. It stays in the
+ * memory of its tensors, and the next step delivers it. Collective, after steps of the last
+ * generation. */
 twill_status twill_gradients_carry(struct twill_gradients *set);
 /* Wait until no thread is in twill_gradients_ready(). */
 void twill_gradients_await_markers(struct twill_gradients *set);
@@ -31,54 +30,56 @@ void twill_gradients_await_markers(struct twill_gradients *set);
 /* --- lib/train/options.c --- */
 
 #define TWILL_COMPRESSIONS (TWILL_COMPRESS_THRESHOLD + 1)
-/* Return the name of a twill_compression as TWILL_GRADIENTS has it. */
+/* Return the name that TWILL_GRADIENTS has for a twill_compression, or "?". */
 const char *twill_compression_name(twill_compression compression);
 
 #define TWILL_SET_ENTRIES 29u  /* options, and hyperparameters of the optimizer */
-#define TWILL_ENTRY_BYTES 192u /* of "name=value" */
-/* Print an entry, "no optimizer" for hyperparameters of a set without. Equal texts are equal
- * values. */
+#define TWILL_ENTRY_BYTES 192u /* bytes of "name=value" */
+/* Print entry `index` as "name=value", or "no optimizer" for a hyperparameter of a set without one.
+ * Equal texts mean equal values. */
 void twill_set_entry_print(const struct twill_gradients *set, unsigned index,
                            char text[TWILL_ENTRY_BYTES]);
-/* Print options as TWILL_GRADIENTS accepts them: sizes, order and threads, and what is not the
- * default. Returns the length; `bytes` must suffice. */
+/* Print options as TWILL_GRADIENTS accepts them: sizes, order, threads, and options that differ
+ * from their defaults. Returns the length. `bytes` must suffice. */
 size_t twill_set_entries_describe(const struct twill_gradients *set, char *text, size_t bytes);
-/* Apply the value of TWILL_GRADIENTS, or of the file that it names. */
+/* Apply the value of TWILL_GRADIENTS, or the contents of the file that it names, to the options. */
 twill_status twill_entries_apply(twill_gradients_options *options, const char *value,
                                  struct twill_error *error);
 
-/* Check the options and apply TWILL_GRADIENTS to them. */
+/* Set the set's options, apply TWILL_GRADIENTS to them, and check them. NULL means the defaults. */
 twill_status twill_gradients_set_options(struct twill_gradients *set,
                                          const twill_gradients_options *options,
                                          struct twill_error *error);
 
 /* --- lib/train/set_report.c --- */
 
-/* Print where the time went, a line a reducer on rank 0, at the end of every N-th step as
- * options.report_every asks; or all at the end. */
+/* Log where the time went, one line for each reducer, on rank 0. It does so at the end of every
+ * N-th step (options.report_every) or, if `all`, for the whole life of the set. */
 void twill_gradients_report(struct twill_gradients *set, bool all);
 
 /* --- lib/train/comparison.c --- */
 
-/* Compare the registered tensors over the ranks. Collective. */
+/* Compare the registered tensors and options over the ranks. Collective. Breaks the set and returns
+ * TWILL_ERR_MISMATCH on all ranks if they differ. */
 twill_status twill_gradients_compare_tensors(struct twill_gradients *set);
-/* Compare the parameters over the ranks. Collective. */
+/* Do the same for the parameters, or the gradients if there are none. */
 twill_status twill_gradients_compare_parameters(struct twill_gradients *set);
 
 /* --- lib/train/searches.c --- */
 
-/* The searches of a set, one after the other. */
+/* The searches of a set, which run one after the other. */
 struct twill_searches {
-    struct twill_step_search sizes; /* of options.autotune, over `candidates` */
+    struct twill_step_search sizes; /* options.autotune: over `candidates` */
     struct twill_bucket_sizes {
         size_t bucket, first, segment;
     } * candidates;
-    struct twill_step_search codes; /* of options.compression_automatic, over the choices */
+    struct twill_step_search codes; /* options.compression_automatic: over enum twill_wire_choice */
 };
 
 /* Begin the searches that the options ask for. */
 twill_status twill_searches_begin(struct twill_gradients *set);
-/* Note the time of the step that ends, and use another candidate from the next one on. */
+/* Note the time of the step that ends. When it is time, change to the next candidate or, at the end
+ * of a search, to the fastest. */
 twill_status twill_searches_end_step(struct twill_gradients *set);
 void twill_searches_free(struct twill_gradients *set);
 

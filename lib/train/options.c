@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The one list of a set's options: an entry each, with its name and the kind of its value. It
- * parses TWILL_GRADIENTS, prints options for twill_gradients_describe() and for messages, and is
- * what ranks compare. */
+/* The one list of a set's options, with the name and the kind of value of each entry. The list
+ * serves to parse TWILL_GRADIENTS, to print options for twill_gradients_describe() and for
+ * messages, and to compare options over the ranks. */
 #include "lib/base/lists.h"
 #include "lib/train/gradients.h"
 
@@ -11,14 +11,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PINNED_BYTES 512u /* of a file named by TWILL_GRADIENTS=@FILE */
+#define PINNED_BYTES 512u /* bytes of a file named by TWILL_GRADIENTS=@FILE */
 
 enum entry_kind {
     SETTING_BYTES,  /* size_t */
-    SETTING_NUMBER, /* int, from 0 */
-    SETTING_SWITCH, /* int, of which only whether it is 0 counts */
+    SETTING_NUMBER, /* int >= 0 */
+    SETTING_SWITCH, /* int, which counts as 0 or not 0 */
     SETTING_REAL,   /* double */
-    SETTING_ORDER,  /* enums, by name */
+    SETTING_ORDER,  /* from here on enums, by name */
     SETTING_COMPRESSION,
     SETTING_FACTORS,
     SETTING_OPERATION,
@@ -31,7 +31,7 @@ static const char *const factors_names[] = {"price", "gather", "reduce"};
 static const char *const compression_names[TWILL_COMPRESSIONS] = {
     "none", "f16", "bf16", "f8e4m3", "f8e5m2", "int8", "top_k", "threshold"};
 
-/* What a value of each kind must be; the names that it may have, of an enum. */
+/* The form of a value of each kind and, for an enum, its names. */
 static const struct {
     const char *help;
     const char *const *names;
@@ -53,19 +53,19 @@ _Static_assert(sizeof(twill_bucket_order) == sizeof(int) &&
                    sizeof(twill_optimizer_rule) == sizeof(int),
                "enums are read and written as int");
 
-/* Where an entry is used beside the comparison of the ranks. */
+/* Where an entry is used, apart from the comparison of the ranks. */
 enum entry_use {
     SETTING_CHANGED = 0, /* in TWILL_GRADIENTS; described if it is not the default */
     SETTING_SHOWN,       /* always described */
-    SETTING_SEARCH,      /* never described: what it has searched for is */
-    SETTING_IN_PROGRAM   /* not in TWILL_GRADIENTS: the program's results depend on it */
+    SETTING_SEARCH,      /* never described, as its result is */
+    SETTING_IN_PROGRAM   /* not in TWILL_GRADIENTS, as the program's results depend on it */
 };
 
 struct set_entry {
     const char *name;
     enum entry_kind kind;
     enum entry_use use;
-    size_t at; /* of the member in the options, or in the optimizer */
+    size_t at; /* offset of the member in the options or in the optimizer */
 };
 
 #define OPTION(name, kind, use, member)                                                            \
@@ -124,7 +124,7 @@ const char *twill_compression_name(twill_compression compression)
 
 /* --- printing -------------------------------------------------------------------------------- */
 
-/* Print a number in as few digits as give the same number again. */
+/* Print a number in as few digits as give the same number when read. Returns the length. */
 static int print_real(double value, char *text, size_t bytes)
 {
     int length = twill_print(text, bytes, "%g", value);
@@ -133,7 +133,7 @@ static int print_real(double value, char *text, size_t bytes)
     return length;
 }
 
-/* Print "name=value" of an entry of an object. */
+/* Print "name=value" for an entry of an object. Returns the length. */
 static int print_entry(const struct set_entry *entry, const void *object, char *text, size_t bytes)
 {
     const void *member = (const unsigned char *)object + entry->at;
@@ -189,7 +189,7 @@ size_t twill_set_entries_describe(const struct twill_gradients *set, char *text,
 
 /* --- TWILL_GRADIENTS ------------------------------------------------------------------------- */
 
-/* Find a text among names; -1 if it is none of them. */
+/* Return the index of a text in names[], or -1 if it is not there. */
 static int find_name(const char *const *names, size_t count, const char *text)
 {
     for (size_t i = 0; i < count; i++)
@@ -236,7 +236,7 @@ static twill_status refuse_name(const char *name, struct twill_error *error)
                       "TWILL_GRADIENTS: there is no entry \"%s\"; there are %s", name, known);
 }
 
-/* Apply an entry "name=value", whose text is changed. */
+/* Apply an entry "name=value". Changes its text. */
 static twill_status apply_entry(twill_gradients_options *options, char *text,
                                 struct twill_error *error)
 {
@@ -255,7 +255,7 @@ static twill_status apply_entry(twill_gradients_options *options, char *text,
     return refuse_name(text, error);
 }
 
-/* Read the first line of a file, without a "TWILL_GRADIENTS=" before it. */
+/* Read the first line of a file, without a leading "TWILL_GRADIENTS=". */
 static twill_status read_pinned(const char *path, char text[PINNED_BYTES],
                                 struct twill_error *error)
 {

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Searches in the first steps of a set.
  *
- * options.autotune: for the fastest bucket sizes, as Horovod's autotuning does, but without a
- * model: there are a few sizes only.
+ * options.autotune searches for the fastest bucket sizes. Horovod's autotuning does the same with a
+ * model, which is not needed here, as there are only a few sizes.
  *
- * options.compression_automatic: for which buckets are compressed, if any. The price of a bucket's
- * reduction as it is, and of its codes with the time to encode and decode them, give a first answer
- * for each bucket. A price knows neither how much of a reduction the backward pass hides nor what
- * else uses the machine, so three choices are then tried, for some steps each: all buckets, those
- * with a good price, and none. All ranks agree on the choice whose slowest rank is fastest;
- * compression has to be faster by more than the noise, as it costs accuracy. */
+ * options.compression_automatic searches for the buckets to compress, if any. A first answer for
+ * each bucket compares two prices: of its reduction, and of exchanging, encoding and decoding its
+ * codes. A price knows neither how much of a reduction the backward pass hides nor what else uses
+ * the machine. So three choices are then tried, for some steps each: all buckets, those with a good
+ * price, and none. All ranks agree on the choice whose slowest rank is fastest. As compression
+ * costs accuracy, it must be faster by more than the noise. */
 #include "lib/train/gradients.h"
 
 #include <stdlib.h>
 
-#define GAIN_LEAST 0.97 /* of the time without compression: at most this */
+#define GAIN_LEAST 0.97 /* compression must take less than this part of the time without */
 
 static const size_t bucket_sizes[] = {(size_t)256 << 10, (size_t)1 << 20,  (size_t)4 << 20,
                                       (size_t)16 << 20,  (size_t)64 << 20, 0};
@@ -33,7 +33,7 @@ static void add_candidate(struct twill_searches *searches, size_t bucket, size_t
         (struct twill_bucket_sizes){bucket, first, segment};
 }
 
-/* List the candidates, the sizes of the options first, and begin. */
+/* List the candidates, beginning with the sizes of the options, and begin the search. */
 static twill_status begin_sizes(struct twill_gradients *set)
 {
     struct twill_searches *searches = set->searches;
@@ -55,7 +55,7 @@ static twill_status begin_sizes(struct twill_gradients *set)
     return twill_search_begin(&searches->sizes, searches->sizes.candidates, &set->error);
 }
 
-/* Divide the tensors anew. */
+/* Use a candidate: divide the tensors anew. */
 static twill_status use_sizes(struct twill_gradients *set, unsigned candidate)
 {
     const struct twill_bucket_sizes *sizes = &set->searches->candidates[candidate];
@@ -72,7 +72,7 @@ static twill_status agree(struct twill_gradients *set, struct twill_step_search 
     return twill_set_check(set, set->comm, twill_search_agree(search, set->comm));
 }
 
-/* Agree on the fastest candidate. */
+/* Agree on the fastest candidate and use it. */
 static twill_status choose_sizes(struct twill_gradients *set)
 {
     struct twill_step_search *search = &set->searches->sizes;
@@ -97,7 +97,7 @@ static twill_status use_choice(struct twill_gradients *set, enum twill_wire_choi
     return twill_gradients_prepare(set);
 }
 
-/* Agree on the fastest choice. */
+/* Agree on the fastest choice and use it. */
 static twill_status agree_on_choice(struct twill_gradients *set)
 {
     struct twill_step_search *trial = &set->searches->codes;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a set tells about itself. */
+/* Reports of a set about itself: description, counters and times. */
 #include "lib/base/plural.h"
 #include "lib/train/gradients.h"
 
@@ -121,7 +121,7 @@ const char *twill_gradients_times(twill_gradients *set, size_t index)
     return NULL;
 }
 
-/* Print the shares of one reducer. It may have a thread. */
+/* Log the shares of one reducer, which may have a thread. */
 static void report_reducer(struct twill_reducer *reducer, bool all)
 {
     const struct twill_gradients *set = reducer->set;

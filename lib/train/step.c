@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The calls of a training step: of tensors, of dense layers, and of sets that run one step late. */
+/* The calls of a training step, for tensors, dense layers, and sets that run one step late. */
 #include "kernels/training/factors.h"
 #include "lib/base/plural.h"
 #include "lib/train/gradients.h"
@@ -11,7 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define MAPPED_ALONE_BYTES ((size_t)128 << 10) /* glibc's malloc maps such memory by itself */
+#define MAPPED_ALONE_BYTES ((size_t)128 << 10) /* glibc's malloc maps such memory separately */
 
 static twill_status check_index(struct twill_gradients *set, const char *call, int index)
 {
@@ -21,14 +21,14 @@ static twill_status check_index(struct twill_gradients *set, const char *call, i
     return TWILL_OK;
 }
 
-/* Add the time since `from` to what the caller spent in the set's calls. */
+/* Add the time since `from` to the time that the caller spent in the set's calls. */
 static void count_exposed(struct twill_gradients *set, uint64_t from)
 {
     atomic_fetch_add_explicit(&set->usage.ns_exposed, twill_now() - from, memory_order_relaxed);
 }
 
-/* Is the caller's memory unmapped? Large allocations are when they are freed, and an access would
- * be a SIGSEGV here, far from the fault. Smaller ones cannot be told. */
+/* Return whether the caller's memory is unmapped, as large allocations are when they are freed. An
+ * access would then be a SIGSEGV here, far from the mistake. Smaller ones cannot be checked. */
 static bool is_unmapped(const struct twill_train_tensor *tensor)
 {
     if (tensor->own == NULL || tensor->bytes < MAPPED_ALONE_BYTES)
@@ -40,7 +40,7 @@ static bool is_unmapped(const struct twill_train_tensor *tensor)
            mincore((void *)((last - 1) & -page), 1, &resident) != 0;
 }
 
-/* Return a bucket of generation 0, or the one that a step uses in its place. */
+/* Return the bucket that a step uses for bucket b of generation 0. */
 static struct twill_bucket *bucket_of_step(struct twill_gradients *set, uint32_t b, uint64_t step)
 {
     return &set->bucket[step % set->generations * twill_buckets_of_step(set) + b];
@@ -67,7 +67,7 @@ static twill_status check_ready(struct twill_gradients *set, const char *call, i
     return atomic_load(&tensor->marked) == step ? TWILL_OK : refuse_second_mark(set, tensor);
 }
 
-/* Mark a tensor; the set knows that this thread does. */
+/* Mark a tensor ready. The calling thread is counted in set->markers. */
 static twill_status mark_tensor(struct twill_gradients *set, int index)
 {
     struct twill_train_tensor *tensor = &set->tensor[index];
@@ -90,7 +90,7 @@ static twill_status mark_tensor(struct twill_gradients *set, int index)
     return set->broken ? TWILL_ERR_BROKEN : TWILL_OK;
 }
 
-/* Mark a tensor ready, of any kind. */
+/* Mark a tensor of any kind ready. */
 static twill_status mark_any(struct twill_gradients *set, int index)
 {
     uint64_t from = twill_now();
@@ -123,7 +123,7 @@ void twill_gradients_await_markers(struct twill_gradients *set)
     (void)twill_wait_for_thread(is_unmarked, &set->markers, UINT64_MAX);
 }
 
-/* Is the bucket's reduction of this step complete? */
+/* Return whether the bucket's reduction of this step is complete. */
 static bool is_complete(const struct twill_bucket *bucket)
 {
     uint64_t reduced = atomic_load_explicit(&bucket->reduced, memory_order_relaxed);
@@ -131,8 +131,7 @@ static bool is_complete(const struct twill_bucket *bucket)
            (reduced + 1) * bucket->segments;
 }
 
-/* Have the results of a complete bucket in its memory, and count its bytes. An update has done the
- * first. */
+/* Compute a complete bucket's results in its memory, unless an update has. Count its bytes. */
 static void finish(struct twill_gradients *set, struct twill_bucket *bucket)
 {
     if (set->update == NULL)
@@ -141,7 +140,7 @@ static void finish(struct twill_gradients *set, struct twill_bucket *bucket)
     twill_counter_add(&set->usage.bytes_exchanged, twill_wire_bytes(set, bucket));
 }
 
-/* Copy the results of a complete bucket out. Its tensors may be marked ready again then. */
+/* Copy the results of a complete bucket out. Its tensors may then be marked ready again. */
 static void deliver(struct twill_gradients *set, struct twill_bucket *bucket)
 {
     finish(set, bucket);
@@ -152,14 +151,14 @@ static void deliver(struct twill_gradients *set, struct twill_bucket *bucket)
     atomic_fetch_add_explicit(&bucket->reduced, 1, memory_order_release);
 }
 
-/* Has the bucket been reduced and delivered in this step, which uses it? */
+/* Return whether a bucket has been reduced and delivered in the step that uses it. */
 static bool is_delivered(const struct twill_gradients *set, const struct twill_bucket *bucket,
                          uint64_t step)
 {
     return atomic_load_explicit(&bucket->reduced, memory_order_acquire) != step / set->generations;
 }
 
-/* Name the tensors of a bucket that were not marked ready in time. The reducer is locked. */
+/* Time out and name the tensors of a bucket that were not marked ready. The reducer is locked. */
 static twill_status time_out(struct twill_reducer *reducer, const struct twill_bucket *bucket)
 {
     struct twill_gradients *set = reducer->set;
@@ -186,7 +185,7 @@ static twill_status time_out(struct twill_reducer *reducer, const struct twill_b
     return twill_reducer_fail(reducer, reducer->comm, status);
 }
 
-/* Return the bucket that keeps this one from being reduced on this rank: one that is not ready. */
+/* Return the bucket that keeps this one from being reduced on this rank. It is not ready. */
 static const struct twill_bucket *first_missing(const struct twill_reducer *reducer,
                                                 const struct twill_bucket *bucket)
 {
@@ -194,13 +193,12 @@ static const struct twill_bucket *first_missing(const struct twill_reducer *redu
                                        : bucket;
 }
 
-/* What a caller waits for: that a bucket is reduced in this step, or that all its tensors are
- * marked ready in a late one. */
+/* A wait until a bucket is reduced in this step or, if late, until all its tensors are marked. */
 struct bucket_wait {
     struct twill_reducer *reducer;
     struct twill_bucket *bucket;
     bool for_marks;
-    uint64_t step; /* late */
+    uint64_t step; /* only if late */
 };
 
 static bool is_over(const struct bucket_wait *wait)
@@ -210,8 +208,8 @@ static bool is_over(const struct bucket_wait *wait)
     return atomic_load(&wait->bucket->filled) != wait->step / wait->reducer->set->generations;
 }
 
-/* Time out, unless the bucket is to be reduced and the reducer has something under way, which has a
- * deadline of its own. The reducer is locked. */
+/* Time out, unless the wait is for a reduction and the reducer has something under way, which has
+ * its own deadline. The caller holds the reducer's lock. */
 static twill_status time_out_wait(const struct bucket_wait *wait)
 {
     struct twill_reducer *reducer = wait->reducer;
@@ -221,8 +219,7 @@ static twill_status time_out_wait(const struct bucket_wait *wait)
     return time_out(reducer, wait->for_marks ? wait->bucket : first_missing(reducer, wait->bucket));
 }
 
-/* Wait while the reducer's thread reduces. The time counts from the last bucket of the reducer that
- * has ended. */
+/* Wait while the reducer's thread reduces. The timeout starts anew when one of its buckets ends. */
 static twill_status wait_for_reducer_thread(const struct bucket_wait *wait)
 {
     struct twill_reducer *reducer = wait->reducer;
@@ -246,7 +243,7 @@ static twill_status wait_for_reducer_thread(const struct bucket_wait *wait)
     }
 }
 
-/* Wait, advancing the reducer. */
+/* Wait and advance the reducer meanwhile. */
 static twill_status wait_in_reducer(const struct bucket_wait *wait)
 {
     struct twill_reducer *reducer = wait->reducer;
@@ -316,8 +313,8 @@ twill_status twill_gradients_carry(struct twill_gradients *set)
     return TWILL_OK;
 }
 
-/* Return the step whose results the caller waits for next: a late one is that before the present
- * one. UINT64_MAX: none, as nothing is outstanding, or it is complete. */
+/* Return the step whose results the caller waits for next. In a late set it is the step before the
+ * present one, or UINT64_MAX if its result is complete or there is none. */
 static uint64_t awaited_step(const struct twill_gradients *set)
 {
     uint64_t step = atomic_load(&set->step);
@@ -326,7 +323,7 @@ static uint64_t awaited_step(const struct twill_gradients *set)
     return step;
 }
 
-/* Copy a tensor's result that is carried to the caller's memory, if it has some. */
+/* Copy a tensor's carried result to the caller's memory, if the caller gave any. */
 static void deliver_carried(struct twill_gradients *set, uint32_t t)
 {
     const struct twill_train_tensor *tensor = &set->tensor[t];
@@ -358,8 +355,8 @@ twill_status twill_gradients_wait(twill_gradients *set, int index)
     return status;
 }
 
-/* Deliver the bucket if it is complete; but late, as the caller may be computing the next gradient
- * in the memory that it would be delivered to. */
+/* Return whether a bucket is complete, and deliver it then. Do not deliver in a late set, where the
+ * caller may be computing the next gradient in the same memory. */
 static bool test_bucket(struct twill_gradients *set, uint32_t b, uint64_t step)
 {
     struct twill_bucket *bucket = bucket_of_step(set, b, step);
@@ -420,8 +417,7 @@ static twill_status wait_step(struct twill_gradients *set, uint64_t step)
     return TWILL_OK;
 }
 
-/* Wait for the result that is outstanding, of step number `step` unless it is carried, and deliver
- * it. */
+/* Deliver the outstanding result, which is that of step number `step` or is carried. */
 static twill_status deliver_outstanding(struct twill_gradients *set, uint64_t step)
 {
     if (!set->late.carried)
@@ -433,7 +429,7 @@ static twill_status deliver_outstanding(struct twill_gradients *set, uint64_t st
     return TWILL_OK;
 }
 
-/* Fill the memory of a generation with zeros: there is no result to deliver. */
+/* Fill a generation's memory with zeros, as there is no result to deliver. */
 static void clear_generation(struct twill_gradients *set, uint32_t generation)
 {
     for (int type = 0; type < TWILL_TYPE_COUNT; type++) {
@@ -446,7 +442,7 @@ static void clear_generation(struct twill_gradients *set, uint32_t generation)
             memset(set->tensor[t].own, 0, set->tensor[t].bytes);
 }
 
-/* End a late step: deliver the result of the one before, or zeros. */
+/* End a late step: deliver the result of the step before, or zeros. */
 static twill_status end_late_step(struct twill_gradients *set, uint64_t step)
 {
     for (uint32_t b = 0; b < twill_buckets_of_step(set); b++)
@@ -511,7 +507,7 @@ twill_status twill_gradients_add_dense(twill_gradients *set, const twill_tensor 
     return TWILL_OK;
 }
 
-/* Store this rank's factors where they are gathered from. */
+/* Store this rank's factors in the memory that they are gathered from. */
 static void store_factors(struct twill_gradients *set, struct twill_bucket *bucket,
                           const float *errors, const float *activations, size_t samples)
 {
@@ -562,11 +558,11 @@ twill_status twill_gradients_ready_factors(twill_gradients *set, int index, cons
 }
 
 /* --- one step late ---------------------------------------------------------------------------- */
-/* Cray PE ML Plugin's pipelined mode: a step delivers the result of the one before. Steps use the
- * two generations of buckets in turn, whether lateness is on or off.
+/* This is the pipelined mode of Cray's PE ML Plugin: a step delivers the result of the step before.
+ * Steps use the two generations of buckets alternately, even while lateness is off.
  *
  * Searches of the first steps divide buckets anew, always after a step of the second generation.
- * The result of that step is then complete, but not to be delivered yet: it is carried in its
+ * The result of that step is then complete, but must not be delivered yet. It is carried in its
  * memory, which no division moves, and the next step delivers it tensor by tensor. */
 
 void *twill_gradients_result(const twill_gradients *set, int index)
@@ -579,7 +575,7 @@ void *twill_gradients_result(const twill_gradients *set, int index)
     return set->committed ? twill_tensor_place(set, tensor, set->late.delivered) : NULL;
 }
 
-/* Check that a call between steps may be made on a late set. */
+/* Check that a call between steps may be made on a set that can be late. */
 static twill_status check_late(struct twill_gradients *set, const char *call)
 {
     TWILL_TRY(NULL, twill_set_check_usable(set, call));

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a compressed set has: an operation on codes, residuals, and a wire buffer a bucket; prices;
- * encoding and decoding. */
+/* The compression of a set: operation on codes, residuals, wire buffers, prices, coding. */
 #include "algorithms/select/ways.h"
 #include "lib/train/compression/compression.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Estimates: encoding and decoding a list take as long as this many conversions, and adding one of
- * its entries is a miss of the cache. A trial of some steps decides in the end. */
+/* Estimates: encoding or decoding a list takes as long as this many conversions, and adding one of
+ * its entries is a cache miss. In the end a trial of some steps decides. */
 #define SPARSE_CONVERSIONS 2u
 #define ENTRY_PICOSECONDS  2000u
 
@@ -30,7 +29,7 @@ static void choose_factors(struct twill_gradients *set)
     c->coder.threshold = (float)(set->options.compression_threshold * before);
 }
 
-/* twill_op_fn of blocks; user is the compressor. */
+/* A twill_op_fn that adds blocks. `user` is the compressor. */
 static void add_blocks(const void *left, const void *right, void *result, size_t count,
                        twill_type type, void *user)
 {
@@ -54,8 +53,8 @@ static twill_status make_code_operation(struct twill_gradients *set)
     return twill_explain(&set->error, status, twill_context_message(set->process.context));
 }
 
-/* Place residuals as the tensors are placed in the arena, and those that have no place there, too.
- * Returns the elements in all. */
+/* Place residuals in the order of set->backward, also for tensors that have no place in the arena.
+ * Returns the number of elements. */
 static size_t place_residuals(struct twill_gradients *set)
 {
     size_t bytes = 0;
@@ -69,7 +68,7 @@ static size_t place_residuals(struct twill_gradients *set)
     return bytes / sizeof(float);
 }
 
-/* Find what is encoded how, and make the residuals. */
+/* Choose the coder and factors, and allocate the residuals. */
 static twill_status open_compressor(struct twill_gradients *set, size_t elements)
 {
     struct twill_compressor *c = set->compressor;
@@ -112,13 +111,13 @@ void twill_compressor_close(struct twill_gradients *set)
 
 /* --- a bucket's ------------------------------------------------------------------------------- */
 
-/* Bytes before the entries of a segment of a list: their number, where it varies. */
+/* Return the bytes before the entries of a segment of a list: their number, if it varies. */
 static size_t list_head(const struct twill_gradients *set)
 {
     return set->options.compression == TWILL_COMPRESS_THRESHOLD ? 8 : 0;
 }
 
-/* Return the units of a segment: at most `bytes` of codes, at least one. */
+/* Return the units that fit a segment of at most `bytes` of codes, at least one. */
 static size_t units_of(const struct twill_gradients *set, size_t bytes)
 {
     const struct twill_coder *coder = &set->compressor->coder;
@@ -169,7 +168,7 @@ static uint64_t coding_time(struct twill_gradients *set, const struct twill_buck
     return SPARSE_CONVERSIONS * once + entries * ENTRY_PICOSECONDS;
 }
 
-/* Find whether the prices say that it pays to compress a bucket. */
+/* Set *pays to whether compressing a bucket pays by the prices. */
 static twill_status find_whether_it_pays(struct twill_gradients *set,
                                          const struct twill_bucket *bucket, bool *pays)
 {
@@ -301,7 +300,7 @@ twill_status twill_wire_request(const struct twill_gradients *set, twill_comm *c
 
 /* --- lists ------------------------------------------------------------------------------------ */
 
-/* Return the scratch of a bucket, for one list: indices, then values. */
+/* Return the scratch of a bucket for one list: indices, then values. */
 static struct twill_sparse scratch_list(const struct twill_gradients *set,
                                         const struct twill_bucket *bucket)
 {
@@ -310,7 +309,7 @@ static struct twill_sparse scratch_list(const struct twill_gradients *set,
     return (struct twill_sparse){index, (float *)(void *)(index + bucket->wire.units)};
 }
 
-/* Write n entries to this rank's list of a segment of up to `entries`. */
+/* Write n entries to this rank's list of a segment, which has room for `entries`. */
 static void write_segment(const struct twill_gradients *set, unsigned char *list,
                           struct twill_sparse chosen, size_t n, size_t entries)
 {
@@ -358,7 +357,7 @@ static void decode_lists(const struct twill_gradients *set, const struct twill_b
 
 /* --- all -------------------------------------------------------------------------------------- */
 
-/* Clear what lies between tensors. A block of NaN would leave NaN there, for all later steps. */
+/* Clear what lies between tensors. A block of NaN would leave NaN there for all later steps. */
 static void clear_gaps(const struct twill_gradients *set, const struct twill_bucket *bucket)
 {
     for (uint32_t i = 0; i + 1 < bucket->tensors; i++) {
@@ -374,7 +373,7 @@ static void count_conversion(struct twill_gradients *set, const struct twill_buc
                               memory_order_relaxed);
 }
 
-/* Add what is left from compressed steps to the gradient of one that is not. */
+/* Add what compressed steps have left to the gradient of a step that is not compressed. */
 static void flush_residual(struct twill_gradients *set, struct twill_bucket *bucket)
 {
     const struct twill_compressor *c = set->compressor;

@@ -1,32 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What travels instead of the elements of a bucket.
+/* The exchange of something else in place of the elements of a bucket.
  *
- * Compression of buckets of f32: a code of the gradients, in a wire buffer of the bucket. The
- * thread that marks the last tensor of a bucket ready encodes it, before the reducer may start it;
- * the thread that delivers it decodes. What a code lacks stays in the residual, which is added to
- * the next step's gradient (error feedback: Seide et al. 2014, 1-bit SGD; Lin et al. 2018, Deep
- * Gradient Compression; Karimireddy et al. 2019, error feedback fixes signSGD).
+ * Compression is for buckets of f32: a code of the gradients is sent, in a wire buffer of the
+ * bucket. The thread that marks the last tensor of a bucket ready encodes it, before the reducer
+ * may start it. The thread that delivers it decodes. The residual keeps what a code lacks and is
+ * added to the gradient of the next step. This is error feedback (Seide et al. 2014, 1-bit SGD, Lin
+ * et al. 2018, Deep Gradient Compression, Karimireddy et al. 2019, error feedback fixes signSGD).
  *
- *   narrow   f16, bf16: an allreduce by twill_op_create_narrow(). Gradients are divided by the
- *            number of ranks, or for a sum by a power of two that is as large, before they are
- *            rounded, so that a sum overflows only if a gradient does.
- *   blocks   8-bit codes with a scale per block: an allreduce of blocks as opaque elements, by an
- *            operation that adds two blocks in f32 and encodes the sum anew
- *   sparse   the largest elements: an allgather of lists of one length, which every rank adds in
- *            the order of the ranks
+ *   narrow   f16, bf16. An allreduce by twill_op_create_narrow(). Gradients are divided before they
+ *            are rounded, so that a sum overflows only if a gradient does. The divisor is the
+ *            number of ranks, or for a sum the next power of two.
+ *   blocks   8-bit codes with a scale per block. An allreduce of blocks as opaque elements, whose
+ *            operation adds two blocks in f32 and encodes the sum anew.
+ *   sparse   The largest elements. An allgather of lists of equal length, which every rank adds in
+ *            the order of the ranks.
  *
- * Ranks decode equal codes by kernels with equal results, so they get the same bits. What partial
- * sums lose when they are rounded on the way is in no residual: twill(7) has the bounds.
+ * Ranks decode equal codes with kernels that give equal results, so they get the same bits. No
+ * residual has the losses of partial sums that are rounded on the way (bounds are in twill(7)).
  *
- * Dense layers, whose gradient is the product of sufficient factors, the errors and activations of
- * the samples: either the factors of all ranks are gathered, and every rank computes the sum of the
- * gradients from them, or each computes its own, which is reduced; by price. */
+ * The gradient of a dense layer is the product of its sufficient factors, the errors and
+ * activations of the samples. By price, either the factors of all ranks are gathered, and every
+ * rank computes the sum of the gradients from them, or each rank's gradient is reduced. */
 #ifndef TWILL_TRAIN_COMPRESSION_H
 #define TWILL_TRAIN_COMPRESSION_H
 
 #include "lib/train/set/set.h"
 
-/* Which buckets are compressed, of those that can be. */
+/* Choice among the buckets that can be compressed. */
 enum twill_wire_choice {
     TWILL_WIRE_PRICED, /* those for which it pays by the prices */
     TWILL_WIRE_ALL,
@@ -34,22 +34,22 @@ enum twill_wire_choice {
     TWILL_WIRE_CHOICES
 };
 
-/* A set's. Constant after the commit, but for `choice`, which changes between steps. */
+/* The compressor of a set. Constant after the commit, except `choice`, which steps may change. */
 struct twill_compressor {
     struct twill_coder coder;
-    twill_op op; /* of the codes; sparse: none */
+    twill_op op; /* operation on codes; none if sparse */
     bool has_op;
-    float after;           /* of decoded elements */
+    float after;           /* factor for decoded elements */
     float *residual;       /* of all tensors that may be compressed */
-    unsigned char *memory; /* wire buffers, of twill_alloc() */
-    bool encoded;          /* something was, so that residuals may have contents */
+    unsigned char *memory; /* wire buffers, from twill_alloc() */
+    bool encoded;          /* something was encoded, so residuals may have contents */
     enum twill_wire_choice choice;
     struct twill_chooser *chooser; /* for prices, or NULL */
 };
 
 /* --- lib/train/compression/compress.c --- */
 
-/* Make the operation and the residuals, if the options ask for compression: the set's compressor.
+/* If the options ask for compression, make the set's compressor with its operation and residuals.
  * After the tensors have been placed. */
 twill_status twill_compressor_open(struct twill_gradients *set);
 void twill_compressor_close(struct twill_gradients *set);
@@ -57,32 +57,33 @@ void twill_compressor_close(struct twill_gradients *set);
 twill_status twill_compressor_prepare(struct twill_gradients *set);
 void twill_compressor_unprepare(struct twill_gradients *set);
 
-/* Return the units of a segment of a bucket: its elements, or those of its codes. The last one may
- * have less. */
+/* Return the units in a segment of a bucket: its elements, or units of its codes. The last segment
+ * may have fewer. */
 size_t twill_wire_segment(const struct twill_gradients *set, const struct twill_bucket *bucket);
 /* Return the bytes that this rank contributes to the exchange of a bucket. */
 size_t twill_wire_bytes(const struct twill_gradients *set, const struct twill_bucket *bucket);
-/* Prepare the exchange of `count` units of codes from `from` on, or of factors. */
+/* Prepare the exchange of `count` units of codes from `from` on, or of a bucket's factors. */
 twill_status twill_wire_request(const struct twill_gradients *set, twill_comm *comm,
                                 const struct twill_bucket *bucket, size_t from, size_t count,
                                 twill_request **request);
 /* Encode a bucket whose tensors are all in its memory, if it is compressed. */
 void twill_wire_encode(struct twill_gradients *set, struct twill_bucket *bucket);
-/* Compute the result in the bucket's memory, if something else has travelled: of factors elements
- * first .. first + count - 1 at least. */
+/* Compute the result in the bucket's memory if something else was sent. From factors, compute at
+ * least the elements first .. first + count - 1. */
 void twill_wire_decode(struct twill_gradients *set, const struct twill_bucket *bucket, size_t first,
                        size_t count);
 
 /* --- lib/train/compression/dense.c --- */
 
-/* Choose for each dense layer. Collective. */
+/* Choose for each dense layer whether to gather its factors. Collective. */
 twill_status twill_dense_choose(struct twill_gradients *set);
 /* Allocate the factors of buckets that gather them. Between steps. */
 twill_status twill_dense_prepare(struct twill_gradients *set);
 /* Prepare the all-gather of a bucket's factors. */
 twill_status twill_dense_request(twill_comm *comm, const struct twill_bucket *bucket,
                                  twill_request **request);
-/* Compute the sum of the gradients from the gathered factors. */
+/* Compute the sum of gradients from the gathered factors, at least for the elements first .. first
+ * + count - 1. */
 void twill_dense_rebuild(struct twill_gradients *set, const struct twill_bucket *bucket,
                          size_t first, size_t count);
 

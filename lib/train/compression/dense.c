@@ -6,13 +6,13 @@
 #include <string.h>
 
 #define TIMED_REDUCTIONS 3u
-/* The reduction that is timed at a commit, at most. */
+/* Most bytes of the reduction that is timed at a commit. */
 #define TIMED_REDUCTION ((size_t)4 << 20)
 
 /* --- the choice ------------------------------------------------------------------------------ */
 
-/* Time a product on all ranks. Stores the picoseconds of a million multiplications by the slowest.
- */
+/* Time a product on all ranks. Stores the picoseconds that a million multiplications take on the
+ * slowest rank. */
 static twill_status time_products(struct twill_gradients *set, uint64_t *million)
 {
     uint64_t mine = twill_factors_time(set->process.kernels);
@@ -22,7 +22,7 @@ static twill_status time_products(struct twill_gradients *set, uint64_t *million
                            twill_allreduce(set->comm, &mine, million, 1, TWILL_U64, TWILL_MAX));
 }
 
-/* Time reductions of `bytes`, the first of which connects. Stores the nanoseconds of the fastest by
+/* Time reductions of `bytes`. The first only connects. Stores the nanoseconds of the fastest, on
  * the slowest rank. */
 static twill_status time_reductions(struct twill_gradients *set, size_t bytes, uint64_t *ns)
 {
@@ -62,7 +62,7 @@ static twill_status measure_rates(struct twill_gradients *set,
     return TWILL_OK;
 }
 
-/* Price both ways for a layer. */
+/* Price both ways for a layer, and choose unless the options do. */
 static twill_status price_layer(struct twill_gradients *set,
                                 const struct twill_dense_pricing *pricing,
                                 struct twill_dense *dense, const struct twill_dense_rates *rates)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Optimizer state of this rank's shards as bytes: what an export has. */
+/* Exports the optimizer state of this rank's shards as bytes. */
 #include "lib/train/optimizer/update_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Add what this rank's shard of a segment has of each tensor of its bucket. */
+/* List the part of each tensor in this rank's shard of a segment. Returns the number. */
 static uint32_t list_segment(const struct twill_gradients *set, uint32_t b,
                              struct twill_update_segment *segment, struct twill_state_place *places)
 {
@@ -57,7 +57,7 @@ uint64_t twill_state_tensors_hash(const struct twill_gradients *set)
     return hash;
 }
 
-/* Has the set a residual? */
+/* Return whether the set has a residual. */
 static bool has_residual(const struct twill_gradients *set)
 {
     return set->compressor != NULL && set->compressor->residual != NULL;
@@ -94,7 +94,7 @@ static size_t export_bytes(const struct twill_state_place *places, uint32_t rang
     return bytes;
 }
 
-/* Write an export, with the residuals or without. */
+/* Write an export, with or without the residuals. */
 static void write_export(const struct twill_gradients *set, const struct twill_state_place *places,
                          uint32_t ranges, bool with_residuals, unsigned char *to)
 {

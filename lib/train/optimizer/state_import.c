@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Import of optimizer state: ranks tell each other which ranges they bring and which they need;
- * from these two tables, equal on all ranks, each knows what it sends to whom. */
+/* Imports optimizer state. The ranks exchange which ranges they bring and which they need. From
+ * these two tables, which are equal on all ranks, each knows what to send to which rank. */
 #include "lib/base/plural.h"
 #include "lib/train/optimizer/update_internal.h"
 
@@ -9,34 +9,34 @@
 
 /* A rank's residual in an export. */
 struct residual_of {
-    const unsigned char *data; /* or NULL: it had none */
+    const unsigned char *data; /* NULL if it had none */
     uint32_t rank, ranks;
 };
 
-/* Those that this rank brings. Free the list with free(). */
+/* The residuals that this rank brings. Free `list` with free(). */
 struct residuals {
     struct residual_of *list;
     size_t count;
 };
 
-/* What a rank says before anything moves. */
+/* A rank's declaration before anything moves. */
 struct import_offer {
-    uint64_t brings, needs; /* ranges */
-    uint64_t steps;         /* of its exports; NONE: it has none */
-    uint64_t failed;        /* its own exports cannot be imported */
+    uint64_t brings, needs; /* number of ranges */
+    uint64_t steps;         /* steps of its exports, or NO_STEPS if it has none */
+    uint64_t failed;        /* nonzero if its own exports cannot be imported */
 };
 #define NO_STEPS UINT64_MAX
 
-/* A range that a rank brings, as all know it. */
+/* A range that a rank brings, as all ranks know it. */
 struct import_source {
     struct twill_state_range range;
-    uint32_t rank, index; /* index: of the ranges that this rank brings */
+    uint32_t rank, index; /* index: among the ranges that this rank brings */
 };
 
-/* Elements that go from one rank to another. */
+/* Elements that move from one rank to another. */
 struct import_move {
     uint32_t from, to;     /* ranks */
-    uint32_t source, dest; /* indices into what these ranks bring and need */
+    uint32_t source, dest; /* indices in what these ranks bring and need */
     size_t source_at, dest_at, count;
     uint32_t arrays;
 };
@@ -45,14 +45,14 @@ struct state_import {
     struct twill_gradients *set;
     twill_comm *comm;
     uint32_t size, rank;
-    struct twill_state_range *brings;           /* [offer.brings] this rank's */
-    const unsigned char **data;                 /* of each: its arrays */
+    struct twill_state_range *brings;           /* [offer.brings] this rank's ranges */
+    const unsigned char **data;                 /* arrays of each of these */
     struct twill_state_place *places;           /* [offer.needs] */
     struct import_offer offer, *offers;         /* [size] */
-    struct twill_state_range *brought, *needed; /* of all ranks, in their order */
+    struct twill_state_range *brought, *needed; /* of all ranks, in rank order */
     struct import_source *source;               /* [sources] by tensor and first element */
     size_t sources;
-    uint64_t longest;         /* elements of a source, at most */
+    uint64_t longest;         /* most elements of a source */
     struct import_move *move; /* [moves] in which this rank takes part */
     size_t moves, moves_held;
     struct residuals residuals; /* that this rank brings */
@@ -60,11 +60,11 @@ struct state_import {
 
 /* --- residuals -------------------------------------------------------------------------------- */
 
-/* A rank's residual is what its codes have lacked, so only the sum over the ranks matters: a rank
- * that imports the state of ranks that are gone adds theirs to its own. It is exported in units of
- * the result, as the factor before encoding depends on the number of ranks. */
+/* A rank's residual is what its codes have lacked, so only the sum over the ranks matters. A rank
+ * that imports the state of ranks that are gone adds their residuals to its own. They are exported
+ * in units of the result, as the factor before encoding depends on the number of ranks. */
 
-/* Note the residual of an export, of which `left` bytes are behind its ranges. */
+/* Note the residual of an export. `left` bytes follow its ranges. */
 static twill_status read_residual(struct twill_gradients *set, struct residuals *residuals,
                                   const struct twill_state_header *header,
                                   const unsigned char *data, size_t left)
@@ -108,8 +108,9 @@ static uint64_t key_of(const struct residual_of *of, uint64_t rank, uint64_t siz
     return (of->rank != rank) * size + rank;
 }
 
-/* Find for each rank of the exporting job which of these takes its residual: the one with the same
- * number, if it brings it, else the lowest that does. taker: [ranks] */
+/* Find for each rank of the exporting job which present rank takes its residual. That is the rank
+ * with the same number if it brings it, or else the lowest that does. taker[] has `ranks` elements.
+ */
 static twill_status agree_on_takers(twill_comm *comm, const struct residuals *residuals,
                                     uint64_t *taker, size_t ranks)
 {
@@ -146,7 +147,7 @@ static twill_status import_residuals(struct twill_gradients *set, twill_comm *co
         const struct residual_of *of = &residuals->list[i];
         if (of->data == NULL || taker[of->rank] != key_of(of, rank, size))
             continue;
-        taker[of->rank] = UINT64_MAX; /* another copy is not added */
+        taker[of->rank] = UINT64_MAX; /* add no other copy */
         add_residual(set, of->data);
     }
     c->encoded = true;
@@ -184,7 +185,7 @@ static twill_status check_header(struct state_import *import, const struct twill
     return TWILL_OK;
 }
 
-/* Check that a range lies in its tensor and that its arrays lie in the export. */
+/* Return whether a range lies in its tensor and its arrays lie in the export. */
 static bool is_range_sound(const struct twill_gradients *set, const struct twill_state_range *range,
                            size_t left)
 {
@@ -237,8 +238,8 @@ static twill_status read_export(struct state_import *import, const unsigned char
 
 /* --- the tables ------------------------------------------------------------------------------- */
 
-/* Fail on all ranks unless all went well: a collective has failed, which explains it, or this rank
- * has no memory. */
+/* Return TWILL_OK, or fail on all ranks. Either a collective has failed, which explains the error,
+ * or this rank is out of memory. */
 static twill_status check_collective(struct state_import *import, twill_status status)
 {
     struct twill_error failure;
@@ -267,8 +268,8 @@ static twill_status gather_ranges(struct state_import *import, const struct twil
     return check_collective(import, status);
 }
 
-/* Exchange what the ranks bring and need. Returns TWILL_ERR_ARGUMENT on all ranks if the exports of
- * one cannot be imported. */
+/* Exchange what the ranks bring and need. Returns TWILL_ERR_ARGUMENT on all ranks if one brings a
+ * bad export. */
 static twill_status exchange_offers(struct state_import *import)
 {
     struct twill_gradients *set = import->set;
@@ -279,7 +280,7 @@ static twill_status exchange_offers(struct state_import *import)
     for (uint32_t r = 0; r < import->size; r++) {
         const struct import_offer *offer = &import->offers[r];
         if (offer->failed && import->offer.failed)
-            return TWILL_ERR_ARGUMENT; /* explained */
+            return TWILL_ERR_ARGUMENT; /* it has its message */
         if (offer->failed)
             return TWILL_SET_REFUSE(
                 set, "twill_gradients_state_import: rank %u has state that cannot be imported", r);
@@ -326,7 +327,7 @@ static twill_status sort_sources(struct state_import *import)
 
 /* --- the moves -------------------------------------------------------------------------------- */
 
-/* Return the number of sources before or at an element. */
+/* Return the number of sources that begin before or at an element. */
 static size_t sources_up_to(const struct state_import *import, uint32_t tensor, uint64_t element)
 {
     size_t low = 0, high = import->sources;
@@ -341,8 +342,8 @@ static size_t sources_up_to(const struct state_import *import, uint32_t tensor, 
     return low;
 }
 
-/* Find the source of an element for a rank: its own one, else that of the lowest rank. All ranks
- * find the same one. Ranges of a tensor may overlap, as copies do. */
+/* Find the source of an element for a rank: its own, or else that of the lowest rank. All ranks
+ * find the same one. Ranges of a tensor may overlap, as exports may be copies. */
 static const struct import_source *find_source(const struct state_import *import, uint32_t tensor,
                                                uint64_t element, uint32_t rank)
 {
@@ -411,7 +412,7 @@ static twill_status plan_moves(struct state_import *import)
     return TWILL_OK;
 }
 
-/* Copy elements of array k between the tables and a buffer with a range a rank. */
+/* Copy elements of array k between the tables and a buffer with a range for each rank. */
 static void pack_array(const struct state_import *import, uint32_t k, float *const *next, bool out)
 {
     for (size_t i = 0; i < import->moves; i++) {
@@ -520,7 +521,7 @@ static void close_import(struct state_import *import)
     free(import->residuals.list);
 }
 
-/* Exchange the tables, and plan the moves. */
+/* Exchange the tables and plan the moves. */
 static twill_status plan_import(struct state_import *import)
 {
     size_t needs = (size_t)import->offer.needs;

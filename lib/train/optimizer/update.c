@@ -26,7 +26,7 @@ struct twill_bucket_range twill_update_range_of_tensor(const struct twill_gradie
     return (struct twill_bucket_range){first, end > first ? end - first : 0};
 }
 
-/* Copy parameters of a range between the bucket and the caller's memory. */
+/* Copy parameters of a range from the caller's memory to the bucket (`in`), or back. */
 static void copy_parameters(struct twill_gradients *set, uint32_t b,
                             struct twill_bucket_range range, bool in)
 {
@@ -54,7 +54,7 @@ void twill_update_deliver(struct twill_gradients *set, const struct twill_bucket
         copy_parameters(set, b, (struct twill_bucket_range){0, bucket->count}, false);
 }
 
-/* Return what the generations of a bucket share: its first one. */
+/* Return the first generation of a bucket, which holds what its generations share. */
 static struct twill_update_bucket *shared_bucket(const struct twill_gradients *set, uint32_t b)
 {
     return &set->update->bucket[b % twill_buckets_of_step(set)];
@@ -66,8 +66,8 @@ static const twill_optimizer *optimizer_of(const struct twill_gradients *set, ui
     return &set->update->used[set->bucket[bucket].generation];
 }
 
-/* Take weights in f32 from the parameters of a generation, for a set that has two, or from the
- * caller's unless the set's are `newer`. */
+/* Read f32 weights from the parameters: those of a generation in a set of two, or the caller's
+ * unless the set's are `newer`. */
 static void load_master(struct twill_gradients *set, uint32_t b,
                         const struct twill_update_segment *segment, uint32_t generation, bool newer)
 {
@@ -91,8 +91,8 @@ static void load_master(struct twill_gradients *set, uint32_t b,
     }
 }
 
-/* Read the parameters of this rank's shard, as far as the update needs them: they may be the
- * caller's, and have changed. `generation`: of the last result. */
+/* Read the parameters of this rank's shard if the update needs them, as they may be in the caller's
+ * memory and have changed. `generation` is that of the last result. */
 static void load_shard(struct twill_gradients *set, uint32_t b,
                        struct twill_update_segment *segment, uint32_t generation)
 {
@@ -126,13 +126,14 @@ void twill_update_load_carried(struct twill_gradients *set)
         }
 }
 
-/* Return the generation that the step of a bucket finds the parameters in. */
+/* Return the generation in which the step of a bucket finds the parameters. */
 static uint32_t generation_before(const struct twill_gradients *set, uint32_t b)
 {
     return set->generations - 1 - set->bucket[b].generation;
 }
 
-/* Run the first pass of LARS and LAMB, or the update, on a part of this rank's shard. */
+/* Run the first pass of LARS and LAMB (`norms`) or the update on a part of this rank's shard.
+ * Returns the norms, or zeros. */
 static struct twill_optimizer_norms update_part(const struct twill_update_queue *queue, uint32_t b,
                                                 const struct twill_update_segment *segment,
                                                 struct twill_bucket_range part, bool norms,
@@ -157,7 +158,7 @@ static struct twill_optimizer_norms update_part(const struct twill_update_queue 
                                         .threads = set->process.threads};
     if (segment->master != NULL)
         step.master = segment->master + from;
-    if (segment->master != NULL && bucket->type == TWILL_F32) /* of a set of two generations */
+    if (segment->master != NULL && bucket->type == TWILL_F32) /* in a set of two generations */
         step.parameter = step.master;
     for (unsigned i = 0; i < TWILL_OPTIMIZER_MAX_STATES; i++)
         if (segment->state[i] != NULL)
@@ -172,7 +173,7 @@ static struct twill_optimizer_norms update_part(const struct twill_update_queue 
     return (struct twill_optimizer_norms){0, 0};
 }
 
-/* Compute the norms of what this rank has of each tensor of a bucket. */
+/* Compute the norms of this rank's part of each tensor of a bucket. */
 static void compute_norms(const struct twill_update_queue *queue, uint32_t b)
 {
     struct twill_gradients *set = queue->set;
@@ -317,7 +318,7 @@ static twill_status update_unit(struct twill_update_queue *queue,
     return TWILL_OK;
 }
 
-/* Compute the gradients of a unit from what was exchanged, if that is not the gradients. */
+/* Compute the gradients of a unit if something else was exchanged. */
 static void decode_unit(struct twill_gradients *set, struct twill_update_unit *unit)
 {
     const struct twill_bucket *bucket = &set->bucket[unit->bucket];
@@ -329,16 +330,15 @@ static void decode_unit(struct twill_gradients *set, struct twill_update_unit *u
     unit->decoded = true;
 }
 
-/* --- clipping ----------------------------------------------------------------------------------
- */
+/* --- clipping --------------------------------------------------------------------------------- */
 
-/* By the norm of all gradients of a step (Pascanu, Mikolov and Bengio 2013): each rank adds the
- * squares of its shards, as they are reduced, a reducer at a time; their queues exchange their
- * sums, and each waits for those of the others before it updates anything. Sums are added in the
- * order of the reducers, so all have the same bits. */
-#define NORM_EPSILON 1e-6 /* that of torch.nn.utils.clip_grad_norm_ */
+/* Clipping by the norm of all gradients of a step (Pascanu, Mikolov and Bengio 2013). Each rank
+ * adds the squares of its shards as they are reduced, separately for each reducer. The queues of a
+ * reducer on all ranks exchange their sums, and each waits for the sums of the other reducers
+ * before it updates anything. Sums are added in the order of the reducers, for equal bits. */
+#define NORM_EPSILON 1e-6 /* as in torch.nn.utils.clip_grad_norm_ */
 
-/* Add the squares of what this rank has of a unit. */
+/* Add the squares of this rank's part of a unit. */
 static void add_squares(struct twill_update_queue *queue, struct twill_update_unit *unit)
 {
     struct twill_gradients *set = queue->set;
@@ -355,8 +355,8 @@ static void add_squares(struct twill_update_queue *queue, struct twill_update_un
     queue->clip.sum += sum * scale * scale;
 }
 
-/* Exchange the sum of this queue, and publish it for the others. Returns TWILL_PENDING until then,
- * and when it is done. */
+/* Exchange the sum of this queue, and publish it for the others. Returns TWILL_PENDING or an error.
+ */
 static twill_status publish_sum(struct twill_update_queue *queue)
 {
     struct twill_gradients *set = queue->set;
@@ -371,8 +371,7 @@ static twill_status publish_sum(struct twill_update_queue *queue)
     set->update->sums[clip->published_steps % 2][queue - set->update->queue] = clip->sum;
     clip->published = true;
     clip->published_steps++;
-    /* In one order with `wanted` of the others' reducers, which they clear before they read this.
-     */
+    /* This order matters: the other reducers clear `wanted` before they read this. */
     atomic_fetch_add(&set->update->summed, 1);
     return TWILL_PENDING;
 }
@@ -389,9 +388,8 @@ static float factor_of(struct twill_gradients *set, double limit, uint64_t step)
     return factor < 1 || isnan(factor) ? (float)factor : 1;
 }
 
-/* Find by what the gradients of the step of the next unit are multiplied: queue->clip.factor.
- * Returns TWILL_PENDING while that is not known, as gradients are missing, of this queue or
- * another, and once when this queue has published its part, for the others. */
+/* Set queue->clip.factor for the gradients of the next unit's step. Returns TWILL_PENDING while
+ * gradients are missing, here or in another queue, and once when this queue publishes its sum. */
 static twill_status advance_clip(struct twill_update_queue *queue)
 {
     struct twill_update_clip *clip = &queue->clip;
@@ -418,8 +416,7 @@ static twill_status advance_clip(struct twill_update_queue *queue)
     return TWILL_OK;
 }
 
-/* --- the next unit ------------------------------------------------------------------------------
- */
+/* --- the next unit ---------------------------------------------------------------------------- */
 
 /* Update the next unit, which is queued. Returns TWILL_PENDING until its norms are known. */
 static twill_status advance_unit(struct twill_update_queue *queue)

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of this folder share: parts of an update, and optimizer state outside a set.
+/* Parts of an update that the files of this folder share, and optimizer state outside a set.
  *
- * twill_gradients_state_export() writes what a rank has, twill_gradients_state_import() gives every
- * rank what its shards need, out of the exports of all. A set that divides its buckets anew
- * (autotuning, compression by trial) moves its state so, too.
+ * twill_gradients_state_export() writes what a rank has. twill_gradients_state_import() gives every
+ * rank what its shards need out of the exports of all. A set that divides its buckets anew
+ * (autotuning, compression by trial) moves its state in the same way.
  *
- * An export is a header, the ranges, and for each range its arrays, one after the other, `count`
- * f32 each: those of the rule in the order of twill_optimizer_step.state, then the master weights
+ * An export is a header, the ranges, and for each range its arrays, each of `count` f32. These are
+ * the arrays of the rule, in the order of twill_optimizer_step.state, and then the master weights
  * of narrow tensors. Ranges are in elements of tensors, so they fit any number of ranks and any
- * buckets. Behind them is the rank's residual of all tensors that are compressed. Bytes are in the
- * order of the machine. */
+ * buckets. The rank's residual of all tensors that may be compressed follows. Byte order is native.
+ */
 #ifndef TWILL_TRAIN_UPDATE_INTERNAL_H
 #define TWILL_TRAIN_UPDATE_INTERNAL_H
 
@@ -17,39 +17,39 @@
 
 /* --- update_setup.c --- */
 
-/* The state of all shards was written: of that many updates, with master weights. */
+/* Note that the state of all shards, master weights included, now is that of `steps` updates. */
 void twill_update_note_import(struct twill_gradients *set, uint64_t steps);
 
 /* --- update.c --- */
 
-/* Return where tensor i of a bucket begins in it, in elements. */
+/* Return where tensor i begins in its bucket, in elements. */
 size_t twill_update_tensor_first(const struct twill_gradients *set,
                                  const struct twill_bucket *bucket, uint32_t i);
-/* Return what a range has of tensor i of a bucket. */
+/* Return the part of a range that belongs to tensor i of a bucket. Its count may be 0. */
 struct twill_bucket_range twill_update_range_of_tensor(const struct twill_gradients *set,
                                                        const struct twill_bucket *bucket,
                                                        uint32_t i, struct twill_bucket_range range);
-/* Take the master weights from the parameters where that is still to be done. Between steps. */
+/* Read the master weights from the parameters where that has not been done. Between steps. */
 void twill_update_load(struct twill_gradients *set);
 /* --- optimizer_state.c, state_import.c --- */
 
-#define TWILL_STATE_MAGIC UINT64_C(0x3274617473777774) /* "twstats2" of a little-endian machine */
+#define TWILL_STATE_MAGIC UINT64_C(0x3274617473777774) /* "twstats2" on a little-endian machine */
 
 struct twill_state_header {
-    uint64_t magic, bytes; /* of the whole */
-    uint64_t tensors_hash; /* of names, counts and types of all tensors */
-    uint64_t steps;        /* updates that the state has seen */
-    uint32_t rule, states; /* of the optimizer */
+    uint64_t magic, bytes; /* of the whole export */
+    uint64_t tensors_hash; /* hash of names, counts and types of all tensors */
+    uint64_t steps;        /* number of updates that the state has seen */
+    uint32_t rule, states; /* twill_optimizer_rule, and number of its arrays */
     uint32_t tensors, ranges;
-    uint32_t rank, ranks; /* that exported it, of how many; ranks 0: residuals stay as they are */
-    uint64_t residuals;   /* elements of the residual */
+    uint32_t rank, ranks; /* exporting rank, and number of ranks; ranks 0: without residuals */
+    uint64_t residuals;   /* number of elements of the residual */
 };
 
-/* Elements of a tensor. It travels between ranks. */
+/* Elements of a tensor. Sent between ranks as it lies in memory. */
 struct twill_state_range {
     uint64_t first, count;
     uint32_t tensor;
-    uint32_t arrays; /* states, and 1 more for the master weights of a narrow tensor */
+    uint32_t arrays; /* arrays of the rule, plus 1 for the master weights of a narrow tensor */
 };
 
 /* A range of this rank's shards, and where its state lies. */
@@ -59,9 +59,9 @@ struct twill_state_place {
     size_t at; /* index of its first element in the arrays of the segment */
 };
 
-/* List the ranges of this rank's shards. Returns how many, also if `places` is NULL. */
+/* List the ranges of this rank's shards. Returns their number, also if `places` is NULL. */
 uint32_t twill_state_places(const struct twill_gradients *set, struct twill_state_place *places);
-/* Return array `k` of a range of this rank's. */
+/* Return array k of one of this rank's ranges, the master weights after those of the rule. */
 float *twill_state_array(const struct twill_gradients *set, const struct twill_state_place *place,
                          uint32_t k);
 /* Return the hash that exports and imports compare. */
@@ -69,6 +69,6 @@ uint64_t twill_state_tensors_hash(const struct twill_gradients *set);
 
 #define TWILL_RESIDUAL_RANKS (1u << 24) /* most ranks of an export */
 
-/* Return the elements of this rank's residual; 0 without compression or error feedback. */
+/* Return the number of elements of this rank's residual, or 0 if it has none. */
 size_t twill_residual_floats(const struct twill_gradients *set);
 #endif

@@ -7,7 +7,7 @@
 
 /* --- the optimizer --------------------------------------------------------------------------- */
 
-/* Refuse a call within a step: a tensor is marked ready in it. */
+/* Refuse a call within a step, in which a tensor is marked ready. */
 static twill_status check_no_marks(struct twill_gradients *set, const char *call)
 {
     uint64_t step = atomic_load(&set->step);
@@ -21,8 +21,7 @@ static twill_status check_no_marks(struct twill_gradients *set, const char *call
     return TWILL_OK;
 }
 
-/* Check that a committed set can go on with the optimizer: only hyperparameters may change, and
- * only between steps. */
+/* Check that a committed set can continue with this optimizer. Only hyperparameters may change. */
 static twill_status check_change(struct twill_gradients *set, const twill_optimizer *optimizer)
 {
     if (set->update == NULL)
@@ -64,7 +63,7 @@ twill_status twill_gradients_set_optimizer(twill_gradients *set, const twill_opt
     if (set->update == NULL)
         return TWILL_ERR_MEMORY;
     set->update->optimizer = *optimizer;
-    twill_update_end_step(set); /* the next step uses it; a late one that is under way does not */
+    twill_update_end_step(set); /* for the next step, not for a late one under way */
     return TWILL_OK;
 }
 
@@ -107,7 +106,7 @@ void twill_update_note_import(struct twill_gradients *set, uint64_t steps)
         update->bucket[b].steps = steps;
         for (uint32_t s = 0; s < update->bucket[b].segments; s++)
             update->bucket[b].segment[s].loaded =
-                update->loads - (set->bucket[b].type == TWILL_F32); /* its weights are not in it */
+                update->loads - (set->bucket[b].type == TWILL_F32); /* without the weights */
     }
 }
 
@@ -140,8 +139,8 @@ static twill_status check_parameters(struct twill_gradients *set)
     return TWILL_OK;
 }
 
-/* Place the parameters as the gradients are, from the last tensor to the first, so that those of
- * a fused bucket have the same distances. */
+/* Place the parameters like the gradients, from the last tensor to the first, so that those of a
+ * fused bucket have the same distances. */
 static twill_status place_parameters(struct twill_gradients *set)
 {
     struct twill_update *update = set->update;
@@ -234,8 +233,7 @@ void twill_update_close(struct twill_gradients *set)
 
 /* --- buckets --------------------------------------------------------------------------------- */
 
-/* Divide `count` elements into one shard a rank, update->counts. Returns where this rank's begins.
- */
+/* Divide `count` elements into a shard for each rank, update->counts. Returns this rank's start. */
 static size_t divide_shards(const struct twill_gradients *set, twill_type type, size_t count)
 {
     size_t *counts = set->update->counts, ranks = (size_t)twill_comm_size(set->parent), mine = 0,
@@ -261,7 +259,7 @@ twill_status twill_update_init_reduction(struct twill_gradients *set, twill_comm
                                       bucket->type, bucket->op, request);
 }
 
-/* Return how many f32 values are kept for an element: of the rule, and the master weight. */
+/* Return how many f32 values are kept for an element: those of the rule, and the master weight. */
 static size_t states_of(const struct twill_gradients *set, twill_type type)
 {
     return twill_optimizer_states(&set->update->optimizer) + twill_update_has_master(set, type);
@@ -272,7 +270,7 @@ bool twill_update_has_master(const struct twill_gradients *set, twill_type type)
     return type != TWILL_F32 || set->generations > 1;
 }
 
-/* Return the queue of a bucket: that of its reducer. */
+/* Return the queue of a bucket, which is that of its reducer. */
 static struct twill_update_queue *queue_of(const struct twill_gradients *set, uint32_t b)
 {
     return &set->update->queue[set->bucket[b].reducer];
@@ -331,7 +329,7 @@ static twill_status prepare_bucket(struct twill_gradients *set, uint32_t b)
                                                 &made->norms_request));
 }
 
-/* Have the second generation of buckets use the state of the first. */
+/* Make the second generation of buckets use the state of the first. */
 static void use_state_twice(struct twill_gradients *set)
 {
     uint32_t n = twill_buckets_of_step(set);
@@ -372,7 +370,7 @@ static twill_status place_state(struct twill_gradients *set)
     return TWILL_OK;
 }
 
-/* Allocate a queue, whose buckets are prepared. */
+/* Allocate a queue whose buckets are prepared. */
 static twill_status prepare_queue(struct twill_update_queue *queue)
 {
     uint32_t held = 1;
@@ -415,7 +413,7 @@ void twill_update_unprepare(struct twill_gradients *set)
         struct twill_update_queue *queue = &update->queue[q];
         (void)twill_request_free(&queue->clip.request);
         free(queue->unit);
-        /* But for its communicator, whose counters another thread may be reading. */
+        /* Keep the communicator, whose counters another thread may be reading. */
         const size_t after = offsetof(struct twill_update_queue, unit);
         memset((unsigned char *)queue + after, 0, sizeof(*queue) - after);
     }

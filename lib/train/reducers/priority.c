@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* TWILL_BUCKETS_BY_PRIORITY: buckets are reduced segment by segment; before each segment the ranks
- * agree on which buckets are ready everywhere, and take the one with the lowest priority number.
+/* TWILL_BUCKETS_BY_PRIORITY: buckets are reduced by segments. Before each segment the ranks agree
+ * which buckets are ready everywhere, and take the one with the lowest priority number.
  *
- * All ranks must start the same segments in the same order, though tensors become ready at
- * different times on them. So a segment is chosen from common knowledge only: exchange n is an
- * allreduce (bitwise and) of one bit a bucket, "ready here, and not agreed on yet"; what it returns
- * is agreed, and at most one segment is started after it, before exchange n + 1. While segments of
- * agreed buckets remain, every rank takes part in the next exchange once it has fewer than
- * TWILL_REDUCER_SEGMENTS under way. If none remain, a rank takes part when a bucket is ready on it:
- * until then, none could be agreed on. No rank coordinates, and none waits for one that has
- * something to compute before anything could start. */
+ * All ranks must start the same segments in the same order, but tensors become ready at different
+ * times on them. So a segment is chosen from common knowledge only. Exchange n is an allreduce
+ * (bitwise and) of one bit for each bucket, "ready here and not yet agreed on". Its result is
+ * agreed. At most one segment is started after it, before exchange n + 1.
+ *
+ * While segments of agreed buckets remain, every rank takes part in the next exchange once it has
+ * fewer than TWILL_REDUCER_SEGMENTS under way. If none remain, a rank takes part when a bucket is
+ * ready on it, as before that none could be agreed on. No rank coordinates. A rank that has
+ * something to compute makes others wait only if they could not start anything either. */
 #include "lib/base/times.h"
 #include "lib/train/reducers/reducers.h"
 
@@ -38,7 +39,7 @@ void twill_priority_unprepare(struct twill_reducer *reducer)
     reducer->ready = reducer->agreed = NULL;
 }
 
-/* Does the bucket have segments that all ranks are ready for and that have not begun? */
+/* Return whether a bucket has segments that all ranks are ready for and that have not begun. */
 static bool has_segments(const struct twill_bucket *bucket)
 {
     return bucket->started != bucket->agreed * bucket->segments;
@@ -50,9 +51,8 @@ static uint64_t next_step(const struct twill_reducer *reducer, const struct twil
     return bucket->started / bucket->segments * reducer->set->generations + bucket->generation;
 }
 
-/* Return whether a bucket's segments come before another's: of an older step, or of the lower
- * priority number. Of a late set's two steps the older one is waited for first, and all its updates
- * come before those of the other. */
+/* Return whether a bucket's segments come before another's, by older step and then lower priority
+ * number. In a late set the older of two steps is awaited first, and all its updates come first. */
 static bool precedes(const struct twill_reducer *reducer, const struct twill_bucket *a,
                      const struct twill_bucket *b)
 {
@@ -60,8 +60,8 @@ static bool precedes(const struct twill_reducer *reducer, const struct twill_buc
     return step_a != step_b ? step_a < step_b : a->priority < b->priority;
 }
 
-/* Return the agreed bucket that comes first, or UINT32_MAX; of equal ones that which the backward
- * pass completes first. */
+/* Return the agreed bucket that comes first, or UINT32_MAX if there is none. Equal ones come in the
+ * order of the backward pass. */
 static uint32_t first_agreed(const struct twill_reducer *reducer)
 {
     const struct twill_bucket *bucket = reducer->set->bucket;
@@ -75,7 +75,7 @@ static uint32_t first_agreed(const struct twill_reducer *reducer)
     return first;
 }
 
-/* Read the result of the exchange, and start the segment that it leads to. */
+/* Read the result of the exchange, and start the segment that follows from it. */
 static twill_status end_exchange(struct twill_reducer *reducer)
 {
     struct twill_gradients *set = reducer->set;
@@ -94,7 +94,7 @@ static twill_status end_exchange(struct twill_reducer *reducer)
     return first != UINT32_MAX ? twill_reducer_start(reducer, first) : TWILL_OK;
 }
 
-/* Begin an exchange if it is this rank's turn to. */
+/* Begin an exchange if this rank may. */
 static twill_status begin_exchange(struct twill_reducer *reducer)
 {
     struct twill_gradients *set = reducer->set;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reducers: their communicators, their lock, and their progress in the order of the backward pass.
- */
+/* Reducers: their communicators, lock, and progress in the order of the backward pass. */
 #include "lib/base/balance.h"
 #include "lib/train/reducers/reducers.h"
 #include "lib/wait/wait.h"
@@ -9,9 +8,7 @@
 
 /* --- set-up ---------------------------------------------------------------------------------- */
 
-/* Create a communicator of the parent's ranks; with an endpoint of its own, if reducers have
- * threads.
- */
+/* Create a communicator of the parent's ranks. With threads, it has its own endpoint. */
 static twill_status duplicate(struct twill_gradients *set, twill_comm **made)
 {
     twill_status status = set->options.threads > 0 ? twill_extend_dup_alone(made, set->parent)
@@ -41,7 +38,7 @@ twill_status twill_reducers_open(struct twill_gradients *set)
     return TWILL_OK;
 }
 
-/* Store the communicators of a reducer. Returns how many. */
+/* Store the communicators of a reducer. Returns their number. */
 static size_t comms_of(const struct twill_reducer *reducer, twill_comm *comms[3])
 {
     size_t n = 0;
@@ -53,8 +50,8 @@ static size_t comms_of(const struct twill_reducer *reducer, twill_comm *comms[3]
     return n;
 }
 
-/* Break the communicators of a reducer, so that no rank waits on them. The reducer is locked, or no
- * other thread uses it. */
+/* Break the communicators of a reducer, so that no rank waits on them. The caller holds the lock,
+ * or no other thread uses the reducer. */
 static void break_reducer(const struct twill_error *cause, const struct twill_reducer *reducer)
 {
     twill_comm *comms[3];
@@ -64,14 +61,14 @@ static void break_reducer(const struct twill_error *cause, const struct twill_re
                                 "gradient set: %s", cause->message);
 }
 
-/* End a reducer because the set is broken: break its communicators, and wake who waits for it. */
+/* End a reducer because the set is broken: break its communicators and wake waiting threads. */
 static void end_reducer(struct twill_reducer *reducer)
 {
     break_reducer(&reducer->set->error, reducer);
     twill_reducer_note_end(reducer);
 }
 
-/* Have all reducers end but one, or NULL. */
+/* Have all reducers end except `reducer`, which may be NULL. */
 static void end_others(struct twill_gradients *set, const struct twill_reducer *reducer)
 {
     for (uint32_t l = 0; l < set->reducers; l++) {
@@ -94,7 +91,7 @@ twill_status twill_reducers_check(struct twill_gradients *set, twill_status stat
     return status;
 }
 
-/* End the reducer and the others if something on it has failed. It is locked. */
+/* If `status` is an error, end this reducer and the others. Returns `status`. The lock is held. */
 static twill_status check_reducer(struct twill_reducer *reducer, twill_status status)
 {
     if (status == TWILL_OK)
@@ -115,7 +112,7 @@ void twill_reducers_close(struct twill_gradients *set)
     struct twill_error failure, *cause = &set->error;
     for (uint32_t l = 0; l < set->reducers; l++)
         twill_reducer_thread_stop(&set->reducer[l]);
-    /* If the set or its parent is broken, no rank waits for the others when it destroys them. */
+    /* If the set or its parent is broken, other ranks need not wait when this one destroys them. */
     if (!set->broken)
         cause = twill_extend_failure(set->parent, false, &failure) ? &failure : NULL;
     for (uint32_t l = 0; cause != NULL && l < set->reducers; l++)
@@ -164,7 +161,7 @@ static twill_status prepare_bucket(struct twill_reducer *reducer, struct twill_b
     return TWILL_OK;
 }
 
-/* Give each bucket to a reducer, by its bytes; both of its generations to the same one. */
+/* Give each bucket to a reducer, balancing bytes. Both generations of a bucket get the same one. */
 static twill_status assign_buckets(struct twill_gradients *set)
 {
     uint32_t n = twill_buckets_of_step(set);
@@ -267,8 +264,8 @@ void twill_reducer_lock(struct twill_reducer *reducer)
         (void)twill_wait_for_thread(is_unlocked, reducer, UINT64_MAX);
 }
 
-/* Advance the reducer until nothing is wanted, unless another thread holds it: that thread then
- * sees `wanted`, in its wait or after its unlock. */
+/* Advance the reducer until nothing is wanted, unless another thread holds it. The holder then sees
+ * `wanted`, in its wait or after its unlock. */
 static void advance_wanted(struct twill_reducer *reducer)
 {
     while (atomic_load(&reducer->wanted) && twill_reducer_try_lock(reducer)) {
@@ -348,7 +345,7 @@ static twill_status collect(struct twill_reducer *reducer)
     return TWILL_OK;
 }
 
-/* Start the buckets that are ready, each after those before it. */
+/* Start the buckets that are ready, each only after those before it. */
 static twill_status start_in_order(struct twill_reducer *reducer)
 {
     struct twill_gradients *set = reducer->set;
@@ -373,9 +370,7 @@ static twill_status collect_gathers(struct twill_reducer *reducer)
     return status;
 }
 
-/* Update what is reduced. When this reducer has published its part of a norm, others may wait for
- * it.
- */
+/* Update what is reduced. When this reducer publishes its part of a norm, kick the others. */
 static twill_status advance_update(struct twill_reducer *reducer)
 {
     struct twill_gradients *set = reducer->set;
@@ -392,7 +387,7 @@ static twill_status advance_update(struct twill_reducer *reducer)
     return collect_gathers(reducer);
 }
 
-/* As twill_reducer_advance(), without an end of the reducer after a failure. */
+/* Do the work of twill_reducer_advance() without ending the reducer after a failure. */
 static twill_status advance(struct twill_reducer *reducer)
 {
     TWILL_TRY(NULL, collect(reducer));
@@ -436,11 +431,10 @@ twill_status twill_reducer_progress(struct twill_reducer *reducer)
 
 /* --- waiting --------------------------------------------------------------------------------- */
 
-/* What ends a wait. */
+/* The events that end a wait. */
 struct awaited {
     const struct twill_reducer *reducer;
-    twill_request *any[4]; /* or NULL: the oldest reduction, the exchange, a gather of
-                                           parameters, one of norms */
+    twill_request *any[4]; /* each may be NULL: reduction, exchange, gather, norms */
 };
 
 static bool has_arrived(const void *of)
@@ -474,7 +468,7 @@ static bool is_wanted(const void *of)
            (until != 0 && twill_now() >= until);
 }
 
-/* Has another rank failed? */
+/* Return the status of a failure on another rank, or TWILL_OK. */
 static twill_status look_for_failure(void *of, struct twill_waiting *state)
 {
     struct idle_wait *wait = of;
@@ -485,7 +479,8 @@ static twill_status look_for_failure(void *of, struct twill_waiting *state)
     return wait->failure;
 }
 
-/* Nothing is under way on the reducer: advance other communicators of the context meanwhile. */
+/* Wait while nothing is under way on the reducer, and advance other communicators of the context.
+ * Returns TWILL_PENDING at the deadline. */
 static twill_status wait_idle(struct twill_reducer *reducer, uint64_t deadline)
 {
     struct idle_wait wait = {reducer, TWILL_OK};
@@ -494,7 +489,7 @@ static twill_status wait_idle(struct twill_reducer *reducer, uint64_t deadline)
                                             .blocked_on = look_for_failure,
                                             .of = &wait,
                                             .awaited = &wait};
-    if (!is_wanted(&wait) && twill_now() >= deadline) /* the waits for exchanges are short */
+    if (!is_wanted(&wait) && twill_now() >= deadline) /* waits for an exchange are short */
         return TWILL_PENDING;
     twill_status status = twill_extend_await(reducer->comm, waitable, deadline);
     if (wait.failure != TWILL_OK)
@@ -502,9 +497,9 @@ static twill_status wait_idle(struct twill_reducer *reducer, uint64_t deadline)
     return status == TWILL_OK ? TWILL_OK : TWILL_PENDING;
 }
 
-/* Wait on a communicator. A wait that another thread interrupts, as it does when its
- * own wait for the reducer times out, goes on with the same deadline: else the two would put it off
- * for ever. */
+/* Wait on a communicator. Another thread interrupts this when its own wait for the reducer times
+ * out. The wait then continues with the same deadline, or the two could defer each other forever.
+ */
 static twill_status wait_on(struct twill_reducer *reducer, twill_comm *comm,
                             const struct awaited *awaited)
 {

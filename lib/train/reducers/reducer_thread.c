@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The threads of options.threads: one a reducer, which starts the reducer's reductions, waits for
- * them, and sleeps while no tensor is ready. It takes no signal. And where they run, and what they
- * reach the network by. */
+/* The threads of options.threads, one for each reducer. A thread starts the reducer's reductions,
+ * waits for them, and sleeps while no tensor is ready. It takes no signals. Also describes where
+ * the threads run and which endpoints they use. */
 #include "lib/base/times.h"
 #include "lib/train/reducers/reducers.h"
 #include "lib/wait/wait.h"
@@ -59,7 +59,7 @@ void twill_reducer_await_end(struct twill_reducer *reducer, uint32_t seen)
     sleep_on(&reducer->own.ends, seen);
 }
 
-/* Advance the reducer. Returns whether something is under way, which is waited for then. */
+/* Advance the reducer, and wait if something is under way. Returns whether it was. */
 static bool work_once(struct twill_reducer *reducer)
 {
     bool busy = false;
@@ -74,7 +74,7 @@ static bool work_once(struct twill_reducer *reducer)
     return busy;
 }
 
-/* Has the thread that interrupts the reducer locked it? */
+/* Return whether the thread that interrupts the reducer has locked it. */
 static bool is_let_in(const void *reducer)
 {
     return !atomic_load(&((const struct twill_reducer *)reducer)->own.lets_in);
@@ -107,7 +107,7 @@ twill_status twill_reducer_thread_start(struct twill_reducer *reducer)
     if (code == 0)
         return TWILL_OK;
     reducer->own.running = false;
-    for (uint32_t l = 0; l < set->reducers; l++) /* other reducers' threads write set->error, too */
+    for (uint32_t l = 0; l < set->reducers; l++) /* other reducers' threads also write set->error */
         twill_reducer_thread_stop(&set->reducer[l]);
     return TWILL_FAIL(&set->error, TWILL_ERR_SYSTEM, "no thread for reducer %td: %s",
                       reducer - set->reducer, strerror(code));
@@ -126,7 +126,7 @@ void twill_reducer_thread_stop(struct twill_reducer *reducer)
 
 /* --- where it runs --------------------------------------------------------------------------- */
 
-/* Append ", LEVEL N", if there is such. */
+/* Append "LEVEL N, " if there is such a unit. Returns the length. */
 static size_t add_level(char *text, size_t bytes, const char *level, int index)
 {
     return index < 0 ? 0 : (size_t)snprintf(text, bytes, "%s %d, ", level, index);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where tensors lie, and how they are divided into buckets. */
+/* Where tensors lie in memory, and how they are divided into buckets. */
 #include "lib/train/set/set.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Is the tensor reduced where it is, whatever the bucket sizes? Then it needs no place. */
+/* Return whether a tensor is reduced where it is with any bucket size. Then it needs no place. */
 static bool is_never_fused(const struct twill_gradients *set,
                            const struct twill_train_tensor *tensor)
 {
@@ -31,8 +31,9 @@ static twill_status make_operation(struct twill_gradients *set, twill_type type,
     return twill_explain(&set->error, status, twill_context_message(set->process.context));
 }
 
-/* Place the tensors of one type that are never compressed, or may be: they never share a bucket.
- * They follow `n` others in set->backward. Returns the number with them. */
+/* Place the tensors of one type that are never compressed (`raw`), or those that may be, as the two
+ * kinds never share a bucket. Puts them into set->backward from index n on. Returns the next index.
+ */
 static uint32_t place_tensors(struct twill_gradients *set, twill_type type, bool raw, uint32_t n)
 {
     struct twill_arena_of_type *arena = &set->arena[type];
@@ -72,7 +73,7 @@ twill_status twill_set_place(struct twill_gradients *set)
     return TWILL_OK;
 }
 
-/* Return the bytes up to which the bucket that begins now is filled. */
+/* Return the bytes up to which a bucket that begins with tensor `last` is filled. */
 static size_t bucket_limit(const struct twill_gradients *set, uint32_t last)
 {
     bool first = last == set->tensors - 1; /* the backward pass begins there */
@@ -80,7 +81,7 @@ static size_t bucket_limit(const struct twill_gradients *set, uint32_t last)
                  : set->options.bucket_bytes;
 }
 
-/* Make a bucket of tensors backward[first] on, as many as fit. Returns how many. */
+/* Make a bucket of the tensors from backward[first] on, as many as fit. Returns how many. */
 static uint32_t fill_bucket(struct twill_gradients *set, struct twill_bucket *bucket,
                             uint32_t first)
 {
@@ -114,7 +115,7 @@ static uint32_t fill_bucket(struct twill_gradients *set, struct twill_bucket *bu
     return n;
 }
 
-/* Order buckets as the backward pass completes them: by their first tensor in forward order. */
+/* Order buckets as the backward pass completes them, by their first tensor in forward order. */
 static int compare_buckets(const void *left, const void *right, void *user)
 {
     const struct twill_gradients *set = user;

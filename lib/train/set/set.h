@@ -1,25 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a gradient set has: its tensors, and the buckets that they are fused into. The folders above
- * say what is done with them.
+/* A gradient set: its tensors, and the buckets that they are fused into. The folders above say
+ * what is done with them.
  *
- * The memory of a bucket is a range of an arena, one arena a type, in which tensors lie from the
- * last to the first. Other bucket sizes change the ranges, never the addresses, so a tensor in the
- * set's memory is never copied.
+ * The memory of a bucket is a range of an arena. There is one arena for each type, in which
+ * tensors lie from the last to the first. Other bucket sizes change the ranges but never the
+ * addresses, so a tensor in the set's memory is never copied.
  *
- * A set that may run one step late (options.late) has two generations of everything: buckets and
- * arenas, used by alternate steps, so that the gradients of a step are computed while those of the
- * step before are reduced. lib/train/step.c.
+ * A set that may run one step late (options.late) has two generations of buckets and arenas, which
+ * steps use alternately. So the gradients of a step can be computed while those of the step before
+ * are reduced (lib/train/step.c).
  *
- * Steps are counted, not flagged: a tensor has been marked ready n times, a bucket has been
- * reduced m times. So the threads that mark tensors ready need no lock and nothing is reset.
- * Counters have 64 bits: segments of 4 KiB would wrap 32 within a training run.
+ * Steps are counted, not flagged: a tensor has been marked ready n times, and a bucket has been
+ * reduced m times. So the threads that mark tensors ready need no lock, and nothing is reset.
+ * Counters have 64 bits, as segments of 4 KiB would wrap 32 bits within a training run.
  *
- * What orders a step: `arrived` (acquire and release), so that the last thread to mark a tensor
- * sees what the others copied; its `filled` (release) lets the reducer read the bucket; the
- * reducer's `ended` (release) lets the waiting thread read the result. `reduced`, `step` and
- * `late.delivered` are written by the waiting thread only, of which there is one at a time. Buckets
- * are divided anew between steps, when no thread marks a tensor, but other threads may read
- * counters. */
+ * A step is ordered as follows. `arrived` (acquire and release) shows the last thread that marks a
+ * tensor what the others have copied. Its `filled` (release) lets the reducer read the bucket. The
+ * reducer's `ended` (release) lets the waiting thread read the result. Only the waiting thread, of
+ * which there is one at a time, writes `reduced`, `step` and `late.delivered`. Buckets are divided
+ * anew between steps. No thread marks a tensor then, but others may read counters. */
 #ifndef TWILL_TRAIN_SET_H
 #define TWILL_TRAIN_SET_H
 
@@ -27,9 +26,9 @@
 #include "lib/extend.h"
 #include "lib/train/shared/shared.h"
 
-#define TWILL_BUCKET_ALIGN 64u        /* bytes: where tensors begin in an arena */
-#define TWILL_TENSORS_MOST (1u << 20) /* of a set */
-/* Bytes: the largest bucket that autotuning tries. */
+#define TWILL_BUCKET_ALIGN 64u        /* bytes: alignment of tensors in an arena */
+#define TWILL_TENSORS_MOST (1u << 20) /* most tensors of a set */
+/* Bytes of the largest bucket that autotuning tries. */
 #define TWILL_FUSED_TO_MOST ((size_t)64 << 20)
 
 struct twill_reducer;
@@ -37,158 +36,158 @@ struct twill_update;
 struct twill_searches;
 struct twill_compressor;
 
-/* A registered tensor. Constant after the commit, but for `marked`. */
+/* A registered tensor. Constant after the commit, except `marked` and `bucket`. */
 struct twill_train_tensor {
     char *name;
     size_t count, bytes;
     twill_type type;
     int priority;
-    unsigned char *own;        /* the caller's memory; NULL: the tensor is in the set's */
-    void *parameters;          /* the caller's, or NULL */
-    size_t parameter_place;    /* as place, in the arena of parameters */
-    struct twill_dense *dense; /* NULL: it has no factors */
+    unsigned char *own;        /* the caller's gradient, or NULL if it lies in the set's memory */
+    void *parameters;          /* the caller's parameters, or NULL */
+    size_t parameter_place;    /* like `place`, in the arena of parameters */
+    struct twill_dense *dense; /* NULL if it has no factors */
     bool raw;                  /* never compressed */
-    size_t residual;           /* of one that may be: index into the set's residuals */
-    size_t place;            /* offset in the arena of its type; SIZE_MAX: it has no place there */
-    uint32_t bucket;         /* of generation 0; changes between steps, if bucket sizes do */
-    _Atomic uint64_t marked; /* times it was marked ready */
+    size_t residual;           /* index in the set's residuals, if it may be compressed */
+    size_t place;              /* offset in the arena of its type, or SIZE_MAX if it has none */
+    uint32_t bucket;           /* in generation 0; changes between steps if bucket sizes do */
+    _Atomic uint64_t marked;   /* number of times it was marked ready */
 };
 
-/* The codes of a bucket (lib/train/compression). Made with its division, constant during steps but
- * for `flushes`. */
+/* The codes of a bucket (lib/train/compression). Constant during steps, except `flushes`. */
 struct twill_wire {
     bool used;             /* the bucket is compressed */
-    bool flushes;          /* it is not, and the next step adds what is left in the residual */
-    float *residual;       /* [bucket->count], or NULL: no error feedback */
-    unsigned char *memory; /* codes; sparse: the lists of all ranks, then scratch for one list */
-    size_t units;          /* elements, blocks, or entries of a list */
-    size_t entries;        /* sparse: entries of a segment, but the last */
+    bool flushes;          /* it is not, and the next step adds what the residual holds */
+    float *residual;       /* [bucket->count], or NULL without error feedback */
+    unsigned char *memory; /* codes; if sparse, the lists of all ranks, then scratch for a list */
+    size_t units;          /* number of elements, blocks, or entries of a list */
+    size_t entries;        /* if sparse: entries of a segment except the last */
 };
 
-/* Tensors that are reduced together: `tensors` of them, of one type, from `first` on in
- * set->backward. Members below the line are counted per step. */
+/* Tensors that are reduced together: `tensors` of them, of one type, from index `first` on in
+ * set->backward. The last members count steps. */
 struct twill_bucket {
     uint32_t first, tensors;
     twill_type type;
     twill_op op;
-    unsigned char *memory; /* in an arena, or that of its only tensor */
-    size_t count;          /* elements, with gaps between tensors */
-    bool raw;              /* of tensors that are never compressed */
+    unsigned char *memory; /* in an arena, or the memory of its only tensor */
+    size_t count;          /* elements, including gaps between tensors */
+    bool raw;              /* its tensors are never compressed */
     uint32_t generation;
-    bool copies;      /* some of its tensors have memory of their own, and are copied */
-    int priority;     /* the lowest of its tensors */
-    uint32_t reducer; /* that reduces it */
-    size_t segment;   /* units of the exchange in a segment, but the last */
+    bool copies;      /* some of its tensors lie in the caller's memory and are copied */
+    int priority;     /* lowest priority number of its tensors */
+    uint32_t reducer; /* index of the reducer that reduces it */
+    size_t segment;   /* units of the exchange in a segment except the last */
     uint32_t segments;
     twill_request **request; /* [segments] persistent */
     struct twill_wire wire;
-    const struct twill_dense *dense; /* NULL: it does not gather factors */
-    float *factors;                  /* of all ranks, of twill_alloc() */
-    /* Steps. */
-    _Atomic uint64_t arrived; /* tensors marked, in all steps */
+    const struct twill_dense *dense; /* NULL unless it gathers factors */
+    float *factors;                  /* factors of all ranks, from twill_alloc() */
+    /* Counted over all steps. */
+    _Atomic uint64_t arrived; /* tensors marked ready */
     _Atomic uint64_t filled;  /* steps in which all its tensors were marked, and encoded */
-    _Atomic uint64_t reduced; /* reductions complete, their results in the tensors' memory */
-    _Atomic uint64_t ended;   /* segments complete, in all steps */
+    _Atomic uint64_t reduced; /* reductions whose results are in the tensors' memory */
+    _Atomic uint64_t ended;   /* segments that are complete */
     uint64_t agreed;          /* by the reducer: steps in which all ranks are ready for it */
-    uint64_t started;         /* by the reducer: segments begun, in all steps */
+    uint64_t started;         /* by the reducer: segments begun */
 };
 
 /* Memory of all tensors of one type. */
 struct twill_arena_of_type {
-    unsigned char *memory; /* of twill_alloc(), `bytes` for each generation, or NULL */
+    unsigned char *memory; /* from twill_alloc(), `bytes` for each generation, or NULL */
     size_t bytes;
-    twill_op op; /* the set's, or one with its scale */
+    twill_op op; /* the set's, or a created one with the set's scale */
 };
 
-/* The steps' results, for the caller's counters; written by the thread that waits. */
+/* The work of the steps, for the caller's counters. The thread that waits writes non-atomics. */
 struct twill_gradients_usage {
     uint64_t steps, bytes, bytes_exchanged;
     _Atomic uint64_t operations, agreements; /* by the reducers */
     _Atomic uint64_t bytes_converted;
-    _Atomic uint64_t bytes_copied; /* threads that mark tensors ready copy too */
+    _Atomic uint64_t bytes_copied; /* also by threads that mark tensors ready */
     _Atomic uint64_t ns_exposed;
-    _Atomic uint32_t buckets;   /* of a step, in the division in use: any thread may ask for it, */
-    _Atomic size_t state_bytes; /* and for this, while another one divides the tensors anew */
+    _Atomic uint32_t buckets;   /* of a step. Any thread may read this one */
+    _Atomic size_t state_bytes; /* and this one while buckets are divided anew */
 };
 
 struct twill_gradients {
     struct twill_extend_process process;
-    twill_comm *parent; /* the caller's */
-    twill_comm *comm;   /* of the first reducer, for what is done between steps; NULL: not yet */
+    twill_comm *parent; /* the caller's communicator */
+    twill_comm *comm;   /* the first reducer's, for work between steps; NULL at first */
     struct twill_gradients_options options;
     bool committed;
     _Atomic bool broken;
-    struct twill_error error; /* the first failure; under refusals.writing until `broken` */
+    struct twill_error error; /* first failure; under refusals.writing until `broken` */
     struct {
-        struct twill_error last; /* bad argument; under `writing` */
+        struct twill_error last; /* last bad argument; under `writing` */
         _Atomic bool writing;
     } refusals;
 
-    struct twill_train_tensor *tensor; /* [tensors], allocated: the next power of two */
+    struct twill_train_tensor *tensor; /* [tensors], allocated for the next power of two */
     uint32_t tensors;
-    uint32_t *backward; /* [tensors] indices by type, then from the last to the first */
+    uint32_t *backward; /* [tensors] indices by type, then from last to first */
     struct twill_arena_of_type arena[TWILL_TYPE_COUNT];
     struct twill_bucket *bucket;
     uint32_t buckets; /* of all generations, one after the other */
     uint32_t generations;
-    _Atomic uint64_t step;    /* complete ones */
-    _Atomic uint32_t markers; /* threads in twill_gradients_ready() */
+    _Atomic uint64_t step;    /* number of complete steps */
+    _Atomic uint32_t markers; /* number of threads in twill_gradients_ready() */
     struct {
-        bool on;                    /* a step delivers the result of the one before */
-        bool outstanding;           /* the last step's result is not delivered */
+        bool on;                    /* a step delivers the result of the step before */
+        bool outstanding;           /* the result of the last step has not been delivered */
         bool carried;               /* and lies complete in the memory of the last generation */
-        _Atomic uint32_t delivered; /* generation of the last result, and of the first parameters */
+        _Atomic uint32_t delivered; /* generation of the last result, at first of the parameters */
     } late;
-    struct twill_compressor *compressor; /* NULL: nothing is compressed */
-    struct twill_update *update;         /* NULL: the set has no optimizer */
+    struct twill_compressor *compressor; /* NULL if nothing is compressed */
+    struct twill_update *update;         /* NULL without an optimizer */
     struct twill_reducer *reducer;       /* [reducers] */
     uint32_t reducers;
-    struct twill_searches *searches; /* of the first steps; NULL before the commit */
+    struct twill_searches *searches; /* in the first steps; NULL before the commit */
     struct twill_gradients_usage usage;
-    char line[1024]; /* result of twill_gradients_describe() */
+    char line[1024]; /* text that twill_gradients_describe() returns */
 };
 
 /* --- lib/train/set/set.c --- */
 
-/* Record that a call on one of the set's communicators has failed; the set is broken then. Returns
- * the status. Whoever called down ends the reducers. */
+/* Break the set because a call on one of its communicators has failed, and record that message.
+ * Returns `status`. The caller's caller ends the reducers (twill_reducers_check()). */
 twill_status twill_set_fail(struct twill_gradients *set, const twill_comm *comm,
                             twill_status status);
-/* Fail with a message, on all ranks: there is none yet on the communicator, as no call on it has
- * failed. Otherwise as twill_set_fail(). */
+/* Break the set and `comm`, on all ranks, with this message. It is for failures other than of a
+ * call on `comm`. Otherwise like twill_set_fail(). */
 twill_status twill_set_fail_with(struct twill_gradients *set, twill_comm *comm, const char *call,
                                  twill_status status, const char *message);
-/* Return TWILL_OK, or fail as a call on the communicator has. */
+/* Return TWILL_OK, or break the set because a call on `comm` has failed. */
 static inline twill_status twill_set_check(struct twill_gradients *set, const twill_comm *comm,
                                            twill_status status)
 {
     return status == TWILL_OK ? TWILL_OK : twill_set_fail(set, comm, status);
 }
-/* Refuse an argument: record the sentence, and return TWILL_ERR_ARGUMENT. Any thread. */
+/* Refuse an argument: record the sentence for twill_gradients_message() and return
+ * TWILL_ERR_ARGUMENT. Any thread may call it. */
 twill_status twill_set_refuse(struct twill_gradients *set, const char *file, int line,
                               const char *format, ...) TWILL_PRINTF(4, 5);
 #define TWILL_SET_REFUSE(set, ...) twill_set_refuse((set), __FILE__, __LINE__, __VA_ARGS__)
-/* Check that a set can be used in a step. */
+/* Return TWILL_OK if a set can be used in a step, and the status to return to the caller if not. */
 twill_status twill_set_check_usable(struct twill_gradients *set, const char *call);
-/* Allocate memory of twill_alloc(). `what`: it is for that, in the sentence: "for gradients". */
+/* Allocate memory with twill_alloc(). `what` is its purpose in errors, such as "for gradients". */
 twill_status twill_set_allocate(struct twill_gradients *set, void **memory, size_t bytes,
                                 const char *what);
 
 /* --- lib/train/set/buckets.c --- */
 
-/* Allocate the arenas and place the tensors. */
+/* Allocate the arenas and place the tensors in them. */
 twill_status twill_set_place(struct twill_gradients *set);
-/* Divide the tensors into buckets by options.bucket_bytes and the others. Between steps. */
+/* Divide the tensors into buckets as options.bucket_bytes and other options ask. Between steps. */
 twill_status twill_set_divide(struct twill_gradients *set);
 void twill_set_free_buckets(struct twill_gradients *set);
-/* Copy a tensor into its bucket, and all tensors of a bucket out of it, where they have memory of
- * their own. */
+/* Copy a tensor into its bucket, or all tensors of a bucket out of it, if they lie in the caller's
+ * memory. Other tensors are in place. */
 void twill_bucket_fill(struct twill_gradients *set, const struct twill_bucket *bucket,
                        const struct twill_train_tensor *tensor);
 void twill_bucket_empty(struct twill_gradients *set, const struct twill_bucket *bucket);
-/* Count segments of a bucket that are complete. */
+/* Count `segments` segments of a bucket as complete. */
 void twill_bucket_end(struct twill_gradients *set, struct twill_bucket *bucket, uint32_t segments);
-/* Record what the calling thread does for a tensor, or for a bucket. */
+/* Record an event of the calling thread about a tensor or a bucket. */
 void twill_set_record(const struct twill_gradients *set, enum twill_trace_kind kind, uint32_t index,
                       size_t bytes);
 
@@ -203,7 +202,7 @@ static inline size_t twill_bucket_bytes(const struct twill_bucket *bucket)
 {
     return bucket->count * twill_type_size(bucket->type);
 }
-/* Return where a tensor lies in the set's memory. It has a place there. */
+/* Return where a tensor lies in the set's memory. It must have a place there. */
 static inline unsigned char *twill_tensor_place(const struct twill_gradients *set,
                                                 const struct twill_train_tensor *tensor,
                                                 uint32_t generation)
@@ -211,13 +210,13 @@ static inline unsigned char *twill_tensor_place(const struct twill_gradients *se
     const struct twill_arena_of_type *arena = &set->arena[tensor->type];
     return arena->memory + generation * arena->bytes + tensor->place;
 }
-/* Return the buckets of a generation. */
+/* Return the number of buckets of a generation. */
 static inline uint32_t twill_buckets_of_step(const struct twill_gradients *set)
 {
     return set->buckets / set->generations;
 }
-/* Return whether buckets may be divided anew after the last step: it used the last generation, so
- * that the next step, again the first one of a division, may use the first. */
+/* Return whether buckets may be divided anew after the last step. It must have used the last
+ * generation, as the next step is the first of a division and uses the first generation. */
 static inline bool twill_set_may_divide(const struct twill_gradients *set)
 {
     return atomic_load(&set->step) % set->generations == 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What gradient sets and parameter servers share. */
+/* Code that gradient sets and parameter servers share. */
 #include "lib/train/shared/shared.h"
 
 #include <math.h>

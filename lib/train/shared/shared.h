@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What gradient sets and parameter servers share: allocation, hashes and their comparison over the
- * ranks, checks of options, codes of gradients, and a search over the first steps. */
+/* Code that gradient sets and parameter servers share: allocation, hashes and their comparison over
+ * the ranks, checks of options, codes of gradients, and a search over the first steps. */
 #ifndef TWILL_TRAIN_SHARED_H
 #define TWILL_TRAIN_SHARED_H
 
@@ -8,14 +8,14 @@
 #include "lib/base/base.h"
 #include "lib/twill_train.h"
 
-/* Allocate `count` elements of `width` bytes, zeros, of calloc(): *(void **)pointer. `what` they
- * are, in the sentence. */
+/* Allocate `count` zeroed elements of `width` bytes with calloc() and store the address in *(void
+ * **)pointer. `what` names the elements in the error. */
 twill_status twill_new(struct twill_error *error, void *pointer, size_t count, size_t width,
                        const char *what);
 #define TWILL_NEW(error, pointer, count, what)                                                     \
     TWILL_TRY(NULL, twill_new((error), &(pointer), (count), sizeof(*(pointer)), (what)))
 
-/* Return TWILL_OK, or fail with the sentence that a communicator or a context has of a call. */
+/* Return TWILL_OK, or the status and message of a call that has failed on some object. */
 static inline twill_status twill_explain(struct twill_error *error, twill_status status,
                                          const char *message)
 {
@@ -24,89 +24,90 @@ static inline twill_status twill_explain(struct twill_error *error, twill_status
 
 /* --- comparison over the ranks ---------------------------------------------------------------- */
 
-/* Add a text to a hash. */
+/* Add a text to a hash and return it. */
 static inline uint64_t twill_hash_text(uint64_t hash, const char *text)
 {
     for (; *text != '\0'; text++)
         hash = twill_hash_mix(hash, (unsigned char)*text);
     return hash;
 }
-/* Find the first of word[n] that is not the same on all ranks; n: none. Then word[i] is the least
- * of the ranks' words, and ~word[n + i] the greatest: word has 2 n elements. */
+/* Find the first of word[0 .. n-1] that is not the same on all ranks. Sets *found to its index, or
+ * to n if there is none. word[] has 2 n elements. Afterwards word[i] is the minimum over the ranks,
+ * and ~word[n + i] the maximum. Collective. */
 twill_status twill_find_difference(twill_comm *comm, uint64_t *word, size_t n, size_t *found);
 
 /* --- options ---------------------------------------------------------------------------------- */
 
-/* Check the size that the caller's options state, against that of this library's; `defaults` names
- * the function that sets it. */
+/* Check that the caller's options have the size that this library expects. `defaults` names the
+ * function that sets it. Returns TWILL_ERR_ARGUMENT if not. */
 twill_status twill_options_check_bytes(size_t bytes, size_t expected, const char *defaults,
                                        struct twill_error *error);
-/* Check a code of compression, and its ratio and threshold. A threshold may be 0. */
+/* Check a kind of compression, its ratio and its threshold, which may be 0. Returns
+ * TWILL_ERR_ARGUMENT if one is invalid. */
 twill_status twill_compression_check(twill_compression compression, double ratio, double threshold,
                                      struct twill_error *error);
 
 /* --- codes ------------------------------------------------------------------------------------ */
 
-#define TWILL_LIST_ENTRY (sizeof(uint32_t) + sizeof(float)) /* bytes: an index and a value */
+#define TWILL_LIST_ENTRY (sizeof(uint32_t) + sizeof(float)) /* bytes of an index and a value */
 
 enum twill_coding { TWILL_CODING_NARROW, TWILL_CODING_BLOCKS, TWILL_CODING_SPARSE };
 
-/* How gradients of TWILL_F32 are encoded: by the options of a set or a server. */
+/* How gradients of TWILL_F32 are encoded, as the options of a set or server ask. */
 struct twill_coder {
     const struct twill_kernels *kernels;
     enum twill_coding kind;
-    struct twill_block_format format; /* of blocks; narrow: only its code */
-    bool top_k;                       /* sparse: the largest elements, not those from `threshold` */
-    bool feedback;                    /* what a code lacks stays in the residual */
-    double ratio;                     /* sparse: most of the elements that are sent */
-    float scale;                      /* of gradients before they are encoded: 1 */
-    float threshold;                  /* of elements in the residual */
-    int threads;                      /* most OpenMP threads */
+    struct twill_block_format format; /* of blocks; for narrow codes only its type counts */
+    bool top_k;      /* sparse: take the largest elements, not those from `threshold` */
+    bool feedback;   /* keep what a code lacks in the residual */
+    double ratio;    /* sparse: fraction of the elements that is sent at most */
+    float scale;     /* factor for gradients before they are encoded */
+    float threshold; /* for elements in the residual */
+    int threads;     /* most OpenMP threads */
 };
 
-/* Make a coder of a twill_compression other than none. */
+/* Return a coder for a twill_compression other than none. */
 struct twill_coder twill_coder_of(const struct twill_kernels *kernels,
                                   twill_compression compression, double ratio, double threshold,
                                   bool feedback);
-/* Return the units that `count` elements take: elements, blocks, or entries of a list. */
+/* Return the number of units for `count` elements: elements, blocks, or entries of a list. */
 size_t twill_coder_units(const struct twill_coder *coder, size_t count);
 size_t twill_coder_unit_bytes(const struct twill_coder *coder);
-/* Return whether codes need a residual: lists do also without error feedback. */
+/* Return whether codes need a residual. Lists need one even without error feedback. */
 static inline bool twill_coder_keeps(const struct twill_coder *coder)
 {
     return coder->feedback || coder->kind == TWILL_CODING_SPARSE;
 }
-/* Encode `count` gradients, not as a list. */
+/* Encode `count` gradients as narrow values or blocks. Does not write lists. */
 void twill_encode(const struct twill_coder *coder, void *codes, const float *gradient,
                   float *residual, size_t count);
-/* Choose the elements of a list of up to `most` entries. Returns how many. An element that is not
- * finite is chosen before all others; what is left of such would spoil later steps, so it is
- * dropped. */
+/* Choose the elements of a list of up to `most` entries and return their number. Elements that are
+ * not finite are chosen before all others. Those that do not fit are dropped from the residual, as
+ * they would spoil later steps. */
 size_t twill_encode_list(const struct twill_coder *coder, struct twill_sparse chosen, size_t most,
                          const float *gradient, float *residual, size_t count);
-/* Add a list with room for `entries`, of which it has n, times `scale` to an array. A list with an
- * index or a number that no rank sends adds nothing. */
+/* Add a list, which has room for `entries` and holds n, times `scale` to an array. Ignore a list
+ * with an index or number that no rank sends. */
 void twill_add_list(void *to, size_t count, const unsigned char *list, size_t entries, size_t n,
                     float scale);
 
 /* --- a search over the first steps ------------------------------------------------------------ */
 
-/* Each of some candidates is used for a few steps, of which the shortest counts; all ranks change
- * at the same step. At the end they agree, by one reduction, on how long each takes the slowest
- * rank. Used for bucket sizes, compression, and chunk sizes. */
+/* Each of some candidates is used for a few steps, and its shortest step counts. All ranks change
+ * at the same step. At the end they agree, in one reduction, how long each candidate takes on the
+ * slowest rank. Used for bucket sizes, compression and chunk sizes. */
 #define TWILL_SEARCH_STEPS                                                                         \
-    5u /* of a candidate; the first has new reductions: it does not count                          \
-        */
+    5u /* steps of a candidate; the first one sets up reductions and does not count */
 
-/* Zeros: there is no search. */
+/* A search. All zero if there is none. */
 struct twill_step_search {
     unsigned candidates, at; /* at == candidates: over, or none */
-    unsigned steps;          /* of the present candidate so far */
-    uint64_t step_began;     /* twill_now(); 0: not yet */
+    unsigned steps;          /* number of steps with the present candidate */
+    uint64_t step_began;     /* twill_now(), or 0 before the first step */
     double *seconds;         /* [candidates] shortest step; at the end that of the slowest rank */
 };
 
-/* Begin a search; free it. */
+/* Begin or free a search. */
 twill_status twill_search_begin(struct twill_step_search *search, unsigned candidates,
                                 struct twill_error *error);
 void twill_search_free(struct twill_step_search *search);
@@ -114,15 +115,14 @@ static inline bool twill_search_is_over(const struct twill_step_search *search)
 {
     return search->at == search->candidates;
 }
-/* Note the end of a step, after which the candidate may change or not. Returns whether the next
- * candidate is to be used from now on, or the search is over; call twill_search_restart() once that
- * is done. */
+/* Note the end of a step. Returns whether the next candidate is to be used or the search is over,
+ * only if `may_change`. The caller then makes the change and calls twill_search_restart(). */
 bool twill_search_end_step(struct twill_step_search *search, bool may_change);
-/* The next step begins. */
+/* Note that the next step begins. */
 void twill_search_restart(struct twill_step_search *search);
 /* Agree on the seconds of all candidates. Collective, when the search is over. */
 twill_status twill_search_agree(struct twill_step_search *search, twill_comm *comm);
-/* Return the fastest of the first `count` candidates, of equal ones the first. */
+/* Return the fastest of the first `count` candidates, or the first of equally fast ones. */
 unsigned twill_search_fastest(const struct twill_step_search *search, unsigned count);
 
 #endif
