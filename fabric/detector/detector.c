@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Failure detector: who is alive, and failure notifications.
+/* The outgoing links of the failure detector, one for each peer, connected on demand.
  *
- * Outgoing links: one per peer, connected on demand. The kernel reports the peer's end: refused or
- * closed means that the process has died or closed its detector; either way it will not answer. A
- * second attempt to connect confirms a loss, so that a connection that was merely dropped
- * declares no rank dead, even if it happens often in a long run. Incoming connections are kept
- * while they last once authenticated, as the peer would take their end for our death.
+ * The kernel reports the peer's end. If a connection is refused or closed, the process has died or
+ * has closed its detector, and will not answer in either case. A second attempt to connect confirms
+ * a loss. A connection that was merely dropped therefore declares no rank dead, even if that
+ * happens often in a long run. Authenticated incoming connections are kept as long as they last,
+ * because the peer would take their end for the death of this rank.
  *
- * The sender of a notification may exit right after it, and the receiver may poll much later: so
- * the handshake is one-way (fabric/auth/handshake.h), under the secret of this run, and a call is
- * accepted only once. */
+ * The sender of a notification may exit right after it, and the receiver may poll much later. So
+ * the handshake is one-way (fabric/auth/handshake.h), under the secret of this run, and each call
+ * is accepted only once. */
 #include "fabric/bootstrap/oob_batch.h"
 #include "fabric/detector/detector_state.h"
 #include "lib/base/times.h"
@@ -19,9 +19,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#define QUEUED 256 /* backlog of the listener beyond one a rank */
+#define QUEUED 256 /* backlog of the listener, in addition to one for each rank */
 
-/* Listen on a free port. Returns a socket, or -1 and errno. */
+/* Listen on a free port. Returns a socket, or -1 with errno set. */
 static int listen_anywhere(const struct twill_oob *oob, uint64_t *port)
 {
     struct twill_endpoint endpoint;
@@ -62,7 +62,7 @@ static twill_status allocate_links(struct twill_detector *detector, struct twill
     detector->link = calloc(size, sizeof(*detector->link));
     for (size_t r = 0; detector->link && r < size; r++)
         detector->link[r].fd = detector->link[r].witness =
-            -1; /* at once: closing must not close descriptor 0 */
+            -1; /* at once, as closing must not close descriptor 0 */
     detector->place = calloc(size, sizeof(*detector->place));
     detector->taken = calloc(size, sizeof(*detector->taken));
     detector->caller = calloc(detector->capacity, sizeof(*detector->caller));
@@ -150,7 +150,7 @@ void twill_detector_close(struct twill_detector *detector)
     free(detector);
 }
 
-/* Report whether a peer has connected to this rank, and lives. */
+/* Return whether a peer has a living connection to this rank. */
 static bool is_calling(const struct twill_detector *detector, uint32_t peer)
 {
     char byte;
@@ -162,7 +162,8 @@ static bool is_calling(const struct twill_detector *detector, uint32_t peer)
     return lives;
 }
 
-/* Judge from the errno of a failed connect whether the peer is dead. */
+/* Judge from the errno of a failed connect whether the peer is dead. Sets the link to LINK_DEAD, or
+ * to LINK_IDLE with the time of the next attempt. */
 static void fail_to_connect(struct twill_detector *detector, uint32_t peer, int why)
 {
     struct twill_detector_link *link = &detector->link[peer];
@@ -176,10 +177,10 @@ static void fail_to_connect(struct twill_detector *detector, uint32_t peer, int 
     bool suspected = link->suspected || twill_hosts_is(detector, peer, HOST_SUSPECT);
     /* A shortage here or an unreachable peer proves nothing, unless its connection ended before. */
     bool local = why == EMFILE || why == ENFILE || why == ENOBUFS || why == ENOMEM ||
-                 why == EADDRNOTAVAIL || why == EAGAIN; /* of ports */
+                 why == EADDRNOTAVAIL || why == EAGAIN; /* lack of ports */
     twill_link_hang_up(link, gone || (suspected && !local) ? LINK_DEAD : LINK_IDLE);
     if (local && detector->notifying)
-        link->point = 0; /* when another rank has been notified */
+        link->point = 0; /* retry when another rank has been notified */
     if (gone || !local)
         twill_hosts_decide(detector, peer, gone);
 }
@@ -209,8 +210,8 @@ enum twill_wire_moved twill_detector_greet(struct twill_detector *detector, uint
     return outcome;
 }
 
-/* Authenticate on a new connection. Its buffer has space for that; if the kernel is short of
- * memory, retry at once: this proves nothing about the peer. */
+/* Authenticate on a new connection, whose buffer has space for that. If the kernel is short of
+ * memory, retry at once, as that proves nothing about the peer. */
 static void greet_peer(struct twill_detector *detector, uint32_t peer)
 {
     struct twill_detector_link *link = &detector->link[peer];
@@ -244,10 +245,10 @@ static void begin_link(struct twill_detector *detector, uint32_t peer)
     }
 }
 
-/* Report whether a connection that has just been made is closed again because this rank was
- * elsewhere for a while after it had started to connect, and so said nothing: the peer closes such
- * connections where many wait (detector_receive.c). It sends nothing on them: what does is another
- * process, which has got the port of a dead peer. */
+/* Return whether a connection that was just made has been closed again. This rank may have been
+ * outside the library for a while after it started to connect, and so have sent nothing. The peer
+ * closes such connections if many wait (detector_receive.c). If the connection is not closed, it is
+ * not missed, even if another process has got the port of a dead peer and sends data. */
 static bool is_missed(const struct twill_detector_link *link)
 {
     char byte;
@@ -257,13 +258,13 @@ static bool is_missed(const struct twill_detector_link *link)
     return n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
 }
 
-/* Connect again after a missed connection. The next ones may be missed, too, and another process
- * with the port of a dead peer may close them all: so step_witness() looks at the second port,
+/* Connect again after a missed connection. Further ones may also be missed, and another process
+ * with the port of a dead peer may close them all. So step_witness() looks at the second port,
  * which refuses if the peer is dead. */
 static void miss_link(struct twill_detector *detector, uint32_t peer)
 {
     struct twill_detector_link *link = &detector->link[peer];
-    close(link->fd); /* the connection to the second port, of an earlier miss, goes on */
+    close(link->fd); /* a connection to the second port, from an earlier miss, stays */
     link->fd = -1;
     link->state = LINK_IDLE;
     link->point = 0;
@@ -290,12 +291,12 @@ static void check_connecting(struct twill_detector *detector, uint32_t peer)
     }
 }
 
-/* Check for the end of a connection: peers send nothing on those that this rank opened. */
+/* Check whether a connection has ended. Peers send nothing on those that this rank opened. */
 static void check_open(struct twill_detector_link *link)
 {
     char byte;
     ssize_t n = recv(link->fd, &byte, 1, MSG_DONTWAIT);
-    if (n < 0 && errno == ETIMEDOUT) /* keep-alive: the host stopped answering */
+    if (n < 0 && errno == ETIMEDOUT) /* keep-alive found that the host stopped answering */
         twill_link_hang_up(link, LINK_DEAD);
     else if (n >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) ||
              twill_socket_is_silent(link->fd)) /* no keep-alive while data is unacknowledged */
@@ -313,8 +314,9 @@ void twill_link_step(struct twill_detector *detector, uint32_t peer)
         check_connecting(detector, peer);
 }
 
-/* Look once at the second port of a peer whose connection is open or was missed: what has accepted
- * that may be another process, which has got the port of the dead peer. */
+/* Look once at the second port of a peer whose connection is open or was missed. The process that
+ * accepted it may be another one, which has got the port of the dead peer. If the second port
+ * refuses, the peer is dead. */
 static void step_witness(struct twill_detector *detector, uint32_t peer)
 {
     struct twill_detector_link *link = &detector->link[peer];

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Failure detector between hosts: connections opened during set-up by the lowest rank of each host
- * and observed by all of its ranks.
+/* The failure detector between hosts. The lowest rank of each host opens the connections during
+ * set-up, and all ranks of the host observe them.
  *
  * A process can pass its epoll instance to another, which then gets its events without having its
- * sockets. So a host needs one connection to each other host, whatever its ranks are doing, and the
- * kernel does the rest: it probes the other host every few seconds and reports an error after
- * TWILL_HOST_SILENT_MS without an answer. A host that has vanished, a connection that was cut on
- * the way and one that was reset by a dying process give the same error: so it only makes the host
- * a suspect, and a new connection to it decides (detector.c). */
+ * sockets. So a host needs only one connection to each other host, whatever its ranks are doing,
+ * and the kernel does the rest. It probes the other host every few seconds and reports an error
+ * after TWILL_HOST_SILENT_MS without an answer. A host that has vanished gives the same error as a
+ * connection that was cut on the way or reset by a dying process. The error therefore only makes
+ * the host a suspect, and a new connection to it decides (detector.c). */
 #include "fabric/detector/detector_state.h"
 
 #include "fabric/shm/fd_message.h"
@@ -24,12 +24,12 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define KEPT_DIVISOR 16 /* share of the descriptor limit that may be kept in a queue */
+#define KEPT_DIVISOR 16 /* 1/16 of the descriptor limit may be kept in a queue */
 #define EVENTS       32
 #define NEIGHBOURS   64 /* more than 2 log2(hosts) */
 #define OMITTED      8
 
-/* What ranks exchange first. */
+/* The part of the first exchange that comes from one rank. */
 struct detector_peer_info {
     uint64_t name, key; /* of the socket over which the epoll instance is passed */
     uint64_t most;      /* connections that its process may have */
@@ -37,17 +37,17 @@ struct detector_peer_info {
     uint32_t zero;
 };
 
-/* Hosts to which a rank should have connected, but failed, in ascending order; the rest is
- * UINT32_MAX. If all entries are used, it has connected to none after the last one. */
+/* Hosts to which a rank should have connected but failed, in ascending order. The rest is
+ * UINT32_MAX. If all entries are used, it has connected to no host after the last one. */
 struct omitted {
     uint32_t host[OMITTED];
 };
 
-/* What connecting the hosts needs. */
+/* State between twill_detector_offer() and the conclusion, which frees it. */
 struct twill_detector_opening {
-    struct twill_oob brief; /* of the job, with less patience */
+    struct twill_oob brief; /* of the job, with a shorter timeout */
     struct twill_fd_passing fd_passing;
-    int theirs;                            /* what the lowest rank of the host has passed, or -1 */
+    int theirs;                            /* descriptor from the lowest rank of the host, or -1 */
     struct detector_peer_info own, *infos; /* [size] */
     struct omitted own_omitted, *omitted;  /* [size] */
     uint64_t patience_ns;
@@ -76,6 +76,7 @@ static bool is_lowest(const struct twill_detector *detector)
     return detector->hosts.lowest[twill_hosts_own(detector)] == (uint32_t)detector->rank;
 }
 
+/* Set the numbers of hosts and ranks, and allocate the tables of hosts. */
 static twill_status number_hosts(struct twill_detector *detector, const uint32_t *host,
                                  struct twill_error *error)
 {
@@ -108,8 +109,8 @@ static twill_status number_hosts(struct twill_detector *detector, const uint32_t
     return TWILL_OK;
 }
 
-/* Let the kernel probe the other host. Nothing is ever sent on the connection, so that
- * TCP_USER_TIMEOUT cannot affect a process that is merely slow. */
+/* Let the kernel probe the other host. Nothing is ever sent on the connection, so TCP_USER_TIMEOUT
+ * cannot affect a process that is merely slow. */
 static void keep_alive(int fd)
 {
     static const struct {
@@ -122,12 +123,12 @@ static void keep_alive(int fd)
                          sizeof(options[i].value));
 }
 
-/* Report whether the connection attempt to host h is over. If it failed, fd[h] is -1. */
+/* Return whether the attempt to connect to host h is over. If it failed, fd[h] is -1. */
 static bool has_connected(struct twill_detector *detector, uint32_t h)
 {
     struct twill_hosts *hosts = &detector->hosts;
     struct pollfd one = {.fd = hosts->fd[h], .events = POLLOUT};
-    struct twill_session session; /* unused: no frame follows */
+    struct twill_session session; /* unused, as no frame follows */
     if (one.fd < 0)
         return true;
     if (poll(&one, 1, 0) <= 0)
@@ -143,7 +144,8 @@ static bool has_connected(struct twill_detector *detector, uint32_t h)
     return true;
 }
 
-/* Progress the connections of this host. Returns how many are not open; fills detector->polls. */
+/* Progress the connections of this host. Returns how many are not open yet, and fills
+ * detector->polls for the wait. */
 static uint32_t hosts_connect(struct twill_detector *detector, bool *open, size_t *polls)
 {
     struct twill_hosts *hosts = &detector->hosts;
@@ -169,7 +171,7 @@ static uint32_t hosts_connect(struct twill_detector *detector, bool *open, size_
     return left;
 }
 
-/* Add the open connections to the epoll instance. Count and close those that failed. */
+/* Add the open connections to the epoll instance. Close and count those that failed. */
 static void put_into_set(struct twill_detector *detector, const bool *open)
 {
     struct twill_hosts *hosts = &detector->hosts;
@@ -184,14 +186,14 @@ static void put_into_set(struct twill_detector *detector, const bool *open)
             continue;
         if (hosts->fd[h] >= 0)
             close(hosts->fd[h]);
-        if (hosts->why[h] == 0) /* else it has failed earlier */
+        if (hosts->why[h] == 0) /* else it failed earlier */
             hosts->why[h] = ETIMEDOUT;
         hosts->fd[h] = -1;
         hosts->missing++;
     }
 }
 
-/* Start to connect to hosts, and list those that failed, so that they do not wait for it. */
+/* Start to connect to hosts, and list those that failed at once, so that they do not wait. */
 static void dial_all(struct twill_detector *detector, struct omitted *mine)
 {
     struct twill_hosts *hosts = &detector->hosts;
@@ -211,6 +213,7 @@ static void dial_all(struct twill_detector *detector, struct omitted *mine)
     }
 }
 
+/* Return whether a list contains a host, or ends before it. */
 static bool omits(const struct omitted *theirs, uint32_t host)
 {
     bool omitted = theirs->host[OMITTED - 1] < host;
@@ -241,9 +244,9 @@ static twill_status connect_hosts(struct twill_detector *detector, const struct 
 }
 
 /* Send the epoll instance and the connections into the queue of a socket, hosts->keeper, and leave
- * them there: they stay open as long as any process has that socket. If there are too many, the
- * connections end with the lowest rank instead: the kernel limits the descriptors in all queues of
- * a user to the descriptor limit of a process. */
+ * them there. They stay open as long as any process has that socket. The kernel limits the
+ * descriptors in all queues of a user to the descriptor limit of a process. If there are too many,
+ * nothing is sent, and the connections end with the lowest rank. */
 static void keep_ends(struct twill_hosts *hosts)
 {
     int pair[2], ends[TWILL_FDS_MOST];
@@ -268,7 +271,7 @@ static void keep_ends(struct twill_hosts *hosts)
     close(pair[1]);
 }
 
-/* Keep what the lowest rank has passed; that one needs nothing of the others. */
+/* Keep the descriptor that the lowest rank passed. The lowest rank needs none from the others. */
 static enum twill_share_cause take_file(void *user, const struct twill_fd_passing_peer *peer,
                                         const int fds[2])
 {
@@ -281,8 +284,8 @@ static enum twill_share_cause take_file(void *user, const struct twill_fd_passin
     return TWILL_SHARE_FINE;
 }
 
-/* Use what the lowest rank passed: the keeper, whose queue has the epoll instance first, or the
- * epoll instance itself. */
+/* Use the descriptor from the lowest rank. It is the keeper, whose queue begins with the epoll
+ * instance, or the epoll instance itself. */
 static void take_set(struct twill_hosts *hosts, int theirs)
 {
     int set = twill_fds_peek(theirs);
@@ -291,8 +294,8 @@ static void take_set(struct twill_hosts *hosts, int theirs)
     hosts->keeper = set >= 0 ? theirs : -1;
 }
 
-/* The lowest rank passes its epoll instance to the other ranks of its host, and gets their empty
- * ones in exchange. If that fails, the other ranks observe no connections. */
+/* Pass the lowest rank's epoll instance to the other ranks of its host, and take their empty ones
+ * in exchange. If that fails, the other ranks observe no connections. */
 static void share_set(struct twill_detector *detector, struct twill_fd_passing *fd_passing,
                       const struct detector_peer_info *infos)
 {
@@ -411,8 +414,8 @@ twill_status twill_detector_conclude(struct twill_detector *detector, struct twi
     return TWILL_OK;
 }
 
-/* If not all hosts are connected, notify those that are neighbours of this one: the rank with this
- * rank's number on each, so that the notification spreads by whichever ranks are in the library. */
+/* If not all hosts are connected, notify the neighbours of this host. On each, the rank with the
+ * same number as this one is notified, so any ranks that are in the library spread it. */
 static void forward_loss(struct twill_detector *detector, uint32_t host)
 {
     const struct twill_hosts *hosts = &detector->hosts;
@@ -494,9 +497,9 @@ bool twill_hosts_may_live(const struct twill_detector *detector, uint32_t peer)
     unsigned ranks = 0;
     for (uint32_t r = 0; r < (uint32_t)detector->size; r++)
         ranks += hosts->of[r] == host;
-    /* Its ranks lived in set-up. */
+    /* its ranks lived during set-up */
     bool barred = hosts->why[host] != 0 && twill_hosts_call(hosts, own, host);
-    /* The connection between the hosts ends with its only rank. */
+    /* the connection between the hosts ends with its only rank */
     bool linked = twill_hosts_connected(hosts, own, host) && hosts->state[host] == HOST_MONITORED &&
                   hosts->why[host] == 0;
     return barred || (linked && ranks == 1);

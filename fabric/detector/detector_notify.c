@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Failure detector: notifications of peers. */
+/* Notifications of peers by the failure detector. */
 #include "fabric/detector/detector_state.h"
 #include "lib/base/times.h"
 
@@ -42,7 +42,7 @@ static void notify_one(struct twill_detector *detector, uint32_t peer, size_t by
             seal(link, body, bytes);
         enum twill_wire_moved outcome =
             twill_wire_write(link->fd, &link->header, body, bytes, &link->done);
-        link->session.sent -= link->done == 0; /* nothing sent: reuse the sequence number */
+        link->session.sent -= link->done == 0; /* nothing was sent, so reuse the number */
         if (outcome == TWILL_WIRE_GONE)
             twill_link_lose(link);
         link->notified = outcome == TWILL_WIRE_DONE;
@@ -55,8 +55,9 @@ static void notify_one(struct twill_detector *detector, uint32_t peer, size_t by
     }
 }
 
-/* Progress as many peers as fit, from the next rank on: several ranks that notify all at the same
- * time begin with different ones. Returns false when all are notified; fills polls for the wait. */
+/* Progress as many notifications as fit, beginning with the next rank. Several ranks that notify
+ * all at the same time so begin with different ones. Returns false when all peers are notified, and
+ * fills detector->polls for the wait. */
 static bool notify_some(struct twill_detector *detector, size_t bytes, size_t *waiting)
 {
     size_t active = 0;
@@ -82,7 +83,7 @@ static bool notify_some(struct twill_detector *detector, size_t bytes, size_t *w
     return left;
 }
 
-/* Build the body of a notification in detector->out. Returns its bytes. */
+/* Build the body of a notification in detector->out. Returns its size in bytes. */
 static size_t fill_notice(struct twill_detector *detector, const struct twill_notice *notice)
 {
     struct twill_notice_body *body = detector->out;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Incoming connections of the failure detector: authentication and notifications. */
+/* Incoming connections of the failure detector, with authentication and notifications. */
 #include "fabric/detector/detector_state.h"
 #include "lib/base/times.h"
 
@@ -7,8 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#define WITNESSES_CLOSED 64u /* at a time */
+#define WITNESSES_CLOSED 64u /* most at a time */
 
+/* Return the handshake of a connection, which exists. With -1, return a free one. */
 static struct twill_handshake *handshake_of(struct twill_detector *detector, int fd)
 {
     struct twill_handshake *handshake = detector->handshake;
@@ -26,7 +27,7 @@ int twill_detector_release(struct twill_detector *detector, size_t i)
     return fd;
 }
 
-/* Close a connection. fault: why it is rejected; NONE: it ended normally. */
+/* Close a connection. If `fault` is not TWILL_FAULT_NONE, count it as rejected. */
 static void drop_caller(struct twill_detector *detector, size_t i, enum twill_fault fault)
 {
     struct twill_caller *caller = &detector->caller[i];
@@ -46,7 +47,7 @@ static bool is_full(const struct twill_detector *detector)
            detector->callers == detector->capacity;
 }
 
-/* Accept a connection, by the spare descriptor if there is no other. Linux says that there is none
+/* Accept a connection, with the spare descriptor if there is no other. Linux reports the shortage
  * before it looks whether a connection waits. */
 static int accept_caller(struct twill_detector *detector)
 {
@@ -58,7 +59,7 @@ static int accept_caller(struct twill_detector *detector)
     return twill_socket_accept(detector->listener);
 }
 
-/* Accept as many connections as fit. The rest stays in the listener's queue, connected. */
+/* Accept as many connections as fit. The others stay connected in the listener's queue. */
 static void admit_callers(struct twill_detector *detector)
 {
     while (!is_full(detector)) {
@@ -79,7 +80,7 @@ static void admit_callers(struct twill_detector *detector)
     }
 }
 
-/* Report whether a rank's call of this number was not accepted before, and record it. */
+/* Return whether a rank's call of this number was not accepted before, and record it. */
 static bool is_new(struct twill_taken *taken, uint64_t number)
 {
     if (number > taken->last) {
@@ -95,8 +96,9 @@ static bool is_new(struct twill_taken *taken, uint64_t number)
     return true;
 }
 
-/* Progress a handshake. GONE: the connection was closed. DONE: authenticated. A slow one may be of
- * a rank that left the library in between and continues when it returns. */
+/* Progress a handshake. Returns TWILL_WIRE_DONE if it is authenticated, TWILL_WIRE_LATER if not
+ * yet, and TWILL_WIRE_GONE if the connection was closed. A slow one is kept if there is space,
+ * because its rank may have left the library and will continue when it returns. */
 static enum twill_wire_moved authenticate(struct twill_detector *detector, size_t i)
 {
     struct twill_caller *caller = &detector->caller[i];
@@ -121,8 +123,9 @@ static enum twill_wire_moved authenticate(struct twill_detector *detector, size_
     return outcome;
 }
 
-/* Peek at the next frame of caller i, into detector->in: DONE if it is complete and authentic.
- * ended: no more data will arrive. */
+/* Peek at the next frame of caller i, into detector->in. Returns TWILL_WIRE_DONE if it is complete
+ * and authentic, TWILL_WIRE_LATER if not all has arrived, and TWILL_WIRE_GONE, with *fault set if
+ * it is invalid, if none will come. `ended` says that no more data will arrive. */
 static enum twill_wire_moved peek(struct twill_detector *detector, size_t i, bool ended,
                                   enum twill_fault *fault)
 {
@@ -149,7 +152,7 @@ static enum twill_wire_moved peek(struct twill_detector *detector, size_t i, boo
     return *fault == TWILL_FAULT_NONE ? TWILL_WIRE_DONE : TWILL_WIRE_GONE;
 }
 
-/* Remove the frame in detector->in from the connection. */
+/* Remove the frame in detector->in from the connection, and set *notice. */
 static void take_notice(struct twill_detector *detector, struct twill_notice *notice,
                         const struct twill_caller *caller)
 {
@@ -158,7 +161,7 @@ static void take_notice(struct twill_detector *detector, struct twill_notice *no
     size_t done = 0, bytes = (size_t)frame->header.length;
     while (twill_wire_read(caller->fd, frame, sizeof(frame->header) + bytes, &done) ==
            TWILL_WIRE_LATER)
-        continue; /* interrupted by a signal: the frame has arrived */
+        continue; /* interrupted by a signal; the frame has arrived */
     notice->from = (uint32_t)caller->rank;
     notice->comm = body->comm;
     notice->status = twill_status_received(body->status);
@@ -169,7 +172,8 @@ static void take_notice(struct twill_detector *detector, struct twill_notice *no
     notice->bytes = bytes - sizeof(*body);
 }
 
-/* Receive from caller i. GONE: its connection was closed. DONE: *notice is set. */
+/* Receive from caller i. Returns TWILL_WIRE_DONE if *notice is set, TWILL_WIRE_LATER if nothing has
+ * come, and TWILL_WIRE_GONE if its connection was closed. */
 static enum twill_wire_moved receive_from(struct twill_detector *detector, size_t i,
                                           struct twill_notice *notice)
 {
@@ -192,7 +196,7 @@ void twill_detector_admit(struct twill_detector *detector)
 {
     admit_callers(detector);
     for (size_t i = detector->callers;
-         i-- > 0;) /* downwards: drop_caller() moves the last one here */
+         i-- > 0;) /* downwards, as drop_caller() moves the last one here */
         if (detector->caller[i].rank < 0)
             (void)authenticate(detector, i);
 }
@@ -214,15 +218,15 @@ static bool receive_one(struct twill_detector *detector, struct twill_notice *no
             (struct pollfd){.fd = detector->caller[i].fd, .events = POLLIN | POLLRDHUP};
     (void)poll(detector->polls, detector->callers, 0);
     for (size_t i = detector->callers;
-         i-- > 0;) /* downwards: drop_caller() moves the last one here */
+         i-- > 0;) /* downwards, as drop_caller() moves the last one here */
         if (detector->polls[i].revents != 0 || detector->caller[i].rank < 0)
             if (receive_from(detector, i, notice) == TWILL_WIRE_DONE)
                 return true;
     return false;
 }
 
-/* Close what has connected to the second port: it has served. Not all at once, as anyone may
- * connect. */
+/* Close the connections to the second port, which have served their purpose. Their number is
+ * limited, because anyone may connect. */
 static void close_witnesses(const struct twill_detector *detector)
 {
     for (unsigned i = 0; detector->witness >= 0 && i < WITNESSES_CLOSED; i++) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Internals of the failure detector: state shared by outgoing links (detector.c), incoming
- * connections (detector_receive.c) and connections between hosts (detector_hosts.c). */
+/* Internals of the failure detector. This state is shared by the outgoing links (detector.c), the
+ * incoming connections (detector_receive.c) and the connections between hosts
+ * (detector_hosts.c). */
 #ifndef TWILL_DETECTOR_STATE_H
 #define TWILL_DETECTOR_STATE_H
 
@@ -11,26 +12,26 @@
 
 enum twill_link_state { LINK_IDLE, LINK_CONNECTING, LINK_OPEN, LINK_DEAD };
 
-/* Outgoing connection to a peer. */
+/* The outgoing connection to a peer. */
 struct twill_detector_link {
     int fd;
     uint8_t state;
-    bool suspected;                  /* its last connection ended early */
-    bool notified;                   /* has the current notification, or is dead */
-    bool temporary;                  /* opened for the current notification only */
-    bool missed;                     /* an attempt was closed again before this rank spoke */
-    bool reached;                    /* a connection to it was made once */
-    bool witnessed;                  /* OPEN: the peer's second port was looked at, too */
-    int witness;                     /* connection to it while it is made, or -1 */
-    size_t done;                     /* bytes sent of the current notification */
-    uint64_t calls;                  /* handshakes so far: their number, which is accepted once */
-    uint64_t point;                  /* IDLE: retry at; CONNECTING: confirm by; OPEN: since */
-    uint64_t found_dead;             /* twill_now(), first of those that look now; 0: never */
-    struct twill_session session;    /* OPEN */
+    bool suspected;               /* its last connection ended early */
+    bool notified;                /* has the current notification, or is dead */
+    bool temporary;               /* opened only for the current notification */
+    bool missed;                  /* an attempt was closed again before this rank sent anything */
+    bool reached;                 /* a connection to it has been made once */
+    bool witnessed;               /* OPEN: the peer's second port was also looked at */
+    int witness;                  /* connection to that port while it is made, or -1 */
+    size_t done;                  /* bytes of the current notification sent so far */
+    uint64_t calls;               /* number of handshakes so far; each number is accepted once */
+    uint64_t point;               /* IDLE: time to retry; CONNECTING: to confirm; OPEN: opened */
+    uint64_t found_dead;          /* twill_now() when it was first found dead; 0: never */
+    struct twill_session session; /* OPEN */
     struct twill_wire_header header; /* of the current notification */
 };
 
-/* Incoming connection. */
+/* An incoming connection. */
 struct twill_caller {
     int fd;
     int64_t rank; /* -1: not authenticated */
@@ -38,27 +39,27 @@ struct twill_caller {
     struct twill_session session;
 };
 
-/* Handshake of an unauthenticated incoming connection. */
+/* The handshake of an unauthenticated incoming connection. */
 struct twill_handshake {
     struct twill_hello hello;
     int fd; /* -1: free */
 };
 
-/* Numbers of a rank's accepted handshakes: the highest, and bit i for the one i below it.
+/* The highest number of a rank's accepted handshakes, and a bit i for the number i below it.
  * Handshakes may be processed in another order than they were started. */
 struct twill_taken {
     uint64_t last, seen;
 };
 
-/* Address of a rank's listeners. Another process may get the port of a dead rank, accept
- * connections and stay silent: it hardly gets both ports. */
+/* The address of a rank's listeners. Another process may get the port of a dead rank, accept
+ * connections and stay silent. It is unlikely to get both ports. */
 struct twill_listen_address {
     char address[TWILL_ADDRESS_TEXT];
     uint64_t port;
-    uint64_t witness; /* port whose connections are closed: it only shows that the rank lives */
+    uint64_t witness; /* second port: closes connections, only shows life */
 };
 
-/* A notification on the wire. */
+/* A notification as it is sent. */
 struct twill_notice_body {
     uint32_t comm;
     int32_t status;
@@ -78,18 +79,19 @@ static inline size_t twill_notice_body_bytes(size_t data)
     return sizeof(struct twill_notice_body) + data;
 }
 
-/* What a rank knows of a host. */
+/* This rank's knowledge of a host. */
 enum twill_host_state {
     HOST_MONITORED,
-    HOST_SUSPECT, /* the connection broke: the next connect to one of its ranks decides */
-    HOST_CLOSED, /* it closed the connection, or answered since: its ranks are checked one by one */
-    HOST_LOST    /* it stopped answering */
+    HOST_SUSPECT, /* its connection broke, and the next connect to its lowest rank decides */
+    HOST_CLOSED,  /* it closed the connection or answers, so its ranks are checked singly */
+    HOST_LOST     /* it stopped answering */
 };
 
-/* Connections between hosts; the lowest rank of each host has the sockets. All ranks of a host
- * share an epoll instance that contains them, and so see their end without having the sockets; no
- * rank reads them, as that would consume the error. They are also in the queue of a socket that all
- * ranks of the host have, and so stay open until the last of these ranks has ended. */
+/* The connections between hosts, part of the detector. The lowest rank of each host has the
+ * sockets. All ranks of a host share an epoll instance that contains them, and so see their end
+ * without having the sockets. No rank reads from them, as that would consume the error. They are
+ * also in the queue of a socket that all ranks of the host have, so they stay open until the last
+ * of these ranks has ended. */
 struct twill_hosts {
     uint32_t count;   /* 0: hosts are not connected */
     bool all;         /* every host is connected to every other */
@@ -97,23 +99,24 @@ struct twill_hosts {
     int keeper;       /* socket with the connections in its queue, or -1 */
     uint32_t missing; /* lowest rank: connections that failed */
     uint32_t *of;     /* [size] host of each rank */
-    uint32_t *number; /* [size] of each rank among those of its host */
-    uint32_t *lowest; /* [count] rank of each host */
+    uint32_t *number; /* [size] number of each rank among those of its host */
+    uint32_t *lowest; /* [count] lowest rank of each host */
     int *fd;          /* [count] lowest rank: connection to each host, or -1 */
     uint8_t *state;   /* [count] enum twill_host_state */
-    int *why;         /* [count] lowest rank: errno of a connection that failed in set-up, or 0 */
+    int *why;         /* [count] lowest rank: errno if connecting failed in set-up, or 0 */
 };
 
-/* The failure detector of one rank: created by twill_detector_offer(); one thread at a time. */
+/* The failure detector of one rank, made by twill_detector_offer(). For one thread at a time. */
 struct twill_detector {
     struct twill_secret secret; /* of this run */
     struct twill_rejected rejected;
     int rank, size;
     int listener, witness; /* sockets that listen, or -1 */
-    /* Spare descriptors, or -1: to notify others, and to be notified, where there are no others */
+    /* Spare descriptors, or -1. With one the rank notifies others, and with one it is notified, if
+     * no other descriptors are left. */
     int reserve, caller_reserve;
-    bool notifying; /* it is given up, and ranks are notified one after the other */
-    size_t callers, handshakes, capacity; /* entries in caller; unauthenticated ones; allocated */
+    bool notifying;                       /* `reserve` is given up while ranks are notified */
+    size_t callers, handshakes, capacity; /* entries of `caller`; unauthenticated ones; allocated */
     struct twill_detector_link *link;     /* [size] */
     struct twill_listen_address *place;   /* [size] */
     struct twill_taken *taken;            /* [size] */
@@ -121,56 +124,62 @@ struct twill_detector {
     struct pollfd *polls;                 /* [capacity] */
     struct twill_handshake handshake[TWILL_DETECTOR_HANDSHAKES];
     struct twill_hosts hosts;
-    struct twill_notice_body *out;          /* being sent, with space for the most data */
-    struct twill_notice_frame *in;          /* being received, with as much */
-    struct twill_listen_address own;        /* sent to the others */
-    struct twill_detector_opening *opening; /* detector_hosts.c; until it is concluded */
+    struct twill_notice_body *out;   /* notification being sent, with space for the most data */
+    struct twill_notice_frame *in;   /* notification being received, also with that space */
+    struct twill_listen_address own; /* sent to the others */
+    struct twill_detector_opening *opening; /* of detector_hosts.c, until it is concluded */
 };
 
 /* --- detector.c ------------------------------------------------------------------------------ */
-/* Send the handshake on a new connection to a peer. LATER: the kernel is short of memory. */
+/* Send the handshake on a new connection to a peer. Returns TWILL_WIRE_DONE if it is sent,
+ * TWILL_WIRE_LATER if the kernel is short of memory, and TWILL_WIRE_GONE if it ended. */
 enum twill_wire_moved twill_detector_greet(struct twill_detector *detector, uint32_t peer, int fd,
                                            struct twill_session *session);
-/* Close the links to all ranks of a host and give up attempts: new ones show whether it answers. */
+/* Close the links to all ranks of a host, and attempts to connect to them. Then call its lowest
+ * rank, which shows whether the host answers. */
 void twill_detector_recheck_host(struct twill_detector *detector, uint32_t host);
 
-/* Progress a link without blocking. After a loss, reconnect at once. */
+/* Progress a link without blocking, and reconnect at once after a loss. */
 void twill_link_step(struct twill_detector *detector, uint32_t peer);
-/* Handle the end of a connection. The first one is only a suspicion. */
+/* Close a link whose connection has ended. The first end is a suspicion, the next a death. */
 void twill_link_lose(struct twill_detector_link *link);
+/* Close the connection of a link, if it has one, and set its state. */
 void twill_link_hang_up(struct twill_detector_link *link, enum twill_link_state state);
 
 /* --- detector_notify.c ----------------------------------------------------------------------- */
-/* Open a spare descriptor. Without them, a rank that has no descriptors left could not notify the
- * others, nor be notified. */
+/* Open a spare descriptor, and close it to use it. Without them, a rank that has no descriptors
+ * left could neither notify the others nor be notified. */
 void twill_reserve_keep(int *reserve);
 void twill_reserve_give(int *reserve);
 
 /* --- detector_receive.c ---------------------------------------------------------------------- */
 /* Accept connections and progress their handshakes, without receiving notifications. */
 void twill_detector_admit(struct twill_detector *detector);
-/* Remove entry i of detector->caller. Returns its descriptor. */
+/* Remove entry i of detector->caller, and return its descriptor. */
 int twill_detector_release(struct twill_detector *detector, size_t i);
-/* Take over the connection of a rank that has connected; -1: it has not. */
+/* Take over the connection from a rank. Returns its descriptor, or -1 if the rank has not
+ * called. */
 int twill_detector_adopt(struct twill_detector *detector, uint32_t peer);
 
 /* --- detector_hosts.c ------------------------------------------------------------------------ */
 void twill_hosts_close(struct twill_hosts *hosts);
-/* Listen for the other ranks of this host, and add what they need. */
+/* Listen for the other ranks of this host, and add what they need to the batch. `detector` NULL, or
+ * a failure, adds an empty part. */
 twill_status twill_hosts_offer(struct twill_detector *detector, const struct twill_oob *oob,
                                size_t most, struct twill_oob_batch *batch,
                                struct twill_error *error);
 void twill_hosts_opening_end(struct twill_detector *detector);
 /* Check which connections between hosts have ended. */
 void twill_hosts_poll(struct twill_detector *detector);
-/* detector_hosts.c: report whether a peer that no connection of this rank has reached may live
- * although its host refuses connections: a firewall does that, too. */
+/* Return whether a peer may live although its host refuses connections and none of this rank has
+ * reached it. A firewall also refuses connections. */
 bool twill_hosts_may_live(const struct twill_detector *detector, uint32_t peer);
-/* Suspect a host, whose connection ended here or at another host, and notify neighbours. */
+/* Suspect a host whose connection ended, here or at another host, and notify neighbours. */
 void twill_hosts_suspect(struct twill_detector *detector, uint32_t host);
-/* Communicator number of notifications about hosts: state[0] is the suspected host. */
+/* Communicator number of notifications about hosts. state[0] is the suspected host. */
 #define TWILL_HOSTS_COMM UINT32_MAX
 
+/* Return whether the host of a peer is in a state. Returns false if hosts are not connected. */
 static inline bool twill_hosts_is(const struct twill_detector *detector, uint32_t peer,
                                   enum twill_host_state state)
 {
@@ -188,6 +197,7 @@ static inline bool twill_is_power_of_two(uint32_t n)
     return n > 0 && (n & (n - 1)) == 0;
 }
 
+/* Return whether hosts a and b have a connection. */
 static inline bool twill_hosts_connected(const struct twill_hosts *hosts, uint32_t a, uint32_t b)
 {
     uint32_t on = (b + hosts->count - a) % hosts->count;
@@ -195,14 +205,14 @@ static inline bool twill_hosts_connected(const struct twill_hosts *hosts, uint32
            (hosts->all || twill_is_power_of_two(on) || twill_is_power_of_two(hosts->count - on));
 }
 
-/* Report whether host a opens the connection to b: each host opens about half of its own. */
+/* Return whether host a opens its connection to b. Each host opens about half of those it has. */
 static inline bool twill_hosts_call(const struct twill_hosts *hosts, uint32_t a, uint32_t b)
 {
     uint32_t on = (b + hosts->count - a) % hosts->count;
     return on < hosts->count - on || (on == hosts->count - on && a < b);
 }
 
-/* Record whether the host of a suspected peer has answered. */
+/* Record whether the host of a peer has answered, if it is a suspect. */
 static inline void twill_hosts_decide(struct twill_detector *detector, uint32_t peer, bool answers)
 {
     if (twill_hosts_is(detector, peer, HOST_SUSPECT))
