@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Identity of the host, the container and the process: struct twill_host. */
 #include "fabric/host/host_identity.h"
 #include "fabric/auth/job_key.h"
 
@@ -10,16 +9,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Return the inode number of a namespace, 0 if /proc does not show it. */
+/* Return the inode number of a namespace, or 0 if /proc does not show it. */
 static uint64_t namespace_of(const char *path)
 {
     struct stat st;
     return stat(path, &st) == 0 ? (uint64_t)st.st_ino : 0;
 }
 
-/* Return a digest of AT_RANDOM, to tell processes of equal number apart where /proc shows no
- * namespaces; 0 if there is none. Only a digest: the C library derives its stack guards from these
- * bytes. */
+/* Return a digest of AT_RANDOM, or 0 if there is none. It tells processes with equal numbers apart
+ * where /proc shows no namespaces. The bytes themselves stay secret, because the C library derives
+ * its stack guards from them. */
 static uint64_t random_digest(void)
 {
     const void *drawn = (const void *)getauxval(AT_RANDOM); /* 16 bytes */

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which host, container and process a rank runs in. */
+/* The identity of the host, container and process that a rank runs in. */
 #ifndef TWILL_HOST_IDENTITY_H
 #define TWILL_HOST_IDENTITY_H
 
 #include "lib/base/base.h"
 
-/* Identifies a host, also in containers and network namespaces. Ranks may be on one node if boot id
- * and network namespace agree (the reach of an abstract unix socket); fabric/shm/shared_region.h
- * then verifies that they can share memory. */
+/* Identifies a host and process, also in containers and network namespaces. Ranks may be on one
+ * node if boot id and network namespace agree, which is the reach of an abstract Unix socket.
+ * fabric/shm/shared_region.h then verifies that they can share memory. */
 struct twill_host {
     char boot_id[40]; /* /proc/sys/kernel/random/boot_id, or the host name */
     uint64_t net_namespace;
@@ -15,11 +15,13 @@ struct twill_host {
     uint64_t pid;
     char name[64]; /* host name, for messages */
 };
+/* Fill in the identity of this process. */
 void twill_host_describe(struct twill_host *host);
+/* Return whether two ranks may be on one node. */
 bool twill_host_same_node(const struct twill_host *a, const struct twill_host *b);
-/* Report whether two ranks are threads of one process, so that pointers are valid in both. */
+/* Return whether two ranks are threads of one process, so that pointers are valid in both. */
 bool twill_host_same_process(const struct twill_host *a, const struct twill_host *b);
-/* Return a number of a process that lived at that time of twill_now(), not 0. */
+/* Return a hash that names a process which lived at that time of twill_now(). It is not 0. */
 uint64_t twill_host_hash(const struct twill_host *host, uint64_t time);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads the network interfaces of this host. Their kind is asked of the driver by ioctl, which
- * answers for our network namespace; /sys may show another one. */
+/* Reads the network interfaces of this host. The driver tells their kind by ioctl, for this network
+ * namespace. /sys may show another namespace. */
 #include "fabric/host/interfaces.h"
 #include "fabric/bootstrap/frames.h"
 
@@ -33,8 +33,7 @@ static bool begins_with_one_of(const char *text, const char *const *prefixes)
     return false;
 }
 
-/* Return whether the name is one that container runtimes and hypervisors give, whatever the
- * kind. */
+/* Return whether container runtimes and hypervisors use such a name, whatever the kind is. */
 static bool has_inner_name(const char *name)
 {
     static const char *const names[] = {"docker", "veth",    "virbr",   "br-",    "lxcbr",
@@ -44,6 +43,7 @@ static bool has_inner_name(const char *name)
     return begins_with_one_of(name, names);
 }
 
+/* Run an ioctl on an interface. Returns its result, or for SIOCGIFHWADDR the type of hardware. */
 static int query_link(int fd, const char *name, unsigned long request, void *data)
 {
     struct ifreq question;
@@ -81,6 +81,7 @@ static enum twill_link_kind interface_kind(int fd, const char *name, unsigned fl
     return TWILL_LINK_REAL;
 }
 
+/* Return the speed in Mbit/s that the driver reports, or 0 if it is not known. */
 static uint32_t speed_of(int fd, const char *name)
 {
     struct ethtool_cmd command = {.cmd = ETHTOOL_GSET};
@@ -202,7 +203,8 @@ void twill_links_list(const struct twill_link *links, size_t count, char *text, 
             all++;
             int n = snprintf(one, sizeof(one), "%s%s %s", listed > 0 ? ", " : "", links[i].name,
                              links[i].address);
-            if (listed + 1 < all || used + (size_t)n + 20 >= bytes) /* space for " and N more" */
+            if (listed + 1 < all ||
+                used + (size_t)n + 20 >= bytes) /* leave space for " and N more" */
                 continue;
             memcpy(text + used, one, (size_t)n + 1);
             used += (size_t)n;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Chooses the local address to connect from: the one the kernel would route by, unless it belongs
- * to a device inside this host (tunnel, container bridge) that other hosts cannot reach. */
+/* Chooses the local address to connect from. It is the one that the kernel would route by, unless
+ * other hosts cannot reach it, as with a tunnel or container bridge. */
 #include "fabric/bootstrap/frames.h"
 #include "fabric/host/interfaces.h"
 
@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+/* A choice in progress, with the arrays of the caller for its result. */
 struct choice {
     struct twill_link *links;
     size_t count;
@@ -23,8 +24,8 @@ static void take_link(struct choice *choice, const struct twill_link *link)
     memcpy(choice->interface, link->name, sizeof(link->name));
 }
 
-/* Choose the best address, by twill_link_worth(); of one interface if `name` is given. family:
- * AF_UNSPEC for any. Returns false if there is none. */
+/* Choose the best address by twill_link_worth(), of interface `name` if that is not NULL, and of a
+ * family unless that is AF_UNSPEC. Returns false if there is none. */
 static bool take_best(struct choice *choice, const char *name, int family)
 {
     const struct twill_link *best = NULL;
@@ -41,6 +42,7 @@ static bool take_best(struct choice *choice, const char *name, int family)
     return best != NULL;
 }
 
+/* Return the entry of an address, or NULL. Without a zone, it matches an address with any zone. */
 static const struct twill_link *find_link(const struct choice *choice, const char *address)
 {
     size_t plain = strcspn(address, "%");
@@ -54,8 +56,7 @@ static const struct twill_link *find_link(const struct choice *choice, const cha
     return NULL;
 }
 
-/* Return the address the kernel would send from to `peer`, or NULL. Connecting a UDP socket sends
- * nothing. */
+/* Return the address from which the kernel would send to `peer`, or NULL. Nothing is sent. */
 static const struct twill_link *find_route(const struct choice *choice, const char *peer)
 {
     struct sockaddr_storage address;
@@ -72,7 +73,7 @@ static const struct twill_link *find_route(const struct choice *choice, const ch
     return found ? find_link(choice, source.address) : NULL;
 }
 
-/* Choose by one name or address of TWILL_INTERFACE. Returns false if there is none. */
+/* Choose by one name or address of TWILL_INTERFACE. Returns false if it does not exist. */
 static bool take_requested(struct choice *choice, const char *requested, int family)
 {
     const struct twill_link *link = find_link(choice, requested);
@@ -82,7 +83,7 @@ static bool take_requested(struct choice *choice, const char *requested, int fam
            take_best(choice, requested, AF_UNSPEC);
 }
 
-/* Choose the first of a list, all of which must exist. */
+/* Choose the first entry of a list. Fails unless all entries exist. */
 static twill_status choose_requested(struct choice *choice, const char *requested, const char *peer,
                                      struct twill_error *error)
 {
@@ -111,11 +112,11 @@ static twill_status choose_requested(struct choice *choice, const char *requeste
 static twill_status choose_route(struct choice *choice, const char *peer, struct twill_error *error)
 {
     bool named = peer && *peer;
-    /* No particular peer: documentation addresses (TEST-NET-1), which take the default route. */
+    /* Without a peer, documentation addresses (TEST-NET-1) take the default route. */
     const struct twill_link *link = find_route(choice, named ? peer : "192.0.2.1");
     if (link == NULL && !named)
         link = find_route(choice, "2001:db8::1");
-    /* For a peer the route decides, whatever device it leads over. A default route may lead over a
+    /* For a peer, the route decides, whatever device it leads over. A default route may lead over a
      * bridge, as on hosts whose virtual machines share the wire. */
     bool inside = link != NULL && link->kind >= TWILL_LINK_TUNNEL;
     if (link != NULL && (named || (!inside && link->kind != TWILL_LINK_LOOPBACK))) {
@@ -242,8 +243,7 @@ void twill_interface_addresses(char *text, size_t bytes)
             TWILL_OK ||
         twill_links_read(&choice.links, &choice.count, &ignored) != TWILL_OK)
         return;
-    /* First the chosen one (it may be a bridge the default route leads over), then IPv4, then
-     * IPv6. */
+    /* First comes the chosen address, which may be of a bridge, then IPv4, then IPv6. */
     for (int turn = 0; turn < 3; turn++)
         for (size_t i = 0; i < choice.count; i++) {
             const struct twill_link *link = &choice.links[i];

@@ -10,7 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Parse "PID (NAME) STATE PARENT ...". The name may contain anything. */
+/* Parse "PID (NAME) STATE PARENT ...", where the name may contain anything. Returns false on
+ * failure. */
 static bool parse_stat(char *text, struct twill_host_process *process)
 {
     char *open = strchr(text, '('), *close = strrchr(text, ')');

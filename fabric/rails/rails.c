@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The composite of rails. Messages are numbered per (from, to, lane), equally on both sides. One
- * below split_bytes goes whole, on the rail its number selects; a larger one is cut into a chunk
- * per rail, in proportion to the rails' weights. So each rail sees one sequence of messages on both
- * sides, and order and matching are left to the rails.
+/* The composite of rails. Messages are numbered for each sender, receiver and lane, equally on both
+ * sides. A message below split_bytes goes whole, on the rail that its number selects. A larger one
+ * is cut into one chunk for each rail, in proportion to the rails' weights. So each rail sees one
+ * sequence of messages on both sides, and order and matching are left to the rails.
  *
  *     number   0    1    2 (large)   3
- *     rail 0   0         2a          .        whole messages in turn,
+ *     rail 0   0         2a          .        whole messages alternate,
  *     rail 1        1    2b          3        large ones on all
  *
- * If the two sides disagree about a message's size, at least one rail notices: chunks carry another
- * signature than whole messages, which depends on the message's size, too; and if the sizes differ,
- * so does at least one chunk.
+ * If the two sides disagree about a message's size, at least one rail notices. The signature of
+ * chunks differs from that of whole messages and depends on the message's size. If the sizes
+ * differ, at least one chunk also has another size.
  *
- * Chunks come from memory allocated at connect, for DEPTH large messages per (peer, lane,
- * direction). Further requests wait in a queue per stream, so that no lane waits for another. */
+ * The chunks are allocated at connect, for DEPTH large messages of each peer, lane and direction.
+ * Further requests wait in a queue for each stream, so that no lane waits for another. */
 #include "fabric/rails/rails.h"
 #include "fabric/bootstrap/bootstrap.h"
 #include "fabric/shm/node_memory.h"
@@ -24,9 +24,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DEPTH 4u  /* large messages in flight per (peer, lane, direction) */
-#define EDGE  64u /* chunks begin at multiples of this: no element is cut */
+#define DEPTH 4u  /* large messages in flight for each peer, lane and direction */
+#define EDGE  64u /* chunks begin at multiples of this, so no element is cut */
 
+/* The part of a large message on one rail. */
 struct chunk {
     struct twill_transfer transfer;
     const struct rails_slot *slot;
@@ -36,9 +37,9 @@ struct chunk {
 /* A large message in flight, on all rails. */
 struct rails_slot {
     struct rails_slot *next;      /* in rails->active */
-    struct rails_slot *next_done; /* in the list of those just completed */
+    struct rails_slot *next_done; /* in the list of those that have just completed */
     struct rails_stream *stream;
-    struct twill_transfer *whole; /* NULL: free, or the request has completed already */
+    struct twill_transfer *whole; /* NULL: free, or the request has already completed */
     struct chunk *chunk;          /* [count] */
     bool busy;
 };
@@ -50,6 +51,7 @@ struct rails_stream {
     struct rails_slot slot[DEPTH];
 };
 
+/* The streams of a peer and the memory of their chunks. Made by rails_connect(). */
 struct rails_peer {
     struct rails_stream stream[TWILL_LANES][2]; /* by enum twill_transfer_kind */
     struct chunk chunk[];
@@ -72,7 +74,7 @@ static struct rails *rails_from(const struct twill_transport *transport)
     return (struct rails *)(uintptr_t)transport;
 }
 
-/* Prefix a rail's error message with "rail N: ". */
+/* Prefix a rail's error message with "rail N: ", and return `status`. */
 static twill_status prefix_rail(uint32_t rail, twill_status status, struct twill_error *error)
 {
     char said[sizeof(error->message)];
@@ -92,13 +94,13 @@ static void reduce_chunk(struct twill_transfer *transfer, size_t offset, const v
         whole->reduce(whole, chunk->offset + offset, data, bytes);
 }
 
-/* Return the value that XORs a message's signature into that of its chunks; never 0. */
+/* Return the value with which the signature of a message is XORed in its chunks. It is never 0. */
 static uint32_t chunk_hash(size_t bytes)
 {
     return (uint32_t)((uint64_t)bytes * UINT64_C(0x9e3779b97f4a7c15) >> 32) | 0x80000000u;
 }
 
-/* Return where the chunk of a rail begins, in bytes. */
+/* Return the byte at which the chunk of a rail begins. */
 static size_t chunk_start(const struct rails *t, size_t bytes, uint32_t rail)
 {
     if (rail == t->count)
@@ -131,8 +133,8 @@ static void make_chunk(const struct rails *t, const struct rails_slot *slot, uin
     };
 }
 
-/* Reconstruct, for the error message, what message a mismatching chunk belonged to: exact if it was
- * a whole message, else an estimate. */
+/* Reconstruct, for the error message, the message that a mismatching chunk belonged to. This is
+ * exact for a whole message, else an estimate. */
 static void explain_mismatch(struct twill_transfer *whole, const struct twill_transfer *chunk)
 {
     bool in_chunks = chunk->peer_signature != whole->signature;
@@ -146,8 +148,8 @@ static void explain_mismatch(struct twill_transfer *whole, const struct twill_tr
             (uint64_t)((double)whole->bytes * (double)chunk->peer_bytes / (double)chunk->bytes);
 }
 
-/* Complete a large message when all chunks have, or as soon as one fails: the others may never
- * arrive. Returns true when the slot is free again. */
+/* Complete a large message when all its chunks are complete, or as soon as one fails, because the
+ * others may never arrive. Returns true when the slot is free again. *finished counts messages. */
 static bool complete_slot(const struct rails *t, struct rails_slot *slot, int *finished)
 {
     bool pending = false;
@@ -208,7 +210,7 @@ static bool can_start(const struct rails *t, struct rails_stream *stream,
     return request->bytes < t->split_bytes || idle_slot(stream) != NULL;
 }
 
-/* Return the rail of message 0: different pairs of ranks begin on different rails. */
+/* Return the rail of message 0. Different pairs of ranks begin with different rails. */
 static uint32_t first_rail(const struct rails *t, uint32_t peer)
 {
     return t->rank + peer;
@@ -224,6 +226,7 @@ static twill_status start_message(struct rails *t, struct rails_stream *stream,
     return status == TWILL_OK ? status : prefix_rail(rail, status, error);
 }
 
+/* Start waiting requests of a stream as long as a slot is free for large ones. */
 static twill_status start_waiting(struct rails *t, struct rails_stream *stream,
                                   struct twill_error *error)
 {
@@ -356,7 +359,7 @@ static void rails_cancel(struct twill_transport *transport)
     t->active = NULL;
 }
 
-/* Frees the chunks last: a rail may touch its requests until it is closed. */
+/* Free the chunks last, as a rail may touch its requests until it is closed. */
 static void rails_close(struct twill_transport *transport)
 {
     struct rails *t = rails_from(transport);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Chooses the rails of a job. Each rank sends the rails it has and what TWILL_RAILS requests; all
+/* Chooses the rails of a job. Each rank sends its rails and the request in TWILL_RAILS. All ranks
  * then compute the same number, order and weights.
  *
- * By default (auto) only rails that are certain to help are used: real devices, up, as near and as
- * fast as the best, and present on every rank. That excludes a slower management network; and of
- * several interfaces in one IP network the kernel would use only one. */
+ * By default (auto), only rails that are certain to help are used. These are real devices that are
+ * up, as near and as fast as the best, and present on every rank. This excludes a slower management
+ * network. It also excludes further interfaces in one IP network, as the kernel uses only one. */
 #include "fabric/bootstrap/oob_batch.h"
 #include "fabric/rails/rails.h"
 #include "lib/base/plural.h"
@@ -15,13 +15,15 @@
 
 #define BY_NAME "TWILL_INTERFACE="
 
+/* The rails of this rank, and what it tells the others about them. */
 struct own_rails {
     bool listed;     /* the user named them */
-    char faster[96]; /* label of info.faster */
+    char faster[96]; /* label of the rail that is info.faster */
     struct twill_rails_info info;
     struct twill_rail rail[TWILL_RAILS_MOST];
 };
 
+/* An exchange about rails, from twill_rails_offer() to twill_rails_opening_end(). */
 struct twill_rails_opening {
     struct own_rails own;
     struct twill_rails_info *all; /* [size] */
@@ -50,6 +52,7 @@ void twill_rails_order(struct twill_rail *rails, size_t count, uint32_t l)
     }
 }
 
+/* Set the request of TWILL_RAILS in `info`. Fails if it is a number out of range. */
 static twill_status parse_setting(const char *text, struct twill_rails_info *info,
                                   struct twill_error *error)
 {
@@ -70,7 +73,7 @@ static twill_status parse_setting(const char *text, struct twill_rails_info *inf
     return TWILL_OK;
 }
 
-/* Read a list of names "eth0,eth1" and look up each of them. */
+/* Look up each rail of a list of names such as "eth0,eth1". */
 static twill_status read_list(struct own_rails *own, const struct twill_transport_ops *ops,
                               const struct twill_transport_params *params, const char *variable,
                               const char *text, struct twill_error *error)
@@ -91,7 +94,7 @@ static twill_status read_list(struct own_rails *own, const struct twill_transpor
         twill_status status =
             ops->rails(params, name, &own->rail[own->info.count], 1, &found, &local);
         bool other = strncmp(local.message, BY_NAME, strlen(BY_NAME)) == 0;
-        if (status != TWILL_OK) /* its messages name TWILL_INTERFACE only */
+        if (status != TWILL_OK) /* its messages only name TWILL_INTERFACE */
             return TWILL_FAIL(error, status, "%s%s%s", other ? variable : "", other ? "=" : "",
                               local.message + (other ? strlen(BY_NAME) : 0));
         own->info.count += (uint32_t)found;
@@ -100,7 +103,7 @@ static twill_status read_list(struct own_rails *own, const struct twill_transpor
     return TWILL_OK;
 }
 
-/* Keep the rails used by default: the first, and those as good as it. */
+/* Keep the rails that are used by default, which are the first and those as good as it. */
 static void keep_equals(struct own_rails *own, size_t found)
 {
     const struct twill_rail *best = &own->rail[0];
@@ -113,7 +116,7 @@ static void keep_equals(struct own_rails *own, size_t found)
     own->info.count = kept;
 }
 
-/* Note the fastest device beside the first one, by what drivers say, if it is twice as fast. Only
+/* Note the fastest other device, as drivers report it, if it is twice as fast as the first. Only
  * the user knows whether it leads to the other hosts. */
 static void note_faster(struct own_rails *own, size_t found)
 {
@@ -185,6 +188,7 @@ static void fill_info(struct own_rails *own, twill_status status, const struct t
     }
 }
 
+/* Fail if a rank has failed, or if the ranks' settings or numbers of rails differ. */
 static twill_status check_rails(const struct twill_rails_info *infos, uint32_t ranks,
                                 struct twill_error *error)
 {
@@ -217,7 +221,7 @@ static twill_status check_rails(const struct twill_rails_info *infos, uint32_t r
     return TWILL_OK;
 }
 
-/* Find a rail of a rank in this network that is not taken yet. */
+/* Find a rail of a rank in this network that is not taken yet. Returns false if there is none. */
 static bool find_partner(const struct twill_rails_info *info, uint64_t network, uint32_t *taken,
                          uint32_t *place)
 {
@@ -231,9 +235,9 @@ static bool find_partner(const struct twill_rails_info *info, uint64_t network, 
     return false;
 }
 
-/* Match the rails of all ranks by network: places[r][k] is the index of rail k among those of rank
- * r. Networks that some rank is not in are left out; if none remains, each rank uses its first
- * rail. */
+/* Match the rails of all ranks by network, and return their number. places[r][k] is the index of
+ * rail k among the rails of rank r. Networks that some rank is not in are left out. If none
+ * remains, each rank uses its first rail. */
 static uint32_t match_rails(const struct twill_rails_info *infos, uint32_t ranks,
                             uint8_t (*places)[TWILL_RAILS_MOST])
 {
@@ -256,7 +260,7 @@ static uint32_t match_rails(const struct twill_rails_info *infos, uint32_t ranks
     return 1;
 }
 
-/* Weigh rails by speed, of which the slower end counts; equally if any speed is unknown. */
+/* Weigh rails by the speed of the slowest rank, or all the same if any speed is unknown. */
 static void weigh_rails(const struct twill_rails_info *infos, uint32_t ranks,
                         uint8_t (*places)[TWILL_RAILS_MOST], uint32_t count, uint32_t *weight)
 {
@@ -307,7 +311,7 @@ twill_status twill_rails_agree(const struct twill_rails_info *infos, uint32_t ra
     return TWILL_OK;
 }
 
-/* Describe which rails the ranks of this node use. */
+/* Describe the rails that the ranks of this node use. */
 static void describe_taken(struct twill_rails_choice *choice, const struct twill_rails_info *infos,
                            const struct twill_transport_params *params)
 {
@@ -372,7 +376,7 @@ static void forget_memory(struct twill_common *common, const void *start, size_t
         twill_common_forget(&choice->way[k].common, start, bytes);
 }
 
-/* Warn of a faster network that all ranks have. */
+/* Warn if all ranks have a faster network that is not used. Returns whether they have. */
 static bool warn_of_faster(const struct twill_rails_opening *opening,
                            const struct twill_transport_params *params)
 {
@@ -414,7 +418,7 @@ twill_status twill_rails_conclude(const struct twill_rails_opening *opening,
     return TWILL_OK;
 }
 
-/* Open the rails that are used, in rail[0 .. *opened-1]; also after a failure. */
+/* Open the rails that are used. The open ones are in rail[0 .. *opened-1], also on failure. */
 static twill_status rails_open(struct twill_rails_choice *choice, struct twill_transport **rail,
                                uint32_t *opened, const struct twill_transport_ops *ops,
                                const struct twill_transport_params *params,
@@ -480,7 +484,7 @@ static twill_status open_chosen(struct twill_transport **transport,
                             error);
 }
 
-/* Agree on the rails with an exchange of its own. */
+/* Agree on the rails, with a separate exchange. */
 static twill_status choose_rails(struct twill_rails_choice **choice,
                                  const struct twill_transport_ops *ops,
                                  const struct twill_transport_params *params,

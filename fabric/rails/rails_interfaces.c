@@ -31,7 +31,7 @@ static void rail_from_link(struct twill_rail *rail, const struct twill_link *lin
 }
 
 /* Describe the interface of the address that other ranks connect to. *main is NULL if no interface
- * has it; it is then the only rail. */
+ * has that address, which is then the only rail. */
 static void fill_main(struct twill_rail *rail, const struct twill_link *links, size_t count,
                       const struct twill_transport_params *params, const struct twill_link **main)
 {
@@ -48,8 +48,8 @@ static void fill_main(struct twill_rail *rail, const struct twill_link *links, s
     rail->is_default = true;
 }
 
-/* Return the best address of the interface of links[first], of the family in use, or NULL if an
- * earlier entry of that interface was handled. */
+/* Return the best address of the interface of links[first], of the family in use. Returns NULL if
+ * there is none, or an earlier entry of that interface was handled. */
 static const struct twill_link *link_best(const struct twill_link *links, size_t count,
                                           size_t first, bool six)
 {
@@ -65,7 +65,7 @@ static const struct twill_link *link_best(const struct twill_link *links, size_t
     return best;
 }
 
-/* Return whether a listed rail is in this network: the kernel would send over that one only. */
+/* Return whether a listed rail is in this network. The kernel would send over that one only. */
 static bool shares_network(const struct twill_rail *rails, size_t count, uint64_t network)
 {
     for (size_t i = 0; i < count; i++)
@@ -74,7 +74,8 @@ static bool shares_network(const struct twill_rail *rails, size_t count, uint64_
     return false;
 }
 
-/* Insert by distance and speed, behind the first, which is the one other ranks connect to. */
+/* Insert a rail by distance and speed behind the first, to which other ranks connect. If the list
+ * is full, the last rail is dropped. */
 static void insert_rail(struct twill_rail *rails, size_t *count, size_t most,
                         const struct twill_rail *rail)
 {

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Measures the rails that the user has asked for. What a driver says of its speed may be wrong or
- * missing: virtual interfaces report 10 Gbit/s, or nothing, and what lies behind the interface may
+/* Measures the rails that the user has asked for. The speed that a driver reports may be wrong or
+ * missing. Virtual interfaces report 10 Gbit/s or nothing, and the network behind the interface may
  * be slower.
  *
- * The first rank of each node sends to that of the next node and receives from that of the one
- * before, over one rail after the other, all nodes at the same time. The slowest node counts. */
+ * The first rank of each node sends to the first rank of the next node and receives from that of
+ * the node before. It does so over one rail after the other, on all nodes at the same time. The
+ * slowest node counts. */
 #include "fabric/bootstrap/oob_batch.h"
 #include "fabric/rails/rails.h"
 #include "fabric/transports.h"
@@ -14,7 +15,7 @@
 #include <stdlib.h>
 
 #define MEASURED_BYTES ((size_t)256 << 10) /* 21 ms at 100 Mbit/s */
-#define MEASURE_ROUNDS 6                   /* the best counts; the first opens TCP's window */
+#define MEASURE_ROUNDS 6                   /* the best one counts; the first opens TCP's window */
 #define SIGNATURE      0x7261696cu
 #define LEFT_OUT       8 /* a rail this much slower than the fastest one is not used */
 
@@ -27,7 +28,7 @@ static uint32_t first_rank(const struct twill_world *world, uint32_t node)
     return rank;
 }
 
-/* Send a message and receive one; wait for both. */
+/* Send a message and receive one, and wait for both. Fails at the deadline or if a rank failed. */
 static twill_status exchange(struct twill_transport *rail, struct twill_oob *oob,
                              struct twill_transfer transfers[2], uint64_t deadline,
                              struct twill_error *error)
@@ -67,7 +68,7 @@ static twill_status exchange(struct twill_transport *rail, struct twill_oob *oob
     return TWILL_OK;
 }
 
-/* Measure a rail in Mbit/s. */
+/* Measure a rail in Mbit/s, with the best of MEASURE_ROUNDS rounds. */
 static twill_status measure_rail(struct twill_transport *rail,
                                  const struct twill_transport_params *params,
                                  unsigned char *buffers, uint32_t *mbits, struct twill_error *error)
@@ -114,8 +115,8 @@ static twill_status measure_all(struct twill_transport *const *rail, uint32_t co
     return status;
 }
 
-/* Return whether measured speeds are about in proportion to the weights: measurements vary, and
- * below a factor of two no rail makes a message slower than the fastest rail alone. */
+/* Return whether measured speeds are about in proportion to the weights. Measurements vary, and
+ * below a factor of two no rail makes a message slower than the fastest rail alone would be. */
 static bool confirm(const uint32_t *mbits, uint32_t count, const uint32_t *weight)
 {
     double least = 0, most = 0;
