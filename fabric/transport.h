@@ -48,8 +48,7 @@ struct twill_transfer {
     size_t bytes;       /* exact size of the message, may be 0 */
     twill_transfer_reduce_fn reduce; /* RECV: gets the data instead of `buffer`; or NULL */
     void *reduce_context;            /* for use by reduce() */
-    void *bounce; /* RECV with reduce: `bytes` of scratch space if ops->needs_bounce is set, because
-                     the transport cannot reduce from its own buffers; else NULL */
+    void *bounce; /* RECV with reduce and ops->needs_bounce: `bytes` of scratch; else NULL */
     /* The last entry into the call. The poster of a SEND sets it. On a RECV it is what the message
      * carried, or has ticks 0 if the transport does not carry it. */
     struct twill_last_entry last;
@@ -73,8 +72,7 @@ typedef void (*twill_early_fn)(void *user, uint32_t from, const struct twill_mes
  * communicators at the same time. */
 struct twill_common {
     void (*close)(struct twill_common *common);
-    /* Drop what is kept for this memory (registrations), which is about to be freed. May be NULL.
-     */
+    /* Drop what is kept for this memory (registrations), as it is to be freed. May be NULL. */
     void (*forget)(struct twill_common *common, const void *start, size_t bytes);
 };
 
@@ -95,8 +93,7 @@ static inline void twill_common_forget(struct twill_common *const *place, const 
 
 /* The regions of memory that stay valid until common->forget() is called for them. */
 struct twill_persistent {
-    /* Find the persistent region that contains these bytes and return true, or return false if no
-     * region contains them. */
+    /* Find the persistent region with these bytes. Returns false if no region contains them. */
     bool (*find)(void *user, const void *start, size_t bytes, void **region, size_t *region_bytes);
     void *user;
     /* Atomic sum of the other bytes that all transports have locked (mlock). May be NULL. */
@@ -117,8 +114,7 @@ struct twill_transport_params {
     const char *interface;                     /* TWILL_INTERFACE or the name of a rail, or NULL */
     const struct twill_topology *topology;     /* NULL: all devices are equally near */
     const struct twill_persistent *persistent; /* or NULL */
-    /* Return the CRC32C of earlier data, whose CRC32C is `crc`, followed by these bytes. NULL:
-     * messages have no checksums. */
+    /* Continue the CRC32C `crc` of earlier data by these bytes. NULL: there are no checksums. */
     uint32_t (*crc32c)(uint32_t crc, const void *data, size_t bytes);
     struct twill_log *log;
     /* Return the value of an environment variable that only the transport reads, or NULL if it is
@@ -193,8 +189,7 @@ struct twill_transport_ops {
      * connect() was not called for may be found only if `all` is set, which may cost memory. May be
      * NULL: such messages are not known. */
     void (*early)(struct twill_transport *transport, bool all, twill_early_fn visit, void *user);
-    /* Describe what it would use, without opening it, for twill-info. Not collective. May be NULL.
-     */
+    /* Describe what it would use, unopened, for twill-info. Not collective. May be NULL. */
     twill_status (*preview)(const struct twill_transport_params *params, char *text, size_t bytes,
                             struct twill_error *error);
     /* List the rails that the transport could use, up to `most`. The first is the one that it uses
@@ -207,8 +202,7 @@ struct twill_transport_ops {
     struct twill_transport *(*rail)(const struct twill_transport *transport, size_t index);
 };
 
-/* Counters of a transport. One thread at a time changes them, with twill_counter_add(), and any
- * thread may read them. */
+/* Counters. One thread at a time changes them, by twill_counter_add(). Any thread may read them. */
 struct twill_transport_counters {
     uint64_t messages, bytes; /* payload of SENDs */
     uint64_t header_bytes;    /* sent in addition to the payload */
@@ -222,8 +216,7 @@ struct twill_transport {
     const struct twill_transport_ops *ops;
     struct twill_transport_counters counters;
     const char *label; /* its rail, set by twill_rails_open(); NULL: use describe() */
-    /* Larger messages are faster in segments of this size, if the schedule can cut them. 0: they
-     * are not. Equal on all ranks. */
+    /* Larger messages are faster if the schedule cuts them to this; 0: none. Equal on all ranks. */
     size_t best_message;
 };
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The list of transports, and what they share. A new transport needs its own files, a line here and
- * one in transports.c. */
+/* The list of transports, and what they share. A new one needs a line here and in transports.c. */
 #ifndef TWILL_TRANSPORTS_H
 #define TWILL_TRANSPORTS_H
 
@@ -32,8 +31,7 @@ twill_status twill_internode_offer(const struct twill_transport_params *params,
                                    struct twill_oob_batch *batch, struct twill_error *error);
 void twill_internode_conclude(struct twill_transport_params *params,
                               struct twill_internode_choice *choice, char *why, size_t why_bytes);
-/* Predict the choice from what this rank knows, for twill-info, and set params->internode and
- * `why`. Not collective. */
+/* Predict the choice by what this rank knows, for twill-info, and set the same. Not collective. */
 void twill_internode_guess(struct twill_transport_params *params, char *why, size_t why_bytes);
 /* Return the number in the registry of the transport between two ranks. If there is none, it is the
  * number past the end. */

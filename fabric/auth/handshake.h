@@ -62,8 +62,7 @@ struct twill_hello_answer {
 };
 _Static_assert(sizeof(struct twill_hello_answer) == 80, "identical layout on all machines");
 
-/* One end of a handshake, part of the object that owns the connection. It holds the key until the
- * handshake succeeds or fails. */
+/* One end of a handshake, part of the owner of the connection. It holds the key until it ends. */
 struct twill_hello {
     struct twill_secret secret;
     struct twill_hello_identity self; /* called end: only role, its own rank, and size */

@@ -74,8 +74,7 @@ struct twill_oob {
     uint8_t nonce[TWILL_NONCE_BYTES];  /* public name of this run, equal on all ranks */
     uint32_t epoch;                    /* number of times that the job has grown */
     uint8_t origin[TWILL_NONCE_BYTES]; /* nonce of the first run of the job, before it grew */
-    char address[TWILL_ADDRESS_TEXT];  /* where other ranks connect to this host; loopback if all
-                                          ranks are on one host */
+    char address[TWILL_ADDRESS_TEXT];  /* where other ranks connect to this host, or loopback */
     char interface[32];                /* interface of that address */
     char address_why[128];             /* why it was chosen, for messages */
     char how[320];                     /* "twillrun: RANK=0 of 4 at 127.0.0.1:4242", for messages */
@@ -141,8 +140,7 @@ static inline twill_status twill_oob_allgather(struct twill_oob *oob, const void
     return status;
 }
 
-/* Return how long an all-gather waits for other ranks. This is the timeout less waited_ns, but at
- * least TWILL_LEAVE_NS. */
+/* Return how long an all-gather waits for others: the timeout less waited_ns, with a minimum. */
 uint64_t twill_oob_patience(const struct twill_oob *oob);
 /* Return how much longer than rank 0 the other ranks wait, to get its reason for a failure. */
 uint64_t twill_oob_slack(uint64_t timeout_ns);
@@ -171,8 +169,7 @@ void twill_oob_free(struct twill_oob *oob);
 void twill_oob_name_run(struct twill_oob *oob);
 /* Draw a random nonce. */
 twill_status twill_bootstrap_random(uint8_t nonce[TWILL_NONCE_BYTES], struct twill_error *error);
-/* Allocate the object of a method, of ops->size_of zeroed bytes, for a job of one rank, and set its
- * operations, timeout and log. */
+/* Allocate a method's object, zeroed, for a job of one rank. Sets operations, timeout and log. */
 twill_status twill_oob_new(struct twill_oob **oob, const struct twill_bootstrap_ops *ops,
                            const struct twill_bootstrap_params *params, struct twill_error *error);
 

@@ -28,8 +28,7 @@ struct apinfo_node {
     char host[64];
 };
 
-/* Read `want` bytes of a row of a table. Returns false if the file is too short or the table's head
- * makes no sense. */
+/* Read `want` bytes of a row of a table. Returns false if the file or the head is malformed. */
 static bool read_row(int fd, size_t bytes, size_t offset, int rows, int row, void *out, size_t want)
 {
     return row >= 0 && row < rows && bytes >= want && bytes < 1 << 20 && offset < 1ul << 40 &&

@@ -44,8 +44,7 @@ struct pmix_session {
     uint64_t deadline;
 };
 
-/* A fence in progress, shared by its callback and the thread that waits. The last of them to
- * release it frees it. */
+/* A fence in progress, shared by its callback and its waiter. The last to release it frees it. */
 struct fence {
     sem_t done;
     atomic_int users;

@@ -325,8 +325,7 @@ bool twill_socket_name(int fd, bool other_end, struct twill_endpoint *endpoint)
     return failed == 0 && twill_endpoint_of((struct sockaddr *)&address, length, endpoint);
 }
 
-/* Parse the zone of "fe80::1%eth0", which is the name or number of an interface. Returns false if
- * there is no such interface. */
+/* Parse the zone of "fe80::1%eth0", a name or number. Returns false if no interface has it. */
 static bool read_scope(const char *text, uint32_t *scope)
 {
     char *end;

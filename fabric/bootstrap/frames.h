@@ -115,8 +115,7 @@ int twill_socket_dial(const char *address, uint16_t port, bool *pending);
 /* Return 0 or the errno of a connect() whose socket became writable. A socket that TCP connected to
  * itself (nothing listens, and its own port is the target) yields ECONNREFUSED. */
 int twill_socket_connected(int fd);
-/* Get the address of this end of a connection, or of the other. IPv4-mapped IPv6 becomes IPv4.
- * Returns false on failure. */
+/* Get the address of this end, or the other. IPv4-mapped IPv6 becomes IPv4. False on failure. */
 bool twill_socket_name(int fd, bool other_end, struct twill_endpoint *endpoint);
 /* Convert a socket address to text and port. Returns false on failure. */
 bool twill_endpoint_of(const struct sockaddr *address, socklen_t length,

@@ -14,8 +14,7 @@
 /* All that a rank needs to join the rendezvous, in a local variable of a method's open(). */
 struct twill_job {
     int rank, size;
-    char hosts[TWILL_JOB_HOSTS]; /* Names or addresses of rank 0's host, separated by blanks, in the
-                                    order in which they are tried. */
+    char hosts[TWILL_JOB_HOSTS]; /* names or addresses of rank 0 to try, separated by blanks */
     uint16_t port;
     struct twill_secret key; /* from the launcher, if has_key */
     bool has_key;

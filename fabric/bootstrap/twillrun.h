@@ -87,8 +87,7 @@ static inline bool twill_elastic_parse(const char *name, const char *kind,
            name[length + (size_t)end] == '\0' && process->host >= 0 && process->pid >= 0;
 }
 
-/* Write the path of a file about a process, or of a file about no process (NULL). Returns false if
- * it is too long. */
+/* Write the path of a file about a process, or about none (NULL). Returns false if too long. */
 static inline bool twill_elastic_path(char *path, size_t bytes, const char *folder,
                                       const char *kind, const struct twill_elastic_process *process)
 {

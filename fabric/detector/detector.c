@@ -61,8 +61,7 @@ static twill_status allocate_links(struct twill_detector *detector, struct twill
     detector->capacity = size + TWILL_DETECTOR_HANDSHAKES;
     detector->link = calloc(size, sizeof(*detector->link));
     for (size_t r = 0; detector->link && r < size; r++)
-        detector->link[r].fd = detector->link[r].witness =
-            -1; /* at once, as closing must not close descriptor 0 */
+        detector->link[r].fd = detector->link[r].witness = -1; /* or closing would close file 0 */
     detector->place = calloc(size, sizeof(*detector->place));
     detector->taken = calloc(size, sizeof(*detector->taken));
     detector->caller = calloc(detector->capacity, sizeof(*detector->caller));

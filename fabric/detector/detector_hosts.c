@@ -144,8 +144,7 @@ static bool has_connected(struct twill_detector *detector, uint32_t h)
     return true;
 }
 
-/* Progress the connections of this host. Returns how many are not open yet, and fills
- * detector->polls for the wait. */
+/* Progress the connections of this host. Returns how many are not open. Fills detector->polls. */
 static uint32_t hosts_connect(struct twill_detector *detector, bool *open, size_t *polls)
 {
     struct twill_hosts *hosts = &detector->hosts;

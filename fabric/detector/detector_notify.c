@@ -48,8 +48,7 @@ static void notify_one(struct twill_detector *detector, uint32_t peer, size_t by
         link->notified = outcome == TWILL_WIRE_DONE;
     }
     link->notified = link->notified || link->state == LINK_DEAD;
-    if (link->notified && link->temporary &&
-        link->state == LINK_OPEN) { /* make room for other peers */
+    if (link->notified && link->temporary && link->state == LINK_OPEN) { /* make room for others */
         twill_link_hang_up(link, LINK_IDLE);
         link->point = 0;
     }
@@ -141,8 +140,7 @@ void twill_detector_notify(struct twill_detector *detector, const struct twill_n
             detector->polls, waiting,
             twill_min(deadline, twill_wire_deadline(TWILL_DETECTOR_NOTIFY_TURN_NS)));
     for (uint32_t r = 0; r < (uint32_t)detector->size; r++)
-        if (!detector->link[r].notified &&
-            detector->link[r].fd >= 0) /* perhaps after a partial frame */
+        if (!detector->link[r].notified && detector->link[r].fd >= 0) /* perhaps a partial frame */
             twill_link_hang_up(&detector->link[r], LINK_IDLE);
     detector->notifying = false;
     twill_reserve_keep(&detector->reserve);

@@ -195,8 +195,7 @@ static enum twill_wire_moved receive_from(struct twill_detector *detector, size_
 void twill_detector_admit(struct twill_detector *detector)
 {
     admit_callers(detector);
-    for (size_t i = detector->callers;
-         i-- > 0;) /* downwards, as drop_caller() moves the last one here */
+    for (size_t i = detector->callers; i-- > 0;) /* down, as drop_caller() moves the last here */
         if (detector->caller[i].rank < 0)
             (void)authenticate(detector, i);
 }
@@ -217,8 +216,7 @@ static bool receive_one(struct twill_detector *detector, struct twill_notice *no
         detector->polls[i] =
             (struct pollfd){.fd = detector->caller[i].fd, .events = POLLIN | POLLRDHUP};
     (void)poll(detector->polls, detector->callers, 0);
-    for (size_t i = detector->callers;
-         i-- > 0;) /* downwards, as drop_caller() moves the last one here */
+    for (size_t i = detector->callers; i-- > 0;) /* down, as drop_caller() moves the last here */
         if (detector->polls[i].revents != 0 || detector->caller[i].rank < 0)
             if (receive_from(detector, i, notice) == TWILL_WIRE_DONE)
                 return true;

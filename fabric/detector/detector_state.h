@@ -112,8 +112,7 @@ struct twill_detector {
     struct twill_rejected rejected;
     int rank, size;
     int listener, witness; /* sockets that listen, or -1 */
-    /* Spare descriptors, or -1. With one the rank notifies others, and with one it is notified, if
-     * no other descriptors are left. */
+    /* Spare descriptors to notify others, and to be notified, if there are no others; or -1. */
     int reserve, caller_reserve;
     bool notifying;                       /* `reserve` is given up while ranks are notified */
     size_t callers, handshakes, capacity; /* entries of `caller`; unauthenticated ones; allocated */
@@ -157,8 +156,7 @@ void twill_reserve_give(int *reserve);
 void twill_detector_admit(struct twill_detector *detector);
 /* Remove entry i of detector->caller, and return its descriptor. */
 int twill_detector_release(struct twill_detector *detector, size_t i);
-/* Take over the connection from a rank. Returns its descriptor, or -1 if the rank has not
- * called. */
+/* Take over the connection from a rank. Returns its descriptor, or -1 if there is none. */
 int twill_detector_adopt(struct twill_detector *detector, uint32_t peer);
 
 /* --- detector_hosts.c ------------------------------------------------------------------------ */

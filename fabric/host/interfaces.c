@@ -203,8 +203,7 @@ void twill_links_list(const struct twill_link *links, size_t count, char *text, 
             all++;
             int n = snprintf(one, sizeof(one), "%s%s %s", listed > 0 ? ", " : "", links[i].name,
                              links[i].address);
-            if (listed + 1 < all ||
-                used + (size_t)n + 20 >= bytes) /* leave space for " and N more" */
+            if (listed + 1 < all || used + (size_t)n + 20 >= bytes) /* for " and N more" */
                 continue;
             memcpy(text + used, one, (size_t)n + 1);
             used += (size_t)n;

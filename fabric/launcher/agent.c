@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The way to a host: ssh or another --agent, which runs the host agent (twillrun --server) there,
+/* Reaches a host by ssh or another --agent, which runs the host agent (twillrun --server) there,
  * with pipes to it. */
 #include "fabric/launcher/front.h"
 #include "lib/base/times.h"
@@ -15,7 +15,7 @@
 
 #define MOST_WORDS 32
 
-/* Quote a path for any shell: in single quotes, with ' as '\''. */
+/* Quote a path for any shell: in single quotes, with ' as '\''. Returns false if it is too long. */
 static bool quote(char *text, size_t bytes, const char *path)
 {
     size_t used = 0;
@@ -30,7 +30,7 @@ static bool quote(char *text, size_t bytes, const char *path)
     return *path == '\0';
 }
 
-/* Add options that keep ssh from prompting and from waiting for ever. */
+/* Add options that keep ssh from prompting and from waiting forever. Returns the words used. */
 static size_t add_ssh(const char **word, size_t used, char timeout[32],
                       const struct twill_options *options)
 {
@@ -47,6 +47,7 @@ static size_t add_ssh(const char **word, size_t used, char timeout[32],
     return used;
 }
 
+/* In the child process, become the agent program, or on this host the host agent. */
 static _Noreturn void be_agent(const struct twill_options *options, const struct twill_site *site,
                                const sigset_t *mask, const int files[3])
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bind the ranks of this host to cores, within the CPUs that this process may use. */
+/* Binds the ranks of this host to cores, within the CPUs that this process may use. */
 #include "fabric/launcher/launcher.h"
 #include "lib/base/plural.h"
 #include "numa/topology.h"
@@ -12,7 +12,7 @@
 
 static void leave_unbound(struct twill_launch *launch, const char *format, ...) TWILL_PRINTF(2, 3);
 
-/* Bind no rank, and write the reason to launch->unbound, which is printed once a job. */
+/* Bind no rank, and write the reason to launch->unbound, which is printed once for each job. */
 static void leave_unbound(struct twill_launch *launch, const char *format, ...)
 {
     va_list list;
@@ -32,7 +32,7 @@ void twill_launch_unbind(struct twill_launch *launch, int rank, int cause)
                       rank, strerror(cause));
 }
 
-/* Append ", package 0"; nothing if the CPUs are in several. */
+/* Append a unit such as ", package 0", or nothing if the CPUs are in several (unit -1). */
 static size_t add_unit(char *text, size_t bytes, size_t used, const char *name, int unit)
 {
     if (unit < 0 || used >= bytes)

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* twillrun --elastic: this host's folder by which new processes and ranks find each other
- * (fabric/bootstrap/twillrun.h). In a job on several hosts each host agent has such a folder.
- * It sends changes that matter elsewhere to the twillrun in front, which passes them on, and writes
- * those of other hosts into its own:
+/* The folder of twillrun --elastic on this host, by which new processes and ranks find each other
+ * (fabric/bootstrap/twillrun.h). In a job on several hosts, each host agent has such a folder. It
+ * sends changes that matter elsewhere to the twillrun in front, which passes them on, and writes
+ * changes of other hosts into its own folder.
  *
  *     started          to all hosts
- *     wait.HOST.PID    from HOST to all, also its removal, with which go.HOST.PID goes
+ *     wait.HOST.PID    from HOST to all; its removal also removes go.HOST.PID
  *     go.HOST.PID      to HOST
- *     ended.HOST.PID   from HOST to all
- */
+ *     ended.HOST.PID   from HOST to all */
 #include "fabric/bootstrap/twillrun.h"
 #include "fabric/launcher/launcher.h"
 
@@ -20,8 +19,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define HANDLE_BYTES    512 /* of a handle, at most */
-#define FILE_NAME_BYTES 64  /* bytes of a file's name, at most */
+#define HANDLE_BYTES    512 /* most bytes of a handle */
+#define FILE_NAME_BYTES 64  /* most bytes of a file's name */
 
 bool twill_elastic_open(struct twill_launch *launch, int host)
 {
@@ -82,7 +81,7 @@ static void drop_file(const struct twill_launch *launch, const char *kind,
         (void)unlink(path);
 }
 
-/* Write a file as a whole. A file without contents is not renamed: the watch does not report it. */
+/* Write a whole file. A file without contents is not renamed, so the watch does not report it. */
 static void put_file(const struct twill_launch *launch, const char *kind,
                      const struct twill_elastic_process *process, const char *text, size_t bytes)
 {
@@ -110,7 +109,7 @@ void twill_elastic_put_over(const struct twill_launch *launch)
     put_file(launch, "over", NULL, "", 0);
 }
 
-/* Parse the name of a file of a process of this host that is not in the job yet. */
+/* Parse the name of a file of a process here that is not in the job yet, else return false. */
 static bool is_outside(const struct twill_launch *launch, const char *name,
                        struct twill_elastic_process *process)
 {
@@ -143,7 +142,7 @@ int twill_elastic_waiting(const struct twill_launch *launch, int *joining)
     return waiting;
 }
 
-/* Send the twillrun in front that a file was written or removed. */
+/* Report to the twillrun in front that a file was written or removed. */
 static void send_change(const struct twill_launch *launch, const char *name, bool made,
                         const char *text, size_t bytes)
 {
@@ -168,7 +167,7 @@ static size_t read_go(const struct twill_launch *launch,
     return n > 0 ? (size_t)n : 0;
 }
 
-/* Send a change that a rank or a new process has made, if it matters on other hosts. */
+/* Report a change that a rank or a new process made, if it matters on other hosts. */
 static void forward_change(const struct twill_launch *launch, const char *name, bool made)
 {
     struct twill_elastic_process process;
@@ -227,7 +226,7 @@ void twill_elastic_apply(const struct twill_launch *launch, const struct twill_f
     }
 }
 
-/* Remove what a process of this host has left, and report its end. */
+/* Remove the files of a process of this host, and report its end. */
 static void forget_process(const struct twill_launch *launch,
                            const struct twill_elastic_process *process)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* twillrun --elastic on several hosts: a rank that fails is replaced on its host, and the ranks of
- * a host that is lost on others that have places. */
+/* twillrun --elastic on several hosts. A rank that fails is replaced on its host. The ranks of a
+ * host that is lost are replaced on hosts that have places. */
 #include "fabric/launcher/front.h"
 #include "lib/base/times.h"
 
@@ -29,7 +29,7 @@ bool twill_frame_names(const struct twill_frame *frame, const char *name)
     return frame->bytes > strlen(name) && memcmp(frame->data, name, strlen(name) + 1) == 0;
 }
 
-/* Have the new processes give up: no rank is left. */
+/* Make the new processes give up, because no rank is left. */
 static void put_over_hosts(struct twill_front *front)
 {
     static const char name[] = "over";
@@ -58,8 +58,8 @@ uint64_t twill_front_question_deadline(const struct twill_front *front)
     return until;
 }
 
-/* Return whether a rank of the job is left. By the last reports of the hosts none may be: ask them,
- * and wait for their answers, and for processes that have a handle. */
+/* Return whether a rank of the job is left. If the last reports of the hosts leave that open, ask
+ * them, and wait for their answers and for processes that have a handle. */
 static enum twill_ranks_left find_ranks_left(struct twill_front *front)
 {
     if (twill_question_ask(&front->elastic.question, twill_front_alive(front),
@@ -71,8 +71,8 @@ static enum twill_ranks_left find_ranks_left(struct twill_front *front)
     return twill_question_answer(&front->elastic.question, twill_front_question_deadline(front));
 }
 
-/* Return whether a job goes on in which a rank, or a host, has failed: ranks are replaced at all,
- * and enough are left. */
+/* Return whether a job continues after a rank or a host has failed. It does if ranks are replaced
+ * at all, enough processes remain, and a rank of the job is left. */
 static enum twill_ranks_left find_survivors(struct twill_front *front)
 {
     if (front->options->most == 0 || front->ending || front->failed ||
@@ -85,8 +85,8 @@ static enum twill_ranks_left find_survivors(struct twill_front *front)
     return find_ranks_left(front);
 }
 
-/* Return the places that are free on a host, negative if it has more ranks than places; INT_MIN
- * unless it runs. */
+/* Return the number of free places on a host, negative if it has more ranks than places, or INT_MIN
+ * if it does not run. */
 static int count_free(const struct twill_front *front, int site)
 {
     const struct twill_options *options = front->options;
@@ -98,7 +98,8 @@ static int count_free(const struct twill_front *front, int site)
     return free_places;
 }
 
-/* Return where to start a rank again: its host, else the one with the most free places, or -1. */
+/* Return where to start a rank again, which is its host, else the host with the most free places.
+ * Returns -1 if there is none. */
 static int choose_site(const struct twill_front *front, int rank)
 {
     int own = front->options->place[rank], best = 0;
@@ -145,8 +146,8 @@ bool twill_front_outlives(struct twill_front *front, int rank, int code, const c
     return true;
 }
 
-/* A rank of the job is left: replace those that have failed, all by one restart. Once a rank has
- * ended with status 0 none is replaced. */
+/* Replace all ranks that have failed, as a rank of the job is left, and count that as one restart.
+ * Once a rank has ended with status 0, none is replaced. */
 static void replace_undecided(struct twill_front *front)
 {
     struct twill_child *child = twill_undecided_next(front->child, front->options->most);
@@ -228,9 +229,6 @@ void twill_front_check(struct twill_front *front)
         twill_front_end(front, front->options->grace_ns);
     }
 }
-
-/* --- the question whether a rank is left, also for one host ------------------------------------
- */
 
 bool twill_question_ask(struct twill_left_question *question, int alive, int waiting)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* twillrun --elastic: when a rank fails, the others go on, and a new process takes its place. On
- * one host twillrun decides that here; with several hosts the twillrun in front does
+/* With twillrun --elastic, when a rank fails, the others continue, and a new process takes its
+ * place. On one host, twillrun decides that here. With several hosts, the twillrun in front does
  * (elastic_hosts.c), and a host agent only starts and ends processes. */
 #include "fabric/launcher/launcher.h"
 #include "lib/base/times.h"
@@ -36,8 +36,8 @@ uint64_t twill_elastic_deadline(const struct twill_launch *launch)
     return launch->elastic.joining > 0 ? launch->elastic.question.asked_ns + TWILL_JOINING_NS : 0;
 }
 
-/* On one host: return whether a rank of the job is left. The last one may have ended as soon as it
- * had taken in processes that have a handle. */
+/* On one host, return whether a rank of the job is left. The last one may have ended right after it
+ * took in processes that have a handle. */
 static enum twill_ranks_left find_rank_left(struct twill_launch *launch)
 {
     launch->elastic.waiting = twill_elastic_waiting(launch, &launch->elastic.joining);
@@ -95,7 +95,7 @@ void twill_elastic_replace(struct twill_launch *launch, struct twill_child *chil
 
 void twill_elastic_start(struct twill_launch *launch, int rank)
 {
-    struct twill_child *place = NULL; /* that of the rank before it, for its binding */
+    struct twill_child *place = NULL; /* the rank's earlier place, for its binding */
     for (int i = launch->here - 1; i >= 0; i--)
         if (launch->child[i].pid <= 0 &&
             (!place || place->rank != rank || launch->child[i].rank == rank))
@@ -125,8 +125,8 @@ static void end_by_last(struct twill_launch *launch)
     twill_launch_end(launch, launch->options->grace_ns);
 }
 
-/* A rank of the job is left: replace those that have failed, all by one restart. Once a rank has
- * ended with status 0 none is replaced. */
+/* Replace all ranks that have failed, as a rank of the job is left, and count that as one restart.
+ * Once a rank has ended with status 0, none is replaced. */
 static void replace_children(struct twill_launch *launch)
 {
     struct twill_child *child = twill_undecided_next(launch->child, launch->here);
@@ -143,7 +143,7 @@ static void replace_children(struct twill_launch *launch)
         }
 }
 
-/* On one host: end the job if only processes are left that wait to join it. */
+/* On one host, end the job if only processes that wait to join it are left. */
 static void check_left(struct twill_launch *launch)
 {
     if (launch->phase != 0 || launch->alive == 0)

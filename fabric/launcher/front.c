@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A job on several hosts: sends each host's agent its ranks, starts them when all hosts are ready,
- * decides when the job ends, and gives up hosts that do not answer in time. */
+/* Runs a job on several hosts. It sends each host's agent its ranks, starts them when all hosts are
+ * ready, ends the job, and gives up hosts that do not answer in time. */
 #include "fabric/launcher/front.h"
 #include "fabric/bootstrap/frames.h"
 #include "lib/base/times.h"
@@ -35,7 +35,7 @@ void twill_front_end(struct twill_front *front, uint64_t grace_ns)
     }
 }
 
-/* Wait for ranks that were sent SIGTERM; their host agents kill what does not end. */
+/* Wait for ranks that were sent SIGTERM. Their host agents kill those that do not end. */
 static void await_hosts(struct twill_front *front)
 {
     uint64_t last_ns = twill_now() + front->options->grace_ns + TWILL_TERM_NS;
@@ -60,7 +60,7 @@ static void lose_host(struct twill_front *front, struct twill_front_host *host, 
     if (!front->ending || host->alive > 0)
         twill_complain("host %s: %s%s", host->name, why, how);
     (void)twill_front_fail(front, 1);
-    /* A remote host agent ends without ssh; the local one must not die before its ranks. */
+    /* A remote host agent ends without ssh. The local one must not die before its ranks. */
     twill_agent_end(host, host->local ? TWILL_AGENT_END_NS : 0);
     twill_front_end(front, front->options->grace_ns);
 }
@@ -85,6 +85,7 @@ static void host_lost(struct twill_front *front, struct twill_front_host *host)
 static int hosts_left(const struct twill_front *front)
 {
     int left = 0;
+    /* Give up a host that sent malformed data. */
     for (int i = 0; i < front->options->sites; i++)
         left += front->host[i].state != TWILL_HOST_IDLE;
     return left;
@@ -95,6 +96,7 @@ static void broken(struct twill_front *front, struct twill_front_host *host)
     lose_host(front, host, "received data that is not from twillrun", "");
 }
 
+/* Check the version of a host agent, and send it its part of the job. */
 static void hello(struct twill_front *front, struct twill_front_host *host,
                   const struct twill_frame *frame)
 {
@@ -119,7 +121,7 @@ static void hello(struct twill_front *front, struct twill_front_host *host,
     free(job);
 }
 
-/* Start the ranks when all hosts are ready and the address of rank 0 is known. */
+/* Record that a host is ready, and rank 0's address if it is there. Start all if all are ready. */
 static void ready(struct twill_front *front, struct twill_front_host *host,
                   const struct twill_frame *frame)
 {
@@ -139,7 +141,7 @@ static void ready(struct twill_front *front, struct twill_front_host *host,
         }
 }
 
-/* Print why ranks are not bound for the first such host only. */
+/* Record that a host has started its ranks. Only the first reason for unbound ranks is printed. */
 static void host_started(struct twill_front *front, struct twill_front_host *host,
                          const struct twill_frame *frame)
 {
@@ -149,6 +151,7 @@ static void host_started(struct twill_front *front, struct twill_front_host *hos
     front->unbound = front->unbound || frame->bytes > 0;
 }
 
+/* Handle the end of a rank, which may be replaced. If it is the first failure, end the job. */
 static void ended(struct twill_front *front, struct twill_front_host *host,
                   const struct twill_frame *frame)
 {
@@ -171,7 +174,7 @@ static void ended(struct twill_front *front, struct twill_front_host *host,
     twill_front_check(front);
 }
 
-/* Write output of a rank. If that fails, as no process reads it, end the job. */
+/* Write output of a rank. If that fails because no process reads it, end the job. */
 static void output(struct twill_front *front, const struct twill_frame *frame)
 {
     struct twill_stream *stream = &front->child[frame->rank].out[frame->value];
@@ -182,7 +185,7 @@ static void output(struct twill_front *front, const struct twill_frame *frame)
     twill_front_end(front, 0);
 }
 
-/* Report whether this rank is on the host that sent the frame. */
+/* Return whether a rank is on this host, which sent a frame about it. */
 static bool host_has_rank(const struct twill_front *front, const struct twill_front_host *host,
                           uint32_t rank)
 {
@@ -190,7 +193,6 @@ static bool host_has_rank(const struct twill_front *front, const struct twill_fr
            front->options->place[rank] == (int)(host - front->host);
 }
 
-/* Send a frame to all hosts whose agents start ranks, but one. */
 void twill_front_pass(struct twill_front *front, const struct twill_front_host *but,
                       const struct twill_frame *frame)
 {
@@ -200,6 +202,7 @@ void twill_front_pass(struct twill_front *front, const struct twill_front_host *
                                  frame->data, frame->bytes);
 }
 
+/* Handle a frame. One that a host may not send in its state makes the host lost. */
 static void frame_take(struct twill_front *front, struct twill_front_host *host,
                        const struct twill_frame *frame)
 {
@@ -266,28 +269,29 @@ static void receive_frames(struct twill_front *front, struct twill_front_host *h
 
 /* A host that stays silent is probed, and then given up. */
 
-/* Report whether nothing has arrived. While our own output is full, nothing is read. */
+/* Return whether nothing has arrived. Nothing is read while our own output is full. */
 static bool host_is_silent(const struct twill_front_host *host)
 {
     struct pollfd one = {.fd = host->pipe.in, .events = POLLIN};
     return poll(&one, 1, 0) <= 0;
 }
 
-/* Return since when a host has been silent that must answer, as a rank has ended with status 0. */
+/* Return since when a host is silent that must answer because a rank ended with status 0. Returns
+ * UINT64_MAX for other hosts. */
 static uint64_t silent_since(const struct twill_front *front, const struct twill_front_host *host)
 {
     bool must = host->state == TWILL_HOST_RUNNING && front->finish_ns != 0 && !front->ending;
     return must ? twill_max(front->finish_ns, host->heard_ns) : UINT64_MAX;
 }
 
-/* Return when to probe a silent host; UINT64_MAX: never, or it was probed. */
+/* Return when to probe a silent host, or UINT64_MAX if never or if it was probed. */
 static uint64_t probe_time(const struct twill_front *front, const struct twill_front_host *host)
 {
     uint64_t since = silent_since(front, host), after_ns = front->options->timeout_ns / 2;
     return since != UINT64_MAX && host->probed_ns < since ? since + after_ns : UINT64_MAX;
 }
 
-/* Return when to give up a host if it stays silent; UINT64_MAX: never, or not before a probe. */
+/* Return when to give up a silent host, or UINT64_MAX if never or if it must be probed first. */
 static uint64_t answer_deadline(const struct twill_front *front,
                                 const struct twill_front_host *host)
 {
@@ -302,7 +306,7 @@ static uint64_t answer_deadline(const struct twill_front *front,
                                                         : UINT64_MAX;
 }
 
-/* Give up a silent host. If its ranks have ended, those of other hosts go on. */
+/* Give up a silent host. If its ranks have ended, the ranks of other hosts continue. */
 static void give_up_host(struct twill_front *front, struct twill_front_host *host)
 {
     uint64_t after_ns = front->ending ? TWILL_REPORT_NS : front->options->timeout_ns;
@@ -386,7 +390,7 @@ static void forward_stdin(struct twill_front *front, struct twill_front_host *ro
     (void)twill_pipe_put(&root->pipe, TWILL_FRAME_INPUT, 0, 0, data, n > 0 ? (size_t)n : 0);
 }
 
-/* Return when there is something to do although no event has come; UINT64_MAX: never. */
+/* Return when there is work although no event has come, or UINT64_MAX. */
 static uint64_t next_deadline(const struct twill_front *front)
 {
     uint64_t until = twill_min(silence_deadline(front), twill_sayings_deadline(&front->sayings));
@@ -395,10 +399,10 @@ static uint64_t next_deadline(const struct twill_front *front)
     return until;
 }
 
-/* Fill polls for agents that are open: poll() takes at most RLIMIT_NOFILE entries. */
+/* Fill polls for open agents only, as poll() takes RLIMIT_NOFILE entries. Returns their end. */
 static nfds_t fill_host_polls(struct twill_front *front, nfds_t used)
 {
-    /* Nothing reads our output: stop reading, so that hosts wait and memory is bounded. */
+    /* If our output has no reader, stop reading, so that hosts wait and memory is bounded. */
     bool full = twill_output_full(STDOUT_FILENO) || twill_output_full(STDERR_FILENO);
     for (int i = 0; i < front->options->sites; i++) {
         struct twill_front_host *host = &front->host[i];
@@ -415,6 +419,7 @@ static nfds_t fill_host_polls(struct twill_front *front, nfds_t used)
     return used;
 }
 
+/* Wait for events and handle them. Returns false if poll() fails. */
 static bool front_turn(struct twill_front *front)
 {
     struct twill_front_host *root = &front->host[front->options->place[0]];
@@ -432,7 +437,7 @@ static bool front_turn(struct twill_front *front)
         if (host->polls[2].revents != 0)
             twill_agent_receive(host);
         if (host->polls[1].revents != 0)
-            (void)twill_pipe_flush(&host->pipe); /* if it is closed, its output ends, too */
+            (void)twill_pipe_flush(&host->pipe); /* if it is closed, its output also ends */
         if (host->polls[0].revents != 0 && host->state != TWILL_HOST_IDLE)
             receive_frames(front, host);
     }

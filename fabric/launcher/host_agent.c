@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The host agent, twillrun --server: the ranks of one host, for a twillrun on another. It gets
+/* The host agent, twillrun --server, runs the ranks of one host for a twillrun on another. It gets
  * frames on standard input, and ends its ranks and itself when that ends. */
 #include "fabric/bootstrap/frames.h"
 #include "fabric/host/local_address.h"
@@ -14,7 +14,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Read and write once. False: the other side has ended, or the deadline has passed. */
+/* Read and write once. Returns false if the other side has ended or the deadline has passed. */
 static bool exchange_pipe(struct twill_pipe *link, uint64_t deadline)
 {
     struct pollfd polls[2] = {
@@ -28,7 +28,7 @@ static bool exchange_pipe(struct twill_pipe *link, uint64_t deadline)
     return polls[0].revents == 0 || twill_pipe_fill(link);
 }
 
-/* Wait for the next frame, which must be of this kind. */
+/* Wait for the next frame, which must be of this kind. Returns false if it is not or none comes. */
 static bool expect_frame(struct twill_pipe *link, enum twill_frame_kind kind,
                          struct twill_frame *frame)
 {
@@ -44,7 +44,7 @@ static bool expect_frame(struct twill_pipe *link, enum twill_frame_kind kind,
     return false;
 }
 
-/* Stop receiving and end the ranks; frames may still be sent. */
+/* Stop receiving, and end the ranks. Frames may still be sent. */
 static void lose_link(struct twill_launch *launch)
 {
     close(launch->link->in);
@@ -98,7 +98,7 @@ static void handle_frame(struct twill_launch *launch, const struct twill_frame *
     }
 }
 
-/* Write input to rank 0 without blocking, and allow the other side to send as much again. */
+/* Write input to rank 0 without blocking, and allow the other side to send as many bytes. */
 static void feed_stdin(struct twill_launch *launch)
 {
     ssize_t n = 0;
@@ -148,7 +148,7 @@ void twill_host_agent_turn(struct twill_launch *launch,
         lose_link(launch);
     if (launch->input.to >= 0 && (launch->input.used > 0 || launch->input.ended))
         feed_stdin(launch);
-    (void)twill_pipe_flush(link); /* if it is closed, input ends, too */
+    (void)twill_pipe_flush(link); /* if it is closed, input also ends */
 }
 
 void twill_host_agent_report(struct twill_launch *launch, int rank, int code, const char *how)
@@ -157,7 +157,8 @@ void twill_host_agent_report(struct twill_launch *launch, int rank, int code, co
                          strlen(how));
 }
 
-/* Move frames to descriptors of their own, so that no other output gets between them. */
+/* Move the frames to separate descriptors, so that no other output gets between them. Returns false
+ * after a message. */
 static bool open_link(struct twill_pipe *link)
 {
     static const char mark[] = TWILL_FRAME_MARK;
@@ -181,7 +182,8 @@ static bool open_link(struct twill_pipe *link)
                           strlen(TWILL_VERSION_TEXT));
 }
 
-/* Find this host's address on the route to another host, the first that resolves. */
+/* Find this host's address on the route to another host, the first that resolves. Returns false
+ * after a message, also if the address is loopback. */
 static bool find_host_address(const struct twill_host_job *job, char address[TWILL_ADDRESS_TEXT])
 {
     char interface[32], why[128], peer[TWILL_ADDRESS_TEXT] = "";
@@ -199,7 +201,7 @@ static bool find_host_address(const struct twill_host_job *job, char address[TWI
     return good && !twill_address_is_loopback(address);
 }
 
-/* Set up all that must exist before ranks can be started on any host. */
+/* Set up all that must exist before ranks start on any host. Returns false after a message. */
 static bool prepare_launch(struct twill_launch *launch, struct twill_host_job *job)
 {
     char address[TWILL_ADDRESS_TEXT] = "127.0.0.1", where[80] = "";
@@ -237,7 +239,7 @@ static bool prepare_launch(struct twill_launch *launch, struct twill_host_job *j
     return twill_pipe_put(launch->link, TWILL_FRAME_READY, 0, 0, where, strlen(where));
 }
 
-/* Run the ranks from start to end. */
+/* Run the ranks from start to end. Returns false, after a message, if they were not started. */
 static bool serve_launch(struct twill_launch *launch, struct twill_host_job *job)
 {
     const struct pollfd nothing[TWILL_HOST_AGENT_POLLS] = {{.fd = -1}};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files of the host that twillrun needs, and what serves where a container does not have them. */
+/* Files of the host that twillrun needs, and replacements for those that a container may lack. */
 #include "fabric/launcher/launcher.h"
 
 #include <fcntl.h>
@@ -35,12 +35,11 @@ void twill_hwloc_quieten(void)
         (void)setenv("HWLOC_HIDE_ERRORS", "2", 0);
 }
 
-/* Ranks need libtwill-heap.so preloaded, from the folder beside twillrun where it was built or
- * installed. */
+/* Ranks preload libtwill-heap.so from its folder relative to twillrun, built or installed. */
 
 #define HEAP_LIBRARY "libtwill-heap.so"
 
-/* Find the library relative to this program. False: not there, or LD_PRELOAD cannot name it. */
+/* Find the library relative to this program. Returns false if LD_PRELOAD cannot use it. */
 static bool library_find(char path[PATH_MAX], const char *folder)
 {
     char self[PATH_MAX];

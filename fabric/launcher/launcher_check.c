@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* twillrun --check: hands hosts and options to twill-check, which starts twillruns with them. */
+/* twillrun --check hands hosts and options to twill-check, which starts twillruns with them. */
 #include "fabric/launcher/launcher.h"
 
 #include <errno.h>
@@ -11,13 +11,13 @@
 
 #define CHECK_PROGRAM "twill-check"
 
-/* The arguments of twill-check. They are not freed: exec follows, or the end. */
+/* The arguments of twill-check. They are not freed, as exec or the end follows. */
 struct check_words {
     const char **word; /* NULL-terminated */
     size_t count, most;
 };
 
-/* Add a word, and one that belongs to it, or NULL. */
+/* Add a word, and unless it is NULL a second one that belongs to it. */
 static void add_check_words(struct check_words *words, const char *word, const char *value)
 {
     for (const char *one = word; one && words->count + 1 < words->most;
@@ -25,7 +25,7 @@ static void add_check_words(struct check_words *words, const char *word, const c
         words->word[words->count++] = one;
 }
 
-/* Write the path of twill-check beside a twillrun, in one of the two folders. */
+/* Write the path of twill-check in a folder relative to twillrun. Returns false if too long. */
 static bool path_beside(char path[PATH_MAX], const char *launcher, const char *folder)
 {
     const char *slash = strrchr(launcher, '/');
@@ -35,8 +35,8 @@ static bool path_beside(char path[PATH_MAX], const char *launcher, const char *f
     return used > 0 && used < PATH_MAX;
 }
 
-/* Add the options that all twillruns of the check need. A variable of -x is set here and passed on
- * by name: its value appears on no command line. */
+/* Add the options that all twillruns of the check need. A variable of -x is set here and passed by
+ * its name, so that its value appears on no command line. */
 static void add_common(struct check_words *words, const struct twill_options *options)
 {
     add_check_words(words, "--agent", options->agent);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The hosts of a job: their names, which of them is this host, and which rank goes where. */
+/* The hosts of a job, with their names, which of them is this host, and the placement of ranks. */
 #include "fabric/bootstrap/frames.h"
 #include "fabric/launcher/launcher.h"
 #include "lib/base/plural.h"
@@ -16,8 +16,8 @@
 
 #define MOST_NAME 255
 
-/* Report whether it is a name, an address or user@name. No leading dash: an agent would take it for
- * an option. */
+/* Return whether it is a name, an address or user@name. It must not begin with a dash, as an agent
+ * would take it for an option. */
 static bool host_name_is_valid(const char *text, size_t bytes)
 {
     static const char good[] =
@@ -25,7 +25,7 @@ static bool host_name_is_valid(const char *text, size_t bytes)
     return bytes > 0 && bytes <= MOST_NAME && text[0] != '-' && strspn(text, good) >= bytes;
 }
 
-/* Report whether it resolves to an address of an interface of this host. */
+/* Return whether a name resolves to an address of an interface of this host. */
 static bool resolves_here(const char *name)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found;
@@ -43,7 +43,7 @@ static bool resolves_here(const char *name)
     return here;
 }
 
-/* Report whether the name itself is this host's, without a look-up. */
+/* Return whether the name itself is this host's, without a look-up. */
 static bool is_own_name(const char *name)
 {
     char mine[MOST_NAME + 1] = "";
@@ -52,14 +52,15 @@ static bool is_own_name(const char *name)
            (strcspn(mine, ".") == strlen(name) && strncmp(name, mine, strlen(name)) == 0);
 }
 
-/* Report whether to look a name up. user@name is not: it is reached through the agent even here. */
+/* Return whether to look a name up. user@name is reached through the agent, even on this host. */
 static bool is_to_look_up(const struct twill_options *options, int site)
 {
     return twill_site_is_used(options, site) && !options->site[site].local &&
            !strchr(options->site[site].name, '@');
 }
 
-/* Look names up in a child process: a name server that does not answer cannot block this one. */
+/* Look names up in a child process, so that a name server that does not answer cannot block this
+ * one. *answers gets one byte for each host. Returns the child's pid, or -1. */
 static pid_t begin_look_up(const struct twill_options *options, int *answers)
 {
     int ends[2];
@@ -79,7 +80,7 @@ static pid_t begin_look_up(const struct twill_options *options, int *answers)
     return pid;
 }
 
-/* Find out which names are this host. Those not resolved in time are taken for other hosts. */
+/* Find out which names are this host. Those not resolved in time count as other hosts. */
 static void look_up_hosts(struct twill_options *options)
 {
     struct pollfd answers = {.fd = -1, .events = POLLIN};
@@ -132,7 +133,8 @@ static void find_local(struct twill_options *options)
     }
 }
 
-/* Add a host, or slots to one that was named before. most: 0, or its limit with --oversubscribe. */
+/* Add a host, or slots to one that was named before. `most` is its limit with --oversubscribe, or
+ * 0. Returns false, after a message, if there is no memory. */
 static bool add_host(struct twill_options *options, const char *name, size_t bytes, int slots,
                      int most)
 {
@@ -159,8 +161,8 @@ static bool add_host(struct twill_options *options, const char *name, size_t byt
     return true;
 }
 
-/* Parse "name", "name:2" or "[address]:2"; an address with colons needs brackets to have a number.
- * where: "FILE:LINE: ", the prefix of messages. */
+/* Parse "name", "name:2" or "[address]:2". An address with colons needs brackets to have a number.
+ * `where` is the prefix of messages, "FILE:LINE: ". Returns false after a message. */
 static bool add_entry(struct twill_options *options, const char *where, const char *text,
                       size_t bytes)
 {
@@ -200,7 +202,7 @@ bool twill_sites_add(struct twill_options *options, const char *list)
     }
 }
 
-/* Parse "slots=2" or "max_slots=4" of Open MPI's hostfiles. */
+/* Parse "slots=2" or "max_slots=4" of Open MPI's hostfiles. Returns false if it is neither. */
 static bool read_slots(const char *word, int *slots, int *most)
 {
     static const char *const names[] = {"slots=", "max_slots=", "max-slots="};
@@ -211,7 +213,8 @@ static bool read_slots(const char *word, int *slots, int *most)
     return false;
 }
 
-/* Parse a line: an entry as in --hosts, or "name slots=2 max_slots=4"; # begins a comment. */
+/* Parse a line with an entry as in --hosts or "name slots=2 max_slots=4", up to a #. Returns false
+ * after a message. */
 static bool add_line(struct twill_options *options, const char *where, char *line)
 {
     int slots = 0, most = 0;
@@ -262,7 +265,7 @@ bool twill_sites_read(struct twill_options *options, const char *path)
     return good && options->sites > before;
 }
 
-/* Report whether the host can take another rank. */
+/* Return whether the host can take another rank. */
 static bool has_place(const struct twill_site *site, bool oversubscribe)
 {
     return site->ranks < site->slots ||

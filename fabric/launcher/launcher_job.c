@@ -10,9 +10,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#define MOST_OTHERS 8 /* hosts to find a route to: one that resolves is enough */
+#define MOST_OTHERS 8 /* hosts to find a route to, one of which must resolve */
 
-/* Leading letter of each string. */
+/* The leading letter of each string. */
 enum item {
     ITEM_RANKS = 'n',
     ITEM_ELASTIC = 'e', /* MIN:MAX:HOST */
@@ -43,8 +43,8 @@ static void put_number(FILE *file, enum item item, int number)
     write_item(file, item, text);
 }
 
-/* Report whether a variable is sent to other hosts: those that decide how ranks communicate must be
- * identical on all of them. */
+/* Return whether a variable is sent to other hosts. Those that decide how ranks communicate must be
+ * the same on all hosts. */
 static bool is_common(const char *variable)
 {
     return (strncmp(variable, "TWILL_", 6) == 0 && strncmp(variable, "TWILL_JOB=", 10) != 0 &&
@@ -52,7 +52,7 @@ static bool is_common(const char *variable)
            strncmp(variable, "FI_", 3) == 0;
 }
 
-/* Report whether no other host has ranks, or may get some. */
+/* Return whether no other host has ranks or may get some. */
 static bool is_only(const struct twill_options *options, int site)
 {
     for (int i = 0; i < options->sites; i++)
@@ -124,7 +124,7 @@ char *twill_job_write(const struct twill_options *options, int site, const char 
     return NULL;
 }
 
-/* Parse MIN:MAX:HOST. */
+/* Parse MIN:MAX:HOST. Returns false if it is malformed. */
 static bool read_elastic_item(struct twill_host_job *job, const char *text)
 {
     struct twill_options *options = &job->options;
@@ -135,7 +135,7 @@ static bool read_elastic_item(struct twill_host_job *job, const char *text)
            options->ranks <= options->most && job->host >= 0;
 }
 
-/* Begin another program, after a NULL that ends the one before. */
+/* Begin another program, after a NULL that ends the one before. Returns true. */
 static bool begin_program(struct twill_host_job *job, int ranks)
 {
     struct twill_options *options = &job->options;
@@ -145,6 +145,7 @@ static bool begin_program(struct twill_host_job *job, int ranks)
     return true;
 }
 
+/* Parse one string of a job. Returns false if it is malformed. */
 static bool item_read(struct twill_host_job *job, char *text)
 {
     struct twill_options *options = &job->options;
@@ -154,7 +155,7 @@ static bool item_read(struct twill_host_job *job, char *text)
         return twill_read_number(text, 1, TWILL_MAX_RANKS, &options->ranks);
     case ITEM_ELASTIC:
         return read_elastic_item(job, text);
-    case ITEM_RANK: /* in ascending order: rank 0 comes first where it is */
+    case ITEM_RANK: /* in ascending order, so rank 0 comes first on its host */
         if (!twill_read_number(text, 0, twill_options_places(options) - 1, &number) ||
             (job->here > 0 && job->rank[job->here - 1] >= number))
             return false;

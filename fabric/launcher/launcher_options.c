@@ -104,7 +104,7 @@ static bool read_bind(struct twill_options *options, const char *text)
     return false;
 }
 
-/* Parse mpirun's --bind-to. A rank gets whole cores at least. */
+/* Parse mpirun's --bind-to. A rank gets at least whole cores. */
 static bool read_bind_to(struct twill_options *options, const char *text)
 {
     static const struct {
@@ -169,7 +169,7 @@ static bool read_assignment(struct twill_options *options, char *text)
     return true;
 }
 
-/* Parse the options about hosts and how to reach them. */
+/* Parse an option about hosts or how to reach them. */
 static bool read_hosts(struct twill_options *options, int option)
 {
     switch (option) {
@@ -194,7 +194,7 @@ static bool read_hosts(struct twill_options *options, int option)
     }
 }
 
-/* Parse MIN:MAX. */
+/* Parse MIN:MAX of --elastic. */
 static bool read_elastic(struct twill_options *options, char *text)
 {
     char *colon = strchr(text, ':');
@@ -210,7 +210,7 @@ static bool read_elastic(struct twill_options *options, char *text)
     return good;
 }
 
-/* Check --elastic against the other options. */
+/* Check --elastic against the other options, and set the number of ranks if it was not given. */
 static bool check_elastic(struct twill_options *options)
 {
     if (options->most == 0)
@@ -223,6 +223,7 @@ static bool check_elastic(struct twill_options *options)
     return false;
 }
 
+/* Parse one option. Returns false if twillrun must exit with *code. */
 static bool read_option(struct twill_options *options, int option, int *code)
 {
     switch (option) {
@@ -278,8 +279,8 @@ static bool read_option(struct twill_options *options, int option, int *code)
     }
 }
 
-/* What to use instead of options that twillrun does not have. Names are without the leading dashes,
- * '_' as '-', with a blank around each. */
+/* Hints for options that twillrun does not have. Names have no leading dashes, '-' for '_', and a
+ * blank on each side. */
 static const struct {
     const char *theirs, *hint;
 } foreign[] = {
@@ -304,7 +305,7 @@ static const struct {
      "it is not needed here"},
 };
 
-/* Return what to use instead of an option, or NULL. */
+/* Return what to use instead of an option, or NULL if that is not known. */
 static const char *find_hint(const char *word)
 {
     char name[32];
@@ -320,9 +321,6 @@ static const char *find_hint(const char *word)
     return NULL;
 }
 
-/* --- several programs in one job, as with mpirun: -n 1 first argument : -n 3 second ------------
- */
-
 static bool is_ranks_option(const char *word)
 {
     static const char *const names[] = {"-n", "-np", "--np", "--ranks"};
@@ -332,7 +330,7 @@ static bool is_ranks_option(const char *word)
     return false;
 }
 
-/* Parse "-n RANKS program" after a ':'. */
+/* Parse "-n RANKS program" after a ':'. Returns false after a message. */
 static bool read_program(struct twill_options *options, char **words)
 {
     struct twill_program *program = &options->program[options->programs++];
@@ -359,7 +357,7 @@ static bool read_program(struct twill_options *options, char **words)
     return true;
 }
 
-/* Note the programs in the words after the options; with split ':' begins another one. */
+/* Record the programs in the words after the options. If `split` is set, ':' begins another one. */
 static bool read_programs(struct twill_options *options, char **words, bool split)
 {
     size_t most = 1;
@@ -388,7 +386,7 @@ char **twill_program_of(const struct twill_options *options, int rank)
     for (int i = 0; i < options->programs; rank -= options->program[i++].ranks)
         if (rank < options->program[i].ranks)
             return options->program[i].words;
-    return options->command; /* one that --elastic adds */
+    return options->command; /* a rank that --elastic adds */
 }
 
 static int next_option(int argc, char **argv)
@@ -414,14 +412,13 @@ static int next_option(int argc, char **argv)
         {"map-by", required_argument, NULL, 'M'},
         {"check", no_argument, NULL, 'C'},
         {"json", optional_argument, NULL, 'J'},
-        {"server", no_argument, NULL, 'S'}, /* internal: the host agent */
+        {"server", no_argument, NULL, 'S'}, /* internal, for the host agent */
         {"help", no_argument, NULL, 'h'},
         {"version", no_argument, NULL, 'V'},
         {NULL, 0, NULL, 0},
     };
     const char *word = argv[optind];
-    int option =
-        getopt_long_only(argc, argv, "+n:lx:H:hV", names, NULL); /* mpirun has -np, -host */
+    int option = getopt_long_only(argc, argv, "+n:lx:H:hV", names, NULL); /* mpirun has -np */
     const char *hint = option == '?' ? find_hint(word) : NULL;
     if (hint) /* after getopt's message */
         twill_complain("instead of %.*s: %s", (int)strcspn(word, "="), word, hint);

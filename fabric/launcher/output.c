@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Standard output and standard error of twillrun. Nothing here blocks: what a pipe without a reader
- * does not take is queued, so that deadlines, signals and the ranks of this host are served
- * meanwhile. O_NONBLOCK would also be set for all other processes that have the pipe or terminal,
- * so twillrun opens it again. */
+/* Standard output and standard error of twillrun. Nothing here blocks. Output that a pipe without a
+ * reader does not take is queued, so that deadlines, signals and the ranks of this host are served
+ * meanwhile. O_NONBLOCK would also apply to all other processes that have the pipe or terminal, so
+ * twillrun opens it again. */
 #include "fabric/launcher/launcher.h"
 #include "lib/base/times.h"
 
@@ -16,10 +16,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* One of the two. */
+/* One of the two outputs. */
 struct output {
-    struct twill_pipe pipe; /* only its output: the queue, and the descriptor that is written to */
-    int lost;               /* errno: it cannot be written any more */
+    struct twill_pipe pipe; /* only its output, with the queue and the descriptor */
+    int lost;               /* errno after which it can no longer be written, or 0 */
 };
 
 static struct output outputs[TWILL_OUTPUTS] = {
@@ -38,12 +38,12 @@ void twill_output_open(void)
             continue;
         snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
         int own = open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-        if (own >= 0) /* else, such as for a pipe of another user, poll() says what it takes */
+        if (own >= 0) /* else, as for a pipe of another user, poll() says what it takes */
             outputs[i].pipe.out = own;
     }
 }
 
-/* Write what there is space for, in whole lines if possible, so that lines of other processes that
+/* Write what there is space for, if possible in whole lines, so that lines of other processes that
  * write to the same file do not get in between. */
 static void write_output(struct output *output)
 {
@@ -61,7 +61,7 @@ static void write_output(struct output *output)
             n = write(pipe->out, data, bytes);
         if (n < 0 && errno == EAGAIN)
             return;
-        if (n < 0 && errno == EBADF) /* closed from the start: not wanted */
+        if (n < 0 && errno == EBADF) /* closed from the start, so not wanted */
             n = (ssize_t)bytes;
         if (n >= 0)
             pipe->sent += (size_t)n;
@@ -123,8 +123,8 @@ static void flush_outputs(bool given_up)
     }
 }
 
-/* Report whether to drop output that no process reads: the user has asked twice to stop, or has
- * asked once and the time for a reader has passed. */
+/* Return whether to drop output that no process reads. That is so if the user has asked twice to
+ * stop, or once and the time for a reader has passed. */
 static bool is_given_up(const struct twill_stop_request *stop_request)
 {
     return stop_request->times > 1 ||
@@ -141,7 +141,7 @@ bool twill_output_drain(const struct twill_stop_request *stop_request)
     sigset_t pending;
     for (;;) {
         struct pollfd polls[TWILL_OUTPUTS];
-        /* Nothing reads signals any more: the next one to stop is not handled, but means it. */
+        /* Signals are no longer read here. A pending one asks to stop. */
         flush_outputs(is_given_up(stop_request) ||
                       (sigpending(&pending) == 0 && (sigismember(&pending, SIGINT) == 1 ||
                                                      sigismember(&pending, SIGTERM) == 1)));

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Frames over pipes. */
 #include "fabric/launcher/launcher.h"
 
 #include <errno.h>
@@ -10,7 +9,7 @@
 #define MAGIC      UINT16_C(0x7754) /* "Tw" */
 #define READ_BYTES 65536
 
-/* Host byte order: the magic rejects hosts of another, which cannot join the job anyway. */
+/* In host byte order. The magic rejects hosts with another order, which cannot join the job. */
 struct frame_header {
     uint16_t magic;
     uint16_t kind;

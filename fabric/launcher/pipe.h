@@ -5,48 +5,50 @@
 
 #include "lib/base/base.h"
 
-/* Version of the protocol. Only twillruns of one version talk to each other. */
+/* Version of the protocol. Only twillruns of the same version work together. */
 #define TWILL_FRAME_PROTOCOL 6
-/* Written by a host agent before its first frame; what ssh printed before it is skipped. */
+/* A host agent writes this before its first frame. Output of ssh before it is skipped. */
 #define TWILL_FRAME_MARK       "\ntwillrun-server:\n"
-#define TWILL_FRAME_MOST       (64u * 1024) /* bytes of a frame other than a job */
+#define TWILL_FRAME_MOST       (64u * 1024) /* bytes of a frame, except a job */
 #define TWILL_FRAME_MOST_JOB   (16u << 20)
 #define TWILL_FRAME_MOST_CHAFF (256u * 1024) /* bytes before the mark */
-#define TWILL_LINK_FULL        (1u << 20)    /* bytes to be written at which no output is read */
+#define TWILL_LINK_FULL        (1u << 20)    /* queued bytes at which output is no longer read */
 #define TWILL_INPUT_WINDOW     (64u * 1024)  /* bytes of standard input on their way to rank 0 */
 
-/* Kind of a frame; comments name its value and data. */
+/* The kinds of frames, with what `value` and the data are. */
 enum twill_frame_kind {
     /* from a host agent */
     TWILL_FRAME_HELLO = 1, /* value: protocol; data: version of twill */
-    TWILL_FRAME_READY,     /* from rank 0's host: "address port" of its listener; others: empty */
-    TWILL_FRAME_STARTED,   /* why ranks are not bound, or empty */
+    TWILL_FRAME_READY,     /* data: from rank 0's host, "address port" of its listener */
+    TWILL_FRAME_STARTED,   /* data: why ranks are not bound, or empty */
     TWILL_FRAME_OUTPUT,    /* of a rank; value: 0 standard output, 1 standard error */
     TWILL_FRAME_CREDIT,    /* value: bytes of standard input that rank 0 has read */
     TWILL_FRAME_ENDED,     /* of a rank; value: its exit code; data: how it ended */
     TWILL_FRAME_FAILED,    /* value: exit code; the reason is on standard error */
     TWILL_FRAME_DONE,      /* the last frame */
     /* to a host agent */
-    TWILL_FRAME_JOB,    /* launcher_job.c */
-    TWILL_FRAME_START,  /* "address port" of rank 0 */
-    TWILL_FRAME_INPUT,  /* standard input; empty: its end */
+    TWILL_FRAME_JOB,    /* data: see launcher_job.c */
+    TWILL_FRAME_START,  /* data: "address port" of rank 0 */
+    TWILL_FRAME_INPUT,  /* data: standard input; empty: its end */
     TWILL_FRAME_SIGNAL, /* value: number */
     TWILL_FRAME_END,    /* value: milliseconds of grace */
     /* both ways */
-    TWILL_FRAME_GONE, /* exit notice of a rank for those in twill_init; forwarded to all hosts */
+    TWILL_FRAME_GONE, /* exit notice of a rank for ranks in twill_init(), on all hosts */
     /* --elastic, from a host agent */
-    TWILL_FRAME_WAITING, /* value: ranks there that are not in the job yet; rank: how many of these
-                            have a handle, and may be in it at any moment */
+    /* value: ranks there that are not in the job yet; rank: how many of them have a handle */
+    TWILL_FRAME_WAITING,
     /* --elastic, to a host agent */
     TWILL_FRAME_REPLACE, /* start a new process as this rank */
-    TWILL_FRAME_DISMISS, /* if all ranks there wait to join, end them: the job has ended */
+    TWILL_FRAME_DISMISS, /* if all ranks there wait to join, end them, as the job has ended */
     /* --elastic, both ways */
-    TWILL_FRAME_FILE,  /* a file was written (value 1) or removed (0): elastic_folder.c; data: name,
-                          0, contents; passed on to the other hosts */
-    TWILL_FRAME_PROBE, /* to a host agent, which sends it back: it still handles frames, and has
-                          reported what has happened there before */
+    /* A file was written (value 1) or removed (0), see elastic_folder.c. The data is its name, 0
+     * and its contents. The front passes it on to the other hosts. */
+    TWILL_FRAME_FILE,
+    /* A host agent sends it back, which shows that it handles frames and has reported everything
+     * that happened there before. */
+    TWILL_FRAME_PROBE,
     /* from a host agent */
-    TWILL_FRAME_SAID, /* by the library in a rank: a line for sayings.c */
+    TWILL_FRAME_SAID, /* of the library in a rank: a line for sayings.c */
     TWILL_FRAME_KINDS
 };
 
@@ -58,7 +60,7 @@ struct twill_frame {
     size_t bytes;
 };
 
-/* Both directions of a connection; descriptors are non-blocking and close-on-exec. */
+/* Both directions of a connection. Descriptors are non-blocking and close-on-exec. */
 struct twill_pipe {
     int in, out; /* -1: closed */
     char *inbox, *outbox;
@@ -66,21 +68,23 @@ struct twill_pipe {
     size_t sent, out_used, out_capacity; /* [sent, out_used) is not written yet */
 };
 
-/* Make space in a buffer for `bytes` more beyond `used`. False: no memory. */
+/* Make space in a buffer for `bytes` more than `used`. Returns false if there is no memory. */
 bool twill_buffer_grow(char **buffer, size_t used, size_t *capacity, size_t bytes);
-/* Queue bytes that are not a frame. False: no memory. */
+/* Queue bytes that are not a frame. Returns false if there is no memory. */
 bool twill_pipe_append(struct twill_pipe *pipe, const void *data, size_t bytes);
-/* Queue a frame. False: no memory, or the pipe is closed; nothing more is written then. */
+/* Queue a frame. Returns false if the pipe is closed, or after a message if there is no memory,
+ * when the pipe is closed. */
 bool twill_pipe_put(struct twill_pipe *pipe, enum twill_frame_kind kind, uint32_t rank,
                     uint32_t value, const void *data, size_t bytes);
-/* Write without blocking. False: the pipe is closed. */
+/* Write without blocking. Returns false if the pipe is closed. */
 bool twill_pipe_flush(struct twill_pipe *pipe);
-/* Read once. False: at its end, or no memory. */
+/* Read once. Returns false at its end, or if there is no memory. */
 bool twill_pipe_fill(struct twill_pipe *pipe);
-/* Get the next frame. Returns 1, 0: it is incomplete, -1: it is malformed. */
+/* Get the next frame. Returns 1, or 0 if it is not complete, or -1 if it is malformed. */
 int twill_pipe_next(struct twill_pipe *pipe, struct twill_frame *frame);
-/* Skip the mark and what precedes it. Returns 1, 0: not there yet, -1: too much precedes it. */
+/* Skip the mark and the bytes before it. Returns 1, or 0 if it is not there, or -1 if too many. */
 int twill_pipe_find_mark(struct twill_pipe *pipe);
+/* Return how many bytes are queued and not written yet. */
 static inline size_t twill_pipe_waiting(const struct twill_pipe *pipe)
 {
     return pipe->out_used - pipe->sent;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Warnings and errors that the library has in its ranks. What several ranks say alike is printed
- * once, with the ranks, when no other rank has said it for a while. */
+/* Warnings and errors of the library in its ranks. A line that several ranks send is printed once,
+ * with the ranks, when no other rank has sent it for a while. */
 #include "fabric/launcher/launcher.h"
 #include "lib/base/plural.h"
 #include "lib/base/times.h"
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Remove "rank 3: " from a line, if that is the rank that says it, and "rank 0 says: ". */
+/* Remove "rank 3: " from a line, if that is the rank that sent it, and "rank 0 says: ". */
 static void strip_ranks(char *line, int rank)
 {
     char own[24];
@@ -76,7 +76,7 @@ void twill_sayings_add(struct twill_sayings *sayings, int rank, const char *data
         bool same = strcmp(one->text, line) == 0;
         if (one->count > 0 && (same || strcmp(one->alike, alike) == 0))
             saying = one;
-        oldest = one->first_ns < oldest->first_ns ? one : oldest; /* or a free one: 0 */
+        oldest = one->first_ns < oldest->first_ns ? one : oldest; /* or a free one, with 0 */
     }
     bool known = rank >= 0 && rank < sayings->ranks;
     if (saying && known && saying->said[rank]) { /* again */

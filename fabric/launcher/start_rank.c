@@ -31,7 +31,7 @@ static bool set_variable(const char *name, int value, bool replace)
     return setenv(name, text, replace) == 0;
 }
 
-/* Name the socket to this twillrun, and the file that it prints to: standard error is that. */
+/* Name the socket to this twillrun, and the file of its standard error, to which it prints. */
 static bool set_launcher(int fd)
 {
     char text[64];
@@ -56,6 +56,7 @@ static bool set_elastic(const struct twill_launch *launch, bool joins)
     return setenv("TWILL_ELASTIC", text, 1) == 0;
 }
 
+/* Set the variables of a rank. Returns false, with errno set, on failure. */
 static bool set_environment(const struct twill_launch *launch, int index)
 {
     const struct twill_options *options = launch->options;
@@ -80,13 +81,13 @@ static bool set_environment(const struct twill_launch *launch, int index)
            set_variable("LOCAL_WORLD_SIZE", launch->first, true) &&
            set_variable("FI_UNIVERSE_SIZE", ranks > UNIVERSE_SIZE ? ranks : UNIVERSE_SIZE, false) &&
            /* Libraries that libfabric loads (PSM) install handlers for crashes and signals that
-            * exit with status 1: ask them not to. */
+            * exit with status 1. Ask them not to. */
            setenv("IPATH_NO_BACKTRACE", "1", 0) == 0 && setenv("HFI_NO_BACKTRACE", "1", 0) == 0 &&
            setenv("MASTER_ADDR", launch->address, 1) == 0 &&
            setenv("MASTER_PORT", launch->port, 1) == 0 && setenv("TWILL_JOB", launch->job, 1) == 0;
 }
 
-/* Set up inherited files. Only rank 0 gets standard input and the listening socket. */
+/* Set up inherited files. Only rank 0 gets standard input and the listener. False with errno. */
 static bool set_files(const struct twill_launch *launch, const struct twill_child *child,
                       const int out[2])
 {
@@ -101,8 +102,8 @@ static bool set_files(const struct twill_launch *launch, const struct twill_chil
     return null >= 0 && dup2(null, STDIN_FILENO) >= 0;
 }
 
-/* Bind the rank. Unless a binding was asked for, it runs unbound where that is refused (containers,
- * batch systems), and the launcher is told. */
+/* Bind the rank. If binding is refused, as in containers and batch systems, report that. The rank
+ * then runs unbound unless the user asked for a binding. Returns false if it must not run. */
 static bool bind_rank(const struct twill_launch *launch, int index, int report)
 {
     if (twill_child_bind(launch, index))
@@ -118,8 +119,8 @@ static _Noreturn void be_child(const struct twill_launch *launch, int index, pid
     const struct twill_options *options = launch->options;
     char **command = twill_program_of(options, launch->child[index].rank);
     struct trouble trouble = {.where = STEP_SETUP};
-    /* The rank ends with the launcher, in whatever way that ends; not so its children. It leads a
-     * process group, so that signals reach its children, too. */
+    /* The rank ends with the launcher, however that ends, but its children do not. It leads a
+     * process group, so that signals also reach its children. */
     bool ok = prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == parent && setpgid(0, 0) == 0 &&
               set_files(launch, &launch->child[index], out) && set_environment(launch, index) &&
               setrlimit(RLIMIT_NOFILE, &options->files) == 0;
@@ -136,7 +137,7 @@ static _Noreturn void be_child(const struct twill_launch *launch, int index, pid
     _exit(127);
 }
 
-/* Read whether exec succeeded. If not, print a message and return the exit code. */
+/* Read whether exec succeeded. Returns 0, or the exit code after a message. */
 static int read_report(struct twill_launch *launch, int rank, int report)
 {
     static const char *const steps[] = {"prepare", "bind"};
@@ -159,7 +160,8 @@ static int read_report(struct twill_launch *launch, int rank, int report)
     return trouble.where == STEP_EXEC && trouble.cause == ENOENT ? 127 : 126;
 }
 
-/* Open pipes for output that is labelled or forwarded; else ends[i] = -1. */
+/* Open pipes for labelled or forwarded output, else set ends to -1. Returns false after a
+ * message. */
 static bool open_streams(struct twill_launch *launch, struct twill_child *child, int ends[2])
 {
     for (int i = 0; i < 2; i++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Output of ranks: written line by line with a label, or forwarded to another twillrun. */
+/* Output of ranks, which is written line by line with a label, or forwarded to another twillrun. */
 #include "fabric/launcher/launcher.h"
 
 #include <errno.h>
@@ -89,7 +89,7 @@ bool twill_stream_add(struct twill_stream *stream, const char *data, size_t byte
 bool twill_stream_move(struct twill_stream *stream)
 {
     char data[16384];
-    for (int turns = 0; turns < 16; turns++) { /* limited: other streams have their turn */
+    for (int turns = 0; turns < 16; turns++) { /* limited, so that other streams get their turn */
         ssize_t n = read(stream->from, data, sizeof(data));
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
             return true;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Supervise the ranks: their ends, signals for them, their output, and the end of the job. */
+/* Supervises the ranks, with their ends, signals for them, their output, and the end of the job. */
 #include "fabric/bootstrap/frames.h"
 #include "fabric/launcher/launcher.h"
 #include "lib/base/times.h"
@@ -23,13 +23,13 @@ bool twill_rank_socket_open(struct twill_launch *launch)
     return false;
 }
 
-/* Receive which ranks have called twill_init, and what they say. */
+/* Receive which ranks have called twill_init(), and their lines. */
 static void receive_from_ranks(struct twill_launch *launch)
 {
-    struct twill_log_line line; /* or struct twill_launcher_entered, whose rank comes first, too */
+    struct twill_log_line line; /* or twill_launcher_entered, which also begins with the rank */
     const size_t head = offsetof(struct twill_log_line, text);
     ssize_t n;
-    /* ECONNRESET: the last rank left a notice unread when it ended. What it sent is still there. */
+    /* ECONNRESET: the last rank ended with an unread notice. Its messages are still there. */
     while ((n = recv(launch->rank_socket[0], &line, sizeof(line), MSG_DONTWAIT)) > 0 ||
            (n < 0 && (errno == EINTR || errno == ECONNRESET))) {
         for (int i = 0; i < launch->here && n == sizeof(struct twill_launcher_entered); i++)
@@ -68,9 +68,6 @@ void twill_rank_socket_notify(struct twill_launch *launch, int rank, const char 
         send(launch->rank_socket[0], &exited, sizeof(exited), MSG_DONTWAIT | MSG_NOSIGNAL) > 0;
 }
 
-/* --- ends --------------------------------------------------------------------------------------
- */
-
 enum phase { PHASE_NONE, PHASE_GRACE, PHASE_TERM, PHASE_KILL };
 
 /* Send a signal to all ranks and their children. */
@@ -81,7 +78,7 @@ static void signal_all(const struct twill_launch *launch, int number)
             (void)kill(-launch->child[i].pid, number);
 }
 
-/* Report whether another phase of ending follows. */
+/* Return whether another phase of ending follows. */
 static bool is_ending(const struct twill_launch *launch)
 {
     return launch->phase == PHASE_GRACE || launch->phase == PHASE_TERM;
@@ -96,14 +93,14 @@ void twill_launch_end(struct twill_launch *launch, uint64_t after_ns)
         launch->phase = PHASE_GRACE;
 }
 
-/* Begin the next phase of ending. */
+/* Begin the next phase of ending, with SIGTERM or then SIGKILL. */
 static void next_phase(struct twill_launch *launch)
 {
     char who[256] = "";
     size_t used = 0;
     if (launch->phase == PHASE_GRACE) {
         signal_all(launch, SIGTERM);
-        signal_all(launch, SIGCONT); /* a stopped one would not handle it */
+        signal_all(launch, SIGCONT); /* a stopped rank would not handle it */
         launch->next_ns = twill_now() + TWILL_TERM_NS;
         launch->phase = PHASE_TERM;
         return;
@@ -116,8 +113,7 @@ static void next_phase(struct twill_launch *launch)
     launch->phase = PHASE_KILL;
 }
 
-/* Notify ranks in twill_init that a rank has ended, unless it has left children, one of which may
- * still join. */
+/* Notify ranks in twill_init() that a rank ended, unless a child that it left may still join. */
 static void notify_others(struct twill_launch *launch, const struct twill_child *child,
                           const siginfo_t *info)
 {
@@ -137,8 +133,8 @@ static void notify_others(struct twill_launch *launch, const struct twill_child 
     twill_rank_socket_notify(launch, child->rank, how);
 }
 
-/* Find the cgroup that counts the kills of this process's: its own, or where that cannot be seen
- * the topmost one. */
+/* Find the cgroup that counts the kills of this process's cgroup, which is that one, or the topmost
+ * one if it cannot be seen. Returns false if there is none. */
 static bool find_kills(struct twill_cgroup *cgroup, uint64_t *kills)
 {
     if (!twill_cgroup_find(cgroup, "memory", ""))
@@ -157,8 +153,8 @@ void twill_oom_open(struct twill_launch *launch)
         launch->oom_kills = UINT64_MAX;
 }
 
-/* Write which limit of memory is reached, the end of a sentence about a process that was killed, if
- * the kernel has counted a kill since. */
+/* Write which limit of memory is reached, if the kernel has counted another kill, as the end of a
+ * sentence about a killed process. */
 static void explain_kill(struct twill_launch *launch, char *text, size_t bytes)
 {
     struct twill_cgroup cgroup;
@@ -167,7 +163,7 @@ static void explain_kill(struct twill_launch *launch, char *text, size_t bytes)
         return;
     launch->oom_kills++;
     const char *name = cgroup.unified ? "memory.max" : "memory.limit_in_bytes";
-    do { /* the limit may be that of a cgroup above */
+    do { /* the limit may be of a cgroup above */
         if (twill_cgroup_numbers(&cgroup, name, limit) < 1)
             continue;
         snprintf(text, bytes, ", as memory ran out: %.120s/%s is %llu bytes (%llu MiB)",
@@ -178,7 +174,7 @@ static void explain_kill(struct twill_launch *launch, char *text, size_t bytes)
     snprintf(text, bytes, ", as the memory of this machine ran out");
 }
 
-/* Handle the end of a rank. It is not reaped yet, so that its process group id is still its own. */
+/* Handle the end of a rank. It is not reaped yet, so its process group id cannot be used again. */
 static void child_ended(struct twill_launch *launch, struct twill_child *child,
                         const siginfo_t *info)
 {
@@ -213,7 +209,7 @@ static void child_ended(struct twill_launch *launch, struct twill_child *child,
     if (code != 0 || launch->phase != PHASE_NONE) /* its children end with the job */
         (void)kill(-info->si_pid, SIGKILL);
     (void)waitpid(info->si_pid, NULL, 0);
-    if (launch->elastic.folder[0]) /* what it has written goes ahead of its end */
+    if (launch->elastic.folder[0]) /* its files are handled before its end */
         twill_elastic_receive(launch);
     twill_elastic_forget(launch, info->si_pid);
     if (replace)
@@ -226,7 +222,7 @@ static void child_ended(struct twill_launch *launch, struct twill_child *child,
         twill_host_agent_report(launch, child->rank, code, how);
 }
 
-/* Report whether it has ended, and how. Does not reap it. */
+/* Return whether a child has ended, and how, without reaping it. */
 static bool has_ended(const struct twill_child *child, siginfo_t *info)
 {
     info->si_pid = 0;
@@ -235,9 +231,9 @@ static bool has_ended(const struct twill_child *child, siginfo_t *info)
            info->si_pid != 0;
 }
 
-/* Handle all ranks that have ended. Those that were killed come first: others may have ended
- * because of them, and the first failure decides. The second look at the killed ones comes after
- * all ended ones were noted, so that it sees all that were killed before these. */
+/* Handle all ranks that have ended. Killed ranks come first, because others may have ended due to
+ * them, and the first failure decides. All ended ranks are noted before the killed ones are looked
+ * for, so every rank that was killed before those is found. */
 static void reap_children(struct twill_launch *launch)
 {
     siginfo_t info;
@@ -252,7 +248,7 @@ static void reap_children(struct twill_launch *launch)
             child_ended(launch, &launch->child[i], &info);
 }
 
-/* Begin to end the job after SIGTERM was forwarded: ranks have the grace time to end in order,
+/* Begin to end the job after SIGTERM was forwarded. Ranks have the grace time to end in order,
  * unless this is not the first signal. */
 static void await_children(struct twill_launch *launch)
 {
@@ -271,7 +267,7 @@ void twill_launch_signal(struct twill_launch *launch, int number)
     bool stop_request = number == SIGINT || number == SIGTERM;
     signal_all(launch, number);
     launch->stop_request.times += stop_request;
-    /* A program may handle SIGINT itself; a second one ends the job. */
+    /* A program may handle SIGINT itself. A second one ends the job. */
     if (number == SIGTERM)
         await_children(launch);
     else if (stop_request && launch->stop_request.times > 1)
@@ -288,7 +284,7 @@ static void read_launch_signals(struct twill_launch *launch)
     reap_children(launch);
 }
 
-/* Forward terminal input to rank 0; called when there is input, or space for it again. */
+/* Forward terminal input to rank 0, when there is input or space for it again. */
 static void forward_terminal(struct twill_launch *launch)
 {
     char data[4096];
@@ -316,12 +312,12 @@ static struct pollfd relay_poll(const struct twill_launch *launch)
     return (struct pollfd){.fd = launch->input.from, .events = POLLIN};
 }
 
-/* Before two for each rank: signals, terminal, rank socket, the folder of --elastic, twillrun's
- * output, a host agent's. */
+/* Entries before the two for each rank, for signals, terminal, rank socket, the folder of
+ * --elastic, twillrun's output and a host agent. */
 #define OWN_POLLS   4
 #define OTHER_POLLS (OWN_POLLS + TWILL_OUTPUTS + TWILL_HOST_AGENT_POLLS)
 
-/* Fill polls for open streams in order: poll() takes at most RLIMIT_NOFILE entries. */
+/* Fill polls for open streams only, as poll() takes RLIMIT_NOFILE entries. Returns their number. */
 static nfds_t fill_launch_polls(const struct twill_launch *launch, struct pollfd *polls)
 {
     nfds_t used = 0;
@@ -329,7 +325,7 @@ static nfds_t fill_launch_polls(const struct twill_launch *launch, struct pollfd
         const struct twill_stream *stream = &launch->child[i / 2].out[i % 2];
         if (stream->from < 0)
             continue;
-        /* The other side does not read: stop reading, so that ranks wait and memory is bounded. */
+        /* If the other side does not read, stop reading: ranks wait, and memory is bounded. */
         bool full = launch->link ? twill_pipe_waiting(launch->link) > TWILL_LINK_FULL
                                  : twill_output_full(stream->to);
         polls[used++] = (struct pollfd){.fd = full ? -1 : stream->from, .events = POLLIN};
@@ -350,6 +346,7 @@ static void read_output(struct twill_launch *launch, const struct pollfd *polls,
     }
 }
 
+/* Wait for events and handle them. Returns false if poll() fails. */
 static bool launch_turn(struct twill_launch *launch, struct pollfd *polls)
 {
     uint64_t now = twill_now();
@@ -383,7 +380,7 @@ static bool launch_turn(struct twill_launch *launch, struct pollfd *polls)
     return true;
 }
 
-/* Read what is left of the output, without waiting for children of ranks that hold a pipe open. */
+/* Read the rest of the output, without waiting for children of ranks that hold a pipe open. */
 static void drain_outputs(struct twill_launch *launch)
 {
     for (int i = 0; i < 2 * launch->here; i++) {
@@ -400,7 +397,7 @@ static void drain_outputs(struct twill_launch *launch)
         launch->code = 1;
 }
 
-/* Report whether there is, or may be, a rank to wait for: the front may start more on a host. */
+/* Return whether there is a rank to wait for, or may be one, as the front may start more here. */
 static bool is_running(const struct twill_launch *launch)
 {
     return launch->alive > 0 ||

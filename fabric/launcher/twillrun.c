@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* twillrun: sets up a job on this host. */
+/* twillrun's main(), and the set-up of a job on this host. */
 #include "fabric/auth/job_key.h"
 #include "fabric/bootstrap/frames.h"
 #include "fabric/launcher/launcher.h"
@@ -14,7 +14,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Return a socket bound to this address, which another socket of this process may share. */
+/* Return a socket bound to this address, which another socket of this process may share, or -1. */
 static int bind_socket(const struct sockaddr *address, socklen_t length)
 {
     int on = 1, fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -24,8 +24,8 @@ static int bind_socket(const struct sockaddr *address, socklen_t length)
     return twill_socket_drop(fd);
 }
 
-/* Return a socket bound to a free port by its number: a port that the kernel chose (0) would be
- * released when rank 0 stops listening. SO_REUSEADDR is cleared at the end, so that no other
+/* Return a socket bound to a free port by its number, or -1. A port that the kernel chose (0) would
+ * be released when rank 0 stops listening. SO_REUSEADDR is cleared at the end, so that no other
  * program gets the port while no rank listens. */
 static int bind_free(const struct addrinfo *found, struct sockaddr_storage *bound,
                      socklen_t *length)
@@ -87,14 +87,14 @@ bool twill_job_make(char job[TWILL_JOB_TEXT])
 int twill_signals_take(sigset_t *mask)
 {
     static const int taken[] = {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
-    sigset_t set, broken; /* SIGPIPE: write() reports it as well */
+    sigset_t set, broken; /* SIGPIPE, which write() also reports */
     struct sigaction was;
     int fd = -1;
     sigemptyset(&set);
-    (void)signal(SIGCHLD, SIG_DFL); /* if ignored, ranks' ends would not be reported */
+    (void)signal(SIGCHLD, SIG_DFL); /* if ignored, ends of ranks would not be reported */
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(taken); i++)
         if (sigaction(taken[i], NULL, &was) != 0 || was.sa_handler != SIG_IGN)
-            sigaddset(&set, taken[i]); /* what nohup ignores stays ignored, on other hosts, too */
+            sigaddset(&set, taken[i]); /* what nohup ignores stays ignored, also on other hosts */
     sigemptyset(&broken);
     sigaddset(&broken, SIGPIPE);
     if (sigprocmask(SIG_BLOCK, &set, mask) != 0 || sigprocmask(SIG_BLOCK, &broken, NULL) != 0 ||
@@ -121,7 +121,7 @@ static bool relay_stdin(struct twill_launch *launch)
     return true;
 }
 
-/* Close what only rank 0 is to have, once it has inherited it. */
+/* Close what only rank 0 should have, after it has inherited it. */
 static void close_handed_over(struct twill_launch *launch)
 {
     if (launch->listener < 0)
@@ -180,7 +180,7 @@ int twill_launch_start(struct twill_launch *launch)
         twill_complain("%s", launch->unbound);
     close(launch->rank_socket[1]); /* else the ranks' last close would not be seen */
     launch->rank_socket[1] = -1;
-    if (code != 0) { /* one rank cannot be started: start no other */
+    if (code != 0) { /* start no other rank */
         launch->failed = launch->options->ranks;
         launch->code = code;
         twill_launch_end(launch, 0);
@@ -188,7 +188,7 @@ int twill_launch_start(struct twill_launch *launch)
     return code;
 }
 
-/* Run a job whose ranks are all on this host. */
+/* Run a job whose ranks are all on this host. Returns the exit code. */
 static int run_local(const struct twill_options *options)
 {
     struct twill_launch launch;
@@ -210,9 +210,9 @@ static int run_local(const struct twill_options *options)
     return code;
 }
 
-/* Open /dev/null (read-only, so that writing fails) for closed standard descriptors, which later
- * opens would get. Also replace a terminal of another process group: reading it from the background
- * would stop a rank, and nothing would continue it. */
+/* Open /dev/null for closed standard descriptors, which later opens would get. It is read-only, so
+ * that writing fails. Also replace a terminal of another process group, because reading it from the
+ * background would stop a rank, and nothing would continue it. */
 static void fill_files(void)
 {
     pid_t group = tcgetpgrp(STDIN_FILENO); /* -1: not the terminal of this session */

@@ -56,8 +56,7 @@ twill_status twill_rails_open(struct twill_transport **transport,
                               const struct twill_transport_params *params,
                               struct twill_error *error);
 
-/* Measure the open rails, and set the weights of the choice accordingly. Collective, with an
- * exchange. In rails_measure.c. */
+/* Measure the open rails, and set the weights of the choice. Collective, with an exchange. */
 twill_status twill_rails_measure(struct twill_rails_choice *choice,
                                  struct twill_transport *const *rail,
                                  const struct twill_transport_params *params,

@@ -149,8 +149,7 @@ static twill_status prepare_root(struct twill_bootstrap_tcp *tcp, struct twill_e
     size_t size = (size_t)tcp->oob.size;
     tcp->peer = calloc(size, sizeof(*tcp->peer));
     tcp->polls = calloc(size + 1 + TWILL_BOOTSTRAP_PENDING, sizeof(*tcp->polls));
-    for (size_t r = 0; tcp->peer && r < size;
-         r++) /* at once, as closing must not close descriptor 0 */
+    for (size_t r = 0; tcp->peer && r < size; r++) /* closing must not close descriptor 0 */
         tcp->peer[r].fd = -1;
     if (!tcp->peer || !tcp->polls)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "rank 0: no memory for %zu ranks", size);
@@ -190,8 +189,7 @@ static void choose_address(struct twill_oob *oob, const char *requested)
         snprintf(oob->address, sizeof(oob->address), "%s", requested);
         return;
     }
-    if (strncmp(oob->address, "127.", 4) == 0) /* A host name may mean 127.0.1.1, which no interface
-                                                  has, yet all of 127/8 is loopback. */
+    if (strncmp(oob->address, "127.", 4) == 0) /* such as 127.0.1.1, which no interface has */
         snprintf(oob->address, sizeof(oob->address), "127.0.0.1");
     if (oob->size == 1)
         why = "there is no other rank";

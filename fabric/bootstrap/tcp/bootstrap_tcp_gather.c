@@ -41,8 +41,7 @@ twill_status twill_bootstrap_tcp_fail(struct twill_bootstrap_tcp *tcp, struct tw
     for (int r = 1; r < tcp->oob.size; r++) {
         struct twill_bootstrap_peer *peer = &tcp->peer[r];
         size_t done = 0;
-        /* A rank that has received a part of the result would take the sentence for data. It only
-         * sees the connection end. */
+        /* A rank with a part of the result would take it for data, so it only sees the end. */
         bool result = peer->header.kind == TWILL_WIRE_RESULT;
         if (peer->fd < 0 || (result && peer->done > 0 && peer->done != SIZE_MAX))
             continue;

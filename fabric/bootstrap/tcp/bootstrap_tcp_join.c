@@ -79,8 +79,7 @@ static bool loopback_is_dropped(const struct twill_bootstrap_address *at)
     return dropped;
 }
 
-/* Return a hint why a connection failed, or an empty text. Sets *hopeless if waiting cannot
- * help. */
+/* Return a hint why a connection failed, or "". Sets *hopeless if waiting cannot help. */
 static const char *judge_failure(const struct twill_bootstrap_address *at, bool loopback, int why,
                                  bool *hopeless)
 {
