@@ -2,7 +2,7 @@
 /* Instantiates the template for every type, and defines the rows of the table. Included at the end
  * of each instruction set's file, after its primitives. */
 
-/* Sums and products are those of the signed type. */
+/* Sums and products use the functions of the signed type. */
 #define TWILL_OPS_UNSIGNED(X, with)                                                                \
     X(MIN, min, with)                                                                              \
     X(MAX, max, with)                                                                              \
@@ -88,8 +88,7 @@
 #define LOGIC
 #include "kernels/template.h"
 
-/* Bitwise operations ignore where elements end: reduce those of 2 bytes as twice as many of 1,
- * those of 8 as twice as many of 4. */
+/* Bitwise operations ignore where elements end. Reduce 2 bytes as two of 1, and 8 as two of 4. */
 #define TWILL_TWICE(stem, wide, half)                                                              \
     static void reduce_##stem##_##wide(void *dst, const void *const *src, unsigned nsrc,           \
                                        size_t count, uint32_t divisor, unsigned flags)             \
@@ -99,7 +98,7 @@
 #define TWILL_TWICE_BOTH(NOUN, stem, with) TWILL_TWICE(stem, u16, u8) TWILL_TWICE(stem, u64, u32)
 TWILL_OPS_BITWISE(TWILL_TWICE_BOTH, )
 
-/* A row of the table, by the type's kind. `as_signed`, `as_unsigned`: integers of its size. */
+/* A row of the table, by the type's kind. as_signed and as_unsigned are integers of its size. */
 #define TWILL_CELL(NOUN, stem, type)                     [TWILL_##NOUN] = reduce_##stem##_##type,
 #define TWILL_LOCATING(NOUN, stem, type)                 [TWILL_##NOUN] = twill_##stem##_##type,
 #define TWILL_CELLS_FLOAT(type, as_signed, as_unsigned)  TWILL_OPS_ARITHMETIC(TWILL_CELL, type)
@@ -118,7 +117,7 @@ TWILL_OPS_BITWISE(TWILL_TWICE_BOTH, )
     {                                                                                              \
         TWILL_TYPES(TWILL_ROW, )                                                                   \
     }
-/* For hot types only. Sums and products of unsigned integers are those of the signed type. */
+/* Only for hot types. Sums and products of unsigned integers are those of the signed type. */
 #define TWILL_SPREAD_CELL(NOUN, stem, type) [TWILL_##NOUN] = spread_##stem##_##type,
 #define TWILL_SPREAD_ROW(type)              TWILL_OPS_ARITHMETIC(TWILL_SPREAD_CELL, type)
 #define TWILL_KERNELS_SPREAD                                                                       \
@@ -138,7 +137,7 @@ TWILL_OPS_BITWISE(TWILL_TWICE_BOTH, )
 #define TWILL_CONVERT_FLOAT(NOUN, type, stem)
 #define TWILL_CONVERT_SIGNED(NOUN, type, stem)
 #define TWILL_CONVERT_UNSIGNED(NOUN, type, stem)
-/* The members that every table initialises in this way. */
+/* The members that every table initialises in the same way. */
 #define TWILL_KERNELS_MEMBERS                                                                      \
     .reduce = TWILL_KERNELS_ROWS, .spread = TWILL_KERNELS_SPREAD,                                  \
     .widen = TWILL_KERNELS_CONVERT(widen), .narrow = TWILL_KERNELS_CONVERT(narrow), .copy = copy,  \

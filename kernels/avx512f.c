@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The kernels for AVX-512 F and nothing beyond, so that Knights Landing runs them: no VL (512 bits
- * or VEX only), no BW (no 16-bit lanes), no DQ (no vandps, no vpmullq). */
+/* The kernels for AVX-512 F and nothing beyond, so that Knights Landing runs them. They use no VL
+ * (512 bits or VEX only), no BW (no 16-bit lanes) and no DQ (no vandps, no vpmullq). */
 #include "kernels/isa.h"
 
 #if defined(__x86_64__)
@@ -17,10 +17,10 @@ typedef __m256i half; /* as many 16-bit elements as vector_f32 holds */
 #define HALF(name)      _mm256_##name
 #define HALF_BITS(name) _mm256_##name##_si256
 
-/* Streamed registers in a row: on Zen 5, 100 MiB, two sources, 1 gives 58 GB/s, 4 give 52. */
+/* Streamed registers in a row. On Zen 5 (100 MiB, two sources) 1 gives 58 GB/s, 4 give 52. */
 #define TWILL_STREAM_REGISTERS 1u
 
-/* Return a OR b; where mask is set, a AND b: the truth table of (a, b, mask). */
+/* Return a OR b, but a AND b where mask is set: the truth table of (a, b, mask). */
 #define or_but_and(a, b, mask) _mm512_ternarylogic_epi32(a, b, mask, 0xd4)
 #define _mm512_set1_epi64x     _mm512_set1_epi64
 
@@ -66,8 +66,7 @@ TWILL_INLINE __m256i narrow_bits_bf16(__m512 v)
     return _mm512_cvtepi32_epi16(_mm512_srli_epi32(round_bf16(v), 16));
 }
 
-/* VFIXUPIMM's table says what each kind of number becomes: here NaN the first operand (0), any
- * other itself (1). */
+/* VFIXUPIMM's table maps NaN to the first operand (0) and other numbers to themselves (1). */
 #define NAN_FROM_FIRST 0x11111100
 
 TWILL_INLINE __m512 canonical_f32(__m512 v)
@@ -82,9 +81,9 @@ TWILL_INLINE __m512d canonical_f64(__m512d v)
                               _mm512_set1_epi64(NAN_FROM_FIRST), 0);
 }
 
-/* 32 bf16 while they are reduced: those at even positions in one register, those at odd ones in
- * another. This takes half of the instructions of keeping their order: nothing crosses lanes, and
- * the upper half of 32 bits, with zeros below, is the number itself. */
+/* 32 bf16 while they are reduced, those at even positions in one register, those at odd positions
+ * in another. This takes half of the instructions of keeping their order, as nothing crosses lanes,
+ * and the upper half of 32 bits, with zeros below, is the number itself. */
 typedef struct {
     __m512 even, odd;
 } vector_pair;
@@ -128,7 +127,7 @@ TWILL_INLINE __m512i round_half(__m512 v)
     return _mm512_mask_add_epi32(less, odd, bits, _mm512_set1_epi32(0x8000));
 }
 
-/* Pack a pair: the upper halves of odd, those of even below them. */
+/* Pack a pair, with the upper halves of even below those of odd. */
 TWILL_INLINE __m512i bits_of_pair(vector_pair v)
 {
     return _mm512_ternarylogic_epi32(_mm512_srli_epi32(round_half(v.even), 16), round_half(v.odd),
@@ -139,7 +138,7 @@ TWILL_INLINE __m512i bits_of_pair(vector_pair v)
 #define store_bf16_pairs(p, v)  _mm512_storeu_si512(p, bits_of_pair(v))
 #define stream_bf16_pairs(p, v) _mm512_stream_si512((void *)(p), bits_of_pair(v))
 
-/* Load two elements at a time, and separately the last one of an odd number. */
+/* Load two elements at a time, and the last one of an odd number separately. */
 TWILL_INLINE vector_pair load_tail_bf16_pairs(const element_bf16 *p, size_t n)
 {
     __m512i v = _mm512_maskz_loadu_epi32(first(n / 2), p);
@@ -156,7 +155,7 @@ TWILL_INLINE void store_tail_bf16_pairs(element_bf16 *p, vector_pair v, size_t n
     }
 }
 
-/* A quotient of 32-bit integers that is not an integer differs from the nearest one by at least
+/* A quotient of 32-bit integers that is not an integer differs from the nearest integer by at least
  * 2^-31 (relative), so the double truncates correctly. */
 TWILL_INLINE __m512i div_i32(__m512i v, uint32_t divisor)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Conversion of 8- and 16-bit floats to f32 (exact) and back (to nearest even), in portable C. A
- * NaN becomes the canonical quiet NaN on the way back. */
+/* Conversion of 8- and 16-bit floats to f32 (exact) and back (to nearest even), in portable C. On
+ * the way back a NaN becomes the canonical quiet NaN. */
 #ifndef TWILL_CONVERT_H
 #define TWILL_CONVERT_H
 
@@ -41,8 +41,7 @@ static inline uint16_t twill_bf16_from_f32(float value)
     return (uint16_t)((bits + 0x7fffu + ((bits >> 16) & 1)) >> 16);
 }
 
-/* Widen the magnitude of a float with this many bits of mantissa and this bias. The caller handles
- * sign, infinity and NaN. */
+/* Widen the magnitude of a float with these bits of mantissa and this bias, no infinity or NaN. */
 static inline float twill_widen_magnitude(uint32_t rest, unsigned mantissa, unsigned bias)
 {
     if (rest >> mantissa) /* normal: rebias to 127 */
@@ -50,7 +49,7 @@ static inline float twill_widen_magnitude(uint32_t rest, unsigned mantissa, unsi
     return (float)rest * twill_f32_from_bits((128 - bias - mantissa) << 23); /* denormal: exact */
 }
 
-/* Round a magnitude that is not NaN. What is too large gives codes past the format's largest. */
+/* Round a magnitude that is not NaN. If it is too large, the code is past the format's largest. */
 static inline uint32_t twill_narrow_magnitude(uint32_t rest, unsigned mantissa, unsigned bias)
 {
     uint32_t digits = rest & 0x7fffffu, shift = 23 - mantissa, exponent = rest >> 23;
@@ -67,7 +66,7 @@ static inline uint32_t twill_narrow_magnitude(uint32_t rest, unsigned mantissa, 
 
 static inline float twill_with_sign(float magnitude, uint32_t sign)
 {
-    return twill_f32_from_bits(twill_f32_bits(magnitude) | sign); /* as bits because of -0 */
+    return twill_f32_from_bits(twill_f32_bits(magnitude) | sign); /* on bits, because of -0 */
 }
 
 static inline float twill_f32_from_f16(uint16_t value)

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* CRC32C by the crc32 instruction of SSE4.2, which takes 8 bytes a cycle with a latency of three:
- * long data is read as three streams, whose remainders are joined by PCLMULQDQ (Gopal et al., "Fast
- * CRC Computation for iSCSI Polynomial Using CRC32 Instruction", 2011). A remainder is a polynomial
- * over GF(2) with its bits reversed: bit 31 is the coefficient of x^0. */
+/* CRC32C by the crc32 instruction of SSE4.2, which takes 8 bytes a cycle with a latency of three.
+ * Long data is therefore read as three streams, whose remainders are joined by PCLMULQDQ (Gopal et
+ * al., "Fast CRC Computation for iSCSI Polynomial Using CRC32 Instruction", 2011). A remainder is a
+ * polynomial over GF(2) with its bits reversed: bit 31 is the coefficient of x^0. */
 #include "kernels/isa.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
 
 #define WORD          8u
-#define THREE_STREAMS 1024u /* from here on: in shorter data, joining costs what it saves */
+#define THREE_STREAMS 1024u /* for shorter data, joining costs more than it saves */
 
 static uint64_t word_at(const unsigned char *at)
 {
@@ -18,7 +18,7 @@ static uint64_t word_at(const unsigned char *at)
     return word;
 }
 
-/* Return a * b * x: 63 bits of a product in a reversed word of 64. */
+/* Return a * b * x, 63 bits of a product in a reversed word of 64. */
 static uint64_t multiply_gf2(uint32_t a, uint32_t b)
 {
     __m128i product = _mm_clmulepi64_si128(_mm_cvtsi32_si128((int)a), _mm_cvtsi32_si128((int)b), 0);

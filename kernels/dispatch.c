@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tables, and which of them this machine runs: by CPUID features and the state that the
- * operating system saves, never by model number (an emulated Knights Landing lacks AVX-512). */
+/* The tables, and which of them this machine runs. That is decided by CPUID features and the state
+ * that the operating system saves, never by model number (an emulated Knights Landing lacks
+ * AVX-512). */
 #include "kernels/isa.h"
 
 #include <stdio.h>
@@ -14,7 +15,7 @@ struct features {
 };
 
 enum { XCR0_AVX = 0x06, XCR0_AVX512 = 0xe6 };
-enum { CHECKSUM = bit_SSE4_2 | bit_PCLMUL }; /* of crc32c_sse42.c: every CPU with AVX has them */
+enum { CHECKSUM = bit_SSE4_2 | bit_PCLMUL }; /* for crc32c_sse42.c, in every CPU with AVX */
 
 static struct features features(void)
 {
@@ -41,7 +42,7 @@ bool twill_cpu_runs_avx2(void)
     return cpu_has(features(), bit_AVX | bit_F16C | CHECKSUM, bit_AVX2, XCR0_AVX);
 }
 
-/* -mavx512f lets the compiler use what it implies, hence FMA, too. */
+/* -mavx512f lets the compiler use what it implies, which includes FMA. */
 bool twill_cpu_runs_avx512f(void)
 {
     return cpu_has(features(), bit_AVX | bit_F16C | bit_FMA | CHECKSUM, bit_AVX2 | bit_AVX512F,
@@ -67,7 +68,6 @@ const struct twill_kernels *twill_kernels_at(size_t index)
     return index < TWILL_ARRAY_LENGTH(tables) ? tables[index] : NULL;
 }
 
-/* Print "auto, scalar, avx2, avx512f (not on this machine)". */
 static void list_tables(char *text, size_t size)
 {
     int used = snprintf(text, size, "auto");

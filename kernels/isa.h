@@ -15,16 +15,17 @@ extern const struct twill_kernels twill_kernels_avx2;
 extern const struct twill_kernels twill_kernels_avx512f;
 #endif
 
+/* Return whether this machine runs the instructions of a table (the first: always). */
 bool twill_cpu_runs_baseline(void);
 bool twill_cpu_runs_avx2(void);
 bool twill_cpu_runs_avx512f(void);
 
-/* Of every table: by a table of bytes (aarch64: by its CRC instructions), by SSE4.2. */
+/* As twill_crc32c_fn: by a table of bytes (aarch64: by its CRC instructions), and by SSE4.2. */
 uint32_t twill_crc32c_plain(uint32_t crc, const void *data, size_t bytes);
 uint32_t twill_crc32c_sse42(uint32_t crc, const void *data, size_t bytes);
 
-/* Elements in memory: element_f32 and so on. Integers are unsigned, so that they wrap. Callers'
- * buffers may have any address, and the compiler must not assume another one. */
+/* Elements in memory: element_f32 and so on. Integers are unsigned, so that they wrap. As callers'
+ * buffers may have any address, the compiler must not assume an alignment. */
 #define TWILL_ANYWHERE                                     __attribute__((aligned(1), may_alias))
 #define TWILL_ELEMENT_FLOAT(type, bits)                    typedef TWILL_FLOAT_##bits element_##type TWILL_ANYWHERE;
 #define TWILL_ELEMENT_NARROW(type, bits)                   typedef uint##bits##_t element_##type TWILL_ANYWHERE;
@@ -55,25 +56,23 @@ TWILL_TYPES(TWILL_PAIRS_DECLARE, )
 #define TWILL_PASTE_(a, b) a##_##b
 #define TWILL_PASTE(a, b)  TWILL_PASTE_(a, b)
 
-/* --- threads, and the floating-point environment -----------------------------------------------
- */
+/* --- threads, and the floating-point environment ---------------------------------------------- */
 
 /* Process elements [first, first + count) of a job. */
 typedef void (*twill_range_fn)(const void *job, size_t first, size_t count);
 
-/* Call `apply` for elements 0 .. count-1, in one range or, if that pays, in one range for each of
- * at most `threads` threads. `element` is the bytes of a destination's element, a power of two up
- * to 64. */
+/* Call `apply` for elements 0 to count-1, in one range or, if that pays, in one for each of at most
+ * `threads` threads. `element` is the bytes of a destination's element, a power of two up to 64. */
 void twill_split(twill_range_fn apply, const void *job, size_t count, size_t element, int threads);
 
 /* As twill_split(), for blocks that each write `bytes` bytes. */
 void twill_split_blocks(twill_range_fn apply, const void *job, size_t blocks, size_t bytes,
                         int threads);
 
-/* Set and restore the floating-point environment. A caller built with -ffast-math flushes
- * denormals, another may round upwards, and ranks and threads may differ, but results must be the
- * same bits. So reductions of floats round to nearest and keep denormals (MXCSR; 5 ns). Except on
- * x86-64 the caller's environment is used. */
+/* Set the floating-point environment for a reduction and restore it. enter() returns what leave()
+ * needs. A caller built with -ffast-math flushes denormals, others may round upwards, and ranks and
+ * threads may differ, but results must not. So reductions of floats round to nearest and keep
+ * denormals (MXCSR, 5 ns). Only on x86-64; elsewhere the caller's environment is used. */
 #if defined(__x86_64__)
 static inline unsigned twill_environment_enter(bool floats)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* minloc and maxloc of pairs of a value and an index: plain C, used by every table. */
+/* minloc and maxloc of pairs of a value and an index, in plain C, used by every table. */
 #include "kernels/convert.h"
 #include "kernels/isa.h"
 
@@ -13,10 +13,10 @@
 #define FLOAT_ONE_NAN      __builtin_nanf("")
 #define SIGNED_ONE_NAN     0
 
-/* Pairs may have any address, so they are copied out of memory and into it.
- * wins: return whether a precedes b in a total order, so that the result does not depend on
- * sequence or grouping: NaN first, then by value, then the lower index, then by sign: as values -0
- * and +0 are equal. put: store a pair with zeroed padding and the canonical NaN. */
+/* Pairs may have any address, so they are copied from memory and to it. wins() returns whether a
+ * precedes b in a total order, so that the result does not depend on sequence or grouping. NaN
+ * comes first, then the value, then the lower index, then the sign, as -0 and +0 are equal as
+ * values. put() stores a pair with zeroed padding and the canonical NaN. */
 #define PAIR(type, bits, kind)                                                                     \
     struct pair_##type {                                                                           \
         kind##_VALUE(bits) value;                                                                  \

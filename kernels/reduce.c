@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reductions of raw and partial elements, scaling, copies: chooses the kernel, and sets the
+/* Reductions of raw and partial elements, scaling, copies. Chooses the kernel, and sets the
  * floating-point environment. */
 #include "kernels/isa.h"
 
@@ -13,10 +13,10 @@ enum { IS_ALONE, IS_PAIRED };
 #define OP_BIT(NOUN, name, with) | 1u << TWILL_##NOUN
 #define ARITHMETIC               (0u TWILL_OPS_ARITHMETIC(OP_BIT, ))
 #define LOCATING                 (0u TWILL_OPS_LOCATING(OP_BIT, ))
-/* Arithmetic that rounds: min and max do not. */
+/* Arithmetic that rounds, as min and max do not. */
 #define WIDE (1u << TWILL_SUM | 1u << TWILL_PROD | 1u << TWILL_AVG)
 
-/* Elements that are widened at a time: eight sources take 15 KiB of stack, which fit L1. */
+/* Elements that are widened at a time. Eight sources take 15 KiB of stack, which fits L1. */
 #define WIDE_COUNT ((size_t)480)
 
 static bool in(uint32_t set, unsigned member)
@@ -44,7 +44,7 @@ size_t twill_kernels_element(twill_type type, twill_op op)
 {
     if (!twill_kernels_takes(type, op))
         return 0;
-    if (in(LOCATING, op)) /* the value, and the index in as much again or in 4 bytes */
+    if (in(LOCATING, op)) /* the value, and the index in the same size or in 4 bytes */
         return twill_max(2 * size_of(type), 8);
     return size_of(type);
 }
@@ -59,12 +59,12 @@ struct reduce_job {
     const struct twill_kernels *kernels;
     const struct twill_reduction *reduction;
     twill_reduce_fn reduce; /* of the type, or of f32 */
-    twill_spread_fn spread; /* of the type, or of f32; or NULL */
+    twill_spread_fn spread; /* of the type, or of f32, or NULL */
     void *const *dst;
     const void *const *src;
     unsigned ndst, nsrc;
-    uint32_t wide;           /* bit i: src[i] is f32 though elements are narrow */
-    size_t element, written; /* bytes of a narrow source's element, of the destination's */
+    uint32_t wide;           /* bit i is set if src[i] is f32 though elements are narrow */
+    size_t element, written; /* bytes of a narrow source's element, and of the destination's */
     bool buffered;           /* both narrow elements and f32 occur */
 };
 
@@ -73,7 +73,7 @@ static size_t source_element(const struct reduce_job *job, unsigned s)
     return in(job->wide, s) ? sizeof(float) : job->element;
 }
 
-/* Reduce at most WIDE_COUNT elements: widen what is narrow, reduce in f32, narrow a final result.
+/* Reduce at most WIDE_COUNT elements: widen narrow sources, reduce in f32, narrow a final result.
  * dst may be a source of its width. */
 static void reduce_mixed(const struct reduce_job *job, void *dst, const void *const *src, size_t n)
 {
@@ -100,8 +100,8 @@ static void reduce_mixed(const struct reduce_job *job, void *dst, const void *co
     job->kernels->narrow[reduction->type](dst, reduced, n);
 }
 
-/* Reduce WIDE_COUNT elements at a time to the first destination, and copy them to the others while
- * they are in the cache. */
+/* Reduce WIDE_COUNT elements at a time to the first destination, and copy them, still in the cache,
+ * to the others. */
 static void reduce_wide(const struct reduce_job *job, unsigned char *const *dst,
                         const unsigned char *const *src, size_t count)
 {
@@ -193,7 +193,7 @@ struct scale_job {
     unsigned char *dst;
     const unsigned char *src;
     const void *factor;
-    size_t element, written; /* bytes of an element of src, of dst */
+    size_t element, written; /* bytes of an element of src, and of dst */
     bool rounds;             /* a product in f32 becomes an element */
 };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The kernels in plain C: the reference for all other instruction sets, and the only ones where the
+/* The kernels in plain C: the reference for all other instruction sets, and the only ones if the
  * machine is not x86-64. They ignore the hint to stream. */
 #include "kernels/convert.h"
 #include "kernels/isa.h"
@@ -76,7 +76,7 @@ MEMORY(f8e5m2, f32, twill_f32_from_f8e5m2, twill_f8e5m2_from_f32)
     {                                                                                              \
         return expression;                                                                         \
     }
-/* a comes before b; -0 comes before +0. */
+/* a comes before b, and -0 before +0. */
 #define BEFORE(a, b) ((a) < (b) || ((a) == (b) && __builtin_signbit(a)))
 /* a + b turns a NaN into a NaN, which canonical() then makes the canonical one. */
 #define FLOATS(type, one_nan)                                                                      \
@@ -95,7 +95,7 @@ MEMORY(f8e5m2, f32, twill_f32_from_f8e5m2, twill_f8e5m2_from_f32)
 FLOATS(f32, __builtin_nanf(""))
 FLOATS(f64, __builtin_nan(""))
 
-/* Computed in 64 bits and truncated: promoted to int, it could overflow. */
+/* Computed in 64 bits and truncated, as it could overflow when promoted to int. */
 #define INTEGERS(type, as_compared)                                                                \
     ARITHMETIC(type, add, (vector_##type)((uint64_t)a + b))                                        \
     ARITHMETIC(type, min, (as_compared)a < (as_compared)b ? a : b)                                 \
@@ -135,7 +135,7 @@ UNSIGNED(u64)
 
 #include "kernels/all_types.h"
 
-/* Batches of 16, of which the compiler makes vectors, unless gcc unrolls the loops before that. */
+/* Batches of 16, which the compiler turns into vectors unless gcc unrolls the loops first. */
 #define TWILL_STEP_REGISTERS 16u
 #if defined(__clang__)
 #define EACH_REGISTER

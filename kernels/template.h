@@ -19,7 +19,7 @@
  *     TWILL_ALIGN_FROM                bytes from which on dst is aligned first
  *     vector_MATH, lanes_MATH         a register and the number of elements in it
  *     add_ mul_ min_ max_MATH(a, b)   min and max: NaN wins, -0 < +0
- *     div_MATH(v, divisor)            true division; integers towards zero
+ *     div_MATH(v, divisor)            true division, of integers towards zero
  *     canonical_MATH(v)               any NaN becomes the one quiet NaN
  *     and_ or_ xor_MATH(a, b)         with LOGIC: bitwise
  *     truth_MATH(v)                   with LOGIC: 1 where an element is not 0
@@ -40,8 +40,8 @@
 #define LANES      ((size_t)TWILL_PASTE(lanes, MATH))
 
 #ifdef LOGIC
-/* Logical AND and OR become 0 or 1 only in finish(): a minimum is zero if one operand is, OR if all
- * are. */
+/* Combine two registers. Logical AND and OR become 0 or 1 only in finish(), as a minimum is zero if
+ * one operand is, and OR if all are. */
 TWILL_INLINE VECTOR NAME(apply)(VECTOR a, VECTOR b, twill_op op)
 {
     switch (op) {
@@ -94,8 +94,8 @@ TWILL_INLINE VECTOR NAME(finish)(VECTOR v, twill_op op, uint32_t divisor)
 }
 #endif
 
-/* Reduce `vectors` registers of elements from `at` on. All loads come before the stores, as one of
- * dst may be a source. */
+/* Reduce `vectors` registers of elements at `at`. Loads come before stores, as dst may be a
+ * source. */
 TWILL_INLINE void NAME(batch)(void *const *dst, unsigned ndst, const void *const *src,
                               unsigned nsrc, size_t at, unsigned vectors, twill_op op,
                               uint32_t divisor, bool stream)
@@ -124,7 +124,7 @@ TWILL_INLINE void NAME(batch)(void *const *dst, unsigned ndst, const void *const
     }
 }
 
-/* Reduce as many batches as fit before `end`. Returns where they end. */
+/* Reduce the batches that fit before `end`. Returns where they end. */
 TWILL_INLINE size_t NAME(batches)(void *const *dst, unsigned ndst, const void *const *src,
                                   unsigned nsrc, size_t at, size_t end, unsigned vectors,
                                   twill_op op, uint32_t divisor, bool stream)
@@ -146,14 +146,13 @@ TWILL_INLINE void NAME(tail)(void *const *dst, unsigned ndst, const void *const 
         TWILL_PASTE(store_tail, STORED)((VALUE *)dst[d] + at, acc, n);
 }
 
-/* Streamed stores must be aligned: can they be, behind some elements? */
+/* Return whether dst can be streamed, which needs aligned stores, perhaps after some elements. */
 TWILL_INLINE bool NAME(streams)(const void *dst, unsigned flags)
 {
     return (flags & TWILL_KERNEL_STREAM) && (uintptr_t)dst % sizeof(VALUE) == 0;
 }
 
-/* Return the elements before the first register boundary of dst; 0 if aligning does not pay, or is
- * not possible. */
+/* Return the elements before the first register boundary of dst, 0 if aligning would not pay. */
 TWILL_INLINE size_t NAME(head)(const void *dst, size_t count, bool stream)
 {
     if ((!stream && count * sizeof(VALUE) < TWILL_ALIGN_FROM) ||
@@ -195,7 +194,7 @@ TWILL_INLINE size_t NAME(bulk)(void *to, const void *const *src, unsigned nsrc, 
     return NAME(batches)(dst, 1, src, nsrc, at, count, vectors, op, divisor, false);
 }
 
-/* Reduce what is left after the bulk: everything, if count is small. */
+/* Reduce the elements after the bulk, which are all of them if count is small. */
 TWILL_INLINE void NAME(rest)(void *const *dst, unsigned ndst, const void *const *src, unsigned nsrc,
                              size_t at, size_t count, twill_op op, uint32_t divisor)
 {
@@ -265,7 +264,7 @@ OPS(SPREAD, )
 #endif
 
 #ifdef NARROW
-/* Convert by registers; the last elements fill only a part of one. */
+/* Convert by registers. The last elements fill only a part of one. */
 #define CONVERT(stem, to, from)                                                                    \
     static void NAME(stem)(void *dst, const void *src, size_t count)                               \
     {                                                                                              \

@@ -19,7 +19,7 @@ enum {
     lanes_u64 = lanes_i64
 };
 
-/* Bytes from which on aligning the destination outweighs its cost. */
+/* bytes from which aligning the destination outweighs its cost */
 #define TWILL_ALIGN_FROM 4096
 
 /* Registers per source in flight: enough to hide the latency of loads and additions. */
@@ -107,8 +107,8 @@ TWILL_INLINE vector_f32 widen_bits_f8e5m2(__m128i v)
     return MM(cvtph_ps)(HALF(slli_epi16)(HALF(cvtepu8_epi16)(v), 8));
 }
 
-/* Shifted to the exponent and mantissa of an f16, the value is 2^8 too small, denormals included.
- * All ones are NaN, so they get an exponent of all ones. */
+/* Shifted to the exponent and mantissa of an f16, the value is 2^8 too small, also if denormal. All
+ * ones are NaN, so they get an exponent of all ones. */
 TWILL_INLINE vector_f32 widen_bits_f8e4m3(__m128i v)
 {
     half wide = HALF(cvtepi8_epi16)(v), all = HALF(set1_epi16)(0x7f);
@@ -118,9 +118,9 @@ TWILL_INLINE vector_f32 widen_bits_f8e4m3(__m128i v)
     return MM(mul_ps)(MM(cvtph_ps)(bits), MM(set1_ps)(256));
 }
 
-/* Round the magnitude `rest` to nearest even, with this many bits of mantissa and this bias. What
- * is too large gives codes past the format's largest. What becomes denormal is added to the number
- * whose last bit is worth the least denormal: the addition rounds. */
+/* Round the magnitude `rest` to nearest even, with this many bits of mantissa and this bias. If it
+ * is too large, the code is past the format's largest. If it becomes denormal, it is added to the
+ * number whose last bit is worth the least denormal, and the addition rounds. */
 TWILL_INLINE vector_i32 narrow_magnitude(vector_i32 rest, int mantissa, int bias)
 {
     const int drop = 23 - mantissa;
@@ -133,8 +133,8 @@ TWILL_INLINE vector_i32 narrow_magnitude(vector_i32 rest, int mantissa, int bias
     return choose_less(rest, MM(set1_epi32)((128 - bias) << 23), denormal, normal);
 }
 
-/* Returns the code in the lowest byte of each 32 bits. A NaN is canonical here, so its code is past
- * the largest as well, and gets no sign. */
+/* Return the code in the lowest byte of each 32 bits. A NaN is canonical here, so its code is also
+ * past the largest and gets no sign. */
 TWILL_INLINE vector_i32 narrow_bits_f8e4m3(vector_f32 v)
 {
     vector_i32 bits = (vector_i32)v, most = MM(set1_epi32)(TWILL_NAN_F8E4M3);
@@ -163,7 +163,7 @@ TWILL_INLINE vector_i32 round_bf16(vector_f32 v)
 }
 
 /* The instruction returns its second operand for two zeros and for NaN. So take the minimum in both
- * orders: OR keeps a minus sign and keeps NaN a NaN; in all other cases they are equal. */
+ * orders. OR keeps a minus sign and keeps NaN a NaN. In all other cases the two are equal. */
 TWILL_INLINE vector_f32 min_f32(vector_f32 a, vector_f32 b)
 {
     return (vector_f32)BITS(or)((vector_i32)MM(min_ps)(a, b), (vector_i32)MM(min_ps)(b, a));
@@ -205,7 +205,7 @@ TWILL_INLINE vector_f64 div_f64(vector_f64 v, uint32_t divisor)
     return MM(div_pd)(v, MM(set1_pd)((double)divisor));
 }
 
-/* There is no vector division of integers. The barrier keeps the lanes in memory: otherwise gcc 12
+/* There is no vector division of integers. The barrier keeps the lanes in memory. Otherwise gcc 12
  * extracts them with vextracti64x2, a DQ instruction, even with -mno-avx512dq. */
 #define DIVIDE_LANES(type, value, quotient)                                                        \
     TWILL_INLINE vector_##type div_##type(vector_##type v, uint32_t divisor)                       \
@@ -220,8 +220,8 @@ TWILL_INLINE vector_f64 div_f64(vector_f64 v, uint32_t divisor)
 DIVIDE_LANES(i64, int64_t, lane[i] / (int64_t)divisor)
 DIVIDE_LANES(u64, uint64_t, lane[i] / divisor)
 DIVIDE_LANES(u32, uint32_t, lane[i] / divisor)
-/* In f32: a quotient of 16-bit integers that is not an integer differs from the nearest one by at
- * least 2^-16 (relative), and a divisor that f32 cannot represent gives 0 either way. */
+/* In f32, as a quotient of 16-bit integers that is not an integer differs from the nearest integer
+ * by at least 2^-16 (relative), and a divisor that f32 cannot represent gives 0 either way. */
 DIVIDE_LANES(i8, int8_t, (float)lane[i] / (float)divisor)
 DIVIDE_LANES(u8, uint8_t, (float)lane[i] / (float)divisor)
 DIVIDE_LANES(i16, int16_t, (float)lane[i] / (float)divisor)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* 8- and 16-bit integers, 256 bits wide for both instruction sets, as AVX-512F has none (they came
- * with BW). And loads and stores of a number of bytes, for which there are no masks either. */
+ * with BW). And loads and stores of a number of bytes, for which it has no masks. */
 #ifndef TWILL_X86_BYTES_H
 #define TWILL_X86_BYTES_H
 
@@ -15,8 +15,8 @@ typedef __m256i vector_u16;
 
 enum { lanes_i8 = 32, lanes_u8 = 32, lanes_i16 = 16, lanes_u16 = 16 };
 
-/* Load the first n (0..16) bytes; the others are zero. By general registers: a store to a small
- * buffer followed by a wider load would stall. */
+/* Load the first n (0 to 16) bytes, with zeros behind them. Uses general registers, as a store to a
+ * small buffer followed by a wider load would stall. */
 TWILL_INLINE __m128i load_tail_16(const void *p, size_t n)
 {
     const unsigned char *from = p;
@@ -68,7 +68,7 @@ TWILL_INLINE void store_tail_16(void *p, __m128i v, size_t n)
         *to = (unsigned char)rest;
 }
 
-/* Load the first n (0..32) bytes; the others are zero. */
+/* Load the first n (0 to 32) bytes, with zeros behind them. */
 TWILL_INLINE __m256i load_tail_32(const void *p, size_t n)
 {
     if (n <= 16)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* CUDA device memory, by the driver API, whose library is opened at run time. */
+/* CUDA device memory, through the driver API, whose library is opened at run time. */
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/cuda_driver.h"
 
@@ -12,7 +12,8 @@
 
 struct twill_device {
     void *library;
-    uintptr_t break_start; /* of the memory of sbrk(), which no driver maps; UINTPTR_MAX: unknown */
+    uintptr_t
+        break_start; /* of the memory of sbrk(), which no driver maps, UINTPTR_MAX if unknown */
 #define X(member, symbol, parameters) enum twill_cuda_result(*member) parameters;
     TWILL_CUDA_FUNCTIONS(X)
 #undef X
@@ -31,7 +32,7 @@ static const char *error_text(const struct twill_device *device, enum twill_cuda
 
 /* --- the library ---------------------------------------------------------------------------- */
 
-/* Return where the memory of sbrk() begins, most of malloc's small blocks among it. */
+/* Return where the memory of sbrk() begins, which has most of malloc's small blocks. */
 static uintptr_t find_break_start(void)
 {
     char line[512];
@@ -59,8 +60,8 @@ static const char *resolve(struct twill_device *device)
     return NULL;
 }
 
-/* Return whether the driver works, and print what it is, or why not, into `how`. Asking for the
- * version does not initialise CUDA. */
+/* Return whether the driver works, and print into `how` what it is, or why it does not work. Asking
+ * for the version does not initialise CUDA. */
 static bool usable(struct twill_device *device, const char *name, char *how, size_t how_bytes)
 {
     int version = 0;
@@ -113,13 +114,13 @@ void twill_device_close(struct twill_device *device)
 /* --- pointers ------------------------------------------------------------------------------- */
 
 struct pointer_info {
-    void *context; /* NULL: none of its own */
+    void *context; /* NULL if it has none */
     unsigned type, managed;
     int ordinal;
     bool is_uninitialised; /* the process has not initialised CUDA, or is at its end */
 };
 
-/* Get all attributes of a pointer in one call. What the driver does not know is host memory. */
+/* Get all attributes of a pointer in one call. Memory unknown to the driver is host memory. */
 static enum twill_cuda_result look_up_pointer(const struct twill_device *device,
                                               const void *pointer, struct pointer_info *info)
 {
@@ -173,8 +174,8 @@ struct entered_context {
     int ordinal;
 };
 
-/* Make a context current: the memory's, or, for memory that has none, the primary one of its device
- * unless the thread has one. leave_context() must follow. Returns the failing function, or NULL. */
+/* Make a context current: that of the memory or, if it has none and neither has the thread, the
+ * primary one of its device. leave_context() must follow. Returns the failing function, or NULL. */
 static const char *enter_context(const struct twill_device *device,
                                  const struct twill_device_memory *memory,
                                  struct entered_context *entered, enum twill_cuda_result *result)
@@ -217,9 +218,9 @@ static const char *leave_context(const struct twill_device *device,
 #define ROWS_MOST ((size_t)64 << 10)
 
 /* cuMemcpyHtoD() sends up to 24 KiB, pinned or not, with the commands of the engine that computes.
- * Where several processes use a device, each such copy waits for its turn of it: 142 us with two
- * processes, 414 us with four (H100, driver 580). Rows are copied by the copy engine, which has no
- * turns: 9 us, with one process, too. */
+ * If several processes use a device, each such copy waits until that engine serves its process (142
+ * us with two processes on an H100, driver 580). The copy engine, which copies rows, has no such
+ * wait and takes 9 us, also with one process. */
 static enum twill_cuda_result copy_rows(const struct twill_device *device,
                                         twill_cuda_pointer pointer, const void *host, size_t bytes)
 {
@@ -234,8 +235,8 @@ static enum twill_cuda_result copy_rows(const struct twill_device *device,
     return device->copy_rows(&rows);
 }
 
-/* Copies to the device may return before the last bytes are there: wait for their stream. Returns
- * the failing function, or NULL. */
+/* Copies to the device may return before the last bytes are there, so wait for their stream.
+ * Returns the failing function, or NULL. */
 static const char *copy(const struct twill_device *device, const struct twill_device_memory *memory,
                         void *host, bool to_host, size_t bytes, enum twill_cuda_result *result)
 {

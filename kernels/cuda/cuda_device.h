@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* CUDA device memory: recognising its pointers, and copies between it and the host. Compiled only
- * with TWILL_WITH_CUDA. Needs no CUDA to build or link: the driver's library is opened at run time.
- * docs/results/performance.md says on which GPU it was run. */
+ * with TWILL_WITH_CUDA. Needs no CUDA to build or link, as the driver's library is opened at run
+ * time. docs/results/performance.md says on which GPU it was run. */
 #ifndef TWILL_CUDA_DEVICE_H
 #define TWILL_CUDA_DEVICE_H
 
@@ -10,24 +10,25 @@
 /* The driver library of this process. Constant once open, so any thread may use it. */
 struct twill_device;
 
-/* Pinned memory begins with its first whole page: it shares no page with other memory. */
+/* Pinned memory begins with its first whole page, so that it shares no page with other memory. */
 #define TWILL_DEVICE_PAGE ((size_t)4096)
 
-/* Open a driver library (NULL: libcuda.so.1). A driver that is missing or does not work is no
- * error: *device is NULL, and `how` says why; otherwise `how` says what was found. Does not
- * initialise CUDA: a process that has not done so has no device pointers. */
+/* Open a driver library (libcuda.so.1 if `library` is NULL). A driver that is missing or does not
+ * work is no error. *device is then NULL, and `how` says why. Otherwise `how` says what was found.
+ * Does not initialise CUDA, as a process that has not done so has no device pointers. */
 twill_status twill_device_open(struct twill_device **device, const char *library, char *how,
                                size_t how_bytes, struct twill_error *error);
-void twill_device_close(struct twill_device *device); /* NULL is allowed */
+void twill_device_close(struct twill_device *device); /* may be NULL */
 
-/* What the driver knows of a pointer. */
+/* Facts that the driver knows of a pointer. */
 struct twill_device_memory {
     const void *at;
-    void *context;   /* it was allocated in; NULL: memory of a pool, or unknown memory */
+    void *context;   /* in which it was allocated, NULL for memory of a pool or unknown */
     int ordinal;     /* of the device */
-    bool is_device;  /* the host cannot read it; it can read managed and pinned memory */
-    bool is_unknown; /* CUDA is initialised, and does not know the pointer */
+    bool is_device;  /* the host cannot read it (it can read managed and pinned memory) */
+    bool is_unknown; /* CUDA is initialised and does not know the pointer */
 };
+/* Find out what a pointer points to. Fails only if the driver reports an error. */
 twill_status twill_device_find(const struct twill_device *device, const void *pointer,
                                struct twill_device_memory *memory, struct twill_error *error);
 
@@ -42,7 +43,7 @@ twill_status twill_device_from_host(const struct twill_device *device,
                                     size_t bytes, struct twill_error *error);
 
 /* Page-lock whole pages of host memory, which makes copies between them and `memory` several times
- * faster. Returns false if the driver will not: copies work as before. */
+ * faster. Returns false if the driver refuses, and copies then work as before. */
 bool twill_device_pin(const struct twill_device *device, void *host, size_t bytes,
                       const struct twill_device_memory *memory);
 /* Undo that, before the pages are unmapped or replaced. Does nothing if the context that they were

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The part of the CUDA driver's ABI that twill uses, so that no CUDA header is needed.
- * tests/system/cuda/abi.c compares it with cuda.h if installed. */
+ * tests/system/cuda/abi.c compares it with cuda.h if that is installed. */
 #ifndef TWILL_CUDA_DRIVER_H
 #define TWILL_CUDA_DRIVER_H
 
@@ -24,7 +24,7 @@ enum twill_cuda_attribute { /* CUpointer_attribute */
 };
 
 enum { TWILL_CUDA_MEMORY_HOST = 1, TWILL_CUDA_MEMORY_DEVICE = 2 }; /* CUmemorytype */
-enum { TWILL_CUDA_REGISTER_PORTABLE = 1 };                         /* of cuMemHostRegister() */
+enum { TWILL_CUDA_REGISTER_PORTABLE = 1 };                         /* for cuMemHostRegister() */
 
 struct twill_cuda_rows { /* CUDA_MEMCPY2D: a copy of rows */
     size_t from_x, from_y;
@@ -39,10 +39,10 @@ struct twill_cuda_rows { /* CUDA_MEMCPY2D: a copy of rows */
     twill_cuda_pointer to_device;
     void *to_array;
     size_t to_pitch;
-    size_t width, height; /* bytes of a row, rows */
+    size_t width, height; /* bytes of a row, and number of rows */
 };
 
-/* X(member, symbol, parameters): all return a result. The suffixes _v2 are part of the names. */
+/* X(member, symbol, parameters). All return a result. The suffixes _v2 are part of the names. */
 #define TWILL_CUDA_FUNCTIONS(X)                                                                    \
     X(version, cuDriverGetVersion, (int *version))                                                 \
     X(error_string, cuGetErrorString, (enum twill_cuda_result result, const char **text))          \

@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-/* The product that is timed: as the tiles of a large one. */
+/* The product that is timed, like the tiles of a large one. */
 #define TIMED_ROWS     64u
 #define TIMED_COLUMNS  512u
 #define TIMED_SAMPLES  16u

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Products of sufficient factors, in the compiler's vectors: tiles of rows and columns that stay in
+/* Products of sufficient factors, in the compiler's vectors: tiles of rows and columns stay in
  * registers while the samples are added. */
 #include "kernels/training/factors.h"
 
@@ -9,7 +9,7 @@
 
 typedef float factor_vector __attribute__((vector_size(4 * FACTOR_LANES), aligned(1), may_alias));
 
-/* Compute `rows` rows (1 .. FACTOR_ROWS, a constant) of FACTOR_TILE columns. */
+/* Compute `rows` rows (1 to FACTOR_ROWS, a constant) of FACTOR_TILE columns. */
 TWILL_INLINE void multiply_tile(const struct twill_factors *f, element_f32 *gradient, size_t row,
                                 size_t column, unsigned rows)
 {

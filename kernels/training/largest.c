@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The largest elements of an array: a radix selection on the bits of the magnitudes, whose order is
- * that of the numbers. */
+/* The largest elements, by a radix selection on the bits of magnitudes, which sort as the
+ * numbers. */
 #include "kernels/convert.h"
 #include "kernels/isa.h"
 #include "kernels/training/quantize.h"
@@ -11,7 +11,7 @@
 #define NEXT_BITS   10
 #define BINS        ((size_t)2048)
 #define LAST_BITS   0x7fffffffu
-/* Below this a sample does not pay; and how many it takes. */
+/* Count below which a sample does not pay, and the size of a sample. */
 #define SAMPLE_FROM ((size_t)1 << 16)
 #define SAMPLES     ((size_t)4096)
 
@@ -45,7 +45,7 @@ static uint32_t sampled_bound(const float *values, size_t count, size_t k, uint3
     return (uint32_t)bin_of(bins, &wanted) << FIRST_SHIFT;
 }
 
-/* Find what separates the k largest (1 .. count) from the others. */
+/* Find the magnitude that separates the k (1 to count) largest from the others. */
 static struct cut find_cut(const struct twill_training_kernels *kernels, const float *values,
                            size_t count, size_t k)
 {

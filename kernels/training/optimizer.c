@@ -153,9 +153,9 @@ void twill_optimizer_update(const struct twill_kernels *kernels,
     twill_split(update_range, &job, count, sizeof(float), step->threads);
 }
 
-/* Stretches of equal length whose squares are summed by themselves, and then in their order. */
+/* Stretches of equal length whose squares are summed separately, and then added in their order. */
 struct stretches {
-    const struct twill_update_job *update; /* NULL: sum squares of src */
+    const struct twill_update_job *update; /* NULL to sum the squares of src */
     twill_squares_fn squares;
     const unsigned char *src;
     size_t element, count, each;

@@ -4,9 +4,9 @@
  *
  * The gradient of an element is g = scale * (source[0] + source[1] + ...), summed in f32 in the
  * order given, as twill_kernels_reduce() sums to a partial. The formulae are those of PyTorch's
- * documentation (torch.optim), in f32: each operation is rounded once, nothing is contracted,
- * divisions and roots are correctly rounded. Factors that are constant in a step, reciprocals among
- * them, are computed in f64 and rounded to f32. w is the weight, lr the rate, t the step.
+ * documentation (torch.optim), in f32. Each operation is rounded once, nothing is contracted, and
+ * divisions and roots are correctly rounded. Factors that are constant in a step, including
+ * reciprocals, are computed in f64 and rounded to f32. w is the weight, lr the rate, t the step.
  *
  *     SGD      g += decay w;  b = t == 1 ? g : momentum b + (1 - dampening) g;
  *              w -= lr (nesterov ? g + momentum b : momentum != 0 ? b : g)
@@ -30,15 +30,15 @@
 
 #define TWILL_OPTIMIZER_MAX_STATES 2
 
-/* Return "sgd", "adagrad", "adam", "adamw", "lars" or "lamb"; NULL for other values. */
+/* Return "sgd", "adagrad", "adam", "adamw", "lars" or "lamb", or NULL for other values. */
 const char *twill_optimizer_name(twill_optimizer_rule rule);
 
-/* Check that the hyperparameters are in range. On failure returns TWILL_ERR_ARGUMENT, with a
- * message that names the first that is not. */
+/* Check that the hyperparameters are in range. On failure return TWILL_ERR_ARGUMENT, with a message
+ * that names the first that is not. */
 twill_status twill_optimizer_check(const twill_optimizer *optimizer, struct twill_error *error);
 
-/* Return how many f32 values of state the rule has for each parameter, 0..2. Weights in f32 beside
- * narrow parameters are not among them. Every state starts as zeros (Adagrad's may start as any
+/* Return how many f32 values of state the rule has for each parameter, 0 to 2. Weights in f32 that
+ * accompany narrow parameters do not count. Every state starts as zeros (Adagrad's may start as any
  * value >= 0). */
 unsigned twill_optimizer_states(const twill_optimizer *optimizer);
 
@@ -46,55 +46,54 @@ unsigned twill_optimizer_states(const twill_optimizer *optimizer);
  * with a trust ratio. */
 bool twill_optimizer_takes_norms(twill_optimizer_rule rule);
 
-/* One step of one range of parameters, such as a tensor's part of a shard. Parameters and
- * gradients may have any alignment; no two arrays overlap, except that a gradient may be a second
- * name for another gradient. */
+/* One step of one range of parameters, such as a tensor's part of a shard. Parameters and gradients
+ * may have any alignment. No two arrays overlap, except that a gradient may be a second name for
+ * another gradient. */
 struct twill_optimizer_step {
-    const twill_optimizer *optimizer; /* within range: twill_optimizer_check() */
-    uint64_t step;                    /* t: 1 for the first */
+    const twill_optimizer *optimizer; /* within range (twill_optimizer_check()) */
+    uint64_t step;                    /* t, 1 for the first */
 
     /* Gradients */
     twill_type gradient_type;    /* TWILL_F32, TWILL_F16 or TWILL_BF16 */
     unsigned sources;            /* 1 .. TWILL_KERNEL_MAX_SOURCES */
     const void *const *gradient; /* `sources` arrays */
-    float scale;                 /* such as 1 / ranks; a clipping factor is multiplied into it */
+    float scale;                 /* such as 1 / ranks, perhaps times a clipping factor */
 
     /* Parameters */
     twill_type parameter_type; /* TWILL_F32, TWILL_F16 or TWILL_BF16 */
-    void *parameter;           /* f32: read and written; narrow: written, rounded from `master` */
-    float *master;             /* the weights in f32 if parameters are narrow; else not read */
+    void *parameter; /* f32 are read and written, narrow ones only written, rounded from `master` */
+    float *master;   /* the weights in f32 if parameters are narrow, else not read */
     float *state[TWILL_OPTIMIZER_MAX_STATES]; /* twill_optimizer_states() arrays */
 
-    float trust; /* LARS and LAMB: twill_optimizer_trust() */
-    int threads; /* most OpenMP threads to use: TWILL_THREADS */
+    float trust; /* for LARS and LAMB, from twill_optimizer_trust() */
+    int threads; /* most OpenMP threads to use (TWILL_THREADS) */
 };
 
-/* Update `count` parameters and their state. For LAMB the gradient is not read: m and v have it
- * from twill_optimizer_norms(). */
+/* Update `count` parameters and their state. For LAMB the gradient is not read, as
+ * twill_optimizer_norms() has added it to m and v. */
 void twill_optimizer_update(const struct twill_kernels *kernels,
                             const struct twill_optimizer_step *step, size_t count);
 
-/* Squared norms of a range. Those of ranges of one tensor, on all ranks, are added by the caller.
- */
+/* Squared norms of a range. The caller adds those of all ranges of one tensor, on all ranks. */
 struct twill_optimizer_norms {
     double weights; /* |w|^2 */
-    double update;  /* LARS: |g|^2; LAMB: |u|^2 */
+    double update;  /* LARS |g|^2, LAMB |u|^2 */
 };
 
-/* Make the first pass of LARS and LAMB over `count` parameters: return the norms; for LAMB also
- * update m and v. Call it once for each step. Does not read step->trust. The sums have the order
- * of twill_kernels_sum_of_squares(). */
+/* Make the first pass of LARS and LAMB over `count` parameters and return the norms. For LAMB also
+ * update m and v. Call it once for each step. Does not read step->trust. The sums have the order of
+ * twill_kernels_sum_of_squares(). */
 struct twill_optimizer_norms twill_optimizer_norms(const struct twill_kernels *kernels,
                                                    const struct twill_optimizer_step *step,
                                                    size_t count);
 
-/* Return the trust ratio from the norms of a whole tensor: 1 if a norm is zero, as in the papers'
- * code. */
+/* Return the trust ratio from the norms of a whole tensor, or 1 if a norm is zero, as in the
+ * papers' code. */
 float twill_optimizer_trust(const twill_optimizer *optimizer, struct twill_optimizer_norms norms);
 
-/* Return the sum of the squares of f32, f16 or bf16 elements in f64, for clipping and norms. NaN or
- * infinity if an element is. Elements are summed in 32 interleaved lanes for each of up to 64
- * stretches of equal length, both of which depend on `count` alone: the same bits by every
+/* Return the sum of the squares of f32, f16 or bf16 elements in f64, for clipping and norms. It is
+ * NaN or infinity if an element is. Elements are summed in 32 interleaved lanes for each of up to
+ * 64 stretches of equal length. Both depend on `count` alone, so the bits are the same by every
  * instruction set and for any number of threads. */
 double twill_kernels_sum_of_squares(const struct twill_kernels *kernels, twill_type type,
                                     const void *src, size_t count, int threads);

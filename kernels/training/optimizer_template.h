@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Included by training_template.h: optimizer.h's steps and norms for one instruction set. */
+/* Included by training_template.h: the steps and norms of optimizer.h for one instruction set. */
 
-/* Load the gradient: the sum of the sources, scaled. */
+/* Load the gradient, which is the scaled sum of the sources. */
 #define GRADIENT(type)                                                                             \
     {                                                                                              \
         EACH(v) g[v] = fetch_##type(step->gradient[0], at + v * STEP_LANES, n);                    \
@@ -26,7 +26,7 @@ TWILL_INLINE void load_gradient(const struct twill_optimizer_step *step, vector_
 }
 #undef GRADIENT
 
-/* LAMB's direction, from moments that have this step's gradient. */
+/* Return LAMB's direction, from moments that include this step's gradient. */
 TWILL_INLINE vector_f32 lamb_direction(const struct twill_update_job *job, vector_f32 w,
                                        vector_f32 m, vector_f32 v)
 {
@@ -133,7 +133,7 @@ UPDATE(LARS, lars)
 UPDATE(LAMB, lamb)
 #undef UPDATE
 
-/* Sums of squares: element i goes to lane i % TWILL_SQUARE_LANES. */
+/* Sums of squares. Element i is added to lane i % TWILL_SQUARE_LANES. */
 struct square_lanes {
     vector_f64 lane[TWILL_SQUARE_LANES / lanes_f64];
 };
@@ -144,7 +144,7 @@ struct square_lanes {
 /* Add the lanes in a tree. A NaN becomes the canonical one. */
 static double sum_lanes(const struct square_lanes *sums)
 {
-    TWILL_ALIGNED(64) double lane[TWILL_SQUARE_LANES]; /* gcc 12 under asan assumes it, too */
+    TWILL_ALIGNED(64) double lane[TWILL_SQUARE_LANES]; /* gcc 12 under asan also assumes it */
     for (unsigned i = 0; i < TWILL_SQUARE_LANES / lanes_f64; i++)
         store_f64(lane + i * lanes_f64, sums->lane[i]);
     for (unsigned width = TWILL_SQUARE_LANES / 2; width > 0; width /= 2)
@@ -153,7 +153,7 @@ static double sum_lanes(const struct square_lanes *sums)
     return __builtin_isnan(lane[0]) ? __builtin_nan("") : lane[0];
 }
 
-/* Elements of register v that are there when n remain of a batch: 0 stands for all of them. */
+/* Elements of register v when n remain of a batch, and whether it has any. */
 #define REGISTER_PART(v, n)  twill_min((n) - (v)*STEP_LANES, STEP_LANES)
 #define REGISTER_IS_IN(v, n) ((n) > (v)*STEP_LANES)
 
@@ -190,7 +190,7 @@ SQUARES(BF16, bf16)
 #undef SQUARES
 
 /* Add the squares of a register's weights and of its update (the gradient, or LAMB's direction).
- * `rule` is a constant. n: elements in it, 0 for all. */
+ * `rule` is a constant. n is the number of elements in it, 0 for all. */
 TWILL_INLINE void norms_of_register(const struct twill_update_job *job, twill_optimizer_rule rule,
                                     size_t at, size_t n, vector_f64 *weights, vector_f64 *update)
 {

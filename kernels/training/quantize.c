@@ -31,10 +31,10 @@ struct code_job {
     const unsigned char *const *coded; /* of decode and add */
     unsigned sources;
     float *residual;       /* or NULL */
-    size_t element, count; /* bytes of an element that is not a code; elements in all */
+    size_t element, count; /* bytes of an element that is not a code, and elements in all */
 };
 
-/* Elements of a block: fewer in the last one. */
+/* Return the elements of a block, fewer for the last one. */
 static size_t elements_of(const struct code_job *job, size_t block)
 {
     size_t each = job->encoding.format.elements;
@@ -56,7 +56,7 @@ static void encode_range(const void *data, size_t first, size_t count)
     twill_environment_leave(modes);
 }
 
-/* Point at a block of each source. */
+/* Set coded[] to a block of each source. */
 static void point_at(const struct code_job *job, size_t block,
                      const unsigned char *coded[TWILL_KERNEL_MAX_SOURCES])
 {

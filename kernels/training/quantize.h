@@ -1,21 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Lossy compression of gradients: blocks of 8-bit codes with a scale, narrow floats, and the
- * largest elements of an array; each with error feedback. Same bits by every instruction set.
+ * largest elements of an array, each with error feedback. The bits are the same by every
+ * instruction set.
  *
- * Error feedback (Seide et al. 2014): v = prescale * gradient + residual is encoded, and what the
- * code lacks is the next residual, so that nothing is lost, only late. Residuals start as zeros.
+ * Error feedback (Seide et al. 2014) encodes v = prescale * gradient + residual. The part that the
+ * code lacks is the next residual, so that nothing is lost but only delayed. Residuals start as
+ * zeros.
  *
  * A block of n elements is an opaque element of 4 + n bytes: a scale in f32, then a code for each.
- * An element's value is code * scale. With a the largest magnitude of the block, the scale is a /
+ * An element's value is code * scale. If a is the largest magnitude of the block, the scale is a /
  * 127 (int8, codes -127 .. 127), a / 448 (e4m3) or a / 57344 (e5m2), and codes are rounded to
- * nearest even. The error of an element is at most 0.501 scale for int8; for e4m3 2^-4, for e5m2
- * 2^-3 of its value, and below 2^-6 scale (e4m3), 2^-14 scale (e5m2), where codes are denormal, at
- * most 2^-10 scale or 2^-17 scale (times 1 + 2^-20, for the rounding of the scale). If a is below
- * 2^-100, scale and codes are zeros.
+ * nearest even. The error of an element is at most 0.501 scale for int8, and of its value 2^-4 for
+ * e4m3 and 2^-3 for e5m2. Below 2^-6 scale (e4m3) or 2^-14 scale (e5m2), where codes are denormal,
+ * it is at most 2^-10 scale or 2^-17 scale (times 1 + 2^-20, for the rounding of the scale). If a
+ * is below 2^-100, scale and codes are zeros.
  *
- * If a block has a NaN or an infinity, its scale is the canonical NaN, its codes are zeros: all of
- * it decodes to NaN, and so does every sum with it. Its residual is left as it was, so a step that
- * is skipped for its NaN costs nothing later. */
+ * If a block has a NaN or an infinity, its scale is the canonical NaN and its codes are zeros. All
+ * of it then decodes to NaN, and so does every sum with it. Its residual is left as it was, so a
+ * step that is skipped for its NaN costs nothing later. */
 #ifndef TWILL_QUANTIZE_H
 #define TWILL_QUANTIZE_H
 
@@ -27,10 +29,10 @@
 
 struct twill_block_format {
     twill_type code;   /* TWILL_I8, TWILL_F8E4M3 or TWILL_F8E5M2 */
-    uint32_t elements; /* of a block: a multiple of 32 within TWILL_BLOCK_LEAST .. _MOST */
+    uint32_t elements; /* of a block, a multiple of 32 in TWILL_BLOCK_LEAST .. _MOST */
 };
 
-/* Return whether a format is one of these. */
+/* Return whether code and size of a format are among these. */
 bool twill_block_format_valid(struct twill_block_format format);
 /* Return the bytes of a block. */
 size_t twill_block_bytes(struct twill_block_format format);
@@ -38,34 +40,34 @@ size_t twill_block_bytes(struct twill_block_format format);
 size_t twill_block_count(struct twill_block_format format, size_t count);
 
 /* Encode `count` elements of type TWILL_F32, TWILL_F16 or TWILL_BF16 in one pass over memory.
- * residual has `count` elements, or is NULL: no error feedback. blocks needs an alignment of 4;
- * nothing overlaps. At most `threads` OpenMP threads are used. */
+ * `residual` has `count` elements, or is NULL for no error feedback. `blocks` needs an alignment of
+ * 4. Nothing overlaps. At most `threads` OpenMP threads are used. */
 void twill_quantize(const struct twill_kernels *kernels, struct twill_block_format format,
                     void *blocks, twill_type type, const void *gradient, float *residual,
                     float prescale, size_t count, int threads);
 
-/* Decode `sources` (1..8) arrays of blocks, add them in f32 in the order given, multiply by `scale`
- * and store `count` elements of type TWILL_F32, TWILL_F16 or TWILL_BF16. Nothing overlaps. */
+/* Decode `sources` (1 to 8) arrays of blocks, add them in f32 in the order given, multiply by
+ * `scale` and store `count` elements of type TWILL_F32, TWILL_F16 or TWILL_BF16. Nothing
+ * overlaps. */
 void twill_dequantize(const struct twill_kernels *kernels, struct twill_block_format format,
                       twill_type type, void *dst, const void *const *blocks, unsigned sources,
                       float scale, size_t count, int threads);
 
-/* Add `sources` (1..8) arrays of blocks in f32 in the order given and encode the sums anew, with
- * new scales: the reduction of one hop. dst may be a source. */
+/* Add `sources` (1 to 8) arrays of blocks in f32 in the order given and encode the sums anew, with
+ * new scales, as one hop of a reduction does. dst may be a source. */
 void twill_quantized_add(const struct twill_kernels *kernels, struct twill_block_format format,
                          void *dst, const void *const *src, unsigned sources, size_t blocks,
                          int threads);
 
 /* Round `count` elements of type TWILL_F32, TWILL_F16 or TWILL_BF16 to a narrow type (TWILL_F16,
- * TWILL_BF16, TWILL_F8E4M3 or TWILL_F8E5M2) without a scale, with error feedback unless residual is
- * NULL. Where the code is not finite (NaN, or too large a value), the residual is left as it was.
- */
+ * TWILL_BF16, TWILL_F8E4M3 or TWILL_F8E5M2) without a scale, with error feedback unless `residual`
+ * is NULL. If a code is not finite (NaN, or too large a value), its residual is left as it was. */
 void twill_narrow(const struct twill_kernels *kernels, twill_type narrow, void *dst,
                   twill_type type, const void *gradient, float *residual, float prescale,
                   size_t count, int threads);
 
-/* Compute residual += prescale * gradient: the first step of a sparse exchange, whose second is to
- * select from the residual. */
+/* Compute residual += prescale * gradient. This is the first step of a sparse exchange, whose
+ * second is to select from the residual. */
 void twill_accumulate(const struct twill_kernels *kernels, float *residual, twill_type type,
                       const void *gradient, float prescale, size_t count, int threads);
 
@@ -76,15 +78,15 @@ struct twill_sparse {
 };
 
 /* Move the k elements of the largest magnitude from `values` to `chosen`, and set them to zero in
- * `values`, which is then the residual. Among equals those of lower index are chosen; a NaN is
- * larger than every number. count is below 2^32; k is at most `count`. Expected time is linear: a
- * sample gives a bound, elements above it are counted by their bits, twice refined, and collected.
- * Returns k. */
+ * `values`, which is then the residual. Elements of lower index come first among equals, and a NaN
+ * is larger than every number. `count` is below 2^32, and k is at most `count`. Expected time is
+ * linear: a sample gives a bound, and elements above it are counted by their bits, twice refined,
+ * and collected. Returns k. */
 size_t twill_select_largest(const struct twill_kernels *kernels, float *values, size_t count,
                             size_t k, struct twill_sparse chosen);
 
-/* Move the elements whose magnitude is at least `threshold` (>= 0; NaN are moved as well); if they
- * are more than `most`, the largest `most` of them. Returns how many. */
+/* Move the elements whose magnitude is at least `threshold` (>= 0), NaN included, or if they are
+ * more than `most`, the largest `most` of them. Returns how many. */
 size_t twill_select_above(const struct twill_kernels *kernels, float *values, size_t count,
                           float threshold, size_t most, struct twill_sparse chosen);
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Included by training_template.h: quantize.h's blocks, narrow codes and largest elements for one
- * instruction set. */
+/* Included by training_template.h: the blocks, narrow codes and largest elements of quantize.h for
+ * one instruction set. */
 
-/* A block whose largest is below TINY_BITS gets no scale. */
+/* A block whose largest magnitude is below TINY_BITS gets no scale. */
 #define TINY_BITS     ((127 - 100) << 23)
 #define INFINITY_BITS 0x7f800000
 
-/* 1.5 * 2^23: adding it to a number up to 2^22 rounds that to an integer, in the lowest bits. */
+/* 1.5 * 2^23. Adding it to a number up to 2^22 rounds that to an integer, in the lowest bits. */
 #define ROUNDER 12582912.0f
 
 /* Load prescale * src + residual. residual may be NULL. */
@@ -49,7 +49,7 @@ TWILL_INLINE uint32_t collect_values(const struct twill_encoding *encoding, floa
     return most;
 }
 
-/* A block without codes: of tiny values, which all go to the residual, or not a number. */
+/* Write a block without codes: of tiny values, which all go to the residual, or not a number. */
 static void encode_none(unsigned char *block, const float *value, float *residual, size_t count,
                         size_t elements, bool finite)
 {
@@ -126,7 +126,7 @@ FEEDBACK(f8e4m3)
 FEEDBACK(f8e5m2)
 #undef FEEDBACK
 
-/* residual += prescale * src: the code is the residual itself. */
+/* Compute residual += prescale * src, where the code is the residual itself. */
 static void feedback_f32(const struct twill_encoding *encoding, void *dst, const void *src,
                          float *residual, size_t count)
 {
@@ -139,7 +139,7 @@ static void feedback_f32(const struct twill_encoding *encoding, void *dst, const
 }
 
 /* The largest elements: passes over an array that look for elements by the bits of their magnitude.
- * Most registers have none of them. */
+ * Most registers have none of these elements. */
 
 /* Return a bit for each element of the register at `at` whose magnitude is in [low, last]. */
 TWILL_INLINE unsigned hits_at(const float *values, size_t at, size_t count, uint32_t low,

@@ -7,7 +7,7 @@
 #include "kernels/training/optimizer.h"
 #include "kernels/training/quantize.h"
 
-/* Lanes of sums of squares, and the stretches that are summed by themselves. */
+/* Lanes of sums of squares, and the stretches that are summed separately. */
 #define TWILL_SQUARE_LANES     32
 #define TWILL_SQUARE_STRETCHES 64
 
@@ -39,13 +39,13 @@ struct twill_encoding {
     float factor;     /* prescale of sources, scale of destinations */
 };
 
-/* Encode `count` (1 .. elements) elements as a block. residual may be NULL. */
+/* Encode `count` (1 to block size) elements as a block. `residual` may be NULL. */
 typedef void (*twill_encode_fn)(const struct twill_encoding *encoding, unsigned char *block,
                                 const void *src, float *residual, size_t count);
 /* Add the values of `sources` blocks, multiply by the factor and store `count` elements. */
 typedef void (*twill_decode_fn)(const struct twill_encoding *encoding, void *dst,
                                 const unsigned char *const *blocks, unsigned sources, size_t count);
-/* narrow: round prescale * src + residual to `count` elements of the code's type. */
+/* Round prescale * src + residual to `count` elements of the code's type. */
 typedef void (*twill_narrow_fn)(const struct twill_encoding *encoding, void *dst, const void *src,
                                 float *residual, size_t count);
 /* Count elements whose magnitude's bits are in [low, last]: bins[(bits - low) >> shift]++. */
@@ -53,12 +53,12 @@ typedef void (*twill_histogram_fn)(const float *values, size_t count, uint32_t l
                                    unsigned shift, uint32_t *bins);
 /* Return the number of elements whose magnitude's bits are at least `low`. */
 typedef size_t (*twill_count_fn)(const float *values, size_t count, uint32_t low);
-/* Move elements whose magnitude's bits are above `bits`, and the first `equals` of those that have
- * them. Returns how many. */
+/* Move elements whose magnitude's bits are above `bits`, and the first `equals` elements with these
+ * bits. Returns how many. */
 typedef size_t (*twill_collect_fn)(float *values, size_t count, uint32_t bits, size_t equals,
                                    struct twill_sparse chosen);
 
-/* Compute rows first .. first + count - 1 of a product. */
+/* Compute rows `first` to `first` + `count` - 1 of a product. */
 typedef void (*twill_multiply_fn)(const struct twill_factors *factors, void *gradient, size_t first,
                                   size_t count);
 
@@ -66,9 +66,9 @@ struct twill_training_kernels {
     twill_update_fn update[TWILL_OPTIMIZER_COUNT];
     twill_norms_fn norms[TWILL_OPTIMIZER_COUNT];
     twill_squares_fn squares[TWILL_TYPE_COUNT];
-    twill_encode_fn encode[TWILL_TYPE_COUNT]; /* of the code */
+    twill_encode_fn encode[TWILL_TYPE_COUNT]; /* by the type of the code */
     twill_decode_fn decode[TWILL_TYPE_COUNT];
-    twill_narrow_fn narrow[TWILL_TYPE_COUNT]; /* F32: accumulate */
+    twill_narrow_fn narrow[TWILL_TYPE_COUNT]; /* F32 is accumulate */
     twill_histogram_fn histogram;
     twill_count_fn count;
     twill_collect_fn collect;

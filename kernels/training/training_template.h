@@ -14,7 +14,7 @@
  *     lanes_in(v, low, last)    bit i: element i of v, a vector_i32 >= 0, is in [low, last]
  *     lanes_count(hits)         the number of bits that are set
  *
- * Arithmetic on vectors is that of the compiler's vector extension, which a float has as well. */
+ * Arithmetic on vectors is that of the compiler's vector extension, which a float also has. */
 #include "kernels/training/training.h"
 
 #define STEP_LANES ((size_t)lanes_f32)
@@ -42,7 +42,7 @@ FETCH(f8e4m3)
 FETCH(f8e5m2)
 #undef FETCH
 
-/* Load f32, f16 or bf16: n elements, or a whole register if n is 0. */
+/* Load f32, f16 or bf16, n elements or, if n is 0, a whole register. */
 TWILL_INLINE vector_f32 fetch_any(twill_type type, const void *src, size_t at, size_t n)
 {
     switch (type) {
@@ -69,7 +69,7 @@ TWILL_INLINE void put_any(twill_type type, void *dst, size_t at, vector_f32 valu
     }
 }
 
-/* Elements of the register at `at` of `count`: 0 stands for all. */
+/* Return the elements of the register at `at` of `count`, or 0 if it is full. */
 TWILL_INLINE size_t part_at(size_t at, size_t count)
 {
     return count - at < STEP_LANES ? count - at : 0;
